@@ -1,0 +1,128 @@
+/*
+ * SOL, run API: everything needed to run a compiled program.
+ *
+ *   struct sol_program   compiled network: steps, kernels, size formulas. Immutable, shared, refcounted.
+ *   struct sol_weights   derived forms (folded, packed, transformed) of one version of the parameters.
+ *
+ * A program never owns or copies the caller's tensors: inputs, parameters and outputs are plain
+ * pointers, valid during the call only. All tensors are contiguous, outermost dim first (row major).
+ *
+ * Errors: every fallible function returns an enum sol_status; sol_error() returns the message of the
+ * last failure on the calling thread. Nothing in SOL ends the process.
+ *
+ * Threads: all functions may be called from any thread. Calls on one program may overlap.
+ */
+#ifndef SOL_RUN_H
+#define SOL_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SOL_API __attribute__((visibility("default")))
+#define SOL_CHECKED __attribute__((warn_unused_result))
+#define SOL_MAX_RANK 8
+
+/* code, Python exception, meaning */
+#define SOL_STATUS_LIST(X)                                                     \
+    X(EINVAL, ValueError, "bad argument or model")                             \
+    X(EUNSUPPORTED, NotImplementedError, "legal, but nobody implements it")    \
+    X(ENOMEM, MemoryError, "out of memory")                                    \
+    X(EDEVICE, RuntimeError, "the device or its driver failed")                \
+    X(ETOOL, RuntimeError, "the C compiler rejected a kernel or did not end")  \
+    X(EBUG, RuntimeError, "an invariant of SOL is broken")
+
+enum sol_status {
+    SOL_OK,
+#define SOL_STATUS_ENUM(code, exception, text) SOL_##code,
+    SOL_STATUS_LIST(SOL_STATUS_ENUM)
+#undef SOL_STATUS_ENUM
+};
+
+/* name, bytes of one element */
+#define SOL_DTYPE_LIST(X) \
+    X(F32, "f32", 4) X(F64, "f64", 8) X(BF16, "bf16", 2) X(F16, "f16", 2) X(I64, "i64", 8) \
+    X(I32, "i32", 4) X(I16, "i16", 2) X(I8, "i8", 1) X(U8, "u8", 1) X(BOOL, "bool", 1)
+
+enum sol_dtype {
+#define SOL_DTYPE_ENUM(code, name, size) SOL_##code,
+    SOL_DTYPE_LIST(SOL_DTYPE_ENUM)
+#undef SOL_DTYPE_ENUM
+    SOL_N_DTYPES
+};
+
+/* The message of the last failure on this thread; "" when there was none. Valid until the next one. */
+SOL_API const char *sol_error(void);
+
+struct sol_program;
+struct sol_weights;
+
+/* What a caller must hand over for one input, parameter or output. dim[i] < 0: the dim is symbol
+ * number -dim[i]-1, whose value sol_program_run receives in `symbols`. */
+struct sol_port {
+    const char *name;
+    enum sol_dtype dtype;
+    int rank;
+    int64_t dim[SOL_MAX_RANK];
+};
+
+SOL_API int sol_program_n_inputs(const struct sol_program *program);
+SOL_API int sol_program_n_params(const struct sol_program *program);
+SOL_API int sol_program_n_outputs(const struct sol_program *program);
+SOL_API int sol_program_n_symbols(const struct sol_program *program);
+SOL_API const struct sol_port *sol_program_input(const struct sol_program *program, int i);
+SOL_API const struct sol_port *sol_program_param(const struct sol_program *program, int i);
+SOL_API const struct sol_port *sol_program_output(const struct sol_program *program, int i);
+
+/* The shape of output `i` for these symbol values, in elements. */
+SOL_API SOL_CHECKED enum sol_status sol_program_output_shape(const struct sol_program *program, int i,
+                                                             const int64_t *symbols, int64_t dim[SOL_MAX_RANK]);
+
+/* Derives the packed forms of `params` (n_params pointers, sol_program_param order). The result belongs
+ * to the caller and reads `params` only during this call, except tensors that are used in place:
+ * those must stay valid as long as the weights are used. */
+SOL_API SOL_CHECKED enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,
+                                                    struct sol_weights **out);
+SOL_API void sol_weights_retain(struct sol_weights *weights);
+SOL_API void sol_weights_release(struct sol_weights *weights);
+
+/* Runs the program once, synchronously. `symbols` holds one value >= 0 per symbol; a symbol value of 0 (an
+ * empty batch) is legal and writes nothing. Inputs may not overlap outputs. */
+SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *program, const struct sol_weights *weights,
+                                                    const int64_t *symbols, const void *const *inputs,
+                                                    void *const *outputs);
+
+/* Per-step times of one run, for people: called once per step, in order, after a run that was timed. */
+struct sol_step_time {
+    const char *name;    /* e.g. "conv winograd4 3x3 64->64" */
+    const char *module;  /* "DFP", "DNN" or "copy" */
+    const char *layers;  /* the layers fused into this step, as text */
+    double seconds;
+    double flops;        /* useful floating point operations, direct-convolution count */
+    double bytes;        /* compulsory memory traffic */
+};
+SOL_API SOL_CHECKED enum sol_status sol_program_profile(const struct sol_program *program, const struct sol_weights *weights,
+                                                        const int64_t *symbols, const void *const *inputs,
+                                                        void *const *outputs,
+                                                        void (*visit)(void *user, const struct sol_step_time *step),
+                                                        void *user);
+
+/* Bytes that SOL itself allocates: packed weights, and the arena of one call with these symbols. */
+SOL_API size_t sol_program_weights_size(const struct sol_program *program);
+SOL_API size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols);
+
+SOL_API void sol_program_retain(struct sol_program *program);
+SOL_API void sol_program_release(struct sol_program *program);
+
+/* Threads that take part in a call, the caller included; 0 = one per core that the process may use. */
+SOL_API void sol_set_threads(int n);
+SOL_API int sol_threads(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

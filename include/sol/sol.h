@@ -1,0 +1,112 @@
+/*
+ * SOL, compile API. Build a model, compile it for a device, run it (run.h).
+ *
+ *     struct sol_model *m = sol_model_new("tiny");
+ *     int64_t n = sol_model_symbol(m, "batch");                          // a size known only at the call
+ *     sol_tensor x = sol_model_input(m, "x", SOL_F32, 4, (int64_t[]){n, 3, 32, 32});
+ *     sol_tensor w = sol_model_param(m, "w", SOL_F32, 4, (int64_t[]){16, 3, 3, 3});
+ *     sol_tensor y = sol_model_layer(m, "conv", 2, (sol_tensor[]){x, w}, "pad=[1,1,1,1]", "net.py:7");
+ *     y = sol_model_layer(m, "relu", 1, &y, "", "net.py:8");
+ *     sol_model_output(m, "y", y);
+ *     struct sol_program *p;
+ *     if (sol_compile(m, NULL, &p)) puts(sol_error());
+ *
+ * The builder is sticky: after the first mistake every call returns a poisoned tensor, and
+ * sol_model_check() or sol_compile() reports that first mistake, with the layer and its origin.
+ *
+ * Dims are always outermost first, as in NumPy. All layers and their attributes: docs/ir.md.
+ */
+#ifndef SOL_H
+#define SOL_H
+
+#include <sol/run.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct sol_model;
+typedef int32_t sol_tensor; /* index of a tensor in its model; < 0 is poisoned */
+
+/* ---- Models --------------------------------------------------------------------------------- */
+
+/* NULL only when memory is out. */
+SOL_API struct sol_model *sol_model_new(const char *name);
+SOL_API void sol_model_free(struct sol_model *model);
+
+/* A size that the caller names at each run. Returns a negative number to be used as a dim. */
+SOL_API int64_t sol_model_symbol(struct sol_model *model, const char *name);
+
+SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, enum sol_dtype dtype, int rank,
+                                   const int64_t *dim);
+/* Parameters stay the caller's: they are handed over in sol_weights_new. */
+SOL_API sol_tensor sol_model_param(struct sol_model *model, const char *name, enum sol_dtype dtype, int rank,
+                                   const int64_t *dim);
+/* A scalar (rank 0, f32) known at compile time. */
+SOL_API sol_tensor sol_model_scalar(struct sol_model *model, double value);
+
+/* Adds layer `kind`, with attributes as text: "stride=[2,2] groups=4". `origin` (may be NULL) is shown
+ * in error messages: a line of the user's program. Returns the first output. */
+SOL_API sol_tensor sol_model_layer(struct sol_model *model, const char *kind, int n_in, const sol_tensor *in,
+                                   const char *attributes, const char *origin);
+SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_tensor tensor);
+
+/* Shape of a tensor as the builder inferred it: rank, or -1 when poisoned. Symbolic dims come as in
+ * struct sol_port; a dim that is a formula of symbols comes as INT64_MIN. */
+SOL_API int sol_model_shape(const struct sol_model *model, sol_tensor tensor, int64_t dim[SOL_MAX_RANK]);
+
+/* Reports the builder's first error, if any, and verifies the model. */
+SOL_API SOL_CHECKED enum sol_status sol_model_check(const struct sol_model *model);
+
+/* The text form (docs/ir.md). sol_model_print returns malloc'ed text, NULL when memory is out;
+ * parsing it gives an equal model. */
+SOL_API char *sol_model_print(const struct sol_model *model);
+SOL_API SOL_CHECKED enum sol_status sol_model_parse(const char *text, struct sol_model **out);
+
+/* ---- Compiling ------------------------------------------------------------------------------ */
+
+struct sol_options {
+    const char *device;     /* "x86", "ref", ...; NULL = the best one available */
+    int64_t batch_hint;     /* typical value of the first symbol, for the cost model; 0 = 1 */
+    bool no_winograd;       /* only algorithms with direct convolution's rounding error */
+    bool no_autotune;       /* choose by cost alone: results do not depend on timing */
+    bool debug;             /* write sources and pictures for people into ./.sol */
+    const char *name;       /* prefix of debug output */
+    void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
+    void *user;
+};
+
+/* Compiles for a device. `options` may be NULL. The program does not refer to the model. */
+SOL_API SOL_CHECKED enum sol_status sol_compile(const struct sol_model *model, const struct sol_options *options,
+                                                struct sol_program **out);
+
+/* The model as text after pass number `pass` (0 = as built) and that pass's name; NULL past the last. */
+SOL_API char *sol_dump(const struct sol_model *model, int pass, const char **name);
+
+/* Graphviz text of a compiled program: clusters as boxes, modules as colours. malloc'ed. */
+SOL_API char *sol_program_picture(const struct sol_program *program);
+/* What was chosen and refused for each cluster, and why, as text. Valid as long as the program. */
+SOL_API const char *sol_program_report(const struct sol_program *program);
+/* How many kernels this compile handed to the C compiler; 0 when all came from the cache. */
+SOL_API int sol_program_n_compiled(const struct sol_program *program);
+
+/* ---- What is there -------------------------------------------------------------------------- */
+
+struct sol_info {
+    const char *kind;   /* "device", "library", "compiler", "cache" */
+    const char *name;
+    bool available;
+    const char *detail; /* version or path; the reason when it is not available */
+};
+/* Calls `visit` for every device, kernel library, compiler and cache. */
+SOL_API void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user);
+SOL_API const char *sol_version(void);
+SOL_API SOL_CHECKED enum sol_status sol_cache_clear(void);
+
+/* Log levels: 0 error, 1 warn, 2 info, 3 debug, 4 trace. Default: $SOL_LOG or warn. */
+SOL_API void sol_set_log_level(int level);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

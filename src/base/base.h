@@ -1,0 +1,146 @@
+/*
+ * What every other folder stands on: status + message, arena, text, log, environment, hash, files.
+ *
+ * Memory has three lifetimes. Tables are static const. Compile-time data lives in one arena per compile
+ * and dies with it. Run-time objects (programs, weights) are malloc'ed and refcounted.
+ */
+#ifndef SOL_BASE_H
+#define SOL_BASE_H
+
+#include <setjmp.h>
+#include <sol/run.h>
+#include <stdarg.h>
+
+/* ---- base/status.c ---- */
+
+/* Formats the thread's message (at most 1 KiB, never allocates) and returns `code`. */
+enum sol_status fail(enum sol_status code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+/* Puts text in front of the current message: "layer conv1 (net.py:3): " + message. */
+void fail_prefix(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
+const char *status_name(enum sol_status code);
+
+#define TRY(call)                                \
+    do {                                         \
+        enum sol_status try_status_ = (call);    \
+        if (try_status_) return try_status_;     \
+    } while (0)
+
+/* SOL's own invariants only, never anything reachable from a model, an argument or the machine. */
+#ifdef NDEBUG
+#define ASSERT(condition) ((void)sizeof(condition))
+#else
+void status_assert_failed(const char *condition, const char *file, int line) __attribute__((noreturn));
+#define ASSERT(condition) ((condition) ? (void)0 : status_assert_failed(#condition, __FILE__, __LINE__))
+#endif
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/* ---- base/arena.c ---- */
+
+/*
+ * Bump allocator. Memory comes zeroed and aligned to 16 bytes; nothing is freed singly.
+ * When memory is out, allocation longjmps to the boundary set by ARENA_BOUNDARY, so code in between needs
+ * no checks, and may hold no lock, FILE or handle across a call that can allocate.
+ */
+struct arena {
+    struct arena_block *block; /* newest first */
+    jmp_buf *boundary;         /* where to go when memory is out; must be set before the first allocation */
+};
+
+void arena_init(struct arena *arena);
+void arena_fini(struct arena *arena);
+void *arena_alloc(struct arena *arena, size_t size);
+void *arena_copy(struct arena *arena, const void *data, size_t size);
+char *arena_strdup(struct arena *arena, const char *string);
+char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define ARENA_NEW(arena, type) ((type *)arena_alloc(arena, sizeof(type)))
+#define ARENA_ARRAY(arena, type, n) ((type *)arena_alloc(arena, sizeof(type) * (size_t)(n)))
+
+/* The only two functions that call malloc for SOL's core. The fault tests make the n-th call fail
+ * (n counts from 1; 0 = never). Both return NULL when memory is out. */
+void *mem_alloc(size_t size, size_t alignment); /* zeroed; alignment a power of two >= 16 */
+void *mem_realloc(void *memory, size_t size);   /* for memory of mem_realloc only; not zeroed */
+void mem_free(void *memory);                    /* for both; NULL is fine */
+extern _Thread_local long mem_fail_at;          /* testing: countdown to the failing allocation */
+
+/* A growing array in an arena: struct { int n, cap; T *at; } */
+#define VEC(type) struct { int n, cap; type *at; }
+#define VEC_PUSH(arena, vec, item)                                                                            \
+    do {                                                                                                      \
+        if ((vec)->n == (vec)->cap)                                                                           \
+            (vec)->at = vec_grow(arena, (vec)->at, (vec)->n, &(vec)->cap, sizeof *(vec)->at);                 \
+        (vec)->at[(vec)->n++] = (item);                                                                       \
+    } while (0)
+void *vec_grow(struct arena *arena, void *at, int n, int *cap, size_t item_size);
+
+/* ---- base/text.c ---- */
+
+/* Text that grows in an arena; always NUL terminated. */
+struct text {
+    struct arena *arena;
+    char *at;
+    size_t size, cap;
+};
+void text_init(struct text *text, struct arena *arena);
+void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_add_raw(struct text *text, const char *string, size_t size);
+/* A double that reads back as the same double in C and in SOL's text form, whatever the locale:
+ * "1.5", "-inf", "nan". With `c_suffix` it is a C float expression: "1.5f", "(-1.0f/0.0f)". */
+void text_add_double(struct text *text, double value);
+void text_add_c_float(struct text *text, double value);
+bool text_parse_double(const char **at, double *out); /* locale independent; advances *at */
+
+/* ---- base/hash.c ---- */
+
+uint64_t hash_bytes(uint64_t seed, const void *data, size_t size); /* not cryptographic */
+
+/* ---- base/log.c ---- */
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
+bool log_on(enum log_level level);
+void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Like log_write, but only the first time in this process for this place in the source. */
+#define LOG_ONCE(level, ...)                                                    \
+    do {                                                                        \
+        static atomic_flag log_once_ = ATOMIC_FLAG_INIT;                        \
+        if (!atomic_flag_test_and_set(&log_once_)) log_write(level, __VA_ARGS__); \
+    } while (0)
+
+/* ---- base/env.c ---- */
+
+/* Every environment variable that SOL reads: name, what it does. Printed by `python -m sol`. */
+#define ENV_LIST(X)                                                                              \
+    X(SOL_LOG, "log level: ERROR, WARN, INFO, DEBUG, TRACE")                                     \
+    X(SOL_DEBUG, "comma list of plan, pass, kernels, time: what is printed to stderr")           \
+    X(SOL_DISABLE, "comma list of kernel libraries, implementations or devices not to be used")  \
+    X(SOL_CPU, "avx512, avx2 or generic: the instruction set to use instead of the best one")    \
+    X(SOL_CC, "C compiler for generated kernels; none = interpret them")                         \
+    X(SOL_CC_TIMEOUT, "seconds after which the C compiler is ended")                             \
+    X(SOL_CACHE_DIR, "folder of the kernel cache")                                               \
+    X(SOL_NUM_THREADS, "threads that take part in a call")
+enum env {
+#define ENV_ENUM(name, text) ENV_##name,
+    ENV_LIST(ENV_ENUM)
+#undef ENV_ENUM
+};
+const char *env_get(enum env variable);                 /* NULL when unset or empty */
+bool env_has(enum env variable, const char *word);      /* is `word` in the comma list (or the list "all")? */
+
+/* ---- base/os.c ---- */
+
+double os_now(void);        /* seconds, monotonic */
+int os_cores(void);         /* cores that this process may use (affinity) */
+/* Reads a whole regular file into mem_alloc'ed memory, NUL behind it. */
+enum sol_status os_read(const char *path, char **out, size_t *size);
+/* Runs argv (no shell) with stdin closed, waits at most `timeout_s`, then ends it and its children (own process group).
+ * Output (stdout and stderr, the first 64 KiB; more is drained and dropped) goes to `output` (may be NULL),
+ * NUL terminated. EDEVICE when it could not be started; otherwise *exit_code: 0-255, 128+signal, or -1 for timed out. */
+enum sol_status os_spawn(const char *const *argv, double timeout_s, char *output, size_t output_size, int *exit_code);
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * The thread pool: one per process, the caller's thread takes part, none at one thread.
+ *
+ * A job is a range [0, n) of tasks. Workers spin for a bounded time before they park, so that the steps of one
+ * program find them awake, and an idle process costs nothing.
+ */
+#ifndef SOL_POOL_H
+#define SOL_POOL_H
+
+#include "base/base.h"
+
+/* Runs `task(user, thread, begin, end)` until all of [0, n) is done; ranges are handed out dynamically in chunks of
+ * `grain` tasks or more. `thread` < pool_threads() tells scratch memory apart. A second caller that finds the pool busy, and a call from
+ * inside a task, run alone on their own thread (thread == 0: their scratch is their own). After fork the child builds a new pool.
+ * Never fails: if threads cannot be created it runs with those it has. */
+typedef void pool_task(void *user, int thread, int64_t begin, int64_t end);
+void pool_run(int64_t n, int64_t grain, pool_task *task, void *user);
+
+int pool_threads(void);            /* threads that take part, >= 1 */
+void pool_set_threads(int n);      /* 0: $SOL_NUM_THREADS or all cores */
+/* Between begin and end the caller keeps the pool for itself and its workers spin between steps. Nests never; returns false when
+ * another thread has it (then pool_run runs alone, which is right, only slower). */
+bool pool_begin(void);
+void pool_end(void);
+
+#endif
