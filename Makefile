@@ -19,8 +19,20 @@ KERNELS := $(wildcard src/dnn/*_kernel.c)
 SOURCES := $(filter-out $(KERNELS),$(wildcard src/*.c src/*/*.c src/device/*/*.c))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(foreach i,$(ISAS),$(KERNELS:%.c=$(BUILD)/%.$(i).o))
 
-.PHONY: all lib
-lib: $(BUILD)/libsol.a
+# C tests: each test/GROUP/test_*.c is a program; the other .c files of test/op are parts of all programs there.
+TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/*/test_*.c))
+TEST_PARTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out test/op/test_%,$(wildcard test/op/*.c)))
+
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+.PHONY: all lib ctest demo test check lint fmt asan tsan bench replay loc zoo clean help
+all: $(VENV)/installed ## build the library and install the package into .venv
+
+lib: $(BUILD)/libsol.a ## the C library alone
 $(BUILD)/libsol.a: $(OBJECTS)
 	@rm -f $@
 	@$(LD) -r -o $(BUILD)/sol.o $^
@@ -35,4 +47,75 @@ $(BUILD)/%.$(1).o: %.c
 	$(CC) $(CFLAGS) $(KFLAGS) -DISA=$(1) $(ISA_$(1)) -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
+
+$(BUILD)/test/%.o: CFLAGS += -Itest -Itest/unit
+ctest: $(TESTS)
+$(filter $(BUILD)/test/op/%,$(TESTS)): $(TEST_PARTS)
+$(TESTS): %: %.o $(OBJECTS)
+	$(CC) $(CFLAGS) -o $@ $^ -ldl -lm
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+
+# Python: each stamp in .venv says that a list of pinned packages, or the package itself, is installed.
+PY = $(VENV)/bin/python
+PIP = env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS $(PY) -m pip --disable-pip-version-check --no-input install
+REQUIRE = tools/requirements
+RUN = SOL_CACHE_DIR="$${SOL_CACHE_DIR:-$(CURDIR)/build/cache}" $(PY)
+
+$(VENV)/bin/python:
+	@echo "== creating $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+$(VENV)/build: $(REQUIRE)/build.txt | $(VENV)/bin/python
+	@echo "== installing PyTorch and build tools"
+	$(PIP) -r $< && touch $@
+$(VENV)/test $(VENV)/demo $(VENV)/zoo $(VENV)/lint: $(VENV)/%: $(REQUIRE)/%.txt $(VENV)/build
+	@flock $(VENV) $(PIP) -q -r $< && touch $@
+$(VENV)/models: $(REQUIRE)/models.txt $(VENV)/demo
+	@flock $(VENV) $(PIP) -q --no-deps -r $< && touch $@
+PACKAGE := setup.py pyproject.toml $(shell find python include -name '*.py' -o -name '*.[ch]' -o -name py.typed)
+$(VENV)/installed: $(PACKAGE) $(BUILD)/libsol.a $(VENV)/build
+	@echo "== installing the package"
+	@rm -rf build/lib* build/bdist* build/temp*
+	@flock $(VENV) $(PIP) -q --no-build-isolation --no-deps --force-reinstall . && touch $@
+
+demo: $(VENV)/installed $(VENV)/models ## the product on real input: digits and photographs
+	@$(PY) examples/demo.py
+test: $(VENV)/installed $(VENV)/test $(VENV)/demo $(TESTS) ## all tests, or one group: T=unit|op|torch|fault|ir
+	@$(RUN) tools/run_tests.py --build $(BUILD) $(T)
+
+check: ## what CI runs besides the tests
+	@$(MAKE) lint
+	@$(MAKE) loc
+	@$(MAKE) asan
+	@$(MAKE) zoo QUICK=1
+lint: $(VENV)/installed $(VENV)/lint ## formatting, ruff, folder order, exported symbols, names in documents
+	@$(PY) tools/format.py --check
+	@$(VENV)/bin/ruff format -q --check . || { echo '`make fmt` formats Python'; exit 1; }
+	@$(VENV)/bin/ruff check -q .
+	@$(PY) tools/layers.py
+	@$(PY) tools/symbols.py $(VENV)
+	@$(PY) tools/doc_names.py ARCHITECTURE.md HACKING.md README.md
+fmt: $(VENV)/lint ## format all C and Python sources
+	@$(PY) tools/format.py
+	@$(VENV)/bin/ruff check -q --fix .
+	@$(VENV)/bin/ruff format -q .
+SANITIZED = $(MAKE) ctest WERROR=-Werror OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=$(1)" BUILD=build/$(2)
+asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors
+	@$(call SANITIZED,address$(comma)undefined -fno-sanitize-recover=undefined,asan)
+	@$(PYTHON) tools/run_tests.py --build build/asan --only-c $(T)
+tsan: ## C tests under ThreadSanitizer
+	@$(call SANITIZED,thread,tsan)
+	@$(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
+comma = ,
+
+loc: $(VENV)/lint ## size of the core, length of functions, share of comments; fails over the limits
+	@$(PY) tools/loc.py
+replay: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## which networks' kernels changed since REV (default HEAD)
+	@$(PY) tools/replay.py $(NETS) --against $(or $(REV),HEAD)
+zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1
+	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) --json build/zoo.json
+bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## SOL and PyTorch in turns; NETS=, BATCH=, THREADS=
+	@$(PY) bench/run.py $(NETS) --batch $(or $(BATCH),1) --threads $(or $(THREADS),0) --json build/bench.json
+clean: ## everything built; .venv stays
+	rm -rf build .sol python/*.egg-info
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10

@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <sol/run.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 
 /* ---- base/status.c ---- */
 
@@ -44,8 +45,8 @@ static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b
 
 /*
  * Bump allocator. Memory comes zeroed and aligned to 16 bytes; nothing is freed singly.
- * When memory is out, allocation longjmps to the boundary set by ARENA_BOUNDARY, so code in between needs
- * no checks, and may hold no lock, FILE or handle across a call that can allocate.
+ * When memory is out, allocation longjmps to the boundary, so code in between needs no checks, and may
+ * hold no lock, FILE or handle across a call that can allocate.
  */
 struct arena {
     struct arena_block *block; /* newest first */
@@ -55,12 +56,13 @@ struct arena {
 void arena_init(struct arena *arena);
 void arena_fini(struct arena *arena);
 void *arena_alloc(struct arena *arena, size_t size);
+void *arena_alloc_array(struct arena *arena, size_t item_size, size_t n); /* a product too large is ENOMEM */
 void *arena_copy(struct arena *arena, const void *data, size_t size);
 char *arena_strdup(struct arena *arena, const char *string);
 char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define ARENA_NEW(arena, type) ((type *)arena_alloc(arena, sizeof(type)))
-#define ARENA_ARRAY(arena, type, n) ((type *)arena_alloc(arena, sizeof(type) * (size_t)(n)))
+#define ARENA_ARRAY(arena, type, n) ((type *)arena_alloc_array(arena, sizeof(type), (size_t)(n)))
 
 /* The only two functions that call malloc for SOL's core. The fault tests make the n-th call fail
  * (n counts from 1; 0 = never). Both return NULL when memory is out. */
@@ -89,12 +91,14 @@ struct text {
 };
 void text_init(struct text *text, struct arena *arena);
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_add_args(struct text *text, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 void text_add_raw(struct text *text, const char *string, size_t size);
-/* A double that reads back as the same double in C and in SOL's text form, whatever the locale:
- * "1.5", "-inf", "nan". With `c_suffix` it is a C float expression: "1.5f", "(-1.0f/0.0f)". */
+/* A double that reads back as the same double, whatever the locale: "1.5", "3.0", "-inf", "nan". */
 void text_add_double(struct text *text, double value);
+/* The same rounded to float, as a C expression: "1.5f", "(-2.0f)", "(-1.0f/0.0f)". */
 void text_add_c_float(struct text *text, double value);
-bool text_parse_double(const char **at, double *out); /* locale independent; advances *at */
+/* Reads what text_add_double writes, and decimal numbers in general. False, and *at stays, if there is none. */
+bool text_parse_double(const char **at, double *out);
 
 /* ---- base/hash.c ---- */
 

@@ -12,39 +12,9 @@
 #ifndef SOL_IR_H
 #define SOL_IR_H
 
-#include "base/base.h"
+#include "base/size.h"
 
 #include <sol/sol.h>
-
-/* ---- ir/size.c: sizes are polynomials over the model's symbols ---- */
-
-#define SIZE_SYMBOLS 4
-#define SIZE_TERMS 4
-/* Sum of coef * prod(symbol[i]^power[i]); terms sorted by power, no zero coefficients: equal means bytewise equal. */
-struct size_term {
-    int64_t coef;
-    uint8_t power[SIZE_SYMBOLS];
-    uint8_t pad[4]; /* zero, so that sizes can be compared as bytes */
-};
-struct size {
-    int32_t n;   /* terms in use; unused ones are zero */
-    int32_t bad; /* overflow, or more terms than fit: the builder turns it into an error */
-    struct size_term term[SIZE_TERMS];
-};
-struct size size_const(int64_t value);
-struct size size_symbol(int symbol);
-struct size size_add(struct size a, struct size b);
-struct size size_sub(struct size a, struct size b);
-struct size size_mul(struct size a, struct size b);
-struct size size_scale(struct size a, int64_t factor);
-bool size_divide(struct size a, struct size b, struct size *out); /* exact by a single-term b; else false */
-bool size_equal(struct size a, struct size b);
-bool size_is_const(struct size a);
-bool size_is(struct size a, int64_t value);
-int64_t size_value(struct size a);                           /* of a constant */
-int64_t size_eval(const struct size *a, const int64_t *symbols); /* saturates at INT64_MAX */
-void size_print(struct text *text, struct size a);           /* "3", "$0", "6*$0+1" */
-bool size_parse(const char **at, struct size *out);
 
 /* ---- Layouts ---- */
 
@@ -146,6 +116,9 @@ void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
 int ir_count_readers(const struct model *m, const struct tensor *t); /* a model output counts as one */
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
+
+/* The model inside a user's handle. */
+const struct model *ir_user_model(const struct sol_model *user);
 
 /* ---- ir/infer.c, ir/verify.c, ir/text.c ---- */
 

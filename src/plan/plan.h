@@ -12,27 +12,86 @@
 #include "ir/expr.h"
 #include "ir/ir.h"
 
-enum module { MODULE_DFP, MODULE_DNN, MODULE_COPY, MODULE_NONE };
+enum module {
+    MODULE_DFP,
+    MODULE_DNN,
+    MODULE_COPY, /* moves values through a table: run/copy.c */
+    MODULE_VIEW, /* costs nothing: the output lies in the input's memory, or the inputs in the output's */
+};
 
 struct cluster {
     int id;
     enum module module;
-    bool prepare;                      /* reads parameters only: runs once per version of the weights */
-    VEC(struct layer *) layers;        /* topological */
-    VEC(struct tensor *) inputs;       /* read, not made here */
-    VEC(struct tensor *) outputs;      /* made here, read elsewhere (or model outputs) */
+    bool prepare;                 /* reads parameters only: runs once per version of the weights */
+    VEC(struct layer *) layers;   /* topological */
+    VEC(struct tensor *) inputs;  /* read, not made here; scalars are not listed: they become constants of the text */
+    VEC(struct tensor *) outputs; /* made here, read elsewhere (or model outputs) */
+
+    /* Module DNN: act(heavy(prologue(x)) + residual); what is not there is NULL. */
+    struct layer *heavy;
+    struct tensor *x, *residual, *scale, *shift;
+    struct layer *prologue_act, *act; /* relu or clamp */
 };
 
 /*
- * Where a tensor lies: address of element (i0, i1, ..) in elements = offset + sum i[d] * stride[d], and for a blocked
- * tensor with c = the stored position of the channel: (c / block) * stride[channel axis] + c % block.
- * A slice of a concat has its parent's stride for the batch.
+ * Where a tensor lies. Address of element (i0, i1, ..), in elements from the root's start:
+ *   offset + sum over d of i[d] * stride[d]
+ * For a blocked tensor i[channel axis] counts blocks, and the position inside the block is added. Dims inside an image
+ * are always dense; only the batch stride differs, where an image lies inside a larger one (concat, slice).
  */
 struct view {
-    struct tensor *root;               /* whose memory it is; itself when not an alias */
-    struct size offset;                /* elements from the root's start */
+    struct tensor *root; /* whose memory it is; itself when not an alias */
+    struct size offset;
     struct size stride[SOL_MAX_RANK];
 };
+
+/* The whole plan; arrays by tensor id. */
+struct plan {
+    struct arena *arena;
+    struct model *model;
+    int lanes;                       /* width of a channel block; from the device */
+    VEC(struct cluster *) clusters;  /* in the order of execution */
+    bool (*takes_conv)(const struct layer *conv, int lanes); /* can the device's DNN module do it? */
+    struct place *place;
+    struct view *view;
+    struct cluster **maker;          /* of each tensor, NULL for sources */
+};
+
+/* A tensor that is written straight into its place in a concat's output; parent NULL = it is not. */
+struct place {
+    struct tensor *parent;
+    struct size offset; /* elements */
+};
+
+/* ---- layout.c: which tensors are blocked, and copies where layouts meet ---- */
+enum sol_status plan_layouts(struct plan *plan);
+int layout_channel_axis(const struct tensor *t);                /* 0 for rank 1, else 1 */
+int layout_position(const struct layout *layout, int channel); /* stored position of a channel */
+bool layout_equal(const struct layout *a, const struct layout *b);
+/* Do both layouts put the tensor's values in the same order, without padding? */
+bool layout_is_same_order(const struct tensor *a, const struct tensor *b);
+struct size layout_elements(const struct tensor *t);           /* stored elements, padding included */
+
+/* ---- concat.c: concats that are written in place ---- */
+enum sol_status plan_concats(struct plan *plan); /* fills plan->place */
+
+/* ---- cluster.c: who computes what ---- */
+/* `refuse` (dfp_refuse) tells why layers cannot share a kernel. */
+typedef const char *plan_refuse(struct arena *arena, struct layer *const *layers, int n);
+enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse);
+
+/* ---- view.c: addresses ---- */
+enum sol_status plan_views(struct plan *plan);
+/* Is this a reshape, slice, concat or copy that costs nothing, because its output is its input's memory (or its place)? */
+bool view_is_alias(const struct plan *plan, const struct layer *layer);
+void view_dense_strides(const struct tensor *t, struct size stride[SOL_MAX_RANK]);
+
+/* ---- movement.c: copies as tables ---- */
+struct copy_table;
+bool movement_is_possible(const struct layer *layer); /* may it be part of a chain that one copy does? */
+/* The table that moves chain[0]'s input to chain[n-1]'s output. `batch` returns how many times it is applied. */
+enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n, struct copy_table *out,
+                               struct size *batch);
 
 /* ---- What DFP answers for a cluster: dfp/dfp.h ---- */
 

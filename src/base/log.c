@@ -1,0 +1,71 @@
+/*
+ * Log: lines for people on stderr, "sol: warning: ...".
+ *
+ * A line is formatted aside and leaves in one write, so that lines of different threads and processes do
+ * not mix. Nothing here allocates or takes a lock: it may be called while memory is out.
+ */
+#include "base/base.h"
+
+#include <errno.h>
+#include <sol/sol.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define LINE_SIZE 2048
+
+static const struct {
+    const char *name, *prefix;
+} levels[] = {
+    [LOG_ERROR] = {"ERROR", "error: "}, [LOG_WARN] = {"WARN", "warning: "}, [LOG_INFO] = {"INFO", ""},
+    [LOG_DEBUG] = {"DEBUG", "debug: "}, [LOG_TRACE] = {"TRACE", "trace: "},
+};
+
+static _Atomic int current = -1; /* -1: $SOL_LOG has not been read yet */
+
+/* A name or a digit; anything else gives the default, which is better than a failure in a logger. */
+static int read_level(void)
+{
+    const char *value = env_get(ENV_SOL_LOG);
+    if (!value) return LOG_WARN;
+    for (int i = 0; i < COUNT(levels); i++)
+        if (!strcasecmp(value, levels[i].name) || (value[0] == '0' + i && !value[1])) return i;
+    return LOG_WARN;
+}
+
+void sol_set_log_level(int level)
+{
+    if (level < LOG_ERROR) level = LOG_ERROR;
+    if (level > LOG_TRACE) level = LOG_TRACE;
+    atomic_store(&current, level);
+}
+
+bool log_on(enum log_level level)
+{
+    int now = atomic_load_explicit(&current, memory_order_relaxed);
+    if (now < 0) {
+        /* sol_set_log_level may come in between: then its value stays. */
+        int read = read_level();
+        now = atomic_compare_exchange_strong(&current, &now, read) ? read : now;
+    }
+    return (int)level <= now;
+}
+
+void log_write(enum log_level level, const char *format, ...)
+{
+    if (!log_on(level)) return;
+    int before = errno; /* a log line shall not change what the caller goes on to report */
+    char line[LINE_SIZE];
+    int head = snprintf(line, sizeof line, "sol: %s", levels[level].prefix);
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(line + head, sizeof line - (size_t)head - 1, format, args);
+    va_end(args);
+    if (size < 0) line[head] = 0;
+    size_t end = strlen(line);
+    line[end++] = '\n';
+    ssize_t written = write(STDERR_FILENO, line, end);
+    (void)written; /* nobody is left to be told */
+    errno = before;
+}

@@ -1,0 +1,240 @@
+/*
+ * The operating system: time, cores, files and child processes.
+ *
+ * os_spawn runs in a host with threads of its own, so it uses posix_spawn: no code of ours runs between
+ * fork and exec, and no page of a large process is copied. The child leads a process group, which is how
+ * its own children (cc1, as, ld) are ended with it.
+ *
+ * Invariant: every descriptor is opened close-on-exec and closed on every path.
+ */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OUTPUT_LIMIT ((size_t)64 << 10)
+#define LARGEST_CPU_SET (1 << 20)
+
+/* How often a silent child is looked at. Its end normally shows at once as the end of its output; this
+ * is for the rare child whose output somebody else still holds open, or who closed it early. */
+#define LOOK_MS 20
+#define LOOK_CLOSED_MS 1
+
+extern char **environ;
+
+double os_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+int os_cores(void)
+{
+    /* The kernel refuses sets that are smaller than its own, so we ask with larger and larger ones. */
+    for (int n = CPU_SETSIZE; n <= LARGEST_CPU_SET; n *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)n);
+        if (!set) break;
+        size_t size = CPU_ALLOC_SIZE((size_t)n);
+        int error = sched_getaffinity(0, size, set) ? errno : 0;
+        int cores = error ? 0 : CPU_COUNT_S(size, set);
+        CPU_FREE(set);
+        if (cores > 0) return cores;
+        if (error != EINVAL) break;
+    }
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
+}
+
+/* ---- Files ---- */
+
+/* Reads until `size` bytes or the end of the file. Returns the number of bytes, -1 on an error. */
+static ssize_t read_all(int fd, char *to, size_t size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = read(fd, to + done, size - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        if (!n) break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+static enum sol_status read_open(int fd, const char *path, char **out, size_t *size)
+{
+    struct stat file;
+    if (fstat(fd, &file)) return fail(SOL_EINVAL, "cannot read %s: %s", path, strerror(errno));
+    if (!S_ISREG(file.st_mode)) return fail(SOL_EINVAL, "cannot read %s: not a regular file", path);
+    char *data = mem_alloc((size_t)file.st_size + 1, 16);
+    if (!data) return fail(SOL_ENOMEM, "out of memory: %s has %lld bytes", path, (long long)file.st_size);
+    ssize_t n = read_all(fd, data, (size_t)file.st_size);
+    if (n < 0) {
+        enum sol_status status = fail(SOL_EINVAL, "cannot read %s: %s", path, strerror(errno));
+        mem_free(data);
+        return status;
+    }
+    data[n] = 0; /* the file may have become shorter since fstat */
+    *out = data;
+    *size = (size_t)n;
+    return SOL_OK;
+}
+
+enum sol_status os_read(const char *path, char **out, size_t *size)
+{
+    /* O_NONBLOCK: opening a FIFO shall fail below, not wait for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return fail(SOL_EINVAL, "cannot read %s: %s", path, strerror(errno));
+    enum sol_status status = read_open(fd, path, out, size);
+    close(fd);
+    return status;
+}
+
+/* ---- Child processes ---- */
+
+/* What is known of a child that runs. */
+struct child {
+    pid_t pid;
+    int fd;                  /* where its output comes from; -1 once it has ended */
+    char *output;
+    size_t size, space;      /* bytes in output, and what fits (without the NUL) */
+};
+
+/* A child starts with default signal handling: the host may have blocked or ignored anything. */
+static int set_attributes(posix_spawnattr_t *attributes)
+{
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    sigdelset(&all, SIGKILL);
+    sigdelset(&all, SIGSTOP);
+    int error = posix_spawnattr_setpgroup(attributes, 0);
+    if (!error) error = posix_spawnattr_setsigmask(attributes, &none);
+    if (!error) error = posix_spawnattr_setsigdefault(attributes, &all);
+    short flags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
+    return error ? error : posix_spawnattr_setflags(attributes, flags);
+}
+
+/* stdin reads as empty: a closed descriptor 0 would be taken by the first file the child opens. */
+static int set_files(posix_spawn_file_actions_t *actions, int output)
+{
+    int error = posix_spawn_file_actions_adddup2(actions, output, 1);
+    if (!error) error = posix_spawn_file_actions_adddup2(actions, output, 2);
+    if (!error) error = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+    /* The host's own descriptors need not be close-on-exec: listening sockets, locks, GPU handles. */
+    if (!error) error = posix_spawn_file_actions_addclosefrom_np(actions, 3);
+#endif
+    return error;
+}
+
+/* Returns 0 or an error number. */
+static int start(const char *const *argv, int output, pid_t *pid)
+{
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t actions;
+    int error = posix_spawnattr_init(&attributes);
+    if (error) return error;
+    error = posix_spawn_file_actions_init(&actions);
+    if (!error) {
+        error = set_attributes(&attributes);
+        if (!error) error = set_files(&actions, output);
+        /* posix_spawnp does not write to argv; its type has no const for historical reasons only. */
+        char *const *plain = (char *const *)(uintptr_t)argv;
+        if (!error) error = posix_spawnp(pid, argv[0], &actions, &attributes, plain, environ);
+        posix_spawn_file_actions_destroy(&actions);
+    }
+    posix_spawnattr_destroy(&attributes);
+    return error;
+}
+
+/* Waits at most `wait_ms` for output and takes what is there. */
+static void take_output(struct child *child, int wait_ms)
+{
+    struct pollfd event = {.fd = child->fd, .events = POLLIN}; /* fd -1: poll only waits */
+    if (poll(&event, 1, wait_ms) <= 0 || child->fd < 0) return;
+    char chunk[4096];
+    ssize_t n = read(child->fd, chunk, sizeof chunk);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n <= 0) {
+        close(child->fd);
+        child->fd = -1;
+        return;
+    }
+    size_t keep = child->space - child->size;
+    if (keep > (size_t)n) keep = (size_t)n;
+    if (keep) memcpy(child->output + child->size, chunk, keep);
+    child->size += keep;
+}
+
+/* Has the child ended? It stays a zombie, so that its number cannot be given to another process. */
+static bool has_ended(const struct child *child)
+{
+    siginfo_t info = {0};
+    int error = waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT);
+    return error ? errno != EINTR : info.si_pid == child->pid;
+}
+
+/* Reaps the child. Returns its exit code, 128 + signal, or -2 when the host has reaped it before us. */
+static int reap(const struct child *child)
+{
+    int status;
+    while (waitpid(child->pid, &status, 0) < 0)
+        if (errno != EINTR) return -2;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Stays with the child to its end, or ends it. Returns as reap, or -1 for timed out. */
+static int attend(struct child *child, double timeout_s)
+{
+    double deadline = os_now() + timeout_s;
+    while (!has_ended(child)) {
+        double left_ms = 1e3 * (deadline - os_now());
+        if (left_ms <= 0) {
+            kill(-child->pid, SIGKILL);
+            (void)reap(child);
+            return -1;
+        }
+        int look = child->fd < 0 ? LOOK_CLOSED_MS : LOOK_MS;
+        take_output(child, left_ms < look ? (int)left_ms + 1 : look);
+    }
+    /* What it wrote last may still be in the pipe, 64 KiB at most unless a grandchild goes on writing. */
+    for (size_t n = 0; child->fd >= 0 && n < OUTPUT_LIMIT / 4096 + 1; n++) {
+        struct pollfd event = {.fd = child->fd, .events = POLLIN};
+        if (poll(&event, 1, 0) <= 0) break;
+        take_output(child, 0);
+    }
+    return reap(child);
+}
+
+enum sol_status os_spawn(const char *const *argv, double timeout_s, char *output, size_t output_size,
+                         int *exit_code)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC)) return fail(SOL_EDEVICE, "cannot start %s: %s", argv[0], strerror(errno));
+    struct child child = {.fd = ends[0], .output = output};
+    if (output && output_size) child.space = output_size - 1;
+    if (child.space > OUTPUT_LIMIT) child.space = OUTPUT_LIMIT;
+
+    int error = start(argv, ends[1], &child.pid);
+    close(ends[1]);
+    int code = error ? 0 : attend(&child, timeout_s);
+    if (child.fd >= 0) close(child.fd);
+    if (output && output_size) output[child.size] = 0;
+    if (error) return fail(SOL_EDEVICE, "cannot start %s: %s", argv[0], strerror(error));
+    if (code == -2)
+        return fail(SOL_EDEVICE, "cannot tell how %s ended: this process ignores SIGCHLD", argv[0]);
+    *exit_code = code;
+    return SOL_OK;
+}

@@ -1,0 +1,40 @@
+/*
+ * Sizes: integer polynomials over the model's symbols, such as the batch.
+ *
+ * They stand wherever a number may be known only at the call: dims, strides, offsets, trip counts. A normal form
+ * makes equality a comparison of bytes; the runtime evaluates them once per vector of symbol values.
+ */
+#ifndef SOL_SIZE_H
+#define SOL_SIZE_H
+
+#include "base/base.h"
+
+#define SIZE_SYMBOLS 4
+#define SIZE_TERMS 4
+/* Sum of coef * prod(symbol[i]^power[i]); terms sorted by power, no zero coefficients: equal means bytewise equal. */
+struct size_term {
+    int64_t coef;
+    uint8_t power[SIZE_SYMBOLS];
+    uint8_t pad[4]; /* zero, so that sizes can be compared as bytes */
+};
+struct size {
+    int32_t n;   /* terms in use; unused ones are zero */
+    int32_t bad; /* overflow, or more terms than fit: the builder turns it into an error */
+    struct size_term term[SIZE_TERMS];
+};
+struct size size_const(int64_t value);
+struct size size_symbol(int symbol);
+struct size size_add(struct size a, struct size b);
+struct size size_sub(struct size a, struct size b);
+struct size size_mul(struct size a, struct size b);
+struct size size_scale(struct size a, int64_t factor);
+bool size_divide(struct size a, struct size b, struct size *out); /* exact by a single-term b; else false */
+bool size_equal(struct size a, struct size b);
+bool size_is_const(struct size a);
+bool size_is(struct size a, int64_t value);
+int64_t size_value(struct size a);                           /* of a constant */
+int64_t size_eval(const struct size *a, const int64_t *symbols); /* saturates at INT64_MAX */
+void size_print(struct text *text, struct size a);           /* "3", "$0", "6*$0+1" */
+bool size_parse(const char **at, struct size *out);
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * Status and message: how every failure in SOL is told.
+ *
+ * The message is formatted at the point of failure into a buffer of the thread, so it needs no memory,
+ * nobody has to free it, and it can be written even when memory is out. The code travels up by TRY; on
+ * the way, callers may put the place in front with fail_prefix.
+ *
+ * Invariant: the buffer is always NUL terminated, and a message that is too long loses its end.
+ */
+#include "base/base.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_SIZE 1024
+
+static _Thread_local char message[MESSAGE_SIZE];
+
+const char *sol_error(void)
+{
+    return message;
+}
+
+enum sol_status fail(enum sol_status code, const char *format, ...)
+{
+    /* An argument may be sol_error() itself, so the text is made aside before it replaces the message. */
+    char next[MESSAGE_SIZE];
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(next, sizeof next, format, args);
+    va_end(args);
+    if (size < 0) next[0] = 0; /* the format met an invalid multibyte string: the code has to do */
+    memcpy(message, next, strlen(next) + 1);
+    return code;
+}
+
+void fail_prefix(const char *format, ...)
+{
+    char next[MESSAGE_SIZE];
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(next, sizeof next, format, args);
+    va_end(args);
+    size_t head = size < 0 ? 0 : strlen(next);
+    size_t tail = strlen(message);
+    if (tail > sizeof next - 1 - head) tail = sizeof next - 1 - head;
+    memcpy(next + head, message, tail);
+    next[head + tail] = 0;
+    memcpy(message, next, head + tail + 1);
+}
+
+const char *status_name(enum sol_status code)
+{
+    switch (code) {
+    case SOL_OK: return "OK";
+#define STATUS_CASE(name, exception, text) \
+    case SOL_##name: return #name;
+        SOL_STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+    }
+    return "?"; /* a number that is no status, from a caller in another language */
+}
+
+#ifndef NDEBUG
+void status_assert_failed(const char *condition, const char *file, int line)
+{
+    fprintf(stderr, "sol: bug: %s:%d: %s does not hold\n", file, line, condition);
+    abort();
+}
+#endif

@@ -1,0 +1,163 @@
+/*
+ * Text: growing strings, and numbers that survive being written and read.
+ *
+ * All generated C and the text form of the IR are made here. The process's locale belongs to the host
+ * and may write 1.5 as "1,5" or with three bytes in between; so numbers are repaired after printf, and
+ * read by strtod in the C locale. setlocale is never called: it would change the whole process.
+ *
+ * Invariant: at[size] == 0 and size < cap.
+ */
+#include "base/base.h"
+
+#include <float.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_CAP 64
+#define NUMBER_SIZE 40 /* sign, 17 digits, point, "e-308", a suffix, and room for a long decimal point */
+
+void text_init(struct text *text, struct arena *arena)
+{
+    *text = (struct text){.arena = arena, .at = arena_alloc(arena, FIRST_CAP), .cap = FIRST_CAP};
+}
+
+/* Makes room for `size` more bytes and the NUL. */
+static void reserve(struct text *text, size_t size)
+{
+    if (size < text->cap - text->size) return;
+    size_t need = text->size + size + 1;
+    size_t cap = need > 2 * text->cap ? need : 2 * text->cap;
+    char *larger = arena_alloc(text->arena, cap);
+    memcpy(larger, text->at, text->size);
+    text->at = larger;
+    text->cap = cap;
+}
+
+void text_add_raw(struct text *text, const char *string, size_t size)
+{
+    reserve(text, size);
+    if (size) memcpy(text->at + text->size, string, size);
+    text->size += size;
+    text->at[text->size] = 0;
+}
+
+void text_add_args(struct text *text, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    size_t space = text->cap - text->size;
+    int size = vsnprintf(text->at + text->size, space, format, args);
+    if (size > 0 && (size_t)size >= space) {
+        reserve(text, (size_t)size);
+        (void)vsnprintf(text->at + text->size, (size_t)size + 1, format, again);
+    }
+    va_end(again);
+    if (size > 0) text->size += (size_t)size;
+    text->at[text->size] = 0; /* undoes what a failed vsnprintf may have written */
+}
+
+void text_add(struct text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    text_add_args(text, format, args);
+    va_end(args);
+}
+
+/* ---- Numbers ---- */
+
+/* glibc keeps its C locale in static storage: this neither allocates nor has to be freed or cached. */
+static locale_t c_locale(void)
+{
+    return newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+/* Replaces whatever the locale has put between the digits by one point. Returns the new length. */
+static size_t repair_point(char *number)
+{
+    char *to = number;
+    bool in_point = false;
+    for (const char *from = number; *from; from++) {
+        bool ours = strchr("0123456789+-e", *from) != NULL;
+        if (ours) *to++ = *from;
+        else if (!in_point) *to++ = '.';
+        in_point = !ours;
+    }
+    *to = 0;
+    return (size_t)(to - number);
+}
+
+/* Writes the fewest digits from which a finite `value` is read back, as a double or (with `single`) as
+ * a float. The result always has a point or an exponent: to C, "3" would be an integer. */
+static void format_shortest(char number[NUMBER_SIZE], double value, bool single)
+{
+    int most = single ? FLT_DECIMAL_DIG : DBL_DECIMAL_DIG;
+    locale_t locale = c_locale();
+    for (int digits = 1; digits <= most; digits++) {
+        (void)snprintf(number, NUMBER_SIZE, "%.*g", digits, value);
+        size_t size = repair_point(number);
+        if (!strpbrk(number, ".e")) memcpy(number + size, ".0", 3);
+        double back = single ? (double)strtof_l(number, NULL, locale) : strtod_l(number, NULL, locale);
+        if (back == value) break;
+    }
+    freelocale(locale);
+}
+
+void text_add_double(struct text *text, double value)
+{
+    char number[NUMBER_SIZE];
+    if (isnan(value)) strcpy(number, "nan");
+    else if (isinf(value)) strcpy(number, value < 0 ? "-inf" : "inf");
+    else format_shortest(number, value, false);
+    text_add_raw(text, number, strlen(number));
+}
+
+/* Negative numbers come in parentheses, so that "a-" may be written in front of them. */
+void text_add_c_float(struct text *text, double value)
+{
+    char number[NUMBER_SIZE];
+    float rounded = (float)value; /* beyond FLT_MAX: infinity, as IEEE 754 (C11 annex F) has it */
+    if (isnan(rounded)) {
+        text_add(text, "(0.0f/0.0f)");
+    } else if (isinf(rounded)) {
+        text_add(text, "(%s1.0f/0.0f)", rounded < 0 ? "-" : "");
+    } else {
+        format_shortest(number, (double)rounded, true);
+        text_add(text, signbit(rounded) ? "(%sf)" : "%sf", number);
+    }
+}
+
+/* Reads "inf" or "nan". Returns false, and leaves *at, when it is neither. */
+static bool parse_word(const char **at, double *out)
+{
+    if (!strncmp(*at, "inf", 3)) *out = (double)INFINITY;
+    else if (!strncmp(*at, "nan", 3)) *out = (double)NAN;
+    else return false;
+    *at += 3;
+    return true;
+}
+
+/* The grammar is narrower than strtod's: no white space in front, no hexadecimal, no "infinity", so that
+ * each number has one way to be written and a parser knows where it ends. */
+bool text_parse_double(const char **at, double *out)
+{
+    const char *start = *at;
+    bool negative = *start == '-';
+    const char *first = start + negative;
+    if (parse_word(&first, out)) {
+        if (negative) *out = -*out;
+        *at = first;
+        return true;
+    }
+    bool digit = first[*first == '.'] >= '0' && first[*first == '.'] <= '9';
+    if (!digit || (first[0] == '0' && (first[1] | 32) == 'x')) return false;
+    locale_t locale = c_locale();
+    char *end;
+    *out = strtod_l(start, &end, locale);
+    freelocale(locale);
+    *at = end;
+    return true;
+}

@@ -1,0 +1,112 @@
+/*
+ * The pipeline: from a model to a program. This is where to start reading.
+ *
+ *   model -> passes -> layouts -> concats -> clusters -> views -> steps (DFP, DNN, copy) -> linked program
+ *
+ * One arena per compile holds everything but the program; memory running out anywhere inside longjmps to
+ * sol_compile, which frees it and returns SOL_ENOMEM.
+ */
+#include "device/device.h"
+#include "ir/ir.h"
+#include "pass/pass.h"
+#include "plan/build.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COMPILE_MAX_LAYERS 50000 /* walks over the graph recurse as deep as it is */
+
+static void report_progress(const struct sol_options *options, int done, int total, const char *what) {
+    if (options->progress) options->progress(options->user, done, total, what);
+}
+
+/* Devices that optimize: everything between the model and its steps. */
+static enum sol_status lower(struct build *b, const struct device *device, const struct model *user_model) {
+    struct plan *plan = b->plan;
+    plan->model = ir_clone(b->arena, user_model);
+    TRY(pass_run_all(plan->model));
+    TRY(plan_layouts(plan));
+    pass_clean(plan->model);
+    TRY(plan_concats(plan));
+    pass_clean(plan->model);
+    TRY(ir_verify(plan->model));
+    TRY(plan_clusters(plan, device->refuse_fusion));
+    TRY(plan_views(plan));
+    build_init(b);
+    for (int i = 0; i < plan->clusters.n; i++) {
+        const struct cluster *cluster = plan->clusters.at[i];
+        report_progress(b->options, i, plan->clusters.n + 1, build_describe(b, cluster));
+        plan_report(b, cluster);
+        TRY(device->emit(b, cluster));
+    }
+    report_progress(b->options, plan->clusters.n, plan->clusters.n + 1, "compiling kernels");
+    if (device->link) TRY(device->link(b));
+    report_progress(b->options, plan->clusters.n + 1, plan->clusters.n + 1, "done");
+    return SOL_OK;
+}
+
+static enum sol_status compile(struct arena *arena, const struct model *model, const struct sol_options *options,
+                               struct sol_program *program) {
+    const struct device *device;
+    TRY(device_find(options->device, &device));
+    if (model->layers.n > COMPILE_MAX_LAYERS)
+        return fail(SOL_EUNSUPPORTED, "%d layers; at most %d can be compiled", model->layers.n, COMPILE_MAX_LAYERS);
+    struct plan plan = {.arena = arena, .lanes = device->lanes ? device->lanes() : 1, .takes_conv = device->takes_conv};
+    struct build build = {.arena = arena, .keep = &program->arena, .program = program, .options = options, .plan = &plan};
+    TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
+    if (!device->emit_model) program->picture = plan_picture(&build);
+    TRY(build_finish(&build, model));
+    if (env_has(ENV_SOL_DEBUG, "plan")) fprintf(stderr, "%s", program->report);
+    return SOL_OK;
+}
+
+enum sol_status sol_compile(const struct sol_model *user, const struct sol_options *options, struct sol_program **out) {
+    static const struct sol_options defaults;
+    TRY(sol_model_check(user));
+    struct sol_program *program = program_new();
+    if (!program) return fail(SOL_ENOMEM, "no memory for a program");
+    struct arena arena;
+    jmp_buf out_of_memory;
+    arena_init(&arena);
+    arena.boundary = program->arena.boundary = &out_of_memory;
+    volatile enum sol_status status = SOL_OK;
+    if (setjmp(out_of_memory))
+        status = fail(SOL_ENOMEM, "out of memory while compiling");
+    else
+        status = compile(&arena, ir_user_model(user), options ? options : &defaults, program);
+    arena_fini(&arena);
+    program->arena.boundary = NULL;
+    if (status) sol_program_release(program);
+    else *out = program;
+    return status;
+}
+
+/* Runs the first `pass` passes on a copy. */
+static enum sol_status dump(struct arena *arena, const struct model *user, int pass, struct text *text, const char **name) {
+    struct model *m = ir_clone(arena, user);
+    int at = 0;
+    *name = "as built";
+    for (; at < pass && passes[at].name; at++) {
+        TRY(pass_run(&passes[at], m));
+        *name = passes[at].name;
+    }
+    if (at < pass) return fail(SOL_EINVAL, "there are only %d passes", at);
+    ir_print(text, m);
+    return SOL_OK;
+}
+
+char *sol_dump(const struct sol_model *user, int pass, const char **name) {
+    if (sol_model_check(user)) return NULL;
+    struct arena arena;
+    jmp_buf out_of_memory;
+    char *volatile result = NULL;
+    arena_init(&arena);
+    arena.boundary = &out_of_memory;
+    if (!setjmp(out_of_memory)) {
+        struct text text;
+        text_init(&text, &arena);
+        if (!dump(&arena, ir_user_model(user), pass, &text, name)) result = strdup(text.at);
+    }
+    arena_fini(&arena);
+    return result;
+}

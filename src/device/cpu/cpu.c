@@ -1,0 +1,183 @@
+/*
+ * The device `x86` (and, by the same text, any CPU that gcc knows): own kernels by instruction set, generated C by JIT.
+ *
+ *   cluster -> DNN: dnn/emit.c | COPY: plan/build.c | DFP: C text, collected -> link: compiled, or interpreted
+ *
+ * Equal texts are compiled once. Without a C compiler the same nests run through DFP's interpreter, said once in the log.
+ */
+#include "device/cpu/cpu.h"
+
+#include "device/cpu/jit.h"
+#include "device/cpu/tune.h"
+#include "device/device.h"
+#include "dfp/dfp.h"
+#include "dnn/emit.h"
+
+#include <string.h>
+
+typedef void kernel(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end);
+
+/* What a DFP step calls: compiled code, or the nest to interpret. In the program's arena. */
+struct entry {
+    kernel *compiled;
+    const void *code;
+};
+
+/* Kernels waiting for the compiler, by text. */
+struct waiting {
+    const char *text, *comment;
+    VEC(struct entry *) entries;
+};
+struct jit_queue {
+    VEC(struct waiting) kernels;
+};
+
+/* ---- Instruction set ---- */
+
+static bool cpu_has(const char *isa) {
+#ifdef __x86_64__
+    if (!strcmp(isa, "avx512"))
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+    if (!strcmp(isa, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    return !strcmp(isa, "generic");
+}
+
+const struct dnn_isa *cpu_isa(void) {
+    const char *wanted = env_get(ENV_SOL_CPU);
+    const struct dnn_isa *best = NULL;
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
+        if (!cpu_has(isa->name)) continue;
+        if (wanted && !strcmp(wanted, isa->name)) return isa;
+        if (!best) best = isa;
+    }
+    if (wanted) LOG_ONCE(LOG_WARN, "SOL_CPU=%s is not what this machine has; using %s", wanted, best->name);
+    return best;
+}
+
+/* Flags of generated kernels: the same instruction set as the kernels that were compiled ahead. */
+static const char *isa_flags(const struct dnn_isa *isa) {
+    if (!strcmp(isa->name, "avx512"))
+        return "-mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mprefer-vector-width=512 -DLANES=16";
+    if (!strcmp(isa->name, "avx2")) return "-mavx2 -mfma -DLANES=8";
+    return "-DLANES=4";
+}
+
+static const char *say_unavailable(void) { return NULL; }
+static int get_lanes(void) { return cpu_isa()->lanes; }
+
+/* ---- DFP steps ---- */
+
+static int64_t count_tasks(const struct step *step, const int64_t *arg) { return arg[step->n_arg - 1]; }
+
+static void run_compiled(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin,
+                         int64_t end) {
+    const struct entry *entry = step->data;
+    if (entry->compiled) entry->compiled(ptr, arg, scratch, begin, end);
+    else dfp_interpret(entry->code, ptr, arg, scratch, begin, end);
+}
+
+static void queue_text(struct build *b, const struct dfp_kernel *k, struct entry *entry) {
+    struct jit_queue *queue = b->device;
+    for (int i = 0; i < queue->kernels.n; i++) {
+        if (strcmp(queue->kernels.at[i].text, k->text)) continue;
+        VEC_PUSH(b->arena, &queue->kernels.at[i].entries, entry);
+        return;
+    }
+    struct waiting waiting = {.text = k->text, .comment = k->comment};
+    VEC_PUSH(b->arena, &waiting.entries, entry);
+    VEC_PUSH(b->arena, &queue->kernels, waiting);
+}
+
+static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) {
+    struct dfp_kernel k = {0};
+    TRY(dfp_generate(b->arena, cluster, b->plan->view, b->plan->lanes, &k));
+    struct entry *entry = ARENA_NEW(b->keep, struct entry);
+    entry->code = arena_copy(b->keep, k.code, k.code_size);
+    queue_text(b, &k, entry);
+
+    struct buffer_ref *ptr = ARENA_ARRAY(b->arena, struct buffer_ref, k.n_ptr + 1);
+    for (int i = 0; i < k.n_ptr; i++) ptr[i] = build_ref(b, k.ptr[i]);
+    struct size *arg = ARENA_ARRAY(b->arena, struct size, k.n_arg + 1);
+    memcpy(arg, k.arg, sizeof *arg * (size_t)k.n_arg);
+    arg[k.n_arg] = k.tasks; /* the kernel does not read it; count_tasks does */
+    struct step step = {.run = run_compiled, .n_tasks = count_tasks, .data = entry, .n_ptr = k.n_ptr, .ptr = ptr,
+                        .n_arg = k.n_arg + 1, .arg = arg, .scratch_size = k.scratch_size,
+                        .flops = size_scale(k.tasks, (int64_t)k.flops_per_task), .bytes = build_bytes(cluster),
+                        .name = "nest", .module = "DFP", .layers = build_describe(b, cluster)};
+    return build_step(b, cluster->prepare, &step);
+}
+
+static enum sol_status emit(struct build *b, const struct cluster *cluster) {
+    if (!b->device) b->device = ARENA_NEW(b->arena, struct jit_queue);
+    switch (cluster->module) {
+    case MODULE_DNN: return dnn_emit(b, cluster, cpu_isa(), b->options->no_autotune ? NULL : cpu_tune);
+    case MODULE_DFP: return emit_dfp(b, cluster);
+    case MODULE_COPY: return build_copy(b, cluster);
+    case MODULE_VIEW: break;
+    }
+    return SOL_OK;
+}
+
+/* ---- Linking ---- */
+
+static const char *symbol_of(struct build *b, const struct waiting *w) {
+    return arena_printf(b->arena, "sol_kernel_%016llx", (unsigned long long)hash_bytes(0, w->text, strlen(w->text)));
+}
+
+/* The text as the compiler gets it: prelude, name, kernel. */
+static const char *complete_text(struct build *b, const struct waiting *w) {
+    struct text text;
+    text_init(&text, b->arena);
+    text_add(&text, "#define SOL_KERNEL %s\n", symbol_of(b, w));
+    text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
+    text_add_raw(&text, w->text, strlen(w->text));
+    return text.at;
+}
+
+static void release_module(void *handle) { jit_release(handle); }
+
+static void resolve_entries(struct build *b, struct jit_module *module) {
+    struct jit_queue *queue = b->device;
+    for (int i = 0; i < queue->kernels.n; i++) {
+        struct waiting *w = &queue->kernels.at[i];
+        void *address = jit_find(module, symbol_of(b, w));
+        for (int k = 0; k < w->entries.n; k++) memcpy(&w->entries.at[k]->compiled, &address, sizeof address);
+    }
+}
+
+/* A kernel that the compiler cannot build still runs: the interpreter does all that the compiler does, slower. */
+static enum sol_status interpret_instead(void) {
+    LOG_ONCE(LOG_WARN, "generated kernels are interpreted, which is slower: %s", sol_error());
+    return SOL_OK;
+}
+
+static enum sol_status link_kernels(struct build *b) {
+    struct jit_queue *queue = b->device;
+    if (!queue || !queue->kernels.n) return SOL_OK;
+    const char **texts = ARENA_ARRAY(b->arena, const char *, queue->kernels.n);
+    for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
+    const char *flags = arena_printf(b->arena, "-std=gnu99 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math "
+                                               "-fno-strict-aliasing -w %s", isa_flags(cpu_isa()));
+    VEC_PUSH(b->keep, &b->program->modules, ((struct program_module){NULL, release_module}));
+    struct jit_module *module = NULL;
+    enum sol_status status = jit_build("", texts, queue->kernels.n, flags, b->options->debug, &module,
+                                       &b->program->n_compiled);
+    if (status == SOL_ENOMEM) return status;
+    if (status) return interpret_instead();
+    b->program->modules.at[b->program->modules.n - 1].handle = module;
+    resolve_entries(b, module);
+    return SOL_OK;
+}
+
+const struct device device_cpu = {
+    .name = "x86",
+    .what = "CPU, own kernels and generated C",
+    .unavailable = say_unavailable,
+    .lanes = get_lanes,
+    .takes_conv = dnn_takes_conv,
+    .refuse_fusion = dfp_refuse,
+    .emit = emit,
+    .link = link_kernels,
+};

@@ -1,0 +1,203 @@
+/*
+ * The C compiler: which one, and running it.
+ *
+ * It is started without a shell, and ended when it takes longer than $SOL_CC_TIMEOUT. What the probe
+ * finds is kept in a list that only grows, without a lock: two threads may probe at once, which costs
+ * them some milliseconds, and a fork never finds a lock that is held.
+ */
+#include "device/cpu/jit_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_TIMEOUT_S 60
+#define OUTPUT_SIZE 4096 /* of which as much is shown as fits the message */
+#define SHOWN_OUTPUT 700 /* leaves room for the path in the 1 KiB of a message */
+
+static _Atomic(struct jit_tool *) tools;
+
+/* ---- Commands ---- */
+
+static int count_words(const char *text)
+{
+    int n = 0;
+    for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
+        text += strcspn(text, " ");
+        n++;
+    }
+    return n;
+}
+
+/* Cuts `text` into words, in place. */
+static void split_words(char *text, const char **words)
+{
+    for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
+        *words++ = text;
+        text += strcspn(text, " ");
+        if (*text) *text++ = 0;
+    }
+}
+
+static double timeout_s(void)
+{
+    const char *value = env_get(ENV_SOL_CC_TIMEOUT);
+    double seconds;
+    if (value && text_parse_double(&value, &seconds) && !*value && seconds > 0) return seconds;
+    return DEFAULT_TIMEOUT_S;
+}
+
+/* Runs the words of `command`, then `tail`, whose `n_tail` items may contain spaces. */
+static enum sol_status run(const char *command, const char *const *tail, int n_tail, char *output, int *code)
+{
+    int n = count_words(command);
+    size_t argv_size = sizeof(char *) * (size_t)(n + n_tail + 1); /* the NULL is there: memory comes zeroed */
+    const char **argv = mem_alloc(argv_size + strlen(command) + 1, 16);
+    if (!argv) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
+    char *words = (char *)argv + argv_size;
+    memcpy(words, command, strlen(command) + 1);
+    split_words(words, argv);
+    for (int i = 0; i < n_tail; i++) argv[n + i] = tail[i];
+    enum sol_status status = os_spawn(argv, timeout_s(), output, OUTPUT_SIZE, code);
+    mem_free(argv);
+    return status;
+}
+
+/* ---- Which compiler ---- */
+
+/* Finds the program `name`, of `size` bytes, as a shell would, but never in the working directory:
+ * relative entries of PATH are skipped. */
+static bool find_program(const char *name, int size, char path[JIT_PATH_SIZE])
+{
+    if (memchr(name, '/', (size_t)size)) {
+        int length = snprintf(path, JIT_PATH_SIZE, "%.*s", size, name);
+        return length < JIT_PATH_SIZE && !access(path, X_OK);
+    }
+    const char *at = getenv("PATH");
+    for (int step; at && *at; at += step + (at[step] == ':')) {
+        step = (int)strcspn(at, ":");
+        if (*at != '/') continue;
+        int length = snprintf(path, JIT_PATH_SIZE, "%.*s/%.*s", step, at, size, name);
+        if (length < JIT_PATH_SIZE && !access(path, X_OK)) return true;
+    }
+    return false;
+}
+
+/* Asks for the version: says whether the program runs at all, and belongs to the key of what it makes. */
+static enum sol_status ask_version(struct jit_tool *tool)
+{
+    static const char *const tail[] = {"--version"};
+    int code;
+    TRY(run(tool->command, tail, 1, tool->version, &code));
+    if (code < 0) return fail(SOL_ETOOL, "%s --version did not end", tool->command);
+    if (code) return fail(SOL_ETOOL, "%s --version failed with exit code %d", tool->command, code);
+    tool->version[strcspn(tool->version, "\n")] = 0;
+    return SOL_OK;
+}
+
+/* Makes `words` the command of the tool if the first of them is a program. */
+static bool take_command(struct jit_tool *tool, const char *words)
+{
+    char path[JIT_PATH_SIZE];
+    words += strspn(words, " ");
+    int size = (int)strcspn(words, " ");
+    if (!size || !find_program(words, size, path)) return false;
+    (void)snprintf(tool->command, JIT_PATH_SIZE + strlen(words), "%s%s", path, words + size);
+    return true;
+}
+
+static enum sol_status probe(struct jit_tool *tool)
+{
+    static const char *const usual[] = {"cc", "gcc", "clang"};
+    if (!strcmp(tool->asked, "none"))
+        return fail(SOL_EUNSUPPORTED, "there is no C compiler: SOL_CC=none");
+    if (*tool->asked) {
+        if (take_command(tool, tool->asked)) return ask_version(tool);
+        return fail(SOL_ETOOL, "SOL_CC=%s: there is no such program", tool->asked);
+    }
+    for (int i = 0; i < COUNT(usual); i++)
+        if (take_command(tool, usual[i]) && !ask_version(tool)) return SOL_OK;
+    return fail(SOL_EUNSUPPORTED, "there is no C compiler: none of cc, gcc and clang works; set SOL_CC");
+}
+
+static struct jit_tool *known_tool(struct jit_tool *first, const char *asked)
+{
+    while (first && strcmp(first->asked, asked)) first = first->next;
+    return first;
+}
+
+/* One block: the tool and its three texts. */
+static struct jit_tool *new_tool(const char *asked)
+{
+    size_t asked_size = strlen(asked) + 1;
+    size_t command_size = JIT_PATH_SIZE + asked_size;
+    struct jit_tool *tool = mem_alloc(sizeof *tool + asked_size + command_size + OUTPUT_SIZE, 16);
+    if (!tool) return NULL;
+    char *texts = (char *)(tool + 1);
+    tool->asked = memcpy(texts, asked, asked_size);
+    tool->command = texts + asked_size;
+    tool->version = tool->command + command_size;
+    return tool;
+}
+
+enum sol_status jit_find_tool(const struct jit_tool **out)
+{
+    const char *asked = env_get(ENV_SOL_CC);
+    if (!asked) asked = "";
+    struct jit_tool *tool = known_tool(atomic_load(&tools), asked);
+    if (!tool) {
+        tool = new_tool(asked);
+        if (!tool) return fail(SOL_ENOMEM, "out of memory: cannot look for a C compiler");
+        tool->status = probe(tool);
+        if (tool->status == SOL_ENOMEM) { /* says nothing about the compiler, so it is not kept */
+            mem_free(tool);
+            return SOL_ENOMEM;
+        }
+        if (tool->status) (void)snprintf(tool->version, OUTPUT_SIZE, "%s", sol_error());
+        tool->next = atomic_load(&tools);
+        while (!atomic_compare_exchange_weak(&tools, &tool->next, tool)) continue;
+    }
+    *out = tool;
+    return tool->status ? fail(tool->status, "%s", tool->version) : SOL_OK;
+}
+
+enum sol_status jit_compiler(const char **path, const char **version)
+{
+    const struct jit_tool *tool;
+    TRY(jit_find_tool(&tool));
+    *path = tool->command;
+    *version = tool->version;
+    return SOL_OK;
+}
+
+/* ---- Running it ---- */
+
+/* Ends the text after about `size` bytes, behind a whole line where there is one. */
+static void cut_lines(char *text, size_t size)
+{
+    size_t length = strlen(text);
+    if (length > size) length = size;
+    text[length] = 0;
+    char *last = strrchr(text, '\n');
+    if (last) *last = 0;
+}
+
+enum sol_status jit_run_tool(const struct jit_tool *tool, const char *flags, const char *source,
+                             const char *object, const char *shown)
+{
+    size_t size = strlen(tool->command) + strlen(flags) + 2;
+    char *command = mem_alloc(size, 16);
+    if (!command) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
+    (void)snprintf(command, size, "%s %s", tool->command, flags);
+    const char *const tail[] = {"-o", object, source, "-lm"};
+    char output[OUTPUT_SIZE];
+    int code = 0;
+    enum sol_status status = run(command, tail, COUNT(tail), output, &code);
+    mem_free(command);
+    if (status || !code) return status;
+    if (code < 0)
+        return fail(SOL_ETOOL, "the C compiler %s did not end within %g s: %s", tool->command, timeout_s(), shown);
+    cut_lines(output, SHOWN_OUTPUT);
+    return fail(SOL_ETOOL, "the C compiler failed with exit code %d: %s\n%s", code, shown, output);
+}

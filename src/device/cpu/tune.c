@@ -1,0 +1,168 @@
+/*
+ * Settling by timing: when the cost model sees several implementations close together, they are run.
+ *
+ *   candidates of one problem -> timed in turns on memory of the real sizes, the minimum of each -> the winner's index
+ *
+ * The winner is remembered in the cache folder under the whole text of the question, so that a machine times each
+ * problem once. Weights are evicted from the cache between runs, as the rest of a network would do.
+ */
+#include "device/cpu/tune.h"
+
+#include "device/cpu/jit.h"
+#include "run/pool.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TUNE_ROUNDS 6
+#define TUNE_EVICT_ABOVE (1 << 20)   /* bytes of packed weights that would not survive in L2 */
+#define TUNE_EVICT_SIZE (48 << 20)   /* read in between; above the L3 of common servers per few cores */
+#define TUNE_MAX_KEY 1024
+
+/* ---- Remembering ---- */
+
+static void write_key(char *key, const struct dnn_plan *plans, int n) {
+    const struct dnn_problem *p = &plans[0].problem;
+    const char *isa = "";
+    for (const struct dnn_isa *i = dnn_isas; i->name; i++)
+        if (i->kernels == plans[0].kernels) isa = i->name;
+    int at = snprintf(key, TUNE_MAX_KEY, "sol %s %s t%d n%lld c%d k%d g%d h%d w%d o%dx%d k%dx%d s%dx%d p%d,%d d%dx%d %d%d%d%d%d:",
+                      sol_version(), isa, pool_threads(), (long long)p->batch_hint, p->c, p->k, p->groups, p->h, p->w,
+                      p->oh, p->ow, p->kh, p->kw, p->sh, p->sw, p->pt, p->pl, p->dh, p->dw, p->x_plain, p->bias, p->residual,
+                      p->prologue, p->act);
+    for (int i = 0; i < n && at < TUNE_MAX_KEY; i++)
+        at += snprintf(key + at, (size_t)(TUNE_MAX_KEY - at), " %s", plans[i].impl->name);
+}
+
+static bool choice_path(const char *key, char *path, size_t size) {
+    char folder[3072];
+    if (jit_cache_dir(folder, sizeof folder)) return false;
+    int n = snprintf(path, size, "%s/%016llx.choice", folder, (unsigned long long)hash_bytes(0, key, strlen(key)));
+    return n > 0 && (size_t)n < size;
+}
+
+/* The remembered winner's index, or -1. The file holds the whole key, a newline and the name. */
+static int recall(const char *key, const struct dnn_plan *plans, int n) {
+    char path[4096], *text;
+    size_t size, length = strlen(key);
+    int found = -1;
+    if (!choice_path(key, path, sizeof path) || access(path, R_OK) || os_read(path, &text, &size)) return -1;
+    if (size > length && !strncmp(text, key, length) && text[length] == '\n')
+        for (int i = 0; i < n; i++)
+            if (!strcmp(text + length + 1, plans[i].impl->name)) found = i;
+    mem_free(text);
+    return found;
+}
+
+/* Losing a choice costs time only, so failures to write are silent. */
+static void remember(const char *key, const char *winner) {
+    char path[4096], temporary[4200], text[TUNE_MAX_KEY + 128];
+    if (!choice_path(key, path, sizeof path)) return;
+    snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
+    int n = snprintf(text, sizeof text, "%s\n%s", key, winner);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return;
+    bool written = write(fd, text, (size_t)n) == n;
+    close(fd);
+    if (!written || rename(temporary, path)) unlink(temporary);
+}
+
+/* ---- Timing ---- */
+
+struct trial {
+    const struct dnn_plan *plan;
+    struct dnn_call call;
+    char *scratch;
+    size_t scratch_stride;
+};
+
+static void run_trial(void *user, int thread, int64_t begin, int64_t end) {
+    struct trial *t = user;
+    t->plan->impl->run(t->plan, &t->call, t->scratch + (size_t)thread * t->scratch_stride, begin, end);
+}
+
+static double time_once(struct trial *t) {
+    int64_t n = t->plan->impl->n_tasks(t->plan, t->call.batch);
+    double start = os_now();
+    pool_run(n, max_i64(1, n / (4 * pool_threads())), run_trial, t);
+    return os_now() - start;
+}
+
+/* Everything that candidates read and write; one block, so that it is freed at once. */
+struct memory {
+    float *x, *y, *residual, *bias, *scale, *shift, *packed, *evict;
+    char *scratch, *all;
+};
+
+static size_t largest(const struct dnn_plan *plans, int n, bool scratch) {
+    size_t size = 0;
+    for (int i = 0; i < n; i++) {
+        size_t s = scratch ? plans[i].scratch_size : plans[i].packed_size;
+        if (s > size) size = s;
+    }
+    return (size_t)round_up((int64_t)size + 1, 4096);
+}
+
+static bool take_memory(const struct dnn_plan *plans, int n, struct memory *m) {
+    const struct dnn_problem *p = &plans[0].problem;
+    size_t x = (size_t)p->batch_hint * (size_t)p->c * (size_t)p->h * (size_t)p->w + 64;
+    size_t y = (size_t)p->batch_hint * (size_t)p->k * (size_t)p->oh * (size_t)p->ow + 64;
+    size_t packed = largest(plans, n, false) / 4, evict = TUNE_EVICT_SIZE / 4;
+    size_t floats = x + 2 * y + 2 * (size_t)p->c + (size_t)p->k + 64 + packed + evict;
+    m->all = mem_alloc(floats * 4 + largest(plans, n, true) * (size_t)pool_max_threads() + 8192, 4096);
+    if (!m->all) return false;
+    float *at = (float *)(void *)m->all;
+    m->x = at, at += x, m->y = at, at += y, m->residual = at, at += y;
+    m->bias = at, at += p->k, m->scale = at, at += p->c, m->shift = at, at += p->c + 64;
+    m->packed = at, at += packed, m->evict = at, at += evict;
+    /* Real pages: untouched memory is all one page of zeros, and faster than any weight. */
+    for (float *f = m->x; f < m->evict + evict; f++) *f = 0.001f;
+    m->scratch = (char *)(uintptr_t)round_up((int64_t)(uintptr_t)at, 4096);
+    return true;
+}
+
+static void evict_weights(const struct memory *m) {
+    volatile float sum = 0;
+    for (size_t i = 0; i < TUNE_EVICT_SIZE / 4; i += 16) sum += m->evict[i];
+}
+
+static struct trial make_trial(const struct dnn_plan *plan, const struct memory *m, size_t scratch_stride) {
+    const struct dnn_problem *p = &plan->problem;
+    struct dnn_call call = {.x = m->x, .packed = m->packed, .weight = m->packed, .bias = p->bias ? m->bias : NULL,
+                            .residual = p->residual ? m->residual : NULL, .scale = p->prologue ? m->scale : NULL,
+                            .shift = p->prologue ? m->shift : NULL, .y = m->y, .batch = p->batch_hint,
+                            .x_stride = (int64_t)p->c * p->h * p->w, .y_stride = (int64_t)p->k * p->oh * p->ow,
+                            .residual_stride = (int64_t)p->k * p->oh * p->ow};
+    return (struct trial){plan, call, m->scratch, scratch_stride};
+}
+
+static int time_all(const struct dnn_plan *plans, int n, const struct memory *m) {
+    double best[TUNE_MAX_CANDIDATES];
+    size_t stride = largest(plans, n, true);
+    for (int round = 0; round < TUNE_ROUNDS; round++)
+        for (int i = 0; i < n; i++) {
+            struct trial trial = make_trial(&plans[i], m, stride);
+            if (largest(plans, n, false) > TUNE_EVICT_ABOVE) evict_weights(m);
+            double seconds = time_once(&trial);
+            if (round == 0 || seconds < best[i]) best[i] = seconds;
+        }
+    int winner = 0;
+    for (int i = 1; i < n; i++)
+        if (best[i] < best[winner]) winner = i;
+    return winner;
+}
+
+int cpu_tune(const struct dnn_plan *plans, int n) {
+    char key[TUNE_MAX_KEY];
+    struct memory memory;
+    write_key(key, plans, n);
+    int winner = recall(key, plans, n);
+    if (winner >= 0) return winner;
+    if (!take_memory(plans, n, &memory)) return 0; /* the cheapest by the cost model comes first */
+    winner = time_all(plans, n, &memory);
+    mem_free(memory.all);
+    remember(key, plans[winner].impl->name);
+    return winner;
+}

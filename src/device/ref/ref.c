@@ -1,0 +1,128 @@
+/*
+ * Runs a whole model through the reference, layer by layer, in the model's order.
+ *
+ *   inputs, params  ->  [a buffer per tensor, freed after its last reader]  ->  outputs
+ *
+ * Outputs are copied out as soon as they exist: a tensor may be an output several times, or an
+ * input too, and copying once covers all of these cases alike.
+ */
+#include "device/ref/ref.h"
+
+#include <string.h>
+
+/* The state of one run; arrays by tensor id. */
+struct run {
+    const struct model *m;
+    const int64_t *symbols;
+    const void **data; /* the tensor's values, NULL before it exists */
+    void **owned;      /* the buffer to free, NULL for the caller's tensors */
+    int *last;         /* position of the last layer that reads it, -1 for none */
+};
+
+static size_t element_size(enum sol_dtype dtype) {
+    static const size_t sizes[SOL_N_DTYPES] = {
+#define SIZE(code, name, size) [SOL_##code] = size,
+        SOL_DTYPE_LIST(SIZE)
+#undef SIZE
+    };
+    return sizes[dtype];
+}
+
+/* Bytes of a tensor, or ENOMEM when they cannot be counted. */
+static enum sol_status find_bytes(const struct tensor *t, const int64_t *symbols, size_t *out) {
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        if (__builtin_mul_overflow(n, size_eval(&t->dim[i], symbols), &n) || n < 0)
+            return fail(SOL_ENOMEM, "tensor %d has too many elements", t->id);
+    if (__builtin_mul_overflow((size_t)n, element_size(t->dtype), out))
+        return fail(SOL_ENOMEM, "tensor %d has too many elements", t->id);
+    return SOL_OK;
+}
+
+static enum sol_status start_run(struct run *r) {
+    size_t n = (size_t)r->m->n_tensors + 1; /* never ask for 0 bytes */
+    r->data = mem_alloc(n * sizeof *r->data, 16);
+    r->owned = mem_alloc(n * sizeof *r->owned, 16);
+    r->last = mem_alloc(n * sizeof *r->last, 16);
+    if (!r->data || !r->owned || !r->last) return fail(SOL_ENOMEM, "out of memory");
+    for (int i = 0; i < r->m->n_tensors; i++) r->last[i] = -1;
+    for (int i = 0; i < r->m->layers.n; i++)
+        for (int j = 0; j < r->m->layers.at[i]->n_in; j++)
+            r->last[r->m->layers.at[i]->in[j]->id] = i;
+    return SOL_OK;
+}
+
+static void end_run(struct run *r) {
+    for (int i = 0; r->owned && i < r->m->n_tensors; i++) mem_free(r->owned[i]);
+    mem_free(r->data);
+    mem_free(r->owned);
+    mem_free(r->last);
+}
+
+/* Calls a layer with its inputs gathered: few have more than a handful, a concat may have
+ * thousands. */
+static enum sol_status call_layer(struct run *r, const struct layer *layer) {
+    const float *few[8], **in = few;
+    if (layer->n_in > COUNT(few)) in = mem_alloc((size_t)layer->n_in * sizeof *in, 16);
+    if (!in) return fail(SOL_ENOMEM, "out of memory");
+    for (int i = 0; i < layer->n_in; i++) in[i] = r->data[layer->in[i]->id];
+    ref_layer(layer, r->symbols, in, r->owned[layer->out[0]->id]);
+    if (in != few) mem_free(in);
+    return SOL_OK;
+}
+
+static enum sol_status eval_layer(struct run *r, const struct layer *layer) {
+    const struct tensor *t = layer->out[0];
+    size_t size;
+    for (int i = 0; i < layer->n_in; i++)
+        if (layer->in[i]->dtype != SOL_F32 || t->dtype != SOL_F32)
+            return fail(SOL_EUNSUPPORTED, "ref computes f32 only: layer %d", layer->id);
+    TRY(find_bytes(t, r->symbols, &size));
+    r->owned[t->id] = mem_alloc(size + 1, 64); /* an empty tensor has an address too */
+    if (!r->owned[t->id]) return fail(SOL_ENOMEM, "no %zu bytes for tensor %d", size, t->id);
+    r->data[t->id] = r->owned[t->id];
+    return call_layer(r, layer);
+}
+
+static enum sol_status copy_outputs(struct run *r, const struct tensor *t, void *const *outputs) {
+    for (int i = 0; i < r->m->outputs.n; i++) {
+        size_t size;
+        if (r->m->outputs.at[i] != t) continue;
+        TRY(find_bytes(t, r->symbols, &size));
+        if (size) memcpy(outputs[i], r->data[t->id], size);
+    }
+    return SOL_OK;
+}
+
+/* Frees what nobody reads after the layer at position `at`. */
+static void drop_dead(struct run *r, int at) {
+    const struct layer *layer = r->m->layers.at[at];
+    for (int i = -1; i < layer->n_in; i++) {
+        int id = i < 0 ? layer->out[0]->id : layer->in[i]->id;
+        if (r->last[id] > at) continue;
+        mem_free(r->owned[id]);
+        r->owned[id] = NULL;
+    }
+}
+
+static enum sol_status eval_layers(struct run *r, void *const *outputs) {
+    for (int i = 0; i < r->m->layers.n; i++) {
+        const struct layer *layer = r->m->layers.at[i];
+        const struct tensor *t = layer->out[0];
+        if (!r->data[t->id]) TRY(eval_layer(r, layer));
+        TRY(copy_outputs(r, t, outputs));
+        drop_dead(r, i);
+    }
+    return SOL_OK;
+}
+
+enum sol_status ref_run(const struct model *m, const int64_t *symbols, const void *const *inputs,
+                        const void *const *params, void *const *outputs) {
+    struct run r = {.m = m, .symbols = symbols};
+    enum sol_status status = start_run(&r);
+    for (int i = 0; !status && i < m->inputs.n; i++) r.data[m->inputs.at[i]->id] = inputs[i];
+    for (int i = 0; !status && i < m->params.n; i++) r.data[m->params.at[i]->id] = params[i];
+    if (!status) status = eval_layers(&r, outputs);
+    end_run(&r);
+    return status;
+}

@@ -1,0 +1,25 @@
+/* Linear layers: what linear.c (plan, cost) and linear_kernel.c (the work) share. */
+#ifndef SOL_DNN_LINEAR_H
+#define SOL_DNN_LINEAR_H
+
+#include "dnn/dnn.h"
+
+/* Indices into dnn_plan.param. */
+enum linear_param {
+    LINEAR_OUTPUTS, /* outputs per task */
+    LINEAR_BATCH,   /* most rows of x that one pass over the weights serves */
+    LINEAR_X_SIZE,  /* floats of x that stay in L2; rows of x that are more are taken in parts of */
+    LINEAR_DEPTH,   /* ... this many inputs, a multiple of lanes */
+};
+
+/* The shares of an even division: share i of n over `total` is [linear_share(i), linear_share(i + 1)). */
+static inline int64_t linear_share(int64_t total, int64_t i, int64_t n)
+{
+    return total / n * i + min_i64(i, total % n);
+}
+
+struct dnn_linear_kernels {
+    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin, int64_t end);
+};
+
+#endif

@@ -1,0 +1,162 @@
+/*
+ * Linear layers: the work of one task, compiled once per instruction set.
+ *
+ * Place: linear.c decides sizes; the executor calls run on ranges of tasks, each some outputs for all rows of x.
+ * x and the weight both have the summed dimension innermost, so a tile of `rows` x OUTPUTS sums runs along it
+ * with one vector of partial sums each, which are added across lanes at the end. Each vector that is loaded
+ * serves several products; the weight comes from memory once for up to LINEAR_BATCH rows of x.
+ *
+ * Invariants: no access outside the tensors (the rest of a row that fills no vector is copied one by one); each
+ * sum has one order whatever the tile, the task and the number of threads.
+ */
+#include "dnn/linear.h"
+#include "dnn/simd.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* Sums that fit into the registers beside `rows` vectors of x and one of weights. */
+#if LANES == 16
+#define ROWS 6
+#else
+#define ROWS 3
+#endif
+enum { OUTPUTS = 4 };
+
+/* Part of a task: `rows` rows of x from `n` on, OUTPUTS outputs from `k` on, inputs [c, c + depth). */
+struct tile {
+    const struct dnn_plan *plan;
+    const struct dnn_call *call;
+    int64_t n, k, c, depth;
+};
+
+static inline vec load_rest(const float *at, int64_t n)
+{
+    vec v = {0};
+    for (int64_t i = 0; i < n; i++) v[i] = at[i];
+    return v;
+}
+
+/* Even and odd lanes of `a` followed by `b`, added: half as many partial sums of each. */
+INLINE vec add_pairs(vec a, vec b)
+{
+    ivec even, odd;
+    UNROLL
+    for (int i = 0; i < LANES; i++) even[i] = 2 * i, odd[i] = 2 * i + 1;
+    return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd);
+}
+
+/* Lane i of the result, for i < 4, is the sum of all lanes of v[i]. */
+INLINE vec add_lanes(const vec *v)
+{
+    vec sum = add_pairs(add_pairs(v[0], v[1]), add_pairs(v[2], v[3]));
+    UNROLL
+    for (int lanes = LANES; lanes > 4; lanes /= 2) sum = add_pairs(sum, sum);
+    return sum;
+}
+
+INLINE void multiply_vectors(int rows, const vec *x, const vec *w, vec (*sum)[OUTPUTS])
+{
+    UNROLL
+    for (int o = 0; o < OUTPUTS; o++) {
+        UNROLL
+        for (int r = 0; r < rows; r++) sum[r][o] += x[r] * w[o];
+    }
+}
+
+/* Adds one row's sums to what earlier parts of the inputs gave; the last part brings bias, residual and act. */
+static inline void finish_row(const struct tile *tile, int64_t n, vec sum)
+{
+    const struct dnn_problem *problem = &tile->plan->problem;
+    const struct dnn_call *call = tile->call;
+    const int64_t outputs = min_i64(OUTPUTS, problem->k - tile->k);
+    const bool last = tile->c + tile->depth == problem->c;
+    for (int64_t o = 0; o < outputs; o++) {
+        const int64_t k = tile->k + o;
+        float *y = call->y + n * call->y_stride + k, value = sum[o];
+        if (tile->c) value += *y;
+        if (last && call->bias) value += call->bias[k];
+        if (last && problem->residual) value += call->residual[n * call->residual_stride + k];
+        if (last && problem->act == DNN_ACT_RELU) value = value < 0 ? 0 : value;
+        if (last && problem->act == DNN_ACT_CLAMP)
+            value = value < problem->act_min ? problem->act_min : value > problem->act_max ? problem->act_max : value;
+        *y = value;
+    }
+}
+
+INLINE void multiply_tile(int rows, const struct tile *tile)
+{
+    const int64_t c_stride = tile->plan->problem.c, last = tile->plan->problem.k - 1;
+    const int64_t x_stride = tile->call->x_stride, whole = tile->depth / LANES * LANES;
+    const float *x = tile->call->x + tile->n * x_stride + tile->c, *w[OUTPUTS];
+    /* Outputs beyond the last one repeat it; they are not written. */
+    for (int o = 0; o < OUTPUTS; o++) w[o] = tile->call->weight + min_i64(tile->k + o, last) * c_stride + tile->c;
+
+    vec sum[ROWS][OUTPUTS], xs[ROWS], ws[OUTPUTS];
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int o = 0; o < OUTPUTS; o++) sum[r][o] = (vec){0};
+    }
+    for (int64_t c = 0; c < whole; c += LANES) {
+        UNROLL
+        for (int r = 0; r < rows; r++) xs[r] = vec_load(x + r * x_stride + c);
+        UNROLL
+        for (int o = 0; o < OUTPUTS; o++) ws[o] = vec_load(w[o] + c);
+        multiply_vectors(rows, xs, ws, sum);
+    }
+    if (whole < tile->depth) {
+        const int64_t rest = tile->depth - whole;
+        for (int r = 0; r < rows; r++) xs[r] = load_rest(x + r * x_stride + whole, rest);
+        for (int o = 0; o < OUTPUTS; o++) ws[o] = load_rest(w[o] + whole, rest);
+        multiply_vectors(rows, xs, ws, sum);
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) finish_row(tile, tile->n + r, add_lanes(sum[r]));
+}
+
+typedef void multiply_fn(const struct tile *tile);
+
+#define MULTIPLY(rows) \
+    static void multiply##rows(const struct tile *tile) { multiply_tile(rows, tile); }
+MULTIPLY(1) MULTIPLY(2) MULTIPLY(3)
+#if ROWS == 6
+MULTIPLY(4) MULTIPLY(5) MULTIPLY(6)
+#endif
+
+static multiply_fn *const multiply[ROWS + 1] = {
+    NULL, multiply1, multiply2, multiply3,
+#if ROWS == 6
+    multiply4, multiply5, multiply6,
+#endif
+};
+
+/* Outputs [begin, end) for rows [n, n_end) of x. When these do not fit L2, they are taken in parts of the inputs. */
+static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, int64_t n, int64_t n_end,
+                     int64_t begin, int64_t end)
+{
+    const int64_t c = plan->problem.c, parts = ceil_div(n_end - n, ROWS);
+    const int64_t depth = (n_end - n) * c <= plan->param[LINEAR_X_SIZE] ? c : plan->param[LINEAR_DEPTH];
+    struct tile tile = {plan, call, n, begin, 0, depth};
+    for (tile.c = 0; tile.c < c; tile.c += depth) {
+        tile.depth = min_i64(depth, c - tile.c);
+        for (tile.k = begin; tile.k < end; tile.k += OUTPUTS)
+            for (int64_t part = 0; part < parts; part++) {
+                tile.n = n + linear_share(n_end - n, part, parts);
+                multiply[n + linear_share(n_end - n, part + 1, parts) - tile.n](&tile);
+            }
+    }
+}
+
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin, int64_t end)
+{
+    const int64_t outputs = plan->param[LINEAR_OUTPUTS], step = plan->param[LINEAR_BATCH];
+    for (int64_t task = begin; task < end; task++) {
+        const int64_t k_end = min_i64((task + 1) * outputs, plan->problem.k);
+        for (int64_t n = 0; n < call->batch; n += step)
+            run_rows(plan, call, n, min_i64(n + step, call->batch), task * outputs, k_end);
+    }
+}
+
+extern const struct dnn_linear_kernels ISA_NAME(dnn_linear_kernels);
+const struct dnn_linear_kernels ISA_NAME(dnn_linear_kernels) = {run};

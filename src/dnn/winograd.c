@@ -1,0 +1,227 @@
+/*
+ * Winograd convolution: what it accepts, how it divides the work, what that costs, and the packing of weights.
+ *
+ * Place: plan/choose.c asks refuse and plan; run/exec.c packs once per version of the weights and calls run on
+ * ranges of tasks. The transforms and products themselves are in winograd_kernel.c; winograd.h has the layouts.
+ *
+ * Against direct convolution F(4x4,3x3) saves up to 3/4 of the multiplications, F(2x2,3x3) 5/9, and pays with
+ * two transforms, with weights that are 4 (1.8) times larger, and with rounding error: rms about 3.3 times
+ * direct's for F(4x4,3x3). So it wins on large images and loses where reading the weights dominates.
+ */
+#include "dnn/winograd.h"
+
+#include "dnn/kernels.h"
+
+#include <math.h>
+
+/* Cost model, seconds and bytes of a core of 3 GHz with 1 MiB of L2; measured by bench/winograd.c. */
+static const double clock_hz = 3e9;
+static const double multiply_efficiency = 0.8;
+static const double transform_bytes_per_s = 40e9;
+static const double weight_bytes_per_s = 20e9;
+static const int64_t l2_size = 1 << 20;
+
+static const char *refuse(const struct dnn_problem *problem)
+{
+    if (problem->kind != DNN_CONV) return "not a convolution";
+    if (problem->kh != 3 || problem->kw != 3) return "kernel is not 3x3";
+    if (problem->sh != 1 || problem->sw != 1) return "stride is not 1";
+    if (problem->dh != 1 || problem->dw != 1) return "dilation is not 1";
+    if (problem->groups != 1) return "more than one group";
+    if (problem->x_plain || problem->y_plain) return "x or y is not blocked";
+    if (problem->residual && problem->residual_plain) return "residual is not blocked";
+    if (problem->pt < 0 || problem->pt > 2 || problem->pl < 0 || problem->pl > 2) return "padding above 2";
+    if (problem->c % problem->lanes || problem->k % problem->lanes) return "channels do not fill blocks";
+    return NULL;
+}
+
+/* ---- Plan ---- */
+
+static double flops_per_s(const struct dnn_kernels *kernels)
+{
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
+        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
+    return 8 * clock_hz;
+}
+
+static int64_t n_points(const struct dnn_plan *plan)
+{
+    return (plan->param[WINOGRAD_OUT] + 2) * (plan->param[WINOGRAD_OUT] + 2);
+}
+
+/* Bytes of transformed weights of one k pair. */
+static int64_t pair_size(const struct dnn_plan *plan)
+{
+    return n_points(plan) * plan->problem.c * 2 * plan->problem.lanes * (int64_t)sizeof(float);
+}
+
+/*
+ * As few blocks as the scratch allows, because each streams all weights again; but enough to give all threads
+ * the same number of tasks, as long as a block still fills the inner loop.
+ */
+int64_t dnn_winograd_blocks(const struct dnn_plan *plan, int64_t batch)
+{
+    const int64_t tiles = winograd_tiles(plan, batch), groups = plan->param[WINOGRAD_GROUPS];
+    const int64_t rows = plan->kernels->winograd->rows;
+    const int64_t blocks = ceil_div(tiles, plan->param[WINOGRAD_BLOCK]);
+    int64_t even = plan->problem.threads; /* blocks of which `even` make whole rounds of the threads */
+    while (even > 1 && (even / 2) * groups % plan->problem.threads == 0 && even % 2 == 0) even /= 2;
+    const int64_t balanced = round_up(blocks, even);
+    return tiles / max_i64(1, balanced) >= rows / 2 ? balanced : blocks;
+}
+
+/* Estimated seconds of the whole call for the division that the plan's parameters describe. */
+static double estimate(const struct dnn_plan *plan, int64_t batch)
+{
+    const struct dnn_problem *problem = &plan->problem;
+    const int64_t *param = plan->param, points = n_points(plan);
+    const int64_t tiles = winograd_tiles(plan, batch), blocks = max_i64(1, dnn_winograd_blocks(plan, batch));
+    const int64_t groups = param[WINOGRAD_GROUPS], pairs = ceil_div(param[WINOGRAD_PAIRS], groups);
+    const int64_t k = pairs * 2 * problem->lanes, block = ceil_div(tiles, blocks);
+    const int64_t rounds = ceil_div(blocks * groups, problem->threads);
+
+    double products = 2.0 * (double)(points * block * problem->c * k);
+    double values = (double)(block * (problem->c + k)) * (double)(points + param[WINOGRAD_OUT] * param[WINOGRAD_OUT]);
+    double weights = (double)(pairs * pair_size(plan));
+    double beyond = (double)(param[WINOGRAD_PAIRS] * pair_size(plan)) - (double)l2_size;
+    double task = products / (multiply_efficiency * flops_per_s(plan->kernels));
+    task += values * sizeof(float) / transform_bytes_per_s;
+    if (beyond > 0) task += weights / weight_bytes_per_s;
+    return (double)rounds * task;
+}
+
+/* Finds the number of k groups: with few tiles the threads divide k, else only tiles. */
+static void choose_groups(struct dnn_plan *plan)
+{
+    int64_t best = 1;
+    plan->cost = INFINITY;
+    for (int64_t groups = 1; groups <= plan->param[WINOGRAD_PAIRS]; groups++) {
+        plan->param[WINOGRAD_GROUPS] = groups;
+        double cost = estimate(plan, max_i64(1, plan->problem.batch_hint));
+        if (cost >= plan->cost) continue;
+        plan->cost = cost;
+        best = groups;
+    }
+    plan->param[WINOGRAD_GROUPS] = best;
+}
+
+/* Tiles per block: V should stay in half of L2, but below two inner loops the weights are read too often. */
+static int64_t choose_block(const struct dnn_plan *plan)
+{
+    const int64_t rows = plan->kernels->winograd->rows;
+    int64_t tile_size = n_points(plan) * plan->problem.c * (int64_t)sizeof(float);
+    int64_t fit = l2_size / 2 / tile_size / rows;
+    return rows * max_i64(2, min_i64(fit, 8));
+}
+
+static void make_plan(struct dnn_plan *plan, int64_t out)
+{
+    const struct dnn_problem *problem = &plan->problem;
+    const int64_t lanes = problem->lanes, line = 64 / (int64_t)sizeof(float);
+    int64_t *param = plan->param;
+    param[WINOGRAD_OUT] = out;
+    param[WINOGRAD_TILES_H] = ceil_div(problem->oh, out);
+    param[WINOGRAD_TILES_W] = ceil_div(problem->ow, out);
+    param[WINOGRAD_PAIRS] = ceil_div(problem->k, 2 * lanes);
+    param[WINOGRAD_BLOCK] = choose_block(plan);
+    /* The transforms touch all points of a tile: an odd number of lines apart they lie in different sets. */
+    param[WINOGRAD_V_POINT] = (ceil_div(param[WINOGRAD_BLOCK] * problem->c, line) | 1) * line;
+    param[WINOGRAD_M_POINT] = (ceil_div(param[WINOGRAD_BLOCK] * 2 * lanes, line) | 1) * line;
+    choose_groups(plan);
+    plan->packed_size = (size_t)(param[WINOGRAD_PAIRS] * pair_size(plan));
+    plan->scratch_size =
+        (size_t)(n_points(plan) * (param[WINOGRAD_V_POINT] + param[WINOGRAD_M_POINT])) * sizeof(float);
+}
+
+static void plan4(struct dnn_plan *plan) { make_plan(plan, 4); }
+static void plan2(struct dnn_plan *plan) { make_plan(plan, 2); }
+
+/* ---- Packing: U = G g G^T ---- */
+
+/* Row p of G is (1, p, p^2) / M'(p), for inf (0, 0, 1); the factors that A leaves out are multiplied in. */
+static void make_g(int64_t out, double g[6][3])
+{
+    static const double points4[] = {0, 2.0 / 3, -2.0 / 3, 1.5, -1.5}, points2[] = {0, 1, -1};
+    const double *points = out == 4 ? points4 : points2;
+    const int n = (int)out + 1;
+    for (int i = 0; i < n; i++) {
+        double factor = out == 4 && i > 0 ? fabs(points[i]) : 1;
+        for (int j = 0; j < n; j++)
+            if (j != i) factor /= points[i] - points[j];
+        if (out == 2 && i == 0) factor = -factor; /* as B^T's row */
+        g[i][0] = factor;
+        g[i][1] = factor * points[i];
+        g[i][2] = factor * points[i] * points[i];
+    }
+    g[n][0] = g[n][1] = 0;
+    g[n][2] = 1;
+}
+
+/* Transforms one kernel in double, so that U has one rounding only; values lie `step` floats apart. */
+static void transform_weight(int in, double g[6][3], const float *weight, double scale, float *u, int64_t step)
+{
+    double half[6][3];
+    for (int i = 0; i < in; i++)
+        for (int s = 0; s < 3; s++)
+            half[i][s] = scale * (g[i][0] * weight[s] + g[i][1] * weight[3 + s] + g[i][2] * weight[6 + s]);
+    for (int i = 0; i < in; i++)
+        for (int j = 0; j < in; j++)
+            u[(i * in + j) * step] =
+                (float)(half[i][0] * g[j][0] + half[i][1] * g[j][1] + half[i][2] * g[j][2]);
+}
+
+static int model_channel(const int *map, int64_t stored, int64_t n_stored)
+{
+    if (stored >= n_stored) return -1;
+    return map ? map[stored] : (int)stored;
+}
+
+/* Packing tasks are (k pair, c block). */
+static int64_t n_pack_tasks(const struct dnn_plan *plan)
+{
+    return plan->param[WINOGRAD_PAIRS] * (plan->problem.c / plan->problem.lanes);
+}
+
+static void pack_block(const struct dnn_plan *plan, double g[6][3], const float *weight, const float *scale_k,
+                       float *packed, int64_t task)
+{
+    const struct dnn_problem *problem = &plan->problem;
+    const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes, step = (int64_t)problem->c * 2 * lanes;
+    const int64_t pair = task / c_blocks, c_begin = task % c_blocks * lanes;
+    const int in = (int)plan->param[WINOGRAD_OUT] + 2;
+    const float zero[9] = {0};
+    float *u = packed + pair * n_points(plan) * step + c_begin * 2 * lanes;
+    for (int64_t i = 0; i < lanes; i++)
+        for (int64_t j = 0; j < 2 * lanes; j++) {
+            int64_t c = model_channel(problem->c_map, c_begin + i, problem->c);
+            int64_t k = model_channel(problem->k_map, pair * 2 * lanes + j, problem->k);
+            const float *from = c < 0 || k < 0 ? zero : weight + (k * problem->c_model + c) * 9;
+            double scale = scale_k && k >= 0 ? scale_k[k] : 1;
+            transform_weight(in, g, from, scale, u + i * 2 * lanes + j, step);
+        }
+}
+
+static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k, float *packed,
+                 int64_t begin, int64_t end)
+{
+    double g[6][3];
+    make_g(plan->param[WINOGRAD_OUT], g);
+    for (int64_t task = begin; task < end; task++) pack_block(plan, g, weight, scale_k, packed, task);
+}
+
+/* ---- Run ---- */
+
+static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch)
+{
+    return dnn_winograd_blocks(plan, batch) * plan->param[WINOGRAD_GROUPS];
+}
+
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch, int64_t begin, int64_t end)
+{
+    const struct dnn_winograd_kernels *kernels = plan->kernels->winograd;
+    (plan->param[WINOGRAD_OUT] == 4 ? kernels->run4 : kernels->run2)(plan, call, scratch, begin, end);
+}
+
+extern const struct dnn_impl dnn_winograd4, dnn_winograd2;
+const struct dnn_impl dnn_winograd4 = {"winograd4", refuse, plan4, n_pack_tasks, pack, n_tasks, run, true};
+const struct dnn_impl dnn_winograd2 = {"winograd2", refuse, plan2, n_pack_tasks, pack, n_tasks, run, true};

@@ -1,0 +1,38 @@
+/* What is there: devices, compilers, the cache, each with its version or the reason why it cannot be used. */
+#include "device/cpu/cpu.h"
+#include "device/cpu/jit.h"
+#include "device/device.h"
+
+#include <stdlib.h>
+
+#define VERSION "0.1.0"
+
+const char *sol_version(void) { return VERSION; }
+
+static void list_devices(void (*visit)(void *user, const struct sol_info *info), void *user) {
+    for (int i = 0; devices[i]; i++) {
+        const char *reason = env_has(ENV_SOL_DISABLE, devices[i]->name) ? "disabled by SOL_DISABLE" : devices[i]->unavailable();
+        const char *detail = devices[i] == &device_cpu ? cpu_isa()->name : devices[i]->what;
+        visit(user, &(struct sol_info){"device", devices[i]->name, !reason, reason ? reason : detail});
+    }
+}
+
+static void list_kernels(void (*visit)(void *user, const struct sol_info *info), void *user) {
+    for (int i = 0; dnn_impls[i]; i++) {
+        bool disabled = env_has(ENV_SOL_DISABLE, dnn_impls[i]->name);
+        visit(user, &(struct sol_info){"library", dnn_impls[i]->name, !disabled, disabled ? "disabled by SOL_DISABLE" : "own kernel"});
+    }
+}
+
+void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user) {
+    const char *path = "cc", *version = "";
+    char folder[4096];
+    list_devices(visit, user);
+    list_kernels(visit, user);
+    bool found = jit_compiler(&path, &version) == SOL_OK;
+    visit(user, &(struct sol_info){"compiler", found ? path : "cc", found, found ? version : sol_error()});
+    bool usable = jit_cache_dir(folder, sizeof folder) == SOL_OK;
+    visit(user, &(struct sol_info){"cache", "kernels", usable, usable ? folder : sol_error()});
+}
+
+enum sol_status sol_cache_clear(void) { return jit_cache_clear(); }

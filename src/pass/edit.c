@@ -1,0 +1,87 @@
+/* What rewriting needs: adding layers, asking for readers, and putting the list in order again. */
+#include "pass/pass.h"
+
+struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in, const struct attr *attr,
+                        const char *origin) {
+    struct tensor *out;
+    for (int i = 0; i < n_in; i++)
+        if (!in[i]) return NULL;
+    return ir_add(m, kind, n_in, in, attr, origin, &out) ? NULL : out;
+}
+
+struct tensor *pass_scalar(struct model *m, double value) {
+    struct attr attr = ir_default_attr();
+    attr.value = value;
+    return pass_add(m, LAYER_scalar, 0, NULL, &attr, NULL);
+}
+
+struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a, struct tensor *b,
+                           const char *origin) {
+    return pass_add(m, kind, 2, (struct tensor *[]){a, b}, NULL, origin);
+}
+
+struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim) {
+    struct attr attr = ir_default_attr();
+    attr.n_shape = rank;
+    for (int i = 0; i < rank; i++) attr.shape[i] = dim[i];
+    return pass_add(m, LAYER_reshape, 1, &x, &attr, NULL);
+}
+
+static int count_uses(const struct layer *layer, const struct tensor *t) {
+    int n = 0;
+    for (int i = 0; i < layer->n_in; i++) n += layer->in[i] == t;
+    return n;
+}
+
+struct layer *pass_single_reader(const struct model *m, const struct tensor *t) {
+    struct layer *reader = NULL;
+    if (ir_is_output(m, t)) return NULL;
+    for (int i = 0; i < m->layers.n; i++) {
+        int uses = count_uses(m->layers.at[i], t);
+        if (uses > 1 || (uses && reader)) return NULL;
+        if (uses) reader = m->layers.at[i];
+    }
+    return reader;
+}
+
+/* Depth-first walk from the outputs with a stack of its own: models may be deeper than the C stack. */
+struct walk {
+    struct model *m;
+    char *done;           /* by layer id: 1 = opened, 2 = placed */
+    VEC(struct layer *) stack;
+    VEC(struct layer *) order;
+};
+
+static void push_inputs(struct walk *w, const struct layer *layer) {
+    for (int i = layer->n_in - 1; i >= 0; i--) {
+        struct layer *producer = layer->in[i]->producer;
+        if (!w->done[producer->id]) VEC_PUSH(w->m->arena, &w->stack, producer);
+    }
+}
+
+static void place_with_inputs(struct walk *w, struct layer *layer) {
+    VEC_PUSH(w->m->arena, &w->stack, layer);
+    while (w->stack.n) {
+        struct layer *top = w->stack.at[w->stack.n - 1];
+        if (!w->done[top->id]) {
+            w->done[top->id] = 1;
+            push_inputs(w, top);
+            continue;
+        }
+        w->stack.n--;
+        if (w->done[top->id] == 2) continue;
+        w->done[top->id] = 2;
+        VEC_PUSH(w->m->arena, &w->order, top);
+    }
+}
+
+/* Sources keep their places, so that ports keep their numbers; the rest follows in an order that reads well: each
+ * layer as early as its readers need it. */
+void pass_clean(struct model *m) {
+    struct walk w = {.m = m, .done = arena_alloc(m->arena, (size_t)m->n_layers + 1)};
+    for (int i = 0; i < m->inputs.n; i++) place_with_inputs(&w, m->inputs.at[i]->producer);
+    for (int i = 0; i < m->params.n; i++) place_with_inputs(&w, m->params.at[i]->producer);
+    for (int i = 0; i < m->outputs.n; i++) place_with_inputs(&w, m->outputs.at[i]->producer);
+    m->layers.n = 0;
+    for (int i = 0; i < w.order.n; i++) VEC_PUSH(m->arena, &m->layers, w.order.at[i]);
+}

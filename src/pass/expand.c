@@ -1,0 +1,64 @@
+/*
+ * Composites become simple layers, so that everything after this pass knows only simple ones.
+ *
+ *   batch_norm(x, mean, var, weight, bias) -> x * scale + shift,  scale = weight / sqrt(var + eps), shift = bias - mean * scale
+ *   softmax(x) -> e / sum(e),  e = exp(x - max(x))
+ *
+ * scale and shift depend on parameters only; they are computed once per version of the weights.
+ */
+#include "pass/pass.h"
+
+/* [C] as [C, 1, 1, ..]: lines up with axis 1 of a tensor of rank `rank`. */
+static struct tensor *align_channel(struct model *m, struct tensor *x, int rank) {
+    struct size dim[SOL_MAX_RANK];
+    dim[0] = ir_elements(x);
+    for (int i = 1; i < rank - 1; i++) dim[i] = size_const(1);
+    return x ? pass_reshape(m, x, rank - 1, dim) : NULL;
+}
+
+static struct tensor *expand_batch_norm(struct model *m, const struct layer *l) {
+    struct tensor *x = l->in[0], *mean = l->in[1], *var = l->in[2], *weight = l->in[3], *bias = l->in[4];
+    struct tensor *eps = pass_scalar(m, l->attr.eps);
+    struct tensor *deviation = pass_binary(m, LAYER_add, var, eps, l->origin);
+    struct tensor *inverse = pass_add(m, LAYER_rsqrt, 1, &deviation, NULL, l->origin);
+    struct tensor *scale = pass_binary(m, LAYER_mul, weight, inverse, l->origin);
+    struct tensor *shift = pass_binary(m, LAYER_sub, bias, pass_binary(m, LAYER_mul, mean, scale, l->origin), l->origin);
+    if (!scale || !shift) return NULL;
+    struct tensor *product = pass_binary(m, LAYER_mul, x, align_channel(m, scale, x->rank), l->origin);
+    return pass_binary(m, LAYER_add, product, align_channel(m, shift, x->rank), l->origin);
+}
+
+static struct tensor *reduce_axis(struct model *m, enum layer_kind kind, struct tensor *x, int64_t axis) {
+    struct attr attr = ir_default_attr();
+    attr.n_axes = 1;
+    attr.axes[0] = axis;
+    attr.keepdim = true;
+    return pass_add(m, kind, 1, &x, &attr, NULL);
+}
+
+static struct tensor *expand_softmax(struct model *m, const struct layer *l) {
+    struct tensor *x = l->in[0];
+    struct tensor *top = reduce_axis(m, LAYER_reduce_max, x, l->attr.axis);
+    struct tensor *below = pass_binary(m, LAYER_sub, x, top, l->origin);
+    struct tensor *e = pass_add(m, LAYER_exp, 1, &below, NULL, l->origin);
+    struct tensor *total = e ? reduce_axis(m, LAYER_sum, e, l->attr.axis) : NULL;
+    return pass_binary(m, LAYER_div, e, total, l->origin);
+}
+
+static const struct {
+    enum layer_kind kind;
+    struct tensor *(*expand)(struct model *m, const struct layer *l);
+} rules[] = {{LAYER_batch_norm, expand_batch_norm}, {LAYER_softmax, expand_softmax}};
+
+enum sol_status pass_expand(struct model *m) {
+    for (int i = 0, n = m->layers.n; i < n; i++) {
+        struct layer *l = m->layers.at[i];
+        for (int r = 0; r < COUNT(rules); r++) {
+            if (l->kind != rules[r].kind) continue;
+            struct tensor *out = rules[r].expand(m, l);
+            if (!out) return SOL_EBUG;
+            ir_replace(m, l->out[0], out);
+        }
+    }
+    return SOL_OK;
+}

@@ -1,0 +1,26 @@
+/* The passes in their order, and what happens around each of them. */
+#include "pass/pass.h"
+
+/* expand comes first, because the others need to know only simple layers then; simplify runs again after fold
+ * has made new chances. */
+const struct pass passes[] = {
+    {"expand", "composites become simple layers: batch norm a product and a sum, softmax its five steps", pass_expand},
+    {"simplify", "layers without effect go: clamps to infinity, reshapes to the same shape, ...", pass_simplify},
+    {"fold", "per-channel products and sums after conv and linear move into their parameters", pass_fold},
+    {"share", "equal layers with equal inputs are computed once", pass_share},
+    {NULL, NULL, NULL},
+};
+
+enum sol_status pass_run(const struct pass *pass, struct model *m) {
+    TRY(pass->run(m));
+    pass_clean(m);
+    enum sol_status status = ir_verify(m);
+    if (status) fail_prefix("after pass %s: ", pass->name);
+    return status;
+}
+
+enum sol_status pass_run_all(struct model *m) {
+    pass_clean(m);
+    for (const struct pass *pass = passes; pass->name; pass++) TRY(pass_run(pass, m));
+    return SOL_OK;
+}

@@ -1,0 +1,30 @@
+/* Common subexpressions: layers of one kind with equal attributes and the same inputs are computed once. */
+#include "pass/pass.h"
+
+#include <string.h>
+
+static uint64_t hash_layer(const struct layer *l) {
+    uint64_t h = hash_bytes(l->kind, &l->attr, sizeof l->attr);
+    for (int i = 0; i < l->n_in; i++) h = hash_bytes(h, &l->in[i]->id, sizeof l->in[i]->id);
+    return h;
+}
+
+/* Attributes are compared as bytes; ir_default_attr clears padding, so equal ones are equal bytes. */
+static bool is_equal(const struct layer *a, const struct layer *b) {
+    return a->kind == b->kind && a->n_in == b->n_in && !memcmp(&a->attr, &b->attr, sizeof a->attr) &&
+           !memcmp(a->in, b->in, sizeof *a->in * (size_t)a->n_in);
+}
+
+enum sol_status pass_share(struct model *m) {
+    int n_buckets = 2 * m->layers.n + 1;
+    struct layer **bucket = ARENA_ARRAY(m->arena, struct layer *, n_buckets);
+    for (int i = 0; i < m->layers.n; i++) {
+        struct layer *l = m->layers.at[i];
+        if (l->kind == LAYER_input || l->kind == LAYER_param) continue;
+        uint64_t at = hash_layer(l) % (uint64_t)n_buckets;
+        while (bucket[at] && !is_equal(bucket[at], l)) at = (at + 1) % (uint64_t)n_buckets;
+        if (bucket[at]) ir_replace(m, l->out[0], bucket[at]->out[0]);
+        else bucket[at] = l;
+    }
+    return SOL_OK;
+}

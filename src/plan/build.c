@@ -1,0 +1,170 @@
+/*
+ * From clusters to steps: buffers for tensors, lifetimes of slots, and the finished program.
+ *
+ * A root tensor's memory is the caller's (input, parameter, output), or a slot: in the state when it depends on
+ * parameters only and calls read it, else in the arena of its list of steps. A slot lives from the first step that touches it
+ * to the last; views count as their root.
+ */
+#include "plan/build.h"
+
+#include <string.h>
+
+static int index_of(struct tensor *const *at, int n, const struct tensor *t) {
+    for (int i = 0; i < n; i++)
+        if (at[i] == t) return i;
+    return -1;
+}
+
+void build_init(struct build *b) {
+    const struct plan *plan = b->plan;
+    int n = plan->model->n_tensors;
+    b->where = ARENA_ARRAY(b->arena, struct buffer_ref, n);
+    b->is_state = ARENA_ARRAY(b->arena, bool, n);
+    for (int i = 0; i < plan->clusters.n; i++) {
+        const struct cluster *cluster = plan->clusters.at[i];
+        for (int k = 0; k < cluster->inputs.n && !cluster->prepare; k++)
+            b->is_state[plan->view[cluster->inputs.at[k]->id].root->id] = true;
+    }
+    text_init(&b->report, b->keep);
+}
+
+static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, bool prepare, struct slot slot) {
+    struct buffer_ref ref = {.kind = kind};
+    if (kind == BUFFER_STATE) {
+        ref.index = b->state.n;
+        VEC_PUSH(b->keep, &b->state, slot);
+    } else if (prepare) {
+        ref.index = b->prepare_slots.n;
+        VEC_PUSH(b->keep, &b->prepare_slots, slot);
+    } else {
+        ref.index = b->slots.n;
+        VEC_PUSH(b->keep, &b->slots, slot);
+    }
+    return ref;
+}
+
+static struct buffer_ref make_buffer(struct build *b, const struct tensor *root) {
+    const struct model *m = b->plan->model;
+    int output = index_of(m->outputs.at, m->outputs.n, root);
+    if (root->producer->kind == LAYER_input)
+        return (struct buffer_ref){.kind = BUFFER_INPUT, .index = index_of(m->inputs.at, m->inputs.n, root)};
+    if (root->producer->kind == LAYER_param)
+        return (struct buffer_ref){.kind = BUFFER_PARAM, .index = index_of(m->params.at, m->params.n, root)};
+    if (output >= 0) return (struct buffer_ref){.kind = BUFFER_OUTPUT, .index = output};
+    bool prepare = b->plan->maker[root->id] && b->plan->maker[root->id]->prepare;
+    struct slot slot = {.size = size_scale(layout_elements(root), 4), .first = -1, .name = "intermediate"};
+    return add_slot(b, prepare && b->is_state[root->id] ? BUFFER_STATE : BUFFER_ARENA, prepare, slot);
+}
+
+struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
+    if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
+    const struct view *view = &b->plan->view[t->id];
+    struct buffer_ref *root = &b->where[view->root->id];
+    if (root->kind == BUFFER_NONE) *root = make_buffer(b, view->root);
+    struct buffer_ref ref = *root;
+    ref.offset = size_scale(view->offset, 4);
+    return ref;
+}
+
+struct buffer_ref build_state(struct build *b, int64_t size, const char *name) {
+    return add_slot(b, BUFFER_STATE, true, (struct slot){.size = size_const(size), .name = arena_strdup(b->keep, name)});
+}
+
+static void touch_slot(struct slot *slot, int step) {
+    if (slot->first < 0) slot->first = step;
+    slot->last = step;
+}
+
+enum sol_status build_step(struct build *b, bool prepare, const struct step *step) {
+    if (step->n_ptr > STEP_MAX_PTR) return fail(SOL_EUNSUPPORTED, "%s reads or writes %d tensors", step->name, step->n_ptr);
+    struct step copy = *step;
+    copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
+    copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);
+    copy.name = arena_strdup(b->keep, step->name);
+    int at = prepare ? b->prepare.n : b->steps.n;
+    for (int i = 0; i < step->n_ptr; i++)
+        if (step->ptr[i].kind == BUFFER_ARENA)
+            touch_slot(prepare ? &b->prepare_slots.at[step->ptr[i].index] : &b->slots.at[step->ptr[i].index], at);
+    if (prepare) VEC_PUSH(b->keep, &b->prepare, copy);
+    else VEC_PUSH(b->keep, &b->steps, copy);
+    return SOL_OK;
+}
+
+const char *build_describe(struct build *b, const struct cluster *cluster) {
+    struct text text;
+    text_init(&text, b->keep);
+    for (int i = 0; i < cluster->layers.n; i++)
+        text_add(&text, "%s%s", i ? "+" : "", layer_infos[cluster->layers.at[i]->kind].name);
+    const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
+    if (last->origin) text_add(&text, " (%s)", last->origin);
+    return text.at;
+}
+
+struct size build_bytes(const struct cluster *cluster) {
+    struct size n = size_const(0);
+    for (int i = 0; i < cluster->inputs.n; i++) n = size_add(n, ir_elements(cluster->inputs.at[i]));
+    for (int i = 0; i < cluster->outputs.n; i++) n = size_add(n, ir_elements(cluster->outputs.at[i]));
+    return size_scale(n, 4);
+}
+
+/* ---- Module COPY ---- */
+
+enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
+    const struct tensor *in = cluster->layers.at[0]->in[0], *out = cluster->layers.at[cluster->layers.n - 1]->out[0];
+    struct copy_table table, *kept = ARENA_NEW(b->keep, struct copy_table);
+    struct size batch;
+    TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, &table, &batch));
+    size_t n = (size_t)table.n_outer * (size_t)table.lanes;
+    table.base = arena_copy(b->keep, table.base, n * sizeof *table.base);
+    *kept = table;
+    struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
+    struct size arg[] = {batch, in->rank ? b->plan->view[in->id].stride[0] : size_const(0),
+                         out->rank ? b->plan->view[out->id].stride[0] : size_const(0)};
+    struct step step = {.run = copy_run, .n_tasks = copy_n_tasks, .data = kept, .n_ptr = COUNT(ptr), .ptr = ptr,
+                        .n_arg = COUNT(arg), .arg = arg, .flops = size_const(0), .bytes = build_bytes(cluster),
+                        .name = "copy", .module = "copy", .layers = build_describe(b, cluster)};
+    return build_step(b, cluster->prepare, &step);
+}
+
+/* ---- Finishing ---- */
+
+static struct sol_port make_port(struct build *b, const struct tensor *t, const char *name) {
+    struct sol_port port = {.name = arena_strdup(b->keep, name ? name : ""), .dtype = t->dtype, .rank = t->rank};
+    for (int d = 0; d < t->rank; d++) {
+        port.dim[d] = size_is_const(t->dim[d]) ? size_value(t->dim[d]) : INT64_MIN;
+        for (int s = 0; s < SIZE_SYMBOLS; s++)
+            if (size_equal(t->dim[d], size_symbol(s))) port.dim[d] = -1 - s;
+    }
+    return port;
+}
+
+static struct sol_port *make_ports(struct build *b, int n, struct tensor *const *at, const char *const *names) {
+    struct sol_port *ports = ARENA_ARRAY(b->keep, struct sol_port, n + 1);
+    for (int i = 0; i < n; i++) ports[i] = make_port(b, at[i], names ? names[i] : at[i]->name);
+    return ports;
+}
+
+static void finish_ports(struct build *b, const struct model *m) {
+    struct sol_program *p = b->program;
+    p->n_symbols = m->n_symbols;
+    p->n_inputs = m->inputs.n;
+    p->n_params = m->params.n;
+    p->n_outputs = m->outputs.n;
+    p->input = make_ports(b, m->inputs.n, m->inputs.at, NULL);
+    p->param = make_ports(b, m->params.n, m->params.at, NULL);
+    p->output = make_ports(b, m->outputs.n, m->outputs.at, m->output_names.at);
+    p->output_dim = arena_alloc(b->keep, sizeof *p->output_dim * (size_t)(m->outputs.n + 1));
+    for (int i = 0; i < m->outputs.n; i++) memcpy(p->output_dim[i], m->outputs.at[i]->dim, sizeof p->output_dim[i]);
+}
+
+enum sol_status build_finish(struct build *b, const struct model *user_model) {
+    struct sol_program *p = b->program;
+    finish_ports(b, user_model);
+    p->name = arena_strdup(b->keep, user_model->name);
+    p->prepare = (struct step_list){b->prepare.n, b->prepare.at, b->prepare_slots.n, b->prepare_slots.at};
+    p->steps = (struct step_list){b->steps.n, b->steps.at, b->slots.n, b->slots.at};
+    p->n_state = b->state.n;
+    p->state = b->state.at;
+    p->report = b->report.at ? b->report.at : "";
+    return SOL_OK;
+}

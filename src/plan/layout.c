@@ -1,0 +1,351 @@
+/*
+ * Layouts: which tensors are stored in channel blocks, and copies where layouts meet.
+ *
+ *   optimized model -> [this file] -> same model with `copy` layers, every tensor with its layout
+ *
+ * Convolutions read and write blocked images. Layers between them (pointwise, pooling, concat over channels) follow, so that an
+ * image is reordered when it enters and when it leaves such an island, and nowhere in between. What no convolution touches
+ * stays plain. Inputs, parameters and outputs are the caller's: always plain.
+ *
+ * Channels as segments. Where tensors are joined or cut at channels that are no multiple of the block, each part is
+ * padded to whole blocks, so that concat and slice stay free. Tensors of one class are cut alike: a cut made by one
+ * layer spreads through all layers that keep channels in place.
+ */
+#include "plan/plan.h"
+
+#include <string.h>
+
+struct layouts {
+    struct plan *plan;
+    struct model *m;
+    int n;               /* tensors, those added here included */
+    int *island;         /* union-find: tensors that are blocked or plain together */
+    int *class;          /* union-find: tensors whose channels are cut alike */
+    bool *blocked;       /* by island */
+    VEC(int) *cuts;      /* by class: sorted channel numbers where a segment begins */
+};
+
+int layout_channel_axis(const struct tensor *t) { return t->rank == 1 ? 0 : 1; }
+
+int layout_position(const struct layout *layout, int channel) {
+    if (!layout->block) return channel;
+    int stored = 0;
+    for (int i = 0; i < layout->n_segments; i++) {
+        if (channel < layout->segment[i].valid) return stored + channel;
+        channel -= layout->segment[i].valid;
+        stored += layout->segment[i].stored;
+    }
+    return stored;
+}
+
+bool layout_equal(const struct layout *a, const struct layout *b) {
+    if (a->block != b->block || a->n_segments != b->n_segments) return false;
+    return !a->n_segments || !memcmp(a->segment, b->segment, sizeof *a->segment * (size_t)a->n_segments);
+}
+
+static bool is_padded(const struct layout *layout) {
+    for (int i = 0; i < layout->n_segments; i++)
+        if (layout->segment[i].valid != layout->segment[i].stored) return true;
+    return false;
+}
+
+/* One pixel per image (or one block): blocks lie one behind the other, as plain channels do. */
+static bool is_plain_order(const struct tensor *t) {
+    if (!t->layout.block) return true;
+    if (is_padded(&t->layout)) return false;
+    for (int d = 2; d < t->rank; d++)
+        if (!size_is(t->dim[d], 1)) return t->layout.stored == t->layout.block && t->layout.block == 1;
+    return true;
+}
+
+bool layout_is_same_order(const struct tensor *a, const struct tensor *b) {
+    if (a->rank == b->rank && layout_equal(&a->layout, &b->layout)) return true;
+    return is_plain_order(a) && is_plain_order(b);
+}
+
+struct size layout_elements(const struct tensor *t) {
+    if (!t->layout.block) return ir_elements(t);
+    struct size n = size_const(t->layout.stored);
+    for (int d = 0; d < t->rank; d++)
+        if (d != layout_channel_axis(t)) n = size_mul(n, t->dim[d]);
+    return n;
+}
+
+/* ---- Union-find ---- */
+
+static int find_root(int *parent, int i) {
+    while (parent[i] != i) i = parent[i] = parent[parent[i]];
+    return i;
+}
+static void unite(int *parent, int a, int b) { parent[find_root(parent, a)] = find_root(parent, b); }
+
+/* ---- Which layers keep an image's shape of storage ---- */
+
+static bool is_image(const struct tensor *t) {
+    return t->rank == 4 && !t->is_constant && t->producer->kind != LAYER_input && size_is_const(t->dim[1]) &&
+           size_is_const(t->dim[2]) && size_is_const(t->dim[3]);
+}
+static bool is_pointwise(const struct layer *l) { return layer_infos[l->kind].traits & POINTWISE; }
+
+static bool is_window(const struct layer *l) {
+    return l->kind == LAYER_max_pool || l->kind == LAYER_avg_pool || l->kind == LAYER_adaptive_avg_pool ||
+           l->kind == LAYER_pad;
+}
+
+/* Reductions over rows and columns leave one value per channel. */
+static bool is_spatial_reduction(const struct layer *l) {
+    if (!l->attr.n_axes || l->in[0]->rank != 4) return false;
+    for (int i = 0; i < l->attr.n_axes; i++)
+        if (l->attr.axes[i] < 2) return false;
+    return (l->kind == LAYER_mean || l->kind == LAYER_sum || l->kind == LAYER_reduce_max || l->kind == LAYER_reduce_min) &&
+           (l->attr.keepdim || l->attr.n_axes == 2);
+}
+
+static bool is_channel_slice(const struct layer *l) {
+    return l->kind == LAYER_slice && l->attr.axis == 1 && l->attr.step == 1;
+}
+static bool is_channel_concat(const struct layer *l) { return l->kind == LAYER_concat && l->attr.axis == 1; }
+
+/* Convolutions with as many channels out as in that work inside each channel (group): depthwise, ResNeXt. */
+static bool keeps_groups(const struct layer *l) {
+    return l->kind == LAYER_conv && l->attr.groups > 1 && size_equal(l->in[0]->dim[1], l->out[0]->dim[1]);
+}
+
+static bool same_channels(const struct tensor *a, const struct tensor *b) { return size_equal(a->dim[1], b->dim[1]); }
+
+/* Tensors with several channels that l connects, so that they live in one island. */
+static void join_islands(struct layouts *s, const struct layer *l) {
+    const struct tensor *out = l->out[0];
+    bool joins = is_pointwise(l) || is_window(l) || is_spatial_reduction(l) || is_channel_slice(l) || is_channel_concat(l);
+    if (!joins) return;
+    for (int i = 0; i < l->n_in; i++) {
+        const struct tensor *in = l->in[i];
+        if (!is_image(in) || (is_pointwise(l) && !same_channels(in, out))) continue;
+        unite(s->island, in->id, out->id);
+        if (!is_channel_slice(l) && !is_channel_concat(l)) unite(s->class, in->id, out->id);
+    }
+}
+
+/* A convolution of the DNN module; others are plain loops of DFP. */
+static bool is_dnn_conv(const struct layouts *s, const struct layer *l) {
+    return l->kind == LAYER_conv && l->in[1]->is_constant && is_image(l->out[0]) &&
+           s->plan->takes_conv(l, s->plan->lanes);
+}
+
+static void mark_blocked(struct layouts *s, const struct layer *l) {
+    if (!is_dnn_conv(s, l)) return;
+    s->blocked[find_root(s->island, l->out[0]->id)] = true;
+    if (is_image(l->in[0])) s->blocked[find_root(s->island, l->in[0]->id)] = true;
+    if (keeps_groups(l) && is_image(l->in[0])) unite(s->class, l->in[0]->id, l->out[0]->id);
+}
+
+/* A convolution reads the caller's own image directly unless it needs whole blocks (groups). */
+static bool reads_plain(const struct layer *l, int i) {
+    return l->kind == LAYER_conv && i == 0 && l->attr.groups == 1 && l->in[0]->producer->kind == LAYER_input;
+}
+
+/* ---- Cuts ---- */
+
+static int add_cut(struct layouts *s, int tensor, int at) {
+    int class = find_root(s->class, tensor), i = 0;
+    for (; i < s->cuts[class].n; i++) {
+        if (s->cuts[class].at[i] == at) return 0;
+        if (s->cuts[class].at[i] > at) break;
+    }
+    VEC_PUSH(s->plan->arena, &s->cuts[class], 0);
+    int *cut = s->cuts[class].at;
+    memmove(cut + i + 1, cut + i, sizeof *cut * (size_t)(s->cuts[class].n - 1 - i));
+    cut[i] = at;
+    return 1;
+}
+
+/* `part` is channels [start, start + size) of `whole`: both are cut at the same places. Returns how many cuts were new. */
+static int share_cuts(struct layouts *s, int whole, int part, int start, int size, int whole_size) {
+    int added = 0;
+    if (start > 0) added += add_cut(s, whole, start);
+    if (start + size < whole_size) added += add_cut(s, whole, start + size);
+    int w = find_root(s->class, whole), p = find_root(s->class, part);
+    for (int i = 0; i < s->cuts[w].n; i++) {
+        int at = s->cuts[w].at[i] - start;
+        if (at > 0 && at < size) added += add_cut(s, part, at);
+    }
+    for (int i = 0; i < s->cuts[p].n; i++) added += add_cut(s, whole, s->cuts[p].at[i] + start);
+    return added;
+}
+
+static int channels(const struct tensor *t) { return (int)size_value(t->dim[1]); }
+static bool is_blocked(struct layouts *s, const struct tensor *t) {
+    return is_image(t) && s->blocked[find_root(s->island, t->id)];
+}
+
+static int spread_cuts(struct layouts *s, const struct layer *l) {
+    const struct tensor *out = l->out[0];
+    int added = 0, start = 0;
+    if (!is_blocked(s, out)) return 0;
+    if (is_channel_slice(l) && is_blocked(s, l->in[0]))
+        return share_cuts(s, l->in[0]->id, out->id, (int)l->attr.start, channels(out), channels(l->in[0]));
+    if (!is_channel_concat(l)) return 0;
+    for (int i = 0; i < l->n_in; start += channels(l->in[i++])) {
+        if (is_blocked(s, l->in[i]))
+            added += share_cuts(s, out->id, l->in[i]->id, start, channels(l->in[i]), channels(out));
+        else
+            added += start > 0 ? add_cut(s, out->id, start) : 0;
+    }
+    return added;
+}
+
+/* Each round either adds a cut or is the last; there are finitely many channels. */
+static void find_cuts(struct layouts *s) {
+    for (int added = 1; added;) {
+        added = 0;
+        for (int i = 0; i < s->m->layers.n; i++) added += spread_cuts(s, s->m->layers.at[i]);
+    }
+}
+
+/* ---- Setting layouts ---- */
+
+/* A cut that lies whole blocks behind the one before needs no padding, and no segment of its own. */
+static struct layout make_layout(struct plan *plan, int n_channels, const int *cut, int n_cuts) {
+    struct layout layout = {.block = plan->lanes};
+    layout.segment = ARENA_ARRAY(plan->arena, struct segment, n_cuts + 1);
+    int begin = 0;
+    for (int i = 0; i <= n_cuts; i++) {
+        int end = i < n_cuts ? cut[i] : n_channels;
+        if (i < n_cuts && (end - begin) % plan->lanes == 0) continue;
+        struct segment segment = {end - begin, (int)round_up(end - begin, plan->lanes)};
+        layout.segment[layout.n_segments++] = segment;
+        layout.stored += segment.stored;
+        begin = end;
+    }
+    return layout;
+}
+
+static struct layout class_layout(struct layouts *s, const struct tensor *t) {
+    int class = find_root(s->class, t->id);
+    return make_layout(s->plan, (int)size_value(t->dim[layout_channel_axis(t)]), s->cuts[class].at, s->cuts[class].n);
+}
+
+/* ---- Copies ---- */
+
+/* Copies are shared: two readers that want the same layout read the same copy. */
+static enum sol_status get_copy(struct layouts *s, struct tensor *from, struct layout layout, struct tensor **out) {
+    for (int i = s->m->layers.n - 1; i >= 0; i--) {
+        const struct layer *l = s->m->layers.at[i];
+        if (l->kind != LAYER_copy || l->in[0] != from || !layout_equal(&l->out[0]->layout, &layout)) continue;
+        *out = l->out[0];
+        return SOL_OK;
+    }
+    TRY(ir_add(s->m, LAYER_copy, 1, &from, NULL, from->producer->origin, out));
+    (*out)->layout = layout;
+    return SOL_OK;
+}
+
+/* `t` as [1.., its dims] with the rank of the blocked image that it is combined with. */
+static enum sol_status raise_rank(struct model *m, struct tensor *t, int rank, struct tensor **out) {
+    struct attr attr = ir_default_attr();
+    attr.n_shape = rank;
+    for (int d = 0; d < rank; d++) attr.shape[d] = d < rank - t->rank ? size_const(1) : t->dim[d - (rank - t->rank)];
+    return ir_add(m, LAYER_reshape, 1, &t, &attr, t->producer->origin, out);
+}
+
+static bool has_channels(const struct tensor *t, int rank) {
+    int axis = 1 - (rank - t->rank);
+    return axis >= 0 && !size_is(t->dim[axis], 1);
+}
+
+/* A blocked layer wants inputs with channels to be blocked as its output is; others are splats and stay plain. */
+static enum sol_status block_input(struct layouts *s, struct layer *l, int i, struct layout layout) {
+    struct tensor *in = l->in[i];
+    if (in->layout.block && !has_channels(in, 4) && has_channels(l->out[0], 4))
+        return get_copy(s, in, (struct layout){0}, &l->in[i]); /* a splat */
+    if (in->layout.block || !has_channels(in, 4)) return SOL_OK;
+    if (in->rank < 4) TRY(raise_rank(s->m, in, 4, &in));
+    return get_copy(s, in, layout, &l->in[i]);
+}
+
+/* Slices and concats keep their parts' own layouts. */
+static struct layout input_layout(struct layouts *s, const struct layer *l, int i) {
+    const struct tensor *in = l->in[i], *out = l->out[0];
+    if (!is_channel_concat(l)) return out->layout;
+    int start = 0, n = 0, class = find_root(s->class, out->id);
+    for (int k = 0; k < i; k++) start += channels(l->in[k]);
+    int *cut = ARENA_ARRAY(s->plan->arena, int, s->cuts[class].n + 1);
+    for (int k = 0; k < s->cuts[class].n; k++) {
+        int at = s->cuts[class].at[k] - start;
+        if (at > 0 && at < channels(in)) cut[n++] = at;
+    }
+    return make_layout(s->plan, channels(in), cut, n);
+}
+
+static enum sol_status fit_conv(struct layouts *s, struct layer *l) {
+    if (!l->in[0]->layout.block && !reads_plain(l, 0)) {
+        struct layout whole = make_layout(s->plan, channels(l->in[0]), NULL, 0);
+        TRY(get_copy(s, l->in[0], keeps_groups(l) ? l->out[0]->layout : whole, &l->in[0]));
+    }
+    if (l->n_in > 2) TRY(get_copy(s, l->in[2], l->out[0]->layout, &l->in[2]));
+    return SOL_OK;
+}
+
+/* Layers that only move values take any layout; all others in the plain world want plain inputs. */
+static enum sol_status fit_plain(struct layouts *s, struct layer *l) {
+    if (movement_is_possible(l)) return SOL_OK;
+    for (int i = 0; i < l->n_in; i++)
+        if (l->in[i]->layout.block) TRY(get_copy(s, l->in[i], (struct layout){0}, &l->in[i]));
+    return SOL_OK;
+}
+
+static enum sol_status fit_inputs(struct layouts *s, struct layer *l) {
+    if (is_dnn_conv(s, l)) return fit_conv(s, l);
+    if (!l->out[0]->layout.block) return fit_plain(s, l);
+    for (int i = 0; i < l->n_in; i++) TRY(block_input(s, l, i, input_layout(s, l, i)));
+    return SOL_OK;
+}
+
+static void *array(struct layouts *s, size_t item) { return arena_alloc(s->plan->arena, item * (size_t)s->n); }
+
+static void init_sets(struct layouts *s) {
+    s->n = s->m->n_tensors;
+    s->island = array(s, sizeof *s->island);
+    s->class = array(s, sizeof *s->class);
+    s->blocked = array(s, sizeof *s->blocked);
+    s->cuts = array(s, sizeof *s->cuts);
+    for (int i = 0; i < s->n; i++) s->island[i] = s->class[i] = i;
+}
+
+static void set_layouts(struct layouts *s) {
+    for (int i = 0; i < s->m->layers.n; i++) {
+        struct tensor *t = s->m->layers.at[i]->out[0];
+        bool reduced = t->rank == 2 && is_spatial_reduction(s->m->layers.at[i]) &&
+                       s->blocked[find_root(s->island, t->id)];
+        if (is_blocked(s, t) || reduced) t->layout = class_layout(s, t);
+    }
+}
+
+/* The caller's outputs are plain memory of their own: no input, no parameter, and no tensor twice. */
+static bool needs_copy(const struct model *m, int i) {
+    const struct tensor *t = m->outputs.at[i];
+    for (int k = 0; k < i; k++)
+        if (m->outputs.at[k] == t) return true;
+    return t->layout.block || (layer_infos[t->producer->kind].traits & SOURCE);
+}
+
+static enum sol_status separate_outputs(struct layouts *s) {
+    struct model *m = s->m;
+    for (int i = 0; i < m->outputs.n; i++) {
+        if (!needs_copy(m, i)) continue;
+        struct tensor *from = m->outputs.at[i];
+        TRY(ir_add(m, LAYER_copy, 1, &from, NULL, from->producer->origin, &m->outputs.at[i]));
+    }
+    return SOL_OK;
+}
+
+enum sol_status plan_layouts(struct plan *plan) {
+    struct layouts s = {.plan = plan, .m = plan->model};
+    init_sets(&s);
+    for (int i = 0; i < s.m->layers.n; i++) join_islands(&s, s.m->layers.at[i]);
+    for (int i = 0; i < s.m->layers.n; i++) mark_blocked(&s, s.m->layers.at[i]);
+    find_cuts(&s);
+    set_layouts(&s);
+    for (int i = 0, n = s.m->layers.n; i < n; i++) TRY(fit_inputs(&s, s.m->layers.at[i]));
+    return separate_outputs(&s);
+}

@@ -1,0 +1,164 @@
+/*
+ * Movements: chains of layers that only move values (reshape, permute, slice, reorder) become one copy with a table.
+ *
+ *   chain of layers -> simulate on position numbers -> table (run/copy.c)
+ *
+ * The chain is carried out once, on the numbers 0, 1, 2, .. of the input's elements instead of on values; where each number
+ * ends up says what the copy has to read. Tables hold for one image and are applied to every image of the batch.
+ */
+#include "plan/plan.h"
+#include "run/program.h"
+
+#define MOVEMENT_MAX (1 << 24) /* elements of one image; larger ones are left to generated loops */
+
+static bool is_batched(const struct tensor *a, const struct tensor *b) {
+    return a->rank > 0 && b->rank > 0 && size_equal(a->dim[0], b->dim[0]);
+}
+
+static bool keeps_batch(const struct layer *l) {
+    if (!is_batched(l->in[0], l->out[0])) return false;
+    if (l->kind == LAYER_permute) return l->attr.axes[0] == 0;
+    return l->kind != LAYER_slice || l->attr.axis != 0;
+}
+
+/* Elements per image when `batched`, else of the whole; -1 when that is no constant or too much. */
+static int64_t count_elements(const struct tensor *t, bool batched) {
+    struct size n = size_const(1);
+    for (int d = batched; d < t->rank; d++) n = size_mul(n, t->dim[d]);
+    return size_is_const(n) && size_value(n) <= MOVEMENT_MAX ? size_value(n) : -1;
+}
+
+bool movement_is_possible(const struct layer *l) {
+    if (l->kind != LAYER_reshape && l->kind != LAYER_permute && l->kind != LAYER_slice && l->kind != LAYER_copy) return false;
+    bool batched = keeps_batch(l);
+    return count_elements(l->in[0], batched) >= 0 && count_elements(l->out[0], batched) >= 0;
+}
+
+/* ---- Carrying out a layer on numbers: out[i] = in[where(i)] ---- */
+
+struct moving {
+    struct arena *arena;
+    bool batched;
+    int32_t *at; /* by element of the current tensor: number of the chain's input element */
+};
+
+static int64_t dim_at(const struct tensor *t, int d, bool batched) {
+    return d == 0 && batched ? 1 : size_value(t->dim[d]);
+}
+
+static void split_index(const struct tensor *t, bool batched, int64_t i, int64_t *index) {
+    for (int d = t->rank - 1; d >= 0; d--) {
+        int64_t n = dim_at(t, d, batched);
+        index[d] = i % n;
+        i /= n;
+    }
+}
+static int64_t join_index(const struct tensor *t, bool batched, const int64_t *index) {
+    int64_t i = 0;
+    for (int d = 0; d < t->rank; d++) i = i * dim_at(t, d, batched) + index[d];
+    return i;
+}
+
+static int64_t source_of(const struct layer *l, bool batched, int64_t i) {
+    int64_t out[SOL_MAX_RANK], in[SOL_MAX_RANK];
+    split_index(l->out[0], batched, i, out);
+    for (int d = 0; d < l->out[0]->rank; d++) in[l->kind == LAYER_permute ? l->attr.axes[d] : d] = out[d];
+    if (l->kind == LAYER_slice) in[l->attr.axis] = l->attr.start + in[l->attr.axis] * l->attr.step;
+    return join_index(l->in[0], batched, in);
+}
+
+static void move(struct moving *m, const struct layer *l) {
+    if (l->kind == LAYER_reshape || l->kind == LAYER_copy) return; /* the numbers stay in order */
+    int64_t n = count_elements(l->out[0], m->batched);
+    int32_t *at = ARENA_ARRAY(m->arena, int32_t, n);
+    for (int64_t i = 0; i < n; i++) at[i] = m->at[source_of(l, m->batched, i)];
+    m->at = at;
+}
+
+/* ---- From element numbers to stored positions ---- */
+
+/* How a tensor's image is seen by the copy: rows of channels, each with pixels. */
+struct image {
+    int64_t channels, pixels;
+    int lanes, stored;
+};
+
+static struct image view_image(const struct tensor *t, bool batched) {
+    struct image image = {1, count_elements(t, batched), 1, 1};
+    int axis = layout_channel_axis(t);
+    if (t->layout.block) {
+        image.channels = size_value(t->dim[axis]);
+        image.lanes = t->layout.block;
+        image.stored = t->layout.stored;
+    } else if (t->rank > axis + 1 && (batched || axis == 0 || size_is(t->dim[0], 1))) {
+        image.channels = image.stored = (int)size_value(t->dim[axis]);
+    }
+    if (image.channels) image.pixels /= image.channels;
+    return image;
+}
+
+/* Stored position of element number i. */
+static int64_t position(const struct tensor *t, const struct image *image, int64_t i) {
+    if (!t->layout.block) return i;
+    int64_t c = layout_position(&t->layout, (int)(i / image->pixels)), p = i % image->pixels;
+    return c / image->lanes * image->pixels * image->lanes + p * image->lanes + c % image->lanes;
+}
+
+/* Is the step from pixel to pixel the same everywhere? Then one base per channel says it all. */
+static bool find_pixel_stride(const struct image *image, const int64_t *source, int64_t *stride) {
+    *stride = 0;
+    for (int64_t c = 0; c < image->channels; c++)
+        for (int64_t p = 1; p < image->pixels; p++) {
+            int64_t step = source[c * image->pixels + p] - source[c * image->pixels + p - 1];
+            if (c == 0 && p == 1) *stride = step;
+            if (step != *stride) return false;
+        }
+    return true;
+}
+
+static void fill_table(struct arena *arena, const struct tensor *out, const struct image *image, const int64_t *source,
+                       struct copy_table *table) {
+    int32_t *base = ARENA_ARRAY(arena, int32_t, image->stored + 1);
+    for (int c = 0; c < image->stored; c++) base[c] = -1;
+    for (int c = 0; c < image->channels; c++) {
+        int at = out->layout.block ? layout_position(&out->layout, c) : c;
+        base[at] = (int32_t)source[c * image->pixels];
+    }
+    table->n_outer = image->stored / image->lanes;
+    table->n_pixels = (int)image->pixels;
+    table->lanes = image->lanes;
+    table->base = base;
+}
+
+/* No common stride: every stored element has a base of its own. */
+static void fill_pointwise(struct arena *arena, const struct tensor *out, const struct image *image, int64_t n,
+                           const int64_t *source, struct copy_table *table) {
+    int64_t stored = image->stored * image->pixels;
+    int32_t *base = ARENA_ARRAY(arena, int32_t, stored + 1);
+    for (int64_t i = 0; i < stored; i++) base[i] = -1;
+    for (int64_t i = 0; i < n; i++) base[position(out, image, i)] = (int32_t)source[i];
+    int lanes = out->layout.block ? image->lanes : (int)stored;
+    *table = (struct copy_table){.n_outer = (int)(stored / max_i64(1, lanes)), .n_pixels = 1, .lanes = lanes, .base = base};
+}
+
+enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n, struct copy_table *table,
+                               struct size *batch) {
+    const struct tensor *in = chain[0]->in[0], *out = chain[n - 1]->out[0];
+    struct moving m = {.arena = arena, .batched = true};
+    for (int i = 0; i < n; i++) m.batched = m.batched && keeps_batch(chain[i]);
+    int64_t n_in = count_elements(in, m.batched), n_out = count_elements(out, m.batched);
+    if (n_in < 0 || n_out < 0) return fail(SOL_EBUG, "movement of an image without constant size");
+    m.at = ARENA_ARRAY(arena, int32_t, n_in + 1);
+    for (int64_t i = 0; i < n_in; i++) m.at[i] = (int32_t)i;
+    for (int i = 0; i < n; i++) move(&m, chain[i]);
+
+    struct image from = view_image(in, m.batched), to = view_image(out, m.batched);
+    int64_t *source = ARENA_ARRAY(arena, int64_t, n_out + 1);
+    for (int64_t i = 0; i < n_out; i++) source[i] = position(in, &from, m.at[i]);
+    *batch = m.batched ? out->dim[0] : size_const(1);
+    if (find_pixel_stride(&to, source, &table->pixel_stride))
+        fill_table(arena, out, &to, source, table);
+    else
+        fill_pointwise(arena, out, &to, n_out, source, table);
+    return SOL_OK;
+}

@@ -1,0 +1,64 @@
+/*
+ * The plan for people: a report as text, and a Graphviz picture with clusters as boxes and modules as colours.
+ */
+#include "plan/build.h"
+
+#include <string.h>
+
+static const char *const module_names[] = {"DFP", "DNN", "copy", "view"};
+static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8", "#eeeeee"};
+
+void plan_report(struct build *b, const struct cluster *cluster) {
+    text_add(&b->report, "cluster %d, %s%s: %s\n", cluster->id, module_names[cluster->module],
+             cluster->prepare ? " (once per version of the weights)" : "", build_describe(b, cluster));
+}
+
+/* Names come from the user's program: quotes, backslashes and newlines must not end the string. */
+static void add_escaped(struct text *text, const char *string) {
+    for (; *string; string++) {
+        if (*string == '"' || *string == '\\') text_add(text, "\\%c", *string);
+        else text_add(text, "%c", (unsigned char)*string < ' ' ? ' ' : *string);
+    }
+}
+
+static void add_layer(struct text *text, const struct layer *l) {
+    struct text shape;
+    text_init(&shape, text->arena);
+    ir_print_shape(&shape, l->out[0]);
+    text_add(text, "    l%d [label=\"%s\\n", l->id, layer_infos[l->kind].name);
+    add_escaped(text, shape.at);
+    if (l->out[0]->layout.block) text_add(text, " /%d", l->out[0]->layout.block);
+    text_add(text, "\"];\n");
+}
+
+static void add_cluster(struct text *text, const struct cluster *cluster) {
+    text_add(text, "  subgraph cluster_%d {\n    label=\"%s\"; style=filled; color=\"%s\";\n", cluster->id,
+             module_names[cluster->module], module_colours[cluster->module]);
+    for (int i = 0; i < cluster->layers.n; i++) add_layer(text, cluster->layers.at[i]);
+    text_add(text, "  }\n");
+}
+
+static void add_edges(struct text *text, const struct layer *l) {
+    for (int i = 0; i < l->n_in; i++) {
+        const struct layer *from = l->in[i]->producer;
+        if (from->out[0]->is_constant) continue;
+        text_add(text, "  l%d -> l%d;\n", from->id, l->id);
+    }
+}
+
+/* What only depends on parameters is left out: it would hide the network. */
+const char *plan_picture(struct build *b) {
+    struct text text;
+    text_init(&text, b->keep);
+    text_add(&text, "digraph model {\n  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=sans];\n");
+    const struct model *m = b->plan->model;
+    for (int i = 0; i < m->inputs.n; i++) add_layer(&text, m->inputs.at[i]->producer);
+    for (int i = 0; i < b->plan->clusters.n; i++) {
+        const struct cluster *cluster = b->plan->clusters.at[i];
+        if (cluster->prepare) continue;
+        add_cluster(&text, cluster);
+        for (int k = 0; k < cluster->layers.n; k++) add_edges(&text, cluster->layers.at[k]);
+    }
+    text_add(&text, "}\n");
+    return text.at;
+}

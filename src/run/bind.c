@@ -1,0 +1,175 @@
+/*
+ * Bindings: a program's formulas evaluated for one vector of symbol values.
+ *
+ * A call with sizes seen before finds all arguments, task counts and addresses ready. A few bindings are kept per
+ * program, most recently used first. A binding is in use while a call holds one of its workspaces, so only bindings
+ * without users are dropped.
+ */
+#include "run/bind.h"
+
+#include "run/pool.h"
+
+#include <string.h>
+
+void binding_free(struct binding *binding) {
+    if (!binding) return;
+    for (struct workspace *w = binding->idle, *next; w; w = next) {
+        next = w->next;
+        mem_free(w);
+    }
+    mem_free(binding);
+}
+
+/* Bytes of a binding's tables, all in one allocation behind the struct. */
+static size_t table_size(const struct step_list *list) {
+    size_t words = 0;
+    for (int i = 0; i < list->n; i++) words += (size_t)(list->at[i].n_arg + list->at[i].n_ptr);
+    return words * sizeof(int64_t) + (size_t)list->n * (2 * sizeof(int64_t *) + sizeof(int64_t));
+}
+
+static void lay_out_tables(struct binding *b, const struct step_list *list) {
+    char *at = (char *)(b + 1);
+    b->arg = (int64_t **)(void *)at;
+    b->ptr_offset = b->arg + list->n;
+    b->n_tasks = (int64_t *)(void *)(b->ptr_offset + list->n);
+    int64_t *word = b->n_tasks + list->n;
+    for (int i = 0; i < list->n; i++) {
+        b->arg[i] = word;
+        b->ptr_offset[i] = word + list->at[i].n_arg;
+        word += list->at[i].n_arg + list->at[i].n_ptr;
+    }
+}
+
+/* Offsets of the list's arena slots for this binding's symbols. */
+static enum sol_status place_slots(struct binding *b, const struct step_list *list, size_t *offset) {
+    size_t n = (size_t)list->n_slots;
+    int64_t *size = mem_alloc(n * (sizeof(int64_t) + 2 * sizeof(int)) + 1, 16);
+    if (!size) return fail(SOL_ENOMEM, "no memory to plan %zu buffers", n);
+    int *first = (int *)(void *)(size + n), *last = first + n;
+    enum sol_status status = SOL_OK;
+    for (size_t i = 0; i < n; i++) {
+        size[i] = size_eval(&list->slot[i].size, b->symbol);
+        first[i] = list->slot[i].first;
+        last[i] = list->slot[i].last;
+        if (size[i] < 0 || size[i] > INT64_MAX / 4)
+            status = fail(SOL_EINVAL, "%s would take %lld bytes", list->slot[i].name, (long long)size[i]);
+    }
+    if (!status) b->arena_size = memory_place(list->n_slots, size, first, last, offset);
+    mem_free(size);
+    return status;
+}
+
+static void bind_step(struct binding *b, const struct step *step, int i, const size_t *slot_offset) {
+    for (int a = 0; a < step->n_arg; a++) b->arg[i][a] = size_eval(&step->arg[a], b->symbol);
+    b->n_tasks[i] = max_i64(0, step->n_tasks(step, b->arg[i]));
+    for (int p = 0; p < step->n_ptr; p++) {
+        const struct buffer_ref *ref = &step->ptr[p];
+        int64_t offset = size_eval(&ref->offset, b->symbol);
+        if (ref->kind == BUFFER_ARENA) offset += (int64_t)slot_offset[ref->index];
+        b->ptr_offset[i][p] = offset;
+    }
+    if (step->scratch_size > b->scratch_size) b->scratch_size = step->scratch_size;
+}
+
+enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols, struct binding **out) {
+    struct binding *b = mem_alloc(sizeof *b + table_size(list), 64);
+    size_t *offset = mem_alloc(sizeof(size_t) * (size_t)(list->n_slots + 1), 16);
+    enum sol_status status = b && offset ? SOL_OK : fail(SOL_ENOMEM, "no memory for a program's arguments");
+    if (!status) {
+        memcpy(b->symbol, symbols, sizeof *symbols * (size_t)n_symbols);
+        lay_out_tables(b, list);
+        status = place_slots(b, list, offset);
+    }
+    if (!status)
+        for (int i = 0; i < list->n; i++) bind_step(b, &list->at[i], i, offset);
+    mem_free(offset);
+    if (status) binding_free(b);
+    else *out = b;
+    return status;
+}
+
+static bool same_symbols(const struct sol_program *program, const struct binding *b, const int64_t *symbols) {
+    return !program->n_symbols || !memcmp(b->symbol, symbols, sizeof *symbols * (size_t)program->n_symbols);
+}
+
+/* Drops the least recently used binding without users once there are too many. The lock is held. */
+static void drop_oldest(struct sol_program *program) {
+    int n = 0;
+    struct binding **victim = NULL;
+    for (struct binding **b = &program->bindings; *b; b = &(*b)->next, n++)
+        if (b != &program->bindings && !(*b)->n_users) victim = b;
+    if (n <= PROGRAM_BINDINGS || !victim) return;
+    struct binding *old = *victim;
+    *victim = old->next;
+    binding_free(old);
+}
+
+/* Finds the binding and moves it to the front. The lock is held. */
+static struct binding *find_binding(struct sol_program *program, const int64_t *symbols) {
+    for (struct binding **at = &program->bindings; *at; at = &(*at)->next) {
+        struct binding *b = *at;
+        if (!same_symbols(program, b, symbols)) continue;
+        *at = b->next;
+        b->next = program->bindings;
+        program->bindings = b;
+        return b;
+    }
+    return NULL;
+}
+
+/* The binding for these symbols with its user counted. */
+static enum sol_status acquire_binding(struct sol_program *program, const int64_t *symbols, struct binding **out) {
+    struct binding *b = find_binding(program, symbols);
+    if (!b) {
+        TRY(binding_new(&program->steps, symbols, program->n_symbols, &b));
+        b->next = program->bindings;
+        program->bindings = b;
+        drop_oldest(program);
+    }
+    b->n_users++;
+    *out = b;
+    return SOL_OK;
+}
+
+struct workspace *workspace_new(size_t arena_size, size_t scratch_size) {
+    int n_threads = pool_max_threads();
+    size_t scratch = (size_t)round_up((int64_t)scratch_size, 4096);
+    size_t header = 4096; /* keeps the arena at a page's start */
+    struct workspace *w = mem_alloc(header + arena_size + scratch * (size_t)n_threads, 4096);
+    if (!w) return NULL;
+    w->arena = (char *)w + header;
+    w->scratch = w->arena + round_up((int64_t)arena_size, 64);
+    w->scratch_stride = scratch;
+    w->n_threads = n_threads;
+    os_advise_huge(w, header + arena_size + scratch * (size_t)n_threads);
+    return w;
+}
+
+enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, struct binding **out,
+                                struct workspace **workspace) {
+    pthread_mutex_lock(&program->lock);
+    enum sol_status status = acquire_binding(program, symbols, out);
+    *workspace = NULL;
+    if (!status && (*workspace = (*out)->idle)) (*out)->idle = (*workspace)->next;
+    pthread_mutex_unlock(&program->lock);
+    if (status) return status;
+    if (*workspace && (*workspace)->n_threads < pool_threads()) {
+        mem_free(*workspace);
+        *workspace = NULL;
+    }
+    if (!*workspace) *workspace = workspace_new((*out)->arena_size, (*out)->scratch_size);
+    if (*workspace) return SOL_OK;
+    size_t arena_size = (*out)->arena_size;
+    program_give_back(program, *out, NULL);
+    return fail(SOL_ENOMEM, "no memory for %zu bytes of intermediate results", arena_size);
+}
+
+void program_give_back(struct sol_program *program, struct binding *binding, struct workspace *workspace) {
+    pthread_mutex_lock(&program->lock);
+    if (workspace) {
+        workspace->next = binding->idle;
+        binding->idle = workspace;
+    }
+    binding->n_users--;
+    pthread_mutex_unlock(&program->lock);
+}

@@ -1,0 +1,24 @@
+/* Bindings and workspaces: what one call needs besides the caller's tensors. */
+#ifndef SOL_BIND_H
+#define SOL_BIND_H
+
+#include "run/program.h"
+
+/* Memory of one call in flight: the arena of intermediates, and scratch per thread. */
+struct workspace {
+    struct workspace *next;
+    char *arena, *scratch;
+    size_t scratch_stride;
+    int n_threads;
+};
+
+enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols, struct binding **out);
+void binding_free(struct binding *binding);
+struct workspace *workspace_new(size_t arena_size, size_t scratch_size); /* NULL when memory is out; freed by mem_free */
+
+/* The binding for these symbol values and a workspace for one call; returned by program_give_back. */
+enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, struct binding **out,
+                                struct workspace **workspace);
+void program_give_back(struct sol_program *program, struct binding *binding, struct workspace *workspace);
+
+#endif

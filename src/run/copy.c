@@ -1,0 +1,59 @@
+/*
+ * The copy step: moves values between layouts and places, computing nothing.
+ *
+ * Everything that reorders an image's values (into and out of channel blocks, channel shuffles, slices, flattening)
+ * is one table per image: for each output channel position where its values start in the input, and one stride
+ * from pixel to pixel. plan/movement.c makes the tables.
+ */
+#include "run/program.h"
+
+#include <string.h>
+
+int64_t copy_n_tasks(const struct step *step, const int64_t *arg) {
+    const struct copy_table *table = step->data;
+    return arg[0] * table->n_outer;
+}
+
+/* One channel, pixels in a row: the flattening of a blocked tensor, or a plain slice. */
+static void copy_row(const float *in, float *out, int64_t n, int64_t stride) {
+    if (stride == 1)
+        memcpy(out, in, (size_t)n * sizeof *out);
+    else
+        for (int64_t p = 0; p < n; p++) out[p] = in[p * stride];
+}
+
+/* One block of channels. Pixels go in the outer loop so that each output line is written once. */
+static void copy_block(const struct copy_table *t, const int32_t *base, const float *in, float *out) {
+    for (int p = 0; p < t->n_pixels; p++, in += t->pixel_stride, out += t->lanes)
+        for (int l = 0; l < t->lanes; l++) out[l] = base[l] < 0 ? 0.0f : in[base[l]];
+}
+
+/* A block whose channels lie side by side in the input keeps its order: whole lines move at once. */
+static bool is_run(const int32_t *base, int n) {
+    for (int l = 0; l < n; l++)
+        if (base[l] < 0 || base[l] != base[0] + l) return false;
+    return true;
+}
+
+static void copy_lines(const struct copy_table *t, const float *in, float *out) {
+    size_t line = (size_t)t->lanes * sizeof *out;
+    for (int p = 0; p < t->n_pixels; p++) memcpy(out + (int64_t)p * t->lanes, in + p * t->pixel_stride, line);
+}
+
+void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin,
+              int64_t end) {
+    (void)scratch;
+    const struct copy_table *t = step->data;
+    for (int64_t task = begin; task < end; task++) {
+        int64_t n = task / t->n_outer, o = task % t->n_outer;
+        const float *in = (const float *)ptr[0] + n * arg[1];
+        float *out = (float *)ptr[1] + n * arg[2] + o * t->n_pixels * t->lanes;
+        const int32_t *base = t->base + o * t->lanes;
+        if (t->lanes == 1 && base[0] >= 0)
+            copy_row(in + base[0], out, t->n_pixels, t->pixel_stride);
+        else if (is_run(base, t->lanes))
+            copy_lines(t, in + base[0], out);
+        else
+            copy_block(t, base, in, out);
+    }
+}

@@ -1,0 +1,211 @@
+/*
+ * Running a program: resolve each step's pointers, hand its tasks to the thread pool, next step.
+ *
+ * Steps follow each other; within one step all tasks are independent. The hot path takes no lock but the one that
+ * finds the binding, and allocates nothing once a workspace exists.
+ */
+#include "run/bind.h"
+#include "run/pool.h"
+#include "run/program.h"
+
+#include <string.h>
+
+/* What pointers of one run are relative to. */
+struct bases {
+    const void *const *input, *const *param;
+    void *const *output;
+    char *arena, *state;
+    const size_t *state_offset;
+    const char *constants;
+};
+
+static void *resolve(const struct bases *base, const struct buffer_ref *ref, int64_t offset) {
+    switch (ref->kind) {
+    case BUFFER_INPUT: return (char *)(uintptr_t)base->input[ref->index] + offset;
+    case BUFFER_PARAM: return (char *)(uintptr_t)base->param[ref->index] + offset;
+    case BUFFER_OUTPUT: return (char *)base->output[ref->index] + offset;
+    case BUFFER_ARENA: return base->arena + offset;
+    case BUFFER_STATE: return base->state + base->state_offset[ref->index] + offset;
+    case BUFFER_CONST: return (char *)(uintptr_t)base->constants + offset;
+    case BUFFER_NONE: break;
+    }
+    return NULL;
+}
+
+struct job {
+    const struct step *step;
+    void **ptr;
+    const int64_t *arg;
+    struct workspace *workspace;
+};
+
+static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
+    struct job *job = user;
+    char *scratch = job->workspace->scratch + (size_t)thread * job->workspace->scratch_stride;
+    job->step->run(job->step, job->ptr, job->arg, scratch, begin, end);
+}
+
+/* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. */
+static void run_step(const struct bases *base, const struct binding *b, const struct step *step, int i,
+                     struct workspace *workspace) {
+    int64_t n = b->n_tasks[i];
+    if (n == 0) return;
+    void *ptr[STEP_MAX_PTR];
+    for (int p = 0; p < step->n_ptr; p++) ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
+    struct job job = {step, ptr, b->arg[i], workspace};
+    pool_run(n, max_i64(1, n / (4 * pool_threads())), run_tasks, &job);
+}
+
+static void run_list(const struct step_list *list, const struct bases *base, const struct binding *b,
+                     struct workspace *workspace) {
+    bool mine = pool_begin();
+    for (int i = 0; i < list->n; i++) run_step(base, b, &list->at[i], i, workspace);
+    if (mine) pool_end();
+}
+
+static enum sol_status check_pointers(const char *what, int n, const void *const *pointer, const struct sol_port *port) {
+    for (int i = 0; i < n; i++)
+        if (!pointer[i]) return fail(SOL_EINVAL, "%s %d (%s) is NULL", what, i, port[i].name);
+    return SOL_OK;
+}
+
+static bool is_empty_call(const struct sol_program *program, const int64_t *symbols) {
+    for (int i = 0; i < program->n_symbols; i++)
+        if (symbols[i] == 0) return true;
+    return false;
+}
+
+/* Empty tensors may come with NULL pointers, so pointers are checked only when there is something to do. */
+static enum sol_status check_call(const struct sol_program *program, const int64_t *symbols, const void *const *inputs,
+                                  void *const *outputs) {
+    for (int i = 0; i < program->n_symbols; i++)
+        if (symbols[i] < 0) return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i, (long long)symbols[i]);
+    if (is_empty_call(program, symbols)) return SOL_OK;
+    TRY(check_pointers("input", program->n_inputs, inputs, program->input));
+    return check_pointers("output", program->n_outputs, (const void *const *)outputs, program->output);
+}
+
+static struct bases make_bases(const struct sol_program *program, const struct sol_weights *weights,
+                               const void *const *inputs, void *const *outputs, struct workspace *workspace) {
+    return (struct bases){inputs,
+                          weights->param,
+                          outputs,
+                          workspace->arena,
+                          weights->state,
+                          weights->offset,
+                          program->constants};
+}
+
+enum sol_status sol_program_run(const struct sol_program *program, const struct sol_weights *weights,
+                                const int64_t *symbols, const void *const *inputs, void *const *outputs) {
+    TRY(check_call(program, symbols, inputs, outputs));
+    struct sol_program *mutable = (struct sol_program *)(uintptr_t)program;
+    struct binding *binding;
+    struct workspace *workspace;
+    TRY(program_acquire(mutable, symbols, &binding, &workspace));
+    struct bases base = make_bases(program, weights, inputs, outputs, workspace);
+    run_list(&program->steps, &base, binding, workspace);
+    program_give_back(mutable, binding, workspace);
+    return SOL_OK;
+}
+
+static void visit_step(const struct step *step, const struct binding *b, double seconds,
+                       void (*visit)(void *user, const struct sol_step_time *step), void *user) {
+    struct sol_step_time time = {step->name, step->module, step->layers, seconds,
+                                 (double)size_eval(&step->flops, b->symbol),
+                                 (double)size_eval(&step->bytes, b->symbol)};
+    visit(user, &time);
+}
+
+enum sol_status sol_program_profile(const struct sol_program *program, const struct sol_weights *weights,
+                                    const int64_t *symbols, const void *const *inputs, void *const *outputs,
+                                    void (*visit)(void *user, const struct sol_step_time *step), void *user) {
+    TRY(check_call(program, symbols, inputs, outputs));
+    struct sol_program *mutable = (struct sol_program *)(uintptr_t)program;
+    struct binding *binding;
+    struct workspace *workspace;
+    TRY(program_acquire(mutable, symbols, &binding, &workspace));
+    struct bases base = make_bases(program, weights, inputs, outputs, workspace);
+    double *seconds = mem_alloc(sizeof(double) * (size_t)(program->steps.n + 1), 16);
+    bool mine = pool_begin();
+    for (int i = 0; seconds && i < program->steps.n; i++) {
+        double start = os_now();
+        run_step(&base, binding, &program->steps.at[i], i, workspace);
+        seconds[i] = os_now() - start;
+    }
+    if (mine) pool_end();
+    for (int i = 0; seconds && i < program->steps.n; i++)
+        visit_step(&program->steps.at[i], binding, seconds[i], visit, user);
+    program_give_back(mutable, binding, workspace);
+    enum sol_status status = seconds ? SOL_OK : fail(SOL_ENOMEM, "no memory to profile %d steps", program->steps.n);
+    mem_free(seconds);
+    return status;
+}
+
+/* ---- Weights ---- */
+
+static size_t place_state(const struct sol_program *program, size_t *offset) {
+    const int64_t none[SIZE_SYMBOLS] = {0};
+    size_t at = 0;
+    for (int i = 0; i < program->n_state; i++) {
+        offset[i] = at;
+        at += (size_t)round_up(size_eval(&program->state[i].size, none), 64);
+    }
+    return at;
+}
+
+static enum sol_status alloc_weights(const struct sol_program *program, const void *const *params,
+                                     struct sol_weights **out) {
+    size_t n_state = (size_t)program->n_state, n_params = (size_t)program->n_params;
+    struct sol_weights *w = mem_alloc(sizeof *w + n_state * sizeof(size_t) + n_params * sizeof(void *), 64);
+    if (!w) return fail(SOL_ENOMEM, "no memory for weights");
+    w->offset = (size_t *)(void *)(w + 1);
+    w->param = (const void **)(void *)(w->offset + n_state);
+    if (n_params) memcpy(w->param, params, n_params * sizeof *params);
+    size_t size = place_state(program, w->offset);
+    w->state = mem_alloc(size + 64, 4096);
+    if (!w->state) {
+        mem_free(w);
+        return fail(SOL_ENOMEM, "no memory for %zu bytes of packed weights", size);
+    }
+    os_advise_huge(w->state, size);
+    atomic_init(&w->n_refs, 1);
+    w->program = program;
+    sol_program_retain((struct sol_program *)(uintptr_t)program);
+    *out = w;
+    return SOL_OK;
+}
+
+static enum sol_status prepare_weights(const struct sol_program *program, struct sol_weights *w) {
+    const int64_t none[SIZE_SYMBOLS] = {0};
+    struct binding *binding;
+    TRY(binding_new(&program->prepare, none, 0, &binding));
+    struct workspace *workspace = workspace_new(binding->arena_size, binding->scratch_size);
+    if (workspace) {
+        struct bases base = make_bases(program, w, NULL, NULL, workspace);
+        run_list(&program->prepare, &base, binding, workspace);
+    }
+    mem_free(workspace);
+    binding_free(binding);
+    return workspace ? SOL_OK : fail(SOL_ENOMEM, "no memory to pack weights");
+}
+
+enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,
+                                struct sol_weights **out) {
+    TRY(check_pointers("parameter", program->n_params, params, program->param));
+    struct sol_weights *w;
+    TRY(alloc_weights(program, params, &w));
+    enum sol_status status = prepare_weights(program, w);
+    if (status) sol_weights_release(w);
+    else *out = w;
+    return status;
+}
+
+void sol_weights_retain(struct sol_weights *weights) { atomic_fetch_add(&weights->n_refs, 1); }
+
+void sol_weights_release(struct sol_weights *weights) {
+    if (!weights || atomic_fetch_sub(&weights->n_refs, 1) > 1) return;
+    sol_program_release((struct sol_program *)(uintptr_t)weights->program);
+    mem_free(weights->state);
+    mem_free(weights);
+}

@@ -1,0 +1,81 @@
+/*
+ * The life of programs and weights, and what the run API tells about them.
+ */
+#include "run/program.h"
+
+#include "run/bind.h"
+#include "run/pool.h"
+
+#include <sol/sol.h>
+#include <string.h>
+
+struct sol_program *program_new(void) {
+    struct sol_program *program = mem_alloc(sizeof *program, 64);
+    if (!program) return NULL;
+    atomic_init(&program->n_refs, 1);
+    arena_init(&program->arena);
+    pthread_mutex_init(&program->lock, NULL);
+    return program;
+}
+
+void sol_program_retain(struct sol_program *program) { atomic_fetch_add(&program->n_refs, 1); }
+
+void sol_program_release(struct sol_program *program) {
+    if (!program || atomic_fetch_sub(&program->n_refs, 1) > 1) return;
+    for (struct binding *b = program->bindings, *next; b; b = next) {
+        next = b->next;
+        binding_free(b);
+    }
+    for (int i = 0; i < program->modules.n; i++) program->modules.at[i].release(program->modules.at[i].handle);
+    pthread_mutex_destroy(&program->lock);
+    arena_fini(&program->arena);
+    mem_free(program);
+}
+
+int sol_program_n_inputs(const struct sol_program *program) { return program->n_inputs; }
+int sol_program_n_params(const struct sol_program *program) { return program->n_params; }
+int sol_program_n_outputs(const struct sol_program *program) { return program->n_outputs; }
+int sol_program_n_symbols(const struct sol_program *program) { return program->n_symbols; }
+
+static const struct sol_port *find_port(const struct sol_port *port, int n, int i) {
+    return i >= 0 && i < n ? &port[i] : NULL;
+}
+const struct sol_port *sol_program_input(const struct sol_program *program, int i) {
+    return find_port(program->input, program->n_inputs, i);
+}
+const struct sol_port *sol_program_param(const struct sol_program *program, int i) {
+    return find_port(program->param, program->n_params, i);
+}
+const struct sol_port *sol_program_output(const struct sol_program *program, int i) {
+    return find_port(program->output, program->n_outputs, i);
+}
+
+enum sol_status sol_program_output_shape(const struct sol_program *program, int i, const int64_t *symbols,
+                                         int64_t dim[SOL_MAX_RANK]) {
+    if (i < 0 || i >= program->n_outputs) return fail(SOL_EINVAL, "program has no output %d", i);
+    for (int d = 0; d < program->output[i].rank; d++) {
+        dim[d] = size_eval(&program->output_dim[i][d], symbols);
+        if (dim[d] < 0) return fail(SOL_EINVAL, "output %s: dim %d would be %lld", program->output[i].name, d, (long long)dim[d]);
+    }
+    return SOL_OK;
+}
+
+size_t sol_program_weights_size(const struct sol_program *program) {
+    int64_t none[SIZE_SYMBOLS] = {0}, size = 0;
+    for (int i = 0; i < program->n_state; i++) size += round_up(size_eval(&program->state[i].size, none), 64);
+    return (size_t)size;
+}
+
+size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols) {
+    struct binding *binding;
+    if (binding_new(&program->steps, symbols, program->n_symbols, &binding)) return 0;
+    size_t size = binding->arena_size + binding->scratch_size * (size_t)pool_threads();
+    binding_free(binding);
+    return size;
+}
+
+int sol_program_n_compiled(const struct sol_program *program) { return program->n_compiled; }
+const char *sol_program_report(const struct sol_program *program) { return program->report ? program->report : ""; }
+char *sol_program_picture(const struct sol_program *program) {
+    return strdup(program->picture ? program->picture : "digraph model {}\n");
+}

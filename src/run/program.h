@@ -1,0 +1,120 @@
+/*
+ * A compiled program: steps over buffers, with every size a formula of the symbols.
+ *
+ *   compile.c fills it -> bind.c evaluates it for one vector of symbol values -> exec.c runs it
+ *
+ * Self-contained: all of it lives in the program's own arena, nothing points back into the compiler. Immutable
+ * once compiled, but for the cache of bindings, which has a lock.
+ *
+ * There are two lists of steps. `prepare` reads parameters only and fills the state (folded, packed, transformed
+ * weights); it runs once per version of the weights. `steps` runs at every call.
+ */
+#ifndef SOL_PROGRAM_H
+#define SOL_PROGRAM_H
+
+#include "base/size.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Whose memory a step's pointer refers to. Steps never hold host pointers. */
+enum buffer_kind { BUFFER_NONE, BUFFER_INPUT, BUFFER_PARAM, BUFFER_OUTPUT, BUFFER_ARENA, BUFFER_STATE, BUFFER_CONST };
+
+/* NONE is a NULL pointer. CONST points into program->constants. */
+struct buffer_ref {
+    enum buffer_kind kind;
+    int index;          /* port number, or slot number for ARENA and STATE */
+    struct size offset; /* bytes */
+};
+
+/* Memory for one intermediate. ARENA slots live from step `first` to step `last` and share bytes when their lives do not
+ * touch. A slot that is read by `steps` but written by `prepare` is STATE and lives as long as the weights. */
+struct slot {
+    struct size size; /* bytes */
+    int first, last;
+    const char *name;
+};
+
+#define STEP_MAX_PTR 64 /* clusters are kept below this */
+
+/* One kernel call over tasks [0, n_tasks). */
+struct step {
+    void (*run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin, int64_t end);
+    int64_t (*n_tasks)(const struct step *step, const int64_t *arg);
+    const void *data;     /* the module's own constants: a dnn_plan, a kernel's entry, a copy's tables */
+    int n_ptr, n_arg;
+    struct buffer_ref *ptr;
+    struct size *arg;
+    size_t scratch_size;  /* bytes per thread */
+    struct size flops, bytes;
+    const char *name, *module, *layers;
+};
+
+struct step_list {
+    int n;
+    struct step *at;
+    int n_slots;
+    struct slot *slot; /* ARENA slots of this list */
+};
+
+/* A program's formulas evaluated for one vector of symbol values. */
+struct binding {
+    int64_t symbol[SIZE_SYMBOLS];
+    struct binding *next;
+    int64_t **arg;         /* per step */
+    int64_t *n_tasks;      /* per step */
+    int64_t **ptr_offset;  /* per step and pointer: bytes from its buffer's start; ARENA: from the arena's start */
+    size_t arena_size, scratch_size; /* scratch per thread */
+    struct workspace *idle;          /* that no call uses at present */
+    int n_users;                     /* calls in flight */
+};
+
+struct program_module {
+    void *handle;
+    void (*release)(void *handle);
+};
+
+struct sol_program {
+    atomic_int n_refs;
+    struct arena arena;
+    const char *name;
+    int n_symbols, n_inputs, n_params, n_outputs;
+    struct sol_port *input, *param, *output;
+    struct size (*output_dim)[SOL_MAX_RANK];
+    struct step_list prepare, steps;
+    int n_state;
+    struct slot *state;
+    const void *constants;
+    VEC(struct program_module) modules; /* loaded code, released with the program */
+    const char *report, *picture;
+    int n_compiled;
+
+    pthread_mutex_t lock;      /* guards bindings and their idle workspaces */
+    struct binding *bindings;  /* most recently used first, at most PROGRAM_BINDINGS */
+};
+#define PROGRAM_BINDINGS 8
+
+struct sol_weights {
+    atomic_int n_refs;
+    const struct sol_program *program; /* retained */
+    const void **param;                /* caller's pointers, for weights that are used in place */
+    char *state;
+    size_t *offset;                    /* of each state slot */
+};
+
+/* program.c: an empty program with its arena; NULL when memory is out. */
+struct sol_program *program_new(void);
+
+/* memory.c: places slots so that those alive together do not overlap; offset[i] in bytes, multiples of 64. Returns the bytes needed. */
+size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
+
+/* copy.c: the step of module copy. data = struct copy_table; ptr = {in, out}; arg = {batch, in stride, out stride} in elements. */
+struct copy_table {
+    int n_outer, n_pixels, lanes;   /* out[(o * n_pixels + p) * lanes + l] */
+    int64_t pixel_stride;           /* = in[base[o * lanes + l] + p * pixel_stride], or 0 where base < 0 */
+    const int32_t *base;
+};
+void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin, int64_t end);
+int64_t copy_n_tasks(const struct step *step, const int64_t *arg);
+
+#endif

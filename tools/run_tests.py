@@ -1,0 +1,135 @@
+"""Runs the tests and counts them: run_tests.py --build DIR [--only-c] [GROUP...]
+
+A group is a folder under test/. Its C programs were built by make into DIR/test/GROUP/ and end with a line
+"N passed, N failed"; its test_*.py run under pytest. The last line of the output, also written to
+DIR/test-summary, is the sum "N passed, N failed[, N skipped]". Exit code 1 when anything failed.
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
+KIND = {"error": "failed", "errors": "failed", "xfailed": "skipped", "xpassed": "passed"}
+
+
+def parse_summary(lines):
+    """The counts of the last line that has any; None when there is none."""
+    for line in reversed(lines):
+        found = COUNT.findall(line)
+        if found:
+            counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
+            for number, kind in found:
+                counts[KIND.get(kind, kind)] += int(number)
+            return counts
+    return None
+
+
+def run_program(argv, env, timeout):
+    """Runs one program, shows its output as it comes. Returns its lines and exit code."""
+    child = subprocess.Popen(
+        argv,
+        env=env,
+        cwd=ROOT,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    timer = threading.Timer(timeout, lambda: os.killpg(child.pid, signal.SIGKILL))
+    timer.start()
+    lines = []
+    for line in child.stdout:
+        print("   ", line, end="", flush=True)
+        lines.append(line)
+    child.wait()
+    timer.cancel()
+    return lines, child.returncode
+
+
+def run_one(name, argv, env, timeout, total):
+    """Runs one program and adds its counts to `total`. A crash or a missing summary is one failure."""
+    print(f"== {name}", flush=True)
+    start = time.monotonic()
+    lines, code = run_program(argv, env, timeout)
+    counts = parse_summary(lines) or dict.fromkeys(total, 0)
+    if code and not counts["failed"]:
+        print(f"    {name}: exit code {code}")
+        counts["failed"] = 1
+    elif not code and not any(counts.values()):
+        print(f"    {name}: ended without a line 'N passed, N failed'")
+        counts["failed"] = 1
+    for kind, number in counts.items():
+        total[kind] += number
+    print(f"   ({time.monotonic() - start:.1f} s)", flush=True)
+    return name if counts["failed"] else None
+
+
+def programs(build, groups, only_c):
+    """(name, command line) of everything to run."""
+    for group in groups:
+        sources = sorted((ROOT / "test" / group).glob("test_*.c"))
+        for source in sources:
+            program = build / "test" / group / source.stem
+            yield f"{group}/{source.stem}", [str(program)]
+        if not only_c and list((ROOT / "test" / group).glob("**/test_*.py")):
+            yield (
+                f"{group} (pytest)",
+                [
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    "-q",
+                    "-rfE",
+                    "-p",
+                    "no:cacheprovider",
+                    f"test/{group}",
+                ],
+            )
+
+
+def test_environment(build):
+    env = dict(os.environ)
+    env.setdefault("SOL_CACHE_DIR", str(build / "cache"))  # never the user's own cache
+    env.setdefault("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=1")
+    env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
+    env.setdefault("PYTHONFAULTHANDLER", "1")
+    return env
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--only-c", action="store_true")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds for one program")
+    parser.add_argument("group", nargs="*")
+    args = parser.parse_args()
+    build = args.build.resolve()
+    build.mkdir(parents=True, exist_ok=True)
+    groups = args.group or sorted(p.name for p in (ROOT / "test").iterdir() if p.is_dir())
+    total, failed = dict.fromkeys(("passed", "failed", "skipped"), 0), []
+    for name, argv in programs(build, groups, args.only_c):
+        failed.append(run_one(name, argv, test_environment(build), args.timeout, total))
+    failed = [name for name in failed if name]
+    if failed:
+        print("failed:", ", ".join(failed))
+    summary = f"{total['passed']} passed, {total['failed']} failed"
+    summary += f", {total['skipped']} skipped" if total["skipped"] else ""
+    (build / "test-summary").write_text(summary + "\n")
+    print(summary, flush=True)
+    return 1 if failed or not total["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
