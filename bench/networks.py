@@ -74,7 +74,11 @@ def separable(inputs, outputs, stride):
 
 
 def mobilenet_v1():
-    layers = [nn.Conv2d(3, 32, 3, 2, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(inplace=True)]
+    layers = [
+        nn.Conv2d(3, 32, 3, 2, padding=1, bias=False),
+        nn.BatchNorm2d(32),
+        nn.ReLU(inplace=True),
+    ]
     widths = [32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024]
     shrinking = {2, 4, 6, 12}
     for i in range(1, len(widths)):
@@ -137,7 +141,11 @@ def construct(name):
     if name in OTHERS:
         make, shape, n_words = OTHERS[name]
         return Network(name, make(), shape, n_words)
-    extra = {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    extra = (
+        {"aux_logits": False, "init_weights": False}
+        if name in ("googlenet", "inception_v3")
+        else {}
+    )
     side = 299 if name == "inception_v3" else 224
     return Network(name, getattr(torchvision.models, name)(weights=None, **extra), (3, side, side))
 

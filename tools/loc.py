@@ -9,6 +9,7 @@ import statistics
 import sys
 
 import lizard
+
 from sources import ROOT, find, read
 
 LIMITS = {

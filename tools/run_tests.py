@@ -60,7 +60,10 @@ def run_one(name, argv, env, timeout, total):
     """Runs one program and adds its counts to `total`. A crash or a missing summary is one failure."""
     print(f"== {name}", flush=True)
     start = time.monotonic()
-    lines, code = run_program(argv, env, timeout)
+    try:
+        lines, code = run_program(argv, env, timeout)
+    except OSError as error:
+        lines, code = [], str(error)
     counts = parse_summary(lines) or dict.fromkeys(total, 0)
     if code and not counts["failed"]:
         print(f"    {name}: exit code {code}")
@@ -117,7 +120,10 @@ def main():
     args = parser.parse_args()
     build = args.build.resolve()
     build.mkdir(parents=True, exist_ok=True)
-    groups = args.group or sorted(p.name for p in (ROOT / "test").iterdir() if p.is_dir())
+    groups = args.group or sorted(
+        (p.name for p in (ROOT / "test").iterdir() if p.is_dir()),
+        key=lambda name: (name != "unit", name),
+    )
     total, failed = dict.fromkeys(("passed", "failed", "skipped"), 0), []
     for name, argv in programs(build, groups, args.only_c):
         failed.append(run_one(name, argv, test_environment(build), args.timeout, total))

@@ -3,8 +3,9 @@
  *
  *   arena_alloc, vec_grow, text.c  ->  take_block  ->  mem_alloc  ->  malloc
  *
- * An arena is a list of blocks; only the newest one is filled, so an allocation is an addition. Blocks
- * come zeroed and are never reused before arena_fini, which makes everything from an arena zeroed.
+ * An arena is a list of blocks; only the newest one is filled, so an allocation is an addition.
+ * Blocks come zeroed and are never reused before arena_fini, which makes everything from an arena
+ * zeroed.
  *
  * Invariant: when memory is out, nothing of the arena has changed, and control is at its boundary.
  */
@@ -16,8 +17,8 @@
 
 #define ALIGNMENT 16
 
-/* Most graphs need a few hundred kilobytes: small enough a first block to be cheap for a tiny model,
- * and doubling keeps the number of blocks low for a large one. */
+/* Most graphs need a few hundred kilobytes: small enough a first block to be cheap for a tiny
+ * model, and doubling keeps the number of blocks low for a large one. */
 #define FIRST_BLOCK ((size_t)16 << 10)
 #define LARGEST_BLOCK ((size_t)1 << 20)
 
@@ -31,43 +32,32 @@ _Thread_local long mem_fail_at;
 
 /* ---- malloc ---- */
 
-static bool fails_now(void)
-{
-    return mem_fail_at > 0 && --mem_fail_at == 0;
-}
+static bool fails_now(void) { return mem_fail_at > 0 && --mem_fail_at == 0; }
 
-void *mem_alloc(size_t size, size_t alignment)
-{
+void *mem_alloc(size_t size, size_t alignment) {
     ASSERT(alignment >= ALIGNMENT && (alignment & (alignment - 1)) == 0);
     if (fails_now() || size > PTRDIFF_MAX) return NULL;
     if (!size) size = 1; /* NULL shall mean nothing but out of memory */
-    /* calloc gets fresh pages zeroed by the kernel for nothing; malloc is aligned to 16 on 64 bit. */
+    /* calloc gets fresh pages zeroed by the kernel for nothing; malloc is aligned to 16 on 64
+     * bit. */
     if (alignment <= _Alignof(max_align_t)) return calloc(1, size);
     void *memory;
     if (posix_memalign(&memory, alignment, size)) return NULL;
     return memset(memory, 0, size);
 }
 
-void *mem_realloc(void *memory, size_t size)
-{
+void *mem_realloc(void *memory, size_t size) {
     if (fails_now() || size > PTRDIFF_MAX) return NULL;
     return realloc(memory, size ? size : 1);
 }
 
-void mem_free(void *memory)
-{
-    free(memory);
-}
+void mem_free(void *memory) { free(memory); }
 
 /* ---- Arena ---- */
 
-void arena_init(struct arena *arena)
-{
-    *arena = (struct arena){0};
-}
+void arena_init(struct arena *arena) { *arena = (struct arena){0}; }
 
-void arena_fini(struct arena *arena)
-{
+void arena_fini(struct arena *arena) {
     for (struct arena_block *block = arena->block, *older; block; block = older) {
         older = block->older;
         mem_free(block);
@@ -75,16 +65,14 @@ void arena_fini(struct arena *arena)
     arena->block = NULL;
 }
 
-static void __attribute__((noreturn, cold)) leave(struct arena *arena, size_t size)
-{
+static void __attribute__((noreturn, cold)) leave(struct arena *arena, size_t size) {
     ASSERT(arena->boundary);
     (void)fail(SOL_ENOMEM, "out of memory: cannot allocate %zu bytes", size);
     longjmp(*arena->boundary, 1);
 }
 
 /* Puts a block in front that has at least `size` free bytes. */
-static void take_block(struct arena *arena, size_t size)
-{
+static void take_block(struct arena *arena, size_t size) {
     size_t cap = arena->block ? 2 * arena->block->cap : FIRST_BLOCK;
     if (cap > LARGEST_BLOCK) cap = LARGEST_BLOCK;
     if (cap < size) cap = size;
@@ -95,8 +83,7 @@ static void take_block(struct arena *arena, size_t size)
     arena->block = block;
 }
 
-void *arena_alloc(struct arena *arena, size_t size)
-{
+void *arena_alloc(struct arena *arena, size_t size) {
     if (size > PTRDIFF_MAX / 2) leave(arena, size); /* also keeps the sums below from wrapping */
     size = (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     if (!size) size = ALIGNMENT; /* different objects have different addresses */
@@ -106,27 +93,23 @@ void *arena_alloc(struct arena *arena, size_t size)
     return memory;
 }
 
-void *arena_alloc_array(struct arena *arena, size_t item_size, size_t n)
-{
+void *arena_alloc_array(struct arena *arena, size_t item_size, size_t n) {
     size_t size;
     if (__builtin_mul_overflow(item_size, n, &size)) size = SIZE_MAX; /* arena_alloc refuses that */
     return arena_alloc(arena, size);
 }
 
-void *arena_copy(struct arena *arena, const void *data, size_t size)
-{
+void *arena_copy(struct arena *arena, const void *data, size_t size) {
     void *copy = arena_alloc(arena, size);
     if (size) memcpy(copy, data, size); /* data may be NULL when there is none */
     return copy;
 }
 
-char *arena_strdup(struct arena *arena, const char *string)
-{
+char *arena_strdup(struct arena *arena, const char *string) {
     return arena_copy(arena, string, strlen(string) + 1);
 }
 
-char *arena_printf(struct arena *arena, const char *format, ...)
-{
+char *arena_printf(struct arena *arena, const char *format, ...) {
     struct text text;
     va_list args;
     text_init(&text, arena);
@@ -136,8 +119,7 @@ char *arena_printf(struct arena *arena, const char *format, ...)
     return text.at;
 }
 
-void *vec_grow(struct arena *arena, void *at, int n, int *cap, size_t item_size)
-{
+void *vec_grow(struct arena *arena, void *at, int n, int *cap, size_t item_size) {
     if (n > INT32_MAX / 2) leave(arena, SIZE_MAX);
     int larger = n < 4 ? 8 : 2 * n;
     void *memory = arena_alloc_array(arena, item_size, (size_t)larger);

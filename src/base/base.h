@@ -64,6 +64,15 @@ char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((
 #define ARENA_NEW(arena, type) ((type *)arena_alloc(arena, sizeof(type)))
 #define ARENA_ARRAY(arena, type, n) ((type *)arena_alloc_array(arena, sizeof(type), (size_t)(n)))
 
+/*
+ * Makes this block the place where control goes when memory is out in `arena_`: it then does `on_out_of_memory`,
+ * normally a return. Every public entry that allocates has one. Locals that are changed behind it have no value there.
+ */
+#define ARENA_BOUNDARY(arena_, on_out_of_memory) \
+    jmp_buf arena_boundary_;                     \
+    (arena_)->boundary = &arena_boundary_;       \
+    if (setjmp(arena_boundary_)) on_out_of_memory
+
 /* The only two functions that call malloc for SOL's core. The fault tests make the n-th call fail
  * (n counts from 1; 0 = never). Both return NULL when memory is out. */
 void *mem_alloc(size_t size, size_t alignment); /* zeroed; alignment a power of two >= 16 */

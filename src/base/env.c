@@ -1,5 +1,6 @@
 /*
- * Environment: each variable of SOL is a row of ENV_LIST and read here, so that none goes undocumented.
+ * Environment: each variable of SOL is a row of ENV_LIST and read here, so that none goes
+ * undocumented.
  */
 #include "base/base.h"
 
@@ -12,19 +13,16 @@ static const char *const names[] = {
 #undef ENV_NAME
 };
 
-const char *env_get(enum env variable)
-{
+const char *env_get(enum env variable) {
     const char *value = getenv(names[variable]);
     return value && *value ? value : NULL;
 }
 
-static bool word_is(const char *at, size_t size, const char *word)
-{
+static bool word_is(const char *at, size_t size, const char *word) {
     return strlen(word) == size && !memcmp(at, word, size);
 }
 
-bool env_has(enum env variable, const char *word)
-{
+bool env_has(enum env variable, const char *word) {
     const char *at = env_get(variable);
     while (at && *at) {
         at += strspn(at, ", ");

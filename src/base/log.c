@@ -1,8 +1,9 @@
 /*
  * Log: lines for people on stderr, "sol: warning: ...".
  *
- * A line is formatted aside and leaves in one write, so that lines of different threads and processes do
- * not mix. Nothing here allocates or takes a lock: it may be called while memory is out.
+ * A line is formatted aside and leaves in one write, so that lines of different threads and
+ * processes do not mix. Nothing here allocates or takes a lock: it may be called while memory is
+ * out.
  */
 #include "base/base.h"
 
@@ -18,15 +19,16 @@
 static const struct {
     const char *name, *prefix;
 } levels[] = {
-    [LOG_ERROR] = {"ERROR", "error: "}, [LOG_WARN] = {"WARN", "warning: "}, [LOG_INFO] = {"INFO", ""},
-    [LOG_DEBUG] = {"DEBUG", "debug: "}, [LOG_TRACE] = {"TRACE", "trace: "},
+    [LOG_ERROR] = {"ERROR", "error: "}, [LOG_WARN] = {"WARN", "warning: "},
+    [LOG_INFO] = {"INFO", ""},          [LOG_DEBUG] = {"DEBUG", "debug: "},
+    [LOG_TRACE] = {"TRACE", "trace: "},
 };
 
 static _Atomic int current = -1; /* -1: $SOL_LOG has not been read yet */
 
-/* A name or a digit; anything else gives the default, which is better than a failure in a logger. */
-static int read_level(void)
-{
+/* A name or a digit; anything else gives the default, which is better than a failure in a
+ * logger. */
+static int read_level(void) {
     const char *value = env_get(ENV_SOL_LOG);
     if (!value) return LOG_WARN;
     for (int i = 0; i < COUNT(levels); i++)
@@ -34,15 +36,13 @@ static int read_level(void)
     return LOG_WARN;
 }
 
-void sol_set_log_level(int level)
-{
+void sol_set_log_level(int level) {
     if (level < LOG_ERROR) level = LOG_ERROR;
     if (level > LOG_TRACE) level = LOG_TRACE;
     atomic_store(&current, level);
 }
 
-bool log_on(enum log_level level)
-{
+bool log_on(enum log_level level) {
     int now = atomic_load_explicit(&current, memory_order_relaxed);
     if (now < 0) {
         /* sol_set_log_level may come in between: then its value stays. */
@@ -52,8 +52,7 @@ bool log_on(enum log_level level)
     return (int)level <= now;
 }
 
-void log_write(enum log_level level, const char *format, ...)
-{
+void log_write(enum log_level level, const char *format, ...) {
     if (!log_on(level)) return;
     int before = errno; /* a log line shall not change what the caller goes on to report */
     char line[LINE_SIZE];

@@ -1,9 +1,9 @@
 /*
  * The operating system: time, cores, files and child processes.
  *
- * os_spawn runs in a host with threads of its own, so it uses posix_spawn: no code of ours runs between
- * fork and exec, and no page of a large process is copied. The child leads a process group, which is how
- * its own children (cc1, as, ld) are ended with it.
+ * os_spawn runs in a host with threads of its own, so it uses posix_spawn: no code of ours runs
+ * between fork and exec, and no page of a large process is copied. The child leads a process group,
+ * which is how its own children (cc1, as, ld) are ended with it.
  *
  * Invariant: every descriptor is opened close-on-exec and closed on every path.
  */
@@ -25,23 +25,23 @@
 #define OUTPUT_LIMIT ((size_t)64 << 10)
 #define LARGEST_CPU_SET (1 << 20)
 
-/* How often a silent child is looked at. Its end normally shows at once as the end of its output; this
- * is for the rare child whose output somebody else still holds open, or who closed it early. */
+/* How often a silent child is looked at. Its end normally shows at once as the end of its output;
+ * this is for the rare child whose output somebody else still holds open, or who closed it
+ * early. */
 #define LOOK_MS 20
 #define LOOK_CLOSED_MS 1
 
 extern char **environ;
 
-double os_now(void)
-{
+double os_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-int os_cores(void)
-{
-    /* The kernel refuses sets that are smaller than its own, so we ask with larger and larger ones. */
+int os_cores(void) {
+    /* The kernel refuses sets that are smaller than its own, so we ask with larger and larger
+     * ones. */
     for (int n = CPU_SETSIZE; n <= LARGEST_CPU_SET; n *= 2) {
         cpu_set_t *set = CPU_ALLOC((size_t)n);
         if (!set) break;
@@ -59,8 +59,7 @@ int os_cores(void)
 /* ---- Files ---- */
 
 /* Reads until `size` bytes or the end of the file. Returns the number of bytes, -1 on an error. */
-static ssize_t read_all(int fd, char *to, size_t size)
-{
+static ssize_t read_all(int fd, char *to, size_t size) {
     size_t done = 0;
     while (done < size) {
         ssize_t n = read(fd, to + done, size - done);
@@ -72,13 +71,13 @@ static ssize_t read_all(int fd, char *to, size_t size)
     return (ssize_t)done;
 }
 
-static enum sol_status read_open(int fd, const char *path, char **out, size_t *size)
-{
+static enum sol_status read_open(int fd, const char *path, char **out, size_t *size) {
     struct stat file;
     if (fstat(fd, &file)) return fail(SOL_EINVAL, "cannot read %s: %s", path, strerror(errno));
     if (!S_ISREG(file.st_mode)) return fail(SOL_EINVAL, "cannot read %s: not a regular file", path);
     char *data = mem_alloc((size_t)file.st_size + 1, 16);
-    if (!data) return fail(SOL_ENOMEM, "out of memory: %s has %lld bytes", path, (long long)file.st_size);
+    if (!data)
+        return fail(SOL_ENOMEM, "out of memory: %s has %lld bytes", path, (long long)file.st_size);
     ssize_t n = read_all(fd, data, (size_t)file.st_size);
     if (n < 0) {
         enum sol_status status = fail(SOL_EINVAL, "cannot read %s: %s", path, strerror(errno));
@@ -91,8 +90,7 @@ static enum sol_status read_open(int fd, const char *path, char **out, size_t *s
     return SOL_OK;
 }
 
-enum sol_status os_read(const char *path, char **out, size_t *size)
-{
+enum sol_status os_read(const char *path, char **out, size_t *size) {
     /* O_NONBLOCK: opening a FIFO shall fail below, not wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return fail(SOL_EINVAL, "cannot read %s: %s", path, strerror(errno));
@@ -106,14 +104,13 @@ enum sol_status os_read(const char *path, char **out, size_t *size)
 /* What is known of a child that runs. */
 struct child {
     pid_t pid;
-    int fd;                  /* where its output comes from; -1 once it has ended */
+    int fd; /* where its output comes from; -1 once it has ended */
     char *output;
-    size_t size, space;      /* bytes in output, and what fits (without the NUL) */
+    size_t size, space; /* bytes in output, and what fits (without the NUL) */
 };
 
 /* A child starts with default signal handling: the host may have blocked or ignored anything. */
-static int set_attributes(posix_spawnattr_t *attributes)
-{
+static int set_attributes(posix_spawnattr_t *attributes) {
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
@@ -127,21 +124,20 @@ static int set_attributes(posix_spawnattr_t *attributes)
 }
 
 /* stdin reads as empty: a closed descriptor 0 would be taken by the first file the child opens. */
-static int set_files(posix_spawn_file_actions_t *actions, int output)
-{
+static int set_files(posix_spawn_file_actions_t *actions, int output) {
     int error = posix_spawn_file_actions_adddup2(actions, output, 1);
     if (!error) error = posix_spawn_file_actions_adddup2(actions, output, 2);
     if (!error) error = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
-    /* The host's own descriptors need not be close-on-exec: listening sockets, locks, GPU handles. */
+    /* The host's own descriptors need not be close-on-exec: listening sockets, locks, GPU
+     * handles. */
     if (!error) error = posix_spawn_file_actions_addclosefrom_np(actions, 3);
 #endif
     return error;
 }
 
 /* Returns 0 or an error number. */
-static int start(const char *const *argv, int output, pid_t *pid)
-{
+static int start(const char *const *argv, int output, pid_t *pid) {
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t actions;
     int error = posix_spawnattr_init(&attributes);
@@ -150,7 +146,8 @@ static int start(const char *const *argv, int output, pid_t *pid)
     if (!error) {
         error = set_attributes(&attributes);
         if (!error) error = set_files(&actions, output);
-        /* posix_spawnp does not write to argv; its type has no const for historical reasons only. */
+        /* posix_spawnp does not write to argv; its type has no const for historical reasons
+         * only. */
         char *const *plain = (char *const *)(uintptr_t)argv;
         if (!error) error = posix_spawnp(pid, argv[0], &actions, &attributes, plain, environ);
         posix_spawn_file_actions_destroy(&actions);
@@ -160,8 +157,7 @@ static int start(const char *const *argv, int output, pid_t *pid)
 }
 
 /* Waits at most `wait_ms` for output and takes what is there. */
-static void take_output(struct child *child, int wait_ms)
-{
+static void take_output(struct child *child, int wait_ms) {
     struct pollfd event = {.fd = child->fd, .events = POLLIN}; /* fd -1: poll only waits */
     if (poll(&event, 1, wait_ms) <= 0 || child->fd < 0) return;
     char chunk[4096];
@@ -179,16 +175,15 @@ static void take_output(struct child *child, int wait_ms)
 }
 
 /* Has the child ended? It stays a zombie, so that its number cannot be given to another process. */
-static bool has_ended(const struct child *child)
-{
+static bool has_ended(const struct child *child) {
     siginfo_t info = {0};
     int error = waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT);
     return error ? errno != EINTR : info.si_pid == child->pid;
 }
 
-/* Reaps the child. Returns its exit code, 128 + signal, or -2 when the host has reaped it before us. */
-static int reap(const struct child *child)
-{
+/* Reaps the child. Returns its exit code, 128 + signal, or -2 when the host has reaped it before
+ * us. */
+static int reap(const struct child *child) {
     int status;
     while (waitpid(child->pid, &status, 0) < 0)
         if (errno != EINTR) return -2;
@@ -196,8 +191,7 @@ static int reap(const struct child *child)
 }
 
 /* Stays with the child to its end, or ends it. Returns as reap, or -1 for timed out. */
-static int attend(struct child *child, double timeout_s)
-{
+static int attend(struct child *child, double timeout_s) {
     double deadline = os_now() + timeout_s;
     while (!has_ended(child)) {
         double left_ms = 1e3 * (deadline - os_now());
@@ -209,7 +203,8 @@ static int attend(struct child *child, double timeout_s)
         int look = child->fd < 0 ? LOOK_CLOSED_MS : LOOK_MS;
         take_output(child, left_ms < look ? (int)left_ms + 1 : look);
     }
-    /* What it wrote last may still be in the pipe, 64 KiB at most unless a grandchild goes on writing. */
+    /* What it wrote last may still be in the pipe, 64 KiB at most unless a grandchild goes on
+     * writing. */
     for (size_t n = 0; child->fd >= 0 && n < OUTPUT_LIMIT / 4096 + 1; n++) {
         struct pollfd event = {.fd = child->fd, .events = POLLIN};
         if (poll(&event, 1, 0) <= 0) break;
@@ -218,11 +213,11 @@ static int attend(struct child *child, double timeout_s)
     return reap(child);
 }
 
-enum sol_status os_spawn(const char *const *argv, double timeout_s, char *output, size_t output_size,
-                         int *exit_code)
-{
+enum sol_status os_spawn(const char *const *argv, double timeout_s, char *output,
+                         size_t output_size, int *exit_code) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC)) return fail(SOL_EDEVICE, "cannot start %s: %s", argv[0], strerror(errno));
+    if (pipe2(ends, O_CLOEXEC))
+        return fail(SOL_EDEVICE, "cannot start %s: %s", argv[0], strerror(errno));
     struct child child = {.fd = ends[0], .output = output};
     if (output && output_size) child.space = output_size - 1;
     if (child.space > OUTPUT_LIMIT) child.space = OUTPUT_LIMIT;

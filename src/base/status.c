@@ -1,9 +1,9 @@
 /*
  * Status and message: how every failure in SOL is told.
  *
- * The message is formatted at the point of failure into a buffer of the thread, so it needs no memory,
- * nobody has to free it, and it can be written even when memory is out. The code travels up by TRY; on
- * the way, callers may put the place in front with fail_prefix.
+ * The message is formatted at the point of failure into a buffer of the thread, so it needs no
+ * memory, nobody has to free it, and it can be written even when memory is out. The code travels up
+ * by TRY; on the way, callers may put the place in front with fail_prefix.
  *
  * Invariant: the buffer is always NUL terminated, and a message that is too long loses its end.
  */
@@ -17,14 +17,11 @@
 
 static _Thread_local char message[MESSAGE_SIZE];
 
-const char *sol_error(void)
-{
-    return message;
-}
+const char *sol_error(void) { return message; }
 
-enum sol_status fail(enum sol_status code, const char *format, ...)
-{
-    /* An argument may be sol_error() itself, so the text is made aside before it replaces the message. */
+enum sol_status fail(enum sol_status code, const char *format, ...) {
+    /* An argument may be sol_error() itself, so the text is made aside before it replaces the
+     * message. */
     char next[MESSAGE_SIZE];
     va_list args;
     va_start(args, format);
@@ -35,8 +32,7 @@ enum sol_status fail(enum sol_status code, const char *format, ...)
     return code;
 }
 
-void fail_prefix(const char *format, ...)
-{
+void fail_prefix(const char *format, ...) {
     char next[MESSAGE_SIZE];
     va_list args;
     va_start(args, format);
@@ -50,8 +46,7 @@ void fail_prefix(const char *format, ...)
     memcpy(message, next, head + tail + 1);
 }
 
-const char *status_name(enum sol_status code)
-{
+const char *status_name(enum sol_status code) {
     switch (code) {
     case SOL_OK: return "OK";
 #define STATUS_CASE(name, exception, text) \
@@ -63,8 +58,7 @@ const char *status_name(enum sol_status code)
 }
 
 #ifndef NDEBUG
-void status_assert_failed(const char *condition, const char *file, int line)
-{
+void status_assert_failed(const char *condition, const char *file, int line) {
     fprintf(stderr, "sol: bug: %s:%d: %s does not hold\n", file, line, condition);
     abort();
 }

@@ -1,9 +1,10 @@
 /*
  * Text: growing strings, and numbers that survive being written and read.
  *
- * All generated C and the text form of the IR are made here. The process's locale belongs to the host
- * and may write 1.5 as "1,5" or with three bytes in between; so numbers are repaired after printf, and
- * read by strtod in the C locale. setlocale is never called: it would change the whole process.
+ * All generated C and the text form of the IR are made here. The process's locale belongs to the
+ * host and may write 1.5 as "1,5" or with three bytes in between; so numbers are repaired after
+ * printf, and read by strtod in the C locale. setlocale is never called: it would change the whole
+ * process.
  *
  * Invariant: at[size] == 0 and size < cap.
  */
@@ -17,16 +18,14 @@
 #include <string.h>
 
 #define FIRST_CAP 64
-#define NUMBER_SIZE 40 /* sign, 17 digits, point, "e-308", a suffix, and room for a long decimal point */
+#define NUMBER_SIZE 40 /* sign, 17 digits, "e-308", and a decimal point of several bytes */
 
-void text_init(struct text *text, struct arena *arena)
-{
+void text_init(struct text *text, struct arena *arena) {
     *text = (struct text){.arena = arena, .at = arena_alloc(arena, FIRST_CAP), .cap = FIRST_CAP};
 }
 
 /* Makes room for `size` more bytes and the NUL. */
-static void reserve(struct text *text, size_t size)
-{
+static void reserve(struct text *text, size_t size) {
     if (size < text->cap - text->size) return;
     size_t need = text->size + size + 1;
     size_t cap = need > 2 * text->cap ? need : 2 * text->cap;
@@ -36,16 +35,14 @@ static void reserve(struct text *text, size_t size)
     text->cap = cap;
 }
 
-void text_add_raw(struct text *text, const char *string, size_t size)
-{
+void text_add_raw(struct text *text, const char *string, size_t size) {
     reserve(text, size);
     if (size) memcpy(text->at + text->size, string, size);
     text->size += size;
     text->at[text->size] = 0;
 }
 
-void text_add_args(struct text *text, const char *format, va_list args)
-{
+void text_add_args(struct text *text, const char *format, va_list args) {
     va_list again;
     va_copy(again, args);
     size_t space = text->cap - text->size;
@@ -59,8 +56,7 @@ void text_add_args(struct text *text, const char *format, va_list args)
     text->at[text->size] = 0; /* undoes what a failed vsnprintf may have written */
 }
 
-void text_add(struct text *text, const char *format, ...)
-{
+void text_add(struct text *text, const char *format, ...) {
     va_list args;
     va_start(args, format);
     text_add_args(text, format, args);
@@ -69,15 +65,12 @@ void text_add(struct text *text, const char *format, ...)
 
 /* ---- Numbers ---- */
 
-/* glibc keeps its C locale in static storage: this neither allocates nor has to be freed or cached. */
-static locale_t c_locale(void)
-{
-    return newlocale(LC_ALL_MASK, "C", (locale_t)0);
-}
+/* glibc keeps its C locale in static storage: this neither allocates nor has to be freed or
+ * cached. */
+static locale_t c_locale(void) { return newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
 /* Replaces whatever the locale has put between the digits by one point. Returns the new length. */
-static size_t repair_point(char *number)
-{
+static size_t repair_point(char *number) {
     char *to = number;
     bool in_point = false;
     for (const char *from = number; *from; from++) {
@@ -90,24 +83,23 @@ static size_t repair_point(char *number)
     return (size_t)(to - number);
 }
 
-/* Writes the fewest digits from which a finite `value` is read back, as a double or (with `single`) as
- * a float. The result always has a point or an exponent: to C, "3" would be an integer. */
-static void format_shortest(char number[NUMBER_SIZE], double value, bool single)
-{
+/* Writes the fewest digits from which a finite `value` is read back, as a double or (with `single`)
+ * as a float. The result always has a point or an exponent: to C, "3" would be an integer. */
+static void format_shortest(char number[NUMBER_SIZE], double value, bool single) {
     int most = single ? FLT_DECIMAL_DIG : DBL_DECIMAL_DIG;
     locale_t locale = c_locale();
     for (int digits = 1; digits <= most; digits++) {
         (void)snprintf(number, NUMBER_SIZE, "%.*g", digits, value);
         size_t size = repair_point(number);
         if (!strpbrk(number, ".e")) memcpy(number + size, ".0", 3);
-        double back = single ? (double)strtof_l(number, NULL, locale) : strtod_l(number, NULL, locale);
+        double back =
+            single ? (double)strtof_l(number, NULL, locale) : strtod_l(number, NULL, locale);
         if (back == value) break;
     }
     freelocale(locale);
 }
 
-void text_add_double(struct text *text, double value)
-{
+void text_add_double(struct text *text, double value) {
     char number[NUMBER_SIZE];
     if (isnan(value)) strcpy(number, "nan");
     else if (isinf(value)) strcpy(number, value < 0 ? "-inf" : "inf");
@@ -116,8 +108,7 @@ void text_add_double(struct text *text, double value)
 }
 
 /* Negative numbers come in parentheses, so that "a-" may be written in front of them. */
-void text_add_c_float(struct text *text, double value)
-{
+void text_add_c_float(struct text *text, double value) {
     char number[NUMBER_SIZE];
     float rounded = (float)value; /* beyond FLT_MAX: infinity, as IEEE 754 (C11 annex F) has it */
     if (isnan(rounded)) {
@@ -131,8 +122,7 @@ void text_add_c_float(struct text *text, double value)
 }
 
 /* Reads "inf" or "nan". Returns false, and leaves *at, when it is neither. */
-static bool parse_word(const char **at, double *out)
-{
+static bool parse_word(const char **at, double *out) {
     if (!strncmp(*at, "inf", 3)) *out = (double)INFINITY;
     else if (!strncmp(*at, "nan", 3)) *out = (double)NAN;
     else return false;
@@ -140,10 +130,9 @@ static bool parse_word(const char **at, double *out)
     return true;
 }
 
-/* The grammar is narrower than strtod's: no white space in front, no hexadecimal, no "infinity", so that
- * each number has one way to be written and a parser knows where it ends. */
-bool text_parse_double(const char **at, double *out)
-{
+/* The grammar is narrower than strtod's: no white space in front, no hexadecimal, no "infinity", so
+ * that each number has one way to be written and a parser knows where it ends. */
+bool text_parse_double(const char **at, double *out) {
     const char *start = *at;
     bool negative = *start == '-';
     const char *first = start + negative;

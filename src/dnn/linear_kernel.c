@@ -1,13 +1,14 @@
 /*
  * Linear layers: the work of one task, compiled once per instruction set.
  *
- * Place: linear.c decides sizes; the executor calls run on ranges of tasks, each some outputs for all rows of x.
- * x and the weight both have the summed dimension innermost, so a tile of `rows` x OUTPUTS sums runs along it
- * with one vector of partial sums each, which are added across lanes at the end. Each vector that is loaded
- * serves several products; the weight comes from memory once for up to LINEAR_BATCH rows of x.
+ * Place: linear.c decides sizes; the executor calls run on ranges of tasks, each some outputs for
+ * all rows of x. x and the weight both have the summed dimension innermost, so a tile of `rows` x
+ * OUTPUTS sums runs along it with one vector of partial sums each, which are added across lanes at
+ * the end. Each vector that is loaded serves several products; the weight comes from memory once
+ * for up to LINEAR_BATCH rows of x.
  *
- * Invariants: no access outside the tensors (the rest of a row that fills no vector is copied one by one); each
- * sum has one order whatever the tile, the task and the number of threads.
+ * Invariants: no access outside the tensors (the rest of a row that fills no vector is copied one
+ * by one); each sum has one order whatever the tile, the task and the number of threads.
  */
 #include "dnn/linear.h"
 #include "dnn/simd.h"
@@ -15,31 +16,35 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* Sums that fit into the registers beside `rows` vectors of x and one of weights. */
+/*
+ * ROWS * OUTPUTS sums must fit into the registers beside ROWS vectors of x and OUTPUTS of weights:
+ * the compiler loads all of them first.
+ */
 #if LANES == 16
-#define ROWS 6
+#define ROWS 5
 #else
-#define ROWS 3
+#define ROWS 2
 #endif
-enum { OUTPUTS = 4 };
+enum { OUTPUTS = 4, AHEAD = 256 /* floats */ };
 
-/* Part of a task: `rows` rows of x from `n` on, OUTPUTS outputs from `k` on, inputs [c, c + depth). */
+typedef float quad __attribute__((vector_size(4 * OUTPUTS), aligned(4), may_alias));
+typedef int32_t iquad __attribute__((vector_size(4 * OUTPUTS), aligned(4), may_alias));
+
+/* Part of a task: rows of x from n on, OUTPUTS outputs from k on, inputs [c, c + depth). */
 struct tile {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
     int64_t n, k, c, depth;
 };
 
-static inline vec load_rest(const float *at, int64_t n)
-{
+static inline vec load_rest(const float *at, int64_t n) {
     vec v = {0};
     for (int64_t i = 0; i < n; i++) v[i] = at[i];
     return v;
 }
 
 /* Even and odd lanes of `a` followed by `b`, added: half as many partial sums of each. */
-INLINE vec add_pairs(vec a, vec b)
-{
+INLINE vec add_pairs(vec a, vec b) {
     ivec even, odd;
     UNROLL
     for (int i = 0; i < LANES; i++) even[i] = 2 * i, odd[i] = 2 * i + 1;
@@ -47,16 +52,14 @@ INLINE vec add_pairs(vec a, vec b)
 }
 
 /* Lane i of the result, for i < 4, is the sum of all lanes of v[i]. */
-INLINE vec add_lanes(const vec *v)
-{
+INLINE vec add_lanes(const vec *v) {
     vec sum = add_pairs(add_pairs(v[0], v[1]), add_pairs(v[2], v[3]));
     UNROLL
     for (int lanes = LANES; lanes > 4; lanes /= 2) sum = add_pairs(sum, sum);
     return sum;
 }
 
-INLINE void multiply_vectors(int rows, const vec *x, const vec *w, vec (*sum)[OUTPUTS])
-{
+INLINE void multiply_vectors(int rows, const vec *x, const vec *w, vec (*sum)[OUTPUTS]) {
     UNROLL
     for (int o = 0; o < OUTPUTS; o++) {
         UNROLL
@@ -64,33 +67,55 @@ INLINE void multiply_vectors(int rows, const vec *x, const vec *w, vec (*sum)[OU
     }
 }
 
-/* Adds one row's sums to what earlier parts of the inputs gave; the last part brings bias, residual and act. */
-static inline void finish_row(const struct tile *tile, int64_t n, vec sum)
-{
+/* The last few outputs of a layer may be fewer than a quad. */
+static inline quad load_quad(const float *at, int64_t n) {
+    quad v = {0};
+    if (n == OUTPUTS) return *(const quad *)at;
+    for (int64_t i = 0; i < n; i++) v[i] = at[i];
+    return v;
+}
+
+static inline void store_quad(float *at, quad v, int64_t n) {
+    if (n == OUTPUTS) *(quad *)at = v;
+    else
+        for (int64_t i = 0; i < n; i++) at[i] = v[i];
+}
+
+static inline quad select_quad(iquad mask, float a, quad b) {
+    return (quad)(((iquad)(a - (quad){0}) & mask) | ((iquad)b & ~mask));
+}
+
+/*
+ * Adds one row's sums to what earlier parts of the inputs gave; the last part brings bias, residual
+ * and act.
+ */
+static inline void finish_row(const struct tile *tile, int64_t n, vec sums) {
     const struct dnn_problem *problem = &tile->plan->problem;
     const struct dnn_call *call = tile->call;
     const int64_t outputs = min_i64(OUTPUTS, problem->k - tile->k);
-    const bool last = tile->c + tile->depth == problem->c;
-    for (int64_t o = 0; o < outputs; o++) {
-        const int64_t k = tile->k + o;
-        float *y = call->y + n * call->y_stride + k, value = sum[o];
-        if (tile->c) value += *y;
-        if (last && call->bias) value += call->bias[k];
-        if (last && problem->residual) value += call->residual[n * call->residual_stride + k];
-        if (last && problem->act == DNN_ACT_RELU) value = value < 0 ? 0 : value;
-        if (last && problem->act == DNN_ACT_CLAMP)
-            value = value < problem->act_min ? problem->act_min : value > problem->act_max ? problem->act_max : value;
-        *y = value;
+    float *y = call->y + n * call->y_stride + tile->k;
+    quad sum = __builtin_shufflevector(sums, sums, 0, 1, 2, 3);
+    if (tile->c) sum += load_quad(y, outputs);
+    if (tile->c + tile->depth == problem->c) {
+        const float low = problem->act == DNN_ACT_CLAMP ? problem->act_min : 0;
+        if (call->bias) sum += load_quad(call->bias + tile->k, outputs);
+        if (problem->residual)
+            sum += load_quad(call->residual + n * call->residual_stride + tile->k, outputs);
+        /* As in vec_max: a NaN is not below any bound and stays. */
+        if (problem->act != DNN_ACT_NONE) sum = select_quad(sum < low, low, sum);
+        if (problem->act == DNN_ACT_CLAMP)
+            sum = select_quad(sum > problem->act_max, problem->act_max, sum);
     }
+    store_quad(y, sum, outputs);
 }
 
-INLINE void multiply_tile(int rows, const struct tile *tile)
-{
+INLINE void multiply_tile(int rows, const struct tile *tile) {
     const int64_t c_stride = tile->plan->problem.c, last = tile->plan->problem.k - 1;
     const int64_t x_stride = tile->call->x_stride, whole = tile->depth / LANES * LANES;
     const float *x = tile->call->x + tile->n * x_stride + tile->c, *w[OUTPUTS];
     /* Outputs beyond the last one repeat it; they are not written. */
-    for (int o = 0; o < OUTPUTS; o++) w[o] = tile->call->weight + min_i64(tile->k + o, last) * c_stride + tile->c;
+    for (int o = 0; o < OUTPUTS; o++)
+        w[o] = tile->call->weight + min_i64(tile->k + o, last) * c_stride + tile->c;
 
     vec sum[ROWS][OUTPUTS], xs[ROWS], ws[OUTPUTS];
     UNROLL
@@ -102,7 +127,11 @@ INLINE void multiply_tile(int rows, const struct tile *tile)
         UNROLL
         for (int r = 0; r < rows; r++) xs[r] = vec_load(x + r * x_stride + c);
         UNROLL
-        for (int o = 0; o < OUTPUTS; o++) ws[o] = vec_load(w[o] + c);
+        for (int o = 0; o < OUTPUTS; o++) {
+            ws[o] = vec_load(w[o] + c);
+            /* Gains a tenth, but with one row of x the hardware's own guess is better. */
+            if (rows > 1) __builtin_prefetch(w[o] + c + AHEAD);
+        }
         multiply_vectors(rows, xs, ws, sum);
     }
     if (whole < tile->depth) {
@@ -119,24 +148,30 @@ typedef void multiply_fn(const struct tile *tile);
 
 #define MULTIPLY(rows) \
     static void multiply##rows(const struct tile *tile) { multiply_tile(rows, tile); }
-MULTIPLY(1) MULTIPLY(2) MULTIPLY(3)
-#if ROWS == 6
-MULTIPLY(4) MULTIPLY(5) MULTIPLY(6)
+MULTIPLY(1)
+MULTIPLY(2)
+#if ROWS == 5
+MULTIPLY(3)
+MULTIPLY(4)
+MULTIPLY(5)
 #endif
 
 static multiply_fn *const multiply[ROWS + 1] = {
-    NULL, multiply1, multiply2, multiply3,
-#if ROWS == 6
-    multiply4, multiply5, multiply6,
+    NULL,      multiply1, multiply2,
+#if ROWS == 5
+    multiply3, multiply4, multiply5,
 #endif
 };
 
-/* Outputs [begin, end) for rows [n, n_end) of x. When these do not fit L2, they are taken in parts of the inputs. */
-static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, int64_t n, int64_t n_end,
-                     int64_t begin, int64_t end)
-{
+/*
+ * Outputs [begin, end) for rows [n, n_end) of x. When these do not fit L2, they are taken in parts
+ * of the inputs.
+ */
+static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, int64_t n,
+                     int64_t n_end, int64_t begin, int64_t end) {
     const int64_t c = plan->problem.c, parts = ceil_div(n_end - n, ROWS);
-    const int64_t depth = (n_end - n) * c <= plan->param[LINEAR_X_SIZE] ? c : plan->param[LINEAR_DEPTH];
+    const int64_t depth =
+        (n_end - n) * c <= plan->param[LINEAR_X_SIZE] ? c : plan->param[LINEAR_DEPTH];
     struct tile tile = {plan, call, n, begin, 0, depth};
     for (tile.c = 0; tile.c < c; tile.c += depth) {
         tile.depth = min_i64(depth, c - tile.c);
@@ -148,8 +183,8 @@ static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, i
     }
 }
 
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin, int64_t end)
-{
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin,
+                int64_t end) {
     const int64_t outputs = plan->param[LINEAR_OUTPUTS], step = plan->param[LINEAR_BATCH];
     for (int64_t task = begin; task < end; task++) {
         const int64_t k_end = min_i64((task + 1) * outputs, plan->problem.k);

@@ -1,12 +1,16 @@
 /*
- * Winograd convolution: what it accepts, how it divides the work, what that costs, and the packing of weights.
+ * Winograd convolution: what it accepts, how it divides the work, what that costs, and the packing
+ * of weights.
  *
- * Place: plan/choose.c asks refuse and plan; run/exec.c packs once per version of the weights and calls run on
- * ranges of tasks. The transforms and products themselves are in winograd_kernel.c; winograd.h has the layouts.
+ * Place: plan/choose.c asks refuse and plan; run/exec.c packs once per version of the weights and
+ * calls run on ranges of tasks. The transforms and products themselves are in winograd_kernel.c;
+ * winograd.h has the layouts.
  *
- * Against direct convolution F(4x4,3x3) saves up to 3/4 of the multiplications, F(2x2,3x3) 5/9, and pays with
- * two transforms, with weights that are 4 (1.8) times larger, and with rounding error: rms about 3.3 times
- * direct's for F(4x4,3x3). So it wins on large images and loses where reading the weights dominates.
+ * Against direct convolution F(4x4,3x3) saves up to 3/4 of the multiplications, F(2x2,3x3) 5/9, and
+ * pays with two transforms, with weights that are 4 (1.8) times larger, and with rounding error:
+ * rms about twice that of sums taken in order for F(4x4,3x3), none for F(2x2,3x3). An infinity in x
+ * makes its whole tile NaN. So it wins on large images and loses where reading the weights
+ * dominates.
  */
 #include "dnn/winograd.h"
 
@@ -14,15 +18,19 @@
 
 #include <math.h>
 
-/* Cost model, seconds and bytes of a core of 3 GHz with 1 MiB of L2; measured by bench/winograd.c. */
+/*
+ * Cost model: cores of 3 GHz with 1 MiB of L2. The ratios are measured by bench/winograd.c. Weights
+ * are read from memory once per call, by all threads together; each block of tiles then streams
+ * them from the shared cache, which hides behind the products when the block has enough tiles.
+ */
 static const double clock_hz = 3e9;
-static const double multiply_efficiency = 0.8;
-static const double transform_bytes_per_s = 40e9;
-static const double weight_bytes_per_s = 20e9;
+static const double multiply_efficiency = 0.9;
+static const double transform_bytes_per_s = 100e9;
+static const double stream_bytes_per_s = 60e9;
+static const double memory_bytes_per_s = 50e9;
 static const int64_t l2_size = 1 << 20;
 
-static const char *refuse(const struct dnn_problem *problem)
-{
+static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
     if (problem->kh != 3 || problem->kw != 3) return "kernel is not 3x3";
     if (problem->sh != 1 || problem->sw != 1) return "stride is not 1";
@@ -30,69 +38,66 @@ static const char *refuse(const struct dnn_problem *problem)
     if (problem->groups != 1) return "more than one group";
     if (problem->x_plain || problem->y_plain) return "x or y is not blocked";
     if (problem->residual && problem->residual_plain) return "residual is not blocked";
-    if (problem->pt < 0 || problem->pt > 2 || problem->pl < 0 || problem->pl > 2) return "padding above 2";
-    if (problem->c % problem->lanes || problem->k % problem->lanes) return "channels do not fill blocks";
+    if (problem->pt < 0 || problem->pt > 2 || problem->pl < 0 || problem->pl > 2)
+        return "padding above 2";
+    if (problem->c % problem->lanes || problem->k % problem->lanes)
+        return "channels do not fill blocks";
     return NULL;
 }
 
 /* ---- Plan ---- */
 
-static double flops_per_s(const struct dnn_kernels *kernels)
-{
+static double flops_per_s(const struct dnn_kernels *kernels) {
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
         if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
     return 8 * clock_hz;
 }
 
-static int64_t n_points(const struct dnn_plan *plan)
-{
+static int64_t n_points(const struct dnn_plan *plan) {
     return (plan->param[WINOGRAD_OUT] + 2) * (plan->param[WINOGRAD_OUT] + 2);
 }
 
 /* Bytes of transformed weights of one k pair. */
-static int64_t pair_size(const struct dnn_plan *plan)
-{
+static int64_t pair_size(const struct dnn_plan *plan) {
     return n_points(plan) * plan->problem.c * 2 * plan->problem.lanes * (int64_t)sizeof(float);
 }
 
 /*
- * As few blocks as the scratch allows, because each streams all weights again; but enough to give all threads
- * the same number of tasks, as long as a block still fills the inner loop.
+ * As few blocks as the scratch allows, because each streams all weights again; but enough to give
+ * all threads the same number of tasks, as long as a block still fills the inner loop.
  */
-int64_t dnn_winograd_blocks(const struct dnn_plan *plan, int64_t batch)
-{
+int64_t dnn_winograd_blocks(const struct dnn_plan *plan, int64_t batch) {
     const int64_t tiles = winograd_tiles(plan, batch), groups = plan->param[WINOGRAD_GROUPS];
     const int64_t rows = plan->kernels->winograd->rows;
     const int64_t blocks = ceil_div(tiles, plan->param[WINOGRAD_BLOCK]);
-    int64_t even = plan->problem.threads; /* blocks of which `even` make whole rounds of the threads */
-    while (even > 1 && (even / 2) * groups % plan->problem.threads == 0 && even % 2 == 0) even /= 2;
+    int64_t even = 1; /* blocks of which any multiple makes whole rounds of the threads */
+    while (even * groups % plan->problem.threads) even++;
     const int64_t balanced = round_up(blocks, even);
-    return tiles / max_i64(1, balanced) >= rows / 2 ? balanced : blocks;
+    return balanced && tiles / balanced >= rows / 2 ? balanced : blocks;
 }
 
-/* Estimated seconds of the whole call for the division that the plan's parameters describe. */
-static double estimate(const struct dnn_plan *plan, int64_t batch)
-{
+/* Estimated seconds of a call that is divided as the plan's parameters say. */
+static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const struct dnn_problem *problem = &plan->problem;
-    const int64_t *param = plan->param, points = n_points(plan);
-    const int64_t tiles = winograd_tiles(plan, batch), blocks = max_i64(1, dnn_winograd_blocks(plan, batch));
-    const int64_t groups = param[WINOGRAD_GROUPS], pairs = ceil_div(param[WINOGRAD_PAIRS], groups);
-    const int64_t k = pairs * 2 * problem->lanes, block = ceil_div(tiles, blocks);
-    const int64_t rounds = ceil_div(blocks * groups, problem->threads);
+    const int64_t *param = plan->param, out_points = param[WINOGRAD_OUT] * param[WINOGRAD_OUT];
+    const int64_t blocks = dnn_winograd_blocks(plan, batch), groups = param[WINOGRAD_GROUPS];
+    /* Of one task: */
+    const int64_t tiles = ceil_div(winograd_tiles(plan, batch), blocks);
+    const int64_t pairs = ceil_div(param[WINOGRAD_PAIRS], groups), k = pairs * 2 * problem->lanes;
 
-    double products = 2.0 * (double)(points * block * problem->c * k);
-    double values = (double)(block * (problem->c + k)) * (double)(points + param[WINOGRAD_OUT] * param[WINOGRAD_OUT]);
-    double weights = (double)(pairs * pair_size(plan));
-    double beyond = (double)(param[WINOGRAD_PAIRS] * pair_size(plan)) - (double)l2_size;
-    double task = products / (multiply_efficiency * flops_per_s(plan->kernels));
-    task += values * sizeof(float) / transform_bytes_per_s;
-    if (beyond > 0) task += weights / weight_bytes_per_s;
-    return (double)rounds * task;
+    const double products = 2.0 * (double)(n_points(plan) * tiles * problem->c * k);
+    const double multiply = products / (multiply_efficiency * flops_per_s(plan->kernels));
+    const double stream = (double)(pairs * pair_size(plan)) / stream_bytes_per_s;
+    const double values = (double)(tiles * (problem->c + k) * (n_points(plan) + out_points));
+    const double transform = values * sizeof(float) / transform_bytes_per_s;
+    const int64_t rounds = ceil_div(blocks * groups, problem->threads);
+    const int64_t beyond_l2 = param[WINOGRAD_PAIRS] * pair_size(plan) - problem->threads * l2_size;
+    return (double)rounds * ((multiply > stream ? multiply : stream) + transform) +
+           (double)max_i64(0, beyond_l2) / memory_bytes_per_s;
 }
 
 /* Finds the number of k groups: with few tiles the threads divide k, else only tiles. */
-static void choose_groups(struct dnn_plan *plan)
-{
+static void choose_groups(struct dnn_plan *plan) {
     int64_t best = 1;
     plan->cost = INFINITY;
     for (int64_t groups = 1; groups <= plan->param[WINOGRAD_PAIRS]; groups++) {
@@ -105,17 +110,19 @@ static void choose_groups(struct dnn_plan *plan)
     plan->param[WINOGRAD_GROUPS] = best;
 }
 
-/* Tiles per block: V should stay in half of L2, but below two inner loops the weights are read too often. */
-static int64_t choose_block(const struct dnn_plan *plan)
-{
+/*
+ * Tiles per block: V should stay in half of L2, but below two inner loops the weights are streamed
+ * too often; below four when they come from memory each time.
+ */
+static int64_t choose_block(const struct dnn_plan *plan) {
     const int64_t rows = plan->kernels->winograd->rows;
-    int64_t tile_size = n_points(plan) * plan->problem.c * (int64_t)sizeof(float);
-    int64_t fit = l2_size / 2 / tile_size / rows;
-    return rows * max_i64(2, min_i64(fit, 8));
+    const int64_t tile_size = n_points(plan) * plan->problem.c * (int64_t)sizeof(float);
+    const int64_t fit = l2_size / 2 / (tile_size * rows);
+    const int64_t least = plan->param[WINOGRAD_PAIRS] * pair_size(plan) > 16 * l2_size ? 4 : 2;
+    return rows * max_i64(least, min_i64(fit, 8));
 }
 
-static void make_plan(struct dnn_plan *plan, int64_t out)
-{
+static void make_plan(struct dnn_plan *plan, int64_t out) {
     const struct dnn_problem *problem = &plan->problem;
     const int64_t lanes = problem->lanes, line = 64 / (int64_t)sizeof(float);
     int64_t *param = plan->param;
@@ -124,13 +131,14 @@ static void make_plan(struct dnn_plan *plan, int64_t out)
     param[WINOGRAD_TILES_W] = ceil_div(problem->ow, out);
     param[WINOGRAD_PAIRS] = ceil_div(problem->k, 2 * lanes);
     param[WINOGRAD_BLOCK] = choose_block(plan);
-    /* The transforms touch all points of a tile: an odd number of lines apart they lie in different sets. */
+    /* Transforms touch all points of a tile: at an odd number of lines they share no cache set. */
     param[WINOGRAD_V_POINT] = (ceil_div(param[WINOGRAD_BLOCK] * problem->c, line) | 1) * line;
     param[WINOGRAD_M_POINT] = (ceil_div(param[WINOGRAD_BLOCK] * 2 * lanes, line) | 1) * line;
     choose_groups(plan);
     plan->packed_size = (size_t)(param[WINOGRAD_PAIRS] * pair_size(plan));
     plan->scratch_size =
-        (size_t)(n_points(plan) * (param[WINOGRAD_V_POINT] + param[WINOGRAD_M_POINT])) * sizeof(float);
+        (size_t)(n_points(plan) * (param[WINOGRAD_V_POINT] + param[WINOGRAD_M_POINT])) *
+        sizeof(float);
 }
 
 static void plan4(struct dnn_plan *plan) { make_plan(plan, 4); }
@@ -138,9 +146,11 @@ static void plan2(struct dnn_plan *plan) { make_plan(plan, 2); }
 
 /* ---- Packing: U = G g G^T ---- */
 
-/* Row p of G is (1, p, p^2) / M'(p), for inf (0, 0, 1); the factors that A leaves out are multiplied in. */
-static void make_g(int64_t out, double g[6][3])
-{
+/*
+ * Row p of G is (1, p, p^2) / M'(p), for inf (0, 0, 1), with M as in winograd_kernel.c. The factors
+ * that A^T leaves out there are multiplied in here, where they cost nothing.
+ */
+static void make_g(int64_t out, double g[6][3]) {
     static const double points4[] = {0, 2.0 / 3, -2.0 / 3, 1.5, -1.5}, points2[] = {0, 1, -1};
     const double *points = out == 4 ? points4 : points2;
     const int n = (int)out + 1;
@@ -157,36 +167,35 @@ static void make_g(int64_t out, double g[6][3])
     g[n][2] = 1;
 }
 
-/* Transforms one kernel in double, so that U has one rounding only; values lie `step` floats apart. */
-static void transform_weight(int in, double g[6][3], const float *weight, double scale, float *u, int64_t step)
-{
+/* Transforms one kernel in double: U is rounded once. Its points lie `step` floats apart. */
+static void transform_weight(int in, double g[6][3], const float *weight, double scale, float *u,
+                             int64_t step) {
     double half[6][3];
     for (int i = 0; i < in; i++)
         for (int s = 0; s < 3; s++)
-            half[i][s] = scale * (g[i][0] * weight[s] + g[i][1] * weight[3 + s] + g[i][2] * weight[6 + s]);
+            half[i][s] =
+                scale * (g[i][0] * weight[s] + g[i][1] * weight[3 + s] + g[i][2] * weight[6 + s]);
     for (int i = 0; i < in; i++)
         for (int j = 0; j < in; j++)
             u[(i * in + j) * step] =
                 (float)(half[i][0] * g[j][0] + half[i][1] * g[j][1] + half[i][2] * g[j][2]);
 }
 
-static int model_channel(const int *map, int64_t stored, int64_t n_stored)
-{
+static int model_channel(const int *map, int64_t stored, int64_t n_stored) {
     if (stored >= n_stored) return -1;
     return map ? map[stored] : (int)stored;
 }
 
 /* Packing tasks are (k pair, c block). */
-static int64_t n_pack_tasks(const struct dnn_plan *plan)
-{
+static int64_t n_pack_tasks(const struct dnn_plan *plan) {
     return plan->param[WINOGRAD_PAIRS] * (plan->problem.c / plan->problem.lanes);
 }
 
-static void pack_block(const struct dnn_plan *plan, double g[6][3], const float *weight, const float *scale_k,
-                       float *packed, int64_t task)
-{
+static void pack_block(const struct dnn_plan *plan, double g[6][3], const float *weight,
+                       const float *scale_k, float *packed, int64_t task) {
     const struct dnn_problem *problem = &plan->problem;
-    const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes, step = (int64_t)problem->c * 2 * lanes;
+    const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes;
+    const int64_t step = (int64_t)problem->c * 2 * lanes;
     const int64_t pair = task / c_blocks, c_begin = task % c_blocks * lanes;
     const int in = (int)plan->param[WINOGRAD_OUT] + 2;
     const float zero[9] = {0};
@@ -201,27 +210,29 @@ static void pack_block(const struct dnn_plan *plan, double g[6][3], const float 
         }
 }
 
-static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k, float *packed,
-                 int64_t begin, int64_t end)
-{
+static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k,
+                 float *packed, int64_t begin, int64_t end) {
     double g[6][3];
     make_g(plan->param[WINOGRAD_OUT], g);
-    for (int64_t task = begin; task < end; task++) pack_block(plan, g, weight, scale_k, packed, task);
+    for (int64_t task = begin; task < end; task++)
+        pack_block(plan, g, weight, scale_k, packed, task);
 }
 
 /* ---- Run ---- */
 
-static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch)
-{
+static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     return dnn_winograd_blocks(plan, batch) * plan->param[WINOGRAD_GROUPS];
 }
 
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch, int64_t begin, int64_t end)
-{
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
+                int64_t begin, int64_t end) {
     const struct dnn_winograd_kernels *kernels = plan->kernels->winograd;
-    (plan->param[WINOGRAD_OUT] == 4 ? kernels->run4 : kernels->run2)(plan, call, scratch, begin, end);
+    (plan->param[WINOGRAD_OUT] == 4 ? kernels->run4 : kernels->run2)(plan, call, scratch, begin,
+                                                                     end);
 }
 
 extern const struct dnn_impl dnn_winograd4, dnn_winograd2;
-const struct dnn_impl dnn_winograd4 = {"winograd4", refuse, plan4, n_pack_tasks, pack, n_tasks, run, true};
-const struct dnn_impl dnn_winograd2 = {"winograd2", refuse, plan2, n_pack_tasks, pack, n_tasks, run, true};
+const struct dnn_impl dnn_winograd4 = {"winograd4", refuse,  plan4, n_pack_tasks,
+                                       pack,        n_tasks, run,   true};
+const struct dnn_impl dnn_winograd2 = {"winograd2", refuse,  plan2, n_pack_tasks,
+                                       pack,        n_tasks, run,   true};

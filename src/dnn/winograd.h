@@ -1,16 +1,18 @@
 /*
- * Winograd convolution: what winograd.c (plan, cost, packing) and winograd_kernel.c (the work) share.
+ * Winograd convolution: what winograd.c (plan, cost, packing) and winograd_kernel.c (the work)
+ * share.
  *
- * y is cut into tiles of out x out pixels; a tile is computed from `points` = (out+2)^2 products per channel
- * pair instead of 9*out^2. Tiles are numbered through the whole batch, so that small images share weights.
+ * y is cut into tiles of out x out pixels; a tile is computed from `points` = (out+2)^2 products
+ * per channel pair instead of 9*out^2. Tiles are numbered through the whole batch, so that small
+ * images share weights.
  *
- *   packed U  [k pair][point][c][2*LANES]            transformed weights; a k pair is two channel blocks
- *   scratch V [point][c block][tile][LANES]          transformed input of one block of tiles
- *   scratch M [point][2][tile][LANES]                products of one k pair
+ *   packed U  [k pair][point][c][2*LANES]    transformed weights; a k pair is two channel blocks
+ *   scratch V [point][c block][tile][LANES]  transformed input of one block of tiles
+ *   scratch M [point][2][tile][LANES]        products of one k pair
  *
- * One task is (block of tiles, group of k pairs): it transforms its input, then for each of its k pairs
- * multiplies at all points and transforms back. All sums run over c in stored order whatever the division
- * into blocks and groups, hence the result is the same for every number of threads.
+ * One task is (block of tiles, group of k pairs): it transforms its input, then for each of its k
+ * pairs multiplies at all points and transforms back. All sums run over c in stored order whatever
+ * the division into blocks and groups, hence the result is the same for every number of threads.
  */
 #ifndef SOL_DNN_WINOGRAD_H
 #define SOL_DNN_WINOGRAD_H
@@ -19,24 +21,22 @@
 
 /* Indices into dnn_plan.param. */
 enum winograd_param {
-    WINOGRAD_OUT,      /* pixels of y per tile and dimension: 4 or 2 */
-    WINOGRAD_TILES_H,  /* tiles per image */
+    WINOGRAD_OUT,     /* pixels of y per tile and dimension: 4 or 2 */
+    WINOGRAD_TILES_H, /* tiles per image */
     WINOGRAD_TILES_W,
-    WINOGRAD_PAIRS,    /* of k blocks; the last one may be half empty */
-    WINOGRAD_GROUPS,   /* of k pairs: how many tasks share a block of tiles */
-    WINOGRAD_BLOCK,    /* most tiles in a block; sizes the scratch */
-    WINOGRAD_V_POINT,  /* floats between two points in V */
-    WINOGRAD_M_POINT,  /* ... and in M */
+    WINOGRAD_PAIRS,   /* of k blocks; the last one may be half empty */
+    WINOGRAD_GROUPS,  /* of k pairs: how many tasks share a block of tiles */
+    WINOGRAD_BLOCK,   /* most tiles in a block; sizes the scratch */
+    WINOGRAD_V_POINT, /* floats between two points in V */
+    WINOGRAD_M_POINT, /* ... and in M */
 };
 
-/* The shares of an even division: share i of n over `total` is [share_begin(i), share_begin(i + 1)). */
-static inline int64_t winograd_share(int64_t total, int64_t i, int64_t n)
-{
+/* Where share i of an even division of `total` into n begins; share i + 1 begins where it ends. */
+static inline int64_t winograd_share(int64_t total, int64_t i, int64_t n) {
     return total / n * i + min_i64(i, total % n);
 }
 
-static inline int64_t winograd_tiles(const struct dnn_plan *plan, int64_t batch)
-{
+static inline int64_t winograd_tiles(const struct dnn_plan *plan, int64_t batch) {
     return batch * plan->param[WINOGRAD_TILES_H] * plan->param[WINOGRAD_TILES_W];
 }
 
@@ -45,10 +45,10 @@ int64_t dnn_winograd_blocks(const struct dnn_plan *plan, int64_t batch);
 
 struct dnn_winograd_kernels {
     int rows; /* tiles that the inner loop takes at once; blocks are best a multiple of it */
-    void (*run4)(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch, int64_t begin,
-                 int64_t end);
-    void (*run2)(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch, int64_t begin,
-                 int64_t end);
+    void (*run4)(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
+                 int64_t begin, int64_t end);
+    void (*run2)(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
+                 int64_t begin, int64_t end);
 };
 
 #endif

@@ -1,23 +1,25 @@
 /*
- * Winograd convolution F(4x4,3x3) and F(2x2,3x3): the work of one task, compiled once per instruction set.
+ * Winograd convolution F(4x4,3x3) and F(2x2,3x3): the work of one task, compiled once per
+ * instruction set.
  *
- * Place: winograd.c decides sizes and packs the weights; the executor calls run4 or run2 on ranges of tasks.
- * Algorithm: Y = A^T [(G g G^T) * (B^T d B)] A, Winograd 1980, for convolutions Lavin & Gray 2015. The matrices
- * are those of Toom-Cook at the points 0, +-2/3, +-3/2, inf (0, +-1, inf for tiles of 2): with a*b = 1 and all
- * four near 1 the powers in A and B stay small, and so does the rounding error.
+ * Place: winograd.c decides sizes and packs the weights; the executor calls run4 or run2 on ranges
+ * of tasks.
  *
- * Invariants: nothing outside x, y and the residual is touched (tiles at the image's edge go through a zero
- * filled copy); channels that are padding stay zero, as their weights and bias are.
+ * Algorithm: Y = A^T [(G g G^T) * (B^T d B)] A, Winograd 1980, for convolutions Lavin &
+ * Gray 2015. The matrices are those of Toom-Cook at the points 0, +-2/3, +-3/2, inf (0, +-1, inf
+ * for tiles of 2): with a*b = 1 and all four near 1 the powers in A and B stay small, and so does
+ * the rounding error.
+ *
+ * Invariants: nothing outside x, y and the residual is touched (tiles at the image's edge go
+ * through a zero filled copy); channels that are padding stay zero, as their weights and bias are.
  */
 #include "dnn/simd.h"
 #include "dnn/winograd.h"
 
-#include <math.h>
-
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* Accumulators that fit into the registers beside two vectors of weights and one broadcast value. */
+/* 2 * ROWS sums fit into the registers beside two vectors of weights and one broadcast value. */
 #if LANES == 16
 #define ROWS 14
 #else
@@ -39,16 +41,14 @@ struct place {
     int64_t image, row, column;
 };
 
-static struct place place_of(const struct dnn_plan *plan, int64_t tile)
-{
+static struct place place_of(const struct dnn_plan *plan, int64_t tile) {
     int64_t width = plan->param[WINOGRAD_TILES_W], in_image = plan->param[WINOGRAD_TILES_H] * width;
     int64_t rest = tile % in_image;
     return (struct place){tile / in_image, rest / width, rest % width};
 }
 
 /* Divisions are slow; tiles come in order. */
-static inline void place_step(const struct dnn_plan *plan, struct place *place)
-{
+static inline void place_step(const struct dnn_plan *plan, struct place *place) {
     if (++place->column < plan->param[WINOGRAD_TILES_W]) return;
     place->column = 0;
     if (++place->row < plan->param[WINOGRAD_TILES_H]) return;
@@ -59,12 +59,11 @@ static inline void place_step(const struct dnn_plan *plan, struct place *place)
 /* ---- Input: V = B^T d B ---- */
 
 /*
- * B^T for the points 0, a, -a, b, -b, inf with a = 2/3, b = 3/2: the rows hold the coefficients of M(x)/(x - p)
- * and, for inf, of M(x) = x(x^2 - a^2)(x^2 - b^2) = x^5 - s x^3 + x, as ab = 1. Rows of p and -p share their
- * even and odd halves.
+ * B^T for the points 0, a, -a, b, -b, inf with a = 2/3, b = 3/2: the rows hold the coefficients of
+ * M(x)/(x - p) and, for inf, of M(x) = x(x^2 - a^2)(x^2 - b^2) = x^5 - s x^3 + x, as ab = 1. Rows
+ * of p and -p share their even and odd halves.
  */
-INLINE void to_points4(const vec *d, vec *v)
-{
+INLINE void to_points4(const vec *d, vec *v) {
     const vec a = vec_set(2.0f / 3), b = vec_set(1.5f), a2 = vec_set(4.0f / 9), b2 = vec_set(2.25f);
     const vec s = vec_set(97.0f / 36);
     vec even_a = d[4] - b2 * d[2], odd_a = d[3] - b2 * d[1];
@@ -78,23 +77,20 @@ INLINE void to_points4(const vec *d, vec *v)
 }
 
 /* The same for the points 0, 1, -1, inf: M(x) = x^3 - x. The row of 0 is negated, and so is G's. */
-INLINE void to_points2(const vec *d, vec *v)
-{
+INLINE void to_points2(const vec *d, vec *v) {
     v[0] = d[0] - d[2];
     v[1] = d[2] + d[1];
     v[2] = d[2] - d[1];
     v[3] = d[3] - d[1];
 }
 
-INLINE void to_points(int out, const vec *d, vec *v)
-{
+INLINE void to_points(int out, const vec *d, vec *v) {
     if (out == 4) to_points4(d, v);
     else to_points2(d, v);
 }
 
-/* Transforms one tile of one channel block, first its columns, then its rows. `row` is x's stride. */
-INLINE void transform_patch(int out, const float *x, int64_t row, float *v, int64_t v_point)
-{
+/* Transforms one tile of one channel block, its columns, then its rows; `row` is x's stride. */
+INLINE void transform_patch(int out, const float *x, int64_t row, float *v, int64_t v_point) {
     const int in = out + 2;
     vec half[IN_MAX * IN_MAX], d[IN_MAX], p[IN_MAX];
     UNROLL
@@ -113,10 +109,12 @@ INLINE void transform_patch(int out, const float *x, int64_t row, float *v, int6
     }
 }
 
-/* Copies a patch that lies partly outside the image or needs the prologue; outside is zero, after the prologue. */
-static void copy_patch(const struct work *work, int in, const float *plane, int64_t top, int64_t left,
-                       int64_t c_block, float *patch)
-{
+/*
+ * Copies a patch that lies partly outside the image or needs the prologue. What lies outside is
+ * zero for the convolution, so the prologue must not see it.
+ */
+static void copy_patch(const struct work *work, int in, const float *plane, int64_t top,
+                       int64_t left, int64_t c_block, float *patch) {
     const struct dnn_problem *problem = &work->plan->problem;
     const bool prologue = problem->prologue;
     const vec scale = prologue ? vec_load(work->call->scale + c_block * LANES) : vec_set(1);
@@ -135,8 +133,7 @@ static void copy_patch(const struct work *work, int in, const float *plane, int6
 }
 
 /* V of one channel block for all tiles of the block. */
-INLINE void transform_channels(int out, const struct work *work, int64_t c_block)
-{
+INLINE void transform_channels(int out, const struct work *work, int64_t c_block) {
     const struct dnn_problem *problem = &work->plan->problem;
     const int64_t v_point = work->plan->param[WINOGRAD_V_POINT], in = out + 2;
     const int64_t plane_size = (int64_t)problem->h * problem->w * LANES;
@@ -144,7 +141,8 @@ INLINE void transform_channels(int out, const struct work *work, int64_t c_block
     float patch[IN_MAX * IN_MAX * LANES];
     struct place place = place_of(work->plan, work->first);
     for (int64_t tile = 0; tile < work->count; tile++, place_step(work->plan, &place)) {
-        const float *plane = work->call->x + place.image * work->call->x_stride + c_block * plane_size;
+        const float *plane =
+            work->call->x + place.image * work->call->x_stride + c_block * plane_size;
         int64_t top = place.row * out - problem->pt, left = place.column * out - problem->pl;
         bool inside = top >= 0 && left >= 0 && top + in <= problem->h && left + in <= problem->w;
         const float *from = patch;
@@ -162,11 +160,11 @@ INLINE void transform_channels(int out, const struct work *work, int64_t c_block
 /* ---- Products: M = V U at each point ---- */
 
 /*
- * `rows` tiles times one k pair, over all channels. V of a channel block holds its tiles side by side, so each
- * broadcast has a constant distance from one pointer.
+ * `rows` tiles times one k pair, over all channels. V of a channel block holds its tiles side by
+ * side, so each broadcast has a constant distance from one pointer.
  */
-INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_blocks, float *m, int64_t tiles)
-{
+INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_blocks, float *m,
+                          int64_t tiles) {
     vec sum[ROWS][2];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
@@ -189,26 +187,41 @@ INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_bl
 
 typedef void multiply_fn(const float *v, const float *u, int64_t c_blocks, float *m, int64_t tiles);
 
-#define MULTIPLY(rows)                                                                                    \
-    static void multiply##rows(const float *v, const float *u, int64_t c_blocks, float *m, int64_t tiles) \
-    {                                                                                                     \
-        multiply_rows(rows, v, u, c_blocks, m, tiles);                                                    \
+/* The number of rows must be a constant, or else the sums would not live in registers. */
+#define MULTIPLY(rows)                                                                             \
+    static void multiply##rows(const float *v, const float *u, int64_t c_blocks, float *m,         \
+                               int64_t tiles) {                                                    \
+        multiply_rows(rows, v, u, c_blocks, m, tiles);                                             \
     }
-MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6)
+MULTIPLY(1)
+MULTIPLY(2)
+MULTIPLY(3)
+MULTIPLY(4)
+MULTIPLY(5)
+MULTIPLY(6)
 #if ROWS == 14
-MULTIPLY(7) MULTIPLY(8) MULTIPLY(9) MULTIPLY(10) MULTIPLY(11) MULTIPLY(12) MULTIPLY(13) MULTIPLY(14)
+MULTIPLY(7)
+MULTIPLY(8)
+MULTIPLY(9)
+MULTIPLY(10)
+MULTIPLY(11)
+MULTIPLY(12)
+MULTIPLY(13)
+MULTIPLY(14)
 #endif
 
 static multiply_fn *const multiply[ROWS + 1] = {
-    NULL, multiply1, multiply2, multiply3, multiply4, multiply5, multiply6,
+    NULL,      multiply1, multiply2, multiply3,  multiply4,  multiply5,  multiply6,
 #if ROWS == 14
     multiply7, multiply8, multiply9, multiply10, multiply11, multiply12, multiply13, multiply14,
 #endif
 };
 
-/* All points of one k pair. Tiles are divided evenly: 7 + 7 rows keep the multipliers busier than 13 + 1. */
-INLINE void multiply_points(int out, const struct work *work, int64_t pair)
-{
+/*
+ * All points of one k pair. Tiles are divided evenly: 8 + 7 rows keep the multipliers busier than
+ * 14 + 1, where one row waits for the latency of each sum.
+ */
+INLINE void multiply_points(int out, const struct work *work, int64_t pair) {
     const int64_t *param = work->plan->param, points = (out + 2) * (out + 2);
     const int64_t c = work->plan->problem.c, parts = ceil_div(work->count, ROWS);
     const float *u = work->call->packed + pair * points * c * 2 * LANES;
@@ -225,27 +238,25 @@ INLINE void multiply_points(int out, const struct work *work, int64_t pair)
 /* ---- Output: Y = A^T M A, then bias, residual and activation ---- */
 
 /*
- * A^T holds the powers of the points. Those of +-a and +-b are divided by a and b, which G multiplies by: the
- * row of first powers then needs no multiplication. 1/a = b.
+ * A^T holds the powers of the points. Those of +-a and +-b are divided by a and b, which G
+ * multiplies by: the row of first powers then needs no multiplication. 1/a = b.
  */
-INLINE void from_points4(const vec *m, vec *y)
-{
+INLINE void from_points4(const vec *m, vec *y) {
     const vec a = vec_set(2.0f / 3), b = vec_set(1.5f), a2 = vec_set(4.0f / 9), b2 = vec_set(2.25f);
-    vec sum_a = m[1] + m[2], sum_b = m[3] + m[4], difference_a = m[1] - m[2], difference_b = m[3] - m[4];
+    vec sum_a = m[1] + m[2], difference_a = m[1] - m[2];
+    vec sum_b = m[3] + m[4], difference_b = m[3] - m[4];
     y[0] = (m[0] + b * sum_a) + a * sum_b;
     y[1] = difference_a + difference_b;
     y[2] = a * sum_a + b * sum_b;
     y[3] = (m[5] + a2 * difference_a) + b2 * difference_b;
 }
 
-INLINE void from_points2(const vec *m, vec *y)
-{
+INLINE void from_points2(const vec *m, vec *y) {
     y[0] = m[0] + (m[1] + m[2]);
     y[1] = m[3] + (m[1] - m[2]);
 }
 
-INLINE void from_points(int out, const vec *m, vec *y)
-{
+INLINE void from_points(int out, const vec *m, vec *y) {
     if (out == 4) from_points4(m, y);
     else from_points2(m, y);
 }
@@ -257,9 +268,8 @@ struct piece {
     int64_t width;         /* pixels inside the image */
 };
 
-INLINE void finish_piece(int out, const struct dnn_problem *problem, const struct piece *piece, vec bias,
-                         const vec *sum)
-{
+INLINE void finish_piece(int out, const struct dnn_problem *problem, const struct piece *piece,
+                         vec bias, const vec *sum) {
     const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
     const vec high = vec_set(problem->act_max);
     UNROLL
@@ -275,11 +285,11 @@ INLINE void finish_piece(int out, const struct dnn_problem *problem, const struc
 
 /* Transforms one tile of one channel block back and writes what lies inside the image. */
 INLINE void finish_tile(int out, const struct work *work, const float *m, const struct place *place,
-                        int64_t k_block)
-{
+                        int64_t k_block) {
     const struct dnn_problem *problem = &work->plan->problem;
     const struct dnn_call *call = work->call;
-    const int64_t m_point = work->plan->param[WINOGRAD_M_POINT], plane = (int64_t)problem->oh * problem->ow;
+    const int64_t m_point = work->plan->param[WINOGRAD_M_POINT];
+    const int64_t plane = (int64_t)problem->oh * problem->ow;
     const vec bias = call->bias ? vec_load(call->bias + k_block * LANES) : vec_set(0);
     const int in = out + 2;
     vec half[OUT_MAX * IN_MAX], p[IN_MAX], y[OUT_MAX];
@@ -297,7 +307,8 @@ INLINE void finish_tile(int out, const struct work *work, const float *m, const 
         const int64_t pixel = (place->row * out + i) * problem->ow + place->column * out;
         const int64_t at = (k_block * plane + pixel) * LANES;
         struct piece piece = {call->y + place->image * call->y_stride + at, NULL, width};
-        if (problem->residual) piece.residual = call->residual + place->image * call->residual_stride + at;
+        if (problem->residual)
+            piece.residual = call->residual + place->image * call->residual_stride + at;
         from_points(out, half + i * in, y);
         finish_piece(out, problem, &piece, bias, y);
         if (call->epilogue)
@@ -305,8 +316,7 @@ INLINE void finish_tile(int out, const struct work *work, const float *m, const 
     }
 }
 
-INLINE void finish_pair(int out, const struct work *work, int64_t pair)
-{
+INLINE void finish_pair(int out, const struct work *work, int64_t pair) {
     const int64_t blocks = min_i64(2, work->plan->problem.k / LANES - 2 * pair);
     for (int64_t b = 0; b < blocks; b++) {
         struct place place = place_of(work->plan, work->first);
@@ -319,12 +329,13 @@ INLINE void finish_pair(int out, const struct work *work, int64_t pair)
 /* ---- Tasks ---- */
 
 /* Groups run fastest, and tasks of one block that come in one range share the transformed input. */
-INLINE void run(int out, const struct dnn_plan *plan, const struct dnn_call *call, float *scratch, int64_t begin,
-                int64_t end)
-{
+INLINE void run(int out, const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
+                int64_t begin, int64_t end) {
     const int64_t *param = plan->param, groups = param[WINOGRAD_GROUPS];
-    const int64_t tiles = winograd_tiles(plan, call->batch), blocks = dnn_winograd_blocks(plan, call->batch);
-    struct work work = {plan, call, scratch, scratch + (out + 2) * (out + 2) * param[WINOGRAD_V_POINT], -1, 0};
+    const int64_t tiles = winograd_tiles(plan, call->batch);
+    const int64_t blocks = dnn_winograd_blocks(plan, call->batch);
+    struct work work = {.plan = plan, .call = call, .v = scratch, .first = -1};
+    work.m = scratch + (out + 2) * (out + 2) * param[WINOGRAD_V_POINT];
     for (int64_t task = begin; task < end; task++) {
         const int64_t block = task / groups, group = task % groups;
         const int64_t first = winograd_share(tiles, block, blocks);
@@ -333,23 +344,21 @@ INLINE void run(int out, const struct dnn_plan *plan, const struct dnn_call *cal
             work.count = winograd_share(tiles, block + 1, blocks) - first;
             for (int64_t c = 0; c < plan->problem.c / LANES; c++) transform_channels(out, &work, c);
         }
-        const int64_t last = winograd_share(param[WINOGRAD_PAIRS], group + 1, groups);
-        for (int64_t pair = winograd_share(param[WINOGRAD_PAIRS], group, groups); pair < last; pair++) {
+        int64_t pair = winograd_share(param[WINOGRAD_PAIRS], group, groups);
+        for (; pair < winograd_share(param[WINOGRAD_PAIRS], group + 1, groups); pair++) {
             multiply_points(out, &work, pair);
             finish_pair(out, &work, pair);
         }
     }
 }
 
-static void run4(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch, int64_t begin,
-                 int64_t end)
-{
+static void run4(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
+                 int64_t begin, int64_t end) {
     run(4, plan, call, scratch, begin, end);
 }
 
-static void run2(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch, int64_t begin,
-                 int64_t end)
-{
+static void run2(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
+                 int64_t begin, int64_t end) {
     run(2, plan, call, scratch, begin, end);
 }
 

@@ -7,9 +7,8 @@
  */
 #include "run/bind.h"
 
-#include "run/pool.h"
-
 #include <string.h>
+#include <sys/mman.h>
 
 void binding_free(struct binding *binding) {
     if (!binding) return;
@@ -131,33 +130,41 @@ static enum sol_status acquire_binding(struct sol_program *program, const int64_
     return SOL_OK;
 }
 
-struct workspace *workspace_new(size_t arena_size, size_t scratch_size) {
-    int n_threads = pool_max_threads();
-    size_t scratch = (size_t)round_up((int64_t)scratch_size, 4096);
-    size_t header = 4096; /* keeps the arena at a page's start */
-    struct workspace *w = mem_alloc(header + arena_size + scratch * (size_t)n_threads, 4096);
+void workspace_advise_huge(void *memory, size_t size) {
+    const uintptr_t page = 4096;
+    uintptr_t begin = ((uintptr_t)memory + page - 1) & ~(page - 1), end = ((uintptr_t)memory + size) & ~(page - 1);
+    if (end > begin && size >= 4u << 20) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+}
+
+struct workspace *workspace_new(size_t arena_size, size_t scratch_size, int n_threads) {
+    size_t scratch = (size_t)round_up((int64_t)scratch_size, 4096), header = 4096; /* the arena begins a page */
+    size_t arena = (size_t)round_up((int64_t)arena_size, 4096), size = header + arena + scratch * (size_t)n_threads;
+    struct workspace *w = mem_alloc(size, 4096);
     if (!w) return NULL;
     w->arena = (char *)w + header;
-    w->scratch = w->arena + round_up((int64_t)arena_size, 64);
+    w->scratch = w->arena + arena;
     w->scratch_stride = scratch;
     w->n_threads = n_threads;
-    os_advise_huge(w, header + arena_size + scratch * (size_t)n_threads);
+    workspace_advise_huge(w, size);
     return w;
 }
 
-enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, struct binding **out,
+/* An idle workspace with room for the threads, or a new one. Takes and frees memory outside the lock. */
+static struct workspace *fit_workspace(struct workspace *idle, const struct binding *b, int n_threads) {
+    if (idle && idle->n_threads >= n_threads) return idle;
+    mem_free(idle);
+    return workspace_new(b->arena_size, b->scratch_size, n_threads);
+}
+
+enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads, struct binding **out,
                                 struct workspace **workspace) {
+    struct workspace *idle = NULL;
     pthread_mutex_lock(&program->lock);
     enum sol_status status = acquire_binding(program, symbols, out);
-    *workspace = NULL;
-    if (!status && (*workspace = (*out)->idle)) (*out)->idle = (*workspace)->next;
+    if (!status && (idle = (*out)->idle)) (*out)->idle = idle->next;
     pthread_mutex_unlock(&program->lock);
     if (status) return status;
-    if (*workspace && (*workspace)->n_threads < pool_threads()) {
-        mem_free(*workspace);
-        *workspace = NULL;
-    }
-    if (!*workspace) *workspace = workspace_new((*out)->arena_size, (*out)->scratch_size);
+    *workspace = fit_workspace(idle, *out, n_threads);
     if (*workspace) return SOL_OK;
     size_t arena_size = (*out)->arena_size;
     program_give_back(program, *out, NULL);

@@ -14,10 +14,13 @@ struct workspace {
 
 enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols, struct binding **out);
 void binding_free(struct binding *binding);
-struct workspace *workspace_new(size_t arena_size, size_t scratch_size); /* NULL when memory is out; freed by mem_free */
+/* NULL when memory is out; freed by mem_free. */
+struct workspace *workspace_new(size_t arena_size, size_t scratch_size, int n_threads);
+/* Asks the system for huge pages: large buffers cost fewer address translations. A hint, nothing more. */
+void workspace_advise_huge(void *memory, size_t size);
 
-/* The binding for these symbol values and a workspace for one call; returned by program_give_back. */
-enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, struct binding **out,
+/* The binding for these symbol values and a workspace for one call of `n_threads`; returned by program_give_back. */
+enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads, struct binding **out,
                                 struct workspace **workspace);
 void program_give_back(struct sol_program *program, struct binding *binding, struct workspace *workspace);
 

@@ -45,22 +45,45 @@ static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
     job->step->run(job->step, job->ptr, job->arg, scratch, begin, end);
 }
 
-/* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. */
+/* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. A call that does
+ * not hold the pool runs alone, since its workspace has scratch for one thread. */
 static void run_step(const struct bases *base, const struct binding *b, const struct step *step, int i,
-                     struct workspace *workspace) {
+                     struct workspace *workspace, int n_threads) {
     int64_t n = b->n_tasks[i];
     if (n == 0) return;
     void *ptr[STEP_MAX_PTR];
     for (int p = 0; p < step->n_ptr; p++) ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
     struct job job = {step, ptr, b->arg[i], workspace};
-    pool_run(n, max_i64(1, n / (4 * pool_threads())), run_tasks, &job);
+    if (n_threads > 1) pool_run(n, max_i64(1, n / (4 * n_threads)), run_tasks, &job);
+    else run_tasks(&job, 0, 0, n);
 }
 
-static void run_list(const struct step_list *list, const struct bases *base, const struct binding *b,
-                     struct workspace *workspace) {
-    bool mine = pool_begin();
-    for (int i = 0; i < list->n; i++) run_step(base, b, &list->at[i], i, workspace);
-    if (mine) pool_end();
+/* One call in flight: the pool, if it was free, and a workspace for its threads. */
+struct call {
+    bool has_pool;
+    int n_threads;
+    struct binding *binding;
+    struct workspace *workspace;
+    struct bases base;
+};
+
+static void set_bases(struct call *call, const struct sol_program *program, const struct sol_weights *weights,
+                      const void *const *inputs, void *const *outputs) {
+    call->base = (struct bases){inputs,         weights->param,  outputs,           call->workspace->arena,
+                                weights->state, weights->offset, program->constants};
+}
+
+static void take_pool(struct call *call) {
+    call->has_pool = pool_begin();
+    call->n_threads = call->has_pool ? pool_threads() : 1;
+}
+static void leave_pool(struct call *call) {
+    if (call->has_pool) pool_end();
+}
+
+static void run_list(const struct step_list *list, struct call *call) {
+    for (int i = 0; i < list->n; i++)
+        run_step(&call->base, call->binding, &list->at[i], i, call->workspace, call->n_threads);
 }
 
 static enum sol_status check_pointers(const char *what, int n, const void *const *pointer, const struct sol_port *port) {
@@ -85,27 +108,28 @@ static enum sol_status check_call(const struct sol_program *program, const int64
     return check_pointers("output", program->n_outputs, (const void *const *)outputs, program->output);
 }
 
-static struct bases make_bases(const struct sol_program *program, const struct sol_weights *weights,
-                               const void *const *inputs, void *const *outputs, struct workspace *workspace) {
-    return (struct bases){inputs,
-                          weights->param,
-                          outputs,
-                          workspace->arena,
-                          weights->state,
-                          weights->offset,
-                          program->constants};
+static enum sol_status begin_call(struct call *call, const struct sol_program *program, const struct sol_weights *weights,
+                                  const int64_t *symbols, const void *const *inputs, void *const *outputs) {
+    TRY(check_call(program, symbols, inputs, outputs));
+    take_pool(call);
+    enum sol_status status = program_acquire((struct sol_program *)(uintptr_t)program, symbols, call->n_threads,
+                                             &call->binding, &call->workspace);
+    if (status) leave_pool(call);
+    else set_bases(call, program, weights, inputs, outputs);
+    return status;
+}
+
+static void end_call(struct call *call, const struct sol_program *program) {
+    leave_pool(call);
+    program_give_back((struct sol_program *)(uintptr_t)program, call->binding, call->workspace);
 }
 
 enum sol_status sol_program_run(const struct sol_program *program, const struct sol_weights *weights,
                                 const int64_t *symbols, const void *const *inputs, void *const *outputs) {
-    TRY(check_call(program, symbols, inputs, outputs));
-    struct sol_program *mutable = (struct sol_program *)(uintptr_t)program;
-    struct binding *binding;
-    struct workspace *workspace;
-    TRY(program_acquire(mutable, symbols, &binding, &workspace));
-    struct bases base = make_bases(program, weights, inputs, outputs, workspace);
-    run_list(&program->steps, &base, binding, workspace);
-    program_give_back(mutable, binding, workspace);
+    struct call call;
+    TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
+    run_list(&program->steps, &call);
+    end_call(&call, program);
     return SOL_OK;
 }
 
@@ -117,27 +141,28 @@ static void visit_step(const struct step *step, const struct binding *b, double 
     visit(user, &time);
 }
 
+static void time_steps(const struct sol_program *program, struct call *call, double *seconds) {
+    for (int i = 0; i < program->steps.n; i++) {
+        double start = os_now();
+        run_step(&call->base, call->binding, &program->steps.at[i], i, call->workspace, call->n_threads);
+        seconds[i] = os_now() - start;
+    }
+}
+
 enum sol_status sol_program_profile(const struct sol_program *program, const struct sol_weights *weights,
                                     const int64_t *symbols, const void *const *inputs, void *const *outputs,
                                     void (*visit)(void *user, const struct sol_step_time *step), void *user) {
-    TRY(check_call(program, symbols, inputs, outputs));
-    struct sol_program *mutable = (struct sol_program *)(uintptr_t)program;
-    struct binding *binding;
-    struct workspace *workspace;
-    TRY(program_acquire(mutable, symbols, &binding, &workspace));
-    struct bases base = make_bases(program, weights, inputs, outputs, workspace);
+    struct call call;
     double *seconds = mem_alloc(sizeof(double) * (size_t)(program->steps.n + 1), 16);
-    bool mine = pool_begin();
-    for (int i = 0; seconds && i < program->steps.n; i++) {
-        double start = os_now();
-        run_step(&base, binding, &program->steps.at[i], i, workspace);
-        seconds[i] = os_now() - start;
+    if (!seconds) return fail(SOL_ENOMEM, "no memory to profile %d steps", program->steps.n);
+    enum sol_status status = begin_call(&call, program, weights, symbols, inputs, outputs);
+    if (!status) {
+        time_steps(program, &call, seconds);
+        leave_pool(&call);
+        call.has_pool = false;
+        for (int i = 0; i < program->steps.n; i++) visit_step(&program->steps.at[i], call.binding, seconds[i], visit, user);
+        end_call(&call, program);
     }
-    if (mine) pool_end();
-    for (int i = 0; seconds && i < program->steps.n; i++)
-        visit_step(&program->steps.at[i], binding, seconds[i], visit, user);
-    program_give_back(mutable, binding, workspace);
-    enum sol_status status = seconds ? SOL_OK : fail(SOL_ENOMEM, "no memory to profile %d steps", program->steps.n);
     mem_free(seconds);
     return status;
 }
@@ -168,7 +193,7 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
         mem_free(w);
         return fail(SOL_ENOMEM, "no memory for %zu bytes of packed weights", size);
     }
-    os_advise_huge(w->state, size);
+    workspace_advise_huge(w->state, size);
     atomic_init(&w->n_refs, 1);
     w->program = program;
     sol_program_retain((struct sol_program *)(uintptr_t)program);
@@ -178,16 +203,18 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
 
 static enum sol_status prepare_weights(const struct sol_program *program, struct sol_weights *w) {
     const int64_t none[SIZE_SYMBOLS] = {0};
-    struct binding *binding;
-    TRY(binding_new(&program->prepare, none, 0, &binding));
-    struct workspace *workspace = workspace_new(binding->arena_size, binding->scratch_size);
-    if (workspace) {
-        struct bases base = make_bases(program, w, NULL, NULL, workspace);
-        run_list(&program->prepare, &base, binding, workspace);
+    struct call call;
+    TRY(binding_new(&program->prepare, none, 0, &call.binding));
+    take_pool(&call);
+    call.workspace = workspace_new(call.binding->arena_size, call.binding->scratch_size, call.n_threads);
+    if (call.workspace) {
+        set_bases(&call, program, w, NULL, NULL);
+        run_list(&program->prepare, &call);
     }
-    mem_free(workspace);
-    binding_free(binding);
-    return workspace ? SOL_OK : fail(SOL_ENOMEM, "no memory to pack weights");
+    leave_pool(&call);
+    mem_free(call.workspace);
+    binding_free(call.binding);
+    return call.workspace ? SOL_OK : fail(SOL_ENOMEM, "no memory to pack weights");
 }
 
 enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,

@@ -1,15 +1,18 @@
 /*
- * The thread pool: hands the tasks of one job at a time to the caller and to workers that wait for it.
+ * The thread pool: hands the tasks of one job at a time to the caller and to workers that wait for
+ * it.
  *
- *   caller:  describe job -> open gate ------------> take chunks -> close gate -> wait for the joined -> return
- *   worker:  spin or sleep -> gate is open: join ->  take chunks -> leave -> spin or sleep
+ *   caller:  describe job -> open gate ---------> take chunks -> close gate -> wait for the joined
+ *   worker:  spin or sleep -> gate open: join -> take chunks -> leave -> spin or sleep
  *
- * The gate is one word: a sequence number, a bit for "open", and how many workers have joined. A worker
- * that comes too late finds the gate closed and has missed nothing, so the caller never waits for
- * somebody who still sleeps: a job that the caller finishes alone costs it no more than one thread would.
+ * The gate is one word: a sequence number, a bit for "open", and how many workers have joined. A
+ * worker that comes too late finds the gate closed and has missed nothing, so the caller never
+ * waits for somebody who still sleeps: a job that the caller finishes alone costs it no more than
+ * one thread would.
  *
- * Invariants: the job is written only while the gate is closed and nobody is joined; only the owner of
- * the pool opens and closes the gate; everything is in static memory, so a late look is always legal.
+ * Invariants: the job is written only while the gate is closed and nobody is joined; only the owner
+ * of the pool opens and closes the gate; everything is in static memory, so a late look is always
+ * legal.
  */
 #include "run/pool.h"
 
@@ -24,20 +27,20 @@
 #define MAX_THREADS 1024
 #define CACHE_LINE 128 /* two lines: processors fetch them in pairs */
 
-/* A worker that sleeps takes 5 to 50 us to wake, on virtual machines more; spinning about as long as that
- * is never worse than twice the best choice. While somebody holds the pool the next step comes soon, and
- * the time is burnt within a call that computes anyway. */
+/* Spinning about as long as a sleeper takes to wake, some 50 us on a virtual machine, is never
+ * worse than twice the best choice. While somebody holds the pool the next step comes soon, and the
+ * time is burnt within a call that computes anyway. */
 #define SPIN_S 50e-6
 #define SPIN_HELD_S 1e-3
 #define PAUSES_PER_LOOK 64 /* pauses between two looks at the clock: 1 to 3 us */
 
-/* A job comes in about this many chunks per thread: enough for a slow thread to be made up for by others,
- * few enough for the shared counter not to matter. */
+/* A job comes in about this many chunks per thread: enough for a slow thread to be made up for by
+ * others, few enough for the shared counter not to matter. */
 #define CHUNKS_PER_THREAD 16
 
 #define GATE_OPEN 0x8000u
 #define GATE_JOINED 0x7fffu
-#define GATE_SEQUENCE 0x10000u /* the upper half counts jobs and may wrap: a worker then misses one job */
+#define GATE_SEQUENCE 0x10000u /* the upper half counts jobs; if it wraps, a worker misses one */
 
 struct job {
     pool_task *task;
@@ -50,18 +53,19 @@ static struct {
     _Alignas(CACHE_LINE) _Atomic uint64_t next; /* first task that nobody has taken; may exceed n */
     _Alignas(CACHE_LINE) struct job job;
 
-    _Alignas(CACHE_LINE) _Atomic uint32_t owner_sleeps; /* the owner waits for the joined to leave */
-    _Atomic int sleepers;                               /* workers that sleep, or are about to */
+    _Alignas(CACHE_LINE) _Atomic uint32_t
+        owner_sleeps;     /* the owner waits for the joined to leave */
+    _Atomic int sleepers; /* workers that sleep, or are about to */
     _Atomic bool owned;
-    _Atomic bool held;                                  /* owned from pool_begin to pool_end */
-    _Atomic bool stop;                                  /* workers shall end */
-    _Atomic bool may_spin; /* false when there are more threads than cores: spinning takes their time */
+    _Atomic bool held;     /* owned from pool_begin to pool_end */
+    _Atomic bool stop;     /* workers shall end */
+    _Atomic bool may_spin; /* false when there are more threads than cores */
     _Atomic int wanted;    /* threads that were asked for; 0: not known yet */
 
     /* For the owner only. */
-    int built_for;         /* the value of `wanted` for which there are workers */
-    int n_workers;         /* less than built_for - 1 when the system refused a thread */
-    bool knows_fork;       /* after_fork is registered */
+    int built_for;   /* the value of `wanted` for which there are workers */
+    int n_workers;   /* less than built_for - 1 when the system refused a thread */
+    bool knows_fork; /* after_fork is registered */
     pthread_t workers[MAX_THREADS];
 } pool;
 
@@ -70,8 +74,7 @@ static _Thread_local bool in_task; /* this thread runs a task: pool_run in it ru
 
 /* ---- Waiting ---- */
 
-static inline void relax(void)
-{
+static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -80,21 +83,18 @@ static inline void relax(void)
 }
 
 /* Sleeps while *word == value. May return early; callers look again. */
-static void sleep_on(_Atomic uint32_t *word, uint32_t value)
-{
+static void sleep_on(_Atomic uint32_t *word, uint32_t value) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-static void wake(_Atomic uint32_t *word, int n)
-{
+static void wake(_Atomic uint32_t *word, int n) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
 typedef bool gate_test(uint32_t gate, uint32_t seen);
 
 /* Spins until `done` accepts the gate, for `seconds` at most. */
-static inline void spin(gate_test *done, uint32_t seen, double seconds)
-{
+static inline void spin(gate_test *done, uint32_t seen, double seconds) {
     double deadline = 0;
     for (;;) {
         for (int i = 0; i < PAUSES_PER_LOOK; i++) {
@@ -107,19 +107,14 @@ static inline void spin(gate_test *done, uint32_t seen, double seconds)
     }
 }
 
-static bool has_changed(uint32_t gate, uint32_t seen)
-{
-    return (gate & ~GATE_JOINED) != seen;
-}
+static bool has_changed(uint32_t gate, uint32_t seen) { return (gate & ~GATE_JOINED) != seen; }
 
-static bool is_empty(uint32_t gate, uint32_t unused)
-{
+static bool is_empty(uint32_t gate, uint32_t unused) {
     (void)unused;
     return !(gate & GATE_JOINED);
 }
 
-static double spin_time(void)
-{
+static double spin_time(void) {
     if (!atomic_load_explicit(&pool.may_spin, memory_order_relaxed)) return 0;
     return atomic_load_explicit(&pool.held, memory_order_relaxed) ? SPIN_HELD_S : SPIN_S;
 }
@@ -127,8 +122,7 @@ static double spin_time(void)
 /* ---- Doing a job ---- */
 
 /* Takes chunks until none is left. The job stays as it is until this thread has left the gate. */
-static void take_chunks(int thread)
-{
+static void take_chunks(int thread) {
     const struct job job = pool.job;
     in_task = true;
     for (;;) {
@@ -141,8 +135,7 @@ static void take_chunks(int thread)
 }
 
 /* Runs the whole range on this thread. */
-static void run_alone(int64_t n, pool_task *task, void *user)
-{
+static void run_alone(int64_t n, pool_task *task, void *user) {
     bool before = in_task;
     in_task = true;
     task(user, 0, 0, n);
@@ -152,13 +145,12 @@ static void run_alone(int64_t n, pool_task *task, void *user)
 /* ---- Workers ---- */
 
 /* Waits until the gate is no longer as `seen` (its joined do not count) or workers shall end. */
-static uint32_t await_change(uint32_t seen)
-{
+static uint32_t await_change(uint32_t seen) {
     spin(has_changed, seen, spin_time());
     uint32_t gate = atomic_load(&pool.gate);
     if (has_changed(gate, seen)) return gate;
-    /* The owner first changes the gate and then looks for sleepers; here it is the other way round. So
-     * in any order of the four, this worker sees the change or the owner sees this worker. */
+    /* The owner first changes the gate and then looks for sleepers; here it is the other way round.
+     * So in any order of the four, this worker sees the change or the owner sees this worker. */
     atomic_fetch_add(&pool.sleepers, 1);
     while (!has_changed(gate = atomic_load(&pool.gate), seen) && !atomic_load(&pool.stop))
         sleep_on(&pool.gate, gate);
@@ -167,22 +159,19 @@ static uint32_t await_change(uint32_t seen)
 }
 
 /* `*gate` is what was seen last, before and after. */
-static bool join(uint32_t *gate)
-{
+static bool join(uint32_t *gate) {
     while (*gate & GATE_OPEN)
         if (atomic_compare_exchange_weak(&pool.gate, gate, *gate + 1)) return true;
     return false;
 }
 
-static void leave(void)
-{
+static void leave(void) {
     uint32_t gate = atomic_fetch_sub(&pool.gate, 1) - 1;
     if (gate & (GATE_OPEN | GATE_JOINED)) return;
     if (atomic_exchange(&pool.owner_sleeps, 0)) wake(&pool.owner_sleeps, 1);
 }
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     int thread = (int)(intptr_t)argument;
     uint32_t seen = 0;
     while (!atomic_load_explicit(&pool.stop, memory_order_acquire)) {
@@ -198,8 +187,7 @@ static void *work(void *argument)
 
 /* Everything that follows until pool_set_threads is for the owner. */
 
-static void stop_workers(void)
-{
+static void stop_workers(void) {
     atomic_store(&pool.stop, true);
     atomic_fetch_add(&pool.gate, GATE_SEQUENCE); /* ends the spinning */
     wake(&pool.gate, INT_MAX);
@@ -211,8 +199,7 @@ static void stop_workers(void)
 
 /* In the child of a fork there are no workers, and whoever owned the pool is gone too. The next job
  * builds it anew. (A fork from inside a task cannot finish its job in the child; nothing could.) */
-static void after_fork(void)
-{
+static void after_fork(void) {
     atomic_store(&pool.gate, 0);
     atomic_store(&pool.owner_sleeps, 0);
     atomic_store(&pool.sleepers, 0);
@@ -225,8 +212,7 @@ static void after_fork(void)
 }
 
 /* Workers take no signals: handlers of the host run on threads of the host. */
-static void start_workers(int n)
-{
+static void start_workers(int n) {
     if (!pool.knows_fork) pool.knows_fork = !pthread_atfork(NULL, NULL, after_fork);
     if (!pool.knows_fork) return; /* out of memory: one thread is better than a child that hangs */
     sigset_t all, before;
@@ -243,18 +229,17 @@ static void start_workers(int n)
         LOG_ONCE(LOG_WARN, "the system refused a thread: SOL runs on %d", pool.n_workers + 1);
 }
 
-static int default_threads(void)
-{
+static int default_threads(void) {
     const char *value = env_get(ENV_SOL_NUM_THREADS);
     char *end = NULL;
     long n = value ? strtol(value, &end, 10) : 0;
-    if (value && (*end || n < 1)) LOG_ONCE(LOG_WARN, "SOL_NUM_THREADS=%s is no number of threads", value);
+    if (value && (*end || n < 1))
+        LOG_ONCE(LOG_WARN, "SOL_NUM_THREADS=%s is no number of threads", value);
     if (!value || *end || n < 1) n = os_cores();
     return n < MAX_THREADS ? (int)n : MAX_THREADS;
 }
 
-static int wanted_threads(void)
-{
+static int wanted_threads(void) {
     int n = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
     if (n) return n;
     int first = default_threads();
@@ -262,8 +247,7 @@ static int wanted_threads(void)
 }
 
 /* Makes the workers as many as were asked for. */
-static void prepare(void)
-{
+static void prepare(void) {
     int threads = wanted_threads();
     if (pool.built_for == threads) return;
     if (pool.n_workers) stop_workers();
@@ -272,18 +256,14 @@ static void prepare(void)
     pool.built_for = threads;
 }
 
-static bool acquire(void)
-{
-    return !atomic_load_explicit(&pool.owned, memory_order_relaxed) && !atomic_exchange(&pool.owned, true);
+static bool acquire(void) {
+    return !atomic_load_explicit(&pool.owned, memory_order_relaxed) &&
+           !atomic_exchange(&pool.owned, true);
 }
 
-static void release(void)
-{
-    atomic_store(&pool.owned, false);
-}
+static void release(void) { atomic_store(&pool.owned, false); }
 
-static void await_joined(void)
-{
+static void await_joined(void) {
     spin(is_empty, 0, spin_time());
     for (;;) {
         /* Set again in each round: a worker that left the job before may clear it only now. */
@@ -294,14 +274,14 @@ static void await_joined(void)
     atomic_store(&pool.owner_sleeps, 0);
 }
 
-static void dispatch(const struct job *job)
-{
+static void dispatch(const struct job *job) {
     pool.job = *job;
     atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
     uint32_t sequence = atomic_load(&pool.gate) & ~(GATE_SEQUENCE - 1);
     atomic_store(&pool.gate, (sequence + GATE_SEQUENCE) | GATE_OPEN);
     if (atomic_load(&pool.sleepers)) {
-        uint64_t helpers = (job->n - 1) / job->chunk; /* chunks, less the one that the owner takes */
+        uint64_t helpers =
+            (job->n - 1) / job->chunk; /* chunks, less the one that the owner takes */
         wake(&pool.gate, helpers < MAX_THREADS ? (int)helpers : MAX_THREADS);
     }
     take_chunks(0);
@@ -310,24 +290,19 @@ static void dispatch(const struct job *job)
 
 /* ---- For everybody ---- */
 
-int pool_threads(void)
-{
-    return holds ? pool.n_workers + 1 : wanted_threads();
-}
+int pool_threads(void) { return holds ? pool.n_workers + 1 : wanted_threads(); }
 
-void pool_set_threads(int n)
-{
+void pool_set_threads(int n) {
     if (n <= 0) n = default_threads();
     atomic_store(&pool.wanted, n < MAX_THREADS ? n : MAX_THREADS);
-    /* Threads that are no longer wanted end now; new ones start with the next job. If the pool is in use,
-     * both happen when it is taken next. */
+    /* Threads that are no longer wanted end now; new ones start with the next job. If the pool is
+     * in use, both happen when it is taken next. */
     if (!acquire()) return;
     if (pool.n_workers && pool.built_for != wanted_threads()) stop_workers();
     release();
 }
 
-bool pool_begin(void)
-{
+bool pool_begin(void) {
     if (in_task || holds || !acquire()) return false;
     holds = true;
     atomic_store(&pool.held, true);
@@ -335,16 +310,14 @@ bool pool_begin(void)
     return true;
 }
 
-void pool_end(void)
-{
+void pool_end(void) {
     if (!holds) return;
     holds = false;
     atomic_store(&pool.held, false);
     release();
 }
 
-static void run_owned(int64_t n, int64_t grain, pool_task *task, void *user)
-{
+static void run_owned(int64_t n, int64_t grain, pool_task *task, void *user) {
     if (!pool.n_workers) {
         run_alone(n, task, user);
         return;
@@ -355,8 +328,7 @@ static void run_owned(int64_t n, int64_t grain, pool_task *task, void *user)
     dispatch(&(struct job){.task = task, .user = user, .n = (uint64_t)n, .chunk = chunk});
 }
 
-void pool_run(int64_t n, int64_t grain, pool_task *task, void *user)
-{
+void pool_run(int64_t n, int64_t grain, pool_task *task, void *user) {
     if (n <= 0) return;
     if (grain < 1) grain = 1;
     /* The upper limit keeps `next` from wrapping when each thread adds a chunk of almost n. */

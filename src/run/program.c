@@ -79,3 +79,6 @@ const char *sol_program_report(const struct sol_program *program) { return progr
 char *sol_program_picture(const struct sol_program *program) {
     return strdup(program->picture ? program->picture : "digraph model {}\n");
 }
+
+void sol_set_threads(int n) { pool_set_threads(n); }
+int sol_threads(void) { return pool_threads(); }

@@ -1,8 +1,9 @@
 /*
- * The test harness: CHECK counts, check_done prints "N passed, N failed" and gives the exit code of main.
+ * The test harness: CHECK counts, check_done prints "N passed, N failed" and gives the exit code of
+ * main.
  *
- * A failed check does not end the test, so one run shows all that is wrong; use REQUIRE where going on
- * would crash. Checks may be made by any thread.
+ * A failed check does not end the test, so one run shows all that is wrong; use REQUIRE where going
+ * on would crash. Checks may be made by any thread.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -14,23 +15,21 @@
 
 static atomic_int check_passed, check_failed;
 
-static inline int check_that(int holds, const char *condition, const char *file, int line)
-{
+static inline int check_that(int holds, const char *condition, const char *file, int line) {
     atomic_fetch_add(holds ? &check_passed : &check_failed, 1);
     if (!holds) fprintf(stderr, "%s:%d: failed: %s\n", file, line, condition);
     return holds;
 }
 
-static inline int check_text_is(const char *is, const char *expected, const char *file, int line)
-{
+static inline int check_text_is(const char *is, const char *expected, const char *file, int line) {
     int same = is && !strcmp(is, expected);
     check_that(same, "texts are equal", file, line);
-    if (!same) fprintf(stderr, "    is:       %s\n    expected: %s\n", is ? is : "(null)", expected);
+    if (!same)
+        fprintf(stderr, "    is:       %s\n    expected: %s\n", is ? is : "(null)", expected);
     return same;
 }
 
-static inline int check_done(void)
-{
+static inline int check_done(void) {
     int failed = atomic_load(&check_failed);
     printf("%d passed, %d failed\n", atomic_load(&check_passed), failed);
     return failed != 0;

@@ -16,22 +16,19 @@
 
 /* ---- Status ---- */
 
-static enum sol_status fail_twice(void)
-{
+static enum sol_status fail_twice(void) {
     TRY(SOL_OK);
     TRY(fail(SOL_EINVAL, "dim %d", 3));
     return SOL_EBUG;
 }
 
-static void *read_error(void *unused)
-{
+static void *read_error(void *unused) {
     (void)unused;
     CHECK_TEXT(sol_error(), "");
     return NULL;
 }
 
-static void test_status(void)
-{
+static void test_status(void) {
     CHECK_TEXT(sol_error(), "");
     CHECK(fail_twice() == SOL_EINVAL);
     fail_prefix("layer %s: ", "conv1");
@@ -58,9 +55,11 @@ static void test_status(void)
 
 /* ---- Arena ---- */
 
-static void fill_arena(struct arena *arena)
-{
-    struct { int n, cap; int *at; } numbers = {0};
+static void fill_arena(struct arena *arena) {
+    struct {
+        int n, cap;
+        int *at;
+    } numbers = {0};
     for (int i = 0; i < 10000; i++) VEC_PUSH(arena, &numbers, i);
     for (int i = 0; i < 10000; i += 777) CHECK(numbers.at[i] == i);
     char *large = arena_alloc(arena, 3 << 20);
@@ -72,8 +71,7 @@ static void fill_arena(struct arena *arena)
 }
 
 /* Fills an arena while the n-th allocation fails. Returns whether it did. */
-static bool fails_at(int n)
-{
+static bool fails_at(int n) {
     struct arena arena;
     jmp_buf boundary;
     arena_init(&arena);
@@ -90,8 +88,7 @@ static bool fails_at(int n)
     return failed;
 }
 
-static bool refuses(size_t item_size, size_t n)
-{
+static bool refuses(size_t item_size, size_t n) {
     struct arena arena;
     jmp_buf boundary;
     arena_init(&arena);
@@ -105,8 +102,7 @@ static bool refuses(size_t item_size, size_t n)
     return refused;
 }
 
-static void test_arena(void)
-{
+static void test_arena(void) {
     int n = 1;
     while (fails_at(n)) n++;
     CHECK(n > 3);
@@ -127,8 +123,7 @@ static void test_arena(void)
 
 /* ---- Text ---- */
 
-static void check_double(struct arena *arena, double value)
-{
+static void check_double(struct arena *arena, double value) {
     struct text text;
     text_init(&text, arena);
     text_add_double(&text, value);
@@ -139,8 +134,7 @@ static void check_double(struct arena *arena, double value)
     CHECK(isnan(value) ? isnan(back) : !memcmp(&value, &back, sizeof value));
 }
 
-static void check_float(struct arena *arena, float value)
-{
+static void check_float(struct arena *arena, float value) {
     struct text text;
     text_init(&text, arena);
     text_add_c_float(&text, (double)value);
@@ -150,34 +144,45 @@ static void check_float(struct arena *arena, float value)
     CHECK((float)back == value);
 }
 
-static double random_double(uint64_t *state)
-{
+static double random_double(uint64_t *state) {
     *state = hash_bytes(*state, "", 0);
     double value;
     memcpy(&value, state, sizeof value);
     return value;
 }
 
-static const char *print_float(struct arena *arena, double value)
-{
+static const char *print_float(struct arena *arena, double value) {
     struct text text;
     text_init(&text, arena);
     text_add_c_float(&text, value);
     return text.at;
 }
 
-static const char *print_double(struct arena *arena, double value)
-{
+static const char *print_double(struct arena *arena, double value) {
     struct text text;
     text_init(&text, arena);
     text_add_double(&text, value);
     return text.at;
 }
 
-static void check_numbers(struct arena *arena)
-{
-    static const double values[] = {0.0, -0.0, 1.0, 0.1, 1.5, 1e22, 123456789.0, DBL_MAX, DBL_MIN, 5e-324,
-                                    1.0 / 3, -2.5e-7, 9007199254740993.0, 1e100, INFINITY, -INFINITY, NAN};
+static void check_numbers(struct arena *arena) {
+    static const double values[] = {0.0,
+                                    -0.0,
+                                    1.0,
+                                    0.1,
+                                    1.5,
+                                    1e22,
+                                    123456789.0,
+                                    DBL_MAX,
+                                    DBL_MIN,
+                                    5e-324,
+                                    1.0 / 3,
+                                    -2.5e-7,
+                                    9007199254740993.0,
+                                    1e100,
+                                    INFINITY,
+                                    -INFINITY,
+                                    NAN};
     for (int i = 0; i < COUNT(values); i++) check_double(arena, values[i]);
     uint64_t state = 1;
     for (int i = 0; i < 2000; i++) {
@@ -196,8 +201,7 @@ static void check_numbers(struct arena *arena)
     CHECK_TEXT(print_float(arena, NAN), "(0.0f/0.0f)");
 }
 
-static void check_parse(void)
-{
+static void check_parse(void) {
     static const char *const bad[] = {"", "-", "x", " 1", "0x10", "e5", ".", "+1", "--1", ".e1"};
     double value = 7;
     for (int i = 0; i < COUNT(bad); i++) {
@@ -212,8 +216,7 @@ static void check_parse(void)
     CHECK(text_parse_double(&at, &value) && value == 0.5 && !*at);
 }
 
-static void test_text(void)
-{
+static void test_text(void) {
     struct arena arena;
     jmp_buf boundary;
     arena_init(&arena);
@@ -241,8 +244,7 @@ static void test_text(void)
 
 /* ---- Hash, environment, log ---- */
 
-static void test_hash(void)
-{
+static void test_hash(void) {
     unsigned char data[64] = {0};
     uint64_t seen[COUNT(data) + 1];
     for (int n = 0; n <= COUNT(data); n++) { /* zeros of different lengths hash differently */
@@ -259,8 +261,7 @@ static void test_hash(void)
     CHECK(hash_bytes(1, data, 8) != hash_bytes(2, data, 8));
 }
 
-static void test_env(void)
-{
+static void test_env(void) {
     setenv("SOL_DISABLE", " winograd4, onednn,,x86 ", 1);
     CHECK(env_has(ENV_SOL_DISABLE, "winograd4") && env_has(ENV_SOL_DISABLE, "onednn"));
     CHECK(env_has(ENV_SOL_DISABLE, "x86") && !env_has(ENV_SOL_DISABLE, "winograd"));
@@ -279,8 +280,7 @@ static void test_env(void)
 
 /* ---- Files and processes ---- */
 
-static void test_read(void)
-{
+static void test_read(void) {
     char path[] = "/tmp/sol-test-XXXXXX";
     int fd = mkstemp(path);
     REQUIRE(fd >= 0 && write(fd, "hello", 5) == 5);
@@ -300,16 +300,14 @@ static void test_read(void)
     unlink(path);
 }
 
-static int spawn_shell(const char *script, double timeout_s, char *output, size_t size)
-{
+static int spawn_shell(const char *script, double timeout_s, char *output, size_t size) {
     const char *argv[] = {"sh", "-c", script, NULL};
     int code = -100;
     CHECK(!os_spawn(argv, timeout_s, output, size, &code));
     return code;
 }
 
-static void test_spawn(void)
-{
+static void test_spawn(void) {
     static char output[100 << 10];
     CHECK(spawn_shell("echo out; echo err >&2; exit 3", 10, output, sizeof output) == 3);
     CHECK_TEXT(output, "out\nerr\n");
@@ -335,22 +333,21 @@ static void test_spawn(void)
 
     const char *missing[] = {"/nonexistent/cc", "x", NULL};
     int code;
-    CHECK(os_spawn(missing, 1, NULL, 0, &code) == SOL_EDEVICE && strstr(sol_error(), "/nonexistent/cc"));
+    CHECK(os_spawn(missing, 1, NULL, 0, &code) == SOL_EDEVICE &&
+          strstr(sol_error(), "/nonexistent/cc"));
     signal(SIGCHLD, SIG_IGN);
     const char *argv[] = {"true", NULL};
     CHECK(os_spawn(argv, 5, NULL, 0, &code) == SOL_EDEVICE);
     signal(SIGCHLD, SIG_DFL);
 }
 
-static int count_files(void)
-{
+static int count_files(void) {
     int n = 0;
     for (int fd = 0; fd < 256; fd++) n += fcntl(fd, F_GETFD) >= 0;
     return n;
 }
 
-int main(void)
-{
+int main(void) {
     int files = count_files();
     test_status();
     test_arena();

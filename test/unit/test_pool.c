@@ -3,8 +3,8 @@
  *
  * Meant to run under -fsanitize=thread as well. `test_pool time` measures the cost of an empty job.
  */
-#include "run/pool.h"
 #include "check.h"
+#include "run/pool.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -13,22 +13,18 @@
 
 /* The child of a fork starts threads of its own, which is what test_fork is about. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-    return "die_after_fork=0";
-}
+const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 
 #define MOST_TASKS 5000
 #define MOST_THREADS 16
 
 struct count {
-    unsigned char done[MOST_TASKS];        /* plain: tasks are disjoint, so no two threads meet */
-    int64_t busy[MOST_THREADS];            /* plain: one thread per number at a time */
+    unsigned char done[MOST_TASKS]; /* plain: tasks are disjoint, so no two threads meet */
+    int64_t busy[MOST_THREADS];     /* plain: one thread per number at a time */
     atomic_int calls;
 };
 
-static void count_tasks(void *user, int thread, int64_t begin, int64_t end)
-{
+static void count_tasks(void *user, int thread, int64_t begin, int64_t end) {
     struct count *count = user;
     for (int64_t i = begin; i < end; i++) count->done[i]++;
     count->busy[thread] += end - begin;
@@ -36,8 +32,7 @@ static void count_tasks(void *user, int thread, int64_t begin, int64_t end)
 }
 
 /* Runs n tasks and tells whether each ran once. */
-static bool runs_once(int64_t n, int64_t grain)
-{
+static bool runs_once(int64_t n, int64_t grain) {
     struct count count = {0};
     pool_run(n, grain, count_tasks, &count);
     int64_t busy = 0;
@@ -47,14 +42,14 @@ static bool runs_once(int64_t n, int64_t grain)
     return busy == n && atomic_load(&count.calls) <= ceil_div(n, max_i64(grain, 1));
 }
 
-static void test_ranges(void)
-{
+static void test_ranges(void) {
     for (int threads = 1; threads <= 5; threads++) {
         pool_set_threads(threads);
         CHECK(pool_threads() == threads);
         for (int64_t n = 0; n < 40; n++)
             for (int64_t grain = 0; grain < 12; grain++) CHECK(runs_once(n, grain));
-        CHECK(runs_once(MOST_TASKS, 1) && runs_once(MOST_TASKS, 7) && runs_once(MOST_TASKS, INT64_MAX / 2));
+        CHECK(runs_once(MOST_TASKS, 1) && runs_once(MOST_TASKS, 7) &&
+              runs_once(MOST_TASKS, INT64_MAX / 2));
         CHECK(pool_begin() && !pool_begin());
         for (int i = 0; i < 300; i++) CHECK(runs_once(100, 1));
         CHECK(pool_threads() == threads);
@@ -64,8 +59,7 @@ static void test_ranges(void)
 }
 
 /* Both threads take part, also when the workers sleep: each of two tasks waits for the other. */
-static void meet(void *user, int thread, int64_t begin, int64_t end)
-{
+static void meet(void *user, int thread, int64_t begin, int64_t end) {
     (void)thread;
     atomic_int *present = user;
     atomic_fetch_add(present, (int)(end - begin));
@@ -74,8 +68,7 @@ static void meet(void *user, int thread, int64_t begin, int64_t end)
     CHECK(atomic_load(present) == 2);
 }
 
-static void test_sleepers(void)
-{
+static void test_sleepers(void) {
     pool_set_threads(2);
     for (int i = 0; i < 20; i++) {
         atomic_int present = 0;
@@ -86,8 +79,7 @@ static void test_sleepers(void)
 
 /* ---- Callers that meet ---- */
 
-static void nest(void *user, int thread, int64_t begin, int64_t end)
-{
+static void nest(void *user, int thread, int64_t begin, int64_t end) {
     (void)thread;
     CHECK(!pool_begin());
     for (int64_t i = begin; i < end; i++) {
@@ -98,8 +90,7 @@ static void nest(void *user, int thread, int64_t begin, int64_t end)
     }
 }
 
-static void *call_often(void *user)
-{
+static void *call_often(void *user) {
     for (int i = 0; i < 200; i++) {
         bool mine = i % 3 == 0 && pool_begin();
         for (int step = 0; step < 3; step++) CHECK(runs_once(64, 1));
@@ -109,8 +100,7 @@ static void *call_often(void *user)
     return NULL;
 }
 
-static void test_callers(void)
-{
+static void test_callers(void) {
     pool_set_threads(4);
     atomic_int nested = 0;
     pool_run(30, 1, nest, &nested);
@@ -122,8 +112,7 @@ static void test_callers(void)
     for (int i = 0; i < COUNT(callers); i++) pthread_join(callers[i], NULL);
 }
 
-static void test_fork(void)
-{
+static void test_fork(void) {
     pool_set_threads(3);
     CHECK(runs_once(100, 1));
     CHECK(pool_begin());
@@ -140,8 +129,7 @@ static void test_fork(void)
     pool_end();
 }
 
-static int count_threads(void)
-{
+static int count_threads(void) {
     FILE *file = fopen("/proc/self/status", "r");
     int n = -1;
     char line[256];
@@ -151,8 +139,7 @@ static int count_threads(void)
     return n;
 }
 
-static void test_threads(int before)
-{
+static void test_threads(int before) {
     pool_set_threads(1);
     CHECK(runs_once(100, 1));
     CHECK(count_threads() == before);
@@ -174,45 +161,39 @@ static void test_threads(int before)
 
 /* ---- Cost ---- */
 
-static void do_nothing(void *user, int thread, int64_t begin, int64_t end)
-{
+static void do_nothing(void *user, int thread, int64_t begin, int64_t end) {
     (void)user, (void)thread, (void)begin, (void)end;
 }
 
 /* About `user` nanoseconds of work for each task. */
-static void do_some(void *user, int thread, int64_t begin, int64_t end)
-{
+static void do_some(void *user, int thread, int64_t begin, int64_t end) {
     (void)thread;
     double until = os_now() + 1e-9 * (double)(intptr_t)user * (double)(end - begin);
     while (os_now() < until) continue;
 }
 
-static double time_of_job(int rounds, int64_t n, pool_task *task, intptr_t user)
-{
+static double time_of_job(int rounds, int64_t n, pool_task *task, intptr_t user) {
     pool_run(n, 1, task, (void *)user);
     double before = os_now();
     for (int i = 0; i < rounds; i++) pool_run(n, 1, task, (void *)user);
     return 1e6 * (os_now() - before) / rounds;
 }
 
-static void measure(int threads)
-{
+static void measure(int threads) {
     pool_set_threads(threads);
     pool_begin();
-    printf("%d threads: %.3f us for an empty job", threads, time_of_job(200000, threads, do_nothing, 0));
+    printf("%d threads: %.3f us for an empty job", threads,
+           time_of_job(200000, threads, do_nothing, 0));
     for (intptr_t us = 1; us <= 100; us *= 10)
-        printf(", %.1f us for %d x %d us", time_of_job(2000, threads, do_some, 1000 * us), threads, (int)us);
+        printf(", %.1f us for %d x %d us", time_of_job(2000, threads, do_some, 1000 * us), threads,
+               (int)us);
     printf("\n");
     pool_end();
 }
 
-static void *end_at_once(void *unused)
-{
-    return unused;
-}
+static void *end_at_once(void *unused) { return unused; }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "time")) {
         for (int n = 1; n <= os_cores(); n *= 2) measure(n);
         return 0;

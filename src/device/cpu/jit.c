@@ -3,16 +3,17 @@
  *
  *   texts -> keys -> load what the cache has -> compile the rest, in parallel -> module
  *
- * The key of a text is everything its machine code depends on, written out; its hash is only the name of
- * the file. A build works in the cache folder, or in a private one in /tmp when that cannot be trusted or
- * written; a cache that is merely full or read-only still serves what it holds.
+ * The key of a text is everything its machine code depends on, written out; its hash is only the
+ * name of the file. A build works in the cache folder, or in a private one in /tmp when that cannot
+ * be trusted or written; a cache that is merely full or read-only still serves what it holds.
  *
- * Invariants: what is loaded was either sealed with the same key or compiled by this very build. Nothing
- * is taken from an arena, so builds may run on threads that have no boundary.
+ * Invariants: what is loaded was either sealed with the same key or compiled by this very build.
+ * Nothing is taken from an arena, so builds may run on threads that have no boundary.
  */
 #include "device/cpu/jit_parts.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sol/sol.h>
@@ -31,20 +32,20 @@ struct job {
     char *key;
     size_t key_size;
     char name[JIT_NAME_SIZE];
-    void *handle;            /* of dlopen; NULL: not there yet */
+    void *handle; /* of dlopen; NULL: not there yet */
     enum sol_status status;
-    char message[1024];      /* of the thread that failed, for the thread that called */
+    char message[1024]; /* of the thread that failed, for the thread that called */
 };
 
 struct build {
     const struct jit_tool *tool;
     struct jit_folder folder;
-    char *flags;             /* all of them */
+    char *flags; /* all of them */
     const char *key_extra;
     bool debug;
     int n_jobs;
     struct job *jobs;
-    atomic_int next_job;     /* for the compiling threads */
+    atomic_int next_job; /* for the compiling threads */
     atomic_int n_compiled;
 };
 
@@ -56,52 +57,49 @@ struct jit_module {
 /* ---- Keys ---- */
 
 /* Lengths stand in front, so that no two different lists of fields give one text. */
-static int print_key(char *out, size_t size, const struct build *build, const char *text)
-{
+static int print_key(char *out, size_t size, const struct build *build, const char *text) {
     struct utsname machine;
     if (uname(&machine)) machine.machine[0] = 0; /* home folders are shared between machines */
     const struct jit_tool *tool = build->tool;
-    return snprintf(out, size,
-                    "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\nextra %zu %s\n%s",
-                    sol_version(), machine.machine, strlen(tool->command), tool->command,
-                    strlen(tool->version), tool->version, strlen(build->flags), build->flags,
-                    strlen(build->key_extra), build->key_extra, text);
+    return snprintf(
+        out, size,
+        "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\nextra %zu %s\n%s",
+        sol_version(), machine.machine, strlen(tool->command), tool->command, strlen(tool->version),
+        tool->version, strlen(build->flags), build->flags, strlen(build->key_extra),
+        build->key_extra, text);
 }
 
-static enum sol_status make_key(const struct build *build, struct job *job)
-{
+static enum sol_status make_key(const struct build *build, struct job *job) {
     job->key_size = (size_t)print_key(NULL, 0, build, job->text);
     job->key = mem_alloc(job->key_size + 1, 16);
     if (!job->key) return fail(SOL_ENOMEM, "out of memory: cannot compile a kernel");
     (void)print_key(job->key, job->key_size + 1, build, job->text);
-    uint64_t high = hash_bytes(1, job->key, job->key_size), low = hash_bytes(2, job->key, job->key_size);
-    (void)snprintf(job->name, sizeof job->name, "%016llx%016llx", (unsigned long long)high,
-                   (unsigned long long)low);
+    uint64_t high = hash_bytes(1, job->key, job->key_size),
+             low = hash_bytes(2, job->key, job->key_size);
+    (void)snprintf(job->name, sizeof job->name, "%016" PRIx64 "%016" PRIx64, high, low);
     return SOL_OK;
 }
 
 static void path_of(const struct build *build, const struct job *job, const char *ending,
-                    char path[JIT_PATH_SIZE])
-{
-    (void)snprintf(path, JIT_PATH_SIZE, "%.*s/%s%s", JIT_PATH_SIZE - 64, build->folder.path, job->name, ending);
+                    char path[JIT_PATH_SIZE]) {
+    (void)snprintf(path, JIT_PATH_SIZE, "%s/%s%s", build->folder.path, job->name, ending);
 }
 
 /* ---- One text ---- */
 
-/* Anything that is wrong with the file means that it is made anew. So does a failure of dlopen: the file
- * may come from a machine with another C library. */
-static void load_cached(const struct build *build, struct job *job)
-{
+/* Anything that is wrong with the file means that it is made anew. So does a failure of dlopen: the
+ * file may come from a machine with another C library. */
+static void load_cached(const struct build *build, struct job *job) {
     char path[JIT_PATH_SIZE];
     path_of(build, job, ".so", path);
-    if (jit_is_sealed(path, job->key, job->key_size)) job->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (jit_is_sealed(path, job->key, job->key_size))
+        job->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Compiles source to object, and loads it. It is loaded before it gets its name: from then on somebody
- * may clear the cache. */
+/* Compiles source to object, and loads it. It is loaded before it gets its name: from then on
+ * somebody may clear the cache. */
 static enum sol_status make_object(struct build *build, struct job *job, const char *source,
-                                   const char *object, const char *shown)
-{
+                                   const char *object, const char *shown) {
     TRY(jit_run_tool(build->tool, build->flags, source, object, shown));
     if (access(object, R_OK)) return fail(SOL_ETOOL, "the C compiler wrote nothing: %s", shown);
     TRY(jit_seal(object, job->key, job->key_size));
@@ -109,8 +107,7 @@ static enum sol_status make_object(struct build *build, struct job *job, const c
     return job->handle ? SOL_OK : fail(SOL_ETOOL, "cannot load a kernel: %s: %s", shown, dlerror());
 }
 
-static enum sol_status compile(struct build *build, struct job *job)
-{
+static enum sol_status compile(struct build *build, struct job *job) {
     char source[JIT_PATH_SIZE], object[JIT_PATH_SIZE], shown[JIT_PATH_SIZE], final[JIT_PATH_SIZE];
     path_of(build, job, ".c", shown);
     path_of(build, job, ".so", final);
@@ -128,8 +125,7 @@ static enum sol_status compile(struct build *build, struct job *job)
 
 /* ---- All texts ---- */
 
-static void *compile_jobs(void *argument)
-{
+static void *compile_jobs(void *argument) {
     struct build *build = argument;
     for (int i; (i = atomic_fetch_add(&build->next_job, 1)) < build->n_jobs;) {
         struct job *job = &build->jobs[i];
@@ -140,10 +136,10 @@ static void *compile_jobs(void *argument)
     return NULL;
 }
 
-/* Starts up to `n` threads and returns how many there are. They do not use the pool: a compile takes
- * seconds, and calls of other programs shall find the pool free. Signals are left to threads of the host. */
-static int start_helpers(struct build *build, pthread_t *helpers, int n)
-{
+/* Starts up to `n` threads and returns how many there are. They do not use the pool: a compile
+ * takes seconds, and calls of other programs shall find the pool free. Signals are left to threads
+ * of the host. */
+static int start_helpers(struct build *build, pthread_t *helpers, int n) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -154,8 +150,7 @@ static int start_helpers(struct build *build, pthread_t *helpers, int n)
 }
 
 /* Compiles what has no handle yet. Reports the first failure in the order of the texts. */
-static enum sol_status compile_missing(struct build *build)
-{
+static enum sol_status compile_missing(struct build *build) {
     pthread_t helpers[MAX_HELPERS];
     int n_missing = 0;
     for (int i = 0; i < build->n_jobs; i++) {
@@ -173,31 +168,40 @@ static enum sol_status compile_missing(struct build *build)
     return SOL_OK;
 }
 
-static enum sol_status use_private(struct build *build)
-{
+static enum sol_status use_private(struct build *build) {
     LOG_ONCE(LOG_WARN, "%s; kernels are not cached", sol_error());
     return jit_make_private(&build->folder);
 }
 
+/* A full folder shall not be filled with sources that were blamed for it. */
+static void drop_sources(const struct build *build) {
+    char path[JIT_PATH_SIZE];
+    for (int i = 0; i < build->n_jobs; i++) {
+        path_of(build, &build->jobs[i], ".c", path);
+        if (build->jobs[i].status) unlink(path);
+    }
+}
+
 /* Loads or compiles all jobs. Jobs that have been loaded keep their handles when it fails. */
-static enum sol_status do_jobs(struct build *build)
-{
+static enum sol_status do_jobs(struct build *build) {
     if (jit_open_folder(&build->folder)) TRY(use_private(build));
     for (int i = 0; i < build->n_jobs; i++) {
         TRY(make_key(build, &build->jobs[i]));
         load_cached(build, &build->jobs[i]);
     }
     enum sol_status status = compile_missing(build);
-    /* A full disk shows in many ways, also as an error of the compiler: so we look whether it is full. */
+    /* A full disk shows in many ways, also as an error of the compiler: so we look whether it is
+     * full. */
     if (!status || build->folder.is_private || jit_has_room(&build->folder)) return status;
+    drop_sources(build);
     (void)fail(SOL_EDEVICE, "cache folder %s: cannot write to it", build->folder.path);
     TRY(use_private(build));
     return compile_missing(build);
 }
 
-static enum sol_status make_module(struct build *build, struct jit_module **out)
-{
-    struct jit_module *module = mem_alloc(sizeof *module + sizeof(void *) * (size_t)build->n_jobs, 16);
+static enum sol_status make_module(struct build *build, struct jit_module **out) {
+    struct jit_module *module =
+        mem_alloc(sizeof *module + sizeof(void *) * (size_t)build->n_jobs, 16);
     if (!module) return fail(SOL_ENOMEM, "out of memory: cannot load kernels");
     module->n = build->n_jobs;
     for (int i = 0; i < build->n_jobs; i++) {
@@ -208,8 +212,7 @@ static enum sol_status make_module(struct build *build, struct jit_module **out)
     return SOL_OK;
 }
 
-static void close_jobs(struct build *build)
-{
+static void close_jobs(struct build *build) {
     for (int i = 0; i < build->n_jobs; i++) {
         if (build->jobs[i].handle) dlclose(build->jobs[i].handle);
         mem_free(build->jobs[i].key);
@@ -220,22 +223,22 @@ static void close_jobs(struct build *build)
 }
 
 /* Everything that close_jobs frees. */
-static enum sol_status open_jobs(struct build *build, const char *const *texts, int n_texts, const char *flags)
-{
+static enum sol_status open_jobs(struct build *build, const char *const *texts, int n_texts,
+                                 const char *flags) {
     const char *own = build->debug ? FLAGS_DEBUG : FLAGS;
     size_t size = strlen(own) + strlen(flags) + 1;
     build->flags = mem_alloc(size, 16);
     build->jobs = mem_alloc(sizeof *build->jobs * (size_t)n_texts, 16);
-    if (!build->flags || !build->jobs) return fail(SOL_ENOMEM, "out of memory: cannot compile kernels");
+    if (!build->flags || !build->jobs)
+        return fail(SOL_ENOMEM, "out of memory: cannot compile kernels");
     (void)snprintf(build->flags, size, "%s%s", own, flags);
     build->n_jobs = n_texts;
     for (int i = 0; i < n_texts; i++) build->jobs[i].text = texts[i];
     return SOL_OK;
 }
 
-enum sol_status jit_build(const char *key_extra, const char *const *texts, int n_texts, const char *flags,
-                          bool debug, struct jit_module **out, int *n_compiled)
-{
+enum sol_status jit_build(const char *key_extra, const char *const *texts, int n_texts,
+                          const char *flags, bool debug, struct jit_module **out, int *n_compiled) {
     struct build build = {.key_extra = key_extra, .debug = debug};
     TRY(jit_find_tool(&build.tool));
     enum sol_status status = open_jobs(&build, texts, n_texts, flags);
@@ -248,8 +251,7 @@ enum sol_status jit_build(const char *key_extra, const char *const *texts, int n
 
 /* ---- Modules ---- */
 
-void *jit_find(struct jit_module *module, const char *symbol)
-{
+void *jit_find(struct jit_module *module, const char *symbol) {
     for (int i = 0; i < module->n; i++) {
         void *address = dlsym(module->handles[i], symbol);
         if (address) return address;
@@ -257,8 +259,7 @@ void *jit_find(struct jit_module *module, const char *symbol)
     return NULL;
 }
 
-void jit_release(struct jit_module *module)
-{
+void jit_release(struct jit_module *module) {
     if (!module) return;
     for (int i = 0; i < module->n; i++) dlclose(module->handles[i]);
     mem_free(module);

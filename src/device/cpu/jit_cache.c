@@ -1,14 +1,14 @@
 /*
  * The cache folder, and files that prove what they are.
  *
- *   <32 hex digits>.so   shared object + full key + struct seal; appears by rename, so never in part
+ *   <32 hex digits>.so   object + full key + struct seal; appears by rename, so never in part
  *   <32 hex digits>.c    its source: with debug, or when the compiler rejected it
  *   tmp-*                being written by somebody, or left by a process that was killed
  *
- * Whoever can write to the folder can run code in this process. So it must be ours alone, and is not used
- * otherwise. Within a folder that is ours we guard against accidents only: a file is loaded if checksum
- * and full key agree. The linker of the system ignores bytes behind a shared object, which is why all can
- * be in one file, and why there are no two files that could disagree.
+ * Whoever can write to the folder can run code in this process. So it must be ours alone, and is
+ * not used otherwise. Within a folder that is ours we guard against accidents only: a file is
+ * loaded if checksum and full key agree. The linker of the system ignores bytes behind a shared
+ * object, which is why all can be in one file, and why there are no two files that could disagree.
  *
  * Invariant: nothing here waits for another process; losing a race leaves an equal file.
  */
@@ -17,6 +17,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STALE_S 3600         /* older temporary files have no owner any more: no compile takes that long */
-#define ROOM ((off_t)1 << 20) /* more than the largest kernel that we have seen, 200 KB */
+#define STALE_S 3600          /* no compile takes that long: such temporary files have no owner */
+#define ROOM ((off_t)1 << 20) /* far more than a kernel takes */
 
 struct seal {
     char magic[8];
@@ -38,23 +39,22 @@ static const char seal_magic[8] = "SOLSEAL1"; /* the NUL does not fit and is not
 /* ---- Which folder ---- */
 
 /* Writes the path of the cache folder, or fails with the reason why there is none. */
-static enum sol_status choose_folder(char path[JIT_PATH_SIZE])
-{
-    const char *own = env_get(ENV_SOL_CACHE_DIR), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+static enum sol_status choose_folder(char path[JIT_FOLDER_SIZE]) {
+    const char *own = env_get(ENV_SOL_CACHE_DIR), *xdg = getenv("XDG_CACHE_HOME"),
+               *home = getenv("HOME");
     int size = -1;
-    if (own) size = snprintf(path, JIT_PATH_SIZE, "%s", own);
-    else if (xdg && *xdg == '/') size = snprintf(path, JIT_PATH_SIZE, "%s/sol", xdg);
-    else if (home && *home == '/') size = snprintf(path, JIT_PATH_SIZE, "%s/.cache/sol", home);
+    if (own) size = snprintf(path, JIT_FOLDER_SIZE, "%s", own);
+    else if (xdg && *xdg == '/') size = snprintf(path, JIT_FOLDER_SIZE, "%s/sol", xdg);
+    else if (home && *home == '/') size = snprintf(path, JIT_FOLDER_SIZE, "%s/.cache/sol", home);
     if (size < 0) return fail(SOL_EINVAL, "neither SOL_CACHE_DIR, XDG_CACHE_HOME nor HOME is set");
-    /* 64 bytes: the longest file name in it. */
-    if (size > JIT_PATH_SIZE - 64) return fail(SOL_EINVAL, "the name of the cache folder is too long");
+    if (size >= JIT_FOLDER_SIZE)
+        return fail(SOL_EINVAL, "the name of the cache folder is too long");
     if (*path != '/') return fail(SOL_EINVAL, "cache folder %s: not an absolute path", path);
     return SOL_OK;
 }
 
 /* Makes the folder and those above it that are missing. Failures show when it is opened. */
-static void make_folders(char *path)
-{
+static void make_folders(char *path) {
     for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = 0;
         (void)!mkdir(path, 0700);
@@ -64,8 +64,7 @@ static void make_folders(char *path)
 }
 
 /* NULL, or why the folder `fd` cannot be used. */
-static const char *find_objection(int fd)
-{
+static const char *find_objection(int fd) {
     struct stat folder;
     struct statvfs system;
     if (fstat(fd, &folder) || fstatvfs(fd, &system)) return strerror(errno);
@@ -75,15 +74,17 @@ static const char *find_objection(int fd)
     return NULL;
 }
 
-static bool is_ours(const char *name)
-{
+static const char *explain_open(int error) {
+    return error == ELOOP || error == ENOTDIR ? "it is a link or no folder" : strerror(error);
+}
+
+static bool is_ours(const char *name) {
     size_t hex = strspn(name, "0123456789abcdef");
     return hex == JIT_NAME_SIZE - 1 && (!strcmp(name + hex, ".so") || !strcmp(name + hex, ".c"));
 }
 
 /* Removes temporary files that nobody waits for, and with `all` what is cached. */
-static void sweep(const char *path, bool all)
-{
+static void sweep(const char *path, bool all) {
     DIR *folder = opendir(path);
     if (!folder) return;
     time_t now = time(NULL);
@@ -97,52 +98,49 @@ static void sweep(const char *path, bool all)
     closedir(folder);
 }
 
-enum sol_status jit_open_folder(struct jit_folder *out)
-{
+enum sol_status jit_open_folder(struct jit_folder *out) {
     static atomic_flag swept = ATOMIC_FLAG_INIT;
     *out = (struct jit_folder){0};
     TRY(choose_folder(out->path));
     make_folders(out->path);
     int fd = open(out->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    const char *objection = fd >= 0 ? find_objection(fd) : errno == ELOOP || errno == ENOTDIR
-                                          ? "it is a link or no folder" : strerror(errno);
+    const char *objection = fd >= 0 ? find_objection(fd) : explain_open(errno);
     if (fd >= 0) close(fd);
     if (objection) return fail(SOL_EINVAL, "cache folder %s: %s", out->path, objection);
     if (!atomic_flag_test_and_set(&swept)) sweep(out->path, false);
     return SOL_OK;
 }
 
-enum sol_status jit_make_private(struct jit_folder *out)
-{
+enum sol_status jit_make_private(struct jit_folder *out) {
     *out = (struct jit_folder){.path = "/tmp/sol-XXXXXX", .is_private = true};
     if (mkdtemp(out->path)) return SOL_OK;
-    return fail(SOL_EDEVICE, "cannot make a folder to compile in: %s: %s", out->path, strerror(errno));
+    return fail(SOL_EDEVICE, "cannot make a folder to compile in: %s: %s", out->path,
+                strerror(errno));
 }
 
-void jit_close_folder(const struct jit_folder *folder)
-{
+void jit_close_folder(const struct jit_folder *folder) {
     if (!folder->is_private) return;
     DIR *files = opendir(folder->path);
     for (struct dirent *entry; files && (entry = readdir(files));) {
         size_t size = strlen(entry->d_name);
-        bool source = size > 2 && !strcmp(entry->d_name + size - 2, ".c"); /* a message may have named it */
+        bool source =
+            size > 2 && !strcmp(entry->d_name + size - 2, ".c"); /* a message may have named it */
         if (*entry->d_name != '.' && !source) unlinkat(dirfd(files), entry->d_name, 0);
     }
     if (files) closedir(files);
     rmdir(folder->path);
 }
 
-enum sol_status jit_cache_dir(char *out, size_t size)
-{
+enum sol_status jit_cache_dir(char *out, size_t size) {
     struct jit_folder folder;
     TRY(jit_open_folder(&folder));
-    if (strlen(folder.path) >= size) return fail(SOL_EINVAL, "the name of the cache folder is too long");
+    if (strlen(folder.path) >= size)
+        return fail(SOL_EINVAL, "the name of the cache folder is too long");
     memcpy(out, folder.path, strlen(folder.path) + 1);
     return SOL_OK;
 }
 
-enum sol_status jit_cache_clear(void)
-{
+enum sol_status jit_cache_clear(void) {
     struct jit_folder folder;
     TRY(jit_open_folder(&folder));
     sweep(folder.path, true);
@@ -151,8 +149,7 @@ enum sol_status jit_cache_clear(void)
 
 /* ---- Files ---- */
 
-static bool write_all(int fd, const void *data, size_t size)
-{
+static bool write_all(int fd, const void *data, size_t size) {
     for (const char *at = data; size;) {
         ssize_t n = write(fd, at, size);
         if (n < 0 && errno == EINTR) continue;
@@ -164,22 +161,21 @@ static bool write_all(int fd, const void *data, size_t size)
 }
 
 /* Creates a file of our own, folder/tmp-*.c, which also reserves the name with another ending. */
-static int create_temporary(const struct jit_folder *folder, char path[JIT_PATH_SIZE])
-{
+static int create_temporary(const struct jit_folder *folder, char path[JIT_PATH_SIZE]) {
     /* Process numbers are unique on one machine only; O_EXCL is what makes the name ours. */
     static _Atomic uint64_t counter;
     int fd;
     do {
-        uint64_t salt[3] = {atomic_fetch_add(&counter, 1), (uint64_t)getpid(), (uint64_t)time(NULL)};
+        uint64_t salt[3] = {atomic_fetch_add(&counter, 1), (uint64_t)getpid(),
+                            (uint64_t)time(NULL)};
         uint64_t unique = hash_bytes(0, salt, sizeof salt);
-        (void)snprintf(path, JIT_PATH_SIZE, "%s/tmp-%016llx.c", folder->path, (unsigned long long)unique);
+        (void)snprintf(path, JIT_PATH_SIZE, "%s/tmp-%016" PRIx64 ".c", folder->path, unique);
         fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     } while (fd < 0 && errno == EEXIST);
     return fd;
 }
 
-bool jit_has_room(const struct jit_folder *folder)
-{
+bool jit_has_room(const struct jit_folder *folder) {
     char path[JIT_PATH_SIZE];
     int fd = create_temporary(folder, path);
     if (fd < 0) return false;
@@ -189,17 +185,15 @@ bool jit_has_room(const struct jit_folder *folder)
     return room;
 }
 
-/* A #line gives the source the name that it will have, in messages and debug information. Some names
- * cannot be written there. */
-static int print_line(char *out, size_t size, const char *shown)
-{
+/* A #line gives the source the name that it will have, in messages and debug information. Some
+ * names cannot be written there. */
+static int print_line(char *out, size_t size, const char *shown) {
     if (strpbrk(shown, "\"\\\n")) return snprintf(out, size, "\n");
     return snprintf(out, size, "#line 2 \"%s\"\n", shown);
 }
 
-enum sol_status jit_write_source(const struct jit_folder *folder, const char *shown, const char *text,
-                                 char path[JIT_PATH_SIZE])
-{
+enum sol_status jit_write_source(const struct jit_folder *folder, const char *shown,
+                                 const char *text, char path[JIT_PATH_SIZE]) {
     char line[JIT_PATH_SIZE + 16];
     int size = print_line(line, sizeof line, shown);
     int fd = create_temporary(folder, path);
@@ -216,14 +210,12 @@ enum sol_status jit_write_source(const struct jit_folder *folder, const char *sh
 }
 
 /* Appends the seal to the open file and brings all of it to the disk. */
-static bool append_seal(int fd, const char *key, size_t key_size, const struct seal *seal)
-{
+static bool append_seal(int fd, const char *key, size_t key_size, const struct seal *seal) {
     bool done = write_all(fd, key, key_size) && write_all(fd, seal, sizeof *seal);
     return done && !fsync(fd);
 }
 
-enum sol_status jit_seal(const char *path, const char *key, size_t key_size)
-{
+enum sol_status jit_seal(const char *path, const char *key, size_t key_size) {
     char *object;
     size_t size;
     TRY(os_read(path, &object, &size));
@@ -238,8 +230,7 @@ enum sol_status jit_seal(const char *path, const char *key, size_t key_size)
     return done ? SOL_OK : fail(SOL_EDEVICE, "cannot write %s: %s", path, strerror(error));
 }
 
-static bool agrees(const char *data, size_t size, const char *key, size_t key_size)
-{
+static bool agrees(const char *data, size_t size, const char *key, size_t key_size) {
     struct seal seal;
     if (size < sizeof seal + key_size) return false;
     memcpy(&seal, data + size - sizeof seal, sizeof seal);
@@ -249,8 +240,7 @@ static bool agrees(const char *data, size_t size, const char *key, size_t key_si
            seal.hash == hash_bytes(hash_bytes(0, data, object_size), key, key_size);
 }
 
-bool jit_is_sealed(const char *path, const char *key, size_t key_size)
-{
+bool jit_is_sealed(const char *path, const char *key, size_t key_size) {
     char *data;
     size_t size;
     if (os_read(path, &data, &size)) return false;

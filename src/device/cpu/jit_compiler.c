@@ -1,9 +1,9 @@
 /*
  * The C compiler: which one, and running it.
  *
- * It is started without a shell, and ended when it takes longer than $SOL_CC_TIMEOUT. What the probe
- * finds is kept in a list that only grows, without a lock: two threads may probe at once, which costs
- * them some milliseconds, and a fork never finds a lock that is held.
+ * It is started without a shell, and ended when it takes longer than $SOL_CC_TIMEOUT. What the
+ * probe finds is kept in a list that only grows, without a lock: two threads may probe at once,
+ * which costs them some milliseconds, and a fork never finds a lock that is held.
  */
 #include "device/cpu/jit_parts.h"
 
@@ -20,8 +20,7 @@ static _Atomic(struct jit_tool *) tools;
 
 /* ---- Commands ---- */
 
-static int count_words(const char *text)
-{
+static int count_words(const char *text) {
     int n = 0;
     for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
         text += strcspn(text, " ");
@@ -31,8 +30,7 @@ static int count_words(const char *text)
 }
 
 /* Cuts `text` into words, in place. */
-static void split_words(char *text, const char **words)
-{
+static void split_words(char *text, const char **words) {
     for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
         *words++ = text;
         text += strcspn(text, " ");
@@ -40,8 +38,7 @@ static void split_words(char *text, const char **words)
     }
 }
 
-static double timeout_s(void)
-{
+static double timeout_s(void) {
     const char *value = env_get(ENV_SOL_CC_TIMEOUT);
     double seconds;
     if (value && text_parse_double(&value, &seconds) && !*value && seconds > 0) return seconds;
@@ -49,10 +46,11 @@ static double timeout_s(void)
 }
 
 /* Runs the words of `command`, then `tail`, whose `n_tail` items may contain spaces. */
-static enum sol_status run(const char *command, const char *const *tail, int n_tail, char *output, int *code)
-{
+static enum sol_status run(const char *command, const char *const *tail, int n_tail, char *output,
+                           int *code) {
     int n = count_words(command);
-    size_t argv_size = sizeof(char *) * (size_t)(n + n_tail + 1); /* the NULL is there: memory comes zeroed */
+    size_t argv_size =
+        sizeof(char *) * (size_t)(n + n_tail + 1); /* the NULL is there: memory comes zeroed */
     const char **argv = mem_alloc(argv_size + strlen(command) + 1, 16);
     if (!argv) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
     char *words = (char *)argv + argv_size;
@@ -68,8 +66,7 @@ static enum sol_status run(const char *command, const char *const *tail, int n_t
 
 /* Finds the program `name`, of `size` bytes, as a shell would, but never in the working directory:
  * relative entries of PATH are skipped. */
-static bool find_program(const char *name, int size, char path[JIT_PATH_SIZE])
-{
+static bool find_program(const char *name, int size, char path[JIT_PATH_SIZE]) {
     if (memchr(name, '/', (size_t)size)) {
         int length = snprintf(path, JIT_PATH_SIZE, "%.*s", size, name);
         return length < JIT_PATH_SIZE && !access(path, X_OK);
@@ -84,9 +81,9 @@ static bool find_program(const char *name, int size, char path[JIT_PATH_SIZE])
     return false;
 }
 
-/* Asks for the version: says whether the program runs at all, and belongs to the key of what it makes. */
-static enum sol_status ask_version(struct jit_tool *tool)
-{
+/* Asks for the version: says whether the program runs at all, and belongs to the key of what it
+ * makes. */
+static enum sol_status ask_version(struct jit_tool *tool) {
     static const char *const tail[] = {"--version"};
     int code;
     TRY(run(tool->command, tail, 1, tool->version, &code));
@@ -97,8 +94,7 @@ static enum sol_status ask_version(struct jit_tool *tool)
 }
 
 /* Makes `words` the command of the tool if the first of them is a program. */
-static bool take_command(struct jit_tool *tool, const char *words)
-{
+static bool take_command(struct jit_tool *tool, const char *words) {
     char path[JIT_PATH_SIZE];
     words += strspn(words, " ");
     int size = (int)strcspn(words, " ");
@@ -107,8 +103,7 @@ static bool take_command(struct jit_tool *tool, const char *words)
     return true;
 }
 
-static enum sol_status probe(struct jit_tool *tool)
-{
+static enum sol_status probe(struct jit_tool *tool) {
     static const char *const usual[] = {"cc", "gcc", "clang"};
     if (!strcmp(tool->asked, "none"))
         return fail(SOL_EUNSUPPORTED, "there is no C compiler: SOL_CC=none");
@@ -118,18 +113,17 @@ static enum sol_status probe(struct jit_tool *tool)
     }
     for (int i = 0; i < COUNT(usual); i++)
         if (take_command(tool, usual[i]) && !ask_version(tool)) return SOL_OK;
-    return fail(SOL_EUNSUPPORTED, "there is no C compiler: none of cc, gcc and clang works; set SOL_CC");
+    return fail(SOL_EUNSUPPORTED,
+                "there is no C compiler: none of cc, gcc and clang works; set SOL_CC");
 }
 
-static struct jit_tool *known_tool(struct jit_tool *first, const char *asked)
-{
+static struct jit_tool *known_tool(struct jit_tool *first, const char *asked) {
     while (first && strcmp(first->asked, asked)) first = first->next;
     return first;
 }
 
 /* One block: the tool and its three texts. */
-static struct jit_tool *new_tool(const char *asked)
-{
+static struct jit_tool *new_tool(const char *asked) {
     size_t asked_size = strlen(asked) + 1;
     size_t command_size = JIT_PATH_SIZE + asked_size;
     struct jit_tool *tool = mem_alloc(sizeof *tool + asked_size + command_size + OUTPUT_SIZE, 16);
@@ -141,8 +135,7 @@ static struct jit_tool *new_tool(const char *asked)
     return tool;
 }
 
-enum sol_status jit_find_tool(const struct jit_tool **out)
-{
+enum sol_status jit_find_tool(const struct jit_tool **out) {
     const char *asked = env_get(ENV_SOL_CC);
     if (!asked) asked = "";
     struct jit_tool *tool = known_tool(atomic_load(&tools), asked);
@@ -162,8 +155,7 @@ enum sol_status jit_find_tool(const struct jit_tool **out)
     return tool->status ? fail(tool->status, "%s", tool->version) : SOL_OK;
 }
 
-enum sol_status jit_compiler(const char **path, const char **version)
-{
+enum sol_status jit_compiler(const char **path, const char **version) {
     const struct jit_tool *tool;
     TRY(jit_find_tool(&tool));
     *path = tool->command;
@@ -174,8 +166,7 @@ enum sol_status jit_compiler(const char **path, const char **version)
 /* ---- Running it ---- */
 
 /* Ends the text after about `size` bytes, behind a whole line where there is one. */
-static void cut_lines(char *text, size_t size)
-{
+static void cut_lines(char *text, size_t size) {
     size_t length = strlen(text);
     if (length > size) length = size;
     text[length] = 0;
@@ -184,8 +175,7 @@ static void cut_lines(char *text, size_t size)
 }
 
 enum sol_status jit_run_tool(const struct jit_tool *tool, const char *flags, const char *source,
-                             const char *object, const char *shown)
-{
+                             const char *object, const char *shown) {
     size_t size = strlen(tool->command) + strlen(flags) + 2;
     char *command = mem_alloc(size, 16);
     if (!command) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
@@ -197,7 +187,8 @@ enum sol_status jit_run_tool(const struct jit_tool *tool, const char *flags, con
     mem_free(command);
     if (status || !code) return status;
     if (code < 0)
-        return fail(SOL_ETOOL, "the C compiler %s did not end within %g s: %s", tool->command, timeout_s(), shown);
+        return fail(SOL_ETOOL, "the C compiler did not end within %g s: %s: %s", timeout_s(),
+                    tool->command, shown);
     cut_lines(output, SHOWN_OUTPUT);
     return fail(SOL_ETOOL, "the C compiler failed with exit code %d: %s\n%s", code, shown, output);
 }

@@ -10,8 +10,9 @@
 
 #include "device/cpu/jit.h"
 
-#define JIT_PATH_SIZE 1024 /* longer cache folders are refused */
-#define JIT_NAME_SIZE 33   /* 128 bits in hexadecimal, and the NUL */
+#define JIT_FOLDER_SIZE 960 /* longer names of cache folders are refused */
+#define JIT_PATH_SIZE 1024  /* of a folder, and any name that we make in it */
+#define JIT_NAME_SIZE 33    /* 128 bits in hexadecimal, and the NUL */
 
 /* ---- jit_compiler.c ---- */
 
@@ -26,15 +27,15 @@ struct jit_tool {
 
 enum sol_status jit_find_tool(const struct jit_tool **out);
 
-/* Makes the shared object `object` of the file `source`; `flags` are words separated by spaces. `shown` is
- * the name of the source in messages. */
+/* Makes the shared object `object` of the file `source`; `flags` are words separated by spaces.
+ * `shown` is the name of the source in messages. */
 enum sol_status jit_run_tool(const struct jit_tool *tool, const char *flags, const char *source,
                              const char *object, const char *shown);
 
 /* ---- jit_cache.c ---- */
 
 struct jit_folder {
-    char path[JIT_PATH_SIZE];
+    char path[JIT_FOLDER_SIZE];
     bool is_private; /* made for one build and removed after it */
 };
 
@@ -46,9 +47,10 @@ void jit_close_folder(const struct jit_folder *folder);
 /* Can files of the size of a kernel be written? */
 bool jit_has_room(const struct jit_folder *folder);
 
-/* Makes a new file `path` = folder/tmp-*.c, with a name that nobody else has, and writes `text` to it. */
-enum sol_status jit_write_source(const struct jit_folder *folder, const char *shown, const char *text,
-                                 char path[JIT_PATH_SIZE]);
+/* Makes a new file `path` = folder/tmp-*.c, with a name that nobody else has, and writes `text` to
+ * it. */
+enum sol_status jit_write_source(const struct jit_folder *folder, const char *shown,
+                                 const char *text, char path[JIT_PATH_SIZE]);
 /* Appends the key and a checksum, and waits until all is on the disk. */
 enum sol_status jit_seal(const char *path, const char *key, size_t key_size);
 /* Is `path` whole, and sealed with exactly this key? */

@@ -111,7 +111,7 @@ static bool take_memory(const struct dnn_plan *plans, int n, struct memory *m) {
     size_t y = (size_t)p->batch_hint * (size_t)p->k * (size_t)p->oh * (size_t)p->ow + 64;
     size_t packed = largest(plans, n, false) / 4, evict = TUNE_EVICT_SIZE / 4;
     size_t floats = x + 2 * y + 2 * (size_t)p->c + (size_t)p->k + 64 + packed + evict;
-    m->all = mem_alloc(floats * 4 + largest(plans, n, true) * (size_t)pool_max_threads() + 8192, 4096);
+    m->all = mem_alloc(floats * 4 + largest(plans, n, true) * (size_t)pool_threads() + 8192, 4096);
     if (!m->all) return false;
     float *at = (float *)(void *)m->all;
     m->x = at, at += x, m->y = at, at += y, m->residual = at, at += y;
@@ -160,8 +160,11 @@ int cpu_tune(const struct dnn_plan *plans, int n) {
     write_key(key, plans, n);
     int winner = recall(key, plans, n);
     if (winner >= 0) return winner;
-    if (!take_memory(plans, n, &memory)) return 0; /* the cheapest by the cost model comes first */
-    winner = time_all(plans, n, &memory);
+    /* Without the pool the times would be those of one thread; the cheapest by the cost model comes first. */
+    if (!pool_begin()) return 0;
+    winner = take_memory(plans, n, &memory) ? time_all(plans, n, &memory) : -1;
+    pool_end();
+    if (winner < 0) return 0;
     mem_free(memory.all);
     remember(key, plans[winner].impl->name);
     return winner;

@@ -1,0 +1,396 @@
+/*
+ * Checks and times the direct and the grouped convolution by themselves, without the rest of SOL.
+ *
+ *   conv check [n] [seed]    n random problems per instruction set against a naive loop in double
+ *   conv time [isa]          best of many runs, one thread, as percent of the measured peak
+ *
+ * Buffers have their exact sizes, so that -fsanitize=address sees each access outside a tensor.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "dnn/dnn.h"
+#include "dnn/kernels.h"
+
+extern const struct dnn_impl dnn_direct, dnn_grouped;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static uint64_t random_state = 88172645463325252u;
+
+static uint32_t random_bits(void) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 32);
+}
+
+static int pick(int low, int high) { return low + (int)(random_bits() % (uint32_t)(high - low + 1)); }
+static bool one_in(int n) { return pick(1, n) == 1; }
+static float random_value(void) { return (float)random_bits() / 2147483648.0f - 1; }
+
+/* The run time aligns tensors to cache lines. Kernels must not rely on it, and checks give them exact sizes. */
+static bool align_values;
+
+static float *new_values(int64_t n) {
+    const size_t size = (size_t)n * sizeof(float);
+    float *values = align_values ? aligned_alloc(64, size / 64 * 64 + 64) : malloc(size + 1);
+    if (!values) abort();
+    for (int64_t i = 0; i < n; i++) values[i] = random_value();
+    return values;
+}
+
+static bool cpu_has(const struct dnn_isa *isa) {
+#ifdef __x86_64__
+    if (isa->lanes == 16) return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+    if (isa->lanes == 8) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    return isa->lanes == 4;
+}
+
+/* ---- One problem with its tensors ---- */
+
+struct bench {
+    struct dnn_plan plan;
+    struct dnn_call call;
+    float *x, *y, *weight, *bias, *scale_k, *scale, *shift, *residual, *packed;
+    char *scratch;
+    int *c_map, *k_map;
+    int64_t x_size, y_size; /* of one image */
+    int64_t n_pixels;       /* seen by the epilogue */
+};
+
+static int64_t storage(int64_t image, int64_t stride, int64_t batch) {
+    return batch ? image + stride * (batch - 1) : 0;
+}
+
+static void make_tensors(struct bench *b, int64_t batch, int64_t gap) {
+    const struct dnn_problem *p = &b->plan.problem;
+    b->x_size = (int64_t)p->c * p->h * p->w, b->y_size = (int64_t)p->k * p->oh * p->ow;
+    b->call.batch = batch;
+    b->call.x_stride = b->x_size + gap, b->call.y_stride = b->y_size + 2 * gap;
+    b->call.residual_stride = b->y_size + 3 * gap;
+    b->call.x = b->x = new_values(storage(b->x_size, b->call.x_stride, batch));
+    b->call.y = b->y = new_values(storage(b->y_size, b->call.y_stride, batch));
+    b->residual = new_values(storage(b->y_size, b->call.residual_stride, batch));
+    b->weight = new_values((int64_t)p->k_model * (p->c_model / p->groups) * p->kh * p->kw);
+    b->bias = new_values(p->k), b->scale_k = new_values(p->k_model);
+    b->scale = new_values(p->c), b->shift = new_values(p->c);
+    b->call.bias = p->bias ? b->bias : NULL;
+    b->call.residual = p->residual ? b->residual : NULL;
+    if (p->prologue) b->call.scale = b->scale, b->call.shift = b->shift;
+}
+
+/* The executor keeps padding channels zero; so must the check. */
+static void clear_padding(struct bench *b) {
+    const struct dnn_problem *p = &b->plan.problem;
+    for (int64_t c = 0; p->c_map && c < p->c; c++) {
+        if (p->c_map[c] >= 0) continue;
+        b->scale[c] = b->shift[c] = 0;
+        for (int64_t n = 0; n < b->call.batch; n++)
+            for (int64_t i = 0; i < (int64_t)p->h * p->w; i++)
+                b->x[n * b->call.x_stride + (c / p->lanes * p->h * p->w + i) * p->lanes + c % p->lanes] = 0;
+    }
+    for (int64_t k = 0; p->k_map && k < p->k; k++) {
+        if (p->k_map[k] >= 0) continue;
+        b->bias[k] = 0;
+        for (int64_t n = 0; n < b->call.batch; n++)
+            for (int64_t i = 0; i < (int64_t)p->oh * p->ow; i++)
+                b->residual[n * b->call.residual_stride + (k / p->lanes * p->oh * p->ow + i) * p->lanes + k % p->lanes] = 0;
+    }
+}
+
+static void count_pixels(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel, int n_pixels) {
+    struct bench *b = user;
+    const struct dnn_problem *p = &b->plan.problem;
+    if (tile != b->y + n * b->call.y_stride + (k_block * p->oh * p->ow + pixel) * p->lanes) abort();
+    b->n_pixels += n_pixels;
+}
+
+/* Plans and packs. False, and a line of text, if the implementation refuses. */
+static bool prepare(struct bench *b, const struct dnn_impl *impl, const struct dnn_isa *isa, bool scale_k) {
+    const char *reason = impl->refuse(&b->plan.problem);
+    if (reason) return false;
+    b->plan.impl = impl, b->plan.kernels = isa->kernels;
+    impl->plan(&b->plan);
+    b->packed = new_values((int64_t)b->plan.packed_size / 4);
+    b->scratch = aligned_alloc(64, (size_t)round_up((int64_t)b->plan.scratch_size, 64) + 64);
+    memset(b->scratch, 255, (size_t)round_up((int64_t)b->plan.scratch_size, 64) + 64);
+    const int64_t n = impl->n_pack_tasks(&b->plan);
+    b->call.packed = b->packed, b->call.weight = b->weight;
+    impl->pack(&b->plan, b->weight, scale_k ? b->scale_k : NULL, b->packed, n / 2, n);
+    impl->pack(&b->plan, b->weight, scale_k ? b->scale_k : NULL, b->packed, 0, n / 2);
+    return true;
+}
+
+static void run_tasks(struct bench *b, int64_t step) {
+    const int64_t n = b->plan.impl->n_tasks(&b->plan, b->call.batch);
+    for (int64_t at = 0; at < n; at += step ? step : n)
+        b->plan.impl->run(&b->plan, &b->call, b->scratch, at, step ? min_i64(at + step, n) : n);
+}
+
+static void free_bench(struct bench *b) {
+    float *all[] = {b->x, b->y, b->weight, b->bias, b->scale_k, b->scale, b->shift, b->residual, b->packed};
+    for (int i = 0; i < COUNT(all); i++) free(all[i]);
+    free(b->scratch), free(b->c_map), free(b->k_map);
+}
+
+/* ---- Check ---- */
+
+/* x after the prologue, zero outside; c counts stored channels. */
+static double input_at(const struct bench *b, int64_t n, int64_t c, int64_t i, int64_t j) {
+    const struct dnn_problem *p = &b->plan.problem;
+    if (i < 0 || j < 0 || i >= p->h || j >= p->w) return 0;
+    const int64_t lanes = p->x_plain ? 1 : p->lanes;
+    double value = b->x[n * b->call.x_stride + ((c / lanes * p->h + i) * p->w + j) * lanes + c % lanes];
+    if (!p->prologue) return value;
+    value = value * b->scale[c] + b->shift[c];
+    return value < p->prologue_min ? p->prologue_min : value;
+}
+
+static double activate(const struct dnn_problem *p, double value) {
+    if (p->act == DNN_ACT_RELU) return value < 0 ? 0 : value;
+    if (p->act == DNN_ACT_CLAMP) return value < p->act_min ? p->act_min : value > p->act_max ? p->act_max : value;
+    return value;
+}
+
+static double sum_at(const struct bench *b, int64_t n, int64_t k_model, int64_t i, int64_t j) {
+    const struct dnn_problem *p = &b->plan.problem;
+    const int64_t c_group = p->c_model / p->groups, group = k_model / (p->k_model / p->groups);
+    double sum = 0;
+    for (int64_t c = 0; c < p->c; c++) {
+        const int64_t c_model = p->c_map ? p->c_map[c] : c;
+        if (c_model < 0 || c_model / c_group != group) continue;
+        const float *weight = b->weight + (k_model * c_group + c_model % c_group) * p->kh * p->kw;
+        for (int64_t r = 0; r < p->kh; r++)
+            for (int64_t s = 0; s < p->kw; s++)
+                sum += input_at(b, n, c, i * p->sh - p->pt + r * p->dh, j * p->sw - p->pl + s * p->dw) *
+                       weight[r * p->kw + s];
+    }
+    return sum;
+}
+
+static double output_at(const struct bench *b, bool scale_k, int64_t n, int64_t k, int64_t i, int64_t j) {
+    const struct dnn_problem *p = &b->plan.problem;
+    const int64_t k_model = p->k_map ? p->k_map[k] : k;
+    const int64_t at = ((k / p->lanes * p->oh + i) * p->ow + j) * p->lanes + k % p->lanes;
+    double sum = k_model < 0 ? 0 : sum_at(b, n, k_model, i, j) * (scale_k ? b->scale_k[k_model] : 1);
+    if (p->bias) sum += b->bias[k];
+    if (p->residual) sum += b->residual[n * b->call.residual_stride + at];
+    return activate(p, sum);
+}
+
+/* Difference relative to the size of a sum of random terms. Padding lanes may turn NaN where x is NaN. */
+static double error_at(const struct bench *b, bool scale_k, int64_t n, int64_t at) {
+    const struct dnn_problem *p = &b->plan.problem;
+    const int64_t plane = (int64_t)p->oh * p->ow, pixel = at / p->lanes % plane;
+    const int64_t k = at / p->lanes / plane * p->lanes + at % p->lanes;
+    const double got = b->y[n * b->call.y_stride + at];
+    const double want = output_at(b, scale_k, n, k, pixel / p->ow, pixel % p->ow);
+    if (isnan(got) && (isnan(want) || (p->k_map && p->k_map[k] < 0))) return 0;
+    const double error = fabs(got - want) / sqrt((double)p->c / p->groups * p->kh * p->kw + 1);
+    return isnan(error) ? INFINITY : error;
+}
+
+static double compare(const struct bench *b, bool scale_k) {
+    double worst = 0;
+    for (int64_t n = 0; n < b->call.batch; n++)
+        for (int64_t at = 0; at < b->y_size; at++) worst = fmax(worst, error_at(b, scale_k, n, at));
+    return worst;
+}
+
+/* Stored -> model: each segment of model channels is padded to whole blocks, as concatenations give. */
+static int *new_map(int lanes, int model, int *stored) {
+    int *map = malloc(sizeof(int) * (size_t)(model * lanes));
+    *stored = 0;
+    for (int c = 0; c < model;) {
+        for (int n = pick(1, model - c); n > 0; n--) map[(*stored)++] = c++;
+        while (*stored % lanes) map[(*stored)++] = -1;
+    }
+    return map;
+}
+
+static void pick_channels(struct bench *b, const struct dnn_impl *impl) {
+    struct dnn_problem *p = &b->plan.problem;
+    p->groups = 1;
+    if (impl == &dnn_grouped) {
+        const int in_group = 1 << pick(0, p->lanes == 16 ? 3 : p->lanes == 8 ? 2 : 1);
+        p->groups = pick(1, 5) * pick(1, 9);
+        p->c_model = p->k_model = p->c = p->k = p->groups * in_group;
+        p->c = p->k = (int)round_up(p->c, p->lanes);
+        b->c_map = malloc(sizeof(int) * (size_t)p->c);
+        for (int c = 0; c < p->c; c++) b->c_map[c] = c < p->c_model ? c : -1;
+        p->c_map = p->k_map = b->c_map;
+        if (p->c == p->c_model && one_in(2)) p->c_map = p->k_map = NULL;
+    } else if (one_in(4)) {
+        p->groups = pick(2, 3);
+        p->c_model = p->c = p->groups * p->lanes * pick(1, 2);
+        p->k_model = p->k = p->groups * p->lanes * pick(1, 3);
+    } else {
+        p->c_model = pick(1, 80), p->k_model = pick(1, 80);
+        p->x_plain = one_in(3);
+        if (p->x_plain) p->c = p->c_model;
+        else p->c_map = b->c_map = new_map(p->lanes, p->c_model, &p->c);
+        p->k_map = b->k_map = new_map(p->lanes, p->k_model, &p->k);
+    }
+}
+
+static void pick_window(struct dnn_problem *p, int *image, int *out, int *kernel, int *stride, int *padding, int *dilation) {
+    (void)p;
+    *image = one_in(8) ? 1 : one_in(12) ? pick(30, 70) : pick(1, 16);
+    *kernel = one_in(3) ? 1 : pick(1, 5);
+    *stride = one_in(2) ? 1 : pick(1, 4);
+    *dilation = one_in(3) ? pick(1, 3) : 1;
+    *padding = one_in(3) ? 0 : pick(0, *kernel * *dilation);
+    const int last = *image + *padding + pick(0, 3) - (*kernel - 1) * *dilation - 1;
+    *out = max_i64(1, last / *stride + 1);
+    if (one_in(3) && *kernel == 1) *stride = 1, *padding = 0, *out = *image;
+}
+
+static struct bench random_bench(const struct dnn_impl *impl, const struct dnn_isa *isa) {
+    struct bench b = {0};
+    struct dnn_problem *p = &b.plan.problem;
+    *p = (struct dnn_problem){.kind = DNN_CONV, .lanes = isa->lanes, .batch_hint = pick(0, 3), .threads = pick(1, 16),
+                              .bias = one_in(2), .residual = one_in(2), .act = (enum dnn_act)pick(0, 2),
+                              .act_min = -0.5f, .act_max = 1.5f};
+    p->prologue = one_in(2) && impl != &dnn_grouped;
+    p->prologue_min = one_in(2) ? 0 : -INFINITY;
+    pick_channels(&b, impl);
+    pick_window(p, &p->h, &p->oh, &p->kh, &p->sh, &p->pt, &p->dh);
+    pick_window(p, &p->w, &p->ow, &p->kw, &p->sw, &p->pl, &p->dw);
+    return b;
+}
+
+static void print_case(const struct bench *b, const char *text) {
+    const struct dnn_problem *p = &b->plan.problem;
+    printf("%s: c %d/%d k %d/%d groups %d, %dx%d -> %dx%d, kernel %dx%d, stride %dx%d, padding %d %d, dilation %dx%d, "
+           "batch %d hint %d threads %d%s%s%s%s act %d\n", text, p->c_model, p->c, p->k_model, p->k, p->groups, p->h, p->w, p->oh, p->ow,
+           p->kh, p->kw, p->sh, p->sw, p->pt, p->pl, p->dh, p->dw, (int)b->call.batch, (int)p->batch_hint,
+           p->threads, p->x_plain ? " plain" : "", p->bias ? " bias" : "", p->residual ? " residual" : "",
+           p->prologue ? " prologue" : "", (int)p->act);
+}
+
+/* Any division into ranges must give the same bits. */
+static bool is_same_when_split(struct bench *b) {
+    const int64_t size = storage(b->y_size, b->call.y_stride, b->call.batch) * 4;
+    float *first = malloc((size_t)size + 1);
+    memcpy(first, b->y, (size_t)size);
+    run_tasks(b, pick(1, 3));
+    const bool same = !memcmp(first, b->y, (size_t)size);
+    free(first);
+    return same;
+}
+
+static bool check_case(const struct dnn_impl *impl, const struct dnn_isa *isa) {
+    struct bench b = random_bench(impl, isa);
+    const bool scale_k = one_in(2), nan = one_in(4);
+    make_tensors(&b, pick(0, 3), one_in(2) ? 5 : 0);
+    clear_padding(&b);
+    if (!prepare(&b, impl, isa, scale_k)) return print_case(&b, impl->refuse(&b.plan.problem)), free_bench(&b), false;
+    if (nan && b.call.batch) b.x[pick(0, (int)(b.x_size / b.plan.problem.lanes)) * b.plan.problem.lanes % b.x_size] = NAN;
+    b.call.epilogue = count_pixels, b.call.epilogue_user = &b;
+    run_tasks(&b, 0);
+    const double error = compare(&b, scale_k);
+    const bool counted = b.n_pixels * b.plan.problem.lanes == b.y_size * b.call.batch;
+    const bool right = error < 2e-6 && counted && is_same_when_split(&b);
+    if (!right) printf("%s error %g pixels %d: ", isa->name, error, (int)counted), print_case(&b, impl->name);
+    free_bench(&b);
+    return right;
+}
+
+static int check(int n, int seed) {
+    static const struct dnn_impl *const impls[] = {&dnn_direct, &dnn_grouped};
+    int n_wrong = 0;
+    for (int s = 0; s < seed; s++) random_bits();
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
+        for (int i = 0; i < COUNT(impls) && cpu_has(isa); i++) {
+            int wrong = 0;
+            for (int c = 0; c < n; c++) wrong += !check_case(impls[i], isa);
+            printf("%-8s %-8s %d of %d wrong\n", isa->name, impls[i]->name, wrong, n);
+            n_wrong += wrong;
+        }
+    return n_wrong != 0;
+}
+
+/* ---- Time ---- */
+
+/* c, k, groups, image, kernel, stride, padding; x is plain when c is below 4. */
+static const int shapes[][7] = {
+    {3, 64, 1, 224, 7, 2, 3},     {3, 32, 1, 224, 3, 2, 1},     {64, 64, 1, 56, 3, 1, 1},    {128, 128, 1, 28, 3, 1, 1},
+    {256, 256, 1, 14, 3, 1, 1},   {512, 512, 1, 7, 3, 1, 1},    {64, 128, 1, 56, 3, 2, 1},   {256, 512, 1, 14, 3, 2, 1},
+    {64, 256, 1, 56, 1, 1, 0},    {256, 64, 1, 56, 1, 1, 0},    {128, 512, 1, 28, 1, 1, 0},  {1024, 256, 1, 14, 1, 1, 0},
+    {512, 2048, 1, 7, 1, 1, 0},   {2048, 512, 1, 7, 1, 1, 0},   {256, 512, 1, 56, 1, 2, 0},  {32, 192, 1, 112, 1, 1, 0},
+    {96, 16, 1, 112, 1, 1, 0},    {384, 384, 1, 8, 3, 1, 1},    {192, 64, 1, 35, 5, 1, 2},   {256, 256, 1, 28, 3, 1, 2},
+    {512, 512, 2, 14, 3, 1, 1},   {64, 64, 64, 112, 3, 1, 1},   {96, 96, 96, 112, 3, 2, 1},  {144, 144, 144, 56, 3, 1, 1},
+    {384, 384, 384, 14, 3, 1, 1}, {960, 960, 960, 7, 3, 1, 1},  {96, 96, 96, 56, 7, 1, 3},   {240, 240, 240, 28, 5, 2, 2},
+    {128, 128, 32, 56, 3, 1, 1},  {256, 256, 32, 28, 3, 1, 1},  {256, 256, 32, 56, 3, 2, 1}, {1024, 1024, 32, 7, 3, 1, 1},
+};
+
+/* Best of many short runs: other work on the machine only ever adds time. */
+static double best_time(struct bench *b) {
+    double best = 1e9, total = 0;
+    for (int i = 0; i < 300 && (total < 0.3 || i < 8); i++) {
+        const double start = now();
+        run_tasks(b, 0);
+        const double seconds = now() - start;
+        if (seconds < best) best = seconds;
+        total += seconds;
+    }
+    return best;
+}
+
+/* Flops per second of independent multiply-adds: what a 1x1 convolution of data in L1 cannot exceed. */
+static double measure_peak(const struct dnn_isa *isa) {
+    struct bench b = {0};
+    b.plan.problem = (struct dnn_problem){.kind = DNN_CONV, .lanes = isa->lanes, .batch_hint = 1, .threads = 1, .c = 512,
+        .k = 2 * isa->lanes, .c_model = 512, .k_model = 2 * isa->lanes, .groups = 1, .h = 1, .w = 42, .oh = 1, .ow = 42,
+        .kh = 1, .kw = 1, .sh = 1, .sw = 1, .dh = 1, .dw = 1};
+    make_tensors(&b, 1, 0);
+    prepare(&b, &dnn_direct, isa, false);
+    double seconds = best_time(&b);
+    free_bench(&b);
+    return 2.0 * 512 * 2 * isa->lanes * 42 / seconds;
+}
+
+static void time_shape(const struct dnn_isa *isa, const int *shape, double peak) {
+    struct bench b = {0};
+    const int c = shape[0], k = shape[1], groups = shape[2], image = shape[3], kernel = shape[4], stride = shape[5];
+    const int out = (image + 2 * shape[6] - kernel) / stride + 1;
+    b.plan.problem = (struct dnn_problem){.kind = DNN_CONV, .lanes = isa->lanes, .batch_hint = 1, .threads = 1,
+        .c = c, .k = k, .c_model = c, .k_model = k, .groups = groups, .h = image, .w = image, .oh = out, .ow = out,
+        .kh = kernel, .kw = kernel, .sh = stride, .sw = stride, .pt = shape[6], .pl = shape[6], .dh = 1, .dw = 1,
+        .x_plain = c < 4, .bias = true, .act = DNN_ACT_RELU};
+    if (getenv("THREADS")) b.plan.problem.threads = atoi(getenv("THREADS"));
+    if (getenv("PROLOGUE") && groups == 1) b.plan.problem.prologue = true;
+    make_tensors(&b, 1, 0);
+    const struct dnn_impl *impl = prepare(&b, &dnn_grouped, isa, false) || prepare(&b, &dnn_direct, isa, false) ? b.plan.impl : NULL;
+    if (!impl) { printf("refused\n"); exit(1); }
+    const double seconds = best_time(&b), flops = 2.0 * c / groups * k * kernel * kernel * out * out;
+    const double bytes = 4.0 * (double)(b.x_size + b.y_size);
+    printf("%-8s %4d->%4d /%-3d @%3d %dx%d/%d: %8.3f ms (%8.3f estimated), %6.1f GF/s, %3.0f%%, %5.1f GB/s, %d tasks;", impl->name, c, k, groups, image,
+           kernel, kernel, stride, seconds * 1e3, b.plan.cost * 1e3, flops / seconds * 1e-9, 100 * flops / seconds / peak, bytes / seconds * 1e-9,
+           (int)impl->n_tasks(&b.plan, 1));
+    printf(" %d %d %d %d\n", (int)b.plan.param[7], (int)b.plan.param[8], (int)b.plan.param[9], (int)b.plan.param[10]);
+    fflush(stdout);
+    free_bench(&b);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "check"))
+        return check(argc > 2 ? atoi(argv[2]) : 300, argc > 3 ? atoi(argv[3]) : 0);
+    align_values = true;
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
+        if (!cpu_has(isa) || (argc > 2 ? strcmp(argv[2], isa->name) : isa != dnn_isas)) continue;
+        const double peak = measure_peak(isa);
+        printf("%s: peak %.1f GF/s\n", isa->name, peak * 1e-9);
+        for (int i = 0; i < COUNT(shapes); i++) time_shape(isa, shapes[i], peak);
+    }
+    return 0;
+}

@@ -1,0 +1,41 @@
+"""Runs work on one network in a process of its own, so that a crash or full memory costs one row, not the run."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+MARK = "@result "
+
+
+def report(row):
+    """In the child: hands the result, a dict, to the parent."""
+    print(MARK + json.dumps(row), flush=True)
+
+
+def run_child(argv, timeout, cache_dir=None):
+    """Runs `python argv...` and returns what it reported; on failure {"error": reason, "output": last lines}.
+
+    Without `cache_dir` the child compiles into an empty kernel cache, which is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="sol-") as empty:
+        env = dict(os.environ, SOL_CACHE_DIR=cache_dir or os.path.join(empty, "cache"))
+        command = [sys.executable, "-X", "faulthandler", *argv]
+        start = time.monotonic()
+        try:
+            child = subprocess.run(
+                command, env=env, capture_output=True, text=True, errors="replace", timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            return {"error": f"not done after {timeout:.0f} s", "seconds": timeout}
+    row = {"error": f"exit code {child.returncode}"}
+    for line in child.stdout.splitlines():
+        if line.startswith(MARK):
+            row = json.loads(line[len(MARK) :])
+    if "error" in row:
+        row["output"] = (child.stdout + child.stderr)[-3000:]
+    elif os.environ.get("SOL_LOG"):
+        sys.stderr.write(child.stderr)
+    row["seconds"] = round(time.monotonic() - start, 1)
+    return row

@@ -1,0 +1,35 @@
+"""``python -m sol``: what is there, and for what is not, the reason."""
+
+import importlib
+
+from sol import __version__, _core
+
+# Python packages that a frontend needs.
+FRONTENDS = {"pytorch": "torch"}
+
+
+def frontend_rows():
+    """(kind, name, available, detail) of each frontend."""
+    for name, package in FRONTENDS.items():
+        try:
+            module = importlib.import_module(package)
+            importlib.import_module(f"sol.{name}")
+        except Exception as error:
+            # A broken framework must not break the list: its own words are the reason.
+            yield "frontend", name, False, f"{type(error).__name__}: {error}".splitlines()[0]
+        else:
+            yield "frontend", name, True, f"{package} {module.__version__}"
+
+
+def main():
+    """Prints one row per part of SOL."""
+    print(f"SOL {__version__} (libsol {_core.version()})")
+    rows = [*frontend_rows(), *_core.list()]
+    kinds = max(len(row[0]) for row in rows)
+    names = max(len(row[1]) for row in rows)
+    for kind, name, available, detail in rows:
+        print(f"{kind:{kinds}}  {name:{names}}  {'yes' if available else 'no ':3}  {detail}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""``sol.config["compiler::debug"] = True``: all options of SOL, in one table."""
+
+import difflib
+from typing import Any, NamedTuple
+
+from sol import _core, log
+
+
+class Key(NamedTuple):
+    """One option."""
+
+    type: type
+    default: Any
+    doc: str
+
+
+KEYS = {
+    "compiler::name": Key(str, "", "name of the network in logs and debug output; '' = its class"),
+    "compiler::device": Key(str, "", "device to compile for, see sol.devices(); '' = the best one"),
+    "compiler::debug": Key(bool, False, "write sources, pictures and times for people into ./.sol"),
+    "compiler::debug_memory_consumption": Key(bool, False, "plot memory over time into ./.sol"),
+    "compiler::profile": Key(bool, False, "log the time of every step at each call"),
+    "compiler::autotune": Key(bool, True, "time near ties; False = results do not depend on timing"),
+    "compiler::winograd": Key(bool, True, "allow algorithms with more rounding than direct convolution"),
+    "log::level": Key(int, log.level(), "sol.log.error, warn, info, debug or trace"),
+}
+
+
+class Config:
+    """A mapping with the fixed keys of ``KEYS``.
+
+    Unknown keys raise KeyError naming the nearest one, wrong types TypeError, levels that do not
+    exist ValueError. Options of the compiler count for what is compiled after they were set.
+    """
+
+    def __init__(self):
+        self._values = {name: key.default for name, key in KEYS.items()}
+
+    def __getitem__(self, name):
+        _find(name)
+        return self._values[name]
+
+    def __setitem__(self, name, value):
+        _check_type(name, value)
+        if name == "log::level":
+            value = log.Level(value)
+            log.set_level(value)
+            _core.set_log_level(int(value))
+        self._values[name] = value
+
+    def __contains__(self, name):
+        return name in KEYS
+
+    def __iter__(self):
+        return iter(KEYS)
+
+    def __len__(self):
+        return len(KEYS)
+
+    def print(self):
+        """Prints every key with its value and meaning."""
+        width = max(map(len, KEYS))
+        for name, key in KEYS.items():
+            print(f"{name:{width}}  {self._values[name]!s:8}  {key.doc}")
+
+    def __repr__(self):
+        return f"sol.config({self._values})"
+
+
+def _find(name):
+    """The Key called ``name``."""
+    if name in KEYS:
+        return KEYS[name]
+    near = difflib.get_close_matches(str(name), KEYS, n=1, cutoff=0.0)
+    raise KeyError(f"sol.config has no key {name!r}; did you mean {near[0]!r}?")
+
+
+def _check_type(name, value):
+    """Raises TypeError unless ``value`` is of the key's type; a bool is not an int here."""
+    expected = _find(name).type
+    if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+        raise TypeError(
+            f"sol.config[{name!r}] takes {expected.__name__}, not {type(value).__name__} {value!r}"
+        )
+
+
+config = Config()

@@ -1,0 +1,215 @@
+"""What a model takes: declared by ``sol.input``, examples or numbers, and checked at every call.
+
+    spec = TensorSpec("x", (None, 3, 224, 224), torch.float32)   # None: any size
+    tensor = check_tensor(spec, value)                            # contiguous, or an exception
+
+Numbers and other objects (None, strings) are constants of one compiled plan.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+
+from sol import log
+from sol.pytorch.structure import flatten
+
+MAX_BYTES = 2**63 - 1
+# Size of the batch in examples. 0 and 1 would let PyTorch take special ways.
+EXAMPLE_BATCH = 2
+
+DTYPE_NAMES = {
+    torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16",
+    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8",
+    torch.uint8: "u8", torch.bool: "bool",
+}  # fmt: skip
+
+
+class Input(NamedTuple):
+    """What ``sol.input`` returns; size 0 is any size."""
+
+    shape: tuple
+    dtype: torch.dtype = torch.float32
+    requires_grad: bool = False
+
+
+class TensorSpec(NamedTuple):
+    """A tensor argument. ``shape[0]`` None: any size, one and the same for all such inputs."""
+
+    name: str
+    shape: tuple
+    dtype: torch.dtype
+    requires_grad: bool = False
+
+    @property
+    def is_dynamic(self):
+        return bool(self.shape) and self.shape[0] is None
+
+    def example(self, batch):
+        """A tensor of zeros as torch.export wants it."""
+        shape = [batch if size is None else size for size in self.shape]
+        return torch.zeros(shape, dtype=self.dtype)
+
+    def __str__(self):
+        return describe(self.dtype, self.shape)
+
+
+class ConstantSpec(NamedTuple):
+    """A number, or any other object, whose value is compiled in."""
+
+    name: str
+    value: Any
+
+    @property
+    def is_number(self):
+        return isinstance(self.value, (int, float))
+
+
+def input(shape, dtype=torch.float32, requires_grad=False):  # noqa: A001, the user's word for it
+    """Declares a tensor argument of ``sol.optimize``.
+
+    Size 0 means any size and may stand in the first place only. Raises TypeError for sizes that are
+    no integers or a ``dtype`` that is none, ValueError for negative or overflowing sizes.
+    """
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"sol.input: dtype must be a torch.dtype, not {dtype!r}")
+    if isinstance(shape, int):
+        raise TypeError(f"sol.input: shape must be a list of sizes, not {shape!r}")
+    sizes = tuple(shape)
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"sol.input: sizes are integers, not {size!r} in {list(sizes)}")
+    _check_sizes(sizes, dtype)
+    return Input(sizes, dtype, bool(requires_grad))
+
+
+def _check_sizes(sizes, dtype):
+    text = f"sol.input({list(sizes)})"
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"{text}: sizes cannot be negative")
+    if 0 in sizes[1:]:
+        raise ValueError(f"{text}: only the first size may be 0 (any)")
+    size = dtype.itemsize
+    for n in sizes:
+        size *= max(n, 1)
+    if size > MAX_BYTES:
+        raise ValueError(f"{text}: {size} bytes are more than memory can ever hold")
+
+
+def describe(dtype, shape):
+    """A shape as SOL writes it: f32[*,3,224,224]."""
+    sizes = ",".join("*" if size is None else str(size) for size in shape)
+    return f"{DTYPE_NAMES.get(dtype, str(dtype).removeprefix('torch.'))}[{sizes}]"
+
+
+def make_specs(inputs, first_is_any):
+    """(specs of all leaves, Structure) of the inputs that a user gave to ``sol.optimize``.
+
+    ``first_is_any``: the first size of every tensor may vary, examples included.
+    """
+    leaves, structure = flatten(tuple(inputs))
+    names = list(_leaf_names(structure))
+    return [_make_spec(n, leaf, first_is_any) for n, leaf in zip(names, leaves)], structure
+
+
+def _leaf_names(structure, prefix="input"):
+    if structure.is_leaf:
+        yield prefix
+    for key, child in zip(structure.keys, structure.children):
+        yield from _leaf_names(child, f"{prefix}[{key!r}]")
+
+
+def _make_spec(name, leaf, first_is_any):
+    if isinstance(leaf, torch.Size):
+        leaf = input(leaf)
+    if isinstance(leaf, torch.Tensor):
+        _check_example(name, leaf)
+        return _tensor_spec(name, leaf.shape, leaf, first_is_any)
+    if isinstance(leaf, Input):
+        return _tensor_spec(name, leaf.shape, leaf, first_is_any or leaf.shape[:1] == (0,))
+    if type(leaf).__module__ == "numpy":
+        raise TypeError(f"{name}: expected a tensor or sol.input, got numpy.{type(leaf).__name__}")
+    return ConstantSpec(name, leaf)
+
+
+def _tensor_spec(name, shape, facts, first_is_any):
+    shape = tuple(shape)
+    if first_is_any and shape:
+        shape = (None, *shape[1:])
+    return TensorSpec(name, shape, facts.dtype, facts.requires_grad)
+
+
+def _check_example(name, tensor):
+    _check_kind(name, tensor)
+    if 0 in tensor.shape:
+        raise ValueError(f"{name}: the example {describe(tensor.dtype, tensor.shape)} is empty")
+
+
+def _check_kind(name, value):
+    """Raises TypeError unless ``value`` is a plain, dense, real tensor on the CPU."""
+    if not isinstance(value, torch.Tensor):
+        kind = type(value)
+        hint = "; use torch.from_numpy" if kind.__module__ == "numpy" else ""
+        raise TypeError(f"{name}: expected a tensor, got {kind.__module__}.{kind.__name__}{hint}")
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name}: SOL takes dense tensors, not {value.layout}")
+    if value.is_quantized:
+        raise TypeError(f"{name}: SOL takes no quantized tensors ({value.dtype})")
+    if value.is_complex():
+        raise TypeError(f"{name}: SOL takes no complex tensors ({value.dtype})")
+    if value.is_meta:
+        raise TypeError(f"{name}: a meta tensor has no values")
+    if not value.is_cpu:
+        raise ValueError(f"{name}: expected a tensor on cpu, got one on {value.device}")
+
+
+def check_tensor(spec, value):
+    """``value`` as a contiguous tensor that fits ``spec``; a copy only where the strides need it.
+
+    Raises TypeError or ValueError naming the argument, what it is and what it should be.
+    """
+    # The common case in as few steps as possible; every test below that fails costs nothing extra.
+    if (
+        isinstance(value, torch.Tensor)
+        and value.dtype is spec.dtype
+        and value.layout is torch.strided
+        and value.is_cpu
+    ):
+        shape = value.shape
+        if len(shape) == len(spec.shape) and (
+            shape == spec.shape or (spec.is_dynamic and shape[1:] == spec.shape[1:])
+        ):
+            return value if _is_plain(value) else _copy(spec, value)
+    _check_kind(spec.name, value)
+    got = describe(value.dtype, value.shape)
+    if value.dtype is not spec.dtype:
+        raise TypeError(f"{spec.name}: expected {spec}, got {got}")
+    raise ValueError(f"{spec.name}: expected {spec}, got {got}")
+
+
+def _is_plain(tensor):
+    return tensor.is_contiguous() and not tensor.is_neg()
+
+
+def _copy(spec, tensor):
+    log.say_once(
+        log.info,
+        ("copy", spec.name, tensor.stride()),
+        f"{spec.name}: strides {tuple(tensor.stride())} are not row major, copied at each call",
+    )
+    return tensor.resolve_neg().contiguous()
+
+
+def find_batch(specs, tensors):
+    """The size that all dynamic inputs share; None when there are none. Raises ValueError."""
+    batch, first = None, None
+    for spec, tensor in zip(specs, tensors):
+        if not spec.is_dynamic:
+            continue
+        if batch is None:
+            batch, first = tensor.shape[0], spec
+        elif tensor.shape[0] != batch:
+            raise ValueError(
+                f"the first sizes of all inputs must be equal: {first.name} has {batch},"
+                f" {spec.name} has {tensor.shape[0]}"
+            )
+    return batch

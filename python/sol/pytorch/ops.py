@@ -1,0 +1,460 @@
+"""THE table of ATen ops: what each becomes in libsol's layers.
+
+A function here takes the Builder, the op's arguments by the names of its schema (``self`` and ``input``
+are called ``x``; tensors are Values) and ``out``, the shape or shapes that PyTorch computed. It returns
+a Value, or a list of Values for ops with several results. It never sees an in-place op: the importer
+turns ``relu_`` into ``relu`` after it has proven that nobody else sees the write.
+
+A new op is one row of TABLE.
+"""
+
+import functools
+import math
+
+from sol.pytorch.builder import Unsupported, Value, all_axes, normal_axis, pair
+
+
+def _needs(condition, reason):
+    if not condition:
+        raise Unsupported(reason)
+
+
+# ---- Convolution and linear ----
+
+
+def _batched(b, x, run):
+    """Runs an op on [n,c,h,w] although ``x`` may be [c,h,w]."""
+    if x.rank == 4:
+        return run(x)
+    _needs(x.rank == 3, f"rank {x.rank} where rows and columns are expected")
+    y = run(b.reshape(x, (1, *x.shape)))
+    return b.reshape(y, y.shape[1:])
+
+
+def _conv2d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):
+    _needs(weight.constant, "a convolution whose weight is computed from the input")
+    kernel, dilation = weight.shape[2:], pair(dilation)
+    pad = _conv_padding(padding, kernel, dilation)
+    inputs = [weight] if bias is None else [weight, bias]
+    attributes = dict(stride=pair(stride), pad=pad, dilation=dilation, groups=groups)
+    return _batched(b, x, lambda x4: b.layer("conv", x4, *inputs, **attributes))
+
+
+def _conv_padding(padding, kernel, dilation):
+    """[top, left, bottom, right]; of an odd 'same' padding the larger half is at the end."""
+    if padding == "valid":
+        return [0, 0, 0, 0]
+    if padding == "same":
+        total = [d * (k - 1) for k, d in zip(kernel, dilation)]
+        return [t // 2 for t in total] + [t - t // 2 for t in total]
+    return pair(padding) * 2
+
+
+def _conv1d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):
+    """A convolution over images of one row."""
+
+    def one_row(value):
+        return b.reshape(value, (*value.shape[:-1], 1, value.shape[-1]))
+
+    def first(sizes):
+        return sizes[0] if isinstance(sizes, (list, tuple)) else sizes
+
+    if not isinstance(padding, str):
+        padding = [0, first(padding)]
+    y = _conv2d(
+        b, one_row(x), one_row(weight), bias, [1, first(stride)], padding, [1, first(dilation)], groups
+    )
+    return b.reshape(y, out)
+
+
+def _convolution(b, x, weight, bias, stride, padding, dilation, transposed, groups, out, **_):
+    _needs(not transposed, "a transposed convolution")
+    _needs(weight.rank in (3, 4), f"a convolution over {weight.rank - 2} dimensions")
+    conv = _conv2d if weight.rank == 4 else _conv1d
+    return conv(b, x, weight, bias, stride, padding, dilation, groups, out)
+
+
+def _linear(b, x, weight, bias=None, out=None):
+    _needs(weight.constant, "a matrix product of two computed tensors")
+    inputs = [weight] if bias is None else [weight, bias]
+    if x.rank == 1:
+        return b.reshape(b.layer("linear", b.reshape(x, (1, *x.shape)), *inputs), out)
+    return b.layer("linear", x, *inputs)
+
+
+def _matmul(b, x, other, out):
+    _needs(other.rank == 2 and x.rank >= 1, f"a product of ranks {x.rank} and {other.rank}")
+    return _linear(b, x, b.layer("permute", other, axes=[1, 0]), None, out)
+
+
+def _addmm(b, x, mat1, mat2, beta=1, alpha=1, out=None):
+    if x.rank == 1 and x.constant and beta == alpha == 1 and x.shape[0] == mat2.shape[1]:
+        return _linear(b, mat1, b.layer("permute", mat2, axes=[1, 0]), x, out)
+    product = _scale(b, _matmul(b, mat1, mat2, None), alpha)
+    return b.layer("add", product, _scale(b, x, beta))
+
+
+def _scale(b, x, factor):
+    return x if factor == 1 else b.layer("mul", x, factor)
+
+
+# ---- Normalization, softmax ----
+
+
+def _batch_norm(b, x, weight, bias, running_mean, running_var, training, eps, out, **_):
+    _needs(not training and running_mean is not None, "batch_norm with the statistics of the batch")
+    channels = list(running_mean.shape)
+    if weight is None:
+        weight = b.layer("expand", 1.0, shape=channels)
+    if bias is None:
+        bias = b.layer("expand", 0.0, shape=channels)
+    return b.layer("batch_norm", x, running_mean, running_var, weight, bias, eps=float(eps))
+
+
+def _softmax(b, x, dim, out, **_):
+    _needs(x.rank > 0, "softmax of a number")
+    return b.layer("softmax", x, axis=normal_axis(dim, x.rank))
+
+
+def _log_softmax(b, x, dim, out, **_):
+    """x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits."""
+    _needs(x.rank > 0, "log_softmax of a number")
+    axes = [normal_axis(dim, x.rank)]
+    shifted = b.layer("sub", x, b.layer("reduce_max", x, axes=axes, keepdim=True))
+    total = b.layer("sum", b.layer("exp", shifted), axes=axes, keepdim=True)
+    return b.layer("sub", shifted, b.layer("log", total))
+
+
+# ---- Pointwise ----
+
+
+def _unary(kind):
+    return lambda b, x, out: b.layer(kind, x)
+
+
+def _clamp(b, x, min=None, max=None, out=None, **names):  # noqa: A002, the schema's names
+    low, high = names.get("min_val", min), names.get("max_val", max)
+    if not isinstance(low, Value) and not isinstance(high, Value):
+        low = -math.inf if low is None else float(low)
+        high = math.inf if high is None else float(high)
+        return b.layer("clamp", x, min=low, max=high)
+    x = x if low is None else b.layer("maximum", x, low)
+    return x if high is None else b.layer("minimum", x, high)
+
+
+def _leaky_relu(b, x, negative_slope=0.01, out=None):
+    return b.layer("leaky_relu", x, alpha=float(negative_slope))
+
+
+def _elu(b, x, alpha=1, scale=1, input_scale=1, out=None):
+    _needs(input_scale == 1, f"elu with input_scale={input_scale}")
+    return _scale(b, b.layer("elu", x, alpha=float(alpha)), scale)
+
+
+def _selu(b, x, out):
+    return _elu(b, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+
+
+def _gelu(b, x, approximate="none", out=None):
+    return b.layer("gelu_tanh" if approximate == "tanh" else "gelu", x)
+
+
+def _softplus(b, x, beta=1, threshold=20, out=None):
+    _needs(threshold == 20, f"softplus with threshold={threshold}")
+    return _scale(b, b.layer("softplus", _scale(b, x, beta)), 1 / beta)
+
+
+def _prelu(b, x, weight, out):
+    """max(x, 0) + weight * min(x, 0), the weight along the channels."""
+    if x.rank > 1:
+        weight = b.reshape(weight, (*weight.shape, *[1] * (x.rank - 2)))
+    negative = b.layer("clamp", x, min=-math.inf, max=0.0)
+    return b.layer("add", b.layer("relu", x), b.layer("mul", weight, negative))
+
+
+def _pow(b, x, exponent, out):
+    powers = {2: ["square"], 0.5: ["sqrt"], -1: ["reciprocal"], -0.5: ["rsqrt"], 4: ["square"] * 2}
+    if exponent == 1:
+        return x
+    if exponent == 3:
+        return b.layer("mul", b.layer("square", x), x)
+    _needs(not isinstance(exponent, Value) and exponent in powers, f"pow by {exponent}")
+    for kind in powers[exponent]:
+        x = b.layer(kind, x)
+    return x
+
+
+def _binary(kind):
+    def run(b, x, other, out, alpha=1):
+        if alpha != 1:
+            other = b.layer("mul", other, alpha)
+        return b.layer(kind, x, other)
+
+    return run
+
+
+def _rsub(b, x, other, out, alpha=1):
+    return b.layer("sub", other, _scale(b, x, alpha))
+
+
+def _div(b, x, other, out, rounding_mode=None):
+    _needs(rounding_mode is None, f"div with rounding_mode={rounding_mode}")
+    return b.layer("div", x, other)
+
+
+def _addcmul(kind):
+    def run(b, x, tensor1, tensor2, out, value=1):
+        return b.layer("add", x, _scale(b, b.layer(kind, tensor1, tensor2), value))
+
+    return run
+
+
+# ---- Pooling and reductions ----
+
+
+def _window(kernel_size, stride, padding, **more):
+    kernel = pair(kernel_size)
+    stride = pair(stride) if stride not in ([], None) else kernel
+    return dict(kernel=kernel, stride=stride, pad=pair(padding) * 2, **more)
+
+
+def _max_pool2d(b, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, out=None):
+    window = _window(kernel_size, stride, padding, dilation=pair(dilation), ceil=ceil_mode)
+    return _batched(b, x, lambda x4: b.layer("max_pool", x4, **window))
+
+
+def _avg_pool2d(
+    b, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+    divisor_override=None, out=None,
+):  # fmt: skip
+    _needs(divisor_override is None, "avg_pool2d with divisor_override")
+    window = _window(kernel_size, stride, padding, ceil=ceil_mode, count_pad=count_include_pad)
+    return _batched(b, x, lambda x4: b.layer("avg_pool", x4, **window))
+
+
+def _adaptive_avg_pool2d(b, x, output_size, out):
+    size = [int(n) for n in out[-2:]]
+    return _batched(b, x, lambda x4: b.layer("adaptive_avg_pool", x4, kernel=size))
+
+
+def _reduce(kind):
+    def run(b, x, dim=None, keepdim=False, dtype=None, out=None):
+        if x.rank == 0:
+            return x
+        return b.layer(kind, x, axes=all_axes(dim, x.rank), keepdim=bool(keepdim))
+
+    return run
+
+
+# ---- Shapes ----
+
+
+def _identity(b, x, out, **_):
+    return x
+
+
+def _dropout(b, x, p, train, out):
+    _needs(not train, "dropout in training mode")
+    return x
+
+
+def _reshape(b, x, out, **_):
+    return b.reshape(x, out)
+
+
+def _squeeze(b, x, out, dim=None):
+    """Which dims vanish must not depend on the batch: a batch of 1 has another shape."""
+    for axis in all_axes(dim, x.rank):
+        if not isinstance(x.shape[axis], int):
+            b.exclude(1)
+    return b.reshape(x, out)
+
+
+def _permute(b, x, dims, out):
+    axes = [normal_axis(axis, x.rank) for axis in dims]
+    return x if axes == sorted(axes) else b.layer("permute", x, axes=axes)
+
+
+def _transpose(b, x, dim0, dim1, out):
+    axes = list(range(x.rank))
+    i, j = normal_axis(dim0, x.rank), normal_axis(dim1, x.rank)
+    if axes:
+        axes[i], axes[j] = axes[j], axes[i]
+    return _permute(b, x, axes, out)
+
+
+def _t(b, x, out):
+    return _transpose(b, x, 0, 1, out) if x.rank == 2 else x
+
+
+def _expand(b, x, out, **_):
+    return x if tuple(out) == x.shape else b.layer("expand", x, shape=list(out))
+
+
+def _cut(b, x, axis, start, size, step=1):
+    """``size`` places of ``axis`` from ``start`` on."""
+    if size == x.shape[axis] and step == 1:
+        return x
+    _needs(isinstance(x.shape[axis], int), "a slice of the batch dimension")
+    return b.layer("slice", x, axis=axis, start=start, step=step, shape=[size])
+
+
+def _slice(b, x, out, dim=0, start=None, end=None, step=1):
+    axis = normal_axis(dim, x.rank)
+    whole = x.shape[axis]
+    if out[axis] == whole and step == 1:
+        return x
+    _needs(isinstance(whole, int), "a slice of the batch dimension")
+    start = 0 if start is None else start
+    start = min(max(start + whole if start < 0 else start, 0), whole)
+    return _cut(b, x, axis, start, out[axis], step)
+
+
+def _narrow(b, x, dim, start, length, out):
+    axis = normal_axis(dim, x.rank)
+    return _cut(b, x, axis, start % max(x.shape[axis], 1), length)
+
+
+def _select(b, x, dim, index, out):
+    axis = normal_axis(dim, x.rank)
+    _needs(isinstance(x.shape[axis], int), "one row picked from the batch dimension")
+    return b.reshape(_cut(b, x, axis, index % x.shape[axis], 1), out)
+
+
+def _split(b, x, out, dim=0, **_):
+    """chunk, split and split_with_sizes: the parts' sizes are PyTorch's."""
+    axis, start, parts = normal_axis(dim, x.rank), 0, []
+    for shape in out:
+        parts.append(_cut(b, x, axis, start, shape[axis]))
+        start += shape[axis]
+    return parts
+
+
+def _unbind(b, x, out, dim=0):
+    return [_select(b, x, dim, i, shape) for i, shape in enumerate(out)]
+
+
+def _cat(b, tensors, out, dim=0):
+    # PyTorch lets tensors of shape [0] join anything.
+    tensors = [x for x in tensors if x.shape != (0,)]
+    if len(tensors) == 1:
+        return tensors[0]
+    return b.layer("concat", *tensors, axis=normal_axis(dim, len(out)))
+
+
+def _stack(b, tensors, out, dim=0):
+    axis = normal_axis(dim, len(out))
+    shape = (*out[:axis], 1, *out[axis + 1 :])
+    return b.layer("concat", *[b.reshape(x, shape) for x in tensors], axis=axis)
+
+
+def _pad(b, x, pad, out, mode="constant", value=0):
+    """``pad`` counts from the last dim; libsol pads the last two."""
+    _needs(mode == "constant", f"pad with mode={mode}")
+    pad = list(pad) + [0] * (4 - len(pad))
+    _needs(not any(pad[4:]) and min(pad) >= 0, f"pad by {pad}")
+    if not any(pad):
+        return x
+    left, right, top, bottom = pad[:4]
+    sides, value = [top, left, bottom, right], float(value or 0)
+    if x.rank == 1:
+        return b.reshape(b.layer("pad", b.reshape(x, (1, *x.shape)), pad=sides, value=value), out)
+    return b.layer("pad", x, pad=sides, value=value)
+
+
+def _full(b, out, fill_value=0.0, **_):
+    return b.layer("expand", float(fill_value), shape=list(out)) if out else b.scalar(fill_value)
+
+
+_ones = functools.partial(_full, fill_value=1.0)
+
+
+# ---- The table ----
+
+# "name.overload name.overload": function. Names are those of torch.ops.aten.
+TABLE = {
+    "conv2d.default conv2d.padding": _conv2d,
+    "conv1d.default conv1d.padding": _conv1d,
+    "convolution.default _convolution.default _convolution.deprecated": _convolution,
+    "linear.default": _linear,
+    "mm.default matmul.default": _matmul,
+    "addmm.default": _addmm,
+    "batch_norm.default": _batch_norm,
+    "softmax.int _softmax.default": _softmax,
+    "log_softmax.int _log_softmax.default": _log_softmax,
+    "relu.default": _unary("relu"),
+    "relu6.default": lambda b, x, out: _clamp(b, x, 0.0, 6.0),
+    "hardtanh.default clamp.default clamp.Tensor clip.default clip.Tensor": _clamp,
+    "clamp_min.default clamp_min.Tensor clamp_max.default clamp_max.Tensor": _clamp,
+    "leaky_relu.default": _leaky_relu,
+    "elu.default": _elu,
+    "selu.default": _selu,
+    "gelu.default": _gelu,
+    "softplus.default": _softplus,
+    "prelu.default": _prelu,
+    "sigmoid.default": _unary("sigmoid"),
+    "tanh.default": _unary("tanh"),
+    "silu.default": _unary("silu"),
+    "hardswish.default": _unary("hardswish"),
+    "hardsigmoid.default": _unary("hardsigmoid"),
+    "mish.default": _unary("mish"),
+    "exp.default": _unary("exp"),
+    "log.default": _unary("log"),
+    "sqrt.default": _unary("sqrt"),
+    "rsqrt.default": _unary("rsqrt"),
+    "abs.default": _unary("abs"),
+    "neg.default negative.default": _unary("neg"),
+    "square.default": _unary("square"),
+    "reciprocal.default": _unary("reciprocal"),
+    "erf.default special_erf.default": _unary("erf"),
+    "pow.Tensor_Scalar": _pow,
+    "add.Tensor add.Scalar": _binary("add"),
+    "sub.Tensor sub.Scalar subtract.Tensor": _binary("sub"),
+    "mul.Tensor mul.Scalar multiply.Tensor": _binary("mul"),
+    "rsub.Scalar rsub.Tensor": _rsub,
+    "div.Tensor div.Scalar div.Tensor_mode divide.Tensor true_divide.Tensor": _div,
+    "maximum.default max.other": _binary("maximum"),
+    "minimum.default min.other": _binary("minimum"),
+    "addcmul.default": _addcmul("mul"),
+    "addcdiv.default": _addcmul("div"),
+    "max_pool2d.default": _max_pool2d,
+    "avg_pool2d.default": _avg_pool2d,
+    "adaptive_avg_pool2d.default": _adaptive_avg_pool2d,
+    "mean.default mean.dim": _reduce("mean"),
+    "sum.default sum.dim_IntList": _reduce("sum"),
+    "amax.default max.default": _reduce("reduce_max"),
+    "amin.default min.default": _reduce("reduce_min"),
+    "dropout.default feature_dropout.default alpha_dropout.default": _dropout,
+    "feature_alpha_dropout.default": _dropout,
+    "contiguous.default clone.default detach.default alias.default lift_fresh_copy.default": _identity,
+    "to.dtype to.device to.dtype_layout to.other _to_copy.default type_as.default": _identity,
+    "view.default reshape.default flatten.using_ints unflatten.int": _reshape,
+    "unsqueeze.default _unsafe_view.default view_as.default reshape_as.default": _reshape,
+    "squeeze.default squeeze.dim squeeze.dims": _squeeze,
+    "permute.default": _permute,
+    "transpose.int swapaxes.default swapdims.default": _transpose,
+    "t.default": _t,
+    "expand.default expand_as.default broadcast_to.default": _expand,
+    "slice.Tensor": _slice,
+    "narrow.default": _narrow,
+    "select.int": _select,
+    "chunk.default split.Tensor split.sizes split_with_sizes.default": _split,
+    "unbind.int": _unbind,
+    "cat.default concat.default concatenate.default": _cat,
+    "stack.default": _stack,
+    "constant_pad_nd.default pad.default": _pad,
+    "full.default zeros.default zeros_like.default new_zeros.default": _full,
+    "full_like.default new_full.default": _full,
+    "ones.default ones_like.default new_ones.default": _ones,
+}
+
+OPS = {name: function for names, function in TABLE.items() for name in names.split()}
+
+# Ops without a result that matters: torch.export has checked them, and the batch's range is enforced.
+IGNORED = {
+    "_assert_tensor_metadata.default", "_assert_scalar.default", "_assert_async.msg",
+    "sym_constrain_range.default", "sym_constrain_range_for_size.default",
+}  # fmt: skip
+
+# Results that may be the argument itself although the schema does not say so.
+MAYBE_ALIAS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}

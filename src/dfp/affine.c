@@ -1,0 +1,217 @@
+/*
+ * Sums of loop variables: every index and every address is base + sum of coef * variable.
+ *
+ *   lower.c, address.c  ->  [this file]  ->  unique struct affine, struct range
+ *
+ * Quotients and remainders (from reshapes, and from channels in blocks) are variables of their own, so that all else
+ * can treat indices as linear. They are simplified where the sizes allow: (16*b + l) / 16 is b.
+ *
+ * Invariant: equal sums are the same pointer, terms are sorted by variable and none is zero.
+ */
+#include "dfp/nest.h"
+
+#include <string.h>
+
+void nest_refuse(struct nest *nest, const char *reason) {
+    if (!nest->refusal) nest->refusal = reason;
+}
+
+int nest_add_var(struct nest *nest, enum var_kind kind, struct size extent) {
+    if (nest->n_vars == NEST_VARS) {
+        nest_refuse(nest, "too many loops for one kernel");
+        return 0;
+    }
+    int var = nest->n_vars++;
+    nest->var[var] = (struct var){.kind = kind, .extent = extent, .deps = var_bit(var)};
+    return var;
+}
+
+/* ---- Making unique ---- */
+
+static bool is_same(const struct affine *a, const struct affine *b) {
+    return a->n == b->n && size_equal(a->base, b->base) &&
+           !memcmp(a->term, b->term, sizeof a->term[0] * (size_t)a->n);
+}
+
+/* Linear search: a kernel has some dozens of sums, and most of them differ in their first term. */
+static const struct affine *make_unique(struct nest *nest, const struct affine *a) {
+    for (int i = nest->affines.n - 1; i >= 0; i--)
+        if (is_same(nest->affines.at[i], a)) return nest->affines.at[i];
+    const struct affine *copy = arena_copy(nest->arena, a, sizeof *a);
+    VEC_PUSH(nest->arena, &nest->affines, copy);
+    return copy;
+}
+
+const struct range *affine_range(struct nest *nest, const struct affine *x, struct size low,
+                                 struct size high) {
+    for (int i = 0; i < nest->ranges.n; i++) {
+        const struct range *r = nest->ranges.at[i];
+        if (r->x == x && size_equal(r->low, low) && size_equal(r->high, high)) return r;
+    }
+    struct range *range = ARENA_NEW(nest->arena, struct range);
+    *range = (struct range){x, low, high};
+    VEC_PUSH(nest->arena, &nest->ranges, range);
+    return range;
+}
+
+/* A quotient or remainder as a variable; the same one for the same operands. */
+static const struct affine *make_derived(struct nest *nest, enum var_kind kind,
+                                         const struct affine *of, struct size divisor) {
+    for (int i = 0; i < nest->n_vars; i++) {
+        const struct var *v = &nest->var[i];
+        if (v->kind == kind && v->of == of && size_equal(v->divisor, divisor))
+            return affine_var(nest, i);
+    }
+    int var = nest_add_var(nest, kind, kind == VAR_MOD ? divisor : size_const(0));
+    nest->var[var].of = of;
+    nest->var[var].divisor = divisor;
+    nest->var[var].deps |= affine_deps(nest, of);
+    return affine_var(nest, var);
+}
+
+/* ---- Arithmetic ---- */
+
+const struct affine *affine_const(struct nest *nest, struct size value) {
+    struct affine a = {.base = value};
+    return make_unique(nest, &a);
+}
+
+const struct affine *affine_var(struct nest *nest, int var) {
+    struct affine a = {.n = 1, .base = size_const(0)};
+    a.term[0].var = var;
+    a.term[0].coef = size_const(1);
+    return make_unique(nest, &a);
+}
+
+static void push_term(struct nest *nest, struct affine *a, const struct term *term) {
+    if (size_is(term->coef, 0)) return;
+    if (a->n == NEST_TERMS) {
+        nest_refuse(nest, "an index with too many loop variables");
+        return;
+    }
+    /* Field by field: padding has to stay zero, since sums are compared as bytes. */
+    a->term[a->n].var = term->var;
+    a->term[a->n++].coef = term->coef;
+}
+
+const struct affine *affine_add(struct nest *nest, const struct affine *a, const struct affine *b) {
+    struct affine sum = {.base = size_add(a->base, b->base)};
+    for (int i = 0, k = 0; i < a->n || k < b->n;) {
+        if (k == b->n || (i < a->n && a->term[i].var < b->term[k].var)) {
+            push_term(nest, &sum, &a->term[i++]);
+        } else if (i == a->n || b->term[k].var < a->term[i].var) {
+            push_term(nest, &sum, &b->term[k++]);
+        } else {
+            struct term both = {a->term[i].var, size_add(a->term[i].coef, b->term[k].coef)};
+            push_term(nest, &sum, &both);
+            i++, k++;
+        }
+    }
+    return make_unique(nest, &sum);
+}
+
+const struct affine *affine_mul(struct nest *nest, const struct affine *a, struct size factor) {
+    struct affine product = {.base = size_mul(a->base, factor)};
+    for (int i = 0; i < a->n; i++) {
+        struct term term = {a->term[i].var, size_mul(a->term[i].coef, factor)};
+        push_term(nest, &product, &term);
+    }
+    return make_unique(nest, &product);
+}
+
+const struct affine *affine_without(struct nest *nest, const struct affine *a, int var) {
+    struct affine rest = {.base = a->base};
+    for (int i = 0; i < a->n; i++)
+        if (a->term[i].var != var) push_term(nest, &rest, &a->term[i]);
+    return make_unique(nest, &rest);
+}
+
+struct size affine_coef(const struct affine *a, int var) {
+    for (int i = 0; i < a->n; i++)
+        if (a->term[i].var == var) return a->term[i].coef;
+    return size_const(0);
+}
+
+uint64_t affine_deps(const struct nest *nest, const struct affine *a) {
+    uint64_t deps = 0;
+    for (int i = 0; i < a->n; i++) deps |= nest->var[a->term[i].var].deps;
+    return deps;
+}
+
+/* ---- Bounds ---- */
+
+/* Least and greatest value of a sum whose coefficients and extents are all numbers. */
+static bool find_bounds(const struct nest *nest, const struct affine *a, int64_t *low,
+                        int64_t *high) {
+    if (!size_is_const(a->base)) return false;
+    *low = *high = size_value(a->base);
+    for (int i = 0; i < a->n; i++) {
+        const struct var *v = &nest->var[a->term[i].var];
+        if (v->kind == VAR_DIV || !size_is_const(v->extent) || !size_is_const(a->term[i].coef))
+            return false;
+        int64_t reach = (size_value(v->extent) - 1) * size_value(a->term[i].coef);
+        *(reach < 0 ? low : high) += reach;
+    }
+    return true;
+}
+
+bool affine_is_within(const struct nest *nest, const struct affine *a, struct size extent) {
+    int64_t low, high;
+    if (a->n == 1 && size_is(a->term[0].coef, 1) && size_is(a->base, 0) &&
+        nest->var[a->term[0].var].kind != VAR_DIV &&
+        size_equal(nest->var[a->term[0].var].extent, extent))
+        return true;
+    if (a->n == 0 && size_is(a->base, 0)) return true; /* a dim is empty only if nothing runs */
+    return size_is_const(extent) && find_bounds(nest, a, &low, &high) && low >= 0 &&
+           high < size_value(extent);
+}
+
+/* ---- Quotient and remainder ---- */
+
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+/* a = whole * divisor + rest, with whatever divides exactly in `whole`. */
+static void split(struct nest *nest, const struct affine *a, struct size divisor,
+                  const struct affine **whole, const struct affine **rest) {
+    struct affine w = {.base = size_const(0)}, r = {.base = a->base};
+    struct size quotient;
+    for (int i = 0; i < a->n; i++) {
+        struct term term = a->term[i];
+        bool divides = size_divide(term.coef, divisor, &quotient);
+        if (divides) term.coef = quotient;
+        push_term(nest, divides ? &w : &r, &term);
+    }
+    if (size_is_const(a->base) && size_is_const(divisor)) {
+        int64_t base = size_value(a->base), d = size_value(divisor);
+        w.base = size_const(floor_div(base, d));
+        r.base = size_const(base - floor_div(base, d) * d);
+    } else if (size_divide(a->base, divisor, &quotient)) {
+        w.base = quotient;
+        r.base = size_const(0);
+    }
+    *whole = make_unique(nest, &w);
+    *rest = make_unique(nest, &r);
+}
+
+const struct affine *affine_div(struct nest *nest, const struct affine *a, struct size divisor) {
+    const struct affine *whole, *rest;
+    if (size_is(divisor, 1)) return a;
+    split(nest, a, divisor, &whole, &rest);
+    if (affine_is_within(nest, rest, divisor)) return whole;
+    const struct var *v = &nest->var[rest->n ? rest->term[0].var : 0];
+    /* (x / a) / b is x / (a * b): one form for both, so that they can be compared. */
+    if (rest->n == 1 && v->kind == VAR_DIV && size_is(rest->term[0].coef, 1) &&
+        size_is(rest->base, 0))
+        rest = make_derived(nest, VAR_DIV, v->of, size_mul(v->divisor, divisor));
+    else
+        rest = make_derived(nest, VAR_DIV, rest, divisor);
+    return affine_add(nest, whole, rest);
+}
+
+const struct affine *affine_mod(struct nest *nest, const struct affine *a, struct size divisor) {
+    const struct affine *whole, *rest;
+    if (size_is(divisor, 1)) return affine_const(nest, size_const(0));
+    split(nest, a, divisor, &whole, &rest);
+    if (affine_is_within(nest, rest, divisor)) return rest;
+    return make_derived(nest, VAR_MOD, rest, divisor);
+}

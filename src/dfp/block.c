@@ -1,0 +1,207 @@
+/*
+ * Blocks: the order of instructions.
+ *
+ *   stages, their loops, nodes  ->  [this file]  ->  blocks of items
+ *
+ * Each node is computed in the outermost loop that knows all of its variables, before whatever inner loop is being built:
+ * so nothing is computed more often than it changes, and a node that is there already is used again.
+ *
+ * Conditions of a reduction become bounds of its loops where each of them concerns one loop. Then taps outside of
+ * an image are not visited, and inside nothing is tested.
+ */
+#include "dfp/nest.h"
+
+struct building {
+    struct nest *nest;
+    struct block *at; /* the innermost open block */
+    int lane;         /* the variable that runs over lanes here; -1: none */
+};
+
+/* ---- Where a node belongs ---- */
+
+static bool holds(const struct block *b, uint64_t deps) {
+    return b->var >= 0 && (deps & var_bit(b->var));
+}
+
+static struct block *find_home(const struct building *b, uint64_t deps) {
+    struct block *home = b->at;
+    while (home->parent && !holds(home, deps)) home = home->parent;
+    return home;
+}
+
+static bool is_open(const struct building *b, const struct block *block) {
+    for (const struct block *at = b->at; at; at = at->parent)
+        if (at == block) return true;
+    return false;
+}
+
+/* Does a loop around us keep the condition true? */
+static bool is_known(const struct building *b, const struct range *r) {
+    for (const struct block *at = b->at; at; at = at->parent)
+        for (int i = 0; i < at->n_clips; i++)
+            if (at->clip[i] == r) return true;
+    return false;
+}
+
+static void add_item(struct building *b, struct block *block, const struct item *item) {
+    VEC_PUSH(b->nest->arena, &block->items, *item);
+}
+
+static struct block *open_block(struct building *b, int var, bool is_lanes) {
+    struct block *block = ARENA_NEW(b->nest->arena, struct block);
+    block->var = var;
+    block->is_lanes = is_lanes;
+    block->parent = b->at;
+    b->at = block;
+    return block;
+}
+
+static void close_loop(struct building *b, struct block *block) {
+    struct item item = {.kind = ITEM_LOOP, .block = block};
+    b->at = block->parent;
+    add_item(b, b->at, &item);
+}
+
+/* ---- Reductions ---- */
+
+static struct node *build_node(struct building *b, struct node *n);
+
+/* May the condition bound the loop over `var`? Its other variables must be fixed by then, and the same for all lanes. */
+static bool bounds_loop(const struct building *b, const struct node *reduce, const struct range *r,
+                        int var) {
+    struct size coef = affine_coef(r->x, var);
+    if (!size_is_const(coef) || size_value(coef) <= 0 || var == b->lane) return false;
+    uint64_t deps = 0;
+    for (int i = 0; i < r->x->n; i++)
+        if (r->x->term[i].var != var) deps |= b->nest->var[r->x->term[i].var].deps;
+    for (int i = 0; i < reduce->n_vars; i++)
+        if (deps & var_bit(reduce->var[i])) return false;
+    return !nest_is_vector(b->nest, deps, b->lane);
+}
+
+static void find_bounds(struct building *b, const struct node *reduce, struct block *block) {
+    block->clip = ARENA_ARRAY(b->nest->arena, const struct range *, reduce->n_clips);
+    for (int i = 0; i < reduce->n_clips; i++) {
+        bool known = is_known(b, reduce->clip[i]);
+        if (!known && bounds_loop(b, reduce, reduce->clip[i], block->var))
+            block->clip[block->n_clips++] = reduce->clip[i];
+    }
+}
+
+/* The loops of a reduction, with a lane of its own as the innermost one. */
+static struct block *open_reduction(struct building *b, struct node *reduce, int lane) {
+    struct block *outer = NULL;
+    for (int i = 0; i <= reduce->n_vars; i++) {
+        int var = i < reduce->n_vars ? reduce->var[i] : lane;
+        if (var < 0 || (var == lane && i < reduce->n_vars)) continue;
+        struct block *parent = b->at;
+        struct block *block = open_block(b, var, var == lane);
+        if (var == lane) b->lane = lane;
+        find_bounds(b, reduce, block);
+        struct item item = {.kind = ITEM_LOOP, .block = block};
+        if (outer) add_item(b, parent, &item);
+        else outer = block;
+    }
+    return outer;
+}
+
+/* Inner loops are in their parents' items before anything that is hoisted there; so loops are put last again. */
+static void sort_loops_last(struct block *outer) {
+    struct block *at = outer;
+    while (at && !at->reduce) {
+        struct block *inner = NULL;
+        int n = 0;
+        for (int i = 0; i < at->items.n; i++) {
+            if (at->items.at[i].kind == ITEM_LOOP && !inner) inner = at->items.at[i].block;
+            else at->items.at[n++] = at->items.at[i];
+        }
+        at->items.at[n] = (struct item){.kind = ITEM_LOOP, .block = inner};
+        at = inner;
+    }
+}
+
+static void build_reduction(struct building *b, struct node *n) {
+    struct building outside = *b;
+    bool has_lane = b->lane >= 0 || nest_is_vector(b->nest, n->arg[0]->deps, -1);
+    int lane = has_lane ? -1 : nest_reduce_lane(b->nest, n);
+    struct item item = {.kind = ITEM_REDUCE, .node = n};
+    struct block *home = find_home(b, n->deps);
+    b->at = home;
+    item.block = open_reduction(b, n, lane);
+    struct block *inner = b->at;
+    inner->operand = build_node(b, n->arg[0]);
+    inner->reduce = n;
+    sort_loops_last(item.block);
+    add_item(b, home, &item);
+    n->home = home;
+    *b = outside;
+}
+
+/* ---- Nodes ---- */
+
+static int filter_ranges(struct building *b, const struct node *n, const struct range ***out) {
+    int left = 0;
+    *out = ARENA_ARRAY(b->nest->arena, const struct range *, n->n_ranges);
+    for (int i = 0; i < n->n_ranges; i++)
+        if (!is_known(b, n->range[i])) (*out)[left++] = n->range[i];
+    return left;
+}
+
+/* A condition that the loops keep true is 1, and a select on it is its first operand. */
+static struct node *build_known(struct building *b, struct node *n) {
+    const struct range **left;
+    const struct node *condition = n->op == EXPR_SELECT ? n->arg[0] : n;
+    if (condition->op != EXPR_RANGE || filter_ranges(b, condition, &left)) return NULL;
+    return n == condition ? node_const(b->nest, 1) : build_node(b, n->arg[1]);
+}
+
+/* Builds what is needed for `n` and returns the node that stands for it here. */
+static struct node *build_node(struct building *b, struct node *n) {
+    struct node *known = build_known(b, n);
+    if (known) return known;
+    if (n->op == EXPR_CONST || (n->home && is_open(b, n->home))) return n;
+    if (n->op == EXPR_REDUCE) {
+        build_reduction(b, n);
+        return n;
+    }
+    struct item item = {.kind = ITEM_NODE, .node = n};
+    for (int i = 0; i < 3 && n->arg[i]; i++) item.arg[i] = build_node(b, n->arg[i]);
+    item.n_ranges = filter_ranges(b, n, &item.range);
+    n->home = find_home(b, n->deps);
+    add_item(b, n->home, &item);
+    return n;
+}
+
+/* ---- Stages ---- */
+
+static bool is_stored(const struct value *v) { return v->is_output || nest_in_scratch(v); }
+
+static void build_stage(struct nest *nest, struct block *around, struct stage *s) {
+    struct building b = {nest, around, s->lane};
+    struct block *outermost = NULL;
+    for (int i = 0; i < s->loops.n; i++) {
+        struct block *block = open_block(&b, s->loops.at[i], s->loops.at[i] == s->lane);
+        if (!outermost) outermost = block;
+    }
+    for (int i = 0; i < s->roots.n; i++) {
+        struct item item = {.kind = ITEM_STORE, .value = s->roots.at[i]};
+        item.arg[0] = build_node(&b, s->roots.at[i]->node);
+        if (is_stored(item.value)) add_item(&b, b.at, &item);
+    }
+    while (b.at != around) close_loop(&b, b.at);
+    s->body = outermost;
+}
+
+/* Dims of 1 leave no loop: then the lanes of blocks are an empty loop's body, which is the grid's. */
+void nest_build_blocks(struct nest *nest) {
+    struct building b = {.nest = nest, .lane = -1};
+    nest->body = open_block(&b, -1, false);
+    struct block *row = nest->body;
+    if (nest->grid.n) {
+        row = open_block(&b, nest->grid.at[nest->grid.n - 1], nest->grid_lane);
+        row->is_row = true;
+    }
+    for (int i = 0; i < nest->n_stages; i++) build_stage(nest, row, &nest->stage[i]);
+    b.at = row;
+    if (row != nest->body) close_loop(&b, row);
+}

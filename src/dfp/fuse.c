@@ -1,0 +1,277 @@
+/*
+ * Fusing: which tensors of a cluster are computed where.
+ *
+ *   layers + their point expressions  ->  [this file]  ->  values, roots, classes of dims that run together
+ *
+ * A layer without a reduction is computed inside its readers, as often as they need it. The others, and all outputs,
+ * are roots: computed by a stage. A dear layer (exponentials) that several stages read is a root too if it fits
+ * into scratch; nest->spills says whether that is tried.
+ *
+ * Dims are tied by identity: where a layer reads input dim d at plain variable k, input dim d and output dim k run
+ * together. No two dims of one tensor are ever tied, or its diagonal would be all that is computed.
+ */
+#include "dfp/nest.h"
+
+#include <string.h>
+
+#define DEAR 8 /* cost from which a value is rather kept than computed again */
+
+struct value *nest_find_value(struct nest *nest, const struct tensor *t) {
+    for (int i = 0; i < nest->values.n; i++)
+        if (nest->values.at[i].tensor == t) return &nest->values.at[i];
+    return NULL;
+}
+
+bool expr_find(const struct expr *e, bool (*test)(const struct expr *e)) {
+    if (test(e)) return true;
+    for (int i = 0; i < 3 && e->arg[i]; i++)
+        if (expr_find(e->arg[i], test)) return true;
+    return false;
+}
+
+static bool is_reduction(const struct expr *e) { return e->op == EXPR_REDUCE; }
+
+/* ---- Values ---- */
+
+static struct value *add_value(struct nest *nest, struct tensor *t) {
+    struct value *known = nest_find_value(nest, t);
+    if (known) return known;
+    struct value v = {.tensor = t, .ptr = -1, .stage = -1};
+    if (t->dtype != SOL_F32) nest_refuse(nest, "only f32 has kernels");
+    for (int d = 0; d < t->rank; d++) v.dim_class[d] = -1;
+    VEC_PUSH(nest->arena, &nest->values, v);
+    return &nest->values.at[nest->values.n - 1];
+}
+
+/* A source with a definition (a scalar) needs no memory: it becomes a constant. */
+static void add_input(struct nest *nest, struct tensor *t) {
+    struct value *v = add_value(nest, t);
+    const struct layer *l = t->producer;
+    if (v->layer || v->expr || !l || l->n_in || !layer_infos[l->kind].define) return;
+    v->expr = ir_define(nest->arena, l, &v->n_vars);
+}
+
+static void add_layer(struct nest *nest, const struct layer *l) {
+    if (!layer_infos[l->kind].define) {
+        nest_refuse(nest, "a layer without a point expression");
+        return;
+    }
+    for (int i = 0; i < l->n_in; i++) add_input(nest, l->in[i]);
+    struct value *v = add_value(nest, l->out[0]);
+    v->layer = l;
+    v->expr = ir_define(nest->arena, l, &v->n_vars);
+    if (!v->expr) nest_refuse(nest, "a layer without a point expression");
+}
+
+static bool is_read_by(const struct layer *l, const struct tensor *t) {
+    for (int i = 0; i < l->n_in; i++)
+        if (l->in[i] == t) return true;
+    return false;
+}
+
+static int position(const struct tensor *t, struct tensor *const *at, int n) {
+    for (int i = 0; i < n; i++)
+        if (at[i] == t) return i;
+    return -1;
+}
+
+/* While clustering nobody knows yet who else reads a tensor: outputs are then what no layer of the set reads. */
+static void mark_output(struct nest *nest, struct value *v, const struct cluster *cluster) {
+    v->is_output = v->layer != NULL;
+    for (int i = 0; !cluster && i < nest->values.n; i++)
+        if (nest->values.at[i].layer && is_read_by(nest->values.at[i].layer, v->tensor))
+            v->is_output = false;
+    if (!cluster) return;
+    int out = position(v->tensor, cluster->outputs.at, cluster->outputs.n);
+    v->is_output = out >= 0;
+    v->ptr = out >= 0 ? cluster->inputs.n + out
+                      : position(v->tensor, cluster->inputs.at, cluster->inputs.n);
+}
+
+static void add_values(struct nest *nest, struct layer *const *layers, int n,
+                       const struct cluster *cluster, const struct view *views) {
+    for (int i = 0; i < n && !nest->refusal; i++) add_layer(nest, layers[i]);
+    for (int i = 0; i < nest->values.n; i++) {
+        struct value *v = &nest->values.at[i];
+        mark_output(nest, v, cluster);
+        if (views) v->stride = views[v->tensor->id].stride;
+    }
+}
+
+/* ---- Layouts ---- */
+
+/* A channel dim of 1 has no blocks; such tensors are splats in whatever layout the others have. */
+static void find_layout(struct nest *nest) {
+    for (int i = 0; i < nest->values.n; i++) {
+        const struct layout *layout = &nest->values.at[i].tensor->layout;
+        if (!layout->block) continue;
+        if (layout->block != nest->lanes) nest_refuse(nest, "blocks of another width");
+        if (nest->layout && !layout_equal(nest->layout, layout))
+            nest_refuse(nest, "different blocked layouts");
+        nest->layout = layout;
+    }
+}
+
+/* ---- Classes of dims ---- */
+
+/* The classes of all dims, as a forest over (value, dim). */
+struct ties {
+    struct nest *nest;
+    int *parent;
+};
+
+static int find(struct ties *t, int i) {
+    while (t->parent[i] != i) i = t->parent[i] = t->parent[t->parent[i]];
+    return i;
+}
+
+static bool would_tie_one_tensor(struct ties *t, int a, int b) {
+    for (int i = 0; i < t->nest->values.n; i++) {
+        bool has_a = false, has_b = false;
+        for (int d = 0; d < t->nest->values.at[i].tensor->rank; d++) {
+            has_a |= find(t, i * SOL_MAX_RANK + d) == a;
+            has_b |= find(t, i * SOL_MAX_RANK + d) == b;
+        }
+        if (has_a && has_b) return true;
+    }
+    return false;
+}
+
+static void tie(struct ties *t, int from, int from_dim, int to, int to_dim) {
+    struct value *values = t->nest->values.at;
+    int a = find(t, from * SOL_MAX_RANK + from_dim), b = find(t, to * SOL_MAX_RANK + to_dim);
+    const struct size *extent = &values[from].tensor->dim[from_dim];
+    if (a == b || size_is(*extent, 1)) return;
+    if (!size_equal(*extent, values[to].tensor->dim[to_dim])) return;
+    if (!would_tie_one_tensor(t, a, b)) t->parent[b] = a;
+}
+
+static void tie_loads(struct ties *t, int to, const struct expr *e) {
+    struct value *v = &t->nest->values.at[to];
+    for (int i = 0; i < 3 && e->arg[i]; i++) tie_loads(t, to, e->arg[i]);
+    if (e->op != EXPR_LOAD) return;
+    int from = (int)(nest_find_value(t->nest, e->tensor) - t->nest->values.at);
+    for (int d = 0; d < e->n_index; d++)
+        if (e->index[d]->op == INDEX_VAR && e->index[d]->var < v->tensor->rank)
+            tie(t, from, d, to, e->index[d]->var);
+}
+
+static void number_class(struct ties *t, int value, int dim, int *class_of) {
+    struct nest *nest = t->nest;
+    struct value *v = &nest->values.at[value];
+    if (size_is(v->tensor->dim[dim], 1)) return;
+    int *number = &class_of[find(t, value * SOL_MAX_RANK + dim)];
+    if (*number < 0) {
+        *number = nest->n_classes++;
+        nest->class_extent[*number] = v->tensor->dim[dim];
+    }
+    v->dim_class[dim] = *number;
+    if (v->tensor->layout.block && dim == layout_channel_axis(v->tensor))
+        nest->class_blocked[*number] = true;
+}
+
+static void number_classes(struct ties *t) {
+    struct nest *nest = t->nest;
+    int n = nest->values.n * SOL_MAX_RANK;
+    int *class_of = ARENA_ARRAY(nest->arena, int, n);
+    for (int i = 0; i < n; i++) class_of[i] = -1;
+    nest->class_extent = ARENA_ARRAY(nest->arena, struct size, n);
+    nest->class_blocked = ARENA_ARRAY(nest->arena, bool, n);
+    nest->class_var = ARENA_ARRAY(nest->arena, int, n);
+    for (int i = 0; i < n; i++) nest->class_var[i] = -1;
+    for (int i = 0; i < nest->values.n; i++)
+        for (int d = 0; d < nest->values.at[i].tensor->rank; d++) number_class(t, i, d, class_of);
+}
+
+static void find_classes(struct nest *nest) {
+    struct ties t = {nest, ARENA_ARRAY(nest->arena, int, nest->values.n *SOL_MAX_RANK)};
+    for (int i = 0; i < nest->values.n * SOL_MAX_RANK; i++) t.parent[i] = i;
+    for (int i = 0; i < nest->values.n; i++)
+        if (nest->values.at[i].layer) tie_loads(&t, i, nest->values.at[i].expr);
+    number_classes(&t);
+}
+
+/* ---- Roots ---- */
+
+static double find_cost(const struct expr *e) {
+    double cost = e->op >= EXPR_EXP && e->op <= EXPR_ERF ? DEAR : e->op >= EXPR_ADD;
+    for (int i = 0; i < 3 && e->arg[i]; i++) cost += find_cost(e->arg[i]);
+    return cost;
+}
+
+/* Does `reader` load `from` at its own point, dim by dim? */
+bool nest_is_identity(const struct nest *nest, const struct value *reader, const struct value *from,
+                      const struct expr *load) {
+    (void)nest;
+    for (int d = 0; d < from->tensor->rank; d++) {
+        if (size_is(from->tensor->dim[d], 1)) continue;
+        const struct index *x = load->index[d];
+        if (x->op != INDEX_VAR || x->var >= reader->tensor->rank) return false;
+        if (from->dim_class[d] != reader->dim_class[x->var]) return false;
+    }
+    return true;
+}
+
+struct uses {
+    const struct value *of, *reader;
+    int elsewhere; /* loads at another point or from a reader with more points */
+    int windows;   /* loads whose indices overlap: each element is read several times */
+};
+
+static int count_dims(const struct value *v) {
+    int n = 0;
+    for (int d = 0; d < v->tensor->rank; d++) n += !size_is(v->tensor->dim[d], 1);
+    return n;
+}
+
+static bool is_sum(const struct index *x) { return x->op == INDEX_ADD; }
+
+static void count_uses(const struct nest *nest, struct uses *u, const struct expr *e) {
+    for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(nest, u, e->arg[i]);
+    if (e->op != EXPR_LOAD || e->tensor != u->of->tensor) return;
+    u->elsewhere += !nest_is_identity(nest, u->reader, u->of, e) ||
+                    count_dims(u->reader) != count_dims(u->of);
+    for (int d = 0; d < e->n_index; d++) u->windows += is_sum(e->index[d]);
+}
+
+/* Is it better to compute this value once and keep it? */
+static bool is_better_kept(struct nest *nest, const struct value *v) {
+    struct uses u = {.of = v};
+    int readers = 0;
+    if (find_cost(v->expr) < DEAR) return false;
+    for (int i = 0; i < nest->values.n; i++) {
+        u.reader = &nest->values.at[i];
+        if (!u.reader->layer || !is_read_by(u.reader->layer, v->tensor)) continue;
+        readers++;
+        count_uses(nest, &u, u.reader->expr);
+    }
+    if (u.windows && nest->is_strict)
+        nest_refuse(nest, "a window would compute a dear layer several times");
+    return readers > 1 && u.elsewhere > 0;
+}
+
+static void find_roots(struct nest *nest) {
+    for (int i = 0; i < nest->values.n && !nest->refusal; i++) {
+        struct value *v = &nest->values.at[i];
+        if (!v->layer) continue;
+        v->is_root = v->is_output || expr_find(v->expr, is_reduction) ||
+                     (is_better_kept(nest, v) && nest->spills);
+    }
+}
+
+static void refuse_heavy(struct nest *nest, struct layer *const *layers, int n) {
+    for (int i = 0; i < n; i++)
+        if (n > 1 && (layer_infos[layers[i]->kind].traits & HEAVY))
+            nest_refuse(nest, "heavy layers stay alone");
+}
+
+void nest_fuse(struct nest *nest, struct layer *const *layers, int n, const struct cluster *cluster,
+               const struct view *views) {
+    refuse_heavy(nest, layers, n);
+    if (!nest->refusal) add_values(nest, layers, n, cluster, views);
+    if (!nest->refusal) find_layout(nest);
+    if (nest->refusal) return;
+    find_classes(nest);
+    find_roots(nest);
+    if (!nest->refusal) nest_find_stages(nest);
+}

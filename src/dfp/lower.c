@@ -1,0 +1,319 @@
+/*
+ * Lowering: point expressions become nodes over the kernel's loop variables.
+ *
+ *   roots with their classes of dims  ->  [this file]  ->  value->node of each root
+ *
+ * The value of a tensor at a point is: a load, when it lies in memory or another stage made it; the node itself, when it
+ * is made at the same point of the same stage; else its layer's expression with the point put in for the variables.
+ * That last case is all there is to fusing pointwise layers, and works for any layer without a reduction.
+ *
+ * What lies outside of a padded tensor is the fill value, never a function of it: a select on ranges keeps it apart.
+ * Since both sides of a select are computed, loads below it test their own bounds.
+ */
+#include "dfp/nest.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Where a root's expression is lowered; `guarded`: below a select, so that indices may be out of bounds. */
+struct lowering {
+    struct nest *nest;
+    const struct value *root;
+};
+
+static struct node *lower_value(struct lowering *l, struct value *v, const struct affine **index,
+                                bool guarded);
+
+/* ---- Indices ---- */
+
+static const struct affine *lower_index(struct nest *nest, const struct index *x,
+                                        const struct affine *const *env) {
+    switch (x->op) {
+    case INDEX_CONST: return affine_const(nest, x->value);
+    case INDEX_VAR: return env[x->var];
+    case INDEX_ADD:
+        return affine_add(nest, lower_index(nest, x->a, env), lower_index(nest, x->b, env));
+    case INDEX_MUL: return affine_mul(nest, lower_index(nest, x->a, env), x->b->value);
+    case INDEX_DIV: return affine_div(nest, lower_index(nest, x->a, env), x->b->value);
+    default: return affine_mod(nest, lower_index(nest, x->a, env), x->b->value);
+    }
+}
+
+/* The index that runs over a class of dims; for channels in blocks it is the stored position. */
+const struct affine *nest_class_index(struct nest *nest, int dim_class) {
+    if (dim_class < 0) return affine_const(nest, size_const(0));
+    const struct affine *outer = affine_var(nest, nest->class_var[dim_class]);
+    if (!nest->class_blocked[dim_class]) return outer;
+    outer = affine_mul(nest, outer, size_const(nest->lanes));
+    return affine_add(nest, outer, affine_var(nest, nest->lane_var));
+}
+
+static bool is_channel(const struct value *v, int dim) {
+    return v->tensor->layout.block && dim == layout_channel_axis(v->tensor);
+}
+
+static bool runs_over_blocks(const struct nest *nest, const struct affine *x) {
+    return nest->lane_var >= 0 && (affine_deps(nest, x) & var_bit(nest->lane_var));
+}
+
+/* Is index x of dim `dim` surely inside the tensor? Stored positions are inside any tensor of the same layout. */
+static bool is_inside(const struct nest *nest, const struct value *v, int dim,
+                      const struct affine *x) {
+    struct size extent = v->tensor->dim[dim];
+    if (is_channel(v, dim)) extent = size_const(v->tensor->layout.stored);
+    return affine_is_within(nest, x, extent);
+}
+
+/* With several segments a channel's number says nothing about its place; only the common position may be used. */
+static void check_segments(struct nest *nest, const struct value *v, int dim,
+                           const struct affine *x) {
+    bool is_position = runs_over_blocks(nest, x) && is_inside(nest, v, dim, x) && x->n == 2;
+    if (!nest->layout || nest->layout->n_segments < 2) return;
+    if (is_channel(v, dim) ? !is_position : runs_over_blocks(nest, x))
+        nest_refuse(nest, "channels of a segmented layout are moved");
+}
+
+/* ---- Loads ---- */
+
+static int add_guards(struct nest *nest, const struct value *v, const struct affine **index,
+                      const struct range **out) {
+    int n = 0;
+    for (int d = 0; d < v->tensor->rank; d++)
+        if (!is_inside(nest, v, d, index[d]))
+            out[n++] = affine_range(nest, index[d], size_const(0), v->tensor->dim[d]);
+    return n;
+}
+
+static struct node *make_load(struct nest *nest, struct value *v, const struct affine **index,
+                              bool guarded, double fill) {
+    struct node n = {.op = EXPR_LOAD, .from = v, .fill = fill, .n_index = v->tensor->rank};
+    const struct range *range[SOL_MAX_RANK];
+    for (int d = 0; d < v->tensor->rank; d++) {
+        check_segments(nest, v, d, index[d]);
+        /* Pad lanes of a plain tensor do not exist. */
+        guarded |= !is_channel(v, d) && runs_over_blocks(nest, index[d]);
+    }
+    if (guarded) n.n_ranges = add_guards(nest, v, index, range);
+    n.index = arena_copy(nest->arena, index, sizeof *index * SOL_MAX_RANK);
+    n.range = arena_copy(nest->arena, range, sizeof *range * (size_t)n.n_ranges);
+    return node_make(nest, &n);
+}
+
+/* Another stage's values are read point by point: then what the grid point holds is all that is needed. */
+static struct node *load_root(struct nest *nest, struct value *v, const struct affine **index,
+                              bool guarded) {
+    for (int d = 0; d < v->tensor->rank; d++) {
+        bool is_point = index[d] == nest_class_index(nest, v->dim_class[d]);
+        bool is_bare = index[d]->n <= 1 && is_inside(nest, v, d, index[d]);
+        if (!is_point && !is_bare) nest_refuse(nest, "a window over values of the same kernel");
+    }
+    v->is_read = true;
+    return make_load(nest, v, index, guarded, 0);
+}
+
+static bool is_own_point(struct nest *nest, const struct value *v, const struct affine **index) {
+    for (int d = 0; d < v->tensor->rank; d++)
+        if (index[d] != nest_class_index(nest, v->dim_class[d])) return false;
+    return true;
+}
+
+static struct node *lower_expr(struct lowering *l, const struct expr *e, const struct affine **env,
+                               bool guarded);
+
+static struct node *lower_load(struct lowering *l, const struct expr *e, const struct affine **env,
+                               bool guarded) {
+    struct nest *nest = l->nest;
+    struct value *v = nest_find_value(nest, e->tensor);
+    const struct affine *index[SOL_MAX_RANK] = {0};
+    const struct range *range[SOL_MAX_RANK];
+    for (int d = 0; d < e->n_index; d++) index[d] = lower_index(nest, e->index[d], env);
+    int n = e->checked ? add_guards(nest, v, index, range) : 0;
+    if (!n) return lower_value(l, v, index, guarded);
+    if (!v->expr) return make_load(nest, v, index, true, e->fill);
+    struct node condition = {.op = EXPR_RANGE, .n_ranges = n};
+    condition.range = arena_copy(nest->arena, range, sizeof *range * (size_t)n);
+    struct node select = {.op = EXPR_SELECT, .arg = {node_make(nest, &condition)}};
+    select.arg[1] = lower_value(l, v, index, true);
+    select.arg[2] = node_const(nest, e->fill);
+    return node_make(nest, &select);
+}
+
+static struct node *lower_range(struct nest *nest, const struct expr *e,
+                                const struct affine **env) {
+    const struct affine *x = lower_index(nest, e->index[0], env);
+    struct node n = {.op = EXPR_RANGE, .n_ranges = 1};
+    const struct range *range = affine_range(nest, x, size_const(e->low), size_const(e->high));
+    n.range = arena_copy(nest->arena, &range, sizeof range);
+    if (e->low == 0 && affine_is_within(nest, x, size_const(e->high))) return node_const(nest, 1);
+    return node_make(nest, &n);
+}
+
+/* ---- Reductions ---- */
+
+/* Does `value` leave the result of a reduction from `start` as it is? */
+static bool is_neutral(enum expr_op combine, double start, double value) {
+    if (combine == EXPR_ADD) return value == 0;
+    return combine == EXPR_MAX ? value <= start : value >= start;
+}
+
+static void add_clips(struct nest *nest, struct node *reduce, const struct node *n) {
+    const struct range **all =
+        ARENA_ARRAY(nest->arena, const struct range *, reduce->n_clips + n->n_ranges);
+    memcpy(all, reduce->clip, sizeof *all * (size_t)reduce->n_clips);
+    memcpy(all + reduce->n_clips, n->range, sizeof *all * (size_t)n->n_ranges);
+    reduce->clip = all;
+    reduce->n_clips += n->n_ranges;
+}
+
+/* Conditions without which `body` adds nothing: the loops need not run where they do not hold. A padded factor of a
+ * product counts too: taps in the padding are not there, even if the other factor is infinite. */
+static void find_clips(struct nest *nest, struct node *reduce, const struct node *body) {
+    bool sums = reduce->combine == EXPR_ADD;
+    if (body->op == EXPR_LOAD && is_neutral(reduce->combine, reduce->value, body->fill))
+        add_clips(nest, reduce, body);
+    if (body->op == EXPR_RANGE && sums) add_clips(nest, reduce, body);
+    if (body->op == EXPR_SELECT && body->arg[0]->op == EXPR_RANGE &&
+        body->arg[2]->op == EXPR_CONST &&
+        is_neutral(reduce->combine, reduce->value, body->arg[2]->value)) {
+        add_clips(nest, reduce, body->arg[0]);
+        find_clips(nest, reduce, body->arg[1]);
+    }
+    if (body->op == EXPR_MUL && sums) {
+        find_clips(nest, reduce, body->arg[0]);
+        find_clips(nest, reduce, body->arg[1]);
+    }
+}
+
+/* A window's extents are few and small numbers, and the compiler shall unroll them: they go into the text. */
+static void mark_window(struct nest *nest, const struct affine *x) {
+    if (x->n < 2) return;
+    for (int i = 0; i < x->n; i++) {
+        struct var *v = &nest->var[x->term[i].var];
+        if (v->kind == VAR_REDUCE && size_is_const(v->extent) && size_value(v->extent) <= 64)
+            v->is_window = true;
+    }
+}
+
+static void mark_windows(struct nest *nest) {
+    for (int i = 0; i < nest->nodes.n; i++) {
+        const struct node *n = nest->nodes.at[i];
+        for (int k = 0; k < n->n_index; k++) mark_window(nest, n->index[k]);
+        for (int k = 0; k < n->n_ranges; k++) mark_window(nest, n->range[k]->x);
+    }
+}
+
+static struct node *combine_once(struct nest *nest, const struct node *reduce) {
+    if (reduce->combine == EXPR_ADD && reduce->value == 0) return reduce->arg[0];
+    struct node n = {.op = (int)reduce->combine, .arg = {reduce->arg[0]}};
+    n.arg[1] = node_const(nest, reduce->value);
+    return node_make(nest, &n);
+}
+
+static struct node *lower_reduce(struct lowering *l, const struct expr *e,
+                                 const struct affine **outer, bool guarded) {
+    struct nest *nest = l->nest;
+    struct node n = {.op = EXPR_REDUCE, .combine = e->combine, .value = (float)e->value};
+    const struct affine **env = arena_copy(nest->arena, outer, sizeof *env * NEST_VARS);
+    n.var = ARENA_ARRAY(nest->arena, int, e->n_vars);
+    for (int i = 0; i < e->n_vars; i++) {
+        env[e->first_var + i] = affine_const(nest, size_const(0));
+        if (size_is(e->extent[i], 1)) continue;
+        int var = nest_add_var(nest, VAR_REDUCE, e->extent[i]);
+        env[e->first_var + i] = affine_var(nest, var);
+        n.var[n.n_vars++] = var;
+    }
+    n.arg[0] = lower_expr(l, e->arg[0], env, guarded);
+    if (!n.n_vars) return combine_once(nest, &n);
+    find_clips(nest, &n, n.arg[0]);
+    return node_make(nest, &n);
+}
+
+/* ---- Expressions ---- */
+
+static bool has_range(const struct expr *e) { return e->op == EXPR_RANGE; }
+
+static struct node *lower_expr(struct lowering *l, const struct expr *e, const struct affine **env,
+                               bool guarded) {
+    switch (e->op) {
+    case EXPR_CONST: return node_const(l->nest, e->value);
+    case EXPR_LOAD: return lower_load(l, e, env, guarded);
+    case EXPR_RANGE: return lower_range(l->nest, e, env);
+    case EXPR_REDUCE: return lower_reduce(l, e, env, guarded);
+    default: break;
+    }
+    struct node n = {.op = (int)e->op};
+    guarded |= e->op == EXPR_SELECT && expr_find(e->arg[0], has_range);
+    for (int i = 0; i < 3 && e->arg[i]; i++) n.arg[i] = lower_expr(l, e->arg[i], env, guarded);
+    return node_make(l->nest, &n);
+}
+
+static struct node *inline_value(struct lowering *l, struct value *v, const struct affine **index,
+                                 bool guarded) {
+    const struct affine *env[NEST_VARS] = {0};
+    if (v->n_vars > NEST_VARS) {
+        nest_refuse(l->nest, "a layer with too many loops");
+        return node_const(l->nest, 0);
+    }
+    for (int d = 0; d < v->tensor->rank; d++) env[d] = index[d];
+    return lower_expr(l, v->expr, env, guarded);
+}
+
+/* Values are looked up by point, or a diamond of layers would be computed once per path through it. */
+static struct node *lower_inlined(struct lowering *l, struct value *v, const struct affine **index,
+                                  bool guarded) {
+    struct nest *nest = l->nest;
+    struct memo memo = {.value = v, .guarded = guarded};
+    memcpy(memo.index, index, sizeof memo.index);
+    for (int i = 0; i < nest->memo.n; i++) {
+        const struct memo *m = &nest->memo.at[i];
+        if (m->value == v && m->guarded == guarded && !memcmp(m->index, index, sizeof m->index))
+            return m->node;
+    }
+    memo.node = inline_value(l, v, index, guarded);
+    VEC_PUSH(nest->arena, &nest->memo, memo);
+    return memo.node;
+}
+
+static struct node *lower_value(struct lowering *l, struct value *v, const struct affine **index,
+                                bool guarded) {
+    for (int d = 0; d < v->tensor->rank; d++)
+        if (size_is(v->tensor->dim[d], 1)) index[d] = affine_const(l->nest, size_const(0));
+    if (!v->expr) return make_load(l->nest, v, index, guarded, 0);
+    if (!v->is_root) return lower_inlined(l, v, index, guarded);
+    if (v->stage == l->root->stage && is_own_point(l->nest, v, index)) return v->node;
+    return load_root(l->nest, v, index, guarded);
+}
+
+/* ---- Roots ---- */
+
+static void lower_root(struct nest *nest, struct value *v) {
+    struct lowering l = {nest, v};
+    const struct affine *index[SOL_MAX_RANK] = {0};
+    for (int d = 0; d < v->tensor->rank; d++) index[d] = nest_class_index(nest, v->dim_class[d]);
+    v->node = inline_value(&l, v, index, false);
+}
+
+/* Pad lanes are written as zero. Often they are zero anyway. */
+static void mask_pads(struct nest *nest, struct value *v) {
+    double in_pads;
+    bool padded = false;
+    const struct layout *layout = &v->tensor->layout;
+    for (int i = 0; i < layout->n_segments; i++)
+        padded |= layout->segment[i].valid != layout->segment[i].stored;
+    if (!layout->block || !padded) return;
+    if (node_known_in_pads(nest, v->node, &in_pads) && in_pads == 0) return;
+    struct node valid = {.op = NODE_VALID};
+    valid.deps = var_bit(nest->lane_var) | var_bit(nest->block_var);
+    struct node select = {.op = EXPR_SELECT, .arg = {node_make(nest, &valid), v->node}};
+    select.arg[2] = node_const(nest, 0);
+    v->node = node_make(nest, &select);
+}
+
+void nest_lower(struct nest *nest) {
+    for (int i = 0; i < nest->values.n && !nest->refusal; i++) {
+        struct value *v = &nest->values.at[i];
+        if (v->is_root) lower_root(nest, v);
+        if (v->is_root && v->is_output) mask_pads(nest, v);
+    }
+    mark_windows(nest);
+}

@@ -1,0 +1,250 @@
+/*
+ * The nest: what DFP knows of one kernel between the layers' point expressions and the text.
+ *
+ *   fuse.c    values, which of them are roots, stages, grid
+ *   lower.c   expressions -> nodes; affine.c: their indices as sums of loop variables
+ *   address.c indices -> offsets in memory or scratch
+ *   loops.c   fewer loops, which of them runs over lanes, how the grid is cut into tasks
+ *   block.c   nodes -> instructions in loops, each as far out as its variables allow
+ *   emit.c    C text; code.c and interp.c: the same blocks, encoded and run without a compiler
+ *
+ * Nodes and affine sums are unique: equal ones are the same pointer. So whatever two layers compute alike is one node
+ * and is computed once. All of it lives in one arena.
+ */
+#ifndef DFP_NEST_H
+#define DFP_NEST_H
+
+#include "dfp/dfp.h"
+
+#define NEST_VARS 64 /* so that a set of variables is one word */
+#define NEST_TERMS 12
+#define NEST_HASH 512
+#define NEST_STAGES 32
+
+/* ---- Variables and sums of them ---- */
+
+enum var_kind {
+    VAR_OUT,    /* runs over a dim of an output; for a blocked dim over its blocks */
+    VAR_LANE,   /* position inside a channel block */
+    VAR_REDUCE, /* runs over what a reduction combines */
+    VAR_DIV,    /* floor(of / divisor) */
+    VAR_MOD,    /* of - divisor * floor(of / divisor) */
+};
+
+struct var {
+    enum var_kind kind;
+    struct size extent; /* runs from 0 to extent - 1; of DIV unknown */
+    bool is_window;     /* extent is a number of the text */
+    const struct affine *of;
+    struct size divisor;
+    uint64_t deps;      /* the variables it is made of, itself included */
+};
+
+struct term {
+    int var;
+    struct size coef;
+};
+
+/* base + sum of coef * var; terms sorted by variable, no zero coefficients. */
+struct affine {
+    int n;
+    struct term term[NEST_TERMS];
+    struct size base;
+};
+
+/* The condition low <= x < high. */
+struct range {
+    const struct affine *x;
+    struct size low, high;
+};
+
+/* ---- Values: the tensors of a cluster ---- */
+
+struct value {
+    struct tensor *tensor;
+    const struct layer *layer;   /* the layer of this cluster that makes it, or NULL */
+    struct expr *expr;           /* NULL when it is loaded from memory */
+    int n_vars;
+    bool is_output;
+    bool is_root;                /* computed by a stage of its own, not inside its readers */
+    bool is_read;                /* a root that another stage loads */
+    int stage;
+    int dim_class[SOL_MAX_RANK]; /* dims that run together have the same class; -1: extent 1 */
+    int ptr;                     /* index in dfp_kernel.ptr, or -1 */
+    const struct size *stride;   /* in memory */
+    int64_t scratch;             /* offset in floats, when it lies in scratch */
+    int64_t scratch_size;        /* floats */
+    struct node *node;           /* a root's value at its own point */
+    const struct affine *at;     /* where a root is stored */
+};
+
+/* ---- Nodes ---- */
+
+enum { NODE_VALID = EXPR_SELECT + 1 }; /* 1.0 in lanes that hold channels, 0.0 in pad lanes */
+
+struct node {
+    int op; /* enum expr_op, or NODE_VALID */
+    int id;
+    uint64_t deps;
+    double value;                  /* CONST; REDUCE: the start */
+    struct node *arg[3];
+    /* LOAD */
+    struct value *from;
+    int n_index;
+    const struct affine **index;   /* per dim */
+    const struct affine *offset;   /* in elements */
+    double fill;
+    /* LOAD: guards, all of which must hold; RANGE: conditions, all of which make 1.0. */
+    int n_ranges;
+    const struct range **range;
+    /* REDUCE */
+    enum expr_op combine;
+    int n_vars;
+    int *var;
+    int n_clips;                   /* where one of them does not hold, the body is neutral */
+    const struct range **clip;
+    struct node *next;             /* in its hash chain */
+    struct block *home;            /* where it is computed, while blocks are built */
+    int mark;
+    enum { PADS_NOT_ASKED, PADS_KNOWN, PADS_UNKNOWN } in_pads;
+    double pad_value;
+};
+
+/* ---- Stages and blocks ---- */
+
+/* One instruction: what `node` computes, with operands as they are at this place. */
+struct item {
+    enum { ITEM_NODE, ITEM_REDUCE, ITEM_LOOP, ITEM_STORE } kind;
+    struct node *node;
+    struct node *arg[3];
+    int n_ranges;
+    const struct range **range;  /* those that still have to be tested */
+    struct block *block;         /* LOOP, REDUCE: the outermost loop */
+    const struct value *value;   /* STORE */
+};
+
+struct block {
+    int var; /* -1: the outermost */
+    bool is_lanes;               /* a vector of values of `var` at a time */
+    bool is_row;                 /* runs over the piece of `var` that the task has */
+    int n_clips;
+    const struct range **clip;   /* bound the loop */
+    struct block *parent;
+    struct node *reduce;         /* what the innermost block of a reduction adds to */
+    struct node *operand;
+    VEC(struct item) items;
+};
+
+struct stage {
+    uint64_t vars;               /* output variables */
+    VEC(struct value *) roots;
+    VEC(int) loops;              /* that are not in the grid, outermost first */
+    int lane;                    /* variable that runs over lanes, -1: none outside of reductions */
+    struct block *body;
+};
+
+struct nest {
+    struct arena *arena;
+    int lanes;
+    const char *refusal;         /* why it cannot be one kernel; the first reason stays */
+    bool spills;                 /* dear values read by several stages may be kept in scratch */
+    bool is_strict;              /* refuse what is possible, but a waste */
+
+    VEC(struct value) values;    /* tensors read and made, topological */
+    int n_classes;
+    int *class_var;
+    struct size *class_extent;
+    bool *class_blocked;
+    const struct layout *layout; /* of all blocked tensors */
+
+    int n_vars;
+    struct var var[NEST_VARS];
+    int lane_var;                /* the VAR_LANE, or -1 */
+    int block_var;               /* the blocks' variable, or -1 */
+    VEC(struct node *) nodes;
+    struct node *node_hash[NEST_HASH];
+    VEC(const struct affine *) affines;
+    VEC(struct range *) ranges;
+    int stamp;                   /* last mark given to nodes by a walk */
+    VEC(struct memo) memo;       /* values at points: lower.c */
+
+    int n_stages;
+    struct stage stage[NEST_STAGES];
+    uint64_t grid_vars;
+    VEC(int) grid;               /* outermost first; the last one is cut into chunks */
+    bool grid_lane;              /* the last one runs over lanes */
+    struct size chunks;          /* per run of the last one */
+    int64_t chunk;               /* values of it in a chunk */
+    int64_t scratch_size;        /* floats */
+    struct block *body;
+    VEC(struct size) args;
+};
+
+struct memo {
+    const struct value *value;
+    const struct affine *index[SOL_MAX_RANK];
+    bool guarded;
+    struct node *node;
+};
+
+static inline uint64_t var_bit(int var) { return (uint64_t)1 << var; }
+
+/* ---- affine.c ---- */
+const struct affine *affine_const(struct nest *nest, struct size value);
+const struct affine *affine_var(struct nest *nest, int var);
+const struct affine *affine_add(struct nest *nest, const struct affine *a, const struct affine *b);
+const struct affine *affine_mul(struct nest *nest, const struct affine *a, struct size factor);
+const struct affine *affine_div(struct nest *nest, const struct affine *a, struct size divisor);
+const struct affine *affine_mod(struct nest *nest, const struct affine *a, struct size divisor);
+const struct affine *affine_without(struct nest *nest, const struct affine *a, int var);
+struct size affine_coef(const struct affine *a, int var);
+uint64_t affine_deps(const struct nest *nest, const struct affine *a);
+/* Does it surely lie in [0, extent)? */
+bool affine_is_within(const struct nest *nest, const struct affine *a, struct size extent);
+const struct range *affine_range(struct nest *nest, const struct affine *x, struct size low, struct size high);
+int nest_add_var(struct nest *nest, enum var_kind kind, struct size extent);
+void nest_refuse(struct nest *nest, const char *reason);
+
+/* ---- fuse.c, stage.c ---- */
+/* Fills in everything up to the stages and their nodes. `cluster` NULL: outputs are what no layer reads. */
+void nest_fuse(struct nest *nest, struct layer *const *layers, int n, const struct cluster *cluster,
+               const struct view *views);
+void nest_find_stages(struct nest *nest);
+struct value *nest_find_value(struct nest *nest, const struct tensor *t);
+bool nest_is_identity(const struct nest *nest, const struct value *reader, const struct value *from,
+                      const struct expr *load);
+bool expr_find(const struct expr *e, bool (*test)(const struct expr *e));
+
+/* ---- lower.c, node.c ---- */
+void nest_lower(struct nest *nest);
+const struct affine *nest_class_index(struct nest *nest, int dim_class);
+struct node *node_const(struct nest *nest, double value);
+struct node *node_make(struct nest *nest, const struct node *like);
+/* What the node is in pad lanes, where blocked inputs are zero; false when that is not known. */
+bool node_known_in_pads(const struct nest *nest, struct node *node, double *out);
+/* All nodes that the roots need, operands first. */
+void nest_collect(struct nest *nest);
+
+/* ---- stage.c, address.c, loops.c, block.c: in this order, after nest_collect ---- */
+void nest_find_grid(struct nest *nest);
+void nest_place_scratch(struct nest *nest);
+void nest_address(struct nest *nest);
+void nest_merge_loops(struct nest *nest);
+void nest_plan_loops(struct nest *nest);
+void nest_build_blocks(struct nest *nest);
+/* Reductions of a stage without a lane may have lanes of their own; -1 if not. */
+int nest_reduce_lane(struct nest *nest, const struct node *reduce);
+bool nest_in_scratch(const struct value *v);
+/* Does something with these variables differ from lane to lane, when `lane` runs over lanes? */
+static inline bool nest_is_vector(const struct nest *nest, uint64_t deps, int lane) {
+    uint64_t lanes = lane >= 0 ? var_bit(lane) : 0;
+    if (nest->lane_var >= 0) lanes |= var_bit(nest->lane_var);
+    return (deps & lanes) != 0;
+}
+
+/* ---- emit.c, code.c ---- */
+int nest_arg(struct nest *nest, struct size size);
+void nest_emit(struct nest *nest, struct text *text);
+void nest_encode(struct nest *nest, const void **code, size_t *size);
+
+#endif

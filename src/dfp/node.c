@@ -1,0 +1,185 @@
+/*
+ * Nodes: the values a kernel computes, as a graph in which equal nodes are one.
+ *
+ *   lower.c  ->  node_make  ->  nest->nodes, operands before users
+ *
+ * Simplifications happen here, at construction, so that every user of the graph profits: conditions that are multiplied
+ * become one condition, and arithmetic on constants is done.
+ */
+#include "dfp/nest.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Making unique ---- */
+
+static uint64_t hash_node(const struct node *n) {
+    uint64_t hash = hash_bytes((uint64_t)n->op, &n->value, sizeof n->value);
+    hash = hash_bytes(hash, n->arg, sizeof n->arg);
+    hash = hash_bytes(hash, n->index, sizeof *n->index * (size_t)n->n_index);
+    return hash_bytes(hash, n->range, sizeof *n->range * (size_t)n->n_ranges);
+}
+
+static bool same_bytes(const void *a, const void *b, size_t size) {
+    return !size || !memcmp(a, b, size);
+}
+
+static bool is_same(const struct node *a, const struct node *b) {
+    return a->op == b->op && same_bytes(&a->value, &b->value, sizeof a->value) &&
+           same_bytes(a->arg, b->arg, sizeof a->arg) && a->from == b->from &&
+           a->n_index == b->n_index && a->n_ranges == b->n_ranges &&
+           same_bytes(&a->fill, &b->fill, sizeof a->fill) &&
+           same_bytes(a->index, b->index, sizeof *a->index * (size_t)a->n_index) &&
+           same_bytes(a->range, b->range, sizeof *a->range * (size_t)a->n_ranges);
+}
+
+static uint64_t find_deps(const struct nest *nest, const struct node *n) {
+    uint64_t deps = n->deps; /* VALID brings its own */
+    for (int i = 0; i < 3; i++)
+        if (n->arg[i]) deps |= n->arg[i]->deps;
+    for (int i = 0; i < n->n_index; i++) deps |= affine_deps(nest, n->index[i]);
+    for (int i = 0; i < n->n_ranges; i++) deps |= affine_deps(nest, n->range[i]->x);
+    for (int i = 0; i < n->n_vars; i++) deps &= ~var_bit(n->var[i]);
+    return deps;
+}
+
+/* Reductions have variables of their own, so no two are equal but by way of the memo in lower.c. */
+static struct node *make_unique(struct nest *nest, const struct node *like) {
+    struct node **chain = &nest->node_hash[hash_node(like) % NEST_HASH];
+    for (struct node *n = *chain; n; n = n->next)
+        if (like->op != EXPR_REDUCE && is_same(n, like)) return n;
+    struct node *made = arena_copy(nest->arena, like, sizeof *like);
+    made->deps = find_deps(nest, like);
+    made->next = *chain;
+    made->id = nest->nodes.n;
+    *chain = made;
+    VEC_PUSH(nest->arena, &nest->nodes, made);
+    return made;
+}
+
+struct node *node_const(struct nest *nest, double value) {
+    struct node n = {.op = EXPR_CONST, .value = (float)value};
+    return make_unique(nest, &n);
+}
+
+/* ---- Arithmetic on constants ---- */
+
+static double max_of(double a, double b) { return a != a || a > b ? a : b; }
+static double min_of(double a, double b) { return a != a || a < b ? a : b; }
+
+static double compute(int op, const double *x) {
+    switch (op) {
+    case EXPR_ADD: return x[0] + x[1];
+    case EXPR_SUB: return x[0] - x[1];
+    case EXPR_MUL: return x[0] * x[1];
+    case EXPR_DIV: return x[0] / x[1];
+    case EXPR_MAX: return max_of(x[0], x[1]);
+    case EXPR_MIN: return min_of(x[0], x[1]);
+    case EXPR_NEG: return -x[0];
+    case EXPR_ABS: return fabs(x[0]);
+    case EXPR_SQRT: return sqrt(x[0]);
+    case EXPR_EXP: return exp(x[0]);
+    case EXPR_LOG: return log(x[0]);
+    case EXPR_TANH: return tanh(x[0]);
+    case EXPR_ERF: return erf(x[0]);
+    case EXPR_LESS: return x[0] < x[1];
+    default: return x[0] != 0 ? x[1] : x[2]; /* SELECT */
+    }
+}
+
+static bool is_arithmetic(int op) { return op >= EXPR_ADD && op <= EXPR_SELECT; }
+
+static struct node *fold(struct nest *nest, const struct node *n) {
+    double x[3] = {0};
+    if (!is_arithmetic(n->op)) return NULL;
+    if (n->op == EXPR_SELECT && n->arg[0]->op == EXPR_CONST)
+        return n->arg[0]->value != 0 ? n->arg[1] : n->arg[2];
+    for (int i = 0; i < 3 && n->arg[i]; i++) {
+        if (n->arg[i]->op != EXPR_CONST) return NULL;
+        x[i] = n->arg[i]->value;
+    }
+    return node_const(nest, compute(n->op, x));
+}
+
+/* The product of two conditions holds where all their parts hold. */
+static struct node *join_ranges(struct nest *nest, const struct node *a, const struct node *b) {
+    struct node n = {.op = EXPR_RANGE};
+    n.range = ARENA_ARRAY(nest->arena, const struct range *, a->n_ranges + b->n_ranges);
+    for (int i = 0; i < a->n_ranges; i++) n.range[n.n_ranges++] = a->range[i];
+    for (int i = 0; i < b->n_ranges; i++) {
+        bool known = false;
+        for (int k = 0; k < a->n_ranges; k++) known |= a->range[k] == b->range[i];
+        if (!known) n.range[n.n_ranges++] = b->range[i];
+    }
+    return make_unique(nest, &n);
+}
+
+struct node *node_make(struct nest *nest, const struct node *like) {
+    struct node *folded = fold(nest, like);
+    if (folded) return folded;
+    if (like->op == EXPR_MUL && like->arg[0]->op == EXPR_RANGE && like->arg[1]->op == EXPR_RANGE)
+        return join_ranges(nest, like->arg[0], like->arg[1]);
+    if (like->op == EXPR_SELECT && like->arg[1] == like->arg[2]) return like->arg[1];
+    return make_unique(nest, like);
+}
+
+/* ---- Pad lanes ---- */
+
+/* A sum of zeros is its start; of a maximum we know that a window holds at least one element. */
+static bool known_reduction(const struct nest *nest, const struct node *n, double *out) {
+    double x[2] = {n->value, 0};
+    if (!node_known_in_pads(nest, n->arg[0], &x[1])) return false;
+    if (n->combine == EXPR_ADD && x[1] != 0) return false;
+    *out = compute((int)n->combine, x);
+    return true;
+}
+
+static bool find_known(const struct nest *nest, const struct node *n, double *out) {
+    double x[3] = {0};
+    bool known = true;
+    *out = 0;
+    switch (n->op) {
+    case EXPR_CONST: *out = n->value; return true;
+    case EXPR_LOAD:
+        /* Scratch is not masked: there, pad lanes hold what the stage computed from zeros. */
+        if (n->from->is_root && !n->from->is_output)
+            return node_known_in_pads(nest, n->from->node, out);
+        /* Where a guard fails the node has its fill value, which then must be zero as well. */
+        return n->from->tensor->layout.block && nest->lane_var >= 0 &&
+               (n->deps & var_bit(nest->lane_var)) && (!n->n_ranges || n->fill == 0);
+    case EXPR_RANGE:
+    case NODE_VALID: return false;
+    case EXPR_REDUCE: return known_reduction(nest, n, out);
+    default: break;
+    }
+    for (int i = 0; i < 3 && n->arg[i]; i++) known &= node_known_in_pads(nest, n->arg[i], &x[i]);
+    if (known) *out = compute(n->op, x);
+    return known;
+}
+
+/* The answer is kept with the node: a graph has far more paths than nodes. */
+bool node_known_in_pads(const struct nest *nest, struct node *n, double *out) {
+    if (n->in_pads == PADS_NOT_ASKED)
+        n->in_pads = find_known(nest, n, &n->pad_value) ? PADS_KNOWN : PADS_UNKNOWN;
+    *out = n->pad_value;
+    return n->in_pads == PADS_KNOWN;
+}
+
+/* ---- The order of computation ---- */
+
+static void collect(struct nest *nest, struct node *n) {
+    if (n->mark) return;
+    n->mark = 1;
+    for (int i = 0; i < 3; i++)
+        if (n->arg[i]) collect(nest, n->arg[i]);
+    n->id = nest->nodes.n;
+    VEC_PUSH(nest->arena, &nest->nodes, n);
+}
+
+/* Simplification leaves nodes behind that nobody uses; they must not hinder the merging of loops. */
+void nest_collect(struct nest *nest) {
+    nest->nodes.n = 0;
+    nest->stamp = 1;
+    for (int i = 0; i < nest->values.n; i++)
+        if (nest->values.at[i].is_root) collect(nest, nest->values.at[i].node);
+}

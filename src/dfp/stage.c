@@ -1,0 +1,202 @@
+/*
+ * Stages and the grid: the order in which a kernel computes its roots.
+ *
+ *   roots with classes of dims  ->  [this file]  ->  variables, stages, the grid's variables
+ *
+ * Roots with the same dims share a stage, so that they share loops and values, unless one needs the other at
+ * other points: then it comes in a later stage. The grid is what all stages run over; a grid point carries its values
+ * through all stages before the next one begins, and what stages hand on lies in scratch of one grid point.
+ */
+#include "dfp/nest.h"
+
+#define SCRATCH_MAX (128 << 10) /* bytes: stays in L2 along with what the stages stream through it */
+
+/* ---- Variables ---- */
+
+static void make_blocked_var(struct nest *nest, int dim_class) {
+    int64_t blocks = nest->layout->stored / nest->lanes;
+    nest->block_var = nest_add_var(nest, VAR_OUT, size_const(blocks));
+    nest->class_var[dim_class] = nest->block_var;
+    nest->lane_var = nest_add_var(nest, VAR_LANE, size_const(nest->lanes));
+}
+
+static void make_vars(struct nest *nest, const struct value *v) {
+    for (int d = 0; d < v->tensor->rank; d++) {
+        int c = v->dim_class[d];
+        if (c < 0 || nest->class_var[c] >= 0) continue;
+        if (!nest->class_blocked[c])
+            nest->class_var[c] = nest_add_var(nest, VAR_OUT, nest->class_extent[c]);
+        else if (nest->block_var >= 0)
+            nest_refuse(nest, "blocked channels in two places");
+        else
+            make_blocked_var(nest, c);
+    }
+}
+
+static uint64_t own_vars(const struct nest *nest, const struct value *v) {
+    uint64_t vars = 0;
+    for (int d = 0; d < v->tensor->rank; d++) {
+        int c = v->dim_class[d];
+        if (c >= 0) vars |= var_bit(nest->class_var[c]);
+        if (c >= 0 && nest->class_blocked[c]) vars |= var_bit(nest->lane_var);
+    }
+    return vars;
+}
+
+/* ---- Stages ---- */
+
+/* The first stage in which a root may be: after those it reads, or in one that it reads at its own point. */
+struct placing {
+    struct nest *nest;
+    const struct value *root;
+    uint64_t vars;
+    int first;
+};
+
+static void visit_loads(struct placing *p, const struct value *reader, const struct expr *e,
+                        bool at_point);
+
+static void visit_load(struct placing *p, const struct value *reader, const struct expr *e,
+                       bool at_point) {
+    struct value *v = nest_find_value(p->nest, e->tensor);
+    at_point = at_point && nest_is_identity(p->nest, reader, v, e);
+    if (!v->layer) return;
+    if (!v->is_root) {
+        visit_loads(p, v, v->expr, at_point);
+        return;
+    }
+    bool same = at_point && p->nest->stage[v->stage].vars == p->vars;
+    p->first = (int)max_i64(p->first, v->stage + !same);
+}
+
+static void visit_loads(struct placing *p, const struct value *reader, const struct expr *e,
+                        bool at_point) {
+    for (int i = 0; i < 3 && e->arg[i]; i++) visit_loads(p, reader, e->arg[i], at_point);
+    if (e->op == EXPR_LOAD) visit_load(p, reader, e, at_point);
+}
+
+static void add_loops(struct nest *nest, struct stage *stage, const struct value *v) {
+    for (int d = 0; d < v->tensor->rank; d++)
+        if (v->dim_class[d] >= 0)
+            VEC_PUSH(nest->arena, &stage->loops, nest->class_var[v->dim_class[d]]);
+}
+
+static void place_root(struct nest *nest, struct value *v) {
+    struct placing p = {nest, v, own_vars(nest, v), 0};
+    visit_loads(&p, v, v->expr, true);
+    int s = p.first;
+    while (s < nest->n_stages && nest->stage[s].vars != p.vars) s++;
+    if (s == NEST_STAGES) {
+        nest_refuse(nest, "too many stages for one kernel");
+        return;
+    }
+    struct stage *stage = &nest->stage[s];
+    if (s == nest->n_stages) {
+        nest->n_stages++;
+        stage->vars = p.vars;
+        add_loops(nest, stage, v);
+    }
+    v->stage = s;
+    VEC_PUSH(nest->arena, &stage->roots, v);
+}
+
+void nest_find_stages(struct nest *nest) {
+    nest->lane_var = nest->block_var = -1;
+    for (int i = 0; i < nest->values.n && !nest->refusal; i++)
+        if (nest->values.at[i].is_root) make_vars(nest, &nest->values.at[i]);
+    for (int i = 0; i < nest->values.n && !nest->refusal; i++)
+        if (nest->values.at[i].is_root) place_root(nest, &nest->values.at[i]);
+}
+
+/* ---- The grid ---- */
+
+/* A dim that some reader takes at another point than its own has to be there as a whole. */
+static void keep_whole(struct nest *nest, const struct node *load) {
+    const struct value *v = load->from;
+    for (int d = 0; d < v->tensor->rank; d++) {
+        const struct affine *own = nest_class_index(nest, v->dim_class[d]);
+        if (load->index[d] != own) nest->grid_vars &= ~affine_deps(nest, own);
+    }
+}
+
+static void find_grid_vars(struct nest *nest) {
+    nest->grid_vars = ~(uint64_t)0;
+    for (int i = 0; i < nest->n_stages; i++) nest->grid_vars &= nest->stage[i].vars;
+    for (int i = 0; i < nest->nodes.n; i++)
+        if (nest->nodes.at[i]->op == EXPR_LOAD && nest->nodes.at[i]->from->is_root)
+            keep_whole(nest, nest->nodes.at[i]);
+}
+
+/* The grid's variables leave the stages' loops; their order is that of the stage with the most loops. */
+static void take_grid(struct nest *nest) {
+    const struct stage *longest = &nest->stage[0];
+    for (int i = 1; i < nest->n_stages; i++)
+        if (nest->stage[i].loops.n > longest->loops.n) longest = &nest->stage[i];
+    for (int i = 0; i < longest->loops.n; i++)
+        if (nest->grid_vars & var_bit(longest->loops.at[i]))
+            VEC_PUSH(nest->arena, &nest->grid, longest->loops.at[i]);
+    for (int i = 0; i < nest->n_stages; i++) {
+        struct stage *s = &nest->stage[i];
+        int n = 0;
+        for (int k = 0; k < s->loops.n; k++)
+            if (!(nest->grid_vars & var_bit(s->loops.at[k]))) s->loops.at[n++] = s->loops.at[k];
+        s->loops.n = n;
+    }
+}
+
+/* Several stages without a common loop would leave all of the work to one thread. Small tensors may: a kernel more costs
+ * more than what the other threads would save. */
+static bool has_little_work(const struct nest *nest) {
+    for (int i = 0; i < nest->values.n; i++) {
+        struct size n = ir_elements(nest->values.at[i].tensor);
+        if (!size_is_const(n) || size_value(n) > 16384) return false;
+    }
+    return true;
+}
+
+void nest_find_grid(struct nest *nest) {
+    find_grid_vars(nest);
+    take_grid(nest);
+    if (nest->n_stages > 1 && !nest->grid.n && !has_little_work(nest))
+        nest_refuse(nest, "no loop in common");
+}
+
+/* ---- Scratch ---- */
+
+/* Values of one grid point that later stages read. (A lane of the grid is added in loops.c.) */
+static struct size place_scratch(struct nest *nest, struct value *v) {
+    struct size *stride = ARENA_ARRAY(nest->arena, struct size, SOL_MAX_RANK);
+    bool blocked = nest->lane_var >= 0 && (own_vars(nest, v) & var_bit(nest->lane_var));
+    struct size step = size_const(blocked ? nest->lanes : 1);
+    for (int d = v->tensor->rank - 1; d >= 0; d--) {
+        stride[d] = size_const(0);
+        int c = v->dim_class[d];
+        if (c < 0 || (nest->grid_vars & var_bit(nest->class_var[c]))) continue;
+        stride[d] = step;
+        step = size_mul(step, nest->var[nest->class_var[c]].extent);
+    }
+    v->stride = stride;
+    return step;
+}
+
+bool nest_in_scratch(const struct value *v) {
+    return v->is_root && v->is_read && !v->is_output;
+}
+
+void nest_place_scratch(struct nest *nest) {
+    nest->scratch_size = 0;
+    for (int i = 0; i < nest->values.n; i++) {
+        struct value *v = &nest->values.at[i];
+        if (!nest_in_scratch(v)) continue;
+        struct size n = place_scratch(nest, v);
+        if (!size_is_const(n) || size_value(n) > SCRATCH_MAX / 4) {
+            nest_refuse(nest, "what one stage hands to the next is too large to keep");
+            return;
+        }
+        v->scratch = nest->scratch_size;
+        v->scratch_size = round_up(size_value(n), nest->lanes);
+        nest->scratch_size += v->scratch_size;
+    }
+    if (nest->scratch_size > SCRATCH_MAX / 4)
+        nest_refuse(nest, "what one stage hands to the next is too large to keep");
+}

@@ -1,0 +1,263 @@
+/*
+ * Direct convolution: what it accepts, how it divides the work, what that costs, and the packing of weights.
+ *
+ * Place: plan/choose.c asks refuse and plan; run/exec.c packs once per version of the weights and calls run on
+ * ranges of tasks. The work itself is in direct_kernel.c; direct.h has the layouts and the idea.
+ *
+ * It is the implementation that others are compared with: any kernel size, stride, dilation and padding, and
+ * rounding errors of a plain sum.
+ */
+#include "dnn/direct.h"
+
+#include "dnn/kernels.h"
+
+#include <math.h>
+
+/* Cost model, seconds and bytes of a core of 3 GHz with 1 MiB of L2; measured by bench/conv.c. */
+static const double clock_hz = 3e9;
+static const double efficiency = 0.85;
+static const double copy_bytes_per_s = 25e9;   /* into the panel */
+static const double stream_bytes_per_s = 40e9; /* weights from beyond L2, beside the multiplications */
+static const double memory_bytes_per_s = 20e9;
+static const double task_s = 0.5e-6;
+static const int64_t l2_size = 1 << 20;
+
+static int model_channel(const int *map, int64_t stored) { return map ? map[stored] : (int)stored; }
+
+/* Does each group's run of stored channels hold that group's channels of the model? */
+static bool keeps_groups(const int *map, int stored, int model, int groups) {
+    const int stored_group = stored / groups, model_group = model / groups;
+    if (!map) return stored == model;
+    for (int i = 0; i < stored; i++)
+        if (map[i] >= 0 && map[i] / model_group != i / stored_group) return false;
+    return true;
+}
+
+static const char *refuse(const struct dnn_problem *problem) {
+    const int block = problem->groups * problem->lanes;
+    if (problem->kind != DNN_CONV) return "not a convolution";
+    if (problem->y_plain) return "y is not blocked";
+    if (problem->residual && problem->residual_plain) return "residual is not blocked";
+    if (problem->c % (problem->x_plain ? problem->groups : block)) return "channels in do not fill a group's blocks";
+    if (problem->k % block) return "channels out do not fill a group's blocks";
+    if (!keeps_groups(problem->c_map, problem->c, problem->c_model, problem->groups) ||
+        !keeps_groups(problem->k_map, problem->k, problem->k_model, problem->groups))
+        return "stored channels mix groups";
+    return NULL;
+}
+
+/* ---- Plan: geometry ---- */
+
+/* A 1x1 convolution that maps pixel to pixel: the image may as well be one long row. */
+static bool is_pixelwise(const struct dnn_problem *p) {
+    return p->kh == 1 && p->kw == 1 && p->sh == 1 && p->sw == 1 && p->pt == 0 && p->pl == 0 && p->oh == p->h &&
+           p->ow == p->w;
+}
+
+/* Can x be read in place? A column stride would break the constant distance of neighbouring pixels. */
+static bool needs_panel(const struct dnn_problem *p) {
+    return p->prologue || p->pt || p->pl || p->sw != 1 || (p->oh - 1) * p->sh + (p->kh - 1) * p->dh >= p->h ||
+           (p->ow - 1) + (p->kw - 1) * p->dw >= p->w;
+}
+
+/* Phases beyond the kernel's last row are not read, and need no place. */
+static int64_t n_phases(int64_t kernel, int64_t stride, int64_t dilation) {
+    return dilation == 1 ? min_i64(kernel, stride) : stride;
+}
+
+static void set_geometry(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    int64_t *param = plan->param;
+    const bool pixelwise = is_pixelwise(p);
+    param[DIRECT_H] = pixelwise ? 1 : p->h;
+    param[DIRECT_W] = pixelwise ? (int64_t)p->h * p->w : p->w;
+    param[DIRECT_OH] = pixelwise ? 1 : p->oh;
+    param[DIRECT_OW] = pixelwise ? (int64_t)p->oh * p->ow : p->ow;
+    param[DIRECT_BLOCK] = p->x_plain ? 1 : p->lanes;
+    param[DIRECT_C_BLOCKS] = p->c / p->groups / param[DIRECT_BLOCK];
+    param[DIRECT_PAIRS] = ceil_div(p->k / p->groups, 2 * p->lanes);
+    param[DIRECT_PANEL] = needs_panel(p);
+    param[DIRECT_ROW_PHASES] = n_phases(p->kh, p->sh, p->dh);
+    param[DIRECT_COLUMN_PHASES] = n_phases(p->kw, p->sw, p->dw);
+    param[DIRECT_TABLE] = round_up(direct_taps(plan) * (int64_t)sizeof(int64_t), 64);
+}
+
+/* Strides of the panel for blocks of the plan's size, or of the image. */
+static void set_strides(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    int64_t *param = plan->param;
+    const int64_t size = param[DIRECT_BLOCK], line = 64 / (int64_t)sizeof(float);
+    if (!param[DIRECT_PANEL]) {
+        param[DIRECT_COLUMN_PHASE] = 0;
+        param[DIRECT_ROW_PHASE] = param[DIRECT_W] * size;
+        param[DIRECT_ROW_STRIDE] = p->sh * param[DIRECT_ROW_PHASE];
+        param[DIRECT_C_STRIDE] = param[DIRECT_H] * param[DIRECT_ROW_PHASE];
+        return;
+    }
+    const int64_t rows = param[DIRECT_ROWS] + (p->kh - 1) * p->dh / p->sh;
+    const int64_t columns = param[DIRECT_COLUMNS] + (p->kw - 1) * p->dw / p->sw;
+    param[DIRECT_COLUMN_PHASE] = columns * size;
+    param[DIRECT_ROW_STRIDE] = param[DIRECT_COLUMN_PHASES] * param[DIRECT_COLUMN_PHASE];
+    param[DIRECT_ROW_PHASE] = rows * param[DIRECT_ROW_STRIDE];
+    /* Tiles read all channel blocks at one pixel: an odd number of lines apart they lie in different sets. */
+    param[DIRECT_C_STRIDE] = (ceil_div(param[DIRECT_ROW_PHASES] * param[DIRECT_ROW_PHASE], line) | 1) * line;
+}
+
+/* ---- Plan: division of the work ---- */
+
+static double flops_per_s(const struct dnn_kernels *kernels) {
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
+        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
+    return 8 * clock_hz;
+}
+
+/* Bytes of packed weights of one pair. */
+static int64_t pair_size(const struct dnn_plan *plan) {
+    return direct_taps(plan) * plan->param[DIRECT_BLOCK] * 2 * plan->problem.lanes * (int64_t)sizeof(float);
+}
+
+static int64_t weights_size(const struct dnn_plan *plan) {
+    return plan->problem.groups * plan->param[DIRECT_PAIRS] * pair_size(plan);
+}
+
+static int64_t panel_size(const struct dnn_plan *plan) {
+    return plan->param[DIRECT_PANEL] * plan->param[DIRECT_C_BLOCKS] * plan->param[DIRECT_C_STRIDE] *
+           (int64_t)sizeof(float);
+}
+
+/* Bytes of x that the tiles of one block read again for each pair. */
+static int64_t block_size(const struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t rows = (plan->param[DIRECT_ROWS] - 1) * p->sh + (p->kh - 1) * p->dh + 1;
+    if (plan->param[DIRECT_PANEL]) return panel_size(plan);
+    return rows * (plan->param[DIRECT_COLUMNS] + p->kw - 1) * (p->c / p->groups) * (int64_t)sizeof(float);
+}
+
+/* Steps of the inner loop that the pixels of one pair take. A tile with few sums waits for each of them. */
+static double pixel_steps(const struct dnn_plan *plan) {
+    const int64_t pixels = plan->kernels->direct->pixels, columns = plan->param[DIRECT_COLUMNS];
+    const int64_t parts = ceil_div(columns, pixels), rows = plan->param[DIRECT_ROWS];
+    const int64_t in_tile = ceil_div(columns, parts), at_once = 2 * in_tile <= pixels ? 2 : 1;
+    return (double)(parts * ceil_div(rows, at_once)) * (double)max_i64(in_tile * min_i64(rows, at_once), 4) +
+           0.25 * (double)parts;
+}
+
+/* Estimated seconds of a call for the division that the plan's parameters describe. */
+static double estimate(const struct dnn_plan *plan, int64_t batch) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t *param = plan->param, pairs = ceil_div(param[DIRECT_PAIRS], param[DIRECT_SHARES]);
+    const int64_t n = plan->impl->n_tasks(plan, batch), portion = max_i64(1, n / (4 * p->threads));
+    const double fills = param[DIRECT_SHARES] == 1 ? 1 : 1 / (double)min_i64(portion, param[DIRECT_SHARES]);
+    const double step = 4.0 * p->lanes / (efficiency * flops_per_s(plan->kernels));
+    const double taps = (double)(direct_taps(plan) * param[DIRECT_BLOCK]);
+    double task = task_s + (double)pairs * pixel_steps(plan) * taps * step;
+    task += fills * (double)panel_size(plan) / copy_bytes_per_s;
+    if (block_size(plan) + pair_size(plan) > l2_size)
+        task += (double)(pairs * block_size(plan)) / stream_bytes_per_s;
+    if (weights_size(plan) + block_size(plan) > l2_size)
+        task += (double)(pairs * pair_size(plan)) / stream_bytes_per_s;
+    return (double)ceil_div(ceil_div(n, portion), p->threads) * (double)portion * task;
+}
+
+/* Keeps the division if it is better than what the plan's cost stands for. */
+static void try_division(struct dnn_plan *plan, struct dnn_plan *best, int64_t rows, int64_t columns) {
+    const int64_t batch = max_i64(1, plan->problem.batch_hint), pairs = plan->param[DIRECT_PAIRS];
+    plan->param[DIRECT_ROWS] = rows, plan->param[DIRECT_COLUMNS] = columns;
+    set_strides(plan);
+    for (int64_t parts = 1; parts <= pairs && parts <= 4 * plan->problem.threads; parts++) {
+        plan->param[DIRECT_SHARES] = parts;
+        plan->cost = estimate(plan, batch);
+        if (plan->cost < best->cost) *best = *plan;
+    }
+}
+
+/* Blocks of whole rows, ever more of them; a row alone is cut into pieces that are whole tiles but for the last. */
+static void choose_division(struct dnn_plan *plan) {
+    const int64_t pixels = plan->kernels->direct->pixels;
+    const int64_t height = plan->param[DIRECT_OH], width = plan->param[DIRECT_OW];
+    struct dnn_plan best = *plan;
+    best.cost = INFINITY;
+    try_division(plan, &best, 1, width);
+    for (int64_t rows = height; rows > 1 && height / rows <= 64;) {
+        try_division(plan, &best, rows, width);
+        rows = min_i64(rows - 1, ceil_div(height, ceil_div(height, rows) + 1));
+    }
+    for (int64_t columns = width; columns > pixels;) {
+        columns = round_up(ceil_div(columns, 2), pixels);
+        try_division(plan, &best, 1, min_i64(columns, width));
+        if (columns == pixels) break;
+    }
+    *plan = best;
+}
+
+static double bytes_moved(const struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    const double x = (double)p->c * p->h * p->w, y = (double)p->k * p->oh * p->ow;
+    const double images = (double)max_i64(1, p->batch_hint);
+    return (double)weights_size(plan) + images * (x + (p->residual ? 2 : 1) * y) * sizeof(float);
+}
+
+static void make_plan(struct dnn_plan *plan) {
+    set_geometry(plan);
+    choose_division(plan);
+    set_strides(plan);
+    plan->packed_size = (size_t)weights_size(plan);
+    plan->scratch_size = (size_t)(plan->param[DIRECT_TABLE] + panel_size(plan));
+    const double memory = bytes_moved(plan) / memory_bytes_per_s / min_i64(2, plan->problem.threads);
+    if (memory > plan->cost) plan->cost = memory;
+}
+
+/* ---- Packing ---- */
+
+/* Packing tasks are (group, pair, channel block). */
+static int64_t n_pack_tasks(const struct dnn_plan *plan) {
+    return plan->problem.groups * plan->param[DIRECT_PAIRS] * plan->param[DIRECT_C_BLOCKS];
+}
+
+/* The model's weights of one pair of channels lie together; they go to one column of each tap. */
+static void pack_channels(const struct dnn_problem *p, const float *weight, const float *scale_k, int64_t c,
+                          int64_t k, float *to, int64_t step) {
+    const int c_model = c < 0 ? -1 : model_channel(p->c_map, c), k_model = k < 0 ? -1 : model_channel(p->k_map, k);
+    const int64_t taps = (int64_t)p->kh * p->kw, c_group = p->c_model / p->groups;
+    const bool padding = c_model < 0 || k_model < 0;
+    const float scale = scale_k && !padding ? scale_k[k_model] : 1;
+    const float *from = padding ? NULL : weight + (k_model * c_group + c_model % c_group) * taps;
+    for (int64_t tap = 0; tap < taps; tap++) to[tap * step] = padding ? 0 : scale * from[tap];
+}
+
+static void pack_block(const struct dnn_plan *plan, const float *weight, const float *scale_k, float *packed,
+                       int64_t task) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t *param = plan->param, size = param[DIRECT_BLOCK], width = 2 * p->lanes;
+    const int64_t k_group = p->k / p->groups, k_end = (task / param[DIRECT_C_BLOCKS] / param[DIRECT_PAIRS] + 1) * k_group;
+    const int64_t group = k_end / k_group - 1, pair = task / param[DIRECT_C_BLOCKS] % param[DIRECT_PAIRS];
+    const int64_t c_block = group * param[DIRECT_C_BLOCKS] + task % param[DIRECT_C_BLOCKS];
+    float *to = packed + task * p->kh * p->kw * size * width;
+    for (int64_t i = 0; i < size; i++)
+        for (int64_t j = 0; j < width; j++) {
+            const int64_t k = group * k_group + pair * width + j;
+            pack_channels(p, weight, scale_k, c_block * size + i, k < k_end ? k : -1, to + i * width + j,
+                          size * width);
+        }
+}
+
+static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k, float *packed,
+                 int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; task++) pack_block(plan, weight, scale_k, packed, task);
+}
+
+/* ---- Run ---- */
+
+static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
+    const int64_t *param = plan->param;
+    return batch * ceil_div(param[DIRECT_OH], param[DIRECT_ROWS]) *
+           ceil_div(param[DIRECT_OW], param[DIRECT_COLUMNS]) * plan->problem.groups * param[DIRECT_SHARES];
+}
+
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch, int64_t begin,
+                int64_t end) {
+    plan->kernels->direct->run(plan, call, scratch, begin, end);
+}
+
+extern const struct dnn_impl dnn_direct;
+const struct dnn_impl dnn_direct = {"direct", refuse, make_plan, n_pack_tasks, pack, n_tasks, run, false};

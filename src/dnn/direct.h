@@ -1,0 +1,58 @@
+/*
+ * Direct convolution: what direct.c (plan, cost, packing) and direct_kernel.c (the work) share.
+ *
+ * y is cut into blocks of rows x columns of pixels, and the output channels of a group into pairs of channel
+ * blocks. A tile of up to `pixels` pixels and one pair is summed in registers over a list of taps; a tap is one
+ * (channel block, kernel row, kernel column) and stands for DIRECT_BLOCK channels that lie side by side.
+ *
+ *   packed   [group][k pair][channel block][kernel row][kernel column][channel][2*LANES]
+ *   scratch  the offsets of the taps, then the panel: a zero padded copy of the x that one block of y needs
+ *   panel    [channel block][row phase][row][column phase][column][channel]
+ *
+ * Phases take strides out of the panel: row q of the padded image is number q / sh of phase q % sh, columns alike.
+ * Pixels of y that are neighbours thus read neighbours in the panel for each tap, whatever the strides. Where x
+ * needs neither padding nor a prologue it is read in place, by the same formula with the image's strides.
+ */
+#ifndef SOL_DNN_DIRECT_H
+#define SOL_DNN_DIRECT_H
+
+#include "dnn/dnn.h"
+
+/* Indices into dnn_plan.param. */
+enum direct_param {
+    DIRECT_H, /* sizes of x and y; a 1x1 convolution that only walks pixels has one long row */
+    DIRECT_W,
+    DIRECT_OH,
+    DIRECT_OW,
+    DIRECT_BLOCK,      /* channels side by side in x: the lanes, or 1 when x is plain */
+    DIRECT_C_BLOCKS,   /* of x per group */
+    DIRECT_PAIRS,      /* of k blocks per group; the last one may be half empty */
+    DIRECT_SHARES,     /* tasks that divide the pairs of one group and block of y */
+    DIRECT_ROWS,       /* pixels of y in a block */
+    DIRECT_COLUMNS,
+    DIRECT_PANEL,      /* is x copied? */
+    DIRECT_ROW_PHASES, /* of the panel */
+    DIRECT_COLUMN_PHASES,
+    DIRECT_ROW_STRIDE, /* floats between the inputs of two rows of y, in panel or image */
+    DIRECT_ROW_PHASE,  /* floats between two phases */
+    DIRECT_COLUMN_PHASE,
+    DIRECT_C_STRIDE,   /* floats between two channel blocks */
+    DIRECT_TABLE,      /* bytes of scratch that the tap offsets take */
+};
+
+static inline int64_t direct_taps(const struct dnn_plan *plan) {
+    return plan->param[DIRECT_C_BLOCKS] * plan->problem.kh * plan->problem.kw;
+}
+
+/* The shares of an even division: share i of n over `total` is [direct_share(i), direct_share(i + 1)). */
+static inline int64_t direct_share(int64_t total, int64_t i, int64_t n) {
+    return total / n * i + min_i64(i, total % n);
+}
+
+struct dnn_direct_kernels {
+    int pixels; /* most pixels of a tile */
+    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch, int64_t begin,
+                int64_t end);
+};
+
+#endif

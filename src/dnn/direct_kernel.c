@@ -1,0 +1,319 @@
+/*
+ * Direct convolution: the work of one task, compiled once per instruction set.
+ *
+ * Place: direct.c decides sizes and packs the weights; the executor calls run on ranges of tasks. direct.h has the
+ * layouts. A task fills a panel (or points into x), then walks its pairs of k blocks; for each pair all tiles of
+ * the block of y follow each other, so that the pair's weights stay in L1 or L2 and the pixels stream past them.
+ *
+ * Invariants: nothing outside x, y and the residual is touched, as whatever lies outside the image comes from the
+ * panel's zeros; a sum's order (taps, then channels) does not depend on tile, task or thread; padding lanes
+ * become zero, as their weights and bias are.
+ */
+#include "dnn/direct.h"
+#include "dnn/simd.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* Sums that fit into the registers beside two vectors of weights and one broadcast value. */
+#if LANES == 16
+#define PIXELS 14
+#else
+#define PIXELS 6
+#endif
+
+/* One tile: up to PIXELS pixels in one row or two, times one or two channel blocks of y. */
+struct tile {
+    const float *x;          /* input of the first pixel at offset 0 */
+    const float *weights;    /* [tap][channel][2*LANES] */
+    const int64_t *offsets;  /* by tap */
+    int64_t n_taps;
+    int64_t x_row, y_row;    /* floats to the tile's second row */
+    int64_t y_block;         /* floats to the second channel block, in y and residual */
+    float *y;
+    const float *residual, *bias; /* NULL: none */
+    const struct dnn_problem *problem;
+};
+
+/* ---- Tile ---- */
+
+/* Bias, residual and activation are added to the whole sum: starting from them would cost accuracy. */
+INLINE void finish_tile(int rows, int columns, int vectors, const struct tile *tile, vec (*sum)[2]) {
+    const struct dnn_problem *problem = tile->problem;
+    const int pixels = rows * columns;
+    UNROLL for (int v = 0; v < vectors; v++) {
+        const int64_t at = v * tile->y_block;
+        if (tile->bias) {
+            const vec bias = vec_load(tile->bias + v * LANES);
+            UNROLL for (int i = 0; i < pixels; i++) sum[i][v] += bias;
+        }
+        if (tile->residual) {
+            const float *from = tile->residual + at;
+            UNROLL for (int i = 0; i < pixels; i++)
+                sum[i][v] += vec_load(from + i / columns * tile->y_row + i % columns * LANES);
+        }
+        if (problem->act != DNN_ACT_NONE) {
+            const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
+            UNROLL for (int i = 0; i < pixels; i++) sum[i][v] = vec_max(sum[i][v], low);
+        }
+        if (problem->act == DNN_ACT_CLAMP) {
+            const vec high = vec_set(problem->act_max);
+            UNROLL for (int i = 0; i < pixels; i++) sum[i][v] = vec_min(sum[i][v], high);
+        }
+        UNROLL for (int i = 0; i < pixels; i++)
+            vec_store(tile->y + at + i / columns * tile->y_row + i % columns * LANES, sum[i][v]);
+    }
+}
+
+/* All sizes but the number of taps are constants, so that `sum` lives in registers. */
+INLINE void multiply_tile(int rows, int columns, int vectors, int block, const struct tile *tile) {
+    const int pixels = rows * columns;
+    const float *weights = tile->weights;
+    vec sum[PIXELS][2];
+    UNROLL for (int i = 0; i < pixels; i++) sum[i][0] = sum[i][1] = (vec){0};
+    for (int64_t tap = 0; tap < tile->n_taps; tap++) {
+        const float *first = tile->x + tile->offsets[tap], *second = first + tile->x_row;
+        for (int c = 0; c < block; c++, weights += 2 * LANES) {
+            const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
+            UNROLL for (int i = 0; i < pixels; i++) {
+                const vec x = vec_set((i < columns ? first : second)[i % columns * block + c]);
+                sum[i][0] += x * w0;
+                if (vectors == 2) sum[i][1] += x * w1;
+            }
+        }
+    }
+    finish_tile(rows, columns, vectors, tile, sum);
+}
+
+typedef void multiply_fn(const struct tile *tile);
+
+/* The four variants of one tile: x blocked or plain, times one or two channel blocks of y. */
+#define MULTIPLY(rows, columns)                                                              \
+    static void multiply_##rows##x##columns##_blocked1(const struct tile *tile) {            \
+        multiply_tile(rows, columns, 1, LANES, tile);                                        \
+    }                                                                                        \
+    static void multiply_##rows##x##columns##_blocked2(const struct tile *tile) {            \
+        multiply_tile(rows, columns, 2, LANES, tile);                                        \
+    }                                                                                        \
+    static void multiply_##rows##x##columns##_plain1(const struct tile *tile) {              \
+        multiply_tile(rows, columns, 1, 1, tile);                                            \
+    }                                                                                        \
+    static void multiply_##rows##x##columns##_plain2(const struct tile *tile) {              \
+        multiply_tile(rows, columns, 2, 1, tile);                                            \
+    }
+#define VARIANTS(rows, columns)                                                              \
+    {{multiply_##rows##x##columns##_plain1, multiply_##rows##x##columns##_plain2},           \
+     {multiply_##rows##x##columns##_blocked1, multiply_##rows##x##columns##_blocked2}}
+
+#if PIXELS == 14
+#define TILES(one, two)                                                                      \
+    one(1) one(2) one(3) one(4) one(5) one(6) one(7) one(8) one(9) one(10) one(11) one(12)   \
+    one(13) one(14) two(1) two(2) two(3) two(4) two(5) two(6) two(7)
+#else
+#define TILES(one, two) one(1) one(2) one(3) one(4) one(5) one(6) two(1) two(2) two(3)
+#endif
+
+#define DEFINE_ONE(columns) MULTIPLY(1, columns)
+#define DEFINE_TWO(columns) MULTIPLY(2, columns)
+TILES(DEFINE_ONE, DEFINE_TWO)
+
+/* By rows - 1, columns, is x blocked, channel blocks of y - 1. */
+#define ENTRY_ONE(columns) [0][columns] = VARIANTS(1, columns),
+#define ENTRY_TWO(columns) [1][columns] = VARIANTS(2, columns),
+static multiply_fn *const multiply[2][PIXELS + 1][2][2] = {TILES(ENTRY_ONE, ENTRY_TWO)};
+
+/* ---- Panel ---- */
+
+/* The block of y that is worked on, and where its input lies. */
+struct block {
+    const struct dnn_plan *plan;
+    const struct dnn_call *call;
+    const int64_t *offsets;
+    float *panel;
+    const float *x;          /* input of the block's first pixel */
+    int64_t image, group, row, column, n_rows, n_columns;
+};
+
+/* One row of one phase: `n` pixels from padded column `column` on, every sw-th one. */
+struct line {
+    const float *x;          /* image row; NULL: outside the image */
+    float *to;
+    int64_t column, n;
+    int64_t channel;         /* first one, for the prologue */
+};
+
+INLINE vec apply_prologue(const struct block *block, int64_t channel, vec x) {
+    const vec scale = vec_load(block->call->scale + channel), shift = vec_load(block->call->shift + channel);
+    return vec_max(x * scale + shift, vec_set(block->plan->problem.prologue_min));
+}
+
+static void copy_blocked(const struct block *block, const struct line *line, int64_t begin, int64_t end) {
+    const struct dnn_problem *problem = &block->plan->problem;
+    const float *x = line->x + line->column * LANES;
+    const int64_t step = (int64_t)problem->sw * LANES;
+    if (problem->prologue)
+        for (int64_t i = begin; i < end; i++)
+            vec_store(line->to + i * LANES, apply_prologue(block, line->channel, vec_load(x + i * step)));
+    else if (problem->sw == 1)
+        memcpy(line->to + begin * LANES, x + begin * LANES, (size_t)((end - begin) * LANES) * sizeof(float));
+    else
+        for (int64_t i = begin; i < end; i++) vec_store(line->to + i * LANES, vec_load(x + i * step));
+}
+
+static void copy_plain(const struct block *block, const struct line *line, int64_t begin, int64_t end) {
+    const struct dnn_problem *problem = &block->plan->problem;
+    const float *x = line->x + line->column;
+    const int64_t step = problem->sw;
+    if (problem->prologue) {
+        const float scale = block->call->scale[line->channel], shift = block->call->shift[line->channel];
+        for (int64_t i = begin; i < end; i++) {
+            const float value = x[i * step] * scale + shift;
+            line->to[i] = value < problem->prologue_min ? problem->prologue_min : value;
+        }
+    } else if (step == 2) { /* written out for the compiler: it becomes shuffles */
+        for (int64_t i = begin; i < end; i++) line->to[i] = x[i * 2];
+    } else {
+        for (int64_t i = begin; i < end; i++) line->to[i] = x[i * step];
+    }
+}
+
+/* Zeros where the line lies outside the image, x after the prologue inside. */
+static void fill_line(const struct block *block, const struct line *line) {
+    const struct dnn_plan *plan = block->plan;
+    const int64_t step = plan->problem.sw, width = plan->param[DIRECT_W], size = plan->param[DIRECT_BLOCK];
+    int64_t begin = line->column < 0 ? ceil_div(-line->column, step) : 0;
+    int64_t end = line->column < width ? ceil_div(width - line->column, step) : 0;
+    end = line->x ? min_i64(end, line->n) : 0;
+    begin = min_i64(begin, end);
+    memset(line->to, 0, (size_t)(begin * size) * sizeof(float));
+    if (begin < end) (size == 1 ? copy_plain : copy_blocked)(block, line, begin, end);
+    memset(line->to + end * size, 0, (size_t)((line->n - end) * size) * sizeof(float));
+}
+
+/* All columns of one row of the panel; `row` counts the image's rows and may lie outside. */
+static void fill_row(const struct block *block, int64_t c_block, int64_t row, float *to) {
+    const struct dnn_plan *plan = block->plan;
+    const struct dnn_problem *problem = &plan->problem;
+    const int64_t *param = plan->param, size = param[DIRECT_BLOCK];
+    const int64_t channel = (block->group * param[DIRECT_C_BLOCKS] + c_block) * size;
+    const float *image = block->call->x + block->image * block->call->x_stride;
+    const bool inside = row >= 0 && row < param[DIRECT_H];
+    struct line line = {.channel = channel, .n = block->n_columns + (problem->kw - 1) * problem->dw / problem->sw};
+    if (inside) line.x = image + (channel * param[DIRECT_H] + row * size) * param[DIRECT_W];
+    for (int64_t phase = 0; phase < param[DIRECT_COLUMN_PHASES]; phase++) {
+        line.to = to + phase * param[DIRECT_COLUMN_PHASE];
+        line.column = block->column * problem->sw + phase - problem->pl;
+        fill_line(block, &line);
+    }
+}
+
+static void fill_panel(const struct block *block) {
+    const struct dnn_problem *problem = &block->plan->problem;
+    const int64_t *param = block->plan->param;
+    const int64_t n_rows = block->n_rows + (problem->kh - 1) * problem->dh / problem->sh;
+    for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
+        for (int64_t phase = 0; phase < param[DIRECT_ROW_PHASES]; phase++)
+            for (int64_t i = 0; i < n_rows; i++) {
+                float *to = block->panel + c * param[DIRECT_C_STRIDE] + phase * param[DIRECT_ROW_PHASE];
+                const int64_t row = (block->row + i) * problem->sh + phase - problem->pt;
+                fill_row(block, c, row, to + i * param[DIRECT_ROW_STRIDE]);
+            }
+}
+
+/* ---- Block ---- */
+
+/* Runs one tile and shows it to the generated epilogue, row by row and channel block by channel block. */
+static void run_tile(const struct block *block, struct tile *tile, int64_t k_block, int vectors, int64_t row,
+                     int64_t column, int rows, int columns) {
+    const int64_t *param = block->plan->param, pixel = row * param[DIRECT_OW] + column;
+    const struct dnn_call *call = block->call;
+    const int64_t at = k_block * tile->y_block + pixel * LANES;
+    tile->x = block->x + (row - block->row) * param[DIRECT_ROW_STRIDE] +
+              (column - block->column) * param[DIRECT_BLOCK];
+    tile->y = call->y + block->image * call->y_stride + at;
+    if (tile->problem->residual) tile->residual = call->residual + block->image * call->residual_stride + at;
+    multiply[rows - 1][columns][param[DIRECT_BLOCK] != 1][vectors - 1](tile);
+    if (!call->epilogue) return;
+    for (int v = 0; v < vectors; v++)
+        for (int r = 0; r < rows; r++)
+            call->epilogue(call->epilogue_user, tile->y + v * tile->y_block + r * tile->y_row, block->image,
+                           k_block + v, pixel + r * param[DIRECT_OW], columns);
+}
+
+/* All tiles of one pair. Columns are divided evenly; short pieces take two rows at once. */
+static void run_pair(const struct block *block, int64_t pair) {
+    const int64_t *param = block->plan->param;
+    const struct dnn_problem *problem = &block->plan->problem;
+    const int64_t k_blocks = problem->k / problem->groups / LANES, k_block = block->group * k_blocks + 2 * pair;
+    const int64_t parts = ceil_div(block->n_columns, PIXELS), n_taps = direct_taps(block->plan);
+    const int64_t pair_size = n_taps * param[DIRECT_BLOCK] * 2 * LANES;
+    const int vectors = (int)min_i64(2, k_blocks - 2 * pair);
+    struct tile tile = {.weights = block->call->packed + (block->group * param[DIRECT_PAIRS] + pair) * pair_size,
+                        .offsets = block->offsets,
+                        .n_taps = n_taps,
+                        .x_row = param[DIRECT_ROW_STRIDE],
+                        .y_row = param[DIRECT_OW] * LANES,
+                        .y_block = param[DIRECT_OH] * param[DIRECT_OW] * LANES,
+                        .bias = block->call->bias ? block->call->bias + k_block * LANES : NULL,
+                        .problem = problem};
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t begin = direct_share(block->n_columns, part, parts);
+        const int columns = (int)(direct_share(block->n_columns, part + 1, parts) - begin);
+        for (int64_t row = 0; row < block->n_rows;) {
+            const int rows = 2 * columns <= PIXELS && row + 1 < block->n_rows ? 2 : 1;
+            run_tile(block, &tile, k_block, vectors, block->row + row, block->column + begin, rows, columns);
+            row += rows;
+        }
+    }
+}
+
+/* Where block number `index` of the batch lies: images, rows, columns, groups, the last running fastest. */
+static void enter_block(struct block *block, int64_t index) {
+    const int64_t *param = block->plan->param;
+    const struct dnn_problem *problem = &block->plan->problem;
+    const int64_t columns = ceil_div(param[DIRECT_OW], param[DIRECT_COLUMNS]);
+    const int64_t rows = ceil_div(param[DIRECT_OH], param[DIRECT_ROWS]);
+    block->group = index % problem->groups, index /= problem->groups;
+    block->column = index % columns * param[DIRECT_COLUMNS], index /= columns;
+    block->row = index % rows * param[DIRECT_ROWS], block->image = index / rows;
+    block->n_rows = min_i64(param[DIRECT_ROWS], param[DIRECT_OH] - block->row);
+    block->n_columns = min_i64(param[DIRECT_COLUMNS], param[DIRECT_OW] - block->column);
+    if (param[DIRECT_PANEL]) {
+        block->x = block->panel;
+        fill_panel(block);
+    } else {
+        block->x = block->call->x + block->image * block->call->x_stride +
+                   block->group * param[DIRECT_C_BLOCKS] * param[DIRECT_C_STRIDE] +
+                   block->row * param[DIRECT_ROW_STRIDE] + block->column * param[DIRECT_BLOCK];
+    }
+}
+
+static void fill_offsets(const struct dnn_plan *plan, int64_t *offsets) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t *param = plan->param;
+    for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
+        for (int64_t r = 0; r < p->kh; r++)
+            for (int64_t s = 0; s < p->kw; s++) {
+                const int64_t y = r * p->dh, x = s * p->dw;
+                *offsets++ = c * param[DIRECT_C_STRIDE] + y % p->sh * param[DIRECT_ROW_PHASE] +
+                             y / p->sh * param[DIRECT_ROW_STRIDE] + x % p->sw * param[DIRECT_COLUMN_PHASE] +
+                             x / p->sw * param[DIRECT_BLOCK];
+            }
+}
+
+/* Shares of the pairs run fastest, so that tasks of one range mostly find their panel filled. */
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch, int64_t begin,
+                int64_t end) {
+    const int64_t shares = plan->param[DIRECT_SHARES], pairs = plan->param[DIRECT_PAIRS];
+    struct block block = {.plan = plan, .call = call, .offsets = scratch,
+                          .panel = (float *)((char *)scratch + plan->param[DIRECT_TABLE])};
+    fill_offsets(plan, scratch);
+    for (int64_t task = begin, index = -1; task < end; task++) {
+        if (task / shares != index) enter_block(&block, index = task / shares);
+        const int64_t share = task % shares, last = direct_share(pairs, share + 1, shares);
+        for (int64_t pair = direct_share(pairs, share, shares); pair < last; pair++) run_pair(&block, pair);
+    }
+}
+
+extern const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels);
+const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels) = {PIXELS, run};

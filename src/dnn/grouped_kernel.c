@@ -1,0 +1,185 @@
+/*
+ * Convolutions with few channels per group: the work of one task, compiled once per instruction set.
+ *
+ * Place: grouped.c decides sizes and packs the weights; the executor calls run on ranges of tasks. A task is some
+ * rows of y in one channel block. A row is divided into tiles of up to PIXELS pixels, each summed in registers.
+ *
+ * Kernel rows outside the image are left out. Columns outside count as zero, which tiles at the edge check for
+ * each load; the others load without a look. A kernel row of three with stride 1 is common enough to have its own
+ * loop, where each loaded (and shuffled) vector of x serves three pixels.
+ *
+ * Invariants: nothing outside x, y and the residual is touched; a sum's order (kernel rows, then channels of the
+ * group or columns) does not depend on tile, task or thread; padding lanes become zero, as their weights are.
+ */
+#include "dnn/grouped.h"
+#include "dnn/simd.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* With three vectors of weights, one of x and one shuffle they fit into 16 registers. */
+enum { PIXELS = 8 };
+
+/* Pixels side by side in one row of y, of one channel block. */
+struct tile {
+    const float *x;       /* the channel block's first row that the kernel meets */
+    const float *weights; /* of that kernel row */
+    int64_t n_rows;       /* kernel rows inside the image */
+    int64_t column;       /* of x, of the first pixel's first kernel column; may lie outside */
+    const ivec *shuffles; /* by channel of the group */
+    int64_t size;         /* channels per group */
+    float *y;
+    const float *residual, *bias; /* NULL: none */
+    const struct dnn_problem *problem;
+};
+
+INLINE void finish_tile(int n, const struct tile *tile, vec *sum) {
+    const struct dnn_problem *problem = tile->problem;
+    if (tile->bias) {
+        const vec bias = vec_load(tile->bias);
+        UNROLL for (int i = 0; i < n; i++) sum[i] += bias;
+    }
+    if (tile->residual) {
+        UNROLL for (int i = 0; i < n; i++) sum[i] += vec_load(tile->residual + i * LANES);
+    }
+    if (problem->act != DNN_ACT_NONE) {
+        const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
+        UNROLL for (int i = 0; i < n; i++) sum[i] = vec_max(sum[i], low);
+    }
+    if (problem->act == DNN_ACT_CLAMP) {
+        const vec high = vec_set(problem->act_max);
+        UNROLL for (int i = 0; i < n; i++) sum[i] = vec_min(sum[i], high);
+    }
+    UNROLL for (int i = 0; i < n; i++) vec_store(tile->y + i * LANES, sum[i]);
+}
+
+/* One vector of x, for channel j of each group. */
+INLINE vec load_pixel(bool many, bool edge, const struct tile *tile, const float *row, int64_t column, int64_t j) {
+    if (edge && (uint64_t)column >= (uint64_t)tile->problem->w) return (vec){0};
+    const vec x = vec_load(row + column * LANES);
+    return many ? __builtin_shuffle(x, tile->shuffles[j]) : x;
+}
+
+/* One kernel row of three columns, stride and dilation 1. */
+INLINE void multiply_three(int n, bool many, bool edge, const struct tile *tile, const float *row,
+                           const float *weights, vec *sum) {
+    const int64_t size = many ? tile->size : 1;
+    for (int64_t j = 0; j < size; j++, weights += LANES) {
+        const vec w[3] = {vec_load(weights), vec_load(weights + size * LANES), vec_load(weights + 2 * size * LANES)};
+        UNROLL for (int q = 0; q < n + 2; q++) {
+            const vec x = load_pixel(many, edge, tile, row, tile->column + q, j);
+            UNROLL for (int s = 0; s < 3; s++)
+                if (q - s >= 0 && q - s < n) sum[q - s] += x * w[s];
+        }
+    }
+}
+
+/* One kernel row of any size. */
+INLINE void multiply_row(int n, bool many, bool edge, const struct tile *tile, const float *row,
+                         const float *weights, vec *sum) {
+    const int64_t size = many ? tile->size : 1, step = tile->problem->sw;
+    for (int64_t s = 0; s < tile->problem->kw; s++)
+        for (int64_t j = 0; j < size; j++, weights += LANES) {
+            const vec w = vec_load(weights);
+            const int64_t column = tile->column + s * tile->problem->dw;
+            UNROLL for (int i = 0; i < n; i++)
+                sum[i] += load_pixel(many, edge, tile, row, column + i * step, j) * w;
+        }
+}
+
+INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct tile *tile) {
+    const struct dnn_problem *problem = tile->problem;
+    const int64_t row_size = (int64_t)problem->dh * problem->w * LANES;
+    const int64_t weights_size = problem->kw * (many ? tile->size : 1) * LANES;
+    const float *row = tile->x, *weights = tile->weights;
+    vec sum[PIXELS];
+    UNROLL for (int i = 0; i < n; i++) sum[i] = (vec){0};
+    for (int64_t r = 0; r < tile->n_rows; r++, row += row_size, weights += weights_size) {
+        if (three) multiply_three(n, many, edge, tile, row, weights, sum);
+        else multiply_row(n, many, edge, tile, row, weights, sum);
+    }
+    finish_tile(n, tile, sum);
+}
+
+typedef void multiply_fn(const struct tile *tile);
+
+/* Number of pixels; depthwise or many channels per group; kernel of any size or three; inside or at the edge. */
+#define MULTIPLY_ONE(n, many, three, edge)                                               \
+    static void multiply_##n##_##many##three##edge(const struct tile *tile) {            \
+        multiply_tile(n, many, three, edge, tile);                                       \
+    }
+#define MULTIPLY(n)                                                                      \
+    MULTIPLY_ONE(n, 0, 0, 0) MULTIPLY_ONE(n, 0, 0, 1) MULTIPLY_ONE(n, 0, 1, 0)           \
+    MULTIPLY_ONE(n, 0, 1, 1) MULTIPLY_ONE(n, 1, 0, 0) MULTIPLY_ONE(n, 1, 0, 1)           \
+    MULTIPLY_ONE(n, 1, 1, 0) MULTIPLY_ONE(n, 1, 1, 1)
+MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) MULTIPLY(7) MULTIPLY(8)
+
+#define VARIANTS(n)                                                                      \
+    {{{multiply_##n##_000, multiply_##n##_001}, {multiply_##n##_010, multiply_##n##_011}}, \
+     {{multiply_##n##_100, multiply_##n##_101}, {multiply_##n##_110, multiply_##n##_111}}}
+static multiply_fn *const multiply[PIXELS + 1][2][2][2] = {
+    [1] = VARIANTS(1), VARIANTS(2), VARIANTS(3), VARIANTS(4),
+    VARIANTS(5),       VARIANTS(6), VARIANTS(7), VARIANTS(8)};
+
+/* ---- Rows ---- */
+
+/* What the rows of one task share. */
+struct work {
+    const struct dnn_plan *plan;
+    const struct dnn_call *call;
+    int64_t image, block;
+    ivec shuffles[LANES];
+};
+
+/* Columns are divided evenly: tiles of one size keep the multipliers busier than a small rest. */
+static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
+    const struct dnn_problem *p = tile->problem;
+    const int64_t plane = (int64_t)p->oh * p->ow, parts = ceil_div(p->ow, PIXELS);
+    const bool three = p->kw == 3 && p->sw == 1 && p->dw == 1;
+    for (int64_t part = 0, begin = 0, n; part < parts; part++, begin += n) {
+        n = p->ow / parts + (part < p->ow % parts);
+        const int64_t pixel = row * p->ow + begin, at = (work->block * plane + pixel) * LANES;
+        tile->column = begin * p->sw - p->pl;
+        tile->y = work->call->y + work->image * work->call->y_stride + at;
+        if (p->residual) tile->residual = work->call->residual + work->image * work->call->residual_stride + at;
+        const bool edge = tile->column < 0 || tile->column + (n - 1) * p->sw + (p->kw - 1) * p->dw >= p->w;
+        multiply[n][tile->size > 1][three][edge](tile);
+        if (work->call->epilogue)
+            work->call->epilogue(work->call->epilogue_user, tile->y, work->image, work->block, pixel, (int)n);
+    }
+}
+
+/* One row of y: finds the kernel rows that lie inside the image. */
+static void run_row(const struct work *work, int64_t row) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const int64_t size = work->plan->param[GROUPED_SIZE], top = row * p->sh - p->pt;
+    const int64_t begin = top < 0 ? min_i64(p->kh, ceil_div(-top, p->dh)) : 0;
+    const int64_t end = top < p->h ? min_i64(p->kh, ceil_div(p->h - top, p->dh)) : 0;
+    const int64_t row_weights = p->kw * size * LANES, first = end > begin ? top + begin * p->dh : 0;
+    struct tile tile = {.x = work->call->x + work->image * work->call->x_stride +
+                             (work->block * p->h + first) * p->w * LANES,
+                        .weights = work->call->packed + (work->block * p->kh + begin) * row_weights,
+                        .n_rows = end - begin,
+                        .shuffles = work->shuffles,
+                        .size = size,
+                        .bias = work->call->bias ? work->call->bias + work->block * LANES : NULL,
+                        .problem = p};
+    run_tiles(work, &tile, row);
+}
+
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin, int64_t end) {
+    const int64_t blocks = plan->problem.c / LANES, chunks = plan->param[GROUPED_CHUNKS];
+    const int size = (int)plan->param[GROUPED_SIZE];
+    struct work work = {.plan = plan, .call = call};
+    for (int j = 0; j < size; j++)
+        for (int lane = 0; lane < LANES; lane++) work.shuffles[j][lane] = lane / size * size + j;
+    for (int64_t task = begin; task < end; task++) {
+        work.block = task / chunks % blocks, work.image = task / chunks / blocks;
+        const int64_t row = task % chunks * plan->param[GROUPED_ROWS];
+        const int64_t last = min_i64(row + plan->param[GROUPED_ROWS], plan->problem.oh);
+        for (int64_t i = row; i < last; i++) run_row(&work, i);
+    }
+}
+
+extern const struct dnn_grouped_kernels ISA_NAME(dnn_grouped_kernels);
+const struct dnn_grouped_kernels ISA_NAME(dnn_grouped_kernels) = {run};

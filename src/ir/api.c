@@ -1,0 +1,245 @@
+/*
+ * The builder of sol.h. A sol_model owns an arena and the model in it.
+ *
+ * Sticky: the first mistake is kept with its message, and later calls change nothing. Every entry is a boundary for running
+ * out of memory, which is kept like any other mistake.
+ */
+#include "ir/ir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct sol_model {
+    struct arena arena;
+    struct model *m;
+    VEC(struct tensor *) tensors; /* by handle */
+    enum sol_status status;       /* of the first mistake */
+    char message[1024];
+};
+
+#define POISON ((sol_tensor)-1)
+
+const struct model *ir_user_model(const struct sol_model *user) { return user->m; }
+
+static void keep_mistake(struct sol_model *user, enum sol_status status) {
+    if (user->status) return;
+    user->status = status;
+    snprintf(user->message, sizeof user->message, "%s", sol_error());
+}
+
+/* Runs `body` unless there was a mistake; memory running out inside is one. */
+#define BUILDER_BOUNDARY(user, body)                                                \
+    do {                                                                            \
+        jmp_buf out_of_memory_;                                                     \
+        if ((user)->status) break;                                                  \
+        (user)->arena.boundary = &out_of_memory_;                                   \
+        if (setjmp(out_of_memory_))                                                 \
+            keep_mistake(user, fail(SOL_ENOMEM, "out of memory in the builder"));   \
+        else                                                                        \
+            body;                                                                   \
+        (user)->arena.boundary = NULL;                                              \
+    } while (0)
+
+static struct sol_model *new_user_model(void) {
+    struct sol_model *user = mem_alloc(sizeof *user, 64);
+    if (user) arena_init(&user->arena);
+    else (void)fail(SOL_ENOMEM, "no memory for a model");
+    return user;
+}
+
+struct sol_model *sol_model_new(const char *name) {
+    struct sol_model *user = new_user_model();
+    if (!user) return NULL;
+    BUILDER_BOUNDARY(user, user->m = ir_model_new(&user->arena, name));
+    if (user->m) return user;
+    sol_model_free(user);
+    return NULL;
+}
+
+void sol_model_free(struct sol_model *user) {
+    if (!user) return;
+    arena_fini(&user->arena);
+    mem_free(user);
+}
+
+/* ---- Building ---- */
+
+static void add_symbol(struct sol_model *user, const char *name, int64_t *out) {
+    struct model *m = user->m;
+    if (m->n_symbols == SIZE_SYMBOLS) {
+        keep_mistake(user, fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS));
+        return;
+    }
+    m->symbol[m->n_symbols] = arena_strdup(&user->arena, name ? name : "");
+    *out = -1 - m->n_symbols++;
+}
+
+int64_t sol_model_symbol(struct sol_model *user, const char *name) {
+    int64_t symbol = -1;
+    BUILDER_BOUNDARY(user, add_symbol(user, name, &symbol));
+    return symbol;
+}
+
+static sol_tensor hand_out(struct sol_model *user, struct tensor *t) {
+    VEC_PUSH(&user->arena, &user->tensors, t);
+    return user->tensors.n - 1;
+}
+
+static enum sol_status read_dims(const struct model *m, int rank, const int64_t *dim, struct size *out) {
+    struct size n = size_const(1);
+    if (rank < 0 || rank > SOL_MAX_RANK) return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
+    for (int i = 0; i < rank; i++) {
+        if (dim[i] < 0 && -1 - dim[i] >= m->n_symbols) return fail(SOL_EINVAL, "dim %d is %lld", i, (long long)dim[i]);
+        out[i] = dim[i] < 0 ? size_symbol((int)(-1 - dim[i])) : size_const(dim[i]);
+        n = size_mul(n, out[i]);
+    }
+    n = size_scale(n, 8);
+    return n.bad ? fail(SOL_EINVAL, "the size of the tensor overflows") : SOL_OK;
+}
+
+static void add_source(struct sol_model *user, enum layer_kind kind, const char *name, enum sol_dtype dtype, int rank,
+                       const int64_t *dim, sol_tensor *out) {
+    struct size size[SOL_MAX_RANK];
+    enum sol_status status = (unsigned)dtype < SOL_N_DTYPES ? SOL_OK : fail(SOL_EINVAL, "unknown type %d", (int)dtype);
+    if (!status) status = read_dims(user->m, rank, dim, size);
+    if (status) {
+        fail_prefix("%s \"%s\": ", layer_infos[kind].name, name ? name : "");
+        keep_mistake(user, status);
+        return;
+    }
+    *out = hand_out(user, ir_add_source(user->m, kind, name, dtype, rank, size));
+}
+
+sol_tensor sol_model_input(struct sol_model *user, const char *name, enum sol_dtype dtype, int rank, const int64_t *dim) {
+    sol_tensor out = POISON;
+    BUILDER_BOUNDARY(user, add_source(user, LAYER_input, name, dtype, rank, dim, &out));
+    return out;
+}
+
+sol_tensor sol_model_param(struct sol_model *user, const char *name, enum sol_dtype dtype, int rank, const int64_t *dim) {
+    sol_tensor out = POISON;
+    BUILDER_BOUNDARY(user, add_source(user, LAYER_param, name, dtype, rank, dim, &out));
+    return out;
+}
+
+static struct tensor *get_tensor(const struct sol_model *user, sol_tensor handle) {
+    return handle >= 0 && handle < user->tensors.n ? user->tensors.at[handle] : NULL;
+}
+
+static enum sol_status build_layer(struct sol_model *user, const char *kind_name, int n_in, const sol_tensor *in,
+                                   const char *attributes, const char *origin, sol_tensor *out) {
+    enum layer_kind kind = ir_find_kind(kind_name ? kind_name : "");
+    if (kind == N_LAYER_KINDS || kind == LAYER_input || kind == LAYER_param || n_in < 0)
+        return fail(SOL_EINVAL, "there is no layer \"%.64s\" to add", kind_name ? kind_name : "");
+    struct tensor **tensors = ARENA_ARRAY(&user->arena, struct tensor *, n_in + 1), *result;
+    for (int i = 0; i < n_in; i++)
+        if (!(tensors[i] = get_tensor(user, in[i]))) return fail(SOL_EINVAL, "%s: input %d is no tensor", kind_name, i);
+    struct attr attr;
+    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind], &attr));
+    TRY(ir_add(user->m, kind, n_in, tensors, &attr, origin, &result));
+    *out = hand_out(user, result);
+    return SOL_OK;
+}
+
+static void add_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in, const char *attributes,
+                      const char *origin, sol_tensor *out) {
+    enum sol_status status = build_layer(user, kind, n_in, in, attributes, origin, out);
+    if (status) keep_mistake(user, status);
+}
+
+sol_tensor sol_model_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in, const char *attributes,
+                           const char *origin) {
+    sol_tensor out = POISON;
+    BUILDER_BOUNDARY(user, add_layer(user, kind, n_in, in, attributes, origin, &out));
+    return out;
+}
+
+static void add_scalar(struct sol_model *user, double value, sol_tensor *out) {
+    struct attr attr = ir_default_attr();
+    struct tensor *t = NULL;
+    attr.value = value;
+    enum sol_status status = ir_add(user->m, LAYER_scalar, 0, NULL, &attr, NULL, &t);
+    if (status) keep_mistake(user, status);
+    else *out = hand_out(user, t);
+}
+
+sol_tensor sol_model_scalar(struct sol_model *user, double value) {
+    sol_tensor out = POISON;
+    BUILDER_BOUNDARY(user, add_scalar(user, value, &out));
+    return out;
+}
+
+static void add_output(struct sol_model *user, const char *name, sol_tensor handle) {
+    struct tensor *t = get_tensor(user, handle);
+    if (!t) {
+        keep_mistake(user, fail(SOL_EINVAL, "output \"%s\" is no tensor", name ? name : ""));
+        return;
+    }
+    VEC_PUSH(&user->arena, &user->m->outputs, t);
+    VEC_PUSH(&user->arena, &user->m->output_names, arena_strdup(&user->arena, name ? name : ""));
+}
+
+void sol_model_output(struct sol_model *user, const char *name, sol_tensor handle) {
+    BUILDER_BOUNDARY(user, add_output(user, name, handle));
+}
+
+/* ---- Asking ---- */
+
+int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim[SOL_MAX_RANK]) {
+    const struct tensor *t = get_tensor(user, handle);
+    if (!t) return -1;
+    for (int d = 0; d < t->rank; d++) {
+        dim[d] = size_is_const(t->dim[d]) ? size_value(t->dim[d]) : INT64_MIN;
+        for (int s = 0; s < SIZE_SYMBOLS; s++)
+            if (size_equal(t->dim[d], size_symbol(s))) dim[d] = -1 - s;
+    }
+    return t->rank;
+}
+
+static void verify_model(struct sol_model *user) {
+    enum sol_status status = ir_verify(user->m);
+    if (!status && !user->m->outputs.n) status = fail(SOL_EINVAL, "the model has no output");
+    if (status) keep_mistake(user, status);
+}
+
+enum sol_status sol_model_check(const struct sol_model *const_user) {
+    struct sol_model *user = (struct sol_model *)(uintptr_t)const_user;
+    BUILDER_BOUNDARY(user, verify_model(user));
+    return user->status ? fail(user->status, "%s", user->message) : SOL_OK;
+}
+
+/* ---- Text ---- */
+
+static void print_model(struct sol_model *user, char **out) {
+    struct text text;
+    text_init(&text, &user->arena);
+    ir_print(&text, user->m);
+    *out = strdup(text.at);
+}
+
+char *sol_model_print(const struct sol_model *const_user) {
+    struct sol_model *user = (struct sol_model *)(uintptr_t)const_user;
+    char *out = NULL;
+    BUILDER_BOUNDARY(user, print_model(user, &out));
+    return out;
+}
+
+static void parse_model(struct sol_model *user, const char *text) {
+    enum sol_status status = ir_parse(text, &user->arena, &user->m);
+    if (status) keep_mistake(user, status);
+    for (int i = 0; !status && i < user->m->layers.n; i++) hand_out(user, user->m->layers.at[i]->out[0]);
+}
+
+enum sol_status sol_model_parse(const char *text, struct sol_model **out) {
+    struct sol_model *user = new_user_model();
+    if (!user) return SOL_ENOMEM;
+    BUILDER_BOUNDARY(user, parse_model(user, text));
+    enum sol_status status = user->status;
+    if (status) {
+        sol_model_free(user);
+        return status;
+    }
+    *out = user;
+    return SOL_OK;
+}

@@ -1,0 +1,133 @@
+/*
+ * Attributes as text, for the builder and for the text form: "stride=[2,2] groups=4". Which attributes exist stands in
+ * attr.def, which ones a layer has in layer.def; only those that differ from the default are printed.
+ */
+#include "ir/ir.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum attr_type { INTS, LIST, SIZES, FLOAT, BOOL };
+struct attr_info {
+    const char *name;
+    enum attr_type type;
+    size_t offset;
+    int n;
+};
+static const struct attr_info attr_infos[] = {
+#define ATTR(name, type, member, n) {#name, type, offsetof(struct attr, member), n},
+#include "ir/attr.def"
+#undef ATTR
+};
+
+/* Is `word` of this length one of the blank-separated `words`? */
+static bool has_word(const char *words, const char *word, size_t length) {
+    for (const char *at = words; *at; at += *at == ' ') {
+        size_t n = strcspn(at, " ");
+        if (n == length && !strncmp(at, word, n)) return true;
+        at += n;
+    }
+    return false;
+}
+
+static const struct attr_info *find_attr(const char *name, size_t length) {
+    for (int i = 0; i < COUNT(attr_infos); i++)
+        if (strlen(attr_infos[i].name) == length && !strncmp(attr_infos[i].name, name, length)) return &attr_infos[i];
+    return NULL;
+}
+
+/* ---- Printing ---- */
+
+static void print_ints(struct text *text, const int64_t *at, int n) {
+    for (int i = 0; i < n; i++) text_add(text, "%s%" PRId64, i ? "," : "", at[i]);
+}
+
+static void print_value(struct text *text, const struct attr_info *info, const struct attr *a) {
+    const char *at = (const char *)a + info->offset;
+    if (info->type == FLOAT) text_add_double(text, *(const double *)(const void *)at);
+    else if (info->type == BOOL) text_add(text, "%d", *(const bool *)at);
+    else if (info->type == INTS && info->n == 1) print_ints(text, (const int64_t *)(const void *)at, 1);
+    else {
+        text_add(text, "[");
+        if (info->type == INTS) print_ints(text, (const int64_t *)(const void *)at, info->n);
+        if (info->type == LIST) print_ints(text, a->axes, a->n_axes);
+        for (int i = 0; info->type == SIZES && i < a->n_shape; i++) {
+            if (i) text_add(text, ",");
+            size_print(text, a->shape[i]);
+        }
+        text_add(text, "]");
+    }
+}
+
+static bool is_default(const struct attr_info *info, const struct attr *a) {
+    struct attr standard = ir_default_attr();
+    size_t size = info->type == BOOL ? sizeof(bool) : info->type == FLOAT ? sizeof(double) : sizeof(int64_t) * (size_t)info->n;
+    if (info->type == LIST) return a->n_axes == 0;
+    if (info->type == SIZES) return false; /* an empty shape is a scalar: always said */
+    return !memcmp((const char *)a + info->offset, (const char *)&standard + info->offset, size);
+}
+
+void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr) {
+    for (int i = 0; i < COUNT(attr_infos); i++) {
+        const struct attr_info *a = &attr_infos[i];
+        if (!has_word(info->attrs, a->name, strlen(a->name)) || is_default(a, attr)) continue;
+        text_add(text, " %s=", a->name);
+        print_value(text, a, attr);
+    }
+}
+
+/* ---- Parsing ---- */
+
+static bool parse_int(const char **at, int64_t *out) {
+    struct size value;
+    if (!size_parse(at, &value) || !size_is_const(value)) return false;
+    *out = size_value(value);
+    return true;
+}
+
+/* "[" item ("," item)* "]" with at most `most` items; each goes to `ints` or `sizes`. Returns how many, or -1. */
+static int parse_list(const char **at, int64_t *ints, struct size *sizes, int most) {
+    int n = 0;
+    if (*(*at)++ != '[') return -1;
+    if (**at == ']') return (*at)++, 0;
+    for (;; (*at)++) {
+        if (n == most || !(ints ? parse_int(at, &ints[n]) : size_parse(at, &sizes[n]))) return -1;
+        n++;
+        if (**at != ',') break;
+    }
+    return *(*at)++ == ']' ? n : -1;
+}
+
+static bool parse_bool(const char **at, bool *out) {
+    int64_t value;
+    if (!parse_int(at, &value) || (value != 0 && value != 1)) return false;
+    *out = value;
+    return true;
+}
+
+static bool parse_value(const char **at, const struct attr_info *info, struct attr *a) {
+    void *to = (char *)a + info->offset;
+    switch (info->type) {
+    case FLOAT: return text_parse_double(at, to);
+    case BOOL: return parse_bool(at, to);
+    case LIST: return (a->n_axes = parse_list(at, a->axes, NULL, SOL_MAX_RANK)) >= 0;
+    case SIZES: return (a->n_shape = parse_list(at, NULL, a->shape, SOL_MAX_RANK)) >= 0;
+    case INTS: break;
+    }
+    return info->n == 1 ? parse_int(at, to) : parse_list(at, to, NULL, info->n) == info->n;
+}
+
+/* After an error the counts may be -1; `out` is not used then. */
+enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, struct attr *out) {
+    *out = ir_default_attr();
+    for (const char *at = text; *(at += strspn(at, " "));) {
+        size_t length = strcspn(at, "= ");
+        const struct attr_info *a = find_attr(at, length);
+        if (!a || !has_word(info->attrs, at, length))
+            return fail(SOL_EINVAL, "%s has no attribute \"%.*s\"", info->name, (int)(length < 64 ? length : 64), at);
+        at += length;
+        if (*at++ != '=' || !parse_value(&at, a, out) || (*at && *at != ' '))
+            return fail(SOL_EINVAL, "%s: the value of attribute %s cannot be read", info->name, a->name);
+    }
+    return SOL_OK;
+}

@@ -1,0 +1,168 @@
+/*
+ * What pointwise layers compute, as point expressions. Windows and reductions: define_window.c; shapes: define_shape.c.
+ *
+ * Formulas are PyTorch's. Anything that DFP needs to know about a layer is said here and nowhere else.
+ */
+#include "ir/define.h"
+
+#include <math.h>
+#include <string.h>
+
+struct expr *ir_define(struct arena *arena, const struct layer *layer, int *n_vars) {
+    struct define d = {.arena = arena, .layer = layer, .n_vars = layer->out[0]->rank};
+    struct expr *e = layer_infos[layer->kind].define(&d);
+    *n_vars = d.n_vars;
+    return e;
+}
+
+/* ---- Building blocks ---- */
+
+const struct index **define_point(struct define *d, int rank) {
+    const struct index **index = ARENA_ARRAY(d->arena, const struct index *, rank + 1);
+    for (int i = 0; i < rank; i++) index[i] = index_var(d->arena, i);
+    return index;
+}
+
+struct expr *define_load(struct define *d, int i, const struct index **index, bool checked, double fill) {
+    struct expr *e = ARENA_NEW(d->arena, struct expr);
+    e->op = EXPR_LOAD;
+    e->tensor = d->layer->in[i];
+    e->n_index = e->tensor->rank;
+    e->index = index;
+    e->checked = checked;
+    e->fill = fill;
+    return e;
+}
+
+struct expr *define_in(struct define *d, int i) {
+    const struct tensor *in = d->layer->in[i], *out = d->layer->out[0];
+    const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank + 1);
+    for (int k = 0; k < in->rank; k++) {
+        int var = out->rank - in->rank + k;
+        bool splat = size_is(in->dim[k], 1) && !size_is(out->dim[var], 1);
+        index[k] = splat ? index_const(d->arena, 0) : index_var(d->arena, var);
+    }
+    return define_load(d, i, index, false, 0);
+}
+
+struct expr *define_reduce(struct define *d, enum expr_op combine, double start, int n, const struct size *extent) {
+    struct expr *e = ARENA_NEW(d->arena, struct expr);
+    e->op = EXPR_REDUCE;
+    e->combine = combine;
+    e->value = start;
+    e->first_var = d->n_vars;
+    e->n_vars = n;
+    e->extent = arena_copy(d->arena, extent, sizeof *extent * (size_t)n);
+    d->n_vars += n;
+    return e;
+}
+
+struct expr *define_range(struct define *d, const struct index *index, int64_t low, int64_t high) {
+    struct expr *e = ARENA_NEW(d->arena, struct expr);
+    e->op = EXPR_RANGE;
+    e->n_index = 1;
+    e->index = arena_copy(d->arena, &index, sizeof index);
+    e->low = low;
+    e->high = high;
+    return e;
+}
+
+struct expr *define_select(struct define *d, struct expr *condition, struct expr *yes, struct expr *no) {
+    struct expr *e = expr_binary(d->arena, EXPR_SELECT, condition, yes);
+    e->arg[2] = no;
+    return e;
+}
+
+/* Short forms; `d` is the define at hand. */
+#define X define_in(d, 0)
+#define C(value) expr_const(d->arena, value)
+#define UNARY(op, x) expr_unary(d->arena, EXPR_##op, x)
+#define BINARY(op, x, y) expr_binary(d->arena, EXPR_##op, x, y)
+
+struct expr *define_none(struct define *d) {
+    (void)d;
+    return NULL;
+}
+struct expr *define_scalar(struct define *d) { return C(d->layer->attr.value); }
+
+/* ---- One input ---- */
+
+static struct expr *clamp(struct define *d, struct expr *x, double low, double high) {
+    struct expr *e = x;
+    if (low != -INFINITY) e = BINARY(MAX, e, C(low));
+    return high != INFINITY ? BINARY(MIN, e, C(high)) : e;
+}
+/* 1 / (1 + exp(-x)) */
+static struct expr *sigmoid(struct define *d, struct expr *x) {
+    return BINARY(DIV, C(1), BINARY(ADD, C(1), UNARY(EXP, UNARY(NEG, x))));
+}
+/* log(1 + exp(x)) without overflow: max(x, 0) + log(1 + exp(-|x|)) */
+static struct expr *softplus(struct define *d, struct expr *x) {
+    struct expr *tail = UNARY(LOG, BINARY(ADD, C(1), UNARY(EXP, UNARY(NEG, UNARY(ABS, x)))));
+    return BINARY(ADD, BINARY(MAX, x, C(0)), tail);
+}
+/* min(max(x + 3, 0), 6) / 6 */
+static struct expr *hard_sigmoid(struct define *d, struct expr *x) {
+    return BINARY(MUL, clamp(d, BINARY(ADD, x, C(3)), 0, 6), C(1.0 / 6));
+}
+
+struct expr *define_copy(struct define *d) { return X; }
+struct expr *define_relu(struct define *d) { return BINARY(MAX, X, C(0)); }
+struct expr *define_clamp(struct define *d) { return clamp(d, X, d->layer->attr.min, d->layer->attr.max); }
+struct expr *define_leaky_relu(struct define *d) {
+    struct expr *x = X;
+    return define_select(d, BINARY(LESS, x, C(0)), BINARY(MUL, x, C(d->layer->attr.alpha)), x);
+}
+struct expr *define_elu(struct define *d) {
+    struct expr *x = X, *below = BINARY(MUL, C(d->layer->attr.alpha), BINARY(SUB, UNARY(EXP, BINARY(MIN, x, C(0))), C(1)));
+    return define_select(d, BINARY(LESS, x, C(0)), below, x);
+}
+struct expr *define_sigmoid(struct define *d) { return sigmoid(d, X); }
+struct expr *define_tanh(struct define *d) { return UNARY(TANH, X); }
+/* x * (1 + erf(x / sqrt 2)) / 2 */
+struct expr *define_gelu(struct define *d) {
+    struct expr *x = X, *one_plus = BINARY(ADD, C(1), UNARY(ERF, BINARY(MUL, x, C(M_SQRT1_2))));
+    return BINARY(MUL, BINARY(MUL, x, C(0.5)), one_plus);
+}
+/* x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2; Hendrycks and Gimpel, arXiv 1606.08415 */
+struct expr *define_gelu_tanh(struct define *d) {
+    struct expr *x = X, *cubed = BINARY(MUL, BINARY(MUL, x, x), x);
+    struct expr *inner = BINARY(ADD, x, BINARY(MUL, cubed, C(0.044715)));
+    struct expr *t = UNARY(TANH, BINARY(MUL, inner, C(sqrt(M_2_PI))));
+    return BINARY(MUL, BINARY(MUL, x, C(0.5)), BINARY(ADD, C(1), t));
+}
+struct expr *define_silu(struct define *d) {
+    struct expr *x = X;
+    return BINARY(DIV, x, BINARY(ADD, C(1), UNARY(EXP, UNARY(NEG, x))));
+}
+struct expr *define_hardsigmoid(struct define *d) { return hard_sigmoid(d, X); }
+struct expr *define_hardswish(struct define *d) {
+    struct expr *x = X;
+    return BINARY(MUL, x, hard_sigmoid(d, x));
+}
+struct expr *define_softplus(struct define *d) { return softplus(d, X); }
+struct expr *define_mish(struct define *d) {
+    struct expr *x = X;
+    return BINARY(MUL, x, UNARY(TANH, softplus(d, x)));
+}
+struct expr *define_exp(struct define *d) { return UNARY(EXP, X); }
+struct expr *define_log(struct define *d) { return UNARY(LOG, X); }
+struct expr *define_sqrt(struct define *d) { return UNARY(SQRT, X); }
+struct expr *define_rsqrt(struct define *d) { return BINARY(DIV, C(1), UNARY(SQRT, X)); }
+struct expr *define_abs(struct define *d) { return UNARY(ABS, X); }
+struct expr *define_neg(struct define *d) { return UNARY(NEG, X); }
+struct expr *define_square(struct define *d) {
+    struct expr *x = X;
+    return BINARY(MUL, x, x);
+}
+struct expr *define_reciprocal(struct define *d) { return BINARY(DIV, C(1), X); }
+struct expr *define_erf(struct define *d) { return UNARY(ERF, X); }
+
+/* ---- Two inputs ---- */
+
+struct expr *define_add(struct define *d) { return BINARY(ADD, define_in(d, 0), define_in(d, 1)); }
+struct expr *define_sub(struct define *d) { return BINARY(SUB, define_in(d, 0), define_in(d, 1)); }
+struct expr *define_mul(struct define *d) { return BINARY(MUL, define_in(d, 0), define_in(d, 1)); }
+struct expr *define_div(struct define *d) { return BINARY(DIV, define_in(d, 0), define_in(d, 1)); }
+struct expr *define_maximum(struct define *d) { return BINARY(MAX, define_in(d, 0), define_in(d, 1)); }
+struct expr *define_minimum(struct define *d) { return BINARY(MIN, define_in(d, 0), define_in(d, 1)); }

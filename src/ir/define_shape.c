@@ -1,0 +1,64 @@
+/* Layers that only move values: where the value at an output point comes from. */
+#include "ir/define.h"
+
+/* Position of a point in row-major order. */
+static const struct index *flatten(struct define *d, const struct tensor *t) {
+    const struct index *at = index_const(d->arena, 0);
+    for (int i = 0; i < t->rank; i++)
+        at = index_add(d->arena, index_mul(d->arena, at, t->dim[i]), index_var(d->arena, i));
+    return at;
+}
+
+struct expr *define_reshape(struct define *d) {
+    const struct tensor *in = d->layer->in[0], *out = d->layer->out[0];
+    const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank + 1);
+    const struct index *rest = flatten(d, out);
+    for (int i = in->rank - 1; i >= 0; i--) {
+        index[i] = i ? index_mod(d->arena, rest, in->dim[i]) : rest;
+        rest = index_div(d->arena, rest, in->dim[i]);
+    }
+    return define_load(d, 0, index, false, 0);
+}
+
+struct expr *define_permute(struct define *d) {
+    const struct index **index = define_point(d, d->layer->out[0]->rank);
+    for (int i = 0; i < d->layer->out[0]->rank; i++) index[d->layer->attr.axes[i]] = index_var(d->arena, i);
+    return define_load(d, 0, index, false, 0);
+}
+
+struct expr *define_slice(struct define *d) {
+    const struct attr *a = &d->layer->attr;
+    const struct index **index = define_point(d, d->layer->out[0]->rank);
+    const struct index *scaled = index_mul(d->arena, index[a->axis], size_const(a->step));
+    index[a->axis] = index_add(d->arena, scaled, index_const(d->arena, a->start));
+    return define_load(d, 0, index, false, 0);
+}
+
+/* Nested choices from the back: where the point is before the end of part i, part i, else the later ones. */
+struct expr *define_concat(struct define *d) {
+    const struct layer *l = d->layer;
+    int64_t axis = l->attr.axis, end = 0;
+    struct expr *e = NULL;
+    for (int i = 0; i < l->n_in; i++) end += size_value(l->in[i]->dim[axis]);
+    for (int i = l->n_in - 1; i >= 0; i--) {
+        int64_t start = end - size_value(l->in[i]->dim[axis]);
+        const struct index **index = define_point(d, l->out[0]->rank);
+        index[axis] = index_add(d->arena, index[axis], index_const(d->arena, -start));
+        struct expr *part = define_load(d, i, index, l->n_in > 1, 0);
+        struct expr *here = define_range(d, index_var(d->arena, (int)axis), start, end);
+        e = e ? define_select(d, here, part, e) : part;
+        end = start;
+    }
+    return e;
+}
+
+struct expr *define_expand(struct define *d) { return define_in(d, 0); }
+
+struct expr *define_pad(struct define *d) {
+    const struct attr *a = &d->layer->attr;
+    int rank = d->layer->out[0]->rank;
+    const struct index **index = define_point(d, rank);
+    for (int i = 0; i < 2; i++)
+        index[rank - 2 + i] = index_add(d->arena, index[rank - 2 + i], index_const(d->arena, -a->pad[i]));
+    return define_load(d, 0, index, true, a->value);
+}

@@ -1,0 +1,222 @@
+/*
+ * Layers that combine several input points: windows, reductions, convolution, linear, batch norm.
+ *
+ * A load is `checked` only where it can leave the input; what is provably inside stays a plain load, and its loop has no tests.
+ */
+#include "ir/define.h"
+
+#include <math.h>
+
+#define C(value) expr_const(d->arena, value)
+#define BINARY(op, x, y) expr_binary(d->arena, EXPR_##op, x, y)
+
+/* ---- Windows ---- */
+
+/* Row or column read by tap `var` of the window at output position `out_var`: out * stride + tap * dilation - pad. */
+static const struct index *tap(struct define *d, int axis, int out_var, int var) {
+    const struct attr *a = &d->layer->attr;
+    const struct index *at = index_mul(d->arena, index_var(d->arena, out_var), size_const(a->stride[axis]));
+    at = index_add(d->arena, at, index_mul(d->arena, index_var(d->arena, var), size_const(a->dilation[axis])));
+    return index_add(d->arena, at, index_const(d->arena, -a->pad[axis]));
+}
+
+/* Can a window of this many taps leave the input? */
+static bool hangs_over(const struct define *d, const int64_t kernel[2]) {
+    const struct attr *a = &d->layer->attr;
+    for (int i = 0; i < 2; i++) {
+        int64_t in = size_value(d->layer->in[0]->dim[2 + i]), out = size_value(d->layer->out[0]->dim[2 + i]);
+        int64_t last = (out - 1) * a->stride[i] + (kernel[i] - 1) * a->dilation[i] - a->pad[i];
+        if (a->pad[i] > 0 || last >= in) return true;
+    }
+    return false;
+}
+
+static struct expr *over_window(struct define *d, enum expr_op combine, double start, double fill) {
+    const int64_t *kernel = d->layer->attr.kernel;
+    struct size extent[2] = {size_const(kernel[0]), size_const(kernel[1])};
+    struct expr *e = define_reduce(d, combine, start, 2, extent);
+    const struct index **index = define_point(d, 4);
+    for (int i = 0; i < 2; i++) index[2 + i] = tap(d, i, 2 + i, e->first_var + i);
+    e->arg[0] = define_load(d, 0, index, hangs_over(d, kernel), fill);
+    return e;
+}
+
+struct expr *define_max_pool(struct define *d) {
+    struct expr *e = over_window(d, EXPR_MAX, -INFINITY, -INFINITY);
+    double floor = d->layer->attr.min;
+    return floor == -INFINITY ? e : BINARY(MAX, e, C(floor));
+}
+
+/* How many taps count: those inside the input, or inside the padded input when padding counts. PyTorch clips windows that
+ * hang over the padding (ceil mode) either way. */
+static struct expr *count_taps(struct define *d) {
+    const struct attr *a = &d->layer->attr;
+    struct size extent[2] = {size_const(a->kernel[0]), size_const(a->kernel[1])};
+    struct expr *e = define_reduce(d, EXPR_ADD, 0, 2, extent);
+    struct expr *inside[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t in = size_value(d->layer->in[0]->dim[2 + i]);
+        int64_t low = a->count_pad ? -a->pad[i] : 0, high = a->count_pad ? in + a->pad[2 + i] : in;
+        inside[i] = define_range(d, tap(d, i, 2 + i, e->first_var + i), low, high);
+    }
+    e->arg[0] = BINARY(MUL, inside[0], inside[1]);
+    return e;
+}
+
+/* Does every window count all its taps? */
+static bool counts_all(const struct define *d) {
+    const struct attr *a = &d->layer->attr;
+    if (!hangs_over(d, a->kernel)) return true;
+    for (int i = 0; i < 2; i++) {
+        int64_t in = size_value(d->layer->in[0]->dim[2 + i]), out = size_value(d->layer->out[0]->dim[2 + i]);
+        if ((out - 1) * a->stride[i] + a->kernel[i] > in + a->pad[i] + a->pad[2 + i]) return false;
+    }
+    return a->count_pad;
+}
+
+struct expr *define_avg_pool(struct define *d) {
+    const int64_t *kernel = d->layer->attr.kernel;
+    struct expr *sum = over_window(d, EXPR_ADD, 0, 0);
+    if (counts_all(d)) return BINARY(MUL, sum, C(1.0 / (double)(kernel[0] * kernel[1])));
+    return BINARY(DIV, sum, count_taps(d));
+}
+
+/* ---- Adaptive average pooling: window i of n over `in` values is [floor(i*in/n), ceil((i+1)*in/n)) ---- */
+
+struct adaptive {
+    const struct index *start, *length;
+    int64_t longest;
+    bool same; /* every window has the longest length */
+};
+
+static struct adaptive adapt(struct define *d, int axis) {
+    int64_t in = size_value(d->layer->in[0]->dim[2 + axis]), n = d->layer->attr.kernel[axis];
+    struct arena *arena = d->arena;
+    const struct index *scaled = index_mul(arena, index_var(arena, 2 + axis), size_const(in));
+    struct adaptive a = {.start = index_div(arena, scaled, size_const(n)), .same = in % n == 0};
+    if (a.same) a.start = index_mul(arena, index_var(arena, 2 + axis), size_const(in / n));
+    const struct index *end = index_div(arena, index_add(arena, scaled, index_const(arena, in + n - 1)), size_const(n));
+    a.length = index_add(arena, end, index_mul(arena, a.start, size_const(-1)));
+    for (int64_t i = 0; i < n; i++) a.longest = max_i64(a.longest, ((i + 1) * in + n - 1) / n - i * in / n);
+    return a;
+}
+
+/* 1 where tap `var` is inside its window. */
+static struct expr *inside(struct define *d, const struct adaptive *a, int var) {
+    const struct index *left = index_add(d->arena, a->length, index_mul(d->arena, index_var(d->arena, var), size_const(-1)));
+    return define_range(d, left, 1, INT32_MAX);
+}
+
+/* 1 / window length is summed up as count of taps, so that the length need not become a float. */
+struct expr *define_adaptive_avg_pool(struct define *d) {
+    struct adaptive rows = adapt(d, 0), columns = adapt(d, 1);
+    struct size extent[2] = {size_const(rows.longest), size_const(columns.longest)};
+    struct expr *sum = define_reduce(d, EXPR_ADD, 0, 2, extent);
+    const struct index **index = define_point(d, 4);
+    bool exact = rows.same && columns.same;
+    index[2] = index_add(d->arena, rows.start, index_var(d->arena, sum->first_var));
+    index[3] = index_add(d->arena, columns.start, index_var(d->arena, sum->first_var + 1));
+    struct expr *value = define_load(d, 0, index, !exact, 0);
+    if (exact) {
+        sum->arg[0] = value;
+        return BINARY(MUL, sum, C(1.0 / (double)(rows.longest * columns.longest)));
+    }
+    struct expr *guard = BINARY(MUL, inside(d, &rows, sum->first_var), inside(d, &columns, sum->first_var + 1));
+    sum->arg[0] = define_select(d, guard, value, C(0));
+    struct expr *count = define_reduce(d, EXPR_ADD, 0, 2, extent);
+    count->arg[0] = BINARY(MUL, inside(d, &rows, count->first_var), inside(d, &columns, count->first_var + 1));
+    return BINARY(DIV, sum, count);
+}
+
+/* ---- Reductions ---- */
+
+static bool is_reduced(const struct attr *a, int axis) {
+    for (int i = 0; i < a->n_axes; i++)
+        if (a->axes[i] == axis) return true;
+    return false;
+}
+
+/* Kept axes come from the output's point, reduced ones are variables. */
+static struct expr *over_axes(struct define *d, enum expr_op combine, double start) {
+    const struct attr *a = &d->layer->attr;
+    const struct tensor *in = d->layer->in[0];
+    struct size extent[SOL_MAX_RANK];
+    for (int i = 0; i < a->n_axes; i++) extent[i] = in->dim[a->axes[i]];
+    struct expr *e = define_reduce(d, combine, start, a->n_axes, extent);
+    const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank + 1);
+    for (int k = 0, out = 0, var = e->first_var; k < in->rank; k++) {
+        bool reduced = is_reduced(a, k);
+        index[k] = index_var(d->arena, reduced ? var++ : out);
+        out += !reduced || a->keepdim;
+    }
+    e->arg[0] = define_load(d, 0, index, false, 0);
+    return e->n_vars ? e : e->arg[0];
+}
+
+struct expr *define_sum(struct define *d) { return over_axes(d, EXPR_ADD, 0); }
+struct expr *define_reduce_max(struct define *d) { return over_axes(d, EXPR_MAX, -INFINITY); }
+struct expr *define_reduce_min(struct define *d) { return over_axes(d, EXPR_MIN, INFINITY); }
+
+/* A count that is known only at the call is summed up: one for each element. */
+struct expr *define_mean(struct define *d) {
+    const struct attr *a = &d->layer->attr;
+    struct size n = size_const(1), extent[SOL_MAX_RANK];
+    for (int i = 0; i < a->n_axes; i++) n = size_mul(n, extent[i] = d->layer->in[0]->dim[a->axes[i]]);
+    struct expr *sum = over_axes(d, EXPR_ADD, 0);
+    if (size_is_const(n)) return BINARY(DIV, sum, C((double)size_value(n)));
+    struct expr *count = define_reduce(d, EXPR_ADD, 0, a->n_axes, extent);
+    count->arg[0] = C(1);
+    return BINARY(DIV, sum, count);
+}
+
+/* ---- Convolution and linear, as sums of products ---- */
+
+static struct expr *add_bias(struct define *d, struct expr *sum, int var) {
+    if (d->layer->n_in < 3) return sum;
+    const struct index *index = index_var(d->arena, var);
+    return BINARY(ADD, sum, define_load(d, 2, arena_copy(d->arena, &index, sizeof index), false, 0));
+}
+
+struct expr *define_conv(struct define *d) {
+    const struct tensor *w = d->layer->in[1], *out = d->layer->out[0];
+    const struct attr *a = &d->layer->attr;
+    int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
+    struct size extent[3] = {w->dim[1], w->dim[2], w->dim[3]};
+    struct expr *sum = define_reduce(d, EXPR_ADD, 0, 3, extent);
+    int c = sum->first_var, r = c + 1, s = c + 2;
+    const struct index **x = define_point(d, 4), **weight = define_point(d, 4);
+    /* Output channel k belongs to group k / (K / groups), whose input channels begin at group * C / groups. */
+    const struct index *group = index_div(d->arena, index_var(d->arena, 1), size_const(size_value(out->dim[1]) / a->groups));
+    x[1] = a->groups == 1 ? index_var(d->arena, c)
+                          : index_add(d->arena, index_mul(d->arena, group, w->dim[1]), index_var(d->arena, c));
+    if (size_is(w->dim[1], 1) && size_is(out->dim[1], a->groups) && a->groups > 1) x[1] = index_var(d->arena, 1);
+    x[2] = tap(d, 0, 2, r);
+    x[3] = tap(d, 1, 3, s);
+    weight[0] = index_var(d->arena, 1);
+    weight[1] = index_var(d->arena, c), weight[2] = index_var(d->arena, r), weight[3] = index_var(d->arena, s);
+    sum->arg[0] = BINARY(MUL, define_load(d, 0, x, hangs_over(d, kernel), 0), define_load(d, 1, weight, false, 0));
+    return add_bias(d, sum, 1);
+}
+
+struct expr *define_linear(struct define *d) {
+    const struct tensor *x = d->layer->in[0];
+    struct expr *sum = define_reduce(d, EXPR_ADD, 0, 1, &x->dim[x->rank - 1]);
+    const struct index **at = define_point(d, x->rank), **weight = define_point(d, 2);
+    at[x->rank - 1] = index_var(d->arena, sum->first_var);
+    weight[0] = index_var(d->arena, x->rank - 1);
+    weight[1] = index_var(d->arena, sum->first_var);
+    sum->arg[0] = BINARY(MUL, define_load(d, 0, at, false, 0), define_load(d, 1, weight, false, 0));
+    return add_bias(d, sum, x->rank - 1);
+}
+
+/* (x - mean) / sqrt(var + eps) * weight + bias; pass/expand.c rewrites it before it gets here. */
+struct expr *define_batch_norm(struct define *d) {
+    struct expr *in[5] = {define_in(d, 0)};
+    for (int i = 1; i < 5; i++) {
+        const struct index *channel = index_var(d->arena, 1);
+        in[i] = define_load(d, i, arena_copy(d->arena, &channel, sizeof channel), false, 0);
+    }
+    struct expr *deviation = expr_unary(d->arena, EXPR_SQRT, BINARY(ADD, in[2], C(d->layer->attr.eps)));
+    struct expr *normal = BINARY(DIV, BINARY(SUB, in[0], in[1]), deviation);
+    return BINARY(ADD, BINARY(MUL, normal, in[3]), in[4]);
+}

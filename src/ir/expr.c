@@ -1,0 +1,77 @@
+/* Constructors of index and point expressions. They fold what is known, so that loops see the simplest form. */
+#include "ir/expr.h"
+
+static struct index *new_index(struct arena *a, enum index_op op, const struct index *x, const struct index *y) {
+    struct index *i = ARENA_NEW(a, struct index);
+    i->op = op;
+    i->a = x;
+    i->b = y;
+    return i;
+}
+
+const struct index *index_size(struct arena *a, struct size value) {
+    struct index *i = new_index(a, INDEX_CONST, NULL, NULL);
+    i->value = value;
+    return i;
+}
+const struct index *index_const(struct arena *a, int64_t value) { return index_size(a, size_const(value)); }
+
+const struct index *index_var(struct arena *a, int var) {
+    struct index *i = new_index(a, INDEX_VAR, NULL, NULL);
+    i->var = var;
+    return i;
+}
+
+static bool is_const(const struct index *i) { return i->op == INDEX_CONST; }
+
+const struct index *index_add(struct arena *a, const struct index *x, const struct index *y) {
+    if (is_const(x) && is_const(y)) return index_size(a, size_add(x->value, y->value));
+    if (is_const(x) && size_is(x->value, 0)) return y;
+    if (is_const(y) && size_is(y->value, 0)) return x;
+    return new_index(a, INDEX_ADD, x, y);
+}
+
+const struct index *index_mul(struct arena *a, const struct index *x, struct size factor) {
+    if (is_const(x)) return index_size(a, size_mul(x->value, factor));
+    if (size_is(factor, 1)) return x;
+    if (size_is(factor, 0)) return index_const(a, 0);
+    return new_index(a, INDEX_MUL, x, index_size(a, factor));
+}
+
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+const struct index *index_div(struct arena *a, const struct index *x, struct size divisor) {
+    if (size_is(divisor, 1)) return x;
+    if (is_const(x) && size_is_const(x->value) && size_is_const(divisor))
+        return index_const(a, floor_div(size_value(x->value), size_value(divisor)));
+    return new_index(a, INDEX_DIV, x, index_size(a, divisor));
+}
+
+const struct index *index_mod(struct arena *a, const struct index *x, struct size divisor) {
+    if (size_is(divisor, 1)) return index_const(a, 0);
+    if (is_const(x) && size_is_const(x->value) && size_is_const(divisor)) {
+        int64_t v = size_value(x->value), d = size_value(divisor);
+        return index_const(a, v - floor_div(v, d) * d);
+    }
+    return new_index(a, INDEX_MOD, x, index_size(a, divisor));
+}
+
+struct expr *expr_const(struct arena *a, double value) {
+    struct expr *e = ARENA_NEW(a, struct expr);
+    e->op = EXPR_CONST;
+    e->value = value;
+    return e;
+}
+
+struct expr *expr_unary(struct arena *a, enum expr_op op, struct expr *x) {
+    struct expr *e = ARENA_NEW(a, struct expr);
+    e->op = op;
+    e->arg[0] = x;
+    return e;
+}
+
+struct expr *expr_binary(struct arena *a, enum expr_op op, struct expr *x, struct expr *y) {
+    struct expr *e = expr_unary(a, op, x);
+    e->arg[1] = y;
+    return e;
+}

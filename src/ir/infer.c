@@ -1,0 +1,219 @@
+/*
+ * Shape inference of layers that compute: checks a layer's inputs and attributes, sets its output's rank and dims.
+ * Messages name the shapes. Shapes of layers that only move values are in infer_shape.c.
+ */
+#include "ir/layer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *infer_shape_text(const struct tensor *t, char text[256]) {
+    int at = snprintf(text, 256, "[");
+    for (int i = 0; i < t->rank && at < 230; i++) {
+        if (size_is_const(t->dim[i])) at += snprintf(text + at, (size_t)(256 - at), "%s%lld", i ? "," : "", (long long)size_value(t->dim[i]));
+        else at += snprintf(text + at, (size_t)(256 - at), "%s?", i ? "," : "");
+    }
+    snprintf(text + at, (size_t)(256 - at), "]");
+    return text;
+}
+
+enum sol_status infer_axis(const struct layer *l, int64_t *axis, int rank) {
+    if (*axis < -rank || *axis >= rank)
+        return fail(SOL_EINVAL, "axis %lld of a tensor of rank %d", (long long)*axis, rank);
+    if (*axis < 0) *axis += rank;
+    (void)l;
+    return SOL_OK;
+}
+
+static void set_shape(struct tensor *out, const struct tensor *like) {
+    out->rank = like->rank;
+    memcpy(out->dim, like->dim, sizeof out->dim);
+}
+
+enum sol_status infer_none(struct layer *l) {
+    (void)l;
+    return SOL_OK;
+}
+
+enum sol_status infer_scalar(struct layer *l) {
+    l->out[0]->rank = 0;
+    return SOL_OK;
+}
+
+/* Output as the first input. Also checks `axis`, which softmax has. */
+enum sol_status infer_same(struct layer *l) {
+    set_shape(l->out[0], l->in[0]);
+    return l->kind == LAYER_softmax ? infer_axis(l, &l->attr.axis, l->in[0]->rank) : SOL_OK;
+}
+
+bool ir_broadcast(struct size a, struct size b, struct size *out) {
+    *out = size_is(a, 1) ? b : a;
+    return size_is(a, 1) || size_is(b, 1) || size_equal(a, b);
+}
+
+enum sol_status infer_binary(struct layer *l) {
+    const struct tensor *a = l->in[0], *b = l->in[1];
+    struct tensor *out = l->out[0];
+    char at[256], bt[256];
+    out->rank = a->rank > b->rank ? a->rank : b->rank;
+    for (int d = 1; d <= out->rank; d++) {
+        struct size x = d <= a->rank ? a->dim[a->rank - d] : size_const(1);
+        struct size y = d <= b->rank ? b->dim[b->rank - d] : size_const(1);
+        if (!ir_broadcast(x, y, &out->dim[out->rank - d]))
+            return fail(SOL_EINVAL, "shapes %s and %s do not broadcast", infer_shape_text(a, at), infer_shape_text(b, bt));
+    }
+    return SOL_OK;
+}
+
+/* ---- Windows ---- */
+
+static enum sol_status check_positive(const char *what, const int64_t value[2], int64_t least) {
+    for (int i = 0; i < 2; i++)
+        if (value[i] < least || value[i] > INT32_MAX)
+            return fail(SOL_EINVAL, "%s is [%lld,%lld]; it must be at least %lld", what, (long long)value[0],
+                        (long long)value[1], (long long)least);
+    return SOL_OK;
+}
+
+static enum sol_status check_window(const struct layer *l) {
+    const struct attr *a = &l->attr;
+    char text[256];
+    if (l->in[0]->rank != 4) return fail(SOL_EINVAL, "input %s is no [n,c,h,w]", infer_shape_text(l->in[0], text));
+    for (int d = 1; d < 4; d++)
+        if (!size_is_const(l->in[0]->dim[d]))
+            return fail(SOL_EUNSUPPORTED, "only the first dim of %s may vary", infer_shape_text(l->in[0], text));
+    TRY(check_positive("stride", a->stride, 1));
+    TRY(check_positive("dilation", a->dilation, 1));
+    TRY(check_positive("pad", a->pad, 0));
+    return check_positive("pad", a->pad + 2, 0);
+}
+
+/* Positions of a window over one dim. With `ceil` a last window may hang over, if it begins inside the input or its
+ * front padding: PyTorch's rule. */
+static int64_t count_windows(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t front, int64_t back,
+                             bool ceil) {
+    int64_t space = in + front + back - dilation * (kernel - 1) - 1;
+    if (space < 0 && !(ceil && space + stride > 0)) return -1;
+    int64_t n = (space + (ceil ? stride - 1 : 0)) / stride + 1;
+    return ceil && (n - 1) * stride >= in + front ? n - 1 : n;
+}
+
+static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], struct size channels) {
+    const struct attr *a = &l->attr;
+    struct tensor *out = l->out[0];
+    char text[256];
+    out->rank = 4;
+    out->dim[0] = l->in[0]->dim[0];
+    out->dim[1] = channels;
+    for (int i = 0; i < 2; i++) {
+        int64_t in = size_value(l->in[0]->dim[2 + i]);
+        int64_t n = count_windows(in, kernel[i], a->stride[i], a->dilation[i], a->pad[i], a->pad[2 + i], a->ceil);
+        if (n < 1)
+            return fail(SOL_EINVAL, "a window of [%lld,%lld] does not fit into input %s", (long long)kernel[0],
+                        (long long)kernel[1], infer_shape_text(l->in[0], text));
+        out->dim[2 + i] = size_const(n);
+    }
+    return SOL_OK;
+}
+
+static enum sol_status check_bias(const struct layer *l) {
+    char wt[256], bt[256];
+    if (l->n_in < 3 || (l->in[2]->rank == 1 && size_equal(l->in[2]->dim[0], l->in[1]->dim[0]))) return SOL_OK;
+    return fail(SOL_EINVAL, "bias %s does not fit weight %s", infer_shape_text(l->in[2], bt), infer_shape_text(l->in[1], wt));
+}
+
+enum sol_status infer_conv(struct layer *l) {
+    const struct tensor *x = l->in[0], *w = l->in[1];
+    char xt[256], wt[256];
+    TRY(check_window(l));
+    if (w->rank != 4 || !size_is_const(ir_elements(w)))
+        return fail(SOL_EINVAL, "weight %s is no constant [k,c,r,s]", infer_shape_text(w, wt));
+    int64_t groups = l->attr.groups, c = size_value(x->dim[1]), k = size_value(w->dim[0]);
+    if (groups < 1 || c % groups || k % groups)
+        return fail(SOL_EINVAL, "%lld groups do not divide %lld input and %lld output channels", (long long)groups,
+                    (long long)c, (long long)k);
+    if (size_value(w->dim[1]) * groups != c)
+        return fail(SOL_EINVAL, "weight %s expects %lld channels, input %s has %lld", infer_shape_text(w, wt),
+                    (long long)(size_value(w->dim[1]) * groups), infer_shape_text(x, xt), (long long)c);
+    TRY(check_bias(l));
+    int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
+    TRY(check_positive("kernel", kernel, 1));
+    return set_windows(l, kernel, w->dim[0]);
+}
+
+enum sol_status infer_pool(struct layer *l) {
+    const struct attr *a = &l->attr;
+    TRY(check_window(l));
+    TRY(check_positive("kernel", a->kernel, 1));
+    for (int i = 0; i < 4; i++)
+        if (2 * a->pad[i] > a->kernel[i % 2])
+            return fail(SOL_EINVAL, "pad %lld is more than half of kernel %lld", (long long)a->pad[i], (long long)a->kernel[i % 2]);
+    return set_windows(l, a->kernel, l->in[0]->dim[1]);
+}
+
+enum sol_status infer_adaptive(struct layer *l) {
+    TRY(check_window(l));
+    TRY(check_positive("kernel", l->attr.kernel, 1));
+    set_shape(l->out[0], l->in[0]);
+    for (int i = 0; i < 2; i++) {
+        if (size_is(l->in[0]->dim[2 + i], 0)) return fail(SOL_EINVAL, "the input has no rows or columns");
+        l->out[0]->dim[2 + i] = size_const(l->attr.kernel[i]);
+    }
+    return SOL_OK;
+}
+
+/* ---- Others ---- */
+
+enum sol_status infer_linear(struct layer *l) {
+    const struct tensor *x = l->in[0], *w = l->in[1];
+    char xt[256], wt[256];
+    if (w->rank != 2 || !size_is_const(ir_elements(w)))
+        return fail(SOL_EINVAL, "weight %s is no constant [k,c]", infer_shape_text(w, wt));
+    if (x->rank < 1 || !size_equal(x->dim[x->rank - 1], w->dim[1]))
+        return fail(SOL_EINVAL, "weight %s does not fit input %s", infer_shape_text(w, wt), infer_shape_text(x, xt));
+    TRY(check_bias(l));
+    set_shape(l->out[0], x);
+    l->out[0]->dim[x->rank - 1] = w->dim[0];
+    return SOL_OK;
+}
+
+enum sol_status infer_batch_norm(struct layer *l) {
+    const struct tensor *x = l->in[0];
+    char xt[256], pt[256];
+    if (x->rank < 2) return fail(SOL_EINVAL, "input %s has no channels", infer_shape_text(x, xt));
+    for (int i = 1; i < 5; i++)
+        if (l->in[i]->rank != 1 || !size_equal(l->in[i]->dim[0], x->dim[1]))
+            return fail(SOL_EINVAL, "parameter %s does not fit input %s", infer_shape_text(l->in[i], pt), infer_shape_text(x, xt));
+    return infer_same(l);
+}
+
+/* All axes when none are given. The list is left sorted and without negatives. */
+static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK]) {
+    struct attr *a = &l->attr;
+    int rank = l->in[0]->rank;
+    for (int i = 0; i < a->n_axes; i++) {
+        TRY(infer_axis(l, &a->axes[i], rank));
+        if (reduced[a->axes[i]]) return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
+        reduced[a->axes[i]] = true;
+    }
+    for (int d = 0; d < rank && !a->n_axes; d++) reduced[d] = true;
+    a->n_axes = 0;
+    for (int d = 0; d < rank; d++)
+        if (reduced[d]) a->axes[a->n_axes++] = d;
+    return SOL_OK;
+}
+
+enum sol_status infer_reduce(struct layer *l) {
+    bool reduced[SOL_MAX_RANK] = {false};
+    struct tensor *out = l->out[0];
+    TRY(normalize_axes(l, reduced));
+    bool extreme = l->kind == LAYER_reduce_max || l->kind == LAYER_reduce_min;
+    out->rank = 0;
+    for (int d = 0; d < l->in[0]->rank; d++) {
+        if (reduced[d] && extreme && size_is(l->in[0]->dim[d], 0))
+            return fail(SOL_EINVAL, "no largest or smallest of axis %d, which is empty", d);
+        if (!reduced[d]) out->dim[out->rank++] = l->in[0]->dim[d];
+        else if (l->attr.keepdim) out->dim[out->rank++] = size_const(1);
+    }
+    return SOL_OK;
+}

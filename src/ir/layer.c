@@ -1,0 +1,29 @@
+/* The table of layers, made from layer.def. */
+#include "ir/layer.h"
+
+#include <string.h>
+
+const struct layer_info layer_infos[N_LAYER_KINDS] = {
+#define LAYER(kind, min, max, shape, math, traits, attrs) \
+    [LAYER_##kind] = {#kind, min, max, attrs, infer_##shape, define_##math, traits},
+#include "ir/layer.def"
+#undef LAYER
+};
+
+enum layer_kind ir_find_kind(const char *name) {
+    for (int i = 0; i < N_LAYER_KINDS; i++)
+        if (!strcmp(layer_infos[i].name, name)) return (enum layer_kind)i;
+    return N_LAYER_KINDS;
+}
+
+struct attr ir_default_attr(void) {
+    struct attr a;
+    memset(&a, 0, sizeof a); /* padding too: pass/share.c compares bytes */
+    for (int i = 0; i < 2; i++) a.kernel[i] = a.stride[i] = a.dilation[i] = 1;
+    a.groups = a.step = 1;
+    a.min = -(double)INFINITY;
+    a.max = (double)INFINITY;
+    a.alpha = 0.01;
+    a.eps = 1e-5;
+    return a;
+}

@@ -1,0 +1,21 @@
+/* Inside src/ir: what the infer and define functions share. */
+#ifndef SOL_IR_LAYER_H
+#define SOL_IR_LAYER_H
+
+#include "ir/expr.h"
+
+#include <math.h>
+
+/* Every infer and define function that layer.def names; `none` stands for "there is nothing to do". */
+#define LAYER(kind, min, max, shape, math, traits, attrs) \
+    enum sol_status infer_##shape(struct layer *layer);   \
+    struct expr *define_##math(struct define *d);
+#include "ir/layer.def"
+#undef LAYER
+
+/* "axis 4 of a tensor of rank 3" as an error; negative axes count from the end. */
+enum sol_status infer_axis(const struct layer *layer, int64_t *axis, int rank);
+/* Shape as text for messages; `text` of 256 bytes. */
+const char *infer_shape_text(const struct tensor *t, char text[256]);
+
+#endif

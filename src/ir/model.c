@@ -1,0 +1,155 @@
+/*
+ * Building and changing models.
+ *
+ * Invariant: layers are in topological order while building, ids are dense, every tensor has one producer. Passes may
+ * append layers out of order; pass_clean puts them in order again.
+ */
+#include "ir/ir.h"
+
+#include <string.h>
+
+struct model *ir_model_new(struct arena *arena, const char *name) {
+    struct model *m = ARENA_NEW(arena, struct model);
+    m->arena = arena;
+    m->name = arena_strdup(arena, name ? name : "model");
+    return m;
+}
+
+static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
+                               const struct attr *attr, const char *origin) {
+    struct layer *l = ARENA_NEW(m->arena, struct layer);
+    l->id = m->n_layers++;
+    l->kind = kind;
+    l->n_in = n_in;
+    l->in = arena_copy(m->arena, in, sizeof *in * (size_t)n_in);
+    l->attr = attr ? *attr : ir_default_attr();
+    l->origin = origin ? arena_strdup(m->arena, origin) : NULL;
+    l->n_out = 1;
+    l->out[0] = ARENA_NEW(m->arena, struct tensor);
+    l->out[0]->id = m->n_tensors++;
+    l->out[0]->producer = l;
+    return l;
+}
+
+struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name, enum sol_dtype dtype, int rank,
+                             const struct size *dim) {
+    struct layer *l = new_layer(m, kind, 0, NULL, NULL, NULL);
+    struct tensor *t = l->out[0];
+    t->dtype = dtype;
+    t->rank = rank;
+    for (int i = 0; i < rank; i++) t->dim[i] = dim[i];
+    t->name = arena_strdup(m->arena, name ? name : "");
+    t->is_constant = kind == LAYER_param;
+    VEC_PUSH(m->arena, &m->layers, l);
+    if (kind == LAYER_input) VEC_PUSH(m->arena, &m->inputs, t);
+    else VEC_PUSH(m->arena, &m->params, t);
+    return t;
+}
+
+/* Layers in error messages: "conv (net.py:7): ". */
+static void prefix_layer(const struct layer *l) {
+    const char *name = layer_infos[l->kind].name;
+    if (l->origin) fail_prefix("%s (%s): ", name, l->origin);
+    else fail_prefix("%s: ", name);
+}
+
+static enum sol_status check_inputs(const struct layer *l) {
+    const struct layer_info *info = &layer_infos[l->kind];
+    if (l->n_in < info->min_in || l->n_in > info->max_in)
+        return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in, info->max_in);
+    for (int i = 0; i < l->n_in; i++)
+        if (l->in[i]->dtype != SOL_F32) return fail(SOL_EUNSUPPORTED, "input %d is not f32", i);
+    return SOL_OK;
+}
+
+static enum sol_status check_output(const struct tensor *t) {
+    if (t->rank > SOL_MAX_RANK) return fail(SOL_EUNSUPPORTED, "rank %d; at most %d", t->rank, SOL_MAX_RANK);
+    struct size n = ir_elements(t);
+    if (n.bad) return fail(SOL_EUNSUPPORTED, "the output's size overflows or has too many terms");
+    for (int i = 0; i < t->rank; i++)
+        if (size_is_const(t->dim[i]) && size_value(t->dim[i]) < 0)
+            return fail(SOL_EINVAL, "output dim %d would be %lld", i, (long long)size_value(t->dim[i]));
+    return SOL_OK;
+}
+
+enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in, const struct attr *attr,
+                       const char *origin, struct tensor **out) {
+    struct layer *l = new_layer(m, kind, n_in, in, attr, origin);
+    struct tensor *t = l->out[0];
+    t->dtype = SOL_F32;
+    t->is_constant = true;
+    for (int i = 0; i < n_in; i++) t->is_constant &= l->in[i]->is_constant;
+    enum sol_status status = check_inputs(l);
+    if (!status) status = layer_infos[kind].infer(l);
+    if (!status) status = check_output(t);
+    if (status) {
+        prefix_layer(l);
+        return status;
+    }
+    VEC_PUSH(m->arena, &m->layers, l);
+    *out = t;
+    return SOL_OK;
+}
+
+/* ---- Cloning ---- */
+
+static struct tensor *clone_layer(struct model *copy, const struct layer *l, struct tensor **map) {
+    struct tensor **in = ARENA_ARRAY(copy->arena, struct tensor *, l->n_in + 1);
+    for (int i = 0; i < l->n_in; i++) in[i] = map[l->in[i]->id];
+    struct layer *c = new_layer(copy, l->kind, l->n_in, in, &l->attr, l->origin);
+    struct tensor *t = c->out[0];
+    int id = t->id;
+    *t = *l->out[0];
+    t->id = id;
+    t->producer = c;
+    if (t->name) t->name = arena_strdup(copy->arena, t->name);
+    VEC_PUSH(copy->arena, &copy->layers, c);
+    return t;
+}
+
+struct model *ir_clone(struct arena *arena, const struct model *m) {
+    struct model *copy = ir_model_new(arena, m->name);
+    struct tensor **map = ARENA_ARRAY(arena, struct tensor *, m->n_tensors + 1);
+    copy->n_symbols = m->n_symbols;
+    for (int i = 0; i < m->n_symbols; i++) copy->symbol[i] = arena_strdup(arena, m->symbol[i]);
+    for (int i = 0; i < m->layers.n; i++)
+        map[m->layers.at[i]->out[0]->id] = clone_layer(copy, m->layers.at[i], map);
+    for (int i = 0; i < m->inputs.n; i++) VEC_PUSH(arena, &copy->inputs, map[m->inputs.at[i]->id]);
+    for (int i = 0; i < m->params.n; i++) VEC_PUSH(arena, &copy->params, map[m->params.at[i]->id]);
+    for (int i = 0; i < m->outputs.n; i++) {
+        VEC_PUSH(arena, &copy->outputs, map[m->outputs.at[i]->id]);
+        VEC_PUSH(arena, &copy->output_names, arena_strdup(arena, m->output_names.at[i]));
+    }
+    return copy;
+}
+
+/* ---- Asking and changing ---- */
+
+void ir_replace(struct model *m, struct tensor *from, struct tensor *to) {
+    for (int i = 0; i < m->layers.n; i++) {
+        struct layer *l = m->layers.at[i];
+        for (int k = 0; k < l->n_in; k++)
+            if (l->in[k] == from) l->in[k] = to;
+    }
+    for (int i = 0; i < m->outputs.n; i++)
+        if (m->outputs.at[i] == from) m->outputs.at[i] = to;
+}
+
+bool ir_is_output(const struct model *m, const struct tensor *t) {
+    for (int i = 0; i < m->outputs.n; i++)
+        if (m->outputs.at[i] == t) return true;
+    return false;
+}
+
+int ir_count_readers(const struct model *m, const struct tensor *t) {
+    int n = ir_is_output(m, t);
+    for (int i = 0; i < m->layers.n; i++)
+        for (int k = 0; k < m->layers.at[i]->n_in; k++) n += m->layers.at[i]->in[k] == t;
+    return n;
+}
+
+struct size ir_elements(const struct tensor *t) {
+    struct size n = size_const(1);
+    for (int i = 0; i < t->rank; i++) n = size_mul(n, t->dim[i]);
+    return n;
+}

@@ -1,0 +1,326 @@
+/*
+ * The text form of a model: printing, and parsing hostile text. The language is defined in docs/ir.md.
+ *
+ * The parser goes line by line, never recurses, and counts every error with its line.
+ */
+#include "ir/ir.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define TEXT_MAX_LAYERS 1000000
+#define TEXT_MAX_NAME 65536
+
+static const char *const dtype_names[SOL_N_DTYPES] = {
+#define DTYPE_NAME(code, name, size) name,
+    SOL_DTYPE_LIST(DTYPE_NAME)
+#undef DTYPE_NAME
+};
+
+/* ---- Printing ---- */
+
+static void print_name(struct text *text, const char *name) {
+    text_add(text, "\"");
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
+        if (*c == '"' || *c == '\\') text_add(text, "\\%c", *c);
+        else if (*c < ' ' || *c == 127) text_add(text, "\\x%02x", *c);
+        else text_add(text, "%c", *c);
+    }
+    text_add(text, "\"");
+}
+
+void ir_print_shape(struct text *text, const struct tensor *t) {
+    text_add(text, "%s[", dtype_names[t->dtype]);
+    for (int i = 0; i < t->rank; i++) {
+        if (i) text_add(text, ",");
+        size_print(text, t->dim[i]);
+    }
+    text_add(text, "]");
+}
+
+/* Tensors are numbered in the order of the text, so that printing what was parsed gives the same text. */
+static int *number_tensors(struct arena *arena, const struct model *m) {
+    int *number = ARENA_ARRAY(arena, int, m->n_tensors + 1);
+    for (int i = 0; i < m->layers.n; i++) number[m->layers.at[i]->out[0]->id] = i;
+    return number;
+}
+
+static void print_layer(struct text *text, const struct layer *l, const int *number) {
+    text_add(text, "  %%%d = %s", number[l->out[0]->id], layer_infos[l->kind].name);
+    if (l->kind == LAYER_input || l->kind == LAYER_param) {
+        text_add(text, " ");
+        ir_print_shape(text, l->out[0]);
+        text_add(text, " ");
+        print_name(text, l->out[0]->name);
+    }
+    for (int i = 0; i < l->n_in; i++) text_add(text, " %%%d", number[l->in[i]->id]);
+    ir_print_attr(text, &layer_infos[l->kind], &l->attr);
+    if (l->origin) {
+        text_add(text, " # ");
+        print_name(text, l->origin);
+    }
+    text_add(text, "\n");
+}
+
+void ir_print(struct text *text, const struct model *m) {
+    const int *number = number_tensors(text->arena, m);
+    text_add(text, "model ");
+    print_name(text, m->name);
+    text_add(text, " {\n");
+    for (int i = 0; i < m->n_symbols; i++) {
+        text_add(text, "  symbol $%d ", i);
+        print_name(text, m->symbol[i]);
+        text_add(text, "\n");
+    }
+    for (int i = 0; i < m->layers.n; i++) print_layer(text, m->layers.at[i], number);
+    for (int i = 0; i < m->outputs.n; i++) {
+        text_add(text, "  output %%%d ", number[m->outputs.at[i]->id]);
+        print_name(text, m->output_names.at[i]);
+        text_add(text, "\n");
+    }
+    text_add(text, "}\n");
+}
+
+/* ---- Parsing ---- */
+
+struct parser {
+    struct arena *arena;
+    struct model *m;
+    const char *at; /* in the current line, which is NUL terminated */
+    int line;
+    VEC(struct tensor *) tensors; /* by number in the text; NULL = not there */
+};
+
+static enum sol_status complain(const struct parser *p, const char *what) {
+    return fail(SOL_EINVAL, "line %d: %s", p->line, what);
+}
+
+static void skip_blanks(struct parser *p) {
+    while (*p->at == ' ' || *p->at == '\t' || *p->at == '\r') p->at++;
+}
+
+static bool take_word(struct parser *p, const char *word) {
+    size_t n = strlen(word);
+    skip_blanks(p);
+    if (strncmp(p->at, word, n) || isalnum((unsigned char)p->at[n]) || p->at[n] == '_') return false;
+    p->at += n;
+    skip_blanks(p);
+    return true;
+}
+
+static bool take_char(struct parser *p, char c) {
+    skip_blanks(p);
+    if (*p->at != c) return false;
+    p->at++;
+    return true;
+}
+
+static bool at_end(struct parser *p) {
+    skip_blanks(p);
+    return *p->at == 0;
+}
+
+static int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
+/* The character at an escape, or -1. NUL is no part of a name. */
+static int take_escape(struct parser *p) {
+    char c = *p->at++;
+    if (c == '"' || c == '\\') return c;
+    if (c != 'x' || hex_digit(p->at[0]) < 0 || hex_digit(p->at[1]) < 0) return -1;
+    int value = hex_digit(p->at[0]) * 16 + hex_digit(p->at[1]);
+    p->at += 2;
+    return value ? value : -1;
+}
+
+static enum sol_status take_name(struct parser *p, const char **out) {
+    if (!take_char(p, '"')) return complain(p, "a name in quotes is missing");
+    char *name = arena_alloc(p->arena, strlen(p->at) + 1);
+    size_t n = 0;
+    while (*p->at && *p->at != '"') {
+        int c = (unsigned char)*p->at++;
+        if (c == '\\' && (c = take_escape(p)) < 0) return complain(p, "bad escape in a name");
+        if (n == TEXT_MAX_NAME) return complain(p, "a name is too long");
+        name[n++] = (char)c;
+    }
+    *out = name;
+    return *p->at++ == '"' ? SOL_OK : (p->at--, complain(p, "a name does not end"));
+}
+
+static bool take_number(struct parser *p, int64_t *out) {
+    if (!isdigit((unsigned char)*p->at)) return false;
+    for (*out = 0; isdigit((unsigned char)*p->at); p->at++)
+        if ((*out = *out * 10 + (*p->at - '0')) > INT32_MAX) return false;
+    return true;
+}
+
+static enum sol_status take_tensor(struct parser *p, struct tensor **out) {
+    int64_t number;
+    p->at++; /* the % */
+    if (!take_number(p, &number)) return complain(p, "a tensor's number is missing");
+    if (number >= p->tensors.n || !p->tensors.at[number]) return complain(p, "a tensor is used before it is made");
+    *out = p->tensors.at[number];
+    return SOL_OK;
+}
+
+static enum sol_status name_tensor(struct parser *p, int64_t number, struct tensor *t) {
+    if (number > TEXT_MAX_LAYERS) return complain(p, "a tensor's number is too large");
+    while (p->tensors.n <= number) VEC_PUSH(p->arena, &p->tensors, NULL);
+    if (p->tensors.at[number]) return complain(p, "a tensor is made twice");
+    p->tensors.at[number] = t;
+    return SOL_OK;
+}
+
+static enum sol_status take_dtype(struct parser *p, enum sol_dtype *out) {
+    for (int i = 0; i < SOL_N_DTYPES; i++) {
+        size_t n = strlen(dtype_names[i]);
+        if (strncmp(p->at, dtype_names[i], n) || p->at[n] != '[') continue;
+        p->at += n + 1;
+        *out = (enum sol_dtype)i;
+        return SOL_OK;
+    }
+    return complain(p, "unknown type");
+}
+
+static bool knows_symbols(const struct model *m, struct size s) {
+    for (int i = 0; i < s.n; i++)
+        for (int k = m->n_symbols; k < SIZE_SYMBOLS; k++)
+            if (s.term[i].power[k]) return false;
+    return true;
+}
+
+static enum sol_status take_dims(struct parser *p, int *rank, struct size dim[SOL_MAX_RANK]) {
+    for (*rank = 0; *p->at != ']'; (*rank)++) {
+        if (*rank && *p->at++ != ',') return complain(p, "bad shape");
+        if (*rank == SOL_MAX_RANK) return complain(p, "too many dims");
+        if (!size_parse(&p->at, &dim[*rank]) || !knows_symbols(p->m, dim[*rank])) return complain(p, "bad size");
+        if (size_is_const(dim[*rank]) && size_value(dim[*rank]) < 0) return complain(p, "a size is negative");
+    }
+    p->at++;
+    return SOL_OK;
+}
+
+static enum sol_status parse_source(struct parser *p, enum layer_kind kind, struct tensor **out) {
+    enum sol_dtype dtype = SOL_F32;
+    struct size dim[SOL_MAX_RANK];
+    int rank;
+    const char *name;
+    TRY(take_dtype(p, &dtype));
+    TRY(take_dims(p, &rank, dim));
+    TRY(take_name(p, &name));
+    *out = ir_add_source(p->m, kind, name, dtype, rank, dim);
+    return SOL_OK;
+}
+
+/* Attributes reach up to the origin, which begins with #. */
+static enum sol_status split_origin(struct parser *p, char **attrs, const char **origin) {
+    const char *hash = strchr(p->at, '#');
+    size_t n = hash ? (size_t)(hash - p->at) : strlen(p->at);
+    *attrs = arena_alloc(p->arena, n + 1);
+    memcpy(*attrs, p->at, n);
+    while (n && isspace((unsigned char)(*attrs)[n - 1])) (*attrs)[--n] = 0;
+    p->at += strlen(p->at);
+    if (!hash) return SOL_OK;
+    p->at = hash + 1;
+    return take_name(p, origin);
+}
+
+static enum sol_status parse_computed(struct parser *p, enum layer_kind kind, struct tensor **out) {
+    VEC(struct tensor *) in = {0};
+    for (skip_blanks(p); *p->at == '%'; skip_blanks(p)) {
+        struct tensor *t;
+        TRY(take_tensor(p, &t));
+        VEC_PUSH(p->arena, &in, t);
+    }
+    char *attrs;
+    const char *origin = NULL;
+    struct attr attr;
+    TRY(split_origin(p, &attrs, &origin));
+    enum sol_status status = ir_parse_attr(attrs, &layer_infos[kind], &attr);
+    if (!status) status = ir_add(p->m, kind, in.n, in.at, &attr, origin, out);
+    if (status) fail_prefix("line %d: ", p->line);
+    return status;
+}
+
+static enum sol_status parse_layer(struct parser *p) {
+    int64_t number;
+    struct tensor *t;
+    if (p->m->layers.n >= TEXT_MAX_LAYERS) return complain(p, "too many layers");
+    if (!take_number(p, &number)) return complain(p, "a tensor's number is missing");
+    if (!take_char(p, '=')) return complain(p, "= is missing");
+    skip_blanks(p);
+    size_t n = strcspn(p->at, " \t\r");
+    char *name = arena_alloc(p->arena, n + 1);
+    memcpy(name, p->at, n);
+    enum layer_kind kind = ir_find_kind(name);
+    if (kind == N_LAYER_KINDS) return complain(p, "unknown layer");
+    p->at += n;
+    skip_blanks(p);
+    bool source = kind == LAYER_input || kind == LAYER_param;
+    TRY(source ? parse_source(p, kind, &t) : parse_computed(p, kind, &t));
+    return name_tensor(p, number, t);
+}
+
+static enum sol_status parse_symbol(struct parser *p) {
+    int64_t number;
+    const char *name;
+    if (!take_char(p, '$') || !take_number(p, &number)) return complain(p, "a symbol's number is missing");
+    if (number != p->m->n_symbols || number >= SIZE_SYMBOLS) return complain(p, "symbols are $0, $1, .. in order");
+    TRY(take_name(p, &name));
+    p->m->symbol[p->m->n_symbols++] = name;
+    return SOL_OK;
+}
+
+static enum sol_status parse_output(struct parser *p) {
+    struct tensor *t;
+    const char *name;
+    if (*p->at != '%') return complain(p, "a tensor is missing");
+    TRY(take_tensor(p, &t));
+    TRY(take_name(p, &name));
+    VEC_PUSH(p->arena, &p->m->outputs, t);
+    VEC_PUSH(p->arena, &p->m->output_names, name);
+    return SOL_OK;
+}
+
+static enum sol_status parse_statement(struct parser *p) {
+    if (take_word(p, "symbol")) TRY(parse_symbol(p));
+    else if (take_word(p, "output")) TRY(parse_output(p));
+    else if (take_char(p, '%')) TRY(parse_layer(p));
+    else return complain(p, "a statement begins with symbol, % or output");
+    return at_end(p) ? SOL_OK : complain(p, "something is left over");
+}
+
+static enum sol_status parse_header(struct parser *p) {
+    const char *name;
+    if (!take_word(p, "model")) return complain(p, "a model begins with: model \"name\" {");
+    TRY(take_name(p, &name));
+    p->m = ir_model_new(p->arena, name);
+    return take_char(p, '{') && at_end(p) ? SOL_OK : complain(p, "{ is missing");
+}
+
+/* One line without comment lines and blank ones: header, statements, closing brace. */
+static enum sol_status parse_line(struct parser *p, bool *ended) {
+    if (at_end(p) || *p->at == '#') return SOL_OK;
+    if (*ended) return complain(p, "something follows the model's end");
+    if (!p->m) return parse_header(p);
+    if (!take_char(p, '}')) return parse_statement(p);
+    *ended = true;
+    return at_end(p) ? SOL_OK : complain(p, "something follows }");
+}
+
+enum sol_status ir_parse(const char *source, struct arena *arena, struct model **out) {
+    struct parser p = {.arena = arena};
+    bool ended = false;
+    for (const char *line = source; *line;) {
+        size_t n = strcspn(line, "\n");
+        char *copy = arena_alloc(arena, n + 1);
+        memcpy(copy, line, n);
+        p.at = copy;
+        p.line++;
+        TRY(parse_line(&p, &ended));
+        line += n + (line[n] == '\n');
+    }
+    if (!ended) return complain(&p, "the model does not end");
+    *out = p.m;
+    return SOL_OK;
+}

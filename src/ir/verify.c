@@ -1,0 +1,40 @@
+/* The invariants of the IR, checked after every pass. A failure is a bug of SOL, never of the user. */
+#include "ir/ir.h"
+
+#include <string.h>
+
+static enum sol_status verify_inputs(const struct layer *l, const char *made) {
+    for (int i = 0; i < l->n_in; i++)
+        if (!made[l->in[i]->id])
+            return fail(SOL_EBUG, "layer %d (%s) reads tensor %d before it is made", l->id, layer_infos[l->kind].name, l->in[i]->id);
+    return SOL_OK;
+}
+
+/* The shape that is there must be the one that the inputs give. */
+static enum sol_status verify_shape(const struct layer *l) {
+    struct layer again = *l;
+    struct tensor out = *l->out[0];
+    again.out[0] = &out;
+    if (layer_infos[l->kind].traits & SOURCE) return SOL_OK;
+    TRY(layer_infos[l->kind].infer(&again));
+    bool same = out.rank == l->out[0]->rank;
+    for (int d = 0; same && d < out.rank; d++) same = size_equal(out.dim[d], l->out[0]->dim[d]);
+    return same ? SOL_OK : fail(SOL_EBUG, "layer %d (%s) has a stale shape", l->id, layer_infos[l->kind].name);
+}
+
+static enum sol_status verify_layer(const struct model *m, const struct layer *l, char *made) {
+    if (l->id < 0 || l->id >= m->n_layers || l->out[0]->id >= m->n_tensors) return fail(SOL_EBUG, "layer id out of range");
+    if (made[l->out[0]->id]) return fail(SOL_EBUG, "tensor %d is made twice", l->out[0]->id);
+    if (l->out[0]->producer != l) return fail(SOL_EBUG, "tensor %d names another producer", l->out[0]->id);
+    TRY(verify_inputs(l, made));
+    made[l->out[0]->id] = 1;
+    return verify_shape(l);
+}
+
+enum sol_status ir_verify(const struct model *m) {
+    char *made = arena_alloc(m->arena, (size_t)m->n_tensors + 1);
+    for (int i = 0; i < m->layers.n; i++) TRY(verify_layer(m, m->layers.at[i], made));
+    for (int i = 0; i < m->outputs.n; i++)
+        if (!made[m->outputs.at[i]->id]) return fail(SOL_EBUG, "output %d is made by no layer", i);
+    return SOL_OK;
+}

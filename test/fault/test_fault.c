@@ -1,0 +1,98 @@
+/*
+ * Every allocation failing in turn: parsing, compiling, packing and running a model must each give
+ * SOL_ENOMEM, leak nothing (run it under ASan) and leave the process able to do the same again.
+ *
+ * mem_fail_at counts down the calls of mem_alloc and mem_realloc on this thread; the n-th one
+ * returns NULL. The test raises n until a whole pass needs fewer than n allocations and succeeds.
+ */
+#include "../unit/check.h"
+
+#include "base/base.h"
+#include <sol/sol.h>
+
+#define MOST_ALLOCATIONS 100000
+
+/* A network with all modules in it: convolutions with fused and unfused neighbours, concat,
+ * reduction, linear. */
+static struct sol_model *make_model(void) {
+    struct sol_model *m = sol_model_new("fault");
+    int64_t n = sol_model_symbol(m, "n");
+    sol_tensor x = sol_model_input(m, "x", SOL_F32, 4, (int64_t[]){n, 3, 8, 8});
+    sol_tensor w = sol_model_param(m, "w", SOL_F32, 4, (int64_t[]){17, 3, 3, 3});
+    sol_tensor v = sol_model_param(m, "v", SOL_F32, 4, (int64_t[]){17, 17, 3, 3});
+    sol_tensor b = sol_model_param(m, "b", SOL_F32, 1, (int64_t[]){17});
+    sol_tensor u = sol_model_param(m, "u", SOL_F32, 2, (int64_t[]){5, 34});
+    sol_tensor y = sol_model_layer(m, "conv", 3, (sol_tensor[]){x, w, b}, "pad=[1,1,1,1]", "net:1");
+    y = sol_model_layer(m, "relu", 1, &y, "", "net:2");
+    sol_tensor z = sol_model_layer(m, "conv", 2, (sol_tensor[]){y, v}, "pad=[1,1,1,1]", "net:3");
+    z = sol_model_layer(m, "add", 2, (sol_tensor[]){z, y}, "", "net:4");
+    z = sol_model_layer(m, "silu", 1, &z, "", "net:5");
+    z = sol_model_layer(m, "concat", 2, (sol_tensor[]){y, z}, "axis=1", "net:6");
+    z = sol_model_layer(m, "mean", 1, &z, "axes=[2,3]", "net:7");
+    z = sol_model_layer(m, "linear", 2, (sol_tensor[]){z, u}, "", "net:8");
+    sol_model_output(m, "y", z);
+    return m;
+}
+
+/* One complete life of a program. Releases all it made, whatever happened. */
+static enum sol_status live_once(const char *text, const char *device) {
+    static float x[2 * 3 * 64], w[17 * 3 * 9], v[17 * 17 * 9], b[17], u[5 * 34], y[2 * 5];
+    struct sol_options options = {.device = device, .no_autotune = true};
+    struct sol_model *m = NULL;
+    struct sol_program *p = NULL;
+    struct sol_weights *weights = NULL;
+    int64_t batch = 2;
+    enum sol_status status = sol_model_parse(text, &m);
+    if (!status) status = sol_compile(m, &options, &p);
+    if (!status) status = sol_weights_new(p, (const void *[]){w, v, b, u}, &weights);
+    if (!status) status = sol_program_run(p, weights, &batch, (const void *[]){x}, (void *[]){y});
+    if (weights) sol_weights_release(weights);
+    if (p) sol_program_release(p);
+    if (m) sol_model_free(m);
+    return status;
+}
+
+static void test_allocations(const char *text, const char *device) {
+    long n = 0;
+    enum sol_status status = SOL_ENOMEM;
+    if (!CHECK(!live_once(text, device))) printf("%s: %s\n", device, sol_error());
+    while (status == SOL_ENOMEM && n < MOST_ALLOCATIONS) {
+        mem_fail_at = ++n;
+        status = live_once(text, device);
+        mem_fail_at = 0;
+    }
+    /* The last pass ran through, and only because it had no n-th allocation. */
+    if (!CHECK(status == SOL_OK)) printf("%s: allocation %ld: %s\n", device, n, sol_error());
+    CHECK(n > 10);
+    printf("%s: %ld allocations failed in turn\n", device, n - 1);
+    CHECK(!live_once(text, device));
+}
+
+/* The builder has no status of its own: it poisons, and sol_model_check tells. */
+static void test_builder(void) {
+    long n = 0;
+    bool failed = true;
+    while (failed && n < MOST_ALLOCATIONS) {
+        mem_fail_at = ++n;
+        struct sol_model *m = make_model();
+        failed = !m || sol_model_check(m);
+        mem_fail_at = 0;
+        if (m) sol_model_free(m);
+    }
+    CHECK(!failed);
+    printf("builder: %ld allocations failed in turn\n", n - 1);
+}
+
+int main(void) {
+    sol_set_threads(1); /* all allocations happen on this thread */
+    struct sol_model *m = make_model();
+    REQUIRE(m);
+    char *text = sol_model_print(m);
+    sol_model_free(m);
+    REQUIRE(text);
+    test_builder();
+    test_allocations(text, "ref");
+    test_allocations(text, "x86");
+    free(text);
+    return check_done();
+}

@@ -1,0 +1,82 @@
+/* The parts of which the generators are made. */
+#include "gen_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const int64_t extents[] = {1, 1, 2, 3, 5, 7, 13, 16, 17, 32, 48, 64};
+
+void gen_start(struct gen *g, struct random *r, const char *name) {
+    memset(g, 0, sizeof *g);
+    g->random = r;
+    g->model = sol_model_new(name);
+    g->batch = sol_model_symbol(g->model, "n");
+    g->tolerance = 1e-5;
+}
+
+int gen_value(struct gen *g, sol_tensor tensor, double size, double low, double error) {
+    struct gen_value v = {.tensor = tensor, .size = size, .low = low, .error = error};
+    v.rank = sol_model_shape(g->model, tensor, v.dim);
+    g->value[g->n] = v;
+    return g->n++;
+}
+
+int gen_leaf(struct gen *g, bool param, int rank, const int64_t *dim, float low, float high) {
+    char name[16];
+    for (int i = 0; i < rank; i++) param = param && dim[i] >= 0; /* parameters have fixed sizes */
+    int at = param ? g->n_params++ : g->n_inputs++;
+    struct gen_range range = {low, high};
+    snprintf(name, sizeof name, "%c%d", param ? 'w' : 'x', at);
+    (param ? g->param : g->input)[at] = range;
+    sol_tensor t = param ? sol_model_param(g->model, name, SOL_F32, rank, dim)
+                         : sol_model_input(g->model, name, SOL_F32, rank, dim);
+    return gen_value(g, t, fmax(fabs((double)low), fabs((double)high)), (double)low, 0);
+}
+
+int gen_add(struct gen *g, const char *kind, int n_in, const int *in, const char *attributes) {
+    sol_tensor tensors[GEN_VALUES];
+    for (int i = 0; i < n_in; i++) {
+        tensors[i] = g->value[in[i]].tensor;
+        g->value[in[i]].readers++;
+    }
+    const struct gen_value *first = &g->value[in[0]];
+    sol_tensor out = sol_model_layer(g->model, kind, n_in, tensors, attributes, NULL);
+    return gen_value(g, out, first->size, first->low, first->error);
+}
+
+void gen_output(struct gen *g, int value) {
+    char name[16];
+    snprintf(name, sizeof name, "y%d", g->n_outputs++);
+    sol_model_output(g->model, name, g->value[value].tensor);
+    g->value[value].readers++;
+    g->error = fmax(g->error, g->value[value].error);
+}
+
+int64_t gen_extent(const struct gen *g, int64_t dim) {
+    (void)g;
+    return dim < 0 ? GEN_BATCH : dim;
+}
+
+int64_t gen_elements(const struct gen *g, int value) {
+    int64_t n = 1;
+    for (int i = 0; i < g->value[value].rank; i++) n *= gen_extent(g, g->value[value].dim[i]);
+    return n;
+}
+
+int gen_shape(struct gen *g, int64_t most, int64_t *dim) {
+    int rank = random_int(g->random, 1, 4);
+    int64_t n = 1;
+    for (int i = 0; i < rank; i++) {
+        dim[i] = i == 0 && random_one_in(g->random, 2) ? g->batch : RANDOM_PICK(g->random, extents);
+        if (n * gen_extent(g, dim[i]) > most) dim[i] = 1;
+        n *= gen_extent(g, dim[i]);
+    }
+    return rank;
+}
+
+const char *gen_dim_text(int64_t dim, char text[24]) {
+    if (dim < 0) snprintf(text, 24, "$%d", (int)(-dim - 1));
+    else snprintf(text, 24, "%d", (int)dim);
+    return text;
+}

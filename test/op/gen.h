@@ -1,0 +1,58 @@
+/*
+ * Random models for tests, made through the public builder: the same seed gives the same model
+ * everywhere.
+ *
+ *   gen_layer   one layer of a given kind between inputs and an output
+ *   gen_dag     any graph of DFP's layers: chains, diamonds, broadcasts, reductions
+ *   gen_fusible a graph that DFP must turn into exactly one kernel
+ *   gen_cnn     a small network of convolutions, poolings, concats, slices and residual sums
+ *
+ * The generator follows how large values can get and how far rounding can spread, so that models
+ * stay where float arithmetic means something: no overflow, no logarithm of a negative number, no
+ * division by nearly 0.
+ */
+#ifndef GEN_H
+#define GEN_H
+
+#include "random.h"
+
+#include <sol/sol.h>
+
+#define GEN_VALUES 96
+#define GEN_LEAVES 96
+
+/* A tensor of the model under construction. */
+struct gen_value {
+    sol_tensor tensor;
+    int rank;
+    int64_t dim[SOL_MAX_RANK]; /* as sol_model_shape tells */
+    double size;               /* absolute values are at most this */
+    double low;                /* values are at least this, when it is above 0 */
+    double error;              /* a guess, on the high side, of the rounding error */
+    int readers;
+};
+
+/* The values that belong into an input or parameter. */
+struct gen_range {
+    float low, high;
+};
+
+struct gen {
+    struct random *random;
+    struct sol_model *model;
+    int64_t batch;    /* symbol 0, as a dim */
+    double tolerance; /* allowed relative to the largest output */
+    double error;     /* allowed in addition, absolute */
+    int n, n_inputs, n_params, n_outputs;
+    struct gen_value value[GEN_VALUES];
+    struct gen_range input[GEN_LEAVES], param[GEN_LEAVES];
+};
+
+/* Each starts a model in *g, which the caller frees with sol_model_free(g->model). */
+void gen_layer(struct gen *g, struct random *r,
+               const char *kind); /* no output: a kind without cases */
+void gen_dag(struct gen *g, struct random *r);
+void gen_fusible(struct gen *g, struct random *r);
+void gen_cnn(struct gen *g, struct random *r);
+
+#endif

@@ -1,0 +1,509 @@
+/*
+ * Conformance of the DNN module: every implementation with every instruction set against a naive
+ * loop.
+ *
+ *   random problem -> refuse? -> plan -> pack -> run, twice -> compare
+ *
+ * Also compared is what lies around the output. Problems come from a few families (3x3, pointwise,
+ * grouped, stem, linear, odd ones), so that each implementation meets at least N_ACCEPTED that it
+ * takes. Wherever a kernel must not read, memory holds NaN; wherever it must not write, a mark;
+ * buffers end exactly where their last value ends, for ASan.
+ */
+#include "../unit/check.h"
+#include "dnn/dnn.h"
+#include "random.h"
+
+#include <math.h>
+
+#define N_ACCEPTED 200
+#define MOST_TRIES 200000
+#define MOST_CHANNELS 512
+#define MOST_REASONS 32
+#define MARK 12345.0f
+
+/* A problem with what belongs to one call. Gaps are elements between images; places, the
+ * alignment. */
+struct job {
+    struct dnn_problem p;
+    int c_map[MOST_CHANNELS], k_map[MOST_CHANNELS];
+    int64_t batch, x_gap, y_gap, residual_gap;
+    int place; /* elements that plain tensors and the weight are off an aligned address */
+    bool scaled;
+};
+
+/* The job's tensors and what the naive loop makes of them. */
+struct data {
+    float *x, *weight, *bias, *residual, *scale, *shift, *scale_k, *y, *again, *packed, *scratch;
+    void *memory[12];
+    int n_memory;
+    double *expected; /* [n][stored k][pixel] */
+    double scale_of_y;
+    struct dnn_call call;
+};
+
+struct row {
+    int accepted, refused;
+    const char *reason[MOST_REASONS];
+    int count[MOST_REASONS];
+    double worst, worst_allowed; /* of the worst ratio to what is allowed */
+};
+
+/* ---- Problems ---- */
+
+/* Fills a map of channels stored in one or two padded segments; returns the number stored. */
+static int map_channels(struct random *r, int n_model, int lanes, int *map) {
+    int split = n_model > 1 && random_one_in(r, 3) ? random_int(r, 1, n_model - 1) : n_model, n = 0;
+    for (int c = 0; c < n_model; c++) {
+        if (c == split)
+            while (n % lanes) map[n++] = -1;
+        map[n++] = c;
+    }
+    while (n % lanes) map[n++] = -1;
+    return n;
+}
+
+static void choose_channels(struct random *r, struct job *j, int c_model, int k_model) {
+    struct dnn_problem *p = &j->p;
+    p->c = p->c_model = c_model;
+    p->k = p->k_model = k_model;
+    if (!p->x_plain) {
+        p->c = map_channels(r, c_model, p->lanes, j->c_map);
+        p->c_map = p->c == c_model ? NULL : j->c_map;
+    }
+    if (!p->y_plain) {
+        p->k = map_channels(r, k_model, p->lanes, j->k_map);
+        p->k_map = p->k == k_model ? NULL : j->k_map;
+    }
+}
+
+/* Sizes of the image, the window and its padding. False if the window does not fit. */
+static bool choose_image(struct random *r, struct job *j, int kernel, int stride) {
+    static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 14, 17, 28, 31};
+    struct dnn_problem *p = &j->p;
+    p->h = RANDOM_PICK(r, sizes);
+    p->w = RANDOM_PICK(r, sizes);
+    p->kh = p->kw = kernel;
+    p->sh = p->sw = stride;
+    p->dh = p->dw = kernel > 1 && random_one_in(r, 8) ? 2 : 1;
+    if (random_one_in(r, 8)) p->kw = random_int(r, 1, 4);
+    if (random_one_in(r, 8)) p->sw = random_int(r, 1, 4);
+    int most = min_i64(kernel - 1, 3), pad = kernel / 2;
+    bool even = random_one_in(r, 2);
+    p->pt = even ? pad : random_int(r, 0, most);
+    p->pl = even ? pad : random_int(r, 0, most);
+    int pb = even ? pad : random_int(r, 0, most), pr = even ? pad : random_int(r, 0, most);
+    int rows = p->h + p->pt + pb - p->dh * (p->kh - 1) - 1;
+    int cols = p->w + p->pl + pr - p->dw * (p->kw - 1) - 1;
+    p->oh = rows / p->sh + 1;
+    p->ow = cols / p->sw + 1;
+    return rows >= 0 && cols >= 0;
+}
+
+/* What surrounds the sum: bias, residual, prologue, activation. */
+static void choose_fusion(struct random *r, struct job *j) {
+    struct dnn_problem *p = &j->p;
+    p->bias = random_one_in(r, 2);
+    p->residual = random_one_in(r, 3);
+    /* A residual in another layout than y has y's channels only if these have no padding. */
+    p->residual_plain = p->y_plain || (p->k_map == NULL && random_one_in(r, 4));
+    p->prologue = p->kind == DNN_CONV && random_one_in(r, 4);
+    p->prologue_min = random_one_in(r, 2) ? 0 : -INFINITY;
+    p->act = (enum dnn_act)random_int(r, DNN_ACT_NONE, DNN_ACT_CLAMP);
+    /* Pad lanes hold act(0), which the invariant wants to be 0: the range holds it. */
+    p->act_min = random_float(r, -1, 0);
+    p->act_max = random_float(r, 0, 1);
+}
+
+static void choose_call(struct random *r, struct job *j) {
+    static const int batches[] = {0, 1, 1, 3}, threads[] = {1, 2, 4, 16};
+    struct dnn_problem *p = &j->p;
+    j->batch = RANDOM_PICK(r, batches);
+    p->batch_hint = random_one_in(r, 2) ? 1 : 32;
+    p->threads = RANDOM_PICK(r, threads);
+    j->scaled = random_one_in(r, 3);
+    j->place = random_int(r, 0, 3);
+    if (p->kind == DNN_LINEAR) return; /* its tensors are dense */
+    j->x_gap = random_int(r, 0, 1) * p->h * p->w * (p->x_plain ? 1 : p->lanes);
+    j->y_gap = random_int(r, 0, 1) * p->oh * p->ow * (p->y_plain ? 1 : p->lanes);
+    j->residual_gap = random_int(r, 0, 1) * p->oh * p->ow * (p->residual_plain ? 1 : p->lanes);
+}
+
+static const int channel_counts[] = {1, 3, 16, 17, 32, 58, 64};
+
+static bool make_linear(struct random *r, struct job *j) {
+    static const int sizes[] = {1, 3, 7, 17, 58, 64, 100, 257, 512, 1000, 2048};
+    struct dnn_problem *p = &j->p;
+    p->kind = DNN_LINEAR;
+    p->x_plain = p->y_plain = true;
+    p->h = p->w = p->oh = p->ow = p->kh = p->kw = p->sh = p->sw = p->dh = p->dw = 1;
+    p->c = p->c_model = RANDOM_PICK(r, sizes);
+    p->k = p->k_model = RANDOM_PICK(r, sizes);
+    return true;
+}
+
+/* Groups of equal size; one channel each is depthwise. */
+static bool make_grouped(struct random *r, struct job *j) {
+    static const int groups[] = {2, 3, 4, 16, 17, 32, 58};
+    j->p.groups = RANDOM_PICK(r, groups);
+    int most = j->p.groups > 16 ? 2 : 24;
+    bool depthwise = random_one_in(r, 2);
+    int c = depthwise ? 1 : random_int(r, 1, most), k = depthwise ? 1 : random_int(r, 1, most);
+    if (!depthwise && random_one_in(r, 3)) c = k = 16;
+    if (c * j->p.groups > 320 || k * j->p.groups > 320) return false;
+    choose_channels(r, j, c * j->p.groups, k * j->p.groups);
+    return choose_image(r, j, random_int(r, 1, 2) * 2 + 1, random_int(r, 1, 2));
+}
+
+/* The first layer of most networks: few plain channels, a large window. */
+static bool make_stem(struct random *r, struct job *j) {
+    static const int kernels[] = {3, 5, 7, 11};
+    j->p.x_plain = true;
+    j->p.y_plain = false;
+    choose_channels(r, j, random_one_in(r, 2) ? 3 : random_int(r, 1, 5),
+                    RANDOM_PICK(r, channel_counts));
+    return choose_image(r, j, RANDOM_PICK(r, kernels), random_int(r, 1, 4));
+}
+
+static bool make_odd(struct random *r, struct job *j) {
+    j->p.x_plain = random_one_in(r, 3);
+    choose_channels(r, j, random_int(r, 1, 70), random_int(r, 1, 70));
+    return choose_image(r, j, random_int(r, 1, 6), random_int(r, 1, 7));
+}
+
+static bool make_square(struct random *r, struct job *j, int kernel) {
+    choose_channels(r, j, RANDOM_PICK(r, channel_counts), RANDOM_PICK(r, channel_counts));
+    return choose_image(r, j, kernel, kernel == 1 && random_one_in(r, 3) ? 2 : 1);
+}
+
+static bool make_family(struct random *r, struct job *j) {
+    switch (random_int(r, 0, 6)) {
+    case 0: return make_linear(r, j);
+    case 1: return make_grouped(r, j);
+    case 2: return make_stem(r, j);
+    case 3: return make_odd(r, j);
+    case 4: return make_square(r, j, 1);
+    default: return make_square(r, j, 3);
+    }
+}
+
+static int64_t count_products(const struct job *j) {
+    const struct dnn_problem *p = &j->p;
+    return (int64_t)p->k_model * p->oh * p->ow * (p->c_model / p->groups) * p->kh * p->kw;
+}
+
+static void make_job(struct random *r, const struct dnn_isa *isa, struct job *j) {
+    do {
+        memset(j, 0, sizeof *j);
+        j->p.lanes = isa->lanes;
+        j->p.groups = 1;
+        j->p.x_plain = random_one_in(r, 8);
+        j->p.y_plain = random_one_in(r, 8);
+    } while (!make_family(r, j) || count_products(j) > 3000000);
+    choose_fusion(r, j);
+    choose_call(r, j);
+}
+
+/* ---- Tensors ---- */
+
+/* Memory of exactly n floats, `place` floats behind an aligned address. */
+static float *new_floats(struct data *d, int64_t n, int place, float value) {
+    size_t size = (size_t)(n + place) * sizeof(float);
+    void *memory = NULL;
+    REQUIRE(!posix_memalign(&memory, 64, size ? size : 1));
+    d->memory[d->n_memory++] = memory;
+    float *at = (float *)memory + place;
+    for (int64_t i = 0; i < n; i++) at[i] = value;
+    return at;
+}
+
+static float *new_random(struct random *r, struct data *d, int64_t n, int place) {
+    float *at = new_floats(d, n, place, 0);
+    for (int64_t i = 0; i < n; i++) at[i] = random_float(r, -1, 1);
+    return at;
+}
+
+/* Offset of a stored channel's pixel inside an image. */
+static int64_t locate(int lanes, bool plain, int64_t pixels, int channel, int64_t pixel) {
+    if (plain) return channel * pixels + pixel;
+    return (channel / lanes * pixels + pixel) * lanes + channel % lanes;
+}
+
+/* Images of `channels` x `pixels`: random values, 0 in pad lanes, NaN in the gaps between
+ * images. */
+static float *new_images(struct random *r, struct data *d, const struct job *j, int channels,
+                         const int *map, bool plain, int64_t pixels, int64_t gap) {
+    int64_t stride = channels * pixels + gap, n = j->batch ? j->batch * stride - gap : 0;
+    float *at = new_floats(d, n, plain ? j->place : 0, NAN);
+    for (int64_t i = 0; i < j->batch; i++)
+        for (int c = 0; c < channels; c++)
+            for (int64_t p = 0; p < pixels; p++)
+                at[i * stride + locate(j->p.lanes, plain, pixels, c, p)] =
+                    map && map[c] < 0 ? 0 : random_float(r, -1, 1);
+    return at;
+}
+
+/* One value per stored channel, 0 for padding. */
+static float *new_vector(struct random *r, struct data *d, int channels, const int *map) {
+    float *at = new_random(r, d, channels, 0);
+    for (int c = 0; c < channels; c++)
+        if (map && map[c] < 0) at[c] = 0;
+    return at;
+}
+
+static void make_data(struct random *r, const struct job *j, struct data *d) {
+    const struct dnn_problem *p = &j->p;
+    int64_t pixels = (int64_t)p->h * p->w, out = (int64_t)p->oh * p->ow;
+    int64_t y_size = j->batch ? j->batch * (p->k * out + j->y_gap) - j->y_gap : 0;
+    d->x = new_images(r, d, j, p->c, p->c_map, p->x_plain, pixels, j->x_gap);
+    d->weight =
+        new_random(r, d, (int64_t)p->k_model * (p->c_model / p->groups) * p->kh * p->kw, j->place);
+    if (p->bias) d->bias = new_vector(r, d, p->k, p->k_map);
+    if (p->residual)
+        d->residual = new_images(r, d, j, p->k, p->k_map, p->residual_plain, out, j->residual_gap);
+    if (p->prologue) d->scale = new_vector(r, d, p->c, p->c_map);
+    if (p->prologue) d->shift = new_vector(r, d, p->c, p->c_map);
+    if (j->scaled) d->scale_k = new_random(r, d, p->k_model, 0);
+    d->y = new_floats(d, y_size, p->y_plain ? j->place : 0, MARK);
+    d->again = new_floats(d, y_size, p->y_plain ? j->place : 0, MARK);
+}
+
+static void free_data(struct data *d) {
+    for (int i = 0; i < d->n_memory; i++) free(d->memory[i]);
+    free(d->expected);
+}
+
+/* ---- The naive loop ---- */
+
+/* P(x[n, c, row, col]) of the contract; c counts stored channels. */
+static double read_x(const struct job *j, const struct data *d, int64_t n, int c, int64_t row,
+                     int64_t col) {
+    const struct dnn_problem *p = &j->p;
+    int64_t pixels = (int64_t)p->h * p->w;
+    if (row < 0 || row >= p->h || col < 0 || col >= p->w) return 0;
+    const float *image = d->x + n * (p->c * pixels + j->x_gap);
+    double v = (double)image[locate(p->lanes, p->x_plain, pixels, c, row * p->w + col)];
+    return p->prologue ? fmax(v * d->scale[c] + d->shift[c], (double)p->prologue_min) : v;
+}
+
+/* The sum for model channel k at a pixel; *size grows to the root of the sum of squared
+ * products. */
+static double sum_products(const struct job *j, const struct data *d, int64_t n, int k,
+                           int64_t pixel, double *size) {
+    const struct dnn_problem *p = &j->p;
+    int per_group = p->c_model / p->groups, first = k / (p->k_model / p->groups) * per_group;
+    double sum = 0, squares = 0;
+    for (int c = 0; c < p->c; c++) {
+        int model = p->c_map ? p->c_map[c] : c;
+        if (model < first || model >= first + per_group) continue;
+        const float *w = d->weight + ((int64_t)k * per_group + model - first) * p->kh * p->kw;
+        for (int i = 0; i < p->kh * p->kw; i++) {
+            int64_t row = pixel / p->ow * p->sh - p->pt + i / p->kw * p->dh;
+            int64_t col = pixel % p->ow * p->sw - p->pl + i % p->kw * p->dw;
+            double product = read_x(j, d, n, c, row, col) * w[i];
+            sum += product;
+            squares += product * product;
+        }
+    }
+    double scale = d->scale_k ? (double)d->scale_k[k] : 1;
+    *size = fmax(*size, fabs(scale) * sqrt(squares));
+    return sum * scale;
+}
+
+static double clamp_output(const struct dnn_problem *p, double v) {
+    if (p->act == DNN_ACT_RELU) return fmax(v, 0);
+    if (p->act == DNN_ACT_CLAMP) return fmin(fmax(v, (double)p->act_min), (double)p->act_max);
+    return v;
+}
+
+static void compute_expected(const struct job *j, struct data *d) {
+    const struct dnn_problem *p = &j->p;
+    int64_t out = (int64_t)p->oh * p->ow, residual_stride = p->k * out + j->residual_gap;
+    d->expected = calloc((size_t)(j->batch * p->k * out + 1), sizeof *d->expected);
+    REQUIRE(d->expected);
+    for (int64_t n = 0; n < j->batch; n++)
+        for (int k = 0; k < p->k; k++)
+            for (int64_t i = 0; i < out; i++) {
+                int model = p->k_map ? p->k_map[k] : k;
+                if (model < 0) continue; /* pad lanes hold 0 */
+                double v = sum_products(j, d, n, model, i, &d->scale_of_y);
+                int64_t at = n * residual_stride + locate(p->lanes, p->residual_plain, out, k, i);
+                if (p->bias) v += (double)d->bias[k];
+                if (p->residual) v += (double)d->residual[at];
+                d->scale_of_y = fmax(d->scale_of_y, fabs(v));
+                d->expected[(n * p->k + k) * out + i] = clamp_output(p, v);
+            }
+}
+
+/* ---- Running and comparing ---- */
+
+static void set_call(const struct job *j, struct data *d, float *y) {
+    const struct dnn_problem *p = &j->p;
+    int64_t out = (int64_t)p->oh * p->ow;
+    d->call = (struct dnn_call){.x = d->x,
+                                .packed = d->packed,
+                                .weight = d->weight,
+                                .bias = d->bias,
+                                .residual = d->residual,
+                                .scale = d->scale,
+                                .shift = d->shift,
+                                .y = y,
+                                .batch = j->batch,
+                                .x_stride = (int64_t)p->c * p->h * p->w + j->x_gap,
+                                .y_stride = p->k * out + j->y_gap,
+                                .residual_stride = p->k * out + j->residual_gap};
+}
+
+/* Runs all tasks in ranges of `step`, forwards or backwards: neither may change the result. */
+static void run_tasks(const struct dnn_plan *plan, const struct job *j, struct data *d, float *y,
+                      int64_t step, bool backwards) {
+    int64_t n = plan->impl->n_tasks(plan, j->batch), ranges = ceil_div(n, step);
+    set_call(j, d, y);
+    for (int64_t i = 0; i < ranges; i++) {
+        int64_t begin = (backwards ? ranges - 1 - i : i) * step;
+        plan->impl->run(plan, &d->call, d->scratch, begin, min_i64(n, begin + step));
+    }
+}
+
+static void pack_weights(struct random *r, const struct dnn_plan *plan, struct data *d) {
+    int64_t n = plan->impl->n_pack_tasks(plan), step = random_int(r, 1, 8);
+    for (int64_t i = 0; i < n; i += step)
+        plan->impl->pack(plan, d->weight, d->scale_k, d->packed, i, min_i64(n, i + step));
+}
+
+static void run_job(struct random *r, const struct dnn_plan *plan, struct job *j, struct data *d) {
+    if (!plan->packed_size) j->scaled = false; /* the weight is used in place, as it is */
+    make_data(r, j, d);
+    d->packed = new_floats(d, (int64_t)(plan->packed_size / sizeof(float)), 0, NAN);
+    d->scratch = new_floats(d, (int64_t)(plan->scratch_size / sizeof(float)), 0, NAN);
+    pack_weights(r, plan, d);
+    compute_expected(j, d);
+    run_tasks(plan, j, d, d->y, 1 << 20, false);
+    run_tasks(plan, j, d, d->again, random_int(r, 1, 3), true);
+}
+
+/* Largest error of the images, relative to scale_of_y; NaN counts as infinite. */
+static double measure_error(const struct job *j, const struct data *d) {
+    const struct dnn_problem *p = &j->p;
+    int64_t out = (int64_t)p->oh * p->ow, stride = p->k * out + j->y_gap;
+    double worst = 0;
+    for (int64_t n = 0; n < j->batch; n++)
+        for (int k = 0; k < p->k; k++)
+            for (int64_t i = 0; i < out; i++) {
+                double y = (double)d->y[n * stride + locate(p->lanes, p->y_plain, out, k, i)];
+                double error = fabs(y - d->expected[(n * p->k + k) * out + i]);
+                bool padding = p->k_map && p->k_map[k] < 0;
+                if (padding && y != 0) return INFINITY;
+                worst = error <= worst ? worst : isnan(error) ? INFINITY : error;
+            }
+    return worst / fmax(d->scale_of_y, 1e-30);
+}
+
+/* Are the gaps between images as they were, and did both runs give the same bits? */
+static bool is_tidy(const struct job *j, const struct data *d) {
+    int64_t image = (int64_t)j->p.k * j->p.oh * j->p.ow, stride = image + j->y_gap;
+    for (int64_t n = 0; n + 1 < j->batch; n++)
+        for (int64_t i = image; i < stride; i++)
+            if (d->y[n * stride + i] != MARK) return false;
+    size_t size = j->batch ? (size_t)(j->batch * stride - j->y_gap) * sizeof(float) : 0;
+    return !size || !memcmp(d->y, d->again, size);
+}
+
+/* Direct sums: n roundings, which add up like sqrt(n) (measured worst: 1e-7 of that). Winograd
+ * adds the rounding of its transforms, F(4,3) about ten times direct's at worst; 1e-5 is a
+ * project's promise. */
+static double find_allowed(const struct dnn_impl *impl, const struct job *j) {
+    double n = (double)(j->p.c_model / j->p.groups) * j->p.kh * j->p.kw;
+    return 3e-7 * sqrt(n) + 1e-6 + (impl->approximate ? 1e-5 : 0);
+}
+
+static void print_job(const struct dnn_impl *impl, const struct dnn_isa *isa, const struct job *j) {
+    const struct dnn_problem *p = &j->p;
+    printf("  %s %s: batch %d, c %d (model %d), k %d (model %d), groups %d, ", impl->name,
+           isa->name, (int)j->batch, p->c, p->c_model, p->k, p->k_model, p->groups);
+    printf("image %dx%d -> %dx%d, window %dx%d stride %d,%d pad %d,%d dilation %d,%d,", p->h, p->w,
+           p->oh, p->ow, p->kh, p->kw, p->sh, p->sw, p->pt, p->pl, p->dh, p->dw);
+    printf("%s%s%s%s%s%s act %d, ", p->x_plain ? " x plain" : "", p->y_plain ? " y plain" : "",
+           p->bias ? " bias" : "", p->residual ? " residual" : "",
+           p->residual && p->residual_plain ? " (plain)" : "", p->prologue ? " prologue" : "",
+           (int)p->act);
+    printf("threads %d, gaps %d %d %d, place %d%s\n", p->threads, (int)j->x_gap, (int)j->y_gap,
+           (int)j->residual_gap, j->place, j->scaled ? ", scaled" : "");
+}
+
+static void test_job(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,
+                     struct job *j, struct row *row) {
+    struct dnn_plan plan = {.impl = impl, .kernels = isa->kernels, .problem = j->p};
+    struct data d = {0};
+    impl->plan(&plan);
+    run_job(r, &plan, j, &d);
+    double error = measure_error(j, &d), allowed = find_allowed(impl, j);
+    if (row->worst_allowed == 0 || error / allowed > row->worst / row->worst_allowed) {
+        row->worst = error;
+        row->worst_allowed = allowed;
+    }
+    bool ok = CHECK(error <= allowed);
+    ok &= CHECK(is_tidy(j, &d));
+    ok &= CHECK(isfinite(plan.cost) && plan.cost > 0);
+    if (!ok) printf("  error %g, allowed %g:\n", error, allowed), print_job(impl, isa, j);
+    free_data(&d);
+}
+
+/* ---- The table ---- */
+
+static void count_reason(struct row *row, const char *reason) {
+    int i = 0;
+    while (i < MOST_REASONS - 1 && row->reason[i] && strcmp(row->reason[i], reason)) i++;
+    row->reason[i] = reason;
+    row->count[i]++;
+    row->refused++;
+}
+
+static void test_implementation(const struct dnn_impl *impl, const struct dnn_isa *isa,
+                                uint64_t seed) {
+    static struct job job;
+    struct row row = {0};
+    struct random r = random_start(seed);
+    for (int i = 0; i < MOST_TRIES && row.accepted < N_ACCEPTED; i++) {
+        make_job(&r, isa, &job);
+        const char *reason = impl->refuse(&job.p);
+        if (reason) {
+            count_reason(&row, reason);
+            continue;
+        }
+        row.accepted++;
+        test_job(&r, impl, isa, &job, &row);
+    }
+    CHECK(row.accepted == N_ACCEPTED);
+    printf("%-10s %-8s accepted %4d, worst error %.1e of allowed %.1e, refused %5d\n", impl->name,
+           isa->name, row.accepted, row.worst, row.worst_allowed, row.refused);
+    for (int i = 0; i < MOST_REASONS && row.reason[i]; i++)
+        printf("           %6d refused: %s\n", row.count[i], row.reason[i]);
+}
+
+/* NULL, or why this machine cannot run the instruction set. */
+static const char *find_obstacle(const struct dnn_isa *isa) {
+    if (!isa->kernels) return "not in this build";
+#ifdef __x86_64__
+    if (!strcmp(isa->name, "avx2") &&
+        !(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")))
+        return "this CPU lacks it";
+    bool has512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+    if (!strcmp(isa->name, "avx512") && !has512) return "this CPU lacks it";
+#endif
+    return NULL;
+}
+
+/* Arguments: [seed [implementation]] */
+int main(int argc, char **argv) {
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
+        const char *obstacle = find_obstacle(isa);
+        if (obstacle) printf("skipped %s: %s\n", isa->name, obstacle);
+        for (int i = 0; !obstacle && dnn_impls[i]; i++)
+            if (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))
+                test_implementation(dnn_impls[i], isa, seed);
+    }
+    return check_done();
+}

@@ -1,0 +1,225 @@
+/*
+ * Layers and graphs of layers on every device, against the reference (device/ref).
+ *
+ *   generated model -> sol_compile for each device -> sol_program_run   | compared
+ *                   -> ref_run on the model as it was built             |
+ *
+ * A failure prints the seed of the model and the model itself; `test_op GROUP SEED 1` runs that one
+ * again, with GROUP a kind of layer, dag, fusible or cnn.
+ */
+#include "../unit/check.h"
+#include "device/device.h"
+#include "device/ref/ref.h"
+#include "gen.h"
+
+#include <math.h>
+
+#define CASES_PER_LAYER 12
+#define N_DAGS 500
+#define N_FUSIBLE 120
+#define N_CNNS 120
+#define MOST_PORTS 96
+
+/* Tensors of one run. */
+struct tensors {
+    int n;
+    void *at[MOST_PORTS];
+    int64_t size[MOST_PORTS]; /* floats */
+};
+
+struct group {
+    const char *name;
+    uint64_t seed;
+    int n, worst_of;
+    double worst; /* error as a part of what is allowed */
+};
+
+/* ---- Tensors ---- */
+
+static int64_t count_elements(const struct tensor *t, const int64_t *symbols) {
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= size_eval(&t->dim[i], symbols);
+    return n;
+}
+
+/* Exactly as many bytes as needed, so that ASan sees the first one too many. */
+static void add_tensor(struct tensors *list, int64_t n) {
+    REQUIRE(list->n < MOST_PORTS && n >= 0 && n < 1 << 26);
+    list->size[list->n] = n;
+    list->at[list->n] = malloc(n ? (size_t)n * sizeof(float) : 1);
+    REQUIRE(list->at[list->n]);
+    list->n++;
+}
+
+static void add_random(struct tensors *list, struct random *r, int64_t n, struct gen_range range) {
+    add_tensor(list, n);
+    float *at = list->at[list->n - 1];
+    for (int64_t i = 0; i < n; i++) at[i] = random_float(r, range.low, range.high);
+}
+
+static void free_tensors(struct tensors *list) {
+    for (int i = 0; i < list->n; i++) free(list->at[i]);
+}
+
+/* Values that no program writes: what is left of them was forgotten. */
+static void add_marked(struct tensors *list, int64_t n) {
+    add_tensor(list, n);
+    for (int64_t i = 0; i < n; i++) ((float *)list->at[list->n - 1])[i] = 77777;
+}
+
+/* ---- Comparing ---- */
+
+static bool is_same(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
+
+/* The largest error, as a part of what is allowed; infinite when NaN or Inf stand in different
+ * places. */
+static double compare(const struct gen *g, const float *is, const float *expected, int64_t n) {
+    double worst = 0, largest = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (isfinite(expected[i])) largest = fmax(largest, fabs((double)expected[i]));
+    for (int64_t i = 0; i < n; i++) {
+        if (is_same(is[i], expected[i])) continue;
+        double error = fabs((double)is[i] - (double)expected[i]);
+        if (!isfinite(error)) return INFINITY;
+        worst = fmax(worst, error);
+    }
+    return worst ? worst / (g->tolerance * largest + g->error) : 0;
+}
+
+/* ---- One model on one device ---- */
+
+static void count_step(void *user, const struct sol_step_time *step) {
+    (void)step;
+    ++*(int *)user;
+}
+
+/* Runs the program; the number of its steps, or -1 for an error. */
+static int run_program(const struct sol_program *p, const int64_t *symbols,
+                       const struct tensors *in, const struct tensors *params,
+                       const struct tensors *out) {
+    struct sol_weights *weights;
+    int n_steps = 0;
+    if (sol_weights_new(p, (const void *const *)params->at, &weights)) return -1;
+    enum sol_status status =
+        sol_program_run(p, weights, symbols, (const void *const *)in->at, out->at);
+    if (!status)
+        status = sol_program_profile(p, weights, symbols, (const void *const *)in->at, out->at,
+                                     count_step, &n_steps);
+    sol_weights_release(weights);
+    return status ? -1 : n_steps;
+}
+
+static const char *const device_names[] = {"x86", "ref"};
+
+static void print_model(const struct gen *g, const struct sol_program *p, const int64_t *symbols) {
+    char *text = sol_model_print(g->model);
+    printf("batch %d\n%s\n", (int)symbols[0], text ? text : "(no text)");
+    if (p && sol_program_report(p)) printf("%s\n", sol_program_report(p));
+    free(text);
+}
+
+static bool check_outputs(struct group *group, const struct gen *g, const struct tensors *is,
+                          const struct tensors *expected) {
+    double worst = 0;
+    for (int i = 0; i < expected->n; i++)
+        worst = fmax(worst, compare(g, is->at[i], expected->at[i], expected->size[i]));
+    group->worst = fmax(group->worst, worst);
+    return CHECK(worst <= 1);
+}
+
+static void test_device(struct group *group, const struct gen *g, const char *device,
+                        const int64_t *symbols, const struct tensors *in,
+                        const struct tensors *params, const struct tensors *expected) {
+    struct sol_options options = {.device = device, .no_autotune = true};
+    struct sol_program *p = NULL;
+    struct tensors out = {0};
+    for (int i = 0; i < expected->n; i++) add_marked(&out, expected->size[i]);
+    bool ok = CHECK(!sol_compile(g->model, &options, &p));
+    int n_steps = ok ? run_program(p, symbols, in, params, &out) : -1;
+    if (ok) ok = CHECK(n_steps >= 0);
+    if (ok) ok = check_outputs(group, g, &out, expected);
+    if (ok && !strcmp(group->name, "fusible") && strcmp(device, "ref") && symbols[0] > 0)
+        ok = CHECK(n_steps == 1);
+    if (!ok) {
+        printf("%s seed %llu on %s: %s, %d steps, %s\n", group->name,
+               (unsigned long long)group->seed, device, n_steps < 0 ? "error" : "wrong", n_steps,
+               n_steps < 0 ? sol_error() : "");
+        print_model(g, p, symbols);
+    }
+    if (p) sol_program_release(p);
+    free_tensors(&out);
+}
+
+/* ---- One model ---- */
+
+static void test_batch(struct group *group, struct gen *g, const struct model *m, int64_t batch) {
+    struct tensors in = {0}, params = {0}, expected = {0};
+    int64_t symbols[SIZE_SYMBOLS] = {batch};
+    for (int i = 0; i < m->inputs.n; i++)
+        add_random(&in, g->random, count_elements(m->inputs.at[i], symbols), g->input[i]);
+    for (int i = 0; i < m->params.n; i++)
+        add_random(&params, g->random, count_elements(m->params.at[i], symbols), g->param[i]);
+    for (int i = 0; i < m->outputs.n; i++)
+        add_marked(&expected, count_elements(m->outputs.at[i], symbols));
+    enum sol_status status = ref_run(m, symbols, (const void *const *)in.at,
+                                     (const void *const *)params.at, expected.at);
+    if (!CHECK(!status))
+        printf("%s seed %llu: ref: %s\n", group->name, (unsigned long long)group->seed,
+               sol_error());
+    for (int i = 0; i < COUNT(device_names) && !status; i++)
+        test_device(group, g, device_names[i], symbols, &in, &params, &expected);
+    free_tensors(&in);
+    free_tensors(&params);
+    free_tensors(&expected);
+}
+
+static void generate(struct gen *g, struct random *r, const char *name) {
+    if (!strcmp(name, "dag")) gen_dag(g, r);
+    else if (!strcmp(name, "fusible")) gen_fusible(g, r);
+    else if (!strcmp(name, "cnn")) gen_cnn(g, r);
+    else gen_layer(g, r, name);
+}
+
+/* Returns false when the generator has no case for this name. */
+static bool test_model(struct group *group) {
+    static const int batches[] = {1, 3, 2, 7, 1, 0, 5};
+    static struct gen g;
+    struct random r = random_start(group->seed);
+    generate(&g, &r, group->name);
+    bool has_case = g.n_outputs > 0;
+    if (has_case && !sol_model_check(g.model))
+        test_batch(group, &g, ir_user_model(g.model),
+                   batches[group->seed % (uint64_t)COUNT(batches)]);
+    else if (has_case) {
+        CHECK(!"the generated model is legal");
+        printf("%s seed %llu: %s\n", group->name, (unsigned long long)group->seed, sol_error());
+    }
+    sol_model_free(g.model);
+    return has_case;
+}
+
+static void test_group(const char *name, uint64_t seed, int n) {
+    struct group group = {.name = name};
+    int failed = atomic_load(&check_failed);
+    for (int i = 0; i < n; i++) {
+        group.seed = seed + (uint64_t)i;
+        if (!test_model(&group)) return;
+    }
+    printf("%-18s %4d models from seed %llu, worst error %.2f of what is allowed, %d failures\n",
+           name, n, (unsigned long long)seed, group.worst, atomic_load(&check_failed) - failed);
+}
+
+/* Arguments: [group [seed [number of models]]] */
+int main(int argc, char **argv) {
+    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+    int n = argc > 3 ? atoi(argv[3]) : 0;
+    if (argc > 1) {
+        test_group(argv[1], seed, n ? n : CASES_PER_LAYER);
+        return check_done();
+    }
+    for (int i = 0; i < N_LAYER_KINDS; i++) test_group(layer_infos[i].name, seed, CASES_PER_LAYER);
+    test_group("dag", seed, N_DAGS);
+    test_group("fusible", seed, N_FUSIBLE);
+    test_group("cnn", seed, N_CNNS);
+    return check_done();
+}

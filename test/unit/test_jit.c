@@ -1,0 +1,396 @@
+/*
+ * src/device/cpu/jit: kernels from text, with a compiler that misbehaves and a cache that others
+ * damage.
+ *
+ * Each test has a cache folder of its own below one scratch folder. Needs a C compiler.
+ */
+#include "check.h"
+#include "device/cpu/jit.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PATH_SIZE 512
+
+static char scratch[] = "/tmp/sol-test-jit-XXXXXX";
+static char cache[PATH_SIZE];
+
+static const char *const two_texts[] = {"int one(void) { return 1; }\n",
+                                        "int two(void) { return 2; }\n"};
+
+/* Makes $SOL_CACHE_DIR a new name below the scratch folder. The folder is not made. */
+static void use_cache(const char *name) {
+    (void)snprintf(cache, sizeof cache, "%s/%s", scratch, name);
+    setenv("SOL_CACHE_DIR", cache, 1);
+}
+
+static int call(struct jit_module *module, const char *name) {
+    void *address = jit_find(module, name);
+    int (*function)(void);
+    memcpy(&function, &address, sizeof function); /* ISO C has no cast from object to function */
+    return address ? function() : -1;
+}
+
+/* Builds `texts`, checks that the first two return 1 and 2, and returns how many were compiled. */
+static int build_two(const char *const *texts, const char *extra, const char *flags, bool debug) {
+    struct jit_module *module = NULL;
+    int n = -1;
+    if (!CHECK(!jit_build(extra, texts, 2, flags, debug, &module, &n))) {
+        fprintf(stderr, "    %s\n", sol_error());
+        return -1;
+    }
+    CHECK(call(module, "one") == 1 && call(module, "two") == 2);
+    CHECK(!jit_find(module, "no_such_symbol"));
+    jit_release(module);
+    return n;
+}
+
+static int build(void) { return build_two(two_texts, "", "-O1", false); }
+
+/* How many files of the folder end like this. `last` (may be NULL) receives the path of one of
+ * them. */
+static int count_files(const char *ending, char last[PATH_SIZE]) {
+    DIR *folder = opendir(cache);
+    int n = 0;
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        size_t size = strlen(entry->d_name);
+        if (size < strlen(ending) || strcmp(entry->d_name + size - strlen(ending), ending))
+            continue;
+        if (last) (void)snprintf(last, PATH_SIZE, "%.250s/%.250s", cache, entry->d_name);
+        n++;
+    }
+    if (folder) closedir(folder);
+    return n;
+}
+
+static int count_descriptors(void) {
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* ---- The cache works ---- */
+
+static void test_hits(void) {
+    use_cache("hits/below/it");
+    CHECK(build() == 2);
+    CHECK(build() == 0);
+    CHECK(count_files(".so", NULL) == 2 && count_files(".c", NULL) == 0);
+    struct stat folder;
+    CHECK(!stat(cache, &folder) && (folder.st_mode & 0777) == 0700);
+
+    CHECK(build_two(two_texts, "", "-O2", false) == 2);
+    CHECK(build_two(two_texts, "other", "-O1", false) == 2);
+    CHECK(build_two(two_texts, "", "-O1", true) == 2);
+    CHECK(count_files(".c", NULL) == 2);
+    static const char *const changed[] = {"int one(void) { return 1; }\n",
+                                          "int two(void) { return  2; }\n"};
+    CHECK(build_two(changed, "", "-O1", false) == 1);
+    CHECK(build() == 0);
+
+    char path[PATH_SIZE];
+    CHECK(!jit_cache_dir(path, sizeof path));
+    CHECK_TEXT(path, cache);
+    CHECK(jit_cache_dir(path, 5) == SOL_EINVAL);
+    CHECK(!jit_cache_clear() && count_files(".so", NULL) == 0 && count_files(".c", NULL) == 0);
+    CHECK(build() == 2);
+
+    struct jit_module *module;
+    CHECK(!jit_build("", NULL, 0, "", false, &module, NULL) && !jit_find(module, "one"));
+    jit_release(module);
+    jit_release(NULL);
+}
+
+static void test_folders(void) {
+    unsetenv("SOL_CACHE_DIR");
+    char path[PATH_SIZE], expected[PATH_SIZE];
+    setenv("XDG_CACHE_HOME", scratch, 1);
+    (void)snprintf(expected, sizeof expected, "%s/sol", scratch);
+    CHECK(!jit_cache_dir(path, sizeof path));
+    CHECK_TEXT(path, expected);
+    setenv("XDG_CACHE_HOME", "relative", 1);
+    setenv("HOME", scratch, 1);
+    (void)snprintf(expected, sizeof expected, "%s/.cache/sol", scratch);
+    CHECK(!jit_cache_dir(path, sizeof path));
+    CHECK_TEXT(path, expected);
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    CHECK(jit_cache_dir(path, sizeof path) == SOL_EINVAL);
+    CHECK(build() == 2);
+}
+
+/* ---- The cache is damaged ---- */
+
+static void write_file(const char *path, const char *data, size_t size, int flags) {
+    int fd = open(path, O_WRONLY | flags, 0700);
+    REQUIRE(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    close(fd);
+}
+
+static void damage_byte(const char *path, off_t at) {
+    int fd = open(path, O_RDWR);
+    char byte;
+    REQUIRE(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 0x55;
+    REQUIRE(pwrite(fd, &byte, 1, at) == 1);
+    close(fd);
+}
+
+static off_t size_of(const char *path) {
+    struct stat file = {0};
+    CHECK(!stat(path, &file));
+    return file.st_size;
+}
+
+static void test_damage(void) {
+    use_cache("damage");
+    CHECK(build() == 2);
+    char path[PATH_SIZE];
+    REQUIRE(count_files(".so", path) == 2);
+    off_t size = size_of(path);
+    for (off_t at = 0; at < size; at += size / 13) {
+        damage_byte(path, at);
+        CHECK(build() == 1 && build() == 0);
+    }
+    static const int parts[] = {0, 1, 4, 8, 9};
+    for (int i = 0; i < COUNT(parts); i++) {
+        CHECK(!truncate(path, size * parts[i] / 9 - (parts[i] == 9)));
+        CHECK(build() == 1 && build() == 0);
+    }
+    write_file(path, "garbage", 7, O_TRUNC);
+    CHECK(build() == 1);
+    write_file(path, "x", 1, O_APPEND);
+    CHECK(build() == 1);
+    CHECK(!unlink(path) && !mkfifo(path, 0600) && build() == 1);
+    CHECK(!unlink(path) && !symlink("/dev/null", path) && build() == 1 && build() == 0);
+}
+
+/* A valid file under the name of another key: as if two keys had one hash. */
+static void test_collision(void) {
+    use_cache("collision");
+    struct jit_module *module;
+    CHECK(!jit_build("", two_texts, 1, "", false, &module, NULL));
+    jit_release(module);
+    char first[PATH_SIZE];
+    REQUIRE(count_files(".so", first) == 1);
+    char kept[PATH_SIZE];
+    (void)snprintf(kept, sizeof kept, "%.250s/kept", scratch);
+    CHECK(!rename(first, kept));
+    CHECK(!jit_build("", two_texts + 1, 1, "", false, &module, NULL));
+    jit_release(module);
+    char second[PATH_SIZE];
+    REQUIRE(count_files(".so", second) == 1 && strcmp(first, second));
+    CHECK(!rename(kept, second));
+    int n;
+    CHECK(!jit_build("", two_texts + 1, 1, "", false, &module, &n) && n == 1);
+    CHECK(call(module, "two") == 2 && !jit_find(module, "one"));
+    jit_release(module);
+}
+
+/* ---- The cache cannot be trusted or written ---- */
+
+static void check_refused(const char *reason) {
+    char path[PATH_SIZE];
+    CHECK(jit_cache_dir(path, sizeof path) == SOL_EINVAL);
+    if (!CHECK(strstr(sol_error(), reason))) fprintf(stderr, "    %s\n", sol_error());
+    CHECK(jit_cache_clear() == SOL_EINVAL);
+    CHECK(build() == 2 && build() == 2);
+    CHECK(count_files(".so", NULL) == 0);
+}
+
+static void test_refusals(void) {
+    use_cache("foreign");
+    CHECK(!mkdir(cache, 0700) && !chmod(cache, 0770));
+    check_refused("others may write");
+    CHECK(!chmod(cache, 0702));
+    check_refused("others may write");
+
+    use_cache("link");
+    char target[PATH_SIZE];
+    (void)snprintf(target, sizeof target, "%s/target", scratch);
+    CHECK(!mkdir(target, 0700) && !symlink(target, cache));
+    check_refused("link or no folder");
+    use_cache("file");
+    write_file(cache, "x", 1, O_CREAT);
+    check_refused("link or no folder");
+    setenv("SOL_CACHE_DIR", "relative", 1);
+    CHECK(build() == 2 && access("relative", F_OK));
+    if (!geteuid()) {
+        use_cache("other");
+        CHECK(!mkdir(cache, 0700) && !chown(cache, 65534, (gid_t)-1));
+        check_refused("another user");
+    }
+}
+
+/* What is cached in a folder that cannot be written is used, the rest is compiled elsewhere. */
+static void test_full(void) {
+    use_cache("full");
+    CHECK(build() == 2);
+    struct jit_module *module;
+    int n = -1;
+    CHECK(!chmod(cache, 0500));
+    CHECK(!jit_build("", two_texts, 2, "-O1", false, &module, &n) && n == 0);
+    jit_release(module);
+    if (geteuid()) { /* root may write everywhere */
+        CHECK(build_two(two_texts, "new", "-O1", false) == 2);
+        CHECK(build_two(two_texts, "new", "-O1", false) == 2);
+    }
+    CHECK(!chmod(cache, 0700));
+}
+
+/* ---- The compiler misbehaves ---- */
+
+/* Makes $SOL_CC a script that answers --version and does `body` otherwise. */
+static void use_script(const char *name, const char *body) {
+    char path[PATH_SIZE], text[1024];
+    (void)snprintf(path, sizeof path, "%s/%s", scratch, name);
+    int size = snprintf(text, sizeof text,
+                        "#!/bin/sh\n[ \"$1\" = --version ] && echo 1.0 && exit 0\n%s\n", body);
+    write_file(path, text, (size_t)size, O_CREAT | O_TRUNC);
+    setenv("SOL_CC", path, 1);
+}
+
+static enum sol_status build_status(const char *text) {
+    struct jit_module *module;
+    enum sol_status status = jit_build("", &text, 1, "", false, &module, NULL);
+    if (!status) jit_release(module);
+    return status;
+}
+
+static void test_bad_text(void) {
+    use_cache("text");
+    CHECK(build_status("int f(void) { return nowhere; }\n") == SOL_ETOOL);
+    CHECK(strstr(sol_error(), "nowhere") && strstr(sol_error(), cache));
+    char path[PATH_SIZE];
+    CHECK(count_files(".c", path) == 1 && strstr(sol_error(), path));
+    CHECK(count_files(".so", NULL) == 0);
+    CHECK(build_status("int missing(void); int f(void) { return missing(); }\n") == SOL_ETOOL);
+    CHECK(strstr(sol_error(), "missing"));
+    /* One bad text among good ones: the good ones are cached, nothing leaks. */
+    const char *const mixed[] = {two_texts[0], "#error no\n", two_texts[1]};
+    struct jit_module *module;
+    int n = -1;
+    CHECK(jit_build("", mixed, 3, "-O1", false, &module, &n) == SOL_ETOOL && n == 2);
+    CHECK(build() == 0);
+}
+
+static void test_bad_compiler(void) {
+    use_cache("compiler");
+    use_script("sleeps", "sleep 1000");
+    setenv("SOL_CC_TIMEOUT", "0.3", 1);
+    double before = os_now();
+    CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "did not end"));
+    CHECK(os_now() - before < 5);
+    unsetenv("SOL_CC_TIMEOUT");
+
+    use_script("silent", "exit 0");
+    CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "wrote nothing"));
+    use_script("garbage", "while [ \"$1\" != -o ]; do shift; done; echo no >\"$2\"");
+    CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "cannot load"));
+    use_script("crashes", "kill -SEGV $$");
+    CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "139"));
+    use_script("talks", "yes | head -c 10000000; exit 1");
+    CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "y\ny\n"));
+
+    setenv("SOL_CC", "none", 1);
+    CHECK(build_status("int f;\n") == SOL_EUNSUPPORTED && strstr(sol_error(), "SOL_CC=none"));
+    setenv("SOL_CC", "/nonexistent/cc -x", 1);
+    CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "/nonexistent/cc"));
+    CHECK(count_files(".so", NULL) == 0);
+    CHECK(count_files(".c", NULL) > 0);
+
+    setenv("SOL_CC", "  cc   -DONE=1 ", 1);
+    CHECK(build_status("int f = ONE;\n") == SOL_OK);
+    const char *path, *version;
+    CHECK(!jit_compiler(&path, &version) && path[0] == '/' && strstr(path, "-DONE=1") && *version);
+    unsetenv("SOL_CC");
+    CHECK(!jit_compiler(&path, &version) && path[0] == '/' && *version);
+    char *search = strdup(getenv("PATH"));
+    setenv("PATH", "::.:/nonexistent", 1);
+    setenv("SOL_CC", "cc", 1); /* what "" found is known by now, what "cc" finds is not */
+    CHECK(jit_compiler(&path, &version) == SOL_ETOOL);
+    setenv("PATH", search, 1);
+    free(search);
+    unsetenv("SOL_CC");
+}
+
+/* ---- Many processes ---- */
+
+static void test_processes(void) {
+    enum { PROCESSES = 16 };
+    use_cache("race");
+    pid_t children[PROCESSES];
+    for (int i = 0; i < PROCESSES; i++) {
+        children[i] = fork();
+        if (!children[i]) _exit(build() < 0);
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int status = -1;
+        CHECK(waitpid(children[i], &status, 0) == children[i] && status == 0);
+    }
+    CHECK(build() == 0);
+    CHECK(count_files(".so", NULL) == 2 && count_files(".c", NULL) == 0);
+}
+
+/* A process that is killed at any time leaves a cache that works. */
+static void test_kills(void) {
+    for (int ms = 0; ms < 120; ms += 8) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "kill-%d", ms);
+        use_cache(name);
+        pid_t child = fork();
+        if (!child) _exit(build() < 0);
+        usleep((useconds_t)ms * 1000);
+        kill(child, SIGKILL);
+        CHECK(waitpid(child, NULL, 0) == child);
+        int n = build();
+        CHECK(n >= 0 && n <= 2 && build() == 0);
+    }
+}
+
+/* ---- Memory ---- */
+
+static void test_memory(void) {
+    use_cache("memory");
+    CHECK(build() == 2);
+    for (int n = 1;; n++) {
+        struct jit_module *module;
+        mem_fail_at = n;
+        enum sol_status status = jit_build("", two_texts, 2, "-O1", false, &module, NULL);
+        bool reached = mem_fail_at == 0;
+        mem_fail_at = 0;
+        CHECK(!status || status == SOL_ENOMEM);
+        if (!status) jit_release(module);
+        if (!reached) break;
+    }
+    CHECK(build() == 0);
+}
+
+int main(void) {
+    REQUIRE(mkdtemp(scratch) != NULL);
+    unsetenv("SOL_CC");
+    unsetenv("SOL_CC_TIMEOUT");
+    use_cache("first");
+    CHECK(build() == 2);
+    int descriptors = count_descriptors();
+    test_hits();
+    test_damage();
+    test_collision();
+    test_refusals();
+    test_full();
+    test_bad_text();
+    test_bad_compiler();
+    test_processes();
+    test_kills();
+    test_memory();
+    test_folders();
+    CHECK(count_descriptors() == descriptors);
+    const char *const remove[] = {"rm", "-rf", scratch, NULL};
+    int code;
+    CHECK(!os_spawn(remove, 10, NULL, 0, &code) && !code);
+    return check_done();
+}

@@ -1,0 +1,210 @@
+"""Runs the networks of bench/networks.py through sol.optimize and compares them with PyTorch in float64.
+
+    zoo.py [NETWORK...] [--quick] [--batches 1,2,3,7,16] [--json FILE] [--threads N]
+
+One optimize per network, then each batch size, a channels_last and a non-contiguous input, and (one more
+optimize) images of 192x160. A network passes when
+  - the error, relative to the largest output, is <= 4 x that of PyTorch in float32 + 1e-5 everywhere,
+  - no kernel was compiled after the first call,
+  - it ran natively, or, for those on the list networks.FALLBACK, fell back and said so.
+SOL_DISABLE and the other variables of SOL apply. The last line is "N/43".
+"""
+
+import argparse
+import copy
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+import process  # noqa: E402
+
+RECTANGLE = (3, 192, 160)
+
+
+def relative_error(out, exact):
+    scale = exact.abs().max().clamp_min(1e-30)
+    difference = (out.double() - exact).abs().max() / scale
+    return float("inf") if difference.isnan() else difference.item()
+
+
+def count_kernels():
+    """Kernels in this process's cache folder, which no other process uses."""
+    folder = Path(os.environ["SOL_CACHE_DIR"])
+    return sum(1 for _ in folder.glob("*.so")) if folder.exists() else 0
+
+
+def make_strided(x):
+    """The same values, with gaps between the elements of the last dim."""
+    wide = x.new_zeros(*x.shape[:-1], 2 * x.shape[-1])
+    wide[..., ::2] = x
+    return wide[..., ::2]
+
+
+class Check:
+    """One network: the three versions of it, and the worst figures so far."""
+
+    def __init__(self, net):
+        self.net, self.exact = net, copy.deepcopy(net.model).double()
+        self.worst = {"error": 0.0, "torch": 0.0, "ratio": 0.0, "where": ""}
+
+    def compare(self, fast, where, x, given=None):
+        """Runs `fast` on `given` (the values of x in another memory format) and notes the error."""
+        out = fast(x if given is None else given)
+        exact = self.exact(x.double() if x.is_floating_point() else x)
+        if out.shape != exact.shape or not out.is_floating_point() or out.requires_grad:
+            raise AssertionError(
+                f"{where}: shape {tuple(out.shape)} instead of {tuple(exact.shape)}"
+            )
+        error, torch_error = relative_error(out, exact), relative_error(self.net.model(x), exact)
+        ratio = error / (4 * torch_error + 1e-5)
+        if not ratio <= self.worst["ratio"]:
+            self.worst = {"error": error, "torch": torch_error, "ratio": ratio, "where": where}
+
+
+def optimize(net, shape, hint):
+    import torch
+
+    import sol.pytorch as sol
+
+    dtype = torch.int64 if net.n_words else torch.float32
+    start = time.monotonic()
+    fast = sol.optimize(
+        net.model, sol.input([0, *shape], requires_grad=False, dtype=dtype), batch_size=hint
+    )
+    return fast, time.monotonic() - start
+
+
+def check_batches(check, batches):
+    """One optimize, many batch sizes and memory formats. Returns (fast, optimize seconds, kernels, late kernels)."""
+    import torch
+
+    net = check.net
+    fast, seconds = optimize(net, net.shape, batches[0])
+    check.compare(fast, f"batch {batches[0]}", net.inputs(batches[0]))
+    kernels = count_kernels()
+    for batch in batches[1:]:
+        check.compare(fast, f"batch {batch}", net.inputs(batch))
+    x = net.inputs(2, seed=3)
+    if net.is_image:
+        check.compare(fast, "channels_last", x, x.contiguous(memory_format=torch.channels_last))
+    check.compare(fast, "non-contiguous", x, make_strided(x))
+    return fast, seconds, kernels, count_kernels() - kernels
+
+
+def check_rectangle(check):
+    """Images that are not square, where PyTorch itself can run them. Returns the fallbacks, or None."""
+    import sol.pytorch as sol
+
+    net = check.net
+    if not net.is_image:
+        return None
+    x = net.inputs(2, RECTANGLE)
+    try:
+        net.model(x)
+    except RuntimeError:
+        return None
+    fast, _ = optimize(net, RECTANGLE, 2)
+    check.compare(fast, "192x160", x)
+    return dict(sol.fallbacks(fast))
+
+
+def run_network(name, batches, threads):
+    import torch
+
+    import networks
+    import sol.pytorch as sol
+
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    net = networks.build(name)
+    check = Check(net)
+    with torch.no_grad():
+        fast, seconds, kernels, late = check_batches(check, batches)
+        fallbacks = dict(sol.fallbacks(fast))
+        rectangle = check_rectangle(check)
+    problems = []
+    if check.worst["ratio"] > 1:
+        problems.append(f"error at {check.worst['where']}")
+    if late:
+        problems.append(f"{late} kernels compiled late")
+    if net.native and (fallbacks or rectangle):
+        problems.append("fell back: " + "; ".join({**fallbacks, **(rectangle or {})}))
+    if not net.native and not fallbacks:
+        problems.append("fell back without saying so")
+    return {
+        "name": name,
+        **check.worst,
+        "optimize_s": round(seconds, 2),
+        "kernels": kernels,
+        "late": late,
+        "fallbacks": fallbacks,
+        "rectangle": rectangle is not None,
+        "problems": problems,
+    }
+
+
+def print_row(row):
+    if "name" not in row:
+        print(f"{row['network']:20s} FAILED: {row['error']}")
+        print("    " + row.get("output", "").strip().replace("\n", "\n    "))
+        return
+    mode = "fallback" if row["fallbacks"] else "native"
+    print(
+        f"{row['network']:20s} {mode:8s} {row['error']:9.1e} {row['torch']:9.1e} {row['where']:15s}"
+        f"{row['kernels']:5d}{row['late']:5d} {'yes' if row['rectangle'] else '-':>8s}"
+        f"{row['optimize_s']:9.1f}{row['seconds']:8.1f}  {'; '.join(row['problems']) or 'ok'}",
+        flush=True,
+    )
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("network", nargs="*")
+    parser.add_argument("--quick", action="store_true", help="five small networks, for CI")
+    parser.add_argument("--batches", default="1,2,3,7,16")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--timeout", type=float, default=1200, help="seconds for one network")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
+    if args.one:
+        try:
+            process.report(
+                run_network(args.one, [int(b) for b in args.batches.split(",")], args.threads)
+            )
+        except Exception as error:
+            traceback.print_exc()
+            process.report({"error": f"{type(error).__name__}: {error}"[:300]})
+        return 0
+    import networks
+
+    names = args.network or (networks.QUICK if args.quick else networks.NAMES)
+    print(
+        f"{'network':20s} {'mode':8s} {'SOL':>9s} {'PyTorch':>9s} {'worst at':15s}"
+        f"{'kern.':>5s}{'late':>5s} {'192x160':>8s}{'optimize':>9s}{'seconds':>8s}"
+    )
+    rows = []
+    for name in names:
+        argv = [__file__, "--one", name, "--batches", args.batches, "--threads", str(args.threads)]
+        rows.append({"network": name, **process.run_child(argv, args.timeout)})
+        print_row(rows[-1])
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(rows, indent=1))
+    good = sum(1 for row in rows if row.get("problems") == [])
+    print(f"{good}/{len(rows)}")
+    return int(good != len(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
