@@ -18,6 +18,7 @@ struct printer {
     struct text *text;
     int lane;     /* variable that runs over lanes here, -1: none */
     bool partial; /* in the version for n < LANES lanes */
+    bool whole;   /* in the version for windows that lie inside the image */
     int indent;
 };
 
@@ -454,6 +455,11 @@ static void print_store(struct printer *p, const struct item *item) {
 
 static void print_items(struct printer *p, const struct block *b);
 
+static double neutral(const struct node *n) {
+    if (n->combine == EXPR_ADD) return 0;
+    return n->combine == EXPR_MAX ? -1.0 / 0.0 : 1.0 / 0.0;
+}
+
 static void print_combine(struct printer *p, const struct block *b) {
     const struct node *n = b->reduce;
     const char *name = names[n->combine];
@@ -465,7 +471,7 @@ static void print_combine(struct printer *p, const struct block *b) {
     print_operand(p, b->operand, vector);
     if (keep) {
         text_add(p->text, ", n, ");
-        text_add_c_float(p->text, n->combine == EXPR_ADD ? 0 : n->combine == EXPR_MAX ? -1.0 / 0.0 : 1.0 / 0.0);
+        text_add_c_float(p->text, neutral(n));
         text_add(p->text, ")");
     }
     text_add(p->text, ");\n");
@@ -482,7 +488,7 @@ static void print_body(struct printer *p, const struct block *b) {
 static void print_end(struct printer *p, const struct block *b) {
     const struct var *v = &p->nest->var[b->var];
     if (b->is_row) text_add(p->text, "row_end");
-    else if (b->n_clips) text_add(p->text, "i%d_end", b->var);
+    else if (b->n_clips && !p->whole) text_add(p->text, "i%d_end", b->var);
     else print_size(p, v->extent, v->is_window);
 }
 
@@ -506,9 +512,14 @@ static void print_lanes_loop(struct printer *p, const struct block *b) {
     p->lane = lane;
 }
 
-/* `whole`: inside the image, where no bounds are needed. */
-static void print_loop(struct printer *p, const struct block *b, bool whole) {
-    const char *begin = b->is_row ? "row" : "0";
+static void print_begin(struct printer *p, const struct block *b) {
+    bool clipped = b->n_clips && !p->whole;
+    if (b->is_row) text_add(p->text, "row");
+    else if (clipped) text_add(p->text, "i%d_begin", b->var);
+    else text_add(p->text, "0");
+}
+
+static void print_loop(struct printer *p, const struct block *b) {
     if (b->is_lanes) {
         line(p, "{\n");
         p->indent++;
@@ -518,12 +529,170 @@ static void print_loop(struct printer *p, const struct block *b, bool whole) {
         return;
     }
     line(p, "for (int64_t i%d = ", b->var);
-    if (b->n_clips && !whole) text_add(p->text, "i%d_begin", b->var);
-    else text_add(p->text, "%s", begin);
+    print_begin(p, b);
     text_add(p->text, "; i%d < ", b->var);
-    if (whole && b->n_clips) print_size(p, p->nest->var[b->var].extent, p->nest->var[b->var].is_window);
-    else print_end(p, b);
+    print_end(p, b);
     text_add(p->text, "; i%d++) {\n", b->var);
-    p->whole = whole;
     print_body(p, b);
+}
+
+/* ---- Reductions ---- */
+
+static const struct block *inner_loop(const struct block *b) {
+    return b->reduce ? NULL : b->items.at[b->items.n - 1].block;
+}
+
+/* low <= A + c * i < high gives ceil((low - A) / c) <= i < ceil((high - A) / c). */
+static void print_bound(struct printer *p, const struct range *r, int var, struct size bound,
+                        bool is_number) {
+    text_add(p->text, "div_ceil(");
+    print_size(p, bound, is_number);
+    text_add(p->text, " - (");
+    print_sum(p, r->x, false, true, var);
+    text_add(p->text, "), %" PRId64 ")", size_value(affine_coef(r->x, var)));
+}
+
+static void print_bounds(struct printer *p, const struct block *b) {
+    const struct var *v = &p->nest->var[b->var];
+    line(p, "int64_t i%d_begin = 0, i%d_end = ", b->var, b->var);
+    print_size(p, v->extent, v->is_window);
+    text_add(p->text, ";\n");
+    for (int i = 0; i < b->n_clips; i++) {
+        const struct range *r = b->clip[i];
+        if (is_bound(r->low)) {
+            line(p, "i%d_begin = max_int(i%d_begin, ", b->var, b->var);
+            print_bound(p, r, b->var, r->low, true);
+            text_add(p->text, ");\n");
+        }
+        if (!is_bound(r->high)) continue;
+        line(p, "i%d_end = min_int(i%d_end, ", b->var, b->var);
+        print_bound(p, r, b->var, r->high, false);
+        text_add(p->text, ");\n");
+    }
+}
+
+static void print_whole_test(struct printer *p, const struct block *outer) {
+    const char *and = "if (";
+    line(p, "");
+    for (const struct block *b = outer; b; b = inner_loop(b)) {
+        if (!b->n_clips) continue;
+        text_add(p->text, "%si%d_begin == 0 && i%d_end == ", and, b->var, b->var);
+        print_size(p, p->nest->var[b->var].extent, p->nest->var[b->var].is_window);
+        and = " && ";
+    }
+    text_add(p->text, ") {\n");
+}
+
+/* Windows inside the image run over all of their taps, a number the compiler knows and unrolls. */
+static void print_loops(struct printer *p, const struct block *outer) {
+    bool whole = p->whole, clipped = false;
+    for (const struct block *b = outer; b; b = inner_loop(b)) {
+        clipped |= b->n_clips > 0;
+        if (b->n_clips) print_bounds(p, b);
+    }
+    p->whole = true;
+    if (clipped) {
+        print_whole_test(p, outer);
+        p->indent++;
+        print_loop(p, outer);
+        p->indent--;
+        line(p, "} else {\n");
+        p->indent++;
+        p->whole = false;
+    }
+    print_loop(p, outer);
+    if (clipped) {
+        p->indent--;
+        line(p, "}\n");
+    }
+    p->whole = whole;
+}
+
+static bool has_lanes(const struct block *outer) {
+    for (const struct block *b = outer; b; b = inner_loop(b))
+        if (b->is_lanes) return true;
+    return false;
+}
+
+static void print_reduce(struct printer *p, const struct item *item) {
+    const struct node *n = item->node;
+    bool vector = is_vector(p, n->deps), lanes = has_lanes(item->block);
+    line(p, "%s v%d = %s", vector ? "vec" : "float", n->id, vector ? "splat(" : "");
+    text_add_c_float(p->text, n->value);
+    text_add(p->text, "%s;\n", vector ? ")" : "");
+    if (lanes) {
+        line(p, "vec v%d_lanes = splat(", n->id);
+        text_add_c_float(p->text, neutral(n));
+        text_add(p->text, ");\n");
+    }
+    print_loops(p, item->block);
+    if (lanes)
+        line(p, "v%d = %s1(v%d, %s_lanes(v%d_lanes));\n", n->id, names[n->combine], n->id,
+             names[n->combine], n->id);
+}
+
+static void print_items(struct printer *p, const struct block *b) {
+    for (int i = 0; i < b->items.n; i++) {
+        const struct item *item = &b->items.at[i];
+        switch (item->kind) {
+        case ITEM_NODE: print_node(p, item); break;
+        case ITEM_REDUCE: print_reduce(p, item); break;
+        case ITEM_STORE: print_store(p, item); break;
+        case ITEM_LOOP: print_loop(p, item->block); break;
+        }
+    }
+}
+
+/* ---- The function ---- */
+
+/* A task is a number: chunk of the last loop of the grid, then the other loops, innermost first. */
+static void print_decoding(struct printer *p) {
+    struct nest *nest = p->nest;
+    int n = nest->grid.n;
+    line(p, "const int64_t first = begin %% a%d;\n", nest_arg(nest, nest->chunks));
+    line(p, "const int64_t run = min_int(end - begin, a%d - first);\n",
+         nest_arg(nest, nest->chunks));
+    if (n > 1) line(p, "int64_t task = begin / a%d;\n", nest_arg(nest, nest->chunks));
+    for (int i = n - 2; i > 0; i--) {
+        int extent = nest_arg(nest, nest->var[nest->grid.at[i]].extent);
+        line(p, "const int64_t i%d = task %% a%d;\n", nest->grid.at[i], extent);
+        line(p, "task /= a%d;\n", extent);
+    }
+    if (n > 1) line(p, "const int64_t i%d = task;\n", nest->grid.at[0]);
+    line(p, "begin += run;\n");
+    if (!n) return;
+    int chunk = nest_arg(nest, size_const(nest->chunk));
+    line(p, "const int64_t row = first * a%d;\n", chunk);
+    line(p, "const int64_t row_end = min_int((first + run) * a%d, ", chunk);
+    print_size(p, nest->var[nest->grid.at[n - 1]].extent, false);
+    text_add(p->text, ");\n");
+}
+
+static void print_head(struct printer *p) {
+    struct nest *nest = p->nest;
+    line(p, "void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, "
+            "int64_t end) {\n");
+    for (int i = 0; i < nest->values.n; i++) {
+        const struct value *v = &nest->values.at[i];
+        if (v->ptr < 0) continue;
+        const char *constant = v->is_output ? "" : "const ";
+        line(p, "    %sfloat *restrict p%d = (%sfloat *)ptr[%d];\n", constant, v->ptr, constant,
+             v->ptr);
+    }
+    for (int i = 0; i < nest->args.n; i++) line(p, "    const int64_t a%d = arg[%d];\n", i, i);
+    line(p, "    float *restrict tile = (float *)scratch;\n");
+    line(p, "    (void)tile;\n");
+}
+
+void nest_emit(struct nest *nest, struct text *text) {
+    struct text body;
+    struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 2, .whole = true};
+    text_init(&body, nest->arena);
+    print_decoding(&p);
+    print_items(&p, nest->body);
+    struct printer head = {.nest = nest, .text = text, .lane = -1};
+    print_head(&head);
+    line(&head, "    while (begin < end) {\n");
+    text_add_raw(text, body.at, body.size);
+    line(&head, "    }\n}\n");
 }

@@ -41,16 +41,17 @@ struct tile {
 INLINE void finish_tile(int rows, int columns, int vectors, const struct tile *tile, vec (*sum)[2]) {
     const struct dnn_problem *problem = tile->problem;
     const int pixels = rows * columns;
+    const int64_t row = tile->y_row, block = tile->y_block;
+    float *y = tile->y; /* a copy: for all the compiler knows, stores to y may change *tile */
     UNROLL for (int v = 0; v < vectors; v++) {
-        const int64_t at = v * tile->y_block;
         if (tile->bias) {
             const vec bias = vec_load(tile->bias + v * LANES);
             UNROLL for (int i = 0; i < pixels; i++) sum[i][v] += bias;
         }
         if (tile->residual) {
-            const float *from = tile->residual + at;
+            const float *from = tile->residual + v * block;
             UNROLL for (int i = 0; i < pixels; i++)
-                sum[i][v] += vec_load(from + i / columns * tile->y_row + i % columns * LANES);
+                sum[i][v] += vec_load(from + i / columns * row + i % columns * LANES);
         }
         if (problem->act != DNN_ACT_NONE) {
             const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
@@ -61,7 +62,7 @@ INLINE void finish_tile(int rows, int columns, int vectors, const struct tile *t
             UNROLL for (int i = 0; i < pixels; i++) sum[i][v] = vec_min(sum[i][v], high);
         }
         UNROLL for (int i = 0; i < pixels; i++)
-            vec_store(tile->y + at + i / columns * tile->y_row + i % columns * LANES, sum[i][v]);
+            vec_store(y + v * block + i / columns * row + i % columns * LANES, sum[i][v]);
     }
 }
 

@@ -17,8 +17,12 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* With three vectors of weights, one of x and one shuffle they fit into 16 registers. */
-enum { PIXELS = 8 };
+/* Sums that fit into the registers beside three vectors of weights, one of x and one shuffle. */
+#if LANES == 16
+#define PIXELS 14
+#else
+#define PIXELS 8
+#endif
 
 /* Pixels side by side in one row of y, of one channel block. */
 struct tile {
@@ -35,12 +39,14 @@ struct tile {
 
 INLINE void finish_tile(int n, const struct tile *tile, vec *sum) {
     const struct dnn_problem *problem = tile->problem;
+    const float *residual = tile->residual;
+    float *y = tile->y; /* a copy: for all the compiler knows, stores to y may change *tile */
     if (tile->bias) {
         const vec bias = vec_load(tile->bias);
         UNROLL for (int i = 0; i < n; i++) sum[i] += bias;
     }
-    if (tile->residual) {
-        UNROLL for (int i = 0; i < n; i++) sum[i] += vec_load(tile->residual + i * LANES);
+    if (residual) {
+        UNROLL for (int i = 0; i < n; i++) sum[i] += vec_load(residual + i * LANES);
     }
     if (problem->act != DNN_ACT_NONE) {
         const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
@@ -50,13 +56,18 @@ INLINE void finish_tile(int n, const struct tile *tile, vec *sum) {
         const vec high = vec_set(problem->act_max);
         UNROLL for (int i = 0; i < n; i++) sum[i] = vec_min(sum[i], high);
     }
-    UNROLL for (int i = 0; i < n; i++) vec_store(tile->y + i * LANES, sum[i]);
+    UNROLL for (int i = 0; i < n; i++) vec_store(y + i * LANES, sum[i]);
 }
 
-/* One vector of x, for channel j of each group. */
-INLINE vec load_pixel(bool many, bool edge, const struct tile *tile, const float *row, int64_t column, int64_t j) {
-    if (edge && (uint64_t)column >= (uint64_t)tile->problem->w) return (vec){0};
-    const vec x = vec_load(row + column * LANES);
+/* The vector `ahead` columns from the tile's first; `row` is at column 0 for tiles at the edge, else at the first. */
+INLINE vec load_pixel(bool edge, const struct tile *tile, const float *row, int64_t ahead) {
+    if (!edge) return vec_load(row + ahead * LANES);
+    const int64_t column = tile->column + ahead;
+    return (uint64_t)column < (uint64_t)tile->problem->w ? vec_load(row + column * LANES) : (vec){0};
+}
+
+/* Channel j of each lane's group. */
+INLINE vec pick_channel(bool many, const struct tile *tile, vec x, int64_t j) {
     return many ? __builtin_shuffle(x, tile->shuffles[j]) : x;
 }
 
@@ -67,7 +78,7 @@ INLINE void multiply_three(int n, bool many, bool edge, const struct tile *tile,
     for (int64_t j = 0; j < size; j++, weights += LANES) {
         const vec w[3] = {vec_load(weights), vec_load(weights + size * LANES), vec_load(weights + 2 * size * LANES)};
         UNROLL for (int q = 0; q < n + 2; q++) {
-            const vec x = load_pixel(many, edge, tile, row, tile->column + q, j);
+            const vec x = pick_channel(many, tile, load_pixel(edge, tile, row, q), j);
             UNROLL for (int s = 0; s < 3; s++)
                 if (q - s >= 0 && q - s < n) sum[q - s] += x * w[s];
         }
@@ -77,13 +88,14 @@ INLINE void multiply_three(int n, bool many, bool edge, const struct tile *tile,
 /* One kernel row of any size. */
 INLINE void multiply_row(int n, bool many, bool edge, const struct tile *tile, const float *row,
                          const float *weights, vec *sum) {
-    const int64_t size = many ? tile->size : 1, step = tile->problem->sw;
+    const int64_t size = many ? tile->size : 1, step = tile->problem->sw, dilation = tile->problem->dw;
     for (int64_t s = 0; s < tile->problem->kw; s++)
         for (int64_t j = 0; j < size; j++, weights += LANES) {
             const vec w = vec_load(weights);
-            const int64_t column = tile->column + s * tile->problem->dw;
-            UNROLL for (int i = 0; i < n; i++)
-                sum[i] += load_pixel(many, edge, tile, row, column + i * step, j) * w;
+            UNROLL for (int i = 0; i < n; i++) {
+                const vec x = load_pixel(edge, tile, row, s * dilation + i * step);
+                sum[i] += pick_channel(many, tile, x, j) * w;
+            }
         }
 }
 
@@ -91,7 +103,7 @@ INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct 
     const struct dnn_problem *problem = tile->problem;
     const int64_t row_size = (int64_t)problem->dh * problem->w * LANES;
     const int64_t weights_size = problem->kw * (many ? tile->size : 1) * LANES;
-    const float *row = tile->x, *weights = tile->weights;
+    const float *row = tile->x + (edge ? 0 : tile->column * LANES), *weights = tile->weights;
     vec sum[PIXELS];
     UNROLL for (int i = 0; i < n; i++) sum[i] = (vec){0};
     for (int64_t r = 0; r < tile->n_rows; r++, row += row_size, weights += weights_size) {
@@ -113,13 +125,19 @@ typedef void multiply_fn(const struct tile *tile);
     MULTIPLY_ONE(n, 0, 1, 1) MULTIPLY_ONE(n, 1, 0, 0) MULTIPLY_ONE(n, 1, 0, 1)           \
     MULTIPLY_ONE(n, 1, 1, 0) MULTIPLY_ONE(n, 1, 1, 1)
 MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) MULTIPLY(7) MULTIPLY(8)
+#if PIXELS == 14
+MULTIPLY(9) MULTIPLY(10) MULTIPLY(11) MULTIPLY(12) MULTIPLY(13) MULTIPLY(14)
+#endif
 
-#define VARIANTS(n)                                                                      \
+#define VARIANTS(n)                                                                        \
     {{{multiply_##n##_000, multiply_##n##_001}, {multiply_##n##_010, multiply_##n##_011}}, \
      {{multiply_##n##_100, multiply_##n##_101}, {multiply_##n##_110, multiply_##n##_111}}}
 static multiply_fn *const multiply[PIXELS + 1][2][2][2] = {
-    [1] = VARIANTS(1), VARIANTS(2), VARIANTS(3), VARIANTS(4),
-    VARIANTS(5),       VARIANTS(6), VARIANTS(7), VARIANTS(8)};
+    [1] = VARIANTS(1), VARIANTS(2), VARIANTS(3), VARIANTS(4), VARIANTS(5), VARIANTS(6), VARIANTS(7), VARIANTS(8),
+#if PIXELS == 14
+    VARIANTS(9), VARIANTS(10), VARIANTS(11), VARIANTS(12), VARIANTS(13), VARIANTS(14),
+#endif
+};
 
 /* ---- Rows ---- */
 

@@ -22,6 +22,7 @@
  * Cost model: cores of 3 GHz with 1 MiB of L2. The ratios are measured by bench/winograd.c. Weights
  * are read from memory once per call, by all threads together; each block of tiles then streams
  * them from the shared cache, which hides behind the products when the block has enough tiles.
+ * Weights that do not fit the shared cache come from memory for each block.
  */
 static const double clock_hz = 3e9;
 static const double multiply_efficiency = 0.9;
@@ -29,6 +30,7 @@ static const double transform_bytes_per_s = 100e9;
 static const double stream_bytes_per_s = 60e9;
 static const double memory_bytes_per_s = 50e9;
 static const int64_t l2_size = 1 << 20;
+static const int64_t shared_cache_size = 16 << 20;
 
 static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
@@ -91,9 +93,11 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const double values = (double)(tiles * (problem->c + k) * (n_points(plan) + out_points));
     const double transform = values * sizeof(float) / transform_bytes_per_s;
     const int64_t rounds = ceil_div(blocks * groups, problem->threads);
-    const int64_t beyond_l2 = param[WINOGRAD_PAIRS] * pair_size(plan) - problem->threads * l2_size;
-    return (double)rounds * ((multiply > stream ? multiply : stream) + transform) +
-           (double)max_i64(0, beyond_l2) / memory_bytes_per_s;
+    const int64_t size = param[WINOGRAD_PAIRS] * pair_size(plan);
+    const int64_t reads =
+        size > shared_cache_size ? size * blocks : size - problem->threads * l2_size;
+    return (double)rounds * (fmax(multiply, stream) + transform) +
+           (double)max_i64(0, reads) / memory_bytes_per_s;
 }
 
 /* Finds the number of k groups: with few tiles the threads divide k, else only tiles. */
@@ -118,8 +122,8 @@ static int64_t choose_block(const struct dnn_plan *plan) {
     const int64_t rows = plan->kernels->winograd->rows;
     const int64_t tile_size = n_points(plan) * plan->problem.c * (int64_t)sizeof(float);
     const int64_t fit = l2_size / 2 / (tile_size * rows);
-    const int64_t least = plan->param[WINOGRAD_PAIRS] * pair_size(plan) > 16 * l2_size ? 4 : 2;
-    return rows * max_i64(least, min_i64(fit, 8));
+    const bool large = plan->param[WINOGRAD_PAIRS] * pair_size(plan) > shared_cache_size;
+    return rows * max_i64(large ? 4 : 2, min_i64(fit, 8));
 }
 
 static void make_plan(struct dnn_plan *plan, int64_t out) {

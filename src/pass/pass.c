@@ -1,6 +1,8 @@
 /* The passes in their order, and what happens around each of them. */
 #include "pass/pass.h"
 
+#include <stdio.h>
+
 /* expand comes first, because the others need to know only simple layers then; simplify runs again after fold
  * has made new chances. */
 const struct pass passes[] = {
@@ -11,11 +13,20 @@ const struct pass passes[] = {
     {NULL, NULL, NULL},
 };
 
+/* SOL_DEBUG=pass */
+static void show(const char *name, const struct model *m) {
+    struct text text;
+    text_init(&text, m->arena);
+    ir_print(&text, m);
+    fprintf(stderr, "---- %s ----\n%s", name, text.at);
+}
+
 enum sol_status pass_run(const struct pass *pass, struct model *m) {
     TRY(pass->run(m));
     pass_clean(m);
     enum sol_status status = ir_verify(m);
     if (status) fail_prefix("after pass %s: ", pass->name);
+    else if (env_has(ENV_SOL_DEBUG, "pass")) show(pass->name, m);
     return status;
 }
 

@@ -165,6 +165,7 @@ enum sol_status build_finish(struct build *b, const struct model *user_model) {
     p->steps = (struct step_list){b->steps.n, b->steps.at, b->slots.n, b->slots.at};
     p->n_state = b->state.n;
     p->state = b->state.at;
+    p->is_timed = env_has(ENV_SOL_DEBUG, "time");
     p->report = b->report.at ? b->report.at : "";
     return SOL_OK;
 }

@@ -38,10 +38,18 @@ static bool is_slice_view(const struct layer *l) {
     return start % in->layout.block == 0 && round_up(end, in->layout.block) - start == out->layout.stored;
 }
 
+/* Do the inputs lie in the output, or inputs and output in the same larger concat? */
+static bool is_in_place(const struct plan *plan, const struct layer *concat) {
+    const struct place *in = &plan->place[concat->in[0]->id], *out = &plan->place[concat->out[0]->id];
+    if (!in->parent) return false;
+    return in->parent == concat->out[0] || (in->parent == out->parent && size_equal(in->offset, out->offset));
+}
+
 bool view_is_alias(const struct plan *plan, const struct layer *l) {
     const struct tensor *out = l->out[0];
-    if (l->n_in == 0 || (layer_infos[l->kind].traits & SHAPE_ONLY) == 0 || ir_is_output(plan->model, out)) return false;
-    if (l->kind == LAYER_concat) return plan->place[l->in[0]->id].parent != NULL;
+    if (l->n_in == 0 || (layer_infos[l->kind].traits & SHAPE_ONLY) == 0) return false;
+    if (l->kind != LAYER_concat && ir_is_output(plan->model, out)) return false;
+    if (l->kind == LAYER_concat) return is_in_place(plan, l);
     if (plan->place[out->id].parent) return false;
     if (l->kind == LAYER_slice) return is_slice_view(l);
     if (l->kind != LAYER_reshape && l->kind != LAYER_copy) return false;

@@ -8,6 +8,7 @@
 #include "run/pool.h"
 #include "run/program.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* What pointers of one run are relative to. */
@@ -124,9 +125,17 @@ static void end_call(struct call *call, const struct sol_program *program) {
     program_give_back((struct sol_program *)(uintptr_t)program, call->binding, call->workspace);
 }
 
+/* SOL_DEBUG=time: one line per step and call. */
+static void print_time(void *user, const struct sol_step_time *step) {
+    (void)user;
+    fprintf(stderr, "%10.1f us %8.1f GF/s %7.1f GB/s  %-5s %-40s %s\n", step->seconds * 1e6,
+            step->flops / step->seconds * 1e-9, step->bytes / step->seconds * 1e-9, step->module, step->name, step->layers);
+}
+
 enum sol_status sol_program_run(const struct sol_program *program, const struct sol_weights *weights,
                                 const int64_t *symbols, const void *const *inputs, void *const *outputs) {
     struct call call;
+    if (program->is_timed) return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
     TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
     run_list(&program->steps, &call);
     end_call(&call, program);
@@ -220,7 +229,7 @@ static enum sol_status prepare_weights(const struct sol_program *program, struct
 enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,
                                 struct sol_weights **out) {
     TRY(check_pointers("parameter", program->n_params, params, program->param));
-    struct sol_weights *w;
+    struct sol_weights *w = NULL;
     TRY(alloc_weights(program, params, &w));
     enum sol_status status = prepare_weights(program, w);
     if (status) sol_weights_release(w);

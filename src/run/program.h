@@ -88,6 +88,7 @@ struct sol_program {
     VEC(struct program_module) modules; /* loaded code, released with the program */
     const char *report, *picture;
     int n_compiled;
+    bool is_timed; /* SOL_DEBUG=time when it was compiled */
 
     pthread_mutex_t lock;      /* guards bindings and their idle workspaces */
     struct binding *bindings;  /* most recently used first, at most PROGRAM_BINDINGS */

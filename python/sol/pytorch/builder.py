@@ -86,9 +86,9 @@ class Builder:
         if dims is None:
             self.model.check()
             raise Unsupported(f"layer {kind} was refused")
-        shape = tuple(attributes.get("shape") or map(from_dim, dims))
-        if kind == "slice":
-            shape = tuple(map(from_dim, dims))
+        # Only what gives a whole new shape can have formulas in it.
+        given = attributes.get("shape") if kind in ("reshape", "expand") else None
+        shape = tuple(given or map(from_dim, dims))
         self.records.append(Record(kind, ids, output, text, self.origin, shape))
         return Value(output, shape, all(x.constant for x in inputs))
 
@@ -122,10 +122,12 @@ def format_size(size):
         return str(size)
     if not size.is_polynomial(BATCH):
         raise Unsupported(f"the size {size} is no polynomial of the batch size")
-    terms = []
+    text = ""
     for (power,), factor in sympy.Poly(size, BATCH).terms():
-        terms.append("*".join([str(factor)] + [f"$0^{power}"] * (power > 0)))
-    return "+".join(terms).replace("+-", "-").replace("1*$", "$") if terms else "0"
+        sign = "-" if factor < 0 else "+" if text else ""
+        factors = [str(abs(factor))] + [f"$0^{power}" if power > 1 else "$0"] * (power > 0)
+        text += sign + "*".join(factors)
+    return text
 
 
 def format_attribute(x):

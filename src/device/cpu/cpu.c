@@ -13,7 +13,9 @@
 #include "dfp/dfp.h"
 #include "dnn/emit.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef void kernel(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end);
 
@@ -136,6 +138,31 @@ static const char *complete_text(struct build *b, const struct waiting *w) {
     return text.at;
 }
 
+/* Writes ./.sol/<name>/<symbol>.c. Only read by people, so a failure is said and nothing more. */
+static void keep_text(const char *name, const char *symbol, const char *text) {
+    char path[512];
+    name = name && !strchr(name, '/') && name[0] != '.' ? name : "model";
+    mkdir(".sol", 0777);
+    snprintf(path, sizeof path, ".sol/%.200s", name);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, ".sol/%.200s/%s.c", name, symbol);
+    FILE *file = fopen(path, "we");
+    if (!file || fputs(text, file) < 0) log_write(LOG_WARN, "cannot write %s", path);
+    if (file) fclose(file);
+}
+
+/* What people may want to read: SOL_DEBUG=kernels prints it, compiler::debug keeps it in ./.sol. */
+static void show_kernels(struct build *b) {
+    struct jit_queue *queue = b->device;
+    bool print = env_has(ENV_SOL_DEBUG, "kernels");
+    for (int i = 0; i < queue->kernels.n && (print || b->options->debug); i++) {
+        const struct waiting *w = &queue->kernels.at[i];
+        const char *text = arena_printf(b->arena, "/* %s\n * %s */\n%s", symbol_of(b, w), w->comment ? w->comment : "", w->text);
+        if (print) fprintf(stderr, "%s\n", text);
+        if (b->options->debug) keep_text(b->options->name, symbol_of(b, w), text);
+    }
+}
+
 static void release_module(void *handle) { jit_release(handle); }
 
 static void resolve_entries(struct build *b, struct jit_module *module) {
@@ -156,6 +183,7 @@ static enum sol_status interpret_instead(void) {
 static enum sol_status link_kernels(struct build *b) {
     struct jit_queue *queue = b->device;
     if (!queue || !queue->kernels.n) return SOL_OK;
+    show_kernels(b);
     const char **texts = ARENA_ARRAY(b->arena, const char *, queue->kernels.n);
     for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
     const char *flags = arena_printf(b->arena, "-std=gnu99 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math "

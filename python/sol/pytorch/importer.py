@@ -1,0 +1,319 @@
+"""From an exported graph to a libsol model: the walk over the nodes, with alias sets.
+
+torch.export leaves in-place ops and views in the graph. Each value here belongs to the alias set of the
+value whose memory it may share (``base``). An in-place op is a plain layer only when no other live
+member of its set sees the write; writes into inputs and parameters are never.
+"""
+
+import operator
+from typing import NamedTuple
+
+import torch
+from torch.export.graph_signature import OutputKind
+
+from sol.pytorch import ops
+from sol.pytorch.builder import Builder, Unsupported, Value, to_size
+from sol.pytorch.capture import PREFIX
+from sol.pytorch.inputs import describe
+
+# Results that are their first argument itself: a write to one is a write to the other.
+SAME = {"detach", "alias"} | ops.MAYBE_ALIAS
+
+
+class Imported(NamedTuple):
+    """A model ready to compile.
+
+    ``inputs``: which of the graph's inputs it reads. ``params``: a name in the module, or a tensor that
+    the module does not own, for each param. ``outputs``: for each output of the graph its port.
+    """
+
+    builder: Builder
+    inputs: list
+    params: list
+    outputs: list
+
+
+def import_graph(exported, name):
+    """Builds the libsol model of an ExportedProgram. Raises Unsupported."""
+    return _Importer(exported, name).run()
+
+
+class _Importer:
+    def __init__(self, exported, name):
+        self._exported = exported
+        self._builder = Builder(name)
+        self._order = {node: i for i, node in enumerate(exported.graph.nodes)}
+        self._values = {}  # cell -> Value, or list of Values
+        self._cell = {}  # node -> the node that stands for the very same tensor
+        self._base = {}  # node -> the node whose memory it may share
+        self._sources = set()  # placeholders
+        self._inputs, self._params = [], []
+
+    def run(self):
+        for node in self._exported.graph.nodes:
+            self._builder.origin = find_origin(node)
+            if node.op == "placeholder":
+                self._placeholder(node)
+            elif node.op == "call_function":
+                self._call(node)
+            elif node.op == "output":
+                outputs = self._output(node)
+            else:
+                raise Unsupported(f"a graph node {node.op} {node.target}")
+        return Imported(self._builder, self._inputs, self._params, outputs)
+
+    # ---- Sources ----
+
+    def _placeholder(self, node):
+        if node.name in self._exported.graph_signature.user_inputs:
+            position = list(self._exported.graph_signature.user_inputs).index(node.name)
+            if node.users:
+                self._inputs.append(position)
+                self._source(node, f"input{position}", self._builder.model.input, False)
+        elif node.users:
+            name, owner = self._find_parameter(node)
+            self._params.append(owner)
+            self._source(node, name, self._builder.model.param, True)
+
+    def _source(self, node, name, add, constant):
+        value = node.meta["val"]
+        if value.dtype is not torch.float32:
+            raise Unsupported(f"{name} is {show(node)}; only f32 is supported")
+        shape = tuple(map(to_size, value.shape))
+        self._sources.add(node)
+        self._define(node, node, node, self._builder.source(add, name, "f32", shape, constant))
+
+    def _find_parameter(self, node):
+        """(name, name in the module or the tensor itself)."""
+        signature = self._exported.graph_signature
+        for table in (signature.inputs_to_parameters, signature.inputs_to_buffers):
+            if node.name in table:
+                name = table[node.name].removeprefix(PREFIX)
+                return name, name
+        name = signature.inputs_to_lifted_tensor_constants.get(node.name)
+        if name is None:
+            raise Unsupported(f"the graph input {node.name} is neither tensor nor parameter")
+        return name.removeprefix(PREFIX), self._exported.constants[name]
+
+    # ---- Calls ----
+
+    def _call(self, node):
+        if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
+            return self._getitem(node)
+        if not _is_tensors(node.meta.get("val")):
+            return self._skip(node)
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise Unsupported(f"the operation {node.target}")
+        self._check_dtype(node)
+        try:
+            self._op(node)
+        except (Unsupported, ValueError, NotImplementedError) as error:
+            raise Unsupported(f"{show_call(node)}: {error}") from error
+
+    def _skip(self, node):
+        """Sizes need no layers: where they are used, their value is known from the node."""
+        name = _op_name(node.target)
+        if node.meta.get("val") is None and name not in ops.IGNORED:
+            raise Unsupported(f"the operation {show_call(node)}")
+
+    def _check_dtype(self, node):
+        for value in _as_list(node.meta["val"]):
+            if value.dtype is not torch.float32:
+                raise Unsupported(f"{show_call(node)} gives {show(node)}; only f32 is supported")
+
+    def _getitem(self, node):
+        parts, index = node.args
+        self._define(node, node, self._base[parts], self._values[parts][index])
+
+    def _op(self, node):
+        """One ATen op: its arguments by name, its function, and what its result shares memory with."""
+        name = _op_name(node.target)
+        packet, overload = name.split(".")
+        written = _written_argument(node)
+        function = ops.OPS.get(f"{packet.removesuffix('_')}.{overload}" if written else name)
+        if function is None:
+            raise Unsupported("SOL does not know this operation")
+        if written:
+            self._check_write(node, written)
+        result = function(self._builder, **self._arguments(node), out=_out_shapes(node))
+        _check_shapes(result, _out_shapes(node))
+        packet = packet.removesuffix("_")
+        first = node.args[0] if node.args else None
+        if written:
+            self._define(node, self._cell[written], self._base[written], result)
+        elif packet in SAME:
+            self._define(node, self._cell[first], self._base[first], result)
+        elif _is_view(node.target):
+            self._define(node, node, self._base[first], result)
+        else:
+            self._define(node, node, node, result)
+
+    def _define(self, node, cell, base, value):
+        self._cell[node] = cell
+        self._base[node] = base
+        self._values[cell] = value
+
+    def _arguments(self, node):
+        """{name in the schema: Value, number, ...}; ``self`` and ``input`` are called x."""
+        named = {}
+        for i, argument in enumerate(node.target._schema.arguments):
+            if i < len(node.args):
+                value = node.args[i]
+            elif argument.name in node.kwargs:
+                value = node.kwargs[argument.name]
+            else:
+                value = argument.default_value
+                if value is None:
+                    continue
+            name = "x" if argument.name in ("self", "input") else argument.name
+            named[name] = torch.fx.node.map_aggregate(value, self._argument)
+        return named
+
+    def _argument(self, value):
+        if not isinstance(value, torch.fx.Node):
+            return value
+        if value in self._cell:
+            return self._values[self._cell[value]]
+        return to_size(value.meta["val"])
+
+    # ---- Aliases ----
+
+    def _check_write(self, node, written):
+        """Raises Unsupported when anybody but ``written`` itself would see this in-place op."""
+        base = self._base[written]
+        if base in self._sources:
+            raise Unsupported(f"it writes into {base.name}")
+        for other in self._alive(base, node):
+            if self._cell[other] is not self._cell[written] and not _disjoint(other, written):
+                raise Unsupported(f"the write is seen through {other.name}")
+
+    def _alive(self, base, node):
+        """Members of an alias set that are used after ``node``."""
+        now = self._order[node]
+        for member, its_base in self._base.items():
+            if its_base is base and any(self._order[user] > now for user in member.users):
+                yield member
+
+    def _output(self, node):
+        """Names the results -> the port of each. Results with common memory are not reproduced."""
+        for spec in self._exported.graph_signature.output_specs:
+            if spec.kind != OutputKind.USER_OUTPUT:
+                raise Unsupported(f"the model writes into {spec.target}")
+        ports = {}
+        results = list(node.args[0])
+        for result in results:
+            self._check_result(result, ports)
+            ports.setdefault(self._cell[result], len(ports))
+        for cell, port in ports.items():
+            self._builder.model.output(f"output{port}", self._values[cell].id)
+        return [ports[self._cell[result]] for result in results]
+
+    def _check_result(self, result, ports):
+        if not isinstance(result, torch.fx.Node) or result not in self._cell:
+            raise Unsupported(f"the result {result} is no tensor of the graph")
+        if self._base[result] in self._sources:
+            raise Unsupported(f"the result shares memory with {self._base[result].name}")
+        for other in ports:
+            same = self._cell[result] is other
+            if not same and self._base[other] is self._base[result] and not _disjoint(other, result):
+                raise Unsupported(f"the results {other.name} and {result.name} share memory")
+
+
+# ---- Facts of nodes ----
+
+
+def _op_name(target):
+    return str(target).removeprefix("aten.")
+
+
+def _as_list(value):
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _is_tensors(value):
+    values = _as_list(value)
+    return bool(values) and all(isinstance(x, torch.Tensor) for x in values)
+
+
+def _out_shapes(node):
+    """The result's shape as a tuple of sizes, or a list of them for a list of results."""
+    value = node.meta["val"]
+    if isinstance(value, torch.Tensor):
+        return tuple(map(to_size, value.shape))
+    return [tuple(map(to_size, x.shape)) for x in value]
+
+
+def _written_argument(node):
+    """The node that an in-place op writes to, or None. Raises Unsupported for out= variants."""
+    written = [i for i, a in enumerate(node.target._schema.arguments) if _writes(a)]
+    if written and written != [0]:
+        raise Unsupported("it writes into an argument")
+    return node.args[0] if written else None
+
+
+def _writes(argument):
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _is_view(target):
+    return any(x.alias_info is not None for x in target._schema.returns)
+
+
+def _disjoint(a, b):
+    """Whether both are different parts of one chunk, split or unbind."""
+    if a.target is not operator.getitem or b.target is not operator.getitem:
+        return False
+    return a.args[0] is b.args[0] and a.args[1] != b.args[1]
+
+
+def _check_shapes(result, expected):
+    """libsol and PyTorch must agree, or SOL would compute something else."""
+    pairs = [(result, expected)] if isinstance(result, Value) else zip(result, expected)
+    for value, shape in pairs:
+        known = zip(value.shape, shape)
+        if value.rank != len(shape) or any(a is not None and a != b for a, b in known):
+            raise Unsupported(f"SOL gives {value.shape} where PyTorch gives {shape}")
+
+
+def show(node):
+    """What a node is, for messages: f32[*,3,224,224]."""
+    parts = []
+    for value in _as_list(node.meta.get("val")):
+        if isinstance(value, torch.Tensor):
+            sizes = [size if isinstance(size, int) else None for size in value.shape]
+            parts.append(describe(value.dtype, sizes))
+        else:
+            parts.append(str(value))
+    return " ".join(parts)
+
+
+def show_call(node):
+    """An op for messages: aten.foo.default(f32[*,3], 2)."""
+    args = torch.fx.node.map_aggregate(
+        list(node.args), lambda x: _Shown(show(x) if isinstance(x, torch.fx.Node) else repr(x))
+    )
+    return f"{node.target}({', '.join(map(str, args))})"
+
+
+class _Shown(str):
+    """A text that prints without quotes inside lists."""
+
+    __repr__ = str.__str__
+
+
+def find_origin(node):
+    """The user's module and line: layer1.0.conv1 (resnet.py:93)."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    path = modules[-1][0].removeprefix(PREFIX.rstrip(".")).lstrip(".") if modules else ""
+    return " ".join(filter(None, [path, _find_line(node.meta.get("stack_trace") or "")]))
+
+
+def _find_line(trace):
+    """The innermost frame of a stack trace as (file:line), or ''."""
+    frames = [line for line in trace.splitlines() if line.lstrip().startswith('File "')]
+    if not frames:
+        return ""
+    file, line = frames[-1].split('"')[1], frames[-1].split(" line ")[1].split(",")[0]
+    return f"({file.rsplit('/', 1)[-1]}:{line})"
+
+

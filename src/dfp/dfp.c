@@ -1,0 +1,128 @@
+/*
+ * DFP's entry points: may these layers share a kernel, and what is the kernel of a cluster.
+ *
+ *   cluster.c asks dfp_refuse with growing sets of layers; compile.c asks dfp_generate for each cluster that came out
+ *
+ * Both build the same nest, so that what was accepted can be generated. Keeping dear values in scratch is tried first;
+ * where that cannot be, they are computed again for each reader.
+ */
+#include "dfp/nest.h"
+
+#define DEFAULT_LANES 16 /* only for refusing before any tensor is blocked */
+
+static struct nest *make_nest(struct arena *arena, int lanes, bool spills, bool strict) {
+    struct nest *nest = ARENA_NEW(arena, struct nest);
+    nest->arena = arena;
+    nest->lanes = lanes;
+    nest->spills = spills;
+    nest->is_strict = strict;
+    return nest;
+}
+
+/* From layers to loops; afterwards only text is missing. */
+static void build(struct nest *nest, struct layer *const *layers, int n,
+                  const struct cluster *cluster, const struct view *views) {
+    nest_fuse(nest, layers, n, cluster, views);
+    if (!nest->refusal) nest_lower(nest);
+    if (nest->refusal) return;
+    nest_collect(nest);
+    nest_find_grid(nest);
+    nest_place_scratch(nest);
+    if (!nest->refusal) nest_address(nest);
+}
+
+static int find_lanes(struct layer *const *layers, int n) {
+    for (int i = 0; i < n; i++) {
+        if (layers[i]->out[0]->layout.block) return layers[i]->out[0]->layout.block;
+        for (int k = 0; k < layers[i]->n_in; k++)
+            if (layers[i]->in[k]->layout.block) return layers[i]->in[k]->layout.block;
+    }
+    return DEFAULT_LANES;
+}
+
+const char *dfp_refuse(struct arena *arena, struct layer *const *layers, int n) {
+    int lanes = find_lanes(layers, n);
+    for (int spills = 1;; spills = 0) {
+        struct nest *nest = make_nest(arena, lanes, spills, true);
+        build(nest, layers, n, NULL, NULL);
+        if (!nest->refusal || !spills) return nest->refusal;
+    }
+}
+
+/* ---- Generating ---- */
+
+static void find_pointers(struct arena *arena, const struct cluster *c, struct dfp_kernel *out) {
+    out->n_ptr = c->inputs.n + c->outputs.n;
+    out->ptr = ARENA_ARRAY(arena, struct tensor *, out->n_ptr);
+    for (int i = 0; i < c->inputs.n; i++) out->ptr[i] = c->inputs.at[i];
+    for (int i = 0; i < c->outputs.n; i++) out->ptr[c->inputs.n + i] = c->outputs.at[i];
+}
+
+/* Kinds are part of the structure; the origins, and so the comment, are not. */
+static const char *make_comment(struct arena *arena, const struct cluster *c) {
+    struct text text;
+    text_init(&text, arena);
+    for (int i = 0; i < c->layers.n; i++) {
+        const struct layer *l = c->layers.at[i];
+        text_add(&text, "%s%s", i ? ", " : "", layer_infos[l->kind].name);
+        if (l->origin) text_add(&text, " (%s)", l->origin);
+    }
+    return text.at;
+}
+
+static void print_kinds(struct text *text, const struct cluster *c) {
+    text_add(text, "/*");
+    for (int i = 0; i < c->layers.n; i++)
+        text_add(text, " %s", layer_infos[c->layers.at[i]->kind].name);
+    text_add(text, " */\n");
+}
+
+static struct size count_tasks(const struct nest *nest) {
+    struct size tasks = nest->chunks;
+    for (int i = 0; i + 1 < nest->grid.n; i++)
+        tasks = size_mul(tasks, nest->var[nest->grid.at[i]].extent);
+    return tasks;
+}
+
+static double count_flops(const struct nest *nest) {
+    double flops = 0;
+    for (int i = 0; i < nest->nodes.n; i++) {
+        const struct node *n = nest->nodes.at[i];
+        double points = n->op >= EXPR_ADD && n->op <= EXPR_ERF;
+        for (int v = 0; v < nest->n_vars && points > 0; v++) {
+            bool inside = (n->deps & var_bit(v)) && size_is_const(nest->var[v].extent);
+            for (int k = 0; k + 1 < nest->grid.n; k++) inside &= nest->grid.at[k] != v;
+            if (inside && nest->var[v].kind <= VAR_REDUCE)
+                points *= (double)size_value(nest->var[v].extent);
+        }
+        flops += points;
+    }
+    return flops;
+}
+
+enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
+                             const struct view *views, int lanes, struct dfp_kernel *out) {
+    struct nest *nest = NULL;
+    for (int spills = 1; spills >= 0; spills--) {
+        nest = make_nest(arena, lanes, spills, false);
+        build(nest, cluster->layers.at, cluster->layers.n, cluster, views);
+        if (!nest->refusal) break;
+    }
+    if (nest->refusal) return fail(SOL_EUNSUPPORTED, "no kernel: %s", nest->refusal);
+    nest_merge_loops(nest);
+    nest_plan_loops(nest);
+    nest_build_blocks(nest);
+    struct text text;
+    text_init(&text, arena);
+    print_kinds(&text, cluster);
+    nest_emit(nest, &text);
+    *out = (struct dfp_kernel){.text = text.at, .comment = make_comment(arena, cluster)};
+    find_pointers(arena, cluster, out);
+    out->tasks = count_tasks(nest);
+    out->scratch_size = (size_t)nest->scratch_size * sizeof(float);
+    out->flops_per_task = count_flops(nest);
+    nest_encode(nest, &out->code, &out->code_size);
+    out->n_arg = nest->args.n;
+    out->arg = nest->args.at;
+    return SOL_OK;
+}

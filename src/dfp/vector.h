@@ -1,0 +1,188 @@
+/*
+ * The functions that generated kernels call: vectors, comparisons as PyTorch makes them, exp, log, tanh, erf.
+ *
+ *   prelude.c includes this as text  ->  dfp_prelude, in front of generated kernels
+ *   interp.c  includes this as code  ->  the interpreter computes the same values
+ *
+ * One source for both, so that they cannot differ. It is text of C99 with GNU vectors, in pieces TEXT(...); as a piece
+ * becomes one line, there are no preprocessor lines inside. LANES is the number of floats in a vector.
+ *
+ * Selects are written with masks: gcc's C has no ?: on vectors.
+ */
+
+TEXT(typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
+TEXT(typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
+
+TEXT(static inline int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; })
+TEXT(static inline int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; })
+TEXT(static inline int64_t div_floor(int64_t a, int64_t b) { return a / b - (a % b < 0); })
+TEXT(static inline int64_t mod_floor(int64_t a, int64_t b) { return a - div_floor(a, b) * b; })
+TEXT(static inline int64_t div_ceil(int64_t a, int64_t b) { return a / b + (a % b > 0); })
+
+/* ---- Memory. The _part versions touch n elements only; what is in the other lanes does not matter. ---- */
+
+TEXT(static inline vec splat(float x) { return x - (vec){0}; })
+TEXT(static inline vec load(const float *at) { return *(const vec *)at; })
+TEXT(static inline void store(float *at, vec v) { *(vec *)at = v; })
+TEXT(static inline vec load_part(const float *at, int n) {
+    vec v = {0};
+    for (int l = 0; l < LANES; l++) if (l < n) v[l] = at[l];
+    return v;
+})
+TEXT(static inline void store_part(float *at, vec v, int n) {
+    for (int l = 0; l < LANES; l++) if (l < n) at[l] = v[l];
+})
+TEXT(static inline vec gather(const float *at, int64_t step) {
+    vec v = {0};
+    for (int l = 0; l < LANES; l++) v[l] = at[l * step];
+    return v;
+})
+TEXT(static inline vec gather_part(const float *at, int64_t step, int n) {
+    vec v = {0};
+    for (int l = 0; l < n; l++) v[l] = at[l * step];
+    return v;
+})
+TEXT(static inline void scatter(float *at, int64_t step, vec v) {
+    for (int l = 0; l < LANES; l++) at[l * step] = v[l];
+})
+TEXT(static inline void scatter_part(float *at, int64_t step, vec v, int n) {
+    for (int l = 0; l < n; l++) at[l * step] = v[l];
+})
+
+/* ---- Choices. MAX(a, b) is NaN when either is: b is taken where it is larger, or NaN itself. ---- */
+
+TEXT(static inline vec pick(ivec mask, vec a, vec b) {
+    return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
+})
+TEXT(static inline vec LESS(vec a, vec b) { return (vec)((ivec)splat(1.0f) & (a < b)); })
+TEXT(static inline vec SELECT(vec c, vec a, vec b) { return pick(c != splat(0.0f), a, b); })
+TEXT(static inline vec MAX(vec a, vec b) { return pick((b > a) | (b != b), b, a); })
+TEXT(static inline vec MIN(vec a, vec b) { return pick((b < a) | (b != b), b, a); })
+TEXT(static inline vec NEG(vec a) { return -a; })
+TEXT(static inline vec ABS(vec a) { return (vec)((ivec)a & 0x7fffffff); })
+TEXT(static inline vec ADD(vec a, vec b) { return a + b; })
+
+TEXT(static inline vec lane_numbers(void) {
+    vec v = {0};
+    for (int l = 0; l < LANES; l++) v[l] = (float)l;
+    return v;
+})
+TEXT(static inline vec valid_lanes(int64_t n) { return LESS(lane_numbers(), splat((float)n)); })
+TEXT(static inline vec keep_part(vec v, int n, float neutral) {
+    return pick(lane_numbers() < splat((float)n), v, splat(neutral));
+})
+
+/* ---- Functions. sqrt by lane becomes one instruction. ---- */
+
+TEXT(static inline vec SQRT(vec x) {
+    for (int l = 0; l < LANES; l++) x[l] = __builtin_sqrtf(x[l]);
+    return x;
+})
+
+/* exp(x) = 2^n * exp(r), |r| <= ln(2)/2, by a polynomial of degree 6. Adding 1.5 * 2^23 rounds to an integer. The power of
+ * two is applied in two steps, so that results may be denormal. NaN goes through all of it. */
+TEXT(static inline vec EXP(vec x) {
+    vec c = pick(x > 89.0f, splat(89.0f), x);
+    c = pick(c < -104.0f, splat(-104.0f), c);
+    vec t = c * 1.44269504f + 12582912.0f;
+    vec n = t - 12582912.0f;
+    ivec e = (ivec)t - 0x4b400000;
+    vec r = c - n * 0.693145752f;
+    r = r - n * 1.42860677e-6f;
+    vec p = r * 1.3888889e-3f + 8.3333333e-3f;
+    p = p * r + 4.1666668e-2f;
+    p = p * r + 1.6666667e-1f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    ivec half = e >> 1;
+    return p * (vec)((half + 127) << 23) * (vec)((e - half + 127) << 23);
+})
+
+/* log(x) = e * log(2) + log1p(m), m in [-1/3, 1/3]; denormals are scaled up first. Coefficients: N. Juffa. */
+TEXT(static inline vec LOG(vec x) {
+    ivec small = x < 1.17549435e-38f;
+    vec a = pick(small, x * 8388608.0f, x);
+    ivec e = ((ivec)a - 0x3f2aaaab) & (int32_t)0xff800000;
+    vec m = (vec)((ivec)a - e) - 1.0f;
+    vec i = __builtin_convertvector(e, vec) * 1.19209290e-7f - (vec)((ivec)splat(23.0f) & small);
+    vec s = m * m;
+    vec r = -0.130310059f * s - 0.121483512f;
+    vec t = 0.140869141f * s + 0.139814854f;
+    r = r * s - 0.166846126f;
+    t = t * s + 0.200120345f;
+    r = r * s - 0.249996200f;
+    r = t * m + r;
+    r = r * m + 0.333331972f;
+    r = r * m - 0.5f;
+    r = r * s + m;
+    r = i * 0.693147182f + r;
+    r = pick(x > 3.40282347e38f, x, r);
+    r = pick(x == 0.0f, splat(-__builtin_inff()), r);
+    return pick((x < 0.0f) | (x != x), splat(__builtin_nanf("")), r);
+})
+
+/* Near zero an odd polynomial (Cephes), elsewhere by way of exp; the sign is put back by its bit. */
+TEXT(static inline vec TANH(vec x) {
+    vec a = ABS(x);
+    vec s = x * x;
+    vec p = -5.70498872745e-3f * s + 2.06390887954e-2f;
+    p = p * s - 5.37397155531e-2f;
+    p = p * s + 1.33314422036e-1f;
+    p = p * s - 3.33332819422e-1f;
+    vec near = p * s * x + x;
+    vec far = 1.0f - 2.0f / (EXP(a + a) + 1.0f);
+    far = (vec)((ivec)far | ((ivec)x & (int32_t)0x80000000));
+    return pick(a < 0.625f, near, far);
+})
+
+/* Near zero a polynomial, elsewhere 1 - exp(polynomial). Coefficients: N. Juffa. Beyond 4 erf is 1. */
+TEXT(static inline vec ERF(vec x) {
+    vec t = ABS(x);
+    t = pick(t > 4.0f, splat(4.0f), t);
+    vec s = t * t;
+    vec r = -1.72853470e-5f * t + 3.83197126e-4f;
+    vec u = -3.88396438e-3f * t + 2.42546219e-2f;
+    r = r * s + u;
+    r = r * t - 1.06777877e-1f;
+    r = r * t - 6.34846687e-1f;
+    r = r * t - 1.28717512e-1f;
+    r = r * t - t;
+    vec far = 1.0f - EXP(r);
+    far = (vec)((ivec)far | ((ivec)x & (int32_t)0x80000000));
+    vec q = -5.96761703e-4f * s + 4.99119423e-3f;
+    q = q * s - 2.67681349e-2f;
+    q = q * s + 1.12819925e-1f;
+    q = q * s - 3.76125336e-1f;
+    q = q * s + 1.28379166e-1f;
+    return pick(t > 0.927734375f, far, q * x + x);
+})
+
+/* ---- The same for one value. What is rare goes through a vector. ---- */
+
+TEXT(static inline float ADD1(float a, float b) { return a + b; })
+TEXT(static inline float LESS1(float a, float b) { return a < b ? 1.0f : 0.0f; })
+TEXT(static inline float SELECT1(float c, float a, float b) { return c != 0.0f ? a : b; })
+TEXT(static inline float MAX1(float a, float b) { return b > a || b != b ? b : a; })
+TEXT(static inline float MIN1(float a, float b) { return b < a || b != b ? b : a; })
+TEXT(static inline float NEG1(float a) { return -a; })
+TEXT(static inline float ABS1(float a) { return __builtin_fabsf(a); })
+TEXT(static inline float SQRT1(float a) { return __builtin_sqrtf(a); })
+TEXT(static inline float EXP1(float a) { return EXP(splat(a))[0]; })
+TEXT(static inline float LOG1(float a) { return LOG(splat(a))[0]; })
+TEXT(static inline float TANH1(float a) { return TANH(splat(a))[0]; })
+TEXT(static inline float ERF1(float a) { return ERF(splat(a))[0]; })
+
+/* All lanes combined, halves first. */
+TEXT(static inline float ADD_lanes(vec v) {
+    for (int n = LANES / 2; n > 0; n /= 2) for (int l = 0; l < n; l++) v[l] = v[l] + v[l + n];
+    return v[0];
+})
+TEXT(static inline float MAX_lanes(vec v) {
+    for (int n = LANES / 2; n > 0; n /= 2) for (int l = 0; l < n; l++) v[l] = MAX1(v[l], v[l + n]);
+    return v[0];
+})
+TEXT(static inline float MIN_lanes(vec v) {
+    for (int n = LANES / 2; n > 0; n /= 2) for (int l = 0; l < n; l++) v[l] = MIN1(v[l], v[l + n]);
+    return v[0];
+})

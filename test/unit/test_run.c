@@ -1,0 +1,104 @@
+/*
+ * The run time's own parts: buffers that share memory, and the copy step.
+ */
+#include "check.h"
+#include "run/program.h"
+
+#include <string.h>
+
+static uint64_t state = 88172645463325252u;
+static int64_t draw(int64_t n) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (int64_t)(state % (uint64_t)n);
+}
+
+#define MOST 40
+struct slots {
+    int n, first[MOST], last[MOST];
+    int64_t size[MOST];
+    size_t offset[MOST];
+};
+
+static struct slots draw_slots(void) {
+    struct slots s = {.n = (int)draw(MOST)};
+    for (int i = 0; i < s.n; i++) {
+        s.first[i] = (int)draw(30);
+        s.last[i] = s.first[i] + (int)draw(8);
+        s.size[i] = draw(5) ? draw(100000) : 0;
+    }
+    return s;
+}
+
+static bool share_bytes(const struct slots *s, int a, int b) {
+    int64_t a0 = (int64_t)s->offset[a], b0 = (int64_t)s->offset[b];
+    return s->size[a] && s->size[b] && a0 < b0 + s->size[b] && b0 < a0 + s->size[a];
+}
+
+/* The most bytes that are alive at one time: no plan can be smaller. */
+static int64_t live_bytes(const struct slots *s) {
+    int64_t most = 0;
+    for (int t = 0; t < 40; t++) {
+        int64_t sum = 0;
+        for (int i = 0; i < s->n; i++) sum += s->first[i] <= t && t <= s->last[i] ? s->size[i] : 0;
+        most = max_i64(most, sum);
+    }
+    return most;
+}
+
+static void test_placing(void) {
+    for (int round = 0; round < 500; round++) {
+        struct slots s = draw_slots();
+        size_t total = memory_place(s.n, s.size, s.first, s.last, s.offset);
+        CHECK((int64_t)total >= live_bytes(&s));
+        for (int a = 0; a < s.n; a++) {
+            CHECK(s.offset[a] % 64 == 0);
+            CHECK((int64_t)s.offset[a] + s.size[a] <= (int64_t)total);
+            for (int b = 0; b < a; b++) {
+                bool together = s.first[a] <= s.last[b] && s.first[b] <= s.last[a];
+                CHECK(!together || !share_bytes(&s, a, b));
+            }
+        }
+    }
+}
+
+/* Without memory for the search the plan is larger, and still right. */
+static void test_placing_without_memory(void) {
+    struct slots s = draw_slots();
+    while (s.n < 2) s = draw_slots();
+    mem_fail_at = 1;
+    size_t total = memory_place(s.n, s.size, s.first, s.last, s.offset);
+    mem_fail_at = 0;
+    CHECK((int64_t)total >= live_bytes(&s));
+    for (int a = 0; a < s.n; a++)
+        for (int b = 0; b < a; b++) CHECK(!share_bytes(&s, a, b));
+}
+
+/* Random tables against the definition in program.h. */
+static void test_copy(void) {
+    static float in[4096], out[4096];
+    for (int i = 0; i < COUNT(in); i++) in[i] = (float)i + 1;
+    for (int round = 0; round < 200; round++) {
+        int32_t base[64];
+        struct copy_table t = {(int)draw(4) + 1, (int)draw(6) + 1, draw(2) ? 16 : 1, 1 + draw(3), base};
+        for (int i = 0; i < t.n_outer * t.lanes; i++) base[i] = draw(6) ? (int32_t)draw(900) : -1;
+        if (draw(2))
+            for (int i = 1; i < t.n_outer * t.lanes; i++) base[i] = base[0] < 0 ? -1 : base[0] + i;
+        int64_t image = (int64_t)t.n_outer * t.n_pixels * t.lanes, arg[] = {2, 1000, image + 5};
+        struct step step = {.data = &t};
+        memset(out, 0, sizeof out);
+        copy_run(&step, (void *[]){in, out}, arg, NULL, 0, copy_n_tasks(&step, arg));
+        for (int64_t i = 0; i < 2 * image; i++) {
+            int64_t n = i / image, l = i % t.lanes, p = i / t.lanes % t.n_pixels, o = i % image / (t.n_pixels * t.lanes);
+            int32_t from = base[o * t.lanes + l];
+            float expected = from < 0 ? 0 : in[n * arg[1] + from + p * t.pixel_stride];
+            CHECK(out[n * arg[2] + i % image] == expected);
+        }
+    }
+}
+
+int main(void) {
+    test_placing();
+    test_placing_without_memory();
+    test_copy();
+    return check_done();
+}
