@@ -299,7 +299,7 @@ static bool check_case(const struct dnn_impl *impl, const struct dnn_isa *isa) {
     run_tasks(&b, 0);
     const double error = compare(&b, scale_k);
     const bool counted = b.n_pixels * b.plan.problem.lanes == b.y_size * b.call.batch;
-    const bool right = error < 2e-6 && counted && is_same_when_split(&b);
+    const bool right = error < 5e-6 && counted && is_same_when_split(&b);
     if (!right) printf("%s error %g pixels %d: ", isa->name, error, (int)counted), print_case(&b, impl->name);
     free_bench(&b);
     return right;
@@ -321,14 +321,16 @@ static int check(int n, int seed) {
 
 /* ---- Time ---- */
 
-/* c, k, groups, image, kernel, stride, padding; x is plain when c is below 4. */
-static const int shapes[][7] = {
+/* c, k, groups, image, kernel, stride, padding, dilation (0: 1); x is plain when c is below 4. */
+static const int shapes[][8] = {
     {3, 64, 1, 224, 7, 2, 3},     {3, 32, 1, 224, 3, 2, 1},     {64, 64, 1, 56, 3, 1, 1},    {128, 128, 1, 28, 3, 1, 1},
     {256, 256, 1, 14, 3, 1, 1},   {512, 512, 1, 7, 3, 1, 1},    {64, 128, 1, 56, 3, 2, 1},   {256, 512, 1, 14, 3, 2, 1},
     {64, 256, 1, 56, 1, 1, 0},    {256, 64, 1, 56, 1, 1, 0},    {128, 512, 1, 28, 1, 1, 0},  {1024, 256, 1, 14, 1, 1, 0},
     {512, 2048, 1, 7, 1, 1, 0},   {2048, 512, 1, 7, 1, 1, 0},   {256, 512, 1, 56, 1, 2, 0},  {32, 192, 1, 112, 1, 1, 0},
     {96, 16, 1, 112, 1, 1, 0},    {384, 384, 1, 8, 3, 1, 1},    {192, 64, 1, 35, 5, 1, 2},   {256, 256, 1, 28, 3, 1, 2},
-    {512, 512, 2, 14, 3, 1, 1},   {64, 64, 64, 112, 3, 1, 1},   {96, 96, 96, 112, 3, 2, 1},  {144, 144, 144, 56, 3, 1, 1},
+    {512, 512, 2, 14, 3, 1, 1},   {2048, 256, 1, 28, 3, 1, 12, 12}, {2048, 256, 1, 28, 3, 1, 36, 36},
+    {3, 64, 1, 224, 3, 1, 1}, {3, 96, 1, 224, 4, 4, 0}, {64, 64, 1, 224, 3, 1, 1}, {1024, 128, 1, 14, 1, 1, 0}, {384, 384, 1, 8, 1, 1, 0}, {512, 512, 1, 4, 3, 1, 1}, {256, 512, 1, 2, 3, 1, 1}, {2048, 1024, 1, 1, 1, 1, 0}, 
+      {64, 64, 64, 112, 3, 1, 1},   {96, 96, 96, 112, 3, 2, 1},  {144, 144, 144, 56, 3, 1, 1},
     {384, 384, 384, 14, 3, 1, 1}, {960, 960, 960, 7, 3, 1, 1},  {96, 96, 96, 56, 7, 1, 3},   {240, 240, 240, 28, 5, 2, 2},
     {128, 128, 32, 56, 3, 1, 1},  {256, 256, 32, 28, 3, 1, 1},  {256, 256, 32, 56, 3, 2, 1}, {1024, 1024, 32, 7, 3, 1, 1},
 };
@@ -362,10 +364,10 @@ static double measure_peak(const struct dnn_isa *isa) {
 static void time_shape(const struct dnn_isa *isa, const int *shape, double peak) {
     struct bench b = {0};
     const int c = shape[0], k = shape[1], groups = shape[2], image = shape[3], kernel = shape[4], stride = shape[5];
-    const int out = (image + 2 * shape[6] - kernel) / stride + 1;
+    const int dilation = shape[7] ? shape[7] : 1, out = (image + 2 * shape[6] - (kernel - 1) * dilation - 1) / stride + 1;
     b.plan.problem = (struct dnn_problem){.kind = DNN_CONV, .lanes = isa->lanes, .batch_hint = 1, .threads = 1,
         .c = c, .k = k, .c_model = c, .k_model = k, .groups = groups, .h = image, .w = image, .oh = out, .ow = out,
-        .kh = kernel, .kw = kernel, .sh = stride, .sw = stride, .pt = shape[6], .pl = shape[6], .dh = 1, .dw = 1,
+        .kh = kernel, .kw = kernel, .sh = stride, .sw = stride, .pt = shape[6], .pl = shape[6], .dh = dilation, .dw = dilation,
         .x_plain = c < 4, .bias = true, .act = DNN_ACT_RELU};
     if (getenv("THREADS")) b.plan.problem.threads = atoi(getenv("THREADS"));
     if (getenv("PROLOGUE") && groups == 1) b.plan.problem.prologue = true;

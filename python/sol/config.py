@@ -20,8 +20,12 @@ KEYS = {
     "compiler::debug": Key(bool, False, "write sources, pictures and times for people into ./.sol"),
     "compiler::debug_memory_consumption": Key(bool, False, "plot memory over time into ./.sol"),
     "compiler::profile": Key(bool, False, "log the time of every step at each call"),
-    "compiler::autotune": Key(bool, True, "time near ties; False = results do not depend on timing"),
-    "compiler::winograd": Key(bool, True, "allow algorithms with more rounding than direct convolution"),
+    "compiler::autotune": Key(
+        bool, True, "time near ties; False = results do not depend on timing"
+    ),
+    "compiler::winograd": Key(
+        bool, True, "allow algorithms with more rounding than direct convolution"
+    ),
     "log::level": Key(int, log.level(), "sol.log.error, warn, info, debug or trace"),
 }
 

@@ -31,6 +31,8 @@ static void line(struct printer *p, const char *format, ...) {
     va_end(args);
 }
 
+static void indent_line(struct printer *p) { text_add(p->text, "%*s", 4 * p->indent, ""); }
+
 /* ---- Sizes and sums ---- */
 
 int nest_arg(struct nest *nest, struct size size) {
@@ -428,7 +430,7 @@ static void print_store(struct printer *p, const struct item *item) {
     struct size step = size_const(1);
     bool vector = is_vector(p, deps) || is_grid_tile(p, v);
     if (!vector) {
-        line(p, "");
+        indent_line(p);
         print_pointer(p, v);
         text_add(p->text, "[");
         print_sum(p, v->at, false, false, -1);
@@ -573,7 +575,7 @@ static void print_bounds(struct printer *p, const struct block *b) {
 
 static void print_whole_test(struct printer *p, const struct block *outer) {
     const char *and = "if (";
-    line(p, "");
+    indent_line(p);
     for (const struct block *b = outer; b; b = inner_loop(b)) {
         if (!b->n_clips) continue;
         text_add(p->text, "%si%d_begin == 0 && i%d_end == ", and, b->var, b->var);

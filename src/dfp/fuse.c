@@ -226,12 +226,14 @@ static int count_dims(const struct value *v) {
 
 static bool is_sum(const struct index *x) { return x->op == INDEX_ADD; }
 
-static void count_uses(const struct nest *nest, struct uses *u, const struct expr *e) {
-    for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(nest, u, e->arg[i]);
+static void count_uses(const struct nest *nest, struct uses *u, const struct expr *e,
+                       bool in_reduction) {
+    in_reduction |= e->op == EXPR_REDUCE;
+    for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(nest, u, e->arg[i], in_reduction);
     if (e->op != EXPR_LOAD || e->tensor != u->of->tensor) return;
     u->elsewhere += !nest_is_identity(nest, u->reader, u->of, e) ||
                     count_dims(u->reader) != count_dims(u->of);
-    for (int d = 0; d < e->n_index; d++) u->windows += is_sum(e->index[d]);
+    for (int d = 0; d < e->n_index; d++) u->windows += in_reduction && is_sum(e->index[d]);
 }
 
 /* Is it better to compute this value once and keep it? */
@@ -243,7 +245,7 @@ static bool is_better_kept(struct nest *nest, const struct value *v) {
         u.reader = &nest->values.at[i];
         if (!u.reader->layer || !is_read_by(u.reader->layer, v->tensor)) continue;
         readers++;
-        count_uses(nest, &u, u.reader->expr);
+        count_uses(nest, &u, u.reader->expr, false);
     }
     if (u.windows && nest->is_strict)
         nest_refuse(nest, "a window would compute a dear layer several times");

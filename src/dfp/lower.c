@@ -157,12 +157,12 @@ static bool is_neutral(enum expr_op combine, double start, double value) {
 }
 
 static void add_clips(struct nest *nest, struct node *reduce, const struct node *n) {
-    const struct range **all =
-        ARENA_ARRAY(nest->arena, const struct range *, reduce->n_clips + n->n_ranges);
-    memcpy(all, reduce->clip, sizeof *all * (size_t)reduce->n_clips);
-    memcpy(all + reduce->n_clips, n->range, sizeof *all * (size_t)n->n_ranges);
-    reduce->clip = all;
-    reduce->n_clips += n->n_ranges;
+    int all = reduce->n_clips + n->n_ranges;
+    const struct range **clip = ARENA_ARRAY(nest->arena, const struct range *, all);
+    for (int i = 0; i < reduce->n_clips; i++) clip[i] = reduce->clip[i];
+    for (int i = 0; i < n->n_ranges; i++) clip[reduce->n_clips + i] = n->range[i];
+    reduce->clip = clip;
+    reduce->n_clips = all;
 }
 
 /* Conditions without which `body` adds nothing: the loops need not run where they do not hold. A padded factor of a

@@ -7,11 +7,12 @@
  * One source for both, so that they cannot differ. It is text of C99 with GNU vectors, in pieces TEXT(...); as a piece
  * becomes one line, there are no preprocessor lines inside. LANES is the number of floats in a vector.
  *
- * Selects are written with masks: gcc's C has no ?: on vectors.
+ * Selects are written with masks: gcc's C has no ?: on vectors. Bits are added as unsigned, where nothing overflows.
  */
 
 TEXT(typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
 TEXT(typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
+TEXT(typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
 
 TEXT(static inline int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; })
 TEXT(static inline int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; })
@@ -86,7 +87,7 @@ TEXT(static inline vec EXP(vec x) {
     c = pick(c < -104.0f, splat(-104.0f), c);
     vec t = c * 1.44269504f + 12582912.0f;
     vec n = t - 12582912.0f;
-    ivec e = (ivec)t - 0x4b400000;
+    ivec e = (ivec)((uvec)t - 0x4b400000u);
     vec r = c - n * 0.693145752f;
     r = r - n * 1.42860677e-6f;
     vec p = r * 1.3888889e-3f + 8.3333333e-3f;
@@ -95,17 +96,18 @@ TEXT(static inline vec EXP(vec x) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    ivec half = e >> 1;
-    return p * (vec)((half + 127) << 23) * (vec)((e - half + 127) << 23);
+    uvec half = (uvec)(e >> 1);
+    return p * (vec)((half + 127) << 23) * (vec)(((uvec)e - half + 127) << 23);
 })
 
 /* log(x) = e * log(2) + log1p(m), m in [-1/3, 1/3]; denormals are scaled up first. Coefficients: N. Juffa. */
 TEXT(static inline vec LOG(vec x) {
     ivec small = x < 1.17549435e-38f;
     vec a = pick(small, x * 8388608.0f, x);
-    ivec e = ((ivec)a - 0x3f2aaaab) & (int32_t)0xff800000;
-    vec m = (vec)((ivec)a - e) - 1.0f;
-    vec i = __builtin_convertvector(e, vec) * 1.19209290e-7f - (vec)((ivec)splat(23.0f) & small);
+    uvec e = ((uvec)a - 0x3f2aaaabu) & 0xff800000u;
+    vec m = (vec)((uvec)a - e) - 1.0f;
+    vec i = __builtin_convertvector((ivec)e, vec) * 1.19209290e-7f;
+    i = i - (vec)((ivec)splat(23.0f) & small);
     vec s = m * m;
     vec r = -0.130310059f * s - 0.121483512f;
     vec t = 0.140869141f * s + 0.139814854f;

@@ -16,11 +16,13 @@
 /* Cost model, seconds and bytes of a core of 3 GHz with 1 MiB of L2; measured by bench/conv.c. */
 static const double clock_hz = 3e9;
 static const double efficiency = 0.85;
-static const double copy_bytes_per_s = 25e9;   /* into the panel */
-static const double stream_bytes_per_s = 40e9; /* weights from beyond L2, beside the multiplications */
+static const double near_bytes_per_s = 25e9;   /* x in pieces, to and from a panel that a core's caches hold */
+static const double far_bytes_per_s = 5e9;     /* ... and one that they do not hold */
+static const double stream_bytes_per_s = 20e9; /* weights from beyond L2, beside the multiplications */
 static const double memory_bytes_per_s = 20e9;
 static const double task_s = 0.5e-6;
-static const int64_t l2_size = 1 << 20;
+static const double held_up = 0.1; /* of a thread's last tasks: others wait for a thread that comes late */
+static const int64_t l2_size = 1 << 20, cache_size = 4 << 20;
 
 static int model_channel(const int *map, int64_t stored) { return map ? map[stored] : (int)stored; }
 
@@ -48,16 +50,42 @@ static const char *refuse(const struct dnn_problem *problem) {
 
 /* ---- Plan: geometry ---- */
 
-/* A 1x1 convolution that maps pixel to pixel: the image may as well be one long row. */
-static bool is_pixelwise(const struct dnn_problem *p) {
-    return p->kh == 1 && p->kw == 1 && p->sh == 1 && p->sw == 1 && p->pt == 0 && p->pl == 0 && p->oh == p->h &&
-           p->ow == p->w;
+/*
+ * Which of the kernel's rows (or columns) meet the image for some row of y; at least one is kept. Small images with
+ * generous padding or dilation leave out most of the work; all that would add is products with zero.
+ */
+static void clip_kernel(int64_t size, int64_t out, int64_t kernel, int64_t step, int64_t padding, int64_t dilation,
+                        int64_t *first, int64_t *n) {
+    const int64_t begin = ceil_div(max_i64(0, padding - (out - 1) * step), dilation);
+    const int64_t end = min_i64(kernel, ceil_div(max_i64(0, size + padding), dilation));
+    *first = min_i64(begin, kernel - 1);
+    *n = max_i64(1, end - *first);
+}
+
+static void set_kernel(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    int64_t *param = plan->param;
+    clip_kernel(p->h, p->oh, p->kh, p->sh, p->pt, p->dh, &param[DIRECT_KERNEL_ROW], &param[DIRECT_KH]);
+    clip_kernel(p->w, p->ow, p->kw, p->sw, p->pl, p->dw, &param[DIRECT_KERNEL_COLUMN], &param[DIRECT_KW]);
+    param[DIRECT_PT] = p->pt - param[DIRECT_KERNEL_ROW] * p->dh;
+    param[DIRECT_PL] = p->pl - param[DIRECT_KERNEL_COLUMN] * p->dw;
 }
 
 /* Can x be read in place? A column stride would break the constant distance of neighbouring pixels. */
-static bool needs_panel(const struct dnn_problem *p) {
-    return p->prologue || p->pt || p->pl || p->sw != 1 || (p->oh - 1) * p->sh + (p->kh - 1) * p->dh >= p->h ||
-           (p->ow - 1) + (p->kw - 1) * p->dw >= p->w;
+static bool needs_panel(const struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t *param = plan->param;
+    return p->prologue || param[DIRECT_PT] || param[DIRECT_PL] || p->sw != 1 ||
+           (p->oh - 1) * p->sh + (param[DIRECT_KH] - 1) * p->dh >= p->h ||
+           (p->ow - 1) + (param[DIRECT_KW] - 1) * p->dw >= p->w;
+}
+
+/* A 1x1 convolution that maps pixel to pixel: the image may as well be one long row. */
+static bool is_pixelwise(const struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t *param = plan->param;
+    return param[DIRECT_KH] == 1 && param[DIRECT_KW] == 1 && p->sh == 1 && p->sw == 1 && !param[DIRECT_PT] &&
+           !param[DIRECT_PL] && p->oh == p->h && p->ow == p->w;
 }
 
 /* Phases beyond the kernel's last row are not read, and need no place. */
@@ -68,7 +96,8 @@ static int64_t n_phases(int64_t kernel, int64_t stride, int64_t dilation) {
 static void set_geometry(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
-    const bool pixelwise = is_pixelwise(p);
+    set_kernel(plan);
+    const bool pixelwise = is_pixelwise(plan);
     param[DIRECT_H] = pixelwise ? 1 : p->h;
     param[DIRECT_W] = pixelwise ? (int64_t)p->h * p->w : p->w;
     param[DIRECT_OH] = pixelwise ? 1 : p->oh;
@@ -76,31 +105,39 @@ static void set_geometry(struct dnn_plan *plan) {
     param[DIRECT_BLOCK] = p->x_plain ? 1 : p->lanes;
     param[DIRECT_C_BLOCKS] = p->c / p->groups / param[DIRECT_BLOCK];
     param[DIRECT_PAIRS] = ceil_div(p->k / p->groups, 2 * p->lanes);
-    param[DIRECT_PANEL] = needs_panel(p);
-    param[DIRECT_ROW_PHASES] = n_phases(p->kh, p->sh, p->dh);
-    param[DIRECT_COLUMN_PHASES] = n_phases(p->kw, p->sw, p->dw);
+    param[DIRECT_PANEL] = needs_panel(plan);
+    param[DIRECT_COLUMN_PHASES] = n_phases(param[DIRECT_KW], p->sw, p->dw);
     param[DIRECT_TABLE] = round_up(direct_taps(plan) * (int64_t)sizeof(int64_t), 64);
 }
 
-/* Strides of the panel for blocks of the plan's size, or of the image. */
-static void set_strides(struct dnn_plan *plan) {
+static void set_image_strides(struct dnn_plan *plan) {
+    int64_t *param = plan->param;
+    param[DIRECT_COLUMN_PHASE] = 0;
+    param[DIRECT_ROW_SPLIT] = false;
+    param[DIRECT_ROW_PHASE] = param[DIRECT_W] * param[DIRECT_BLOCK];
+    param[DIRECT_ROW_STRIDE] = plan->problem.sh * param[DIRECT_ROW_PHASE];
+    param[DIRECT_C_STRIDE] = param[DIRECT_H] * param[DIRECT_ROW_PHASE];
+}
+
+/* For blocks of the plan's size. Of the two ways to store rows the one with fewer of them is taken. */
+static void set_panel_strides(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
-    const int64_t size = param[DIRECT_BLOCK], line = 64 / (int64_t)sizeof(float);
-    if (!param[DIRECT_PANEL]) {
-        param[DIRECT_COLUMN_PHASE] = 0;
-        param[DIRECT_ROW_PHASE] = param[DIRECT_W] * size;
-        param[DIRECT_ROW_STRIDE] = p->sh * param[DIRECT_ROW_PHASE];
-        param[DIRECT_C_STRIDE] = param[DIRECT_H] * param[DIRECT_ROW_PHASE];
-        return;
-    }
-    const int64_t rows = param[DIRECT_ROWS] + (p->kh - 1) * p->dh / p->sh;
-    const int64_t columns = param[DIRECT_COLUMNS] + (p->kw - 1) * p->dw / p->sw;
-    param[DIRECT_COLUMN_PHASE] = columns * size;
+    const int64_t line = 64 / (int64_t)sizeof(float), phases = n_phases(param[DIRECT_KH], p->sh, p->dh);
+    param[DIRECT_ROW_SPLIT] = false;
+    const int64_t rows = param[DIRECT_ROWS] + direct_more_rows(plan);
+    param[DIRECT_ROW_SPLIT] = param[DIRECT_KH] * param[DIRECT_ROWS] < phases * rows;
+    param[DIRECT_ROW_PHASES] = param[DIRECT_ROW_SPLIT] ? param[DIRECT_KH] : phases;
+    param[DIRECT_COLUMN_PHASE] = (param[DIRECT_COLUMNS] + direct_more_columns(plan)) * param[DIRECT_BLOCK];
     param[DIRECT_ROW_STRIDE] = param[DIRECT_COLUMN_PHASES] * param[DIRECT_COLUMN_PHASE];
-    param[DIRECT_ROW_PHASE] = rows * param[DIRECT_ROW_STRIDE];
+    param[DIRECT_ROW_PHASE] = (param[DIRECT_ROWS] + direct_more_rows(plan)) * param[DIRECT_ROW_STRIDE];
     /* Tiles read all channel blocks at one pixel: an odd number of lines apart they lie in different sets. */
     param[DIRECT_C_STRIDE] = (ceil_div(param[DIRECT_ROW_PHASES] * param[DIRECT_ROW_PHASE], line) | 1) * line;
+}
+
+static void set_strides(struct dnn_plan *plan) {
+    if (plan->param[DIRECT_PANEL]) set_panel_strides(plan);
+    else set_image_strides(plan);
 }
 
 /* ---- Plan: division of the work ---- */
@@ -128,9 +165,10 @@ static int64_t panel_size(const struct dnn_plan *plan) {
 /* Bytes of x that the tiles of one block read again for each pair. */
 static int64_t block_size(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t rows = (plan->param[DIRECT_ROWS] - 1) * p->sh + (p->kh - 1) * p->dh + 1;
+    const int64_t rows = (plan->param[DIRECT_ROWS] - 1) * p->sh + (plan->param[DIRECT_KH] - 1) * p->dh + 1;
     if (plan->param[DIRECT_PANEL]) return panel_size(plan);
-    return rows * (plan->param[DIRECT_COLUMNS] + p->kw - 1) * (p->c / p->groups) * (int64_t)sizeof(float);
+    return rows * (plan->param[DIRECT_COLUMNS] + direct_more_columns(plan)) * (p->c / p->groups) *
+           (int64_t)sizeof(float);
 }
 
 /* Steps of the inner loop that the pixels of one pair take. A tile with few sums waits for each of them. */
@@ -151,12 +189,13 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const double step = 4.0 * p->lanes / (efficiency * flops_per_s(plan->kernels));
     const double taps = (double)(direct_taps(plan) * param[DIRECT_BLOCK]);
     double task = task_s + (double)pairs * pixel_steps(plan) * taps * step;
-    task += fills * (double)panel_size(plan) / copy_bytes_per_s;
-    if (block_size(plan) + pair_size(plan) > l2_size)
-        task += (double)(pairs * block_size(plan)) / stream_bytes_per_s;
+    const double x_bytes_per_s = block_size(plan) > cache_size ? far_bytes_per_s : near_bytes_per_s;
+    task += fills * (double)panel_size(plan) / x_bytes_per_s;
+    if (block_size(plan) + pair_size(plan) > l2_size) task += (double)(pairs * block_size(plan)) / x_bytes_per_s;
     if (weights_size(plan) + block_size(plan) > l2_size)
         task += (double)(pairs * pair_size(plan)) / stream_bytes_per_s;
-    return (double)ceil_div(ceil_div(n, portion), p->threads) * (double)portion * task;
+    const double portions = (double)ceil_div(ceil_div(n, portion), p->threads);
+    return (portions + held_up) * (double)portion * task;
 }
 
 /* Keeps the division if it is better than what the plan's cost stands for. */
@@ -214,30 +253,34 @@ static int64_t n_pack_tasks(const struct dnn_plan *plan) {
     return plan->problem.groups * plan->param[DIRECT_PAIRS] * plan->param[DIRECT_C_BLOCKS];
 }
 
-/* The model's weights of one pair of channels lie together; they go to one column of each tap. */
-static void pack_channels(const struct dnn_problem *p, const float *weight, const float *scale_k, int64_t c,
+/* Writes the taps of one pair of stored channels, or zeros for padding (k < 0 too), `step` floats apart. */
+static void pack_channels(const struct dnn_plan *plan, const float *weight, const float *scale_k, int64_t c,
                           int64_t k, float *to, int64_t step) {
-    const int c_model = c < 0 ? -1 : model_channel(p->c_map, c), k_model = k < 0 ? -1 : model_channel(p->k_map, k);
-    const int64_t taps = (int64_t)p->kh * p->kw, c_group = p->c_model / p->groups;
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t *param = plan->param, c_group = p->c_model / p->groups;
+    const int c_model = model_channel(p->c_map, c), k_model = k < 0 ? -1 : model_channel(p->k_map, k);
     const bool padding = c_model < 0 || k_model < 0;
     const float scale = scale_k && !padding ? scale_k[k_model] : 1;
-    const float *from = padding ? NULL : weight + (k_model * c_group + c_model % c_group) * taps;
-    for (int64_t tap = 0; tap < taps; tap++) to[tap * step] = padding ? 0 : scale * from[tap];
+    for (int64_t r = 0; r < param[DIRECT_KH]; r++)
+        for (int64_t s = 0; s < param[DIRECT_KW]; s++, to += step) {
+            const int64_t row = param[DIRECT_KERNEL_ROW] + r, column = param[DIRECT_KERNEL_COLUMN] + s;
+            const int64_t at = ((k_model * c_group + c_model % c_group) * p->kh + row) * p->kw + column;
+            *to = padding ? 0 : scale * weight[at];
+        }
 }
 
 static void pack_block(const struct dnn_plan *plan, const float *weight, const float *scale_k, float *packed,
                        int64_t task) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK], width = 2 * p->lanes;
-    const int64_t k_group = p->k / p->groups, k_end = (task / param[DIRECT_C_BLOCKS] / param[DIRECT_PAIRS] + 1) * k_group;
-    const int64_t group = k_end / k_group - 1, pair = task / param[DIRECT_C_BLOCKS] % param[DIRECT_PAIRS];
-    const int64_t c_block = group * param[DIRECT_C_BLOCKS] + task % param[DIRECT_C_BLOCKS];
-    float *to = packed + task * p->kh * p->kw * size * width;
+    const int64_t pair = task / param[DIRECT_C_BLOCKS] % param[DIRECT_PAIRS], k_group = p->k / p->groups;
+    const int64_t group = task / param[DIRECT_C_BLOCKS] / param[DIRECT_PAIRS];
+    const int64_t c = (group * param[DIRECT_C_BLOCKS] + task % param[DIRECT_C_BLOCKS]) * size;
+    float *to = packed + task * param[DIRECT_KH] * param[DIRECT_KW] * size * width;
     for (int64_t i = 0; i < size; i++)
         for (int64_t j = 0; j < width; j++) {
-            const int64_t k = group * k_group + pair * width + j;
-            pack_channels(p, weight, scale_k, c_block * size + i, k < k_end ? k : -1, to + i * width + j,
-                          size * width);
+            const int64_t in_group = pair * width + j, k = in_group < k_group ? group * k_group + in_group : -1;
+            pack_channels(plan, weight, scale_k, c + i, k, to + i * width + j, size * width);
         }
 }
 

@@ -10,7 +10,8 @@
  *   panel    [channel block][row phase][row][column phase][column][channel]
  *
  * Phases take strides out of the panel: row q of the padded image is number q / sh of phase q % sh, columns alike.
- * Pixels of y that are neighbours thus read neighbours in the panel for each tap, whatever the strides. Where x
+ * Pixels of y that are neighbours thus read neighbours in the panel for each tap, whatever the strides. With a
+ * large dilation most of these rows would not be read; then phase r instead holds what kernel row r needs. Where x
  * needs neither padding nor a prologue it is read in place, by the same formula with the image's strides.
  */
 #ifndef SOL_DNN_DIRECT_H
@@ -24,6 +25,12 @@ enum direct_param {
     DIRECT_W,
     DIRECT_OH,
     DIRECT_OW,
+    DIRECT_KH, /* the kernel without the rows and columns that never meet the image ... */
+    DIRECT_KW,
+    DIRECT_KERNEL_ROW, /* ... its place in the problem's kernel, and what then is its padding */
+    DIRECT_KERNEL_COLUMN,
+    DIRECT_PT,
+    DIRECT_PL,
     DIRECT_BLOCK,      /* channels side by side in x: the lanes, or 1 when x is plain */
     DIRECT_C_BLOCKS,   /* of x per group */
     DIRECT_PAIRS,      /* of k blocks per group; the last one may be half empty */
@@ -33,6 +40,7 @@ enum direct_param {
     DIRECT_PANEL,      /* is x copied? */
     DIRECT_ROW_PHASES, /* of the panel */
     DIRECT_COLUMN_PHASES,
+    DIRECT_ROW_SPLIT,  /* does each kernel row have a phase of its own? */
     DIRECT_ROW_STRIDE, /* floats between the inputs of two rows of y, in panel or image */
     DIRECT_ROW_PHASE,  /* floats between two phases */
     DIRECT_COLUMN_PHASE,
@@ -41,7 +49,17 @@ enum direct_param {
 };
 
 static inline int64_t direct_taps(const struct dnn_plan *plan) {
-    return plan->param[DIRECT_C_BLOCKS] * plan->problem.kh * plan->problem.kw;
+    return plan->param[DIRECT_C_BLOCKS] * plan->param[DIRECT_KH] * plan->param[DIRECT_KW];
+}
+
+/* Rows of one phase of the panel beyond those of the block. */
+static inline int64_t direct_more_rows(const struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    return plan->param[DIRECT_ROW_SPLIT] ? 0 : (plan->param[DIRECT_KH] - 1) * p->dh / p->sh;
+}
+
+static inline int64_t direct_more_columns(const struct dnn_plan *plan) {
+    return (plan->param[DIRECT_KW] - 1) * plan->problem.dw / plan->problem.sw;
 }
 
 /* The shares of an even division: share i of n over `total` is [direct_share(i), direct_share(i + 1)). */

@@ -199,11 +199,11 @@ static void fill_row(const struct block *block, int64_t c_block, int64_t row, fl
     const int64_t channel = (block->group * param[DIRECT_C_BLOCKS] + c_block) * size;
     const float *image = block->call->x + block->image * block->call->x_stride;
     const bool inside = row >= 0 && row < param[DIRECT_H];
-    struct line line = {.channel = channel, .n = block->n_columns + (problem->kw - 1) * problem->dw / problem->sw};
+    struct line line = {.channel = channel, .n = block->n_columns + direct_more_columns(plan)};
     if (inside) line.x = image + (channel * param[DIRECT_H] + row * size) * param[DIRECT_W];
     for (int64_t phase = 0; phase < param[DIRECT_COLUMN_PHASES]; phase++) {
         line.to = to + phase * param[DIRECT_COLUMN_PHASE];
-        line.column = block->column * problem->sw + phase - problem->pl;
+        line.column = block->column * problem->sw + phase - param[DIRECT_PL];
         fill_line(block, &line);
     }
 }
@@ -211,12 +211,13 @@ static void fill_row(const struct block *block, int64_t c_block, int64_t row, fl
 static void fill_panel(const struct block *block) {
     const struct dnn_problem *problem = &block->plan->problem;
     const int64_t *param = block->plan->param;
-    const int64_t n_rows = block->n_rows + (problem->kh - 1) * problem->dh / problem->sh;
+    const int64_t n_rows = block->n_rows + direct_more_rows(block->plan);
+    const int64_t step = param[DIRECT_ROW_SPLIT] ? problem->dh : 1;
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
         for (int64_t phase = 0; phase < param[DIRECT_ROW_PHASES]; phase++)
             for (int64_t i = 0; i < n_rows; i++) {
                 float *to = block->panel + c * param[DIRECT_C_STRIDE] + phase * param[DIRECT_ROW_PHASE];
-                const int64_t row = (block->row + i) * problem->sh + phase - problem->pt;
+                const int64_t row = (block->row + i) * problem->sh + phase * step - param[DIRECT_PT];
                 fill_row(block, c, row, to + i * param[DIRECT_ROW_STRIDE]);
             }
 }
@@ -289,17 +290,24 @@ static void enter_block(struct block *block, int64_t index) {
     }
 }
 
+/* The distance of kernel row r from the first one, in the panel or the image. */
+static int64_t row_offset(const struct dnn_plan *plan, int64_t r) {
+    const int64_t *param = plan->param, row = r * plan->problem.dh, step = plan->problem.sh;
+    if (param[DIRECT_ROW_SPLIT]) return r * param[DIRECT_ROW_PHASE];
+    return row % step * param[DIRECT_ROW_PHASE] + row / step * param[DIRECT_ROW_STRIDE];
+}
+
+static int64_t column_offset(const struct dnn_plan *plan, int64_t s) {
+    const int64_t column = s * plan->problem.dw, step = plan->problem.sw;
+    return column % step * plan->param[DIRECT_COLUMN_PHASE] + column / step * plan->param[DIRECT_BLOCK];
+}
+
 static void fill_offsets(const struct dnn_plan *plan, int64_t *offsets) {
-    const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
-        for (int64_t r = 0; r < p->kh; r++)
-            for (int64_t s = 0; s < p->kw; s++) {
-                const int64_t y = r * p->dh, x = s * p->dw;
-                *offsets++ = c * param[DIRECT_C_STRIDE] + y % p->sh * param[DIRECT_ROW_PHASE] +
-                             y / p->sh * param[DIRECT_ROW_STRIDE] + x % p->sw * param[DIRECT_COLUMN_PHASE] +
-                             x / p->sw * param[DIRECT_BLOCK];
-            }
+        for (int64_t r = 0; r < param[DIRECT_KH]; r++)
+            for (int64_t s = 0; s < param[DIRECT_KW]; s++)
+                *offsets++ = c * param[DIRECT_C_STRIDE] + row_offset(plan, r) + column_offset(plan, s);
 }
 
 /* Shares of the pairs run fastest, so that tasks of one range mostly find their panel filled. */

@@ -17,12 +17,16 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* Sums that fit into the registers beside three vectors of weights, one of x and one shuffle. */
+/*
+ * Sums that fit into the registers beside three vectors of weights, one of x and one shuffle. Kernels of any size
+ * keep to 8 everywhere: with a stride only known at run time each pixel needs an address of its own.
+ */
 #if LANES == 16
-#define PIXELS 14
+#define PIXELS_THREE 14
 #else
-#define PIXELS 8
+#define PIXELS_THREE 8
 #endif
+enum { PIXELS = 8 };
 
 /* Pixels side by side in one row of y, of one channel block. */
 struct tile {
@@ -104,7 +108,7 @@ INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct 
     const int64_t row_size = (int64_t)problem->dh * problem->w * LANES;
     const int64_t weights_size = problem->kw * (many ? tile->size : 1) * LANES;
     const float *row = tile->x + (edge ? 0 : tile->column * LANES), *weights = tile->weights;
-    vec sum[PIXELS];
+    vec sum[PIXELS_THREE];
     UNROLL for (int i = 0; i < n; i++) sum[i] = (vec){0};
     for (int64_t r = 0; r < tile->n_rows; r++, row += row_size, weights += weights_size) {
         if (three) multiply_three(n, many, edge, tile, row, weights, sum);
@@ -120,24 +124,27 @@ typedef void multiply_fn(const struct tile *tile);
     static void multiply_##n##_##many##three##edge(const struct tile *tile) {            \
         multiply_tile(n, many, three, edge, tile);                                       \
     }
-#define MULTIPLY(n)                                                                      \
-    MULTIPLY_ONE(n, 0, 0, 0) MULTIPLY_ONE(n, 0, 0, 1) MULTIPLY_ONE(n, 0, 1, 0)           \
-    MULTIPLY_ONE(n, 0, 1, 1) MULTIPLY_ONE(n, 1, 0, 0) MULTIPLY_ONE(n, 1, 0, 1)           \
+#define MULTIPLY_ANY(n)                                                                  \
+    MULTIPLY_ONE(n, 0, 0, 0) MULTIPLY_ONE(n, 0, 0, 1)                                    \
+    MULTIPLY_ONE(n, 1, 0, 0) MULTIPLY_ONE(n, 1, 0, 1)
+#define MULTIPLY_THREE(n)                                                                \
+    MULTIPLY_ONE(n, 0, 1, 0) MULTIPLY_ONE(n, 0, 1, 1)                                    \
     MULTIPLY_ONE(n, 1, 1, 0) MULTIPLY_ONE(n, 1, 1, 1)
-MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) MULTIPLY(7) MULTIPLY(8)
-#if PIXELS == 14
-MULTIPLY(9) MULTIPLY(10) MULTIPLY(11) MULTIPLY(12) MULTIPLY(13) MULTIPLY(14)
+#define SIZES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#if PIXELS_THREE == 14
+#define SIZES_THREE(X) SIZES(X) X(9) X(10) X(11) X(12) X(13) X(14)
+#else
+#define SIZES_THREE(X) SIZES(X)
 #endif
+SIZES(MULTIPLY_ANY)
+SIZES_THREE(MULTIPLY_THREE)
 
-#define VARIANTS(n)                                                                        \
-    {{{multiply_##n##_000, multiply_##n##_001}, {multiply_##n##_010, multiply_##n##_011}}, \
-     {{multiply_##n##_100, multiply_##n##_101}, {multiply_##n##_110, multiply_##n##_111}}}
-static multiply_fn *const multiply[PIXELS + 1][2][2][2] = {
-    [1] = VARIANTS(1), VARIANTS(2), VARIANTS(3), VARIANTS(4), VARIANTS(5), VARIANTS(6), VARIANTS(7), VARIANTS(8),
-#if PIXELS == 14
-    VARIANTS(9), VARIANTS(10), VARIANTS(11), VARIANTS(12), VARIANTS(13), VARIANTS(14),
-#endif
-};
+/* By three, number of pixels, many, edge. */
+#define ENTRY_ANY(n)                                                                     \
+    [0][n] = {{multiply_##n##_000, multiply_##n##_001}, {multiply_##n##_100, multiply_##n##_101}},
+#define ENTRY_THREE(n)                                                                   \
+    [1][n] = {{multiply_##n##_010, multiply_##n##_011}, {multiply_##n##_110, multiply_##n##_111}},
+static multiply_fn *const multiply[2][PIXELS_THREE + 1][2][2] = {SIZES(ENTRY_ANY) SIZES_THREE(ENTRY_THREE)};
 
 /* ---- Rows ---- */
 
@@ -152,8 +159,8 @@ struct work {
 /* Columns are divided evenly: tiles of one size keep the multipliers busier than a small rest. */
 static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
     const struct dnn_problem *p = tile->problem;
-    const int64_t plane = (int64_t)p->oh * p->ow, parts = ceil_div(p->ow, PIXELS);
     const bool three = p->kw == 3 && p->sw == 1 && p->dw == 1;
+    const int64_t plane = (int64_t)p->oh * p->ow, parts = ceil_div(p->ow, three ? PIXELS_THREE : PIXELS);
     for (int64_t part = 0, begin = 0, n; part < parts; part++, begin += n) {
         n = p->ow / parts + (part < p->ow % parts);
         const int64_t pixel = row * p->ow + begin, at = (work->block * plane + pixel) * LANES;
@@ -161,7 +168,7 @@ static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
         tile->y = work->call->y + work->image * work->call->y_stride + at;
         if (p->residual) tile->residual = work->call->residual + work->image * work->call->residual_stride + at;
         const bool edge = tile->column < 0 || tile->column + (n - 1) * p->sw + (p->kw - 1) * p->dw >= p->w;
-        multiply[n][tile->size > 1][three][edge](tile);
+        multiply[three][n][tile->size > 1][edge](tile);
         if (work->call->epilogue)
             work->call->epilogue(work->call->epilogue_user, tile->y, work->image, work->block, pixel, (int)n);
     }

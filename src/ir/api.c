@@ -32,7 +32,7 @@ static void keep_mistake(struct sol_model *user, enum sol_status status) {
 #define BUILDER_BOUNDARY(user, body)                                                \
     do {                                                                            \
         jmp_buf out_of_memory_;                                                     \
-        if ((user)->status) break;                                                  \
+        if (!(user) || (user)->status) break; /* NULL: there was no memory for it */ \
         (user)->arena.boundary = &out_of_memory_;                                   \
         if (setjmp(out_of_memory_))                                                 \
             keep_mistake(user, fail(SOL_ENOMEM, "out of memory in the builder"));   \
@@ -124,7 +124,7 @@ sol_tensor sol_model_param(struct sol_model *user, const char *name, enum sol_dt
 }
 
 static struct tensor *get_tensor(const struct sol_model *user, sol_tensor handle) {
-    return handle >= 0 && handle < user->tensors.n ? user->tensors.at[handle] : NULL;
+    return user && handle >= 0 && handle < user->tensors.n ? user->tensors.at[handle] : NULL;
 }
 
 static enum sol_status build_layer(struct sol_model *user, const char *kind_name, int n_in, const sol_tensor *in,

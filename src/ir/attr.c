@@ -45,7 +45,7 @@ static void print_ints(struct text *text, const int64_t *at, int n) {
 static void print_value(struct text *text, const struct attr_info *info, const struct attr *a) {
     const char *at = (const char *)a + info->offset;
     if (info->type == FLOAT) text_add_double(text, *(const double *)(const void *)at);
-    else if (info->type == BOOL) text_add(text, "%d", *(const bool *)at);
+    else if (info->type == BOOL) text_add(text, "%s", *(const bool *)at ? "true" : "false");
     else if (info->type == INTS && info->n == 1) print_ints(text, (const int64_t *)(const void *)at, 1);
     else {
         text_add(text, "[");
@@ -99,9 +99,9 @@ static int parse_list(const char **at, int64_t *ints, struct size *sizes, int mo
 }
 
 static bool parse_bool(const char **at, bool *out) {
-    int64_t value;
-    if (!parse_int(at, &value) || (value != 0 && value != 1)) return false;
-    *out = value;
+    *out = !strncmp(*at, "true", 4);
+    if (!*out && strncmp(*at, "false", 5)) return false;
+    *at += *out ? 4 : 5;
     return true;
 }
 

@@ -11,8 +11,10 @@
 
 #define MOVEMENT_MAX (1 << 24) /* elements of one image; larger ones are left to generated loops */
 
+/* The first dim counts images, unless it is the channels of a vector of parameters. */
 static bool is_batched(const struct tensor *a, const struct tensor *b) {
-    return a->rank > 0 && b->rank > 0 && size_equal(a->dim[0], b->dim[0]);
+    if (a->rank == 0 || b->rank == 0 || !size_equal(a->dim[0], b->dim[0])) return false;
+    return (a->rank > 1 && b->rank > 1) || !size_is_const(a->dim[0]);
 }
 
 static bool keeps_batch(const struct layer *l) {

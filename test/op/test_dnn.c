@@ -458,12 +458,20 @@ static void count_reason(struct row *row, const char *reason) {
     row->refused++;
 }
 
+/* A vendor's library that is not on this machine refuses whatever it would take, and says so. */
+static bool is_absent(const struct row *row) {
+    for (int i = 0; i < MOST_REASONS && row->reason[i]; i++)
+        if (strstr(row->reason[i], "cannot be opened")) return true;
+    return false;
+}
+
 static void test_implementation(const struct dnn_impl *impl, const struct dnn_isa *isa,
                                 uint64_t seed) {
     static struct job job;
     struct row row = {0};
     struct random r = random_start(seed);
     for (int i = 0; i < MOST_TRIES && row.accepted < N_ACCEPTED; i++) {
+        if (i > MOST_TRIES / 50 && !row.accepted) break;
         make_job(&r, isa, &job);
         const char *reason = impl->refuse(&job.p);
         if (reason) {
@@ -473,7 +481,8 @@ static void test_implementation(const struct dnn_impl *impl, const struct dnn_is
         row.accepted++;
         test_job(&r, impl, isa, &job, &row);
     }
-    CHECK(row.accepted == N_ACCEPTED);
+    bool absent = row.accepted == 0 && is_absent(&row);
+    if (!absent) CHECK(row.accepted == N_ACCEPTED);
     printf("%-10s %-8s accepted %4d, worst error %.1e of allowed %.1e, refused %5d\n", impl->name,
            isa->name, row.accepted, row.worst, row.worst_allowed, row.refused);
     for (int i = 0; i < MOST_REASONS && row.reason[i]; i++)

@@ -75,15 +75,20 @@ static bool is_same(float a, float b) { return a == b || (isnan(a) && isnan(b));
  * places. */
 static double compare(const struct gen *g, const float *is, const float *expected, int64_t n) {
     double worst = 0, largest = 0;
+    int64_t where = 0;
     for (int64_t i = 0; i < n; i++)
         if (isfinite(expected[i])) largest = fmax(largest, fabs((double)expected[i]));
     for (int64_t i = 0; i < n; i++) {
         if (is_same(is[i], expected[i])) continue;
         double error = fabs((double)is[i] - (double)expected[i]);
-        if (!isfinite(error)) return INFINITY;
-        worst = fmax(worst, error);
+        if (!isfinite(error)) error = INFINITY;
+        if (error > worst) where = i, worst = error;
     }
-    return worst ? worst / (g->tolerance * largest + g->error) : 0;
+    double allowed = g->tolerance * largest + g->error;
+    if (worst > allowed)
+        printf("element %lld is %g, expected %g, largest %g\n", (long long)where, (double)is[where],
+               (double)expected[where], largest);
+    return worst > 0 ? worst / allowed : 0;
 }
 
 /* ---- One model on one device ---- */

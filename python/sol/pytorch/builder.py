@@ -158,5 +158,3 @@ def all_axes(axes, rank):
         return list(range(rank))
     axes = axes if isinstance(axes, (list, tuple)) else [axes]
     return sorted(normal_axis(axis, rank) for axis in axes)
-
-

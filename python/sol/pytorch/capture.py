@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from sol.pytorch.inputs import EXAMPLE_BATCH
+from sol.pytorch.inputs import EXAMPLE_BATCH, ConstantSpec, TensorSpec
 from sol.pytorch.structure import flatten
 
 # The wrapper's attribute: every name in the exported program begins with it.
@@ -77,7 +77,9 @@ class _Flat(torch.nn.Module):
 
     def forward(self, *tensors):
         given = iter(tensors)
-        leaves = [spec.value if hasattr(spec, "value") else next(given) for spec in self._specs]
+        leaves = [
+            spec.value if isinstance(spec, ConstantSpec) else next(given) for spec in self._specs
+        ]
         result = self.model(*self._structure.build(iter(leaves)))
         leaves, structure = flatten(result)
         constants = {i: x for i, x in enumerate(leaves) if not isinstance(x, torch.Tensor)}
@@ -91,7 +93,7 @@ def capture(model, specs, structure, batch_hint):
     Raises CannotCapture when only torch.export fails, ValueError when the model itself refuses these
     inputs. Modes of the modules are eval during the export and restored after it.
     """
-    tensors = [spec for spec in specs if hasattr(spec, "shape")]
+    tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
     batch = max(batch_hint or 0, EXAMPLE_BATCH)
     examples = tuple(spec.example(batch) for spec in tensors)
     flat = _Flat(model, specs, structure)
@@ -102,7 +104,9 @@ def capture(model, specs, structure, batch_hint):
             _check_runs(flat, examples, tensors)
             raise CannotCapture(f"torch.export: {_first_line(error)}") from error
     output, constants, n_leaves = flat.result
-    if any(isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in constants.values()):
+    if any(
+        isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in constants.values()
+    ):
         raise CannotCapture("the result has a number that depends on the batch size")
     return Captured(exported, output, constants, n_leaves, _batches(exported))
 

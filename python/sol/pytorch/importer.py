@@ -33,19 +33,28 @@ class Imported(NamedTuple):
     outputs: list
 
 
-def import_graph(exported, name):
-    """Builds the libsol model of an ExportedProgram. Raises Unsupported."""
-    return _Importer(exported, name).run()
+def import_graph(exported, module, name):
+    """Builds the libsol model of an ExportedProgram of ``module``. Raises Unsupported."""
+    return _Importer(exported, module, name).run()
+
+
+def find_tensor(module, name):
+    """The tensor at ``name`` (conv1.weight) in a module now, or None."""
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module if isinstance(module, torch.Tensor) else None
 
 
 class _Importer:
-    def __init__(self, exported, name):
+    def __init__(self, exported, module, name):
         self._exported = exported
+        self._module = module
         self._builder = Builder(name)
         self._order = {node: i for i, node in enumerate(exported.graph.nodes)}
         self._values = {}  # cell -> Value, or list of Values
         self._cell = {}  # node -> the node that stands for the very same tensor
         self._base = {}  # node -> the node whose memory it may share
+        self._members = {}  # base -> the nodes of its alias set
         self._sources = set()  # placeholders
         self._inputs, self._params = [], []
 
@@ -93,7 +102,9 @@ class _Importer:
         name = signature.inputs_to_lifted_tensor_constants.get(node.name)
         if name is None:
             raise Unsupported(f"the graph input {node.name} is neither tensor nor parameter")
-        return name.removeprefix(PREFIX), self._exported.constants[name]
+        short, tensor = name.removeprefix(PREFIX), self._exported.constants[name]
+        # A plain attribute of a module is looked up anew like a buffer; a literal in the code cannot change.
+        return short, short if find_tensor(self._module, short) is tensor else tensor
 
     # ---- Calls ----
 
@@ -151,6 +162,7 @@ class _Importer:
     def _define(self, node, cell, base, value):
         self._cell[node] = cell
         self._base[node] = base
+        self._members.setdefault(base, []).append(node)
         self._values[cell] = value
 
     def _arguments(self, node):
@@ -190,8 +202,8 @@ class _Importer:
     def _alive(self, base, node):
         """Members of an alias set that are used after ``node``."""
         now = self._order[node]
-        for member, its_base in self._base.items():
-            if its_base is base and any(self._order[user] > now for user in member.users):
+        for member in self._members[base]:
+            if any(self._order[user] > now for user in member.users):
                 yield member
 
     def _output(self, node):
@@ -215,7 +227,11 @@ class _Importer:
             raise Unsupported(f"the result shares memory with {self._base[result].name}")
         for other in ports:
             same = self._cell[result] is other
-            if not same and self._base[other] is self._base[result] and not _disjoint(other, result):
+            if (
+                not same
+                and self._base[other] is self._base[result]
+                and not _disjoint(other, result)
+            ):
                 raise Unsupported(f"the results {other.name} and {result.name} share memory")
 
 
@@ -315,5 +331,3 @@ def _find_line(trace):
         return ""
     file, line = frames[-1].split('"')[1], frames[-1].split(" line ")[1].split(",")[0]
     return f"({file.rsplit('/', 1)[-1]}:{line})"
-
-

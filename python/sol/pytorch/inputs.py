@@ -23,6 +23,9 @@ DTYPE_NAMES = {
     torch.uint8: "u8", torch.bool: "bool",
 }  # fmt: skip
 
+# What may stand beside tensors; its value is compiled in.
+CONSTANTS = (int, float, bool, str, bytes, type(None), torch.dtype)
+
 
 class Input(NamedTuple):
     """What ``sol.input`` returns; size 0 is any size."""
@@ -59,12 +62,8 @@ class ConstantSpec(NamedTuple):
     name: str
     value: Any
 
-    @property
-    def is_number(self):
-        return isinstance(self.value, (int, float))
 
-
-def input(shape, dtype=torch.float32, requires_grad=False):  # noqa: A001, the user's word for it
+def input(shape, dtype=torch.float32, requires_grad=False):
     """Declares a tensor argument of ``sol.optimize``.
 
     Size 0 means any size and may stand in the first place only. Raises TypeError for sizes that are
@@ -128,6 +127,10 @@ def _make_spec(name, leaf, first_is_any):
         return _tensor_spec(name, leaf.shape, leaf, first_is_any or leaf.shape[:1] == (0,))
     if type(leaf).__module__ == "numpy":
         raise TypeError(f"{name}: expected a tensor or sol.input, got numpy.{type(leaf).__name__}")
+    if not isinstance(leaf, CONSTANTS):
+        raise TypeError(
+            f"{name}: expected a tensor, sol.input or number, got {type(leaf).__name__}"
+        )
     return ConstantSpec(name, leaf)
 
 
@@ -184,6 +187,17 @@ def check_tensor(spec, value):
     if value.dtype is not spec.dtype:
         raise TypeError(f"{spec.name}: expected {spec}, got {got}")
     raise ValueError(f"{spec.name}: expected {spec}, got {got}")
+
+
+def check_constant(spec, value):
+    """``value`` if it is of the declared constant's kind; any number goes for a number."""
+    numbers = (int, float)
+    if isinstance(spec.value, numbers) and isinstance(value, numbers):
+        return value
+    if type(value) is not type(spec.value):
+        expected, got = type(spec.value).__name__, type(value).__name__
+        raise TypeError(f"{spec.name}: expected {expected}, got {got}")
+    return value
 
 
 def _is_plain(tensor):

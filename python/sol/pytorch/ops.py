@@ -36,7 +36,7 @@ def _conv2d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     kernel, dilation = weight.shape[2:], pair(dilation)
     pad = _conv_padding(padding, kernel, dilation)
     inputs = [weight] if bias is None else [weight, bias]
-    attributes = dict(stride=pair(stride), pad=pad, dilation=dilation, groups=groups)
+    attributes = {"stride": pair(stride), "pad": pad, "dilation": dilation, "groups": groups}
     return _batched(b, x, lambda x4: b.layer("conv", x4, *inputs, **attributes))
 
 
@@ -62,7 +62,14 @@ def _conv1d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     if not isinstance(padding, str):
         padding = [0, first(padding)]
     y = _conv2d(
-        b, one_row(x), one_row(weight), bias, [1, first(stride)], padding, [1, first(dilation)], groups
+        b,
+        one_row(x),
+        one_row(weight),
+        bias,
+        [1, first(stride)],
+        padding,
+        [1, first(dilation)],
+        groups,
     )
     return b.reshape(y, out)
 
@@ -132,7 +139,7 @@ def _unary(kind):
     return lambda b, x, out: b.layer(kind, x)
 
 
-def _clamp(b, x, min=None, max=None, out=None, **names):  # noqa: A002, the schema's names
+def _clamp(b, x, min=None, max=None, out=None, **names):
     low, high = names.get("min_val", min), names.get("max_val", max)
     if not isinstance(low, Value) and not isinstance(high, Value):
         low = -math.inf if low is None else float(low)

@@ -40,9 +40,7 @@ class Structure(NamedTuple):
         if self.is_leaf:
             return [value]
         if type(value) is not self.type:
-            raise TypeError(
-                f"{where}: expected {self.type.__name__}, got {type(value).__name__}"
-            )
+            raise TypeError(f"{where}: expected {self.type.__name__}, got {type(value).__name__}")
         keys = _keys(value)
         if set(keys) != set(self.keys):
             raise ValueError(f"{where}: expected the parts {self.keys}, got {keys}")

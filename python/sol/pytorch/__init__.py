@@ -1,0 +1,15 @@
+"""SOL for PyTorch: ``import sol.pytorch as sol``.
+
+fast = sol.optimize(model.eval(), sol.input([0, 3, 224, 224]))
+with torch.no_grad():
+    y = fast(x)
+"""
+
+from sol import cache, config, devices, log, versions
+from sol.pytorch.inputs import input
+from sol.pytorch.optimize import fallbacks, optimize, recompiles, refresh
+
+__all__ = [
+    "cache", "config", "devices", "fallbacks", "input", "log", "optimize", "recompiles", "refresh",
+    "versions",
+]  # fmt: skip

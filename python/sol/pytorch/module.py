@@ -1,0 +1,117 @@
+"""The module that ``sol.optimize`` returns."""
+
+import copy
+
+import torch
+
+# What nn.Module keeps in every instance, except what the two modules share.
+SHARED = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
+OWN = frozenset(vars(torch.nn.Module())) | {"_compiled_call_impl", "forward"}
+
+
+class Optimized(torch.nn.Module):
+    """A module that computes what ``original`` does, with the very same parameters.
+
+    It shares the original's dicts of parameters, buffers and submodules, so names and objects are equal
+    and a change to either is seen by both. Mode, state_dict, ``.to`` and everything else that a model
+    may have its own version of is the original's.
+    """
+
+    def __init__(self, original, engine):
+        _attach(self, vars(torch.nn.Module()), original, engine)
+
+    def forward(self, *args, **kwargs):
+        return self._engine(args, kwargs)
+
+    # ---- The original's ----
+
+    @property
+    def training(self):
+        return self._original.training
+
+    @training.setter
+    def training(self, mode):
+        self._original.training = mode
+
+    def __getattr__(self, name):
+        # During copying and unpickling there is no original yet.
+        original = vars(self).get("_original")
+        if original is None:
+            raise AttributeError(name)
+        return getattr(original, name)
+
+    def __setattr__(self, name, value):
+        if name in OWN:
+            super().__setattr__(name, value)
+        else:
+            setattr(self._original, name, value)
+
+    def __delattr__(self, name):
+        if name in vars(self):
+            object.__delattr__(self, name)
+        else:
+            delattr(self._original, name)
+
+    def train(self, mode=True):
+        self._original.train(mode)
+        return self
+
+    def state_dict(self, *args, **kwargs):
+        return self._original.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args, **kwargs):
+        return self._original.load_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args, **kwargs):
+        return self._original._load_from_state_dict(*args, **kwargs)
+
+    def _apply(self, *args, **kwargs):
+        self._original._apply(*args, **kwargs)
+        return self
+
+    def apply(self, function):
+        self._original.apply(function)
+        return self
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *dir(self._original)})
+
+    def __repr__(self):
+        return f"sol.optimize({self._original!r})"
+
+    # ---- Copies ----
+
+    def __deepcopy__(self, memo):
+        result = type(self).__new__(type(self))
+        memo[id(self)] = result
+        original = copy.deepcopy(self._original, memo)
+        own = copy.deepcopy(_own_state(self), memo)
+        _attach(result, own, original, self._engine.clone(original))
+        return result
+
+    def __getstate__(self):
+        """Compiled code stays behind: it is found in the cache, or made again, where this is loaded."""
+        engine = self._engine
+        described = engine.specs, engine.structure, engine.options
+        return {"own": _own_state(self), "original": self._original, "engine": described}
+
+    def __setstate__(self, state):
+        from sol.pytorch.engine import Engine
+
+        original = state["original"]
+        _attach(self, state["own"], original, Engine(original, *state["engine"]))
+
+
+def _own_state(module):
+    """Hooks and the like of the returned module itself."""
+    state = vars(module)
+    return {name: state[name] for name in OWN if name in state and name not in SHARED}
+
+
+def _attach(module, own, original, engine):
+    """Fills a module's __dict__ behind nn.Module's back, whose __init__ would make dicts of its own."""
+    state = vars(module)
+    state.update((name, value) for name, value in own.items() if name != "training")
+    state.update((name, vars(original)[name]) for name in SHARED)
+    state["_original"] = original
+    state["_engine"] = engine

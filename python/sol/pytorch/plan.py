@@ -1,0 +1,138 @@
+"""A plan: one compiled program and how a call's tensors reach it."""
+
+import torch
+
+from sol import _core, debug, log
+from sol.config import config
+from sol.progress import Bar
+from sol.pytorch.capture import capture
+from sol.pytorch.importer import find_tensor, import_graph
+
+# Shapes of results are kept for this many batch sizes.
+MAX_SHAPES = 64
+
+
+class Plan:
+    """What a call runs. Immutable, but for the shapes it remembers; shared by copies of a module.
+
+    ``graph``: the captured graph as text: equal texts give equal plans.
+    """
+
+    def __init__(self, captured, imported, program, graph):
+        self.program = program
+        self.batches = captured.batches
+        self.graph = graph
+        self._inputs = imported.inputs
+        self._params = imported.params
+        self._ports = imported.outputs
+        self._structure = captured.output
+        self._constants = captured.constants
+        self._n_leaves = captured.n_leaves
+        self._n_ports = len(program.outputs)
+        self._has_symbol = any(dim < 0 for port in program.inputs for dim in port[2])
+        self._shapes = {}
+        self._is_single = captured.output.is_leaf and not captured.constants
+        self.debug = None
+
+    # ---- Weights ----
+
+    def make_weights(self, module):
+        """Packs the module's parameters as they are now -> _core.Weights.
+
+        Raises ValueError when a parameter is gone or has another shape than the plan.
+        """
+        tensors = []
+        for owner, (name, _, shape) in zip(self._params, self.program.params):
+            tensor = find_tensor(module, owner) if isinstance(owner, str) else owner
+            if tensor is None or tuple(tensor.shape) != shape:
+                raise ValueError(f"parameter {name} is no longer of shape {list(shape)}")
+            # Detached tensors keep the memory itself alive, even if `.data` is set to other memory.
+            tensors.append(tensor.detach().resolve_neg().contiguous())
+        return self.program.weights([tensor.data_ptr() for tensor in tensors], tensors)
+
+    # ---- Calls ----
+
+    def refusal(self, batch):
+        """Why a call with this batch size must not run, or None."""
+        if not self.batches.admit(batch):
+            return f"batch size {batch} is outside of what torch.export proved"
+        if batch == 0 and any(0 not in shape for shape in self._output_shapes(self._symbols(0))):
+            return "an empty batch with a result that is not empty"
+        return None
+
+    def run(self, weights, tensors, batch):
+        """The model's result for these contiguous ``tensors`` (one per tensor input)."""
+        symbols = self._symbols(batch)
+        outputs = [
+            torch.empty(shape, dtype=torch.float32, device="cpu")
+            for shape in self._output_shapes(symbols)
+        ]
+        inputs = [tensors[i].data_ptr() for i in self._inputs]
+        addresses = [output.data_ptr() for output in outputs]
+        if self.debug:
+            self.debug.run(self.program, weights, symbols, inputs, addresses)
+        else:
+            self.program.run(weights, symbols, inputs, addresses)
+        return outputs[0] if self._is_single else self._build(outputs)
+
+    def _symbols(self, batch):
+        return (batch,) if self._has_symbol else ()
+
+    def _output_shapes(self, symbols):
+        shapes = self._shapes.get(symbols)
+        if shapes is None:
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes = {}
+            shapes = [self.program.output_shape(i, symbols) for i in range(self._n_ports)]
+            self._shapes[symbols] = shapes
+        return shapes
+
+    def _build(self, outputs):
+        """Results in the structure that the model returned them in."""
+        tensors = iter(outputs[port] for port in self._ports)
+        constants = self._constants
+        leaves = [constants[i] if i in constants else next(tensors) for i in range(self._n_leaves)]
+        return self._structure.build(iter(leaves))
+
+
+def make_plan(module, specs, structure, name, batch_hint, old=None):
+    """Captures, imports and compiles -> Plan; ``old`` itself when the graph is still the same.
+
+    Raises CannotCapture or Unsupported when the model must run in PyTorch, ValueError when it
+    refuses such inputs.
+    """
+    captured = capture(module, specs, structure, batch_hint)
+    graph = f"{captured.exported.graph}\n{captured.exported.graph_signature}"
+    if old is not None and old.graph == graph:
+        return old
+    imported = import_graph(captured.exported, module, name)
+    for size in imported.builder.excluded:
+        captured.batches.exclude(size)
+    model = imported.builder.model
+    model.check()
+    with Bar(f"SOL {name}") as progress:
+        program = model.compile(
+            device=config["compiler::device"] or None,
+            batch_hint=batch_hint or 0,
+            winograd=config["compiler::winograd"],
+            autotune=config["compiler::autotune"],
+            debug=config["compiler::debug"],
+            name=name,
+            progress=progress,
+        )
+    log.say(log.info, f"{name}: compiled, {program.n_compiled} kernels were not in the cache")
+    plan = Plan(captured, imported, program, graph)
+    plan.debug = debug.make_recorder(name, imported.builder.records, program)
+    return plan
+
+
+_threads = None
+
+
+def follow_threads():
+    """SOL uses as many threads as PyTorch is told to."""
+    global _threads
+    n = torch.get_num_threads()
+    if n != _threads:
+        _core.set_threads(n)
+        _threads = n

@@ -1,0 +1,152 @@
+"""What a module looks like, and the guard that tells when it no longer does.
+
+A Snapshot is taken when the guard reports a change; comparing two of them tells whether only values
+changed (new weights) or the model itself (a new capture).
+"""
+
+import torch
+from torch.nn.modules import module as nn_module
+
+from sol import _core
+
+N_SAMPLES = 8
+# What every module has; neither is part of what the model computes, or it is looked at by itself.
+INTERNAL = frozenset(vars(torch.nn.Module()))
+TRAINING = "training mode"
+GLOBAL_HOOKS = (nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks)
+SIMPLE = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
+
+
+class Snapshot:
+    """A module now: its submodules with their plain attributes, its tensors, modes and hooks."""
+
+    def __init__(self, root):
+        # The guard comes first: a change while the rest is read shows at the next call.
+        self.modules = dict(root.named_modules())
+        self.guard = _make_guard(self.modules.values())
+        self.parameters = list(root.parameters())
+        self.attributes = {name: _plain_attributes(m) for name, m in self.modules.items()}
+        self.tensors = dict(_named_tensors(self.modules))
+        self.reason = self.find_hook() or self._find_training()
+
+    def find_hook(self):
+        """A forward hook, which SOL would not call, as a reason; or None."""
+        if any(GLOBAL_HOOKS):
+            return "a global forward hook is registered"
+        for name, module in self.modules.items():
+            if module._forward_hooks or module._forward_pre_hooks:
+                return f"{name or 'the model'} has a forward hook"
+        return None
+
+    def attribute_names(self):
+        """Names of all plain attributes: those that may change without meaning anything."""
+        return {f"{name}.{key}" for name, keys in self.attributes.items() for key in keys}
+
+    def _find_training(self):
+        if self.modules[""].training:
+            return TRAINING
+        for name, module in self.modules.items():
+            if module.training:
+                return f"{name} is in training mode"
+        return None
+
+    def foreign_tensor(self):
+        """Why SOL cannot use the tensors as they are (dtype, device), or None."""
+        for name, (_, dtype, device, layout) in self.tensors.items():
+            if device.type != "cpu" or layout is not torch.strided:
+                return f"{name} is {layout} on {device}"
+            if dtype.is_floating_point and dtype is not torch.float32:
+                return f"{name} is {dtype}"
+        return None
+
+    def differences(self, other):
+        """Names of attributes, submodules and tensors in which two snapshots differ."""
+        found = {name for name in self.modules if other.modules.get(name) is not self.modules[name]}
+        found |= other.modules.keys() - self.modules.keys()
+        return found | self.differences_in_facts(other)
+
+    def differences_in_facts(self, other):
+        """As ``differences``, but of a copy, whose modules are other objects."""
+        found = set()
+        for name, facts in {**self.tensors, **other.tensors}.items():
+            if self.tensors.get(name) != facts or other.tensors.get(name) != facts:
+                found.add(name)
+        found |= self.modules.keys() ^ other.modules.keys()
+        for name in self.attributes.keys() & other.attributes.keys():
+            found |= _changed_keys(name, self.attributes[name], other.attributes[name])
+        return found
+
+
+def _changed_keys(name, a, b):
+    return {
+        f"{name}.{key}"
+        for key in a.keys() | b.keys()
+        if key not in a or key not in b or not _is_equal(a[key], b[key])
+    }
+
+
+def _is_equal(a, b):
+    """By identity, and by value where that is cheap and certain."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_is_equal, a, b))
+    # Of a tensor that is no parameter the name matters; its values are the guard's business.
+    return isinstance(a, torch.Tensor) or (isinstance(a, SIMPLE) and a == b)
+
+
+def _plain_attributes(module):
+    return {key: value for key, value in vars(module).items() if key not in INTERNAL}
+
+
+def _module_tensors(module):
+    """(name, tensor) of everything that may be a weight: parameters, buffers, attributes."""
+    for group in (module._parameters, module._buffers, _plain_attributes(module)):
+        for name, value in group.items():
+            if isinstance(value, torch.Tensor):
+                yield name, value
+
+
+def _named_tensors(modules):
+    for path, module in modules.items():
+        for name, tensor in _module_tensors(module):
+            facts = tuple(tensor.shape), tensor.dtype, tensor.device, tensor.layout
+            yield f"{path}.{name}" if path else name, facts
+
+
+def _make_guard(modules):
+    dicts = list(GLOBAL_HOOKS)
+    tensors = {}
+    for module in modules:
+        own = vars(module)
+        dicts.append(own)
+        names = "_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"
+        dicts += [own[name] for name in names if isinstance(own.get(name), dict)]
+        for _, tensor in _module_tensors(module):
+            tensors[id(tensor)] = tensor
+    # Statistics that count batches are integers, and no weights.
+    kept = [t for t in tensors.values() if t.is_floating_point() and _has_memory(t)]
+    return _core.Guard(dicts, kept, [_sample_places(t) for t in kept])
+
+
+def _has_memory(tensor):
+    return (
+        tensor.layout is torch.strided and tensor.is_cpu and type(tensor).__name__ != "FakeTensor"
+    )
+
+
+def _sample_places(tensor):
+    """(element size, byte offsets of N_SAMPLES elements spread evenly), whatever the strides."""
+    n = tensor.numel()
+    if n == 0:
+        return tensor.element_size(), ()
+    offsets = []
+    for k in range(N_SAMPLES):
+        rest, offset = (2 * k + 1) * n // (2 * N_SAMPLES), 0
+        for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride())):
+            rest, index = divmod(rest, size)
+            offset += index * stride
+        offsets.append(offset * tensor.element_size())
+    return tensor.element_size(), offsets

@@ -1,0 +1,31 @@
+"""Builds libsol with make and links it into one extension for all Python versions from 3.10 on."""
+
+import os
+import subprocess
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+class BuildWithMake(build_ext):
+    """``make lib`` first: everything but the extension itself is make's business."""
+
+    def run(self):
+        subprocess.run(["make", "-s", f"-j{os.cpu_count()}", "lib"], check=True)
+        super().run()
+
+
+core = Extension(
+    "sol._core",
+    ["python/sol/_core.c"],
+    include_dirs=["include"],
+    extra_objects=["build/release/libsol.a"],
+    extra_compile_args=["-std=gnu11", "-fvisibility=hidden"],
+    libraries=["dl", "m", "pthread"],
+    py_limited_api=True,
+)
+setup(
+    ext_modules=[core],
+    cmdclass={"build_ext": BuildWithMake},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+)

@@ -1,0 +1,442 @@
+/*
+ * DFP against the point expressions: small models are generated, compiled, run in pieces, and compared with a naive
+ * evaluation of what ir_define says. The interpreter has to give the same.
+ *
+ * Tensors lie right in front of an unreadable page, so that an access behind their end is a crash.
+ */
+#include "check.h"
+
+#include "dfp/dfp.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAX_CASES 128
+#define MAX_TENSORS 64
+
+typedef void kernel_function(void *const *, const int64_t *, char *, int64_t, int64_t);
+
+enum { PLAIN = 0, BLOCKED = 1, SEGMENTS = 2, REFUSED = 4 };
+
+/* Layers of `text`, as lines without the model around them; the last tensor is an output, and those in `outputs`. */
+struct test_case {
+    const char *name, *text;
+    int mode;
+    int64_t symbol;
+    const char *outputs;
+};
+
+static const struct test_case cases[] = {
+#include "dfp_cases.h"
+};
+
+struct run {
+    const struct test_case *test;
+    struct model *model;
+    struct cluster *cluster;
+    struct dfp_kernel kernel;
+    struct view *views;
+    float *value[MAX_TENSORS];  /* by tensor id: naive, row major */
+    float *memory[MAX_TENSORS]; /* as the kernel sees it */
+};
+
+static struct arena arena;
+static jmp_buf boundary;
+
+/* ---- Naive evaluation ---- */
+
+struct point {
+    struct run *run;
+    int64_t var[64];
+};
+
+static int64_t dim_of(const struct run *r, const struct tensor *t, int d) {
+    return size_eval(&t->dim[d], &r->test->symbol);
+}
+
+static int64_t eval_index(const struct point *p, const struct index *x) {
+    int64_t a = x->a ? eval_index(p, x->a) : 0, b = x->b ? eval_index(p, x->b) : 0;
+    switch (x->op) {
+    case INDEX_CONST: return size_eval(&x->value, &p->run->test->symbol);
+    case INDEX_VAR: return p->var[x->var];
+    case INDEX_ADD: return a + b;
+    case INDEX_MUL: return a * b;
+    case INDEX_DIV: return a >= 0 ? a / b : -ceil_div(-a, b);
+    default: return ((a % b) + b) % b;
+    }
+}
+
+static double eval(struct point *p, const struct expr *e);
+
+static double eval_load(struct point *p, const struct expr *e) {
+    int64_t at = 0;
+    for (int d = 0; d < e->n_index; d++) {
+        int64_t i = eval_index(p, e->index[d]), n = dim_of(p->run, e->tensor, d);
+        if (i < 0 || i >= n) {
+            CHECK(e->checked);
+            return e->fill;
+        }
+        at = at * n + i;
+    }
+    return (double)p->run->value[e->tensor->id][at];
+}
+
+static double eval_max(double a, double b) { return isnan(a) || a > b ? a : b; }
+static double eval_min(double a, double b) { return isnan(a) || a < b ? a : b; }
+
+static double eval_reduce(struct point *p, const struct expr *e, int k) {
+    if (k == e->n_vars) return eval(p, e->arg[0]);
+    double sum = e->combine == EXPR_ADD ? 0 : e->combine == EXPR_MAX ? -INFINITY : INFINITY;
+    int64_t n = size_eval(&e->extent[k], &p->run->test->symbol);
+    for (int64_t i = 0; i < n; i++) {
+        p->var[e->first_var + k] = i;
+        double x = eval_reduce(p, e, k + 1);
+        sum = e->combine == EXPR_ADD ? sum + x : e->combine == EXPR_MAX ? eval_max(sum, x) : eval_min(sum, x);
+    }
+    if (k) return sum;
+    return e->combine == EXPR_ADD ? sum + e->value
+                                  : e->combine == EXPR_MAX ? eval_max(sum, e->value) : eval_min(sum, e->value);
+}
+
+static double eval(struct point *p, const struct expr *e) {
+    double x[3] = {0};
+    if (e->op == EXPR_CONST) return e->value;
+    if (e->op == EXPR_LOAD) return eval_load(p, e);
+    if (e->op == EXPR_REDUCE) return eval_reduce(p, e, 0);
+    if (e->op == EXPR_RANGE) {
+        int64_t i = eval_index(p, e->index[0]);
+        return i >= e->low && i < e->high;
+    }
+    for (int i = 0; i < 3 && e->arg[i]; i++) x[i] = eval(p, e->arg[i]);
+    switch (e->op) {
+    case EXPR_ADD: return x[0] + x[1];
+    case EXPR_SUB: return x[0] - x[1];
+    case EXPR_MUL: return x[0] * x[1];
+    case EXPR_DIV: return x[0] / x[1];
+    case EXPR_MAX: return eval_max(x[0], x[1]);
+    case EXPR_MIN: return eval_min(x[0], x[1]);
+    case EXPR_NEG: return -x[0];
+    case EXPR_ABS: return fabs(x[0]);
+    case EXPR_SQRT: return sqrt(x[0]);
+    case EXPR_EXP: return exp(x[0]);
+    case EXPR_LOG: return log(x[0]);
+    case EXPR_TANH: return tanh(x[0]);
+    case EXPR_ERF: return erf(x[0]);
+    case EXPR_LESS: return x[0] < x[1];
+    default: return x[0] != 0 ? x[1] : x[2];
+    }
+}
+
+static int64_t count(const struct run *r, const struct tensor *t) {
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++) n *= dim_of(r, t, d);
+    return n;
+}
+
+static void eval_layer(struct run *r, const struct layer *l) {
+    struct point p = {.run = r};
+    int n_vars;
+    const struct tensor *t = l->out[0];
+    struct expr *e = ir_define(&arena, l, &n_vars);
+    int64_t n = count(r, t);
+    r->value[t->id] = ARENA_ARRAY(&arena, float, n);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i;
+        for (int d = t->rank - 1; d >= 0; d--) {
+            p.var[d] = rest % dim_of(r, t, d);
+            rest /= dim_of(r, t, d);
+        }
+        r->value[t->id][i] = (float)eval(&p, e);
+    }
+}
+
+/* Mostly in [-3, 3], with what is special in between. */
+static float random_value(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return (float)(int32_t)*state * (3.0f / 2147483648.0f);
+}
+
+static void fill_source(struct run *r, const struct tensor *t) {
+    int64_t n = count(r, t);
+    uint32_t state = 7u + (uint32_t)t->id;
+    bool positive = strchr(t->name, '+') != NULL;
+    r->value[t->id] = ARENA_ARRAY(&arena, float, n);
+    for (int64_t i = 0; i < n; i++) {
+        float x = random_value(&state);
+        r->value[t->id][i] = positive ? fabsf(x) + 0.1f : x;
+    }
+}
+
+/* ---- Memory ---- */
+
+static float *guarded(int64_t n) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (size_t)n * sizeof(float);
+    size_t whole = (size + page - 1) / page * page;
+    char *memory = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    mprotect(memory + whole, page, PROT_NONE);
+    return (float *)(memory + whole - size);
+}
+
+static int64_t stored(const struct run *r, const struct tensor *t) {
+    struct size n = layout_elements(t);
+    return size_eval(&n, &r->test->symbol);
+}
+
+/* Where element `i` (row major) lies. */
+static int64_t place(const struct run *r, const struct tensor *t, int64_t i) {
+    int64_t at = 0;
+    for (int d = t->rank - 1; d >= 0; d--) {
+        int64_t x = i % dim_of(r, t, d);
+        i /= dim_of(r, t, d);
+        if (t->layout.block && d == layout_channel_axis(t)) {
+            x = layout_position(&t->layout, (int)x);
+            at += x % t->layout.block;
+            x /= t->layout.block;
+        }
+        at += x * size_eval(&r->views[t->id].stride[d], &r->test->symbol);
+    }
+    return at;
+}
+
+static void load_memory(struct run *r, const struct tensor *t, bool is_input) {
+    int64_t n = stored(r, t);
+    float *memory = r->memory[t->id] = guarded(n);
+    for (int64_t i = 0; i < n; i++) memory[i] = is_input ? 0 : 12345.0f;
+    for (int64_t i = 0; is_input && i < count(r, t); i++) memory[place(r, t, i)] = r->value[t->id][i];
+}
+
+/* ---- Models ---- */
+
+static void set_layout(struct tensor *t, int mode, int lanes) {
+    static struct segment two[2] = {{5, 0}, {0, 0}};
+    if (!(mode & BLOCKED) || t->rank < 2 || size_is(t->dim[1], 1) || strchr(t->name ? t->name : "", 'p')) return;
+    int channels = (int)size_value(t->dim[1]);
+    t->layout.block = lanes;
+    t->layout.n_segments = mode & SEGMENTS ? 2 : 1;
+    t->layout.segment = ARENA_ARRAY(&arena, struct segment, 2);
+    if (mode & SEGMENTS) t->layout.segment[0].valid = two[0].valid;
+    t->layout.segment[t->layout.n_segments - 1].valid = channels - t->layout.segment[0].valid * (mode & SEGMENTS ? 1 : 0);
+    for (int i = 0; i < t->layout.n_segments; i++) {
+        struct segment *s = &t->layout.segment[i];
+        s->stored = (int)round_up(s->valid, lanes);
+        t->layout.stored += s->stored;
+    }
+}
+
+static void set_view(struct run *r, const struct tensor *t) {
+    struct size step = size_const(t->layout.block ? t->layout.block : 1);
+    for (int d = t->rank - 1; d >= 0; d--) {
+        bool split = t->layout.block && d == layout_channel_axis(t);
+        r->views[t->id].stride[d] = step;
+        step = size_mul(step, split ? size_const(t->layout.stored / t->layout.block) : t->dim[d]);
+    }
+}
+
+static bool is_listed(const struct test_case *test, int line) {
+    char number[16];
+    snprintf(number, sizeof number, "%%%d ", line);
+    return test->outputs && strstr(test->outputs, number);
+}
+
+static void make_cluster(struct run *r) {
+    struct cluster *c = r->cluster = ARENA_NEW(&arena, struct cluster);
+    for (int i = 0; i < r->model->layers.n; i++) {
+        struct layer *l = r->model->layers.at[i];
+        bool source = layer_infos[l->kind].traits & SOURCE;
+        if (!source) VEC_PUSH(&arena, &c->layers, l);
+        else if (l->kind != LAYER_scalar) VEC_PUSH(&arena, &c->inputs, l->out[0]);
+        if (!source && (i == r->model->layers.n - 1 || is_listed(r->test, i))) VEC_PUSH(&arena, &c->outputs, l->out[0]);
+    }
+}
+
+static bool make_run(struct run *r, const struct test_case *test, int lanes) {
+    char *text = arena_printf(&arena, "model \"t\" {\nsymbol $0 \"n\"\n%s\n}\n", test->text);
+    r->test = test;
+    if (ir_parse(text, &arena, &r->model)) {
+        fprintf(stderr, "%s: %s\n", test->name, sol_error());
+        return CHECK(false);
+    }
+    REQUIRE(r->model->n_tensors <= MAX_TENSORS);
+    r->views = ARENA_ARRAY(&arena, struct view, r->model->n_tensors);
+    for (int i = 0; i < r->model->layers.n; i++) {
+        struct tensor *t = r->model->layers.at[i]->out[0];
+        set_layout(t, test->mode, lanes);
+        set_view(r, t);
+    }
+    make_cluster(r);
+    const char *reason = dfp_refuse(&arena, r->cluster->layers.at, r->cluster->layers.n);
+    if (!!reason != !!(test->mode & REFUSED))
+        fprintf(stderr, "%s: refuse says: %s\n", test->name, reason ? reason : "(accepted)");
+    CHECK(!!reason == !!(test->mode & REFUSED));
+    if (reason) return false;
+    enum sol_status status = dfp_generate(&arena, r->cluster, r->views, lanes, &r->kernel);
+    if (status) fprintf(stderr, "%s: %s\n", test->name, sol_error());
+    return CHECK(!status);
+}
+
+/* ---- Running and comparing ---- */
+
+static bool is_close(float is, float should) {
+    if (isnan(should) || isnan(is)) return isnan(should) && isnan(is);
+    return is == should || fabs((double)is - should) <= 2e-5 * (fabs((double)should) + 1e-1);
+}
+
+static void compare(const struct run *r, const struct tensor *t, const char *how) {
+    int64_t n = count(r, t), wrong = 0, all = stored(r, t);
+    for (int64_t i = 0; i < n; i++) {
+        float is = r->memory[t->id][place(r, t, i)], should = r->value[t->id][i];
+        if (is_close(is, should)) {
+            r->memory[t->id][place(r, t, i)] = 0;
+            continue;
+        }
+        if (!wrong++) fprintf(stderr, "%s, %s: element %d is %g, not %g\n", r->test->name, how, (int)i, is, should);
+    }
+    CHECK(wrong == 0);
+    for (int64_t i = 0; i < all && !wrong; i++) {
+        if (r->memory[t->id][i] == 0) continue;
+        fprintf(stderr, "%s, %s: pad lane %d is %g\n", r->test->name, how, (int)i, r->memory[t->id][i]);
+        CHECK(!"pad lanes are zero");
+        break;
+    }
+}
+
+static void run_case(struct run *r, kernel_function *function, const char *how) {
+    const struct dfp_kernel *k = &r->kernel;
+    void *ptr[MAX_TENSORS];
+    int64_t arg[256];
+    for (int i = 0; i < k->n_ptr; i++) {
+        load_memory(r, k->ptr[i], i < r->cluster->inputs.n);
+        ptr[i] = r->memory[k->ptr[i]->id];
+    }
+    for (int i = 0; i < k->n_arg; i++) arg[i] = size_eval(&k->arg[i], &r->test->symbol);
+    char *scratch = aligned_alloc(64, k->scratch_size / 64 * 64 + 64);
+    int64_t tasks = size_eval(&k->tasks, &r->test->symbol);
+    int64_t cut[] = {0, tasks / 3, tasks - tasks / 4, tasks};
+    for (int i = 0; i < 3; i++)
+        if (function) function(ptr, arg, scratch, cut[i], cut[i + 1]);
+        else dfp_interpret(k->code, ptr, arg, scratch, cut[i], cut[i + 1]);
+    free(scratch);
+    for (int i = 0; i < r->cluster->outputs.n; i++) compare(r, r->cluster->outputs.at[i], how);
+}
+
+static void eval_all(struct run *r) {
+    for (int i = 0; i < r->model->layers.n; i++) {
+        const struct layer *l = r->model->layers.at[i];
+        if (l->kind == LAYER_input || l->kind == LAYER_param) fill_source(r, l->out[0]);
+        else eval_layer(r, l);
+    }
+}
+
+/* ---- Compiling ---- */
+
+static void *compile(const struct run *runs, int n, int lanes) {
+    char source[64], library[64], flag[32];
+    snprintf(source, sizeof source, "/tmp/test_dfp_%d.c", (int)getpid());
+    snprintf(library, sizeof library, "/tmp/test_dfp_%d_%d.so", (int)getpid(), lanes);
+    snprintf(flag, sizeof flag, "-DLANES=%d", lanes);
+    FILE *file = fopen(source, "w");
+    REQUIRE(file);
+    fputs(dfp_prelude, file);
+    for (int i = 0; i < n; i++)
+        if (runs[i].kernel.text) fprintf(file, "#define SOL_KERNEL kernel_%d\n%s#undef SOL_KERNEL\n", i, runs[i].kernel.text);
+    fclose(file);
+    const char *const argv[] = {"cc", "-std=gnu99", "-O1", "-Wall", "-Werror", "-Wno-psabi", "-Wno-unused-function",
+                                "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", flag,
+                                source, "-o", library, NULL};
+    char output[4096];
+    int code;
+    REQUIRE(!os_spawn(argv, 300, output, sizeof output, &code));
+    if (code) fprintf(stderr, "%s\n", output);
+    REQUIRE(code == 0);
+    void *handle = dlopen(library, RTLD_NOW);
+    REQUIRE(handle);
+    unlink(library);
+    if (!getenv("KEEP")) unlink(source);
+    return handle;
+}
+
+static void test_cases(int lanes) {
+    static struct run runs[MAX_CASES];
+    int n = COUNT(cases);
+    REQUIRE(n <= MAX_CASES);
+    memset(runs, 0, sizeof runs);
+    for (int i = 0; i < n; i++)
+        if (!make_run(&runs[i], &cases[i], lanes)) runs[i].kernel.text = NULL;
+    void *handle = compile(runs, n, lanes);
+    for (int i = 0; i < n; i++) {
+        if (!runs[i].kernel.text) continue;
+        char symbol[32];
+        snprintf(symbol, sizeof symbol, "kernel_%d", i);
+        kernel_function *function;
+        *(void **)&function = dlsym(handle, symbol);
+        REQUIRE(function);
+        eval_all(&runs[i]);
+        run_case(&runs[i], function, "compiled");
+        if (runs[i].kernel.code) run_case(&runs[i], NULL, "interpreted");
+    }
+    dlclose(handle);
+}
+
+/* ---- Functions: at most 4 units in the last place, and the right special values ---- */
+
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wpsabi"
+#pragma GCC diagnostic ignored "-Wpedantic"
+#define LANES 4
+#define TEXT(...) __VA_ARGS__
+#include "dfp/vector.h"
+
+/* The distance in units of the last place of `should` as a float. */
+static double find_ulps(float is, double should) {
+    float rounded = (float)should;
+    if (isnan(should) || isnan(is)) return isnan(should) && isnan(is) ? 0 : 1e9;
+    if (is == rounded) return 0;
+    if (isinf(rounded) || isinf(is)) return isinf(rounded) && fabsf(is) >= 3.4028e38f ? 1 : 1e9;
+    int exponent = rounded == 0 ? -149 : ilogbf(rounded) - 23;
+    return fabs((double)is - should) / ldexp(1, exponent < -149 ? -149 : exponent);
+}
+
+static void test_function(const char *name, vec (*function)(vec), double (*truth)(double)) {
+    double worst = 0;
+    float at = 0;
+    for (uint64_t bits = 0; bits < (uint64_t)1 << 32; bits += 1) {
+        union { uint32_t bits; float value; } x = {(uint32_t)bits};
+        double ulps = find_ulps(function(splat(x.value))[1], truth((double)x.value));
+        if (ulps > worst) worst = ulps, at = x.value;
+        bits += 4092;
+    }
+    const float special[] = {0, -0.0f, 1, -1, INFINITY, -INFINITY, NAN, 88.72f, 88.8f, -87.4f, -103.9f, -110, 1e-45f, 3.4e38f};
+    for (int i = 0; i < COUNT(special); i++)
+        worst = fmax(worst, find_ulps(function(splat(special[i]))[1], truth((double)special[i])));
+    if (worst > 4) fprintf(stderr, "%s: %g ulp at %g\n", name, worst, at);
+    CHECK(worst <= 4);
+}
+
+static void test_choices(void) {
+    vec nan = splat(NAN), one = splat(1);
+    CHECK(isnan(MAX(nan, one)[0]) && isnan(MAX(one, nan)[0]) && isnan(MIN(nan, one)[0]) && isnan(MIN(one, nan)[0]));
+    CHECK(isnan(MAX1(NAN, 1)) && isnan(MAX1(1, NAN)) && isnan(MIN1(NAN, 1)) && isnan(MIN1(1, NAN)));
+    CHECK(MAX(splat(2), one)[0] == 2 && MIN(splat(2), one)[0] == 1 && LESS(one, splat(2))[0] == 1);
+}
+
+static void test_functions(void) {
+    test_function("exp", EXP, exp);
+    test_function("log", LOG, log);
+    test_function("tanh", TANH, tanh);
+    test_function("erf", ERF, erf);
+    test_choices();
+}
+
+int main(void) {
+    arena_init(&arena);
+    arena.boundary = &boundary;
+    if (setjmp(boundary)) return 1;
+    test_functions();
+    test_cases(8);
+    test_cases(16);
+    arena_fini(&arena);
+    return check_done();
+}

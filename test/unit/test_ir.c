@@ -1,0 +1,446 @@
+/*
+ * src/base/size.c and src/ir: sizes, shape inference, the builder, changing models.
+ *
+ * Inference is tested by a table: input types, a layer as in the text form, and the output's type or
+ * what the message has to say. The text form itself: test_ir_text.c; mathematics: test_ir_define.c.
+ */
+#include "check.h"
+#include "ir/ir.h"
+#include "one_layer.h"
+
+#include <math.h>
+
+static struct arena arena; /* of the running test; main makes and frees it */
+
+/* ---- Sizes ---- */
+
+static struct size read_size(const char *text) {
+    struct size size = {0};
+    CHECK(size_parse(&text, &size) && !*text);
+    return size;
+}
+
+static const char *show_size(struct size size) {
+    struct text text;
+    text_init(&text, &arena);
+    size_print(&text, size);
+    return text.at;
+}
+
+static void test_size_text(void) {
+    static const char *const same[] = {"0",     "7",       "-3",        "$0",         "-$0",
+                                       "6*$0+1", "$0*$1-2", "$0^2-5*$3", "-2*$1^255+1"};
+    for (int i = 0; i < COUNT(same); i++) CHECK_TEXT(show_size(read_size(same[i])), same[i]);
+    CHECK_TEXT(show_size(read_size("1+2*$0*3+$0-8")), "7*$0-7");
+    CHECK_TEXT(show_size(read_size("$1-$0+$0-$1")), "0");
+    static const char *const wrong[] = {"",    "x",      "$",     "$4",     "+",
+                                        "3*",  "2**3",   "$0^",   "$0^256", "$0^200*$0^200",
+                                        "1++2", "9223372036854775808", "9223372036854775807+1",
+                                        "$0+$1+$2+$3+1"};
+    for (int i = 0; i < COUNT(wrong); i++) {
+        const char *at = wrong[i];
+        struct size size;
+        CHECK(!size_parse(&at, &size));
+        CHECK(at == wrong[i]);
+    }
+}
+
+static void test_size_arithmetic(void) {
+    struct size n = size_symbol(0), h = size_symbol(1), q;
+    struct size sum = size_add(size_scale(n, 6), size_const(4));
+    CHECK(size_equal(sum, read_size("4+6*$0")) && !size_equal(sum, n));
+    CHECK(size_is(size_sub(sum, sum), 0) && size_is_const(size_sub(sum, sum)));
+    CHECK(size_equal(size_mul(size_add(n, h), size_sub(n, h)), read_size("$0^2-$1^2")));
+    CHECK(size_divide(sum, size_const(2), &q) && size_equal(q, read_size("3*$0+2")));
+    CHECK(!size_divide(sum, size_const(4), &q) && !size_divide(sum, n, &q));
+    CHECK(!size_divide(sum, size_const(0), &q) && size_divide(size_const(0), n, &q));
+    CHECK(size_is(q, 0));
+    CHECK(size_divide(read_size("$0^2-$1^2"), read_size("$0-$1"), &q));
+    CHECK(size_equal(q, read_size("$0+$1")));
+    CHECK(size_mul(size_const(INT64_MAX), size_const(2)).bad);
+    CHECK(size_add(size_mul(size_const(INT64_MAX), size_const(2)), n).bad);
+    CHECK(!size_divide(size_const(INT64_MIN), size_const(-1), &q));
+    CHECK(size_symbol(SIZE_SYMBOLS).bad && size_symbol(-1).bad);
+    CHECK(size_never_negative(read_size("3*$0+1")) && !size_never_negative(read_size("$0-1")));
+    CHECK(size_symbols(read_size("5")) == 0 && size_symbols(read_size("$0+$2")) == 3);
+}
+
+static void test_size_eval(void) {
+    const int64_t symbols[SIZE_SYMBOLS] = {5, 3, 0, INT64_MAX};
+    struct size a = read_size("2*$0^2-$1+7"), empty = read_size("$2*$0"), big = read_size("2*$3");
+    CHECK(size_eval(&a, symbols) == 54);
+    CHECK(size_eval(&empty, symbols) == 0);
+    CHECK(size_eval(&big, symbols) == INT64_MAX);
+    CHECK(size_value(size_const(0)) == 0 && size_value(size_const(-4)) == -4);
+}
+
+/* ---- Inference ---- */
+
+struct row {
+    const char *inputs; /* types, separated by blanks; they become %0, %1, .. */
+    const char *layer;  /* kind and attributes, separated by a blank */
+    const char *result; /* the output's type; "!" and a part of the message when it must fail */
+    enum sol_status status;
+};
+
+#define X  "f32[$0,3,8,8]"
+#define X6 "f32[$0,6,8,8]"
+static const struct row rows[] = {
+    /* Convolution */
+    {X " f32[4,3,3,3]", "conv", "f32[$0,4,6,6]", 0},
+    {X " f32[4,3,3,3] f32[4]", "conv pad=[1,1,1,1]", "f32[$0,4,8,8]", 0},
+    {X " f32[4,3,3,3]", "conv pad=[1,0,2,1] stride=[2,3]", "f32[$0,4,5,3]", 0},
+    {X " f32[4,3,3,3]", "conv dilation=[3,2]", "f32[$0,4,2,4]", 0},
+    {X6 " f32[4,3,1,1]", "conv groups=2", "f32[$0,4,8,8]", 0},
+    {X6 " f32[12,1,3,3]", "conv groups=6", "f32[$0,12,6,6]", 0},
+    {X " f32[64,64,7,7]", "conv", "!weight [64,64,7,7] expects 64 channels, input [?,3,8,8] has 3",
+     SOL_EINVAL},
+    {X " f32[4,3,9,3]", "conv", "!does not fit", SOL_EINVAL},
+    {X " f32[4,3,3,3] f32[3]", "conv", "!bias", SOL_EINVAL},
+    {X " f32[4,3,3,3] f32[4,1]", "conv", "!bias", SOL_EINVAL},
+    {X " f32[4,3,3]", "conv", "!weight", SOL_EINVAL},
+    {X " f32[4,$0,3,3]", "conv", "!weight", SOL_EINVAL},
+    {X " f32[4,3,0,3]", "conv", "!kernel", SOL_EINVAL},
+    {X " f32[4,3,3,3]", "conv stride=[0,1]", "!stride", SOL_EINVAL},
+    {X " f32[4,3,3,3]", "conv dilation=[1,0]", "!dilation", SOL_EINVAL},
+    {X " f32[4,3,3,3]", "conv pad=[0,0,-1,0]", "!pad", SOL_EINVAL},
+    {X " f32[4,3,3,3]", "conv pad=[9223372036854775807,0,0,0]", "!pad", SOL_EINVAL},
+    {X " f32[4,3,3,3]", "conv groups=0", "!groups", SOL_EINVAL},
+    {X " f32[4,3,3,3]", "conv groups=2", "!groups", SOL_EINVAL},
+    {"f32[3,8,8] f32[4,3,3,3]", "conv", "![3,8,8]", SOL_EINVAL},
+    {"f32[1,$0,8,8] f32[4,3,3,3]", "conv", "!first dim", SOL_EUNSUPPORTED},
+    {"f32[1,3,$0,8] f32[4,3,3,3]", "conv", "!first dim", SOL_EUNSUPPORTED},
+    {X, "conv", "!1 inputs", SOL_EINVAL},
+    {X " f64[4,3,3,3]", "conv", "!input 1", SOL_EUNSUPPORTED},
+    /* Linear, batch norm, softmax */
+    {"f32[$0,7,5] f32[9,5] f32[9]", "linear", "f32[$0,7,9]", 0},
+    {"f32[5] f32[9,5]", "linear", "f32[9]", 0},
+    {"f32[$0,4] f32[9,5]", "linear", "!weight [9,5] does not fit input [?,4]", SOL_EINVAL},
+    {"f32[] f32[9,5]", "linear", "!weight", SOL_EINVAL},
+    {"f32[2,5] f32[9,5] f32[5]", "linear", "!bias", SOL_EINVAL},
+    {X " f32[3] f32[3] f32[3] f32[3]", "batch_norm eps=0.001", X, 0},
+    {X " f32[3] f32[3] f32[4] f32[3]", "batch_norm", "!parameter [4]", SOL_EINVAL},
+    {"f32[3] f32[3] f32[3] f32[3] f32[3]", "batch_norm", "!channels", SOL_EINVAL},
+    {X, "softmax axis=-1", X, 0},
+    {X, "softmax axis=4", "!axis 4 of a tensor of rank 4", SOL_EINVAL},
+    {X, "softmax axis=-5", "!axis -5", SOL_EINVAL},
+    /* Pointwise */
+    {X, "relu", X, 0},
+    {"i64[3]", "relu", "!input 0", SOL_EUNSUPPORTED},
+    {X " f32[3,1,1]", "add", X, 0},
+    {"f32[3,1,1] " X, "add", X, 0},
+    {"f32[$0,1] f32[1,4]", "mul", "f32[$0,4]", 0},
+    {"f32[] f32[]", "sub", "f32[]", 0},
+    {"f32[0] f32[1]", "div", "f32[0]", 0},
+    {"f32[$0] f32[4]", "maximum", "!do not broadcast", SOL_EINVAL},
+    {"f32[2,3] f32[3,2]", "minimum", "![2,3] and [3,2]", SOL_EINVAL},
+    /* Windows. The results in ceil mode are those of PyTorch 2.x. */
+    {X, "max_pool kernel=[2,2] stride=[2,2]", "f32[$0,3,4,4]", 0},
+    {"f32[1,1,5,6]", "max_pool kernel=[2,2] stride=[2,2] ceil=true", "f32[1,1,3,3]", 0},
+    {"f32[1,1,4,4]", "max_pool kernel=[3,3] stride=[3,3] pad=[1,1,1,1] ceil=true", "f32[1,1,2,2]", 0},
+    {"f32[1,1,6,6]", "max_pool kernel=[3,3] stride=[4,4] pad=[1,1,1,1] ceil=true", "f32[1,1,2,2]", 0},
+    {"f32[1,1,1,1]", "avg_pool kernel=[2,2] stride=[2,2] ceil=true", "f32[1,1,1,1]", 0},
+    {"f32[1,1,1,1]", "avg_pool kernel=[2,2] stride=[2,2]", "!does not fit", SOL_EINVAL},
+    {X, "max_pool kernel=[3,3] dilation=[2,2]", "f32[$0,3,4,4]", 0},
+    {X, "avg_pool kernel=[3,3] pad=[2,0,0,0]", "!pad 2 is more than half", SOL_EINVAL},
+    {X, "avg_pool kernel=[0,3]", "!kernel", SOL_EINVAL},
+    {X, "avg_pool kernel=[4294967296,3]", "!kernel", SOL_EINVAL},
+    {X, "adaptive_avg_pool kernel=[1,5]", "f32[$0,3,1,5]", 0},
+    {X, "adaptive_avg_pool kernel=[0,1]", "!kernel", SOL_EINVAL},
+    {"f32[1,3,0,8]", "adaptive_avg_pool", "!rows", SOL_EINVAL},
+    /* Reductions */
+    {X, "sum", "f32[]", 0},
+    {X, "sum keepdim=true", "f32[1,1,1,1]", 0},
+    {X, "mean axes=[-1,2]", "f32[$0,3]", 0},
+    {X, "mean axes=[3,2] keepdim=true", "f32[$0,3,1,1]", 0},
+    {"f32[]", "sum", "f32[]", 0},
+    {X, "sum axes=[1,-3]", "!axis 1 is given twice", SOL_EINVAL},
+    {X, "sum axes=[4]", "!axis 4", SOL_EINVAL},
+    {"f32[2,0]", "sum", "f32[]", 0},
+    {"f32[2,0]", "reduce_max axes=[1]", "!empty", SOL_EINVAL},
+    {"f32[2,0]", "reduce_min axes=[0]", "f32[0]", 0},
+    /* Shapes */
+    {X, "reshape shape=[$0,-1]", "f32[$0,192]", 0},
+    {X, "reshape shape=[-1,8]", "f32[24*$0,8]", 0},
+    {"f32[1,1]", "reshape shape=[]", "f32[]", 0},
+    {X, "reshape shape=[-1,-1]", "!two dims", SOL_EINVAL},
+    {X, "reshape shape=[$0,191]", "!number of elements", SOL_EINVAL},
+    {X, "reshape shape=[-1,5]", "!number of elements", SOL_EINVAL},
+    {"f32[0,3]", "reshape shape=[0,-1]", "!number of elements", SOL_EINVAL},
+    {"f32[6]", "reshape shape=[-2,-3]", "!dim 0 would be -2", SOL_EINVAL},
+    {X, "permute axes=[0,2,3,1]", "f32[$0,8,8,3]", 0},
+    {X, "permute axes=[-1,0,1,2]", "f32[8,$0,3,8]", 0},
+    {X, "permute axes=[0,1,2]", "!3 axes", SOL_EINVAL},
+    {X, "permute axes=[0,1,2,2]", "!axis 2 is given twice", SOL_EINVAL},
+    {X, "slice axis=1 start=1 shape=[2]", "f32[$0,2,8,8]", 0},
+    {X, "slice axis=-1 step=3 shape=[3]", "f32[$0,3,8,3]", 0},
+    {X, "slice axis=0 shape=[$0]", X, 0},
+    {X, "slice axis=1 start=9 shape=[0]", "f32[$0,0,8,8]", 0},
+    {X, "slice axis=1 start=1 shape=[3]", "!leave axis 1", SOL_EINVAL},
+    {X, "slice axis=1 start=9223372036854775807 shape=[2]", "!leave axis 1", SOL_EINVAL},
+    {X, "slice axis=1 step=0 shape=[1]", "!step", SOL_EINVAL},
+    {X, "slice axis=1 start=-1 shape=[1]", "!start", SOL_EINVAL},
+    {X, "slice axis=0 shape=[1]", "!unknown size", SOL_EUNSUPPORTED},
+    {X " " X6, "concat axis=1", "f32[$0,9,8,8]", 0},
+    {X " " X, "concat axis=-1", "f32[$0,3,8,16]", 0},
+    {X " " X6, "concat axis=2", "!differ", SOL_EINVAL},
+    {X " f32[3,8,8]", "concat axis=1", "!differ", SOL_EINVAL},
+    {"f32[1,3,1]", "expand shape=[$0,5,3,4]", "f32[$0,5,3,4]", 0},
+    {"f32[2]", "expand shape=[3]", "!cannot be expanded", SOL_EINVAL},
+    {"f32[2,2]", "expand shape=[2]", "!more dims", SOL_EINVAL},
+    {X, "pad pad=[1,2,3,4] value=-1.5", "f32[$0,3,12,14]", 0},
+    {"f32[2,$0]", "pad pad=[0,1,0,1]", "f32[2,$0+2]", 0},
+    {X, "pad pad=[-1,0,0,0]", "!pads", SOL_EUNSUPPORTED},
+    {"f32[2]", "pad", "!rows", SOL_EINVAL},
+    /* Attributes */
+    {X, "relu alpha=1", "!relu has no attribute \"alpha\"", SOL_EINVAL},
+    {X, "elu alpha", "!alpha", SOL_EINVAL},
+    {X, "elu alpha=x", "!alpha", SOL_EINVAL},
+    {X, "softmax axis=1.5", "!axis", SOL_EINVAL},
+    {X, "sum axes=[0,0,0,0,0,0,0,0,0]", "!axes", SOL_EINVAL},
+    {X, "sum keepdim=2", "!keepdim", SOL_EINVAL},
+    {X, "sum keepdim=trueish", "!keepdim", SOL_EINVAL},
+    {X, "max_pool kernel=[2]", "!kernel", SOL_EINVAL},
+    {X, "max_pool kernel=[2,2,2]", "!kernel", SOL_EINVAL},
+    /* Overflow */
+    {"f32[4294967296] f32[4294967296,1]", "add", "!overflow", SOL_EUNSUPPORTED},
+    {"f32[9223372036854775807] f32[1]", "concat", "!overflow", SOL_EUNSUPPORTED},
+    {"f32[1]", "expand shape=[4294967296,4294967296]", "!overflow", SOL_EUNSUPPORTED},
+};
+
+static void test_row(const struct row *row) {
+    struct model *m;
+    const char *source = write_one_layer(&arena, row->inputs, row->layer);
+    enum sol_status status = ir_parse(source, &arena, &m);
+    CHECK(status == row->status);
+    struct text text;
+    text_init(&text, &arena);
+    if (!status) ir_print_shape(&text, m->layers.at[m->layers.n - 1]->out[0]);
+    bool right = *row->result == '!' ? status && strstr(sol_error(), row->result + 1)
+                                     : !status && !strcmp(text.at, row->result);
+    CHECK(right);
+    if (status != row->status || !right)
+        fprintf(stderr, "    %s on %s: %s\n", row->layer, row->inputs,
+                status ? sol_error() : text.at);
+}
+
+static void test_infer(void) {
+    for (int i = 0; i < COUNT(rows); i++) test_row(&rows[i]);
+}
+
+static void test_broadcast(void) {
+    struct size n = size_symbol(0), one = size_const(1), out;
+    CHECK(ir_broadcast(n, one, &out) && size_equal(out, n));
+    CHECK(ir_broadcast(one, n, &out) && size_equal(out, n));
+    CHECK(ir_broadcast(n, n, &out) && size_equal(out, n));
+    CHECK(!ir_broadcast(n, size_const(2), &out));
+    CHECK(!ir_broadcast(size_const(3), size_const(2), &out));
+}
+
+/* ---- The builder ---- */
+
+static void test_builder(void) {
+    struct sol_model *m = sol_model_new("tiny");
+    REQUIRE(m);
+    int64_t n = sol_model_symbol(m, "batch"), dim[SOL_MAX_RANK];
+    CHECK(n == -1 && sol_model_symbol(m, "length") == -2);
+    sol_tensor x = sol_model_input(m, "x", SOL_F32, 4, (int64_t[]){n, 3, 8, 8});
+    sol_tensor w = sol_model_param(m, "w", SOL_F32, 4, (int64_t[]){4, 3, 3, 3});
+    sol_tensor y = sol_model_layer(m, "conv", 2, (sol_tensor[]){x, w}, "pad=[1,1,1,1]", "a.py:1");
+    sol_tensor s = sol_model_scalar(m, 2);
+    y = sol_model_layer(m, "mul", 2, (sol_tensor[]){y, s}, "", NULL);
+    CHECK(sol_model_shape(m, y, dim) == 4);
+    CHECK(dim[0] == n && dim[1] == 4 && dim[2] == 8 && dim[3] == 8);
+    sol_tensor flat = sol_model_layer(m, "reshape", 1, &y, "shape=[-1]", NULL);
+    CHECK(sol_model_shape(m, flat, dim) == 1 && dim[0] == INT64_MIN);
+    CHECK(sol_model_shape(m, s, dim) == 0 && sol_model_shape(m, -1, dim) == -1);
+    sol_model_output(m, "y", y);
+    CHECK(!sol_model_check(m));
+    const struct model *inner = ir_user_model(m);
+    CHECK(inner->inputs.n == 1 && inner->params.n == 1 && inner->outputs.n == 1);
+    CHECK(inner->params.at[0]->is_constant && !inner->outputs.at[0]->is_constant);
+    sol_model_free(m);
+    sol_model_free(NULL);
+}
+
+/* The first mistake is what check reports, whatever follows it. */
+static void check_mistake(struct sol_model *m, enum sol_status status, const char *message) {
+    sol_tensor ok = sol_model_input(m, "later", SOL_F32, 0, NULL);
+    CHECK(ok < 0);
+    CHECK(sol_model_layer(m, "relu", 1, &ok, "", NULL) < 0);
+    sol_model_output(m, "y", ok);
+    (void)fail(SOL_EBUG, "something else on this thread");
+    CHECK(sol_model_check(m) == status);
+    CHECK(strstr(sol_error(), message));
+    if (!strstr(sol_error(), message)) fprintf(stderr, "    %s: %s\n", message, sol_error());
+    CHECK(sol_model_check(m) == status);
+    sol_model_free(m);
+}
+
+static void test_sticky(void) {
+    int64_t dim[] = {1, 3, 8, 8};
+    struct sol_model *m = sol_model_new("m");
+    sol_tensor x = sol_model_input(m, "x", SOL_F32, 4, dim), bad = 77;
+    CHECK(sol_model_layer(m, "conv", 1, &x, "", "net.py:7") < 0);
+    check_mistake(m, SOL_EINVAL, "conv (net.py:7): 1 inputs");
+
+    m = sol_model_new("m");
+    CHECK(sol_model_layer(m, "convolve", 1, &x, "", NULL) < 0);
+    check_mistake(m, SOL_EINVAL, "convolve");
+
+    m = sol_model_new("m");
+    CHECK(sol_model_layer(m, "relu", 1, &bad, "", NULL) < 0);
+    check_mistake(m, SOL_EINVAL, "input 0");
+
+    m = sol_model_new("m");
+    CHECK(sol_model_input(m, "x", SOL_F32, 1, (int64_t[]){-1}) < 0);
+    check_mistake(m, SOL_EINVAL, "\"x\": dim 0 is -1");
+
+    m = sol_model_new("m");
+    CHECK(sol_model_input(m, "x", SOL_F32, 9, NULL) < 0);
+    check_mistake(m, SOL_EINVAL, "rank 9");
+
+    m = sol_model_new("m");
+    CHECK(sol_model_input(m, "x", (enum sol_dtype)99, 0, NULL) < 0);
+    check_mistake(m, SOL_EINVAL, "type 99");
+
+    m = sol_model_new("m");
+    CHECK(sol_model_param(m, "w", SOL_F32, 2, (int64_t[]){INT64_MAX / 2, 4}) < 0);
+    check_mistake(m, SOL_EINVAL, "overflow");
+
+    m = sol_model_new("m");
+    for (int i = 0; i <= SIZE_SYMBOLS; i++) (void)sol_model_symbol(m, "s");
+    check_mistake(m, SOL_EUNSUPPORTED, "symbols");
+
+    m = sol_model_new("m");
+    sol_model_output(m, "y", 0);
+    check_mistake(m, SOL_EINVAL, "\"y\"");
+}
+
+/* Inputs of any type may be declared; only computing with them is refused. */
+static void test_dtypes(void) {
+    struct sol_model *m = sol_model_new("m");
+    sol_tensor x = sol_model_input(m, "ids", SOL_I64, 1, (int64_t[]){4});
+    CHECK(x >= 0);
+    sol_model_output(m, "y", x);
+    CHECK(!sol_model_check(m));
+    CHECK(sol_model_layer(m, "neg", 1, &x, "", NULL) < 0);
+    CHECK(sol_model_check(m) == SOL_EUNSUPPORTED);
+    sol_model_free(m);
+}
+
+/* Fails every allocation in turn: no crash, no leak, and ENOMEM is what is said. */
+static void build_with_failure(long fail_at, bool *passed) {
+    mem_fail_at = fail_at;
+    struct sol_model *m = sol_model_new("m");
+    if (m) {
+        int64_t dim[] = {sol_model_symbol(m, "n"), 3};
+        sol_tensor x = sol_model_input(m, "x", SOL_F32, 2, dim);
+        for (int i = 0; i < 40; i++) x = sol_model_layer(m, "relu", 1, &x, "", "a.py:1");
+        sol_model_output(m, "y", x);
+        enum sol_status status = sol_model_check(m);
+        CHECK(status == SOL_OK || status == SOL_ENOMEM);
+        CHECK(status == SOL_OK || x < 0 || fail_at);
+        char *text = sol_model_print(m);
+        *passed = !status && text;
+        free(text);
+    }
+    mem_fail_at = 0;
+    sol_model_free(m);
+}
+
+static void test_out_of_memory(void) {
+    bool passed = false;
+    long at = 1;
+    for (; !passed && at < 1000; at++) build_with_failure(at, &passed);
+    CHECK(passed && at > 3);
+}
+
+/* ---- Changing models ---- */
+
+static struct model *parse(const char *source) {
+    struct model *m = NULL;
+    enum sol_status status = ir_parse(source, &arena, &m);
+    CHECK(!status);
+    if (status) fprintf(stderr, "    %s\n", sol_error());
+    return m;
+}
+
+static const char *print(const struct model *m) {
+    struct text text;
+    text_init(&text, &arena);
+    ir_print(&text, m);
+    return text.at;
+}
+
+static const char chain[] = "model \"chain\" {\n"
+                            "  symbol $0 \"n\"\n"
+                            "  %0 = input f32[$0,4] \"x\"\n"
+                            "  %1 = param f32[4] \"w\"\n"
+                            "  %2 = relu %0 # \"a.py:1\"\n"
+                            "  %3 = add %2 %1\n"
+                            "  %4 = mul %3 %2\n"
+                            "  output %4 \"y\"\n"
+                            "  output %2 \"z\"\n"
+                            "}\n";
+
+static void test_clone(void) {
+    struct model *m = parse(chain), *copy = ir_clone(&arena, m);
+    CHECK_TEXT(print(copy), chain);
+    CHECK(!ir_verify(copy));
+    copy->layers.at[2]->kind = LAYER_tanh;
+    copy->name = "other";
+    CHECK_TEXT(print(m), chain);
+    for (int i = 0; i < m->layers.n; i++) CHECK(copy->layers.at[i] != m->layers.at[i]);
+}
+
+static void test_replace(void) {
+    struct model *m = parse(chain);
+    struct tensor *x = m->inputs.at[0], *relu = m->layers.at[2]->out[0];
+    CHECK(ir_count_readers(m, relu) == 3 && ir_count_readers(m, x) == 1);
+    CHECK(ir_is_output(m, relu) && !ir_is_output(m, x));
+    ir_replace(m, relu, x);
+    CHECK(ir_count_readers(m, relu) == 0 && ir_count_readers(m, x) == 4);
+    CHECK(ir_is_output(m, x) && m->layers.at[4]->in[1] == x);
+    CHECK(!ir_verify(m));
+    CHECK(size_equal(ir_elements(x), read_size("4*$0")));
+}
+
+static void test_verify(void) {
+    struct model *m = parse(chain);
+    struct layer *last = m->layers.at[4];
+    m->layers.at[4] = m->layers.at[3], m->layers.at[3] = last;
+    CHECK(ir_verify(m) == SOL_EBUG && strstr(sol_error(), "before it is made"));
+
+    m = parse(chain);
+    m->layers.at[3]->out[0]->dim[1] = size_const(5);
+    CHECK(ir_verify(m) == SOL_EBUG && strstr(sol_error(), "stale shape"));
+
+    m = parse(chain);
+    m->layers.at[3] = m->layers.at[2];
+    CHECK(ir_verify(m) == SOL_EBUG && strstr(sol_error(), "made twice"));
+
+    m = parse(chain);
+    m->layers.at[2]->out[0]->producer = m->layers.at[3];
+    CHECK(ir_verify(m) == SOL_EBUG && strstr(sol_error(), "another producer"));
+
+    m = parse(chain);
+    m->layers.n = 4;
+    CHECK(ir_verify(m) == SOL_EBUG && strstr(sol_error(), "output 0"));
+}
+
+int main(void) {
+    static void (*const tests[])(void) = {
+        test_size_text, test_size_arithmetic, test_size_eval, test_infer,   test_broadcast,
+        test_builder,   test_sticky,          test_dtypes,    test_out_of_memory,
+        test_clone,     test_replace,         test_verify,
+    };
+    jmp_buf boundary;
+    arena_init(&arena);
+    arena.boundary = &boundary;
+    if (setjmp(boundary)) CHECK(!"out of memory");
+    else
+        for (int i = 0; i < COUNT(tests); i++) tests[i]();
+    arena_fini(&arena);
+    return check_done();
+}
