@@ -2,7 +2,8 @@
  * Checks and times the direct and the grouped convolution by themselves, without the rest of SOL.
  *
  *   conv check [n] [seed]    n random problems per instruction set against a naive loop in double
- *   conv time [isa]          best of many runs, one thread, as percent of the measured peak
+ *   conv time [isa]          best of many runs, one thread, as percent of the measured peak;
+ *                            THREADS=n plans for n threads, PROLOGUE=1 adds a prologue
  *
  * Buffers have their exact sizes, so that -fsanitize=address sees each access outside a tensor.
  */
@@ -32,11 +33,16 @@ static uint32_t random_bits(void) {
     return (uint32_t)(random_state >> 32);
 }
 
-static int pick(int low, int high) { return low + (int)(random_bits() % (uint32_t)(high - low + 1)); }
+static int pick(int low, int high) {
+    return low + (int)(random_bits() % (uint32_t)(high - low + 1));
+}
 static bool one_in(int n) { return pick(1, n) == 1; }
 static float random_value(void) { return (float)random_bits() / 2147483648.0f - 1; }
 
-/* The run time aligns tensors to cache lines. Kernels must not rely on it, and checks give them exact sizes. */
+/*
+ * The run time aligns tensors to cache lines. Kernels must not rely on it, and checks give them
+ * exact sizes.
+ */
 static bool align_values;
 
 static float *new_values(int64_t n) {
@@ -49,7 +55,8 @@ static float *new_values(int64_t n) {
 
 static bool cpu_has(const struct dnn_isa *isa) {
 #ifdef __x86_64__
-    if (isa->lanes == 16) return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+    if (isa->lanes == 16)
+        return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
     if (isa->lanes == 8) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
     return isa->lanes == 4;
@@ -96,26 +103,30 @@ static void clear_padding(struct bench *b) {
         b->scale[c] = b->shift[c] = 0;
         for (int64_t n = 0; n < b->call.batch; n++)
             for (int64_t i = 0; i < (int64_t)p->h * p->w; i++)
-                b->x[n * b->call.x_stride + (c / p->lanes * p->h * p->w + i) * p->lanes + c % p->lanes] = 0;
+                b->x[n * b->call.x_stride + (c / p->lanes * p->h * p->w + i) * p->lanes +
+                     c % p->lanes] = 0;
     }
     for (int64_t k = 0; p->k_map && k < p->k; k++) {
         if (p->k_map[k] >= 0) continue;
         b->bias[k] = 0;
         for (int64_t n = 0; n < b->call.batch; n++)
             for (int64_t i = 0; i < (int64_t)p->oh * p->ow; i++)
-                b->residual[n * b->call.residual_stride + (k / p->lanes * p->oh * p->ow + i) * p->lanes + k % p->lanes] = 0;
+                b->residual[n * b->call.residual_stride +
+                            (k / p->lanes * p->oh * p->ow + i) * p->lanes + k % p->lanes] = 0;
     }
 }
 
-static void count_pixels(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel, int n_pixels) {
+static void count_pixels(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
+                         int n_pixels) {
     struct bench *b = user;
     const struct dnn_problem *p = &b->plan.problem;
     if (tile != b->y + n * b->call.y_stride + (k_block * p->oh * p->ow + pixel) * p->lanes) abort();
     b->n_pixels += n_pixels;
 }
 
-/* Plans and packs. False, and a line of text, if the implementation refuses. */
-static bool prepare(struct bench *b, const struct dnn_impl *impl, const struct dnn_isa *isa, bool scale_k) {
+/* Plans and packs. False if the implementation refuses. */
+static bool prepare(struct bench *b, const struct dnn_impl *impl, const struct dnn_isa *isa,
+                    bool scale_k) {
     const char *reason = impl->refuse(&b->plan.problem);
     if (reason) return false;
     b->plan.impl = impl, b->plan.kernels = isa->kernels;
@@ -137,7 +148,8 @@ static void run_tasks(struct bench *b, int64_t step) {
 }
 
 static void free_bench(struct bench *b) {
-    float *all[] = {b->x, b->y, b->weight, b->bias, b->scale_k, b->scale, b->shift, b->residual, b->packed};
+    float *all[] = {b->x,     b->y,     b->weight,   b->bias,  b->scale_k,
+                    b->scale, b->shift, b->residual, b->packed};
     for (int i = 0; i < COUNT(all); i++) free(all[i]);
     free(b->scratch), free(b->c_map), free(b->k_map);
 }
@@ -149,7 +161,8 @@ static double input_at(const struct bench *b, int64_t n, int64_t c, int64_t i, i
     const struct dnn_problem *p = &b->plan.problem;
     if (i < 0 || j < 0 || i >= p->h || j >= p->w) return 0;
     const int64_t lanes = p->x_plain ? 1 : p->lanes;
-    double value = b->x[n * b->call.x_stride + ((c / lanes * p->h + i) * p->w + j) * lanes + c % lanes];
+    double value =
+        b->x[n * b->call.x_stride + ((c / lanes * p->h + i) * p->w + j) * lanes + c % lanes];
     if (!p->prologue) return value;
     value = value * b->scale[c] + b->shift[c];
     return value < p->prologue_min ? p->prologue_min : value;
@@ -157,7 +170,8 @@ static double input_at(const struct bench *b, int64_t n, int64_t c, int64_t i, i
 
 static double activate(const struct dnn_problem *p, double value) {
     if (p->act == DNN_ACT_RELU) return value < 0 ? 0 : value;
-    if (p->act == DNN_ACT_CLAMP) return value < p->act_min ? p->act_min : value > p->act_max ? p->act_max : value;
+    if (p->act == DNN_ACT_CLAMP)
+        return value < p->act_min ? p->act_min : value > p->act_max ? p->act_max : value;
     return value;
 }
 
@@ -171,23 +185,29 @@ static double sum_at(const struct bench *b, int64_t n, int64_t k_model, int64_t 
         const float *weight = b->weight + (k_model * c_group + c_model % c_group) * p->kh * p->kw;
         for (int64_t r = 0; r < p->kh; r++)
             for (int64_t s = 0; s < p->kw; s++)
-                sum += input_at(b, n, c, i * p->sh - p->pt + r * p->dh, j * p->sw - p->pl + s * p->dw) *
+                sum += input_at(b, n, c, i * p->sh - p->pt + r * p->dh,
+                                j * p->sw - p->pl + s * p->dw) *
                        weight[r * p->kw + s];
     }
     return sum;
 }
 
-static double output_at(const struct bench *b, bool scale_k, int64_t n, int64_t k, int64_t i, int64_t j) {
+static double output_at(const struct bench *b, bool scale_k, int64_t n, int64_t k, int64_t i,
+                        int64_t j) {
     const struct dnn_problem *p = &b->plan.problem;
     const int64_t k_model = p->k_map ? p->k_map[k] : k;
     const int64_t at = ((k / p->lanes * p->oh + i) * p->ow + j) * p->lanes + k % p->lanes;
-    double sum = k_model < 0 ? 0 : sum_at(b, n, k_model, i, j) * (scale_k ? b->scale_k[k_model] : 1);
+    double sum =
+        k_model < 0 ? 0 : sum_at(b, n, k_model, i, j) * (scale_k ? b->scale_k[k_model] : 1);
     if (p->bias) sum += b->bias[k];
     if (p->residual) sum += b->residual[n * b->call.residual_stride + at];
     return activate(p, sum);
 }
 
-/* Difference relative to the size of a sum of random terms. Padding lanes may turn NaN where x is NaN. */
+/*
+ * Difference relative to the size of a sum of random terms. Padding lanes may turn NaN where x is
+ * NaN.
+ */
 static double error_at(const struct bench *b, bool scale_k, int64_t n, int64_t at) {
     const struct dnn_problem *p = &b->plan.problem;
     const int64_t plane = (int64_t)p->oh * p->ow, pixel = at / p->lanes % plane;
@@ -206,7 +226,10 @@ static double compare(const struct bench *b, bool scale_k) {
     return worst;
 }
 
-/* Stored -> model: each segment of model channels is padded to whole blocks, as concatenations give. */
+/*
+ * Stored -> model: each segment of model channels is padded to whole blocks, as concatenations
+ * give.
+ */
 static int *new_map(int lanes, int model, int *stored) {
     int *map = malloc(sizeof(int) * (size_t)(model * lanes));
     *stored = 0;
@@ -242,8 +265,8 @@ static void pick_channels(struct bench *b, const struct dnn_impl *impl) {
     }
 }
 
-static void pick_window(struct dnn_problem *p, int *image, int *out, int *kernel, int *stride, int *padding, int *dilation) {
-    (void)p;
+static void pick_window(int *image, int *out, int *kernel, int *stride, int *padding,
+                        int *dilation) {
     *image = one_in(8) ? 1 : one_in(12) ? pick(30, 70) : pick(1, 16);
     *kernel = one_in(3) ? 1 : pick(1, 5);
     *stride = one_in(2) ? 1 : pick(1, 4);
@@ -257,24 +280,33 @@ static void pick_window(struct dnn_problem *p, int *image, int *out, int *kernel
 static struct bench random_bench(const struct dnn_impl *impl, const struct dnn_isa *isa) {
     struct bench b = {0};
     struct dnn_problem *p = &b.plan.problem;
-    *p = (struct dnn_problem){.kind = DNN_CONV, .lanes = isa->lanes, .batch_hint = pick(0, 3), .threads = pick(1, 16),
-                              .bias = one_in(2), .residual = one_in(2), .act = (enum dnn_act)pick(0, 2),
-                              .act_min = -0.5f, .act_max = 1.5f};
+    *p = (struct dnn_problem){.kind = DNN_CONV,
+                              .lanes = isa->lanes,
+                              .batch_hint = pick(0, 3),
+                              .threads = pick(1, 16),
+                              .bias = one_in(2),
+                              .residual = one_in(2),
+                              .act = (enum dnn_act)pick(0, 2),
+                              .act_min = -0.5f,
+                              .act_max = 1.5f};
     p->prologue = one_in(2) && impl != &dnn_grouped;
     p->prologue_min = one_in(2) ? 0 : -INFINITY;
     pick_channels(&b, impl);
-    pick_window(p, &p->h, &p->oh, &p->kh, &p->sh, &p->pt, &p->dh);
-    pick_window(p, &p->w, &p->ow, &p->kw, &p->sw, &p->pl, &p->dw);
+    pick_window(&p->h, &p->oh, &p->kh, &p->sh, &p->pt, &p->dh);
+    pick_window(&p->w, &p->ow, &p->kw, &p->sw, &p->pl, &p->dw);
     return b;
 }
 
 static void print_case(const struct bench *b, const char *text) {
     const struct dnn_problem *p = &b->plan.problem;
-    printf("%s: c %d/%d k %d/%d groups %d, %dx%d -> %dx%d, kernel %dx%d, stride %dx%d, padding %d %d, dilation %dx%d, "
-           "batch %d hint %d threads %d%s%s%s%s act %d\n", text, p->c_model, p->c, p->k_model, p->k, p->groups, p->h, p->w, p->oh, p->ow,
-           p->kh, p->kw, p->sh, p->sw, p->pt, p->pl, p->dh, p->dw, (int)b->call.batch, (int)p->batch_hint,
-           p->threads, p->x_plain ? " plain" : "", p->bias ? " bias" : "", p->residual ? " residual" : "",
-           p->prologue ? " prologue" : "", (int)p->act);
+    printf(
+        "%s: c %d/%d k %d/%d groups %d, %dx%d -> %dx%d, kernel %dx%d, stride %dx%d, padding %d %d, "
+        "dilation %dx%d, "
+        "batch %d hint %d threads %d%s%s%s%s act %d\n",
+        text, p->c_model, p->c, p->k_model, p->k, p->groups, p->h, p->w, p->oh, p->ow, p->kh, p->kw,
+        p->sh, p->sw, p->pt, p->pl, p->dh, p->dw, (int)b->call.batch, (int)p->batch_hint,
+        p->threads, p->x_plain ? " plain" : "", p->bias ? " bias" : "",
+        p->residual ? " residual" : "", p->prologue ? " prologue" : "", (int)p->act);
 }
 
 /* Any division into ranges must give the same bits. */
@@ -293,14 +325,18 @@ static bool check_case(const struct dnn_impl *impl, const struct dnn_isa *isa) {
     const bool scale_k = one_in(2), nan = one_in(4);
     make_tensors(&b, pick(0, 3), one_in(2) ? 5 : 0);
     clear_padding(&b);
-    if (!prepare(&b, impl, isa, scale_k)) return print_case(&b, impl->refuse(&b.plan.problem)), free_bench(&b), false;
-    if (nan && b.call.batch) b.x[pick(0, (int)(b.x_size / b.plan.problem.lanes)) * b.plan.problem.lanes % b.x_size] = NAN;
+    if (!prepare(&b, impl, isa, scale_k))
+        return print_case(&b, impl->refuse(&b.plan.problem)), free_bench(&b), false;
+    const int lanes = isa->lanes; /* the first lane of a block is never padding */
+    if (nan && b.call.batch) b.x[pick(0, (int)(b.x_size / lanes)) * lanes % b.x_size] = NAN;
     b.call.epilogue = count_pixels, b.call.epilogue_user = &b;
     run_tasks(&b, 0);
     const double error = compare(&b, scale_k);
     const bool counted = b.n_pixels * b.plan.problem.lanes == b.y_size * b.call.batch;
     const bool right = error < 5e-6 && counted && is_same_when_split(&b);
-    if (!right) printf("%s error %g pixels %d: ", isa->name, error, (int)counted), print_case(&b, impl->name);
+    if (!right)
+        printf("%s error %g pixels %d: ", isa->name, error, (int)counted),
+            print_case(&b, impl->name);
     free_bench(&b);
     return right;
 }
@@ -323,16 +359,27 @@ static int check(int n, int seed) {
 
 /* c, k, groups, image, kernel, stride, padding, dilation (0: 1); x is plain when c is below 4. */
 static const int shapes[][8] = {
-    {3, 64, 1, 224, 7, 2, 3},     {3, 32, 1, 224, 3, 2, 1},     {64, 64, 1, 56, 3, 1, 1},    {128, 128, 1, 28, 3, 1, 1},
-    {256, 256, 1, 14, 3, 1, 1},   {512, 512, 1, 7, 3, 1, 1},    {64, 128, 1, 56, 3, 2, 1},   {256, 512, 1, 14, 3, 2, 1},
-    {64, 256, 1, 56, 1, 1, 0},    {256, 64, 1, 56, 1, 1, 0},    {128, 512, 1, 28, 1, 1, 0},  {1024, 256, 1, 14, 1, 1, 0},
-    {512, 2048, 1, 7, 1, 1, 0},   {2048, 512, 1, 7, 1, 1, 0},   {256, 512, 1, 56, 1, 2, 0},  {32, 192, 1, 112, 1, 1, 0},
-    {96, 16, 1, 112, 1, 1, 0},    {384, 384, 1, 8, 3, 1, 1},    {192, 64, 1, 35, 5, 1, 2},   {256, 256, 1, 28, 3, 1, 2},
-    {512, 512, 2, 14, 3, 1, 1},   {2048, 256, 1, 28, 3, 1, 12, 12}, {2048, 256, 1, 28, 3, 1, 36, 36},
-    {3, 64, 1, 224, 3, 1, 1}, {3, 96, 1, 224, 4, 4, 0}, {64, 64, 1, 224, 3, 1, 1}, {1024, 128, 1, 14, 1, 1, 0}, {384, 384, 1, 8, 1, 1, 0}, {512, 512, 1, 4, 3, 1, 1}, {256, 512, 1, 2, 3, 1, 1}, {2048, 1024, 1, 1, 1, 1, 0}, 
-      {64, 64, 64, 112, 3, 1, 1},   {96, 96, 96, 112, 3, 2, 1},  {144, 144, 144, 56, 3, 1, 1},
-    {384, 384, 384, 14, 3, 1, 1}, {960, 960, 960, 7, 3, 1, 1},  {96, 96, 96, 56, 7, 1, 3},   {240, 240, 240, 28, 5, 2, 2},
-    {128, 128, 32, 56, 3, 1, 1},  {256, 256, 32, 28, 3, 1, 1},  {256, 256, 32, 56, 3, 2, 1}, {1024, 1024, 32, 7, 3, 1, 1},
+    {3, 64, 1, 224, 7, 2, 3},         {3, 32, 1, 224, 3, 2, 1},
+    {64, 64, 1, 56, 3, 1, 1},         {128, 128, 1, 28, 3, 1, 1},
+    {256, 256, 1, 14, 3, 1, 1},       {512, 512, 1, 7, 3, 1, 1},
+    {64, 128, 1, 56, 3, 2, 1},        {256, 512, 1, 14, 3, 2, 1},
+    {64, 256, 1, 56, 1, 1, 0},        {256, 64, 1, 56, 1, 1, 0},
+    {128, 512, 1, 28, 1, 1, 0},       {1024, 256, 1, 14, 1, 1, 0},
+    {512, 2048, 1, 7, 1, 1, 0},       {2048, 512, 1, 7, 1, 1, 0},
+    {256, 512, 1, 56, 1, 2, 0},       {32, 192, 1, 112, 1, 1, 0},
+    {96, 16, 1, 112, 1, 1, 0},        {384, 384, 1, 8, 3, 1, 1},
+    {192, 64, 1, 35, 5, 1, 2},        {256, 256, 1, 28, 3, 1, 2},
+    {512, 512, 2, 14, 3, 1, 1},       {2048, 256, 1, 28, 3, 1, 12, 12},
+    {2048, 256, 1, 28, 3, 1, 36, 36}, {3, 64, 1, 224, 3, 1, 1},
+    {3, 96, 1, 224, 4, 4, 0},         {64, 64, 1, 224, 3, 1, 1},
+    {1024, 128, 1, 14, 1, 1, 0},      {384, 384, 1, 8, 1, 1, 0},
+    {512, 512, 1, 4, 3, 1, 1},        {256, 512, 1, 2, 3, 1, 1},
+    {2048, 1024, 1, 1, 1, 1, 0},      {64, 64, 64, 112, 3, 1, 1},
+    {96, 96, 96, 112, 3, 2, 1},       {144, 144, 144, 56, 3, 1, 1},
+    {384, 384, 384, 14, 3, 1, 1},     {960, 960, 960, 7, 3, 1, 1},
+    {96, 96, 96, 56, 7, 1, 3},        {240, 240, 240, 28, 5, 2, 2},
+    {128, 128, 32, 56, 3, 1, 1},      {256, 256, 32, 28, 3, 1, 1},
+    {256, 256, 32, 56, 3, 2, 1},      {1024, 1024, 32, 7, 3, 1, 1},
 };
 
 /* Best of many short runs: other work on the machine only ever adds time. */
@@ -348,38 +395,65 @@ static double best_time(struct bench *b) {
     return best;
 }
 
-/* Flops per second of independent multiply-adds: what a 1x1 convolution of data in L1 cannot exceed. */
-static double measure_peak(const struct dnn_isa *isa) {
-    struct bench b = {0};
-    b.plan.problem = (struct dnn_problem){.kind = DNN_CONV, .lanes = isa->lanes, .batch_hint = 1, .threads = 1, .c = 512,
-        .k = 2 * isa->lanes, .c_model = 512, .k_model = 2 * isa->lanes, .groups = 1, .h = 1, .w = 42, .oh = 1, .ow = 42,
-        .kh = 1, .kw = 1, .sh = 1, .sw = 1, .dh = 1, .dw = 1};
-    make_tensors(&b, 1, 0);
-    prepare(&b, &dnn_direct, isa, false);
-    double seconds = best_time(&b);
-    free_bench(&b);
-    return 2.0 * 512 * 2 * isa->lanes * 42 / seconds;
+static struct dnn_problem make_problem(const struct dnn_isa *isa, int c, int k, int groups, int h,
+                                       int w, int kernel, int stride, int padding, int dilation) {
+    const char *threads = getenv("THREADS");
+    const int reach = (kernel - 1) * dilation + 1;
+    return (struct dnn_problem){.kind = DNN_CONV,
+                                .batch_hint = 1,
+                                .lanes = isa->lanes,
+                                .threads = threads ? atoi(threads) : 1,
+                                .c = c,
+                                .k = k,
+                                .c_model = c,
+                                .k_model = k,
+                                .groups = groups,
+                                .h = h,
+                                .w = w,
+                                .oh = (h + 2 * padding - reach) / stride + 1,
+                                .ow = (w + 2 * padding - reach) / stride + 1,
+                                .kh = kernel,
+                                .kw = kernel,
+                                .sh = stride,
+                                .sw = stride,
+                                .pt = padding,
+                                .pl = padding,
+                                .dh = dilation,
+                                .dw = dilation,
+                                .x_plain = c < 4,
+                                .bias = true,
+                                .prologue = getenv("PROLOGUE") && groups == 1,
+                                .act = DNN_ACT_RELU};
 }
 
-static void time_shape(const struct dnn_isa *isa, const int *shape, double peak) {
+static double n_flops(const struct dnn_problem *p) {
+    return 2.0 * p->c / p->groups * p->k * p->kh * p->kw * p->oh * p->ow;
+}
+
+/* Flops per second of a long sum over data in L2; within a few percent of the machine's peak. */
+static double measure_peak(const struct dnn_isa *isa) {
     struct bench b = {0};
-    const int c = shape[0], k = shape[1], groups = shape[2], image = shape[3], kernel = shape[4], stride = shape[5];
-    const int dilation = shape[7] ? shape[7] : 1, out = (image + 2 * shape[6] - (kernel - 1) * dilation - 1) / stride + 1;
-    b.plan.problem = (struct dnn_problem){.kind = DNN_CONV, .lanes = isa->lanes, .batch_hint = 1, .threads = 1,
-        .c = c, .k = k, .c_model = c, .k_model = k, .groups = groups, .h = image, .w = image, .oh = out, .ow = out,
-        .kh = kernel, .kw = kernel, .sh = stride, .sw = stride, .pt = shape[6], .pl = shape[6], .dh = dilation, .dw = dilation,
-        .x_plain = c < 4, .bias = true, .act = DNN_ACT_RELU};
-    if (getenv("THREADS")) b.plan.problem.threads = atoi(getenv("THREADS"));
-    if (getenv("PROLOGUE") && groups == 1) b.plan.problem.prologue = true;
+    b.plan.problem = make_problem(isa, 2048, 2 * isa->lanes, 1, 1, 42, 1, 1, 0, 1);
     make_tensors(&b, 1, 0);
-    const struct dnn_impl *impl = prepare(&b, &dnn_grouped, isa, false) || prepare(&b, &dnn_direct, isa, false) ? b.plan.impl : NULL;
-    if (!impl) { printf("refused\n"); exit(1); }
-    const double seconds = best_time(&b), flops = 2.0 * c / groups * k * kernel * kernel * out * out;
-    const double bytes = 4.0 * (double)(b.x_size + b.y_size);
-    printf("%-8s %4d->%4d /%-3d @%3d %dx%d/%d: %8.3f ms (%8.3f estimated), %6.1f GF/s, %3.0f%%, %5.1f GB/s, %d tasks;", impl->name, c, k, groups, image,
-           kernel, kernel, stride, seconds * 1e3, b.plan.cost * 1e3, flops / seconds * 1e-9, 100 * flops / seconds / peak, bytes / seconds * 1e-9,
-           (int)impl->n_tasks(&b.plan, 1));
-    printf(" %d %d %d %d\n", (int)b.plan.param[7], (int)b.plan.param[8], (int)b.plan.param[9], (int)b.plan.param[10]);
+    prepare(&b, &dnn_direct, isa, false);
+    const double rate = n_flops(&b.plan.problem) / best_time(&b);
+    free_bench(&b);
+    return rate;
+}
+
+static void time_shape(const struct dnn_isa *isa, const int *s, double peak) {
+    struct bench b = {0};
+    struct dnn_problem *p = &b.plan.problem;
+    *p = make_problem(isa, s[0], s[1], s[2], s[3], s[3], s[4], s[5], s[6], s[7] ? s[7] : 1);
+    make_tensors(&b, 1, 0);
+    if (!prepare(&b, &dnn_grouped, isa, false) && !prepare(&b, &dnn_direct, isa, false)) abort();
+    const double seconds = best_time(&b), rate = n_flops(p) / seconds;
+    const double bytes = sizeof(float) * (double)(b.x_size + b.y_size);
+    printf("%-8s %4d->%4d /%-4d %dx%d/%d dilation %-2d @%-3d %7.3f ms (%7.3f estimated) %6.1f GF/s "
+           "%3.0f%% %5.1f GB/s, %d tasks\n",
+           b.plan.impl->name, p->c, p->k, p->groups, p->kh, p->kw, p->sh, p->dh, p->h,
+           seconds * 1e3, b.plan.cost * 1e3, rate * 1e-9, 100 * rate / peak, bytes / seconds * 1e-9,
+           (int)b.plan.impl->n_tasks(&b.plan, 1));
     fflush(stdout);
     free_bench(&b);
 }

@@ -1,3 +1,391 @@
-#include "dfp/nest.h"
-void nest_encode(struct nest *nest, const void **code, size_t *size) { (void)nest; *code = NULL; *size = 0; }
-void dfp_interpret(const void *code, void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end) { (void)code;(void)ptr;(void)arg;(void)scratch;(void)begin;(void)end; }
+/*
+ * Encoding: the blocks of a nest as code for interp.c. The words are described in code.h.
+ *
+ *   nest->body  ->  [this file]  ->  dfp_kernel.code, registers behind the nest's scratch
+ *
+ * The innermost loop of each stage becomes strips, unless it holds reductions over whole dims: then those do, and the
+ * columns of a strip are folded at the end.
+ */
+#include "dfp/code.h"
+
+#include <string.h>
+
+/* Where a node's value is. */
+struct place {
+    int64_t at;
+    int columns, inner;
+};
+
+struct encoder {
+    struct nest *nest;
+    VEC(int64_t) words;
+    VEC(struct place) places; /* by node id */
+    VEC(const struct node *) constants;
+    int64_t registers;        /* floats in use */
+    int strip;                /* the strip's variable, -1: none is open */
+};
+
+static void put(struct encoder *e, int64_t word) { VEC_PUSH(e->nest->arena, &e->words, word); }
+
+static void put_double(struct encoder *e, double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    put(e, bits);
+}
+
+static void put_size(struct encoder *e, struct size size) {
+    bool number = size_is_const(size);
+    put(e, number ? -1 : nest_arg(e->nest, size));
+    put(e, number ? size_value(size) : 0);
+}
+
+static void put_sum(struct encoder *e, const struct affine *a) {
+    put(e, a->n);
+    for (int i = 0; i < a->n; i++) {
+        put(e, a->term[i].var);
+        put_size(e, a->term[i].coef);
+    }
+    put_size(e, a->base);
+}
+
+/* ---- Registers ---- */
+
+static bool depends(const struct encoder *e, uint64_t deps, int var) {
+    (void)e;
+    return var >= 0 && (deps & var_bit(var));
+}
+
+static struct place make_place(struct encoder *e, uint64_t deps) {
+    struct place p = {.at = e->registers, .inner = 1};
+    p.columns = depends(e, deps, e->strip);
+    if (depends(e, deps, e->nest->lane_var)) p.inner = e->nest->lanes;
+    e->registers += p.columns ? CODE_STRIP : round_up(p.inner, 16);
+    return p;
+}
+
+static void set_place(struct encoder *e, const struct node *n, struct place p) {
+    while (e->places.n <= n->id) VEC_PUSH(e->nest->arena, &e->places, (struct place){.at = -1});
+    e->places.at[n->id] = p;
+}
+
+static struct place find_place(struct encoder *e, const struct node *n) {
+    if (n->op == EXPR_CONST && (n->id >= e->places.n || e->places.at[n->id].at < 0)) {
+        set_place(e, n, make_place(e, 0));
+        VEC_PUSH(e->nest->arena, &e->constants, n);
+    }
+    return e->places.at[n->id];
+}
+
+static void put_shape(struct encoder *e, struct place p) {
+    put(e, p.columns);
+    put(e, p.inner);
+}
+
+/* The operand as a register of the wanted shape. */
+static int64_t widen(struct encoder *e, const struct node *n, struct place shape) {
+    struct place from = find_place(e, n);
+    if (from.columns == shape.columns && from.inner == shape.inner) return from.at;
+    struct place to = shape;
+    to.at = e->registers;
+    e->registers += to.columns ? CODE_STRIP : round_up(to.inner, 16);
+    put(e, CODE_BROADCAST);
+    put_shape(e, to);
+    put(e, to.at);
+    put(e, from.at);
+    put_shape(e, from);
+    return to.at;
+}
+
+/* ---- Accesses ---- */
+
+/* Do all terms but `var` itself stay as they are when `var` changes? */
+static bool is_linear(const struct nest *nest, const struct affine *a, int var) {
+    for (int i = 0; i < a->n; i++) {
+        int v = a->term[i].var;
+        if (v != var && var >= 0 && (nest->var[v].deps & var_bit(var))) return false;
+    }
+    return true;
+}
+
+static void put_range(struct encoder *e, const struct range *r) {
+    bool lanes = depends(e, affine_deps(e->nest, r->x), e->nest->lane_var);
+    put_sum(e, r->x);
+    put_size(e, r->low);
+    put_size(e, r->high);
+    put(e, is_linear(e->nest, r->x, e->strip) && !lanes);
+}
+
+static void put_ranges(struct encoder *e, const struct range *const *r, int n) {
+    put(e, n);
+    for (int i = 0; i < n; i++) put_range(e, r[i]);
+}
+
+static void put_memory(struct encoder *e, const struct value *v) {
+    put(e, nest_in_scratch(v) ? -1 : v->ptr);
+}
+
+static void put_access(struct encoder *e, const struct value *v, const struct affine *offset) {
+    struct nest *nest = e->nest;
+    bool tile = nest_in_scratch(v) && nest->grid_lane;
+    bool linear =
+        is_linear(nest, offset, e->strip) && is_linear(nest, offset, nest->lane_var);
+    put_sum(e, offset);
+    put_size(e, tile ? size_const(1)
+                     : e->strip < 0 ? size_const(0) : affine_coef(offset, e->strip));
+    put_size(e, nest->lane_var < 0 ? size_const(0) : affine_coef(offset, nest->lane_var));
+    put(e, !linear);
+}
+
+/* ---- Items ---- */
+
+static void encode_load(struct encoder *e, const struct item *item, struct place to) {
+    put(e, CODE_LOAD);
+    put_shape(e, to);
+    put(e, to.at);
+    put_memory(e, item->node->from);
+    put_double(e, item->node->fill);
+    put_access(e, item->node->from, item->node->offset);
+    put_ranges(e, item->range, item->n_ranges);
+}
+
+static void encode_valid(struct encoder *e, struct place to) {
+    const struct layout *layout = e->nest->layout;
+    put(e, CODE_VALID);
+    put_shape(e, to);
+    put(e, to.at);
+    put(e, e->nest->block_var);
+    put(e, layout->n_segments);
+    int64_t end = 0;
+    for (int i = 0; i < layout->n_segments; i++) {
+        end += layout->segment[i].stored / e->nest->lanes;
+        put(e, end - 1);
+        put(e, layout->segment[i].valid + e->nest->lanes - layout->segment[i].stored);
+    }
+}
+
+static void encode_arith(struct encoder *e, const struct item *item, struct place to) {
+    int64_t from[3] = {0};
+    for (int i = 0; i < 3 && item->arg[i]; i++) from[i] = widen(e, item->arg[i], to);
+    put(e, CODE_ARITH);
+    put(e, item->node->op);
+    put_shape(e, to);
+    put(e, to.at);
+    for (int i = 0; i < 3; i++) put(e, from[i]);
+}
+
+static void encode_node(struct encoder *e, const struct item *item) {
+    struct place to = make_place(e, item->node->deps);
+    switch (item->node->op) {
+    case EXPR_LOAD: encode_load(e, item, to); break;
+    case EXPR_RANGE:
+        put(e, CODE_RANGE);
+        put_shape(e, to);
+        put(e, to.at);
+        put_ranges(e, item->range, item->n_ranges);
+        break;
+    case NODE_VALID: encode_valid(e, to); break;
+    default: encode_arith(e, item, to);
+    }
+    set_place(e, item->node, to);
+}
+
+static void encode_store(struct encoder *e, const struct item *item) {
+    const struct value *v = item->value;
+    struct place shape = {.inner = 1};
+    shape.columns = depends(e, v->node->deps | affine_deps(e->nest, v->at), e->strip);
+    if (depends(e, affine_deps(e->nest, v->at), e->nest->lane_var)) shape.inner = e->nest->lanes;
+    int64_t from = widen(e, item->arg[0], shape);
+    put(e, CODE_STORE);
+    put_shape(e, shape);
+    put(e, from);
+    put_memory(e, v);
+    put_access(e, v, v->at);
+}
+
+/* ---- Loops ---- */
+
+static void encode_items(struct encoder *e, const struct block *b);
+
+static const struct block *inner_loop(const struct block *b) {
+    return b->reduce ? NULL : b->items.at[b->items.n - 1].block;
+}
+
+static bool is_windowed(const struct nest *nest, const struct node *reduce) {
+    for (int i = 0; i < reduce->n_vars; i++)
+        if (!nest->var[reduce->var[i]].is_window) return false;
+    return true;
+}
+
+/* Does the loop become strips? */
+static bool is_strip(const struct encoder *e, const struct block *b) {
+    if (e->strip >= 0) return false;
+    if (b->is_lanes) return true;
+    for (int i = 0; i < b->items.n; i++) {
+        const struct item *item = &b->items.at[i];
+        if (item->kind == ITEM_LOOP) return false;
+        if (item->kind == ITEM_REDUCE && !is_windowed(e->nest, item->node)) return false;
+    }
+    return true;
+}
+
+/* What is handed from stage to stage at a point of a vector of the grid is one vector. */
+static int64_t strip_columns(const struct encoder *e, const struct block *b) {
+    if (b->is_row && e->nest->grid_lane && e->nest->scratch_size) return e->nest->lanes;
+    return e->nest->lane_var >= 0 ? CODE_STRIP / e->nest->lanes : CODE_STRIP;
+}
+
+/* Returns where the body's length has to be written. */
+static int begin_loop(struct encoder *e, const struct block *b, bool strip) {
+    put(e, CODE_LOOP);
+    put(e, b->var);
+    put(e, b->is_row);
+    put_size(e, e->nest->var[b->var].extent);
+    put(e, 0);
+    int length = e->words.n - 1;
+    put(e, strip ? strip_columns(e, b) : 0);
+    if (strip) e->strip = b->var;
+    put_ranges(e, b->clip, b->n_clips);
+    return length;
+}
+
+static void end_loop(struct encoder *e, int length) {
+    put(e, CODE_END);
+    e->words.at[length] = e->words.n - length - 1;
+}
+
+static void encode_loop(struct encoder *e, const struct block *b) {
+    bool strip = is_strip(e, b);
+    int length = begin_loop(e, b, strip);
+    encode_items(e, b);
+    end_loop(e, length);
+    if (strip) e->strip = -1;
+}
+
+/* ---- Reductions ---- */
+
+static void put_set(struct encoder *e, struct place to, double value) {
+    put(e, CODE_SET);
+    put_shape(e, to);
+    put(e, to.at);
+    put_double(e, value);
+}
+
+static double neutral(const struct node *n) {
+    if (n->combine == EXPR_ADD) return 0;
+    return n->combine == EXPR_MAX ? -1.0 / 0.0 : 1.0 / 0.0;
+}
+
+static void encode_loops(struct encoder *e, const struct block *b, struct place sum) {
+    bool strip = e->strip < 0 && b->reduce;
+    int length = begin_loop(e, b, strip);
+    if (b->reduce) {
+        encode_items(e, b);
+        int64_t from = widen(e, b->operand, sum);
+        put(e, CODE_ARITH);
+        put(e, (int64_t)b->reduce->combine);
+        put_shape(e, sum);
+        put(e, sum.at);
+        put(e, sum.at);
+        put(e, from);
+        put(e, 0);
+    } else {
+        for (int i = 0; i + 1 < b->items.n; i++) {
+            struct block single = {.items = {.n = 1, .cap = 1, .at = &b->items.at[i]}};
+            encode_items(e, &single);
+        }
+        encode_loops(e, inner_loop(b), sum);
+    }
+    end_loop(e, length);
+    if (strip) e->strip = -1;
+}
+
+/* With a strip of its own, a reduction sums into columns, which are folded when all is done. */
+static void encode_reduce(struct encoder *e, const struct item *item) {
+    const struct node *n = item->node;
+    struct place to = make_place(e, n->deps), sum = to;
+    bool strip = e->strip < 0;
+    set_place(e, n, to);
+    put_set(e, to, n->value);
+    if (strip) {
+        sum = (struct place){.at = e->registers, .columns = 1, .inner = to.inner};
+        e->registers += CODE_STRIP;
+        put_set(e, sum, neutral(n));
+    }
+    encode_loops(e, item->block, sum);
+    if (!strip) return;
+    put(e, CODE_FOLD);
+    put(e, (int64_t)n->combine);
+    put(e, to.inner);
+    put(e, to.at);
+    put(e, sum.at);
+    put(e, CODE_STRIP / (e->nest->lane_var >= 0 ? e->nest->lanes : 1));
+}
+
+static void encode_items(struct encoder *e, const struct block *b) {
+    for (int i = 0; i < b->items.n; i++) {
+        const struct item *item = &b->items.at[i];
+        switch (item->kind) {
+        case ITEM_NODE: encode_node(e, item); break;
+        case ITEM_REDUCE: encode_reduce(e, item); break;
+        case ITEM_STORE: encode_store(e, item); break;
+        case ITEM_LOOP: encode_loop(e, item->block); break;
+        }
+    }
+}
+
+/* ---- The head ---- */
+
+static void encode_vars(struct encoder *e) {
+    struct nest *nest = e->nest;
+    e->words.at[HEAD_VARS] = e->words.n;
+    put(e, nest->n_vars);
+    int table = e->words.n;
+    for (int i = 0; i < nest->n_vars; i++) {
+        put(e, nest->var[i].kind);
+        put(e, 0);
+        put_size(e, nest->var[i].of ? nest->var[i].divisor : size_const(1));
+    }
+    for (int i = 0; i < nest->n_vars; i++) {
+        if (!nest->var[i].of) continue;
+        e->words.at[table + 4 * i + 1] = e->words.n;
+        put_sum(e, nest->var[i].of);
+    }
+}
+
+static void encode_grid(struct encoder *e) {
+    struct nest *nest = e->nest;
+    e->words.at[HEAD_GRID] = e->words.n;
+    put(e, nest->grid.n);
+    for (int i = 0; i < nest->grid.n; i++) {
+        put(e, nest->grid.at[i]);
+        put_size(e, nest->var[nest->grid.at[i]].extent);
+    }
+    put_size(e, nest->chunks);
+    put_size(e, size_const(nest->chunk));
+}
+
+static void encode_constants(struct encoder *e) {
+    e->words.at[HEAD_CONSTANTS] = e->words.n;
+    put(e, e->constants.n);
+    for (int i = 0; i < e->constants.n; i++) {
+        put(e, e->places.at[e->constants.at[i]->id].at);
+        put_double(e, e->constants.at[i]->value);
+    }
+}
+
+void nest_encode(struct nest *nest, const void **code, size_t *size) {
+    struct encoder e = {.nest = nest, .strip = -1};
+    for (int i = 0; i < HEAD_WORDS; i++) put(&e, 0);
+    e.words.at[HEAD_LANES] = nest->lanes;
+    e.words.at[HEAD_LANE_VAR] = nest->lane_var;
+    e.words.at[HEAD_TILE] = round_up(nest->scratch_size, 16);
+    encode_vars(&e);
+    encode_grid(&e);
+    e.words.at[HEAD_BODY] = e.words.n;
+    encode_items(&e, nest->body);
+    put(&e, CODE_END);
+    encode_constants(&e);
+    nest->scratch_size = e.words.at[HEAD_TILE] + e.registers;
+    *code = e.words.at;
+    *size = sizeof *e.words.at * (size_t)e.words.n;
+}

@@ -119,9 +119,9 @@ enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
     *out = (struct dfp_kernel){.text = text.at, .comment = make_comment(arena, cluster)};
     find_pointers(arena, cluster, out);
     out->tasks = count_tasks(nest);
-    out->scratch_size = (size_t)nest->scratch_size * sizeof(float);
     out->flops_per_task = count_flops(nest);
     nest_encode(nest, &out->code, &out->code_size);
+    out->scratch_size = (size_t)nest->scratch_size * sizeof(float);
     out->n_arg = nest->args.n;
     out->arg = nest->args.at;
     return SOL_OK;

@@ -1,18 +1,20 @@
 /*
  * Direct convolution: what direct.c (plan, cost, packing) and direct_kernel.c (the work) share.
  *
- * y is cut into blocks of rows x columns of pixels, and the output channels of a group into pairs of channel
- * blocks. A tile of up to `pixels` pixels and one pair is summed in registers over a list of taps; a tap is one
- * (channel block, kernel row, kernel column) and stands for DIRECT_BLOCK channels that lie side by side.
+ * y is cut into blocks of rows x columns of pixels, and the output channels of a group into pairs
+ * of channel blocks. A tile of up to `pixels` pixels and one pair is summed in registers over a
+ * list of taps; a tap is one (channel block, kernel row, kernel column) and stands for DIRECT_BLOCK
+ * channels that lie side by side.
  *
  *   packed   [group][k pair][channel block][kernel row][kernel column][channel][2*LANES]
- *   scratch  the offsets of the taps, then the panel: a zero padded copy of the x that one block of y needs
+ *   scratch  offsets of the taps, then the panel: a zero padded copy of the x that a block needs
  *   panel    [channel block][row phase][row][column phase][column][channel]
  *
- * Phases take strides out of the panel: row q of the padded image is number q / sh of phase q % sh, columns alike.
- * Pixels of y that are neighbours thus read neighbours in the panel for each tap, whatever the strides. With a
- * large dilation most of these rows would not be read; then phase r instead holds what kernel row r needs. Where x
- * needs neither padding nor a prologue it is read in place, by the same formula with the image's strides.
+ * Phases take strides out of the panel: row q of the padded image is number q / sh of phase q % sh,
+ * columns alike. Pixels of y that are neighbours thus read neighbours in the panel for each tap,
+ * whatever the strides. With a large dilation most of these rows would not be read; then phase r
+ * instead holds what kernel row r needs. Where x needs neither padding nor a prologue it is read in
+ * place, by the same formula with the image's strides.
  */
 #ifndef SOL_DNN_DIRECT_H
 #define SOL_DNN_DIRECT_H
@@ -31,11 +33,11 @@ enum direct_param {
     DIRECT_KERNEL_COLUMN,
     DIRECT_PT,
     DIRECT_PL,
-    DIRECT_BLOCK,      /* channels side by side in x: the lanes, or 1 when x is plain */
-    DIRECT_C_BLOCKS,   /* of x per group */
-    DIRECT_PAIRS,      /* of k blocks per group; the last one may be half empty */
-    DIRECT_SHARES,     /* tasks that divide the pairs of one group and block of y */
-    DIRECT_ROWS,       /* pixels of y in a block */
+    DIRECT_BLOCK,    /* channels side by side in x: the lanes, or 1 when x is plain */
+    DIRECT_C_BLOCKS, /* of x per group */
+    DIRECT_PAIRS,    /* of k blocks per group; the last one may be half empty */
+    DIRECT_SHARES,   /* tasks that divide the pairs of one group and block of y */
+    DIRECT_ROWS,     /* pixels of y in a block */
     DIRECT_COLUMNS,
     DIRECT_PANEL,      /* is x copied? */
     DIRECT_ROW_PHASES, /* of the panel */
@@ -44,8 +46,8 @@ enum direct_param {
     DIRECT_ROW_STRIDE, /* floats between the inputs of two rows of y, in panel or image */
     DIRECT_ROW_PHASE,  /* floats between two phases */
     DIRECT_COLUMN_PHASE,
-    DIRECT_C_STRIDE,   /* floats between two channel blocks */
-    DIRECT_TABLE,      /* bytes of scratch that the tap offsets take */
+    DIRECT_C_STRIDE, /* floats between two channel blocks */
+    DIRECT_TABLE,    /* bytes of scratch that the tap offsets take */
 };
 
 static inline int64_t direct_taps(const struct dnn_plan *plan) {
@@ -62,15 +64,15 @@ static inline int64_t direct_more_columns(const struct dnn_plan *plan) {
     return (plan->param[DIRECT_KW] - 1) * plan->problem.dw / plan->problem.sw;
 }
 
-/* The shares of an even division: share i of n over `total` is [direct_share(i), direct_share(i + 1)). */
+/* Where share i of n even shares of `total` begins; it ends where share i + 1 begins. */
 static inline int64_t direct_share(int64_t total, int64_t i, int64_t n) {
     return total / n * i + min_i64(i, total % n);
 }
 
 struct dnn_direct_kernels {
     int pixels; /* most pixels of a tile */
-    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch, int64_t begin,
-                int64_t end);
+    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
+                int64_t begin, int64_t end);
 };
 
 #endif

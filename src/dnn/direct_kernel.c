@@ -1,13 +1,14 @@
 /*
  * Direct convolution: the work of one task, compiled once per instruction set.
  *
- * Place: direct.c decides sizes and packs the weights; the executor calls run on ranges of tasks. direct.h has the
- * layouts. A task fills a panel (or points into x), then walks its pairs of k blocks; for each pair all tiles of
- * the block of y follow each other, so that the pair's weights stay in L1 or L2 and the pixels stream past them.
+ * Place: direct.c decides sizes and packs the weights; the executor calls run on ranges of tasks.
+ * direct.h has the layouts. A task fills a panel (or points into x), then walks its pairs of k
+ * blocks; for each pair all tiles of the block of y follow each other, so that the pair's weights
+ * stay in L1 or L2 and the pixels stream past them.
  *
- * Invariants: nothing outside x, y and the residual is touched, as whatever lies outside the image comes from the
- * panel's zeros; a sum's order (taps, then channels) does not depend on tile, task or thread; padding lanes
- * become zero, as their weights and bias are.
+ * Invariants: nothing outside x, y and the residual is touched, as whatever lies outside the image
+ * comes from the panel's zeros; a sum's order (taps, then channels) does not depend on tile, task
+ * or thread; padding lanes become zero, as their weights and bias are.
  */
 #include "dnn/direct.h"
 #include "dnn/simd.h"
@@ -24,12 +25,12 @@
 
 /* One tile: up to PIXELS pixels in one row or two, times one or two channel blocks of y. */
 struct tile {
-    const float *x;          /* input of the first pixel at offset 0 */
-    const float *weights;    /* [tap][channel][2*LANES] */
-    const int64_t *offsets;  /* by tap */
+    const float *x;         /* input of the first pixel at offset 0 */
+    const float *weights;   /* [tap][channel][2*LANES] */
+    const int64_t *offsets; /* by tap */
     int64_t n_taps;
-    int64_t x_row, y_row;    /* floats to the tile's second row */
-    int64_t y_block;         /* floats to the second channel block, in y and residual */
+    int64_t x_row, y_row; /* floats to the tile's second row */
+    int64_t y_block;      /* floats to the second channel block, in y and residual */
     float *y;
     const float *residual, *bias; /* NULL: none */
     const struct dnn_problem *problem;
@@ -37,46 +38,59 @@ struct tile {
 
 /* ---- Tile ---- */
 
-/* Bias, residual and activation are added to the whole sum: starting from them would cost accuracy. */
-INLINE void finish_tile(int rows, int columns, int vectors, const struct tile *tile, vec (*sum)[2]) {
+/* Bias and residual are added to the whole sum: to start from them would cost accuracy. */
+INLINE void finish_tile(int rows, int columns, int vectors, const struct tile *tile,
+                        vec (*sum)[2]) {
     const struct dnn_problem *problem = tile->problem;
     const int pixels = rows * columns;
     const int64_t row = tile->y_row, block = tile->y_block;
     float *y = tile->y; /* a copy: for all the compiler knows, stores to y may change *tile */
-    UNROLL for (int v = 0; v < vectors; v++) {
+    UNROLL
+    for (int v = 0; v < vectors; v++) {
         if (tile->bias) {
             const vec bias = vec_load(tile->bias + v * LANES);
-            UNROLL for (int i = 0; i < pixels; i++) sum[i][v] += bias;
+            UNROLL
+            for (int i = 0; i < pixels; i++) sum[i][v] += bias;
         }
         if (tile->residual) {
             const float *from = tile->residual + v * block;
-            UNROLL for (int i = 0; i < pixels; i++)
+            UNROLL
+            for (int i = 0; i < pixels; i++)
                 sum[i][v] += vec_load(from + i / columns * row + i % columns * LANES);
         }
         if (problem->act != DNN_ACT_NONE) {
             const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
-            UNROLL for (int i = 0; i < pixels; i++) sum[i][v] = vec_max(sum[i][v], low);
+            UNROLL
+            for (int i = 0; i < pixels; i++) sum[i][v] = vec_max(sum[i][v], low);
         }
         if (problem->act == DNN_ACT_CLAMP) {
             const vec high = vec_set(problem->act_max);
-            UNROLL for (int i = 0; i < pixels; i++) sum[i][v] = vec_min(sum[i][v], high);
+            UNROLL
+            for (int i = 0; i < pixels; i++) sum[i][v] = vec_min(sum[i][v], high);
         }
-        UNROLL for (int i = 0; i < pixels; i++)
+        UNROLL
+        for (int i = 0; i < pixels; i++)
             vec_store(y + v * block + i / columns * row + i % columns * LANES, sum[i][v]);
     }
 }
 
-/* All sizes but the number of taps are constants, so that `sum` lives in registers. */
+/*
+ * The heart of it: two loads of weights and one broadcast per pixel for 2 * pixels multiply-adds. All
+ * sizes but the number of taps are constants when this is inlined, so that `sum` lives in registers
+ * and pixels are constant distances from one pointer.
+ */
 INLINE void multiply_tile(int rows, int columns, int vectors, int block, const struct tile *tile) {
     const int pixels = rows * columns;
     const float *weights = tile->weights;
     vec sum[PIXELS][2];
-    UNROLL for (int i = 0; i < pixels; i++) sum[i][0] = sum[i][1] = (vec){0};
+    UNROLL
+    for (int i = 0; i < pixels; i++) sum[i][0] = sum[i][1] = (vec){0};
     for (int64_t tap = 0; tap < tile->n_taps; tap++) {
         const float *first = tile->x + tile->offsets[tap], *second = first + tile->x_row;
         for (int c = 0; c < block; c++, weights += 2 * LANES) {
             const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
-            UNROLL for (int i = 0; i < pixels; i++) {
+            UNROLL
+            for (int i = 0; i < pixels; i++) {
                 const vec x = vec_set((i < columns ? first : second)[i % columns * block + c]);
                 sum[i][0] += x * w0;
                 if (vectors == 2) sum[i][1] += x * w1;
@@ -131,63 +145,68 @@ struct block {
     const struct dnn_call *call;
     const int64_t *offsets;
     float *panel;
-    const float *x;          /* input of the block's first pixel */
+    const float *x; /* input of the block's first pixel */
     int64_t image, group, row, column, n_rows, n_columns;
 };
 
-/* One row of one phase: `n` pixels from padded column `column` on, every sw-th one. */
+/* One row of one phase: n pixels, every sw-th one of x from `column` on, which may lie outside. */
 struct line {
-    const float *x;          /* image row; NULL: outside the image */
+    const float *x; /* image row; NULL: outside the image */
     float *to;
     int64_t column, n;
-    int64_t channel;         /* first one, for the prologue */
+    int64_t channel; /* first one, for the prologue */
 };
 
-INLINE vec apply_prologue(const struct block *block, int64_t channel, vec x) {
-    const vec scale = vec_load(block->call->scale + channel), shift = vec_load(block->call->shift + channel);
-    return vec_max(x * scale + shift, vec_set(block->plan->problem.prologue_min));
-}
-
-static void copy_blocked(const struct block *block, const struct line *line, int64_t begin, int64_t end) {
+/* n pixels of one channel block. Padding channels stay zero: their scale and shift are. */
+static void copy_blocked(const struct block *block, int64_t channel, const float *from, float *to,
+                         int64_t n) {
     const struct dnn_problem *problem = &block->plan->problem;
-    const float *x = line->x + line->column * LANES;
     const int64_t step = (int64_t)problem->sw * LANES;
-    if (problem->prologue)
-        for (int64_t i = begin; i < end; i++)
-            vec_store(line->to + i * LANES, apply_prologue(block, line->channel, vec_load(x + i * step)));
-    else if (problem->sw == 1)
-        memcpy(line->to + begin * LANES, x + begin * LANES, (size_t)((end - begin) * LANES) * sizeof(float));
-    else
-        for (int64_t i = begin; i < end; i++) vec_store(line->to + i * LANES, vec_load(x + i * step));
+    if (problem->prologue) {
+        const vec scale = vec_load(block->call->scale + channel);
+        const vec shift = vec_load(block->call->shift + channel);
+        const vec low = vec_set(problem->prologue_min);
+        for (int64_t i = 0; i < n; i++)
+            vec_store(to + i * LANES, vec_max(vec_load(from + i * step) * scale + shift, low));
+    } else if (step == LANES) {
+        memcpy(to, from, (size_t)(n * LANES) * sizeof(float));
+    } else {
+        for (int64_t i = 0; i < n; i++) vec_store(to + i * LANES, vec_load(from + i * step));
+    }
 }
 
-static void copy_plain(const struct block *block, const struct line *line, int64_t begin, int64_t end) {
+/* The same for a plain x, where a channel block is one channel. */
+static void copy_plain(const struct block *block, int64_t channel, const float *from, float *to,
+                       int64_t n) {
     const struct dnn_problem *problem = &block->plan->problem;
-    const float *x = line->x + line->column;
     const int64_t step = problem->sw;
     if (problem->prologue) {
-        const float scale = block->call->scale[line->channel], shift = block->call->shift[line->channel];
-        for (int64_t i = begin; i < end; i++) {
-            const float value = x[i * step] * scale + shift;
-            line->to[i] = value < problem->prologue_min ? problem->prologue_min : value;
+        const float scale = block->call->scale[channel], shift = block->call->shift[channel];
+        for (int64_t i = 0; i < n; i++) {
+            const float value = from[i * step] * scale + shift;
+            to[i] = value < problem->prologue_min ? problem->prologue_min : value;
         }
     } else if (step == 2) { /* written out for the compiler: it becomes shuffles */
-        for (int64_t i = begin; i < end; i++) line->to[i] = x[i * 2];
+        for (int64_t i = 0; i < n; i++) to[i] = from[i * 2];
     } else {
-        for (int64_t i = begin; i < end; i++) line->to[i] = x[i * step];
+        for (int64_t i = 0; i < n; i++) to[i] = from[i * step];
     }
 }
 
 /* Zeros where the line lies outside the image, x after the prologue inside. */
 static void fill_line(const struct block *block, const struct line *line) {
-    const struct dnn_plan *plan = block->plan;
-    const int64_t step = plan->problem.sw, width = plan->param[DIRECT_W], size = plan->param[DIRECT_BLOCK];
+    const int64_t *param = block->plan->param, step = block->plan->problem.sw;
+    const int64_t width = param[DIRECT_W], size = param[DIRECT_BLOCK];
     int64_t begin = line->column < 0 ? ceil_div(-line->column, step) : 0;
     int64_t end = line->column < width ? ceil_div(width - line->column, step) : 0;
     end = line->x ? min_i64(end, line->n) : 0;
     begin = min_i64(begin, end);
     memset(line->to, 0, (size_t)(begin * size) * sizeof(float));
-    if (begin < end) (size == 1 ? copy_plain : copy_blocked)(block, line, begin, end);
+    if (begin < end) {
+        const float *from = line->x + (line->column + begin * step) * size;
+        (size == 1 ? copy_plain : copy_blocked)(block, line->channel, from, line->to + begin * size,
+                                                end - begin);
+    }
     memset(line->to + end * size, 0, (size_t)((line->n - end) * size) * sizeof(float));
 }
 
@@ -208,6 +227,7 @@ static void fill_row(const struct block *block, int64_t c_block, int64_t row, fl
     }
 }
 
+/* Copies what the block needs. Rows and columns beyond the image's edge become zeros here. */
 static void fill_panel(const struct block *block) {
     const struct dnn_problem *problem = &block->plan->problem;
     const int64_t *param = block->plan->param;
@@ -216,60 +236,75 @@ static void fill_panel(const struct block *block) {
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
         for (int64_t phase = 0; phase < param[DIRECT_ROW_PHASES]; phase++)
             for (int64_t i = 0; i < n_rows; i++) {
-                float *to = block->panel + c * param[DIRECT_C_STRIDE] + phase * param[DIRECT_ROW_PHASE];
-                const int64_t row = (block->row + i) * problem->sh + phase * step - param[DIRECT_PT];
+                float *to =
+                    block->panel + c * param[DIRECT_C_STRIDE] + phase * param[DIRECT_ROW_PHASE];
+                const int64_t row =
+                    (block->row + i) * problem->sh + phase * step - param[DIRECT_PT];
                 fill_row(block, c, row, to + i * param[DIRECT_ROW_STRIDE]);
             }
 }
 
 /* ---- Block ---- */
 
-/* Runs one tile and shows it to the generated epilogue, row by row and channel block by channel block. */
-static void run_tile(const struct block *block, struct tile *tile, int64_t k_block, int vectors, int64_t row,
-                     int64_t column, int rows, int columns) {
+/* Runs one tile and shows it to the generated epilogue, each row of each channel block. */
+static void run_tile(const struct block *block, struct tile *tile, int64_t k_block, int vectors,
+                     int64_t row, int64_t column, int rows, int columns) {
     const int64_t *param = block->plan->param, pixel = row * param[DIRECT_OW] + column;
     const struct dnn_call *call = block->call;
     const int64_t at = k_block * tile->y_block + pixel * LANES;
     tile->x = block->x + (row - block->row) * param[DIRECT_ROW_STRIDE] +
               (column - block->column) * param[DIRECT_BLOCK];
     tile->y = call->y + block->image * call->y_stride + at;
-    if (tile->problem->residual) tile->residual = call->residual + block->image * call->residual_stride + at;
+    if (tile->problem->residual)
+        tile->residual = call->residual + block->image * call->residual_stride + at;
     multiply[rows - 1][columns][param[DIRECT_BLOCK] != 1][vectors - 1](tile);
     if (!call->epilogue) return;
     for (int v = 0; v < vectors; v++)
         for (int r = 0; r < rows; r++)
-            call->epilogue(call->epilogue_user, tile->y + v * tile->y_block + r * tile->y_row, block->image,
-                           k_block + v, pixel + r * param[DIRECT_OW], columns);
+            call->epilogue(call->epilogue_user, tile->y + v * tile->y_block + r * tile->y_row,
+                           block->image, k_block + v, pixel + r * param[DIRECT_OW], columns);
 }
 
-/* All tiles of one pair. Columns are divided evenly; short pieces take two rows at once. */
-static void run_pair(const struct block *block, int64_t pair) {
-    const int64_t *param = block->plan->param;
-    const struct dnn_problem *problem = &block->plan->problem;
-    const int64_t k_blocks = problem->k / problem->groups / LANES, k_block = block->group * k_blocks + 2 * pair;
-    const int64_t parts = ceil_div(block->n_columns, PIXELS), n_taps = direct_taps(block->plan);
+/* What all tiles of one pair share; k_block is the pair's first. */
+static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_block) {
+    const int64_t *param = block->plan->param, n_taps = direct_taps(block->plan);
     const int64_t pair_size = n_taps * param[DIRECT_BLOCK] * 2 * LANES;
+    const struct dnn_call *call = block->call;
+    return (struct tile){
+        .weights = call->packed + (block->group * param[DIRECT_PAIRS] + pair) * pair_size,
+        .offsets = block->offsets,
+        .n_taps = n_taps,
+        .x_row = param[DIRECT_ROW_STRIDE],
+        .y_row = param[DIRECT_OW] * LANES,
+        .y_block = param[DIRECT_OH] * param[DIRECT_OW] * LANES,
+        .bias = call->bias ? call->bias + k_block * LANES : NULL,
+        .problem = &block->plan->problem,
+    };
+}
+
+/*
+ * All tiles of one pair. A tile with few sums waits for each of them, so columns are divided evenly
+ * and short pieces take two rows at once.
+ */
+static void run_pair(const struct block *block, int64_t pair) {
+    const struct dnn_problem *problem = &block->plan->problem;
+    const int64_t k_blocks = problem->k / problem->groups / LANES;
+    const int64_t k_block = block->group * k_blocks + 2 * pair;
+    const int64_t parts = ceil_div(block->n_columns, PIXELS);
     const int vectors = (int)min_i64(2, k_blocks - 2 * pair);
-    struct tile tile = {.weights = block->call->packed + (block->group * param[DIRECT_PAIRS] + pair) * pair_size,
-                        .offsets = block->offsets,
-                        .n_taps = n_taps,
-                        .x_row = param[DIRECT_ROW_STRIDE],
-                        .y_row = param[DIRECT_OW] * LANES,
-                        .y_block = param[DIRECT_OH] * param[DIRECT_OW] * LANES,
-                        .bias = block->call->bias ? block->call->bias + k_block * LANES : NULL,
-                        .problem = problem};
+    struct tile tile = make_tile(block, pair, k_block);
     for (int64_t part = 0; part < parts; part++) {
         const int64_t begin = direct_share(block->n_columns, part, parts);
         const int columns = (int)(direct_share(block->n_columns, part + 1, parts) - begin);
-        for (int64_t row = 0; row < block->n_rows;) {
-            const int rows = 2 * columns <= PIXELS && row + 1 < block->n_rows ? 2 : 1;
-            run_tile(block, &tile, k_block, vectors, block->row + row, block->column + begin, rows, columns);
-            row += rows;
+        for (int64_t row = 0, rows; row < block->n_rows; row += rows) {
+            rows = 2 * columns <= PIXELS && row + 1 < block->n_rows ? 2 : 1;
+            run_tile(block, &tile, k_block, vectors, block->row + row, block->column + begin,
+                     (int)rows, columns);
         }
     }
 }
 
-/* Where block number `index` of the batch lies: images, rows, columns, groups, the last running fastest. */
+/* Finds block number `index` of the batch, groups running fastest, and its input. */
 static void enter_block(struct block *block, int64_t index) {
     const int64_t *param = block->plan->param;
     const struct dnn_problem *problem = &block->plan->problem;
@@ -299,28 +334,34 @@ static int64_t row_offset(const struct dnn_plan *plan, int64_t r) {
 
 static int64_t column_offset(const struct dnn_plan *plan, int64_t s) {
     const int64_t column = s * plan->problem.dw, step = plan->problem.sw;
-    return column % step * plan->param[DIRECT_COLUMN_PHASE] + column / step * plan->param[DIRECT_BLOCK];
+    return column % step * plan->param[DIRECT_COLUMN_PHASE] +
+           column / step * plan->param[DIRECT_BLOCK];
 }
 
+/* A table, as one loop over taps serves all kernels; computing it costs little beside one tile. */
 static void fill_offsets(const struct dnn_plan *plan, int64_t *offsets) {
     const int64_t *param = plan->param;
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
         for (int64_t r = 0; r < param[DIRECT_KH]; r++)
             for (int64_t s = 0; s < param[DIRECT_KW]; s++)
-                *offsets++ = c * param[DIRECT_C_STRIDE] + row_offset(plan, r) + column_offset(plan, s);
+                *offsets++ =
+                    c * param[DIRECT_C_STRIDE] + row_offset(plan, r) + column_offset(plan, s);
 }
 
 /* Shares of the pairs run fastest, so that tasks of one range mostly find their panel filled. */
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch, int64_t begin,
-                int64_t end) {
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
+                int64_t begin, int64_t end) {
     const int64_t shares = plan->param[DIRECT_SHARES], pairs = plan->param[DIRECT_PAIRS];
-    struct block block = {.plan = plan, .call = call, .offsets = scratch,
+    struct block block = {.plan = plan,
+                          .call = call,
+                          .offsets = scratch,
                           .panel = (float *)((char *)scratch + plan->param[DIRECT_TABLE])};
     fill_offsets(plan, scratch);
     for (int64_t task = begin, index = -1; task < end; task++) {
         if (task / shares != index) enter_block(&block, index = task / shares);
         const int64_t share = task % shares, last = direct_share(pairs, share + 1, shares);
-        for (int64_t pair = direct_share(pairs, share, shares); pair < last; pair++) run_pair(&block, pair);
+        for (int64_t pair = direct_share(pairs, share, shares); pair < last; pair++)
+            run_pair(&block, pair);
     }
 }
 

@@ -1,27 +1,34 @@
 /*
- * Convolutions with few channels per group: what is accepted, division of the work, cost, packing of weights.
+ * Convolutions with few channels per group: what is accepted, division of the work, cost, packing
+ * of weights.
  *
- * Place: as direct.c, which takes groups that fill whole vectors. The work itself is in grouped_kernel.c;
- * grouped.h has the layout and the idea.
+ * Place: as direct.c, which takes groups that fill whole vectors. The work itself is in
+ * grouped_kernel.c; grouped.h has the layout and the idea.
  */
 #include "dnn/grouped.h"
 
 #include "dnn/kernels.h"
 
-/* Cost model: cores of 3 GHz; measured by bench/conv.c. */
+/*
+ * Cost model: cores of 3 GHz, measured by bench/conv.c. Edges of the image and sums of few taps
+ * make the multiplications less efficient than direct's; depthwise convolutions mostly wait for x
+ * and y anyway.
+ */
 static const double clock_hz = 3e9;
-static const double efficiency = 0.6; /* edges of the image and sums of few taps cost more than in direct */
+static const double efficiency = 0.6;
 static const double cache_bytes_per_s = 40e9;
 static const double task_s = 0.5e-6;
 
-/* Is stored channel i, with its whole group, at the place in its vector that the shuffles assume? */
+/* Is stored channel i, with its group, at the place in its vector that the shuffles assume? */
 static bool is_in_place(const int *map, int i, int size) {
-    const int first = i - i % size;
-    return map[i] < 0 ? map[first] < 0 : map[first] >= 0 && map[first] % size == 0 && map[i] == map[first] + i % size;
+    const int first = map[i - i % size];
+    if (map[i] < 0) return first < 0;
+    return first >= 0 && first % size == 0 && map[i] == first + i % size;
 }
 
 static const char *refuse_maps(const struct dnn_problem *p, int size) {
-    if (!p->c_map && !p->k_map) return p->c == p->c_model ? NULL : "channels are padded without a map";
+    if (!p->c_map && !p->k_map)
+        return p->c == p->c_model ? NULL : "channels are padded without a map";
     if (!p->c_map || !p->k_map) return "channels in and out are stored differently";
     for (int i = 0; i < p->c; i++) {
         if (p->c_map[i] != p->k_map[i]) return "channels in and out are stored differently";
@@ -32,9 +39,14 @@ static const char *refuse_maps(const struct dnn_problem *p, int size) {
 
 static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
-    if (problem->c_model != problem->k_model || problem->c != problem->k) return "channels in and out differ";
+    if (problem->c_model != problem->k_model || problem->c != problem->k)
+        return "channels in and out differ";
+    if (problem->c_model % problem->groups) return "channels are not divided by groups";
     const int size = problem->c_model / problem->groups;
-    if (size >= problem->lanes || problem->lanes % size) return "groups are no parts of a block";
+    if (size < 1 || size >= problem->lanes || problem->lanes % size)
+        return "groups are no parts of a block";
+    if (problem->h < 1 || problem->w < 1 || problem->oh < 1 || problem->ow < 1)
+        return "empty image";
     if (problem->x_plain || problem->y_plain) return "x or y is not blocked";
     if (problem->residual && problem->residual_plain) return "residual is not blocked";
     if (problem->prologue) return "has a prologue";
@@ -55,17 +67,19 @@ static int64_t block_weights(const struct dnn_plan *plan) {
     return (int64_t)p->kh * p->kw * plan->param[GROUPED_SIZE] * p->lanes;
 }
 
-/* Seconds of one core for a whole image. */
+/* Seconds of one core for a whole image: x and y come through the caches while it multiplies. */
 static double image_cost(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const double plane = (double)p->oh * p->ow, blocks = p->c / p->lanes;
     const double flops = 2 * blocks * plane * (double)block_weights(plan);
-    const double bytes = sizeof(float) * p->c * ((double)p->h * p->w + (p->residual ? 2 : 1) * plane);
-    const double multiply = flops / (efficiency * flops_per_s(plan->kernels)), move = bytes / cache_bytes_per_s;
+    const double bytes =
+        sizeof(float) * p->c * ((double)p->h * p->w + (p->residual ? 2 : 1) * plane);
+    const double multiply = flops / (efficiency * flops_per_s(plan->kernels));
+    const double move = bytes / cache_bytes_per_s;
     return multiply > move ? multiply : move;
 }
 
-/* Rows are divided only as far as blocks and images give too few tasks: neighbours read the same rows of x. */
+/* Rows are divided only where blocks give too few tasks: neighbours read the same rows of x. */
 static void make_plan(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t images = max_i64(1, p->batch_hint), blocks = images * (p->c / p->lanes);
@@ -87,24 +101,29 @@ static void make_plan(struct dnn_plan *plan) {
 /* ---- Packing ---- */
 
 /* Packing tasks are channel blocks. */
-static int64_t n_pack_tasks(const struct dnn_plan *plan) { return plan->problem.c / plan->problem.lanes; }
+static int64_t n_pack_tasks(const struct dnn_plan *plan) {
+    return plan->problem.c / plan->problem.lanes;
+}
 
-static void pack_block(const struct dnn_plan *plan, const float *weight, const float *scale_k, float *packed,
-                       int64_t block) {
+static void pack_block(const struct dnn_plan *plan, const float *weight, const float *scale_k,
+                       float *packed, int64_t block) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t taps = (int64_t)p->kh * p->kw, size = plan->param[GROUPED_SIZE];
     float *to = packed + block * block_weights(plan);
     for (int64_t tap = 0; tap < taps; tap++)
         for (int64_t j = 0; j < size; j++)
             for (int64_t lane = 0; lane < p->lanes; lane++) {
-                const int64_t stored = block * p->lanes + lane, k = p->k_map ? p->k_map[stored] : stored;
-                *to++ = k < 0 ? 0 : weight[(k * size + j) * taps + tap] * (scale_k ? scale_k[k] : 1);
+                const int64_t stored = block * p->lanes + lane;
+                const int64_t k = p->k_map ? p->k_map[stored] : stored;
+                const float scale = scale_k && k >= 0 ? scale_k[k] : 1;
+                *to++ = k < 0 ? 0 : scale * weight[(k * size + j) * taps + tap];
             }
 }
 
-static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k, float *packed,
-                 int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; block++) pack_block(plan, weight, scale_k, packed, block);
+static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k,
+                 float *packed, int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; block++)
+        pack_block(plan, weight, scale_k, packed, block);
 }
 
 /* ---- Run ---- */
@@ -113,11 +132,12 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     return batch * (plan->problem.c / plan->problem.lanes) * plan->param[GROUPED_CHUNKS];
 }
 
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch, int64_t begin,
-                int64_t end) {
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
+                int64_t begin, int64_t end) {
     (void)scratch;
     plan->kernels->grouped->run(plan, call, begin, end);
 }
 
 extern const struct dnn_impl dnn_grouped;
-const struct dnn_impl dnn_grouped = {"grouped", refuse, make_plan, n_pack_tasks, pack, n_tasks, run, false};
+const struct dnn_impl dnn_grouped = {"grouped", refuse,  make_plan, n_pack_tasks,
+                                     pack,      n_tasks, run,       false};

@@ -1,9 +1,11 @@
 /*
- * Convolutions with few channels per group: what grouped.c (plan, packing) and grouped_kernel.c (the work) share.
+ * Convolutions with few channels per group: what grouped.c (plan, packing) and grouped_kernel.c
+ * (the work) share.
  *
- * Input and output have the same channels, and a group fits a vector: depthwise (one channel per group) or, with
- * 16 lanes, up to 8 channels. All lanes of a block of y then come from the same block of x, and no multiplication
- * is wasted: product j of a group takes channel j of the lane's own group, by a shuffle of the loaded vector.
+ * Input and output have the same channels, and a group fits a vector: depthwise (one channel per
+ * group) or, with 16 lanes, up to 8 channels. All lanes of a block of y then come from the same
+ * block of x, and no multiplication is wasted: product j of a group takes channel j of the lane's
+ * own group, by a shuffle of the loaded vector.
  *
  *   packed  [channel block][kernel row][kernel column][channel j of the group][LANES]
  *
@@ -22,7 +24,8 @@ enum grouped_param {
 };
 
 struct dnn_grouped_kernels {
-    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin, int64_t end);
+    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin,
+                int64_t end);
 };
 
 #endif

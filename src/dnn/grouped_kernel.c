@@ -1,15 +1,19 @@
 /*
- * Convolutions with few channels per group: the work of one task, compiled once per instruction set.
+ * Convolutions with few channels per group: the work of one task, compiled once per instruction
+ * set.
  *
- * Place: grouped.c decides sizes and packs the weights; the executor calls run on ranges of tasks. A task is some
- * rows of y in one channel block. A row is divided into tiles of up to PIXELS pixels, each summed in registers.
+ * Place: grouped.c decides sizes and packs the weights; the executor calls run on ranges of tasks.
+ * A task is some rows of y in one channel block. A row is divided into tiles of up to PIXELS
+ * pixels, each summed in registers.
  *
- * Kernel rows outside the image are left out. Columns outside count as zero, which tiles at the edge check for
- * each load; the others load without a look. A kernel row of three with stride 1 is common enough to have its own
- * loop, where each loaded (and shuffled) vector of x serves three pixels.
+ * Kernel rows outside the image are left out. Columns outside count as zero, which tiles at the
+ * edge check for each load; the others load without a look. A kernel row of three with stride 1 is
+ * common enough to have its own loop, where each loaded (and shuffled) vector of x serves three
+ * pixels.
  *
- * Invariants: nothing outside x, y and the residual is touched; a sum's order (kernel rows, then channels of the
- * group or columns) does not depend on tile, task or thread; padding lanes become zero, as their weights are.
+ * Invariants: nothing outside x, y and the residual is touched; a sum's order (kernel rows, then
+ * channels of the group or columns) does not depend on tile, task or thread; padding lanes become
+ * zero, as their weights are.
  */
 #include "dnn/grouped.h"
 #include "dnn/simd.h"
@@ -18,8 +22,9 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 /*
- * Sums that fit into the registers beside three vectors of weights, one of x and one shuffle. Kernels of any size
- * keep to 8 everywhere: with a stride only known at run time each pixel needs an address of its own.
+ * Sums that fit into the registers beside three vectors of weights, one of x and one shuffle.
+ * Kernels of any size keep to 8 everywhere: with a stride only known at run time each pixel needs
+ * an address of its own.
  */
 #if LANES == 16
 #define PIXELS_THREE 14
@@ -47,27 +52,36 @@ INLINE void finish_tile(int n, const struct tile *tile, vec *sum) {
     float *y = tile->y; /* a copy: for all the compiler knows, stores to y may change *tile */
     if (tile->bias) {
         const vec bias = vec_load(tile->bias);
-        UNROLL for (int i = 0; i < n; i++) sum[i] += bias;
+        UNROLL
+        for (int i = 0; i < n; i++) sum[i] += bias;
     }
     if (residual) {
-        UNROLL for (int i = 0; i < n; i++) sum[i] += vec_load(residual + i * LANES);
+        UNROLL
+        for (int i = 0; i < n; i++) sum[i] += vec_load(residual + i * LANES);
     }
     if (problem->act != DNN_ACT_NONE) {
         const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
-        UNROLL for (int i = 0; i < n; i++) sum[i] = vec_max(sum[i], low);
+        UNROLL
+        for (int i = 0; i < n; i++) sum[i] = vec_max(sum[i], low);
     }
     if (problem->act == DNN_ACT_CLAMP) {
         const vec high = vec_set(problem->act_max);
-        UNROLL for (int i = 0; i < n; i++) sum[i] = vec_min(sum[i], high);
+        UNROLL
+        for (int i = 0; i < n; i++) sum[i] = vec_min(sum[i], high);
     }
-    UNROLL for (int i = 0; i < n; i++) vec_store(y + i * LANES, sum[i]);
+    UNROLL
+    for (int i = 0; i < n; i++) vec_store(y + i * LANES, sum[i]);
 }
 
-/* The vector `ahead` columns from the tile's first; `row` is at column 0 for tiles at the edge, else at the first. */
+/*
+ * The vector `ahead` columns from the tile's first; `row` is at column 0 for tiles at the edge,
+ * else at the first.
+ */
 INLINE vec load_pixel(bool edge, const struct tile *tile, const float *row, int64_t ahead) {
     if (!edge) return vec_load(row + ahead * LANES);
     const int64_t column = tile->column + ahead;
-    return (uint64_t)column < (uint64_t)tile->problem->w ? vec_load(row + column * LANES) : (vec){0};
+    return (uint64_t)column < (uint64_t)tile->problem->w ? vec_load(row + column * LANES)
+                                                         : (vec){0};
 }
 
 /* Channel j of each lane's group. */
@@ -75,15 +89,21 @@ INLINE vec pick_channel(bool many, const struct tile *tile, vec x, int64_t j) {
     return many ? __builtin_shuffle(x, tile->shuffles[j]) : x;
 }
 
-/* One kernel row of three columns, stride and dilation 1. */
+/*
+ * One kernel row of three columns, stride and dilation 1. Each pixel still adds its columns from left
+ * to right, so it does not matter where in a tile it lies.
+ */
 INLINE void multiply_three(int n, bool many, bool edge, const struct tile *tile, const float *row,
                            const float *weights, vec *sum) {
     const int64_t size = many ? tile->size : 1;
     for (int64_t j = 0; j < size; j++, weights += LANES) {
-        const vec w[3] = {vec_load(weights), vec_load(weights + size * LANES), vec_load(weights + 2 * size * LANES)};
-        UNROLL for (int q = 0; q < n + 2; q++) {
+        const vec w[3] = {vec_load(weights), vec_load(weights + size * LANES),
+                          vec_load(weights + 2 * size * LANES)};
+        UNROLL
+        for (int q = 0; q < n + 2; q++) {
             const vec x = pick_channel(many, tile, load_pixel(edge, tile, row, q), j);
-            UNROLL for (int s = 0; s < 3; s++)
+            UNROLL
+            for (int s = 0; s < 3; s++)
                 if (q - s >= 0 && q - s < n) sum[q - s] += x * w[s];
         }
     }
@@ -92,11 +112,13 @@ INLINE void multiply_three(int n, bool many, bool edge, const struct tile *tile,
 /* One kernel row of any size. */
 INLINE void multiply_row(int n, bool many, bool edge, const struct tile *tile, const float *row,
                          const float *weights, vec *sum) {
-    const int64_t size = many ? tile->size : 1, step = tile->problem->sw, dilation = tile->problem->dw;
+    const int64_t size = many ? tile->size : 1;
+    const int64_t step = tile->problem->sw, dilation = tile->problem->dw;
     for (int64_t s = 0; s < tile->problem->kw; s++)
         for (int64_t j = 0; j < size; j++, weights += LANES) {
             const vec w = vec_load(weights);
-            UNROLL for (int i = 0; i < n; i++) {
+            UNROLL
+            for (int i = 0; i < n; i++) {
                 const vec x = load_pixel(edge, tile, row, s * dilation + i * step);
                 sum[i] += pick_channel(many, tile, x, j) * w;
             }
@@ -109,7 +131,8 @@ INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct 
     const int64_t weights_size = problem->kw * (many ? tile->size : 1) * LANES;
     const float *row = tile->x + (edge ? 0 : tile->column * LANES), *weights = tile->weights;
     vec sum[PIXELS_THREE];
-    UNROLL for (int i = 0; i < n; i++) sum[i] = (vec){0};
+    UNROLL
+    for (int i = 0; i < n; i++) sum[i] = (vec){0};
     for (int64_t r = 0; r < tile->n_rows; r++, row += row_size, weights += weights_size) {
         if (three) multiply_three(n, many, edge, tile, row, weights, sum);
         else multiply_row(n, many, edge, tile, row, weights, sum);
@@ -119,7 +142,7 @@ INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct 
 
 typedef void multiply_fn(const struct tile *tile);
 
-/* Number of pixels; depthwise or many channels per group; kernel of any size or three; inside or at the edge. */
+/* Number of pixels; one or many channels per group; kernel of any size or three; at the edge? */
 #define MULTIPLY_ONE(n, many, three, edge)                                               \
     static void multiply_##n##_##many##three##edge(const struct tile *tile) {            \
         multiply_tile(n, many, three, edge, tile);                                       \
@@ -144,7 +167,8 @@ SIZES_THREE(MULTIPLY_THREE)
     [0][n] = {{multiply_##n##_000, multiply_##n##_001}, {multiply_##n##_100, multiply_##n##_101}},
 #define ENTRY_THREE(n)                                                                   \
     [1][n] = {{multiply_##n##_010, multiply_##n##_011}, {multiply_##n##_110, multiply_##n##_111}},
-static multiply_fn *const multiply[2][PIXELS_THREE + 1][2][2] = {SIZES(ENTRY_ANY) SIZES_THREE(ENTRY_THREE)};
+static multiply_fn *const multiply[2][PIXELS_THREE + 1][2][2] = {SIZES(ENTRY_ANY)
+                                                                     SIZES_THREE(ENTRY_THREE)};
 
 /* ---- Rows ---- */
 
@@ -160,17 +184,21 @@ struct work {
 static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
     const struct dnn_problem *p = tile->problem;
     const bool three = p->kw == 3 && p->sw == 1 && p->dw == 1;
-    const int64_t plane = (int64_t)p->oh * p->ow, parts = ceil_div(p->ow, three ? PIXELS_THREE : PIXELS);
+    const int64_t plane = (int64_t)p->oh * p->ow;
+    const int64_t parts = ceil_div(p->ow, three ? PIXELS_THREE : PIXELS);
     for (int64_t part = 0, begin = 0, n; part < parts; part++, begin += n) {
         n = p->ow / parts + (part < p->ow % parts);
         const int64_t pixel = row * p->ow + begin, at = (work->block * plane + pixel) * LANES;
         tile->column = begin * p->sw - p->pl;
         tile->y = work->call->y + work->image * work->call->y_stride + at;
-        if (p->residual) tile->residual = work->call->residual + work->image * work->call->residual_stride + at;
-        const bool edge = tile->column < 0 || tile->column + (n - 1) * p->sw + (p->kw - 1) * p->dw >= p->w;
+        if (p->residual)
+            tile->residual = work->call->residual + work->image * work->call->residual_stride + at;
+        const bool edge =
+            tile->column < 0 || tile->column + (n - 1) * p->sw + (p->kw - 1) * p->dw >= p->w;
         multiply[three][n][tile->size > 1][edge](tile);
         if (work->call->epilogue)
-            work->call->epilogue(work->call->epilogue_user, tile->y, work->image, work->block, pixel, (int)n);
+            work->call->epilogue(work->call->epilogue_user, tile->y, work->image, work->block,
+                                 pixel, (int)n);
     }
 }
 
@@ -192,7 +220,8 @@ static void run_row(const struct work *work, int64_t row) {
     run_tiles(work, &tile, row);
 }
 
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin, int64_t end) {
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin,
+                int64_t end) {
     const int64_t blocks = plan->problem.c / LANES, chunks = plan->param[GROUPED_CHUNKS];
     const int size = (int)plan->param[GROUPED_SIZE];
     struct work work = {.plan = plan, .call = call};

@@ -98,11 +98,17 @@ static int parse_list(const char **at, int64_t *ints, struct size *sizes, int mo
     return *(*at)++ == ']' ? n : -1;
 }
 
-static bool parse_bool(const char **at, bool *out) {
-    *out = !strncmp(*at, "true", 4);
-    if (!*out && strncmp(*at, "false", 5)) return false;
-    *at += *out ? 4 : 5;
+static bool take(const char **at, const char *word) {
+    size_t n = strlen(word);
+    if (strncmp(*at, word, n)) return false;
+    *at += n;
     return true;
+}
+
+/* true and false; 1 and 0 do as well. */
+static bool parse_bool(const char **at, bool *out) {
+    *out = take(at, "true") || take(at, "1");
+    return *out || take(at, "false") || take(at, "0");
 }
 
 static bool parse_value(const char **at, const struct attr_info *info, struct attr *a) {

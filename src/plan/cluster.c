@@ -21,6 +21,7 @@ struct clustering {
     struct model *m;
     plan_refuse *refuse;
     struct cluster **of;        /* by layer id */
+    int *position;              /* by layer id: place in the model */
     VEC(struct layer *) *readers; /* by tensor id */
     VEC(struct cluster *) all;  /* in the order of creation; joined ones have no layers left */
 };
@@ -84,16 +85,10 @@ static bool depends_on(struct clustering *c, const struct tensor *t, const struc
     return false;
 }
 
-static int index_of(const struct clustering *c, const struct layer *l) {
-    for (int i = 0; i < c->m->layers.n; i++)
-        if (c->m->layers.at[i] == l) return i;
-    return -1;
-}
-
 /* A sum of two convs goes to the later one, so that the earlier one's result is there. */
 static bool is_ready_before(struct clustering *c, const struct tensor *t, const struct layer *heavy) {
     const struct layer *p = t->producer;
-    if ((layer_infos[p->kind].traits & HEAVY) && !c->of[p->id] && index_of(c, p) > index_of(c, heavy)) return false;
+    if ((layer_infos[p->kind].traits & HEAVY) && !c->of[p->id] && c->position[p->id] > c->position[heavy->id]) return false;
     char *seen = arena_alloc(c->plan->arena, (size_t)c->m->n_layers + 1);
     return !depends_on(c, t, heavy, seen);
 }
@@ -206,20 +201,37 @@ static bool would_cycle(struct clustering *c, const struct cluster *a, const str
 }
 
 
-/* Layers in the model's order; `position` stands in for ids, since passes add layers out of order. */
-static void sort_layers(struct clustering *c, struct layer **at, int n) {
-    struct layer **sorted = ARENA_ARRAY(c->plan->arena, struct layer *, n + 1);
+static char *mark_members(struct clustering *c, struct layer *const *at, int n) {
     char *member = arena_alloc(c->plan->arena, (size_t)c->m->n_layers + 1);
-    int k = 0;
     for (int i = 0; i < n; i++) member[at[i]->id] = 1;
-    for (int i = 0; i < c->m->layers.n; i++)
-        if (member[c->m->layers.at[i]->id]) sorted[k++] = c->m->layers.at[i];
-    memcpy(at, sorted, sizeof *at * (size_t)k);
+    return member;
 }
 
-static int count_tensors(struct layer *const *at, int n) {
+/* Puts layers in the model's order. Insertion: they come nearly sorted, and are few. */
+static void sort_layers(struct clustering *c, struct layer **at, int n) {
+    for (int i = 1; i < n; i++) {
+        struct layer *l = at[i];
+        int k = i;
+        for (; k > 0 && c->position[at[k - 1]->id] > c->position[l->id]; k--) at[k] = at[k - 1];
+        at[k] = l;
+    }
+}
+
+/* How many tensors a kernel of these layers reads and writes. `inside` is 1 for their ids. */
+static int count_ports(struct clustering *c, struct layer *const *at, int n, const char *inside) {
+    char *counted = arena_alloc(c->plan->arena, (size_t)c->m->n_tensors + 1);
     int count = 0;
-    for (int i = 0; i < n; i++) count += at[i]->n_in + 1;
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < at[i]->n_in; k++) {
+            const struct tensor *t = at[i]->in[k];
+            count += !inside[t->producer->id] && !counted[t->id];
+            counted[t->id] = 1;
+        }
+        bool read_outside = ir_is_output(c->m, at[i]->out[0]);
+        for (int k = 0; k < c->readers[at[i]->out[0]->id].n; k++)
+            read_outside |= !inside[c->readers[at[i]->out[0]->id].at[k]->id];
+        count += read_outside;
+    }
     return count;
 }
 
@@ -231,7 +243,7 @@ static const char *refuse_join(struct clustering *c, struct cluster *a, struct c
     struct layer **both = ARENA_ARRAY(c->plan->arena, struct layer *, n);
     memcpy(both, a->layers.at, sizeof *both * (size_t)a->layers.n);
     memcpy(both + a->layers.n, b->layers.at, sizeof *both * (size_t)b->layers.n);
-    if (count_tensors(both, n) > CLUSTER_MAX_TENSORS) return "too many tensors for one kernel";
+    if (count_ports(c, both, n, mark_members(c, both, n)) > CLUSTER_MAX_TENSORS) return "too many tensors for one kernel";
     sort_layers(c, both, n);
     const char *reason = c->refuse(c->plan->arena, both, n);
     if (reason) return reason;
@@ -315,6 +327,8 @@ enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse) {
     struct clustering c = {.plan = plan, .m = plan->model, .refuse = refuse};
     c.of = ARENA_ARRAY(plan->arena, struct cluster *, c.m->n_layers + 1);
     plan->maker = ARENA_ARRAY(plan->arena, struct cluster *, c.m->n_tensors + 1);
+    c.position = ARENA_ARRAY(plan->arena, int, c.m->n_layers + 1);
+    for (int i = 0; i < c.m->layers.n; i++) c.position[c.m->layers.at[i]->id] = i;
     find_readers(&c);
     for (int i = 0; i < c.m->layers.n; i++)
         if (is_dnn(&c, c.m->layers.at[i])) assign(&c, c.m->layers.at[i]);

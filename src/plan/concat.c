@@ -34,11 +34,11 @@ static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
 
 /* Do l's inputs already lie one behind the other, from `first` on, in one parent? */
 static bool is_beginning(const struct plan *plan, const struct layer *l) {
-    const struct place *first = &plan->place[l->in[0]->id];
+    const struct placement *first = &plan->place[l->in[0]->id];
     if (!first->parent || ir_is_output(plan->model, l->out[0])) return false;
     struct size at = first->offset;
     for (int i = 0; i < l->n_in; i++) {
-        const struct place *place = &plan->place[l->in[i]->id];
+        const struct placement *place = &plan->place[l->in[i]->id];
         if (place->parent != first->parent || !size_equal(place->offset, at)) return false;
         at = size_add(at, image_elements(l->in[i]));
     }
@@ -62,7 +62,7 @@ static enum sol_status place_inputs(struct plan *plan, struct layer *l) {
     struct size at = size_const(0);
     for (int i = 0; i < l->n_in; i++) {
         if (!can_be_placed(plan, l->in[i]) || appears_before(l, i)) TRY(insert_copy(plan, &l->in[i]));
-        plan->place[l->in[i]->id] = (struct place){l->out[0], at};
+        plan->place[l->in[i]->id] = (struct placement){l->out[0], at};
         at = size_add(at, image_elements(l->in[i]));
     }
     return SOL_OK;
@@ -78,7 +78,7 @@ static int count_tensors(const struct model *m) {
 
 enum sol_status plan_concats(struct plan *plan) {
     struct model *m = plan->model;
-    plan->place = ARENA_ARRAY(plan->arena, struct place, count_tensors(m));
+    plan->place = ARENA_ARRAY(plan->arena, struct placement, count_tensors(m));
     for (int i = m->layers.n - 1; i >= 0; i--) {
         struct layer *l = m->layers.at[i];
         if (!can_be_in_place(l)) continue;

@@ -121,6 +121,7 @@ static void join_islands(struct layouts *s, const struct layer *l) {
     for (int i = 0; i < l->n_in; i++) {
         const struct tensor *in = l->in[i];
         if (!is_image(in) || (is_pointwise(l) && !same_channels(in, out))) continue;
+        if (!is_channel_concat(l) && (size_is(in->dim[1], 1) || size_is(out->dim[1], 1))) continue; /* nothing to block */
         unite(s->island, in->id, out->id);
         if (!is_channel_slice(l) && !is_channel_concat(l)) unite(s->class, in->id, out->id);
     }
@@ -202,6 +203,14 @@ static void find_cuts(struct layouts *s) {
     }
 }
 
+/* Groups of a convolution must not be torn apart by a cut. */
+static bool groups_fit(struct layouts *s, const struct layer *l) {
+    int group = (int)(size_value(l->out[0]->dim[1]) / l->attr.groups), class = find_root(s->class, l->out[0]->id);
+    for (int i = 0; i < s->cuts[class].n && l->attr.groups > 1; i++)
+        if (s->cuts[class].at[i] % group) return false;
+    return true;
+}
+
 /* ---- Setting layouts ---- */
 
 /* A cut that lies whole blocks behind the one before needs no padding, and no segment of its own. */
@@ -256,9 +265,9 @@ static bool has_channels(const struct tensor *t, int rank) {
 /* A blocked layer wants inputs with channels to be blocked as its output is; others are splats and stay plain. */
 static enum sol_status block_input(struct layouts *s, struct layer *l, int i, struct layout layout) {
     struct tensor *in = l->in[i];
-    if (in->layout.block && !has_channels(in, 4) && has_channels(l->out[0], 4))
-        return get_copy(s, in, (struct layout){0}, &l->in[i]); /* a splat */
-    if (in->layout.block || !has_channels(in, 4)) return SOL_OK;
+    bool splat = is_pointwise(l) && !has_channels(in, 4);
+    if (in->layout.block && splat) return get_copy(s, in, (struct layout){0}, &l->in[i]);
+    if (in->layout.block || splat) return SOL_OK;
     if (in->rank < 4) TRY(raise_rank(s->m, in, 4, &in));
     return get_copy(s, in, layout, &l->in[i]);
 }
@@ -295,7 +304,7 @@ static enum sol_status fit_plain(struct layouts *s, struct layer *l) {
 }
 
 static enum sol_status fit_inputs(struct layouts *s, struct layer *l) {
-    if (is_dnn_conv(s, l)) return fit_conv(s, l);
+    if (is_dnn_conv(s, l) && l->out[0]->layout.block) return fit_conv(s, l);
     if (!l->out[0]->layout.block) return fit_plain(s, l);
     for (int i = 0; i < l->n_in; i++) TRY(block_input(s, l, i, input_layout(s, l, i)));
     return SOL_OK;
@@ -312,9 +321,11 @@ static void init_sets(struct layouts *s) {
     for (int i = 0; i < s->n; i++) s->island[i] = s->class[i] = i;
 }
 
+/* A convolution whose groups are torn is computed by plain loops, and its output is copied where blocks are wanted. */
 static void set_layouts(struct layouts *s) {
     for (int i = 0; i < s->m->layers.n; i++) {
         struct tensor *t = s->m->layers.at[i]->out[0];
+        if (is_dnn_conv(s, s->m->layers.at[i]) && !groups_fit(s, s->m->layers.at[i])) continue;
         bool reduced = t->rank == 2 && is_spatial_reduction(s->m->layers.at[i]) &&
                        s->blocked[find_root(s->island, t->id)];
         if (is_blocked(s, t) || reduced) t->layout = class_layout(s, t);

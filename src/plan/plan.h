@@ -52,13 +52,13 @@ struct plan {
     int lanes;                       /* width of a channel block; from the device */
     VEC(struct cluster *) clusters;  /* in the order of execution */
     bool (*takes_conv)(const struct layer *conv, int lanes); /* can the device's DNN module do it? */
-    struct place *place;
+    struct placement *place;
     struct view *view;
     struct cluster **maker;          /* of each tensor, NULL for sources */
 };
 
 /* A tensor that is written straight into its place in a concat's output; parent NULL = it is not. */
-struct place {
+struct placement {
     struct tensor *parent;
     struct size offset; /* elements */
 };

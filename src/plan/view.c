@@ -40,7 +40,7 @@ static bool is_slice_view(const struct layer *l) {
 
 /* Do the inputs lie in the output, or inputs and output in the same larger concat? */
 static bool is_in_place(const struct plan *plan, const struct layer *concat) {
-    const struct place *in = &plan->place[concat->in[0]->id], *out = &plan->place[concat->out[0]->id];
+    const struct placement *in = &plan->place[concat->in[0]->id], *out = &plan->place[concat->out[0]->id];
     if (!in->parent) return false;
     return in->parent == concat->out[0] || (in->parent == out->parent && size_equal(in->offset, out->offset));
 }
@@ -59,7 +59,7 @@ bool view_is_alias(const struct plan *plan, const struct layer *l) {
 
 static const struct view *find_view(struct plan *plan, struct tensor *t);
 
-static void view_place(struct plan *plan, const struct place *place, struct view *out) {
+static void view_place(struct plan *plan, const struct placement *place, struct view *out) {
     const struct view *parent = find_view(plan, place->parent);
     out->root = parent->root;
     out->offset = size_add(parent->offset, place->offset);

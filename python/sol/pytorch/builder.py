@@ -135,7 +135,7 @@ def format_attribute(x):
     if isinstance(x, (list, tuple)):
         return "[" + ",".join(map(format_attribute, x)) + "]"
     if isinstance(x, bool):
-        return str(int(x))
+        return str(x).lower()
     if isinstance(x, float):
         return repr(x)
     return format_size(x)

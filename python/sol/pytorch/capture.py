@@ -65,15 +65,23 @@ class Batches:
         raise TypeError("batches are not pickled: a model is captured again where it is loaded")
 
 
+class _Result:
+    """How a model's result is built. An object of its own: torch.export puts attributes back."""
+
+    structure = None
+    constants = {}
+    n_leaves = 0
+
+
 class _Flat(torch.nn.Module):
     """``model`` with flat tensor arguments and a flat list of tensors as result."""
 
     def __init__(self, model, specs, structure):
         super().__init__()
         self.model = model
+        self.result = _Result()
         self._specs = specs
         self._structure = structure
-        self.result = None
 
     def forward(self, *tensors):
         given = iter(tensors)
@@ -81,9 +89,11 @@ class _Flat(torch.nn.Module):
             spec.value if isinstance(spec, ConstantSpec) else next(given) for spec in self._specs
         ]
         result = self.model(*self._structure.build(iter(leaves)))
-        leaves, structure = flatten(result)
-        constants = {i: x for i, x in enumerate(leaves) if not isinstance(x, torch.Tensor)}
-        self.result = structure, constants, len(leaves)
+        leaves, self.result.structure = flatten(result)
+        self.result.n_leaves = len(leaves)
+        self.result.constants = {
+            i: x for i, x in enumerate(leaves) if not isinstance(x, torch.Tensor)
+        }
         return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
@@ -103,12 +113,14 @@ def capture(model, specs, structure, batch_hint):
         except Exception as error:
             _check_runs(flat, examples, tensors)
             raise CannotCapture(f"torch.export: {_first_line(error)}") from error
-    output, constants, n_leaves = flat.result
+    result = flat.result
     if any(
-        isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in constants.values()
+        isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in result.constants.values()
     ):
         raise CannotCapture("the result has a number that depends on the batch size")
-    return Captured(exported, output, constants, n_leaves, _batches(exported))
+    return Captured(
+        exported, result.structure, result.constants, result.n_leaves, _batches(exported)
+    )
 
 
 def _export(flat, examples, tensors):

@@ -27,12 +27,16 @@ DTYPE_NAMES = {
 CONSTANTS = (int, float, bool, str, bytes, type(None), torch.dtype)
 
 
-class Input(NamedTuple):
-    """What ``sol.input`` returns; size 0 is any size."""
+class Input:
+    """What ``sol.input`` returns; size 0 is any size. No tuple, lest it be taken for a structure."""
 
-    shape: tuple
-    dtype: torch.dtype = torch.float32
-    requires_grad: bool = False
+    def __init__(self, shape, dtype, requires_grad):
+        self.shape = shape
+        self.dtype = dtype
+        self.requires_grad = requires_grad
+
+    def __repr__(self):
+        return f"sol.input({list(self.shape)}, dtype={self.dtype})"
 
 
 class TensorSpec(NamedTuple):

@@ -1,0 +1,451 @@
+/*
+ * The interpreter: runs a nest's code where there is no C compiler.
+ *
+ *   dfp_kernel.code  ->  [this file]  ->  the same results as the compiled text
+ *
+ * One instruction works on a row: the columns of a strip that are active, times the lanes of a block. A window that
+ * hangs over the image's edge makes some columns inactive for some taps; since conditions are linear in the strip's
+ * variable, the active ones are always a range. The code was made by code.c and is trusted.
+ */
+#include "dfp/code.h"
+
+#include <string.h>
+
+#define LANES 4 /* what every machine has; larger vectors need flags that this file is not compiled with */
+#define TEXT(...) __VA_ARGS__
+#include "dfp/vector.h"
+
+struct machine {
+    const int64_t *code, *pc, *arg, *vars;
+    void *const *ptr;
+    float *tile, *reg;
+    int64_t var[NEST_VARS];
+    int strip, lane_var, lanes;
+    int64_t first, end;    /* active columns of the strip */
+    int64_t row, row_end;  /* the piece of the grid's last loop that the tasks cover */
+};
+
+/* ---- Operands ---- */
+
+static int64_t next(struct machine *m) { return *m->pc++; }
+
+static int64_t read_size(struct machine *m) {
+    int64_t arg = next(m), number = next(m);
+    return arg < 0 ? number : m->arg[arg];
+}
+
+static double read_double(struct machine *m) {
+    double value;
+    memcpy(&value, m->pc++, sizeof value);
+    return value;
+}
+
+static int64_t read_sum(struct machine *m, int64_t *strip_coef);
+
+/* Quotients and remainders are computed from what they are made of. */
+static int64_t find_var(struct machine *m, int64_t var) {
+    const int64_t *entry = m->vars + 1 + 4 * var, *pc = m->pc;
+    if (!entry[1]) return m->var[var];
+    int64_t ignored;
+    m->pc = m->code + entry[1];
+    int64_t of = read_sum(m, &ignored);
+    m->pc = entry + 2;
+    int64_t divisor = read_size(m);
+    m->pc = pc;
+    return entry[0] == VAR_DIV ? div_floor(of, divisor) : mod_floor(of, divisor);
+}
+
+/* The sum in the strip's first column, and what it grows by from column to column. */
+static int64_t read_sum(struct machine *m, int64_t *strip_coef) {
+    int64_t sum = 0;
+    *strip_coef = 0;
+    for (int64_t n = next(m); n > 0; n--) {
+        int64_t var = next(m), coef = read_size(m);
+        if (var == m->strip) *strip_coef = coef;
+        sum += coef * find_var(m, var);
+    }
+    return sum + read_size(m);
+}
+
+struct shape {
+    int64_t columns, inner;
+};
+
+static struct shape read_shape(struct machine *m) {
+    struct shape s;
+    s.columns = next(m);
+    s.inner = next(m);
+    return s;
+}
+
+static int64_t first_of(const struct machine *m, struct shape s) {
+    return s.columns ? m->first * s.inner : 0;
+}
+static int64_t count_of(const struct machine *m, struct shape s) {
+    return (s.columns ? m->end - m->first : 1) * s.inner;
+}
+
+static float *read_memory(struct machine *m) {
+    int64_t pointer = next(m);
+    return pointer < 0 ? m->tile : m->ptr[pointer];
+}
+
+/* ---- Rows ---- */
+
+#define SUB(x, y) ((x) - (y))
+#define MUL(x, y) ((x) * (y))
+#define DIV(x, y) ((x) / (y))
+#define ROW_CALL_1(name) name(x)
+#define ROW_CALL_2(name) name(x, y)
+#define ROW_CALL_3(name) name(x, y, z)
+
+/* Whole vectors, then what is left: registers beyond an active range may hold sums of other columns. */
+#define ROW(name, n_args)                                                                          \
+    static void row_##name(float *to, const float *a, const float *b, const float *c, int64_t n) { \
+        int64_t i = 0;                                                                             \
+        for (; i + LANES <= n; i += LANES) {                                                       \
+            vec x = load(a + i), y = load(b + i), z = load(c + i);                                 \
+            (void)y, (void)z;                                                                      \
+            store(to + i, ROW_CALL_##n_args(name));                                                \
+        }                                                                                          \
+        if (i == n) return;                                                                        \
+        int left = (int)(n - i);                                                                   \
+        vec x = load_part(a + i, left), y = load_part(b + i, left), z = load_part(c + i, left);    \
+        (void)y, (void)z;                                                                          \
+        store_part(to + i, ROW_CALL_##n_args(name), left);                                         \
+    }
+EXPR_LIST(ROW)
+
+typedef void row_function(float *to, const float *a, const float *b, const float *c, int64_t n);
+static row_function *const rows[] = {
+#define ROW_ENTRY(name, n_args) [EXPR_##name] = row_##name,
+    EXPR_LIST(ROW_ENTRY)
+#undef ROW_ENTRY
+};
+
+static void fill_row(float *to, float value, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = value;
+}
+
+static void run_arith(struct machine *m) {
+    row_function *row = rows[next(m)];
+    struct shape s = read_shape(m);
+    float *r = m->reg + first_of(m, s);
+    float *to = r + next(m), *a = r + next(m), *b = r + next(m), *c = r + next(m);
+    row(to, a, b, c, count_of(m, s));
+}
+
+static void run_broadcast(struct machine *m) {
+    struct shape to = read_shape(m);
+    int64_t to_at = next(m), from_at = next(m);
+    struct shape from = read_shape(m);
+    int64_t begin = to.columns ? m->first : 0, end = to.columns ? m->end : 1;
+    for (int64_t c = begin; c < end; c++) {
+        const float *x = m->reg + from_at + (from.columns ? c * from.inner : 0);
+        float *y = m->reg + to_at + c * to.inner;
+        if (from.inner == to.inner) memcpy(y, x, sizeof *y * (size_t)to.inner);
+        else fill_row(y, *x, to.inner);
+    }
+}
+
+/* ---- Conditions ---- */
+
+/* Narrows [*first, *end) to the columns in which low <= base + column * step < high. */
+static void narrow(int64_t base, int64_t step, int64_t low, int64_t high, int64_t *first,
+                   int64_t *end) {
+    if (step == 0) {
+        if (base < low || base >= high) *end = *first;
+        return;
+    }
+    if (step < 0) { /* the same condition, mirrored */
+        int64_t old_low = low;
+        low = 1 - high;
+        high = 1 - old_low;
+        base = -base;
+        step = -step;
+    }
+    *first = max_int(*first, div_ceil(low - base, step));
+    *end = max_int(*first, min_int(*end, div_ceil(high - base, step)));
+}
+
+/* Reads ranges and narrows the columns by those that are linear in them; false when one is not. */
+static bool read_ranges(struct machine *m, int64_t *first, int64_t *end) {
+    bool linear = true;
+    for (int64_t n = next(m); n > 0; n--) {
+        int64_t step, base = read_sum(m, &step), low = read_size(m), high = read_size(m);
+        if (next(m)) narrow(base, step, low, high, first, end);
+        else linear = false;
+    }
+    return linear;
+}
+
+/* One element, with the strip's variable and the lane set to it. */
+static bool holds_here(struct machine *m) {
+    bool holds = true;
+    for (int64_t n = next(m); n > 0; n--) {
+        int64_t step, x = read_sum(m, &step), low = read_size(m), high = read_size(m);
+        holds &= x >= low && x < high;
+        next(m);
+    }
+    return holds;
+}
+
+static void set_point(struct machine *m, int64_t column, int64_t lane) {
+    if (m->strip >= 0) m->var[m->strip] += column;
+    if (m->lane_var >= 0) m->var[m->lane_var] = lane;
+}
+
+static void unset_point(struct machine *m, int64_t column) {
+    if (m->strip >= 0) m->var[m->strip] -= column;
+    if (m->lane_var >= 0) m->var[m->lane_var] = 0;
+}
+
+static void run_range(struct machine *m) {
+    struct shape s = read_shape(m);
+    float *to = m->reg + next(m);
+    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
+    int64_t first = begin, last = end;
+    const int64_t *ranges = m->pc;
+    fill_row(to + begin * s.inner, 0, (end - begin) * s.inner);
+    if (read_ranges(m, &first, &last)) {
+        fill_row(to + first * s.inner, 1, (last - first) * s.inner);
+        return;
+    }
+    const int64_t *after = m->pc;
+    for (int64_t c = begin; c < end; c++)
+        for (int64_t l = 0; l < s.inner; l++) {
+            set_point(m, c, l);
+            m->pc = ranges;
+            to[c * s.inner + l] = holds_here(m);
+            unset_point(m, c);
+        }
+    m->pc = after;
+}
+
+static void run_valid(struct machine *m) {
+    struct shape s = read_shape(m);
+    float *to = m->reg + next(m);
+    int64_t var = next(m), n = next(m);
+    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
+    for (int64_t c = begin; c < end; c++) {
+        int64_t block = m->var[var] + (var == m->strip ? c : 0), valid = s.inner;
+        for (int64_t i = 0; i < n; i++)
+            if (m->pc[2 * i] == block) valid = m->pc[2 * i + 1];
+        for (int64_t l = 0; l < s.inner; l++) to[c * s.inner + l] = l < valid;
+    }
+    m->pc += 2 * n;
+}
+
+/* ---- Memory ---- */
+
+struct access {
+    const int64_t *sum, *ranges;
+    int64_t offset, column_step, lane_step;
+    bool single; /* element by element */
+};
+
+static struct access read_access(struct machine *m) {
+    struct access a = {.sum = m->pc};
+    int64_t ignored;
+    a.offset = read_sum(m, &ignored);
+    a.column_step = read_size(m);
+    a.lane_step = read_size(m);
+    a.single = next(m);
+    return a;
+}
+
+static int64_t find_offset(struct machine *m, const struct access *a) {
+    int64_t ignored;
+    m->pc = a->sum;
+    return read_sum(m, &ignored);
+}
+
+/* Columns [first, end) of a register from memory. */
+static void load_columns(float *to, const float *from, const struct access *a, int64_t inner,
+                         int64_t first, int64_t end) {
+    int64_t step = a->column_step;
+    from += a->offset;
+    if (end <= first) return;
+    if (step == inner && (inner == 1 || a->lane_step == 1)) {
+        memcpy(to + first * inner, from + first * step, sizeof *to * (size_t)((end - first) * inner));
+    } else if (inner == 1) {
+        for (int64_t c = first; c < end; c++) to[c] = from[c * step];
+    } else {
+        for (int64_t c = first; c < end; c++) {
+            const float *x = from + c * step;
+            float *y = to + c * inner;
+            if (a->lane_step == 1) memcpy(y, x, sizeof *y * (size_t)inner);
+            else for (int64_t l = 0; l < inner; l++) y[l] = x[l * a->lane_step];
+        }
+    }
+}
+
+static void load_singly(struct machine *m, float *to, const float *from, const struct access *a,
+                        struct shape s) {
+    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
+    const int64_t *after = m->pc;
+    for (int64_t c = begin; c < end; c++)
+        for (int64_t l = 0; l < s.inner; l++) {
+            set_point(m, c, l);
+            m->pc = a->ranges;
+            if (holds_here(m)) to[c * s.inner + l] = from[find_offset(m, a)];
+            unset_point(m, c);
+        }
+    m->pc = after;
+}
+
+static void run_load(struct machine *m) {
+    struct shape s = read_shape(m);
+    float *to = m->reg + next(m);
+    const float *from = read_memory(m);
+    float fill = (float)read_double(m);
+    struct access a = read_access(m);
+    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
+    int64_t first = begin, last = end;
+    a.ranges = m->pc;
+    bool linear = read_ranges(m, &first, &last) && !a.single;
+    if (!linear) last = first;
+    fill_row(to + begin * s.inner, fill, (first - begin) * s.inner);
+    fill_row(to + last * s.inner, fill, (end - last) * s.inner);
+    if (linear) load_columns(to, from, &a, s.inner, first, last);
+    else load_singly(m, to, from, &a, s);
+}
+
+static void run_store(struct machine *m) {
+    struct shape s = read_shape(m);
+    const float *from = m->reg + next(m);
+    float *to = read_memory(m);
+    struct access a = read_access(m);
+    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
+    bool dense = a.lane_step == 1 || s.inner == 1;
+    to += a.offset;
+    if (dense && a.column_step == s.inner) {
+        memcpy(to + begin * s.inner, from + begin * s.inner,
+               sizeof *to * (size_t)((end - begin) * s.inner));
+        return;
+    }
+    for (int64_t c = begin; c < end; c++)
+        for (int64_t l = 0; l < s.inner; l++)
+            to[c * a.column_step + l * a.lane_step] = from[c * s.inner + l];
+}
+
+/* ---- Reductions and loops ---- */
+
+static void run_set(struct machine *m) {
+    struct shape s = read_shape(m);
+    float *to = m->reg + next(m);
+    float value = (float)read_double(m);
+    fill_row(to, value, s.columns ? CODE_STRIP : s.inner);
+}
+
+/* Columns are combined by halves, which rounds less than one after the other. */
+static void run_fold(struct machine *m) {
+    row_function *row = rows[next(m)];
+    int64_t inner = next(m);
+    float *to = m->reg + next(m), *from = m->reg + next(m);
+    for (int64_t n = next(m) / 2; n > 0; n /= 2) row(from, from, from + n * inner, from, n * inner);
+    row(to, to, from, to, inner);
+}
+
+static void run_body(struct machine *m);
+
+/* The body for the current value (or strip of values) of the loop's variable, in the columns the ranges leave. */
+static void run_columns(struct machine *m, const int64_t *ranges) {
+    int64_t first = m->first, end = m->end;
+    m->pc = ranges;
+    read_ranges(m, &m->first, &m->end);
+    if (m->first < m->end) run_body(m);
+    m->first = first;
+    m->end = end;
+}
+
+static void run_strips(struct machine *m, int64_t var, int64_t begin, int64_t end, int64_t width,
+                       const int64_t *ranges) {
+    m->strip = (int)var;
+    for (int64_t at = begin; at < end; at += width) {
+        m->var[var] = at;
+        m->first = 0;
+        m->end = min_int(width, end - at);
+        run_columns(m, ranges);
+    }
+    m->strip = -1;
+    m->first = 0;
+    m->end = 1;
+}
+
+static void run_loop(struct machine *m) {
+    int64_t var = next(m), is_row = next(m), extent = read_size(m), words = next(m);
+    const int64_t *after = m->pc + words;
+    int64_t begin = is_row ? m->row : 0, end = is_row ? m->row_end : extent, width = next(m);
+    const int64_t *ranges = m->pc;
+    if (width) run_strips(m, var, begin, end, width, ranges);
+    for (int64_t i = begin; i < end && !width; i++) {
+        m->var[var] = i;
+        run_columns(m, ranges);
+    }
+    m->pc = after;
+}
+
+static void run_body(struct machine *m) {
+    for (;;) {
+        switch ((enum code_op)next(m)) {
+        case CODE_END: return;
+        case CODE_ARITH: run_arith(m); break;
+        case CODE_BROADCAST: run_broadcast(m); break;
+        case CODE_LOAD: run_load(m); break;
+        case CODE_STORE: run_store(m); break;
+        case CODE_RANGE: run_range(m); break;
+        case CODE_VALID: run_valid(m); break;
+        case CODE_SET: run_set(m); break;
+        case CODE_FOLD: run_fold(m); break;
+        case CODE_LOOP: run_loop(m); break;
+        }
+    }
+}
+
+/* ---- Tasks ---- */
+
+static void set_constants(struct machine *m) {
+    m->pc = m->code + m->code[HEAD_CONSTANTS];
+    for (int64_t n = next(m); n > 0; n--) {
+        float *to = m->reg + next(m);
+        *to = (float)read_double(m);
+    }
+}
+
+/* Sets the grid's variables for the run of tasks from `begin`, and returns how many it has. */
+static int64_t begin_run(struct machine *m, int64_t begin, int64_t end) {
+    int64_t var[NEST_VARS], extent[NEST_VARS];
+    m->pc = m->code + m->code[HEAD_GRID];
+    int64_t n = next(m);
+    for (int64_t i = 0; i < n; i++) {
+        var[i] = next(m);
+        extent[i] = read_size(m);
+    }
+    int64_t chunks = read_size(m), chunk = read_size(m), first = begin % chunks;
+    int64_t run = min_int(end - begin, chunks - first), task = begin / chunks;
+    for (int64_t i = n - 2; i >= 0; i--) {
+        m->var[var[i]] = task % extent[i];
+        task /= extent[i];
+    }
+    m->row = first * chunk;
+    if (n) m->row_end = min_int((first + run) * chunk, extent[n - 1]);
+    return run;
+}
+
+void dfp_interpret(const void *code, void *const *ptr, const int64_t *arg, char *scratch,
+                   int64_t begin, int64_t end) {
+    const int64_t *words = code;
+    struct machine m = {.code = words, .ptr = ptr, .arg = arg, .strip = -1, .end = 1};
+    m.vars = words + words[HEAD_VARS];
+    m.lanes = (int)words[HEAD_LANES];
+    m.lane_var = (int)words[HEAD_LANE_VAR];
+    m.tile = (float *)scratch;
+    m.reg = m.tile + words[HEAD_TILE];
+    set_constants(&m);
+    while (begin < end) {
+        begin += begin_run(&m, begin, end);
+        m.pc = words + words[HEAD_BODY];
+        run_body(&m);
+    }
+}
