@@ -40,11 +40,11 @@ static int find_lanes(struct layer *const *layers, int n) {
     return DEFAULT_LANES;
 }
 
-const char *dfp_refuse(struct arena *arena, struct layer *const *layers, int n) {
-    int lanes = find_lanes(layers, n);
+const char *dfp_refuse(struct arena *arena, const struct cluster *cluster) {
+    int lanes = find_lanes(cluster->layers.at, cluster->layers.n);
     for (int spills = 1;; spills = 0) {
         struct nest *nest = make_nest(arena, lanes, spills, true);
-        build(nest, layers, n, NULL, NULL);
+        build(nest, cluster->layers.at, cluster->layers.n, cluster, NULL);
         if (!nest->refusal || !spills) return nest->refusal;
     }
 }

@@ -12,8 +12,8 @@
 
 #include "plan/plan.h"
 
-/* May `layers` (topological, n of them) become one kernel? NULL = yes, else the reason. Used while clustering. */
-const char *dfp_refuse(struct arena *arena, struct layer *const *layers, int n);
+/* May the cluster's layers become one kernel? NULL = yes, else the reason. Used while clustering: no views yet. */
+const char *dfp_refuse(struct arena *arena, const struct cluster *cluster);
 
 /* Generates the kernel of a cluster whose tensors have layouts; `views` by tensor id; `lanes` = vector width in floats. */
 enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster, const struct view *views, int lanes,

@@ -218,10 +218,10 @@ static double pixel_steps(const struct dnn_plan *plan) {
 }
 
 /*
- * Estimated seconds of a call for the division that the plan's parameters describe. Tasks are handed
- * out in portions as run/exec.c does; within a portion the shares of a block use one panel, otherwise
- * each fills its own. Small blocks copy more rows twice and read the weights more often; large ones
- * leave threads without work or fall out of the caches. One formula weighs all of it.
+ * Estimated seconds of a call for the division that the plan's parameters describe. Tasks are
+ * handed out in portions as run/exec.c does; within a portion the shares of a block use one panel,
+ * otherwise each fills its own. Small blocks copy more rows twice and read the weights more often;
+ * large ones leave threads without work or fall out of the caches. One formula weighs all of it.
  */
 static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const struct dnn_problem *p = &plan->problem;

@@ -75,9 +75,9 @@ INLINE void finish_tile(int rows, int columns, int vectors, const struct tile *t
 }
 
 /*
- * The heart of it: two loads of weights and one broadcast per pixel for 2 * pixels multiply-adds. All
- * sizes but the number of taps are constants when this is inlined, so that `sum` lives in registers
- * and pixels are constant distances from one pointer.
+ * The heart of it: two loads of weights and one broadcast per pixel for 2 * pixels multiply-adds.
+ * All sizes but the number of taps are constants when this is inlined, so that `sum` lives in
+ * registers and pixels are constant distances from one pointer.
  */
 INLINE void multiply_tile(int rows, int columns, int vectors, int block, const struct tile *tile) {
     const int pixels = rows * columns;

@@ -90,8 +90,8 @@ INLINE vec pick_channel(bool many, const struct tile *tile, vec x, int64_t j) {
 }
 
 /*
- * One kernel row of three columns, stride and dilation 1. Each pixel still adds its columns from left
- * to right, so it does not matter where in a tile it lies.
+ * One kernel row of three columns, stride and dilation 1. Each pixel still adds its columns from
+ * left to right, so it does not matter where in a tile it lies.
  */
 INLINE void multiply_three(int n, bool many, bool edge, const struct tile *tile, const float *row,
                            const float *weights, vec *sum) {

@@ -217,35 +217,47 @@ static void sort_layers(struct clustering *c, struct layer **at, int n) {
     }
 }
 
-/* How many tensors a kernel of these layers reads and writes. `inside` is 1 for their ids. */
-static int count_ports(struct clustering *c, struct layer *const *at, int n, const char *inside) {
-    char *counted = arena_alloc(c->plan->arena, (size_t)c->m->n_tensors + 1);
-    int count = 0;
-    for (int i = 0; i < n; i++) {
-        for (int k = 0; k < at[i]->n_in; k++) {
-            const struct tensor *t = at[i]->in[k];
-            count += !inside[t->producer->id] && !counted[t->id];
-            counted[t->id] = 1;
+static bool lists(struct tensor *const *at, int n, const struct tensor *t) {
+    for (int i = 0; i < n; i++)
+        if (at[i] == t) return true;
+    return false;
+}
+
+/* What a cluster reads and writes, from its layers. */
+static void find_ports(struct clustering *c, struct cluster *cluster) {
+    const char *inside = mark_members(c, cluster->layers.at, cluster->layers.n);
+    for (int i = 0; i < cluster->layers.n; i++) {
+        struct layer *l = cluster->layers.at[i];
+        for (int k = 0; k < l->n_in; k++) {
+            struct tensor *t = l->in[k];
+            if (inside[t->producer->id] || t->producer->kind == LAYER_scalar) continue;
+            if (!lists(cluster->inputs.at, cluster->inputs.n, t)) VEC_PUSH(c->plan->arena, &cluster->inputs, t);
         }
-        bool read_outside = ir_is_output(c->m, at[i]->out[0]);
-        for (int k = 0; k < c->readers[at[i]->out[0]->id].n; k++)
-            read_outside |= !inside[c->readers[at[i]->out[0]->id].at[k]->id];
-        count += read_outside;
+        bool read_outside = ir_is_output(c->m, l->out[0]);
+        for (int k = 0; k < c->readers[l->out[0]->id].n; k++)
+            read_outside |= !inside[c->readers[l->out[0]->id].at[k]->id];
+        if (read_outside) VEC_PUSH(c->plan->arena, &cluster->outputs, l->out[0]);
     }
-    return count;
 }
 
 static bool is_prepared(const struct cluster *cluster) { return cluster->layers.at[0]->out[0]->is_constant; }
 
+/* What the two would be together; not in the list of clusters. */
+static struct cluster *unite(struct clustering *c, const struct cluster *a, const struct cluster *b) {
+    struct cluster *both = ARENA_NEW(c->plan->arena, struct cluster);
+    both->module = MODULE_DFP;
+    for (int i = 0; i < a->layers.n; i++) VEC_PUSH(c->plan->arena, &both->layers, a->layers.at[i]);
+    for (int i = 0; i < b->layers.n; i++) VEC_PUSH(c->plan->arena, &both->layers, b->layers.at[i]);
+    sort_layers(c, both->layers.at, both->layers.n);
+    find_ports(c, both);
+    return both;
+}
+
 static const char *refuse_join(struct clustering *c, struct cluster *a, struct cluster *b) {
     if (is_prepared(a) != is_prepared(b)) return "one depends on parameters only";
-    int n = a->layers.n + b->layers.n;
-    struct layer **both = ARENA_ARRAY(c->plan->arena, struct layer *, n);
-    memcpy(both, a->layers.at, sizeof *both * (size_t)a->layers.n);
-    memcpy(both + a->layers.n, b->layers.at, sizeof *both * (size_t)b->layers.n);
-    if (count_ports(c, both, n, mark_members(c, both, n)) > CLUSTER_MAX_TENSORS) return "too many tensors for one kernel";
-    sort_layers(c, both, n);
-    const char *reason = c->refuse(c->plan->arena, both, n);
+    const struct cluster *both = unite(c, a, b);
+    if (both->inputs.n + both->outputs.n > CLUSTER_MAX_TENSORS) return "too many tensors for one kernel";
+    const char *reason = c->refuse(c->plan->arena, both);
     if (reason) return reason;
     return would_cycle(c, a, b) ? "another kernel stands between them" : NULL;
 }
@@ -289,28 +301,11 @@ static void assign(struct clustering *c, struct layer *l) {
     else cluster_dfp(c, l);
 }
 
-static bool lists(const struct tensor *const *at, int n, const struct tensor *t) {
-    for (int i = 0; i < n; i++)
-        if (at[i] == t) return true;
-    return false;
-}
-
-static void find_ports(struct clustering *c, struct cluster *cluster) {
-    for (int i = 0; i < cluster->layers.n; i++) {
-        struct layer *l = cluster->layers.at[i];
-        for (int k = 0; k < l->n_in; k++) {
-            struct tensor *t = l->in[k];
-            if (c->of[t->producer->id] == cluster || t->producer->kind == LAYER_scalar) continue;
-            if (!lists((const struct tensor *const *)cluster->inputs.at, cluster->inputs.n, t))
-                VEC_PUSH(c->plan->arena, &cluster->inputs, t);
-        }
-        bool read_elsewhere = ir_is_output(c->m, l->out[0]);
-        for (int k = 0; k < c->readers[l->out[0]->id].n; k++)
-            read_elsewhere |= c->of[c->readers[l->out[0]->id].at[k]->id] != cluster;
-        if (read_elsewhere) VEC_PUSH(c->plan->arena, &cluster->outputs, l->out[0]);
-        if (read_elsewhere) c->plan->maker[l->out[0]->id] = cluster;
-    }
-    cluster->prepare = is_prepared(cluster) && !ir_is_output(c->m, cluster->layers.at[cluster->layers.n - 1]->out[0]);
+static void finish(struct clustering *c, struct cluster *cluster) {
+    find_ports(c, cluster);
+    for (int i = 0; i < cluster->outputs.n; i++) c->plan->maker[cluster->outputs.at[i]->id] = cluster;
+    const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
+    cluster->prepare = is_prepared(cluster) && !ir_is_output(c->m, last->out[0]);
 }
 
 static void schedule(struct clustering *c, struct cluster *cluster, char *done) {
@@ -335,7 +330,7 @@ enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse) {
     for (int i = 0; i < c.m->layers.n; i++) assign(&c, c.m->layers.at[i]);
     join_siblings(&c);
     for (int i = 0; i < c.all.n; i++)
-        if (c.all.at[i]->layers.n) find_ports(&c, c.all.at[i]);
+        if (c.all.at[i]->layers.n) finish(&c, c.all.at[i]);
     char *done = arena_alloc(plan->arena, (size_t)c.all.n + 1);
     for (int i = 0; i < c.all.n; i++)
         if (c.all.at[i]->layers.n) schedule(&c, c.all.at[i], done);

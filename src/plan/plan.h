@@ -76,8 +76,8 @@ struct size layout_elements(const struct tensor *t);           /* stored element
 enum sol_status plan_concats(struct plan *plan); /* fills plan->place */
 
 /* ---- cluster.c: who computes what ---- */
-/* `refuse` (dfp_refuse) tells why layers cannot share a kernel. */
-typedef const char *plan_refuse(struct arena *arena, struct layer *const *layers, int n);
+/* Tells why the layers of a would-be cluster cannot share a kernel; NULL = they can. DFP's, see dfp_refuse. */
+typedef const char *plan_refuse(struct arena *arena, const struct cluster *cluster);
 enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse);
 
 /* ---- view.c: addresses ---- */

@@ -267,7 +267,7 @@ static bool make_run(struct run *r, const struct test_case *test, int lanes) {
         set_view(r, t);
     }
     make_cluster(r);
-    const char *reason = dfp_refuse(&arena, r->cluster->layers.at, r->cluster->layers.n);
+    const char *reason = dfp_refuse(&arena, r->cluster);
     if (!!reason != !!(test->mode & REFUSED))
         fprintf(stderr, "%s: refuse says: %s\n", test->name, reason ? reason : "(accepted)");
     CHECK(!!reason == !!(test->mode & REFUSED));

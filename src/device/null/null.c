@@ -21,9 +21,9 @@ static bool takes_conv(const struct layer *conv, int lanes) {
 }
 
 /* Why these layers cannot share a kernel; NULL = they can. */
-static const char *refuse_fusion(struct arena *arena, struct layer *const *layers, int n) {
-    (void)arena, (void)layers;
-    return n > 1 ? "the null device fuses nothing" : NULL;
+static const char *refuse_fusion(struct arena *arena, const struct cluster *cluster) {
+    (void)arena;
+    return cluster->layers.n > 1 ? "the null device fuses nothing" : NULL;
 }
 
 /* One task per step, and it does nothing. */
