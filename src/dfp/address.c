@@ -11,9 +11,9 @@
 static void find_dense_strides(struct nest *nest, struct value *v) {
     const struct tensor *t = v->tensor;
     struct size *stride = ARENA_ARRAY(nest->arena, struct size, SOL_MAX_RANK);
-    struct size step = size_const(t->layout.block ? t->layout.block : 1);
+    struct size step = size_const(v->is_blocked ? nest->lanes : 1);
     for (int d = t->rank - 1; d >= 0; d--) {
-        bool split = t->layout.block && d == layout_channel_axis(t);
+        bool split = v->is_blocked && d == layout_channel_axis(t);
         stride[d] = step;
         step = size_mul(step, split ? size_const(t->layout.stored / nest->lanes) : t->dim[d]);
     }
@@ -56,8 +56,8 @@ static const struct affine *find_offset(struct nest *nest, const struct value *v
     const struct affine *sum = affine_const(nest, size_const(v->scratch));
     for (int d = 0; d < v->tensor->rank; d++) {
         const struct affine *x = index[d];
-        if (size_is(v->tensor->dim[d], 1)) continue;
-        if (v->tensor->layout.block && d == layout_channel_axis(v->tensor)) {
+        if (value_is_single(v, d)) continue;
+        if (v->is_blocked && d == layout_channel_axis(v->tensor)) {
             struct size block = size_const(nest->lanes);
             sum = affine_add(nest, sum, affine_mod(nest, x, block));
             x = affine_div(nest, x, block);
@@ -76,11 +76,11 @@ static void address_root(struct nest *nest, struct value *v) {
     const struct affine *index[SOL_MAX_RANK] = {0};
     for (int d = 0; d < v->tensor->rank; d++) {
         index[d] = nest_class_index(nest, v->dim_class[d]);
-        if (is_scratch_in_blocks(nest, v, d) && !v->tensor->layout.block)
+        if (is_scratch_in_blocks(nest, v, d) && !v->is_blocked)
             nest_refuse(nest, "plain values among channel blocks");
     }
     v->at = find_offset(nest, v, index);
-    if (v->is_output && !v->tensor->layout.block && nest->lane_var >= 0 &&
+    if (v->is_output && !v->is_blocked && nest->lane_var >= 0 &&
         (affine_deps(nest, v->at) & var_bit(nest->lane_var)))
         nest_refuse(nest, "a plain output of channels in blocks");
 }

@@ -25,7 +25,7 @@ static bool holds(const struct block *b, uint64_t deps) {
 
 static struct block *find_home(const struct building *b, uint64_t deps) {
     struct block *home = b->at;
-    while (home->parent && !holds(home, deps)) home = home->parent;
+    while (home->parent && !home->is_guard && !holds(home, deps)) home = home->parent;
     return home;
 }
 
@@ -176,20 +176,34 @@ static struct node *build_node(struct building *b, struct node *n) {
 
 static bool is_stored(const struct value *v) { return v->is_output || nest_in_scratch(v); }
 
+/* A stage apart that lacks some of the grid's variables runs where these are 0, so once. */
+static void open_guard(struct building *b, const struct stage *s) {
+    struct nest *nest = b->nest;
+    const struct range **clip = ARENA_ARRAY(nest->arena, const struct range *, nest->grid.n);
+    int n = 0;
+    for (int i = 0; i < nest->grid.n; i++) {
+        int var = nest->grid.at[i];
+        if (s->vars & var_bit(var)) continue;
+        clip[n++] = affine_range(nest, affine_var(nest, var), size_const(0), size_const(1));
+    }
+    if (!n) return;
+    struct block *guard = open_block(b, nest_add_var(nest, VAR_OUT, size_const(1)), false);
+    guard->is_guard = true;
+    guard->clip = clip;
+    guard->n_clips = n;
+}
+
 static void build_stage(struct nest *nest, struct block *around, struct stage *s) {
     struct building b = {nest, around, s->lane};
-    struct block *outermost = NULL;
-    for (int i = 0; i < s->loops.n; i++) {
-        struct block *block = open_block(&b, s->loops.at[i], s->loops.at[i] == s->lane);
-        if (!outermost) outermost = block;
-    }
+    open_guard(&b, s);
+    for (int i = 0; i < s->loops.n; i++)
+        open_block(&b, s->loops.at[i], s->loops.at[i] == s->lane);
     for (int i = 0; i < s->roots.n; i++) {
         struct item item = {.kind = ITEM_STORE, .value = s->roots.at[i]};
         item.arg[0] = build_node(&b, s->roots.at[i]->node);
         if (is_stored(item.value)) add_item(&b, b.at, &item);
     }
     while (b.at != around) close_loop(&b, b.at);
-    s->body = outermost;
 }
 
 /* Dims of 1 leave no loop: then the lanes of blocks are an empty loop's body, which is the grid's. */

@@ -218,7 +218,7 @@ static bool is_windowed(const struct nest *nest, const struct node *reduce) {
 
 /* Does the loop become strips? */
 static bool is_strip(const struct encoder *e, const struct block *b) {
-    if (e->strip >= 0) return false;
+    if (e->strip >= 0 || b->is_guard) return false;
     if (b->is_lanes) return true;
     for (int i = 0; i < b->items.n; i++) {
         const struct item *item = &b->items.at[i];

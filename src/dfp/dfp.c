@@ -10,12 +10,10 @@
 
 #define DEFAULT_LANES 16 /* only for refusing before any tensor is blocked */
 
-static struct nest *make_nest(struct arena *arena, int lanes, bool spills, bool strict) {
+static struct nest *make_nest(struct arena *arena, int lanes) {
     struct nest *nest = ARENA_NEW(arena, struct nest);
     nest->arena = arena;
     nest->lanes = lanes;
-    nest->spills = spills;
-    nest->is_strict = strict;
     return nest;
 }
 
@@ -43,7 +41,9 @@ static int find_lanes(struct layer *const *layers, int n) {
 const char *dfp_refuse(struct arena *arena, const struct cluster *cluster) {
     int lanes = find_lanes(cluster->layers.at, cluster->layers.n);
     for (int spills = 1;; spills = 0) {
-        struct nest *nest = make_nest(arena, lanes, spills, true);
+        struct nest *nest = make_nest(arena, lanes);
+        nest->spills = spills;
+        nest->is_strict = true;
         build(nest, cluster->layers.at, cluster->layers.n, cluster, NULL);
         if (!nest->refusal || !spills) return nest->refusal;
     }
@@ -100,14 +100,24 @@ static double count_flops(const struct nest *nest) {
     return flops;
 }
 
-enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
-                             const struct view *views, int lanes, struct dfp_kernel *out) {
+/* While clustering, fewer outputs were known. The last attempt succeeds whatever they are: what is kept is then what
+ * was kept when the layers were accepted, and other outputs restrict nothing. */
+static struct nest *generate_nest(struct arena *arena, const struct cluster *cluster,
+                                  const struct view *views, int lanes) {
     struct nest *nest = NULL;
-    for (int spills = 1; spills >= 0; spills--) {
-        nest = make_nest(arena, lanes, spills, false);
+    for (int attempt = 0; attempt < 3; attempt++) {
+        nest = make_nest(arena, lanes);
+        nest->spills = attempt == 0;
+        nest->is_loose = attempt == 2;
         build(nest, cluster->layers.at, cluster->layers.n, cluster, views);
         if (!nest->refusal) break;
     }
+    return nest;
+}
+
+enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
+                             const struct view *views, int lanes, struct dfp_kernel *out) {
+    struct nest *nest = generate_nest(arena, cluster, views, lanes);
     if (nest->refusal) return fail(SOL_EUNSUPPORTED, "no kernel: %s", nest->refusal);
     nest_merge_loops(nest);
     nest_plan_loops(nest);

@@ -521,7 +521,18 @@ static void print_begin(struct printer *p, const struct block *b) {
     else text_add(p->text, "0");
 }
 
+static void print_guard(struct printer *p, const struct block *b) {
+    line(p, "if (");
+    print_conditions(p, b->clip, b->n_clips, false);
+    text_add(p->text, ") {\n");
+    print_body(p, b);
+}
+
 static void print_loop(struct printer *p, const struct block *b) {
+    if (b->is_guard) {
+        print_guard(p, b);
+        return;
+    }
     if (b->is_lanes) {
         line(p, "{\n");
         p->indent++;

@@ -3,9 +3,9 @@
  *
  *   layers + their point expressions  ->  [this file]  ->  values, roots, classes of dims that run together
  *
- * A layer without a reduction is computed inside its readers, as often as they need it. The others, and all outputs,
- * are roots: computed by a stage. A dear layer (exponentials) that several stages read is a root too if it fits
- * into scratch; nest->spills says whether that is tried.
+ * A layer without a reduction is computed inside its readers, as often as they need it. The others are kept: a stage
+ * computes them, and those that need them load them. A dear layer (exponentials) that several stages read is kept too
+ * if it fits into scratch; nest->spills says whether that is tried. Outputs are computed by a stage in any case.
  *
  * Dims are tied by identity: where a layer reads input dim d at plain variable k, input dim d and output dim k run
  * together. No two dims of one tensor are ever tied, or its diagonal would be all that is computed.
@@ -100,16 +100,28 @@ static void add_values(struct nest *nest, struct layer *const *layers, int n,
 
 /* ---- Layouts ---- */
 
-/* A channel dim of 1 has no blocks; such tensors are splats in whatever layout the others have. */
+static bool has_one_channel(const struct value *v) {
+    return size_is(v->tensor->dim[layout_channel_axis(v->tensor)], 1);
+}
+
+static void use_layout(struct nest *nest, struct value *v) {
+    if (!nest->layout) nest->layout = &v->tensor->layout;
+    v->is_blocked = layout_equal(nest->layout, &v->tensor->layout);
+    /* A single channel is read as a splat, whatever surrounds it. */
+    if (!v->is_blocked && (v->layer || !has_one_channel(v)))
+        nest_refuse(nest, "different blocked layouts");
+}
+
+/* Single channels come last, because they do not decide. */
 static void find_layout(struct nest *nest) {
-    for (int i = 0; i < nest->values.n; i++) {
-        const struct layout *layout = &nest->values.at[i].tensor->layout;
-        if (!layout->block) continue;
-        if (layout->block != nest->lanes) nest_refuse(nest, "blocks of another width");
-        if (nest->layout && !layout_equal(nest->layout, layout))
-            nest_refuse(nest, "different blocked layouts");
-        nest->layout = layout;
-    }
+    for (int single = 0; single < 2; single++)
+        for (int i = 0; i < nest->values.n; i++) {
+            struct value *v = &nest->values.at[i];
+            const struct layout *layout = &v->tensor->layout;
+            if (!layout->block || has_one_channel(v) != single) continue;
+            if (layout->block != nest->lanes) nest_refuse(nest, "blocks of another width");
+            use_layout(nest, v);
+        }
 }
 
 /* ---- Classes of dims ---- */
@@ -141,7 +153,8 @@ static void tie(struct ties *t, int from, int from_dim, int to, int to_dim) {
     struct value *values = t->nest->values.at;
     int a = find(t, from * SOL_MAX_RANK + from_dim), b = find(t, to * SOL_MAX_RANK + to_dim);
     const struct size *extent = &values[from].tensor->dim[from_dim];
-    if (a == b || size_is(*extent, 1)) return;
+    if (a == b || value_is_single(&values[from], from_dim)) return;
+    if (value_is_single(&values[to], to_dim)) return;
     if (!size_equal(*extent, values[to].tensor->dim[to_dim])) return;
     if (!would_tie_one_tensor(t, a, b)) t->parent[b] = a;
 }
@@ -159,14 +172,14 @@ static void tie_loads(struct ties *t, int to, const struct expr *e) {
 static void number_class(struct ties *t, int value, int dim, int *class_of) {
     struct nest *nest = t->nest;
     struct value *v = &nest->values.at[value];
-    if (size_is(v->tensor->dim[dim], 1)) return;
+    if (value_is_single(v, dim)) return;
     int *number = &class_of[find(t, value * SOL_MAX_RANK + dim)];
     if (*number < 0) {
         *number = nest->n_classes++;
         nest->class_extent[*number] = v->tensor->dim[dim];
     }
     v->dim_class[dim] = *number;
-    if (v->tensor->layout.block && dim == layout_channel_axis(v->tensor))
+    if (v->is_blocked && dim == layout_channel_axis(v->tensor))
         nest->class_blocked[*number] = true;
 }
 
@@ -204,7 +217,7 @@ bool nest_is_identity(const struct nest *nest, const struct value *reader, const
                       const struct expr *load) {
     (void)nest;
     for (int d = 0; d < from->tensor->rank; d++) {
-        if (size_is(from->tensor->dim[d], 1)) continue;
+        if (value_is_single(from, d)) continue;
         const struct index *x = load->index[d];
         if (x->op != INDEX_VAR || x->var >= reader->tensor->rank) return false;
         if (from->dim_class[d] != reader->dim_class[x->var]) return false;
@@ -220,7 +233,7 @@ struct uses {
 
 static int count_dims(const struct value *v) {
     int n = 0;
-    for (int d = 0; d < v->tensor->rank; d++) n += !size_is(v->tensor->dim[d], 1);
+    for (int d = 0; d < v->tensor->rank; d++) n += !value_is_single(v, d);
     return n;
 }
 
@@ -256,8 +269,9 @@ static void find_roots(struct nest *nest) {
     for (int i = 0; i < nest->values.n && !nest->refusal; i++) {
         struct value *v = &nest->values.at[i];
         if (!v->layer) continue;
-        v->is_root = v->is_output || expr_find(v->expr, is_reduction) ||
+        v->is_kept = expr_find(v->expr, is_reduction) ||
                      (is_better_kept(nest, v) && nest->spills);
+        v->is_root = v->is_output || v->is_kept;
     }
 }
 

@@ -105,9 +105,11 @@ static void merge(struct nest *nest, int outer, int inner) {
             nest->var[i].deps = (nest->var[i].deps & ~var_bit(outer)) | var_bit(inner);
     }
     nest->grid.n = remove_var(nest->grid.at, nest->grid.n, outer);
-    for (int i = 0; i < nest->n_stages; i++)
-        nest->stage[i].loops.n =
-            remove_var(nest->stage[i].loops.at, nest->stage[i].loops.n, outer);
+    for (int i = 0; i < nest->n_stages; i++) {
+        struct stage *s = &nest->stage[i];
+        s->loops.n = remove_var(s->loops.at, s->loops.n, outer);
+        s->vars &= ~var_bit(outer);
+    }
 }
 
 static void merge_list(struct nest *nest, const int *at, const int *n) {

@@ -49,7 +49,7 @@ const struct affine *nest_class_index(struct nest *nest, int dim_class) {
 }
 
 static bool is_channel(const struct value *v, int dim) {
-    return v->tensor->layout.block && dim == layout_channel_axis(v->tensor);
+    return v->is_blocked && dim == layout_channel_axis(v->tensor);
 }
 
 static bool runs_over_blocks(const struct nest *nest, const struct affine *x) {
@@ -277,10 +277,11 @@ static struct node *lower_inlined(struct lowering *l, struct value *v, const str
 static struct node *lower_value(struct lowering *l, struct value *v, const struct affine **index,
                                 bool guarded) {
     for (int d = 0; d < v->tensor->rank; d++)
-        if (size_is(v->tensor->dim[d], 1)) index[d] = affine_const(l->nest, size_const(0));
+        if (value_is_single(v, d)) index[d] = affine_const(l->nest, size_const(0));
     if (!v->expr) return make_load(l->nest, v, index, guarded, 0);
-    if (!v->is_root) return lower_inlined(l, v, index, guarded);
-    if (v->stage == l->root->stage && is_own_point(l->nest, v, index)) return v->node;
+    bool is_here = v->is_root && v->stage == l->root->stage && v->node;
+    if (is_here && is_own_point(l->nest, v, index)) return v->node;
+    if (!v->is_kept) return lower_inlined(l, v, index, guarded);
     return load_root(l->nest, v, index, guarded);
 }
 
@@ -300,7 +301,7 @@ static void mask_pads(struct nest *nest, struct value *v) {
     const struct layout *layout = &v->tensor->layout;
     for (int i = 0; i < layout->n_segments; i++)
         padded |= layout->segment[i].valid != layout->segment[i].stored;
-    if (!layout->block || !padded) return;
+    if (!v->is_blocked || !padded) return;
     if (node_known_in_pads(nest, v->node, &in_pads) && in_pads == 0) return;
     struct node valid = {.op = NODE_VALID};
     valid.deps = var_bit(nest->lane_var) | var_bit(nest->block_var);

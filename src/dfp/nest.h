@@ -66,8 +66,10 @@ struct value {
     struct expr *expr;           /* NULL when it is loaded from memory */
     int n_vars;
     bool is_output;
-    bool is_root;                /* computed by a stage of its own, not inside its readers */
-    bool is_read;                /* a root that another stage loads */
+    bool is_blocked;             /* stored as nest->layout says */
+    bool is_root;                /* computed by a stage: outputs, and what is kept */
+    bool is_kept;                /* other stages load it; of other roots they compute what they need */
+    bool is_read;                /* another stage does load it */
     int stage;
     int dim_class[SOL_MAX_RANK]; /* dims that run together have the same class; -1: extent 1 */
     int ptr;                     /* index in dfp_kernel.ptr, or -1 */
@@ -127,6 +129,7 @@ struct block {
     int var; /* -1: the outermost */
     bool is_lanes;               /* a vector of values of `var` at a time */
     bool is_row;                 /* runs over the piece of `var` that the task has */
+    bool is_guard;               /* no loop: entered where all of `clip` hold */
     int n_clips;
     const struct range **clip;   /* bound the loop */
     struct block *parent;
@@ -137,10 +140,10 @@ struct block {
 
 struct stage {
     uint64_t vars;               /* output variables */
+    bool is_apart;               /* hands nothing to other stages and takes nothing from them */
     VEC(struct value *) roots;
     VEC(int) loops;              /* that are not in the grid, outermost first */
     int lane;                    /* variable that runs over lanes, -1: none outside of reductions */
-    struct block *body;
 };
 
 struct nest {
@@ -148,6 +151,7 @@ struct nest {
     int lanes;
     const char *refusal;         /* why it cannot be one kernel; the first reason stays */
     bool spills;                 /* dear values read by several stages may be kept in scratch */
+    bool is_loose;               /* outputs that nobody reads here do not restrict the grid */
     bool is_strict;              /* refuse what is possible, but a waste */
 
     VEC(struct value) values;    /* tensors read and made, topological */
@@ -186,6 +190,12 @@ struct memo {
     bool guarded;
     struct node *node;
 };
+
+/* Is dim `d` of 1, and so without a loop? A single channel in blocks still has its lanes. */
+static inline bool value_is_single(const struct value *v, int d) {
+    bool in_blocks = v->is_blocked && d == layout_channel_axis(v->tensor);
+    return !in_blocks && size_is(v->tensor->dim[d], 1);
+}
 
 static inline uint64_t var_bit(int var) { return (uint64_t)1 << var; }
 

@@ -145,7 +145,7 @@ static bool find_known(const struct nest *nest, const struct node *n, double *ou
         if (n->from->is_root && !n->from->is_output)
             return node_known_in_pads(nest, n->from->node, out);
         /* Where a guard fails the node has its fill value, which then must be zero as well. */
-        return n->from->tensor->layout.block && nest->lane_var >= 0 &&
+        return n->from->is_blocked && nest->lane_var >= 0 &&
                (n->deps & var_bit(nest->lane_var)) && (!n->n_ranges || n->fill == 0);
     case EXPR_RANGE:
     case NODE_VALID: return false;

@@ -51,6 +51,7 @@ struct placing {
     const struct value *root;
     uint64_t vars;
     int first;
+    bool loads; /* it takes something from another stage */
 };
 
 static void visit_loads(struct placing *p, const struct value *reader, const struct expr *e,
@@ -61,11 +62,12 @@ static void visit_load(struct placing *p, const struct value *reader, const stru
     struct value *v = nest_find_value(p->nest, e->tensor);
     at_point = at_point && nest_is_identity(p->nest, reader, v, e);
     if (!v->layer) return;
-    if (!v->is_root) {
+    if (!v->is_kept) {
         visit_loads(p, v, v->expr, at_point);
         return;
     }
     bool same = at_point && p->nest->stage[v->stage].vars == p->vars;
+    p->loads |= !same;
     p->first = (int)max_i64(p->first, v->stage + !same);
 }
 
@@ -82,7 +84,7 @@ static void add_loops(struct nest *nest, struct stage *stage, const struct value
 }
 
 static void place_root(struct nest *nest, struct value *v) {
-    struct placing p = {nest, v, own_vars(nest, v), 0};
+    struct placing p = {.nest = nest, .root = v, .vars = own_vars(nest, v)};
     visit_loads(&p, v, v->expr, true);
     int s = p.first;
     while (s < nest->n_stages && nest->stage[s].vars != p.vars) s++;
@@ -94,9 +96,11 @@ static void place_root(struct nest *nest, struct value *v) {
     if (s == nest->n_stages) {
         nest->n_stages++;
         stage->vars = p.vars;
+        stage->is_apart = true;
         add_loops(nest, stage, v);
     }
     v->stage = s;
+    stage->is_apart &= !p.loads && !v->is_kept;
     VEC_PUSH(nest->arena, &stage->roots, v);
 }
 
@@ -119,9 +123,22 @@ static void keep_whole(struct nest *nest, const struct node *load) {
     }
 }
 
+static const struct stage *find_longest(const struct nest *nest, uint64_t vars) {
+    const struct stage *longest = NULL;
+    for (int i = 0; i < nest->n_stages; i++) {
+        const struct stage *s = &nest->stage[i];
+        if ((s->vars & vars) == vars && (!longest || s->loops.n > longest->loops.n)) longest = s;
+    }
+    return longest;
+}
+
+/* In a loose nest, stages apart run only where the grid's variables that they lack are 0: they restrict nothing. */
 static void find_grid_vars(struct nest *nest) {
-    nest->grid_vars = ~(uint64_t)0;
-    for (int i = 0; i < nest->n_stages; i++) nest->grid_vars &= nest->stage[i].vars;
+    uint64_t all = ~(uint64_t)0;
+    nest->grid_vars = all;
+    for (int i = 0; i < nest->n_stages; i++)
+        if (!nest->is_loose || !nest->stage[i].is_apart) nest->grid_vars &= nest->stage[i].vars;
+    if (nest->grid_vars == all) nest->grid_vars = find_longest(nest, 0)->vars;
     for (int i = 0; i < nest->nodes.n; i++)
         if (nest->nodes.at[i]->op == EXPR_LOAD && nest->nodes.at[i]->from->is_root)
             keep_whole(nest, nest->nodes.at[i]);
@@ -129,9 +146,7 @@ static void find_grid_vars(struct nest *nest) {
 
 /* The grid's variables leave the stages' loops; their order is that of the stage with the most loops. */
 static void take_grid(struct nest *nest) {
-    const struct stage *longest = &nest->stage[0];
-    for (int i = 1; i < nest->n_stages; i++)
-        if (nest->stage[i].loops.n > longest->loops.n) longest = &nest->stage[i];
+    const struct stage *longest = find_longest(nest, nest->grid_vars);
     for (int i = 0; i < longest->loops.n; i++)
         if (nest->grid_vars & var_bit(longest->loops.at[i]))
             VEC_PUSH(nest->arena, &nest->grid, longest->loops.at[i]);
@@ -157,7 +172,7 @@ static bool has_little_work(const struct nest *nest) {
 void nest_find_grid(struct nest *nest) {
     find_grid_vars(nest);
     take_grid(nest);
-    if (nest->n_stages > 1 && !nest->grid.n && !has_little_work(nest))
+    if (nest->n_stages > 1 && !nest->grid.n && !nest->is_loose && !has_little_work(nest))
         nest_refuse(nest, "no loop in common");
 }
 

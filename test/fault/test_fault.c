@@ -34,14 +34,22 @@ static struct sol_model *make_model(void) {
     return m;
 }
 
+#define N_OUT 10
+
+static void fill(float *at, int n, float value) {
+    for (int i = 0; i < n; i++) at[i] = value * (float)(i % 7 - 3);
+}
+
 /* One complete life of a program. Releases all it made, whatever happened. */
-static enum sol_status live_once(const char *text, const char *device) {
-    static float x[2 * 3 * 64], w[17 * 3 * 9], v[17 * 17 * 9], b[17], u[5 * 34], y[2 * 5];
+static enum sol_status live_once(const char *text, const char *device, float y[N_OUT]) {
+    static float x[2 * 3 * 64], w[17 * 3 * 9], v[17 * 17 * 9], b[17], u[5 * 34];
     struct sol_options options = {.device = device, .no_autotune = true};
     struct sol_model *m = NULL;
     struct sol_program *p = NULL;
     struct sol_weights *weights = NULL;
     int64_t batch = 2;
+    fill(x, COUNT(x), 0.5f), fill(w, COUNT(w), 0.1f), fill(v, COUNT(v), 0.02f);
+    fill(b, COUNT(b), 0.2f), fill(u, COUNT(u), 0.1f), fill(y, N_OUT, 1000);
     enum sol_status status = sol_model_parse(text, &m);
     if (!status) status = sol_compile(m, &options, &p);
     if (!status) status = sol_weights_new(p, (const void *[]){w, v, b, u}, &weights);
@@ -52,20 +60,34 @@ static enum sol_status live_once(const char *text, const char *device) {
     return status;
 }
 
+/* Another path may have been taken (a cache that cannot be read is built anew): rounding may
+ * differ. */
+static bool is_close(const float *a, const float *b) {
+    for (int i = 0; i < N_OUT; i++)
+        if (!(a[i] - b[i] < 1e-4f && b[i] - a[i] < 1e-4f)) return false;
+    return true;
+}
+
+/* Success is fine after a failed allocation if the result is right; any other error than ENOMEM
+ * is not. */
 static void test_allocations(const char *text, const char *device) {
-    long n = 0;
-    enum sol_status status = SOL_ENOMEM;
-    if (!CHECK(!live_once(text, device))) printf("%s: %s\n", device, sol_error());
-    while (status == SOL_ENOMEM && n < MOST_ALLOCATIONS) {
+    float expected[N_OUT], y[N_OUT];
+    long n = 0, survived = 0;
+    bool failed = true;
+    if (!CHECK(!live_once(text, device, expected))) printf("%s: %s\n", device, sol_error());
+    while (failed && n < MOST_ALLOCATIONS) {
         mem_fail_at = ++n;
-        status = live_once(text, device);
+        enum sol_status status = live_once(text, device, y);
+        failed = mem_fail_at == 0;
         mem_fail_at = 0;
+        bool right = status ? status == SOL_ENOMEM && failed : is_close(y, expected);
+        if (!CHECK(right))
+            printf("%s: allocation %ld: %s\n", device, n, status ? sol_error() : "wrong result");
+        survived += failed && !status;
     }
-    /* The last pass ran through, and only because it had no n-th allocation. */
-    if (!CHECK(status == SOL_OK)) printf("%s: allocation %ld: %s\n", device, n, sol_error());
-    CHECK(n > 10);
-    printf("%s: %ld allocations failed in turn\n", device, n - 1);
-    CHECK(!live_once(text, device));
+    CHECK(!failed && n > 10);
+    printf("%s: %ld allocations failed in turn, %ld did not matter\n", device, n - 1, survived);
+    CHECK(!live_once(text, device, y) && is_close(y, expected));
 }
 
 /* The builder has no status of its own: it poisons, and sol_model_check tells. */

@@ -115,7 +115,8 @@ def capture(model, specs, structure, batch_hint):
             raise CannotCapture(f"torch.export: {_first_line(error)}") from error
     result = flat.result
     if any(
-        isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in result.constants.values()
+        isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        for x in result.constants.values()
     ):
         raise CannotCapture("the result has a number that depends on the batch size")
     return Captured(

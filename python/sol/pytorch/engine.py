@@ -133,7 +133,7 @@ class Engine:
             return self.module(*args, **kwargs)
         state = self._state
         if state is None or state.guard.check():
-            state = self._update()
+            state = self._update(state)
         if state.reason:
             return self._fall_back(state.reason, args, kwargs, state.reason == TRAINING)
         entry = state.entries.get(self._key)
@@ -201,12 +201,11 @@ class Engine:
 
     # ---- After a change ----
 
-    def _update(self):
+    def _update(self, old):
         """A State for the module as it is now; plans stay if only values and modes changed."""
         with self._lock:
-            old = self._state
-            if old is not None and not old.guard.check():
-                return old  # another thread was faster
+            if self._state is not old:
+                return self._state  # another thread was faster
             new = Snapshot(self.module)
             self._state = State(new) if old is None else self._next_state(old, new)
             return self._state

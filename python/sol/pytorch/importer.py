@@ -238,6 +238,14 @@ class _Importer:
 # ---- Facts of nodes ----
 
 
+def describe_graph(exported):
+    """All that a plan depends on, as text: nodes with their shapes, and the values of literals."""
+    lines = [f"{node.format_node()} {show(node)}" for node in exported.graph.nodes]
+    literals = {name: x for name, x in exported.constants.items() if isinstance(x, torch.Tensor)}
+    lines += [f"{name} = {x.tolist()}" for name, x in literals.items()]
+    return "\n".join([*lines, str(exported.graph_signature)])
+
+
 def _op_name(target):
     return str(target).removeprefix("aten.")
 

@@ -6,7 +6,7 @@ from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
 from sol.pytorch.capture import capture
-from sol.pytorch.importer import find_tensor, import_graph
+from sol.pytorch.importer import describe_graph, find_tensor, import_graph
 
 # Shapes of results are kept for this many batch sizes.
 MAX_SHAPES = 64
@@ -102,7 +102,7 @@ def make_plan(module, specs, structure, name, batch_hint, old=None):
     refuses such inputs.
     """
     captured = capture(module, specs, structure, batch_hint)
-    graph = f"{captured.exported.graph}\n{captured.exported.graph_signature}"
+    graph = describe_graph(captured.exported)
     if old is not None and old.graph == graph:
         return old
     imported = import_graph(captured.exported, module, name)

@@ -1,0 +1,78 @@
+"""What the PyTorch tests share. Models are small; every test says which path it expects."""
+
+import pytest
+import torch
+
+import sol.pytorch as sol
+
+torch.manual_seed(0)
+
+
+class Net(torch.nn.Module):
+    """A small CNN with everything that has weights: conv, batch norm, linear."""
+
+    def __init__(self, classes=5):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.drop = torch.nn.Dropout(0.5)
+        self.fc = torch.nn.Linear(8, classes)
+
+    def forward(self, x):
+        y = torch.relu(self.norm(self.conv(x)))
+        return self.fc(self.drop(y).mean((2, 3)))
+
+
+@pytest.fixture
+def net():
+    """A Net in eval mode whose batch norm is not the identity."""
+    model = Net()
+    with torch.no_grad():
+        model.norm.running_mean.uniform_(-0.5, 0.5)
+        model.norm.running_var.uniform_(0.5, 1.5)
+    return model.eval()
+
+
+@pytest.fixture
+def fast(net):
+    return sol.optimize(net, sol.input([0, 3, 9, 7]))
+
+
+@pytest.fixture
+def x():
+    return torch.randn(2, 3, 9, 7)
+
+
+class Function(torch.nn.Module):
+    """A model without weights."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def assert_equal(got, expected, tolerance=1e-5):
+    """Largest difference relative to the largest value; NaN and Inf at the same places."""
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def assert_runs_in_sol(fast, *inputs):
+    """SOL itself runs this call, and right."""
+    before = sum(sol.fallbacks(fast).values())
+    with torch.no_grad():
+        got, expected = fast(*inputs), vars(fast)["_original"](*inputs)
+    assert sum(sol.fallbacks(fast).values()) == before, sol.fallbacks(fast)
+    assert_equal(got, expected)
+    return got
+
+
+def assert_falls_back(fast, reason, *inputs):
+    """PyTorch runs this call, right, and the reason is counted."""
+    with torch.no_grad():
+        got, expected = fast(*inputs), vars(fast)["_original"](*inputs)
+    assert_equal(got, expected)
+    counted = {text: n for text, n in sol.fallbacks(fast).items() if n and reason in text}
+    assert counted, sol.fallbacks(fast)

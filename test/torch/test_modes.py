@@ -1,0 +1,296 @@
+"""Who runs a call: SOL in inference, PyTorch whenever a gradient, a hook or a mode asks for it."""
+
+import copy
+import io
+import pickle
+import threading
+
+import pytest
+import torch
+from conftest import Function, Net, assert_equal, assert_falls_back, assert_runs_in_sol
+
+import sol.pytorch as sol
+
+
+def test_training_mode(fast, x):
+    fast.train()
+    assert fast.training and fast.norm.training
+    before = fast.norm.num_batches_tracked.item()
+    fast(x).sum().backward()
+    assert fast.conv.weight.grad is not None
+    assert fast.norm.num_batches_tracked.item() == before + 1
+    assert sol.fallbacks(fast) == {"training mode": 1}
+    fast.eval()
+    assert_runs_in_sol(fast, x)
+
+
+def test_model_in_training_mode_at_optimize(x):
+    net = Net()
+    fast = sol.optimize(net, sol.input([0, 3, 9, 7]))
+    assert net.training and net.drop.training
+    assert_runs_in_sol(fast.eval(), x)
+
+
+def test_submodule_in_training_mode(fast, x):
+    fast.drop.train()
+    with torch.no_grad():
+        assert not torch.equal(fast(x), fast(x))
+    assert sol.fallbacks(fast) == {"drop is in training mode": 2}
+
+
+def test_gradients(fast, net, x):
+    y = fast(x)
+    assert y.grad_fn is not None
+    x.requires_grad_()
+    fast(x).sum().backward()
+    assert x.grad is not None
+    assert sol.fallbacks(fast) == {"a gradient is wanted": 2}
+    assert_runs_in_sol(fast, x)
+
+
+def test_gradient_of_the_input_only(fast, x):
+    for parameter in fast.parameters():
+        parameter.requires_grad_(False)
+    assert fast(x).grad_fn is None
+    assert not sol.fallbacks(fast)
+    assert fast(x.requires_grad_()).grad_fn is not None
+    assert sol.fallbacks(fast) == {"a gradient is wanted": 1}
+
+
+def test_forward_mode_gradient(fast, net, x):
+    tangent = torch.randn_like(x)
+    got = torch.func.jvp(fast, (x,), (tangent,))
+    assert_equal(got, torch.func.jvp(net, (x,), (tangent,)))
+
+
+def test_autocast(fast, net, x):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert fast(x).dtype == net(x).dtype == torch.bfloat16
+
+
+def test_logged_once(fast, x, capfd):
+    level = sol.config["log::level"]
+    sol.config["log::level"] = sol.log.info
+    for _ in range(3):
+        fast(x)
+    sol.config["log::level"] = level
+    assert capfd.readouterr().err.count("a gradient is wanted") == 1
+
+
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook"])
+def test_hook_on_submodule(fast, x, kind):
+    seen = []
+    handle = getattr(fast.conv, kind)(lambda *args: seen.append(1))
+    assert_falls_back(fast, "conv has a forward hook", x)
+    assert seen
+    handle.remove()
+    assert_runs_in_sol(fast, x)
+
+
+def test_hook_at_optimize(net, x):
+    net.fc.register_forward_hook(lambda module, args, y: 2 * y)
+    assert_falls_back(sol.optimize(net, sol.input([0, 3, 9, 7])), "fc has a forward hook", x)
+    with pytest.raises(NotImplementedError, match="hook"):
+        sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True)
+
+
+def test_hook_on_the_result_itself(fast, net, x):
+    fast.register_forward_hook(lambda module, args, y: 2 * y)
+    with torch.no_grad():
+        assert_equal(fast(x), 2 * net(x))
+    assert not sol.fallbacks(fast)
+
+
+def test_global_hook(fast, x):
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *args: None)
+    try:
+        assert_falls_back(fast, "global forward hook", x)
+    finally:
+        handle.remove()
+    assert_runs_in_sol(fast, x)
+
+
+def test_forward_replaced(fast, x):
+    fast.conv.forward = lambda x: torch.zeros(x.shape[0], 8, 9, 7)
+    assert_runs_in_sol(fast, x)
+
+
+def test_deepcopy(fast, x):
+    assert_runs_in_sol(fast, x)
+    other = copy.deepcopy(fast)
+    assert other.conv.weight is not fast.conv.weight
+    with torch.no_grad():
+        other.conv.weight.zero_()
+        fast.fc.bias.add_(1)
+    assert_runs_in_sol(other, x)
+    assert_runs_in_sol(fast, x)
+    assert sol.recompiles(other) == 0
+
+
+@pytest.mark.parametrize("save", [pickle.dump, torch.save])
+def test_pickle(fast, x, save):
+    file = io.BytesIO()
+    save(fast, file)
+    file.seek(0)
+    other = pickle.load(file) if save is pickle.dump else torch.load(file, weights_only=False)
+    assert_equal(assert_runs_in_sol(other, x), assert_runs_in_sol(fast, x))
+    assert other.state_dict().keys() == fast.state_dict().keys()
+
+
+def test_inside_another_module(fast, net, x):
+    outer = torch.nn.Sequential(fast, torch.nn.ReLU()).eval()
+    assert "0.conv.weight" in outer.state_dict()
+    outer.load_state_dict(outer.state_dict())
+    with torch.no_grad():
+        assert_equal(outer(x), net(x).relu())
+    outer.train()
+    assert net.training
+
+
+def test_other_dtype(fast, x):
+    assert_runs_in_sol(fast, x)
+    fast.double()
+    assert_falls_back(fast, "float64", x.double())
+    assert_runs_in_sol(fast.float(), x)
+
+
+def test_threads(fast, net):
+    inputs = [torch.randn(n % 4 + 1, 3, 9, 7) for n in range(8)]
+    failures = []
+
+    def work(x):
+        with torch.no_grad():
+            expected = net(x)
+            for _ in range(50):
+                if not torch.allclose(fast(x), expected, atol=1e-5):
+                    failures.append(x.shape)
+
+    threads = [threading.Thread(target=work, args=(x,)) for x in inputs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and not sol.fallbacks(fast)
+
+
+def test_change_while_other_threads_run(fast, x):
+    stop = threading.Event()
+
+    def work():
+        with torch.no_grad():
+            while not stop.is_set():
+                fast(x)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        fast.fc.weight = torch.nn.Parameter(torch.randn(5, 8))
+        with torch.no_grad():
+            fast.conv.weight.mul_(0.9)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert_runs_in_sol(fast, x)
+
+
+# ---- Models that SOL leaves to PyTorch ----
+
+
+def _write_input(x):
+    x.relu_()
+    return x + 1
+
+
+def _write_through_view(x):
+    y = x * 2
+    y[:, 0].relu_()
+    return y + 1
+
+
+def _write_seen_by_view(x):
+    y = x * 2
+    first = y[:, :1]
+    y.mul_(3)
+    return first + y
+
+
+def _data_dependent(x):
+    return x * 2 if x.sum() > 0 else x - 1
+
+
+LEFT_TO_PYTORCH = {
+    "unknown operation": (lambda x: torch.cumsum(x, 1), r"aten.cumsum.default(f32[*,3,4], 1)"),
+    "integers": (lambda x: x.long() + 1, "i64[*,3,4]"),
+    "control flow": (_data_dependent, "torch.export"),
+    "input as result": (lambda x: x, "shares memory"),
+    "view of input": (lambda x: x.transpose(1, 2), "shares memory"),
+    "results of one memory": (lambda x: (lambda y: (y, y.flatten(1)))(x * 2), "share memory"),
+    "write through a view": (_write_through_view, "aten.relu_.default"),
+    "write seen by a view": (_write_seen_by_view, "is seen through"),
+    "fixed batch": (lambda x: x + torch.arange(2.0).view(2, 1, 1), "torch.export"),
+    "product": (lambda x: x @ x.transpose(1, 2), "aten.matmul.default"),
+}
+
+
+@pytest.mark.parametrize("function, reason", LEFT_TO_PYTORCH.values(), ids=LEFT_TO_PYTORCH.keys())
+def test_left_to_pytorch(function, reason):
+    model = Function(function).eval()
+    fast = sol.optimize(model, sol.input([0, 3, 4]))
+    assert list(sol.fallbacks(fast).values()) == [0]
+    for _ in range(2):
+        assert_falls_back(fast, "", torch.randn(2, 3, 4))
+    assert list(sol.fallbacks(fast).values()) == [2]
+    if reason != "torch.export":
+        assert reason in next(iter(sol.fallbacks(fast)))
+    with pytest.raises(NotImplementedError):
+        sol.optimize(model, sol.input([0, 3, 4]), strict=True)
+
+
+def test_input_is_written():
+    fast = sol.optimize(Function(_write_input).eval(), sol.input([0, 3]))
+    x = torch.randn(2, 3)
+    y = x.clone()
+    with torch.no_grad():
+        assert_equal(fast(x), _write_input(y))
+    assert_equal(x, y)
+    assert "it writes into" in next(iter(sol.fallbacks(fast)))
+
+
+def test_integer_input():
+    fast = sol.optimize(torch.nn.Embedding(10, 4).eval(), sol.input([0, 3], dtype=torch.int64))
+    assert_falls_back(fast, "i64", torch.randint(0, 10, (2, 3)))
+
+
+BATCH_DEPENDENT = {
+    "more than 3": (lambda x: x * 2 if x.shape[0] > 3 else x + 1, (2, 3, 4, 5)),
+    "more than 1": (lambda x: x * 2 if x.shape[0] > 1 else x + 1, (0, 1, 2)),
+    "even": (lambda x: x * 2 if x.shape[0] % 2 == 0 else x + 1, (1, 2, 3, 4)),
+    "squeezed": (lambda x: x.mul(2).squeeze(), (1, 2)),
+    "sum of an empty batch": (lambda x: x.sum(0), (0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("function, batches", BATCH_DEPENDENT.values(), ids=BATCH_DEPENDENT.keys())
+def test_batch_outside_of_what_was_proven(function, batches):
+    fast = sol.optimize(Function(function).eval(), sol.input([0, 3]))
+    for n in batches:
+        x = torch.randn(n, 3)
+        with torch.no_grad():
+            assert_equal(fast(x), function(x))
+    assert 0 < sum(sol.fallbacks(fast).values()) < len(batches)
+
+
+def test_compile_and_trace_see_the_original(fast, net, x):
+    with torch.no_grad():
+        traced = torch.jit.trace(fast, x)
+        assert_equal(traced(2 * x), net(2 * x))
+        exported = torch.export.export(fast, (x,))
+        assert_equal(exported.module()(x), net(x))
+
+
+def test_names_of_the_user(fast):
+    fast.devices = 3
+    assert fast.devices == 3 and vars(fast)["_original"].devices == 3
+    assert fast.classes_ if hasattr(fast, "classes_") else True
+    assert "sol.optimize(Net(" in repr(fast)

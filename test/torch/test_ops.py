@@ -1,0 +1,184 @@
+"""Each op of the table against PyTorch: odd shapes, batches 2, 1 and 0, and strided inputs."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import assert_equal
+
+import sol.pytorch as sol
+
+torch.manual_seed(0)
+nn = torch.nn
+SHAPE = (3, 7, 5)
+
+
+class Model(nn.Module):
+    """``function(x * 1)``, so that views of the input are results of their own."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        if isinstance(function, nn.Module):
+            self.add_module("inner", function)
+
+    def forward(self, x):
+        return self.function(x * 1)
+
+
+def _norm(cls, *args, **kwargs):
+    norm = cls(*args, **kwargs)
+    with torch.no_grad():
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    return norm
+
+
+class Matrix(nn.Module):
+    def __init__(self, function, *shape):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(*shape))
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x, self.weight)
+
+
+# name: (model or function, shape of one sample)
+LAYERS = {
+    "conv2d": (nn.Conv2d(3, 5, 3), SHAPE),
+    "conv2d strided": (nn.Conv2d(3, 5, (3, 2), stride=(2, 3), padding=(1, 2), bias=False), SHAPE),
+    "conv2d dilated": (nn.Conv2d(3, 4, 2, dilation=(3, 2)), SHAPE),
+    "conv2d grouped": (nn.Conv2d(6, 9, 3, groups=3, padding=1), (6, 7, 5)),
+    "conv2d depthwise": (nn.Conv2d(17, 17, 3, groups=17, stride=2), (17, 7, 9)),
+    "conv2d 1x1": (nn.Conv2d(17, 33, 1), (17, 5, 3)),
+    "conv2d same": (nn.Conv2d(3, 4, (4, 3), padding="same", dilation=(1, 2)), SHAPE),
+    "conv2d valid": (nn.Conv2d(3, 4, 3, padding="valid"), SHAPE),
+    "conv1d": (nn.Conv1d(3, 4, 3, stride=2, padding=1, dilation=2), (3, 17)),
+    "conv1d same": (nn.Conv1d(3, 4, 4, padding="same"), (3, 17)),
+    "linear": (nn.Linear(7, 5), (7,)),
+    "linear 3d": (nn.Linear(5, 9, bias=False), (3, 5)),
+    "linear 4d": (nn.Linear(5, 9), SHAPE),
+    "addmm": (Matrix(lambda x, w: torch.addmm(w[0], x, w, beta=0.5, alpha=2), 7, 5), (7,)),
+    "mm": (Matrix(lambda x, w: x @ w, 7, 5), (7,)),
+    "matmul 3d": (Matrix(torch.matmul, 5, 4), (3, 5)),
+    "batch_norm2d": (_norm(nn.BatchNorm2d, 3), SHAPE),
+    "batch_norm plain": (_norm(nn.BatchNorm2d, 3, affine=False, eps=0.1), SHAPE),
+    "batch_norm1d": (_norm(nn.BatchNorm1d, 6), (6,)),
+    "batch_norm1d 3d": (_norm(nn.BatchNorm1d, 3), (3, 5)),
+    "prelu": (nn.PReLU(3, init=0.3), SHAPE),
+    "prelu one": (nn.PReLU(), SHAPE),
+    "max_pool": (nn.MaxPool2d(3, 2, 1), SHAPE),
+    "max_pool ceil": (nn.MaxPool2d((2, 3), ceil_mode=True), SHAPE),
+    "max_pool dilated": (nn.MaxPool2d(2, 1, dilation=2), SHAPE),
+    "avg_pool": (nn.AvgPool2d(3, 2, 1), SHAPE),
+    "avg_pool ceil": (nn.AvgPool2d(2, 2, ceil_mode=True), SHAPE),
+    "avg_pool inner": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), SHAPE),
+    "adaptive 1": (nn.AdaptiveAvgPool2d(1), SHAPE),
+    "adaptive": (nn.AdaptiveAvgPool2d((3, 4)), SHAPE),
+    "adaptive none": (nn.AdaptiveAvgPool2d((None, 2)), SHAPE),
+    "adaptive larger": (nn.AdaptiveAvgPool2d((9, 8)), SHAPE),
+    "dropout": (nn.Dropout(0.5), SHAPE),
+    "dropout in place": (nn.Sequential(nn.ReLU(), nn.Dropout(0.5, inplace=True)), SHAPE),
+}
+
+POINTWISE = {
+    "relu": torch.relu, "relu_": lambda x: x.relu_() + 1, "relu6": F.relu6, "hardtanh": F.hardtanh,
+    "hardtanh_": lambda x: F.hardtanh(x, -0.2, 0.7, inplace=True), "clamp": lambda x: x.clamp(-1, 1),
+    "clamp low": lambda x: x.clamp(min=0.1), "clamp high": lambda x: x.clamp_max(0.1),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2), "elu": lambda x: F.elu(x, 0.7), "selu": F.selu,
+    "celu1": F.elu, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu,
+    "silu_": lambda x: F.silu(x, inplace=True), "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid, "softplus": F.softplus, "softplus beta": lambda x: F.softplus(x, 3),
+    "mish": F.mish, "exp": torch.exp, "log": lambda x: torch.log(x.abs() + 0.1),
+    "sqrt": lambda x: torch.sqrt(x.abs()), "rsqrt": lambda x: torch.rsqrt(x.abs() + 0.1),
+    "abs": torch.abs, "neg": lambda x: -x, "square": torch.square, "pow 2": lambda x: x**2,
+    "pow 3": lambda x: x**3, "pow 0.5": lambda x: x.abs() ** 0.5, "reciprocal": torch.reciprocal,
+    "erf": torch.erf, "add": lambda x: x + 2, "add alpha": lambda x: torch.add(x, x, alpha=3),
+    "add_": lambda x: x.add_(1) * 2, "sub": lambda x: x - 0.5, "rsub": lambda x: 3 - x,
+    "mul": lambda x: x * x, "mul_": lambda x: x.mul_(2), "div": lambda x: x / 3,
+    "rdiv": lambda x: 2 / (x.abs() + 1), "maximum": lambda x: torch.maximum(x, -x),
+    "minimum": lambda x: torch.minimum(x, x * x), "addcmul": lambda x: torch.addcmul(x, x, x, value=2),
+    "log_softmax": lambda x: F.log_softmax(x, 1), "softmax": lambda x: F.softmax(x, -1),
+    "softmax 1": lambda x: x.softmax(1),
+}  # fmt: skip
+
+REDUCTIONS = {
+    "mean": lambda x: x.mean((2, 3)), "mean keep": lambda x: x.mean(-1, keepdim=True),
+    "mean rows": lambda x: x.mean([1]), "sum": lambda x: x.sum((1, 3)),
+    "sum keep": lambda x: x.sum(2, keepdim=True), "amax": lambda x: x.amax((2, 3)),
+    "amin": lambda x: x.amin(1, keepdim=True), "var by hand": lambda x: (x - x.mean((2, 3), True)) ** 2,
+}  # fmt: skip
+
+SHAPES = {
+    "cat": lambda x: torch.cat([x, x * 2, x[:, :1]], 1), "cat rows": lambda x: torch.cat([x, x], 2),
+    "cat batch": lambda x: torch.cat([x, -x], 0), "stack": lambda x: torch.stack([x, -x], 1),
+    "chunk": lambda x: sum(c.mean(1) for c in x.chunk(2, 1)),
+    "split": lambda x: x.split([2, 5], 2)[1] * 2, "split even": lambda x: x.split(3, 2)[2] * 2,
+    "unbind": lambda x: x.unbind(1)[2] + x.unbind(1)[0],
+    "slice": lambda x: x[:, 1:, 2:6:2, :-1], "slice all": lambda x: x[:, :, :] + 1,
+    "select": lambda x: x[:, -1], "narrow": lambda x: x.narrow(2, 3, 2),
+    "flatten": lambda x: x.flatten(1), "view": lambda x: x.view(x.size(0), -1),
+    "view 2": lambda x: x.view(x.shape[0], 3, -1), "reshape": lambda x: x.reshape(-1, 35),
+    "rows of all": lambda x: x.reshape(-1, 5).relu(), "unflatten": lambda x: x.unflatten(2, (7, 1)),
+    "unsqueeze": lambda x: x.unsqueeze(1) * 2, "squeeze": lambda x: x[:, :1].squeeze(1),
+    "transpose": lambda x: x.transpose(1, 3), "permute": lambda x: x.permute(0, 2, 3, 1) + 1,
+    "nhwc and back": lambda x: x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
+    "shuffle": lambda x: torch.cat([x, -x], 1).view(x.shape[0], 2, 3, 7, 5).transpose(1, 2)
+    .contiguous().view(x.shape[0], 6, 7, 5), "expand": lambda x: x[:, :1].expand(-1, 4, 7, 5) + 1,
+    "clone": lambda x: x.clone(), "detach": lambda x: x.detach() + 1,
+    "pad": lambda x: F.pad(x, (1, 2)), "pad 4": lambda x: F.pad(x, (1, 0, 2, 3), value=0.5),
+    "to": lambda x: x.to(torch.float32) + 1, "contiguous": lambda x: x.contiguous() + 1,
+    "broadcast": lambda x: x * x.mean((2, 3), keepdim=True), "constant": lambda x: x + torch.ones(5),
+    "rows": lambda x: x + torch.full((7, 1), 2.0),
+    "literal": lambda x: x * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]),
+}  # fmt: skip
+
+FUNCTIONS = {k: (f, SHAPE) for k, f in {**POINTWISE, **REDUCTIONS, **SHAPES}.items()}
+CASES = {**LAYERS, **FUNCTIONS}
+
+
+def _inputs(shape):
+    yield torch.randn(2, *shape)
+    yield torch.randn(1, *shape) * 4
+    yield torch.randn(0, *shape)
+    if len(shape) == 3:
+        yield torch.randn(2, *shape).contiguous(memory_format=torch.channels_last)
+    yield torch.randn(*reversed(shape), 3).permute(*range(len(shape), -1, -1))
+
+
+@pytest.mark.parametrize("function, shape", CASES.values(), ids=CASES.keys())
+def test_op(function, shape):
+    model = Model(function).eval()
+    fast = sol.optimize(model, sol.input([0, *shape]), strict=True)
+    with torch.no_grad():
+        for x in _inputs(shape):
+            try:
+                expected = model(x)
+            except RuntimeError:
+                # PyTorch itself refuses some ops on an empty batch.
+                assert x.shape[0] == 0
+                continue
+            assert_equal(fast(x), expected, 3e-5)
+    assert not sol.fallbacks(fast)
+
+
+def test_special_values():
+    """NaN and infinities go through as in PyTorch."""
+    x = torch.tensor([[float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e38, -1e-38]])
+    for name, function in POINTWISE.items():
+        model = Model(function).eval()
+        fast = sol.optimize(model, sol.input([0, 7]), strict=True)
+        with torch.no_grad():
+            got, expected = fast(x), model(x)
+        assert torch.equal(got.isnan(), expected.isnan()), (name, got, expected)
+        assert torch.equal(got.isinf(), expected.isinf()), (name, got, expected)
+
+
+def test_single_sample_without_batch():
+    """Layers also take what has no batch dimension at all."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2)).eval()
+    fast = sol.optimize(model, torch.zeros(3, 9, 8), strict=True)
+    x = torch.randn(3, 9, 8)
+    with torch.no_grad():
+        assert_equal(fast(x), model(x))
