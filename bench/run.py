@@ -26,14 +26,18 @@ import process  # noqa: E402
 
 def count_time(module, name):
     """Replaces a function by one that adds up its own time; returns the list with the sum."""
-    original, total = getattr(module, name), [0.0]
+    original, total, running = getattr(module, name), [0.0], []
 
     def timed(*args, **kwargs):
+        if running:  # called by itself: counted already
+            return original(*args, **kwargs)
+        running.append(name)
         start = time.perf_counter()
         try:
             return original(*args, **kwargs)
         finally:
             total[0] += time.perf_counter() - start
+            running.pop()
 
     setattr(module, name, timed)
     return total
@@ -67,19 +71,27 @@ def optimize(net, batch):
     return fast, {"optimize": total, "own": total - export[0], "export": export[0], "first": first}
 
 
-def step_times(fast, x, runs=15):
-    """[(name, module, layers, median seconds, flops, bytes)] of SOL's steps; None where it fell back."""
+def profile_steps(fast, x, runs=30):
+    """Returns (rows of SOL's steps, overhead in seconds); (None, None) where it fell back.
+
+    A row is (name, module, layers, median seconds, flops, bytes). Calls and profiled runs take turns; the
+    overhead is what a call takes more than the steps of the profiled run next to it, the median of that."""
     entry = next(iter(vars(fast)["_engine"]._state.entries.values()))
     if entry.plan is None:
-        return None
+        return None, None
     program, symbols = entry.plan.program, (len(x),)
     outputs = [x.new_empty(program.output_shape(i, symbols)) for i in range(len(program.outputs))]
     addresses = [x.data_ptr()], [out.data_ptr() for out in outputs]
-    every = [program.profile(entry.weights, symbols, *addresses) for _ in range(runs)]
-    return [
-        (*row[:3], statistics.median(run[i][3] for run in every), *row[4:])
-        for i, row in enumerate(every[0])
-    ]
+    every, overheads = [], []
+    for _ in range(runs):
+        start = time.perf_counter()
+        fast(x)
+        call = time.perf_counter() - start
+        every.append(program.profile(entry.weights, symbols, *addresses))
+        overheads.append(call - sum(row[3] for row in every[-1]))
+    medians = (statistics.median(run[i][3] for run in every) for i in range(len(every[0])))
+    rows = [(*row[:3], seconds, *row[4:]) for row, seconds in zip(every[0], medians)]
+    return rows, statistics.median(overheads)
 
 
 def engines_for(net, fast, x):
@@ -114,10 +126,9 @@ def run_network(args, cold):
         error = ((fast(x) - expected).abs().max() / expected.abs().max()).item()
         row = {"error": error, "ms": interleave(engines_for(net, fast, x), args.seconds)}
         row["fallbacks"] = dict(sol.fallbacks(fast))
-        steps = step_times(fast, x)
-    if steps:
-        row["steps"] = steps
-        row["overhead_us"] = row["ms"]["sol"][0] * 1e3 - sum(step[3] for step in steps) * 1e6
+        row["steps"], overhead = profile_steps(fast, x)
+    if overhead is not None:
+        row["overhead_us"] = overhead * 1e6
     return {"result": row, "seconds": seconds}
 
 

@@ -18,23 +18,21 @@ static PyTypeObject *model_type, *program_type, *weights_type, *guard_type;
 
 /* ---- Errors and conversions ---- */
 
-static PyObject *raise_status(enum sol_status status)
-{
+static PyObject *raise_status(enum sol_status status) {
     PyObject *exception = PyExc_RuntimeError;
     switch (status) {
 #define EXCEPTION(code, type, text) \
     case SOL_##code: exception = PyExc_##type; break;
     SOL_STATUS_LIST(EXCEPTION)
-#undef EXCEPTION
-    case SOL_OK: break;
+#undef EXCEPTION case SOL_OK:
+        break;
     }
     PyErr_SetString(exception, sol_error());
     return NULL;
 }
 
 /* A malloc'ed text as str; NULL is out of memory. */
-static PyObject *take_text(char *text)
-{
+static PyObject *take_text(char *text) {
     if (!text) return PyErr_NoMemory();
     PyObject *result = PyUnicode_FromString(text);
     free(text);
@@ -48,8 +46,7 @@ static const char *const dtype_names[] = {
 };
 
 /* -1 with ValueError when there is no such dtype. */
-static int find_dtype(const char *name)
-{
+static int find_dtype(const char *name) {
     for (int i = 0; i < SOL_N_DTYPES; i++) {
         if (!strcmp(name, dtype_names[i])) return i;
     }
@@ -58,8 +55,7 @@ static int find_dtype(const char *name)
 }
 
 /* A malloc'ed array of the integers in `object`, a tuple or list; NULL with an exception set. */
-static int64_t *get_ints(PyObject *object, Py_ssize_t *n)
-{
+static int64_t *get_ints(PyObject *object, Py_ssize_t *n) {
     PyObject *tuple = PySequence_Tuple(object);
     if (!tuple) return NULL;
     *n = PyTuple_Size(tuple);
@@ -77,13 +73,13 @@ static int64_t *get_ints(PyObject *object, Py_ssize_t *n)
 }
 
 /* As get_ints, for addresses, of which there must be `n`. `what` stands in the message. */
-static void **get_addresses(PyObject *object, int n, const char *what)
-{
+static void **get_addresses(PyObject *object, int n, const char *what) {
     PyObject *tuple = PySequence_Tuple(object);
     if (!tuple) return NULL;
     void **array = NULL;
     if (PyTuple_Size(tuple) != n) {
-        PyErr_Format(PyExc_ValueError, "%s: expected %d addresses, got %zd", what, n, PyTuple_Size(tuple));
+        PyErr_Format(PyExc_ValueError, "%s: expected %d addresses, got %zd", what, n,
+                     PyTuple_Size(tuple));
     } else if (!(array = calloc((size_t)n + 1, sizeof *array))) {
         PyErr_NoMemory();
     }
@@ -99,8 +95,7 @@ static void **get_addresses(PyObject *object, int n, const char *what)
 }
 
 /* Dims as a tuple; INT64_MIN (a formula of symbols) becomes None. */
-static PyObject *new_shape(int rank, const int64_t *dim)
-{
+static PyObject *new_shape(int rank, const int64_t *dim) {
     PyObject *shape = PyTuple_New(rank);
     for (int i = 0; shape && i < rank; i++) {
         PyObject *item = dim[i] == INT64_MIN ? Py_NewRef(Py_None) : PyLong_FromLongLong(dim[i]);
@@ -113,24 +108,21 @@ static PyObject *new_shape(int rank, const int64_t *dim)
 }
 
 /* Appends to a list, taking over `item`; -1 with an exception set. */
-static int append(PyObject *list, PyObject *item)
-{
+static int append(PyObject *list, PyObject *item) {
     int result = item ? PyList_Append(list, item) : -1;
     Py_XDECREF(item);
     return result;
 }
 
 /* Frees an object of a heap type, which holds a reference to its type. */
-static void free_object(PyObject *self)
-{
+static void free_object(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     freefunc free_self = (freefunc)PyType_GetSlot(type, Py_tp_free);
     free_self(self);
     Py_DECREF(type);
 }
 
-static PyObject *new_object(PyTypeObject *type)
-{
+static PyObject *new_object(PyTypeObject *type) {
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     return alloc(type, 0);
 }
@@ -138,22 +130,19 @@ static PyObject *new_object(PyTypeObject *type)
 /* ---- Model ---- */
 
 struct model_object {
-    PyObject_HEAD
-    struct sol_model *model;
+    PyObject_HEAD struct sol_model *model;
 };
 
 static struct sol_model *model_of(PyObject *self) { return ((struct model_object *)self)->model; }
 
-static PyObject *wrap_model(PyTypeObject *type, struct sol_model *model)
-{
+static PyObject *wrap_model(PyTypeObject *type, struct sol_model *model) {
     PyObject *self = new_object(type);
     if (self) ((struct model_object *)self)->model = model;
     else sol_model_free(model);
     return self;
 }
 
-static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
+static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     const char *name;
     static char *keywords[] = {"name", NULL};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s:Model", keywords, &name)) return NULL;
@@ -161,14 +150,12 @@ static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return model ? wrap_model(type, model) : PyErr_NoMemory();
 }
 
-static void model_dealloc(PyObject *self)
-{
+static void model_dealloc(PyObject *self) {
     sol_model_free(model_of(self));
     free_object(self);
 }
 
-static PyObject *model_symbol(PyObject *self, PyObject *args)
-{
+static PyObject *model_symbol(PyObject *self, PyObject *args) {
     const char *name;
     if (!PyArg_ParseTuple(args, "s:symbol", &name)) return NULL;
     return PyLong_FromLongLong(sol_model_symbol(model_of(self), name));
@@ -176,8 +163,7 @@ static PyObject *model_symbol(PyObject *self, PyObject *args)
 
 typedef sol_tensor add_port(struct sol_model *, const char *, enum sol_dtype, int, const int64_t *);
 
-static PyObject *model_port(PyObject *self, PyObject *args, add_port *add)
-{
+static PyObject *model_port(PyObject *self, PyObject *args, add_port *add) {
     const char *name, *dtype_name;
     PyObject *shape;
     Py_ssize_t rank;
@@ -188,7 +174,8 @@ static PyObject *model_port(PyObject *self, PyObject *args, add_port *add)
     if (!dim) return NULL;
     if (rank > SOL_MAX_RANK) {
         free(dim);
-        PyErr_Format(PyExc_NotImplementedError, "'%s' has %zd dimensions; the most is %d", name, rank, SOL_MAX_RANK);
+        PyErr_Format(PyExc_NotImplementedError, "'%s' has %zd dimensions; the most is %d", name,
+                     rank, SOL_MAX_RANK);
         return NULL;
     }
     sol_tensor tensor = add(model_of(self), name, (enum sol_dtype)dtype, (int)rank, dim);
@@ -196,23 +183,26 @@ static PyObject *model_port(PyObject *self, PyObject *args, add_port *add)
     return PyLong_FromLong(tensor);
 }
 
-static PyObject *model_input(PyObject *self, PyObject *args) { return model_port(self, args, sol_model_input); }
-static PyObject *model_param(PyObject *self, PyObject *args) { return model_port(self, args, sol_model_param); }
+static PyObject *model_input(PyObject *self, PyObject *args) {
+    return model_port(self, args, sol_model_input);
+}
+static PyObject *model_param(PyObject *self, PyObject *args) {
+    return model_port(self, args, sol_model_param);
+}
 
-static PyObject *model_scalar(PyObject *self, PyObject *args)
-{
+static PyObject *model_scalar(PyObject *self, PyObject *args) {
     double value;
     if (!PyArg_ParseTuple(args, "d:scalar", &value)) return NULL;
     return PyLong_FromLong(sol_model_scalar(model_of(self), value));
 }
 
-static PyObject *model_layer(PyObject *self, PyObject *args, PyObject *kwargs)
-{
+static PyObject *model_layer(PyObject *self, PyObject *args, PyObject *kwargs) {
     const char *kind, *attributes = "", *origin = NULL;
     PyObject *inputs;
     Py_ssize_t n;
     static char *keywords[] = {"kind", "inputs", "attributes", "origin", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|sz:layer", keywords, &kind, &inputs, &attributes, &origin))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|sz:layer", keywords, &kind, &inputs,
+                                     &attributes, &origin))
         return NULL;
     int64_t *ints = get_ints(inputs, &n);
     if (!ints) return NULL;
@@ -228,8 +218,7 @@ static PyObject *model_layer(PyObject *self, PyObject *args, PyObject *kwargs)
     return PyLong_FromLong(out);
 }
 
-static PyObject *model_output(PyObject *self, PyObject *args)
-{
+static PyObject *model_output(PyObject *self, PyObject *args) {
     const char *name;
     int tensor;
     if (!PyArg_ParseTuple(args, "si:output", &name, &tensor)) return NULL;
@@ -237,8 +226,7 @@ static PyObject *model_output(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *model_shape(PyObject *self, PyObject *args)
-{
+static PyObject *model_shape(PyObject *self, PyObject *args) {
     int tensor;
     int64_t dim[SOL_MAX_RANK];
     if (!PyArg_ParseTuple(args, "i:shape", &tensor)) return NULL;
@@ -247,22 +235,19 @@ static PyObject *model_shape(PyObject *self, PyObject *args)
     return new_shape(rank, dim);
 }
 
-static PyObject *model_check(PyObject *self, PyObject *none)
-{
+static PyObject *model_check(PyObject *self, PyObject *none) {
     (void)none;
     enum sol_status status = sol_model_check(model_of(self));
     if (status) return raise_status(status);
     Py_RETURN_NONE;
 }
 
-static PyObject *model_print(PyObject *self, PyObject *none)
-{
+static PyObject *model_print(PyObject *self, PyObject *none) {
     (void)none;
     return take_text(sol_model_print(model_of(self)));
 }
 
-static PyObject *model_dump(PyObject *self, PyObject *args)
-{
+static PyObject *model_dump(PyObject *self, PyObject *args) {
     int pass;
     const char *name = NULL;
     if (!PyArg_ParseTuple(args, "i:dump", &pass)) return NULL;
@@ -275,8 +260,7 @@ static PyObject *model_dump(PyObject *self, PyObject *args)
 
 /* Called during sol_compile, perhaps from a thread that Python does not know. An exception in the callback
  * must not stop the compile: it is reported and forgotten. */
-static void report_progress(void *user, int done, int total, const char *what)
-{
+static void report_progress(void *user, int done, int total, const char *what) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *result = PyObject_CallFunction(user, "iis", done, total, what ? what : "");
     if (!result) PyErr_WriteUnraisable(user);
@@ -286,15 +270,16 @@ static void report_progress(void *user, int done, int total, const char *what)
 
 static PyObject *wrap_program(struct sol_program *program);
 
-static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
-{
+static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs) {
     struct sol_options options = {0};
     long long batch = 0;
     int winograd = 1, autotune = 1, debug = 0;
     PyObject *progress = Py_None;
-    static char *keywords[] = {"device", "batch_hint", "winograd", "autotune", "debug", "name", "progress", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzO:compile", keywords, &options.device, &batch, &winograd,
-                                     &autotune, &debug, &options.name, &progress))
+    static char *keywords[] = {"device", "batch_hint", "winograd", "autotune",
+                               "debug",  "name",       "progress", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzO:compile", keywords, &options.device,
+                                     &batch, &winograd, &autotune, &debug, &options.name,
+                                     &progress))
         return NULL;
     options.batch_hint = batch;
     options.no_winograd = !winograd;
@@ -306,24 +291,25 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     struct sol_program *program = NULL;
     enum sol_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = sol_compile(model_of(self), &options, &program);
-    Py_END_ALLOW_THREADS
-    return status ? raise_status(status) : wrap_program(program);
+    Py_BEGIN_ALLOW_THREADS status = sol_compile(model_of(self), &options, &program);
+    Py_END_ALLOW_THREADS return status ? raise_status(status) : wrap_program(program);
 }
 
 static PyMethodDef model_methods[] = {
-    {"symbol", model_symbol, METH_VARARGS, "symbol(name) -> a negative number that stands as a dim."},
+    {"symbol", model_symbol, METH_VARARGS,
+     "symbol(name) -> a negative number that stands as a dim."},
     {"input", model_input, METH_VARARGS, "input(name, dtype, shape) -> tensor."},
     {"param", model_param, METH_VARARGS, "param(name, dtype, shape) -> tensor."},
     {"scalar", model_scalar, METH_VARARGS, "scalar(value) -> tensor of rank 0."},
     {"layer", (PyCFunction)(void (*)(void))model_layer, METH_VARARGS | METH_KEYWORDS,
      "layer(kind, inputs, attributes='', origin=None) -> tensor; < 0 after the first mistake."},
     {"output", model_output, METH_VARARGS, "output(name, tensor)."},
-    {"shape", model_shape, METH_VARARGS, "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
+    {"shape", model_shape, METH_VARARGS,
+     "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
     {"check", model_check, METH_NOARGS, "Raises the builder's first error."},
     {"print", model_print, METH_NOARGS, "The text form."},
-    {"dump", model_dump, METH_VARARGS, "dump(pass) -> (name of the pass, text), or None past the last."},
+    {"dump", model_dump, METH_VARARGS,
+     "dump(pass) -> (name of the pass, text), or None past the last."},
     {"compile", (PyCFunction)(void (*)(void))model_compile, METH_VARARGS | METH_KEYWORDS,
      "compile(device=None, batch_hint=0, winograd=True, autotune=True, debug=False, name=None, progress=None)"
      " -> Program. progress(done, total, what) is called now and then."},
@@ -337,19 +323,18 @@ static PyType_Slot model_slots[] = {
     {Py_tp_methods, model_methods},
     {0, NULL},
 };
-static PyType_Spec model_spec = {"sol._core.Model", sizeof(struct model_object), 0, Py_TPFLAGS_DEFAULT, model_slots};
+static PyType_Spec model_spec = {"sol._core.Model", sizeof(struct model_object), 0,
+                                 Py_TPFLAGS_DEFAULT, model_slots};
 
 /* ---- Weights ---- */
 
 /* `keep` holds the tensors whose memory the weights may use in place. */
 struct weights_object {
-    PyObject_HEAD
-    struct sol_weights *weights;
+    PyObject_HEAD struct sol_weights *weights;
     PyObject *program, *keep;
 };
 
-static void weights_dealloc(PyObject *self)
-{
+static void weights_dealloc(PyObject *self) {
     struct weights_object *w = (struct weights_object *)self;
     sol_weights_release(w->weights);
     Py_XDECREF(w->keep);
@@ -363,34 +348,33 @@ static PyType_Slot weights_slots[] = {
     {0, NULL},
 };
 static PyType_Spec weights_spec = {"sol._core.Weights", sizeof(struct weights_object), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, weights_slots};
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                   weights_slots};
 
 /* ---- Program ---- */
 
 struct program_object {
-    PyObject_HEAD
-    struct sol_program *program;
+    PyObject_HEAD struct sol_program *program;
 };
 
-static struct sol_program *program_of(PyObject *self) { return ((struct program_object *)self)->program; }
+static struct sol_program *program_of(PyObject *self) {
+    return ((struct program_object *)self)->program;
+}
 
-static PyObject *wrap_program(struct sol_program *program)
-{
+static PyObject *wrap_program(struct sol_program *program) {
     PyObject *self = new_object(program_type);
     if (self) ((struct program_object *)self)->program = program;
     else sol_program_release(program);
     return self;
 }
 
-static void program_dealloc(PyObject *self)
-{
+static void program_dealloc(PyObject *self) {
     sol_program_release(program_of(self));
     free_object(self);
 }
 
 /* The symbols' values, checked; NULL with an exception set. */
-static int64_t *get_symbols(PyObject *self, PyObject *object)
-{
+static int64_t *get_symbols(PyObject *self, PyObject *object) {
     Py_ssize_t n;
     int64_t *symbols = get_ints(object, &n);
     if (!symbols) return NULL;
@@ -402,7 +386,8 @@ static int64_t *get_symbols(PyObject *self, PyObject *object)
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         if (symbols[i] < 0) {
-            PyErr_Format(PyExc_ValueError, "symbol %zd has the negative value %lld", i, (long long)symbols[i]);
+            PyErr_Format(PyExc_ValueError, "symbol %zd has the negative value %lld", i,
+                         (long long)symbols[i]);
             free(symbols);
             return NULL;
         }
@@ -410,18 +395,16 @@ static int64_t *get_symbols(PyObject *self, PyObject *object)
     return symbols;
 }
 
-static PyObject *program_weights(PyObject *self, PyObject *args)
-{
+static PyObject *program_weights(PyObject *self, PyObject *args) {
     PyObject *addresses, *keep = Py_None;
     if (!PyArg_ParseTuple(args, "O|O:weights", &addresses, &keep)) return NULL;
     void **params = get_addresses(addresses, sol_program_n_params(program_of(self)), "parameters");
     if (!params) return NULL;
     struct sol_weights *weights = NULL;
     enum sol_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = sol_weights_new(program_of(self), (const void *const *)params, &weights);
-    Py_END_ALLOW_THREADS
-    free(params);
+    Py_BEGIN_ALLOW_THREADS status =
+        sol_weights_new(program_of(self), (const void *const *)params, &weights);
+    Py_END_ALLOW_THREADS free(params);
     if (status) return raise_status(status);
     PyObject *result = new_object(weights_type);
     if (!result) {
@@ -442,16 +425,14 @@ struct call {
     void **inputs, **outputs;
 };
 
-static void call_fini(struct call *call)
-{
+static void call_fini(struct call *call) {
     free(call->symbols);
     free(call->inputs);
     free(call->outputs);
 }
 
 /* Checks and converts (weights, symbols, inputs, outputs); false with an exception set. */
-static bool call_init(struct call *call, PyObject *self, PyObject *const *args, Py_ssize_t n)
-{
+static bool call_init(struct call *call, PyObject *self, PyObject *const *args, Py_ssize_t n) {
     struct sol_program *program = program_of(self);
     *call = (struct call){0};
     if (n != 4 || !PyObject_TypeCheck(args[0], weights_type)) {
@@ -465,53 +446,50 @@ static bool call_init(struct call *call, PyObject *self, PyObject *const *args, 
     }
     call->weights = weights->weights;
     call->symbols = get_symbols(self, args[1]);
-    if (call->symbols) call->inputs = get_addresses(args[2], sol_program_n_inputs(program), "inputs");
-    if (call->inputs) call->outputs = get_addresses(args[3], sol_program_n_outputs(program), "outputs");
+    if (call->symbols)
+        call->inputs = get_addresses(args[2], sol_program_n_inputs(program), "inputs");
+    if (call->inputs)
+        call->outputs = get_addresses(args[3], sol_program_n_outputs(program), "outputs");
     if (call->outputs) return true;
     call_fini(call);
     return false;
 }
 
-static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n)
-{
+static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     struct call call;
     enum sol_status status;
     if (!call_init(&call, self, args, n)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = sol_program_run(program_of(self), call.weights, call.symbols, (const void *const *)call.inputs,
-                             call.outputs);
-    Py_END_ALLOW_THREADS
-    call_fini(&call);
+    Py_BEGIN_ALLOW_THREADS status = sol_program_run(program_of(self), call.weights, call.symbols,
+                                                    (const void *const *)call.inputs, call.outputs);
+    Py_END_ALLOW_THREADS call_fini(&call);
     if (status) return raise_status(status);
     Py_RETURN_NONE;
 }
 
 /* Runs with the GIL held: profiling is for people, one step at a time. */
-static void visit_step(void *user, const struct sol_step_time *step)
-{
-    PyObject *item = Py_BuildValue("(sssddd)", step->name, step->module, step->layers, step->seconds, step->flops,
-                                   step->bytes);
+static void visit_step(void *user, const struct sol_step_time *step) {
+    PyObject *item = Py_BuildValue("(sssddd)", step->name, step->module, step->layers,
+                                   step->seconds, step->flops, step->bytes);
     if (append(user, item)) PyErr_Clear();
 }
 
-static PyObject *program_profile(PyObject *self, PyObject *const *args, Py_ssize_t n)
-{
+static PyObject *program_profile(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     struct call call;
     PyObject *steps = PyList_New(0);
     if (!steps || !call_init(&call, self, args, n)) {
         Py_XDECREF(steps);
         return NULL;
     }
-    enum sol_status status = sol_program_profile(program_of(self), call.weights, call.symbols,
-                                                 (const void *const *)call.inputs, call.outputs, visit_step, steps);
+    enum sol_status status =
+        sol_program_profile(program_of(self), call.weights, call.symbols,
+                            (const void *const *)call.inputs, call.outputs, visit_step, steps);
     call_fini(&call);
     if (!status) return steps;
     Py_DECREF(steps);
     return raise_status(status);
 }
 
-static PyObject *program_output_shape(PyObject *self, PyObject *args)
-{
+static PyObject *program_output_shape(PyObject *self, PyObject *args) {
     int i;
     PyObject *values;
     if (!PyArg_ParseTuple(args, "iO:output_shape", &i, &values)) return NULL;
@@ -530,50 +508,44 @@ static PyObject *program_output_shape(PyObject *self, PyObject *args)
 
 typedef const struct sol_port *get_port(const struct sol_program *, int);
 
-static PyObject *program_ports(PyObject *self, int n, get_port *get)
-{
+static PyObject *program_ports(PyObject *self, int n, get_port *get) {
     PyObject *ports = PyList_New(0);
     for (int i = 0; ports && i < n; i++) {
         const struct sol_port *port = get(program_of(self), i);
         PyObject *shape = new_shape(port->rank, port->dim);
-        if (!shape || append(ports, Py_BuildValue("(ssN)", port->name, dtype_names[port->dtype], shape)))
+        if (!shape ||
+            append(ports, Py_BuildValue("(ssN)", port->name, dtype_names[port->dtype], shape)))
             Py_CLEAR(ports);
     }
     return ports;
 }
 
-static PyObject *program_inputs(PyObject *self, void *closure)
-{
+static PyObject *program_inputs(PyObject *self, void *closure) {
     (void)closure;
     return program_ports(self, sol_program_n_inputs(program_of(self)), sol_program_input);
 }
 
-static PyObject *program_params(PyObject *self, void *closure)
-{
+static PyObject *program_params(PyObject *self, void *closure) {
     (void)closure;
     return program_ports(self, sol_program_n_params(program_of(self)), sol_program_param);
 }
 
-static PyObject *program_outputs(PyObject *self, void *closure)
-{
+static PyObject *program_outputs(PyObject *self, void *closure) {
     (void)closure;
     return program_ports(self, sol_program_n_outputs(program_of(self)), sol_program_output);
 }
 
-static PyObject *program_n_compiled(PyObject *self, void *closure)
-{
+static PyObject *program_n_compiled(PyObject *self, void *closure) {
     (void)closure;
     return PyLong_FromLong(sol_program_n_compiled(program_of(self)));
 }
 
-static PyObject *program_weights_size(PyObject *self, void *closure)
-{
+static PyObject *program_weights_size(PyObject *self, void *closure) {
     (void)closure;
     return PyLong_FromSize_t(sol_program_weights_size(program_of(self)));
 }
 
-static PyObject *program_arena_size(PyObject *self, PyObject *values)
-{
+static PyObject *program_arena_size(PyObject *self, PyObject *values) {
     int64_t *symbols = get_symbols(self, values);
     if (!symbols) return NULL;
     size_t size = sol_program_arena_size(program_of(self), symbols);
@@ -581,14 +553,12 @@ static PyObject *program_arena_size(PyObject *self, PyObject *values)
     return PyLong_FromSize_t(size);
 }
 
-static PyObject *program_picture(PyObject *self, PyObject *none)
-{
+static PyObject *program_picture(PyObject *self, PyObject *none) {
     (void)none;
     return take_text(sol_program_picture(program_of(self)));
 }
 
-static PyObject *program_report(PyObject *self, PyObject *none)
-{
+static PyObject *program_report(PyObject *self, PyObject *none) {
     (void)none;
     const char *text = sol_program_report(program_of(self));
     return PyUnicode_FromString(text ? text : "");
@@ -602,17 +572,22 @@ static PyMethodDef program_methods[] = {
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
      "As run -> [(name, module, layers, seconds, flops, bytes)], one per step."},
     {"output_shape", program_output_shape, METH_VARARGS, "output_shape(i, symbols) -> dims."},
-    {"arena_size", program_arena_size, METH_O, "arena_size(symbols) -> bytes of one call's intermediates."},
-    {"picture", program_picture, METH_NOARGS, "Graphviz text: clusters as boxes, modules as colours."},
-    {"report", program_report, METH_NOARGS, "What was chosen and refused for each cluster, and why."},
+    {"arena_size", program_arena_size, METH_O,
+     "arena_size(symbols) -> bytes of one call's intermediates."},
+    {"picture", program_picture, METH_NOARGS,
+     "Graphviz text: clusters as boxes, modules as colours."},
+    {"report", program_report, METH_NOARGS,
+     "What was chosen and refused for each cluster, and why."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef program_getset[] = {
-    {"inputs", program_inputs, NULL, "[(name, dtype, dims)]; a dim < 0 is symbol number -dim-1", NULL},
+    {"inputs", program_inputs, NULL, "[(name, dtype, dims)]; a dim < 0 is symbol number -dim-1",
+     NULL},
     {"params", program_params, NULL, "as inputs", NULL},
     {"outputs", program_outputs, NULL, "as inputs; a formula of symbols is None", NULL},
-    {"n_compiled", program_n_compiled, NULL, "kernels handed to the C compiler by this compile", NULL},
+    {"n_compiled", program_n_compiled, NULL, "kernels handed to the C compiler by this compile",
+     NULL},
     {"weights_size", program_weights_size, NULL, "bytes of packed weights", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -625,7 +600,8 @@ static PyType_Slot program_slots[] = {
     {0, NULL},
 };
 static PyType_Spec program_spec = {"sol._core.Program", sizeof(struct program_object), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, program_slots};
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                   program_slots};
 
 /* ---- Guard ---- */
 
@@ -642,29 +618,31 @@ static PyType_Spec program_spec = {"sol._core.Program", sizeof(struct program_ob
 enum { N_SAMPLES = 8, MAX_ITEM = 16 };
 
 struct watched_tensor {
-    PyObject *tensor;     /* borrowed from guard->tensors */
-    PyObject *data_ptr;   /* the bound method; owned */
+    PyObject *tensor;   /* borrowed from guard->tensors */
+    PyObject *data_ptr; /* the bound method; owned */
     char *address;
-    int64_t version;      /* -1: this tensor counts none */
+    int64_t version; /* -1: this tensor counts none */
     int64_t item_size;
     int64_t offset[N_SAMPLES]; /* bytes; -1: nothing to sample */
     char sample[N_SAMPLES][MAX_ITEM];
 };
 
 struct guard_object {
-    PyObject_HEAD
-    PyObject *dicts;   /* tuple of dicts */
-    PyObject *items;   /* list: key, value, key, value, ... of all dicts */
-    PyObject *tensors; /* tuple */
-    Py_ssize_t *size;  /* of each dict */
+    PyObject_HEAD PyObject *dicts; /* tuple of dicts */
+    PyObject *items;               /* list: key, value, key, value, ... of all dicts */
+    PyObject *tensors;             /* tuple */
+    Py_ssize_t n_dicts;
+    Py_ssize_t *size; /* of each dict */
+    PyObject **
+        dict; /* the objects of `dicts` and `items`, borrowed: the lists' accessors would take longer */
+    PyObject **item;
     struct watched_tensor *watched;
     unsigned turn;
 };
 
 static PyObject *version_name; /* the interned text "_version" */
 
-static int guard_traverse(PyObject *self, visitproc visit, void *arg)
-{
+static int guard_traverse(PyObject *self, visitproc visit, void *arg) {
     struct guard_object *guard = (struct guard_object *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(guard->dicts);
@@ -675,79 +653,85 @@ static int guard_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-static int guard_clear(PyObject *self)
-{
+static int guard_clear(PyObject *self) {
     struct guard_object *guard = (struct guard_object *)self;
     Py_ssize_t n = guard->watched ? PyTuple_Size(guard->tensors) : 0;
     struct watched_tensor *watched = guard->watched;
     guard->watched = NULL;
     for (Py_ssize_t i = 0; i < n; i++) Py_XDECREF(watched[i].data_ptr);
     free(watched);
+    guard->n_dicts = 0;
     Py_CLEAR(guard->dicts);
     Py_CLEAR(guard->items);
     Py_CLEAR(guard->tensors);
     return 0;
 }
 
-static void guard_dealloc(PyObject *self)
-{
+static void guard_dealloc(PyObject *self) {
     PyObject_GC_UnTrack(self);
     guard_clear(self);
-    free(((struct guard_object *)self)->size);
+    struct guard_object *guard = (struct guard_object *)self;
+    free(guard->size);
+    free(guard->dict);
+    free(guard->item);
     free_object(self);
 }
 
-/* Notes the items of all dicts; -1 with an exception set. */
-static int guard_note_dicts(struct guard_object *guard)
-{
-    Py_ssize_t n = PyTuple_Size(guard->dicts);
-    if (!(guard->items = PyList_New(0))) return -1;
-    if (!(guard->size = calloc((size_t)n + 1, sizeof *guard->size))) {
-        PyErr_NoMemory();
+/* Appends the items of one dict; -1 with an exception set. */
+static int note_dict(PyObject *dict, PyObject *items) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    if (!PyDict_Check(dict)) {
+        PyErr_SetString(PyExc_TypeError, "a guard watches dicts only");
         return -1;
     }
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *dict = PyTuple_GetItem(guard->dicts, i), *key, *value;
-        Py_ssize_t at = 0;
-        if (!PyDict_Check(dict)) {
-            PyErr_SetString(PyExc_TypeError, "a guard watches dicts only");
-            return -1;
-        }
-        while (PyDict_Next(dict, &at, &key, &value)) {
-            if (PyList_Append(guard->items, key) || PyList_Append(guard->items, value)) return -1;
-        }
-        guard->size[i] = PyDict_Size(dict);
-    }
+    while (PyDict_Next(dict, &at, &key, &value))
+        if (PyList_Append(items, key) || PyList_Append(items, value)) return -1;
     return 0;
 }
 
-static bool guard_dicts_changed(const struct guard_object *guard)
-{
-    Py_ssize_t n = PyTuple_Size(guard->dicts), item = 0;
+/* Notes the items of all dicts; -1 with an exception set. */
+static int guard_note_dicts(struct guard_object *guard) {
+    Py_ssize_t n = PyTuple_Size(guard->dicts);
+    guard->items = PyList_New(0);
+    guard->size = calloc((size_t)n + 1, sizeof *guard->size);
+    guard->dict = calloc((size_t)n + 1, sizeof *guard->dict);
+    if (!guard->items || !guard->size || !guard->dict) return PyErr_NoMemory(), -1;
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *dict = PyTuple_GetItem(guard->dicts, i), *key, *value;
+        guard->dict[i] = PyTuple_GetItem(guard->dicts, i);
+        if (note_dict(guard->dict[i], guard->items)) return -1;
+        guard->size[i] = PyDict_Size(guard->dict[i]);
+    }
+    Py_ssize_t n_items = PyList_Size(guard->items);
+    guard->item = calloc((size_t)n_items + 1, sizeof *guard->item);
+    if (!guard->item) return PyErr_NoMemory(), -1;
+    for (Py_ssize_t i = 0; i < n_items; i++) guard->item[i] = PyList_GetItem(guard->items, i);
+    guard->n_dicts = n;
+    return 0;
+}
+
+static bool guard_dicts_changed(const struct guard_object *guard) {
+    PyObject *const *item = guard->item;
+    for (Py_ssize_t i = 0; i < guard->n_dicts; i++) {
+        PyObject *key, *value;
         Py_ssize_t at = 0;
-        if (PyDict_Size(dict) != guard->size[i]) return true;
-        while (PyDict_Next(dict, &at, &key, &value)) {
-            if (PyList_GetItem(guard->items, item++) != key) return true;
-            if (PyList_GetItem(guard->items, item++) != value) return true;
-        }
+        if (PyDict_Size(guard->dict[i]) != guard->size[i]) return true;
+        for (; PyDict_Next(guard->dict[i], &at, &key, &value); item += 2)
+            if (item[0] != key || item[1] != value) return true;
     }
     return false;
 }
 
 /* The tensor's address now; -1 with an exception set. */
-static int read_address(const struct watched_tensor *w, char **address)
-{
-    PyObject *result = PyObject_CallObject(w->data_ptr, NULL);
+static int read_address(const struct watched_tensor *w, char **address) {
+    PyObject *result = PyObject_CallNoArgs(w->data_ptr);
     if (!result) return -1;
     *address = PyLong_AsVoidPtr(result);
     Py_DECREF(result);
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int read_version(const struct watched_tensor *w, int64_t *version)
-{
+static int read_version(const struct watched_tensor *w, int64_t *version) {
     PyObject *result = PyObject_GetAttr(w->tensor, version_name);
     if (!result) return -1;
     *version = PyLong_AsLongLong(result);
@@ -756,8 +740,7 @@ static int read_version(const struct watched_tensor *w, int64_t *version)
 }
 
 /* `place` is (size of an element, offsets of N_SAMPLES elements in bytes); without offsets only identity is watched. */
-static int watch_tensor(struct watched_tensor *w, PyObject *tensor, PyObject *place)
-{
+static int watch_tensor(struct watched_tensor *w, PyObject *tensor, PyObject *place) {
     PyObject *offsets;
     long long item_size;
     Py_ssize_t n;
@@ -782,8 +765,7 @@ static int watch_tensor(struct watched_tensor *w, PyObject *tensor, PyObject *pl
     return 0;
 }
 
-static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
+static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     PyObject *dicts, *tensors, *places;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "OOO:Guard", &dicts, &tensors, &places)) return NULL;
@@ -805,7 +787,9 @@ static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         goto failed;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        if (watch_tensor(&guard->watched[i], PyTuple_GetItem(guard->tensors, i), PyTuple_GetItem(places, i))) goto failed;
+        if (watch_tensor(&guard->watched[i], PyTuple_GetItem(guard->tensors, i),
+                         PyTuple_GetItem(places, i)))
+            goto failed;
     }
     Py_DECREF(places);
     return self;
@@ -816,8 +800,7 @@ failed:
 }
 
 /* 1 changed, 0 not, -1 with an exception set. */
-static int tensor_changed(const struct watched_tensor *w, unsigned turn)
-{
+static int tensor_changed(const struct watched_tensor *w, unsigned turn) {
     char *address;
     int64_t version = -1;
     if (read_address(w, &address)) return -1;
@@ -827,8 +810,7 @@ static int tensor_changed(const struct watched_tensor *w, unsigned turn)
     return memcmp(address + w->offset[turn], w->sample[turn], (size_t)w->item_size) != 0;
 }
 
-static PyObject *guard_check(PyObject *self, PyObject *none)
-{
+static PyObject *guard_check(PyObject *self, PyObject *none) {
     (void)none;
     struct guard_object *guard = (struct guard_object *)self;
     if (!guard->watched) return PyLong_FromLong(1);
@@ -849,7 +831,8 @@ static PyMethodDef guard_methods[] = {
 };
 
 static PyType_Slot guard_slots[] = {
-    {Py_tp_doc, "Guard(dicts, tensors, places); a place is (element size, 8 byte offsets to sample, or none)."},
+    {Py_tp_doc,
+     "Guard(dicts, tensors, places); a place is (element size, 8 byte offsets to sample, or none)."},
     {Py_tp_new, guard_new},
     {Py_tp_dealloc, guard_dealloc},
     {Py_tp_traverse, guard_traverse},
@@ -862,8 +845,7 @@ static PyType_Spec guard_spec = {"sol._core.Guard", sizeof(struct guard_object),
 
 /* ---- Module ---- */
 
-static PyObject *core_parse(PyObject *module, PyObject *args)
-{
+static PyObject *core_parse(PyObject *module, PyObject *args) {
     const char *text;
     struct sol_model *model = NULL;
     (void)module;
@@ -872,37 +854,33 @@ static PyObject *core_parse(PyObject *module, PyObject *args)
     return status ? raise_status(status) : wrap_model(model_type, model);
 }
 
-static void visit_info(void *user, const struct sol_info *info)
-{
-    PyObject *item = Py_BuildValue("(ssOs)", info->kind, info->name, info->available ? Py_True : Py_False,
-                                   info->detail ? info->detail : "");
+static void visit_info(void *user, const struct sol_info *info) {
+    PyObject *item =
+        Py_BuildValue("(ssOs)", info->kind, info->name, info->available ? Py_True : Py_False,
+                      info->detail ? info->detail : "");
     if (append(user, item)) PyErr_Clear();
 }
 
-static PyObject *core_list(PyObject *module, PyObject *none)
-{
+static PyObject *core_list(PyObject *module, PyObject *none) {
     (void)module, (void)none;
     PyObject *rows = PyList_New(0);
     if (rows) sol_list(visit_info, rows);
     return rows;
 }
 
-static PyObject *core_version(PyObject *module, PyObject *none)
-{
+static PyObject *core_version(PyObject *module, PyObject *none) {
     (void)module, (void)none;
     return PyUnicode_FromString(sol_version());
 }
 
-static PyObject *core_cache_clear(PyObject *module, PyObject *none)
-{
+static PyObject *core_cache_clear(PyObject *module, PyObject *none) {
     (void)module, (void)none;
     enum sol_status status = sol_cache_clear();
     if (status) return raise_status(status);
     Py_RETURN_NONE;
 }
 
-static PyObject *core_set_threads(PyObject *module, PyObject *args)
-{
+static PyObject *core_set_threads(PyObject *module, PyObject *args) {
     int n;
     (void)module;
     if (!PyArg_ParseTuple(args, "i:set_threads", &n)) return NULL;
@@ -910,14 +888,12 @@ static PyObject *core_set_threads(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *core_threads(PyObject *module, PyObject *none)
-{
+static PyObject *core_threads(PyObject *module, PyObject *none) {
     (void)module, (void)none;
     return PyLong_FromLong(sol_threads());
 }
 
-static PyObject *core_set_log_level(PyObject *module, PyObject *args)
-{
+static PyObject *core_set_log_level(PyObject *module, PyObject *args) {
     int level;
     (void)module;
     if (!PyArg_ParseTuple(args, "i:set_log_level", &level)) return NULL;
@@ -927,7 +903,8 @@ static PyObject *core_set_log_level(PyObject *module, PyObject *args)
 
 static PyMethodDef core_methods[] = {
     {"parse", core_parse, METH_VARARGS, "parse(text) -> Model."},
-    {"list", core_list, METH_NOARGS, "[(kind, name, available, detail)] of devices, libraries, compilers, caches."},
+    {"list", core_list, METH_NOARGS,
+     "[(kind, name, available, detail)] of devices, libraries, compilers, caches."},
     {"version", core_version, METH_NOARGS, "The version of libsol."},
     {"cache_clear", core_cache_clear, METH_NOARGS, "Deletes the compiled kernels of this user."},
     {"set_threads", core_set_threads, METH_VARARGS, "set_threads(n); 0: one per core."},
@@ -936,23 +913,23 @@ static PyMethodDef core_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT, "_core", "libsol for Python.", -1, core_methods,
-                                         NULL, NULL, NULL, NULL};
+static struct PyModuleDef core_module = {
+    PyModuleDef_HEAD_INIT, "_core", "libsol for Python.", -1, core_methods, NULL, NULL, NULL, NULL};
 
-static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
-{
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type) {
     *type = (PyTypeObject *)PyType_FromSpec(spec);
     return *type ? PyModule_AddType(module, *type) : -1;
 }
 
 PyMODINIT_FUNC PyInit__core(void);
-PyMODINIT_FUNC PyInit__core(void)
-{
+PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&core_module);
     if (!module) return NULL;
     version_name = PyUnicode_InternFromString("_version");
-    if (!version_name || add_type(module, &model_spec, &model_type) || add_type(module, &program_spec, &program_type) ||
-        add_type(module, &weights_spec, &weights_type) || add_type(module, &guard_spec, &guard_type)) {
+    if (!version_name || add_type(module, &model_spec, &model_type) ||
+        add_type(module, &program_spec, &program_type) ||
+        add_type(module, &weights_spec, &weights_type) ||
+        add_type(module, &guard_spec, &guard_type)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -1,10 +1,12 @@
 /*
- * Addresses: indices become offsets from the start of a tensor's memory, or of a value's place in scratch.
+ * Addresses: indices become offsets from the start of a tensor's memory, or of a value's place in
+ * scratch.
  *
  *   nodes with an index per dim  ->  [this file]  ->  node->offset of loads, value->at of roots
  *
- * A channel index of a blocked tensor is split into block and position. For the usual index, 16*block + lane, both
- * come out as plain variables, so that the lane's stride is 1; any other index works too, but lane by lane.
+ * A channel index of a blocked tensor is split into block and position. For the usual index,
+ * 16*block + lane, both come out as plain variables, so that the lane's stride is 1; any other
+ * index works too, but lane by lane.
  */
 #include "dfp/nest.h"
 
@@ -67,7 +69,8 @@ static const struct affine *find_offset(struct nest *nest, const struct value *v
     return join_pairs(nest, sum);
 }
 
-/* Plain values of dims that run over blocks are handed on in blocks as well: their lanes belong together. */
+/* Plain values of dims that run over blocks are handed on in blocks as well: their lanes belong
+ * together. */
 static bool is_scratch_in_blocks(const struct nest *nest, const struct value *v, int d) {
     return nest_in_scratch(v) && v->dim_class[d] >= 0 && nest->class_blocked[v->dim_class[d]];
 }

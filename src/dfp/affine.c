@@ -3,8 +3,9 @@
  *
  *   lower.c, address.c  ->  [this file]  ->  unique struct affine, struct range
  *
- * Quotients and remainders (from reshapes, and from channels in blocks) are variables of their own, so that all else
- * can treat indices as linear. They are simplified where the sizes allow: (16*b + l) / 16 is b.
+ * Quotients and remainders (from reshapes, and from channels in blocks) are variables of their own,
+ * so that all else can treat indices as linear. They are simplified where the sizes allow: (16*b +
+ * l) / 16 is b.
  *
  * Invariant: equal sums are the same pointer, terms are sorted by variable and none is zero.
  */
@@ -203,8 +204,7 @@ const struct affine *affine_div(struct nest *nest, const struct affine *a, struc
     if (rest->n == 1 && v->kind == VAR_DIV && size_is(rest->term[0].coef, 1) &&
         size_is(rest->base, 0))
         rest = make_derived(nest, VAR_DIV, v->of, size_mul(v->divisor, divisor));
-    else
-        rest = make_derived(nest, VAR_DIV, rest, divisor);
+    else rest = make_derived(nest, VAR_DIV, rest, divisor);
     return affine_add(nest, whole, rest);
 }
 

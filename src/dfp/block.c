@@ -3,11 +3,12 @@
  *
  *   stages, their loops, nodes  ->  [this file]  ->  blocks of items
  *
- * Each node is computed in the outermost loop that knows all of its variables, before whatever inner loop is being built:
- * so nothing is computed more often than it changes, and a node that is there already is used again.
+ * Each node is computed in the outermost loop that knows all of its variables, before whatever
+ * inner loop is being built: so nothing is computed more often than it changes, and a node that is
+ * there already is used again.
  *
- * Conditions of a reduction become bounds of its loops where each of them concerns one loop. Then taps outside of
- * an image are not visited, and inside nothing is tested.
+ * Conditions of a reduction become bounds of its loops where each of them concerns one loop. Then
+ * taps outside of an image are not visited, and inside nothing is tested.
  */
 #include "dfp/nest.h"
 
@@ -66,7 +67,8 @@ static void close_loop(struct building *b, struct block *block) {
 
 static struct node *build_node(struct building *b, struct node *n);
 
-/* May the condition bound the loop over `var`? Its other variables must be fixed by then, and the same for all lanes. */
+/* May the condition bound the loop over `var`? Its other variables must be fixed by then, and
+ * the same for all lanes. */
 static bool bounds_loop(const struct building *b, const struct node *reduce, const struct range *r,
                         int var) {
     struct size coef = affine_coef(r->x, var);
@@ -105,7 +107,8 @@ static struct block *open_reduction(struct building *b, struct node *reduce, int
     return outer;
 }
 
-/* Inner loops are in their parents' items before anything that is hoisted there; so loops are put last again. */
+/* Inner loops are in their parents' items before anything that is hoisted there; so loops are
+ * put last again. */
 static void sort_loops_last(struct block *outer) {
     struct block *at = outer;
     while (at && !at->reduce) {
@@ -196,8 +199,7 @@ static void open_guard(struct building *b, const struct stage *s) {
 static void build_stage(struct nest *nest, struct block *around, struct stage *s) {
     struct building b = {nest, around, s->lane};
     open_guard(&b, s);
-    for (int i = 0; i < s->loops.n; i++)
-        open_block(&b, s->loops.at[i], s->loops.at[i] == s->lane);
+    for (int i = 0; i < s->loops.n; i++) open_block(&b, s->loops.at[i], s->loops.at[i] == s->lane);
     for (int i = 0; i < s->roots.n; i++) {
         struct item item = {.kind = ITEM_STORE, .value = s->roots.at[i]};
         item.arg[0] = build_node(&b, s->roots.at[i]->node);
@@ -206,7 +208,8 @@ static void build_stage(struct nest *nest, struct block *around, struct stage *s
     while (b.at != around) close_loop(&b, b.at);
 }
 
-/* Dims of 1 leave no loop: then the lanes of blocks are an empty loop's body, which is the grid's. */
+/* Dims of 1 leave no loop: then the lanes of blocks are an empty loop's body, which is the
+ * grid's. */
 void nest_build_blocks(struct nest *nest) {
     struct building b = {.nest = nest, .lane = -1};
     nest->body = open_block(&b, -1, false);

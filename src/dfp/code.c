@@ -3,8 +3,8 @@
  *
  *   nest->body  ->  [this file]  ->  dfp_kernel.code, registers behind the nest's scratch
  *
- * The innermost loop of each stage becomes strips, unless it holds reductions over whole dims: then those do, and the
- * columns of a strip are folded at the end.
+ * The innermost loop of each stage becomes strips, unless it holds reductions over whole dims: then
+ * those do, and the columns of a strip are folded at the end.
  */
 #include "dfp/code.h"
 
@@ -21,8 +21,8 @@ struct encoder {
     VEC(int64_t) words;
     VEC(struct place) places; /* by node id */
     VEC(const struct node *) constants;
-    int64_t registers;        /* floats in use */
-    int strip;                /* the strip's variable, -1: none is open */
+    int64_t registers; /* floats in use */
+    int strip;         /* the strip's variable, -1: none is open */
 };
 
 static void put(struct encoder *e, int64_t word) { VEC_PUSH(e->nest->arena, &e->words, word); }
@@ -127,11 +127,11 @@ static void put_memory(struct encoder *e, const struct value *v) {
 static void put_access(struct encoder *e, const struct value *v, const struct affine *offset) {
     struct nest *nest = e->nest;
     bool tile = nest_in_scratch(v) && nest->grid_lane;
-    bool linear =
-        is_linear(nest, offset, e->strip) && is_linear(nest, offset, nest->lane_var);
+    bool linear = is_linear(nest, offset, e->strip) && is_linear(nest, offset, nest->lane_var);
     put_sum(e, offset);
-    put_size(e, tile ? size_const(1)
-                     : e->strip < 0 ? size_const(0) : affine_coef(offset, e->strip));
+    put_size(e, tile           ? size_const(1)
+                : e->strip < 0 ? size_const(0)
+                               : affine_coef(offset, e->strip));
     put_size(e, nest->lane_var < 0 ? size_const(0) : affine_coef(offset, nest->lane_var));
     put(e, !linear);
 }

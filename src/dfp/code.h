@@ -1,15 +1,15 @@
 /*
  * Code for machines without a C compiler: the words that code.c writes and interp.c runs.
  *
- * Code is an array of 64 bit words without pointers, so it can be copied and stored. Values live in registers, which
- * are rows of floats: a strip of up to CODE_STRIP values of the innermost loop (times the lanes of a channel block) is
- * computed by one instruction, so that decoding it costs little.
+ * Code is an array of 64 bit words without pointers, so it can be copied and stored. Values live in
+ * registers, which are rows of floats: a strip of up to CODE_STRIP values of the innermost loop
+ * (times the lanes of a channel block) is computed by one instruction, so that decoding it costs
+ * little.
  *
- * size      = argument number or -1, number
- * sum       = n, n times (variable, size), size
- * range     = sum, low size, high size, 1 if linear in the strip's variable and the same for all lanes
- * shape     = columns (1: one per value of the strip), inner (1, or the lanes of a block)
- * register  = offset in floats
+ * size      = argument number or -1, number sum       = n, n times (variable, size), size range
+ * = sum, low size, high size, 1 if linear in the strip's variable and the same for all lanes shape
+ * = columns (1: one per value of the strip), inner (1, or the lanes of a block) register  = offset
+ * in floats
  */
 #ifndef DFP_CODE_H
 #define DFP_CODE_H
@@ -27,8 +27,8 @@ enum code_op {
     CODE_RANGE,     /* shape, to, n ranges */
     CODE_VALID,     /* shape, to, variable, n, n times (last block, lanes) */
     CODE_SET,       /* shape, to, value; the whole register */
-    CODE_FOLD,      /* op, inner, to, from, columns: combines all columns into the first, and that with `to` */
-    CODE_LOOP,      /* variable, row, size, words of the body, columns of a strip or 0, n ranges, body */
+    CODE_FOLD,      /* op, inner, to, from, columns: all of them combined with `to` */
+    CODE_LOOP, /* variable, row, size, words of the body, columns of a strip or 0, n ranges, body */
 };
 
 /* access = sum, column step, lane step, 1 if every element's address has to be computed by itself.

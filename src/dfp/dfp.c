@@ -1,14 +1,15 @@
 /*
  * DFP's entry points: may these layers share a kernel, and what is the kernel of a cluster.
  *
- *   cluster.c asks dfp_refuse with growing sets of layers; compile.c asks dfp_generate for each cluster that came out
+ *   cluster.c asks dfp_refuse with growing clusters; the device asks dfp_generate for each one that
+ *   came out
  *
- * Both build the same nest, so that what was accepted can be generated. Keeping dear values in scratch is tried first;
- * where that cannot be, they are computed again for each reader.
+ * Both build the same nest, so that what was accepted can be generated. Keeping dear values in
+ * scratch is tried first; where that cannot be, they are computed again for each reader.
  */
 #include "dfp/nest.h"
 
-#define DEFAULT_LANES 16 /* only for refusing before any tensor is blocked */
+#define DEFAULT_LANES 16 /* for refusing when no tensor is blocked: then it decides nothing */
 
 static struct nest *make_nest(struct arena *arena, int lanes) {
     struct nest *nest = ARENA_NEW(arena, struct nest);
@@ -18,9 +19,8 @@ static struct nest *make_nest(struct arena *arena, int lanes) {
 }
 
 /* From layers to loops; afterwards only text is missing. */
-static void build(struct nest *nest, struct layer *const *layers, int n,
-                  const struct cluster *cluster, const struct view *views) {
-    nest_fuse(nest, layers, n, cluster, views);
+static void build(struct nest *nest, const struct cluster *cluster, const struct view *views) {
+    nest_fuse(nest, cluster, views);
     if (!nest->refusal) nest_lower(nest);
     if (nest->refusal) return;
     nest_collect(nest);
@@ -29,24 +29,38 @@ static void build(struct nest *nest, struct layer *const *layers, int n,
     if (!nest->refusal) nest_address(nest);
 }
 
-static int find_lanes(struct layer *const *layers, int n) {
-    for (int i = 0; i < n; i++) {
-        if (layers[i]->out[0]->layout.block) return layers[i]->out[0]->layout.block;
-        for (int k = 0; k < layers[i]->n_in; k++)
-            if (layers[i]->in[k]->layout.block) return layers[i]->in[k]->layout.block;
+static int find_lanes(const struct cluster *cluster) {
+    for (int i = 0; i < cluster->layers.n; i++) {
+        const struct layer *l = cluster->layers.at[i];
+        if (l->out[0]->layout.block) return l->out[0]->layout.block;
+        for (int k = 0; k < l->n_in; k++)
+            if (l->in[k]->layout.block) return l->in[k]->layout.block;
     }
     return DEFAULT_LANES;
 }
 
-const char *dfp_refuse(struct arena *arena, const struct cluster *cluster) {
-    int lanes = find_lanes(cluster->layers.at, cluster->layers.n);
+static const char *refuse(struct arena *arena, const struct cluster *cluster) {
+    int lanes = find_lanes(cluster);
     for (int spills = 1;; spills = 0) {
         struct nest *nest = make_nest(arena, lanes);
         nest->spills = spills;
         nest->is_strict = true;
-        build(nest, cluster->layers.at, cluster->layers.n, cluster, NULL);
+        build(nest, cluster, NULL);
         if (!nest->refusal || !spills) return nest->refusal;
     }
+}
+
+/* Clustering asks thousands of times, so each answer's nest dies at once. Reasons are constants. */
+const char *dfp_refuse(struct arena *arena, const struct cluster *cluster) {
+    struct arena own;
+    arena_init(&own);
+    ARENA_BOUNDARY(&own, goto out_of_memory);
+    const char *reason = refuse(&own, cluster);
+    arena_fini(&own);
+    return reason;
+out_of_memory:
+    arena_fini(&own);
+    longjmp(*arena->boundary, 1);
 }
 
 /* ---- Generating ---- */
@@ -100,8 +114,9 @@ static double count_flops(const struct nest *nest) {
     return flops;
 }
 
-/* While clustering, fewer outputs were known. The last attempt succeeds whatever they are: what is kept is then what
- * was kept when the layers were accepted, and other outputs restrict nothing. */
+/* While clustering, other outputs were known. The last attempt succeeds whatever they are: what
+ * is kept is then what was kept when the layers were accepted, and other outputs restrict
+ * nothing. */
 static struct nest *generate_nest(struct arena *arena, const struct cluster *cluster,
                                   const struct view *views, int lanes) {
     struct nest *nest = NULL;
@@ -109,7 +124,7 @@ static struct nest *generate_nest(struct arena *arena, const struct cluster *clu
         nest = make_nest(arena, lanes);
         nest->spills = attempt == 0;
         nest->is_loose = attempt == 2;
-        build(nest, cluster->layers.at, cluster->layers.n, cluster, views);
+        build(nest, cluster, views);
         if (!nest->refusal) break;
     }
     return nest;
@@ -126,6 +141,7 @@ enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
     text_init(&text, arena);
     print_kinds(&text, cluster);
     nest_emit(nest, &text);
+    if (nest->refusal) return fail(SOL_EUNSUPPORTED, "no kernel: %s", nest->refusal);
     *out = (struct dfp_kernel){.text = text.at, .comment = make_comment(arena, cluster)};
     find_pointers(arena, cluster, out);
     out->tasks = count_tasks(nest);

@@ -1,14 +1,16 @@
 /*
  * Fusing: which tensors of a cluster are computed where.
  *
- *   layers + their point expressions  ->  [this file]  ->  values, roots, classes of dims that run together
+ *   layers + their point expressions  ->  [this file]  ->  values, roots, classes of tied dims
  *
- * A layer without a reduction is computed inside its readers, as often as they need it. The others are kept: a stage
- * computes them, and those that need them load them. A dear layer (exponentials) that several stages read is kept too
- * if it fits into scratch; nest->spills says whether that is tried. Outputs are computed by a stage in any case.
+ * A layer without a reduction is computed inside its readers, as often as they need it. The others
+ * are kept: a stage computes them, and those that need them load them. A dear layer (exponentials)
+ * that several stages read is kept too if it fits into scratch; nest->spills says whether that is
+ * tried. Outputs are computed by a stage in any case.
  *
- * Dims are tied by identity: where a layer reads input dim d at plain variable k, input dim d and output dim k run
- * together. No two dims of one tensor are ever tied, or its diagonal would be all that is computed.
+ * Dims are tied by identity: where a layer reads input dim d at plain variable k, input dim d and
+ * output dim k run together. No two dims of one tensor are ever tied, or its diagonal would be all
+ * that is computed.
  */
 #include "dfp/nest.h"
 
@@ -75,25 +77,19 @@ static int position(const struct tensor *t, struct tensor *const *at, int n) {
     return -1;
 }
 
-/* While clustering nobody knows yet who else reads a tensor: outputs are then what no layer of the set reads. */
-static void mark_output(struct nest *nest, struct value *v, const struct cluster *cluster) {
-    v->is_output = v->layer != NULL;
-    for (int i = 0; !cluster && i < nest->values.n; i++)
-        if (nest->values.at[i].layer && is_read_by(nest->values.at[i].layer, v->tensor))
-            v->is_output = false;
-    if (!cluster) return;
+static void find_pointer(struct value *v, const struct cluster *cluster) {
     int out = position(v->tensor, cluster->outputs.at, cluster->outputs.n);
-    v->is_output = out >= 0;
+    v->is_output = v->layer && out >= 0;
     v->ptr = out >= 0 ? cluster->inputs.n + out
                       : position(v->tensor, cluster->inputs.at, cluster->inputs.n);
 }
 
-static void add_values(struct nest *nest, struct layer *const *layers, int n,
-                       const struct cluster *cluster, const struct view *views) {
-    for (int i = 0; i < n && !nest->refusal; i++) add_layer(nest, layers[i]);
+static void add_values(struct nest *nest, const struct cluster *cluster, const struct view *views) {
+    for (int i = 0; i < cluster->layers.n && !nest->refusal; i++)
+        add_layer(nest, cluster->layers.at[i]);
     for (int i = 0; i < nest->values.n; i++) {
         struct value *v = &nest->values.at[i];
-        mark_output(nest, v, cluster);
+        find_pointer(v, cluster);
         if (views) v->stride = views[v->tensor->id].stride;
     }
 }
@@ -179,8 +175,7 @@ static void number_class(struct ties *t, int value, int dim, int *class_of) {
         nest->class_extent[*number] = v->tensor->dim[dim];
     }
     v->dim_class[dim] = *number;
-    if (v->is_blocked && dim == layout_channel_axis(v->tensor))
-        nest->class_blocked[*number] = true;
+    if (v->is_blocked && dim == layout_channel_axis(v->tensor)) nest->class_blocked[*number] = true;
 }
 
 static void number_classes(struct ties *t) {
@@ -244,8 +239,8 @@ static void count_uses(const struct nest *nest, struct uses *u, const struct exp
     in_reduction |= e->op == EXPR_REDUCE;
     for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(nest, u, e->arg[i], in_reduction);
     if (e->op != EXPR_LOAD || e->tensor != u->of->tensor) return;
-    u->elsewhere += !nest_is_identity(nest, u->reader, u->of, e) ||
-                    count_dims(u->reader) != count_dims(u->of);
+    u->elsewhere +=
+        !nest_is_identity(nest, u->reader, u->of, e) || count_dims(u->reader) != count_dims(u->of);
     for (int d = 0; d < e->n_index; d++) u->windows += in_reduction && is_sum(e->index[d]);
 }
 
@@ -269,22 +264,20 @@ static void find_roots(struct nest *nest) {
     for (int i = 0; i < nest->values.n && !nest->refusal; i++) {
         struct value *v = &nest->values.at[i];
         if (!v->layer) continue;
-        v->is_kept = expr_find(v->expr, is_reduction) ||
-                     (is_better_kept(nest, v) && nest->spills);
+        v->is_kept = expr_find(v->expr, is_reduction) || (is_better_kept(nest, v) && nest->spills);
         v->is_root = v->is_output || v->is_kept;
     }
 }
 
-static void refuse_heavy(struct nest *nest, struct layer *const *layers, int n) {
-    for (int i = 0; i < n; i++)
-        if (n > 1 && (layer_infos[layers[i]->kind].traits & HEAVY))
+static void refuse_heavy(struct nest *nest, const struct cluster *cluster) {
+    for (int i = 0; i < cluster->layers.n; i++)
+        if (cluster->layers.n > 1 && (layer_infos[cluster->layers.at[i]->kind].traits & HEAVY))
             nest_refuse(nest, "heavy layers stay alone");
 }
 
-void nest_fuse(struct nest *nest, struct layer *const *layers, int n, const struct cluster *cluster,
-               const struct view *views) {
-    refuse_heavy(nest, layers, n);
-    if (!nest->refusal) add_values(nest, layers, n, cluster, views);
+void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct view *views) {
+    refuse_heavy(nest, cluster);
+    if (!nest->refusal) add_values(nest, cluster, views);
     if (!nest->refusal) find_layout(nest);
     if (nest->refusal) return;
     find_classes(nest);

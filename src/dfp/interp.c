@@ -3,15 +3,16 @@
  *
  *   dfp_kernel.code  ->  [this file]  ->  the same results as the compiled text
  *
- * One instruction works on a row: the columns of a strip that are active, times the lanes of a block. A window that
- * hangs over the image's edge makes some columns inactive for some taps; since conditions are linear in the strip's
- * variable, the active ones are always a range. The code was made by code.c and is trusted.
+ * One instruction works on a row: the columns of a strip that are active, times the lanes of a
+ * block. A window that hangs over the image's edge makes some columns inactive for some taps; since
+ * conditions are linear in the strip's variable, the active ones are always a range. The code was
+ * made by code.c and is trusted.
  */
 #include "dfp/code.h"
 
 #include <string.h>
 
-#define LANES 4 /* what every machine has; larger vectors need flags that this file is not compiled with */
+#define LANES 4 /* what every machine has: this file is compiled without special flags */
 #define TEXT(...) __VA_ARGS__
 #include "dfp/vector.h"
 
@@ -21,8 +22,8 @@ struct machine {
     float *tile, *reg;
     int64_t var[NEST_VARS];
     int strip, lane_var, lanes;
-    int64_t first, end;    /* active columns of the strip */
-    int64_t row, row_end;  /* the piece of the grid's last loop that the tasks cover */
+    int64_t first, end;   /* active columns of the strip */
+    int64_t row, row_end; /* the piece of the grid's last loop that the tasks cover */
 };
 
 /* ---- Operands ---- */
@@ -99,7 +100,8 @@ static float *read_memory(struct machine *m) {
 #define ROW_CALL_2(name) name(x, y)
 #define ROW_CALL_3(name) name(x, y, z)
 
-/* Whole vectors, then what is left: registers beyond an active range may hold sums of other columns. */
+/* Whole vectors, then what is left: registers beyond an active range may hold sums of other
+ * columns. */
 #define ROW(name, n_args)                                                                          \
     static void row_##name(float *to, const float *a, const float *b, const float *c, int64_t n) { \
         int64_t i = 0;                                                                             \
@@ -116,7 +118,7 @@ static float *read_memory(struct machine *m) {
     }
 EXPR_LIST(ROW)
 
-typedef void row_function(float *to, const float *a, const float *b, const float *c, int64_t n);
+    typedef void row_function(float *to, const float *a, const float *b, const float *c, int64_t n);
 static row_function *const rows[] = {
 #define ROW_ENTRY(name, n_args) [EXPR_##name] = row_##name,
     EXPR_LIST(ROW_ENTRY)
@@ -267,7 +269,8 @@ static void load_columns(float *to, const float *from, const struct access *a, i
     from += a->offset;
     if (end <= first) return;
     if (step == inner && (inner == 1 || a->lane_step == 1)) {
-        memcpy(to + first * inner, from + first * step, sizeof *to * (size_t)((end - first) * inner));
+        memcpy(to + first * inner, from + first * step,
+               sizeof *to * (size_t)((end - first) * inner));
     } else if (inner == 1) {
         for (int64_t c = first; c < end; c++) to[c] = from[c * step];
     } else {
@@ -275,7 +278,8 @@ static void load_columns(float *to, const float *from, const struct access *a, i
             const float *x = from + c * step;
             float *y = to + c * inner;
             if (a->lane_step == 1) memcpy(y, x, sizeof *y * (size_t)inner);
-            else for (int64_t l = 0; l < inner; l++) y[l] = x[l * a->lane_step];
+            else
+                for (int64_t l = 0; l < inner; l++) y[l] = x[l * a->lane_step];
         }
     }
 }
@@ -349,7 +353,8 @@ static void run_fold(struct machine *m) {
 
 static void run_body(struct machine *m);
 
-/* The body for the current value (or strip of values) of the loop's variable, in the columns the ranges leave. */
+/* The body for the current value (or strip of values) of the loop's variable, in the columns the
+ * ranges leave. */
 static void run_columns(struct machine *m, const int64_t *ranges) {
     int64_t first = m->first, end = m->end;
     m->pc = ranges;

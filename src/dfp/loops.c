@@ -3,8 +3,9 @@
  *
  *   nodes with offsets, grid and stages  ->  [this file]  ->  merged variables, lanes, chunks
  *
- * Two loops, one directly inside the other, become one where every offset and condition sees them as one: the outer
- * coefficient is the inner one times the inner extent. A chain of pointwise layers over dense tensors ends as one loop.
+ * Two loops, one directly inside the other, become one where every offset and condition sees them
+ * as one: the outer coefficient is the inner one times the inner extent. A chain of pointwise
+ * layers over dense tensors ends as one loop.
  *
  * Sizes may be symbolic, so nothing here asks how large a loop is, unless that is a number.
  */
@@ -71,8 +72,7 @@ static bool is_adjacent_in(const int *at, int n, int outer, int inner) {
 static bool is_adjacent(const struct nest *nest, int outer, int inner) {
     bool adjacent = is_adjacent_in(nest->grid.at, nest->grid.n, outer, inner);
     for (int i = 0; i < nest->n_stages; i++)
-        adjacent &=
-            is_adjacent_in(nest->stage[i].loops.at, nest->stage[i].loops.n, outer, inner);
+        adjacent &= is_adjacent_in(nest->stage[i].loops.at, nest->stage[i].loops.n, outer, inner);
     return adjacent;
 }
 
@@ -129,7 +129,8 @@ void nest_merge_loops(struct nest *nest) {
 
 /* ---- Lanes ---- */
 
-/* How well one access goes when `var` runs over lanes: a vector, a gather, or element by element. */
+/* How well one access goes when `var` runs over lanes: a vector, a gather, or element by
+ * element. */
 static double score_access(const struct nest *nest, const struct affine *offset, int var) {
     struct size coef = affine_coef(offset, var);
     if (!(affine_deps(nest, offset) & var_bit(var))) return 0;
@@ -238,7 +239,8 @@ static bool has_work(const struct nest *nest) {
     return nest->n_stages > 1;
 }
 
-/* One vector of the grid for all stages, or each stage its own lanes: whichever reads and writes more whole vectors. */
+/* One vector of the grid for all stages, or each stage its own lanes: whichever reads and writes
+ * more whole vectors. */
 static void plan_lanes(struct nest *nest) {
     double own = 0, best = -1e30;
     int lane = -1;
@@ -278,9 +280,10 @@ static void widen_scratch(struct nest *nest) {
 /* ---- Tasks ---- */
 
 /*
- * The last loop of the grid is cut into chunks. Their number has to be a polynomial: of c * (symbols) elements we
- * make ceil(c / wanted) * (symbols) chunks. A call works on runs of chunks, so small ones cost nothing; they have to be
- * whole vectors, though, for a run to end with the only partial one.
+ * The last loop of the grid is cut into chunks. Their number has to be a polynomial: of c *
+ * (symbols) elements we make ceil(c / wanted) * (symbols) chunks. A call works on runs of chunks,
+ * so small ones cost nothing; they have to be whole vectors, though, for a run to end with the only
+ * partial one.
  */
 static void plan_chunks(struct nest *nest) {
     nest->chunks = size_const(1);

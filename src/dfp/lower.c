@@ -3,19 +3,22 @@
  *
  *   roots with their classes of dims  ->  [this file]  ->  value->node of each root
  *
- * The value of a tensor at a point is: a load, when it lies in memory or another stage made it; the node itself, when it
- * is made at the same point of the same stage; else its layer's expression with the point put in for the variables.
- * That last case is all there is to fusing pointwise layers, and works for any layer without a reduction.
+ * The value of a tensor at a point is: a load, when it lies in memory or another stage made it; the
+ * node itself, when it is made at the same point of the same stage; else its layer's expression
+ * with the point put in for the variables. That last case is all there is to fusing pointwise
+ * layers, and works for any layer without a reduction.
  *
- * What lies outside of a padded tensor is the fill value, never a function of it: a select on ranges keeps it apart.
- * Since both sides of a select are computed, loads below it test their own bounds.
+ * What lies outside of a padded tensor is the fill value, never a function of it: a select on
+ * ranges keeps it apart. Since both sides of a select are computed, loads below it test their own
+ * bounds.
  */
 #include "dfp/nest.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Where a root's expression is lowered; `guarded`: below a select, so that indices may be out of bounds. */
+/* Where a root's expression is lowered; `guarded`: below a select, so that indices may be out of
+ * bounds. */
 struct lowering {
     struct nest *nest;
     const struct value *root;
@@ -56,7 +59,8 @@ static bool runs_over_blocks(const struct nest *nest, const struct affine *x) {
     return nest->lane_var >= 0 && (affine_deps(nest, x) & var_bit(nest->lane_var));
 }
 
-/* Is index x of dim `dim` surely inside the tensor? Stored positions are inside any tensor of the same layout. */
+/* Is index x of dim `dim` surely inside the tensor? Stored positions are inside any tensor of
+ * the same layout. */
 static bool is_inside(const struct nest *nest, const struct value *v, int dim,
                       const struct affine *x) {
     struct size extent = v->tensor->dim[dim];
@@ -64,7 +68,8 @@ static bool is_inside(const struct nest *nest, const struct value *v, int dim,
     return affine_is_within(nest, x, extent);
 }
 
-/* With several segments a channel's number says nothing about its place; only the common position may be used. */
+/* With several segments a channel's number says nothing about its place; only the common
+ * position may be used. */
 static void check_segments(struct nest *nest, const struct value *v, int dim,
                            const struct affine *x) {
     bool is_position = runs_over_blocks(nest, x) && is_inside(nest, v, dim, x) && x->n == 2;
@@ -99,7 +104,8 @@ static struct node *make_load(struct nest *nest, struct value *v, const struct a
     return node_make(nest, &n);
 }
 
-/* Another stage's values are read point by point: then what the grid point holds is all that is needed. */
+/* Another stage's values are read point by point: then what the grid point holds is all that is
+ * needed. */
 static struct node *load_root(struct nest *nest, struct value *v, const struct affine **index,
                               bool guarded) {
     for (int d = 0; d < v->tensor->rank; d++) {
@@ -165,8 +171,9 @@ static void add_clips(struct nest *nest, struct node *reduce, const struct node 
     reduce->n_clips = all;
 }
 
-/* Conditions without which `body` adds nothing: the loops need not run where they do not hold. A padded factor of a
- * product counts too: taps in the padding are not there, even if the other factor is infinite. */
+/* Conditions without which `body` adds nothing: the loops need not run where they do not hold. A
+ * padded factor of a product counts too: taps in the padding are not there, even if the other
+ * factor is infinite. */
 static void find_clips(struct nest *nest, struct node *reduce, const struct node *body) {
     bool sums = reduce->combine == EXPR_ADD;
     if (body->op == EXPR_LOAD && is_neutral(reduce->combine, reduce->value, body->fill))
@@ -184,7 +191,8 @@ static void find_clips(struct nest *nest, struct node *reduce, const struct node
     }
 }
 
-/* A window's extents are few and small numbers, and the compiler shall unroll them: they go into the text. */
+/* A window's extents are few and small numbers, and the compiler shall unroll them: they go into
+ * the text. */
 static void mark_window(struct nest *nest, const struct affine *x) {
     if (x->n < 2) return;
     for (int i = 0; i < x->n; i++) {
@@ -258,7 +266,8 @@ static struct node *inline_value(struct lowering *l, struct value *v, const stru
     return lower_expr(l, v->expr, env, guarded);
 }
 
-/* Values are looked up by point, or a diamond of layers would be computed once per path through it. */
+/* Values are looked up by point, or a diamond of layers would be computed once per path through
+ * it. */
 static struct node *lower_inlined(struct lowering *l, struct value *v, const struct affine **index,
                                   bool guarded) {
     struct nest *nest = l->nest;

@@ -8,8 +8,8 @@
  *   block.c   nodes -> instructions in loops, each as far out as its variables allow
  *   emit.c    C text; code.c and interp.c: the same blocks, encoded and run without a compiler
  *
- * Nodes and affine sums are unique: equal ones are the same pointer. So whatever two layers compute alike is one node
- * and is computed once. All of it lives in one arena.
+ * Nodes and affine sums are unique: equal ones are the same pointer. So whatever two layers compute
+ * alike is one node and is computed once. All of it lives in one arena.
  */
 #ifndef DFP_NEST_H
 #define DFP_NEST_H
@@ -37,7 +37,7 @@ struct var {
     bool is_window;     /* extent is a number of the text */
     const struct affine *of;
     struct size divisor;
-    uint64_t deps;      /* the variables it is made of, itself included */
+    uint64_t deps; /* the variables it is made of, itself included */
 };
 
 struct term {
@@ -62,14 +62,14 @@ struct range {
 
 struct value {
     struct tensor *tensor;
-    const struct layer *layer;   /* the layer of this cluster that makes it, or NULL */
-    struct expr *expr;           /* NULL when it is loaded from memory */
+    const struct layer *layer; /* the layer of this cluster that makes it, or NULL */
+    struct expr *expr;         /* NULL when it is loaded from memory */
     int n_vars;
     bool is_output;
-    bool is_blocked;             /* stored as nest->layout says */
-    bool is_root;                /* computed by a stage: outputs, and what is kept */
-    bool is_kept;                /* other stages load it; of other roots they compute what they need */
-    bool is_read;                /* another stage does load it */
+    bool is_blocked; /* stored as nest->layout says */
+    bool is_root;    /* computed by a stage: outputs, and what is kept */
+    bool is_kept;    /* other stages load it; of other roots they compute what they need */
+    bool is_read;    /* another stage does load it */
     int stage;
     int dim_class[SOL_MAX_RANK]; /* dims that run together have the same class; -1: extent 1 */
     int ptr;                     /* index in dfp_kernel.ptr, or -1 */
@@ -88,13 +88,13 @@ struct node {
     int op; /* enum expr_op, or NODE_VALID */
     int id;
     uint64_t deps;
-    double value;                  /* CONST; REDUCE: the start */
+    double value; /* CONST; REDUCE: the start */
     struct node *arg[3];
     /* LOAD */
     struct value *from;
     int n_index;
-    const struct affine **index;   /* per dim */
-    const struct affine *offset;   /* in elements */
+    const struct affine **index; /* per dim */
+    const struct affine *offset; /* in elements */
     double fill;
     /* LOAD: guards, all of which must hold; RANGE: conditions, all of which make 1.0. */
     int n_ranges;
@@ -103,10 +103,10 @@ struct node {
     enum expr_op combine;
     int n_vars;
     int *var;
-    int n_clips;                   /* where one of them does not hold, the body is neutral */
+    int n_clips; /* where one of them does not hold, the body is neutral */
     const struct range **clip;
-    struct node *next;             /* in its hash chain */
-    struct block *home;            /* where it is computed, while blocks are built */
+    struct node *next;  /* in its hash chain */
+    struct block *home; /* where it is computed, while blocks are built */
     int mark;
     enum { PADS_NOT_ASKED, PADS_KNOWN, PADS_UNKNOWN } in_pads;
     double pad_value;
@@ -120,41 +120,41 @@ struct item {
     struct node *node;
     struct node *arg[3];
     int n_ranges;
-    const struct range **range;  /* those that still have to be tested */
-    struct block *block;         /* LOOP, REDUCE: the outermost loop */
-    const struct value *value;   /* STORE */
+    const struct range **range; /* those that still have to be tested */
+    struct block *block;        /* LOOP, REDUCE: the outermost loop */
+    const struct value *value;  /* STORE */
 };
 
 struct block {
-    int var; /* -1: the outermost */
-    bool is_lanes;               /* a vector of values of `var` at a time */
-    bool is_row;                 /* runs over the piece of `var` that the task has */
-    bool is_guard;               /* no loop: entered where all of `clip` hold */
+    int var;       /* -1: the outermost */
+    bool is_lanes; /* a vector of values of `var` at a time */
+    bool is_row;   /* runs over the piece of `var` that the task has */
+    bool is_guard; /* no loop: entered where all of `clip` hold */
     int n_clips;
-    const struct range **clip;   /* bound the loop */
+    const struct range **clip; /* bound the loop */
     struct block *parent;
-    struct node *reduce;         /* what the innermost block of a reduction adds to */
+    struct node *reduce; /* what the innermost block of a reduction adds to */
     struct node *operand;
     VEC(struct item) items;
 };
 
 struct stage {
-    uint64_t vars;               /* output variables */
-    bool is_apart;               /* hands nothing to other stages and takes nothing from them */
+    uint64_t vars; /* output variables */
+    bool is_apart; /* hands nothing to other stages and takes nothing from them */
     VEC(struct value *) roots;
-    VEC(int) loops;              /* that are not in the grid, outermost first */
-    int lane;                    /* variable that runs over lanes, -1: none outside of reductions */
+    VEC(int) loops; /* that are not in the grid, outermost first */
+    int lane;       /* variable that runs over lanes, -1: none outside of reductions */
 };
 
 struct nest {
     struct arena *arena;
     int lanes;
-    const char *refusal;         /* why it cannot be one kernel; the first reason stays */
-    bool spills;                 /* dear values read by several stages may be kept in scratch */
-    bool is_loose;               /* outputs that nobody reads here do not restrict the grid */
-    bool is_strict;              /* refuse what is possible, but a waste */
+    const char *refusal; /* why it cannot be one kernel; the first reason stays */
+    bool spills;         /* dear values read by several stages may be kept in scratch */
+    bool is_loose;       /* outputs that nobody reads here do not restrict the grid */
+    bool is_strict;      /* refuse what is possible, but a waste */
 
-    VEC(struct value) values;    /* tensors read and made, topological */
+    VEC(struct value) values; /* tensors read and made, topological */
     int n_classes;
     int *class_var;
     struct size *class_extent;
@@ -163,23 +163,23 @@ struct nest {
 
     int n_vars;
     struct var var[NEST_VARS];
-    int lane_var;                /* the VAR_LANE, or -1 */
-    int block_var;               /* the blocks' variable, or -1 */
+    int lane_var;  /* the VAR_LANE, or -1 */
+    int block_var; /* the blocks' variable, or -1 */
     VEC(struct node *) nodes;
     struct node *node_hash[NEST_HASH];
     VEC(const struct affine *) affines;
     VEC(struct range *) ranges;
-    int stamp;                   /* last mark given to nodes by a walk */
-    VEC(struct memo) memo;       /* values at points: lower.c */
+    int stamp;             /* last mark given to nodes by a walk */
+    VEC(struct memo) memo; /* values at points: lower.c */
 
     int n_stages;
     struct stage stage[NEST_STAGES];
     uint64_t grid_vars;
-    VEC(int) grid;               /* outermost first; the last one is cut into chunks */
-    bool grid_lane;              /* the last one runs over lanes */
-    struct size chunks;          /* per run of the last one */
-    int64_t chunk;               /* values of it in a chunk */
-    int64_t scratch_size;        /* floats */
+    VEC(int) grid;        /* outermost first; the last one is cut into chunks */
+    bool grid_lane;       /* the last one runs over lanes */
+    struct size chunks;   /* per run of the last one */
+    int64_t chunk;        /* values of it in a chunk */
+    int64_t scratch_size; /* floats */
     struct block *body;
     VEC(struct size) args;
 };
@@ -211,14 +211,14 @@ struct size affine_coef(const struct affine *a, int var);
 uint64_t affine_deps(const struct nest *nest, const struct affine *a);
 /* Does it surely lie in [0, extent)? */
 bool affine_is_within(const struct nest *nest, const struct affine *a, struct size extent);
-const struct range *affine_range(struct nest *nest, const struct affine *x, struct size low, struct size high);
+const struct range *affine_range(struct nest *nest, const struct affine *x, struct size low,
+                                 struct size high);
 int nest_add_var(struct nest *nest, enum var_kind kind, struct size extent);
 void nest_refuse(struct nest *nest, const char *reason);
 
 /* ---- fuse.c, stage.c ---- */
-/* Fills in everything up to the stages and their nodes. `cluster` NULL: outputs are what no layer reads. */
-void nest_fuse(struct nest *nest, struct layer *const *layers, int n, const struct cluster *cluster,
-               const struct view *views);
+/* Fills in everything up to the stages. `views` NULL: while clustering, dense strides do. */
+void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct view *views);
 void nest_find_stages(struct nest *nest);
 struct value *nest_find_value(struct nest *nest, const struct tensor *t);
 bool nest_is_identity(const struct nest *nest, const struct value *reader, const struct value *from,

@@ -3,8 +3,8 @@
  *
  *   lower.c  ->  node_make  ->  nest->nodes, operands before users
  *
- * Simplifications happen here, at construction, so that every user of the graph profits: conditions that are multiplied
- * become one condition, and arithmetic on constants is done.
+ * Simplifications happen here, at construction, so that every user of the graph profits: conditions
+ * that are multiplied become one condition, and arithmetic on constants is done.
  */
 #include "dfp/nest.h"
 
@@ -145,8 +145,8 @@ static bool find_known(const struct nest *nest, const struct node *n, double *ou
         if (n->from->is_root && !n->from->is_output)
             return node_known_in_pads(nest, n->from->node, out);
         /* Where a guard fails the node has its fill value, which then must be zero as well. */
-        return n->from->is_blocked && nest->lane_var >= 0 &&
-               (n->deps & var_bit(nest->lane_var)) && (!n->n_ranges || n->fill == 0);
+        return n->from->is_blocked && nest->lane_var >= 0 && (n->deps & var_bit(nest->lane_var)) &&
+               (!n->n_ranges || n->fill == 0);
     case EXPR_RANGE:
     case NODE_VALID: return false;
     case EXPR_REDUCE: return known_reduction(nest, n, out);
@@ -176,7 +176,8 @@ static void collect(struct nest *nest, struct node *n) {
     VEC_PUSH(nest->arena, &nest->nodes, n);
 }
 
-/* Simplification leaves nodes behind that nobody uses; they must not hinder the merging of loops. */
+/* Simplification leaves nodes behind that nobody uses; they must not hinder the merging of
+ * loops. */
 void nest_collect(struct nest *nest) {
     nest->nodes.n = 0;
     nest->stamp = 1;

@@ -3,13 +3,14 @@
  *
  *   roots with classes of dims  ->  [this file]  ->  variables, stages, the grid's variables
  *
- * Roots with the same dims share a stage, so that they share loops and values, unless one needs the other at
- * other points: then it comes in a later stage. The grid is what all stages run over; a grid point carries its values
- * through all stages before the next one begins, and what stages hand on lies in scratch of one grid point.
+ * Roots with the same dims share a stage, so that they share loops and values, unless one needs the
+ * other at other points: then it comes in a later stage. The grid is what all stages run over; a
+ * grid point carries its values through all stages before the next one begins, and what stages hand
+ * on lies in scratch of one grid point.
  */
 #include "dfp/nest.h"
 
-#define SCRATCH_MAX (128 << 10) /* bytes: stays in L2 along with what the stages stream through it */
+#define SCRATCH_MAX (128 << 10) /* bytes: stays in L2 */
 
 /* ---- Variables ---- */
 
@@ -26,10 +27,8 @@ static void make_vars(struct nest *nest, const struct value *v) {
         if (c < 0 || nest->class_var[c] >= 0) continue;
         if (!nest->class_blocked[c])
             nest->class_var[c] = nest_add_var(nest, VAR_OUT, nest->class_extent[c]);
-        else if (nest->block_var >= 0)
-            nest_refuse(nest, "blocked channels in two places");
-        else
-            make_blocked_var(nest, c);
+        else if (nest->block_var >= 0) nest_refuse(nest, "blocked channels in two places");
+        else make_blocked_var(nest, c);
     }
 }
 
@@ -45,7 +44,8 @@ static uint64_t own_vars(const struct nest *nest, const struct value *v) {
 
 /* ---- Stages ---- */
 
-/* The first stage in which a root may be: after those it reads, or in one that it reads at its own point. */
+/* The first stage in which a root may be: after those it reads, or in one that it reads at its
+ * own point. */
 struct placing {
     struct nest *nest;
     const struct value *root;
@@ -132,7 +132,8 @@ static const struct stage *find_longest(const struct nest *nest, uint64_t vars) 
     return longest;
 }
 
-/* In a loose nest, stages apart run only where the grid's variables that they lack are 0: they restrict nothing. */
+/* In a loose nest, stages apart run only where the grid's variables that they lack are 0: they
+ * restrict nothing. */
 static void find_grid_vars(struct nest *nest) {
     uint64_t all = ~(uint64_t)0;
     nest->grid_vars = all;
@@ -144,7 +145,8 @@ static void find_grid_vars(struct nest *nest) {
             keep_whole(nest, nest->nodes.at[i]);
 }
 
-/* The grid's variables leave the stages' loops; their order is that of the stage with the most loops. */
+/* The grid's variables leave the stages' loops; their order is that of the stage with the most
+ * loops. */
 static void take_grid(struct nest *nest) {
     const struct stage *longest = find_longest(nest, nest->grid_vars);
     for (int i = 0; i < longest->loops.n; i++)
@@ -159,8 +161,8 @@ static void take_grid(struct nest *nest) {
     }
 }
 
-/* Several stages without a common loop would leave all of the work to one thread. Small tensors may: a kernel more costs
- * more than what the other threads would save. */
+/* Several stages without a common loop would leave all of the work to one thread. Small tensors
+ * may: a kernel more costs more than what the other threads would save. */
 static bool has_little_work(const struct nest *nest) {
     for (int i = 0; i < nest->values.n; i++) {
         struct size n = ir_elements(nest->values.at[i].tensor);
@@ -194,9 +196,7 @@ static struct size place_scratch(struct nest *nest, struct value *v) {
     return step;
 }
 
-bool nest_in_scratch(const struct value *v) {
-    return v->is_root && v->is_read && !v->is_output;
-}
+bool nest_in_scratch(const struct value *v) { return v->is_root && v->is_read && !v->is_output; }
 
 void nest_place_scratch(struct nest *nest) {
     nest->scratch_size = 0;

@@ -1,13 +1,16 @@
 /*
- * The functions that generated kernels call: vectors, comparisons as PyTorch makes them, exp, log, tanh, erf.
+ * The functions that generated kernels call: vectors, comparisons as PyTorch makes them, exp, log,
+ * tanh, erf.
  *
  *   prelude.c includes this as text  ->  dfp_prelude, in front of generated kernels
  *   interp.c  includes this as code  ->  the interpreter computes the same values
  *
- * One source for both, so that they cannot differ. It is text of C99 with GNU vectors, in pieces TEXT(...); as a piece
- * becomes one line, there are no preprocessor lines inside. LANES is the number of floats in a vector.
+ * One source for both, so that they cannot differ. It is text of C99 with GNU vectors, in pieces
+ * TEXT(...); as a piece becomes one line, there are no preprocessor lines inside. LANES is the
+ * number of floats in a vector.
  *
- * Selects are written with masks: gcc's C has no ?: on vectors. Bits are added as unsigned, where nothing overflows.
+ * Selects are written with masks: gcc's C has no ?: on vectors. Bits are added as unsigned, where
+ * nothing overflows.
  */
 
 TEXT(typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
@@ -20,18 +23,21 @@ TEXT(static inline int64_t div_floor(int64_t a, int64_t b) { return a / b - (a %
 TEXT(static inline int64_t mod_floor(int64_t a, int64_t b) { return a - div_floor(a, b) * b; })
 TEXT(static inline int64_t div_ceil(int64_t a, int64_t b) { return a / b + (a % b > 0); })
 
-/* ---- Memory. The _part versions touch n elements only; what is in the other lanes does not matter. ---- */
+/* ---- Memory. The _part versions touch n elements only; what is in the other lanes does not
+ * matter. ---- */
 
 TEXT(static inline vec splat(float x) { return x - (vec){0}; })
 TEXT(static inline vec load(const float *at) { return *(const vec *)at; })
 TEXT(static inline void store(float *at, vec v) { *(vec *)at = v; })
 TEXT(static inline vec load_part(const float *at, int n) {
     vec v = {0};
-    for (int l = 0; l < LANES; l++) if (l < n) v[l] = at[l];
+    for (int l = 0; l < LANES; l++)
+        if (l < n) v[l] = at[l];
     return v;
 })
 TEXT(static inline void store_part(float *at, vec v, int n) {
-    for (int l = 0; l < LANES; l++) if (l < n) at[l] = v[l];
+    for (int l = 0; l < LANES; l++)
+        if (l < n) at[l] = v[l];
 })
 TEXT(static inline vec gather(const float *at, int64_t step) {
     vec v = {0};
@@ -50,7 +56,8 @@ TEXT(static inline void scatter_part(float *at, int64_t step, vec v, int n) {
     for (int l = 0; l < n; l++) at[l * step] = v[l];
 })
 
-/* ---- Choices. MAX(a, b) is NaN when either is: b is taken where it is larger, or NaN itself. ---- */
+/* ---- Choices. MAX(a, b) is NaN when either is: b is taken where it is larger, or NaN itself.
+ * ---- */
 
 TEXT(static inline vec pick(ivec mask, vec a, vec b) {
     return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
@@ -80,8 +87,9 @@ TEXT(static inline vec SQRT(vec x) {
     return x;
 })
 
-/* exp(x) = 2^n * exp(r), |r| <= ln(2)/2, by a polynomial of degree 6. Adding 1.5 * 2^23 rounds to an integer. The power of
- * two is applied in two steps, so that results may be denormal. NaN goes through all of it. */
+/* exp(x) = 2^n * exp(r), |r| <= ln(2)/2, by a polynomial of degree 6. Adding 1.5 * 2^23 rounds
+ * to an integer. The power of two is applied in two steps, so that results may be denormal. NaN
+ * goes through all of it. */
 TEXT(static inline vec EXP(vec x) {
     vec c = pick(x > 89.0f, splat(89.0f), x);
     c = pick(c < -104.0f, splat(-104.0f), c);
@@ -100,7 +108,8 @@ TEXT(static inline vec EXP(vec x) {
     return p * (vec)((half + 127) << 23) * (vec)(((uvec)e - half + 127) << 23);
 })
 
-/* log(x) = e * log(2) + log1p(m), m in [-1/3, 1/3]; denormals are scaled up first. Coefficients: N. Juffa. */
+/* log(x) = e * log(2) + log1p(m), m in [-1/3, 1/3]; denormals are scaled up first. Coefficients:
+ * N. Juffa. */
 TEXT(static inline vec LOG(vec x) {
     ivec small = x < 1.17549435e-38f;
     vec a = pick(small, x * 8388608.0f, x);
@@ -124,7 +133,8 @@ TEXT(static inline vec LOG(vec x) {
     return pick((x < 0.0f) | (x != x), splat(__builtin_nanf("")), r);
 })
 
-/* Near zero an odd polynomial (Cephes), elsewhere by way of exp; the sign is put back by its bit. */
+/* Near zero an odd polynomial (Cephes), elsewhere by way of exp; the sign is put back by its
+ * bit. */
 TEXT(static inline vec TANH(vec x) {
     vec a = ABS(x);
     vec s = x * x;
@@ -138,7 +148,8 @@ TEXT(static inline vec TANH(vec x) {
     return pick(a < 0.625f, near, far);
 })
 
-/* Near zero a polynomial, elsewhere 1 - exp(polynomial). Coefficients: N. Juffa. Beyond 4 erf is 1. */
+/* Near zero a polynomial, elsewhere 1 - exp(polynomial). Coefficients: N. Juffa. Beyond 4 erf is
+ * 1. */
 TEXT(static inline vec ERF(vec x) {
     vec t = ABS(x);
     t = pick(t > 4.0f, splat(4.0f), t);
@@ -177,14 +188,17 @@ TEXT(static inline float ERF1(float a) { return ERF(splat(a))[0]; })
 
 /* All lanes combined, halves first. */
 TEXT(static inline float ADD_lanes(vec v) {
-    for (int n = LANES / 2; n > 0; n /= 2) for (int l = 0; l < n; l++) v[l] = v[l] + v[l + n];
+    for (int n = LANES / 2; n > 0; n /= 2)
+        for (int l = 0; l < n; l++) v[l] = v[l] + v[l + n];
     return v[0];
 })
 TEXT(static inline float MAX_lanes(vec v) {
-    for (int n = LANES / 2; n > 0; n /= 2) for (int l = 0; l < n; l++) v[l] = MAX1(v[l], v[l + n]);
+    for (int n = LANES / 2; n > 0; n /= 2)
+        for (int l = 0; l < n; l++) v[l] = MAX1(v[l], v[l + n]);
     return v[0];
 })
 TEXT(static inline float MIN_lanes(vec v) {
-    for (int n = LANES / 2; n > 0; n /= 2) for (int l = 0; l < n; l++) v[l] = MIN1(v[l], v[l + n]);
+    for (int n = LANES / 2; n > 0; n /= 2)
+        for (int l = 0; l < n; l++) v[l] = MIN1(v[l], v[l + n]);
     return v[0];
 })

@@ -25,14 +25,16 @@ static bool is_per_channel(const struct tensor *t, const struct tensor *y, int a
 /* `t` as [channels], or as a scalar. */
 static struct tensor *flatten_channel(struct model *m, struct tensor *t) {
     struct size n = ir_elements(t);
+    if (t->rank == 0) return t;
     return size_is(n, 1) ? pass_reshape(m, t, 0, NULL) : pass_reshape(m, t, 1, &n);
 }
 
 /* s as [channels, 1, 1, ..], to multiply a weight with. */
 static struct tensor *scale_weight(struct model *m, struct tensor *w, struct tensor *s) {
     struct size dim[SOL_MAX_RANK];
+    if (s->rank == 0) return pass_binary(m, LAYER_mul, w, s, NULL);
     for (int d = 0; d < w->rank; d++) dim[d] = size_const(1);
-    if (s->rank) dim[0] = s->dim[0];
+    dim[0] = s->dim[0];
     return pass_binary(m, LAYER_mul, w, pass_reshape(m, s, w->rank, dim), NULL);
 }
 

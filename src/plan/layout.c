@@ -305,7 +305,7 @@ static enum sol_status fit_plain(struct layouts *s, struct layer *l) {
 
 static enum sol_status fit_inputs(struct layouts *s, struct layer *l) {
     if (is_dnn_conv(s, l) && l->out[0]->layout.block) return fit_conv(s, l);
-    if (!l->out[0]->layout.block) return fit_plain(s, l);
+    if (!l->out[0]->layout.block || movement_is_possible(l)) return fit_plain(s, l);
     for (int i = 0; i < l->n_in; i++) TRY(block_input(s, l, i, input_layout(s, l, i)));
     return SOL_OK;
 }
@@ -321,11 +321,16 @@ static void init_sets(struct layouts *s) {
     for (int i = 0; i < s->n; i++) s->island[i] = s->class[i] = i;
 }
 
-/* A convolution whose groups are torn is computed by plain loops, and its output is copied where blocks are wanted. */
+/* All others write plain images, which are copied where blocks are wanted; so do convolutions whose groups are torn. */
+static bool can_write_blocks(struct layouts *s, const struct layer *l) {
+    if (l->kind == LAYER_conv) return is_dnn_conv(s, l) && groups_fit(s, l);
+    return is_pointwise(l) || is_window(l) || is_spatial_reduction(l) || is_channel_concat(l) || movement_is_possible(l);
+}
+
 static void set_layouts(struct layouts *s) {
     for (int i = 0; i < s->m->layers.n; i++) {
         struct tensor *t = s->m->layers.at[i]->out[0];
-        if (is_dnn_conv(s, s->m->layers.at[i]) && !groups_fit(s, s->m->layers.at[i])) continue;
+        if (!can_write_blocks(s, s->m->layers.at[i])) continue;
         bool reduced = t->rank == 2 && is_spatial_reduction(s->m->layers.at[i]) &&
                        s->blocked[find_root(s->island, t->id)];
         if (is_blocked(s, t) || reduced) t->layout = class_layout(s, t);

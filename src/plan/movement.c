@@ -30,8 +30,10 @@ static int64_t count_elements(const struct tensor *t, bool batched) {
     return size_is_const(n) && size_value(n) <= MOVEMENT_MAX ? size_value(n) : -1;
 }
 
+/* Scalars are constants of the generated text and have no memory to move from. */
 bool movement_is_possible(const struct layer *l) {
     if (l->kind != LAYER_reshape && l->kind != LAYER_permute && l->kind != LAYER_slice && l->kind != LAYER_copy) return false;
+    if (l->in[0]->producer->kind == LAYER_scalar) return false;
     bool batched = keeps_batch(l);
     return count_elements(l->in[0], batched) >= 0 && count_elements(l->out[0], batched) >= 0;
 }

@@ -50,7 +50,7 @@ bool view_is_alias(const struct plan *plan, const struct layer *l) {
     if (l->n_in == 0 || (layer_infos[l->kind].traits & SHAPE_ONLY) == 0) return false;
     if (l->kind != LAYER_concat && ir_is_output(plan->model, out)) return false;
     if (l->kind == LAYER_concat) return is_in_place(plan, l);
-    if (plan->place[out->id].parent) return false;
+    if (plan->place[out->id].parent || l->in[0]->producer->kind == LAYER_scalar) return false;
     if (l->kind == LAYER_slice) return is_slice_view(l);
     if (l->kind != LAYER_reshape && l->kind != LAYER_copy) return false;
     if (!layout_is_same_order(l->in[0], out)) return false;

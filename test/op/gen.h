@@ -18,8 +18,8 @@
 
 #include <sol/sol.h>
 
-#define GEN_VALUES 96
-#define GEN_LEAVES 96
+#define GEN_VALUES 256
+#define GEN_LEAVES 128
 
 /* A tensor of the model under construction. */
 struct gen_value {
@@ -54,5 +54,6 @@ void gen_layer(struct gen *g, struct random *r,
 void gen_dag(struct gen *g, struct random *r);
 void gen_fusible(struct gen *g, struct random *r);
 void gen_cnn(struct gen *g, struct random *r);
+void gen_many(struct gen *g, struct random *r); /* more parameters and inputs than a kernel takes */
 
 #endif

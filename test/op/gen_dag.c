@@ -361,3 +361,19 @@ void gen_fusible(struct gen *g, struct random *r) {
         gen_output(g, inside);
     gen_output(g, end);
 }
+
+/* Many tensors: a long sum of parameters, and a concat of more parts than a kernel has pointers. */
+void gen_many(struct gen *g, struct random *r) {
+    int64_t dim[2];
+    int in[70], n = random_int(r, 33, 70);
+    gen_start(g, r, "many");
+    dim[0] = g->batch, dim[1] = 3;
+    int x = gen_leaf(g, false, 2, dim, -1, 1);
+    for (int i = 0; i < n; i++) {
+        in[i] = x;
+        int add[2] = {x, gen_leaf(g, true, 1, dim + 1, -1, 1)};
+        x = gen_add(g, i % 3 ? "add" : "sub", 2, add, "");
+    }
+    gen_output(g, x);
+    gen_output(g, gen_add(g, "concat", n, in, "axis=1"));
+}

@@ -5,7 +5,7 @@
  *                   -> ref_run on the model as it was built             |
  *
  * A failure prints the seed of the model and the model itself; `test_op GROUP SEED 1` runs that one
- * again, with GROUP a kind of layer, dag, fusible or cnn.
+ * again, with GROUP a kind of layer, dag, fusible, cnn or many.
  */
 #include "../unit/check.h"
 #include "device/device.h"
@@ -18,7 +18,7 @@
 #define N_DAGS 500
 #define N_FUSIBLE 120
 #define N_CNNS 120
-#define MOST_PORTS 96
+#define MOST_PORTS GEN_LEAVES
 
 /* Tensors of one run. */
 struct tensors {
@@ -182,6 +182,7 @@ static void generate(struct gen *g, struct random *r, const char *name) {
     if (!strcmp(name, "dag")) gen_dag(g, r);
     else if (!strcmp(name, "fusible")) gen_fusible(g, r);
     else if (!strcmp(name, "cnn")) gen_cnn(g, r);
+    else if (!strcmp(name, "many")) gen_many(g, r);
     else gen_layer(g, r, name);
 }
 
@@ -226,5 +227,6 @@ int main(int argc, char **argv) {
     test_group("dag", seed, N_DAGS);
     test_group("fusible", seed, N_FUSIBLE);
     test_group("cnn", seed, N_CNNS);
+    test_group("many", seed, 5);
     return check_done();
 }

@@ -40,7 +40,7 @@ def test_number_of_inputs(fast, x):
 def test_keywords(fast, x, net):
     with torch.no_grad():
         assert_equal(fast(x=x), net(x))
-        with pytest.raises(TypeError, match="unexpected keyword"):
+        with pytest.raises(TypeError, match="argument"):
             fast(y=x)
     assert not sol.fallbacks(fast)
 
@@ -135,7 +135,7 @@ def test_load_state_dict(fast, net, x):
 
 def test_attribute_that_is_not_there(fast):
     with pytest.raises(AttributeError, match="nothing_like_it"):
-        fast.nothing_like_it
+        getattr(fast, "nothing_like_it")  # noqa: B009, an expression alone says nothing
 
 
 ODD_INPUTS = {

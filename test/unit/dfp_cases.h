@@ -73,3 +73,10 @@
 {"tiny inner dim", "%0 = input f32[$0,40,2] \"x\"\n%1 = input f32[2] \"y\"\n%2 = add %0 %1", PLAIN, 3, NULL},
 {"two norms", "%0 = input f32[5,33] \"x\"\n%1 = mean %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = reduce_max %2 axes=[1] keepdim=true\n"
             "%4 = div %2 %3", PLAIN, 1, "%1 "},
+{"one channel", "%0 = input f32[2,1,5,7] \"x\"\n%1 = input f32[2,1,1,1] \"y\"\n%2 = add %0 %1\n%3 = exp %2", BLOCKED | ONE, 1, NULL},
+{"gate in blocks", "%0 = input f32[2,21,5,7] \"x\"\n%1 = input f32[2,1,5,7] \"y\"\n%2 = mul %0 %1", BLOCKED | ONE, 1, NULL},
+{"images apart", "%0 = input f32[$0,21,5,7] \"x\"\n%1 = input f32[$0,21,5,7] \"y\"\n%2 = add %0 %1\n%3 = relu %2", BLOCKED | APART, 3, "%2 "},
+{"images apart", "%0 = input f32[$0,21,5,7] \"x\"\n%1 = input f32[$0,21,1,1] \"y\"\n%2 = add %0 %1\n%3 = relu %2", APART, 3, "%2 "},
+{"output of another shape", "%0 = input f32[$0,9,40] \"x\"\n%1 = input f32[9,1] \"y\"\n%2 = exp %1\n%3 = mul %0 %2", PLAIN, 3, "%2 "},
+{"window of stride 2", "%0 = input f32[2,3,13,90] \"x\"\n%1 = max_pool %0 kernel=[3,2] stride=[2,2]", PLAIN, 1, NULL},
+{"long reduction", "%0 = input f32[2,3000] \"x\"\n%1 = mean %0 axes=[1]", PLAIN, 1, NULL},

@@ -1,6 +1,6 @@
 /*
- * DFP against the point expressions: small models are generated, compiled, run in pieces, and compared with a naive
- * evaluation of what ir_define says. The interpreter has to give the same.
+ * DFP against the point expressions: small models are generated, compiled, run in pieces, and
+ * compared with a naive evaluation of what ir_define says. The interpreter has to give the same.
  *
  * Tensors lie right in front of an unreadable page, so that an access behind their end is a crash.
  */
@@ -18,9 +18,13 @@
 
 typedef void kernel_function(void *const *, const int64_t *, char *, int64_t, int64_t);
 
-enum { PLAIN = 0, BLOCKED = 1, SEGMENTS = 2, REFUSED = 4 };
+/* ONE: single channels are blocked too. APART: images lie apart, as slices of larger ones do. */
+enum { PLAIN = 0, BLOCKED = 1, SEGMENTS = 2, REFUSED = 4, ONE = 8, APART = 16 };
 
-/* Layers of `text`, as lines without the model around them; the last tensor is an output, and those in `outputs`. */
+#define GAP 64
+
+/* Layers of `text`, as lines without the model around them; the last tensor is an output, and
+ * those in `outputs`. */
 struct test_case {
     const char *name, *text;
     int mode;
@@ -93,11 +97,14 @@ static double eval_reduce(struct point *p, const struct expr *e, int k) {
     for (int64_t i = 0; i < n; i++) {
         p->var[e->first_var + k] = i;
         double x = eval_reduce(p, e, k + 1);
-        sum = e->combine == EXPR_ADD ? sum + x : e->combine == EXPR_MAX ? eval_max(sum, x) : eval_min(sum, x);
+        sum = e->combine == EXPR_ADD   ? sum + x
+              : e->combine == EXPR_MAX ? eval_max(sum, x)
+                                       : eval_min(sum, x);
     }
     if (k) return sum;
-    return e->combine == EXPR_ADD ? sum + e->value
-                                  : e->combine == EXPR_MAX ? eval_max(sum, e->value) : eval_min(sum, e->value);
+    return e->combine == EXPR_ADD   ? sum + e->value
+           : e->combine == EXPR_MAX ? eval_max(sum, e->value)
+                                    : eval_min(sum, e->value);
 }
 
 static double eval(struct point *p, const struct expr *e) {
@@ -174,7 +181,8 @@ static void fill_source(struct run *r, const struct tensor *t) {
 static float *guarded(int64_t n) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (size_t)n * sizeof(float);
     size_t whole = (size + page - 1) / page * page;
-    char *memory = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory =
+        mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(memory != MAP_FAILED);
     mprotect(memory + whole, page, PROT_NONE);
     return (float *)(memory + whole - size);
@@ -182,7 +190,8 @@ static float *guarded(int64_t n) {
 
 static int64_t stored(const struct run *r, const struct tensor *t) {
     struct size n = layout_elements(t);
-    return size_eval(&n, &r->test->symbol);
+    int64_t gaps = r->test->mode & APART && t->rank == 4 ? GAP * dim_of(r, t, 0) : 0;
+    return size_eval(&n, &r->test->symbol) + gaps;
 }
 
 /* Where element `i` (row major) lies. */
@@ -205,21 +214,26 @@ static void load_memory(struct run *r, const struct tensor *t, bool is_input) {
     int64_t n = stored(r, t);
     float *memory = r->memory[t->id] = guarded(n);
     for (int64_t i = 0; i < n; i++) memory[i] = is_input ? 0 : 12345.0f;
-    for (int64_t i = 0; is_input && i < count(r, t); i++) memory[place(r, t, i)] = r->value[t->id][i];
+    for (int64_t i = 0; is_input && i < count(r, t); i++)
+        memory[place(r, t, i)] = r->value[t->id][i];
 }
 
 /* ---- Models ---- */
 
+static bool has_blocks(const struct tensor *t, int mode) {
+    if (!(mode & BLOCKED) || t->rank < 2 || (t->name && strchr(t->name, 'p'))) return false;
+    return !size_is(t->dim[1], 1) || (mode & ONE);
+}
+
+/* One segment, or two of which the first has 5 channels. */
 static void set_layout(struct tensor *t, int mode, int lanes) {
-    static struct segment two[2] = {{5, 0}, {0, 0}};
-    if (!(mode & BLOCKED) || t->rank < 2 || size_is(t->dim[1], 1) || strchr(t->name ? t->name : "", 'p')) return;
-    int channels = (int)size_value(t->dim[1]);
-    t->layout.block = lanes;
-    t->layout.n_segments = mode & SEGMENTS ? 2 : 1;
-    t->layout.segment = ARENA_ARRAY(&arena, struct segment, 2);
-    if (mode & SEGMENTS) t->layout.segment[0].valid = two[0].valid;
-    t->layout.segment[t->layout.n_segments - 1].valid = channels - t->layout.segment[0].valid * (mode & SEGMENTS ? 1 : 0);
-    for (int i = 0; i < t->layout.n_segments; i++) {
+    if (!has_blocks(t, mode)) return;
+    int channels = (int)size_value(t->dim[1]), n = mode & SEGMENTS ? 2 : 1;
+    t->layout = (struct layout){.block = lanes, .n_segments = n};
+    t->layout.segment = ARENA_ARRAY(&arena, struct segment, n);
+    t->layout.segment[0].valid = n == 2 ? 5 : channels;
+    if (n == 2) t->layout.segment[1].valid = channels - 5;
+    for (int i = 0; i < n; i++) {
         struct segment *s = &t->layout.segment[i];
         s->stored = (int)round_up(s->valid, lanes);
         t->layout.stored += s->stored;
@@ -233,6 +247,8 @@ static void set_view(struct run *r, const struct tensor *t) {
         r->views[t->id].stride[d] = step;
         step = size_mul(step, split ? size_const(t->layout.stored / t->layout.block) : t->dim[d]);
     }
+    if (r->test->mode & APART && t->rank == 4)
+        r->views[t->id].stride[0] = size_add(r->views[t->id].stride[0], size_const(GAP));
 }
 
 static bool is_listed(const struct test_case *test, int line) {
@@ -248,7 +264,8 @@ static void make_cluster(struct run *r) {
         bool source = layer_infos[l->kind].traits & SOURCE;
         if (!source) VEC_PUSH(&arena, &c->layers, l);
         else if (l->kind != LAYER_scalar) VEC_PUSH(&arena, &c->inputs, l->out[0]);
-        if (!source && (i == r->model->layers.n - 1 || is_listed(r->test, i))) VEC_PUSH(&arena, &c->outputs, l->out[0]);
+        if (!source && (i == r->model->layers.n - 1 || is_listed(r->test, i)))
+            VEC_PUSH(&arena, &c->outputs, l->out[0]);
     }
 }
 
@@ -292,12 +309,15 @@ static void compare(const struct run *r, const struct tensor *t, const char *how
             r->memory[t->id][place(r, t, i)] = 0;
             continue;
         }
-        if (!wrong++) fprintf(stderr, "%s, %s: element %d is %g, not %g\n", r->test->name, how, (int)i, is, should);
+        if (!wrong++)
+            fprintf(stderr, "%s, %s: element %d is %g, not %g\n", r->test->name, how, (int)i, is,
+                    should);
     }
     CHECK(wrong == 0);
-    for (int64_t i = 0; i < all && !wrong; i++) {
+    for (int64_t i = 0; i < all && !wrong && !(r->test->mode & APART); i++) {
         if (r->memory[t->id][i] == 0) continue;
-        fprintf(stderr, "%s, %s: pad lane %d is %g\n", r->test->name, how, (int)i, r->memory[t->id][i]);
+        fprintf(stderr, "%s, %s: pad lane %d is %g\n", r->test->name, how, (int)i,
+                r->memory[t->id][i]);
         CHECK(!"pad lanes are zero");
         break;
     }
@@ -341,11 +361,27 @@ static void *compile(const struct run *runs, int n, int lanes) {
     REQUIRE(file);
     fputs(dfp_prelude, file);
     for (int i = 0; i < n; i++)
-        if (runs[i].kernel.text) fprintf(file, "#define SOL_KERNEL kernel_%d\n%s#undef SOL_KERNEL\n", i, runs[i].kernel.text);
+        if (runs[i].kernel.text)
+            fprintf(file, "#define SOL_KERNEL kernel_%d\n%s#undef SOL_KERNEL\n", i,
+                    runs[i].kernel.text);
     fclose(file);
-    const char *const argv[] = {"cc", "-std=gnu99", "-O1", "-Wall", "-Werror", "-Wno-psabi", "-Wno-unused-function",
-                                "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", flag,
-                                source, "-o", library, NULL};
+    const char *const argv[] = {"cc",
+                                "-std=gnu99",
+                                "-O1",
+                                "-Wall",
+                                "-Werror",
+                                "-Wno-psabi",
+                                "-Wno-unused-function",
+                                "-ffp-contract=fast",
+                                "-fno-math-errno",
+                                "-fno-trapping-math",
+                                "-shared",
+                                "-fPIC",
+                                flag,
+                                source,
+                                "-o",
+                                library,
+                                NULL};
     char output[4096];
     int code;
     REQUIRE(!os_spawn(argv, 300, output, sizeof output, &code));
@@ -403,12 +439,16 @@ static void test_function(const char *name, vec (*function)(vec), double (*truth
     double worst = 0;
     float at = 0;
     for (uint64_t bits = 0; bits < (uint64_t)1 << 32; bits += 1) {
-        union { uint32_t bits; float value; } x = {(uint32_t)bits};
+        union {
+            uint32_t bits;
+            float value;
+        } x = {(uint32_t)bits};
         double ulps = find_ulps(function(splat(x.value))[1], truth((double)x.value));
         if (ulps > worst) worst = ulps, at = x.value;
         bits += 4092;
     }
-    const float special[] = {0, -0.0f, 1, -1, INFINITY, -INFINITY, NAN, 88.72f, 88.8f, -87.4f, -103.9f, -110, 1e-45f, 3.4e38f};
+    const float special[] = {0,      -0.0f, 1,      -1,      INFINITY, -INFINITY, NAN,
+                             88.72f, 88.8f, -87.4f, -103.9f, -110,     1e-45f,    3.4e38f};
     for (int i = 0; i < COUNT(special); i++)
         worst = fmax(worst, find_ulps(function(splat(special[i]))[1], truth((double)special[i])));
     if (worst > 4) fprintf(stderr, "%s: %g ulp at %g\n", name, worst, at);
@@ -417,7 +457,8 @@ static void test_function(const char *name, vec (*function)(vec), double (*truth
 
 static void test_choices(void) {
     vec nan = splat(NAN), one = splat(1);
-    CHECK(isnan(MAX(nan, one)[0]) && isnan(MAX(one, nan)[0]) && isnan(MIN(nan, one)[0]) && isnan(MIN(one, nan)[0]));
+    CHECK(isnan(MAX(nan, one)[0]) && isnan(MAX(one, nan)[0]) && isnan(MIN(nan, one)[0]) &&
+          isnan(MIN(one, nan)[0]));
     CHECK(isnan(MAX1(NAN, 1)) && isnan(MAX1(1, NAN)) && isnan(MIN1(NAN, 1)) && isnan(MIN1(1, NAN)));
     CHECK(MAX(splat(2), one)[0] == 2 && MIN(splat(2), one)[0] == 1 && LESS(one, splat(2))[0] == 1);
 }
@@ -430,11 +471,29 @@ static void test_functions(void) {
     test_choices();
 }
 
+/* ---- The text does not depend on sizes ---- */
+
+static const char *find_text(const char *layers, int64_t batch) {
+    static struct run r;
+    struct test_case test = {"sizes", layers, BLOCKED, batch, NULL};
+    r = (struct run){0};
+    return make_run(&r, &test, 8) ? r.kernel.text : "(none)";
+}
+
+static void test_sizes(void) {
+    const char *small = "%0 = input f32[$0,24,9,11] \"x\"\n"
+                        "%1 = max_pool %0 kernel=[3,3] stride=[2,2] pad=[1,1,1,1]\n%2 = exp %1";
+    const char *large = "%0 = input f32[$0,48,19,31] \"x\"\n"
+                        "%1 = max_pool %0 kernel=[3,3] stride=[2,2] pad=[1,1,1,1]\n%2 = exp %1";
+    CHECK_TEXT(find_text(small, 1), find_text(large, 5));
+}
+
 int main(void) {
     arena_init(&arena);
     arena.boundary = &boundary;
     if (setjmp(boundary)) return 1;
     test_functions();
+    test_sizes();
     test_cases(8);
     test_cases(16);
     arena_fini(&arena);

@@ -1,8 +1,9 @@
 /*
  * src/base/size.c and src/ir: sizes, shape inference, the builder, changing models.
  *
- * Inference is tested by a table: input types, a layer as in the text form, and the output's type or
- * what the message has to say. The text form itself: test_ir_text.c; mathematics: test_ir_define.c.
+ * Inference is tested by a table: input types, a layer as in the text form, and the output's type
+ * or what the message has to say. The text form itself: test_ir_text.c; mathematics:
+ * test_ir_define.c.
  */
 #include "check.h"
 #include "ir/ir.h"
@@ -28,14 +29,24 @@ static const char *show_size(struct size size) {
 }
 
 static void test_size_text(void) {
-    static const char *const same[] = {"0",     "7",       "-3",        "$0",         "-$0",
+    static const char *const same[] = {"0",      "7",       "-3",        "$0",         "-$0",
                                        "6*$0+1", "$0*$1-2", "$0^2-5*$3", "-2*$1^255+1"};
     for (int i = 0; i < COUNT(same); i++) CHECK_TEXT(show_size(read_size(same[i])), same[i]);
     CHECK_TEXT(show_size(read_size("1+2*$0*3+$0-8")), "7*$0-7");
     CHECK_TEXT(show_size(read_size("$1-$0+$0-$1")), "0");
-    static const char *const wrong[] = {"",    "x",      "$",     "$4",     "+",
-                                        "3*",  "2**3",   "$0^",   "$0^256", "$0^200*$0^200",
-                                        "1++2", "9223372036854775808", "9223372036854775807+1",
+    static const char *const wrong[] = {"",
+                                        "x",
+                                        "$",
+                                        "$4",
+                                        "+",
+                                        "3*",
+                                        "2**3",
+                                        "$0^",
+                                        "$0^256",
+                                        "$0^200*$0^200",
+                                        "1++2",
+                                        "9223372036854775808",
+                                        "9223372036854775807+1",
                                         "$0+$1+$2+$3+1"};
     for (int i = 0; i < COUNT(wrong); i++) {
         const char *at = wrong[i];
@@ -137,8 +148,10 @@ static const struct row rows[] = {
     /* Windows. The results in ceil mode are those of PyTorch 2.x. */
     {X, "max_pool kernel=[2,2] stride=[2,2]", "f32[$0,3,4,4]", 0},
     {"f32[1,1,5,6]", "max_pool kernel=[2,2] stride=[2,2] ceil=true", "f32[1,1,3,3]", 0},
-    {"f32[1,1,4,4]", "max_pool kernel=[3,3] stride=[3,3] pad=[1,1,1,1] ceil=true", "f32[1,1,2,2]", 0},
-    {"f32[1,1,6,6]", "max_pool kernel=[3,3] stride=[4,4] pad=[1,1,1,1] ceil=true", "f32[1,1,2,2]", 0},
+    {"f32[1,1,4,4]", "max_pool kernel=[3,3] stride=[3,3] pad=[1,1,1,1] ceil=true", "f32[1,1,2,2]",
+     0},
+    {"f32[1,1,6,6]", "max_pool kernel=[3,3] stride=[4,4] pad=[1,1,1,1] ceil=true", "f32[1,1,2,2]",
+     0},
     {"f32[1,1,1,1]", "avg_pool kernel=[2,2] stride=[2,2] ceil=true", "f32[1,1,1,1]", 0},
     {"f32[1,1,1,1]", "avg_pool kernel=[2,2] stride=[2,2]", "!does not fit", SOL_EINVAL},
     {X, "max_pool kernel=[3,3] dilation=[2,2]", "f32[$0,3,4,4]", 0},
@@ -431,9 +444,9 @@ static void test_verify(void) {
 
 int main(void) {
     static void (*const tests[])(void) = {
-        test_size_text, test_size_arithmetic, test_size_eval, test_infer,   test_broadcast,
-        test_builder,   test_sticky,          test_dtypes,    test_out_of_memory,
-        test_clone,     test_replace,         test_verify,
+        test_size_text,     test_size_arithmetic, test_size_eval, test_infer,
+        test_broadcast,     test_builder,         test_sticky,    test_dtypes,
+        test_out_of_memory, test_clone,           test_replace,   test_verify,
     };
     jmp_buf boundary;
     arena_init(&arena);

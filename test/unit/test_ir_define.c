@@ -1,9 +1,9 @@
 /*
  * src/ir/define*.c and expr.c: the mathematics of layers as point expressions.
  *
- * A small interpreter evaluates the expression at every output point, and device/ref, which shares no
- * code with it, says what it should be. The interpreter also sees what generated code relies on: a
- * load that is not `checked` never leaves its input.
+ * A small interpreter evaluates the expression at every output point, and device/ref, which shares
+ * no code with it, says what it should be. The interpreter also sees what generated code relies
+ * on: a load that is not `checked` never leaves its input.
  */
 #include "check.h"
 #include "device/ref/ref.h"
@@ -63,7 +63,9 @@ static double eval_load(struct eval *e, const struct expr *x) {
     return inside ? data[at] : x->fill;
 }
 
-static double keep_nan(double a, double b, double result) { return a != a ? a : b != b ? b : result; }
+static double keep_nan(double a, double b, double result) {
+    return a != a ? a : b != b ? b : result;
+}
 
 /* Selected by operation, in the order of EXPR_LIST. */
 static double eval_operation(enum expr_op op, double a, double b, double c) {
@@ -270,8 +272,8 @@ static void test_row(const struct row *row) {
 }
 
 static void test_layers(void) {
-    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true, [LAYER_param] = true, [LAYER_scalar] = true,
-                                [LAYER_softmax] = true};
+    bool seen[N_LAYER_KINDS] = {
+        [LAYER_input] = true, [LAYER_param] = true, [LAYER_scalar] = true, [LAYER_softmax] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);
         size_t size = strcspn(rows[i].layer, " ");
@@ -285,7 +287,8 @@ static void test_layers(void) {
 
 static void test_folding(void) {
     struct arena *a = &arena;
-    const struct index *x = index_var(a, 3), *five = index_const(a, 5), *n = index_size(a, size_symbol(0));
+    const struct index *x = index_var(a, 3), *five = index_const(a, 5),
+                       *n = index_size(a, size_symbol(0));
     CHECK(index_add(a, x, index_const(a, 0)) == x && index_add(a, index_const(a, 0), x) == x);
     CHECK(index_mul(a, x, size_const(1)) == x && index_div(a, x, size_const(1)) == x);
     CHECK(size_is(index_mul(a, x, size_const(0))->value, 0));

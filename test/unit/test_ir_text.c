@@ -1,6 +1,6 @@
 /*
- * src/ir/text.c and attr.c: the text form. Whatever is printed reads back as the same text, whatever
- * is not a model gives an error with its line, and docs/ir.md is right.
+ * src/ir/text.c and attr.c: the text form. Whatever is printed reads back as the same text,
+ * whatever is not a model gives an error with its line, and docs/ir.md is right.
  */
 #include "check.h"
 #include "ir/ir.h"
@@ -20,34 +20,61 @@ static const char *print(const struct model *m) {
 
 /* Every kind, with all attributes away from their defaults. */
 static const char first_layers[] = "model \"every \\\"layer\\\" \\\\ \\x0a\" {\n"
-                                  "  symbol $0 \"batch\"\n"
-                                  "  symbol $1 \"length\"\n"
-                                  "  %0 = input f32[$0,4,8,8] \"x\"\n"
-                                  "  %1 = input f32[$0,2*$1+1] \"tokens\"\n"
-                                  "  %2 = input i64[] \"a number\"\n"
-                                  "  %3 = param f32[8,2,3,3] \"conv1.weight\"\n"
-                                  "  %4 = param f32[8] \"conv1.bias\"\n"
-                                  "  %5 = scalar value=-0.1\n"
-                                  "  %6 = conv %0 %3 %4 stride=[2,1] dilation=[1,2] pad=[1,2,3,4] "
-                                  "groups=2 # \"net.py:7\"\n"
-                                  "  %7 = batch_norm %6 %4 %4 %4 %4 eps=0.001\n"
-                                  "  %8 = param f32[5,8] \"fc\"\n"
-                                  "  %9 = linear %0 %8\n";
+                                   "  symbol $0 \"batch\"\n"
+                                   "  symbol $1 \"length\"\n"
+                                   "  %0 = input f32[$0,4,8,8] \"x\"\n"
+                                   "  %1 = input f32[$0,2*$1+1] \"tokens\"\n"
+                                   "  %2 = input i64[] \"a number\"\n"
+                                   "  %3 = param f32[8,2,3,3] \"conv1.weight\"\n"
+                                   "  %4 = param f32[8] \"conv1.bias\"\n"
+                                   "  %5 = scalar value=-0.1\n"
+                                   "  %6 = conv %0 %3 %4 stride=[2,1] dilation=[1,2] pad=[1,2,3,4] "
+                                   "groups=2 # \"net.py:7\"\n"
+                                   "  %7 = batch_norm %6 %4 %4 %4 %4 eps=0.001\n"
+                                   "  %8 = param f32[5,8] \"fc\"\n"
+                                   "  %9 = linear %0 %8\n";
 
 static const char *const pointwise[] = {
-    "relu",        "clamp min=-1.5", "clamp min=0.0 max=6.0", "leaky_relu alpha=0.2",
-    "elu alpha=1.0", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu", "hardsigmoid", "hardswish",
-    "softplus", "mish", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "square", "reciprocal", "erf",
-    "copy", "softmax axis=3",
+    "relu",
+    "clamp min=-1.5",
+    "clamp min=0.0 max=6.0",
+    "leaky_relu alpha=0.2",
+    "elu alpha=1.0",
+    "sigmoid",
+    "tanh",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "hardsigmoid",
+    "hardswish",
+    "softplus",
+    "mish",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "abs",
+    "neg",
+    "square",
+    "reciprocal",
+    "erf",
+    "copy",
+    "softmax axis=3",
 };
 
 static const char *const moving[] = {
     "max_pool kernel=[3,2] stride=[2,1] dilation=[2,1] pad=[1,1,1,0] min=0.0 ceil=true",
     "avg_pool kernel=[3,2] stride=[2,1] pad=[1,1,1,0] ceil=true count_pad=true",
-    "adaptive_avg_pool kernel=[3,5]", "sum axes=[1,2]", "mean axes=[3] keepdim=true",
-    "reduce_max axes=[0,1,2,3]", "reduce_min axes=[2]", "reshape shape=[$0,2,128]",
-    "permute axes=[3,0,1,2]", "slice axis=1 start=1 step=2 shape=[2]",
-    "expand shape=[2,$1,$0,4,8,8]", "pad pad=[1,2,3,4] value=-inf",
+    "adaptive_avg_pool kernel=[3,5]",
+    "sum axes=[1,2]",
+    "mean axes=[3] keepdim=true",
+    "reduce_max axes=[0,1,2,3]",
+    "reduce_min axes=[2]",
+    "reshape shape=[$0,2,128]",
+    "permute axes=[3,0,1,2]",
+    "slice axis=1 start=1 step=2 shape=[2]",
+    "expand shape=[2,$1,$0,4,8,8]",
+    "pad pad=[1,2,3,4] value=-inf",
 };
 
 static const char *const binary[] = {"add", "sub", "mul", "div", "maximum", "minimum"};
@@ -128,17 +155,20 @@ static void test_public_text(void) {
 }
 
 static void test_attributes(void) {
-    const struct layer_info *clamp = &layer_infos[LAYER_clamp], *pool = &layer_infos[LAYER_max_pool];
+    const struct layer_info *clamp = &layer_infos[LAYER_clamp],
+                            *pool = &layer_infos[LAYER_max_pool];
     struct attr a;
     CHECK(!ir_parse_attr("", clamp, &a) && a.min == -INFINITY && a.max == INFINITY);
     CHECK(!ir_parse_attr("  max=6  min=-1e-3 ", clamp, &a) && a.min == -0.001 && a.max == 6);
     CHECK(!ir_parse_attr("kernel=[3,2] ceil=true", pool, &a) && a.kernel[1] == 2 && a.ceil);
     CHECK(a.stride[0] == 1 && a.dilation[1] == 1 && a.min == -INFINITY && !a.pad[3]);
-    static const char *const wrong[] = {"min", "min=", "min=1,", "min=1max=2", "mi=1", "=1", "min=[1]",
-                                        "minimum=1", "min =1", "min=1\n", "min=1 max"};
+    static const char *const wrong[] = {"min",    "min=",    "min=1,",   "min=1max=2",
+                                        "mi=1",   "=1",      "min=[1]",  "minimum=1",
+                                        "min =1", "min=1\n", "min=1 max"};
     for (int i = 0; i < COUNT(wrong); i++) CHECK(ir_parse_attr(wrong[i], clamp, &a) == SOL_EINVAL);
-    static const char *const lists[] = {"kernel=", "kernel=[", "kernel=[1,", "kernel=[1,2", "kernel=1",
-                                        "kernel=[1,2,3]", "kernel=[]", "kernel=[$0,1]", "kernel=[1,,2]"};
+    static const char *const lists[] = {"kernel=",     "kernel=[",      "kernel=[1,",
+                                        "kernel=[1,2", "kernel=1",      "kernel=[1,2,3]",
+                                        "kernel=[]",   "kernel=[$0,1]", "kernel=[1,,2]"};
     for (int i = 0; i < COUNT(lists); i++) CHECK(ir_parse_attr(lists[i], pool, &a) == SOL_EINVAL);
     CHECK(ir_find_kind("conv") == LAYER_conv && ir_find_kind("con") == N_LAYER_KINDS);
 }
@@ -203,7 +233,8 @@ static void test_errors(void) {
         struct model *m;
         CHECK(ir_parse(errors[i].text, &arena, &m) == SOL_EINVAL);
         const char *line = arena_printf(&arena, "line %d", errors[i].line);
-        bool said = !strncmp(sol_error(), line, strlen(line)) && strstr(sol_error(), errors[i].message);
+        bool said =
+            !strncmp(sol_error(), line, strlen(line)) && strstr(sol_error(), errors[i].message);
         if (!CHECK(said)) fprintf(stderr, "    %s: %s\n", errors[i].message, sol_error());
     }
 }
@@ -225,7 +256,8 @@ static void read_changed(const char *text, size_t at, char byte) {
 
 /* Every beginning of a good text, and the text with each byte changed, is read without a crash. */
 static void test_mutations(void) {
-    static const char bytes[] = {'%', '$', '"', '\\', '[', ']', '-', '9', 'x', ' ', '\n', '#', '}', '=', 127};
+    static const char bytes[] = {'%', '$', '"',  '\\', '[', ']', '-', '9',
+                                 'x', ' ', '\n', '#',  '}', '=', 127};
     const char *good = write_every_layer();
     size_t size = strlen(good);
     for (size_t i = 0; i < size; i++)

@@ -1,0 +1,35 @@
+/*
+ * Printing C: what print.c (values, loads, stores) and emit.c (loops, the function) share.
+ */
+#ifndef DFP_PRINT_H
+#define DFP_PRINT_H
+
+#include "dfp/nest.h"
+
+struct printer {
+    struct nest *nest;
+    struct text *text;
+    int lane;     /* variable that runs over lanes here, -1: none */
+    bool partial; /* in the version for n < LANES lanes */
+    bool whole;   /* in the version for windows that lie inside the image */
+    int indent;
+};
+
+void print_line(struct printer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void print_indent(struct printer *p);
+
+/* A number where it belongs to the structure (`is_number`, 0, 1), else an argument. */
+void print_size(struct printer *p, struct size size, bool is_number);
+/* The sum without the term of variable `without`; in lane `l`, or in the first lane. */
+void print_sum(struct printer *p, const struct affine *a, bool in_lane, bool is_number,
+               int without);
+void print_conditions(struct printer *p, const struct range *const *r, int n, bool in_lane);
+bool print_is_bound(struct size size);
+bool print_is_vector(const struct printer *p, uint64_t deps);
+extern const char *const print_names[]; /* by enum expr_op */
+/* As a vector where one is wanted. */
+void print_operand(struct printer *p, const struct node *n, bool as_vector);
+void print_node(struct printer *p, const struct item *item);
+void print_store(struct printer *p, const struct item *item);
+
+#endif
