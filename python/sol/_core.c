@@ -18,16 +18,14 @@ static PyTypeObject *model_type, *program_type, *weights_type, *guard_type;
 
 /* ---- Errors and conversions ---- */
 
-static PyObject *raise_status(enum sol_status status) {
-    PyObject *exception = PyExc_RuntimeError;
-    switch (status) {
-#define EXCEPTION(code, type, text) \
-    case SOL_##code: exception = PyExc_##type; break;
+static PyObject *const *const exceptions[] = {
+#define EXCEPTION(code, type, text) [SOL_##code] = &PyExc_##type,
     SOL_STATUS_LIST(EXCEPTION)
-#undef EXCEPTION case SOL_OK:
-        break;
-    }
-    PyErr_SetString(exception, sol_error());
+#undef EXCEPTION
+};
+
+static PyObject *raise_status(enum sol_status status) {
+    PyErr_SetString(*exceptions[status], sol_error());
     return NULL;
 }
 

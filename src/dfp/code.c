@@ -33,9 +33,16 @@ static void put_double(struct encoder *e, double value) {
     put(e, bits);
 }
 
+/* Here only the value matters, so any argument that has it will do. */
+static int find_arg(struct nest *nest, struct size size) {
+    for (int i = 0; i < nest->args.n; i++)
+        if (size_equal(nest->args.at[i], size)) return i;
+    return nest_arg(nest, arena_copy(nest->arena, &size, sizeof size));
+}
+
 static void put_size(struct encoder *e, struct size size) {
     bool number = size_is_const(size);
-    put(e, number ? -1 : nest_arg(e->nest, size));
+    put(e, number ? -1 : find_arg(e->nest, size));
     put(e, number ? size_value(size) : 0);
 }
 
@@ -50,15 +57,12 @@ static void put_sum(struct encoder *e, const struct affine *a) {
 
 /* ---- Registers ---- */
 
-static bool depends(const struct encoder *e, uint64_t deps, int var) {
-    (void)e;
-    return var >= 0 && (deps & var_bit(var));
-}
+static bool depends(uint64_t deps, int var) { return var >= 0 && (deps & var_bit(var)); }
 
 static struct place make_place(struct encoder *e, uint64_t deps) {
     struct place p = {.at = e->registers, .inner = 1};
-    p.columns = depends(e, deps, e->strip);
-    if (depends(e, deps, e->nest->lane_var)) p.inner = e->nest->lanes;
+    p.columns = depends(deps, e->strip);
+    if (depends(deps, e->nest->lane_var)) p.inner = e->nest->lanes;
     e->registers += p.columns ? CODE_STRIP : round_up(p.inner, 16);
     return p;
 }
@@ -108,7 +112,7 @@ static bool is_linear(const struct nest *nest, const struct affine *a, int var) 
 }
 
 static void put_range(struct encoder *e, const struct range *r) {
-    bool lanes = depends(e, affine_deps(e->nest, r->x), e->nest->lane_var);
+    bool lanes = depends(affine_deps(e->nest, r->x), e->nest->lane_var);
     put_sum(e, r->x);
     put_size(e, r->low);
     put_size(e, r->high);
@@ -192,8 +196,8 @@ static void encode_node(struct encoder *e, const struct item *item) {
 static void encode_store(struct encoder *e, const struct item *item) {
     const struct value *v = item->value;
     struct place shape = {.inner = 1};
-    shape.columns = depends(e, v->node->deps | affine_deps(e->nest, v->at), e->strip);
-    if (depends(e, affine_deps(e->nest, v->at), e->nest->lane_var)) shape.inner = e->nest->lanes;
+    shape.columns = depends(v->node->deps | affine_deps(e->nest, v->at), e->strip);
+    if (depends(affine_deps(e->nest, v->at), e->nest->lane_var)) shape.inner = e->nest->lanes;
     int64_t from = widen(e, item->arg[0], shape);
     put(e, CODE_STORE);
     put_shape(e, shape);
@@ -361,7 +365,7 @@ static void encode_grid(struct encoder *e) {
         put_size(e, nest->var[nest->grid.at[i]].extent);
     }
     put_size(e, nest->chunks);
-    put_size(e, size_const(nest->chunk));
+    put_size(e, nest->chunk);
 }
 
 static void encode_constants(struct encoder *e) {
@@ -376,7 +380,6 @@ static void encode_constants(struct encoder *e) {
 void nest_encode(struct nest *nest, const void **code, size_t *size) {
     struct encoder e = {.nest = nest, .strip = -1};
     for (int i = 0; i < HEAD_WORDS; i++) put(&e, 0);
-    e.words.at[HEAD_LANES] = nest->lanes;
     e.words.at[HEAD_LANE_VAR] = nest->lane_var;
     e.words.at[HEAD_TILE] = round_up(nest->scratch_size, 16);
     encode_vars(&e);

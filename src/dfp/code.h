@@ -36,7 +36,6 @@ enum code_op {
 
 /* The head: everything that comes before the body. */
 enum {
-    HEAD_LANES,
     HEAD_LANE_VAR,
     HEAD_TILE,      /* floats of scratch in front of the registers */
     HEAD_VARS,      /* offset of: n, n times (kind, sum offset or 0, divisor size) */

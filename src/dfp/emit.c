@@ -52,7 +52,7 @@ static void print_end(struct printer *p, const struct block *b) {
     const struct var *v = &p->nest->var[b->var];
     if (b->is_row) text_add(p->text, "row_end");
     else if (b->n_clips && !p->whole) text_add(p->text, "i%d_end", b->var);
-    else print_size(p, v->extent, v->is_window);
+    else print_size(p, &v->extent, v->is_window);
 }
 
 static void print_lanes_loop(struct printer *p, const struct block *b) {
@@ -117,7 +117,7 @@ static const struct block *inner_loop(const struct block *b) {
 }
 
 /* low <= A + c * i < high gives ceil((low - A) / c) <= i < ceil((high - A) / c). */
-static void print_bound(struct printer *p, const struct range *r, int var, struct size bound,
+static void print_bound(struct printer *p, const struct range *r, int var, const struct size *bound,
                         bool is_number) {
     text_add(p->text, "div_ceil(");
     print_size(p, bound, is_number);
@@ -129,18 +129,18 @@ static void print_bound(struct printer *p, const struct range *r, int var, struc
 static void print_bounds(struct printer *p, const struct block *b) {
     const struct var *v = &p->nest->var[b->var];
     print_line(p, "int64_t i%d_begin = 0, i%d_end = ", b->var, b->var);
-    print_size(p, v->extent, v->is_window);
+    print_size(p, &v->extent, v->is_window);
     text_add(p->text, ";\n");
     for (int i = 0; i < b->n_clips; i++) {
         const struct range *r = b->clip[i];
         if (print_is_bound(r->low)) {
             print_line(p, "i%d_begin = max_int(i%d_begin, ", b->var, b->var);
-            print_bound(p, r, b->var, r->low, true);
+            print_bound(p, r, b->var, &r->low, true);
             text_add(p->text, ");\n");
         }
         if (!print_is_bound(r->high)) continue;
         print_line(p, "i%d_end = min_int(i%d_end, ", b->var, b->var);
-        print_bound(p, r, b->var, r->high, false);
+        print_bound(p, r, b->var, &r->high, false);
         text_add(p->text, ");\n");
     }
 }
@@ -151,7 +151,7 @@ static void print_whole_test(struct printer *p, const struct block *outer) {
     for (const struct block *b = outer; b; b = inner_loop(b)) {
         if (!b->n_clips) continue;
         text_add(p->text, "%si%d_begin == 0 && i%d_end == ", and, b->var, b->var);
-        print_size(p, p->nest->var[b->var].extent, p->nest->var[b->var].is_window);
+        print_size(p, &p->nest->var[b->var].extent, p->nest->var[b->var].is_window);
         and = " && ";
     }
     text_add(p->text, ") {\n");
@@ -223,22 +223,22 @@ static void print_items(struct printer *p, const struct block *b) {
 static void print_decoding(struct printer *p) {
     struct nest *nest = p->nest;
     int n = nest->grid.n;
-    print_line(p, "const int64_t first = begin %% a%d;\n", nest_arg(nest, nest->chunks));
+    print_line(p, "const int64_t first = begin %% a%d;\n", nest_arg(nest, &nest->chunks));
     print_line(p, "const int64_t run = min_int(end - begin, a%d - first);\n",
-               nest_arg(nest, nest->chunks));
-    if (n > 1) print_line(p, "int64_t task = begin / a%d;\n", nest_arg(nest, nest->chunks));
+               nest_arg(nest, &nest->chunks));
+    if (n > 1) print_line(p, "int64_t task = begin / a%d;\n", nest_arg(nest, &nest->chunks));
     for (int i = n - 2; i > 0; i--) {
-        int extent = nest_arg(nest, nest->var[nest->grid.at[i]].extent);
+        int extent = nest_arg(nest, &nest->var[nest->grid.at[i]].extent);
         print_line(p, "const int64_t i%d = task %% a%d;\n", nest->grid.at[i], extent);
         print_line(p, "task /= a%d;\n", extent);
     }
     if (n > 1) print_line(p, "const int64_t i%d = task;\n", nest->grid.at[0]);
     print_line(p, "begin += run;\n");
     if (!n) return;
-    int chunk = nest_arg(nest, size_const(nest->chunk));
+    int chunk = nest_arg(nest, &nest->chunk);
     print_line(p, "const int64_t row = first * a%d;\n", chunk);
     print_line(p, "const int64_t row_end = min_int((first + run) * a%d, ", chunk);
-    print_size(p, nest->var[nest->grid.at[n - 1]].extent, false);
+    print_size(p, &nest->var[nest->grid.at[n - 1]].extent, false);
     text_add(p->text, ");\n");
 }
 

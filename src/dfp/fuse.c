@@ -208,9 +208,8 @@ static double find_cost(const struct expr *e) {
 }
 
 /* Does `reader` load `from` at its own point, dim by dim? */
-bool nest_is_identity(const struct nest *nest, const struct value *reader, const struct value *from,
+bool nest_is_identity(const struct value *reader, const struct value *from,
                       const struct expr *load) {
-    (void)nest;
     for (int d = 0; d < from->tensor->rank; d++) {
         if (value_is_single(from, d)) continue;
         const struct index *x = load->index[d];
@@ -234,13 +233,12 @@ static int count_dims(const struct value *v) {
 
 static bool is_sum(const struct index *x) { return x->op == INDEX_ADD; }
 
-static void count_uses(const struct nest *nest, struct uses *u, const struct expr *e,
-                       bool in_reduction) {
+static void count_uses(struct uses *u, const struct expr *e, bool in_reduction) {
     in_reduction |= e->op == EXPR_REDUCE;
-    for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(nest, u, e->arg[i], in_reduction);
+    for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(u, e->arg[i], in_reduction);
     if (e->op != EXPR_LOAD || e->tensor != u->of->tensor) return;
     u->elsewhere +=
-        !nest_is_identity(nest, u->reader, u->of, e) || count_dims(u->reader) != count_dims(u->of);
+        !nest_is_identity(u->reader, u->of, e) || count_dims(u->reader) != count_dims(u->of);
     for (int d = 0; d < e->n_index; d++) u->windows += in_reduction && is_sum(e->index[d]);
 }
 
@@ -253,7 +251,7 @@ static bool is_better_kept(struct nest *nest, const struct value *v) {
         u.reader = &nest->values.at[i];
         if (!u.reader->layer || !is_read_by(u.reader->layer, v->tensor)) continue;
         readers++;
-        count_uses(nest, &u, u.reader->expr, false);
+        count_uses(&u, u.reader->expr, false);
     }
     if (u.windows && nest->is_strict)
         nest_refuse(nest, "a window would compute a dear layer several times");

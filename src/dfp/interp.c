@@ -21,7 +21,7 @@ struct machine {
     void *const *ptr;
     float *tile, *reg;
     int64_t var[NEST_VARS];
-    int strip, lane_var, lanes;
+    int strip, lane_var;
     int64_t first, end;   /* active columns of the strip */
     int64_t row, row_end; /* the piece of the grid's last loop that the tasks cover */
 };
@@ -443,7 +443,6 @@ void dfp_interpret(const void *code, void *const *ptr, const int64_t *arg, char 
     const int64_t *words = code;
     struct machine m = {.code = words, .ptr = ptr, .arg = arg, .strip = -1, .end = 1};
     m.vars = words + words[HEAD_VARS];
-    m.lanes = (int)words[HEAD_LANES];
     m.lane_var = (int)words[HEAD_LANE_VAR];
     m.tile = (float *)scratch;
     m.reg = m.tile + words[HEAD_TILE];

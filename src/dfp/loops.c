@@ -147,11 +147,10 @@ static bool is_reduced(const struct nest *nest, uint64_t deps) {
     return false;
 }
 
-static void score_nodes(const struct nest *nest, const struct node *n, int var, int stamp,
+static void score_nodes(const struct nest *nest, struct node *n, int var, int stamp,
                         double *score) {
-    struct node *mutable = nest->nodes.at[n->id];
     if (n->mark == stamp) return;
-    mutable->mark = stamp;
+    n->mark = stamp;
     for (int i = 0; i < 3 && n->arg[i]; i++) score_nodes(nest, n->arg[i], var, stamp, score);
     if (n->op == EXPR_LOAD)
         *score += score_access(nest, n->offset, var) * (is_reduced(nest, n->deps) ? 4 : 1);
@@ -287,15 +286,16 @@ static void widen_scratch(struct nest *nest) {
  */
 static void plan_chunks(struct nest *nest) {
     nest->chunks = size_const(1);
-    nest->chunk = 1;
+    nest->chunk = size_const(1);
     if (!nest->grid.n) return;
     int64_t unit = nest->grid_lane ? nest->lanes : 1, wanted = unit * (has_work(nest) ? 1 : 256);
     struct size extent = nest->var[nest->grid.at[nest->grid.n - 1]].extent;
     nest->chunks = extent;
     if (extent.n != 1 || extent.bad) return;
     int64_t coef = extent.term[0].coef;
-    nest->chunk = size_is_const(extent) || coef >= wanted ? wanted : coef;
-    nest->chunks.term[0].coef = ceil_div(coef, nest->chunk);
+    int64_t chunk = size_is_const(extent) || coef >= wanted ? wanted : coef;
+    nest->chunk = size_const(chunk);
+    nest->chunks.term[0].coef = ceil_div(coef, chunk);
 }
 
 void nest_plan_loops(struct nest *nest) {

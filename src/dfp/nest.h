@@ -178,10 +178,11 @@ struct nest {
     VEC(int) grid;        /* outermost first; the last one is cut into chunks */
     bool grid_lane;       /* the last one runs over lanes */
     struct size chunks;   /* per run of the last one */
-    int64_t chunk;        /* values of it in a chunk */
+    struct size chunk;    /* values of it in a chunk */
     int64_t scratch_size; /* floats */
     struct block *body;
     VEC(struct size) args;
+    VEC(const struct size *) roles; /* where each of them stands */
 };
 
 struct memo {
@@ -221,7 +222,7 @@ void nest_refuse(struct nest *nest, const char *reason);
 void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct view *views);
 void nest_find_stages(struct nest *nest);
 struct value *nest_find_value(struct nest *nest, const struct tensor *t);
-bool nest_is_identity(const struct nest *nest, const struct value *reader, const struct value *from,
+bool nest_is_identity(const struct value *reader, const struct value *from,
                       const struct expr *load);
 bool expr_find(const struct expr *e, bool (*test)(const struct expr *e));
 
@@ -253,7 +254,9 @@ static inline bool nest_is_vector(const struct nest *nest, uint64_t deps, int la
 }
 
 /* ---- emit.c, code.c ---- */
-int nest_arg(struct nest *nest, struct size size);
+/* The argument for a size; its number depends on where the size stands, not on its value, so that
+ * different sizes which happen to be equal do not change the text. */
+int nest_arg(struct nest *nest, const struct size *size);
 void nest_emit(struct nest *nest, struct text *text);
 void nest_encode(struct nest *nest, const void **code, size_t *size);
 

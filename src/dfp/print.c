@@ -22,17 +22,18 @@ void print_indent(struct printer *p) { text_add(p->text, "%*s", 4 * p->indent, "
 
 /* ---- Sizes and sums ---- */
 
-int nest_arg(struct nest *nest, struct size size) {
-    for (int i = 0; i < nest->args.n; i++)
-        if (size_equal(nest->args.at[i], size)) return i;
-    VEC_PUSH(nest->arena, &nest->args, size);
+int nest_arg(struct nest *nest, const struct size *size) {
+    for (int i = 0; i < nest->roles.n; i++)
+        if (nest->roles.at[i] == size) return i;
+    VEC_PUSH(nest->arena, &nest->roles, size);
+    VEC_PUSH(nest->arena, &nest->args, *size);
     return nest->args.n - 1;
 }
 
 /* Numbers that come from layers are part of the structure; sizes of tensors are not. */
-void print_size(struct printer *p, struct size size, bool is_number) {
-    bool small = size_is_const(size) && (is_number || size_is(size, 0) || size_is(size, 1));
-    if (small) text_add(p->text, "%" PRId64, size_value(size));
+void print_size(struct printer *p, const struct size *size, bool is_number) {
+    bool small = is_number || size_is(*size, 0) || size_is(*size, 1);
+    if (small && size_is_const(*size)) text_add(p->text, "%" PRId64, size_value(*size));
     else text_add(p->text, "a%d", nest_arg(p->nest, size));
 }
 
@@ -45,7 +46,7 @@ static void print_var(struct printer *p, int var, bool in_lane) {
         text_add(p->text, v->kind == VAR_DIV ? "div_floor(" : "mod_floor(");
         print_sum(p, v->of, in_lane, true, -1);
         text_add(p->text, ", ");
-        print_size(p, v->divisor, false);
+        print_size(p, &v->divisor, false);
         text_add(p->text, ")");
     } else if (in_lane && var == p->lane) {
         text_add(p->text, "(i%d + l)", var);
@@ -66,11 +67,11 @@ void print_sum(struct printer *p, const struct affine *a, bool in_lane, bool is_
         print_var(p, var, in_lane);
         if (size_is(a->term[i].coef, 1)) continue;
         text_add(p->text, " * ");
-        print_size(p, a->term[i].coef, is_number);
+        print_size(p, &a->term[i].coef, is_number);
     }
     if (!*plus || !size_is(a->base, 0)) {
         text_add(p->text, "%s", plus);
-        print_size(p, a->base, is_number);
+        print_size(p, &a->base, is_number);
     }
 }
 
@@ -87,14 +88,14 @@ static void print_condition(struct printer *p, const struct range *r, bool in_la
     if (print_is_bound(r->low)) {
         print_sum(p, r->x, in_lane, true, -1);
         text_add(p->text, " >= ");
-        print_size(p, r->low, true);
+        print_size(p, &r->low, true);
         and = " && ";
     }
     if (print_is_bound(r->high)) {
         text_add(p->text, "%s", and);
         print_sum(p, r->x, in_lane, true, -1);
         text_add(p->text, " < ");
-        print_size(p, r->high, false);
+        print_size(p, &r->high, false);
     } else if (!*and) {
         text_add(p->text, "1");
     }
@@ -152,10 +153,18 @@ static int lane_of(const struct printer *p, uint64_t deps) {
     return p->lane;
 }
 
+static const struct size zero, one = {.n = 1, .term = {{.coef = 1}}};
+
+static const struct size *find_coef(const struct affine *a, int var) {
+    for (int i = 0; i < a->n; i++)
+        if (a->term[i].var == var) return &a->term[i].coef;
+    return &zero;
+}
+
 /* The distance from lane to lane; false when it is not the same everywhere. */
 static bool find_step(const struct printer *p, const struct affine *offset, int lane,
-                      struct size *step) {
-    *step = affine_coef(offset, lane);
+                      const struct size **step) {
+    *step = find_coef(offset, lane);
     for (int i = 0; i < offset->n; i++) {
         int var = offset->term[i].var;
         if (var != lane && (p->nest->var[var].deps & var_bit(lane))) return false;
@@ -172,8 +181,8 @@ static void print_address(struct printer *p, const struct value *v, const struct
 
 /* A vector whose lanes lie `step` apart. */
 static void print_vector_load(struct printer *p, const struct value *v, const struct affine *offset,
-                              struct size step) {
-    bool dense = size_is(step, 1), second = size_is(step, 2) && !p->partial;
+                              const struct size *step) {
+    bool dense = size_is(*step, 1), second = size_is(*step, 2) && !p->partial;
     const char *name = dense ? "load" : second ? "gather2" : "gather";
     text_add(p->text, "%s%s(", name, p->partial ? "_part" : "");
     print_address(p, v, offset);
@@ -184,32 +193,30 @@ static void print_vector_load(struct printer *p, const struct value *v, const st
     text_add(p->text, p->partial ? ", n)" : ")");
 }
 
-/* Lane by lane: for whatever has no simpler form. */
+/* Lane by lane: for whatever has no simpler form. The value is declared already. */
 static void print_lane_loads(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
-    print_line(p, "vec v%d = splat(", n->id);
+    print_line(p, "v%d = splat(", n->id);
     text_add_c_float(p->text, n->fill);
     text_add(p->text, ");\n");
     print_line(p, "for (int l = 0; l < %s; l++)\n", count_text(p));
-    p->indent++;
+    print_line(p, "    ");
     if (item->n_ranges) {
-        print_line(p, "if (");
+        text_add(p->text, "if (");
         print_conditions(p, item->range, item->n_ranges, true);
-        text_add(p->text, ")\n");
-        p->indent++;
+        text_add(p->text, ") ");
     }
-    print_line(p, "v%d[l] = ", n->id);
+    text_add(p->text, "v%d[l] = ", n->id);
     print_pointer(p, n->from);
     text_add(p->text, "[");
     print_sum(p, n->offset, true, false, -1);
     text_add(p->text, "];\n");
-    p->indent -= 1 + (item->n_ranges > 0);
 }
 
 /* Conditions that change with the lane and are linear in it: inside the image, where most
  * vectors lie, one test of the first and the last lane is all. */
 static bool is_monotone(struct printer *p, const struct item *item, int lane) {
-    struct size step;
+    const struct size *step;
     for (int i = 0; i < item->n_ranges; i++) {
         struct size coef = affine_coef(item->range[i]->x, lane);
         bool grows = size_is_const(coef) && size_value(coef) >= 0;
@@ -228,41 +235,28 @@ static void print_edge_test(struct printer *p, const struct item *item, int lane
         text_add(p->text, " && ");
         print_sum(p, r->x, false, true, -1);
         text_add(p->text, " + (%s - 1) * %" PRId64 " < ", count_text(p), size_value(coef));
-        print_size(p, r->high, false);
+        print_size(p, &r->high, false);
     }
 }
 
 static void print_edge_load(struct printer *p, const struct item *item, int lane,
-                            struct size step) {
+                            const struct size *step) {
     const struct node *n = item->node;
-    print_line(p, "vec v%d;\n", n->id);
     print_line(p, "if (");
     print_edge_test(p, item, lane);
     text_add(p->text, ") {\n");
-    p->indent++;
-    print_line(p, "v%d = ", n->id);
+    print_line(p, "    v%d = ", n->id);
     print_vector_load(p, n->from, n->offset, step);
     text_add(p->text, ";\n");
-    p->indent--;
     print_line(p, "} else {\n");
     p->indent++;
-    print_line(p, "v%d = splat(", n->id);
-    text_add_c_float(p->text, n->fill);
-    text_add(p->text, ");\n");
-    print_line(p, "for (int l = 0; l < %s; l++)\n", count_text(p));
-    print_line(p, "    if (");
-    print_conditions(p, item->range, item->n_ranges, true);
-    text_add(p->text, ") v%d[l] = ", n->id);
-    print_pointer(p, n->from);
-    text_add(p->text, "[");
-    print_sum(p, n->offset, true, false, -1);
-    text_add(p->text, "];\n");
+    print_lane_loads(p, item);
     p->indent--;
     print_line(p, "}\n");
 }
 
 static void print_guarded_load(struct printer *p, const struct item *item, bool vector,
-                               struct size step) {
+                               const struct size *step) {
     const struct node *n = item->node;
     print_line(p, "%s v%d = ", vector ? "vec" : "float", n->id);
     text_add(p->text, vector ? "splat(" : "");
@@ -287,18 +281,20 @@ static bool is_grid_tile(const struct printer *p, const struct value *v) {
 
 static void print_vector_item(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
-    struct size step = size_const(1);
+    const struct size *step = &one;
     int lane = lane_of(p, n->deps);
     bool even = is_grid_tile(p, n->from) || find_step(p, n->offset, lane, &step);
-    if (!even || (ranges_are_vector(p, item) && !is_monotone(p, item, lane))) {
+    bool edge = ranges_are_vector(p, item);
+    if (!even || edge) print_line(p, "vec v%d;\n", n->id);
+    if (!even || (edge && !is_monotone(p, item, lane))) {
         print_lane_loads(p, item);
-    } else if (ranges_are_vector(p, item)) {
+    } else if (edge) {
         print_edge_load(p, item, lane, step);
     } else if (item->n_ranges) {
         print_guarded_load(p, item, true, step);
     } else {
         print_declaration(p, n);
-        if (size_is(step, 0)) {
+        if (size_is(*step, 0)) {
             text_add(p->text, "splat((");
             print_address(p, n->from, n->offset);
             text_add(p->text, ")[0])");
@@ -314,7 +310,7 @@ static void print_load(struct printer *p, const struct item *item) {
     if (print_is_vector(p, n->deps)) {
         print_vector_item(p, item);
     } else if (item->n_ranges) {
-        print_guarded_load(p, item, false, size_const(0));
+        print_guarded_load(p, item, false, &zero);
     } else {
         print_declaration(p, n);
         print_pointer(p, n->from);
@@ -366,9 +362,11 @@ static void print_valid(struct printer *p, const struct item *item) {
         const struct segment *s = &layout->segment[i];
         end += s->stored / p->nest->lanes;
         if (s->valid == s->stored) continue;
-        text_add(p->text, "i%d == a%d ? a%d : ", p->nest->block_var,
-                 nest_arg(p->nest, size_const(end - 1)),
-                 nest_arg(p->nest, size_const(s->valid + p->nest->lanes - s->stored)));
+        struct size *last = ARENA_ARRAY(p->nest->arena, struct size, 2);
+        last[0] = size_const(end - 1);
+        last[1] = size_const(s->valid + p->nest->lanes - s->stored);
+        text_add(p->text, "i%d == a%d", p->nest->block_var, nest_arg(p->nest, &last[0]));
+        text_add(p->text, " ? a%d : ", nest_arg(p->nest, &last[1]));
     }
     text_add(p->text, "LANES);\n");
 }
@@ -413,7 +411,7 @@ void print_node(struct printer *p, const struct item *item) {
 void print_store(struct printer *p, const struct item *item) {
     const struct value *v = item->value;
     uint64_t deps = affine_deps(p->nest, v->at);
-    struct size step = size_const(1);
+    const struct size *step = &one;
     bool vector = print_is_vector(p, deps) || is_grid_tile(p, v);
     if (!vector) {
         print_indent(p);
@@ -427,7 +425,7 @@ void print_store(struct printer *p, const struct item *item) {
     }
     /* A root is stored at its own point, which is linear in every variable. */
     if (!is_grid_tile(p, v)) find_step(p, v->at, lane_of(p, deps), &step);
-    bool dense = size_is(step, 1);
+    bool dense = size_is(*step, 1);
     print_line(p, dense ? "store%s(" : "scatter%s(", p->partial ? "_part" : "");
     print_address(p, v, v->at);
     if (!dense) {

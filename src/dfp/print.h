@@ -19,7 +19,7 @@ void print_line(struct printer *p, const char *format, ...) __attribute__((forma
 void print_indent(struct printer *p);
 
 /* A number where it belongs to the structure (`is_number`, 0, 1), else an argument. */
-void print_size(struct printer *p, struct size size, bool is_number);
+void print_size(struct printer *p, const struct size *size, bool is_number);
 /* The sum without the term of variable `without`; in lane `l`, or in the first lane. */
 void print_sum(struct printer *p, const struct affine *a, bool in_lane, bool is_number,
                int without);

@@ -60,7 +60,7 @@ static void visit_loads(struct placing *p, const struct value *reader, const str
 static void visit_load(struct placing *p, const struct value *reader, const struct expr *e,
                        bool at_point) {
     struct value *v = nest_find_value(p->nest, e->tensor);
-    at_point = at_point && nest_is_identity(p->nest, reader, v, e);
+    at_point = at_point && nest_is_identity(reader, v, e);
     if (!v->layer) return;
     if (!v->is_kept) {
         visit_loads(p, v, v->expr, at_point);

@@ -28,6 +28,10 @@ static void keep_mistake(struct sol_model *user, enum sol_status status) {
     snprintf(user->message, sizeof user->message, "%s", sol_error());
 }
 
+/* After a longjmp, only what lies in memory has a known value: what a boundary's body changes must not have been drawn
+ * into a register by inlining. */
+#define BODY static __attribute__((noinline))
+
 /* Runs `body` unless there was a mistake; memory running out inside is one. */
 #define BUILDER_BOUNDARY(user, body)                                                \
     do {                                                                            \
@@ -41,7 +45,7 @@ static void keep_mistake(struct sol_model *user, enum sol_status status) {
         (user)->arena.boundary = NULL;                                              \
     } while (0)
 
-static struct sol_model *new_user_model(void) {
+BODY struct sol_model *new_user_model(void) {
     struct sol_model *user = mem_alloc(sizeof *user, 64);
     if (user) arena_init(&user->arena);
     else (void)fail(SOL_ENOMEM, "no memory for a model");
@@ -65,7 +69,7 @@ void sol_model_free(struct sol_model *user) {
 
 /* ---- Building ---- */
 
-static void add_symbol(struct sol_model *user, const char *name, int64_t *out) {
+BODY void add_symbol(struct sol_model *user, const char *name, int64_t *out) {
     struct model *m = user->m;
     if (m->n_symbols == SIZE_SYMBOLS) {
         keep_mistake(user, fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS));
@@ -87,18 +91,16 @@ static sol_tensor hand_out(struct sol_model *user, struct tensor *t) {
 }
 
 static enum sol_status read_dims(const struct model *m, int rank, const int64_t *dim, struct size *out) {
-    struct size n = size_const(1);
     if (rank < 0 || rank > SOL_MAX_RANK) return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
     for (int i = 0; i < rank; i++) {
         if (dim[i] < 0 && -1 - dim[i] >= m->n_symbols) return fail(SOL_EINVAL, "dim %d is %lld", i, (long long)dim[i]);
         out[i] = dim[i] < 0 ? size_symbol((int)(-1 - dim[i])) : size_const(dim[i]);
-        n = size_mul(n, out[i]);
     }
-    n = size_scale(n, 8);
-    return n.bad ? fail(SOL_EINVAL, "the size of the tensor overflows") : SOL_OK;
+    /* What a user declares is a bad argument, where a layer's output would be unsupported. */
+    return ir_check_shape(m, rank, out) ? SOL_EINVAL : SOL_OK;
 }
 
-static void add_source(struct sol_model *user, enum layer_kind kind, const char *name, enum sol_dtype dtype, int rank,
+BODY void add_source(struct sol_model *user, enum layer_kind kind, const char *name, enum sol_dtype dtype, int rank,
                        const int64_t *dim, sol_tensor *out) {
     struct size size[SOL_MAX_RANK];
     enum sol_status status = (unsigned)dtype < SOL_N_DTYPES ? SOL_OK : fail(SOL_EINVAL, "unknown type %d", (int)dtype);
@@ -142,10 +144,13 @@ static enum sol_status build_layer(struct sol_model *user, const char *kind_name
     return SOL_OK;
 }
 
-static void add_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in, const char *attributes,
+BODY void add_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in, const char *attributes,
                       const char *origin, sol_tensor *out) {
     enum sol_status status = build_layer(user, kind, n_in, in, attributes, origin, out);
-    if (status) keep_mistake(user, status);
+    if (!status) return;
+    /* ir_add has said where already; what fails before it has not. */
+    if (origin && !strstr(sol_error(), origin)) fail_prefix("%s: ", origin);
+    keep_mistake(user, status);
 }
 
 sol_tensor sol_model_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in, const char *attributes,
@@ -155,7 +160,7 @@ sol_tensor sol_model_layer(struct sol_model *user, const char *kind, int n_in, c
     return out;
 }
 
-static void add_scalar(struct sol_model *user, double value, sol_tensor *out) {
+BODY void add_scalar(struct sol_model *user, double value, sol_tensor *out) {
     struct attr attr = ir_default_attr();
     struct tensor *t = NULL;
     attr.value = value;
@@ -170,7 +175,7 @@ sol_tensor sol_model_scalar(struct sol_model *user, double value) {
     return out;
 }
 
-static void add_output(struct sol_model *user, const char *name, sol_tensor handle) {
+BODY void add_output(struct sol_model *user, const char *name, sol_tensor handle) {
     struct tensor *t = get_tensor(user, handle);
     if (!t) {
         keep_mistake(user, fail(SOL_EINVAL, "output \"%s\" is no tensor", name ? name : ""));
@@ -197,35 +202,37 @@ int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim
     return t->rank;
 }
 
-static void verify_model(struct sol_model *user) {
-    enum sol_status status = ir_verify(user->m);
-    if (!status && !user->m->outputs.n) status = fail(SOL_EINVAL, "the model has no output");
-    if (status) keep_mistake(user, status);
-}
-
-enum sol_status sol_model_check(const struct sol_model *const_user) {
-    struct sol_model *user = (struct sol_model *)(uintptr_t)const_user;
-    BUILDER_BOUNDARY(user, verify_model(user));
-    return user->status ? fail(user->status, "%s", user->message) : SOL_OK;
+/* Asking leaves the model alone: a model without outputs yet is not a mistake to keep, and several threads may ask. */
+enum sol_status sol_model_check(const struct sol_model *user) {
+    if (!user) return fail(SOL_EINVAL, "there is no model");
+    if (user->status) return fail(user->status, "%s", user->message);
+    if (!user->m->outputs.n) return fail(SOL_EINVAL, "the model has no output");
+    return ir_verify(user->m);
 }
 
 /* ---- Text ---- */
 
-static void print_model(struct sol_model *user, char **out) {
+/* Into memory of malloc, which the caller frees. */
+static char *print_model(struct arena *arena, const struct model *m) {
     struct text text;
-    text_init(&text, &user->arena);
-    ir_print(&text, user->m);
-    *out = strdup(text.at);
-}
-
-char *sol_model_print(const struct sol_model *const_user) {
-    struct sol_model *user = (struct sol_model *)(uintptr_t)const_user;
-    char *out = NULL;
-    BUILDER_BOUNDARY(user, print_model(user, &out));
+    ARENA_BOUNDARY(arena, return NULL);
+    text_init(&text, arena);
+    ir_print(&text, m);
+    char *out = mem_realloc(NULL, text.size + 1);
+    if (out) memcpy(out, text.at, text.size + 1);
     return out;
 }
 
-static void parse_model(struct sol_model *user, const char *text) {
+char *sol_model_print(const struct sol_model *user) {
+    struct arena arena;
+    if (!user || user->status) return NULL;
+    arena_init(&arena);
+    char *out = print_model(&arena, user->m);
+    arena_fini(&arena);
+    return out;
+}
+
+BODY void parse_model(struct sol_model *user, const char *text) {
     enum sol_status status = ir_parse(text, &user->arena, &user->m);
     if (status) keep_mistake(user, status);
     for (int i = 0; !status && i < user->m->layers.n; i++) hand_out(user, user->m->layers.at[i]->out[0]);

@@ -141,9 +141,11 @@ struct expr *define_hardswish(struct define *d) {
     return BINARY(MUL, x, hard_sigmoid(d, x));
 }
 struct expr *define_softplus(struct define *d) { return softplus(d, X); }
+/* x * tanh(softplus(x)) without their logarithm and hyperbolic tangent, which cancel: with e = exp(x) it is
+ * x * q / (q + 2), q = e * (e + 2). From 20 on the quotient is 1 in float, and larger e would overflow. */
 struct expr *define_mish(struct define *d) {
-    struct expr *x = X;
-    return BINARY(MUL, x, UNARY(TANH, softplus(d, x)));
+    struct expr *x = X, *e = UNARY(EXP, BINARY(MIN, x, C(20))), *q = BINARY(MUL, e, BINARY(ADD, e, C(2)));
+    return BINARY(MUL, x, BINARY(DIV, q, BINARY(ADD, q, C(2))));
 }
 struct expr *define_exp(struct define *d) { return UNARY(EXP, X); }
 struct expr *define_log(struct define *d) { return UNARY(LOG, X); }

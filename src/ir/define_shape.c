@@ -60,5 +60,6 @@ struct expr *define_pad(struct define *d) {
     const struct index **index = define_point(d, rank);
     for (int i = 0; i < 2; i++)
         index[rank - 2 + i] = index_add(d->arena, index[rank - 2 + i], index_const(d->arena, -a->pad[i]));
-    return define_load(d, 0, index, true, a->value);
+    bool outside = a->pad[0] || a->pad[1] || a->pad[2] || a->pad[3];
+    return define_load(d, 0, index, outside, a->value);
 }

@@ -89,6 +89,10 @@ struct adaptive {
     bool same; /* every window has the longest length */
 };
 
+static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
+
+/* Window i begins f = i*in mod n n-ths into its first value, so it touches ceil((f + in) / n) values; f takes all
+ * multiples of gcd(in, n) below n. */
 static struct adaptive adapt(struct define *d, int axis) {
     int64_t in = size_value(d->layer->in[0]->dim[2 + axis]), n = d->layer->attr.kernel[axis];
     struct arena *arena = d->arena;
@@ -97,7 +101,7 @@ static struct adaptive adapt(struct define *d, int axis) {
     if (a.same) a.start = index_mul(arena, index_var(arena, 2 + axis), size_const(in / n));
     const struct index *end = index_div(arena, index_add(arena, scaled, index_const(arena, in + n - 1)), size_const(n));
     a.length = index_add(arena, end, index_mul(arena, a.start, size_const(-1)));
-    for (int64_t i = 0; i < n; i++) a.longest = max_i64(a.longest, ((i + 1) * in + n - 1) / n - i * in / n);
+    a.longest = (in + n - common_divisor(in, n) + n - 1) / n;
     return a;
 }
 

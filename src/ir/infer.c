@@ -79,9 +79,12 @@ static enum sol_status check_window(const struct layer *l) {
     const struct attr *a = &l->attr;
     char text[256];
     if (l->in[0]->rank != 4) return fail(SOL_EINVAL, "input %s is no [n,c,h,w]", infer_shape_text(l->in[0], text));
-    for (int d = 1; d < 4; d++)
+    for (int d = 1; d < 4; d++) {
         if (!size_is_const(l->in[0]->dim[d]))
             return fail(SOL_EUNSUPPORTED, "only the first dim of %s may vary", infer_shape_text(l->in[0], text));
+        if (size_is(l->in[0]->dim[d], 0))
+            return fail(SOL_EINVAL, "input %s has no channels, rows or columns", infer_shape_text(l->in[0], text));
+    }
     TRY(check_positive("stride", a->stride, 1));
     TRY(check_positive("dilation", a->dilation, 1));
     TRY(check_positive("pad", a->pad, 0));
@@ -116,6 +119,17 @@ static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], str
     return SOL_OK;
 }
 
+/* The element count alone would not do: a symbol times an empty dim is the constant 0. */
+static enum sol_status check_weight(const struct tensor *w, int rank, const char *what) {
+    char text[256];
+    bool sound = w->rank == rank;
+    for (int d = 0; sound && d < rank; d++) sound = size_is_const(w->dim[d]);
+    if (!sound) return fail(SOL_EINVAL, "weight %s is no constant %s", infer_shape_text(w, text), what);
+    if (size_is(w->dim[0], 0) || size_is(w->dim[1], 0))
+        return fail(SOL_EUNSUPPORTED, "weight %s has no channels", infer_shape_text(w, text));
+    return SOL_OK;
+}
+
 static enum sol_status check_bias(const struct layer *l) {
     char wt[256], bt[256];
     if (l->n_in < 3 || (l->in[2]->rank == 1 && size_equal(l->in[2]->dim[0], l->in[1]->dim[0]))) return SOL_OK;
@@ -126,13 +140,12 @@ enum sol_status infer_conv(struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
     char xt[256], wt[256];
     TRY(check_window(l));
-    if (w->rank != 4 || !size_is_const(ir_elements(w)))
-        return fail(SOL_EINVAL, "weight %s is no constant [k,c,r,s]", infer_shape_text(w, wt));
+    TRY(check_weight(w, 4, "[k,c,r,s]"));
     int64_t groups = l->attr.groups, c = size_value(x->dim[1]), k = size_value(w->dim[0]);
     if (groups < 1 || c % groups || k % groups)
         return fail(SOL_EINVAL, "%lld groups do not divide %lld input and %lld output channels", (long long)groups,
                     (long long)c, (long long)k);
-    if (size_value(w->dim[1]) * groups != c)
+    if (size_value(w->dim[1]) != c / groups)
         return fail(SOL_EINVAL, "weight %s expects %lld channels, input %s has %lld", infer_shape_text(w, wt),
                     (long long)(size_value(w->dim[1]) * groups), infer_shape_text(x, xt), (long long)c);
     TRY(check_bias(l));
@@ -145,9 +158,11 @@ enum sol_status infer_pool(struct layer *l) {
     const struct attr *a = &l->attr;
     TRY(check_window(l));
     TRY(check_positive("kernel", a->kernel, 1));
-    for (int i = 0; i < 4; i++)
-        if (2 * a->pad[i] > a->kernel[i % 2])
-            return fail(SOL_EINVAL, "pad %lld is more than half of kernel %lld", (long long)a->pad[i], (long long)a->kernel[i % 2]);
+    for (int i = 0; i < 4; i++) {
+        int64_t reach = a->dilation[i % 2] * (a->kernel[i % 2] - 1) + 1; /* PyTorch's rule counts the holes */
+        if (2 * a->pad[i] > reach)
+            return fail(SOL_EINVAL, "pad %lld is more than half of a window over %lld", (long long)a->pad[i], (long long)reach);
+    }
     return set_windows(l, a->kernel, l->in[0]->dim[1]);
 }
 
@@ -155,10 +170,7 @@ enum sol_status infer_adaptive(struct layer *l) {
     TRY(check_window(l));
     TRY(check_positive("kernel", l->attr.kernel, 1));
     set_shape(l->out[0], l->in[0]);
-    for (int i = 0; i < 2; i++) {
-        if (size_is(l->in[0]->dim[2 + i], 0)) return fail(SOL_EINVAL, "the input has no rows or columns");
-        l->out[0]->dim[2 + i] = size_const(l->attr.kernel[i]);
-    }
+    for (int i = 0; i < 2; i++) l->out[0]->dim[2 + i] = size_const(l->attr.kernel[i]);
     return SOL_OK;
 }
 
@@ -167,8 +179,7 @@ enum sol_status infer_adaptive(struct layer *l) {
 enum sol_status infer_linear(struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
     char xt[256], wt[256];
-    if (w->rank != 2 || !size_is_const(ir_elements(w)))
-        return fail(SOL_EINVAL, "weight %s is no constant [k,c]", infer_shape_text(w, wt));
+    TRY(check_weight(w, 2, "[k,c]"));
     if (x->rank < 1 || !size_equal(x->dim[x->rank - 1], w->dim[1]))
         return fail(SOL_EINVAL, "weight %s does not fit input %s", infer_shape_text(w, wt), infer_shape_text(x, xt));
     TRY(check_bias(l));

@@ -105,6 +105,8 @@ extern const struct layer_info layer_infos[N_LAYER_KINDS];
 struct model *ir_model_new(struct arena *arena, const char *name);
 struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name, enum sol_dtype dtype, int rank,
                              const struct size *dim);
+/* Is this a shape that a model may have? Known symbols, never negative, and sizes of it in bytes, padded, fit 64 bits. */
+enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim);
 /* Appends a layer, infers its output. `attr` NULL = defaults. */
 enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in, const struct attr *attr,
                        const char *origin, struct tensor **out);

@@ -58,18 +58,32 @@ static enum sol_status check_inputs(const struct layer *l) {
     if (l->n_in < info->min_in || l->n_in > info->max_in)
         return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in, info->max_in);
     for (int i = 0; i < l->n_in; i++)
-        if (l->in[i]->dtype != SOL_F32) return fail(SOL_EUNSUPPORTED, "input %d is not f32", i);
+        if (l->in[i]->dtype != SOL_F32)
+            return fail(SOL_EUNSUPPORTED, "input %d is not f32, the only type that can be computed with", i);
     return SOL_OK;
 }
 
-static enum sol_status check_output(const struct tensor *t) {
-    if (t->rank > SOL_MAX_RANK) return fail(SOL_EUNSUPPORTED, "rank %d; at most %d", t->rank, SOL_MAX_RANK);
-    struct size n = ir_elements(t);
-    if (n.bad) return fail(SOL_EUNSUPPORTED, "the output's size overflows or has too many terms");
-    for (int i = 0; i < t->rank; i++)
-        if (size_is_const(t->dim[i]) && size_value(t->dim[i]) < 0)
-            return fail(SOL_EINVAL, "output dim %d would be %lld", i, (long long)size_value(t->dim[i]));
-    return SOL_OK;
+/* Bytes of one element, times the padding of one channel to the widest block, with room to add such sizes up. */
+#define ELEMENT_HEADROOM 1024
+
+static enum sol_status check_dim(const struct model *m, int i, struct size dim) {
+    char text[SIZE_TEXT];
+    size_format(text, dim);
+    if (size_symbols(dim) > m->n_symbols) return fail(SOL_EINVAL, "dim %d is %s, a symbol that the model does not have", i, text);
+    if (size_is_const(dim) && size_value(dim) < 0) return fail(SOL_EINVAL, "dim %d would be %s", i, text);
+    /* With symbols >= 0 only a negative coefficient can give a negative size. */
+    return dim.bad || size_never_negative(dim) ? SOL_OK : fail(SOL_EINVAL, "dim %d would be %s, which may be negative", i, text);
+}
+
+/* An empty dim does not hide the others: strides are products without it. */
+enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim) {
+    struct size n = size_const(ELEMENT_HEADROOM);
+    if (rank < 0 || rank > SOL_MAX_RANK) return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
+    for (int i = 0; i < rank; i++) {
+        TRY(check_dim(m, i, dim[i]));
+        if (!size_is(dim[i], 0)) n = size_mul(n, dim[i]);
+    }
+    return n.bad ? fail(SOL_EUNSUPPORTED, "the size of the tensor overflows or has too many terms") : SOL_OK;
 }
 
 enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in, const struct attr *attr,
@@ -81,7 +95,7 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
     for (int i = 0; i < n_in; i++) t->is_constant &= l->in[i]->is_constant;
     enum sol_status status = check_inputs(l);
     if (!status) status = layer_infos[kind].infer(l);
-    if (!status) status = check_output(t);
+    if (!status) status = ir_check_shape(m, t->rank, t->dim);
     if (status) {
         prefix_layer(l);
         return status;

@@ -87,13 +87,20 @@ void ir_print(struct text *text, const struct model *m) {
 struct parser {
     struct arena *arena;
     struct model *m;
-    const char *at; /* in the current line, which is NUL terminated */
+    const char *start, *at; /* the current line, which is NUL terminated, and the place in it */
     int line;
     VEC(struct tensor *) tensors; /* by number in the text; NULL = not there */
 };
 
+/* Columns count bytes from 1. */
+static void prefix_place(const struct parser *p) {
+    fail_prefix("line %d, column %d: ", p->line, p->start ? (int)(p->at - p->start) + 1 : 1);
+}
+
 static enum sol_status complain(const struct parser *p, const char *what) {
-    return fail(SOL_EINVAL, "line %d: %s", p->line, what);
+    (void)fail(SOL_EINVAL, "%s", what);
+    prefix_place(p);
+    return SOL_EINVAL;
 }
 
 static void skip_blanks(struct parser *p) {
@@ -182,22 +189,16 @@ static enum sol_status take_dtype(struct parser *p, enum sol_dtype *out) {
     return complain(p, "unknown type");
 }
 
-static bool knows_symbols(const struct model *m, struct size s) {
-    for (int i = 0; i < s.n; i++)
-        for (int k = m->n_symbols; k < SIZE_SYMBOLS; k++)
-            if (s.term[i].power[k]) return false;
-    return true;
-}
-
 static enum sol_status take_dims(struct parser *p, int *rank, struct size dim[SOL_MAX_RANK]) {
     for (*rank = 0; *p->at != ']'; (*rank)++) {
         if (*rank && *p->at++ != ',') return complain(p, "bad shape");
         if (*rank == SOL_MAX_RANK) return complain(p, "too many dims");
-        if (!size_parse(&p->at, &dim[*rank]) || !knows_symbols(p->m, dim[*rank])) return complain(p, "bad size");
-        if (size_is_const(dim[*rank]) && size_value(dim[*rank]) < 0) return complain(p, "a size is negative");
+        if (!size_parse(&p->at, &dim[*rank])) return complain(p, "bad size");
     }
     p->at++;
-    return SOL_OK;
+    enum sol_status status = ir_check_shape(p->m, *rank, dim);
+    if (status) prefix_place(p);
+    return status;
 }
 
 static enum sol_status parse_source(struct parser *p, enum layer_kind kind, struct tensor **out) {
@@ -315,7 +316,7 @@ enum sol_status ir_parse(const char *source, struct arena *arena, struct model *
         size_t n = strcspn(line, "\n");
         char *copy = arena_alloc(arena, n + 1);
         memcpy(copy, line, n);
-        p.at = copy;
+        p.at = p.start = copy;
         p.line++;
         TRY(parse_line(&p, &ended));
         line += n + (line[n] == '\n');

@@ -31,10 +31,18 @@ static enum sol_status verify_layer(const struct model *m, const struct layer *l
     return verify_shape(l);
 }
 
-enum sol_status ir_verify(const struct model *m) {
-    char *made = arena_alloc(m->arena, (size_t)m->n_tensors + 1);
+static enum sol_status verify_layers(const struct model *m, char *made) {
     for (int i = 0; i < m->layers.n; i++) TRY(verify_layer(m, m->layers.at[i], made));
     for (int i = 0; i < m->outputs.n; i++)
         if (!made[m->outputs.at[i]->id]) return fail(SOL_EBUG, "output %d is made by no layer", i);
     return SOL_OK;
+}
+
+/* Takes nothing from the model's arena: several threads may compile one model. */
+enum sol_status ir_verify(const struct model *m) {
+    char *made = mem_alloc((size_t)m->n_tensors + 1, 16);
+    if (!made) return fail(SOL_ENOMEM, "no memory to verify the model");
+    enum sol_status status = verify_layers(m, made);
+    mem_free(made);
+    return status;
 }

@@ -76,7 +76,6 @@ static void touch_slot(struct slot *slot, int step) {
 }
 
 enum sol_status build_step(struct build *b, bool prepare, const struct step *step) {
-    if (step->n_ptr > STEP_MAX_PTR) return fail(SOL_EUNSUPPORTED, "%s reads or writes %d tensors", step->name, step->n_ptr);
     struct step copy = *step;
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
     copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-#define CLUSTER_MAX_TENSORS 48 /* inputs and outputs of one kernel; below STEP_MAX_PTR */
+#define CLUSTER_MAX_TENSORS 48 /* inputs and outputs of one kernel */
 
 struct clustering {
     struct plan *plan;

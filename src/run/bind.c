@@ -68,6 +68,7 @@ static void bind_step(struct binding *b, const struct step *step, int i, const s
         b->ptr_offset[i][p] = offset;
     }
     if (step->scratch_size > b->scratch_size) b->scratch_size = step->scratch_size;
+    if (step->n_ptr > b->n_ptr) b->n_ptr = step->n_ptr;
 }
 
 enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols, struct binding **out) {
@@ -136,14 +137,16 @@ void workspace_advise_huge(void *memory, size_t size) {
     if (end > begin && size >= 4u << 20) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }
 
-struct workspace *workspace_new(size_t arena_size, size_t scratch_size, int n_threads) {
-    size_t scratch = (size_t)round_up((int64_t)scratch_size, 4096), header = 4096; /* the arena begins a page */
-    size_t arena = (size_t)round_up((int64_t)arena_size, 4096), size = header + arena + scratch * (size_t)n_threads;
+struct workspace *workspace_new(const struct binding *b, int n_threads) {
+    size_t header = 4096, arena = (size_t)round_up((int64_t)b->arena_size, 4096); /* the arena begins a page */
+    size_t scratch = (size_t)round_up((int64_t)b->scratch_size, 4096);
+    size_t size = header + arena + scratch * (size_t)n_threads + sizeof(void *) * (size_t)b->n_ptr;
     struct workspace *w = mem_alloc(size, 4096);
     if (!w) return NULL;
     w->arena = (char *)w + header;
     w->scratch = w->arena + arena;
     w->scratch_stride = scratch;
+    w->pointers = (void **)(void *)(w->scratch + scratch * (size_t)n_threads);
     w->n_threads = n_threads;
     workspace_advise_huge(w, size);
     return w;
@@ -153,7 +156,7 @@ struct workspace *workspace_new(size_t arena_size, size_t scratch_size, int n_th
 static struct workspace *fit_workspace(struct workspace *idle, const struct binding *b, int n_threads) {
     if (idle && idle->n_threads >= n_threads) return idle;
     mem_free(idle);
-    return workspace_new(b->arena_size, b->scratch_size, n_threads);
+    return workspace_new(b, n_threads);
 }
 
 enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads, struct binding **out,

@@ -8,6 +8,7 @@
 struct workspace {
     struct workspace *next;
     char *arena, *scratch;
+    void **pointers; /* of the step that runs */
     size_t scratch_stride;
     int n_threads;
 };
@@ -15,7 +16,7 @@ struct workspace {
 enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols, struct binding **out);
 void binding_free(struct binding *binding);
 /* NULL when memory is out; freed by mem_free. */
-struct workspace *workspace_new(size_t arena_size, size_t scratch_size, int n_threads);
+struct workspace *workspace_new(const struct binding *binding, int n_threads);
 /* Asks the system for huge pages: large buffers cost fewer address translations. A hint, nothing more. */
 void workspace_advise_huge(void *memory, size_t size);
 

@@ -33,6 +33,11 @@ static void *resolve(const struct bases *base, const struct buffer_ref *ref, int
     return NULL;
 }
 
+/* Of the call that this thread makes. */
+static _Thread_local enum sol_status call_status;
+
+void exec_fail(enum sol_status status) { call_status = status; }
+
 struct job {
     const struct step *step;
     void **ptr;
@@ -52,7 +57,7 @@ static void run_step(const struct bases *base, const struct binding *b, const st
                      struct workspace *workspace, int n_threads) {
     int64_t n = b->n_tasks[i];
     if (n == 0) return;
-    void *ptr[STEP_MAX_PTR];
+    void **ptr = workspace->pointers;
     for (int p = 0; p < step->n_ptr; p++) ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
     struct job job = {step, ptr, b->arg[i], workspace};
     if (n_threads > 1) pool_run(n, max_i64(1, n / (4 * n_threads)), run_tasks, &job);
@@ -137,9 +142,10 @@ enum sol_status sol_program_run(const struct sol_program *program, const struct 
     struct call call;
     if (program->is_timed) return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
     TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
+    call_status = SOL_OK;
     run_list(&program->steps, &call);
     end_call(&call, program);
-    return SOL_OK;
+    return call_status;
 }
 
 static void visit_step(const struct step *step, const struct binding *b, double seconds,
@@ -215,7 +221,7 @@ static enum sol_status prepare_weights(const struct sol_program *program, struct
     struct call call;
     TRY(binding_new(&program->prepare, none, 0, &call.binding));
     take_pool(&call);
-    call.workspace = workspace_new(call.binding->arena_size, call.binding->scratch_size, call.n_threads);
+    call.workspace = workspace_new(call.binding, call.n_threads);
     if (call.workspace) {
         set_bases(&call, program, w, NULL, NULL);
         run_list(&program->prepare, &call);

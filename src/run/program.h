@@ -35,8 +35,6 @@ struct slot {
     const char *name;
 };
 
-#define STEP_MAX_PTR 64 /* clusters are kept below this */
-
 /* One kernel call over tasks [0, n_tasks). */
 struct step {
     void (*run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin, int64_t end);
@@ -65,6 +63,7 @@ struct binding {
     int64_t *n_tasks;      /* per step */
     int64_t **ptr_offset;  /* per step and pointer: bytes from its buffer's start; ARENA: from the arena's start */
     size_t arena_size, scratch_size; /* scratch per thread */
+    int n_ptr;                       /* most pointers of a step */
     struct workspace *idle;          /* that no call uses at present */
     int n_users;                     /* calls in flight */
 };
@@ -108,6 +107,10 @@ struct sol_program *program_new(void);
 
 /* memory.c: places slots so that those alive together do not overlap; offset[i] in bytes, multiples of 64. Returns the bytes needed. */
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
+
+/* exec.c: a step that runs on the caller's thread as one task (a host layer) may fail; the call then returns `status`, and
+ * the thread's message tells why. */
+void exec_fail(enum sol_status status);
 
 /* copy.c: the step of module copy. data = struct copy_table; ptr = {in, out}; arg = {batch, in stride, out stride} in elements. */
 struct copy_table {

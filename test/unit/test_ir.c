@@ -215,7 +215,21 @@ static const struct row rows[] = {
     {X, "sum keepdim=trueish", "!keepdim", SOL_EINVAL},
     {X, "max_pool kernel=[2]", "!kernel", SOL_EINVAL},
     {X, "max_pool kernel=[2,2,2]", "!kernel", SOL_EINVAL},
-    /* Overflow */
+    /* Sizes that are not there, may be negative, or overflow */
+    {"f32[1]", "expand shape=[$1]", "!dim 0 is $1, a symbol that the model does not have",
+     SOL_EINVAL},
+    {"f32[1]", "expand shape=[$0-5]", "!dim 0 would be $0-5, which may be negative", SOL_EINVAL},
+    {"f32[$0-5]", "relu", "!which may be negative", SOL_EINVAL},
+    {X " f32[0,$0,1,1]", "conv", "!weight", SOL_EINVAL},
+    {X " f32[0,3,1,1]", "conv groups=9223372036854775807", "!no channels", SOL_EUNSUPPORTED},
+    {"f32[1,3,0,8] f32[4,3,1,1]", "conv pad=[1,1,1,1]", "!rows", SOL_EINVAL},
+    {"f32[2,3] f32[0,3]", "linear", "!no channels", SOL_EUNSUPPORTED},
+    {X, "max_pool kernel=[3,3] dilation=[2,2] pad=[2,2,2,2]", X, 0},
+    {"f32[1,1,9223372036854775807,1]", "max_pool stride=[2147483647,1] ceil=true", "!overflow",
+     SOL_EUNSUPPORTED},
+    {"f32[0,4294967296,4294967296]", "relu", "!overflow", SOL_EUNSUPPORTED},
+    {"f32[9007199254740992]", "neg", "!overflow", SOL_EUNSUPPORTED},
+    {"f32[9007199254740991]", "neg", "f32[9007199254740991]", 0},
     {"f32[4294967296] f32[4294967296,1]", "add", "!overflow", SOL_EUNSUPPORTED},
     {"f32[9223372036854775807] f32[1]", "concat", "!overflow", SOL_EUNSUPPORTED},
     {"f32[1]", "expand shape=[4294967296,4294967296]", "!overflow", SOL_EUNSUPPORTED},
@@ -322,12 +336,28 @@ static void test_sticky(void) {
     check_mistake(m, SOL_EINVAL, "overflow");
 
     m = sol_model_new("m");
+    x = sol_model_input(m, "x", SOL_F32, 4, dim);
+    CHECK(sol_model_layer(m, "relu", 1, &x, "alpha=1", "net.py:9") < 0);
+    check_mistake(m, SOL_EINVAL, "net.py:9: relu has no attribute");
+
+    m = sol_model_new("m");
     for (int i = 0; i <= SIZE_SYMBOLS; i++) (void)sol_model_symbol(m, "s");
     check_mistake(m, SOL_EUNSUPPORTED, "symbols");
 
     m = sol_model_new("m");
     sol_model_output(m, "y", 0);
     check_mistake(m, SOL_EINVAL, "\"y\"");
+}
+
+/* Asking too early is no mistake of the model. */
+static void test_check_again(void) {
+    struct sol_model *m = sol_model_new("m");
+    sol_tensor x = sol_model_input(m, "x", SOL_F32, 0, NULL);
+    CHECK(sol_model_check(m) == SOL_EINVAL && strstr(sol_error(), "no output"));
+    sol_model_output(m, "y", x);
+    CHECK(!sol_model_check(m));
+    sol_model_free(m);
+    CHECK(sol_model_check(NULL) == SOL_EINVAL && !sol_model_print(NULL));
 }
 
 /* Inputs of any type may be declared; only computing with them is refused. */
@@ -444,9 +474,9 @@ static void test_verify(void) {
 
 int main(void) {
     static void (*const tests[])(void) = {
-        test_size_text,     test_size_arithmetic, test_size_eval, test_infer,
-        test_broadcast,     test_builder,         test_sticky,    test_dtypes,
-        test_out_of_memory, test_clone,           test_replace,   test_verify,
+        test_size_text, test_size_arithmetic, test_size_eval,   test_infer,  test_broadcast,
+        test_builder,   test_sticky,          test_check_again, test_dtypes, test_out_of_memory,
+        test_clone,     test_replace,         test_verify,
     };
     jmp_buf boundary;
     arena_init(&arena);

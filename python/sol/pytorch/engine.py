@@ -28,8 +28,10 @@ from sol.pytorch.inputs import (
 from sol.pytorch.plan import follow_threads, make_plan
 from sol.pytorch.watch import TRAINING, Snapshot
 
-# Captures of one model, for changed attributes or numbers. More would cost more than SOL saves.
+# Captures of one model, for changed attributes or numbers, that gave another graph, and that gave the
+# same one. More would cost more than SOL saves.
 MAX_CAPTURES = 16
+MAX_CHECKS = 100
 PLAIN_TENSORS = torch.Tensor, torch.nn.Parameter, torch.nn.Buffer
 
 Options = collections.namedtuple("Options", "name batch_hint strict")
@@ -51,7 +53,7 @@ class State:
     """A module as it was seen last.
 
     ``snapshot``: now. ``origin``: the snapshot for which ``entries`` {constants: Entry} were captured;
-    the two differ in values, modes, or what is known to be irrelevant. ``reason``: why SOL must not run.
+    the two differ in values and modes only. ``reason``: why SOL must not run.
     """
 
     def __init__(self, snapshot, origin=None, entries=None):
@@ -60,6 +62,13 @@ class State:
         self.reason = snapshot.reason or snapshot.foreign_tensor()
         self.origin = origin or snapshot
         self.entries = entries or {}
+
+    def forgive(self, before, after):
+        """What changed during a capture: torch.export may leave equal but other objects in a module's
+        attributes, as in torch.nn.LSTM's, and must not be taken for a change of the model."""
+        if after.differences(before) <= after.attribute_names():
+            self.snapshot = self.origin = after
+            self.guard = after.guard
 
 
 class Engine:
@@ -76,8 +85,8 @@ class Engine:
         self.fallbacks = collections.Counter()
         self.recompiles = 0
         self._n_captures = 0
-        self._irrelevant = set()  # attributes that changed without changing the graph
-        self._previous = None  # (a plan, what changed since): the graph may still be the same
+        self._n_checks = 0
+        self._previous = Entry(None)  # of the module before it changed: the graph may be the same
         self._lock = threading.RLock()
         self._state = None
         self._tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
@@ -92,8 +101,7 @@ class Engine:
         with self._lock:
             self._state = State(Snapshot(self.module))
             entry = self._make_entry(self._state, self._key, self._constants)
-        hook = self._state.snapshot.find_hook()
-        reason = entry.reason or hook
+        reason = entry.reason or self._state.snapshot.find_hook()
         if reason and self.options.strict:
             raise NotImplementedError(reason)
         if reason:
@@ -114,9 +122,9 @@ class Engine:
     def refresh(self):
         """Captures and packs everything anew at the next call."""
         with self._lock:
-            self._state = self._previous = None
-            self._irrelevant.clear()
-            self._n_captures = 0
+            self._state = None
+            self._previous = Entry(None)
+            self._n_captures = self._n_checks = 0
 
     def reasons(self):
         """{reason: number of calls that ran in PyTorch}; a reason that no call met yet has 0."""
@@ -211,46 +219,47 @@ class Engine:
             return self._state
 
     def _next_state(self, old, new):
-        changed = new.differences(old.origin) - self._irrelevant
+        changed = new.differences(old.origin)
         # Moved to another dtype or device, a model may come back as it was: its plans are kept.
         if not changed or new.foreign_tensor():
             entries = {key: entry.without_weights() for key, entry in old.entries.items()}
             return State(new, old.origin, entries)
         log.say(log.debug, f"{self.options.name} changed: {', '.join(sorted(changed)[:8])}")
-        first = old.entries.get(self._key)
-        if first is not None and first.plan is not None:
-            self._previous = first.plan, changed & new.attribute_names()
+        self._previous = old.entries.get(self._key) or self._previous
         return State(new)
 
     def _make_entry(self, state, key, constants):
         """Captures and compiles for these constants, once."""
         with self._lock:
             if key not in state.entries:
+                before = Snapshot(self.module)
                 state.entries[key] = self._capture(constants)
+                state.forgive(before, Snapshot(self.module))
             return state.entries[key]
 
     def _capture(self, constants):
-        if self._n_captures >= MAX_CAPTURES:
+        if self._n_captures >= MAX_CAPTURES or self._n_checks >= MAX_CHECKS:
             return Entry(None, f"the model or its numbers changed more than {MAX_CAPTURES} times")
-        previous, changed = self._previous or (None, set())
-        self._previous = None
-        values = iter(constants)
+        previous, values = self._previous, iter(constants)
         specs = [
             spec if isinstance(spec, TensorSpec) else spec._replace(value=next(values))
             for spec in self.specs
         ]
-        name, batch_hint, _ = self.options
-        try:
-            plan = make_plan(self.module, specs, self.structure, name, batch_hint, previous)
-        except (CannotCapture, Unsupported, RuntimeError) as error:
-            # RuntimeError, and NotImplementedError which is one, are libsol's.
-            plan, reason = None, str(error)
-        if plan is not None and plan is previous:
-            self._irrelevant |= changed
-            return Entry(plan)
+        entry = self._try_plan(specs, previous.plan)
+        if (entry.plan, entry.reason) == (previous.plan, previous.reason):
+            self._n_checks += 1
+            return entry
         self.recompiles += self._n_captures > 0
         self._n_captures += 1
-        return Entry(plan) if plan else Entry(None, reason)
+        return entry
+
+    def _try_plan(self, specs, old_plan):
+        name, batch_hint, _ = self.options
+        try:
+            return Entry(make_plan(self.module, specs, self.structure, name, batch_hint, old_plan))
+        except (CannotCapture, Unsupported, RuntimeError) as error:
+            # RuntimeError, and NotImplementedError which is one, are libsol's.
+            return Entry(None, str(error))
 
     def _make_weights(self, entry):
         with self._lock:

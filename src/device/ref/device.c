@@ -19,8 +19,8 @@ static void run_model(const struct step *step, void *const *ptr, const int64_t *
     (void)scratch, (void)begin, (void)end;
     const struct model *m = step->data;
     const void *const *in = (const void *const *)ptr;
-    if (ref_run(m, arg, in, in + m->inputs.n, ptr + m->inputs.n + m->params.n))
-        log_write(LOG_ERROR, "ref: %s", sol_error());
+    enum sol_status status = ref_run(m, arg, in, in + m->inputs.n, ptr + m->inputs.n + m->params.n);
+    if (status) exec_fail(status);
 }
 
 static enum sol_status emit_model(struct build *b, const struct model *user_model) {
