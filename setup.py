@@ -21,6 +21,7 @@ core = Extension(
     include_dirs=["include"],
     extra_objects=["build/release/libsol.a"],
     extra_compile_args=["-std=gnu11", "-fvisibility=hidden"],
+    extra_link_args=["-Wl,--exclude-libs,ALL", "-Wl,-z,nodelete"],  # pool threads outlive an unload
     libraries=["dl", "m", "pthread"],
     py_limited_api=True,
 )

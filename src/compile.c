@@ -16,12 +16,14 @@
 
 #define COMPILE_MAX_LAYERS 50000 /* walks over the graph recurse as deep as it is */
 
-static void report_progress(const struct sol_options *options, int done, int total, const char *what) {
+static void report_progress(const struct sol_options *options, int done, int total,
+                            const char *what) {
     if (options->progress) options->progress(options->user, done, total, what);
 }
 
 /* Devices that optimize: everything between the model and its steps. */
-static enum sol_status lower(struct build *b, const struct device *device, const struct model *user_model) {
+static enum sol_status lower(struct build *b, const struct device *device,
+                             const struct model *user_model) {
     struct plan *plan = b->plan;
     plan->model = ir_clone(b->arena, user_model);
     TRY(pass_run_all(plan->model));
@@ -45,14 +47,21 @@ static enum sol_status lower(struct build *b, const struct device *device, const
     return SOL_OK;
 }
 
-static enum sol_status compile(struct arena *arena, const struct model *model, const struct sol_options *options,
-                               struct sol_program *program) {
+static enum sol_status compile(struct arena *arena, const struct model *model,
+                               const struct sol_options *options, struct sol_program *program) {
     const struct device *device;
     TRY(device_find(options->device, &device));
     if (model->layers.n > COMPILE_MAX_LAYERS)
-        return fail(SOL_EUNSUPPORTED, "%d layers; at most %d can be compiled", model->layers.n, COMPILE_MAX_LAYERS);
-    struct plan plan = {.arena = arena, .lanes = device->lanes ? device->lanes() : 1, .takes_conv = device->takes_conv};
-    struct build build = {.arena = arena, .keep = &program->arena, .program = program, .options = options, .plan = &plan};
+        return fail(SOL_EUNSUPPORTED, "%d layers; at most %d can be compiled", model->layers.n,
+                    COMPILE_MAX_LAYERS);
+    struct plan plan = {.arena = arena,
+                        .lanes = device->lanes ? device->lanes() : 1,
+                        .takes_conv = device->takes_conv};
+    struct build build = {.arena = arena,
+                          .keep = &program->arena,
+                          .program = program,
+                          .options = options,
+                          .plan = &plan};
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
     if (!device->emit_model) program->picture = plan_picture(&build);
     TRY(build_finish(&build, model));
@@ -60,7 +69,8 @@ static enum sol_status compile(struct arena *arena, const struct model *model, c
     return SOL_OK;
 }
 
-enum sol_status sol_compile(const struct sol_model *user, const struct sol_options *options, struct sol_program **out) {
+enum sol_status sol_compile(const struct sol_model *user, const struct sol_options *options,
+                            struct sol_program **out) {
     static const struct sol_options defaults;
     TRY(sol_model_check(user));
     struct sol_program *program = program_new();
@@ -70,10 +80,8 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
     arena_init(&arena);
     arena.boundary = program->arena.boundary = &out_of_memory;
     volatile enum sol_status status = SOL_OK;
-    if (setjmp(out_of_memory))
-        status = fail(SOL_ENOMEM, "out of memory while compiling");
-    else
-        status = compile(&arena, ir_user_model(user), options ? options : &defaults, program);
+    if (setjmp(out_of_memory)) status = fail(SOL_ENOMEM, "out of memory while compiling");
+    else status = compile(&arena, ir_user_model(user), options ? options : &defaults, program);
     arena_fini(&arena);
     program->arena.boundary = NULL;
     if (status) sol_program_release(program);
@@ -82,7 +90,8 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
 }
 
 /* Runs the first `pass` passes on a copy. */
-static enum sol_status dump(struct arena *arena, const struct model *user, int pass, struct text *text, const char **name) {
+static enum sol_status dump(struct arena *arena, const struct model *user, int pass,
+                            struct text *text, const char **name) {
     struct model *m = ir_clone(arena, user);
     int at = 0;
     *name = "as built";

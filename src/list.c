@@ -11,16 +11,19 @@ const char *sol_version(void) { return VERSION; }
 
 static void list_devices(void (*visit)(void *user, const struct sol_info *info), void *user) {
     for (int i = 0; devices[i]; i++) {
-        const char *reason = env_has(ENV_SOL_DISABLE, devices[i]->name) ? "disabled by SOL_DISABLE" : devices[i]->unavailable();
+        const char *reason = env_has(ENV_SOL_DISABLE, devices[i]->name) ? "disabled by SOL_DISABLE"
+                                                                        : devices[i]->unavailable();
         const char *detail = devices[i] == &device_cpu ? cpu_isa()->name : devices[i]->what;
-        visit(user, &(struct sol_info){"device", devices[i]->name, !reason, reason ? reason : detail});
+        visit(user,
+              &(struct sol_info){"device", devices[i]->name, !reason, reason ? reason : detail});
     }
 }
 
 static void list_kernels(void (*visit)(void *user, const struct sol_info *info), void *user) {
     for (int i = 0; dnn_impls[i]; i++) {
         bool disabled = env_has(ENV_SOL_DISABLE, dnn_impls[i]->name);
-        visit(user, &(struct sol_info){"library", dnn_impls[i]->name, !disabled, disabled ? "disabled by SOL_DISABLE" : "own kernel"});
+        visit(user, &(struct sol_info){"library", dnn_impls[i]->name, !disabled,
+                                       disabled ? "disabled by SOL_DISABLE" : "own kernel"});
     }
 }
 
@@ -30,7 +33,8 @@ void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user
     list_devices(visit, user);
     list_kernels(visit, user);
     bool found = jit_compiler(&path, &version) == SOL_OK;
-    visit(user, &(struct sol_info){"compiler", found ? path : "cc", found, found ? version : sol_error()});
+    visit(user, &(struct sol_info){"compiler", found ? path : "cc", found,
+                                   found ? version : sol_error()});
     bool usable = jit_cache_dir(folder, sizeof folder) == SOL_OK;
     visit(user, &(struct sol_info){"cache", "kernels", usable, usable ? folder : sol_error()});
 }

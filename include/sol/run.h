@@ -79,37 +79,40 @@ SOL_API const struct sol_port *sol_program_param(const struct sol_program *progr
 SOL_API const struct sol_port *sol_program_output(const struct sol_program *program, int i);
 
 /* The shape of output `i` for these symbol values, in elements. */
-SOL_API SOL_CHECKED enum sol_status sol_program_output_shape(const struct sol_program *program, int i,
-                                                             const int64_t *symbols, int64_t dim[SOL_MAX_RANK]);
+SOL_API SOL_CHECKED enum sol_status sol_program_output_shape(const struct sol_program *program,
+                                                             int i, const int64_t *symbols,
+                                                             int64_t dim[SOL_MAX_RANK]);
 
 /* Derives the packed forms of `params` (n_params pointers, sol_program_param order). The result belongs
  * to the caller and reads `params` only during this call, except tensors that are used in place:
  * those must stay valid as long as the weights are used. */
-SOL_API SOL_CHECKED enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,
+SOL_API SOL_CHECKED enum sol_status sol_weights_new(const struct sol_program *program,
+                                                    const void *const *params,
                                                     struct sol_weights **out);
 SOL_API void sol_weights_retain(struct sol_weights *weights);
 SOL_API void sol_weights_release(struct sol_weights *weights);
 
 /* Runs the program once, synchronously. `symbols` holds one value >= 0 per symbol; a symbol value of 0 (an
  * empty batch) is legal and writes nothing. Inputs may not overlap outputs. */
-SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *program, const struct sol_weights *weights,
-                                                    const int64_t *symbols, const void *const *inputs,
+SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *program,
+                                                    const struct sol_weights *weights,
+                                                    const int64_t *symbols,
+                                                    const void *const *inputs,
                                                     void *const *outputs);
 
 /* Per-step times of one run, for people: called once per step, in order, after a run that was timed. */
 struct sol_step_time {
-    const char *name;    /* e.g. "conv winograd4 3x3 64->64" */
-    const char *module;  /* "DFP", "DNN" or "copy" */
-    const char *layers;  /* the layers fused into this step, as text */
+    const char *name;   /* e.g. "conv winograd4 3x3 64->64" */
+    const char *module; /* "DFP", "DNN" or "copy" */
+    const char *layers; /* the layers fused into this step, as text */
     double seconds;
-    double flops;        /* useful floating point operations, direct-convolution count */
-    double bytes;        /* compulsory memory traffic */
+    double flops; /* useful floating point operations, direct-convolution count */
+    double bytes; /* compulsory memory traffic */
 };
-SOL_API SOL_CHECKED enum sol_status sol_program_profile(const struct sol_program *program, const struct sol_weights *weights,
-                                                        const int64_t *symbols, const void *const *inputs,
-                                                        void *const *outputs,
-                                                        void (*visit)(void *user, const struct sol_step_time *step),
-                                                        void *user);
+SOL_API SOL_CHECKED enum sol_status sol_program_profile(
+    const struct sol_program *program, const struct sol_weights *weights, const int64_t *symbols,
+    const void *const *inputs, void *const *outputs,
+    void (*visit)(void *user, const struct sol_step_time *step), void *user);
 
 /* Bytes that SOL itself allocates: packed weights, and the arena of one call with these symbols. */
 SOL_API size_t sol_program_weights_size(const struct sol_program *program);

@@ -37,23 +37,25 @@ SOL_API void sol_model_free(struct sol_model *model);
 /* A size that the caller names at each run. Returns a negative number to be used as a dim. */
 SOL_API int64_t sol_model_symbol(struct sol_model *model, const char *name);
 
-SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, enum sol_dtype dtype, int rank,
-                                   const int64_t *dim);
+SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, enum sol_dtype dtype,
+                                   int rank, const int64_t *dim);
 /* Parameters stay the caller's: they are handed over in sol_weights_new. */
-SOL_API sol_tensor sol_model_param(struct sol_model *model, const char *name, enum sol_dtype dtype, int rank,
-                                   const int64_t *dim);
+SOL_API sol_tensor sol_model_param(struct sol_model *model, const char *name, enum sol_dtype dtype,
+                                   int rank, const int64_t *dim);
 /* A scalar (rank 0, f32) known at compile time. */
 SOL_API sol_tensor sol_model_scalar(struct sol_model *model, double value);
 
 /* Adds layer `kind`, with attributes as text: "stride=[2,2] groups=4". `origin` (may be NULL) is shown
  * in error messages: a line of the user's program. Returns the first output. */
-SOL_API sol_tensor sol_model_layer(struct sol_model *model, const char *kind, int n_in, const sol_tensor *in,
-                                   const char *attributes, const char *origin);
+SOL_API sol_tensor sol_model_layer(struct sol_model *model, const char *kind, int n_in,
+                                   const sol_tensor *in, const char *attributes,
+                                   const char *origin);
 SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_tensor tensor);
 
 /* Shape of a tensor as the builder inferred it: rank, or -1 when poisoned. Symbolic dims come as in
  * struct sol_port; a dim that is a formula of symbols comes as INT64_MIN. */
-SOL_API int sol_model_shape(const struct sol_model *model, sol_tensor tensor, int64_t dim[SOL_MAX_RANK]);
+SOL_API int sol_model_shape(const struct sol_model *model, sol_tensor tensor,
+                            int64_t dim[SOL_MAX_RANK]);
 
 /* Reports the builder's first error, if any, and verifies the model. */
 SOL_API SOL_CHECKED enum sol_status sol_model_check(const struct sol_model *model);
@@ -66,18 +68,19 @@ SOL_API SOL_CHECKED enum sol_status sol_model_parse(const char *text, struct sol
 /* ---- Compiling ------------------------------------------------------------------------------ */
 
 struct sol_options {
-    const char *device;     /* "x86", "ref", ...; NULL = the best one available */
-    int64_t batch_hint;     /* typical value of the first symbol, for the cost model; 0 = 1 */
-    bool no_winograd;       /* only algorithms with direct convolution's rounding error */
-    bool no_autotune;       /* choose by cost alone: results do not depend on timing */
-    bool debug;             /* write sources and pictures for people into ./.sol */
-    const char *name;       /* prefix of debug output */
+    const char *device; /* "x86", "ref", ...; NULL = the best one available */
+    int64_t batch_hint; /* typical value of the first symbol, for the cost model; 0 = 1 */
+    bool no_winograd;   /* only algorithms with direct convolution's rounding error */
+    bool no_autotune;   /* choose by cost alone: results do not depend on timing */
+    bool debug;         /* write sources and pictures for people into ./.sol */
+    const char *name;   /* prefix of debug output */
     void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
     void *user;
 };
 
 /* Compiles for a device. `options` may be NULL. The program does not refer to the model. */
-SOL_API SOL_CHECKED enum sol_status sol_compile(const struct sol_model *model, const struct sol_options *options,
+SOL_API SOL_CHECKED enum sol_status sol_compile(const struct sol_model *model,
+                                                const struct sol_options *options,
                                                 struct sol_program **out);
 
 /* The model as text after pass number `pass` (0 = as built) and that pass's name; NULL past the last. */
@@ -93,7 +96,7 @@ SOL_API int sol_program_n_compiled(const struct sol_program *program);
 /* ---- What is there -------------------------------------------------------------------------- */
 
 struct sol_info {
-    const char *kind;   /* "device", "library", "compiler", "cache" */
+    const char *kind; /* "device", "library", "compiler", "cache" */
     const char *name;
     bool available;
     const char *detail; /* version or path; the reason when it is not available */

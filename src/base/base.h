@@ -15,7 +15,8 @@
 /* ---- base/status.c ---- */
 
 /* Formats the thread's message (at most 1 KiB, never allocates) and returns `code`. */
-enum sol_status fail(enum sol_status code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+enum sol_status fail(enum sol_status code, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
 /* Puts text in front of the current message: "layer conv1 (net.py:3): " + message. */
 void fail_prefix(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 const char *status_name(enum sol_status code);
@@ -30,7 +31,8 @@ const char *status_name(enum sol_status code);
 #ifdef NDEBUG
 #define ASSERT(condition) ((void)sizeof(condition))
 #else
-void status_assert_failed(const char *condition, const char *file, int line) __attribute__((noreturn));
+void status_assert_failed(const char *condition, const char *file, int line)
+    __attribute__((noreturn));
 #define ASSERT(condition) ((condition) ? (void)0 : status_assert_failed(#condition, __FILE__, __LINE__))
 #endif
 
@@ -50,16 +52,18 @@ static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b
  */
 struct arena {
     struct arena_block *block; /* newest first */
-    jmp_buf *boundary;         /* where to go when memory is out; must be set before the first allocation */
+    jmp_buf *boundary; /* where to go when memory is out; must be set before the first allocation */
 };
 
 void arena_init(struct arena *arena);
 void arena_fini(struct arena *arena);
 void *arena_alloc(struct arena *arena, size_t size);
-void *arena_alloc_array(struct arena *arena, size_t item_size, size_t n); /* a product too large is ENOMEM */
+void *arena_alloc_array(struct arena *arena, size_t item_size,
+                        size_t n); /* a product too large is ENOMEM */
 void *arena_copy(struct arena *arena, const void *data, size_t size);
 char *arena_strdup(struct arena *arena, const char *string);
-char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *arena_printf(struct arena *arena, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #define ARENA_NEW(arena, type) ((type *)arena_alloc(arena, sizeof(type)))
 #define ARENA_ARRAY(arena, type, n) ((type *)arena_alloc_array(arena, sizeof(type), (size_t)(n)))
@@ -100,7 +104,8 @@ struct text {
 };
 void text_init(struct text *text, struct arena *arena);
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void text_add_args(struct text *text, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
+void text_add_args(struct text *text, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
 void text_add_raw(struct text *text, const char *string, size_t size);
 /* A double that reads back as the same double, whatever the locale: "1.5", "3.0", "-inf", "nan". */
 void text_add_double(struct text *text, double value);
@@ -142,18 +147,20 @@ enum env {
     ENV_LIST(ENV_ENUM)
 #undef ENV_ENUM
 };
-const char *env_get(enum env variable);                 /* NULL when unset or empty */
-bool env_has(enum env variable, const char *word);      /* is `word` in the comma list (or the list "all")? */
+const char *env_get(enum env variable); /* NULL when unset or empty */
+bool env_has(enum env variable,
+             const char *word); /* is `word` in the comma list (or the list "all")? */
 
 /* ---- base/os.c ---- */
 
-double os_now(void);        /* seconds, monotonic */
-int os_cores(void);         /* cores that this process may use (affinity) */
+double os_now(void); /* seconds, monotonic */
+int os_cores(void);  /* cores that this process may use (affinity) */
 /* Reads a whole regular file into mem_alloc'ed memory, NUL behind it. */
 enum sol_status os_read(const char *path, char **out, size_t *size);
 /* Runs argv (no shell) with stdin closed, waits at most `timeout_s`, then ends it and its children (own process group).
  * Output (stdout and stderr, the first 64 KiB; more is drained and dropped) goes to `output` (may be NULL),
  * NUL terminated. EDEVICE when it could not be started; otherwise *exit_code: 0-255, 128+signal, or -1 for timed out. */
-enum sol_status os_spawn(const char *const *argv, double timeout_s, char *output, size_t output_size, int *exit_code);
+enum sol_status os_spawn(const char *const *argv, double timeout_s, char *output,
+                         size_t output_size, int *exit_code);
 
 #endif

@@ -89,9 +89,7 @@ struct size size_add(struct size a, struct size b) {
     return a;
 }
 
-struct size size_sub(struct size a, struct size b) {
-    return size_add(a, size_scale(b, -1));
-}
+struct size size_sub(struct size a, struct size b) { return size_add(a, size_scale(b, -1)); }
 
 struct size size_mul(struct size a, struct size b) {
     if (a.bad || b.bad) return bad_size;
@@ -104,9 +102,7 @@ struct size size_mul(struct size a, struct size b) {
     return product;
 }
 
-struct size size_scale(struct size a, int64_t factor) {
-    return size_mul(a, size_const(factor));
-}
+struct size size_scale(struct size a, int64_t factor) { return size_mul(a, size_const(factor)); }
 
 static bool divide_terms(struct size_term a, struct size_term b, struct size_term *out) {
     *out = (struct size_term){0};
@@ -152,9 +148,7 @@ bool size_is_const(struct size a) {
     return !a.bad && (!a.n || (a.n == 1 && is_constant_term(&a.term[0])));
 }
 
-bool size_is(struct size a, int64_t value) {
-    return size_is_const(a) && size_value(a) == value;
-}
+bool size_is(struct size a, int64_t value) { return size_is_const(a) && size_value(a) == value; }
 
 int64_t size_value(struct size a) {
     ASSERT(size_is_const(a));
@@ -227,9 +221,7 @@ void size_print(struct text *text, struct size a) {
     text_add(text, "%s", string);
 }
 
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /* Reads decimal digits; false when there are none or the number does not fit. */
 static bool parse_number(const char **at, int64_t *out) {

@@ -28,17 +28,18 @@ struct size size_add(struct size a, struct size b);
 struct size size_sub(struct size a, struct size b);
 struct size size_mul(struct size a, struct size b);
 struct size size_scale(struct size a, int64_t factor);
-bool size_divide(struct size a, struct size b, struct size *out); /* false when not exact, or b == 0 */
+bool size_divide(struct size a, struct size b,
+                 struct size *out); /* false when not exact, or b == 0 */
 bool size_equal(struct size a, struct size b);
 bool size_is_const(struct size a);
 bool size_is(struct size a, int64_t value);
-int64_t size_value(struct size a);                           /* of a constant */
-bool size_never_negative(struct size a);                     /* no coefficient < 0: true of every dim */
-int size_symbols(struct size a);                             /* highest symbol in use + 1 */
+int64_t size_value(struct size a);       /* of a constant */
+bool size_never_negative(struct size a); /* no coefficient < 0: true of every dim */
+int size_symbols(struct size a);         /* highest symbol in use + 1 */
 int64_t size_eval(const struct size *a, const int64_t *symbols); /* saturates at INT64_MAX */
 #define SIZE_TEXT 256
-void size_format(char out[SIZE_TEXT], struct size a);        /* size_print without an arena */
-void size_print(struct text *text, struct size a);           /* "3", "$0", "6*$0+1" */
+void size_format(char out[SIZE_TEXT], struct size a); /* size_print without an arena */
+void size_print(struct text *text, struct size a);    /* "3", "$0", "6*$0+1" */
 bool size_parse(const char **at, struct size *out);
 
 #endif

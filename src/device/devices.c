@@ -6,7 +6,8 @@
 const struct device *const devices[] = {&device_cpu, &device_ref, &device_null, NULL};
 
 static const char *reason_against(const struct device *device) {
-    return env_has(ENV_SOL_DISABLE, device->name) ? "disabled by SOL_DISABLE" : device->unavailable();
+    return env_has(ENV_SOL_DISABLE, device->name) ? "disabled by SOL_DISABLE"
+                                                  : device->unavailable();
 }
 
 enum sol_status device_find(const char *name, const struct device **out) {
@@ -18,5 +19,6 @@ enum sol_status device_find(const char *name, const struct device **out) {
         *out = devices[i];
         return SOL_OK;
     }
-    return name ? fail(SOL_EINVAL, "there is no device \"%s\"", name) : fail(SOL_EDEVICE, "no device can be used");
+    return name ? fail(SOL_EINVAL, "there is no device \"%s\"", name)
+                : fail(SOL_EDEVICE, "no device can be used");
 }

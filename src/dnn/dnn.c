@@ -3,10 +3,12 @@
 
 #include "dnn/kernels.h"
 
-extern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_grouped, dnn_direct, dnn_linear, dnn_openblas;
+extern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_grouped, dnn_direct, dnn_linear,
+    dnn_openblas;
 
 /* First come the ones that do less work; ties in cost go to the earlier one. */
-const struct dnn_impl *const dnn_impls[] = {&dnn_winograd4, &dnn_winograd2, &dnn_grouped, &dnn_direct, &dnn_linear, &dnn_openblas, NULL};
+const struct dnn_impl *const dnn_impls[] = {
+    &dnn_winograd4, &dnn_winograd2, &dnn_grouped, &dnn_direct, &dnn_linear, &dnn_openblas, NULL};
 
 #define DNN_ISA_TABLE(isa)                                                    \
     extern const struct dnn_direct_kernels dnn_direct_kernels_##isa;          \

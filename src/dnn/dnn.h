@@ -29,28 +29,31 @@ enum dnn_act { DNN_ACT_NONE, DNN_ACT_RELU, DNN_ACT_CLAMP };
 struct dnn_problem {
     enum dnn_kind kind;
     int64_t batch_hint;
-    int lanes;                  /* width of a channel block */
+    int lanes; /* width of a channel block */
     int threads;
-    int c, k;                   /* stored channels in and out, over all groups */
-    int c_model, k_model;       /* channels in the weight tensor: c_model = weight.shape[1] * groups */
-    int groups;                 /* the weight is [k_model][c_model/groups][kh][kw] */
-    const int *c_map, *k_map;   /* stored channel -> model channel, -1 = padding; NULL = identity (then c == c_model) */
+    int c, k;             /* stored channels in and out, over all groups */
+    int c_model, k_model; /* channels in the weight tensor: c_model = weight.shape[1] * groups */
+    int groups;           /* the weight is [k_model][c_model/groups][kh][kw] */
+    const int *c_map,
+        *k_map; /* stored channel -> model channel, -1 = padding; NULL = identity (then c == c_model) */
     int h, w, oh, ow, kh, kw, sh, sw, pt, pl, dh, dw;
-    bool x_plain, y_plain;      /* else blocked */
+    bool x_plain, y_plain; /* else blocked */
     bool bias, residual, prologue;
-    bool residual_plain;        /* layout of the residual; as y otherwise */
-    float prologue_min;         /* -INFINITY: no clamp */
+    bool residual_plain; /* layout of the residual; as y otherwise */
+    float prologue_min;  /* -INFINITY: no clamp */
     enum dnn_act act;
-    float act_min, act_max;     /* for DNN_ACT_CLAMP */
+    float act_min, act_max; /* for DNN_ACT_CLAMP */
 };
 
 /* Pointers of one call. Strides of n in elements: dims inside an image are dense, images may lie apart (slices of a concat). */
 struct dnn_call {
-    const float *x, *packed, *weight /* as the framework holds it */, *bias /* k stored */, *residual, *scale, *shift /* c stored */;
+    const float *x, *packed, *weight /* as the framework holds it */, *bias /* k stored */,
+        *residual, *scale, *shift /* c stored */;
     float *y;
     int64_t batch, x_stride, y_stride, residual_stride;
     /* Called, when not NULL, on each finished tile of y while it is in L1, after bias, residual and act. Room for generated epilogues. */
-    void (*epilogue)(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel, int n_pixels);
+    void (*epilogue)(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
+                     int n_pixels);
     void *epilogue_user;
 };
 
@@ -59,23 +62,26 @@ struct dnn_plan {
     const struct dnn_impl *impl;
     const struct dnn_kernels *kernels; /* table of one instruction set */
     int64_t param[48];                 /* the implementation's own, e.g. tile sizes */
-    size_t packed_size;                /* bytes of packed weights; 0: the weight tensor is used in place */
-    size_t scratch_size;               /* bytes per thread for run */
-    double cost;                       /* estimated seconds at batch_hint */
-    struct dnn_problem problem;        /* its c_map and k_map must outlive the plan: program memory */
+    size_t packed_size;         /* bytes of packed weights; 0: the weight tensor is used in place */
+    size_t scratch_size;        /* bytes per thread for run */
+    double cost;                /* estimated seconds at batch_hint */
+    struct dnn_problem problem; /* its c_map and k_map must outlive the plan: program memory */
 };
 
 struct dnn_impl {
-    const char *name;                                         /* "direct", "winograd4", ... */
-    const char *(*refuse)(const struct dnn_problem *problem); /* NULL: accepted; else the reason, static text */
-    void (*plan)(struct dnn_plan *plan);                      /* problem, kernels -> the rest of the plan */
+    const char *name; /* "direct", "winograd4", ... */
+    const char *(*refuse)(
+        const struct dnn_problem *problem); /* NULL: accepted; else the reason, static text */
+    void (*plan)(struct dnn_plan *plan);    /* problem, kernels -> the rest of the plan */
     /* Transforms the weight (weight.shape as in the problem; `scale_k`, k_model values or NULL, multiplies each output channel's
      * weights: a folded batch norm) into plan->packed_size bytes. Tasks as for run. */
     int64_t (*n_pack_tasks)(const struct dnn_plan *plan);
-    void (*pack)(const struct dnn_plan *plan, const float *weight, const float *scale_k, float *packed, int64_t begin, int64_t end);
+    void (*pack)(const struct dnn_plan *plan, const float *weight, const float *scale_k,
+                 float *packed, int64_t begin, int64_t end);
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
-    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch, int64_t begin, int64_t end);
-    bool approximate;                                         /* rounding error above direct's: not in strict mode */
+    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
+                int64_t begin, int64_t end);
+    bool approximate; /* rounding error above direct's: not in strict mode */
 };
 
 /* The ordered list, ended by NULL. */
@@ -83,9 +89,9 @@ extern const struct dnn_impl *const dnn_impls[];
 
 /* Kernel tables by instruction set, NULL when this build lacks it. `lanes` is 16, 8, 4. */
 struct dnn_isa {
-    const char *name;                  /* "avx512", "avx2", "generic" */
+    const char *name; /* "avx512", "avx2", "generic" */
     int lanes;
-    double flops_per_cycle;            /* per core, for the cost model */
+    double flops_per_cycle; /* per core, for the cost model */
     const struct dnn_kernels *kernels;
 };
 extern const struct dnn_isa dnn_isas[]; /* best first, ended by name == NULL */

@@ -15,7 +15,8 @@
 bool dnn_takes_conv(const struct layer *conv, int lanes) {
     int64_t groups = conv->attr.groups;
     if (groups == 1) return true;
-    int64_t in = size_value(conv->in[0]->dim[1]) / groups, out = size_value(conv->out[0]->dim[1]) / groups;
+    int64_t in = size_value(conv->in[0]->dim[1]) / groups,
+            out = size_value(conv->out[0]->dim[1]) / groups;
     return (in == out && lanes % in == 0) || (in % lanes == 0 && out % lanes == 0);
 }
 
@@ -24,15 +25,19 @@ bool dnn_takes_conv(const struct layer *conv, int lanes) {
 /* Stored channel -> channel of the model, or -1; NULL when they are the same. */
 static const int *make_map(struct build *b, const struct tensor *t) {
     const struct layout *layout = &t->layout;
-    if (!layout->block || (layout->n_segments == 1 && layout->segment[0].valid == layout->stored)) return NULL;
+    if (!layout->block || (layout->n_segments == 1 && layout->segment[0].valid == layout->stored))
+        return NULL;
     int *map = ARENA_ARRAY(b->keep, int, layout->stored), channel = 0, stored = 0;
     for (int s = 0; s < layout->n_segments; s++)
-        for (int i = 0; i < layout->segment[s].stored; i++) map[stored++] = i < layout->segment[s].valid ? channel++ : -1;
+        for (int i = 0; i < layout->segment[s].stored; i++)
+            map[stored++] = i < layout->segment[s].valid ? channel++ : -1;
     return map;
 }
 
 static int const_dim(const struct tensor *t, int d) { return (int)size_value(t->dim[d]); }
-static int stored_channels(const struct tensor *t) { return t->layout.block ? t->layout.stored : const_dim(t, 1); }
+static int stored_channels(const struct tensor *t) {
+    return t->layout.block ? t->layout.stored : const_dim(t, 1);
+}
 
 static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn_problem *p) {
     const struct layer *l = cluster->heavy;
@@ -46,9 +51,11 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
     p->k = stored_channels(y);
     p->c_map = make_map(b, x);
     p->k_map = make_map(b, y);
-    p->h = const_dim(x, 2), p->w = const_dim(x, 3), p->oh = const_dim(y, 2), p->ow = const_dim(y, 3);
+    p->h = const_dim(x, 2), p->w = const_dim(x, 3), p->oh = const_dim(y, 2),
+    p->ow = const_dim(y, 3);
     p->kh = const_dim(w, 2), p->kw = const_dim(w, 3);
-    p->sh = (int)a->stride[0], p->sw = (int)a->stride[1], p->dh = (int)a->dilation[0], p->dw = (int)a->dilation[1];
+    p->sh = (int)a->stride[0], p->sw = (int)a->stride[1], p->dh = (int)a->dilation[0],
+    p->dw = (int)a->dilation[1];
     p->pt = (int)a->pad[0], p->pl = (int)a->pad[1];
     p->x_plain = !x->layout.block;
     p->y_plain = !y->layout.block;
@@ -70,7 +77,9 @@ static void fill_act(const struct layer *act, struct dnn_problem *p) {
 }
 
 static struct dnn_problem make_problem(struct build *b, const struct cluster *cluster) {
-    struct dnn_problem p = {.batch_hint = max_i64(1, b->options->batch_hint), .lanes = b->plan->lanes, .threads = pool_threads()};
+    struct dnn_problem p = {.batch_hint = max_i64(1, b->options->batch_hint),
+                            .lanes = b->plan->lanes,
+                            .threads = pool_threads()};
     if (cluster->heavy->kind == LAYER_conv) fill_conv(b, cluster, &p);
     else fill_linear(cluster, &p);
     p.bias = cluster->heavy->n_in > 2;
@@ -83,7 +92,8 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
 
 /* ---- Choice ---- */
 
-static const char *refuse(const struct build *b, const struct dnn_impl *impl, const struct dnn_problem *p) {
+static const char *refuse(const struct build *b, const struct dnn_impl *impl,
+                          const struct dnn_problem *p) {
     if (env_has(ENV_SOL_DISABLE, impl->name)) return "disabled by SOL_DISABLE";
     if (b->options->no_winograd && impl->approximate) return "strict numerics";
     return impl->refuse(p);
@@ -94,12 +104,13 @@ static void report_choice(struct build *b, const struct dnn_plan *best) {
     if (p->kind == DNN_LINEAR)
         text_add(&b->report, "    -> %s %d->%d\n", best->impl->name, p->c, p->k);
     else
-        text_add(&b->report, "    -> %s %dx%d/%d %d->%d @%dx%d groups %d\n", best->impl->name, p->kh, p->kw, p->sh, p->c, p->k,
-                 p->h, p->w, p->groups);
+        text_add(&b->report, "    -> %s %dx%d/%d %d->%d @%dx%d groups %d\n", best->impl->name,
+                 p->kh, p->kw, p->sh, p->c, p->k, p->h, p->w, p->groups);
 }
 
 /* All plans that accept, cheapest first; ties keep the list's order. Returns how many. */
-static int find_plans(struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa, struct dnn_plan *plans) {
+static int find_plans(struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa,
+                      struct dnn_plan *plans) {
     int n = 0;
     for (int i = 0; dnn_impls[i] && n < DNN_MAX_CANDIDATES; i++) {
         const char *reason = refuse(b, dnn_impls[i], p);
@@ -117,11 +128,13 @@ static int find_plans(struct build *b, const struct dnn_problem *p, const struct
     return n;
 }
 
-static enum sol_status choose(struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa, dnn_tune *tune,
-                              struct dnn_plan *best) {
+static enum sol_status choose(struct build *b, const struct dnn_problem *p,
+                              const struct dnn_isa *isa, dnn_tune *tune, struct dnn_plan *best) {
     struct dnn_plan *plans = ARENA_ARRAY(b->arena, struct dnn_plan, DNN_MAX_CANDIDATES);
     int n = find_plans(b, p, isa, plans), near = 0;
-    if (!n) return fail(SOL_EUNSUPPORTED, "no kernel takes this %s", p->kind == DNN_CONV ? "conv" : "linear");
+    if (!n)
+        return fail(SOL_EUNSUPPORTED, "no kernel takes this %s",
+                    p->kind == DNN_CONV ? "conv" : "linear");
     while (near < n && plans[near].cost <= DNN_NEAR_TIE * plans[0].cost) near++;
     *best = plans[tune && near > 1 ? tune(plans, near) : 0];
     report_choice(b, best);
@@ -135,7 +148,8 @@ static int64_t count_pack_tasks(const struct step *step, const int64_t *arg) {
     const struct dnn_plan *plan = step->data;
     return plan->impl->n_pack_tasks(plan);
 }
-static void run_pack(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin, int64_t end) {
+static void run_pack(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                     int64_t begin, int64_t end) {
     (void)arg, (void)scratch;
     const struct dnn_plan *plan = step->data;
     plan->impl->pack(plan, ptr[0], NULL, ptr[1], begin, end);
@@ -148,23 +162,39 @@ static int64_t count_tasks(const struct step *step, const int64_t *arg) {
     const struct dnn_plan *plan = step->data;
     return arg[BATCH] ? plan->impl->n_tasks(plan, arg[BATCH]) : 0;
 }
-static void run_kernel(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin, int64_t end) {
+static void run_kernel(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                       int64_t begin, int64_t end) {
     const struct dnn_plan *plan = step->data;
-    struct dnn_call call = {.x = ptr[X], .packed = ptr[PACKED], .weight = ptr[WEIGHT], .bias = ptr[BIAS],
-                            .residual = ptr[RESIDUAL], .scale = ptr[SCALE], .shift = ptr[SHIFT], .y = ptr[Y],
-                            .batch = arg[BATCH], .x_stride = arg[X_STRIDE], .y_stride = arg[Y_STRIDE],
+    struct dnn_call call = {.x = ptr[X],
+                            .packed = ptr[PACKED],
+                            .weight = ptr[WEIGHT],
+                            .bias = ptr[BIAS],
+                            .residual = ptr[RESIDUAL],
+                            .scale = ptr[SCALE],
+                            .shift = ptr[SHIFT],
+                            .y = ptr[Y],
+                            .batch = arg[BATCH],
+                            .x_stride = arg[X_STRIDE],
+                            .y_stride = arg[Y_STRIDE],
                             .residual_stride = arg[RESIDUAL_STRIDE]};
     plan->impl->run(plan, &call, scratch, begin, end);
 }
 
-static enum sol_status emit_pack(struct build *b, const struct cluster *cluster, const struct dnn_plan *plan,
-                                 struct buffer_ref *packed) {
+static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
+                                 const struct dnn_plan *plan, struct buffer_ref *packed) {
     const struct tensor *w = cluster->heavy->in[1];
     *packed = build_state(b, (int64_t)plan->packed_size, "packed weight");
     struct buffer_ref ptr[] = {build_ref(b, w), *packed};
-    struct step step = {.run = run_pack, .n_tasks = count_pack_tasks, .data = plan, .n_ptr = COUNT(ptr), .ptr = ptr,
-                        .flops = size_const(0), .bytes = size_const((int64_t)plan->packed_size), .name = "pack",
-                        .module = "DNN", .layers = "pack"};
+    struct step step = {.run = run_pack,
+                        .n_tasks = count_pack_tasks,
+                        .data = plan,
+                        .n_ptr = COUNT(ptr),
+                        .ptr = ptr,
+                        .flops = size_const(0),
+                        .bytes = size_const((int64_t)plan->packed_size),
+                        .name = "pack",
+                        .module = "DNN",
+                        .layers = "pack"};
     return build_step(b, true, &step);
 }
 
@@ -190,32 +220,46 @@ static struct size count_flops(const struct cluster *cluster) {
 static const char *name_step(struct build *b, const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     if (p->kind == DNN_LINEAR) return arena_printf(b->arena, "linear %d->%d", p->c, p->k);
-    return arena_printf(b->arena, "conv %s %dx%d/%d %d->%d @%dx%d", plan->impl->name, p->kh, p->kw, p->sh, p->c_model,
-                        p->k_model, p->h, p->w);
+    return arena_printf(b->arena, "conv %s %dx%d/%d %d->%d @%dx%d", plan->impl->name, p->kh, p->kw,
+                        p->sh, p->c_model, p->k_model, p->h, p->w);
 }
 
-static enum sol_status emit_run(struct build *b, const struct cluster *cluster, const struct dnn_plan *plan,
-                                struct buffer_ref packed) {
+static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
+                                const struct dnn_plan *plan, struct buffer_ref packed) {
     const struct layer *heavy = cluster->heavy;
     const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];
     bool linear = heavy->kind == LAYER_linear;
     struct buffer_ref ptr[N_POINTERS] = {
-        [X] = build_ref(b, cluster->x), [PACKED] = packed,
+        [X] = build_ref(b, cluster->x),
+        [PACKED] = packed,
         [WEIGHT] = build_ref(b, plan->packed_size ? NULL : heavy->in[1]),
-        [BIAS] = build_ref(b, heavy->n_in > 2 ? heavy->in[2] : NULL), [RESIDUAL] = build_ref(b, cluster->residual),
-        [SCALE] = build_ref(b, cluster->scale), [SHIFT] = build_ref(b, cluster->shift), [Y] = build_ref(b, y)};
+        [BIAS] = build_ref(b, heavy->n_in > 2 ? heavy->in[2] : NULL),
+        [RESIDUAL] = build_ref(b, cluster->residual),
+        [SCALE] = build_ref(b, cluster->scale),
+        [SHIFT] = build_ref(b, cluster->shift),
+        [Y] = build_ref(b, y)};
     struct size arg[N_ARGS] = {[BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
                                [X_STRIDE] = batch_stride(b, cluster->x, linear),
                                [Y_STRIDE] = batch_stride(b, y, linear),
                                [RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
-    struct step step = {.run = run_kernel, .n_tasks = count_tasks, .data = plan, .n_ptr = N_POINTERS, .ptr = ptr,
-                        .n_arg = N_ARGS, .arg = arg, .scratch_size = plan->scratch_size, .flops = count_flops(cluster),
-                        .bytes = build_bytes(cluster), .name = name_step(b, plan), .module = "DNN",
+    struct step step = {.run = run_kernel,
+                        .n_tasks = count_tasks,
+                        .data = plan,
+                        .n_ptr = N_POINTERS,
+                        .ptr = ptr,
+                        .n_arg = N_ARGS,
+                        .arg = arg,
+                        .scratch_size = plan->scratch_size,
+                        .flops = count_flops(cluster),
+                        .bytes = build_bytes(cluster),
+                        .name = name_step(b, plan),
+                        .module = "DNN",
                         .layers = build_describe(b, cluster)};
     return build_step(b, false, &step);
 }
 
-enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const struct dnn_isa *isa, dnn_tune *tune) {
+enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const struct dnn_isa *isa,
+                         dnn_tune *tune) {
     struct dnn_plan *plan = ARENA_NEW(b->keep, struct dnn_plan);
     struct dnn_problem problem = make_problem(b, cluster);
     struct buffer_ref packed = {.kind = BUFFER_NONE};

@@ -11,7 +11,8 @@ typedef int dnn_tune(const struct dnn_plan *plans, int n);
 #define DNN_NEAR_TIE 2.0 /* plans that cost at most this many times the cheapest are worth a run */
 
 /* `tune` NULL: the cost model alone decides, and the same way on every run. */
-enum sol_status dnn_emit(struct build *build, const struct cluster *cluster, const struct dnn_isa *isa, dnn_tune *tune);
+enum sol_status dnn_emit(struct build *build, const struct cluster *cluster,
+                         const struct dnn_isa *isa, dnn_tune *tune);
 
 /* Can any implementation do this conv on blocked images? Asked before layouts are chosen. */
 bool dnn_takes_conv(const struct layer *conv, int lanes);

@@ -21,7 +21,9 @@ static inline vec vec_load(const float *at) { return *(const vec *)at; }
 static inline void vec_store(float *at, vec v) { *(vec *)at = v; }
 static inline vec vec_set(float x) { return x - (vec){0}; }
 /* gcc's C has no ?: on vectors. A NaN in `a` stays: relu(NaN) is NaN, as in PyTorch. */
-static inline vec vec_select(ivec mask, vec a, vec b) { return (vec)(((ivec)a & mask) | ((ivec)b & ~mask)); }
+static inline vec vec_select(ivec mask, vec a, vec b) {
+    return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
+}
 static inline vec vec_max(vec a, vec b) { return vec_select(a < b, b, a); }
 static inline vec vec_min(vec a, vec b) { return vec_select(a > b, b, a); }
 

@@ -90,20 +90,24 @@ static sol_tensor hand_out(struct sol_model *user, struct tensor *t) {
     return user->tensors.n - 1;
 }
 
-static enum sol_status read_dims(const struct model *m, int rank, const int64_t *dim, struct size *out) {
-    if (rank < 0 || rank > SOL_MAX_RANK) return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
+static enum sol_status read_dims(const struct model *m, int rank, const int64_t *dim,
+                                 struct size *out) {
+    if (rank < 0 || rank > SOL_MAX_RANK)
+        return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
     for (int i = 0; i < rank; i++) {
-        if (dim[i] < 0 && -1 - dim[i] >= m->n_symbols) return fail(SOL_EINVAL, "dim %d is %lld", i, (long long)dim[i]);
+        if (dim[i] < 0 && -1 - dim[i] >= m->n_symbols)
+            return fail(SOL_EINVAL, "dim %d is %lld", i, (long long)dim[i]);
         out[i] = dim[i] < 0 ? size_symbol((int)(-1 - dim[i])) : size_const(dim[i]);
     }
     /* What a user declares is a bad argument, where a layer's output would be unsupported. */
     return ir_check_shape(m, rank, out) ? SOL_EINVAL : SOL_OK;
 }
 
-BODY void add_source(struct sol_model *user, enum layer_kind kind, const char *name, enum sol_dtype dtype, int rank,
-                       const int64_t *dim, sol_tensor *out) {
+BODY void add_source(struct sol_model *user, enum layer_kind kind, const char *name,
+                     enum sol_dtype dtype, int rank, const int64_t *dim, sol_tensor *out) {
     struct size size[SOL_MAX_RANK];
-    enum sol_status status = (unsigned)dtype < SOL_N_DTYPES ? SOL_OK : fail(SOL_EINVAL, "unknown type %d", (int)dtype);
+    enum sol_status status =
+        (unsigned)dtype < SOL_N_DTYPES ? SOL_OK : fail(SOL_EINVAL, "unknown type %d", (int)dtype);
     if (!status) status = read_dims(user->m, rank, dim, size);
     if (status) {
         fail_prefix("%s \"%s\": ", layer_infos[kind].name, name ? name : "");
@@ -113,13 +117,15 @@ BODY void add_source(struct sol_model *user, enum layer_kind kind, const char *n
     *out = hand_out(user, ir_add_source(user->m, kind, name, dtype, rank, size));
 }
 
-sol_tensor sol_model_input(struct sol_model *user, const char *name, enum sol_dtype dtype, int rank, const int64_t *dim) {
+sol_tensor sol_model_input(struct sol_model *user, const char *name, enum sol_dtype dtype, int rank,
+                           const int64_t *dim) {
     sol_tensor out = POISON;
     BUILDER_BOUNDARY(user, add_source(user, LAYER_input, name, dtype, rank, dim, &out));
     return out;
 }
 
-sol_tensor sol_model_param(struct sol_model *user, const char *name, enum sol_dtype dtype, int rank, const int64_t *dim) {
+sol_tensor sol_model_param(struct sol_model *user, const char *name, enum sol_dtype dtype, int rank,
+                           const int64_t *dim) {
     sol_tensor out = POISON;
     BUILDER_BOUNDARY(user, add_source(user, LAYER_param, name, dtype, rank, dim, &out));
     return out;
@@ -129,14 +135,16 @@ static struct tensor *get_tensor(const struct sol_model *user, sol_tensor handle
     return user && handle >= 0 && handle < user->tensors.n ? user->tensors.at[handle] : NULL;
 }
 
-static enum sol_status build_layer(struct sol_model *user, const char *kind_name, int n_in, const sol_tensor *in,
-                                   const char *attributes, const char *origin, sol_tensor *out) {
+static enum sol_status build_layer(struct sol_model *user, const char *kind_name, int n_in,
+                                   const sol_tensor *in, const char *attributes, const char *origin,
+                                   sol_tensor *out) {
     enum layer_kind kind = ir_find_kind(kind_name ? kind_name : "");
     if (kind == N_LAYER_KINDS || kind == LAYER_input || kind == LAYER_param || n_in < 0)
         return fail(SOL_EINVAL, "there is no layer \"%.64s\" to add", kind_name ? kind_name : "");
     struct tensor **tensors = ARENA_ARRAY(&user->arena, struct tensor *, n_in + 1), *result;
     for (int i = 0; i < n_in; i++)
-        if (!(tensors[i] = get_tensor(user, in[i]))) return fail(SOL_EINVAL, "%s: input %d is no tensor", kind_name, i);
+        if (!(tensors[i] = get_tensor(user, in[i])))
+            return fail(SOL_EINVAL, "%s: input %d is no tensor", kind_name, i);
     struct attr attr;
     TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind], &attr));
     TRY(ir_add(user->m, kind, n_in, tensors, &attr, origin, &result));
@@ -144,8 +152,8 @@ static enum sol_status build_layer(struct sol_model *user, const char *kind_name
     return SOL_OK;
 }
 
-BODY void add_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in, const char *attributes,
-                      const char *origin, sol_tensor *out) {
+BODY void add_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in,
+                    const char *attributes, const char *origin, sol_tensor *out) {
     enum sol_status status = build_layer(user, kind, n_in, in, attributes, origin, out);
     if (!status) return;
     /* ir_add has said where already; what fails before it has not. */
@@ -153,8 +161,8 @@ BODY void add_layer(struct sol_model *user, const char *kind, int n_in, const so
     keep_mistake(user, status);
 }
 
-sol_tensor sol_model_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in, const char *attributes,
-                           const char *origin) {
+sol_tensor sol_model_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in,
+                           const char *attributes, const char *origin) {
     sol_tensor out = POISON;
     BUILDER_BOUNDARY(user, add_layer(user, kind, n_in, in, attributes, origin, &out));
     return out;
@@ -235,7 +243,8 @@ char *sol_model_print(const struct sol_model *user) {
 BODY void parse_model(struct sol_model *user, const char *text) {
     enum sol_status status = ir_parse(text, &user->arena, &user->m);
     if (status) keep_mistake(user, status);
-    for (int i = 0; !status && i < user->m->layers.n; i++) hand_out(user, user->m->layers.at[i]->out[0]);
+    for (int i = 0; !status && i < user->m->layers.n; i++)
+        hand_out(user, user->m->layers.at[i]->out[0]);
 }
 
 enum sol_status sol_model_parse(const char *text, struct sol_model **out) {

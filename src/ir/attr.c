@@ -32,7 +32,8 @@ static bool has_word(const char *words, const char *word, size_t length) {
 
 static const struct attr_info *find_attr(const char *name, size_t length) {
     for (int i = 0; i < COUNT(attr_infos); i++)
-        if (strlen(attr_infos[i].name) == length && !strncmp(attr_infos[i].name, name, length)) return &attr_infos[i];
+        if (strlen(attr_infos[i].name) == length && !strncmp(attr_infos[i].name, name, length))
+            return &attr_infos[i];
     return NULL;
 }
 
@@ -46,7 +47,8 @@ static void print_value(struct text *text, const struct attr_info *info, const s
     const char *at = (const char *)a + info->offset;
     if (info->type == FLOAT) text_add_double(text, *(const double *)(const void *)at);
     else if (info->type == BOOL) text_add(text, "%s", *(const bool *)at ? "true" : "false");
-    else if (info->type == INTS && info->n == 1) print_ints(text, (const int64_t *)(const void *)at, 1);
+    else if (info->type == INTS && info->n == 1)
+        print_ints(text, (const int64_t *)(const void *)at, 1);
     else {
         text_add(text, "[");
         if (info->type == INTS) print_ints(text, (const int64_t *)(const void *)at, info->n);
@@ -61,7 +63,9 @@ static void print_value(struct text *text, const struct attr_info *info, const s
 
 static bool is_default(const struct attr_info *info, const struct attr *a) {
     struct attr standard = ir_default_attr();
-    size_t size = info->type == BOOL ? sizeof(bool) : info->type == FLOAT ? sizeof(double) : sizeof(int64_t) * (size_t)info->n;
+    size_t size = info->type == BOOL    ? sizeof(bool)
+                  : info->type == FLOAT ? sizeof(double)
+                                        : sizeof(int64_t) * (size_t)info->n;
     if (info->type == LIST) return a->n_axes == 0;
     if (info->type == SIZES) return false; /* an empty shape is a scalar: always said */
     return !memcmp((const char *)a + info->offset, (const char *)&standard + info->offset, size);
@@ -130,10 +134,12 @@ enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, s
         size_t length = strcspn(at, "= ");
         const struct attr_info *a = find_attr(at, length);
         if (!a || !has_word(info->attrs, at, length))
-            return fail(SOL_EINVAL, "%s has no attribute \"%.*s\"", info->name, (int)(length < 64 ? length : 64), at);
+            return fail(SOL_EINVAL, "%s has no attribute \"%.*s\"", info->name,
+                        (int)(length < 64 ? length : 64), at);
         at += length;
         if (*at++ != '=' || !parse_value(&at, a, out) || (*at && *at != ' '))
-            return fail(SOL_EINVAL, "%s: the value of attribute %s cannot be read", info->name, a->name);
+            return fail(SOL_EINVAL, "%s: the value of attribute %s cannot be read", info->name,
+                        a->name);
     }
     return SOL_OK;
 }

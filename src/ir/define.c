@@ -23,7 +23,8 @@ const struct index **define_point(struct define *d, int rank) {
     return index;
 }
 
-struct expr *define_load(struct define *d, int i, const struct index **index, bool checked, double fill) {
+struct expr *define_load(struct define *d, int i, const struct index **index, bool checked,
+                         double fill) {
     struct expr *e = ARENA_NEW(d->arena, struct expr);
     e->op = EXPR_LOAD;
     e->tensor = d->layer->in[i];
@@ -45,7 +46,8 @@ struct expr *define_in(struct define *d, int i) {
     return define_load(d, i, index, false, 0);
 }
 
-struct expr *define_reduce(struct define *d, enum expr_op combine, double start, int n, const struct size *extent) {
+struct expr *define_reduce(struct define *d, enum expr_op combine, double start, int n,
+                           const struct size *extent) {
     struct expr *e = ARENA_NEW(d->arena, struct expr);
     e->op = EXPR_REDUCE;
     e->combine = combine;
@@ -67,7 +69,8 @@ struct expr *define_range(struct define *d, const struct index *index, int64_t l
     return e;
 }
 
-struct expr *define_select(struct define *d, struct expr *condition, struct expr *yes, struct expr *no) {
+struct expr *define_select(struct define *d, struct expr *condition, struct expr *yes,
+                           struct expr *no) {
     struct expr *e = expr_binary(d->arena, EXPR_SELECT, condition, yes);
     e->arg[2] = no;
     return e;
@@ -108,13 +111,16 @@ static struct expr *hard_sigmoid(struct define *d, struct expr *x) {
 
 struct expr *define_copy(struct define *d) { return X; }
 struct expr *define_relu(struct define *d) { return BINARY(MAX, X, C(0)); }
-struct expr *define_clamp(struct define *d) { return clamp(d, X, d->layer->attr.min, d->layer->attr.max); }
+struct expr *define_clamp(struct define *d) {
+    return clamp(d, X, d->layer->attr.min, d->layer->attr.max);
+}
 struct expr *define_leaky_relu(struct define *d) {
     struct expr *x = X;
     return define_select(d, BINARY(LESS, x, C(0)), BINARY(MUL, x, C(d->layer->attr.alpha)), x);
 }
 struct expr *define_elu(struct define *d) {
-    struct expr *x = X, *below = BINARY(MUL, C(d->layer->attr.alpha), BINARY(SUB, UNARY(EXP, BINARY(MIN, x, C(0))), C(1)));
+    struct expr *x = X, *below = BINARY(MUL, C(d->layer->attr.alpha),
+                                        BINARY(SUB, UNARY(EXP, BINARY(MIN, x, C(0))), C(1)));
     return define_select(d, BINARY(LESS, x, C(0)), below, x);
 }
 struct expr *define_sigmoid(struct define *d) { return sigmoid(d, X); }
@@ -144,7 +150,8 @@ struct expr *define_softplus(struct define *d) { return softplus(d, X); }
 /* x * tanh(softplus(x)) without their logarithm and hyperbolic tangent, which cancel: with e = exp(x) it is
  * x * q / (q + 2), q = e * (e + 2). From 20 on the quotient is 1 in float, and larger e would overflow. */
 struct expr *define_mish(struct define *d) {
-    struct expr *x = X, *e = UNARY(EXP, BINARY(MIN, x, C(20))), *q = BINARY(MUL, e, BINARY(ADD, e, C(2)));
+    struct expr *x = X, *e = UNARY(EXP, BINARY(MIN, x, C(20))),
+                *q = BINARY(MUL, e, BINARY(ADD, e, C(2)));
     return BINARY(MUL, x, BINARY(DIV, q, BINARY(ADD, q, C(2))));
 }
 struct expr *define_exp(struct define *d) { return UNARY(EXP, X); }
@@ -166,5 +173,9 @@ struct expr *define_add(struct define *d) { return BINARY(ADD, define_in(d, 0), 
 struct expr *define_sub(struct define *d) { return BINARY(SUB, define_in(d, 0), define_in(d, 1)); }
 struct expr *define_mul(struct define *d) { return BINARY(MUL, define_in(d, 0), define_in(d, 1)); }
 struct expr *define_div(struct define *d) { return BINARY(DIV, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_maximum(struct define *d) { return BINARY(MAX, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_minimum(struct define *d) { return BINARY(MIN, define_in(d, 0), define_in(d, 1)); }
+struct expr *define_maximum(struct define *d) {
+    return BINARY(MAX, define_in(d, 0), define_in(d, 1));
+}
+struct expr *define_minimum(struct define *d) {
+    return BINARY(MIN, define_in(d, 0), define_in(d, 1));
+}

@@ -22,7 +22,8 @@ struct expr *define_reshape(struct define *d) {
 
 struct expr *define_permute(struct define *d) {
     const struct index **index = define_point(d, d->layer->out[0]->rank);
-    for (int i = 0; i < d->layer->out[0]->rank; i++) index[d->layer->attr.axes[i]] = index_var(d->arena, i);
+    for (int i = 0; i < d->layer->out[0]->rank; i++)
+        index[d->layer->attr.axes[i]] = index_var(d->arena, i);
     return define_load(d, 0, index, false, 0);
 }
 
@@ -59,7 +60,8 @@ struct expr *define_pad(struct define *d) {
     int rank = d->layer->out[0]->rank;
     const struct index **index = define_point(d, rank);
     for (int i = 0; i < 2; i++)
-        index[rank - 2 + i] = index_add(d->arena, index[rank - 2 + i], index_const(d->arena, -a->pad[i]));
+        index[rank - 2 + i] =
+            index_add(d->arena, index[rank - 2 + i], index_const(d->arena, -a->pad[i]));
     bool outside = a->pad[0] || a->pad[1] || a->pad[2] || a->pad[3];
     return define_load(d, 0, index, outside, a->value);
 }

@@ -15,8 +15,10 @@
 /* Row or column read by tap `var` of the window at output position `out_var`: out * stride + tap * dilation - pad. */
 static const struct index *tap(struct define *d, int axis, int out_var, int var) {
     const struct attr *a = &d->layer->attr;
-    const struct index *at = index_mul(d->arena, index_var(d->arena, out_var), size_const(a->stride[axis]));
-    at = index_add(d->arena, at, index_mul(d->arena, index_var(d->arena, var), size_const(a->dilation[axis])));
+    const struct index *at =
+        index_mul(d->arena, index_var(d->arena, out_var), size_const(a->stride[axis]));
+    at = index_add(d->arena, at,
+                   index_mul(d->arena, index_var(d->arena, var), size_const(a->dilation[axis])));
     return index_add(d->arena, at, index_const(d->arena, -a->pad[axis]));
 }
 
@@ -24,7 +26,8 @@ static const struct index *tap(struct define *d, int axis, int out_var, int var)
 static bool hangs_over(const struct define *d, const int64_t kernel[2]) {
     const struct attr *a = &d->layer->attr;
     for (int i = 0; i < 2; i++) {
-        int64_t in = size_value(d->layer->in[0]->dim[2 + i]), out = size_value(d->layer->out[0]->dim[2 + i]);
+        int64_t in = size_value(d->layer->in[0]->dim[2 + i]),
+                out = size_value(d->layer->out[0]->dim[2 + i]);
         int64_t last = (out - 1) * a->stride[i] + (kernel[i] - 1) * a->dilation[i] - a->pad[i];
         if (a->pad[i] > 0 || last >= in) return true;
     }
@@ -68,7 +71,8 @@ static bool counts_all(const struct define *d) {
     const struct attr *a = &d->layer->attr;
     if (!hangs_over(d, a->kernel)) return true;
     for (int i = 0; i < 2; i++) {
-        int64_t in = size_value(d->layer->in[0]->dim[2 + i]), out = size_value(d->layer->out[0]->dim[2 + i]);
+        int64_t in = size_value(d->layer->in[0]->dim[2 + i]),
+                out = size_value(d->layer->out[0]->dim[2 + i]);
         if ((out - 1) * a->stride[i] + a->kernel[i] > in + a->pad[i] + a->pad[2 + i]) return false;
     }
     return a->count_pad;
@@ -99,7 +103,8 @@ static struct adaptive adapt(struct define *d, int axis) {
     const struct index *scaled = index_mul(arena, index_var(arena, 2 + axis), size_const(in));
     struct adaptive a = {.start = index_div(arena, scaled, size_const(n)), .same = in % n == 0};
     if (a.same) a.start = index_mul(arena, index_var(arena, 2 + axis), size_const(in / n));
-    const struct index *end = index_div(arena, index_add(arena, scaled, index_const(arena, in + n - 1)), size_const(n));
+    const struct index *end =
+        index_div(arena, index_add(arena, scaled, index_const(arena, in + n - 1)), size_const(n));
     a.length = index_add(arena, end, index_mul(arena, a.start, size_const(-1)));
     a.longest = (in + n - common_divisor(in, n) + n - 1) / n;
     return a;
@@ -107,7 +112,8 @@ static struct adaptive adapt(struct define *d, int axis) {
 
 /* 1 where tap `var` is inside its window. */
 static struct expr *inside(struct define *d, const struct adaptive *a, int var) {
-    const struct index *left = index_add(d->arena, a->length, index_mul(d->arena, index_var(d->arena, var), size_const(-1)));
+    const struct index *left = index_add(
+        d->arena, a->length, index_mul(d->arena, index_var(d->arena, var), size_const(-1)));
     return define_range(d, left, 1, INT32_MAX);
 }
 
@@ -125,10 +131,12 @@ struct expr *define_adaptive_avg_pool(struct define *d) {
         sum->arg[0] = value;
         return BINARY(MUL, sum, C(1.0 / (double)(rows.longest * columns.longest)));
     }
-    struct expr *guard = BINARY(MUL, inside(d, &rows, sum->first_var), inside(d, &columns, sum->first_var + 1));
+    struct expr *guard =
+        BINARY(MUL, inside(d, &rows, sum->first_var), inside(d, &columns, sum->first_var + 1));
     sum->arg[0] = define_select(d, guard, value, C(0));
     struct expr *count = define_reduce(d, EXPR_ADD, 0, 2, extent);
-    count->arg[0] = BINARY(MUL, inside(d, &rows, count->first_var), inside(d, &columns, count->first_var + 1));
+    count->arg[0] =
+        BINARY(MUL, inside(d, &rows, count->first_var), inside(d, &columns, count->first_var + 1));
     return BINARY(DIV, sum, count);
 }
 
@@ -165,7 +173,8 @@ struct expr *define_reduce_min(struct define *d) { return over_axes(d, EXPR_MIN,
 struct expr *define_mean(struct define *d) {
     const struct attr *a = &d->layer->attr;
     struct size n = size_const(1), extent[SOL_MAX_RANK];
-    for (int i = 0; i < a->n_axes; i++) n = size_mul(n, extent[i] = d->layer->in[0]->dim[a->axes[i]]);
+    for (int i = 0; i < a->n_axes; i++)
+        n = size_mul(n, extent[i] = d->layer->in[0]->dim[a->axes[i]]);
     struct expr *sum = over_axes(d, EXPR_ADD, 0);
     if (size_is_const(n)) return BINARY(DIV, sum, C((double)size_value(n)));
     struct expr *count = define_reduce(d, EXPR_ADD, 0, a->n_axes, extent);
@@ -178,7 +187,8 @@ struct expr *define_mean(struct define *d) {
 static struct expr *add_bias(struct define *d, struct expr *sum, int var) {
     if (d->layer->n_in < 3) return sum;
     const struct index *index = index_var(d->arena, var);
-    return BINARY(ADD, sum, define_load(d, 2, arena_copy(d->arena, &index, sizeof index), false, 0));
+    return BINARY(ADD, sum,
+                  define_load(d, 2, arena_copy(d->arena, &index, sizeof index), false, 0));
 }
 
 struct expr *define_conv(struct define *d) {
@@ -190,15 +200,20 @@ struct expr *define_conv(struct define *d) {
     int c = sum->first_var, r = c + 1, s = c + 2;
     const struct index **x = define_point(d, 4), **weight = define_point(d, 4);
     /* Output channel k belongs to group k / (K / groups), whose input channels begin at group * C / groups. */
-    const struct index *group = index_div(d->arena, index_var(d->arena, 1), size_const(size_value(out->dim[1]) / a->groups));
-    x[1] = a->groups == 1 ? index_var(d->arena, c)
-                          : index_add(d->arena, index_mul(d->arena, group, w->dim[1]), index_var(d->arena, c));
-    if (size_is(w->dim[1], 1) && size_is(out->dim[1], a->groups) && a->groups > 1) x[1] = index_var(d->arena, 1);
+    const struct index *group = index_div(d->arena, index_var(d->arena, 1),
+                                          size_const(size_value(out->dim[1]) / a->groups));
+    x[1] = a->groups == 1
+               ? index_var(d->arena, c)
+               : index_add(d->arena, index_mul(d->arena, group, w->dim[1]), index_var(d->arena, c));
+    if (size_is(w->dim[1], 1) && size_is(out->dim[1], a->groups) && a->groups > 1)
+        x[1] = index_var(d->arena, 1);
     x[2] = tap(d, 0, 2, r);
     x[3] = tap(d, 1, 3, s);
     weight[0] = index_var(d->arena, 1);
-    weight[1] = index_var(d->arena, c), weight[2] = index_var(d->arena, r), weight[3] = index_var(d->arena, s);
-    sum->arg[0] = BINARY(MUL, define_load(d, 0, x, hangs_over(d, kernel), 0), define_load(d, 1, weight, false, 0));
+    weight[1] = index_var(d->arena, c), weight[2] = index_var(d->arena, r),
+    weight[3] = index_var(d->arena, s);
+    sum->arg[0] = BINARY(MUL, define_load(d, 0, x, hangs_over(d, kernel), 0),
+                         define_load(d, 1, weight, false, 0));
     return add_bias(d, sum, 1);
 }
 
@@ -220,7 +235,8 @@ struct expr *define_batch_norm(struct define *d) {
         const struct index *channel = index_var(d->arena, 1);
         in[i] = define_load(d, i, arena_copy(d->arena, &channel, sizeof channel), false, 0);
     }
-    struct expr *deviation = expr_unary(d->arena, EXPR_SQRT, BINARY(ADD, in[2], C(d->layer->attr.eps)));
+    struct expr *deviation =
+        expr_unary(d->arena, EXPR_SQRT, BINARY(ADD, in[2], C(d->layer->attr.eps)));
     struct expr *normal = BINARY(DIV, BINARY(SUB, in[0], in[1]), deviation);
     return BINARY(ADD, BINARY(MUL, normal, in[3]), in[4]);
 }

@@ -1,7 +1,8 @@
 /* Constructors of index and point expressions. They fold what is known, so that loops see the simplest form. */
 #include "ir/expr.h"
 
-static struct index *new_index(struct arena *a, enum index_op op, const struct index *x, const struct index *y) {
+static struct index *new_index(struct arena *a, enum index_op op, const struct index *x,
+                               const struct index *y) {
     struct index *i = ARENA_NEW(a, struct index);
     i->op = op;
     i->a = x;
@@ -14,7 +15,9 @@ const struct index *index_size(struct arena *a, struct size value) {
     i->value = value;
     return i;
 }
-const struct index *index_const(struct arena *a, int64_t value) { return index_size(a, size_const(value)); }
+const struct index *index_const(struct arena *a, int64_t value) {
+    return index_size(a, size_const(value));
+}
 
 const struct index *index_var(struct arena *a, int var) {
     struct index *i = new_index(a, INDEX_VAR, NULL, NULL);

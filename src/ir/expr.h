@@ -14,8 +14,8 @@
 enum index_op { INDEX_CONST, INDEX_VAR, INDEX_ADD, INDEX_MUL, INDEX_DIV, INDEX_MOD };
 struct index {
     enum index_op op;
-    struct size value;        /* INDEX_CONST: a polynomial of the model's symbols, mostly a plain number */
-    int var;                  /* INDEX_VAR: 0..rank-1 output dims, then reduction variables */
+    struct size value; /* INDEX_CONST: a polynomial of the model's symbols, mostly a plain number */
+    int var;           /* INDEX_VAR: 0..rank-1 output dims, then reduction variables */
     const struct index *a, *b; /* operands; of MUL, DIV, MOD `b` is INDEX_CONST */
 };
 
@@ -26,10 +26,11 @@ struct index {
     X(LESS, 2) X(SELECT, 3) /* LESS: 1.0 or 0.0; SELECT(c, a, b): c != 0 ? a : b */
 
 enum expr_op {
-    EXPR_CONST,  /* value */
-    EXPR_LOAD,   /* input[index...]; `fill` where an index is outside the input and `checked` is set */
-    EXPR_RANGE,  /* 1.0 where low <= index[0] < high, else 0.0 */
-    EXPR_REDUCE, /* combine (EXPR_ADD, EXPR_MAX or EXPR_MIN) of arg[0] over n_vars variables from 0 to extent-1, starting from `value` */
+    EXPR_CONST, /* value */
+    EXPR_LOAD, /* input[index...]; `fill` where an index is outside the input and `checked` is set */
+    EXPR_RANGE, /* 1.0 where low <= index[0] < high, else 0.0 */
+    EXPR_REDUCE,
+/* combine (EXPR_ADD, EXPR_MAX or EXPR_MIN) of arg[0] over n_vars variables from 0 to extent-1, starting from `value` */
 #define EXPR_ENUM(name, n) EXPR_##name,
     EXPR_LIST(EXPR_ENUM)
 #undef EXPR_ENUM
@@ -66,7 +67,8 @@ struct expr *ir_define(struct arena *arena, const struct layer *layer, int *n_va
 const struct index *index_const(struct arena *a, int64_t value);
 const struct index *index_size(struct arena *a, struct size value);
 const struct index *index_var(struct arena *a, int var);
-const struct index *index_add(struct arena *a, const struct index *x, const struct index *y); /* folds constants, x+0 */
+const struct index *index_add(struct arena *a, const struct index *x,
+                              const struct index *y); /* folds constants, x+0 */
 const struct index *index_mul(struct arena *a, const struct index *x, struct size factor);
 const struct index *index_div(struct arena *a, const struct index *x, struct size divisor);
 const struct index *index_mod(struct arena *a, const struct index *x, struct size divisor);

@@ -10,7 +10,9 @@
 const char *infer_shape_text(const struct tensor *t, char text[256]) {
     int at = snprintf(text, 256, "[");
     for (int i = 0; i < t->rank && at < 230; i++) {
-        if (size_is_const(t->dim[i])) at += snprintf(text + at, (size_t)(256 - at), "%s%lld", i ? "," : "", (long long)size_value(t->dim[i]));
+        if (size_is_const(t->dim[i]))
+            at += snprintf(text + at, (size_t)(256 - at), "%s%lld", i ? "," : "",
+                           (long long)size_value(t->dim[i]));
         else at += snprintf(text + at, (size_t)(256 - at), "%s?", i ? "," : "");
     }
     snprintf(text + at, (size_t)(256 - at), "]");
@@ -60,7 +62,8 @@ enum sol_status infer_binary(struct layer *l) {
         struct size x = d <= a->rank ? a->dim[a->rank - d] : size_const(1);
         struct size y = d <= b->rank ? b->dim[b->rank - d] : size_const(1);
         if (!ir_broadcast(x, y, &out->dim[out->rank - d]))
-            return fail(SOL_EINVAL, "shapes %s and %s do not broadcast", infer_shape_text(a, at), infer_shape_text(b, bt));
+            return fail(SOL_EINVAL, "shapes %s and %s do not broadcast", infer_shape_text(a, at),
+                        infer_shape_text(b, bt));
     }
     return SOL_OK;
 }
@@ -70,20 +73,23 @@ enum sol_status infer_binary(struct layer *l) {
 static enum sol_status check_positive(const char *what, const int64_t value[2], int64_t least) {
     for (int i = 0; i < 2; i++)
         if (value[i] < least || value[i] > INT32_MAX)
-            return fail(SOL_EINVAL, "%s is [%lld,%lld]; it must be at least %lld", what, (long long)value[0],
-                        (long long)value[1], (long long)least);
+            return fail(SOL_EINVAL, "%s is [%lld,%lld]; it must be at least %lld", what,
+                        (long long)value[0], (long long)value[1], (long long)least);
     return SOL_OK;
 }
 
 static enum sol_status check_window(const struct layer *l) {
     const struct attr *a = &l->attr;
     char text[256];
-    if (l->in[0]->rank != 4) return fail(SOL_EINVAL, "input %s is no [n,c,h,w]", infer_shape_text(l->in[0], text));
+    if (l->in[0]->rank != 4)
+        return fail(SOL_EINVAL, "input %s is no [n,c,h,w]", infer_shape_text(l->in[0], text));
     for (int d = 1; d < 4; d++) {
         if (!size_is_const(l->in[0]->dim[d]))
-            return fail(SOL_EUNSUPPORTED, "only the first dim of %s may vary", infer_shape_text(l->in[0], text));
+            return fail(SOL_EUNSUPPORTED, "only the first dim of %s may vary",
+                        infer_shape_text(l->in[0], text));
         if (size_is(l->in[0]->dim[d], 0))
-            return fail(SOL_EINVAL, "input %s has no channels, rows or columns", infer_shape_text(l->in[0], text));
+            return fail(SOL_EINVAL, "input %s has no channels, rows or columns",
+                        infer_shape_text(l->in[0], text));
     }
     TRY(check_positive("stride", a->stride, 1));
     TRY(check_positive("dilation", a->dilation, 1));
@@ -93,8 +99,8 @@ static enum sol_status check_window(const struct layer *l) {
 
 /* Positions of a window over one dim. With `ceil` a last window may hang over, if it begins inside the input or its
  * front padding: PyTorch's rule. */
-static int64_t count_windows(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t front, int64_t back,
-                             bool ceil) {
+static int64_t count_windows(int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
+                             int64_t front, int64_t back, bool ceil) {
     int64_t space = in + front + back - dilation * (kernel - 1) - 1;
     if (space < 0 && !(ceil && space + stride > 0)) return -1;
     int64_t n = (space + (ceil ? stride - 1 : 0)) / stride + 1;
@@ -110,10 +116,12 @@ static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], str
     out->dim[1] = channels;
     for (int i = 0; i < 2; i++) {
         int64_t in = size_value(l->in[0]->dim[2 + i]);
-        int64_t n = count_windows(in, kernel[i], a->stride[i], a->dilation[i], a->pad[i], a->pad[2 + i], a->ceil);
+        int64_t n = count_windows(in, kernel[i], a->stride[i], a->dilation[i], a->pad[i],
+                                  a->pad[2 + i], a->ceil);
         if (n < 1)
-            return fail(SOL_EINVAL, "a window of [%lld,%lld] does not fit into input %s", (long long)kernel[0],
-                        (long long)kernel[1], infer_shape_text(l->in[0], text));
+            return fail(SOL_EINVAL, "a window of [%lld,%lld] does not fit into input %s",
+                        (long long)kernel[0], (long long)kernel[1],
+                        infer_shape_text(l->in[0], text));
         out->dim[2 + i] = size_const(n);
     }
     return SOL_OK;
@@ -124,7 +132,8 @@ static enum sol_status check_weight(const struct tensor *w, int rank, const char
     char text[256];
     bool sound = w->rank == rank;
     for (int d = 0; sound && d < rank; d++) sound = size_is_const(w->dim[d]);
-    if (!sound) return fail(SOL_EINVAL, "weight %s is no constant %s", infer_shape_text(w, text), what);
+    if (!sound)
+        return fail(SOL_EINVAL, "weight %s is no constant %s", infer_shape_text(w, text), what);
     if (size_is(w->dim[0], 0) || size_is(w->dim[1], 0))
         return fail(SOL_EUNSUPPORTED, "weight %s has no channels", infer_shape_text(w, text));
     return SOL_OK;
@@ -132,8 +141,10 @@ static enum sol_status check_weight(const struct tensor *w, int rank, const char
 
 static enum sol_status check_bias(const struct layer *l) {
     char wt[256], bt[256];
-    if (l->n_in < 3 || (l->in[2]->rank == 1 && size_equal(l->in[2]->dim[0], l->in[1]->dim[0]))) return SOL_OK;
-    return fail(SOL_EINVAL, "bias %s does not fit weight %s", infer_shape_text(l->in[2], bt), infer_shape_text(l->in[1], wt));
+    if (l->n_in < 3 || (l->in[2]->rank == 1 && size_equal(l->in[2]->dim[0], l->in[1]->dim[0])))
+        return SOL_OK;
+    return fail(SOL_EINVAL, "bias %s does not fit weight %s", infer_shape_text(l->in[2], bt),
+                infer_shape_text(l->in[1], wt));
 }
 
 enum sol_status infer_conv(struct layer *l) {
@@ -143,11 +154,12 @@ enum sol_status infer_conv(struct layer *l) {
     TRY(check_weight(w, 4, "[k,c,r,s]"));
     int64_t groups = l->attr.groups, c = size_value(x->dim[1]), k = size_value(w->dim[0]);
     if (groups < 1 || c % groups || k % groups)
-        return fail(SOL_EINVAL, "%lld groups do not divide %lld input and %lld output channels", (long long)groups,
-                    (long long)c, (long long)k);
+        return fail(SOL_EINVAL, "%lld groups do not divide %lld input and %lld output channels",
+                    (long long)groups, (long long)c, (long long)k);
     if (size_value(w->dim[1]) != c / groups)
-        return fail(SOL_EINVAL, "weight %s expects %lld channels, input %s has %lld", infer_shape_text(w, wt),
-                    (long long)(size_value(w->dim[1]) * groups), infer_shape_text(x, xt), (long long)c);
+        return fail(SOL_EINVAL, "weight %s expects %lld channels, input %s has %lld",
+                    infer_shape_text(w, wt), (long long)(size_value(w->dim[1]) * groups),
+                    infer_shape_text(x, xt), (long long)c);
     TRY(check_bias(l));
     int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
     TRY(check_positive("kernel", kernel, 1));
@@ -159,9 +171,11 @@ enum sol_status infer_pool(struct layer *l) {
     TRY(check_window(l));
     TRY(check_positive("kernel", a->kernel, 1));
     for (int i = 0; i < 4; i++) {
-        int64_t reach = a->dilation[i % 2] * (a->kernel[i % 2] - 1) + 1; /* PyTorch's rule counts the holes */
+        int64_t reach =
+            a->dilation[i % 2] * (a->kernel[i % 2] - 1) + 1; /* PyTorch's rule counts the holes */
         if (2 * a->pad[i] > reach)
-            return fail(SOL_EINVAL, "pad %lld is more than half of a window over %lld", (long long)a->pad[i], (long long)reach);
+            return fail(SOL_EINVAL, "pad %lld is more than half of a window over %lld",
+                        (long long)a->pad[i], (long long)reach);
     }
     return set_windows(l, a->kernel, l->in[0]->dim[1]);
 }
@@ -181,7 +195,8 @@ enum sol_status infer_linear(struct layer *l) {
     char xt[256], wt[256];
     TRY(check_weight(w, 2, "[k,c]"));
     if (x->rank < 1 || !size_equal(x->dim[x->rank - 1], w->dim[1]))
-        return fail(SOL_EINVAL, "weight %s does not fit input %s", infer_shape_text(w, wt), infer_shape_text(x, xt));
+        return fail(SOL_EINVAL, "weight %s does not fit input %s", infer_shape_text(w, wt),
+                    infer_shape_text(x, xt));
     TRY(check_bias(l));
     set_shape(l->out[0], x);
     l->out[0]->dim[x->rank - 1] = w->dim[0];
@@ -194,7 +209,8 @@ enum sol_status infer_batch_norm(struct layer *l) {
     if (x->rank < 2) return fail(SOL_EINVAL, "input %s has no channels", infer_shape_text(x, xt));
     for (int i = 1; i < 5; i++)
         if (l->in[i]->rank != 1 || !size_equal(l->in[i]->dim[0], x->dim[1]))
-            return fail(SOL_EINVAL, "parameter %s does not fit input %s", infer_shape_text(l->in[i], pt), infer_shape_text(x, xt));
+            return fail(SOL_EINVAL, "parameter %s does not fit input %s",
+                        infer_shape_text(l->in[i], pt), infer_shape_text(x, xt));
     return infer_same(l);
 }
 
@@ -204,7 +220,8 @@ static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK
     int rank = l->in[0]->rank;
     for (int i = 0; i < a->n_axes; i++) {
         TRY(infer_axis(l, &a->axes[i], rank));
-        if (reduced[a->axes[i]]) return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
+        if (reduced[a->axes[i]])
+            return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
         reduced[a->axes[i]] = true;
     }
     for (int d = 0; d < rank && !a->n_axes; d++) reduced[d] = true;

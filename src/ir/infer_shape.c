@@ -17,7 +17,9 @@ enum sol_status infer_reshape(struct layer *l) {
         else known = size_mul(known, a->shape[i]);
     }
     bool fits = open >= 0 ? size_divide(all, known, &a->shape[open]) : size_equal(all, known);
-    if (!fits) return fail(SOL_EINVAL, "input %s does not have the new shape's number of elements", infer_shape_text(l->in[0], text));
+    if (!fits)
+        return fail(SOL_EINVAL, "input %s does not have the new shape's number of elements",
+                    infer_shape_text(l->in[0], text));
     l->out[0]->rank = a->n_shape;
     memcpy(l->out[0]->dim, a->shape, sizeof *a->shape * (size_t)a->n_shape);
     return SOL_OK;
@@ -26,11 +28,13 @@ enum sol_status infer_reshape(struct layer *l) {
 enum sol_status infer_permute(struct layer *l) {
     struct attr *a = &l->attr;
     bool seen[SOL_MAX_RANK] = {false};
-    if (a->n_axes != l->in[0]->rank) return fail(SOL_EINVAL, "%d axes for a tensor of rank %d", a->n_axes, l->in[0]->rank);
+    if (a->n_axes != l->in[0]->rank)
+        return fail(SOL_EINVAL, "%d axes for a tensor of rank %d", a->n_axes, l->in[0]->rank);
     l->out[0]->rank = a->n_axes;
     for (int i = 0; i < a->n_axes; i++) {
         TRY(infer_axis(l, &a->axes[i], a->n_axes));
-        if (seen[a->axes[i]]) return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
+        if (seen[a->axes[i]])
+            return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
         seen[a->axes[i]] = true;
         l->out[0]->dim[i] = l->in[0]->dim[a->axes[i]];
     }
@@ -42,19 +46,24 @@ enum sol_status infer_slice(struct layer *l) {
     const struct tensor *in = l->in[0];
     char text[256];
     TRY(infer_axis(l, &a->axis, in->rank));
-    if (a->n_shape != 1 || a->start < 0 || a->step < 1) return fail(SOL_EINVAL, "needs start >= 0, step >= 1 and one length in shape");
+    if (a->n_shape != 1 || a->start < 0 || a->step < 1)
+        return fail(SOL_EINVAL, "needs start >= 0, step >= 1 and one length in shape");
     l->out[0]->rank = in->rank;
     memcpy(l->out[0]->dim, in->dim, sizeof in->dim);
     l->out[0]->dim[a->axis] = a->shape[0];
     if (!size_is_const(in->dim[a->axis]) || !size_is_const(a->shape[0])) {
         bool whole = a->start == 0 && a->step == 1 && size_equal(in->dim[a->axis], a->shape[0]);
-        return whole ? SOL_OK : fail(SOL_EUNSUPPORTED, "cuts a dim of unknown size of %s", infer_shape_text(in, text));
+        return whole ? SOL_OK
+                     : fail(SOL_EUNSUPPORTED, "cuts a dim of unknown size of %s",
+                            infer_shape_text(in, text));
     }
     int64_t n = size_value(a->shape[0]), last;
-    bool overflow = n > 0 && (__builtin_mul_overflow(n - 1, a->step, &last) || __builtin_add_overflow(last, a->start, &last));
+    bool overflow = n > 0 && (__builtin_mul_overflow(n - 1, a->step, &last) ||
+                              __builtin_add_overflow(last, a->start, &last));
     if (n < 0 || overflow || (n > 0 && last >= size_value(in->dim[a->axis])))
-        return fail(SOL_EINVAL, "%lld values from %lld by %lld leave axis %lld of %s", (long long)n, (long long)a->start,
-                    (long long)a->step, (long long)a->axis, infer_shape_text(in, text));
+        return fail(SOL_EINVAL, "%lld values from %lld by %lld leave axis %lld of %s", (long long)n,
+                    (long long)a->start, (long long)a->step, (long long)a->axis,
+                    infer_shape_text(in, text));
     return SOL_OK;
 }
 
@@ -74,11 +83,13 @@ enum sol_status infer_concat(struct layer *l) {
     memcpy(out->dim, first->dim, sizeof first->dim);
     for (int i = 0; i < l->n_in; i++) {
         if (!same_but(first, l->in[i], l->attr.axis))
-            return fail(SOL_EINVAL, "shapes %s and %s differ in more than axis %lld", infer_shape_text(first, at),
-                        infer_shape_text(l->in[i], bt), (long long)l->attr.axis);
+            return fail(SOL_EINVAL, "shapes %s and %s differ in more than axis %lld",
+                        infer_shape_text(first, at), infer_shape_text(l->in[i], bt),
+                        (long long)l->attr.axis);
         if (!size_is_const(l->in[i]->dim[l->attr.axis]))
             return fail(SOL_EUNSUPPORTED, "joins along a dim of unknown size");
-        if (i) out->dim[l->attr.axis] = size_add(out->dim[l->attr.axis], l->in[i]->dim[l->attr.axis]);
+        if (i)
+            out->dim[l->attr.axis] = size_add(out->dim[l->attr.axis], l->in[i]->dim[l->attr.axis]);
     }
     return SOL_OK;
 }
@@ -87,13 +98,16 @@ enum sol_status infer_expand(struct layer *l) {
     const struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
     char text[256];
-    if (a->n_shape < in->rank) return fail(SOL_EINVAL, "input %s has more dims than the new shape", infer_shape_text(in, text));
+    if (a->n_shape < in->rank)
+        return fail(SOL_EINVAL, "input %s has more dims than the new shape",
+                    infer_shape_text(in, text));
     l->out[0]->rank = a->n_shape;
     for (int d = 0; d < a->n_shape; d++) {
         int from = d - (a->n_shape - in->rank);
         l->out[0]->dim[d] = a->shape[d];
         if (from >= 0 && !size_is(in->dim[from], 1) && !size_equal(in->dim[from], a->shape[d]))
-            return fail(SOL_EINVAL, "dim %d of %s is not 1 and cannot be expanded", from, infer_shape_text(in, text));
+            return fail(SOL_EINVAL, "dim %d of %s is not 1 and cannot be expanded", from,
+                        infer_shape_text(in, text));
     }
     return SOL_OK;
 }
@@ -105,7 +119,8 @@ enum sol_status infer_pad(struct layer *l) {
     l->out[0]->rank = in->rank;
     memcpy(l->out[0]->dim, in->dim, sizeof in->dim);
     for (int i = 0; i < 2; i++) {
-        if (a->pad[i] < 0 || a->pad[2 + i] < 0 || a->pad[i] > INT32_MAX || a->pad[2 + i] > INT32_MAX)
+        if (a->pad[i] < 0 || a->pad[2 + i] < 0 || a->pad[i] > INT32_MAX ||
+            a->pad[2 + i] > INT32_MAX)
             return fail(SOL_EUNSUPPORTED, "pads must be >= 0");
         int d = in->rank - 2 + i;
         l->out[0]->dim[d] = size_add(in->dim[d], size_const(a->pad[i] + a->pad[2 + i]));

@@ -71,7 +71,7 @@ struct layer {
     int n_in, n_out;
     struct tensor **in, *out[1]; /* one output each today; several are reached by several layers */
     struct attr attr;
-    const char *origin;          /* a line of the user's program, or NULL */
+    const char *origin; /* a line of the user's program, or NULL */
 };
 
 struct model {
@@ -79,11 +79,11 @@ struct model {
     const char *name;
     int n_symbols;
     const char *symbol[SIZE_SYMBOLS];
-    VEC(struct layer *) layers;     /* topological: inputs before readers */
+    VEC(struct layer *) layers; /* topological: inputs before readers */
     VEC(struct tensor *) inputs, params;
     VEC(struct tensor *) outputs;
     VEC(const char *) output_names;
-    int n_tensors, n_layers;        /* ids given out so far */
+    int n_tensors, n_layers; /* ids given out so far */
 };
 
 /* The facts of one kind of layer, from layer.def. */
@@ -91,9 +91,10 @@ struct define;
 struct layer_info {
     const char *name;
     int min_in, max_in;
-    const char *attrs;                                  /* names of its attributes, separated by blanks */
-    enum sol_status (*infer)(struct layer *layer);      /* checks, and sets out[0]'s dtype, rank and dims */
-    struct expr *(*define)(struct define *d);           /* see expr.h; NULL for sources */
+    const char *attrs; /* names of its attributes, separated by blanks */
+    enum sol_status (*infer)(
+        struct layer *layer);                 /* checks, and sets out[0]'s dtype, rank and dims */
+    struct expr *(*define)(struct define *d); /* see expr.h; NULL for sources */
     enum { POINTWISE = 1, COMMUTES = 2, SHAPE_ONLY = 4, SOURCE = 8, HEAVY = 16 } traits;
 };
 /* POINTWISE: out[i] depends on in[i] (after broadcasting) only. SHAPE_ONLY: moves values, computes nothing.
@@ -103,19 +104,20 @@ extern const struct layer_info layer_infos[N_LAYER_KINDS];
 /* ---- ir/model.c: building and changing ---- */
 
 struct model *ir_model_new(struct arena *arena, const char *name);
-struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name, enum sol_dtype dtype, int rank,
-                             const struct size *dim);
+struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name,
+                             enum sol_dtype dtype, int rank, const struct size *dim);
 /* Is this a shape that a model may have? Known symbols, never negative, and sizes of it in bytes, padded, fit 64 bits. */
 enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim);
 /* Appends a layer, infers its output. `attr` NULL = defaults. */
-enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in, const struct attr *attr,
-                       const char *origin, struct tensor **out);
+enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
+                       const struct attr *attr, const char *origin, struct tensor **out);
 struct attr ir_default_attr(void);
 /* Deep copy into another arena, so that passes never change the user's model. */
 struct model *ir_clone(struct arena *arena, const struct model *m);
 /* Every reader of `from` reads `to` instead; outputs too. */
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
-int ir_count_readers(const struct model *m, const struct tensor *t); /* a model output counts as one */
+int ir_count_readers(const struct model *m,
+                     const struct tensor *t); /* a model output counts as one */
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
 
@@ -125,10 +127,10 @@ const struct model *ir_user_model(const struct sol_model *user);
 /* ---- ir/infer.c, ir/verify.c, ir/text.c ---- */
 
 bool ir_broadcast(struct size a, struct size b, struct size *out); /* NumPy's rule for one dim */
-enum sol_status ir_verify(const struct model *m);                  /* EBUG with the broken invariant */
+enum sol_status ir_verify(const struct model *m); /* EBUG with the broken invariant */
 void ir_print(struct text *text, const struct model *m);
 enum sol_status ir_parse(const char *source, struct arena *arena, struct model **out);
-void ir_print_shape(struct text *text, const struct tensor *t);    /* "f32[$0,3,224,224]" */
+void ir_print_shape(struct text *text, const struct tensor *t); /* "f32[$0,3,224,224]" */
 enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, struct attr *out);
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr);
 enum layer_kind ir_find_kind(const char *name); /* N_LAYER_KINDS when unknown */

@@ -15,8 +15,9 @@ struct model *ir_model_new(struct arena *arena, const char *name) {
     return m;
 }
 
-static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
-                               const struct attr *attr, const char *origin) {
+static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in,
+                               struct tensor *const *in, const struct attr *attr,
+                               const char *origin) {
     struct layer *l = ARENA_NEW(m->arena, struct layer);
     l->id = m->n_layers++;
     l->kind = kind;
@@ -31,8 +32,8 @@ static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in, 
     return l;
 }
 
-struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name, enum sol_dtype dtype, int rank,
-                             const struct size *dim) {
+struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name,
+                             enum sol_dtype dtype, int rank, const struct size *dim) {
     struct layer *l = new_layer(m, kind, 0, NULL, NULL, NULL);
     struct tensor *t = l->out[0];
     t->dtype = dtype;
@@ -56,10 +57,12 @@ static void prefix_layer(const struct layer *l) {
 static enum sol_status check_inputs(const struct layer *l) {
     const struct layer_info *info = &layer_infos[l->kind];
     if (l->n_in < info->min_in || l->n_in > info->max_in)
-        return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in, info->max_in);
+        return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in,
+                    info->max_in);
     for (int i = 0; i < l->n_in; i++)
         if (l->in[i]->dtype != SOL_F32)
-            return fail(SOL_EUNSUPPORTED, "input %d is not f32, the only type that can be computed with", i);
+            return fail(SOL_EUNSUPPORTED,
+                        "input %d is not f32, the only type that can be computed with", i);
     return SOL_OK;
 }
 
@@ -69,25 +72,31 @@ static enum sol_status check_inputs(const struct layer *l) {
 static enum sol_status check_dim(const struct model *m, int i, struct size dim) {
     char text[SIZE_TEXT];
     size_format(text, dim);
-    if (size_symbols(dim) > m->n_symbols) return fail(SOL_EINVAL, "dim %d is %s, a symbol that the model does not have", i, text);
-    if (size_is_const(dim) && size_value(dim) < 0) return fail(SOL_EINVAL, "dim %d would be %s", i, text);
+    if (size_symbols(dim) > m->n_symbols)
+        return fail(SOL_EINVAL, "dim %d is %s, a symbol that the model does not have", i, text);
+    if (size_is_const(dim) && size_value(dim) < 0)
+        return fail(SOL_EINVAL, "dim %d would be %s", i, text);
     /* With symbols >= 0 only a negative coefficient can give a negative size. */
-    return dim.bad || size_never_negative(dim) ? SOL_OK : fail(SOL_EINVAL, "dim %d would be %s, which may be negative", i, text);
+    return dim.bad || size_never_negative(dim)
+               ? SOL_OK
+               : fail(SOL_EINVAL, "dim %d would be %s, which may be negative", i, text);
 }
 
 /* An empty dim does not hide the others: strides are products without it. */
 enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim) {
     struct size n = size_const(ELEMENT_HEADROOM);
-    if (rank < 0 || rank > SOL_MAX_RANK) return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
+    if (rank < 0 || rank > SOL_MAX_RANK)
+        return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
     for (int i = 0; i < rank; i++) {
         TRY(check_dim(m, i, dim[i]));
         if (!size_is(dim[i], 0)) n = size_mul(n, dim[i]);
     }
-    return n.bad ? fail(SOL_EUNSUPPORTED, "the size of the tensor overflows or has too many terms") : SOL_OK;
+    return n.bad ? fail(SOL_EUNSUPPORTED, "the size of the tensor overflows or has too many terms")
+                 : SOL_OK;
 }
 
-enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in, const struct attr *attr,
-                       const char *origin, struct tensor **out) {
+enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
+                       const struct attr *attr, const char *origin, struct tensor **out) {
     struct layer *l = new_layer(m, kind, n_in, in, attr, origin);
     struct tensor *t = l->out[0];
     t->dtype = SOL_F32;

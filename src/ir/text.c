@@ -110,7 +110,8 @@ static void skip_blanks(struct parser *p) {
 static bool take_word(struct parser *p, const char *word) {
     size_t n = strlen(word);
     skip_blanks(p);
-    if (strncmp(p->at, word, n) || isalnum((unsigned char)p->at[n]) || p->at[n] == '_') return false;
+    if (strncmp(p->at, word, n) || isalnum((unsigned char)p->at[n]) || p->at[n] == '_')
+        return false;
     p->at += n;
     skip_blanks(p);
     return true;
@@ -128,7 +129,9 @@ static bool at_end(struct parser *p) {
     return *p->at == 0;
 }
 
-static int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
 
 /* The character at an escape, or -1. NUL is no part of a name. */
 static int take_escape(struct parser *p) {
@@ -165,7 +168,8 @@ static enum sol_status take_tensor(struct parser *p, struct tensor **out) {
     int64_t number;
     p->at++; /* the % */
     if (!take_number(p, &number)) return complain(p, "a tensor's number is missing");
-    if (number >= p->tensors.n || !p->tensors.at[number]) return complain(p, "a tensor is used before it is made");
+    if (number >= p->tensors.n || !p->tensors.at[number])
+        return complain(p, "a tensor is used before it is made");
     *out = p->tensors.at[number];
     return SOL_OK;
 }
@@ -265,8 +269,10 @@ static enum sol_status parse_layer(struct parser *p) {
 static enum sol_status parse_symbol(struct parser *p) {
     int64_t number;
     const char *name;
-    if (!take_char(p, '$') || !take_number(p, &number)) return complain(p, "a symbol's number is missing");
-    if (number != p->m->n_symbols || number >= SIZE_SYMBOLS) return complain(p, "symbols are $0, $1, .. in order");
+    if (!take_char(p, '$') || !take_number(p, &number))
+        return complain(p, "a symbol's number is missing");
+    if (number != p->m->n_symbols || number >= SIZE_SYMBOLS)
+        return complain(p, "symbols are $0, $1, .. in order");
     TRY(take_name(p, &name));
     p->m->symbol[p->m->n_symbols++] = name;
     return SOL_OK;

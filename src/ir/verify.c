@@ -6,7 +6,8 @@
 static enum sol_status verify_inputs(const struct layer *l, const char *made) {
     for (int i = 0; i < l->n_in; i++)
         if (!made[l->in[i]->id])
-            return fail(SOL_EBUG, "layer %d (%s) reads tensor %d before it is made", l->id, layer_infos[l->kind].name, l->in[i]->id);
+            return fail(SOL_EBUG, "layer %d (%s) reads tensor %d before it is made", l->id,
+                        layer_infos[l->kind].name, l->in[i]->id);
     return SOL_OK;
 }
 
@@ -19,13 +20,17 @@ static enum sol_status verify_shape(const struct layer *l) {
     TRY(layer_infos[l->kind].infer(&again));
     bool same = out.rank == l->out[0]->rank;
     for (int d = 0; same && d < out.rank; d++) same = size_equal(out.dim[d], l->out[0]->dim[d]);
-    return same ? SOL_OK : fail(SOL_EBUG, "layer %d (%s) has a stale shape", l->id, layer_infos[l->kind].name);
+    return same ? SOL_OK
+                : fail(SOL_EBUG, "layer %d (%s) has a stale shape", l->id,
+                       layer_infos[l->kind].name);
 }
 
 static enum sol_status verify_layer(const struct model *m, const struct layer *l, char *made) {
-    if (l->id < 0 || l->id >= m->n_layers || l->out[0]->id >= m->n_tensors) return fail(SOL_EBUG, "layer id out of range");
+    if (l->id < 0 || l->id >= m->n_layers || l->out[0]->id >= m->n_tensors)
+        return fail(SOL_EBUG, "layer id out of range");
     if (made[l->out[0]->id]) return fail(SOL_EBUG, "tensor %d is made twice", l->out[0]->id);
-    if (l->out[0]->producer != l) return fail(SOL_EBUG, "tensor %d names another producer", l->out[0]->id);
+    if (l->out[0]->producer != l)
+        return fail(SOL_EBUG, "tensor %d names another producer", l->out[0]->id);
     TRY(verify_inputs(l, made));
     made[l->out[0]->id] = 1;
     return verify_shape(l);

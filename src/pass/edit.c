@@ -1,8 +1,8 @@
 /* What rewriting needs: adding layers, asking for readers, and putting the list in order again. */
 #include "pass/pass.h"
 
-struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in, const struct attr *attr,
-                        const char *origin) {
+struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
+                        const struct attr *attr, const char *origin) {
     struct tensor *out;
     for (int i = 0; i < n_in; i++)
         if (!in[i]) return NULL;
@@ -15,8 +15,8 @@ struct tensor *pass_scalar(struct model *m, double value) {
     return pass_add(m, LAYER_scalar, 0, NULL, &attr, NULL);
 }
 
-struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a, struct tensor *b,
-                           const char *origin) {
+struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a,
+                           struct tensor *b, const char *origin) {
     return pass_add(m, kind, 2, (struct tensor *[]){a, b}, NULL, origin);
 }
 
@@ -47,7 +47,7 @@ struct layer *pass_single_reader(const struct model *m, const struct tensor *t) 
 /* Depth-first walk from the outputs with a stack of its own: models may be deeper than the C stack. */
 struct walk {
     struct model *m;
-    char *done;           /* by layer id: 1 = opened, 2 = placed */
+    char *done; /* by layer id: 1 = opened, 2 = placed */
     VEC(struct layer *) stack;
     VEC(struct layer *) order;
 };

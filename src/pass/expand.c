@@ -17,18 +17,22 @@ static struct tensor *align_channel(struct model *m, struct tensor *x, int rank)
 }
 
 static struct tensor *expand_batch_norm(struct model *m, const struct layer *l) {
-    struct tensor *x = l->in[0], *mean = l->in[1], *var = l->in[2], *weight = l->in[3], *bias = l->in[4];
+    struct tensor *x = l->in[0], *mean = l->in[1], *var = l->in[2], *weight = l->in[3],
+                  *bias = l->in[4];
     struct tensor *eps = pass_scalar(m, l->attr.eps);
     struct tensor *deviation = pass_binary(m, LAYER_add, var, eps, l->origin);
     struct tensor *inverse = pass_add(m, LAYER_rsqrt, 1, &deviation, NULL, l->origin);
     struct tensor *scale = pass_binary(m, LAYER_mul, weight, inverse, l->origin);
-    struct tensor *shift = pass_binary(m, LAYER_sub, bias, pass_binary(m, LAYER_mul, mean, scale, l->origin), l->origin);
+    struct tensor *shift = pass_binary(
+        m, LAYER_sub, bias, pass_binary(m, LAYER_mul, mean, scale, l->origin), l->origin);
     if (!scale || !shift) return NULL;
-    struct tensor *product = pass_binary(m, LAYER_mul, x, align_channel(m, scale, x->rank), l->origin);
+    struct tensor *product =
+        pass_binary(m, LAYER_mul, x, align_channel(m, scale, x->rank), l->origin);
     return pass_binary(m, LAYER_add, product, align_channel(m, shift, x->rank), l->origin);
 }
 
-static struct tensor *reduce_axis(struct model *m, enum layer_kind kind, struct tensor *x, int64_t axis) {
+static struct tensor *reduce_axis(struct model *m, enum layer_kind kind, struct tensor *x,
+                                  int64_t axis) {
     struct attr attr = ir_default_attr();
     attr.n_axes = 1;
     attr.axes[0] = axis;

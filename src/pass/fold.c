@@ -10,14 +10,17 @@
 #include "pass/pass.h"
 
 static bool is_heavy(const struct layer *l) { return layer_infos[l->kind].traits & HEAVY; }
-static int channel_axis(const struct layer *heavy) { return heavy->kind == LAYER_conv ? 1 : heavy->out[0]->rank - 1; }
+static int channel_axis(const struct layer *heavy) {
+    return heavy->kind == LAYER_conv ? 1 : heavy->out[0]->rank - 1;
+}
 
 /* Is `t` constant with one value per output channel of `y` (or one for all)? All other dims must be 1. */
 static bool is_per_channel(const struct tensor *t, const struct tensor *y, int axis) {
     if (!t->is_constant || t->rank > y->rank) return false;
     for (int d = 0; d < t->rank; d++) {
         int y_dim = d + y->rank - t->rank;
-        if (!size_is(t->dim[d], 1) && !(y_dim == axis && size_equal(t->dim[d], y->dim[axis]))) return false;
+        if (!size_is(t->dim[d], 1) && !(y_dim == axis && size_equal(t->dim[d], y->dim[axis])))
+            return false;
     }
     return true;
 }
@@ -46,7 +49,8 @@ static struct tensor *expand_to(struct model *m, struct tensor *t, struct size n
     return pass_add(m, LAYER_expand, 1, &t, &attr, NULL);
 }
 
-static struct tensor *rebuild(struct model *m, const struct layer *heavy, struct tensor *w, struct tensor *b) {
+static struct tensor *rebuild(struct model *m, const struct layer *heavy, struct tensor *w,
+                              struct tensor *b) {
     struct tensor *in[3] = {heavy->in[0], w, expand_to(m, b, w ? w->dim[0] : size_const(0))};
     return pass_add(m, heavy->kind, b ? 3 : 2, in, &heavy->attr, heavy->origin);
 }
@@ -79,7 +83,8 @@ static enum sol_status fold_layer(struct model *m, struct layer *l) {
     for (int i = 0; i < 2; i++) {
         const struct layer *heavy = find_heavy(m, l, i);
         if (!heavy) continue;
-        struct tensor *out = (l->kind == LAYER_mul ? fold_product : fold_sum)(m, heavy, l->in[1 - i]);
+        struct tensor *out =
+            (l->kind == LAYER_mul ? fold_product : fold_sum)(m, heavy, l->in[1 - i]);
         if (!out) return SOL_EBUG;
         ir_replace(m, l->out[0], out);
         return SOL_OK;

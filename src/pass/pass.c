@@ -6,9 +6,13 @@
 /* expand comes first, because the others need to know only simple layers then; simplify runs again after fold
  * has made new chances. */
 const struct pass passes[] = {
-    {"expand", "composites become simple layers: batch norm a product and a sum, softmax its five steps", pass_expand},
-    {"simplify", "layers without effect go: clamps to infinity, reshapes to the same shape, ...", pass_simplify},
-    {"fold", "per-channel products and sums after conv and linear move into their parameters", pass_fold},
+    {"expand",
+     "composites become simple layers: batch norm a product and a sum, softmax its five steps",
+     pass_expand},
+    {"simplify", "layers without effect go: clamps to infinity, reshapes to the same shape, ...",
+     pass_simplify},
+    {"fold", "per-channel products and sums after conv and linear move into their parameters",
+     pass_fold},
     {"share", "equal layers with equal inputs are computed once", pass_share},
     {NULL, NULL, NULL},
 };

@@ -29,10 +29,11 @@ enum sol_status pass_share(struct model *m);
 /* ---- pass/edit.c: what rewriting needs ---- */
 
 /* Adds a layer; on an error (SOL_EBUG: a pass built a wrong layer) returns NULL and keeps the message. */
-struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in, const struct attr *attr,
-                        const char *origin);
+struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
+                        const struct attr *attr, const char *origin);
 struct tensor *pass_scalar(struct model *m, double value);
-struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a, struct tensor *b, const char *origin);
+struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a,
+                           struct tensor *b, const char *origin);
 struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
 /* The only reader of `t`, or NULL when there are none, several, or it is a model output. */
 struct layer *pass_single_reader(const struct model *m, const struct tensor *t);

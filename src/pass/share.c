@@ -11,7 +11,8 @@ static uint64_t hash_layer(const struct layer *l) {
 
 /* Attributes are compared as bytes; ir_default_attr clears padding, so equal ones are equal bytes. */
 static bool is_equal(const struct layer *a, const struct layer *b) {
-    return a->kind == b->kind && a->n_in == b->n_in && !memcmp(&a->attr, &b->attr, sizeof a->attr) &&
+    return a->kind == b->kind && a->n_in == b->n_in &&
+           !memcmp(&a->attr, &b->attr, sizeof a->attr) &&
            !memcmp(a->in, b->in, sizeof *a->in * (size_t)a->n_in);
 }
 

@@ -43,7 +43,9 @@ static struct tensor *drop_clamp(struct model *m, struct layer *l) {
 }
 
 /* Output equals input when every window is one point. */
-static struct tensor *drop_adaptive(struct model *m, struct layer *l) { return drop_same_shape(m, l); }
+static struct tensor *drop_adaptive(struct model *m, struct layer *l) {
+    return drop_same_shape(m, l);
+}
 
 static struct tensor *drop_relu(struct model *m, struct layer *l) {
     (void)m;
@@ -54,9 +56,10 @@ static const struct {
     enum layer_kind kind;
     struct tensor *(*apply)(struct model *m, struct layer *l);
 } rules[] = {
-    {LAYER_reshape, merge_reshape}, {LAYER_expand, drop_same_shape}, {LAYER_concat, drop_single_concat},
-    {LAYER_permute, drop_permute},  {LAYER_clamp, drop_clamp},       {LAYER_adaptive_avg_pool, drop_adaptive},
-    {LAYER_slice, drop_same_shape}, {LAYER_relu, drop_relu},
+    {LAYER_reshape, merge_reshape},     {LAYER_expand, drop_same_shape},
+    {LAYER_concat, drop_single_concat}, {LAYER_permute, drop_permute},
+    {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_adaptive},
+    {LAYER_slice, drop_same_shape},     {LAYER_relu, drop_relu},
 };
 
 enum sol_status pass_simplify(struct model *m) {

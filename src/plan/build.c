@@ -28,7 +28,8 @@ void build_init(struct build *b) {
     text_init(&b->report, b->keep);
 }
 
-static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, bool prepare, struct slot slot) {
+static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, bool prepare,
+                                  struct slot slot) {
     struct buffer_ref ref = {.kind = kind};
     if (kind == BUFFER_STATE) {
         ref.index = b->state.n;
@@ -47,13 +48,17 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
     const struct model *m = b->plan->model;
     int output = index_of(m->outputs.at, m->outputs.n, root);
     if (root->producer->kind == LAYER_input)
-        return (struct buffer_ref){.kind = BUFFER_INPUT, .index = index_of(m->inputs.at, m->inputs.n, root)};
+        return (struct buffer_ref){.kind = BUFFER_INPUT,
+                                   .index = index_of(m->inputs.at, m->inputs.n, root)};
     if (root->producer->kind == LAYER_param)
-        return (struct buffer_ref){.kind = BUFFER_PARAM, .index = index_of(m->params.at, m->params.n, root)};
+        return (struct buffer_ref){.kind = BUFFER_PARAM,
+                                   .index = index_of(m->params.at, m->params.n, root)};
     if (output >= 0) return (struct buffer_ref){.kind = BUFFER_OUTPUT, .index = output};
     bool prepare = b->plan->maker[root->id] && b->plan->maker[root->id]->prepare;
-    struct slot slot = {.size = size_scale(layout_elements(root), 4), .first = -1, .name = "intermediate"};
-    return add_slot(b, prepare && b->is_state[root->id] ? BUFFER_STATE : BUFFER_ARENA, prepare, slot);
+    struct slot slot = {
+        .size = size_scale(layout_elements(root), 4), .first = -1, .name = "intermediate"};
+    return add_slot(b, prepare && b->is_state[root->id] ? BUFFER_STATE : BUFFER_ARENA, prepare,
+                    slot);
 }
 
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
@@ -67,7 +72,8 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
 }
 
 struct buffer_ref build_state(struct build *b, int64_t size, const char *name) {
-    return add_slot(b, BUFFER_STATE, true, (struct slot){.size = size_const(size), .name = arena_strdup(b->keep, name)});
+    return add_slot(b, BUFFER_STATE, true,
+                    (struct slot){.size = size_const(size), .name = arena_strdup(b->keep, name)});
 }
 
 static void touch_slot(struct slot *slot, int step) {
@@ -83,7 +89,9 @@ enum sol_status build_step(struct build *b, bool prepare, const struct step *ste
     int at = prepare ? b->prepare.n : b->steps.n;
     for (int i = 0; i < step->n_ptr; i++)
         if (step->ptr[i].kind == BUFFER_ARENA)
-            touch_slot(prepare ? &b->prepare_slots.at[step->ptr[i].index] : &b->slots.at[step->ptr[i].index], at);
+            touch_slot(prepare ? &b->prepare_slots.at[step->ptr[i].index]
+                               : &b->slots.at[step->ptr[i].index],
+                       at);
     if (prepare) VEC_PUSH(b->keep, &b->prepare, copy);
     else VEC_PUSH(b->keep, &b->steps, copy);
     return SOL_OK;
@@ -102,14 +110,16 @@ const char *build_describe(struct build *b, const struct cluster *cluster) {
 struct size build_bytes(const struct cluster *cluster) {
     struct size n = size_const(0);
     for (int i = 0; i < cluster->inputs.n; i++) n = size_add(n, ir_elements(cluster->inputs.at[i]));
-    for (int i = 0; i < cluster->outputs.n; i++) n = size_add(n, ir_elements(cluster->outputs.at[i]));
+    for (int i = 0; i < cluster->outputs.n; i++)
+        n = size_add(n, ir_elements(cluster->outputs.at[i]));
     return size_scale(n, 4);
 }
 
 /* ---- Module COPY ---- */
 
 enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
-    const struct tensor *in = cluster->layers.at[0]->in[0], *out = cluster->layers.at[cluster->layers.n - 1]->out[0];
+    const struct tensor *in = cluster->layers.at[0]->in[0],
+                        *out = cluster->layers.at[cluster->layers.n - 1]->out[0];
     struct copy_table table, *kept = ARENA_NEW(b->keep, struct copy_table);
     struct size batch;
     TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, &table, &batch));
@@ -119,16 +129,26 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
     struct size arg[] = {batch, in->rank ? b->plan->view[in->id].stride[0] : size_const(0),
                          out->rank ? b->plan->view[out->id].stride[0] : size_const(0)};
-    struct step step = {.run = copy_run, .n_tasks = copy_n_tasks, .data = kept, .n_ptr = COUNT(ptr), .ptr = ptr,
-                        .n_arg = COUNT(arg), .arg = arg, .flops = size_const(0), .bytes = build_bytes(cluster),
-                        .name = "copy", .module = "copy", .layers = build_describe(b, cluster)};
+    struct step step = {.run = copy_run,
+                        .n_tasks = copy_n_tasks,
+                        .data = kept,
+                        .n_ptr = COUNT(ptr),
+                        .ptr = ptr,
+                        .n_arg = COUNT(arg),
+                        .arg = arg,
+                        .flops = size_const(0),
+                        .bytes = build_bytes(cluster),
+                        .name = "copy",
+                        .module = "copy",
+                        .layers = build_describe(b, cluster)};
     return build_step(b, cluster->prepare, &step);
 }
 
 /* ---- Finishing ---- */
 
 static struct sol_port make_port(struct build *b, const struct tensor *t, const char *name) {
-    struct sol_port port = {.name = arena_strdup(b->keep, name ? name : ""), .dtype = t->dtype, .rank = t->rank};
+    struct sol_port port = {
+        .name = arena_strdup(b->keep, name ? name : ""), .dtype = t->dtype, .rank = t->rank};
     for (int d = 0; d < t->rank; d++) {
         port.dim[d] = size_is_const(t->dim[d]) ? size_value(t->dim[d]) : INT64_MIN;
         for (int s = 0; s < SIZE_SYMBOLS; s++)
@@ -137,7 +157,8 @@ static struct sol_port make_port(struct build *b, const struct tensor *t, const 
     return port;
 }
 
-static struct sol_port *make_ports(struct build *b, int n, struct tensor *const *at, const char *const *names) {
+static struct sol_port *make_ports(struct build *b, int n, struct tensor *const *at,
+                                   const char *const *names) {
     struct sol_port *ports = ARENA_ARRAY(b->keep, struct sol_port, n + 1);
     for (int i = 0; i < n; i++) ports[i] = make_port(b, at[i], names ? names[i] : at[i]->name);
     return ports;
@@ -153,14 +174,16 @@ static void finish_ports(struct build *b, const struct model *m) {
     p->param = make_ports(b, m->params.n, m->params.at, NULL);
     p->output = make_ports(b, m->outputs.n, m->outputs.at, m->output_names.at);
     p->output_dim = arena_alloc(b->keep, sizeof *p->output_dim * (size_t)(m->outputs.n + 1));
-    for (int i = 0; i < m->outputs.n; i++) memcpy(p->output_dim[i], m->outputs.at[i]->dim, sizeof p->output_dim[i]);
+    for (int i = 0; i < m->outputs.n; i++)
+        memcpy(p->output_dim[i], m->outputs.at[i]->dim, sizeof p->output_dim[i]);
 }
 
 enum sol_status build_finish(struct build *b, const struct model *user_model) {
     struct sol_program *p = b->program;
     finish_ports(b, user_model);
     p->name = arena_strdup(b->keep, user_model->name);
-    p->prepare = (struct step_list){b->prepare.n, b->prepare.at, b->prepare_slots.n, b->prepare_slots.at};
+    p->prepare =
+        (struct step_list){b->prepare.n, b->prepare.at, b->prepare_slots.n, b->prepare_slots.at};
     p->steps = (struct step_list){b->steps.n, b->steps.at, b->slots.n, b->slots.at};
     p->n_state = b->state.n;
     p->state = b->state.at;

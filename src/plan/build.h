@@ -12,17 +12,17 @@
 #include "run/program.h"
 
 struct build {
-    struct arena *arena;          /* dies with the compile */
-    struct arena *keep;           /* the program's */
+    struct arena *arena; /* dies with the compile */
+    struct arena *keep;  /* the program's */
     struct sol_program *program;
     const struct sol_options *options;
     struct plan *plan;
     VEC(struct step) prepare, steps;
     VEC(struct slot) prepare_slots, slots, state;
-    struct buffer_ref *where;     /* by root tensor id: its buffer, once it has one */
-    bool *is_state;               /* by root tensor id: constant, and read at every call */
+    struct buffer_ref *where; /* by root tensor id: its buffer, once it has one */
+    bool *is_state;           /* by root tensor id: constant, and read at every call */
     struct text report;
-    void *device;                 /* the device's own, e.g. kernels waiting for the compiler */
+    void *device; /* the device's own, e.g. kernels waiting for the compiler */
 };
 
 void build_init(struct build *build);
@@ -37,7 +37,8 @@ enum sol_status build_step(struct build *build, bool prepare, const struct step 
 
 /* "conv+add+relu" and the places in the user's program, for people; lives in the program. */
 const char *build_describe(struct build *build, const struct cluster *cluster);
-struct size build_bytes(const struct cluster *cluster); /* compulsory traffic: inputs and outputs once */
+struct size build_bytes(
+    const struct cluster *cluster); /* compulsory traffic: inputs and outputs once */
 
 /* Emits a cluster of module COPY; all devices with linear host memory share it. */
 enum sol_status build_copy(struct build *build, const struct cluster *cluster);
@@ -46,7 +47,8 @@ enum sol_status build_copy(struct build *build, const struct cluster *cluster);
 enum sol_status build_finish(struct build *build, const struct model *user_model);
 
 /* report.c */
-void plan_report(struct build *build, const struct cluster *cluster); /* one line in build->report */
-const char *plan_picture(struct build *build);                        /* Graphviz text, in the program */
+void plan_report(struct build *build,
+                 const struct cluster *cluster); /* one line in build->report */
+const char *plan_picture(struct build *build);   /* Graphviz text, in the program */
 
 #endif

@@ -20,10 +20,10 @@ struct clustering {
     struct plan *plan;
     struct model *m;
     plan_refuse *refuse;
-    struct cluster **of;        /* by layer id */
-    int *position;              /* by layer id: place in the model */
+    struct cluster **of;          /* by layer id */
+    int *position;                /* by layer id: place in the model */
     VEC(struct layer *) *readers; /* by tensor id */
-    VEC(struct cluster *) all;  /* in the order of creation; joined ones have no layers left */
+    VEC(struct cluster *) all;    /* in the order of creation; joined ones have no layers left */
 };
 
 /* ---- Facts ---- */
@@ -66,7 +66,9 @@ static void take(struct clustering *c, struct cluster *cluster, struct layer *l)
 
 /* ---- DNN: epilogue and prologue ---- */
 
-static bool is_act(const struct layer *l) { return l->kind == LAYER_relu || l->kind == LAYER_clamp; }
+static bool is_act(const struct layer *l) {
+    return l->kind == LAYER_relu || l->kind == LAYER_clamp;
+}
 
 /* The other input of add `l`, if it can be summed into the tile: same shape and layout, and not made from `y` itself. */
 static struct tensor *find_residual(const struct layer *l, const struct tensor *y) {
@@ -76,7 +78,8 @@ static struct tensor *find_residual(const struct layer *l, const struct tensor *
 }
 
 /* Does making `t` need layer `l`? Layers in between are found by going up from `t`. */
-static bool depends_on(struct clustering *c, const struct tensor *t, const struct layer *l, char *seen) {
+static bool depends_on(struct clustering *c, const struct tensor *t, const struct layer *l,
+                       char *seen) {
     if (t->producer == l) return true;
     if (seen[t->producer->id]) return false;
     seen[t->producer->id] = 1;
@@ -86,9 +89,12 @@ static bool depends_on(struct clustering *c, const struct tensor *t, const struc
 }
 
 /* A sum of two convs goes to the later one, so that the earlier one's result is there. */
-static bool is_ready_before(struct clustering *c, const struct tensor *t, const struct layer *heavy) {
+static bool is_ready_before(struct clustering *c, const struct tensor *t,
+                            const struct layer *heavy) {
     const struct layer *p = t->producer;
-    if ((layer_infos[p->kind].traits & HEAVY) && !c->of[p->id] && c->position[p->id] > c->position[heavy->id]) return false;
+    if ((layer_infos[p->kind].traits & HEAVY) && !c->of[p->id] &&
+        c->position[p->id] > c->position[heavy->id])
+        return false;
     char *seen = arena_alloc(c->plan->arena, (size_t)c->m->n_layers + 1);
     return !depends_on(c, t, heavy, seen);
 }
@@ -97,7 +103,9 @@ static void take_epilogue(struct clustering *c, struct cluster *cluster) {
     struct tensor *y = cluster->heavy->out[0];
     struct layer *next = single_reader(c, y);
     struct tensor *residual = next && !c->of[next->id] ? find_residual(next, y) : NULL;
-    if (residual && is_ready_before(c, residual, cluster->heavy)) {
+    bool dense =
+        cluster->heavy->kind == LAYER_conv || !residual || !view_lies_apart(c->plan, residual);
+    if (residual && dense && is_ready_before(c, residual, cluster->heavy)) {
         cluster->residual = residual;
         take(c, cluster, next);
         y = next->out[0];
@@ -114,13 +122,15 @@ static struct tensor *per_channel(const struct layer *l, enum layer_kind kind) {
     if (l->kind != kind) return NULL;
     for (int i = 0; i < 2; i++) {
         struct tensor *t = l->in[i];
-        if (t->is_constant && t->rank == 4 && layout_equal(&t->layout, &l->out[0]->layout) && size_is(t->dim[2], 1) &&
-            size_is(t->dim[3], 1) && size_is(t->dim[0], 1))
+        if (t->is_constant && t->rank == 4 && layout_equal(&t->layout, &l->out[0]->layout) &&
+            size_is(t->dim[2], 1) && size_is(t->dim[3], 1) && size_is(t->dim[0], 1))
             return t;
     }
     return NULL;
 }
-static struct tensor *other_input(const struct layer *l, const struct tensor *t) { return l->in[0] == t ? l->in[1] : l->in[0]; }
+static struct tensor *other_input(const struct layer *l, const struct tensor *t) {
+    return l->in[0] == t ? l->in[1] : l->in[0];
+}
 
 /* relu(x * scale + shift) read by one conv only: the conv computes it while it loads. */
 static void take_prologue(struct clustering *c, struct cluster *cluster) {
@@ -133,7 +143,8 @@ static void take_prologue(struct clustering *c, struct cluster *cluster) {
     struct tensor *scale = per_channel(product, LAYER_mul);
     if (!scale || c->of[product->id]) return;
     struct tensor *x = other_input(product, scale);
-    bool alone = single_reader(c, act->out[0]) && single_reader(c, sum->out[0]) && single_reader(c, product->out[0]);
+    bool alone = single_reader(c, act->out[0]) && single_reader(c, sum->out[0]) &&
+                 single_reader(c, product->out[0]);
     if (!alone || !same_place(x, act->out[0])) return;
     cluster->x = x;
     cluster->scale = scale;
@@ -145,8 +156,10 @@ static void take_prologue(struct clustering *c, struct cluster *cluster) {
 }
 
 static bool is_dnn(const struct clustering *c, const struct layer *l) {
-    if (!(layer_infos[l->kind].traits & HEAVY) || !l->in[1]->is_constant || l->out[0]->is_constant) return false;
-    return l->kind == LAYER_linear || (l->out[0]->layout.block && c->plan->takes_conv(l, c->plan->lanes));
+    if (!(layer_infos[l->kind].traits & HEAVY) || !l->in[1]->is_constant || l->out[0]->is_constant)
+        return false;
+    return l->kind == LAYER_linear ||
+           (l->out[0]->layout.block && c->plan->takes_conv(l, c->plan->lanes));
 }
 
 static void cluster_dnn(struct clustering *c, struct layer *l) {
@@ -163,8 +176,11 @@ static void cluster_dnn(struct clustering *c, struct layer *l) {
 static void cluster_copy(struct clustering *c, struct layer *l) {
     struct cluster *cluster = new_cluster(c, MODULE_COPY);
     take(c, cluster, l);
-    for (struct layer *next = single_reader(c, l->out[0]); next; next = single_reader(c, next->out[0])) {
+    for (struct layer *next = single_reader(c, l->out[0]); next;
+         next = single_reader(c, next->out[0])) {
         if (c->of[next->id] || !movement_is_possible(next)) break;
+        if (movement_keeps_batch(next) != movement_keeps_batch(l))
+            break; /* where images lie apart it matters */
         take(c, cluster, next);
     }
 }
@@ -200,7 +216,6 @@ static bool would_cycle(struct clustering *c, const struct cluster *a, const str
     return finds_path(&back, b, 0);
 }
 
-
 static char *mark_members(struct clustering *c, struct layer *const *at, int n) {
     char *member = arena_alloc(c->plan->arena, (size_t)c->m->n_layers + 1);
     for (int i = 0; i < n; i++) member[at[i]->id] = 1;
@@ -231,7 +246,8 @@ static void find_ports(struct clustering *c, struct cluster *cluster) {
         for (int k = 0; k < l->n_in; k++) {
             struct tensor *t = l->in[k];
             if (inside[t->producer->id] || t->producer->kind == LAYER_scalar) continue;
-            if (!lists(cluster->inputs.at, cluster->inputs.n, t)) VEC_PUSH(c->plan->arena, &cluster->inputs, t);
+            if (!lists(cluster->inputs.at, cluster->inputs.n, t))
+                VEC_PUSH(c->plan->arena, &cluster->inputs, t);
         }
         bool read_outside = ir_is_output(c->m, l->out[0]);
         for (int k = 0; k < c->readers[l->out[0]->id].n; k++)
@@ -240,10 +256,13 @@ static void find_ports(struct clustering *c, struct cluster *cluster) {
     }
 }
 
-static bool is_prepared(const struct cluster *cluster) { return cluster->layers.at[0]->out[0]->is_constant; }
+static bool is_prepared(const struct cluster *cluster) {
+    return cluster->layers.at[0]->out[0]->is_constant;
+}
 
 /* What the two would be together; not in the list of clusters. */
-static struct cluster *unite(struct clustering *c, const struct cluster *a, const struct cluster *b) {
+static struct cluster *unite(struct clustering *c, const struct cluster *a,
+                             const struct cluster *b) {
     struct cluster *both = ARENA_NEW(c->plan->arena, struct cluster);
     both->module = MODULE_DFP;
     for (int i = 0; i < a->layers.n; i++) VEC_PUSH(c->plan->arena, &both->layers, a->layers.at[i]);
@@ -256,14 +275,16 @@ static struct cluster *unite(struct clustering *c, const struct cluster *a, cons
 static const char *refuse_join(struct clustering *c, struct cluster *a, struct cluster *b) {
     if (is_prepared(a) != is_prepared(b)) return "one depends on parameters only";
     const struct cluster *both = unite(c, a, b);
-    if (both->inputs.n + both->outputs.n > CLUSTER_MAX_TENSORS) return "too many tensors for one kernel";
+    if (both->inputs.n + both->outputs.n > CLUSTER_MAX_TENSORS)
+        return "too many tensors for one kernel";
     const char *reason = c->refuse(c->plan->arena, both);
     if (reason) return reason;
     return would_cycle(c, a, b) ? "another kernel stands between them" : NULL;
 }
 
 static bool join(struct clustering *c, struct cluster *a, struct cluster *b) {
-    if (a == b || a->module != MODULE_DFP || b->module != MODULE_DFP || refuse_join(c, a, b)) return false;
+    if (a == b || a->module != MODULE_DFP || b->module != MODULE_DFP || refuse_join(c, a, b))
+        return false;
     for (int i = 0; i < b->layers.n; i++) take(c, a, b->layers.at[i]);
     b->layers.n = 0;
     sort_layers(c, a->layers.at, a->layers.n);
@@ -285,7 +306,8 @@ static void join_siblings(struct clustering *c) {
         const struct tensor *shared = c->m->layers.at[t]->out[0];
         int n = c->readers[shared->id].n;
         for (int i = 1; i < n; i++) {
-            struct cluster *a = c->of[c->readers[shared->id].at[i - 1]->id], *b = c->of[c->readers[shared->id].at[i]->id];
+            struct cluster *a = c->of[c->readers[shared->id].at[i - 1]->id],
+                           *b = c->of[c->readers[shared->id].at[i]->id];
             if (a && b) join(c, a, b);
         }
     }
@@ -303,7 +325,8 @@ static void assign(struct clustering *c, struct layer *l) {
 
 static void finish(struct clustering *c, struct cluster *cluster) {
     find_ports(c, cluster);
-    for (int i = 0; i < cluster->outputs.n; i++) c->plan->maker[cluster->outputs.at[i]->id] = cluster;
+    for (int i = 0; i < cluster->outputs.n; i++)
+        c->plan->maker[cluster->outputs.at[i]->id] = cluster;
     const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
     cluster->prepare = is_prepared(cluster) && !ir_is_output(c->m, last->out[0]);
 }

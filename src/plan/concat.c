@@ -29,12 +29,14 @@ static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (plan->place[t->id].parent || t->is_constant || ir_is_output(plan->model, t)) return false;
     if (layer_infos[producer->kind].traits & SOURCE || producer->kind == LAYER_linear) return false;
+    if (movement_is_possible(producer) && !movement_keeps_batch(producer)) return false;
     return !view_is_alias(plan, producer) || can_be_in_place(producer);
 }
 
 /* Do l's inputs already lie one behind the other, from `first` on, in one parent? */
 static bool is_beginning(const struct plan *plan, const struct layer *l) {
     const struct placement *first = &plan->place[l->in[0]->id];
+    if (plan->place[l->out[0]->id].parent) return false; /* it lies elsewhere already */
     if (!first->parent || ir_is_output(plan->model, l->out[0])) return false;
     struct size at = first->offset;
     for (int i = 0; i < l->n_in; i++) {
@@ -61,16 +63,31 @@ static bool appears_before(const struct layer *l, int i) {
 static enum sol_status place_inputs(struct plan *plan, struct layer *l) {
     struct size at = size_const(0);
     for (int i = 0; i < l->n_in; i++) {
-        if (!can_be_placed(plan, l->in[i]) || appears_before(l, i)) TRY(insert_copy(plan, &l->in[i]));
+        if (!can_be_placed(plan, l->in[i]) || appears_before(l, i))
+            TRY(insert_copy(plan, &l->in[i]));
         plan->place[l->in[i]->id] = (struct placement){l->out[0], at};
         at = size_add(at, image_elements(l->in[i]));
     }
     return SOL_OK;
 }
 
+/* Linear layers, and movements across images, read tensors whose images follow each other. */
+static bool needs_dense(const struct layer *l) {
+    return l->kind == LAYER_linear || (movement_is_possible(l) && !movement_keeps_batch(l));
+}
+
+static enum sol_status make_inputs_dense(struct plan *plan) {
+    struct model *m = plan->model;
+    for (int i = 0, n = m->layers.n; i < n; i++) {
+        struct layer *l = m->layers.at[i];
+        if (needs_dense(l) && view_lies_apart(plan, l->in[0])) TRY(insert_copy(plan, &l->in[0]));
+    }
+    return SOL_OK;
+}
+
 /* Every concat input may need a copy; each is one more tensor. */
 static int count_tensors(const struct model *m) {
-    int n = m->n_tensors;
+    int n = m->n_tensors + m->layers.n;
     for (int i = 0; i < m->layers.n; i++)
         if (m->layers.at[i]->kind == LAYER_concat) n += m->layers.at[i]->n_in;
     return n;
@@ -82,10 +99,8 @@ enum sol_status plan_concats(struct plan *plan) {
     for (int i = m->layers.n - 1; i >= 0; i--) {
         struct layer *l = m->layers.at[i];
         if (!can_be_in_place(l)) continue;
-        if (is_beginning(plan, l))
-            plan->place[l->out[0]->id] = plan->place[l->in[0]->id];
-        else
-            TRY(place_inputs(plan, l));
+        if (is_beginning(plan, l)) plan->place[l->out[0]->id] = plan->place[l->in[0]->id];
+        else TRY(place_inputs(plan, l));
     }
-    return SOL_OK;
+    return make_inputs_dense(plan);
 }

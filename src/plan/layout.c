@@ -18,11 +18,11 @@
 struct layouts {
     struct plan *plan;
     struct model *m;
-    int n;               /* tensors, those added here included */
-    int *island;         /* union-find: tensors that are blocked or plain together */
-    int *class;          /* union-find: tensors whose channels are cut alike */
-    bool *blocked;       /* by island */
-    VEC(int) *cuts;      /* by class: sorted channel numbers where a segment begins */
+    int n;          /* tensors, those added here included */
+    int *island;    /* union-find: tensors that are blocked or plain together */
+    int *class;     /* union-find: tensors whose channels are cut alike */
+    bool *blocked;  /* by island */
+    VEC(int) *cuts; /* by class: sorted channel numbers where a segment begins */
 };
 
 int layout_channel_axis(const struct tensor *t) { return t->rank == 1 ? 0 : 1; }
@@ -40,7 +40,8 @@ int layout_position(const struct layout *layout, int channel) {
 
 bool layout_equal(const struct layout *a, const struct layout *b) {
     if (a->block != b->block || a->n_segments != b->n_segments) return false;
-    return !a->n_segments || !memcmp(a->segment, b->segment, sizeof *a->segment * (size_t)a->n_segments);
+    return !a->n_segments ||
+           !memcmp(a->segment, b->segment, sizeof *a->segment * (size_t)a->n_segments);
 }
 
 static bool is_padded(const struct layout *layout) {
@@ -54,7 +55,8 @@ static bool is_plain_order(const struct tensor *t) {
     if (!t->layout.block) return true;
     if (is_padded(&t->layout)) return false;
     for (int d = 2; d < t->rank; d++)
-        if (!size_is(t->dim[d], 1)) return t->layout.stored == t->layout.block && t->layout.block == 1;
+        if (!size_is(t->dim[d], 1))
+            return t->layout.stored == t->layout.block && t->layout.block == 1;
     return true;
 }
 
@@ -77,19 +79,21 @@ static int find_root(int *parent, int i) {
     while (parent[i] != i) i = parent[i] = parent[parent[i]];
     return i;
 }
-static void unite(int *parent, int a, int b) { parent[find_root(parent, a)] = find_root(parent, b); }
+static void unite(int *parent, int a, int b) {
+    parent[find_root(parent, a)] = find_root(parent, b);
+}
 
 /* ---- Which layers keep an image's shape of storage ---- */
 
 static bool is_image(const struct tensor *t) {
-    return t->rank == 4 && !t->is_constant && t->producer->kind != LAYER_input && size_is_const(t->dim[1]) &&
-           size_is_const(t->dim[2]) && size_is_const(t->dim[3]);
+    return t->rank == 4 && !t->is_constant && t->producer->kind != LAYER_input &&
+           size_is_const(t->dim[1]) && size_is_const(t->dim[2]) && size_is_const(t->dim[3]);
 }
 static bool is_pointwise(const struct layer *l) { return layer_infos[l->kind].traits & POINTWISE; }
 
 static bool is_window(const struct layer *l) {
-    return l->kind == LAYER_max_pool || l->kind == LAYER_avg_pool || l->kind == LAYER_adaptive_avg_pool ||
-           l->kind == LAYER_pad;
+    return l->kind == LAYER_max_pool || l->kind == LAYER_avg_pool ||
+           l->kind == LAYER_adaptive_avg_pool || l->kind == LAYER_pad;
 }
 
 /* Reductions over rows and columns leave one value per channel. */
@@ -97,31 +101,39 @@ static bool is_spatial_reduction(const struct layer *l) {
     if (!l->attr.n_axes || l->in[0]->rank != 4) return false;
     for (int i = 0; i < l->attr.n_axes; i++)
         if (l->attr.axes[i] < 2) return false;
-    return (l->kind == LAYER_mean || l->kind == LAYER_sum || l->kind == LAYER_reduce_max || l->kind == LAYER_reduce_min) &&
+    return (l->kind == LAYER_mean || l->kind == LAYER_sum || l->kind == LAYER_reduce_max ||
+            l->kind == LAYER_reduce_min) &&
            (l->attr.keepdim || l->attr.n_axes == 2);
 }
 
 static bool is_channel_slice(const struct layer *l) {
     return l->kind == LAYER_slice && l->attr.axis == 1 && l->attr.step == 1;
 }
-static bool is_channel_concat(const struct layer *l) { return l->kind == LAYER_concat && l->attr.axis == 1; }
+static bool is_channel_concat(const struct layer *l) {
+    return l->kind == LAYER_concat && l->attr.axis == 1;
+}
 
 /* Convolutions with as many channels out as in that work inside each channel (group): depthwise, ResNeXt. */
 static bool keeps_groups(const struct layer *l) {
-    return l->kind == LAYER_conv && l->attr.groups > 1 && size_equal(l->in[0]->dim[1], l->out[0]->dim[1]);
+    return l->kind == LAYER_conv && l->attr.groups > 1 &&
+           size_equal(l->in[0]->dim[1], l->out[0]->dim[1]);
 }
 
-static bool same_channels(const struct tensor *a, const struct tensor *b) { return size_equal(a->dim[1], b->dim[1]); }
+static bool same_channels(const struct tensor *a, const struct tensor *b) {
+    return size_equal(a->dim[1], b->dim[1]);
+}
 
 /* Tensors with several channels that l connects, so that they live in one island. */
 static void join_islands(struct layouts *s, const struct layer *l) {
     const struct tensor *out = l->out[0];
-    bool joins = is_pointwise(l) || is_window(l) || is_spatial_reduction(l) || is_channel_slice(l) || is_channel_concat(l);
+    bool joins = is_pointwise(l) || is_window(l) || is_spatial_reduction(l) ||
+                 is_channel_slice(l) || is_channel_concat(l);
     if (!joins) return;
     for (int i = 0; i < l->n_in; i++) {
         const struct tensor *in = l->in[i];
         if (!is_image(in) || (is_pointwise(l) && !same_channels(in, out))) continue;
-        if (!is_channel_concat(l) && (size_is(in->dim[1], 1) || size_is(out->dim[1], 1))) continue; /* nothing to block */
+        if (!is_channel_concat(l) && (size_is(in->dim[1], 1) || size_is(out->dim[1], 1)))
+            continue; /* nothing to block */
         unite(s->island, in->id, out->id);
         if (!is_channel_slice(l) && !is_channel_concat(l)) unite(s->class, in->id, out->id);
     }
@@ -142,7 +154,8 @@ static void mark_blocked(struct layouts *s, const struct layer *l) {
 
 /* A convolution reads the caller's own image directly unless it needs whole blocks (groups). */
 static bool reads_plain(const struct layer *l, int i) {
-    return l->kind == LAYER_conv && i == 0 && l->attr.groups == 1 && l->in[0]->producer->kind == LAYER_input;
+    return l->kind == LAYER_conv && i == 0 && l->attr.groups == 1 &&
+           l->in[0]->producer->kind == LAYER_input;
 }
 
 /* ---- Cuts ---- */
@@ -184,13 +197,13 @@ static int spread_cuts(struct layouts *s, const struct layer *l) {
     int added = 0, start = 0;
     if (!is_blocked(s, out)) return 0;
     if (is_channel_slice(l) && is_blocked(s, l->in[0]))
-        return share_cuts(s, l->in[0]->id, out->id, (int)l->attr.start, channels(out), channels(l->in[0]));
+        return share_cuts(s, l->in[0]->id, out->id, (int)l->attr.start, channels(out),
+                          channels(l->in[0]));
     if (!is_channel_concat(l)) return 0;
     for (int i = 0; i < l->n_in; start += channels(l->in[i++])) {
         if (is_blocked(s, l->in[i]))
             added += share_cuts(s, out->id, l->in[i]->id, start, channels(l->in[i]), channels(out));
-        else
-            added += start > 0 ? add_cut(s, out->id, start) : 0;
+        else added += start > 0 ? add_cut(s, out->id, start) : 0;
     }
     return added;
 }
@@ -205,7 +218,8 @@ static void find_cuts(struct layouts *s) {
 
 /* Groups of a convolution must not be torn apart by a cut. */
 static bool groups_fit(struct layouts *s, const struct layer *l) {
-    int group = (int)(size_value(l->out[0]->dim[1]) / l->attr.groups), class = find_root(s->class, l->out[0]->id);
+    int group = (int)(size_value(l->out[0]->dim[1]) / l->attr.groups),
+        class = find_root(s->class, l->out[0]->id);
     for (int i = 0; i < s->cuts[class].n && l->attr.groups > 1; i++)
         if (s->cuts[class].at[i] % group) return false;
     return true;
@@ -231,16 +245,19 @@ static struct layout make_layout(struct plan *plan, int n_channels, const int *c
 
 static struct layout class_layout(struct layouts *s, const struct tensor *t) {
     int class = find_root(s->class, t->id);
-    return make_layout(s->plan, (int)size_value(t->dim[layout_channel_axis(t)]), s->cuts[class].at, s->cuts[class].n);
+    return make_layout(s->plan, (int)size_value(t->dim[layout_channel_axis(t)]), s->cuts[class].at,
+                       s->cuts[class].n);
 }
 
 /* ---- Copies ---- */
 
 /* Copies are shared: two readers that want the same layout read the same copy. */
-static enum sol_status get_copy(struct layouts *s, struct tensor *from, struct layout layout, struct tensor **out) {
+static enum sol_status get_copy(struct layouts *s, struct tensor *from, struct layout layout,
+                                struct tensor **out) {
     for (int i = s->m->layers.n - 1; i >= 0; i--) {
         const struct layer *l = s->m->layers.at[i];
-        if (l->kind != LAYER_copy || l->in[0] != from || !layout_equal(&l->out[0]->layout, &layout)) continue;
+        if (l->kind != LAYER_copy || l->in[0] != from || !layout_equal(&l->out[0]->layout, &layout))
+            continue;
         *out = l->out[0];
         return SOL_OK;
     }
@@ -250,10 +267,12 @@ static enum sol_status get_copy(struct layouts *s, struct tensor *from, struct l
 }
 
 /* `t` as [1.., its dims] with the rank of the blocked image that it is combined with. */
-static enum sol_status raise_rank(struct model *m, struct tensor *t, int rank, struct tensor **out) {
+static enum sol_status raise_rank(struct model *m, struct tensor *t, int rank,
+                                  struct tensor **out) {
     struct attr attr = ir_default_attr();
     attr.n_shape = rank;
-    for (int d = 0; d < rank; d++) attr.shape[d] = d < rank - t->rank ? size_const(1) : t->dim[d - (rank - t->rank)];
+    for (int d = 0; d < rank; d++)
+        attr.shape[d] = d < rank - t->rank ? size_const(1) : t->dim[d - (rank - t->rank)];
     return ir_add(m, LAYER_reshape, 1, &t, &attr, t->producer->origin, out);
 }
 
@@ -263,7 +282,8 @@ static bool has_channels(const struct tensor *t, int rank) {
 }
 
 /* A blocked layer wants inputs with channels to be blocked as its output is; others are splats and stay plain. */
-static enum sol_status block_input(struct layouts *s, struct layer *l, int i, struct layout layout) {
+static enum sol_status block_input(struct layouts *s, struct layer *l, int i,
+                                   struct layout layout) {
     struct tensor *in = l->in[i];
     bool splat = is_pointwise(l) && !has_channels(in, 4);
     if (in->layout.block && splat) return get_copy(s, in, (struct layout){0}, &l->in[i]);
@@ -310,7 +330,9 @@ static enum sol_status fit_inputs(struct layouts *s, struct layer *l) {
     return SOL_OK;
 }
 
-static void *array(struct layouts *s, size_t item) { return arena_alloc(s->plan->arena, item * (size_t)s->n); }
+static void *array(struct layouts *s, size_t item) {
+    return arena_alloc(s->plan->arena, item * (size_t)s->n);
+}
 
 static void init_sets(struct layouts *s) {
     s->n = s->m->n_tensors;
@@ -324,7 +346,8 @@ static void init_sets(struct layouts *s) {
 /* All others write plain images, which are copied where blocks are wanted; so do convolutions whose groups are torn. */
 static bool can_write_blocks(struct layouts *s, const struct layer *l) {
     if (l->kind == LAYER_conv) return is_dnn_conv(s, l) && groups_fit(s, l);
-    return is_pointwise(l) || is_window(l) || is_spatial_reduction(l) || is_channel_concat(l) || movement_is_possible(l);
+    return is_pointwise(l) || is_window(l) || is_spatial_reduction(l) || is_channel_concat(l) ||
+           movement_is_possible(l);
 }
 
 static void set_layouts(struct layouts *s) {

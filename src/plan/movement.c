@@ -17,7 +17,7 @@ static bool is_batched(const struct tensor *a, const struct tensor *b) {
     return (a->rank > 1 && b->rank > 1) || !size_is_const(a->dim[0]);
 }
 
-static bool keeps_batch(const struct layer *l) {
+bool movement_keeps_batch(const struct layer *l) {
     if (!is_batched(l->in[0], l->out[0])) return false;
     if (l->kind == LAYER_permute) return l->attr.axes[0] == 0;
     return l->kind != LAYER_slice || l->attr.axis != 0;
@@ -32,9 +32,11 @@ static int64_t count_elements(const struct tensor *t, bool batched) {
 
 /* Scalars are constants of the generated text and have no memory to move from. */
 bool movement_is_possible(const struct layer *l) {
-    if (l->kind != LAYER_reshape && l->kind != LAYER_permute && l->kind != LAYER_slice && l->kind != LAYER_copy) return false;
+    if (l->kind != LAYER_reshape && l->kind != LAYER_permute && l->kind != LAYER_slice &&
+        l->kind != LAYER_copy)
+        return false;
     if (l->in[0]->producer->kind == LAYER_scalar) return false;
-    bool batched = keeps_batch(l);
+    bool batched = movement_keeps_batch(l);
     return count_elements(l->in[0], batched) >= 0 && count_elements(l->out[0], batched) >= 0;
 }
 
@@ -66,7 +68,8 @@ static int64_t join_index(const struct tensor *t, bool batched, const int64_t *i
 static int64_t source_of(const struct layer *l, bool batched, int64_t i) {
     int64_t out[SOL_MAX_RANK], in[SOL_MAX_RANK];
     split_index(l->out[0], batched, i, out);
-    for (int d = 0; d < l->out[0]->rank; d++) in[l->kind == LAYER_permute ? l->attr.axes[d] : d] = out[d];
+    for (int d = 0; d < l->out[0]->rank; d++)
+        in[l->kind == LAYER_permute ? l->attr.axes[d] : d] = out[d];
     if (l->kind == LAYER_slice) in[l->attr.axis] = l->attr.start + in[l->attr.axis] * l->attr.step;
     return join_index(l->in[0], batched, in);
 }
@@ -120,8 +123,8 @@ static bool find_pixel_stride(const struct image *image, const int64_t *source, 
     return true;
 }
 
-static void fill_table(struct arena *arena, const struct tensor *out, const struct image *image, const int64_t *source,
-                       struct copy_table *table) {
+static void fill_table(struct arena *arena, const struct tensor *out, const struct image *image,
+                       const int64_t *source, struct copy_table *table) {
     int32_t *base = ARENA_ARRAY(arena, int32_t, image->stored + 1);
     for (int c = 0; c < image->stored; c++) base[c] = -1;
     for (int c = 0; c < image->channels; c++) {
@@ -135,21 +138,22 @@ static void fill_table(struct arena *arena, const struct tensor *out, const stru
 }
 
 /* No common stride: every stored element has a base of its own. */
-static void fill_pointwise(struct arena *arena, const struct tensor *out, const struct image *image, int64_t n,
-                           const int64_t *source, struct copy_table *table) {
+static void fill_pointwise(struct arena *arena, const struct tensor *out, const struct image *image,
+                           int64_t n, const int64_t *source, struct copy_table *table) {
     int64_t stored = image->stored * image->pixels;
     int32_t *base = ARENA_ARRAY(arena, int32_t, stored + 1);
     for (int64_t i = 0; i < stored; i++) base[i] = -1;
     for (int64_t i = 0; i < n; i++) base[position(out, image, i)] = (int32_t)source[i];
     int lanes = out->layout.block ? image->lanes : (int)stored;
-    *table = (struct copy_table){.n_outer = (int)(stored / max_i64(1, lanes)), .n_pixels = 1, .lanes = lanes, .base = base};
+    *table = (struct copy_table){
+        .n_outer = (int)(stored / max_i64(1, lanes)), .n_pixels = 1, .lanes = lanes, .base = base};
 }
 
-enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n, struct copy_table *table,
-                               struct size *batch) {
+enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n,
+                               struct copy_table *table, struct size *batch) {
     const struct tensor *in = chain[0]->in[0], *out = chain[n - 1]->out[0];
     struct moving m = {.arena = arena, .batched = true};
-    for (int i = 0; i < n; i++) m.batched = m.batched && keeps_batch(chain[i]);
+    for (int i = 0; i < n; i++) m.batched = m.batched && movement_keeps_batch(chain[i]);
     int64_t n_in = count_elements(in, m.batched), n_out = count_elements(out, m.batched);
     if (n_in < 0 || n_out < 0) return fail(SOL_EBUG, "movement of an image without constant size");
     m.at = ARENA_ARRAY(arena, int32_t, n_in + 1);
@@ -162,7 +166,6 @@ enum sol_status movement_table(struct arena *arena, struct layer *const *chain, 
     *batch = m.batched ? out->dim[0] : size_const(1);
     if (find_pixel_stride(&to, source, &table->pixel_stride))
         fill_table(arena, out, &to, source, table);
-    else
-        fill_pointwise(arena, out, &to, n_out, source, table);
+    else fill_pointwise(arena, out, &to, n_out, source, table);
     return SOL_OK;
 }

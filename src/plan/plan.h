@@ -22,9 +22,10 @@ enum module {
 struct cluster {
     int id;
     enum module module;
-    bool prepare;                 /* reads parameters only: runs once per version of the weights */
-    VEC(struct layer *) layers;   /* topological */
-    VEC(struct tensor *) inputs;  /* read, not made here; scalars are not listed: they become constants of the text */
+    bool prepare;               /* reads parameters only: runs once per version of the weights */
+    VEC(struct layer *) layers; /* topological */
+    VEC(struct tensor *)
+    inputs; /* read, not made here; scalars are not listed: they become constants of the text */
     VEC(struct tensor *) outputs; /* made here, read elsewhere (or model outputs) */
 
     /* Module DNN: act(heavy(prologue(x)) + residual); what is not there is NULL. */
@@ -49,12 +50,13 @@ struct view {
 struct plan {
     struct arena *arena;
     struct model *model;
-    int lanes;                       /* width of a channel block; from the device */
-    VEC(struct cluster *) clusters;  /* in the order of execution */
-    bool (*takes_conv)(const struct layer *conv, int lanes); /* can the device's DNN module do it? */
+    int lanes;                      /* width of a channel block; from the device */
+    VEC(struct cluster *) clusters; /* in the order of execution */
+    bool (*takes_conv)(const struct layer *conv,
+                       int lanes); /* can the device's DNN module do it? */
     struct placement *place;
     struct view *view;
-    struct cluster **maker;          /* of each tensor, NULL for sources */
+    struct cluster **maker; /* of each tensor, NULL for sources */
 };
 
 /* A tensor that is written straight into its place in a concat's output; parent NULL = it is not. */
@@ -65,12 +67,12 @@ struct placement {
 
 /* ---- layout.c: which tensors are blocked, and copies where layouts meet ---- */
 enum sol_status plan_layouts(struct plan *plan);
-int layout_channel_axis(const struct tensor *t);                /* 0 for rank 1, else 1 */
+int layout_channel_axis(const struct tensor *t);               /* 0 for rank 1, else 1 */
 int layout_position(const struct layout *layout, int channel); /* stored position of a channel */
 bool layout_equal(const struct layout *a, const struct layout *b);
 /* Do both layouts put the tensor's values in the same order, without padding? */
 bool layout_is_same_order(const struct tensor *a, const struct tensor *b);
-struct size layout_elements(const struct tensor *t);           /* stored elements, padding included */
+struct size layout_elements(const struct tensor *t); /* stored elements, padding included */
 
 /* ---- concat.c: concats that are written in place ---- */
 enum sol_status plan_concats(struct plan *plan); /* fills plan->place */
@@ -84,14 +86,18 @@ enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse);
 enum sol_status plan_views(struct plan *plan);
 /* Is this a reshape, slice, concat or copy that costs nothing, because its output is its input's memory (or its place)? */
 bool view_is_alias(const struct plan *plan, const struct layer *layer);
+/* Could the tensor's images lie apart? True for slices, and for what is placed in a concat. */
+bool view_lies_apart(const struct plan *plan, const struct tensor *t);
 void view_dense_strides(const struct tensor *t, struct size stride[SOL_MAX_RANK]);
 
 /* ---- movement.c: copies as tables ---- */
 struct copy_table;
-bool movement_is_possible(const struct layer *layer); /* may it be part of a chain that one copy does? */
+bool movement_keeps_batch(const struct layer *layer); /* image by image, or across images? */
+bool movement_is_possible(
+    const struct layer *layer); /* may it be part of a chain that one copy does? */
 /* The table that moves chain[0]'s input to chain[n-1]'s output. `batch` returns how many times it is applied. */
-enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n, struct copy_table *out,
-                               struct size *batch);
+enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n,
+                               struct copy_table *out, struct size *batch);
 
 /* ---- What DFP answers for a cluster: dfp/dfp.h ---- */
 
@@ -101,16 +107,18 @@ enum sol_status movement_table(struct arena *arena, struct layer *const *chain, 
  *     void <symbol>(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end)
  */
 struct dfp_kernel {
-    const char *text;                  /* function named SOL_KERNEL, without headers: unique by content */
-    const char *comment;               /* which layers it fuses, for people; stands in front of the text when debugging */
+    const char *text; /* function named SOL_KERNEL, without headers: unique by content */
+    const char *
+        comment; /* which layers it fuses, for people; stands in front of the text when debugging */
     int n_ptr;
-    struct tensor **ptr;               /* inputs, then outputs */
+    struct tensor **ptr; /* inputs, then outputs */
     int n_arg;
     struct size *arg;
-    struct size tasks;                 /* trip count of the grid */
-    size_t scratch_size;               /* bytes per thread; constant */
+    struct size tasks;   /* trip count of the grid */
+    size_t scratch_size; /* bytes per thread; constant */
     double flops_per_task;
-    const void *code;                  /* the same nest as relocatable code for dfp_interpret, when there is no compiler */
+    const void
+        *code; /* the same nest as relocatable code for dfp_interpret, when there is no compiler */
     size_t code_size;
 };
 

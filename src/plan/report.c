@@ -10,7 +10,8 @@ static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8", "#
 
 void plan_report(struct build *b, const struct cluster *cluster) {
     text_add(&b->report, "cluster %d, %s%s: %s\n", cluster->id, module_names[cluster->module],
-             cluster->prepare ? " (once per version of the weights)" : "", build_describe(b, cluster));
+             cluster->prepare ? " (once per version of the weights)" : "",
+             build_describe(b, cluster));
 }
 
 /* Names come from the user's program: quotes, backslashes and newlines must not end the string. */
@@ -32,8 +33,8 @@ static void add_layer(struct text *text, const struct layer *l) {
 }
 
 static void add_cluster(struct text *text, const struct cluster *cluster) {
-    text_add(text, "  subgraph cluster_%d {\n    label=\"%s\"; style=filled; color=\"%s\";\n", cluster->id,
-             module_names[cluster->module], module_colours[cluster->module]);
+    text_add(text, "  subgraph cluster_%d {\n    label=\"%s\"; style=filled; color=\"%s\";\n",
+             cluster->id, module_names[cluster->module], module_colours[cluster->module]);
     for (int i = 0; i < cluster->layers.n; i++) add_layer(text, cluster->layers.at[i]);
     text_add(text, "  }\n");
 }
@@ -50,7 +51,9 @@ static void add_edges(struct text *text, const struct layer *l) {
 const char *plan_picture(struct build *b) {
     struct text text;
     text_init(&text, b->keep);
-    text_add(&text, "digraph model {\n  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=sans];\n");
+    text_add(
+        &text,
+        "digraph model {\n  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=sans];\n");
     const struct model *m = b->plan->model;
     for (int i = 0; i < m->inputs.n; i++) add_layer(&text, m->inputs.at[i]->producer);
     for (int i = 0; i < b->plan->clusters.n; i++) {

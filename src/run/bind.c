@@ -40,7 +40,8 @@ static void lay_out_tables(struct binding *b, const struct step_list *list) {
 }
 
 /* Offsets of the list's arena slots for this binding's symbols. */
-static enum sol_status place_slots(struct binding *b, const struct step_list *list, size_t *offset) {
+static enum sol_status place_slots(struct binding *b, const struct step_list *list,
+                                   size_t *offset) {
     size_t n = (size_t)list->n_slots;
     int64_t *size = mem_alloc(n * (sizeof(int64_t) + 2 * sizeof(int)) + 1, 16);
     if (!size) return fail(SOL_ENOMEM, "no memory to plan %zu buffers", n);
@@ -51,14 +52,16 @@ static enum sol_status place_slots(struct binding *b, const struct step_list *li
         first[i] = list->slot[i].first;
         last[i] = list->slot[i].last;
         if (size[i] < 0 || size[i] > INT64_MAX / 4)
-            status = fail(SOL_EINVAL, "%s would take %lld bytes", list->slot[i].name, (long long)size[i]);
+            status = fail(SOL_EINVAL, "%s would take %lld bytes", list->slot[i].name,
+                          (long long)size[i]);
     }
     if (!status) b->arena_size = memory_place(list->n_slots, size, first, last, offset);
     mem_free(size);
     return status;
 }
 
-static void bind_step(struct binding *b, const struct step *step, int i, const size_t *slot_offset) {
+static void bind_step(struct binding *b, const struct step *step, int i,
+                      const size_t *slot_offset) {
     for (int a = 0; a < step->n_arg; a++) b->arg[i][a] = size_eval(&step->arg[a], b->symbol);
     b->n_tasks[i] = max_i64(0, step->n_tasks(step, b->arg[i]));
     for (int p = 0; p < step->n_ptr; p++) {
@@ -71,10 +74,12 @@ static void bind_step(struct binding *b, const struct step *step, int i, const s
     if (step->n_ptr > b->n_ptr) b->n_ptr = step->n_ptr;
 }
 
-enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols, struct binding **out) {
+enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols,
+                            struct binding **out) {
     struct binding *b = mem_alloc(sizeof *b + table_size(list), 64);
     size_t *offset = mem_alloc(sizeof(size_t) * (size_t)(list->n_slots + 1), 16);
-    enum sol_status status = b && offset ? SOL_OK : fail(SOL_ENOMEM, "no memory for a program's arguments");
+    enum sol_status status =
+        b && offset ? SOL_OK : fail(SOL_ENOMEM, "no memory for a program's arguments");
     if (!status) {
         memcpy(b->symbol, symbols, sizeof *symbols * (size_t)n_symbols);
         lay_out_tables(b, list);
@@ -88,8 +93,10 @@ enum sol_status binding_new(const struct step_list *list, const int64_t *symbols
     return status;
 }
 
-static bool same_symbols(const struct sol_program *program, const struct binding *b, const int64_t *symbols) {
-    return !program->n_symbols || !memcmp(b->symbol, symbols, sizeof *symbols * (size_t)program->n_symbols);
+static bool same_symbols(const struct sol_program *program, const struct binding *b,
+                         const int64_t *symbols) {
+    return !program->n_symbols ||
+           !memcmp(b->symbol, symbols, sizeof *symbols * (size_t)program->n_symbols);
 }
 
 /* Drops the least recently used binding without users once there are too many. The lock is held. */
@@ -118,7 +125,8 @@ static struct binding *find_binding(struct sol_program *program, const int64_t *
 }
 
 /* The binding for these symbols with its user counted. */
-static enum sol_status acquire_binding(struct sol_program *program, const int64_t *symbols, struct binding **out) {
+static enum sol_status acquire_binding(struct sol_program *program, const int64_t *symbols,
+                                       struct binding **out) {
     struct binding *b = find_binding(program, symbols);
     if (!b) {
         TRY(binding_new(&program->steps, symbols, program->n_symbols, &b));
@@ -133,12 +141,14 @@ static enum sol_status acquire_binding(struct sol_program *program, const int64_
 
 void workspace_advise_huge(void *memory, size_t size) {
     const uintptr_t page = 4096;
-    uintptr_t begin = ((uintptr_t)memory + page - 1) & ~(page - 1), end = ((uintptr_t)memory + size) & ~(page - 1);
+    uintptr_t begin = ((uintptr_t)memory + page - 1) & ~(page - 1),
+              end = ((uintptr_t)memory + size) & ~(page - 1);
     if (end > begin && size >= 4u << 20) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }
 
 struct workspace *workspace_new(const struct binding *b, int n_threads) {
-    size_t header = 4096, arena = (size_t)round_up((int64_t)b->arena_size, 4096); /* the arena begins a page */
+    size_t header = 4096,
+           arena = (size_t)round_up((int64_t)b->arena_size, 4096); /* the arena begins a page */
     size_t scratch = (size_t)round_up((int64_t)b->scratch_size, 4096);
     size_t size = header + arena + scratch * (size_t)n_threads + sizeof(void *) * (size_t)b->n_ptr;
     struct workspace *w = mem_alloc(size, 4096);
@@ -153,14 +163,15 @@ struct workspace *workspace_new(const struct binding *b, int n_threads) {
 }
 
 /* An idle workspace with room for the threads, or a new one. Takes and frees memory outside the lock. */
-static struct workspace *fit_workspace(struct workspace *idle, const struct binding *b, int n_threads) {
+static struct workspace *fit_workspace(struct workspace *idle, const struct binding *b,
+                                       int n_threads) {
     if (idle && idle->n_threads >= n_threads) return idle;
     mem_free(idle);
     return workspace_new(b, n_threads);
 }
 
-enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads, struct binding **out,
-                                struct workspace **workspace) {
+enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads,
+                                struct binding **out, struct workspace **workspace) {
     struct workspace *idle = NULL;
     pthread_mutex_lock(&program->lock);
     enum sol_status status = acquire_binding(program, symbols, out);
@@ -174,7 +185,8 @@ enum sol_status program_acquire(struct sol_program *program, const int64_t *symb
     return fail(SOL_ENOMEM, "no memory for %zu bytes of intermediate results", arena_size);
 }
 
-void program_give_back(struct sol_program *program, struct binding *binding, struct workspace *workspace) {
+void program_give_back(struct sol_program *program, struct binding *binding,
+                       struct workspace *workspace) {
     pthread_mutex_lock(&program->lock);
     if (workspace) {
         workspace->next = binding->idle;

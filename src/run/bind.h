@@ -13,7 +13,8 @@ struct workspace {
     int n_threads;
 };
 
-enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols, struct binding **out);
+enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols,
+                            struct binding **out);
 void binding_free(struct binding *binding);
 /* NULL when memory is out; freed by mem_free. */
 struct workspace *workspace_new(const struct binding *binding, int n_threads);
@@ -21,8 +22,9 @@ struct workspace *workspace_new(const struct binding *binding, int n_threads);
 void workspace_advise_huge(void *memory, size_t size);
 
 /* The binding for these symbol values and a workspace for one call of `n_threads`; returned by program_give_back. */
-enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads, struct binding **out,
-                                struct workspace **workspace);
-void program_give_back(struct sol_program *program, struct binding *binding, struct workspace *workspace);
+enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads,
+                                struct binding **out, struct workspace **workspace);
+void program_give_back(struct sol_program *program, struct binding *binding,
+                       struct workspace *workspace);
 
 #endif

@@ -16,14 +16,14 @@ int64_t copy_n_tasks(const struct step *step, const int64_t *arg) {
 
 /* One channel, pixels in a row: the flattening of a blocked tensor, or a plain slice. */
 static void copy_row(const float *in, float *out, int64_t n, int64_t stride) {
-    if (stride == 1)
-        memcpy(out, in, (size_t)n * sizeof *out);
+    if (stride == 1) memcpy(out, in, (size_t)n * sizeof *out);
     else
         for (int64_t p = 0; p < n; p++) out[p] = in[p * stride];
 }
 
 /* One block of channels. Pixels go in the outer loop so that each output line is written once. */
-static void copy_block(const struct copy_table *t, const int32_t *base, const float *in, float *out) {
+static void copy_block(const struct copy_table *t, const int32_t *base, const float *in,
+                       float *out) {
     for (int p = 0; p < t->n_pixels; p++, in += t->pixel_stride, out += t->lanes)
         for (int l = 0; l < t->lanes; l++) out[l] = base[l] < 0 ? 0.0f : in[base[l]];
 }
@@ -37,11 +37,12 @@ static bool is_run(const int32_t *base, int n) {
 
 static void copy_lines(const struct copy_table *t, const float *in, float *out) {
     size_t line = (size_t)t->lanes * sizeof *out;
-    for (int p = 0; p < t->n_pixels; p++) memcpy(out + (int64_t)p * t->lanes, in + p * t->pixel_stride, line);
+    for (int p = 0; p < t->n_pixels; p++)
+        memcpy(out + (int64_t)p * t->lanes, in + p * t->pixel_stride, line);
 }
 
-void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin,
-              int64_t end) {
+void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+              int64_t begin, int64_t end) {
     (void)scratch;
     const struct copy_table *t = step->data;
     for (int64_t task = begin; task < end; task++) {
@@ -51,9 +52,7 @@ void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
         const int32_t *base = t->base + o * t->lanes;
         if (t->lanes == 1 && base[0] >= 0)
             copy_row(in + base[0], out, t->n_pixels, t->pixel_stride);
-        else if (is_run(base, t->lanes))
-            copy_lines(t, in + base[0], out);
-        else
-            copy_block(t, base, in, out);
+        else if (is_run(base, t->lanes)) copy_lines(t, in + base[0], out);
+        else copy_block(t, base, in, out);
     }
 }

@@ -53,12 +53,13 @@ static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
 
 /* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. A call that does
  * not hold the pool runs alone, since its workspace has scratch for one thread. */
-static void run_step(const struct bases *base, const struct binding *b, const struct step *step, int i,
-                     struct workspace *workspace, int n_threads) {
+static void run_step(const struct bases *base, const struct binding *b, const struct step *step,
+                     int i, struct workspace *workspace, int n_threads) {
     int64_t n = b->n_tasks[i];
     if (n == 0) return;
     void **ptr = workspace->pointers;
-    for (int p = 0; p < step->n_ptr; p++) ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
+    for (int p = 0; p < step->n_ptr; p++)
+        ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
     struct job job = {step, ptr, b->arg[i], workspace};
     if (n_threads > 1) pool_run(n, max_i64(1, n / (4 * n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
@@ -73,10 +74,12 @@ struct call {
     struct bases base;
 };
 
-static void set_bases(struct call *call, const struct sol_program *program, const struct sol_weights *weights,
-                      const void *const *inputs, void *const *outputs) {
-    call->base = (struct bases){inputs,         weights->param,  outputs,           call->workspace->arena,
-                                weights->state, weights->offset, program->constants};
+static void set_bases(struct call *call, const struct sol_program *program,
+                      const struct sol_weights *weights, const void *const *inputs,
+                      void *const *outputs) {
+    call->base =
+        (struct bases){inputs,         weights->param,  outputs,           call->workspace->arena,
+                       weights->state, weights->offset, program->constants};
 }
 
 static void take_pool(struct call *call) {
@@ -92,7 +95,8 @@ static void run_list(const struct step_list *list, struct call *call) {
         run_step(&call->base, call->binding, &list->at[i], i, call->workspace, call->n_threads);
 }
 
-static enum sol_status check_pointers(const char *what, int n, const void *const *pointer, const struct sol_port *port) {
+static enum sol_status check_pointers(const char *what, int n, const void *const *pointer,
+                                      const struct sol_port *port) {
     for (int i = 0; i < n; i++)
         if (!pointer[i]) return fail(SOL_EINVAL, "%s %d (%s) is NULL", what, i, port[i].name);
     return SOL_OK;
@@ -105,21 +109,24 @@ static bool is_empty_call(const struct sol_program *program, const int64_t *symb
 }
 
 /* Empty tensors may come with NULL pointers, so pointers are checked only when there is something to do. */
-static enum sol_status check_call(const struct sol_program *program, const int64_t *symbols, const void *const *inputs,
-                                  void *const *outputs) {
+static enum sol_status check_call(const struct sol_program *program, const int64_t *symbols,
+                                  const void *const *inputs, void *const *outputs) {
     for (int i = 0; i < program->n_symbols; i++)
-        if (symbols[i] < 0) return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i, (long long)symbols[i]);
+        if (symbols[i] < 0)
+            return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i, (long long)symbols[i]);
     if (is_empty_call(program, symbols)) return SOL_OK;
     TRY(check_pointers("input", program->n_inputs, inputs, program->input));
-    return check_pointers("output", program->n_outputs, (const void *const *)outputs, program->output);
+    return check_pointers("output", program->n_outputs, (const void *const *)outputs,
+                          program->output);
 }
 
-static enum sol_status begin_call(struct call *call, const struct sol_program *program, const struct sol_weights *weights,
-                                  const int64_t *symbols, const void *const *inputs, void *const *outputs) {
+static enum sol_status begin_call(struct call *call, const struct sol_program *program,
+                                  const struct sol_weights *weights, const int64_t *symbols,
+                                  const void *const *inputs, void *const *outputs) {
     TRY(check_call(program, symbols, inputs, outputs));
     take_pool(call);
-    enum sol_status status = program_acquire((struct sol_program *)(uintptr_t)program, symbols, call->n_threads,
-                                             &call->binding, &call->workspace);
+    enum sol_status status = program_acquire((struct sol_program *)(uintptr_t)program, symbols,
+                                             call->n_threads, &call->binding, &call->workspace);
     if (status) leave_pool(call);
     else set_bases(call, program, weights, inputs, outputs);
     return status;
@@ -134,13 +141,16 @@ static void end_call(struct call *call, const struct sol_program *program) {
 static void print_time(void *user, const struct sol_step_time *step) {
     (void)user;
     fprintf(stderr, "%10.1f us %8.1f GF/s %7.1f GB/s  %-5s %-40s %s\n", step->seconds * 1e6,
-            step->flops / step->seconds * 1e-9, step->bytes / step->seconds * 1e-9, step->module, step->name, step->layers);
+            step->flops / step->seconds * 1e-9, step->bytes / step->seconds * 1e-9, step->module,
+            step->name, step->layers);
 }
 
-enum sol_status sol_program_run(const struct sol_program *program, const struct sol_weights *weights,
-                                const int64_t *symbols, const void *const *inputs, void *const *outputs) {
+enum sol_status sol_program_run(const struct sol_program *program,
+                                const struct sol_weights *weights, const int64_t *symbols,
+                                const void *const *inputs, void *const *outputs) {
     struct call call;
-    if (program->is_timed) return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
+    if (program->is_timed)
+        return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
     TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
     call_status = SOL_OK;
     run_list(&program->steps, &call);
@@ -150,7 +160,10 @@ enum sol_status sol_program_run(const struct sol_program *program, const struct 
 
 static void visit_step(const struct step *step, const struct binding *b, double seconds,
                        void (*visit)(void *user, const struct sol_step_time *step), void *user) {
-    struct sol_step_time time = {step->name, step->module, step->layers, seconds,
+    struct sol_step_time time = {step->name,
+                                 step->module,
+                                 step->layers,
+                                 seconds,
                                  (double)size_eval(&step->flops, b->symbol),
                                  (double)size_eval(&step->bytes, b->symbol)};
     visit(user, &time);
@@ -159,14 +172,17 @@ static void visit_step(const struct step *step, const struct binding *b, double 
 static void time_steps(const struct sol_program *program, struct call *call, double *seconds) {
     for (int i = 0; i < program->steps.n; i++) {
         double start = os_now();
-        run_step(&call->base, call->binding, &program->steps.at[i], i, call->workspace, call->n_threads);
+        run_step(&call->base, call->binding, &program->steps.at[i], i, call->workspace,
+                 call->n_threads);
         seconds[i] = os_now() - start;
     }
 }
 
-enum sol_status sol_program_profile(const struct sol_program *program, const struct sol_weights *weights,
-                                    const int64_t *symbols, const void *const *inputs, void *const *outputs,
-                                    void (*visit)(void *user, const struct sol_step_time *step), void *user) {
+enum sol_status sol_program_profile(const struct sol_program *program,
+                                    const struct sol_weights *weights, const int64_t *symbols,
+                                    const void *const *inputs, void *const *outputs,
+                                    void (*visit)(void *user, const struct sol_step_time *step),
+                                    void *user) {
     struct call call;
     double *seconds = mem_alloc(sizeof(double) * (size_t)(program->steps.n + 1), 16);
     if (!seconds) return fail(SOL_ENOMEM, "no memory to profile %d steps", program->steps.n);
@@ -175,7 +191,8 @@ enum sol_status sol_program_profile(const struct sol_program *program, const str
         time_steps(program, &call, seconds);
         leave_pool(&call);
         call.has_pool = false;
-        for (int i = 0; i < program->steps.n; i++) visit_step(&program->steps.at[i], call.binding, seconds[i], visit, user);
+        for (int i = 0; i < program->steps.n; i++)
+            visit_step(&program->steps.at[i], call.binding, seconds[i], visit, user);
         end_call(&call, program);
     }
     mem_free(seconds);
@@ -197,7 +214,8 @@ static size_t place_state(const struct sol_program *program, size_t *offset) {
 static enum sol_status alloc_weights(const struct sol_program *program, const void *const *params,
                                      struct sol_weights **out) {
     size_t n_state = (size_t)program->n_state, n_params = (size_t)program->n_params;
-    struct sol_weights *w = mem_alloc(sizeof *w + n_state * sizeof(size_t) + n_params * sizeof(void *), 64);
+    struct sol_weights *w =
+        mem_alloc(sizeof *w + n_state * sizeof(size_t) + n_params * sizeof(void *), 64);
     if (!w) return fail(SOL_ENOMEM, "no memory for weights");
     w->offset = (size_t *)(void *)(w + 1);
     w->param = (const void **)(void *)(w->offset + n_state);

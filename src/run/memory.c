@@ -29,8 +29,8 @@ static void sort_by_size(int n, const int64_t *size, int *order) {
 
 /* The lowest offset at which `size` bytes fit between the placed slots that live at the same time.
  * `placed` is sorted by begin. */
-static int64_t find_gap(int n, const struct placed *placed, const int *first, const int *last, int slot,
-                        int64_t size) {
+static int64_t find_gap(int n, const struct placed *placed, const int *first, const int *last,
+                        int slot, int64_t size) {
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
         if (!lives_touch(first, last, placed[i].slot, slot)) continue;

@@ -16,8 +16,8 @@
 typedef void pool_task(void *user, int thread, int64_t begin, int64_t end);
 void pool_run(int64_t n, int64_t grain, pool_task *task, void *user);
 
-int pool_threads(void);            /* threads that take part, >= 1 */
-void pool_set_threads(int n);      /* 0: $SOL_NUM_THREADS or all cores */
+int pool_threads(void);       /* threads that take part, >= 1 */
+void pool_set_threads(int n); /* 0: $SOL_NUM_THREADS or all cores */
 /* Between begin and end the caller keeps the pool for itself and its workers spin between steps. Nests never; returns false when
  * another thread has it (then pool_run runs alone, which is right, only slower). */
 bool pool_begin(void);

@@ -26,7 +26,8 @@ void sol_program_release(struct sol_program *program) {
         next = b->next;
         binding_free(b);
     }
-    for (int i = 0; i < program->modules.n; i++) program->modules.at[i].release(program->modules.at[i].handle);
+    for (int i = 0; i < program->modules.n; i++)
+        program->modules.at[i].release(program->modules.at[i].handle);
     pthread_mutex_destroy(&program->lock);
     arena_fini(&program->arena);
     mem_free(program);
@@ -50,19 +51,22 @@ const struct sol_port *sol_program_output(const struct sol_program *program, int
     return find_port(program->output, program->n_outputs, i);
 }
 
-enum sol_status sol_program_output_shape(const struct sol_program *program, int i, const int64_t *symbols,
-                                         int64_t dim[SOL_MAX_RANK]) {
+enum sol_status sol_program_output_shape(const struct sol_program *program, int i,
+                                         const int64_t *symbols, int64_t dim[SOL_MAX_RANK]) {
     if (i < 0 || i >= program->n_outputs) return fail(SOL_EINVAL, "program has no output %d", i);
     for (int d = 0; d < program->output[i].rank; d++) {
         dim[d] = size_eval(&program->output_dim[i][d], symbols);
-        if (dim[d] < 0) return fail(SOL_EINVAL, "output %s: dim %d would be %lld", program->output[i].name, d, (long long)dim[d]);
+        if (dim[d] < 0)
+            return fail(SOL_EINVAL, "output %s: dim %d would be %lld", program->output[i].name, d,
+                        (long long)dim[d]);
     }
     return SOL_OK;
 }
 
 size_t sol_program_weights_size(const struct sol_program *program) {
     int64_t none[SIZE_SYMBOLS] = {0}, size = 0;
-    for (int i = 0; i < program->n_state; i++) size += round_up(size_eval(&program->state[i].size, none), 64);
+    for (int i = 0; i < program->n_state; i++)
+        size += round_up(size_eval(&program->state[i].size, none), 64);
     return (size_t)size;
 }
 
@@ -75,7 +79,9 @@ size_t sol_program_arena_size(const struct sol_program *program, const int64_t *
 }
 
 int sol_program_n_compiled(const struct sol_program *program) { return program->n_compiled; }
-const char *sol_program_report(const struct sol_program *program) { return program->report ? program->report : ""; }
+const char *sol_program_report(const struct sol_program *program) {
+    return program->report ? program->report : "";
+}
 char *sol_program_picture(const struct sol_program *program) {
     return strdup(program->picture ? program->picture : "digraph model {}\n");
 }

@@ -18,7 +18,15 @@
 #include <stdatomic.h>
 
 /* Whose memory a step's pointer refers to. Steps never hold host pointers. */
-enum buffer_kind { BUFFER_NONE, BUFFER_INPUT, BUFFER_PARAM, BUFFER_OUTPUT, BUFFER_ARENA, BUFFER_STATE, BUFFER_CONST };
+enum buffer_kind {
+    BUFFER_NONE,
+    BUFFER_INPUT,
+    BUFFER_PARAM,
+    BUFFER_OUTPUT,
+    BUFFER_ARENA,
+    BUFFER_STATE,
+    BUFFER_CONST
+};
 
 /* NONE is a NULL pointer. CONST points into program->constants. */
 struct buffer_ref {
@@ -37,13 +45,15 @@ struct slot {
 
 /* One kernel call over tasks [0, n_tasks). */
 struct step {
-    void (*run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin, int64_t end);
+    void (*run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                int64_t begin, int64_t end);
     int64_t (*n_tasks)(const struct step *step, const int64_t *arg);
-    const void *data;     /* the module's own constants: a dnn_plan, a kernel's entry, a copy's tables */
+    const void
+        *data; /* the module's own constants: a dnn_plan, a kernel's entry, a copy's tables */
     int n_ptr, n_arg;
     struct buffer_ref *ptr;
     struct size *arg;
-    size_t scratch_size;  /* bytes per thread */
+    size_t scratch_size; /* bytes per thread */
     struct size flops, bytes;
     const char *name, *module, *layers;
 };
@@ -59,9 +69,10 @@ struct step_list {
 struct binding {
     int64_t symbol[SIZE_SYMBOLS];
     struct binding *next;
-    int64_t **arg;         /* per step */
-    int64_t *n_tasks;      /* per step */
-    int64_t **ptr_offset;  /* per step and pointer: bytes from its buffer's start; ARENA: from the arena's start */
+    int64_t **arg;    /* per step */
+    int64_t *n_tasks; /* per step */
+    int64_t **
+        ptr_offset; /* per step and pointer: bytes from its buffer's start; ARENA: from the arena's start */
     size_t arena_size, scratch_size; /* scratch per thread */
     int n_ptr;                       /* most pointers of a step */
     struct workspace *idle;          /* that no call uses at present */
@@ -89,8 +100,8 @@ struct sol_program {
     int n_compiled;
     bool is_timed; /* SOL_DEBUG=time when it was compiled */
 
-    pthread_mutex_t lock;      /* guards bindings and their idle workspaces */
-    struct binding *bindings;  /* most recently used first, at most PROGRAM_BINDINGS */
+    pthread_mutex_t lock;     /* guards bindings and their idle workspaces */
+    struct binding *bindings; /* most recently used first, at most PROGRAM_BINDINGS */
 };
 #define PROGRAM_BINDINGS 8
 
@@ -99,7 +110,7 @@ struct sol_weights {
     const struct sol_program *program; /* retained */
     const void **param;                /* caller's pointers, for weights that are used in place */
     char *state;
-    size_t *offset;                    /* of each state slot */
+    size_t *offset; /* of each state slot */
 };
 
 /* program.c: an empty program with its arena; NULL when memory is out. */
@@ -114,11 +125,12 @@ void exec_fail(enum sol_status status);
 
 /* copy.c: the step of module copy. data = struct copy_table; ptr = {in, out}; arg = {batch, in stride, out stride} in elements. */
 struct copy_table {
-    int n_outer, n_pixels, lanes;   /* out[(o * n_pixels + p) * lanes + l] */
-    int64_t pixel_stride;           /* = in[base[o * lanes + l] + p * pixel_stride], or 0 where base < 0 */
+    int n_outer, n_pixels, lanes; /* out[(o * n_pixels + p) * lanes + l] */
+    int64_t pixel_stride; /* = in[base[o * lanes + l] + p * pixel_stride], or 0 where base < 0 */
     const int32_t *base;
 };
-void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin, int64_t end);
+void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+              int64_t begin, int64_t end);
 int64_t copy_n_tasks(const struct step *step, const int64_t *arg);
 
 #endif

@@ -248,6 +248,18 @@ def test_left_to_pytorch(function, reason):
         sol.optimize(model, sol.input([0, 3, 4]), strict=True)
 
 
+def test_recurrent_layer_is_captured_once(monkeypatch):
+    """torch.export leaves other objects in an LSTM's attributes; that is no change of the model."""
+    calls, export = [], torch.export.export
+    monkeypatch.setattr(torch.export, "export", lambda *a, **k: calls.append(1) or export(*a, **k))
+    fast = sol.optimize(torch.nn.LSTM(3, 4, batch_first=True).eval(), sol.input([0, 5, 3]))
+    for _ in range(3):
+        with torch.no_grad():
+            fast(torch.randn(2, 5, 3))
+    assert len(calls) == 1
+    assert list(sol.fallbacks(fast).values()) == [3]
+
+
 def test_input_is_written():
     fast = sol.optimize(Function(_write_input).eval(), sol.input([0, 3]))
     x = torch.randn(2, 3)

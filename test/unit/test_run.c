@@ -79,7 +79,8 @@ static void test_copy(void) {
     for (int i = 0; i < COUNT(in); i++) in[i] = (float)i + 1;
     for (int round = 0; round < 200; round++) {
         int32_t base[64];
-        struct copy_table t = {(int)draw(4) + 1, (int)draw(6) + 1, draw(2) ? 16 : 1, 1 + draw(3), base};
+        struct copy_table t = {(int)draw(4) + 1, (int)draw(6) + 1, draw(2) ? 16 : 1, 1 + draw(3),
+                               base};
         for (int i = 0; i < t.n_outer * t.lanes; i++) base[i] = draw(6) ? (int32_t)draw(900) : -1;
         if (draw(2))
             for (int i = 1; i < t.n_outer * t.lanes; i++) base[i] = base[0] < 0 ? -1 : base[0] + i;
@@ -88,7 +89,8 @@ static void test_copy(void) {
         memset(out, 0, sizeof out);
         copy_run(&step, (void *[]){in, out}, arg, NULL, 0, copy_n_tasks(&step, arg));
         for (int64_t i = 0; i < 2 * image; i++) {
-            int64_t n = i / image, l = i % t.lanes, p = i / t.lanes % t.n_pixels, o = i % image / (t.n_pixels * t.lanes);
+            int64_t n = i / image, l = i % t.lanes, p = i / t.lanes % t.n_pixels,
+                    o = i % image / (t.n_pixels * t.lanes);
             int32_t from = base[o * t.lanes + l];
             float expected = from < 0 ? 0 : in[n * arg[1] + from + p * t.pixel_stride];
             CHECK(out[n * arg[2] + i % image] == expected);

@@ -17,7 +17,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-typedef void kernel(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end);
+typedef void kernel(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin,
+                    int64_t end);
 
 /* What a DFP step calls: compiled code, or the nest to interpret. In the program's arena. */
 struct entry {
@@ -41,7 +42,8 @@ static bool cpu_has(const char *isa) {
     if (!strcmp(isa, "avx512"))
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-    if (!strcmp(isa, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (!strcmp(isa, "avx2"))
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
     return !strcmp(isa, "generic");
 }
@@ -54,7 +56,8 @@ const struct dnn_isa *cpu_isa(void) {
         if (wanted && !strcmp(wanted, isa->name)) return isa;
         if (!best) best = isa;
     }
-    if (wanted) LOG_ONCE(LOG_WARN, "SOL_CPU=%s is not what this machine has; using %s", wanted, best->name);
+    if (wanted)
+        LOG_ONCE(LOG_WARN, "SOL_CPU=%s is not what this machine has; using %s", wanted, best->name);
     return best;
 }
 
@@ -71,10 +74,12 @@ static int get_lanes(void) { return cpu_isa()->lanes; }
 
 /* ---- DFP steps ---- */
 
-static int64_t count_tasks(const struct step *step, const int64_t *arg) { return arg[step->n_arg - 1]; }
+static int64_t count_tasks(const struct step *step, const int64_t *arg) {
+    return arg[step->n_arg - 1];
+}
 
-static void run_compiled(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin,
-                         int64_t end) {
+static void run_compiled(const struct step *step, void *const *ptr, const int64_t *arg,
+                         void *scratch, int64_t begin, int64_t end) {
     const struct entry *entry = step->data;
     if (entry->compiled) entry->compiled(ptr, arg, scratch, begin, end);
     else dfp_interpret(entry->code, ptr, arg, scratch, begin, end);
@@ -104,17 +109,27 @@ static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) 
     struct size *arg = ARENA_ARRAY(b->arena, struct size, k.n_arg + 1);
     memcpy(arg, k.arg, sizeof *arg * (size_t)k.n_arg);
     arg[k.n_arg] = k.tasks; /* the kernel does not read it; count_tasks does */
-    struct step step = {.run = run_compiled, .n_tasks = count_tasks, .data = entry, .n_ptr = k.n_ptr, .ptr = ptr,
-                        .n_arg = k.n_arg + 1, .arg = arg, .scratch_size = k.scratch_size,
-                        .flops = size_scale(k.tasks, (int64_t)k.flops_per_task), .bytes = build_bytes(cluster),
-                        .name = "nest", .module = "DFP", .layers = build_describe(b, cluster)};
+    struct step step = {.run = run_compiled,
+                        .n_tasks = count_tasks,
+                        .data = entry,
+                        .n_ptr = k.n_ptr,
+                        .ptr = ptr,
+                        .n_arg = k.n_arg + 1,
+                        .arg = arg,
+                        .scratch_size = k.scratch_size,
+                        .flops = size_scale(k.tasks, (int64_t)k.flops_per_task),
+                        .bytes = build_bytes(cluster),
+                        .name = "nest",
+                        .module = "DFP",
+                        .layers = build_describe(b, cluster)};
     return build_step(b, cluster->prepare, &step);
 }
 
 static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     if (!b->device) b->device = ARENA_NEW(b->arena, struct jit_queue);
     switch (cluster->module) {
-    case MODULE_DNN: return dnn_emit(b, cluster, cpu_isa(), b->options->no_autotune ? NULL : cpu_tune);
+    case MODULE_DNN:
+        return dnn_emit(b, cluster, cpu_isa(), b->options->no_autotune ? NULL : cpu_tune);
     case MODULE_DFP: return emit_dfp(b, cluster);
     case MODULE_COPY: return build_copy(b, cluster);
     case MODULE_VIEW: break;
@@ -125,7 +140,8 @@ static enum sol_status emit(struct build *b, const struct cluster *cluster) {
 /* ---- Linking ---- */
 
 static const char *symbol_of(struct build *b, const struct waiting *w) {
-    return arena_printf(b->arena, "sol_kernel_%016llx", (unsigned long long)hash_bytes(0, w->text, strlen(w->text)));
+    return arena_printf(b->arena, "sol_kernel_%016llx",
+                        (unsigned long long)hash_bytes(0, w->text, strlen(w->text)));
 }
 
 /* The text as the compiler gets it: prelude, name, kernel. */
@@ -157,7 +173,8 @@ static void show_kernels(struct build *b) {
     bool print = env_has(ENV_SOL_DEBUG, "kernels");
     for (int i = 0; i < queue->kernels.n && (print || b->options->debug); i++) {
         const struct waiting *w = &queue->kernels.at[i];
-        const char *text = arena_printf(b->arena, "/* %s\n * %s */\n%s", symbol_of(b, w), w->comment ? w->comment : "", w->text);
+        const char *text = arena_printf(b->arena, "/* %s\n * %s */\n%s", symbol_of(b, w),
+                                        w->comment ? w->comment : "", w->text);
         if (print) fprintf(stderr, "%s\n", text);
         if (b->options->debug) keep_text(b->options->name, symbol_of(b, w), text);
     }
@@ -170,7 +187,8 @@ static void resolve_entries(struct build *b, struct jit_module *module) {
     for (int i = 0; i < queue->kernels.n; i++) {
         struct waiting *w = &queue->kernels.at[i];
         void *address = jit_find(module, symbol_of(b, w));
-        for (int k = 0; k < w->entries.n; k++) memcpy(&w->entries.at[k]->compiled, &address, sizeof address);
+        for (int k = 0; k < w->entries.n; k++)
+            memcpy(&w->entries.at[k]->compiled, &address, sizeof address);
     }
 }
 
@@ -186,12 +204,15 @@ static enum sol_status link_kernels(struct build *b) {
     show_kernels(b);
     const char **texts = ARENA_ARRAY(b->arena, const char *, queue->kernels.n);
     for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
-    const char *flags = arena_printf(b->arena, "-std=gnu99 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math "
-                                               "-fno-strict-aliasing -w %s", isa_flags(cpu_isa()));
+    const char *flags =
+        arena_printf(b->arena,
+                     "-std=gnu99 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math "
+                     "-fno-strict-aliasing -w %s",
+                     isa_flags(cpu_isa()));
     VEC_PUSH(b->keep, &b->program->modules, ((struct program_module){NULL, release_module}));
     struct jit_module *module = NULL;
-    enum sol_status status = jit_build("", texts, queue->kernels.n, flags, b->options->debug, &module,
-                                       &b->program->n_compiled);
+    enum sol_status status = jit_build("", texts, queue->kernels.n, flags, b->options->debug,
+                                       &module, &b->program->n_compiled);
     if (status == SOL_ENOMEM) return status;
     if (status) return interpret_instead();
     b->program->modules.at[b->program->modules.n - 1].handle = module;

@@ -28,10 +28,12 @@ static void write_key(char *key, const struct dnn_plan *plans, int n) {
     const char *isa = "";
     for (const struct dnn_isa *i = dnn_isas; i->name; i++)
         if (i->kernels == plans[0].kernels) isa = i->name;
-    int at = snprintf(key, TUNE_MAX_KEY, "sol %s %s t%d n%lld c%d k%d g%d h%d w%d o%dx%d k%dx%d s%dx%d p%d,%d d%dx%d %d%d%d%d%d:",
-                      sol_version(), isa, pool_threads(), (long long)p->batch_hint, p->c, p->k, p->groups, p->h, p->w,
-                      p->oh, p->ow, p->kh, p->kw, p->sh, p->sw, p->pt, p->pl, p->dh, p->dw, p->x_plain, p->bias, p->residual,
-                      p->prologue, p->act);
+    int at = snprintf(
+        key, TUNE_MAX_KEY,
+        "sol %s %s t%d n%lld c%d k%d g%d h%d w%d o%dx%d k%dx%d s%dx%d p%d,%d d%dx%d %d%d%d%d%d:",
+        sol_version(), isa, pool_threads(), (long long)p->batch_hint, p->c, p->k, p->groups, p->h,
+        p->w, p->oh, p->ow, p->kh, p->kw, p->sh, p->sw, p->pt, p->pl, p->dh, p->dw, p->x_plain,
+        p->bias, p->residual, p->prologue, p->act);
     for (int i = 0; i < n && at < TUNE_MAX_KEY; i++)
         at += snprintf(key + at, (size_t)(TUNE_MAX_KEY - at), " %s", plans[i].impl->name);
 }
@@ -39,7 +41,8 @@ static void write_key(char *key, const struct dnn_plan *plans, int n) {
 static bool choice_path(const char *key, char *path, size_t size) {
     char folder[3072];
     if (jit_cache_dir(folder, sizeof folder)) return false;
-    int n = snprintf(path, size, "%s/%016llx.choice", folder, (unsigned long long)hash_bytes(0, key, strlen(key)));
+    int n = snprintf(path, size, "%s/%016llx.choice", folder,
+                     (unsigned long long)hash_bytes(0, key, strlen(key)));
     return n > 0 && (size_t)n < size;
 }
 
@@ -48,7 +51,8 @@ static int recall(const char *key, const struct dnn_plan *plans, int n) {
     char path[4096], *text;
     size_t size, length = strlen(key);
     int found = -1;
-    if (!choice_path(key, path, sizeof path) || access(path, R_OK) || os_read(path, &text, &size)) return -1;
+    if (!choice_path(key, path, sizeof path) || access(path, R_OK) || os_read(path, &text, &size))
+        return -1;
     if (size > length && !strncmp(text, key, length) && text[length] == '\n')
         for (int i = 0; i < n; i++)
             if (!strcmp(text + length + 1, plans[i].impl->name)) found = i;
@@ -80,7 +84,8 @@ struct trial {
 
 static void run_trial(void *user, int thread, int64_t begin, int64_t end) {
     struct trial *t = user;
-    t->plan->impl->run(t->plan, &t->call, t->scratch + (size_t)thread * t->scratch_stride, begin, end);
+    t->plan->impl->run(t->plan, &t->call, t->scratch + (size_t)thread * t->scratch_stride, begin,
+                       end);
 }
 
 static double time_once(struct trial *t) {
@@ -128,12 +133,20 @@ static void evict_weights(const struct memory *m) {
     for (size_t i = 0; i < TUNE_EVICT_SIZE / 4; i += 16) sum += m->evict[i];
 }
 
-static struct trial make_trial(const struct dnn_plan *plan, const struct memory *m, size_t scratch_stride) {
+static struct trial make_trial(const struct dnn_plan *plan, const struct memory *m,
+                               size_t scratch_stride) {
     const struct dnn_problem *p = &plan->problem;
-    struct dnn_call call = {.x = m->x, .packed = m->packed, .weight = m->packed, .bias = p->bias ? m->bias : NULL,
-                            .residual = p->residual ? m->residual : NULL, .scale = p->prologue ? m->scale : NULL,
-                            .shift = p->prologue ? m->shift : NULL, .y = m->y, .batch = p->batch_hint,
-                            .x_stride = (int64_t)p->c * p->h * p->w, .y_stride = (int64_t)p->k * p->oh * p->ow,
+    struct dnn_call call = {.x = m->x,
+                            .packed = m->packed,
+                            .weight = m->packed,
+                            .bias = p->bias ? m->bias : NULL,
+                            .residual = p->residual ? m->residual : NULL,
+                            .scale = p->prologue ? m->scale : NULL,
+                            .shift = p->prologue ? m->shift : NULL,
+                            .y = m->y,
+                            .batch = p->batch_hint,
+                            .x_stride = (int64_t)p->c * p->h * p->w,
+                            .y_stride = (int64_t)p->k * p->oh * p->ow,
                             .residual_stride = (int64_t)p->k * p->oh * p->ow};
     return (struct trial){plan, call, m->scratch, scratch_stride};
 }

@@ -9,7 +9,9 @@
 #include "device/device.h"
 
 /* NULL when the device, its driver and its libraries are there; else the reason, for people. */
-static const char *say_unavailable(void) { return "a skeleton for new devices: it computes nothing"; }
+static const char *say_unavailable(void) {
+    return "a skeleton for new devices: it computes nothing";
+}
 
 /* Width of a channel block in floats. 1: images are never reordered. */
 static int get_lanes(void) { return 1; }
@@ -31,15 +33,20 @@ static int64_t count_tasks(const struct step *step, const int64_t *arg) {
     (void)step, (void)arg;
     return 1;
 }
-static void run_nothing(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin,
-                        int64_t end) {
+static void run_nothing(const struct step *step, void *const *ptr, const int64_t *arg,
+                        void *scratch, int64_t begin, int64_t end) {
     (void)step, (void)ptr, (void)arg, (void)scratch, (void)begin, (void)end;
 }
 
 /* Pointers come as buffer and offset, never as host addresses: that is what lets steps be queued on a device. */
 static enum sol_status emit(struct build *build, const struct cluster *cluster) {
-    struct step step = {.run = run_nothing, .n_tasks = count_tasks, .flops = size_const(0), .bytes = build_bytes(cluster),
-                        .name = "nothing", .module = "null", .layers = build_describe(build, cluster)};
+    struct step step = {.run = run_nothing,
+                        .n_tasks = count_tasks,
+                        .flops = size_const(0),
+                        .bytes = build_bytes(cluster),
+                        .name = "nothing",
+                        .module = "null",
+                        .layers = build_describe(build, cluster)};
     return build_step(build, cluster->prepare, &step);
 }
 

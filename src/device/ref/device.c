@@ -14,8 +14,8 @@ static int64_t count_tasks(const struct step *step, const int64_t *arg) {
     return 1;
 }
 
-static void run_model(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch, int64_t begin,
-                      int64_t end) {
+static void run_model(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                      int64_t begin, int64_t end) {
     (void)scratch, (void)begin, (void)end;
     const struct model *m = step->data;
     const void *const *in = (const void *const *)ptr;
@@ -27,13 +27,25 @@ static enum sol_status emit_model(struct build *b, const struct model *user_mode
     struct model *m = ir_clone(b->keep, user_model);
     int n = m->inputs.n + m->params.n + m->outputs.n, at = 0;
     struct buffer_ref *ptr = ARENA_ARRAY(b->keep, struct buffer_ref, n + 1);
-    for (int i = 0; i < m->inputs.n; i++) ptr[at++] = (struct buffer_ref){.kind = BUFFER_INPUT, .index = i};
-    for (int i = 0; i < m->params.n; i++) ptr[at++] = (struct buffer_ref){.kind = BUFFER_PARAM, .index = i};
-    for (int i = 0; i < m->outputs.n; i++) ptr[at++] = (struct buffer_ref){.kind = BUFFER_OUTPUT, .index = i};
+    for (int i = 0; i < m->inputs.n; i++)
+        ptr[at++] = (struct buffer_ref){.kind = BUFFER_INPUT, .index = i};
+    for (int i = 0; i < m->params.n; i++)
+        ptr[at++] = (struct buffer_ref){.kind = BUFFER_PARAM, .index = i};
+    for (int i = 0; i < m->outputs.n; i++)
+        ptr[at++] = (struct buffer_ref){.kind = BUFFER_OUTPUT, .index = i};
     struct size arg[SIZE_SYMBOLS];
     for (int i = 0; i < SIZE_SYMBOLS; i++) arg[i] = size_symbol(i);
-    struct step step = {.run = run_model, .n_tasks = count_tasks, .data = m, .n_ptr = n, .ptr = ptr, .n_arg = SIZE_SYMBOLS,
-                        .arg = arg, .flops = size_const(0), .bytes = size_const(0), .name = "model", .module = "ref",
+    struct step step = {.run = run_model,
+                        .n_tasks = count_tasks,
+                        .data = m,
+                        .n_ptr = n,
+                        .ptr = ptr,
+                        .n_arg = SIZE_SYMBOLS,
+                        .arg = arg,
+                        .flops = size_const(0),
+                        .bytes = size_const(0),
+                        .name = "model",
+                        .module = "ref",
                         .layers = "all"};
     VEC_PUSH(b->keep, &b->steps, step);
     b->steps.at[0].arg = arena_copy(b->keep, arg, sizeof arg);
