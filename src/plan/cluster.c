@@ -134,8 +134,9 @@ static struct tensor *other_input(const struct layer *l, const struct tensor *t)
 
 /* relu(x * scale + shift) read by one conv only: the conv computes it while it loads. */
 static void take_prologue(struct clustering *c, struct cluster *cluster) {
+    if (cluster->heavy->kind != LAYER_conv || cluster->heavy->attr.groups != 1) return;
     struct layer *act = cluster->heavy->in[0]->producer, *sum, *product;
-    if (cluster->heavy->kind != LAYER_conv || act->kind != LAYER_relu || c->of[act->id]) return;
+    if (act->kind != LAYER_relu || c->of[act->id]) return;
     sum = act->in[0]->producer;
     struct tensor *shift = per_channel(sum, LAYER_add);
     if (!shift || c->of[sum->id]) return;
