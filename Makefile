@@ -101,7 +101,7 @@ fmt: $(VENV)/lint ## format all C and Python sources
 SANITIZED = $(MAKE) ctest WERROR=-Werror OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=$(1)" BUILD=build/$(2)
 asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors
 	@$(call SANITIZED,address$(comma)undefined -fno-sanitize-recover=undefined,asan)
-	@$(PYTHON) tools/run_tests.py --build build/asan --only-c $(T)
+	@SOL_CACHE_DIR="$${SOL_CACHE_DIR:-$(CURDIR)/build/cache}" $(PYTHON) tools/run_tests.py --build build/asan --only-c $(T)
 tsan: ## C tests under ThreadSanitizer
 	@$(call SANITIZED,thread,tsan)
 	@$(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)

@@ -51,6 +51,11 @@ class _Importer:
         self._module = module
         self._builder = Builder(name)
         self._order = {node: i for i, node in enumerate(exported.graph.nodes)}
+        # The signature computes these at every access.
+        signature = exported.graph_signature
+        self._positions = {name: i for i, name in enumerate(signature.user_inputs)}
+        self._owned = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        self._literals = signature.inputs_to_lifted_tensor_constants
         self._values = {}  # cell -> Value, or list of Values
         self._cell = {}  # node -> the node that stands for the very same tensor
         self._base = {}  # node -> the node whose memory it may share
@@ -74,12 +79,13 @@ class _Importer:
     # ---- Sources ----
 
     def _placeholder(self, node):
-        if node.name in self._exported.graph_signature.user_inputs:
-            position = list(self._exported.graph_signature.user_inputs).index(node.name)
-            if node.users:
-                self._inputs.append(position)
-                self._source(node, f"input{position}", self._builder.model.input, False)
-        elif node.users:
+        if not node.users:
+            return
+        position = self._positions.get(node.name)
+        if position is not None:
+            self._inputs.append(position)
+            self._source(node, f"input{position}", self._builder.model.input, False)
+        else:
             name, owner = self._find_parameter(node)
             self._params.append(owner)
             self._source(node, name, self._builder.model.param, True)
@@ -94,16 +100,15 @@ class _Importer:
 
     def _find_parameter(self, node):
         """(name, name in the module or the tensor itself)."""
-        signature = self._exported.graph_signature
-        for table in (signature.inputs_to_parameters, signature.inputs_to_buffers):
-            if node.name in table:
-                name = table[node.name].removeprefix(PREFIX)
-                return name, name
-        name = signature.inputs_to_lifted_tensor_constants.get(node.name)
+        name = self._owned.get(node.name)
+        if name is not None:
+            name = name.removeprefix(PREFIX)
+            return name, name
+        name = self._literals.get(node.name)
         if name is None:
             raise Unsupported(f"the graph input {node.name} is neither tensor nor parameter")
         short, tensor = name.removeprefix(PREFIX), self._exported.constants[name]
-        # A plain attribute of a module is looked up anew like a buffer; a literal in the code cannot change.
+        # A plain attribute of a module is looked up anew like a buffer; a literal cannot change.
         return short, short if find_tensor(self._module, short) is tensor else tensor
 
     # ---- Calls ----

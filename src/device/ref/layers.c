@@ -392,23 +392,18 @@ static void eval_slice(const struct call *c) {
     }
 }
 
-/* The parts before input `part` say where it starts along the axis. */
-void ref_concat_part(const struct layer *layer, const int64_t *symbols, int part, const float *in,
-                     float *out) {
-    struct shape ys = get_shape(layer->out[0], symbols), xs = get_shape(layer->in[part], symbols);
-    int axis = (int)wrap_axis(layer->attr.axis, ys.rank);
-    int64_t at[SOL_MAX_RANK] = {0};
-    for (int i = 0; i < part; i++)
-        out += size_eval(&layer->in[i]->dim[axis], symbols) * ys.stride[axis];
-    for (int64_t i = 0; i < xs.n; i++) {
-        out[find_offset(&ys, at)] = in[i];
-        step_point(&xs, at);
-    }
-}
-
 static void eval_concat(const struct call *c) {
-    for (int i = 0; i < c->layer->n_in; i++)
-        ref_concat_part(c->layer, c->symbols, i, c->in[i], c->out);
+    int axis = (int)wrap_axis(c->attr->axis, c->shape.rank);
+    float *out = c->out; /* where the input at hand begins */
+    for (int k = 0; k < c->layer->n_in; k++) {
+        struct shape xs = get_in_shape(c, k);
+        int64_t at[SOL_MAX_RANK] = {0};
+        for (int64_t i = 0; i < xs.n; i++) {
+            out[find_offset(&c->shape, at)] = c->in[k][i];
+            step_point(&xs, at);
+        }
+        out += xs.dim[axis] * c->shape.stride[axis];
+    }
 }
 
 static void eval_expand(const struct call *c) {

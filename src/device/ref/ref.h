@@ -19,10 +19,6 @@
 void ref_layer(const struct layer *layer, const int64_t *symbols, const float *const *in,
                float *out);
 
-/* What ref_layer does for one input of a concat: a concat may have more inputs than a step can. */
-void ref_concat_part(const struct layer *layer, const int64_t *symbols, int part, const float *in,
-                     float *out);
-
 /* Runs a whole model, pointers in the order of m->inputs, m->params and m->outputs. EUNSUPPORTED
  * for a model that computes with another type than f32, ENOMEM when a buffer cannot be had. */
 enum sol_status ref_run(const struct model *m, const int64_t *symbols, const void *const *inputs,
