@@ -109,6 +109,8 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
         prefix_layer(l);
         return status;
     }
+    /* What has the batch's size is made at every call, even from constants. */
+    t->is_constant &= size_is_const(ir_elements(t));
     VEC_PUSH(m->arena, &m->layers, l);
     *out = t;
     return SOL_OK;

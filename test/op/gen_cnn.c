@@ -124,6 +124,13 @@ static int add_shuffle(struct gen *g, int x) {
     return gen_add(g, "reshape", 1, &y, text);
 }
 
+/* Normalized and clipped before the convolution, as in DenseNet. */
+static int add_preact(struct gen *g, int x) {
+    int y = add_bn(g, x);
+    y = gen_add(g, "relu", 1, &y, "");
+    return random_one_in(g->random, 3) ? add_grouped(g, y) : add_conv_of(g, y, 17, 1, 1, 1);
+}
+
 static int add_block(struct gen *g, int x) {
     switch (random_int(g->random, 0, 10)) {
     case 0:
@@ -136,7 +143,7 @@ static int add_block(struct gen *g, int x) {
     case 7: return add_slice(g, x);
     case 8: return add_excitation(g, x);
     case 9: return add_shuffle(g, x);
-    default: return add_conv_of(g, add_act(g, add_bn(g, x)), 17, 1, 1, 1); /* as in DenseNet */
+    default: return add_preact(g, x);
     }
 }
 

@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-#define CASES_PER_LAYER 12
+#define CASES_PER_LAYER 24
 #define N_DAGS 500
 #define N_FUSIBLE 120
 #define N_CNNS 120
