@@ -66,8 +66,10 @@ static void take(struct clustering *c, struct cluster *cluster, struct layer *l)
 
 /* ---- DNN: epilogue and prologue ---- */
 
+/* Pad lanes must stay zero, so a clamp has to let zero pass. */
 static bool is_act(const struct layer *l) {
-    return l->kind == LAYER_relu || l->kind == LAYER_clamp;
+    if (l->kind == LAYER_clamp) return l->attr.min <= 0 && l->attr.max >= 0;
+    return l->kind == LAYER_relu;
 }
 
 /* The other input of add `l`, if it can be summed into the tile: same shape and layout, and not made from `y` itself. */

@@ -51,6 +51,8 @@ static enum sol_status insert_copy(struct plan *plan, struct tensor **in) {
     struct tensor *from = *in;
     TRY(ir_add(plan->model, LAYER_copy, 1, in, NULL, from->producer->origin, in));
     (*in)->layout = from->layout;
+    (*in)->is_constant =
+        false; /* a parameter's copy too is written at every call, with its concat */
     return SOL_OK;
 }
 

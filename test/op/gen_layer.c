@@ -50,7 +50,8 @@ static void make_source(struct gen *g, const char *kind, const char *attributes)
     }
     gen_output(g, x);
     if (strcmp(kind, "param")) return;
-    /* Outputs that depend on parameters only: the parameter itself, and something computed from it. */
+    /* Outputs that depend on parameters only: the parameter itself, and something computed from
+     * it. */
     int w = gen_leaf(g, true, 2, (int64_t[]){3, 17}, -1, 1);
     gen_output(g, w);
     gen_output(g, gen_add(g, "sigmoid", 1, &w, ""));
