@@ -613,7 +613,9 @@ static PyType_Spec program_spec = {"sol._core.Program", sizeof(struct program_ob
  *
  * A guard never changes: after a change its owner makes a new one.
  */
-enum { N_SAMPLES = 8, MAX_ITEM = 16 };
+/* Inlined before the compiler can take a function that only prefetches for one without effect, and drop it. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+enum { N_SAMPLES = 8, MAX_ITEM = 16, MAX_HINTS = 4, HINT_LINES = 4, AHEAD = 8 };
 
 struct watched_tensor {
     PyObject *tensor;   /* borrowed from guard->tensors */
@@ -623,6 +625,8 @@ struct watched_tensor {
     int64_t item_size;
     int64_t offset[N_SAMPLES]; /* bytes; -1: nothing to sample */
     char sample[N_SAMPLES][MAX_ITEM];
+    const char
+        *hint[MAX_HINTS]; /* where the framework keeps it: fetched early, never read; or NULL */
 };
 
 struct guard_object {
@@ -708,11 +712,31 @@ static int guard_note_dicts(struct guard_object *guard) {
     return 0;
 }
 
+static ALWAYS_INLINE void fetch_lines(const char *at, Py_ssize_t size) {
+    for (Py_ssize_t line = 0; line < size; line += 64) __builtin_prefetch(at + line);
+}
+
+/* A network's run leaves nothing of its module in the caches, and each check is a chain of reads. Fetched ahead of their
+ * turn, many wait at the same time. Where CPython's dicts keep their tables is a guess that can only cost time: words 4 and
+ * 5 of a dict are in it in all versions, and what they hold is handed to the processor, never read. */
+static ALWAYS_INLINE void fetch_dict_early(const struct guard_object *guard, Py_ssize_t i) {
+    enum { TABLES = 4, HEADER = 64, ENTRY = 16 };
+    if (i + AHEAD < guard->n_dicts) fetch_lines((const char *)guard->dict[i + AHEAD], 64);
+    if (i < 0 || i >= guard->n_dicts || !guard->size[i]) return;
+    const char *table[2];
+    memcpy(table, (const char *)guard->dict[i] + TABLES * sizeof(void *), sizeof table);
+    fetch_lines(table[0], HEADER + ENTRY * guard->size[i]);
+    if (table[1]) fetch_lines(table[1], (Py_ssize_t)sizeof(void *) * guard->size[i]);
+}
+
 static bool guard_dicts_changed(const struct guard_object *guard) {
     PyObject *const *item = guard->item;
+    for (Py_ssize_t i = 0; i < AHEAD; i++) fetch_dict_early(guard, i - AHEAD);
+    for (Py_ssize_t i = 0; i < AHEAD; i++) fetch_dict_early(guard, i);
     for (Py_ssize_t i = 0; i < guard->n_dicts; i++) {
         PyObject *key, *value;
         Py_ssize_t at = 0;
+        fetch_dict_early(guard, i + AHEAD);
         if (PyDict_Size(guard->dict[i]) != guard->size[i]) return true;
         for (; PyDict_Next(guard->dict[i], &at, &key, &value); item += 2)
             if (item[0] != key || item[1] != value) return true;
@@ -737,15 +761,26 @@ static int read_version(const struct watched_tensor *w, int64_t *version) {
     return *version == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* `place` is (size of an element, offsets of N_SAMPLES elements in bytes); without offsets only identity is watched. */
+static int get_hints(struct watched_tensor *w, PyObject *hints) {
+    Py_ssize_t n = PyTuple_Size(hints);
+    if (n < 0) return -1;
+    for (Py_ssize_t i = 0; i < n && i < MAX_HINTS; i++)
+        w->hint[i] = PyLong_AsVoidPtr(PyTuple_GetItem(hints, i));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* `place` is (size of an element, offsets of N_SAMPLES elements in bytes, addresses to fetch early); without offsets only
+ * identity is watched. */
 static int watch_tensor(struct watched_tensor *w, PyObject *tensor, PyObject *place) {
-    PyObject *offsets;
+    PyObject *offsets, *hints;
     long long item_size;
     Py_ssize_t n;
     w->tensor = tensor;
     w->data_ptr = PyObject_GetAttrString(tensor, "data_ptr");
     if (!w->data_ptr || read_address(w, &w->address)) return -1;
-    if (!PyArg_ParseTuple(place, "LO", &item_size, &offsets)) return -1;
+    if (!PyArg_ParseTuple(place, "LOO!", &item_size, &offsets, &PyTuple_Type, &hints) ||
+        get_hints(w, hints))
+        return -1;
     int64_t *offset = get_ints(offsets, &n);
     if (!offset) return -1;
     w->item_size = item_size;
@@ -808,6 +843,15 @@ static int tensor_changed(const struct watched_tensor *w, unsigned turn) {
     return memcmp(address + w->offset[turn], w->sample[turn], (size_t)w->item_size) != 0;
 }
 
+/* A network's run leaves nothing of its tensors in the caches, and each check is a chain of reads. Fetched ahead of
+ * their turn, the reads of many tensors wait at the same time. */
+static ALWAYS_INLINE void fetch_early(const struct watched_tensor *w, unsigned turn) {
+    for (int i = 0; i < MAX_HINTS && w->hint[i]; i++)
+        for (int line = 0; line < HINT_LINES; line++) __builtin_prefetch(w->hint[i] + 64 * line);
+    __builtin_prefetch(w->data_ptr);
+    if (w->offset[turn] >= 0) __builtin_prefetch(w->address + w->offset[turn]);
+}
+
 static PyObject *guard_check(PyObject *self, PyObject *none) {
     (void)none;
     struct guard_object *guard = (struct guard_object *)self;
@@ -815,7 +859,9 @@ static PyObject *guard_check(PyObject *self, PyObject *none) {
     if (guard_dicts_changed(guard)) return PyLong_FromLong(1);
     unsigned turn = guard->turn++ % N_SAMPLES;
     Py_ssize_t n = PyTuple_Size(guard->tensors);
+    for (Py_ssize_t i = 0; i < n && i < AHEAD; i++) fetch_early(&guard->watched[i], turn);
     for (Py_ssize_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) fetch_early(&guard->watched[i + AHEAD], turn);
         int changed = tensor_changed(&guard->watched[i], turn);
         if (changed < 0) return NULL;
         if (changed) return PyLong_FromLong(2);
@@ -830,7 +876,8 @@ static PyMethodDef guard_methods[] = {
 
 static PyType_Slot guard_slots[] = {
     {Py_tp_doc,
-     "Guard(dicts, tensors, places); a place is (element size, 8 byte offsets to sample, or none)."},
+     "Guard(dicts, tensors, places); a place is (element size, 8 byte offsets to sample or none, "
+     "addresses to fetch early)."},
     {Py_tp_new, guard_new},
     {Py_tp_dealloc, guard_dealloc},
     {Py_tp_traverse, guard_traverse},

@@ -15,6 +15,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
+#define LINE 16 /* floats of a cache line */
 
 /* Sums that fit into the registers beside two vectors of weights and one broadcast value. */
 #if LANES == 16
@@ -33,6 +34,8 @@ struct tile {
     int64_t y_block;      /* floats to the second channel block, in y and residual */
     float *y;
     const float *residual, *bias; /* NULL: none */
+    const float *ahead;           /* weights of the next pair: this tile fetches n_ahead lines per tap */
+    int64_t n_ahead;
     const struct dnn_problem *problem;
 };
 
@@ -81,12 +84,13 @@ INLINE void finish_tile(int rows, int columns, int vectors, const struct tile *t
  */
 INLINE void multiply_tile(int rows, int columns, int vectors, int block, const struct tile *tile) {
     const int pixels = rows * columns;
-    const float *weights = tile->weights;
+    const float *weights = tile->weights, *ahead = tile->ahead;
     vec sum[PIXELS][2];
     UNROLL
     for (int i = 0; i < pixels; i++) sum[i][0] = sum[i][1] = (vec){0};
     for (int64_t tap = 0; tap < tile->n_taps; tap++) {
         const float *first = tile->x + tile->offsets[tap], *second = first + tile->x_row;
+        for (int64_t i = 0; i < tile->n_ahead; i++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
         for (int c = 0; c < block; c++, weights += 2 * LANES) {
             const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
             UNROLL
@@ -282,6 +286,16 @@ static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_
     };
 }
 
+/* For tile `index` of n. The later half of the tiles fetches the next pair's weights, evenly:
+ * early enough for memory to keep up with the multiplications, late enough for L2 to hold little more than one pair. */
+static void fetch_ahead(struct tile *tile, const struct block *block, int64_t index, int64_t n) {
+    const int64_t lines = ceil_div(block->plan->param[DIRECT_BLOCK] * 2 * LANES, LINE);
+    const int64_t first = n / 2, per_tap = ceil_div(lines, n - first);
+    const int64_t before = (index - first) * per_tap;
+    tile->n_ahead = index < first ? 0 : max_i64(0, min_i64(per_tap, lines - before));
+    tile->ahead = tile->weights + (tile->n_taps * (lines + max_i64(0, before))) * LINE;
+}
+
 /*
  * All tiles of one pair. A tile with few sums waits for each of them, so columns are divided evenly
  * and short pieces take two rows at once.
@@ -292,12 +306,15 @@ static void run_pair(const struct block *block, int64_t pair) {
     const int64_t k_block = block->group * k_blocks + 2 * pair;
     const int64_t parts = ceil_div(block->n_columns, PIXELS);
     const int vectors = (int)min_i64(2, k_blocks - 2 * pair);
+    const bool two_rows = 2 * ceil_div(block->n_columns, parts) <= PIXELS;
+    const int64_t n_tiles = parts * (two_rows ? ceil_div(block->n_rows, 2) : block->n_rows);
     struct tile tile = make_tile(block, pair, k_block);
-    for (int64_t part = 0; part < parts; part++) {
+    for (int64_t part = 0, index = 0; part < parts; part++) {
         const int64_t begin = direct_share(block->n_columns, part, parts);
         const int columns = (int)(direct_share(block->n_columns, part + 1, parts) - begin);
         for (int64_t row = 0, rows; row < block->n_rows; row += rows) {
-            rows = 2 * columns <= PIXELS && row + 1 < block->n_rows ? 2 : 1;
+            rows = two_rows && row + 1 < block->n_rows ? 2 : 1;
+            fetch_ahead(&tile, block, index++, n_tiles);
             run_tile(block, &tile, k_block, vectors, block->row + row, block->column + begin,
                      (int)rows, columns);
         }

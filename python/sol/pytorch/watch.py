@@ -128,7 +128,7 @@ def _make_guard(modules):
             tensors[id(tensor)] = tensor
     # Statistics that count batches are integers, and no weights.
     kept = [t for t in tensors.values() if t.is_floating_point() and _has_memory(t)]
-    return _core.Guard(dicts, kept, [_sample_places(t) for t in kept])
+    return _core.Guard(dicts, kept, [(*_sample_places(t), _hints(t)) for t in kept])
 
 
 def _has_memory(tensor):
@@ -150,3 +150,9 @@ def _sample_places(tensor):
             offset += index * stride
         offsets.append(offset * tensor.element_size())
     return tensor.element_size(), offsets
+
+
+def _hints(tensor):
+    """Addresses of what PyTorch reads to answer data_ptr() and _version: hints for the processor only."""
+    storage = tensor.untyped_storage()
+    return id(tensor), tensor._cdata, storage._cdata
