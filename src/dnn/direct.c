@@ -25,7 +25,7 @@ static const double clock_hz = 3e9;
 static const double efficiency = 0.85;
 static const double near_bytes_per_s = 25e9;
 static const double far_bytes_per_s = 5e9;
-static const double stream_bytes_per_s = 20e9;
+static const double stream_bytes_per_s = 25e9;
 static const double memory_bytes_per_s = 20e9;
 static const double task_s = 0.5e-6;
 static const double held_up = 0.1;
@@ -231,13 +231,14 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
         param[DIRECT_SHARES] == 1 ? 1 : 1 / (double)min_i64(portion, param[DIRECT_SHARES]);
     const double step = 4.0 * p->lanes / (efficiency * flops_per_s(plan->kernels));
     const double taps = (double)(direct_taps(plan) * param[DIRECT_BLOCK]);
-    double task = task_s + (double)pairs * pixel_steps(plan) * taps * step;
+    double multiply = (double)pairs * pixel_steps(plan) * taps * step;
+    if (weights_size(plan) + block_size(plan) > l2_size)
+        multiply = fmax(multiply, (double)(pairs * pair_size(plan)) / stream_bytes_per_s);
+    double task = task_s + multiply;
     const double x_bytes_per_s = block_size(plan) > cache_size ? far_bytes_per_s : near_bytes_per_s;
     task += fills * (double)panel_size(plan) / x_bytes_per_s;
     if (block_size(plan) + pair_size(plan) > l2_size)
         task += (double)(pairs * block_size(plan)) / x_bytes_per_s;
-    if (weights_size(plan) + block_size(plan) > l2_size)
-        task += (double)(pairs * pair_size(plan)) / stream_bytes_per_s;
     const double portions = (double)ceil_div(ceil_div(n, portion), p->threads);
     return (portions + held_up) * (double)portion * task;
 }

@@ -34,7 +34,7 @@ struct tile {
     int64_t y_block;      /* floats to the second channel block, in y and residual */
     float *y;
     const float *residual, *bias; /* NULL: none */
-    const float *ahead;           /* weights of the next pair: this tile fetches n_ahead lines per tap */
+    const float *ahead; /* weights of the next pair: this tile fetches n_ahead lines per tap */
     int64_t n_ahead;
     const struct dnn_problem *problem;
 };
