@@ -120,7 +120,7 @@ def format_times(steps):
     """A table of Program.profile's rows, one per fused layer."""
     total = sum(step[3] for step in steps) or 1e-12
     lines = [f"{'ms':>9} {'%':>5} {'GFlop/s':>8} {'GB/s':>6}  step"]
-    for name, module, layers, seconds, flops, size in steps:
+    for name, module, layers, seconds, flops, size, *_ in steps:
         rate = max(seconds, 1e-12) * 1e9
         lines.append(
             f"{seconds * 1e3:9.3f} {100 * seconds / total:5.1f} {flops / rate:8.1f} {size / rate:6.1f}"

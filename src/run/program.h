@@ -56,6 +56,8 @@ struct step {
     size_t scratch_size; /* bytes per thread */
     struct size flops, bytes;
     const char *name, *module, *layers;
+    int cluster;        /* its number in the report, -1 without */
+    const char *choice; /* what the report says on it */
 };
 
 struct step_list {
