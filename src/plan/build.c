@@ -26,7 +26,6 @@ void build_init(struct build *b) {
             b->is_state[plan->view[cluster->inputs.at[k]->id].root->id] = true;
     }
     text_init(&b->report, b->keep);
-    b->cluster = -1;
 }
 
 static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, bool prepare,
@@ -87,11 +86,10 @@ enum sol_status build_step(struct build *b, bool prepare, const struct step *ste
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
     copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);
     copy.name = arena_strdup(b->keep, step->name);
-    copy.cluster =
-        b->report.at ? b->cluster : -1; /* devices that take whole models report nothing */
-    copy.choice = "";
-    if (b->report.at && !prepare)
+    if (b->report.at && !prepare) {
+        copy.cluster = b->cluster;
         copy.choice = arena_strdup(b->keep, b->report.at + b->cluster_begin);
+    }
     int at = prepare ? b->prepare.n : b->steps.n;
     for (int i = 0; i < step->n_ptr; i++)
         if (step->ptr[i].kind == BUFFER_ARENA)

@@ -22,7 +22,7 @@ struct build {
     struct buffer_ref *where; /* by root tensor id: its buffer, once it has one */
     bool *is_state;           /* by root tensor id: constant, and read at every call */
     struct text report;
-    int cluster;          /* that is emitted, -1 before the first */
+    int cluster;          /* that is emitted */
     size_t cluster_begin; /* where the report's lines on it begin, behind its headline */
     void *device;         /* the device's own, e.g. kernels waiting for the compiler */
 };

@@ -166,8 +166,8 @@ static void visit_step(const struct step *step, const struct binding *b, double 
                                  seconds,
                                  (double)size_eval(&step->flops, b->symbol),
                                  (double)size_eval(&step->bytes, b->symbol),
-                                 step->cluster,
-                                 step->choice};
+                                 step->choice ? step->cluster : -1,
+                                 step->choice ? step->choice : ""};
     visit(user, &time);
 }
 

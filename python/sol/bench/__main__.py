@@ -13,7 +13,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from sol.bench import machine, network, process, table
+from sol.bench import chart, machine, network, process, table
 
 PEERS = ("eager", "eager_cl", "inductor", "onnxruntime", "openvino", "ncnn")
 
@@ -66,8 +66,12 @@ def peer_list(text):
 
 def run_child(args):
     """Reports {"row": ...} or {"error": reason}."""
+    from sol.bench.target import BadTarget
+
     try:
         process.report({"row": run_network(args)})
+    except BadTarget as error:
+        process.report({"error": str(error), "is_told": True})
     except Exception as error:
         traceback.print_exc()
         process.report({"error": f"{type(error).__name__}: {error}"[:300]})
@@ -115,9 +119,21 @@ def measure_all(args, names):
     for name in names:
         row = network.measure(name, child_args(args, name), args.timeout)
         results["rows"].append(row)
+        machine.add_rates(results["machine"], row)
         print(table.line(row, args.peers), flush=True)
         write(args.json, lambda: json.dumps(results, indent=1))
     return results
+
+
+def write_all(args, results):
+    """The files that are asked for. A picture is named relative to the README that shows it."""
+    results["about"] = machine.as_text(results["machine"])
+    write(args.json, lambda: json.dumps(results, indent=1))
+    write(args.svg, lambda: chart.draw(results, table.SHORT))
+    if args.readme:
+        shown = args.svg and Path(os.path.relpath(args.svg, args.readme.parent)).as_posix()
+        block = table.markdown(results, args.peers, shown)
+        write(args.readme, lambda: table.replace_block(args.readme.read_text("utf-8"), block))
 
 
 def write(path, make_text):
@@ -133,7 +149,10 @@ def main():
         return run_child(args)
     # Libraries with OpenMP start their pools with this many threads, whatever they are told later.
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    if args.readme and table.BEGIN not in args.readme.read_text("utf-8"):
+        parser.error(f"{args.readme} has no line {table.BEGIN}")
     results = measure_all(args, find_names(args, parser))
+    write_all(args, results)
     print(table.summary(results))
     return int(any("failed" in row for row in results["rows"]))
 

@@ -52,6 +52,18 @@ def versions():
     return found
 
 
+def add_rates(machine, row):
+    """The best rates that any network's process measured: other work on the machine only lowers them. The
+    bandwidth is that of the network with the most bytes, which no cache holds."""
+    limit = row.get("limit")
+    if not limit:
+        return
+    machine["peak_gflops"] = max(machine.get("peak_gflops", 0), limit["peak_gflops"])
+    if limit["bytes"] >= machine.get("bandwidth_bytes", 0):
+        machine["bandwidth_bytes"] = limit["bytes"]
+        machine["bandwidth_gbs"] = limit["bandwidth_gbs"]
+
+
 def as_text(machine):
     """One sentence."""
     packages = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())

@@ -13,11 +13,12 @@ A row of the results, times in milliseconds and seconds as their names say:
                 the first call, which packs the weights; all before the first result is optimize + first
     prepare_s   {peer: s} until its first result
     left_out    {peer: reason}
+    steps       SOL's steps: see sol.pytorch.profile.Step
     overhead_us a call's time over the sum of its steps' times
-    steps       [name, module, layers, median seconds, flops, bytes] of SOL's steps
+    own         share of the steps' time that is spent in SOL's own kernels
+    limit       see `limit`;  of_limit: its time over SOL's
 """
 
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -45,7 +46,8 @@ def measure(name, child_args, timeout):
         ]
     for child in children:
         if "error" in child:
-            return {**row, "failed": child["error"], "output": child.get("output", "")}
+            output = "" if child.get("is_told") else child.get("output", "")
+            return {**row, "failed": child["error"], "output": output}
     row |= children[1]["row"]
     row["cold"], row["warm"] = (child["row"]["compile"] for child in children)
     return row
@@ -119,7 +121,15 @@ def compare(target, peer_names, threads, seconds):
         row = {"ms": interleave(engines, seconds)}
     row |= {"batch": target.batch, "threads": threads, "error": error, "compile": compiled}
     row |= {"prepare_s": prepare_s, "left_out": left_out, "fallbacks": dict(sol.fallbacks(fast))}
-    return row | rank(row["ms"]) | profile_steps(fast, target.inputs)
+    row |= rank(row["ms"]) | profile_steps(fast, target.inputs)
+    return row | compare_limit(target, row["ms"]["sol"][0])
+
+
+def compare_limit(target, sol_ms):
+    from sol.bench import limit
+
+    found = limit.measure(target.model, target.inputs)
+    return {"limit": found, "of_limit": found["ms"] / sol_ms}
 
 
 def rank(ms):
@@ -131,21 +141,15 @@ def rank(ms):
     return {"best": best, "ratio": peers[best] / ms["sol"][0]}
 
 
-def profile_steps(fast, inputs, runs=30):
-    """{"steps", "overhead_us"}; {} where SOL fell back.
+def profile_steps(fast, inputs):
+    """{"steps", "overhead_us", "own"}; {} where SOL fell back."""
+    import sol.pytorch as sol
 
-    Calls and profiled runs take turns; the overhead is what a call takes more than the steps of the profiled
-    run next to it, the median of that."""
-    entry = next(iter(vars(fast)["_engine"]._state.entries.values()))
-    if entry.plan is None:
+    if sol.fallbacks(fast):
         return {}
-    every, overheads = [], []
-    for _ in range(runs):
-        start = time.perf_counter()
-        fast(*inputs)
-        call = time.perf_counter() - start
-        every.append(entry.plan.profile(entry.weights, inputs))
-        overheads.append(call - sum(row[3] for row in every[-1]))
-    medians = (statistics.median(run[i][3] for run in every) for i in range(len(every[0])))
-    steps = [(*row[:3], seconds, *row[4:6]) for row, seconds in zip(every[0], medians)]
-    return {"steps": steps, "overhead_us": statistics.median(overheads) * 1e6}
+    found = sol.profile(fast, *inputs, runs=30)
+    return {
+        "steps": [step._asdict() for step in found.steps],
+        "overhead_us": found.overhead_s * 1e6,
+        "own": found.own_share,
+    }

@@ -38,7 +38,8 @@ def run_child(argv, timeout, cache_dir=None, env=None):
         if line.startswith(MARK):
             row = json.loads(line[len(MARK) :])
     if "error" in row:
-        row["output"] = (child.stdout + child.stderr)[-3000:]
+        said = [line for line in child.stdout.splitlines() if not line.startswith(MARK)]
+        row["output"] = "\n".join([*said, child.stderr])[-3000:]
     elif os.environ.get("SOL_LOG"):
         sys.stderr.write(child.stderr)
     row["seconds"] = round(time.monotonic() - start, 1)

@@ -69,3 +69,66 @@ def summary(results):
             f"geometric mean of {len(ratios)} ratios {geometric_mean(ratios):.2f}, smallest {min(ratios):.2f}"
         )
     return "\n".join(lines)
+
+
+# ---- README ----
+
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+SHORT = {
+    "eager": "eager",
+    "eager_cl": "channels_last",
+    "inductor": "Inductor",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "ncnn": "ncnn",
+    "sol": "**SOL**",
+}
+
+
+def markdown(results, peers, picture=None):
+    """The block for README: what was measured and where, the table, the mean. ``picture``: a path, if there is one."""
+    rows = [row for row in results["rows"] if "failed" not in row]
+    columns = [name for name in (*peers, "sol") if any(name in row["ms"] for row in rows)]
+    titles = ["network", *(SHORT[name] for name in columns), "best ÷ SOL", "of the limit"]
+    lines = [f"Milliseconds, median; batch {rows[0]['batch'] if rows else '?'}.", ""]
+    lines += [f"Measured on {results['about']}.", ""]
+    lines += [f"![ratios]({picture})", ""] if picture else []
+    lines += [table_row(titles), "|---" + "|---:" * (len(titles) - 1) + "|"]
+    lines += [table_row(markdown_cells(row, columns)) for row in rows]
+    return "\n".join([*lines, "", *notes(rows)])
+
+
+def table_row(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def markdown_cells(row, columns):
+    """The best peer is bold. What PyTorch runs in SOL's place has no ratio that would say something of SOL."""
+    cells = [milliseconds(row, name) for name in columns]
+    if row.get("best") in columns:
+        at = columns.index(row["best"])
+        cells[at] = f"**{cells[at]}**"
+    if row["fallbacks"]:
+        return [row["network"], *cells, "in PyTorch", "-"]
+    share = f"{percent(row, 'of_limit')}%" if "of_limit" in row else "-"
+    return [row["network"], *cells, number(row, "ratio", ".2f"), share]
+
+
+def notes(rows):
+    if not (ratios := native_ratios(rows)):
+        return []
+    best = sum(ratio >= 1 for ratio in ratios)
+    return [
+        f"Best ÷ SOL is the time of the best other engine over SOL's: {geometric_mean(ratios):.2f} in the geometric"
+        f" mean of {len(ratios)} networks, at least {min(ratios):.2f}, and SOL is the fastest on {best} of them."
+        " The limit is the time in which this machine could do the multiplications and read the memory of each"
+        " layer, at the rates that were measured."
+    ]
+
+
+def replace_block(text, block):
+    """``text`` with ``block`` between the marks. Raises ValueError when there are none."""
+    begin, end = text.find(BEGIN), text.find(END)
+    if begin < 0 or end < begin:
+        raise ValueError(f"there is no {BEGIN} with an {END} behind it")
+    return f"{text[: begin + len(BEGIN)]}\n{block}\n{text[end:]}"

@@ -13,22 +13,22 @@
 
 #include <sol/sol.h>
 
-#define ROUNDS 20
-#define MULTIPLY_ROUNDS 40000             /* about 0.2 ms per task: longer than a wake-up, shorter than a time slice */
-#define TASK_FLOATS (64 << 10)            /* what a thread reads at a time: 256 KiB */
-#define MIN_SECONDS 2e-3                  /* of reading; small buffers are read again and again */
-#define MAX_BYTES ((size_t)1 << 30)       /* larger than any cache; more would only take longer */
+#define MEASURE_SECONDS 0.1       /* of rounds: enough to find one that nothing else on the machine disturbed */
+#define MULTIPLY_ROUNDS 40000     /* about 0.1 ms per task: longer than a wake-up, shorter than a time slice */
+#define TASK_FLOATS (64 << 10)    /* what a thread reads at a time: 256 KiB */
+#define READ_SECONDS 1e-3         /* of a round at least; small buffers are read again and again */
+#define MAX_BYTES ((size_t)1 << 29) /* larger than caches; more would only take longer */
 #define MAX_LANES 16
 
 static const struct dnn_probe_kernels *probe_kernels(void) { return cpu_isa()->kernels->probe; }
 
-/* Seconds of the fastest of ROUNDS runs of all tasks. */
-static double time_best(int64_t n, int64_t grain, pool_task *task, void *user) {
+/* Seconds of the fastest of many runs of all tasks. The first one, which wakes the threads, does not count. */
+static double time_best(int64_t n, pool_task *task, void *user) {
     double best = 1e9;
     bool has_pool = pool_begin();
-    for (int i = 0; i < ROUNDS; i++) {
-        double start = os_now();
-        pool_run(n, grain, task, user);
+    pool_run(n, 1, task, user);
+    for (double stop = os_now() + MEASURE_SECONDS, start; (start = os_now()) < stop;) {
+        pool_run(n, 1, task, user);
         double seconds = os_now() - start;
         if (seconds < best) best = seconds;
     }
@@ -48,7 +48,7 @@ double sol_measure_flops(void) {
     float out[MAX_LANES];
     double task = probe_kernels()->multiply(MULTIPLY_ROUNDS, out);
     int64_t n = 4 * pool_threads(); /* a thread that came late leaves its tasks to the others */
-    return task * (double)n / time_best(n, 1, multiply, NULL);
+    return task * (double)n / time_best(n, multiply, NULL);
 }
 
 /* ---- Reading ---- */
@@ -66,10 +66,12 @@ static void read_tasks(void *user, int thread, int64_t begin, int64_t end) {
         probe_kernels()->read(r->at + i % r->n_tasks * TASK_FLOATS, TASK_FLOATS, out);
 }
 
-/* How often a buffer is to be read for a round to last MIN_SECONDS, from one round's time. */
+/* How often the buffer is to be read for a round to last READ_SECONDS, from the time of one thread's second reading. */
 static int64_t count_repeats(struct reading *r) {
-    double seconds = time_best(r->n_tasks, 1, read_tasks, r);
-    return seconds < MIN_SECONDS ? 1 + (int64_t)(MIN_SECONDS / seconds) : 1;
+    read_tasks(r, 0, 0, r->n_tasks);
+    double start = os_now();
+    read_tasks(r, 0, 0, r->n_tasks);
+    return 1 + (int64_t)(READ_SECONDS * pool_threads() / (os_now() - start + 1e-9));
 }
 
 double sol_measure_bandwidth(size_t size) {
@@ -81,7 +83,7 @@ double sol_measure_bandwidth(size_t size) {
     if (!memory) return 0;
     r.at = memory;
     int64_t n = r.n_tasks * count_repeats(&r);
-    double seconds = time_best(n, 1, read_tasks, &r);
+    double seconds = time_best(n, read_tasks, &r);
     mem_free(memory);
     return (double)n * (double)task / seconds;
 }
