@@ -118,7 +118,7 @@ zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorc
 	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) --json build/zoo.json
 bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, PEERS=1
 	@$(PY) -m sol.bench $(NETS) --batch $(or $(BATCH),1) $(if $(THREADS),--threads $(THREADS)) \
-		--json build/bench.json --svg build/bench.svg $(if $(README),--readme README.md)
+		--json build/bench.json --svg $(if $(README),docs,build)/bench.svg $(if $(README),--readme README.md)
 clean: ## everything built; .venv stays
 	rm -rf build .sol python/*.egg-info
 help: ## this list
