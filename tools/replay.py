@@ -14,7 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "replay"
-sys.path.insert(0, str(ROOT / "bench"))
+# The file, not the package: a child may see the package of an older commit.
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python" / "sol" / "bench")]
 import process  # noqa: E402
 
 

@@ -19,9 +19,10 @@ import time
 import traceback
 from pathlib import Path
 
+from sol.bench import process
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
-import process  # noqa: E402
 
 RECTANGLE = (3, 192, 160)
 

@@ -108,6 +108,8 @@ struct sol_step_time {
     double seconds;
     double flops; /* useful floating point operations, direct-convolution count */
     double bytes; /* compulsory memory traffic */
+    int cluster;  /* its number in the report and the picture; -1: the device has no clusters */
+    const char *choice; /* the report's lines on it: who refused and why, and what was chosen */
 };
 SOL_API SOL_CHECKED enum sol_status sol_program_profile(
     const struct sol_program *program, const struct sol_weights *weights, const int64_t *symbols,
@@ -117,6 +119,19 @@ SOL_API SOL_CHECKED enum sol_status sol_program_profile(
 /* Bytes that SOL itself allocates: packed weights, and the arena of one call with these symbols. */
 SOL_API size_t sol_program_weights_size(const struct sol_program *program);
 SOL_API size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols);
+
+/* All memory of a program, in bytes. One call in flight has `arena` and `scratch`; weights and constants are shared. */
+struct sol_memory {
+    size_t weights; /* packed forms of the parameters; parameters themselves stay the caller's */
+    size_t
+        constants;  /* the program itself: steps, tables, texts for people; without machine code */
+    size_t arena;   /* intermediate results, whose lives share bytes */
+    size_t live;    /* the most of them that are alive at once: no arena can be smaller */
+    size_t scratch; /* of all threads together */
+};
+SOL_API SOL_CHECKED enum sol_status sol_program_memory(const struct sol_program *program,
+                                                       const int64_t *symbols,
+                                                       struct sol_memory *out);
 
 SOL_API void sol_program_retain(struct sol_program *program);
 SOL_API void sol_program_release(struct sol_program *program);

@@ -104,6 +104,13 @@ struct sol_info {
 /* Calls `visit` for every device, kernel library, compiler and cache. */
 SOL_API void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user);
 SOL_API const char *sol_version(void);
+
+/* Limits of this machine, measured for some milliseconds with SOL's threads: floating point operations per second (a
+ * multiply-add is two) that vectors of its best instruction set reach on registers, and bytes per second of reading
+ * `size` bytes over and over, from whatever cache or memory holds as many; 0 when memory is out. */
+SOL_API double sol_measure_flops(void);
+SOL_API double sol_measure_bandwidth(size_t size);
+
 SOL_API SOL_CHECKED enum sol_status sol_cache_clear(void);
 
 /* Log levels: 0 error, 1 warn, 2 info, 3 debug, 4 trace. Default: $SOL_LOG or warn. */

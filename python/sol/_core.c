@@ -466,8 +466,9 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
 
 /* Runs with the GIL held: profiling is for people, one step at a time. */
 static void visit_step(void *user, const struct sol_step_time *step) {
-    PyObject *item = Py_BuildValue("(sssddd)", step->name, step->module, step->layers,
-                                   step->seconds, step->flops, step->bytes);
+    PyObject *item =
+        Py_BuildValue("(sssdddis)", step->name, step->module, step->layers, step->seconds,
+                      step->flops, step->bytes, step->cluster, step->choice);
     if (append(user, item)) PyErr_Clear();
 }
 
@@ -551,6 +552,18 @@ static PyObject *program_arena_size(PyObject *self, PyObject *values) {
     return PyLong_FromSize_t(size);
 }
 
+static PyObject *program_memory(PyObject *self, PyObject *values) {
+    int64_t *symbols = get_symbols(self, values);
+    if (!symbols) return NULL;
+    struct sol_memory m;
+    enum sol_status status = sol_program_memory(program_of(self), symbols, &m);
+    free(symbols);
+    if (status) return raise_status(status);
+    return Py_BuildValue("{snsnsnsnsn}", "weights", (Py_ssize_t)m.weights, "constants",
+                         (Py_ssize_t)m.constants, "arena", (Py_ssize_t)m.arena, "live",
+                         (Py_ssize_t)m.live, "scratch", (Py_ssize_t)m.scratch);
+}
+
 static PyObject *program_picture(PyObject *self, PyObject *none) {
     (void)none;
     return take_text(sol_program_picture(program_of(self)));
@@ -568,10 +581,12 @@ static PyMethodDef program_methods[] = {
     {"run", (PyCFunction)(void (*)(void))program_run, METH_FASTCALL,
      "run(weights, symbols, inputs, outputs): one run, the GIL released; memory as addresses."},
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
-     "As run -> [(name, module, layers, seconds, flops, bytes)], one per step."},
+     "As run -> [(name, module, layers, seconds, flops, bytes, cluster, choice)], one per step."},
     {"output_shape", program_output_shape, METH_VARARGS, "output_shape(i, symbols) -> dims."},
     {"arena_size", program_arena_size, METH_O,
      "arena_size(symbols) -> bytes of one call's intermediates."},
+    {"memory", program_memory, METH_O,
+     "memory(symbols) -> {weights, constants, arena, live, scratch} in bytes; see sol_memory."},
     {"picture", program_picture, METH_NOARGS,
      "Graphviz text: clusters as boxes, modules as colours."},
     {"report", program_report, METH_NOARGS,
@@ -946,6 +961,22 @@ static PyObject *core_set_log_level(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *core_measure_flops(PyObject *module, PyObject *none) {
+    double rate;
+    (void)module, (void)none;
+    Py_BEGIN_ALLOW_THREADS rate = sol_measure_flops();
+    Py_END_ALLOW_THREADS return PyFloat_FromDouble(rate);
+}
+
+static PyObject *core_measure_bandwidth(PyObject *module, PyObject *args) {
+    Py_ssize_t size;
+    double rate;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "n:measure_bandwidth", &size)) return NULL;
+    Py_BEGIN_ALLOW_THREADS rate = sol_measure_bandwidth(size > 0 ? (size_t)size : 0);
+    Py_END_ALLOW_THREADS return rate > 0 ? PyFloat_FromDouble(rate) : PyErr_NoMemory();
+}
+
 static PyMethodDef core_methods[] = {
     {"parse", core_parse, METH_VARARGS, "parse(text) -> Model."},
     {"list", core_list, METH_NOARGS,
@@ -954,6 +985,10 @@ static PyMethodDef core_methods[] = {
     {"cache_clear", core_cache_clear, METH_NOARGS, "Deletes the compiled kernels of this user."},
     {"set_threads", core_set_threads, METH_VARARGS, "set_threads(n); 0: one per core."},
     {"threads", core_threads, METH_NOARGS, "Threads that take part in a call."},
+    {"measure_flops", core_measure_flops, METH_NOARGS,
+     "The machine's peak in floating point operations per second."},
+    {"measure_bandwidth", core_measure_bandwidth, METH_VARARGS,
+     "measure_bandwidth(size) -> bytes per second of reading `size` bytes."},
     {"set_log_level", core_set_log_level, METH_VARARGS, "0 error ... 4 trace."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,6 +1,7 @@
 """What people read, under ``.sol/<name>/`` in the working directory, with ``compiler::debug`` on.
 
-    before.dot, after.dot   the network as captured, and as compiled (.svg if `dot` is installed)
+    before.dot, after.dot   the network as captured, and as compiled, after the first call with its times
+                            (.svg if `dot` is installed)
     report.txt              what was chosen and refused for each cluster
     times.txt               times of the fused layers, of the first call
     memory.svg              memory over time, with compiler::debug_memory_consumption (needs matplotlib)
@@ -17,6 +18,7 @@ import time
 
 from sol import log
 from sol.config import config
+from sol.profile import draw_times, median_steps
 
 DOT_TIMEOUT_S = 60
 SAMPLE_S = 0.0005
@@ -60,6 +62,7 @@ class Recorder:
         if self._files_left:
             self._files_left = False
             self._write("times.txt", table)
+            self._picture("after", draw_times(program.picture(), median_steps([steps])))
             self._plot(memory.samples, steps, program, symbols)
         if self._profile:
             log.say(log.info, f"{self._name}\n{table}")
@@ -120,7 +123,7 @@ def format_times(steps):
     """A table of Program.profile's rows, one per fused layer."""
     total = sum(step[3] for step in steps) or 1e-12
     lines = [f"{'ms':>9} {'%':>5} {'GFlop/s':>8} {'GB/s':>6}  step"]
-    for name, module, layers, seconds, flops, size in steps:
+    for name, module, layers, seconds, flops, size, *_ in steps:
         rate = max(seconds, 1e-12) * 1e9
         lines.append(
             f"{seconds * 1e3:9.3f} {100 * seconds / total:5.1f} {flops / rate:8.1f} {size / rate:6.1f}"

@@ -65,6 +65,13 @@ void arena_fini(struct arena *arena) {
     arena->block = NULL;
 }
 
+size_t arena_size(const struct arena *arena) {
+    size_t size = 0;
+    for (const struct arena_block *block = arena->block; block; block = block->older)
+        size += sizeof *block + block->cap;
+    return size;
+}
+
 static void __attribute__((noreturn, cold)) leave(struct arena *arena, size_t size) {
     ASSERT(arena->boundary);
     (void)fail(SOL_ENOMEM, "out of memory: cannot allocate %zu bytes", size);

@@ -57,6 +57,7 @@ struct arena {
 
 void arena_init(struct arena *arena);
 void arena_fini(struct arena *arena);
+size_t arena_size(const struct arena *arena); /* bytes taken from the system */
 void *arena_alloc(struct arena *arena, size_t size);
 void *arena_alloc_array(struct arena *arena, size_t item_size,
                         size_t n); /* a product too large is ENOMEM */

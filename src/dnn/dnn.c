@@ -15,9 +15,10 @@ const struct dnn_impl *const dnn_impls[] = {
     extern const struct dnn_grouped_kernels dnn_grouped_kernels_##isa;        \
     extern const struct dnn_winograd_kernels dnn_winograd_kernels_##isa;      \
     extern const struct dnn_linear_kernels dnn_linear_kernels_##isa;          \
+    extern const struct dnn_probe_kernels dnn_probe_kernels_##isa;            \
     static const struct dnn_kernels kernels_##isa = {                         \
         &dnn_direct_kernels_##isa, &dnn_grouped_kernels_##isa,                \
-        &dnn_winograd_kernels_##isa, &dnn_linear_kernels_##isa};
+        &dnn_winograd_kernels_##isa, &dnn_linear_kernels_##isa, &dnn_probe_kernels_##isa};
 
 DNN_ISA_TABLE(generic)
 #ifdef __x86_64__

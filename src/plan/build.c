@@ -86,6 +86,10 @@ enum sol_status build_step(struct build *b, bool prepare, const struct step *ste
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
     copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);
     copy.name = arena_strdup(b->keep, step->name);
+    if (b->report.at && !prepare) {
+        copy.cluster = b->cluster;
+        copy.choice = arena_strdup(b->keep, b->report.at + b->cluster_begin);
+    }
     int at = prepare ? b->prepare.n : b->steps.n;
     for (int i = 0; i < step->n_ptr; i++)
         if (step->ptr[i].kind == BUFFER_ARENA)

@@ -22,7 +22,9 @@ struct build {
     struct buffer_ref *where; /* by root tensor id: its buffer, once it has one */
     bool *is_state;           /* by root tensor id: constant, and read at every call */
     struct text report;
-    void *device; /* the device's own, e.g. kernels waiting for the compiler */
+    int cluster;          /* that is emitted */
+    size_t cluster_begin; /* where the report's lines on it begin, behind its headline */
+    void *device;         /* the device's own, e.g. kernels waiting for the compiler */
 };
 
 void build_init(struct build *build);

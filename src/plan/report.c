@@ -12,6 +12,8 @@ void plan_report(struct build *b, const struct cluster *cluster) {
     text_add(&b->report, "cluster %d, %s%s: %s\n", cluster->id, module_names[cluster->module],
              cluster->prepare ? " (once per version of the weights)" : "",
              build_describe(b, cluster));
+    b->cluster = cluster->id;
+    b->cluster_begin = b->report.size;
 }
 
 /* Names come from the user's program: quotes, backslashes and newlines must not end the string. */

@@ -165,7 +165,9 @@ static void visit_step(const struct step *step, const struct binding *b, double 
                                  step->layers,
                                  seconds,
                                  (double)size_eval(&step->flops, b->symbol),
-                                 (double)size_eval(&step->bytes, b->symbol)};
+                                 (double)size_eval(&step->bytes, b->symbol),
+                                 step->choice ? step->cluster : -1,
+                                 step->choice ? step->choice : ""};
     visit(user, &time);
 }
 

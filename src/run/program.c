@@ -78,6 +78,32 @@ size_t sol_program_arena_size(const struct sol_program *program, const int64_t *
     return size;
 }
 
+/* The most bytes of slots that live at the same step. */
+static size_t count_live(const struct step_list *list, const int64_t *symbols) {
+    int64_t most = 0;
+    for (int at = 0; at < list->n; at++) {
+        int64_t sum = 0;
+        for (int i = 0; i < list->n_slots; i++)
+            if (list->slot[i].first <= at && at <= list->slot[i].last)
+                sum += size_eval(&list->slot[i].size, symbols);
+        most = max_i64(most, sum);
+    }
+    return (size_t)most;
+}
+
+enum sol_status sol_program_memory(const struct sol_program *program, const int64_t *symbols,
+                                   struct sol_memory *out) {
+    struct binding *binding;
+    TRY(binding_new(&program->steps, symbols, program->n_symbols, &binding));
+    *out = (struct sol_memory){.weights = sol_program_weights_size(program),
+                               .constants = sizeof *program + arena_size(&program->arena),
+                               .arena = binding->arena_size,
+                               .live = count_live(&program->steps, binding->symbol),
+                               .scratch = binding->scratch_size * (size_t)pool_threads()};
+    binding_free(binding);
+    return SOL_OK;
+}
+
 int sol_program_n_compiled(const struct sol_program *program) { return program->n_compiled; }
 const char *sol_program_report(const struct sol_program *program) {
     return program->report ? program->report : "";

@@ -56,6 +56,8 @@ struct step {
     size_t scratch_size; /* bytes per thread */
     struct size flops, bytes;
     const char *name, *module, *layers;
+    int cluster;        /* its number in the report */
+    const char *choice; /* what the report says on it; NULL: the device has no clusters */
 };
 
 struct step_list {

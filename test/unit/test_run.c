@@ -1,9 +1,10 @@
 /*
- * The run time's own parts: buffers that share memory, and the copy step.
+ * The run time's own parts: buffers that share memory, and the copy step; the measured limits of the machine.
  */
 #include "check.h"
 #include "run/program.h"
 
+#include <sol/sol.h>
 #include <string.h>
 
 static uint64_t state = 88172645463325252u;
@@ -98,9 +99,21 @@ static void test_copy(void) {
     }
 }
 
+/* Sizes that are no multiple of what a thread reads at a time are read whole, and nothing behind them. */
+static void test_rates(void) {
+    for (int threads = 1; threads <= 3; threads += 2) {
+        sol_set_threads(threads);
+        CHECK(sol_measure_flops() > 1e7);
+        CHECK(sol_measure_bandwidth(1) > 1e6);
+        CHECK(sol_measure_bandwidth(1000003) > 1e6);
+    }
+    sol_set_threads(0);
+}
+
 int main(void) {
     test_placing();
     test_placing_without_memory();
     test_copy();
+    test_rates();
     return check_done();
 }

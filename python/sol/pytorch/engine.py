@@ -133,6 +133,38 @@ class Engine:
         known = [entry.reason] if entry and entry.reason else []
         return {**dict.fromkeys(known, 0), **self.fallbacks}
 
+    def find_run(self, args):
+        """(plan, weights, tensors, batch): what SOL would run in an inference call with these inputs.
+
+        Raises RuntimeError with the reason when PyTorch would run it.
+        """
+        with torch.no_grad():
+            state = self._state
+            if state is None or state.guard.check():
+                state = self._update(state)
+            leaves = self._flatten(args, {})
+            tensors, constants = self._check(leaves)
+            self._refuse_run(state.reason or _mode_reason(state.snapshot, leaves))
+            key = make_key(constants) if constants else self._key
+            entry = state.entries.get(key) or self._make_entry(state, key, constants)
+            batch = find_batch(self._tensors, tensors)
+            self._refuse_run(entry.reason or entry.plan.refusal(batch))
+            return entry.plan, entry.weights or self._make_weights(entry), tensors, batch
+
+    def find_plan(self):
+        """The plan for the declared inputs. Raises RuntimeError with the reason when there is none."""
+        state = self._state
+        if state is None or state.guard.check():
+            state = self._update(state)
+        self._refuse_run(state.reason if state.reason != TRAINING else None)
+        entry = state.entries.get(self._key) or self._make_entry(state, self._key, self._constants)
+        self._refuse_run(entry.reason)
+        return entry.plan
+
+    def _refuse_run(self, reason):
+        if reason:
+            raise RuntimeError(f"{self.options.name} runs in PyTorch: {reason}")
+
     # ---- A call ----
 
     def __call__(self, args, kwargs):

@@ -75,6 +75,17 @@ class Plan:
             self.program.run(weights, symbols, inputs, addresses)
         return outputs[0] if self._is_single else self._build(outputs)
 
+    def profile(self, weights, tensors, batch):
+        """One run, its results thrown away -> the rows of Program.profile, one per step."""
+        symbols = self._symbols(batch)
+        outputs = [torch.empty(shape) for shape in self._output_shapes(symbols)]
+        inputs = [tensors[i].data_ptr() for i in self._inputs]
+        return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
+
+    def memory(self, batch):
+        """Program.memory for this batch size."""
+        return self.program.memory(self._symbols(batch))
+
     def _symbols(self, batch):
         return (batch,) if self._has_symbol else ()
 

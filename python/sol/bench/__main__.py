@@ -1,0 +1,161 @@
+"""Times SOL beside other inference engines: python -m sol.bench NETWORK... [options]
+
+A NETWORK is module:function or file.py:function, where function(batch) returns (torch.nn.Module, inputs); a
+function or class that returns a module alone, with --shape; or a name on a list of networks (--list). Without
+any, all of the list. Each network has processes of its own; the engines take turns in one of them. Only ratios
+from one run can be compared.
+"""
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from sol.bench import chart, machine, network, process, table
+
+PEERS = ("eager", "eager_cl", "inductor", "onnxruntime", "openvino", "ncnn")
+
+
+def make_parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m sol.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("network", nargs="*")
+    parser.add_argument("--batch", type=positive, default=1)
+    parser.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--peers", type=peer_list, default=list(PEERS), help=",".join(PEERS))
+    parser.add_argument("--shape", type=sizes, help="of one input without the batch: 3,224,224")
+    parser.add_argument(
+        "--list", type=Path, help="file with NAMES and build(name); default bench/networks.py"
+    )
+    parser.add_argument("--seconds", type=float, default=2.0, help="per engine and network")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds for one process")
+    parser.add_argument("--json", type=Path, help="write all results here")
+    parser.add_argument("--svg", type=Path, help="write a picture of the ratios here")
+    parser.add_argument(
+        "--readme", type=Path, help="rewrite the block between bench: begin and end in this file"
+    )
+    parser.add_argument("--child", choices=("cold", "compare"), help=argparse.SUPPRESS)
+    return parser
+
+
+def positive(text):
+    if (n := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{n} is not positive")
+    return n
+
+
+def sizes(text):
+    return tuple(positive(size) for size in text.split(","))
+
+
+def peer_list(text):
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in PEERS:
+            raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(PEERS)}")
+    return names
+
+
+# ---- The child: one network ----
+
+
+def run_child(args):
+    """Reports {"row": ...} or {"error": reason}."""
+    from sol.bench.target import BadTarget
+
+    try:
+        process.report({"row": run_network(args)})
+    except BadTarget as error:
+        process.report({"error": str(error), "is_told": True})
+    except Exception as error:
+        traceback.print_exc()
+        process.report({"error": f"{type(error).__name__}: {error}"[:300]})
+    return 0
+
+
+def run_network(args):
+    import torch
+
+    from sol.bench import target
+
+    torch.set_num_threads(args.threads)
+    found = target.load(args.network[0], args.batch, args.list, args.shape)
+    with torch.no_grad():
+        if args.child == "cold":
+            return network.compile_cold(found)
+        return network.compare(found, args.peers, args.threads, args.seconds)
+
+
+def child_args(args, name):
+    """The options that a child needs."""
+    options = [name, "--peers", ",".join(args.peers)]
+    for option in ("batch", "threads", "seconds"):
+        options += [f"--{option}", str(getattr(args, option))]
+    if args.shape:
+        options += ["--shape", ",".join(map(str, args.shape))]
+    return options + (["--list", str(args.list)] if args.list else [])
+
+
+# ---- The parent ----
+
+
+def find_names(args, parser):
+    if args.network:
+        return args.network
+    from sol.bench import target
+
+    return target.list_names(args.list) or parser.error("name a network; there is no list of them")
+
+
+def measure_all(args, names):
+    """The results so far are written after each network: a long run may be stopped."""
+    results = {"machine": machine.describe(args.threads), "rows": []}
+    print(table.header(args.batch, args.peers))
+    for name in names:
+        row = network.measure(name, child_args(args, name), args.timeout)
+        results["rows"].append(row)
+        machine.add_rates(results["machine"], row)
+        print(table.line(row, args.peers), flush=True)
+        write(args.json, lambda: json.dumps(results, indent=1))
+    return results
+
+
+def write_all(args, results):
+    """The files that are asked for. A picture is named relative to the README that shows it."""
+    results["about"] = machine.as_text(results["machine"])
+    write(args.json, lambda: json.dumps(results, indent=1))
+    write(args.svg, lambda: chart.draw(results, table.SHORT))
+    if args.readme:
+        shown = args.svg and Path(os.path.relpath(args.svg, args.readme.parent)).as_posix()
+        block = table.markdown(results, args.peers, shown)
+        write(args.readme, lambda: table.replace_block(args.readme.read_text("utf-8"), block))
+
+
+def write(path, make_text):
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(make_text(), encoding="utf-8")
+
+
+def main():
+    parser = make_parser()
+    args = parser.parse_args()
+    if args.child:
+        return run_child(args)
+    # Libraries with OpenMP start their pools with this many threads, whatever they are told later.
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    if args.readme and table.BEGIN not in args.readme.read_text("utf-8"):
+        parser.error(f"{args.readme} has no line {table.BEGIN}")
+    results = measure_all(args, find_names(args, parser))
+    write_all(args, results)
+    print(table.summary(results))
+    return int(any("failed" in row for row in results["rows"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

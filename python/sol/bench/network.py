@@ -1,0 +1,155 @@
+"""Everything about one network: compile times, results, times beside the peers.
+
+    parent   measure(): two processes, one with an empty kernel cache, one with what the first left there
+    child    compile_cold(), compare(): return what becomes the row
+
+A row of the results, times in milliseconds and seconds as their names say:
+
+    ms          {engine: [median, minimum]}, `sol` among them
+    ratio       the best peer's median over SOL's;  best: that peer
+    error       of SOL, relative to the largest output
+    fallbacks   {reason: calls} where PyTorch ran the network in SOL's place
+    cold, warm  {"own", "export", "first", "optimize"}: SOL's own part of sol.optimize, torch.export's part,
+                the first call, which packs the weights; all before the first result is optimize + first
+    prepare_s   {peer: s} until its first result
+    left_out    {peer: reason}
+    steps       SOL's steps: see sol.pytorch.profile.Step
+    overhead_us a call's time over the sum of its steps' times
+    own         share of the steps' time that is spent in SOL's own kernels
+    limit       see `limit`;  of_limit: its time over SOL's
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+from sol.bench import process
+from sol.bench.timing import interleave
+
+
+class WrongResult(Exception):
+    """SOL's result differs from PyTorch's."""
+
+
+# ---- In the parent ----
+
+
+def measure(name, child_args, timeout):
+    """One row: cold compile in one process, then times in another one with the kernel cache filled."""
+    row = {"network": name}
+    with tempfile.TemporaryDirectory(prefix="sol-") as folder:
+        cache = str(Path(folder) / "cache")
+        env = {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor")}
+        children = [
+            process.run_child(["-m", "sol.bench", *child_args, *extra], timeout, cache, env)
+            for extra in (["--child", "cold"], ["--child", "compare"])
+        ]
+    for child in children:
+        if "error" in child:
+            output = "" if child.get("is_told") else child.get("output", "")
+            return {**row, "failed": child["error"], "output": output}
+    row |= children[1]["row"]
+    row["cold"], row["warm"] = (child["row"]["compile"] for child in children)
+    return row
+
+
+# ---- In the child ----
+
+
+def count_time(module, name):
+    """Replaces a function by one that adds up its own time; returns the list with the sum."""
+    original, total, running = getattr(module, name), [0.0], []
+
+    def timed(*args, **kwargs):
+        if running:  # called by itself: counted already
+            return original(*args, **kwargs)
+        running.append(name)
+        start = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            total[0] += time.perf_counter() - start
+            running.pop()
+
+    setattr(module, name, timed)
+    return total
+
+
+def warm_up_export():
+    """The first export of a process imports half of PyTorch; that is nobody's compile time."""
+    import torch
+
+    torch.export.export(torch.nn.Linear(2, 2).eval(), (torch.zeros(2, 2),))
+
+
+def optimize(target):
+    """Returns (fast, {seconds}), the first call included: it packs the weights."""
+    import torch
+
+    warm_up_export()
+    export = count_time(torch.export, "export")
+    import sol.pytorch as sol
+
+    specs = [sol.input([0, *x.shape[1:]], dtype=x.dtype) for x in target.inputs]
+    start = time.perf_counter()
+    fast = sol.optimize(target.model, *specs, batch_size=target.batch)
+    optimized = time.perf_counter()
+    fast(*target.inputs)
+    first = time.perf_counter() - optimized
+    total = optimized - start
+    return fast, {"optimize": total, "own": total - export[0], "export": export[0], "first": first}
+
+
+def compile_cold(target):
+    return {"compile": optimize(target)[1]}
+
+
+def compare(target, peer_names, threads, seconds):
+    """The row of one network: SOL and the peers in turns."""
+    import sol.pytorch as sol
+    from sol.bench import peers
+
+    expected = peers.values(target.model(*target.inputs))
+    fast, compiled = optimize(target)
+    error = peers.relative_error(peers.values(fast(*target.inputs)), expected)
+    if not error <= peers.TOLERANCE:
+        raise WrongResult(f"SOL's result is wrong: relative error {error:.1e}")
+    with tempfile.TemporaryDirectory(prefix="sol-") as folder:
+        job = peers.Job(target, threads, folder)
+        engines, prepare_s, left_out = peers.prepare_all(peer_names, job, expected)
+        engines["sol"] = lambda: fast(*target.inputs)
+        row = {"ms": interleave(engines, seconds)}
+    row |= {"batch": target.batch, "threads": threads, "error": error, "compile": compiled}
+    row |= {"prepare_s": prepare_s, "left_out": left_out, "fallbacks": dict(sol.fallbacks(fast))}
+    row |= rank(row["ms"]) | profile_steps(fast, target.inputs)
+    return row | compare_limit(target, row["ms"]["sol"][0])
+
+
+def compare_limit(target, sol_ms):
+    from sol.bench import limit
+
+    found = limit.measure(target.model, target.inputs)
+    return {"limit": found, "of_limit": found["ms"] / sol_ms}
+
+
+def rank(ms):
+    """The best peer, and what SOL makes of it."""
+    peers = {name: times[0] for name, times in ms.items() if name != "sol"}
+    if not peers:
+        return {}
+    best = min(peers, key=peers.get)
+    return {"best": best, "ratio": peers[best] / ms["sol"][0]}
+
+
+def profile_steps(fast, inputs):
+    """{"steps", "overhead_us", "own"}; {} where SOL fell back."""
+    import sol.pytorch as sol
+
+    if sol.fallbacks(fast):
+        return {}
+    found = sol.profile(fast, *inputs, runs=30)
+    return {
+        "steps": [step._asdict() for step in found.steps],
+        "overhead_us": found.overhead_s * 1e6,
+        "own": found.own_share,
+    }

@@ -1,0 +1,115 @@
+"""What to run: a network with its inputs.
+
+    module:function, file.py:function   yours: function(batch) -> (module, inputs), or a function or class
+                                        that returns a module, with its --shape given
+    name                                a network on a list: a file with build(name) and NAMES, such as
+                                        bench/networks.py in SOL's sources
+
+`inputs` is a tensor or a tuple of tensors whose first size is the batch.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+DEFAULT_LIST = Path("bench") / "networks.py"
+
+
+class Target(NamedTuple):
+    """A network in eval mode and one batch for it."""
+
+    name: str
+    model: torch.nn.Module
+    inputs: tuple
+
+    @property
+    def is_image(self):
+        """One 4-dimensional input: channels_last means something."""
+        return len(self.inputs) == 1 and self.inputs[0].dim() == 4
+
+    @property
+    def batch(self):
+        return self.inputs[0].shape[0]
+
+
+class BadTarget(Exception):
+    """The message says what is wrong with what the user named."""
+
+
+def list_names(path):
+    """All names on a list of networks; [] without a list."""
+    return list(_load_list(path).NAMES) if _find_list(path) else []
+
+
+def load(spec, batch, list_path=None, shape=None):
+    """The Target that ``spec`` names. Raises BadTarget; what the user's own function raises, passes."""
+    if ":" in spec:
+        model, inputs = _call_function(spec, batch, shape)
+    else:
+        model, inputs = _build_listed(spec, batch, list_path)
+    inputs = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+    if not isinstance(model, torch.nn.Module):
+        raise BadTarget(f"{spec} gives {type(model).__name__} instead of a torch.nn.Module")
+    if not inputs or any(not isinstance(x, torch.Tensor) or x.dim() == 0 for x in inputs):
+        raise BadTarget(f"{spec} must give tensors as inputs, whose first size is the batch")
+    return Target(spec, model.eval(), inputs)
+
+
+def _call_function(spec, batch, shape):
+    where, _, name = spec.rpartition(":")
+    function = getattr(_load_module(where), name, None)
+    if not callable(function):
+        raise BadTarget(f"{where} has no function {name}")
+    torch.manual_seed(0)
+    takes_batch = "batch" in inspect.signature(function).parameters
+    result = function(batch=batch) if takes_batch else function()
+    if not isinstance(result, torch.nn.Module):
+        return result
+    if shape is None:
+        raise BadTarget(f"{spec} gives no inputs; say the shape of one, such as --shape 3,224,224")
+    generator = torch.Generator().manual_seed(1)
+    return result, torch.randn((batch, *shape), generator=generator)
+
+
+def _build_listed(name, batch, path):
+    if not _find_list(path):
+        raise BadTarget(
+            f"{name}: there is no list of networks at {path or DEFAULT_LIST}; write module:function"
+        )
+    try:
+        net = _load_list(path).build(name)
+    except (KeyError, AttributeError):
+        raise BadTarget(f"{name} is not on the list {path or DEFAULT_LIST}") from None
+    return net.model, net.inputs(batch)
+
+
+def _find_list(path):
+    return Path(path or DEFAULT_LIST).is_file()
+
+
+def _load_list(path):
+    return _load_module(str(path or DEFAULT_LIST))
+
+
+def _load_module(where):
+    """A module by its name, as seen from the working directory, or by its file's path."""
+    if not where.endswith(".py"):
+        sys.path.insert(0, "")
+        try:
+            return importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            raise BadTarget(f"{where}: {error}") from None
+    path = Path(where)
+    if not path.is_file():
+        raise BadTarget(f"there is no file {where}")
+    name = path.stem
+    if name not in sys.modules:
+        found = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = importlib.util.module_from_spec(found)
+        found.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
