@@ -10,10 +10,14 @@ CFLAGS += -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -pthread -Iinclude 
 # Kernels: floating point stays IEEE but for fused multiply-add; -Wno-psabi: vectors are passed inside one file only.
 KFLAGS = -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing -Wno-psabi -Wno-pedantic
 
-ISA_generic = -DLANES=4
-ISA_avx2 = -DLANES=8 -mavx2 -mfma
-ISA_avx512 = -DLANES=16 -mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mprefer-vector-width=512
-ISAS = generic $(if $(filter x86_64,$(shell $(CC) -dumpmachine | cut -d- -f1)),avx2 avx512)
+# Per instruction set: its numbers (src/dnn/simd.h says what they mean) and the compiler's flags.
+ISA_generic = -DLANES=4 -DREGISTERS=16
+ISA_avx2 = -DLANES=8 -DREGISTERS=16 -mavx2 -mfma
+ISA_avx512 = -DLANES=16 -DREGISTERS=32 -mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mprefer-vector-width=512
+ISA_neon = -DLANES=4 -DREGISTERS=32 -DBY_LANE
+ISAS_x86_64 = avx2 avx512
+ISAS_aarch64 = neon
+ISAS = generic $(ISAS_$(shell $(CC) -dumpmachine | cut -d- -f1))
 
 KERNELS := $(wildcard src/dnn/*_kernel.c)
 SOURCES := $(filter-out $(KERNELS),$(wildcard src/*.c src/*/*.c src/device/*/*.c))

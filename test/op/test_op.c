@@ -8,6 +8,7 @@
  * again, with GROUP a kind of layer, dag, fusible, cnn or many.
  */
 #include "../unit/check.h"
+#include "device/cpu/cpu.h"
 #include "device/device.h"
 #include "device/ref/ref.h"
 #include "gen.h"
@@ -114,7 +115,7 @@ static int run_program(const struct sol_program *p, const int64_t *symbols,
     return status ? -1 : n_steps;
 }
 
-static const char *const device_names[] = {"x86", "ref"};
+static const char *const device_names[] = {CPU_NAME, "ref"};
 
 static void print_model(const struct gen *g, const struct sol_program *p, const int64_t *symbols) {
     char *text = sol_model_print(g->model);

@@ -93,7 +93,7 @@ static bool refuses(size_t item_size, size_t n) {
     jmp_buf boundary;
     arena_init(&arena);
     arena.boundary = &boundary;
-    bool refused = true;
+    volatile bool refused = true;
     if (!setjmp(boundary)) {
         (void)arena_alloc_array(&arena, item_size, n);
         refused = false;
