@@ -86,7 +86,7 @@ INLINE vec load_pixel(bool edge, const struct tile *tile, const float *row, int6
 
 /* Channel j of each lane's group. */
 INLINE vec pick_channel(bool many, const struct tile *tile, vec x, int64_t j) {
-    return many ? __builtin_shuffle(x, tile->shuffles[j]) : x;
+    return many ? vec_shuffle(x, tile->shuffles[j]) : x;
 }
 
 /*
