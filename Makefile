@@ -111,7 +111,8 @@ tsan: ## C tests under ThreadSanitizer
 	@$(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
 comma = ,
 
-# The generated kernels of programs that qemu runs are compiled by the first cc in PATH: the cross compiler.
+# The generated kernels of programs that qemu runs are compiled by the first cc in PATH: the cross compiler. A process
+# with threads that forks may hang in qemu, seldom, before it becomes the compiler: so that is given up early.
 ARM64 = aarch64-linux-gnu
 ARM64_RUNNER ?= qemu-aarch64 -L /usr/$(ARM64)
 arm64: ## C tests as arm64 programs under qemu, and fmla in the kernels' loops; T= as in test
@@ -120,7 +121,7 @@ arm64: ## C tests as arm64 programs under qemu, and fmla in the kernels' loops; 
 	@$(MAKE) ctest WERROR=-Werror CC=$(ARM64)-gcc BUILD=build/arm64
 	@$(PYTHON) tools/fma.py $(ARM64)-objdump $(KERNELS:%.c=build/arm64/%.neon.o)
 	@mkdir -p build/arm64/bin && ln -sf $$(command -v $(ARM64)-gcc) build/arm64/bin/cc
-	@PATH="$(CURDIR)/build/arm64/bin:$$PATH" $(PYTHON) tools/run_tests.py --build build/arm64 \
+	@PATH="$(CURDIR)/build/arm64/bin:$$PATH" SOL_CC_TIMEOUT=30 $(PYTHON) tools/run_tests.py --build build/arm64 \
 		--runner "$(ARM64_RUNNER)" --only-c $(T)
 
 loc: $(VENV)/lint ## size of the core, length of functions, share of comments; fails over the limits
