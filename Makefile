@@ -10,10 +10,14 @@ CFLAGS += -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -pthread -Iinclude 
 # Kernels: floating point stays IEEE but for fused multiply-add; -Wno-psabi: vectors are passed inside one file only.
 KFLAGS = -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing -Wno-psabi -Wno-pedantic
 
-ISA_generic = -DLANES=4
-ISA_avx2 = -DLANES=8 -mavx2 -mfma
-ISA_avx512 = -DLANES=16 -mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mprefer-vector-width=512
-ISAS = generic $(if $(filter x86_64,$(shell $(CC) -dumpmachine | cut -d- -f1)),avx2 avx512)
+# Per instruction set: its numbers (src/dnn/simd.h says what they mean) and the compiler's flags.
+ISA_generic = -DLANES=4 -DREGISTERS=16
+ISA_avx2 = -DLANES=8 -DREGISTERS=16 -mavx2 -mfma
+ISA_avx512 = -DLANES=16 -DREGISTERS=32 -mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mprefer-vector-width=512
+ISA_neon = -DLANES=4 -DREGISTERS=32 -DBY_LANE
+ISAS_x86_64 = avx2 avx512
+ISAS_aarch64 = neon
+ISAS := generic $(ISAS_$(shell $(CC) -dumpmachine | cut -d- -f1))
 
 KERNELS := $(wildcard src/dnn/*_kernel.c)
 SOURCES := $(filter-out $(KERNELS),$(wildcard src/*.c src/*/*.c src/device/*/*.c))
@@ -29,15 +33,15 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib ctest demo test check lint fmt asan tsan bench replay loc zoo clean help
+.PHONY: all lib ctest demo test check lint fmt asan tsan arm64 bench replay loc zoo clean help
 all: $(VENV)/installed ## build the library and install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
 $(BUILD)/libsol.a: $(OBJECTS)
 	@rm -f $@
-	@$(LD) -r -o $(BUILD)/sol.o $^
-	@objcopy --localize-hidden $(BUILD)/sol.o
-	@$(AR) rcs $@ $(BUILD)/sol.o
+	@$(CC) -r -nostdlib -o $(BUILD)/sol.o $^
+	@$$($(CC) -print-prog-name=objcopy) --localize-hidden $(BUILD)/sol.o
+	@$$($(CC) -print-prog-name=ar) rcs $@ $(BUILD)/sol.o
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c -o $@ $<
@@ -110,6 +114,19 @@ tsan: ## C tests under ThreadSanitizer
 	@$(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
 comma = ,
 
+# The generated kernels of programs that qemu runs are compiled by the first cc in PATH: the cross compiler. A process
+# with threads that forks may hang in qemu, seldom, before it becomes the compiler: so that is given up early.
+ARM64 = aarch64-linux-gnu
+ARM64_RUNNER ?= qemu-aarch64 -L /usr/$(ARM64)
+arm64: ## C tests as arm64 programs under qemu, and fmla in the kernels' loops; T= as in test
+	@for tool in $(ARM64)-gcc $(ARM64)-objdump $(firstword $(ARM64_RUNNER)); do command -v $$tool >/dev/null || \
+		{ echo "make arm64 needs $$tool: apt-get install gcc-$(ARM64) libc6-dev-arm64-cross qemu-user"; exit 1; }; done
+	@$(MAKE) ctest WERROR=-Werror CC=$(ARM64)-gcc BUILD=build/arm64
+	@$(PYTHON) tools/fma.py $(ARM64)-objdump $(KERNELS:%.c=build/arm64/%.neon.o)
+	@mkdir -p build/arm64/bin && ln -sf $$(command -v $(ARM64)-gcc) build/arm64/bin/cc
+	@PATH="$(CURDIR)/build/arm64/bin:$$PATH" SOL_CC_TIMEOUT=30 $(PYTHON) tools/run_tests.py --build build/arm64 \
+		--runner "$(ARM64_RUNNER)" --only-c $(T)
+
 loc: $(VENV)/lint ## size of the core, length of functions, share of comments; fails over the limits
 	@$(PY) tools/loc.py
 replay: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## which networks' kernels changed since REV (default HEAD)
@@ -122,4 +139,4 @@ bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers)
 clean: ## everything built; .venv stays
 	rm -rf build .sol python/*.egg-info
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10

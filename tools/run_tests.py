@@ -1,13 +1,17 @@
-"""Runs the tests and counts them: run_tests.py --build DIR [--only-c] [GROUP...]
+"""Runs the tests and counts them: run_tests.py --build DIR [--only-c] [--runner WORDS] [GROUP...]
 
 A group is a folder under test/. Its C programs were built by make into DIR/test/GROUP/ and end with a line
 "N passed, N failed"; its test_*.py run under pytest. The last line of the output, also written to
 DIR/test-summary, is the sum "N passed, N failed[, N skipped]". Exit code 1 when anything failed.
+
+A runner stands in front of each C program: an emulator, for programs of another machine. Tests find it in $TEST_RUNNER
+and leave out what no emulator can do.
 """
 
 import argparse
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -77,13 +81,13 @@ def run_one(name, argv, env, timeout, total):
     return name if counts["failed"] else None
 
 
-def programs(build, groups, only_c):
+def programs(build, groups, only_c, runner):
     """(name, command line) of everything to run."""
     for group in groups:
         sources = sorted((ROOT / "test" / group).glob("test_*.c"))
         for source in sources:
             program = build / "test" / group / source.stem
-            yield f"{group}/{source.stem}", [str(program)]
+            yield f"{group}/{source.stem}", [*shlex.split(runner), str(program)]
         if not only_c and list((ROOT / "test" / group).glob("**/test_*.py")):
             yield (
                 f"{group} (pytest)",
@@ -100,8 +104,10 @@ def programs(build, groups, only_c):
             )
 
 
-def test_environment(build):
+def test_environment(build, runner):
     env = dict(os.environ)
+    if runner:
+        env["TEST_RUNNER"] = runner
     env.setdefault("SOL_CACHE_DIR", str(build / "cache"))  # never the user's own cache
     env.setdefault("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=1")
     env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
@@ -116,6 +122,7 @@ def main():
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--only-c", action="store_true")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for one program")
+    parser.add_argument("--runner", default="", help="words in front of each C program")
     parser.add_argument("group", nargs="*")
     args = parser.parse_args()
     build = args.build.resolve()
@@ -125,8 +132,9 @@ def main():
         key=lambda name: (name != "unit", name),
     )
     total, failed = dict.fromkeys(("passed", "failed", "skipped"), 0), []
-    for name, argv in programs(build, groups, args.only_c):
-        failed.append(run_one(name, argv, test_environment(build), args.timeout, total))
+    env = test_environment(build, args.runner)
+    for name, argv in programs(build, groups, args.only_c, args.runner):
+        failed.append(run_one(name, argv, env, args.timeout, total))
     failed = [name for name in failed if name]
     if failed:
         print("failed:", ", ".join(failed))

@@ -138,7 +138,7 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
     X(SOL_LOG, "log level: ERROR, WARN, INFO, DEBUG, TRACE")                                     \
     X(SOL_DEBUG, "comma list of plan, pass, kernels, time: what is printed to stderr")           \
     X(SOL_DISABLE, "comma list of kernel libraries, implementations or devices not to be used")  \
-    X(SOL_CPU, "avx512, avx2 or generic: the instruction set to use instead of the best one")    \
+    X(SOL_CPU, "avx512, avx2, neon or generic: the instruction set to use instead of the best one")    \
     X(SOL_CC, "C compiler for generated kernels; none = interpret them")                         \
     X(SOL_CC_TIMEOUT, "seconds after which the C compiler is ended")                             \
     X(SOL_CACHE_DIR, "folder of the kernel cache")                                               \

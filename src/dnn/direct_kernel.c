@@ -17,14 +17,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define LINE 16 /* floats of a cache line */
 
-/* Sums that fit into the registers beside two vectors of weights and one broadcast value. */
-#if LANES == 16
-#define PIXELS 14
-#else
-#define PIXELS 6
-#endif
-
-/* One tile: up to PIXELS pixels in one row or two, times one or two channel blocks of y. */
+/* One tile: up to VALUES pixels in one row or two, times one or two channel blocks of y. */
 struct tile {
     const float *x;         /* input of the first pixel at offset 0 */
     const float *weights;   /* [tap][channel][2*LANES] */
@@ -77,29 +70,46 @@ INLINE void finish_tile(int rows, int columns, int vectors, const struct tile *t
     }
 }
 
+/* `step` channels of all pixels, which begin at `first` and, in the second row, `second`. */
+INLINE void multiply_step(int step, int rows, int columns, int vectors, int block,
+                          const float *first, const float *second, const float *weights,
+                          vec (*sum)[2]) {
+    const int pixels = rows * columns;
+    vec loaded[VALUES];
+    if (step > 1) {
+        UNROLL
+        for (int i = 0; i < pixels; i++)
+            loaded[i] = vec_load((i < columns ? first : second) + i % columns * block);
+    }
+    UNROLL
+    for (int c = 0; c < step; c++, weights += 2 * LANES) {
+        const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
+        UNROLL
+        for (int i = 0; i < pixels; i++) {
+            const float *from = (i < columns ? first : second) + i % columns * block;
+            const vec x = vec_set(step > 1 ? loaded[i][c] : *from);
+            sum[i][0] += x * w0;
+            if (vectors == 2) sum[i][1] += x * w1;
+        }
+    }
+}
+
 /*
- * The heart of it: two loads of weights and one broadcast per pixel for 2 * pixels multiply-adds.
+ * The heart of it: two loads of weights and one value per pixel for 2 * pixels multiply-adds.
  * All sizes but the number of taps are constants when this is inlined, so that `sum` lives in
  * registers and pixels are constant distances from one pointer.
  */
 INLINE void multiply_tile(int rows, int columns, int vectors, int block, const struct tile *tile) {
-    const int pixels = rows * columns;
+    const int pixels = rows * columns, step = block < STEP ? 1 : STEP;
     const float *weights = tile->weights, *ahead = tile->ahead;
-    vec sum[PIXELS][2];
+    vec sum[VALUES][2];
     UNROLL
     for (int i = 0; i < pixels; i++) sum[i][0] = sum[i][1] = (vec){0};
     for (int64_t tap = 0; tap < tile->n_taps; tap++) {
         const float *first = tile->x + tile->offsets[tap], *second = first + tile->x_row;
         for (int64_t i = 0; i < tile->n_ahead; i++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
-        for (int c = 0; c < block; c++, weights += 2 * LANES) {
-            const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
-            UNROLL
-            for (int i = 0; i < pixels; i++) {
-                const vec x = vec_set((i < columns ? first : second)[i % columns * block + c]);
-                sum[i][0] += x * w0;
-                if (vectors == 2) sum[i][1] += x * w1;
-            }
-        }
+        for (int c = 0; c < block; c += step, weights += step * 2 * LANES)
+            multiply_step(step, rows, columns, vectors, block, first + c, second + c, weights, sum);
     }
     finish_tile(rows, columns, vectors, tile, sum);
 }
@@ -124,13 +134,7 @@ typedef void multiply_fn(const struct tile *tile);
     {{multiply_##rows##x##columns##_plain1, multiply_##rows##x##columns##_plain2},           \
      {multiply_##rows##x##columns##_blocked1, multiply_##rows##x##columns##_blocked2}}
 
-#if PIXELS == 14
-#define TILES(one, two)                                                                      \
-    one(1) one(2) one(3) one(4) one(5) one(6) one(7) one(8) one(9) one(10) one(11) one(12)   \
-    one(13) one(14) two(1) two(2) two(3) two(4) two(5) two(6) two(7)
-#else
-#define TILES(one, two) one(1) one(2) one(3) one(4) one(5) one(6) two(1) two(2) two(3)
-#endif
+#define TILES(one, two) SIMD_UP_TO(VALUES, one) SIMD_UP_TO(HALF_VALUES, two)
 
 #define DEFINE_ONE(columns) MULTIPLY(1, columns)
 #define DEFINE_TWO(columns) MULTIPLY(2, columns)
@@ -139,7 +143,7 @@ TILES(DEFINE_ONE, DEFINE_TWO)
 /* By rows - 1, columns, is x blocked, channel blocks of y - 1. */
 #define ENTRY_ONE(columns) [0][columns] = VARIANTS(1, columns),
 #define ENTRY_TWO(columns) [1][columns] = VARIANTS(2, columns),
-static multiply_fn *const multiply[2][PIXELS + 1][2][2] = {TILES(ENTRY_ONE, ENTRY_TWO)};
+static multiply_fn *const multiply[2][VALUES + 1][2][2] = {TILES(ENTRY_ONE, ENTRY_TWO)};
 
 /* ---- Panel ---- */
 
@@ -304,9 +308,9 @@ static void run_pair(const struct block *block, int64_t pair) {
     const struct dnn_problem *problem = &block->plan->problem;
     const int64_t k_blocks = problem->k / problem->groups / LANES;
     const int64_t k_block = block->group * k_blocks + 2 * pair;
-    const int64_t parts = ceil_div(block->n_columns, PIXELS);
+    const int64_t parts = ceil_div(block->n_columns, VALUES);
     const int vectors = (int)min_i64(2, k_blocks - 2 * pair);
-    const bool two_rows = 2 * ceil_div(block->n_columns, parts) <= PIXELS;
+    const bool two_rows = 2 * ceil_div(block->n_columns, parts) <= VALUES;
     const int64_t n_tiles = parts * (two_rows ? ceil_div(block->n_rows, 2) : block->n_rows);
     struct tile tile = make_tile(block, pair, k_block);
     for (int64_t part = 0, index = 0; part < parts; part++) {
@@ -383,4 +387,4 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
 }
 
 extern const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels);
-const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels) = {PIXELS, run};
+const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels) = {VALUES, run};

@@ -24,13 +24,17 @@ DNN_ISA_TABLE(generic)
 #ifdef __x86_64__
 DNN_ISA_TABLE(avx512)
 DNN_ISA_TABLE(avx2)
+#elif defined __aarch64__
+DNN_ISA_TABLE(neon)
 #endif
 
-/* Flops per cycle are those of the most common server cores (Zen 4/5, Skylake-SP); only their ratios matter. */
+/* Flops per cycle are those of the most common server cores (Zen 4/5, Skylake-SP, Neoverse N1); only their ratios matter. */
 const struct dnn_isa dnn_isas[] = {
 #ifdef __x86_64__
     {"avx512", 16, 64, &kernels_avx512},
     {"avx2", 8, 32, &kernels_avx2},
+#elif defined __aarch64__
+    {"neon", 4, 16, &kernels_neon},
 #endif
     {"generic", 4, 8, &kernels_generic},
     {NULL, 0, 0, NULL},

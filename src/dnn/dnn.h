@@ -89,7 +89,7 @@ extern const struct dnn_impl *const dnn_impls[];
 
 /* Kernel tables by instruction set, NULL when this build lacks it. `lanes` is 16, 8, 4. */
 struct dnn_isa {
-    const char *name; /* "avx512", "avx2", "generic" */
+    const char *name; /* "avx512", "avx2", "neon", "generic" */
     int lanes;
     double flops_per_cycle; /* per core, for the cost model */
     const struct dnn_kernels *kernels;

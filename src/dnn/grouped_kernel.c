@@ -26,12 +26,12 @@
  * Kernels of any size keep to 8 everywhere: with a stride only known at run time each pixel needs
  * an address of its own.
  */
-#if LANES == 16
+#if REGISTERS == 32
 #define PIXELS_THREE 14
 #else
 #define PIXELS_THREE 8
 #endif
-enum { PIXELS = 8 };
+#define PIXELS 8
 
 /* Pixels side by side in one row of y, of one channel block. */
 struct tile {
@@ -86,7 +86,7 @@ INLINE vec load_pixel(bool edge, const struct tile *tile, const float *row, int6
 
 /* Channel j of each lane's group. */
 INLINE vec pick_channel(bool many, const struct tile *tile, vec x, int64_t j) {
-    return many ? __builtin_shuffle(x, tile->shuffles[j]) : x;
+    return many ? vec_shuffle(x, tile->shuffles[j]) : x;
 }
 
 /*
@@ -153,22 +153,16 @@ typedef void multiply_fn(const struct tile *tile);
 #define MULTIPLY_THREE(n)                                                                \
     MULTIPLY_ONE(n, 0, 1, 0) MULTIPLY_ONE(n, 0, 1, 1)                                    \
     MULTIPLY_ONE(n, 1, 1, 0) MULTIPLY_ONE(n, 1, 1, 1)
-#define SIZES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
-#if PIXELS_THREE == 14
-#define SIZES_THREE(X) SIZES(X) X(9) X(10) X(11) X(12) X(13) X(14)
-#else
-#define SIZES_THREE(X) SIZES(X)
-#endif
-SIZES(MULTIPLY_ANY)
-SIZES_THREE(MULTIPLY_THREE)
+SIMD_UP_TO(PIXELS, MULTIPLY_ANY)
+SIMD_UP_TO(PIXELS_THREE, MULTIPLY_THREE)
 
 /* By three, number of pixels, many, edge. */
 #define ENTRY_ANY(n)                                                                     \
     [0][n] = {{multiply_##n##_000, multiply_##n##_001}, {multiply_##n##_100, multiply_##n##_101}},
 #define ENTRY_THREE(n)                                                                   \
     [1][n] = {{multiply_##n##_010, multiply_##n##_011}, {multiply_##n##_110, multiply_##n##_111}},
-static multiply_fn *const multiply[2][PIXELS_THREE + 1][2][2] = {SIZES(ENTRY_ANY)
-                                                                     SIZES_THREE(ENTRY_THREE)};
+static multiply_fn *const multiply[2][PIXELS_THREE + 1][2][2] = {
+    SIMD_UP_TO(PIXELS, ENTRY_ANY) SIMD_UP_TO(PIXELS_THREE, ENTRY_THREE)};
 
 /* ---- Rows ---- */
 

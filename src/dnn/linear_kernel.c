@@ -20,7 +20,7 @@
  * ROWS * OUTPUTS sums must fit into the registers beside ROWS vectors of x and OUTPUTS of weights:
  * the compiler loads all of them first.
  */
-#if LANES == 16
+#if REGISTERS == 32
 #define ROWS 5
 #else
 #define ROWS 2
@@ -148,20 +148,10 @@ typedef void multiply_fn(const struct tile *tile);
 
 #define MULTIPLY(rows) \
     static void multiply##rows(const struct tile *tile) { multiply_tile(rows, tile); }
-MULTIPLY(1)
-MULTIPLY(2)
-#if ROWS == 5
-MULTIPLY(3)
-MULTIPLY(4)
-MULTIPLY(5)
-#endif
+SIMD_UP_TO(ROWS, MULTIPLY)
 
-static multiply_fn *const multiply[ROWS + 1] = {
-    NULL,      multiply1, multiply2,
-#if ROWS == 5
-    multiply3, multiply4, multiply5,
-#endif
-};
+#define ENTRY(rows) multiply##rows,
+static multiply_fn *const multiply[ROWS + 1] = {NULL, SIMD_UP_TO(ROWS, ENTRY)};
 
 /*
  * Outputs [begin, end) for rows [n, n_end) of x. When these do not fit L2, they are taken in parts

@@ -19,13 +19,6 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* 2 * ROWS sums fit into the registers beside two vectors of weights and one broadcast value. */
-#if LANES == 16
-#define ROWS 14
-#else
-#define ROWS 6
-#endif
-
 enum { OUT_MAX = 4, IN_MAX = OUT_MAX + 2 };
 
 /* One task's view of the work: which tiles, and where their data lies. */
@@ -159,26 +152,40 @@ INLINE void transform_channels(int out, const struct work *work, int64_t c_block
 
 /* ---- Products: M = V U at each point ---- */
 
+/* `rows` tiles times one k pair, for STEP channels that begin at v and u. */
+INLINE void multiply_step(int rows, const float *v, const float *u, vec (*sum)[2]) {
+    vec loaded[VALUES];
+    if (STEP > 1) {
+        UNROLL
+        for (int r = 0; r < rows; r++) loaded[r] = vec_load(v + r * LANES);
+    }
+    UNROLL
+    for (int c = 0; c < STEP; c++, u += 2 * LANES) {
+        const vec u0 = vec_load(u), u1 = vec_load(u + LANES);
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            const vec x = vec_set(STEP > 1 ? loaded[r][c] : v[r * LANES]);
+            sum[r][0] += x * u0;
+            sum[r][1] += x * u1;
+        }
+    }
+}
+
 /*
  * `rows` tiles times one k pair, over all channels. V of a channel block holds its tiles side by
- * side, so each broadcast has a constant distance from one pointer. Half of the next point's weights, at `ahead`, is
+ * side, so each value has a constant distance from one pointer. Half of the next point's weights, at `ahead`, is
  * fetched meanwhile.
  */
 INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_blocks, float *m,
                           int64_t tiles, const float *ahead) {
-    vec sum[ROWS][2];
+    vec sum[VALUES][2];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (int64_t c = 0; c < c_blocks; c++, v += tiles * LANES)
-        for (int lane = 0; lane < LANES; lane++, u += 2 * LANES, ahead += LANES) {
+        for (int lane = 0; lane < LANES;
+             lane += STEP, u += STEP * 2 * LANES, ahead += STEP * LANES) {
             __builtin_prefetch(ahead, 0, 2);
-            const vec u0 = vec_load(u), u1 = vec_load(u + LANES);
-            UNROLL
-            for (int r = 0; r < rows; r++) {
-                const vec x = vec_set(v[r * LANES + lane]);
-                sum[r][0] += x * u0;
-                sum[r][1] += x * u1;
-            }
+            multiply_step(rows, v + lane, u, sum);
         }
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -196,29 +203,10 @@ typedef void multiply_fn(const float *v, const float *u, int64_t c_blocks, float
                                int64_t tiles, const float *ahead) {                                \
         multiply_rows(rows, v, u, c_blocks, m, tiles, ahead);                                             \
     }
-MULTIPLY(1)
-MULTIPLY(2)
-MULTIPLY(3)
-MULTIPLY(4)
-MULTIPLY(5)
-MULTIPLY(6)
-#if ROWS == 14
-MULTIPLY(7)
-MULTIPLY(8)
-MULTIPLY(9)
-MULTIPLY(10)
-MULTIPLY(11)
-MULTIPLY(12)
-MULTIPLY(13)
-MULTIPLY(14)
-#endif
+SIMD_UP_TO(VALUES, MULTIPLY)
 
-static multiply_fn *const multiply[ROWS + 1] = {
-    NULL,      multiply1, multiply2, multiply3,  multiply4,  multiply5,  multiply6,
-#if ROWS == 14
-    multiply7, multiply8, multiply9, multiply10, multiply11, multiply12, multiply13, multiply14,
-#endif
-};
+#define ENTRY(rows) multiply##rows,
+static multiply_fn *const multiply[VALUES + 1] = {NULL, SIMD_UP_TO(VALUES, ENTRY)};
 
 /*
  * All points of one k pair. Tiles are divided evenly: 8 + 7 rows keep the multipliers busier than
@@ -226,7 +214,7 @@ static multiply_fn *const multiply[ROWS + 1] = {
  */
 INLINE void multiply_points(int out, const struct work *work, int64_t pair) {
     const int64_t *param = work->plan->param, points = (out + 2) * (out + 2);
-    const int64_t c = work->plan->problem.c, parts = ceil_div(work->count, ROWS);
+    const int64_t c = work->plan->problem.c, parts = ceil_div(work->count, VALUES);
     const float *u = work->call->packed + pair * points * c * 2 * LANES;
     for (int64_t point = 0; point < points; point++, u += c * 2 * LANES)
         for (int64_t part = 0; part < parts; part++) {
@@ -366,4 +354,4 @@ static void run2(const struct dnn_plan *plan, const struct dnn_call *call, float
 }
 
 extern const struct dnn_winograd_kernels ISA_NAME(dnn_winograd_kernels);
-const struct dnn_winograd_kernels ISA_NAME(dnn_winograd_kernels) = {ROWS, run4, run2};
+const struct dnn_winograd_kernels ISA_NAME(dnn_winograd_kernels) = {VALUES, run4, run2};

@@ -8,6 +8,8 @@
 #include "../unit/check.h"
 
 #include "base/base.h"
+#include "device/cpu/cpu.h"
+
 #include <sol/sol.h>
 
 #define MOST_ALLOCATIONS 100000
@@ -114,7 +116,7 @@ int main(void) {
     REQUIRE(text);
     test_builder();
     test_allocations(text, "ref");
-    test_allocations(text, "x86");
+    test_allocations(text, CPU_NAME);
     free(text);
     return check_done();
 }

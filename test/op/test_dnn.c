@@ -10,6 +10,7 @@
  * buffers end exactly where their last value ends, for ASan.
  */
 #include "../unit/check.h"
+#include "device/cpu/cpu.h"
 #include "dnn/dnn.h"
 #include "random.h"
 
@@ -489,28 +490,14 @@ static void test_implementation(const struct dnn_impl *impl, const struct dnn_is
         printf("           %6d refused: %s\n", row.count[i], row.reason[i]);
 }
 
-/* NULL, or why this machine cannot run the instruction set. */
-static const char *find_obstacle(const struct dnn_isa *isa) {
-    if (!isa->kernels) return "not in this build";
-#ifdef __x86_64__
-    if (!strcmp(isa->name, "avx2") &&
-        !(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")))
-        return "this CPU lacks it";
-    bool has512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-    if (!strcmp(isa->name, "avx512") && !has512) return "this CPU lacks it";
-#endif
-    return NULL;
-}
-
 /* Arguments: [seed [implementation]] */
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     printf("seed %llu\n", (unsigned long long)seed);
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
-        const char *obstacle = find_obstacle(isa);
-        if (obstacle) printf("skipped %s: %s\n", isa->name, obstacle);
-        for (int i = 0; !obstacle && dnn_impls[i]; i++)
+        const bool has = cpu_has(isa);
+        if (!has) printf("skipped %s: this CPU lacks it\n", isa->name);
+        for (int i = 0; has && dnn_impls[i]; i++)
             if (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))
                 test_implementation(dnn_impls[i], isa, seed);
     }

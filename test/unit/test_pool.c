@@ -113,6 +113,7 @@ static void test_callers(void) {
 }
 
 static void test_fork(void) {
+    if (check_is_emulated("fork")) return;
     pool_set_threads(3);
     CHECK(runs_once(100, 1));
     CHECK(pool_begin());

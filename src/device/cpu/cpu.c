@@ -1,5 +1,6 @@
 /*
- * The device `x86` (and, by the same text, any CPU that gcc knows): own kernels by instruction set, generated C by JIT.
+ * The devices `x86` and `arm64` (and, by the same text, any CPU that gcc knows): own kernels by instruction set,
+ * generated C by JIT.
  *
  *   cluster -> DNN: dnn/emit.c | COPY: plan/build.c | DFP: C text, collected -> link: compiled, or interpreted
  *
@@ -16,6 +17,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#endif
 
 typedef void kernel(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin,
                     int64_t end);
@@ -37,22 +41,26 @@ struct jit_queue {
 
 /* ---- Instruction set ---- */
 
-static bool cpu_has(const char *isa) {
+bool cpu_has(const struct dnn_isa *isa) {
 #ifdef __x86_64__
-    if (!strcmp(isa, "avx512"))
+    if (!strcmp(isa->name, "avx512"))
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-    if (!strcmp(isa, "avx2"))
+    if (!strcmp(isa->name, "avx2"))
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#elif defined __aarch64__
+    /* Bits of the kernel's HWCAP for arm64: vectors, and the floating point that they come with. */
+    if (!strcmp(isa->name, "neon"))
+        return (getauxval(AT_HWCAP) & (HWCAP_ASIMD | HWCAP_FP)) == (HWCAP_ASIMD | HWCAP_FP);
 #endif
-    return !strcmp(isa, "generic");
+    return !strcmp(isa->name, "generic");
 }
 
 const struct dnn_isa *cpu_isa(void) {
     const char *wanted = env_get(ENV_SOL_CPU);
     const struct dnn_isa *best = NULL;
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
-        if (!cpu_has(isa->name)) continue;
+        if (!cpu_has(isa)) continue;
         if (wanted && !strcmp(wanted, isa->name)) return isa;
         if (!best) best = isa;
     }
@@ -221,7 +229,7 @@ static enum sol_status link_kernels(struct build *b) {
 }
 
 const struct device device_cpu = {
-    .name = "x86",
+    .name = CPU_NAME,
     .what = "CPU, own kernels and generated C",
     .unavailable = say_unavailable,
     .lanes = get_lanes,
