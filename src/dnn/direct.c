@@ -111,6 +111,13 @@ static int64_t n_phases(int64_t kernel, int64_t stride, int64_t dilation) {
     return dilation == 1 ? min_i64(kernel, stride) : stride;
 }
 
+/* Products per output channel of the channel blocks before `c_block`. */
+static int64_t count_products(const struct dnn_plan *plan, int64_t c_block) {
+    int64_t n = 0;
+    for (int64_t c = 0; c < c_block; c++) n += direct_channels(plan, c);
+    return n * plan->param[DIRECT_KH] * plan->param[DIRECT_KW];
+}
+
 static void set_geometry(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
@@ -121,11 +128,13 @@ static void set_geometry(struct dnn_plan *plan) {
     param[DIRECT_OH] = pixelwise ? 1 : p->oh;
     param[DIRECT_OW] = pixelwise ? (int64_t)p->oh * p->ow : p->ow;
     param[DIRECT_BLOCK] = p->x_plain ? 1 : p->lanes;
+    param[DIRECT_STEP] = plan->kernels->direct->step;
     param[DIRECT_C_BLOCKS] = p->c / p->groups / param[DIRECT_BLOCK];
     param[DIRECT_PAIRS] = ceil_div(p->k / p->groups, 2 * p->lanes);
     param[DIRECT_PANEL] = needs_panel(plan);
     param[DIRECT_COLUMN_PHASES] = n_phases(param[DIRECT_KW], p->sw, p->dw);
-    param[DIRECT_TABLE] = round_up(direct_taps(plan) * (int64_t)sizeof(int64_t), 64);
+    param[DIRECT_TABLE] = round_up(direct_taps(plan) * (int64_t)sizeof(struct direct_tap), 64);
+    param[DIRECT_PAIR] = count_products(plan, param[DIRECT_C_BLOCKS]) * 2 * p->lanes;
 }
 
 /* Where x is read in place its rows are the phases: stride times as far apart is the next row. */
@@ -173,8 +182,7 @@ static double flops_per_s(const struct dnn_kernels *kernels) {
 
 /* Bytes of packed weights of one pair. */
 static int64_t pair_size(const struct dnn_plan *plan) {
-    return direct_taps(plan) * plan->param[DIRECT_BLOCK] * 2 * plan->problem.lanes *
-           (int64_t)sizeof(float);
+    return plan->param[DIRECT_PAIR] * (int64_t)sizeof(float);
 }
 
 /* A last pair that is half empty is stored whole: all pairs then are equally far apart. */
@@ -230,7 +238,7 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const double fills =
         param[DIRECT_SHARES] == 1 ? 1 : 1 / (double)min_i64(portion, param[DIRECT_SHARES]);
     const double step = 4.0 * p->lanes / (efficiency * flops_per_s(plan->kernels));
-    const double taps = (double)(direct_taps(plan) * param[DIRECT_BLOCK]);
+    const double taps = (double)(param[DIRECT_PAIR] / (2 * p->lanes));
     double multiply = (double)pairs * pixel_steps(plan) * taps * step;
     if (weights_size(plan) + block_size(plan) > l2_size)
         multiply = fmax(multiply, (double)(pairs * pair_size(plan)) / stream_bytes_per_s);
@@ -325,13 +333,16 @@ static void pack_block(const struct dnn_plan *plan, const float *weight, const f
     const int64_t pair = task / param[DIRECT_C_BLOCKS] % param[DIRECT_PAIRS];
     const int64_t k_group = p->k / p->groups;
     const int64_t group = task / param[DIRECT_C_BLOCKS] / param[DIRECT_PAIRS];
-    const int64_t c = (group * param[DIRECT_C_BLOCKS] + task % param[DIRECT_C_BLOCKS]) * size;
-    float *to = packed + task * param[DIRECT_KH] * param[DIRECT_KW] * size * width;
-    for (int64_t i = 0; i < size; i++)
+    const int64_t c_block = task % param[DIRECT_C_BLOCKS];
+    const int64_t c = (group * param[DIRECT_C_BLOCKS] + c_block) * size;
+    const int64_t n = direct_channels(plan, c_block);
+    float *to = packed + task / param[DIRECT_C_BLOCKS] * param[DIRECT_PAIR] +
+                count_products(plan, c_block) * width;
+    for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < width; j++) {
             const int64_t in_group = pair * width + j;
             const int64_t k = in_group < k_group ? group * k_group + in_group : -1;
-            pack_channels(plan, weight, scale_k, c + i, k, to + i * width + j, size * width);
+            pack_channels(plan, weight, scale_k, c + i, k, to + i * width + j, n * width);
         }
 }
 

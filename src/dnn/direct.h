@@ -3,11 +3,11 @@
  *
  * y is cut into blocks of rows x columns of pixels, and the output channels of a group into pairs
  * of channel blocks. A tile of up to `pixels` pixels and one pair is summed in registers over a
- * list of taps; a tap is one (channel block, kernel row, kernel column) and stands for DIRECT_BLOCK
+ * list of taps; a tap is one (channel block, kernel row, kernel column) and stands for the block's
  * channels that lie side by side.
  *
  *   packed   [group][k pair][channel block][kernel row][kernel column][channel][2*LANES]
- *   scratch  offsets of the taps, then the panel: a zero padded copy of the x that a block needs
+ *   scratch  the taps, then the panel: a zero padded copy of the x that a block needs
  *   panel    [channel block][row phase][row][column phase][column][channel]
  *
  * Phases take strides out of the panel: row q of the padded image is number q / sh of phase q % sh,
@@ -34,6 +34,7 @@ enum direct_param {
     DIRECT_PT,
     DIRECT_PL,
     DIRECT_BLOCK,    /* channels side by side in x: the lanes, or 1 when x is plain */
+    DIRECT_STEP,     /* channels that a kernel takes at once */
     DIRECT_C_BLOCKS, /* of x per group */
     DIRECT_PAIRS,    /* of k blocks per group; the last one may be half empty */
     DIRECT_SHARES,   /* tasks that divide the pairs of one group and block of y */
@@ -47,7 +48,21 @@ enum direct_param {
     DIRECT_ROW_PHASE,  /* floats between two phases */
     DIRECT_COLUMN_PHASE,
     DIRECT_C_STRIDE, /* floats between two channel blocks */
-    DIRECT_TABLE,    /* bytes of scratch that the tap offsets take */
+    DIRECT_TABLE,    /* bytes of scratch that the taps take */
+    DIRECT_PAIR,     /* floats of one pair's weights */
+};
+
+struct dnn_direct_kernels {
+    int pixels; /* most pixels of a tile */
+    int step;   /* channels that are taken at once */
+    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
+                int64_t begin, int64_t end);
+};
+
+/* One entry of the list that a tile is summed over. */
+struct direct_tap {
+    int64_t offset;     /* of x, in floats */
+    int64_t n_channels; /* side by side; padding at a block's end is left out */
 };
 
 static inline int64_t direct_taps(const struct dnn_plan *plan) {
@@ -69,10 +84,13 @@ static inline int64_t direct_share(int64_t total, int64_t i, int64_t n) {
     return total / n * i + min_i64(i, total % n);
 }
 
-struct dnn_direct_kernels {
-    int pixels; /* most pixels of a tile */
-    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
-                int64_t begin, int64_t end);
-};
+/* Channels that a tap of channel block `c_block` stands for. Groups have one list of taps for all. */
+static inline int64_t direct_channels(const struct dnn_plan *plan, int64_t c_block) {
+    const struct dnn_problem *p = &plan->problem;
+    int64_t n = plan->param[DIRECT_BLOCK];
+    if (n == 1 || p->groups > 1 || !p->c_map) return n;
+    while (n > 1 && p->c_map[c_block * p->lanes + n - 1] < 0) n--;
+    return round_up(n, plan->param[DIRECT_STEP]);
+}
 
 #endif

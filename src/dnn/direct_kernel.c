@@ -19,9 +19,9 @@
 
 /* One tile: up to VALUES pixels in one row or two, times one or two channel blocks of y. */
 struct tile {
-    const float *x;         /* input of the first pixel at offset 0 */
-    const float *weights;   /* [tap][channel][2*LANES] */
-    const int64_t *offsets; /* by tap */
+    const float *x;       /* input of the first pixel at offset 0 */
+    const float *weights; /* [tap][channel][2*LANES] */
+    const struct direct_tap *taps;
     int64_t n_taps;
     int64_t x_row, y_row; /* floats to the tile's second row */
     int64_t y_block;      /* floats to the second channel block, in y and residual */
@@ -106,9 +106,10 @@ INLINE void multiply_tile(int rows, int columns, int vectors, int block, const s
     UNROLL
     for (int i = 0; i < pixels; i++) sum[i][0] = sum[i][1] = (vec){0};
     for (int64_t tap = 0; tap < tile->n_taps; tap++) {
-        const float *first = tile->x + tile->offsets[tap], *second = first + tile->x_row;
+        const float *first = tile->x + tile->taps[tap].offset, *second = first + tile->x_row;
+        const int n = block == 1 ? 1 : (int)tile->taps[tap].n_channels;
         for (int64_t i = 0; i < tile->n_ahead; i++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
-        for (int c = 0; c < block; c += step, weights += step * 2 * LANES)
+        for (int c = 0; c < n; c += step, weights += step * 2 * LANES)
             multiply_step(step, rows, columns, vectors, block, first + c, second + c, weights, sum);
     }
     finish_tile(rows, columns, vectors, tile, sum);
@@ -151,7 +152,7 @@ static multiply_fn *const multiply[2][VALUES + 1][2][2] = {TILES(ENTRY_ONE, ENTR
 struct block {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
-    const int64_t *offsets;
+    const struct direct_tap *taps;
     float *panel;
     const float *x; /* input of the block's first pixel */
     int64_t image, group, row, column, n_rows, n_columns;
@@ -275,13 +276,12 @@ static void run_tile(const struct block *block, struct tile *tile, int64_t k_blo
 
 /* What all tiles of one pair share; k_block is the pair's first. */
 static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_block) {
-    const int64_t *param = block->plan->param, n_taps = direct_taps(block->plan);
-    const int64_t pair_size = n_taps * param[DIRECT_BLOCK] * 2 * LANES;
+    const int64_t *param = block->plan->param;
     const struct dnn_call *call = block->call;
     return (struct tile){
-        .weights = call->packed + (block->group * param[DIRECT_PAIRS] + pair) * pair_size,
-        .offsets = block->offsets,
-        .n_taps = n_taps,
+        .weights = call->packed + (block->group * param[DIRECT_PAIRS] + pair) * param[DIRECT_PAIR],
+        .taps = block->taps,
+        .n_taps = direct_taps(block->plan),
         .x_row = param[DIRECT_ROW_STRIDE],
         .y_row = param[DIRECT_OW] * LANES,
         .y_block = param[DIRECT_OH] * param[DIRECT_OW] * LANES,
@@ -293,11 +293,12 @@ static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_
 /* For tile `index` of n. The later half of the tiles fetches the next pair's weights, evenly:
  * early enough for memory to keep up with the multiplications, late enough for L2 to hold little more than one pair. */
 static void fetch_ahead(struct tile *tile, const struct block *block, int64_t index, int64_t n) {
-    const int64_t lines = ceil_div(block->plan->param[DIRECT_BLOCK] * 2 * LANES, LINE);
-    const int64_t first = n / 2, per_tap = ceil_div(lines, n - first);
-    const int64_t before = (index - first) * per_tap;
-    tile->n_ahead = index < first ? 0 : max_i64(0, min_i64(per_tap, lines - before));
-    tile->ahead = tile->weights + (tile->n_taps * (lines + max_i64(0, before))) * LINE;
+    const int64_t size = block->plan->param[DIRECT_PAIR], lines = ceil_div(size, LINE);
+    const int64_t first = n / 2, share = index - first;
+    const int64_t begin = direct_share(lines, max_i64(0, share), n - first);
+    const int64_t end = direct_share(lines, max_i64(0, share + 1), n - first);
+    tile->n_ahead = ceil_div(end - begin, tile->n_taps);
+    tile->ahead = tile->weights + size + begin * LINE;
 }
 
 /*
@@ -360,13 +361,15 @@ static int64_t column_offset(const struct dnn_plan *plan, int64_t s) {
 }
 
 /* A table, as one loop over taps serves all kernels; computing it costs little beside one tile. */
-static void fill_offsets(const struct dnn_plan *plan, int64_t *offsets) {
+static void fill_taps(const struct dnn_plan *plan, struct direct_tap *tap) {
     const int64_t *param = plan->param;
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
         for (int64_t r = 0; r < param[DIRECT_KH]; r++)
-            for (int64_t s = 0; s < param[DIRECT_KW]; s++)
-                *offsets++ =
+            for (int64_t s = 0; s < param[DIRECT_KW]; s++, tap++) {
+                tap->offset =
                     c * param[DIRECT_C_STRIDE] + row_offset(plan, r) + column_offset(plan, s);
+                tap->n_channels = direct_channels(plan, c);
+            }
 }
 
 /* Shares of the pairs run fastest, so that tasks of one range mostly find their panel filled. */
@@ -375,9 +378,9 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
     const int64_t shares = plan->param[DIRECT_SHARES], pairs = plan->param[DIRECT_PAIRS];
     struct block block = {.plan = plan,
                           .call = call,
-                          .offsets = scratch,
+                          .taps = scratch,
                           .panel = (float *)((char *)scratch + plan->param[DIRECT_TABLE])};
-    fill_offsets(plan, scratch);
+    fill_taps(plan, scratch);
     for (int64_t task = begin, index = -1; task < end; task++) {
         if (task / shares != index) enter_block(&block, index = task / shares);
         const int64_t share = task % shares, last = direct_share(pairs, share + 1, shares);
@@ -387,4 +390,4 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
 }
 
 extern const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels);
-const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels) = {VALUES, run};
+const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels) = {VALUES, STEP, run};
