@@ -12,8 +12,12 @@ import collections
 import inspect
 import threading
 
+# What a call needs has a name of its own here: after a network's run each look into another module's dict waits for memory.
 import torch
+from torch import Tensor, is_autocast_enabled, is_grad_enabled
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+from torch.jit import is_tracing
 
 from sol import log
 from sol.pytorch.builder import Unsupported
@@ -169,7 +173,7 @@ class Engine:
 
     def __call__(self, args, kwargs):
         """One forward, by SOL if it may, else by PyTorch."""
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if is_compiling() or is_tracing():
             return self.module(*args, **kwargs)
         state = self._state
         if state is None or state.guard.check():
@@ -307,16 +311,16 @@ def make_key(constants):
 
 def _mode_reason(snapshot, leaves):
     """Why PyTorch's own forward is wanted in this call, or None."""
-    if torch.is_grad_enabled() and (
+    if is_grad_enabled() and (
         any(p.requires_grad for p in snapshot.parameters)
-        or any(isinstance(x, torch.Tensor) and x.requires_grad for x in leaves)
+        or any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
     ):
         return "a gradient is wanted"
-    if torch.is_autocast_enabled("cpu"):
+    if is_autocast_enabled("cpu"):
         return "autocast is on"
     if forward_ad._current_level >= 0:
         return "a forward-mode gradient is wanted"
     for leaf in leaves:
-        if isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN_TENSORS:
+        if isinstance(leaf, Tensor) and type(leaf) not in PLAIN_TENSORS:
             return f"an input is a {type(leaf).__name__}"
     return None

@@ -9,6 +9,7 @@ Numbers and other objects (None, strings) are constants of one compiled plan.
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, strided
 
 from sol import log
 from sol.pytorch.structure import flatten
@@ -176,9 +177,9 @@ def check_tensor(spec, value):
     """
     # The common case in as few steps as possible; every test below that fails costs nothing extra.
     if (
-        isinstance(value, torch.Tensor)
+        isinstance(value, Tensor)
         and value.dtype is spec.dtype
-        and value.layout is torch.strided
+        and value.layout is strided
         and value.is_cpu
     ):
         shape = value.shape

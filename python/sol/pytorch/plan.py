@@ -1,6 +1,6 @@
 """A plan: one compiled program and how a call's tensors reach it."""
 
-import torch
+from torch import empty, float32, get_num_threads
 
 from sol import _core, debug, log
 from sol.config import config
@@ -64,8 +64,7 @@ class Plan:
         """The model's result for these contiguous ``tensors`` (one per tensor input)."""
         symbols = self._symbols(batch)
         outputs = [
-            torch.empty(shape, dtype=torch.float32, device="cpu")
-            for shape in self._output_shapes(symbols)
+            empty(shape, dtype=float32, device="cpu") for shape in self._output_shapes(symbols)
         ]
         inputs = [tensors[i].data_ptr() for i in self._inputs]
         addresses = [output.data_ptr() for output in outputs]
@@ -78,7 +77,7 @@ class Plan:
     def profile(self, weights, tensors, batch):
         """One run, its results thrown away -> the rows of Program.profile, one per step."""
         symbols = self._symbols(batch)
-        outputs = [torch.empty(shape) for shape in self._output_shapes(symbols)]
+        outputs = [empty(shape) for shape in self._output_shapes(symbols)]
         inputs = [tensors[i].data_ptr() for i in self._inputs]
         return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
 
@@ -143,7 +142,7 @@ _threads = None
 def follow_threads():
     """SOL uses as many threads as PyTorch is told to."""
     global _threads
-    n = torch.get_num_threads()
+    n = get_num_threads()
     if n != _threads:
         _core.set_threads(n)
         _threads = n
