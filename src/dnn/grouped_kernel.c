@@ -196,10 +196,16 @@ static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
         const bool edge =
             tile->column < 0 || tile->column + (n - 1) * p->sw + (p->kw - 1) * p->dw >= p->w;
         multiply[three][n][tile->size > 1][edge](tile);
-        if (work->call->epilogue)
-            work->call->epilogue(work->call->epilogue_user, tile->y, work->image, work->block,
-                                 pixel, (int)n);
     }
+}
+
+/* The row of y that is finished now, for the generated epilogue. */
+static void show_row(const struct work *work, int64_t row) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const struct dnn_call *call = work->call;
+    const int64_t pixel = row * p->ow, plane = (int64_t)p->oh * p->ow;
+    float *y = call->y + work->image * call->y_stride + (work->block * plane + pixel) * LANES;
+    call->epilogue(call->epilogue_user, y, work->image, work->block, pixel, p->ow);
 }
 
 /* One row of y: finds the kernel rows that lie inside the image. */
@@ -231,7 +237,10 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_
         work.block = task / chunks % blocks, work.image = task / chunks / blocks;
         const int64_t row = task % chunks * plan->param[GROUPED_ROWS];
         const int64_t last = min_i64(row + plan->param[GROUPED_ROWS], plan->problem.oh);
-        for (int64_t i = row; i < last; i++) run_row(&work, i);
+        for (int64_t i = row; i < last; i++) {
+            run_row(&work, i);
+            if (call->epilogue) show_row(&work, i);
+        }
     }
 }
 

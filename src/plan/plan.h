@@ -28,10 +28,14 @@ struct cluster {
     inputs; /* read, not made here; scalars are not listed: they become constants of the text */
     VEC(struct tensor *) outputs; /* made here, read elsewhere (or model outputs) */
 
-    /* Module DNN: act(heavy(prologue(x)) + residual); what is not there is NULL. */
+    /* Module DNN: epilogue(act(heavy(prologue(x)) + residual)); what is not there is NULL. The layers of all parts are in `layers`. */
     struct layer *heavy;
     struct tensor *x, *residual, *scale, *shift;
     struct layer *prologue_act, *act; /* relu or clamp */
+    struct cluster *epilogue;         /* DFP's, on each tile; not in the list of clusters */
+
+    /* An epilogue: what it begins with, which lies where its output will be. NULL: a cluster of its own. */
+    struct tensor *tile;
 };
 
 /*
