@@ -70,7 +70,7 @@ static void fill_linear(const struct cluster *cluster, struct dnn_problem *p) {
     p->groups = p->h = p->w = p->oh = p->ow = p->kh = p->kw = p->sh = p->sw = p->dh = p->dw = 1;
     p->k = p->k_model = const_dim(cluster->heavy->in[1], 0);
     p->c = p->c_model = const_dim(cluster->heavy->in[1], 1);
-    p->x_plain = p->y_plain = true;
+    p->x_plain = p->y_plain = p->residual_plain = true;
 }
 
 static void fill_act(const struct layer *act, struct dnn_problem *p) {
