@@ -32,7 +32,9 @@
 #define PIXELS_THREE 8
 #endif
 enum { PIXELS = 8 };
-enum { SHOWN = 128 }; /* pixels that the epilogue gets at once: a quarter of L1, and a call costs little beside them */
+enum {
+    SHOWN = 128
+}; /* pixels that the epilogue gets at once: a quarter of L1, and a call costs little beside them */
 
 /* Pixels side by side in one row of y, of one channel block. */
 struct tile {
