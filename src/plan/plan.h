@@ -4,7 +4,7 @@
  *   model -> cluster.c -> layout.c -> choose.c (DNN) / dfp -> memory.c -> steps of a program
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv or linear with what was fused into its
- * prologue and epilogue. Module DFP: any connected set of other layers. Module copy: layers that only move values.
+ * prologue and epilogue, part of which DFP generates. Module DFP: any connected set of other layers. Module copy: layers that only move values.
  */
 #ifndef SOL_PLAN_H
 #define SOL_PLAN_H
