@@ -11,11 +11,32 @@
 
 #define DEFAULT_LANES 16 /* for refusing when no tensor is blocked: then it decides nothing */
 
-static struct nest *make_nest(struct arena *arena, int lanes) {
+static struct nest *make_nest(struct arena *arena, const struct cluster *cluster, int lanes) {
     struct nest *nest = ARENA_NEW(arena, struct nest);
     nest->arena = arena;
     nest->lanes = lanes;
+    nest->tile = cluster->tile;
     return nest;
+}
+
+/* Does the node read the epilogue's tile anywhere else than where it then writes? */
+static bool reads_elsewhere(const struct nest *nest, const struct node *n,
+                            const struct affine *at) {
+    if (n->op != EXPR_LOAD || n->from->tensor != nest->tile) return false;
+    return n->n_ranges || n->offset != at;
+}
+
+/* One stage whose loops are all in the grid: a task is a point, and points know nothing of each other. */
+static void check_epilogue(struct nest *nest) {
+    const struct stage *s = &nest->stage[0];
+    if (nest->n_stages != 1 || s->roots.n != 1 || s->loops.n || nest->scratch_size) {
+        nest_refuse(nest, "not pointwise");
+        return;
+    }
+    for (int i = 0; i < nest->nodes.n; i++)
+        if (nest->nodes.at[i]->op == EXPR_REDUCE ||
+            reads_elsewhere(nest, nest->nodes.at[i], s->roots.at[0]->at))
+            nest_refuse(nest, "not pointwise");
 }
 
 /* From layers to loops; afterwards only text is missing. */
@@ -27,6 +48,7 @@ static void build(struct nest *nest, const struct cluster *cluster, const struct
     nest_find_grid(nest);
     nest_place_scratch(nest);
     if (!nest->refusal) nest_address(nest);
+    if (!nest->refusal && nest->tile) check_epilogue(nest);
 }
 
 static int find_lanes(const struct cluster *cluster) {
@@ -42,8 +64,8 @@ static int find_lanes(const struct cluster *cluster) {
 static const char *refuse(struct arena *arena, const struct cluster *cluster) {
     int lanes = find_lanes(cluster);
     for (int spills = 1;; spills = 0) {
-        struct nest *nest = make_nest(arena, lanes);
-        nest->spills = spills;
+        struct nest *nest = make_nest(arena, cluster, lanes);
+        nest->spills = spills && !cluster->tile;
         nest->is_strict = true;
         build(nest, cluster, NULL);
         if (!nest->refusal || !spills) return nest->refusal;
@@ -121,8 +143,8 @@ static struct nest *generate_nest(struct arena *arena, const struct cluster *clu
                                   const struct view *views, int lanes) {
     struct nest *nest = NULL;
     for (int attempt = 0; attempt < 3; attempt++) {
-        nest = make_nest(arena, lanes);
-        nest->spills = attempt == 0;
+        nest = make_nest(arena, cluster, lanes);
+        nest->spills = attempt == 0 && !cluster->tile;
         nest->is_loose = attempt == 2;
         build(nest, cluster, views);
         if (!nest->refusal) break;

@@ -19,7 +19,8 @@
 const char *dfp_refuse(struct arena *arena, const struct cluster *cluster);
 
 /* Generates the kernel of a cluster whose tensors have layouts; `views` by tensor id; `lanes` =
- * vector width in floats. */
+ * vector width in floats. The kernel of an epilogue (cluster->tile) works in place, and its tasks are
+ * the points of its output in the order of memory, a point being all lanes of a block. */
 enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
                              const struct view *views, int lanes, struct dfp_kernel *out);
 

@@ -251,8 +251,9 @@ static void print_head(struct printer *p) {
         const struct value *v = &nest->values.at[i];
         if (v->ptr < 0) continue;
         const char *constant = v->is_output ? "" : "const ";
-        print_line(p, "    %sfloat *restrict p%d = (%sfloat *)ptr[%d];\n", constant, v->ptr,
-                   constant, v->ptr);
+        bool in_place = nest->tile && (v->is_output || v->tensor == nest->tile);
+        print_line(p, "    %sfloat *%sp%d = (%sfloat *)ptr[%d];\n", constant,
+                   in_place ? "" : "restrict ", v->ptr, constant, v->ptr);
     }
     for (int i = 0; i < nest->args.n; i++)
         print_line(p, "    const int64_t a%d = arg[%d];\n", i, i);

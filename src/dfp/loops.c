@@ -251,7 +251,8 @@ static void plan_lanes(struct nest *nest) {
         best = score;
         lane = nest->grid.at[i];
     }
-    nest->grid_lane = lane >= 0 && (best > own || (best == own && !has_work(nest)));
+    if (nest->tile && !blocked && nest->grid.n) lane = nest->grid.at[nest->grid.n - 1];
+    nest->grid_lane = lane >= 0 && (nest->tile || best > own || (best == own && !has_work(nest)));
     if (nest->grid_lane) move_last(nest->grid.at, nest->grid.n, lane);
     for (int i = 0; i < nest->n_stages; i++) {
         struct stage *s = &nest->stage[i];
@@ -282,7 +283,7 @@ static void widen_scratch(struct nest *nest) {
  * The last loop of the grid is cut into chunks. Their number has to be a polynomial: of c *
  * (symbols) elements we make ceil(c / wanted) * (symbols) chunks. A call works on runs of chunks,
  * so small ones cost nothing; they have to be whole vectors, though, for a run to end with the only
- * partial one.
+ * partial one. An epilogue's tasks are points, in the order of memory, as the kernel that calls it counts them.
  */
 static void plan_chunks(struct nest *nest) {
     nest->chunks = size_const(1);
@@ -291,7 +292,7 @@ static void plan_chunks(struct nest *nest) {
     int64_t unit = nest->grid_lane ? nest->lanes : 1, wanted = unit * (has_work(nest) ? 1 : 256);
     struct size extent = nest->var[nest->grid.at[nest->grid.n - 1]].extent;
     nest->chunks = extent;
-    if (extent.n != 1 || extent.bad) return;
+    if (extent.n != 1 || extent.bad || nest->tile) return;
     int64_t coef = extent.term[0].coef;
     int64_t chunk = size_is_const(extent) || coef >= wanted ? wanted : coef;
     nest->chunk = size_const(chunk);

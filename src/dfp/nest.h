@@ -153,6 +153,7 @@ struct nest {
     bool spills;         /* dear values read by several stages may be kept in scratch */
     bool is_loose;       /* outputs that nobody reads here do not restrict the grid */
     bool is_strict;      /* refuse what is possible, but a waste */
+    struct tensor *tile; /* an epilogue works in place on this one; NULL: no epilogue */
 
     VEC(struct value) values; /* tensors read and made, topological */
     int n_classes;

@@ -255,7 +255,7 @@ static void fill_panel(const struct block *block) {
 
 /* ---- Block ---- */
 
-/* Runs one tile and shows it to the generated epilogue, each row of each channel block. */
+/* Runs one tile; its place is given in the image. */
 static void run_tile(const struct block *block, struct tile *tile, int64_t k_block, int vectors,
                      int64_t row, int64_t column, int rows, int columns) {
     const int64_t *param = block->plan->param, pixel = row * param[DIRECT_OW] + column;
@@ -267,11 +267,21 @@ static void run_tile(const struct block *block, struct tile *tile, int64_t k_blo
     if (tile->problem->residual)
         tile->residual = call->residual + block->image * call->residual_stride + at;
     multiply[rows - 1][columns][param[DIRECT_BLOCK] != 1][vectors - 1](tile);
-    if (!call->epilogue) return;
-    for (int v = 0; v < vectors; v++)
-        for (int r = 0; r < rows; r++)
-            call->epilogue(call->epilogue_user, tile->y + v * tile->y_block + r * tile->y_row,
-                           block->image, k_block + v, pixel + r * param[DIRECT_OW], columns);
+}
+
+/* Hands what is finished of one channel block to the generated epilogue; whole rows follow each other. */
+static void show_block(const struct block *block, int64_t k_block) {
+    const int64_t *param = block->plan->param;
+    const struct dnn_call *call = block->call;
+    const bool whole = block->n_columns == param[DIRECT_OW];
+    const int64_t rows = whole ? 1 : block->n_rows;
+    const int64_t pixels = block->n_columns * (whole ? block->n_rows : 1);
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t pixel = (block->row + i) * param[DIRECT_OW] + block->column;
+        const int64_t at = (k_block * param[DIRECT_OH] * param[DIRECT_OW] + pixel) * LANES;
+        call->epilogue(call->epilogue_user, call->y + block->image * call->y_stride + at,
+                       block->image, k_block, pixel, (int)pixels);
+    }
 }
 
 /* What all tiles of one pair share; k_block is the pair's first. */
@@ -324,6 +334,7 @@ static void run_pair(const struct block *block, int64_t pair) {
                      (int)rows, columns);
         }
     }
+    for (int v = 0; block->call->epilogue && v < vectors; v++) show_block(block, k_block + v);
 }
 
 /* Finds block number `index` of the batch, groups running fastest, and its input. */

@@ -51,7 +51,9 @@ struct dnn_call {
         *residual, *scale, *shift /* c stored */;
     float *y;
     int64_t batch, x_stride, y_stride, residual_stride;
-    /* Called, when not NULL, on each finished tile of y while it is in L1, after bias, residual and act. Room for generated epilogues. */
+    /* Every implementation calls it, when not NULL, once for each part of y, when that has bias, residual and act and is still in
+     * the cache: n_pixels pixels in a row of one channel block, from `tile` on. It works in place and in any order.
+     * Linear: n_pixels outputs of row n, from output `pixel` on; k_block is 0. */
     void (*epilogue)(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
                      int n_pixels);
     void *epilogue_user;

@@ -3,6 +3,9 @@
  *
  *   cluster -> problem -> the cheapest implementation that accepts -> a pack step in `prepare`, a step in `steps`
  *
+ * A generated epilogue is the device's: this file puts its pointers and arguments behind those of the step, and hands it to
+ * the kernel as the function that is called with each finished tile.
+ *
  * Who refused and why goes into the program's report.
  */
 #include "dnn/emit.h"
@@ -10,6 +13,7 @@
 #include "run/pool.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Groups of channels must be whole blocks, or whole groups must fit into one block. */
 bool dnn_takes_conv(const struct layer *conv, int lanes) {
@@ -66,7 +70,7 @@ static void fill_linear(const struct cluster *cluster, struct dnn_problem *p) {
     p->groups = p->h = p->w = p->oh = p->ow = p->kh = p->kw = p->sh = p->sw = p->dh = p->dw = 1;
     p->k = p->k_model = const_dim(cluster->heavy->in[1], 0);
     p->c = p->c_model = const_dim(cluster->heavy->in[1], 1);
-    p->x_plain = p->y_plain = true;
+    p->x_plain = p->y_plain = p->residual_plain = true;
 }
 
 static void fill_act(const struct layer *act, struct dnn_problem *p) {
@@ -158,13 +162,55 @@ static void run_pack(const struct step *step, void *const *ptr, const int64_t *a
 enum { X, PACKED, WEIGHT, BIAS, RESIDUAL, SCALE, SHIFT, Y, N_POINTERS };
 enum { BATCH, X_STRIDE, Y_STRIDE, RESIDUAL_STRIDE, N_ARGS };
 
+/* What a step does; in the program. */
+struct work {
+    struct dnn_plan plan;
+    dnn_finish *
+        finish; /* the epilogue; its pointers and arguments are behind the step's own. NULL: none */
+    const void *finish_data;
+};
+
+/* What the epilogue needs in one call of a kernel. */
+struct finishing {
+    const struct work *work;
+    void *const *ptr;
+    const int64_t *arg;
+    char *scratch;
+    int64_t k_blocks, pixels; /* of an image */
+};
+
+static void finish_tile(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
+                        int n_pixels) {
+    (void)tile;
+    const struct finishing *f = user;
+    const int64_t begin = (n * f->k_blocks + k_block) * f->pixels + pixel;
+    f->work->finish(f->work->finish_data, f->ptr, f->arg, f->scratch, begin, begin + n_pixels);
+}
+
+static size_t own_scratch(const struct dnn_plan *plan) {
+    return (size_t)round_up((int64_t)plan->scratch_size, 64);
+}
+
+static struct finishing make_finishing(const struct work *work, void *const *ptr,
+                                       const int64_t *arg, void *scratch) {
+    const struct dnn_problem *p = &work->plan.problem;
+    bool linear = p->kind == DNN_LINEAR;
+    return (struct finishing){.work = work,
+                              .ptr = ptr + N_POINTERS,
+                              .arg = arg + N_ARGS,
+                              .scratch = (char *)scratch + own_scratch(&work->plan),
+                              .k_blocks = linear ? 1 : p->k / p->lanes,
+                              .pixels = linear ? p->k : (int64_t)p->oh * p->ow};
+}
+
 static int64_t count_tasks(const struct step *step, const int64_t *arg) {
-    const struct dnn_plan *plan = step->data;
-    return arg[BATCH] ? plan->impl->n_tasks(plan, arg[BATCH]) : 0;
+    const struct work *work = step->data;
+    return arg[BATCH] ? work->plan.impl->n_tasks(&work->plan, arg[BATCH]) : 0;
 }
 static void run_kernel(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                        int64_t begin, int64_t end) {
-    const struct dnn_plan *plan = step->data;
+    const struct work *work = step->data;
+    struct finishing finishing = make_finishing(work, ptr, arg, scratch);
     struct dnn_call call = {.x = ptr[X],
                             .packed = ptr[PACKED],
                             .weight = ptr[WEIGHT],
@@ -176,8 +222,10 @@ static void run_kernel(const struct step *step, void *const *ptr, const int64_t 
                             .batch = arg[BATCH],
                             .x_stride = arg[X_STRIDE],
                             .y_stride = arg[Y_STRIDE],
-                            .residual_stride = arg[RESIDUAL_STRIDE]};
-    plan->impl->run(plan, &call, scratch, begin, end);
+                            .residual_stride = arg[RESIDUAL_STRIDE],
+                            .epilogue = work->finish ? finish_tile : NULL,
+                            .epilogue_user = &finishing};
+    work->plan.impl->run(&work->plan, &call, scratch, begin, end);
 }
 
 static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
@@ -224,12 +272,23 @@ static const char *name_step(struct build *b, const struct dnn_plan *plan) {
                         p->sh, p->c_model, p->k_model, p->h, p->w);
 }
 
+static void *join(struct arena *arena, const void *a, size_t size_a, const void *b, size_t size_b) {
+    char *both = arena_alloc(arena, size_a + size_b);
+    memcpy(both, a, size_a);
+    if (size_b) memcpy(both + size_a, b, size_b);
+    return both;
+}
+/* The array `a` and behind it n elements of `b`. */
+#define JOIN(arena, a, b, n) join(arena, a, sizeof(a), b, sizeof *(a) * (size_t)(n))
+
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
-                                const struct dnn_plan *plan, struct buffer_ref packed) {
+                                const struct work *work, struct buffer_ref packed,
+                                const struct dnn_epilogue *epilogue) {
+    const struct dnn_plan *plan = &work->plan;
     const struct layer *heavy = cluster->heavy;
     const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];
     bool linear = heavy->kind == LAYER_linear;
-    struct buffer_ref ptr[N_POINTERS] = {
+    struct buffer_ref own_ptr[N_POINTERS] = {
         [X] = build_ref(b, cluster->x),
         [PACKED] = packed,
         [WEIGHT] = build_ref(b, plan->packed_size ? NULL : heavy->in[1]),
@@ -238,18 +297,18 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
         [SCALE] = build_ref(b, cluster->scale),
         [SHIFT] = build_ref(b, cluster->shift),
         [Y] = build_ref(b, y)};
-    struct size arg[N_ARGS] = {[BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
-                               [X_STRIDE] = batch_stride(b, cluster->x, linear),
-                               [Y_STRIDE] = batch_stride(b, y, linear),
-                               [RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
+    struct size own_arg[N_ARGS] = {[BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
+                                   [X_STRIDE] = batch_stride(b, cluster->x, linear),
+                                   [Y_STRIDE] = batch_stride(b, y, linear),
+                                   [RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
     struct step step = {.run = run_kernel,
                         .n_tasks = count_tasks,
-                        .data = plan,
-                        .n_ptr = N_POINTERS,
-                        .ptr = ptr,
-                        .n_arg = N_ARGS,
-                        .arg = arg,
-                        .scratch_size = plan->scratch_size,
+                        .data = work,
+                        .n_ptr = N_POINTERS + epilogue->n_ptr,
+                        .ptr = JOIN(b->arena, own_ptr, epilogue->ptr, epilogue->n_ptr),
+                        .n_arg = N_ARGS + epilogue->n_arg,
+                        .arg = JOIN(b->arena, own_arg, epilogue->arg, epilogue->n_arg),
+                        .scratch_size = own_scratch(plan) + epilogue->scratch_size,
                         .flops = count_flops(cluster),
                         .bytes = build_bytes(cluster),
                         .name = name_step(b, plan),
@@ -259,11 +318,15 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
 }
 
 enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const struct dnn_isa *isa,
-                         dnn_tune *tune) {
-    struct dnn_plan *plan = ARENA_NEW(b->keep, struct dnn_plan);
+                         dnn_tune *tune, const struct dnn_epilogue *epilogue) {
+    static const struct dnn_epilogue none;
+    struct work *work = ARENA_NEW(b->keep, struct work);
     struct dnn_problem problem = make_problem(b, cluster);
     struct buffer_ref packed = {.kind = BUFFER_NONE};
-    TRY(choose(b, &problem, isa, tune, plan));
-    if (plan->packed_size) TRY(emit_pack(b, cluster, plan, &packed));
-    return emit_run(b, cluster, plan, packed);
+    TRY(choose(b, &problem, isa, tune, &work->plan));
+    if (!epilogue) epilogue = &none;
+    work->finish = epilogue->run;
+    work->finish_data = epilogue->data;
+    if (work->plan.packed_size) TRY(emit_pack(b, cluster, &work->plan, &packed));
+    return emit_run(b, cluster, work, packed, epilogue);
 }

@@ -10,9 +10,25 @@ typedef int dnn_tune(const struct dnn_plan *plans, int n);
 #define DNN_MAX_CANDIDATES 8
 #define DNN_NEAR_TIE 2.0 /* plans that cost at most this many times the cheapest are worth a run */
 
-/* `tune` NULL: the cost model alone decides, and the same way on every run. */
+/*
+ * A generated epilogue: points [begin, end) of y, in place. Points are counted as the stored vectors of channels are
+ * (linear: as values are), as if all images followed each other. Copied.
+ */
+typedef void dnn_finish(const void *data, void *const *ptr, const int64_t *arg, void *scratch,
+                        int64_t begin, int64_t end);
+struct dnn_epilogue {
+    dnn_finish *run;
+    const void *data; /* in the program's memory */
+    int n_ptr, n_arg;
+    const struct buffer_ref *ptr;
+    const struct size *arg;
+    size_t scratch_size; /* bytes per thread */
+};
+
+/* `epilogue` NULL: none. `tune` NULL: the cost model alone decides, and the same way on every run. */
 enum sol_status dnn_emit(struct build *build, const struct cluster *cluster,
-                         const struct dnn_isa *isa, dnn_tune *tune);
+                         const struct dnn_isa *isa, dnn_tune *tune,
+                         const struct dnn_epilogue *epilogue);
 
 /* Can any implementation do this conv on blocked images? Asked before layouts are chosen. */
 bool dnn_takes_conv(const struct layer *conv, int lanes);

@@ -171,6 +171,10 @@ static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, i
                 multiply[n + linear_share(n_end - n, part + 1, parts) - tile.n](&tile);
             }
     }
+    if (!call->epilogue) return;
+    for (; n < n_end; n++)
+        call->epilogue(call->epilogue_user, call->y + n * call->y_stride + begin, n, 0, begin,
+                       (int)(end - begin));
 }
 
 static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin,

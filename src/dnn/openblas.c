@@ -86,6 +86,7 @@ static void finish_row(const struct dnn_problem *p, const struct dnn_call *call,
         float v = y[k] + (call->bias ? call->bias[k] : 0);
         y[k] = activate(p, residual ? v + residual[k] : v);
     }
+    if (call->epilogue) call->epilogue(call->epilogue_user, y + k0, row, 0, k0, (int)(k1 - k0));
 }
 
 static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,

@@ -302,8 +302,34 @@ INLINE void finish_tile(int out, const struct work *work, const float *m, const 
             piece.residual = call->residual + place->image * call->residual_stride + at;
         from_points(out, half + i * in, y);
         finish_piece(out, problem, &piece, bias, y);
-        if (call->epilogue)
-            call->epilogue(call->epilogue_user, piece.y, place->image, k_block, pixel, (int)width);
+    }
+}
+
+/* Hands some tiles of one row of tiles, the first of them at `place`, to the generated epilogue. */
+static void show_tiles(int out, const struct work *work, const struct place *place, int64_t n_tiles,
+                       int64_t k_block) {
+    const struct dnn_problem *problem = &work->plan->problem;
+    const struct dnn_call *call = work->call;
+    const int64_t top = place->row * out, left = place->column * out;
+    const int64_t width = min_i64(n_tiles * out, problem->ow - left);
+    const int64_t height = min_i64(out, problem->oh - top);
+    const bool whole = width == problem->ow; /* rows then follow each other */
+    for (int64_t i = 0; i < (whole ? 1 : height); i++) {
+        const int64_t pixel = (top + i) * problem->ow + left;
+        const int64_t at = (k_block * problem->oh * problem->ow + pixel) * LANES;
+        call->epilogue(call->epilogue_user, call->y + place->image * call->y_stride + at,
+                       place->image, k_block, pixel, (int)(whole ? width * height : width));
+    }
+}
+
+/* All of a block's tiles in one channel block, a row of tiles at a time: longer calls cost less than tile by tile. */
+static void show_block(int out, const struct work *work, int64_t k_block) {
+    struct place place = place_of(work->plan, work->first);
+    for (int64_t tile = 0, n; tile < work->count; tile += n) {
+        n = min_i64(work->count - tile, work->plan->param[WINOGRAD_TILES_W] - place.column);
+        show_tiles(out, work, &place, n, k_block);
+        place.column += n - 1;
+        place_step(work->plan, &place);
     }
 }
 
@@ -314,6 +340,7 @@ INLINE void finish_pair(int out, const struct work *work, int64_t pair) {
         const float *m = work->m + b * work->count * LANES;
         for (int64_t tile = 0; tile < work->count; tile++, place_step(work->plan, &place))
             finish_tile(out, work, m + tile * LANES, &place, 2 * pair + b);
+        if (work->call->epilogue) show_block(out, work, 2 * pair + b);
     }
 }
 

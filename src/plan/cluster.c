@@ -3,28 +3,13 @@
  *
  *   model with layouts -> [this file] -> plan->clusters, in an order in which they can run
  *
- * Module DNN takes each conv and linear with what fits its epilogue (a residual sum, then relu or clamp) and prologue (scale,
- * shift, relu on load). Module COPY takes chains that only move values, VIEW what costs nothing. All the rest is DFP's: a
+ * Module DNN takes each conv and linear with what fits its epilogue and prologue (heavy.c). Module COPY takes chains that only move values, VIEW what costs nothing. All the rest is DFP's: a
  * layer joins the clusters that make its inputs as long as DFP can still make one kernel of them, and afterwards
  * clusters that read the same tensor join, so that it is read once.
  *
  * Invariant: clusters form no cycle. Joining A and B is refused when a path leads from one to the other through a third.
  */
-#include "plan/plan.h"
-
-#include <string.h>
-
-#define CLUSTER_MAX_TENSORS 48 /* inputs and outputs of one kernel */
-
-struct clustering {
-    struct plan *plan;
-    struct model *m;
-    plan_refuse *refuse;
-    struct cluster **of;          /* by layer id */
-    int *position;                /* by layer id: place in the model */
-    VEC(struct layer *) *readers; /* by tensor id */
-    VEC(struct cluster *) all;    /* in the order of creation; joined ones have no layers left */
-};
+#include "plan/cluster.h"
 
 /* ---- Facts ---- */
 
@@ -36,22 +21,14 @@ static void find_readers(struct clustering *c) {
     }
 }
 
-/* The only reader of `t`; NULL when there are several or the caller wants it too. */
-static struct layer *single_reader(const struct clustering *c, const struct tensor *t) {
+struct layer *cluster_single_reader(const struct clustering *c, const struct tensor *t) {
     if (c->readers[t->id].n != 1 || ir_is_output(c->m, t)) return NULL;
     return c->readers[t->id].at[0];
 }
 
 static bool is_source(const struct layer *l) { return layer_infos[l->kind].traits & SOURCE; }
 
-static bool same_place(const struct tensor *a, const struct tensor *b) {
-    if (a->rank != b->rank || !layout_equal(&a->layout, &b->layout)) return false;
-    for (int d = 0; d < a->rank; d++)
-        if (!size_equal(a->dim[d], b->dim[d])) return false;
-    return true;
-}
-
-static struct cluster *new_cluster(struct clustering *c, enum module module) {
+struct cluster *cluster_new(struct clustering *c, enum module module) {
     struct cluster *cluster = ARENA_NEW(c->plan->arena, struct cluster);
     cluster->id = c->all.n;
     cluster->module = module;
@@ -59,132 +36,22 @@ static struct cluster *new_cluster(struct clustering *c, enum module module) {
     return cluster;
 }
 
-static void take(struct clustering *c, struct cluster *cluster, struct layer *l) {
+void cluster_take(struct clustering *c, struct cluster *cluster, struct layer *l) {
     VEC_PUSH(c->plan->arena, &cluster->layers, l);
     c->of[l->id] = cluster;
-}
-
-/* ---- DNN: epilogue and prologue ---- */
-
-/* Pad lanes must stay zero, so a clamp has to let zero pass. */
-static bool is_act(const struct layer *l) {
-    if (l->kind == LAYER_clamp) return l->attr.min <= 0 && l->attr.max >= 0;
-    return l->kind == LAYER_relu;
-}
-
-/* The other input of add `l`, if it can be summed into the tile: same shape and layout, and not made from `y` itself. */
-static struct tensor *find_residual(const struct layer *l, const struct tensor *y) {
-    if (l->kind != LAYER_add || !same_place(l->in[0], l->in[1])) return NULL;
-    struct tensor *other = l->in[0] == y ? l->in[1] : l->in[0];
-    return other == y ? NULL : other;
-}
-
-/* Does making `t` need layer `l`? Layers in between are found by going up from `t`. */
-static bool depends_on(struct clustering *c, const struct tensor *t, const struct layer *l,
-                       char *seen) {
-    if (t->producer == l) return true;
-    if (seen[t->producer->id]) return false;
-    seen[t->producer->id] = 1;
-    for (int i = 0; i < t->producer->n_in; i++)
-        if (depends_on(c, t->producer->in[i], l, seen)) return true;
-    return false;
-}
-
-/* A sum of two convs goes to the later one, so that the earlier one's result is there. */
-static bool is_ready_before(struct clustering *c, const struct tensor *t,
-                            const struct layer *heavy) {
-    const struct layer *p = t->producer;
-    if ((layer_infos[p->kind].traits & HEAVY) && !c->of[p->id] &&
-        c->position[p->id] > c->position[heavy->id])
-        return false;
-    char *seen = arena_alloc(c->plan->arena, (size_t)c->m->n_layers + 1);
-    return !depends_on(c, t, heavy, seen);
-}
-
-static void take_epilogue(struct clustering *c, struct cluster *cluster) {
-    struct tensor *y = cluster->heavy->out[0];
-    struct layer *next = single_reader(c, y);
-    struct tensor *residual = next && !c->of[next->id] ? find_residual(next, y) : NULL;
-    bool dense =
-        cluster->heavy->kind == LAYER_conv || !residual || !view_lies_apart(c->plan, residual);
-    if (residual && dense && is_ready_before(c, residual, cluster->heavy)) {
-        cluster->residual = residual;
-        take(c, cluster, next);
-        y = next->out[0];
-        next = single_reader(c, y);
-    }
-    if (next && is_act(next) && !c->of[next->id] && same_place(y, next->out[0])) {
-        cluster->act = next;
-        take(c, cluster, next);
-    }
-}
-
-/* x * scale or x + shift with a constant of one value per channel, stored as x's channels are: the constant. */
-static struct tensor *per_channel(const struct layer *l, enum layer_kind kind) {
-    if (l->kind != kind) return NULL;
-    for (int i = 0; i < 2; i++) {
-        struct tensor *t = l->in[i];
-        if (t->is_constant && t->rank == 4 && layout_equal(&t->layout, &l->out[0]->layout) &&
-            size_is(t->dim[2], 1) && size_is(t->dim[3], 1) && size_is(t->dim[0], 1))
-            return t;
-    }
-    return NULL;
-}
-static struct tensor *other_input(const struct layer *l, const struct tensor *t) {
-    return l->in[0] == t ? l->in[1] : l->in[0];
-}
-
-/* relu(x * scale + shift) read by one conv only: the conv computes it while it loads. */
-static void take_prologue(struct clustering *c, struct cluster *cluster) {
-    if (cluster->heavy->kind != LAYER_conv || cluster->heavy->attr.groups != 1) return;
-    struct layer *act = cluster->heavy->in[0]->producer, *sum, *product;
-    if (act->kind != LAYER_relu || c->of[act->id]) return;
-    sum = act->in[0]->producer;
-    struct tensor *shift = per_channel(sum, LAYER_add);
-    if (!shift || c->of[sum->id]) return;
-    product = other_input(sum, shift)->producer;
-    struct tensor *scale = per_channel(product, LAYER_mul);
-    if (!scale || c->of[product->id]) return;
-    struct tensor *x = other_input(product, scale);
-    bool alone = single_reader(c, act->out[0]) && single_reader(c, sum->out[0]) &&
-                 single_reader(c, product->out[0]);
-    if (!alone || !same_place(x, act->out[0])) return;
-    cluster->x = x;
-    cluster->scale = scale;
-    cluster->shift = shift;
-    cluster->prologue_act = act;
-    take(c, cluster, product);
-    take(c, cluster, sum);
-    take(c, cluster, act);
-}
-
-static bool is_dnn(const struct clustering *c, const struct layer *l) {
-    if (!(layer_infos[l->kind].traits & HEAVY) || !l->in[1]->is_constant || l->out[0]->is_constant)
-        return false;
-    return l->kind == LAYER_linear ||
-           (l->out[0]->layout.block && c->plan->takes_conv(l, c->plan->lanes));
-}
-
-static void cluster_dnn(struct clustering *c, struct layer *l) {
-    struct cluster *cluster = new_cluster(c, MODULE_DNN);
-    cluster->heavy = l;
-    cluster->x = l->in[0];
-    take_prologue(c, cluster);
-    take(c, cluster, l);
-    take_epilogue(c, cluster);
 }
 
 /* ---- Copies and views ---- */
 
 static void cluster_copy(struct clustering *c, struct layer *l) {
-    struct cluster *cluster = new_cluster(c, MODULE_COPY);
-    take(c, cluster, l);
-    for (struct layer *next = single_reader(c, l->out[0]); next;
-         next = single_reader(c, next->out[0])) {
+    struct cluster *cluster = cluster_new(c, MODULE_COPY);
+    cluster_take(c, cluster, l);
+    for (struct layer *next = cluster_single_reader(c, l->out[0]); next;
+         next = cluster_single_reader(c, next->out[0])) {
         if (c->of[next->id] || !movement_is_possible(next)) break;
         if (movement_keeps_batch(next) != movement_keeps_batch(l))
             break; /* where images lie apart it matters */
-        take(c, cluster, next);
+        cluster_take(c, cluster, next);
     }
 }
 
@@ -241,8 +108,7 @@ static bool lists(struct tensor *const *at, int n, const struct tensor *t) {
     return false;
 }
 
-/* What a cluster reads and writes, from its layers. */
-static void find_ports(struct clustering *c, struct cluster *cluster) {
+void cluster_find_ports(struct clustering *c, struct cluster *cluster) {
     const char *inside = mark_members(c, cluster->layers.at, cluster->layers.n);
     for (int i = 0; i < cluster->layers.n; i++) {
         struct layer *l = cluster->layers.at[i];
@@ -271,7 +137,7 @@ static struct cluster *unite(struct clustering *c, const struct cluster *a,
     for (int i = 0; i < a->layers.n; i++) VEC_PUSH(c->plan->arena, &both->layers, a->layers.at[i]);
     for (int i = 0; i < b->layers.n; i++) VEC_PUSH(c->plan->arena, &both->layers, b->layers.at[i]);
     sort_layers(c, both->layers.at, both->layers.n);
-    find_ports(c, both);
+    cluster_find_ports(c, both);
     return both;
 }
 
@@ -288,15 +154,15 @@ static const char *refuse_join(struct clustering *c, struct cluster *a, struct c
 static bool join(struct clustering *c, struct cluster *a, struct cluster *b) {
     if (a == b || a->module != MODULE_DFP || b->module != MODULE_DFP || refuse_join(c, a, b))
         return false;
-    for (int i = 0; i < b->layers.n; i++) take(c, a, b->layers.at[i]);
+    for (int i = 0; i < b->layers.n; i++) cluster_take(c, a, b->layers.at[i]);
     b->layers.n = 0;
     sort_layers(c, a->layers.at, a->layers.n);
     return true;
 }
 
 static void cluster_dfp(struct clustering *c, struct layer *l) {
-    struct cluster *cluster = new_cluster(c, MODULE_DFP);
-    take(c, cluster, l);
+    struct cluster *cluster = cluster_new(c, MODULE_DFP);
+    cluster_take(c, cluster, l);
     for (int i = 0; i < l->n_in; i++) {
         struct cluster *maker = c->of[l->in[i]->producer->id];
         if (maker && join(c, maker, cluster)) cluster = maker;
@@ -320,14 +186,14 @@ static void join_siblings(struct clustering *c) {
 
 static void assign(struct clustering *c, struct layer *l) {
     if (is_source(l) || c->of[l->id]) return;
-    if (is_dnn(c, l)) cluster_dnn(c, l);
-    else if (view_is_alias(c->plan, l)) take(c, new_cluster(c, MODULE_VIEW), l);
+    if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
+    else if (view_is_alias(c->plan, l)) cluster_take(c, cluster_new(c, MODULE_VIEW), l);
     else if (movement_is_possible(l)) cluster_copy(c, l);
     else cluster_dfp(c, l);
 }
 
 static void finish(struct clustering *c, struct cluster *cluster) {
-    find_ports(c, cluster);
+    cluster_find_ports(c, cluster);
     for (int i = 0; i < cluster->outputs.n; i++)
         c->plan->maker[cluster->outputs.at[i]->id] = cluster;
     const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
@@ -352,7 +218,7 @@ enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse) {
     for (int i = 0; i < c.m->layers.n; i++) c.position[c.m->layers.at[i]->id] = i;
     find_readers(&c);
     for (int i = 0; i < c.m->layers.n; i++)
-        if (is_dnn(&c, c.m->layers.at[i])) assign(&c, c.m->layers.at[i]);
+        if (cluster_is_dnn(&c, c.m->layers.at[i])) assign(&c, c.m->layers.at[i]);
     for (int i = 0; i < c.m->layers.n; i++) assign(&c, c.m->layers.at[i]);
     join_siblings(&c);
     for (int i = 0; i < c.all.n; i++)

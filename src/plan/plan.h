@@ -4,7 +4,7 @@
  *   model -> cluster.c -> layout.c -> choose.c (DNN) / dfp -> memory.c -> steps of a program
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv or linear with what was fused into its
- * prologue and epilogue. Module DFP: any connected set of other layers. Module copy: layers that only move values.
+ * prologue and epilogue, part of which DFP generates. Module DFP: any connected set of other layers. Module copy: layers that only move values.
  */
 #ifndef SOL_PLAN_H
 #define SOL_PLAN_H
@@ -28,10 +28,14 @@ struct cluster {
     inputs; /* read, not made here; scalars are not listed: they become constants of the text */
     VEC(struct tensor *) outputs; /* made here, read elsewhere (or model outputs) */
 
-    /* Module DNN: act(heavy(prologue(x)) + residual); what is not there is NULL. */
+    /* Module DNN: epilogue(act(heavy(prologue(x)) + residual)); what is not there is NULL. The layers of all parts are in `layers`. */
     struct layer *heavy;
     struct tensor *x, *residual, *scale, *shift;
     struct layer *prologue_act, *act; /* relu or clamp */
+    struct cluster *epilogue;         /* DFP's, on each tile; not in the list of clusters */
+
+    /* An epilogue: what it begins with, which lies where its output will be. NULL: a cluster of its own. */
+    struct tensor *tile;
 };
 
 /*

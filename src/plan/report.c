@@ -14,6 +14,11 @@ void plan_report(struct build *b, const struct cluster *cluster) {
              build_describe(b, cluster));
     b->cluster = cluster->id;
     b->cluster_begin = b->report.size;
+    if (!cluster->epilogue) return;
+    text_add(&b->report, "    generated epilogue:");
+    for (int i = 0; i < cluster->epilogue->layers.n; i++)
+        text_add(&b->report, " %s", layer_infos[cluster->epilogue->layers.at[i]->kind].name);
+    text_add(&b->report, "\n");
 }
 
 /* Names come from the user's program: quotes, backslashes and newlines must not end the string. */
@@ -34,11 +39,19 @@ static void add_layer(struct text *text, const struct layer *l) {
     text_add(text, "\"];\n");
 }
 
+static void begin_box(struct text *text, const char *prefix, int id, enum module module) {
+    text_add(text, "  subgraph cluster_%s%d {\n    label=\"%s\"; style=filled; color=\"%s\";\n",
+             prefix, id, module_names[module], module_colours[module]);
+}
+
+/* A generated epilogue is a box of DFP's colour inside; its layers are the last ones. */
 static void add_cluster(struct text *text, const struct cluster *cluster) {
-    text_add(text, "  subgraph cluster_%d {\n    label=\"%s\"; style=filled; color=\"%s\";\n",
-             cluster->id, module_names[cluster->module], module_colours[cluster->module]);
-    for (int i = 0; i < cluster->layers.n; i++) add_layer(text, cluster->layers.at[i]);
-    text_add(text, "  }\n");
+    int n_own = cluster->layers.n - (cluster->epilogue ? cluster->epilogue->layers.n : 0);
+    begin_box(text, "", cluster->id, cluster->module);
+    for (int i = 0; i < n_own; i++) add_layer(text, cluster->layers.at[i]);
+    if (cluster->epilogue) begin_box(text, "epilogue_", cluster->id, MODULE_DFP);
+    for (int i = n_own; i < cluster->layers.n; i++) add_layer(text, cluster->layers.at[i]);
+    text_add(text, cluster->epilogue ? "  }\n  }\n" : "  }\n");
 }
 
 static void add_edges(struct text *text, const struct layer *l) {

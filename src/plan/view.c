@@ -100,5 +100,10 @@ enum sol_status plan_views(struct plan *plan) {
     plan->view = ARENA_ARRAY(plan->arena, struct view, plan->model->n_tensors);
     for (int i = 0; i < plan->model->layers.n; i++)
         find_view(plan, plan->model->layers.at[i]->out[0]);
+    /* An epilogue works in place. */
+    for (int i = 0; i < plan->clusters.n; i++) {
+        const struct cluster *e = plan->clusters.at[i]->epilogue;
+        if (e) plan->view[e->tile->id] = plan->view[e->outputs.at[0]->id];
+    }
     return SOL_OK;
 }

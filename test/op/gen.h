@@ -5,6 +5,7 @@
  *   gen_layer   one layer of a given kind between inputs and an output
  *   gen_dag     any graph of DFP's layers: chains, diamonds, broadcasts, reductions
  *   gen_fusible a graph that DFP must turn into exactly one kernel
+ *   gen_epilogue a convolution or linear layer, and pointwise layers behind it
  *   gen_cnn     a small network of convolutions, poolings, concats, slices and residual sums
  *
  * The generator follows how large values can get and how far rounding can spread, so that models
@@ -53,6 +54,7 @@ void gen_layer(struct gen *g, struct random *r,
                const char *kind); /* no output: a kind without cases */
 void gen_dag(struct gen *g, struct random *r);
 void gen_fusible(struct gen *g, struct random *r);
+void gen_epilogue(struct gen *g, struct random *r);
 void gen_cnn(struct gen *g, struct random *r);
 void gen_many(struct gen *g, struct random *r); /* more parameters and inputs than a kernel takes */
 

@@ -28,9 +28,13 @@ static int add_bn(struct gen *g, int x) {
 }
 
 static int add_act(struct gen *g, int x) {
-    static const char *const kinds[] = {"relu",      "relu",    "relu", "silu",
-                                        "hardswish", "sigmoid", "clamp"};
+    static const char *const kinds[] = {"relu", "relu", "relu",      "silu",    "x*sigmoid",
+                                        "gelu", "tanh", "hardswish", "sigmoid", "clamp"};
     const char *kind = RANDOM_PICK(g->random, kinds);
+    if (!strcmp(kind, "x*sigmoid")) {
+        int gate = gen_add(g, "sigmoid", 1, &x, "");
+        return gen_add(g, "mul", 2, (int[]){x, gate}, "");
+    }
     return gen_add(g, kind, 1, &x, strcmp(kind, "clamp") ? "" : "min=0.0 max=6.0");
 }
 

@@ -30,6 +30,7 @@ struct job {
     int64_t batch, x_gap, y_gap, residual_gap;
     int place; /* elements that plain tensors and the weight are off an aligned address */
     bool scaled;
+    bool negated; /* by an epilogue: a part that is left out, shown twice or too early is seen */
 };
 
 /* The job's tensors and what the naive loop makes of them. */
@@ -122,6 +123,7 @@ static void choose_call(struct random *r, struct job *j) {
     p->batch_hint = random_one_in(r, 2) ? 1 : 32;
     p->threads = RANDOM_PICK(r, threads);
     j->scaled = random_one_in(r, 3);
+    j->negated = random_one_in(r, 3);
     j->place = random_int(r, 0, 3);
     if (p->kind == DNN_LINEAR) return; /* its tensors are dense */
     j->x_gap = random_int(r, 0, 1) * p->h * p->w * (p->x_plain ? 1 : p->lanes);
@@ -331,11 +333,27 @@ static void compute_expected(const struct job *j, struct data *d) {
                 if (p->bias) v += (double)d->bias[k];
                 if (p->residual) v += (double)d->residual[at];
                 d->scale_of_y = fmax(d->scale_of_y, fabs(v));
-                d->expected[(n * p->k + k) * out + i] = clamp_output(p, v);
+                d->expected[(n * p->k + k) * out + i] = clamp_output(p, v) * (j->negated ? -1 : 1);
             }
 }
 
 /* ---- Running and comparing ---- */
+
+/* What the epilogue gets as `user`. */
+struct shown {
+    const struct job *job;
+    const struct dnn_call *call;
+};
+
+static void negate(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
+                   int n_pixels) {
+    const struct shown *shown = user;
+    const struct dnn_problem *p = &shown->job->p;
+    int64_t lanes = p->kind == DNN_LINEAR ? 1 : p->lanes, out = (int64_t)p->oh * p->ow;
+    float *place = shown->call->y + n * shown->call->y_stride + (k_block * out + pixel) * lanes;
+    if (tile != place) CHECK(!"the epilogue's tile is where it is said to be");
+    for (int64_t i = 0; i < n_pixels * lanes; i++) place[i] = -place[i];
+}
 
 static void set_call(const struct job *j, struct data *d, float *y) {
     const struct dnn_problem *p = &j->p;
@@ -359,6 +377,8 @@ static void run_tasks(const struct dnn_plan *plan, const struct job *j, struct d
                       int64_t step, bool backwards) {
     int64_t n = plan->impl->n_tasks(plan, j->batch), ranges = ceil_div(n, step);
     set_call(j, d, y);
+    struct shown shown = {j, &d->call};
+    if (j->negated) d->call.epilogue = negate, d->call.epilogue_user = &shown;
     for (int64_t i = 0; i < ranges; i++) {
         int64_t begin = (backwards ? ranges - 1 - i : i) * step;
         plan->impl->run(plan, &d->call, d->scratch, begin, min_i64(n, begin + step));
@@ -429,6 +449,7 @@ static void print_job(const struct dnn_impl *impl, const struct dnn_isa *isa, co
            (int)p->act);
     printf("threads %d, gaps %d %d %d, place %d%s\n", p->threads, (int)j->x_gap, (int)j->y_gap,
            (int)j->residual_gap, j->place, j->scaled ? ", scaled" : "");
+    if (j->negated) printf("  with an epilogue\n");
 }
 
 static void test_job(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,

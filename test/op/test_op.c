@@ -5,7 +5,7 @@
  *                   -> ref_run on the model as it was built             |
  *
  * A failure prints the seed of the model and the model itself; `test_op GROUP SEED 1` runs that one
- * again, with GROUP a kind of layer, dag, fusible, cnn or many.
+ * again, with GROUP a kind of layer, dag, fusible, epilogue, cnn or many.
  */
 #include "../unit/check.h"
 #include "device/cpu/cpu.h"
@@ -18,6 +18,7 @@
 #define CASES_PER_LAYER 24
 #define N_DAGS 500
 #define N_FUSIBLE 120
+#define N_EPILOGUES 150
 #define N_CNNS 120
 #define MOST_PORTS GEN_LEAVES
 
@@ -182,6 +183,7 @@ static void test_batch(struct group *group, struct gen *g, const struct model *m
 static void generate(struct gen *g, struct random *r, const char *name) {
     if (!strcmp(name, "dag")) gen_dag(g, r);
     else if (!strcmp(name, "fusible")) gen_fusible(g, r);
+    else if (!strcmp(name, "epilogue")) gen_epilogue(g, r);
     else if (!strcmp(name, "cnn")) gen_cnn(g, r);
     else if (!strcmp(name, "many")) gen_many(g, r);
     else gen_layer(g, r, name);
@@ -216,6 +218,21 @@ static void test_group(const char *name, uint64_t seed, int n) {
            name, n, (unsigned long long)seed, group.worst, atomic_load(&check_failed) - failed);
 }
 
+/* With each instruction set that the machine has, and without a compiler. */
+static void test_everywhere(const char *name, uint64_t seed, int n) {
+    static const char *const settings[][2] = {
+        {"SOL_CPU", "avx2"}, {"SOL_CPU", "generic"}, {"SOL_CC", "none"}};
+    test_group(name, seed, n);
+    for (int i = 0; i < COUNT(settings); i++) {
+        const char *before = getenv(settings[i][0]);
+        if (before) continue; /* whoever runs the tests has chosen */
+        setenv(settings[i][0], settings[i][1], 1);
+        printf("%s=%s ", settings[i][0], settings[i][1]);
+        test_group(name, seed, n);
+        unsetenv(settings[i][0]);
+    }
+}
+
 /* Arguments: [group [seed [number of models]]] */
 int main(int argc, char **argv) {
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
@@ -230,6 +247,7 @@ int main(int argc, char **argv) {
         test_group(layer_infos[i].name, seed, CASES_PER_LAYER / part);
     test_group("dag", seed, N_DAGS / part);
     test_group("fusible", seed, N_FUSIBLE / part);
+    test_everywhere("epilogue", seed, N_EPILOGUES / part);
     test_group("cnn", seed, N_CNNS / part);
     test_group("many", seed, 5);
     return check_done();

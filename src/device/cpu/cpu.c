@@ -86,11 +86,16 @@ static int64_t count_tasks(const struct step *step, const int64_t *arg) {
     return arg[step->n_arg - 1];
 }
 
-static void run_compiled(const struct step *step, void *const *ptr, const int64_t *arg,
-                         void *scratch, int64_t begin, int64_t end) {
-    const struct entry *entry = step->data;
+static void run_entry(const void *data, void *const *ptr, const int64_t *arg, void *scratch,
+                      int64_t begin, int64_t end) {
+    const struct entry *entry = data;
     if (entry->compiled) entry->compiled(ptr, arg, scratch, begin, end);
     else dfp_interpret(entry->code, ptr, arg, scratch, begin, end);
+}
+
+static void run_step(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                     int64_t begin, int64_t end) {
+    run_entry(step->data, ptr, arg, scratch, begin, end);
 }
 
 static void queue_text(struct build *b, const struct dfp_kernel *k, struct entry *entry) {
@@ -105,25 +110,39 @@ static void queue_text(struct build *b, const struct dfp_kernel *k, struct entry
     VEC_PUSH(b->arena, &queue->kernels, waiting);
 }
 
-static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) {
-    struct dfp_kernel k = {0};
-    TRY(dfp_generate(b->arena, cluster, b->plan->view, b->plan->lanes, &k));
-    struct entry *entry = ARENA_NEW(b->keep, struct entry);
-    entry->code = arena_copy(b->keep, k.code, k.code_size);
-    queue_text(b, &k, entry);
+/* A kernel as parts of a step: the nest, what it points to, and its sizes. */
+struct parts {
+    struct dfp_kernel kernel;
+    struct entry *entry;
+    struct buffer_ref *ptr;
+    struct size *arg; /* room for one more */
+};
 
-    struct buffer_ref *ptr = ARENA_ARRAY(b->arena, struct buffer_ref, k.n_ptr + 1);
-    for (int i = 0; i < k.n_ptr; i++) ptr[i] = build_ref(b, k.ptr[i]);
-    struct size *arg = ARENA_ARRAY(b->arena, struct size, k.n_arg + 1);
-    memcpy(arg, k.arg, sizeof *arg * (size_t)k.n_arg);
-    arg[k.n_arg] = k.tasks; /* the kernel does not read it; count_tasks does */
-    struct step step = {.run = run_compiled,
+static enum sol_status generate(struct build *b, const struct cluster *cluster, struct parts *out) {
+    struct dfp_kernel *k = &out->kernel;
+    TRY(dfp_generate(b->arena, cluster, b->plan->view, b->plan->lanes, k));
+    out->entry = ARENA_NEW(b->keep, struct entry);
+    out->entry->code = arena_copy(b->keep, k->code, k->code_size);
+    queue_text(b, k, out->entry);
+    out->ptr = ARENA_ARRAY(b->arena, struct buffer_ref, k->n_ptr + 1);
+    for (int i = 0; i < k->n_ptr; i++) out->ptr[i] = build_ref(b, k->ptr[i]);
+    out->arg = ARENA_ARRAY(b->arena, struct size, k->n_arg + 1);
+    memcpy(out->arg, k->arg, sizeof *out->arg * (size_t)k->n_arg);
+    return SOL_OK;
+}
+
+static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) {
+    struct parts parts = {0};
+    TRY(generate(b, cluster, &parts));
+    struct dfp_kernel k = parts.kernel;
+    parts.arg[k.n_arg] = k.tasks; /* the kernel does not read it; count_tasks does */
+    struct step step = {.run = run_step,
                         .n_tasks = count_tasks,
-                        .data = entry,
+                        .data = parts.entry,
                         .n_ptr = k.n_ptr,
-                        .ptr = ptr,
+                        .ptr = parts.ptr,
                         .n_arg = k.n_arg + 1,
-                        .arg = arg,
+                        .arg = parts.arg,
                         .scratch_size = k.scratch_size,
                         .flops = size_scale(k.tasks, (int64_t)k.flops_per_task),
                         .bytes = build_bytes(cluster),
@@ -133,11 +152,25 @@ static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) 
     return build_step(b, cluster->prepare, &step);
 }
 
+static enum sol_status emit_dnn(struct build *b, const struct cluster *cluster) {
+    struct parts parts = {0};
+    dnn_tune *tune = b->options->no_autotune ? NULL : cpu_tune;
+    if (!cluster->epilogue) return dnn_emit(b, cluster, cpu_isa(), tune, NULL);
+    TRY(generate(b, cluster->epilogue, &parts));
+    struct dnn_epilogue epilogue = {.run = run_entry,
+                                    .data = parts.entry,
+                                    .n_ptr = parts.kernel.n_ptr,
+                                    .n_arg = parts.kernel.n_arg,
+                                    .ptr = parts.ptr,
+                                    .arg = parts.arg,
+                                    .scratch_size = parts.kernel.scratch_size};
+    return dnn_emit(b, cluster, cpu_isa(), tune, &epilogue);
+}
+
 static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     if (!b->device) b->device = ARENA_NEW(b->arena, struct jit_queue);
     switch (cluster->module) {
-    case MODULE_DNN:
-        return dnn_emit(b, cluster, cpu_isa(), b->options->no_autotune ? NULL : cpu_tune);
+    case MODULE_DNN: return emit_dnn(b, cluster);
     case MODULE_DFP: return emit_dfp(b, cluster);
     case MODULE_COPY: return build_copy(b, cluster);
     case MODULE_VIEW: break;

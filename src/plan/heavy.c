@@ -1,0 +1,231 @@
+/*
+ * Clusters of module DNN: what a conv or linear computes besides itself.
+ *
+ *   cluster.c -> [this file] -> cluster of a heavy layer, its epilogue, its prologue
+ *
+ * The kernels know a closed set: scale, shift and relu while they load, a residual sum and relu or clamp before they store.
+ * Pointwise layers behind that become the generated epilogue, a cluster of DFP's inside the DNN cluster: the kernel
+ * calls it on each tile that is finished, while it is in the cache.
+ *
+ * Invariant: only one tensor leaves a cluster here, and what it reads can be made without it.
+ */
+#include "plan/cluster.h"
+
+#define EPILOGUE_MAX_LAYERS 32
+
+static bool same_place(const struct tensor *a, const struct tensor *b) {
+    if (a->rank != b->rank || !layout_equal(&a->layout, &b->layout)) return false;
+    for (int d = 0; d < a->rank; d++)
+        if (!size_equal(a->dim[d], b->dim[d])) return false;
+    return true;
+}
+
+static bool is_source(const struct layer *l) { return layer_infos[l->kind].traits & SOURCE; }
+
+/* ---- The closed set ---- */
+
+/* Pad lanes must stay zero, so a clamp has to let zero pass. */
+static bool is_act(const struct layer *l) {
+    if (l->kind == LAYER_clamp) return l->attr.min <= 0 && l->attr.max >= 0;
+    return l->kind == LAYER_relu;
+}
+
+/* The other input of add `l`, if it can be summed into the tile: same shape and layout, and not made from `y` itself. */
+static struct tensor *find_residual(const struct layer *l, const struct tensor *y) {
+    if (l->kind != LAYER_add || !same_place(l->in[0], l->in[1])) return NULL;
+    struct tensor *other = l->in[0] == y ? l->in[1] : l->in[0];
+    return other == y ? NULL : other;
+}
+
+/* Does making `t` need layer `l`? Layers in between are found by going up from `t`. */
+static bool depends_on(struct clustering *c, const struct tensor *t, const struct layer *l,
+                       char *seen) {
+    if (t->producer == l) return true;
+    if (seen[t->producer->id]) return false;
+    seen[t->producer->id] = 1;
+    for (int i = 0; i < t->producer->n_in; i++)
+        if (depends_on(c, t->producer->in[i], l, seen)) return true;
+    return false;
+}
+
+/* A sum of two convs goes to the later one, so that the earlier one's result is there. */
+static bool is_ready_before(struct clustering *c, const struct tensor *t,
+                            const struct layer *heavy) {
+    const struct layer *p = t->producer;
+    if ((layer_infos[p->kind].traits & HEAVY) && !c->of[p->id] &&
+        c->position[p->id] > c->position[heavy->id])
+        return false;
+    char *seen = arena_alloc(c->plan->arena, (size_t)c->m->n_layers + 1);
+    return !depends_on(c, t, heavy, seen);
+}
+
+/* Is the tensor there before the kernel of `heavy` runs? */
+static bool is_ready(struct clustering *c, const struct tensor *t, const struct layer *heavy) {
+    return t->is_constant || is_source(t->producer) || is_ready_before(c, t, heavy);
+}
+
+/* Linear layers write rows that follow each other. */
+static bool can_write(const struct clustering *c, const struct layer *heavy,
+                      const struct tensor *out) {
+    return heavy->kind != LAYER_linear || !view_lies_apart(c->plan, out);
+}
+
+/* Takes the closed set; returns the tensor that the kernel then computes. */
+static struct tensor *take_closed(struct clustering *c, struct cluster *cluster) {
+    struct layer *heavy = cluster->heavy;
+    struct tensor *y = heavy->out[0];
+    struct layer *next = cluster_single_reader(c, y);
+    struct tensor *residual = next && !c->of[next->id] ? find_residual(next, y) : NULL;
+    bool dense = heavy->kind == LAYER_conv || !residual || !view_lies_apart(c->plan, residual);
+    if (residual && dense && can_write(c, heavy, next->out[0]) &&
+        is_ready_before(c, residual, heavy)) {
+        cluster->residual = residual;
+        cluster_take(c, cluster, next);
+        y = next->out[0];
+        next = cluster_single_reader(c, y);
+    }
+    if (next && is_act(next) && !c->of[next->id] && same_place(y, next->out[0]) &&
+        can_write(c, heavy, next->out[0])) {
+        cluster->act = next;
+        cluster_take(c, cluster, next);
+        y = next->out[0];
+    }
+    return y;
+}
+
+/* ---- The generated epilogue ---- */
+
+static bool holds(const struct cluster *e, const struct tensor *t) {
+    bool found = t == e->tile;
+    for (int i = 0; i < e->layers.n; i++) found |= e->layers.at[i]->out[0] == t;
+    return found;
+}
+
+static bool has_layer(const struct cluster *e, const struct layer *l) {
+    for (int i = 0; i < e->layers.n; i++)
+        if (e->layers.at[i] == l) return true;
+    return false;
+}
+
+/* The first layer in the model's order that reads `t` and is not in the epilogue, if before `first`. */
+static struct layer *earlier_reader(const struct clustering *c, const struct cluster *e,
+                                    const struct tensor *t, struct layer *first) {
+    for (int i = 0; i < c->readers[t->id].n; i++) {
+        struct layer *l = c->readers[t->id].at[i];
+        if (has_layer(e, l)) continue;
+        if (!first || c->position[l->id] < c->position[first->id]) first = l;
+    }
+    return first;
+}
+
+static struct layer *find_next(const struct clustering *c, const struct cluster *e) {
+    struct layer *next = earlier_reader(c, e, e->tile, NULL);
+    for (int i = 0; i < e->layers.n; i++)
+        next = earlier_reader(c, e, e->layers.at[i]->out[0], next);
+    return next;
+}
+
+static bool may_follow(struct clustering *c, const struct cluster *e, const struct layer *heavy,
+                       const struct layer *l) {
+    const struct tensor *out = l->out[0];
+    if (c->of[l->id] || !(layer_infos[l->kind].traits & POINTWISE) || !same_place(e->tile, out))
+        return false;
+    for (int i = 0; i < l->n_in; i++)
+        if (!holds(e, l->in[i]) && !is_ready(c, l->in[i], heavy)) return false;
+    return true;
+}
+
+/* Does nothing but the last layer's output leave? Layers come in the model's order, so whoever joins all paths is last. */
+static bool leaves_once(const struct clustering *c, const struct cluster *e) {
+    for (int i = -1; i < e->layers.n - 1; i++) {
+        const struct tensor *t = i < 0 ? e->tile : e->layers.at[i]->out[0];
+        if (ir_is_output(c->m, t) || earlier_reader(c, e, t, NULL)) return false;
+    }
+    return true;
+}
+
+/* Can DFP make it, as far as it goes? */
+static bool is_possible(struct clustering *c, const struct cluster *heavy, struct cluster *e) {
+    const struct tensor *out = e->layers.at[e->layers.n - 1]->out[0];
+    e->inputs.n = e->outputs.n = 0;
+    cluster_find_ports(c, e);
+    if (!can_write(c, heavy->heavy, out)) return false;
+    if (e->inputs.n + e->outputs.n > CLUSTER_MAX_TENSORS) return false;
+    return !c->refuse(c->plan->arena, e);
+}
+
+/* Grows layer by layer; what counts is the longest beginning that only one tensor leaves. */
+static void take_generated(struct clustering *c, struct cluster *cluster, struct tensor *tile) {
+    struct cluster *e = ARENA_NEW(c->plan->arena, struct cluster);
+    int n = 0;
+    *e = (struct cluster){.id = cluster->id, .module = MODULE_DFP, .tile = tile};
+    while (e->layers.n < EPILOGUE_MAX_LAYERS) {
+        struct layer *next = find_next(c, e);
+        if (!next || !may_follow(c, e, cluster->heavy, next)) break;
+        VEC_PUSH(c->plan->arena, &e->layers, next);
+        if (leaves_once(c, e) && is_possible(c, cluster, e)) n = e->layers.n;
+    }
+    if (!n) return;
+    e->layers.n = n;
+    e->inputs.n = e->outputs.n = 0;
+    cluster_find_ports(c, e);
+    for (int i = 0; i < n; i++) cluster_take(c, cluster, e->layers.at[i]);
+    cluster->epilogue = e;
+}
+
+/* ---- The prologue ---- */
+
+/* x * scale or x + shift with a constant of one value per channel, stored as x's channels are: the constant. */
+static struct tensor *per_channel(const struct layer *l, enum layer_kind kind) {
+    if (l->kind != kind) return NULL;
+    for (int i = 0; i < 2; i++) {
+        struct tensor *t = l->in[i];
+        if (t->is_constant && t->rank == 4 && layout_equal(&t->layout, &l->out[0]->layout) &&
+            size_is(t->dim[2], 1) && size_is(t->dim[3], 1) && size_is(t->dim[0], 1))
+            return t;
+    }
+    return NULL;
+}
+static struct tensor *other_input(const struct layer *l, const struct tensor *t) {
+    return l->in[0] == t ? l->in[1] : l->in[0];
+}
+
+/* relu(x * scale + shift) read by one conv only: the conv computes it while it loads. */
+static void take_prologue(struct clustering *c, struct cluster *cluster) {
+    if (cluster->heavy->kind != LAYER_conv || cluster->heavy->attr.groups != 1) return;
+    struct layer *act = cluster->heavy->in[0]->producer, *sum, *product;
+    if (act->kind != LAYER_relu || c->of[act->id]) return;
+    sum = act->in[0]->producer;
+    struct tensor *shift = per_channel(sum, LAYER_add);
+    if (!shift || c->of[sum->id]) return;
+    product = other_input(sum, shift)->producer;
+    struct tensor *scale = per_channel(product, LAYER_mul);
+    if (!scale || c->of[product->id]) return;
+    struct tensor *x = other_input(product, scale);
+    bool alone = cluster_single_reader(c, act->out[0]) && cluster_single_reader(c, sum->out[0]) &&
+                 cluster_single_reader(c, product->out[0]);
+    if (!alone || !same_place(x, act->out[0])) return;
+    cluster->x = x;
+    cluster->scale = scale;
+    cluster->shift = shift;
+    cluster->prologue_act = act;
+    cluster_take(c, cluster, product);
+    cluster_take(c, cluster, sum);
+    cluster_take(c, cluster, act);
+}
+
+bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
+    if (!(layer_infos[l->kind].traits & HEAVY) || !l->in[1]->is_constant || l->out[0]->is_constant)
+        return false;
+    return l->kind == LAYER_linear ||
+           (l->out[0]->layout.block && c->plan->takes_conv(l, c->plan->lanes));
+}
+
+void cluster_dnn(struct clustering *c, struct layer *l) {
+    struct cluster *cluster = cluster_new(c, MODULE_DNN);
+    cluster->heavy = l;
+    cluster->x = l->in[0];
+    take_prologue(c, cluster);
+    cluster_take(c, cluster, l);
+    take_generated(c, cluster, take_closed(c, cluster));
+}
