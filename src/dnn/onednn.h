@@ -110,5 +110,7 @@ void onednn_give_back(struct onednn_use *use);
 enum sol_status onednn_execute(struct onednn_use *use, const struct onednn_tensors *tensors);
 /* Weights as [k][c / groups][kh][kw] into the order that the primitive wants. */
 enum sol_status onednn_pack(const struct onednn_key *key, const float *weight, float *packed);
+/* Testing: empties the table of what no call uses, so that all is made again. */
+void onednn_forget(void);
 
 #endif

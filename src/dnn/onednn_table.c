@@ -132,6 +132,15 @@ static void clear_entry(struct entry *e) {
     *e = (struct entry){0};
 }
 
+void onednn_forget(void) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SETS * WAYS; i++) {
+        struct entry *e = &table[i / WAYS][i % WAYS];
+        if (!e->n_users) clear_entry(e);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* Its names: "jit:avx512_core", "brg:avx2", "gemm:jit:f32", "ref:any". The last is a plain loop, slower than anything of ours. */
 static bool is_slow(const struct entry *e) {
     const char *name = NULL;

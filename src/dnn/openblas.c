@@ -100,12 +100,12 @@ static const char *refuse(const struct dnn_problem *p) {
 }
 
 /*
- * Cost model, as linear.c's, a little dearer: it is timed wherever it may win, and loses where nobody times. A few rows
- * do not fill the library's tiles, which copy the weights before they multiply.
+ * Cost model, as linear.c's, measured by bench/libraries.c (0.3.34): several rows are multiplied from a copy of the
+ * weights, which the library makes at every call.
  */
 static const double clock_hz = 3e9;
 static const double multiply_efficiency = 0.75;
-static const double core_bytes_per_s = 42e9, memory_bytes_per_s = 56e9;
+static const double core_bytes_per_s = 42e9, copied_bytes_per_s = 15e9, memory_bytes_per_s = 56e9;
 
 static double flops_per_s(const struct dnn_kernels *kernels) {
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
@@ -119,7 +119,8 @@ static void plan(struct dnn_plan *plan) {
     const double bytes = 4.0 * p->c * p->k, flops = 2 * batch * p->c * p->k;
     const int64_t least = ceil_div(LEAST_BYTES, (int64_t)p->c * 4);
     plan->param[0] = min_i64(COLUMNS, round_up(least, 16));
-    plan->cost = bytes / fmin(threads * core_bytes_per_s, memory_bytes_per_s) +
+    const double bytes_per_s = batch > 1 ? copied_bytes_per_s : core_bytes_per_s;
+    plan->cost = bytes / fmin(threads * bytes_per_s, memory_bytes_per_s) +
                  flops / (multiply_efficiency * flops_per_s(plan->kernels) * threads);
 }
 
