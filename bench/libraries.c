@@ -1,7 +1,7 @@
 /*
  * Times the own kernels and those of vendors' libraries in turns, on the thread pool: what an autotune would see.
  *
- *   libraries [rounds] [isa]      medians in us and each plan's estimate; SOL_NUM_THREADS=n
+ *   libraries [rounds] [isa]      least times in us and each plan's estimate; SOL_NUM_THREADS=n
  *
  * Link it with all objects of the library, as the tests are. Large weights are evicted from the caches between runs, as the
  * rest of a network would do.
@@ -127,7 +127,7 @@ static void time_shape(const struct shape *s, const struct dnn_isa *isa, int rou
            s->stride, s->groups, s->batch);
     for (int i = 0; i < n; i++) {
         qsort(t[i].seconds, (size_t)rounds, sizeof(double), compare);
-        printf("  %s %.1f (%.1f)", t[i].plan.impl->name, t[i].seconds[rounds / 2] * 1e6,
+        printf("  %s %.1f (%.1f)", t[i].plan.impl->name, t[i].seconds[0] * 1e6,
                t[i].plan.cost * 1e6);
     }
     printf("%s\n", exec_take_failure() ? " FAILED" : "");
@@ -142,7 +142,7 @@ int main(int argc, char **argv) {
     if (!isa->name || rounds < 1 || rounds > MOST_ROUNDS) return 1;
     const float *memory = new_floats(EVICT / 4);
     bool held = pool_begin();
-    printf("%s, %d threads, medians of %d in us (estimates)\n", isa->name, pool_threads(), rounds);
+    printf("%s, %d threads, least of %d in us (estimates)\n", isa->name, pool_threads(), rounds);
     for (int i = 0; i < COUNT(shapes); i++) time_shape(&shapes[i], isa, rounds, memory);
     if (held) pool_end();
     return 0;

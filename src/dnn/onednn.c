@@ -26,11 +26,9 @@ static const double efficiency = 0.8, depthwise_efficiency = 0.5;
 static const double core_bytes_per_s = 40e9, memory_bytes_per_s = 55e9;
 static const double task_s = 1e-6;
 
-/* A chunk of less is not worth its task. Few channels mean that x comes through the caches more often: 1x1 convolutions
- * are a fifth slower in chunks of 16 than in chunks of 32. */
+/* A chunk of less is not worth its task. */
 static const double chunk_flops = 1e6;
 static const double chunk_bytes = 256 << 10;
-static const int64_t chunk_channels_least = 32;
 static const int64_t most_chunks = 8;
 static const int64_t most_rows = 32; /* of a linear layer's tile */
 static const int64_t columns = 64;   /* the library packs matrices in strips of so many */
@@ -104,6 +102,11 @@ static double count_flops(const struct dnn_problem *p, int64_t rows) {
     return 2.0 * (double)rows * p->k * p->oh * p->ow * per_group * p->kh * p->kw;
 }
 
+/* All chunks read all of x: 1x1 convolutions, which do little with it, are a fifth slower in chunks of 16 than of 32. */
+static int64_t least_channels(const struct dnn_problem *p) {
+    return p->groups == 1 && p->kh * p->kw == 1 ? 32 : 16;
+}
+
 static void set_chunks(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const bool linear = p->kind == DNN_LINEAR;
@@ -111,7 +114,7 @@ static void set_chunks(struct dnn_plan *plan) {
     const double parts =
         linear ? 4.0 * p->c * p->k / chunk_bytes : count_flops(p, 1) / chunk_flops;
     const int64_t most =
-        linear ? 8 * most_chunks : min_i64(most_chunks, p->k / chunk_channels_least);
+        linear ? 8 * most_chunks : min_i64(most_chunks, p->k / least_channels(p));
     const int64_t n = max_i64(1, parts < (double)most ? (int64_t)parts : most);
     plan->param[CHUNK_K] = min_i64(p->k, round_up(ceil_div(p->k, n), find_unit(p)));
     plan->param[N_CHUNKS] = ceil_div(p->k, plan->param[CHUNK_K]);
