@@ -114,8 +114,7 @@ static void time_shape(const struct shape *s, const struct dnn_isa *isa, int rou
     int n = 0;
     for (int i = 0; t && dnn_impls[i] && n < MOST_IMPLS; i++) {
         if (dnn_impls[i]->refuse(&p)) continue;
-        t[n].plan =
-            (struct dnn_plan){.impl = dnn_impls[i], .kernels = isa->kernels, .problem = p};
+        t[n].plan = (struct dnn_plan){.impl = dnn_impls[i], .kernels = isa->kernels, .problem = p};
         prepare(&t[n++], weight);
     }
     for (int round = -2; round < rounds; round++)

@@ -8,7 +8,8 @@ extern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_grouped, dnn_dire
 
 /* First come the ones that do less work; ties in cost go to the earlier one. */
 const struct dnn_impl *const dnn_impls[] = {
-    &dnn_winograd4, &dnn_winograd2, &dnn_grouped, &dnn_direct, &dnn_linear, &dnn_onednn, &dnn_openblas, NULL};
+    &dnn_winograd4, &dnn_winograd2, &dnn_grouped,  &dnn_direct,
+    &dnn_linear,    &dnn_onednn,    &dnn_openblas, NULL};
 
 #define DNN_ISA_TABLE(isa)                                                    \
     extern const struct dnn_direct_kernels dnn_direct_kernels_##isa;          \

@@ -9,9 +9,9 @@
  *
  * Residual and activation follow in a pass of SOL's own (finish_kernel.c tells why).
  */
+#include "dnn/onednn.h"
 #include "dnn/finish.h"
 #include "dnn/kernels.h"
-#include "dnn/onednn.h"
 #include "run/program.h"
 
 #include <math.h>
@@ -34,7 +34,14 @@ static const int64_t most_rows = 32; /* of a linear layer's tile */
 static const int64_t columns = 64;   /* the library packs matrices in strips of so many */
 
 /* Of dnn_plan.param. A unit is the fewest channels that can be cut off. */
-enum { CHUNK_K, N_CHUNKS, ROWS, FULL_SIZE /* bytes of a full chunk's weights */, SCRATCH_X, SCRATCH_Y };
+enum {
+    CHUNK_K,
+    N_CHUNKS,
+    ROWS,
+    FULL_SIZE /* bytes of a full chunk's weights */,
+    SCRATCH_X,
+    SCRATCH_Y
+};
 
 /* ---- Refusal ---- */
 
@@ -111,10 +118,8 @@ static void set_chunks(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const bool linear = p->kind == DNN_LINEAR;
     plan->param[ROWS] = linear ? min_i64(max_i64(1, p->batch_hint), most_rows) : 1;
-    const double parts =
-        linear ? 4.0 * p->c * p->k / chunk_bytes : count_flops(p, 1) / chunk_flops;
-    const int64_t most =
-        linear ? 8 * most_chunks : min_i64(most_chunks, p->k / least_channels(p));
+    const double parts = linear ? 4.0 * p->c * p->k / chunk_bytes : count_flops(p, 1) / chunk_flops;
+    const int64_t most = linear ? 8 * most_chunks : min_i64(most_chunks, p->k / least_channels(p));
     const int64_t n = max_i64(1, parts < (double)most ? (int64_t)parts : most);
     plan->param[CHUNK_K] = min_i64(p->k, round_up(ceil_div(p->k, n), find_unit(p)));
     plan->param[N_CHUNKS] = ceil_div(p->k, plan->param[CHUNK_K]);
@@ -131,11 +136,8 @@ static int64_t chunk_channels(const struct dnn_plan *plan, int64_t chunk) {
 static struct onednn_key make_key(const struct dnn_plan *plan, int64_t chunk) {
     const struct dnn_problem *p = &plan->problem;
     const int k = (int)chunk_channels(plan, chunk), groups = count_groups(p);
-    struct onednn_key key = {.kind = (int)p->kind,
-                             .rows = (int)plan->param[ROWS],
-                             .c = p->c,
-                             .k = k,
-                             .bias = p->bias};
+    struct onednn_key key = {
+        .kind = (int)p->kind, .rows = (int)plan->param[ROWS], .c = p->c, .k = k, .bias = p->bias};
     if (p->kind == DNN_LINEAR) return key;
     key.lanes = p->lanes, key.groups = groups == 1 ? 1 : k / (p->k / groups);
     key.c = p->c / groups * key.groups;
@@ -184,11 +186,11 @@ static double estimate(const struct dnn_plan *plan) {
     const double rate =
         (depthwise ? depthwise_efficiency : efficiency) * flops_per_s(plan->kernels);
     const double compute = (double)tiles * count_flops(p, plan->param[ROWS]) / rate;
-    const double images = (double)p->c * p->h * p->w +
-                          (double)p->k * p->oh * p->ow * (p->residual || p->act ? 3 : 1);
+    const double images =
+        (double)p->c * p->h * p->w + (double)p->k * p->oh * p->ow * (p->residual || p->act ? 3 : 1);
     const double moved = 4 * (double)batch * images / core_bytes_per_s;
-    const double weights = (double)plan->packed_size /
-                           fmin((double)threads * core_bytes_per_s, memory_bytes_per_s);
+    const double weights =
+        (double)plan->packed_size / fmin((double)threads * core_bytes_per_s, memory_bytes_per_s);
     const int64_t n = plan->param[N_CHUNKS] * (p->kind == DNN_CONV ? batch : 1);
     const double uneven = (double)ceil_div(n, threads) / (double)n;
     return weights + uneven * (fmax(compute, moved) + (double)n * task_s);
@@ -207,9 +209,9 @@ static void make_plan(struct dnn_plan *plan) {
     plan->param[SCRATCH_Y] = tiled * round_up(plan->param[ROWS] * plan->param[CHUNK_K] * 4, 64);
     plan->packed_size = (size_t)((plan->param[N_CHUNKS] - 1) * plan->param[FULL_SIZE] +
                                  round_up((int64_t)last.packed_size, 64));
-    plan->scratch_size = (size_t)(plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]) +
-                         (full.scratch_size > last.scratch_size ? full.scratch_size
-                                                                : last.scratch_size);
+    plan->scratch_size =
+        (size_t)(plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]) +
+        (full.scratch_size > last.scratch_size ? full.scratch_size : last.scratch_size);
     plan->scratch_size = (size_t)round_up((int64_t)plan->scratch_size, 64);
     plan->cost = estimate(plan);
 }
@@ -286,10 +288,10 @@ static void finish(const struct dnn_plan *plan, const float *sum, const float *r
 static struct onednn_tensors make_tensors(const struct dnn_plan *plan, const struct dnn_call *call,
                                           char *scratch, int64_t chunk) {
     const int64_t first = chunk * plan->param[CHUNK_K];
-    return (struct onednn_tensors){
-        .packed = call->packed + chunk * plan->param[FULL_SIZE] / 4,
-        .bias = call->bias ? call->bias + first : NULL,
-        .scratch = scratch + plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]};
+    return (struct onednn_tensors){.packed = call->packed + chunk * plan->param[FULL_SIZE] / 4,
+                                   .bias = call->bias ? call->bias + first : NULL,
+                                   .scratch =
+                                       scratch + plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]};
 }
 
 /* A chunk's channels lie together in an image, plain or blocked. */
@@ -298,8 +300,8 @@ static enum sol_status run_image(const struct dnn_plan *plan, const struct dnn_c
                                  int64_t chunk) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t pixels = (int64_t)p->oh * p->ow, first = chunk * plan->param[CHUNK_K];
-    const int64_t first_c = p->groups == 1 ? 0 : first / (p->k_model / p->groups) *
-                                                     (p->c_model / p->groups);
+    const int64_t first_c =
+        p->groups == 1 ? 0 : first / (p->k_model / p->groups) * (p->c_model / p->groups);
     struct onednn_tensors tensors = make_tensors(plan, call, scratch, chunk);
     tensors.x = call->x + image * call->x_stride + first_c * p->h * p->w;
     tensors.y = call->y + image * call->y_stride + first * pixels;
@@ -332,9 +334,8 @@ static enum sol_status run_rows(const struct dnn_plan *plan, const struct dnn_ca
         const int64_t n = min_i64(plan->param[ROWS], call->batch - row);
         float *y = call->y + row * p->k + first;
         tensors.x = take_rows(plan, call, scratch, row, n);
-        tensors.y = plan->param[SCRATCH_Y]
-                        ? (float *)(void *)(scratch + plan->param[SCRATCH_X])
-                        : y;
+        tensors.y =
+            plan->param[SCRATCH_Y] ? (float *)(void *)(scratch + plan->param[SCRATCH_X]) : y;
         TRY(onednn_execute(use, &tensors));
         for (int64_t i = 0; i < n; i++)
             finish(plan, tensors.y + i * k,

@@ -20,7 +20,13 @@ enum { ONEDNN_TAG_ANY = 1, ONEDNN_TAG_NCHW16C = 78, ONEDNN_TAG_NCHW8C = 102 };
 enum { ONEDNN_QUERY_NAME = 8, ONEDNN_QUERY_WEIGHTS = 131, ONEDNN_QUERY_SCRATCHPAD = 136 };
 enum { ONEDNN_RUNTIME_SEQUENTIAL = 1, ONEDNN_RUNTIME_OPENMP = 2 };
 /* Names of a primitive's tensors; a reorder goes from SRC to DST. */
-enum { ONEDNN_SRC = 1, ONEDNN_DST = 17, ONEDNN_WEIGHTS = 33, ONEDNN_BIAS = 41, ONEDNN_SCRATCHPAD = 80 };
+enum {
+    ONEDNN_SRC = 1,
+    ONEDNN_DST = 17,
+    ONEDNN_WEIGHTS = 33,
+    ONEDNN_BIAS = 41,
+    ONEDNN_SCRATCHPAD = 80
+};
 
 struct onednn_version {
     int major, minor, patch;

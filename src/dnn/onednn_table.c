@@ -72,7 +72,8 @@ static int describe_weights(void **out, const struct onednn_key *key, bool any) 
     const int64_t *dims = linear ? matrix_dims : conv_dims + skip;
     const int64_t *strides = linear ? matrix_strides : conv_strides + skip;
     if (any)
-        return ONEDNN_CALL(memory_desc_create_with_tag, out, rank, dims, ONEDNN_F32, ONEDNN_TAG_ANY);
+        return ONEDNN_CALL(memory_desc_create_with_tag, out, rank, dims, ONEDNN_F32,
+                           ONEDNN_TAG_ANY);
     return ONEDNN_CALL(memory_desc_create_with_strides, out, rank, dims, ONEDNN_F32, strides);
 }
 
@@ -92,7 +93,8 @@ static int describe_tensors(struct entry *e) {
 
 /* What the window needs behind the image; 0 when the image goes on further than it looks. */
 static int64_t pad_end(int size, int out, int kernel, int step, int pad, int dilation) {
-    return max_i64(0, (int64_t)(out - 1) * step + (int64_t)dilation * (kernel - 1) + 1 - size - pad);
+    return max_i64(0,
+                   (int64_t)(out - 1) * step + (int64_t)dilation * (kernel - 1) + 1 - size - pad);
 }
 
 static int describe_primitive(struct entry *e, const void *weights, const void *attr) {

@@ -71,8 +71,9 @@ static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
 
 /* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. A call that does
  * not hold the pool runs alone, since its workspace has scratch for one thread. */
-static enum sol_status run_step(const struct bases *base, const struct binding *b, const struct step *step,
-                     int i, struct workspace *workspace, int n_threads) {
+static enum sol_status run_step(const struct bases *base, const struct binding *b,
+                                const struct step *step, int i, struct workspace *workspace,
+                                int n_threads) {
     int64_t n = b->n_tasks[i];
     if (n == 0) return SOL_OK;
     void **ptr = workspace->pointers;

@@ -564,8 +564,7 @@ static bool find_job(struct random *r, const struct dnn_impl *impl, const struct
     return false;
 }
 
-static void test_all_nan(struct random *r, const struct dnn_impl *impl,
-                         const struct dnn_isa *isa) {
+static void test_all_nan(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa) {
     static struct job job;
     struct row row = {0};
     for (int n = 0; n < N_NAN && find_job(r, impl, isa, &job, &row);) {
