@@ -21,9 +21,10 @@ static void list_devices(void (*visit)(void *user, const struct sol_info *info),
 
 static void list_kernels(void (*visit)(void *user, const struct sol_info *info), void *user) {
     for (int i = 0; dnn_impls[i]; i++) {
-        bool disabled = env_has(ENV_SOL_DISABLE, dnn_impls[i]->name);
-        visit(user, &(struct sol_info){"library", dnn_impls[i]->name, !disabled,
-                                       disabled ? "disabled by SOL_DISABLE" : "own kernel"});
+        bool available = !env_has(ENV_SOL_DISABLE, dnn_impls[i]->name);
+        const char *detail = available ? "own kernel" : "disabled by SOL_DISABLE";
+        if (available && dnn_impls[i]->probe) detail = dnn_impls[i]->probe(&available);
+        visit(user, &(struct sol_info){"library", dnn_impls[i]->name, available, detail});
     }
 }
 

@@ -104,10 +104,22 @@ def programs(build, groups, only_c, runner):
             )
 
 
+def find_libraries(venv):
+    """Libraries of vendors that the list of packages for tests has put into `venv`: variable -> path."""
+    for variable, pattern in (
+        ("SOL_ONEDNN", "lib/libdnnl.so.3"),
+        ("SOL_OPENBLAS", "lib/python*/site-packages/scipy_openblas32/lib/libscipy_openblas.so"),
+    ):
+        for path in sorted(venv.glob(pattern))[:1]:
+            yield variable, str(path)
+
+
 def test_environment(build, runner):
     env = dict(os.environ)
     if runner:
         env["TEST_RUNNER"] = runner
+    for variable, path in [] if runner else find_libraries(ROOT / ".venv"):
+        env.setdefault(variable, path)
     env.setdefault("SOL_CACHE_DIR", str(build / "cache"))  # never the user's own cache
     env.setdefault("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=1")
     env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")

@@ -142,6 +142,8 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
     X(SOL_CC, "C compiler for generated kernels; none = interpret them")                         \
     X(SOL_CC_TIMEOUT, "seconds after which the C compiler is ended")                             \
     X(SOL_CACHE_DIR, "folder of the kernel cache")                                               \
+    X(SOL_ONEDNN, "absolute path of oneDNN's library, libdnnl.so")                               \
+    X(SOL_OPENBLAS, "absolute path of OpenBLAS's library, libopenblas.so")                       \
     X(SOL_NUM_THREADS, "threads that take part in a call")
 enum env {
 #define ENV_ENUM(name, text) ENV_##name,

@@ -4,11 +4,12 @@
 #include "dnn/kernels.h"
 
 extern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_grouped, dnn_direct, dnn_linear,
-    dnn_openblas;
+    dnn_onednn, dnn_openblas;
 
 /* First come the ones that do less work; ties in cost go to the earlier one. */
 const struct dnn_impl *const dnn_impls[] = {
-    &dnn_winograd4, &dnn_winograd2, &dnn_grouped, &dnn_direct, &dnn_linear, &dnn_openblas, NULL};
+    &dnn_winograd4, &dnn_winograd2, &dnn_grouped,  &dnn_direct,
+    &dnn_linear,    &dnn_onednn,    &dnn_openblas, NULL};
 
 #define DNN_ISA_TABLE(isa)                                                    \
     extern const struct dnn_direct_kernels dnn_direct_kernels_##isa;          \
@@ -16,9 +17,11 @@ const struct dnn_impl *const dnn_impls[] = {
     extern const struct dnn_winograd_kernels dnn_winograd_kernels_##isa;      \
     extern const struct dnn_linear_kernels dnn_linear_kernels_##isa;          \
     extern const struct dnn_probe_kernels dnn_probe_kernels_##isa;            \
+    extern const struct dnn_finish_kernels dnn_finish_kernels_##isa;          \
     static const struct dnn_kernels kernels_##isa = {                         \
         &dnn_direct_kernels_##isa, &dnn_grouped_kernels_##isa,                \
-        &dnn_winograd_kernels_##isa, &dnn_linear_kernels_##isa, &dnn_probe_kernels_##isa};
+        &dnn_winograd_kernels_##isa, &dnn_linear_kernels_##isa,               \
+        &dnn_finish_kernels_##isa, &dnn_probe_kernels_##isa};
 
 DNN_ISA_TABLE(generic)
 #ifdef __x86_64__

@@ -84,6 +84,8 @@ struct dnn_impl {
     void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
                 int64_t begin, int64_t end);
     bool approximate; /* rounding error above direct's: not in strict mode */
+    /* A vendor's library: its version, or the reason why it is not available. NULL: an own kernel. */
+    const char *(*probe)(bool *available);
 };
 
 /* The ordered list, ended by NULL. */

@@ -132,6 +132,14 @@ static int find_plans(struct build *b, const struct dnn_problem *p, const struct
     return n;
 }
 
+/* The cheapest own kernel, else the cheapest. Without timing nobody knows that a library is faster, and results do not
+ * depend on what is installed. */
+static int find_own(const struct dnn_plan *plans, int n) {
+    int own = 0;
+    while (own < n && plans[own].impl->probe) own++;
+    return own < n ? own : 0;
+}
+
 static enum sol_status choose(struct build *b, const struct dnn_problem *p,
                               const struct dnn_isa *isa, dnn_tune *tune, struct dnn_plan *best) {
     struct dnn_plan *plans = ARENA_ARRAY(b->arena, struct dnn_plan, DNN_MAX_CANDIDATES);
@@ -140,7 +148,7 @@ static enum sol_status choose(struct build *b, const struct dnn_problem *p,
         return fail(SOL_EUNSUPPORTED, "no kernel takes this %s",
                     p->kind == DNN_CONV ? "conv" : "linear");
     while (near < n && plans[near].cost <= DNN_NEAR_TIE * plans[0].cost) near++;
-    *best = plans[tune && near > 1 ? tune(plans, near) : 0];
+    *best = plans[tune && near > 1 ? tune(plans, near) : find_own(plans, n)];
     report_choice(b, best);
     return SOL_OK;
 }

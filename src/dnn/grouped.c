@@ -139,5 +139,5 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
 }
 
 extern const struct dnn_impl dnn_grouped;
-const struct dnn_impl dnn_grouped = {"grouped", refuse,  make_plan, n_pack_tasks,
-                                     pack,      n_tasks, run,       false};
+const struct dnn_impl dnn_grouped = {"grouped", refuse, make_plan, n_pack_tasks, pack,
+                                     n_tasks,   run,    false,     NULL};

@@ -9,6 +9,7 @@ struct dnn_kernels {
     const struct dnn_grouped_kernels *grouped;   /* dnn/grouped.h */
     const struct dnn_winograd_kernels *winograd; /* dnn/winograd.h */
     const struct dnn_linear_kernels *linear;     /* dnn/linear.h */
+    const struct dnn_finish_kernels *finish;     /* dnn/finish.h */
     const struct dnn_probe_kernels *probe;       /* dnn/probe.h */
 };
 

@@ -1,60 +1,127 @@
 /*
- * Linear layers by OpenBLAS, when the machine has it: opened at run time, never linked.
+ * Linear layers by OpenBLAS, when the machine has it.
  *
- * The library is told to use one thread; SOL's pool divides the rows of the weight instead. The division does not depend on
- * the number of threads, and so neither do the results.
+ * SOL's pool divides the rows of the weight, which is used in place. The division does not depend on the number of
+ * threads, and so neither do the results.
+ *
+ * Invariant: the library computes on the thread that calls it. Its number of threads is one per process (or OpenMP's), so
+ * that it is set once, when SOL opens it; a copy that somebody else in this process uses with more is left alone.
  */
-#include "dnn/dnn.h"
+#include "dnn/finish.h"
+#include "dnn/kernels.h"
+#include "dnn/vendor.h"
 
-#include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#define COLUMNS 256 /* of y per task: enough for a gemm to be efficient, enough tasks for many threads */
+#define COLUMNS 256 /* of y per task at most: enough for a gemm to be efficient */
+#define LEAST_BYTES (256 << 10) /* of weights per task: below, handing it out would cost something beside it */
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* of the CBLAS interface */
 typedef void sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
                    const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
+typedef void sgemv(int order, int trans, int m, int n, float alpha, const float *a, int lda,
+                   const float *x, int step_x, float beta, float *y, int step_y);
 
+static const char *const sonames[] = {"libopenblas.so.0", "libopenblas.so", "libscipy_openblas.so",
+                                      NULL};
 static struct {
-    pthread_once_t once;
+    struct vendor vendor;
     sgemm *gemm;
-} library = {.once = PTHREAD_ONCE_INIT};
+    sgemv *gemv;
+    int most_callers; /* threads that may call at once: the library ends the process when its buffers do not suffice */
+} library = {.vendor = {.name = "openblas", .path = ENV_SOL_OPENBLAS, .sonames = sonames}};
 
-static void *find_symbol(void *handle, const char *name, const char *prefixed) {
-    void *symbol = dlsym(handle, name);
-    return symbol ? symbol : dlsym(handle, prefixed);
+/* SciPy's builds have a prefix. Those with 64-bit integers have other names yet, and so are not found. */
+static void *find_symbol(const char *name) {
+    char prefixed[64];
+    snprintf(prefixed, sizeof prefixed, "scipy_%s", name);
+    void *symbol = vendor_symbol(&library.vendor, name);
+    return symbol ? symbol : vendor_symbol(&library.vendor, prefixed);
 }
 
-/* The handle stays open for the life of the process: programs may be running in it. */
-static void open_library(void) {
-    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so",
-                                        "libscipy_openblas.so"};
-    void *handle = NULL;
-    for (int i = 0; i < COUNT(names) && !handle; i++)
-        handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return;
+/* "OpenBLAS 0.3.29 ... MAX_THREADS=64": in the text, since the library has no other way to tell. */
+static bool read_config(void) {
+    char *(*get_config)(void);
+    *(void **)&get_config = find_symbol("openblas_get_config");
+    const char *config = get_config ? get_config() : "";
+    const char *most = strstr(config, "MAX_THREADS=");
+    library.most_callers = most ? atoi(most + strlen("MAX_THREADS=")) : 1;
+    if (strstr(config, "USE64BITINT"))
+        return vendor_refuse(&library.vendor, "cannot be used: built for 64-bit integers");
+    snprintf(library.vendor.detail, sizeof library.vendor.detail, "%s",
+             *config ? config : "OpenBLAS");
+    return true;
+}
+
+static bool take_threads(void) {
+    int (*get_threads)(void);
     void (*set_threads)(int);
-    *(void **)&set_threads =
-        find_symbol(handle, "openblas_set_num_threads", "scipy_openblas_set_num_threads");
-    *(void **)&library.gemm = find_symbol(handle, "cblas_sgemm", "scipy_cblas_sgemm");
-    if (library.gemm && set_threads) set_threads(1);
+    *(void **)&get_threads = find_symbol("openblas_get_num_threads");
+    *(void **)&set_threads = find_symbol("openblas_set_num_threads");
+    if (!get_threads || !set_threads)
+        return vendor_refuse(&library.vendor, "cannot be used: its threads cannot be told");
+    if (get_threads() == 1 || library.vendor.omp_set_num_threads) return true;
+    if (library.vendor.was_there)
+        return vendor_refuse(&library.vendor,
+                             "cannot be used: this process already uses it with %d threads",
+                             get_threads());
+    set_threads(1);
+    return true;
+}
+
+static void open_library(void) {
+    if (!vendor_open(&library.vendor)) return;
+    *(void **)&library.gemm = find_symbol("cblas_sgemm");
+    *(void **)&library.gemv = find_symbol("cblas_sgemv");
+    if (!library.gemm || !library.gemv)
+        vendor_refuse(&library.vendor, "cannot be used: it lacks cblas_sgemm or cblas_sgemv");
+    else if (read_config()) take_threads();
+}
+
+static bool is_open(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_library);
+    return library.vendor.handle != NULL;
 }
 
 static const char *refuse(const struct dnn_problem *p) {
     if (p->kind != DNN_LINEAR) return "not a linear layer";
-    pthread_once(&library.once, open_library);
-    return library.gemm ? NULL : "libopenblas.so.0 cannot be opened";
+    if (p->groups != 1) return "more than one group";
+    if (!p->x_plain || !p->y_plain) return "x or y is not plain";
+    if (p->residual && !p->residual_plain) return "residual is not plain";
+    if (p->prologue) return "has a prologue";
+    if (p->c_map || p->k_map) return "channels are rearranged, the weight is used in place";
+    if (!is_open()) return library.vendor.detail;
+    return p->threads > library.most_callers ? "more threads than the library was built for" : NULL;
 }
 
-/* About 80% of peak, and the weights once from memory. */
+/*
+ * Cost model, as linear.c's, measured by bench/libraries.c (0.3.34): several rows are multiplied from a copy of the
+ * weights, which the library makes at every call.
+ */
+static const double clock_hz = 3e9;
+static const double multiply_efficiency = 0.75;
+static const double core_bytes_per_s = 42e9, copied_bytes_per_s = 15e9, memory_bytes_per_s = 56e9;
+
+static double flops_per_s(const struct dnn_kernels *kernels) {
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
+        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
+    return 8 * clock_hz;
+}
+
 static void plan(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    double peak = 1e9;
-    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
-        if (isa->kernels == plan->kernels) peak = isa->flops_per_cycle * 3e9;
-    double flops = 2.0 * (double)p->batch_hint * p->c * p->k, bytes = 4.0 * p->c * p->k;
-    double compute = flops / (0.8 * peak * p->threads), memory = bytes / 20e9;
-    plan->cost = compute > memory ? compute : memory;
+    const double threads = p->threads, batch = (double)max_i64(1, p->batch_hint);
+    const double bytes = 4.0 * p->c * p->k, flops = 2 * batch * p->c * p->k;
+    const int64_t least = ceil_div(LEAST_BYTES, (int64_t)p->c * 4);
+    plan->param[0] = min_i64(COLUMNS, round_up(least, 16));
+    const double bytes_per_s = batch > 1 ? copied_bytes_per_s : core_bytes_per_s;
+    plan->cost = bytes / fmin(threads * bytes_per_s, memory_bytes_per_s) +
+                 flops / (multiply_efficiency * flops_per_s(plan->kernels) * threads);
 }
 
 static int64_t n_pack_tasks(const struct dnn_plan *plan) {
@@ -67,44 +134,50 @@ static void pack(const struct dnn_plan *plan, const float *weight, const float *
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
-    return batch ? ceil_div(plan->problem.k, COLUMNS) : 0;
+    return batch ? ceil_div(plan->problem.k, plan->param[0]) : 0;
 }
 
-/* Comparisons are false for NaN, so NaN passes through, as in PyTorch. */
-static float activate(const struct dnn_problem *p, float v) {
-    if (p->act == DNN_ACT_NONE) return v;
-    float low = p->act == DNN_ACT_RELU ? 0 : p->act_min,
-          high = p->act == DNN_ACT_RELU ? v : p->act_max;
-    return v < low ? low : v > high ? high : v;
-}
-
-static void finish_row(const struct dnn_problem *p, const struct dnn_call *call, int64_t row,
-                       int64_t k0, int64_t k1) {
-    float *y = call->y + row * p->k;
-    const float *residual = call->residual ? call->residual + row * p->k : NULL;
-    for (int64_t k = k0; k < k1; k++) {
-        float v = y[k] + (call->bias ? call->bias[k] : 0);
-        y[k] = activate(p, residual ? v + residual[k] : v);
-    }
-    if (call->epilogue) call->epilogue(call->epilogue_user, y + k0, row, 0, k0, (int)(k1 - k0));
+/* y[:, k0..k1] = x * weight[k0..k1]^T. A single row is a product with a vector, which gemm would do slower. */
+static void multiply(const struct dnn_problem *p, const struct dnn_call *call, int64_t k0, int n) {
+    const float *weight = call->weight + k0 * p->c;
+    float *y = call->y + k0;
+    if (call->batch == 1)
+        library.gemv(ROW_MAJOR, NO_TRANS, n, p->c, 1, weight, p->c, call->x, 1, 0, y, 1);
+    else
+        library.gemm(ROW_MAJOR, NO_TRANS, TRANS, (int)call->batch, n, p->c, 1, call->x, p->c,
+                     weight, p->c, 0, y, p->k);
 }
 
 static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
                 int64_t begin, int64_t end) {
     (void)scratch;
     const struct dnn_problem *p = &plan->problem;
+    int before = vendor_enter(&library.vendor);
     for (int64_t task = begin; task < end; task++) {
-        int64_t k0 = task * COLUMNS, k1 = min_i64(k0 + COLUMNS, p->k);
-        library.gemm(ROW_MAJOR, NO_TRANS, TRANS, (int)call->batch, (int)(k1 - k0), p->c, 1, call->x,
-                     p->c, call->weight + k0 * p->c, p->c, 0, call->y + k0, p->k);
-        for (int64_t row = 0; row < call->batch; row++) finish_row(p, call, row, k0, k1);
+        const int64_t k0 = task * plan->param[0], n = min_i64(plan->param[0], p->k - k0);
+        multiply(p, call, k0, (int)n);
+        for (int64_t row = 0; row < call->batch; row++) {
+            const int64_t at = row * p->k + k0;
+            plan->kernels->finish->run(p, call->y + at, call->bias ? call->bias + k0 : NULL,
+                                       p->residual ? call->residual + at : NULL, call->y + at, n);
+            if (call->epilogue)
+                call->epilogue(call->epilogue_user, call->y + at, row, 0, k0, (int)n);
+        }
     }
+    vendor_leave(&library.vendor, before);
 }
 
+static const char *probe(bool *available) {
+    *available = is_open();
+    return library.vendor.detail;
+}
+
+extern const struct dnn_impl dnn_openblas;
 const struct dnn_impl dnn_openblas = {.name = "openblas",
                                       .refuse = refuse,
                                       .plan = plan,
                                       .n_pack_tasks = n_pack_tasks,
                                       .pack = pack,
                                       .n_tasks = n_tasks,
-                                      .run = run};
+                                      .run = run,
+                                      .probe = probe};

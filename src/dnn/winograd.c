@@ -236,7 +236,7 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
 }
 
 extern const struct dnn_impl dnn_winograd4, dnn_winograd2;
-const struct dnn_impl dnn_winograd4 = {"winograd4", refuse,  plan4, n_pack_tasks,
-                                       pack,        n_tasks, run,   true};
-const struct dnn_impl dnn_winograd2 = {"winograd2", refuse,  plan2, n_pack_tasks,
-                                       pack,        n_tasks, run,   true};
+const struct dnn_impl dnn_winograd4 = {"winograd4", refuse, plan4, n_pack_tasks, pack,
+                                       n_tasks,     run,    true,  NULL};
+const struct dnn_impl dnn_winograd2 = {"winograd2", refuse, plan2, n_pack_tasks, pack,
+                                       n_tasks,     run,    true,  NULL};

@@ -33,36 +33,59 @@ static void *resolve(const struct bases *base, const struct buffer_ref *ref, int
     return NULL;
 }
 
-/* Of the call that this thread makes. */
-static _Thread_local enum sol_status call_status;
+/* Of the tasks that this thread runs, until somebody takes it. */
+static _Thread_local enum sol_status task_status;
 
-void exec_fail(enum sol_status status) { call_status = status; }
+void exec_fail(enum sol_status status) { task_status = status; }
 
+enum sol_status exec_take_failure(void) {
+    enum sol_status status = task_status;
+    task_status = SOL_OK;
+    return status;
+}
+
+/* The first failure is the step's; its message is copied, since it belongs to the thread that failed. */
 struct job {
     const struct step *step;
     void **ptr;
     const int64_t *arg;
     struct workspace *workspace;
+    atomic_int n_failures;
+    enum sol_status status;
+    char message[1024];
 };
+
+static void note_failure(struct job *job, enum sol_status status) {
+    if (atomic_fetch_add(&job->n_failures, 1)) return;
+    job->status = status;
+    snprintf(job->message, sizeof job->message, "%s", sol_error());
+}
 
 static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
     struct job *job = user;
     char *scratch = job->workspace->scratch + (size_t)thread * job->workspace->scratch_stride;
     job->step->run(job->step, job->ptr, job->arg, scratch, begin, end);
+    enum sol_status status = exec_take_failure();
+    if (status) note_failure(job, status);
 }
 
 /* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. A call that does
  * not hold the pool runs alone, since its workspace has scratch for one thread. */
-static void run_step(const struct bases *base, const struct binding *b, const struct step *step,
-                     int i, struct workspace *workspace, int n_threads) {
+static enum sol_status run_step(const struct bases *base, const struct binding *b,
+                                const struct step *step, int i, struct workspace *workspace,
+                                int n_threads) {
     int64_t n = b->n_tasks[i];
-    if (n == 0) return;
+    if (n == 0) return SOL_OK;
     void **ptr = workspace->pointers;
     for (int p = 0; p < step->n_ptr; p++)
         ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
-    struct job job = {step, ptr, b->arg[i], workspace};
+    struct job job; /* set by hand, the message not at all */
+    job.step = step, job.ptr = ptr, job.arg = b->arg[i], job.workspace = workspace;
+    job.status = SOL_OK;
+    atomic_init(&job.n_failures, 0);
     if (n_threads > 1) pool_run(n, max_i64(1, n / (4 * n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
+    return job.status ? fail(job.status, "%s", job.message) : SOL_OK;
 }
 
 /* One call in flight: the pool, if it was free, and a workspace for its threads. */
@@ -90,9 +113,11 @@ static void leave_pool(struct call *call) {
     if (call->has_pool) pool_end();
 }
 
-static void run_list(const struct step_list *list, struct call *call) {
+static enum sol_status run_list(const struct step_list *list, struct call *call) {
     for (int i = 0; i < list->n; i++)
-        run_step(&call->base, call->binding, &list->at[i], i, call->workspace, call->n_threads);
+        TRY(run_step(&call->base, call->binding, &list->at[i], i, call->workspace,
+                     call->n_threads));
+    return SOL_OK;
 }
 
 static enum sol_status check_pointers(const char *what, int n, const void *const *pointer,
@@ -152,10 +177,9 @@ enum sol_status sol_program_run(const struct sol_program *program,
     if (program->is_timed)
         return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
     TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
-    call_status = SOL_OK;
-    run_list(&program->steps, &call);
+    enum sol_status status = run_list(&program->steps, &call);
     end_call(&call, program);
-    return call_status;
+    return status;
 }
 
 static void visit_step(const struct step *step, const struct binding *b, double seconds,
@@ -171,13 +195,15 @@ static void visit_step(const struct step *step, const struct binding *b, double 
     visit(user, &time);
 }
 
-static void time_steps(const struct sol_program *program, struct call *call, double *seconds) {
+static enum sol_status time_steps(const struct sol_program *program, struct call *call,
+                                  double *seconds) {
     for (int i = 0; i < program->steps.n; i++) {
         double start = os_now();
-        run_step(&call->base, call->binding, &program->steps.at[i], i, call->workspace,
-                 call->n_threads);
+        TRY(run_step(&call->base, call->binding, &program->steps.at[i], i, call->workspace,
+                     call->n_threads));
         seconds[i] = os_now() - start;
     }
+    return SOL_OK;
 }
 
 enum sol_status sol_program_profile(const struct sol_program *program,
@@ -190,10 +216,10 @@ enum sol_status sol_program_profile(const struct sol_program *program,
     if (!seconds) return fail(SOL_ENOMEM, "no memory to profile %d steps", program->steps.n);
     enum sol_status status = begin_call(&call, program, weights, symbols, inputs, outputs);
     if (!status) {
-        time_steps(program, &call, seconds);
+        status = time_steps(program, &call, seconds);
         leave_pool(&call);
         call.has_pool = false;
-        for (int i = 0; i < program->steps.n; i++)
+        for (int i = 0; i < program->steps.n && !status; i++)
             visit_step(&program->steps.at[i], call.binding, seconds[i], visit, user);
         end_call(&call, program);
     }
@@ -242,14 +268,17 @@ static enum sol_status prepare_weights(const struct sol_program *program, struct
     TRY(binding_new(&program->prepare, none, 0, &call.binding));
     take_pool(&call);
     call.workspace = workspace_new(call.binding, call.n_threads);
+    enum sol_status status = SOL_OK;
     if (call.workspace) {
         set_bases(&call, program, w, NULL, NULL);
-        run_list(&program->prepare, &call);
+        status = run_list(&program->prepare, &call);
+    } else {
+        status = fail(SOL_ENOMEM, "no memory to pack weights");
     }
     leave_pool(&call);
     mem_free(call.workspace);
     binding_free(call.binding);
-    return call.workspace ? SOL_OK : fail(SOL_ENOMEM, "no memory to pack weights");
+    return status;
 }
 
 enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,

@@ -121,9 +121,11 @@ struct sol_program *program_new(void);
 /* memory.c: places slots so that those alive together do not overlap; offset[i] in bytes, multiples of 64. Returns the bytes needed. */
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
 
-/* exec.c: a step that runs on the caller's thread as one task (a host layer) may fail; the call then returns `status`, and
- * the thread's message tells why. */
+/* exec.c: a task may fail, on any thread, after it has called fail(). The steps behind it are left out, and the call
+ * returns `status` with the message. */
 void exec_fail(enum sol_status status);
+/* For those who run tasks without a program: what exec_fail noted on this thread since the last time. */
+enum sol_status exec_take_failure(void);
 
 /* copy.c: the step of module copy. data = struct copy_table; ptr = {in, out}; arg = {batch, in stride, out stride} in elements. */
 struct copy_table {

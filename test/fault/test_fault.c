@@ -9,8 +9,10 @@
 
 #include "base/base.h"
 #include "device/cpu/cpu.h"
-
+#include "dnn/dnn.h"
 #include <sol/sol.h>
+
+extern const struct dnn_impl dnn_onednn;
 
 #define MOST_ALLOCATIONS 100000
 
@@ -107,6 +109,13 @@ static void test_builder(void) {
     printf("builder: %ld allocations failed in turn\n", n - 1);
 }
 
+/* The same with all that a vendor's library takes done by it. */
+static void test_library(const char *text, const char *own_and_others) {
+    setenv("SOL_DISABLE", own_and_others, 1);
+    test_allocations(text, CPU_NAME);
+    unsetenv("SOL_DISABLE");
+}
+
 int main(void) {
     sol_set_threads(1); /* all allocations happen on this thread */
     struct sol_model *m = make_model();
@@ -117,6 +126,10 @@ int main(void) {
     test_builder();
     test_allocations(text, "ref");
     test_allocations(text, CPU_NAME);
+    bool available = false;
+    dnn_onednn.probe(&available);
+    if (available) test_library(text, "winograd4,winograd2,grouped,direct,linear,openblas");
+    else printf("skipped: no oneDNN here\n");
     free(text);
     return check_done();
 }

@@ -8,15 +8,22 @@
  * grouped, stem, linear, odd ones), so that each implementation meets at least N_ACCEPTED that it
  * takes. Wherever a kernel must not read, memory holds NaN; wherever it must not write, a mark;
  * buffers end exactly where their last value ends, for ASan.
+ *
+ * Then NaN must come through: with nothing else in x there is nothing else in y. And every call of
+ * a vendor's library fails in turn: an error, no leak, and right results afterwards.
  */
 #include "../unit/check.h"
 #include "device/cpu/cpu.h"
 #include "dnn/dnn.h"
+#include "dnn/onednn.h"
 #include "random.h"
+#include "run/program.h"
 
 #include <math.h>
 
 #define N_ACCEPTED 200
+#define N_NAN 30
+#define N_FAILING 20
 #define MOST_TRIES 200000
 #define MOST_CHANNELS 512
 #define MOST_REASONS 32
@@ -253,10 +260,20 @@ static float *new_vector(struct random *r, struct data *d, int channels, const i
     return at;
 }
 
+/* Memory of y: NaN in images, a mark in between. */
+static float *new_output(struct data *d, const struct job *j) {
+    const struct dnn_problem *p = &j->p;
+    int64_t image = (int64_t)p->k * p->oh * p->ow, stride = image + j->y_gap;
+    float *y =
+        new_floats(d, j->batch ? j->batch * stride - j->y_gap : 0, p->y_plain ? j->place : 0, MARK);
+    for (int64_t n = 0; n < j->batch; n++)
+        for (int64_t i = 0; i < image; i++) y[n * stride + i] = NAN;
+    return y;
+}
+
 static void make_data(struct random *r, const struct job *j, struct data *d) {
     const struct dnn_problem *p = &j->p;
     int64_t pixels = (int64_t)p->h * p->w, out = (int64_t)p->oh * p->ow;
-    int64_t y_size = j->batch ? j->batch * (p->k * out + j->y_gap) - j->y_gap : 0;
     d->x = new_images(r, d, j, p->c, p->c_map, p->x_plain, pixels, j->x_gap);
     d->weight =
         new_random(r, d, (int64_t)p->k_model * (p->c_model / p->groups) * p->kh * p->kw, j->place);
@@ -266,8 +283,8 @@ static void make_data(struct random *r, const struct job *j, struct data *d) {
     if (p->prologue) d->scale = new_vector(r, d, p->c, p->c_map);
     if (p->prologue) d->shift = new_vector(r, d, p->c, p->c_map);
     if (j->scaled) d->scale_k = new_random(r, d, p->k_model, 0);
-    d->y = new_floats(d, y_size, p->y_plain ? j->place : 0, MARK);
-    d->again = new_floats(d, y_size, p->y_plain ? j->place : 0, MARK);
+    d->y = new_output(d, j);
+    d->again = new_output(d, j);
 }
 
 static void free_data(struct data *d) {
@@ -391,11 +408,16 @@ static void pack_weights(struct random *r, const struct dnn_plan *plan, struct d
         plan->impl->pack(plan, d->weight, d->scale_k, d->packed, i, min_i64(n, i + step));
 }
 
-static void run_job(struct random *r, const struct dnn_plan *plan, struct job *j, struct data *d) {
+static void prepare_job(struct random *r, const struct dnn_plan *plan, struct job *j,
+                        struct data *d) {
     if (!plan->packed_size) j->scaled = false; /* the weight is used in place, as it is */
     make_data(r, j, d);
     d->packed = new_floats(d, (int64_t)(plan->packed_size / sizeof(float)), 0, NAN);
     d->scratch = new_floats(d, (int64_t)(plan->scratch_size / sizeof(float)), 0, NAN);
+}
+
+static void run_job(struct random *r, const struct dnn_plan *plan, struct job *j, struct data *d) {
+    prepare_job(r, plan, j, d);
     pack_weights(r, plan, d);
     compute_expected(j, d);
     run_tasks(plan, j, d, d->y, 1 << 20, false);
@@ -465,9 +487,81 @@ static void test_job(struct random *r, const struct dnn_impl *impl, const struct
     }
     bool ok = CHECK(error <= allowed);
     ok &= CHECK(is_tidy(j, &d));
+    ok &= CHECK(!exec_take_failure());
     ok &= CHECK(isfinite(plan.cost) && plan.cost > 0);
     if (!ok) printf("  error %g, allowed %g:\n", error, allowed), print_job(impl, isa, j);
     free_data(&d);
+}
+
+/* ---- NaN ---- */
+
+/* Does every window begin in the image? */
+static bool reads_everywhere(const struct dnn_problem *p) {
+    return p->pt == 0 && p->pl == 0 && (p->oh - 1) * p->sh < p->h && (p->ow - 1) * p->sw < p->w;
+}
+
+static int64_t count_numbers(const struct job *j, const float *y) {
+    const struct dnn_problem *p = &j->p;
+    int64_t out = (int64_t)p->oh * p->ow, stride = p->k * out + j->y_gap, n_numbers = 0;
+    for (int64_t n = 0; n < j->batch; n++)
+        for (int k = 0; k < p->k; k++)
+            for (int64_t i = 0; i < out && !(p->k_map && p->k_map[k] < 0); i++)
+                n_numbers += !isnan(y[n * stride + locate(p->lanes, p->y_plain, out, k, i)]);
+    return n_numbers;
+}
+
+static void test_nan(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,
+                     struct job *j) {
+    struct dnn_plan plan = {.impl = impl, .kernels = isa->kernels, .problem = j->p};
+    struct data d = {0};
+    impl->plan(&plan);
+    prepare_job(r, &plan, j, &d);
+    int64_t image = (int64_t)j->p.c * j->p.h * j->p.w;
+    for (int64_t i = 0; i < j->batch * (image + j->x_gap) - j->x_gap; i++) d.x[i] = NAN;
+    pack_weights(r, &plan, &d);
+    run_tasks(&plan, j, &d, d.y, 1 << 20, false);
+    if (!CHECK(count_numbers(j, d.y) == 0)) {
+        printf("  %d numbers:\n", (int)count_numbers(j, d.y));
+        print_job(impl, isa, j);
+    }
+    free_data(&d);
+}
+
+/* ---- Failing calls of libraries ---- */
+
+/* Refuse, plan, pack and run, until the n-th call or allocation fails; true if that was beyond the last one. */
+static bool live_once(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,
+                      struct job *j, long *fail_at, long n) {
+    struct dnn_plan plan = {.impl = impl, .kernels = isa->kernels, .problem = j->p};
+    struct data d = {0};
+    onednn_forget();
+    *fail_at = n;
+    bool ok = !impl->refuse(&j->p);
+    if (ok) impl->plan(&plan);
+    if (ok) prepare_job(r, &plan, j, &d);
+    if (ok) pack_weights(r, &plan, &d);
+    enum sol_status status = exec_take_failure();
+    if (ok && !status) run_tasks(&plan, j, &d, d.y, 1 << 20, false);
+    if (!status) status = exec_take_failure();
+    bool failed = *fail_at == 0;
+    *fail_at = 0;
+    ok = ok && !status;
+    CHECK(failed || ok);
+    if (ok) compute_expected(j, &d);
+    if (ok) CHECK(measure_error(j, &d) <= find_allowed(impl, j));
+    free_data(&d);
+    return !failed;
+}
+
+static void test_failing(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,
+                         struct job *j, long *n_failed) {
+    long *const countdowns[] = {&vendor_fail_at, &mem_fail_at};
+    for (int i = 0; i < COUNT(countdowns); i++) {
+        long n = 1;
+        while (!live_once(r, impl, isa, j, countdowns[i], n) && n < 1000) n++;
+        CHECK(n < 1000);
+        *n_failed += n - 1;
+    }
 }
 
 /* ---- The table ---- */
@@ -480,11 +574,36 @@ static void count_reason(struct row *row, const char *reason) {
     row->refused++;
 }
 
-/* A vendor's library that is not on this machine refuses whatever it would take, and says so. */
-static bool is_absent(const struct row *row) {
-    for (int i = 0; i < MOST_REASONS && row->reason[i]; i++)
-        if (strstr(row->reason[i], "cannot be opened")) return true;
+/* The next random problem that the implementation takes. */
+static bool find_job(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,
+                     struct job *j, struct row *row) {
+    for (int i = 0; i < MOST_TRIES; i++) {
+        make_job(r, isa, j);
+        const char *reason = impl->refuse(&j->p);
+        if (!reason) return true;
+        count_reason(row, reason);
+    }
     return false;
+}
+
+static void test_all_nan(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa) {
+    static struct job job;
+    struct row row = {0};
+    for (int n = 0; n < N_NAN && find_job(r, impl, isa, &job, &row);) {
+        if (!reads_everywhere(&job.p) || !job.batch) continue;
+        test_nan(r, impl, isa, &job);
+        n++;
+    }
+}
+
+static void test_all_failing(struct random *r, const struct dnn_impl *impl,
+                             const struct dnn_isa *isa) {
+    static struct job job;
+    struct row row = {0};
+    long n_failed = 0;
+    for (int n = 0; n < N_FAILING && find_job(r, impl, isa, &job, &row); n++)
+        test_failing(r, impl, isa, &job, &n_failed);
+    if (n_failed) printf("           %6ld calls and allocations failed in turn\n", n_failed);
 }
 
 static void test_implementation(const struct dnn_impl *impl, const struct dnn_isa *isa,
@@ -492,23 +611,23 @@ static void test_implementation(const struct dnn_impl *impl, const struct dnn_is
     static struct job job;
     struct row row = {0};
     struct random r = random_start(seed);
-    for (int i = 0; i < MOST_TRIES && row.accepted < N_ACCEPTED; i++) {
-        if (i > MOST_TRIES / 50 && !row.accepted) break;
-        make_job(&r, isa, &job);
-        const char *reason = impl->refuse(&job.p);
-        if (reason) {
-            count_reason(&row, reason);
-            continue;
-        }
+    bool available = true;
+    const char *detail = impl->probe ? impl->probe(&available) : NULL;
+    if (!available) {
+        printf("%-10s %-8s skipped: %s\n", impl->name, isa->name, detail);
+        return;
+    }
+    while (row.accepted < N_ACCEPTED && find_job(&r, impl, isa, &job, &row)) {
         row.accepted++;
         test_job(&r, impl, isa, &job, &row);
     }
-    bool absent = row.accepted == 0 && is_absent(&row);
-    if (!absent) CHECK(row.accepted == N_ACCEPTED);
+    CHECK(row.accepted == N_ACCEPTED);
     printf("%-10s %-8s accepted %4d, worst error %.1e of allowed %.1e, refused %5d\n", impl->name,
            isa->name, row.accepted, row.worst, row.worst_allowed, row.refused);
     for (int i = 0; i < MOST_REASONS && row.reason[i]; i++)
         printf("           %6d refused: %s\n", row.count[i], row.reason[i]);
+    test_all_nan(&r, impl, isa);
+    if (impl->probe) test_all_failing(&r, impl, isa);
 }
 
 /* Arguments: [seed [implementation]] */

@@ -10,6 +10,7 @@
 
 #include "device/cpu/jit.h"
 #include "run/pool.h"
+#include "run/program.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -22,7 +23,8 @@
 #define TUNE_EVICT_SIZE (64 << 20)   /* read in between; above the L3 of common servers per few cores */
 #define TUNE_EVICT_PIECE (64 << 10)
 #define TUNE_SPREAD 1.2 /* second best to best time of the winner; above it somebody else was using the machine */
-#define TUNE_MAX_KEY 1024
+#define TUNE_MAX_KEY 2048
+#define TUNE_MARGIN 0.97 /* a vendor's library has to be faster by more than what timing is unsure of */
 
 /* ---- Remembering ---- */
 
@@ -37,8 +39,10 @@ static void write_key(char *key, const struct dnn_plan *plans, int n) {
         sol_version(), isa, pool_threads(), (long long)p->batch_hint, p->c, p->k, p->groups, p->h,
         p->w, p->oh, p->ow, p->kh, p->kw, p->sh, p->sw, p->pt, p->pl, p->dh, p->dw, p->x_plain,
         p->bias, p->residual, p->prologue, p->act);
+    bool available;
     for (int i = 0; i < n && at < TUNE_MAX_KEY; i++)
-        at += snprintf(key + at, (size_t)(TUNE_MAX_KEY - at), " %s", plans[i].impl->name);
+        at += snprintf(key + at, (size_t)(TUNE_MAX_KEY - at), " %s(%s)", plans[i].impl->name,
+                       plans[i].impl->probe ? plans[i].impl->probe(&available) : "");
 }
 
 static bool choice_path(const char *key, char *path, size_t size) {
@@ -83,19 +87,22 @@ struct trial {
     struct dnn_call call;
     char *scratch;
     size_t scratch_stride;
+    atomic_bool failed;
 };
 
 static void run_trial(void *user, int thread, int64_t begin, int64_t end) {
     struct trial *t = user;
     t->plan->impl->run(t->plan, &t->call, t->scratch + (size_t)thread * t->scratch_stride, begin,
                        end);
+    if (exec_take_failure()) atomic_store(&t->failed, true);
 }
 
+/* A library that fails never wins. */
 static double time_once(struct trial *t) {
     int64_t n = t->plan->impl->n_tasks(t->plan, t->call.batch);
     double start = os_now();
     pool_run(n, max_i64(1, n / (4 * pool_threads())), run_trial, t);
-    return os_now() - start;
+    return atomic_load(&t->failed) ? INFINITY : os_now() - start;
 }
 
 /* Everything that candidates read and write; one block, so that it is freed at once. */
@@ -159,7 +166,7 @@ static struct trial make_trial(const struct dnn_plan *plan, const struct memory 
                             .x_stride = (int64_t)p->c * p->h * p->w,
                             .y_stride = (int64_t)p->k * p->oh * p->ow,
                             .residual_stride = (int64_t)p->k * p->oh * p->ow};
-    return (struct trial){plan, call, m->scratch, scratch_stride};
+    return (struct trial){plan, call, m->scratch, scratch_stride, false};
 }
 
 /* The two best times of each candidate. */
@@ -172,11 +179,23 @@ static void note_time(struct times *times, double seconds) {
     else if (seconds < times->second) times->second = seconds;
 }
 
-/* The fastest one's index. Candidates take turns, so that what slows the machine down slows all. */
+/* The fastest of the own kernels, unless a library is clearly faster. All plans may be of libraries. */
+static int find_winner(const struct dnn_plan *plans, int n, const struct times *times) {
+    int winner = 0;
+    double least = INFINITY;
+    for (int i = 0; i < n; i++) {
+        double penalized = times[i].best / (plans[i].impl->probe ? TUNE_MARGIN : 1);
+        if (penalized >= least) continue;
+        least = penalized;
+        winner = i;
+    }
+    return winner;
+}
+
+/* The winner's index. Candidates take turns, so that what slows the machine down slows all. */
 static int time_all(const struct dnn_plan *plans, int n, const struct memory *m, bool *is_noisy) {
     struct times times[TUNE_MAX_CANDIDATES];
     size_t stride = largest(plans, n, true);
-    int winner = 0;
     for (int i = 0; i < n; i++) times[i] = (struct times){INFINITY, INFINITY};
     for (int round = 0; round < TUNE_ROUNDS; round++)
         for (int i = 0; i < n; i++) {
@@ -184,8 +203,7 @@ static int time_all(const struct dnn_plan *plans, int n, const struct memory *m,
             if (largest(plans, n, false) > TUNE_EVICT_ABOVE) evict_weights(m);
             note_time(&times[i], time_once(&trial));
         }
-    for (int i = 1; i < n; i++)
-        if (times[i].best < times[winner].best) winner = i;
+    const int winner = find_winner(plans, n, times);
     *is_noisy = times[winner].second > TUNE_SPREAD * times[winner].best;
     return winner;
 }

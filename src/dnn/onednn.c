@@ -1,0 +1,402 @@
+/*
+ * Convolutions and linear layers by oneDNN, when the machine has it.
+ *
+ *   problem -> chunks of output channels -> one key each (all alike but perhaps the last) -> onednn_table.c
+ *
+ * A task is a chunk of one image, or of all rows of a linear layer. Chunks cost the library's kernels 0-5% (measured, oneDNN
+ * 3.2, Zen 5) and depend on the problem alone, so results depend neither on the number of threads nor on the batch:
+ * images come one at a time, rows in tiles of a fixed number, the last one filled up.
+ *
+ * Residual and activation follow in a pass of SOL's own (finish_kernel.c tells why).
+ */
+#include "dnn/onednn.h"
+#include "dnn/finish.h"
+#include "dnn/kernels.h"
+#include "run/program.h"
+
+#include <math.h>
+#include <string.h>
+
+/*
+ * Cost model, as direct.c's: cores of 3 GHz. The library's kernels reach about what direct's do (bench of ResNet's shapes), so
+ * that its estimate lies a little above: it is timed wherever it may win, and loses where nobody times.
+ */
+static const double clock_hz = 3e9;
+static const double efficiency = 0.8, depthwise_efficiency = 0.5;
+static const double core_bytes_per_s = 40e9, memory_bytes_per_s = 55e9;
+static const double task_s = 1e-6;
+
+/* A chunk of less is not worth its task. */
+static const double chunk_flops = 1e6;
+static const double chunk_bytes = 256 << 10;
+static const int64_t most_chunks = 8;
+static const int64_t most_rows = 32; /* of a linear layer's tile */
+static const int64_t columns = 64;   /* the library packs matrices in strips of so many */
+
+/* Of dnn_plan.param. A unit is the fewest channels that can be cut off. */
+enum {
+    CHUNK_K,
+    N_CHUNKS,
+    ROWS,
+    FULL_SIZE /* bytes of a full chunk's weights */,
+    SCRATCH_X,
+    SCRATCH_Y
+};
+
+/* ---- Refusal ---- */
+
+/* Stored groups, which may be more than the model's where padding fills whole groups. 0: they mix with padding. */
+static int count_groups(const struct dnn_problem *p) {
+    if (p->groups == 1) return 1;
+    const int c = p->c_model / p->groups, k = p->k_model / p->groups;
+    if (p->c_model % p->groups || p->k_model % p->groups || p->c % c || p->k % k) return 0;
+    return p->c / c == p->k / k ? p->c / c : 0;
+}
+
+static int model_channel(const int *map, int stored) { return map ? map[stored] : stored; }
+
+/* Is each stored group one of the model's, in order, or all padding? */
+static bool is_whole(const int *map, int first, int n, int group) {
+    for (int i = 0; i < n; i++)
+        if (model_channel(map, first + i) != (group < 0 ? -1 : group * n + i)) return false;
+    return true;
+}
+
+static bool keeps_groups(const struct dnn_problem *p) {
+    const int n = count_groups(p);
+    if (n == 0) return false;
+    const int c = p->c / n, k = p->k / n;
+    for (int g = 0; g < n && p->groups > 1; g++) {
+        const int first = model_channel(p->c_map, g * c), group = first < 0 ? -1 : first / c;
+        if (!is_whole(p->c_map, g * c, c, group) || !is_whole(p->k_map, g * k, k, group))
+            return false;
+    }
+    return true;
+}
+
+static const char *refuse_conv(const struct dnn_problem *p) {
+    const bool blocked = !p->x_plain || !p->y_plain;
+    if (blocked && p->lanes != 16 && p->lanes != 8) return "no blocks of 16 or 8 channels";
+    if (p->h < 1 || p->w < 1 || p->oh < 1 || p->ow < 1) return "empty image";
+    if (!p->x_plain && p->c % p->lanes) return "channels do not fill blocks";
+    if (!p->y_plain && p->k % p->lanes) return "channels do not fill blocks";
+    if (p->residual && p->residual_plain != p->y_plain) return "residual is stored unlike y";
+    return keeps_groups(p) ? NULL : "stored channels mix groups";
+}
+
+static const char *refuse_linear(const struct dnn_problem *p) {
+    if (p->groups != 1) return "more than one group";
+    if (!p->x_plain || !p->y_plain) return "x or y is not plain";
+    if (p->residual && !p->residual_plain) return "residual is not plain";
+    return p->c_map || p->k_map ? "channels are rearranged" : NULL;
+}
+
+/* ---- Chunks ---- */
+
+/* Fewest channels of y that can be cut off: whole blocks of y, and whole groups with whole blocks of x. */
+static int64_t find_unit(const struct dnn_problem *p) {
+    if (p->kind == DNN_LINEAR) return columns;
+    if (p->groups == 1) return p->y_plain ? 16 : p->lanes;
+    const int groups = count_groups(p), c = p->c / groups, k = p->k / groups;
+    int n = 1;
+    while ((!p->x_plain && n * c % p->lanes) || (!p->y_plain && n * k % p->lanes)) n++;
+    return (int64_t)n * k;
+}
+
+/* Of one image, or of one tile of rows. */
+static double count_flops(const struct dnn_problem *p, int64_t rows) {
+    const int per_group = p->groups == 1 ? p->c : p->c_model / p->groups;
+    return 2.0 * (double)rows * p->k * p->oh * p->ow * per_group * p->kh * p->kw;
+}
+
+/* All chunks read all of x: 1x1 convolutions, which do little with it, are a fifth slower in chunks of 16 than of 32. */
+static int64_t least_channels(const struct dnn_problem *p) {
+    return p->groups == 1 && p->kh * p->kw == 1 ? 32 : 16;
+}
+
+static void set_chunks(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    const bool linear = p->kind == DNN_LINEAR;
+    plan->param[ROWS] = linear ? min_i64(max_i64(1, p->batch_hint), most_rows) : 1;
+    const double parts = linear ? 4.0 * p->c * p->k / chunk_bytes : count_flops(p, 1) / chunk_flops;
+    const int64_t most = linear ? 8 * most_chunks : min_i64(most_chunks, p->k / least_channels(p));
+    const int64_t n = max_i64(1, parts < (double)most ? (int64_t)parts : most);
+    plan->param[CHUNK_K] = min_i64(p->k, round_up(ceil_div(p->k, n), find_unit(p)));
+    plan->param[N_CHUNKS] = ceil_div(p->k, plan->param[CHUNK_K]);
+}
+
+static bool is_last(const struct dnn_plan *plan, int64_t chunk) {
+    return chunk == plan->param[N_CHUNKS] - 1;
+}
+
+static int64_t chunk_channels(const struct dnn_plan *plan, int64_t chunk) {
+    return min_i64(plan->param[CHUNK_K], plan->problem.k - chunk * plan->param[CHUNK_K]);
+}
+
+static struct onednn_key make_key(const struct dnn_plan *plan, int64_t chunk) {
+    const struct dnn_problem *p = &plan->problem;
+    const int k = (int)chunk_channels(plan, chunk), groups = count_groups(p);
+    struct onednn_key key = {
+        .kind = (int)p->kind, .rows = (int)plan->param[ROWS], .c = p->c, .k = k, .bias = p->bias};
+    if (p->kind == DNN_LINEAR) return key;
+    key.lanes = p->lanes, key.groups = groups == 1 ? 1 : k / (p->k / groups);
+    key.c = p->c / groups * key.groups;
+    key.h = p->h, key.w = p->w, key.oh = p->oh, key.ow = p->ow, key.kh = p->kh, key.kw = p->kw;
+    key.sh = p->sh, key.sw = p->sw, key.pt = p->pt, key.pl = p->pl, key.dh = p->dh, key.dw = p->dw;
+    key.x_plain = p->x_plain, key.y_plain = p->y_plain;
+    return key;
+}
+
+/* What the library says of the first chunk and of the last. */
+static const char *check_chunks(const struct dnn_plan *plan, struct onednn_facts *full,
+                                struct onednn_facts *last) {
+    const struct onednn_key first_key = make_key(plan, 0);
+    const struct onednn_key last_key = make_key(plan, plan->param[N_CHUNKS] - 1);
+    int before = vendor_enter(&onednn.vendor);
+    const char *reason = onednn_check(&first_key, full);
+    if (!reason) reason = onednn_check(&last_key, last);
+    vendor_leave(&onednn.vendor, before);
+    return reason;
+}
+
+static const char *refuse(const struct dnn_problem *problem) {
+    struct dnn_plan plan = {.problem = *problem};
+    struct onednn_facts full, last;
+    const char *reason = problem->kind == DNN_CONV ? refuse_conv(problem) : refuse_linear(problem);
+    if (reason) return reason;
+    if (problem->prologue) return "has a prologue";
+    if (!onednn_open()) return onednn.vendor.detail;
+    set_chunks(&plan);
+    return check_chunks(&plan, &full, &last);
+}
+
+/* ---- Plan ---- */
+
+static double flops_per_s(const struct dnn_kernels *kernels) {
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
+        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
+    return 8 * clock_hz;
+}
+
+static double estimate(const struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t batch = max_i64(1, p->batch_hint), threads = p->threads;
+    const int64_t tiles = ceil_div(batch, plan->param[ROWS]);
+    const bool depthwise = p->groups > 1 && p->c_model == p->groups;
+    const double rate =
+        (depthwise ? depthwise_efficiency : efficiency) * flops_per_s(plan->kernels);
+    const double compute = (double)tiles * count_flops(p, plan->param[ROWS]) / rate;
+    const double images =
+        (double)p->c * p->h * p->w + (double)p->k * p->oh * p->ow * (p->residual || p->act ? 3 : 1);
+    const double moved = 4 * (double)batch * images / core_bytes_per_s;
+    const double weights =
+        (double)plan->packed_size / fmin((double)threads * core_bytes_per_s, memory_bytes_per_s);
+    const int64_t n = plan->param[N_CHUNKS] * (p->kind == DNN_CONV ? batch : 1);
+    const double uneven = (double)ceil_div(n, threads) / (double)n;
+    return weights + uneven * (fmax(compute, moved) + (double)n * task_s);
+}
+
+/* Without the library's answer the plan has no weights: nobody chooses it, and to run it is an error. */
+static void make_plan(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    struct onednn_facts full, last;
+    plan->cost = INFINITY;
+    set_chunks(plan);
+    if (check_chunks(plan, &full, &last)) return;
+    const bool tiled = p->kind == DNN_LINEAR && plan->param[ROWS] > 1;
+    plan->param[FULL_SIZE] = round_up((int64_t)full.packed_size, 64);
+    plan->param[SCRATCH_X] = tiled * round_up(plan->param[ROWS] * p->c * 4, 64);
+    plan->param[SCRATCH_Y] = tiled * round_up(plan->param[ROWS] * plan->param[CHUNK_K] * 4, 64);
+    plan->packed_size = (size_t)((plan->param[N_CHUNKS] - 1) * plan->param[FULL_SIZE] +
+                                 round_up((int64_t)last.packed_size, 64));
+    plan->scratch_size =
+        (size_t)(plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]) +
+        (full.scratch_size > last.scratch_size ? full.scratch_size : last.scratch_size);
+    plan->scratch_size = (size_t)round_up((int64_t)plan->scratch_size, 64);
+    plan->cost = estimate(plan);
+}
+
+/* ---- Packing ---- */
+
+static int64_t n_pack_tasks(const struct dnn_plan *plan) { return plan->param[N_CHUNKS]; }
+
+/* One stored output channel's weights, [c][kh][kw], with zeros where x or y has padding. */
+static void gather_channel(const struct dnn_problem *p, const float *weight, const float *scale_k,
+                           int stored, float *to) {
+    const int k = model_channel(p->k_map, stored), in_group = p->c_model / p->groups;
+    const int c = p->groups == 1 ? p->c : in_group, taps = p->kh * p->kw;
+    const float scale = scale_k && k >= 0 ? scale_k[k] : 1;
+    for (int i = 0; i < c; i++, to += taps) {
+        const int channel = p->groups == 1 ? model_channel(p->c_map, i) : i;
+        for (int t = 0; t < taps; t++)
+            to[t] = k < 0 || channel < 0
+                        ? 0
+                        : scale * weight[((int64_t)k * in_group + channel) * taps + t];
+    }
+}
+
+static enum sol_status pack_gathered(const struct dnn_plan *plan, const struct onednn_key *key,
+                                     const float *weight, const float *scale_k, int64_t first,
+                                     float *packed) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t size = (int64_t)(p->groups == 1 ? p->c : p->c_model / p->groups) * p->kh * p->kw;
+    float *dense = mem_alloc((size_t)(key->k * size) * sizeof(float), 64);
+    if (!dense) return fail(SOL_ENOMEM, "no memory to pack weights for oneDNN");
+    for (int k = 0; k < key->k; k++)
+        gather_channel(p, weight, scale_k, (int)first + k, dense + k * size);
+    enum sol_status status = onednn_pack(key, dense, packed);
+    mem_free(dense);
+    return status;
+}
+
+static enum sol_status pack_chunk(const struct dnn_plan *plan, const float *weight,
+                                  const float *scale_k, float *packed, int64_t chunk) {
+    const struct dnn_problem *p = &plan->problem;
+    const struct onednn_key key = make_key(plan, chunk);
+    const int64_t first = chunk * plan->param[CHUNK_K];
+    float *to = packed + chunk * plan->param[FULL_SIZE] / 4;
+    if (scale_k || p->c_map || p->k_map)
+        return pack_gathered(plan, &key, weight, scale_k, first, to);
+    return onednn_pack(&key, weight + first * (p->c / p->groups) * p->kh * p->kw, to);
+}
+
+static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k,
+                 float *packed, int64_t begin, int64_t end) {
+    enum sol_status status = SOL_OK;
+    int before = vendor_enter(&onednn.vendor);
+    for (int64_t chunk = begin; chunk < end && !status; chunk++)
+        status = pack_chunk(plan, weight, scale_k, packed, chunk);
+    vendor_leave(&onednn.vendor, before);
+    if (status) exec_fail(status);
+}
+
+/* ---- Run ---- */
+
+/* Tasks are (image, chunk). */
+static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
+    if (plan->problem.kind == DNN_LINEAR) return batch ? plan->param[N_CHUNKS] : 0;
+    return batch * plan->param[N_CHUNKS];
+}
+
+static void finish(const struct dnn_plan *plan, const float *sum, const float *residual, float *y,
+                   int64_t n) {
+    const struct dnn_problem *p = &plan->problem;
+    if (sum != y || residual || p->act != DNN_ACT_NONE)
+        plan->kernels->finish->run(p, sum, NULL, residual, y, n);
+}
+
+static struct onednn_tensors make_tensors(const struct dnn_plan *plan, const struct dnn_call *call,
+                                          char *scratch, int64_t chunk) {
+    const int64_t first = chunk * plan->param[CHUNK_K];
+    return (struct onednn_tensors){.packed = call->packed + chunk * plan->param[FULL_SIZE] / 4,
+                                   .bias = call->bias ? call->bias + first : NULL,
+                                   .scratch =
+                                       scratch + plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]};
+}
+
+/* Hands n finished channels of a blocked image, from `first` on, to the generated epilogue. */
+static void show_blocks(const struct dnn_problem *p, const struct dnn_call *call, float *y,
+                        int64_t image, int64_t first, int64_t n) {
+    const int pixels = p->oh * p->ow;
+    for (int64_t k = 0; call->epilogue && k < n; k += p->lanes)
+        call->epilogue(call->epilogue_user, y + k * pixels, image, (first + k) / p->lanes, 0,
+                       pixels);
+}
+
+/* A chunk's channels lie together in an image, plain or blocked. */
+static enum sol_status run_image(const struct dnn_plan *plan, const struct dnn_call *call,
+                                 struct onednn_use *use, char *scratch, int64_t image,
+                                 int64_t chunk) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t pixels = (int64_t)p->oh * p->ow, first = chunk * plan->param[CHUNK_K];
+    const int64_t first_c =
+        p->groups == 1 ? 0 : first / (p->k_model / p->groups) * (p->c_model / p->groups);
+    struct onednn_tensors tensors = make_tensors(plan, call, scratch, chunk);
+    tensors.x = call->x + image * call->x_stride + first_c * p->h * p->w;
+    tensors.y = call->y + image * call->y_stride + first * pixels;
+    TRY(onednn_execute(use, &tensors));
+    const float *residual =
+        p->residual ? call->residual + image * call->residual_stride + first * pixels : NULL;
+    finish(plan, tensors.y, residual, tensors.y, chunk_channels(plan, chunk) * pixels);
+    show_blocks(p, call, tensors.y, image, first, chunk_channels(plan, chunk));
+    return SOL_OK;
+}
+
+/* The rows of x for one tile: in place, or a copy filled up with zeros. */
+static const float *take_rows(const struct dnn_plan *plan, const struct dnn_call *call,
+                              char *scratch, int64_t row, int64_t n) {
+    const int64_t c = plan->problem.c, rows = plan->param[ROWS];
+    const float *x = call->x + row * c;
+    if (n == rows) return x;
+    float *copy = (float *)(void *)scratch;
+    memcpy(copy, x, (size_t)(n * c) * sizeof(float));
+    memset(copy + n * c, 0, (size_t)((rows - n) * c) * sizeof(float));
+    return copy;
+}
+
+/* The library computes dense tiles; a chunk of y is dense only when there is one row. */
+static enum sol_status run_rows(const struct dnn_plan *plan, const struct dnn_call *call,
+                                struct onednn_use *use, char *scratch, int64_t chunk) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t first = chunk * plan->param[CHUNK_K], k = chunk_channels(plan, chunk);
+    struct onednn_tensors tensors = make_tensors(plan, call, scratch, chunk);
+    for (int64_t row = 0; row < call->batch; row += plan->param[ROWS]) {
+        const int64_t n = min_i64(plan->param[ROWS], call->batch - row);
+        float *y = call->y + row * p->k + first;
+        tensors.x = take_rows(plan, call, scratch, row, n);
+        tensors.y =
+            plan->param[SCRATCH_Y] ? (float *)(void *)(scratch + plan->param[SCRATCH_X]) : y;
+        TRY(onednn_execute(use, &tensors));
+        for (int64_t i = 0; i < n; i++) {
+            const float *residual =
+                p->residual ? call->residual + (row + i) * p->k + first : NULL;
+            finish(plan, tensors.y + i * k, residual, y + i * p->k, k);
+            if (call->epilogue)
+                call->epilogue(call->epilogue_user, y + i * p->k, row + i, 0, first, (int)k);
+        }
+    }
+    return SOL_OK;
+}
+
+/* Full chunks share one primitive, the last has another; both are taken at most once for the whole range. */
+static enum sol_status run_range(const struct dnn_plan *plan, const struct dnn_call *call,
+                                 char *scratch, int64_t begin, int64_t end,
+                                 struct onednn_use *uses[2]) {
+    const int64_t n = plan->param[N_CHUNKS];
+    if (!plan->packed_size) return fail(SOL_EDEVICE, "oneDNN could not plan this layer");
+    for (int64_t task = begin; task < end; task++) {
+        const int64_t chunk = task % n;
+        struct onednn_use **use = &uses[is_last(plan, chunk)];
+        const struct onednn_key key = make_key(plan, chunk);
+        if (!*use) TRY(onednn_take(&key, use));
+        if (plan->problem.kind == DNN_LINEAR) TRY(run_rows(plan, call, *use, scratch, chunk));
+        else TRY(run_image(plan, call, *use, scratch, task / n, chunk));
+    }
+    return SOL_OK;
+}
+
+static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
+                int64_t begin, int64_t end) {
+    struct onednn_use *uses[2] = {NULL, NULL};
+    int before = vendor_enter(&onednn.vendor);
+    enum sol_status status = run_range(plan, call, scratch, begin, end, uses);
+    onednn_give_back(uses[0]);
+    onednn_give_back(uses[1]);
+    vendor_leave(&onednn.vendor, before);
+    if (status) exec_fail(status);
+}
+
+static const char *probe(bool *available) {
+    *available = onednn_open();
+    return onednn.vendor.detail;
+}
+
+extern const struct dnn_impl dnn_onednn;
+const struct dnn_impl dnn_onednn = {.name = "onednn",
+                                    .refuse = refuse,
+                                    .plan = make_plan,
+                                    .n_pack_tasks = n_pack_tasks,
+                                    .pack = pack,
+                                    .n_tasks = n_tasks,
+                                    .run = run,
+                                    .probe = probe};
