@@ -348,8 +348,7 @@ static enum sol_status run_rows(const struct dnn_plan *plan, const struct dnn_ca
             plan->param[SCRATCH_Y] ? (float *)(void *)(scratch + plan->param[SCRATCH_X]) : y;
         TRY(onednn_execute(use, &tensors));
         for (int64_t i = 0; i < n; i++) {
-            const float *residual =
-                p->residual ? call->residual + (row + i) * p->k + first : NULL;
+            const float *residual = p->residual ? call->residual + (row + i) * p->k + first : NULL;
             finish(plan, tensors.y + i * k, residual, y + i * p->k, k);
             if (call->epilogue)
                 call->epilogue(call->epilogue_user, y + i * p->k, row + i, 0, first, (int)k);
