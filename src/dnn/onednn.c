@@ -75,12 +75,12 @@ static bool keeps_groups(const struct dnn_problem *p) {
 }
 
 static const char *refuse_conv(const struct dnn_problem *p) {
-    const bool blocked = !p->x_plain || !p->y_plain;
-    if (blocked && p->lanes != 16 && p->lanes != 8) return "no blocks of 16 or 8 channels";
+    if (p->y_plain) return "y is not blocked";
+    if (p->lanes != 16 && p->lanes != 8) return "no blocks of 16 or 8 channels";
     if (p->h < 1 || p->w < 1 || p->oh < 1 || p->ow < 1) return "empty image";
     if (!p->x_plain && p->c % p->lanes) return "channels do not fill blocks";
-    if (!p->y_plain && p->k % p->lanes) return "channels do not fill blocks";
-    if (p->residual && p->residual_plain != p->y_plain) return "residual is stored unlike y";
+    if (p->k % p->lanes) return "channels do not fill blocks";
+    if (p->residual && p->residual_plain) return "residual is not blocked";
     return keeps_groups(p) ? NULL : "stored channels mix groups";
 }
 
@@ -96,10 +96,10 @@ static const char *refuse_linear(const struct dnn_problem *p) {
 /* Fewest channels of y that can be cut off: whole blocks of y, and whole groups with whole blocks of x. */
 static int64_t find_unit(const struct dnn_problem *p) {
     if (p->kind == DNN_LINEAR) return columns;
-    if (p->groups == 1) return p->y_plain ? 16 : p->lanes;
+    if (p->groups == 1) return p->lanes;
     const int groups = count_groups(p), c = p->c / groups, k = p->k / groups;
     int n = 1;
-    while ((!p->x_plain && n * c % p->lanes) || (!p->y_plain && n * k % p->lanes)) n++;
+    while ((!p->x_plain && n * c % p->lanes) || n * k % p->lanes) n++;
     return (int64_t)n * k;
 }
 
@@ -303,7 +303,7 @@ static void show_blocks(const struct dnn_problem *p, const struct dnn_call *call
                        pixels);
 }
 
-/* A chunk's channels lie together in an image, plain or blocked. */
+/* A chunk's channels lie together in an image. */
 static enum sol_status run_image(const struct dnn_plan *plan, const struct dnn_call *call,
                                  struct onednn_use *use, char *scratch, int64_t image,
                                  int64_t chunk) {
