@@ -6,7 +6,7 @@
  *   -DISA=neon   -DLANES=4  -DREGISTERS=32 -DBY_LANE
  *   -DISA=generic -DLANES=4 -DREGISTERS=16
  *
- * GNU vector extensions only: the same text serves all of them. With -ffp-contract=fast gcc turns
+ * GNU vector extensions, but for max and min: the same text serves all of them. With -ffp-contract=fast gcc turns
  * a += b*c into a fused multiply-add. Sizes of tiles follow from these numbers, here and in the
  * kernels; plans learn them from the tables of kernels.
  */
@@ -15,6 +15,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -26,12 +29,24 @@ typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 static inline vec vec_load(const float *at) { return *(const vec *)at; }
 static inline void vec_store(float *at, vec v) { *(vec *)at = v; }
 static inline vec vec_set(float x) { return x - (vec){0}; }
-/* gcc's C has no ?: on vectors. A NaN in `a` stays: relu(NaN) is NaN, as in PyTorch. */
+/* A NaN in `a` stays: relu(NaN) is NaN, as in PyTorch. x86 answers with the second operand when one is NaN; gcc's C has no
+ * ?: on vectors that would say so, and what it makes of masks is three instructions in place of one. */
+#if LANES == 16 && defined __AVX512F__
+static inline vec vec_max(vec a, vec b) { return (vec)_mm512_max_ps((__m512)b, (__m512)a); }
+static inline vec vec_min(vec a, vec b) { return (vec)_mm512_min_ps((__m512)b, (__m512)a); }
+#elif LANES == 8 && defined __AVX__
+static inline vec vec_max(vec a, vec b) { return (vec)_mm256_max_ps((__m256)b, (__m256)a); }
+static inline vec vec_min(vec a, vec b) { return (vec)_mm256_min_ps((__m256)b, (__m256)a); }
+#elif LANES == 4 && defined __SSE__
+static inline vec vec_max(vec a, vec b) { return (vec)_mm_max_ps((__m128)b, (__m128)a); }
+static inline vec vec_min(vec a, vec b) { return (vec)_mm_min_ps((__m128)b, (__m128)a); }
+#else
 static inline vec vec_select(ivec mask, vec a, vec b) {
     return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
 }
 static inline vec vec_max(vec a, vec b) { return vec_select(a < b, b, a); }
 static inline vec vec_min(vec a, vec b) { return vec_select(a > b, b, a); }
+#endif
 
 /* Lane i of the result is lane lanes[i] of x. For arm64 gcc knows only a shuffle of bytes. */
 #ifdef __aarch64__
