@@ -1,9 +1,9 @@
 /*
  * From clusters to steps: buffers for tensors, lifetimes of slots, and the finished program.
  *
- * A root tensor's memory is the caller's (input, parameter, output), or a slot: in the state when it depends on
- * parameters only and calls read it, else in the arena of its list of steps. A slot lives from the first step that touches it
- * to the last; views count as their root.
+ * A root tensor's memory is the caller's (input, parameter, output), or a slot: in the state when `prepare` makes it, else in
+ * the arena of calls. In the end, state that no call reads moves to the arena of `prepare`: a folded weight is gone once it is
+ * packed. A slot lives from the first step that touches it to the last; views count as their root.
  */
 #include "plan/build.h"
 
@@ -16,27 +16,15 @@ static int index_of(struct tensor *const *at, int n, const struct tensor *t) {
 }
 
 void build_init(struct build *b) {
-    const struct plan *plan = b->plan;
-    int n = plan->model->n_tensors;
-    b->where = ARENA_ARRAY(b->arena, struct buffer_ref, n);
-    b->is_state = ARENA_ARRAY(b->arena, bool, n);
-    for (int i = 0; i < plan->clusters.n; i++) {
-        const struct cluster *cluster = plan->clusters.at[i];
-        for (int k = 0; k < cluster->inputs.n && !cluster->prepare; k++)
-            b->is_state[plan->view[cluster->inputs.at[k]->id].root->id] = true;
-    }
+    b->where = ARENA_ARRAY(b->arena, struct buffer_ref, b->plan->model->n_tensors);
     text_init(&b->report, b->keep);
 }
 
-static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, bool prepare,
-                                  struct slot slot) {
+static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, struct slot slot) {
     struct buffer_ref ref = {.kind = kind};
     if (kind == BUFFER_STATE) {
         ref.index = b->state.n;
         VEC_PUSH(b->keep, &b->state, slot);
-    } else if (prepare) {
-        ref.index = b->prepare_slots.n;
-        VEC_PUSH(b->keep, &b->prepare_slots, slot);
     } else {
         ref.index = b->slots.n;
         VEC_PUSH(b->keep, &b->slots, slot);
@@ -57,8 +45,7 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
     bool prepare = b->plan->maker[root->id] && b->plan->maker[root->id]->prepare;
     struct slot slot = {
         .size = size_scale(layout_elements(root), 4), .first = -1, .name = "intermediate"};
-    return add_slot(b, prepare && b->is_state[root->id] ? BUFFER_STATE : BUFFER_ARENA, prepare,
-                    slot);
+    return add_slot(b, prepare ? BUFFER_STATE : BUFFER_ARENA, slot);
 }
 
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
@@ -72,8 +59,9 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
 }
 
 struct buffer_ref build_state(struct build *b, int64_t size, const char *name) {
-    return add_slot(b, BUFFER_STATE, true,
-                    (struct slot){.size = size_const(size), .name = arena_strdup(b->keep, name)});
+    return add_slot(
+        b, BUFFER_STATE,
+        (struct slot){.size = size_const(size), .first = -1, .name = arena_strdup(b->keep, name)});
 }
 
 static void touch_slot(struct slot *slot, int step) {
@@ -90,12 +78,9 @@ enum sol_status build_step(struct build *b, bool prepare, const struct step *ste
         copy.cluster = b->cluster;
         copy.choice = arena_strdup(b->keep, b->report.at + b->cluster_begin);
     }
-    int at = prepare ? b->prepare.n : b->steps.n;
     for (int i = 0; i < step->n_ptr; i++)
         if (step->ptr[i].kind == BUFFER_ARENA)
-            touch_slot(prepare ? &b->prepare_slots.at[step->ptr[i].index]
-                               : &b->slots.at[step->ptr[i].index],
-                       at);
+            touch_slot(&b->slots.at[step->ptr[i].index], b->steps.n);
     if (prepare) VEC_PUSH(b->keep, &b->prepare, copy);
     else VEC_PUSH(b->keep, &b->steps, copy);
     return SOL_OK;
@@ -182,8 +167,52 @@ static void finish_ports(struct build *b, const struct model *m) {
         memcpy(p->output_dim[i], m->outputs.at[i]->dim, sizeof p->output_dim[i]);
 }
 
+/* Calls `visit` for each pointer into the state of a list's steps. */
+static void visit_state(struct build *b, struct step *steps, int n,
+                        void (*visit)(struct build *b, struct buffer_ref *ref, int step,
+                                      int *place),
+                        int *place) {
+    for (int i = 0; i < n; i++)
+        for (int p = 0; p < steps[i].n_ptr; p++)
+            if (steps[i].ptr[p].kind == BUFFER_STATE) visit(b, &steps[i].ptr[p], i, place);
+}
+
+static void note_use(struct build *b, struct buffer_ref *ref, int step, int *is_used) {
+    (void)b, (void)step;
+    is_used[ref->index] = true;
+}
+
+/* `place` >= 0: the slot's new number in the state; else -1 - its number in the arena of `prepare`. */
+static void move_ref(struct build *b, struct buffer_ref *ref, int step, int *place) {
+    const int to = place[ref->index];
+    ref->index = to < 0 ? -1 - to : to;
+    if (to >= 0) return;
+    ref->kind = BUFFER_ARENA;
+    touch_slot(&b->prepare_slots.at[ref->index], step);
+}
+
+/* Keeps the state that calls read; the rest moves to the arena of `prepare`. */
+static void settle_state(struct build *b) {
+    int *place = ARENA_ARRAY(b->arena, int, b->state.n + 1), kept = 0;
+    visit_state(b, b->steps.at, b->steps.n, note_use, place);
+    for (int i = 0; i < b->state.n; i++) {
+        const struct slot slot = b->state.at[i];
+        if (place[i]) {
+            b->state.at[kept] = slot;
+            place[i] = kept++;
+        } else {
+            place[i] = -1 - b->prepare_slots.n;
+            VEC_PUSH(b->keep, &b->prepare_slots, slot);
+        }
+    }
+    b->state.n = kept;
+    visit_state(b, b->prepare.at, b->prepare.n, move_ref, place);
+    visit_state(b, b->steps.at, b->steps.n, move_ref, place);
+}
+
 enum sol_status build_finish(struct build *b, const struct model *user_model) {
     struct sol_program *p = b->program;
+    settle_state(b);
     finish_ports(b, user_model);
     p->name = arena_strdup(b->keep, user_model->name);
     p->prepare =

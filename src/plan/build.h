@@ -20,7 +20,6 @@ struct build {
     VEC(struct step) prepare, steps;
     VEC(struct slot) prepare_slots, slots, state;
     struct buffer_ref *where; /* by root tensor id: its buffer, once it has one */
-    bool *is_state;           /* by root tensor id: constant, and read at every call */
     struct text report;
     int cluster;          /* that is emitted */
     size_t cluster_begin; /* where the report's lines on it begin, behind its headline */

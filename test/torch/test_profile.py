@@ -140,6 +140,17 @@ def test_no_matrix_product_beats_the_peak():
 # ---- Memory ----
 
 
+def test_folded_weights_are_not_kept():
+    """A batch norm's factor goes into the convolution's weight; only the packed result stays."""
+    channels = 64
+    conv = torch.nn.Conv2d(channels, channels, 1, bias=False)
+    net = torch.nn.Sequential(conv, torch.nn.BatchNorm2d(channels)).eval()
+    fast = sol.optimize(net, sol.input([0, channels, 5, 7], requires_grad=False))
+    with torch.no_grad():
+        fast(torch.ones(1, channels, 5, 7))
+    assert sol.memory(fast).weights < 1.25 * conv.weight.numel() * 4
+
+
 def test_memory_of_a_small_net(net, fast):
     small, large = sol.memory(fast, 1), sol.memory(fast, 64)
     parameters = sum(p.numel() * p.element_size() for p in [*net.parameters(), *net.buffers()])
