@@ -164,7 +164,7 @@ static void run_pack(const struct step *step, void *const *ptr, const int64_t *a
                      int64_t begin, int64_t end) {
     (void)arg, (void)scratch;
     const struct dnn_plan *plan = step->data;
-    plan->impl->pack(plan, ptr[0], NULL, ptr[1], begin, end);
+    plan->impl->pack(plan, ptr[0], ptr[1], begin, end);
 }
 
 enum { X, PACKED, WEIGHT, BIAS, RESIDUAL, SCALE, SHIFT, Y, N_POINTERS };
@@ -173,8 +173,8 @@ enum { BATCH, X_STRIDE, Y_STRIDE, RESIDUAL_STRIDE, N_ARGS };
 /* What a step does; in the program. */
 struct work {
     struct dnn_plan plan;
-    dnn_finish *
-        finish; /* the epilogue; its pointers and arguments are behind the step's own. NULL: none */
+    /* The epilogue, whose pointers and arguments are behind the step's own. NULL: none. */
+    dnn_finish *finish;
     const void *finish_data;
 };
 
