@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define TEXT_MAX_LAYERS 1000000
-#define TEXT_MAX_NAME 65536
 
 static const char *const dtype_names[SOL_N_DTYPES] = {
 #define DTYPE_NAME(code, name, size) name,
@@ -150,7 +149,7 @@ static enum sol_status take_name(struct parser *p, const char **out) {
     while (*p->at && *p->at != '"') {
         int c = (unsigned char)*p->at++;
         if (c == '\\' && (c = take_escape(p)) < 0) return complain(p, "bad escape in a name");
-        if (n == TEXT_MAX_NAME) return complain(p, "a name is too long");
+        if (n == IR_MAX_NAME) return complain(p, "a name is too long");
         name[n++] = (char)c;
     }
     *out = name;
