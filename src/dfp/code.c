@@ -59,6 +59,10 @@ static void put_sum(struct encoder *e, const struct affine *a) {
 
 static bool depends(uint64_t deps, int var) { return var >= 0 && (deps & var_bit(var)); }
 
+/*
+ * Registers are never used twice: a kernel has some dozens of nodes, and the strip is short enough for
+ * all of them to stay in L1 or L2. Single values take 16 floats, so that rows stay aligned.
+ */
 static struct place make_place(struct encoder *e, uint64_t deps) {
     struct place p = {.at = e->registers, .inner = 1};
     p.columns = depends(deps, e->strip);
@@ -72,6 +76,7 @@ static void set_place(struct encoder *e, const struct node *n, struct place p) {
     e->places.at[n->id] = p;
 }
 
+/* Constants get their register when they are first met, and their value in the code's head. */
 static struct place find_place(struct encoder *e, const struct node *n) {
     if (n->op == EXPR_CONST && (n->id >= e->places.n || e->places.at[n->id].at < 0)) {
         set_place(e, n, make_place(e, 0));
@@ -152,6 +157,7 @@ static void encode_load(struct encoder *e, const struct item *item, struct place
     put_ranges(e, item->range, item->n_ranges);
 }
 
+/* Pairs of the last block of each segment and how many lanes of it are channels; others have all. */
 static void encode_valid(struct encoder *e, struct place to) {
     const struct layout *layout = e->nest->layout;
     put(e, CODE_VALID);
@@ -193,6 +199,7 @@ static void encode_node(struct encoder *e, const struct item *item) {
     set_place(e, item->node, to);
 }
 
+/* A value that does not depend on the strip may still be stored once per column: a broadcast. */
 static void encode_store(struct encoder *e, const struct item *item) {
     const struct value *v = item->value;
     struct place shape = {.inner = 1};
@@ -279,6 +286,7 @@ static double neutral(const struct node *n) {
     return n->combine == EXPR_MAX ? -1.0 / 0.0 : 1.0 / 0.0;
 }
 
+/* The loops of a reduction, from outer to inner; what was hoisted between them is in their items. */
 static void encode_loops(struct encoder *e, const struct block *b, struct place sum) {
     bool strip = e->strip < 0 && b->reduce;
     int length = begin_loop(e, b, strip);
@@ -339,6 +347,7 @@ static void encode_items(struct encoder *e, const struct block *b) {
 
 /* ---- The head ---- */
 
+/* Behind the table, as the sums of quotients differ in length. */
 static void encode_vars(struct encoder *e) {
     struct nest *nest = e->nest;
     e->words.at[HEAD_VARS] = e->words.n;

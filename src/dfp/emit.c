@@ -6,6 +6,22 @@
  * A loop over lanes is printed twice: for whole vectors, and for what is left. So are windows: for
  * those inside the image, and for those that hang over its edge.
  *
+ * relu(x) + 1 on dense memory becomes, without the declarations:
+ *
+ *     void SOL_KERNEL(void *const *ptr, const int64_t *arg, ..., int64_t begin, int64_t end) {
+ *         while (begin < end) {
+ *             const int64_t first = begin % a0;                            tasks -> row, row_end
+ *             ...
+ *             for (; i0 + LANES <= row_end; i0 += LANES) {
+ *                 const vec v0 = load(p0 + i0);
+ *                 const vec v1 = MAX(v0, splat(0.0f));
+ *                 const vec v2 = v1 + 1.0f;
+ *                 store(p1 + i0, v2);
+ *             }
+ *             if (i0 < row_end) { the same with load_part, store_part }
+ *         }
+ *     }
+ *
  * Invariant: equal structures give equal text, byte by byte. So numbers in the text are small
  * constants of the layers (window sizes, strides); all that depends on shapes is a<i>, the i-th
  * argument.
@@ -18,11 +34,14 @@
 
 static void print_items(struct printer *p, const struct block *b);
 
+/* What lanes without an element hold, so that they change nothing. */
 static double neutral(const struct node *n) {
     if (n->combine == EXPR_ADD) return 0;
     return n->combine == EXPR_MAX ? -1.0 / 0.0 : 1.0 / 0.0;
 }
 
+/* v = ADD(v, x) at the end of a reduction's innermost body. With lanes of its own the sum is a vector
+ * v_lanes, into which the rest of the loop adds only the lanes that have an element. */
 static void print_combine(struct printer *p, const struct block *b) {
     const struct node *n = b->reduce;
     const char *name = print_names[n->combine];
@@ -75,6 +94,7 @@ static void print_lanes_loop(struct printer *p, const struct block *b) {
     p->lane = lane;
 }
 
+/* Where a loop starts: at its piece of the row, behind the taps that are outside, or at 0. */
 static void print_begin(struct printer *p, const struct block *b) {
     bool clipped = b->n_clips && !p->whole;
     if (b->is_row) text_add(p->text, "row");
@@ -112,6 +132,7 @@ static void print_loop(struct printer *p, const struct block *b) {
 
 /* ---- Reductions ---- */
 
+/* The next loop of a reduction: the last item of all but the innermost one (sort_loops_last). */
 static const struct block *inner_loop(const struct block *b) {
     return b->reduce ? NULL : b->items.at[b->items.n - 1].block;
 }
@@ -145,6 +166,7 @@ static void print_bounds(struct printer *p, const struct block *b) {
     }
 }
 
+/* Is nothing cut off from any of the loops? */
 static void print_whole_test(struct printer *p, const struct block *outer) {
     const char *and = "if (";
     print_indent(p);
@@ -188,6 +210,7 @@ static bool has_lanes(const struct block *outer) {
     return false;
 }
 
+/* float v7 = 0; vec v7_lanes = 0; loops; v7 = ADD1(v7, ADD_lanes(v7_lanes)). */
 static void print_reduce(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     bool vector = print_is_vector(p, n->deps), lanes = has_lanes(item->block);
@@ -261,6 +284,7 @@ static void print_head(struct printer *p) {
     print_line(p, "    (void)tile;\n");
 }
 
+/* The body first: printing it finds the arguments that the head declares. */
 void nest_emit(struct nest *nest, struct text *text) {
     struct text body;
     struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 2, .whole = true};
