@@ -19,7 +19,6 @@ enum sol_status fail(enum sol_status code, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 /* Puts text in front of the current message: "layer conv1 (net.py:3): " + message. */
 void fail_prefix(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
-const char *status_name(enum sol_status code);
 
 #define TRY(call)                                \
     do {                                         \

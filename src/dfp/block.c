@@ -128,6 +128,10 @@ static void sort_loops_last(struct block *outer) {
     }
 }
 
+const struct block *nest_inner_loop(const struct block *b) {
+    return b->reduce ? NULL : b->items.at[b->items.n - 1].block;
+}
+
 /*
  * The reduction goes where its result belongs, which may be loops further out than where it is used:
  * the mean of a row is computed once per row. If nothing here runs over lanes, its own innermost loop

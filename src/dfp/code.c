@@ -217,10 +217,6 @@ static void encode_store(struct encoder *e, const struct item *item) {
 
 static void encode_items(struct encoder *e, const struct block *b);
 
-static const struct block *inner_loop(const struct block *b) {
-    return b->reduce ? NULL : b->items.at[b->items.n - 1].block;
-}
-
 static bool is_windowed(const struct nest *nest, const struct node *reduce) {
     for (int i = 0; i < reduce->n_vars; i++)
         if (!nest->var[reduce->var[i]].is_window) return false;
@@ -281,11 +277,6 @@ static void put_set(struct encoder *e, struct place to, double value) {
     put_double(e, value);
 }
 
-static double neutral(const struct node *n) {
-    if (n->combine == EXPR_ADD) return 0;
-    return n->combine == EXPR_MAX ? -1.0 / 0.0 : 1.0 / 0.0;
-}
-
 /* The loops of a reduction, from outer to inner; what was hoisted between them is in their items. */
 static void encode_loops(struct encoder *e, const struct block *b, struct place sum) {
     bool strip = e->strip < 0 && b->reduce;
@@ -305,7 +296,7 @@ static void encode_loops(struct encoder *e, const struct block *b, struct place 
             struct block single = {.items = {.n = 1, .cap = 1, .at = &b->items.at[i]}};
             encode_items(e, &single);
         }
-        encode_loops(e, inner_loop(b), sum);
+        encode_loops(e, nest_inner_loop(b), sum);
     }
     end_loop(e, length);
     if (strip) e->strip = -1;
@@ -321,7 +312,7 @@ static void encode_reduce(struct encoder *e, const struct item *item) {
     if (strip) {
         sum = (struct place){.at = e->registers, .columns = 1, .inner = to.inner};
         e->registers += CODE_STRIP;
-        put_set(e, sum, neutral(n));
+        put_set(e, sum, node_neutral(n));
     }
     encode_loops(e, item->block, sum);
     if (!strip) return;

@@ -34,12 +34,6 @@
 
 static void print_items(struct printer *p, const struct block *b);
 
-/* What lanes without an element hold, so that they change nothing. */
-static double neutral(const struct node *n) {
-    if (n->combine == EXPR_ADD) return 0;
-    return n->combine == EXPR_MAX ? -1.0 / 0.0 : 1.0 / 0.0;
-}
-
 /* v = ADD(v, x) at the end of a reduction's innermost body. With lanes of its own the sum is a vector
  * v_lanes, into which the rest of the loop adds only the lanes that have an element. */
 static void print_combine(struct printer *p, const struct block *b) {
@@ -53,7 +47,7 @@ static void print_combine(struct printer *p, const struct block *b) {
     print_operand(p, b->operand, vector);
     if (keep) {
         text_add(p->text, ", n, ");
-        text_add_c_float(p->text, neutral(n));
+        text_add_c_float(p->text, node_neutral(n));
         text_add(p->text, ")");
     }
     text_add(p->text, ");\n");
@@ -132,11 +126,6 @@ static void print_loop(struct printer *p, const struct block *b) {
 
 /* ---- Reductions ---- */
 
-/* The next loop of a reduction: the last item of all but the innermost one (sort_loops_last). */
-static const struct block *inner_loop(const struct block *b) {
-    return b->reduce ? NULL : b->items.at[b->items.n - 1].block;
-}
-
 /* low <= A + c * i < high gives ceil((low - A) / c) <= i < ceil((high - A) / c). */
 static void print_bound(struct printer *p, const struct range *r, int var, const struct size *bound,
                         bool is_number) {
@@ -170,7 +159,7 @@ static void print_bounds(struct printer *p, const struct block *b) {
 static void print_whole_test(struct printer *p, const struct block *outer) {
     const char *and = "if (";
     print_indent(p);
-    for (const struct block *b = outer; b; b = inner_loop(b)) {
+    for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
         if (!b->n_clips) continue;
         text_add(p->text, "%si%d_begin == 0 && i%d_end == ", and, b->var, b->var);
         print_size(p, &p->nest->var[b->var].extent, p->nest->var[b->var].is_window);
@@ -182,7 +171,7 @@ static void print_whole_test(struct printer *p, const struct block *outer) {
 /* Windows inside the image run over all of their taps, a number the compiler knows and unrolls. */
 static void print_loops(struct printer *p, const struct block *outer) {
     bool whole = p->whole, clipped = false;
-    for (const struct block *b = outer; b; b = inner_loop(b)) {
+    for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
         clipped |= b->n_clips > 0;
         if (b->n_clips) print_bounds(p, b);
     }
@@ -205,7 +194,7 @@ static void print_loops(struct printer *p, const struct block *outer) {
 }
 
 static bool has_lanes(const struct block *outer) {
-    for (const struct block *b = outer; b; b = inner_loop(b))
+    for (const struct block *b = outer; b; b = nest_inner_loop(b))
         if (b->is_lanes) return true;
     return false;
 }
@@ -219,7 +208,7 @@ static void print_reduce(struct printer *p, const struct item *item) {
     text_add(p->text, "%s;\n", vector ? ")" : "");
     if (lanes) {
         print_line(p, "vec v%d_lanes = splat(", n->id);
-        text_add_c_float(p->text, neutral(n));
+        text_add_c_float(p->text, node_neutral(n));
         text_add(p->text, ");\n");
     }
     print_loops(p, item->block);

@@ -259,6 +259,8 @@ void nest_lower(struct nest *nest);
 const struct affine *nest_class_index(struct nest *nest, int dim_class);
 struct node *node_const(struct nest *nest, double value);
 struct node *node_make(struct nest *nest, const struct node *like);
+/* What a reduction may be combined with without a change: 0 for sums, -inf for maxima, inf for minima. */
+double node_neutral(const struct node *reduce);
 /* What the node is in pad lanes, where blocked inputs are zero; false when that is not known. */
 bool node_known_in_pads(const struct nest *nest, struct node *node, double *out);
 /* All nodes that the roots need, operands first. */
@@ -271,6 +273,8 @@ void nest_address(struct nest *nest);
 void nest_merge_loops(struct nest *nest);
 void nest_plan_loops(struct nest *nest);
 void nest_build_blocks(struct nest *nest);
+/* The next loop of a reduction, from outer to inner; NULL behind the innermost one. */
+const struct block *nest_inner_loop(const struct block *b);
 /* Reductions of a stage without a lane may have lanes of their own; -1 if not. */
 int nest_reduce_lane(struct nest *nest, const struct node *reduce);
 bool nest_in_scratch(const struct value *v);

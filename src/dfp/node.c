@@ -126,6 +126,11 @@ struct node *node_make(struct nest *nest, const struct node *like) {
     return make_unique(nest, like);
 }
 
+double node_neutral(const struct node *reduce) {
+    if (reduce->combine == EXPR_ADD) return 0;
+    return reduce->combine == EXPR_MAX ? -INFINITY : INFINITY;
+}
+
 /* ---- Pad lanes ---- */
 
 /* A sum of zeros is its start; of a maximum we know that a window holds at least one element. */

@@ -43,11 +43,15 @@ const struct dnn_isa dnn_isas[] = {
     {NULL, 0, 0, NULL},
 };
 
-double dnn_flops_per_s(const struct dnn_kernels *kernels) {
-    const double clock_hz = 3e9;
+const struct dnn_isa *dnn_find_isa(const struct dnn_kernels *kernels) {
     const struct dnn_isa *isa = dnn_isas;
     while (isa->name && isa->kernels != kernels) isa++;
-    return isa->flops_per_cycle * clock_hz;
+    return isa;
+}
+
+double dnn_flops_per_s(const struct dnn_kernels *kernels) {
+    const double clock_hz = 3e9;
+    return dnn_find_isa(kernels)->flops_per_cycle * clock_hz;
 }
 
 const char *dnn_refuse_linear(const struct dnn_problem *problem) {

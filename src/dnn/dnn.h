@@ -105,6 +105,8 @@ extern const struct dnn_isa dnn_isas[]; /* best first, ended by name == NULL */
 
 /* ---- What implementations have in common ---- */
 
+/* Whose kernels these are; they must be in the table. */
+const struct dnn_isa *dnn_find_isa(const struct dnn_kernels *kernels);
 /* Peak of one core for the cost models, which all assume the same clock: only ratios decide. */
 double dnn_flops_per_s(const struct dnn_kernels *kernels);
 
