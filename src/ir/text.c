@@ -142,6 +142,7 @@ static int take_escape(struct parser *p) {
     return value ? value : -1;
 }
 
+/* The name is no longer than the rest of its line, so memory stays in proportion to the text. */
 static enum sol_status take_name(struct parser *p, const char **out) {
     if (!take_char(p, '"')) return complain(p, "a name in quotes is missing");
     char *name = arena_alloc(p->arena, strlen(p->at) + 1);
@@ -173,6 +174,7 @@ static enum sol_status take_tensor(struct parser *p, struct tensor **out) {
     return SOL_OK;
 }
 
+/* Numbers are the text's own and may have gaps; the table grows to the largest, which is bounded. */
 static enum sol_status name_tensor(struct parser *p, int64_t number, struct tensor *t) {
     if (number > TEXT_MAX_LAYERS) return complain(p, "a tensor's number is too large");
     while (p->tensors.n <= number) VEC_PUSH(p->arena, &p->tensors, NULL);
@@ -229,6 +231,7 @@ static enum sol_status split_origin(struct parser *p, char **attrs, const char *
     return take_name(p, origin);
 }
 
+/* Kind, operands, attributes, origin. Errors of inference get the line, but no column: the whole layer is meant. */
 static enum sol_status parse_computed(struct parser *p, enum layer_kind kind, struct tensor **out) {
     VEC(struct tensor *) in = {0};
     for (skip_blanks(p); *p->at == '%'; skip_blanks(p)) {

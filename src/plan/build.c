@@ -15,6 +15,8 @@ static int index_of(struct tensor *const *at, int n, const struct tensor *t) {
     return -1;
 }
 
+/* What a step of a call reads of the prepared tensors has to live as long as the weights: is_state. Others that are
+ * prepared, such as a variance on the way to a scale, die within `prepare`. */
 void build_init(struct build *b) {
     const struct plan *plan = b->plan;
     int n = plan->model->n_tensors;
@@ -44,6 +46,7 @@ static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, bool p
     return ref;
 }
 
+/* Whose memory a root is, decided when it is first asked for. */
 static struct buffer_ref make_buffer(struct build *b, const struct tensor *root) {
     const struct model *m = b->plan->model;
     int output = index_of(m->outputs.at, m->outputs.n, root);
@@ -61,6 +64,7 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
                     slot);
 }
 
+/* Views share their root's buffer, at their own offset; 4 bytes to an element. */
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
     const struct view *view = &b->plan->view[t->id];
@@ -81,6 +85,7 @@ static void touch_slot(struct slot *slot, int step) {
     slot->last = step;
 }
 
+/* Slots of the arena live from the first step that names them to the last, so this is where lifetimes come from. */
 enum sol_status build_step(struct build *b, bool prepare, const struct step *step) {
     struct step copy = *step;
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
@@ -150,6 +155,7 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
 
 /* ---- Finishing ---- */
 
+/* Dims as the public interface shows them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 static struct sol_port make_port(struct build *b, const struct tensor *t, const char *name) {
     struct sol_port port = {
         .name = arena_strdup(b->keep, name ? name : ""), .dtype = t->dtype, .rank = t->rank};
@@ -182,6 +188,7 @@ static void finish_ports(struct build *b, const struct model *m) {
         memcpy(p->output_dim[i], m->outputs.at[i]->dim, sizeof p->output_dim[i]);
 }
 
+/* Ports are the user's model's, not the optimized one's: passes may have dropped a parameter that nothing needs. */
 enum sol_status build_finish(struct build *b, const struct model *user_model) {
     struct sol_program *p = b->program;
     finish_ports(b, user_model);
