@@ -132,7 +132,7 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 
 /* ---- base/env.c ---- */
 
-/* Every environment variable that SOL reads: name, what it does. Printed by `python -m sol`. */
+/* Every environment variable that is SOL's own: name, what it does. README.md has the same list. */
 #define ENV_LIST(X)                                                                              \
     X(SOL_LOG, "log level: ERROR, WARN, INFO, DEBUG, TRACE")                                     \
     X(SOL_DEBUG, "comma list of plan, pass, kernels, time: what is printed to stderr")           \

@@ -29,8 +29,8 @@ enum expr_op {
     EXPR_CONST, /* value */
     EXPR_LOAD, /* input[index...]; `fill` where an index is outside the input and `checked` is set */
     EXPR_RANGE, /* 1.0 where low <= index[0] < high, else 0.0 */
+    /* `combine` (ADD, MAX or MIN) of arg[0] over n_vars variables, from `value` on */
     EXPR_REDUCE,
-    /* `combine` (ADD, MAX or MIN) of arg[0] over n_vars variables from 0 to extent - 1, from `value` on */
 #define EXPR_ENUM(name, n) EXPR_##name,
     EXPR_LIST(EXPR_ENUM)
 #undef EXPR_ENUM
