@@ -12,13 +12,14 @@
  *         while (begin < end) {
  *             const int64_t first = begin % a0;                            tasks -> row, row_end
  *             ...
- *             for (; i0 + LANES <= row_end; i0 += LANES) {
- *                 const vec v0 = load(p0 + i0);
- *                 const vec v1 = MAX(v0, splat(0.0f));
- *                 const vec v2 = v1 + 1.0f;
- *                 store(p1 + i0, v2);
+ *             int64_t i2 = row;
+ *             for (; i2 + LANES <= row_end; i2 += LANES) {
+ *                 const vec v0 = load(p0 + i2);
+ *                 const vec v2 = MAX(v0, splat(0.0f));
+ *                 const vec v4 = v2 + 1.0f;
+ *                 store(p1 + i2, v4);
  *             }
- *             if (i0 < row_end) { the same with load_part, store_part }
+ *             if (i2 < row_end) { the same with load_part, store_part }
  *         }
  *     }
  *
