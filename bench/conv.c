@@ -68,7 +68,7 @@ static bool cpu_has(const struct dnn_isa *isa) {
 struct bench {
     struct dnn_plan plan;
     struct dnn_call call;
-    float *x, *y, *weight, *bias, *scale_k, *scale, *shift, *residual, *packed;
+    float *x, *y, *weight, *bias, *scale, *shift, *residual, *packed;
     char *scratch;
     int *c_map, *k_map;
     int64_t x_size, y_size; /* of one image */
@@ -89,7 +89,7 @@ static void make_tensors(struct bench *b, int64_t batch, int64_t gap) {
     b->call.y = b->y = new_values(storage(b->y_size, b->call.y_stride, batch));
     b->residual = new_values(storage(b->y_size, b->call.residual_stride, batch));
     b->weight = new_values((int64_t)p->k_model * (p->c_model / p->groups) * p->kh * p->kw);
-    b->bias = new_values(p->k), b->scale_k = new_values(p->k_model);
+    b->bias = new_values(p->k);
     b->scale = new_values(p->c), b->shift = new_values(p->c);
     b->call.bias = p->bias ? b->bias : NULL;
     b->call.residual = p->residual ? b->residual : NULL;
@@ -126,8 +126,7 @@ static void count_pixels(void *user, float *tile, int64_t n, int64_t k_block, in
 }
 
 /* Plans and packs. False if the implementation refuses. */
-static bool prepare(struct bench *b, const struct dnn_impl *impl, const struct dnn_isa *isa,
-                    bool scale_k) {
+static bool prepare(struct bench *b, const struct dnn_impl *impl, const struct dnn_isa *isa) {
     const char *reason = impl->refuse(&b->plan.problem);
     if (reason) return false;
     b->plan.impl = impl, b->plan.kernels = isa->kernels;
@@ -137,8 +136,8 @@ static bool prepare(struct bench *b, const struct dnn_impl *impl, const struct d
     memset(b->scratch, 255, (size_t)round_up((int64_t)b->plan.scratch_size, 64) + 64);
     const int64_t n = impl->n_pack_tasks(&b->plan);
     b->call.packed = b->packed, b->call.weight = b->weight;
-    impl->pack(&b->plan, b->weight, scale_k ? b->scale_k : NULL, b->packed, n / 2, n);
-    impl->pack(&b->plan, b->weight, scale_k ? b->scale_k : NULL, b->packed, 0, n / 2);
+    impl->pack(&b->plan, b->weight, b->packed, n / 2, n);
+    impl->pack(&b->plan, b->weight, b->packed, 0, n / 2);
     return true;
 }
 
@@ -149,8 +148,7 @@ static void run_tasks(struct bench *b, int64_t step) {
 }
 
 static void free_bench(struct bench *b) {
-    float *all[] = {b->x,     b->y,     b->weight,   b->bias,  b->scale_k,
-                    b->scale, b->shift, b->residual, b->packed};
+    float *all[] = {b->x, b->y, b->weight, b->bias, b->scale, b->shift, b->residual, b->packed};
     for (int i = 0; i < COUNT(all); i++) free(all[i]);
     free(b->scratch), free(b->c_map), free(b->k_map);
 }
@@ -193,13 +191,11 @@ static double sum_at(const struct bench *b, int64_t n, int64_t k_model, int64_t 
     return sum;
 }
 
-static double output_at(const struct bench *b, bool scale_k, int64_t n, int64_t k, int64_t i,
-                        int64_t j) {
+static double output_at(const struct bench *b, int64_t n, int64_t k, int64_t i, int64_t j) {
     const struct dnn_problem *p = &b->plan.problem;
     const int64_t k_model = p->k_map ? p->k_map[k] : k;
     const int64_t at = ((k / p->lanes * p->oh + i) * p->ow + j) * p->lanes + k % p->lanes;
-    double sum =
-        k_model < 0 ? 0 : sum_at(b, n, k_model, i, j) * (scale_k ? b->scale_k[k_model] : 1);
+    double sum = k_model < 0 ? 0 : sum_at(b, n, k_model, i, j);
     if (p->bias) sum += b->bias[k];
     if (p->residual) sum += b->residual[n * b->call.residual_stride + at];
     return activate(p, sum);
@@ -209,21 +205,21 @@ static double output_at(const struct bench *b, bool scale_k, int64_t n, int64_t 
  * Difference relative to the size of a sum of random terms. Padding lanes may turn NaN where x is
  * NaN.
  */
-static double error_at(const struct bench *b, bool scale_k, int64_t n, int64_t at) {
+static double error_at(const struct bench *b, int64_t n, int64_t at) {
     const struct dnn_problem *p = &b->plan.problem;
     const int64_t plane = (int64_t)p->oh * p->ow, pixel = at / p->lanes % plane;
     const int64_t k = at / p->lanes / plane * p->lanes + at % p->lanes;
     const double got = b->y[n * b->call.y_stride + at];
-    const double want = output_at(b, scale_k, n, k, pixel / p->ow, pixel % p->ow);
+    const double want = output_at(b, n, k, pixel / p->ow, pixel % p->ow);
     if (isnan(got) && (isnan(want) || (p->k_map && p->k_map[k] < 0))) return 0;
     const double error = fabs(got - want) / sqrt((double)p->c / p->groups * p->kh * p->kw + 1);
     return isnan(error) ? INFINITY : error;
 }
 
-static double compare(const struct bench *b, bool scale_k) {
+static double compare(const struct bench *b) {
     double worst = 0;
     for (int64_t n = 0; n < b->call.batch; n++)
-        for (int64_t at = 0; at < b->y_size; at++) worst = fmax(worst, error_at(b, scale_k, n, at));
+        for (int64_t at = 0; at < b->y_size; at++) worst = fmax(worst, error_at(b, n, at));
     return worst;
 }
 
@@ -323,16 +319,16 @@ static bool is_same_when_split(struct bench *b) {
 
 static bool check_case(const struct dnn_impl *impl, const struct dnn_isa *isa) {
     struct bench b = random_bench(impl, isa);
-    const bool scale_k = one_in(2), nan = one_in(4);
+    const bool nan = one_in(4);
     make_tensors(&b, pick(0, 3), one_in(2) ? 5 : 0);
     clear_padding(&b);
-    if (!prepare(&b, impl, isa, scale_k))
+    if (!prepare(&b, impl, isa))
         return print_case(&b, impl->refuse(&b.plan.problem)), free_bench(&b), false;
     const int lanes = isa->lanes; /* the first lane of a block is never padding */
     if (nan && b.call.batch) b.x[pick(0, (int)(b.x_size / lanes)) * lanes % b.x_size] = NAN;
     b.call.epilogue = count_pixels, b.call.epilogue_user = &b;
     run_tasks(&b, 0);
-    const double error = compare(&b, scale_k);
+    const double error = compare(&b);
     const bool counted = b.n_pixels * b.plan.problem.lanes == b.y_size * b.call.batch;
     const bool right = error < 5e-6 && counted && is_same_when_split(&b);
     if (!right)
@@ -436,7 +432,7 @@ static double measure_peak(const struct dnn_isa *isa) {
     struct bench b = {0};
     b.plan.problem = make_problem(isa, 2048, 2 * isa->lanes, 1, 1, 42, 1, 1, 0, 1);
     make_tensors(&b, 1, 0);
-    prepare(&b, &dnn_direct, isa, false);
+    prepare(&b, &dnn_direct, isa);
     const double rate = n_flops(&b.plan.problem) / best_time(&b);
     free_bench(&b);
     return rate;
@@ -447,7 +443,7 @@ static void time_shape(const struct dnn_isa *isa, const int *s, double peak) {
     struct dnn_problem *p = &b.plan.problem;
     *p = make_problem(isa, s[0], s[1], s[2], s[3], s[3], s[4], s[5], s[6], s[7] ? s[7] : 1);
     make_tensors(&b, 1, 0);
-    if (!prepare(&b, &dnn_grouped, isa, false) && !prepare(&b, &dnn_direct, isa, false)) abort();
+    if (!prepare(&b, &dnn_grouped, isa) && !prepare(&b, &dnn_direct, isa)) abort();
     const double seconds = best_time(&b), rate = n_flops(p) / seconds;
     const double bytes = sizeof(float) * (double)(b.x_size + b.y_size);
     printf("%-8s %4d->%4d /%-4d %dx%d/%d dilation %-2d @%-3d %7.3f ms (%7.3f estimated) %6.1f GF/s "

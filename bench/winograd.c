@@ -63,7 +63,7 @@ struct bench {
     const struct dnn_impl *impl;
     struct dnn_plan plan;
     struct dnn_call call;
-    float *x, *y, *weight, *bias, *scale_k, *scale, *shift, *residual, *packed;
+    float *x, *y, *weight, *bias, *scale, *shift, *residual, *packed;
     char *scratch;
     int64_t split; /* tasks per call of run; 0: all at once */
 };
@@ -73,9 +73,10 @@ static int64_t plane(const struct dnn_problem *p) {
 }
 
 static void pack_weights(struct bench *b) {
+    if (!b->impl->pack) return;
     int64_t n = b->impl->n_pack_tasks(&b->plan);
-    b->impl->pack(&b->plan, b->weight, b->scale_k, b->packed, 0, n / 2);
-    b->impl->pack(&b->plan, b->weight, b->scale_k, b->packed, n / 2, n);
+    b->impl->pack(&b->plan, b->weight, b->packed, 0, n / 2);
+    b->impl->pack(&b->plan, b->weight, b->packed, n / 2, n);
 }
 
 static void make_bench(struct bench *b, const struct dnn_isa *isa, const struct dnn_impl *impl,
@@ -117,8 +118,7 @@ static void make_bench(struct bench *b, const struct dnn_isa *isa, const struct 
 }
 
 static void free_bench(struct bench *b) {
-    float *all[] = {b->x,     b->y,     b->weight,   b->bias,  b->scale_k,
-                    b->scale, b->shift, b->residual, b->packed};
+    float *all[] = {b->x, b->y, b->weight, b->bias, b->scale, b->shift, b->residual, b->packed};
     for (int i = 0; i < COUNT(all); i++) free(all[i]);
     free(b->scratch);
 }
@@ -162,7 +162,6 @@ static double output_at(const struct bench *b, int64_t n, int64_t k, int64_t i, 
         for (int r = 0; r < taps; r++)
             for (int s = 0; s < taps; s++)
                 sum += input_at(b, n, c, i + r - p->pt, j + s - p->pl) *
-                       (b->scale_k ? b->scale_k[km] : 1) *
                        b->weight[((km * p->c_model + cm) * taps + r) * taps + s];
     }
     if (p->bias) sum += b->bias[k];
@@ -275,10 +274,6 @@ static int check_case(const struct dnn_isa *isa, const struct dnn_impl *impl, do
     const int64_t batch = impl == &dnn_linear ? pick(0, 40) : pick(0, 3);
     struct bench b;
     make_bench(&b, isa, impl, &p, batch, pick(0, 1) * 3);
-    if (impl != &dnn_linear && pick(0, 1)) {
-        b.scale_k = new_values(p.k_model);
-        pack_weights(&b);
-    }
     if (impl != &dnn_linear) b.call.epilogue = count_pixels, b.call.epilogue_user = &b;
     epilogue_pixels = 0;
     clear_padding(&b);

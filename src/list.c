@@ -1,4 +1,4 @@
-/* What is there: devices, compilers, the cache, each with its version or the reason why it cannot be used. */
+/* What is there: devices, kernels and libraries, compiler, cache, each with its version or the reason why it cannot be used. */
 #include "device/cpu/cpu.h"
 #include "device/cpu/jit.h"
 #include "device/device.h"
@@ -11,8 +11,7 @@ const char *sol_version(void) { return VERSION; }
 
 static void list_devices(void (*visit)(void *user, const struct sol_info *info), void *user) {
     for (int i = 0; devices[i]; i++) {
-        const char *reason = env_has(ENV_SOL_DISABLE, devices[i]->name) ? "disabled by SOL_DISABLE"
-                                                                        : devices[i]->unavailable();
+        const char *reason = device_reason_against(devices[i]);
         const char *detail = devices[i] == &device_cpu ? cpu_isa()->name : devices[i]->what;
         visit(user,
               &(struct sol_info){"device", devices[i]->name, !reason, reason ? reason : detail});

@@ -19,7 +19,6 @@ enum sol_status fail(enum sol_status code, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 /* Puts text in front of the current message: "layer conv1 (net.py:3): " + message. */
 void fail_prefix(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
-const char *status_name(enum sol_status code);
 
 #define TRY(call)                                \
     do {                                         \
@@ -133,7 +132,7 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 
 /* ---- base/env.c ---- */
 
-/* Every environment variable that SOL reads: name, what it does. Printed by `python -m sol`. */
+/* Every environment variable that is SOL's own: name, what it does. README.md has the same list. */
 #define ENV_LIST(X)                                                                              \
     X(SOL_LOG, "log level: ERROR, WARN, INFO, DEBUG, TRACE")                                     \
     X(SOL_DEBUG, "comma list of plan, pass, kernels, time: what is printed to stderr")           \

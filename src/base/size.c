@@ -267,6 +267,7 @@ static bool parse_term(const char **at, struct size_term *term) {
 bool size_parse(const char **at, struct size *out) {
     const char *next = *at;
     struct size sum = {0};
+    if (*next == '+') return false;
     do {
         struct size_term term = {.coef = *next == '-' ? -1 : 1};
         if (*next == '-' || *next == '+') next++;

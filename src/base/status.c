@@ -46,17 +46,6 @@ void fail_prefix(const char *format, ...) {
     memcpy(message, next, head + tail + 1);
 }
 
-const char *status_name(enum sol_status code) {
-    switch (code) {
-    case SOL_OK: return "OK";
-#define STATUS_CASE(name, exception, text) \
-    case SOL_##name: return #name;
-        SOL_STATUS_LIST(STATUS_CASE)
-#undef STATUS_CASE
-    }
-    return "?"; /* a number that is no status, from a caller in another language */
-}
-
 #ifndef NDEBUG
 void status_assert_failed(const char *condition, const char *file, int line) {
     fprintf(stderr, "sol: bug: %s:%d: %s does not hold\n", file, line, condition);

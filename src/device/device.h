@@ -25,6 +25,9 @@ struct device {
 extern const struct device device_cpu, device_ref, device_null;
 extern const struct device *const devices[]; /* best first, ended by NULL */
 
+/* NULL: it can be used; else why not, also when the user disabled it. */
+const char *device_reason_against(const struct device *device);
+
 /* The named device, or the best one that can be used when `name` is NULL. */
 enum sol_status device_find(const char *name, const struct device **out);
 

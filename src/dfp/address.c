@@ -44,6 +44,7 @@ static const struct affine *join_pair(struct nest *nest, const struct affine *su
     return affine_add(nest, rest, affine_mul(nest, mod->of, coef));
 }
 
+/* Each pair that is joined leaves one term less, so this ends. */
 static const struct affine *join_pairs(struct nest *nest, const struct affine *sum) {
     for (int q = 0; q < sum->n; q++)
         for (int r = 0; r < sum->n; r++) {
@@ -53,6 +54,8 @@ static const struct affine *join_pairs(struct nest *nest, const struct affine *s
     return sum;
 }
 
+/* Offsets in elements, of which x[n][c / 16][h][w][16] at channel 16*b + l has
+ * n * stride[0] + b * stride[1] + h * stride[2] + w * stride[3] + l. */
 static const struct affine *find_offset(struct nest *nest, const struct value *v,
                                         const struct affine *const *index) {
     const struct affine *sum = affine_const(nest, size_const(v->scratch));

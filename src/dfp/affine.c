@@ -95,6 +95,7 @@ static void push_term(struct nest *nest, struct affine *a, const struct term *te
     a->term[a->n++].coef = term->coef;
 }
 
+/* Merges two sorted lists; what cancels out is left away by push_term. */
 const struct affine *affine_add(struct nest *nest, const struct affine *a, const struct affine *b) {
     struct affine sum = {.base = size_add(a->base, b->base)};
     for (int i = 0, k = 0; i < a->n || k < b->n;) {
@@ -120,6 +121,7 @@ const struct affine *affine_mul(struct nest *nest, const struct affine *a, struc
     return make_unique(nest, &product);
 }
 
+/* The sum as it is where `var` is 0. */
 const struct affine *affine_without(struct nest *nest, const struct affine *a, int var) {
     struct affine rest = {.base = a->base};
     for (int i = 0; i < a->n; i++)
@@ -133,6 +135,7 @@ struct size affine_coef(const struct affine *a, int var) {
     return size_const(0);
 }
 
+/* By way of quotients too: of x / 16 these are the division's own bit and all that x depends on. */
 uint64_t affine_deps(const struct nest *nest, const struct affine *a) {
     uint64_t deps = 0;
     for (int i = 0; i < a->n; i++) deps |= nest->var[a->term[i].var].deps;
@@ -156,6 +159,11 @@ static bool find_bounds(const struct nest *nest, const struct affine *a, int64_t
     return true;
 }
 
+/*
+ * Three proofs, none of which needs the sizes' values unless they are numbers: a bare loop variable
+ * over the same extent (the usual case, and the only one for symbolic sizes), zero, and interval
+ * arithmetic. False only costs a test in the kernel, so it is no loss to be unable to tell.
+ */
 bool affine_is_within(const struct nest *nest, const struct affine *a, struct size extent) {
     int64_t low, high;
     if (a->n == 1 && size_is(a->term[0].coef, 1) && size_is(a->base, 0) &&
@@ -171,7 +179,8 @@ bool affine_is_within(const struct nest *nest, const struct affine *a, struct si
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
-/* a = whole * divisor + rest, with whatever divides exactly in `whole`. */
+/* a = whole * divisor + rest, with whatever divides exactly in `whole`. The base's part of `rest` is
+ * made non-negative, so that (4*b - 1) / 4 becomes (b - 1) + 3 / 4 and then b - 1. */
 static void split(struct nest *nest, const struct affine *a, struct size divisor,
                   const struct affine **whole, const struct affine **rest) {
     struct affine w = {.base = size_const(0)}, r = {.base = a->base};
@@ -194,6 +203,10 @@ static void split(struct nest *nest, const struct affine *a, struct size divisor
     *rest = make_unique(nest, &r);
 }
 
+/*
+ * floor((whole * d + rest) / d) = whole + floor(rest / d), and the last is 0 where 0 <= rest < d.
+ * Examples with i < 16: (16*b + i) / 16 = b; (16*b + i) / 4 = 4*b + i/4; (32*b + 16) / 16 = 2*b + 1.
+ */
 const struct affine *affine_div(struct nest *nest, const struct affine *a, struct size divisor) {
     const struct affine *whole, *rest;
     if (size_is(divisor, 1)) return a;
@@ -208,6 +221,7 @@ const struct affine *affine_div(struct nest *nest, const struct affine *a, struc
     return affine_add(nest, whole, rest);
 }
 
+/* The rest alone decides: (16*b + i) % 16 is i where i < 16, else a variable for i % 16. */
 const struct affine *affine_mod(struct nest *nest, const struct affine *a, struct size divisor) {
     const struct affine *whole, *rest;
     if (size_is(divisor, 1)) return affine_const(nest, size_const(0));

@@ -24,12 +24,15 @@ static bool holds(const struct block *b, uint64_t deps) {
     return b->var >= 0 && (deps & var_bit(b->var));
 }
 
+/* Walks out of loops as long as they do not matter. Out of a guard nothing may go: it would run
+ * where its stage does not. */
 static struct block *find_home(const struct building *b, uint64_t deps) {
     struct block *home = b->at;
     while (home->parent && !home->is_guard && !holds(home, deps)) home = home->parent;
     return home;
 }
 
+/* A node may be used again only from within the block it was computed in: C's scopes are the blocks. */
 static bool is_open(const struct building *b, const struct block *block) {
     for (const struct block *at = b->at; at; at = at->parent)
         if (at == block) return true;
@@ -48,6 +51,7 @@ static void add_item(struct building *b, struct block *block, const struct item 
     VEC_PUSH(b->nest->arena, &block->items, *item);
 }
 
+/* The block is put into its parent's items when it is closed: behind what was hoisted meanwhile. */
 static struct block *open_block(struct building *b, int var, bool is_lanes) {
     struct block *block = ARENA_NEW(b->nest->arena, struct block);
     block->var = var;
@@ -81,6 +85,7 @@ static bool bounds_loop(const struct building *b, const struct node *reduce, con
     return !nest_is_vector(b->nest, deps, b->lane);
 }
 
+/* Of the reduction's conditions, those that this loop can keep true. The rest is tested at each tap. */
 static void find_bounds(struct building *b, const struct node *reduce, struct block *block) {
     block->clip = ARENA_ARRAY(b->nest->arena, const struct range *, reduce->n_clips);
     for (int i = 0; i < reduce->n_clips; i++) {
@@ -123,6 +128,15 @@ static void sort_loops_last(struct block *outer) {
     }
 }
 
+const struct block *nest_inner_loop(const struct block *b) {
+    return b->reduce ? NULL : b->items.at[b->items.n - 1].block;
+}
+
+/*
+ * The reduction goes where its result belongs, which may be loops further out than where it is used:
+ * the mean of a row is computed once per row. If nothing here runs over lanes, its own innermost loop
+ * may: partial sums in a vector, combined at the end.
+ */
 static void build_reduction(struct building *b, struct node *n) {
     struct building outside = *b;
     bool has_lane = b->lane >= 0 || nest_is_vector(b->nest, n->arg[0]->deps, -1);
@@ -142,6 +156,7 @@ static void build_reduction(struct building *b, struct node *n) {
 
 /* ---- Nodes ---- */
 
+/* Those of n's conditions that no loop around us keeps true. */
 static int filter_ranges(struct building *b, const struct node *n, const struct range ***out) {
     int left = 0;
     *out = ARENA_ARRAY(b->nest->arena, const struct range *, n->n_ranges);

@@ -59,6 +59,10 @@ static void put_sum(struct encoder *e, const struct affine *a) {
 
 static bool depends(uint64_t deps, int var) { return var >= 0 && (deps & var_bit(var)); }
 
+/*
+ * Registers are never used twice: a kernel has some dozens of nodes, and the strip is short enough for
+ * all of them to stay in L1 or L2. Single values take 16 floats, so that rows stay aligned.
+ */
 static struct place make_place(struct encoder *e, uint64_t deps) {
     struct place p = {.at = e->registers, .inner = 1};
     p.columns = depends(deps, e->strip);
@@ -72,6 +76,7 @@ static void set_place(struct encoder *e, const struct node *n, struct place p) {
     e->places.at[n->id] = p;
 }
 
+/* Constants get their register when they are first met, and their value in the code's head. */
 static struct place find_place(struct encoder *e, const struct node *n) {
     if (n->op == EXPR_CONST && (n->id >= e->places.n || e->places.at[n->id].at < 0)) {
         set_place(e, n, make_place(e, 0));
@@ -152,6 +157,7 @@ static void encode_load(struct encoder *e, const struct item *item, struct place
     put_ranges(e, item->range, item->n_ranges);
 }
 
+/* Pairs of the last block of each segment and how many lanes of it are channels; others have all. */
 static void encode_valid(struct encoder *e, struct place to) {
     const struct layout *layout = e->nest->layout;
     put(e, CODE_VALID);
@@ -193,6 +199,7 @@ static void encode_node(struct encoder *e, const struct item *item) {
     set_place(e, item->node, to);
 }
 
+/* A value that does not depend on the strip may still be stored once per column: a broadcast. */
 static void encode_store(struct encoder *e, const struct item *item) {
     const struct value *v = item->value;
     struct place shape = {.inner = 1};
@@ -209,10 +216,6 @@ static void encode_store(struct encoder *e, const struct item *item) {
 /* ---- Loops ---- */
 
 static void encode_items(struct encoder *e, const struct block *b);
-
-static const struct block *inner_loop(const struct block *b) {
-    return b->reduce ? NULL : b->items.at[b->items.n - 1].block;
-}
 
 static bool is_windowed(const struct nest *nest, const struct node *reduce) {
     for (int i = 0; i < reduce->n_vars; i++)
@@ -274,11 +277,7 @@ static void put_set(struct encoder *e, struct place to, double value) {
     put_double(e, value);
 }
 
-static double neutral(const struct node *n) {
-    if (n->combine == EXPR_ADD) return 0;
-    return n->combine == EXPR_MAX ? -1.0 / 0.0 : 1.0 / 0.0;
-}
-
+/* The loops of a reduction, from outer to inner; what was hoisted between them is in their items. */
 static void encode_loops(struct encoder *e, const struct block *b, struct place sum) {
     bool strip = e->strip < 0 && b->reduce;
     int length = begin_loop(e, b, strip);
@@ -297,7 +296,7 @@ static void encode_loops(struct encoder *e, const struct block *b, struct place 
             struct block single = {.items = {.n = 1, .cap = 1, .at = &b->items.at[i]}};
             encode_items(e, &single);
         }
-        encode_loops(e, inner_loop(b), sum);
+        encode_loops(e, nest_inner_loop(b), sum);
     }
     end_loop(e, length);
     if (strip) e->strip = -1;
@@ -313,7 +312,7 @@ static void encode_reduce(struct encoder *e, const struct item *item) {
     if (strip) {
         sum = (struct place){.at = e->registers, .columns = 1, .inner = to.inner};
         e->registers += CODE_STRIP;
-        put_set(e, sum, neutral(n));
+        put_set(e, sum, node_neutral(n));
     }
     encode_loops(e, item->block, sum);
     if (!strip) return;
@@ -339,6 +338,7 @@ static void encode_items(struct encoder *e, const struct block *b) {
 
 /* ---- The head ---- */
 
+/* Behind the table, as the sums of quotients differ in length. */
 static void encode_vars(struct encoder *e) {
     struct nest *nest = e->nest;
     e->words.at[HEAD_VARS] = e->words.n;

@@ -6,10 +6,15 @@
  * (times the lanes of a channel block) is computed by one instruction, so that decoding it costs
  * little.
  *
- * size      = argument number or -1, number sum       = n, n times (variable, size), size range
- * = sum, low size, high size, 1 if linear in the strip's variable and the same for all lanes shape
- * = columns (1: one per value of the strip), inner (1, or the lanes of a block) register  = offset
- * in floats
+ *   size      argument number or -1, number: what arg[] holds at the call, or the number itself
+ *   sum       n, n times (variable, size), size: base + sum of coef * variable
+ *   range     sum, low size, high size, 1 if linear in the strip's variable and equal in all lanes
+ *   shape     columns (1: one per value of the strip), inner (1, or the lanes of a block)
+ *   register  offset in floats
+ *
+ * Example: y = relu(x) is a LOOP over the row in strips of CODE_STRIP columns, with the body
+ *   LOAD r0 <- x + 1 * i;  BROADCAST r2 <- r1;  ARITH MAX r3 <- r0, r2;  STORE y + 1 * i <- r3;  END
+ * where r1 is a constant, set once per call.
  */
 #ifndef DFP_CODE_H
 #define DFP_CODE_H

@@ -6,6 +6,23 @@
  * A loop over lanes is printed twice: for whole vectors, and for what is left. So are windows: for
  * those inside the image, and for those that hang over its edge.
  *
+ * relu(x) + 1 on dense memory becomes, without the declarations:
+ *
+ *     void SOL_KERNEL(void *const *ptr, const int64_t *arg, ..., int64_t begin, int64_t end) {
+ *         while (begin < end) {
+ *             const int64_t first = begin % a0;                            tasks -> row, row_end
+ *             ...
+ *             int64_t i2 = row;
+ *             for (; i2 + LANES <= row_end; i2 += LANES) {
+ *                 const vec v0 = load(p0 + i2);
+ *                 const vec v2 = MAX(v0, splat(0.0f));
+ *                 const vec v4 = v2 + 1.0f;
+ *                 store(p1 + i2, v4);
+ *             }
+ *             if (i2 < row_end) { the same with load_part, store_part }
+ *         }
+ *     }
+ *
  * Invariant: equal structures give equal text, byte by byte. So numbers in the text are small
  * constants of the layers (window sizes, strides); all that depends on shapes is a<i>, the i-th
  * argument.
@@ -18,11 +35,8 @@
 
 static void print_items(struct printer *p, const struct block *b);
 
-static double neutral(const struct node *n) {
-    if (n->combine == EXPR_ADD) return 0;
-    return n->combine == EXPR_MAX ? -1.0 / 0.0 : 1.0 / 0.0;
-}
-
+/* v = ADD(v, x) at the end of a reduction's innermost body. With lanes of its own the sum is a vector
+ * v_lanes, into which the rest of the loop adds only the lanes that have an element. */
 static void print_combine(struct printer *p, const struct block *b) {
     const struct node *n = b->reduce;
     const char *name = print_names[n->combine];
@@ -34,7 +48,7 @@ static void print_combine(struct printer *p, const struct block *b) {
     print_operand(p, b->operand, vector);
     if (keep) {
         text_add(p->text, ", n, ");
-        text_add_c_float(p->text, neutral(n));
+        text_add_c_float(p->text, node_neutral(n));
         text_add(p->text, ")");
     }
     text_add(p->text, ");\n");
@@ -75,6 +89,7 @@ static void print_lanes_loop(struct printer *p, const struct block *b) {
     p->lane = lane;
 }
 
+/* Where a loop starts: at its piece of the row, behind the taps that are outside, or at 0. */
 static void print_begin(struct printer *p, const struct block *b) {
     bool clipped = b->n_clips && !p->whole;
     if (b->is_row) text_add(p->text, "row");
@@ -112,10 +127,6 @@ static void print_loop(struct printer *p, const struct block *b) {
 
 /* ---- Reductions ---- */
 
-static const struct block *inner_loop(const struct block *b) {
-    return b->reduce ? NULL : b->items.at[b->items.n - 1].block;
-}
-
 /* low <= A + c * i < high gives ceil((low - A) / c) <= i < ceil((high - A) / c). */
 static void print_bound(struct printer *p, const struct range *r, int var, const struct size *bound,
                         bool is_number) {
@@ -145,10 +156,11 @@ static void print_bounds(struct printer *p, const struct block *b) {
     }
 }
 
+/* Is nothing cut off from any of the loops? */
 static void print_whole_test(struct printer *p, const struct block *outer) {
     const char *and = "if (";
     print_indent(p);
-    for (const struct block *b = outer; b; b = inner_loop(b)) {
+    for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
         if (!b->n_clips) continue;
         text_add(p->text, "%si%d_begin == 0 && i%d_end == ", and, b->var, b->var);
         print_size(p, &p->nest->var[b->var].extent, p->nest->var[b->var].is_window);
@@ -160,7 +172,7 @@ static void print_whole_test(struct printer *p, const struct block *outer) {
 /* Windows inside the image run over all of their taps, a number the compiler knows and unrolls. */
 static void print_loops(struct printer *p, const struct block *outer) {
     bool whole = p->whole, clipped = false;
-    for (const struct block *b = outer; b; b = inner_loop(b)) {
+    for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
         clipped |= b->n_clips > 0;
         if (b->n_clips) print_bounds(p, b);
     }
@@ -183,11 +195,12 @@ static void print_loops(struct printer *p, const struct block *outer) {
 }
 
 static bool has_lanes(const struct block *outer) {
-    for (const struct block *b = outer; b; b = inner_loop(b))
+    for (const struct block *b = outer; b; b = nest_inner_loop(b))
         if (b->is_lanes) return true;
     return false;
 }
 
+/* float v7 = 0; vec v7_lanes = 0; loops; v7 = ADD1(v7, ADD_lanes(v7_lanes)). */
 static void print_reduce(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     bool vector = print_is_vector(p, n->deps), lanes = has_lanes(item->block);
@@ -196,7 +209,7 @@ static void print_reduce(struct printer *p, const struct item *item) {
     text_add(p->text, "%s;\n", vector ? ")" : "");
     if (lanes) {
         print_line(p, "vec v%d_lanes = splat(", n->id);
-        text_add_c_float(p->text, neutral(n));
+        text_add_c_float(p->text, node_neutral(n));
         text_add(p->text, ");\n");
     }
     print_loops(p, item->block);
@@ -261,6 +274,7 @@ static void print_head(struct printer *p) {
     print_line(p, "    (void)tile;\n");
 }
 
+/* The body first: printing it finds the arguments that the head declares. */
 void nest_emit(struct nest *nest, struct text *text) {
     struct text body;
     struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 2, .whole = true};

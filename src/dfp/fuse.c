@@ -133,6 +133,7 @@ static int find(struct ties *t, int i) {
     return i;
 }
 
+/* Would the union of classes a and b hold two dims of one tensor? x + transpose(x) would do that. */
 static bool would_tie_one_tensor(struct ties *t, int a, int b) {
     for (int i = 0; i < t->nest->values.n; i++) {
         bool has_a = false, has_b = false;
@@ -145,6 +146,8 @@ static bool would_tie_one_tensor(struct ties *t, int a, int b) {
     return false;
 }
 
+/* Dims of 1 have no loop and are left out (they broadcast); dims of other extents are read in parts,
+ * as by a slice, and do not run together. */
 static void tie(struct ties *t, int from, int from_dim, int to, int to_dim) {
     struct value *values = t->nest->values.at;
     int a = find(t, from * SOL_MAX_RANK + from_dim), b = find(t, to * SOL_MAX_RANK + to_dim);
@@ -165,6 +168,7 @@ static void tie_loads(struct ties *t, int to, const struct expr *e) {
             tie(t, from, d, to, e->index[d]->var);
 }
 
+/* Classes get numbers as they are met, value by value: equal clusters number them alike. */
 static void number_class(struct ties *t, int value, int dim, int *class_of) {
     struct nest *nest = t->nest;
     struct value *v = &nest->values.at[value];
@@ -201,6 +205,7 @@ static void find_classes(struct nest *nest) {
 
 /* ---- Roots ---- */
 
+/* Multiplications or so per point, with what a load brings left out; only DEAR is compared with it. */
 static double find_cost(const struct expr *e) {
     double cost = e->op >= EXPR_EXP && e->op <= EXPR_ERF ? DEAR : e->op >= EXPR_ADD;
     for (int i = 0; i < 3 && e->arg[i]; i++) cost += find_cost(e->arg[i]);
@@ -233,6 +238,7 @@ static int count_dims(const struct value *v) {
 
 static bool is_sum(const struct index *x) { return x->op == INDEX_ADD; }
 
+/* A pooling window reads x[2*i + r], a sum of two variables: neighbours read the same elements. */
 static void count_uses(struct uses *u, const struct expr *e, bool in_reduction) {
     in_reduction |= e->op == EXPR_REDUCE;
     for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(u, e->arg[i], in_reduction);

@@ -137,6 +137,7 @@ static void run_arith(struct machine *m) {
     row(to, a, b, c, count_of(m, s));
 }
 
+/* From one value per row, column or block to the wanted shape; `from` is the smaller one. */
 static void run_broadcast(struct machine *m) {
     struct shape to = read_shape(m);
     int64_t to_at = next(m), from_at = next(m);
@@ -192,6 +193,7 @@ static bool holds_here(struct machine *m) {
     return holds;
 }
 
+/* The strip's variable stands at its first column; these two visit one column, and one lane, of it. */
 static void set_point(struct machine *m, int64_t column, int64_t lane) {
     if (m->strip >= 0) m->var[m->strip] += column;
     if (m->lane_var >= 0) m->var[m->lane_var] = lane;
@@ -224,6 +226,7 @@ static void run_range(struct machine *m) {
     m->pc = after;
 }
 
+/* A block that is the last of its segment has as many channels as the code says; all others are full. */
 static void run_valid(struct machine *m) {
     struct shape s = read_shape(m);
     float *to = m->reg + next(m);
@@ -246,6 +249,7 @@ struct access {
     bool single; /* element by element */
 };
 
+/* `sum` stays, to be evaluated again for each element where it is not linear. */
 static struct access read_access(struct machine *m) {
     struct access a = {.sum = m->pc};
     int64_t ignored;
@@ -284,6 +288,7 @@ static void load_columns(float *to, const float *from, const struct access *a, i
     }
 }
 
+/* Any index at all, as behind a quotient, and any condition: the formulas are evaluated per element. */
 static void load_singly(struct machine *m, float *to, const float *from, const struct access *a,
                         struct shape s) {
     int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
@@ -298,6 +303,7 @@ static void load_singly(struct machine *m, float *to, const float *from, const s
     m->pc = after;
 }
 
+/* Columns outside of [first, last) are padding and get the fill; inside nothing is tested any more. */
 static void run_load(struct machine *m) {
     struct shape s = read_shape(m);
     float *to = m->reg + next(m);
@@ -364,6 +370,7 @@ static void run_columns(struct machine *m, const int64_t *ranges) {
     m->end = end;
 }
 
+/* `width` columns at a time; the body's instructions then work on rows of that many values. */
 static void run_strips(struct machine *m, int64_t var, int64_t begin, int64_t end, int64_t width,
                        const int64_t *ranges) {
     m->strip = (int)var;

@@ -13,6 +13,7 @@
 
 /* ---- Merging ---- */
 
+/* In h * stride + w, with stride = extent of w, both are one loop; where neither occurs, too. */
 static bool merges_in(const struct nest *nest, const struct affine *a, int outer, int inner) {
     struct size coef = size_mul(affine_coef(a, inner), nest->var[inner].extent);
     return size_equal(affine_coef(a, outer), coef);
@@ -25,6 +26,7 @@ static bool merges_in_ranges(const struct nest *nest, const struct range *const 
     return true;
 }
 
+/* Which lanes are padding depends on the block's number, so that must stay a variable. */
 static bool merges_in_node(const struct nest *nest, const struct node *n, int outer, int inner) {
     bool uses_block = outer == nest->block_var || inner == nest->block_var;
     if (n->op == NODE_VALID && uses_block) return false;
@@ -112,6 +114,7 @@ static void merge(struct nest *nest, int outer, int inner) {
     }
 }
 
+/* From the inside out, so that a chain of n loops ends as one. `n` shrinks with each merge. */
 static void merge_list(struct nest *nest, const int *at, const int *n) {
     for (int i = *n - 1; i > 0; i--)
         if (is_adjacent(nest, at[i - 1], at[i]) && merges_everywhere(nest, at[i - 1], at[i]))
@@ -129,8 +132,9 @@ void nest_merge_loops(struct nest *nest) {
 
 /* ---- Lanes ---- */
 
-/* How well one access goes when `var` runs over lanes: a vector, a gather, or element by
- * element. */
+/* How well one access goes when `var` runs over lanes: a vector (3), a splat (0), a gather (-3), or
+ * element by element (-6), as behind a division. Only the order of these numbers was ever looked at;
+ * accesses in a reduction count more because they run more often. */
 static double score_access(const struct nest *nest, const struct affine *offset, int var) {
     struct size coef = affine_coef(offset, var);
     if (!(affine_deps(nest, offset) & var_bit(var))) return 0;
@@ -218,6 +222,10 @@ static void move_last(int *at, int n, int var) {
     at[n] = var;
 }
 
+/*
+ * Lanes over the stage's innermost loop, or inside of its reductions, if these score more: the sum of a
+ * row over dense memory should not gather one element of each of 16 rows.
+ */
 static double plan_stage_lane(struct nest *nest, struct stage *s) {
     double best = 0, reductions = score_reductions(nest, s);
     s->lane = find_best_lane(nest, s, s->loops.at, s->loops.n, &best);
@@ -226,12 +234,14 @@ static double plan_stage_lane(struct nest *nest, struct stage *s) {
     return reductions;
 }
 
+/* A lane of the grid is one for all stages, so its score is the sum of theirs. */
 static double score_grid(struct nest *nest, int var) {
     double score = 0;
     for (int i = 0; i < nest->n_stages; i++) score += score_stage(nest, &nest->stage[i], var);
     return score;
 }
 
+/* Is a point of the grid so much work that a chunk of one vector is worth a task? */
 static bool has_work(const struct nest *nest) {
     for (int i = 0; i < nest->nodes.n; i++)
         if (nest->nodes.at[i]->op == EXPR_REDUCE) return true;

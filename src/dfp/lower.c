@@ -117,6 +117,7 @@ static struct node *load_root(struct nest *nest, struct value *v, const struct a
     return make_load(nest, v, index, guarded, 0);
 }
 
+/* Indices are unique, so that comparing pointers compares points. */
 static bool is_own_point(struct nest *nest, const struct value *v, const struct affine **index) {
     for (int d = 0; d < v->tensor->rank; d++)
         if (index[d] != nest_class_index(nest, v->dim_class[d])) return false;
@@ -126,6 +127,11 @@ static bool is_own_point(struct nest *nest, const struct value *v, const struct 
 static struct node *lower_expr(struct lowering *l, const struct expr *e, const struct affine **env,
                                bool guarded);
 
+/*
+ * A checked load may lie outside of its tensor, as a padded window does. Guards that can be proved are
+ * left out; of those that remain, a load from memory takes them along (it then yields the fill), and
+ * any other value becomes select(range, value, fill).
+ */
 static struct node *lower_load(struct lowering *l, const struct expr *e, const struct affine **env,
                                bool guarded) {
     struct nest *nest = l->nest;
@@ -144,6 +150,7 @@ static struct node *lower_load(struct lowering *l, const struct expr *e, const s
     return node_make(nest, &select);
 }
 
+/* A condition of the layer's own (where a concat's part begins, say), as 1 or 0. */
 static struct node *lower_range(struct nest *nest, const struct expr *e,
                                 const struct affine **env) {
     const struct affine *x = lower_index(nest, e->index[0], env);
@@ -202,6 +209,7 @@ static void mark_window(struct nest *nest, const struct affine *x) {
     }
 }
 
+/* Of (2*i + r) both i and r are marked if they are reductions and small: r is, i is an output's. */
 static void mark_windows(struct nest *nest) {
     for (int i = 0; i < nest->nodes.n; i++) {
         const struct node *n = nest->nodes.at[i];
@@ -210,6 +218,7 @@ static void mark_windows(struct nest *nest) {
     }
 }
 
+/* All of its dims are 1: a sum of one, max(start, x). */
 static struct node *combine_once(struct nest *nest, const struct node *reduce) {
     if (reduce->combine == EXPR_ADD && reduce->value == 0) return reduce->arg[0];
     struct node n = {.op = (int)reduce->combine, .arg = {reduce->arg[0]}};
@@ -217,6 +226,10 @@ static struct node *combine_once(struct nest *nest, const struct node *reduce) {
     return node_make(nest, &n);
 }
 
+/*
+ * Each use of a reduction has variables of its own; dims of 1 have none. What bounds the window's taps
+ * is taken from the body (clips), so that the loops can be cut instead of testing each tap.
+ */
 static struct node *lower_reduce(struct lowering *l, const struct expr *e,
                                  const struct affine **outer, bool guarded) {
     struct nest *nest = l->nest;
@@ -296,6 +309,7 @@ static struct node *lower_value(struct lowering *l, struct value *v, const struc
 
 /* ---- Roots ---- */
 
+/* Roots are lowered in topological order: lower_value finds the nodes of earlier ones of the stage. */
 static void lower_root(struct nest *nest, struct value *v) {
     struct lowering l = {nest, v};
     const struct affine *index[SOL_MAX_RANK] = {0};

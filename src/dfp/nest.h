@@ -10,6 +10,21 @@
  *
  * Nodes and affine sums are unique: equal ones are the same pointer. So whatever two layers compute
  * alike is one node and is computed once. All of it lives in one arena.
+ *
+ * Example: y = softmax(x) over the last dim of x[n][c], which pass/expand.c made four layers of.
+ *
+ *   values   x; m = max over c; e = exp(x - m); s = sum over c of e; y = e / s
+ *   roots    m and s, because they reduce; e, because it is dear and two read it; y, the output
+ *   stages   {m}, {e}, {s}, {y}: each reads the one before at other points than its own
+ *   grid     n, which all stages run over; so m, e and s of one n lie in scratch
+ *   blocks   for n { max loop; loop over c: e; sum loop; loop over c: y }, loops over c in lanes
+ *
+ * Had the cluster been y = relu(x) + x, there would be one root, y, one stage, and its grid would be
+ * all of n * c as a single loop over lanes: relu(x) is a node inside.
+ *
+ * Refusals. Whatever finds that the cluster cannot be one kernel calls nest_refuse and goes on with
+ * something harmless; those above look at nest->refusal before they rely on the result. A refusal
+ * is no error: clustering then keeps the layers apart.
  */
 #ifndef DFP_NEST_H
 #define DFP_NEST_H
@@ -31,6 +46,9 @@ enum var_kind {
     VAR_MOD,    /* of - divisor * floor(of / divisor) */
 };
 
+/* OUT and REDUCE are loops, LANE is a position in the vectors of these. DIV and MOD are computed from them where they are used; their `deps`
+ * hold both their own bit and those of what they are made of, so that asking "does it change with
+ * loop i" is one test for sums of any kind. */
 struct var {
     enum var_kind kind;
     struct size extent; /* runs from 0 to extent - 1; of DIV unknown */
@@ -45,7 +63,8 @@ struct term {
     struct size coef;
 };
 
-/* base + sum of coef * var; terms sorted by variable, no zero coefficients. */
+/* base + sum of coef * var; terms sorted by variable, no zero coefficients. Coefficients are sizes,
+ * so that the batch may be in them: the channel's stride of [c][n] is the symbol n. */
 struct affine {
     int n;
     struct term term[NEST_TERMS];
@@ -60,6 +79,10 @@ struct range {
 
 /* ---- Values: the tensors of a cluster ---- */
 
+/* Without an expression a value is loaded. What else happens follows from its flags: !is_root is
+ * computed inside its readers; is_root
+ * && is_output is stored to memory (and, if kept, read back by other stages from there); is_root &&
+ * !is_output is stored to scratch if another stage reads it, else only carries a node. */
 struct value {
     struct tensor *tensor;
     const struct layer *layer; /* the layer of this cluster that makes it, or NULL */
@@ -82,6 +105,8 @@ struct value {
 
 /* ---- Nodes ---- */
 
+/* A value at the current point of the loops in `deps`. A node does not say where it is computed:
+ * block.c finds the outermost loop that knows all of `deps`. */
 enum { NODE_VALID = EXPR_SELECT + 1 }; /* 1.0 in lanes that hold channels, 0.0 in pad lanes */
 
 struct node {
@@ -125,6 +150,8 @@ struct item {
     const struct value *value;  /* STORE */
 };
 
+/* A loop with what is done in it, in order. The body of a reduction is a chain of blocks, one per
+ * variable, of which the innermost has `reduce` and `operand`. */
 struct block {
     int var;       /* -1: the outermost */
     bool is_lanes; /* a vector of values of `var` at a time */
@@ -232,6 +259,8 @@ void nest_lower(struct nest *nest);
 const struct affine *nest_class_index(struct nest *nest, int dim_class);
 struct node *node_const(struct nest *nest, double value);
 struct node *node_make(struct nest *nest, const struct node *like);
+/* What a reduction may be combined with without a change: 0 for sums, -inf for maxima, inf for minima. */
+double node_neutral(const struct node *reduce);
 /* What the node is in pad lanes, where blocked inputs are zero; false when that is not known. */
 bool node_known_in_pads(const struct nest *nest, struct node *node, double *out);
 /* All nodes that the roots need, operands first. */
@@ -244,6 +273,8 @@ void nest_address(struct nest *nest);
 void nest_merge_loops(struct nest *nest);
 void nest_plan_loops(struct nest *nest);
 void nest_build_blocks(struct nest *nest);
+/* The next loop of a reduction, from outer to inner; NULL behind the innermost one. */
+const struct block *nest_inner_loop(const struct block *b);
 /* Reductions of a stage without a lane may have lanes of their own; -1 if not. */
 int nest_reduce_lane(struct nest *nest, const struct node *reduce);
 bool nest_in_scratch(const struct value *v);

@@ -13,6 +13,7 @@
 
 /* ---- Making unique ---- */
 
+/* Indices and ranges are unique themselves, so their pointers may be hashed and compared as bytes. */
 static uint64_t hash_node(const struct node *n) {
     uint64_t hash = hash_bytes((uint64_t)n->op, &n->value, sizeof n->value);
     hash = hash_bytes(hash, n->arg, sizeof n->arg);
@@ -33,6 +34,7 @@ static bool is_same(const struct node *a, const struct node *b) {
            same_bytes(a->range, b->range, sizeof *a->range * (size_t)a->n_ranges);
 }
 
+/* What a reduction runs over ends with it: outside nothing depends on these variables any more. */
 static uint64_t find_deps(const struct nest *nest, const struct node *n) {
     uint64_t deps = n->deps; /* VALID brings its own */
     for (int i = 0; i < 3; i++)
@@ -67,6 +69,7 @@ struct node *node_const(struct nest *nest, double value) {
 static double max_of(double a, double b) { return a != a || a > b ? a : b; }
 static double min_of(double a, double b) { return a != a || a < b ? a : b; }
 
+/* In double, then rounded to float by node_const: constants are not less exact than the kernel's. */
 static double compute(int op, const double *x) {
     switch (op) {
     case EXPR_ADD: return x[0] + x[1];
@@ -123,6 +126,11 @@ struct node *node_make(struct nest *nest, const struct node *like) {
     return make_unique(nest, like);
 }
 
+double node_neutral(const struct node *reduce) {
+    if (reduce->combine == EXPR_ADD) return 0;
+    return reduce->combine == EXPR_MAX ? -INFINITY : INFINITY;
+}
+
 /* ---- Pad lanes ---- */
 
 /* A sum of zeros is its start; of a maximum we know that a window holds at least one element. */
@@ -134,6 +142,12 @@ static bool known_reduction(const struct nest *nest, const struct node *n, doubl
     return true;
 }
 
+/*
+ * What a node is where its channel is padding, if that is the same everywhere. Blocked inputs are
+ * zero there by invariant, so relu(x) and 2 * x are zero again and need no mask, while x + 1 and exp(x)
+ * are 1 and have to be cut off before they are stored; so are sums with another tensor whose pad
+ * lanes are unknown.
+ */
 static bool find_known(const struct nest *nest, const struct node *n, double *out) {
     double x[3] = {0};
     bool known = true;

@@ -255,6 +255,7 @@ static void print_edge_load(struct printer *p, const struct item *item, int lane
     print_line(p, "}\n");
 }
 
+/* vec v = fill; if (conditions) v = load(...): nothing is read where it may not be. */
 static void print_guarded_load(struct printer *p, const struct item *item, bool vector,
                                const struct size *step) {
     const struct node *n = item->node;
@@ -275,6 +276,7 @@ static void print_guarded_load(struct printer *p, const struct item *item, bool 
     text_add(p->text, ";\n");
 }
 
+/* Scratch of a nest whose grid runs over lanes: one vector per value, whatever else it depends on. */
 static bool is_grid_tile(const struct printer *p, const struct value *v) {
     return nest_in_scratch(v) && p->nest->grid_lane;
 }
@@ -305,6 +307,10 @@ static void print_vector_item(struct printer *p, const struct item *item) {
     }
 }
 
+/*
+ * In the order of their cost: a scalar, a splat, a vector, a gather, a loop over lanes. Conditions
+ * are tested once where they are the same for all lanes, else in the first and last lane, else in each.
+ */
 static void print_load(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     if (print_is_vector(p, n->deps)) {

@@ -21,6 +21,7 @@ static void make_blocked_var(struct nest *nest, int dim_class) {
     nest->lane_var = nest_add_var(nest, VAR_LANE, size_const(nest->lanes));
 }
 
+/* A loop variable per class of dims, the first time a root has one of them. */
 static void make_vars(struct nest *nest, const struct value *v) {
     for (int d = 0; d < v->tensor->rank; d++) {
         int c = v->dim_class[d];
@@ -77,12 +78,17 @@ static void visit_loads(struct placing *p, const struct value *reader, const str
     if (e->op == EXPR_LOAD) visit_load(p, reader, e, at_point);
 }
 
+/* Outermost first, as the dims of the root that opens the stage. */
 static void add_loops(struct nest *nest, struct stage *stage, const struct value *v) {
     for (int d = 0; d < v->tensor->rank; d++)
         if (v->dim_class[d] >= 0)
             VEC_PUSH(nest->arena, &stage->loops, nest->class_var[v->dim_class[d]]);
 }
 
+/*
+ * Roots come in topological order, so that what this one reads is placed already. It joins the first
+ * stage that has its variables and is not too early, else opens one.
+ */
 static void place_root(struct nest *nest, struct value *v) {
     struct placing p = {.nest = nest, .root = v, .vars = own_vars(nest, v)};
     visit_loads(&p, v, v->expr, true);
@@ -114,7 +120,8 @@ void nest_find_stages(struct nest *nest) {
 
 /* ---- The grid ---- */
 
-/* A dim that some reader takes at another point than its own has to be there as a whole. */
+/* A dim that some reader takes at another point than its own has to be there as a whole, so it cannot
+ * be in the grid: softmax over c reads the sum over c, and c is then a loop inside of each stage. */
 static void keep_whole(struct nest *nest, const struct node *load) {
     const struct value *v = load->from;
     for (int d = 0; d < v->tensor->rank; d++) {
@@ -123,6 +130,7 @@ static void keep_whole(struct nest *nest, const struct node *load) {
     }
 }
 
+/* The one with most loops among those that run over all of `vars`. */
 static const struct stage *find_longest(const struct nest *nest, uint64_t vars) {
     const struct stage *longest = NULL;
     for (int i = 0; i < nest->n_stages; i++) {

@@ -2,8 +2,8 @@
  * Direct convolution: what it accepts, how it divides the work, what that costs, and the packing of
  * weights.
  *
- * Place: plan/choose.c asks refuse and plan; run/exec.c packs once per version of the weights and
- * calls run on ranges of tasks. The work itself is in direct_kernel.c; direct.h has the layouts and
+ * Place: emit.c asks refuse and plan; run/exec.c packs once per version of the weights and calls
+ * run on ranges of tasks. The work itself is in direct_kernel.c; direct.h has the layouts and
  * the idea.
  *
  * It is the implementation that others are compared with: any kernel size, stride, dilation and
@@ -21,7 +21,6 @@
  * come in one stream beside the multiplications. A thread that comes late delays all others by part
  * of its last tasks (held_up).
  */
-static const double clock_hz = 3e9;
 static const double efficiency = 0.85;
 static const double near_bytes_per_s = 25e9;
 static const double far_bytes_per_s = 5e9;
@@ -30,8 +29,6 @@ static const double memory_bytes_per_s = 20e9;
 static const double task_s = 0.5e-6;
 static const double held_up = 0.1;
 static const int64_t l2_size = 1 << 20, cache_size = 4 << 20;
-
-static int model_channel(const int *map, int64_t stored) { return map ? map[stored] : (int)stored; }
 
 /* Does each group's run of stored channels hold that group's channels of the model? */
 static bool keeps_groups(const int *map, int stored, int model, int groups) {
@@ -174,12 +171,6 @@ static void set_strides(struct dnn_plan *plan) {
 
 /* ---- Plan: division of the work ---- */
 
-static double flops_per_s(const struct dnn_kernels *kernels) {
-    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
-        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
-    return 8 * clock_hz;
-}
-
 /* Bytes of packed weights of one pair. */
 static int64_t pair_size(const struct dnn_plan *plan) {
     return plan->param[DIRECT_PAIR] * (int64_t)sizeof(float);
@@ -237,7 +228,7 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const int64_t n = n_tasks(plan, batch), portion = max_i64(1, n / (4 * p->threads));
     const double fills =
         param[DIRECT_SHARES] == 1 ? 1 : 1 / (double)min_i64(portion, param[DIRECT_SHARES]);
-    const double step = 4.0 * p->lanes / (efficiency * flops_per_s(plan->kernels));
+    const double step = 4.0 * p->lanes / (efficiency * dnn_flops_per_s(plan->kernels));
     const double taps = (double)(param[DIRECT_PAIR] / (2 * p->lanes));
     double multiply = (double)pairs * pixel_steps(plan) * taps * step;
     if (weights_size(plan) + block_size(plan) > l2_size)
@@ -309,25 +300,24 @@ static int64_t n_pack_tasks(const struct dnn_plan *plan) {
 }
 
 /* Writes the taps of stored channels c and k, or zeros for padding (k < 0 too), `step` apart. */
-static void pack_channels(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                          int64_t c, int64_t k, float *to, int64_t step) {
+static void pack_channels(const struct dnn_plan *plan, const float *weight, int64_t c, int64_t k,
+                          float *to, int64_t step) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param, c_group = p->c_model / p->groups;
-    const int c_model = model_channel(p->c_map, c);
-    const int k_model = k < 0 ? -1 : model_channel(p->k_map, k);
+    const int c_model = dnn_model_channel(p->c_map, c);
+    const int k_model = k < 0 ? -1 : dnn_model_channel(p->k_map, k);
     const bool padding = c_model < 0 || k_model < 0;
-    const float scale = scale_k && !padding ? scale_k[k_model] : 1;
     for (int64_t r = 0; r < param[DIRECT_KH]; r++)
         for (int64_t s = 0; s < param[DIRECT_KW]; s++, to += step) {
             const int64_t row = param[DIRECT_KERNEL_ROW] + r;
             const int64_t column = param[DIRECT_KERNEL_COLUMN] + s;
             const int64_t pair = k_model * c_group + c_model % c_group;
-            *to = padding ? 0 : scale * weight[(pair * p->kh + row) * p->kw + column];
+            *to = padding ? 0 : weight[(pair * p->kh + row) * p->kw + column];
         }
 }
 
-static void pack_block(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                       float *packed, int64_t task) {
+static void pack_block(const struct dnn_plan *plan, const float *weight, float *packed,
+                       int64_t task) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK], width = 2 * p->lanes;
     const int64_t pair = task / param[DIRECT_C_BLOCKS] % param[DIRECT_PAIRS];
@@ -342,13 +332,13 @@ static void pack_block(const struct dnn_plan *plan, const float *weight, const f
         for (int64_t j = 0; j < width; j++) {
             const int64_t in_group = pair * width + j;
             const int64_t k = in_group < k_group ? group * k_group + in_group : -1;
-            pack_channels(plan, weight, scale_k, c + i, k, to + i * width + j, n * width);
+            pack_channels(plan, weight, c + i, k, to + i * width + j, n * width);
         }
 }
 
-static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                 float *packed, int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; task++) pack_block(plan, weight, scale_k, packed, task);
+static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
+                 int64_t end) {
+    for (int64_t task = begin; task < end; task++) pack_block(plan, weight, packed, task);
 }
 
 /* ---- Run ---- */
@@ -361,5 +351,10 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
 }
 
 extern const struct dnn_impl dnn_direct;
-const struct dnn_impl dnn_direct = {"direct", refuse, make_plan, n_pack_tasks, pack,
-                                    n_tasks,  run,    false,     NULL};
+const struct dnn_impl dnn_direct = {.name = "direct",
+                                    .refuse = refuse,
+                                    .plan = make_plan,
+                                    .n_pack_tasks = n_pack_tasks,
+                                    .pack = pack,
+                                    .n_tasks = n_tasks,
+                                    .run = run};

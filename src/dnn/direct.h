@@ -79,11 +79,6 @@ static inline int64_t direct_more_columns(const struct dnn_plan *plan) {
     return (plan->param[DIRECT_KW] - 1) * plan->problem.dw / plan->problem.sw;
 }
 
-/* Where share i of n even shares of `total` begins; it ends where share i + 1 begins. */
-static inline int64_t direct_share(int64_t total, int64_t i, int64_t n) {
-    return total / n * i + min_i64(i, total % n);
-}
-
 /* Channels that a tap of channel block `c_block` stands for. Groups have one list of taps for all. */
 static inline int64_t direct_channels(const struct dnn_plan *plan, int64_t c_block) {
     const struct dnn_problem *p = &plan->problem;

@@ -42,3 +42,25 @@ const struct dnn_isa dnn_isas[] = {
     {"generic", 4, 8, &kernels_generic},
     {NULL, 0, 0, NULL},
 };
+
+const struct dnn_isa *dnn_find_isa(const struct dnn_kernels *kernels) {
+    const struct dnn_isa *isa = dnn_isas;
+    while (isa->name && isa->kernels != kernels) isa++;
+    return isa;
+}
+
+double dnn_flops_per_s(const struct dnn_kernels *kernels) {
+    const double clock_hz = 3e9;
+    return dnn_find_isa(kernels)->flops_per_cycle * clock_hz;
+}
+
+const char *dnn_refuse_linear(const struct dnn_problem *problem) {
+    if (problem->kind != DNN_LINEAR) return "not a linear layer";
+    if (problem->groups != 1) return "more than one group";
+    if (!problem->x_plain || !problem->y_plain) return "x or y is not plain";
+    if (problem->residual && !problem->residual_plain) return "residual is not plain";
+    if (problem->prologue) return "has a prologue";
+    if (problem->c_map || problem->k_map)
+        return "channels are rearranged, the weight is used in place";
+    return NULL;
+}

@@ -1,10 +1,11 @@
 /*
  * The DNN module: convolutions and linear layers, by own kernels and vendor libraries.
  *
- *   plan/choose.c: problem -> [dnn_impls: accepts? cost?] -> plan (sizes + a constant descriptor)
- *   run/exec.c:    pack(descriptor, parameters) once per version of the weights; run(descriptor, tensors) per call
+ *   emit.c at compile time:  cluster -> problem -> [dnn_impls: refuse? cost?] -> plan
+ *   run/exec.c, two steps:   pack(plan, weight), once per version of the weights; run(plan, call), at every call
  *
- * Implementations stand in one ordered list (dnn.c); each refuses with a reason or answers with a cost.
+ * Implementations stand in one ordered list (dnn.c); each refuses with a reason or answers with a cost. All that they find
+ * out about a problem goes into its plan, so that packing and running decide nothing.
  *
  * Layouts. A "blocked" tensor is [n][channel block][row][column][lane] with `lanes` channels per block; pad
  * lanes (stored, but no channel of the model) hold zero by invariant: each kernel writes zero there. It follows
@@ -34,8 +35,9 @@ struct dnn_problem {
     int c, k;             /* stored channels in and out, over all groups */
     int c_model, k_model; /* channels in the weight tensor: c_model = weight.shape[1] * groups */
     int groups;           /* the weight is [k_model][c_model/groups][kh][kw] */
-    const int *c_map,
-        *k_map; /* stored channel -> model channel, -1 = padding; NULL = identity (then c == c_model) */
+    /* Stored channel -> model channel, -1 = padding; NULL = identity (then c == c_model). Example: two joined images of 3 and
+     * 2 channels in blocks of 4 are stored as 0 1 2 -1 3 4 -1 -1. */
+    const int *c_map, *k_map;
     int h, w, oh, ow, kh, kw, sh, sw, pt, pl, dh, dw;
     bool x_plain, y_plain; /* else blocked */
     bool bias, residual, prologue;
@@ -47,8 +49,9 @@ struct dnn_problem {
 
 /* Pointers of one call. Strides of n in elements: dims inside an image are dense, images may lie apart (slices of a concat). */
 struct dnn_call {
-    const float *x, *packed, *weight /* as the framework holds it */, *bias /* k stored */,
-        *residual, *scale, *shift /* c stored */;
+    const float *x, *residual;
+    const float *packed, *weight; /* by pack; as the framework holds it, when nothing is packed */
+    const float *bias, *scale, *shift; /* k stored values; c stored values of the prologue */
     float *y;
     int64_t batch, x_stride, y_stride, residual_stride;
     /* Every implementation calls it, when not NULL, once for each part of y, when that has bias, residual and act and is still in
@@ -72,14 +75,14 @@ struct dnn_plan {
 
 struct dnn_impl {
     const char *name; /* "direct", "winograd4", ... */
-    const char *(*refuse)(
-        const struct dnn_problem *problem); /* NULL: accepted; else the reason, static text */
-    void (*plan)(struct dnn_plan *plan);    /* problem, kernels -> the rest of the plan */
-    /* Transforms the weight (weight.shape as in the problem; `scale_k`, k_model values or NULL, multiplies each output channel's
-     * weights: a folded batch norm) into plan->packed_size bytes. Tasks as for run. */
+    /* NULL: accepted; else the reason, static text. */
+    const char *(*refuse)(const struct dnn_problem *problem);
+    void (*plan)(struct dnn_plan *plan); /* problem, kernels -> the rest of the plan */
+    /* Writes the weight in the order that run reads it: plan->packed_size bytes. Tasks as for run. Both are NULL where the
+     * weight is used in place. */
     int64_t (*n_pack_tasks)(const struct dnn_plan *plan);
-    void (*pack)(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                 float *packed, int64_t begin, int64_t end);
+    void (*pack)(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
+                 int64_t end);
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
     void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
                 int64_t begin, int64_t end);
@@ -99,5 +102,24 @@ struct dnn_isa {
     const struct dnn_kernels *kernels;
 };
 extern const struct dnn_isa dnn_isas[]; /* best first, ended by name == NULL */
+
+/* ---- What implementations have in common ---- */
+
+/* Whose kernels these are; they must be in the table. */
+const struct dnn_isa *dnn_find_isa(const struct dnn_kernels *kernels);
+/* Peak of one core for the cost models, which all assume the same clock: only ratios decide. */
+double dnn_flops_per_s(const struct dnn_kernels *kernels);
+
+/* Refuses what is not a dense matrix product with the weight as the framework holds it. */
+const char *dnn_refuse_linear(const struct dnn_problem *problem);
+
+static inline int dnn_model_channel(const int *map, int64_t stored) {
+    return map ? map[stored] : (int)stored;
+}
+
+/* Where share i of n even shares of `total` begins; it ends where share i + 1 begins. 10 in 4: 0, 3, 6, 8, 10. */
+static inline int64_t dnn_share(int64_t total, int64_t i, int64_t n) {
+    return total / n * i + min_i64(i, total % n);
+}
 
 #endif

@@ -43,6 +43,7 @@ static int stored_channels(const struct tensor *t) {
     return t->layout.block ? t->layout.stored : const_dim(t, 1);
 }
 
+/* The tensors' layouts decide what the kernel sees: x is the cluster's, in front of the prologue. */
 static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn_problem *p) {
     const struct layer *l = cluster->heavy;
     const struct tensor *x = cluster->x, *y = l->out[0], *w = l->in[1];
@@ -164,7 +165,7 @@ static void run_pack(const struct step *step, void *const *ptr, const int64_t *a
                      int64_t begin, int64_t end) {
     (void)arg, (void)scratch;
     const struct dnn_plan *plan = step->data;
-    plan->impl->pack(plan, ptr[0], NULL, ptr[1], begin, end);
+    plan->impl->pack(plan, ptr[0], ptr[1], begin, end);
 }
 
 enum { X, PACKED, WEIGHT, BIAS, RESIDUAL, SCALE, SHIFT, Y, N_POINTERS };
@@ -173,8 +174,8 @@ enum { BATCH, X_STRIDE, Y_STRIDE, RESIDUAL_STRIDE, N_ARGS };
 /* What a step does; in the program. */
 struct work {
     struct dnn_plan plan;
-    dnn_finish *
-        finish; /* the epilogue; its pointers and arguments are behind the step's own. NULL: none */
+    /* The epilogue, whose pointers and arguments are behind the step's own. NULL: none. */
+    dnn_finish *finish;
     const void *finish_data;
 };
 
@@ -187,6 +188,7 @@ struct finishing {
     int64_t k_blocks, pixels; /* of an image */
 };
 
+/* From the kernel's way to name a piece of y to the points that the generated kernel counts. */
 static void finish_tile(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
                         int n_pixels) {
     (void)tile;
@@ -215,6 +217,7 @@ static int64_t count_tasks(const struct step *step, const int64_t *arg) {
     const struct work *work = step->data;
     return arg[BATCH] ? work->plan.impl->n_tasks(&work->plan, arg[BATCH]) : 0;
 }
+/* Of the step's pointers and arguments the first ones are the kernel's, the rest the epilogue's. */
 static void run_kernel(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                        int64_t begin, int64_t end) {
     const struct work *work = step->data;
@@ -261,6 +264,7 @@ static struct size count_rows(const struct tensor *x) {
     return n;
 }
 
+/* Images of a conv may lie apart (in a concat); rows of a linear layer are dense. */
 static struct size batch_stride(const struct build *b, const struct tensor *t, bool linear) {
     if (!t) return size_const(0);
     return linear ? t->dim[t->rank - 1] : b->plan->view[t->id].stride[0];
@@ -289,6 +293,7 @@ static void *join(struct arena *arena, const void *a, size_t size_a, const void 
 /* The array `a` and behind it n elements of `b`. */
 #define JOIN(arena, a, b, n) join(arena, a, sizeof(a), b, sizeof *(a) * (size_t)(n))
 
+/* One step; its y is the tensor that leaves the cluster, which the kernel and the epilogue both write. */
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                                 const struct work *work, struct buffer_ref packed,
                                 const struct dnn_epilogue *epilogue) {

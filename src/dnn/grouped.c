@@ -14,7 +14,6 @@
  * make the multiplications less efficient than direct's; depthwise convolutions mostly wait for x
  * and y anyway.
  */
-static const double clock_hz = 3e9;
 static const double efficiency = 0.6;
 static const double cache_bytes_per_s = 40e9;
 static const double task_s = 0.5e-6;
@@ -56,12 +55,6 @@ static const char *refuse(const struct dnn_problem *problem) {
 
 /* ---- Plan ---- */
 
-static double flops_per_s(const struct dnn_kernels *kernels) {
-    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
-        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
-    return 8 * clock_hz;
-}
-
 static int64_t block_weights(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     return (int64_t)p->kh * p->kw * plan->param[GROUPED_SIZE] * p->lanes;
@@ -74,7 +67,7 @@ static double image_cost(const struct dnn_plan *plan) {
     const double flops = 2 * blocks * plane * (double)block_weights(plan);
     const double bytes =
         sizeof(float) * p->c * ((double)p->h * p->w + (p->residual ? 2 : 1) * plane);
-    const double multiply = flops / (efficiency * flops_per_s(plan->kernels));
+    const double multiply = flops / (efficiency * dnn_flops_per_s(plan->kernels));
     const double move = bytes / cache_bytes_per_s;
     return multiply > move ? multiply : move;
 }
@@ -105,8 +98,8 @@ static int64_t n_pack_tasks(const struct dnn_plan *plan) {
     return plan->problem.c / plan->problem.lanes;
 }
 
-static void pack_block(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                       float *packed, int64_t block) {
+static void pack_block(const struct dnn_plan *plan, const float *weight, float *packed,
+                       int64_t block) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t taps = (int64_t)p->kh * p->kw, size = plan->param[GROUPED_SIZE];
     float *to = packed + block * block_weights(plan);
@@ -114,16 +107,14 @@ static void pack_block(const struct dnn_plan *plan, const float *weight, const f
         for (int64_t j = 0; j < size; j++)
             for (int64_t lane = 0; lane < p->lanes; lane++) {
                 const int64_t stored = block * p->lanes + lane;
-                const int64_t k = p->k_map ? p->k_map[stored] : stored;
-                const float scale = scale_k && k >= 0 ? scale_k[k] : 1;
-                *to++ = k < 0 ? 0 : scale * weight[(k * size + j) * taps + tap];
+                const int64_t k = dnn_model_channel(p->k_map, stored);
+                *to++ = k < 0 ? 0 : weight[(k * size + j) * taps + tap];
             }
 }
 
-static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                 float *packed, int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; block++)
-        pack_block(plan, weight, scale_k, packed, block);
+static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
+                 int64_t end) {
+    for (int64_t block = begin; block < end; block++) pack_block(plan, weight, packed, block);
 }
 
 /* ---- Run ---- */
@@ -139,5 +130,10 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
 }
 
 extern const struct dnn_impl dnn_grouped;
-const struct dnn_impl dnn_grouped = {"grouped", refuse, make_plan, n_pack_tasks, pack,
-                                     n_tasks,   run,    false,     NULL};
+const struct dnn_impl dnn_grouped = {.name = "grouped",
+                                     .refuse = refuse,
+                                     .plan = make_plan,
+                                     .n_pack_tasks = n_pack_tasks,
+                                     .pack = pack,
+                                     .n_tasks = n_tasks,
+                                     .run = run};

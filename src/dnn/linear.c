@@ -16,27 +16,9 @@
  * second. Waiting for weights and multiplying do not overlap much when several rows of x share a
  * tile, so their times are added.
  */
-static const double clock_hz = 3e9;
 static const double multiply_efficiency = 0.7;
 static const double core_bytes_per_s = 45e9;
 static const double memory_bytes_per_s = 60e9;
-
-static const char *refuse(const struct dnn_problem *problem) {
-    if (problem->kind != DNN_LINEAR) return "not a linear layer";
-    if (problem->groups != 1) return "more than one group";
-    if (!problem->x_plain || !problem->y_plain) return "x or y is not plain";
-    if (problem->residual && !problem->residual_plain) return "residual is not plain";
-    if (problem->prologue) return "has a prologue";
-    if (problem->c_map || problem->k_map)
-        return "channels are rearranged, the weight is used in place";
-    return NULL;
-}
-
-static double flops_per_s(const struct dnn_kernels *kernels) {
-    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
-        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
-    return 8 * clock_hz;
-}
 
 /*
  * Sizes do not depend on the number of threads, nor does a sum's order, hence neither do the
@@ -57,19 +39,8 @@ static void make_plan(struct dnn_plan *plan) {
     const double bytes_per_s = fmin(threads * core_bytes_per_s, memory_bytes_per_s);
     const double passes = (double)ceil_div(batch, plan->param[LINEAR_BATCH]);
     const double products = 2.0 * (double)(batch * problem->c) * problem->k;
-    const double rate = multiply_efficiency * flops_per_s(plan->kernels) * threads;
+    const double rate = multiply_efficiency * dnn_flops_per_s(plan->kernels) * threads;
     plan->cost = weights * passes / bytes_per_s + products / rate;
-}
-
-/* The weight is used in place. */
-static int64_t n_pack_tasks(const struct dnn_plan *plan) {
-    (void)plan;
-    return 0;
-}
-
-static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                 float *packed, int64_t begin, int64_t end) {
-    (void)plan, (void)weight, (void)scale_k, (void)packed, (void)begin, (void)end;
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
@@ -83,5 +54,8 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
 }
 
 extern const struct dnn_impl dnn_linear;
-const struct dnn_impl dnn_linear = {"linear", refuse, make_plan, n_pack_tasks, pack,
-                                    n_tasks,  run,    false,     NULL};
+const struct dnn_impl dnn_linear = {.name = "linear",
+                                    .refuse = dnn_refuse_linear,
+                                    .plan = make_plan,
+                                    .n_tasks = n_tasks,
+                                    .run = run};

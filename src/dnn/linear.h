@@ -12,11 +12,6 @@ enum linear_param {
     LINEAR_DEPTH,   /* ... this many inputs, a multiple of lanes */
 };
 
-/* Where share i of an even division of `total` into n begins; share i + 1 begins where it ends. */
-static inline int64_t linear_share(int64_t total, int64_t i, int64_t n) {
-    return total / n * i + min_i64(i, total % n);
-}
-
 struct dnn_linear_kernels {
     void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin,
                 int64_t end);

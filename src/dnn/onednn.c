@@ -21,7 +21,6 @@
  * Cost model, as direct.c's: cores of 3 GHz. The library's kernels reach about what direct's do (bench of ResNet's shapes), so
  * that its estimate lies a little above: it is timed wherever it may win, and loses where nobody times.
  */
-static const double clock_hz = 3e9;
 static const double efficiency = 0.8, depthwise_efficiency = 0.5;
 static const double core_bytes_per_s = 40e9, memory_bytes_per_s = 55e9;
 static const double task_s = 1e-6;
@@ -53,12 +52,10 @@ static int count_groups(const struct dnn_problem *p) {
     return p->c / c == p->k / k ? p->c / c : 0;
 }
 
-static int model_channel(const int *map, int stored) { return map ? map[stored] : stored; }
-
 /* Is each stored group one of the model's, in order, or all padding? */
 static bool is_whole(const int *map, int first, int n, int group) {
     for (int i = 0; i < n; i++)
-        if (model_channel(map, first + i) != (group < 0 ? -1 : group * n + i)) return false;
+        if (dnn_model_channel(map, first + i) != (group < 0 ? -1 : group * n + i)) return false;
     return true;
 }
 
@@ -67,7 +64,7 @@ static bool keeps_groups(const struct dnn_problem *p) {
     if (n == 0) return false;
     const int c = p->c / n, k = p->k / n;
     for (int g = 0; g < n && p->groups > 1; g++) {
-        const int first = model_channel(p->c_map, g * c), group = first < 0 ? -1 : first / c;
+        const int first = dnn_model_channel(p->c_map, g * c), group = first < 0 ? -1 : first / c;
         if (!is_whole(p->c_map, g * c, c, group) || !is_whole(p->k_map, g * k, k, group))
             return false;
     }
@@ -81,14 +78,8 @@ static const char *refuse_conv(const struct dnn_problem *p) {
     if (!p->x_plain && p->c % p->lanes) return "channels do not fill blocks";
     if (p->k % p->lanes) return "channels do not fill blocks";
     if (p->residual && p->residual_plain) return "residual is not blocked";
+    if (p->prologue) return "has a prologue";
     return keeps_groups(p) ? NULL : "stored channels mix groups";
-}
-
-static const char *refuse_linear(const struct dnn_problem *p) {
-    if (p->groups != 1) return "more than one group";
-    if (!p->x_plain || !p->y_plain) return "x or y is not plain";
-    if (p->residual && !p->residual_plain) return "residual is not plain";
-    return p->c_map || p->k_map ? "channels are rearranged" : NULL;
 }
 
 /* ---- Chunks ---- */
@@ -162,9 +153,9 @@ static const char *check_chunks(const struct dnn_plan *plan, struct onednn_facts
 static const char *refuse(const struct dnn_problem *problem) {
     struct dnn_plan plan = {.problem = *problem};
     struct onednn_facts full, last;
-    const char *reason = problem->kind == DNN_CONV ? refuse_conv(problem) : refuse_linear(problem);
+    const char *reason =
+        problem->kind == DNN_CONV ? refuse_conv(problem) : dnn_refuse_linear(problem);
     if (reason) return reason;
-    if (problem->prologue) return "has a prologue";
     if (!onednn_open()) return onednn.vendor.detail;
     set_chunks(&plan);
     return check_chunks(&plan, &full, &last);
@@ -172,19 +163,13 @@ static const char *refuse(const struct dnn_problem *problem) {
 
 /* ---- Plan ---- */
 
-static double flops_per_s(const struct dnn_kernels *kernels) {
-    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
-        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
-    return 8 * clock_hz;
-}
-
 static double estimate(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t batch = max_i64(1, p->batch_hint), threads = p->threads;
     const int64_t tiles = ceil_div(batch, plan->param[ROWS]);
     const bool depthwise = p->groups > 1 && p->c_model == p->groups;
     const double rate =
-        (depthwise ? depthwise_efficiency : efficiency) * flops_per_s(plan->kernels);
+        (depthwise ? depthwise_efficiency : efficiency) * dnn_flops_per_s(plan->kernels);
     const double compute = (double)tiles * count_flops(p, plan->param[ROWS]) / rate;
     const double images =
         (double)p->c * p->h * p->w + (double)p->k * p->oh * p->ow * (p->residual || p->act ? 3 : 1);
@@ -221,51 +206,45 @@ static void make_plan(struct dnn_plan *plan) {
 static int64_t n_pack_tasks(const struct dnn_plan *plan) { return plan->param[N_CHUNKS]; }
 
 /* One stored output channel's weights, [c][kh][kw], with zeros where x or y has padding. */
-static void gather_channel(const struct dnn_problem *p, const float *weight, const float *scale_k,
-                           int stored, float *to) {
-    const int k = model_channel(p->k_map, stored), in_group = p->c_model / p->groups;
+static void gather_channel(const struct dnn_problem *p, const float *weight, int stored,
+                           float *to) {
+    const int k = dnn_model_channel(p->k_map, stored), in_group = p->c_model / p->groups;
     const int c = p->groups == 1 ? p->c : in_group, taps = p->kh * p->kw;
-    const float scale = scale_k && k >= 0 ? scale_k[k] : 1;
     for (int i = 0; i < c; i++, to += taps) {
-        const int channel = p->groups == 1 ? model_channel(p->c_map, i) : i;
+        const int channel = p->groups == 1 ? dnn_model_channel(p->c_map, i) : i;
         for (int t = 0; t < taps; t++)
-            to[t] = k < 0 || channel < 0
-                        ? 0
-                        : scale * weight[((int64_t)k * in_group + channel) * taps + t];
+            to[t] = k < 0 || channel < 0 ? 0 : weight[((int64_t)k * in_group + channel) * taps + t];
     }
 }
 
 static enum sol_status pack_gathered(const struct dnn_plan *plan, const struct onednn_key *key,
-                                     const float *weight, const float *scale_k, int64_t first,
-                                     float *packed) {
+                                     const float *weight, int64_t first, float *packed) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t size = (int64_t)(p->groups == 1 ? p->c : p->c_model / p->groups) * p->kh * p->kw;
     float *dense = mem_alloc((size_t)(key->k * size) * sizeof(float), 64);
     if (!dense) return fail(SOL_ENOMEM, "no memory to pack weights for oneDNN");
-    for (int k = 0; k < key->k; k++)
-        gather_channel(p, weight, scale_k, (int)first + k, dense + k * size);
+    for (int k = 0; k < key->k; k++) gather_channel(p, weight, (int)first + k, dense + k * size);
     enum sol_status status = onednn_pack(key, dense, packed);
     mem_free(dense);
     return status;
 }
 
-static enum sol_status pack_chunk(const struct dnn_plan *plan, const float *weight,
-                                  const float *scale_k, float *packed, int64_t chunk) {
+static enum sol_status pack_chunk(const struct dnn_plan *plan, const float *weight, float *packed,
+                                  int64_t chunk) {
     const struct dnn_problem *p = &plan->problem;
     const struct onednn_key key = make_key(plan, chunk);
     const int64_t first = chunk * plan->param[CHUNK_K];
     float *to = packed + chunk * plan->param[FULL_SIZE] / 4;
-    if (scale_k || p->c_map || p->k_map)
-        return pack_gathered(plan, &key, weight, scale_k, first, to);
+    if (p->c_map || p->k_map) return pack_gathered(plan, &key, weight, first, to);
     return onednn_pack(&key, weight + first * (p->c / p->groups) * p->kh * p->kw, to);
 }
 
-static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                 float *packed, int64_t begin, int64_t end) {
+static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
+                 int64_t end) {
     enum sol_status status = SOL_OK;
     int before = vendor_enter(&onednn.vendor);
     for (int64_t chunk = begin; chunk < end && !status; chunk++)
-        status = pack_chunk(plan, weight, scale_k, packed, chunk);
+        status = pack_chunk(plan, weight, packed, chunk);
     vendor_leave(&onednn.vendor, before);
     if (status) exec_fail(status);
 }

@@ -150,6 +150,7 @@ static bool is_slow(const struct entry *e) {
     return !strncmp(name, "ref", 3) || !strncmp(name, "simple", 6);
 }
 
+/* `any` weights and a scratchpad of ours: the library then chooses an order, and takes no memory at a call. */
 static int describe_all(struct entry *e) {
     void *weights = NULL, *attr = NULL;
     int status = describe_tensors(e);
@@ -245,6 +246,7 @@ static int make_args(struct onednn_use *use, const struct entry *e) {
     return status;
 }
 
+/* Memory objects and a stream of its own, since two threads may run one primitive but not share these. */
 static enum sol_status make_use(struct entry *e, struct onednn_use **out) {
     if (!e->primitive)
         TRY(onednn_status(ONEDNN_CALL(primitive_create, &e->primitive, e->desc),
@@ -273,6 +275,7 @@ enum sol_status onednn_take(const struct onednn_key *key, struct onednn_use **ou
     return status;
 }
 
+/* What comes back is kept for the next one who asks. */
 void onednn_give_back(struct onednn_use *use) {
     if (!use) return;
     pthread_mutex_lock(&lock);

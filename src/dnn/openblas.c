@@ -89,12 +89,8 @@ static bool is_open(void) {
 }
 
 static const char *refuse(const struct dnn_problem *p) {
-    if (p->kind != DNN_LINEAR) return "not a linear layer";
-    if (p->groups != 1) return "more than one group";
-    if (!p->x_plain || !p->y_plain) return "x or y is not plain";
-    if (p->residual && !p->residual_plain) return "residual is not plain";
-    if (p->prologue) return "has a prologue";
-    if (p->c_map || p->k_map) return "channels are rearranged, the weight is used in place";
+    const char *reason = dnn_refuse_linear(p);
+    if (reason) return reason;
     if (!is_open()) return library.vendor.detail;
     return p->threads > library.most_callers ? "more threads than the library was built for" : NULL;
 }
@@ -103,15 +99,8 @@ static const char *refuse(const struct dnn_problem *p) {
  * Cost model, as linear.c's, measured by bench/libraries.c (0.3.34): several rows are multiplied from a copy of the
  * weights, which the library makes at every call.
  */
-static const double clock_hz = 3e9;
 static const double multiply_efficiency = 0.75;
 static const double core_bytes_per_s = 42e9, copied_bytes_per_s = 15e9, memory_bytes_per_s = 56e9;
-
-static double flops_per_s(const struct dnn_kernels *kernels) {
-    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
-        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
-    return 8 * clock_hz;
-}
 
 static void plan(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
@@ -121,16 +110,7 @@ static void plan(struct dnn_plan *plan) {
     plan->param[0] = min_i64(COLUMNS, round_up(least, 16));
     const double bytes_per_s = batch > 1 ? copied_bytes_per_s : core_bytes_per_s;
     plan->cost = bytes / fmin(threads * bytes_per_s, memory_bytes_per_s) +
-                 flops / (multiply_efficiency * flops_per_s(plan->kernels) * threads);
-}
-
-static int64_t n_pack_tasks(const struct dnn_plan *plan) {
-    (void)plan;
-    return 0;
-}
-static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                 float *packed, int64_t begin, int64_t end) {
-    (void)plan, (void)weight, (void)scale_k, (void)packed, (void)begin, (void)end;
+                 flops / (multiply_efficiency * dnn_flops_per_s(plan->kernels) * threads);
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
@@ -176,8 +156,6 @@ extern const struct dnn_impl dnn_openblas;
 const struct dnn_impl dnn_openblas = {.name = "openblas",
                                       .refuse = refuse,
                                       .plan = plan,
-                                      .n_pack_tasks = n_pack_tasks,
-                                      .pack = pack,
                                       .n_tasks = n_tasks,
                                       .run = run,
                                       .probe = probe};

@@ -2,8 +2,7 @@
  * Winograd convolution: what it accepts, how it divides the work, what that costs, and the packing
  * of weights.
  *
- * Place: plan/choose.c asks refuse and plan; run/exec.c packs once per version of the weights and
- * calls run on ranges of tasks. The transforms and products themselves are in winograd_kernel.c;
+ * Place: as direct.c. The transforms and products themselves are in winograd_kernel.c;
  * winograd.h has the layouts.
  *
  * Against direct convolution F(4x4,3x3) saves up to 3/4 of the multiplications, F(2x2,3x3) 5/9, and
@@ -24,7 +23,6 @@
  * them from the shared cache, which hides behind the products when the block has enough tiles.
  * Weights that do not fit the shared cache come from memory for each block.
  */
-static const double clock_hz = 3e9;
 static const double multiply_efficiency = 0.9;
 static const double transform_bytes_per_s = 100e9;
 static const double stream_bytes_per_s = 60e9;
@@ -48,12 +46,6 @@ static const char *refuse(const struct dnn_problem *problem) {
 }
 
 /* ---- Plan ---- */
-
-static double flops_per_s(const struct dnn_kernels *kernels) {
-    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
-        if (isa->kernels == kernels) return isa->flops_per_cycle * clock_hz;
-    return 8 * clock_hz;
-}
 
 static int64_t n_points(const struct dnn_plan *plan) {
     return (plan->param[WINOGRAD_OUT] + 2) * (plan->param[WINOGRAD_OUT] + 2);
@@ -88,7 +80,7 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const int64_t pairs = ceil_div(param[WINOGRAD_PAIRS], groups), k = pairs * 2 * problem->lanes;
 
     const double products = 2.0 * (double)(n_points(plan) * tiles * problem->c * k);
-    const double multiply = products / (multiply_efficiency * flops_per_s(plan->kernels));
+    const double multiply = products / (multiply_efficiency * dnn_flops_per_s(plan->kernels));
     const double stream = (double)(pairs * pair_size(plan)) / stream_bytes_per_s;
     const double values = (double)(tiles * (problem->c + k) * (n_points(plan) + out_points));
     const double transform = values * sizeof(float) / transform_bytes_per_s;
@@ -172,22 +164,20 @@ static void make_g(int64_t out, double g[6][3]) {
 }
 
 /* Transforms one kernel in double: U is rounded once. Its points lie `step` floats apart. */
-static void transform_weight(int in, double g[6][3], const float *weight, double scale, float *u,
-                             int64_t step) {
+static void transform_weight(int in, double g[6][3], const float *weight, float *u, int64_t step) {
     double half[6][3];
     for (int i = 0; i < in; i++)
         for (int s = 0; s < 3; s++)
-            half[i][s] =
-                scale * (g[i][0] * weight[s] + g[i][1] * weight[3 + s] + g[i][2] * weight[6 + s]);
+            half[i][s] = g[i][0] * weight[s] + g[i][1] * weight[3 + s] + g[i][2] * weight[6 + s];
     for (int i = 0; i < in; i++)
         for (int j = 0; j < in; j++)
             u[(i * in + j) * step] =
                 (float)(half[i][0] * g[j][0] + half[i][1] * g[j][1] + half[i][2] * g[j][2]);
 }
 
+/* Behind the last stored channel, where a pair of blocks is half empty, comes padding too. */
 static int model_channel(const int *map, int64_t stored, int64_t n_stored) {
-    if (stored >= n_stored) return -1;
-    return map ? map[stored] : (int)stored;
+    return stored < n_stored ? dnn_model_channel(map, stored) : -1;
 }
 
 /* Packing tasks are (k pair, c block). */
@@ -196,7 +186,7 @@ static int64_t n_pack_tasks(const struct dnn_plan *plan) {
 }
 
 static void pack_block(const struct dnn_plan *plan, double g[6][3], const float *weight,
-                       const float *scale_k, float *packed, int64_t task) {
+                       float *packed, int64_t task) {
     const struct dnn_problem *problem = &plan->problem;
     const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes;
     const int64_t step = (int64_t)problem->c * 2 * lanes;
@@ -209,17 +199,15 @@ static void pack_block(const struct dnn_plan *plan, double g[6][3], const float 
             int64_t c = model_channel(problem->c_map, c_begin + i, problem->c);
             int64_t k = model_channel(problem->k_map, pair * 2 * lanes + j, problem->k);
             const float *from = c < 0 || k < 0 ? zero : weight + (k * problem->c_model + c) * 9;
-            double scale = scale_k && k >= 0 ? scale_k[k] : 1;
-            transform_weight(in, g, from, scale, u + i * 2 * lanes + j, step);
+            transform_weight(in, g, from, u + i * 2 * lanes + j, step);
         }
 }
 
-static void pack(const struct dnn_plan *plan, const float *weight, const float *scale_k,
-                 float *packed, int64_t begin, int64_t end) {
+static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
+                 int64_t end) {
     double g[6][3];
     make_g(plan->param[WINOGRAD_OUT], g);
-    for (int64_t task = begin; task < end; task++)
-        pack_block(plan, g, weight, scale_k, packed, task);
+    for (int64_t task = begin; task < end; task++) pack_block(plan, g, weight, packed, task);
 }
 
 /* ---- Run ---- */
@@ -236,7 +224,19 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
 }
 
 extern const struct dnn_impl dnn_winograd4, dnn_winograd2;
-const struct dnn_impl dnn_winograd4 = {"winograd4", refuse, plan4, n_pack_tasks, pack,
-                                       n_tasks,     run,    true,  NULL};
-const struct dnn_impl dnn_winograd2 = {"winograd2", refuse, plan2, n_pack_tasks, pack,
-                                       n_tasks,     run,    true,  NULL};
+const struct dnn_impl dnn_winograd4 = {.name = "winograd4",
+                                       .refuse = refuse,
+                                       .plan = plan4,
+                                       .n_pack_tasks = n_pack_tasks,
+                                       .pack = pack,
+                                       .n_tasks = n_tasks,
+                                       .run = run,
+                                       .approximate = true};
+const struct dnn_impl dnn_winograd2 = {.name = "winograd2",
+                                       .refuse = refuse,
+                                       .plan = plan2,
+                                       .n_pack_tasks = n_pack_tasks,
+                                       .pack = pack,
+                                       .n_tasks = n_tasks,
+                                       .run = run,
+                                       .approximate = true};

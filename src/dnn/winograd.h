@@ -31,11 +31,6 @@ enum winograd_param {
     WINOGRAD_M_POINT, /* ... and in M */
 };
 
-/* Where share i of an even division of `total` into n begins; share i + 1 begins where it ends. */
-static inline int64_t winograd_share(int64_t total, int64_t i, int64_t n) {
-    return total / n * i + min_i64(i, total % n);
-}
-
 static inline int64_t winograd_tiles(const struct dnn_plan *plan, int64_t batch) {
     return batch * plan->param[WINOGRAD_TILES_H] * plan->param[WINOGRAD_TILES_W];
 }

@@ -28,6 +28,13 @@ static void keep_mistake(struct sol_model *user, enum sol_status status) {
     snprintf(user->message, sizeof user->message, "%s", sol_error());
 }
 
+/* If not, that is the mistake. */
+static bool may_be_name(struct sol_model *user, const char *name) {
+    enum sol_status status = ir_check_name(name);
+    if (status) keep_mistake(user, status);
+    return !status;
+}
+
 /* After a longjmp, only what lies in memory has a known value: what a boundary's body changes must not have been drawn
  * into a register by inlining. */
 #define BODY static __attribute__((noinline))
@@ -55,7 +62,8 @@ BODY struct sol_model *new_user_model(void) {
 struct sol_model *sol_model_new(const char *name) {
     struct sol_model *user = new_user_model();
     if (!user) return NULL;
-    BUILDER_BOUNDARY(user, user->m = ir_model_new(&user->arena, name));
+    BUILDER_BOUNDARY(user,
+                     user->m = ir_model_new(&user->arena, may_be_name(user, name) ? name : ""));
     if (user->m) return user;
     sol_model_free(user);
     return NULL;
@@ -75,6 +83,7 @@ BODY void add_symbol(struct sol_model *user, const char *name, int64_t *out) {
         keep_mistake(user, fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS));
         return;
     }
+    if (!may_be_name(user, name)) return;
     m->symbol[m->n_symbols] = arena_strdup(&user->arena, name ? name : "");
     *out = -1 - m->n_symbols++;
 }
@@ -106,6 +115,7 @@ static enum sol_status read_dims(const struct model *m, int rank, const int64_t 
 BODY void add_source(struct sol_model *user, enum layer_kind kind, const char *name,
                      enum sol_dtype dtype, int rank, const int64_t *dim, sol_tensor *out) {
     struct size size[SOL_MAX_RANK];
+    if (!may_be_name(user, name)) return;
     enum sol_status status =
         (unsigned)dtype < SOL_N_DTYPES ? SOL_OK : fail(SOL_EINVAL, "unknown type %d", (int)dtype);
     if (!status) status = read_dims(user->m, rank, dim, size);
@@ -154,6 +164,7 @@ static enum sol_status build_layer(struct sol_model *user, const char *kind_name
 
 BODY void add_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in,
                     const char *attributes, const char *origin, sol_tensor *out) {
+    if (!may_be_name(user, origin)) return;
     enum sol_status status = build_layer(user, kind, n_in, in, attributes, origin, out);
     if (!status) return;
     /* ir_add has said where already; what fails before it has not. */
@@ -185,6 +196,7 @@ sol_tensor sol_model_scalar(struct sol_model *user, double value) {
 
 BODY void add_output(struct sol_model *user, const char *name, sol_tensor handle) {
     struct tensor *t = get_tensor(user, handle);
+    if (!may_be_name(user, name)) return;
     if (!t) {
         keep_mistake(user, fail(SOL_EINVAL, "output \"%s\" is no tensor", name ? name : ""));
         return;

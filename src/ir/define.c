@@ -35,6 +35,7 @@ struct expr *define_load(struct define *d, int i, const struct index **index, bo
     return e;
 }
 
+/* Dims line up at the end; a dim of 1 beside a longer one is read at 0 again and again. */
 struct expr *define_in(struct define *d, int i) {
     const struct tensor *in = d->layer->in[i], *out = d->layer->out[0];
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank + 1);

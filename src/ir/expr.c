@@ -1,4 +1,7 @@
-/* Constructors of index and point expressions. They fold what is known, so that loops see the simplest form. */
+/*
+ * Constructors of index and point expressions. They fold what is known, so that loops see the simplest form: with
+ * stride 1 and no padding, v2 * 1 + r + 0 is v2 + r, and a 1x1 window's v2 alone, which DFP then knows to be an identity.
+ */
 #include "ir/expr.h"
 
 static struct index *new_index(struct arena *a, enum index_op op, const struct index *x,

@@ -29,8 +29,8 @@ enum expr_op {
     EXPR_CONST, /* value */
     EXPR_LOAD, /* input[index...]; `fill` where an index is outside the input and `checked` is set */
     EXPR_RANGE, /* 1.0 where low <= index[0] < high, else 0.0 */
+    /* `combine` (ADD, MAX or MIN) of arg[0] over n_vars variables, from `value` on */
     EXPR_REDUCE,
-/* combine (EXPR_ADD, EXPR_MAX or EXPR_MIN) of arg[0] over n_vars variables from 0 to extent-1, starting from `value` */
 #define EXPR_ENUM(name, n) EXPR_##name,
     EXPR_LIST(EXPR_ENUM)
 #undef EXPR_ENUM
@@ -63,12 +63,11 @@ struct define {
 /* Expression of layer->out[0] at (v0..v[rank-1]); *n_vars returns the number of variables in use. */
 struct expr *ir_define(struct arena *arena, const struct layer *layer, int *n_vars);
 
-/* Constructors, used by define functions and by DFP when it substitutes. */
+/* Constructors, for define functions. They simplify: x + 0, x * 1, numbers. */
 const struct index *index_const(struct arena *a, int64_t value);
 const struct index *index_size(struct arena *a, struct size value);
 const struct index *index_var(struct arena *a, int var);
-const struct index *index_add(struct arena *a, const struct index *x,
-                              const struct index *y); /* folds constants, x+0 */
+const struct index *index_add(struct arena *a, const struct index *x, const struct index *y);
 const struct index *index_mul(struct arena *a, const struct index *x, struct size factor);
 const struct index *index_div(struct arena *a, const struct index *x, struct size divisor);
 const struct index *index_mod(struct arena *a, const struct index *x, struct size divisor);

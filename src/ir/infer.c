@@ -78,6 +78,7 @@ static enum sol_status check_positive(const char *what, const int64_t value[2], 
     return SOL_OK;
 }
 
+/* An image with numbers for all but the batch, and a window whose attributes can be meant. */
 static enum sol_status check_window(const struct layer *l) {
     const struct attr *a = &l->attr;
     char text[256];
@@ -107,6 +108,7 @@ static int64_t count_windows(int64_t in, int64_t kernel, int64_t stride, int64_t
     return ceil && (n - 1) * stride >= in + front ? n - 1 : n;
 }
 
+/* The output [n, channels, rows, columns], where rows and columns count the window's positions. */
 static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], struct size channels) {
     const struct attr *a = &l->attr;
     struct tensor *out = l->out[0];
@@ -147,6 +149,7 @@ static enum sol_status check_bias(const struct layer *l) {
                 infer_shape_text(l->in[1], wt));
 }
 
+/* x [n,c,h,w], weight [k, c/groups, r, s], bias [k] gives [n,k,..]. */
 enum sol_status infer_conv(struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
     char xt[256], wt[256];
@@ -180,6 +183,7 @@ enum sol_status infer_pool(struct layer *l) {
     return set_windows(l, a->kernel, l->in[0]->dim[1]);
 }
 
+/* The attribute `kernel` is the output's size; windows follow from it and may differ in size (define_window.c). */
 enum sol_status infer_adaptive(struct layer *l) {
     TRY(check_window(l));
     TRY(check_positive("kernel", l->attr.kernel, 1));
@@ -190,6 +194,7 @@ enum sol_status infer_adaptive(struct layer *l) {
 
 /* ---- Others ---- */
 
+/* Over the last dim, whatever stands in front of it: x [.., c], weight [k, c] gives [.., k]. */
 enum sol_status infer_linear(struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
     char xt[256], wt[256];

@@ -25,6 +25,7 @@ enum sol_status infer_reshape(struct layer *l) {
     return SOL_OK;
 }
 
+/* Output dim i is input dim axes[i], as PyTorch's permute: axes=[0,2,3,1] makes [n,h,w,c] of [n,c,h,w]. */
 enum sol_status infer_permute(struct layer *l) {
     struct attr *a = &l->attr;
     bool seen[SOL_MAX_RANK] = {false};
@@ -41,6 +42,8 @@ enum sol_status infer_permute(struct layer *l) {
     return SOL_OK;
 }
 
+/* shape holds the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. A dim with
+ * a symbol may only be taken whole, since nothing could be checked before the call. */
 enum sol_status infer_slice(struct layer *l) {
     struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
@@ -67,6 +70,7 @@ enum sol_status infer_slice(struct layer *l) {
     return SOL_OK;
 }
 
+/* Equal shapes but for `axis`. */
 static bool same_but(const struct tensor *a, const struct tensor *b, int64_t axis) {
     if (a->rank != b->rank) return false;
     for (int d = 0; d < a->rank; d++)
@@ -94,6 +98,7 @@ enum sol_status infer_concat(struct layer *l) {
     return SOL_OK;
 }
 
+/* Dims line up at the end, as in broadcasting; new ones come in front. */
 enum sol_status infer_expand(struct layer *l) {
     const struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
@@ -112,6 +117,7 @@ enum sol_status infer_expand(struct layer *l) {
     return SOL_OK;
 }
 
+/* The last two dims are rows and columns, whatever stands in front of them. */
 enum sol_status infer_pad(struct layer *l) {
     const struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];

@@ -4,7 +4,7 @@
  *   builder (model.c) / text (text.c)  ->  struct model  ->  passes  ->  clusters  ->  program
  *
  * All of it lives in one arena. Tensors and layers have dense ids for side arrays; an id is never used twice
- * in a model. A tensor has one producer; its readers are found by ir_readers().
+ * in a model. A tensor has one producer and does not know its readers: who needs them walks the list (pass/edit.c).
  *
  * Every layer's facts stand in one line of layer.def: name, arity, attributes, and three functions:
  * infer (shapes), define (its mathematics as a point expression, for DFP), and, in device/ref, its scalar reference.
@@ -95,7 +95,7 @@ struct layer_info {
     enum sol_status (*infer)(
         struct layer *layer);                 /* checks, and sets out[0]'s dtype, rank and dims */
     struct expr *(*define)(struct define *d); /* see expr.h; NULL for sources */
-    enum { POINTWISE = 1, COMMUTES = 2, SHAPE_ONLY = 4, SOURCE = 8, HEAVY = 16 } traits;
+    enum { POINTWISE = 1, SHAPE_ONLY = 2, SOURCE = 4, HEAVY = 8 } traits;
 };
 /* POINTWISE: out[i] depends on in[i] (after broadcasting) only. SHAPE_ONLY: moves values, computes nothing.
  * HEAVY: the DNN module's. */
@@ -106,6 +106,9 @@ extern const struct layer_info layer_infos[N_LAYER_KINDS];
 struct model *ir_model_new(struct arena *arena, const char *name);
 struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name,
                              enum sol_dtype dtype, int rank, const struct size *dim);
+/* Names and origins, so that all that is printed can be parsed; the parser is the one that needs a limit. */
+#define IR_MAX_NAME 65536
+enum sol_status ir_check_name(const char *name); /* NULL is fine */
 /* Is this a shape that a model may have? Known symbols, never negative, and sizes of it in bytes, padded, fit 64 bits. */
 enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim);
 /* Appends a layer, infers its output. `attr` NULL = defaults. */
@@ -116,8 +119,6 @@ struct attr ir_default_attr(void);
 struct model *ir_clone(struct arena *arena, const struct model *m);
 /* Every reader of `from` reads `to` instead; outputs too. */
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
-int ir_count_readers(const struct model *m,
-                     const struct tensor *t); /* a model output counts as one */
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
 

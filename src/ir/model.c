@@ -66,6 +66,13 @@ static enum sol_status check_inputs(const struct layer *l) {
     return SOL_OK;
 }
 
+enum sol_status ir_check_name(const char *name) {
+    const size_t n = name ? strlen(name) : 0;
+    if (n <= IR_MAX_NAME) return SOL_OK;
+    return fail(SOL_EINVAL, "the name \"%.32s..\" has %zu bytes; at most %d are possible", name, n,
+                IR_MAX_NAME);
+}
+
 /* Bytes of one element, times the padding of one channel to the widest block, with room to add such sizes up. */
 #define ELEMENT_HEADROOM 1024
 
@@ -164,13 +171,6 @@ bool ir_is_output(const struct model *m, const struct tensor *t) {
     for (int i = 0; i < m->outputs.n; i++)
         if (m->outputs.at[i] == t) return true;
     return false;
-}
-
-int ir_count_readers(const struct model *m, const struct tensor *t) {
-    int n = ir_is_output(m, t);
-    for (int i = 0; i < m->layers.n; i++)
-        for (int k = 0; k < m->layers.at[i]->n_in; k++) n += m->layers.at[i]->in[k] == t;
-    return n;
 }
 
 struct size ir_elements(const struct tensor *t) {

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define TEXT_MAX_LAYERS 1000000
-#define TEXT_MAX_NAME 65536
 
 static const char *const dtype_names[SOL_N_DTYPES] = {
 #define DTYPE_NAME(code, name, size) name,
@@ -143,6 +142,7 @@ static int take_escape(struct parser *p) {
     return value ? value : -1;
 }
 
+/* The name is no longer than the rest of its line, so memory stays in proportion to the text. */
 static enum sol_status take_name(struct parser *p, const char **out) {
     if (!take_char(p, '"')) return complain(p, "a name in quotes is missing");
     char *name = arena_alloc(p->arena, strlen(p->at) + 1);
@@ -150,7 +150,7 @@ static enum sol_status take_name(struct parser *p, const char **out) {
     while (*p->at && *p->at != '"') {
         int c = (unsigned char)*p->at++;
         if (c == '\\' && (c = take_escape(p)) < 0) return complain(p, "bad escape in a name");
-        if (n == TEXT_MAX_NAME) return complain(p, "a name is too long");
+        if (n == IR_MAX_NAME) return complain(p, "a name is too long");
         name[n++] = (char)c;
     }
     *out = name;
@@ -174,6 +174,7 @@ static enum sol_status take_tensor(struct parser *p, struct tensor **out) {
     return SOL_OK;
 }
 
+/* Numbers are the text's own and may have gaps; the table grows to the largest, which is bounded. */
 static enum sol_status name_tensor(struct parser *p, int64_t number, struct tensor *t) {
     if (number > TEXT_MAX_LAYERS) return complain(p, "a tensor's number is too large");
     while (p->tensors.n <= number) VEC_PUSH(p->arena, &p->tensors, NULL);
@@ -230,6 +231,7 @@ static enum sol_status split_origin(struct parser *p, char **attrs, const char *
     return take_name(p, origin);
 }
 
+/* Kind, operands, attributes, origin. Errors of inference get the line, but no column: the whole layer is meant. */
 static enum sol_status parse_computed(struct parser *p, enum layer_kind kind, struct tensor **out) {
     VEC(struct tensor *) in = {0};
     for (skip_blanks(p); *p->at == '%'; skip_blanks(p)) {

@@ -8,12 +8,12 @@
  */
 #include "pass/pass.h"
 
-/* [C] as [C, 1, 1, ..]: lines up with axis 1 of a tensor of rank `rank`. */
+/* [C] as [C, 1, 1, ..]: lines up with axis 1 of a tensor of rank `rank`, at least 2 as batch_norm's shapes say. */
 static struct tensor *align_channel(struct model *m, struct tensor *x, int rank) {
     struct size dim[SOL_MAX_RANK];
     dim[0] = ir_elements(x);
     for (int i = 1; i < rank - 1; i++) dim[i] = size_const(1);
-    return x ? pass_reshape(m, x, rank - 1, dim) : NULL;
+    return pass_reshape(m, x, rank - 1, dim);
 }
 
 static struct tensor *expand_batch_norm(struct model *m, const struct layer *l) {

@@ -32,6 +32,7 @@ static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, struct
     return ref;
 }
 
+/* Whose memory a root is, decided when it is first asked for. */
 static struct buffer_ref make_buffer(struct build *b, const struct tensor *root) {
     const struct model *m = b->plan->model;
     int output = index_of(m->outputs.at, m->outputs.n, root);
@@ -48,6 +49,7 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
     return add_slot(b, prepare ? BUFFER_STATE : BUFFER_ARENA, slot);
 }
 
+/* Views share their root's buffer, at their own offset; 4 bytes to an element. */
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
     const struct view *view = &b->plan->view[t->id];
@@ -69,6 +71,7 @@ static void touch_slot(struct slot *slot, int step) {
     slot->last = step;
 }
 
+/* Slots of the arena live from the first step that names them to the last, so this is where lifetimes come from. */
 enum sol_status build_step(struct build *b, bool prepare, const struct step *step) {
     struct step copy = *step;
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
@@ -135,6 +138,7 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
 
 /* ---- Finishing ---- */
 
+/* Dims as the public interface shows them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 static struct sol_port make_port(struct build *b, const struct tensor *t, const char *name) {
     struct sol_port port = {
         .name = arena_strdup(b->keep, name ? name : ""), .dtype = t->dtype, .rank = t->rank};
@@ -191,7 +195,7 @@ static void move_ref(struct build *b, struct buffer_ref *ref, int step, int *pla
     touch_slot(&b->prepare_slots.at[ref->index], step);
 }
 
-/* Keeps the state that calls read; the rest moves to the arena of `prepare`. */
+/* Keeps the state that calls read; the rest, such as a variance on the way to a scale, moves to the arena of `prepare`. */
 static void settle_state(struct build *b) {
     int *place = ARENA_ARRAY(b->arena, int, b->state.n + 1), kept = 0;
     visit_state(b, b->steps.at, b->steps.n, note_use, place);

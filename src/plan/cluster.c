@@ -3,9 +3,10 @@
  *
  *   model with layouts -> [this file] -> plan->clusters, in an order in which they can run
  *
- * Module DNN takes each conv and linear with what fits its epilogue and prologue (heavy.c). Module COPY takes chains that only move values, VIEW what costs nothing. All the rest is DFP's: a
- * layer joins the clusters that make its inputs as long as DFP can still make one kernel of them, and afterwards
- * clusters that read the same tensor join, so that it is read once.
+ * Module DNN takes each conv and linear with what fits its epilogue and prologue (heavy.c). Module COPY takes chains that
+ * only move values, VIEW what costs nothing. All the rest is DFP's: a layer joins the clusters that make its inputs as
+ * long as DFP can still make one kernel of them, and afterwards clusters that read the same tensor join, so that it is
+ * read once. For y = relu(conv(x)); z = softmax(y) + y that gives {conv, relu} and {softmax's four layers, +}.
  *
  * Invariant: clusters form no cycle. Joining A and B is refused when a path leads from one to the other through a third.
  */
@@ -57,11 +58,11 @@ static void cluster_copy(struct clustering *c, struct layer *l) {
 
 /* ---- DFP ---- */
 
-/* Does a path lead from cluster `from` to `to` that leaves `from`? Stamps keep each cluster from being visited twice. */
+/* For a path between two clusters through a third: a direct step is no cycle when they are joined, a detour is. */
 struct search {
     struct clustering *c;
-    const struct cluster *to, *also; /* reaching either counts, when it is not by a direct step */
-    char *seen;
+    const struct cluster *to;
+    char *seen; /* by cluster id: visited once is enough */
 };
 
 static bool finds_path(struct search *s, const struct cluster *at, int depth) {
@@ -80,9 +81,9 @@ static bool finds_path(struct search *s, const struct cluster *at, int depth) {
 }
 
 static bool would_cycle(struct clustering *c, const struct cluster *a, const struct cluster *b) {
-    struct search there = {c, b, NULL, arena_alloc(c->plan->arena, (size_t)c->all.n)};
+    struct search there = {c, b, arena_alloc(c->plan->arena, (size_t)c->all.n)};
     if (finds_path(&there, a, 0)) return true;
-    struct search back = {c, a, NULL, arena_alloc(c->plan->arena, (size_t)c->all.n)};
+    struct search back = {c, a, arena_alloc(c->plan->arena, (size_t)c->all.n)};
     return finds_path(&back, b, 0);
 }
 
@@ -184,6 +185,7 @@ static void join_siblings(struct clustering *c) {
 
 /* ---- All of it ---- */
 
+/* Heavy layers come first, in a walk of their own: what they want to take along must not be DFP's by then. */
 static void assign(struct clustering *c, struct layer *l) {
     if (is_source(l) || c->of[l->id]) return;
     if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
@@ -200,6 +202,7 @@ static void finish(struct clustering *c, struct cluster *cluster) {
     cluster->prepare = is_prepared(cluster) && !ir_is_output(c->m, last->out[0]);
 }
 
+/* Depth first: makers before readers. Clusters form no cycle, so this ends. */
 static void schedule(struct clustering *c, struct cluster *cluster, char *done) {
     if (done[cluster->id]) return;
     done[cluster->id] = 1;

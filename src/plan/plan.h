@@ -1,7 +1,7 @@
 /*
  * The plan: from an optimized model to clusters with layouts, implementations and buffers.
  *
- *   model -> cluster.c -> layout.c -> choose.c (DNN) / dfp -> memory.c -> steps of a program
+ *   model -> layout.c -> concat.c -> cluster.c, heavy.c -> view.c -> the device's emit (dnn, dfp) -> build.c
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv or linear with what was fused into its
  * prologue and epilogue, part of which DFP generates. Module DFP: any connected set of other layers. Module copy: layers that only move values.

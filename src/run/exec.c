@@ -105,6 +105,7 @@ static void set_bases(struct call *call, const struct sol_program *program,
                        weights->state, weights->offset, program->constants};
 }
 
+/* Without the pool (another call has it) this one runs on its own thread, rather than wait. */
 static void take_pool(struct call *call) {
     call->has_pool = pool_begin();
     call->n_threads = call->has_pool ? pool_threads() : 1;
@@ -182,6 +183,7 @@ enum sol_status sol_program_run(const struct sol_program *program,
     return status;
 }
 
+/* Times are told after the call, so that what the visitor does is in none of them. */
 static void visit_step(const struct step *step, const struct binding *b, double seconds,
                        void (*visit)(void *user, const struct sol_step_time *step), void *user) {
     struct sol_step_time time = {step->name,
@@ -229,6 +231,7 @@ enum sol_status sol_program_profile(const struct sol_program *program,
 
 /* ---- Weights ---- */
 
+/* Slots of the state, one behind the other: all of them live as long as the weights. */
 static size_t place_state(const struct sol_program *program, size_t *offset) {
     const int64_t none[SIZE_SYMBOLS] = {0};
     size_t at = 0;
@@ -262,6 +265,7 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
     return SOL_OK;
 }
 
+/* The `prepare` steps as a call of its own, with a binding and a workspace that nobody else ever needs. */
 static enum sol_status prepare_weights(const struct sol_program *program, struct sol_weights *w) {
     const int64_t none[SIZE_SYMBOLS] = {0};
     struct call call;

@@ -9,6 +9,7 @@
 #include <sol/sol.h>
 #include <string.h>
 
+/* Programs are counted: those that hold one are its owner and every sol_weights made for it. */
 struct sol_program *program_new(void) {
     struct sol_program *program = mem_alloc(sizeof *program, 64);
     if (!program) return NULL;
@@ -63,6 +64,7 @@ enum sol_status sol_program_output_shape(const struct sol_program *program, int 
     return SOL_OK;
 }
 
+/* The state does not depend on symbols: it is made before any call. */
 size_t sol_program_weights_size(const struct sol_program *program) {
     int64_t none[SIZE_SYMBOLS] = {0}, size = 0;
     for (int i = 0; i < program->n_state; i++)
@@ -70,6 +72,7 @@ size_t sol_program_weights_size(const struct sol_program *program) {
     return (size_t)size;
 }
 
+/* A binding is made only to be asked and thrown away, so that the cache keeps what calls need. */
 size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols) {
     struct binding *binding;
     if (binding_new(&program->steps, symbols, program->n_symbols, &binding)) return 0;

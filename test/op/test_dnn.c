@@ -35,14 +35,13 @@ struct job {
     struct dnn_problem p;
     int c_map[MOST_CHANNELS], k_map[MOST_CHANNELS];
     int64_t batch, x_gap, y_gap, residual_gap;
-    int place; /* elements that plain tensors and the weight are off an aligned address */
-    bool scaled;
+    int place;    /* elements that plain tensors and the weight are off an aligned address */
     bool negated; /* by an epilogue: a part that is left out, shown twice or too early is seen */
 };
 
 /* The job's tensors and what the naive loop makes of them. */
 struct data {
-    float *x, *weight, *bias, *residual, *scale, *shift, *scale_k, *y, *again, *packed, *scratch;
+    float *x, *weight, *bias, *residual, *scale, *shift, *y, *again, *packed, *scratch;
     void *memory[12];
     int n_memory;
     double *expected; /* [n][stored k][pixel] */
@@ -129,7 +128,6 @@ static void choose_call(struct random *r, struct job *j) {
     j->batch = RANDOM_PICK(r, batches);
     p->batch_hint = random_one_in(r, 2) ? 1 : 32;
     p->threads = RANDOM_PICK(r, threads);
-    j->scaled = random_one_in(r, 3);
     j->negated = random_one_in(r, 3);
     j->place = random_int(r, 0, 3);
     if (p->kind == DNN_LINEAR) return; /* its tensors are dense */
@@ -282,7 +280,6 @@ static void make_data(struct random *r, const struct job *j, struct data *d) {
         d->residual = new_images(r, d, j, p->k, p->k_map, p->residual_plain, out, j->residual_gap);
     if (p->prologue) d->scale = new_vector(r, d, p->c, p->c_map);
     if (p->prologue) d->shift = new_vector(r, d, p->c, p->c_map);
-    if (j->scaled) d->scale_k = new_random(r, d, p->k_model, 0);
     d->y = new_output(d, j);
     d->again = new_output(d, j);
 }
@@ -324,9 +321,8 @@ static double sum_products(const struct job *j, const struct data *d, int64_t n,
             squares += product * product;
         }
     }
-    double scale = d->scale_k ? (double)d->scale_k[k] : 1;
-    *size = fmax(*size, fabs(scale) * sqrt(squares));
-    return sum * scale;
+    *size = fmax(*size, sqrt(squares));
+    return sum;
 }
 
 static double clamp_output(const struct dnn_problem *p, double v) {
@@ -400,17 +396,18 @@ static void run_tasks(const struct dnn_plan *plan, const struct job *j, struct d
         int64_t begin = (backwards ? ranges - 1 - i : i) * step;
         plan->impl->run(plan, &d->call, d->scratch, begin, min_i64(n, begin + step));
     }
+    d->call.epilogue_user = NULL;
 }
 
 static void pack_weights(struct random *r, const struct dnn_plan *plan, struct data *d) {
+    if (!plan->impl->pack) return;
     int64_t n = plan->impl->n_pack_tasks(plan), step = random_int(r, 1, 8);
     for (int64_t i = 0; i < n; i += step)
-        plan->impl->pack(plan, d->weight, d->scale_k, d->packed, i, min_i64(n, i + step));
+        plan->impl->pack(plan, d->weight, d->packed, i, min_i64(n, i + step));
 }
 
 static void prepare_job(struct random *r, const struct dnn_plan *plan, struct job *j,
                         struct data *d) {
-    if (!plan->packed_size) j->scaled = false; /* the weight is used in place, as it is */
     make_data(r, j, d);
     d->packed = new_floats(d, (int64_t)(plan->packed_size / sizeof(float)), 0, NAN);
     d->scratch = new_floats(d, (int64_t)(plan->scratch_size / sizeof(float)), 0, NAN);
@@ -469,8 +466,8 @@ static void print_job(const struct dnn_impl *impl, const struct dnn_isa *isa, co
            p->bias ? " bias" : "", p->residual ? " residual" : "",
            p->residual && p->residual_plain ? " (plain)" : "", p->prologue ? " prologue" : "",
            (int)p->act);
-    printf("threads %d, gaps %d %d %d, place %d%s\n", p->threads, (int)j->x_gap, (int)j->y_gap,
-           (int)j->residual_gap, j->place, j->scaled ? ", scaled" : "");
+    printf("threads %d, gaps %d %d %d, place %d\n", p->threads, (int)j->x_gap, (int)j->y_gap,
+           (int)j->residual_gap, j->place);
     if (j->negated) printf("  with an epilogue\n");
 }
 

@@ -39,6 +39,8 @@ static void test_size_text(void) {
                                         "$",
                                         "$4",
                                         "+",
+                                        "+1",
+                                        "+$0-1",
                                         "3*",
                                         "2**3",
                                         "$0^",
@@ -350,6 +352,33 @@ static void test_sticky(void) {
 }
 
 /* Asking too early is no mistake of the model. */
+/* What could be printed but not parsed is refused where it is given. */
+static void test_long_names(void) {
+    const int64_t dim[] = {1};
+    char *name = arena_alloc(&arena, IR_MAX_NAME + 2);
+    memset(name, 'a', IR_MAX_NAME);
+    struct sol_model *m = sol_model_new(name), *parsed = NULL;
+    sol_model_symbol(m, name);
+    sol_tensor x = sol_model_input(m, name, SOL_F32, 1, dim);
+    sol_model_output(m, name, sol_model_layer(m, "relu", 1, &x, "", name));
+    char *text = sol_model_print(m);
+    CHECK(text && sol_model_parse(text, &parsed) == SOL_OK);
+    free(text);
+    sol_model_free(parsed);
+    sol_model_free(m);
+
+    name[IR_MAX_NAME] = 'a';
+    check_mistake(sol_model_new(name), SOL_EINVAL, "65537 bytes");
+    for (int i = 0; i < 4; i++) {
+        m = sol_model_new("m");
+        x = sol_model_input(m, i == 0 ? name : "x", SOL_F32, 1, dim);
+        if (i == 1) sol_model_symbol(m, name);
+        if (i == 2) sol_model_layer(m, "relu", 1, &x, "", name);
+        if (i == 3) sol_model_output(m, name, x);
+        check_mistake(m, SOL_EINVAL, "65537 bytes");
+    }
+}
+
 static void test_check_again(void) {
     struct sol_model *m = sol_model_new("m");
     sol_tensor x = sol_model_input(m, "x", SOL_F32, 0, NULL);
@@ -437,13 +466,21 @@ static void test_clone(void) {
     for (int i = 0; i < m->layers.n; i++) CHECK(copy->layers.at[i] != m->layers.at[i]);
 }
 
+/* Operands that are `t`, and outputs. */
+static int count_readers(const struct model *m, const struct tensor *t) {
+    int n = ir_is_output(m, t);
+    for (int i = 0; i < m->layers.n; i++)
+        for (int k = 0; k < m->layers.at[i]->n_in; k++) n += m->layers.at[i]->in[k] == t;
+    return n;
+}
+
 static void test_replace(void) {
     struct model *m = parse(chain);
     struct tensor *x = m->inputs.at[0], *relu = m->layers.at[2]->out[0];
-    CHECK(ir_count_readers(m, relu) == 3 && ir_count_readers(m, x) == 1);
+    CHECK(count_readers(m, relu) == 3 && count_readers(m, x) == 1);
     CHECK(ir_is_output(m, relu) && !ir_is_output(m, x));
     ir_replace(m, relu, x);
-    CHECK(ir_count_readers(m, relu) == 0 && ir_count_readers(m, x) == 4);
+    CHECK(count_readers(m, relu) == 0 && count_readers(m, x) == 4);
     CHECK(ir_is_output(m, x) && m->layers.at[4]->in[1] == x);
     CHECK(!ir_verify(m));
     CHECK(size_equal(ir_elements(x), read_size("4*$0")));
@@ -474,9 +511,9 @@ static void test_verify(void) {
 
 int main(void) {
     static void (*const tests[])(void) = {
-        test_size_text, test_size_arithmetic, test_size_eval,   test_infer,  test_broadcast,
-        test_builder,   test_sticky,          test_check_again, test_dtypes, test_out_of_memory,
-        test_clone,     test_replace,         test_verify,
+        test_size_text,     test_size_arithmetic, test_size_eval,  test_infer,       test_broadcast,
+        test_builder,       test_sticky,          test_long_names, test_check_again, test_dtypes,
+        test_out_of_memory, test_clone,           test_replace,    test_verify,
     };
     jmp_buf boundary;
     arena_init(&arena);

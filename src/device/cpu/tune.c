@@ -28,11 +28,10 @@
 
 /* ---- Remembering ---- */
 
+/* All that the winner depends on: the machine's way to compute, the problem, and who took part, with versions. */
 static void write_key(char *key, const struct dnn_plan *plans, int n) {
     const struct dnn_problem *p = &plans[0].problem;
-    const char *isa = "";
-    for (const struct dnn_isa *i = dnn_isas; i->name; i++)
-        if (i->kernels == plans[0].kernels) isa = i->name;
+    const char *isa = dnn_find_isa(plans[0].kernels)->name;
     int at = snprintf(
         key, TUNE_MAX_KEY,
         "sol %s %s t%d n%lld c%d k%d g%d h%d w%d o%dx%d k%dx%d s%dx%d p%d,%d d%dx%d %d%d%d%d%d:",
