@@ -214,6 +214,7 @@ static void settle_state(struct build *b) {
     visit_state(b, b->steps.at, b->steps.n, move_ref, place);
 }
 
+/* Ports are the user's model's, not the optimized one's: passes may have dropped a parameter that nothing needs. */
 enum sol_status build_finish(struct build *b, const struct model *user_model) {
     struct sol_program *p = b->program;
     settle_state(b);
