@@ -121,6 +121,7 @@ def run_network(name, batches, threads):
     import sol.pytorch as sol
 
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    sol.config["compiler::never_slower"] = False
     net = networks.build(name)
     check = Check(net)
     with torch.no_grad():

@@ -23,6 +23,9 @@ KEYS = {
     "compiler::autotune": Key(
         bool, True, "time near ties; False = results do not depend on timing"
     ),
+    "compiler::never_slower": Key(
+        bool, True, "time PyTorch's own forward too and leave to it what it does faster; at once"
+    ),
     "compiler::winograd": Key(
         bool, True, "allow algorithms with more rounding than direct convolution"
     ),
