@@ -27,7 +27,7 @@ KEYS = {
         bool, True, "time PyTorch's own forward too and leave to it what it does faster; at once"
     ),
     "compiler::winograd": Key(
-        bool, True, "allow algorithms with more rounding than direct convolution"
+        bool, True, "allow algorithms that round more; False = strict, the same bits at every run"
     ),
     "log::level": Key(int, log.level(), "sol.log.error, warn, info, debug or trace"),
 }
