@@ -131,8 +131,9 @@ loc: $(VENV)/lint ## size of the core, length of functions, share of comments; f
 	@$(PY) tools/loc.py
 replay: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## which networks' kernels changed since REV (default HEAD)
 	@$(PY) tools/replay.py $(NETS) --against $(or $(REV),HEAD)
-zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1
-	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) --json build/zoo.json
+zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1, STRICT=1
+	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) $(if $(STRICT),--strict) --json build/zoo$(if $(STRICT),-strict).json
+	@$(PY) tools/numerics.py build/zoo.json build/zoo-strict.json
 bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, PEERS=1
 	@$(PY) -m sol.bench $(NETS) --batch $(or $(BATCH),1) $(if $(THREADS),--threads $(THREADS)) \
 		--json build/bench.json --svg $(if $(README),docs,build)/bench.svg $(if $(README),--readme README.md)

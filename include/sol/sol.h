@@ -70,10 +70,11 @@ SOL_API SOL_CHECKED enum sol_status sol_model_parse(const char *text, struct sol
 struct sol_options {
     const char *device; /* "x86", "ref", ...; NULL = the best one available */
     int64_t batch_hint; /* typical value of the first symbol, for the cost model; 0 = 1 */
-    bool no_winograd;   /* only algorithms with direct convolution's rounding error */
-    bool no_autotune;   /* choose by cost alone: results do not depend on timing */
-    bool debug;         /* write sources and pictures for people into ./.sol */
-    const char *name;   /* prefix of debug output */
+    bool
+        no_winograd; /* strict: rounding errors of plain sums, and the same bits at every run; see docs/numerics.md */
+    bool no_autotune; /* choose by cost alone: results do not depend on timing */
+    bool debug;       /* write sources and pictures for people into ./.sol */
+    const char *name; /* prefix of debug output */
     void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
     void *user;
 };

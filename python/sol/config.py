@@ -23,8 +23,11 @@ KEYS = {
     "compiler::autotune": Key(
         bool, True, "time near ties; False = results do not depend on timing"
     ),
+    "compiler::never_slower": Key(
+        bool, False, "time PyTorch's own forward too and leave to it what it does faster; at once"
+    ),
     "compiler::winograd": Key(
-        bool, True, "allow algorithms with more rounding than direct convolution"
+        bool, True, "allow algorithms that round more; False = strict, the same bits at every run"
     ),
     "log::level": Key(int, log.level(), "sol.log.error, warn, info, debug or trace"),
 }

@@ -97,10 +97,14 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
 
 /* ---- Choice ---- */
 
+/* Strict results must be the same bits wherever and whenever the program is compiled, for whatever number of threads: that
+ * leaves own kernels, whose sums have one order, and nothing that time or a cost model could choose otherwise. */
+static bool is_strict(const struct build *b) { return b->options->no_winograd; }
+
 static const char *refuse(const struct build *b, const struct dnn_impl *impl,
                           const struct dnn_problem *p) {
     if (env_has(ENV_SOL_DISABLE, impl->name)) return "disabled by SOL_DISABLE";
-    if (b->options->no_winograd && impl->approximate) return "strict numerics";
+    if (is_strict(b) && (impl->approximate || impl->probe)) return "strict numerics";
     return impl->refuse(p);
 }
 
@@ -113,7 +117,7 @@ static void report_choice(struct build *b, const struct dnn_plan *best) {
                  p->kh, p->kw, p->sh, p->c, p->k, p->h, p->w, p->groups);
 }
 
-/* All plans that accept, cheapest first; ties keep the list's order. Returns how many. */
+/* All plans that accept, cheapest first, or in the list's order if strict; ties keep that order too. Returns how many. */
 static int find_plans(struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa,
                       struct dnn_plan *plans) {
     int n = 0;
@@ -127,7 +131,8 @@ static int find_plans(struct build *b, const struct dnn_problem *p, const struct
         dnn_impls[i]->plan(&plan);
         text_add(&b->report, "    %s: estimated %.1f us\n", dnn_impls[i]->name, plan.cost * 1e6);
         int at = n++;
-        for (; at > 0 && plans[at - 1].cost > plan.cost; at--) plans[at] = plans[at - 1];
+        for (; !is_strict(b) && at > 0 && plans[at - 1].cost > plan.cost; at--)
+            plans[at] = plans[at - 1];
         plans[at] = plan;
     }
     return n;
@@ -149,6 +154,7 @@ static enum sol_status choose(struct build *b, const struct dnn_problem *p,
         return fail(SOL_EUNSUPPORTED, "no kernel takes this %s",
                     p->kind == DNN_CONV ? "conv" : "linear");
     while (near < n && plans[near].cost <= DNN_NEAR_TIE * plans[0].cost) near++;
+    if (is_strict(b)) near = 1;
     *best = plans[tune && near > 1 ? tune(plans, near) : find_own(plans, n)];
     report_choice(b, best);
     return SOL_OK;

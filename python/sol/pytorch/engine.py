@@ -30,6 +30,7 @@ from sol.pytorch.inputs import (
     find_batch,
 )
 from sol.pytorch.plan import follow_threads, make_plan
+from sol.pytorch.race import make_race
 from sol.pytorch.watch import TRAINING, Snapshot
 
 # Captures of one model, for changed attributes or numbers, that gave another graph, and that gave the
@@ -42,15 +43,17 @@ Options = collections.namedtuple("Options", "name batch_hint strict")
 
 
 class Entry:
-    """A plan, or the reason why there is none. ``weights`` are made at the first call."""
+    """A plan, or the reason why there is none. ``weights`` are made at the first call. ``race``: its Race
+    against PyTorch; None where SOL runs whatever that costs."""
 
-    def __init__(self, plan, reason=None):
+    def __init__(self, plan, reason=None, race=None):
         self.plan = plan
         self.reason = reason
+        self.race = race
         self.weights = None
 
     def without_weights(self):
-        return Entry(self.plan, self.reason)
+        return Entry(self.plan, self.reason, self.race)
 
 
 class State:
@@ -201,7 +204,22 @@ class Engine:
             return self._fall_back(reason, args, kwargs)
         weights = entry.weights or self._make_weights(entry)
         follow_threads()
+        if entry.race is not None and batch not in entry.race.won:
+            return self._race(entry, weights, tensors, batch, args, kwargs)
         return entry.plan.run(weights, tensors, batch)
+
+    def _race(self, entry, weights, tensors, batch, args, kwargs):
+        """A call whose batch size is not SOL's yet, or no longer."""
+        plan, reason = entry.plan, entry.race.find_reason(batch)
+        if reason:
+            return self._fall_back(reason, args, kwargs)
+        return entry.race.call(
+            batch,
+            lambda: sum(plan.memory(batch).values()),
+            lambda: plan.run(weights, tensors, batch),
+            lambda: self.module(*args, **kwargs),
+            self.module,
+        )
 
     def _flatten(self, args, kwargs):
         """The call's leaves in the order of ``specs``; keyword arguments by the model's signature."""
@@ -292,7 +310,8 @@ class Engine:
     def _try_plan(self, specs, old_plan):
         name, batch_hint, _ = self.options
         try:
-            return Entry(make_plan(self.module, specs, self.structure, name, batch_hint, old_plan))
+            plan = make_plan(self.module, specs, self.structure, name, batch_hint, old_plan)
+            return Entry(plan, race=make_race(self.options.strict))
         except (CannotCapture, Unsupported, RuntimeError) as error:
             # RuntimeError, and NotImplementedError which is one, are libsol's.
             return Entry(None, str(error))

@@ -7,6 +7,7 @@ from sol.config import config
 from sol.progress import Bar
 from sol.pytorch.capture import capture
 from sol.pytorch.importer import describe_graph, find_tensor, import_graph
+from sol.pytorch.race import forget_times
 
 # Shapes of results are kept for this many batch sizes.
 MAX_SHAPES = 64
@@ -145,4 +146,5 @@ def follow_threads():
     n = get_num_threads()
     if n != _threads:
         _core.set_threads(n)
+        forget_times()
         _threads = n

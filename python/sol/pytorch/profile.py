@@ -13,6 +13,7 @@ import torch
 from sol.profile import Memory, Profile, median_steps
 from sol.pytorch.optimize import _engine
 from sol.pytorch.plan import follow_threads
+from sol.pytorch.race import without_races
 
 
 def profile(module, *inputs, runs=20):
@@ -24,7 +25,7 @@ def profile(module, *inputs, runs=20):
     plan, weights, tensors, batch = engine.find_run(inputs)
     follow_threads()
     calls, every = [], []
-    with torch.no_grad():
+    with torch.no_grad(), without_races():
         for _ in range(max(1, runs)):
             start = time.perf_counter()
             module(*inputs)
