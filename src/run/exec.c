@@ -51,16 +51,21 @@ static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
     job->step->run(job->step, job->ptr, job->arg, scratch, begin, end);
 }
 
+static struct job prepare_step(const struct bases *base, const struct binding *b,
+                               const struct step *step, int i, struct workspace *workspace) {
+    void **ptr = workspace->pointers;
+    for (int p = 0; p < step->n_ptr; p++)
+        ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
+    return (struct job){step, ptr, b->arg[i], workspace};
+}
+
 /* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. A call that does
  * not hold the pool runs alone, since its workspace has scratch for one thread. */
 static void run_step(const struct bases *base, const struct binding *b, const struct step *step,
                      int i, struct workspace *workspace, int n_threads) {
     int64_t n = b->n_tasks[i];
     if (n == 0) return;
-    void **ptr = workspace->pointers;
-    for (int p = 0; p < step->n_ptr; p++)
-        ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
-    struct job job = {step, ptr, b->arg[i], workspace};
+    struct job job = prepare_step(base, b, step, i, workspace);
     if (n_threads > 1) pool_run(n, max_i64(1, n / (4 * n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
 }
@@ -90,8 +95,8 @@ static void leave_pool(struct call *call) {
     if (call->has_pool) pool_end();
 }
 
-static void run_list(const struct step_list *list, struct call *call) {
-    for (int i = 0; i < list->n; i++)
+static void run_list(const struct step_list *list, int first, struct call *call) {
+    for (int i = first; i < list->n; i++)
         run_step(&call->base, call->binding, &list->at[i], i, call->workspace, call->n_threads);
 }
 
@@ -116,6 +121,7 @@ static enum sol_status check_call(const struct sol_program *program, const int64
             return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i, (long long)symbols[i]);
     if (is_empty_call(program, symbols)) return SOL_OK;
     TRY(check_pointers("input", program->n_inputs, inputs, program->input));
+    if (!outputs) return SOL_OK;
     return check_pointers("output", program->n_outputs, (const void *const *)outputs,
                           program->output);
 }
@@ -153,9 +159,63 @@ enum sol_status sol_program_run(const struct sol_program *program,
         return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
     TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
     call_status = SOL_OK;
-    run_list(&program->steps, &call);
+    run_list(&program->steps, 0, &call);
     end_call(&call, program);
     return call_status;
+}
+
+/* The outputs' addresses are not known before the errand. */
+static bool can_start_early(const struct sol_program *program, const struct call *call) {
+    const struct step *step = program->steps.at;
+    if (!program->steps.n || !call->binding->n_tasks[0] || call->n_threads == 1) return false;
+    for (int i = 0; i < step->n_ptr; i++)
+        if (step->ptr[i].kind == BUFFER_OUTPUT) return false;
+    return true;
+}
+
+struct errand {
+    bool (*run)(void *user);
+    void *user;
+    bool is_welcome;
+};
+
+static bool run_errand(void *user) {
+    struct errand *errand = user;
+    return errand->is_welcome = errand->run(errand->user);
+}
+
+/* The first step of a call, and the errand; returns the number of steps that are done. */
+static int run_first_step(const struct sol_program *program, struct call *call,
+                          struct errand *errand) {
+    if (!can_start_early(program, call)) {
+        run_errand(errand);
+        return 0;
+    }
+    struct job job =
+        prepare_step(&call->base, call->binding, program->steps.at, 0, call->workspace);
+    int64_t n = call->binding->n_tasks[0];
+    pool_run_after(run_errand, errand, n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
+    return 1;
+}
+
+enum sol_status sol_program_run_after(bool (*run)(void *user), void *user,
+                                      const struct sol_program *program,
+                                      const struct sol_weights *weights, const int64_t *symbols,
+                                      const void *const *inputs, void *const *outputs) {
+    struct call call;
+    struct errand errand = {run, user, true};
+    if (program->is_timed || is_empty_call(program, symbols))
+        return run(user) ? sol_program_run(program, weights, symbols, inputs, outputs) : SOL_OK;
+    enum sol_status status = begin_call(&call, program, weights, symbols, inputs, NULL);
+    if (status) return run(user), status;
+    call.base.output = outputs;
+    call_status = SOL_OK;
+    int first = run_first_step(program, &call, &errand);
+    status = check_pointers("output", errand.is_welcome ? program->n_outputs : 0,
+                            (const void *const *)outputs, program->output);
+    if (errand.is_welcome && !status) run_list(&program->steps, first, &call);
+    end_call(&call, program);
+    return status ? status : call_status;
 }
 
 static void visit_step(const struct step *step, const struct binding *b, double seconds,
@@ -244,7 +304,7 @@ static enum sol_status prepare_weights(const struct sol_program *program, struct
     call.workspace = workspace_new(call.binding, call.n_threads);
     if (call.workspace) {
         set_bases(&call, program, w, NULL, NULL);
-        run_list(&program->prepare, &call);
+        run_list(&program->prepare, 0, &call);
     }
     leave_pool(&call);
     mem_free(call.workspace);
