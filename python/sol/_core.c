@@ -245,7 +245,7 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&core_module);
     if (!module) return NULL;
-    if (add_type(module, &model_spec, &model_type) ||
+    if (guard_use_tags() || add_type(module, &model_spec, &model_type) ||
         add_type(module, &program_spec, &program_type) ||
         add_type(module, &weights_spec, &weights_type) ||
         add_type(module, &guard_spec, &guard_type) ||

@@ -52,6 +52,7 @@ struct weights_object {
 
 /* 0: as before, 1: a dict changed, 2: a tensor changed, -1 with an exception set. */
 int guard_changed(PyObject *guard);
+int guard_use_tags(void); /* once, at the start; -1 with an exception set */
 
 /* ---- Tensors of any framework ---- */
 

@@ -35,6 +35,7 @@ struct guard_object {
     PyObject *tensors;             /* tuple */
     Py_ssize_t n_dicts;
     Py_ssize_t *size; /* of each dict */
+    uint64_t *tag;    /* of each dict, when it was last found as before */
     PyObject **
         dict; /* the objects of `dicts` and `items`, borrowed: the lists' accessors would take longer */
     PyObject **item;
@@ -78,9 +79,40 @@ static void guard_dealloc(PyObject *self) {
     guard_clear(self);
     struct guard_object *guard = (struct guard_object *)self;
     free(guard->size);
+    free(guard->tag);
     free(guard->dict);
     free(guard->item);
     free_object(self);
+}
+
+/*
+ * Up to Python 3.11 each dict has a number of its contents, which no other contents in this process had before (PEP 509).
+ * An equal number saves looking at the items. It is the word behind the size, in both versions that have the stable ABI and
+ * the number; `use_tags` makes sure once.
+ */
+static bool has_tags;
+
+static uint64_t read_tag(PyObject *dict) {
+    enum { TAG = 3 };
+    uint64_t tag = 0;
+    if (has_tags) memcpy(&tag, (const char *)dict + TAG * sizeof(void *), sizeof tag);
+    return tag;
+}
+
+int guard_use_tags(void) {
+    if (sizeof(void *) != 8) return 0;
+    if (strncmp(Py_GetVersion(), "3.10.", 5) && strncmp(Py_GetVersion(), "3.11.", 5)) return 0;
+    PyObject *dict = PyDict_New();
+    if (!dict) return -1;
+    has_tags = true;
+    uint64_t empty = read_tag(dict);
+    int failed = PyDict_SetItemString(dict, "key", Py_None);
+    uint64_t none = read_tag(dict), again = read_tag(dict);
+    failed = failed || PyDict_SetItemString(dict, "key", Py_True);
+    uint64_t changed = read_tag(dict);
+    has_tags = !failed && none == again && none > empty && changed > none;
+    Py_DECREF(dict);
+    return failed;
 }
 
 /* Appends the items of one dict; -1 with an exception set. */
@@ -102,11 +134,13 @@ static int guard_note_dicts(struct guard_object *guard) {
     guard->items = PyList_New(0);
     guard->size = calloc((size_t)n + 1, sizeof *guard->size);
     guard->dict = calloc((size_t)n + 1, sizeof *guard->dict);
-    if (!guard->items || !guard->size || !guard->dict) return PyErr_NoMemory(), -1;
+    guard->tag = calloc((size_t)n + 1, sizeof *guard->tag);
+    if (!guard->items || !guard->size || !guard->dict || !guard->tag) return PyErr_NoMemory(), -1;
     for (Py_ssize_t i = 0; i < n; i++) {
         guard->dict[i] = PyTuple_GetItem(guard->dicts, i);
         if (note_dict(guard->dict[i], guard->items)) return -1;
         guard->size[i] = PyDict_Size(guard->dict[i]);
+        guard->tag[i] = read_tag(guard->dict[i]);
     }
     Py_ssize_t n_items = PyList_Size(guard->items);
     guard->item = calloc((size_t)n_items + 1, sizeof *guard->item);
@@ -126,24 +160,33 @@ static ALWAYS_INLINE void fetch_lines(const char *at, Py_ssize_t size) {
 static ALWAYS_INLINE void fetch_dict_early(const struct guard_object *guard, Py_ssize_t i) {
     enum { TABLES = 4, HEADER = 64, ENTRY = 16 };
     if (i + AHEAD < guard->n_dicts) fetch_lines((const char *)guard->dict[i + AHEAD], 64);
-    if (i < 0 || i >= guard->n_dicts || !guard->size[i]) return;
+    if (has_tags || i < 0 || i >= guard->n_dicts || !guard->size[i]) return;
     const char *table[2];
     memcpy(table, (const char *)guard->dict[i] + TABLES * sizeof(void *), sizeof table);
     fetch_lines(table[0], HEADER + ENTRY * guard->size[i]);
     if (table[1]) fetch_lines(table[1], (Py_ssize_t)sizeof(void *) * guard->size[i]);
 }
 
-static bool guard_dicts_changed(const struct guard_object *guard) {
+/* Compares a dict with its items as they were. */
+static bool dict_changed(PyObject *dict, Py_ssize_t size, PyObject *const *item) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    if (PyDict_Size(dict) != size) return true;
+    for (; PyDict_Next(dict, &at, &key, &value); item += 2)
+        if (item[0] != key || item[1] != value) return true;
+    return false;
+}
+
+static bool guard_dicts_changed(struct guard_object *guard) {
     PyObject *const *item = guard->item;
     for (Py_ssize_t i = 0; i < AHEAD; i++) fetch_dict_early(guard, i - AHEAD);
     for (Py_ssize_t i = 0; i < AHEAD; i++) fetch_dict_early(guard, i);
-    for (Py_ssize_t i = 0; i < guard->n_dicts; i++) {
-        PyObject *key, *value;
-        Py_ssize_t at = 0;
+    for (Py_ssize_t i = 0; i < guard->n_dicts; item += 2 * guard->size[i], i++) {
+        uint64_t tag = read_tag(guard->dict[i]);
         fetch_dict_early(guard, i + AHEAD);
-        if (PyDict_Size(guard->dict[i]) != guard->size[i]) return true;
-        for (; PyDict_Next(guard->dict[i], &at, &key, &value); item += 2)
-            if (item[0] != key || item[1] != value) return true;
+        if (has_tags && tag == guard->tag[i]) continue;
+        if (dict_changed(guard->dict[i], guard->size[i], item)) return true;
+        guard->tag[i] = tag;
     }
     return false;
 }
@@ -280,7 +323,7 @@ static int tensor_changed(const struct watched_tensor *w, unsigned turn) {
 static ALWAYS_INLINE void fetch_early(const struct watched_tensor *w, unsigned turn) {
     for (int i = 0; i < MAX_HINTS && w->hint[i]; i++)
         for (int line = 0; line < HINT_LINES; line++) __builtin_prefetch(w->hint[i] + 64 * line);
-    __builtin_prefetch(w->data_ptr);
+    if (!w->is_viewed) __builtin_prefetch(w->data_ptr);
     if (w->offset[turn] >= 0) __builtin_prefetch(w->address + w->offset[turn]);
 }
 

@@ -13,7 +13,9 @@ from sol import _core
 from sol.pytorch.inputs import DTYPE_NAMES, PLAIN_TENSORS
 from sol.pytorch.watch import CAN_VIEW, OWN_HOOKS, make_hook_guard
 
-EMPTY = {"dtype": torch.float32, "device": "cpu"}
+# Of an instance: what nn.Module.__call__ would call instead of the class's forward.
+OVERRIDES = {"_compiled_call_impl", "forward"}
+EMPTY = {"dtype": torch.float32, "device": torch.device("cpu")}
 
 
 def make_shortcut(module, guard, specs, plan, weights):
@@ -22,7 +24,7 @@ def make_shortcut(module, guard, specs, plan, weights):
     ``guard``: that of the module that it stands for.
     """
     hook_guard = make_hook_guard(module) if CAN_VIEW and not plan.debug else None
-    if hook_guard is None or any(spec.dtype not in DTYPE_NAMES for spec in specs):
+    if hook_guard is None or not OVERRIDES.isdisjoint(vars(module)) or any(spec.dtype not in DTYPE_NAMES for spec in specs):
         return None
     inputs = tuple(
         (DTYPE_NAMES[spec.dtype], tuple(-1 if size is None else size for size in spec.shape))
@@ -31,7 +33,7 @@ def make_shortcut(module, guard, specs, plan, weights):
     values, questions = _mode()
     # The shortcut does not hold the module, which holds it: the dict in question comes with each call.
     values += [(None, name, vars(module)[name]) for name in OWN_HOOKS]
-    values += [(None, "_compiled_call_impl", None), (None, "forward", ...)]
+    values += [(None, name, ...) for name in OVERRIDES]
     try:
         return _core.Shortcut(
             (hook_guard, guard), tuple(values), tuple(questions), PLAIN_TENSORS, torch.Tensor.is_neg,
