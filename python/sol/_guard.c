@@ -368,4 +368,4 @@ static PyType_Slot guard_slots[] = {
     {0, NULL},
 };
 PyType_Spec guard_spec = {"sol._core.Guard", sizeof(struct guard_object), 0,
-                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, guard_slots};
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, guard_slots};

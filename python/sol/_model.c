@@ -193,5 +193,5 @@ static PyType_Slot model_slots[] = {
     {Py_tp_methods, model_methods},
     {0, NULL},
 };
-PyType_Spec model_spec = {"sol._core.Model", sizeof(struct model_object), 0,
-                                 Py_TPFLAGS_DEFAULT, model_slots};
+PyType_Spec model_spec = {"sol._core.Model", sizeof(struct model_object), 0, Py_TPFLAGS_DEFAULT,
+                          model_slots};

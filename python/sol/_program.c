@@ -17,8 +17,7 @@ static PyType_Slot weights_slots[] = {
     {0, NULL},
 };
 PyType_Spec weights_spec = {"sol._core.Weights", sizeof(struct weights_object), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                   weights_slots};
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, weights_slots};
 
 /* ---- Program ---- */
 
@@ -280,5 +279,4 @@ static PyType_Slot program_slots[] = {
     {0, NULL},
 };
 PyType_Spec program_spec = {"sol._core.Program", sizeof(struct program_object), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                   program_slots};
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, program_slots};

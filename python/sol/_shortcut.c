@@ -26,14 +26,15 @@ struct input {
 struct shortcut_object {
     PyObject_HEAD PyObject *parts; /* the tuple of all that follows, which is borrowed from it */
     PyObject *guards;              /* of Guard: nothing has changed */
-    PyObject *values;              /* of (dict or None, key, value or Ellipsis: absent); None: run's second argument */
-    PyObject *questions;           /* of (function, its arguments, answer) */
-    PyObject *types;               /* of inputs */
-    PyObject *refuse;              /* function: True for an input that cannot be taken */
+    PyObject *
+        values; /* of (dict or None, key, value or Ellipsis: absent); None: run's second argument */
+    PyObject *questions; /* of (function, its arguments, answer) */
+    PyObject *types;     /* of inputs */
+    PyObject *refuse;    /* function: True for an input that cannot be taken */
     PyObject *program, *weights;
     PyObject *empty, *keywords; /* makes an output */
     PyObject *batches;          /* {batch: tuple of arguments of `empty`, one per output} */
-    PyObject *build;            /* function of the list of outputs, or None: the only output is the result */
+    PyObject *build; /* function of the list of outputs, or None: the only output is the result */
     struct input input[MAX_PORTS];
     int n_inputs, n_outputs, n_taken, n_threads;
     int taken[MAX_PORTS]; /* the program's inputs: numbers of arguments */
@@ -260,8 +261,8 @@ static bool look_around(void *user) {
     struct shortcut_object *s = call->s;
     PyObject *shapes = find_batch(call);
     call->is_usual = shapes && has_values(s->values, call->own) && has_answers(s->questions) &&
-                    is_unchanged(s->guards) && sol_threads() == s->n_threads &&
-                    make_outputs(call, shapes);
+                     is_unchanged(s->guards) && sol_threads() == s->n_threads &&
+                     make_outputs(call, shapes);
     if (!call->is_usual) s->is_refused = true;
     PyErr_Clear();
     call->thread = PyEval_SaveThread();
@@ -277,10 +278,9 @@ static PyObject *take_result(struct shortcut_call *call) {
 
 static PyObject *run_call(struct shortcut_call *call) {
     const struct shortcut_object *s = call->s;
-    enum sol_status status =
-        sol_program_run_after(look_around, call, ((struct program_object *)s->program)->program,
-                              ((struct weights_object *)s->weights)->weights, &call->batch,
-                              call->in, call->out);
+    enum sol_status status = sol_program_run_after(
+        look_around, call, ((struct program_object *)s->program)->program,
+        ((struct weights_object *)s->weights)->weights, &call->batch, call->in, call->out);
     PyEval_RestoreThread(call->thread);
     PyObject *result = NULL;
     if (!call->is_usual) result = Py_NewRef(Py_NotImplemented);
@@ -321,8 +321,9 @@ static PyGetSetDef shortcut_getset[] = {
 };
 
 static PyType_Slot shortcut_slots[] = {
-    {Py_tp_doc, "Shortcut(guards, values, questions, types, refuse, inputs, taken, program, weights, empty, "
-                "keywords, batches, build, threads): an ordinary call without Python."},
+    {Py_tp_doc,
+     "Shortcut(guards, values, questions, types, refuse, inputs, taken, program, weights, empty, "
+     "keywords, batches, build, threads): an ordinary call without Python."},
     {Py_tp_new, shortcut_new},
     {Py_tp_dealloc, shortcut_dealloc},
     {Py_tp_traverse, shortcut_traverse},

@@ -136,7 +136,15 @@ static void take_chunks(int thread) {
     in_task = false;
 }
 
-static bool do_errand(const struct job *job) { return !job->errand || job->errand(job->errand_user); }
+/* What an errand runs itself runs alone: the job stands in the pool already. */
+static bool do_errand(const struct job *job) {
+    if (!job->errand) return true;
+    bool before = in_task;
+    in_task = true;
+    bool answer = job->errand(job->errand_user);
+    in_task = before;
+    return answer;
+}
 
 /* Runs the whole range on this thread. */
 static void run_alone(const struct job *job) {

@@ -24,7 +24,11 @@ def make_shortcut(module, guard, specs, plan, weights):
     ``guard``: that of the module that it stands for.
     """
     hook_guard = make_hook_guard(module) if CAN_VIEW and not plan.debug else None
-    if hook_guard is None or not OVERRIDES.isdisjoint(vars(module)) or any(spec.dtype not in DTYPE_NAMES for spec in specs):
+    if (
+        hook_guard is None
+        or not OVERRIDES.isdisjoint(vars(module))
+        or any(spec.dtype not in DTYPE_NAMES for spec in specs)
+    ):
         return None
     inputs = tuple(
         (DTYPE_NAMES[spec.dtype], tuple(-1 if size is None else size for size in spec.shape))
