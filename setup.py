@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from glob import glob
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -17,7 +18,8 @@ class BuildWithMake(build_ext):
 
 core = Extension(
     "sol._core",
-    ["python/sol/_core.c"],
+    sorted(glob("python/sol/_*.c")),
+    depends=["python/sol/_core.h"],
     include_dirs=["include"],
     extra_objects=["build/release/libsol.a"],
     extra_compile_args=["-std=gnu11", "-fvisibility=hidden"],

@@ -99,6 +99,15 @@ SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *pr
                                                     const int64_t *symbols,
                                                     const void *const *inputs,
                                                     void *const *outputs);
+/* The same, for callers that have something to find out first. `errand(user)` is called exactly once, on this thread, while
+ * the program's first step may already run on others; it fills `outputs`. When it returns false, the run is given up:
+ * nothing is written to outputs, and the status says nothing. */
+SOL_API SOL_CHECKED enum sol_status sol_program_run_after(bool (*errand)(void *user), void *user,
+                                                          const struct sol_program *program,
+                                                          const struct sol_weights *weights,
+                                                          const int64_t *symbols,
+                                                          const void *const *inputs,
+                                                          void *const *outputs);
 
 /* Per-step times of one run, for people: called once per step, in order, after a run that was timed. */
 struct sol_step_time {

@@ -47,6 +47,10 @@ class Config:
         _find(name)
         return self._values[name]
 
+    def entry(self, name):
+        """(dict, key, value now), for those who check at every call that a value is still the same."""
+        return self._values, name, self[name]
+
     def __setitem__(self, name, value):
         _check_type(name, value)
         if name == "log::level":

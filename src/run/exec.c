@@ -69,6 +69,21 @@ static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
     if (status) note_failure(job, status);
 }
 
+static void prepare_step(struct job *job, const struct bases *base, const struct binding *b,
+                         const struct step *step, int i, struct workspace *workspace) {
+    void **ptr = workspace->pointers;
+    for (int p = 0; p < step->n_ptr; p++)
+        ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
+    job->step = step, job->ptr = ptr, job->arg = b->arg[i], job->workspace = workspace;
+    job->status = SOL_OK; /* the message is left as it is */
+    atomic_init(&job->n_failures, 0);
+}
+
+/* When all tasks are done: fails on the caller's thread as the first failing task did on its own. */
+static enum sol_status step_status(const struct job *job) {
+    return job->status ? fail(job->status, "%s", job->message) : SOL_OK;
+}
+
 /* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. A call that does
  * not hold the pool runs alone, since its workspace has scratch for one thread. */
 static enum sol_status run_step(const struct bases *base, const struct binding *b,
@@ -76,16 +91,11 @@ static enum sol_status run_step(const struct bases *base, const struct binding *
                                 int n_threads) {
     int64_t n = b->n_tasks[i];
     if (n == 0) return SOL_OK;
-    void **ptr = workspace->pointers;
-    for (int p = 0; p < step->n_ptr; p++)
-        ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
-    struct job job; /* set by hand, the message not at all */
-    job.step = step, job.ptr = ptr, job.arg = b->arg[i], job.workspace = workspace;
-    job.status = SOL_OK;
-    atomic_init(&job.n_failures, 0);
+    struct job job;
+    prepare_step(&job, base, b, step, i, workspace);
     if (n_threads > 1) pool_run(n, max_i64(1, n / (4 * n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
-    return job.status ? fail(job.status, "%s", job.message) : SOL_OK;
+    return step_status(&job);
 }
 
 /* One call in flight: the pool, if it was free, and a workspace for its threads. */
@@ -114,8 +124,8 @@ static void leave_pool(struct call *call) {
     if (call->has_pool) pool_end();
 }
 
-static enum sol_status run_list(const struct step_list *list, struct call *call) {
-    for (int i = 0; i < list->n; i++)
+static enum sol_status run_list(const struct step_list *list, int first, struct call *call) {
+    for (int i = first; i < list->n; i++)
         TRY(run_step(&call->base, call->binding, &list->at[i], i, call->workspace,
                      call->n_threads));
     return SOL_OK;
@@ -142,6 +152,7 @@ static enum sol_status check_call(const struct sol_program *program, const int64
             return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i, (long long)symbols[i]);
     if (is_empty_call(program, symbols)) return SOL_OK;
     TRY(check_pointers("input", program->n_inputs, inputs, program->input));
+    if (!outputs) return SOL_OK;
     return check_pointers("output", program->n_outputs, (const void *const *)outputs,
                           program->output);
 }
@@ -178,7 +189,64 @@ enum sol_status sol_program_run(const struct sol_program *program,
     if (program->is_timed)
         return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
     TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
-    enum sol_status status = run_list(&program->steps, &call);
+    enum sol_status status = run_list(&program->steps, 0, &call);
+    end_call(&call, program);
+    return status;
+}
+
+/* The outputs' addresses are not known before the errand. */
+static bool can_start_early(const struct sol_program *program, const struct call *call) {
+    const struct step *step = program->steps.at;
+    if (!program->steps.n || !call->binding->n_tasks[0] || call->n_threads == 1) return false;
+    for (int i = 0; i < step->n_ptr; i++)
+        if (step->ptr[i].kind == BUFFER_OUTPUT) return false;
+    return true;
+}
+
+struct errand {
+    bool (*run)(void *user);
+    void *user;
+    bool is_welcome;
+};
+
+static bool run_errand(void *user) {
+    struct errand *errand = user;
+    return errand->is_welcome = errand->run(errand->user);
+}
+
+/* The first step of a call, if it may be run already, and the errand; `*done`: steps that are done. */
+static enum sol_status run_first_step(const struct sol_program *program, struct call *call,
+                                      struct errand *errand, int *done) {
+    *done = can_start_early(program, call);
+    if (!*done) {
+        run_errand(errand);
+        return SOL_OK;
+    }
+    struct job job;
+    prepare_step(&job, &call->base, call->binding, program->steps.at, 0, call->workspace);
+    int64_t n = call->binding->n_tasks[0];
+    pool_run_after(run_errand, errand, n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
+    return step_status(&job);
+}
+
+enum sol_status sol_program_run_after(bool (*run)(void *user), void *user,
+                                      const struct sol_program *program,
+                                      const struct sol_weights *weights, const int64_t *symbols,
+                                      const void *const *inputs, void *const *outputs) {
+    struct call call;
+    struct errand errand = {run, user, true};
+    if (program->is_timed || is_empty_call(program, symbols))
+        return run(user) ? sol_program_run(program, weights, symbols, inputs, outputs) : SOL_OK;
+    enum sol_status status = begin_call(&call, program, weights, symbols, inputs, NULL);
+    if (status) return run(user), status;
+    call.base.output = outputs;
+    int done;
+    status = run_first_step(program, &call, &errand, &done);
+    if (!errand.is_welcome) status = SOL_OK; /* nobody wants the result, whatever became of it */
+    else if (!status)
+        status = check_pointers("output", program->n_outputs, (const void *const *)outputs,
+                                program->output);
+    if (errand.is_welcome && !status) status = run_list(&program->steps, done, &call);
     end_call(&call, program);
     return status;
 }
@@ -275,7 +343,7 @@ static enum sol_status prepare_weights(const struct sol_program *program, struct
     enum sol_status status = SOL_OK;
     if (call.workspace) {
         set_bases(&call, program, w, NULL, NULL);
-        status = run_list(&program->prepare, &call);
+        status = run_list(&program->prepare, 0, &call);
     } else {
         status = fail(SOL_ENOMEM, "no memory to pack weights");
     }

@@ -46,6 +46,8 @@ struct job {
     pool_task *task;
     void *user;
     uint64_t n, chunk;
+    pool_errand *errand; /* the owner's, before it takes chunks; or NULL */
+    void *errand_user;
 };
 
 static struct {
@@ -134,11 +136,22 @@ static void take_chunks(int thread) {
     in_task = false;
 }
 
-/* Runs the whole range on this thread. */
-static void run_alone(int64_t n, pool_task *task, void *user) {
+/* What an errand runs itself runs alone: the job stands in the pool already. */
+static bool do_errand(const struct job *job) {
+    if (!job->errand) return true;
     bool before = in_task;
     in_task = true;
-    task(user, 0, 0, n);
+    bool answer = job->errand(job->errand_user);
+    in_task = before;
+    return answer;
+}
+
+/* Runs the whole range on this thread. */
+static void run_alone(const struct job *job) {
+    if (!do_errand(job)) return;
+    bool before = in_task;
+    in_task = true;
+    job->task(job->user, 0, 0, (int64_t)job->n);
     in_task = before;
 }
 
@@ -284,7 +297,8 @@ static void dispatch(const struct job *job) {
             (job->n - 1) / job->chunk; /* chunks, less the one that the owner takes */
         wake(&pool.gate, helpers < MAX_THREADS ? (int)helpers : MAX_THREADS);
     }
-    take_chunks(0);
+    if (do_errand(job)) take_chunks(0);
+    else atomic_store(&pool.next, job->n);
     if (!is_empty(atomic_fetch_and(&pool.gate, ~GATE_OPEN), 0)) await_joined();
 }
 
@@ -317,29 +331,43 @@ void pool_end(void) {
     release();
 }
 
-static void run_owned(int64_t n, int64_t grain, pool_task *task, void *user) {
+static void run_owned(struct job *job, int64_t grain) {
     if (!pool.n_workers) {
-        run_alone(n, task, user);
+        run_alone(job);
         return;
     }
     uint64_t shares = (uint64_t)(pool.n_workers + 1) * CHUNKS_PER_THREAD;
-    uint64_t grains = (uint64_t)(n / grain) / shares;
-    uint64_t chunk = (uint64_t)grain * (grains ? grains : 1);
-    dispatch(&(struct job){.task = task, .user = user, .n = (uint64_t)n, .chunk = chunk});
+    uint64_t grains = job->n / (uint64_t)grain / shares;
+    job->chunk = (uint64_t)grain * (grains ? grains : 1);
+    dispatch(job);
 }
 
-void pool_run(int64_t n, int64_t grain, pool_task *task, void *user) {
-    if (n <= 0) return;
-    if (grain < 1) grain = 1;
+static void run_job(struct job *job, int64_t grain) {
+    int64_t n = (int64_t)job->n;
     /* The upper limit keeps `next` from wrapping when each thread adds a chunk of almost n. */
     bool alone = in_task || n <= grain || n > INT64_MAX / MAX_THREADS;
     if (!alone && holds) {
-        run_owned(n, grain, task, user);
+        run_owned(job, grain);
     } else if (!alone && acquire()) {
         prepare();
-        run_owned(n, grain, task, user);
+        run_owned(job, grain);
         release();
     } else {
-        run_alone(n, task, user);
+        run_alone(job);
     }
+}
+
+void pool_run(int64_t n, int64_t grain, pool_task *task, void *user) {
+    pool_run_after(NULL, NULL, n, grain, task, user);
+}
+
+void pool_run_after(pool_errand *errand, void *errand_user, int64_t n, int64_t grain,
+                    pool_task *task, void *user) {
+    struct job job = {.task = task,
+                      .user = user,
+                      .n = n > 0 ? (uint64_t)n : 0,
+                      .errand = errand,
+                      .errand_user = errand_user};
+    if (n > 0) run_job(&job, grain < 1 ? 1 : grain);
+    else do_errand(&job);
 }

@@ -16,6 +16,12 @@
 typedef void pool_task(void *user, int thread, int64_t begin, int64_t end);
 void pool_run(int64_t n, int64_t grain, pool_task *task, void *user);
 
+/* As pool_run, but the caller's thread first does an errand, while the workers wake and begin; alone, it does the errand
+ * before anything else. When the errand returns false, tasks that nobody has begun are left out. */
+typedef bool pool_errand(void *user);
+void pool_run_after(pool_errand *errand, void *errand_user, int64_t n, int64_t grain,
+                    pool_task *task, void *user);
+
 int pool_threads(void);       /* threads that take part, >= 1 */
 void pool_set_threads(int n); /* 0: $SOL_NUM_THREADS or all cores */
 /* Between begin and end the caller keeps the pool for itself and its workers spin between steps. Nests never; returns false when

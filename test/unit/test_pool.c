@@ -42,6 +42,42 @@ static bool runs_once(int64_t n, int64_t grain) {
     return busy == n && atomic_load(&count.calls) <= ceil_div(n, max_i64(grain, 1));
 }
 
+struct errand {
+    bool answer;
+    int n_calls;
+    pthread_t thread;
+};
+
+static bool run_errand(void *user) {
+    struct errand *errand = user;
+    errand->n_calls++;
+    errand->thread = pthread_self();
+    CHECK(runs_once(50, 1)); /* finds the pool taken */
+    return errand->answer;
+}
+
+/* An errand is done once, on this thread; refused, no task runs twice, and few at all. */
+static void test_errand(int64_t n, int64_t grain, bool answer) {
+    struct count count = {0};
+    struct errand errand = {.answer = answer};
+    pool_run_after(run_errand, &errand, n, grain, count_tasks, &count);
+    CHECK(errand.n_calls == 1 && pthread_equal(errand.thread, pthread_self()));
+    for (int64_t i = 0; i < n; i++) CHECK(answer ? count.done[i] == 1 : count.done[i] <= 1);
+}
+
+static void test_errands(void) {
+    for (int threads = 1; threads <= 5; threads++) {
+        pool_set_threads(threads);
+        for (int64_t n = 0; n < 40; n += 3)
+            for (int held = 0; held < 2; held++) {
+                if (held) CHECK(pool_begin());
+                test_errand(n, 1, true), test_errand(n, 1, false), test_errand(n, 50, false);
+                if (held) pool_end();
+            }
+        CHECK(runs_once(MOST_TASKS, 1));
+    }
+}
+
 static void test_ranges(void) {
     for (int threads = 1; threads <= 5; threads++) {
         pool_set_threads(threads);
@@ -206,6 +242,7 @@ int main(int argc, char **argv) {
     int before = count_threads();
     test_threads(before);
     test_ranges();
+    test_errands();
     test_sleepers();
     test_callers();
     test_fork();

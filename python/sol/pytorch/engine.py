@@ -4,6 +4,8 @@
     State     a module as it was seen last, and its Entry for each set of constants
     Engine    replaces its State when the module's guard reports a change
 
+Ordinary calls after the first do not come here: they take the engine's shortcut.
+
 A call works on the State that it found; another thread may replace it meanwhile. One lock covers
 snapshots, captures and packing.
 """
@@ -20,9 +22,11 @@ from torch.compiler import is_compiling
 from torch.jit import is_tracing
 
 from sol import log
+from sol._core import threads
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import CannotCapture
 from sol.pytorch.inputs import (
+    PLAIN_TENSORS,
     ConstantSpec,
     TensorSpec,
     check_constant,
@@ -31,13 +35,13 @@ from sol.pytorch.inputs import (
 )
 from sol.pytorch.plan import follow_threads, make_plan
 from sol.pytorch.race import make_race
+from sol.pytorch.shortcut import make_shortcut
 from sol.pytorch.watch import TRAINING, Snapshot
 
 # Captures of one model, for changed attributes or numbers, that gave another graph, and that gave the
 # same one. More would cost more than SOL saves.
 MAX_CAPTURES = 16
 MAX_CHECKS = 100
-PLAIN_TENSORS = torch.Tensor, torch.nn.Parameter, torch.nn.Buffer
 
 Options = collections.namedtuple("Options", "name batch_hint strict")
 
@@ -82,6 +86,8 @@ class Engine:
     """Runs ``module``, which takes what ``specs`` and ``structure`` describe.
 
     ``fallbacks`` counts calls that ran in PyTorch by reason, ``recompiles`` captures after the first.
+    ``wrapper`` is a weak reference to the module that calls this; ``shortcut`` makes its ordinary calls,
+    or is None.
     """
 
     def __init__(self, module, specs, structure, options):
@@ -96,6 +102,9 @@ class Engine:
         self._previous = Entry(None)  # of the module before it changed: the graph may be the same
         self._lock = threading.RLock()
         self._state = None
+        self.wrapper = None
+        self.shortcut = None
+        self._shortcut_for = None
         self._tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
         self._is_flat = all(child.is_leaf for child in structure.children)
         self._only_tensors = self._is_flat and len(self._tensors) == len(specs)
@@ -129,7 +138,7 @@ class Engine:
     def refresh(self):
         """Captures and packs everything anew at the next call."""
         with self._lock:
-            self._state = None
+            self._state = self.shortcut = self._shortcut_for = None
             self._previous = Entry(None)
             self._n_captures = self._n_checks = 0
 
@@ -204,9 +213,27 @@ class Engine:
             return self._fall_back(reason, args, kwargs)
         weights = entry.weights or self._make_weights(entry)
         follow_threads()
-        if entry.race is not None and batch not in entry.race.won:
+        if entry.race is not None and batch not in entry.race.won and entry.race.is_on():
             return self._race(entry, weights, tensors, batch, args, kwargs)
-        return entry.plan.run(weights, tensors, batch)
+        result = entry.plan.run(weights, tensors, batch)
+        if self._only_tensors and leaves is args:
+            self._make_shortcut(state, entry.plan, weights, batch)
+        return result
+
+    def _make_shortcut(self, state, plan, weights, batch):
+        """Lets the next call like this one, which ran by SOL, do without the engine."""
+        known = state.guard, weights, threads()
+        plan.note_batch(batch)
+        if self._shortcut_for == known and not self.shortcut.is_refused:
+            return
+        wrapper = self.wrapper and self.wrapper()
+        if wrapper is None or not self._lock.acquire(blocking=False):
+            return
+        # Only with the lock it is certain that nobody has replaced the state meanwhile.
+        if self._state is state:
+            self.shortcut = make_shortcut(wrapper, state.guard, self.specs, plan, weights)
+            self._shortcut_for = known if self.shortcut else None
+        self._lock.release()
 
     def _race(self, entry, weights, tensors, batch, args, kwargs):
         """A call whose batch size is not SOL's yet, or no longer."""

@@ -24,6 +24,9 @@ DTYPE_NAMES = {
     torch.uint8: "u8", torch.bool: "bool",
 }  # fmt: skip
 
+# Subclasses may mean anything.
+PLAIN_TENSORS = torch.Tensor, torch.nn.Parameter, torch.nn.Buffer
+
 # What may stand beside tensors; its value is compiled in.
 CONSTANTS = (int, float, bool, str, bytes, type(None), torch.dtype)
 

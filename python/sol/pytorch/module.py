@@ -1,8 +1,10 @@
 """The module that ``sol.optimize`` returns."""
 
 import copy
+import weakref
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 # What nn.Module keeps in every instance, except what the two modules share.
 SHARED = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
@@ -19,6 +21,14 @@ class Optimized(torch.nn.Module):
 
     def __init__(self, original, engine):
         _attach(self, vars(torch.nn.Module()), original, engine)
+
+    def __call__(self, *args, **kwargs):
+        shortcut = self._engine.shortcut
+        if shortcut is not None and not kwargs and not is_dynamo_compiling():
+            result = shortcut.run(args, self.__dict__)
+            if result is not NotImplemented:
+                return result
+        return super().__call__(*args, **kwargs)
 
     def forward(self, *args, **kwargs):
         return self._engine(args, kwargs)
@@ -115,3 +125,4 @@ def _attach(module, own, original, engine):
     state.update((name, vars(original)[name]) for name in SHARED)
     state["_original"] = original
     state["_engine"] = engine
+    engine.wrapper = weakref.ref(module)

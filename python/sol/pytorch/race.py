@@ -81,6 +81,10 @@ class Race:
     def forget(self):
         self.won, self._lost, self._tries = set(), {}, {}
 
+    @staticmethod
+    def is_on():
+        return config["compiler::never_slower"]
+
     def find_reason(self, batch):
         """Why PyTorch is to run this batch size, or None."""
         return self._lost.get(batch) if config["compiler::never_slower"] else None

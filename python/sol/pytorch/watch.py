@@ -13,7 +13,13 @@ N_SAMPLES = 8
 # What every module has; neither is part of what the model computes, or it is looked at by itself.
 INTERNAL = frozenset(vars(torch.nn.Module()))
 TRAINING = "training mode"
+# How the guard and shortcuts read a tensor's address; PyTorch's functions from Python take longer.
+CAN_VIEW = hasattr(torch.Tensor, "__dlpack_c_exchange_api__") and _core.use_tensors(
+    torch.Tensor.__dlpack_c_exchange_api__
+)
 GLOBAL_HOOKS = (nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks)
+BACKWARD_HOOKS = (nn_module._global_backward_hooks, nn_module._global_backward_pre_hooks)
+OWN_HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 SIMPLE = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
 
 
@@ -129,6 +135,13 @@ def _make_guard(modules):
     # Statistics that count batches are integers, and no weights.
     kept = [t for t in tensors.values() if t.is_floating_point() and _has_memory(t)]
     return _core.Guard(dicts, kept, [(*_sample_places(t), _hints(t)) for t in kept])
+
+
+def make_hook_guard(module):
+    """A guard of the hooks that nn.Module.__call__ of this very module looks for; None while there
+    are any."""
+    hooks = [*GLOBAL_HOOKS, *BACKWARD_HOOKS, *(vars(module)[name] for name in OWN_HOOKS)]
+    return None if any(hooks) else _core.Guard(hooks, [], [])
 
 
 def _has_memory(tensor):

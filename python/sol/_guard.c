@@ -1,0 +1,371 @@
+/*
+ * sol._core.Guard.
+ *
+ * Have a module's dicts or tensors changed since the guard was made? Neither an address nor a version is enough:
+ * a freed tensor's successor may have both, and writes through `.data` or NumPy leave the version as it is. So
+ *
+ *   dicts    every value is the same object as before, in the same order (the guard holds references, so no
+ *            new object can have an old one's identity). They are __dict__, _parameters, hooks, ... of modules.
+ *   tensors  address and version are the same, and so is one element, at a place that changes with every call.
+ *
+ * A guard never changes: after a change its owner makes a new one.
+ */
+#include "_core.h"
+
+enum { N_SAMPLES = 8, MAX_ITEM = 16, MAX_HINTS = 4, HINT_LINES = 4, AHEAD = 8 };
+
+struct watched_tensor {
+    PyObject *tensor;   /* borrowed from guard->tensors */
+    PyObject *data_ptr; /* the bound method; owned */
+    bool is_viewed;     /* view_tensor gives the same address, and sooner */
+    descrgetfunc get_version;
+    PyObject *version_of; /* the descriptor for it, which the class holds; owned */
+    char *address;
+    int64_t version; /* -1: this tensor counts none */
+    int64_t item_size;
+    int64_t offset[N_SAMPLES]; /* bytes; -1: nothing to sample */
+    char sample[N_SAMPLES][MAX_ITEM];
+    const char
+        *hint[MAX_HINTS]; /* where the framework keeps it: fetched early, never read; or NULL */
+};
+
+struct guard_object {
+    PyObject_HEAD PyObject *dicts; /* tuple of dicts */
+    PyObject *items;               /* list: key, value, key, value, ... of all dicts */
+    PyObject *tensors;             /* tuple */
+    Py_ssize_t n_dicts;
+    Py_ssize_t *size; /* of each dict */
+    uint64_t *tag;    /* of each dict, when it was last found as before */
+    PyObject **
+        dict; /* the objects of `dicts` and `items`, borrowed: the lists' accessors would take longer */
+    PyObject **item;
+    struct watched_tensor *watched;
+    unsigned turn;
+};
+
+static int guard_traverse(PyObject *self, visitproc visit, void *arg) {
+    struct guard_object *guard = (struct guard_object *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(guard->dicts);
+    Py_VISIT(guard->items);
+    Py_VISIT(guard->tensors);
+    Py_ssize_t n = guard->watched ? PyTuple_Size(guard->tensors) : 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        Py_VISIT(guard->watched[i].data_ptr);
+        Py_VISIT(guard->watched[i].version_of);
+    }
+    return 0;
+}
+
+static int guard_clear(PyObject *self) {
+    struct guard_object *guard = (struct guard_object *)self;
+    Py_ssize_t n = guard->watched ? PyTuple_Size(guard->tensors) : 0;
+    struct watched_tensor *watched = guard->watched;
+    guard->watched = NULL;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        Py_XDECREF(watched[i].data_ptr);
+        Py_XDECREF(watched[i].version_of);
+    }
+    free(watched);
+    guard->n_dicts = 0;
+    Py_CLEAR(guard->dicts);
+    Py_CLEAR(guard->items);
+    Py_CLEAR(guard->tensors);
+    return 0;
+}
+
+static void guard_dealloc(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    guard_clear(self);
+    struct guard_object *guard = (struct guard_object *)self;
+    free(guard->size);
+    free(guard->tag);
+    free(guard->dict);
+    free(guard->item);
+    free_object(self);
+}
+
+/*
+ * Up to Python 3.11 each dict has a number of its contents, which no other contents in this process had before (PEP 509).
+ * An equal number saves looking at the items. It is the word behind the size, in both versions that have the stable ABI and
+ * the number; `use_tags` makes sure once.
+ */
+static bool has_tags;
+
+static uint64_t read_tag(PyObject *dict) {
+    enum { TAG = 3 };
+    uint64_t tag = 0;
+    if (has_tags) memcpy(&tag, (const char *)dict + TAG * sizeof(void *), sizeof tag);
+    return tag;
+}
+
+int guard_use_tags(void) {
+    if (sizeof(void *) != 8) return 0;
+    if (strncmp(Py_GetVersion(), "3.10.", 5) && strncmp(Py_GetVersion(), "3.11.", 5)) return 0;
+    PyObject *dict = PyDict_New();
+    if (!dict) return -1;
+    has_tags = true;
+    uint64_t empty = read_tag(dict);
+    int failed = PyDict_SetItemString(dict, "key", Py_None);
+    uint64_t none = read_tag(dict), again = read_tag(dict);
+    failed = failed || PyDict_SetItemString(dict, "key", Py_True);
+    uint64_t changed = read_tag(dict);
+    has_tags = !failed && none == again && none > empty && changed > none;
+    Py_DECREF(dict);
+    return failed;
+}
+
+/* Appends the items of one dict; -1 with an exception set. */
+static int note_dict(PyObject *dict, PyObject *items) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    if (!PyDict_Check(dict)) {
+        PyErr_SetString(PyExc_TypeError, "a guard watches dicts only");
+        return -1;
+    }
+    while (PyDict_Next(dict, &at, &key, &value))
+        if (PyList_Append(items, key) || PyList_Append(items, value)) return -1;
+    return 0;
+}
+
+/* Notes the items of all dicts; -1 with an exception set. */
+static int guard_note_dicts(struct guard_object *guard) {
+    Py_ssize_t n = PyTuple_Size(guard->dicts);
+    guard->items = PyList_New(0);
+    guard->size = calloc((size_t)n + 1, sizeof *guard->size);
+    guard->dict = calloc((size_t)n + 1, sizeof *guard->dict);
+    guard->tag = calloc((size_t)n + 1, sizeof *guard->tag);
+    if (!guard->items || !guard->size || !guard->dict || !guard->tag) return PyErr_NoMemory(), -1;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        guard->dict[i] = PyTuple_GetItem(guard->dicts, i);
+        if (note_dict(guard->dict[i], guard->items)) return -1;
+        guard->size[i] = PyDict_Size(guard->dict[i]);
+        guard->tag[i] = read_tag(guard->dict[i]);
+    }
+    Py_ssize_t n_items = PyList_Size(guard->items);
+    guard->item = calloc((size_t)n_items + 1, sizeof *guard->item);
+    if (!guard->item) return PyErr_NoMemory(), -1;
+    for (Py_ssize_t i = 0; i < n_items; i++) guard->item[i] = PyList_GetItem(guard->items, i);
+    guard->n_dicts = n;
+    return 0;
+}
+
+static ALWAYS_INLINE void fetch_lines(const char *at, Py_ssize_t size) {
+    for (Py_ssize_t line = 0; line < size; line += 64) __builtin_prefetch(at + line);
+}
+
+/* A network's run leaves nothing of its module in the caches, and each check is a chain of reads. Fetched ahead of their
+ * turn, many wait at the same time. Where CPython's dicts keep their tables is a guess that can only cost time: words 4 and
+ * 5 of a dict are in it in all versions, and what they hold is handed to the processor, never read. */
+static ALWAYS_INLINE void fetch_dict_early(const struct guard_object *guard, Py_ssize_t i) {
+    enum { TABLES = 4, HEADER = 64, ENTRY = 16 };
+    if (i + AHEAD < guard->n_dicts) fetch_lines((const char *)guard->dict[i + AHEAD], 64);
+    if (has_tags || i < 0 || i >= guard->n_dicts || !guard->size[i]) return;
+    const char *table[2];
+    memcpy(table, (const char *)guard->dict[i] + TABLES * sizeof(void *), sizeof table);
+    fetch_lines(table[0], HEADER + ENTRY * guard->size[i]);
+    if (table[1]) fetch_lines(table[1], (Py_ssize_t)sizeof(void *) * guard->size[i]);
+}
+
+/* Compares a dict with its items as they were. */
+static bool dict_changed(PyObject *dict, Py_ssize_t size, PyObject *const *item) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    if (PyDict_Size(dict) != size) return true;
+    for (; PyDict_Next(dict, &at, &key, &value); item += 2)
+        if (item[0] != key || item[1] != value) return true;
+    return false;
+}
+
+static bool guard_dicts_changed(struct guard_object *guard) {
+    PyObject *const *item = guard->item;
+    for (Py_ssize_t i = 0; i < AHEAD; i++) fetch_dict_early(guard, i - AHEAD);
+    for (Py_ssize_t i = 0; i < AHEAD; i++) fetch_dict_early(guard, i);
+    for (Py_ssize_t i = 0; i < guard->n_dicts; item += 2 * guard->size[i], i++) {
+        uint64_t tag = read_tag(guard->dict[i]);
+        fetch_dict_early(guard, i + AHEAD);
+        if (has_tags && tag == guard->tag[i]) continue;
+        if (dict_changed(guard->dict[i], guard->size[i], item)) return true;
+        guard->tag[i] = tag;
+    }
+    return false;
+}
+
+static int view_address(const struct watched_tensor *w, char **address) {
+    struct dl_tensor view;
+    if (view_tensor(w->tensor, &view)) return -1;
+    *address = (char *)view.data + view.byte_offset;
+    return 0;
+}
+
+/* The tensor's address now; -1 with an exception set. */
+static int read_address(const struct watched_tensor *w, char **address) {
+    if (w->is_viewed) return view_address(w, address);
+    PyObject *result = PyObject_CallNoArgs(w->data_ptr);
+    if (!result) return -1;
+    *address = PyLong_AsVoidPtr(result);
+    Py_DECREF(result);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int read_version(const struct watched_tensor *w, int64_t *version) {
+    PyObject *result = w->get_version(w->version_of, w->tensor, (PyObject *)Py_TYPE(w->tensor));
+    if (!result) return -1;
+    *version = PyLong_AsLongLong(result);
+    Py_DECREF(result);
+    return *version == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Whether the short way to the address leads to the same one. */
+static bool can_view(const struct watched_tensor *w) {
+    char *address;
+    if (view_tensor && !view_address(w, &address)) return address == w->address;
+    PyErr_Clear();
+    return false;
+}
+
+/* Tensors made under inference_mode count no versions; their samples must do. */
+static void watch_version(struct watched_tensor *w) {
+    w->version = -1;
+    w->version_of = PyObject_GetAttrString((PyObject *)Py_TYPE(w->tensor), "_version");
+    if (w->version_of) w->get_version = PyType_GetSlot(Py_TYPE(w->version_of), Py_tp_descr_get);
+    if (!w->get_version || read_version(w, &w->version)) {
+        PyErr_Clear();
+        w->version = -1;
+    }
+}
+
+static int get_hints(struct watched_tensor *w, PyObject *hints) {
+    Py_ssize_t n = PyTuple_Size(hints);
+    if (n < 0) return -1;
+    for (Py_ssize_t i = 0; i < n && i < MAX_HINTS; i++)
+        w->hint[i] = PyLong_AsVoidPtr(PyTuple_GetItem(hints, i));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* `place` is (size of an element, offsets of N_SAMPLES elements in bytes, addresses to fetch early); without offsets only
+ * identity is watched. */
+static int watch_tensor(struct watched_tensor *w, PyObject *tensor, PyObject *place) {
+    PyObject *offsets, *hints;
+    long long item_size;
+    Py_ssize_t n;
+    w->tensor = tensor;
+    w->data_ptr = PyObject_GetAttrString(tensor, "data_ptr");
+    if (!w->data_ptr || read_address(w, &w->address)) return -1;
+    w->is_viewed = can_view(w);
+    if (!PyArg_ParseTuple(place, "LOO!", &item_size, &offsets, &PyTuple_Type, &hints) ||
+        get_hints(w, hints))
+        return -1;
+    int64_t *offset = get_ints(offsets, &n);
+    if (!offset) return -1;
+    w->item_size = item_size;
+    bool sampled = n == N_SAMPLES && w->address && item_size > 0 && item_size <= MAX_ITEM;
+    for (int i = 0; i < N_SAMPLES; i++) {
+        w->offset[i] = sampled ? offset[i] : -1;
+        if (sampled) memcpy(w->sample[i], w->address + offset[i], (size_t)item_size);
+    }
+    free(offset);
+    watch_version(w);
+    return 0;
+}
+
+static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    PyObject *dicts, *tensors, *places;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "OOO:Guard", &dicts, &tensors, &places)) return NULL;
+    PyObject *self = new_object(type);
+    if (!self) return NULL;
+    struct guard_object *guard = (struct guard_object *)self;
+    guard->dicts = PySequence_Tuple(dicts);
+    guard->tensors = PySequence_Tuple(tensors);
+    places = PySequence_Tuple(places);
+    if (!guard->dicts || !guard->tensors || !places || guard_note_dicts(guard)) goto failed;
+    Py_ssize_t n = PyTuple_Size(guard->tensors);
+    if (PyTuple_Size(places) != n) {
+        PyErr_SetString(PyExc_ValueError, "a guard needs one place per tensor");
+        goto failed;
+    }
+    guard->watched = calloc((size_t)n + 1, sizeof *guard->watched);
+    if (!guard->watched) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (watch_tensor(&guard->watched[i], PyTuple_GetItem(guard->tensors, i),
+                         PyTuple_GetItem(places, i)))
+            goto failed;
+    }
+    Py_DECREF(places);
+    return self;
+failed:
+    Py_XDECREF(places);
+    Py_DECREF(self);
+    return NULL;
+}
+
+/* 1 changed, 0 not, -1 with an exception set. */
+static int tensor_changed(const struct watched_tensor *w, unsigned turn) {
+    char *address;
+    int64_t version = -1;
+    if (read_address(w, &address)) {
+        if (!w->is_viewed) return -1;
+        PyErr_Clear(); /* no longer of a kind that can be shown */
+        return 1;
+    }
+    if (w->version >= 0 && read_version(w, &version)) return -1;
+    if (address != w->address || version != w->version) return 1;
+    if (w->offset[turn] < 0) return 0;
+    return memcmp(address + w->offset[turn], w->sample[turn], (size_t)w->item_size) != 0;
+}
+
+/* A network's run leaves nothing of its tensors in the caches, and each check is a chain of reads. Fetched ahead of
+ * their turn, the reads of many tensors wait at the same time. */
+static ALWAYS_INLINE void fetch_early(const struct watched_tensor *w, unsigned turn) {
+    for (int i = 0; i < MAX_HINTS && w->hint[i]; i++)
+        for (int line = 0; line < HINT_LINES; line++) __builtin_prefetch(w->hint[i] + 64 * line);
+    if (!w->is_viewed) __builtin_prefetch(w->data_ptr);
+    if (w->offset[turn] >= 0) __builtin_prefetch(w->address + w->offset[turn]);
+}
+
+static int guard_tensors_changed(struct guard_object *guard) {
+    unsigned turn = guard->turn++ % N_SAMPLES;
+    Py_ssize_t n = PyTuple_Size(guard->tensors);
+    for (Py_ssize_t i = 0; i < n && i < AHEAD; i++) fetch_early(&guard->watched[i], turn);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (i + AHEAD < n) fetch_early(&guard->watched[i + AHEAD], turn);
+        int changed = tensor_changed(&guard->watched[i], turn);
+        if (changed) return changed < 0 ? -1 : 2;
+    }
+    return 0;
+}
+
+int guard_changed(PyObject *self) {
+    struct guard_object *guard = (struct guard_object *)self;
+    if (!guard->watched || guard_dicts_changed(guard)) return 1;
+    return guard_tensors_changed(guard);
+}
+
+static PyObject *guard_check(PyObject *self, PyObject *none) {
+    (void)none;
+    int changed = guard_changed(self);
+    return changed < 0 ? NULL : PyLong_FromLong(changed);
+}
+
+static PyMethodDef guard_methods[] = {
+    {"check", guard_check, METH_NOARGS, "0: as before, 1: a dict changed, 2: a tensor changed."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot guard_slots[] = {
+    {Py_tp_doc,
+     "Guard(dicts, tensors, places); a place is (element size, 8 byte offsets to sample or none, "
+     "addresses to fetch early)."},
+    {Py_tp_new, guard_new},
+    {Py_tp_dealloc, guard_dealloc},
+    {Py_tp_traverse, guard_traverse},
+    {Py_tp_clear, guard_clear},
+    {Py_tp_methods, guard_methods},
+    {0, NULL},
+};
+PyType_Spec guard_spec = {"sol._core.Guard", sizeof(struct guard_object), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, guard_slots};

@@ -1,0 +1,197 @@
+/* sol._core.Model: a model under construction, for Python. */
+#include "_core.h"
+
+struct model_object {
+    PyObject_HEAD struct sol_model *model;
+};
+
+static struct sol_model *model_of(PyObject *self) { return ((struct model_object *)self)->model; }
+
+PyObject *wrap_model(PyTypeObject *type, struct sol_model *model) {
+    PyObject *self = new_object(type);
+    if (self) ((struct model_object *)self)->model = model;
+    else sol_model_free(model);
+    return self;
+}
+
+static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    const char *name;
+    static char *keywords[] = {"name", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s:Model", keywords, &name)) return NULL;
+    struct sol_model *model = sol_model_new(name);
+    return model ? wrap_model(type, model) : PyErr_NoMemory();
+}
+
+static void model_dealloc(PyObject *self) {
+    sol_model_free(model_of(self));
+    free_object(self);
+}
+
+static PyObject *model_symbol(PyObject *self, PyObject *args) {
+    const char *name;
+    if (!PyArg_ParseTuple(args, "s:symbol", &name)) return NULL;
+    return PyLong_FromLongLong(sol_model_symbol(model_of(self), name));
+}
+
+typedef sol_tensor add_port(struct sol_model *, const char *, enum sol_dtype, int, const int64_t *);
+
+static PyObject *model_port(PyObject *self, PyObject *args, add_port *add) {
+    const char *name, *dtype_name;
+    PyObject *shape;
+    Py_ssize_t rank;
+    if (!PyArg_ParseTuple(args, "ssO", &name, &dtype_name, &shape)) return NULL;
+    int dtype = find_dtype(dtype_name);
+    if (dtype < 0) return NULL;
+    int64_t *dim = get_ints(shape, &rank);
+    if (!dim) return NULL;
+    if (rank > SOL_MAX_RANK) {
+        free(dim);
+        PyErr_Format(PyExc_NotImplementedError, "'%s' has %zd dimensions; the most is %d", name,
+                     rank, SOL_MAX_RANK);
+        return NULL;
+    }
+    sol_tensor tensor = add(model_of(self), name, (enum sol_dtype)dtype, (int)rank, dim);
+    free(dim);
+    return PyLong_FromLong(tensor);
+}
+
+static PyObject *model_input(PyObject *self, PyObject *args) {
+    return model_port(self, args, sol_model_input);
+}
+static PyObject *model_param(PyObject *self, PyObject *args) {
+    return model_port(self, args, sol_model_param);
+}
+
+static PyObject *model_scalar(PyObject *self, PyObject *args) {
+    double value;
+    if (!PyArg_ParseTuple(args, "d:scalar", &value)) return NULL;
+    return PyLong_FromLong(sol_model_scalar(model_of(self), value));
+}
+
+static PyObject *model_layer(PyObject *self, PyObject *args, PyObject *kwargs) {
+    const char *kind, *attributes = "", *origin = NULL;
+    PyObject *inputs;
+    Py_ssize_t n;
+    static char *keywords[] = {"kind", "inputs", "attributes", "origin", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|sz:layer", keywords, &kind, &inputs,
+                                     &attributes, &origin))
+        return NULL;
+    int64_t *ints = get_ints(inputs, &n);
+    if (!ints) return NULL;
+    sol_tensor *in = malloc(sizeof *in * (size_t)(n + 1));
+    if (!in) {
+        free(ints);
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; i < n; i++) in[i] = (sol_tensor)ints[i];
+    sol_tensor out = sol_model_layer(model_of(self), kind, (int)n, in, attributes, origin);
+    free(in);
+    free(ints);
+    return PyLong_FromLong(out);
+}
+
+static PyObject *model_output(PyObject *self, PyObject *args) {
+    const char *name;
+    int tensor;
+    if (!PyArg_ParseTuple(args, "si:output", &name, &tensor)) return NULL;
+    sol_model_output(model_of(self), name, tensor);
+    Py_RETURN_NONE;
+}
+
+static PyObject *model_shape(PyObject *self, PyObject *args) {
+    int tensor;
+    int64_t dim[SOL_MAX_RANK];
+    if (!PyArg_ParseTuple(args, "i:shape", &tensor)) return NULL;
+    int rank = sol_model_shape(model_of(self), tensor, dim);
+    if (rank < 0) Py_RETURN_NONE;
+    return new_shape(rank, dim);
+}
+
+static PyObject *model_check(PyObject *self, PyObject *none) {
+    (void)none;
+    enum sol_status status = sol_model_check(model_of(self));
+    if (status) return raise_status(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *model_print(PyObject *self, PyObject *none) {
+    (void)none;
+    return take_text(sol_model_print(model_of(self)));
+}
+
+static PyObject *model_dump(PyObject *self, PyObject *args) {
+    int pass;
+    const char *name = NULL;
+    if (!PyArg_ParseTuple(args, "i:dump", &pass)) return NULL;
+    char *text = sol_dump(model_of(self), pass, &name);
+    if (!text) Py_RETURN_NONE;
+    PyObject *result = Py_BuildValue("(ss)", name ? name : "", text);
+    free(text);
+    return result;
+}
+
+/* Called during sol_compile, perhaps from a thread that Python does not know. An exception in the callback
+ * must not stop the compile: it is reported and forgotten. */
+static void report_progress(void *user, int done, int total, const char *what) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *result = PyObject_CallFunction(user, "iis", done, total, what ? what : "");
+    if (!result) PyErr_WriteUnraisable(user);
+    Py_XDECREF(result);
+    PyGILState_Release(state);
+}
+
+static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs) {
+    struct sol_options options = {0};
+    long long batch = 0;
+    int winograd = 1, autotune = 1, debug = 0;
+    PyObject *progress = Py_None;
+    static char *keywords[] = {"device", "batch_hint", "winograd", "autotune",
+                               "debug",  "name",       "progress", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzO:compile", keywords, &options.device,
+                                     &batch, &winograd, &autotune, &debug, &options.name,
+                                     &progress))
+        return NULL;
+    options.batch_hint = batch;
+    options.no_winograd = !winograd;
+    options.no_autotune = !autotune;
+    options.debug = debug;
+    if (progress != Py_None) {
+        options.progress = report_progress;
+        options.user = progress;
+    }
+    struct sol_program *program = NULL;
+    enum sol_status status;
+    Py_BEGIN_ALLOW_THREADS status = sol_compile(model_of(self), &options, &program);
+    Py_END_ALLOW_THREADS return status ? raise_status(status) : wrap_program(program);
+}
+
+static PyMethodDef model_methods[] = {
+    {"symbol", model_symbol, METH_VARARGS,
+     "symbol(name) -> a negative number that stands as a dim."},
+    {"input", model_input, METH_VARARGS, "input(name, dtype, shape) -> tensor."},
+    {"param", model_param, METH_VARARGS, "param(name, dtype, shape) -> tensor."},
+    {"scalar", model_scalar, METH_VARARGS, "scalar(value) -> tensor of rank 0."},
+    {"layer", (PyCFunction)(void (*)(void))model_layer, METH_VARARGS | METH_KEYWORDS,
+     "layer(kind, inputs, attributes='', origin=None) -> tensor; < 0 after the first mistake."},
+    {"output", model_output, METH_VARARGS, "output(name, tensor)."},
+    {"shape", model_shape, METH_VARARGS,
+     "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
+    {"check", model_check, METH_NOARGS, "Raises the builder's first error."},
+    {"print", model_print, METH_NOARGS, "The text form."},
+    {"dump", model_dump, METH_VARARGS,
+     "dump(pass) -> (name of the pass, text), or None past the last."},
+    {"compile", (PyCFunction)(void (*)(void))model_compile, METH_VARARGS | METH_KEYWORDS,
+     "compile(device=None, batch_hint=0, winograd=True, autotune=True, debug=False, name=None, progress=None)"
+     " -> Program. progress(done, total, what) is called now and then."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot model_slots[] = {
+    {Py_tp_doc, "Model(name): a model under construction; see include/sol/sol.h."},
+    {Py_tp_new, model_new},
+    {Py_tp_dealloc, model_dealloc},
+    {Py_tp_methods, model_methods},
+    {0, NULL},
+};
+PyType_Spec model_spec = {"sol._core.Model", sizeof(struct model_object), 0, Py_TPFLAGS_DEFAULT,
+                          model_slots};

@@ -1,0 +1,282 @@
+/* sol._core.Program and Weights: what a compile made, and its packed parameters, for Python. */
+#include "_core.h"
+
+/* ---- Weights ---- */
+
+static void weights_dealloc(PyObject *self) {
+    struct weights_object *w = (struct weights_object *)self;
+    sol_weights_release(w->weights);
+    Py_XDECREF(w->keep);
+    Py_XDECREF(w->program);
+    free_object(self);
+}
+
+static PyType_Slot weights_slots[] = {
+    {Py_tp_doc, "Derived forms of one version of the parameters; made by Program.weights."},
+    {Py_tp_dealloc, weights_dealloc},
+    {0, NULL},
+};
+PyType_Spec weights_spec = {"sol._core.Weights", sizeof(struct weights_object), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, weights_slots};
+
+/* ---- Program ---- */
+
+static struct sol_program *program_of(PyObject *self) {
+    return ((struct program_object *)self)->program;
+}
+
+PyObject *wrap_program(struct sol_program *program) {
+    PyObject *self = new_object(program_type);
+    if (self) ((struct program_object *)self)->program = program;
+    else sol_program_release(program);
+    return self;
+}
+
+static void program_dealloc(PyObject *self) {
+    sol_program_release(program_of(self));
+    free_object(self);
+}
+
+/* The symbols' values, checked; NULL with an exception set. */
+static int64_t *get_symbols(PyObject *self, PyObject *object) {
+    Py_ssize_t n;
+    int64_t *symbols = get_ints(object, &n);
+    if (!symbols) return NULL;
+    int expected = sol_program_n_symbols(program_of(self));
+    if (n != expected) {
+        PyErr_Format(PyExc_ValueError, "expected %d symbol values, got %zd", expected, n);
+        free(symbols);
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (symbols[i] < 0) {
+            PyErr_Format(PyExc_ValueError, "symbol %zd has the negative value %lld", i,
+                         (long long)symbols[i]);
+            free(symbols);
+            return NULL;
+        }
+    }
+    return symbols;
+}
+
+static PyObject *program_weights(PyObject *self, PyObject *args) {
+    PyObject *addresses, *keep = Py_None;
+    if (!PyArg_ParseTuple(args, "O|O:weights", &addresses, &keep)) return NULL;
+    void **params = get_addresses(addresses, sol_program_n_params(program_of(self)), "parameters");
+    if (!params) return NULL;
+    struct sol_weights *weights = NULL;
+    enum sol_status status;
+    Py_BEGIN_ALLOW_THREADS status =
+        sol_weights_new(program_of(self), (const void *const *)params, &weights);
+    Py_END_ALLOW_THREADS free(params);
+    if (status) return raise_status(status);
+    PyObject *result = new_object(weights_type);
+    if (!result) {
+        sol_weights_release(weights);
+        return NULL;
+    }
+    struct weights_object *object = (struct weights_object *)result;
+    object->weights = weights;
+    object->program = Py_NewRef(self);
+    object->keep = Py_NewRef(keep);
+    return result;
+}
+
+/* What run and profile have in common. All arrays are malloc'ed. */
+struct call {
+    const struct sol_weights *weights;
+    int64_t *symbols;
+    void **inputs, **outputs;
+};
+
+static void call_fini(struct call *call) {
+    free(call->symbols);
+    free(call->inputs);
+    free(call->outputs);
+}
+
+/* Checks and converts (weights, symbols, inputs, outputs); false with an exception set. */
+static bool call_init(struct call *call, PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    struct sol_program *program = program_of(self);
+    *call = (struct call){0};
+    if (n != 4 || !PyObject_TypeCheck(args[0], weights_type)) {
+        PyErr_SetString(PyExc_TypeError, "expected (weights, symbols, inputs, outputs)");
+        return false;
+    }
+    struct weights_object *weights = (struct weights_object *)args[0];
+    if (weights->program != self) {
+        PyErr_SetString(PyExc_ValueError, "these weights were made for another program");
+        return false;
+    }
+    call->weights = weights->weights;
+    call->symbols = get_symbols(self, args[1]);
+    if (call->symbols)
+        call->inputs = get_addresses(args[2], sol_program_n_inputs(program), "inputs");
+    if (call->inputs)
+        call->outputs = get_addresses(args[3], sol_program_n_outputs(program), "outputs");
+    if (call->outputs) return true;
+    call_fini(call);
+    return false;
+}
+
+static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    struct call call;
+    enum sol_status status;
+    if (!call_init(&call, self, args, n)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = sol_program_run(program_of(self), call.weights, call.symbols,
+                                                    (const void *const *)call.inputs, call.outputs);
+    Py_END_ALLOW_THREADS call_fini(&call);
+    if (status) return raise_status(status);
+    Py_RETURN_NONE;
+}
+
+/* Runs with the GIL held: profiling is for people, one step at a time. */
+static void visit_step(void *user, const struct sol_step_time *step) {
+    PyObject *item =
+        Py_BuildValue("(sssdddis)", step->name, step->module, step->layers, step->seconds,
+                      step->flops, step->bytes, step->cluster, step->choice);
+    if (append(user, item)) PyErr_Clear();
+}
+
+static PyObject *program_profile(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    struct call call;
+    PyObject *steps = PyList_New(0);
+    if (!steps || !call_init(&call, self, args, n)) {
+        Py_XDECREF(steps);
+        return NULL;
+    }
+    enum sol_status status =
+        sol_program_profile(program_of(self), call.weights, call.symbols,
+                            (const void *const *)call.inputs, call.outputs, visit_step, steps);
+    call_fini(&call);
+    if (!status) return steps;
+    Py_DECREF(steps);
+    return raise_status(status);
+}
+
+static PyObject *program_output_shape(PyObject *self, PyObject *args) {
+    int i;
+    PyObject *values;
+    if (!PyArg_ParseTuple(args, "iO:output_shape", &i, &values)) return NULL;
+    if (i < 0 || i >= sol_program_n_outputs(program_of(self))) {
+        PyErr_Format(PyExc_ValueError, "there is no output %d", i);
+        return NULL;
+    }
+    int64_t *symbols = get_symbols(self, values);
+    if (!symbols) return NULL;
+    int64_t dim[SOL_MAX_RANK];
+    enum sol_status status = sol_program_output_shape(program_of(self), i, symbols, dim);
+    free(symbols);
+    if (status) return raise_status(status);
+    return new_shape(sol_program_output(program_of(self), i)->rank, dim);
+}
+
+typedef const struct sol_port *get_port(const struct sol_program *, int);
+
+static PyObject *program_ports(PyObject *self, int n, get_port *get) {
+    PyObject *ports = PyList_New(0);
+    for (int i = 0; ports && i < n; i++) {
+        const struct sol_port *port = get(program_of(self), i);
+        PyObject *shape = new_shape(port->rank, port->dim);
+        if (!shape ||
+            append(ports, Py_BuildValue("(ssN)", port->name, dtype_names[port->dtype], shape)))
+            Py_CLEAR(ports);
+    }
+    return ports;
+}
+
+static PyObject *program_inputs(PyObject *self, void *closure) {
+    (void)closure;
+    return program_ports(self, sol_program_n_inputs(program_of(self)), sol_program_input);
+}
+
+static PyObject *program_params(PyObject *self, void *closure) {
+    (void)closure;
+    return program_ports(self, sol_program_n_params(program_of(self)), sol_program_param);
+}
+
+static PyObject *program_outputs(PyObject *self, void *closure) {
+    (void)closure;
+    return program_ports(self, sol_program_n_outputs(program_of(self)), sol_program_output);
+}
+
+static PyObject *program_n_compiled(PyObject *self, void *closure) {
+    (void)closure;
+    return PyLong_FromLong(sol_program_n_compiled(program_of(self)));
+}
+
+static PyObject *program_weights_size(PyObject *self, void *closure) {
+    (void)closure;
+    return PyLong_FromSize_t(sol_program_weights_size(program_of(self)));
+}
+
+static PyObject *program_arena_size(PyObject *self, PyObject *values) {
+    int64_t *symbols = get_symbols(self, values);
+    if (!symbols) return NULL;
+    size_t size = sol_program_arena_size(program_of(self), symbols);
+    free(symbols);
+    return PyLong_FromSize_t(size);
+}
+
+static PyObject *program_memory(PyObject *self, PyObject *values) {
+    int64_t *symbols = get_symbols(self, values);
+    if (!symbols) return NULL;
+    struct sol_memory m;
+    enum sol_status status = sol_program_memory(program_of(self), symbols, &m);
+    free(symbols);
+    if (status) return raise_status(status);
+    return Py_BuildValue("{snsnsnsnsn}", "weights", (Py_ssize_t)m.weights, "constants",
+                         (Py_ssize_t)m.constants, "arena", (Py_ssize_t)m.arena, "live",
+                         (Py_ssize_t)m.live, "scratch", (Py_ssize_t)m.scratch);
+}
+
+static PyObject *program_picture(PyObject *self, PyObject *none) {
+    (void)none;
+    return take_text(sol_program_picture(program_of(self)));
+}
+
+static PyObject *program_report(PyObject *self, PyObject *none) {
+    (void)none;
+    const char *text = sol_program_report(program_of(self));
+    return PyUnicode_FromString(text ? text : "");
+}
+
+static PyMethodDef program_methods[] = {
+    {"weights", program_weights, METH_VARARGS,
+     "weights(addresses, keep=None) -> Weights. `keep` lives as long: the owner of memory used in place."},
+    {"run", (PyCFunction)(void (*)(void))program_run, METH_FASTCALL,
+     "run(weights, symbols, inputs, outputs): one run, the GIL released; memory as addresses."},
+    {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
+     "As run -> [(name, module, layers, seconds, flops, bytes, cluster, choice)], one per step."},
+    {"output_shape", program_output_shape, METH_VARARGS, "output_shape(i, symbols) -> dims."},
+    {"arena_size", program_arena_size, METH_O,
+     "arena_size(symbols) -> bytes of one call's intermediates."},
+    {"memory", program_memory, METH_O,
+     "memory(symbols) -> {weights, constants, arena, live, scratch} in bytes; see sol_memory."},
+    {"picture", program_picture, METH_NOARGS,
+     "Graphviz text: clusters as boxes, modules as colours."},
+    {"report", program_report, METH_NOARGS,
+     "What was chosen and refused for each cluster, and why."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef program_getset[] = {
+    {"inputs", program_inputs, NULL, "[(name, dtype, dims)]; a dim < 0 is symbol number -dim-1",
+     NULL},
+    {"params", program_params, NULL, "as inputs", NULL},
+    {"outputs", program_outputs, NULL, "as inputs; a formula of symbols is None", NULL},
+    {"n_compiled", program_n_compiled, NULL, "kernels handed to the C compiler by this compile",
+     NULL},
+    {"weights_size", program_weights_size, NULL, "bytes of packed weights", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot program_slots[] = {
+    {Py_tp_doc, "A compiled program; made by Model.compile."},
+    {Py_tp_dealloc, program_dealloc},
+    {Py_tp_methods, program_methods},
+    {Py_tp_getset, program_getset},
+    {0, NULL},
+};
+PyType_Spec program_spec = {"sol._core.Program", sizeof(struct program_object), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, program_slots};

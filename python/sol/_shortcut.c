@@ -1,0 +1,336 @@
+/*
+ * sol._core.Shortcut: the usual call of an optimized module, from the arguments to the result, without Python.
+ *
+ * After a network's run nothing of the caller's side is in the caches, and each function, object and table that a call
+ * touches costs a wait for memory: some 5 us per call of the framework, more than 1 us per function of Python. So
+ *
+ *   run   looks at the inputs, lets the program's first step begin on other threads, and meanwhile
+ *         asks whether this may be an ordinary call of an unchanged module, and makes the outputs
+ *
+ * Whatever is not as expected makes it answer NotImplemented, with no effect but lost time; Python then does the call, and
+ * says what is wrong if something is. What to expect is data that Python hands over, so this file knows no framework.
+ *
+ * Invariant: a shortcut never changes but for `batches`, which grows, and `is_refused`. Calls of several threads may use it at
+ * the same time, and its owner may drop it during a call.
+ */
+#include "_core.h"
+
+enum { MAX_PORTS = 16 };
+
+/* What an input must be; dim -1: any size, the same one wherever it stands. */
+struct input {
+    int code, bits, ndim;
+    int64_t dim[SOL_MAX_RANK];
+};
+
+struct shortcut_object {
+    PyObject_HEAD PyObject *parts; /* the tuple of all that follows, which is borrowed from it */
+    PyObject *guards;              /* of Guard: nothing has changed */
+    PyObject *
+        values; /* of (dict or None, key, value or Ellipsis: absent); None: run's second argument */
+    PyObject *questions; /* of (function, its arguments, answer) */
+    PyObject *types;     /* of inputs */
+    PyObject *refuse;    /* function: True for an input that cannot be taken */
+    PyObject *program, *weights;
+    PyObject *empty, *keywords; /* makes an output */
+    PyObject *batches;          /* {batch: tuple of arguments of `empty`, one per output} */
+    PyObject *build; /* function of the list of outputs, or None: the only output is the result */
+    struct input input[MAX_PORTS];
+    int n_inputs, n_outputs, n_taken, n_threads;
+    int taken[MAX_PORTS]; /* the program's inputs: numbers of arguments */
+    bool is_refused;
+};
+
+/* ---- Making one ---- */
+
+static int parse_input(struct input *input, PyObject *spec) {
+    static const struct {
+        const char *name;
+        int code, bits;
+    } kinds[] = {{"f32", 2, 32}, {"f64", 2, 64}, {"f16", 2, 16}, {"bf16", 4, 16}, {"i64", 0, 64},
+                 {"i32", 0, 32}, {"i16", 0, 16}, {"i8", 0, 8},   {"u8", 1, 8},    {"bool", 6, 8}};
+    const char *name;
+    PyObject *shape;
+    Py_ssize_t ndim;
+    if (!PyArg_ParseTuple(spec, "sO", &name, &shape)) return -1;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(name, kinds[i].name)) input->code = kinds[i].code, input->bits = kinds[i].bits;
+    int64_t *dim = get_ints(shape, &ndim);
+    if (!dim) return -1;
+    bool fits = input->bits && ndim <= SOL_MAX_RANK;
+    input->ndim = (int)ndim;
+    if (fits) memcpy(input->dim, dim, (size_t)ndim * sizeof *dim);
+    free(dim);
+    if (!fits) PyErr_SetString(PyExc_NotImplementedError, "no shortcut for such inputs");
+    return fits ? 0 : -1;
+}
+
+static int parse_inputs(struct shortcut_object *s, PyObject *inputs, PyObject *taken) {
+    Py_ssize_t n_inputs = PyTuple_Size(inputs), n_taken;
+    int64_t *index = get_ints(taken, &n_taken);
+    if (!index) return -1;
+    s->n_outputs = sol_program_n_outputs(((struct program_object *)s->program)->program);
+    bool fits = n_inputs <= MAX_PORTS && n_taken <= MAX_PORTS && s->n_outputs <= MAX_PORTS;
+    for (Py_ssize_t i = 0; fits && i < n_taken; i++) {
+        s->taken[i] = (int)index[i];
+        fits = index[i] >= 0 && index[i] < n_inputs;
+    }
+    free(index);
+    if (!fits) {
+        PyErr_SetString(PyExc_NotImplementedError, "no shortcut for so many inputs or outputs");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n_inputs; i++)
+        if (parse_input(&s->input[i], PyTuple_GetItem(inputs, i))) return -1;
+    s->n_inputs = (int)n_inputs;
+    s->n_taken = (int)n_taken;
+    return 0;
+}
+
+/* Objects of the wrong kind would be read as what they are not. */
+static int check_parts(struct shortcut_object *s) {
+    const struct sol_program *program = ((struct program_object *)s->program)->program;
+    if (((struct weights_object *)s->weights)->program != s->program)
+        return PyErr_SetString(PyExc_ValueError, "these weights were made for another program"), -1;
+    if (!view_tensor || sol_program_n_symbols(program) > 1 ||
+        sol_program_n_inputs(program) != s->n_taken)
+        return PyErr_SetString(PyExc_NotImplementedError, "no shortcut for this program"), -1;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(s->guards); i++)
+        if (!PyObject_TypeCheck(PyTuple_GetItem(s->guards, i), guard_type))
+            return PyErr_SetString(PyExc_TypeError, "expected a Guard"), -1;
+    return 0;
+}
+
+static PyObject *shortcut_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    PyObject *inputs, *taken, *self = new_object(type);
+    (void)kwargs;
+    if (!self) return NULL;
+    struct shortcut_object *s = (struct shortcut_object *)self;
+    s->parts = Py_NewRef(args);
+    if (PyArg_ParseTuple(args, "O!O!O!O!OO!O!O!O!OO!O!Oi:Shortcut", &PyTuple_Type, &s->guards,
+                         &PyTuple_Type, &s->values, &PyTuple_Type, &s->questions, &PyTuple_Type,
+                         &s->types, &s->refuse, &PyTuple_Type, &inputs, &PyTuple_Type, &taken,
+                         program_type, &s->program, weights_type, &s->weights, &s->empty,
+                         &PyDict_Type, &s->keywords, &PyDict_Type, &s->batches, &s->build,
+                         &s->n_threads) &&
+        !parse_inputs(s, inputs, taken) && !check_parts(s))
+        return self;
+    Py_DECREF(self);
+    return NULL;
+}
+
+static int shortcut_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((struct shortcut_object *)self)->parts);
+    return 0;
+}
+
+/* Only cycles that nobody else can reach are cleared, so nothing runs on what it had. */
+static int shortcut_clear(PyObject *self) {
+    Py_CLEAR(((struct shortcut_object *)self)->parts);
+    return 0;
+}
+
+static void shortcut_dealloc(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    shortcut_clear(self);
+    free_object(self);
+}
+
+/* ---- A call ---- */
+
+struct shortcut_call {
+    struct shortcut_object *s;
+    PyObject *own;
+    int64_t batch; /* -1: no input has a size of its own */
+    const void *in[MAX_PORTS];
+    void *out[MAX_PORTS];
+    PyObject *outputs; /* list */
+    PyThreadState *thread;
+    bool is_usual;
+};
+
+/* Calls a function; whether its answer is as expected. */
+static bool ask(PyObject *function, PyObject *args, PyObject *answer) {
+    PyObject *result = PyObject_CallObject(function, args);
+    if (!result) return false;
+    bool is_expected = PyObject_RichCompareBool(result, answer, Py_EQ) == 1;
+    Py_DECREF(result);
+    return is_expected;
+}
+
+static bool has_values(PyObject *values, PyObject *own) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(values); i++) {
+        PyObject *item = PyTuple_GetItem(values, i), *dict = PyTuple_GetItem(item, 0);
+        PyObject *expected = PyTuple_GetItem(item, 2);
+        PyObject *value =
+            PyDict_GetItemWithError(dict == Py_None ? own : dict, PyTuple_GetItem(item, 1));
+        if (value ? value != expected : expected != Py_Ellipsis) return false;
+    }
+    return true;
+}
+
+static bool has_answers(PyObject *questions) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(questions); i++) {
+        PyObject *item = PyTuple_GetItem(questions, i);
+        if (!ask(PyTuple_GetItem(item, 0), PyTuple_GetItem(item, 1), PyTuple_GetItem(item, 2)))
+            return false;
+    }
+    return true;
+}
+
+static bool is_unchanged(PyObject *guards) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(guards); i++)
+        if (guard_changed(PyTuple_GetItem(guards, i))) return false;
+    return true;
+}
+
+static bool is_row_major(const struct dl_tensor *view) {
+    int64_t stride = 1;
+    for (int i = view->ndim - 1; view->strides && i >= 0; i--) {
+        if (view->shape[i] != 1 && view->strides[i] != stride) return false;
+        stride *= view->shape[i];
+    }
+    return true;
+}
+
+static bool has_shape(const struct input *input, const struct dl_tensor *view, int64_t *batch) {
+    if (view->ndim != input->ndim) return false;
+    for (int i = 0; i < view->ndim; i++) {
+        if (view->shape[i] <= 0) return false;
+        if (input->dim[i] < 0 && *batch < 0) *batch = view->shape[i];
+        if (view->shape[i] != (input->dim[i] < 0 ? *batch : input->dim[i])) return false;
+    }
+    return true;
+}
+
+static bool has_type(PyObject *types, PyObject *tensor) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(types); i++)
+        if ((PyObject *)Py_TYPE(tensor) == PyTuple_GetItem(types, i)) return true;
+    return false;
+}
+
+/* Looks at one argument; false, perhaps with an exception set, when it is not an ordinary one. */
+static bool take_input(struct shortcut_call *call, int i, PyObject *tensor, void **address) {
+    const struct input *input = &call->s->input[i];
+    struct dl_tensor view;
+    if (!has_type(call->s->types, tensor) || view_tensor(tensor, &view)) return false;
+    if (view.device.type != DL_CPU || view.dtype.code != input->code ||
+        view.dtype.bits != input->bits || view.dtype.lanes != 1 || !is_row_major(&view))
+        return false;
+    *address = (char *)view.data + view.byte_offset;
+    if (!has_shape(input, &view, &call->batch)) return false;
+    PyObject *refused = PyObject_CallFunctionObjArgs(call->s->refuse, tensor, NULL);
+    Py_XDECREF(refused);
+    return refused == Py_False;
+}
+
+static bool take_inputs(struct shortcut_call *call, PyObject *args) {
+    void *address[MAX_PORTS];
+    if (!PyTuple_Check(args) || PyTuple_Size(args) != call->s->n_inputs) return false;
+    for (int i = 0; i < call->s->n_inputs; i++)
+        if (!take_input(call, i, PyTuple_GetItem(args, i), &address[i])) return false;
+    for (int i = 0; i < call->s->n_taken; i++) call->in[i] = address[call->s->taken[i]];
+    return true;
+}
+
+static bool make_outputs(struct shortcut_call *call, PyObject *shapes) {
+    struct dl_tensor view;
+    call->outputs = PyList_New(0);
+    for (int i = 0; call->outputs && i < call->s->n_outputs; i++) {
+        PyObject *output =
+            PyObject_Call(call->s->empty, PyTuple_GetItem(shapes, i), call->s->keywords);
+        if (append(call->outputs, output) || view_tensor(output, &view)) return false;
+        call->out[i] = (char *)view.data + view.byte_offset;
+    }
+    return call->outputs != NULL;
+}
+
+/* The tuple of the outputs' shapes; NULL when this batch size did not come before. */
+static PyObject *find_batch(const struct shortcut_call *call) {
+    PyObject *key = PyLong_FromLongLong(call->batch);
+    PyObject *shapes = key ? PyDict_GetItemWithError(call->s->batches, key) : NULL;
+    Py_XDECREF(key);
+    bool fits = shapes && PyTuple_Check(shapes) && PyTuple_Size(shapes) == call->s->n_outputs;
+    return fits ? shapes : NULL;
+}
+
+/* What is found out while other threads have begun. From its end on this thread does without Python. */
+static bool look_around(void *user) {
+    struct shortcut_call *call = user;
+    struct shortcut_object *s = call->s;
+    PyObject *shapes = find_batch(call);
+    call->is_usual = shapes && has_values(s->values, call->own) && has_answers(s->questions) &&
+                     is_unchanged(s->guards) && sol_threads() == s->n_threads &&
+                     make_outputs(call, shapes);
+    if (!call->is_usual) s->is_refused = true;
+    PyErr_Clear();
+    call->thread = PyEval_SaveThread();
+    return call->is_usual;
+}
+
+/* The outputs as the model returns them. */
+static PyObject *take_result(struct shortcut_call *call) {
+    if (call->s->build != Py_None)
+        return PyObject_CallFunctionObjArgs(call->s->build, call->outputs, NULL);
+    return Py_XNewRef(PyList_GetItem(call->outputs, 0));
+}
+
+static PyObject *run_call(struct shortcut_call *call) {
+    const struct shortcut_object *s = call->s;
+    enum sol_status status = sol_program_run_after(
+        look_around, call, ((struct program_object *)s->program)->program,
+        ((struct weights_object *)s->weights)->weights, &call->batch, call->in, call->out);
+    PyEval_RestoreThread(call->thread);
+    PyObject *result = NULL;
+    if (!call->is_usual) result = Py_NewRef(Py_NotImplemented);
+    else if (status) raise_status(status);
+    else result = take_result(call);
+    Py_XDECREF(call->outputs);
+    return result;
+}
+
+static PyObject *shortcut_run(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    struct shortcut_object *s = (struct shortcut_object *)self;
+    if (n != 2 || !PyDict_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "expected a tuple and a dict");
+        return NULL;
+    }
+    struct shortcut_call call = {.s = s, .own = args[1], .batch = -1};
+    if (!s->is_refused && s->parts && take_inputs(&call, args[0]) && find_batch(&call))
+        return run_call(&call);
+    PyErr_Clear();
+    return Py_NewRef(Py_NotImplemented);
+}
+
+static PyObject *get_refused(PyObject *self, void *closure) {
+    (void)closure;
+    return PyBool_FromLong(((struct shortcut_object *)self)->is_refused);
+}
+
+static PyMethodDef shortcut_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))shortcut_run, METH_FASTCALL,
+     "run(args, own) -> the result, or NotImplemented: not an ordinary call."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef shortcut_getset[] = {
+    {"is_refused", get_refused, NULL,
+     "the last call was not an ordinary one, and there will be no further attempt", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot shortcut_slots[] = {
+    {Py_tp_doc,
+     "Shortcut(guards, values, questions, types, refuse, inputs, taken, program, weights, empty, "
+     "keywords, batches, build, threads): an ordinary call without Python."},
+    {Py_tp_new, shortcut_new},
+    {Py_tp_dealloc, shortcut_dealloc},
+    {Py_tp_traverse, shortcut_traverse},
+    {Py_tp_clear, shortcut_clear},
+    {Py_tp_methods, shortcut_methods},
+    {Py_tp_getset, shortcut_getset},
+    {0, NULL},
+};
+PyType_Spec shortcut_spec = {"sol._core.Shortcut", sizeof(struct shortcut_object), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, shortcut_slots};
