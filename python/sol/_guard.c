@@ -8,7 +8,7 @@
  *            new object can have an old one's identity). They are __dict__, _parameters, hooks, ... of modules.
  *   tensors  address and version are the same, and so is one element, at a place that changes with every call.
  *
- * A guard never changes: after a change its owner makes a new one.
+ * A guard stays with what it found: after a change its owner makes a new one.
  */
 #include "_core.h"
 
@@ -41,6 +41,7 @@ struct guard_object {
     PyObject **item;
     struct watched_tensor *watched;
     unsigned turn;
+    int changed; /* what was found; each turn samples elsewhere, so it is remembered */
 };
 
 static int guard_traverse(PyObject *self, visitproc visit, void *arg) {
@@ -341,8 +342,10 @@ static int guard_tensors_changed(struct guard_object *guard) {
 
 int guard_changed(PyObject *self) {
     struct guard_object *guard = (struct guard_object *)self;
-    if (!guard->watched || guard_dicts_changed(guard)) return 1;
-    return guard_tensors_changed(guard);
+    if (guard->changed || !guard->watched) return guard->changed ? guard->changed : 1;
+    int changed = guard_dicts_changed(guard) ? 1 : guard_tensors_changed(guard);
+    if (changed > 0) guard->changed = changed;
+    return changed;
 }
 
 static PyObject *guard_check(PyObject *self, PyObject *none) {

@@ -1,6 +1,7 @@
 """`python -m sol.bench`: the protocol, what to run, the peers, the limit, and what is written."""
 
 import json
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -137,8 +138,9 @@ def test_peers_that_may_be_missing(job, name):
     if name == "ncnn":
         job.inputs, job.batch = (job.inputs[0][:1],), 1
     engines, _, left_out = prepare([name], job)
-    assert (name in engines) == (not peers.missing_packages(name))
-    assert name in engines or "not installed" in left_out[name]
+    assert (name in engines) != (name in left_out)
+    if peers.missing_packages(name):
+        assert "not installed" in left_out[name]
 
 
 def test_peers_that_fail_are_named(job, monkeypatch):
@@ -290,7 +292,8 @@ def test_machine_tells_its_best_rates():
 
 def run_bench(folder, *args):
     command = [sys.executable, "-m", "sol.bench", *args, "--seconds", "0.05", "--threads", "1"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    env = {**os.environ, "SOL_DISABLE": "onednn,openblas"}  # all is done by own kernels
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
 
 
 def test_bench(nets, tmp_path):
