@@ -330,7 +330,7 @@ def test_bench_says_what_is_wrong(nets, tmp_path):
 
 
 def test_a_crash_costs_one_row(tmp_path):
-    row = process.run_child(["-c", "import os; print('last words'); os.abort()"], 60)
+    row = process.run_child(["-c", "import os; print('last words', flush=True); os.abort()"], 60)
     assert row["error"] == "exit code -6" and "last words" in row["output"]
     row = process.run_child(["-c", "import time; time.sleep(9)"], 0.5)
     assert "not done" in row["error"]
