@@ -16,7 +16,7 @@ for _schema in (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 ):
-    if not hasattr(torch.ops.torchvision, _schema.split("(")[0]):
+    if torch.version.cuda is None:  # else the wheel's own load
         _operators.define(_schema)
 
 import torchvision.models  # noqa: E402
