@@ -38,13 +38,18 @@ def functions(objdump, path):
         yield name, code
 
 
+FETCHING = 8  # most instructions of a loop that fetches early and does nothing else
+
+
 def inner_loops(code):
-    """The instructions of each loop that holds no other one."""
+    """The instructions of each loop that holds no other one, but for those that only fetch weights early."""
     loops = []
     for at, mnemonic, operands in code:
         target = TARGET.search(operands)
         if BRANCH.match(mnemonic) and target and int(target[1], 16) <= at:
             loops.append((int(target[1], 16), at))
+    names = {loop: [m for a, m, _ in code if loop[0] <= a <= loop[1]] for loop in loops}
+    loops = [loop for loop in loops if "prfm" not in names[loop] or len(names[loop]) > FETCHING]
     for begin, end in loops:
         if not any(begin <= b and e <= end and (b, e) != (begin, end) for b, e in loops):
             yield [f"{m} {o}" for a, m, o in code if begin <= a <= end]
