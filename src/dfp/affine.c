@@ -177,8 +177,6 @@ bool affine_is_within(const struct nest *nest, const struct affine *a, struct si
 
 /* ---- Quotient and remainder ---- */
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
 /* a = whole * divisor + rest, with whatever divides exactly in `whole`. The base's part of `rest` is
  * made non-negative, so that (4*b - 1) / 4 becomes (b - 1) + 3 / 4 and then b - 1. */
 static void split(struct nest *nest, const struct affine *a, struct size divisor,

@@ -44,8 +44,6 @@ const struct index *index_mul(struct arena *a, const struct index *x, struct siz
     return new_index(a, INDEX_MUL, x, index_size(a, factor));
 }
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
 const struct index *index_div(struct arena *a, const struct index *x, struct size divisor) {
     if (size_is(divisor, 1)) return x;
     if (is_const(x) && size_is_const(x->value) && size_is_const(divisor))

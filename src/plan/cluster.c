@@ -27,8 +27,6 @@ struct layer *cluster_single_reader(const struct clustering *c, const struct ten
     return c->readers[t->id].at[0];
 }
 
-static bool is_source(const struct layer *l) { return layer_infos[l->kind].traits & SOURCE; }
-
 struct cluster *cluster_new(struct clustering *c, enum module module) {
     struct cluster *cluster = ARENA_NEW(c->plan->arena, struct cluster);
     cluster->id = c->all.n;
@@ -187,7 +185,7 @@ static void join_siblings(struct clustering *c) {
 
 /* Heavy layers come first, in a walk of their own: what they want to take along must not be DFP's by then. */
 static void assign(struct clustering *c, struct layer *l) {
-    if (is_source(l) || c->of[l->id]) return;
+    if (cluster_is_source(l) || c->of[l->id]) return;
     if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
     else if (view_is_alias(c->plan, l)) cluster_take(c, cluster_new(c, MODULE_VIEW), l);
     else if (movement_is_possible(l)) cluster_copy(c, l);

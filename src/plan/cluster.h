@@ -16,6 +16,11 @@ struct clustering {
     VEC(struct cluster *) all;    /* in the order of creation; joined ones have no layers left */
 };
 
+/* Parameters, inputs and constants are in no cluster. */
+static inline bool cluster_is_source(const struct layer *l) {
+    return layer_infos[l->kind].traits & SOURCE;
+}
+
 struct cluster *cluster_new(struct clustering *c, enum module module);
 void cluster_take(struct clustering *c, struct cluster *cluster, struct layer *l);
 /* The only reader of `t`; NULL when there are several or the caller wants it too. */

@@ -20,8 +20,6 @@ static bool same_place(const struct tensor *a, const struct tensor *b) {
     return true;
 }
 
-static bool is_source(const struct layer *l) { return layer_infos[l->kind].traits & SOURCE; }
-
 /* ---- The closed set ---- */
 
 /* Pad lanes must stay zero, so a clamp has to let zero pass. */
@@ -61,7 +59,7 @@ static bool is_ready_before(struct clustering *c, const struct tensor *t,
 
 /* Is the tensor there before the kernel of `heavy` runs? */
 static bool is_ready(struct clustering *c, const struct tensor *t, const struct layer *heavy) {
-    return t->is_constant || is_source(t->producer) || is_ready_before(c, t, heavy);
+    return t->is_constant || cluster_is_source(t->producer) || is_ready_before(c, t, heavy);
 }
 
 /* Linear layers write rows that follow each other. */

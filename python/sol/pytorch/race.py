@@ -87,7 +87,7 @@ class Race:
 
     def find_reason(self, batch):
         """Why PyTorch is to run this batch size, or None."""
-        return self._lost.get(batch) if config["compiler::never_slower"] else None
+        return self._lost.get(batch)
 
     def call(self, batch, size, run_sol, run_torch, module):
         """SOL's result. ``size``: a function, bytes of memory that a call of SOL needs."""
@@ -95,7 +95,7 @@ class Race:
         result = run_sol()
         seconds = time.perf_counter() - start
         # Of several threads one times; a time beside others would mean nothing.
-        if config["compiler::never_slower"] and self._lock.acquire(blocking=False):
+        if self._lock.acquire(blocking=False):
             try:
                 if self._is_due(batch, seconds, size):
                     self._settle(batch, *self._time(seconds, run_sol, run_torch, module))
