@@ -1,7 +1,7 @@
 /*
  * The pipeline: from a model to a program. This is where to start reading.
  *
- *   model -> passes -> layouts -> concats -> clusters -> views -> steps (DFP, DNN, copy) -> linked program
+ *   model -> passes -> layouts -> concats -> clusters -> views -> images -> steps (DFP, DNN, copy) -> linked program
  *
  * One arena per compile holds everything but the program; memory running out anywhere inside longjmps to
  * sol_compile, which frees it and returns SOL_ENOMEM.
@@ -34,6 +34,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
     TRY(ir_verify(plan->model));
     TRY(plan_clusters(plan, device->refuse_fusion));
     TRY(plan_views(plan));
+    TRY(plan_images(plan, max_i64(1, b->options->batch_hint)));
     build_init(b);
     for (int i = 0; i < plan->clusters.n; i++) {
         const struct cluster *cluster = plan->clusters.at[i];

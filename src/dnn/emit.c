@@ -82,9 +82,8 @@ static void fill_act(const struct layer *act, struct dnn_problem *p) {
 }
 
 static struct dnn_problem make_problem(struct build *b, const struct cluster *cluster) {
-    struct dnn_problem p = {.batch_hint = max_i64(1, b->options->batch_hint),
-                            .lanes = b->plan->lanes,
-                            .threads = pool_threads()};
+    struct dnn_problem p = {
+        .batch_hint = cluster->images, .lanes = b->plan->lanes, .threads = pool_threads()};
     if (cluster->heavy->kind == LAYER_conv) fill_conv(b, cluster, &p);
     else fill_linear(cluster, &p);
     p.bias = cluster->heavy->n_in > 2;

@@ -54,7 +54,11 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
     const struct view *view = &b->plan->view[t->id];
     struct buffer_ref *root = &b->where[view->root->id];
-    if (root->kind == BUFFER_NONE) *root = make_buffer(b, view->root);
+    if (root->kind == BUFFER_NONE) {
+        *root = make_buffer(b, view->root);
+        if (plan_counts_images(view->root))
+            root->image = 4 * size_value(b->plan->view[view->root->id].stride[0]);
+    }
     struct buffer_ref ref = *root;
     ref.offset = size_scale(view->offset, 4);
     return ref;
@@ -77,6 +81,7 @@ enum sol_status build_step(struct build *b, bool prepare, const struct step *ste
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
     copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);
     copy.name = arena_strdup(b->keep, step->name);
+    copy.by_image = b->by_image && !prepare;
     if (b->report.at && !prepare) {
         copy.cluster = b->cluster;
         copy.choice = arena_strdup(b->keep, b->report.at + b->cluster_begin);

@@ -22,6 +22,7 @@ struct build {
     struct buffer_ref *where; /* by root tensor id: its buffer, once it has one */
     struct text report;
     int cluster;          /* that is emitted */
+    bool by_image;        /* is it computed for some images at a time? */
     size_t cluster_begin; /* where the report's lines on it begin, behind its headline */
     void *device;         /* the device's own, e.g. kernels waiting for the compiler */
 };

@@ -1,7 +1,7 @@
 /*
  * The plan: from an optimized model to clusters with layouts, implementations and buffers.
  *
- *   model -> layout.c -> concat.c -> cluster.c, heavy.c -> view.c -> the device's emit (dnn, dfp) -> build.c
+ *   model -> layout.c -> concat.c -> cluster.c, heavy.c -> view.c -> images.c -> the device's emit (dnn, dfp) -> build.c
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv or linear with what was fused into its
  * prologue and epilogue, part of which DFP generates. Module DFP: any connected set of other layers. Module copy: layers that only move values.
@@ -22,7 +22,9 @@ enum module {
 struct cluster {
     int id;
     enum module module;
-    bool prepare;               /* reads parameters only: runs once per version of the weights */
+    bool prepare;   /* reads parameters only: runs once per version of the weights */
+    bool by_image;  /* can be computed for some images of the batch at a time ... */
+    int64_t images; /* ... and is meant to be for that many, if the batch is the one hinted at */
     VEC(struct layer *) layers; /* topological */
     VEC(struct tensor *)
     inputs; /* read, not made here; scalars are not listed: they become constants of the text */
@@ -93,6 +95,11 @@ bool view_is_alias(const struct plan *plan, const struct layer *layer);
 /* Could the tensor's images lie apart? True for slices, and for what is placed in a concat. */
 bool view_lies_apart(const struct plan *plan, const struct tensor *t);
 void view_dense_strides(const struct tensor *t, struct size stride[SOL_MAX_RANK]);
+
+/* ---- images.c: what can be computed for a part of the batch ---- */
+enum sol_status plan_images(struct plan *plan, int64_t batch);
+/* Is the first dim the batch, and no other size open? */
+bool plan_counts_images(const struct tensor *t);
 
 /* ---- movement.c: copies as tables ---- */
 struct copy_table;

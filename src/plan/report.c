@@ -13,6 +13,7 @@ void plan_report(struct build *b, const struct cluster *cluster) {
              cluster->prepare ? " (once per version of the weights)" : "",
              build_describe(b, cluster));
     b->cluster = cluster->id;
+    b->by_image = cluster->by_image && !cluster->prepare;
     b->cluster_begin = b->report.size;
     if (!cluster->epilogue) return;
     text_add(&b->report, "    generated epilogue:");

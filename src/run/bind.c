@@ -7,6 +7,8 @@
  */
 #include "run/bind.h"
 
+#include "run/portion.h"
+
 #include <string.h>
 #include <sys/mman.h>
 
@@ -23,20 +25,71 @@ void binding_free(struct binding *binding) {
 static size_t table_size(const struct step_list *list) {
     size_t words = 0;
     for (int i = 0; i < list->n; i++) words += (size_t)(list->at[i].n_arg + list->at[i].n_ptr);
-    return words * sizeof(int64_t) + (size_t)list->n * (2 * sizeof(int64_t *) + sizeof(int64_t));
+    return 2 * words * sizeof(int64_t) +
+           (size_t)list->n * (4 * sizeof(int64_t *) + 3 * sizeof(int64_t)) +
+           (size_t)(list->n + 1) * sizeof(struct section);
 }
 
+/* The portions, which are needed only while sections are made, stand where `rest` has its task counts afterwards. */
 static void lay_out_tables(struct binding *b, const struct step_list *list) {
-    char *at = (char *)(b + 1);
-    b->arg = (int64_t **)(void *)at;
-    b->ptr_offset = b->arg + list->n;
-    b->n_tasks = (int64_t *)(void *)(b->ptr_offset + list->n);
-    int64_t *word = b->n_tasks + list->n;
+    b->section = (struct section *)(void *)(b + 1);
+    b->full.arg = (int64_t **)(void *)(b->section + list->n + 1);
+    b->rest.arg = b->full.arg + list->n;
+    b->ptr_offset = b->rest.arg + list->n;
+    b->ptr_image = b->ptr_offset + list->n;
+    b->full.n_tasks = (int64_t *)(void *)(b->ptr_image + list->n);
+    b->rest.n_tasks = b->full.n_tasks + list->n;
+    int64_t *word = b->rest.n_tasks + list->n;
     for (int i = 0; i < list->n; i++) {
-        b->arg[i] = word;
-        b->ptr_offset[i] = word + list->at[i].n_arg;
-        word += list->at[i].n_arg + list->at[i].n_ptr;
+        const struct step *step = &list->at[i];
+        b->full.arg[i] = word, word += step->n_arg;
+        b->rest.arg[i] = word, word += step->n_arg;
+        b->ptr_offset[i] = word, word += step->n_ptr;
+        b->ptr_image[i] = word, word += step->n_ptr;
     }
+}
+
+/* ---- Sections ---- */
+
+static enum sol_status make_sections(struct binding *b, const struct step_list *list) {
+    struct traffic *traffic = mem_alloc(sizeof *traffic * (size_t)(list->n + 1), 16);
+    int64_t *portion = b->rest.n_tasks; /* not in use yet */
+    if (!traffic) return fail(SOL_ENOMEM, "no memory to divide the batch");
+    for (int i = 0; i < list->n; i++)
+        traffic[i] = portion_traffic(list->at[i].bytes, list->at[i].by_image);
+    for (int i = 0; i < list->n_slots; i++)
+        portion_note_life(traffic, list->slot[i].first, list->slot[i].last, list->slot[i].size);
+    portion_choose(list->n, traffic, b->symbol[0], portion);
+    for (int i = 0; i < list->n; i++) {
+        if (!i || portion[i] != portion[i - 1])
+            b->section[b->n_sections++] = (struct section){i, i, portion[i]};
+        b->section[b->n_sections - 1].end = i + 1;
+    }
+    mem_free(traffic);
+    return SOL_OK;
+}
+
+static const struct section *section_of(const struct binding *b, int step) {
+    const struct section *s = b->section;
+    while (s->end <= step) s++;
+    return s;
+}
+
+/* Does the slot hold one portion, for steps of one section? Then its life is what the steps say. All others hold the batch, as
+ * long as any of their sections runs: a section's first steps come again after its last. */
+static bool is_local(const struct binding *b, const struct slot *slot) {
+    return section_of(b, slot->first) == section_of(b, slot->last);
+}
+
+void binding_slot(const struct binding *b, const struct slot *slot, int64_t *size, int *first,
+                  int *last) {
+    const struct section *from = section_of(b, slot->first);
+    int64_t symbol[SIZE_SYMBOLS];
+    memcpy(symbol, b->symbol, sizeof symbol);
+    if (is_local(b, slot)) symbol[0] = from->portion;
+    *size = size_eval(&slot->size, symbol);
+    *first = is_local(b, slot) ? slot->first : from->begin;
+    *last = is_local(b, slot) ? slot->last : section_of(b, slot->last)->end - 1;
 }
 
 /* Offsets of the list's arena slots for this binding's symbols. */
@@ -48,9 +101,7 @@ static enum sol_status place_slots(struct binding *b, const struct step_list *li
     int *first = (int *)(void *)(size + n), *last = first + n;
     enum sol_status status = SOL_OK;
     for (size_t i = 0; i < n; i++) {
-        size[i] = size_eval(&list->slot[i].size, b->symbol);
-        first[i] = list->slot[i].first;
-        last[i] = list->slot[i].last;
+        binding_slot(b, &list->slot[i], &size[i], &first[i], &last[i]);
         if (size[i] < 0 || size[i] > INT64_MAX / 4)
             status = fail(SOL_EINVAL, "%s would take %lld bytes", list->slot[i].name,
                           (long long)size[i]);
@@ -60,16 +111,38 @@ static enum sol_status place_slots(struct binding *b, const struct step_list *li
     return status;
 }
 
-static void bind_step(struct binding *b, const struct step *step, int i,
-                      const size_t *slot_offset) {
-    for (int a = 0; a < step->n_arg; a++) b->arg[i][a] = size_eval(&step->arg[a], b->symbol);
-    b->n_tasks[i] = max_i64(0, step->n_tasks(step, b->arg[i]));
+/* ---- Steps ---- */
+
+/* Arguments and tasks of step i for that many images. */
+static void bind_images(const struct binding *b, const struct step *step, int i, int64_t images,
+                        const struct bound *to) {
+    int64_t symbol[SIZE_SYMBOLS];
+    memcpy(symbol, b->symbol, sizeof symbol);
+    symbol[0] = images;
+    for (int a = 0; a < step->n_arg; a++) to->arg[i][a] = size_eval(&step->arg[a], symbol);
+    to->n_tasks[i] = max_i64(0, step->n_tasks(step, to->arg[i]));
+}
+
+static void bind_pointers(struct binding *b, const struct step_list *list, int i,
+                          const size_t *slot_offset) {
+    const struct step *step = &list->at[i];
     for (int p = 0; p < step->n_ptr; p++) {
         const struct buffer_ref *ref = &step->ptr[p];
-        int64_t offset = size_eval(&ref->offset, b->symbol);
-        if (ref->kind == BUFFER_ARENA) offset += (int64_t)slot_offset[ref->index];
-        b->ptr_offset[i][p] = offset;
+        b->ptr_offset[i][p] = size_eval(&ref->offset, b->symbol);
+        b->ptr_image[i][p] = ref->image;
+        if (ref->kind != BUFFER_ARENA) continue;
+        b->ptr_offset[i][p] += (int64_t)slot_offset[ref->index];
+        if (is_local(b, &list->slot[ref->index])) b->ptr_image[i][p] = 0;
     }
+}
+
+static void bind_step(struct binding *b, const struct step_list *list, int i,
+                      const size_t *slot_offset) {
+    const struct step *step = &list->at[i];
+    const int64_t portion = section_of(b, i)->portion;
+    bind_images(b, step, i, portion, &b->full);
+    if (portion) bind_images(b, step, i, b->symbol[0] % portion, &b->rest);
+    bind_pointers(b, list, i, slot_offset);
     if (step->scratch_size > b->scratch_size) b->scratch_size = step->scratch_size;
     if (step->n_ptr > b->n_ptr) b->n_ptr = step->n_ptr;
 }
@@ -83,10 +156,11 @@ enum sol_status binding_new(const struct step_list *list, const int64_t *symbols
     if (!status) {
         memcpy(b->symbol, symbols, sizeof *symbols * (size_t)n_symbols);
         lay_out_tables(b, list);
-        status = place_slots(b, list, offset);
+        status = make_sections(b, list);
     }
+    if (!status) status = place_slots(b, list, offset);
     if (!status)
-        for (int i = 0; i < list->n; i++) bind_step(b, &list->at[i], i, offset);
+        for (int i = 0; i < list->n; i++) bind_step(b, list, i, offset);
     mem_free(offset);
     if (status) binding_free(b);
     else *out = b;

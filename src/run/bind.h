@@ -16,6 +16,9 @@ struct workspace {
 enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols,
                             struct binding **out);
 void binding_free(struct binding *binding);
+/* What a slot takes in this binding: bytes, and from the first step to the last. */
+void binding_slot(const struct binding *binding, const struct slot *slot, int64_t *size, int *first,
+                  int *last);
 /* NULL when memory is out; freed by mem_free. */
 struct workspace *workspace_new(const struct binding *binding, int n_threads);
 /* Asks the system for huge pages: large buffers cost fewer address translations. A hint, nothing more. */

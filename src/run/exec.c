@@ -69,12 +69,30 @@ static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
     if (status) note_failure(job, status);
 }
 
-static void prepare_step(struct job *job, const struct bases *base, const struct binding *b,
-                         const struct step *step, int i, struct workspace *workspace) {
-    void **ptr = workspace->pointers;
+/* One call in flight: the pool, if it was free, and a workspace for its threads. */
+struct call {
+    bool has_pool;
+    int n_threads;
+    struct binding *binding;
+    struct workspace *workspace;
+    struct bases base;
+};
+
+/* The images that steps work on: from `first` on, as many as `bound` was made for. */
+struct portion {
+    int64_t first;
+    const struct bound *bound;
+};
+
+static void prepare_step(struct job *job, const struct call *call, const struct step *step, int i,
+                         const struct portion *portion) {
+    const struct binding *b = call->binding;
+    void **ptr = call->workspace->pointers;
     for (int p = 0; p < step->n_ptr; p++)
-        ptr[p] = resolve(base, &step->ptr[p], b->ptr_offset[i][p]);
-    job->step = step, job->ptr = ptr, job->arg = b->arg[i], job->workspace = workspace;
+        ptr[p] = resolve(&call->base, &step->ptr[p],
+                         b->ptr_offset[i][p] + portion->first * b->ptr_image[i][p]);
+    job->step = step, job->ptr = ptr, job->arg = portion->bound->arg[i];
+    job->workspace = call->workspace;
     job->status = SOL_OK; /* the message is left as it is */
     atomic_init(&job->n_failures, 0);
 }
@@ -86,26 +104,16 @@ static enum sol_status step_status(const struct job *job) {
 
 /* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. A call that does
  * not hold the pool runs alone, since its workspace has scratch for one thread. */
-static enum sol_status run_step(const struct bases *base, const struct binding *b,
-                                const struct step *step, int i, struct workspace *workspace,
-                                int n_threads) {
-    int64_t n = b->n_tasks[i];
+static enum sol_status run_step(const struct call *call, const struct step *step, int i,
+                                const struct portion *portion) {
+    int64_t n = portion->bound->n_tasks[i];
     if (n == 0) return SOL_OK;
     struct job job;
-    prepare_step(&job, base, b, step, i, workspace);
-    if (n_threads > 1) pool_run(n, max_i64(1, n / (4 * n_threads)), run_tasks, &job);
+    prepare_step(&job, call, step, i, portion);
+    if (call->n_threads > 1) pool_run(n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
     return step_status(&job);
 }
-
-/* One call in flight: the pool, if it was free, and a workspace for its threads. */
-struct call {
-    bool has_pool;
-    int n_threads;
-    struct binding *binding;
-    struct workspace *workspace;
-    struct bases base;
-};
 
 static void set_bases(struct call *call, const struct sol_program *program,
                       const struct sol_weights *weights, const void *const *inputs,
@@ -124,10 +132,39 @@ static void leave_pool(struct call *call) {
     if (call->has_pool) pool_end();
 }
 
-static enum sol_status run_list(const struct step_list *list, int first, struct call *call) {
-    for (int i = first; i < list->n; i++)
-        TRY(run_step(&call->base, call->binding, &list->at[i], i, call->workspace,
-                     call->n_threads));
+/* The step's time is added to *seconds, unless that is NULL. */
+static enum sol_status time_step(const struct call *call, const struct step *step, int i,
+                                 const struct portion *portion, double *seconds) {
+    if (!seconds) return run_step(call, step, i, portion);
+    const double start = os_now();
+    enum sol_status status = run_step(call, step, i, portion);
+    *seconds += os_now() - start;
+    return status;
+}
+
+/* Steps [first, end) on one portion after the other. */
+static enum sol_status run_section(const struct call *call, const struct step_list *list,
+                                   const struct section *section, int first, double *seconds) {
+    const int64_t batch = call->binding->symbol[0], size = section->portion;
+    struct portion portion = {0, &call->binding->full};
+    do {
+        if (portion.first + size > batch) portion.bound = &call->binding->rest;
+        for (int i = first; i < section->end; i++)
+            TRY(time_step(call, &list->at[i], i, &portion, seconds ? seconds + i : NULL));
+        portion.first += size;
+    } while (portion.first < batch);
+    return SOL_OK;
+}
+
+/* Steps behind the first `done` ones; `seconds` (may be NULL) gets the time of each. */
+static enum sol_status run_list(const struct step_list *list, int done, const struct call *call,
+                                double *seconds) {
+    for (int i = 0; i < call->binding->n_sections; i++) {
+        const struct section *section = &call->binding->section[i];
+        if (section->end <= done) continue;
+        const int first = section->begin > done ? section->begin : done;
+        TRY(run_section(call, list, section, first, seconds));
+    }
     return SOL_OK;
 }
 
@@ -189,15 +226,17 @@ enum sol_status sol_program_run(const struct sol_program *program,
     if (program->is_timed)
         return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
     TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
-    enum sol_status status = run_list(&program->steps, 0, &call);
+    enum sol_status status = run_list(&program->steps, 0, &call, NULL);
     end_call(&call, program);
     return status;
 }
 
-/* The outputs' addresses are not known before the errand. */
+/* The outputs' addresses are not known before the errand, and of a divided batch a step is more than one job. */
 static bool can_start_early(const struct sol_program *program, const struct call *call) {
     const struct step *step = program->steps.at;
-    if (!program->steps.n || !call->binding->n_tasks[0] || call->n_threads == 1) return false;
+    if (!program->steps.n || call->n_threads == 1) return false;
+    const struct binding *b = call->binding;
+    if (!b->full.n_tasks[0] || b->section->portion != b->symbol[0]) return false;
     for (int i = 0; i < step->n_ptr; i++)
         if (step->ptr[i].kind == BUFFER_OUTPUT) return false;
     return true;
@@ -223,8 +262,9 @@ static enum sol_status run_first_step(const struct sol_program *program, struct 
         return SOL_OK;
     }
     struct job job;
-    prepare_step(&job, &call->base, call->binding, program->steps.at, 0, call->workspace);
-    int64_t n = call->binding->n_tasks[0];
+    const struct portion whole = {0, &call->binding->full};
+    prepare_step(&job, call, program->steps.at, 0, &whole);
+    int64_t n = whole.bound->n_tasks[0];
     pool_run_after(run_errand, errand, n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
     return step_status(&job);
 }
@@ -246,7 +286,7 @@ enum sol_status sol_program_run_after(bool (*run)(void *user), void *user,
     else if (!status)
         status = check_pointers("output", program->n_outputs, (const void *const *)outputs,
                                 program->output);
-    if (errand.is_welcome && !status) status = run_list(&program->steps, done, &call);
+    if (errand.is_welcome && !status) status = run_list(&program->steps, done, &call, NULL);
     end_call(&call, program);
     return status;
 }
@@ -265,17 +305,6 @@ static void visit_step(const struct step *step, const struct binding *b, double 
     visit(user, &time);
 }
 
-static enum sol_status time_steps(const struct sol_program *program, struct call *call,
-                                  double *seconds) {
-    for (int i = 0; i < program->steps.n; i++) {
-        double start = os_now();
-        TRY(run_step(&call->base, call->binding, &program->steps.at[i], i, call->workspace,
-                     call->n_threads));
-        seconds[i] = os_now() - start;
-    }
-    return SOL_OK;
-}
-
 enum sol_status sol_program_profile(const struct sol_program *program,
                                     const struct sol_weights *weights, const int64_t *symbols,
                                     const void *const *inputs, void *const *outputs,
@@ -286,7 +315,7 @@ enum sol_status sol_program_profile(const struct sol_program *program,
     if (!seconds) return fail(SOL_ENOMEM, "no memory to profile %d steps", program->steps.n);
     enum sol_status status = begin_call(&call, program, weights, symbols, inputs, outputs);
     if (!status) {
-        status = time_steps(program, &call, seconds);
+        status = run_list(&program->steps, 0, &call, seconds);
         leave_pool(&call);
         call.has_pool = false;
         for (int i = 0; i < program->steps.n && !status; i++)
@@ -343,7 +372,7 @@ static enum sol_status prepare_weights(const struct sol_program *program, struct
     enum sol_status status = SOL_OK;
     if (call.workspace) {
         set_bases(&call, program, w, NULL, NULL);
-        status = run_list(&program->prepare, 0, &call);
+        status = run_list(&program->prepare, 0, &call, NULL);
     } else {
         status = fail(SOL_ENOMEM, "no memory to pack weights");
     }

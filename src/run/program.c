@@ -82,13 +82,14 @@ size_t sol_program_arena_size(const struct sol_program *program, const int64_t *
 }
 
 /* The most bytes of slots that live at the same step. */
-static size_t count_live(const struct step_list *list, const int64_t *symbols) {
+static size_t count_live(const struct step_list *list, const struct binding *binding) {
     int64_t most = 0;
     for (int at = 0; at < list->n; at++) {
-        int64_t sum = 0;
-        for (int i = 0; i < list->n_slots; i++)
-            if (list->slot[i].first <= at && at <= list->slot[i].last)
-                sum += size_eval(&list->slot[i].size, symbols);
+        int64_t sum = 0, size;
+        for (int i = 0, first, last; i < list->n_slots; i++) {
+            binding_slot(binding, &list->slot[i], &size, &first, &last);
+            if (first <= at && at <= last) sum += size;
+        }
         most = max_i64(most, sum);
     }
     return (size_t)most;
@@ -101,7 +102,7 @@ enum sol_status sol_program_memory(const struct sol_program *program, const int6
     *out = (struct sol_memory){.weights = sol_program_weights_size(program),
                                .constants = sizeof *program + arena_size(&program->arena),
                                .arena = binding->arena_size,
-                               .live = count_live(&program->steps, binding->symbol),
+                               .live = count_live(&program->steps, binding),
                                .scratch = binding->scratch_size * (size_t)pool_threads()};
     binding_free(binding);
     return SOL_OK;

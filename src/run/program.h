@@ -33,6 +33,7 @@ struct buffer_ref {
     enum buffer_kind kind;
     int index;          /* port number, or slot number for ARENA and STATE */
     struct size offset; /* bytes */
+    int64_t image;      /* bytes from one image to the next; 0: all images share it */
 };
 
 /* Memory for one intermediate. ARENA slots live from step `first` to step `last` and share bytes when their lives do not
@@ -54,6 +55,8 @@ struct step {
     struct buffer_ref *ptr;
     struct size *arg;
     size_t scratch_size; /* bytes per thread */
+    bool
+        by_image; /* for symbol 0 = n it computes n images, from wherever its pointers are moved to */
     struct size flops, bytes;
     const char *name, *module, *layers;
     int cluster;        /* its number in the report */
@@ -67,14 +70,28 @@ struct step_list {
     struct slot *slot; /* ARENA slots of this list */
 };
 
+/* Steps [begin, end), run on one portion of the batch after the other: portion.h. Whole if that is the batch. */
+struct section {
+    int begin, end;
+    int64_t portion; /* images */
+};
+
+/* What formulas depend on the number of images for; by step. */
+struct bound {
+    int64_t **arg;
+    int64_t *n_tasks;
+};
+
 /* A program's formulas evaluated for one vector of symbol values. */
 struct binding {
     int64_t symbol[SIZE_SYMBOLS];
     struct binding *next;
-    int64_t **arg;    /* per step */
-    int64_t *n_tasks; /* per step */
+    int n_sections;
+    struct section *section;
+    struct bound full, rest; /* for a section's portion, and for the last one if it is smaller */
     int64_t **
         ptr_offset; /* per step and pointer: bytes from its buffer's start; ARENA: from the arena's start */
+    int64_t **ptr_image;             /* and to the next image: 0 for what holds one portion only */
     size_t arena_size, scratch_size; /* scratch per thread */
     int n_ptr;                       /* most pointers of a step */
     struct workspace *idle;          /* that no call uses at present */

@@ -306,3 +306,27 @@ def test_names_of_the_user(fast):
     fast.devices = 3
     assert fast.devices == 3 and vars(fast)["_original"].devices == 3
     assert "sol.optimize(Net(" in repr(fast)
+
+
+class Listed(torch.nn.Linear):
+    """torch.export puts an equal copy in the list's place."""
+
+    def __init__(self):
+        super().__init__(3, 3)
+        self.sizes = [[3], [3]]
+
+    def forward(self, x):
+        return super().forward(x) * len(self.sizes)
+
+
+def test_two_optimized_modules_of_one_model_do_not_disturb_each_other():
+    model, x = Listed().eval(), torch.randn(2, 3)
+    both = [sol.optimize(model, sol.input([0, 3])) for _ in range(2)]
+    with torch.no_grad():
+        for fast in both * 3:
+            torch.testing.assert_close(fast(x), model(x))
+        model.sizes = [[3]]
+        for fast in both * 2:
+            torch.testing.assert_close(fast(x), model(x))
+    assert [sol.recompiles(fast) for fast in both] == [1, 1]
+    assert not any(map(sol.fallbacks, both))

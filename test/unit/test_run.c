@@ -1,7 +1,9 @@
 /*
- * The run time's own parts: buffers that share memory, and the copy step; the measured limits of the machine.
+ * The run time's own parts: buffers that share memory, portions of a batch, and the copy step; the measured limits of the
+ * machine.
  */
 #include "check.h"
+#include "run/portion.h"
 #include "run/program.h"
 
 #include <sol/sol.h>
@@ -74,6 +76,41 @@ static void test_placing_without_memory(void) {
         for (int b = 0; b < a; b++) CHECK(!share_bytes(&s, a, b));
 }
 
+/* What the header promises, for random steps: a legal division, and the obvious one where there is one. */
+static void test_portions(void) {
+    for (int round = 0; round < 300; round++) {
+        struct traffic step[MOST], same[MOST];
+        int64_t portion[MOST], batch = draw(3) ? draw(40) : draw(2000);
+        int n = (int)draw(MOST);
+        for (int i = 0; i < n; i++)
+            step[i] = (struct traffic){draw(10 << 20), draw(5 << 20), draw(20 << 20), draw(4) > 0};
+        portion_choose(n, step, batch, portion);
+        for (int i = 0; i < n; i++) {
+            CHECK(portion[i] <= batch && (portion[i] > 0 || !batch));
+            CHECK(step[i].by_image || portion[i] == batch);
+        }
+        const struct traffic cases[] = {{1000, 1000, 0, true},         /* small: whole */
+                                        {20 << 20, 20 << 20, 0, true}, /* large: one by one */
+                                        {20 << 20, 20 << 20, (int64_t)1 << 40, true}}; /* weights */
+        const int64_t expected[] = {batch, min_i64(batch, 1), batch};
+        for (int c = 0; c < COUNT(cases); c++) {
+            for (int i = 0; i < n; i++) same[i] = cases[c];
+            portion_choose(n, same, batch, portion);
+            for (int i = 0; i < n; i++) CHECK(portion[i] == expected[c]);
+        }
+    }
+}
+
+/* Without memory to choose the batch stays whole. */
+static void test_portions_without_memory(void) {
+    const struct traffic step = {20 << 20, 0, 0, true};
+    int64_t portion = 0;
+    mem_fail_at = 1;
+    portion_choose(1, &step, 8, &portion);
+    mem_fail_at = 0;
+    CHECK(portion == 8);
+}
+
 /* Random tables against the definition in program.h. */
 static void test_copy(void) {
     static float in[4096], out[4096];
@@ -113,6 +150,8 @@ static void test_rates(void) {
 int main(void) {
     test_placing();
     test_placing_without_memory();
+    test_portions();
+    test_portions_without_memory();
     test_copy();
     test_rates();
     return check_done();

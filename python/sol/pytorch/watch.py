@@ -91,14 +91,15 @@ def _changed_keys(name, a, b):
     }
 
 
-def _is_equal(a, b):
-    """By identity, and by value where that is cheap and certain."""
+def _is_equal(a, b, depth=8):
+    """By identity, and by value where that is cheap and certain. ``depth``: of lists in lists."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(_is_equal, a, b))
+    # torch.export leaves a module's lists as equal copies.
+    if isinstance(a, (tuple, list)):
+        return depth > 0 and len(a) == len(b) and all(_is_equal(*x, depth - 1) for x in zip(a, b))
     # Of a tensor that is no parameter the name matters; its values are the guard's business.
     return isinstance(a, torch.Tensor) or (isinstance(a, SIMPLE) and a == b)
 

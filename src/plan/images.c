@@ -1,0 +1,112 @@
+/*
+ * Which clusters can be computed for a part of the batch, and how much they move.
+ *
+ *   clusters with their views -> [this file] -> cluster->by_image, cluster->images
+ *
+ * A tensor counts images when its first dim is the first symbol and no other dim has a symbol: memory then holds one image
+ * after the other. A layer keeps images apart when all that it touches counts images, or is the same for all of them:
+ * whatever mixes images (a sum over the batch, a reshape or transpose that moves it) has an output that does neither.
+ */
+#include "plan/build.h"
+#include "plan/cluster.h"
+#include "run/portion.h"
+
+static bool is_shared(const struct tensor *t) {
+    for (int d = 0; d < t->rank; d++)
+        if (!size_is_const(t->dim[d])) return false;
+    return true;
+}
+
+bool plan_counts_images(const struct tensor *t) {
+    if (t->rank == 0 || !size_equal(t->dim[0], size_symbol(0))) return false;
+    for (int d = 1; d < t->rank; d++)
+        if (!size_is_const(t->dim[d])) return false;
+    return true;
+}
+
+static bool keeps_images(const struct layer *l) {
+    bool all_shared = true;
+    for (int i = 0; i < l->n_in; i++) {
+        if (is_shared(l->in[i])) continue;
+        if (!plan_counts_images(l->in[i])) return false;
+        all_shared = false;
+    }
+    return plan_counts_images(l->out[0]) || (all_shared && is_shared(l->out[0]));
+}
+
+/* Its memory moves on from image to image exactly if the tensor does, from a place that no size decides. */
+static bool is_placed_by_image(const struct plan *plan, const struct tensor *t) {
+    const struct view *view = &plan->view[t->id];
+    return size_is_const(view->offset) && plan_counts_images(t) == plan_counts_images(view->root) &&
+           (plan_counts_images(t) || is_shared(view->root));
+}
+
+static bool is_by_image(const struct plan *plan, const struct cluster *cluster) {
+    for (int i = 0; i < cluster->layers.n; i++)
+        if (!keeps_images(cluster->layers.at[i])) return false;
+    for (int i = 0; i < cluster->inputs.n; i++)
+        if (!is_placed_by_image(plan, cluster->inputs.at[i])) return false;
+    for (int i = 0; i < cluster->outputs.n; i++)
+        if (!is_placed_by_image(plan, cluster->outputs.at[i])) return false;
+    return true;
+}
+
+/* Only these become steps of a call. */
+static bool has_step(const struct cluster *cluster) {
+    return !cluster->prepare && cluster->module != MODULE_VIEW;
+}
+
+/* ---- Lives of results ---- */
+
+struct life {
+    int first, last; /* steps; first < 0: none yet */
+};
+
+/* The step touches the memory of these tensors. Inputs and outputs of the model are the caller's, in one piece anyway. */
+static void touch(const struct plan *plan, struct life *life, struct tensor *const *at, int n,
+                  int step) {
+    for (int i = 0; i < n; i++) {
+        const struct tensor *root = plan->view[at[i]->id].root;
+        if (cluster_is_source(root->producer) || ir_is_output(plan->model, root)) continue;
+        struct life *l = &life[root->id];
+        if (l->first < 0) l->first = step;
+        l->last = step;
+    }
+}
+
+static void note_lives(const struct plan *plan, struct cluster *const *steps, int n,
+                       struct traffic *traffic) {
+    const struct model *m = plan->model;
+    struct life *life = ARENA_ARRAY(plan->arena, struct life, m->n_tensors + 1);
+    for (int t = 0; t < m->n_tensors; t++) life[t].first = -1;
+    for (int i = 0; i < n; i++) {
+        touch(plan, life, steps[i]->inputs.at, steps[i]->inputs.n, i);
+        touch(plan, life, steps[i]->outputs.at, steps[i]->outputs.n, i);
+    }
+    for (int i = 0; i < m->layers.n; i++) {
+        const struct tensor *t = m->layers.at[i]->out[0];
+        const struct life *l = &life[t->id];
+        if (l->first >= 0)
+            portion_note_life(traffic, l->first, l->last, size_scale(layout_elements(t), 4));
+    }
+}
+
+enum sol_status plan_images(struct plan *plan, int64_t batch) {
+    const int n = plan->clusters.n;
+    struct traffic *traffic = ARENA_ARRAY(plan->arena, struct traffic, n + 1);
+    struct cluster **steps = ARENA_ARRAY(plan->arena, struct cluster *, n + 1);
+    int64_t *portion = ARENA_ARRAY(plan->arena, int64_t, n + 1);
+    int n_steps = 0;
+    for (int i = 0; i < n; i++) {
+        struct cluster *cluster = plan->clusters.at[i];
+        cluster->by_image = is_by_image(plan, cluster);
+        cluster->images = batch;
+        if (!has_step(cluster)) continue;
+        traffic[n_steps] = portion_traffic(build_bytes(cluster), cluster->by_image);
+        steps[n_steps++] = cluster;
+    }
+    note_lives(plan, steps, n_steps, traffic);
+    portion_choose(n_steps, traffic, batch, portion);
+    for (int i = 0; i < n_steps; i++) steps[i]->images = portion[i];
+    return SOL_OK;
+}

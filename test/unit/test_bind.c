@@ -1,0 +1,116 @@
+/*
+ * Bindings of random programs, played through on marked memory: whatever a step has written for an image is there when a later
+ * step reads it, however the batch is divided.
+ */
+#include "check.h"
+#include "run/bind.h"
+#include "run/portion.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS 12
+#define SLOTS 10
+#define UNIT 64 /* bytes; slots take whole units per image */
+
+static uint64_t state = 88172645463325252u;
+static int64_t draw(int64_t n) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (int64_t)(state % (uint64_t)n);
+}
+
+struct program {
+    struct step_list list;
+    struct step step[STEPS];
+    struct slot slot[SLOTS];
+    struct buffer_ref ptr[STEPS][SLOTS];
+    int64_t units[SLOTS]; /* per image */
+};
+
+static int64_t one_task(const struct step *step, const int64_t *arg) {
+    (void)step, (void)arg;
+    return 1;
+}
+
+/* Step i points to the slots that live then: whoever is first writes, the others read. */
+static void point_to_slots(struct program *p, int i) {
+    struct step *step = &p->step[i];
+    int64_t bytes = 0;
+    for (int s = 0; s < p->list.n_slots; s++) {
+        if (p->slot[s].first > i || p->slot[s].last < i) continue;
+        p->ptr[i][step->n_ptr++] =
+            (struct buffer_ref){.kind = BUFFER_ARENA, .index = s, .image = p->units[s] * UNIT};
+        bytes += p->units[s] * UNIT;
+    }
+    step->ptr = p->ptr[i];
+    step->bytes = size_add(size_scale(size_symbol(0), bytes), size_const(draw(4000)));
+}
+
+static void draw_program(struct program *p) {
+    memset(p, 0, sizeof *p);
+    p->list = (struct step_list){1 + (int)draw(STEPS), p->step, (int)draw(SLOTS), p->slot};
+    for (int s = 0; s < p->list.n_slots; s++) {
+        p->units[s] = draw(20);
+        p->slot[s].first = (int)draw(p->list.n);
+        p->slot[s].last = (int)min_i64(p->list.n - 1, p->slot[s].first + draw(6));
+        p->slot[s].size = size_scale(size_symbol(0), p->units[s] * UNIT);
+    }
+    for (int i = 0; i < p->list.n; i++) {
+        p->step[i].n_tasks = one_task;
+        p->step[i].by_image = draw(6) > 0;
+        point_to_slots(p, i);
+    }
+}
+
+/* One image of one pointer: marks its units, or sees whether the mark is there. */
+static void play_image(const struct program *p, const struct binding *b, int i, int ptr,
+                       int64_t first, int64_t image, int64_t *memory) {
+    const int s = p->ptr[i][ptr].index;
+    const int64_t in_portion = image - first, mark = 1 + s + SLOTS * image;
+    const int64_t at =
+        b->ptr_offset[i][ptr] + first * b->ptr_image[i][ptr] + in_portion * p->ptr[i][ptr].image;
+    CHECK(at >= 0 && at + p->units[s] * UNIT <= (int64_t)b->arena_size);
+    for (int64_t u = 0; u < p->units[s]; u++) {
+        if (p->slot[s].first == i) memory[at / UNIT + u] = mark;
+        else CHECK(memory[at / UNIT + u] == mark);
+    }
+}
+
+/* As exec.c goes through it. Returns the number of steps that were run. */
+static int play(const struct program *p, const struct binding *b, int64_t batch, int64_t *memory) {
+    int n = 0;
+    for (int s = 0; s < b->n_sections; s++) {
+        const struct section *section = &b->section[s];
+        for (int64_t first = 0; first < batch; first += section->portion)
+            for (int i = section->begin; i < section->end; i++, n++)
+                for (int ptr = 0; ptr < p->step[i].n_ptr; ptr++)
+                    for (int64_t k = first; k < min_i64(batch, first + section->portion); k++)
+                        play_image(p, b, i, ptr, first, k, memory);
+    }
+    return n;
+}
+
+static void test_random_programs(void) {
+    static struct program p;
+    int divided = 0, n_sections = 0;
+    portion_step = 0;
+    for (int round = 0; round < 3000; round++) {
+        int64_t batch = 1 + draw(9), symbols[SIZE_SYMBOLS] = {batch};
+        struct binding *b = NULL;
+        draw_program(&p);
+        portion_cache = draw(12000);
+        if (!CHECK(!binding_new(&p.list, symbols, 1, &b))) continue;
+        int64_t *memory = calloc(b->arena_size / UNIT + 1, sizeof *memory);
+        divided += play(&p, b, batch, memory) > p.list.n;
+        n_sections += b->n_sections;
+        free(memory);
+        binding_free(b);
+    }
+    printf("%d of 3000 batches divided, %d sections\n", divided, n_sections);
+    CHECK(divided > 500 && n_sections > 3500);
+}
+
+int main(void) {
+    test_random_programs();
+    return check_done();
+}
