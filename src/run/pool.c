@@ -46,13 +46,20 @@ struct job {
     pool_task *task;
     void *user;
     uint64_t n, chunk;
+    int n_shares;
     pool_errand *errand; /* the owner's, before it takes chunks; or NULL */
     void *errand_user;
 };
 
+/* A part of the job that one thread begins with, and others help with when their own is done. */
+struct share {
+    _Alignas(
+        CACHE_LINE) _Atomic uint64_t next; /* first task that nobody has taken; may exceed end */
+    uint64_t end;
+};
+
 static struct {
     _Alignas(CACHE_LINE) _Atomic uint32_t gate;
-    _Alignas(CACHE_LINE) _Atomic uint64_t next; /* first task that nobody has taken; may exceed n */
     _Alignas(CACHE_LINE) struct job job;
 
     _Alignas(CACHE_LINE) _Atomic uint32_t
@@ -69,6 +76,7 @@ static struct {
     int n_workers;   /* less than built_for - 1 when the system refused a thread */
     bool knows_fork; /* after_fork is registered */
     pthread_t workers[MAX_THREADS];
+    struct share share[MAX_THREADS];
 } pool;
 
 static _Thread_local bool holds;   /* this thread is between pool_begin and pool_end */
@@ -123,17 +131,32 @@ static double spin_time(void) {
 
 /* ---- Doing a job ---- */
 
-/* Takes chunks until none is left. The job stays as it is until this thread has left the gate. */
+/* Takes chunks until none is left: the thread's own share first, which is about the same part of each job, so that it finds
+ * in its caches what it wrote there. The job stays as it is until this thread has left the gate. */
 static void take_chunks(int thread) {
     const struct job job = pool.job;
     in_task = true;
-    for (;;) {
-        uint64_t begin = atomic_fetch_add_explicit(&pool.next, job.chunk, memory_order_relaxed);
-        if (begin >= job.n) break;
-        uint64_t end = job.n - begin > job.chunk ? begin + job.chunk : job.n;
-        job.task(job.user, thread, (int64_t)begin, (int64_t)end);
+    for (int i = 0; i < job.n_shares; i++) {
+        struct share *share = &pool.share[(thread + i) % job.n_shares];
+        for (;;) {
+            uint64_t begin =
+                atomic_fetch_add_explicit(&share->next, job.chunk, memory_order_relaxed);
+            if (begin >= share->end) break;
+            uint64_t end = share->end - begin > job.chunk ? begin + job.chunk : share->end;
+            job.task(job.user, thread, (int64_t)begin, (int64_t)end);
+        }
     }
     in_task = false;
+}
+
+static void set_shares(const struct job *job) {
+    const uint64_t chunks = (job->n + job->chunk - 1) / job->chunk;
+    for (int i = 0; i < job->n_shares; i++) {
+        const uint64_t begin = chunks * (uint64_t)i / (uint64_t)job->n_shares * job->chunk;
+        const uint64_t end = chunks * (uint64_t)(i + 1) / (uint64_t)job->n_shares * job->chunk;
+        atomic_store_explicit(&pool.share[i].next, begin, memory_order_relaxed);
+        pool.share[i].end = end < job->n ? end : job->n;
+    }
 }
 
 /* What an errand runs itself runs alone: the job stands in the pool already. */
@@ -289,7 +312,7 @@ static void await_joined(void) {
 
 static void dispatch(const struct job *job) {
     pool.job = *job;
-    atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+    set_shares(job);
     uint32_t sequence = atomic_load(&pool.gate) & ~(GATE_SEQUENCE - 1);
     atomic_store(&pool.gate, (sequence + GATE_SEQUENCE) | GATE_OPEN);
     if (atomic_load(&pool.sleepers)) {
@@ -298,7 +321,8 @@ static void dispatch(const struct job *job) {
         wake(&pool.gate, helpers < MAX_THREADS ? (int)helpers : MAX_THREADS);
     }
     if (do_errand(job)) take_chunks(0);
-    else atomic_store(&pool.next, job->n);
+    else
+        for (int i = 0; i < job->n_shares; i++) atomic_store(&pool.share[i].next, job->n);
     if (!is_empty(atomic_fetch_and(&pool.gate, ~GATE_OPEN), 0)) await_joined();
 }
 
@@ -336,6 +360,7 @@ static void run_owned(struct job *job, int64_t grain) {
         run_alone(job);
         return;
     }
+    job->n_shares = pool.n_workers + 1;
     uint64_t shares = (uint64_t)(pool.n_workers + 1) * CHUNKS_PER_THREAD;
     uint64_t grains = job->n / (uint64_t)grain / shares;
     job->chunk = (uint64_t)grain * (grains ? grains : 1);
