@@ -24,7 +24,7 @@ KEYS = {
         bool, True, "time near ties; False = results do not depend on timing"
     ),
     "compiler::never_slower": Key(
-        bool, False, "time PyTorch's own forward too and leave to it what it does faster; at once"
+        bool, True, "time PyTorch's own forward too and leave to it what it does faster; at once"
     ),
     "compiler::winograd": Key(
         bool, True, "allow algorithms that round more; False = strict, the same bits at every run"

@@ -258,6 +258,7 @@ def test_slow_calls_are_not_timed(fast, x, slow_sol, monkeypatch):
         ([1.10, 1.50, 1.90], [1.0, 1.0, 1.0], False),  # somebody else was there
         ([1.10, 1.10], [1.0, 1.0], False),  # too few to tell
         ([1.60, 1.60], [1.0, 1.0], True),
+        ([9e-6, 9e-6, 9e-6], [2e-6, 2e-6, 2e-6], False),  # PyTorch in SOL's place takes as long
         ([1.60], [1.0], False),
         ([], [], False),
     ],

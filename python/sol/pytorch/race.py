@@ -26,6 +26,7 @@ SLOW_S = 0.02
 MAX_SECONDS = 1.0  # for all turns of a batch size
 MARGIN = 1.05
 CLEAR = 1.5  # who is ahead by that after one turn has won
+MIN_LOSS_S = 10e-6  # stepping aside costs a call some microseconds of its own
 # If SOL's best two turns differ by more, somebody else was using the machine: a later call tries again.
 SPREAD = 1.2
 MAX_TRIES = 3
@@ -190,8 +191,10 @@ def _put_back(now, before):
 
 def is_lost(ours, theirs):
     """PyTorch is faster, and not by chance: its second best is, too."""
-    margin = MARGIN if len(theirs) >= MIN_TURNS else CLEAR
-    return len(theirs) > 1 and not is_noisy(ours) and min(ours) > margin * sorted(theirs)[1]
+    if len(theirs) < 2 or is_noisy(ours):
+        return False
+    margin, second = MARGIN if len(theirs) >= MIN_TURNS else CLEAR, sorted(theirs)[1]
+    return min(ours) > max(margin * second, second + MIN_LOSS_S)
 
 
 def is_noisy(times):
