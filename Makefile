@@ -134,8 +134,8 @@ replay: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## which networks' kernels 
 zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1, STRICT=1
 	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) $(if $(STRICT),--strict) --json build/zoo$(if $(STRICT),-strict).json
 	@$(PY) tools/numerics.py build/zoo.json build/zoo-strict.json
-bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, PEERS=1
-	@$(PY) -m sol.bench $(NETS) --batch $(or $(BATCH),1) $(if $(THREADS),--threads $(THREADS)) \
+bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, RUNS=, PEERS=1
+	@$(PY) -m sol.bench $(NETS) --batch $(or $(BATCH),1) $(if $(THREADS),--threads $(THREADS)) $(if $(RUNS),--runs $(RUNS)) \
 		--json build/bench.json --svg $(if $(README),docs,build)/bench.svg $(if $(README),--readme README.md)
 clean: ## everything built; .venv stays
 	rm -rf build .sol python/*.egg-info

@@ -9,7 +9,18 @@ import xml.etree.ElementTree
 import pytest
 import torch
 
-from sol.bench import chart, limit, machine, network, peers, process, table, target, timing
+from sol.bench import (
+    chart,
+    limit,
+    machine,
+    network,
+    peers,
+    process,
+    restrict,
+    table,
+    target,
+    timing,
+)
 
 # ---- Protocol ----
 
@@ -334,6 +345,21 @@ def test_a_crash_costs_one_row(tmp_path):
     assert row["error"] == "exit code -6" and "last words" in row["output"]
     row = process.run_child(["-c", "import time; time.sleep(9)"], 0.5)
     assert "not done" in row["error"]
+
+
+def test_the_median_run_counts():
+    rows = [{"ratio": ratio, "ms": ratio} for ratio in (1.2, 0.9, 1.1)]
+    assert network.choose_median(rows) == {"ratio": 1.1, "ms": 1.1, "ratios": [1.2, 0.9, 1.1]}
+    assert network.choose_median([{"ms": 1}]) == {"ms": 1}
+
+
+def test_restricted_peers(job, monkeypatch):
+    monkeypatch.delenv("SOL_CPU", raising=False)
+    assert not restrict.environment() and not restrict.as_text()
+    monkeypatch.setenv("SOL_CPU", "avx2")
+    assert set(restrict.AVX2) == set(peers.PEERS)
+    assert "ONEDNN_MAX_CPU_ISA=AVX2" in restrict.as_text()
+    assert "AVX-512" in prepare(["ncnn"], job)[2]["ncnn"]
 
 
 def test_wrong_results_are_no_success(monkeypatch):

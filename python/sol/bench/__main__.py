@@ -13,7 +13,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from sol.bench import chart, machine, network, process, table
+from sol.bench import chart, machine, network, process, restrict, table
 
 PEERS = ("eager", "eager_cl", "inductor", "onnxruntime", "openvino", "ncnn")
 
@@ -33,6 +33,12 @@ def make_parser():
         "--list", type=Path, help="file with NAMES and build(name); default bench/networks.py"
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="per engine and network")
+    parser.add_argument(
+        "--runs",
+        type=positive,
+        default=1,
+        help="of each network; the one with the median ratio counts",
+    )
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for one process")
     parser.add_argument("--json", type=Path, help="write all results here")
     parser.add_argument("--svg", type=Path, help="write a picture of the ratios here")
@@ -117,7 +123,7 @@ def measure_all(args, names):
     results = {"machine": machine.describe(args.threads), "rows": []}
     print(table.header(args.batch, args.peers))
     for name in names:
-        row = network.measure(name, child_args(args, name), args.timeout)
+        row = network.measure(name, child_args(args, name), args.runs, args.timeout)
         results["rows"].append(row)
         machine.add_rates(results["machine"], row)
         print(table.line(row, args.peers), flush=True)
@@ -147,6 +153,7 @@ def main():
     args = parser.parse_args()
     if args.child:
         return run_child(args)
+    os.environ.update(restrict.environment())
     # Libraries with OpenMP start their pools with this many threads, whatever they are told later.
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
     if args.readme and table.BEGIN not in args.readme.read_text("utf-8"):

@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 import sol
+from sol.bench import restrict
 
 PACKAGES = ("torch", "torchvision", "onnxruntime", "openvino", "ncnn")
 
@@ -20,6 +21,7 @@ def describe(threads):
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "versions": versions(),
+        "restricted": restrict.as_text(),
     }
 
 
@@ -73,7 +75,8 @@ def as_text(machine):
         if key in machine
     ]
     measured = f"; measured {' and '.join(rates)}" if rates else ""
+    restricted = f"; {machine['restricted']}" if machine["restricted"] else ""
     return (
         f"{machine['cpu']}, {machine['isa']}, {machine['cores']} cores, {machine['threads']} threads,"
-        f" {machine['memory_gib']} GiB{measured}; {packages}"
+        f" {machine['memory_gib']} GiB{measured}; {packages}{restricted}"
     )

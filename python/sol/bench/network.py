@@ -1,12 +1,12 @@
 """Everything about one network: compile times, results, times beside the peers.
 
-    parent   measure(): two processes, one with an empty kernel cache, one with what the first left there
+    parent   measure(): a process with an empty kernel cache, and one per run with what the first left there
     child    compile_cold(), compare(): return what becomes the row
 
 A row of the results, times in milliseconds and seconds as their names say:
 
     ms          {engine: [median, minimum]}, `sol` among them
-    ratio       the best peer's median over SOL's;  best: that peer
+    ratio       the best peer's median over SOL's;  best: that peer;  ratios: of all runs, where there are several
     error       of SOL, relative to the largest output
     fallbacks   {reason: calls} where PyTorch ran the network in SOL's place
     cold, warm  {"own", "export", "first", "optimize"}: SOL's own part of sol.optimize, torch.export's part,
@@ -19,6 +19,7 @@ A row of the results, times in milliseconds and seconds as their names say:
     limit       see `limit`;  of_limit: its time over SOL's
 """
 
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -34,23 +35,33 @@ class WrongResult(Exception):
 # ---- In the parent ----
 
 
-def measure(name, child_args, timeout):
-    """One row: cold compile in one process, then times in another one with the kernel cache filled."""
-    row = {"network": name}
+def measure(name, child_args, runs, timeout):
+    """One row: cold compile in one process, then times in others with the kernel cache filled.
+
+    Of several runs it is the one with the median ratio."""
     with tempfile.TemporaryDirectory(prefix="sol-") as folder:
         cache = str(Path(folder) / "cache")
         env = {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor")}
         children = [
             process.run_child(["-m", "sol.bench", *child_args, *extra], timeout, cache, env)
-            for extra in (["--child", "cold"], ["--child", "compare"])
+            for extra in (["--child", "cold"], *[["--child", "compare"]] * runs)
         ]
     for child in children:
         if "error" in child:
             output = "" if child.get("is_told") else child.get("output", "")
-            return {**row, "failed": child["error"], "output": output}
-    row |= children[1]["row"]
-    row["cold"], row["warm"] = (child["row"]["compile"] for child in children)
-    return row
+            return {"network": name, "failed": child["error"], "output": output}
+    cold, *compared = (child["row"] for child in children)
+    row = choose_median(compared)
+    return {"network": name} | row | {"cold": cold["compile"], "warm": row["compile"]}
+
+
+def choose_median(rows):
+    """The row with the median ratio, and all ratios in the order of the runs."""
+    ratios = [row["ratio"] for row in rows if "ratio" in row]
+    if len(ratios) < len(rows) or len(rows) == 1:
+        return rows[0]
+    median = statistics.median_low(ratios)
+    return rows[ratios.index(median)] | {"ratios": ratios}
 
 
 # ---- In the child ----

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import torch
 from torch.utils import _pytree
 
+from sol.bench import restrict
+
 TOLERANCE = 1e-3  # of the largest output: above it a result is wrong
 
 
@@ -64,6 +66,8 @@ def prepare_inductor(job):
 
     config.freezing = True
     config.cpp.threads = job.threads
+    if restrict.is_on():
+        config.cpp.simdlen = 256  # bits
     compiled = torch.compile(job.model)
     compiled(*job.inputs)
     return lambda: compiled(*job.inputs)
@@ -157,6 +161,8 @@ def prepare_all(names, job, expected):
     for name in names:
         start = time.perf_counter()
         try:
+            if reason := restrict.refusal(name):
+                raise Unfit(reason)
             if missing := missing_packages(name):
                 raise Unfit(f"{' and '.join(missing)} not installed")
             run = PEERS[name].prepare(job)

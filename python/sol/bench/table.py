@@ -33,6 +33,8 @@ def line(row, peers):
         for seconds in (row["cold"]["own"], row["warm"]["own"], row["warm"]["export"])
     ]
     text = f"{row['network']:{WIDTH}s}" + "".join(f"{cell:>12s}" for cell in cells)
+    if "ratios" in row:
+        text += "  runs: " + " ".join(f"{ratio:.2f}" for ratio in row["ratios"])
     return text + ("  fell back: " + "; ".join(row["fallbacks"]) if row["fallbacks"] else "")
 
 
