@@ -20,7 +20,8 @@ ISAS_aarch64 = neon
 ISAS := generic $(ISAS_$(shell $(CC) -dumpmachine | cut -d- -f1))
 
 KERNELS := $(wildcard src/dnn/*_kernel.c)
-SOURCES := $(filter-out $(KERNELS),$(wildcard src/*.c src/*/*.c src/device/*/*.c))
+CLI := $(wildcard src/cli/*.c)
+SOURCES := $(filter-out $(KERNELS) $(CLI),$(wildcard src/*.c src/*/*.c src/device/*/*.c src/frontend/*/*.c))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(foreach i,$(ISAS),$(KERNELS:%.c=$(BUILD)/%.$(i).o))
 
 # C tests: each test/GROUP/test_*.c is a program; the other .c files of test/op are parts of all programs there.
@@ -33,10 +34,13 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib ctest demo test check lint fmt asan tsan arm64 bench replay loc zoo clean help
-all: $(VENV)/installed ## build the library and install the package into .venv
+.PHONY: all lib cli ctest demo test check lint fmt asan tsan arm64 bench replay loc zoo clean help
+all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
+cli: $(BUILD)/sol ## the program sol, which needs no Python
+$(BUILD)/sol: $(CLI:%.c=$(BUILD)/%.o) $(BUILD)/libsol.a
+	$(CC) $(CFLAGS) -o $@ $^ -ldl -lm
 $(BUILD)/libsol.a: $(OBJECTS)
 	@rm -f $@
 	@$(CC) -r -nostdlib -o $(BUILD)/sol.o $^

@@ -2,7 +2,7 @@
 
     base < run < ir < pass < plan < dfp, dnn < device/* < deploy, and the files of src/ itself
 
-A device never includes another device. Frontends, the command line program and Python see only include/sol.
+A device never includes another device. The command line program and Python see only include/sol, frontends also base.
 """
 
 import re
@@ -47,8 +47,10 @@ def refuse(source, target):
     if a == b:
         return None
     top_a, top_b = a.split("/")[0], b.split("/")[0]
+    if top_a == "frontend" and top_b == "base":
+        return None
     if top_a in OUTSIDE:
-        return f"src/{top_a} sees only include/sol"
+        return f"src/{top_a} sees only include/sol" + (" and base" * (top_a == "frontend"))
     if top_b in OUTSIDE:
         return f"nothing includes src/{top_b}"
     if top_a == top_b == "device" and "/" in b:

@@ -5,7 +5,7 @@ import importlib
 from sol import __version__, _core
 
 # Python packages that a frontend needs.
-FRONTENDS = {"pytorch": "torch"}
+FRONTENDS = {"pytorch": "torch", "onnx": "numpy"}
 
 
 def frontend_rows():

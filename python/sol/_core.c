@@ -152,6 +152,26 @@ static PyObject *core_parse(PyObject *module, PyObject *args) {
     return status ? raise_status(status) : wrap_model(model_type, model);
 }
 
+static PyObject *core_read_onnx(PyObject *module, PyObject *args) {
+    const char *path;
+    struct sol_onnx *onnx = NULL;
+    enum sol_status status;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "s:read_onnx", &path)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = sol_onnx_read(path, &onnx);
+    Py_END_ALLOW_THREADS return status ? raise_status(status) : wrap_onnx(onnx);
+}
+
+static PyObject *core_parse_onnx(PyObject *module, PyObject *args) {
+    const char *data, *folder;
+    Py_ssize_t size;
+    struct sol_onnx *onnx = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y#z:parse_onnx", &data, &size, &folder)) return NULL;
+    enum sol_status status = sol_onnx_parse(data, (size_t)size, folder, &onnx);
+    return status ? raise_status(status) : wrap_onnx(onnx);
+}
+
 static void visit_info(void *user, const struct sol_info *info) {
     PyObject *item =
         Py_BuildValue("(ssOs)", info->kind, info->name, info->available ? Py_True : Py_False,
@@ -217,6 +237,10 @@ static PyObject *core_measure_bandwidth(PyObject *module, PyObject *args) {
 
 static PyMethodDef core_methods[] = {
     {"parse", core_parse, METH_VARARGS, "parse(text) -> Model."},
+    {"read_onnx", core_read_onnx, METH_VARARGS,
+     "read_onnx(path) -> Model, with the file's values."},
+    {"parse_onnx", core_parse_onnx, METH_VARARGS,
+     "parse_onnx(bytes, folder) -> Model; external data lies in `folder`, None: nowhere."},
     {"list", core_list, METH_NOARGS,
      "[(kind, name, available, detail)] of devices, libraries, compilers, caches."},
     {"version", core_version, METH_NOARGS, "The version of libsol."},

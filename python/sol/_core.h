@@ -7,6 +7,7 @@
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <sol/onnx.h>
 #include <sol/sol.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +37,9 @@ void free_object(PyObject *self);
 
 /* ---- Objects ---- */
 
-/* Both take over what they are given. */
+/* They take over what they are given. */
 PyObject *wrap_model(PyTypeObject *type, struct sol_model *model);
+PyObject *wrap_onnx(struct sol_onnx *onnx);
 PyObject *wrap_program(struct sol_program *program);
 
 struct program_object {

@@ -1,8 +1,10 @@
 /* sol._core.Model: a model under construction, for Python. */
 #include "_core.h"
 
+/* `onnx`: the file that the model was read from, which owns it; NULL for other models. */
 struct model_object {
     PyObject_HEAD struct sol_model *model;
+    struct sol_onnx *onnx;
 };
 
 static struct sol_model *model_of(PyObject *self) { return ((struct model_object *)self)->model; }
@@ -11,6 +13,17 @@ PyObject *wrap_model(PyTypeObject *type, struct sol_model *model) {
     PyObject *self = new_object(type);
     if (self) ((struct model_object *)self)->model = model;
     else sol_model_free(model);
+    return self;
+}
+
+PyObject *wrap_onnx(struct sol_onnx *onnx) {
+    PyObject *self = new_object(model_type);
+    if (!self) {
+        sol_onnx_free(onnx);
+        return NULL;
+    }
+    ((struct model_object *)self)->model = sol_onnx_model(onnx);
+    ((struct model_object *)self)->onnx = onnx;
     return self;
 }
 
@@ -23,7 +36,9 @@ static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static void model_dealloc(PyObject *self) {
-    sol_model_free(model_of(self));
+    struct sol_onnx *onnx = ((struct model_object *)self)->onnx;
+    if (onnx) sol_onnx_free(onnx);
+    else sol_model_free(model_of(self));
     free_object(self);
 }
 
@@ -107,6 +122,16 @@ static PyObject *model_shape(PyObject *self, PyObject *args) {
     return new_shape(rank, dim);
 }
 
+static PyObject *model_values(PyObject *self, PyObject *none) {
+    const struct sol_onnx *onnx = ((struct model_object *)self)->onnx;
+    PyObject *addresses = PyList_New(0);
+    (void)none;
+    for (int i = 0; onnx && addresses && i < sol_onnx_n_params(onnx); i++)
+        if (append(addresses, PyLong_FromVoidPtr((void *)(uintptr_t)sol_onnx_params(onnx)[i])))
+            Py_CLEAR(addresses);
+    return addresses;
+}
+
 static PyObject *model_check(PyObject *self, PyObject *none) {
     (void)none;
     enum sol_status status = sol_model_check(model_of(self));
@@ -176,6 +201,8 @@ static PyMethodDef model_methods[] = {
     {"output", model_output, METH_VARARGS, "output(name, tensor)."},
     {"shape", model_shape, METH_VARARGS,
      "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
+    {"values", model_values, METH_NOARGS,
+     "Addresses of the parameters' values, of a model from a file; they live as long as it."},
     {"check", model_check, METH_NOARGS, "Raises the builder's first error."},
     {"print", model_print, METH_NOARGS, "The text form."},
     {"dump", model_dump, METH_VARARGS,

@@ -24,6 +24,7 @@
 #define TUNE_EVICT_PIECE (64 << 10)
 #define TUNE_SPREAD 1.2 /* second best to best time of the winner; above it somebody else was using the machine */
 #define TUNE_MAX_KEY 2048
+#define TUNE_AGAIN_NS 50000000 /* of a process for problems whose times were noisy before */
 #define TUNE_MARGIN 0.97 /* a vendor's library has to be faster by more than what timing is unsure of */
 
 /* ---- Remembering ---- */
@@ -52,16 +53,21 @@ static bool choice_path(const char *key, char *path, size_t size) {
     return n > 0 && (size_t)n < size;
 }
 
-/* The remembered winner's index, or -1. The file holds the whole key, a newline and the name. */
+/* The remembered winner's index, UNKNOWN, or NOISY when it was timed in vain. The file holds the whole key, a newline and
+ * the name, or NOISY_NAME. */
+enum { UNKNOWN = -1, NOISY = -2 };
+#define NOISY_NAME "?"
 static int recall(const char *key, const struct dnn_plan *plans, int n) {
     char path[4096], *text;
     size_t size, length = strlen(key);
-    int found = -1;
+    int found = UNKNOWN;
     if (!choice_path(key, path, sizeof path) || access(path, R_OK) || os_read(path, &text, &size))
-        return -1;
-    if (size > length && !strncmp(text, key, length) && text[length] == '\n')
+        return UNKNOWN;
+    if (size > length && !strncmp(text, key, length) && text[length] == '\n') {
+        if (!strcmp(text + length + 1, NOISY_NAME)) found = NOISY;
         for (int i = 0; i < n; i++)
             if (!strcmp(text + length + 1, plans[i].impl->name)) found = i;
+    }
     mem_free(text);
     return found;
 }
@@ -207,22 +213,31 @@ static int time_all(const struct dnn_plan *plans, int n, const struct memory *m,
     return winner;
 }
 
-/* Without the pool the times would be those of one thread, and noisy times mean little: then the cheapest by the cost
- * model is taken, and nothing remembered. */
-int cpu_tune(const struct dnn_plan *plans, int n) {
-    char key[TUNE_MAX_KEY];
+/* The winner of new times; the cheapest by the cost model, which is the first, where they are noisy. */
+static int time_and_remember(const char *key, const struct dnn_plan *plans, int n) {
     struct memory memory;
-    bool is_noisy = true;
+    bool is_noisy;
+    if (!take_memory(plans, n, &memory)) return 0;
+    int winner = time_all(plans, n, &memory, &is_noisy);
+    mem_free(memory.all);
+    remember(key, is_noisy ? NOISY_NAME : plans[winner].impl->name);
+    return is_noisy ? 0 : winner;
+}
+
+/* Without the pool the times would be those of one thread. On a machine that is always busy a process must not try for ever:
+ * what was noisy once gets a small share of its time. */
+int cpu_tune(const struct dnn_plan *plans, int n) {
+    static atomic_llong again_ns;
+    char key[TUNE_MAX_KEY];
     write_key(key, plans, n);
     int winner = recall(key, plans, n);
     if (winner >= 0) return winner;
+    if (winner == NOISY && atomic_load(&again_ns) > TUNE_AGAIN_NS) return 0;
     if (!pool_begin()) return 0;
-    if (take_memory(plans, n, &memory)) {
-        winner = time_all(plans, n, &memory, &is_noisy);
-        mem_free(memory.all);
-    }
+    double start = os_now();
+    bool was_noisy = winner == NOISY;
+    winner = time_and_remember(key, plans, n);
+    if (was_noisy) atomic_fetch_add(&again_ns, (long long)((os_now() - start) * 1e9));
     pool_end();
-    if (is_noisy) return 0;
-    remember(key, plans[winner].impl->name);
     return winner;
 }

@@ -1,0 +1,37 @@
+"""SOL as a backend of the onnx package: ``sol.onnx.backend.prepare(model).run(inputs)``, and for its test suite."""
+
+import numpy
+from onnx.backend.base import Backend, BackendRep
+from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
+
+from sol.onnx.network import load
+
+
+class SolRep(BackendRep):
+    def __init__(self, network):
+        self.network = network
+
+    def run(self, inputs, **kwargs):
+        results = self.network(*[numpy.asarray(x) for x in inputs])
+        return results if isinstance(results, tuple) else (results,)
+
+
+class SolBackend(Backend):
+    """Raises BackendIsNotSupposedToImplementIt, with SOL's reason, for what it does not have."""
+
+    @classmethod
+    def prepare(cls, model, device="CPU", **kwargs):
+        try:
+            return SolRep(load(model.SerializeToString()))
+        except NotImplementedError as error:
+            raise BackendIsNotSupposedToImplementIt(str(error)) from error
+
+    @classmethod
+    def supports_device(cls, device):
+        return device == "CPU"
+
+
+is_compatible = SolBackend.is_compatible
+prepare = SolBackend.prepare
+run = SolBackend.run_model
+supports_device = SolBackend.supports_device

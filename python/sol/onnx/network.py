@@ -1,0 +1,110 @@
+"""A network from an ONNX file: how NumPy arrays reach its program.
+
+load(path or bytes) -> Network
+Network(*arrays)    -> an array, or a tuple of them: new memory, written by the program itself
+"""
+
+import os
+
+import numpy
+
+from sol import _core
+from sol.config import config
+
+DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "i64": "int64", "i32": "int32"}
+DTYPES |= {"i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool"}
+
+
+def load(model, batch_size=None, folder=None):
+    """Reads and compiles a network -> Network.
+
+    ``model``: a path, or the bytes of a file, whose external data then lie in ``folder``. ``batch_size``: the usual value of a first
+    dimension that the file leaves open, a hint for tuning. Raises ValueError when the file cannot be read or is malformed,
+    NotImplementedError for what SOL does not have; both name the node.
+    """
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        built = _core.parse_onnx(bytes(model), None if folder is None else os.fspath(folder))
+    else:
+        built = _core.read_onnx(os.fspath(model))
+    return Network(built, batch_size)
+
+
+class Network:
+    """A compiled network. Calls may overlap; each has memory of its own.
+
+    ``inputs``, ``outputs``: [(name, dtype, shape)]; a size below 0 is open, equal numbers are equal sizes.
+    """
+
+    def __init__(self, model, batch_size=None):
+        self._model = model
+        self.program = model.compile(
+            device=config["compiler::device"] or None,
+            batch_hint=batch_size or 0,
+            winograd=config["compiler::winograd"],
+            autotune=config["compiler::autotune"],
+        )
+        self._weights = self.program.weights(model.values(), model)
+        self.inputs = [_port(*port) for port in self.program.inputs]
+        self.outputs = [_port(*port) for port in self.program.outputs]
+        # Symbols that no input shows, if any, are 1.
+        open_sizes = [-size for _, _, shape in self.inputs for size in shape if size < 0]
+        self._n_symbols = max(open_sizes, default=0)
+
+    def __call__(self, *arrays, **named):
+        """The outputs for inputs in the file's order, or by name. Arrays that are not contiguous are copied.
+
+        Raises TypeError and ValueError, which name the input, for arrays that do not fit.
+        """
+        arrays = [self._check(*pair) for pair in zip(self.inputs, self._order(arrays, named))]
+        symbols = self._read_symbols(arrays)
+        results = [
+            numpy.empty(self.program.output_shape(i, symbols), dtype)
+            for i, (_, dtype, _) in enumerate(self.outputs)
+        ]
+        addresses = [[x.__array_interface__["data"][0] for x in side] for side in (arrays, results)]
+        self.program.run(self._weights, symbols, *addresses)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _order(self, arrays, named):
+        names = [name for name, _, _ in self.inputs]
+        if unknown := named.keys() - set(names):
+            raise TypeError(f"there is no input {sorted(unknown)[0]}; the inputs are {names}")
+        taken = dict(zip(names, arrays))
+        if (
+            len(arrays) > len(names)
+            or taken.keys() & named.keys()
+            or len(taken | named) < len(names)
+        ):
+            raise TypeError(f"expected the inputs {names}, got {len(arrays)} and {list(named)}")
+        taken |= named
+        return [taken[name] for name in names]
+
+    @staticmethod
+    def _check(port, array):
+        name, dtype, shape = port
+        if not isinstance(array, numpy.ndarray):
+            raise TypeError(f"input {name} is no NumPy array but a {type(array).__name__}")
+        if array.dtype != dtype:
+            raise TypeError(f"input {name} is {array.dtype}, not {dtype}")
+        fits = len(shape) == array.ndim and all(n < 0 or n == m for n, m in zip(shape, array.shape))
+        if not fits:
+            wanted = ["any" if size < 0 else size for size in shape]
+            raise ValueError(f"input {name} has the shape {list(array.shape)}, not {wanted}")
+        return numpy.require(array, requirements=["C", "A"])
+
+    def _read_symbols(self, arrays):
+        values = [1] * self._n_symbols
+        seen = {}
+        for (name, _, shape), array in zip(self.inputs, arrays):
+            for size, found in zip(shape, array.shape):
+                if size < 0 and seen.setdefault(size, found) != found:
+                    raise ValueError(
+                        f"input {name} has the size {found} where another has {seen[size]}"
+                    )
+        for size, found in seen.items():
+            values[-1 - size] = found
+        return values
+
+
+def _port(name, dtype, shape):
+    return name, numpy.dtype(DTYPES[dtype]), shape

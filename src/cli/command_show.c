@@ -1,0 +1,62 @@
+/* Commands that show something and run nothing. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The number of a pass that is named or numbered; -1 when there is none. */
+static int find_pass(const struct sol_model *model, const char *wanted) {
+    char *end;
+    long number = strtol(wanted, &end, 10);
+    for (int i = 0;; i++) {
+        const char *name;
+        char *text = sol_dump(model, i, &name);
+        if (!text) return -1;
+        free(text);
+        if (!strcmp(name, wanted) || (!*end && end != wanted && number == i)) return i;
+    }
+}
+
+static int print_dump(const struct options *options, const struct sol_model *model) {
+    const char *name;
+    int pass = options->after ? find_pass(model, options->after) : 0;
+    if (pass < 0) return complain("there is no pass \"%s\"", options->after);
+    char *text = sol_dump(model, pass, &name);
+    if (!text) return complain("%s: %s", options->model, sol_error());
+    printf("# %s\n%s", name, text);
+    free(text);
+    return 0;
+}
+
+int command_dump(const struct options *options) {
+    struct network network;
+    int code = open_model(options, &network);
+    if (!code) code = print_dump(options, network.model);
+    close_network(&network);
+    return code;
+}
+
+static void print_info(void *user, const struct sol_info *info) {
+    (void)user;
+    printf("%-9s %-12s %-4s %s\n", info->kind, info->name, info->available ? "yes" : "no",
+           info->detail ? info->detail : "");
+}
+
+int command_devices(const struct options *options) {
+    (void)options;
+    printf("SOL %s\n", sol_version());
+    sol_list(print_info, NULL);
+    return 0;
+}
+
+static void print_cache(void *user, const struct sol_info *info) {
+    if (!strcmp(info->kind, "cache")) print_info(user, info);
+}
+
+int command_cache(const struct options *options) {
+    if (options->model && strcmp(options->model, "clear") != 0)
+        return complain("`sol cache` or `sol cache clear`") + 1;
+    if (options->model && sol_cache_clear()) return complain("%s", sol_error());
+    sol_list(print_cache, NULL);
+    return 0;
+}

@@ -1,0 +1,239 @@
+/*
+ * What operator functions are made of: attributes, inputs as numbers or tensors, layers, results.
+ *
+ * Mistakes are sticky, as in the builder: functions read as formulas, and the first mistake is what call_give returns.
+ */
+#include "import.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+enum { FLOAT = 1, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS }; /* AttributeProto.type */
+
+enum sol_status call_fail(struct call *c, enum sol_status status) {
+    if (!c->im->status) c->im->status = status;
+    return status;
+}
+
+bool call_has(const struct call *c, int i) { return i < c->n_in && c->in[i]; }
+
+/* ---- Attributes ---- */
+
+const struct onnx_attribute *call_attribute(const struct call *c, const char *name) {
+    for (int i = 0; i < c->node->attributes.n; i++) {
+        const struct onnx_attribute *a = ITEM(c->node->attributes, struct onnx_attribute, i);
+        if (!strcmp(a->name, name)) return a;
+    }
+    return NULL;
+}
+
+/* NULL when it is missing, or a mistake. */
+static const struct onnx_attribute *find_typed(struct call *c, const char *name, int64_t type) {
+    const struct onnx_attribute *a = call_attribute(c, name);
+    if (!a || a->type == type) return a;
+    call_fail(c, fail(SOL_EINVAL, "attribute %s has type %lld instead of %lld", name,
+                      (long long)a->type, (long long)type));
+    return NULL;
+}
+
+int64_t call_int(struct call *c, const char *name, int64_t otherwise) {
+    const struct onnx_attribute *a = find_typed(c, name, INT);
+    return a ? a->i : otherwise;
+}
+
+double call_float(struct call *c, const char *name, double otherwise) {
+    const struct onnx_attribute *a = find_typed(c, name, FLOAT);
+    return a ? (double)a->f : otherwise;
+}
+
+const char *call_string(struct call *c, const char *name) {
+    const struct onnx_attribute *a = find_typed(c, name, STRING);
+    if (!a || !a->s) return "";
+    char *copy = arena_alloc(c->im->arena, a->s->size + 1);
+    memcpy(copy, a->s->at, a->s->size);
+    return copy;
+}
+
+int call_ints(struct call *c, const char *name, int most, int64_t *out) {
+    const struct onnx_attribute *a = find_typed(c, name, INTS);
+    if (!a) return 0;
+    if (a->ints.n > most) {
+        call_fail(c, fail(SOL_EUNSUPPORTED, "attribute %s has %d values", name, a->ints.n));
+        return 0;
+    }
+    if (a->ints.n) memcpy(out, a->ints.at, sizeof *out * (size_t)a->ints.n);
+    return a->ints.n;
+}
+
+/* ---- Inputs as numbers ---- */
+
+static int64_t count(const struct value *v) {
+    int64_t n = 1;
+    for (int d = 0; d < v->rank; d++) n *= size_is_const(v->dim[d]) ? size_value(v->dim[d]) : 0;
+    return n;
+}
+
+int call_input_ints(struct call *c, int i, int most, int64_t *out) {
+    const struct value *v = c->in[i];
+    int64_t n = count(v);
+    if (!v->number || n > most) {
+        call_fail(c, fail(SOL_EUNSUPPORTED,
+                          v->number ? "input %d has too many values"
+                                    : "input %d is not known before the call",
+                          i));
+        return 0;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        if (!size_is_const(v->number[k]))
+            call_fail(c, fail(SOL_EUNSUPPORTED, "input %d depends on the batch", i));
+        out[k] = size_is_const(v->number[k]) ? size_value(v->number[k]) : 0;
+    }
+    return (int)n;
+}
+
+double call_input_float(struct call *c, int i) {
+    const struct value *v = c->in[i];
+    if (v->data && v->dtype == SOL_F32 && count(v) == 1) return (double)*(const float *)v->data;
+    if (v->number && count(v) == 1 && size_is_const(*v->number))
+        return (double)size_value(*v->number);
+    call_fail(
+        c, fail(SOL_EUNSUPPORTED, "input %d is no single number that is known before the call", i));
+    return 0;
+}
+
+/* ---- Inputs as tensors ---- */
+
+static void add_param(struct call *c, struct value *v) {
+    int64_t dim[SOL_MAX_RANK];
+    for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
+    v->tensor = sol_model_param(c->im->model, v->name, v->dtype, v->rank, dim);
+    VEC_PUSH(c->im->arena, &c->im->params, v->data);
+}
+
+sol_tensor call_tensor(struct call *c, int i) {
+    struct value *v = c->in[i];
+    if (v->tensor < 0 && v->data && v->dtype == SOL_F32) add_param(c, v);
+    else if (v->tensor < 0)
+        call_fail(c,
+                  fail(SOL_EUNSUPPORTED,
+                       "input %d (\"%.64s\") is not f32, the only type that can be computed with",
+                       i, v->name));
+    return v->tensor;
+}
+
+sol_tensor call_operand(struct call *c, int i) {
+    const struct value *v = c->in[i];
+    int highest = 0;
+    for (int k = 0; k < c->n_in; k++)
+        if (k != i && c->in[k] && c->in[k]->rank > highest) highest = c->in[k]->rank;
+    bool is_scalar =
+        v->tensor < 0 && v->data && v->dtype == SOL_F32 && count(v) == 1 && v->rank <= highest;
+    return is_scalar ? sol_model_scalar(c->im->model, call_input_float(c, i)) : call_tensor(c, i);
+}
+
+int call_shape(struct call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]) {
+    int64_t known[SOL_MAX_RANK];
+    int rank = sol_model_shape(c->im->model, tensor, known);
+    for (int d = 0; d < rank; d++) {
+        dim[d] = known[d] < 0 && known[d] != INT64_MIN ? size_symbol((int)(-1 - known[d]))
+                                                       : size_const(known[d]);
+        dim[d].bad |= known[d] == INT64_MIN;
+    }
+    return rank < 0 ? 0 : rank;
+}
+
+int call_rank(const struct call *c, int i) { return c->in[i]->rank; }
+
+int64_t call_dim(struct call *c, int i, int d) {
+    struct size size = c->in[i]->dim[d];
+    if (!size.bad && size_is_const(size)) return size_value(size);
+    call_fail(c, fail(SOL_EUNSUPPORTED, "dim %d of input %d is not known before the call", d, i));
+    return 1;
+}
+
+int64_t call_axis(struct call *c, int64_t axis, int rank) {
+    if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
+    call_fail(c, fail(SOL_EINVAL, "axis %lld of a tensor of rank %d", (long long)axis, rank));
+    return 0;
+}
+
+/* ---- Layers ---- */
+
+sol_tensor call_layer(struct call *c, const char *kind, int n, const sol_tensor *in,
+                      const char *attributes, ...) {
+    struct text text;
+    va_list args;
+    if (c->im->status) return -1;
+    text_init(&text, c->im->arena);
+    va_start(args, attributes);
+    text_add_args(&text, attributes, args);
+    va_end(args);
+    const char *name = c->node->name && *c->node->name ? c->node->name : c->node->op_type;
+    sol_tensor out = sol_model_layer(c->im->model, kind, n, in, text.at, name);
+    if (out < 0) call_fail(c, sol_model_check(c->im->model));
+    return out;
+}
+
+sol_tensor call_reshape(struct call *c, sol_tensor x, int rank, const struct size *dim) {
+    struct text text;
+    text_init(&text, c->im->arena);
+    for (int d = 0; d < rank; d++) {
+        if (d) text_add(&text, ",");
+        size_print(&text, dim[d]);
+        if (dim[d].bad)
+            call_fail(c, fail(SOL_EUNSUPPORTED,
+                              "dim %d depends on the batch in a way that is not kept", d));
+    }
+    return LAYER1(c, "reshape", x, "shape=[%s]", text.at);
+}
+
+const char *call_real(struct call *c, double value) {
+    struct text text;
+    text_init(&text, c->im->arena);
+    text_add_double(&text, value);
+    return text.at;
+}
+
+const char *call_list(struct call *c, int n, const int64_t *list) {
+    struct text text;
+    text_init(&text, c->im->arena);
+    for (int i = 0; i < n; i++) text_add(&text, "%s%lld", i ? "," : "[", (long long)list[i]);
+    text_add(&text, n ? "]" : "[]");
+    return text.at;
+}
+
+sol_tensor call_permute(struct call *c, sol_tensor x, int rank, const int64_t *axes) {
+    bool moves = false;
+    for (int d = 0; d < rank; d++) moves |= axes[d] != d;
+    return moves ? LAYER1(c, "permute", x, "axes=%s", call_list(c, rank, axes)) : x;
+}
+
+/* ---- Results ---- */
+
+enum sol_status call_give_value(struct call *c, int i, struct value *value) {
+    if (c->im->status) return c->im->status;
+    if (i < c->n_out && c->out[i]) {
+        value->name = c->out[i]->name;
+        *c->out[i] = *value;
+    }
+    return SOL_OK;
+}
+
+enum sol_status call_give(struct call *c, int i, sol_tensor tensor) {
+    struct value value = {.dtype = SOL_F32, .tensor = tensor};
+    if (!c->im->status) value.rank = call_shape(c, tensor, value.dim);
+    return call_give_value(c, i, &value);
+}
+
+enum sol_status call_give_numbers(struct call *c, int i, int rank, const int64_t *dim,
+                                  const struct size *number) {
+    struct value value = {.dtype = SOL_I64, .rank = rank, .tensor = -1};
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++) {
+        value.dim[d] = size_const(dim[d]);
+        n *= dim[d];
+    }
+    value.number = arena_alloc_array(c->im->arena, sizeof *number, (size_t)n + 1);
+    if (n) memcpy(value.number, number, sizeof *number * (size_t)n);
+    return call_give_value(c, i, &value);
+}

@@ -1,0 +1,273 @@
+/*
+ * A graph of ONNX becomes calls of SOL's builder: initializers, inputs, nodes in their order, outputs.
+ *
+ * ONNX wants nodes in topological order and every name to be made once; both are checked here, so that whatever a node reads is
+ * known when its turn comes. Errors name the node.
+ */
+#include "import.h"
+
+#include <string.h>
+
+/* Integer tensors up to this size may decide shapes; larger ones are data, which nothing takes yet. */
+#define MOST_NUMBERS 65536
+
+/* ---- Names ---- */
+
+static struct value **find_slot(const struct import *im, const char *name) {
+    unsigned mask = (unsigned)im->slots.cap - 1;
+    unsigned at = (unsigned)hash_bytes(0, name, strlen(name)) & mask;
+    while (im->slots.at[at] && strcmp(im->slots.at[at]->name, name) != 0) at = (at + 1) & mask;
+    return &im->slots.at[at];
+}
+
+struct value *import_find(const struct import *im, const char *name) {
+    return *find_slot(im, name);
+}
+
+/* NULL with a message when the name is taken or empty. */
+static struct value *define(struct import *im, const char *name) {
+    struct value **slot = name && *name ? find_slot(im, name) : NULL;
+    if (!slot || *slot) {
+        (void)fail(SOL_EINVAL, slot ? "\"%.64s\" is made twice" : "a tensor without a name", name);
+        return NULL;
+    }
+    *slot = ARENA_NEW(im->arena, struct value);
+    **slot = (struct value){.name = name, .tensor = -1};
+    return *slot;
+}
+
+/* At least twice as many slots as names. */
+static void make_slots(struct import *im, const struct onnx_graph *graph) {
+    size_t n = 16 + 2 * ((size_t)graph->initializers.n + (size_t)graph->inputs.n);
+    for (int i = 0; i < graph->nodes.n; i++)
+        n += 2 * (size_t)ITEM(graph->nodes, struct onnx_node, i)->outputs.n;
+    for (im->slots.cap = 16; (size_t)im->slots.cap < n;) im->slots.cap *= 2;
+    im->slots.at = ARENA_ARRAY(im->arena, struct value *, im->slots.cap);
+}
+
+/* ---- Constants ---- */
+
+static int64_t read_whole(const struct data *data, int64_t i) {
+    const char *at = (const char *)data->at + (size_t)i * tensor_element_size(data->dtype);
+    int64_t wide = 0;
+    int32_t word;
+    int16_t half;
+    switch (data->dtype) {
+    case SOL_I64: memcpy(&wide, at, 8); return wide;
+    case SOL_I32: memcpy(&word, at, 4); return word;
+    case SOL_I16: memcpy(&half, at, 2); return half;
+    case SOL_I8: return *(const int8_t *)at;
+    default: return *(const uint8_t *)at;
+    }
+}
+
+static bool is_whole(enum sol_dtype dtype) { return dtype >= SOL_I64; }
+
+/* A value that holds the data; integers also as numbers. */
+void import_constant(struct import *im, const struct data *data, struct value *out) {
+    out->dtype = data->dtype;
+    out->rank = data->rank;
+    out->data = data->at;
+    for (int d = 0; d < data->rank; d++) out->dim[d] = size_const(data->dim[d]);
+    if (!is_whole(data->dtype) || data->n > MOST_NUMBERS) return;
+    out->number = ARENA_ARRAY(im->arena, struct size, data->n + 1);
+    for (int64_t i = 0; i < data->n; i++) out->number[i] = size_const(read_whole(data, i));
+}
+
+static enum sol_status add_initializer(struct import *im, const struct onnx_tensor *tensor) {
+    struct data data;
+    struct value *value = define(im, tensor->name);
+    if (!value) return SOL_EINVAL;
+    enum sol_status status = tensor_read(im->arena, im->folder, tensor, &data);
+    if (status) fail_prefix("initializer \"%.64s\": ", tensor->name);
+    else import_constant(im, &data, value);
+    return status;
+}
+
+/* ---- Inputs and outputs ---- */
+
+/* Equal names are equal sizes; a size without a name differs from all others. */
+static int64_t find_symbol(struct import *im, const char *name) {
+    for (int i = 0; i < im->symbols.n; i++)
+        if (name && im->symbols.at[i] && !strcmp(im->symbols.at[i], name)) return -1 - i;
+    VEC_PUSH(im->arena, &im->symbols, name);
+    return sol_model_symbol(im->model, name ? name : "batch");
+}
+
+static enum sol_status read_dim(struct import *im, const struct onnx_dim *dim, int d,
+                                int64_t *out) {
+    const char *param = dim->param && *dim->param ? dim->param : NULL;
+    if (dim->value && *dim->value < 0)
+        return fail(SOL_EINVAL, "dim %d is %lld", d, (long long)*dim->value);
+    if (!dim->value && d)
+        return fail(SOL_EUNSUPPORTED, "dim %d (%.64s) is open; only the first one may be", d,
+                    param ? param : "no name");
+    *out = dim->value ? *dim->value : find_symbol(im, param);
+    return SOL_OK;
+}
+
+static enum sol_status read_input(struct import *im, const struct onnx_value *input,
+                                  struct value *value) {
+    const struct onnx_tensor_type *type = input->type ? input->type->tensor : NULL;
+    int64_t dim[SOL_MAX_RANK];
+    if (!type || !type->shape)
+        return fail(SOL_EUNSUPPORTED, type ? "its rank is open" : "it is no tensor");
+    TRY(tensor_dtype(type->elem_type, &value->dtype));
+    value->rank = type->shape->dims.n;
+    if (value->rank > SOL_MAX_RANK)
+        return fail(SOL_EUNSUPPORTED, "rank %d; it may be 0 to %d", value->rank, SOL_MAX_RANK);
+    for (int d = 0; d < value->rank; d++) {
+        TRY(read_dim(im, ITEM(type->shape->dims, struct onnx_dim, d), d, &dim[d]));
+        value->dim[d] = dim[d] < 0 ? size_symbol((int)(-1 - dim[d])) : size_const(dim[d]);
+    }
+    value->tensor = sol_model_input(im->model, input->name, value->dtype, value->rank, dim);
+    return value->tensor < 0 ? sol_model_check(im->model) : SOL_OK;
+}
+
+/* Before IR version 4 initializers were inputs, too, with a default that nobody changes. */
+static enum sol_status add_input(struct import *im, const struct onnx_value *input) {
+    if (input->name && import_find(im, input->name)) return SOL_OK;
+    struct value *value = define(im, input->name);
+    if (!value) return SOL_EINVAL;
+    enum sol_status status = read_input(im, input, value);
+    if (status) fail_prefix("input \"%.64s\": ", input->name);
+    return status;
+}
+
+static enum sol_status add_output(struct import *im, const struct onnx_value *output) {
+    struct value *value = output->name ? import_find(im, output->name) : NULL;
+    if (!value)
+        return fail(SOL_EINVAL, "output \"%.64s\" is made by no node",
+                    output->name ? output->name : "");
+    struct call call = {.im = im, .n_in = 1, .in = &value};
+    sol_tensor tensor = value->tensor < 0 ? call_tensor(&call, 0) : value->tensor;
+    if (tensor < 0) {
+        fail_prefix("output \"%.64s\": ", output->name);
+        return im->status;
+    }
+    sol_model_output(im->model, output->name, tensor);
+    return SOL_OK;
+}
+
+/* ---- Nodes ---- */
+
+static bool has_word(const char *list, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = list; n && (at = strstr(at, word)); at += n)
+        if ((at == list || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
+    return false;
+}
+
+/* An attribute that SOL does not know would change the result unseen. */
+static enum sol_status check_attributes(const struct onnx_node *node, const struct op *op) {
+    for (int i = 0; i < node->attributes.n; i++) {
+        const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, i);
+        if (!a->name || !has_word(op->attributes, a->name))
+            return fail(SOL_EUNSUPPORTED, "attribute \"%.64s\" is not known",
+                        a->name ? a->name : "");
+        if (a->reference && *a->reference)
+            return fail(SOL_EINVAL, "attribute %s refers to a function's", a->name);
+        for (int k = 0; k < i; k++)
+            if (!strcmp(ITEM(node->attributes, struct onnx_attribute, k)->name, a->name))
+                return fail(SOL_EINVAL, "attribute %s is given twice", a->name);
+    }
+    return SOL_OK;
+}
+
+static enum sol_status find_inputs(struct call *c) {
+    for (int i = 0; i < c->n_in; i++) {
+        const char *name = *ITEM(c->node->inputs, const char *, i);
+        if (!*name) continue;
+        c->in[i] = import_find(c->im, name);
+        if (!c->in[i]) return fail(SOL_EINVAL, "input \"%.64s\" is made by nobody before it", name);
+    }
+    while (c->n_in && !c->in[c->n_in - 1]) c->n_in--;
+    for (int i = 0; i < c->op->min_in; i++)
+        if (!call_has(c, i)) return fail(SOL_EINVAL, "input %d is missing", i);
+    return c->n_in > c->op->max_in
+               ? fail(SOL_EINVAL, "%d inputs; it takes at most %d", c->n_in, c->op->max_in)
+               : SOL_OK;
+}
+
+static enum sol_status define_outputs(struct call *c) {
+    for (int i = 0; i < c->n_out; i++) {
+        const char *name = *ITEM(c->node->outputs, const char *, i);
+        if (*name && !(c->out[i] = define(c->im, name))) return SOL_EINVAL;
+    }
+    return SOL_OK;
+}
+
+static bool all_numbers(const struct call *c) {
+    for (int i = 0; i < c->n_in; i++)
+        if (c->in[i] && !c->in[i]->number) return false;
+    return c->n_in > 0;
+}
+
+/* An output that somebody reads and the operator did not give. */
+static enum sol_status check_given(const struct call *c) {
+    for (int i = 0; i < c->n_out; i++) {
+        const struct value *v = c->out[i];
+        if (v && v->tensor < 0 && !v->data && !v->number)
+            return fail(SOL_EUNSUPPORTED, "output %d (\"%.64s\")", i, v->name);
+    }
+    return SOL_OK;
+}
+
+static enum sol_status run_node(struct import *im, const struct onnx_node *node) {
+    struct call c = {.im = im, .node = node, .n_in = node->inputs.n, .n_out = node->outputs.n};
+    bool is_standard = !node->domain || !*node->domain || !strcmp(node->domain, "ai.onnx");
+    c.op = is_standard && node->op_type ? op_find(node->op_type) : NULL;
+    if (!c.op) return fail(SOL_EUNSUPPORTED, "SOL has no such operator");
+    c.in = ARENA_ARRAY(im->arena, struct value *, c.n_in + 1);
+    c.out = ARENA_ARRAY(im->arena, struct value *, c.n_out + 1);
+    TRY(check_attributes(node, c.op));
+    TRY(find_inputs(&c));
+    TRY(define_outputs(&c));
+    bool folds = c.op->fold != op_none && all_numbers(&c);
+    TRY((folds ? c.op->fold : c.op->build)(&c));
+    return im->status ? im->status : check_given(&c);
+}
+
+static enum sol_status add_node(struct import *im, const struct onnx_node *node, int i) {
+    enum sol_status status = run_node(im, node);
+    const char *domain = node->domain ? node->domain : "";
+    if (status)
+        fail_prefix("node %d, %.64s%s%.64s \"%.64s\": ", i, domain, *domain ? "." : "",
+                    node->op_type ? node->op_type : "(no operator)", node->name ? node->name : "");
+    return status;
+}
+
+/* ---- All of it ---- */
+
+enum sol_status import_graph(struct import *im, const struct onnx_graph *graph) {
+    if (graph->sparse.n) return fail(SOL_EUNSUPPORTED, "sparse initializers");
+    make_slots(im, graph);
+    for (int i = 0; i < graph->initializers.n; i++)
+        TRY(add_initializer(im, ITEM(graph->initializers, struct onnx_tensor, i)));
+    for (int i = 0; i < graph->inputs.n; i++)
+        TRY(add_input(im, ITEM(graph->inputs, struct onnx_value, i)));
+    for (int i = 0; i < graph->nodes.n; i++)
+        TRY(add_node(im, ITEM(graph->nodes, struct onnx_node, i), i));
+    for (int i = 0; i < graph->outputs.n; i++)
+        TRY(add_output(im, ITEM(graph->outputs, struct onnx_value, i)));
+    return sol_model_check(im->model);
+}
+
+/* ---- The table ---- */
+
+static const struct op ops[] = {
+#define OP(name, min, max, build, fold, layer, attributes) \
+    {#name, min, max, op_##build, op_##fold, layer, attributes},
+#include "op.def"
+#undef OP
+};
+
+const struct op *op_find(const char *name) {
+    for (int i = 0; i < COUNT(ops); i++)
+        if (!strcmp(ops[i].name, name)) return &ops[i];
+    return NULL;
+}
+
+enum sol_status op_none(struct call *c) {
+    return fail(SOL_EUNSUPPORTED, "SOL has no %s for such inputs", c->op->name);
+}

@@ -1,0 +1,120 @@
+/*
+ * Inside the ONNX frontend: what an import knows of each value, and what the functions behind the table of operators work with.
+ *
+ *   onnx.c    file -> struct onnx_model -> import_graph -> struct sol_onnx
+ *   import.c  the graph: names, inputs, initializers, nodes in order, outputs
+ *   call.c    a node's inputs, attributes and results, for op_*.c
+ *   op_*.c    one function per operator or family; op.def says which
+ *
+ * A value is a tensor of the model, or known: values of the file, or whole numbers that were computed while importing, such as
+ * shapes, which may be formulas of the batch. Known ones become tensors only when a layer wants them.
+ */
+#ifndef SOL_ONNX_IMPORT_H
+#define SOL_ONNX_IMPORT_H
+
+#include "base/size.h"
+#include "tensor.h"
+
+#include <sol/sol.h>
+
+struct value {
+    const char *name;
+    enum sol_dtype dtype;
+    int rank;
+    struct size dim[SOL_MAX_RANK]; /* `bad` where the builder has a formula that it does not tell */
+    const void *data;              /* of the file; NULL: computed */
+    struct size *number;           /* known whole numbers, of any integer type; NULL: not known */
+    sol_tensor tensor;             /* < 0: not in the model (yet) */
+};
+
+struct import {
+    struct arena *arena;
+    struct sol_model *model;
+    const char *folder; /* for external data; may be NULL */
+    int64_t opset;
+    enum sol_status status; /* of the first failed helper: functions go on and say so at the end */
+    VEC(struct value *) slots; /* a hash table by name; cap a power of two */
+    VEC(const void *) params;  /* values of the model's parameters, in order */
+    VEC(const char *) symbols; /* names of open batch sizes */
+};
+
+struct value *import_find(const struct import *im, const char *name);
+/* A value that holds the data of `data`; small integer tensors also as numbers. */
+void import_constant(struct import *im, const struct data *data, struct value *out);
+enum sol_status import_graph(struct import *im, const struct onnx_graph *graph);
+
+/* ---- A node ---- */
+
+struct op;
+struct call {
+    struct import *im;
+    const struct onnx_node *node;
+    const struct op *op;
+    int n_in, n_out;
+    struct value **in;  /* NULL: left out */
+    struct value **out; /* to be filled by call_give*; an unwanted one is NULL */
+};
+/* Adds the node's layers and gives all its results. */
+typedef enum sol_status op_build(struct call *c);
+
+/* name in ONNX; inputs at least and at most; the attributes that it may have; `layer`: argument of shared functions. `fold`: for inputs
+ * that are known whole numbers; NULL: there is none. */
+struct op {
+    const char *name;
+    int min_in, max_in;
+    op_build *build, *fold;
+    const char *layer, *attributes;
+};
+/* NULL when SOL has no such operator. */
+const struct op *op_find(const char *name);
+
+/* call.c. Helpers that return values are sticky: after the first mistake they return something harmless, and call_give, which every
+ * function ends with, returns the mistake. */
+enum sol_status call_fail(struct call *c, enum sol_status status); /* remembers it */
+bool call_has(const struct call *c, int i);                        /* is input `i` there? */
+/* The attribute, or the default. A wrong type is a mistake. */
+int64_t call_int(struct call *c, const char *name, int64_t otherwise);
+double call_float(struct call *c, const char *name, double otherwise);
+/* As text, "" when missing; the caller compares. */
+const char *call_string(struct call *c, const char *name);
+/* Up to `most` numbers; their count, 0 when missing. */
+int call_ints(struct call *c, const char *name, int most, int64_t *out);
+const struct onnx_attribute *call_attribute(const struct call *c, const char *name);
+/* Numbers of input `i`, which must be known and constant; their count. */
+int call_input_ints(struct call *c, int i, int most, int64_t *out);
+/* The one float of input `i`, which must be known. */
+double call_input_float(struct call *c, int i);
+
+/* Input `i` as a tensor of the model; a known one becomes a parameter. */
+sol_tensor call_tensor(struct call *c, int i);
+/* The same, for layers that broadcast: a single number becomes a scalar. */
+sol_tensor call_operand(struct call *c, int i);
+/* Any tensor's shape; dims that are formulas are `bad`. */
+int call_shape(struct call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]);
+/* Of input `i`. A dim that must be a constant. */
+int call_rank(const struct call *c, int i);
+int64_t call_dim(struct call *c, int i, int d);
+int64_t call_axis(struct call *c, int64_t axis, int rank);
+
+/* Adds a layer; the attributes are formatted. */
+sol_tensor call_layer(struct call *c, const char *kind, int n, const sol_tensor *in,
+                      const char *attributes, ...) __attribute__((format(printf, 5, 6)));
+#define LAYER1(c, kind, x, ...) call_layer(c, kind, 1, &(sol_tensor){x}, __VA_ARGS__)
+#define LAYER2(c, kind, x, y, ...) call_layer(c, kind, 2, (sol_tensor[]){x, y}, __VA_ARGS__)
+sol_tensor call_reshape(struct call *c, sol_tensor x, int rank, const struct size *dim);
+sol_tensor call_permute(struct call *c, sol_tensor x, int rank, const int64_t *axes);
+/* "1.5" and "[1,2]" as attributes, in the import's arena, whatever the locale. */
+const char *call_real(struct call *c, double value);
+const char *call_list(struct call *c, int n, const int64_t *list);
+
+enum sol_status call_give(struct call *c, int i, sol_tensor tensor);
+enum sol_status call_give_value(struct call *c, int i, struct value *value);
+/* Known numbers; copied. */
+enum sol_status call_give_numbers(struct call *c, int i, int rank, const int64_t *dim,
+                                  const struct size *number);
+
+#define OP(name, min, max, build, fold, layer, attributes) op_build op_##build, op_##fold;
+#include "op.def"
+#undef OP
+
+#endif

@@ -1,0 +1,135 @@
+/*
+ * The ONNX frontend's entry: a file in, a model with the values of its parameters out.
+ *
+ * All that is read lives in the arena of a struct sol_onnx; tensors may still lie in the file's bytes, which it keeps, too.
+ */
+#include "import.h"
+
+#include <sol/onnx.h>
+#include <string.h>
+
+#define OLDEST_OPSET 6
+#define NEWEST_OPSET 28
+#define NEWEST_IR 14
+
+struct sol_onnx {
+    struct arena arena;
+    char *file; /* its bytes */
+    struct sol_model *model;
+    const void *const *params;
+    int n_params;
+};
+
+void sol_onnx_free(struct sol_onnx *onnx) {
+    if (!onnx) return;
+    sol_model_free(onnx->model);
+    arena_fini(&onnx->arena);
+    mem_free(onnx->file);
+    mem_free(onnx);
+}
+
+struct sol_model *sol_onnx_model(const struct sol_onnx *onnx) { return onnx->model; }
+
+int sol_onnx_n_params(const struct sol_onnx *onnx) { return onnx->n_params; }
+
+const void *const *sol_onnx_params(const struct sol_onnx *onnx) { return onnx->params; }
+
+static enum sol_status check_opset(const struct onnx_model *model, int64_t *out) {
+    *out = 0;
+    for (int i = 0; i < model->opsets.n; i++) {
+        const struct onnx_opset *set = ITEM(model->opsets, struct onnx_opset, i);
+        bool is_standard = !set->domain || !*set->domain || !strcmp(set->domain, "ai.onnx");
+        if (is_standard && *out) return fail(SOL_EINVAL, "the opset is given twice");
+        if (is_standard) *out = set->version;
+    }
+    if (!*out && !model->opsets.n) return fail(SOL_EINVAL, "it has no opset");
+    if (!*out) *out = NEWEST_OPSET; /* nodes of other domains only, as far as it tells */
+    if (*out >= OLDEST_OPSET && *out <= NEWEST_OPSET) return SOL_OK;
+    return fail(*out < 1 ? SOL_EINVAL : SOL_EUNSUPPORTED, "opset %lld; SOL knows %d to %d",
+                (long long)*out, OLDEST_OPSET, NEWEST_OPSET);
+}
+
+static enum sol_status check_model(const struct onnx_model *model, int64_t *opset) {
+    if (model->ir_version < 1)
+        return fail(SOL_EINVAL, "it is no ONNX model: IR version %lld",
+                    (long long)model->ir_version);
+    if (model->ir_version > NEWEST_IR)
+        return fail(SOL_EUNSUPPORTED, "IR version %lld; SOL knows up to %d",
+                    (long long)model->ir_version, NEWEST_IR);
+    if (!model->graph) return fail(SOL_EINVAL, "it has no graph");
+    if (model->functions.n) return fail(SOL_EUNSUPPORTED, "it has functions of its own");
+    return check_opset(model, opset);
+}
+
+static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const char *folder) {
+    struct onnx_model model;
+    struct import im = {.arena = &onnx->arena, .folder = folder};
+    TRY(proto_read(&onnx->arena, file, &model));
+    TRY(check_model(&model, &im.opset));
+    onnx->model = im.model = sol_model_new(model.graph->name ? model.graph->name : "onnx");
+    if (!im.model) return SOL_ENOMEM;
+    TRY(import_graph(&im, model.graph));
+    onnx->params = im.params.at;
+    onnx->n_params = im.params.n;
+    return SOL_OK;
+}
+
+/* On failure `onnx` is freed. */
+static enum sol_status finish(struct sol_onnx *onnx, struct bytes file, const char *folder,
+                              struct sol_onnx **out) {
+    jmp_buf out_of_memory;
+    volatile enum sol_status status;
+    onnx->arena.boundary = &out_of_memory;
+    if (setjmp(out_of_memory))
+        status = fail(SOL_ENOMEM, "out of memory while reading an ONNX model");
+    else status = import(onnx, file, folder);
+    onnx->arena.boundary = NULL;
+    if (status) sol_onnx_free(onnx);
+    else *out = onnx;
+    return status;
+}
+
+static struct sol_onnx *new_onnx(void) {
+    struct sol_onnx *onnx = mem_alloc(sizeof *onnx, 64);
+    if (onnx) arena_init(&onnx->arena);
+    else (void)fail(SOL_ENOMEM, "no memory for an ONNX model");
+    return onnx;
+}
+
+enum sol_status sol_onnx_parse(const void *data, size_t size, const char *folder,
+                               struct sol_onnx **out) {
+    if (!data && size) return fail(SOL_EINVAL, "there are no bytes");
+    struct sol_onnx *onnx = new_onnx();
+    if (!onnx) return SOL_ENOMEM;
+    onnx->file = mem_realloc(NULL, size + 1);
+    if (!onnx->file) {
+        sol_onnx_free(onnx);
+        return fail(SOL_ENOMEM, "no memory for an ONNX model of %zu bytes", size);
+    }
+    if (size) memcpy(onnx->file, data, size);
+    return finish(onnx, (struct bytes){(const uint8_t *)onnx->file, size}, folder, out);
+}
+
+/* The path up to its last slash; "." when there is none. Returns false when it does not fit. */
+static bool find_folder(const char *path, char out[4096]) {
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n >= 4096) return false;
+    memcpy(out, path, n);
+    out[n] = 0;
+    if (!n) memcpy(out, slash ? "/" : ".", 2);
+    return true;
+}
+
+enum sol_status sol_onnx_read(const char *path, struct sol_onnx **out) {
+    char folder[4096];
+    size_t size;
+    if (!path || !find_folder(path, folder)) return fail(SOL_EINVAL, "there is no such path");
+    struct sol_onnx *onnx = new_onnx();
+    if (!onnx) return SOL_ENOMEM;
+    enum sol_status status = os_read(path, &onnx->file, &size);
+    if (status) sol_onnx_free(onnx);
+    else status = finish(onnx, (struct bytes){(const uint8_t *)onnx->file, size}, folder, out);
+    if (status) fail_prefix("%.512s: ", path);
+    return status;
+}

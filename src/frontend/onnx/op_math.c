@@ -1,0 +1,293 @@
+/* Operators that compute on numbers: products, normalization, pointwise functions, reductions. */
+#include "import.h"
+
+#include <math.h>
+#include <string.h>
+
+static sol_tensor scalar(struct call *c, double value) {
+    return sol_model_scalar(c->im->model, value);
+}
+
+static sol_tensor scale(struct call *c, sol_tensor x, double factor) {
+    return factor == 1 ? x : LAYER2(c, "mul", x, scalar(c, factor), "");
+}
+
+/* ---- Products ---- */
+
+/* The dims of a matrix in another order. */
+static sol_tensor transposed(struct call *c, sol_tensor x) {
+    return LAYER1(c, "permute", x, "axes=[1,0]");
+}
+
+/* Is input `i` constant, so that a layer may take it as its weight? */
+static bool is_weight(struct call *c, int i) {
+    if (c->in[i]->data && c->in[i]->tensor < 0) return true;
+    return c->in[i]->data != NULL;
+}
+
+/* alpha * A * B + beta * C, A and B perhaps transposed. */
+enum sol_status op_gemm(struct call *c) {
+    double alpha = call_float(c, "alpha", 1), beta = call_float(c, "beta", 1);
+    if (call_rank(c, 0) != 2 || call_rank(c, 1) != 2)
+        return fail(SOL_EINVAL, "ranks %d and %d", call_rank(c, 0), call_rank(c, 1));
+    if (!is_weight(c, 1)) return fail(SOL_EUNSUPPORTED, "a product of two computed tensors");
+    sol_tensor a = call_tensor(c, 0), b = call_tensor(c, 1);
+    if (call_int(c, "transA", 0)) a = transposed(c, a);
+    if (!call_int(c, "transB", 0)) b = transposed(c, b);
+    if (!call_has(c, 2)) return call_give(c, 0, scale(c, LAYER2(c, "linear", a, b, ""), alpha));
+    bool is_bias = alpha == 1 && beta == 1 && is_weight(c, 2) && call_rank(c, 2) == 1 &&
+                   call_dim(c, 2, 0) == call_dim(c, 1, call_int(c, "transB", 0) ? 0 : 1);
+    if (is_bias)
+        return call_give(c, 0,
+                         call_layer(c, "linear", 3, (sol_tensor[]){a, b, call_tensor(c, 2)}, ""));
+    sol_tensor product = scale(c, LAYER2(c, "linear", a, b, ""), alpha);
+    return call_give(c, 0, LAYER2(c, "add", product, scale(c, call_tensor(c, 2), beta), ""));
+}
+
+/* x[.., c] times a constant matrix. */
+enum sol_status op_matmul(struct call *c) {
+    if (!is_weight(c, 1) || call_rank(c, 1) != 2 || call_rank(c, 0) < 2)
+        return fail(SOL_EUNSUPPORTED,
+                    "a product of ranks %d and %d, of which the second is no constant matrix",
+                    call_rank(c, 0), call_rank(c, 1));
+    return call_give(c, 0,
+                     LAYER2(c, "linear", call_tensor(c, 0), transposed(c, call_tensor(c, 1)), ""));
+}
+
+/* ---- Normalization ---- */
+
+/* ONNX's order is x, scale, bias, mean, variance; SOL's x, mean, variance, weight, bias. */
+enum sol_status op_batch_norm(struct call *c) {
+    if (call_int(c, "training_mode", 0) || c->n_out > 1)
+        return fail(SOL_EUNSUPPORTED, "training_mode");
+    if (!call_int(c, "spatial", 1)) return fail(SOL_EUNSUPPORTED, "spatial=0");
+    static const int order[] = {0, 3, 4, 1, 2};
+    sol_tensor in[5];
+    for (int i = 0; i < 5; i++) in[i] = call_tensor(c, order[i]);
+    return call_give(
+        c, 0,
+        call_layer(c, "batch_norm", 5, in, "eps=%s", call_real(c, call_float(c, "epsilon", 1e-5))));
+}
+
+/* (x - mean) / sqrt(variance + epsilon) over `n` axes from `first` on. */
+static sol_tensor normalize(struct call *c, sol_tensor x, int first, int n) {
+    int64_t axes[SOL_MAX_RANK];
+    for (int i = 0; i < n; i++) axes[i] = first + i;
+    const char *list = call_list(c, n, axes);
+    sol_tensor centered =
+        LAYER2(c, "sub", x, LAYER1(c, "mean", x, "axes=%s keepdim=true", list), "");
+    sol_tensor variance =
+        LAYER1(c, "mean", LAYER1(c, "square", centered, ""), "axes=%s keepdim=true", list);
+    sol_tensor padded = LAYER2(c, "add", variance, scalar(c, call_float(c, "epsilon", 1e-5)), "");
+    return LAYER2(c, "mul", centered, LAYER1(c, "rsqrt", padded, ""), "");
+}
+
+/* [channels] as [channels, 1, ..], to broadcast along axis 1 of `rank` dims. */
+static sol_tensor by_channel(struct call *c, sol_tensor x, int rank) {
+    struct size dim[SOL_MAX_RANK];
+    if (call_shape(c, x, dim) != 1) return x;
+    for (int d = 1; d < rank - 1; d++) dim[d] = size_const(1);
+    return call_reshape(c, x, rank - 1, dim);
+}
+
+enum sol_status op_instance_norm(struct call *c) {
+    int rank = call_rank(c, 0);
+    if (rank < 3) return fail(SOL_EINVAL, "an input of rank %d", rank);
+    sol_tensor y = normalize(c, call_tensor(c, 0), 2, rank - 2);
+    y = LAYER2(c, "mul", y, by_channel(c, call_tensor(c, 1), rank), "");
+    return call_give(c, 0, LAYER2(c, "add", y, by_channel(c, call_tensor(c, 2), rank), ""));
+}
+
+enum sol_status op_layer_norm(struct call *c) {
+    int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
+    if (c->n_out > 1) return fail(SOL_EUNSUPPORTED, "the mean as an output");
+    sol_tensor y =
+        LAYER2(c, "mul", normalize(c, call_tensor(c, 0), axis, rank - axis), call_tensor(c, 1), "");
+    if (call_has(c, 2)) y = LAYER2(c, "add", y, call_tensor(c, 2), "");
+    return call_give(c, 0, y);
+}
+
+/* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
+static sol_tensor log_softmax(struct call *c, sol_tensor x, int axis) {
+    sol_tensor shifted =
+        LAYER2(c, "sub", x, LAYER1(c, "reduce_max", x, "axes=[%d] keepdim=true", axis), "");
+    sol_tensor total =
+        LAYER1(c, "sum", LAYER1(c, "exp", shifted, ""), "axes=[%d] keepdim=true", axis);
+    return LAYER2(c, "sub", shifted, LAYER1(c, "log", total, ""), "");
+}
+
+/* Before opset 13 all dims from `axis` on counted as one. */
+enum sol_status op_softmax(struct call *c) {
+    bool is_old = c->im->opset < 13, is_log = !strcmp(c->op->layer, "log");
+    int rank = call_rank(c, 0),
+        axis = (int)call_axis(c, call_int(c, "axis", is_old ? 1 : -1), rank);
+    struct size dim[SOL_MAX_RANK], flat[2] = {size_const(1), size_const(1)};
+    sol_tensor x = call_tensor(c, 0);
+    bool joins = is_old && axis != rank - 1;
+    call_shape(c, x, dim);
+    for (int d = 0; d < rank; d++) flat[d >= axis] = size_mul(flat[d >= axis], dim[d]);
+    if (joins) x = call_reshape(c, x, 2, flat);
+    if (joins) axis = 1;
+    x = is_log ? log_softmax(c, x, axis) : LAYER1(c, "softmax", x, "axis=%d", axis);
+    return call_give(c, 0, joins ? call_reshape(c, x, rank, dim) : x);
+}
+
+/* ---- Pointwise ---- */
+
+enum sol_status op_unary(struct call *c) {
+    return call_give(c, 0, LAYER1(c, c->op->layer, call_tensor(c, 0), ""));
+}
+
+enum sol_status op_gelu(struct call *c) {
+    bool is_tanh = !strcmp(call_string(c, "approximate"), "tanh");
+    return call_give(c, 0, LAYER1(c, is_tanh ? "gelu_tanh" : "gelu", call_tensor(c, 0), ""));
+}
+
+enum sol_status op_alpha(struct call *c) {
+    double otherwise = !strcmp(c->op->layer, "elu") ? 1.0 : 0.01;
+    return call_give(c, 0,
+                     LAYER1(c, c->op->layer, call_tensor(c, 0), "alpha=%s",
+                            call_real(c, call_float(c, "alpha", otherwise))));
+}
+
+enum sol_status op_selu(struct call *c) {
+    double alpha = call_float(c, "alpha", 1.67326319217681884765625),
+           gamma = call_float(c, "gamma", 1.05070102214813232421875);
+    return call_give(
+        c, 0,
+        scale(c, LAYER1(c, "elu", call_tensor(c, 0), "alpha=%s", call_real(c, alpha)), gamma));
+}
+
+/* max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) is alpha * elu(x / alpha). */
+enum sol_status op_celu(struct call *c) {
+    double alpha = call_float(c, "alpha", 1);
+    return call_give(
+        c, 0,
+        scale(c, LAYER1(c, "elu", scale(c, call_tensor(c, 0), 1 / alpha), "alpha=1.0"), alpha));
+}
+
+static sol_tensor clamp(struct call *c, sol_tensor x, double low, double high) {
+    return LAYER1(c, "clamp", x, "min=%s max=%s", call_real(c, low), call_real(c, high));
+}
+
+enum sol_status op_hard_sigmoid(struct call *c) {
+    double alpha = call_float(c, "alpha", 0.2), beta = call_float(c, "beta", 0.5);
+    sol_tensor line = LAYER2(c, "add", scale(c, call_tensor(c, 0), alpha), scalar(c, beta), "");
+    return call_give(c, 0, clamp(c, line, 0, 1));
+}
+
+enum sol_status op_softsign(struct call *c) {
+    sol_tensor x = call_tensor(c, 0);
+    sol_tensor below = LAYER2(c, "add", LAYER1(c, "abs", x, ""), scalar(c, 1), "");
+    return call_give(c, 0, LAYER2(c, "div", x, below, ""));
+}
+
+enum sol_status op_swish(struct call *c) {
+    double alpha = call_float(c, "alpha", 1);
+    sol_tensor x = call_tensor(c, 0);
+    if (alpha == 1) return call_give(c, 0, LAYER1(c, "silu", x, ""));
+    return call_give(c, 0, LAYER2(c, "mul", x, LAYER1(c, "sigmoid", scale(c, x, alpha), ""), ""));
+}
+
+/* The bounds are attributes before opset 11, inputs since. */
+enum sol_status op_clip(struct call *c) {
+    double low = call_float(c, "min", -INFINITY), high = call_float(c, "max", INFINITY);
+    if (call_has(c, 1)) low = call_input_float(c, 1);
+    if (call_has(c, 2)) high = call_input_float(c, 2);
+    return call_give(c, 0, clamp(c, call_tensor(c, 0), low, high));
+}
+
+/* max(x, 0) + slope * min(x, 0). */
+enum sol_status op_prelu(struct call *c) {
+    sol_tensor x = call_tensor(c, 0);
+    bool is_old = c->im->opset < 7 && call_rank(c, 1) == 1; /* then its one dim is the channels */
+    sol_tensor slope =
+        is_old ? by_channel(c, call_tensor(c, 1), call_rank(c, 0)) : call_operand(c, 1);
+    sol_tensor below = LAYER2(c, "mul", clamp(c, x, -INFINITY, 0), slope, "");
+    return call_give(c, 0, LAYER2(c, "add", LAYER1(c, "relu", x, ""), below, ""));
+}
+
+/* Powers that layers can say: x^p for other p would need the sign of x. */
+enum sol_status op_power(struct call *c) {
+    static const struct {
+        double power;
+        const char *first, *second;
+    } rows[] = {{2, "square", NULL},
+                {0.5, "sqrt", NULL},
+                {-1, "reciprocal", NULL},
+                {-0.5, "rsqrt", NULL},
+                {4, "square", "square"}};
+    double power = call_input_float(c, 1);
+    sol_tensor x = call_tensor(c, 0);
+    if (power == 1) return call_give(c, 0, x);
+    if (power == 3) return call_give(c, 0, LAYER2(c, "mul", LAYER1(c, "square", x, ""), x, ""));
+    for (int i = 0; i < COUNT(rows); i++) {
+        if (rows[i].power != power) continue;
+        sol_tensor y = LAYER1(c, rows[i].first, x, "");
+        return call_give(c, 0, rows[i].second ? LAYER1(c, rows[i].second, y, "") : y);
+    }
+    return c->im->status ? c->im->status : fail(SOL_EUNSUPPORTED, "x^%g", power);
+}
+
+/* Before opset 7 the second operand began at `axis` of the first; it lines up at the end now. */
+static sol_tensor at_axis(struct call *c, sol_tensor b) {
+    struct size dim[SOL_MAX_RANK];
+    int rank = call_rank(c, 0), n = call_rank(c, 1);
+    int64_t axis = call_axis(c, call_int(c, "axis", rank - n), rank + 1);
+    if (axis + n >= rank) return b;
+    call_shape(c, b, dim);
+    for (int d = n; d < rank - axis; d++) dim[d] = size_const(1);
+    return call_reshape(c, b, (int)(rank - axis), dim);
+}
+
+enum sol_status op_binary(struct call *c) {
+    if (call_attribute(c, "axis") && call_rank(c, 1))
+        return call_give(
+            c, 0, LAYER2(c, c->op->layer, call_operand(c, 0), at_axis(c, call_tensor(c, 1)), ""));
+    return call_give(c, 0, LAYER2(c, c->op->layer, call_operand(c, 0), call_operand(c, 1), ""));
+}
+
+static sol_tensor fold_inputs(struct call *c) {
+    sol_tensor y = c->n_in > 1 ? call_operand(c, 0) : call_tensor(c, 0);
+    for (int i = 1; i < c->n_in; i++) y = LAYER2(c, c->op->layer, y, call_operand(c, i), "");
+    return y;
+}
+
+enum sol_status op_variadic(struct call *c) { return call_give(c, 0, fold_inputs(c)); }
+
+enum sol_status op_average(struct call *c) {
+    return call_give(c, 0, scale(c, fold_inputs(c), 1.0 / c->n_in));
+}
+
+/* ---- Reductions ---- */
+
+/* Composites are simple layers before and behind a sum. */
+static sol_tensor reduce(struct call *c, const char *kind, sol_tensor x, const char *axes) {
+    const char *sum = "axes=%s keepdim=%s", *keep = call_int(c, "keepdims", 1) ? "true" : "false";
+    static const struct {
+        const char *kind, *before, *after;
+    } rows[] = {{"sum_square", "square", NULL},
+                {"l1", "abs", NULL},
+                {"l2", "square", "sqrt"},
+                {"log_sum", NULL, "log"},
+                {"log_sum_exp", "exp", "log"}};
+    for (int i = 0; i < COUNT(rows); i++) {
+        if (strcmp(rows[i].kind, kind) != 0) continue;
+        if (rows[i].before) x = LAYER1(c, rows[i].before, x, "");
+        x = LAYER1(c, "sum", x, sum, axes, keep);
+        return rows[i].after ? LAYER1(c, rows[i].after, x, "") : x;
+    }
+    return LAYER1(c, kind, x, sum, axes, keep);
+}
+
+/* The axes are an attribute first, an input later. Without any, all dims count, or none. */
+enum sol_status op_reduce(struct call *c) {
+    int64_t axes[SOL_MAX_RANK];
+    int n = call_has(c, 1) ? call_input_ints(c, 1, SOL_MAX_RANK, axes)
+                           : call_ints(c, "axes", SOL_MAX_RANK, axes);
+    bool is_nothing = !n && call_int(c, "noop_with_empty_axes", 0);
+    bool is_plain = strchr(c->op->layer, '_') == NULL || !strncmp(c->op->layer, "reduce", 6);
+    if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
+    if (is_nothing || !call_rank(c, 0)) return call_give(c, 0, call_tensor(c, 0));
+    return call_give(c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_list(c, n, axes)));
+}

@@ -1,0 +1,95 @@
+/*
+ * The messages of an ONNX file, as structs, and the reader that fills them.
+ *
+ *   bytes of a file  --proto_read-->  struct onnx_model and all below it, in an arena
+ *
+ * Field numbers are those of onnx.proto (ONNX IR version 14); fields that nothing here needs are skipped. Strings are copied, and
+ * are UTF-8 without NUL; `struct bytes` still point into the file. What a message lacks is zero, NULL or an empty list.
+ */
+#ifndef SOL_ONNX_PROTO_H
+#define SOL_ONNX_PROTO_H
+
+#include "wire.h"
+
+/* Repeated fields: `at` is an array of the type that the field's comment names. */
+struct list {
+    int n, cap;
+    void *at;
+};
+#define ITEM(list, type, i) ((type *)(list).at + (i))
+
+struct onnx_entry {
+    const char *key, *value;
+};
+
+struct onnx_tensor {
+    const char *name;
+    int64_t data_type, data_location;
+    struct list dims;                    /* int64_t */
+    struct list floats, doubles;         /* float, double */
+    struct list int32s, int64s, uint64s; /* int64_t: the bits */
+    struct list strings;                 /* struct bytes */
+    struct bytes *raw;                   /* NULL when there is no such field */
+    struct list external;                /* struct onnx_entry */
+};
+
+struct onnx_graph;
+struct onnx_attribute {
+    const char *name, *reference;
+    int64_t type, i;
+    float f;
+    struct bytes *s;
+    struct onnx_tensor *t;
+    struct onnx_graph *g;
+    struct list floats, ints, strings; /* float, int64_t, struct bytes */
+};
+
+struct onnx_node {
+    const char *name, *op_type, *domain, *overload;
+    struct list inputs, outputs; /* const char * */
+    struct list attributes;      /* struct onnx_attribute */
+};
+
+struct onnx_dim {
+    int64_t *value;
+    const char *param;
+};
+struct onnx_shape {
+    struct list dims; /* struct onnx_dim */
+};
+struct onnx_tensor_type {
+    int64_t elem_type;
+    struct onnx_shape *shape;
+};
+struct onnx_type {
+    struct onnx_tensor_type *tensor;
+};
+struct onnx_value {
+    const char *name;
+    struct onnx_type *type;
+};
+
+struct onnx_graph {
+    const char *name;
+    struct list nodes;           /* struct onnx_node */
+    struct list initializers;    /* struct onnx_tensor */
+    struct list inputs, outputs; /* struct onnx_value */
+    struct list sparse;          /* struct bytes: sparse initializers, which nobody reads yet */
+};
+
+struct onnx_opset {
+    const char *domain;
+    int64_t version;
+};
+
+struct onnx_model {
+    int64_t ir_version;
+    struct onnx_graph *graph;
+    struct list opsets;    /* struct onnx_opset */
+    struct list functions; /* struct bytes */
+};
+
+/* Reads a whole model. EINVAL when it is no well-formed message. Allocates in `arena`, whose boundary is set. */
+enum sol_status proto_read(struct arena *arena, struct bytes file, struct onnx_model *out);
+
+#endif
