@@ -95,6 +95,19 @@ INLINE void multiply_step(int step, int rows, int columns, int vectors, int bloc
 }
 
 /*
+ * Fetches what the tap after this one reads: a channel plane away, where no hardware looks for it. Behind the last tap that is the
+ * first one of the pixels that follow. A 1x1 convolution else waits for L2: 1 to 5% of mobilenet_v1, 1 to 3% of resnet50.
+ */
+INLINE void fetch_next(int rows, int columns, int block, const struct tile *tile, int64_t tap) {
+    const bool is_last = tap + 1 == tile->n_taps;
+    const float *next =
+        tile->x + tile->taps[is_last ? 0 : tap + 1].offset + (is_last ? columns * block : 0);
+    UNROLL
+    for (int i = 0; i < rows * columns; i++)
+        __builtin_prefetch(next + (i < columns ? 0 : tile->x_row) + i % columns * block, 0, 3);
+}
+
+/*
  * The heart of it: two loads of weights and one value per pixel for 2 * pixels multiply-adds.
  * All sizes but the number of taps are constants when this is inlined, so that `sum` lives in
  * registers and pixels are constant distances from one pointer.
@@ -109,6 +122,7 @@ INLINE void multiply_tile(int rows, int columns, int vectors, int block, const s
         const float *first = tile->x + tile->taps[tap].offset, *second = first + tile->x_row;
         const int n = block == 1 ? 1 : (int)tile->taps[tap].n_channels;
         for (int64_t i = 0; i < tile->n_ahead; i++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
+        if (block > 1) fetch_next(rows, columns, block, tile, tap);
         for (int c = 0; c < n; c += step, weights += step * 2 * LANES)
             multiply_step(step, rows, columns, vectors, block, first + c, second + c, weights, sum);
     }
