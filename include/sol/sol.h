@@ -89,6 +89,10 @@ SOL_API char *sol_dump(const struct sol_model *model, int pass, const char **nam
 
 /* Graphviz text of a compiled program: clusters as boxes, modules as colours. malloc'ed. */
 SOL_API char *sol_program_picture(const struct sol_program *program);
+/* A page for a browser, complete in itself: the network with the time of each step, memory over time, what was fused and chosen. `steps`:
+ * what sol_program_profile told of all `n` steps for these symbols, or medians of several. malloc'ed; NULL with sol_error(). */
+SOL_API char *sol_program_page(const struct sol_program *program, const char *title,
+                               const int64_t *symbols, const struct sol_step_time *steps, int n);
 /* What was chosen and refused for each cluster, and why, as text. Valid as long as the program. */
 SOL_API const char *sol_program_report(const struct sol_program *program);
 /* How many kernels this compile handed to the C compiler; 0 when all came from the cache. */

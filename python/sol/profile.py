@@ -42,10 +42,15 @@ def make_step(name, module, layers, seconds, flops, size, cluster, choice):
 
 def median_steps(runs):
     """Steps with the median times of several runs, each a list of Program.profile's rows."""
-    return [
-        make_step(*rows[0][:3], statistics.median(row[3] for row in rows), *rows[0][4:])
+    return [make_step(*row) for row in median_rows(runs)]
+
+
+def median_rows(runs):
+    """Rows of Program.profile with the median times of several runs."""
+    return tuple(
+        (*rows[0][:3], statistics.median(row[3] for row in rows), *rows[0][4:])
         for rows in zip(*runs)
-    ]
+    )
 
 
 def vendor_libraries():

@@ -72,6 +72,7 @@ int command_compile(const struct options *options);
 int command_run(const struct options *options);
 int command_bench(const struct options *options);
 int command_profile(const struct options *options);
+int command_report(const struct options *options);
 int command_dump(const struct options *options);
 int command_devices(const struct options *options);
 int command_cache(const struct options *options);

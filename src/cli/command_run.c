@@ -171,14 +171,22 @@ static void visit_step(void *user, const struct sol_step_time *facts) {
     if (step->seconds) step->seconds[profile->run] = facts->seconds;
 }
 
-static void print_profile(struct profile *profile) {
-    double total = 0, flops = 0;
+/* Leaves the median of all runs in each step's facts. */
+static void take_medians(struct profile *profile) {
     for (int i = 0; i < profile->n; i++) {
         struct step *step = &profile->step[i];
         if (step->seconds) qsort(step->seconds, (size_t)profile->runs, sizeof(double), compare);
         step->facts.seconds = step->seconds ? step->seconds[profile->runs / 2] : 0;
-        total += step->facts.seconds;
-        flops += step->facts.flops;
+    }
+}
+
+static int print_profile(const struct options *options, const struct network *network,
+                         const struct profile *profile) {
+    double total = 0, flops = 0;
+    (void)options, (void)network;
+    for (int i = 0; i < profile->n; i++) {
+        total += profile->step[i].facts.seconds;
+        flops += profile->step[i].facts.flops;
     }
     printf("%9s %5s %8s %7s  module what\n", "ms", "%", "GF/s", "GB/s");
     for (int i = 0; i < profile->n; i++) {
@@ -190,9 +198,36 @@ static void print_profile(struct profile *profile) {
     }
     printf("%9.3f 100.0 %8.1f          %d threads; this machine's peak is %.0f GF/s\n", 1e3 * total,
            1e-9 * flops / (total > 0 ? total : 1), sol_threads(), 1e-9 * sol_measure_flops());
+    return 0;
 }
 
-static int profile_calls(const struct options *options, struct network *network) {
+static int write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    bool is_written = file && fputs(text, file) >= 0;
+    if (file) is_written &= !fclose(file);
+    return is_written ? 0 : complain("cannot write %s", path);
+}
+
+static int write_report(const struct options *options, const struct network *network,
+                        const struct profile *profile) {
+    struct sol_step_time *steps = calloc((size_t)profile->n + 1, sizeof *steps);
+    const char *path = options->output ? options->output : "report.html";
+    for (int i = 0; steps && i < profile->n; i++) steps[i] = profile->step[i].facts;
+    char *page = steps ? sol_program_page(network->program, options->model, network->symbols, steps,
+                                          profile->n)
+                       : NULL;
+    int code =
+        page ? write_text(path, page) : complain("%s", steps ? sol_error() : "out of memory");
+    if (!code) printf("wrote %s\n", path);
+    free(page);
+    free(steps);
+    return code;
+}
+
+/* Times all steps and hands their medians to `show`. */
+static int profile_calls(const struct options *options, struct network *network,
+                         int (*show)(const struct options *, const struct network *,
+                                     const struct profile *)) {
     struct profile *profile = calloc(1, sizeof *profile);
     if (!profile) return complain("out of memory");
     int code = call(network);
@@ -204,10 +239,23 @@ static int profile_calls(const struct options *options, struct network *network)
                                 profile))
             code = complain("%s", sol_error());
     }
-    if (!code) print_profile(profile);
+    if (!code) take_medians(profile);
+    if (!code) code = show(options, network, profile);
     for (int i = 0; i < MOST_STEPS; i++) free(profile->step[i].seconds);
     free(profile);
     return code;
 }
 
-int command_profile(const struct options *options) { return with_network(options, profile_calls); }
+static int profile_network(const struct options *options, struct network *network) {
+    return profile_calls(options, network, print_profile);
+}
+
+int command_profile(const struct options *options) {
+    return with_network(options, profile_network);
+}
+
+static int report_network(const struct options *options, struct network *network) {
+    return profile_calls(options, network, write_report);
+}
+
+int command_report(const struct options *options) { return with_network(options, report_network); }

@@ -18,6 +18,8 @@ static const struct command {
     {"run", command_run, true, "runs it once; prints, or writes, its outputs"},
     {"bench", command_bench, true, "times calls: median, p90, p99, throughput"},
     {"profile", command_profile, true, "time, rates and implementation of each kernel"},
+    {"report", command_report, true,
+     "the same and more as a page for a browser, --output=FILE; report.html"},
     {"dump", command_dump, true, "the network in its text form, as read or after a pass"},
     {"devices", command_devices, false, "devices, kernel libraries, compiler, cache"},
     {"cache", command_cache, false, "`sol cache clear` empties the kernel cache"},
@@ -45,7 +47,7 @@ static const struct option_row {
 } rows[] = {
     [BATCH] = {"batch", "N", "value of open sizes; 1"},
     [INPUT] = {"input", "FILE", "an input, .npy or raw values; once per input, random without"},
-    [OUTPUT] = {"output", "PREFIX", "run: writes PREFIX0.npy, PREFIX1.npy, .."},
+    [OUTPUT] = {"output", "PREFIX", "run: writes PREFIX0.npy, PREFIX1.npy, ..; report: the file"},
     [RUNS] = {"runs", "N", "bench, profile: calls at least; 30"},
     [SECONDS] = {"seconds", "S", "bench: goes on that long; 2"},
     [SEED] = {"seed", "N", "of random inputs and parameters; 0"},

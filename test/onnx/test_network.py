@@ -251,6 +251,12 @@ def test_results_are_new_memory():
     assert not np.shares_memory(first, second) and not np.array_equal(first, second)
 
 
+def test_report(tmp_path):
+    net = sol.load(flatten_as_exporters_do().SerializeToString())
+    net.report(real(2, 3, 4), path=tmp_path / "page.html", runs=2)
+    assert "linear" in (tmp_path / "page.html").read_text()
+
+
 # ---- Bad input ----
 
 

@@ -53,6 +53,13 @@ def test_trace(fast, x, tmp_path):
         assert event["ph"] == "X" and event["ts"] + event["dur"] <= following["ts"] * (1 + 1e-9)
 
 
+def test_report(fast, x, tmp_path):
+    sol.report(fast, x, path=tmp_path / "page.html", runs=2)
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("class=bar") == len(sol.profile(fast, x, runs=1).steps)
+    assert "Memory over time" in page and "conv" in page and "refuses" in page
+
+
 def test_what_pytorch_runs_has_no_profile():
     fast = sol.optimize(Function(torch.linalg.inv).eval(), sol.input([0, 3, 3]))
     with pytest.raises(RuntimeError, match="linalg_inv"):

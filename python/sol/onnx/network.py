@@ -5,11 +5,13 @@ Network(*arrays)    -> an array, or a tuple of them: new memory, written by the 
 """
 
 import os
+import pathlib
 
 import numpy
 
 from sol import _core
 from sol.config import config
+from sol.profile import median_rows
 
 DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "i64": "int64", "i32": "int32"}
 DTYPES |= {"i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool"}
@@ -24,9 +26,8 @@ def load(model, batch_size=None, folder=None):
     """
     if isinstance(model, (bytes, bytearray, memoryview)):
         built = _core.parse_onnx(bytes(model), None if folder is None else os.fspath(folder))
-    else:
-        built = _core.read_onnx(os.fspath(model))
-    return Network(built, batch_size)
+        return Network(built, "network", batch_size)
+    return Network(_core.read_onnx(os.fspath(model)), os.fspath(model), batch_size)
 
 
 class Network:
@@ -35,8 +36,8 @@ class Network:
     ``inputs``, ``outputs``: [(name, dtype, shape)]; a size below 0 is open, equal numbers are equal sizes.
     """
 
-    def __init__(self, model, batch_size=None):
-        self._model = model
+    def __init__(self, model, name, batch_size=None):
+        self.name = name
         self.program = model.compile(
             device=config["compiler::device"] or None,
             batch_hint=batch_size or 0,
@@ -55,15 +56,28 @@ class Network:
 
         Raises TypeError and ValueError, which name the input, for arrays that do not fit.
         """
+        symbols, arrays, results = self._prepare(arrays, named)
+        self.program.run(self._weights, symbols, _addresses(arrays), _addresses(results))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def report(self, *arrays, path="report.html", runs=20):
+        """Writes a page for a browser: the network with the time of each kernel, memory over time, what was fused and chosen."""
+        symbols, arrays, results = self._prepare(arrays, {})
+        call = self._weights, symbols, _addresses(arrays), _addresses(results)
+        every = [self.program.profile(*call) for _ in range(max(1, runs) + 1)]
+        # The first run finds nothing in the caches.
+        page = self.program.page(self.name, symbols, median_rows(every[1:]))
+        pathlib.Path(path).write_text(page, encoding="utf-8")
+
+    def _prepare(self, arrays, named):
+        """(values of the open sizes, checked inputs, memory for the outputs)."""
         arrays = [self._check(*pair) for pair in zip(self.inputs, self._order(arrays, named))]
         symbols = self._read_symbols(arrays)
         results = [
             numpy.empty(self.program.output_shape(i, symbols), dtype)
             for i, (_, dtype, _) in enumerate(self.outputs)
         ]
-        addresses = [[x.__array_interface__["data"][0] for x in side] for side in (arrays, results)]
-        self.program.run(self._weights, symbols, *addresses)
-        return results[0] if len(results) == 1 else tuple(results)
+        return symbols, arrays, results
 
     def _order(self, arrays, named):
         names = [name for name, _, _ in self.inputs]
@@ -104,6 +118,10 @@ class Network:
         for size, found in seen.items():
             values[-1 - size] = found
         return values
+
+
+def _addresses(arrays):
+    return [x.__array_interface__["data"][0] for x in arrays]
 
 
 def _port(name, dtype, shape):

@@ -8,9 +8,9 @@ with torch.no_grad():
 from sol import cache, config, devices, log, versions
 from sol.pytorch.inputs import input
 from sol.pytorch.optimize import fallbacks, optimize, recompiles, refresh
-from sol.pytorch.profile import memory, profile
+from sol.pytorch.profile import memory, profile, report
 
 __all__ = [
     "cache", "config", "devices", "fallbacks", "input", "log", "memory", "optimize", "profile",
-    "recompiles", "refresh", "versions",
+    "recompiles", "refresh", "report", "versions",
 ]  # fmt: skip

@@ -91,6 +91,10 @@ class Plan:
         inputs = [tensors[i].data_ptr() for i in self.inputs]
         return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
 
+    def page(self, name, batch, rows):
+        """A page for a browser about a run with these times."""
+        return self.program.page(name, self._symbols(batch), rows)
+
     def memory(self, batch):
         """Program.memory for this batch size."""
         return self.program.memory(self._symbols(batch))

@@ -2,15 +2,17 @@
 
 print(sol.profile(fast, x))                 a table, one row per cluster
 sol.profile(fast, x).save_trace("t.json")   for chrome://tracing and ui.perfetto.dev
+sol.report(fast, x, path="report.html")     all of it, and the network, as a page for a browser
 print(sol.memory(fast, batch_size=32))
 """
 
+import pathlib
 import statistics
 import time
 
 import torch
 
-from sol.profile import Memory, Profile, median_steps
+from sol.profile import Memory, Profile, median_rows, median_steps
 from sol.pytorch.optimize import _engine
 from sol.pytorch.plan import follow_threads
 from sol.pytorch.race import without_races
@@ -40,6 +42,21 @@ def profile(module, *inputs, runs=20):
         statistics.median(overheads),
         plan.program.picture(),
     )
+
+
+def report(module, *inputs, path="report.html", runs=20):
+    """Writes a page for a browser: the network with the time of each kernel, memory over time, what was fused and chosen.
+
+    Raises RuntimeError with the reason when PyTorch runs the module.
+    """
+    engine = _engine(module)
+    plan, weights, tensors, batch = engine.find_run(inputs)
+    follow_threads()
+    with torch.no_grad(), without_races():
+        every = [plan.profile(weights, tensors, batch) for _ in range(max(1, runs) + 1)]
+    # The first run finds nothing in the caches.
+    page = plan.page(engine.options.name, batch, median_rows(every[1:]))
+    pathlib.Path(path).write_text(page, encoding="utf-8")
 
 
 def memory(module, batch_size=None):

@@ -1,0 +1,291 @@
+/*
+ * A program as one page for a browser: the network with a bar of time per step, memory over time, what was fused, chosen, refused.
+ *
+ * Everything is in the page itself: style, pictures (SVG), text; no script and nothing to load. Steps stand below each other in the
+ * order in which they run; an arrow that skips steps goes around them on the left, in the first lane that is free.
+ */
+#include "base/base.h"
+#include "run/bind.h"
+#include "run/program.h"
+
+#include <sol/sol.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Pixels. */
+#define ROW 44
+#define BOX_HEIGHT 30
+#define BOX_WIDTH 430
+#define LANE 9
+#define BAR_WIDTH 260
+#define CHART_HEIGHT 180
+#define CHART_WIDTH 900
+
+struct page {
+    struct text text;
+    const struct sol_program *program;
+    const struct binding *binding;
+    const struct sol_step_time *step;
+    int n;
+    double seconds, longest;
+    int n_lanes; /* of arrows on the left */
+};
+
+static const char style[] =
+    "body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;color:#1c2430}"
+    "h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;width:100%}"
+    "td,th{padding:.25em .6em;border-bottom:1px solid #dde3ea;text-align:left;vertical-align:top}"
+    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
+    "pre{white-space:pre-wrap;margin:.3em 0;font-size:12px;color:#44505f}svg{max-width:100%;height:auto}"
+    "svg text{font:12px system-ui,sans-serif;fill:#1c2430}.DNN{fill:#cfdcf0}.DFP{fill:#cfe8cf}.copy{fill:#f0e0c8}"
+    ".bar{fill:#7a94bd}.edge{fill:none;stroke:#8a97a6}.live{fill:#b9cbe6;stroke:#54749f}.line{stroke:#c05a3c}"
+    "summary{cursor:pointer}.key{display:inline-block;padding:0 .6em;border-radius:4px;margin-right:.5em}";
+
+/* ---- Text ---- */
+
+/* Names come from a user's program or file. */
+static void add_text(struct page *page, const char *string) {
+    for (; *string; string++) {
+        const char *escape = *string == '<'   ? "&lt;"
+                             : *string == '>' ? "&gt;"
+                             : *string == '&' ? "&amp;"
+                             : *string == '"' ? "&quot;"
+                                              : NULL;
+        if (escape) text_add(&page->text, "%s", escape);
+        else text_add_raw(&page->text, string, 1);
+    }
+}
+
+/* At most `most` characters, for a place of that width. UTF-8 is not cut within a character. */
+static void add_short(struct page *page, const char *string, size_t most) {
+    char copy[128];
+    size_t n = strlen(string);
+    if (n > most) n = most - 2;
+    while (n < strlen(string) && n && ((unsigned char)string[n] & 0xC0) == 0x80) n--;
+    memcpy(copy, string, n);
+    copy[n] = 0;
+    add_text(page, copy);
+    if (string[n]) text_add(&page->text, "..");
+}
+
+/* What stands behind "-> " in a choice: the implementation. */
+static const char *find_choice(const struct sol_step_time *step, char out[64]) {
+    const char *at = step->choice ? strstr(step->choice, "-> ") : NULL;
+    size_t n = at ? strcspn(at + 3, " \n") : 0;
+    if (n > 63) n = 63;
+    if (n) memcpy(out, at + 3, n);
+    out[n] = 0;
+    return n ? out : step->name;
+}
+
+/* ---- The network ---- */
+
+/* Is slot `slot` read by step i? Its writer is step `first`. */
+static bool reads_slot(const struct sol_program *program, int i, int slot) {
+    const struct step *step = &program->steps.at[i];
+    for (int p = 0; p < step->n_ptr; p++)
+        if (step->ptr[p].kind == BUFFER_ARENA && step->ptr[p].index == slot &&
+            program->steps.slot[slot].first < i)
+            return true;
+    return false;
+}
+
+static int middle(int i) { return i * ROW + BOX_HEIGHT / 2 + 10; }
+
+static void add_arrow(struct page *page, int from, int to, int left, int *lane_end) {
+    int lane = 0, y0 = middle(from) + BOX_HEIGHT / 2, y1 = middle(to) - BOX_HEIGHT / 2;
+    if (to == from + 1) {
+        text_add(&page->text, "<path class=edge marker-end=\"url(#tip)\" d=\"M%d %dV%d\"/>",
+                 left + BOX_WIDTH / 2, y0, y1 - 5);
+        return;
+    }
+    while (lane < page->n_lanes - 1 && lane_end[lane] > from) lane++;
+    lane_end[lane] = to;
+    int x = left - 8 - LANE * (lane + 1);
+    text_add(
+        &page->text,
+        "<path class=edge marker-end=\"url(#tip)\" d=\"M%d %dC%d %d %d %d %d %dV%dC%d %d %d %d %d %d\"/>",
+        left, middle(from), left - 6, middle(from), x, middle(from), x, middle(from) + 14,
+        middle(to) - 14, x, middle(to), left - 8, middle(to), left - 5, middle(to));
+}
+
+/* The most arrows that pass a step at once, up to a few: more would be no picture. */
+static void count_lanes(struct page *page) {
+    int most = 1;
+    for (int at = 0; at < page->n; at++) {
+        int n = 0;
+        for (int s = 0; s < page->program->steps.n_slots; s++)
+            n += page->program->steps.slot[s].first < at && page->program->steps.slot[s].last > at;
+        if (n > most) most = n;
+    }
+    page->n_lanes = most > 24 ? 24 : most;
+}
+
+static void add_arrows(struct page *page, int left) {
+    int lane_end[24] = {0};
+    const struct step_list *list = &page->program->steps;
+    for (int s = 0; s < list->n_slots; s++)
+        for (int i = list->slot[s].first + 1; i <= list->slot[s].last && i < page->n; i++)
+            if (reads_slot(page->program, i, s))
+                add_arrow(page, list->slot[s].first, i, left, lane_end);
+}
+
+static void add_box(struct page *page, int i, int left) {
+    const struct sol_step_time *step = &page->step[i];
+    char choice[64];
+    int top = middle(i) - BOX_HEIGHT / 2, width = (int)(step->seconds / page->longest * BAR_WIDTH);
+    text_add(&page->text, "<g><title>");
+    add_text(page, step->name);
+    text_add(
+        &page->text,
+        "</title><rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"5\"/><text x=\"%d\" y=\"%d\">",
+        step->module, left, top, BOX_WIDTH, BOX_HEIGHT, left + 8, middle(i) + 4);
+    add_short(page, step->layers, 62);
+    text_add(
+        &page->text,
+        "</text></g><rect class=bar x=\"%d\" y=\"%d\" width=\"%d\" height=\"12\"/><text x=\"%d\" y=\"%d\">",
+        left + BOX_WIDTH + 16, middle(i) - 6, width < 1 ? 1 : width, left + BOX_WIDTH + 22 + width,
+        middle(i) + 4);
+    add_short(page, find_choice(step, choice), 20);
+    text_add(&page->text, ", ");
+    text_add_double(&page->text, (double)(long long)(step->seconds * 1e6) / 1e3);
+    text_add(&page->text, " ms</text>");
+}
+
+static void add_network(struct page *page) {
+    count_lanes(page);
+    int left = 24 + LANE * page->n_lanes, width = left + BOX_WIDTH + BAR_WIDTH + 200;
+    text_add(
+        &page->text,
+        "<h2>Network</h2><p>One box is one kernel; the bar is its time. <span class=\"key\" style=\"background:#cfdcf0\">DNN</span>"
+        "<span class=\"key\" style=\"background:#cfe8cf\">DFP</span><span class=\"key\" style=\"background:#f0e0c8\">copy</span></p>\n"
+        "<svg viewBox=\"0 0 %d %d\" width=\"%d\"><defs><marker id=\"tip\" markerWidth=\"7\" markerHeight=\"7\" refX=\"3\" "
+        "refY=\"3\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#8a97a6\"/></marker></defs>\n",
+        width, page->n * ROW + 20, width);
+    add_arrows(page, left);
+    for (int i = 0; i < page->n; i++) add_box(page, i, left);
+    text_add(&page->text, "</svg>\n");
+}
+
+/* ---- Memory ---- */
+
+/* Bytes of intermediate results that are alive at step i. */
+static int64_t count_live(const struct page *page, int at) {
+    int64_t sum = 0, size;
+    for (int i = 0, first, last; i < page->program->steps.n_slots; i++) {
+        binding_slot(page->binding, &page->program->steps.slot[i], &size, &first, &last);
+        if (first <= at && at <= last) sum += size;
+    }
+    return sum;
+}
+
+/* Over time: a step is as wide as it takes long. The line is the arena, which all of it shares. */
+static void add_memory(struct page *page) {
+    double arena = (double)page->binding->arena_size, x = 0;
+    if (!(arena > 0) || !(page->seconds > 0)) return;
+    text_add(
+        &page->text,
+        "<h2>Memory over time</h2><p>Intermediate results that are alive; the line is the arena, ");
+    text_add_double(&page->text, (double)(long long)(arena / 1048576 * 100) / 100);
+    text_add(&page->text,
+             " MiB.</p>\n<svg viewBox=\"0 0 %d %d\" width=\"%d\"><path class=live d=\"M0 %d",
+             CHART_WIDTH, CHART_HEIGHT + 10, CHART_WIDTH, CHART_HEIGHT + 5);
+    for (int i = 0; i < page->n; i++) {
+        int y = CHART_HEIGHT + 5 - (int)((double)count_live(page, i) / arena * CHART_HEIGHT);
+        text_add(&page->text, "H%dV%d", (int)x, y);
+        x += page->step[i].seconds / page->seconds * CHART_WIDTH;
+    }
+    text_add(&page->text, "H%dV%dz\"/><path class=line d=\"M0 5H%d\"/></svg>\n", CHART_WIDTH,
+             CHART_HEIGHT + 5, CHART_WIDTH);
+}
+
+/* ---- Tables ---- */
+
+static void add_number(struct page *page, double value, double digits) {
+    text_add(&page->text, "<td class=n>");
+    text_add_double(&page->text, (double)(long long)(value * digits + 0.5) / digits);
+    text_add(&page->text, "</td>");
+}
+
+static void add_step(struct page *page, int i) {
+    const struct sol_step_time *step = &page->step[i];
+    double seconds = step->seconds > 1e-12 ? step->seconds : 1e-12;
+    text_add(&page->text, "<tr>");
+    add_number(page, 1e3 * step->seconds, 1000);
+    add_number(page, 100 * step->seconds / page->seconds, 10);
+    add_number(page, 1e-9 * step->flops / seconds, 10);
+    add_number(page, 1e-9 * step->bytes / seconds, 10);
+    text_add(&page->text, "<td>%s</td><td><details><summary>", step->module);
+    add_text(page, step->name);
+    text_add(&page->text, "</summary><pre>");
+    add_text(page, step->layers);
+    text_add(&page->text, "\n");
+    add_text(page, step->choice ? step->choice : "");
+    text_add(&page->text, "</pre></details></td></tr>\n");
+}
+
+static void add_table(struct page *page) {
+    text_add(
+        &page->text,
+        "<h2>Kernels</h2><p>Open one to see which layers it fuses, what was chosen, and who refused why.</p><table><tr>"
+        "<th class=n>ms</th><th class=n>%%</th><th class=n>GF/s</th><th class=n>GB/s</th><th>module</th><th>kernel</th></tr>\n");
+    for (int i = 0; i < page->n; i++) add_step(page, i);
+    text_add(&page->text, "</table>\n");
+}
+
+static void add_head(struct page *page, const char *title) {
+    double flops = 0;
+    for (int i = 0; i < page->n; i++) flops += page->step[i].flops;
+    text_add(
+        &page->text,
+        "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\"><title>");
+    add_text(page, title);
+    text_add(&page->text, "</title><style>%s</style>\n<h1>", style);
+    add_text(page, title);
+    text_add(
+        &page->text,
+        "</h1>\n<table><tr><th class=n>ms</th><th class=n>GF/s</th><th class=n>kernels</th><th class=n>threads</th>"
+        "<th class=n>packed weights, MiB</th><th class=n>arena, MiB</th></tr><tr>");
+    add_number(page, 1e3 * page->seconds, 1000);
+    add_number(page, 1e-9 * flops / page->seconds, 10);
+    add_number(page, page->n, 1);
+    add_number(page, sol_threads(), 1);
+    add_number(page, (double)sol_program_weights_size(page->program) / 1048576, 100);
+    add_number(page, (double)page->binding->arena_size / 1048576, 100);
+    text_add(&page->text, "</tr></table>\n");
+}
+
+/* ---- All of it ---- */
+
+static char *make_page(struct page *page, struct arena *arena, const char *title) {
+    ARENA_BOUNDARY(arena, return NULL);
+    text_init(&page->text, arena);
+    for (int i = 0; i < page->n; i++) {
+        page->seconds += page->step[i].seconds;
+        if (page->step[i].seconds > page->longest) page->longest = page->step[i].seconds;
+    }
+    if (!(page->longest > 0)) page->longest = page->seconds = 1e-12;
+    add_head(page, title);
+    add_network(page);
+    add_memory(page);
+    add_table(page);
+    return strdup(page->text.at);
+}
+
+char *sol_program_page(const struct sol_program *program, const char *title, const int64_t *symbols,
+                       const struct sol_step_time *steps, int n) {
+    struct arena arena;
+    struct binding *binding;
+    if (n != program->steps.n) {
+        (void)fail(SOL_EINVAL, "times of %d steps; the program has %d", n, program->steps.n);
+        return NULL;
+    }
+    if (binding_new(&program->steps, symbols, program->n_symbols, &binding)) return NULL;
+    struct page page = {.program = program, .binding = binding, .step = steps, .n = n};
+    arena_init(&arena);
+    char *text = make_page(&page, &arena, title ? title : "");
+    if (!text) (void)fail(SOL_ENOMEM, "no memory for a page");
+    arena_fini(&arena);
+    binding_free(binding);
+    return text;
+}
