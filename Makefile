@@ -34,7 +34,7 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib cli ctest demo test check lint fmt asan tsan arm64 bench replay loc zoo clean help
+.PHONY: all lib cli ctest demo test check lint fmt asan tsan fuzz arm64 bench replay loc zoo clean help
 all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
@@ -117,6 +117,17 @@ tsan: ## C tests under ThreadSanitizer
 	@$(call SANITIZED,thread,tsan)
 	@$(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
 comma = ,
+
+# Readers of foreign bytes. What is found, and the corpus, stay in build/fuzz.
+CLANG ?= clang
+FUZZ = $(CLANG) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -fprofile-instr-generate -fcoverage-mapping
+fuzz: $(VENV)/test ## the readers of ONNX and text under libFuzzer, SECONDS= each (60); needs clang
+	@mkdir -p build/fuzz && $(PY) test/fuzz/seeds.py build/fuzz
+	@for kind in onnx text; do \
+		$(FUZZ) $(filter-out -MMD -MP $(WARN),$(CFLAGS)) -w $(filter-out src/device/%,$(wildcard src/base/*.c src/ir/*.c src/frontend/*/*.c)) \
+			test/fuzz/fuzz_$$kind.c -o build/fuzz/fuzz_$$kind -lm && \
+		LLVM_PROFILE_FILE=build/fuzz/$$kind.profraw build/fuzz/fuzz_$$kind -max_total_time=$(or $(SECONDS),60) -max_len=16384 -timeout=10 \
+			-rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/$$kind || exit 1; done
 
 # The generated kernels of programs that qemu runs are compiled by the first cc in PATH: the cross compiler. A process
 # with threads that forks may hang in qemu, seldom, before it becomes the compiler: so that is given up early.

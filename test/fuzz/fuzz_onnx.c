@@ -1,0 +1,12 @@
+/* libFuzzer: whatever bytes come, reading them as ONNX gives a sound model or a message. */
+#include <sol/onnx.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct sol_onnx *onnx = NULL;
+    enum sol_status status = sol_onnx_parse(data, size, NULL, &onnx);
+    if (status ? onnx != NULL || !*sol_error() : sol_model_check(sol_onnx_model(onnx)) != SOL_OK) abort();
+    sol_onnx_free(onnx);
+    return 0;
+}
