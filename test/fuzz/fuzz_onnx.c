@@ -6,7 +6,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct sol_onnx *onnx = NULL;
     enum sol_status status = sol_onnx_parse(data, size, NULL, &onnx);
-    if (status ? onnx != NULL || !*sol_error() : sol_model_check(sol_onnx_model(onnx)) != SOL_OK) abort();
+    if (status ? onnx != NULL || !*sol_error() : sol_model_check(sol_onnx_model(onnx)) != SOL_OK)
+        abort();
     sol_onnx_free(onnx);
     return 0;
 }

@@ -49,7 +49,9 @@ def main():
             for names in [], attributes.split():
                 data = model(op, n_in, names).SerializeToString()
                 (folder / f"onnx/{op}-{n_in}-{len(names)}").write_bytes(data)
-    for i, text in enumerate(re.findall(r"```sol[^\n]*\n(.*?)```", (ROOT / "docs/ir.md").read_text(), re.S)):
+    for i, text in enumerate(
+        re.findall(r"```sol[^\n]*\n(.*?)```", (ROOT / "docs/ir.md").read_text(), re.S)
+    ):
         (folder / f"text/{i}").write_text(text)
 
 

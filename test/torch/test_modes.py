@@ -1,6 +1,7 @@
 """Who runs a call: SOL in inference, PyTorch whenever a gradient, a hook or a mode asks for it."""
 
 import copy
+import gc
 import io
 import pickle
 import threading
@@ -330,3 +331,20 @@ def test_two_optimized_modules_of_one_model_do_not_disturb_each_other():
             torch.testing.assert_close(fast(x), model(x))
     assert [sol.recompiles(fast) for fast in both] == [1, 1]
     assert not any(map(sol.fallbacks, both))
+
+
+def test_garbage_is_collected_as_before(net):
+    class Refused(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError("no")
+
+    for is_on in True, False:
+        (gc.enable if is_on else gc.disable)()
+        try:
+            sol.optimize(net, sol.input([0, 3, 9, 7]))
+            assert gc.isenabled() == is_on
+            with pytest.raises(ValueError):
+                sol.optimize(Refused(), sol.input([0, 3]))
+            assert gc.isenabled() == is_on
+        finally:
+            gc.enable()

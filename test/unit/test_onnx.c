@@ -274,6 +274,11 @@ static void test_attributes(void) {
     INTS_REFUSED("Conv", "x w", "dilations", 2, ((int64_t[]){9, 9}), "does not fit");
     INTS_REFUSED("Conv", "x w", "pads", 2, ((int64_t[]){1, 1}), "pads has 2 values");
     INTS_REFUSED("Conv", "x w", "pads", 4, ((int64_t[]){-1, 0, 0, 0}), "pad");
+    INTS_REFUSED("Conv", "x w", "pads", 4, ((int64_t[]){INT64_MAX, 0, 0, INT64_MIN}), "a pad of");
+    INTS_REFUSED("Conv", "x w", "strides", 2, ((int64_t[]){INT64_MAX, 1}), "strides is 9");
+    INTS_REFUSED("Conv", "x w", "dilations", 2, ((int64_t[]){INT64_MAX, 1}), "dilations is 9");
+    INTS_REFUSED("MaxPool", "x", "kernel_shape", 2, ((int64_t[]){INT64_MAX, 1}),
+                 "kernel_shape is 9");
     INTS_REFUSED("Conv", "x w", "kernel_shape", 2, ((int64_t[]){5, 5}), "does not fit the weight");
     INTS_REFUSED("Conv", "x w", "group", 1, ((int64_t[]){1}),
                  "attribute group has type 7 instead of 2");

@@ -11,6 +11,8 @@ snapshots, captures and packing.
 """
 
 import collections
+import contextlib
+import gc
 import inspect
 import threading
 
@@ -114,7 +116,7 @@ class Engine:
     def prepare(self):
         """Compiles for the declared inputs. Raises ValueError when the model refuses them, and with
         ``strict`` NotImplementedError when it must run in PyTorch."""
-        with self._lock:
+        with self._lock, without_collections():
             self._state = State(Snapshot(self.module))
             entry = self._make_entry(self._state, self._key, self._constants)
         reason = entry.reason or self._state.snapshot.find_hook()
@@ -313,9 +315,10 @@ class Engine:
         """Captures and compiles for these constants, once."""
         with self._lock:
             if key not in state.entries:
-                before = Snapshot(self.module)
-                state.entries[key] = self._capture(constants)
-                state.forgive(before, Snapshot(self.module))
+                with without_collections():
+                    before = Snapshot(self.module)
+                    state.entries[key] = self._capture(constants)
+                    state.forgive(before, Snapshot(self.module))
             return state.entries[key]
 
     def _capture(self, constants):
@@ -348,6 +351,19 @@ class Engine:
             if entry.weights is None:
                 entry.weights = entry.plan.make_weights(self.module)
             return entry.weights
+
+
+@contextlib.contextmanager
+def without_collections():
+    """Python's cyclic garbage waits meanwhile: a capture makes so many objects that looking through all of them, again and
+    again, would take a good part of its time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def make_key(constants):

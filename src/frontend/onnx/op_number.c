@@ -118,7 +118,9 @@ enum sol_status op_range(struct call *c) {
     if (n > MOST) return fail(SOL_EUNSUPPORTED, "more than %d numbers", MOST);
     int64_t whole = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, whole + 1);
-    for (int64_t i = 0; i < whole; i++) numbers[i] = size_const(at[0] + i * at[2]);
+    for (int64_t i = 0; i < whole; i++)
+        numbers[i] = size_const(
+            (int64_t)((uint64_t)at[0] + (uint64_t)i * (uint64_t)at[2])); /* never beyond the end */
     return call_give_numbers(c, 0, 1, &whole, numbers);
 }
 
@@ -186,6 +188,7 @@ enum sol_status op_reshape_numbers(struct call *c) {
     int rank = call_input_ints(c, 1, SOL_MAX_RANK, dim), open = -1;
     for (int d = 0; d < rank; d++) {
         if (dim[d] == 0 && d < call_rank(c, 0)) dim[d] = size_value(c->in[0]->dim[d]);
+        if (dim[d] < 0 && open >= 0) return fail(SOL_EINVAL, "two dims are below 0");
         if (dim[d] < 0) open = d;
         else if (__builtin_mul_overflow(known, dim[d], &known)) known = -1;
     }

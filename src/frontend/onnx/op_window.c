@@ -18,7 +18,7 @@ static void read_pair(struct call *c, const char *name, int n, int64_t otherwise
     for (int i = 0; i < 2; i++) {
         bool is_given = found && i >= 2 - n;
         out[i] = is_given ? list[i - (2 - n)] : i >= 2 - n ? otherwise : 1;
-        if (out[i] < 1) {
+        if (out[i] < 1 || out[i] > INT32_MAX) {
             call_fail(c, fail(SOL_EINVAL, "%s is %lld", name, (long long)out[i]));
             out[i] = 1;
         }
@@ -46,6 +46,11 @@ static void read_pads(struct call *c, int n, struct window *w) {
         w->pad[2 - n + i] = pads[i];
         w->pad[4 - n + i] = pads[n + i];
     }
+    for (int i = 0; i < 4; i++)
+        if (w->pad[i] < 0 || w->pad[i] > INT32_MAX) {
+            call_fail(c, fail(SOL_EINVAL, "a pad of %lld", (long long)w->pad[i]));
+            w->pad[i] = 0;
+        }
     if (!strcmp(mode, "SAME_UPPER") || !strcmp(mode, "SAME_LOWER"))
         pad_same(c, n, mode[5] == 'U', w);
     else if (!strcmp(mode, "VALID")) memset(w->pad, 0, sizeof w->pad);
