@@ -21,8 +21,8 @@ ISAS := generic neon $(ISAS_$(shell $(CC) -dumpmachine | cut -d- -f1))
 
 KERNELS := $(wildcard src/dnn/*_kernel.c)
 CLI := $(wildcard src/cli/*.c)
-# library.c is part of deployed libraries only.
-SOURCES := $(filter-out $(KERNELS) $(CLI) src/deploy/library.c,$(wildcard src/*.c src/*/*.c src/device/*/*.c src/frontend/*/*.c))
+# These are parts of deployed libraries only.
+SOURCES := $(filter-out $(KERNELS) $(CLI) src/deploy/library.c src/deploy/portable_library.c,$(wildcard src/*.c src/*/*.c src/device/*/*.c src/frontend/*/*.c))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(foreach i,$(ISAS),$(KERNELS:%.c=$(BUILD)/%.$(i).o))
 
 # C tests: each test/GROUP/test_*.c is a program; the other .c files of test/op are parts of all programs there.

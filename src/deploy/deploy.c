@@ -9,6 +9,7 @@
 #include "device/cpu/cpu.h"
 #include "run/bind.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -33,15 +34,32 @@ static bool is_keyword(const char *name) {
     return false;
 }
 
-/* Letters as C knows them, whatever the locale says. */
+/* As C knows them, whatever the locale says. */
+static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+
+/* Does the text have the word? */
+static bool has_word(const char *text, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = text; (at = strstr(at, word)); at += n)
+        if ((at == text || !strchr(letters, at[-1])) && !strchr(letters, at[n])) return true;
+    return false;
+}
+
+/* The library is one file with its own functions, or linked with those of the C library: a name of theirs would replace it. */
+static enum sol_status check_taken(const char *what, const char *name) {
+    bool taken = !strncmp(name, "sol_", 4) || !strncmp(name, "SOL_", 4) ||
+                 has_word(deploy_portable_math, name) || dlsym(RTLD_DEFAULT, name);
+    return taken ? fail(SOL_EINVAL, "%s is \"%s\", a name that libraries have already", what, name)
+                 : SOL_OK;
+}
+
 static enum sol_status check_name(const char *what, const char *name) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
     size_t n = name ? strlen(name) : 0;
     if (!n || n > 200 || strspn(name, letters) != n || (name[0] >= '0' && name[0] <= '9') ||
         is_keyword(name))
         return fail(SOL_EINVAL, "%s is \"%.64s\", which is no name for a function in C and C++",
                     what, name ? name : "");
-    return SOL_OK;
+    return check_taken(what, name);
 }
 
 static enum sol_status check_names(const struct sol_library *library) {

@@ -91,6 +91,6 @@ struct deploy_source {
     bool is_kernel;   /* compiled for the instruction set */
 };
 extern const struct deploy_source deploy_sources[]; /* ended by name == NULL */
-extern const char *const deploy_portable_math;
+extern const char *const deploy_portable_math, *const deploy_portable_library;
 
 #endif

@@ -18,18 +18,18 @@ static bool is_embedded(const struct deployment *d) {
 
 /* ---- Kernels ---- */
 
-static const char head[] = "void SOL_KERNEL"; /* of every text */
-
+/* Each text is a comment, which says what is fused, and one function. */
 static void print_kernel(struct text *text, const struct kernel *kernel) {
-    text_add(text, "static void %s", kernel->symbol);
-    text_add_raw(text, kernel->text + strlen(head), strlen(kernel->text) - strlen(head));
-    text_add(text, "\n");
+    static const char head[] = "void SOL_KERNEL";
+    const char *function = strstr(kernel->text, head);
+    text_add_raw(text, kernel->text, (size_t)(function - kernel->text));
+    text_add(text, "static void %s%s\n", kernel->symbol, function + strlen(head));
 }
 
 /* As run/copy.c does it. */
 static const char copy_text[] =
     "/* Moves values: out[(o * n_pixels + p) * lanes + l] = in[base[o * lanes + l] + p * stride], 0 where base < 0. */\n"
-    "static void copy_values(void *const *ptr, const int64_t *arg, const int32_t *base, int64_t tasks) {\n"
+    "static void sol_copy(void *const *ptr, const int64_t *arg, const int32_t *base, int64_t tasks) {\n"
     "    const int64_t n_outer = arg[0], n_pixels = arg[1], lanes = arg[2], stride = arg[3];\n"
     "    int64_t task, p, l;\n"
     "    for (task = 0; task < tasks; task++) {\n"
@@ -53,7 +53,7 @@ static void print_tables(struct deployment *d, struct text *text) {
         int64_t n = (int64_t)table->n_outer * table->lanes;
         if (!any) text_add_raw(text, copy_text, strlen(copy_text));
         any = true;
-        text_add(text, "static const int32_t base_%d[] = {", i);
+        text_add(text, "static const int32_t sol_base_%d[] = {", i);
         for (int64_t k = 0; k < n; k++)
             text_add(text, k % 16 ? " %d," : "\n    %d,", table->base[k]);
         text_add(text, " 0};\n\n");
@@ -74,7 +74,7 @@ static void print_floats(struct text *text, const void *data, int64_t size) {
 }
 
 static void print_weights(struct deployment *d, struct text *text) {
-    text_add(text, "static const float weight_values[] = {");
+    text_add(text, "static const float sol_weights[] = {");
     if (d->state_size) print_floats(text, d->weights->state, d->state_size);
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0) {
@@ -141,7 +141,7 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
     text_add(text, ";\n");
     print_pointers(d, text, b, i, divided);
     if (step->run == copy_run)
-        text_add(text, "        copy_values(ptr, arg, base_%d, %lld);\n    }\n", i, tasks);
+        text_add(text, "        sol_copy(ptr, arg, sol_base_%d, %lld);\n    }\n", i, tasks);
     else
         text_add(text, "        %s(ptr, arg, scratch, 0, %lld);\n    }\n",
                  ((const struct kernel *)step->data)->symbol, tasks);
@@ -162,7 +162,7 @@ static void print_section(struct deployment *d, struct text *text, const struct 
 }
 
 static void print_steps(struct deployment *d, struct text *text, const struct binding *b) {
-    text_add(text, "static void run_steps(const char *weights, const char *const *in, void *const *out, "
+    text_add(text, "static void sol_steps(const char *weights, const char *const *in, void *const *out, "
                    "char *arena) {\n    char *scratch = arena + %zu;\n    int64_t first = 0;\n"
                    "    (void)weights, (void)in, (void)out, (void)scratch, (void)first;\n",
              (size_t)round_up((int64_t)b->arena_size, ALIGN));
@@ -172,156 +172,24 @@ static void print_steps(struct deployment *d, struct text *text, const struct bi
 
 /* ---- The interface ---- */
 
-/* @: the library's name; $: the function's. */
-static void print_pattern(struct deployment *d, struct text *text, const char *pattern) {
-    for (; *pattern; pattern++) {
-        if (*pattern == '@') text_add(text, "%s", d->lib);
-        else if (*pattern == '$') text_add(text, "%s", d->func);
-        else text_add_raw(text, pattern, 1);
+/* NAME_ and FUNC_ become the library's and the function's name. */
+static void print_named(struct deployment *d, struct text *text, const char *at) {
+    while (*at) {
+        const size_t word = strspn(
+            at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
+        const bool is_name = !strncmp(at, "NAME_", 5), is_func = !strncmp(at, "FUNC_", 5);
+        if (is_name || is_func) text_add(text, "%s_", is_name ? d->lib : d->func);
+        const size_t skip = is_name || is_func ? 5 : 0, n = word ? word : 1;
+        text_add_raw(text, at + skip, n - skip);
+        at += n;
     }
 }
-
-static const char contexts[] =
-    "struct @_context {\n    char *memory, *arena;\n};\n"
-    "static struct @_context only; /* of the simple calls */\n"
-    "static const char *message = \"\";\n\n"
-    "static int fail(int code, const char *text) {\n    message = text;\n    return code;\n}\n\n"
-    "const char *@_error(void) { return message; }\n"
-    "const char *$_error(void) { return message; }\n"
-    "int $_seed(const int seed) { return (void)seed, 0; }\n"
-    "void @_set_threads(int n) { (void)n; }\n\n";
-
-static const char embedded_weights[] =
-    "static int open_weights(const char *path) { return (void)path, 0; }\n\n";
-
-static const char file_weights[] =
-    "static char *weight_values;\n\n"
-    "static int read_weights(FILE *file) {\n"
-    "    char head[4096];\n"
-    "    char *values = (char *)malloc(WEIGHTS_SIZE + 1);\n"
-    "    int ok = values && fread(head, 1, sizeof head, file) == sizeof head && !memcmp(head, expected, sizeof expected) &&\n"
-    "             fread(values, 1, WEIGHTS_SIZE, file) == WEIGHTS_SIZE;\n"
-    "    if (ok) weight_values = values;\n"
-    "    else free(values);\n"
-    "    return ok ? 0 : fail(1, \"the file holds no weights of this network, or memory is out\");\n"
-    "}\n\n"
-    "static int open_weights(const char *path) {\n"
-    "    FILE *file;\n"
-    "    int code;\n"
-    "    if (weight_values) return 0;\n"
-    "    file = fopen(path ? path : \"@.weights\", \"rb\");\n"
-    "    if (!file) return fail(1, \"cannot open the file of weights\");\n"
-    "    code = read_weights(file);\n"
-    "    fclose(file);\n"
-    "    return code;\n"
-    "}\n\n";
-
-static const char dynamic_memory[] =
-    "static int prepare(struct @_context *context) {\n"
-    "    if (context->arena) return 0;\n"
-    "    context->memory = (char *)malloc(ARENA_SIZE + 64);\n"
-    "    if (!context->memory) return fail(3, \"no memory for intermediate results\");\n"
-    "    context->arena = context->memory + (64 - (uintptr_t)context->memory % 64);\n"
-    "    return 0;\n"
-    "}\n\n"
-    "int @_open(const char *weights_file, struct @_context **out) {\n"
-    "    struct @_context *context;\n"
-    "    int code = open_weights(weights_file);\n"
-    "    if (code) return code;\n"
-    "    context = (struct @_context *)calloc(1, sizeof *context);\n"
-    "    if (!context) return fail(3, \"no memory for a context\");\n"
-    "    code = prepare(context);\n"
-    "    if (code) free(context);\n"
-    "    else *out = context;\n"
-    "    return code;\n"
-    "}\n\n"
-    "void @_close(struct @_context *context) {\n"
-    "    if (context) free(context->memory);\n"
-    "    free(context);\n"
-    "}\n\n"
-    "static void *new_memory(size_t size) { return malloc(size); }\n"
-    "static void free_memory(void *memory) { free(memory); }\n\n";
-
-static const char static_memory[] =
-    "/* All intermediate results; so there is one context, and one call at a time. */\n"
-    "static union {\n    double align;\n    char at[ARENA_SIZE];\n} memory;\n\n"
-    "static int prepare(struct @_context *context) {\n"
-    "    context->arena = memory.at;\n"
-    "    return 0;\n"
-    "}\n\n"
-    "int @_open(const char *weights_file, struct @_context **out) {\n"
-    "    *out = &only;\n"
-    "    prepare(&only);\n"
-    "    return open_weights(weights_file);\n"
-    "}\n\n"
-    "void @_close(struct @_context *context) { (void)context; }\n\n"
-    "static void *new_memory(size_t size) { return (void)size, (void *)0; }\n"
-    "static void free_memory(void *at) { (void)at; }\n\n";
-
-static const char runs[] =
-    "int @_run(struct @_context *context, const int64_t *sizes, const void *const *inputs,\n"
-    "          void *const *outputs) {\n"
-    "    int i;\n"
-    "    if (!context) return fail(1, \"no context\");\n"
-    "    for (i = 0; sizes && i < N_SIZES; i++)\n"
-    "        if (sizes[i] != symbol[i]) return fail(1, \"this library is for other sizes\");\n"
-    "    for (i = 0; i < N_INPUTS; i++)\n"
-    "        if (!inputs[i]) return fail(1, \"an input is NULL\");\n"
-    "    for (i = 0; i < N_OUTPUTS; i++)\n"
-    "        if (!outputs[i]) return fail(1, \"an output is NULL\");\n"
-    "    run_steps((const char *)weight_values, (const char *const *)inputs, outputs, context->arena);\n"
-    "    return fail(0, \"\");\n"
-    "}\n\n"
-    "void $_init(const int deviceIdx) {\n"
-    "    (void)deviceIdx;\n"
-    "    if (!open_weights((const char *)0)) prepare(&only);\n"
-    "}\n\n"
-    "static int predict(struct @_context *context, const void *const *inputs, void **const *outputs) {\n"
-    "    void *result[N_OUTPUTS + 1];\n"
-    "    int i, code = 0, made = 0;\n"
-    "    for (; made < N_OUTPUTS && !code; made++) {\n"
-    "        result[made] = *outputs[made] ? *outputs[made] : new_memory(output_size[made]);\n"
-    "        if (!result[made]) code = fail(3, \"no memory for an output\");\n"
-    "    }\n"
-    "    if (!code) code = @_run(context, (const int64_t *)0, inputs, result);\n"
-    "    for (i = 0; i < made; i++) {\n"
-    "        if (code && !*outputs[i]) free_memory(result[i]);\n"
-    "        if (!code) *outputs[i] = result[i];\n"
-    "    }\n"
-    "    return code;\n"
-    "}\n\n"
-    "static void run_simple(struct @_context *context, const void *const *inputs, void **const *outputs) {\n"
-    "    int i;\n"
-    "    fail(0, \"\");\n"
-    "    for (i = 0; i < N_OUTPUTS; i++)\n"
-    "        if (!outputs[i]) {\n            fail(1, \"where shall an output go? its pointer is NULL\");\n            return;\n        }\n"
-    "    if (!context) {\n"
-    "        context = &only;\n"
-    "        if (open_weights((const char *)0) || prepare(context)) return;\n"
-    "    }\n"
-    "    predict(context, inputs, outputs);\n"
-    "}\n\n";
-
-static const char shapes[] =
-    "static int copy_shape(const int64_t *shape, int64_t dim[8]) {\n"
-    "    int r;\n"
-    "    for (r = 0; r < (int)shape[0]; r++) dim[r] = shape[1 + r];\n"
-    "    return (int)shape[0];\n"
-    "}\n\n"
-    "int @_input_shape(int i, const int64_t *sizes, int64_t dim[8]) {\n"
-    "    (void)sizes;\n"
-    "    return i >= 0 && i < N_INPUTS ? copy_shape(input_shape[i], dim) : -1;\n"
-    "}\n\n"
-    "int @_output_shape(int i, const int64_t *sizes, int64_t dim[8]) {\n"
-    "    (void)sizes;\n"
-    "    return i >= 0 && i < N_OUTPUTS ? copy_shape(output_shape[i], dim) : -1;\n"
-    "}\n\n";
 
 /* Rank and dims of every port, and bytes of the outputs. */
 static void print_shapes(struct deployment *d, struct text *text, bool is_output, int64_t *size) {
     const struct sol_program *p = d->program;
     const int n = is_output ? p->n_outputs : p->n_inputs;
-    text_add(text, "static const int64_t %s_shape[%d][9] = {\n", is_output ? "output" : "input",
+    text_add(text, "static const int64_t sol_%s_shape[%d][9] = {\n", is_output ? "output" : "input",
              n + 1);
     for (int i = 0; i < n; i++) {
         const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
@@ -344,36 +212,38 @@ static void print_numbers(struct deployment *d, struct text *text, const struct 
     int64_t size[LIBRARY_MOST_OUTPUTS + 1] = {0};
     size_t arena = (size_t)round_up((int64_t)b->arena_size, ALIGN) + b->scratch_size + ALIGN;
     text_add(text,
-             "#define N_INPUTS %d\n#define N_OUTPUTS %d\n#define N_SIZES %d\n#define ARENA_SIZE %zu\n"
-             "#define WEIGHTS_SIZE ((size_t)%lld)\n\n",
+             "#define SOL_N_INPUTS %d\n#define SOL_N_OUTPUTS %d\n#define SOL_N_SIZES %d\n#define SOL_ARENA_SIZE %zu\n"
+             "#define SOL_WEIGHTS_SIZE ((size_t)%lld)\n\n",
              p->n_inputs, p->n_outputs, p->n_symbols, arena, (long long)d->weights_size);
     print_shapes(d, text, false, size);
     print_shapes(d, text, true, size);
-    text_add(text, "static const size_t output_size[] = ");
+    text_add(text, "static const size_t sol_output_size[] = ");
     deploy_print_ints(text, p->n_outputs + 1, size);
-    text_add(text, ";\nstatic const int64_t symbol[] = ");
+    text_add(text, ";\nstatic const int64_t sol_size[] = ");
     deploy_print_ints(text, p->n_symbols, d->symbols);
     text_add(text, ";\n\n");
 }
 
+static void print_expected(struct text *text, const char *lib, const struct library_file *expect) {
+    const unsigned char *byte = (const unsigned char *)expect;
+    text_add(text, "#define SOL_FILE_NAME \"%s.weights\"\nstatic const unsigned char sol_expected[] = {",
+             lib);
+    for (size_t i = 0; i < sizeof *expect; i++) text_add(text, "%d, ", byte[i]);
+    text_add(text, "};\n");
+}
+
 static void print_interface(struct deployment *d, struct text *text,
                             const struct library_file *expect) {
-    print_pattern(d, text, contexts);
-    if (!is_embedded(d)) {
-        const unsigned char *byte = (const unsigned char *)expect;
-        text_add(text, "static const unsigned char expected[] = {");
-        for (size_t i = 0; i < sizeof *expect; i++) text_add(text, "%d, ", byte[i]);
-        text_add(text, "};\n");
-    }
-    print_pattern(d, text, is_embedded(d) ? embedded_weights : file_weights);
-    print_pattern(d, text, d->library->static_memory ? static_memory : dynamic_memory);
-    print_pattern(d, text, runs);
-    print_pattern(d, text, shapes);
-    text_add(text, "void %s(", d->func);
+    text_add(text, "#define SOL_FILE %d\n#define SOL_STATIC %d\n", !is_embedded(d),
+             d->library->static_memory);
+    if (!is_embedded(d)) print_expected(text, d->lib, expect);
+    text_add(text, "\n");
+    print_named(d, text, deploy_portable_library);
+    text_add(text, "\nvoid %s(", d->func);
     deploy_print_arguments(d, text);
     text_add(text, ") {\n");
     deploy_print_lists(d, text);
-    text_add(text, "    run_simple((struct %s_context *)ctx, inputs, outputs);\n}\n", d->lib);
+    text_add(text, "    sol_simple((struct %s_context *)ctx, inputs, outputs);\n}\n", d->lib);
 }
 
 /* ---- The file ---- */

@@ -67,6 +67,8 @@ const struct deploy_source deploy_sources[] = {
         {0},
 };
 
-extern const char deploy_source_portable_math[];
+extern const char deploy_source_portable_math[], deploy_source_portable_library[];
 EMBED(portable_math, "src/deploy/portable_math.h");
+EMBED(portable_library, "src/deploy/portable_library.c");
 const char *const deploy_portable_math = deploy_source_portable_math;
+const char *const deploy_portable_library = deploy_source_portable_library;

@@ -16,6 +16,7 @@ import sol.pytorch as sol
 
 HERE = Path(__file__).parent
 COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
+LIBC = {"libc", "libm", "libpthread", "ld"}  # ld: the loader itself, for variables of threads
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
 
 
@@ -108,7 +109,7 @@ def test_shared_library(net, tmp_path, weights):
     names = {"Net.h", "libNet.so"} | ({"Net.weights"} if weights == "file" else set())
     assert {p.name for p in tmp_path.iterdir()} == names
     library = tmp_path / "libNet.so"
-    assert needed(library) <= {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
+    assert {name.split(".so")[0].split("-")[0] for name in needed(library)} <= LIBC
     assert all(s.startswith(("Net_", "predict", "sol_pool_1_")) for s in exported(library))
     for compiler in COMPILERS:
         program = compile_program(
@@ -242,7 +243,7 @@ def test_a_wrong_file_of_weights(net, tmp_path):
     assert library.Net_open(None, ctypes.byref(context)) == 0
 
 
-NAMES = ["a-b", "1a", "", "int", "../x", "a b", 'a";system("x")//', "é", "x" * 300, "predict"]
+NAMES = ["a-b", "1a", "", "int", "../x", "a b", 'a";system("x")//', "é", "x" * 300, "predict", "malloc", "expf", "sol_x", "vec"]
 
 
 @pytest.mark.parametrize("name", NAMES)
