@@ -27,6 +27,7 @@ struct deployment {
     struct binding *binding;     /* of portable C */
     const void *const *params;
     const int64_t *symbols;
+    VEC(struct size) sizes; /* all that differ */
     const char *folder; /* where files are made; gone in the end */
     VEC(const char *) files; /* names in it that users shall get */
     int n_done, n_total; /* progress */

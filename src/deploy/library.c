@@ -6,6 +6,7 @@
  */
 #include "deploy/library.h"
 
+#include "dnn/step.h"
 #include "run/pool.h"
 
 #include <dlfcn.h>
@@ -74,6 +75,64 @@ static enum sol_status find_weights(const char *path, const char **out) {
     return map_file(path ? path : beside, out);
 }
 
+/* ---- The steps ---- */
+
+static void expand_call(struct step *to, uint8_t call) {
+    switch ((enum library_call)call) {
+    case LIBRARY_KERNEL: to->run = kernel_run, to->n_tasks = kernel_n_tasks; break;
+    case LIBRARY_COPY: to->run = copy_run, to->n_tasks = copy_n_tasks; break;
+    case LIBRARY_DNN: to->run = dnn_step_run, to->n_tasks = dnn_step_n_tasks; break;
+    case LIBRARY_PACK: to->run = dnn_step_pack, to->n_tasks = dnn_step_n_pack_tasks; break;
+    }
+}
+
+/* `*ptr` and `*arg` are this step's; they move on to the next one's. */
+static bool expand_step(struct step *to, const struct library_step *from,
+                        const struct library_ref **ptr, const uint32_t **arg) {
+    to->ptr = mem_alloc(sizeof *to->ptr * (from->n_ptr + 1u), 16);
+    to->arg = mem_alloc(sizeof *to->arg * (from->n_arg + 1u), 16);
+    if (!to->ptr || !to->arg) return false;
+    expand_call(to, from->call);
+    to->data = from->data, to->by_image = from->by_image;
+    to->n_ptr = (int)from->n_ptr, to->n_arg = (int)from->n_arg;
+    to->scratch_size = from->scratch_size, to->bytes = this_library.size[from->bytes];
+    for (uint32_t i = 0; i < from->n_ptr; i++, ++*ptr)
+        to->ptr[i] = (struct buffer_ref){(enum buffer_kind)(*ptr)->kind, (*ptr)->index,
+                                         this_library.size[(*ptr)->offset], (*ptr)->image};
+    for (uint32_t i = 0; i < from->n_arg; i++) to->arg[i] = this_library.size[*(*arg)++];
+    return true;
+}
+
+static struct slot *expand_slots(const struct library_slot *from, int n) {
+    struct slot *to = mem_alloc(sizeof *to * (size_t)(n + 1), 16);
+    for (int i = 0; to && i < n; i++)
+        to[i] = (struct slot){this_library.size[from[i].size], from[i].first, from[i].last,
+                              "a buffer"};
+    return to;
+}
+
+/* What was made stays when memory runs out on the way: opening again begins anew, and this is small. */
+static enum sol_status expand_list(struct step_list *to, const struct library_list *from) {
+    const struct library_ref *ptr = from->ptr;
+    const uint32_t *arg = from->arg;
+    *to = (struct step_list){from->n_steps, NULL, from->n_slots, NULL};
+    to->at = mem_alloc(sizeof *to->at * (size_t)(from->n_steps + 1), 16);
+    to->slot = expand_slots(from->slot, from->n_slots);
+    bool ok = to->at && to->slot;
+    for (int i = 0; ok && i < from->n_steps; i++)
+        ok = expand_step(&to->at[i], &from->step[i], &ptr, &arg);
+    return ok ? SOL_OK : fail(SOL_ENOMEM, "no memory for a network of %d steps", from->n_steps);
+}
+
+static enum sol_status expand_program(void) {
+    struct sol_program *program = this_library.program;
+    program->n_state = this_library.n_state;
+    program->state = expand_slots(this_library.state, this_library.n_state);
+    if (!program->state) return fail(SOL_ENOMEM, "no memory for a network");
+    TRY(expand_list(&program->prepare, &this_library.prepare));
+    return expand_list(&program->steps, &this_library.steps);
+}
+
 /* ---- Opening ---- */
 
 /* The state as it lies in the weights: nothing to compute, nothing to free. */
@@ -98,6 +157,7 @@ static enum sol_status open_weights(const char *path) {
     const char *weights, *refusal = this_library.refuse();
     if (refusal) return fail(SOL_EUNSUPPORTED, "this library needs a processor with %s", refusal);
     TRY(find_weights(path, &weights));
+    TRY(expand_program());
     /* Parameters in use are used in place: the list stays. */
     const void **param = mem_alloc(sizeof *param * (size_t)(program->n_params + 1), 16);
     if (!param) return fail(SOL_ENOMEM, "no memory for %d parameters", program->n_params);

@@ -18,8 +18,40 @@ struct library_file {
     uint64_t size; /* of them, in bytes, behind LIBRARY_FILE_HEAD */
 };
 
+/*
+ * The steps of a program in few bytes, from which the runtime's are made when the library is opened. Sizes are numbers in one
+ * table of all that differ.
+ */
+enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_DNN, LIBRARY_PACK };
+struct library_step {
+    const void *data;
+    uint32_t n_ptr, n_arg, scratch_size, bytes;
+    uint8_t call, by_image;
+};
+struct library_ref {
+    uint32_t offset;
+    uint16_t index;
+    uint8_t kind;
+    int64_t image;
+};
+struct library_slot {
+    uint32_t size;
+    int first, last;
+};
+struct library_list {
+    int n_steps, n_slots;
+    const struct library_step *step;
+    const struct library_slot *slot;
+    const struct library_ref *ptr; /* of all steps, one behind the other */
+    const uint32_t *arg;
+};
+
 struct library {
-    struct sol_program *program;
+    struct sol_program *program; /* without its steps */
+    const struct size *size;
+    struct library_list steps, prepare;
+    int n_state;
+    const struct library_slot *state;
     const int64_t *symbols;     /* that `predict` is for */
     const char *weights;        /* NULL: in a file */
     const char *file;           /* its name */

@@ -92,9 +92,10 @@ static void print_library(struct deployment *d, struct text *text,
     deploy_print_ints(text, d->program->n_symbols, d->symbols);
     text_add(text, ";\nstatic const int64_t param_offset[] = ");
     deploy_print_ints(text, d->program->n_params, d->param);
-    text_add(text, ";\nconst struct library this_library = {\n .program = &program, .symbols = symbols, "
-                   ".is_packed = %d, .param = param_offset, .refuse = refuse,\n ",
-             d->is_packed);
+    text_add(text, ";\nconst struct library this_library = {\n .program = &program, .size = sizes, "
+                   ".steps = run_list, .prepare = pack_list, .n_state = %d, .state = state,\n "
+                   ".symbols = symbols, .is_packed = %d, .param = param_offset, .refuse = refuse,\n ",
+             d->program->n_state, d->is_packed);
     if (d->library->weights == SOL_WEIGHTS_FILE)
         text_add(text, ".file = \"%s.weights\", .expect = {\"" LIBRARY_MAGIC
                        "\", UINT64_C(%llu), UINT64_C(%llu)}};\n",

@@ -2,7 +2,8 @@
  * A program as C: constants that the runtime of libsol runs as they are.
  *
  * What a step points to comes before it: kernels, the works of the DNN module, the tables of copies. Everything has a number, by the
- * place of its step, so that nothing depends on names from the model.
+ * place of its step, so that nothing depends on names from the model. Of a large network the tables are most of the code's size: so
+ * they are small ones, which library.c expands.
  */
 #include "deploy/deploy.h"
 #include "dnn/step.h"
@@ -195,75 +196,93 @@ static void print_data(struct text *text, const struct step_list *list, const ch
     }
 }
 
-/* ---- Steps ---- */
+/* ---- Sizes ---- */
 
-static const char *const kinds[] = {
-    [BUFFER_NONE] = "NONE",     [BUFFER_INPUT] = "INPUT", [BUFFER_PARAM] = "PARAM",
-    [BUFFER_OUTPUT] = "OUTPUT", [BUFFER_ARENA] = "ARENA", [BUFFER_STATE] = "STATE",
-    [BUFFER_CONST] = "CONST",
-};
+/* The size's number in the table of all that differ; 0 is the size 0. */
+static int number_of(struct deployment *d, const struct size *size) {
+    if (!d->sizes.n) VEC_PUSH(d->arena, &d->sizes, size_const(0));
+    for (int i = 0; i < d->sizes.n; i++)
+        if (size_equal(d->sizes.at[i], *size)) return i;
+    VEC_PUSH(d->arena, &d->sizes, *size);
+    return d->sizes.n - 1;
+}
 
-static void print_pointers(struct text *text, const struct step *step, const char *list, int i) {
-    text_add(text, "static const struct buffer_ref %s_ptr_%d[] = {\n", list, i);
-    for (int p = 0; p < step->n_ptr; p++) {
-        const struct buffer_ref *ref = &step->ptr[p];
-        text_add(text, " {BUFFER_%s, %d, ", kinds[ref->kind], ref->index);
-        print_size(text, &ref->offset);
-        text_add(text, ", %lld},\n", (long long)ref->image);
-    }
-    text_add(text, "};\nstatic const struct size %s_arg_%d[] = {\n", list, i);
-    for (int a = 0; a < step->n_arg; a++) {
+static void print_sizes(struct deployment *d, struct text *text) {
+    text_add(text, "static const struct size sizes[] = {\n");
+    for (int i = 0; i < d->sizes.n; i++) {
         text_add(text, " ");
-        print_size(text, &step->arg[a]);
+        print_size(text, &d->sizes.at[i]);
         text_add(text, ",\n");
     }
-    text_add(text, step->n_arg ? "};\n" : " {0}};\n");
+    text_add(text, d->sizes.n ? "};\n" : " {0}};\n");
 }
+
+/* ---- Steps ---- */
 
 static void print_call(struct text *text, const struct deployment *d, const struct step *step,
                        const char *list, int i) {
     if (step->run == kernel_run)
-        text_add(text, ".run = kernel_run, .n_tasks = kernel_n_tasks, .data = &k_%s",
+        text_add(text, ".call = LIBRARY_KERNEL, .data = &k_%s",
                  ((const struct kernel *)step->data)->symbol);
     else if (step->run == copy_run)
-        text_add(text, ".run = copy_run, .n_tasks = copy_n_tasks, .data = &%s_data_%d", list, i);
+        text_add(text, ".call = LIBRARY_COPY, .data = &%s_data_%d", list, i);
     else if (step->run == dnn_step_run)
-        text_add(text, ".run = dnn_step_run, .n_tasks = dnn_step_n_tasks, .data = &data_%d", i);
+        text_add(text, ".call = LIBRARY_DNN, .data = &data_%d", i);
     else
-        text_add(text,
-                 ".run = dnn_step_pack, .n_tasks = dnn_step_n_pack_tasks, .data = &data_%d.plan",
+        text_add(text, ".call = LIBRARY_PACK, .data = &data_%d.plan",
                  find_user(&d->program->steps, step->data));
 }
 
-static void print_step(struct text *text, const struct deployment *d, const struct step *step,
-                       const char *list, int i) {
-    text_add(text, " {");
-    print_call(text, d, step, list, i);
-    text_add(text, ", .n_ptr = %d, .n_arg = %d, .scratch_size = %zu, .by_image = %d,\n  ",
-             step->n_ptr, step->n_arg, step->scratch_size, step->by_image);
-    text_add(text, ".ptr = (struct buffer_ref *)(uintptr_t)%s_ptr_%d, ", list, i);
-    text_add(text, ".arg = (struct size *)(uintptr_t)%s_arg_%d, .bytes = ", list, i);
-    print_size(text, &step->bytes);
-    text_add(text, "},\n");
-}
-
-static void print_slots(struct text *text, const char *name, const struct slot *slot, int n) {
-    text_add(text, "static struct slot %s[] = {\n", name);
-    for (int i = 0; i < n; i++) {
+static void print_steps(struct text *text, struct deployment *d, const struct step_list *list,
+                        const char *name) {
+    text_add(text, "static const struct library_step %s_steps[] = {\n", name);
+    for (int i = 0; i < list->n; i++) {
+        const struct step *step = &list->at[i];
         text_add(text, " {");
-        print_size(text, &slot[i].size);
-        text_add(text, ", %d, %d, \"a buffer\"},\n", slot[i].first, slot[i].last);
+        print_call(text, d, step, name, i);
+        text_add(text,
+                 ", .n_ptr = %d, .n_arg = %d, .scratch_size = %zu, .by_image = %d, .bytes = %d},\n",
+                 step->n_ptr, step->n_arg, step->scratch_size, step->by_image,
+                 number_of(d, &step->bytes));
     }
-    text_add(text, "%s};\n", n ? "" : " {{0}, 0, 0, \"\"}");
+    text_add(text, list->n ? "};\n" : " {0}};\n");
 }
 
-static void print_list(struct text *text, const struct deployment *d, const struct step_list *list,
+static void print_pointers(struct text *text, struct deployment *d, const struct step_list *list,
+                           const char *name) {
+    text_add(text, "static const struct library_ref %s_ptr[] = {\n", name);
+    for (int i = 0; i < list->n; i++)
+        for (int p = 0; p < list->at[i].n_ptr; p++) {
+            const struct buffer_ref *ref = &list->at[i].ptr[p];
+            text_add(text, " {%d, %d, %d, %lld},\n", number_of(d, &ref->offset), ref->index,
+                     (int)ref->kind, (long long)ref->image);
+        }
+    text_add(text, " {0}};\nstatic const uint32_t %s_arg[] = {", name);
+    for (int i = 0; i < list->n; i++) {
+        text_add(text, "\n");
+        for (int a = 0; a < list->at[i].n_arg; a++)
+            text_add(text, " %d,", number_of(d, &list->at[i].arg[a]));
+    }
+    text_add(text, "\n 0};\n");
+}
+
+static void print_slots(struct text *text, struct deployment *d, const char *name,
+                        const struct slot *slot, int n) {
+    text_add(text, "static const struct library_slot %s[] = {\n", name);
+    for (int i = 0; i < n; i++)
+        text_add(text, " {%d, %d, %d},\n", number_of(d, &slot[i].size), slot[i].first,
+                 slot[i].last);
+    text_add(text, n ? "};\n" : " {0}};\n");
+}
+
+static void print_list(struct text *text, struct deployment *d, const struct step_list *list,
                        const char *name) {
-    for (int i = 0; i < list->n; i++) print_pointers(text, &list->at[i], name, i);
-    text_add(text, "static struct step %s_steps[] = {\n", name);
-    for (int i = 0; i < list->n; i++) print_step(text, d, &list->at[i], name, i);
-    text_add(text, list->n ? "};\n" : " {0}};\n");
-    print_slots(text, arena_printf(d->arena, "%s_slots", name), list->slot, list->n_slots);
+    print_data(text, list, name);
+    print_steps(text, d, list, name);
+    print_pointers(text, d, list, name);
+    print_slots(text, d, arena_printf(d->arena, "%s_slots", name), list->slot, list->n_slots);
+    text_add(text, "#define %s_list {%d, %d, %s_steps, %s_slots, %s_ptr, %s_arg}\n", name, list->n,
+             list->n_slots, name, name, name, name);
 }
 
 /* ---- The program ---- */
@@ -296,14 +315,12 @@ static void print_output_dims(struct text *text, const struct sol_program *p) {
 /* Parameters' names and shapes are not needed at run time: one empty port stands for all. */
 void deploy_print_program(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
+    const struct step_list none = {0};
     deploy_visit_kernels(d, print_kernel, text);
-    print_data(text, &p->steps, "run");
     print_list(text, d, &p->steps, "run");
-    if (!d->is_packed) {
-        print_data(text, &p->prepare, "pack");
-        print_list(text, d, &p->prepare, "pack");
-    }
-    print_slots(text, "state", p->state, p->n_state);
+    print_list(text, d, d->is_packed ? &none : &p->prepare, "pack");
+    print_slots(text, d, "state", p->state, p->n_state);
+    print_sizes(d, text);
     print_ports(text, "inputs", p->input, p->n_inputs);
     print_ports(text, "outputs", p->output, p->n_outputs);
     print_output_dims(text, p);
@@ -311,12 +328,6 @@ void deploy_print_program(struct deployment *d, struct text *text) {
     text_add(text,
              "static struct sol_program program = {\n .n_refs = 1, .name = \"\", .n_symbols = %d, "
              ".n_inputs = %d, .n_params = %d, .n_outputs = %d,\n .input = inputs, .param = params, "
-             ".output = outputs, .output_dim = output_dims,\n .steps = {%d, run_steps, %d, "
-             "run_slots}, .n_state = %d, .state = state,\n",
-             p->n_symbols, p->n_inputs, p->n_params, p->n_outputs, p->steps.n, p->steps.n_slots,
-             p->n_state);
-    if (!d->is_packed)
-        text_add(text, " .prepare = {%d, pack_steps, %d, pack_slots},\n", p->prepare.n,
-                 p->prepare.n_slots);
-    text_add(text, " .lock = PTHREAD_MUTEX_INITIALIZER};\n");
+             ".output = outputs, .output_dim = output_dims, .lock = PTHREAD_MUTEX_INITIALIZER};\n",
+             p->n_symbols, p->n_inputs, p->n_params, p->n_outputs);
 }
