@@ -51,6 +51,8 @@ void deploy_progress(struct deployment *d, const char *what);
 /* ---- native.c, portable.c ---- */
 enum sol_status deploy_native(struct deployment *d);
 enum sol_status deploy_portable(struct deployment *d);
+/* Bytes that a call of the portable library works in. */
+size_t deploy_portable_memory(const struct deployment *d);
 
 /* ---- program.c: a program as C ---- */
 void deploy_print_program(struct deployment *d, struct text *text);

@@ -71,6 +71,10 @@ static void print_intro(struct deployment *d, struct text *text) {
              " *\n * Tensors are dense, the last dimension is the innermost. Sizes with a star are open: those shown are what\n"
              " * %s is for, %s_run takes others.\n",
              d->func, d->lib);
+    if (d->binding)
+        text_add(text, " * Weights: %lld bytes of constants. RAM: %zu bytes, %s.\n",
+                 (long long)d->weights_size, deploy_portable_memory(d),
+                 d->library->static_memory ? "static" : "allocated with a context");
     if (d->library->weights == SOL_WEIGHTS_FILE)
         text_add(text, " * The weights are in %s.weights, which is looked for beside the library.\n",
                  d->lib);

@@ -16,6 +16,11 @@ static bool is_embedded(const struct deployment *d) {
     return d->library->weights != SOL_WEIGHTS_FILE && d->weights_size <= MOST_TEXT;
 }
 
+size_t deploy_portable_memory(const struct deployment *d) {
+    return (size_t)round_up((int64_t)d->binding->arena_size, ALIGN) + d->binding->scratch_size +
+           ALIGN;
+}
+
 /* ---- Kernels ---- */
 
 /* Each text is a comment, which says what is fused, and one function. */
@@ -207,10 +212,10 @@ static void print_shapes(struct deployment *d, struct text *text, bool is_output
     text_add(text, "    {0}};\n");
 }
 
-static void print_numbers(struct deployment *d, struct text *text, const struct binding *b) {
+static void print_numbers(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
     int64_t size[LIBRARY_MOST_OUTPUTS + 1] = {0};
-    size_t arena = (size_t)round_up((int64_t)b->arena_size, ALIGN) + b->scratch_size + ALIGN;
+    const size_t arena = deploy_portable_memory(d);
     text_add(text,
              "#define SOL_N_INPUTS %d\n#define SOL_N_OUTPUTS %d\n#define SOL_N_SIZES %d\n#define SOL_ARENA_SIZE %zu\n"
              "#define SOL_WEIGHTS_SIZE ((size_t)%lld)\n\n",
@@ -271,7 +276,7 @@ static enum sol_status write_network(struct deployment *d, const struct binding 
              d->lib, d->lib, d->lib, d->lib,
              d->library->static_memory ? ""
                                        : "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
-    print_numbers(d, &text, b);
+    print_numbers(d, &text);
     if (is_embedded(d)) print_weights(d, &text);
     deploy_visit_kernels(d, print_kernel, &text);
     print_tables(d, &text);
@@ -297,7 +302,7 @@ enum sol_status deploy_portable(struct deployment *d) {
         VEC_PUSH(d->arena, &d->files, file);
         TRY(deploy_write_weights(d, file, true, &expect));
     }
-    TRY(deploy_header(d));
     TRY(binding_new(&d->program->steps, d->symbols, d->program->n_symbols, &d->binding));
+    TRY(deploy_header(d));
     return write_network(d, d->binding, &expect);
 }

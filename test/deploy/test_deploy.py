@@ -145,6 +145,29 @@ def test_portable_source(net, tmp_path, memory):
         assert "calloc" not in used
 
 
+def test_portable_source_is_small(tmp_path):
+    """A network for handwritten digits: its code, its RAM, and on a processor of 32 bits, if there is an emulator."""
+    parts = [nn.Conv2d(1, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
+    parts += [nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1)]
+    model = nn.Sequential(*parts, nn.Flatten(), nn.Linear(64, 10)).eval()
+    x = torch.rand(1, 1, 8, 8)
+    sol.deploy(
+        model, [x], lib_name="Net", path=tmp_path, target=sol.deployment.c_source, memory="static"
+    )
+    ram = int((tmp_path / "Net.h").read_text().split("RAM: ")[1].split()[0])
+    assert 64 * 64 * 4 <= ram <= 64 * 1024
+    arm = shutil.which("arm-linux-gnueabihf-gcc") and shutil.which("qemu-arm")
+    compiler = "arm-linux-gnueabihf-gcc" if arm else "gcc"
+    code = tmp_path / "Net.o"
+    argv = [compiler, "-std=c99", "-Os", *STRICT, "-c", tmp_path / "Net.c", "-o", code]
+    assert subprocess.run(argv).returncode == 0
+    sizes = subprocess.run(["size", "-A", code], capture_output=True, text=True).stdout
+    assert sum(int(x.split()[1]) for x in sizes.splitlines() if x.startswith(".text")) <= 65536
+    flags = ["-static", "-DOWN_MEMORY", "-UN_IN", "-DN_IN=64"]
+    program = compile_program(tmp_path, [code], compiler, flags, ["-lm"])
+    close(run_program(program, x, [shutil.which("qemu-arm")] if arm else []), model(x))
+
+
 def load(folder, name="Net"):
     library = ctypes.CDLL(str(folder / f"lib{name}.so"))
     for function in ("error",):
