@@ -20,17 +20,17 @@
 struct deployment {
     struct arena *arena;
     const struct sol_library *library;
-    const char *lib, *func; /* names */
+    const char *lib, *func;    /* names */
     const struct dnn_isa *isa; /* NULL: portable C */
     struct sol_program *program;
     struct sol_weights *weights; /* NULL unless packed */
     struct binding *binding;     /* of portable C */
     const void *const *params;
     const int64_t *symbols;
-    VEC(struct size) sizes; /* all that differ */
-    const char *folder; /* where files are made; gone in the end */
+    VEC(struct size) sizes;  /* all that differ */
+    const char *folder;      /* where files are made; gone in the end */
     VEC(const char *) files; /* names in it that users shall get */
-    int n_done, n_total; /* progress */
+    int n_done, n_total;     /* progress */
 
     /* The weights that the library gets. */
     bool is_packed;

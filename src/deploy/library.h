@@ -52,12 +52,12 @@ struct library {
     struct library_list steps, prepare;
     int n_state;
     const struct library_slot *state;
-    const int64_t *symbols;     /* that `predict` is for */
-    const char *weights;        /* NULL: in a file */
-    const char *file;           /* its name */
-    struct library_file expect; /* what the file must be */
-    bool is_packed;             /* the state is there already: the weights' first bytes */
-    const int64_t *param;       /* where each parameter is in the weights; -1: nobody reads it */
+    const int64_t *symbols;      /* that `predict` is for */
+    const char *weights;         /* NULL: in a file */
+    const char *file;            /* its name */
+    struct library_file expect;  /* what the file must be */
+    bool is_packed;              /* the state is there already: the weights' first bytes */
+    const int64_t *param;        /* where each parameter is in the weights; -1: nobody reads it */
     const char *(*refuse)(void); /* why this processor cannot run it; NULL: it can */
 };
 extern const struct library this_library;

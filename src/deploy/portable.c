@@ -167,9 +167,10 @@ static void print_section(struct deployment *d, struct text *text, const struct 
 }
 
 static void print_steps(struct deployment *d, struct text *text, const struct binding *b) {
-    text_add(text, "static void sol_steps(const char *weights, const char *const *in, void *const *out, "
-                   "char *arena) {\n    char *scratch = arena + %zu;\n    int64_t first = 0;\n"
-                   "    (void)weights, (void)in, (void)out, (void)scratch, (void)first;\n",
+    text_add(text,
+             "static void sol_steps(const char *weights, const char *const *in, void *const *out, "
+             "char *arena) {\n    char *scratch = arena + %zu;\n    int64_t first = 0;\n"
+             "    (void)weights, (void)in, (void)out, (void)scratch, (void)first;\n",
              (size_t)round_up((int64_t)b->arena_size, ALIGN));
     for (int s = 0; s < b->n_sections; s++) print_section(d, text, b, &b->section[s]);
     text_add(text, "}\n\n");
@@ -180,8 +181,8 @@ static void print_steps(struct deployment *d, struct text *text, const struct bi
 /* NAME_ and FUNC_ become the library's and the function's name. */
 static void print_named(struct deployment *d, struct text *text, const char *at) {
     while (*at) {
-        const size_t word = strspn(
-            at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
+        const size_t word =
+            strspn(at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
         const bool is_name = !strncmp(at, "NAME_", 5), is_func = !strncmp(at, "FUNC_", 5);
         if (is_name || is_func) text_add(text, "%s_", is_name ? d->lib : d->func);
         const size_t skip = is_name || is_func ? 5 : 0, n = word ? word : 1;
@@ -216,10 +217,11 @@ static void print_numbers(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
     int64_t size[LIBRARY_MOST_OUTPUTS + 1] = {0};
     const size_t arena = deploy_portable_memory(d);
-    text_add(text,
-             "#define SOL_N_INPUTS %d\n#define SOL_N_OUTPUTS %d\n#define SOL_N_SIZES %d\n#define SOL_ARENA_SIZE %zu\n"
-             "#define SOL_WEIGHTS_SIZE ((size_t)%lld)\n\n",
-             p->n_inputs, p->n_outputs, p->n_symbols, arena, (long long)d->weights_size);
+    text_add(
+        text,
+        "#define SOL_N_INPUTS %d\n#define SOL_N_OUTPUTS %d\n#define SOL_N_SIZES %d\n#define SOL_ARENA_SIZE %zu\n"
+        "#define SOL_WEIGHTS_SIZE ((size_t)%lld)\n\n",
+        p->n_inputs, p->n_outputs, p->n_symbols, arena, (long long)d->weights_size);
     print_shapes(d, text, false, size);
     print_shapes(d, text, true, size);
     text_add(text, "static const size_t sol_output_size[] = ");
@@ -231,7 +233,8 @@ static void print_numbers(struct deployment *d, struct text *text) {
 
 static void print_expected(struct text *text, const char *lib, const struct library_file *expect) {
     const unsigned char *byte = (const unsigned char *)expect;
-    text_add(text, "#define SOL_FILE_NAME \"%s.weights\"\nstatic const unsigned char sol_expected[] = {",
+    text_add(text,
+             "#define SOL_FILE_NAME \"%s.weights\"\nstatic const unsigned char sol_expected[] = {",
              lib);
     for (size_t i = 0; i < sizeof *expect; i++) text_add(text, "%d, ", byte[i]);
     text_add(text, "};\n");
@@ -260,7 +263,8 @@ static enum sol_status check_steps(const struct deployment *d) {
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be portable C yet", list->at[i].name,
                         list->at[i].layers);
     if (!is_embedded(d) && d->library->static_memory)
-        return fail(SOL_EUNSUPPORTED, "static memory is for weights of at most %lld MiB, these have %lld",
+        return fail(SOL_EUNSUPPORTED,
+                    "static memory is for weights of at most %lld MiB, these have %lld",
                     (long long)(MOST_TEXT >> 20), (long long)(d->weights_size >> 20));
     return d->library->target == SOL_C_SOURCE
                ? SOL_OK
@@ -271,11 +275,14 @@ static enum sol_status write_network(struct deployment *d, const struct binding 
                                      const struct library_file *expect) {
     struct text text;
     text_init(&text, d->arena);
-    text_add(&text, "/* %s: see %s.h. C99; links with the library of mathematics. */\n#include \"%s.h\"\n#include \"%s_math.h\"\n\n"
-                    "#include <stddef.h>\n%s\n",
-             d->lib, d->lib, d->lib, d->lib,
-             d->library->static_memory ? ""
-                                       : "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
+    text_add(
+        &text,
+        "/* %s: see %s.h. C99; links with the library of mathematics. */\n#include \"%s.h\"\n#include \"%s_math.h\"\n\n"
+        "#include <stddef.h>\n%s\n",
+        d->lib, d->lib, d->lib, d->lib,
+        d->library->static_memory
+            ? ""
+            : "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
     print_numbers(d, &text);
     if (is_embedded(d)) print_weights(d, &text);
     deploy_visit_kernels(d, print_kernel, &text);

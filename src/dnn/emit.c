@@ -234,10 +234,11 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
         [DNN_SCALE] = build_ref(b, cluster->scale),
         [DNN_SHIFT] = build_ref(b, cluster->shift),
         [DNN_Y] = build_ref(b, y)};
-    struct size own_arg[DNN_N_ARGS] = {[DNN_BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
-                                   [DNN_X_STRIDE] = batch_stride(b, cluster->x, linear),
-                                   [DNN_Y_STRIDE] = batch_stride(b, y, linear),
-                                   [DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
+    struct size own_arg[DNN_N_ARGS] = {
+        [DNN_BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
+        [DNN_X_STRIDE] = batch_stride(b, cluster->x, linear),
+        [DNN_Y_STRIDE] = batch_stride(b, y, linear),
+        [DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
     struct step step = {.run = dnn_step_run,
                         .n_tasks = dnn_step_n_tasks,
                         .data = work,
