@@ -24,11 +24,13 @@ static struct size image_elements(const struct tensor *t) {
     return n;
 }
 
-/* Who writes with an image stride of its choice: all but linear layers, sources, and layers that are mere views. */
+/* Who writes with an image stride of its choice: all but linear layers, gathers, sources, and layers that are mere views. */
 static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (plan->place[t->id].parent || t->is_constant || ir_is_output(plan->model, t)) return false;
-    if (layer_infos[producer->kind].traits & SOURCE || producer->kind == LAYER_linear) return false;
+    if (layer_infos[producer->kind].traits & (SOURCE | WHOLE_INDEX) ||
+        producer->kind == LAYER_linear)
+        return false;
     if (movement_is_possible(producer) && !movement_keeps_batch(producer)) return false;
     return !view_is_alias(plan, producer) || can_be_in_place(producer);
 }

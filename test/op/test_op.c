@@ -54,10 +54,16 @@ static void add_tensor(struct tensors *list, int64_t n) {
     list->n++;
 }
 
-static void add_random(struct tensors *list, struct random *r, int64_t n, struct gen_range range) {
-    add_tensor(list, n);
-    float *at = list->at[list->n - 1];
-    for (int64_t i = 0; i < n; i++) at[i] = random_float(r, range.low, range.high);
+static void add_random(struct tensors *list, struct random *r, const struct tensor *t,
+                       const int64_t *symbols, struct gen_range range) {
+    int64_t n = count_elements(t, symbols);
+    add_tensor(list, n * ir_element_size(t->dtype) / (int64_t)sizeof(float));
+    void *at = list->at[list->n - 1];
+    for (int64_t i = 0; i < n; i++) {
+        if (t->dtype == SOL_I64) ((int64_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
+        else if (t->dtype == SOL_I32) ((int32_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
+        else ((float *)at)[i] = random_float(r, range.low, range.high);
+    }
 }
 
 static void free_tensors(struct tensors *list) {
@@ -179,9 +185,9 @@ static void test_batch(struct group *group, struct gen *g, const struct model *m
     struct tensors in = {0}, params = {0}, expected = {0};
     int64_t symbols[SIZE_SYMBOLS] = {batch};
     for (int i = 0; i < m->inputs.n; i++)
-        add_random(&in, g->random, count_elements(m->inputs.at[i], symbols), g->input[i]);
+        add_random(&in, g->random, m->inputs.at[i], symbols, g->input[i]);
     for (int i = 0; i < m->params.n; i++)
-        add_random(&params, g->random, count_elements(m->params.at[i], symbols), g->param[i]);
+        add_random(&params, g->random, m->params.at[i], symbols, g->param[i]);
     for (int i = 0; i < m->outputs.n; i++)
         add_marked(&expected, count_elements(m->outputs.at[i], symbols));
     enum sol_status status = ref_run(m, symbols, (const void *const *)in.at,
