@@ -195,8 +195,9 @@ static void assign(struct clustering *c, struct layer *l) {
 
 static void finish(struct clustering *c, struct cluster *cluster) {
     cluster_find_ports(c, cluster);
-    for (int i = 0; i < cluster->outputs.n; i++)
-        c->plan->maker[cluster->outputs.at[i]->id] = cluster;
+    /* Tensors that stay inside, too: one of them may be the root whose memory an output is. */
+    for (int i = 0; i < cluster->layers.n; i++)
+        c->plan->maker[cluster->layers.at[i]->out[0]->id] = cluster;
     const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
     cluster->prepare = is_prepared(cluster) && !ir_is_output(c->m, last->out[0]);
 }

@@ -53,8 +53,6 @@ static enum sol_status insert_copy(struct plan *plan, struct tensor **in) {
     struct tensor *from = *in;
     TRY(ir_add(plan->model, LAYER_copy, 1, in, NULL, from->producer->origin, in));
     (*in)->layout = from->layout;
-    (*in)->is_constant =
-        false; /* a parameter's copy too is written at every call, with its concat */
     return SOL_OK;
 }
 
@@ -67,8 +65,11 @@ static bool appears_before(const struct layer *l, int i) {
 static enum sol_status place_inputs(struct plan *plan, struct layer *l) {
     struct size at = size_const(0);
     for (int i = 0; i < l->n_in; i++) {
-        if (!can_be_placed(plan, l->in[i]) || appears_before(l, i))
+        if (!can_be_placed(plan, l->in[i]) || appears_before(l, i)) {
             TRY(insert_copy(plan, &l->in[i]));
+            /* A parameter's copy too is written at every call, with its concat. */
+            l->in[i]->is_constant = false;
+        }
         plan->place[l->in[i]->id] = (struct placement){l->out[0], at};
         at = size_add(at, image_elements(l->in[i]));
     }

@@ -65,9 +65,6 @@ static enum sol_status call_layer(struct run *r, const struct layer *layer) {
 static enum sol_status eval_layer(struct run *r, const struct layer *layer) {
     const struct tensor *t = layer->out[0];
     size_t size;
-    for (int i = 0; i < layer->n_in; i++)
-        if (layer->in[i]->dtype != SOL_F32 || t->dtype != SOL_F32)
-            return fail(SOL_EUNSUPPORTED, "ref computes f32 only: layer %d", layer->id);
     TRY(find_bytes(t, r->symbols, &size));
     r->owned[t->id] = mem_alloc(size + 1, 64); /* an empty tensor has an address too */
     if (!r->owned[t->id]) return fail(SOL_ENOMEM, "no %zu bytes for tensor %d", size, t->id);
