@@ -59,6 +59,7 @@ static enum sol_status check_inputs(const struct layer *l) {
     if (l->n_in < info->min_in || l->n_in > info->max_in)
         return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in,
                     info->max_in);
+    if (info->traits & ANY_TYPE) return SOL_OK;
     for (int i = 0; i < l->n_in; i++) {
         enum sol_dtype dtype = l->in[i]->dtype;
         bool is_index = (info->traits & WHOLE_INDEX) && i == 1;
@@ -108,7 +109,7 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
                        const struct attr *attr, const char *origin, struct tensor **out) {
     struct layer *l = new_layer(m, kind, n_in, in, attr, origin);
     struct tensor *t = l->out[0];
-    t->dtype = SOL_F32;
+    t->dtype = n_in && (layer_infos[kind].traits & ANY_TYPE) ? in[0]->dtype : SOL_F32;
     t->is_constant = true;
     for (int i = 0; i < n_in; i++) t->is_constant &= l->in[i]->is_constant;
     enum sol_status status = check_inputs(l);

@@ -394,7 +394,8 @@ static void eval_reduce_min(const struct call *c) {
 /* ---- Layers that only move values ---- */
 
 static void eval_reshape(const struct call *c) {
-    if (c->shape.n) memcpy(c->out, c->in[0], (size_t)c->shape.n * sizeof(float));
+    if (c->shape.n) memcpy(c->out, c->in[0],
+               (size_t)(c->shape.n * ir_element_size(c->layer->in[0]->dtype)));
 }
 
 /* Only layouts differ, and here there is but one. */

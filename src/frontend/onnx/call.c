@@ -272,10 +272,10 @@ enum sol_status call_give_as(struct call *c, int i, enum sol_dtype dtype, sol_te
     return call_give_value(c, i, &value);
 }
 
-/* ONNX lets truth values be moved and compared, not computed with, so what comes of them is of their type. */
+/* Layers compute with f32 alone, and with truth values ONNX does not compute: of another type are only those that are moved. */
 enum sol_status call_give(struct call *c, int i, sol_tensor tensor) {
-    bool is_truth = c->n_in && c->in[0] && c->in[0]->dtype == SOL_BOOL;
-    return call_give_as(c, i, is_truth ? SOL_BOOL : SOL_F32, tensor);
+    bool is_moved = c->n_in && c->in[0];
+    return call_give_as(c, i, is_moved ? c->in[0]->dtype : SOL_F32, tensor);
 }
 
 enum sol_status call_give_numbers(struct call *c, int i, int rank, const int64_t *dim,

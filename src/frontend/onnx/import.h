@@ -122,7 +122,7 @@ const char *call_list(struct call *c, int n, const int64_t *list);
 /* Values index[0], index[1], .. of dim `axis`, each in its range. */
 sol_tensor call_pick(struct call *c, sol_tensor x, int axis, int64_t n, const int64_t *index);
 
-/* Of the type of the first input, if that is bool; else f32. */
+/* Of the first input's type. */
 enum sol_status call_give(struct call *c, int i, sol_tensor tensor);
 /* The same, of a type: bool is f32 in the model, 1 or 0. */
 enum sol_status call_give_as(struct call *c, int i, enum sol_dtype dtype, sol_tensor tensor);

@@ -58,7 +58,7 @@ enum sol_status op_constant_of_shape(struct call *c) {
     int rank = (int)call_count(shape);
     if (one.dtype == SOL_F32) {
         sol_tensor value = sol_model_scalar(c->im->model, (double)*(const float *)one.at);
-        return call_give(c, 0, call_expand(c, value, rank, shape->number));
+        return call_give_as(c, 0, SOL_F32, call_expand(c, value, rank, shape->number));
     }
     int64_t dim[SOL_MAX_RANK], n = 1;
     call_input_ints(c, 0, SOL_MAX_RANK, dim);
@@ -157,6 +157,31 @@ enum sol_status op_gather_numbers(struct call *c) {
     dims_of(index, dim + axis);
     for (int d = axis + 1; d < x->rank; d++) dim[index->rank + d - 1] = size_value(x->dim[d]);
     return give_like(c, rank, dim, numbers);
+}
+
+/* Each index of a tensor of indices replaces the position along the axis of its own point. */
+enum sol_status op_gather_elements_numbers(struct call *c) {
+    const struct value *x = c->in[0], *index = c->in[1];
+    int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank);
+    int64_t dim[SOL_MAX_RANK], n = call_count(index);
+    if (c->im->status || x->rank != index->rank)
+        return c->im->status ? c->im->status : fail(SOL_EINVAL, "ranks %d and %d", x->rank, index->rank);
+    for (int d = 0; d < x->rank; d++)
+        if (d != axis && size_value(index->dim[d]) > size_value(x->dim[d]))
+            return fail(SOL_EINVAL, "more indices than numbers along dim %d", d);
+    struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, at = 0, step = 1, row = read_row(index, i, size_value(x->dim[axis]));
+        if (row < 0) return SOL_EINVAL;
+        for (int d = x->rank - 1; d >= 0; d--) {
+            at += (d == axis ? row : rest % size_value(index->dim[d])) * step;
+            rest /= size_value(index->dim[d]);
+            step *= size_value(x->dim[d]);
+        }
+        numbers[i] = x->number[at];
+    }
+    dims_of(index, dim);
+    return give_like(c, index->rank, dim, numbers);
 }
 
 enum sol_status op_concat_numbers(struct call *c) {
