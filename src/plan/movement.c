@@ -9,7 +9,9 @@
 #include "plan/plan.h"
 #include "run/program.h"
 
-#define MOVEMENT_MAX (1 << 24) /* elements of one image; larger ones are left to generated loops */
+/* Elements of one image; larger ones are left to generated loops. Parameters move once only, and their tables would stay. */
+#define MOVEMENT_MAX (1 << 24)
+#define MOVEMENT_MAX_CONSTANT (1 << 14)
 
 /* The first dim counts images, unless it is the channels of a vector of parameters. */
 static bool is_batched(const struct tensor *a, const struct tensor *b) {
@@ -37,7 +39,9 @@ bool movement_is_possible(const struct layer *l) {
         return false;
     if (l->in[0]->producer->kind == LAYER_scalar) return false;
     bool batched = movement_keeps_batch(l);
-    return count_elements(l->in[0], batched) >= 0 && count_elements(l->out[0], batched) >= 0;
+    int64_t in = count_elements(l->in[0], batched), out = count_elements(l->out[0], batched);
+    if (l->out[0]->is_constant && max_i64(in, out) > MOVEMENT_MAX_CONSTANT) return false;
+    return in >= 0 && out >= 0;
 }
 
 /* ---- Carrying out a layer on numbers: out[i] = in[where(i)] ---- */
