@@ -285,6 +285,93 @@ def test_tile():
     run("Tile", [real(2, 1, 3)], [whole(3, 2, 2)])
 
 
+# ---- Other sizes ----
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"pads": [1, 0, 2, 0, 1, 1], "strides": [2, 1, 2]},
+        {"dilations": [2, 1, 1], "group": 2},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2, 3]},
+    ],
+)
+def test_conv_of_volumes(attributes):
+    groups = attributes.get("group", 1)
+    x, w = real(2, 4, 6, 5, 7), real(6, 4 // groups, 3, 2, 3)
+    run("Conv", [x], [w, real(6)], **attributes)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"pads": [1, 0, 1, 1, 1, 0], "strides": [2, 1, 2]},
+        {"strides": [2, 2, 2], "ceil_mode": 1},
+    ],
+)
+def test_pools_of_volumes(op, attributes):
+    run(op, [real(2, 3, 6, 7, 5)], kernel_shape=[3, 2, 2], **attributes)
+
+
+def test_wide_padding():
+    run("AveragePool", [real(1, 2, 9, 9)], kernel_shape=[3, 3], pads=[2, 2, 2, 2], opset=19)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"strides": [2, 3], "pads": [1, 0, 1, 2]},
+        {"strides": [3, 2], "output_padding": [1, 1]},
+        {"dilations": [2, 2], "pads": [3, 1, 0, 2]},
+        {"strides": [3, 2], "output_shape": [10, 8]},
+        {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    ],
+)
+def test_transposed_conv(attributes):
+    x, w, b = real(2, 4, 3, 3), real(4, 3, 3, 3), real(3)
+    run("ConvTranspose", [x], [w, b], **attributes)
+    run("ConvTranspose", [x, w], [], **attributes)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads(mode):
+    x = real(3, 4, 5)
+    for pads in ([0, 1, 2, 0, 2, 1], [2, 0, 1, 1, 0, 2]):
+        run("Pad", [x], [whole(*pads)], opset=19, mode=mode)
+    inputs = ["x", "p", "", "a"] if mode != "constant" else ["x", "p", "v", "a"]
+    node = helper.make_node("Pad", inputs, ["y"], mode=mode)
+    constants = {"p": whole(1, -2), "v": np.float32(0.5).reshape(()), "a": whole(-3)}
+    got = sol.load(make_model([node], {"x": x}, constants, opset=19).SerializeToString())(x)
+    more = {"constant_values": 0.5} if mode == "constant" else {}
+    np.testing.assert_array_equal(got, np.pad(x[:1], [(1, 0), (0, 0), (0, 0)], mode, **more))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    "coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"]
+)
+def test_resize(mode, coordinates):
+    empty = np.zeros(0, np.float32)
+    for scales in ([1, 1, 2.5, 0.6], [1, 1, 0.5, 3]):
+        run(
+            "Resize",
+            [real(1, 2, 5, 6)],
+            [empty, np.array(scales, np.float32)],
+            opset=18,
+            mode=mode,
+            coordinate_transformation_mode=coordinates,
+        )
+
+
+def test_resize_to_sizes():
+    node = helper.make_node("Resize", ["x", "", "", "n"], ["y"], mode="linear")
+    check(make_model([node], {"x": real(1, 2, 5, 6)}, {"n": whole(1, 2, 8, 3)}), {"x": real(1, 2, 5, 6)})
+
+
 # ---- Recurrent networks ----
 
 

@@ -1,6 +1,6 @@
 /*
  * ConvTranspose as a convolution: zeros are put between the pixels of x, as many as the stride leaves out, and the weight is turned
- * around. The weight must be known, since it is turned here.
+ * around.
  */
 #include "window.h"
 
@@ -31,20 +31,27 @@ static sol_tensor crop(struct call *c, sol_tensor x, int d, int64_t *begin, int6
                   (long long)n);
 }
 
-/* [groups * c, k, h, w] as [groups * k, c, h, w], each image turned by half a circle. */
-static sol_tensor turn_weight(struct call *c, int64_t groups, int64_t channels, int64_t k,
-                              int64_t rows, int64_t columns) {
-    const float *from = c->in[1]->data;
-    int64_t n = rows * columns, all = groups * channels * k * n;
-    float *to = arena_alloc_array(c->im->arena, sizeof *to, (size_t)all + 1);
-    for (int64_t i = 0; i < all; i++) {
-        int64_t pixel = i % n, out = i / n % k, in = i / n / k % channels, group = i / n / k / channels;
-        to[((group * k + out) * channels + in) * n + (n - 1 - pixel)] = from[i];
-    }
-    return call_param(c, SOL_F32, 4, (int64_t[]){groups * k, channels, rows, columns}, to);
+/* The same with dim `d` in the other direction. */
+static sol_tensor reverse(struct call *c, sol_tensor x, int d, int64_t n) {
+    int64_t *index = ARENA_ARRAY(c->im->arena, int64_t, n);
+    for (int64_t i = 0; i < n; i++) index[i] = n - 1 - i;
+    return n > 1 ? call_pick(c, x, d, n, index) : x;
 }
 
-/* The result's size is the input's times the stride, or output_shape; what is too much is padding. */
+/* [groups * c, k, h, w] as [groups * k, c, h, w], each image turned by half a circle. */
+static sol_tensor turn_weight(struct call *c, sol_tensor x, int64_t groups, const struct window *w) {
+    struct size dim[SOL_MAX_RANK];
+    x = reverse(c, reverse(c, x, 2, w->kernel[1]), 3, w->kernel[2]);
+    if (call_shape(c, x, dim) != 4) return x;
+    struct size k = dim[1], channels = size_const(size_value(dim[0]) / groups);
+    x = call_reshape(c, x, 5, (struct size[]){size_const(groups), channels, k, dim[2], dim[3]});
+    x = call_permute(c, x, 5, (int64_t[]){0, 2, 1, 3, 4});
+    return call_reshape(c, x, 4,
+                        (struct size[]){size_scale(k, groups), channels, dim[2], dim[3]});
+}
+
+/* The result's size is the input's times the stride, or output_shape; what is too much is padding, what is
+ * missing is added at the end. */
 static void pad_to_shape(struct call *c, struct window *w, const int64_t more[WINDOW_DIMS]) {
     const char *mode = call_string(c, "auto_pad");
     int64_t wanted[WINDOW_DIMS] = {0};
@@ -55,8 +62,8 @@ static void pad_to_shape(struct call *c, struct window *w, const int64_t more[WI
         if (!wanted[i] && is_same) wanted[i] = in * w->stride[i];
         if (!wanted[i]) continue;
         int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
-        int64_t all = max_i64(0, w->stride[i] * (in - 1) + more[i] + reach - wanted[i]);
-        w->begin[i] = is_upper ? all / 2 : all - all / 2;
+        int64_t all = w->stride[i] * (in - 1) + more[i] + reach - wanted[i];
+        w->begin[i] = all < 0 ? 0 : is_upper ? all / 2 : all - all / 2;
         w->end[i] = all - w->begin[i];
     }
 }
@@ -69,8 +76,6 @@ static enum sol_status read_attributes(struct call *c, struct window *w, int64_t
     pad_to_shape(c, w, more);
     if (c->im->status) return c->im->status;
     if (w->n == 3) return fail(SOL_EUNSUPPORTED, "a window over 3 dims");
-    if (!c->in[1]->data || c->in[1]->dtype != SOL_F32)
-        return fail(SOL_EUNSUPPORTED, "a weight that is not known before the call");
     return SOL_OK;
 }
 
@@ -78,7 +83,7 @@ enum sol_status op_deconv(struct call *c) {
     struct window w;
     int64_t more[WINDOW_DIMS] = {0}, groups = call_int(c, "group", 1);
     TRY(read_attributes(c, &w, more));
-    int64_t channels = call_dim(c, 0, 1), k = call_dim(c, 1, 1);
+    int64_t channels = call_dim(c, 0, 1);
     if (groups < 1 || channels % groups || channels != call_dim(c, 1, 0))
         return fail(SOL_EINVAL, "%lld groups, %lld channels, a weight for %lld", (long long)groups,
                     (long long)channels, (long long)call_dim(c, 1, 0));
@@ -91,7 +96,7 @@ enum sol_status op_deconv(struct call *c) {
         in[0] = crop(c, in[0], i + 1, &w.begin[i], &w.end[i]);
         w.stride[i] = 1;
     }
-    in[1] = turn_weight(c, groups, channels / groups, k, w.kernel[1], w.kernel[2]);
+    in[1] = turn_weight(c, window_rows(c, call_tensor(c, 1), &w), groups, &w);
     if (call_has(c, 2)) in[2] = call_tensor(c, 2);
     return call_give(c, 0, window_no_rows(c, window_conv(c, in, &w, groups), &w));
 }

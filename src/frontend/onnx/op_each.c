@@ -73,6 +73,14 @@ static enum sol_status compute_arithmetic(struct call *c, const struct size *x, 
 
 enum sol_status op_arithmetic(struct call *c) { return give_each(c, compute_arithmetic); }
 
+static enum sol_status compute_negative(struct call *c, const struct size *x, struct size *out) {
+    (void)c;
+    *out = size_scale(x[0], -1);
+    return SOL_OK;
+}
+
+enum sol_status op_negate_numbers(struct call *c) { return give_each(c, compute_negative); }
+
 /* Below 0, 0 or above; a formula is a size, which is above any number below 0. False when that depends on the batch. */
 static bool find_order(struct size a, struct size b, int64_t *out) {
     bool a_below = size_is_const(a) && size_value(a) < 0,

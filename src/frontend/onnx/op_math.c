@@ -75,17 +75,24 @@ enum sol_status op_batch_norm(struct call *c) {
         call_layer(c, "batch_norm", 5, in, "eps=%s", call_real(c, call_float(c, "epsilon", 1e-5))));
 }
 
-/* (x - mean) / sqrt(variance + epsilon) over `n` axes from `first` on. */
-static sol_tensor normalize(struct call *c, sol_tensor x, int first, int n) {
+/* (x - mean) / sqrt(variance + epsilon) over `n` axes from `first` on, and what it is made of. */
+struct normal {
+    sol_tensor y, mean, inverse; /* the last: 1 / sqrt(variance + epsilon) */
+};
+
+static struct normal normalize(struct call *c, sol_tensor x, int first, int n) {
+    struct normal out;
     int64_t axes[SOL_MAX_RANK];
     for (int i = 0; i < n; i++) axes[i] = first + i;
     const char *list = call_list(c, n, axes);
-    sol_tensor centered =
-        LAYER2(c, "sub", x, LAYER1(c, "mean", x, "axes=%s keepdim=true", list), "");
+    out.mean = LAYER1(c, "mean", x, "axes=%s keepdim=true", list);
+    sol_tensor centered = LAYER2(c, "sub", x, out.mean, "");
     sol_tensor variance =
         LAYER1(c, "mean", LAYER1(c, "square", centered, ""), "axes=%s keepdim=true", list);
     sol_tensor padded = LAYER2(c, "add", variance, scalar(c, call_float(c, "epsilon", 1e-5)), "");
-    return LAYER2(c, "mul", centered, LAYER1(c, "rsqrt", padded, ""), "");
+    out.inverse = LAYER1(c, "rsqrt", padded, "");
+    out.y = LAYER2(c, "mul", centered, out.inverse, "");
+    return out;
 }
 
 /* [channels] as [channels, 1, ..], to broadcast along axis 1 of `rank` dims. */
@@ -99,17 +106,18 @@ static sol_tensor by_channel(struct call *c, sol_tensor x, int rank) {
 enum sol_status op_instance_norm(struct call *c) {
     int rank = call_rank(c, 0);
     if (rank < 3) return fail(SOL_EINVAL, "an input of rank %d", rank);
-    sol_tensor y = normalize(c, call_tensor(c, 0), 2, rank - 2);
+    sol_tensor y = normalize(c, call_tensor(c, 0), 2, rank - 2).y;
     y = LAYER2(c, "mul", y, by_channel(c, call_tensor(c, 1), rank), "");
     return call_give(c, 0, LAYER2(c, "add", y, by_channel(c, call_tensor(c, 2), rank), ""));
 }
 
 enum sol_status op_layer_norm(struct call *c) {
     int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
-    if (c->n_out > 1) return fail(SOL_EUNSUPPORTED, "the mean as an output");
-    sol_tensor y =
-        LAYER2(c, "mul", normalize(c, call_tensor(c, 0), axis, rank - axis), call_tensor(c, 1), "");
+    struct normal normal = normalize(c, call_tensor(c, 0), axis, rank - axis);
+    sol_tensor y = LAYER2(c, "mul", normal.y, call_tensor(c, 1), "");
     if (call_has(c, 2)) y = LAYER2(c, "add", y, call_tensor(c, 2), "");
+    TRY(call_give(c, 1, normal.mean));
+    TRY(call_give(c, 2, normal.inverse));
     return call_give(c, 0, y);
 }
 

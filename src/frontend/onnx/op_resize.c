@@ -19,11 +19,11 @@ struct stretch {
 static double find_place(const struct stretch *s, int64_t i) {
     double x = (double)i, last = (double)s->size - 1;
     if (!strcmp(s->coordinates, "asymmetric")) return x / s->scale;
-    if (!strcmp(s->coordinates, "align_corners"))
-        return s->n > 1 ? x * last / ((double)s->n - 1) : 0;
+    double width = s->scale * (double)s->size; /* before it is rounded down to n */
+    if (!strcmp(s->coordinates, "align_corners")) return s->n > 1 ? x * last / (width - 1) : 0;
     if (!strcmp(s->coordinates, "pytorch_half_pixel") && s->n == 1) return 0;
     if (!strcmp(s->coordinates, "half_pixel_symmetric")) {
-        double width = s->scale * (double)s->size, offset = (double)s->size / 2 * (1 - (double)s->n / width);
+        double offset = (double)s->size / 2 * (1 - (double)s->n / width);
         return offset + (x + 0.5) / s->scale - 0.5;
     }
     return (x + 0.5) / s->scale - 0.5;

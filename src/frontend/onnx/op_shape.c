@@ -8,13 +8,15 @@ enum sol_status op_identity(struct call *c) {
     return call_give_value(c, 0, &same);
 }
 
-/* In inference it changes nothing. */
+/* In inference it changes nothing, and the mask, which was of x's type before opset 10, keeps everything. */
 enum sol_status op_dropout(struct call *c) {
+    struct value same = *c->in[0];
     if (call_has(c, 2) && call_input_float(c, 2) != 0)
         return fail(SOL_EUNSUPPORTED, "training_mode");
-    for (int i = 1; i < c->n_out; i++)
-        if (c->out[i]) return fail(SOL_EUNSUPPORTED, "the mask as an output");
-    return op_identity(c);
+    TRY(call_give_value(c, 0, &same));
+    if (c->n_out < 2 || !c->out[1]) return c->im->status;
+    sol_tensor all = call_expand(c, sol_model_scalar(c->im->model, 1), same.rank, same.dim);
+    return call_give_as(c, 1, c->im->opset < 10 ? SOL_F32 : SOL_BOOL, all);
 }
 
 /* The wanted dims, of which 0 means the input's dim at its place and -1 what is left. */

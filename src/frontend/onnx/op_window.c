@@ -132,29 +132,45 @@ enum sol_status op_conv(struct call *c) {
 
 /* ---- Pooling ---- */
 
-/* SOL's windows are never more than half in the padding; where ONNX's are, the padding becomes a layer of its own. */
-static sol_tensor pad_first(struct call *c, sol_tensor x, double value, struct window *w) {
-    bool is_wide = false;
+/*
+ * SOL's windows are never more than half in the padding; where ONNX's are, the padding becomes a layer of its own. Zeros that do
+ * not count: the average is too small by the part of ones that there is in each window.
+ */
+static bool is_wide(const struct window *w) {
     for (int i = 1; i < WINDOW_DIMS; i++)
-        is_wide |= 2 * max_i64(w->begin[i], w->end[i]) > w->dilation[i] * (w->kernel[i] - 1) + 1;
-    if (!is_wide) return x;
-    x = LAYER1(c, "pad", x, "pad=%s value=%s", window_pads(c, w), call_real(c, value));
-    memset(w->begin, 0, sizeof w->begin);
-    memset(w->end, 0, sizeof w->end);
-    return x;
+        if (2 * max_i64(w->begin[i], w->end[i]) > w->dilation[i] * (w->kernel[i] - 1) + 1) return true;
+    return false;
 }
 
-sol_tensor window_pool(struct call *c, sol_tensor x, const struct window *window) {
-    struct window w = *window;
+static sol_tensor pad_and_pool(struct call *c, sol_tensor x, const struct window *w) {
+    bool is_max = !strcmp(c->op->layer, "max_pool");
+    struct window inner = *w;
+    x = LAYER1(c, "pad", x, "pad=%s value=%s", window_pads(c, w), call_real(c, is_max ? -INFINITY : 0));
+    memset(inner.begin, 0, sizeof inner.begin);
+    memset(inner.end, 0, sizeof inner.end);
+    return window_pool(c, x, &inner);
+}
+
+static sol_tensor pool_wide(struct call *c, sol_tensor x, const struct window *w) {
+    struct size dim[SOL_MAX_RANK];
+    bool is_max = !strcmp(c->op->layer, "max_pool");
+    sol_tensor y = pad_and_pool(c, x, w);
+    if (is_max || call_int(c, "count_include_pad", 0) || call_shape(c, x, dim) != 4) return y;
+    dim[0] = dim[1] = size_const(1);
+    sol_tensor ones = call_expand(c, sol_model_scalar(c->im->model, 1), 4, dim);
+    return LAYER2(c, "div", y, pad_and_pool(c, ones, w), "");
+}
+
+sol_tensor window_pool(struct call *c, sol_tensor x, const struct window *w) {
     bool is_max = !strcmp(c->op->layer, "max_pool"), ceils = call_int(c, "ceil_mode", 0) != 0,
          counts = call_int(c, "count_include_pad", 0) != 0;
-    if (is_max || counts) x = pad_first(c, x, is_max ? -INFINITY : 0, &w);
-    const char *more =
-        is_max ? arena_printf(c->im->arena, "dilation=%s", window_pair(c, w.dilation))
-        : counts ? "count_pad=true"
-                 : "";
+    if (is_wide(w)) return pool_wide(c, x, w);
+    const char *more = is_max
+                           ? arena_printf(c->im->arena, "dilation=%s", window_pair(c, w->dilation))
+                       : counts ? "count_pad=true"
+                                : "";
     return LAYER1(c, c->op->layer, x, "kernel=%s stride=%s pad=%s ceil=%s %s",
-                  window_pair(c, w.kernel), window_pair(c, w.stride), window_pads(c, &w),
+                  window_pair(c, w->kernel), window_pair(c, w->stride), window_pads(c, w),
                   ceils ? "true" : "false", more);
 }
 
