@@ -246,8 +246,8 @@ struct expr *define_matmul(struct define *d) {
     const struct tensor *a = d->layer->in[0];
     int rank = d->layer->out[0]->rank;
     struct expr *sum = define_reduce(d, EXPR_ADD, 0, 1, &a->dim[a->rank - 1]);
-    sum->arg[0] = BINARY(MUL, matrix(d, 0, rank - 2, sum->first_var),
-                         matrix(d, 1, sum->first_var, rank - 1));
+    sum->arg[0] =
+        BINARY(MUL, matrix(d, 0, rank - 2, sum->first_var), matrix(d, 1, sum->first_var, rank - 1));
     return sum;
 }
 

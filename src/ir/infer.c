@@ -227,8 +227,8 @@ enum sol_status infer_matmul(struct layer *l) {
     char at[256], bt[256];
     set_ones(l);
     bool fits = a->rank >= 2 && b->rank >= 2 &&
-                size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) &&
-                broadcast_into(out, a, 2) && broadcast_into(out, b, 2);
+                size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) && broadcast_into(out, a, 2) &&
+                broadcast_into(out, b, 2);
     if (!fits)
         return fail(SOL_EINVAL, "no product of %s and %s", infer_shape_text(a, at),
                     infer_shape_text(b, bt));

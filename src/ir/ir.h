@@ -95,7 +95,14 @@ struct layer_info {
     enum sol_status (*infer)(
         struct layer *layer);                 /* checks, and sets out[0]'s dtype, rank and dims */
     struct expr *(*define)(struct define *d); /* see expr.h; NULL for sources */
-    enum { POINTWISE = 1, SHAPE_ONLY = 2, SOURCE = 4, HEAVY = 8, WHOLE_INDEX = 16, ANY_TYPE = 32 } traits;
+    enum {
+        POINTWISE = 1,
+        SHAPE_ONLY = 2,
+        SOURCE = 4,
+        HEAVY = 8,
+        WHOLE_INDEX = 16,
+        ANY_TYPE = 32
+    } traits;
 };
 /* POINTWISE: out[i] depends on in[i] (after broadcasting) only. SHAPE_ONLY: moves values, computes nothing.
  * HEAVY: the DNN module's. WHOLE_INDEX: input 1 holds whole numbers. ANY_TYPE: the output is of the input's type,

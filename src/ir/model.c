@@ -64,7 +64,10 @@ static enum sol_status check_inputs(const struct layer *l) {
         enum sol_dtype dtype = l->in[i]->dtype;
         bool is_index = (info->traits & WHOLE_INDEX) && i == 1;
         if (is_index ? dtype != SOL_I64 && dtype != SOL_I32 : dtype != SOL_F32)
-            return fail(SOL_EUNSUPPORTED, is_index ? "input %d must be i64 or i32" : "input %d is not f32, the only type that can be computed with", i);
+            return fail(SOL_EUNSUPPORTED,
+                        is_index ? "input %d must be i64 or i32"
+                                 : "input %d is not f32, the only type that can be computed with",
+                        i);
     }
     return SOL_OK;
 }

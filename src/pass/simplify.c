@@ -45,7 +45,8 @@ static struct tensor *use_linear(struct model *m, struct layer *l) {
         return NULL;
     attr.n_axes = 2;
     attr.axes[0] = 1;
-    if (w->producer->kind == LAYER_permute && w->producer->attr.axes[0] == 1) w = w->producer->in[0];
+    if (w->producer->kind == LAYER_permute && w->producer->attr.axes[0] == 1)
+        w = w->producer->in[0];
     else w = pass_add(m, LAYER_permute, 1, &w, &attr, l->origin);
     return pass_add(m, LAYER_linear, 2, (struct tensor *[]){l->in[0], w}, NULL, l->origin);
 }
@@ -79,7 +80,8 @@ static const struct {
     {LAYER_reshape, merge_reshape},     {LAYER_expand, drop_same_shape},
     {LAYER_concat, drop_single_concat}, {LAYER_permute, merge_permute},
     {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_adaptive},
-    {LAYER_slice, drop_same_shape},     {LAYER_relu, drop_relu}, {LAYER_matmul, use_linear},
+    {LAYER_slice, drop_same_shape},     {LAYER_relu, drop_relu},
+    {LAYER_matmul, use_linear},
 };
 
 enum sol_status pass_simplify(struct model *m) {

@@ -161,15 +161,15 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
     struct size stride = b->plan->view[table->id].stride[0],
                 inner = product(table->dim, axis + 1, table->rank);
     struct buffer_ref ptr[] = {build_ref(b, table), build_ref(b, numbers), build_ref(b, l->out[0])};
-    struct size arg[GATHER_N_ARGS] = {
-        [GATHER_OUTER] = product(table->dim, 0, axis),
-        [GATHER_PLANES] = product(table->dim, 1, axis),
-        [GATHER_STRIDE] = stride,
-        [GATHER_ROWS] = table->dim[axis],
-        [GATHER_ROW_STRIDE] = axis ? inner : stride,
-        [GATHER_INNER] = inner,
-        [GATHER_NUMBERS] = ir_elements(numbers),
-        [GATHER_NUMBER_SIZE] = size_const(ir_element_size(numbers->dtype))};
+    struct size arg[GATHER_N_ARGS] = {[GATHER_OUTER] = product(table->dim, 0, axis),
+                                      [GATHER_PLANES] = product(table->dim, 1, axis),
+                                      [GATHER_STRIDE] = stride,
+                                      [GATHER_ROWS] = table->dim[axis],
+                                      [GATHER_ROW_STRIDE] = axis ? inner : stride,
+                                      [GATHER_INNER] = inner,
+                                      [GATHER_NUMBERS] = ir_elements(numbers),
+                                      [GATHER_NUMBER_SIZE] =
+                                          size_const(ir_element_size(numbers->dtype))};
     struct step step = {.run = gather_run,
                         .n_tasks = gather_n_tasks,
                         .n_ptr = COUNT(ptr),

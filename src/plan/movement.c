@@ -114,7 +114,8 @@ static int64_t position(const struct tensor *t, const struct image *image, int64
     if (!t->layout.block) return i;
     int64_t p = i % image->pixels, n = i / image->pixels / image->channels,
             c = layout_position(&t->layout, (int)(i / image->pixels % image->channels));
-    return n * image->stored * image->pixels + c / image->lanes * image->pixels * image->lanes + p * image->lanes + c % image->lanes;
+    return n * image->stored * image->pixels + c / image->lanes * image->pixels * image->lanes +
+           p * image->lanes + c % image->lanes;
 }
 
 /* Is the step from pixel to pixel the same everywhere? Then one base per channel says it all. */

@@ -15,7 +15,7 @@
 enum module {
     MODULE_DFP,
     MODULE_DNN,
-    MODULE_COPY, /* moves values through a table: run/copy.c */
+    MODULE_COPY,   /* moves values through a table: run/copy.c */
     MODULE_GATHER, /* rows of a table, by numbers of the call: run/gather.c */
     MODULE_VIEW, /* costs nothing: the output lies in the input's memory, or the inputs in the output's */
 };

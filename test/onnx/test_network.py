@@ -227,9 +227,7 @@ def test_comparisons(op):
     a, b = real(3, 4), real(4)
     a[0] = b
     a[1, 0] = np.nan
-    check(
-        make_model(nodes, {"a": a, "b": b}, {"k": real(3, 1)}, ("y", "z")), {"a": a, "b": b}
-    )
+    check(make_model(nodes, {"a": a, "b": b}, {"k": real(3, 1)}, ("y", "z")), {"a": a, "b": b})
 
 
 def test_truth():
@@ -369,7 +367,10 @@ def test_resize(mode, coordinates):
 
 def test_resize_to_sizes():
     node = helper.make_node("Resize", ["x", "", "", "n"], ["y"], mode="linear")
-    check(make_model([node], {"x": real(1, 2, 5, 6)}, {"n": whole(1, 2, 8, 3)}), {"x": real(1, 2, 5, 6)})
+    check(
+        make_model([node], {"x": real(1, 2, 5, 6)}, {"n": whole(1, 2, 8, 3)}),
+        {"x": real(1, 2, 5, 6)},
+    )
 
 
 # ---- Recurrent networks ----

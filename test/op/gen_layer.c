@@ -134,6 +134,22 @@ static void make_linear(struct gen *g, const char *kind, const char *attributes)
     gen_output(g, gen_add(g, kind, random_int(r, 2, 3), in, ""));
 }
 
+/* What stands around a product in a transformer: scales in front of it, a softmax and a second product behind it. */
+static int add_attention(struct gen *g, int x, int y) {
+    struct random *r = g->random;
+    int64_t value[2] = {g->value[y].dim[g->value[y].rank - 1], random_int(r, 1, 20)};
+    int scale = gen_value(g, sol_model_scalar(g->model, 0.5), 1, 0, 0);
+    if (random_one_in(r, 2)) x = gen_add(g, "mul", 2, (int[]){x, scale}, "");
+    if (random_one_in(r, 2)) y = gen_add(g, "mul", 2, (int[]){y, scale}, "");
+    int scores = gen_add(g, "matmul", 2, (int[]){x, y}, "");
+    if (random_one_in(r, 4)) gen_output(g, scores);
+    char text[32];
+    snprintf(text, sizeof text, "axis=%d", g->value[scores].rank - 1);
+    int weights = gen_add(g, "softmax", 1, &scores, text);
+    return gen_add(g, "matmul", 2,
+                   (int[]){weights, gen_leaf(g, random_one_in(r, 2), 2, value, -1, 1)}, "");
+}
+
 /* Leading dims are there or not, and 1 on either side. */
 static void make_matmul(struct gen *g, const char *kind, const char *attributes) {
     static const int sizes[] = {1, 2, 5, 16, 17, 31, 64};
@@ -146,7 +162,8 @@ static void make_matmul(struct gen *g, const char *kind, const char *attributes)
         if (random_one_in(r, 3)) (random_one_in(r, 2) ? a : b)[d] = 1;
     int in[2] = {gen_leaf(g, false, 4 - at, a + at, -1, 1),
                  gen_leaf(g, random_one_in(r, 4), 4 - bt, b + bt, -1, 1)};
-    gen_output(g, gen_add(g, kind, 2, in, ""));
+    bool is_alone = random_one_in(r, 2);
+    gen_output(g, is_alone ? gen_add(g, kind, 2, in, "") : add_attention(g, in[0], in[1]));
 }
 
 static void make_batch_norm(struct gen *g, const char *kind, const char *attributes) {

@@ -5,7 +5,7 @@
  *                   -> ref_run on the model as it was built             |
  *
  * A failure prints the seed of the model and the model itself; `test_op GROUP SEED 1` runs that one
- * again, with GROUP a kind of layer, dag, fusible, epilogue, cnn or many.
+ * again, with GROUP a kind of layer, dag, fusible, epilogue, cnn, many or kept.
  */
 #include "../unit/check.h"
 #include "device/cpu/cpu.h"
@@ -21,6 +21,7 @@
 #define N_FUSIBLE 120
 #define N_EPILOGUES 150
 #define N_CNNS 120
+#define N_KEPT 20
 #define MOST_PORTS GEN_LEAVES
 
 /* Tensors of one run. */
@@ -60,8 +61,10 @@ static void add_random(struct tensors *list, struct random *r, const struct tens
     add_tensor(list, n * ir_element_size(t->dtype) / (int64_t)sizeof(float));
     void *at = list->at[list->n - 1];
     for (int64_t i = 0; i < n; i++) {
-        if (t->dtype == SOL_I64) ((int64_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
-        else if (t->dtype == SOL_I32) ((int32_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
+        if (t->dtype == SOL_I64)
+            ((int64_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
+        else if (t->dtype == SOL_I32)
+            ((int32_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
         else ((float *)at)[i] = random_float(r, range.low, range.high);
     }
 }
@@ -208,6 +211,7 @@ static void generate(struct gen *g, struct random *r, const char *name) {
     else if (!strcmp(name, "epilogue")) gen_epilogue(g, r);
     else if (!strcmp(name, "cnn")) gen_cnn(g, r);
     else if (!strcmp(name, "many")) gen_many(g, r);
+    else if (!strcmp(name, "kept")) gen_kept(g, r);
     else gen_layer(g, r, name);
 }
 
@@ -280,5 +284,6 @@ int main(int argc, char **argv) {
     test_everywhere("epilogue", seed, N_EPILOGUES / part);
     test_group("cnn", seed, N_CNNS / part);
     test_group("many", seed, 5);
+    test_group("kept", seed, N_KEPT);
     return check_done();
 }

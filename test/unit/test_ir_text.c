@@ -77,7 +77,8 @@ static const char *const moving[] = {
     "pad pad=[1,2,3,4] value=-inf",
 };
 
-static const char *const binary[] = {"add", "sub", "mul", "div", "maximum", "minimum", "less", "equal"};
+static const char *const binary[] = {"add",     "sub",     "mul",  "div",
+                                     "maximum", "minimum", "less", "equal"};
 
 /* Puts a reader of %0 for each line of a list into the text; returns the next free number. */
 static int add_layers(struct text *text, int number, const char *const *list, int n,

@@ -24,7 +24,7 @@ struct call {
     const struct layer *layer;
     const struct attr *attr;
     const int64_t *symbols;
-    struct shape shape; /* of the output */
+    struct shape shape;     /* of the output */
     const float *const *in; /* a gather's numbers are cast */
     float *out;
     enum sol_status *status;
@@ -394,8 +394,8 @@ static void eval_reduce_min(const struct call *c) {
 /* ---- Layers that only move values ---- */
 
 static void eval_reshape(const struct call *c) {
-    if (c->shape.n) memcpy(c->out, c->in[0],
-               (size_t)(c->shape.n * ir_element_size(c->layer->in[0]->dtype)));
+    if (c->shape.n)
+        memcpy(c->out, c->in[0], (size_t)(c->shape.n * ir_element_size(c->layer->in[0]->dtype)));
 }
 
 /* Only layouts differ, and here there is but one. */

@@ -93,7 +93,8 @@ int call_input_ints(struct call *c, int i, int most, int64_t *out) {
 
 double call_input_float(struct call *c, int i) {
     const struct value *v = c->in[i];
-    if (v->data && v->dtype == SOL_F32 && call_count(v) == 1) return (double)*(const float *)v->data;
+    if (v->data && v->dtype == SOL_F32 && call_count(v) == 1)
+        return (double)*(const float *)v->data;
     if (v->number && call_count(v) == 1 && size_is_const(*v->number))
         return (double)size_value(*v->number);
     call_fail(

@@ -39,15 +39,15 @@ static sol_tensor reverse(struct call *c, sol_tensor x, int d, int64_t n) {
 }
 
 /* [groups * c, k, h, w] as [groups * k, c, h, w], each image turned by half a circle. */
-static sol_tensor turn_weight(struct call *c, sol_tensor x, int64_t groups, const struct window *w) {
+static sol_tensor turn_weight(struct call *c, sol_tensor x, int64_t groups,
+                              const struct window *w) {
     struct size dim[SOL_MAX_RANK];
     x = reverse(c, reverse(c, x, 2, w->kernel[1]), 3, w->kernel[2]);
     if (call_shape(c, x, dim) != 4) return x;
     struct size k = dim[1], channels = size_const(size_value(dim[0]) / groups);
     x = call_reshape(c, x, 5, (struct size[]){size_const(groups), channels, k, dim[2], dim[3]});
     x = call_permute(c, x, 5, (int64_t[]){0, 2, 1, 3, 4});
-    return call_reshape(c, x, 4,
-                        (struct size[]){size_scale(k, groups), channels, dim[2], dim[3]});
+    return call_reshape(c, x, 4, (struct size[]){size_scale(k, groups), channels, dim[2], dim[3]});
 }
 
 /* The result's size is the input's times the stride, or output_shape; what is too much is padding, what is
@@ -68,7 +68,8 @@ static void pad_to_shape(struct call *c, struct window *w, const int64_t more[WI
     }
 }
 
-static enum sol_status read_attributes(struct call *c, struct window *w, int64_t more[WINDOW_DIMS]) {
+static enum sol_status read_attributes(struct call *c, struct window *w,
+                                       int64_t more[WINDOW_DIMS]) {
     window_init(c, w);
     window_kernel(c, w);
     window_read(c, w);

@@ -11,7 +11,8 @@ typedef enum sol_status compute_number(struct call *c, const struct size *x, str
 /* Dims of all inputs, broadcast; their product, or -1 when they do not fit. */
 static int64_t broadcast(const struct call *c, int *rank, int64_t dim[SOL_MAX_RANK]) {
     int64_t n = 1;
-    for (int i = *rank = 0; i < c->n_in; i++) *rank = c->in[i]->rank > *rank ? c->in[i]->rank : *rank;
+    for (int i = *rank = 0; i < c->n_in; i++)
+        *rank = c->in[i]->rank > *rank ? c->in[i]->rank : *rank;
     for (int d = 0; d < *rank; d++) dim[d] = 1;
     for (int i = 0; i < c->n_in; i++)
         for (int d = 0, at = *rank - c->in[i]->rank; d < c->in[i]->rank; d++, at++) {
@@ -41,7 +42,8 @@ static enum sol_status give_each(struct call *c, compute_number *compute) {
     int rank;
     int64_t n = broadcast(c, &rank, dim);
     if (n < 0 || n > IMPORT_MOST_NUMBERS || c->n_in > 3)
-        return fail(SOL_EUNSUPPORTED, "numbers whose shapes do not fit, or more than %d", IMPORT_MOST_NUMBERS);
+        return fail(SOL_EUNSUPPORTED, "numbers whose shapes do not fit, or more than %d",
+                    IMPORT_MOST_NUMBERS);
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
     for (int64_t i = 0; i < n; i++) {
         struct size x[3];
@@ -124,7 +126,8 @@ static enum sol_status compute_logic(struct call *c, const struct size *x, struc
 enum sol_status op_logic_numbers(struct call *c) { return give_truth(c, compute_logic); }
 
 static enum sol_status compute_where(struct call *c, const struct size *x, struct size *out) {
-    if (!size_is_const(x[0])) return fail(SOL_EUNSUPPORTED, "a condition that depends on the batch");
+    if (!size_is_const(x[0]))
+        return fail(SOL_EUNSUPPORTED, "a condition that depends on the batch");
     *out = size_is(x[0], 0) ? x[2] : x[1];
     (void)c;
     return SOL_OK;

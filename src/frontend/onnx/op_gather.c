@@ -4,7 +4,8 @@
 /* ---- Gather ---- */
 
 /* Known numbers of one dim as start, start + step, ..; false when they are none. Those below 0 count from the end of `size`. */
-static bool find_run(const struct value *v, int64_t size, int64_t *start, int64_t *step, int64_t *n) {
+static bool find_run(const struct value *v, int64_t size, int64_t *start, int64_t *step,
+                     int64_t *n) {
     *n = v->rank ? size_value(v->dim[0]) : 1;
     *step = 1;
     if (!v->number || v->rank > 1 || *n < 1) return false;

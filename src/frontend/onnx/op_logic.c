@@ -17,7 +17,8 @@ static sol_tensor negate(struct call *c, sol_tensor x) {
 
 /* NaN is unequal to all, itself included, and neither less nor greater: so "not greater" is no "less or equal". */
 enum sol_status op_compare(struct call *c) {
-    bool swaps = !strncmp(c->op->name, "Greater", 7), or_equal = strstr(c->op->name, "OrEqual") != NULL;
+    bool swaps = !strncmp(c->op->name, "Greater", 7),
+         or_equal = strstr(c->op->name, "OrEqual") != NULL;
     sol_tensor a = call_operand(c, swaps), b = call_operand(c, !swaps);
     sol_tensor y = LAYER2(c, c->op->layer, a, b, "");
     if (or_equal) y = LAYER2(c, "maximum", y, LAYER2(c, "equal", a, b, ""), "");
@@ -41,11 +42,13 @@ enum sol_status op_is_nan(struct call *c) {
 
 /* Either sign counts, unless an attribute says 0. */
 enum sol_status op_is_inf(struct call *c) {
-    bool above = call_int(c, "detect_positive", 1) != 0, below = call_int(c, "detect_negative", 1) != 0;
+    bool above = call_int(c, "detect_positive", 1) != 0,
+         below = call_int(c, "detect_negative", 1) != 0;
     sol_tensor x = call_tensor(c, 0);
     if (above && below) x = LAYER1(c, "abs", x, "");
     if (!above && !below) return fail(SOL_EUNSUPPORTED, "neither sign");
-    return call_give_as(c, 0, SOL_BOOL, LAYER2(c, "equal", x, scalar(c, above ? INFINITY : -INFINITY), ""));
+    return call_give_as(c, 0, SOL_BOOL,
+                        LAYER2(c, "equal", x, scalar(c, above ? INFINITY : -INFINITY), ""));
 }
 
 enum sol_status op_where(struct call *c) {
@@ -55,7 +58,8 @@ enum sol_status op_where(struct call *c) {
 }
 
 /* 1 where the element of a matrix stays: at or above diagonal k for the upper part, at or below it for the lower. */
-static sol_tensor triangle(struct call *c, int64_t rows, int64_t columns, int64_t k, bool is_upper) {
+static sol_tensor triangle(struct call *c, int64_t rows, int64_t columns, int64_t k,
+                           bool is_upper) {
     const int64_t dim[2] = {rows, columns};
     float *mask = arena_alloc_array(c->im->arena, sizeof *mask, (size_t)(rows * columns) + 1);
     for (int64_t i = 0; i < rows; i++)

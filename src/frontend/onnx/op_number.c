@@ -103,7 +103,8 @@ enum sol_status op_range(struct call *c) {
     if (c->im->status) return c->im->status;
     if (!at[2]) return fail(SOL_EINVAL, "a step of 0");
     double n = ((double)at[1] - (double)at[0]) / (double)at[2];
-    if (n > IMPORT_MOST_NUMBERS) return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
+    if (n > IMPORT_MOST_NUMBERS)
+        return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
     int64_t whole = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, whole + 1);
     for (int64_t i = 0; i < whole; i++)
@@ -144,7 +145,8 @@ enum sol_status op_gather_numbers(struct call *c) {
     TRY(c->im->status);
     if (rank > SOL_MAX_RANK) return fail(SOL_EUNSUPPORTED, "rank %d", rank);
     int64_t dim[2 * SOL_MAX_RANK], rows = size_value(x->dim[axis]), n = call_count(index),
-                                   outer = product(x, 0, axis), inner = product(x, axis + 1, x->rank);
+                                   outer = product(x, 0, axis),
+                                   inner = product(x, axis + 1, x->rank);
     if (n && outer * inner > IMPORT_MOST_NUMBERS / n)
         return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, outer * n * inner + 1);
@@ -165,7 +167,8 @@ enum sol_status op_gather_elements_numbers(struct call *c) {
     int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank);
     int64_t dim[SOL_MAX_RANK], n = call_count(index);
     if (c->im->status || x->rank != index->rank)
-        return c->im->status ? c->im->status : fail(SOL_EINVAL, "ranks %d and %d", x->rank, index->rank);
+        return c->im->status ? c->im->status
+                             : fail(SOL_EINVAL, "ranks %d and %d", x->rank, index->rank);
     for (int d = 0; d < x->rank; d++)
         if (d != axis && size_value(index->dim[d]) > size_value(x->dim[d]))
             return fail(SOL_EINVAL, "more indices than numbers along dim %d", d);
@@ -191,7 +194,8 @@ enum sol_status op_concat_numbers(struct call *c) {
             return fail(SOL_EUNSUPPORTED, "numbers of rank %d", call_rank(c, i));
         for (int64_t k = 0; k < call_count(c->in[i]); k++)
             VEC_PUSH(c->im->arena, &all, c->in[i]->number[k]);
-        if (all.n > IMPORT_MOST_NUMBERS) return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
+        if (all.n > IMPORT_MOST_NUMBERS)
+            return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
     }
     return give_like(c, 1, (int64_t[]){all.n}, all.at);
 }

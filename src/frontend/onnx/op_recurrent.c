@@ -204,8 +204,7 @@ static enum sol_status give_sequence(const struct sequence *q, sol_tensor *all) 
     if (c->n_out < 1 || !c->out[0]) return SOL_OK;
     for (int d = 0; d < q->n_directions; d++) all[d] = call_reshape(c, all[d], 4, dim);
     sol_tensor y = join(c, all, q->n_directions, 2);
-    return call_give(c, 0,
-                     q->batch_first ? y : call_permute(c, y, 4, (int64_t[]){1, 2, 0, 3}));
+    return call_give(c, 0, q->batch_first ? y : call_permute(c, y, 4, (int64_t[]){1, 2, 0, 3}));
 }
 
 /* Y_h, Y_c: [directions, batch, hidden], or the batch first. */

@@ -59,7 +59,8 @@ static void fill_tap(const struct stretch *s, int k, int n_taps, int64_t *index,
     }
 }
 
-static sol_tensor stretch_weighted(struct call *c, sol_tensor x, int d, int rank, const struct stretch *s) {
+static sol_tensor stretch_weighted(struct call *c, sol_tensor x, int d, int rank,
+                                   const struct stretch *s) {
     int n_taps = !strcmp(s->mode, "linear") ? 2 : 4;
     int64_t shape[SOL_MAX_RANK];
     sol_tensor sum = -1;
@@ -86,7 +87,8 @@ static sol_tensor stretch_nearest(struct call *c, sol_tensor x, int d, const str
 static int read_floats(struct call *c, int i, float out[SOL_MAX_RANK]) {
     const struct value *v = call_has(c, i) ? c->in[i] : NULL;
     if (!v || (v->rank == 1 && size_is(v->dim[0], 0))) return 0;
-    bool is_known = v->data && v->dtype == SOL_F32 && v->rank == 1 && size_value(v->dim[0]) <= SOL_MAX_RANK;
+    bool is_known =
+        v->data && v->dtype == SOL_F32 && v->rank == 1 && size_value(v->dim[0]) <= SOL_MAX_RANK;
     if (!is_known) {
         call_fail(c, fail(SOL_EUNSUPPORTED, "scales that are not known before the call"));
         return 0;
@@ -105,7 +107,8 @@ static struct stretch read_stretch(struct call *c) {
     bool is_old = c->im->opset < 11 || !strcmp(c->op->name, "Upsample");
     return (struct stretch){
         .mode = string_or(c, "mode", "nearest"),
-        .coordinates = string_or(c, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel"),
+        .coordinates =
+            string_or(c, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel"),
         .nearest = string_or(c, "nearest_mode", is_old ? "floor" : "round_prefer_floor"),
         .cubic = call_float(c, "cubic_coeff_a", -0.75),
         .drops_outside = call_int(c, "exclude_outside", 0) != 0};
@@ -122,7 +125,8 @@ static int read_axes(struct call *c, int rank, int64_t axes[SOL_MAX_RANK]) {
 static sol_tensor stretch_dim(struct call *c, sol_tensor x, int d, int rank, struct stretch *s) {
     s->size = call_dim(c, 0, d);
     if (s->n < 1 || s->n > MOST_SIZE || s->size < 1)
-        call_fail(c, fail(SOL_EUNSUPPORTED, "%lld values of %lld", (long long)s->n, (long long)s->size));
+        call_fail(
+            c, fail(SOL_EUNSUPPORTED, "%lld values of %lld", (long long)s->n, (long long)s->size));
     if (c->im->status) return -1;
     return !strcmp(s->mode, "nearest") ? stretch_nearest(c, x, d, s)
                                        : stretch_weighted(c, x, d, rank, s);

@@ -54,12 +54,17 @@ static sol_tensor stack_taps(struct call *c, sol_tensor x, const struct window *
     if (call_shape(c, x, dim) != 5) return x;
     sol_tensor *tap = ARENA_ARRAY(c->im->arena, sol_tensor, w->kernel[0]);
     int64_t channels = size_value(dim[1]) / groups;
-    const struct size seven[7] = {dim[0], size_const(groups), size_const(1), size_const(channels),
-                                  size_const(windows), dim[3], dim[4]};
+    const struct size seven[7] = {dim[0],
+                                  size_const(groups),
+                                  size_const(1),
+                                  size_const(channels),
+                                  size_const(windows),
+                                  dim[3],
+                                  dim[4]};
     for (int64_t i = 0; i < w->kernel[0]; i++) {
-        tap[i] = LAYER1(c, "slice", x, "axis=2 start=%lld step=%lld shape=[%lld]",
-                        (long long)(i * w->dilation[0]), (long long)w->stride[0],
-                        (long long)windows);
+        tap[i] =
+            LAYER1(c, "slice", x, "axis=2 start=%lld step=%lld shape=[%lld]",
+                   (long long)(i * w->dilation[0]), (long long)w->stride[0], (long long)windows);
         tap[i] = call_reshape(c, tap[i], 7, seven);
     }
     x = call_layer(c, "concat", (int)w->kernel[0], tap, "axis=2");
@@ -86,9 +91,9 @@ sol_tensor volume_conv(struct call *c, const sol_tensor in[3], const struct wind
             reach = (w->kernel[0] - 1) * w->dilation[0] + 1;
     int64_t windows = (depth - reach) / w->stride[0] + 1, channels = call_dim(c, 0, 1);
     if (depth < reach || groups < 1 || channels % groups || w->kernel[0] > INT16_MAX)
-        call_fail(c, fail(SOL_EINVAL, "a window over %lld of %lld, %lld groups of %lld channels",
-                          (long long)reach, (long long)depth, (long long)groups,
-                          (long long)channels));
+        call_fail(c,
+                  fail(SOL_EINVAL, "a window over %lld of %lld, %lld groups of %lld channels",
+                       (long long)reach, (long long)depth, (long long)groups, (long long)channels));
     if (c->im->status) return -1;
     sol_tensor x = stack_taps(c, pad_depth(c, in[0], w), w, groups, windows);
     sol_tensor two[3] = {x, stack_weight(c, in[1]), in[2]}, y = window_conv(c, two, w, groups);

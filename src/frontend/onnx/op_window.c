@@ -9,16 +9,15 @@
 /* ---- Attributes of windows ---- */
 
 void window_init(struct call *c, struct window *w) {
-    *w = (struct window){.n = call_rank(c, 0) - 2,
-                         .kernel = {1, 1, 1},
-                         .stride = {1, 1, 1},
-                         .dilation = {1, 1, 1}};
+    *w = (struct window){
+        .n = call_rank(c, 0) - 2, .kernel = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}};
     if (w->n >= 1 && w->n <= WINDOW_DIMS) return;
     call_fail(c, fail(SOL_EUNSUPPORTED, "a window over %d dims", w->n));
     w->n = 2;
 }
 
-void window_list(struct call *c, const char *name, const struct window *w, int64_t least, int64_t *out) {
+void window_list(struct call *c, const char *name, const struct window *w, int64_t least,
+                 int64_t *out) {
     int64_t list[WINDOW_DIMS] = {0};
     int found = call_ints(c, name, WINDOW_DIMS, list);
     if (found && found != w->n)
@@ -34,8 +33,8 @@ void window_kernel(struct call *c, struct window *w) {
     int64_t given[WINDOW_DIMS];
     int found = call_ints(c, "kernel_shape", WINDOW_DIMS, given), first = WINDOW_DIMS - w->n;
     if (call_rank(c, 1) != w->n + 2) {
-        call_fail(c, fail(SOL_EINVAL, "a weight of rank %d for an input of rank %d", call_rank(c, 1),
-                          w->n + 2));
+        call_fail(c, fail(SOL_EINVAL, "a weight of rank %d for an input of rank %d",
+                          call_rank(c, 1), w->n + 2));
         return;
     }
     for (int i = 0; i < w->n; i++) w->kernel[first + i] = call_dim(c, 1, 2 + i);
@@ -48,7 +47,8 @@ void window_kernel(struct call *c, struct window *w) {
 /* ONNX's SAME: as many windows as strides fit into the input; an odd pad's larger half is at the end with UPPER. */
 static void pad_same(struct call *c, bool is_upper, struct window *w) {
     for (int i = WINDOW_DIMS - w->n; i < WINDOW_DIMS; i++) {
-        int64_t in = call_dim(c, 0, i - WINDOW_DIMS + w->n + 2), windows = ceil_div(in, w->stride[i]);
+        int64_t in = call_dim(c, 0, i - WINDOW_DIMS + w->n + 2),
+                windows = ceil_div(in, w->stride[i]);
         int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
         int64_t all = max_i64(0, (windows - 1) * w->stride[i] + reach - in);
         w->begin[i] = is_upper ? all / 2 : all - all / 2;
@@ -138,14 +138,16 @@ enum sol_status op_conv(struct call *c) {
  */
 static bool is_wide(const struct window *w) {
     for (int i = 1; i < WINDOW_DIMS; i++)
-        if (2 * max_i64(w->begin[i], w->end[i]) > w->dilation[i] * (w->kernel[i] - 1) + 1) return true;
+        if (2 * max_i64(w->begin[i], w->end[i]) > w->dilation[i] * (w->kernel[i] - 1) + 1)
+            return true;
     return false;
 }
 
 static sol_tensor pad_and_pool(struct call *c, sol_tensor x, const struct window *w) {
     bool is_max = !strcmp(c->op->layer, "max_pool");
     struct window inner = *w;
-    x = LAYER1(c, "pad", x, "pad=%s value=%s", window_pads(c, w), call_real(c, is_max ? -INFINITY : 0));
+    x = LAYER1(c, "pad", x, "pad=%s value=%s", window_pads(c, w),
+               call_real(c, is_max ? -INFINITY : 0));
     memset(inner.begin, 0, sizeof inner.begin);
     memset(inner.end, 0, sizeof inner.end);
     return window_pool(c, x, &inner);

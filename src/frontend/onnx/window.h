@@ -15,7 +15,8 @@ struct window {
 /* For an input of rank n + 2; the kernel is left as 1. */
 void window_init(struct call *c, struct window *w);
 /* A list of n numbers, of at least `least`, into the last n places. */
-void window_list(struct call *c, const char *name, const struct window *w, int64_t least, int64_t *out);
+void window_list(struct call *c, const char *name, const struct window *w, int64_t least,
+                 int64_t *out);
 /* Kernel of a weight [k, c, kernel..] at input 1; kernel_shape may only repeat it. */
 void window_kernel(struct call *c, struct window *w);
 /* Strides, dilations, and pads as auto_pad says. */
