@@ -37,12 +37,35 @@ static struct tensor *merge_permute(struct model *m, struct layer *l) {
     return moves ? pass_add(m, LAYER_permute, 1, &x, &attr, l->origin) : x;
 }
 
+/* x of x * number; NULL for other layers. */
+static struct tensor *find_scaled(const struct layer *l, double *factor) {
+    for (int i = 0; i < 2 && l->kind == LAYER_mul; i++) {
+        if (l->in[i]->producer->kind != LAYER_scalar) continue;
+        *factor *= l->in[i]->producer->attr.value;
+        return l->in[1 - i];
+    }
+    return NULL;
+}
+
+/* A number that scales a factor scales the product instead: each of a factor's values is read many times. */
+static struct tensor *scale_product(struct model *m, struct layer *l) {
+    struct tensor *in[2];
+    double factor = 1;
+    for (int i = 0; i < 2; i++) {
+        in[i] = find_scaled(l->in[i]->producer, &factor);
+        if (!in[i]) in[i] = l->in[i];
+    }
+    if (in[0] == l->in[0] && in[1] == l->in[1]) return NULL;
+    struct tensor *product = pass_add(m, l->kind, 2, in, NULL, l->origin);
+    return pass_binary(m, LAYER_mul, product, pass_scalar(m, factor), l->origin);
+}
+
 /* A constant matrix on the right makes it a linear layer, which has the better kernels. */
-static struct tensor *use_linear(struct model *m, struct layer *l) {
+static struct tensor *simplify_product(struct model *m, struct layer *l) {
     struct tensor *w = l->in[1];
     struct attr attr = ir_default_attr();
     if (!w->is_constant || w->rank != 2 || size_is(w->dim[0], 0) || size_is(w->dim[1], 0))
-        return NULL;
+        return scale_product(m, l);
     attr.n_axes = 2;
     attr.axes[0] = 1;
     if (w->producer->kind == LAYER_permute && w->producer->attr.axes[0] == 1)
@@ -81,7 +104,7 @@ static const struct {
     {LAYER_concat, drop_single_concat}, {LAYER_permute, merge_permute},
     {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_adaptive},
     {LAYER_slice, drop_same_shape},     {LAYER_relu, drop_relu},
-    {LAYER_matmul, use_linear},
+    {LAYER_matmul, simplify_product},
 };
 
 enum sol_status pass_simplify(struct model *m) {
