@@ -15,13 +15,14 @@ ISA_generic = -DLANES=4 -DREGISTERS=16
 ISA_avx2 = -DLANES=8 -DREGISTERS=16 -mavx2 -mfma
 ISA_avx512 = -DLANES=16 -DREGISTERS=32 -mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mprefer-vector-width=512
 ISA_neon = -DLANES=4 -DREGISTERS=32 -DBY_LANE
+# neon is built everywhere: libraries for arm64 are planned and packed with it.
 ISAS_x86_64 = avx2 avx512
-ISAS_aarch64 = neon
-ISAS := generic $(ISAS_$(shell $(CC) -dumpmachine | cut -d- -f1))
+ISAS := generic neon $(ISAS_$(shell $(CC) -dumpmachine | cut -d- -f1))
 
 KERNELS := $(wildcard src/dnn/*_kernel.c)
 CLI := $(wildcard src/cli/*.c)
-SOURCES := $(filter-out $(KERNELS) $(CLI),$(wildcard src/*.c src/*/*.c src/device/*/*.c src/frontend/*/*.c))
+# These are parts of deployed libraries only.
+SOURCES := $(filter-out $(KERNELS) $(CLI) src/deploy/library.c src/deploy/portable_library.c,$(wildcard src/*.c src/*/*.c src/device/*/*.c src/frontend/*/*.c))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(foreach i,$(ISAS),$(KERNELS:%.c=$(BUILD)/%.$(i).o))
 
 # C tests: each test/GROUP/test_*.c is a program; the other .c files of test/op are parts of all programs there.
@@ -49,6 +50,7 @@ $(BUILD)/libsol.a: $(OBJECTS)
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c -o $@ $<
+$(BUILD)/src/deploy/sources.o: $(wildcard src/base/*.[ch] src/run/*.[ch] src/dnn/*.[ch] src/deploy/*.[ch] include/sol/*.h)
 define isa_rule
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)

@@ -56,13 +56,14 @@ static enum sol_status compile(struct arena *arena, const struct model *model,
         return fail(SOL_EUNSUPPORTED, "%d layers; at most %d can be compiled", model->layers.n,
                     COMPILE_MAX_LAYERS);
     struct plan plan = {.arena = arena,
-                        .lanes = device->lanes ? device->lanes() : 1,
+                        .lanes = device->lanes ? device->lanes(options) : 1,
                         .takes_conv = device->takes_conv};
     struct build build = {.arena = arena,
                           .keep = &program->arena,
                           .program = program,
                           .options = options,
                           .plan = &plan};
+    if (!plan.lanes) return SOL_EINVAL;
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
     if (!device->emit_model) program->picture = plan_picture(&build);
     TRY(build_finish(&build, model));

@@ -23,7 +23,9 @@
 extern "C" {
 #endif
 
+#ifndef SOL_API
 #define SOL_API __attribute__((visibility("default")))
+#endif
 #define SOL_CHECKED __attribute__((warn_unused_result))
 #define SOL_MAX_RANK 8
 

@@ -1,12 +1,13 @@
 /*
  * What the files of the extension share: _core.c (the module, conversions), _model.c, _program.c, _guard.c,
- * _shortcut.c. Each type has a file, a spec and, once the module is there, a type object.
+ * _deploy.c, _shortcut.c. Each type has a file, a spec and, once the module is there, a type object.
  */
 #ifndef SOL_CORE_H
 #define SOL_CORE_H
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <sol/deploy.h>
 #include <sol/onnx.h>
 #include <sol/sol.h>
 #include <stdlib.h>
@@ -29,6 +30,9 @@ int64_t *get_ints(PyObject *object, Py_ssize_t *n);
 void **get_addresses(PyObject *object, int n, const char *what);
 /* Dims as a tuple; INT64_MIN (a formula of symbols) becomes None. */
 PyObject *new_shape(int rank, const int64_t *dim);
+/* Calls the Python function `user`: for compiles. */
+void report_progress(void *user, int done, int total, const char *what);
+PyObject *model_deploy(PyObject *model, PyObject *args, PyObject *kwargs);
 /* Appends to a list, taking over `item`; -1 with an exception set. */
 int append(PyObject *list, PyObject *item);
 /* Objects of heap types, which hold a reference to their type. */
@@ -36,6 +40,12 @@ PyObject *new_object(PyTypeObject *type);
 void free_object(PyObject *self);
 
 /* ---- Objects ---- */
+
+/* `onnx`: the file that the model was read from, which owns it; NULL for other models. */
+struct model_object {
+    PyObject_HEAD struct sol_model *model;
+    struct sol_onnx *onnx;
+};
 
 /* They take over what they are given. */
 PyObject *wrap_model(PyTypeObject *type, struct sol_model *model);

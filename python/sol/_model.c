@@ -1,12 +1,6 @@
 /* sol._core.Model: a model under construction, for Python. */
 #include "_core.h"
 
-/* `onnx`: the file that the model was read from, which owns it; NULL for other models. */
-struct model_object {
-    PyObject_HEAD struct sol_model *model;
-    struct sol_onnx *onnx;
-};
-
 static struct sol_model *model_of(PyObject *self) { return ((struct model_object *)self)->model; }
 
 PyObject *wrap_model(PyTypeObject *type, struct sol_model *model) {
@@ -157,7 +151,7 @@ static PyObject *model_dump(PyObject *self, PyObject *args) {
 
 /* Called during sol_compile, perhaps from a thread that Python does not know. An exception in the callback
  * must not stop the compile: it is reported and forgotten. */
-static void report_progress(void *user, int done, int total, const char *what) {
+void report_progress(void *user, int done, int total, const char *what) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *result = PyObject_CallFunction(user, "iis", done, total, what ? what : "");
     if (!result) PyErr_WriteUnraisable(user);
@@ -210,6 +204,9 @@ static PyMethodDef model_methods[] = {
     {"compile", (PyCFunction)(void (*)(void))model_compile, METH_VARARGS | METH_KEYWORDS,
      "compile(device=None, batch_hint=0, winograd=True, autotune=True, debug=False, name=None, progress=None)"
      " -> Program. progress(done, total, what) is called now and then."},
+    {"deploy", (PyCFunction)(void (*)(void))model_deploy, METH_VARARGS | METH_KEYWORDS,
+     "deploy(params, symbols, lib_name, func_name, path, target, weights, device=None, cpu=None, compiler=None,"
+     " static_memory=False, winograd=True, autotune=True, progress=None). `params`: addresses."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -27,6 +27,8 @@ struct options {
     int runs;      /* calls at least */
     double seconds;
     uint64_t seed;
+    const char *target, *weights, *lib_name, *func_name, *compiler; /* deploy */
+    bool static_memory;
     struct sol_options compile;
 };
 
@@ -73,6 +75,7 @@ int command_run(const struct options *options);
 int command_bench(const struct options *options);
 int command_profile(const struct options *options);
 int command_report(const struct options *options);
+int command_deploy(const struct options *options);
 int command_dump(const struct options *options);
 int command_devices(const struct options *options);
 int command_cache(const struct options *options);

@@ -20,6 +20,7 @@ static const struct command {
     {"profile", command_profile, true, "time, rates and implementation of each kernel"},
     {"report", command_report, true,
      "the same and more as a page for a browser, --output=FILE; report.html"},
+    {"deploy", command_deploy, true, "writes a library without dependencies into the folder --output"},
     {"dump", command_dump, true, "the network in its text form, as read or after a pass"},
     {"devices", command_devices, false, "devices, kernel libraries, compiler, cache"},
     {"cache", command_cache, false, "`sol cache clear` empties the kernel cache"},
@@ -39,6 +40,13 @@ enum {
     THREADS,
     STRICT,
     NO_AUTOTUNE,
+    CPU,
+    TARGET,
+    WEIGHTS,
+    LIB_NAME,
+    FUNC_NAME,
+    COMPILER,
+    STATIC_MEMORY,
     HELP
 };
 
@@ -47,7 +55,7 @@ static const struct option_row {
 } rows[] = {
     [BATCH] = {"batch", "N", "value of open sizes; 1"},
     [INPUT] = {"input", "FILE", "an input, .npy or raw values; once per input, random without"},
-    [OUTPUT] = {"output", "PREFIX", "run: writes PREFIX0.npy, PREFIX1.npy, ..; report: the file"},
+    [OUTPUT] = {"output", "PREFIX", "run: writes PREFIX0.npy, ..; report: the file; deploy: the folder"},
     [RUNS] = {"runs", "N", "bench, profile: calls at least; 30"},
     [SECONDS] = {"seconds", "S", "bench: goes on that long; 2"},
     [SEED] = {"seed", "N", "of random inputs and parameters; 0"},
@@ -57,6 +65,13 @@ static const struct option_row {
     [THREADS] = {"threads", "N", "that take part in a call; all cores"},
     [STRICT] = {"strict", NULL, "no algorithm that rounds more than plain sums"},
     [NO_AUTOTUNE] = {"no-autotune", NULL, "choose by cost alone, without timing"},
+    [CPU] = {"cpu", "NAME", "its instruction set: avx512, avx2, neon"},
+    [TARGET] = {"target", "KIND", "deploy: shared_lib, static_lib or c_source"},
+    [WEIGHTS] = {"weights", "PLACE", "deploy: embedded, file or packed"},
+    [LIB_NAME] = {"lib-name", "NAME", "deploy: of files and symbols; MyNetwork"},
+    [FUNC_NAME] = {"func-name", "NAME", "deploy: of the function to call; predict"},
+    [COMPILER] = {"compiler", "CC", "deploy: instead of the usual one"},
+    [STATIC_MEMORY] = {"static-memory", NULL, "deploy: c_source without malloc"},
     [HELP] = {"help", NULL, "this text"},
 };
 #define N_ROWS (int)(sizeof rows / sizeof *rows)
@@ -129,6 +144,13 @@ static int read_option(int row, const char *value, struct options *o) {
     case DEVICE: o->compile.device = value; return 0;
     case STRICT: o->compile.no_winograd = true; return 0;
     case NO_AUTOTUNE: o->compile.no_autotune = true; return 0;
+    case CPU: o->compile.cpu = value; return 0;
+    case TARGET: o->target = value; return 0;
+    case WEIGHTS: o->weights = value; return 0;
+    case LIB_NAME: o->lib_name = value; return 0;
+    case FUNC_NAME: o->func_name = value; return 0;
+    case COMPILER: o->compiler = value; return 0;
+    case STATIC_MEMORY: o->static_memory = true; return 0;
     default: return 2;
     }
 }

@@ -13,7 +13,7 @@
 struct device {
     const char *name, *what;
     const char *(*unavailable)(void); /* NULL: it can be used; else the reason */
-    int (*lanes)(void);
+    int (*lanes)(const struct sol_options *options); /* 0 with a message: refused */
     bool (*takes_conv)(const struct layer *conv, int lanes);
     plan_refuse *refuse_fusion;
     enum sol_status (*emit)(struct build *build, const struct cluster *cluster);
@@ -22,7 +22,7 @@ struct device {
     enum sol_status (*emit_model)(struct build *build, const struct model *model);
 };
 
-extern const struct device device_cpu, device_ref, device_null;
+extern const struct device device_cpu, device_ref, device_c, device_null;
 extern const struct device *const devices[]; /* best first, ended by NULL */
 
 /* NULL: it can be used; else why not, also when the user disabled it. */

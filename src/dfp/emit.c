@@ -69,14 +69,8 @@ static void print_end(struct printer *p, const struct block *b) {
     else print_size(p, &v->extent, v->is_window);
 }
 
-static void print_lanes_loop(struct printer *p, const struct block *b) {
-    int lane = p->lane;
-    p->lane = b->var;
-    print_line(p, "int64_t i%d = %s;\n", b->var, b->is_row ? "row" : "0");
-    print_line(p, "for (; i%d + LANES <= ", b->var);
-    print_end(p, b);
-    text_add(p->text, "; i%d += LANES) {\n", b->var);
-    print_body(p, b);
+/* What is left behind the whole vectors. */
+static void print_rest(struct printer *p, const struct block *b) {
     print_line(p, "if (i%d < ", b->var);
     print_end(p, b);
     text_add(p->text, ") {\n");
@@ -86,6 +80,17 @@ static void print_lanes_loop(struct printer *p, const struct block *b) {
     p->partial = true;
     print_body(p, b);
     p->partial = false;
+}
+
+static void print_lanes_loop(struct printer *p, const struct block *b) {
+    int lane = p->lane;
+    p->lane = b->var;
+    print_line(p, "int64_t i%d = %s;\n", b->var, b->is_row ? "row" : "0");
+    print_line(p, "for (; i%d + LANES <= ", b->var);
+    print_end(p, b);
+    text_add(p->text, "; i%d += LANES) {\n", b->var);
+    print_body(p, b);
+    if (p->nest->lanes > 1) print_rest(p, b);
     p->lane = lane;
 }
 

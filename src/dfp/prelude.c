@@ -7,6 +7,7 @@
 
 const char dfp_prelude[] =
     "#include <stdint.h>\n"
+    "#define LANE(v, l) (v)[l]\n"
 #include "dfp/vector.h"
     /* Every second value, from two vectors that overlap so that nothing behind the last value is
      * touched. This is what poolings and convolutions with a stride of 2 read in plain images. */

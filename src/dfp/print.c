@@ -206,7 +206,7 @@ static void print_lane_loads(struct printer *p, const struct item *item) {
         print_conditions(p, item->range, item->n_ranges, true);
         text_add(p->text, ") ");
     }
-    text_add(p->text, "v%d[l] = ", n->id);
+    text_add(p->text, "LANE(v%d, l) = ", n->id);
     print_pointer(p, n->from);
     text_add(p->text, "[");
     print_sum(p, n->offset, true, false, -1);
@@ -354,7 +354,7 @@ static void print_range(struct printer *p, const struct item *item) {
         return;
     }
     print_line(p, "vec v%d;\n", n->id);
-    print_line(p, "for (int l = 0; l < LANES; l++) v%d[l] = (", n->id);
+    print_line(p, "for (int l = 0; l < LANES; l++) LANE(v%d, l) = (", n->id);
     print_conditions(p, item->range, item->n_ranges, true);
     text_add(p->text, ") ? 1.0f : 0.0f;\n");
 }

@@ -10,6 +10,7 @@
  */
 #include "dnn/emit.h"
 
+#include "dnn/step.h"
 #include "run/pool.h"
 
 #include <math.h>
@@ -113,6 +114,7 @@ static bool is_strict(const struct build *b) { return b->options->no_winograd; }
 static const char *refuse(const struct build *b, const struct dnn_impl *impl,
                           const struct dnn_problem *p) {
     if (env_has(ENV_SOL_DISABLE, impl->name)) return "disabled by SOL_DISABLE";
+    if (b->options->keep_source && impl->probe) return "a library needs own kernels";
     if (is_strict(b) && (impl->approximate || impl->probe)) return "strict numerics";
     return impl->refuse(p);
 }
@@ -171,96 +173,13 @@ static enum sol_status choose(struct build *b, const struct dnn_problem *p,
 
 /* ---- Steps ---- */
 
-static int64_t count_pack_tasks(const struct step *step, const int64_t *arg) {
-    (void)arg;
-    const struct dnn_plan *plan = step->data;
-    return plan->impl->n_pack_tasks(plan);
-}
-static void run_pack(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                     int64_t begin, int64_t end) {
-    (void)arg, (void)scratch;
-    const struct dnn_plan *plan = step->data;
-    plan->impl->pack(plan, ptr[0], ptr[1], begin, end);
-}
-
-enum { X, PACKED, WEIGHT, BIAS, RESIDUAL, SCALE, SHIFT, Y, N_POINTERS };
-enum { BATCH, X_STRIDE, Y_STRIDE, RESIDUAL_STRIDE, N_ARGS };
-
-/* What a step does; in the program. */
-struct work {
-    struct dnn_plan plan;
-    /* The epilogue, whose pointers and arguments are behind the step's own. NULL: none. */
-    dnn_finish *finish;
-    const void *finish_data;
-};
-
-/* What the epilogue needs in one call of a kernel. */
-struct finishing {
-    const struct work *work;
-    void *const *ptr;
-    const int64_t *arg;
-    char *scratch;
-    int64_t k_blocks, pixels; /* of an image */
-};
-
-/* From the kernel's way to name a piece of y to the points that the generated kernel counts. */
-static void finish_tile(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
-                        int n_pixels) {
-    (void)tile;
-    const struct finishing *f = user;
-    const int64_t begin = (n * f->k_blocks + k_block) * f->pixels + pixel;
-    f->work->finish(f->work->finish_data, f->ptr, f->arg, f->scratch, begin, begin + n_pixels);
-}
-
-static size_t own_scratch(const struct dnn_plan *plan) {
-    return (size_t)round_up((int64_t)plan->scratch_size, 64);
-}
-
-static struct finishing make_finishing(const struct work *work, void *const *ptr,
-                                       const int64_t *arg, void *scratch) {
-    const struct dnn_problem *p = &work->plan.problem;
-    bool linear = p->kind == DNN_LINEAR;
-    return (struct finishing){.work = work,
-                              .ptr = ptr + N_POINTERS,
-                              .arg = arg + N_ARGS,
-                              .scratch = (char *)scratch + own_scratch(&work->plan),
-                              .k_blocks = linear ? 1 : p->k / p->lanes,
-                              .pixels = linear ? p->k : (int64_t)p->oh * p->ow};
-}
-
-static int64_t count_tasks(const struct step *step, const int64_t *arg) {
-    const struct work *work = step->data;
-    return arg[BATCH] ? work->plan.impl->n_tasks(&work->plan, arg[BATCH]) : 0;
-}
-/* Of the step's pointers and arguments the first ones are the kernel's, the rest the epilogue's. */
-static void run_kernel(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                       int64_t begin, int64_t end) {
-    const struct work *work = step->data;
-    struct finishing finishing = make_finishing(work, ptr, arg, scratch);
-    struct dnn_call call = {.x = ptr[X],
-                            .packed = ptr[PACKED],
-                            .weight = ptr[WEIGHT],
-                            .bias = ptr[BIAS],
-                            .residual = ptr[RESIDUAL],
-                            .scale = ptr[SCALE],
-                            .shift = ptr[SHIFT],
-                            .y = ptr[Y],
-                            .batch = arg[BATCH],
-                            .x_stride = arg[X_STRIDE],
-                            .y_stride = arg[Y_STRIDE],
-                            .residual_stride = arg[RESIDUAL_STRIDE],
-                            .epilogue = work->finish ? finish_tile : NULL,
-                            .epilogue_user = &finishing};
-    work->plan.impl->run(&work->plan, &call, scratch, begin, end);
-}
-
 static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                                  const struct dnn_plan *plan, struct buffer_ref *packed) {
     const struct tensor *w = cluster->heavy->in[1];
     *packed = build_state(b, (int64_t)plan->packed_size, "packed weight");
     struct buffer_ref ptr[] = {build_ref(b, w), *packed};
-    struct step step = {.run = run_pack,
-                        .n_tasks = count_pack_tasks,
+    struct step step = {.run = dnn_step_pack,
+                        .n_tasks = dnn_step_n_pack_tasks,
                         .data = plan,
                         .n_ptr = COUNT(ptr),
                         .ptr = ptr,
@@ -303,33 +222,33 @@ static void *join(struct arena *arena, const void *a, size_t size_a, const void 
 
 /* One step; its y is the tensor that leaves the cluster, which the kernel and the epilogue both write. */
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
-                                const struct work *work, struct buffer_ref packed,
+                                const struct dnn_work *work, struct buffer_ref packed,
                                 const struct dnn_epilogue *epilogue) {
     const struct dnn_plan *plan = &work->plan;
     const struct layer *heavy = cluster->heavy;
     const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];
     bool linear = heavy->kind == LAYER_linear;
-    struct buffer_ref own_ptr[N_POINTERS] = {
-        [X] = build_ref(b, cluster->x),
-        [PACKED] = packed,
-        [WEIGHT] = build_ref(b, plan->packed_size ? NULL : heavy->in[1]),
-        [BIAS] = build_ref(b, heavy->n_in > 2 ? heavy->in[2] : NULL),
-        [RESIDUAL] = build_ref(b, cluster->residual),
-        [SCALE] = build_ref(b, cluster->scale),
-        [SHIFT] = build_ref(b, cluster->shift),
-        [Y] = build_ref(b, y)};
-    struct size own_arg[N_ARGS] = {[BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
-                                   [X_STRIDE] = batch_stride(b, cluster->x, linear),
-                                   [Y_STRIDE] = batch_stride(b, y, linear),
-                                   [RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
-    struct step step = {.run = run_kernel,
-                        .n_tasks = count_tasks,
+    struct buffer_ref own_ptr[DNN_N_POINTERS] = {
+        [DNN_X] = build_ref(b, cluster->x),
+        [DNN_PACKED] = packed,
+        [DNN_WEIGHT] = build_ref(b, plan->packed_size ? NULL : heavy->in[1]),
+        [DNN_BIAS] = build_ref(b, heavy->n_in > 2 ? heavy->in[2] : NULL),
+        [DNN_RESIDUAL] = build_ref(b, cluster->residual),
+        [DNN_SCALE] = build_ref(b, cluster->scale),
+        [DNN_SHIFT] = build_ref(b, cluster->shift),
+        [DNN_Y] = build_ref(b, y)};
+    struct size own_arg[DNN_N_ARGS] = {[DNN_BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
+                                   [DNN_X_STRIDE] = batch_stride(b, cluster->x, linear),
+                                   [DNN_Y_STRIDE] = batch_stride(b, y, linear),
+                                   [DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
+    struct step step = {.run = dnn_step_run,
+                        .n_tasks = dnn_step_n_tasks,
                         .data = work,
-                        .n_ptr = N_POINTERS + epilogue->n_ptr,
+                        .n_ptr = DNN_N_POINTERS + epilogue->n_ptr,
                         .ptr = JOIN(b->arena, own_ptr, epilogue->ptr, epilogue->n_ptr),
-                        .n_arg = N_ARGS + epilogue->n_arg,
+                        .n_arg = DNN_N_ARGS + epilogue->n_arg,
                         .arg = JOIN(b->arena, own_arg, epilogue->arg, epilogue->n_arg),
-                        .scratch_size = own_scratch(plan) + epilogue->scratch_size,
+                        .scratch_size = dnn_step_scratch(plan) + epilogue->scratch_size,
                         .flops = count_flops(cluster),
                         .bytes = build_bytes(cluster),
                         .name = name_step(b, plan),
@@ -341,13 +260,12 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
 enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const struct dnn_isa *isa,
                          dnn_tune *tune, const struct dnn_epilogue *epilogue) {
     static const struct dnn_epilogue none;
-    struct work *work = ARENA_NEW(b->keep, struct work);
+    struct dnn_work *work = ARENA_NEW(b->keep, struct dnn_work);
     struct dnn_problem problem = make_problem(b, cluster);
     struct buffer_ref packed = {.kind = BUFFER_NONE};
     TRY(choose(b, &problem, isa, tune, &work->plan));
     if (!epilogue) epilogue = &none;
-    work->finish = epilogue->run;
-    work->finish_data = epilogue->data;
+    work->finish = epilogue->kernel;
     if (work->plan.packed_size) TRY(emit_pack(b, cluster, &work->plan, &packed));
     return emit_run(b, cluster, work, packed, epilogue);
 }

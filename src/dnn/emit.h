@@ -14,11 +14,8 @@ typedef int dnn_tune(const struct dnn_plan *plans, int n);
  * A generated epilogue: points [begin, end) of y, in place. Points are counted as the stored vectors of channels are
  * (linear: as values are), as if all images followed each other. Copied.
  */
-typedef void dnn_finish(const void *data, void *const *ptr, const int64_t *arg, void *scratch,
-                        int64_t begin, int64_t end);
 struct dnn_epilogue {
-    dnn_finish *run;
-    const void *data; /* in the program's memory */
+    const struct kernel *kernel; /* in the program's memory */
     int n_ptr, n_arg;
     const struct buffer_ref *ptr;
     const struct size *arg;

@@ -9,24 +9,38 @@
 
 #include "base/base.h"
 
+/* Deployed libraries of one process share the pool of the first of them: the linker takes one definition of each of these
+ * functions. The number in the names changes with the interface. */
+#ifdef POOL_SHARED
+#define pool_run sol_pool_1_run
+#define pool_run_after sol_pool_1_run_after
+#define pool_threads sol_pool_1_threads
+#define pool_set_threads sol_pool_1_set_threads
+#define pool_begin sol_pool_1_begin
+#define pool_end sol_pool_1_end
+#define POOL_API __attribute__((weak, visibility("default")))
+#else
+#define POOL_API
+#endif
+
 /* Runs `task(user, thread, begin, end)` until all of [0, n) is done; ranges are handed out dynamically in chunks of
  * `grain` tasks or more. `thread` < pool_threads() tells scratch memory apart. A second caller that finds the pool busy, and a call from
  * inside a task, run alone on their own thread (thread == 0: their scratch is their own). After fork the child builds a new pool.
  * Never fails: if threads cannot be created it runs with those it has. */
 typedef void pool_task(void *user, int thread, int64_t begin, int64_t end);
-void pool_run(int64_t n, int64_t grain, pool_task *task, void *user);
+POOL_API void pool_run(int64_t n, int64_t grain, pool_task *task, void *user);
 
 /* As pool_run, but the caller's thread first does an errand, while the workers wake and begin; alone, it does the errand
  * before anything else. When the errand returns false, tasks that nobody has begun are left out. */
 typedef bool pool_errand(void *user);
-void pool_run_after(pool_errand *errand, void *errand_user, int64_t n, int64_t grain,
+POOL_API void pool_run_after(pool_errand *errand, void *errand_user, int64_t n, int64_t grain,
                     pool_task *task, void *user);
 
-int pool_threads(void);       /* threads that take part, >= 1 */
-void pool_set_threads(int n); /* 0: $SOL_NUM_THREADS or all cores */
+POOL_API int pool_threads(void);       /* threads that take part, >= 1 */
+POOL_API void pool_set_threads(int n); /* 0: $SOL_NUM_THREADS or all cores */
 /* Between begin and end the caller keeps the pool for itself and its workers spin between steps. Nests never; returns false when
  * another thread has it (then pool_run runs alone, which is right, only slower). */
-bool pool_begin(void);
-void pool_end(void);
+POOL_API bool pool_begin(void);
+POOL_API void pool_end(void);
 
 #endif

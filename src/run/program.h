@@ -144,6 +144,22 @@ void exec_fail(enum sol_status status);
 /* For those who run tasks without a program: what exec_fail noted on this thread since the last time. */
 enum sol_status exec_take_failure(void);
 
+/* kernel.c: a generated kernel. `text`, its C, is kept for programs that become libraries. */
+struct kernel {
+    void (*compiled)(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin,
+                     int64_t end); /* NULL: interpreted */
+    void (*interpret)(const void *code, void *const *ptr, const int64_t *arg, char *scratch,
+                      int64_t begin, int64_t end);
+    const void *code;
+    const char *symbol, *text; /* without headers; NULL where it is not kept */
+};
+void kernel_call(const struct kernel *kernel, void *const *ptr, const int64_t *arg, char *scratch,
+                 int64_t begin, int64_t end);
+/* The step of a kernel: data = struct kernel; the last argument is the number of tasks, which the kernel does not read. */
+void kernel_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                int64_t begin, int64_t end);
+int64_t kernel_n_tasks(const struct step *step, const int64_t *arg);
+
 /* copy.c: the step of module copy. data = struct copy_table; ptr = {in, out}; arg = {batch, in stride, out stride} in elements. */
 struct copy_table {
     int n_outer, n_pixels, lanes; /* out[(o * n_pixels + p) * lanes + l] */

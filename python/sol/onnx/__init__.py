@@ -7,7 +7,11 @@
 The file is read by libsol itself; neither the onnx package nor a framework is needed.
 """
 
-from sol import cache, config, devices, log, versions
+from sol import cache, config, deployment, device, devices, log, versions
+from sol.onnx.deploy import deploy
 from sol.onnx.network import Network, load
 
-__all__ = ["Network", "cache", "config", "devices", "load", "log", "versions"]
+__all__ = [
+    "Network", "cache", "config", "deploy", "deployment", "device", "devices", "load", "log",
+    "versions",
+]  # fmt: skip

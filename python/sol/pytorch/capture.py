@@ -51,6 +51,11 @@ class Batches:
         self._guards.append(compile(f"n != {int(size)}", "<guard>", "eval"))
         self._known.clear()
 
+    @property
+    def is_free(self):
+        """Whether every batch from 1 on may run."""
+        return not self._guards and self._low <= 1 and self._high >= 2**31 - 1
+
     def admit(self, n):
         """Whether batch ``n`` may run; None (no dynamic input) always may."""
         if n is None:

@@ -12,6 +12,7 @@
 #include "device/cpu/tune.h"
 #include "device/device.h"
 #include "dfp/dfp.h"
+#include "dfp/step.h"
 #include "dnn/emit.h"
 
 #include <stdio.h>
@@ -21,19 +22,10 @@
 #include <sys/auxv.h>
 #endif
 
-typedef void kernel(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin,
-                    int64_t end);
-
-/* What a DFP step calls: compiled code, or the nest to interpret. In the program's arena. */
-struct entry {
-    kernel *compiled;
-    const void *code;
-};
-
 /* Kernels waiting for the compiler, by text. */
 struct waiting {
     const char *text, *comment;
-    VEC(struct entry *) entries;
+    VEC(struct kernel *) kernels; /* in the program */
 };
 struct jit_queue {
     VEC(struct waiting) kernels;
@@ -69,102 +61,62 @@ const struct dnn_isa *cpu_isa(void) {
     return best;
 }
 
-/* Flags of generated kernels: the same instruction set as the kernels that were compiled ahead. */
-static const char *isa_flags(const struct dnn_isa *isa) {
-    if (!strcmp(isa->name, "avx512"))
-        return "-mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mprefer-vector-width=512 -DLANES=16";
-    if (!strcmp(isa->name, "avx2")) return "-mavx2 -mfma -DLANES=8";
-    return "-DLANES=4";
+static const char *say_unavailable(void) { return NULL; }
+
+/* What a program is for: an instruction set that is named need not be this machine's. NULL with a message: there is none. */
+static const struct dnn_isa *isa_of(const struct sol_options *options) {
+    if (!options->cpu) return cpu_isa();
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
+        if (!strcmp(options->cpu, isa->name)) return isa;
+    (void)fail(SOL_EINVAL, "there are no kernels for the instruction set \"%.32s\"", options->cpu);
+    return NULL;
 }
 
-static const char *say_unavailable(void) { return NULL; }
-static int get_lanes(void) { return cpu_isa()->lanes; }
+static int get_lanes(const struct sol_options *options) {
+    const struct dnn_isa *isa = isa_of(options);
+    return isa ? isa->lanes : 0;
+}
 
 /* ---- DFP steps ---- */
 
-static int64_t count_tasks(const struct step *step, const int64_t *arg) {
-    return arg[step->n_arg - 1];
-}
-
-static void run_entry(const void *data, void *const *ptr, const int64_t *arg, void *scratch,
-                      int64_t begin, int64_t end) {
-    const struct entry *entry = data;
-    if (entry->compiled) entry->compiled(ptr, arg, scratch, begin, end);
-    else dfp_interpret(entry->code, ptr, arg, scratch, begin, end);
-}
-
-static void run_step(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                     int64_t begin, int64_t end) {
-    run_entry(step->data, ptr, arg, scratch, begin, end);
-}
-
-static void queue_text(struct build *b, const struct dfp_kernel *k, struct entry *entry) {
+static void queue_text(struct build *b, const struct dfp_parts *parts) {
     struct jit_queue *queue = b->device;
     for (int i = 0; i < queue->kernels.n; i++) {
-        if (strcmp(queue->kernels.at[i].text, k->text)) continue;
-        VEC_PUSH(b->arena, &queue->kernels.at[i].entries, entry);
+        if (strcmp(queue->kernels.at[i].text, parts->text)) continue;
+        VEC_PUSH(b->arena, &queue->kernels.at[i].kernels, parts->kernel);
         return;
     }
-    struct waiting waiting = {.text = k->text, .comment = k->comment};
-    VEC_PUSH(b->arena, &waiting.entries, entry);
+    struct waiting waiting = {.text = parts->text, .comment = parts->comment};
+    VEC_PUSH(b->arena, &waiting.kernels, parts->kernel);
     VEC_PUSH(b->arena, &queue->kernels, waiting);
 }
 
-/* A kernel as parts of a step: the nest, what it points to, and its sizes. */
-struct parts {
-    struct dfp_kernel kernel;
-    struct entry *entry;
-    struct buffer_ref *ptr;
-    struct size *arg; /* room for one more */
-};
-
-static enum sol_status generate(struct build *b, const struct cluster *cluster, struct parts *out) {
-    struct dfp_kernel *k = &out->kernel;
-    TRY(dfp_generate(b->arena, cluster, b->plan->view, b->plan->lanes, k));
-    out->entry = ARENA_NEW(b->keep, struct entry);
-    out->entry->code = arena_copy(b->keep, k->code, k->code_size);
-    queue_text(b, k, out->entry);
-    out->ptr = ARENA_ARRAY(b->arena, struct buffer_ref, k->n_ptr + 1);
-    for (int i = 0; i < k->n_ptr; i++) out->ptr[i] = build_ref(b, k->ptr[i]);
-    out->arg = ARENA_ARRAY(b->arena, struct size, k->n_arg + 1);
-    memcpy(out->arg, k->arg, sizeof *out->arg * (size_t)k->n_arg);
+static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) {
+    struct dfp_parts parts = {0};
+    TRY(dfp_emit(b, cluster, &parts));
+    queue_text(b, &parts);
     return SOL_OK;
 }
 
-static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) {
-    struct parts parts = {0};
-    TRY(generate(b, cluster, &parts));
-    struct dfp_kernel k = parts.kernel;
-    parts.arg[k.n_arg] = k.tasks; /* the kernel does not read it; count_tasks does */
-    struct step step = {.run = run_step,
-                        .n_tasks = count_tasks,
-                        .data = parts.entry,
-                        .n_ptr = k.n_ptr,
-                        .ptr = parts.ptr,
-                        .n_arg = k.n_arg + 1,
-                        .arg = parts.arg,
-                        .scratch_size = k.scratch_size,
-                        .flops = size_scale(k.tasks, (int64_t)k.flops_per_task),
-                        .bytes = build_bytes(cluster),
-                        .name = "nest",
-                        .module = "DFP",
-                        .layers = build_describe(b, cluster)};
-    return build_step(b, cluster->prepare, &step);
+/* Timing means nothing for another machine's kernels. */
+static dnn_tune *tune_of(const struct sol_options *options) {
+    return options->no_autotune || !cpu_has(isa_of(options)) ? NULL : cpu_tune;
 }
 
 static enum sol_status emit_dnn(struct build *b, const struct cluster *cluster) {
-    struct parts parts = {0};
-    dnn_tune *tune = b->options->no_autotune ? NULL : cpu_tune;
-    if (!cluster->epilogue) return dnn_emit(b, cluster, cpu_isa(), tune, NULL);
-    TRY(generate(b, cluster->epilogue, &parts));
-    struct dnn_epilogue epilogue = {.run = run_entry,
-                                    .data = parts.entry,
-                                    .n_ptr = parts.kernel.n_ptr,
-                                    .n_arg = parts.kernel.n_arg,
+    struct dfp_parts parts = {0};
+    const struct dnn_isa *isa = isa_of(b->options);
+    dnn_tune *tune = tune_of(b->options);
+    if (!cluster->epilogue) return dnn_emit(b, cluster, isa, tune, NULL);
+    TRY(dfp_make_parts(b, cluster->epilogue, &parts));
+    queue_text(b, &parts);
+    struct dnn_epilogue epilogue = {.kernel = parts.kernel,
+                                    .n_ptr = parts.n_ptr,
+                                    .n_arg = parts.n_arg,
                                     .ptr = parts.ptr,
                                     .arg = parts.arg,
-                                    .scratch_size = parts.kernel.scratch_size};
-    return dnn_emit(b, cluster, cpu_isa(), tune, &epilogue);
+                                    .scratch_size = parts.scratch_size};
+    return dnn_emit(b, cluster, isa, tune, &epilogue);
 }
 
 static enum sol_status emit(struct build *b, const struct cluster *cluster) {
@@ -181,16 +133,11 @@ static enum sol_status emit(struct build *b, const struct cluster *cluster) {
 
 /* ---- Linking ---- */
 
-static const char *symbol_of(struct build *b, const struct waiting *w) {
-    return arena_printf(b->arena, "sol_kernel_%016llx",
-                        (unsigned long long)hash_bytes(0, w->text, strlen(w->text)));
-}
-
 /* The text as the compiler gets it: prelude, name, kernel. */
 static const char *complete_text(struct build *b, const struct waiting *w) {
     struct text text;
     text_init(&text, b->arena);
-    text_add(&text, "#define SOL_KERNEL %s\n", symbol_of(b, w));
+    text_add(&text, "#define SOL_KERNEL %s\n", dfp_symbol(b->arena, w->text));
     text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
     text_add_raw(&text, w->text, strlen(w->text));
     return text.at;
@@ -215,22 +162,22 @@ static void show_kernels(struct build *b) {
     bool print = env_has(ENV_SOL_DEBUG, "kernels");
     for (int i = 0; i < queue->kernels.n && (print || b->options->debug); i++) {
         const struct waiting *w = &queue->kernels.at[i];
-        const char *text = arena_printf(b->arena, "/* %s\n * %s */\n%s", symbol_of(b, w),
+        const char *text = arena_printf(b->arena, "/* %s\n * %s */\n%s", dfp_symbol(b->arena, w->text),
                                         w->comment ? w->comment : "", w->text);
         if (print) fprintf(stderr, "%s\n", text);
-        if (b->options->debug) keep_text(b->options->name, symbol_of(b, w), text);
+        if (b->options->debug) keep_text(b->options->name, dfp_symbol(b->arena, w->text), text);
     }
 }
 
 static void release_module(void *handle) { jit_release(handle); }
 
-static void resolve_entries(struct build *b, struct jit_module *module) {
+static void resolve_kernels(struct build *b, struct jit_module *module) {
     struct jit_queue *queue = b->device;
     for (int i = 0; i < queue->kernels.n; i++) {
         struct waiting *w = &queue->kernels.at[i];
-        void *address = jit_find(module, symbol_of(b, w));
-        for (int k = 0; k < w->entries.n; k++)
-            memcpy(&w->entries.at[k]->compiled, &address, sizeof address);
+        void *address = jit_find(module, dfp_symbol(b->arena, w->text));
+        for (int k = 0; k < w->kernels.n; k++)
+            memcpy(&w->kernels.at[k]->compiled, &address, sizeof address);
     }
 }
 
@@ -242,7 +189,7 @@ static enum sol_status interpret_instead(void) {
 
 static enum sol_status link_kernels(struct build *b) {
     struct jit_queue *queue = b->device;
-    if (!queue || !queue->kernels.n) return SOL_OK;
+    if (!queue || !queue->kernels.n || b->options->keep_source) return SOL_OK;
     show_kernels(b);
     const char **texts = ARENA_ARRAY(b->arena, const char *, queue->kernels.n);
     for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
@@ -250,7 +197,7 @@ static enum sol_status link_kernels(struct build *b) {
         arena_printf(b->arena,
                      "-std=gnu99 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math "
                      "-fno-strict-aliasing -w %s",
-                     isa_flags(cpu_isa()));
+                     isa_of(b->options)->flags);
     VEC_PUSH(b->keep, &b->program->modules, ((struct program_module){NULL, release_module}));
     struct jit_module *module = NULL;
     enum sol_status status = jit_build("", texts, queue->kernels.n, flags, b->options->debug,
@@ -258,7 +205,7 @@ static enum sol_status link_kernels(struct build *b) {
     if (status == SOL_ENOMEM) return status;
     if (status) return interpret_instead();
     b->program->modules.at[b->program->modules.n - 1].handle = module;
-    resolve_entries(b, module);
+    resolve_kernels(b, module);
     return SOL_OK;
 }
 

@@ -14,7 +14,10 @@ static const char *say_unavailable(void) {
 }
 
 /* Width of a channel block in floats. 1: images are never reordered. */
-static int get_lanes(void) { return 1; }
+static int get_lanes(const struct sol_options *options) {
+    (void)options;
+    return 1;
+}
 
 /* Which convolutions the DNN module does on blocked images; the others come to `emit` as DFP clusters. */
 static bool takes_conv(const struct layer *conv, int lanes) {

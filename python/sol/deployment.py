@@ -1,0 +1,33 @@
+"""What a network can be deployed as: targets, and the way from a model of libsol to a library.
+
+    import sol.pytorch as sol
+    sol.deploy(model, [sol.input([1, 3, 224, 224])], target=sol.deployment.shared_lib, device=sol.device.x86,
+               lib_name="MyNetwork", func_name="predict", path=".")
+"""
+
+import os
+
+from sol.config import config
+from sol.progress import Bar
+
+shared_lib = "shared_lib"  # libNAME.so
+static_lib = "static_lib"  # libNAME.a
+c_source = "c_source"  # NAME.c, portable C99
+
+DEFAULT_NAMES = {"lib_name": "MyNetwork", "func_name": "predict"}
+
+
+def write(model, params, symbols, *, target, device, lib_name, func_name, path, weights, memory, compiler):
+    """Writes the library of a _core.Model, whose parameters' values lie at the addresses ``params``."""
+    if memory not in ("dynamic", "static"):
+        raise ValueError(f"sol.deploy: memory is {memory!r}, not 'dynamic' or 'static'")
+    device, cpu = device if isinstance(device, tuple) else (device, None)
+    if device is None and target == c_source:
+        device = "c"
+    with Bar(f"SOL {lib_name}") as progress:
+        model.deploy(
+            params, tuple(symbols), lib_name, func_name, os.fspath(path), target, weights,
+            device=device, cpu=cpu, compiler=compiler, static_memory=memory == "static",
+            winograd=config["compiler::winograd"], autotune=config["compiler::autotune"],
+            progress=progress,
+        )  # fmt: skip

@@ -1,0 +1,5 @@
+"""Devices to deploy for: ``sol.device.x86``, or with an instruction set ``(sol.device.x86, "avx2")``."""
+
+x86 = "x86"  # avx512, avx2
+arm64 = "arm64"  # neon
+c = "c"  # any processor: portable C

@@ -1,0 +1,285 @@
+/*
+ * From a model to a library: checks, the program and its weights, a folder to work in, and finished files in their places.
+ *
+ * Everything is made in a new folder beside the result; what is complete is moved out of it, and the folder is removed, whatever
+ * happens. So there are never parts of a library, and files of that name stay as they are when something fails.
+ */
+#include "deploy/deploy.h"
+
+#include "device/cpu/cpu.h"
+#include "run/bind.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Names ---- */
+
+static bool is_keyword(const char *name) {
+    static const char *const words[] = {
+        "auto",     "break",    "case",   "char",   "const",   "continue", "default",  "do",
+        "double",   "else",     "enum",   "extern", "float",   "for",      "goto",     "if",
+        "inline",   "int",      "long",   "main",   "register", "restrict", "return",   "short",
+        "signed",   "sizeof",   "static", "struct", "switch",  "typedef",  "union",    "unsigned",
+        "void",     "volatile", "while",  "class",  "delete",  "new",      "template", "this",
+        "throw",    "try",      "catch",  "using",  "virtual", "private",  "public",   "protected",
+        "namespace", "operator", "friend", "bool",   "true",    "false",    "asm"};
+    for (int i = 0; i < COUNT(words); i++)
+        if (!strcmp(name, words[i])) return true;
+    return false;
+}
+
+/* As C knows them, whatever the locale says. */
+static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+
+/* Does the text have the word? */
+static bool has_word(const char *text, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = text; (at = strstr(at, word)); at += n)
+        if ((at == text || !strchr(letters, at[-1])) && !strchr(letters, at[n])) return true;
+    return false;
+}
+
+/* The library is one file with its own functions, or linked with those of the C library: a name of theirs would replace it. */
+static enum sol_status check_taken(const char *what, const char *name) {
+    bool taken = !strncmp(name, "sol_", 4) || !strncmp(name, "SOL_", 4) ||
+                 has_word(deploy_portable_math, name) || dlsym(RTLD_DEFAULT, name);
+    return taken ? fail(SOL_EINVAL, "%s is \"%s\", a name that libraries have already", what, name)
+                 : SOL_OK;
+}
+
+static enum sol_status check_name(const char *what, const char *name) {
+    size_t n = name ? strlen(name) : 0;
+    if (!n || n > 200 || strspn(name, letters) != n || (name[0] >= '0' && name[0] <= '9') ||
+        is_keyword(name))
+        return fail(SOL_EINVAL, "%s is \"%.64s\", which is no name for a function in C and C++",
+                    what, name ? name : "");
+    return check_taken(what, name);
+}
+
+static enum sol_status check_names(const struct sol_library *library) {
+    TRY(check_name("lib_name", library->lib_name));
+    TRY(check_name("func_name", library->func_name));
+    if (!strcmp(library->lib_name, library->func_name))
+        return fail(SOL_EINVAL, "lib_name and func_name are both \"%s\": they must differ",
+                    library->lib_name);
+    return SOL_OK;
+}
+
+/* ---- Files ---- */
+
+const char *deploy_path(struct deployment *d, const char *name) {
+    return arena_printf(d->arena, "%s/%s", d->folder, name);
+}
+
+/* Makes the folders in `name`, which is one of ours. */
+static void make_folders(struct deployment *d, const char *name) {
+    for (const char *at = strchr(name, '/'); at; at = strchr(at + 1, '/'))
+        (void)mkdir(deploy_path(d, arena_printf(d->arena, "%.*s", (int)(at - name), name)), 0777);
+}
+
+static enum sol_status close_file(FILE *file, const char *path) {
+    bool bad = ferror(file);
+    if (fclose(file) || bad) return fail(SOL_EDEVICE, "cannot write %s: %s", path, strerror(errno));
+    return SOL_OK;
+}
+
+enum sol_status deploy_write(struct deployment *d, const char *name, const void *data, size_t size) {
+    const char *path = deploy_path(d, name);
+    make_folders(d, name);
+    FILE *file = fopen(path, "wbe");
+    if (!file) return fail(SOL_EDEVICE, "cannot write %s: %s", path, strerror(errno));
+    fwrite(data, 1, size, file);
+    return close_file(file, path);
+}
+
+enum sol_status deploy_write_text(struct deployment *d, const char *name, const struct text *text) {
+    return deploy_write(d, name, text->at, text->size);
+}
+
+static int remove_entry(const char *path, const struct stat *file, int type, struct FTW *walk) {
+    (void)file, (void)type, (void)walk;
+    return remove(path);
+}
+
+static void remove_folder(const char *folder) {
+    (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Absolute, so that no compiler takes it for an option. */
+static enum sol_status make_folder(struct deployment *d) {
+    char place[DEPLOY_PATH];
+    const char *wanted = d->library->path && *d->library->path ? d->library->path : ".";
+    if (!realpath(wanted, place))
+        return fail(SOL_EINVAL, "cannot use the folder %s: %s", wanted, strerror(errno));
+    char *folder = arena_printf(d->arena, "%s/.%s-XXXXXX", place, d->lib);
+    if (!mkdtemp(folder))
+        return fail(SOL_EINVAL, "cannot write to %s: %s", place, strerror(errno));
+    d->folder = folder;
+    return SOL_OK;
+}
+
+static enum sol_status move_files(struct deployment *d) {
+    const char *end = strrchr(d->folder, '/');
+    for (int i = 0; i < d->files.n; i++) {
+        const char *to = arena_printf(d->arena, "%.*s/%s", (int)(end - d->folder), d->folder,
+                                      d->files.at[i]);
+        if (rename(deploy_path(d, d->files.at[i]), to))
+            return fail(SOL_EDEVICE, "cannot write %s: %s", to, strerror(errno));
+    }
+    return SOL_OK;
+}
+
+void deploy_progress(struct deployment *d, const char *what) {
+    const struct sol_library *library = d->library;
+    if (library->progress) library->progress(library->user, d->n_done++, d->n_total, what);
+}
+
+/* ---- Weights ---- */
+
+static int64_t param_size(const struct sol_port *port) {
+    static const uint8_t element_size[] = {
+#define ELEMENT_SIZE(code, name, size) size,
+        SOL_DTYPE_LIST(ELEMENT_SIZE)
+#undef ELEMENT_SIZE
+    };
+    int64_t n = element_size[port->dtype];
+    for (int i = 0; i < port->rank; i++) n *= port->dim[i];
+    return n;
+}
+
+static void note_params(struct deployment *d, const struct step_list *list) {
+    for (int i = 0; i < list->n; i++)
+        for (int p = 0; p < list->at[i].n_ptr; p++)
+            if (list->at[i].ptr[p].kind == BUFFER_PARAM)
+                d->param[list->at[i].ptr[p].index] = 0;
+}
+
+/* The state, if packed, then each parameter that somebody reads, on lines of its own. */
+static void place_weights(struct deployment *d) {
+    const struct sol_program *p = d->program;
+    d->param = ARENA_ARRAY(d->arena, int64_t, p->n_params + 1);
+    for (int i = 0; i < p->n_params; i++) d->param[i] = -1;
+    note_params(d, &p->steps);
+    if (!d->is_packed) note_params(d, &p->prepare);
+    d->state_size = d->is_packed ? (int64_t)sol_program_weights_size(p) : 0;
+    d->weights_size = d->state_size;
+    for (int i = 0; i < p->n_params; i++) {
+        if (d->param[i] < 0) continue;
+        d->param[i] = d->weights_size;
+        d->weights_size += round_up(param_size(&p->param[i]), 64);
+    }
+}
+
+static void write_block(FILE *file, uint64_t *hash, const void *data, int64_t size) {
+    static const char zeros[64];
+    fwrite(data, 1, (size_t)size, file);
+    fwrite(zeros, 1, (size_t)(round_up(size, 64) - size), file);
+    *hash = hash_bytes(*hash, data, (size_t)size);
+}
+
+static uint64_t write_blocks(struct deployment *d, FILE *file) {
+    uint64_t hash = 0;
+    if (d->state_size) write_block(file, &hash, d->weights->state, d->state_size);
+    for (int i = 0; i < d->program->n_params; i++)
+        if (d->param[i] >= 0)
+            write_block(file, &hash, d->params[i], param_size(&d->program->param[i]));
+    return hash;
+}
+
+enum sol_status deploy_write_weights(struct deployment *d, const char *name, bool with_head,
+                                     struct library_file *expect) {
+    char head[LIBRARY_FILE_HEAD] = {0};
+    const char *path = deploy_path(d, name);
+    FILE *file = fopen(path, "wbe");
+    if (!file) return fail(SOL_EDEVICE, "cannot write %s: %s", path, strerror(errno));
+    if (with_head) fwrite(head, 1, sizeof head, file);
+    *expect = (struct library_file){.size = (uint64_t)d->weights_size};
+    memcpy(expect->magic, LIBRARY_MAGIC, sizeof expect->magic);
+    expect->hash = write_blocks(d, file);
+    if (with_head && !fseek(file, 0, SEEK_SET)) fwrite(expect, 1, sizeof *expect, file);
+    return close_file(file, path);
+}
+
+/* ---- The program ---- */
+
+static enum sol_status find_isa(struct deployment *d) {
+    const char *device = d->library->device ? d->library->device : CPU_NAME;
+    const char *cpu = d->library->cpu;
+    if (!strcmp(device, "c")) {
+        if (cpu) return fail(SOL_EINVAL, "the device \"c\" has no instruction sets; cpu is \"%.32s\"", cpu);
+        return SOL_OK;
+    }
+    if (!cpu && !strcmp(device, CPU_NAME)) {
+        d->isa = cpu_isa();
+        return SOL_OK;
+    }
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
+        if (!strcmp(isa->arch, device) && (!cpu || !strcmp(cpu, isa->name))) {
+            d->isa = isa;
+            return SOL_OK;
+        }
+    return fail(SOL_EINVAL, "no library can be made for the device \"%.32s\"%s%.32s", device,
+                cpu ? " and its instruction set " : "", cpu ? cpu : "");
+}
+
+static enum sol_status compile(struct deployment *d, const struct sol_model *model) {
+    const struct sol_library *library = d->library;
+    struct sol_options options = {.device = d->isa ? CPU_NAME : "c",
+                                  .cpu = d->isa ? d->isa->name : NULL,
+                                  .keep_source = true,
+                                  .batch_hint = library->symbols ? library->symbols[0] : 0,
+                                  .no_winograd = library->no_winograd,
+                                  .no_autotune = library->no_autotune};
+    TRY(sol_compile(model, &options, &d->program));
+    if (d->program->n_outputs > LIBRARY_MOST_OUTPUTS)
+        return fail(SOL_EUNSUPPORTED, "%d outputs; a library has at most %d", d->program->n_outputs,
+                    LIBRARY_MOST_OUTPUTS);
+    return d->is_packed ? sol_weights_new(d->program, d->params, &d->weights) : SOL_OK;
+}
+
+static enum sol_status make_files(struct deployment *d) {
+    place_weights(d);
+    TRY(make_folder(d));
+    TRY(d->isa ? deploy_native(d) : deploy_portable(d));
+    return move_files(d);
+}
+
+static enum sol_status deploy(struct deployment *d, const struct sol_model *model) {
+    static const int64_t ones[SIZE_SYMBOLS] = {1, 1, 1, 1};
+    TRY(check_names(d->library));
+    TRY(find_isa(d));
+    d->lib = d->library->lib_name, d->func = d->library->func_name;
+    d->symbols = d->library->symbols ? d->library->symbols : ones;
+    d->is_packed = !d->isa || d->library->weights == SOL_WEIGHTS_PACKED;
+    if (d->library->static_memory && d->isa)
+        return fail(SOL_EUNSUPPORTED, "static memory is for the device \"c\"");
+    TRY(compile(d, model));
+    return make_files(d);
+}
+
+enum sol_status sol_deploy(const struct sol_model *model, const void *const *params,
+                           const struct sol_library *library) {
+    struct arena arena;
+    jmp_buf out_of_memory;
+    arena_init(&arena);
+    arena.boundary = &out_of_memory;
+    struct deployment *d = mem_alloc(sizeof *d, 16);
+    if (!d) return fail(SOL_ENOMEM, "no memory to deploy");
+    d->arena = &arena, d->library = library, d->params = params;
+    enum sol_status status;
+    if (setjmp(out_of_memory)) status = fail(SOL_ENOMEM, "out of memory while deploying");
+    else status = deploy(d, model);
+    if (d->folder) remove_folder(d->folder);
+    binding_free(d->binding);
+    sol_weights_release(d->weights);
+    if (d->program) sol_program_release(d->program);
+    mem_free(d);
+    arena_fini(&arena);
+    return status;
+}

@@ -1,0 +1,99 @@
+/*
+ * Deploying: from a model to the files of a library.
+ *
+ *   deploy.c   checks, compiles the program, packs, chooses the way, puts finished files in place
+ *     native.c    x86, arm64: program.c prints the program for the runtime, tool.c compiles both
+ *     portable.c  c: C99 that calls the kernels one after the other
+ *   header.c   the header that users include, and the functions behind it
+ *   sources.c  the text of the runtime and the kernels
+ */
+#ifndef SOL_DEPLOY_PARTS_H
+#define SOL_DEPLOY_PARTS_H
+
+#include "deploy/library.h"
+#include "dnn/dnn.h"
+
+#include <sol/deploy.h>
+
+#define DEPLOY_PATH 4096
+
+struct deployment {
+    struct arena *arena;
+    const struct sol_library *library;
+    const char *lib, *func; /* names */
+    const struct dnn_isa *isa; /* NULL: portable C */
+    struct sol_program *program;
+    struct sol_weights *weights; /* NULL unless packed */
+    struct binding *binding;     /* of portable C */
+    const void *const *params;
+    const int64_t *symbols;
+    VEC(struct size) sizes; /* all that differ */
+    const char *folder; /* where files are made; gone in the end */
+    VEC(const char *) files; /* names in it that users shall get */
+    int n_done, n_total; /* progress */
+
+    /* The weights that the library gets. */
+    bool is_packed;
+    int64_t *param; /* offset of each; -1: nobody reads it */
+    int64_t weights_size, state_size;
+};
+
+/* ---- deploy.c ---- */
+const char *deploy_path(struct deployment *d, const char *name); /* in the folder */
+/* Writes a file in the folder; folders in between are made. */
+enum sol_status deploy_write(struct deployment *d, const char *name, const void *data, size_t size);
+enum sol_status deploy_write_text(struct deployment *d, const char *name, const struct text *text);
+/* Writes the weights, behind `head` bytes of zeros or of a file's head. */
+enum sol_status deploy_write_weights(struct deployment *d, const char *name, bool with_head,
+                                     struct library_file *expect);
+void deploy_progress(struct deployment *d, const char *what);
+
+/* ---- native.c, portable.c ---- */
+enum sol_status deploy_native(struct deployment *d);
+enum sol_status deploy_portable(struct deployment *d);
+/* Bytes that a call of the portable library works in. */
+size_t deploy_portable_memory(const struct deployment *d);
+
+/* ---- program.c: a program as C ---- */
+void deploy_print_program(struct deployment *d, struct text *text);
+void deploy_print_kernels(struct deployment *d, struct text *text);
+/* A string literal, whatever it holds. */
+void deploy_print_string(struct text *text, const char *string);
+void deploy_print_int(struct text *text, int64_t value);
+void deploy_print_ints(struct text *text, int64_t n, const int64_t *value);
+/* Calls `visit` for every generated kernel of calls, and of packing unless the library is packed; equal ones once. */
+void deploy_visit_kernels(struct deployment *d,
+                          void (*visit)(struct text *text, const struct kernel *kernel),
+                          struct text *text);
+/* The steps that the library has: those of calls, and those of packing, unless it is packed. */
+int deploy_n_lists(const struct deployment *d);
+const struct step_list *deploy_list(const struct deployment *d, int i);
+
+/* ---- header.c ---- */
+enum sol_status deploy_header(struct deployment *d);
+/* "void *ctx, const float *input0, float **output0", and in the function's body `inputs` and `outputs`, lists of them. */
+void deploy_print_arguments(struct deployment *d, struct text *text);
+void deploy_print_lists(struct deployment *d, struct text *text);
+/* The functions that the header declares, in terms of deploy/library.h. */
+void deploy_print_interface(struct deployment *d, struct text *text);
+
+/* ---- tool.c ---- */
+struct deploy_tool {
+    const char *compiler; /* words */
+    const char *objcopy, *ar;
+};
+enum sol_status deploy_find_tool(struct deployment *d, struct deploy_tool *out);
+/* Runs `command`, words separated by spaces, then `words`, ended by NULL, which may contain spaces. */
+enum sol_status deploy_run(struct deployment *d, const char *command, const char *const *words);
+
+/* ---- sources.c ---- */
+struct deploy_source {
+    const char *name; /* "src/run/exec.c" */
+    const char *text;
+    const char *part; /* an implementation's name, for what only that one needs; "": the runtime */
+    bool is_kernel;   /* compiled for the instruction set */
+};
+extern const struct deploy_source deploy_sources[]; /* ended by name == NULL */
+extern const char *const deploy_portable_math, *const deploy_portable_library;
+
+#endif

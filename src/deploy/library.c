@@ -1,0 +1,266 @@
+/*
+ * Behind the interface of a deployed library: opening its weights, contexts, calls.
+ *
+ * The weights are opened once per process and shared by all contexts; they stay until the process ends, so that a context is
+ * cheap. A context is what a caller holds; calls with different contexts, or the same, may overlap.
+ */
+#include "deploy/library.h"
+
+#include "dnn/step.h"
+#include "run/pool.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct library_context {
+    const struct sol_weights *weights;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below while they are made */
+static struct sol_weights *shared;
+static struct library_context *first; /* that `predict` uses without a context */
+
+/* ---- The weights' file ---- */
+
+/* The folder of the library, or of the program that it was linked into, and the file's name. */
+static void find_file(char *out, size_t size) {
+    Dl_info info = {0};
+    const char *from = dladdr(&this_library, &info) && info.dli_fname ? info.dli_fname : "";
+    const char *end = strrchr(from, '/');
+    int folder = end ? (int)(end - from) + 1 : 0;
+    (void)snprintf(out, size, "%.*s%s", folder, from, this_library.file);
+}
+
+static enum sol_status check_head(const char *path, const struct library_file *head, size_t size) {
+    if (size < LIBRARY_FILE_HEAD || memcmp(head->magic, LIBRARY_MAGIC, sizeof head->magic))
+        return fail(SOL_EINVAL, "%s holds no weights of a library", path);
+    if (head->hash != this_library.expect.hash || head->size != this_library.expect.size ||
+        size - LIBRARY_FILE_HEAD < head->size)
+        return fail(SOL_EINVAL, "%s holds the weights of another network", path);
+    return SOL_OK;
+}
+
+static enum sol_status map_open(int fd, const char *path, const char **out) {
+    struct stat file;
+    if (fstat(fd, &file) || !S_ISREG(file.st_mode) || file.st_size < LIBRARY_FILE_HEAD)
+        return fail(SOL_EINVAL, "%s holds no weights of a library", path);
+    const size_t size = (size_t)file.st_size;
+    char *at = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at == MAP_FAILED) return fail(SOL_ENOMEM, "cannot map %s", path);
+    enum sol_status status = check_head(path, (const struct library_file *)(const void *)at, size);
+    if (status) munmap(at, size);
+    else *out = at + LIBRARY_FILE_HEAD;
+    return status;
+}
+
+static enum sol_status map_file(const char *path, const char **out) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail(SOL_EINVAL, "cannot open %s, which holds the weights", path);
+    enum sol_status status = map_open(fd, path, out);
+    close(fd);
+    return status;
+}
+
+static enum sol_status find_weights(const char *path, const char **out) {
+    char beside[4096];
+    *out = this_library.weights;
+    if (*out) return SOL_OK;
+    if (!path) find_file(beside, sizeof beside);
+    return map_file(path ? path : beside, out);
+}
+
+/* ---- The steps ---- */
+
+static void expand_call(struct step *to, uint8_t call) {
+    switch ((enum library_call)call) {
+    case LIBRARY_KERNEL: to->run = kernel_run, to->n_tasks = kernel_n_tasks; break;
+    case LIBRARY_COPY: to->run = copy_run, to->n_tasks = copy_n_tasks; break;
+    case LIBRARY_DNN: to->run = dnn_step_run, to->n_tasks = dnn_step_n_tasks; break;
+    case LIBRARY_PACK: to->run = dnn_step_pack, to->n_tasks = dnn_step_n_pack_tasks; break;
+    }
+}
+
+/* `*ptr` and `*arg` are this step's; they move on to the next one's. */
+static bool expand_step(struct step *to, const struct library_step *from,
+                        const struct library_ref **ptr, const uint32_t **arg) {
+    to->ptr = mem_alloc(sizeof *to->ptr * (from->n_ptr + 1u), 16);
+    to->arg = mem_alloc(sizeof *to->arg * (from->n_arg + 1u), 16);
+    if (!to->ptr || !to->arg) return false;
+    expand_call(to, from->call);
+    to->data = from->data, to->by_image = from->by_image;
+    to->n_ptr = (int)from->n_ptr, to->n_arg = (int)from->n_arg;
+    to->scratch_size = from->scratch_size, to->bytes = this_library.size[from->bytes];
+    for (uint32_t i = 0; i < from->n_ptr; i++, ++*ptr)
+        to->ptr[i] = (struct buffer_ref){(enum buffer_kind)(*ptr)->kind, (*ptr)->index,
+                                         this_library.size[(*ptr)->offset], (*ptr)->image};
+    for (uint32_t i = 0; i < from->n_arg; i++) to->arg[i] = this_library.size[*(*arg)++];
+    return true;
+}
+
+static struct slot *expand_slots(const struct library_slot *from, int n) {
+    struct slot *to = mem_alloc(sizeof *to * (size_t)(n + 1), 16);
+    for (int i = 0; to && i < n; i++)
+        to[i] = (struct slot){this_library.size[from[i].size], from[i].first, from[i].last,
+                              "a buffer"};
+    return to;
+}
+
+/* What was made stays when memory runs out on the way: opening again begins anew, and this is small. */
+static enum sol_status expand_list(struct step_list *to, const struct library_list *from) {
+    const struct library_ref *ptr = from->ptr;
+    const uint32_t *arg = from->arg;
+    *to = (struct step_list){from->n_steps, NULL, from->n_slots, NULL};
+    to->at = mem_alloc(sizeof *to->at * (size_t)(from->n_steps + 1), 16);
+    to->slot = expand_slots(from->slot, from->n_slots);
+    bool ok = to->at && to->slot;
+    for (int i = 0; ok && i < from->n_steps; i++)
+        ok = expand_step(&to->at[i], &from->step[i], &ptr, &arg);
+    return ok ? SOL_OK : fail(SOL_ENOMEM, "no memory for a network of %d steps", from->n_steps);
+}
+
+static enum sol_status expand_program(void) {
+    struct sol_program *program = this_library.program;
+    program->n_state = this_library.n_state;
+    program->state = expand_slots(this_library.state, this_library.n_state);
+    if (!program->state) return fail(SOL_ENOMEM, "no memory for a network");
+    TRY(expand_list(&program->prepare, &this_library.prepare));
+    return expand_list(&program->steps, &this_library.steps);
+}
+
+/* ---- Opening ---- */
+
+/* The state as it lies in the weights: nothing to compute, nothing to free. */
+static enum sol_status adopt_state(const void *const *param, const char *state) {
+    const struct sol_program *program = this_library.program;
+    struct sol_weights *w = mem_alloc(sizeof *w, 64);
+    size_t *offset = mem_alloc(sizeof *offset * (size_t)(program->n_state + 1), 16), at = 0;
+    if (!w || !offset) return fail(SOL_ENOMEM, "no memory for weights");
+    for (int i = 0; i < program->n_state; i++) {
+        const int64_t none[SIZE_SYMBOLS] = {0};
+        offset[i] = at;
+        at += (size_t)round_up(size_eval(&program->state[i].size, none), 64);
+    }
+    *w = (struct sol_weights){1, program, (const void **)(uintptr_t)param,
+                              (char *)(uintptr_t)state, offset};
+    shared = w;
+    return SOL_OK;
+}
+
+static enum sol_status open_weights(const char *path) {
+    const struct sol_program *program = this_library.program;
+    const char *weights, *refusal = this_library.refuse();
+    if (refusal) return fail(SOL_EUNSUPPORTED, "this library needs a processor with %s", refusal);
+    TRY(find_weights(path, &weights));
+    TRY(expand_program());
+    /* Parameters in use are used in place: the list stays. */
+    const void **param = mem_alloc(sizeof *param * (size_t)(program->n_params + 1), 16);
+    if (!param) return fail(SOL_ENOMEM, "no memory for %d parameters", program->n_params);
+    for (int i = 0; i < program->n_params; i++)
+        param[i] = weights + (this_library.param[i] < 0 ? 0 : this_library.param[i]);
+    enum sol_status status = this_library.is_packed ? adopt_state(param, weights)
+                                               : sol_weights_new(program, param, &shared);
+    if (status || !this_library.is_packed) mem_free(param);
+    return status;
+}
+
+enum sol_status library_open(const char *path, struct library_context **out) {
+    struct library_context *context = mem_alloc(sizeof *context, 16);
+    if (!context) return fail(SOL_ENOMEM, "no memory for a context");
+    pthread_mutex_lock(&lock);
+    enum sol_status status = shared ? SOL_OK : open_weights(path);
+    context->weights = shared;
+    pthread_mutex_unlock(&lock);
+    if (status) mem_free(context);
+    else *out = context;
+    return status;
+}
+
+void library_close(struct library_context *context) { mem_free(context); }
+
+/* ---- Calls ---- */
+
+enum sol_status library_run(struct library_context *context, const int64_t *symbols,
+                            const void *const *inputs, void *const *outputs) {
+    if (!context) return fail(SOL_EINVAL, "no context");
+    return sol_program_run(this_library.program, context->weights, symbols ? symbols : this_library.symbols,
+                           inputs, outputs);
+}
+
+int library_shape(bool is_output, int i, const int64_t *symbols, int64_t *dim) {
+    const struct sol_program *p = this_library.program;
+    const struct sol_port *port = is_output ? sol_program_output(p, i) : sol_program_input(p, i);
+    if (!symbols) symbols = this_library.symbols;
+    if (!port) return -1;
+    if (is_output) return sol_program_output_shape(p, i, symbols, dim) ? -1 : port->rank;
+    for (int d = 0; d < port->rank; d++)
+        dim[d] = port->dim[d] < 0 ? symbols[-1 - port->dim[d]] : port->dim[d];
+    return port->rank;
+}
+
+static void *new_output(int i) {
+    static const uint8_t element_size[] = {
+#define ELEMENT_SIZE(code, name, size) size,
+        SOL_DTYPE_LIST(ELEMENT_SIZE)
+#undef ELEMENT_SIZE
+    };
+    int64_t dim[SOL_MAX_RANK];
+    int rank = library_shape(true, i, NULL, dim);
+    size_t size = element_size[this_library.program->output[i].dtype];
+    for (int d = 0; d < rank; d++) size *= (size_t)dim[d];
+    void *memory = malloc(size + 1);
+    if (!memory) (void)fail(SOL_ENOMEM, "no memory for output %d of %zu bytes", i, size);
+    return memory;
+}
+
+void library_init(void) {
+    struct library_context *context = NULL;
+    if (__atomic_load_n(&first, __ATOMIC_ACQUIRE) || library_open(NULL, &context)) return;
+    struct library_context *none = NULL;
+    if (!__atomic_compare_exchange_n(&first, &none, context, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE))
+        library_close(context);
+}
+
+/* What was allocated here is given back when the call fails. */
+static void predict(struct library_context *context, const void *const *inputs,
+                    void **const *outputs) {
+    const int n = this_library.program->n_outputs;
+    void *result[LIBRARY_MOST_OUTPUTS];
+    bool is_new[LIBRARY_MOST_OUTPUTS];
+    enum sol_status status = SOL_OK;
+    int made = 0;
+    for (; made < n && !status; made++) {
+        is_new[made] = !*outputs[made];
+        result[made] = is_new[made] ? new_output(made) : *outputs[made];
+        if (!result[made]) status = SOL_ENOMEM;
+    }
+    if (!status) status = library_run(context, NULL, inputs, result);
+    for (int i = 0; i < made; i++) {
+        if (!status) *outputs[i] = result[i];
+        else if (is_new[i]) free(result[i]);
+    }
+}
+
+void library_predict(struct library_context *context, const void *const *inputs,
+                     void **const *outputs) {
+    (void)fail(SOL_OK, "%s", "");
+    if (!context) {
+        library_init();
+        context = first;
+    }
+    if (!context) return; /* the message is there */
+    for (int i = 0; i < this_library.program->n_outputs; i++)
+        if (!outputs[i]) {
+            (void)fail(SOL_EINVAL, "where shall output %d go? its pointer is NULL", i);
+            return;
+        }
+    predict(context, inputs, outputs);
+}
+
+void library_set_threads(int n) { sol_set_threads(n); }

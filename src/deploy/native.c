@@ -1,0 +1,264 @@
+/*
+ * Libraries for processors that SOL has kernels for: the program as constants, with the runtime and the kernels that it needs.
+ *
+ *   network.c  program.c's text and the interface    kernels.c  generated kernels    sources.c's files
+ *        -> one object, from which everything that nobody reaches is left out -> libNAME.so | libNAME.a | a folder of sources
+ *
+ * The compiler works in the deployment's folder; nothing of what users get names it.
+ */
+#include "deploy/deploy.h"
+#include "dfp/dfp.h"
+#include "dnn/step.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* As for libsol's own kernels and generated ones. */
+#define FLOAT_FLAGS \
+    "-O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing -w"
+#define COMMON_FLAGS                                                                             \
+    "-std=gnu11 -D_GNU_SOURCE -DNDEBUG -DSOL_API= -DPOOL_SHARED -fPIC -fvisibility=hidden "      \
+    "-ffunction-sections -fdata-sections -pthread"
+
+/* ---- Which sources ---- */
+
+static bool uses(const struct deployment *d, const char *implementation) {
+    const struct step_list *steps = &d->program->steps;
+    for (int i = 0; i < steps->n; i++) {
+        if (steps->at[i].run != dnn_step_run) continue;
+        const struct dnn_work *work = steps->at[i].data;
+        const char *name = work->plan.impl->name;
+        if (!strncmp(name, implementation, strlen(implementation))) return true;
+    }
+    return false;
+}
+
+static bool is_needed(const struct deployment *d, const struct deploy_source *source) {
+    return !*source->part || uses(d, source->part);
+}
+
+static enum sol_status write_sources(struct deployment *d) {
+    for (const struct deploy_source *s = deploy_sources; s->name; s++)
+        if (is_needed(d, s)) TRY(deploy_write(d, s->name, s->text, strlen(s->text)));
+    return SOL_OK;
+}
+
+/* ---- network.c ---- */
+
+static void print_kernel_tables(struct deployment *d, struct text *text) {
+    static const char *const parts[] = {"direct", "grouped", "winograd", "linear"};
+    const char *isa = d->isa->name;
+    for (int i = 0; i < COUNT(parts); i++)
+        if (uses(d, parts[i]))
+            text_add(text, "extern const struct dnn_%s_kernels dnn_%s_kernels_%s;\n", parts[i],
+                     parts[i], isa);
+    text_add(text, "static const struct dnn_kernels kernels = {");
+    for (int i = 0; i < COUNT(parts); i++)
+        if (uses(d, parts[i]))
+            text_add(text, ".%s = &dnn_%s_kernels_%s, ", parts[i], parts[i], isa);
+    text_add(text, "};\nextern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_grouped, "
+                   "dnn_direct, dnn_linear;\n"
+                   "const struct dnn_isa dnn_isas[] = {{.name = \"%s\", .arch = \"%s\", .lanes = %d, "
+                   ".flops_per_cycle = 1, .kernels = &kernels}, {0}};\n",
+             isa, d->isa->arch, d->isa->lanes);
+}
+
+static void print_refusal(struct deployment *d, struct text *text) {
+    const char *condition = "1", *what = "";
+    if (!strcmp(d->isa->name, "avx512")) {
+        condition = "__builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512vl\") && "
+                    "__builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512bw\")";
+        what = "AVX-512";
+    } else if (!strcmp(d->isa->name, "avx2")) {
+        condition = "__builtin_cpu_supports(\"avx2\") && __builtin_cpu_supports(\"fma\")";
+        what = "AVX2";
+    }
+    text_add(text, "static const char *refuse(void) { return %s ? NULL : \"%s\"; }\n", condition,
+             what);
+}
+
+/* The assembler reads the file of weights; its path is written in octal, so that it may hold anything. */
+static void print_embedded(struct deployment *d, struct text *text) {
+    text_add(text, "__asm__(\".section .rodata.library_weights,\\\"a\\\"\\n.balign 4096\\n"
+                   "library_weights:\\n.incbin \\\"");
+    for (const char *at = deploy_path(d, "weights"); *at; at++)
+        text_add(text, "\\\\%03o", (unsigned char)*at);
+    text_add(text, "\\\"\\n.byte 0\\n.previous\\n\");\nextern const char library_weights[];\n");
+}
+
+static void print_library(struct deployment *d, struct text *text,
+                          const struct library_file *expect) {
+    text_add(text, "static const int64_t symbols[] = ");
+    deploy_print_ints(text, d->program->n_symbols, d->symbols);
+    text_add(text, ";\nstatic const int64_t param_offset[] = ");
+    deploy_print_ints(text, d->program->n_params, d->param);
+    text_add(text, ";\nconst struct library this_library = {\n .program = &program, .size = sizes, "
+                   ".steps = run_list, .prepare = pack_list, .n_state = %d, .state = state,\n "
+                   ".symbols = symbols, .is_packed = %d, .param = param_offset, .refuse = refuse,\n ",
+             d->program->n_state, d->is_packed);
+    if (d->library->weights == SOL_WEIGHTS_FILE)
+        text_add(text, ".file = \"%s.weights\", .expect = {\"" LIBRARY_MAGIC
+                       "\", UINT64_C(%llu), UINT64_C(%llu)}};\n",
+                 d->lib, (unsigned long long)expect->hash, (unsigned long long)expect->size);
+    else text_add(text, ".weights = library_weights};\n");
+}
+
+static enum sol_status write_network(struct deployment *d, const struct library_file *expect) {
+    struct text text;
+    text_init(&text, d->arena);
+    text_add(&text, "#include \"deploy/library.h\"\n#include \"dnn/kernels.h\"\n"
+                    "#include \"dnn/step.h\"\n");
+    print_kernel_tables(d, &text);
+    print_refusal(d, &text);
+    deploy_print_program(d, &text);
+    if (d->library->weights != SOL_WEIGHTS_FILE) print_embedded(d, &text);
+    print_library(d, &text, expect);
+    deploy_print_interface(d, &text);
+    return deploy_write_text(d, "network.c", &text);
+}
+
+static enum sol_status write_kernels(struct deployment *d) {
+    struct text text;
+    text_init(&text, d->arena);
+    text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
+    deploy_print_kernels(d, &text);
+    return deploy_write_text(d, "kernels.c", &text);
+}
+
+static enum sol_status write_weights(struct deployment *d, struct library_file *expect) {
+    if (d->library->weights != SOL_WEIGHTS_FILE)
+        return deploy_write_weights(d, "weights", false, expect);
+    const char *name = arena_printf(d->arena, "%s.weights", d->lib);
+    VEC_PUSH(d->arena, &d->files, name);
+    return deploy_write_weights(d, name, true, expect);
+}
+
+/* ---- Compiling ---- */
+
+/* Objects of all `files`, joined; kernels and the rest need different flags. */
+static enum sol_status compile(struct deployment *d, const struct deploy_tool *tool,
+                               const char *flags, const char *const *files, int n,
+                               const char *object) {
+    VEC(const char *) words = {0};
+    const char *const fixed[] = {"-r",
+                                 "-nostdlib",
+                                 "-I",
+                                 deploy_path(d, "include"),
+                                 "-I",
+                                 deploy_path(d, "src"),
+                                 "-o",
+                                 deploy_path(d, object)};
+    for (int i = 0; i < COUNT(fixed); i++) VEC_PUSH(d->arena, &words, fixed[i]);
+    for (int i = 0; i < n; i++) VEC_PUSH(d->arena, &words, deploy_path(d, files[i]));
+    VEC_PUSH(d->arena, &words, NULL);
+    deploy_progress(d, object);
+    return deploy_run(d, arena_printf(d->arena, "%s %s %s", tool->compiler, COMMON_FLAGS, flags),
+                      words.at);
+}
+
+static enum sol_status compile_sources(struct deployment *d, const struct deploy_tool *tool,
+                                       bool kernels, const char *object) {
+    VEC(const char *) files = {0};
+    for (const struct deploy_source *s = deploy_sources; s->name; s++) {
+        bool is_c = !strcmp(s->name + strlen(s->name) - 2, ".c");
+        if (is_c && s->is_kernel == kernels && is_needed(d, s))
+            VEC_PUSH(d->arena, &files, s->name);
+    }
+    if (!kernels) VEC_PUSH(d->arena, &files, "network.c");
+    if (!files.n) VEC_PUSH(d->arena, &files, "kernels.c");
+    const char *flags = "-O2 -w";
+    if (kernels)
+        flags = arena_printf(d->arena, FLOAT_FLAGS " -DISA=%s %s %s", d->isa->name, d->isa->flags,
+                             d->isa->kernel_flags);
+    return compile(d, tool, flags, files.at, files.n, object);
+}
+
+static enum sol_status compile_all(struct deployment *d, const struct deploy_tool *tool) {
+    static const char *const generated[] = {"kernels.c"};
+    const char *flags = arena_printf(d->arena, FLOAT_FLAGS " -std=gnu99 %s", d->isa->flags);
+    TRY(compile_sources(d, tool, false, "runtime.o"));
+    TRY(compile_sources(d, tool, true, "own.o"));
+    return compile(d, tool, flags, generated, 1, "generated.o");
+}
+
+/* ---- Linking ---- */
+
+static enum sol_status link_shared(struct deployment *d, const struct deploy_tool *tool) {
+    const char *name = arena_printf(d->arena, "lib%s.so", d->lib);
+    const char *const words[] = {"-o",
+                                 deploy_path(d, name),
+                                 deploy_path(d, "runtime.o"),
+                                 deploy_path(d, "own.o"),
+                                 deploy_path(d, "generated.o"),
+                                 arena_printf(d->arena, "-Wl,-soname,%s", name),
+                                 "-lm",
+                                 NULL};
+    VEC_PUSH(d->arena, &d->files, name);
+    deploy_progress(d, name);
+    /* Threads of the pool outlive an unload. */
+    return deploy_run(d,
+                      arena_printf(d->arena,
+                                   "%s -shared -s -pthread -Wl,--gc-sections -Wl,--as-needed "
+                                   "-Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack",
+                                   tool->compiler),
+                      words);
+}
+
+/* One object, in which all symbols but those of the interface are local. */
+static enum sol_status link_static(struct deployment *d, const struct deploy_tool *tool) {
+    const char *name = arena_printf(d->arena, "lib%s.a", d->lib);
+    const char *object = arena_printf(d->arena, "%s.o", d->lib);
+    const char *const join[] = {"-o",
+                                deploy_path(d, object),
+                                deploy_path(d, "runtime.o"),
+                                deploy_path(d, "own.o"),
+                                deploy_path(d, "generated.o"),
+                                arena_printf(d->arena, "-Wl,-u,%s", d->func),
+                                arena_printf(d->arena, "-Wl,-u,%s_init", d->func),
+                                arena_printf(d->arena, "-Wl,-u,%s_seed", d->func),
+                                arena_printf(d->arena, "-Wl,-u,%s_error", d->func),
+                                arena_printf(d->arena, "-Wl,-u,%s_open", d->lib),
+                                arena_printf(d->arena, "-Wl,-u,%s_close", d->lib),
+                                arena_printf(d->arena, "-Wl,-u,%s_run", d->lib),
+                                arena_printf(d->arena, "-Wl,-u,%s_input_shape", d->lib),
+                                arena_printf(d->arena, "-Wl,-u,%s_output_shape", d->lib),
+                                arena_printf(d->arena, "-Wl,-u,%s_set_threads", d->lib),
+                                NULL};
+    const char *const localize[] = {"--localize-hidden", deploy_path(d, object), NULL};
+    const char *const archive[] = {"rcs", deploy_path(d, name), deploy_path(d, object), NULL};
+    VEC_PUSH(d->arena, &d->files, name);
+    deploy_progress(d, name);
+    TRY(deploy_run(d, arena_printf(d->arena, "%s -r -nostdlib -Wl,--gc-sections", tool->compiler),
+                   join));
+    TRY(deploy_run(d, tool->objcopy, localize));
+    return deploy_run(d, tool->ar, archive);
+}
+
+static enum sol_status check_steps(const struct step_list *list) {
+    for (int i = 0; i < list->n; i++) {
+        const struct step *step = &list->at[i];
+        if (step->run != kernel_run && step->run != copy_run && step->run != dnn_step_run &&
+            step->run != dnn_step_pack)
+            return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be part of a library yet", step->name,
+                        step->layers);
+    }
+    return SOL_OK;
+}
+
+enum sol_status deploy_native(struct deployment *d) {
+    struct deploy_tool tool;
+    struct library_file expect = {0};
+    d->n_total = 5;
+    if (d->library->target == SOL_C_SOURCE)
+        return fail(SOL_EUNSUPPORTED,
+                    "C sources are for the device \"c\"; for %s ask for a library", d->isa->arch);
+    for (int i = 0; i < deploy_n_lists(d); i++) TRY(check_steps(deploy_list(d, i)));
+    TRY(deploy_find_tool(d, &tool));
+    TRY(write_sources(d));
+    TRY(write_weights(d, &expect));
+    TRY(write_network(d, &expect));
+    TRY(write_kernels(d));
+    TRY(compile_all(d, &tool));
+    TRY(d->library->target == SOL_SHARED_LIB ? link_shared(d, &tool) : link_static(d, &tool));
+    return deploy_header(d);
+}

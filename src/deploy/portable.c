@@ -1,0 +1,308 @@
+/*
+ * Portable C: one file of C99, one function per generated kernel, one that calls them in turn.
+ *
+ * Everything that a runtime would compute is a number in the text: sizes, addresses in the arena, tasks. The weights are packed
+ * here; up to 4 MiB they are text, too, above they are a file that the library reads.
+ */
+#include "deploy/deploy.h"
+#include "run/bind.h"
+
+#include <string.h>
+
+#define MOST_TEXT ((int64_t)4 << 20) /* bytes of weights as C text; compilers are slow at more */
+#define ALIGN 64
+
+static bool is_embedded(const struct deployment *d) {
+    return d->library->weights != SOL_WEIGHTS_FILE && d->weights_size <= MOST_TEXT;
+}
+
+size_t deploy_portable_memory(const struct deployment *d) {
+    return (size_t)round_up((int64_t)d->binding->arena_size, ALIGN) + d->binding->scratch_size +
+           ALIGN;
+}
+
+/* ---- Kernels ---- */
+
+/* Each text is a comment, which says what is fused, and one function. */
+static void print_kernel(struct text *text, const struct kernel *kernel) {
+    static const char head[] = "void SOL_KERNEL";
+    const char *function = strstr(kernel->text, head);
+    text_add_raw(text, kernel->text, (size_t)(function - kernel->text));
+    text_add(text, "static void %s%s\n", kernel->symbol, function + strlen(head));
+}
+
+/* As run/copy.c does it. */
+static const char copy_text[] =
+    "/* Moves values: out[(o * n_pixels + p) * lanes + l] = in[base[o * lanes + l] + p * stride], 0 where base < 0. */\n"
+    "static void sol_copy(void *const *ptr, const int64_t *arg, const int32_t *base, int64_t tasks) {\n"
+    "    const int64_t n_outer = arg[0], n_pixels = arg[1], lanes = arg[2], stride = arg[3];\n"
+    "    int64_t task, p, l;\n"
+    "    for (task = 0; task < tasks; task++) {\n"
+    "        const int64_t n = task / n_outer, o = task % n_outer;\n"
+    "        const float *in = (const float *)ptr[0] + n * arg[4];\n"
+    "        float *out = (float *)ptr[1] + n * arg[5] + o * n_pixels * lanes;\n"
+    "        for (p = 0; p < n_pixels; p++)\n"
+    "            for (l = 0; l < lanes; l++) {\n"
+    "                const int64_t from = base[o * lanes + l];\n"
+    "                out[p * lanes + l] = from < 0 ? 0.0f : in[from + p * stride];\n"
+    "            }\n"
+    "    }\n"
+    "}\n\n";
+
+static void print_tables(struct deployment *d, struct text *text) {
+    const struct step_list *list = &d->program->steps;
+    bool any = false;
+    for (int i = 0; i < list->n; i++) {
+        if (list->at[i].run != copy_run) continue;
+        const struct copy_table *table = list->at[i].data;
+        int64_t n = (int64_t)table->n_outer * table->lanes;
+        if (!any) text_add_raw(text, copy_text, strlen(copy_text));
+        any = true;
+        text_add(text, "static const int32_t sol_base_%d[] = {", i);
+        for (int64_t k = 0; k < n; k++)
+            text_add(text, k % 16 ? " %d," : "\n    %d,", table->base[k]);
+        text_add(text, " 0};\n\n");
+    }
+}
+
+/* ---- Weights ---- */
+
+static void print_floats(struct text *text, const void *data, int64_t size) {
+    const int64_t n = round_up(size, ALIGN) / 4;
+    for (int64_t i = 0; i < n; i++) {
+        float value = 0;
+        if (4 * i < size) memcpy(&value, (const char *)data + 4 * i, 4);
+        text_add(text, i % 8 ? " " : "\n    ");
+        text_add_c_float(text, (double)value);
+        text_add(text, ",");
+    }
+}
+
+static void print_weights(struct deployment *d, struct text *text) {
+    text_add(text, "static const float sol_weights[] = {");
+    if (d->state_size) print_floats(text, d->weights->state, d->state_size);
+    for (int i = 0; i < d->program->n_params; i++)
+        if (d->param[i] >= 0) {
+            int64_t size = 4;
+            for (int r = 0; r < d->program->param[i].rank; r++) size *= d->program->param[i].dim[r];
+            print_floats(text, d->params[i], size);
+        }
+    text_add(text, "\n    0.0f};\n\n");
+}
+
+/* ---- Steps ---- */
+
+static void print_base(struct deployment *d, struct text *text, const struct buffer_ref *ref,
+                       int64_t *offset) {
+    switch (ref->kind) {
+    case BUFFER_INPUT: text_add(text, "in[%d]", ref->index); break;
+    case BUFFER_OUTPUT: text_add(text, "(const char *)out[%d]", ref->index); break;
+    case BUFFER_ARENA: text_add(text, "(const char *)arena"); break;
+    case BUFFER_PARAM:
+        text_add(text, "weights");
+        *offset += d->param[ref->index];
+        break;
+    case BUFFER_STATE:
+        text_add(text, "weights");
+        *offset += (int64_t)d->weights->offset[ref->index];
+        break;
+    case BUFFER_CONST:
+    case BUFFER_NONE: text_add(text, "(const char *)0"); break;
+    }
+}
+
+/* Pointers are bytes from their bases; in a divided batch they move with the first image. */
+static void print_pointers(struct deployment *d, struct text *text, const struct binding *b, int i,
+                           bool divided) {
+    const struct step *step = &d->program->steps.at[i];
+    text_add(text, "        void *ptr[%d];\n", step->n_ptr ? step->n_ptr : 1);
+    for (int p = 0; p < step->n_ptr; p++) {
+        int64_t offset = b->ptr_offset[i][p];
+        text_add(text, "        ptr[%d] = (void *)(uintptr_t)(", p);
+        print_base(d, text, &step->ptr[p], &offset);
+        if (offset) text_add(text, " + %lld", (long long)offset);
+        if (divided && b->ptr_image[i][p])
+            text_add(text, " + first * %lld", (long long)b->ptr_image[i][p]);
+        text_add(text, ");\n");
+    }
+}
+
+static void print_arguments(struct text *text, const struct step *step, const int64_t *arg) {
+    if (step->run == copy_run) {
+        const struct copy_table *t = step->data;
+        const int64_t all[] = {t->n_outer, t->n_pixels, t->lanes, t->pixel_stride, arg[1], arg[2]};
+        deploy_print_ints(text, COUNT(all), all);
+    } else {
+        deploy_print_ints(text, step->n_arg, arg);
+    }
+}
+
+static void print_step(struct deployment *d, struct text *text, const struct binding *b, int i,
+                       const struct bound *bound, bool divided) {
+    const struct step *step = &d->program->steps.at[i];
+    const long long tasks = (long long)bound->n_tasks[i];
+    text_add(text, "    {\n        static const int64_t arg[] = ");
+    print_arguments(text, step, bound->arg[i]);
+    text_add(text, ";\n");
+    print_pointers(d, text, b, i, divided);
+    if (step->run == copy_run)
+        text_add(text, "        sol_copy(ptr, arg, sol_base_%d, %lld);\n    }\n", i, tasks);
+    else
+        text_add(text, "        %s(ptr, arg, scratch, 0, %lld);\n    }\n",
+                 ((const struct kernel *)step->data)->symbol, tasks);
+}
+
+static void print_section(struct deployment *d, struct text *text, const struct binding *b,
+                          const struct section *section) {
+    const long long batch = (long long)b->symbol[0], portion = (long long)section->portion;
+    const bool divided = portion < batch;
+    if (divided)
+        text_add(text, "    for (first = 0; first + %lld <= %lld; first += %lld) {\n", portion,
+                 batch, portion);
+    for (int i = section->begin; i < section->end; i++)
+        print_step(d, text, b, i, &b->full, divided);
+    if (divided) text_add(text, "    }\n");
+    if (!divided || batch % portion == 0) return;
+    for (int i = section->begin; i < section->end; i++) print_step(d, text, b, i, &b->rest, true);
+}
+
+static void print_steps(struct deployment *d, struct text *text, const struct binding *b) {
+    text_add(text, "static void sol_steps(const char *weights, const char *const *in, void *const *out, "
+                   "char *arena) {\n    char *scratch = arena + %zu;\n    int64_t first = 0;\n"
+                   "    (void)weights, (void)in, (void)out, (void)scratch, (void)first;\n",
+             (size_t)round_up((int64_t)b->arena_size, ALIGN));
+    for (int s = 0; s < b->n_sections; s++) print_section(d, text, b, &b->section[s]);
+    text_add(text, "}\n\n");
+}
+
+/* ---- The interface ---- */
+
+/* NAME_ and FUNC_ become the library's and the function's name. */
+static void print_named(struct deployment *d, struct text *text, const char *at) {
+    while (*at) {
+        const size_t word = strspn(
+            at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
+        const bool is_name = !strncmp(at, "NAME_", 5), is_func = !strncmp(at, "FUNC_", 5);
+        if (is_name || is_func) text_add(text, "%s_", is_name ? d->lib : d->func);
+        const size_t skip = is_name || is_func ? 5 : 0, n = word ? word : 1;
+        text_add_raw(text, at + skip, n - skip);
+        at += n;
+    }
+}
+
+/* Rank and dims of every port, and bytes of the outputs. */
+static void print_shapes(struct deployment *d, struct text *text, bool is_output, int64_t *size) {
+    const struct sol_program *p = d->program;
+    const int n = is_output ? p->n_outputs : p->n_inputs;
+    text_add(text, "static const int64_t sol_%s_shape[%d][9] = {\n", is_output ? "output" : "input",
+             n + 1);
+    for (int i = 0; i < n; i++) {
+        const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
+        int64_t shape[1 + SOL_MAX_RANK] = {port->rank};
+        if (!is_output || sol_program_output_shape(p, i, d->symbols, shape + 1))
+            for (int r = 0; r < port->rank; r++)
+                shape[1 + r] = port->dim[r] < 0 ? d->symbols[-1 - port->dim[r]] : port->dim[r];
+        text_add(text, "    ");
+        deploy_print_ints(text, 1 + port->rank, shape);
+        text_add(text, ",\n");
+        if (!is_output) continue;
+        size[i] = 4;
+        for (int r = 0; r < port->rank; r++) size[i] *= shape[1 + r];
+    }
+    text_add(text, "    {0}};\n");
+}
+
+static void print_numbers(struct deployment *d, struct text *text) {
+    const struct sol_program *p = d->program;
+    int64_t size[LIBRARY_MOST_OUTPUTS + 1] = {0};
+    const size_t arena = deploy_portable_memory(d);
+    text_add(text,
+             "#define SOL_N_INPUTS %d\n#define SOL_N_OUTPUTS %d\n#define SOL_N_SIZES %d\n#define SOL_ARENA_SIZE %zu\n"
+             "#define SOL_WEIGHTS_SIZE ((size_t)%lld)\n\n",
+             p->n_inputs, p->n_outputs, p->n_symbols, arena, (long long)d->weights_size);
+    print_shapes(d, text, false, size);
+    print_shapes(d, text, true, size);
+    text_add(text, "static const size_t sol_output_size[] = ");
+    deploy_print_ints(text, p->n_outputs + 1, size);
+    text_add(text, ";\nstatic const int64_t sol_size[] = ");
+    deploy_print_ints(text, p->n_symbols, d->symbols);
+    text_add(text, ";\n\n");
+}
+
+static void print_expected(struct text *text, const char *lib, const struct library_file *expect) {
+    const unsigned char *byte = (const unsigned char *)expect;
+    text_add(text, "#define SOL_FILE_NAME \"%s.weights\"\nstatic const unsigned char sol_expected[] = {",
+             lib);
+    for (size_t i = 0; i < sizeof *expect; i++) text_add(text, "%d, ", byte[i]);
+    text_add(text, "};\n");
+}
+
+static void print_interface(struct deployment *d, struct text *text,
+                            const struct library_file *expect) {
+    text_add(text, "#define SOL_FILE %d\n#define SOL_STATIC %d\n", !is_embedded(d),
+             d->library->static_memory);
+    if (!is_embedded(d)) print_expected(text, d->lib, expect);
+    text_add(text, "\n");
+    print_named(d, text, deploy_portable_library);
+    text_add(text, "\nvoid %s(", d->func);
+    deploy_print_arguments(d, text);
+    text_add(text, ") {\n");
+    deploy_print_lists(d, text);
+    text_add(text, "    sol_simple((struct %s_context *)ctx, inputs, outputs);\n}\n", d->lib);
+}
+
+/* ---- The file ---- */
+
+static enum sol_status check_steps(const struct deployment *d) {
+    const struct step_list *list = &d->program->steps;
+    for (int i = 0; i < list->n; i++)
+        if (list->at[i].run != kernel_run && list->at[i].run != copy_run)
+            return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be portable C yet", list->at[i].name,
+                        list->at[i].layers);
+    if (!is_embedded(d) && d->library->static_memory)
+        return fail(SOL_EUNSUPPORTED, "static memory is for weights of at most %lld MiB, these have %lld",
+                    (long long)(MOST_TEXT >> 20), (long long)(d->weights_size >> 20));
+    return d->library->target == SOL_C_SOURCE
+               ? SOL_OK
+               : fail(SOL_EUNSUPPORTED, "the device \"c\" gives C sources, not libraries");
+}
+
+static enum sol_status write_network(struct deployment *d, const struct binding *b,
+                                     const struct library_file *expect) {
+    struct text text;
+    text_init(&text, d->arena);
+    text_add(&text, "/* %s: see %s.h. C99; links with the library of mathematics. */\n#include \"%s.h\"\n#include \"%s_math.h\"\n\n"
+                    "#include <stddef.h>\n%s\n",
+             d->lib, d->lib, d->lib, d->lib,
+             d->library->static_memory ? ""
+                                       : "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
+    print_numbers(d, &text);
+    if (is_embedded(d)) print_weights(d, &text);
+    deploy_visit_kernels(d, print_kernel, &text);
+    print_tables(d, &text);
+    print_steps(d, &text, b);
+    print_interface(d, &text, expect);
+    const char *name = arena_printf(d->arena, "%s.c", d->lib);
+    VEC_PUSH(d->arena, &d->files, name);
+    return deploy_write_text(d, name, &text);
+}
+
+static enum sol_status write_math(struct deployment *d) {
+    const char *name = arena_printf(d->arena, "%s_math.h", d->lib);
+    VEC_PUSH(d->arena, &d->files, name);
+    return deploy_write(d, name, deploy_portable_math, strlen(deploy_portable_math));
+}
+
+enum sol_status deploy_portable(struct deployment *d) {
+    struct library_file expect = {0};
+    const char *file = arena_printf(d->arena, "%s.weights", d->lib);
+    TRY(check_steps(d));
+    TRY(write_math(d));
+    if (!is_embedded(d)) {
+        VEC_PUSH(d->arena, &d->files, file);
+        TRY(deploy_write_weights(d, file, true, &expect));
+    }
+    TRY(binding_new(&d->program->steps, d->symbols, d->program->n_symbols, &d->binding));
+    TRY(deploy_header(d));
+    return write_network(d, d->binding, &expect);
+}

@@ -1,0 +1,333 @@
+/*
+ * A program as C: constants that the runtime of libsol runs as they are.
+ *
+ * What a step points to comes before it: kernels, the works of the DNN module, the tables of copies. Everything has a number, by the
+ * place of its step, so that nothing depends on names from the model. Of a large network the tables are most of the code's size: so
+ * they are small ones, which library.c expands.
+ */
+#include "deploy/deploy.h"
+#include "dnn/step.h"
+
+#include <string.h>
+
+/* ---- Values ---- */
+
+void deploy_print_string(struct text *text, const char *string) {
+    text_add(text, "\"");
+    for (const char *at = string; *at; at++) {
+        const unsigned char c = (unsigned char)*at;
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                     (c && strchr(" _-.,:;+*/()[]<>=@#", c));
+        text_add(text, plain ? "%c" : "\\%03o", c);
+    }
+    text_add(text, "\"");
+}
+
+/* The least number has no literal of its own in C. */
+void deploy_print_int(struct text *text, int64_t value) {
+    bool small = value > -INT32_MAX && value < INT32_MAX;
+    if (value == INT64_MIN) text_add(text, "(-INT64_MAX - 1)");
+    else text_add(text, small ? "%lld" : "INT64_C(%lld)", (long long)value);
+}
+
+void deploy_print_ints(struct text *text, int64_t n, const int64_t *value) {
+    text_add(text, "{");
+    for (int64_t i = 0; i < n; i++) {
+        if (i) text_add(text, i % 16 ? ", " : ",\n ");
+        deploy_print_int(text, value[i]);
+    }
+    text_add(text, n ? "}" : "0}");
+}
+
+static void print_map(struct text *text, int step, const char *name, const int *map, int n) {
+    if (!map) return;
+    text_add(text, "static const int %s_%d[] = {", name, step);
+    for (int i = 0; i < n; i++) text_add(text, "%s%d", i ? ", " : "", map[i]);
+    text_add(text, "};\n");
+}
+
+static void print_float(struct text *text, const char *name, double value) {
+    text_add(text, ", .%s = ", name);
+    text_add_c_float(text, value);
+}
+
+/* {n, 0, {{coef, {powers}}, ..}}; zero is {0}. */
+static void print_size(struct text *text, const struct size *size) {
+    text_add(text, "{%d", size->n);
+    if (size->n) text_add(text, ", 0, {");
+    for (int i = 0; i < size->n; i++) {
+        const struct size_term *term = &size->term[i];
+        text_add(text, "%s{", i ? ", " : "");
+        deploy_print_int(text, term->coef);
+        text_add(text, ", {%d, %d, %d, %d}}", term->power[0], term->power[1], term->power[2],
+                 term->power[3]);
+    }
+    text_add(text, size->n ? "}}" : "}");
+}
+
+/* ---- Which steps ---- */
+
+int deploy_n_lists(const struct deployment *d) { return d->is_packed ? 1 : 2; }
+
+const struct step_list *deploy_list(const struct deployment *d, int i) {
+    return i ? &d->program->prepare : &d->program->steps;
+}
+
+/* The generated kernel that a step calls; NULL: none. */
+static const struct kernel *kernel_of(const struct step *step) {
+    if (step->run == kernel_run) return step->data;
+    if (step->run == dnn_step_run) return ((const struct dnn_work *)step->data)->finish;
+    return NULL;
+}
+
+/* Is a kernel of this name in front of step `end` of list `list`? */
+static bool is_known(const struct deployment *d, int list, int end, const char *symbol) {
+    for (int l = 0; l <= list; l++) {
+        const struct step_list *steps = deploy_list(d, l);
+        for (int i = 0; i < (l < list ? steps->n : end); i++) {
+            const struct kernel *kernel = kernel_of(&steps->at[i]);
+            if (kernel && !strcmp(kernel->symbol, symbol)) return true;
+        }
+    }
+    return false;
+}
+
+void deploy_visit_kernels(struct deployment *d,
+                          void (*visit)(struct text *text, const struct kernel *kernel),
+                          struct text *text) {
+    for (int l = 0; l < deploy_n_lists(d); l++) {
+        const struct step_list *steps = deploy_list(d, l);
+        for (int i = 0; i < steps->n; i++) {
+            const struct kernel *kernel = kernel_of(&steps->at[i]);
+            if (kernel && !is_known(d, l, i, kernel->symbol)) visit(text, kernel);
+        }
+    }
+}
+
+/* ---- Kernels ---- */
+
+static void print_kernel_text(struct text *text, const struct kernel *kernel) {
+    text_add(text, "#undef SOL_KERNEL\n#define SOL_KERNEL %s\n", kernel->symbol);
+    text_add_raw(text, kernel->text, strlen(kernel->text));
+}
+
+void deploy_print_kernels(struct deployment *d, struct text *text) {
+    deploy_visit_kernels(d, print_kernel_text, text);
+}
+
+static void print_kernel(struct text *text, const struct kernel *kernel) {
+    text_add(text,
+             "extern void %s(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, "
+             "int64_t end);\nstatic const struct kernel k_%s = {.compiled = %s};\n",
+             kernel->symbol, kernel->symbol, kernel->symbol);
+}
+
+/* ---- Data of steps ---- */
+
+static void print_shape(struct text *text, const struct dnn_problem *p) {
+    text_add(text,
+             ".kind = %d, .batch_hint = %lld, .lanes = %d, .threads = %d, .c = %d, .k = %d, "
+             ".c_model = %d, .k_model = %d, .groups = %d, .h = %d, .w = %d, .oh = %d, .ow = %d, "
+             ".kh = %d, .kw = %d, .sh = %d, .sw = %d, .pt = %d, .pl = %d, .dh = %d, .dw = %d",
+             (int)p->kind, (long long)p->batch_hint, p->lanes, p->threads, p->c, p->k, p->c_model,
+             p->k_model, p->groups, p->h, p->w, p->oh, p->ow, p->kh, p->kw, p->sh, p->sw, p->pt,
+             p->pl, p->dh, p->dw);
+}
+
+static void print_problem(struct text *text, const struct dnn_problem *p, int step) {
+    text_add(text, "{");
+    print_shape(text, p);
+    text_add(text,
+             ", .x_plain = %d, .y_plain = %d, .bias = %d, .residual = %d, .prologue = %d, "
+             ".residual_plain = %d, .act = %d",
+             p->x_plain, p->y_plain, p->bias, p->residual, p->prologue, p->residual_plain,
+             (int)p->act);
+    print_float(text, "prologue_min", (double)p->prologue_min);
+    print_float(text, "act_min", (double)p->act_min);
+    print_float(text, "act_max", (double)p->act_max);
+    if (p->c_map) text_add(text, ", .c_map = c_map_%d", step);
+    if (p->k_map) text_add(text, ", .k_map = k_map_%d", step);
+    text_add(text, "}");
+}
+
+static void print_work(struct text *text, const struct dnn_work *work, int step) {
+    const struct dnn_plan *plan = &work->plan;
+    print_map(text, step, "c_map", plan->problem.c_map, plan->problem.c);
+    print_map(text, step, "k_map", plan->problem.k_map, plan->problem.k);
+    text_add(text, "static const struct dnn_work data_%d = {.plan = {.impl = &dnn_%s, ", step,
+             plan->impl->name);
+    text_add(text, ".kernels = &kernels, .packed_size = %zu, .scratch_size = %zu,\n .param = ",
+             plan->packed_size, plan->scratch_size);
+    deploy_print_ints(text, COUNT(plan->param), plan->param);
+    text_add(text, ",\n .problem = ");
+    print_problem(text, &plan->problem, step);
+    if (work->finish) text_add(text, "}, .finish = &k_%s", work->finish->symbol);
+    else text_add(text, "}");
+    text_add(text, "};\n");
+}
+
+static void print_table(struct text *text, const struct copy_table *table, const char *list,
+                        int step) {
+    const int64_t n = (int64_t)table->n_outer * table->lanes;
+    text_add(text, "static const int32_t %s_base_%d[] = {", list, step);
+    for (int64_t i = 0; i < n; i++)
+        text_add(text, i % 16 ? "%d," : "\n%d,", table->base[i]);
+    text_add(text,
+             "0};\nstatic const struct copy_table %s_data_%d = {.n_outer = %d, .n_pixels = %d, "
+             ".lanes = %d, .pixel_stride = %lld, .base = %s_base_%d};\n",
+             list, step, table->n_outer, table->n_pixels, table->lanes,
+             (long long)table->pixel_stride, list, step);
+}
+
+/* The step that runs what this one packs. */
+static int find_user(const struct step_list *steps, const struct dnn_plan *plan) {
+    for (int i = 0; i < steps->n; i++)
+        if (steps->at[i].run == dnn_step_run &&
+            &((const struct dnn_work *)steps->at[i].data)->plan == plan)
+            return i;
+    return -1;
+}
+
+static void print_data(struct text *text, const struct step_list *list, const char *name) {
+    for (int i = 0; i < list->n; i++) {
+        const struct step *step = &list->at[i];
+        if (step->run == dnn_step_run) print_work(text, step->data, i);
+        else if (step->run == copy_run) print_table(text, step->data, name, i);
+    }
+}
+
+/* ---- Sizes ---- */
+
+/* The size's number in the table of all that differ; 0 is the size 0. */
+static int number_of(struct deployment *d, const struct size *size) {
+    if (!d->sizes.n) VEC_PUSH(d->arena, &d->sizes, size_const(0));
+    for (int i = 0; i < d->sizes.n; i++)
+        if (size_equal(d->sizes.at[i], *size)) return i;
+    VEC_PUSH(d->arena, &d->sizes, *size);
+    return d->sizes.n - 1;
+}
+
+static void print_sizes(struct deployment *d, struct text *text) {
+    text_add(text, "static const struct size sizes[] = {\n");
+    for (int i = 0; i < d->sizes.n; i++) {
+        text_add(text, " ");
+        print_size(text, &d->sizes.at[i]);
+        text_add(text, ",\n");
+    }
+    text_add(text, d->sizes.n ? "};\n" : " {0}};\n");
+}
+
+/* ---- Steps ---- */
+
+static void print_call(struct text *text, const struct deployment *d, const struct step *step,
+                       const char *list, int i) {
+    if (step->run == kernel_run)
+        text_add(text, ".call = LIBRARY_KERNEL, .data = &k_%s",
+                 ((const struct kernel *)step->data)->symbol);
+    else if (step->run == copy_run)
+        text_add(text, ".call = LIBRARY_COPY, .data = &%s_data_%d", list, i);
+    else if (step->run == dnn_step_run)
+        text_add(text, ".call = LIBRARY_DNN, .data = &data_%d", i);
+    else
+        text_add(text, ".call = LIBRARY_PACK, .data = &data_%d.plan",
+                 find_user(&d->program->steps, step->data));
+}
+
+static void print_steps(struct text *text, struct deployment *d, const struct step_list *list,
+                        const char *name) {
+    text_add(text, "static const struct library_step %s_steps[] = {\n", name);
+    for (int i = 0; i < list->n; i++) {
+        const struct step *step = &list->at[i];
+        text_add(text, " {");
+        print_call(text, d, step, name, i);
+        text_add(text,
+                 ", .n_ptr = %d, .n_arg = %d, .scratch_size = %zu, .by_image = %d, .bytes = %d},\n",
+                 step->n_ptr, step->n_arg, step->scratch_size, step->by_image,
+                 number_of(d, &step->bytes));
+    }
+    text_add(text, list->n ? "};\n" : " {0}};\n");
+}
+
+static void print_pointers(struct text *text, struct deployment *d, const struct step_list *list,
+                           const char *name) {
+    text_add(text, "static const struct library_ref %s_ptr[] = {\n", name);
+    for (int i = 0; i < list->n; i++)
+        for (int p = 0; p < list->at[i].n_ptr; p++) {
+            const struct buffer_ref *ref = &list->at[i].ptr[p];
+            text_add(text, " {%d, %d, %d, %lld},\n", number_of(d, &ref->offset), ref->index,
+                     (int)ref->kind, (long long)ref->image);
+        }
+    text_add(text, " {0}};\nstatic const uint32_t %s_arg[] = {", name);
+    for (int i = 0; i < list->n; i++) {
+        text_add(text, "\n");
+        for (int a = 0; a < list->at[i].n_arg; a++)
+            text_add(text, " %d,", number_of(d, &list->at[i].arg[a]));
+    }
+    text_add(text, "\n 0};\n");
+}
+
+static void print_slots(struct text *text, struct deployment *d, const char *name,
+                        const struct slot *slot, int n) {
+    text_add(text, "static const struct library_slot %s[] = {\n", name);
+    for (int i = 0; i < n; i++)
+        text_add(text, " {%d, %d, %d},\n", number_of(d, &slot[i].size), slot[i].first,
+                 slot[i].last);
+    text_add(text, n ? "};\n" : " {0}};\n");
+}
+
+static void print_list(struct text *text, struct deployment *d, const struct step_list *list,
+                       const char *name) {
+    print_data(text, list, name);
+    print_steps(text, d, list, name);
+    print_pointers(text, d, list, name);
+    print_slots(text, d, arena_printf(d->arena, "%s_slots", name), list->slot, list->n_slots);
+    text_add(text, "#define %s_list {%d, %d, %s_steps, %s_slots, %s_ptr, %s_arg}\n", name, list->n,
+             list->n_slots, name, name, name, name);
+}
+
+/* ---- The program ---- */
+
+static void print_ports(struct text *text, const char *name, const struct sol_port *port, int n) {
+    text_add(text, "static struct sol_port %s[] = {\n", name);
+    for (int i = 0; i < n; i++) {
+        text_add(text, " {");
+        deploy_print_string(text, port[i].name);
+        text_add(text, ", %d, %d, ", (int)port[i].dtype, port[i].rank);
+        deploy_print_ints(text, port[i].rank, port[i].dim);
+        text_add(text, "},\n");
+    }
+    text_add(text, n ? "};\n" : " {0}};\n");
+}
+
+static void print_output_dims(struct text *text, const struct sol_program *p) {
+    text_add(text, "static struct size output_dims[][SOL_MAX_RANK] = {\n");
+    for (int i = 0; i < p->n_outputs; i++) {
+        text_add(text, " {");
+        for (int r = 0; r < p->output[i].rank; r++) {
+            if (r) text_add(text, ", ");
+            print_size(text, &p->output_dim[i][r]);
+        }
+        text_add(text, p->output[i].rank ? "},\n" : "{0}},\n");
+    }
+    text_add(text, p->n_outputs ? "};\n" : " {{0}}};\n");
+}
+
+/* Parameters' names and shapes are not needed at run time: one empty port stands for all. */
+void deploy_print_program(struct deployment *d, struct text *text) {
+    const struct sol_program *p = d->program;
+    const struct step_list none = {0};
+    deploy_visit_kernels(d, print_kernel, text);
+    print_list(text, d, &p->steps, "run");
+    print_list(text, d, d->is_packed ? &none : &p->prepare, "pack");
+    print_slots(text, d, "state", p->state, p->n_state);
+    print_sizes(d, text);
+    print_ports(text, "inputs", p->input, p->n_inputs);
+    print_ports(text, "outputs", p->output, p->n_outputs);
+    print_output_dims(text, p);
+    text_add(text, "static struct sol_port params[%d];\n", p->n_params + 1);
+    text_add(text,
+             "static struct sol_program program = {\n .n_refs = 1, .name = \"\", .n_symbols = %d, "
+             ".n_inputs = %d, .n_params = %d, .n_outputs = %d,\n .input = inputs, .param = params, "
+             ".output = outputs, .output_dim = output_dims, .lock = PTHREAD_MUTEX_INITIALIZER};\n",
+             p->n_symbols, p->n_inputs, p->n_params, p->n_outputs);
+}

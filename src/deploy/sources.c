@@ -1,0 +1,74 @@
+/*
+ * The runtime and the kernels as text: what libraries are compiled from is what libsol itself was compiled from.
+ *
+ * The assembler puts each file into this object as it is. A new file of the runtime or the kernels is one more line here; without
+ * it libraries fail to link, and test/deploy with them.
+ */
+#include "deploy/deploy.h"
+
+#define FILES(X)                                                                             \
+    X(run_h, "include/sol/run.h", "", 0)                                                     \
+    X(sol_h, "include/sol/sol.h", "", 0)                                                     \
+    X(base_h, "src/base/base.h", "", 0)                                                      \
+    X(size_h, "src/base/size.h", "", 0)                                                      \
+    X(arena_c, "src/base/arena.c", "", 0)                                                    \
+    X(env_c, "src/base/env.c", "", 0)                                                        \
+    X(log_c, "src/base/log.c", "", 0)                                                        \
+    X(os_c, "src/base/os.c", "", 0)                                                          \
+    X(size_c, "src/base/size.c", "", 0)                                                      \
+    X(status_c, "src/base/status.c", "", 0)                                                  \
+    X(text_c, "src/base/text.c", "", 0)                                                      \
+    X(program_h, "src/run/program.h", "", 0)                                                 \
+    X(bind_h, "src/run/bind.h", "", 0)                                                       \
+    X(portion_h, "src/run/portion.h", "", 0)                                                 \
+    X(pool_h, "src/run/pool.h", "", 0)                                                       \
+    X(bind_c, "src/run/bind.c", "", 0)                                                       \
+    X(copy_c, "src/run/copy.c", "", 0)                                                       \
+    X(exec_c, "src/run/exec.c", "", 0)                                                       \
+    X(kernel_c, "src/run/kernel.c", "", 0)                                                   \
+    X(memory_c, "src/run/memory.c", "", 0)                                                   \
+    X(pool_c, "src/run/pool.c", "", 0)                                                       \
+    X(portion_c, "src/run/portion.c", "", 0)                                                 \
+    X(program_c, "src/run/program.c", "", 0)                                                 \
+    X(dnn_h, "src/dnn/dnn.h", "", 0)                                                         \
+    X(kernels_h, "src/dnn/kernels.h", "", 0)                                                 \
+    X(simd_h, "src/dnn/simd.h", "", 0)                                                       \
+    X(step_h, "src/dnn/step.h", "", 0)                                                       \
+    X(direct_h, "src/dnn/direct.h", "", 0)                                                   \
+    X(grouped_h, "src/dnn/grouped.h", "", 0)                                                 \
+    X(winograd_h, "src/dnn/winograd.h", "", 0)                                               \
+    X(linear_h, "src/dnn/linear.h", "", 0)                                                   \
+    X(dnn_c, "src/dnn/dnn.c", "", 0)                                                         \
+    X(step_c, "src/dnn/step.c", "", 0)                                                       \
+    X(direct_c, "src/dnn/direct.c", "direct", 0)                                             \
+    X(grouped_c, "src/dnn/grouped.c", "grouped", 0)                                          \
+    X(winograd_c, "src/dnn/winograd.c", "winograd", 0)                                       \
+    X(linear_c, "src/dnn/linear.c", "linear", 0)                                             \
+    X(direct_kernel_c, "src/dnn/direct_kernel.c", "direct", 1)                               \
+    X(grouped_kernel_c, "src/dnn/grouped_kernel.c", "grouped", 1)                            \
+    X(winograd_kernel_c, "src/dnn/winograd_kernel.c", "winograd", 1)                         \
+    X(linear_kernel_c, "src/dnn/linear_kernel.c", "linear", 1)                               \
+    X(library_h, "src/deploy/library.h", "", 0)                                              \
+    X(library_c, "src/deploy/library.c", "", 0)
+
+#define EMBED(id, path)                                                                      \
+    __asm__(".section .rodata.deploy_" #id ",\"a\"\ndeploy_source_" #id ":\n.incbin \"" path \
+            "\"\n.byte 0\n.previous\n")
+
+#define EMBED_SOURCE(id, path, part, is_kernel) \
+    extern const char deploy_source_##id[];     \
+    EMBED(id, path);
+FILES(EMBED_SOURCE)
+
+const struct deploy_source deploy_sources[] = {
+#define ROW(id, path, part, is_kernel) {path, deploy_source_##id, part, is_kernel},
+    FILES(ROW)
+#undef ROW
+        {0},
+};
+
+extern const char deploy_source_portable_math[], deploy_source_portable_library[];
+EMBED(portable_math, "src/deploy/portable_math.h");
+EMBED(portable_library, "src/deploy/portable_library.c");
+const char *const deploy_portable_math = deploy_source_portable_math;
+const char *const deploy_portable_library = deploy_source_portable_library;

@@ -1,0 +1,75 @@
+/* The compiler of a library: which one, and running it. Never a shell, never without a time limit. */
+#include "deploy/deploy.h"
+
+#include "device/cpu/cpu.h"
+#include "device/cpu/jit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A library is far more text than a kernel. */
+#define TIMEOUT_S 900
+#define OUTPUT_SIZE 4096
+#define SHOWN_OUTPUT 700
+
+/* Without a compiler that is named: that of generated kernels, or the usual cross compiler. */
+static enum sol_status find_compiler(struct deployment *d, const char **out) {
+    const char *version, *path;
+    if (d->library->compiler) {
+        *out = arena_strdup(d->arena, d->library->compiler);
+        return SOL_OK;
+    }
+    if (!strcmp(d->isa->arch, "arm64") && strcmp(CPU_NAME, "arm64")) {
+        *out = "aarch64-linux-gnu-gcc";
+        return SOL_OK;
+    }
+    TRY(jit_compiler(&path, &version));
+    *out = path;
+    return SOL_OK;
+}
+
+/* What the compiler itself uses for `program`: "objcopy", "ar". */
+static enum sol_status ask_program(struct deployment *d, const char *compiler, const char *program,
+                                   const char **out) {
+    char output[OUTPUT_SIZE];
+    const char *argv[] = {compiler, arena_printf(d->arena, "-print-prog-name=%s", program), NULL};
+    int code;
+    TRY(os_spawn(argv, 60, output, sizeof output, &code));
+    if (code) return fail(SOL_ETOOL, "%s does not say where its %s is", compiler, program);
+    output[strcspn(output, "\n")] = 0;
+    *out = arena_strdup(d->arena, output);
+    return SOL_OK;
+}
+
+enum sol_status deploy_find_tool(struct deployment *d, struct deploy_tool *out) {
+    TRY(find_compiler(d, &out->compiler));
+    if (d->library->target == SOL_SHARED_LIB) return SOL_OK;
+    size_t first = strcspn(out->compiler, " ");
+    const char *program = arena_printf(d->arena, "%.*s", (int)first, out->compiler);
+    TRY(ask_program(d, program, "objcopy", &out->objcopy));
+    return ask_program(d, program, "ar", &out->ar);
+}
+
+/* ---- Running ---- */
+
+static enum sol_status report_failure(const char *program, int code, char *output) {
+    if (code < 0) return fail(SOL_ETOOL, "%s did not end within %d s", program, TIMEOUT_S);
+    if (strlen(output) > SHOWN_OUTPUT) output[SHOWN_OUTPUT] = 0;
+    return fail(SOL_ETOOL, "%s failed with exit code %d:\n%s", program, code, output);
+}
+
+enum sol_status deploy_run(struct deployment *d, const char *command, const char *const *words) {
+    VEC(const char *) argv = {0};
+    char output[OUTPUT_SIZE], *at = arena_strdup(d->arena, command);
+    for (at += strspn(at, " "); *at; at += strspn(at, " ")) {
+        VEC_PUSH(d->arena, &argv, at);
+        at += strcspn(at, " ");
+        if (*at) *at++ = 0;
+    }
+    if (!argv.n) return fail(SOL_EINVAL, "the compiler is named \"%s\"", command);
+    for (; *words; words++) VEC_PUSH(d->arena, &argv, *words);
+    VEC_PUSH(d->arena, &argv, NULL);
+    int code = 0;
+    TRY(os_spawn(argv.at, TIMEOUT_S, output, sizeof output, &code));
+    return code ? report_failure(argv.at[0], code, output) : SOL_OK;
+}

@@ -1,0 +1,43 @@
+/*
+ * The device `c`: one value at a time, in plain C. Libraries for processors that SOL knows nothing about are made with it.
+ *
+ * Everything is a nest of DFP, convolutions and products too: their point expressions are all it takes. Here the nests are
+ * interpreted, which is for tests and for packing weights; as C text they become a library (deploy/portable.c).
+ */
+#include "device/device.h"
+#include "dfp/dfp.h"
+#include "dfp/step.h"
+
+static const char *say_unavailable(void) { return NULL; }
+
+/* Images are never reordered. */
+static int get_lanes(const struct sol_options *options) {
+    (void)options;
+    return 1;
+}
+
+static bool takes_conv(const struct layer *conv, int lanes) {
+    (void)conv, (void)lanes;
+    return false;
+}
+
+static enum sol_status emit(struct build *b, const struct cluster *cluster) {
+    struct dfp_parts parts = {0};
+    switch (cluster->module) {
+    case MODULE_DNN:
+    case MODULE_DFP: return dfp_emit(b, cluster, &parts);
+    case MODULE_COPY: return build_copy(b, cluster);
+    case MODULE_VIEW: break;
+    }
+    return SOL_OK;
+}
+
+const struct device device_c = {
+    .name = "c",
+    .what = "portable C, for libraries; interpreted here",
+    .unavailable = say_unavailable,
+    .lanes = get_lanes,
+    .takes_conv = takes_conv,
+    .refuse_fusion = dfp_refuse,
+    .emit = emit,
+};

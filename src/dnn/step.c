@@ -1,0 +1,84 @@
+/*
+ * Running a plan: from a step's pointers to a kernel's call, and from a finished tile to the generated epilogue.
+ */
+#include "dnn/step.h"
+
+/* ---- Packing ---- */
+
+int64_t dnn_step_n_pack_tasks(const struct step *step, const int64_t *arg) {
+    (void)arg;
+    const struct dnn_plan *plan = step->data;
+    return plan->impl->n_pack_tasks(plan);
+}
+
+void dnn_step_pack(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                   int64_t begin, int64_t end) {
+    (void)arg, (void)scratch;
+    const struct dnn_plan *plan = step->data;
+    plan->impl->pack(plan, ptr[0], ptr[1], begin, end);
+}
+
+/* ---- The epilogue ---- */
+
+/* What it needs in one call of a kernel. */
+struct finishing {
+    const struct kernel *kernel;
+    void *const *ptr;
+    const int64_t *arg;
+    char *scratch;
+    int64_t k_blocks, pixels; /* of an image */
+};
+
+/* From the kernel's way to name a piece of y to the points that the generated kernel counts. */
+static void finish_tile(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
+                        int n_pixels) {
+    (void)tile;
+    const struct finishing *f = user;
+    const int64_t begin = (n * f->k_blocks + k_block) * f->pixels + pixel;
+    kernel_call(f->kernel, f->ptr, f->arg, f->scratch, begin, begin + n_pixels);
+}
+
+size_t dnn_step_scratch(const struct dnn_plan *plan) {
+    return (size_t)round_up((int64_t)plan->scratch_size, 64);
+}
+
+static struct finishing make_finishing(const struct dnn_work *work, void *const *ptr,
+                                       const int64_t *arg, void *scratch) {
+    const struct dnn_problem *p = &work->plan.problem;
+    bool linear = p->kind == DNN_LINEAR;
+    return (struct finishing){.kernel = work->finish,
+                              .ptr = ptr + DNN_N_POINTERS,
+                              .arg = arg + DNN_N_ARGS,
+                              .scratch = (char *)scratch + dnn_step_scratch(&work->plan),
+                              .k_blocks = linear ? 1 : p->k / p->lanes,
+                              .pixels = linear ? p->k : (int64_t)p->oh * p->ow};
+}
+
+/* ---- Running ---- */
+
+int64_t dnn_step_n_tasks(const struct step *step, const int64_t *arg) {
+    const struct dnn_work *work = step->data;
+    return arg[DNN_BATCH] ? work->plan.impl->n_tasks(&work->plan, arg[DNN_BATCH]) : 0;
+}
+
+/* Of the step's pointers and arguments the first ones are the kernel's, the rest the epilogue's. */
+void dnn_step_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                  int64_t begin, int64_t end) {
+    const struct dnn_work *work = step->data;
+    struct finishing finishing = make_finishing(work, ptr, arg, scratch);
+    struct dnn_call call = {.x = ptr[DNN_X],
+                            .packed = ptr[DNN_PACKED],
+                            .weight = ptr[DNN_WEIGHT],
+                            .bias = ptr[DNN_BIAS],
+                            .residual = ptr[DNN_RESIDUAL],
+                            .scale = ptr[DNN_SCALE],
+                            .shift = ptr[DNN_SHIFT],
+                            .y = ptr[DNN_Y],
+                            .batch = arg[DNN_BATCH],
+                            .x_stride = arg[DNN_X_STRIDE],
+                            .y_stride = arg[DNN_Y_STRIDE],
+                            .residual_stride = arg[DNN_RESIDUAL_STRIDE],
+                            .epilogue = work->finish ? finish_tile : NULL,
+                            .epilogue_user = &finishing};
+    work->plan.impl->run(&work->plan, &call, scratch, begin, end);
+}

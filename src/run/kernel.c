@@ -1,0 +1,17 @@
+/* Steps of generated kernels: compiled code, or the code for an interpreter where there is no compiler. */
+#include "run/program.h"
+
+void kernel_call(const struct kernel *kernel, void *const *ptr, const int64_t *arg, char *scratch,
+                 int64_t begin, int64_t end) {
+    if (kernel->compiled) kernel->compiled(ptr, arg, scratch, begin, end);
+    else kernel->interpret(kernel->code, ptr, arg, scratch, begin, end);
+}
+
+void kernel_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                int64_t begin, int64_t end) {
+    kernel_call(step->data, ptr, arg, scratch, begin, end);
+}
+
+int64_t kernel_n_tasks(const struct step *step, const int64_t *arg) {
+    return arg[step->n_arg - 1];
+}

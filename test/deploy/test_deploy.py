@@ -1,0 +1,339 @@
+"""Deployed libraries beside PyTorch: what they compute, what they need, and what is refused without a trace."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sol.pytorch as sol
+
+HERE = Path(__file__).parent
+COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
+LIBC = {"libc", "libm", "libpthread", "ld"}  # ld: the loader itself, for variables of threads
+STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+
+
+class Block(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.a = nn.Conv2d(n, n, 3, padding=1)
+        self.norm = nn.BatchNorm2d(n)
+        self.b = nn.Conv2d(n, n, 3, padding=1, groups=n, bias=False)
+
+    def forward(self, x):
+        return torch.relu(x + self.b(torch.relu(self.norm(self.a(x)))))
+
+
+class Net(nn.Module):
+    """All kinds of steps: own kernels, generated ones, epilogues, copies, packing."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 24, 3, stride=2, padding=1)
+        self.block = Block(24)
+        self.point = nn.Conv2d(24, 40, 1)
+        self.head = nn.Linear(40 * 4, 10)
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(torch.sigmoid(self.stem(x)), 2)
+        x = self.block(x)
+        n, c, h, w = x.shape
+        x = x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+        x = nn.functional.silu(self.point(x))
+        x = torch.cat([x, x], 1)[:, :40]
+        return self.head(nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)).softmax(1)
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(5)
+    model = Net()
+    for p in model.buffers():
+        if p.dtype == torch.float32:
+            p.copy_(torch.rand_like(p) + 0.5)
+    return model.eval()
+
+
+def example(batch=1):
+    return torch.randn(batch, 3, 30, 27, generator=torch.Generator().manual_seed(batch))
+
+
+def close(result, expected):
+    expected = expected.detach().numpy()
+    assert np.abs(result.reshape(expected.shape) - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def compile_program(folder, sources, compiler="gcc", flags=(), links=()):
+    """Compiles test/deploy/program.c with a library in `folder`."""
+    argv = [compiler, *STRICT, "-I", str(folder), "-DN_IN=2430", "-DN_OUT=10", *flags]
+    argv += [str(HERE / "program.c"), *map(str, sources), *links, "-o", str(folder / "program")]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "program"
+
+
+def run_program(program, x, runner=()):
+    """Runs it in an empty environment -> the output's values."""
+    folder = program.parent
+    x.numpy().tofile(folder / "in.raw")
+    argv = [*runner, str(program), str(folder / "in.raw"), str(folder / "out.raw")]
+    done = subprocess.run(argv, env={}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return np.fromfile(folder / "out.raw", np.float32)
+
+
+def needed(library):
+    text = subprocess.run(["readelf", "-d", library], capture_output=True, text=True).stdout
+    return {line.split("[")[1].split("]")[0] for line in text.splitlines() if "NEEDED" in line}
+
+
+def exported(library):
+    text = subprocess.run(
+        ["nm", "-D", "--defined-only", library], capture_output=True, text=True
+    ).stdout
+    return {line.split()[-1] for line in text.splitlines()}
+
+
+@pytest.mark.parametrize("weights", ["embedded", "file", "packed"])
+def test_shared_library(net, tmp_path, weights):
+    sol.deploy(
+        net, [sol.input([0, 3, 30, 27])], lib_name="Net", path=tmp_path, weights=weights
+    )
+    names = {"Net.h", "libNet.so"} | ({"Net.weights"} if weights == "file" else set())
+    assert {p.name for p in tmp_path.iterdir()} == names
+    library = tmp_path / "libNet.so"
+    assert {name.split(".so")[0].split("-")[0] for name in needed(library)} <= LIBC
+    assert all(s.startswith(("Net_", "predict", "sol_pool_1_")) for s in exported(library))
+    for compiler in COMPILERS:
+        program = compile_program(
+            tmp_path, [library], compiler, links=[f"-Wl,-rpath,{tmp_path}"]
+        )
+        close(run_program(program, example()), net(example()))
+
+
+def test_static_library(net, tmp_path):
+    sol.deploy(
+        net, [example()], lib_name="Net", path=tmp_path, target=sol.deployment.static_lib
+    )
+    program = compile_program(
+        tmp_path, [tmp_path / "libNet.a"], flags=["-DOWN_MEMORY"], links=["-lm", "-lpthread"]
+    )
+    close(run_program(program, example()), net(example()))
+
+
+@pytest.mark.parametrize("memory", ["dynamic", "static"])
+def test_portable_source(net, tmp_path, memory):
+    sol.deploy(
+        net, [sol.input([0, 3, 30, 27])], lib_name="Net", path=tmp_path,
+        target=sol.deployment.c_source, memory=memory,
+    )  # fmt: skip
+    assert {p.name for p in tmp_path.iterdir()} == {"Net.h", "Net.c", "Net_math.h"}
+    for compiler in COMPILERS:
+        flags = ["-std=c99", "-O2"] + (["-DOWN_MEMORY"] if memory == "static" else [])
+        program = compile_program(tmp_path, [tmp_path / "Net.c"], compiler, flags, ["-lm"])
+        close(run_program(program, example()), net(example()))
+    used = subprocess.run(["nm", "-u", program], capture_output=True, text=True).stdout
+    if memory == "static":
+        (tmp_path / "empty.c").write_text("")
+        assert "calloc" not in used
+
+
+def test_portable_source_is_small(tmp_path):
+    """A network for handwritten digits: its code, its RAM, and on a processor of 32 bits, if there is an emulator."""
+    parts = [nn.Conv2d(1, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
+    parts += [nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1)]
+    model = nn.Sequential(*parts, nn.Flatten(), nn.Linear(64, 10)).eval()
+    x = torch.rand(1, 1, 8, 8)
+    sol.deploy(
+        model, [x], lib_name="Net", path=tmp_path, target=sol.deployment.c_source, memory="static"
+    )
+    ram = int((tmp_path / "Net.h").read_text().split("RAM: ")[1].split()[0])
+    assert 64 * 64 * 4 <= ram <= 64 * 1024
+    arm = shutil.which("arm-linux-gnueabihf-gcc") and shutil.which("qemu-arm")
+    compiler = "arm-linux-gnueabihf-gcc" if arm else "gcc"
+    code = tmp_path / "Net.o"
+    argv = [compiler, "-std=c99", "-Os", *STRICT, "-c", tmp_path / "Net.c", "-o", code]
+    assert subprocess.run(argv).returncode == 0
+    sizes = subprocess.run(["size", "-A", code], capture_output=True, text=True).stdout
+    assert sum(int(x.split()[1]) for x in sizes.splitlines() if x.startswith(".text")) <= 65536
+    flags = ["-static", "-DOWN_MEMORY", "-UN_IN", "-DN_IN=64"]
+    program = compile_program(tmp_path, [code], compiler, flags, ["-lm"])
+    close(run_program(program, x, [shutil.which("qemu-arm")] if arm else []), model(x))
+
+
+def load(folder, name="Net"):
+    library = ctypes.CDLL(str(folder / f"lib{name}.so"))
+    for function in ("error",):
+        getattr(library, f"{name}_{function}").restype = ctypes.c_char_p
+    return library
+
+
+def test_contexts_and_batches(net, tmp_path):
+    """Two contexts in two threads, for batches of their own."""
+    sol.deploy(net, [sol.input([0, 3, 30, 27])], lib_name="Net", path=tmp_path)
+    library = load(tmp_path)
+    errors = []
+
+    def work(batch):
+        context = ctypes.c_void_p()
+        assert library.Net_open(None, ctypes.byref(context)) == 0
+        x = example(batch)
+        y = np.empty((batch, 10), np.float32)
+        for _ in range(20):
+            y[:] = -1
+            code = library.Net_run(
+                context,
+                (ctypes.c_int64 * 1)(batch),
+                (ctypes.c_void_p * 1)(x.data_ptr()),
+                (ctypes.c_void_p * 1)(y.ctypes.data),
+            )
+            with torch.no_grad():
+                if code or np.abs(y - net(x).numpy()).max() > 1e-5:
+                    errors.append((batch, code, library.Net_error()))
+        library.Net_close(context)
+
+    threads = [threading.Thread(target=work, args=(batch,)) for batch in (1, 3, 17)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not errors
+    shape = (ctypes.c_int64 * 8)()
+    assert library.Net_output_shape(0, (ctypes.c_int64 * 1)(7), shape) == 2
+    assert list(shape[:2]) == [7, 10]
+    assert library.Net_input_shape(1, None, shape) == -1
+    assert library.Net_run(None, None, None, None) == 1
+
+
+def test_two_libraries_in_one_program(net, tmp_path):
+    """Statically linked: no symbol clashes, both compute, and they share one pool of threads."""
+    other = nn.Sequential(nn.Conv2d(3, 8, 5), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4)).eval()
+    other(example())
+    for name, model in (("Net", net), ("Other", other)):
+        sol.deploy(
+            model, [example()], lib_name=name, path=tmp_path, func_name=f"run{name}",
+            target=sol.deployment.static_lib,
+        )  # fmt: skip
+    (tmp_path / "main.c").write_text(
+        "#include <stdio.h>\n#include <stdlib.h>\n#include \"Net.h\"\n#include \"Other.h\"\n"
+        "static float x[2430];\n"
+        "int main(int n, char **arg) {\n    float *y = 0, *z = 0;\n"
+        "    FILE *in = fopen(arg[1], \"rb\"), *out = fopen(arg[2], \"wb\");\n"
+        "    if (n != 3 || !in || !out || fread(x, 4, 2430, in) != 2430) return 2;\n"
+        "    runNet(0, x, &y);\n    runOther(0, x, &z);\n"
+        "    if (!y || !z) return 1;\n    fwrite(y, 4, 10, out);\n    fwrite(z, 4, 4, out);\n"
+        "    free(y);\n    free(z);\n    return fclose(out);\n}\n"
+    )
+    argv = ["gcc", *STRICT, "-I.", "main.c", "libNet.a", "libOther.a", "-lm", "-lpthread"]
+    done = subprocess.run([*argv, "-o", "program"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    values = run_program(tmp_path / "program", example())
+    close(values[:10], net(example()))
+    close(values[10:], other(example()))
+    symbols = subprocess.run(
+        ["nm", tmp_path / "program"], capture_output=True, text=True
+    ).stdout
+    assert symbols.count(" sol_pool_1_run\n") == 1
+
+
+def test_the_weights_of_today(net, tmp_path):
+    """What was trained after sol.optimize is what leaves."""
+    model = Net().eval()
+    fast = sol.optimize(model, sol.input([0, 3, 30, 27]))
+    with torch.no_grad():
+        model.head.bias += 3 * torch.randn(10)
+    sol.deploy(fast, lib_name="Net", path=tmp_path, weights="packed")
+    program = compile_program(
+        tmp_path, [tmp_path / "libNet.so"], links=[f"-Wl,-rpath,{tmp_path}"]
+    )
+    close(run_program(program, example()), model(example()))
+
+
+def test_a_wrong_file_of_weights(net, tmp_path):
+    sol.deploy(net, [example()], lib_name="Net", path=tmp_path, weights="file")
+    library = load(tmp_path)
+    context = ctypes.c_void_p()
+    for content in (b"", b"SOLW001\0" + bytes(5000), (tmp_path / "Net.weights").read_bytes()[:-99]):
+        (tmp_path / "bad").write_bytes(content)
+        assert library.Net_open(str(tmp_path / "bad").encode(), ctypes.byref(context)) == 1
+        assert b"weights" in library.Net_error()
+    assert library.Net_open(b"/nowhere/at/all", ctypes.byref(context)) == 1
+    assert library.Net_open(None, ctypes.byref(context)) == 0
+
+
+NAMES = ["a-b", "1a", "", "int", "../x", "a b", 'a";system("x")//', "é", "x" * 300, "predict", "malloc", "expf", "sol_x", "vec"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_names(net, tmp_path, name):
+    with pytest.raises(ValueError, match="name"):
+        sol.deploy(net, [example()], lib_name=name, path=tmp_path)
+    with pytest.raises(ValueError, match="name"):
+        sol.deploy(net, [example()], lib_name="predict", func_name=name, path=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_arguments(net, tmp_path):
+    def deploy(**arguments):
+        sol.deploy(net, [example()], **{"lib_name": "Net", "path": tmp_path, **arguments})
+
+    with pytest.raises(ValueError, match="folder"):
+        deploy(path=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="target"):
+        deploy(target="exe")
+    with pytest.raises(ValueError, match="weights"):
+        deploy(weights="somewhere")
+    with pytest.raises(ValueError, match="memory"):
+        deploy(memory="none")
+    with pytest.raises(ValueError, match="vax"):
+        deploy(device="vax")
+    with pytest.raises(ValueError, match="avx3"):
+        deploy(device=("x86", "avx3"))
+    with pytest.raises(RuntimeError, match="no_such_compiler"):
+        deploy(compiler="no_such_compiler")
+    with pytest.raises(RuntimeError, match="false"):
+        deploy(compiler="false")
+    with pytest.raises(NotImplementedError, match="static memory"):
+        deploy(memory="static")
+    with pytest.raises(NotImplementedError, match="sources"):
+        deploy(device="c")
+    with pytest.raises(TypeError, match="Module"):
+        sol.deploy(3, [example()], path=tmp_path)
+    with pytest.raises(TypeError, match="takes"):
+        sol.deploy(net, path=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_strange_folders_and_failures_leave_nothing(net, tmp_path):
+    folder = tmp_path / "-o a;'\"\\ ü\n"
+    folder.mkdir()
+    sol.deploy(net, [example()], lib_name="Net", path=folder)
+    assert {p.name for p in folder.iterdir()} == {"Net.h", "libNet.so"}
+    library = load(folder)
+    assert library.predict_seed(3) == 0
+    before = (folder / "libNet.so").read_bytes()
+    with pytest.raises(RuntimeError):
+        sol.deploy(net, [example()], lib_name="Net", path=folder, compiler="false")
+    assert (folder / "libNet.so").read_bytes() == before
+    assert len(os.listdir(folder)) == 2
+
+
+def test_arm64(net, tmp_path):
+    """Cross-compiled, and run by an emulator."""
+    if not shutil.which("aarch64-linux-gnu-gcc") or not shutil.which("qemu-aarch64"):
+        pytest.skip("needs gcc-aarch64-linux-gnu and qemu-user")
+    for weights in ("embedded", "packed"):
+        sol.deploy(
+            net, [example()], lib_name="Net", path=tmp_path, device=sol.device.arm64,
+            target=sol.deployment.static_lib, weights=weights,
+        )  # fmt: skip
+        program = compile_program(
+            tmp_path, [tmp_path / "libNet.a"], "aarch64-linux-gnu-gcc", links=["-lm", "-lpthread"]
+        )
+        runner = [shutil.which("qemu-aarch64"), "-L", "/usr/aarch64-linux-gnu"]
+        close(run_program(program, example(), runner), net(example()))
