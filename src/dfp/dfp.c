@@ -120,18 +120,26 @@ static struct size count_tasks(const struct nest *nest) {
     return tasks;
 }
 
+/* Points of one task at which something that depends on these variables is computed. */
+static double count_points(const struct nest *nest, uint64_t deps) {
+    double points = 1;
+    for (int k = 0; k + 1 < nest->grid.n; k++) deps &= ~var_bit(nest->grid.at[k]);
+    for (int v = 0; v < nest->n_vars; v++) {
+        const struct var *var = &nest->var[v];
+        if (!(deps & var_bit(v)) || !size_is_const(var->extent) || var->kind > VAR_REDUCE) continue;
+        bool is_cut = nest->grid.n && v == nest->grid.at[nest->grid.n - 1];
+        int64_t n = size_value(var->extent);
+        points *= (double)(is_cut ? min_i64(n, size_value(nest->chunk)) : n);
+    }
+    return points;
+}
+
 static double count_flops(const struct nest *nest) {
     double flops = 0;
     for (int i = 0; i < nest->nodes.n; i++) {
         const struct node *n = nest->nodes.at[i];
-        double points = n->op >= EXPR_ADD && n->op <= EXPR_ERF;
-        for (int v = 0; v < nest->n_vars && points > 0; v++) {
-            bool inside = (n->deps & var_bit(v)) && size_is_const(nest->var[v].extent);
-            for (int k = 0; k + 1 < nest->grid.n; k++) inside &= nest->grid.at[k] != v;
-            if (inside && nest->var[v].kind <= VAR_REDUCE)
-                points *= (double)size_value(nest->var[v].extent);
-        }
-        flops += points;
+        if (n->op == EXPR_REDUCE) flops += count_points(nest, n->arg[0]->deps);
+        else if (n->op >= EXPR_ADD && n->op <= EXPR_ERF) flops += count_points(nest, n->deps);
     }
     return flops;
 }

@@ -63,6 +63,7 @@ TEXT(static inline vec pick(ivec mask, vec a, vec b) {
     return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
 })
 TEXT(static inline vec LESS(vec a, vec b) { return (vec)((ivec)splat(1.0f) & (a < b)); })
+TEXT(static inline vec EQUAL(vec a, vec b) { return (vec)((ivec)splat(1.0f) & (a == b)); })
 TEXT(static inline vec SELECT(vec c, vec a, vec b) { return pick(c != splat(0.0f), a, b); })
 TEXT(static inline vec MAX(vec a, vec b) { return pick((b > a) | (b != b), b, a); })
 TEXT(static inline vec MIN(vec a, vec b) { return pick((b < a) | (b != b), b, a); })
@@ -175,6 +176,7 @@ TEXT(static inline vec ERF(vec x) {
 
 TEXT(static inline float ADD1(float a, float b) { return a + b; })
 TEXT(static inline float LESS1(float a, float b) { return a < b ? 1.0f : 0.0f; })
+TEXT(static inline float EQUAL1(float a, float b) { return a == b ? 1.0f : 0.0f; })
 TEXT(static inline float SELECT1(float c, float a, float b) { return c != 0.0f ? a : b; })
 TEXT(static inline float MAX1(float a, float b) { return b > a || b != b ? b : a; })
 TEXT(static inline float MIN1(float a, float b) { return b < a || b != b ? b : a; })

@@ -67,7 +67,17 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
     p->y_plain = !y->layout.block;
 }
 
+/* Rows of a linear layer: all dims but the last. */
+static struct size count_rows(const struct tensor *x) {
+    struct size n = size_const(1);
+    for (int d = 0; d < x->rank - 1; d++) n = size_mul(n, x->dim[d]);
+    return n;
+}
+
 static void fill_linear(const struct cluster *cluster, struct dnn_problem *p) {
+    const int64_t symbols[SIZE_SYMBOLS] = {cluster->images, 1, 1, 1};
+    struct size rows = count_rows(cluster->x);
+    p->batch_hint = max_i64(1, size_eval(&rows, symbols));
     p->kind = DNN_LINEAR;
     p->groups = p->h = p->w = p->oh = p->ow = p->kh = p->kw = p->sh = p->sw = p->dh = p->dw = 1;
     p->k = p->k_model = const_dim(cluster->heavy->in[1], 0);
@@ -179,13 +189,6 @@ static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                         .module = "DNN",
                         .layers = "pack"};
     return build_step(b, true, &step);
-}
-
-/* Rows of a linear layer: all dims but the last. */
-static struct size count_rows(const struct tensor *x) {
-    struct size n = size_const(1);
-    for (int d = 0; d < x->rank - 1; d++) n = size_mul(n, x->dim[d]);
-    return n;
 }
 
 /* Images of a conv may lie apart (in a concat); rows of a linear layer are dense. */

@@ -180,3 +180,15 @@ struct expr *define_maximum(struct define *d) {
 struct expr *define_minimum(struct define *d) {
     return BINARY(MIN, define_in(d, 0), define_in(d, 1));
 }
+struct expr *define_less(struct define *d) {
+    return BINARY(LESS, define_in(d, 0), define_in(d, 1));
+}
+struct expr *define_equal(struct define *d) {
+    return BINARY(EQUAL, define_in(d, 0), define_in(d, 1));
+}
+
+/* ---- Three inputs ---- */
+
+struct expr *define_where(struct define *d) {
+    return define_select(d, define_in(d, 0), define_in(d, 1), define_in(d, 2));
+}

@@ -228,6 +228,29 @@ struct expr *define_linear(struct define *d) {
     return add_bias(d, sum, x->rank - 1);
 }
 
+/* Reads a matrix of input `i`: its leading dims are the output's, broadcast; `row` and `column` are variables. */
+static struct expr *matrix(struct define *d, int i, int row, int column) {
+    const struct tensor *in = d->layer->in[i], *out = d->layer->out[0];
+    const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank);
+    for (int k = 0; k < in->rank - 2; k++) {
+        int var = out->rank - in->rank + k;
+        bool splat = size_is(in->dim[k], 1) && !size_is(out->dim[var], 1);
+        index[k] = splat ? index_const(d->arena, 0) : index_var(d->arena, var);
+    }
+    index[in->rank - 2] = index_var(d->arena, row);
+    index[in->rank - 1] = index_var(d->arena, column);
+    return define_load(d, i, index, false, 0);
+}
+
+struct expr *define_matmul(struct define *d) {
+    const struct tensor *a = d->layer->in[0];
+    int rank = d->layer->out[0]->rank;
+    struct expr *sum = define_reduce(d, EXPR_ADD, 0, 1, &a->dim[a->rank - 1]);
+    sum->arg[0] =
+        BINARY(MUL, matrix(d, 0, rank - 2, sum->first_var), matrix(d, 1, sum->first_var, rank - 1));
+    return sum;
+}
+
 /* (x - mean) / sqrt(var + eps) * weight + bias; pass/expand.c rewrites it before it gets here. */
 struct expr *define_batch_norm(struct define *d) {
     struct expr *in[5] = {define_in(d, 0)};

@@ -23,7 +23,7 @@ struct index {
 #define EXPR_LIST(X)                                                                                 \
     X(ADD, 2) X(SUB, 2) X(MUL, 2) X(DIV, 2) X(MAX, 2) X(MIN, 2) X(NEG, 1) X(ABS, 1) X(SQRT, 1)       \
     X(EXP, 1) X(LOG, 1) X(TANH, 1) X(ERF, 1)                                                         \
-    X(LESS, 2) X(SELECT, 3) /* LESS: 1.0 or 0.0; SELECT(c, a, b): c != 0 ? a : b */
+    X(LESS, 2) X(EQUAL, 2) X(SELECT, 3) /* LESS, EQUAL: 1.0 or 0.0; SELECT(c, a, b): c != 0 ? a : b */
 
 enum expr_op {
     EXPR_CONST, /* value */

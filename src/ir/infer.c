@@ -53,18 +53,30 @@ bool ir_broadcast(struct size a, struct size b, struct size *out) {
     return size_is(a, 1) || size_is(b, 1) || size_equal(a, b);
 }
 
-enum sol_status infer_binary(struct layer *l) {
-    const struct tensor *a = l->in[0], *b = l->in[1];
-    struct tensor *out = l->out[0];
-    char at[256], bt[256];
-    out->rank = a->rank > b->rank ? a->rank : b->rank;
-    for (int d = 1; d <= out->rank; d++) {
-        struct size x = d <= a->rank ? a->dim[a->rank - d] : size_const(1);
-        struct size y = d <= b->rank ? b->dim[b->rank - d] : size_const(1);
-        if (!ir_broadcast(x, y, &out->dim[out->rank - d]))
-            return fail(SOL_EINVAL, "shapes %s and %s do not broadcast", infer_shape_text(a, at),
-                        infer_shape_text(b, bt));
+/* The dims of `t`, but the last `skip`, broadcast with those of `out`, which are there already; both line up at the end. */
+static bool broadcast_into(struct tensor *out, const struct tensor *t, int skip) {
+    for (int d = 1 + skip; d <= t->rank; d++) {
+        struct size *dim = &out->dim[out->rank - d];
+        if (!ir_broadcast(*dim, t->dim[t->rank - d], dim)) return false;
     }
+    return true;
+}
+
+/* As many dims as the input with most of them, all of them 1. */
+static void set_ones(struct layer *l) {
+    struct tensor *out = l->out[0];
+    for (int i = out->rank = 0; i < l->n_in; i++)
+        if (l->in[i]->rank > out->rank) out->rank = l->in[i]->rank;
+    for (int d = 0; d < out->rank; d++) out->dim[d] = size_const(1);
+}
+
+enum sol_status infer_broadcast(struct layer *l) {
+    char at[256], bt[256];
+    set_ones(l);
+    for (int i = 0; i < l->n_in; i++)
+        if (!broadcast_into(l->out[0], l->in[i], 0))
+            return fail(SOL_EINVAL, "shapes %s and %s do not broadcast",
+                        infer_shape_text(l->in[0], at), infer_shape_text(l->in[i], bt));
     return SOL_OK;
 }
 
@@ -205,6 +217,23 @@ enum sol_status infer_linear(struct layer *l) {
     TRY(check_bias(l));
     set_shape(l->out[0], x);
     l->out[0]->dim[x->rank - 1] = w->dim[0];
+    return SOL_OK;
+}
+
+/* a [..,m,c] times b [..,c,n] gives [..,m,n]; the dims in front broadcast. */
+enum sol_status infer_matmul(struct layer *l) {
+    const struct tensor *a = l->in[0], *b = l->in[1];
+    struct tensor *out = l->out[0];
+    char at[256], bt[256];
+    set_ones(l);
+    bool fits = a->rank >= 2 && b->rank >= 2 &&
+                size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) && broadcast_into(out, a, 2) &&
+                broadcast_into(out, b, 2);
+    if (!fits)
+        return fail(SOL_EINVAL, "no product of %s and %s", infer_shape_text(a, at),
+                    infer_shape_text(b, bt));
+    out->dim[out->rank - 2] = a->dim[a->rank - 2];
+    out->dim[out->rank - 1] = b->dim[b->rank - 1];
     return SOL_OK;
 }
 

@@ -133,3 +133,19 @@ enum sol_status infer_pad(struct layer *l) {
     }
     return SOL_OK;
 }
+
+/* The axis of the table becomes the dims of the numbers. */
+enum sol_status infer_gather(struct layer *l) {
+    const struct tensor *x = l->in[0], *at = l->in[1];
+    struct tensor *out = l->out[0];
+    TRY(infer_axis(l, &l->attr.axis, x->rank));
+    int axis = (int)l->attr.axis, rank = x->rank - 1 + at->rank;
+    if (rank > SOL_MAX_RANK)
+        return fail(SOL_EUNSUPPORTED, "the result has rank %d; at most %d is possible", rank,
+                    SOL_MAX_RANK);
+    out->rank = rank;
+    for (int d = 0; d < axis; d++) out->dim[d] = x->dim[d];
+    for (int d = 0; d < at->rank; d++) out->dim[axis + d] = at->dim[d];
+    for (int d = axis + 1; d < x->rank; d++) out->dim[at->rank + d - 1] = x->dim[d];
+    return SOL_OK;
+}

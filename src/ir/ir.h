@@ -95,10 +95,18 @@ struct layer_info {
     enum sol_status (*infer)(
         struct layer *layer);                 /* checks, and sets out[0]'s dtype, rank and dims */
     struct expr *(*define)(struct define *d); /* see expr.h; NULL for sources */
-    enum { POINTWISE = 1, SHAPE_ONLY = 2, SOURCE = 4, HEAVY = 8 } traits;
+    enum {
+        POINTWISE = 1,
+        SHAPE_ONLY = 2,
+        SOURCE = 4,
+        HEAVY = 8,
+        WHOLE_INDEX = 16,
+        ANY_TYPE = 32
+    } traits;
 };
 /* POINTWISE: out[i] depends on in[i] (after broadcasting) only. SHAPE_ONLY: moves values, computes nothing.
- * HEAVY: the DNN module's. */
+ * HEAVY: the DNN module's. WHOLE_INDEX: input 1 holds whole numbers. ANY_TYPE: the output is of the input's type,
+ * which may be any. All other inputs and outputs are f32. */
 extern const struct layer_info layer_infos[N_LAYER_KINDS];
 
 /* ---- ir/model.c: building and changing ---- */
@@ -121,6 +129,7 @@ struct model *ir_clone(struct arena *arena, const struct model *m);
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
+int64_t ir_element_size(enum sol_dtype dtype); /* bytes */
 
 /* The model inside a user's handle. */
 const struct model *ir_user_model(const struct sol_model *user);

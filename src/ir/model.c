@@ -59,10 +59,16 @@ static enum sol_status check_inputs(const struct layer *l) {
     if (l->n_in < info->min_in || l->n_in > info->max_in)
         return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in,
                     info->max_in);
-    for (int i = 0; i < l->n_in; i++)
-        if (l->in[i]->dtype != SOL_F32)
+    if (info->traits & ANY_TYPE) return SOL_OK;
+    for (int i = 0; i < l->n_in; i++) {
+        enum sol_dtype dtype = l->in[i]->dtype;
+        bool is_index = (info->traits & WHOLE_INDEX) && i == 1;
+        if (is_index ? dtype != SOL_I64 && dtype != SOL_I32 : dtype != SOL_F32)
             return fail(SOL_EUNSUPPORTED,
-                        "input %d is not f32, the only type that can be computed with", i);
+                        is_index ? "input %d must be i64 or i32"
+                                 : "input %d is not f32, the only type that can be computed with",
+                        i);
+    }
     return SOL_OK;
 }
 
@@ -106,7 +112,7 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
                        const struct attr *attr, const char *origin, struct tensor **out) {
     struct layer *l = new_layer(m, kind, n_in, in, attr, origin);
     struct tensor *t = l->out[0];
-    t->dtype = SOL_F32;
+    t->dtype = n_in && (layer_infos[kind].traits & ANY_TYPE) ? in[0]->dtype : SOL_F32;
     t->is_constant = true;
     for (int i = 0; i < n_in; i++) t->is_constant &= l->in[i]->is_constant;
     enum sol_status status = check_inputs(l);
@@ -177,4 +183,13 @@ struct size ir_elements(const struct tensor *t) {
     struct size n = size_const(1);
     for (int i = 0; i < t->rank; i++) n = size_mul(n, t->dim[i]);
     return n;
+}
+
+int64_t ir_element_size(enum sol_dtype dtype) {
+    static const int64_t sizes[SOL_N_DTYPES] = {
+#define SIZE(code, name, size) [SOL_##code] = size,
+        SOL_DTYPE_LIST(SIZE)
+#undef SIZE
+    };
+    return sizes[dtype];
 }

@@ -23,11 +23,55 @@ static struct tensor *drop_single_concat(struct model *m, struct layer *l) {
     return l->n_in == 1 ? l->in[0] : NULL;
 }
 
-static struct tensor *drop_permute(struct model *m, struct layer *l) {
-    (void)m;
-    for (int i = 0; i < l->attr.n_axes; i++)
-        if (l->attr.axes[i] != i) return NULL;
-    return l->in[0];
+/* A permutation of a permutation is one: dim i comes from where the first one had taken it. */
+static struct tensor *merge_permute(struct model *m, struct layer *l) {
+    const struct layer *first = l->in[0]->producer;
+    struct attr attr = l->attr;
+    bool moves = false;
+    for (int i = 0; i < attr.n_axes; i++) {
+        if (first->kind == LAYER_permute) attr.axes[i] = first->attr.axes[l->attr.axes[i]];
+        moves |= attr.axes[i] != i;
+    }
+    struct tensor *x = first->kind == LAYER_permute ? first->in[0] : l->in[0];
+    if (moves && x == l->in[0]) return NULL;
+    return moves ? pass_add(m, LAYER_permute, 1, &x, &attr, l->origin) : x;
+}
+
+/* x of x * number; NULL for other layers. */
+static struct tensor *find_scaled(const struct layer *l, double *factor) {
+    for (int i = 0; i < 2 && l->kind == LAYER_mul; i++) {
+        if (l->in[i]->producer->kind != LAYER_scalar) continue;
+        *factor *= l->in[i]->producer->attr.value;
+        return l->in[1 - i];
+    }
+    return NULL;
+}
+
+/* A number that scales a factor scales the product instead: each of a factor's values is read many times. */
+static struct tensor *scale_product(struct model *m, struct layer *l) {
+    struct tensor *in[2];
+    double factor = 1;
+    for (int i = 0; i < 2; i++) {
+        in[i] = find_scaled(l->in[i]->producer, &factor);
+        if (!in[i]) in[i] = l->in[i];
+    }
+    if (in[0] == l->in[0] && in[1] == l->in[1]) return NULL;
+    struct tensor *product = pass_add(m, l->kind, 2, in, NULL, l->origin);
+    return pass_binary(m, LAYER_mul, product, pass_scalar(m, factor), l->origin);
+}
+
+/* A constant matrix on the right makes it a linear layer, which has the better kernels. */
+static struct tensor *simplify_product(struct model *m, struct layer *l) {
+    struct tensor *w = l->in[1];
+    struct attr attr = ir_default_attr();
+    if (!w->is_constant || w->rank != 2 || size_is(w->dim[0], 0) || size_is(w->dim[1], 0))
+        return scale_product(m, l);
+    attr.n_axes = 2;
+    attr.axes[0] = 1;
+    if (w->producer->kind == LAYER_permute && w->producer->attr.axes[0] == 1)
+        w = w->producer->in[0];
+    else w = pass_add(m, LAYER_permute, 1, &w, &attr, l->origin);
+    return pass_add(m, LAYER_linear, 2, (struct tensor *[]){l->in[0], w}, NULL, l->origin);
 }
 
 static struct tensor *merge_reshape(struct model *m, struct layer *l) {
@@ -57,9 +101,10 @@ static const struct {
     struct tensor *(*apply)(struct model *m, struct layer *l);
 } rules[] = {
     {LAYER_reshape, merge_reshape},     {LAYER_expand, drop_same_shape},
-    {LAYER_concat, drop_single_concat}, {LAYER_permute, drop_permute},
+    {LAYER_concat, drop_single_concat}, {LAYER_permute, merge_permute},
     {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_adaptive},
     {LAYER_slice, drop_same_shape},     {LAYER_relu, drop_relu},
+    {LAYER_matmul, simplify_product},
 };
 
 enum sol_status pass_simplify(struct model *m) {

@@ -49,7 +49,8 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
     return add_slot(b, prepare ? BUFFER_STATE : BUFFER_ARENA, slot);
 }
 
-/* Views share their root's buffer, at their own offset; 4 bytes to an element. */
+/* Views share their root's buffer, at their own offset. Only inputs and parameters have elements of other than 4 bytes, and those are
+ * never viewed. */
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
     const struct view *view = &b->plan->view[t->id];
@@ -57,7 +58,8 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (root->kind == BUFFER_NONE) {
         *root = make_buffer(b, view->root);
         if (plan_counts_images(view->root))
-            root->image = 4 * size_value(b->plan->view[view->root->id].stride[0]);
+            root->image = ir_element_size(view->root->dtype) *
+                          size_value(b->plan->view[view->root->id].stride[0]);
     }
     struct buffer_ref ref = *root;
     ref.offset = size_scale(view->offset, 4);
@@ -104,9 +106,12 @@ const char *build_describe(struct build *b, const struct cluster *cluster) {
     return text.at;
 }
 
+/* Of a gather's table only what comes out is read. */
 struct size build_bytes(const struct cluster *cluster) {
     struct size n = size_const(0);
-    for (int i = 0; i < cluster->inputs.n; i++) n = size_add(n, ir_elements(cluster->inputs.at[i]));
+    bool reads_part = cluster->module == MODULE_GATHER;
+    for (int i = 0; i < cluster->inputs.n; i++)
+        n = size_add(n, ir_elements(reads_part ? cluster->outputs.at[0] : cluster->inputs.at[i]));
     for (int i = 0; i < cluster->outputs.n; i++)
         n = size_add(n, ir_elements(cluster->outputs.at[i]));
     return size_scale(n, 4);
@@ -137,6 +142,44 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
                         .bytes = build_bytes(cluster),
                         .name = "copy",
                         .module = "copy",
+                        .layers = build_describe(b, cluster)};
+    return build_step(b, cluster->prepare, &step);
+}
+
+/* ---- Module GATHER ---- */
+
+static struct size product(const struct size *dim, int begin, int end) {
+    struct size n = size_const(1);
+    for (int d = begin; d < end; d++) n = size_mul(n, dim[d]);
+    return n;
+}
+
+enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
+    const struct layer *l = cluster->layers.at[0];
+    const struct tensor *table = l->in[0], *numbers = l->in[1];
+    int axis = (int)l->attr.axis;
+    struct size stride = b->plan->view[table->id].stride[0],
+                inner = product(table->dim, axis + 1, table->rank);
+    struct buffer_ref ptr[] = {build_ref(b, table), build_ref(b, numbers), build_ref(b, l->out[0])};
+    struct size arg[GATHER_N_ARGS] = {[GATHER_OUTER] = product(table->dim, 0, axis),
+                                      [GATHER_PLANES] = product(table->dim, 1, axis),
+                                      [GATHER_STRIDE] = stride,
+                                      [GATHER_ROWS] = table->dim[axis],
+                                      [GATHER_ROW_STRIDE] = axis ? inner : stride,
+                                      [GATHER_INNER] = inner,
+                                      [GATHER_NUMBERS] = ir_elements(numbers),
+                                      [GATHER_NUMBER_SIZE] =
+                                          size_const(ir_element_size(numbers->dtype))};
+    struct step step = {.run = gather_run,
+                        .n_tasks = gather_n_tasks,
+                        .n_ptr = COUNT(ptr),
+                        .ptr = ptr,
+                        .n_arg = COUNT(arg),
+                        .arg = arg,
+                        .flops = size_const(0),
+                        .bytes = build_bytes(cluster),
+                        .name = "gather",
+                        .module = "gather",
                         .layers = build_describe(b, cluster)};
     return build_step(b, cluster->prepare, &step);
 }

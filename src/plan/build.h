@@ -44,6 +44,7 @@ struct size build_bytes(
 
 /* Emits a cluster of module COPY; all devices with linear host memory share it. */
 enum sol_status build_copy(struct build *build, const struct cluster *cluster);
+enum sol_status build_gather(struct build *build, const struct cluster *cluster); /* likewise */
 
 /* Moves everything into the program: ports, steps, slots, report. */
 enum sol_status build_finish(struct build *build, const struct model *user_model);

@@ -4,7 +4,7 @@
  *   model with layouts -> [this file] -> plan->clusters, in an order in which they can run
  *
  * Module DNN takes each conv and linear with what fits its epilogue and prologue (heavy.c). Module COPY takes chains that
- * only move values, VIEW what costs nothing. All the rest is DFP's: a layer joins the clusters that make its inputs as
+ * only move values, GATHER its layer alone, VIEW what costs nothing. All the rest is DFP's: a layer joins the clusters that make its inputs as
  * long as DFP can still make one kernel of them, and afterwards clusters that read the same tensor join, so that it is
  * read once. For y = relu(conv(x)); z = softmax(y) + y that gives {conv, relu} and {softmax's four layers, +}.
  *
@@ -189,13 +189,15 @@ static void assign(struct clustering *c, struct layer *l) {
     if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
     else if (view_is_alias(c->plan, l)) cluster_take(c, cluster_new(c, MODULE_VIEW), l);
     else if (movement_is_possible(l)) cluster_copy(c, l);
+    else if (l->kind == LAYER_gather) cluster_take(c, cluster_new(c, MODULE_GATHER), l);
     else cluster_dfp(c, l);
 }
 
 static void finish(struct clustering *c, struct cluster *cluster) {
     cluster_find_ports(c, cluster);
-    for (int i = 0; i < cluster->outputs.n; i++)
-        c->plan->maker[cluster->outputs.at[i]->id] = cluster;
+    /* Tensors that stay inside, too: one of them may be the root whose memory an output is. */
+    for (int i = 0; i < cluster->layers.n; i++)
+        c->plan->maker[cluster->layers.at[i]->out[0]->id] = cluster;
     const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
     cluster->prepare = is_prepared(cluster) && !ir_is_output(c->m, last->out[0]);
 }

@@ -24,11 +24,13 @@ static struct size image_elements(const struct tensor *t) {
     return n;
 }
 
-/* Who writes with an image stride of its choice: all but linear layers, sources, and layers that are mere views. */
+/* Who writes with an image stride of its choice: all but linear layers, gathers, sources, and layers that are mere views. */
 static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (plan->place[t->id].parent || t->is_constant || ir_is_output(plan->model, t)) return false;
-    if (layer_infos[producer->kind].traits & SOURCE || producer->kind == LAYER_linear) return false;
+    if (layer_infos[producer->kind].traits & (SOURCE | WHOLE_INDEX) ||
+        producer->kind == LAYER_linear)
+        return false;
     if (movement_is_possible(producer) && !movement_keeps_batch(producer)) return false;
     return !view_is_alias(plan, producer) || can_be_in_place(producer);
 }
@@ -51,8 +53,6 @@ static enum sol_status insert_copy(struct plan *plan, struct tensor **in) {
     struct tensor *from = *in;
     TRY(ir_add(plan->model, LAYER_copy, 1, in, NULL, from->producer->origin, in));
     (*in)->layout = from->layout;
-    (*in)->is_constant =
-        false; /* a parameter's copy too is written at every call, with its concat */
     return SOL_OK;
 }
 
@@ -65,8 +65,11 @@ static bool appears_before(const struct layer *l, int i) {
 static enum sol_status place_inputs(struct plan *plan, struct layer *l) {
     struct size at = size_const(0);
     for (int i = 0; i < l->n_in; i++) {
-        if (!can_be_placed(plan, l->in[i]) || appears_before(l, i))
+        if (!can_be_placed(plan, l->in[i]) || appears_before(l, i)) {
             TRY(insert_copy(plan, &l->in[i]));
+            /* A parameter's copy too is written at every call, with its concat. */
+            l->in[i]->is_constant = false;
+        }
         plan->place[l->in[i]->id] = (struct placement){l->out[0], at};
         at = size_add(at, image_elements(l->in[i]));
     }

@@ -26,6 +26,7 @@ bool plan_counts_images(const struct tensor *t) {
 
 static bool keeps_images(const struct layer *l) {
     bool all_shared = true;
+    if (l->kind == LAYER_gather && l->attr.axis == 0 && !is_shared(l->in[0])) return false;
     for (int i = 0; i < l->n_in; i++) {
         if (is_shared(l->in[i])) continue;
         if (!plan_counts_images(l->in[i])) return false;

@@ -9,7 +9,9 @@
 #include "plan/plan.h"
 #include "run/program.h"
 
-#define MOVEMENT_MAX (1 << 24) /* elements of one image; larger ones are left to generated loops */
+/* Elements of one image; larger ones are left to generated loops. Parameters move once only, and their tables would stay. */
+#define MOVEMENT_MAX (1 << 24)
+#define MOVEMENT_MAX_CONSTANT (1 << 14)
 
 /* The first dim counts images, unless it is the channels of a vector of parameters. */
 static bool is_batched(const struct tensor *a, const struct tensor *b) {
@@ -37,7 +39,9 @@ bool movement_is_possible(const struct layer *l) {
         return false;
     if (l->in[0]->producer->kind == LAYER_scalar) return false;
     bool batched = movement_keeps_batch(l);
-    return count_elements(l->in[0], batched) >= 0 && count_elements(l->out[0], batched) >= 0;
+    int64_t in = count_elements(l->in[0], batched), out = count_elements(l->out[0], batched);
+    if (l->out[0]->is_constant && max_i64(in, out) > MOVEMENT_MAX_CONSTANT) return false;
+    return in >= 0 && out >= 0;
 }
 
 /* ---- Carrying out a layer on numbers: out[i] = in[where(i)] ---- */
@@ -84,31 +88,34 @@ static void move(struct moving *m, const struct layer *l) {
 
 /* ---- From element numbers to stored positions ---- */
 
-/* How a tensor's image is seen by the copy: rows of channels, each with pixels. */
+/* How a tensor's image is seen by the copy: rows of channels, each with pixels. Blocked images that move as a whole are several. */
 struct image {
-    int64_t channels, pixels;
+    int64_t images, channels, pixels;
     int lanes, stored;
 };
 
 static struct image view_image(const struct tensor *t, bool batched) {
-    struct image image = {1, count_elements(t, batched), 1, 1};
+    struct image image = {1, 1, count_elements(t, batched), 1, 1};
     int axis = layout_channel_axis(t);
     if (t->layout.block) {
+        if (!batched && axis) image.images = size_value(t->dim[0]);
         image.channels = size_value(t->dim[axis]);
         image.lanes = t->layout.block;
         image.stored = t->layout.stored;
     } else if (t->rank > axis + 1 && (batched || axis == 0 || size_is(t->dim[0], 1))) {
         image.channels = image.stored = (int)size_value(t->dim[axis]);
     }
-    if (image.channels) image.pixels /= image.channels;
+    image.pixels /= max_i64(1, image.images * image.channels);
     return image;
 }
 
 /* Stored position of element number i. */
 static int64_t position(const struct tensor *t, const struct image *image, int64_t i) {
     if (!t->layout.block) return i;
-    int64_t c = layout_position(&t->layout, (int)(i / image->pixels)), p = i % image->pixels;
-    return c / image->lanes * image->pixels * image->lanes + p * image->lanes + c % image->lanes;
+    int64_t p = i % image->pixels, n = i / image->pixels / image->channels,
+            c = layout_position(&t->layout, (int)(i / image->pixels % image->channels));
+    return n * image->stored * image->pixels + c / image->lanes * image->pixels * image->lanes +
+           p * image->lanes + c % image->lanes;
 }
 
 /* Is the step from pixel to pixel the same everywhere? Then one base per channel says it all. */
@@ -140,7 +147,7 @@ static void fill_table(struct arena *arena, const struct tensor *out, const stru
 /* No common stride: every stored element has a base of its own. */
 static void fill_pointwise(struct arena *arena, const struct tensor *out, const struct image *image,
                            int64_t n, const int64_t *source, struct copy_table *table) {
-    int64_t stored = image->stored * image->pixels;
+    int64_t stored = image->images * image->stored * image->pixels;
     int32_t *base = ARENA_ARRAY(arena, int32_t, stored + 1);
     for (int64_t i = 0; i < stored; i++) base[i] = -1;
     for (int64_t i = 0; i < n; i++) base[position(out, image, i)] = (int32_t)source[i];
@@ -164,7 +171,7 @@ enum sol_status movement_table(struct arena *arena, struct layer *const *chain, 
     int64_t *source = ARENA_ARRAY(arena, int64_t, n_out + 1);
     for (int64_t i = 0; i < n_out; i++) source[i] = position(in, &from, m.at[i]);
     *batch = m.batched ? out->dim[0] : size_const(1);
-    if (find_pixel_stride(&to, source, &table->pixel_stride))
+    if (to.images == 1 && find_pixel_stride(&to, source, &table->pixel_stride))
         fill_table(arena, out, &to, source, table);
     else fill_pointwise(arena, out, &to, n_out, source, table);
     return SOL_OK;

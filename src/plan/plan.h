@@ -4,7 +4,7 @@
  *   model -> layout.c -> concat.c -> cluster.c, heavy.c -> view.c -> images.c -> the device's emit (dnn, dfp) -> build.c
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv or linear with what was fused into its
- * prologue and epilogue, part of which DFP generates. Module DFP: any connected set of other layers. Module copy: layers that only move values.
+ * prologue and epilogue, part of which DFP generates. Module DFP: any connected set of other layers. Module copy: layers that only move values. Module gather: one gather.
  */
 #ifndef SOL_PLAN_H
 #define SOL_PLAN_H
@@ -15,7 +15,8 @@
 enum module {
     MODULE_DFP,
     MODULE_DNN,
-    MODULE_COPY, /* moves values through a table: run/copy.c */
+    MODULE_COPY,   /* moves values through a table: run/copy.c */
+    MODULE_GATHER, /* rows of a table, by numbers of the call: run/gather.c */
     MODULE_VIEW, /* costs nothing: the output lies in the input's memory, or the inputs in the output's */
 };
 

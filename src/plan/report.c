@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-static const char *const module_names[] = {"DFP", "DNN", "copy", "view"};
-static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8", "#eeeeee"};
+static const char *const module_names[] = {"DFP", "DNN", "copy", "gather", "view"};
+static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8", "#f0e0c8", "#eeeeee"};
 
 void plan_report(struct build *b, const struct cluster *cluster) {
     text_add(&b->report, "cluster %d, %s%s: %s\n", cluster->id, module_names[cluster->module],

@@ -57,6 +57,8 @@ bool view_is_alias(const struct plan *plan, const struct layer *l) {
     if (plan->place[out->id].parent || l->in[0]->producer->kind == LAYER_scalar) return false;
     if (l->kind == LAYER_slice) return is_slice_view(l);
     if (l->kind != LAYER_reshape && l->kind != LAYER_copy) return false;
+    /* A copy that changes no layout is there for its memory: a linear layer reads dense rows. */
+    if (l->kind == LAYER_copy && layout_equal(&l->in[0]->layout, &out->layout)) return false;
     if (!layout_is_same_order(l->in[0], out)) return false;
     return keeps_batch(l->in[0], out) || !view_lies_apart(plan, l->in[0]);
 }

@@ -170,4 +170,21 @@ void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
               int64_t begin, int64_t end);
 int64_t copy_n_tasks(const struct step *step, const int64_t *arg);
 
+/* gather.c: the step of a gather. ptr = {table, numbers, out}; strides and sizes in elements. The table's dims are [outer.., rows,
+ * inner..]; it may lie apart along its first one, whose step is STRIDE; behind that, PLANES of rows follow each other. */
+enum {
+    GATHER_OUTER,
+    GATHER_PLANES,
+    GATHER_STRIDE,
+    GATHER_ROWS,
+    GATHER_ROW_STRIDE,
+    GATHER_INNER,
+    GATHER_NUMBERS,
+    GATHER_NUMBER_SIZE, /* bytes: 8 or 4 */
+    GATHER_N_ARGS
+};
+void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                int64_t begin, int64_t end);
+int64_t gather_n_tasks(const struct step *step, const int64_t *arg);
+
 #endif

@@ -199,6 +199,257 @@ def test_shapes():
     run("SpaceToDepth", [real(1, 2, 4, 6)], blocksize=2)
 
 
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ((2, 3, 4, 5), (2, 3, 5, 6)),
+        ((2, 1, 4, 5), (3, 5, 6)),
+        ((4, 5), (2, 5, 6)),
+        ((5,), (2, 5, 6)),
+        ((2, 4, 5), (5,)),
+        ((5,), (5,)),
+        ((1, 12, 64, 64), (1, 12, 64, 128)),
+    ],
+)
+def test_matmul(a, b):
+    run("MatMul", [real(*a), real(*b)])
+    run("MatMul", [real(*a)], [real(*b)])
+
+
+@pytest.mark.parametrize("op", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
+def test_comparisons(op):
+    """A truth value does not leave the network: it chooses, or is cast."""
+    nodes = [
+        helper.make_node(op, ["a", "b"], ["c"]),
+        helper.make_node("Where", ["c", "a", "k"], ["y"]),
+        helper.make_node("Cast", ["c"], ["z"], to=TensorProto.FLOAT),
+    ]
+    a, b = real(3, 4), real(4)
+    a[0] = b
+    a[1, 0] = np.nan
+    check(make_model(nodes, {"a": a, "b": b}, {"k": real(3, 1)}, ("y", "z")), {"a": a, "b": b})
+
+
+def test_truth():
+    nodes = [
+        helper.make_node("Less", ["a", "b"], ["p"]),
+        helper.make_node("IsNaN", ["a"], ["q"]),
+        helper.make_node("Not", ["q"], ["r"]),
+        helper.make_node("And", ["p", "r"], ["s"]),
+        helper.make_node("Xor", ["p", "q"], ["t"]),
+        helper.make_node("Or", ["s", "t"], ["u"]),
+        helper.make_node("And", ["u", "mask"], ["v"]),
+        helper.make_node("Where", ["v", "a", "b"], ["y"]),
+    ]
+    a, b = real(5, 4), real(5, 4)
+    mask = np.tril(np.ones((5, 4), bool))
+    check(make_model(nodes, {"a": a, "b": b}, {"mask": mask}), {"a": a, "b": b})
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+def test_triangles(upper):
+    for k in (0, 1, -2, 9, -9):
+        run("Trilu", [real(2, 4, 5)], [np.array(k)], upper=upper)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_gather(axis, dtype):
+    index = np.array([[0, 3], [-1, 2], [1, -4]], dtype)
+    run("Gather", [real(4, 4, 4), index], axis=axis)
+    run("Gather", [real(4, 4, 4)], [index], axis=axis)
+    run("Gather", [real(4, 4, 4)], [np.array(-1, dtype)], axis=axis)
+    run("Gather", [real(4, 4, 4)], [np.array([0, 2], dtype)], axis=axis)
+
+
+def test_embedding():
+    """A table of words: numbers outside of it end the call with an error, in any thread."""
+    words, index = real(50, 7), rng.integers(-50, 50, (3, 400))
+    nodes = [
+        helper.make_node("Gather", ["words", "index"], ["e"]),
+        helper.make_node("Relu", ["e"], ["y"]),
+    ]
+    model = make_model(nodes, {"index": index}, {"words": words}, free=["index"])
+    net = sol.load(model.SerializeToString())
+    np.testing.assert_array_equal(net(index), np.maximum(words[index], 0))
+    for wrong in (50, -51, 2**40):
+        index[1, 333] = wrong
+        with pytest.raises(ValueError, match=f"number {wrong}, but there are 50 rows"):
+            net(index)
+
+
+def test_tile():
+    run("Tile", [real(2, 3)], [whole(1, 4)])
+    run("Tile", [real(2, 1, 3)], [whole(3, 2, 2)])
+
+
+# ---- Other sizes ----
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"pads": [1, 0, 2, 0, 1, 1], "strides": [2, 1, 2]},
+        {"dilations": [2, 1, 1], "group": 2},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2, 3]},
+    ],
+)
+def test_conv_of_volumes(attributes):
+    groups = attributes.get("group", 1)
+    x, w = real(2, 4, 6, 5, 7), real(6, 4 // groups, 3, 2, 3)
+    run("Conv", [x], [w, real(6)], **attributes)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"pads": [1, 0, 1, 1, 1, 0], "strides": [2, 1, 2]},
+        {"strides": [2, 2, 2], "ceil_mode": 1},
+    ],
+)
+def test_pools_of_volumes(op, attributes):
+    run(op, [real(2, 3, 6, 7, 5)], kernel_shape=[3, 2, 2], **attributes)
+
+
+def test_wide_padding():
+    run("AveragePool", [real(1, 2, 9, 9)], kernel_shape=[3, 3], pads=[2, 2, 2, 2], opset=19)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"strides": [2, 3], "pads": [1, 0, 1, 2]},
+        {"strides": [3, 2], "output_padding": [1, 1]},
+        {"dilations": [2, 2], "pads": [3, 1, 0, 2]},
+        {"strides": [3, 2], "output_shape": [10, 8]},
+        {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    ],
+)
+def test_transposed_conv(attributes):
+    x, w, b = real(2, 4, 3, 3), real(4, 3, 3, 3), real(3)
+    run("ConvTranspose", [x], [w, b], **attributes)
+    run("ConvTranspose", [x, w], [], **attributes)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads(mode):
+    x = real(3, 4, 5)
+    for pads in ([0, 1, 2, 0, 2, 1], [2, 0, 1, 1, 0, 2]):
+        run("Pad", [x], [whole(*pads)], opset=19, mode=mode)
+    inputs = ["x", "p", "", "a"] if mode != "constant" else ["x", "p", "v", "a"]
+    node = helper.make_node("Pad", inputs, ["y"], mode=mode)
+    constants = {"p": whole(1, -2), "v": np.float32(0.5).reshape(()), "a": whole(-3)}
+    got = sol.load(make_model([node], {"x": x}, constants, opset=19).SerializeToString())(x)
+    more = {"constant_values": 0.5} if mode == "constant" else {}
+    np.testing.assert_array_equal(got, np.pad(x[:1], [(1, 0), (0, 0), (0, 0)], mode, **more))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    "coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"]
+)
+def test_resize(mode, coordinates):
+    empty = np.zeros(0, np.float32)
+    for scales in ([1, 1, 2.5, 0.6], [1, 1, 0.5, 3]):
+        run(
+            "Resize",
+            [real(1, 2, 5, 6)],
+            [empty, np.array(scales, np.float32)],
+            opset=18,
+            mode=mode,
+            coordinate_transformation_mode=coordinates,
+        )
+
+
+def test_resize_to_sizes():
+    node = helper.make_node("Resize", ["x", "", "", "n"], ["y"], mode="linear")
+    check(
+        make_model([node], {"x": real(1, 2, 5, 6)}, {"n": whole(1, 2, 8, 3)}),
+        {"x": real(1, 2, 5, 6)},
+    )
+
+
+# ---- Recurrent networks ----
+
+
+def recurrent(op, n_gates, layout=0, direction="forward", peephole=False, **attributes):
+    """Steps, batch, inputs, hidden: 5, 2, 3, 4. The reference knows one direction only, so two are put together here."""
+    both = direction == "bidirectional"
+    n = 1 + both
+    x, h, c = real(5, 2, 3), real(n, 2, 4), real(n, 2, 4)
+    weights = [real(n, n_gates * 4, 3), real(n, n_gates * 4, 4), real(n, n_gates * 8)]
+    states, peepholes = ["h", "c"][: 1 + (op == "LSTM")], ["p"] if peephole else []
+    named = dict(zip("wrb", weights)) | dict(zip("hc", [h, c][: len(states)]))
+    if peephole:
+        named["p"] = real(n, 12)
+    outputs = ["y", "y_h", "y_c"][: 1 + len(states)]
+
+    def build(layout, direction, named):
+        node = helper.make_node(
+            op,
+            ["x", "w", "r", "b", "", *states, *peepholes],
+            outputs,
+            hidden_size=4,
+            layout=layout,
+            direction=direction,
+            **attributes,
+        )
+        at = x.transpose(1, 0, 2) if layout else x
+        if layout:
+            named = named | {s: named[s].transpose(1, 0, 2) for s in states}
+        return make_model([node], {"x": at}, named, outputs, opset=14), {"x": at}
+
+    model, inputs = build(layout, direction, named)
+    got = sol.load(model.SerializeToString())(**inputs)
+    expected = []
+    for d in range(n):
+        is_reverse = direction == "reverse" or d == 1
+        flip = (lambda a: a[::-1].copy()) if is_reverse else (lambda a: a)
+        part = {key: value[d : d + 1] for key, value in named.items()}
+        one, _ = build(0, "forward", part)
+        y, *last = ReferenceEvaluator(one).run(None, {"x": flip(x)})
+        expected.append((flip(y), *last))
+    y = np.concatenate([e[0] for e in expected], 1)
+    last = [np.concatenate([e[i] for e in expected], 0) for i in range(1, len(outputs))]
+    if layout:
+        y, last = y.transpose(2, 0, 1, 3), [s.transpose(1, 0, 2) for s in last]
+    for a, b in zip(got, [y, *last], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op, n_gates", [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrent(op, n_gates, direction, layout):
+    recurrent(op, n_gates, layout, direction)
+
+
+def test_other_recurrent():
+    recurrent("GRU", 3, linear_before_reset=1)
+    recurrent("GRU", 3, direction="bidirectional", linear_before_reset=1)
+    recurrent("LSTM", 4, peephole=True)
+
+
+def test_refused_recurrent():
+    x, weights = real(5, 2, 3), {"w": real(1, 4, 3), "r": real(1, 4, 4)}
+    lengths = {"n": np.array([5, 4], np.int32)}
+    for attributes, more, words in (
+        ({"clip": 1.0}, {}, "clip"),
+        ({"activations": ["Affine"]}, {}, "activations other than"),
+        ({}, lengths, "sequence_lens"),
+        ({"direction": "bidirectional"}, {}, "weights of 1 directions"),
+    ):
+        inputs = ["x", "w", "r", "", *more]
+        node = helper.make_node("RNN", inputs, ["y"], hidden_size=4, **attributes)
+        model = make_model([node], {"x": x}, weights | more)
+        with pytest.raises((NotImplementedError, ValueError), match=words):
+            sol.load(model.SerializeToString())
+
+
 # ---- Networks ----
 
 

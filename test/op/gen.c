@@ -22,16 +22,26 @@ int gen_value(struct gen *g, sol_tensor tensor, double size, double low, double 
     return g->n++;
 }
 
-int gen_leaf(struct gen *g, bool param, int rank, const int64_t *dim, float low, float high) {
+static int add_leaf(struct gen *g, enum sol_dtype dtype, bool param, int rank, const int64_t *dim,
+                    float low, float high) {
     char name[16];
     for (int i = 0; i < rank; i++) param = param && dim[i] >= 0; /* parameters have fixed sizes */
     int at = param ? g->n_params++ : g->n_inputs++;
     struct gen_range range = {low, high};
     snprintf(name, sizeof name, "%c%d", param ? 'w' : 'x', at);
     (param ? g->param : g->input)[at] = range;
-    sol_tensor t = param ? sol_model_param(g->model, name, SOL_F32, rank, dim)
-                         : sol_model_input(g->model, name, SOL_F32, rank, dim);
+    sol_tensor t = param ? sol_model_param(g->model, name, dtype, rank, dim)
+                         : sol_model_input(g->model, name, dtype, rank, dim);
     return gen_value(g, t, fmax(fabs((double)low), fabs((double)high)), (double)low, 0);
+}
+
+int gen_leaf(struct gen *g, bool param, int rank, const int64_t *dim, float low, float high) {
+    return add_leaf(g, SOL_F32, param, rank, dim, low, high);
+}
+
+int gen_numbers(struct gen *g, bool param, int rank, const int64_t *dim, int64_t n) {
+    enum sol_dtype dtype = random_one_in(g->random, 2) ? SOL_I64 : SOL_I32;
+    return add_leaf(g, dtype, param, rank, dim, (float)-n, (float)(n - 1));
 }
 
 int gen_add(struct gen *g, const char *kind, int n_in, const int *in, const char *attributes) {

@@ -7,6 +7,7 @@
  *   gen_fusible a graph that DFP must turn into exactly one kernel
  *   gen_epilogue a convolution or linear layer, and pointwise layers behind it
  *   gen_cnn     a small network of convolutions, poolings, concats, slices and residual sums
+ *   gen_kept    a model that was compiled wrongly once
  *
  * The generator follows how large values can get and how far rounding can spread, so that models
  * stay where float arithmetic means something: no overflow, no logarithm of a negative number, no
@@ -57,5 +58,6 @@ void gen_fusible(struct gen *g, struct random *r);
 void gen_epilogue(struct gen *g, struct random *r);
 void gen_cnn(struct gen *g, struct random *r);
 void gen_many(struct gen *g, struct random *r); /* more parameters and inputs than a kernel takes */
+void gen_kept(struct gen *g, struct random *r); /* what went wrong once */
 
 #endif

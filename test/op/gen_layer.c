@@ -41,6 +41,35 @@ static void make_binary(struct gen *g, const char *kind, const char *attributes)
     gen_output(g, gen_add(g, kind, 2, in, ""));
 }
 
+/* Real values are hardly ever equal: whole ones are. */
+static void make_equal(struct gen *g, const char *kind, const char *attributes) {
+    int64_t dim[SOL_MAX_RANK], n = 5;
+    (void)attributes;
+    int rank = gen_shape(g, MOST / 8, dim);
+    int numbers = gen_numbers(g, false, rank, dim, 5), table = gen_leaf(g, true, 1, &n, -1, 1),
+        looked_up = gen_add(g, "gather", 2, (int[]){table, numbers}, "");
+    int in[2] = {looked_up, gen_add(g, "gather", 2, (int[]){table, numbers}, "")};
+    if (random_one_in(g->random, 2)) in[1] = gen_add(g, "abs", 1, in + 1, "");
+    gen_output(g, gen_add(g, kind, 2, in, ""));
+}
+
+static void make_where(struct gen *g, const char *kind, const char *attributes) {
+    struct random *r = g->random;
+    int64_t dim[SOL_MAX_RANK], some[SOL_MAX_RANK];
+    int rank = gen_shape(g, MOST, dim), in[3];
+    (void)attributes;
+    for (int i = 0; i < 3; i++) {
+        memcpy(some, dim, sizeof some);
+        for (int d = 0; d < rank && i; d++)
+            if (random_one_in(r, 4)) some[d] = 1;
+        int drop = i && random_one_in(r, 3) ? random_int(r, 0, rank - 1) : 0;
+        in[i] = gen_leaf(g, i == 1, rank - drop, some + drop, -4, 4);
+    }
+    int on[2] = {in[0], in[1]};
+    in[0] = gen_add(g, "less", 2, on, "");
+    gen_output(g, gen_add(g, kind, 3, in, ""));
+}
+
 static void make_source(struct gen *g, const char *kind, const char *attributes) {
     int x = random_leaf(g, -4, 4);
     (void)attributes;
@@ -103,6 +132,38 @@ static void make_linear(struct gen *g, const char *kind, const char *attributes)
     in[1] = gen_leaf(g, true, 2, (int64_t[]){k, c}, -1, 1);
     in[2] = gen_leaf(g, true, 1, (int64_t[]){k}, -1, 1);
     gen_output(g, gen_add(g, kind, random_int(r, 2, 3), in, ""));
+}
+
+/* What stands around a product in a transformer: scales in front of it, a softmax and a second product behind it. */
+static int add_attention(struct gen *g, int x, int y) {
+    struct random *r = g->random;
+    int64_t value[2] = {g->value[y].dim[g->value[y].rank - 1], random_int(r, 1, 20)};
+    int scale = gen_value(g, sol_model_scalar(g->model, 0.5), 1, 0, 0);
+    if (random_one_in(r, 2)) x = gen_add(g, "mul", 2, (int[]){x, scale}, "");
+    if (random_one_in(r, 2)) y = gen_add(g, "mul", 2, (int[]){y, scale}, "");
+    int scores = gen_add(g, "matmul", 2, (int[]){x, y}, "");
+    if (random_one_in(r, 4)) gen_output(g, scores);
+    char text[32];
+    snprintf(text, sizeof text, "axis=%d", g->value[scores].rank - 1);
+    int weights = gen_add(g, "softmax", 1, &scores, text);
+    return gen_add(g, "matmul", 2,
+                   (int[]){weights, gen_leaf(g, random_one_in(r, 2), 2, value, -1, 1)}, "");
+}
+
+/* Leading dims are there or not, and 1 on either side. */
+static void make_matmul(struct gen *g, const char *kind, const char *attributes) {
+    static const int sizes[] = {1, 2, 5, 16, 17, 31, 64};
+    struct random *r = g->random;
+    (void)attributes;
+    int64_t a[4] = {g->batch, 3, RANDOM_PICK(r, sizes), RANDOM_PICK(r, sizes)},
+            b[4] = {g->batch, 3, a[3], RANDOM_PICK(r, sizes)};
+    int at = random_int(r, 0, 2), bt = random_int(r, 0, 2);
+    for (int d = 0; d < 2; d++)
+        if (random_one_in(r, 3)) (random_one_in(r, 2) ? a : b)[d] = 1;
+    int in[2] = {gen_leaf(g, false, 4 - at, a + at, -1, 1),
+                 gen_leaf(g, random_one_in(r, 4), 4 - bt, b + bt, -1, 1)};
+    bool is_alone = random_one_in(r, 2);
+    gen_output(g, is_alone ? gen_add(g, kind, 2, in, "") : add_attention(g, in[0], in[1]));
 }
 
 static void make_batch_norm(struct gen *g, const char *kind, const char *attributes) {
@@ -269,6 +330,21 @@ static void make_pad(struct gen *g, const char *kind, const char *attributes) {
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }
 
+/* Numbers from the whole range, below 0 as well. */
+static void make_gather(struct gen *g, const char *kind, const char *attributes) {
+    struct random *r = g->random;
+    int64_t dim[SOL_MAX_RANK], numbers[2] = {g->batch, random_int(r, 1, 9)};
+    char text[32];
+    (void)attributes;
+    int rank = gen_shape(g, MOST / 16, dim), axis = random_int(r, 0, rank - 1);
+    if (dim[axis] < 0) dim[axis] = 5;
+    int drop = random_int(r, 0, 2);
+    int in[2] = {gen_leaf(g, random_one_in(r, 2), rank, dim, -4, 4), 0};
+    in[1] = gen_numbers(g, random_one_in(r, 4), 2 - drop, numbers + drop, dim[axis]);
+    snprintf(text, sizeof text, "axis=%d", axis);
+    gen_output(g, gen_add(g, kind, 2, in, text));
+}
+
 /* ---- The table ---- */
 
 /* Kinds of one input and the range of their arguments; all that are not here have a function
@@ -319,6 +395,11 @@ static const struct {
     {"div", make_binary, ""},
     {"maximum", make_binary, ""},
     {"minimum", make_binary, ""},
+    {"less", make_binary, ""},
+    {"equal", make_equal, ""},
+    {"where", make_where, ""},
+    {"matmul", make_matmul, ""},
+    {"gather", make_gather, ""},
     {"max_pool", make_pool, "min=0.0"},
     {"avg_pool", make_pool, "count_pad=true"},
     {"adaptive_avg_pool", make_adaptive, ""},

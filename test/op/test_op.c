@@ -5,7 +5,7 @@
  *                   -> ref_run on the model as it was built             |
  *
  * A failure prints the seed of the model and the model itself; `test_op GROUP SEED 1` runs that one
- * again, with GROUP a kind of layer, dag, fusible, epilogue, cnn or many.
+ * again, with GROUP a kind of layer, dag, fusible, epilogue, cnn, many or kept.
  */
 #include "../unit/check.h"
 #include "device/cpu/cpu.h"
@@ -21,6 +21,7 @@
 #define N_FUSIBLE 120
 #define N_EPILOGUES 150
 #define N_CNNS 120
+#define N_KEPT 20
 #define MOST_PORTS GEN_LEAVES
 
 /* Tensors of one run. */
@@ -54,10 +55,18 @@ static void add_tensor(struct tensors *list, int64_t n) {
     list->n++;
 }
 
-static void add_random(struct tensors *list, struct random *r, int64_t n, struct gen_range range) {
-    add_tensor(list, n);
-    float *at = list->at[list->n - 1];
-    for (int64_t i = 0; i < n; i++) at[i] = random_float(r, range.low, range.high);
+static void add_random(struct tensors *list, struct random *r, const struct tensor *t,
+                       const int64_t *symbols, struct gen_range range) {
+    int64_t n = count_elements(t, symbols);
+    add_tensor(list, n * ir_element_size(t->dtype) / (int64_t)sizeof(float));
+    void *at = list->at[list->n - 1];
+    for (int64_t i = 0; i < n; i++) {
+        if (t->dtype == SOL_I64)
+            ((int64_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
+        else if (t->dtype == SOL_I32)
+            ((int32_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
+        else ((float *)at)[i] = random_float(r, range.low, range.high);
+    }
 }
 
 static void free_tensors(struct tensors *list) {
@@ -179,9 +188,9 @@ static void test_batch(struct group *group, struct gen *g, const struct model *m
     struct tensors in = {0}, params = {0}, expected = {0};
     int64_t symbols[SIZE_SYMBOLS] = {batch};
     for (int i = 0; i < m->inputs.n; i++)
-        add_random(&in, g->random, count_elements(m->inputs.at[i], symbols), g->input[i]);
+        add_random(&in, g->random, m->inputs.at[i], symbols, g->input[i]);
     for (int i = 0; i < m->params.n; i++)
-        add_random(&params, g->random, count_elements(m->params.at[i], symbols), g->param[i]);
+        add_random(&params, g->random, m->params.at[i], symbols, g->param[i]);
     for (int i = 0; i < m->outputs.n; i++)
         add_marked(&expected, count_elements(m->outputs.at[i], symbols));
     enum sol_status status = ref_run(m, symbols, (const void *const *)in.at,
@@ -202,6 +211,7 @@ static void generate(struct gen *g, struct random *r, const char *name) {
     else if (!strcmp(name, "epilogue")) gen_epilogue(g, r);
     else if (!strcmp(name, "cnn")) gen_cnn(g, r);
     else if (!strcmp(name, "many")) gen_many(g, r);
+    else if (!strcmp(name, "kept")) gen_kept(g, r);
     else gen_layer(g, r, name);
 }
 
@@ -274,5 +284,6 @@ int main(int argc, char **argv) {
     test_everywhere("epilogue", seed, N_EPILOGUES / part);
     test_group("cnn", seed, N_CNNS / part);
     test_group("many", seed, 5);
+    test_group("kept", seed, N_KEPT);
     return check_done();
 }

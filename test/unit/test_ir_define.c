@@ -84,6 +84,7 @@ static double eval_operation(enum expr_op op, double a, double b, double c) {
     case EXPR_TANH: return tanh(a);
     case EXPR_ERF: return erf(a);
     case EXPR_LESS: return a < b;
+    case EXPR_EQUAL: return a == b;
     case EXPR_SELECT: return a != 0 ? b : c;
     default: REQUIRE(!"an operation"); return 0;
     }
@@ -136,6 +137,9 @@ static const struct row rows[] = {
     {X " f32[6,4,1,1]", "conv pad=[0,0,1,1] stride=[2,2]", EITHER},
     {"f32[$0,3,5] f32[4,5] f32[4]", "linear", NEVER},
     {"f32[5] f32[4,5]", "linear", NEVER},
+    {"f32[$0,3,5] f32[$0,5,4]", "matmul", NEVER},
+    {"f32[3,1,2,5] f32[4,5,6]", "matmul", NEVER},
+    {"f32[2,5] f32[3,5,1]", "matmul", NEVER},
     {X " f32[4] f32[4] f32[4] f32[4]", "batch_norm eps=0.5", NEVER},
     {X, "relu", NEVER},
     {X, "clamp min=-0.5 max=0.25", NEVER},
@@ -167,6 +171,9 @@ static const struct row rows[] = {
     {X " f32[]", "div", NEVER},
     {X " " X, "maximum", NEVER},
     {"f32[1,1] f32[1]", "minimum", NEVER},
+    {X " f32[4,1,1]", "less", NEVER},
+    {"f32[3] f32[2,1]", "equal", NEVER},
+    {"f32[6] " X " f32[4,1,1]", "where", NEVER},
     {X, "max_pool kernel=[2,2] stride=[2,2]", NEVER},
     {X, "max_pool kernel=[3,2] stride=[2,2] pad=[1,0,1,1] min=0.0", ALWAYS},
     {X, "max_pool kernel=[2,2] stride=[3,4] dilation=[2,1] ceil=true", ALWAYS},
@@ -259,7 +266,7 @@ static void test_row(const struct row *row) {
     struct eval e = {.layer = m->layers.at[m->layers.n - 1]};
     for (int i = 0; i < e.layer->n_in; i++) e.in[i] = fill(e.layer, i);
     float *expected = ARENA_ARRAY(&arena, float, count(e.layer->out[0]));
-    ref_layer(e.layer, symbols, e.in, expected);
+    REQUIRE(!ref_layer(e.layer, symbols, e.in, expected));
     int n_vars;
     const struct expr *x = ir_define(&arena, e.layer, &n_vars);
     REQUIRE(x && n_vars >= e.layer->out[0]->rank && n_vars <= MAX_VARS);
@@ -272,8 +279,11 @@ static void test_row(const struct row *row) {
 }
 
 static void test_layers(void) {
-    bool seen[N_LAYER_KINDS] = {
-        [LAYER_input] = true, [LAYER_param] = true, [LAYER_scalar] = true, [LAYER_softmax] = true};
+    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true,
+                                [LAYER_param] = true,
+                                [LAYER_scalar] = true,
+                                [LAYER_gather] = true,
+                                [LAYER_softmax] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);
         size_t size = strcspn(rows[i].layer, " ");

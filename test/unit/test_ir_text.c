@@ -77,7 +77,8 @@ static const char *const moving[] = {
     "pad pad=[1,2,3,4] value=-inf",
 };
 
-static const char *const binary[] = {"add", "sub", "mul", "div", "maximum", "minimum"};
+static const char *const binary[] = {"add",     "sub",     "mul",  "div",
+                                     "maximum", "minimum", "less", "equal"};
 
 /* Puts a reader of %0 for each line of a list into the text; returns the next free number. */
 static int add_layers(struct text *text, int number, const char *const *list, int n,
@@ -97,6 +98,9 @@ static const char *write_every_layer(void) {
     int n = add_layers(&text, 10, pointwise, COUNT(pointwise), "%0");
     n = add_layers(&text, n, moving, COUNT(moving), "%0");
     n = add_layers(&text, n, binary, COUNT(binary), "%0 %5");
+    text_add(&text, "  %%%d = where %%0 %%5 %%0\n", n++);
+    text_add(&text, "  %%%d = matmul %%0 %%0\n", n++);
+    text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
     text_add(&text, "  %%%d = concat %%0 %%0 %%0 axis=2\n", n);
     text_add(&text, "  output %%%d \"joined\"\n  output %%0 \"\"\n  output %%%d \"y\"\n}\n", n, n);
     return text.at;

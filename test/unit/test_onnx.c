@@ -129,9 +129,8 @@ static void test_model(void) {
                      "  %4 = mean %3 axes=[2,3] keepdim=true # \"GlobalAveragePool\"\n"
                      "  %5 = reshape %4 shape=[$0,4] # \"Reshape\"\n"
                      "  %6 = param f32[4,5] \"b\"\n"
-                     "  %7 = permute %6 axes=[1,0] # \"MatMul\"\n"
-                     "  %8 = linear %5 %7 # \"MatMul\"\n"
-                     "  output %8 \"y\"\n"
+                     "  %7 = matmul %5 %6 # \"MatMul\"\n"
+                     "  output %7 \"y\"\n"
                      "}\n");
     CHECK(sol_onnx_n_params(onnx) == 2);
     CHECK(!memcmp(sol_onnx_params(onnx)[0], weight, sizeof weight));

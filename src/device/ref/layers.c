@@ -24,9 +24,10 @@ struct call {
     const struct layer *layer;
     const struct attr *attr;
     const int64_t *symbols;
-    struct shape shape; /* of the output */
-    const float *const *in;
+    struct shape shape;     /* of the output */
+    const float *const *in; /* a gather's numbers are cast */
     float *out;
+    enum sol_status *status;
 };
 
 /* ---- Points and shapes ---- */
@@ -146,6 +147,20 @@ BINARY(mul, x *y)
 BINARY(div, x / y)
 BINARY(maximum, max_value(x, y))
 BINARY(minimum, min_value(x, y))
+BINARY(less, x < y)
+BINARY(equal, x == y)
+
+/* ---- Pointwise, three inputs ---- */
+
+static void eval_where(const struct call *c) {
+    struct shape s[3] = {get_in_shape(c, 0), get_in_shape(c, 1), get_in_shape(c, 2)};
+    int64_t at[SOL_MAX_RANK] = {0};
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        int from = c->in[0][find_broadcast(&s[0], c->shape.rank, at)] != 0 ? 1 : 2;
+        c->out[i] = c->in[from][find_broadcast(&s[from], c->shape.rank, at)];
+        step_point(&c->shape, at);
+    }
+}
 
 /* ---- Convolution, linear, and what is rewritten into simpler layers ---- */
 
@@ -188,6 +203,22 @@ static void eval_linear(const struct call *c) {
         double sum = c->layer->n_in > 2 ? (double)c->in[2][i % n_k] : 0;
         for (int64_t j = 0; j < n_c; j++) sum += (double)x[j] * w[j];
         c->out[i] = (float)sum;
+    }
+}
+
+/* Row `at[rank - 2]` of one matrix times column `at[rank - 1]` of another. */
+static void eval_matmul(const struct call *c) {
+    struct shape as = get_in_shape(c, 0), bs = get_in_shape(c, 1);
+    int rank = c->shape.rank;
+    int64_t at[SOL_MAX_RANK] = {0}, n = as.dim[as.rank - 1];
+    as.dim[as.rank - 1] = bs.dim[bs.rank - 2] = 1; /* the point says nothing of these */
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        const float *a = c->in[0] + find_broadcast(&as, rank, at),
+                    *b = c->in[1] + find_broadcast(&bs, rank, at);
+        double sum = 0;
+        for (int64_t j = 0; j < n; j++) sum += (double)a[j] * b[j * bs.stride[bs.rank - 2]];
+        c->out[i] = (float)sum;
+        step_point(&c->shape, at);
     }
 }
 
@@ -363,7 +394,8 @@ static void eval_reduce_min(const struct call *c) {
 /* ---- Layers that only move values ---- */
 
 static void eval_reshape(const struct call *c) {
-    if (c->shape.n) memcpy(c->out, c->in[0], (size_t)c->shape.n * sizeof(float));
+    if (c->shape.n)
+        memcpy(c->out, c->in[0], (size_t)(c->shape.n * ir_element_size(c->layer->in[0]->dtype)));
 }
 
 /* Only layouts differ, and here there is but one. */
@@ -429,6 +461,28 @@ static void eval_pad(const struct call *c) {
     }
 }
 
+/* The number at `i`, counted from the front; fails where there is no such row. */
+static int64_t read_row(const struct call *c, int64_t i, int64_t rows) {
+    const void *numbers = c->in[1];
+    bool is_wide = c->layer->in[1]->dtype == SOL_I64;
+    int64_t row = is_wide ? ((const int64_t *)numbers)[i] : ((const int32_t *)numbers)[i];
+    if (row >= -rows && row < rows) return row < 0 ? row + rows : row;
+    *c->status = fail(SOL_EINVAL, "gather: number %lld, but there are %lld rows", (long long)row,
+                      (long long)rows);
+    return -1;
+}
+
+static void eval_gather(const struct call *c) {
+    struct shape xs = get_in_shape(c, 0), ns = get_in_shape(c, 1);
+    int axis = (int)wrap_axis(c->attr->axis, xs.rank);
+    int64_t rows = xs.dim[axis], inner = xs.stride[axis];
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        int64_t outer = i / inner / ns.n, row = read_row(c, i / inner % ns.n, rows);
+        if (row < 0) return;
+        c->out[i] = c->in[0][(outer * rows + row) * inner + i % inner];
+    }
+}
+
 /* ---- The table ---- */
 
 static void (*const evals[N_LAYER_KINDS])(const struct call *c) = {
@@ -437,10 +491,16 @@ static void (*const evals[N_LAYER_KINDS])(const struct call *c) = {
 #undef LAYER
 };
 
-void ref_layer(const struct layer *layer, const int64_t *symbols, const float *const *in,
-               float *out) {
-    struct call call = {
-        .layer = layer, .attr = &layer->attr, .symbols = symbols, .in = in, .out = out};
+enum sol_status ref_layer(const struct layer *layer, const int64_t *symbols, const float *const *in,
+                          float *out) {
+    enum sol_status status = SOL_OK;
+    struct call call = {.layer = layer,
+                        .attr = &layer->attr,
+                        .symbols = symbols,
+                        .in = in,
+                        .out = out,
+                        .status = &status};
     call.shape = get_shape(layer->out[0], symbols);
     evals[layer->kind](&call);
+    return status;
 }

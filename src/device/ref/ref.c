@@ -19,22 +19,13 @@ struct run {
     int *last;         /* position of the last layer that reads it, -1 for none */
 };
 
-static size_t element_size(enum sol_dtype dtype) {
-    static const size_t sizes[SOL_N_DTYPES] = {
-#define SIZE(code, name, size) [SOL_##code] = size,
-        SOL_DTYPE_LIST(SIZE)
-#undef SIZE
-    };
-    return sizes[dtype];
-}
-
 /* Bytes of a tensor, or ENOMEM when they cannot be counted. */
 static enum sol_status find_bytes(const struct tensor *t, const int64_t *symbols, size_t *out) {
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++)
         if (__builtin_mul_overflow(n, size_eval(&t->dim[i], symbols), &n) || n < 0)
             return fail(SOL_ENOMEM, "tensor %d has too many elements", t->id);
-    if (__builtin_mul_overflow((size_t)n, element_size(t->dtype), out))
+    if (__builtin_mul_overflow((size_t)n, (size_t)ir_element_size(t->dtype), out))
         return fail(SOL_ENOMEM, "tensor %d has too many elements", t->id);
     return SOL_OK;
 }
@@ -66,17 +57,14 @@ static enum sol_status call_layer(struct run *r, const struct layer *layer) {
     if (layer->n_in > COUNT(few)) in = mem_alloc((size_t)layer->n_in * sizeof *in, 16);
     if (!in) return fail(SOL_ENOMEM, "out of memory");
     for (int i = 0; i < layer->n_in; i++) in[i] = r->data[layer->in[i]->id];
-    ref_layer(layer, r->symbols, in, r->owned[layer->out[0]->id]);
+    enum sol_status status = ref_layer(layer, r->symbols, in, r->owned[layer->out[0]->id]);
     if (in != few) mem_free(in);
-    return SOL_OK;
+    return status;
 }
 
 static enum sol_status eval_layer(struct run *r, const struct layer *layer) {
     const struct tensor *t = layer->out[0];
     size_t size;
-    for (int i = 0; i < layer->n_in; i++)
-        if (layer->in[i]->dtype != SOL_F32 || t->dtype != SOL_F32)
-            return fail(SOL_EUNSUPPORTED, "ref computes f32 only: layer %d", layer->id);
     TRY(find_bytes(t, r->symbols, &size));
     r->owned[t->id] = mem_alloc(size + 1, 64); /* an empty tensor has an address too */
     if (!r->owned[t->id]) return fail(SOL_ENOMEM, "no %zu bytes for tensor %d", size, t->id);

@@ -6,7 +6,7 @@
  * well. Single values are computed in float, as everywhere in SOL; sums are collected in double, so
  * that the oracle's own rounding error is far below what it judges.
  *
- * All tensors are f32, plain and dense. PyTorch's results are the definition: NaN propagates,
+ * All tensors but a gather's numbers are f32, plain and dense. PyTorch's results are the definition: NaN propagates,
  * windows that hang over the edge count as PyTorch counts them.
  */
 #ifndef SOL_REF_H
@@ -15,12 +15,12 @@
 #include "ir/ir.h"
 
 /* Computes layer->out[0] into `out`, from `in` in the layer's order. `symbols` are the model's.
- * Sources other than scalar have nothing to compute and leave `out` alone. Never allocates. */
-void ref_layer(const struct layer *layer, const int64_t *symbols, const float *const *in,
-               float *out);
+ * Sources other than scalar have nothing to compute and leave `out` alone. Never allocates. Fails when numbers of a gather are outside of its table. */
+enum sol_status ref_layer(const struct layer *layer, const int64_t *symbols, const float *const *in,
+                          float *out);
 
-/* Runs a whole model, pointers in the order of m->inputs, m->params and m->outputs. EUNSUPPORTED
- * for a model that computes with another type than f32, ENOMEM when a buffer cannot be had. */
+/* Runs a whole model, pointers in the order of m->inputs, m->params and m->outputs. ENOMEM
+ * when a buffer cannot be had. */
 enum sol_status ref_run(const struct model *m, const int64_t *symbols, const void *const *inputs,
                         const void *const *params, void *const *outputs);
 

@@ -67,7 +67,7 @@ int call_ints(struct call *c, const char *name, int most, int64_t *out) {
 
 /* ---- Inputs as numbers ---- */
 
-static int64_t count(const struct value *v) {
+int64_t call_count(const struct value *v) {
     int64_t n = 1;
     for (int d = 0; d < v->rank; d++) n *= size_is_const(v->dim[d]) ? size_value(v->dim[d]) : 0;
     return n;
@@ -75,7 +75,7 @@ static int64_t count(const struct value *v) {
 
 int call_input_ints(struct call *c, int i, int most, int64_t *out) {
     const struct value *v = c->in[i];
-    int64_t n = count(v);
+    int64_t n = call_count(v);
     if (!v->number || n > most) {
         call_fail(c, fail(SOL_EUNSUPPORTED,
                           v->number ? "input %d has too many values"
@@ -93,8 +93,9 @@ int call_input_ints(struct call *c, int i, int most, int64_t *out) {
 
 double call_input_float(struct call *c, int i) {
     const struct value *v = c->in[i];
-    if (v->data && v->dtype == SOL_F32 && count(v) == 1) return (double)*(const float *)v->data;
-    if (v->number && count(v) == 1 && size_is_const(*v->number))
+    if (v->data && v->dtype == SOL_F32 && call_count(v) == 1)
+        return (double)*(const float *)v->data;
+    if (v->number && call_count(v) == 1 && size_is_const(*v->number))
         return (double)size_value(*v->number);
     call_fail(
         c, fail(SOL_EUNSUPPORTED, "input %d is no single number that is known before the call", i));
@@ -103,16 +104,39 @@ double call_input_float(struct call *c, int i) {
 
 /* ---- Inputs as tensors ---- */
 
+sol_tensor call_param(struct call *c, enum sol_dtype dtype, int rank, const int64_t *dim,
+                      const void *data) {
+    if (c->im->status) return -1;
+    const char *name = c->node && c->node->name ? c->node->name : "";
+    VEC_PUSH(c->im->arena, &c->im->params, data);
+    return sol_model_param(c->im->model, name, dtype, rank, dim);
+}
+
+static void known_dims(const struct value *v, int64_t dim[SOL_MAX_RANK]) {
+    for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
+}
+
 static void add_param(struct call *c, struct value *v) {
     int64_t dim[SOL_MAX_RANK];
-    for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
+    known_dims(v, dim);
     v->tensor = sol_model_param(c->im->model, v->name, v->dtype, v->rank, dim);
     VEC_PUSH(c->im->arena, &c->im->params, v->data);
+}
+
+/* Known truth values, as the model keeps them. */
+static void add_truth(struct call *c, struct value *v) {
+    int64_t dim[SOL_MAX_RANK], n = call_count(v);
+    float *data = arena_alloc_array(c->im->arena, sizeof *data, (size_t)n + 1);
+    for (int64_t i = 0; i < n; i++)
+        data[i] = v->data ? ((const uint8_t *)v->data)[i] != 0 : !size_is(v->number[i], 0);
+    known_dims(v, dim);
+    v->tensor = call_param(c, SOL_F32, v->rank, dim, data);
 }
 
 sol_tensor call_tensor(struct call *c, int i) {
     struct value *v = c->in[i];
     if (v->tensor < 0 && v->data && v->dtype == SOL_F32) add_param(c, v);
+    else if (v->tensor < 0 && (v->data || v->number) && v->dtype == SOL_BOOL) add_truth(c, v);
     else if (v->tensor < 0)
         call_fail(c,
                   fail(SOL_EUNSUPPORTED,
@@ -121,13 +145,23 @@ sol_tensor call_tensor(struct call *c, int i) {
     return v->tensor;
 }
 
+sol_tensor call_index(struct call *c, int i) {
+    struct value *v = c->in[i];
+    int64_t dim[SOL_MAX_RANK], n = call_count(v);
+    if (v->tensor >= 0 || !v->number) return call_tensor(c, i);
+    int64_t *data = arena_alloc_array(c->im->arena, sizeof *data, (size_t)n + 1);
+    call_input_ints(c, i, (int)min_i64(n, INT32_MAX), data);
+    known_dims(v, dim);
+    return call_param(c, SOL_I64, v->rank, dim, data);
+}
+
 sol_tensor call_operand(struct call *c, int i) {
     const struct value *v = c->in[i];
     int highest = 0;
     for (int k = 0; k < c->n_in; k++)
         if (k != i && c->in[k] && c->in[k]->rank > highest) highest = c->in[k]->rank;
     bool is_scalar =
-        v->tensor < 0 && v->data && v->dtype == SOL_F32 && count(v) == 1 && v->rank <= highest;
+        v->tensor < 0 && v->data && v->dtype == SOL_F32 && call_count(v) == 1 && v->rank <= highest;
     return is_scalar ? sol_model_scalar(c->im->model, call_input_float(c, i)) : call_tensor(c, i);
 }
 
@@ -174,7 +208,8 @@ sol_tensor call_layer(struct call *c, const char *kind, int n, const sol_tensor 
     return out;
 }
 
-sol_tensor call_reshape(struct call *c, sol_tensor x, int rank, const struct size *dim) {
+/* "2,$0,4" */
+static const char *print_dims(struct call *c, int rank, const struct size *dim) {
     struct text text;
     text_init(&text, c->im->arena);
     for (int d = 0; d < rank; d++) {
@@ -184,7 +219,15 @@ sol_tensor call_reshape(struct call *c, sol_tensor x, int rank, const struct siz
             call_fail(c, fail(SOL_EUNSUPPORTED,
                               "dim %d depends on the batch in a way that is not kept", d));
     }
-    return LAYER1(c, "reshape", x, "shape=[%s]", text.at);
+    return text.at;
+}
+
+sol_tensor call_reshape(struct call *c, sol_tensor x, int rank, const struct size *dim) {
+    return LAYER1(c, "reshape", x, "shape=[%s]", print_dims(c, rank, dim));
+}
+
+sol_tensor call_expand(struct call *c, sol_tensor x, int rank, const struct size *dim) {
+    return LAYER1(c, "expand", x, "shape=[%s]", print_dims(c, rank, dim));
 }
 
 const char *call_real(struct call *c, double value) {
@@ -208,6 +251,11 @@ sol_tensor call_permute(struct call *c, sol_tensor x, int rank, const int64_t *a
     return moves ? LAYER1(c, "permute", x, "axes=%s", call_list(c, rank, axes)) : x;
 }
 
+sol_tensor call_pick(struct call *c, sol_tensor x, int axis, int64_t n, const int64_t *index) {
+    sol_tensor at = call_param(c, SOL_I64, 1, &n, index);
+    return LAYER2(c, "gather", x, at, "axis=%d", axis);
+}
+
 /* ---- Results ---- */
 
 enum sol_status call_give_value(struct call *c, int i, struct value *value) {
@@ -219,10 +267,16 @@ enum sol_status call_give_value(struct call *c, int i, struct value *value) {
     return SOL_OK;
 }
 
-enum sol_status call_give(struct call *c, int i, sol_tensor tensor) {
-    struct value value = {.dtype = SOL_F32, .tensor = tensor};
+enum sol_status call_give_as(struct call *c, int i, enum sol_dtype dtype, sol_tensor tensor) {
+    struct value value = {.dtype = dtype, .tensor = tensor};
     if (!c->im->status) value.rank = call_shape(c, tensor, value.dim);
     return call_give_value(c, i, &value);
+}
+
+/* Layers compute with f32 alone, and with truth values ONNX does not compute: of another type are only those that are moved. */
+enum sol_status call_give(struct call *c, int i, sol_tensor tensor) {
+    bool is_moved = c->n_in && c->in[0];
+    return call_give_as(c, i, is_moved ? c->in[0]->dtype : SOL_F32, tensor);
 }
 
 enum sol_status call_give_numbers(struct call *c, int i, int rank, const int64_t *dim,

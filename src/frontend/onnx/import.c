@@ -8,9 +8,6 @@
 
 #include <string.h>
 
-/* Integer tensors up to this size may decide shapes; larger ones are data, which nothing takes yet. */
-#define MOST_NUMBERS 65536
-
 /* ---- Names ---- */
 
 static struct value **find_slot(const struct import *im, const char *name) {
@@ -69,7 +66,7 @@ void import_constant(struct import *im, const struct data *data, struct value *o
     out->rank = data->rank;
     out->data = data->at;
     for (int d = 0; d < data->rank; d++) out->dim[d] = size_const(data->dim[d]);
-    if (!is_whole(data->dtype) || data->n > MOST_NUMBERS) return;
+    if (!is_whole(data->dtype) || data->n > IMPORT_MOST_NUMBERS) return;
     out->number = ARENA_ARRAY(im->arena, struct size, data->n + 1);
     for (int64_t i = 0; i < data->n; i++) out->number[i] = size_const(read_whole(data, i));
 }
@@ -139,6 +136,8 @@ static enum sol_status add_output(struct import *im, const struct onnx_value *ou
     if (!value)
         return fail(SOL_EINVAL, "output \"%.64s\" is made by no node",
                     output->name ? output->name : "");
+    if (value->dtype != SOL_F32)
+        return fail(SOL_EUNSUPPORTED, "output \"%.64s\" is not f32", output->name);
     struct call call = {.im = im, .n_in = 1, .in = &value};
     sol_tensor tensor = value->tensor < 0 ? call_tensor(&call, 0) : value->tensor;
     if (tensor < 0) {

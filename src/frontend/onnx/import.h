@@ -24,7 +24,7 @@ struct value {
     struct size dim[SOL_MAX_RANK]; /* `bad` where the builder has a formula that it does not tell */
     const void *data;              /* of the file; NULL: computed */
     struct size *number;           /* known whole numbers, of any integer type; NULL: not known */
-    sol_tensor tensor;             /* < 0: not in the model (yet) */
+    sol_tensor tensor; /* < 0: not in the model (yet). A bool that was computed is f32 there */
 };
 
 struct import {
@@ -37,6 +37,9 @@ struct import {
     VEC(const void *) params;  /* values of the model's parameters, in order */
     VEC(const char *) symbols; /* names of open batch sizes */
 };
+
+/* Integer tensors up to this size may decide shapes; larger ones are data. */
+#define IMPORT_MOST_NUMBERS 65536
 
 struct value *import_find(const struct import *im, const char *name);
 /* A value that holds the data of `data`; small integer tensors also as numbers. */
@@ -85,8 +88,16 @@ int call_input_ints(struct call *c, int i, int most, int64_t *out);
 /* The one float of input `i`, which must be known. */
 double call_input_float(struct call *c, int i);
 
+/* Elements of a known value. */
+int64_t call_count(const struct value *v);
+
 /* Input `i` as a tensor of the model; a known one becomes a parameter. */
 sol_tensor call_tensor(struct call *c, int i);
+/* Input `i` as whole numbers for a gather: an input of the model, or known. */
+sol_tensor call_index(struct call *c, int i);
+/* A parameter of the node's own; `data` is in the import's arena. */
+sol_tensor call_param(struct call *c, enum sol_dtype dtype, int rank, const int64_t *dim,
+                      const void *data);
 /* The same, for layers that broadcast: a single number becomes a scalar. */
 sol_tensor call_operand(struct call *c, int i);
 /* Any tensor's shape; dims that are formulas are `bad`. */
@@ -102,12 +113,19 @@ sol_tensor call_layer(struct call *c, const char *kind, int n, const sol_tensor 
 #define LAYER1(c, kind, x, ...) call_layer(c, kind, 1, &(sol_tensor){x}, __VA_ARGS__)
 #define LAYER2(c, kind, x, y, ...) call_layer(c, kind, 2, (sol_tensor[]){x, y}, __VA_ARGS__)
 sol_tensor call_reshape(struct call *c, sol_tensor x, int rank, const struct size *dim);
+sol_tensor call_expand(struct call *c, sol_tensor x, int rank, const struct size *dim);
 sol_tensor call_permute(struct call *c, sol_tensor x, int rank, const int64_t *axes);
 /* "1.5" and "[1,2]" as attributes, in the import's arena, whatever the locale. */
 const char *call_real(struct call *c, double value);
 const char *call_list(struct call *c, int n, const int64_t *list);
 
+/* Values index[0], index[1], .. of dim `axis`, each in its range. */
+sol_tensor call_pick(struct call *c, sol_tensor x, int axis, int64_t n, const int64_t *index);
+
+/* Of the first input's type. */
 enum sol_status call_give(struct call *c, int i, sol_tensor tensor);
+/* The same, of a type: bool is f32 in the model, 1 or 0. */
+enum sol_status call_give_as(struct call *c, int i, enum sol_dtype dtype, sol_tensor tensor);
 enum sol_status call_give_value(struct call *c, int i, struct value *value);
 /* Known numbers; copied. */
 enum sol_status call_give_numbers(struct call *c, int i, int rank, const int64_t *dim,

@@ -20,38 +20,44 @@ static sol_tensor transposed(struct call *c, sol_tensor x) {
 }
 
 /* Is input `i` constant, so that a layer may take it as its weight? */
-static bool is_weight(struct call *c, int i) {
-    if (c->in[i]->data && c->in[i]->tensor < 0) return true;
-    return c->in[i]->data != NULL;
-}
+static bool is_weight(const struct call *c, int i) { return c->in[i]->data != NULL; }
 
 /* alpha * A * B + beta * C, A and B perhaps transposed. */
 enum sol_status op_gemm(struct call *c) {
     double alpha = call_float(c, "alpha", 1), beta = call_float(c, "beta", 1);
     if (call_rank(c, 0) != 2 || call_rank(c, 1) != 2)
         return fail(SOL_EINVAL, "ranks %d and %d", call_rank(c, 0), call_rank(c, 1));
-    if (!is_weight(c, 1)) return fail(SOL_EUNSUPPORTED, "a product of two computed tensors");
-    sol_tensor a = call_tensor(c, 0), b = call_tensor(c, 1);
-    if (call_int(c, "transA", 0)) a = transposed(c, a);
-    if (!call_int(c, "transB", 0)) b = transposed(c, b);
-    if (!call_has(c, 2)) return call_give(c, 0, scale(c, LAYER2(c, "linear", a, b, ""), alpha));
-    bool is_bias = alpha == 1 && beta == 1 && is_weight(c, 2) && call_rank(c, 2) == 1 &&
-                   call_dim(c, 2, 0) == call_dim(c, 1, call_int(c, "transB", 0) ? 0 : 1);
-    if (is_bias)
-        return call_give(c, 0,
-                         call_layer(c, "linear", 3, (sol_tensor[]){a, b, call_tensor(c, 2)}, ""));
-    sol_tensor product = scale(c, LAYER2(c, "linear", a, b, ""), alpha);
-    return call_give(c, 0, LAYER2(c, "add", product, scale(c, call_tensor(c, 2), beta), ""));
+    sol_tensor in[3] = {call_tensor(c, 0), call_tensor(c, 1)};
+    bool turns_b = call_int(c, "transB", 0) != 0, is_linear = is_weight(c, 1);
+    if (call_int(c, "transA", 0)) in[0] = transposed(c, in[0]);
+    if (turns_b != is_linear) in[1] = transposed(c, in[1]); /* linear's weight is [k, c] */
+    bool is_bias = is_linear && call_has(c, 2) && alpha == 1 && beta == 1 && is_weight(c, 2) &&
+                   call_rank(c, 2) == 1 && call_dim(c, 2, 0) == call_dim(c, 1, turns_b ? 0 : 1);
+    if (is_bias) in[2] = call_tensor(c, 2);
+    sol_tensor y = call_layer(c, is_linear ? "linear" : "matmul", 2 + is_bias, in, "");
+    y = scale(c, y, alpha);
+    if (is_bias || !call_has(c, 2)) return call_give(c, 0, y);
+    return call_give(c, 0, LAYER2(c, "add", y, scale(c, call_tensor(c, 2), beta), ""));
 }
 
-/* x[.., c] times a constant matrix. */
+/* A vector counts as a row on the left, and as a column on the right. */
+static sol_tensor as_matrix(struct call *c, int i) {
+    struct size dim[2] = {size_const(1), size_const(1)};
+    if (call_rank(c, i) != 1) return call_tensor(c, i);
+    dim[!i] = c->in[i]->dim[0];
+    return call_reshape(c, call_tensor(c, i), 2, dim);
+}
+
+/* As numpy.matmul. The dims of 1 that vectors got vanish again. */
 enum sol_status op_matmul(struct call *c) {
-    if (!is_weight(c, 1) || call_rank(c, 1) != 2 || call_rank(c, 0) < 2)
-        return fail(SOL_EUNSUPPORTED,
-                    "a product of ranks %d and %d, of which the second is no constant matrix",
-                    call_rank(c, 0), call_rank(c, 1));
-    return call_give(c, 0,
-                     LAYER2(c, "linear", call_tensor(c, 0), transposed(c, call_tensor(c, 1)), ""));
+    struct size dim[SOL_MAX_RANK];
+    int left = call_rank(c, 0), right = call_rank(c, 1);
+    if (left < 1 || right < 1) return fail(SOL_EINVAL, "ranks %d and %d", left, right);
+    sol_tensor y = LAYER2(c, "matmul", as_matrix(c, 0), as_matrix(c, 1), "");
+    int rank = call_shape(c, y, dim);
+    if (c->im->status || (left > 1 && right > 1)) return call_give(c, 0, y);
+    if (left == 1 && right > 1) dim[rank - 2] = dim[rank - 1];
+    return call_give(c, 0, call_reshape(c, y, rank - (left == 1) - (right == 1), dim));
 }
 
 /* ---- Normalization ---- */
@@ -69,17 +75,24 @@ enum sol_status op_batch_norm(struct call *c) {
         call_layer(c, "batch_norm", 5, in, "eps=%s", call_real(c, call_float(c, "epsilon", 1e-5))));
 }
 
-/* (x - mean) / sqrt(variance + epsilon) over `n` axes from `first` on. */
-static sol_tensor normalize(struct call *c, sol_tensor x, int first, int n) {
+/* (x - mean) / sqrt(variance + epsilon) over `n` axes from `first` on, and what it is made of. */
+struct normal {
+    sol_tensor y, mean, inverse; /* the last: 1 / sqrt(variance + epsilon) */
+};
+
+static struct normal normalize(struct call *c, sol_tensor x, int first, int n) {
+    struct normal out;
     int64_t axes[SOL_MAX_RANK];
     for (int i = 0; i < n; i++) axes[i] = first + i;
     const char *list = call_list(c, n, axes);
-    sol_tensor centered =
-        LAYER2(c, "sub", x, LAYER1(c, "mean", x, "axes=%s keepdim=true", list), "");
+    out.mean = LAYER1(c, "mean", x, "axes=%s keepdim=true", list);
+    sol_tensor centered = LAYER2(c, "sub", x, out.mean, "");
     sol_tensor variance =
         LAYER1(c, "mean", LAYER1(c, "square", centered, ""), "axes=%s keepdim=true", list);
     sol_tensor padded = LAYER2(c, "add", variance, scalar(c, call_float(c, "epsilon", 1e-5)), "");
-    return LAYER2(c, "mul", centered, LAYER1(c, "rsqrt", padded, ""), "");
+    out.inverse = LAYER1(c, "rsqrt", padded, "");
+    out.y = LAYER2(c, "mul", centered, out.inverse, "");
+    return out;
 }
 
 /* [channels] as [channels, 1, ..], to broadcast along axis 1 of `rank` dims. */
@@ -93,17 +106,18 @@ static sol_tensor by_channel(struct call *c, sol_tensor x, int rank) {
 enum sol_status op_instance_norm(struct call *c) {
     int rank = call_rank(c, 0);
     if (rank < 3) return fail(SOL_EINVAL, "an input of rank %d", rank);
-    sol_tensor y = normalize(c, call_tensor(c, 0), 2, rank - 2);
+    sol_tensor y = normalize(c, call_tensor(c, 0), 2, rank - 2).y;
     y = LAYER2(c, "mul", y, by_channel(c, call_tensor(c, 1), rank), "");
     return call_give(c, 0, LAYER2(c, "add", y, by_channel(c, call_tensor(c, 2), rank), ""));
 }
 
 enum sol_status op_layer_norm(struct call *c) {
     int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
-    if (c->n_out > 1) return fail(SOL_EUNSUPPORTED, "the mean as an output");
-    sol_tensor y =
-        LAYER2(c, "mul", normalize(c, call_tensor(c, 0), axis, rank - axis), call_tensor(c, 1), "");
+    struct normal normal = normalize(c, call_tensor(c, 0), axis, rank - axis);
+    sol_tensor y = LAYER2(c, "mul", normal.y, call_tensor(c, 1), "");
     if (call_has(c, 2)) y = LAYER2(c, "add", y, call_tensor(c, 2), "");
+    TRY(call_give(c, 1, normal.mean));
+    TRY(call_give(c, 2, normal.inverse));
     return call_give(c, 0, y);
 }
 

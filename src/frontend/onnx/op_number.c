@@ -6,14 +6,6 @@
 
 #include <string.h>
 
-#define MOST 65536 /* numbers in a tensor */
-
-static int64_t count(const struct value *v) {
-    int64_t n = 1;
-    for (int d = 0; d < v->rank; d++) n *= size_value(v->dim[d]);
-    return n;
-}
-
 static void dims_of(const struct value *v, int64_t dim[SOL_MAX_RANK]) {
     for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
 }
@@ -58,33 +50,29 @@ enum sol_status op_constant_of_shape(struct call *c) {
     const struct onnx_attribute *a = call_attribute(c, "value");
     struct data one = {.dtype = SOL_F32, .n = 1, .at = &(float){0}};
     const struct value *shape = c->in[0];
-    if (shape->rank != 1 || count(shape) > SOL_MAX_RANK)
+    if (shape->rank != 1 || call_count(shape) > SOL_MAX_RANK)
         return fail(SOL_EUNSUPPORTED, "a shape of rank %d", shape->rank);
     if (a && (a->type != 4 || !a->t)) return fail(SOL_EINVAL, "its value is no tensor");
     if (a) TRY(tensor_read(c->im->arena, c->im->folder, a->t, &one));
     if (one.n != 1) return fail(SOL_EINVAL, "its value has %lld elements", (long long)one.n);
-    int rank = (int)count(shape);
+    int rank = (int)call_count(shape);
     if (one.dtype == SOL_F32) {
-        struct text text;
-        text_init(&text, c->im->arena);
-        for (int d = 0; d < rank; d++) {
-            text_add(&text, d ? "," : "");
-            size_print(&text, shape->number[d]);
-        }
         sol_tensor value = sol_model_scalar(c->im->model, (double)*(const float *)one.at);
-        return call_give(c, 0, LAYER1(c, "expand", value, "shape=[%s]", text.at));
+        return call_give_as(c, 0, SOL_F32, call_expand(c, value, rank, shape->number));
     }
     int64_t dim[SOL_MAX_RANK], n = 1;
     call_input_ints(c, 0, SOL_MAX_RANK, dim);
     for (int d = 0; d < rank; d++)
-        if (dim[d] < 0 || __builtin_mul_overflow(n, dim[d], &n) || n > MOST)
-            return fail(SOL_EUNSUPPORTED, "more than %d numbers", MOST);
+        if (dim[d] < 0 || __builtin_mul_overflow(n, dim[d], &n) || n > IMPORT_MOST_NUMBERS)
+            return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
     struct value item = {.tensor = -1};
     import_constant(c->im, &one, &item);
     if (!item.number) return fail(SOL_EUNSUPPORTED, "values of this type");
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
     for (int64_t i = 0; i < n; i++) numbers[i] = item.number[0];
-    return call_give_numbers(c, 0, rank, dim, numbers);
+    TRY(call_give_numbers(c, 0, rank, dim, numbers));
+    if (c->out[0]) c->out[0]->dtype = one.dtype;
+    return SOL_OK;
 }
 
 /* Dims from `start` to `end`, both clamped to the rank. */
@@ -115,7 +103,8 @@ enum sol_status op_range(struct call *c) {
     if (c->im->status) return c->im->status;
     if (!at[2]) return fail(SOL_EINVAL, "a step of 0");
     double n = ((double)at[1] - (double)at[0]) / (double)at[2];
-    if (n > MOST) return fail(SOL_EUNSUPPORTED, "more than %d numbers", MOST);
+    if (n > IMPORT_MOST_NUMBERS)
+        return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
     int64_t whole = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, whole + 1);
     for (int64_t i = 0; i < whole; i++)
@@ -124,35 +113,78 @@ enum sol_status op_range(struct call *c) {
     return call_give_numbers(c, 0, 1, &whole, numbers);
 }
 
-/* ---- Moving and computing ---- */
+/* ---- Moving ---- */
 
-/* Numbers stay numbers in whatever integer type; other casts are nobody's yet, but that to what a tensor is. */
-enum sol_status op_cast(struct call *c) {
-    enum sol_dtype to;
-    TRY(tensor_dtype(call_int(c, "to", 0), &to));
-    struct value same = *c->in[0];
-    if (same.number && to >= SOL_I64) same.dtype = to;
-    else if (same.number) return fail(SOL_EUNSUPPORTED, "whole numbers to reals");
-    if (same.dtype != to) return fail(SOL_EUNSUPPORTED, "a change of type");
-    return call_give_value(c, 0, &same);
+/* Numbers of the first input's type. */
+static enum sol_status give_like(struct call *c, int rank, const int64_t *dim,
+                                 const struct size *numbers) {
+    TRY(call_give_numbers(c, 0, rank, dim, numbers));
+    if (c->out[0]) c->out[0]->dtype = c->in[0]->dtype;
+    return SOL_OK;
 }
 
-/* Of a list, by index: one number or several. */
+static int64_t product(const struct value *v, int begin, int end) {
+    int64_t n = 1;
+    for (int d = begin; d < end; d++) n *= size_value(v->dim[d]);
+    return n;
+}
+
+/* Index `i` of a dim of `rows`; -1 with a message when it is outside. */
+static int64_t read_row(const struct value *index, int64_t i, int64_t rows) {
+    int64_t at = size_is_const(index->number[i]) ? size_value(index->number[i]) : INT64_MAX;
+    if (at < 0) at += rows;
+    if (at >= 0 && at < rows) return at;
+    (void)fail(SOL_EINVAL, "an index outside of %lld numbers", (long long)rows);
+    return -1;
+}
+
+/* The dim of x becomes the dims of the index. */
 enum sol_status op_gather_numbers(struct call *c) {
     const struct value *x = c->in[0], *index = c->in[1];
-    int64_t dim[SOL_MAX_RANK], n = count(index);
-    if (x->rank != 1 || call_int(c, "axis", 0) > 0)
-        return fail(SOL_EUNSUPPORTED, "numbers of rank %d", x->rank);
+    int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank), rank = x->rank - 1 + index->rank;
+    TRY(c->im->status);
+    if (rank > SOL_MAX_RANK) return fail(SOL_EUNSUPPORTED, "rank %d", rank);
+    int64_t dim[2 * SOL_MAX_RANK], rows = size_value(x->dim[axis]), n = call_count(index),
+                                   outer = product(x, 0, axis),
+                                   inner = product(x, axis + 1, x->rank);
+    if (n && outer * inner > IMPORT_MOST_NUMBERS / n)
+        return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
+    struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, outer * n * inner + 1);
+    for (int64_t i = 0; i < outer * n * inner; i++) {
+        int64_t row = read_row(index, i / inner % n, rows);
+        if (row < 0) return SOL_EINVAL;
+        numbers[i] = x->number[(i / inner / n * rows + row) * inner + i % inner];
+    }
+    for (int d = 0; d < axis; d++) dim[d] = size_value(x->dim[d]);
+    dims_of(index, dim + axis);
+    for (int d = axis + 1; d < x->rank; d++) dim[index->rank + d - 1] = size_value(x->dim[d]);
+    return give_like(c, rank, dim, numbers);
+}
+
+/* Each index of a tensor of indices replaces the position along the axis of its own point. */
+enum sol_status op_gather_elements_numbers(struct call *c) {
+    const struct value *x = c->in[0], *index = c->in[1];
+    int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank);
+    int64_t dim[SOL_MAX_RANK], n = call_count(index);
+    if (c->im->status || x->rank != index->rank)
+        return c->im->status ? c->im->status
+                             : fail(SOL_EINVAL, "ranks %d and %d", x->rank, index->rank);
+    for (int d = 0; d < x->rank; d++)
+        if (d != axis && size_value(index->dim[d]) > size_value(x->dim[d]))
+            return fail(SOL_EINVAL, "more indices than numbers along dim %d", d);
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
     for (int64_t i = 0; i < n; i++) {
-        int64_t at = size_is_const(index->number[i]) ? size_value(index->number[i]) : INT64_MAX;
-        if (at < 0) at += count(x);
-        if (at < 0 || at >= count(x))
-            return fail(SOL_EINVAL, "an index outside of %lld numbers", (long long)count(x));
+        int64_t rest = i, at = 0, step = 1, row = read_row(index, i, size_value(x->dim[axis]));
+        if (row < 0) return SOL_EINVAL;
+        for (int d = x->rank - 1; d >= 0; d--) {
+            at += (d == axis ? row : rest % size_value(index->dim[d])) * step;
+            rest /= size_value(index->dim[d]);
+            step *= size_value(x->dim[d]);
+        }
         numbers[i] = x->number[at];
     }
     dims_of(index, dim);
-    return call_give_numbers(c, 0, index->rank, dim, numbers);
+    return give_like(c, index->rank, dim, numbers);
 }
 
 enum sol_status op_concat_numbers(struct call *c) {
@@ -160,11 +192,12 @@ enum sol_status op_concat_numbers(struct call *c) {
     for (int i = 0; i < c->n_in; i++) {
         if (call_rank(c, i) != 1)
             return fail(SOL_EUNSUPPORTED, "numbers of rank %d", call_rank(c, i));
-        for (int64_t k = 0; k < count(c->in[i]); k++)
+        for (int64_t k = 0; k < call_count(c->in[i]); k++)
             VEC_PUSH(c->im->arena, &all, c->in[i]->number[k]);
-        if (all.n > MOST) return fail(SOL_EUNSUPPORTED, "more than %d numbers", MOST);
+        if (all.n > IMPORT_MOST_NUMBERS)
+            return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
     }
-    return call_give_numbers(c, 0, 1, (int64_t[]){all.n}, all.at);
+    return give_like(c, 1, (int64_t[]){all.n}, all.at);
 }
 
 enum sol_status op_slice_numbers(struct call *c) {
@@ -177,10 +210,10 @@ enum sol_status op_slice_numbers(struct call *c) {
     if (c->im->status) return c->im->status;
     if (n != 2 || step != 1 || call_axis(c, axis, 1))
         return fail(SOL_EUNSUPPORTED, "a step of %lld", (long long)step);
-    int64_t size = count(x);
+    int64_t size = call_count(x);
     start = start < 0 ? max_i64(0, start + size) : min_i64(start, size);
     end = end < 0 ? max_i64(0, end + size) : min_i64(end, size);
-    return call_give_numbers(c, 0, 1, (int64_t[]){max_i64(0, end - start)}, x->number + start);
+    return give_like(c, 1, (int64_t[]){max_i64(0, end - start)}, x->number + start);
 }
 
 enum sol_status op_reshape_numbers(struct call *c) {
@@ -192,38 +225,10 @@ enum sol_status op_reshape_numbers(struct call *c) {
         if (dim[d] < 0) open = d;
         else if (__builtin_mul_overflow(known, dim[d], &known)) known = -1;
     }
-    int64_t n = count(c->in[0]);
+    int64_t n = call_count(c->in[0]);
     if (c->im->status) return c->im->status;
     if (open >= 0 && known > 0) dim[open] = n / known;
     if (known < 0 || (open >= 0 ? known == 0 || n % known : known != n))
         return fail(SOL_EINVAL, "%lld numbers do not fit the new shape", (long long)n);
-    return call_give_numbers(c, 0, rank, dim, c->in[0]->number);
-}
-
-/* add, sub, mul, div of lists of equal length, or a list and one number. */
-enum sol_status op_arithmetic(struct call *c) {
-    const struct value *a = c->in[0], *b = c->in[1],
-                       *longer = count(a) < count(b) || a->rank < b->rank ? b : a;
-    int64_t dim[SOL_MAX_RANK], na = count(a), nb = count(b), n = count(longer);
-    if ((na != n && na != 1) || (nb != n && nb != 1))
-        return fail(SOL_EUNSUPPORTED, "%lld and %lld numbers", (long long)na, (long long)nb);
-    struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
-    for (int64_t i = 0; i < n; i++) {
-        struct size x = a->number[na == 1 ? 0 : i], y = b->number[nb == 1 ? 0 : i];
-        bool divides = true;
-        if (!strcmp(c->op->layer, "add")) numbers[i] = size_add(x, y);
-        else if (!strcmp(c->op->layer, "sub")) numbers[i] = size_sub(x, y);
-        else if (!strcmp(c->op->layer, "mul")) numbers[i] = size_mul(x, y);
-        else divides = size_divide(x, y, &numbers[i]);
-        /* Division of whole numbers cuts off towards 0. */
-        if (!divides && size_is_const(x) && size_is_const(y) && size_value(y) > 0)
-            numbers[i] = size_const(size_value(x) / size_value(y));
-        else if (!divides)
-            return fail(SOL_EUNSUPPORTED, "a quotient that depends on the batch, or by 0");
-        if (numbers[i].bad)
-            return fail(SOL_EUNSUPPORTED,
-                        "a number that overflows or depends on the batch in too many ways");
-    }
-    dims_of(longer, dim);
-    return call_give_numbers(c, 0, longer->rank, dim, numbers);
+    return give_like(c, rank, dim, c->in[0]->number);
 }

@@ -8,13 +8,15 @@ enum sol_status op_identity(struct call *c) {
     return call_give_value(c, 0, &same);
 }
 
-/* In inference it changes nothing. */
+/* In inference it changes nothing, and the mask, which was of x's type before opset 10, keeps everything. */
 enum sol_status op_dropout(struct call *c) {
+    struct value same = *c->in[0];
     if (call_has(c, 2) && call_input_float(c, 2) != 0)
         return fail(SOL_EUNSUPPORTED, "training_mode");
-    for (int i = 1; i < c->n_out; i++)
-        if (c->out[i]) return fail(SOL_EUNSUPPORTED, "the mask as an output");
-    return op_identity(c);
+    TRY(call_give_value(c, 0, &same));
+    if (c->n_out < 2 || !c->out[1]) return c->im->status;
+    sol_tensor all = call_expand(c, sol_model_scalar(c->im->model, 1), same.rank, same.dim);
+    return call_give_as(c, 1, c->im->opset < 10 ? SOL_F32 : SOL_BOOL, all);
 }
 
 /* The wanted dims, of which 0 means the input's dim at its place and -1 what is left. */
@@ -75,6 +77,7 @@ static enum sol_status give_with_dims(struct call *c, int rank, const struct siz
         return call_give(c, 0, call_reshape(c, call_tensor(c, 0), rank, dim));
     same.rank = rank;
     memcpy(same.dim, dim, sizeof *dim * (size_t)rank);
+    same.tensor = -1; /* it would have the old dims */
     return call_give_value(c, 0, &same);
 }
 
@@ -208,35 +211,7 @@ enum sol_status op_expand(struct call *c) {
         dim[d] = at >= 0 ? x->dim[at] : size_const(1);
         shape[d] = to < 0 || size_is(wanted->number[to], 1) ? dim[d] : wanted->number[to];
     }
-    struct text text;
-    text_init(&text, c->im->arena);
-    for (int d = 0; d < rank; d++) {
-        text_add(&text, d ? "," : "");
-        size_print(&text, shape[d]);
-    }
-    return call_give(c, 0, LAYER1(c, "expand", call_tensor(c, 0), "shape=[%s]", text.at));
-}
-
-/* Rows and columns only. The pads are an attribute before opset 11; the value, too. */
-enum sol_status op_pad(struct call *c) {
-    int64_t pads[2 * SOL_MAX_RANK] = {0};
-    const char *mode = call_string(c, "mode");
-    int rank = call_rank(c, 0);
-    int n = call_has(c, 1) ? call_input_ints(c, 1, 2 * SOL_MAX_RANK, pads)
-                           : call_ints(c, "pads", 2 * SOL_MAX_RANK, pads);
-    double value = call_has(c, 2) ? call_input_float(c, 2) : call_float(c, "value", 0);
-    if (*mode && strcmp(mode, "constant") != 0)
-        return fail(SOL_EUNSUPPORTED, "mode \"%.32s\"", mode);
-    if (call_has(c, 3) || (!c->im->status && n != 2 * rank))
-        return fail(SOL_EUNSUPPORTED, "%d pads for %d dims", n, rank);
-    for (int d = 0; d < rank - 2; d++)
-        if (pads[d] || pads[rank + d])
-            return fail(SOL_EUNSUPPORTED, "a pad of dim %d; only the last two may have one", d);
-    if (rank < 2) return fail(SOL_EUNSUPPORTED, "a tensor of rank %d", rank);
-    int64_t four[4] = {pads[rank - 2], pads[rank - 1], pads[2 * rank - 2], pads[2 * rank - 1]};
-    return call_give(c, 0,
-                     LAYER1(c, "pad", call_tensor(c, 0), "pad=%s value=%s", call_list(c, 4, four),
-                            call_real(c, value)));
+    return call_give(c, 0, call_expand(c, call_tensor(c, 0), rank, shape));
 }
 
 /* ---- Blocks ---- */

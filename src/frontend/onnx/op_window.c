@@ -1,157 +1,195 @@
-/* Operators that move a window over rows and columns: convolution, pooling, LRN. With one dim they are images of one row. */
-#include "import.h"
+/*
+ * Operators that move a window over dims: convolution, pooling, LRN. With one dim they are images of one row; three are in op_volume.c.
+ */
+#include "window.h"
 
 #include <math.h>
 #include <string.h>
 
-struct window {
-    int64_t kernel[2], stride[2], dilation[2];
-    int64_t pad[4]; /* top, left, bottom, right */
-};
+/* ---- Attributes of windows ---- */
 
-/* A list of one or two numbers, for columns alone or rows and columns; `otherwise` where it is missing. */
-static void read_pair(struct call *c, const char *name, int n, int64_t otherwise, int64_t out[2]) {
-    int64_t list[2] = {0};
-    int found = call_ints(c, name, 2, list);
-    if (found && found != n)
-        call_fail(c, fail(SOL_EINVAL, "%s has %d values for %d dims", name, found, n));
-    for (int i = 0; i < 2; i++) {
-        bool is_given = found && i >= 2 - n;
-        out[i] = is_given ? list[i - (2 - n)] : i >= 2 - n ? otherwise : 1;
-        if (out[i] < 1 || out[i] > INT32_MAX) {
-            call_fail(c, fail(SOL_EINVAL, "%s is %lld", name, (long long)out[i]));
-            out[i] = 1;
-        }
+void window_init(struct call *c, struct window *w) {
+    *w = (struct window){
+        .n = call_rank(c, 0) - 2, .kernel = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}};
+    if (w->n >= 1 && w->n <= WINDOW_DIMS) return;
+    call_fail(c, fail(SOL_EUNSUPPORTED, "a window over %d dims", w->n));
+    w->n = 2;
+}
+
+void window_list(struct call *c, const char *name, const struct window *w, int64_t least,
+                 int64_t *out) {
+    int64_t list[WINDOW_DIMS] = {0};
+    int found = call_ints(c, name, WINDOW_DIMS, list);
+    if (found && found != w->n)
+        call_fail(c, fail(SOL_EINVAL, "%s has %d values for %d dims", name, found, w->n));
+    for (int i = 0; i < found && !c->im->status; i++) {
+        if (list[i] < least || list[i] > INT32_MAX)
+            call_fail(c, fail(SOL_EINVAL, "%s is %lld", name, (long long)list[i]));
+        else out[WINDOW_DIMS - w->n + i] = list[i];
     }
 }
 
-/* ONNX's SAME: as many windows as strides fit into the input; an odd pad's larger half is at the end with UPPER. */
-static void pad_same(struct call *c, int n, bool is_upper, struct window *w) {
-    for (int i = 2 - n; i < 2; i++) {
-        int64_t in = call_dim(c, 0, i + n), windows = ceil_div(in, w->stride[i]);
-        int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
-        int64_t all = max_i64(0, (windows - 1) * w->stride[i] + reach - in);
-        w->pad[i] = is_upper ? all / 2 : all - all / 2;
-        w->pad[2 + i] = all - w->pad[i];
+void window_kernel(struct call *c, struct window *w) {
+    int64_t given[WINDOW_DIMS];
+    int found = call_ints(c, "kernel_shape", WINDOW_DIMS, given), first = WINDOW_DIMS - w->n;
+    if (call_rank(c, 1) != w->n + 2) {
+        call_fail(c, fail(SOL_EINVAL, "a weight of rank %d for an input of rank %d",
+                          call_rank(c, 1), w->n + 2));
+        return;
     }
-}
-
-static void read_pads(struct call *c, int n, struct window *w) {
-    const char *mode = call_string(c, "auto_pad");
-    int64_t pads[4] = {0};
-    int found = call_ints(c, "pads", 4, pads);
-    if (found && found != 2 * n)
-        call_fail(c, fail(SOL_EINVAL, "pads has %d values for %d dims", found, n));
-    for (int i = 0; i < n; i++) {
-        w->pad[2 - n + i] = pads[i];
-        w->pad[4 - n + i] = pads[n + i];
-    }
-    for (int i = 0; i < 4; i++)
-        if (w->pad[i] < 0 || w->pad[i] > INT32_MAX) {
-            call_fail(c, fail(SOL_EINVAL, "a pad of %lld", (long long)w->pad[i]));
-            w->pad[i] = 0;
-        }
-    if (!strcmp(mode, "SAME_UPPER") || !strcmp(mode, "SAME_LOWER"))
-        pad_same(c, n, mode[5] == 'U', w);
-    else if (!strcmp(mode, "VALID")) memset(w->pad, 0, sizeof w->pad);
-    else if (*mode && strcmp(mode, "NOTSET") != 0)
-        call_fail(c, fail(SOL_EINVAL, "auto_pad \"%.32s\"", mode));
-}
-
-/* Everything but the kernel, which is set. `n`: dims that the window moves over. */
-static void read_window(struct call *c, int n, struct window *w) {
-    read_pair(c, "strides", n, 1, w->stride);
-    read_pair(c, "dilations", n, 1, w->dilation);
-    read_pads(c, n, w);
-}
-
-/* Dims that a window moves over: 1 or 2. */
-static int count_dims(struct call *c) {
-    int n = call_rank(c, 0) - 2;
-    if (n == 1 || n == 2) return n;
-    call_fail(c, fail(SOL_EUNSUPPORTED, "a window over %d dims", n));
-    return 2;
-}
-
-/* [n,c,w] as [n,c,1,w]. */
-static sol_tensor one_row(struct call *c, sol_tensor x, int n) {
-    struct size dim[SOL_MAX_RANK];
-    if (n == 2 || call_shape(c, x, dim) != 3) return x;
-    return call_reshape(c, x, 4, (struct size[]){dim[0], dim[1], size_const(1), dim[2]});
-}
-
-static sol_tensor no_row(struct call *c, sol_tensor y, int n) {
-    struct size dim[SOL_MAX_RANK];
-    if (n == 2 || call_shape(c, y, dim) != 4) return y;
-    return call_reshape(c, y, 3, (struct size[]){dim[0], dim[1], dim[3]});
-}
-
-static const char *window_text(struct call *c, const struct window *w) {
-    return arena_printf(c->im->arena, "stride=%s dilation=%s pad=%s", call_list(c, 2, w->stride),
-                        call_list(c, 2, w->dilation), call_list(c, 4, w->pad));
-}
-
-/* The weight's own dims count; kernel_shape may only repeat them. */
-static void check_kernel(struct call *c, int n, const struct window *w) {
-    int64_t given[2];
-    int found = call_ints(c, "kernel_shape", 2, given);
+    for (int i = 0; i < w->n; i++) w->kernel[first + i] = call_dim(c, 1, 2 + i);
     for (int i = 0; i < found; i++)
-        if (found != n || given[i] != w->kernel[2 - n + i])
+        if (found != w->n || given[i] != w->kernel[first + i])
             call_fail(c, fail(SOL_EINVAL, "kernel_shape %s does not fit the weight",
                               call_list(c, found, given)));
 }
 
-enum sol_status op_conv(struct call *c) {
-    struct window w = {.kernel = {1, 1}};
-    int n = count_dims(c);
-    TRY(c->im->status);
-    if (call_rank(c, 1) != n + 2)
-        return fail(SOL_EINVAL, "a weight of rank %d for an input of rank %d", call_rank(c, 1),
-                    n + 2);
-    for (int i = 0; i < n; i++) w.kernel[2 - n + i] = call_dim(c, 1, 2 + i);
-    check_kernel(c, n, &w);
-    read_window(c, n, &w);
-    sol_tensor in[3] = {one_row(c, call_tensor(c, 0), n), one_row(c, call_tensor(c, 1), n)};
-    if (call_has(c, 2)) in[2] = call_tensor(c, 2);
-    sol_tensor y = call_layer(c, "conv", 2 + call_has(c, 2), in, "%s groups=%lld",
-                              window_text(c, &w), (long long)call_int(c, "group", 1));
-    return call_give(c, 0, no_row(c, y, n));
+/* ONNX's SAME: as many windows as strides fit into the input; an odd pad's larger half is at the end with UPPER. */
+static void pad_same(struct call *c, bool is_upper, struct window *w) {
+    for (int i = WINDOW_DIMS - w->n; i < WINDOW_DIMS; i++) {
+        int64_t in = call_dim(c, 0, i - WINDOW_DIMS + w->n + 2),
+                windows = ceil_div(in, w->stride[i]);
+        int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        int64_t all = max_i64(0, (windows - 1) * w->stride[i] + reach - in);
+        w->begin[i] = is_upper ? all / 2 : all - all / 2;
+        w->end[i] = all - w->begin[i];
+    }
 }
 
-/* SOL's windows are never more than half in the padding; where ONNX's are, the padding becomes a layer of its own. */
-static sol_tensor pad_first(struct call *c, sol_tensor x, double value, struct window *w) {
-    bool is_wide = false;
-    for (int i = 0; i < 4; i++)
-        is_wide |= 2 * w->pad[i] > w->dilation[i % 2] * (w->kernel[i % 2] - 1) + 1;
-    if (!is_wide) return x;
-    x = LAYER1(c, "pad", x, "pad=%s value=%s", call_list(c, 4, w->pad), call_real(c, value));
-    memset(w->pad, 0, sizeof w->pad);
-    return x;
+static void read_pads(struct call *c, struct window *w) {
+    const char *mode = call_string(c, "auto_pad");
+    int64_t pads[2 * WINDOW_DIMS] = {0};
+    int found = call_ints(c, "pads", 2 * WINDOW_DIMS, pads), first = WINDOW_DIMS - w->n;
+    if (found && found != 2 * w->n)
+        call_fail(c, fail(SOL_EINVAL, "pads has %d values for %d dims", found, w->n));
+    for (int i = 0; i < found; i++)
+        if (pads[i] < 0 || pads[i] > INT32_MAX) {
+            call_fail(c, fail(SOL_EINVAL, "a pad of %lld", (long long)pads[i]));
+            pads[i] = 0;
+        }
+    for (int i = 0; i < w->n; i++) {
+        w->begin[first + i] = pads[i];
+        w->end[first + i] = pads[w->n + i];
+    }
+    if (!strcmp(mode, "SAME_UPPER") || !strcmp(mode, "SAME_LOWER")) pad_same(c, mode[5] == 'U', w);
+    else if (!strcmp(mode, "VALID")) {
+        memset(w->begin, 0, sizeof w->begin);
+        memset(w->end, 0, sizeof w->end);
+    } else if (*mode && strcmp(mode, "NOTSET") != 0) {
+        call_fail(c, fail(SOL_EINVAL, "auto_pad \"%.32s\"", mode));
+    }
+}
+
+void window_read(struct call *c, struct window *w) {
+    window_list(c, "strides", w, 1, w->stride);
+    window_list(c, "dilations", w, 1, w->dilation);
+    read_pads(c, w);
+}
+
+/* ---- Images ---- */
+
+const char *window_pair(struct call *c, const int64_t list[WINDOW_DIMS]) {
+    return call_list(c, 2, list + WINDOW_DIMS - 2);
+}
+
+const char *window_pads(struct call *c, const struct window *w) {
+    return call_list(c, 4, (int64_t[]){w->begin[1], w->begin[2], w->end[1], w->end[2]});
+}
+
+sol_tensor window_rows(struct call *c, sol_tensor x, const struct window *w) {
+    struct size dim[SOL_MAX_RANK];
+    if (w->n != 1 || call_shape(c, x, dim) != 3) return x;
+    return call_reshape(c, x, 4, (struct size[]){dim[0], dim[1], size_const(1), dim[2]});
+}
+
+sol_tensor window_no_rows(struct call *c, sol_tensor y, const struct window *w) {
+    struct size dim[SOL_MAX_RANK];
+    if (w->n != 1 || call_shape(c, y, dim) != 4) return y;
+    return call_reshape(c, y, 3, (struct size[]){dim[0], dim[1], dim[3]});
+}
+
+/* ---- Convolution ---- */
+
+sol_tensor window_conv(struct call *c, const sol_tensor in[3], const struct window *w,
+                       int64_t groups) {
+    return call_layer(c, "conv", 2 + (in[2] >= 0), in, "stride=%s dilation=%s pad=%s groups=%lld",
+                      window_pair(c, w->stride), window_pair(c, w->dilation), window_pads(c, w),
+                      (long long)groups);
+}
+
+enum sol_status op_conv(struct call *c) {
+    struct window w;
+    window_init(c, &w);
+    window_kernel(c, &w);
+    window_read(c, &w);
+    int64_t groups = call_int(c, "group", 1);
+    sol_tensor in[3] = {call_tensor(c, 0), call_tensor(c, 1), -1};
+    if (call_has(c, 2)) in[2] = call_tensor(c, 2);
+    if (w.n == 3) return call_give(c, 0, volume_conv(c, in, &w, groups));
+    for (int i = 0; i < 2; i++) in[i] = window_rows(c, in[i], &w);
+    return call_give(c, 0, window_no_rows(c, window_conv(c, in, &w, groups), &w));
+}
+
+/* ---- Pooling ---- */
+
+/*
+ * SOL's windows are never more than half in the padding; where ONNX's are, the padding becomes a layer of its own. Zeros that do
+ * not count: the average is too small by the part of ones that there is in each window.
+ */
+static bool is_wide(const struct window *w) {
+    for (int i = 1; i < WINDOW_DIMS; i++)
+        if (2 * max_i64(w->begin[i], w->end[i]) > w->dilation[i] * (w->kernel[i] - 1) + 1)
+            return true;
+    return false;
+}
+
+static sol_tensor pad_and_pool(struct call *c, sol_tensor x, const struct window *w) {
+    bool is_max = !strcmp(c->op->layer, "max_pool");
+    struct window inner = *w;
+    x = LAYER1(c, "pad", x, "pad=%s value=%s", window_pads(c, w),
+               call_real(c, is_max ? -INFINITY : 0));
+    memset(inner.begin, 0, sizeof inner.begin);
+    memset(inner.end, 0, sizeof inner.end);
+    return window_pool(c, x, &inner);
+}
+
+static sol_tensor pool_wide(struct call *c, sol_tensor x, const struct window *w) {
+    struct size dim[SOL_MAX_RANK];
+    bool is_max = !strcmp(c->op->layer, "max_pool");
+    sol_tensor y = pad_and_pool(c, x, w);
+    if (is_max || call_int(c, "count_include_pad", 0) || call_shape(c, x, dim) != 4) return y;
+    dim[0] = dim[1] = size_const(1);
+    sol_tensor ones = call_expand(c, sol_model_scalar(c->im->model, 1), 4, dim);
+    return LAYER2(c, "div", y, pad_and_pool(c, ones, w), "");
+}
+
+sol_tensor window_pool(struct call *c, sol_tensor x, const struct window *w) {
+    bool is_max = !strcmp(c->op->layer, "max_pool"), ceils = call_int(c, "ceil_mode", 0) != 0,
+         counts = call_int(c, "count_include_pad", 0) != 0;
+    if (is_wide(w)) return pool_wide(c, x, w);
+    const char *more = is_max
+                           ? arena_printf(c->im->arena, "dilation=%s", window_pair(c, w->dilation))
+                       : counts ? "count_pad=true"
+                                : "";
+    return LAYER1(c, c->op->layer, x, "kernel=%s stride=%s pad=%s ceil=%s %s",
+                  window_pair(c, w->kernel), window_pair(c, w->stride), window_pads(c, w),
+                  ceils ? "true" : "false", more);
 }
 
 /* MaxPool, AveragePool. */
 enum sol_status op_pool(struct call *c) {
-    struct window w = {0};
-    int n = count_dims(c);
-    bool is_max = !strcmp(c->op->layer, "max_pool");
+    struct window w;
+    window_init(c, &w);
     if (!call_attribute(c, "kernel_shape")) return fail(SOL_EINVAL, "kernel_shape is missing");
-    read_pair(c, "kernel_shape", n, 1, w.kernel);
-    read_window(c, n, &w);
-    if (!is_max && (w.dilation[0] != 1 || w.dilation[1] != 1))
+    window_list(c, "kernel_shape", &w, 1, w.kernel);
+    window_read(c, &w);
+    bool is_dilated = w.dilation[0] != 1 || w.dilation[1] != 1 || w.dilation[2] != 1;
+    if (strcmp(c->op->layer, "max_pool") != 0 && is_dilated)
         return fail(SOL_EUNSUPPORTED, "an average with dilation");
     if (call_int(c, "storage_order", 0)) return fail(SOL_EUNSUPPORTED, "storage_order");
-    bool counts = call_int(c, "count_include_pad", 0) != 0,
-         ceils = call_int(c, "ceil_mode", 0) != 0;
-    sol_tensor x = one_row(c, call_tensor(c, 0), n);
-    if (is_max || counts) x = pad_first(c, x, is_max ? -INFINITY : 0, &w);
-    const char *more = is_max
-                           ? arena_printf(c->im->arena, "dilation=%s", call_list(c, 2, w.dilation))
-                       : counts ? "count_pad=true"
-                                : "";
-    sol_tensor y = LAYER1(c, c->op->layer, x, "kernel=%s stride=%s pad=%s ceil=%s %s",
-                          call_list(c, 2, w.kernel), call_list(c, 2, w.stride),
-                          call_list(c, 4, w.pad), ceils ? "true" : "false", more);
-    return call_give(c, 0, no_row(c, y, n));
+    sol_tensor x = call_tensor(c, 0);
+    if (w.n == 3) return call_give(c, 0, volume_pool(c, x, &w));
+    return call_give(c, 0, window_no_rows(c, window_pool(c, window_rows(c, x, &w), &w), &w));
 }
 
 /* Over all dims behind the channels. */

@@ -1,0 +1,102 @@
+/* Pad: constants are a layer, copies of the input are picked by known numbers. */
+#include "import.h"
+
+#include <string.h>
+
+#define MOST_SIZE 65536 /* of a dim */
+
+/* The pads of all dims. They are an attribute before opset 11; since opset 18, axes may say which dims are meant. */
+static void read_pads(struct call *c, int rank, int64_t begin[SOL_MAX_RANK],
+                      int64_t end[SOL_MAX_RANK]) {
+    int64_t pads[2 * SOL_MAX_RANK] = {0}, axes[SOL_MAX_RANK];
+    int n = call_has(c, 1) ? call_input_ints(c, 1, 2 * SOL_MAX_RANK, pads)
+                           : call_ints(c, "pads", 2 * SOL_MAX_RANK, pads);
+    int n_axes = rank;
+    for (int d = 0; d < rank; d++) axes[d] = d;
+    if (call_has(c, 3)) n_axes = call_input_ints(c, 3, SOL_MAX_RANK, axes);
+    if (!c->im->status && n != 2 * n_axes)
+        call_fail(c, fail(SOL_EINVAL, "%d pads for %d dims", n, n_axes));
+    for (int i = 0; i < n_axes && !c->im->status; i++) {
+        int64_t d = call_axis(c, axes[i], rank);
+        begin[d] = pads[i];
+        end[d] = pads[n_axes + i];
+        if (begin[d] < INT32_MIN || begin[d] > INT32_MAX || end[d] < INT32_MIN ||
+            end[d] > INT32_MAX)
+            call_fail(c, fail(SOL_EINVAL, "a pad of more than 2^31"));
+    }
+}
+
+/* Pads below 0 take values away; they are left as 0. */
+static sol_tensor crop(struct call *c, sol_tensor x, int d, int64_t *begin, int64_t *end) {
+    int64_t from = max_i64(0, -*begin), n = call_dim(c, 0, d) - from - max_i64(0, -*end);
+    *begin = max_i64(0, *begin), *end = max_i64(0, *end);
+    if (c->im->status || n == call_dim(c, 0, d)) return x;
+    if (n < 0) call_fail(c, fail(SOL_EINVAL, "pads leave nothing of dim %d", d));
+    return LAYER1(c, "slice", x, "axis=%d start=%lld step=1 shape=[%lld]", d, (long long)from,
+                  (long long)n);
+}
+
+/* The layer pads rows: whatever is in front of dim d counts as one dim, and so does what is behind. */
+static sol_tensor pad_constant(struct call *c, sol_tensor x, int d, int64_t begin, int64_t end,
+                               double value) {
+    struct size dim[SOL_MAX_RANK], front = size_const(1), behind = size_const(1);
+    int rank = call_shape(c, x, dim);
+    for (int i = 0; i < d && i < rank; i++) front = size_mul(front, dim[i]);
+    for (int i = d + 1; i < rank; i++) behind = size_mul(behind, dim[i]);
+    if (c->im->status) return x;
+    x = call_reshape(c, x, 3, (struct size[]){front, dim[d], behind});
+    x = LAYER1(c, "pad", x, "pad=[%lld,0,%lld,0] value=%s", (long long)begin, (long long)end,
+               call_real(c, value));
+    dim[d] = size_add(dim[d], size_const(begin + end));
+    return call_reshape(c, x, rank, dim);
+}
+
+/* Where position `i` of a dim of n takes its value: the nearest, the mirror image without the edge, or from the other end. */
+static int64_t find_source(const char *mode, int64_t i, int64_t n) {
+    if (!strcmp(mode, "edge") || n == 1) return max_i64(0, min_i64(i, n - 1));
+    int64_t period = !strcmp(mode, "wrap") ? n : 2 * n - 2, at = ((i % period) + period) % period;
+    return at < n ? at : period - at;
+}
+
+static sol_tensor pad_copies(struct call *c, sol_tensor x, int d, int64_t begin, int64_t end,
+                             const char *mode) {
+    struct size dim[SOL_MAX_RANK];
+    call_shape(c, x, dim);
+    int64_t size = c->im->status ? 1 : size_value(dim[d]), n = begin + size + end;
+    if (n > MOST_SIZE || size < 1)
+        call_fail(c,
+                  fail(SOL_EUNSUPPORTED, "%lld values from %lld", (long long)n, (long long)size));
+    if (c->im->status) return x;
+    int64_t *index = ARENA_ARRAY(c->im->arena, int64_t, n);
+    for (int64_t i = 0; i < n; i++) index[i] = find_source(mode, i - begin, size);
+    return call_pick(c, x, d, n, index);
+}
+
+/* The last two dims at once: as rows and columns an image keeps its layout. */
+static sol_tensor pad_image(struct call *c, sol_tensor x, const int64_t *begin, const int64_t *end,
+                            double value) {
+    const int64_t pads[4] = {begin[0], begin[1], end[0], end[1]};
+    if (!pads[0] && !pads[1] && !pads[2] && !pads[3]) return x;
+    return LAYER1(c, "pad", x, "pad=%s value=%s", call_list(c, 4, pads), call_real(c, value));
+}
+
+enum sol_status op_pad(struct call *c) {
+    int64_t begin[SOL_MAX_RANK] = {0}, end[SOL_MAX_RANK] = {0};
+    const char *mode = call_string(c, "mode");
+    int rank = call_rank(c, 0);
+    double value = call_has(c, 2) ? call_input_float(c, 2) : call_float(c, "value", 0);
+    bool is_constant = !*mode || !strcmp(mode, "constant"), is_image = is_constant && rank >= 2;
+    if (!is_constant && strcmp(mode, "edge") && strcmp(mode, "reflect") && strcmp(mode, "wrap"))
+        return fail(SOL_EINVAL, "mode \"%.32s\"", mode);
+    read_pads(c, rank, begin, end);
+    sol_tensor x = call_tensor(c, 0);
+    for (int d = 0; d < rank; d++)
+        if (begin[d] || end[d]) x = crop(c, x, d, &begin[d], &end[d]);
+    for (int d = 0; d < (is_image ? rank - 2 : rank); d++) {
+        if (!begin[d] && !end[d]) continue;
+        x = is_constant ? pad_constant(c, x, d, begin[d], end[d], value)
+                        : pad_copies(c, x, d, begin[d], end[d], mode);
+    }
+    if (is_image) x = pad_image(c, x, begin + rank - 2, end + rank - 2, value);
+    return call_give(c, 0, x);
+}
