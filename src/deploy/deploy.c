@@ -143,13 +143,18 @@ void deploy_progress(struct deployment *d, const char *what) {
 
 /* ---- Weights ---- */
 
-static int64_t param_size(const struct sol_port *port) {
-    static const uint8_t element_size[] = {
+int64_t deploy_element_size(enum sol_dtype dtype) {
+    static const uint8_t size[] = {
 #define ELEMENT_SIZE(code, name, size) size,
         SOL_DTYPE_LIST(ELEMENT_SIZE)
 #undef ELEMENT_SIZE
     };
-    int64_t n = element_size[port->dtype];
+    return size[dtype];
+}
+
+int64_t deploy_param_size(const struct deployment *d, int param) {
+    const struct sol_port *port = &d->program->param[param];
+    int64_t n = deploy_element_size(port->dtype);
     for (int i = 0; i < port->rank; i++) n *= port->dim[i];
     return n;
 }
@@ -172,7 +177,7 @@ static void place_weights(struct deployment *d) {
     for (int i = 0; i < p->n_params; i++) {
         if (d->param[i] < 0) continue;
         d->param[i] = d->weights_size;
-        d->weights_size += round_up(param_size(&p->param[i]), 64);
+        d->weights_size += round_up(deploy_param_size(d, i), 64);
     }
 }
 
@@ -188,7 +193,7 @@ static uint64_t write_blocks(struct deployment *d, FILE *file) {
     if (d->state_size) write_block(file, &hash, d->weights->state, d->state_size);
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0)
-            write_block(file, &hash, d->params[i], param_size(&d->program->param[i]));
+            write_block(file, &hash, d->params[i], deploy_param_size(d, i));
     return hash;
 }
 
