@@ -17,7 +17,8 @@
 #include <string.h>
 
 /* Groups of channels must be whole blocks, or whole groups must fit into one block. */
-bool dnn_takes_conv(const struct layer *conv, int lanes) {
+bool dnn_takes(const struct layer *conv, int lanes) {
+    if (conv->kind == LAYER_linear) return true;
     int64_t groups = conv->attr.groups;
     if (groups == 1) return true;
     int64_t in = size_value(conv->in[0]->dim[1]) / groups,
