@@ -81,6 +81,7 @@ static void expand_call(struct step *to, uint8_t call) {
     switch ((enum library_call)call) {
     case LIBRARY_KERNEL: to->run = kernel_run, to->n_tasks = kernel_n_tasks; break;
     case LIBRARY_COPY: to->run = copy_run, to->n_tasks = copy_n_tasks; break;
+    case LIBRARY_GATHER: to->run = gather_run, to->n_tasks = gather_n_tasks; break;
     case LIBRARY_DNN: to->run = dnn_step_run, to->n_tasks = dnn_step_n_tasks; break;
     case LIBRARY_PACK: to->run = dnn_step_pack, to->n_tasks = dnn_step_n_pack_tasks; break;
     }

@@ -22,7 +22,7 @@ struct library_file {
  * The steps of a program in few bytes, from which the runtime's are made when the library is opened. Sizes are numbers in one
  * table of all that differ.
  */
-enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_DNN, LIBRARY_PACK };
+enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_GATHER, LIBRARY_DNN, LIBRARY_PACK };
 struct library_step {
     const void *data;
     uint32_t n_ptr, n_arg, scratch_size, bytes;

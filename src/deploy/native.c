@@ -165,7 +165,10 @@ static enum sol_status compile_sources(struct deployment *d, const struct deploy
             VEC_PUSH(d->arena, &files, s->name);
     }
     if (!kernels) VEC_PUSH(d->arena, &files, "network.c");
-    if (!files.n) VEC_PUSH(d->arena, &files, "kernels.c");
+    if (!files.n) { /* a network without own kernels; the linker wants the object */
+        TRY(deploy_write(d, "none.c", "", 0));
+        VEC_PUSH(d->arena, &files, "none.c");
+    }
     const char *flags = "-O2 -w";
     if (kernels)
         flags = arena_printf(d->arena, FLOAT_FLAGS " -DISA=%s %s %s", d->isa->name, d->isa->flags,
@@ -237,8 +240,8 @@ static enum sol_status link_static(struct deployment *d, const struct deploy_too
 static enum sol_status check_steps(const struct step_list *list) {
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
-        if (step->run != kernel_run && step->run != copy_run && step->run != dnn_step_run &&
-            step->run != dnn_step_pack)
+        if (step->run != kernel_run && step->run != copy_run && step->run != gather_run &&
+            step->run != dnn_step_run && step->run != dnn_step_pack)
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be part of a library yet", step->name,
                         step->layers);
     }

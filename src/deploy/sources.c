@@ -25,6 +25,7 @@
     X(bind_c, "src/run/bind.c", "", 0)                                                       \
     X(copy_c, "src/run/copy.c", "", 0)                                                       \
     X(exec_c, "src/run/exec.c", "", 0)                                                       \
+    X(gather_c, "src/run/gather.c", "", 0)                                                   \
     X(kernel_c, "src/run/kernel.c", "", 0)                                                   \
     X(memory_c, "src/run/memory.c", "", 0)                                                   \
     X(pool_c, "src/run/pool.c", "", 0)                                                       \
