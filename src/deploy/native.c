@@ -162,7 +162,10 @@ static enum sol_status compile_sources(struct deployment *d, const struct deploy
         if (is_c && s->is_kernel == kernels && is_needed(d, s)) VEC_PUSH(d->arena, &files, s->name);
     }
     if (!kernels) VEC_PUSH(d->arena, &files, "network.c");
-    if (!files.n) VEC_PUSH(d->arena, &files, "kernels.c");
+    if (!files.n) { /* a network without own kernels; the linker wants the object */
+        TRY(deploy_write(d, "none.c", "", 0));
+        VEC_PUSH(d->arena, &files, "none.c");
+    }
     const char *flags = "-O2 -w";
     if (kernels)
         flags = arena_printf(d->arena, FLOAT_FLAGS " -DISA=%s %s %s", d->isa->name, d->isa->flags,

@@ -36,6 +36,7 @@ static inline float valid_lanes(int64_t n) { return n > 0 ? 1.0f : 0.0f; }
 
 static inline float ADD1(float a, float b) { return a + b; }
 static inline float LESS1(float a, float b) { return a < b ? 1.0f : 0.0f; }
+static inline float EQUAL1(float a, float b) { return a == b ? 1.0f : 0.0f; }
 static inline float SELECT1(float c, float a, float b) { return c != 0.0f ? a : b; }
 static inline float MAX1(float a, float b) { return b > a || b != b ? b : a; }
 static inline float MIN1(float a, float b) { return b < a || b != b ? b : a; }
@@ -49,6 +50,7 @@ static inline float ERF1(float a) { return erff(a); }
 
 #define ADD ADD1
 #define LESS LESS1
+#define EQUAL EQUAL1
 #define SELECT SELECT1
 #define MAX MAX1
 #define MIN MIN1

@@ -49,8 +49,8 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
     return add_slot(b, prepare ? BUFFER_STATE : BUFFER_ARENA, slot);
 }
 
-/* Views share their root's buffer, at their own offset. Only inputs and parameters have elements of other than 4 bytes, and those are
- * never viewed. */
+/* Views share their root's buffer, at their own offset. Only inputs and parameters have elements of other than 4 bytes, and those
+ * are viewed as a whole. */
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
     const struct view *view = &b->plan->view[t->id];

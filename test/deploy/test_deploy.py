@@ -342,3 +342,51 @@ def test_arm64(net, tmp_path):
         )
         runner = [shutil.which("qemu-aarch64"), "-L", "/usr/aarch64-linux-gnu"]
         close(run_program(program, example(), runner), net(example()))
+
+
+def words_model(words):
+    """ONNX: rows of a table by an input of whole numbers, then values in an uneven order."""
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("Gather", ["words", "index"], ["e"]),
+        helper.make_node("Relu", ["e"], ["r"]),
+        helper.make_node("Gather", ["r", "order"], ["y"], axis=2),
+    ]
+    constants = {"words": words, "order": np.array([3, 0, 2])}
+    graph = helper.make_graph(
+        nodes,
+        "words",
+        [helper.make_tensor_value_info("index", onnx.TensorProto.INT64, [2, 5])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 5, 3])],
+        [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+
+
+def test_whole_numbers(tmp_path):
+    import sol.onnx
+
+    words = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
+    index = np.array([[0, 8, 3, -1, 2], [5, 5, -9, 1, 4]])
+    sol.onnx.deploy(words_model(words), path=tmp_path, lib_name="Words")
+    library = ctypes.CDLL(tmp_path / "libWords.so")
+    out = np.empty((2, 5, 3), np.float32)
+    address = ctypes.c_void_p(out.ctypes.data)
+    library.predict(None, index.ctypes.data_as(ctypes.c_void_p), ctypes.byref(address))
+    np.testing.assert_array_equal(out, np.maximum(words[index], 0)[..., [3, 0, 2]])
+    sol.onnx.deploy(
+        words_model(words), path=tmp_path, lib_name="Plain", target=sol.deployment.c_source
+    )
+    argv = ["gcc", "-std=c99", *STRICT, "-shared", "-fPIC", "Plain.c", "-lm", "-o", "libPlain.so"]
+    assert subprocess.run(argv, cwd=tmp_path).returncode == 0
+    plain = ctypes.CDLL(tmp_path / "libPlain.so")
+    out[:] = -1
+    plain.predict(None, index.ctypes.data_as(ctypes.c_void_p), ctypes.byref(address))
+    np.testing.assert_array_equal(out, np.maximum(words[index], 0)[..., [3, 0, 2]])
+    index[0, 0] = 9
+    for lib in (library, plain):
+        lib.predict_error.restype = ctypes.c_char_p
+        lib.predict(None, index.ctypes.data_as(ctypes.c_void_p), ctypes.byref(address))
+        assert b"number" in lib.predict_error()
