@@ -390,3 +390,48 @@ def test_whole_numbers(tmp_path):
         lib.predict_error.restype = ctypes.c_char_p
         lib.predict(None, index.ctypes.data_as(ctypes.c_void_p), ctypes.byref(address))
         assert b"number" in lib.predict_error()
+
+
+NASTY = ['*/ int x = system("x"); /*', "a\nb", "??/", 'a";b', "int", "\u00fc" * 40, "%n%s", "x" * 9000]
+
+
+@pytest.mark.parametrize("target", [sol.deployment.shared_lib, sol.deployment.c_source])
+def test_names_and_numbers_of_any_kind(tmp_path, target):
+    """Names from a model reach no C text; numbers that C has no literal for are the same numbers there."""
+    import sol.onnx
+
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    odd = np.array([np.inf, -np.inf, np.nan, -0.0, 1e-42, 3.4e38, 1 / 3, -1e-30], np.float32)
+    names = iter(NASTY)
+    x, w, a, y, z, graph_name, node_name, doc = names
+    nodes = [
+        helper.make_node("Add", [x, w], [a], name=node_name, doc_string=doc),
+        helper.make_node("Clip", [a, "low", "high"], [y]),
+        helper.make_node("Exp", [y], [z]),
+    ]
+    constants = {w: odd, "low": np.float32(-np.inf), "high": np.float32(3e38)}
+    graph = helper.make_graph(
+        nodes,
+        graph_name,
+        [helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 8]) for n in (z, y)],
+        [onnx.numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    sol.onnx.deploy(model, path=tmp_path, lib_name="Odd", target=target)
+    for compiler in COMPILERS:
+        if target == sol.deployment.c_source:
+            argv = [compiler, "-std=c99", *STRICT, "-shared", "-fPIC", "Odd.c", "-lm"]
+            assert subprocess.run([*argv, "-o", "libOdd.so"], cwd=tmp_path).returncode == 0
+        header = [compiler, *STRICT, "-fsyntax-only", "-x", "c", "Odd.h"]
+        assert subprocess.run(header, cwd=tmp_path).returncode == 0
+    library = ctypes.CDLL(tmp_path / "libOdd.so")
+    value = np.array([[0.0] * 8, [1.0] * 8], np.float32)
+    out = [np.empty((2, 8), np.float32) for _ in range(2)]
+    addresses = [ctypes.byref(ctypes.c_void_p(v.ctypes.data)) for v in out]
+    library.predict(None, value.ctypes.data_as(ctypes.c_void_p), *addresses)
+    expected = np.minimum(value + odd, np.float32(3e38))
+    np.testing.assert_array_equal(out[1], expected)
+    np.testing.assert_allclose(out[0], np.exp(expected), rtol=1e-6)
