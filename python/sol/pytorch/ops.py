@@ -161,6 +161,7 @@ def _attention(
     weights = b.layer("softmax", scores, axis=len(scores.shape) - 1)
     return b.layer("matmul", weights, value)
 
+
 # ---- Pointwise ----
 
 
