@@ -57,7 +57,7 @@ static enum sol_status compile(struct arena *arena, const struct model *model,
                     COMPILE_MAX_LAYERS);
     struct plan plan = {.arena = arena,
                         .lanes = device->lanes ? device->lanes(options) : 1,
-                        .takes_conv = device->takes_conv};
+                        .takes_heavy = device->takes_heavy};
     struct build build = {.arena = arena,
                           .keep = &program->arena,
                           .program = program,

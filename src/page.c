@@ -43,6 +43,15 @@ static const char style[] =
 
 /* ---- Text ---- */
 
+/* With that many digits behind the point, which is a point in every locale; value >= 0. */
+static void add_number(struct page *page, double value, int digits) {
+    long long scale = 1;
+    for (int i = 0; i < digits; i++) scale *= 10;
+    const long long n = value < 1e12 ? (long long)(value * (double)scale + 0.5) : 0;
+    text_add(&page->text, "%lld", n / scale);
+    if (digits) text_add(&page->text, ".%0*lld", digits, n % scale);
+}
+
 /* Names come from a user's program or file. */
 static void add_text(struct page *page, const char *string) {
     for (; *string; string++) {
@@ -148,7 +157,7 @@ static void add_box(struct page *page, int i, int left) {
         middle(i) + 4);
     add_short(page, find_choice(step, choice), 20);
     text_add(&page->text, ", ");
-    text_add_double(&page->text, (double)(long long)(step->seconds * 1e6) / 1e3);
+    add_number(page, 1e3 * step->seconds, 3);
     text_add(&page->text, " ms</text>");
 }
 
@@ -186,7 +195,7 @@ static void add_memory(struct page *page) {
     text_add(
         &page->text,
         "<h2>Memory over time</h2><p>Intermediate results that are alive; the line is the arena, ");
-    text_add_double(&page->text, (double)(long long)(arena / 1048576 * 100) / 100);
+    add_number(page, arena / 1048576, 2);
     text_add(&page->text,
              " MiB.</p>\n<svg viewBox=\"0 0 %d %d\" width=\"%d\"><path class=live d=\"M0 %d",
              CHART_WIDTH, CHART_HEIGHT + 10, CHART_WIDTH, CHART_HEIGHT + 5);
@@ -201,9 +210,9 @@ static void add_memory(struct page *page) {
 
 /* ---- Tables ---- */
 
-static void add_number(struct page *page, double value, double digits) {
+static void add_cell(struct page *page, double value, int digits) {
     text_add(&page->text, "<td class=n>");
-    text_add_double(&page->text, (double)(long long)(value * digits + 0.5) / digits);
+    add_number(page, value, digits);
     text_add(&page->text, "</td>");
 }
 
@@ -211,10 +220,10 @@ static void add_step(struct page *page, int i) {
     const struct sol_step_time *step = &page->step[i];
     double seconds = step->seconds > 1e-12 ? step->seconds : 1e-12;
     text_add(&page->text, "<tr>");
-    add_number(page, 1e3 * step->seconds, 1000);
-    add_number(page, 100 * step->seconds / page->seconds, 10);
-    add_number(page, 1e-9 * step->flops / seconds, 10);
-    add_number(page, 1e-9 * step->bytes / seconds, 10);
+    add_cell(page, 1e3 * step->seconds, 3);
+    add_cell(page, 100 * step->seconds / page->seconds, 1);
+    add_cell(page, 1e-9 * step->flops / seconds, 1);
+    add_cell(page, 1e-9 * step->bytes / seconds, 1);
     text_add(&page->text, "<td>%s</td><td><details><summary>", step->module);
     add_text(page, step->name);
     text_add(&page->text, "</summary><pre>");
@@ -246,12 +255,12 @@ static void add_head(struct page *page, const char *title) {
         &page->text,
         "</h1>\n<table><tr><th class=n>ms</th><th class=n>GF/s</th><th class=n>kernels</th><th class=n>threads</th>"
         "<th class=n>packed weights, MiB</th><th class=n>arena, MiB</th></tr><tr>");
-    add_number(page, 1e3 * page->seconds, 1000);
-    add_number(page, 1e-9 * flops / page->seconds, 10);
-    add_number(page, page->n, 1);
-    add_number(page, sol_threads(), 1);
-    add_number(page, (double)sol_program_weights_size(page->program) / 1048576, 100);
-    add_number(page, (double)page->binding->arena_size / 1048576, 100);
+    add_cell(page, 1e3 * page->seconds, 3);
+    add_cell(page, 1e-9 * flops / page->seconds, 1);
+    add_cell(page, page->n, 0);
+    add_cell(page, sol_threads(), 0);
+    add_cell(page, (double)sol_program_weights_size(page->program) / 1048576, 2);
+    add_cell(page, (double)page->binding->arena_size / 1048576, 2);
     text_add(&page->text, "</tr></table>\n");
 }
 

@@ -18,7 +18,7 @@ extern "C" {
 enum sol_target {
     SOL_SHARED_LIB, /* libNAME.so */
     SOL_STATIC_LIB, /* libNAME.a */
-    SOL_C_SOURCE    /* device "c": NAME.c and NAME_math.h, C99; others: a folder NAME with build.sh */
+    SOL_C_SOURCE /* device "c": NAME.c and NAME_math.h, C99; others: a folder NAME with build.sh */
 };
 
 /* Where the values of the parameters are. */
@@ -29,16 +29,17 @@ enum sol_library_weights {
 };
 
 struct sol_library {
-    const char *lib_name;  /* a C identifier: names of files, and the prefix of all symbols but ... */
+    const char
+        *lib_name; /* a C identifier: names of files, and the prefix of all symbols but ... */
     const char *func_name; /* ... these: func_name, func_name_init, _seed, _error */
     const char *path;      /* an existing folder; NULL: the working directory */
     enum sol_target target;
     enum sol_library_weights weights;
-    const char *device;   /* "x86", "arm64", or "c" for portable C; NULL: this machine's */
-    const char *cpu;      /* its instruction set; NULL: this machine's best, or the usual one */
-    const char *compiler; /* NULL: $SOL_CC or cc; for another device its cross compiler */
+    const char *device;     /* "x86", "arm64", or "c" for portable C; NULL: this machine's */
+    const char *cpu;        /* its instruction set; NULL: this machine's best, or the usual one */
+    const char *compiler;   /* NULL: $SOL_CC or cc; for another device its cross compiler */
     const int64_t *symbols; /* sizes that func_name is for, one per symbol of the model; NULL: 1 */
-    bool static_memory;   /* device "c": no malloc; one call at a time */
+    bool static_memory;     /* device "c": no malloc; one call at a time */
     bool no_winograd, no_autotune; /* as in struct sol_options */
     void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
     void *user;

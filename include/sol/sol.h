@@ -75,7 +75,8 @@ struct sol_options {
     bool no_autotune; /* choose by cost alone: results do not depend on timing */
     bool debug;       /* write sources and pictures for people into ./.sol */
     const char *name; /* prefix of debug output */
-    const char *cpu;  /* instruction set to compile for: "avx512", "avx2", "neon"; NULL: this machine's */
+    const char
+        *cpu; /* instruction set to compile for: "avx512", "avx2", "neon"; NULL: this machine's */
     bool keep_source; /* the program keeps its generated kernels as text, and interprets them */
     void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
     void *user;

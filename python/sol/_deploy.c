@@ -27,8 +27,7 @@ static PyObject *deploy(PyObject *self, PyObject *params, PyObject *symbols,
     if (values) {
         if (n_symbols) library->symbols = values;
         const struct sol_model *model = ((struct model_object *)self)->model;
-        Py_BEGIN_ALLOW_THREADS status =
-            sol_deploy(model, (const void *const *)address, library);
+        Py_BEGIN_ALLOW_THREADS status = sol_deploy(model, (const void *const *)address, library);
         Py_END_ALLOW_THREADS
     }
     free(address);
@@ -43,14 +42,13 @@ PyObject *model_deploy(PyObject *self, PyObject *args, PyObject *kwargs) {
     const char *target, *place;
     int static_memory = 0, winograd = 1, autotune = 1, at;
     PyObject *params, *symbols, *progress = Py_None;
-    static char *keywords[] = {"params",   "symbols",       "lib_name", "func_name", "path",
-                               "target",   "weights",       "device",   "cpu",       "compiler",
+    static char *keywords[] = {"params",        "symbols",  "lib_name", "func_name", "path",
+                               "target",        "weights",  "device",   "cpu",       "compiler",
                                "static_memory", "winograd", "autotune", "progress",  NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOsssss|zzzpppO:deploy", keywords, &params,
-                                     &symbols, &library.lib_name, &library.func_name,
-                                     &library.path, &target, &place, &library.device,
-                                     &library.cpu, &library.compiler, &static_memory, &winograd,
-                                     &autotune, &progress))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "OOsssss|zzzpppO:deploy", keywords, &params, &symbols, &library.lib_name,
+            &library.func_name, &library.path, &target, &place, &library.device, &library.cpu,
+            &library.compiler, &static_memory, &winograd, &autotune, &progress))
         return NULL;
     if ((at = find_name("target", targets, target)) < 0) return NULL;
     library.target = (enum sol_target)at;

@@ -1,8 +1,8 @@
 """What a network can be deployed as: targets, and the way from a model of libsol to a library.
 
-    import sol.pytorch as sol
-    sol.deploy(model, [sol.input([1, 3, 224, 224])], target=sol.deployment.shared_lib, device=sol.device.x86,
-               lib_name="MyNetwork", func_name="predict", path=".")
+import sol.pytorch as sol
+sol.deploy(model, [sol.input([1, 3, 224, 224])], target=sol.deployment.shared_lib, device=sol.device.x86,
+           lib_name="MyNetwork", func_name="predict", path=".")
 """
 
 import os
@@ -17,7 +17,9 @@ c_source = "c_source"  # NAME.c, portable C99
 DEFAULT_NAMES = {"lib_name": "MyNetwork", "func_name": "predict"}
 
 
-def write(model, params, symbols, *, target, device, lib_name, func_name, path, weights, memory, compiler):
+def write(
+    model, params, symbols, *, target, device, lib_name, func_name, path, weights, memory, compiler
+):
     """Writes the library of a _core.Model, whose parameters' values lie at the addresses ``params``."""
     if memory not in ("dynamic", "static"):
         raise ValueError(f"sol.deploy: memory is {memory!r}, not 'dynamic' or 'static'")

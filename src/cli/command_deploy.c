@@ -22,12 +22,10 @@ static void show_progress(void *user, int done, int total, const char *what) {
 static int write_library(const struct options *o, const struct network *network,
                          struct sol_library *library) {
     if (isatty(2)) library->progress = show_progress;
-    enum sol_status status =
-        sol_deploy(network->model, sol_onnx_params(network->onnx), library);
+    enum sol_status status = sol_deploy(network->model, sol_onnx_params(network->onnx), library);
     if (isatty(2)) fprintf(stderr, "\r\033[K");
     if (status) return complain("%s: %s", o->model, sol_error());
-    printf("%s/%s.h says how to use it\n", library->path ? library->path : ".",
-           library->lib_name);
+    printf("%s/%s.h says how to use it\n", library->path ? library->path : ".", library->lib_name);
     return 0;
 }
 

@@ -22,13 +22,14 @@
 
 static bool is_keyword(const char *name) {
     static const char *const words[] = {
-        "auto",     "break",    "case",   "char",   "const",   "continue", "default",  "do",
-        "double",   "else",     "enum",   "extern", "float",   "for",      "goto",     "if",
-        "inline",   "int",      "long",   "main",   "register", "restrict", "return",   "short",
-        "signed",   "sizeof",   "static", "struct", "switch",  "typedef",  "union",    "unsigned",
-        "void",     "volatile", "while",  "class",  "delete",  "new",      "template", "this",
-        "throw",    "try",      "catch",  "using",  "virtual", "private",  "public",   "protected",
-        "namespace", "operator", "friend", "bool",   "true",    "false",    "asm"};
+        "auto",     "break",   "case",    "char",     "const",  "continue",  "default",
+        "do",       "double",  "else",    "enum",     "extern", "float",     "for",
+        "goto",     "if",      "inline",  "int",      "long",   "main",      "register",
+        "restrict", "return",  "short",   "signed",   "sizeof", "static",    "struct",
+        "switch",   "typedef", "union",   "unsigned", "void",   "volatile",  "while",
+        "class",    "delete",  "new",     "template", "this",   "throw",     "try",
+        "catch",    "using",   "virtual", "private",  "public", "protected", "namespace",
+        "operator", "friend",  "bool",    "true",     "false",  "asm"};
     for (int i = 0; i < COUNT(words); i++)
         if (!strcmp(name, words[i])) return true;
     return false;
@@ -89,7 +90,8 @@ static enum sol_status close_file(FILE *file, const char *path) {
     return SOL_OK;
 }
 
-enum sol_status deploy_write(struct deployment *d, const char *name, const void *data, size_t size) {
+enum sol_status deploy_write(struct deployment *d, const char *name, const void *data,
+                             size_t size) {
     const char *path = deploy_path(d, name);
     make_folders(d, name);
     FILE *file = fopen(path, "wbe");
@@ -118,8 +120,7 @@ static enum sol_status make_folder(struct deployment *d) {
     if (!realpath(wanted, place))
         return fail(SOL_EINVAL, "cannot use the folder %s: %s", wanted, strerror(errno));
     char *folder = arena_printf(d->arena, "%s/.%s-XXXXXX", place, d->lib);
-    if (!mkdtemp(folder))
-        return fail(SOL_EINVAL, "cannot write to %s: %s", place, strerror(errno));
+    if (!mkdtemp(folder)) return fail(SOL_EINVAL, "cannot write to %s: %s", place, strerror(errno));
     d->folder = folder;
     return SOL_OK;
 }
@@ -127,8 +128,8 @@ static enum sol_status make_folder(struct deployment *d) {
 static enum sol_status move_files(struct deployment *d) {
     const char *end = strrchr(d->folder, '/');
     for (int i = 0; i < d->files.n; i++) {
-        const char *to = arena_printf(d->arena, "%.*s/%s", (int)(end - d->folder), d->folder,
-                                      d->files.at[i]);
+        const char *to =
+            arena_printf(d->arena, "%.*s/%s", (int)(end - d->folder), d->folder, d->files.at[i]);
         if (rename(deploy_path(d, d->files.at[i]), to))
             return fail(SOL_EDEVICE, "cannot write %s: %s", to, strerror(errno));
     }
@@ -142,13 +143,18 @@ void deploy_progress(struct deployment *d, const char *what) {
 
 /* ---- Weights ---- */
 
-static int64_t param_size(const struct sol_port *port) {
-    static const uint8_t element_size[] = {
+int64_t deploy_element_size(enum sol_dtype dtype) {
+    static const uint8_t size[] = {
 #define ELEMENT_SIZE(code, name, size) size,
         SOL_DTYPE_LIST(ELEMENT_SIZE)
 #undef ELEMENT_SIZE
     };
-    int64_t n = element_size[port->dtype];
+    return size[dtype];
+}
+
+int64_t deploy_param_size(const struct deployment *d, int param) {
+    const struct sol_port *port = &d->program->param[param];
+    int64_t n = deploy_element_size(port->dtype);
     for (int i = 0; i < port->rank; i++) n *= port->dim[i];
     return n;
 }
@@ -156,8 +162,7 @@ static int64_t param_size(const struct sol_port *port) {
 static void note_params(struct deployment *d, const struct step_list *list) {
     for (int i = 0; i < list->n; i++)
         for (int p = 0; p < list->at[i].n_ptr; p++)
-            if (list->at[i].ptr[p].kind == BUFFER_PARAM)
-                d->param[list->at[i].ptr[p].index] = 0;
+            if (list->at[i].ptr[p].kind == BUFFER_PARAM) d->param[list->at[i].ptr[p].index] = 0;
 }
 
 /* The state, if packed, then each parameter that somebody reads, on lines of its own. */
@@ -172,7 +177,7 @@ static void place_weights(struct deployment *d) {
     for (int i = 0; i < p->n_params; i++) {
         if (d->param[i] < 0) continue;
         d->param[i] = d->weights_size;
-        d->weights_size += round_up(param_size(&p->param[i]), 64);
+        d->weights_size += round_up(deploy_param_size(d, i), 64);
     }
 }
 
@@ -188,7 +193,7 @@ static uint64_t write_blocks(struct deployment *d, FILE *file) {
     if (d->state_size) write_block(file, &hash, d->weights->state, d->state_size);
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0)
-            write_block(file, &hash, d->params[i], param_size(&d->program->param[i]));
+            write_block(file, &hash, d->params[i], deploy_param_size(d, i));
     return hash;
 }
 
@@ -212,7 +217,9 @@ static enum sol_status find_isa(struct deployment *d) {
     const char *device = d->library->device ? d->library->device : CPU_NAME;
     const char *cpu = d->library->cpu;
     if (!strcmp(device, "c")) {
-        if (cpu) return fail(SOL_EINVAL, "the device \"c\" has no instruction sets; cpu is \"%.32s\"", cpu);
+        if (cpu)
+            return fail(SOL_EINVAL, "the device \"c\" has no instruction sets; cpu is \"%.32s\"",
+                        cpu);
         return SOL_OK;
     }
     if (!cpu && !strcmp(device, CPU_NAME)) {

@@ -20,17 +20,17 @@
 struct deployment {
     struct arena *arena;
     const struct sol_library *library;
-    const char *lib, *func; /* names */
+    const char *lib, *func;    /* names */
     const struct dnn_isa *isa; /* NULL: portable C */
     struct sol_program *program;
     struct sol_weights *weights; /* NULL unless packed */
     struct binding *binding;     /* of portable C */
     const void *const *params;
     const int64_t *symbols;
-    VEC(struct size) sizes; /* all that differ */
-    const char *folder; /* where files are made; gone in the end */
+    VEC(struct size) sizes;  /* all that differ */
+    const char *folder;      /* where files are made; gone in the end */
     VEC(const char *) files; /* names in it that users shall get */
-    int n_done, n_total; /* progress */
+    int n_done, n_total;     /* progress */
 
     /* The weights that the library gets. */
     bool is_packed;
@@ -46,6 +46,8 @@ enum sol_status deploy_write_text(struct deployment *d, const char *name, const 
 /* Writes the weights, behind `head` bytes of zeros or of a file's head. */
 enum sol_status deploy_write_weights(struct deployment *d, const char *name, bool with_head,
                                      struct library_file *expect);
+int64_t deploy_element_size(enum sol_dtype dtype);                   /* bytes */
+int64_t deploy_param_size(const struct deployment *d, int param); /* bytes */
 void deploy_progress(struct deployment *d, const char *what);
 
 /* ---- native.c, portable.c ---- */

@@ -8,8 +8,8 @@
 #include <string.h>
 
 static const char *const c_types[] = {
-    [SOL_F32] = "float",   [SOL_F64] = "double",  [SOL_BF16] = "uint16_t", [SOL_F16] = "uint16_t",
-    [SOL_I64] = "int64_t", [SOL_I32] = "int32_t", [SOL_I16] = "int16_t",   [SOL_I8] = "int8_t",
+    [SOL_F32] = "float",   [SOL_F64] = "double",   [SOL_BF16] = "uint16_t", [SOL_F16] = "uint16_t",
+    [SOL_I64] = "int64_t", [SOL_I32] = "int32_t",  [SOL_I16] = "int16_t",   [SOL_I8] = "int8_t",
     [SOL_U8] = "uint8_t",  [SOL_BOOL] = "uint8_t",
 };
 
@@ -64,22 +64,26 @@ void deploy_print_arguments(struct deployment *d, struct text *text) {
 /* ---- The header ---- */
 
 static void print_intro(struct deployment *d, struct text *text) {
-    text_add(text, "/*\n * %s: a trained network. Needs the C library and nothing else.\n *\n", d->lib);
+    text_add(text, "/*\n * %s: a trained network. Needs the C library and nothing else.\n *\n",
+             d->lib);
     print_ports(d, text, false);
     print_ports(d, text, true);
-    text_add(text,
-             " *\n * Tensors are dense, the last dimension is the innermost. Sizes with a star are open: those shown are what\n"
-             " * %s is for, %s_run takes others.\n",
-             d->func, d->lib);
+    text_add(
+        text,
+        " *\n * Tensors are dense, the last dimension is the innermost. Sizes with a star are open: those shown are what\n"
+        " * %s is for, %s_run takes others.\n",
+        d->func, d->lib);
     if (d->binding)
         text_add(text, " * Weights: %lld bytes of constants. RAM: %zu bytes, %s.\n",
                  (long long)d->weights_size, deploy_portable_memory(d),
                  d->library->static_memory ? "static" : "allocated with a context");
     if (d->library->weights == SOL_WEIGHTS_FILE)
-        text_add(text, " * The weights are in %s.weights, which is looked for beside the library.\n",
+        text_add(text,
+                 " * The weights are in %s.weights, which is looked for beside the library.\n",
                  d->lib);
-    text_add(text, " */\n#ifndef %s_H\n#define %s_H\n\n#include <stdint.h>\n\n"
-                   "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
+    text_add(text,
+             " */\n#ifndef %s_H\n#define %s_H\n\n#include <stdint.h>\n\n"
+             "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
              d->lib, d->lib);
 }
 
@@ -91,11 +95,12 @@ static void print_simple(struct deployment *d, struct text *text) {
              "/* For random layers, of which there are none: nothing changes, returns 0. */\n"
              "int %s_seed(const int seed);\n",
              d->func, d->func);
-    text_add(text,
-             "/* Computes. Where *output is NULL it is set to new memory for free(), else it is written to. ctx: a\n"
-             " * struct %s_context *, or NULL. When it fails, %s_error() says why, and new memory there is none. */\n"
-             "void %s(",
-             d->lib, d->func, d->func);
+    text_add(
+        text,
+        "/* Computes. Where *output is NULL it is set to new memory for free(), else it is written to. ctx: a\n"
+        " * struct %s_context *, or NULL. When it fails, %s_error() says why, and new memory there is none. */\n"
+        "void %s(",
+        d->lib, d->func, d->func);
     deploy_print_arguments(d, text);
     text_add(text,
              ");\n"

@@ -11,8 +11,8 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -22,7 +22,8 @@ struct library_context {
     const struct sol_weights *weights;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below while they are made */
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards the two below while they are made */
 static struct sol_weights *shared;
 static struct library_context *first; /* that `predict` uses without a context */
 
@@ -81,9 +82,9 @@ static void expand_call(struct step *to, uint8_t call) {
     switch ((enum library_call)call) {
     case LIBRARY_KERNEL: to->run = kernel_run, to->n_tasks = kernel_n_tasks; break;
     case LIBRARY_COPY: to->run = copy_run, to->n_tasks = copy_n_tasks; break;
-    case LIBRARY_GATHER: to->run = gather_run, to->n_tasks = gather_n_tasks; break;
     case LIBRARY_DNN: to->run = dnn_step_run, to->n_tasks = dnn_step_n_tasks; break;
     case LIBRARY_PACK: to->run = dnn_step_pack, to->n_tasks = dnn_step_n_pack_tasks; break;
+    case LIBRARY_GATHER: to->run = gather_run, to->n_tasks = gather_n_tasks; break;
     }
 }
 
@@ -107,8 +108,8 @@ static bool expand_step(struct step *to, const struct library_step *from,
 static struct slot *expand_slots(const struct library_slot *from, int n) {
     struct slot *to = mem_alloc(sizeof *to * (size_t)(n + 1), 16);
     for (int i = 0; to && i < n; i++)
-        to[i] = (struct slot){this_library.size[from[i].size], from[i].first, from[i].last,
-                              "a buffer"};
+        to[i] =
+            (struct slot){this_library.size[from[i].size], from[i].first, from[i].last, "a buffer"};
     return to;
 }
 
@@ -147,8 +148,8 @@ static enum sol_status adopt_state(const void *const *param, const char *state) 
         offset[i] = at;
         at += (size_t)round_up(size_eval(&program->state[i].size, none), 64);
     }
-    *w = (struct sol_weights){1, program, (const void **)(uintptr_t)param,
-                              (char *)(uintptr_t)state, offset};
+    *w = (struct sol_weights){1, program, (const void **)(uintptr_t)param, (char *)(uintptr_t)state,
+                              offset};
     shared = w;
     return SOL_OK;
 }
@@ -165,7 +166,7 @@ static enum sol_status open_weights(const char *path) {
     for (int i = 0; i < program->n_params; i++)
         param[i] = weights + (this_library.param[i] < 0 ? 0 : this_library.param[i]);
     enum sol_status status = this_library.is_packed ? adopt_state(param, weights)
-                                               : sol_weights_new(program, param, &shared);
+                                                    : sol_weights_new(program, param, &shared);
     if (status || !this_library.is_packed) mem_free(param);
     return status;
 }
@@ -189,8 +190,8 @@ void library_close(struct library_context *context) { mem_free(context); }
 enum sol_status library_run(struct library_context *context, const int64_t *symbols,
                             const void *const *inputs, void *const *outputs) {
     if (!context) return fail(SOL_EINVAL, "no context");
-    return sol_program_run(this_library.program, context->weights, symbols ? symbols : this_library.symbols,
-                           inputs, outputs);
+    return sol_program_run(this_library.program, context->weights,
+                           symbols ? symbols : this_library.symbols, inputs, outputs);
 }
 
 int library_shape(bool is_output, int i, const int64_t *symbols, int64_t *dim) {

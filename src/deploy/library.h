@@ -22,7 +22,7 @@ struct library_file {
  * The steps of a program in few bytes, from which the runtime's are made when the library is opened. Sizes are numbers in one
  * table of all that differ.
  */
-enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_GATHER, LIBRARY_DNN, LIBRARY_PACK };
+enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_DNN, LIBRARY_PACK, LIBRARY_GATHER };
 struct library_step {
     const void *data;
     uint32_t n_ptr, n_arg, scratch_size, bytes;
@@ -52,12 +52,12 @@ struct library {
     struct library_list steps, prepare;
     int n_state;
     const struct library_slot *state;
-    const int64_t *symbols;     /* that `predict` is for */
-    const char *weights;        /* NULL: in a file */
-    const char *file;           /* its name */
-    struct library_file expect; /* what the file must be */
-    bool is_packed;             /* the state is there already: the weights' first bytes */
-    const int64_t *param;       /* where each parameter is in the weights; -1: nobody reads it */
+    const int64_t *symbols;      /* that `predict` is for */
+    const char *weights;         /* NULL: in a file */
+    const char *file;            /* its name */
+    struct library_file expect;  /* what the file must be */
+    bool is_packed;              /* the state is there already: the weights' first bytes */
+    const int64_t *param;        /* where each parameter is in the weights; -1: nobody reads it */
     const char *(*refuse)(void); /* why this processor cannot run it; NULL: it can */
 };
 extern const struct library this_library;

@@ -56,18 +56,20 @@ static void print_kernel_tables(struct deployment *d, struct text *text) {
     for (int i = 0; i < COUNT(parts); i++)
         if (uses(d, parts[i]))
             text_add(text, ".%s = &dnn_%s_kernels_%s, ", parts[i], parts[i], isa);
-    text_add(text, "};\nextern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_grouped, "
-                   "dnn_direct, dnn_linear;\n"
-                   "const struct dnn_isa dnn_isas[] = {{.name = \"%s\", .arch = \"%s\", .lanes = %d, "
-                   ".flops_per_cycle = 1, .kernels = &kernels}, {0}};\n",
+    text_add(text,
+             "};\nextern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_grouped, "
+             "dnn_direct, dnn_linear;\n"
+             "const struct dnn_isa dnn_isas[] = {{.name = \"%s\", .arch = \"%s\", .lanes = %d, "
+             ".flops_per_cycle = 1, .kernels = &kernels}, {0}};\n",
              isa, d->isa->arch, d->isa->lanes);
 }
 
 static void print_refusal(struct deployment *d, struct text *text) {
     const char *condition = "1", *what = "";
     if (!strcmp(d->isa->name, "avx512")) {
-        condition = "__builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512vl\") && "
-                    "__builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512bw\")";
+        condition =
+            "__builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512vl\") && "
+            "__builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512bw\")";
         what = "AVX-512";
     } else if (!strcmp(d->isa->name, "avx2")) {
         condition = "__builtin_cpu_supports(\"avx2\") && __builtin_cpu_supports(\"fma\")";
@@ -92,13 +94,15 @@ static void print_library(struct deployment *d, struct text *text,
     deploy_print_ints(text, d->program->n_symbols, d->symbols);
     text_add(text, ";\nstatic const int64_t param_offset[] = ");
     deploy_print_ints(text, d->program->n_params, d->param);
-    text_add(text, ";\nconst struct library this_library = {\n .program = &program, .size = sizes, "
-                   ".steps = run_list, .prepare = pack_list, .n_state = %d, .state = state,\n "
-                   ".symbols = symbols, .is_packed = %d, .param = param_offset, .refuse = refuse,\n ",
+    text_add(text,
+             ";\nconst struct library this_library = {\n .program = &program, .size = sizes, "
+             ".steps = run_list, .prepare = pack_list, .n_state = %d, .state = state,\n "
+             ".symbols = symbols, .is_packed = %d, .param = param_offset, .refuse = refuse,\n ",
              d->program->n_state, d->is_packed);
     if (d->library->weights == SOL_WEIGHTS_FILE)
-        text_add(text, ".file = \"%s.weights\", .expect = {\"" LIBRARY_MAGIC
-                       "\", UINT64_C(%llu), UINT64_C(%llu)}};\n",
+        text_add(text,
+                 ".file = \"%s.weights\", .expect = {\"" LIBRARY_MAGIC
+                 "\", UINT64_C(%llu), UINT64_C(%llu)}};\n",
                  d->lib, (unsigned long long)expect->hash, (unsigned long long)expect->size);
     else text_add(text, ".weights = library_weights};\n");
 }
@@ -140,14 +144,8 @@ static enum sol_status compile(struct deployment *d, const struct deploy_tool *t
                                const char *flags, const char *const *files, int n,
                                const char *object) {
     VEC(const char *) words = {0};
-    const char *const fixed[] = {"-r",
-                                 "-nostdlib",
-                                 "-I",
-                                 deploy_path(d, "include"),
-                                 "-I",
-                                 deploy_path(d, "src"),
-                                 "-o",
-                                 deploy_path(d, object)};
+    const char *const fixed[] = {"-r", "-nostdlib",           "-I", deploy_path(d, "include"),
+                                 "-I", deploy_path(d, "src"), "-o", deploy_path(d, object)};
     for (int i = 0; i < COUNT(fixed); i++) VEC_PUSH(d->arena, &words, fixed[i]);
     for (int i = 0; i < n; i++) VEC_PUSH(d->arena, &words, deploy_path(d, files[i]));
     VEC_PUSH(d->arena, &words, NULL);
@@ -161,8 +159,7 @@ static enum sol_status compile_sources(struct deployment *d, const struct deploy
     VEC(const char *) files = {0};
     for (const struct deploy_source *s = deploy_sources; s->name; s++) {
         bool is_c = !strcmp(s->name + strlen(s->name) - 2, ".c");
-        if (is_c && s->is_kernel == kernels && is_needed(d, s))
-            VEC_PUSH(d->arena, &files, s->name);
+        if (is_c && s->is_kernel == kernels && is_needed(d, s)) VEC_PUSH(d->arena, &files, s->name);
     }
     if (!kernels) VEC_PUSH(d->arena, &files, "network.c");
     if (!files.n) { /* a network without own kernels; the linker wants the object */

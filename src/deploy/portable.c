@@ -31,33 +31,12 @@ static void print_kernel(struct text *text, const struct kernel *kernel) {
     text_add(text, "static void %s%s\n", kernel->symbol, function + strlen(head));
 }
 
-/* As run/copy.c does it. */
-static const char copy_text[] =
-    "/* Moves values: out[(o * n_pixels + p) * lanes + l] = in[base[o * lanes + l] + p * stride], 0 where base < 0. */\n"
-    "static void sol_copy(void *const *ptr, const int64_t *arg, const int32_t *base, int64_t tasks) {\n"
-    "    const int64_t n_outer = arg[0], n_pixels = arg[1], lanes = arg[2], stride = arg[3];\n"
-    "    int64_t task, p, l;\n"
-    "    for (task = 0; task < tasks; task++) {\n"
-    "        const int64_t n = task / n_outer, o = task % n_outer;\n"
-    "        const float *in = (const float *)ptr[0] + n * arg[4];\n"
-    "        float *out = (float *)ptr[1] + n * arg[5] + o * n_pixels * lanes;\n"
-    "        for (p = 0; p < n_pixels; p++)\n"
-    "            for (l = 0; l < lanes; l++) {\n"
-    "                const int64_t from = base[o * lanes + l];\n"
-    "                out[p * lanes + l] = from < 0 ? 0.0f : in[from + p * stride];\n"
-    "            }\n"
-    "    }\n"
-    "}\n\n";
-
 static void print_tables(struct deployment *d, struct text *text) {
     const struct step_list *list = &d->program->steps;
-    bool any = false;
     for (int i = 0; i < list->n; i++) {
         if (list->at[i].run != copy_run) continue;
         const struct copy_table *table = list->at[i].data;
         int64_t n = (int64_t)table->n_outer * table->lanes;
-        if (!any) text_add_raw(text, copy_text, strlen(copy_text));
-        any = true;
         text_add(text, "static const int32_t sol_base_%d[] = {", i);
         for (int64_t k = 0; k < n; k++)
             text_add(text, k % 16 ? " %d," : "\n    %d,", table->base[k]);
@@ -82,11 +61,7 @@ static void print_weights(struct deployment *d, struct text *text) {
     text_add(text, "static const float sol_weights[] = {");
     if (d->state_size) print_floats(text, d->weights->state, d->state_size);
     for (int i = 0; i < d->program->n_params; i++)
-        if (d->param[i] >= 0) {
-            int64_t size = 4;
-            for (int r = 0; r < d->program->param[i].rank; r++) size *= d->program->param[i].dim[r];
-            print_floats(text, d->params[i], size);
-        }
+        if (d->param[i] >= 0) print_floats(text, d->params[i], deploy_param_size(d, i));
     text_add(text, "\n    0.0f};\n\n");
 }
 
@@ -127,6 +102,7 @@ static void print_pointers(struct deployment *d, struct text *text, const struct
     }
 }
 
+/* Of copies and gathers only the numbers are printed: portable_math.h has what they do. */
 static void print_arguments(struct text *text, const struct step *step, const int64_t *arg) {
     if (step->run == copy_run) {
         const struct copy_table *t = step->data;
@@ -147,6 +123,8 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
     print_pointers(d, text, b, i, divided);
     if (step->run == copy_run)
         text_add(text, "        sol_copy(ptr, arg, sol_base_%d, %lld);\n    }\n", i, tasks);
+    else if (step->run == gather_run)
+        text_add(text, "        if (sol_gather(ptr, arg, %lld)) return 1;\n    }\n", tasks);
     else
         text_add(text, "        %s(ptr, arg, scratch, 0, %lld);\n    }\n",
                  ((const struct kernel *)step->data)->symbol, tasks);
@@ -167,12 +145,13 @@ static void print_section(struct deployment *d, struct text *text, const struct 
 }
 
 static void print_steps(struct deployment *d, struct text *text, const struct binding *b) {
-    text_add(text, "static void sol_steps(const char *weights, const char *const *in, void *const *out, "
-                   "char *arena) {\n    char *scratch = arena + %zu;\n    int64_t first = 0;\n"
-                   "    (void)weights, (void)in, (void)out, (void)scratch, (void)first;\n",
+    text_add(text,
+             "static int sol_steps(const char *weights, const char *const *in, void *const *out, "
+             "char *arena) {\n    char *scratch = arena + %zu;\n    int64_t first = 0;\n"
+             "    (void)weights, (void)in, (void)out, (void)scratch, (void)first;\n",
              (size_t)round_up((int64_t)b->arena_size, ALIGN));
     for (int s = 0; s < b->n_sections; s++) print_section(d, text, b, &b->section[s]);
-    text_add(text, "}\n\n");
+    text_add(text, "    return 0;\n}\n\n");
 }
 
 /* ---- The interface ---- */
@@ -180,8 +159,8 @@ static void print_steps(struct deployment *d, struct text *text, const struct bi
 /* NAME_ and FUNC_ become the library's and the function's name. */
 static void print_named(struct deployment *d, struct text *text, const char *at) {
     while (*at) {
-        const size_t word = strspn(
-            at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
+        const size_t word =
+            strspn(at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
         const bool is_name = !strncmp(at, "NAME_", 5), is_func = !strncmp(at, "FUNC_", 5);
         if (is_name || is_func) text_add(text, "%s_", is_name ? d->lib : d->func);
         const size_t skip = is_name || is_func ? 5 : 0, n = word ? word : 1;
@@ -206,7 +185,7 @@ static void print_shapes(struct deployment *d, struct text *text, bool is_output
         deploy_print_ints(text, 1 + port->rank, shape);
         text_add(text, ",\n");
         if (!is_output) continue;
-        size[i] = 4;
+        size[i] = deploy_element_size(port->dtype);
         for (int r = 0; r < port->rank; r++) size[i] *= shape[1 + r];
     }
     text_add(text, "    {0}};\n");
@@ -216,10 +195,11 @@ static void print_numbers(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
     int64_t size[LIBRARY_MOST_OUTPUTS + 1] = {0};
     const size_t arena = deploy_portable_memory(d);
-    text_add(text,
-             "#define SOL_N_INPUTS %d\n#define SOL_N_OUTPUTS %d\n#define SOL_N_SIZES %d\n#define SOL_ARENA_SIZE %zu\n"
-             "#define SOL_WEIGHTS_SIZE ((size_t)%lld)\n\n",
-             p->n_inputs, p->n_outputs, p->n_symbols, arena, (long long)d->weights_size);
+    text_add(
+        text,
+        "#define SOL_N_INPUTS %d\n#define SOL_N_OUTPUTS %d\n#define SOL_N_SIZES %d\n#define SOL_ARENA_SIZE %zu\n"
+        "#define SOL_WEIGHTS_SIZE ((size_t)%lld)\n\n",
+        p->n_inputs, p->n_outputs, p->n_symbols, arena, (long long)d->weights_size);
     print_shapes(d, text, false, size);
     print_shapes(d, text, true, size);
     text_add(text, "static const size_t sol_output_size[] = ");
@@ -231,7 +211,8 @@ static void print_numbers(struct deployment *d, struct text *text) {
 
 static void print_expected(struct text *text, const char *lib, const struct library_file *expect) {
     const unsigned char *byte = (const unsigned char *)expect;
-    text_add(text, "#define SOL_FILE_NAME \"%s.weights\"\nstatic const unsigned char sol_expected[] = {",
+    text_add(text,
+             "#define SOL_FILE_NAME \"%s.weights\"\nstatic const unsigned char sol_expected[] = {",
              lib);
     for (size_t i = 0; i < sizeof *expect; i++) text_add(text, "%d, ", byte[i]);
     text_add(text, "};\n");
@@ -256,11 +237,13 @@ static void print_interface(struct deployment *d, struct text *text,
 static enum sol_status check_steps(const struct deployment *d) {
     const struct step_list *list = &d->program->steps;
     for (int i = 0; i < list->n; i++)
-        if (list->at[i].run != kernel_run && list->at[i].run != copy_run)
+        if (list->at[i].run != kernel_run && list->at[i].run != copy_run &&
+            list->at[i].run != gather_run)
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be portable C yet", list->at[i].name,
                         list->at[i].layers);
     if (!is_embedded(d) && d->library->static_memory)
-        return fail(SOL_EUNSUPPORTED, "static memory is for weights of at most %lld MiB, these have %lld",
+        return fail(SOL_EUNSUPPORTED,
+                    "static memory is for weights of at most %lld MiB, these have %lld",
                     (long long)(MOST_TEXT >> 20), (long long)(d->weights_size >> 20));
     return d->library->target == SOL_C_SOURCE
                ? SOL_OK
@@ -271,11 +254,14 @@ static enum sol_status write_network(struct deployment *d, const struct binding 
                                      const struct library_file *expect) {
     struct text text;
     text_init(&text, d->arena);
-    text_add(&text, "/* %s: see %s.h. C99; links with the library of mathematics. */\n#include \"%s.h\"\n#include \"%s_math.h\"\n\n"
-                    "#include <stddef.h>\n%s\n",
-             d->lib, d->lib, d->lib, d->lib,
-             d->library->static_memory ? ""
-                                       : "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
+    text_add(
+        &text,
+        "/* %s: see %s.h. C99; links with the library of mathematics. */\n#include \"%s.h\"\n#include \"%s_math.h\"\n\n"
+        "#include <stddef.h>\n%s\n",
+        d->lib, d->lib, d->lib, d->lib,
+        d->library->static_memory
+            ? ""
+            : "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
     print_numbers(d, &text);
     if (is_embedded(d)) print_weights(d, &text);
     deploy_visit_kernels(d, print_kernel, &text);

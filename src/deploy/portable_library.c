@@ -116,7 +116,8 @@ int NAME_run(struct NAME_context *context, const int64_t *sizes, const void *con
         if (!inputs[i]) return sol_fail(1, "an input is NULL");
     for (i = 0; i < SOL_N_OUTPUTS; i++)
         if (!outputs[i]) return sol_fail(1, "an output is NULL");
-    sol_steps((const char *)sol_weights, (const char *const *)inputs, outputs, context->arena);
+    if (sol_steps((const char *)sol_weights, (const char *const *)inputs, outputs, context->arena))
+        return sol_fail(1, "a number in an input is outside of its table");
     return sol_fail(0, "");
 }
 

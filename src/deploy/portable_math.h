@@ -1,5 +1,6 @@
 /*
- * What generated kernels call, for one value at a time: a "vector" is a float here.
+ * What generated kernels call, for one value at a time: a "vector" is a float here. At the end the two steps that are no
+ * generated kernels.
  *
  * C99 and its library. MAX and MIN are NaN when either argument is, as in NumPy.
  */
@@ -35,6 +36,7 @@ static inline float valid_lanes(int64_t n) { return n > 0 ? 1.0f : 0.0f; }
 
 static inline float ADD1(float a, float b) { return a + b; }
 static inline float LESS1(float a, float b) { return a < b ? 1.0f : 0.0f; }
+static inline float EQUAL1(float a, float b) { return a == b ? 1.0f : 0.0f; }
 static inline float SELECT1(float c, float a, float b) { return c != 0.0f ? a : b; }
 static inline float MAX1(float a, float b) { return b > a || b != b ? b : a; }
 static inline float MIN1(float a, float b) { return b < a || b != b ? b : a; }
@@ -48,6 +50,7 @@ static inline float ERF1(float a) { return erff(a); }
 
 #define ADD ADD1
 #define LESS LESS1
+#define EQUAL EQUAL1
 #define SELECT SELECT1
 #define MAX MAX1
 #define MIN MIN1
@@ -61,5 +64,41 @@ static inline float ERF1(float a) { return erff(a); }
 #define ADD_lanes(x) (x)
 #define MAX_lanes(x) (x)
 #define MIN_lanes(x) (x)
+
+/* Moves values: out[(o * n_pixels + p) * lanes + l] = in[base[o * lanes + l] + p * stride], 0 where base < 0.
+ * arg: n_outer, n_pixels, lanes, stride, and the strides of an image in `in` and `out`. */
+static inline void sol_copy(void *const *ptr, const int64_t *arg, const int32_t *base, int64_t tasks) {
+    const int64_t n_outer = arg[0], n_pixels = arg[1], lanes = arg[2];
+    int64_t task, p, l;
+    for (task = 0; task < tasks; task++) {
+        const int64_t n = task / n_outer, o = task % n_outer;
+        const float *in = (const float *)ptr[0] + n * arg[4];
+        float *out = (float *)ptr[1] + n * arg[5] + o * n_pixels * lanes;
+        for (p = 0; p < n_pixels; p++)
+            for (l = 0; l < lanes; l++) {
+                const int64_t from = base[o * lanes + l];
+                out[p * lanes + l] = from < 0 ? 0.0f : in[from + p * arg[3]];
+            }
+    }
+}
+
+/* Rows of a table, by numbers of 8 or 4 bytes that count from the end below 0. Returns 1 where there is no such row.
+ * arg: outer, planes, stride, rows, row stride, inner, numbers, bytes of a number. */
+static inline int sol_gather(void *const *ptr, const int64_t *arg, int64_t tasks) {
+    const int64_t planes = arg[1], rows = arg[3], inner = arg[5], numbers = arg[6];
+    int64_t task, i;
+    for (task = 0; task < tasks; task++) {
+        const int64_t outer = task / numbers, at = task % numbers;
+        int64_t row = arg[7] == 8 ? ((const int64_t *)ptr[1])[at] : ((const int32_t *)ptr[1])[at];
+        const float *in;
+        float *out = (float *)ptr[2] + task * inner;
+        if (row < 0) row += rows;
+        if (row < 0 || row >= rows) return 1;
+        in = (const float *)ptr[0] + outer / planes * arg[2] + outer % planes * rows * inner +
+             row * arg[4];
+        for (i = 0; i < inner; i++) out[i] = in[i];
+    }
+    return 0;
+}
 
 #endif

@@ -170,8 +170,7 @@ static void print_table(struct text *text, const struct copy_table *table, const
                         int step) {
     const int64_t n = (int64_t)table->n_outer * table->lanes;
     text_add(text, "static const int32_t %s_base_%d[] = {", list, step);
-    for (int64_t i = 0; i < n; i++)
-        text_add(text, i % 16 ? "%d," : "\n%d,", table->base[i]);
+    for (int64_t i = 0; i < n; i++) text_add(text, i % 16 ? "%d," : "\n%d,", table->base[i]);
     text_add(text,
              "0};\nstatic const struct copy_table %s_data_%d = {.n_outer = %d, .n_pixels = %d, "
              ".lanes = %d, .pixel_stride = %lld, .base = %s_base_%d};\n",
@@ -226,10 +225,8 @@ static void print_call(struct text *text, const struct deployment *d, const stru
                  ((const struct kernel *)step->data)->symbol);
     else if (step->run == copy_run)
         text_add(text, ".call = LIBRARY_COPY, .data = &%s_data_%d", list, i);
-    else if (step->run == gather_run)
-        text_add(text, ".call = LIBRARY_GATHER");
-    else if (step->run == dnn_step_run)
-        text_add(text, ".call = LIBRARY_DNN, .data = &data_%d", i);
+    else if (step->run == gather_run) text_add(text, ".call = LIBRARY_GATHER");
+    else if (step->run == dnn_step_run) text_add(text, ".call = LIBRARY_DNN, .data = &data_%d", i);
     else
         text_add(text, ".call = LIBRARY_PACK, .data = &data_%d.plan",
                  find_user(&d->program->steps, step->data));

@@ -12,9 +12,9 @@
 
 struct device {
     const char *name, *what;
-    const char *(*unavailable)(void); /* NULL: it can be used; else the reason */
+    const char *(*unavailable)(void);                /* NULL: it can be used; else the reason */
     int (*lanes)(const struct sol_options *options); /* 0 with a message: refused */
-    bool (*takes_conv)(const struct layer *conv, int lanes);
+    bool (*takes_heavy)(const struct layer *conv, int lanes);
     plan_refuse *refuse_fusion;
     enum sol_status (*emit)(struct build *build, const struct cluster *cluster);
     enum sol_status (*link)(struct build *build); /* after all clusters; may be NULL */

@@ -99,9 +99,9 @@ struct dnn_isa {
     const char *name; /* "avx512", "avx2", "neon", "generic" */
     const char *arch; /* "x86", "arm64"; "" for any */
     int lanes;
-    double flops_per_cycle;          /* per core, for the cost model */
-    const char *flags;               /* of the compiler, for generated kernels ... */
-    const char *kernel_flags;        /* ... and those that own kernels need besides */
+    double flops_per_cycle;   /* per core, for the cost model */
+    const char *flags;        /* of the compiler, for generated kernels ... */
+    const char *kernel_flags; /* ... and those that own kernels need besides */
     const struct dnn_kernels *kernels;
 };
 extern const struct dnn_isa dnn_isas[]; /* best first, ended by name == NULL */

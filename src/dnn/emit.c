@@ -17,7 +17,8 @@
 #include <string.h>
 
 /* Groups of channels must be whole blocks, or whole groups must fit into one block. */
-bool dnn_takes_conv(const struct layer *conv, int lanes) {
+bool dnn_takes(const struct layer *conv, int lanes) {
+    if (conv->kind == LAYER_linear) return true;
     int64_t groups = conv->attr.groups;
     if (groups == 1) return true;
     int64_t in = size_value(conv->in[0]->dim[1]) / groups,
@@ -237,10 +238,11 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
         [DNN_SCALE] = build_ref(b, cluster->scale),
         [DNN_SHIFT] = build_ref(b, cluster->shift),
         [DNN_Y] = build_ref(b, y)};
-    struct size own_arg[DNN_N_ARGS] = {[DNN_BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
-                                   [DNN_X_STRIDE] = batch_stride(b, cluster->x, linear),
-                                   [DNN_Y_STRIDE] = batch_stride(b, y, linear),
-                                   [DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
+    struct size own_arg[DNN_N_ARGS] = {
+        [DNN_BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
+        [DNN_X_STRIDE] = batch_stride(b, cluster->x, linear),
+        [DNN_Y_STRIDE] = batch_stride(b, y, linear),
+        [DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
     struct step step = {.run = dnn_step_run,
                         .n_tasks = dnn_step_n_tasks,
                         .data = work,

@@ -28,6 +28,6 @@ enum sol_status dnn_emit(struct build *build, const struct cluster *cluster,
                          const struct dnn_epilogue *epilogue);
 
 /* Can any implementation do this conv on blocked images? Asked before layouts are chosen. */
-bool dnn_takes_conv(const struct layer *conv, int lanes);
+bool dnn_takes(const struct layer *conv, int lanes);
 
 #endif

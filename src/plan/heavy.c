@@ -215,8 +215,8 @@ static void take_prologue(struct clustering *c, struct cluster *cluster) {
 bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
     if (!(layer_infos[l->kind].traits & HEAVY) || !l->in[1]->is_constant || l->out[0]->is_constant)
         return false;
-    return l->kind == LAYER_linear ||
-           (l->out[0]->layout.block && c->plan->takes_conv(l, c->plan->lanes));
+    return (l->kind == LAYER_linear || l->out[0]->layout.block) &&
+           c->plan->takes_heavy(l, c->plan->lanes);
 }
 
 void cluster_dnn(struct clustering *c, struct layer *l) {

@@ -130,6 +130,17 @@ static bool find_pixel_stride(const struct image *image, const int64_t *source, 
     return true;
 }
 
+/* Rows of a plain image need not be its last dims: as long as the first run of even steps, if all of them are. */
+static bool find_rows(const struct tensor *t, struct image *image, int64_t n, const int64_t *source,
+                      int64_t *stride) {
+    int64_t run = 1;
+    if (t->layout.block || n < 2) return false;
+    while (run < n && source[run] - source[run - 1] == source[1] - source[0]) run++;
+    if (run == 1 || n % run) return false;
+    *image = (struct image){1, n / run, run, 1, (int)(n / run)};
+    return find_pixel_stride(image, source, stride);
+}
+
 static void fill_table(struct arena *arena, const struct tensor *out, const struct image *image,
                        const int64_t *source, struct copy_table *table) {
     int32_t *base = ARENA_ARRAY(arena, int32_t, image->stored + 1);
@@ -171,8 +182,11 @@ enum sol_status movement_table(struct arena *arena, struct layer *const *chain, 
     int64_t *source = ARENA_ARRAY(arena, int64_t, n_out + 1);
     for (int64_t i = 0; i < n_out; i++) source[i] = position(in, &from, m.at[i]);
     *batch = m.batched ? out->dim[0] : size_const(1);
+    struct image rows = to;
     if (to.images == 1 && find_pixel_stride(&to, source, &table->pixel_stride))
         fill_table(arena, out, &to, source, table);
+    else if (find_rows(out, &rows, n_out, source, &table->pixel_stride))
+        fill_table(arena, out, &rows, source, table);
     else fill_pointwise(arena, out, &to, n_out, source, table);
     return SOL_OK;
 }

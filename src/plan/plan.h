@@ -59,7 +59,7 @@ struct plan {
     struct model *model;
     int lanes;                      /* width of a channel block; from the device */
     VEC(struct cluster *) clusters; /* in the order of execution */
-    bool (*takes_conv)(const struct layer *conv,
+    bool (*takes_heavy)(const struct layer *conv,
                        int lanes); /* can the device's DNN module do it? */
     struct placement *place;
     struct view *view;

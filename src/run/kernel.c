@@ -12,6 +12,4 @@ void kernel_run(const struct step *step, void *const *ptr, const int64_t *arg, v
     kernel_call(step->data, ptr, arg, scratch, begin, end);
 }
 
-int64_t kernel_n_tasks(const struct step *step, const int64_t *arg) {
-    return arg[step->n_arg - 1];
-}
+int64_t kernel_n_tasks(const struct step *step, const int64_t *arg) { return arg[step->n_arg - 1]; }

@@ -34,7 +34,7 @@ POOL_API void pool_run(int64_t n, int64_t grain, pool_task *task, void *user);
  * before anything else. When the errand returns false, tasks that nobody has begun are left out. */
 typedef bool pool_errand(void *user);
 POOL_API void pool_run_after(pool_errand *errand, void *errand_user, int64_t n, int64_t grain,
-                    pool_task *task, void *user);
+                             pool_task *task, void *user);
 
 POOL_API int pool_threads(void);       /* threads that take part, >= 1 */
 POOL_API void pool_set_threads(int n); /* 0: $SOL_NUM_THREADS or all cores */

@@ -103,25 +103,19 @@ def exported(library):
 
 @pytest.mark.parametrize("weights", ["embedded", "file", "packed"])
 def test_shared_library(net, tmp_path, weights):
-    sol.deploy(
-        net, [sol.input([0, 3, 30, 27])], lib_name="Net", path=tmp_path, weights=weights
-    )
+    sol.deploy(net, [sol.input([0, 3, 30, 27])], lib_name="Net", path=tmp_path, weights=weights)
     names = {"Net.h", "libNet.so"} | ({"Net.weights"} if weights == "file" else set())
     assert {p.name for p in tmp_path.iterdir()} == names
     library = tmp_path / "libNet.so"
     assert {name.split(".so")[0].split("-")[0] for name in needed(library)} <= LIBC
     assert all(s.startswith(("Net_", "predict", "sol_pool_1_")) for s in exported(library))
     for compiler in COMPILERS:
-        program = compile_program(
-            tmp_path, [library], compiler, links=[f"-Wl,-rpath,{tmp_path}"]
-        )
+        program = compile_program(tmp_path, [library], compiler, links=[f"-Wl,-rpath,{tmp_path}"])
         close(run_program(program, example()), net(example()))
 
 
 def test_static_library(net, tmp_path):
-    sol.deploy(
-        net, [example()], lib_name="Net", path=tmp_path, target=sol.deployment.static_lib
-    )
+    sol.deploy(net, [example()], lib_name="Net", path=tmp_path, target=sol.deployment.static_lib)
     program = compile_program(
         tmp_path, [tmp_path / "libNet.a"], flags=["-DOWN_MEMORY"], links=["-lm", "-lpthread"]
     )
@@ -220,10 +214,10 @@ def test_two_libraries_in_one_program(net, tmp_path):
             target=sol.deployment.static_lib,
         )  # fmt: skip
     (tmp_path / "main.c").write_text(
-        "#include <stdio.h>\n#include <stdlib.h>\n#include \"Net.h\"\n#include \"Other.h\"\n"
+        '#include <stdio.h>\n#include <stdlib.h>\n#include "Net.h"\n#include "Other.h"\n'
         "static float x[2430];\n"
         "int main(int n, char **arg) {\n    float *y = 0, *z = 0;\n"
-        "    FILE *in = fopen(arg[1], \"rb\"), *out = fopen(arg[2], \"wb\");\n"
+        '    FILE *in = fopen(arg[1], "rb"), *out = fopen(arg[2], "wb");\n'
         "    if (n != 3 || !in || !out || fread(x, 4, 2430, in) != 2430) return 2;\n"
         "    runNet(0, x, &y);\n    runOther(0, x, &z);\n"
         "    if (!y || !z) return 1;\n    fwrite(y, 4, 10, out);\n    fwrite(z, 4, 4, out);\n"
@@ -235,9 +229,7 @@ def test_two_libraries_in_one_program(net, tmp_path):
     values = run_program(tmp_path / "program", example())
     close(values[:10], net(example()))
     close(values[10:], other(example()))
-    symbols = subprocess.run(
-        ["nm", tmp_path / "program"], capture_output=True, text=True
-    ).stdout
+    symbols = subprocess.run(["nm", tmp_path / "program"], capture_output=True, text=True).stdout
     assert symbols.count(" sol_pool_1_run\n") == 1
 
 
@@ -248,9 +240,7 @@ def test_the_weights_of_today(net, tmp_path):
     with torch.no_grad():
         model.head.bias += 3 * torch.randn(10)
     sol.deploy(fast, lib_name="Net", path=tmp_path, weights="packed")
-    program = compile_program(
-        tmp_path, [tmp_path / "libNet.so"], links=[f"-Wl,-rpath,{tmp_path}"]
-    )
+    program = compile_program(tmp_path, [tmp_path / "libNet.so"], links=[f"-Wl,-rpath,{tmp_path}"])
     close(run_program(program, example()), model(example()))
 
 
@@ -266,7 +256,22 @@ def test_a_wrong_file_of_weights(net, tmp_path):
     assert library.Net_open(None, ctypes.byref(context)) == 0
 
 
-NAMES = ["a-b", "1a", "", "int", "../x", "a b", 'a";system("x")//', "é", "x" * 300, "predict", "malloc", "expf", "sol_x", "vec"]
+NAMES = [
+    "a-b",
+    "1a",
+    "",
+    "int",
+    "../x",
+    "a b",
+    'a";system("x")//',
+    "é",
+    "x" * 300,
+    "predict",
+    "malloc",
+    "expf",
+    "sol_x",
+    "vec",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -371,7 +376,17 @@ def test_whole_numbers(tmp_path):
     address = ctypes.c_void_p(out.ctypes.data)
     library.predict(None, index.ctypes.data_as(ctypes.c_void_p), ctypes.byref(address))
     np.testing.assert_array_equal(out, np.maximum(words[index], 0)[..., [3, 0, 2]])
-    with pytest.raises(NotImplementedError, match="gather"):
-        sol.onnx.deploy(
-            words_model(words), path=tmp_path, device="c", target=sol.deployment.c_source
-        )
+    sol.onnx.deploy(
+        words_model(words), path=tmp_path, lib_name="Plain", target=sol.deployment.c_source
+    )
+    argv = ["gcc", "-std=c99", *STRICT, "-shared", "-fPIC", "Plain.c", "-lm", "-o", "libPlain.so"]
+    assert subprocess.run(argv, cwd=tmp_path).returncode == 0
+    plain = ctypes.CDLL(tmp_path / "libPlain.so")
+    out[:] = -1
+    plain.predict(None, index.ctypes.data_as(ctypes.c_void_p), ctypes.byref(address))
+    np.testing.assert_array_equal(out, np.maximum(words[index], 0)[..., [3, 0, 2]])
+    index[0, 0] = 9
+    for lib in (library, plain):
+        lib.predict_error.restype = ctypes.c_char_p
+        lib.predict(None, index.ctypes.data_as(ctypes.c_void_p), ctypes.byref(address))
+        assert b"number" in lib.predict_error()

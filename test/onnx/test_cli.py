@@ -1,5 +1,6 @@
 """The program `sol`: each command once, on an ONNX file and on a text, and what it says when something is wrong."""
 
+import ctypes
 import html.parser
 import json
 import os
@@ -121,6 +122,26 @@ def test_report(text, tmp_path):
     words = " ".join(page.words)
     assert "a <b>/net.sol" in words and "(<net>.py:8)" in words
     assert "Memory over time" in words and "refuses" in words and "svg" in page.tags
+    numbers = [word for word in words.split() if word[0].isdigit()]
+    assert numbers and not any("e+" in number for number in numbers)
+
+
+def test_deploy(net, tmp_path):
+    path, x = net
+    folder = tmp_path / "out"
+    folder.mkdir()
+    assert "Net.h" in run("deploy", path, f"--output={folder}", "--lib-name=Net", "--batch=2")
+    assert {p.name for p in folder.iterdir()} == {"Net.h", "libNet.so"}
+    library = ctypes.CDLL(str(folder / "libNet.so"))
+    y = np.full((2, 8, 1, 1), -1, np.float32)
+    out = ctypes.c_void_p(y.ctypes.data)
+    library.predict(None, x.ctypes.data_as(ctypes.c_void_p), ctypes.byref(out))
+    np.testing.assert_allclose(y, sol.load(path)(x), rtol=1e-5, atol=1e-6)
+    run("deploy", path, f"--output={folder}", "--target=c_source", "--static-memory")
+    assert (folder / "MyNetwork.c").is_file()
+    assert "c_source" in run("deploy", path, "--target=exe", code=2)
+    assert "name" in run("deploy", path, f"--output={folder}", "--lib-name=a-b", code=1)
+    assert "folder" in run("deploy", path, f"--output={tmp_path}/nowhere", code=1)
 
 
 def test_devices_and_cache(tmp_path):

@@ -62,7 +62,9 @@ def _describe(model, inputs):
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"sol.deploy: expected a torch.nn.Module, got {type(model).__name__}")
     if inputs is None:
-        raise TypeError("sol.deploy: say what the model takes, such as [sol.input([1, 3, 224, 224])]")
+        raise TypeError(
+            "sol.deploy: say what the model takes, such as [sol.input([1, 3, 224, 224])]"
+        )
     inputs = inputs if isinstance(inputs, (list, tuple)) else [inputs]
     specs, structure = make_specs(list(inputs), first_is_any=False)
     return specs, structure, model
@@ -81,9 +83,7 @@ def _import_for_any(model, specs, structure, name):
     captured, imported = _import(model, specs, structure, name)
     if captured.batches.is_free and not imported.builder.excluded:
         return specs, captured, imported
-    specs = [
-        spec._replace(shape=(1, *spec.shape[1:])) if is_open(spec) else spec for spec in specs
-    ]
+    specs = [spec._replace(shape=(1, *spec.shape[1:])) if is_open(spec) else spec for spec in specs]
     return specs, *_import(model, specs, structure, name)
 
 

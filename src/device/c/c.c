@@ -16,18 +16,18 @@ static int get_lanes(const struct sol_options *options) {
     return 1;
 }
 
-static bool takes_conv(const struct layer *conv, int lanes) {
-    (void)conv, (void)lanes;
+static bool takes_heavy(const struct layer *heavy, int lanes) {
+    (void)heavy, (void)lanes;
     return false;
 }
 
 static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     struct dfp_parts parts = {0};
     switch (cluster->module) {
-    case MODULE_DNN:
     case MODULE_DFP: return dfp_emit(b, cluster, &parts);
     case MODULE_COPY: return build_copy(b, cluster);
     case MODULE_GATHER: return build_gather(b, cluster);
+    case MODULE_DNN: /* it takes none */
     case MODULE_VIEW: break;
     }
     return SOL_OK;
@@ -38,7 +38,7 @@ const struct device device_c = {
     .what = "portable C, for libraries; interpreted here",
     .unavailable = say_unavailable,
     .lanes = get_lanes,
-    .takes_conv = takes_conv,
+    .takes_heavy = takes_heavy,
     .refuse_fusion = dfp_refuse,
     .emit = emit,
 };

@@ -162,8 +162,9 @@ static void show_kernels(struct build *b) {
     bool print = env_has(ENV_SOL_DEBUG, "kernels");
     for (int i = 0; i < queue->kernels.n && (print || b->options->debug); i++) {
         const struct waiting *w = &queue->kernels.at[i];
-        const char *text = arena_printf(b->arena, "/* %s\n * %s */\n%s", dfp_symbol(b->arena, w->text),
-                                        w->comment ? w->comment : "", w->text);
+        const char *text =
+            arena_printf(b->arena, "/* %s\n * %s */\n%s", dfp_symbol(b->arena, w->text),
+                         w->comment ? w->comment : "", w->text);
         if (print) fprintf(stderr, "%s\n", text);
         if (b->options->debug) keep_text(b->options->name, dfp_symbol(b->arena, w->text), text);
     }
@@ -214,7 +215,7 @@ const struct device device_cpu = {
     .what = "CPU, own kernels and generated C",
     .unavailable = say_unavailable,
     .lanes = get_lanes,
-    .takes_conv = dnn_takes_conv,
+    .takes_heavy = dnn_takes,
     .refuse_fusion = dfp_refuse,
     .emit = emit,
     .link = link_kernels,

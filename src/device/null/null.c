@@ -20,8 +20,8 @@ static int get_lanes(const struct sol_options *options) {
 }
 
 /* Which convolutions the DNN module does on blocked images; the others come to `emit` as DFP clusters. */
-static bool takes_conv(const struct layer *conv, int lanes) {
-    (void)conv, (void)lanes;
+static bool takes_heavy(const struct layer *heavy, int lanes) {
+    (void)heavy, (void)lanes;
     return false;
 }
 
@@ -58,7 +58,7 @@ const struct device device_null = {
     .what = "skeleton for new devices",
     .unavailable = say_unavailable,
     .lanes = get_lanes,
-    .takes_conv = takes_conv,
+    .takes_heavy = takes_heavy,
     .refuse_fusion = refuse_fusion,
     .emit = emit,
 };
