@@ -90,8 +90,15 @@ def _linear(b, x, weight, bias=None, out=None):
 
 
 def _matmul(b, x, other, out):
-    _needs(other.rank == 2 and x.rank >= 1, f"a product of ranks {x.rank} and {other.rank}")
-    return _linear(b, x, b.layer("permute", other, axes=[1, 0]), None, out)
+    """A constant matrix on the right is the weight of a linear layer."""
+    if other.constant and other.rank == 2 and x.rank > 0:
+        return _linear(b, x, b.layer("permute", other, axes=[1, 0]), None, out)
+    _needs(min(x.rank, other.rank) > 1, f"a product of ranks {x.rank} and {other.rank}")
+    return b.layer("matmul", x, other)
+
+
+def _mm(b, x, mat2, out):
+    return _matmul(b, x, mat2, out)
 
 
 def _addmm(b, x, mat1, mat2, beta=1, alpha=1, out=None):
@@ -118,6 +125,15 @@ def _batch_norm(b, x, weight, bias, running_mean, running_var, training, eps, ou
     return b.layer("batch_norm", x, running_mean, running_var, weight, bias, eps=float(eps))
 
 
+def _layer_norm(b, x, normalized_shape, weight=None, bias=None, eps=1e-5, out=None, **_):
+    axes = list(range(x.rank - len(normalized_shape), x.rank))
+    centered = b.layer("sub", x, b.layer("mean", x, axes=axes, keepdim=True))
+    variance = b.layer("mean", b.layer("square", centered), axes=axes, keepdim=True)
+    y = b.layer("mul", centered, b.layer("rsqrt", b.layer("add", variance, float(eps))))
+    y = y if weight is None else b.layer("mul", y, weight)
+    return y if bias is None else b.layer("add", y, bias)
+
+
 def _softmax(b, x, dim, out, **_):
     _needs(x.rank > 0, "softmax of a number")
     return b.layer("softmax", x, axis=normal_axis(dim, x.rank))
@@ -130,6 +146,20 @@ def _log_softmax(b, x, dim, out, **_):
     shifted = b.layer("sub", x, b.layer("reduce_max", x, axes=axes, keepdim=True))
     total = b.layer("sum", b.layer("exp", shifted), axes=axes, keepdim=True)
     return b.layer("sub", shifted, b.layer("log", total))
+
+
+def _attention(
+    b, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+    enable_gqa=False, out=None,
+):  # fmt: skip
+    """softmax(query @ key^T * scale + mask) @ value."""
+    _needs(not (dropout_p or is_causal or enable_gqa), "dropout, a causal mask or grouped heads")
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    turned = _transpose(b, key, -2, -1, None)
+    scores = b.layer("mul", b.layer("matmul", query, turned), scale)
+    scores = scores if attn_mask is None else b.layer("add", scores, attn_mask)
+    weights = b.layer("softmax", scores, axis=len(scores.shape) - 1)
+    return b.layer("matmul", weights, value)
 
 
 # ---- Pointwise ----
@@ -384,7 +414,10 @@ TABLE = {
     "conv1d.default conv1d.padding": _conv1d,
     "convolution.default _convolution.default _convolution.deprecated": _convolution,
     "linear.default": _linear,
-    "mm.default matmul.default": _matmul,
+    "matmul.default": _matmul,
+    "mm.default bmm.default": _mm,
+    "layer_norm.default": _layer_norm,
+    "scaled_dot_product_attention.default": _attention,
     "addmm.default": _addmm,
     "batch_norm.default": _batch_norm,
     "softmax.int _softmax.default": _softmax,

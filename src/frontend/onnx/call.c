@@ -104,6 +104,11 @@ double call_input_float(struct call *c, int i) {
 
 /* ---- Inputs as tensors ---- */
 
+/*
+ * A known value becomes a parameter when a layer wants it, and once: its tensor stays with it. Values that were moved as numbers since
+ * then are new ones. Whole numbers for a gather are parameters of their own each time, as the value may be wanted as numbers, too.
+ */
+
 sol_tensor call_param(struct call *c, enum sol_dtype dtype, int rank, const int64_t *dim,
                       const void *data) {
     if (c->im->status) return -1;

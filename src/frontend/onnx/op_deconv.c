@@ -80,6 +80,11 @@ static enum sol_status read_attributes(struct call *c, struct window *w,
     return SOL_OK;
 }
 
+/*
+ * A pixel of x adds its window to the result at stride times its place. Seen from the result, that is a convolution with the turned
+ * window over x with zeros in between, padded by what a window reaches, less the pads, which cut the result. The stretched x has
+ * stride - 1 zeros too many at its end.
+ */
 enum sol_status op_deconv(struct call *c) {
     struct window w;
     int64_t more[WINDOW_DIMS] = {0}, groups = call_int(c, "group", 1);

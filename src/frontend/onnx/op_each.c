@@ -1,4 +1,9 @@
-/* Operators that compute each of known whole numbers by itself: arithmetic, comparisons, choices, types. */
+/*
+ * Operators that compute each of known whole numbers by itself: arithmetic, comparisons, choices, types.
+ *
+ * Numbers are formulas of the batch. Sums and products of formulas are formulas; a quotient is one if nothing is left; an order is
+ * known if both are plain numbers, or if one is below 0, as sizes never are. What is not known ends the import with a reason.
+ */
 #include "import.h"
 
 #include <string.h>

@@ -129,6 +129,8 @@ static int64_t product(const struct value *v, int begin, int end) {
     return n;
 }
 
+/* Row-major positions of [outer, rows, inner] do all of the moving here: an axis has what is in front of it and what is behind. */
+
 /* Index `i` of a dim of `rows`; -1 with a message when it is outside. */
 static int64_t read_row(const struct value *index, int64_t i, int64_t rows) {
     int64_t at = size_is_const(index->number[i]) ? size_value(index->number[i]) : INT64_MAX;

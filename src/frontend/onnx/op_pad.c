@@ -1,4 +1,7 @@
-/* Pad: constants are a layer, copies of the input are picked by known numbers. */
+/*
+ * Pad. Constants are a layer, which pads rows and columns; other dims become rows first, by reshapes around it. Copies of the
+ * input (edge, reflect, wrap) are picked, dim by dim, by numbers that are known here: a gather. Pads below 0 are slices.
+ */
 #include "import.h"
 
 #include <string.h>

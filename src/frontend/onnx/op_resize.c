@@ -1,4 +1,11 @@
-/* Resize and Upsample, dim by dim: nearest picks, linear and cubic weigh what they pick, by numbers that are known here. */
+/*
+ * Resize and Upsample, dim by dim.
+ *
+ * A value of the result lies at some place between the input's values, which depends on sizes only (find_place). Nearest picks the
+ * value next to it: a gather. Linear and cubic add up two or four of them, each picked by a gather and weighted by a parameter
+ * of one number per place; dims follow each other, as the weights of a point are products over the dims. Since a place outside
+ * of the input reads its edge, tables of places are clamped, unless exclude_outside drops such taps.
+ */
 #include "import.h"
 
 #include <math.h>
@@ -43,7 +50,8 @@ static double weigh(const struct stretch *s, int k, double t) {
     return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
 }
 
-/* Tap `k` of all results: where it reads, and how much it counts. */
+/* Tap `k` of all results: where it reads, and how much it counts. Weights are divided by their sum, which is 1 but where taps were
+ * dropped. */
 static void fill_tap(const struct stretch *s, int k, int n_taps, int64_t *index, float *weight) {
     for (int64_t i = 0; i < s->n; i++) {
         double x = find_place(s, i), first = floor(x) - (n_taps == 4);
@@ -59,6 +67,7 @@ static void fill_tap(const struct stretch *s, int k, int n_taps, int64_t *index,
     }
 }
 
+/* The weights stand along dim `d` of `rank`, with dims of 1 behind it. */
 static sol_tensor stretch_weighted(struct call *c, sol_tensor x, int d, int rank,
                                    const struct stretch *s) {
     int n_taps = !strcmp(s->mode, "linear") ? 2 : 4;

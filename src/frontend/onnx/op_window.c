@@ -16,6 +16,7 @@ void window_init(struct call *c, struct window *w) {
     w->n = 2;
 }
 
+/* What is missing stays as it is: the caller has set the default. */
 void window_list(struct call *c, const char *name, const struct window *w, int64_t least,
                  int64_t *out) {
     int64_t list[WINDOW_DIMS] = {0};
@@ -56,6 +57,7 @@ static void pad_same(struct call *c, bool is_upper, struct window *w) {
     }
 }
 
+/* All begins, then all ends. auto_pad wins over pads, which VALID takes away. */
 static void read_pads(struct call *c, struct window *w) {
     const char *mode = call_string(c, "auto_pad");
     int64_t pads[2 * WINDOW_DIMS] = {0};
@@ -117,6 +119,7 @@ sol_tensor window_conv(struct call *c, const sol_tensor in[3], const struct wind
                       (long long)groups);
 }
 
+/* Lines become images of one row, volumes images of more channels; the layer knows images alone. */
 enum sol_status op_conv(struct call *c) {
     struct window w;
     window_init(c, &w);
