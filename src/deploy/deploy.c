@@ -192,8 +192,7 @@ static uint64_t write_blocks(struct deployment *d, FILE *file) {
     uint64_t hash = 0;
     if (d->state_size) write_block(file, &hash, d->weights->state, d->state_size);
     for (int i = 0; i < d->program->n_params; i++)
-        if (d->param[i] >= 0)
-            write_block(file, &hash, d->params[i], deploy_param_size(d, i));
+        if (d->param[i] >= 0) write_block(file, &hash, d->params[i], deploy_param_size(d, i));
     return hash;
 }
 

@@ -46,7 +46,7 @@ enum sol_status deploy_write_text(struct deployment *d, const char *name, const 
 /* Writes the weights, behind `head` bytes of zeros or of a file's head. */
 enum sol_status deploy_write_weights(struct deployment *d, const char *name, bool with_head,
                                      struct library_file *expect);
-int64_t deploy_element_size(enum sol_dtype dtype);                   /* bytes */
+int64_t deploy_element_size(enum sol_dtype dtype);                /* bytes */
 int64_t deploy_param_size(const struct deployment *d, int param); /* bytes */
 void deploy_progress(struct deployment *d, const char *what);
 

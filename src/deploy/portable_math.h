@@ -67,7 +67,8 @@ static inline float ERF1(float a) { return erff(a); }
 
 /* Moves values: out[(o * n_pixels + p) * lanes + l] = in[base[o * lanes + l] + p * stride], 0 where base < 0.
  * arg: n_outer, n_pixels, lanes, stride, and the strides of an image in `in` and `out`. */
-static inline void sol_copy(void *const *ptr, const int64_t *arg, const int32_t *base, int64_t tasks) {
+static inline void sol_copy(void *const *ptr, const int64_t *arg, const int32_t *base,
+                            int64_t tasks) {
     const int64_t n_outer = arg[0], n_pixels = arg[1], lanes = arg[2];
     int64_t task, p, l;
     for (task = 0; task < tasks; task++) {

@@ -60,7 +60,7 @@ struct plan {
     int lanes;                      /* width of a channel block; from the device */
     VEC(struct cluster *) clusters; /* in the order of execution */
     bool (*takes_heavy)(const struct layer *conv,
-                       int lanes); /* can the device's DNN module do it? */
+                        int lanes); /* can the device's DNN module do it? */
     struct placement *place;
     struct view *view;
     struct cluster **maker; /* of each tensor, NULL for sources */

@@ -392,7 +392,16 @@ def test_whole_numbers(tmp_path):
         assert b"number" in lib.predict_error()
 
 
-NASTY = ['*/ int x = system("x"); /*', "a\nb", "??/", 'a";b', "int", "\u00fc" * 40, "%n%s", "x" * 9000]
+NASTY = [
+    '*/ int x = system("x"); /*',
+    "a\nb",
+    "??/",
+    'a";b',
+    "int",
+    "\u00fc" * 40,
+    "%n%s",
+    "x" * 9000,
+]
 
 
 @pytest.mark.parametrize("target", [sol.deployment.shared_lib, sol.deployment.c_source])
