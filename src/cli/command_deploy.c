@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Names of options are those of the Python function. */
+
 /* The place of `name` in a list of three; -1 after a complaint. NULL is the first. */
 static int find_name(const char *option, const char *name, const char *const names[3]) {
     for (int i = 0; i < 3; i++)

@@ -20,6 +20,7 @@
 
 /* ---- Names ---- */
 
+/* Of C and C++: the header is for both. */
 static bool is_keyword(const char *name) {
     static const char *const words[] = {
         "auto",     "break",   "case",    "char",     "const",  "continue",  "default",
@@ -84,6 +85,7 @@ static void make_folders(struct deployment *d, const char *name) {
         (void)mkdir(deploy_path(d, arena_printf(d->arena, "%.*s", (int)(at - name), name)), 0777);
 }
 
+/* A full disk may show only now. */
 static enum sol_status close_file(FILE *file, const char *path) {
     bool bad = ferror(file);
     if (fclose(file) || bad) return fail(SOL_EDEVICE, "cannot write %s: %s", path, strerror(errno));
@@ -125,6 +127,7 @@ static enum sol_status make_folder(struct deployment *d) {
     return SOL_OK;
 }
 
+/* In one file system, so each file is there whole or not at all. */
 static enum sol_status move_files(struct deployment *d) {
     const char *end = strrchr(d->folder, '/');
     for (int i = 0; i < d->files.n; i++) {
@@ -159,6 +162,7 @@ int64_t deploy_param_size(const struct deployment *d, int param) {
     return n;
 }
 
+/* Parameters that passes have made superfluous, such as counters of a batch norm, stay behind. */
 static void note_params(struct deployment *d, const struct step_list *list) {
     for (int i = 0; i < list->n; i++)
         for (int p = 0; p < list->at[i].n_ptr; p++)
@@ -212,6 +216,7 @@ enum sol_status deploy_write_weights(struct deployment *d, const char *name, boo
 
 /* ---- The program ---- */
 
+/* A device of this machine means what this machine has; for another one the first row, its best, unless one is named. */
 static enum sol_status find_isa(struct deployment *d) {
     const char *device = d->library->device ? d->library->device : CPU_NAME;
     const char *cpu = d->library->cpu;
@@ -234,6 +239,8 @@ static enum sol_status find_isa(struct deployment *d) {
                 cpu ? " and its instruction set " : "", cpu ? cpu : "");
 }
 
+/* A compile of its own, whatever the user has compiled before: own kernels only, texts kept. For packed weights its `prepare` steps
+ * run here, those of another processor's kernels too, as plain vectors. */
 static enum sol_status compile(struct deployment *d, const struct sol_model *model) {
     const struct sol_library *library = d->library;
     struct sol_options options = {.device = d->isa ? CPU_NAME : "c",

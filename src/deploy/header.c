@@ -25,6 +25,7 @@ static void print_name(struct text *text, const char *name) {
     text_add(text, n ? "" : "(no name)");
 }
 
+/* Sizes that the simple interface is for; open ones with a star. */
 static void print_dims(struct deployment *d, struct text *text, bool is_output, int i) {
     const struct sol_program *p = d->program;
     const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
@@ -87,6 +88,7 @@ static void print_intro(struct deployment *d, struct text *text) {
              d->lib, d->lib);
 }
 
+/* init, seed, predict, error: four functions with the name that the user chose. */
 static void print_simple(struct deployment *d, struct text *text) {
     text_add(text,
              "/* ---- Simple: one call ---- */\n\n"

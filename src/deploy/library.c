@@ -38,6 +38,7 @@ static void find_file(char *out, size_t size) {
     (void)snprintf(out, size, "%.*s%s", folder, from, this_library.file);
 }
 
+/* A file of another network, or half of one, would give results that look like some. */
 static enum sol_status check_head(const char *path, const struct library_file *head, size_t size) {
     if (size < LIBRARY_FILE_HEAD || memcmp(head->magic, LIBRARY_MAGIC, sizeof head->magic))
         return fail(SOL_EINVAL, "%s holds no weights of a library", path);
@@ -154,6 +155,7 @@ static enum sol_status adopt_state(const void *const *param, const char *state) 
     return SOL_OK;
 }
 
+/* Once per process, under the lock: the processor, the weights, the steps, and the state unless it is packed. */
 static enum sol_status open_weights(const char *path) {
     const struct sol_program *program = this_library.program;
     const char *weights, *refusal = this_library.refuse();
@@ -205,6 +207,7 @@ int library_shape(bool is_output, int i, const int64_t *symbols, int64_t *dim) {
     return port->rank;
 }
 
+/* malloc, as the caller frees it; never of size 0. */
 static void *new_output(int i) {
     static const uint8_t element_size[] = {
 #define ELEMENT_SIZE(code, name, size) size,
@@ -220,6 +223,7 @@ static void *new_output(int i) {
     return memory;
 }
 
+/* Two threads may come at once: one context wins, the other is closed. */
 void library_init(void) {
     struct library_context *context = NULL;
     if (__atomic_load_n(&first, __ATOMIC_ACQUIRE) || library_open(NULL, &context)) return;

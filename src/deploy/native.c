@@ -22,6 +22,7 @@
 
 /* ---- Which sources ---- */
 
+/* Has a step been planned with this implementation? "winograd" stands for both of its kinds. */
 static bool uses(const struct deployment *d, const char *implementation) {
     const struct step_list *steps = &d->program->steps;
     for (int i = 0; i < steps->n; i++) {
@@ -37,6 +38,7 @@ static bool is_needed(const struct deployment *d, const struct deploy_source *so
     return !*source->part || uses(d, source->part);
 }
 
+/* The whole runtime, and of the kernels those that some step uses. */
 static enum sol_status write_sources(struct deployment *d) {
     for (const struct deploy_source *s = deploy_sources; s->name; s++)
         if (is_needed(d, s)) TRY(deploy_write(d, s->name, s->text, strlen(s->text)));
@@ -45,6 +47,7 @@ static enum sol_status write_sources(struct deployment *d) {
 
 /* ---- network.c ---- */
 
+/* What dnn/list.c is in libsol: the kernels of one instruction set, here without those that nobody uses. */
 static void print_kernel_tables(struct deployment *d, struct text *text) {
     static const char *const parts[] = {"direct", "grouped", "winograd", "linear"};
     const char *isa = d->isa->name;
@@ -64,6 +67,7 @@ static void print_kernel_tables(struct deployment *d, struct text *text) {
              isa, d->isa->arch, d->isa->lanes);
 }
 
+/* Asked before anything of the network runs: files without the kernels' flags are all that runs until then. */
 static void print_refusal(struct deployment *d, struct text *text) {
     const char *condition = "1", *what = "";
     if (!strcmp(d->isa->name, "avx512")) {
@@ -88,6 +92,7 @@ static void print_embedded(struct deployment *d, struct text *text) {
     text_add(text, "\\\"\\n.byte 0\\n.previous\\n\");\nextern const char library_weights[];\n");
 }
 
+/* The one object that library.c knows. */
 static void print_library(struct deployment *d, struct text *text,
                           const struct library_file *expect) {
     text_add(text, "static const int64_t symbols[] = ");
@@ -121,6 +126,7 @@ static enum sol_status write_network(struct deployment *d, const struct library_
     return deploy_write_text(d, "network.c", &text);
 }
 
+/* One file: they share the functions in front of them, and are few, as equal ones are one. */
 static enum sol_status write_kernels(struct deployment *d) {
     struct text text;
     text_init(&text, d->arena);
@@ -154,6 +160,7 @@ static enum sol_status compile(struct deployment *d, const struct deploy_tool *t
                       words.at);
 }
 
+/* Either the kernels, with the flags of the instruction set, or all the rest, which must run on any processor of the kind. */
 static enum sol_status compile_sources(struct deployment *d, const struct deploy_tool *tool,
                                        bool kernels, const char *object) {
     VEC(const char *) files = {0};
@@ -183,6 +190,7 @@ static enum sol_status compile_all(struct deployment *d, const struct deploy_too
 
 /* ---- Linking ---- */
 
+/* Hidden symbols stay in; what the interface does not reach goes, and so do names. */
 static enum sol_status link_shared(struct deployment *d, const struct deploy_tool *tool) {
     const char *name = arena_printf(d->arena, "lib%s.so", d->lib);
     const char *const words[] = {"-o",

@@ -3,6 +3,22 @@
  *
  * Everything that a runtime would compute is a number in the text: sizes, addresses in the arena, tasks. The weights are packed
  * here; up to 4 MiB they are text, too, above they are a file that the library reads.
+ *
+ *     static const float sol_weights[] = {0.0123f, ..};
+ *     static void sol_kernel_5e..(void *const *ptr, const int64_t *arg, ..) { .. }    a generated kernel, LANES 1
+ *     static int sol_steps(const char *weights, const char *const *in, void *const *out, char *arena) {
+ *         ..
+ *         {
+ *             static const int64_t arg[] = {6400, 4, 64, ..};
+ *             void *ptr[3];
+ *             ptr[0] = (void *)(uintptr_t)(in[0]);
+ *             ptr[1] = (void *)(uintptr_t)(weights + 128);
+ *             ptr[2] = (void *)(uintptr_t)((const char *)arena + 16384);
+ *             sol_kernel_5e..(ptr, arg, scratch, 0, 100);
+ *         }
+ *         ..
+ *     }
+ *     portable_library.c: contexts, memory, errors
  */
 #include "deploy/deploy.h"
 #include "run/bind.h"
@@ -31,6 +47,7 @@ static void print_kernel(struct text *text, const struct kernel *kernel) {
     text_add(text, "static void %s%s\n", kernel->symbol, function + strlen(head));
 }
 
+/* Where each value of a copy comes from. */
 static void print_tables(struct deployment *d, struct text *text) {
     const struct step_list *list = &d->program->steps;
     for (int i = 0; i < list->n; i++) {
@@ -46,6 +63,7 @@ static void print_tables(struct deployment *d, struct text *text) {
 
 /* ---- Weights ---- */
 
+/* In the order and with the gaps of the file of weights, so that offsets are the same in both. */
 static void print_floats(struct text *text, const void *data, int64_t size) {
     const int64_t n = round_up(size, ALIGN) / 4;
     for (int64_t i = 0; i < n; i++) {
@@ -67,6 +85,7 @@ static void print_weights(struct deployment *d, struct text *text) {
 
 /* ---- Steps ---- */
 
+/* Whose memory it is; state and parameters lie in the weights, at offsets of their own. */
 static void print_base(struct deployment *d, struct text *text, const struct buffer_ref *ref,
                        int64_t *offset) {
     switch (ref->kind) {
@@ -130,6 +149,7 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
                  ((const struct kernel *)step->data)->symbol, tasks);
 }
 
+/* A batch that is divided becomes a loop over its portions, and the rest of it in line (run/portion.h). */
 static void print_section(struct deployment *d, struct text *text, const struct binding *b,
                           const struct section *section) {
     const long long batch = (long long)b->symbol[0], portion = (long long)section->portion;
@@ -144,6 +164,7 @@ static void print_section(struct deployment *d, struct text *text, const struct 
     for (int i = section->begin; i < section->end; i++) print_step(d, text, b, i, &b->rest, true);
 }
 
+/* Scratch lies behind the arena: there is one thread. */
 static void print_steps(struct deployment *d, struct text *text, const struct binding *b) {
     text_add(text,
              "static int sol_steps(const char *weights, const char *const *in, void *const *out, "
@@ -191,6 +212,7 @@ static void print_shapes(struct deployment *d, struct text *text, bool is_output
     text_add(text, "    {0}};\n");
 }
 
+/* What portable_library.c asks for by name. */
 static void print_numbers(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
     int64_t size[LIBRARY_MOST_OUTPUTS + 1] = {0};
@@ -234,6 +256,7 @@ static void print_interface(struct deployment *d, struct text *text,
 
 /* ---- The file ---- */
 
+/* What cannot be done is said before any file is written. */
 static enum sol_status check_steps(const struct deployment *d) {
     const struct step_list *list = &d->program->steps;
     for (int i = 0; i < list->n; i++)

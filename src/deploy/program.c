@@ -4,6 +4,16 @@
  * What a step points to comes before it: kernels, the works of the DNN module, the tables of copies. Everything has a number, by the
  * place of its step, so that nothing depends on names from the model. Of a large network the tables are most of the code's size: so
  * they are small ones, which library.c expands.
+ *
+ * A convolution with relu behind it becomes, shortened:
+ *
+ *     static const struct kernel k_sol_kernel_5e.. = {.compiled = sol_kernel_5e..};
+ *     static const struct dnn_work data_0 = {.plan = {.impl = &dnn_direct, .kernels = &kernels, .param = {224, ..},
+ *                                            .problem = {.kind = 0, .c = 3, .k = 64, ..}}, .finish = &k_sol_kernel_5e..};
+ *     static const struct library_step run_steps[] = {{.call = LIBRARY_DNN, .data = &data_0, .n_ptr = 9, ..}, ..};
+ *     static const struct library_ref run_ptr[] = {{0, 0, 1, 602112}, ..};     x is input 0, images lie 602112 bytes apart
+ *     static const uint32_t run_arg[] = {1, 2, 3, ..};                          the batch, strides: places in `sizes`
+ *     static const struct size sizes[] = {{0}, {1, 0, {{1, {1, 0, 0, 0}}}}, ..};  0, the batch, ..
  */
 #include "deploy/deploy.h"
 #include "dnn/step.h"
@@ -12,6 +22,8 @@
 
 /* ---- Values ---- */
 
+/* Everything but harmless signs is written in octal, three digits always: so no digit behind it is taken for one of its, and there
+ * are no trigraphs. */
 void deploy_print_string(struct text *text, const char *string) {
     text_add(text, "\"");
     for (const char *at = string; *at; at++) {
@@ -39,6 +51,7 @@ void deploy_print_ints(struct text *text, int64_t n, const int64_t *value) {
     text_add(text, n ? "}" : "0}");
 }
 
+/* Stored channel -> channel of the model; most layers have none, as both are the same. */
 static void print_map(struct text *text, int step, const char *name, const int *map, int n) {
     if (!map) return;
     text_add(text, "static const int %s_%d[] = {", name, step);
@@ -46,6 +59,7 @@ static void print_map(struct text *text, int step, const char *name, const int *
     text_add(text, "};\n");
 }
 
+/* text_add_c_float knows what C has no literal for: infinities, NaN, and a locale with another point. */
 static void print_float(struct text *text, const char *name, double value) {
     text_add(text, ", .%s = ", name);
     text_add_c_float(text, value);
@@ -67,6 +81,7 @@ static void print_size(struct text *text, const struct size *size) {
 
 /* ---- Which steps ---- */
 
+/* A packed library has its state already: what would make it is left out, with all kernels that only it uses. */
 int deploy_n_lists(const struct deployment *d) { return d->is_packed ? 1 : 2; }
 
 const struct step_list *deploy_list(const struct deployment *d, int i) {
@@ -92,6 +107,7 @@ static bool is_known(const struct deployment *d, int list, int end, const char *
     return false;
 }
 
+/* Kernels are named by a hash of their text, so that equal ones, from whatever layers, are one function. */
 void deploy_visit_kernels(struct deployment *d,
                           void (*visit)(struct text *text, const struct kernel *kernel),
                           struct text *text) {
@@ -106,6 +122,7 @@ void deploy_visit_kernels(struct deployment *d,
 
 /* ---- Kernels ---- */
 
+/* The texts call themselves SOL_KERNEL. */
 static void print_kernel_text(struct text *text, const struct kernel *kernel) {
     text_add(text, "#undef SOL_KERNEL\n#define SOL_KERNEL %s\n", kernel->symbol);
     text_add_raw(text, kernel->text, strlen(kernel->text));
@@ -124,6 +141,7 @@ static void print_kernel(struct text *text, const struct kernel *kernel) {
 
 /* ---- Data of steps ---- */
 
+/* The sizes of a problem: kernels take them from here, none is in their code. */
 static void print_shape(struct text *text, const struct dnn_problem *p) {
     text_add(text,
              ".kind = %d, .batch_hint = %lld, .lanes = %d, .threads = %d, .c = %d, .k = %d, "
@@ -150,6 +168,7 @@ static void print_problem(struct text *text, const struct dnn_problem *p, int st
     text_add(text, "}");
 }
 
+/* The plan as it was chosen, without the pointers of this process: those are written as names, which the linker resolves. */
 static void print_work(struct text *text, const struct dnn_work *work, int step) {
     const struct dnn_plan *plan = &work->plan;
     print_map(text, step, "c_map", plan->problem.c_map, plan->problem.c);
@@ -166,6 +185,7 @@ static void print_work(struct text *text, const struct dnn_work *work, int step)
     text_add(text, "};\n");
 }
 
+/* Where each value of an image comes from; the only tables that grow with the network's tensors. */
 static void print_table(struct text *text, const struct copy_table *table, const char *list,
                         int step) {
     const int64_t n = (int64_t)table->n_outer * table->lanes;
@@ -187,6 +207,7 @@ static int find_user(const struct step_list *steps, const struct dnn_plan *plan)
     return -1;
 }
 
+/* Constants that steps point to, in front of them. */
 static void print_data(struct text *text, const struct step_list *list, const char *name) {
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
@@ -247,6 +268,7 @@ static void print_steps(struct text *text, struct deployment *d, const struct st
     text_add(text, list->n ? "};\n" : " {0}};\n");
 }
 
+/* All steps' pointers in one table, and all arguments in another: the expansion walks along both. */
 static void print_pointers(struct text *text, struct deployment *d, const struct step_list *list,
                            const char *name) {
     text_add(text, "static const struct library_ref %s_ptr[] = {\n", name);
@@ -286,6 +308,7 @@ static void print_list(struct text *text, struct deployment *d, const struct ste
 
 /* ---- The program ---- */
 
+/* Names of inputs and outputs are shown to people who ask for a shape; they are data here, never code. */
 static void print_ports(struct text *text, const char *name, const struct sol_port *port, int n) {
     text_add(text, "static struct sol_port %s[] = {\n", name);
     for (int i = 0; i < n; i++) {
@@ -298,6 +321,7 @@ static void print_ports(struct text *text, const char *name, const struct sol_po
     text_add(text, n ? "};\n" : " {0}};\n");
 }
 
+/* The shapes of outputs are formulas of the open sizes. */
 static void print_output_dims(struct text *text, const struct sol_program *p) {
     text_add(text, "static struct size output_dims[][SOL_MAX_RANK] = {\n");
     for (int i = 0; i < p->n_outputs; i++) {

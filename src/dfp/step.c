@@ -1,4 +1,8 @@
-/* Steps of generated kernels. */
+/*
+ * Steps of generated kernels: what dfp_generate answers, in the program's memory and as pointers and formulas of a step.
+ *
+ * The number of tasks is one more argument behind the kernel's own; kernel_n_tasks (run/kernel.c) reads it there.
+ */
 #include "dfp/step.h"
 
 #include <string.h>
