@@ -73,7 +73,14 @@ static int64_t count(const struct value *v) {
     return n;
 }
 
+const struct size *call_numbers(struct call *c, int i) {
+    if (!c->in[i]) return NULL;
+    c->in[i]->is_read = true;
+    return c->in[i]->number;
+}
+
 int call_input_ints(struct call *c, int i, int most, int64_t *out) {
+    (void)call_numbers(c, i);
     const struct value *v = c->in[i];
     int64_t n = count(v);
     if (!v->number || n > most) {
@@ -92,8 +99,10 @@ int call_input_ints(struct call *c, int i, int most, int64_t *out) {
 }
 
 double call_input_float(struct call *c, int i) {
-    const struct value *v = c->in[i];
-    if (v->data && v->dtype == SOL_F32 && count(v) == 1) return (double)*(const float *)v->data;
+    struct value *v = c->in[i];
+    const void *at = v->data ? v->data : v->live;
+    v->is_read = true;
+    if (at && v->dtype == SOL_F32 && count(v) == 1) return (double)*(const float *)at;
     if (v->number && count(v) == 1 && size_is_const(*v->number))
         return (double)size_value(*v->number);
     call_fail(
@@ -110,9 +119,18 @@ static void add_param(struct call *c, struct value *v) {
     VEC_PUSH(c->im->arena, &c->im->params, v->data);
 }
 
+/* A value of this call: the model takes it as an input. */
+static void add_input(struct call *c, struct value *v) {
+    int64_t dim[SOL_MAX_RANK];
+    for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
+    v->tensor = sol_model_input(c->im->model, v->name, v->dtype, v->rank, dim);
+    VEC_PUSH(c->im->arena, &c->im->inputs, v);
+}
+
 sol_tensor call_tensor(struct call *c, int i) {
     struct value *v = c->in[i];
-    if (v->tensor < 0 && v->data && v->dtype == SOL_F32) add_param(c, v);
+    if (v->tensor < 0 && v->live) add_input(c, v);
+    else if (v->tensor < 0 && v->data && v->dtype == SOL_F32) add_param(c, v);
     else if (v->tensor < 0)
         call_fail(c,
                   fail(SOL_EUNSUPPORTED,

@@ -4,7 +4,9 @@
 #include <string.h>
 
 enum sol_status op_identity(struct call *c) {
+    if (c->in[0]->live && c->in[0]->dtype == SOL_F32) call_tensor(c, 0);
     struct value same = *c->in[0];
+    same.live = NULL; /* what is left of it is a tensor, or numbers */
     return call_give_value(c, 0, &same);
 }
 
@@ -21,7 +23,7 @@ enum sol_status op_dropout(struct call *c) {
 static int read_shape(struct call *c, struct size *dim) {
     const struct value *x = c->in[0], *shape = c->in[1];
     bool keeps_zero = call_int(c, "allowzero", 0) != 0;
-    if (!shape->number || shape->rank != 1 || size_value(shape->dim[0]) > SOL_MAX_RANK) {
+    if (!call_numbers(c, 1) || shape->rank != 1 || size_value(shape->dim[0]) > SOL_MAX_RANK) {
         call_fail(c, fail(SOL_EUNSUPPORTED,
                           "the shape is not known before the call, or has too many dims"));
         return 0;
@@ -200,7 +202,7 @@ enum sol_status op_slice(struct call *c) {
 enum sol_status op_expand(struct call *c) {
     struct size dim[SOL_MAX_RANK], shape[SOL_MAX_RANK];
     const struct value *x = c->in[0], *wanted = c->in[1];
-    if (!wanted->number || wanted->rank != 1 || size_value(wanted->dim[0]) > SOL_MAX_RANK)
+    if (!call_numbers(c, 1) || wanted->rank != 1 || size_value(wanted->dim[0]) > SOL_MAX_RANK)
         return fail(SOL_EUNSUPPORTED, "the shape is not known before the call");
     int n = (int)size_value(wanted->dim[0]), rank = n > x->rank ? n : x->rank;
     for (int d = 0; d < rank; d++) {

@@ -1,0 +1,138 @@
+/* Functions of one point: what eval.def names. */
+#ifndef SOL_ONNX_SCALAR_H
+#define SOL_ONNX_SCALAR_H
+
+#include "eval.h"
+
+#include <math.h>
+
+/* ---- Reals ---- */
+
+static inline double negate(double x) { return -x; }
+static inline double invert(double x) { return 1 / x; }
+static inline double sign_of(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+static inline double rectify(double x) { return x > 0 || x != x ? x : 0; }
+static inline double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static inline double softplus(double x) { return fmax(x, 0) + log1p(exp(-fabs(x))); }
+static inline double softsign(double x) { return x / (1 + fabs(x)); }
+static inline double mish(double x) { return x * tanh(softplus(x)); }
+static inline double hard_swish(double x) { return x * fmax(0, fmin(1, x / 6 + 0.5)); }
+static inline double is_not_number(double x) { return x != x; }
+
+static inline double leaky_relu(double x, double alpha, double unused) {
+    (void)unused;
+    return x < 0 ? alpha * x : x;
+}
+static inline double elu(double x, double alpha, double unused) {
+    (void)unused;
+    return x < 0 ? alpha * expm1(x) : x;
+}
+static inline double selu(double x, double alpha, double gamma) {
+    return gamma * (x > 0 ? x : alpha * expm1(x));
+}
+static inline double celu(double x, double alpha, double unused) {
+    (void)unused;
+    return fmax(0, x) + fmin(0, alpha * expm1(x / alpha));
+}
+static inline double thresholded_relu(double x, double alpha, double unused) {
+    (void)unused;
+    return x > alpha ? x : 0;
+}
+static inline double hard_sigmoid(double x, double alpha, double beta) {
+    return fmax(0, fmin(1, alpha * x + beta));
+}
+static inline double swish(double x, double alpha, double unused) {
+    (void)unused;
+    return x * sigmoid(alpha * x);
+}
+static inline double shrink(double x, double lambda, double bias) {
+    return x < -lambda ? x + bias : x > lambda ? x - bias : 0;
+}
+
+static inline double add(double a, double b) { return a + b; }
+static inline double sub(double a, double b) { return a - b; }
+static inline double mul(double a, double b) { return a * b; }
+static inline double quotient(double a, double b) { return a / b; }
+/* NaN wins, as in NumPy. */
+static inline double larger(double a, double b) { return a > b || a != a ? a : b; }
+static inline double smaller(double a, double b) { return a < b || a != a ? a : b; }
+static inline double equal(double a, double b) { return a == b; }
+static inline double less(double a, double b) { return a < b; }
+static inline double less_equal(double a, double b) { return a <= b; }
+static inline double greater(double a, double b) { return a > b; }
+static inline double greater_equal(double a, double b) { return a >= b; }
+static inline double prelu(double x, double slope) { return x < 0 ? slope * x : x; }
+/* The sign of b, as in Python; C's fmod has that of a. */
+static inline double modulo(double a, double b) {
+    double r = fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline double add_square(double a, double b) { return a + b * b; }
+static inline double add_abs(double a, double b) { return a + fabs(b); }
+
+/* ---- Whole numbers: 64 bits, wrapping ---- */
+
+static inline int64_t whole_negate(int64_t x) { return (int64_t)(0 - (uint64_t)x); }
+static inline int64_t whole_abs(int64_t x) { return x < 0 ? whole_negate(x) : x; }
+static inline int64_t whole_same(int64_t x) { return x; }
+static inline int64_t whole_sign(int64_t x) { return (x > 0) - (x < 0); }
+static inline int64_t whole_rectify(int64_t x) { return x > 0 ? x : 0; }
+static inline int64_t whole_not(int64_t x) { return ~x; }
+static inline int64_t bool_not(int64_t x) { return !x; }
+
+#define WHOLE2(name, value)                                                      \
+    static inline int64_t whole_##name(struct eval *e, int64_t a, int64_t b) {   \
+        (void)e;                                                                 \
+        return (value);                                                          \
+    }
+WHOLE2(add, (int64_t)((uint64_t)a + (uint64_t)b))
+WHOLE2(sub, (int64_t)((uint64_t)a - (uint64_t)b))
+WHOLE2(mul, (int64_t)((uint64_t)a * (uint64_t)b))
+WHOLE2(and, a & b)
+WHOLE2(or, a | b)
+WHOLE2(xor, a ^ b)
+WHOLE2(equal, a == b)
+WHOLE2(less, e->is_unsigned ? (uint64_t)a < (uint64_t)b : a < b)
+WHOLE2(less_equal, e->is_unsigned ? (uint64_t)a <= (uint64_t)b : a <= b)
+WHOLE2(greater, e->is_unsigned ? (uint64_t)a > (uint64_t)b : a > b)
+WHOLE2(greater_equal, e->is_unsigned ? (uint64_t)a >= (uint64_t)b : a >= b)
+WHOLE2(larger, whole_greater(e, a, b) ? a : b)
+WHOLE2(smaller, whole_less(e, a, b) ? a : b)
+WHOLE2(add_square, whole_add(e, a, whole_mul(e, b, b)))
+WHOLE2(add_abs, whole_add(e, a, whole_abs(b)))
+WHOLE2(prelu, a < 0 ? whole_mul(e, a, b) : a)
+#undef WHOLE2
+
+/* Towards 0; the one quotient that does not fit wraps. */
+static inline int64_t whole_div(struct eval *e, int64_t a, int64_t b) {
+    if (!b) eval_stop(e, fail(SOL_EINVAL, "a division of whole numbers by 0"));
+    if (e->is_unsigned) return (int64_t)((uint64_t)a / (uint64_t)b);
+    return b == -1 ? whole_negate(a) : a / b;
+}
+static inline int64_t whole_remainder(struct eval *e, int64_t a, int64_t b) {
+    if (!b) eval_stop(e, fail(SOL_EINVAL, "a division of whole numbers by 0"));
+    if (e->is_unsigned) return (int64_t)((uint64_t)a % (uint64_t)b);
+    return b == -1 ? 0 : a % b;
+}
+static inline int64_t whole_modulo(struct eval *e, int64_t a, int64_t b) {
+    int64_t r = whole_remainder(e, a, b);
+    return !e->is_unsigned && r && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline int64_t whole_shift_left(struct eval *e, int64_t a, int64_t b) {
+    (void)e;
+    return b >= 0 && b < 64 ? (int64_t)((uint64_t)a << b) : 0;
+}
+static inline int64_t whole_shift_right(struct eval *e, int64_t a, int64_t b) {
+    (void)e;
+    return b >= 0 && b < 64 ? (int64_t)((uint64_t)a >> b) : 0;
+}
+/* By squaring, wrapping; a negative exponent leaves 0 but for 1 and -1. */
+static inline int64_t whole_pow(struct eval *e, int64_t a, int64_t b) {
+    uint64_t result = 1, power = (uint64_t)a;
+    if (b < 0 && !e->is_unsigned) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
+    for (uint64_t left = (uint64_t)b; left; left >>= 1, power *= power)
+        if (left & 1) result *= power;
+    return (int64_t)result;
+}
+
+#endif
