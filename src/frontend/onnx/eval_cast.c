@@ -51,20 +51,12 @@ static void set_float8(struct array *y, int64_t i, double value, bool saturates)
     ((uint8_t *)y->data)[i] = (uint8_t)float_encode(y->type, value, saturates);
 }
 
-/* Reals below 8 bits, or whole numbers of 4 and 2 bits, hold on to their bounds when reals come. */
-static double hold(enum type type, double value) {
-    double low = type == TYPE_I4 ? -8 : type == TYPE_I2 ? -2 : 0;
-    double high = type == TYPE_I4 ? 7 : type == TYPE_U4 ? 15 : type == TYPE_I2 ? 1 : 3;
-    bool is_small = type == TYPE_I4 || type == TYPE_U4 || type == TYPE_I2 || type == TYPE_U2;
-    return is_small ? fmax(low, fmin(high, rint(value))) : value;
-}
-
 static void cast_reals(const struct array *x, struct array *y, bool saturates) {
     bool is_byte = is_real(y->type) && types[y->type].size == 1;
     for (int64_t i = 0; i < x->n; i++) {
         double value = array_real(x, i);
         if (is_byte) set_float8(y, i, value, saturates);
-        else array_set_real(y, i, hold(y->type, value));
+        else array_set_real(y, i, value);
     }
 }
 

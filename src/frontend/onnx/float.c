@@ -65,10 +65,9 @@ static unsigned encode_finite(const struct format *f, double value) {
     return ((unsigned)(e + f->bias - 1) << f->mantissa) + steps;
 }
 
-/* Too large: infinity where there is one, else NaN; or the largest. Only FN and IEEE saturate infinity itself. */
-static unsigned encode_large(const struct format *f, double value, unsigned sign, bool saturates) {
-    bool keeps = f->style == FINITE || (saturates && !(isinf(value) && f->style == FNUZ));
-    if (keeps) return sign | encode_finite(f, f->largest);
+/* Too large: infinity where there is one, else NaN; or the largest. */
+static unsigned encode_large(const struct format *f, unsigned sign, bool saturates) {
+    if (f->style == FINITE || saturates) return sign | encode_finite(f, f->largest);
     if (f->style == IEEE) return sign | ((1u << f->exponent) - 1) << f->mantissa;
     return encode_nan(f, sign);
 }
@@ -89,9 +88,8 @@ unsigned float_encode(enum type type, double value, bool saturates) {
     bool is_wide = type == TYPE_F16 || type == TYPE_BF16; /* they have an infinity for that */
     if (isnan(value)) return encode_nan(f, sign);
     value = fabs(value);
-    if (isinf(value)) return encode_large(f, value, sign, saturates && !is_wide);
+    if (isinf(value)) return encode_large(f, sign, saturates && !is_wide);
     unsigned bits = value > 0 ? encode_finite(f, fmin(value, 4 * f->largest)) : 0;
-    if (bits > encode_finite(f, f->largest))
-        return encode_large(f, value, sign, saturates && !is_wide);
+    if (bits > encode_finite(f, f->largest)) return encode_large(f, sign, saturates && !is_wide);
     return !bits && f->style == FNUZ ? 0 : sign | bits;
 }

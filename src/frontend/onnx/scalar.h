@@ -122,9 +122,11 @@ static inline int64_t whole_shift_left(struct eval *e, int64_t a, int64_t b) {
     (void)e;
     return b >= 0 && b < 64 ? (int64_t)((uint64_t)a << b) : 0;
 }
+/* The sign comes along, also as far as numbers below 0 become -1. */
 static inline int64_t whole_shift_right(struct eval *e, int64_t a, int64_t b) {
-    (void)e;
-    return b >= 0 && b < 64 ? (int64_t)((uint64_t)a >> b) : 0;
+    bool is_signed = !e->is_unsigned && a < 0;
+    if (b < 0 || b >= 64) return is_signed ? -1 : 0;
+    return is_signed ? ~(int64_t)(~(uint64_t)a >> b) : (int64_t)((uint64_t)a >> b);
 }
 /* By squaring, wrapping; a negative exponent leaves 0 but for 1 and -1. */
 static inline int64_t whole_pow(struct eval *e, int64_t a, int64_t b) {

@@ -209,7 +209,6 @@ static enum sol_status build(struct plan *plan, int i) {
         if (*name && !import_find(&plan->im, name)) TRY(bring(plan, name));
     }
     TRY(import_node(&plan->im, node));
-    TRY(sol_model_check(plan->im.model));
     note_known(plan, node);
     return SOL_OK;
 }
@@ -266,6 +265,7 @@ static enum sol_status take_nodes(struct plan *plan, bool *again) {
         if (plan->barred[i]) return i > segment->first ? SOL_OK : pass_interpret(pass, i);
         enum sol_status status = build(plan, i);
         if (status && !is_refusal(status)) return status;
+        if (status) log_write(LOG_DEBUG, "node %d is interpreted: %s", i, sol_error());
         plan->barred[i] = status != SOL_OK;
         *again = status != SOL_OK;
         if (*again) return SOL_OK;
@@ -329,6 +329,7 @@ static enum sol_status make_plan(struct plan *plan) {
         if (again || !plan->segment->n_taken) continue;
         enum sol_status status = compile(plan);
         if (status && !is_refusal(status)) return status;
+        if (status) log_write(LOG_DEBUG, "nodes %d to %d are interpreted: %s", plan->segment->first, plan->segment->end - 1, sol_error());
         if (status) bar_all(plan);
         again = status != SOL_OK;
     }
