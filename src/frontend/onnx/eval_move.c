@@ -328,8 +328,9 @@ void run_depth_to_space(struct eval *e) {
 
 void run_space_to_depth(struct eval *e) {
     const int64_t *d = eval_in(e, 0)->dim, b = read_block(e, e->in[0]);
-    static const int64_t axes[6] = {0, 3, 5, 1, 2, 4};
-    move_blocks(e, (int64_t[]){d[0], d[1], d[2] / b, b, d[3] / b, b}, axes,
+    static const int64_t dcr_axes[6] = {0, 3, 5, 1, 2, 4}, crd_axes[6] = {0, 1, 3, 5, 2, 4};
+    bool is_crd = eval_is(e, "mode", "CRD");
+    move_blocks(e, (int64_t[]){d[0], d[1], d[2] / b, b, d[3] / b, b}, is_crd ? crd_axes : dcr_axes,
                 (int64_t[]){d[0], d[1] * b * b, d[2] / b, d[3] / b});
 }
 

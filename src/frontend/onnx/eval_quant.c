@@ -107,7 +107,7 @@ void run_dynamic_quantize(struct eval *e) {
     double zero = scale > 0 ? rint(fmax(0, fmin(255, -low / scale))) : 0;
     struct array *y = eval_out(e, 0, TYPE_U8, x->rank, x->dim);
     for (int64_t i = 0; i < x->n; i++)
-        set_quantized(y, i, scale > 0 ? v[i] / scale : 0, zero, true);
+        set_quantized(y, i, scale > 0 ? (double)(float)(v[i] / scale) : 0, zero, true);
     array_set_real(eval_out(e, 1, TYPE_F32, 0, NULL), 0, scale);
     array_set_real(eval_out(e, 2, TYPE_U8, 0, NULL), 0, zero);
 }
