@@ -27,7 +27,7 @@ static double source_of(const struct resize *r, const struct axis *x, int64_t i)
     double at = (double)i, in = (double)x->in, out = (double)x->out;
     const char *t = r->transform;
     if (!strcmp(t, "asymmetric")) return at / x->scale;
-    if (!strcmp(t, "align_corners")) return x->out > 1 ? at * (in - 1) / (out - 1) : 0;
+    if (!strcmp(t, "align_corners")) return x->out > 1 ? at * (in - 1) / (x->scale * in - 1) : 0;
     if (!strcmp(t, "pytorch_half_pixel")) return x->out > 1 ? (at + 0.5) / x->scale - 0.5 : -0.5;
     if (!strcmp(t, "tf_half_pixel_for_nn")) return (at + 0.5) / x->scale;
     if (r->crops)
@@ -107,7 +107,7 @@ static void read_modes(struct eval *e, struct resize *r) {
     r->a = eval_float(e, "cubic_coeff_a", -0.75);
     r->outside = eval_float(e, "extrapolation_value", 0);
     r->antialias = eval_int(e, "antialias", 0);
-    r->excludes = eval_int(e, "exclude_outside", 0) || r->antialias;
+    r->excludes = eval_int(e, "exclude_outside", 0);
     r->crops = !strcmp(r->transform, "tf_crop_and_resize");
 }
 

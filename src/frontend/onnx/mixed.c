@@ -317,7 +317,7 @@ static struct sol_value *hand_out(struct space *space, const struct array *array
         memcpy(copy, array->data, (size_t)array->n * types[array->type].size);
         for (int64_t i = 0; i < array->n && array->type == TYPE_STRING; i++) {
             struct bytes *s = (struct bytes *)copy + i;
-            s->at = arena_copy(&space->arena, s->at, s->size + !s->size);
+            s->at = s->size ? arena_copy(&space->arena, s->at, s->size) : (const uint8_t *)"";
         }
         value->data = copy;
     }
