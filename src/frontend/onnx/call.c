@@ -228,7 +228,15 @@ sol_tensor call_permute(struct call *c, sol_tensor x, int rank, const int64_t *a
 
 /* ---- Results ---- */
 
+/* A result that is an input of this call alone, passed on, is a tensor of the model. */
+static void settle(struct call *c, struct value *value) {
+    for (int k = 0; k < c->n_in && value->live && value->tensor < 0; k++)
+        if (c->in[k] && c->in[k]->live == value->live) value->tensor = call_tensor(c, k);
+    value->live = NULL;
+}
+
 enum sol_status call_give_value(struct call *c, int i, struct value *value) {
+    settle(c, value);
     if (c->im->status) return c->im->status;
     if (i < c->n_out && c->out[i]) {
         value->name = c->out[i]->name;

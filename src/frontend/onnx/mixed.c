@@ -144,7 +144,17 @@ static enum sol_status add_initializers(struct sol_mixed *mixed) {
     return SOL_OK;
 }
 
-/* Constant nodes are read once. */
+static bool reads_constants(const struct mixed_graph *graph, const struct onnx_node *node) {
+    for (int i = 0; i < node->inputs.n; i++) {
+        const char *name = *ITEM(node->inputs, const char *, i);
+        if (*name && !scope_find(graph->constants, name)) return false;
+    }
+    for (int i = 0; i < node->attributes.n; i++)
+        if (ITEM(node->attributes, struct onnx_attribute, i)->g) return false;
+    return operator_find(node->domain, node->op_type) != NULL;
+}
+
+/* What depends on nothing but the file is computed once: Constant nodes, and what is made of them. */
 static enum sol_status add_constants(struct sol_mixed *mixed) {
     struct mixed_graph *graph = &mixed->graph;
     struct pass pass = {.graph = graph, .scope = graph->constants};
@@ -152,7 +162,7 @@ static enum sol_status add_constants(struct sol_mixed *mixed) {
     pass.done = graph->is_constant = TAKE(&mixed->space, bool, graph->graph->nodes.n);
     for (int i = 0; i < graph->graph->nodes.n; i++) {
         const struct onnx_node *node = ITEM(graph->graph->nodes, struct onnx_node, i);
-        if (!strcmp(node->op_type, "Constant") && !node->inputs.n) TRY(pass_interpret(&pass, i));
+        if (reads_constants(graph, node)) TRY(pass_interpret(&pass, i));
     }
     return SOL_OK;
 }

@@ -129,7 +129,8 @@ enum sol_status op_range(struct call *c) {
 /* Numbers stay numbers in whatever integer type; other casts are nobody's yet, but that to what a tensor is. */
 enum sol_status op_cast(struct call *c) {
     enum sol_dtype to;
-    TRY(tensor_dtype(call_int(c, "to", 0), &to));
+    if (c->op->max_in == 2) to = c->in[1]->dtype; /* CastLike */
+    else TRY(tensor_dtype(call_int(c, "to", 0), &to));
     struct value same = *c->in[0];
     if (same.number && to >= SOL_I64) same.dtype = to;
     else if (same.number) return fail(SOL_EUNSUPPORTED, "whole numbers to reals");
