@@ -1,6 +1,7 @@
 /* The table of interpreted operators, and what their functions work with. */
 #include "eval.h"
 
+#include "import.h"
 #include "scalar.h"
 
 #include <string.h>
@@ -69,6 +70,7 @@ enum sol_status eval_node(struct run *run, struct scope *scope, const struct onn
     if (!e.op) return fail(SOL_EUNSUPPORTED, "SOL has no such operator");
     e.in = TAKE(e.space, struct array *, e.n_in + 1);
     e.out = TAKE(e.space, struct array *, e.n_out + 1);
+    TRY(import_check_attributes(node, e.op->attributes ? e.op->attributes : ""));
     find_inputs(&e);
     e.op->run(&e);
     store_outputs(&e);

@@ -58,6 +58,7 @@ struct operator {
     int result;               /* TYPE_BOOL: whatever the inputs are; 0: as the first */
     int choice;               /* which member of a family */
     const char *domain;       /* NULL: ONNX's own */
+    const char *attributes;   /* all that it may have; another one refuses the node */
 };
 const struct operator *operator_find(const char *domain, const char *name);
 

@@ -163,10 +163,10 @@ static bool has_word(const char *list, const char *word) {
 }
 
 /* An attribute that SOL does not know would change the result unseen. */
-static enum sol_status check_attributes(const struct onnx_node *node, const struct op *op) {
+enum sol_status import_check_attributes(const struct onnx_node *node, const char *known) {
     for (int i = 0; i < node->attributes.n; i++) {
         const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, i);
-        if (!a->name || !has_word(op->attributes, a->name))
+        if (!a->name || !has_word(known, a->name))
             return fail(SOL_EUNSUPPORTED, "attribute \"%.64s\" is not known",
                         a->name ? a->name : "");
         if (a->reference && *a->reference)
@@ -224,7 +224,7 @@ enum sol_status import_node(struct import *im, const struct onnx_node *node) {
     if (!c.op) return fail(SOL_EUNSUPPORTED, "SOL has no such operator");
     c.in = ARENA_ARRAY(im->arena, struct value *, c.n_in + 1);
     c.out = ARENA_ARRAY(im->arena, struct value *, c.n_out + 1);
-    TRY(check_attributes(node, c.op));
+    TRY(import_check_attributes(node, c.op->attributes));
     TRY(find_inputs(&c));
     TRY(define_outputs(&c));
     bool folds = c.op->fold != op_none && all_numbers(&c);

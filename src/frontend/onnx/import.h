@@ -49,6 +49,8 @@ enum sol_status import_graph(struct import *im, const struct onnx_graph *graph);
 void import_make_slots(struct import *im, size_t n);
 struct value *import_define(struct import *im, const char *name);
 enum sol_status import_node(struct import *im, const struct onnx_node *node);
+/* Are all of a node's attributes in the list of words `known`, and none twice? */
+enum sol_status import_check_attributes(const struct onnx_node *node, const char *known);
 
 /* onnx.c: is this a model that SOL knows the versions of? Its opset. */
 enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset);

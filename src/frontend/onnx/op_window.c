@@ -140,6 +140,9 @@ enum sol_status op_pool(struct call *c) {
     if (!is_max && (w.dilation[0] != 1 || w.dilation[1] != 1))
         return fail(SOL_EUNSUPPORTED, "an average with dilation");
     if (call_int(c, "storage_order", 0)) return fail(SOL_EUNSUPPORTED, "storage_order");
+    for (int i = 0; i < 4 && !is_max; i++)
+        if (w.pad[i] > w.kernel[i % 2] / 2)
+            return fail(SOL_EUNSUPPORTED, "an average with a pad of more than half of its window");
     bool counts = call_int(c, "count_include_pad", 0) != 0,
          ceils = call_int(c, "ceil_mode", 0) != 0;
     sol_tensor x = one_row(c, call_tensor(c, 0), n);
