@@ -180,13 +180,13 @@ static enum sol_status bring(struct plan *plan, const char *name) {
     return SOL_OK;
 }
 
-/* Whether all outputs of a taken node are tensors to come or numbers that are known now. */
+/* What a taken node gave that is no tensor: numbers, which are known now. */
 static void note_known(struct plan *plan, const struct onnx_node *node) {
     struct pass *pass = plan->pass;
     for (int i = 0; i < node->outputs.n; i++) {
         const char *name = *ITEM(node->outputs, const char *, i);
         const struct value *v = *name ? import_find(&plan->im, name) : NULL;
-        if (!v || v->tensor >= 0) continue;
+        if (!v || v->tensor >= 0 || !(v->data || v->number)) continue;
         int64_t dim[SOL_MAX_RANK];
         for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
         struct array *known =
@@ -202,6 +202,18 @@ static void note_known(struct plan *plan, const struct onnx_node *node) {
     }
 }
 
+/* The builder may leave out what nobody reads. */
+static enum sol_status check_read(const struct plan *plan, const struct onnx_node *node) {
+    for (int i = 0; i < node->outputs.n; i++) {
+        const char *name = *ITEM(node->outputs, const char *, i);
+        const struct value *v = *name ? import_find(&plan->im, name) : NULL;
+        bool is_given = !v || v->tensor >= 0 || v->data || v->number;
+        if (!is_given && scope_find(plan->pass->graph->last_use, name))
+            return fail(SOL_EUNSUPPORTED, "output %d", i);
+    }
+    return SOL_OK;
+}
+
 static enum sol_status build(struct plan *plan, int i) {
     const struct onnx_node *node = node_at(plan->pass, i);
     for (int k = 0; k < node->inputs.n; k++) {
@@ -209,6 +221,7 @@ static enum sol_status build(struct plan *plan, int i) {
         if (*name && !import_find(&plan->im, name)) TRY(bring(plan, name));
     }
     TRY(import_node(&plan->im, node));
+    TRY(check_read(plan, node));
     note_known(plan, node);
     return SOL_OK;
 }
