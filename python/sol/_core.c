@@ -10,8 +10,7 @@
  */
 #include "_core.h"
 
-PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type,
-    *mixed_type;
+PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type, *mixed_type;
 
 /* ---- Errors and conversions ---- */
 

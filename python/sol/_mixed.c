@@ -97,7 +97,7 @@ static int get_tensor(PyObject *object, struct sol_value *out) {
 static struct sol_value *get_value(PyObject *object) {
     struct sol_value *value = calloc(1, sizeof *value);
     if (!value) return (void *)PyErr_NoMemory();
-    int failed = object == Py_None ? 0
+    int failed = object == Py_None      ? 0
                  : PyList_Check(object) ? get_sequence(object, value)
                                         : get_tensor(object, value);
     if (!failed) return value;
@@ -107,7 +107,7 @@ static struct sol_value *get_value(PyObject *object) {
 
 /* ---- Values for Python ---- */
 
-static const size_t sizes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8,
+static const size_t sizes[] = {0, 4,  1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8,
                                8, 16, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 static PyObject *new_value(const struct sol_value *value);

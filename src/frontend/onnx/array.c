@@ -17,8 +17,8 @@ enum type type_find(const char *name) {
 }
 
 static const enum type of_dtype[SOL_N_DTYPES] = {
-    [SOL_F32] = TYPE_F32, [SOL_F64] = TYPE_F64, [SOL_BF16] = TYPE_BF16, [SOL_F16] = TYPE_F16,
-    [SOL_I64] = TYPE_I64, [SOL_I32] = TYPE_I32, [SOL_I16] = TYPE_I16,   [SOL_I8] = TYPE_I8,
+    [SOL_F32] = TYPE_F32, [SOL_F64] = TYPE_F64,  [SOL_BF16] = TYPE_BF16, [SOL_F16] = TYPE_F16,
+    [SOL_I64] = TYPE_I64, [SOL_I32] = TYPE_I32,  [SOL_I16] = TYPE_I16,   [SOL_I8] = TYPE_I8,
     [SOL_U8] = TYPE_U8,   [SOL_BOOL] = TYPE_BOOL};
 
 enum type type_of_dtype(enum sol_dtype dtype) { return of_dtype[dtype]; }
@@ -83,8 +83,8 @@ struct array *array_view(struct space *space, const struct array *array, int ran
         space_stop(space, fail(SOL_EUNSUPPORTED, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK));
     for (int d = 0; d < rank; d++) view->dim[d] = dim[d];
     if (product(rank, dim) != array->n)
-        space_stop(space, fail(SOL_EINVAL, "%lld elements do not fit the new shape",
-                               (long long)array->n));
+        space_stop(space,
+                   fail(SOL_EINVAL, "%lld elements do not fit the new shape", (long long)array->n));
     return view;
 }
 
@@ -125,7 +125,8 @@ double array_real(const struct array *array, int64_t i) {
 #undef READ
     default: break;
     }
-    if (is_whole(array->type)) return (double)extend(array->type, ((const uint8_t *)array->data)[i]);
+    if (is_whole(array->type))
+        return (double)extend(array->type, ((const uint8_t *)array->data)[i]);
     return float_decode(array->type, small_bits(array, i));
 }
 

@@ -29,12 +29,12 @@
     X(I2, 26, "i2", 1, SIGNED)
 
 enum type {
-    TYPE_NONE,     /* an optional without a value */
+    TYPE_NONE, /* an optional without a value */
     TYPE_SEQUENCE = -1,
 #define TYPE_ENUM(code, number, name, size, kind) TYPE_##code = number,
     TYPE_LIST(TYPE_ENUM)
 #undef TYPE_ENUM
-    N_TYPES = 27
+        N_TYPES = 27
 };
 enum type_kind { KIND_NONE, KIND_REAL, KIND_SIGNED, KIND_UNSIGNED, KIND_TEXT, KIND_COMPLEX };
 

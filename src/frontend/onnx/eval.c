@@ -195,8 +195,8 @@ int eval_axis(struct eval *e, int64_t axis, int rank) {
 
 int64_t eval_index(struct eval *e, int64_t index, int64_t size) {
     if (index < -size || index >= size)
-        eval_stop(e, fail(SOL_EINVAL, "index %lld of a dim of %lld", (long long)index,
-                          (long long)size));
+        eval_stop(
+            e, fail(SOL_EINVAL, "index %lld of a dim of %lld", (long long)index, (long long)size));
     return index < 0 ? index + size : index;
 }
 

@@ -34,7 +34,7 @@ struct eval {
     struct space *space;
     struct scope *scope; /* what subgraphs see */
     const struct onnx_node *node;
-    const struct operator *op;
+    const struct operator* op;
     int64_t opset;
     int n_in, n_out;
     struct array **in, **out;
@@ -43,7 +43,7 @@ struct eval {
 typedef void eval_function(struct eval *e);
 
 /* A row of the list. Which of the kernels and numbers count depends on `run`. */
-struct operator {
+struct operator{
     const char *name;
     int min_in, max_in;
     eval_function *run;
@@ -60,7 +60,7 @@ struct operator {
     const char *domain;       /* NULL: ONNX's own */
     const char *attributes;   /* all that it may have; another one refuses the node */
 };
-const struct operator *operator_find(const char *domain, const char *name);
+const struct operator* operator_find(const char *domain, const char *name);
 
 /* Computes a node of the graph of `scope` and stores its results there. */
 enum sol_status eval_node(struct run *run, struct scope *scope, const struct onnx_node *node);

@@ -23,8 +23,9 @@ static struct array *join_heads(struct eval *e, const struct array *x, int rank)
 /* Two caches one behind the other: along axis 2 of four. */
 static struct array *behind(struct eval *e, const struct array *past, const struct array *x) {
     if (!past) return array_view(e->space, x, 4, x->dim);
-    eval_check(e, past->rank == 4 && past->type == x->type && past->dim[0] == x->dim[0] &&
-                      past->dim[1] == x->dim[1] && past->dim[3] == x->dim[3],
+    eval_check(e,
+               past->rank == 4 && past->type == x->type && past->dim[0] == x->dim[0] &&
+                   past->dim[1] == x->dim[1] && past->dim[3] == x->dim[3],
                "a past that does not fit");
     int64_t dim[4] = {x->dim[0], x->dim[1], past->dim[2] + x->dim[2], x->dim[3]};
     struct array *y = eval_new(e, x->type, 4, dim);
@@ -45,10 +46,12 @@ struct attention {
 
 static struct attention measure(struct eval *e, const struct array *q, const struct array *k,
                                 const struct array *v) {
-    struct attention a = {q->dim[0], q->dim[1], k->dim[1], q->dim[2], k->dim[2], q->dim[3], v->dim[3], 0, 0};
-    eval_check(e, k->dim[0] == a.batch && v->dim[0] == a.batch && v->dim[1] == a.kv_heads &&
-                      k->dim[3] == a.size && v->dim[2] == a.columns && a.kv_heads > 0 &&
-                      a.heads % a.kv_heads == 0,
+    struct attention a = {q->dim[0], q->dim[1], k->dim[1], q->dim[2], k->dim[2],
+                          q->dim[3], v->dim[3], 0,         0};
+    eval_check(e,
+               k->dim[0] == a.batch && v->dim[0] == a.batch && v->dim[1] == a.kv_heads &&
+                   k->dim[3] == a.size && v->dim[2] == a.columns && a.kv_heads > 0 &&
+                   a.heads % a.kv_heads == 0,
                "q, k and v that do not fit");
     a.scale = eval_float(e, "scale", 1 / sqrt((double)a.size));
     a.softcap = eval_float(e, "softcap", 0);
@@ -56,12 +59,12 @@ static struct attention measure(struct eval *e, const struct array *q, const str
 }
 
 /* q k^T * scale: [batch, heads, rows, columns]. */
-static double *scores(struct eval *e, const struct attention *a, const double *q,
-                      const double *k) {
+static double *scores(struct eval *e, const struct attention *a, const double *q, const double *k) {
     int64_t plane = a->rows * a->columns;
     double *s = TAKE(e->space, double, a->batch * a->heads * plane);
     for (int64_t i = 0; i < a->batch * a->heads * plane; i++) {
-        int64_t h = i / plane, kv = h / a->heads * a->kv_heads + h % a->heads / (a->heads / a->kv_heads);
+        int64_t h = i / plane,
+                kv = h / a->heads * a->kv_heads + h % a->heads / (a->heads / a->kv_heads);
         const double *left = q + (h * a->rows + i / a->columns % a->rows) * a->size;
         const double *right = k + (kv * a->columns + i % a->columns) * a->size;
         for (int64_t d = 0; d < a->size; d++) s[i] += left[d] * right[d];
@@ -101,7 +104,8 @@ static void check_mask(struct eval *e, const struct array *mask, const struct at
     eval_check(e, mask->rank <= 4 && mask->n > 0, "a mask of another rank");
     for (int d = 0; d < mask->rank; d++) {
         int64_t size = mask->dim[d], wanted = dim[4 - mask->rank + d];
-        eval_check(e, size == 1 || size == wanted || d == mask->rank - 1, "a mask that does not fit");
+        eval_check(e, size == 1 || size == wanted || d == mask->rank - 1,
+                   "a mask that does not fit");
     }
 }
 
@@ -163,7 +167,8 @@ void run_attention(struct eval *e) {
     const struct array *q = by_head(e, eval_in(e, 0), heads);
     const struct array *past = eval_has(e, 4) ? eval_in(e, 4) : NULL;
     struct array *k = behind(e, past, by_head(e, eval_in(e, 1), kv_heads));
-    struct array *v = behind(e, eval_has(e, 5) ? eval_in(e, 5) : NULL, by_head(e, eval_in(e, 2), kv_heads));
+    struct array *v =
+        behind(e, eval_has(e, 5) ? eval_in(e, 5) : NULL, by_head(e, eval_in(e, 2), kv_heads));
     struct attention a = measure(e, q, k, v);
     struct window window = read_window(e, &a, past ? past->dim[2] : 0);
     double *s = scores(e, &a, array_reals(e->space, q), array_reals(e->space, k));
@@ -186,7 +191,8 @@ void run_attention(struct eval *e) {
 static double *modify(struct eval *e, const char *name, const struct attention *a, double *s) {
     if (!eval_attribute(e, name)) return s;
     int64_t dim[4] = {a->batch, a->heads, a->rows, a->columns};
-    int64_t type = eval_int(e, "softmax_precision", e->in[0]->type == TYPE_F64 ? TYPE_F64 : TYPE_F32);
+    int64_t type =
+        eval_int(e, "softmax_precision", e->in[0]->type == TYPE_F64 ? TYPE_F64 : TYPE_F32);
     eval_check(e, type_is_known(type) && is_real((enum type)type), "softmax_precision");
     const struct onnx_graph *graph = eval_graph(e, name);
     struct array *in = eval_from_reals(e, (enum type)type, 4, dim, s), *out;
@@ -221,12 +227,14 @@ void run_rotary_embedding(struct eval *e) {
     if (!turned) turned = size;
     int64_t half = turned / 2, rows = cosines->n / max_i64(1, half);
     eval_check(e, turned > 0 && turned <= size && turned % 2 == 0, "rotary_embedding_dim");
-    eval_check(e, sines->n == cosines->n && cosines->rank && cosines->dim[cosines->rank - 1] == half &&
-                      (!ids || ids->n == x->dim[0] * places),
+    eval_check(e,
+               sines->n == cosines->n && cosines->rank && cosines->dim[cosines->rank - 1] == half &&
+                   (!ids || ids->n == x->dim[0] * places),
                "caches that do not fit");
     double *v = array_reals(e->space, x);
     for (int64_t i = 0; i < x->n / max_i64(1, size) * half; i++) {
-        int64_t head = i / half, p = i % half, place = head / (x->dim[1] * places) * places + head % places;
+        int64_t head = i / half, p = i % half,
+                place = head / (x->dim[1] * places) * places + head % places;
         int64_t row = eval_index(e, ids ? array_whole(ids, place) : place, rows);
         double *first = v + head * size + (is_interleaved ? 2 * p : p);
         double *second = first + (is_interleaved ? 1 : half), a = *first, b = *second;
@@ -266,35 +274,42 @@ static void update_state(double *state, const double *k, const double *v, const 
 void run_linear_attention(struct eval *e) {
     const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
     int64_t heads = eval_int(e, "q_num_heads", 0), kv = eval_int(e, "kv_num_heads", 0);
-    eval_check(e, q->rank == 3 && k->rank == 3 && v->rank == 3 && heads > 0 && kv > 0 &&
-                      heads % kv == 0 && q->dim[2] % heads == 0 && v->dim[2] % kv == 0 &&
-                      k->dim[2] == q->dim[2] / heads * kv && k->dim[0] == q->dim[0] &&
-                      k->dim[1] == q->dim[1] && v->dim[0] == q->dim[0] && v->dim[1] == q->dim[1],
+    eval_check(e,
+               q->rank == 3 && k->rank == 3 && v->rank == 3 && heads > 0 && kv > 0 &&
+                   heads % kv == 0 && q->dim[2] % heads == 0 && v->dim[2] % kv == 0 &&
+                   k->dim[2] == q->dim[2] / heads * kv && k->dim[0] == q->dim[0] &&
+                   k->dim[1] == q->dim[1] && v->dim[0] == q->dim[0] && v->dim[1] == q->dim[1],
                "shapes or heads that do not fit");
-    int64_t batch = q->dim[0], places = q->dim[1], size = q->dim[2] / heads, v_size = v->dim[2] / kv;
+    int64_t batch = q->dim[0], places = q->dim[1], size = q->dim[2] / heads,
+            v_size = v->dim[2] / kv;
     const char *rule = eval_string(e, "update_rule", "gated_delta");
     bool has_decay = strstr(rule, "gated") != NULL, has_beta = strstr(rule, "delta") != NULL;
     double scale = eval_float(e, "scale", 0);
     if (scale == 0) scale = 1 / sqrt((double)size);
-    double *qs = array_reals(e->space, q), *ks = array_reals(e->space, k), *vs = array_reals(e->space, v);
+    double *qs = array_reals(e->space, q), *ks = array_reals(e->space, k),
+           *vs = array_reals(e->space, v);
     double *gs = has_decay ? array_reals(e->space, eval_in(e, 4)) : NULL;
     double *bs = has_beta ? array_reals(e->space, eval_in(e, 5)) : NULL;
     int64_t per_decay = has_decay ? e->in[4]->n / max_i64(1, batch * places * kv) : 0;
     int64_t per_beta = has_beta ? e->in[5]->n / max_i64(1, batch * places) : 0;
-    eval_check(e, (!has_decay || per_decay == 1 || per_decay == size) &&
-                      (!has_beta || per_beta == 1 || per_beta == kv),
+    eval_check(e,
+               (!has_decay || per_decay == 1 || per_decay == size) &&
+                   (!has_beta || per_beta == 1 || per_beta == kv),
                "decay or beta that do not fit");
     int64_t n_state = batch * kv * size * v_size;
     eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == n_state, "a state that does not fit");
-    double *state = eval_has(e, 3) ? array_reals(e->space, e->in[3]) : TAKE(e->space, double, n_state);
-    double *y = TAKE(e->space, double, batch * places * heads * v_size), *seen = TAKE(e->space, double, v_size);
+    double *state =
+        eval_has(e, 3) ? array_reals(e->space, e->in[3]) : TAKE(e->space, double, n_state);
+    double *y = TAKE(e->space, double, batch * places * heads * v_size),
+           *seen = TAKE(e->space, double, v_size);
     for (int64_t bt = 0; bt < batch * places; bt++) {
         int64_t b = bt / places;
         for (int64_t h = 0; h < kv; h++) {
             const double *g = gs ? gs + (bt * kv + h) * per_decay : NULL;
             const double *beta = bs ? bs + bt * per_beta + (per_beta == kv ? h : 0) : NULL;
             update_state(state + (b * kv + h) * size * v_size, ks + (bt * kv + h) * size,
-                         vs + (bt * kv + h) * v_size, g, per_decay == size && size > 1, beta, size, v_size, seen);
+                         vs + (bt * kv + h) * v_size, g, per_decay == size && size > 1, beta, size,
+                         v_size, seen);
         }
         for (int64_t h = 0; h < heads; h++) {
             const double *s = state + (b * kv + h / (heads / kv)) * size * v_size;
@@ -304,13 +319,16 @@ void run_linear_attention(struct eval *e) {
         }
     }
     eval_give_reals(e, 0, q->type, 3, (int64_t[]){batch, places, heads * v_size}, y);
-    eval_give_reals(e, 1, eval_has(e, 3) ? e->in[3]->type : q->type, 4, (int64_t[]){batch, kv, size, v_size}, state);
+    eval_give_reals(e, 1, eval_has(e, 3) ? e->in[3]->type : q->type, 4,
+                    (int64_t[]){batch, kv, size, v_size}, state);
 }
 
 /* Each channel by itself, over this and past places; the last ones are kept for the next call. */
 void run_causal_conv(struct eval *e) {
     const struct array *x = eval_in(e, 0), *w = eval_in(e, 1);
-    eval_check(e, x->rank == 3 && w->rank == 3 && w->dim[0] == x->dim[1] && w->dim[1] == 1 && w->dim[2] > 0,
+    eval_check(e,
+               x->rank == 3 && w->rank == 3 && w->dim[0] == x->dim[1] && w->dim[1] == 1 &&
+                   w->dim[2] > 0,
                "shapes that do not fit");
     int64_t rows = x->dim[0] * x->dim[1], channels = x->dim[1], n = x->dim[2], kept = w->dim[2] - 1;
     bool is_active = !eval_is(e, "activation", "none") && eval_attribute(e, "activation");
@@ -321,11 +339,13 @@ void run_causal_conv(struct eval *e) {
                  *state = eval_out(e, 1, x->type, 3, (int64_t[]){x->dim[0], channels, kept});
     double *line = TAKE(e->space, double, kept + n);
     for (int64_t r = 0; r < rows; r++) {
-        for (int64_t i = 0; i < kept; i++) line[i] = eval_has(e, 3) ? array_real(e->in[3], r * kept + i) : 0;
+        for (int64_t i = 0; i < kept; i++)
+            line[i] = eval_has(e, 3) ? array_real(e->in[3], r * kept + i) : 0;
         for (int64_t i = 0; i < n; i++) line[kept + i] = v[r * n + i];
         for (int64_t i = 0; i < n; i++) {
             double sum = eval_has(e, 2) ? array_real(e->in[2], r % channels) : 0;
-            for (int64_t k = 0; k <= kept; k++) sum += weight[r % channels * (kept + 1) + k] * line[i + k];
+            for (int64_t k = 0; k <= kept; k++)
+                sum += weight[r % channels * (kept + 1) + k] * line[i + k];
             array_set_real(y, r * n + i, is_active ? swish(sum, 1, 0) : sum);
         }
         for (int64_t i = 0; i < kept; i++) array_set_real(state, r * kept + i, line[n + i]);

@@ -135,8 +135,8 @@ static struct scan read_scan(struct eval *e, int n_in) {
     s.n_results = s.body->outputs.n - s.n_state;
     eval_check(e, s.n_results >= 0, "the body's outputs");
     s.n_axes = eval_ints(e, "scan_input_axes", &s.axes);
-    s.n_directions = eval_ints(e, e->opset < 9 ? "directions" : "scan_input_directions",
-                               &s.directions);
+    s.n_directions =
+        eval_ints(e, e->opset < 9 ? "directions" : "scan_input_directions", &s.directions);
     s.n_out_axes = eval_ints(e, "scan_output_axes", &s.out_axes);
     s.n_out_directions = eval_ints(e, "scan_output_directions", &s.out_directions);
     return s;
@@ -216,7 +216,8 @@ static struct array *new_sequence(struct eval *e, int64_t n) {
 static struct array **items_of(const struct array *list) { return list->data; }
 
 static const struct array *sequence_in(struct eval *e, int i) {
-    eval_check(e, eval_has(e, i) && e->in[i]->type == TYPE_SEQUENCE, "an input that is no sequence");
+    eval_check(e, eval_has(e, i) && e->in[i]->type == TYPE_SEQUENCE,
+               "an input that is no sequence");
     return e->in[i];
 }
 

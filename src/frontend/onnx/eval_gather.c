@@ -21,8 +21,9 @@ void run_gather(struct eval *e) {
     int axis = eval_axis(e, eval_int(e, "axis", 0), x->rank), rank = x->rank - 1 + index->rank;
     int64_t dim[2 * SOL_MAX_RANK];
     for (int d = 0; d < rank; d++)
-        dim[d] = d < axis ? x->dim[d]
-                 : d < axis + index->rank ? index->dim[d - axis] : x->dim[d - index->rank + 1];
+        dim[d] = d < axis                 ? x->dim[d]
+                 : d < axis + index->rank ? index->dim[d - axis]
+                                          : x->dim[d - index->rank + 1];
     struct array *y = eval_out(e, 0, x->type, rank, dim);
     int64_t outer = product(axis, x->dim), n = x->dim[axis], inner = 1, at = 0;
     for (int d = axis + 1; d < x->rank; d++) inner *= x->dim[d];
@@ -75,8 +76,7 @@ static int64_t tuple_offset(struct eval *e, const struct array *x, const struct 
     return offset;
 }
 
-static int tuple_size(struct eval *e, const struct array *x, const struct array *index,
-                      int batch) {
+static int tuple_size(struct eval *e, const struct array *x, const struct array *index, int batch) {
     eval_check(e, index->rank > 0 && batch >= 0 && batch < index->rank && batch < x->rank + 1,
                "batch_dims, or an index without dims");
     int64_t k = index->dim[index->rank - 1];

@@ -102,7 +102,8 @@ static void read_modes(struct eval *e, struct resize *r) {
     r->mode = !strcmp(mode, "linear") ? LINEAR : !strcmp(mode, "cubic") ? CUBIC : NEAREST;
     eval_check(e, r->mode || !strcmp(mode, "nearest"), "mode");
     bool is_old = e->opset < 11; /* or Upsample */
-    r->transform = eval_string(e, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel");
+    r->transform =
+        eval_string(e, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel");
     r->nearest = eval_string(e, "nearest_mode", is_old ? "floor" : "round_prefer_floor");
     r->a = eval_float(e, "cubic_coeff_a", -0.75);
     r->outside = eval_float(e, "extrapolation_value", 0);
@@ -131,23 +132,30 @@ static void keep_ratio(struct eval *e, struct resize *r, const int *named, int n
 
 static void read_sizes(struct eval *e, struct resize *r, const struct array *x, int scales_at,
                        const int *named, int n) {
-    const struct array *scales = eval_has(e, scales_at) && eval_in(e, scales_at)->n ? e->in[scales_at] : NULL;
+    const struct array *scales =
+        eval_has(e, scales_at) && eval_in(e, scales_at)->n ? e->in[scales_at] : NULL;
     int64_t *sizes;
     int n_sizes = scales_at == 2 ? eval_in_ints(e, 3, &sizes) : 0;
     const float *old;
     int n_old = scales_at == 1 && !scales ? eval_floats(e, "scales", &old) : 0;
-    eval_check(e, n_sizes ? n_sizes == n : scales ? scales->n == n : n_old == x->rank, "neither sizes nor scales");
+    eval_check(e,
+               n_sizes  ? n_sizes == n
+               : scales ? scales->n == n
+                        : n_old == x->rank,
+               "neither sizes nor scales");
     for (int i = 0; i < n && !n_sizes; i++) {
         struct axis *axis = &r->axis[named[i]];
         axis->scale = scales ? array_real(scales, i) : (double)old[i];
         eval_check(e, axis->scale > 0 && axis->scale < 1e9, "a scale out of range");
-        axis->out = (int64_t)floor((double)axis->in * (r->crops ? axis->end - axis->start : 1) * axis->scale);
+        axis->out = (int64_t)floor((double)axis->in * (r->crops ? axis->end - axis->start : 1) *
+                                   axis->scale);
     }
     if (n_sizes) keep_ratio(e, r, named, n, sizes);
 }
 
 static void resize(struct eval *e, int scales_at) {
-    const struct array *x = eval_in(e, 0), *roi = scales_at == 2 && eval_has(e, 1) ? eval_in(e, 1) : NULL;
+    const struct array *x = eval_in(e, 0),
+                       *roi = scales_at == 2 && eval_has(e, 1) ? eval_in(e, 1) : NULL;
     const int64_t *axes;
     int named[SOL_MAX_RANK], n = eval_ints(e, "axes", &axes);
     int64_t dim[SOL_MAX_RANK];
@@ -224,7 +232,8 @@ static double interpolate(const struct plane *p, const double *at, enum mode mod
     for (int64_t t = 0; t < k.n; t++, walk_next(&k)) {
         double weight = 1;
         for (int d = 0; d < p->n; d++) {
-            place[d] = mode == NEAREST ? (int64_t)rint(at[d]) : (int64_t)floor(at[d]) - (width / 2 - 1) + k.at[d];
+            place[d] = mode == NEAREST ? (int64_t)rint(at[d])
+                                       : (int64_t)floor(at[d]) - (width / 2 - 1) + k.at[d];
             double away = at[d] - (double)place[d];
             if (mode == LINEAR) weight *= 1 - fabs(away);
             if (mode == CUBIC) weight *= cubic(away, -0.75);
@@ -238,13 +247,18 @@ static double interpolate(const struct plane *p, const double *at, enum mode mod
 
 void run_grid_sample(struct eval *e) {
     const struct array *x = eval_in(e, 0), *grid = eval_in(e, 1);
-    const char *mode = eval_string(e, "mode", "linear"), *beyond_name = eval_string(e, "padding_mode", "zeros");
+    const char *mode = eval_string(e, "mode", "linear"),
+               *beyond_name = eval_string(e, "padding_mode", "zeros");
     enum mode how = !strcmp(mode, "nearest") ? NEAREST : strstr(mode, "cubic") ? CUBIC : LINEAR;
-    enum beyond beyond = beyond_name[0] == 'z' ? ZEROS : beyond_name[0] == 'b' ? BORDER : REFLECTION;
+    enum beyond beyond = beyond_name[0] == 'z'   ? ZEROS
+                         : beyond_name[0] == 'b' ? BORDER
+                                                 : REFLECTION;
     bool aligned = eval_int(e, "align_corners", 0);
     int n = x->rank - 2;
     int64_t dim[SOL_MAX_RANK] = {0};
-    eval_check(e, n > 0 && grid->rank == x->rank && grid->dim[n + 1] == n && grid->dim[0] == x->dim[0], "shapes that do not fit");
+    eval_check(e,
+               n > 0 && grid->rank == x->rank && grid->dim[n + 1] == n && grid->dim[0] == x->dim[0],
+               "shapes that do not fit");
     dim[0] = x->dim[0];
     dim[1] = x->dim[1];
     memcpy(dim + 2, grid->dim + 1, (size_t)n * sizeof *dim);
@@ -255,10 +269,12 @@ void run_grid_sample(struct eval *e) {
     for (int64_t i = 0; i < y->n; i++) {
         int64_t image = i / (points * dim[1]);
         for (int d = 0; d < n; d++) {
-            double g = array_real(grid, (image * points + i % points) * n + n - 1 - d), last = (double)x->dim[2 + d] - 1;
+            double g = array_real(grid, (image * points + i % points) * n + n - 1 - d),
+                   last = (double)x->dim[2 + d] - 1;
             at[d] = aligned ? (g + 1) / 2 * last : ((g + 1) * (last + 1) - 1) / 2;
             double low = aligned ? 0 : -0.5, high = aligned ? last : last + 0.5;
-            if (beyond == REFLECTION && how != CUBIC && (at[d] < low || at[d] > high)) at[d] = reflect(at[d], low, high);
+            if (beyond == REFLECTION && how != CUBIC && (at[d] < low || at[d] > high))
+                at[d] = reflect(at[d], low, high);
             if (beyond == BORDER && how != CUBIC) at[d] = fmax(0, fmin(last, at[d]));
             at[d] = at[d] == at[d] ? fmax(-1e9, fmin(1e9, at[d])) : -1e9;
         }
@@ -273,7 +289,10 @@ void run_affine_grid(struct eval *e) {
     int64_t *size, dim[SOL_MAX_RANK];
     int n = eval_in_ints(e, 1, &size) - 2;
     bool aligned = eval_int(e, "align_corners", 0);
-    eval_check(e, (n == 2 || n == 3) && theta->rank == 3 && theta->dim[1] == n && theta->dim[2] == n + 1 && theta->dim[0] == size[0], "shapes that do not fit");
+    eval_check(e,
+               (n == 2 || n == 3) && theta->rank == 3 && theta->dim[1] == n &&
+                   theta->dim[2] == n + 1 && theta->dim[0] == size[0],
+               "shapes that do not fit");
     dim[0] = size[0];
     memcpy(dim + 1, size + 2, (size_t)n * sizeof *dim);
     dim[n + 1] = n;
@@ -285,7 +304,8 @@ void run_affine_grid(struct eval *e) {
         double sum = array_real(theta, row + n);
         for (int d = 0; d < n; d++) {
             double at = (double)walk.at[1 + d], count = (double)dim[1 + d];
-            double place = aligned ? count > 1 ? 2 * at / (count - 1) - 1 : 0 : (2 * at + 1) / count - 1;
+            double place =
+                aligned ? count > 1 ? 2 * at / (count - 1) - 1 : 0 : (2 * at + 1) / count - 1;
             sum += array_real(theta, row + n - 1 - d) * place;
         }
         array_set_real(y, i, sum);
@@ -307,7 +327,8 @@ static double sample_region(const struct plane *p, double row, double column, bo
     for (int k = 0; k < 4; k++) {
         double y = at[0] - (double)low[0], x = at[1] - (double)low[1];
         double weight = (k & 2 ? y : 1 - y) * (k & 1 ? x : 1 - x);
-        int64_t r = min_i64(low[0] + (k >> 1), p->dim[0] - 1), c = min_i64(low[1] + (k & 1), p->dim[1] - 1);
+        int64_t r = min_i64(low[0] + (k >> 1), p->dim[0] - 1),
+                c = min_i64(low[1] + (k & 1), p->dim[1] - 1);
         double value = weight * p->v[r * p->dim[1] + c];
         sum += value;
         most = fmax(most, value);
@@ -317,28 +338,43 @@ static double sample_region(const struct plane *p, double row, double column, bo
 
 void run_roi_align(struct eval *e) {
     const struct array *x = eval_in(e, 0), *rois = eval_in(e, 1), *batch = eval_in(e, 2);
-    int64_t rows = eval_int(e, "output_height", 1), columns = eval_int(e, "output_width", 1), fixed = eval_int(e, "sampling_ratio", 0);
+    int64_t rows = eval_int(e, "output_height", 1), columns = eval_int(e, "output_width", 1),
+            fixed = eval_int(e, "sampling_ratio", 0);
     double scale = eval_float(e, "spatial_scale", 1);
-    double half = e->opset >= 16 && !eval_is(e, "coordinate_transformation_mode", "output_half_pixel") ? 0.5 : 0;
+    double half =
+        e->opset >= 16 && !eval_is(e, "coordinate_transformation_mode", "output_half_pixel") ? 0.5
+                                                                                             : 0;
     bool is_max = eval_is(e, "mode", "max");
-    eval_check(e, x->rank == 4 && rois->rank == 2 && rois->dim[1] == 4 && batch->n == rois->dim[0] && rows > 0 && columns > 0 && fixed >= 0 && fixed < 1024 && product(2, x->dim + 2) > 0, "shapes that do not fit");
-    struct array *y = eval_out(e, 0, x->type, 4, (int64_t[]){rois->dim[0], x->dim[1], rows, columns});
+    eval_check(e,
+               x->rank == 4 && rois->rank == 2 && rois->dim[1] == 4 && batch->n == rois->dim[0] &&
+                   rows > 0 && columns > 0 && fixed >= 0 && fixed < 1024 &&
+                   product(2, x->dim + 2) > 0,
+               "shapes that do not fit");
+    struct array *y =
+        eval_out(e, 0, x->type, 4, (int64_t[]){rois->dim[0], x->dim[1], rows, columns});
     double *v = array_reals(e->space, x);
     for (int64_t i = 0; i < y->n; i++) {
         int64_t r = i / (x->dim[1] * rows * columns), c = i / (rows * columns) % x->dim[1];
-        struct plane p = {v + (eval_index(e, array_whole(batch, r), x->dim[0]) * x->dim[1] + c) * x->dim[2] * x->dim[3], 2, x->dim + 2};
-        double left = array_real(rois, 4 * r) * scale - half, top = array_real(rois, 4 * r + 1) * scale - half;
-        double width = array_real(rois, 4 * r + 2) * scale - half - left, height = array_real(rois, 4 * r + 3) * scale - half - top;
+        struct plane p = {v + (eval_index(e, array_whole(batch, r), x->dim[0]) * x->dim[1] + c) *
+                                  x->dim[2] * x->dim[3],
+                          2, x->dim + 2};
+        double left = array_real(rois, 4 * r) * scale - half,
+               top = array_real(rois, 4 * r + 1) * scale - half;
+        double width = array_real(rois, 4 * r + 2) * scale - half - left,
+               height = array_real(rois, 4 * r + 3) * scale - half - top;
         if (half == 0) {
             width = fmax(width, 1);
             height = fmax(height, 1);
         }
         double bin_h = height / (double)rows, bin_w = width / (double)columns;
-        int64_t n_h = fixed ? fixed : (int64_t)fmax(0, fmin(1024, ceil(bin_h))), n_w = fixed ? fixed : (int64_t)fmax(0, fmin(1024, ceil(bin_w)));
+        int64_t n_h = fixed ? fixed : (int64_t)fmax(0, fmin(1024, ceil(bin_h))),
+                n_w = fixed ? fixed : (int64_t)fmax(0, fmin(1024, ceil(bin_w)));
         double sum = 0, most = -INFINITY;
         for (int64_t k = 0; k < n_h * n_w; k++) {
-            double at_y = top + bin_h * ((double)(i / columns % rows) + ((double)(k / n_w) + 0.5) / (double)n_h);
-            double at_x = left + bin_w * ((double)(i % columns) + ((double)(k % n_w) + 0.5) / (double)n_w);
+            double at_y = top + bin_h * ((double)(i / columns % rows) +
+                                         ((double)(k / n_w) + 0.5) / (double)n_h);
+            double at_x =
+                left + bin_w * ((double)(i % columns) + ((double)(k % n_w) + 0.5) / (double)n_w);
             double value = sample_region(&p, at_y, at_x, is_max);
             sum += value;
             most = fmax(most, value);
@@ -354,21 +390,34 @@ void run_deform_conv(struct eval *e) {
     const struct array *mask = eval_has(e, 4) ? eval_in(e, 4) : NULL;
     int n = x->rank - 2;
     const int64_t *pads, *strides, *dilations;
-    int n_pads = eval_ints(e, "pads", &pads), n_strides = eval_ints(e, "strides", &strides), n_dilations = eval_ints(e, "dilations", &dilations);
-    int64_t groups = eval_int(e, "group", 1), offset_groups = eval_int(e, "offset_group", 1), dim[SOL_MAX_RANK];
-    eval_check(e, n > 0 && w->rank == x->rank && offset->rank == x->rank && groups > 0 && offset_groups > 0 && w->dim[1] * groups == x->dim[1] && w->dim[0] % groups == 0 && x->dim[1] % offset_groups == 0, "shapes that do not fit");
-    eval_check(e, (!n_pads || n_pads == 2 * n) && (!n_strides || n_strides == n) && (!n_dilations || n_dilations == n), "attributes that do not fit");
+    int n_pads = eval_ints(e, "pads", &pads), n_strides = eval_ints(e, "strides", &strides),
+        n_dilations = eval_ints(e, "dilations", &dilations);
+    int64_t groups = eval_int(e, "group", 1), offset_groups = eval_int(e, "offset_group", 1),
+            dim[SOL_MAX_RANK];
+    eval_check(e,
+               n > 0 && w->rank == x->rank && offset->rank == x->rank && groups > 0 &&
+                   offset_groups > 0 && w->dim[1] * groups == x->dim[1] &&
+                   w->dim[0] % groups == 0 && x->dim[1] % offset_groups == 0,
+               "shapes that do not fit");
+    eval_check(e,
+               (!n_pads || n_pads == 2 * n) && (!n_strides || n_strides == n) &&
+                   (!n_dilations || n_dilations == n),
+               "attributes that do not fit");
     int64_t taps = product(n, w->dim + 2), size = product(n, x->dim + 2);
     memcpy(dim, offset->dim, sizeof offset->dim);
     dim[1] = w->dim[0];
     int64_t points = product(n, dim + 2);
-    eval_check(e, offset->dim[0] == x->dim[0] && offset->dim[1] == offset_groups * taps * n && (!mask || mask->n == x->dim[0] * offset_groups * taps * points), "offsets that do not fit");
+    eval_check(e,
+               offset->dim[0] == x->dim[0] && offset->dim[1] == offset_groups * taps * n &&
+                   (!mask || mask->n == x->dim[0] * offset_groups * taps * points),
+               "offsets that do not fit");
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
     double *v = array_reals(e->space, x), *weight = array_reals(e->space, w), at[SOL_MAX_RANK];
     struct walk o, k;
     walk_init(&o, x->rank, dim);
     for (int64_t i = 0; i < y->n; i++, walk_next(&o)) {
-        int64_t b = o.at[0], m = o.at[1], first = m / (w->dim[0] / groups) * w->dim[1], point = i % points;
+        int64_t b = o.at[0], m = o.at[1], first = m / (w->dim[0] / groups) * w->dim[1],
+                point = i % points;
         double sum = eval_has(e, 3) ? array_real(e->in[3], eval_index(e, m, eval_in(e, 3)->n)) : 0;
         for (int64_t c = 0; c < w->dim[1]; c++) {
             int64_t g = (first + c) / (x->dim[1] / offset_groups);
@@ -378,11 +427,15 @@ void run_deform_conv(struct eval *e) {
                 int64_t tap = (b * offset_groups + g) * taps + t;
                 for (int d = 0; d < n; d++) {
                     double by = array_real(offset, (tap * n + d) * points + point);
-                    at[d] = (double)(o.at[2 + d] * (n_strides ? strides[d] : 1) - (n_pads ? pads[d] : 0) + k.at[d] * (n_dilations ? dilations[d] : 1)) + by;
+                    at[d] = (double)(o.at[2 + d] * (n_strides ? strides[d] : 1) -
+                                     (n_pads ? pads[d] : 0) +
+                                     k.at[d] * (n_dilations ? dilations[d] : 1)) +
+                            by;
                     at[d] = at[d] == at[d] ? fmax(-1e9, fmin(1e9, at[d])) : -1e9;
                 }
                 double factor = mask ? array_real(mask, tap * points + point) : 1;
-                sum += factor * weight[(m * w->dim[1] + c) * taps + t] * interpolate(&p, at, LINEAR, ZEROS, false);
+                sum += factor * weight[(m * w->dim[1] + c) * taps + t] *
+                       interpolate(&p, at, LINEAR, ZEROS, false);
             }
         }
         array_set_real(y, i, sum);

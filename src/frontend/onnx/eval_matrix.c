@@ -60,7 +60,8 @@ static int64_t *shifted(struct eval *e, const struct array *x, const struct arra
     int64_t rows = x->rank > 1 ? x->dim[x->rank - 2] : 1;
     if (!zero) return v;
     int64_t per = zero->n == 1 ? 1 : by_row ? rows : columns;
-    eval_check(e, zero->n && (zero->n == per || zero->n == x->n / max_i64(1, by_row ? columns : rows)),
+    eval_check(e,
+               zero->n && (zero->n == per || zero->n == x->n / max_i64(1, by_row ? columns : rows)),
                "zero points that do not fit");
     for (int64_t i = 0; i < x->n; i++) {
         int64_t at = by_row ? i / columns : i / (rows * columns) * columns + i % columns;
@@ -84,8 +85,8 @@ void run_matmul(struct eval *e) {
     struct product p = plan_product(e, a, b);
     struct array *y = eval_out(e, 0, a->type, p.rank, p.dim);
     if (is_whole(a->type)) {
-        array_fill_wholes(y, multiply_wholes(e, &p, array_wholes(e->space, a),
-                                             array_wholes(e->space, b)));
+        array_fill_wholes(
+            y, multiply_wholes(e, &p, array_wholes(e->space, a), array_wholes(e->space, b)));
         return;
     }
     double *left = array_reals(e->space, a), *right = array_reals(e->space, b);
@@ -101,8 +102,7 @@ void run_matmul_integer(struct eval *e) {
     struct product p = plan_product(e, a, b);
     int64_t *left = shifted(e, a, eval_has(e, 2) ? e->in[2] : NULL, true);
     int64_t *right = shifted(e, b, eval_has(e, 3) ? e->in[3] : NULL, false);
-    array_fill_wholes(eval_out(e, 0, TYPE_I32, p.rank, p.dim),
-                      multiply_wholes(e, &p, left, right));
+    array_fill_wholes(eval_out(e, 0, TYPE_I32, p.rank, p.dim), multiply_wholes(e, &p, left, right));
 }
 
 /* A product in whole numbers, scaled and rounded into the type of y's zero point. */
@@ -117,7 +117,8 @@ void run_qlinear_matmul(struct eval *e) {
     for (int64_t i = 0; i < y->n; i++) {
         int64_t row = i / p.n, column = i / (p.m * p.n) * p.n + i % p.n;
         double factor = array_real(a_scale, row % a_scale->n) *
-                        array_real(b_scale, column % b_scale->n) / array_real(scale, row % scale->n);
+                        array_real(b_scale, column % b_scale->n) /
+                        array_real(scale, row % scale->n);
         bool is_signed = types[y->type].kind == KIND_SIGNED;
         double value = rint((double)c[i] * factor) + (double)array_whole(zero, row % zero->n);
         array_set_real(y, i, fmax(is_signed ? -128 : 0, fmin(is_signed ? 127 : 255, value)));
@@ -204,7 +205,8 @@ static void default_result(struct eval *e, struct einsum *s, const int *all, int
 static void add_sizes(struct eval *e, struct einsum *s, const struct array *x, const int *labels) {
     for (int d = 0; d < x->rank; d++) {
         int64_t *size = &s->size[find_label(e, s, labels[d])];
-        eval_check(e, *size == 1 || x->dim[d] == 1 || *size == x->dim[d], "sizes of a label differ");
+        eval_check(e, *size == 1 || x->dim[d] == 1 || *size == x->dim[d],
+                   "sizes of a label differ");
         if (x->dim[d] != 1) *size = x->dim[d];
     }
 }
@@ -230,8 +232,7 @@ void run_einsum(struct eval *e) {
     const char *at = eval_string(e, "equation", ""), *arrow = strstr(at, "->");
     int labels[MOST_OPERANDS][SOL_MAX_RANK], all[MOST_OPERANDS * SOL_MAX_RANK], n_all = 0;
     struct einsum s = {0};
-    if (e->n_in > MOST_OPERANDS)
-        eval_stop(e, fail(SOL_EUNSUPPORTED, "%d operands", e->n_in));
+    if (e->n_in > MOST_OPERANDS) eval_stop(e, fail(SOL_EUNSUPPORTED, "%d operands", e->n_in));
     for (int k = 0; k < e->n_in; k++) {
         const char *end = k + 1 < e->n_in ? strchr(at, ',') : arrow ? arrow : at + strlen(at);
         eval_check(e, end != NULL, "an equation of fewer operands");

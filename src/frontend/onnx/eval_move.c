@@ -64,8 +64,9 @@ static void clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t step,
     if (end < 0) end = end < -size ? low : end + size;
     *start = min_i64(max_i64(*start, low), high);
     end = min_i64(max_i64(end, low), high);
-    uint64_t distance = step > 0 ? end > *start ? (uint64_t)(end - *start) : 0
-                        : *start > end ? (uint64_t)(*start - end) : 0;
+    uint64_t distance = step > 0       ? end > *start ? (uint64_t)(end - *start) : 0
+                        : *start > end ? (uint64_t)(*start - end)
+                                       : 0;
     uint64_t pace = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
     *n = distance ? (int64_t)((distance - 1) / pace) + 1 : 0;
 }
@@ -157,7 +158,8 @@ void run_concat_from_sequence(struct eval *e) {
     eval_check(e, list->type == TYPE_SEQUENCE && list->n > 0, "no sequence with tensors");
     struct array **x = TAKE(e->space, struct array *, list->n);
     memcpy(x, list->data, (size_t)list->n * sizeof *x);
-    for (int64_t i = 0; i < list->n; i++) eval_check(e, is_tensor(x[i]), "items that are no tensors");
+    for (int64_t i = 0; i < list->n; i++)
+        eval_check(e, is_tensor(x[i]), "items that are no tensors");
     int axis = eval_axis(e, eval_int(e, "axis", 0), x[0]->rank + is_new);
     for (int64_t i = 0; i < list->n && is_new; i++) {
         int64_t dim[SOL_MAX_RANK + 1];
@@ -294,8 +296,8 @@ void run_center_crop_pad(struct eval *e) {
     for (int i = 0; i < n; i++) {
         int d = eval_axis(e, n_axes ? axes[i] : i, x->rank);
         eval_check(e, wanted[i] >= 0, "a dim below 0");
-        before[d] = wanted[i] > x->dim[d] ? (wanted[i] - x->dim[d]) / 2
-                                          : -((x->dim[d] - wanted[i]) / 2);
+        before[d] =
+            wanted[i] > x->dim[d] ? (wanted[i] - x->dim[d]) / 2 : -((x->dim[d] - wanted[i]) / 2);
         dim[d] = wanted[i];
     }
     static const struct bytes nothing[2];

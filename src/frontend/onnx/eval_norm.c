@@ -111,7 +111,8 @@ void run_instance_norm(struct eval *e) {
 void run_batch_norm(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     eval_check(e, x->rank >= 1, "a scalar");
-    int64_t channels = x->rank > 1 ? x->dim[1] : 1, inner = x->rank > 2 ? product(x->rank - 2, x->dim + 2) : 1;
+    int64_t channels = x->rank > 1 ? x->dim[1] : 1,
+            inner = x->rank > 2 ? product(x->rank - 2, x->dim + 2) : 1;
     double *v = array_reals(e->space, x), epsilon = eval_float(e, "epsilon", 1e-5);
     double *scale = channel_input(e, 1, channels), *bias = channel_input(e, 2, channels);
     double *mean = channel_input(e, 3, channels), *variance = channel_input(e, 4, channels);
@@ -163,7 +164,8 @@ void run_mean_variance_norm(struct eval *e) {
     bool named[SOL_MAX_RANK] = {false};
     struct walk walk;
     int64_t groups = 1;
-    for (int i = 0; i < (n ? n : 3); i++) named[eval_axis(e, (n ? axes : usual)[i], x->rank)] = true;
+    for (int i = 0; i < (n ? n : 3); i++)
+        named[eval_axis(e, (n ? axes : usual)[i], x->rank)] = true;
     walk_init(&walk, x->rank, x->dim);
     for (int d = x->rank - 1; d >= 0; d--) {
         walk.stride[0][d] = named[d] ? 0 : groups;

@@ -15,7 +15,8 @@ struct box {
 static struct box read_box(const double *v, bool is_center) {
     struct box b;
     for (int d = 0; d < 2; d++) {
-        double a = is_center ? v[d] - v[2 + d] / 2 : v[d], c = is_center ? v[d] + v[2 + d] / 2 : v[2 + d];
+        double a = is_center ? v[d] - v[2 + d] / 2 : v[d],
+               c = is_center ? v[d] + v[2 + d] / 2 : v[2 + d];
         b.low[d] = fmin(a, c);
         b.high[d] = fmax(a, c);
     }
@@ -46,8 +47,8 @@ static int by_score(const void *left, const void *right) {
 }
 
 /* The best boxes of one class that do not overlap; their number. */
-static int64_t select_boxes(const double *boxes, bool is_center, struct scored *order, int64_t n, int64_t most,
-                            double limit, int64_t *out) {
+static int64_t select_boxes(const double *boxes, bool is_center, struct scored *order, int64_t n,
+                            int64_t most, double limit, int64_t *out) {
     int64_t found = 0;
     qsort(order, (size_t)n, sizeof *order, by_score);
     for (int64_t i = 0; i < n && found < most; i++) {
@@ -64,7 +65,10 @@ static int64_t select_boxes(const double *boxes, bool is_center, struct scored *
 
 void run_non_max_suppression(struct eval *e) {
     const struct array *boxes = eval_in(e, 0), *scores = eval_in(e, 1);
-    eval_check(e, boxes->rank == 3 && scores->rank == 3 && boxes->dim[2] == 4 && boxes->dim[1] == scores->dim[2] && boxes->dim[0] == scores->dim[0], "shapes that do not fit");
+    eval_check(e,
+               boxes->rank == 3 && scores->rank == 3 && boxes->dim[2] == 4 &&
+                   boxes->dim[1] == scores->dim[2] && boxes->dim[0] == scores->dim[0],
+               "shapes that do not fit");
     int64_t n = boxes->dim[1], classes = scores->dim[1], most = eval_in_int(e, 2, 0), total = 0;
     double limit = eval_in_real(e, 3, 0), least = eval_in_real(e, 4, -INFINITY);
     double *v = array_reals(e->space, boxes), *s = array_reals(e->space, scores);
@@ -73,8 +77,10 @@ void run_non_max_suppression(struct eval *e) {
     for (int64_t bc = 0; bc < boxes->dim[0] * classes; bc++) {
         int64_t left = 0;
         for (int64_t i = 0; i < n; i++)
-            if (s[bc * n + i] > least || !eval_has(e, 4)) order[left++] = (struct scored){s[bc * n + i], i};
-        int64_t count = select_boxes(v + bc / classes * n * 4, eval_int(e, "center_point_box", 0), order, left, most, limit, found);
+            if (s[bc * n + i] > least || !eval_has(e, 4))
+                order[left++] = (struct scored){s[bc * n + i], i};
+        int64_t count = select_boxes(v + bc / classes * n * 4, eval_int(e, "center_point_box", 0),
+                                     order, left, most, limit, found);
         for (int64_t i = 0; i < count; i++, total++) {
             rows[3 * total] = bc / classes;
             rows[3 * total + 1] = bc % classes;
@@ -114,20 +120,25 @@ static double step_adam(const struct rule *r, double x, double g, double *state)
 
 /* choice 0: Adagrad, 1: Momentum, 2: Adam. */
 void run_train_step(struct eval *e) {
-    static double (*const steps[])(const struct rule *, double, double, double *) = {step_adagrad, step_momentum, step_adam};
+    static double (*const steps[])(const struct rule *, double, double,
+                                   double *) = {step_adagrad, step_momentum, step_adam};
     int kind = e->op->choice, n_states = kind == 2 ? 2 : 1, n = (e->n_in - 2) / (2 + n_states);
-    struct rule r = {.rate = eval_in_real(e, 0, 0), .count = eval_in_real(e, 1, 0), .norm = eval_float(e, "norm_coefficient", 0)};
+    struct rule r = {.rate = eval_in_real(e, 0, 0),
+                     .count = eval_in_real(e, 1, 0),
+                     .norm = eval_float(e, "norm_coefficient", 0)};
     r.post = eval_float(e, "norm_coefficient_post", 0);
     r.alpha = eval_float(e, kind ? "alpha" : "decay_factor", kind == 2 ? 0.9 : 0);
     r.beta = eval_float(e, "beta", 0.999);
     r.epsilon = eval_float(e, "epsilon", 1e-6);
     r.is_nesterov = eval_is(e, "mode", "nesterov");
-    eval_check(e, e->n_in == 2 + n * (2 + n_states) && e->n_out <= n * (1 + n_states), "inputs that do not fit");
+    eval_check(e, e->n_in == 2 + n * (2 + n_states) && e->n_out <= n * (1 + n_states),
+               "inputs that do not fit");
     for (int k = 0; k < n; k++) {
         const struct array *x = eval_in(e, 2 + k), *g = eval_in(e, 2 + n + k);
         struct array *y = eval_out(e, k, x->type, x->rank, x->dim), *new[2] = {NULL, NULL};
         for (int s = 0; s < n_states; s++) {
-            eval_check(e, eval_in(e, 2 + (2 + s) * n + k)->n == x->n && g->n == x->n, "shapes that do not fit");
+            eval_check(e, eval_in(e, 2 + (2 + s) * n + k)->n == x->n && g->n == x->n,
+                       "shapes that do not fit");
             new[s] = eval_out(e, (1 + s) * n + k, x->type, x->rank, x->dim);
         }
         for (int64_t i = 0; i < x->n; i++) {
@@ -155,7 +166,8 @@ void run_array_feature_extractor(struct eval *e) {
     memcpy(dim, x->dim, sizeof dim);
     if (x->rank == 1) dim[0] = 1;
     int rank = x->rank == 1 ? 2 : x->rank;
-    eval_check(e, x->rank > 0 && is_whole(index->type), "a scalar, or an index that is no whole number");
+    eval_check(e, x->rank > 0 && is_whole(index->type),
+               "a scalar, or an index that is no whole number");
     dim[rank - 1] = index->n;
     struct array *y = eval_out(e, 0, x->type, rank, dim);
     for (int64_t i = 0; i < y->n; i++) {
@@ -201,21 +213,26 @@ static struct array *default_label(struct eval *e, enum type type) {
 }
 
 static bool is_key(const struct array *keys, int64_t k, const struct array *x, int64_t i) {
-    const struct bytes *a = (const struct bytes *)keys->data + k, *b = (const struct bytes *)x->data + i;
-    if (keys->type == TYPE_STRING) return a->size == b->size && (!a->size || !memcmp(a->at, b->at, a->size));
+    const struct bytes *a = (const struct bytes *)keys->data + k,
+                       *b = (const struct bytes *)x->data + i;
+    if (keys->type == TYPE_STRING)
+        return a->size == b->size && (!a->size || !memcmp(a->at, b->at, a->size));
     double p = array_real(keys, k), q = array_real(x, i);
     return p == q || (p != p && q != q);
 }
 
 void run_label_encoder(struct eval *e) {
-    const struct array *x = eval_in(e, 0), *keys = find_list(e, "keys"), *values = find_list(e, "values");
-    eval_check(e, keys && values && keys->n == values->n && keys->type == x->type, "keys or values");
+    const struct array *x = eval_in(e, 0), *keys = find_list(e, "keys"),
+                       *values = find_list(e, "values");
+    eval_check(e, keys && values && keys->n == values->n && keys->type == x->type,
+               "keys or values");
     const struct array *otherwise = default_label(e, values->type);
     eval_check(e, otherwise->n == 1 && otherwise->type == values->type, "the default");
     struct array *y = eval_out(e, 0, values->type, x->rank, x->dim);
     for (int64_t i = 0; i < x->n; i++) {
         int64_t k = 0;
         while (k < keys->n && !is_key(keys, k, x, i)) k++;
-        memcpy(array_at(y, i), k < keys->n ? array_at(values, k) : otherwise->data, types[y->type].size);
+        memcpy(array_at(y, i), k < keys->n ? array_at(values, k) : otherwise->data,
+               types[y->type].size);
     }
 }

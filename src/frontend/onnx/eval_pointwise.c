@@ -20,8 +20,7 @@ void run_unary(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
     if (is_whole(x->type) && e->op->whole) {
-        for (int64_t i = 0; i < x->n; i++)
-            array_set_whole(y, i, e->op->whole(array_whole(x, i)));
+        for (int64_t i = 0; i < x->n; i++) array_set_whole(y, i, e->op->whole(array_whole(x, i)));
     } else if (is_real(x->type) && e->op->real) {
         for (int64_t i = 0; i < x->n; i++) array_set_real(y, i, e->op->real(array_real(x, i)));
     } else {
@@ -55,8 +54,7 @@ void run_is_inf(struct eval *e) {
     struct array *y = eval_out(e, 0, TYPE_BOOL, x->rank, x->dim);
     bool up = eval_int(e, "detect_positive", 1), down = eval_int(e, "detect_negative", 1);
     double *v = array_reals(e->space, x);
-    for (int64_t i = 0; i < x->n; i++)
-        array_set_whole(y, i, isinf(v[i]) && (v[i] > 0 ? up : down));
+    for (int64_t i = 0; i < x->n; i++) array_set_whole(y, i, isinf(v[i]) && (v[i] > 0 ? up : down));
 }
 
 /* Bounds: attributes before opset 11, inputs since. */
@@ -68,8 +66,7 @@ void run_clip(struct eval *e) {
         int64_t high = eval_in_int(e, 2, x->type == TYPE_U64 ? -1 : INT64_MAX);
         e->is_unsigned = x->type == TYPE_U64;
         for (int64_t i = 0; i < x->n; i++)
-            array_set_whole(y, i,
-                            whole_smaller(e, whole_larger(e, array_whole(x, i), low), high));
+            array_set_whole(y, i, whole_smaller(e, whole_larger(e, array_whole(x, i), low), high));
         return;
     }
     double low = eval_in_real(e, 1, eval_float(e, "min", -INFINITY));
@@ -110,9 +107,8 @@ static struct array *combine(struct eval *e, struct array *a, struct array *b, e
     e->is_unsigned = a->type == TYPE_U64;
     if (is_whole(a->type) && is_whole(b->type) && whole) {
         for (int64_t i = 0; i < walk.n; i++, walk_next(&walk))
-            array_set_whole(y, i,
-                            whole(e, array_whole(a, walk.offset[0]),
-                                  array_whole(b, walk.offset[1])));
+            array_set_whole(
+                y, i, whole(e, array_whole(a, walk.offset[0]), array_whole(b, walk.offset[1])));
     } else if (real && a->type != TYPE_STRING && b->type != TYPE_STRING) {
         for (int64_t i = 0; i < walk.n; i++, walk_next(&walk))
             array_set_real(y, i,
@@ -153,9 +149,9 @@ void run_pow(struct eval *e) {
 void run_mod(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     bool is_c = eval_int(e, "fmod", 0);
-    eval_give(e, 0,
-              combine(e, a, b, a->type, is_c ? fmod : modulo,
-                      is_c ? whole_remainder : whole_modulo));
+    eval_give(
+        e, 0,
+        combine(e, a, b, a->type, is_c ? fmod : modulo, is_c ? whole_remainder : whole_modulo));
 }
 
 void run_bit_shift(struct eval *e) {

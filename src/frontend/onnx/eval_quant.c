@@ -6,8 +6,9 @@
 
 /* Which scale each element has. */
 struct grid {
-    int64_t n, inner, block; /* of the axis: its size, what lies behind it, elements that share a scale */
-    int64_t per;             /* scales along the axis; 1: one for all */
+    int64_t n, inner,
+        block;   /* of the axis: its size, what lies behind it, elements that share a scale */
+    int64_t per; /* scales along the axis; 1: one for all */
 };
 
 static struct grid read_grid(struct eval *e, const struct array *x, const struct array *scale) {
@@ -25,8 +26,9 @@ static struct grid read_grid(struct eval *e, const struct array *x, const struct
         return g;
     }
     g.per = ceil_div(g.n, g.block);
-    eval_check(e, scale->rank == x->rank && scale->dim[axis] == g.per &&
-                      scale->n == x->n / max_i64(1, g.n) * g.per,
+    eval_check(e,
+               scale->rank == x->rank && scale->dim[axis] == g.per &&
+                   scale->n == x->n / max_i64(1, g.n) * g.per,
                "scales that do not fit the blocks");
     return g;
 }
@@ -38,8 +40,9 @@ static int64_t scale_of(const struct grid *g, bool is_blocked, int64_t i) {
 }
 
 static void bounds_of(enum type type, double *low, double *high) {
-    int bits = type == TYPE_I4 || type == TYPE_U4 ? 4 : type == TYPE_I2 || type == TYPE_U2 ? 2
-               : 8 * (int)types[type].size;
+    int bits = type == TYPE_I4 || type == TYPE_U4   ? 4
+               : type == TYPE_I2 || type == TYPE_U2 ? 2
+                                                    : 8 * (int)types[type].size;
     bool is_signed = types[type].kind == KIND_SIGNED;
     *low = is_signed ? -ldexp(1, bits - 1) : 0;
     *high = ldexp(1, is_signed ? bits - 1 : bits) - 1;
@@ -66,7 +69,8 @@ void run_quantize(struct eval *e) {
                "output_dtype");
     eval_check(e, !zero || zero->n == scale->n, "as many zero points as scales");
     struct grid g = read_grid(e, x, scale);
-    bool is_blocked = eval_int(e, "block_size", 0) > 0 && scale->n > 1, saturates = eval_int(e, "saturate", 1);
+    bool is_blocked = eval_int(e, "block_size", 0) > 0 && scale->n > 1,
+         saturates = eval_int(e, "saturate", 1);
     struct array *y = eval_out(e, 0, (enum type)type, x->rank, x->dim);
     enum type precise = (enum type)eval_int(e, "precision", 0);
     for (int64_t i = 0; i < x->n; i++) {

@@ -229,8 +229,8 @@ static int compare_slices(const void *left, const void *right) {
     for (int64_t i = 0; i < a->inner; i++) {
         int64_t p = a->index * a->inner + i, q = b->index * b->inner + i;
         const struct bytes *text = a->x->data;
-        int order = a->x->type == TYPE_STRING ? compare_text(text + p, text + q)
-                                              : compare(a->x, p, q);
+        int order =
+            a->x->type == TYPE_STRING ? compare_text(text + p, text + q) : compare(a->x, p, q);
         if (order) return order;
     }
     return 0;
@@ -279,7 +279,8 @@ void run_unique(struct eval *e) {
     for (int d = 0; d < x->rank; d++) order[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
     struct array *turned = move_permute(e, x, order);
     int64_t n = turned->dim[0], inner = n ? x->n / n : 0;
-    struct slice *sorted = TAKE(e->space, struct slice, n), *first = TAKE(e->space, struct slice, n);
+    struct slice *sorted = TAKE(e->space, struct slice, n),
+                 *first = TAKE(e->space, struct slice, n);
     int64_t *inverse = TAKE(e->space, int64_t, n), *counts = TAKE(e->space, int64_t, n);
     for (int64_t i = 0; i < n; i++) sorted[i] = (struct slice){turned, i, inner};
     qsort(sorted, (size_t)n, sizeof *sorted, by_slice);

@@ -41,7 +41,8 @@ static const struct row {
 
 static const struct row *find_row(struct eval *e, const struct bytes *name) {
     for (int i = 0; i < COUNT(activations); i++)
-        if (strlen(activations[i].name) == name->size && !memcmp(activations[i].name, name->at, name->size))
+        if (strlen(activations[i].name) == name->size &&
+            !memcmp(activations[i].name, name->at, name->size))
             return &activations[i];
     eval_stop(e, fail(SOL_EUNSUPPORTED, "an activation that is not known"));
 }
@@ -51,7 +52,8 @@ static void read_activations(struct eval *e, int n, const char *const *usual,
                              struct activation *out) {
     const struct onnx_attribute *a = eval_attribute(e, "activations");
     const float *alpha, *beta;
-    int n_alpha = eval_floats(e, "activation_alpha", &alpha), n_beta = eval_floats(e, "activation_beta", &beta);
+    int n_alpha = eval_floats(e, "activation_alpha", &alpha),
+        n_beta = eval_floats(e, "activation_beta", &beta);
     int given = a ? a->strings.n : 0, next_alpha = 0, next_beta = 0;
     for (int i = 0; i < n; i++) {
         struct bytes name = {(const uint8_t *)usual[i % 3], strlen(usual[i % 3])};
@@ -93,7 +95,8 @@ static void sum_gates(const struct layer *l, const double *x, const double *h) {
 
 static double gate(const struct layer *l, int64_t g, int64_t i, double more, int act_number) {
     int64_t at = g * l->hidden + i;
-    return act(&l->act[act_number], l->sums[at] + l->sums[l->gates * l->hidden + at] + more, l->clip);
+    return act(&l->act[act_number], l->sums[at] + l->sums[l->gates * l->hidden + at] + more,
+               l->clip);
 }
 
 static void step_rnn(const struct layer *l) {
@@ -156,7 +159,9 @@ static struct layer read_layer(struct eval *e, const struct array *x, const stru
     l.clip = eval_float(e, "clip", 0);
     l.before_reset = eval_int(e, "linear_before_reset", 0);
     l.couples = eval_int(e, "input_forget", 0);
-    eval_check(e, w->dim[1] == l.gates * l.hidden && r->dim[1] == w->dim[1] && w->dim[2] == l.inputs && r->dim[0] == w->dim[0],
+    eval_check(e,
+               w->dim[1] == l.gates * l.hidden && r->dim[1] == w->dim[1] && w->dim[2] == l.inputs &&
+                   r->dim[0] == w->dim[0],
                "weights that do not fit");
     l.sums = TAKE(e->space, double, (2 * l.gates + 2) * l.hidden);
     l.state = TAKE(e->space, double, l.hidden);
@@ -196,17 +201,21 @@ static void run_sequence(const struct layer *l, const double *x, int64_t n_direc
     memcpy(out->c + to, l->memory, (size_t)l->hidden * sizeof *l->memory);
 }
 
-static void give(struct eval *e, const struct layer *l, int64_t n_directions, const struct results *r) {
+static void give(struct eval *e, const struct layer *l, int64_t n_directions,
+                 const struct results *r) {
     enum type type = e->in[0]->type;
-    int64_t y[4] = {l->steps, n_directions, l->batch, l->hidden}, h[3] = {n_directions, l->batch, l->hidden};
-    int64_t y_by_batch[4] = {l->batch, l->steps, n_directions, l->hidden}, h_by_batch[3] = {l->batch, n_directions, l->hidden};
+    int64_t y[4] = {l->steps, n_directions, l->batch, l->hidden},
+            h[3] = {n_directions, l->batch, l->hidden};
+    int64_t y_by_batch[4] = {l->batch, l->steps, n_directions, l->hidden},
+            h_by_batch[3] = {l->batch, n_directions, l->hidden};
     eval_give_reals(e, 0, type, 4, l->by_batch ? y_by_batch : y, r->y);
     eval_give_reals(e, 1, type, 3, l->by_batch ? h_by_batch : h, r->h);
     if (l->cell == CELL_LSTM) eval_give_reals(e, 2, type, 3, l->by_batch ? h_by_batch : h, r->c);
 }
 
 void run_recurrent(struct eval *e) {
-    static const char *const usual[][3] = {{"Tanh", "Tanh", "Tanh"}, {"Sigmoid", "Tanh", "Tanh"}, {"Sigmoid", "Tanh", "Tanh"}};
+    static const char *const usual[][3] = {
+        {"Tanh", "Tanh", "Tanh"}, {"Sigmoid", "Tanh", "Tanh"}, {"Sigmoid", "Tanh", "Tanh"}};
     static const int n_acts[] = {1, 2, 3};
     const struct array *x = eval_in(e, 0), *w = eval_in(e, 1);
     struct layer l = read_layer(e, x, w);
@@ -225,13 +234,15 @@ void run_recurrent(struct eval *e) {
         bool is_default = !eval_attribute(e, "activations");
         for (int i = 0; i < per && is_default; i++) acts[per + i] = acts[i];
     }
-    double *v = array_reals(e->space, x), *weights = array_reals(e->space, w), *recurrent = array_reals(e->space, e->in[2]);
+    double *v = array_reals(e->space, x), *weights = array_reals(e->space, w),
+           *recurrent = array_reals(e->space, e->in[2]);
     double *bias = optional(e, 3, 2 * n * rows), *h0 = optional(e, 5, size);
     double *c0 = l.cell == CELL_LSTM ? optional(e, 6, size) : NULL;
     double *peephole = l.cell == CELL_LSTM ? optional(e, 7, 3 * n * l.hidden) : NULL;
     bool has_lengths = eval_in_ints(e, 4, &lengths) > 0;
     eval_check(e, !has_lengths || e->in[4]->n == l.batch, "as many lengths as sequences");
-    struct results r = {TAKE(e->space, double, size * l.steps), TAKE(e->space, double, size), TAKE(e->space, double, size)};
+    struct results r = {TAKE(e->space, double, size *l.steps), TAKE(e->space, double, size),
+                        TAKE(e->space, double, size)};
     for (int64_t d = 0; d < n; d++) {
         l.w = weights + d * rows * l.inputs;
         l.r = recurrent + d * rows * l.hidden;

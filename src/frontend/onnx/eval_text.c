@@ -53,14 +53,16 @@ static bool next_piece(struct bytes *left, const struct bytes *delimiter, bool i
     while (!delimiter->size && left->size && is_blank(*left->at))
         *left = (struct bytes){left->at + 1, left->size - 1};
     if (!delimiter->size && !left->size) return false;
-    while (at < left->size && (delimiter->size ? at + skip > left->size || memcmp(left->at + at, delimiter->at, skip) != 0
+    while (at < left->size && (delimiter->size ? at + skip > left->size ||
+                                                     memcmp(left->at + at, delimiter->at, skip) != 0
                                                : !is_blank(left->at[at])))
         at++;
     bool is_end = is_last || at >= left->size;
     *out = (struct bytes){left->at, is_end ? left->size : at};
     if (!delimiter->size && is_last)
         while (out->size && is_blank(out->at[out->size - 1])) out->size--;
-    *left = is_end ? (struct bytes){NULL, 0} : (struct bytes){left->at + at + skip, left->size - at - skip};
+    *left = is_end ? (struct bytes){NULL, 0}
+                   : (struct bytes){left->at + at + skip, left->size - at - skip};
     return true;
 }
 
@@ -100,7 +102,8 @@ void run_string_split(struct eval *e) {
 
 /* ---- Normalizing ---- */
 
-static bool is_stopword(const struct onnx_attribute *words, const struct bytes *text, bool ignores_case) {
+static bool is_stopword(const struct onnx_attribute *words, const struct bytes *text,
+                        bool ignores_case) {
     for (int i = 0; words && i < words->strings.n; i++)
         if (is_same(ITEM(words->strings, struct bytes, i), text, ignores_case)) return true;
     return false;
@@ -108,7 +111,8 @@ static bool is_stopword(const struct onnx_attribute *words, const struct bytes *
 
 static struct bytes change_case(struct eval *e, const struct bytes *text, int (*change)(int)) {
     uint8_t *copy = TAKE(e->space, uint8_t, (int64_t)text->size);
-    for (size_t i = 0; i < text->size; i++) copy[i] = (uint8_t)(text->at[i] < 128 ? change(text->at[i]) : text->at[i]);
+    for (size_t i = 0; i < text->size; i++)
+        copy[i] = (uint8_t)(text->at[i] < 128 ? change(text->at[i]) : text->at[i]);
     return (struct bytes){copy, text->size};
 }
 
@@ -142,13 +146,14 @@ struct pool {
 };
 
 static bool is_item(const struct pool *pool, int64_t at, const struct array *x, int64_t i) {
-    if (pool->texts) return is_same(ITEM(pool->texts->strings, struct bytes, at), text_at(x, i), false);
+    if (pool->texts)
+        return is_same(ITEM(pool->texts->strings, struct bytes, at), text_at(x, i), false);
     return pool->ints[at] == array_whole(x, i);
 }
 
 /* How often the n-gram at `at` of the pool is in [first, first + n) of x, with `skip` items between its own. */
-static int64_t count_grams(const struct pool *pool, int64_t at, int64_t length, const struct array *x,
-                           int64_t first, int64_t n, int64_t skip) {
+static int64_t count_grams(const struct pool *pool, int64_t at, int64_t length,
+                           const struct array *x, int64_t first, int64_t n, int64_t skip) {
     int64_t count = 0;
     for (int64_t i = 0; i + (length - 1) * (skip + 1) < n; i++) {
         int64_t k = 0;
@@ -167,19 +172,26 @@ void run_tf_idf(struct eval *e) {
     pool.n_indexes = eval_ints(e, "ngram_indexes", &pool.indexes);
     int n_weights = eval_floats(e, "weights", &weights);
     int64_t least = eval_int(e, "min_gram_length", 1), most = eval_int(e, "max_gram_length", 1);
-    int64_t skips = eval_int(e, "max_skip_count", 0), size = 0, total = pool.texts ? pool.texts->strings.n : pool.n_ints;
+    int64_t skips = eval_int(e, "max_skip_count", 0), size = 0,
+            total = pool.texts ? pool.texts->strings.n : pool.n_ints;
     bool is_idf = eval_is(e, "mode", "IDF"), is_tf = eval_is(e, "mode", "TF");
-    eval_check(e, (x->rank == 1 || x->rank == 2) && (x->type == TYPE_STRING) == (pool.texts != NULL) && skips >= 0 && skips < INT32_MAX && least > 0, "input or attributes");
+    eval_check(e,
+               (x->rank == 1 || x->rank == 2) && (x->type == TYPE_STRING) == (pool.texts != NULL) &&
+                   skips >= 0 && skips < INT32_MAX && least > 0,
+               "input or attributes");
     for (int i = 0; i < pool.n_indexes; i++) {
         eval_check(e, pool.indexes[i] >= 0 && pool.indexes[i] < INT32_MAX, "an index");
         size = max_i64(size, pool.indexes[i] + 1);
     }
-    int64_t rows = x->rank == 2 ? x->dim[0] : 1, n = rows ? x->n / rows : 0, dim[2] = {x->rank == 2 ? rows : size, size};
+    int64_t rows = x->rank == 2 ? x->dim[0] : 1, n = rows ? x->n / rows : 0,
+            dim[2] = {x->rank == 2 ? rows : size, size};
     struct array *y = eval_out(e, 0, TYPE_F32, x->rank, dim);
     int gram = 0;
     for (int64_t length = 1; length <= pool.n_starts; length++) {
-        int64_t at = pool.starts[length - 1], end = length < pool.n_starts ? pool.starts[length] : total;
-        eval_check(e, at >= 0 && at <= end && end <= total && (end - at) % length == 0, "ngram_counts");
+        int64_t at = pool.starts[length - 1],
+                end = length < pool.n_starts ? pool.starts[length] : total;
+        eval_check(e, at >= 0 && at <= end && end <= total && (end - at) % length == 0,
+                   "ngram_counts");
         for (; at < end; at += length, gram++) {
             eval_check(e, gram < pool.n_indexes, "ngram_indexes");
             for (int64_t r = 0; r < rows && length >= least && length <= most; r++) {

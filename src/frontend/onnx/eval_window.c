@@ -31,7 +31,8 @@ static void read_list(struct eval *e, const char *name, int n, int64_t least, in
 static void pad_same(struct window *w, bool is_upper) {
     for (int d = 0; d < w->n; d++) {
         int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
-        int64_t all = max_i64(0, (ceil_div(w->in[d], w->stride[d]) - 1) * w->stride[d] + reach - w->in[d]);
+        int64_t all =
+            max_i64(0, (ceil_div(w->in[d], w->stride[d]) - 1) * w->stride[d] + reach - w->in[d]);
         w->before[d] = is_upper ? all / 2 : all - all / 2;
         w->after[d] = all - w->before[d];
     }
@@ -58,7 +59,8 @@ static void place_windows(struct eval *e, struct window *w, bool is_ceil) {
         int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
         int64_t room = w->in[d] + w->before[d] + w->after[d] - reach;
         eval_check(e, room >= 0 || is_ceil, "a window larger than its input");
-        w->out[d] = room < 0 ? 1 : (is_ceil ? ceil_div(room, w->stride[d]) : room / w->stride[d]) + 1;
+        w->out[d] =
+            room < 0 ? 1 : (is_ceil ? ceil_div(room, w->stride[d]) : room / w->stride[d]) + 1;
         if (is_ceil && (w->out[d] - 1) * w->stride[d] >= w->in[d] + w->before[d]) w->out[d]--;
     }
 }
@@ -100,7 +102,7 @@ static int64_t inner_of(const struct window *w, const int64_t *dim) { return pro
 struct conv {
     struct window w;
     int64_t batch, channels, features, groups, per_group; /* per_group: input channels */
-    int64_t dim[SOL_MAX_RANK];                             /* of the result */
+    int64_t dim[SOL_MAX_RANK];                            /* of the result */
 };
 
 static struct conv plan_conv(struct eval *e, const struct array *x, const struct array *weight) {
@@ -113,7 +115,8 @@ static struct conv plan_conv(struct eval *e, const struct array *x, const struct
     c.channels = x->dim[1];
     c.features = weight->dim[0];
     c.per_group = weight->dim[1];
-    eval_check(e, c.groups > 0 && c.features % c.groups == 0 && c.per_group * c.groups == c.channels,
+    eval_check(e,
+               c.groups > 0 && c.features % c.groups == 0 && c.per_group * c.groups == c.channels,
                "groups or channels that do not fit");
     c.dim[0] = c.batch;
     c.dim[1] = c.features;
@@ -185,7 +188,8 @@ void run_qlinear_conv(struct eval *e) {
     struct conv c = plan_conv(e, x, weight);
     double *y = convolve(e, &c, shifted(e, x, 2), shifted(e, weight, 5));
     if (eval_has(e, 8)) add_bias(e, eval_in(e, 8), c.dim, x->rank, y);
-    double x_scale = eval_in_real(e, 1, 1), scale = eval_in_real(e, 6, 1), zero = eval_in_real(e, 7, 0);
+    double x_scale = eval_in_real(e, 1, 1), scale = eval_in_real(e, 6, 1),
+           zero = eval_in_real(e, 7, 0);
     enum type type = eval_in(e, 7)->type;
     bool is_signed = types[type].kind == KIND_SIGNED;
     int64_t inner = inner_of(&c.w, c.w.out);
@@ -210,7 +214,8 @@ static void place_transposed(struct eval *e, struct window *w) {
     eval_check(e, !n || n == w->n || n == w->n + 2, "output_shape");
     if (n == w->n + 2) shape += 2;
     for (int d = 0; d < w->n; d++) {
-        int64_t full = (w->in[d] - 1) * w->stride[d] + extra[d] + (w->kernel[d] - 1) * w->dilation[d] + 1;
+        int64_t full =
+            (w->in[d] - 1) * w->stride[d] + extra[d] + (w->kernel[d] - 1) * w->dilation[d] + 1;
         bool is_same = !strncmp(mode, "SAME", 4);
         int64_t wanted = n ? shape[d] : w->in[d] * w->stride[d], all = full - wanted;
         if (n || is_same) {
@@ -228,8 +233,9 @@ void run_conv_transpose(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 1);
     int64_t groups = eval_int(e, "group", 1), dim[SOL_MAX_RANK];
     struct window w;
-    eval_check(e, x->rank >= 3 && weight->rank == x->rank && weight->dim[0] == x->dim[1] && groups > 0 &&
-                      x->dim[1] % groups == 0,
+    eval_check(e,
+               x->rank >= 3 && weight->rank == x->rank && weight->dim[0] == x->dim[1] &&
+                   groups > 0 && x->dim[1] % groups == 0,
                "shapes that do not fit");
     memcpy(w.kernel, weight->dim + 2, (size_t)(x->rank - 2) * sizeof *w.kernel);
     read_window(e, x, &w);
@@ -239,7 +245,8 @@ void run_conv_transpose(struct eval *e) {
     dim[1] = per * groups;
     memcpy(dim + 2, w.out, (size_t)w.n * sizeof *dim);
     struct array *result = eval_out(e, 0, x->type, x->rank, dim);
-    double *y = TAKE(e->space, double, result->n), *v = array_reals(e->space, x), *k = array_reals(e->space, weight);
+    double *y = TAKE(e->space, double, result->n), *v = array_reals(e->space, x),
+           *k = array_reals(e->space, weight);
     struct window back = w; /* from the output's side: where a tap of an input point lies */
     memcpy(back.in, w.out, sizeof back.in);
     struct walk point, at;
@@ -251,7 +258,8 @@ void run_conv_transpose(struct eval *e) {
         for (int64_t t = 0; t < taps; t++, walk_next(&at)) {
             int64_t to = tap(&back, point.at + 2, at.at);
             for (int64_t m = 0; m < per && to >= 0; m++)
-                y[(point.at[0] * dim[1] + first + m) * out + to] += v[i] * k[(c * per + m) * taps + t];
+                y[(point.at[0] * dim[1] + first + m) * out + to] +=
+                    v[i] * k[(c * per + m) * taps + t];
         }
     }
     if (eval_has(e, 2)) add_bias(e, eval_in(e, 2), dim, x->rank, y);
@@ -263,9 +271,12 @@ void run_col2im(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t *image, *block, dim[SOL_MAX_RANK];
     struct window w = {.n = eval_in_ints(e, 1, &image)};
-    eval_check(e, x->rank == 3 && w.n > 0 && w.n <= MOST_DIMS && eval_in_ints(e, 2, &block) == w.n, "shapes");
+    eval_check(e, x->rank == 3 && w.n > 0 && w.n <= MOST_DIMS && eval_in_ints(e, 2, &block) == w.n,
+               "shapes");
     for (int d = 0; d < w.n; d++) {
-        eval_check(e, block[d] > 0 && block[d] <= INT32_MAX && image[d] >= 0 && image[d] <= INT32_MAX, "sizes");
+        eval_check(e,
+                   block[d] > 0 && block[d] <= INT32_MAX && image[d] >= 0 && image[d] <= INT32_MAX,
+                   "sizes");
         w.kernel[d] = block[d];
         w.in[d] = image[d];
     }
@@ -323,7 +334,8 @@ void run_max_pool(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t dim[SOL_MAX_RANK];
     struct window w = plan_pool(e, x, dim);
-    struct array *y = eval_out(e, 0, x->type, x->rank, dim), *index = eval_out(e, 1, TYPE_I64, x->rank, dim);
+    struct array *y = eval_out(e, 0, x->type, x->rank, dim),
+                 *index = eval_out(e, 1, TYPE_I64, x->rank, dim);
     int64_t in = inner_of(&w, w.in), out = inner_of(&w, w.out);
     bool by_column = eval_int(e, "storage_order", 0);
     double *v = array_reals(e->space, x);
@@ -335,10 +347,12 @@ void run_max_pool(struct eval *e) {
         walk_init(&k, w.n, w.kernel);
         for (int64_t t = 0; t < k.n; t++, walk_next(&k)) {
             int64_t at = tap(&w, o.at + 2, k.at);
-            if (at >= 0 && (best < 0 || plane[at] > plane[best] || plane[at] != plane[at])) best = at;
+            if (at >= 0 && (best < 0 || plane[at] > plane[best] || plane[at] != plane[at]))
+                best = at;
         }
         array_set_real(y, i, best < 0 ? -INFINITY : plane[best]);
-        if (best >= 0) array_set_whole(index, i, i / out * in + (by_column ? column_major(&w, best) : best));
+        if (best >= 0)
+            array_set_whole(index, i, i / out * in + (by_column ? column_major(&w, best) : best));
     }
 }
 
@@ -381,7 +395,10 @@ void run_global_pool(struct eval *e) {
             sum += e->op->choice == 2 ? pow(fabs(value), p) : value;
             top = value > top || value != value ? value : top;
         }
-        array_set_real(y, i, e->op->choice == 1 ? top : e->op->choice ? pow(sum, 1 / p) : sum / (double)n);
+        array_set_real(y, i,
+                       e->op->choice == 1 ? top
+                       : e->op->choice    ? pow(sum, 1 / p)
+                                          : sum / (double)n);
     }
 }
 
@@ -398,14 +415,16 @@ void run_max_unpool(struct eval *e) {
         dim[2 + d] = (w.in[d] - 1) * w.stride[d] - w.before[d] - w.after[d] + w.kernel[d];
     struct array *y = eval_new(e, x->type, x->rank, dim), *result = y;
     for (int64_t i = 0; i < x->n; i++)
-        memcpy(array_at(y, eval_index(e, array_whole(index, i), y->n)), array_at(x, i), types[x->type].size);
+        memcpy(array_at(y, eval_index(e, array_whole(index, i), y->n)), array_at(x, i),
+               types[x->type].size);
     if (eval_has(e, 2)) {
         eval_check(e, eval_in_ints(e, 2, &wanted) == x->rank, "output_shape");
         result = eval_new(e, x->type, x->rank, wanted);
         struct walk walk;
         walk_init(&walk, x->rank, y->dim);
         array_strides(result, walk.stride[0]);
-        for (int d = 0; d < x->rank; d++) eval_check(e, wanted[d] >= y->dim[d], "an output too small");
+        for (int d = 0; d < x->rank; d++)
+            eval_check(e, wanted[d] >= y->dim[d], "an output too small");
         for (int64_t i = 0; i < y->n; i++, walk_next(&walk))
             memcpy(array_at(result, walk.offset[0]), array_at(y, i), types[x->type].size);
     }

@@ -12,12 +12,9 @@ static const struct format {
     enum style style;
     double largest;
 } formats[N_TYPES] = {
-    [TYPE_F16] = {5, 10, 15, IEEE, 65504},
-    [TYPE_BF16] = {8, 7, 127, IEEE, 0x1.FEp127},
-    [TYPE_E4M3FN] = {4, 3, 7, FN, 448},
-    [TYPE_E4M3FNUZ] = {4, 3, 8, FNUZ, 240},
-    [TYPE_E5M2] = {5, 2, 15, IEEE, 57344},
-    [TYPE_E5M2FNUZ] = {5, 2, 16, FNUZ, 57344},
+    [TYPE_F16] = {5, 10, 15, IEEE, 65504}, [TYPE_BF16] = {8, 7, 127, IEEE, 0x1.FEp127},
+    [TYPE_E4M3FN] = {4, 3, 7, FN, 448},    [TYPE_E4M3FNUZ] = {4, 3, 8, FNUZ, 240},
+    [TYPE_E5M2] = {5, 2, 15, IEEE, 57344}, [TYPE_E5M2FNUZ] = {5, 2, 16, FNUZ, 57344},
     [TYPE_E2M1] = {2, 1, 1, FINITE, 6},
 };
 
@@ -37,8 +34,7 @@ static bool is_nan(const struct format *f, unsigned bits, unsigned exponent, uns
 
 double float_decode(enum type type, unsigned bits) {
     const struct format *f = &formats[type];
-    if (type == TYPE_E8M0)
-        return bits == E8M0_NAN ? (double)NAN : ldexp(1, (int)bits - E8M0_BIAS);
+    if (type == TYPE_E8M0) return bits == E8M0_NAN ? (double)NAN : ldexp(1, (int)bits - E8M0_BIAS);
     unsigned highest = (1u << f->exponent) - 1, mantissa = bits & ((1u << f->mantissa) - 1);
     unsigned exponent = bits >> f->mantissa & highest;
     double sign = bits >> (f->exponent + f->mantissa) & 1 ? -1 : 1;

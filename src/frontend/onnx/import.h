@@ -25,8 +25,9 @@ struct value {
     const void *data;              /* of the file; NULL: computed */
     struct size *number;           /* known whole numbers, of any integer type; NULL: not known */
     sol_tensor tensor;             /* < 0: not in the model (yet) */
-    const void *live;              /* of this call alone, for mixed networks: its values may be read, but then they are guarded */
-    bool is_read;                  /* live values were read */
+    const void *
+        live; /* of this call alone, for mixed networks: its values may be read, but then they are guarded */
+    bool is_read; /* live values were read */
 };
 
 struct import {
@@ -35,9 +36,9 @@ struct import {
     const char *folder; /* for external data; may be NULL */
     int64_t opset;
     enum sol_status status; /* of the first failed helper: functions go on and say so at the end */
-    VEC(struct value *) slots; /* a hash table by name; cap a power of two */
-    VEC(const void *) params;  /* values of the model's parameters, in order */
-    VEC(const char *) symbols; /* names of open batch sizes */
+    VEC(struct value *) slots;  /* a hash table by name; cap a power of two */
+    VEC(const void *) params;   /* values of the model's parameters, in order */
+    VEC(const char *) symbols;  /* names of open batch sizes */
     VEC(struct value *) inputs; /* live values that became inputs of the model, in order */
 };
 

@@ -59,8 +59,9 @@ static enum sol_status check_nodes(const struct onnx_graph *graph) {
         const char *domain = node->domain ? node->domain : "", *type = node->op_type;
         bool is_standard = !*domain || !strcmp(domain, "ai.onnx");
         if (!operator_find(domain, type) && !(is_standard && type && op_find(type)))
-            return fail(SOL_EUNSUPPORTED, "node %d, %.64s%s%.64s \"%.64s\": SOL has no such operator",
-                        i, domain, *domain ? "." : "", type ? type : "(no operator)",
+            return fail(SOL_EUNSUPPORTED,
+                        "node %d, %.64s%s%.64s \"%.64s\": SOL has no such operator", i, domain,
+                        *domain ? "." : "", type ? type : "(no operator)",
                         node->name ? node->name : "");
         for (int k = 0; k < node->attributes.n; k++) {
             const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, k);
@@ -297,7 +298,8 @@ void sol_mixed_count(const struct sol_mixed *mixed, int *compiled, int *interpre
 static struct array *borrow(struct space *space, const struct sol_value *value, int depth) {
     if (depth > 8 || (value->type > 0 && !type_is_known(value->type)) ||
         value->type < SOL_VALUE_SEQUENCE || value->rank < 0 || value->rank > SOL_MAX_RANK)
-        space_stop(space, fail(SOL_EINVAL, "a value of type %d, rank %d", value->type, value->rank));
+        space_stop(space,
+                   fail(SOL_EINVAL, "a value of type %d, rank %d", value->type, value->rank));
     struct array *array = TAKE(space, struct array, 1);
     *array = (struct array){.type = (enum type)value->type, .rank = value->rank, .n = value->n};
     memcpy(array->dim, value->dim, sizeof array->dim);

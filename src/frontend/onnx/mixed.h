@@ -19,10 +19,10 @@ struct mixed_graph {
     const char *folder;
     int64_t opset;
     struct sol_options options;
-    struct scope *constants;   /* initializers, and what Constant nodes give: they outlive calls */
-    bool *is_constant;         /* by node: its result is among the constants */
-    struct scope *last_use;    /* by name: the last node that reads it, as an array of one number */
-    struct segment *segments;  /* newest first */
+    struct scope *constants;  /* initializers, and what Constant nodes give: they outlive calls */
+    bool *is_constant;        /* by node: its result is among the constants */
+    struct scope *last_use;   /* by name: the last node that reads it, as an array of one number */
+    struct segment *segments; /* newest first */
 };
 
 /* A call's state. */

@@ -113,7 +113,8 @@ enum sol_status op_rms_norm(struct call *c) {
     int64_t axes[SOL_MAX_RANK];
     for (int d = axis; d < rank; d++) axes[d - axis] = d;
     sol_tensor x = call_tensor(c, 0), squares = LAYER1(c, "square", x, "");
-    sol_tensor mean = LAYER1(c, "mean", squares, "axes=%s keepdim=true", call_list(c, rank - axis, axes));
+    sol_tensor mean =
+        LAYER1(c, "mean", squares, "axes=%s keepdim=true", call_list(c, rank - axis, axes));
     sol_tensor padded = LAYER2(c, "add", mean, scalar(c, call_float(c, "epsilon", 1e-5)), "");
     sol_tensor y = LAYER2(c, "mul", x, LAYER1(c, "rsqrt", padded, ""), "");
     return call_give(c, 0, LAYER2(c, "mul", y, call_tensor(c, 1), ""));

@@ -88,7 +88,7 @@ static inline int64_t bool_not(int64_t x) { return !x; }
 WHOLE2(add, (int64_t)((uint64_t)a + (uint64_t)b))
 WHOLE2(sub, (int64_t)((uint64_t)a - (uint64_t)b))
 WHOLE2(mul, (int64_t)((uint64_t)a * (uint64_t)b))
-WHOLE2(and, a & b)
+WHOLE2(and, a &b)
 WHOLE2(or, a | b)
 WHOLE2(xor, a ^ b)
 WHOLE2(equal, a == b)

@@ -24,9 +24,9 @@ enum event_kind { GUARD, KNOWN, EARLY };
 struct event {
     enum event_kind kind;
     const char *name;
-    struct value *value;   /* GUARD, while planning: what the builder reads */
-    struct array *array;   /* GUARD: shape, and bytes unless data is NULL; KNOWN: the value */
-    int node;              /* EARLY */
+    struct value *value; /* GUARD, while planning: what the builder reads */
+    struct array *array; /* GUARD: shape, and bytes unless data is NULL; KNOWN: the value */
+    int node;            /* EARLY */
 };
 
 struct segment {
@@ -189,8 +189,7 @@ static void note_known(struct plan *plan, const struct onnx_node *node) {
         if (!v || v->tensor >= 0 || !(v->data || v->number)) continue;
         int64_t dim[SOL_MAX_RANK];
         for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
-        struct array *known =
-            array_new(pass->run.space, type_of_dtype(v->dtype), v->rank, dim);
+        struct array *known = array_new(pass->run.space, type_of_dtype(v->dtype), v->rank, dim);
         if (v->data) memcpy(known->data, v->data, (size_t)known->n * types[known->type].size);
         else
             for (int64_t k = 0; k < known->n; k++)
@@ -258,7 +257,9 @@ static enum sol_status interpret_early(struct plan *plan, int i) {
 }
 
 /* Whose fault it is that a node was not taken: memory and bugs are errors, anything else a refusal. */
-static bool is_refusal(enum sol_status status) { return status != SOL_ENOMEM && status != SOL_EBUG; }
+static bool is_refusal(enum sol_status status) {
+    return status != SOL_ENOMEM && status != SOL_EBUG;
+}
 
 /* Takes nodes until one must wait for this segment's results. `*again`: one was refused, and what it left in the model spoils it. */
 static enum sol_status take_nodes(struct plan *plan, bool *again) {
@@ -342,7 +343,9 @@ static enum sol_status make_plan(struct plan *plan) {
         if (again || !plan->segment->n_taken) continue;
         enum sol_status status = compile(plan);
         if (status && !is_refusal(status)) return status;
-        if (status) log_write(LOG_DEBUG, "nodes %d to %d are interpreted: %s", plan->segment->first, plan->segment->end - 1, sol_error());
+        if (status)
+            log_write(LOG_DEBUG, "nodes %d to %d are interpreted: %s", plan->segment->first,
+                      plan->segment->end - 1, sol_error());
         if (status) bar_all(plan);
         again = status != SOL_OK;
     }
@@ -387,8 +390,7 @@ static bool guard_holds(const struct pass *pass, const struct event *guard) {
     if (!have || have->type != want->type || have->rank != want->rank) return false;
     for (int d = 0; d < want->rank; d++)
         if (have->dim[d] != want->dim[d]) return false;
-    return !want->data ||
-           !memcmp(have->data, want->data, (size_t)want->n * types[want->type].size);
+    return !want->data || !memcmp(have->data, want->data, (size_t)want->n * types[want->type].size);
 }
 
 /* Segments come and go; values of a call are its own. */
@@ -405,7 +407,8 @@ static enum sol_status repeat(struct pass *pass, const struct segment *segment, 
         const struct event *event = &segment->events.at[i];
         if (event->kind == GUARD) *fits = guard_holds(pass, event);
         else if (event->kind == EARLY) TRY(pass_interpret(pass, event->node));
-        else *scope_slot(pass->scope, pass->run.space, event->name) = copy_array(pass, event->array);
+        else
+            *scope_slot(pass->scope, pass->run.space, event->name) = copy_array(pass, event->array);
     }
     return SOL_OK;
 }
@@ -427,5 +430,8 @@ enum sol_status segment_run(struct pass *pass, int first, int *end) {
         segment->is_ready = true;
     }
     *end = segment->end;
-    return run_program(pass, segment);
+    pass->run.node = first; /* for a message */
+    enum sol_status status = run_program(pass, segment);
+    if (!status) pass->run.node = -1;
+    return status;
 }
