@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#define MOST_ELEMENTS ((int64_t)1 << 56) /* so that sizes in bytes fit */
+
 const struct type_row types[N_TYPES] = {
 #define ROW(code, number, name, size, kind) [number] = {name, size, KIND_##kind},
     TYPE_LIST(ROW)
@@ -57,19 +59,35 @@ void *space_take(struct space *space, int64_t n, size_t size) {
 
 /* ---- Arrays ---- */
 
-struct array *array_new(struct space *space, enum type type, int rank, const int64_t *dim) {
-    struct array *array = TAKE(space, struct array, 1);
-    array->type = type;
-    array->rank = rank;
-    array->n = 1;
+bool dims_count(int rank, const int64_t *dim, int64_t *n) {
+    int64_t all = 1;
+    *n = 1;
+    for (int d = 0; d < rank; d++) {
+        if (dim[d] < 0 || __builtin_mul_overflow(all, max_i64(1, dim[d]), &all) ||
+            all > MOST_ELEMENTS)
+            return false;
+        *n *= dim[d];
+    }
+    return true;
+}
+
+/* Dims and number of elements of `array`. */
+static void set_dims(struct space *space, struct array *array, int rank, const int64_t *dim) {
     if (rank > SOL_MAX_RANK)
         space_stop(space, fail(SOL_EUNSUPPORTED, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK));
+    array->rank = rank;
     for (int d = 0; d < rank; d++) {
         array->dim[d] = dim[d];
         if (dim[d] < 0) space_stop(space, fail(SOL_EINVAL, "dim %d is %lld", d, (long long)dim[d]));
-        if (__builtin_mul_overflow(array->n, dim[d], &array->n))
-            space_stop(space, fail(SOL_EINVAL, "the number of elements overflows"));
     }
+    if (!dims_count(rank, dim, &array->n))
+        space_stop(space, fail(SOL_EINVAL, "the number of elements overflows"));
+}
+
+struct array *array_new(struct space *space, enum type type, int rank, const int64_t *dim) {
+    struct array *array = TAKE(space, struct array, 1);
+    array->type = type;
+    set_dims(space, array, rank, dim);
     array->data = space_take(space, array->n, types[type].size);
     return array;
 }
@@ -78,11 +96,8 @@ struct array *array_view(struct space *space, const struct array *array, int ran
                          const int64_t *dim) {
     struct array *view = TAKE(space, struct array, 1);
     *view = *array;
-    view->rank = rank;
-    if (rank > SOL_MAX_RANK)
-        space_stop(space, fail(SOL_EUNSUPPORTED, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK));
-    for (int d = 0; d < rank; d++) view->dim[d] = dim[d];
-    if (product(rank, dim) != array->n)
+    set_dims(space, view, rank, dim);
+    if (view->n != array->n)
         space_stop(space,
                    fail(SOL_EINVAL, "%lld elements do not fit the new shape", (long long)array->n));
     return view;

@@ -83,6 +83,10 @@ void *space_take(struct space *space, int64_t n, size_t size);
 
 /* ---- Arrays ---- */
 
+/* The number of elements. False when a dim is below 0, or when the product of all that are not 0 is too large: so any product of
+ * some dims of an array fits, also where there are no elements. */
+bool dims_count(int rank, const int64_t *dim, int64_t *n);
+
 /* Zeroed. Stops when the dims are negative, overflow or go over the limit. */
 struct array *array_new(struct space *space, enum type type, int rank, const int64_t *dim);
 /* The same data with another shape, which has as many elements. */

@@ -14,7 +14,6 @@ static int packed_in_byte(enum type type) {
 }
 
 static enum sol_status read_dims(const struct onnx_tensor *tensor, struct array *out) {
-    int64_t size;
     if (!type_is_known(tensor->data_type) || types[tensor->data_type].kind == KIND_COMPLEX)
         return fail(tensor->data_type < 1 ? SOL_EINVAL : SOL_EUNSUPPORTED,
                     "element type %lld is not known", (long long)tensor->data_type);
@@ -22,15 +21,10 @@ static enum sol_status read_dims(const struct onnx_tensor *tensor, struct array 
         return fail(SOL_EUNSUPPORTED, "rank %d; it may be 0 to %d", tensor->dims.n, SOL_MAX_RANK);
     out->type = (enum type)tensor->data_type;
     out->rank = tensor->dims.n;
-    out->n = 1;
-    for (int d = 0; d < out->rank; d++) {
-        out->dim[d] = *ITEM(tensor->dims, int64_t, d);
-        if (out->dim[d] < 0) return fail(SOL_EINVAL, "dim %d is %lld", d, (long long)out->dim[d]);
-        if (__builtin_mul_overflow(out->n, out->dim[d], &out->n) ||
-            __builtin_mul_overflow(out->n, (int64_t)types[out->type].size, &size))
-            return fail(SOL_EINVAL, "the number of elements overflows");
-    }
-    return SOL_OK;
+    if (out->rank) memcpy(out->dim, tensor->dims.at, (size_t)out->rank * sizeof *out->dim);
+    return dims_count(out->rank, out->dim, &out->n)
+               ? SOL_OK
+               : fail(SOL_EINVAL, "dims below 0, or more elements than can be counted");
 }
 
 static const struct list *typed_field(const struct onnx_tensor *tensor, enum type type) {

@@ -271,56 +271,88 @@ static void update_state(double *state, const double *k, const double *v, const 
         for (int64_t j = 0; j < v_size; j++) state[i * v_size + j] += k[i] * seen[j];
 }
 
-void run_linear_attention(struct eval *e) {
+/* What the inputs say: values as [batch, places, heads, size], a state [kv_heads, size, v_size] per batch. */
+struct linear {
+    int64_t batch, places, heads, kv, size, v_size;
+    int64_t per_decay, per_beta; /* numbers per head, and per place */
+    const double *q, *k, *v, *decay, *beta;
+    double scale, *state, *seen;
+};
+
+static struct linear read_heads(struct eval *e) {
     const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
-    int64_t heads = eval_int(e, "q_num_heads", 0), kv = eval_int(e, "kv_num_heads", 0);
+    struct linear l = {.heads = eval_int(e, "q_num_heads", 0),
+                       .kv = eval_int(e, "kv_num_heads", 0)};
     eval_check(e,
-               q->rank == 3 && k->rank == 3 && v->rank == 3 && heads > 0 && kv > 0 &&
-                   heads % kv == 0 && q->dim[2] % heads == 0 && v->dim[2] % kv == 0 &&
-                   k->dim[2] == q->dim[2] / heads * kv && k->dim[0] == q->dim[0] &&
-                   k->dim[1] == q->dim[1] && v->dim[0] == q->dim[0] && v->dim[1] == q->dim[1],
-               "shapes or heads that do not fit");
-    int64_t batch = q->dim[0], places = q->dim[1], size = q->dim[2] / heads,
-            v_size = v->dim[2] / kv;
+               q->rank == 3 && k->rank == 3 && v->rank == 3 && l.heads > 0 && l.kv > 0 &&
+                   l.heads % l.kv == 0,
+               "ranks or heads that do not fit");
+    l.batch = q->dim[0];
+    l.places = q->dim[1];
+    l.size = q->dim[2] / l.heads;
+    l.v_size = v->dim[2] / l.kv;
+    eval_check(e,
+               q->dim[2] == l.size * l.heads && v->dim[2] == l.v_size * l.kv &&
+                   k->dim[2] == l.size * l.kv && k->dim[0] == l.batch && k->dim[1] == l.places &&
+                   v->dim[0] == l.batch && v->dim[1] == l.places,
+               "shapes that do not fit");
+    l.q = array_reals(e->space, q);
+    l.k = array_reals(e->space, k);
+    l.v = array_reals(e->space, v);
+    l.scale = eval_float(e, "scale", 0);
+    if (l.scale == 0) l.scale = 1 / sqrt((double)l.size);
+    return l;
+}
+
+/* Decay and beta, as the rule wants them, and the state to begin with. */
+static void read_rule(struct eval *e, struct linear *l) {
     const char *rule = eval_string(e, "update_rule", "gated_delta");
-    bool has_decay = strstr(rule, "gated") != NULL, has_beta = strstr(rule, "delta") != NULL;
-    double scale = eval_float(e, "scale", 0);
-    if (scale == 0) scale = 1 / sqrt((double)size);
-    double *qs = array_reals(e->space, q), *ks = array_reals(e->space, k),
-           *vs = array_reals(e->space, v);
-    double *gs = has_decay ? array_reals(e->space, eval_in(e, 4)) : NULL;
-    double *bs = has_beta ? array_reals(e->space, eval_in(e, 5)) : NULL;
-    int64_t per_decay = has_decay ? e->in[4]->n / max_i64(1, batch * places * kv) : 0;
-    int64_t per_beta = has_beta ? e->in[5]->n / max_i64(1, batch * places) : 0;
-    eval_check(e,
-               (!has_decay || per_decay == 1 || per_decay == size) &&
-                   (!has_beta || per_beta == 1 || per_beta == kv),
-               "decay or beta that do not fit");
-    int64_t n_state = batch * kv * size * v_size;
-    eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == n_state, "a state that does not fit");
-    double *state =
-        eval_has(e, 3) ? array_reals(e->space, e->in[3]) : TAKE(e->space, double, n_state);
-    double *y = TAKE(e->space, double, batch * places * heads * v_size),
-           *seen = TAKE(e->space, double, v_size);
-    for (int64_t bt = 0; bt < batch * places; bt++) {
-        int64_t b = bt / places;
-        for (int64_t h = 0; h < kv; h++) {
-            const double *g = gs ? gs + (bt * kv + h) * per_decay : NULL;
-            const double *beta = bs ? bs + bt * per_beta + (per_beta == kv ? h : 0) : NULL;
-            update_state(state + (b * kv + h) * size * v_size, ks + (bt * kv + h) * size,
-                         vs + (bt * kv + h) * v_size, g, per_decay == size && size > 1, beta, size,
-                         v_size, seen);
-        }
-        for (int64_t h = 0; h < heads; h++) {
-            const double *s = state + (b * kv + h / (heads / kv)) * size * v_size;
-            double *row = y + (bt * heads + h) * v_size;
-            matrix_product(qs + (bt * heads + h) * size, s, 1, size, v_size, row);
-            for (int64_t j = 0; j < v_size; j++) row[j] *= scale;
-        }
+    int64_t rows = l->batch * l->places, n_state = l->batch * l->kv * l->size * l->v_size;
+    if (strstr(rule, "gated")) {
+        l->decay = array_reals(e->space, eval_in(e, 4));
+        l->per_decay = e->in[4]->n / max_i64(1, rows * l->kv);
+        eval_check(e, l->per_decay == 1 || l->per_decay == l->size, "a decay that does not fit");
     }
-    eval_give_reals(e, 0, q->type, 3, (int64_t[]){batch, places, heads * v_size}, y);
-    eval_give_reals(e, 1, eval_has(e, 3) ? e->in[3]->type : q->type, 4,
-                    (int64_t[]){batch, kv, size, v_size}, state);
+    if (strstr(rule, "delta")) {
+        l->beta = array_reals(e->space, eval_in(e, 5));
+        l->per_beta = e->in[5]->n / max_i64(1, rows);
+        eval_check(e, l->per_beta == 1 || l->per_beta == l->kv, "a beta that does not fit");
+    }
+    eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == n_state, "a state that does not fit");
+    l->state = eval_has(e, 3) ? array_reals(e->space, e->in[3]) : TAKE(e->space, double, n_state);
+    l->seen = TAKE(e->space, double, l->v_size);
+}
+
+/* Place `bt` of batch and time: the states of all heads move on, then every query reads its head's. */
+static void step_linear(const struct linear *l, int64_t bt, double *y) {
+    int64_t n = l->size * l->v_size;
+    double *states = l->state + bt / l->places * l->kv * n;
+    for (int64_t h = 0; h < l->kv; h++) {
+        int64_t head = bt * l->kv + h;
+        const double *beta =
+            l->beta ? l->beta + bt * l->per_beta + (l->per_beta > 1 ? h : 0) : NULL;
+        update_state(states + h * n, l->k + head * l->size, l->v + head * l->v_size,
+                     l->decay ? l->decay + head * l->per_decay : NULL, l->per_decay > 1, beta,
+                     l->size, l->v_size, l->seen);
+    }
+    for (int64_t h = 0; h < l->heads; h++) {
+        double *row = y + (bt * l->heads + h) * l->v_size;
+        matrix_product(l->q + (bt * l->heads + h) * l->size, states + h / (l->heads / l->kv) * n, 1,
+                       l->size, l->v_size, row);
+        for (int64_t j = 0; j < l->v_size; j++) row[j] *= l->scale;
+    }
+}
+
+void run_linear_attention(struct eval *e) {
+    struct linear l = read_heads(e);
+    read_rule(e, &l);
+    int64_t dim[3] = {l.batch, l.places, l.heads * l.v_size},
+            state[4] = {l.batch, l.kv, l.size, l.v_size};
+    double *y = TAKE(e->space, double, product(3, dim));
+    for (int64_t bt = 0; bt < l.batch * l.places; bt++) step_linear(&l, bt, y);
+    enum type type = e->in[0]->type;
+    eval_give_reals(e, 0, type, 3, dim, y);
+    eval_give_reals(e, 1, eval_has(e, 3) ? e->in[3]->type : type, 4, state, l.state);
 }
 
 /* Each channel by itself, over this and past places; the last ones are kept for the next call. */

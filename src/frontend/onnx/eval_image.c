@@ -245,41 +245,61 @@ static double interpolate(const struct plane *p, const double *at, enum mode mod
 
 /* ---- GridSample ---- */
 
+/* How points are read: what the attributes say. */
+struct sampling {
+    enum mode mode;
+    enum beyond beyond;
+    bool aligned; /* -1 and 1 are the centers of the border's pixels, not their outer edges */
+};
+
+static struct sampling read_sampling(struct eval *e) {
+    const char *mode = eval_string(e, "mode", "linear");
+    const char *beyond = eval_string(e, "padding_mode", "zeros");
+    struct sampling s = {LINEAR, ZEROS, eval_int(e, "align_corners", 0)};
+    if (!strcmp(mode, "nearest")) s.mode = NEAREST;
+    else if (!strcmp(mode, "cubic") || !strcmp(mode, "bicubic")) s.mode = CUBIC;
+    else eval_check(e, !strcmp(mode, "linear") || !strcmp(mode, "bilinear"), "mode");
+    if (!strcmp(beyond, "border")) s.beyond = BORDER;
+    else if (!strcmp(beyond, "reflection")) s.beyond = REFLECTION;
+    else eval_check(e, !strcmp(beyond, "zeros"), "padding_mode");
+    return s;
+}
+
+/* Far away is as good as anywhere outside; NaN is outside, too. */
+static double tame(double at) { return at == at ? fmax(-1e9, fmin(1e9, at)) : -1e9; }
+
+/* From [-1, 1] to pixels of a dim. The cubic reads around the point as it is; its pixels are put inside one by one. */
+static double pixel_of(const struct sampling *s, double g, int64_t size) {
+    double last = (double)size - 1,
+           at = s->aligned ? (g + 1) / 2 * last : ((g + 1) * (last + 1) - 1) / 2;
+    double low = s->aligned ? 0 : -0.5, high = s->aligned ? last : last + 0.5;
+    if (s->beyond == REFLECTION && s->mode != CUBIC && (at < low || at > high))
+        at = reflect(at, low, high);
+    if (s->beyond == BORDER && s->mode != CUBIC) at = fmax(0, fmin(last, at));
+    return tame(at);
+}
+
 void run_grid_sample(struct eval *e) {
     const struct array *x = eval_in(e, 0), *grid = eval_in(e, 1);
-    const char *mode = eval_string(e, "mode", "linear"),
-               *beyond_name = eval_string(e, "padding_mode", "zeros");
-    enum mode how = !strcmp(mode, "nearest") ? NEAREST : strstr(mode, "cubic") ? CUBIC : LINEAR;
-    enum beyond beyond = beyond_name[0] == 'z'   ? ZEROS
-                         : beyond_name[0] == 'b' ? BORDER
-                                                 : REFLECTION;
-    bool aligned = eval_int(e, "align_corners", 0);
+    struct sampling s = read_sampling(e);
     int n = x->rank - 2;
     int64_t dim[SOL_MAX_RANK] = {0};
     eval_check(e,
                n > 0 && grid->rank == x->rank && grid->dim[n + 1] == n && grid->dim[0] == x->dim[0],
                "shapes that do not fit");
-    dim[0] = x->dim[0];
-    dim[1] = x->dim[1];
+    memcpy(dim, x->dim, 2 * sizeof *dim);
     memcpy(dim + 2, grid->dim + 1, (size_t)n * sizeof *dim);
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
     double *v = array_reals(e->space, x), at[SOL_MAX_RANK];
     int64_t points = product(n, dim + 2), size = product(n, x->dim + 2);
     eval_check(e, size > 0 || !y->n, "an empty image");
     for (int64_t i = 0; i < y->n; i++) {
-        int64_t image = i / (points * dim[1]);
-        for (int d = 0; d < n; d++) {
-            double g = array_real(grid, (image * points + i % points) * n + n - 1 - d),
-                   last = (double)x->dim[2 + d] - 1;
-            at[d] = aligned ? (g + 1) / 2 * last : ((g + 1) * (last + 1) - 1) / 2;
-            double low = aligned ? 0 : -0.5, high = aligned ? last : last + 0.5;
-            if (beyond == REFLECTION && how != CUBIC && (at[d] < low || at[d] > high))
-                at[d] = reflect(at[d], low, high);
-            if (beyond == BORDER && how != CUBIC) at[d] = fmax(0, fmin(last, at[d]));
-            at[d] = at[d] == at[d] ? fmax(-1e9, fmin(1e9, at[d])) : -1e9;
-        }
+        int64_t place = (i / (points * dim[1]) * points + i % points) * n;
+        /* A point's coordinates begin with that of the innermost dim. */
+        for (int d = 0; d < n; d++)
+            at[d] = pixel_of(&s, array_real(grid, place + n - 1 - d), x->dim[2 + d]);
         struct plane p = {v + i / points * size, n, x->dim + 2};
-        array_set_real(y, i, interpolate(&p, at, how, beyond, aligned));
+        array_set_real(y, i, interpolate(&p, at, s.mode, s.beyond, s.aligned));
     }
 }
 
@@ -336,108 +356,155 @@ static double sample_region(const struct plane *p, double row, double column, bo
     return takes_most ? most : sum;
 }
 
+/* A region of one image, in pixels, cut into rows by columns of bins. */
+struct region {
+    struct plane plane;
+    double top, left, bin_height, bin_width;
+    int64_t n_rows, n_columns; /* samples in a bin */
+};
+
+/* As many samples as a bin has pixels, unless their number is fixed. */
+static int64_t count_samples(int64_t fixed, double size) {
+    return fixed ? fixed : (int64_t)fmax(0, fmin(1024, ceil(size)));
+}
+
+/* One bin: the mean of its samples, or the largest. */
+static double pool_region(const struct region *r, int64_t row, int64_t column, bool is_max) {
+    double sum = 0, most = -INFINITY;
+    int64_t n = r->n_rows * r->n_columns;
+    for (int64_t k = 0; k < n; k++) {
+        double y = (double)row + ((double)(k / r->n_columns) + 0.5) / (double)r->n_rows;
+        double x = (double)column + ((double)(k % r->n_columns) + 0.5) / (double)r->n_columns;
+        double value = sample_region(&r->plane, r->top + r->bin_height * y,
+                                     r->left + r->bin_width * x, is_max);
+        sum += value;
+        most = fmax(most, value);
+    }
+    return is_max ? most : sum / (double)max_i64(1, n);
+}
+
+/* `corner`: left, top, right, bottom. Without the shift by half a pixel, which came with opset 16, a region has at least one pixel. */
+static void place_region(struct eval *e, const double corner[4], int64_t rows, int64_t columns,
+                         struct region *r) {
+    bool is_old =
+        e->opset < 16 || eval_is(e, "coordinate_transformation_mode", "output_half_pixel");
+    double scale = eval_float(e, "spatial_scale", 1), half = is_old ? 0 : 0.5;
+    int64_t fixed = eval_int(e, "sampling_ratio", 0);
+    eval_check(e, fixed >= 0 && fixed < 1024, "sampling_ratio");
+    r->left = corner[0] * scale - half;
+    r->top = corner[1] * scale - half;
+    double width = corner[2] * scale - half - r->left, height = corner[3] * scale - half - r->top;
+    r->bin_width = (is_old ? fmax(width, 1) : width) / (double)columns;
+    r->bin_height = (is_old ? fmax(height, 1) : height) / (double)rows;
+    r->n_rows = count_samples(fixed, r->bin_height);
+    r->n_columns = count_samples(fixed, r->bin_width);
+}
+
 void run_roi_align(struct eval *e) {
     const struct array *x = eval_in(e, 0), *rois = eval_in(e, 1), *batch = eval_in(e, 2);
-    int64_t rows = eval_int(e, "output_height", 1), columns = eval_int(e, "output_width", 1),
-            fixed = eval_int(e, "sampling_ratio", 0);
-    double scale = eval_float(e, "spatial_scale", 1);
-    double half =
-        e->opset >= 16 && !eval_is(e, "coordinate_transformation_mode", "output_half_pixel") ? 0.5
-                                                                                             : 0;
+    int64_t rows = eval_int(e, "output_height", 1), columns = eval_int(e, "output_width", 1);
     bool is_max = eval_is(e, "mode", "max");
     eval_check(e,
                x->rank == 4 && rois->rank == 2 && rois->dim[1] == 4 && batch->n == rois->dim[0] &&
-                   rows > 0 && columns > 0 && fixed >= 0 && fixed < 1024 &&
-                   product(2, x->dim + 2) > 0,
+                   rows > 0 && columns > 0 && product(2, x->dim + 2) > 0,
                "shapes that do not fit");
     struct array *y =
         eval_out(e, 0, x->type, 4, (int64_t[]){rois->dim[0], x->dim[1], rows, columns});
-    double *v = array_reals(e->space, x);
+    double *v = array_reals(e->space, x), *corners = array_reals(e->space, rois);
+    int64_t bins = rows * columns, size = x->dim[2] * x->dim[3];
     for (int64_t i = 0; i < y->n; i++) {
-        int64_t r = i / (x->dim[1] * rows * columns), c = i / (rows * columns) % x->dim[1];
-        struct plane p = {v + (eval_index(e, array_whole(batch, r), x->dim[0]) * x->dim[1] + c) *
-                                  x->dim[2] * x->dim[3],
-                          2, x->dim + 2};
-        double left = array_real(rois, 4 * r) * scale - half,
-               top = array_real(rois, 4 * r + 1) * scale - half;
-        double width = array_real(rois, 4 * r + 2) * scale - half - left,
-               height = array_real(rois, 4 * r + 3) * scale - half - top;
-        if (half == 0) {
-            width = fmax(width, 1);
-            height = fmax(height, 1);
-        }
-        double bin_h = height / (double)rows, bin_w = width / (double)columns;
-        int64_t n_h = fixed ? fixed : (int64_t)fmax(0, fmin(1024, ceil(bin_h))),
-                n_w = fixed ? fixed : (int64_t)fmax(0, fmin(1024, ceil(bin_w)));
-        double sum = 0, most = -INFINITY;
-        for (int64_t k = 0; k < n_h * n_w; k++) {
-            double at_y = top + bin_h * ((double)(i / columns % rows) +
-                                         ((double)(k / n_w) + 0.5) / (double)n_h);
-            double at_x =
-                left + bin_w * ((double)(i % columns) + ((double)(k % n_w) + 0.5) / (double)n_w);
-            double value = sample_region(&p, at_y, at_x, is_max);
-            sum += value;
-            most = fmax(most, value);
-        }
-        array_set_real(y, i, is_max ? most : sum / (double)max_i64(1, n_h * n_w));
+        int64_t roi = i / bins / x->dim[1],
+                image = eval_index(e, array_whole(batch, roi), x->dim[0]);
+        struct region r = {
+            .plane = {v + (image * x->dim[1] + i / bins % x->dim[1]) * size, 2, x->dim + 2}};
+        place_region(e, corners + 4 * roi, rows, columns, &r);
+        array_set_real(y, i, pool_region(&r, i / columns % rows, i % columns, is_max));
     }
 }
 
-/* ---- DeformConv: each tap of the kernel reads where an offset says ---- */
+/* ---- DeformConv: each tap of the kernel reads where an offset says, and counts as much as a mask says ---- */
+
+struct deform {
+    int n; /* dims that the kernel moves over */
+    const struct array *x, *weight, *offset, *mask;
+    const double *v, *w;
+    int64_t groups, offset_groups, taps, points;
+    int64_t pad[SOL_MAX_RANK], stride[SOL_MAX_RANK], dilation[SOL_MAX_RANK];
+};
+
+static void read_moves(struct eval *e, const char *name, int most, int n, int64_t otherwise,
+                       int64_t *out) {
+    const int64_t *list;
+    int found = eval_ints(e, name, &list);
+    eval_check(e, !found || found == most, "an attribute of another length");
+    for (int d = 0; d < n; d++) out[d] = found ? list[d] : otherwise;
+    for (int d = 0; d < n; d++)
+        eval_check(e, out[d] >= 0 && out[d] <= INT32_MAX, "an attribute out of range");
+}
+
+/* `dim`: of the result. */
+static struct deform read_deform(struct eval *e, int64_t dim[SOL_MAX_RANK]) {
+    struct deform d = {.x = eval_in(e, 0), .weight = eval_in(e, 1), .offset = eval_in(e, 2)};
+    const int64_t *x = d.x->dim, *w = d.weight->dim;
+    d.n = d.x->rank - 2;
+    d.mask = eval_has(e, 4) ? eval_in(e, 4) : NULL;
+    d.groups = eval_int(e, "group", 1);
+    d.offset_groups = eval_int(e, "offset_group", 1);
+    eval_check(e,
+               d.n > 0 && d.weight->rank == d.x->rank && d.offset->rank == d.x->rank &&
+                   d.groups > 0 && d.offset_groups > 0 && w[1] * d.groups == x[1] &&
+                   w[0] % d.groups == 0 && x[1] % d.offset_groups == 0,
+               "shapes that do not fit");
+    read_moves(e, "pads", 2 * d.n, d.n, 0, d.pad);
+    read_moves(e, "strides", d.n, d.n, 1, d.stride);
+    read_moves(e, "dilations", d.n, d.n, 1, d.dilation);
+    memcpy(dim, d.offset->dim, sizeof d.offset->dim);
+    dim[1] = w[0];
+    d.taps = product(d.n, w + 2);
+    d.points = product(d.n, dim + 2);
+    eval_check(e, dim[0] == x[0] && d.offset->dim[1] == d.offset_groups * d.taps * d.n,
+               "offsets that do not fit");
+    eval_check(e, !d.mask || d.mask->n == x[0] * d.offset_groups * d.taps * d.points,
+               "a mask that does not fit");
+    d.v = array_reals(e->space, d.x);
+    d.w = array_reals(e->space, d.weight);
+    return d;
+}
+
+/* The sum over one input channel at a place `o` of the result, which is point number `point` of its plane. */
+static double deform_channel(const struct deform *d, const struct walk *o, int64_t channel,
+                             const double *w, int64_t point) {
+    int64_t size = product(d->n, d->x->dim + 2),
+            group = channel / (d->x->dim[1] / d->offset_groups);
+    struct plane p = {d->v + (o->at[0] * d->x->dim[1] + channel) * size, d->n, d->x->dim + 2};
+    double sum = 0, at[SOL_MAX_RANK];
+    struct walk k;
+    walk_init(&k, d->n, d->weight->dim + 2);
+    for (int64_t t = 0; t < d->taps; t++, walk_next(&k)) {
+        int64_t tap = (o->at[0] * d->offset_groups + group) * d->taps + t;
+        for (int i = 0; i < d->n; i++)
+            at[i] =
+                tame((double)(o->at[2 + i] * d->stride[i] - d->pad[i] + k.at[i] * d->dilation[i]) +
+                     array_real(d->offset, (tap * d->n + i) * d->points + point));
+        double factor = d->mask ? array_real(d->mask, tap * d->points + point) : 1;
+        sum += factor * w[t] * interpolate(&p, at, LINEAR, ZEROS, false);
+    }
+    return sum;
+}
 
 void run_deform_conv(struct eval *e) {
-    const struct array *x = eval_in(e, 0), *w = eval_in(e, 1), *offset = eval_in(e, 2);
-    const struct array *mask = eval_has(e, 4) ? eval_in(e, 4) : NULL;
-    int n = x->rank - 2;
-    const int64_t *pads, *strides, *dilations;
-    int n_pads = eval_ints(e, "pads", &pads), n_strides = eval_ints(e, "strides", &strides),
-        n_dilations = eval_ints(e, "dilations", &dilations);
-    int64_t groups = eval_int(e, "group", 1), offset_groups = eval_int(e, "offset_group", 1),
-            dim[SOL_MAX_RANK];
-    eval_check(e,
-               n > 0 && w->rank == x->rank && offset->rank == x->rank && groups > 0 &&
-                   offset_groups > 0 && w->dim[1] * groups == x->dim[1] &&
-                   w->dim[0] % groups == 0 && x->dim[1] % offset_groups == 0,
-               "shapes that do not fit");
-    eval_check(e,
-               (!n_pads || n_pads == 2 * n) && (!n_strides || n_strides == n) &&
-                   (!n_dilations || n_dilations == n),
-               "attributes that do not fit");
-    int64_t taps = product(n, w->dim + 2), size = product(n, x->dim + 2);
-    memcpy(dim, offset->dim, sizeof offset->dim);
-    dim[1] = w->dim[0];
-    int64_t points = product(n, dim + 2);
-    eval_check(e,
-               offset->dim[0] == x->dim[0] && offset->dim[1] == offset_groups * taps * n &&
-                   (!mask || mask->n == x->dim[0] * offset_groups * taps * points),
-               "offsets that do not fit");
-    struct array *y = eval_out(e, 0, x->type, x->rank, dim);
-    double *v = array_reals(e->space, x), *weight = array_reals(e->space, w), at[SOL_MAX_RANK];
-    struct walk o, k;
-    walk_init(&o, x->rank, dim);
+    int64_t dim[SOL_MAX_RANK];
+    struct deform d = read_deform(e, dim);
+    struct array *y = eval_out(e, 0, d.x->type, d.x->rank, dim);
+    int64_t per = d.weight->dim[1], features = d.weight->dim[0];
+    eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == features, "a bias that does not fit");
+    struct walk o;
+    walk_init(&o, d.x->rank, dim);
     for (int64_t i = 0; i < y->n; i++, walk_next(&o)) {
-        int64_t b = o.at[0], m = o.at[1], first = m / (w->dim[0] / groups) * w->dim[1],
-                point = i % points;
-        double sum = eval_has(e, 3) ? array_real(e->in[3], eval_index(e, m, eval_in(e, 3)->n)) : 0;
-        for (int64_t c = 0; c < w->dim[1]; c++) {
-            int64_t g = (first + c) / (x->dim[1] / offset_groups);
-            struct plane p = {v + (b * x->dim[1] + first + c) * size, n, x->dim + 2};
-            walk_init(&k, n, w->dim + 2);
-            for (int64_t t = 0; t < taps; t++, walk_next(&k)) {
-                int64_t tap = (b * offset_groups + g) * taps + t;
-                for (int d = 0; d < n; d++) {
-                    double by = array_real(offset, (tap * n + d) * points + point);
-                    at[d] = (double)(o.at[2 + d] * (n_strides ? strides[d] : 1) -
-                                     (n_pads ? pads[d] : 0) +
-                                     k.at[d] * (n_dilations ? dilations[d] : 1)) +
-                            by;
-                    at[d] = at[d] == at[d] ? fmax(-1e9, fmin(1e9, at[d])) : -1e9;
-                }
-                double factor = mask ? array_real(mask, tap * points + point) : 1;
-                sum += factor * weight[(m * w->dim[1] + c) * taps + t] *
-                       interpolate(&p, at, LINEAR, ZEROS, false);
-            }
-        }
+        int64_t m = o.at[1], first = m / (features / d.groups) * per;
+        double sum = eval_has(e, 3) ? array_real(e->in[3], m) : 0;
+        for (int64_t c = 0; c < per; c++)
+            sum += deform_channel(&d, &o, first + c, d.w + (m * per + c) * d.taps, i % d.points);
         array_set_real(y, i, sum);
     }
 }

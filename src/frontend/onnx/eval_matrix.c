@@ -228,6 +228,33 @@ static struct array *sum_products(struct eval *e, const struct einsum *s, struct
     return y;
 }
 
+/* What is said of the result: labels[k][..] are the operands' labels, `all` of them `n`. */
+static void read_result(struct eval *e, struct einsum *s, const char *arrow, const int *all,
+                        int n) {
+    int dots = 0, letters = 0, result[SOL_MAX_RANK];
+    for (int label = 128; label < 128 + SOL_MAX_RANK; label++)
+        dots += count_label(all, n, label) > 0;
+    for (const char *c = arrow + 2; *c; c++) letters += *c != '.' && *c != ' ';
+    int rank = letters + (strchr(arrow, '.') ? dots : 0);
+    int count = read_term(e, arrow + 2, arrow + strlen(arrow), rank, result);
+    for (int i = 0; i < count; i++) find_label(e, s, result[i]);
+}
+
+/* A walk over all labels; a label that an operand has twice moves along its diagonal. */
+static struct walk walk_labels(struct eval *e, struct einsum *s, int labels[][SOL_MAX_RANK]) {
+    struct walk walk;
+    s->n_out = s->n_labels;
+    for (int k = 0; k < e->n_in; k++) add_sizes(e, s, e->in[k], labels[k]);
+    walk_init(&walk, s->n_labels, s->size);
+    for (int k = 0; k < e->n_in; k++) {
+        int64_t own[SOL_MAX_RANK];
+        array_strides(e->in[k], own);
+        for (int d = 0; d < e->in[k]->rank; d++)
+            if (e->in[k]->dim[d] > 1) walk.stride[k][find_label(e, s, labels[k][d])] += own[d];
+    }
+    return walk;
+}
+
 void run_einsum(struct eval *e) {
     const char *at = eval_string(e, "equation", ""), *arrow = strstr(at, "->");
     int labels[MOST_OPERANDS][SOL_MAX_RANK], all[MOST_OPERANDS * SOL_MAX_RANK], n_all = 0;
@@ -240,26 +267,9 @@ void run_einsum(struct eval *e) {
         for (int d = 0; d < n; d++) all[n_all++] = labels[k][d];
         at = *end ? end + 1 : end;
     }
-    if (arrow) {
-        int dots = 0, result[SOL_MAX_RANK], letters = 0;
-        for (int l = 128; l < 128 + SOL_MAX_RANK; l++) dots += count_label(all, n_all, l) > 0;
-        for (const char *c = arrow + 2; *c; c++) letters += *c != '.' && *c != ' ';
-        int rank = letters + (strchr(arrow, '.') ? dots : 0);
-        int n = read_term(e, arrow + 2, arrow + strlen(arrow), rank, result);
-        for (int i = 0; i < n; i++) find_label(e, &s, result[i]);
-    } else {
-        default_result(e, &s, all, n_all);
-    }
-    s.n_out = s.n_labels;
-    for (int k = 0; k < e->n_in; k++) add_sizes(e, &s, e->in[k], labels[k]);
-    struct walk walk;
-    walk_init(&walk, s.n_labels, s.size);
-    for (int k = 0; k < e->n_in; k++) {
-        int64_t own[SOL_MAX_RANK];
-        array_strides(e->in[k], own);
-        for (int d = 0; d < e->in[k]->rank; d++)
-            if (e->in[k]->dim[d] > 1) walk.stride[k][find_label(e, &s, labels[k][d])] += own[d];
-    }
+    if (arrow) read_result(e, &s, arrow, all, n_all);
+    else default_result(e, &s, all, n_all);
+    struct walk walk = walk_labels(e, &s, labels);
     eval_give(e, 0, sum_products(e, &s, &walk));
 }
 

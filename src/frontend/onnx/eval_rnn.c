@@ -56,7 +56,7 @@ static void read_activations(struct eval *e, int n, const char *const *usual,
         n_beta = eval_floats(e, "activation_beta", &beta);
     int given = a ? a->strings.n : 0, next_alpha = 0, next_beta = 0;
     for (int i = 0; i < n; i++) {
-        struct bytes name = {(const uint8_t *)usual[i % 3], strlen(usual[i % 3])};
+        struct bytes name = {(const uint8_t *)usual[i], strlen(usual[i])};
         const struct row *row = find_row(e, i < given ? ITEM(a->strings, struct bytes, i) : &name);
         out[i] = row->usual;
         if (row->has_alpha && next_alpha < n_alpha) out[i].alpha = (double)alpha[next_alpha++];
@@ -213,51 +213,70 @@ static void give(struct eval *e, const struct layer *l, int64_t n_directions,
     if (l->cell == CELL_LSTM) eval_give_reals(e, 2, type, 3, l->by_batch ? h_by_batch : h, r->c);
 }
 
-void run_recurrent(struct eval *e) {
+/* Each direction has functions of its own; those that are not given are the usual ones of the cell. */
+static void read_cell(struct eval *e, enum cell cell, int64_t n_directions,
+                      struct activation acts[2][3]) {
     static const char *const usual[][3] = {
-        {"Tanh", "Tanh", "Tanh"}, {"Sigmoid", "Tanh", "Tanh"}, {"Sigmoid", "Tanh", "Tanh"}};
-    static const int n_acts[] = {1, 2, 3};
+        {"Tanh", "", ""}, {"Sigmoid", "Tanh", ""}, {"Sigmoid", "Tanh", "Tanh"}};
+    static const int counts[] = {1, 2, 3};
+    struct activation all[6];
+    const char *names[6];
+    int n = counts[cell];
+    for (int i = 0; i < n * n_directions; i++) names[i] = usual[cell][i % n];
+    read_activations(e, n * (int)n_directions, names, all);
+    for (int i = 0; i < n * n_directions; i++) acts[i / n][i % n] = all[i];
+}
+
+/* The optional inputs, of all directions; NULL where there are none. */
+struct extras {
+    const double *bias, *h, *c, *peephole;
+    const int64_t *lengths;
+};
+
+static struct extras read_extras(struct eval *e, const struct layer *l, int64_t n) {
+    int64_t size = n * l->batch * l->hidden, *lengths;
+    struct extras x = {.bias = optional(e, 3, 2 * n * l->gates * l->hidden),
+                       .h = optional(e, 5, size)};
+    if (l->cell == CELL_LSTM) x.c = optional(e, 6, size);
+    if (l->cell == CELL_LSTM) x.peephole = optional(e, 7, 3 * n * l->hidden);
+    bool has_lengths = eval_in_ints(e, 4, &lengths) > 0;
+    eval_check(e, !has_lengths || e->in[4]->n == l->batch, "as many lengths as sequences");
+    x.lengths = has_lengths ? lengths : NULL;
+    return x;
+}
+
+static void run_direction(struct layer *l, const struct extras *x, const double *v, int64_t n,
+                          int64_t d, bool is_back, const struct results *out) {
+    for (int64_t b = 0; b < l->batch; b++) {
+        int64_t from = state_at(l, n, d, b);
+        for (int64_t i = 0; i < l->hidden; i++) {
+            l->state[i] = x->h ? x->h[from + i] : 0;
+            l->memory[i] = x->c ? x->c[from + i] : 0;
+        }
+        int64_t length = x->lengths ? max_i64(0, min_i64(x->lengths[b], l->steps)) : l->steps;
+        run_sequence(l, v, n, d, is_back, b, length, out);
+    }
+}
+
+void run_recurrent(struct eval *e) {
     const struct array *x = eval_in(e, 0), *w = eval_in(e, 1);
     struct layer l = read_layer(e, x, w);
-    int64_t n = w->dim[0], rows = l.gates * l.hidden, size = n * l.batch * l.hidden, *lengths;
-    bool is_back = eval_is(e, "direction", "reverse");
+    struct activation acts[2][3];
+    int64_t n = w->dim[0], rows = l.gates * l.hidden, size = n * l.batch * l.hidden;
     eval_check(e, n == (eval_is(e, "direction", "bidirectional") ? 2 : 1), "directions");
-    struct activation acts[6];
-    const char *names[6];
-    int per = n_acts[l.cell];
-    for (int i = 0; i < 6; i++) names[i % 3] = usual[l.cell][i % per % 3];
-    for (int i = 0; i < 3; i++) names[i] = usual[l.cell][i];
-    if (per == 3 || n == 1) read_activations(e, per * (int)n, names, acts);
-    else {
-        const char *twice[3] = {usual[l.cell][0], usual[l.cell][per - 1], usual[l.cell][0]};
-        read_activations(e, per * (int)n, twice, acts);
-        bool is_default = !eval_attribute(e, "activations");
-        for (int i = 0; i < per && is_default; i++) acts[per + i] = acts[i];
-    }
+    read_cell(e, l.cell, n, acts);
+    struct extras extras = read_extras(e, &l, n);
     double *v = array_reals(e->space, x), *weights = array_reals(e->space, w),
            *recurrent = array_reals(e->space, e->in[2]);
-    double *bias = optional(e, 3, 2 * n * rows), *h0 = optional(e, 5, size);
-    double *c0 = l.cell == CELL_LSTM ? optional(e, 6, size) : NULL;
-    double *peephole = l.cell == CELL_LSTM ? optional(e, 7, 3 * n * l.hidden) : NULL;
-    bool has_lengths = eval_in_ints(e, 4, &lengths) > 0;
-    eval_check(e, !has_lengths || e->in[4]->n == l.batch, "as many lengths as sequences");
     struct results r = {TAKE(e->space, double, size *l.steps), TAKE(e->space, double, size),
                         TAKE(e->space, double, size)};
     for (int64_t d = 0; d < n; d++) {
         l.w = weights + d * rows * l.inputs;
         l.r = recurrent + d * rows * l.hidden;
-        l.b = bias ? bias + d * 2 * rows : NULL;
-        l.p = peephole ? peephole + d * 3 * l.hidden : NULL;
-        memcpy(l.act, acts + d * per, (size_t)per * sizeof *acts);
-        for (int64_t b = 0; b < l.batch; b++) {
-            int64_t from = state_at(&l, n, d, b);
-            for (int64_t i = 0; i < l.hidden; i++) {
-                l.state[i] = h0 ? h0[from + i] : 0;
-                l.memory[i] = c0 ? c0[from + i] : 0;
-            }
-            int64_t length = has_lengths ? max_i64(0, min_i64(lengths[b], l.steps)) : l.steps;
-            run_sequence(&l, v, n, d, is_back || d == 1, b, length, &r);
-        }
+        l.b = extras.bias ? extras.bias + d * 2 * rows : NULL;
+        l.p = extras.peephole ? extras.peephole + d * 3 * l.hidden : NULL;
+        memcpy(l.act, acts[d], sizeof l.act);
+        run_direction(&l, &extras, v, n, d, d == 1 || eval_is(e, "direction", "reverse"), &r);
     }
     give(e, &l, n, &r);
 }

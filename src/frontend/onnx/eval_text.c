@@ -163,43 +163,63 @@ static int64_t count_grams(const struct pool *pool, int64_t at, int64_t length,
     return count;
 }
 
-void run_tf_idf(struct eval *e) {
-    const struct array *x = eval_in(e, 0);
-    const float *weights;
+static struct pool read_pool(struct eval *e, const struct array *x) {
     struct pool pool = {.texts = eval_attribute(e, "pool_strings")};
     pool.n_ints = eval_ints(e, "pool_int64s", &pool.ints);
     pool.n_starts = eval_ints(e, "ngram_counts", &pool.starts);
     pool.n_indexes = eval_ints(e, "ngram_indexes", &pool.indexes);
-    int n_weights = eval_floats(e, "weights", &weights);
-    int64_t least = eval_int(e, "min_gram_length", 1), most = eval_int(e, "max_gram_length", 1);
-    int64_t skips = eval_int(e, "max_skip_count", 0), size = 0,
-            total = pool.texts ? pool.texts->strings.n : pool.n_ints;
-    bool is_idf = eval_is(e, "mode", "IDF"), is_tf = eval_is(e, "mode", "TF");
     eval_check(e,
-               (x->rank == 1 || x->rank == 2) && (x->type == TYPE_STRING) == (pool.texts != NULL) &&
-                   skips >= 0 && skips < INT32_MAX && least > 0,
-               "input or attributes");
-    for (int i = 0; i < pool.n_indexes; i++) {
-        eval_check(e, pool.indexes[i] >= 0 && pool.indexes[i] < INT32_MAX, "an index");
-        size = max_i64(size, pool.indexes[i] + 1);
-    }
-    int64_t rows = x->rank == 2 ? x->dim[0] : 1, n = rows ? x->n / rows : 0,
-            dim[2] = {x->rank == 2 ? rows : size, size};
-    struct array *y = eval_out(e, 0, TYPE_F32, x->rank, dim);
+               (x->rank == 1 || x->rank == 2) && (x->type == TYPE_STRING) == (pool.texts != NULL),
+               "an input of another rank or type than the pool");
+    for (int i = 0; i < pool.n_indexes; i++)
+        eval_check(e, pool.indexes[i] >= 0 && pool.indexes[i] < INT32_MAX, "an index out of range");
+    return pool;
+}
+
+/* The pool has all n-grams of length 1, then those of length 2, and so on: [*at, *end) are those of `length`. */
+static void find_grams(struct eval *e, const struct pool *pool, int64_t length, int64_t *at,
+                       int64_t *end) {
+    int64_t total = pool->texts ? pool->texts->strings.n : pool->n_ints;
+    *at = pool->starts[length - 1];
+    *end = length < pool->n_starts ? pool->starts[length] : total;
+    eval_check(e, *at >= 0 && *at <= *end && *end <= total && (*end - *at) % length == 0,
+               "ngram_counts");
+}
+
+/* TF: how often; IDF: whether, times a weight; TFIDF: how often, times a weight. */
+static double weigh(struct eval *e, double count, int gram) {
+    const float *weights;
+    int n = eval_floats(e, "weights", &weights);
+    double weight = gram < n ? (double)weights[gram] : 1;
+    if (eval_is(e, "mode", "TF")) return count;
+    return eval_is(e, "mode", "IDF") ? (count > 0) * weight : count * weight;
+}
+
+/* Row `r` of the result for one n-gram. */
+static double count_in_row(const struct pool *pool, int64_t at, int64_t length,
+                           const struct array *x, int64_t r, int64_t n, int64_t skips) {
+    double count = 0;
+    for (int64_t s = 0; s <= (length > 1 ? min_i64(skips, n) : 0); s++)
+        count += (double)count_grams(pool, at, length, x, r * n, n, s);
+    return count;
+}
+
+void run_tf_idf(struct eval *e) {
+    const struct array *x = eval_in(e, 0);
+    struct pool pool = read_pool(e, x);
+    int64_t least = eval_int(e, "min_gram_length", 1), most = eval_int(e, "max_gram_length", 1);
+    int64_t skips = eval_int(e, "max_skip_count", 0), size = 0, at, end;
+    for (int i = 0; i < pool.n_indexes; i++) size = max_i64(size, pool.indexes[i] + 1);
+    int64_t rows = x->rank == 2 ? x->dim[0] : 1, n = rows ? x->n / rows : 0;
+    struct array *y =
+        eval_out(e, 0, TYPE_F32, x->rank, (int64_t[]){x->rank == 2 ? rows : size, size});
     int gram = 0;
     for (int64_t length = 1; length <= pool.n_starts; length++) {
-        int64_t at = pool.starts[length - 1],
-                end = length < pool.n_starts ? pool.starts[length] : total;
-        eval_check(e, at >= 0 && at <= end && end <= total && (end - at) % length == 0,
-                   "ngram_counts");
-        for (; at < end; at += length, gram++) {
+        for (find_grams(e, &pool, length, &at, &end); at < end; at += length, gram++) {
             eval_check(e, gram < pool.n_indexes, "ngram_indexes");
             for (int64_t r = 0; r < rows && length >= least && length <= most; r++) {
-                double count = 0, weight = gram < n_weights ? (double)weights[gram] : 1;
-                for (int64_t s = 0; s <= (length > 1 ? min_i64(skips, n) : 0); s++)
-                    count += (double)count_grams(&pool, at, length, x, r * n, n, s);
-                if (is_idf) count = count > 0;
-                array_set_real(y, r * size + pool.indexes[gram], is_tf ? count : count * weight);
+                double count = count_in_row(&pool, at, length, x, r, n, skips);
+                array_set_real(y, r * size + pool.indexes[gram], weigh(e, count, gram));
             }
         }
     }

@@ -229,6 +229,20 @@ static void place_transposed(struct eval *e, struct window *w) {
     }
 }
 
+/* One input point, of channel `c`, into the planes of the outputs that read its channel. */
+static void spread(const struct window *back, const struct walk *point, const double *k,
+                   double value, int64_t features, double *y) {
+    int64_t taps = inner_of(back, back->kernel), out = inner_of(back, back->in);
+    struct walk at;
+    walk_init(&at, back->n, back->kernel);
+    for (int64_t t = 0; t < taps; t++, walk_next(&at)) {
+        int64_t to = tap(back, point->at + 2, at.at);
+        for (int64_t m = 0; m < features && to >= 0; m++)
+            y[m * out + to] += value * k[m * taps + t];
+    }
+}
+
+/* Weights are [channels, features per group, ..]. */
 void run_conv_transpose(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 1);
     int64_t groups = eval_int(e, "group", 1), dim[SOL_MAX_RANK];
@@ -240,27 +254,20 @@ void run_conv_transpose(struct eval *e) {
     memcpy(w.kernel, weight->dim + 2, (size_t)(x->rank - 2) * sizeof *w.kernel);
     read_window(e, x, &w);
     place_transposed(e, &w);
-    int64_t per = weight->dim[1], channels = x->dim[1];
+    int64_t per = weight->dim[1], channels = x->dim[1], taps = inner_of(&w, w.kernel),
+            out = inner_of(&w, w.out);
     dim[0] = x->dim[0];
     dim[1] = per * groups;
     memcpy(dim + 2, w.out, (size_t)w.n * sizeof *dim);
     struct array *result = eval_out(e, 0, x->type, x->rank, dim);
     double *y = TAKE(e->space, double, result->n), *v = array_reals(e->space, x),
            *k = array_reals(e->space, weight);
-    struct window back = w; /* from the output's side: where a tap of an input point lies */
-    memcpy(back.in, w.out, sizeof back.in);
-    struct walk point, at;
+    memcpy(w.in, w.out, sizeof w.in); /* from the output's side: its planes are what taps lie in */
+    struct walk point;
     walk_init(&point, x->rank, x->dim);
-    int64_t taps = inner_of(&w, w.kernel), out = inner_of(&w, w.out);
     for (int64_t i = 0; i < x->n; i++, walk_next(&point)) {
         int64_t c = point.at[1], first = c / (channels / groups) * per;
-        walk_init(&at, w.n, w.kernel);
-        for (int64_t t = 0; t < taps; t++, walk_next(&at)) {
-            int64_t to = tap(&back, point.at + 2, at.at);
-            for (int64_t m = 0; m < per && to >= 0; m++)
-                y[(point.at[0] * dim[1] + first + m) * out + to] +=
-                    v[i] * k[(c * per + m) * taps + t];
-        }
+        spread(&w, &point, k + c * per * taps, v[i], per, y + (point.at[0] * dim[1] + first) * out);
     }
     if (eval_has(e, 2)) add_bias(e, eval_in(e, 2), dim, x->rank, y);
     array_fill_reals(result, y);

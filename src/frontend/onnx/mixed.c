@@ -6,6 +6,7 @@
  */
 #include "mixed.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,16 +28,18 @@ struct sol_results {
     struct sol_value **values;
 };
 
+/* A positive number of the environment, or `otherwise`. */
+static double setting(enum env variable, double otherwise) {
+    const char *text = env_get(variable);
+    double value;
+    return text && text_parse_double(&text, &value) && value > 0 ? value : otherwise;
+}
+
 /* Half of the machine's memory: whoever wants more has made a mistake, or means harm. */
 static int64_t memory_limit(void) {
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (int64_t)pages * size / 2 : (int64_t)1 << 32;
-}
-
-static double loop_seconds(void) {
-    const char *text = env_get(ENV_SOL_LOOP_SECONDS);
-    double seconds;
-    return text && text_parse_double(&text, &seconds) && seconds > 0 ? seconds : LOOP_SECONDS;
+    double half = pages > 0 && size > 0 ? (double)pages * (double)size / 2 : 0x1p32;
+    return (int64_t)fmin(setting(ENV_SOL_CALL_MEMORY, half / 0x1p20), 0x1p40) * ((int64_t)1 << 20);
 }
 
 /* Does `call` with control returning here from wherever something goes wrong. */
@@ -126,7 +129,7 @@ static void run_init(struct mixed_graph *graph, struct space *space, struct run 
                         .folder = graph->folder,
                         .opset = graph->opset,
                         .node = -1,
-                        .deadline = os_now() + loop_seconds()};
+                        .deadline = os_now() + setting(ENV_SOL_LOOP_SECONDS, LOOP_SECONDS)};
 }
 
 static enum sol_status add_initializers(struct sol_mixed *mixed) {
@@ -302,6 +305,8 @@ static struct array *borrow(struct space *space, const struct sol_value *value, 
                    fail(SOL_EINVAL, "a value of type %d, rank %d", value->type, value->rank));
     struct array *array = TAKE(space, struct array, 1);
     *array = (struct array){.type = (enum type)value->type, .rank = value->rank, .n = value->n};
+    if (value->type > 0 && !dims_count(value->rank, value->dim, &array->n))
+        space_stop(space, fail(SOL_EINVAL, "a value of more elements than can be counted"));
     memcpy(array->dim, value->dim, sizeof array->dim);
     array->data = (void *)(uintptr_t)value->data;
     if (value->type != SOL_VALUE_SEQUENCE) return array;
