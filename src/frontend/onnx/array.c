@@ -103,6 +103,7 @@ struct array *array_view(struct space *space, const struct array *array, int ran
     return view;
 }
 
+/* Row major: the last dim moves fastest. */
 void array_strides(const struct array *array, int64_t stride[SOL_MAX_RANK]) {
     int64_t n = 1;
     for (int d = array->rank - 1; d >= 0; d--) {
@@ -116,6 +117,8 @@ void array_strides(const struct array *array, int64_t stride[SOL_MAX_RANK]) {
     X(F32, float) X(F64, double) X(U8, uint8_t) X(I8, int8_t) X(U16, uint16_t) X(I16, int16_t) \
     X(I32, int32_t) X(I64, int64_t) X(U32, uint32_t) X(U64, uint64_t) X(BOOL, uint8_t)
 
+/* The low bits of a byte as a number; of signed types the highest of them is the sign, which is what the exclusive or and the
+ * subtraction do. */
 static int64_t extend(enum type type, uint8_t byte) {
     switch (type) {
     case TYPE_U4: return byte & 15;
@@ -125,6 +128,7 @@ static int64_t extend(enum type type, uint8_t byte) {
     }
 }
 
+/* Of a float of one or two bytes. */
 static unsigned small_bits(const struct array *array, int64_t i) {
     uint16_t wide;
     if (types[array->type].size == 1) return ((const uint8_t *)array->data)[i];
@@ -132,6 +136,7 @@ static unsigned small_bits(const struct array *array, int64_t i) {
     return wide;
 }
 
+/* A switch per element: slow, but each operator is then written once for all types. Whoever wants speed has a compiled core. */
 double array_real(const struct array *array, int64_t i) {
     switch (array->type) {
 #define READ(code, ctype) \
@@ -174,6 +179,8 @@ int64_t array_whole(const struct array *array, int64_t i) {
     return whole_of(array_real(array, i));
 }
 
+/* Conversion to a smaller unsigned type is by modulo in C; to a signed one the compilers that build SOL cut the bits off, too.
+ * Conversion to a smaller unsigned type is by modulo in C; to a signed one the compilers that build SOL cut the bits off, too. */
 void array_set_whole(struct array *array, int64_t i, int64_t value) {
     switch (array->type) {
     case TYPE_BOOL: ((uint8_t *)array->data)[i] = value != 0; return;
@@ -202,6 +209,8 @@ static int64_t cut(const struct array *array, double value) {
     return value < 18446744073709551616.0 ? (int64_t)(uint64_t)value : -1;
 }
 
+/* Infinities and what is too large saturate in types without an infinity, as casts of ONNX do unless they are told otherwise.
+ * Infinities and what is too large saturate in types without an infinity, as casts of ONNX do unless they are told otherwise. */
 void array_set_real(struct array *array, int64_t i, double value) {
     unsigned bits;
     switch (array->type) {
@@ -219,6 +228,7 @@ void array_set_real(struct array *array, int64_t i, double value) {
     else ((uint16_t *)array->data)[i] = (uint16_t)bits;
 }
 
+/* Strings, sequences, complex numbers and empty optionals have no place among numbers. */
 static void check_numbers(struct space *space, const struct array *array) {
     if (is_real(array->type) || is_whole(array->type)) return;
     space_stop(space, fail(SOL_EUNSUPPORTED, "elements of type %s",
@@ -254,6 +264,8 @@ void walk_init(struct walk *walk, int rank, const int64_t *dim) {
     for (int d = 0; d < rank; d++) walk->dim[d] = dim[d];
 }
 
+/* A dim of 1 does not move, whatever the shape has there; dims that the operand lacks in front do not move either, as strides
+ * begin as 0. */
 void walk_broadcast(struct walk *walk, int k, const struct array *array) {
     int64_t n = 1;
     for (int d = array->rank - 1; d >= 0; d--) {
@@ -262,6 +274,8 @@ void walk_broadcast(struct walk *walk, int k, const struct array *array) {
     }
 }
 
+/* Like the hand of a counter: a dim that has gone round goes back to its start and moves the next one outwards. Behind the
+ * last point all are at the start again. */
 void walk_next(struct walk *walk) {
     for (int d = walk->rank - 1; d >= 0; d--) {
         for (int k = 0; k < MOST_OPERANDS; k++) walk->offset[k] += walk->stride[k][d];

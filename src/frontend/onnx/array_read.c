@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+/* Elements that share a byte in a file. */
 static int packed_in_byte(enum type type) {
     bool is_half = type == TYPE_U4 || type == TYPE_I4 || type == TYPE_E2M1;
     return is_half ? 2 : type == TYPE_U2 || type == TYPE_I2 ? 4 : 1;
@@ -27,6 +28,8 @@ static enum sol_status read_dims(const struct onnx_tensor *tensor, struct array 
                : fail(SOL_EINVAL, "dims below 0, or more elements than can be counted");
 }
 
+/* Which field of the message holds elements of this type, after the comments in onnx.proto. Types below 32 bits, also as bits
+ * of floats, are in int32_data. */
 static const struct list *typed_field(const struct onnx_tensor *tensor, enum type type) {
     switch (type) {
     case TYPE_F32: return &tensor->floats;
@@ -39,6 +42,7 @@ static const struct list *typed_field(const struct onnx_tensor *tensor, enum typ
     }
 }
 
+/* Typed fields that hold something; there may be one at most. */
 static int count_typed(const struct onnx_tensor *t) {
     return (t->floats.n > 0) + (t->doubles.n > 0) + (t->int32s.n > 0) + (t->int64s.n > 0) +
            (t->uint64s.n > 0) + (t->strings.n > 0);
@@ -62,6 +66,7 @@ static enum sol_status read_typed(struct space *space, const struct onnx_tensor 
     return SOL_OK;
 }
 
+/* raw_data, or a file beside the model. Sizes must agree to the byte; only then is memory taken. */
 static enum sol_status read_bytes(struct space *space, const char *folder,
                                   const struct onnx_tensor *tensor, struct array *out) {
     size_t item = types[out->type].size;
@@ -96,6 +101,8 @@ static void normalize(struct array *array) {
         ((uint8_t *)array->data)[i] = ((uint8_t *)array->data)[i] != 0;
 }
 
+/* Exactly one place holds the values. Whatever is unclear is refused: two places with values have been used to show a checker
+ * something else than what runs. */
 enum sol_status array_read(struct space *space, const char *folder,
                            const struct onnx_tensor *tensor, struct array **out) {
     struct array *array = *out = TAKE(space, struct array, 1);

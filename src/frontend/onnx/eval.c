@@ -1,4 +1,10 @@
-/* The table of interpreted operators, and what their functions work with. */
+/*
+ * The table of interpreted operators, and what their functions work with: attributes, inputs, results.
+ *
+ * Values come as they are asked for. An attribute of the wrong type, an input that is missing or no tensor, an axis beyond the rank:
+ * each is found by the helper that fetches it, which leaves with a message, so functions check only what is theirs to know. The
+ * message gets the node's number and name where the call ends (mixed.c).
+ */
 #include "eval.h"
 
 #include "import.h"
@@ -15,6 +21,7 @@ static const struct operator operators[] = {
 #undef EVAL
 };
 
+/* By name within a domain: ONNX's own is called "" or "ai.onnx". */
 const struct operator *operator_find(const char *domain, const char *name) {
     bool is_standard = !domain || !*domain || !strcmp(domain, "ai.onnx");
     for (int i = 0; name && i < COUNT(operators); i++) {
@@ -34,6 +41,7 @@ void eval_check(struct eval *e, bool holds, const char *what) {
 
 /* ---- A node ---- */
 
+/* The values behind the names. Trailing inputs that are left out are as if they had not been named. */
 static void find_inputs(struct eval *e) {
     for (int i = 0; i < e->n_in; i++) {
         const char *name = *ITEM(e->node->inputs, const char *, i);
@@ -49,6 +57,8 @@ static void find_inputs(struct eval *e) {
         eval_stop(e, fail(SOL_EINVAL, "%d inputs; it takes at most %d", e->n_in, e->op->max_in));
 }
 
+/* Results whose name is empty are not wanted. One that is wanted and was not given is something that the function does not
+ * have. */
 static void store_outputs(struct eval *e) {
     for (int i = 0; i < e->n_out; i++) {
         const char *name = *ITEM(e->node->outputs, const char *, i);
@@ -58,6 +68,7 @@ static void store_outputs(struct eval *e) {
     }
 }
 
+/* Attributes are checked before anything is computed: one that the function does not know would change the result unseen. */
 enum sol_status eval_node(struct run *run, struct scope *scope, const struct onnx_node *node) {
     struct eval e = {.run = run,
                      .space = run->space,
@@ -87,6 +98,7 @@ const struct onnx_attribute *eval_attribute(const struct eval *e, const char *na
     return NULL;
 }
 
+/* Files say the type of an attribute besides its value; they must agree with what the operator wants. */
 static const struct onnx_attribute *find_typed(struct eval *e, const char *name, int64_t type) {
     const struct onnx_attribute *a = eval_attribute(e, name);
     if (a && a->type != type)
@@ -105,6 +117,7 @@ double eval_float(struct eval *e, const char *name, double otherwise) {
     return a ? (double)a->f : otherwise;
 }
 
+/* Bytes of the file have no NUL behind them; a copy has. */
 const char *eval_string(struct eval *e, const char *name, const char *otherwise) {
     const struct onnx_attribute *a = find_typed(e, name, STRING);
     if (!a || !a->s) return otherwise;
@@ -153,6 +166,7 @@ struct array *eval_in(struct eval *e, int i) {
     return e->in[i];
 }
 
+/* Lists of numbers are tensors of rank 1, and scalars where files were careless. */
 int eval_in_ints(struct eval *e, int i, int64_t **out) {
     *out = NULL;
     if (!eval_has(e, i)) return 0;
@@ -179,6 +193,7 @@ double eval_in_real(struct eval *e, int i, double otherwise) {
     return array_real(x, 0);
 }
 
+/* Many operators had lists as attributes first and as inputs later; the input wins. */
 int eval_list(struct eval *e, int i, const char *name, const int64_t **out) {
     int64_t *list;
     if (!eval_has(e, i)) return eval_ints(e, name, out);
@@ -228,6 +243,7 @@ void eval_give_reals(struct eval *e, int i, enum type type, int rank, const int6
     eval_give(e, i, eval_from_reals(e, type, rank, dim, values));
 }
 
+/* As NumPy does: shapes are aligned at their ends, and a dim of 1 fits any other. */
 int eval_broadcast(struct eval *e, int n, struct array *const *arrays, int64_t dim[SOL_MAX_RANK]) {
     int rank = 0;
     for (int i = 0; i < n; i++)

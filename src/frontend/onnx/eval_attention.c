@@ -1,4 +1,10 @@
-/* Attention and what goes with it: rotation by position, linear attention, causal convolution. */
+/*
+ * Attention and what goes with it: rotation by position, linear attention, causal convolution.
+ *
+ * Everything is brought to [batch, heads, places, size of a head] first, whether heads came packed into the last dim or not. Scores of
+ * all heads exist at once, [batch, heads, rows, columns]: this is for understanding and for types that are not compiled, not for long
+ * sequences. -infinity is how a mask says no; a row that may see nothing gives zeros, not NaN.
+ */
 #include "eval.h"
 
 #include "scalar.h"
@@ -44,6 +50,7 @@ struct attention {
     double scale, softcap;
 };
 
+/* Checks that the three fit; the scale is 1 / sqrt(size of a head) unless it is given. */
 static struct attention measure(struct eval *e, const struct array *q, const struct array *k,
                                 const struct array *v) {
     struct attention a = {q->dim[0], q->dim[1], k->dim[1], q->dim[2], k->dim[2],
@@ -99,6 +106,7 @@ static double mask_at(const struct array *mask, const int64_t at[4]) {
     return array_real(mask, offset);
 }
 
+/* It is broadcast to [batch, heads, rows, columns], but its last dim may be shorter than the columns. */
 static void check_mask(struct eval *e, const struct array *mask, const struct attention *a) {
     int64_t dim[4] = {a->batch, a->heads, a->rows, a->columns};
     eval_check(e, mask->rank <= 4 && mask->n > 0, "a mask of another rank");
@@ -126,6 +134,7 @@ static double bias_at(const struct window *w, const struct attention *a, const i
     return w->mask ? mask_at(w->mask, at) : 0;
 }
 
+/* The score of what must not be seen becomes -infinity, which softmax turns into 0. */
 static void add_bias(const struct window *w, const struct attention *a, double *s) {
     struct walk walk;
     walk_init(&walk, 4, (int64_t[]){a->batch, a->heads, a->rows, a->columns});
@@ -142,6 +151,7 @@ static void softmax(const struct attention *a, double *s) {
     }
 }
 
+/* Windows count from a query's own position, which lies behind all that is cached. */
 static struct window read_window(struct eval *e, const struct attention *a, int64_t past) {
     struct window w = {.is_causal = eval_int(e, "is_causal", 0),
                        .left = eval_int(e, "left_window_size", -1),
@@ -161,6 +171,8 @@ static void show(struct eval *e, int64_t step, const struct attention *a, enum t
         eval_give_reals(e, 3, type, 4, (int64_t[]){a->batch, a->heads, a->rows, a->columns}, s);
 }
 
+/* The order of steps is that of opset 25: scale, cap, mask, softmax. A cache that comes in is put in front of k and v, and
+ * goes out again as outputs 1 and 2. */
 void run_attention(struct eval *e) {
     int rank = eval_in(e, 0)->rank;
     int64_t heads = eval_int(e, "q_num_heads", 0), kv_heads = eval_int(e, "kv_num_heads", 0);
@@ -202,6 +214,7 @@ static double *modify(struct eval *e, const char *name, const struct attention *
     return array_reals(e->space, out);
 }
 
+/* Grouped heads as in run_attention, but any graph may change scores before softmax and probabilities behind it. */
 void run_flex_attention(struct eval *e) {
     const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
     eval_check(e, q->rank == 4 && k->rank == 4 && v->rank == 4, "a rank other than 4");
@@ -245,6 +258,7 @@ void run_rotary_embedding(struct eval *e) {
     eval_give(e, 0, join_heads(e, eval_from_reals(e, x->type, 4, x->dim, v), rank));
 }
 
+/* swish(a) * b, without broadcasting. */
 void run_swiglu(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     double alpha = eval_float(e, "alpha", 1);
@@ -279,6 +293,7 @@ struct linear {
     double scale, *state, *seen;
 };
 
+/* Heads are packed into the last dim. Several query heads may share a head of k and v, and with it the state. */
 static struct linear read_heads(struct eval *e) {
     const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
     struct linear l = {.heads = eval_int(e, "q_num_heads", 0),
@@ -343,6 +358,8 @@ static void step_linear(const struct linear *l, int64_t bt, double *y) {
     }
 }
 
+/* One place after the other: S becomes decay * S + k (beta * (v - S^T k))^T, where rules leave out decay or beta, and the
+ * result is q^T S * scale. */
 void run_linear_attention(struct eval *e) {
     struct linear l = read_heads(e);
     read_rule(e, &l);

@@ -1,4 +1,10 @@
-/* From one element type to another. */
+/*
+ * From one element type to another.
+ *
+ * Reals to whole numbers are cut towards 0. What does not fit is undefined in ONNX and in C; here it is held within 64 bits first, NaN
+ * being 0, and then cut to the low bits of the type. Whole numbers to whole numbers keep their low bits. Floats of 8 bits saturate or
+ * not, as the node says.
+ */
 #include "eval.h"
 
 #include <math.h>
@@ -27,6 +33,7 @@ static struct bytes print_number(struct space *space, const struct array *x, int
     return (struct bytes){(const uint8_t *)text, strlen(text)};
 }
 
+/* Everything of the string must belong to the number; NaN and INF are numbers, too. */
 static double parse_number(struct eval *e, const struct bytes *s) {
     char text[64] = {0}, *end;
     if (s->size && s->size < sizeof text) memcpy(text, s->at, s->size);
@@ -51,6 +58,7 @@ static void set_float8(struct array *y, int64_t i, double value, bool saturates)
     ((uint8_t *)y->data)[i] = (uint8_t)float_encode(y->type, value, saturates);
 }
 
+/* Integers become floats of 8 bits here as well: a double between holds them. */
 static void cast_reals(const struct array *x, struct array *y, bool saturates) {
     bool is_byte = is_real(y->type) && types[y->type].size == 1;
     for (int64_t i = 0; i < x->n; i++) {
@@ -60,6 +68,7 @@ static void cast_reals(const struct array *x, struct array *y, bool saturates) {
     }
 }
 
+/* Whole numbers to whole numbers keep their low bits; through a double, 64-bit numbers would lose digits. */
 struct array *cast_array(struct eval *e, const struct array *x, enum type type, bool saturates) {
     struct array *y = eval_new(e, type, x->rank, x->dim);
     bool is_text = x->type == TYPE_STRING, to_text = type == TYPE_STRING;
@@ -88,6 +97,7 @@ static void round_powers(struct eval *e, const struct array *x, struct array *y)
     }
 }
 
+/* Cast and CastLike: the type is an attribute, or that of input 1. */
 void run_cast(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t to = eval_has(e, 1) ? (int64_t)eval_in(e, 1)->type : eval_int(e, "to", 0);

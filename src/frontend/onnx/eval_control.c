@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+/* Conditions of files may have the shape [1]. */
 static bool truth(struct eval *e, const struct array *x) {
     eval_check(e, x && is_tensor(x) && x->n == 1 && x->type == TYPE_BOOL,
                "a condition that is no single truth value");
@@ -20,6 +21,7 @@ static struct array *new_number(struct eval *e, enum type type, int64_t value) {
     return y;
 }
 
+/* Results of one run of a graph within this node. */
 static struct array **run_graph(struct eval *e, const struct onnx_graph *graph, int n_in,
                                 struct array **in) {
     struct array **out = TAKE(e->space, struct array *, graph->outputs.n + 1);
@@ -27,6 +29,7 @@ static struct array **run_graph(struct eval *e, const struct onnx_graph *graph, 
     return out;
 }
 
+/* Only the branch that is taken is looked at; its inputs are names from outside. */
 void run_if(struct eval *e) {
     bool holds = truth(e, e->in[0]);
     const struct onnx_graph *graph = eval_graph(e, holds ? "then_branch" : "else_branch");
@@ -43,6 +46,7 @@ struct history {
     int64_t n, cap;
 };
 
+/* The list doubles where it is full. Nothing is freed before the call ends. */
 static void remember(struct eval *e, struct history *history, struct array *item) {
     eval_check(e, item && is_tensor(item), "an output of the loop that is no tensor");
     if (history->n == history->cap) {
@@ -74,6 +78,7 @@ static struct array *stack(struct eval *e, const struct history *history, int ax
     return y;
 }
 
+/* Looked at once per iteration: what lies in one is bounded by the memory that a call may take. */
 static void check_time(struct eval *e) {
     if (os_now() > e->run->deadline)
         eval_stop(e, fail(SOL_EINVAL, "a loop that does not end in time"));
@@ -126,6 +131,7 @@ struct scan {
     int n_axes, n_directions, n_out_axes, n_out_directions;
 };
 
+/* Inputs are states first, then sequences; the body gives new states first, then results of the step. */
 static struct scan read_scan(struct eval *e, int n_in) {
     struct scan s = {.body = eval_graph(e, "body"), .steps = -1};
     int64_t n = eval_int(e, "num_scan_inputs", 0);
@@ -191,6 +197,7 @@ static void scan_batch(struct eval *e) {
     for (int i = 0; i < n_out; i++) eval_give(e, i, stack(e, &all[i], 0, false));
 }
 
+/* Since opset 9 there is no batch, and each sequence may have an axis and a direction of its own. */
 void run_scan(struct eval *e) {
     if (e->opset < 9) {
         e->n_in = e->node->inputs.n;
@@ -215,6 +222,7 @@ static struct array *new_sequence(struct eval *e, int64_t n) {
 
 static struct array **items_of(const struct array *list) { return list->data; }
 
+/* Tensors are no sequences of one. */
 static const struct array *sequence_in(struct eval *e, int i) {
     eval_check(e, eval_has(e, i) && e->in[i]->type == TYPE_SEQUENCE,
                "an input that is no sequence");
@@ -223,12 +231,14 @@ static const struct array *sequence_in(struct eval *e, int i) {
 
 void run_sequence_empty(struct eval *e) { eval_give(e, 0, new_sequence(e, 0)); }
 
+/* Sequences share the tensors that they were made of; nobody changes a tensor once it is made. */
 void run_sequence_construct(struct eval *e) {
     struct array *list = new_sequence(e, e->n_in);
     for (int i = 0; i < e->n_in; i++) items_of(list)[i] = eval_in(e, i);
     eval_give(e, 0, list);
 }
 
+/* In front of the item at a place, which may count from the end; without one, behind the last. */
 void run_sequence_insert(struct eval *e) {
     const struct array *from = sequence_in(e, 0);
     int64_t at = eval_in_int(e, 2, from->n);
@@ -240,6 +250,7 @@ void run_sequence_insert(struct eval *e) {
     eval_give(e, 0, list);
 }
 
+/* The last item when no place is given. */
 void run_sequence_erase(struct eval *e) {
     const struct array *from = sequence_in(e, 0);
     int64_t at = eval_index(e, eval_in_int(e, 1, -1), from->n);
@@ -277,11 +288,13 @@ void run_sequence_map(struct eval *e) {
 
 /* ---- Optionals ---- */
 
+/* Without an input the optional is empty, whatever type its attribute says. */
 void run_optional(struct eval *e) {
     struct array *none = TAKE(e->space, struct array, 1);
     eval_give(e, 0, eval_has(e, 0) ? e->in[0] : none);
 }
 
+/* Since opset 18 a plain tensor counts as an optional that has a value, and no input as one without. */
 void run_optional_has(struct eval *e) {
     bool has = eval_has(e, 0) && e->in[0]->type != TYPE_NONE;
     eval_give(e, 0, new_number(e, TYPE_BOOL, has));

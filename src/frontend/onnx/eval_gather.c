@@ -1,10 +1,16 @@
-/* Operators that read or write by index. An index outside of its dim stops. */
+/*
+ * Operators that read or write by index.
+ *
+ * An index may count from the end. One outside of its dim stops the call with a message, at every element: indices are data, and
+ * nobody has seen them before. What is written goes into a copy of the input, so that the input stays what others read.
+ */
 #include "eval.h"
 
 #include "scalar.h"
 
 #include <string.h>
 
+/* Every index goes through here, so none reaches outside. */
 static int64_t index_at(struct eval *e, const struct array *index, int64_t i, int64_t size) {
     return eval_index(e, array_whole(index, i), size);
 }
@@ -44,6 +50,7 @@ static int64_t place_along(const struct array *x, const struct walk *walk, int a
     return at;
 }
 
+/* An index for GatherElements and ScatterElements has the rank of the data, and dims no larger but for the axis. */
 static void check_within(struct eval *e, const struct array *x, const struct array *index,
                          int axis) {
     bool fits = x->rank == index->rank;
@@ -51,6 +58,7 @@ static void check_within(struct eval *e, const struct array *x, const struct arr
     eval_check(e, fits, "an index of a shape that does not fit");
 }
 
+/* y[i][j] = x[index[i][j]][j] for axis 0 of two. */
 void run_gather_elements(struct eval *e) {
     const struct array *x = eval_in(e, 0), *index = index_in(e, 1);
     int axis = eval_axis(e, eval_int(e, "axis", 0), x->rank);
@@ -76,6 +84,7 @@ static int64_t tuple_offset(struct eval *e, const struct array *x, const struct 
     return offset;
 }
 
+/* The last dim of the index is how many indices belong together; they choose in that many dims behind the batch. */
 static int tuple_size(struct eval *e, const struct array *x, const struct array *index, int batch) {
     eval_check(e, index->rank > 0 && batch >= 0 && batch < index->rank && batch < x->rank + 1,
                "batch_dims, or an index without dims");
@@ -84,6 +93,7 @@ static int tuple_size(struct eval *e, const struct array *x, const struct array 
     return (int)k;
 }
 
+/* One slice per tuple of indices. Leading batch dims are walked side by side in data and index. */
 void run_gather_nd(struct eval *e) {
     const struct array *x = eval_in(e, 0), *index = index_in(e, 1);
     int batch = (int)min_i64(SOL_MAX_RANK, max_i64(-1, eval_int(e, "batch_dims", 0)));
@@ -105,6 +115,7 @@ void run_gather_nd(struct eval *e) {
 
 /* ---- Writing ---- */
 
+/* The first result: a copy of the data, to be written to. */
 static struct array *copy(struct eval *e, const struct array *x) {
     struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
     memcpy(y->data, x->data, (size_t)x->n * types[x->type].size);
@@ -117,6 +128,7 @@ struct meeting {
     int64_t (*whole)(struct eval *, int64_t, int64_t);
 };
 
+/* None of them depends on the order of updates but the first; there ONNX leaves open who wins, and here the last does. */
 static struct meeting read_meeting(struct eval *e) {
     static const struct {
         const char *name;
@@ -132,6 +144,7 @@ static struct meeting read_meeting(struct eval *e) {
     eval_stop(e, fail(SOL_EUNSUPPORTED, "reduction \"%.32s\"", name));
 }
 
+/* Reals are rounded at each step, as if the tensor itself were updated. */
 static void meet(struct eval *e, const struct meeting *meeting, struct array *y, int64_t at,
                  const struct array *x, int64_t i) {
     if (!meeting->real) memcpy(array_at(y, at), array_at(x, i), types[x->type].size);
@@ -140,6 +153,7 @@ static void meet(struct eval *e, const struct meeting *meeting, struct array *y,
     else array_set_real(y, at, meeting->real(array_real(y, at), array_real(x, i)));
 }
 
+/* One update per index, or per element of the slices that tuples choose. */
 static struct array *updates_for(struct eval *e, const struct array *y, int64_t n) {
     struct array *updates = eval_in(e, 2);
     eval_check(e, updates->type == y->type && updates->n == n, "updates that do not fit");
@@ -147,6 +161,7 @@ static struct array *updates_for(struct eval *e, const struct array *y, int64_t 
     return updates;
 }
 
+/* y[index[i][j]][j] = updates[i][j] for axis 0 of two. */
 void run_scatter_elements(struct eval *e) {
     const struct array *index = index_in(e, 1);
     struct array *y = copy(e, eval_in(e, 0)), *updates = updates_for(e, y, index->n);
@@ -162,6 +177,7 @@ void run_scatter_elements(struct eval *e) {
     }
 }
 
+/* One slice of updates per tuple. */
 void run_scatter_nd(struct eval *e) {
     const struct array *index = index_in(e, 1);
     struct array *y = copy(e, eval_in(e, 0));

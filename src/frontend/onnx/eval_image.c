@@ -1,4 +1,10 @@
-/* Sampling images between their pixels: Resize, GridSample, AffineGrid, RoiAlign, DeformConv. */
+/*
+ * Sampling images between their pixels: Resize, GridSample, AffineGrid, RoiAlign, DeformConv.
+ *
+ * They differ in how a point of the result becomes a place in the input, and in what lies outside of it; between pixels all of them
+ * weigh neighbours, linearly or with a cubic. Places are doubles that files and data decide, so before they become indices they are
+ * held within bounds: a cast of NaN or of 1e30 to an integer would be undefined.
+ */
 #include "eval.h"
 
 #include <math.h>
@@ -38,12 +44,14 @@ static double source_of(const struct resize *r, const struct axis *x, int64_t i)
     return offset + (at + 0.5) / x->scale - 0.5;
 }
 
+/* The weight of a pixel at a distance, after Keys: two pieces of third degree, which meet at 1 and end at 2. */
 static double cubic(double distance, double a) {
     double d = fabs(distance);
     if (d < 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
     return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
+/* Halfway, "prefer floor" goes down and "prefer ceil" up; neither is C's rint, which goes to the even one. */
 static int64_t nearest_to(const struct resize *r, double at) {
     if (!strcmp(r->nearest, "floor")) return (int64_t)floor(at);
     if (!strcmp(r->nearest, "ceil")) return (int64_t)ceil(at);
@@ -97,6 +105,7 @@ static double *resize_axis(struct eval *e, const struct resize *r, const struct 
     return y;
 }
 
+/* Before opset 11 there was one way only: nearest, downwards, from x / scale. */
 static void read_modes(struct eval *e, struct resize *r) {
     const char *mode = eval_string(e, "mode", "nearest");
     r->mode = !strcmp(mode, "linear") ? LINEAR : !strcmp(mode, "cubic") ? CUBIC : NEAREST;
@@ -130,6 +139,8 @@ static void keep_ratio(struct eval *e, struct resize *r, const int *named, int n
     }
 }
 
+/* Either sizes or scales. A scale stays what it was said to be, though out / in is not exactly that: positions are computed
+ * with it. */
 static void read_sizes(struct eval *e, struct resize *r, const struct array *x, int scales_at,
                        const int *named, int n) {
     const struct array *scales =
@@ -153,6 +164,7 @@ static void read_sizes(struct eval *e, struct resize *r, const struct array *x, 
     if (n_sizes) keep_ratio(e, r, named, n, sizes);
 }
 
+/* Weights of several dims are products, so dims can be resized one after the other. Dims that stay are not touched. */
 static void resize(struct eval *e, int scales_at) {
     const struct array *x = eval_in(e, 0),
                        *roi = scales_at == 2 && eval_has(e, 1) ? eval_in(e, 1) : NULL;
@@ -185,6 +197,7 @@ static void resize(struct eval *e, int scales_at) {
 /* Opset 10 had scales in the second place. */
 void run_resize(struct eval *e) { resize(e, e->opset < 11 ? 1 : 2); }
 
+/* What Resize was called before; its rules are those of opset 9. */
 void run_upsample(struct eval *e) {
     e->opset = 9;
     resize(e, 1);
@@ -200,6 +213,7 @@ struct plane {
 };
 enum beyond { ZEROS, BORDER, REFLECTION };
 
+/* To and fro between two mirrors. */
 static double reflect(double x, double low, double high) {
     double range = high - low;
     if (range <= 0) return 0;
@@ -252,6 +266,7 @@ struct sampling {
     bool aligned; /* -1 and 1 are the centers of the border's pixels, not their outer edges */
 };
 
+/* Opset 16 said bilinear and bicubic, opset 20 linear and cubic. */
 static struct sampling read_sampling(struct eval *e) {
     const char *mode = eval_string(e, "mode", "linear");
     const char *beyond = eval_string(e, "padding_mode", "zeros");
@@ -279,6 +294,7 @@ static double pixel_of(const struct sampling *s, double g, int64_t size) {
     return tame(at);
 }
 
+/* Each output point reads the image where the grid says, in all channels alike. */
 void run_grid_sample(struct eval *e) {
     const struct array *x = eval_in(e, 0), *grid = eval_in(e, 1);
     struct sampling s = read_sampling(e);
@@ -400,6 +416,7 @@ static void place_region(struct eval *e, const double corner[4], int64_t rows, i
     r->n_columns = count_samples(fixed, r->bin_width);
 }
 
+/* [regions, channels, rows, columns]: every region of interest as a small image of one size. */
 void run_roi_align(struct eval *e) {
     const struct array *x = eval_in(e, 0), *rois = eval_in(e, 1), *batch = eval_in(e, 2);
     int64_t rows = eval_int(e, "output_height", 1), columns = eval_int(e, "output_width", 1);
@@ -432,6 +449,7 @@ struct deform {
     int64_t pad[SOL_MAX_RANK], stride[SOL_MAX_RANK], dilation[SOL_MAX_RANK];
 };
 
+/* Lists of the window; of the pads only those in front count, as the offsets' shape says how large the result is. */
 static void read_moves(struct eval *e, const char *name, int most, int n, int64_t otherwise,
                        int64_t *out) {
     const int64_t *list;
@@ -492,6 +510,8 @@ static double deform_channel(const struct deform *d, const struct walk *o, int64
     return sum;
 }
 
+/* A convolution whose taps are moved by offsets that were computed, point by point; between pixels it interpolates, and
+ * outside is 0. */
 void run_deform_conv(struct eval *e) {
     int64_t dim[SOL_MAX_RANK];
     struct deform d = read_deform(e, dim);

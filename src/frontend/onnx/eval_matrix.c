@@ -1,9 +1,16 @@
-/* Products of matrices, of reals and of whole numbers; Einsum; determinants. */
+/*
+ * Products of matrices, of reals and of whole numbers; Einsum; determinants.
+ *
+ * Batches are broadcast: the walk over them counts whole matrices. Reals are summed up in double. Whole numbers wrap at 64 bits and
+ * are cut to their type, which is what wrapping at every step would give. Quantized products take zero points off first, multiply
+ * exactly, and scale last.
+ */
 #include "eval.h"
 
 #include <math.h>
 #include <string.h>
 
+/* The innermost loop runs along rows of b and c. */
 void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int64_t n, double *c) {
     memset(c, 0, (size_t)(m * n) * sizeof *c);
     for (int64_t i = 0; i < m; i++)
@@ -11,6 +18,7 @@ void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int6
             for (int64_t j = 0; j < n; j++) c[i * n + j] += a[i * k + p] * b[p * n + j];
 }
 
+/* Wrapping, as whole numbers of ONNX do. */
 static void whole_product(const int64_t *a, const int64_t *b, int64_t m, int64_t k, int64_t n,
                           int64_t *c) {
     for (int64_t i = 0; i < m; i++)
@@ -35,6 +43,7 @@ static struct array batch_of(const struct array *x) {
     return batch;
 }
 
+/* Vectors lose their dim of 1 again in the result. */
 static struct product plan_product(struct eval *e, const struct array *a, const struct array *b) {
     struct product p = {.m = 1, .n = 1};
     struct array left = batch_of(a), right = batch_of(b);
@@ -70,6 +79,7 @@ static int64_t *shifted(struct eval *e, const struct array *x, const struct arra
     return v;
 }
 
+/* Zero points are taken off before, so this is exact for 8 bits however long the sums are. */
 static int64_t *multiply_wholes(struct eval *e, const struct product *p, const int64_t *a,
                                 const int64_t *b) {
     struct walk batch = p->batch;
@@ -80,6 +90,7 @@ static int64_t *multiply_wholes(struct eval *e, const struct product *p, const i
     return c;
 }
 
+/* Reals are summed up in double and rounded once. */
 void run_matmul(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     struct product p = plan_product(e, a, b);
@@ -97,6 +108,7 @@ void run_matmul(struct eval *e) {
     array_fill_reals(y, c);
 }
 
+/* Products of 8 bits as numbers of 32. */
 void run_matmul_integer(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     struct product p = plan_product(e, a, b);
@@ -179,6 +191,7 @@ static int read_term(struct eval *e, const char *at, const char *end, int rank, 
     return n;
 }
 
+/* The place of a label, which is added when it is new: in the order in which they come, the walk goes through them. */
 static int find_label(struct eval *e, struct einsum *s, int label) {
     for (int i = 0; i < s->n_labels; i++)
         if (s->label[i] == label) return i;
@@ -202,6 +215,7 @@ static void default_result(struct eval *e, struct einsum *s, const int *all, int
         if (count_label(all, n, label) == 1) find_label(e, s, label);
 }
 
+/* A dim of 1 is broadcast. */
 static void add_sizes(struct eval *e, struct einsum *s, const struct array *x, const int *labels) {
     for (int d = 0; d < x->rank; d++) {
         int64_t *size = &s->size[find_label(e, s, labels[d])];
@@ -211,6 +225,7 @@ static void add_sizes(struct eval *e, struct einsum *s, const struct array *x, c
     }
 }
 
+/* The labels of the result come first in the walk, so all terms of a result point follow each other. */
 static struct array *sum_products(struct eval *e, const struct einsum *s, struct walk *walk) {
     struct array *y = eval_new(e, e->in[0]->type, s->n_out, s->size);
     int64_t inner = product(s->n_labels - s->n_out, s->size + s->n_out);
@@ -255,6 +270,7 @@ static struct walk walk_labels(struct eval *e, struct einsum *s, int labels[][SO
     return walk;
 }
 
+/* By definition: for each point of the result, a sum over all values of the other labels of the product of operands. */
 void run_einsum(struct eval *e) {
     const char *at = eval_string(e, "equation", ""), *arrow = strstr(at, "->");
     int labels[MOST_OPERANDS][SOL_MAX_RANK], all[MOST_OPERANDS * SOL_MAX_RANK], n_all = 0;
@@ -297,6 +313,7 @@ static double determinant(double *a, int64_t n) {
     return result;
 }
 
+/* One per matrix; dims in front are a batch. */
 void run_det(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     eval_check(e, x->rank >= 2 && x->dim[x->rank - 1] == x->dim[x->rank - 2], "no square matrix");

@@ -1,8 +1,15 @@
-/* Operators that move values of any type. Most are a walk with strides. */
+/*
+ * Operators that move values of any type: elements are bytes of some size here, strings included.
+ *
+ * Most are a walk over the result with strides into the input: permutation, slices forwards and backwards, broadcasting. The rest
+ * compute for each point where it comes from, one dim after the other. Dims that files ask for are checked where the result is
+ * allocated, so a repetition to more than memory holds ends there.
+ */
 #include "eval.h"
 
 #include <string.h>
 
+/* Strides may be 0 (a value repeats) or negative (backwards). */
 struct array *move_strided(struct eval *e, const struct array *x, int rank, const int64_t *dim,
                            int64_t offset, const int64_t *stride) {
     struct array *y = eval_new(e, x->type, rank, dim);
@@ -29,6 +36,7 @@ struct array *move_permute(struct eval *e, const struct array *x, const int64_t 
     return move_strided(e, x, x->rank, dim, 0, stride);
 }
 
+/* Without perm all dims turn around. */
 void run_transpose(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t reversed[SOL_MAX_RANK];
@@ -105,6 +113,7 @@ static struct array *part(struct eval *e, const struct array *x, int axis, int64
     return move_strided(e, x, x->rank, dim, start * stride[axis], stride);
 }
 
+/* Into parts of given sizes, or into equal ones of which the last may be smaller. */
 void run_split(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     const int64_t *sizes;
@@ -122,6 +131,7 @@ void run_split(struct eval *e) {
     eval_check(e, start == size, "parts that do not fill the axis");
 }
 
+/* What lies behind the axis is contiguous in each input, and is copied in one piece. */
 static struct array *concat(struct eval *e, int n, struct array *const *x, int axis) {
     int64_t dim[SOL_MAX_RANK], outer = product(axis, x[0]->dim), at = 0;
     memcpy(dim, x[0]->dim, sizeof dim);
@@ -152,6 +162,7 @@ void run_concat(struct eval *e) {
 
 /* ---- Sequences of tensors ---- */
 
+/* Like Concat, or like stacking when the axis is new. */
 void run_concat_from_sequence(struct eval *e) {
     const struct array *list = e->in[0];
     bool is_new = eval_int(e, "new_axis", 0);
@@ -203,6 +214,8 @@ void run_split_to_sequence(struct eval *e) {
 
 /* ---- Repetition and padding ---- */
 
+/* A dim of the result is that many times the input's, so the place in it modulo the input's size is where a value comes from.
+ * A dim of the result is that many times the input's, so the place in it modulo the input's size is where a value comes from. */
 void run_tile(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t *times, dim[SOL_MAX_RANK], own[SOL_MAX_RANK];
@@ -233,6 +246,7 @@ static int64_t pad_source(enum pad_mode mode, int64_t i, int64_t n) {
     return at < n ? at : period - at;
 }
 
+/* `before` is where the input begins in the result; negative ones crop. Without a value, zeros are already there. */
 static struct array *pad(struct eval *e, const struct array *x, const int64_t *before,
                          const int64_t *dim, enum pad_mode mode, const void *value) {
     struct array *y = eval_new(e, x->type, x->rank, dim);
@@ -286,6 +300,7 @@ void run_pad(struct eval *e) {
     eval_give(e, 0, pad(e, x, before, dim, read_mode(e), value->data));
 }
 
+/* Of an odd difference the larger half is at the end. */
 void run_center_crop_pad(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     const int64_t *axes;
@@ -319,6 +334,7 @@ static int64_t read_block(struct eval *e, const struct array *x) {
     return b;
 }
 
+/* Channels are [row in block, column in block, channel] with DCR, [channel, row, column] with CRD. */
 void run_depth_to_space(struct eval *e) {
     const int64_t *d = eval_in(e, 0)->dim, b = read_block(e, e->in[0]), rest = d[1] / (b * b);
     static const int64_t dcr_axes[6] = {0, 3, 4, 1, 5, 2}, crd_axes[6] = {0, 1, 4, 2, 5, 3};
@@ -328,6 +344,7 @@ void run_depth_to_space(struct eval *e) {
                 (int64_t[]){d[0], rest, d[2] * b, d[3] * b});
 }
 
+/* The way back of DepthToSpace. */
 void run_space_to_depth(struct eval *e) {
     const int64_t *d = eval_in(e, 0)->dim, b = read_block(e, e->in[0]);
     static const int64_t dcr_axes[6] = {0, 3, 5, 1, 2, 4}, crd_axes[6] = {0, 1, 3, 5, 2, 4};
@@ -336,6 +353,7 @@ void run_space_to_depth(struct eval *e) {
                 (int64_t[]){d[0], d[1] * b * b, d[2] / b, d[3] / b});
 }
 
+/* The other triangle is 0, also where the input is NaN: values are copied, not multiplied. */
 void run_trilu(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     bool is_upper = eval_int(e, "upper", 1);

@@ -1,4 +1,9 @@
-/* Normalization: values less their mean, over their deviation, over some dims. */
+/*
+ * Normalization (values less their mean, over their deviation, over some dims) and losses of classification.
+ *
+ * All of it is computed in double, whatever type files want for the steps between (stash_type), and rounded once to the type of the
+ * input: never less precise than what the operator promises. Means and deviations that are results of their own have the stash type.
+ */
 #include "eval.h"
 
 #include <math.h>
@@ -9,6 +14,7 @@ struct moments {
     double mean, inverse;
 };
 
+/* In two passes: the mean of squares less the square of the mean would lose digits. */
 static struct moments measure(const double *x, int64_t n, double epsilon) {
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i];
@@ -36,6 +42,7 @@ static void scale_rows(struct eval *e, const struct array *x, int axis, double *
     }
 }
 
+/* The type that ONNX computes in; here it is that of the outputs for mean and deviation. */
 static enum type stash_type(struct eval *e) {
     int64_t type = eval_int(e, "stash_type", 1);
     eval_check(e, type_is_known(type) && is_real((enum type)type), "stash_type");
@@ -61,6 +68,7 @@ void run_layer_norm(struct eval *e) {
     scale_rows(e, x, axis, v);
 }
 
+/* Layer norm without a mean: x / sqrt(mean(x^2) + epsilon) * scale. */
 void run_rms_norm(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int axis = eval_axis(e, eval_int(e, "axis", -1), x->rank);
@@ -75,6 +83,7 @@ void run_rms_norm(struct eval *e) {
     scale_rows(e, x, axis, v);
 }
 
+/* One number per channel, or per group. */
 static double *channel_input(struct eval *e, int i, int64_t n) {
     eval_check(e, eval_in(e, i)->n == n, "a vector that does not fit the channels");
     return array_reals(e->space, e->in[i]);
@@ -98,10 +107,12 @@ static void normalize_groups(struct eval *e, const struct array *x, int64_t grou
     eval_give_reals(e, 0, x->type, x->rank, x->dim, v);
 }
 
+/* Channels that lie side by side form a group. */
 void run_group_norm(struct eval *e) {
     normalize_groups(e, eval_in(e, 0), eval_int(e, "num_groups", 0));
 }
 
+/* Each channel is a group of its own. */
 void run_instance_norm(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     normalize_groups(e, x, x->rank >= 2 ? x->dim[1] : 0);
@@ -241,6 +252,7 @@ static void give_losses(struct eval *e, const struct array *x, const double *v) 
     if (reduction != KEEP) array_set_real(y, 0, reduction == MEAN ? sum / total : sum);
 }
 
+/* Its input are logarithms of probabilities already. */
 void run_nll_loss(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     give_losses(e, x, array_reals(e->space, x));

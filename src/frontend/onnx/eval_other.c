@@ -1,4 +1,9 @@
-/* Selection of boxes, steps of training, and the simplest of classical machine learning. */
+/*
+ * Selection of boxes, steps of training, and the simplest of classical machine learning.
+ *
+ * Operators outside of ONNX's own domain name theirs in eval.def. Steps of training are plain arithmetic on lists of tensors: they
+ * change weights that come in as inputs, and have nothing to do with how SOL handles parameters.
+ */
 #include "eval.h"
 
 #include <math.h>
@@ -12,6 +17,7 @@ struct box {
     double low[2], high[2];
 };
 
+/* Two corners in any order, or a center and a size. */
 static struct box read_box(const double *v, bool is_center) {
     struct box b;
     for (int d = 0; d < 2; d++) {
@@ -40,6 +46,7 @@ struct scored {
     int64_t index;
 };
 
+/* The best first; of equals, the one with the lower number. */
 static int by_score(const void *left, const void *right) {
     const struct scored *a = left, *b = right;
     if (a->score != b->score) return a->score < b->score ? 1 : -1;
@@ -63,6 +70,8 @@ static int64_t select_boxes(const double *boxes, bool is_center, struct scored *
     return found;
 }
 
+/* By class and image: take the best box, drop those that overlap it, and so on. Without a number of boxes nothing is selected,
+ * as the operator wants it. */
 void run_non_max_suppression(struct eval *e) {
     const struct array *boxes = eval_in(e, 0), *scores = eval_in(e, 1);
     eval_check(e,
@@ -97,18 +106,21 @@ struct rule {
     bool is_nesterov;
 };
 
+/* The rate falls with the sum of squares of all gradients so far. */
 static double step_adagrad(const struct rule *r, double x, double g, double *state) {
     g += r->norm * x;
     state[0] += g * g;
     return x - r->rate / (1 + r->count * r->alpha) * g / (sqrt(state[0]) + r->epsilon);
 }
 
+/* The first step takes the gradient whole. Nesterov looks one step ahead. */
 static double step_momentum(const struct rule *r, double x, double g, double *state) {
     g += r->norm * x;
     state[0] = r->alpha * state[0] + (r->count > 0 ? r->beta : 1) * g;
     return x - r->rate * (r->is_nesterov ? g + r->alpha * state[0] : state[0]);
 }
 
+/* States are running means of the gradient and of its square, which begin at 0 and are corrected for that. */
 static double step_adam(const struct rule *r, double x, double g, double *state) {
     g += r->norm * x;
     state[0] = r->alpha * state[0] + (1 - r->alpha) * g;
@@ -152,6 +164,7 @@ void run_train_step(struct eval *e) {
 
 /* ---- Classical ---- */
 
+/* 1 above the threshold, else 0. */
 void run_binarizer(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     double limit = eval_float(e, "threshold", 0), *v = array_reals(e->space, x);
@@ -212,6 +225,7 @@ static struct array *default_label(struct eval *e, enum type type) {
     return y;
 }
 
+/* NaN is a key like any other. */
 static bool is_key(const struct array *keys, int64_t k, const struct array *x, int64_t i) {
     const struct bytes *a = (const struct bytes *)keys->data + k,
                        *b = (const struct bytes *)x->data + i;
@@ -221,6 +235,7 @@ static bool is_key(const struct array *keys, int64_t k, const struct array *x, i
     return p == q || (p != p && q != q);
 }
 
+/* A table from keys to values. Of equal keys the first one counts. */
 void run_label_encoder(struct eval *e) {
     const struct array *x = eval_in(e, 0), *keys = find_list(e, "keys"),
                        *values = find_list(e, "values");

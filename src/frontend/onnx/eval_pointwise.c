@@ -1,4 +1,10 @@
-/* Operators that compute each point by itself. */
+/*
+ * Operators that compute each point by itself.
+ *
+ * Most are rows of eval.def with functions of scalar.h: `real` for floats, which are computed in double and rounded once, and `whole`
+ * for integers, computed in 64 bits and cut to the type, so that they wrap as the type itself would. A row without one of the two
+ * refuses such elements. Truth values are whole numbers of one bit.
+ */
 #include "eval.h"
 
 #include "scalar.h"
@@ -11,11 +17,13 @@ static void refuse_type(struct eval *e, enum type type) {
     eval_stop(e, fail(SOL_EUNSUPPORTED, "elements of type %s", types[type].name));
 }
 
+/* A result of the input's shape, and of its type unless the row says another. */
 static struct array *like(struct eval *e, const struct array *x) {
     enum type type = e->op->result ? (enum type)e->op->result : x->type;
     return eval_out(e, 0, type, x->rank, x->dim);
 }
 
+/* The row has a function for reals, one for whole numbers, or both. */
 void run_unary(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
@@ -28,6 +36,7 @@ void run_unary(struct eval *e) {
     }
 }
 
+/* Functions with one or two parameters, whose names and defaults are in the row. */
 void run_shaped(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
@@ -38,6 +47,7 @@ void run_shaped(struct eval *e) {
         array_set_real(y, i, e->op->shaped(array_real(x, i), alpha, beta));
 }
 
+/* x * P(X <= x) for a normal X, exactly or by the usual approximation with tanh. */
 void run_gelu(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
@@ -49,6 +59,7 @@ void run_gelu(struct eval *e) {
     }
 }
 
+/* Either sign can be left out. */
 void run_is_inf(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = eval_out(e, 0, TYPE_BOOL, x->rank, x->dim);
@@ -87,6 +98,7 @@ static struct array *at_axis(struct eval *e, const struct array *a, struct array
     return array_view(e->space, b, rank, dim);
 }
 
+/* The shape that both broadcast to, with both as operands. */
 static void walk_two(struct eval *e, struct array *const x[2], struct walk *walk) {
     int64_t dim[SOL_MAX_RANK];
     int rank = eval_broadcast(e, 2, x, dim);
@@ -131,6 +143,7 @@ static void equal_strings(struct eval *e, struct array *a, struct array *b) {
     }
 }
 
+/* Both inputs have one type; comparisons give truth values. */
 void run_binary(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = at_axis(e, a, eval_in(e, 1));
     enum type type = e->op->result ? (enum type)e->op->result : a->type;
@@ -141,11 +154,13 @@ void run_binary(struct eval *e) {
     else eval_give(e, 0, combine(e, a, b, type, e->op->real2, e->op->whole2));
 }
 
+/* The type is that of the base; the exponent may have another one. */
 void run_pow(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     eval_give(e, 0, combine(e, a, b, a->type, pow, whole_pow));
 }
 
+/* With fmod=1 the result has the sign of the dividend, as in C; otherwise that of the divisor, as in Python. */
 void run_mod(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     bool is_c = eval_int(e, "fmod", 0);
@@ -154,6 +169,7 @@ void run_mod(struct eval *e) {
         combine(e, a, b, a->type, is_c ? fmod : modulo, is_c ? whole_remainder : whole_modulo));
 }
 
+/* Shifts as wide as the type leave 0, or the sign. */
 void run_bit_shift(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     bool is_left = eval_is(e, "direction", "LEFT");
@@ -166,6 +182,7 @@ void run_bit_shift(struct eval *e) {
 
 /* ---- Any number of inputs ---- */
 
+/* From left to right, rounding at each step. */
 void run_variadic(struct eval *e) {
     struct array *y = eval_in(e, 0);
     for (int i = 1; i < e->n_in; i++)
@@ -173,6 +190,7 @@ void run_variadic(struct eval *e) {
     eval_give(e, 0, y);
 }
 
+/* Summed up in double, and rounded once. */
 void run_mean_of(struct eval *e) {
     enum type type = eval_in(e, 0)->type;
     struct array *y = cast_array(e, e->in[0], TYPE_F64, true);
@@ -182,6 +200,7 @@ void run_mean_of(struct eval *e) {
     eval_give(e, 0, cast_array(e, y, type, true));
 }
 
+/* Any type; all three are broadcast. */
 void run_where(struct eval *e) {
     struct array *x[3] = {eval_in(e, 0), eval_in(e, 1), eval_in(e, 2)};
     int64_t dim[SOL_MAX_RANK];

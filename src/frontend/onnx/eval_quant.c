@@ -1,4 +1,9 @@
-/* Between reals and few bits: a scale and a zero point for all, per axis, or per block of an axis. */
+/*
+ * Between reals and few bits: a scale and a zero point for all, per axis, or per block of an axis.
+ *
+ * Division by the scale is rounded to float32 first, as the operator says: what lies halfway between two whole numbers there must not
+ * be decided by digits that float32 does not have. Then it is rounded to even, moved by the zero point, and held within the type.
+ */
 #include "eval.h"
 
 #include <math.h>
@@ -11,6 +16,7 @@ struct grid {
     int64_t per; /* scales along the axis; 1: one for all */
 };
 
+/* Scales are one number, a list along an axis, or a tensor of the data's rank where each covers a block of the axis. */
 static struct grid read_grid(struct eval *e, const struct array *x, const struct array *scale) {
     struct grid g = {1, 1, eval_int(e, "block_size", 0), 1};
     if (scale->n == 1 && scale->rank <= 1) return g;
@@ -33,12 +39,14 @@ static struct grid read_grid(struct eval *e, const struct array *x, const struct
     return g;
 }
 
+/* The number of the scale of element i. */
 static int64_t scale_of(const struct grid *g, bool is_blocked, int64_t i) {
     if (g->per == 1 && !is_blocked) return 0;
     int64_t at = i / g->inner % g->n / g->block;
     return is_blocked ? (i / g->inner / g->n * g->per + at) * g->inner + i % g->inner : at;
 }
 
+/* What fits into the type. */
 static void bounds_of(enum type type, double *low, double *high) {
     int bits = type == TYPE_I4 || type == TYPE_U4   ? 4
                : type == TYPE_I2 || type == TYPE_U2 ? 2
@@ -48,6 +56,7 @@ static void bounds_of(enum type type, double *low, double *high) {
     *high = ldexp(1, is_signed ? bits - 1 : bits) - 1;
 }
 
+/* Whole numbers are rounded to even, moved by the zero point, and held within the type; floats of 8 bits are only rounded. */
 static void set_quantized(struct array *y, int64_t i, double value, double zero, bool saturates) {
     double low, high;
     if (is_real(y->type)) {
@@ -81,6 +90,7 @@ void run_quantize(struct eval *e) {
     }
 }
 
+/* (x - zero point) * scale. */
 void run_dequantize(struct eval *e) {
     const struct array *x = eval_in(e, 0), *scale = eval_in(e, 1);
     const struct array *zero = eval_has(e, 2) ? eval_in(e, 2) : NULL;

@@ -1,4 +1,10 @@
-/* Operators along axes: reductions, cumulation, extremes, sorting, softmax. */
+/*
+ * Operators along axes: reductions, cumulation, extremes, sorting, softmax.
+ *
+ * A reduction walks the input in order, and a stride of 0 for the reduced dims says which sum an element goes to: no dims are moved
+ * to where they would be convenient. What works along one axis sees a tensor as [outer, n, inner] around it. Sets without elements
+ * have the neutral element as their result; a maximum of none is the least value of the type.
+ */
 #include "eval.h"
 
 #include <math.h>
@@ -27,6 +33,7 @@ static void walk_result(const struct array *x, const bool named[SOL_MAX_RANK], s
     }
 }
 
+/* Reduced dims stay as 1, or vanish. */
 static struct array *new_result(struct eval *e, const struct array *x,
                                 const bool named[SOL_MAX_RANK]) {
     int64_t dim[SOL_MAX_RANK];
@@ -46,6 +53,7 @@ static int64_t whole_start(enum type type, double start) {
     return is_unsigned ? (int64_t)(UINT64_MAX >> (64 - bits)) : INT64_MAX >> (64 - bits);
 }
 
+/* Sums wrap at 64 bits, and are cut to the type at the end. */
 static void reduce_wholes(struct eval *e, const struct array *x, struct walk *walk,
                           struct array *y) {
     int64_t *sum = TAKE(e->space, int64_t, y->n);
@@ -56,6 +64,7 @@ static void reduce_wholes(struct eval *e, const struct array *x, struct walk *wa
     array_fill_wholes(y, sum);
 }
 
+/* In the order of the input; sums are in double, so that order hardly matters. */
 static double *reduce_reals(struct eval *e, const double *x, struct walk walk, int64_t n,
                             double start, double (*join)(double, double)) {
     double *sum = TAKE(e->space, double, n);
@@ -121,6 +130,7 @@ static int compare(const struct array *x, int64_t i, int64_t k) {
     return (a > b) - (a < b);
 }
 
+/* Of equals the first one wins, or the last when wanted. */
 void run_arg_extreme(struct eval *e) {
     struct array *x = eval_in(e, 0);
     bool takes_last = eval_int(e, "select_last_index", 0), named[SOL_MAX_RANK] = {false};
@@ -156,6 +166,7 @@ static void cumulate_line(struct eval *e, const struct array *x, struct array *y
     }
 }
 
+/* Lines are independent. A reverse one begins at its last place and steps backwards. */
 void run_cumulate(struct eval *e) {
     struct array *x = eval_in(e, 0);
     struct split s = split_at(x, eval_axis(e, eval_in_int(e, 1, 0), x->rank));
@@ -184,6 +195,7 @@ static int by_value(const void *left, const void *right) {
     return order ? order : (a->index > b->index) - (a->index < b->index);
 }
 
+/* A line is sorted whole: simple, and lines are short. */
 void run_top_k(struct eval *e) {
     struct array *x = eval_in(e, 0);
     int axis = eval_axis(e, eval_int(e, "axis", -1), x->rank);
@@ -218,6 +230,7 @@ struct slice {
     int64_t index, inner;
 };
 
+/* By bytes, which orders UTF-8 by code points. */
 static int compare_text(const struct bytes *a, const struct bytes *b) {
     size_t n = a->size < b->size ? a->size : b->size;
     int order = n ? memcmp(a->at, b->at, n) : 0;
@@ -303,6 +316,7 @@ void run_unique(struct eval *e) {
 
 /* ---- Others ---- */
 
+/* Minus zero is zero. */
 static bool is_zero(const struct array *x, int64_t i) {
     return is_real(x->type) ? array_real(x, i) == 0 : array_whole(x, i) == 0;
 }
@@ -333,6 +347,7 @@ void softmax_rows(double *x, int64_t outer, int64_t n, int64_t inner) {
     }
 }
 
+/* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
 static void log_softmax_rows(double *x, const struct split *s) {
     for (int64_t i = 0; i < s->outer * s->inner; i++) {
         double *row = x + i / s->inner * s->n * s->inner + i % s->inner, top = -INFINITY, sum = 0;

@@ -1,4 +1,10 @@
-/* RNN, GRU, LSTM: one layer, one or both directions, step by step. */
+/*
+ * RNN, GRU, LSTM: one layer, one or both directions, step by step.
+ *
+ * Per sequence and direction there is one state (and for LSTM a memory); at each step the sums of all gates are computed from the input
+ * and from the state, then the cell's formula makes the next state. Sequences of a batch have nothing to do with each other. A sequence
+ * that is shorter than the others ends early: its last state is what it had then, and its further outputs are 0.
+ */
 #include "eval.h"
 
 #include "scalar.h"
@@ -64,6 +70,7 @@ static void read_activations(struct eval *e, int n, const char *const *usual,
     }
 }
 
+/* Clipping comes before the activation. */
 static double act(const struct activation *a, double x, double clip) {
     return a->f(clip > 0 ? fmax(-clip, fmin(clip, x)) : x, a->alpha, a->beta);
 }
@@ -93,6 +100,7 @@ static void sum_gates(const struct layer *l, const double *x, const double *h) {
     }
 }
 
+/* `more`: of peepholes. */
 static double gate(const struct layer *l, int64_t g, int64_t i, double more, int act_number) {
     int64_t at = g * l->hidden + i;
     return act(&l->act[act_number], l->sums[at] + l->sums[l->gates * l->hidden + at] + more,
@@ -146,6 +154,7 @@ static void step(const struct layer *l, const double *x) {
 
 /* ---- All of it ---- */
 
+/* What weights say of sizes: gates * hidden rows, one block per direction. */
 static struct layer read_layer(struct eval *e, const struct array *x, const struct array *w) {
     static const int64_t gates[] = {1, 3, 4};
     struct layer l = {.cell = (enum cell)e->op->choice, .gates = gates[e->op->choice]};
@@ -233,6 +242,7 @@ struct extras {
     const int64_t *lengths;
 };
 
+/* Bias, lengths, initial states, peepholes: inputs 3 to 7. */
 static struct extras read_extras(struct eval *e, const struct layer *l, int64_t n) {
     int64_t size = n * l->batch * l->hidden, *lengths;
     struct extras x = {.bias = optional(e, 3, 2 * n * l->gates * l->hidden),
@@ -245,6 +255,7 @@ static struct extras read_extras(struct eval *e, const struct layer *l, int64_t 
     return x;
 }
 
+/* All sequences of the batch, each from its initial state. */
 static void run_direction(struct layer *l, const struct extras *x, const double *v, int64_t n,
                           int64_t d, bool is_back, const struct results *out) {
     for (int64_t b = 0; b < l->batch; b++) {
@@ -258,6 +269,7 @@ static void run_direction(struct layer *l, const struct extras *x, const double 
     }
 }
 
+/* One direction forwards or backwards, or both: then weights, states and results have a first dim of 2. */
 void run_recurrent(struct eval *e) {
     const struct array *x = eval_in(e, 0), *w = eval_in(e, 1);
     struct layer l = read_layer(e, x, w);

@@ -1,4 +1,9 @@
-/* Operators that make tensors of shapes and numbers, or give the same values another shape. */
+/*
+ * Operators that make tensors of shapes and numbers, or give the same values another shape.
+ *
+ * A new shape is a view of the same data: nobody writes to a tensor once it is a result. All checks of shapes are here, at run time,
+ * since what decides a shape may have been computed: two dims of -1, products that overflow, axes given twice are errors of the node.
+ */
 #include "eval.h"
 
 #include <math.h>
@@ -22,8 +27,8 @@ static void give_ints(struct eval *e, const int64_t *values, int64_t n, int rank
 
 /* Exactly one of seven attributes holds the value. */
 void run_constant(struct eval *e) {
+    eval_check(e, e->node->attributes.n == 1, "it has no value, or several");
     const struct onnx_attribute *a = ITEM(e->node->attributes, struct onnx_attribute, 0);
-    eval_check(e, e->node->attributes.n == 1 && a->name, "it has no value, or several");
     const char *kind = !strncmp(a->name, "value", 5) ? a->name + 5 : "?";
     const float *floats;
     const int64_t *ints;
@@ -45,6 +50,7 @@ void run_constant(struct eval *e) {
     }
 }
 
+/* Zeros of float32 unless a value is given. */
 void run_constant_of_shape(struct eval *e) {
     int64_t *dim;
     int rank = eval_in_ints(e, 0, &dim);
@@ -66,6 +72,7 @@ void run_shape(struct eval *e) {
 
 void run_size(struct eval *e) { give_ints(e, &eval_in(e, 0)->n, 1, 0); }
 
+/* As many numbers as there are below the limit, or above it when stepping down. */
 void run_range(struct eval *e) {
     enum type type = eval_in(e, 0)->type;
     double start = eval_in_real(e, 0, 0), step = eval_in_real(e, 2, 0);
@@ -80,6 +87,7 @@ void run_range(struct eval *e) {
     }
 }
 
+/* Ones on a diagonal, which may lie beside the main one. */
 void run_eye_like(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t type = eval_int(e, "dtype", x->type), k = eval_int(e, "k", 0);
@@ -124,6 +132,7 @@ void run_dropout(struct eval *e) {
     memset(mask->data, 1, (size_t)mask->n);
 }
 
+/* 0 stays the input's dim unless allowzero; one -1 is what is left. */
 void run_reshape(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t *dim, known = 1;
@@ -144,6 +153,7 @@ void run_reshape(struct eval *e) {
     eval_give(e, 0, array_view(e->space, x, rank, dim));
 }
 
+/* Two dims: all before the axis, and all from it on. */
 void run_flatten(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t axis = eval_int(e, "axis", 1);
@@ -153,6 +163,7 @@ void run_flatten(struct eval *e) {
     eval_give(e, 0, array_view(e->space, x, 2, dim));
 }
 
+/* Axes that are named; their number. */
 static int read_axes(struct eval *e, int rank, bool named[SOL_MAX_RANK]) {
     const int64_t *axes;
     int n = eval_list(e, 1, "axes", &axes);
@@ -164,6 +175,7 @@ static int read_axes(struct eval *e, int rank, bool named[SOL_MAX_RANK]) {
     return n;
 }
 
+/* Without axes, all dims of 1 vanish. */
 void run_squeeze(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     bool named[SOL_MAX_RANK] = {false};
@@ -176,6 +188,7 @@ void run_squeeze(struct eval *e) {
     eval_give(e, 0, array_view(e->space, x, rank, dim));
 }
 
+/* Axes count in the result. */
 void run_unsqueeze(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     bool named[SOL_MAX_RANK] = {false};

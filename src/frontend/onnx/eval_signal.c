@@ -1,4 +1,9 @@
-/* Spectra: Fourier transforms by the definition, windows, the mel scale. */
+/*
+ * Spectra: Fourier transforms by the definition, windows, the mel scale.
+ *
+ * A transform is a sum over all values for each frequency, in double: n^2 steps, and errors far below those of float32. Complex numbers
+ * are a last dim of two, real ones of one. Half spectra leave out what is the mirror image of the rest.
+ */
 #include "eval.h"
 
 #include <math.h>

@@ -1,4 +1,9 @@
-/* Strings: joined, cut, normalized, counted. Bytes are UTF-8; only ASCII letters change case. */
+/*
+ * Strings: joined, cut, normalized, counted.
+ *
+ * An element is a pair of address and length over bytes of the file, of the caller or of this call; pieces of a string are parts of its
+ * bytes, without copies. Bytes are taken for UTF-8, of which ASCII letters alone change their case.
+ */
 #include "eval.h"
 
 #include <ctype.h>
@@ -14,6 +19,7 @@ static struct array *text_in(struct eval *e, int i) {
     return x;
 }
 
+/* Byte by byte; case is that of ASCII. */
 static bool is_same(const struct bytes *a, const struct bytes *b, bool ignores_case) {
     if (a->size != b->size) return false;
     for (size_t i = 0; i < a->size; i++) {
@@ -23,6 +29,7 @@ static bool is_same(const struct bytes *a, const struct bytes *b, bool ignores_c
     return true;
 }
 
+/* Broadcast, like numbers. */
 void run_string_concat(struct eval *e) {
     struct array *x[2] = {text_in(e, 0), text_in(e, 1)};
     int64_t dim[SOL_MAX_RANK];
@@ -66,6 +73,7 @@ static bool next_piece(struct bytes *left, const struct bytes *delimiter, bool i
     return true;
 }
 
+/* Counts them, and writes them down where there is room for that. */
 static int64_t count_pieces(struct bytes left, const struct bytes *delimiter, int64_t most,
                             struct bytes *out) {
     struct bytes piece;
@@ -77,6 +85,7 @@ static int64_t count_pieces(struct bytes left, const struct bytes *delimiter, in
     return n;
 }
 
+/* A new last dim as long as the longest list of pieces; shorter ones end with empty strings. */
 void run_string_split(struct eval *e) {
     static const uint8_t empty[1];
     const struct array *x = text_in(e, 0);
@@ -109,6 +118,7 @@ static bool is_stopword(const struct onnx_attribute *words, const struct bytes *
     return false;
 }
 
+/* Bytes above 127 belong to other letters, and stay. */
 static struct bytes change_case(struct eval *e, const struct bytes *text, int (*change)(int)) {
     uint8_t *copy = TAKE(e->space, uint8_t, (int64_t)text->size);
     for (size_t i = 0; i < text->size; i++)
@@ -116,6 +126,7 @@ static struct bytes change_case(struct eval *e, const struct bytes *text, int (*
     return (struct bytes){copy, text->size};
 }
 
+/* Drops stopwords, then changes case. */
 void run_string_normalizer(struct eval *e) {
     const struct array *x = text_in(e, 0);
     const char *action = eval_string(e, "case_change_action", "NONE");
@@ -145,6 +156,7 @@ struct pool {
     int n_ints, n_starts, n_indexes;
 };
 
+/* Is item `at` of the pool what is at place i of x? */
 static bool is_item(const struct pool *pool, int64_t at, const struct array *x, int64_t i) {
     if (pool->texts)
         return is_same(ITEM(pool->texts->strings, struct bytes, at), text_at(x, i), false);
@@ -204,6 +216,7 @@ static double count_in_row(const struct pool *pool, int64_t at, int64_t length,
     return count;
 }
 
+/* One column per n-gram of the pool that has an index. */
 void run_tf_idf(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct pool pool = read_pool(e, x);

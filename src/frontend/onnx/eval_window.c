@@ -17,6 +17,7 @@ struct window {
     int64_t in[MOST_DIMS], out[MOST_DIMS];
 };
 
+/* `n` numbers, not below `least`, which is also their default. */
 static void read_list(struct eval *e, const char *name, int n, int64_t least, int64_t *out) {
     const int64_t *list;
     int found = eval_ints(e, name, &list);
@@ -38,6 +39,7 @@ static void pad_same(struct window *w, bool is_upper) {
     }
 }
 
+/* auto_pad, where it is given, wins over pads. */
 static void read_pads(struct eval *e, struct window *w) {
     const char *mode = eval_string(e, "auto_pad", "NOTSET");
     int64_t pads[2 * MOST_DIMS];
@@ -105,6 +107,7 @@ struct conv {
     int64_t dim[SOL_MAX_RANK];                            /* of the result */
 };
 
+/* A group of features reads a group of channels. */
 static struct conv plan_conv(struct eval *e, const struct array *x, const struct array *weight) {
     struct conv c = {.groups = eval_int(e, "group", 1)};
     eval_check(e, x->rank >= 3 && weight->rank == x->rank, "ranks that do not fit");
@@ -139,6 +142,7 @@ static double convolve_at(const struct conv *c, const double *x, const double *w
     return sum;
 }
 
+/* Exact for whole numbers of 8 bits as long as sums stay below 2^53, which memory sees to. */
 static double *convolve(struct eval *e, const struct conv *c, const double *x,
                         const double *weight) {
     double *y = TAKE(e->space, double, product(c->w.n + 2, c->dim));
@@ -150,6 +154,7 @@ static double *convolve(struct eval *e, const struct conv *c, const double *x,
     return y;
 }
 
+/* One number per feature, which is dim 1. */
 static void add_bias(struct eval *e, const struct array *bias, const int64_t *dim, int rank,
                      double *y) {
     int64_t inner = product(rank - 2, dim + 2);
@@ -157,6 +162,7 @@ static void add_bias(struct eval *e, const struct array *bias, const int64_t *di
     for (int64_t i = 0; i < product(rank, dim); i++) y[i] += array_real(bias, i / inner % dim[1]);
 }
 
+/* As a definition, not as an algorithm: a sum over taps and channels for each point. */
 void run_conv(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 1);
     struct conv c = plan_conv(e, x, weight);
@@ -175,6 +181,7 @@ static double *shifted(struct eval *e, const struct array *x, int zero) {
     return v;
 }
 
+/* Sums of 8 bits as numbers of 32. */
 void run_conv_integer(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 1);
     struct conv c = plan_conv(e, x, weight);
@@ -314,6 +321,7 @@ void run_col2im(struct eval *e) {
 
 /* ---- Pooling ---- */
 
+/* `dim`: of the result. */
 static struct window plan_pool(struct eval *e, const struct array *x, int64_t dim[SOL_MAX_RANK]) {
     struct window w = {0};
     eval_check(e, x->rank >= 3, "an input without dims to move over");
@@ -337,6 +345,7 @@ static int64_t column_major(const struct window *w, int64_t at) {
     return result;
 }
 
+/* Pads count as nothing; a window over pads alone has -infinity. The index counts in the whole input. */
 void run_max_pool(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t dim[SOL_MAX_RANK];

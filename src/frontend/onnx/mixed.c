@@ -90,6 +90,7 @@ static enum sol_status check_names(struct space *space, const struct onnx_graph 
     return SOL_OK;
 }
 
+/* Nodes are walked in order, so what stays is the last one. */
 static void note_use(struct mixed_graph *graph, struct space *space, const char *name, int i) {
     if (!name || !*name) return;
     struct array **slot = scope_slot(graph->last_use, space, name);
@@ -111,6 +112,7 @@ static void note_uses(struct mixed_graph *graph, struct space *space, const stru
     }
 }
 
+/* With names of inner graphs, which note_uses enters into the same table. */
 static int64_t count_names(const struct onnx_graph *graph) {
     int64_t n = (int64_t)graph->initializers.n + graph->inputs.n + graph->outputs.n;
     for (int i = 0; i < graph->nodes.n; i++) {
@@ -132,6 +134,7 @@ static void run_init(struct mixed_graph *graph, struct space *space, struct run 
                         .deadline = os_now() + setting(ENV_SOL_LOOP_SECONDS, LOOP_SECONDS)};
 }
 
+/* Read once, and shared by all calls. */
 static enum sol_status add_initializers(struct sol_mixed *mixed) {
     const struct onnx_graph *graph = mixed->graph.graph;
     if (graph->sparse.n) return fail(SOL_EUNSUPPORTED, "sparse initializers");
@@ -148,6 +151,7 @@ static enum sol_status add_initializers(struct sol_mixed *mixed) {
     return SOL_OK;
 }
 
+/* Nodes with graphs of their own may read names that are not among their inputs: they wait for the call. */
 static bool reads_constants(const struct mixed_graph *graph, const struct onnx_node *node) {
     for (int i = 0; i < node->inputs.n; i++) {
         const char *name = *ITEM(node->inputs, const char *, i);
@@ -171,6 +175,7 @@ static enum sol_status add_constants(struct sol_mixed *mixed) {
     return SOL_OK;
 }
 
+/* Before IR version 4, initializers were listed among the inputs, too. */
 static void find_inputs(struct sol_mixed *mixed) {
     const struct onnx_graph *graph = mixed->graph.graph;
     for (int i = 0; i < graph->inputs.n; i++) {
@@ -186,6 +191,7 @@ struct loading {
     const char *folder;
 };
 
+/* Whatever is wrong with a file as such is found here, before any call. */
 static enum sol_status load(void *user) {
     struct loading *loading = user;
     struct sol_mixed *mixed = loading->mixed;
@@ -263,6 +269,7 @@ enum sol_status sol_mixed_read(const char *path, const struct sol_options *optio
 
 /* ---- What it takes and gives ---- */
 
+/* Dims with a name, or with nothing at all, are open. */
 static const char *tell(const struct onnx_value *value, int *type, int *rank, int64_t *dim) {
     const struct onnx_tensor_type *tensor = value->type ? value->type->tensor : NULL;
     const struct onnx_shape *shape = tensor ? tensor->shape : NULL;
@@ -320,6 +327,7 @@ static struct array *borrow(struct space *space, const struct sol_value *value, 
 /* Strings are laid out as struct bytes are. */
 _Static_assert(sizeof(struct sol_string) == sizeof(struct bytes), "strings");
 
+/* A deep copy: what a call made may point into inputs, constants and programs. */
 static struct sol_value *hand_out(struct space *space, const struct array *array) {
     struct sol_value *value = TAKE(space, struct sol_value, 1);
     *value = (struct sol_value){.type = array->type, .rank = array->rank, .n = array->n};
@@ -341,6 +349,7 @@ static struct sol_value *hand_out(struct space *space, const struct array *array
     return value;
 }
 
+/* As far as the file says what it wants. */
 static enum sol_status check_input(const struct onnx_value *input, const struct array *array) {
     int type, rank;
     int64_t dim[SOL_MAX_RANK];
@@ -362,6 +371,7 @@ struct calling {
     struct sol_results *results;
 };
 
+/* An optional input that is left out is no name at all. */
 static enum sol_status bind_inputs(struct calling *call) {
     for (int i = 0; i < call->mixed->inputs.n; i++) {
         const struct onnx_value *input = call->mixed->inputs.at[i];
@@ -391,6 +401,7 @@ static enum sol_status give_results(void *user) {
     return SOL_OK;
 }
 
+/* Segment by segment, until no node is left. */
 static enum sol_status compute(void *user) {
     struct calling *call = user;
     struct mixed_graph *graph = &call->mixed->graph;
@@ -404,6 +415,7 @@ static enum sol_status compute(void *user) {
     return SOL_OK;
 }
 
+/* The node's number stays noted while it runs, for the message if it jumps. */
 enum sol_status pass_interpret(struct pass *pass, int i) {
     const struct onnx_node *node = ITEM(pass->graph->graph->nodes, struct onnx_node, i);
     if (pass->done[i]) return SOL_OK;
@@ -425,6 +437,7 @@ static void name_node(const struct pass *pass) {
                 node->name ? node->name : "");
 }
 
+/* Results are copied behind their own boundary: their space is another one. */
 static enum sol_status run_call(struct calling *call) {
     call->pass.run.node = -1;
     enum sol_status status = protect(&call->space, compute, call);

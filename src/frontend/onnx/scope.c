@@ -19,6 +19,7 @@ struct scope {
     int cap;
 };
 
+/* Room for twice as many names as will be entered, so that every search ends. */
 struct scope *scope_new(struct space *space, struct scope *outer, int most_names) {
     struct scope *scope = TAKE(space, struct scope, 1);
     for (scope->cap = 8; scope->cap < 2 * (int64_t)most_names;) scope->cap *= 2;
@@ -27,6 +28,7 @@ struct scope *scope_new(struct space *space, struct scope *outer, int most_names
     return scope;
 }
 
+/* Where a name is, or would be. */
 static struct binding *find_slot(const struct scope *scope, const char *name) {
     unsigned mask = (unsigned)scope->cap - 1;
     unsigned at = (unsigned)hash_bytes(0, name, strlen(name)) & mask;
@@ -34,6 +36,7 @@ static struct binding *find_slot(const struct scope *scope, const char *name) {
     return &scope->slots[at];
 }
 
+/* From the inside outwards. */
 struct array *scope_find(const struct scope *scope, const char *name) {
     for (; scope; scope = scope->outer) {
         const struct binding *slot = find_slot(scope, name);
@@ -51,6 +54,7 @@ struct array **scope_slot(struct scope *scope, struct space *space, const char *
 
 /* ---- Graphs ---- */
 
+/* Names that the graph itself defines. */
 static int count_names(const struct onnx_graph *graph) {
     int64_t n = (int64_t)graph->initializers.n + graph->inputs.n;
     for (int i = 0; i < graph->nodes.n; i++)
@@ -58,6 +62,7 @@ static int count_names(const struct onnx_graph *graph) {
     return n > 1 << 26 ? 1 << 26 : (int)n;
 }
 
+/* Graphs within nodes may have initializers of their own; they are read at every run. */
 static enum sol_status add_initializer(struct run *run, struct scope *scope,
                                        const struct onnx_tensor *tensor) {
     struct array *array;
@@ -80,6 +85,7 @@ enum sol_status scope_run(struct run *run, struct scope *scope, const struct onn
     return SOL_OK;
 }
 
+/* By position: names inside and outside have nothing to do with each other. */
 static void bind_inputs(struct eval *e, struct scope *scope, const struct onnx_graph *graph,
                         int n_in, struct array **in) {
     if (graph->inputs.n != n_in)
@@ -91,6 +97,7 @@ static void bind_inputs(struct eval *e, struct scope *scope, const struct onnx_g
     }
 }
 
+/* Its scope and all that it makes live until the call ends. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out) {
     struct scope *scope = scope_new(e->space, e->scope, count_names(graph));

@@ -91,11 +91,12 @@ static void sweep(struct mixed_graph *graph, int first) {
     }
 }
 
+/* Shape and type, and the values if they count. */
 static struct array *keep_array(struct segment *segment, const struct array *array, bool bytes) {
     struct array *copy = arena_copy(&segment->arena, array, sizeof *array);
-    copy->data = bytes ? arena_copy(&segment->arena, array->data,
-                                    (size_t)array->n * types[array->type].size + 1)
-                       : NULL;
+    size_t size = (size_t)array->n * types[array->type].size;
+    copy->data = bytes ? arena_alloc(&segment->arena, size) : NULL;
+    if (bytes && size) memcpy(copy->data, array->data, size);
     return copy;
 }
 
@@ -108,6 +109,7 @@ struct plan {
     bool *barred; /* by node: the builder refused it */
 };
 
+/* Has the name a value already? Those that a segment is about to compute have none. */
 static bool is_at_hand(const struct plan *plan, const char *name) {
     return !*name || scope_find(plan->pass->scope, name);
 }
@@ -115,6 +117,7 @@ static bool is_at_hand(const struct plan *plan, const char *name) {
 /* What graphs within a node read of this one must not be still to come. */
 static bool graph_at_hand(const struct plan *plan, const struct onnx_graph *graph);
 
+/* Names of an inner graph that nobody outside makes are its own. */
 static bool reads_at_hand(const struct plan *plan, const struct onnx_node *node, bool is_inner) {
     for (int i = 0; i < node->inputs.n; i++) {
         const char *name = *ITEM(node->inputs, const char *, i);
@@ -154,6 +157,7 @@ static void add_event(struct segment *segment, struct event event) {
     VEC_PUSH(&segment->arena, &segment->events, event);
 }
 
+/* As the importer wants it. */
 static void describe(const struct array *array, struct data *out) {
     *out = (struct data){.rank = array->rank, .n = array->n, .at = array->data};
     memcpy(out->dim, array->dim, sizeof out->dim);
@@ -213,6 +217,7 @@ static enum sol_status check_read(const struct plan *plan, const struct onnx_nod
     return SOL_OK;
 }
 
+/* Hands one node to the builder, with whatever inputs it does not know yet. */
 static enum sol_status build(struct plan *plan, int i) {
     const struct onnx_node *node = node_at(plan->pass, i);
     for (int k = 0; k < node->inputs.n; k++) {
@@ -225,6 +230,7 @@ static enum sol_status build(struct plan *plan, int i) {
     return SOL_OK;
 }
 
+/* All that an import may define. */
 static size_t count_names(const struct onnx_graph *graph) {
     size_t n = (size_t)graph->inputs.n;
     for (int i = 0; i < graph->nodes.n; i++) {
@@ -251,6 +257,7 @@ static void start_over(struct plan *plan) {
     segment->n_taken = 0;
 }
 
+/* Before the program runs, though it may stand behind nodes of the program. */
 static enum sol_status interpret_early(struct plan *plan, int i) {
     add_event(plan->segment, (struct event){.kind = EARLY, .node = i});
     return pass_interpret(plan->pass, i);
@@ -290,11 +297,13 @@ static enum sol_status take_nodes(struct plan *plan, bool *again) {
 
 /* ---- Compiling ---- */
 
+/* By a node behind this segment, or as an output of the graph (whose number is that of all nodes). */
 static bool is_used_later(const struct plan *plan, const char *name) {
     const struct array *last = scope_find(plan->pass->graph->last_use, name);
     return last && array_whole(last, 0) >= plan->segment->end;
 }
 
+/* Only what is read later leaves the program; the rest it may fuse away. */
 static void name_outputs(struct plan *plan) {
     struct segment *segment = plan->segment;
     for (int i = segment->first; i < segment->end; i++) {
@@ -309,6 +318,7 @@ static void name_outputs(struct plan *plan) {
     }
 }
 
+/* Now, when it is known what the builder has read as numbers. */
 static void keep_guards(struct plan *plan) {
     for (int i = 0; i < plan->segment->events.n; i++) {
         struct event *event = &plan->segment->events.at[i];
@@ -318,6 +328,7 @@ static void keep_guards(struct plan *plan) {
     }
 }
 
+/* A segment whose results nobody reads has no program. */
 static enum sol_status compile(struct plan *plan) {
     struct segment *segment = plan->segment;
     segment->inputs.n = segment->outputs.n = 0;
@@ -335,6 +346,7 @@ static void bar_all(struct plan *plan) {
     for (int i = plan->segment->first; i < plan->segment->end; i++) plan->barred[i] = true;
 }
 
+/* Each round ends with a plan or with one more node barred, so rounds end. */
 static enum sol_status make_plan(struct plan *plan) {
     bool again = true;
     while (again) {
@@ -369,6 +381,7 @@ static enum sol_status new_outputs(struct pass *pass, const struct segment *segm
     return SOL_OK;
 }
 
+/* Inputs are read where they lie; the program writes its results into arrays of this call. */
 static enum sol_status run_program(struct pass *pass, const struct segment *segment) {
     struct space *space = pass->run.space;
     if (!segment->program) return SOL_OK;
@@ -385,6 +398,7 @@ static enum sol_status run_program(struct pass *pass, const struct segment *segm
     return SOL_OK;
 }
 
+/* Bytes are compared, not numbers: NaN equals itself, and 0 is not minus 0. */
 static bool guard_holds(const struct pass *pass, const struct event *guard) {
     const struct array *want = guard->array, *have = scope_find(pass->scope, guard->name);
     if (!have || have->type != want->type || have->rank != want->rank) return false;
@@ -413,6 +427,7 @@ static enum sol_status repeat(struct pass *pass, const struct segment *segment, 
     return SOL_OK;
 }
 
+/* The newest that fits, or a new one. */
 enum sol_status segment_run(struct pass *pass, int first, int *end) {
     bool fits = false;
     struct segment *segment = pass->graph->segments;
