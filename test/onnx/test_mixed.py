@@ -4,6 +4,7 @@ import threading
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -304,3 +305,55 @@ def test_graphs_too_deep():
     model = b"\x08\x0a" + field(7, graph) + field(8, b"\x10\x14")
     with pytest.raises(ValueError, match="deep"):
         sol.load(model)
+
+
+# ---- Functions of the file's own ----
+
+
+def function(name, nodes, inputs=("p",), outputs=("r",), attributes=()):
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    return helper.make_function("own", name, inputs, outputs, nodes, opsets, attributes)
+
+
+def load_with(functions, nodes, inputs):
+    model = make_model(nodes, inputs)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.functions.extend(functions)
+    return sol.load(model.SerializeToString())
+
+
+def test_functions_are_expanded():
+    leaky = helper.make_node("LeakyRelu", ["t"], ["r"])
+    leaky.attribute.append(
+        onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    )
+    inner = function("Inner", [helper.make_node("Neg", ["p"], ["t"]), leaky], attributes=["slope"])
+    call = helper.make_node("Inner", ["p"], ["t"], domain="own", slope=0.5)
+    outer = function("Outer", [call, helper.make_node("Add", ["t", "p"], ["r"])])
+    x = real(3, 4)
+    nodes = [
+        helper.make_node("Outer", ["x"], ["t"], domain="own"),
+        helper.make_node("Outer", ["t"], ["y"], domain="own"),
+    ]
+
+    def outer_of(x):
+        return np.where(x > 0, -0.5 * x, -x) + x
+
+    net = load_with([outer, inner], nodes, {"x": x})
+    np.testing.assert_allclose(net(x), outer_of(outer_of(x)), rtol=1e-5, atol=1e-6)
+
+
+def test_functions_that_call_each_other():
+    def calls(name):
+        return helper.make_node(name, ["p"], ["r"], domain="own")
+
+    nodes = [helper.make_node("A", ["x"], ["y"], domain="own")]
+    with pytest.raises(ValueError, match="deep"):
+        load_with([function("A", [calls("B")]), function("B", [calls("A")])], nodes, {"x": real(1)})
+    bombs = [
+        function(f"F{i}", [helper.make_node(f"F{i + 1}", ["p"], [f"r{k}"], domain="own") for k in range(9)])
+        for i in range(12)
+    ]
+    nodes = [helper.make_node("F0", ["x"], ["y"], domain="own")]
+    with pytest.raises(ValueError, match="more than .* nodes"):
+        load_with(bombs, nodes, {"x": real(1)})

@@ -14,6 +14,9 @@
 
 enum mode { NEAREST, LINEAR, CUBIC };
 
+/* A region of interest is a part of the image, perhaps with some surroundings: in sizes of the image. */
+#define FARTHEST 1000
+
 /* How one dim is resized. */
 struct axis {
     int64_t in, out;
@@ -180,6 +183,8 @@ static void resize(struct eval *e, int scales_at) {
     for (int i = 0; i < n && roi && roi->n == 2 * n; i++) {
         r.axis[named[i]].start = array_real(roi, i);
         r.axis[named[i]].end = array_real(roi, n + i);
+        bool is_near = fabs(r.axis[named[i]].start) < FARTHEST && fabs(r.axis[named[i]].end) < FARTHEST;
+        eval_check(e, is_near, "a region out of range");
     }
     read_sizes(e, &r, x, scales_at, named, n);
     for (int d = 0; d < x->rank; d++) dim[d] = r.axis[d].out;

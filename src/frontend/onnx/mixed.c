@@ -200,6 +200,7 @@ static enum sol_status load(void *user) {
     struct onnx_model *model = ARENA_NEW(&space->arena, struct onnx_model);
     TRY(proto_read(&space->arena, loading->file, model));
     TRY(onnx_check(model, &graph->opset));
+    TRY(function_inline(&space->arena, model));
     graph->graph = model->graph;
     graph->folder = loading->folder ? arena_strdup(&space->arena, loading->folder) : NULL;
     TRY(check_nodes(graph->graph));

@@ -59,7 +59,6 @@ enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset) {
         return fail(SOL_EUNSUPPORTED, "IR version %lld; SOL knows up to %d",
                     (long long)model->ir_version, NEWEST_IR);
     if (!model->graph) return fail(SOL_EINVAL, "it has no graph");
-    if (model->functions.n) return fail(SOL_EUNSUPPORTED, "it has functions of its own");
     return check_opset(model, opset);
 }
 
@@ -68,6 +67,7 @@ static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const ch
     struct import im = {.arena = &onnx->arena, .folder = folder};
     TRY(proto_read(&onnx->arena, file, &model));
     TRY(onnx_check(&model, &im.opset));
+    TRY(function_inline(&onnx->arena, &model));
     onnx->model = im.model = sol_model_new(model.graph->name ? model.graph->name : "onnx");
     if (!im.model) return SOL_ENOMEM;
     TRY(import_graph(&im, model.graph));

@@ -70,8 +70,13 @@ TABLE(tensor_type, FIELD(tensor_type, 1, INT, elem_type),
 TABLE(type, NESTED(type, 1, MESSAGE, tensor, tensor_type));
 TABLE(value, FIELD(value, 1, STRING, name), NESTED(value, 2, MESSAGE, type, type));
 TABLE(opset, FIELD(opset, 1, STRING, domain), FIELD(opset, 2, INT, version));
+TABLE(function, FIELD(function, 1, STRING, name), FIELD(function, 4, STRINGS, inputs),
+      FIELD(function, 5, STRINGS, outputs), FIELD(function, 6, STRINGS, attributes),
+      NESTED(function, 7, MESSAGES, nodes, node), NESTED(function, 9, MESSAGES, opsets, opset),
+      FIELD(function, 10, STRING, domain), NESTED(function, 11, MESSAGES, defaults, attribute),
+      FIELD(function, 13, STRING, overload));
 TABLE(model, FIELD(model, 1, INT, ir_version), NESTED(model, 7, MESSAGE, graph, graph),
-      NESTED(model, 8, MESSAGES, opsets, opset), FIELD(model, 25, BYTES_LIST, functions));
+      NESTED(model, 8, MESSAGES, opsets, opset), NESTED(model, 25, MESSAGES, functions, function));
 
 /* Graphs hold nodes, nodes hold graphs: this table was declared above. */
 static const struct field graph_fields[] = {NESTED(graph, 1, MESSAGES, nodes, node),
