@@ -351,7 +351,10 @@ def test_functions_that_call_each_other():
     with pytest.raises(ValueError, match="deep"):
         load_with([function("A", [calls("B")]), function("B", [calls("A")])], nodes, {"x": real(1)})
     bombs = [
-        function(f"F{i}", [helper.make_node(f"F{i + 1}", ["p"], [f"r{k}"], domain="own") for k in range(9)])
+        function(
+            f"F{i}",
+            [helper.make_node(f"F{i + 1}", ["p"], [f"r{k}"], domain="own") for k in range(9)],
+        )
         for i in range(12)
     ]
     nodes = [helper.make_node("F0", ["x"], ["y"], domain="own")]

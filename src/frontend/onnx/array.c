@@ -36,6 +36,7 @@ bool type_dtype(enum type type, enum sol_dtype *out) {
 
 /* ---- Memory ---- */
 
+/* Nothing is taken before the first array. */
 void space_init(struct space *space, int64_t limit) {
     *space = (struct space){.left = limit};
     arena_init(&space->arena);
@@ -46,6 +47,8 @@ void space_stop(struct space *space, enum sol_status status) {
     longjmp(*space->arena.boundary, 1);
 }
 
+/* The extra byte makes arrays without elements differ from NULL. Memory is zeroed, fresh pages by the kernel for nothing, so
+ * what is asked for and never touched costs nothing. */
 void *space_take(struct space *space, int64_t n, size_t size) {
     int64_t bytes;
     if (n < 0 || __builtin_mul_overflow(n, (int64_t)size, &bytes))
@@ -157,6 +160,7 @@ static int64_t whole_of(double value) {
     return value < -9223372036854775808.0 ? INT64_MIN : (int64_t)value;
 }
 
+/* Types that C has take the short way; floats of few bits go through a double. */
 int64_t array_whole(const struct array *array, int64_t i) {
     switch (array->type) {
     case TYPE_F32: return whole_of((double)((const float *)array->data)[i]);
@@ -235,6 +239,7 @@ static void check_numbers(struct space *space, const struct array *array) {
                            array->type > 0 ? types[array->type].name : "sequence or none"));
 }
 
+/* A copy, so whoever asked may compute in it. */
 double *array_reals(struct space *space, const struct array *array) {
     check_numbers(space, array);
     double *out = TAKE(space, double, array->n);
@@ -259,6 +264,7 @@ void array_fill_wholes(struct array *array, const int64_t *values) {
 
 /* ---- Walking ---- */
 
+/* All operands stand still until they get strides. */
 void walk_init(struct walk *walk, int rank, const int64_t *dim) {
     *walk = (struct walk){.rank = rank, .n = product(rank, dim)};
     for (int d = 0; d < rank; d++) walk->dim[d] = dim[d];

@@ -58,6 +58,10 @@ static inline bool is_whole(enum type type) {
 bool type_dtype(enum type type, enum sol_dtype *out);
 enum type type_of_dtype(enum sol_dtype dtype);
 
+/*
+ * A value. Whoever makes it fills it before anybody else sees it; from then on it never changes, so views, sequences and scopes share
+ * data freely. An array without elements has dims nevertheless, of which one is 0.
+ */
 struct array {
     enum type type;
     int rank;

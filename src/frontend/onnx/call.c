@@ -79,6 +79,7 @@ const struct size *call_numbers(struct call *c, int i) {
     return c->in[i]->number;
 }
 
+/* All of them must be known, and none may depend on the batch. */
 int call_input_ints(struct call *c, int i, int most, int64_t *out) {
     (void)call_numbers(c, i);
     const struct value *v = c->in[i];
@@ -98,6 +99,7 @@ int call_input_ints(struct call *c, int i, int most, int64_t *out) {
     return (int)n;
 }
 
+/* Whoever reads a live value binds the program to it. */
 double call_input_float(struct call *c, int i) {
     struct value *v = c->in[i];
     const void *at = v->data ? v->data : v->live;
@@ -112,6 +114,7 @@ double call_input_float(struct call *c, int i) {
 
 /* ---- Inputs as tensors ---- */
 
+/* Once: later uses find the tensor. */
 static void add_param(struct call *c, struct value *v) {
     int64_t dim[SOL_MAX_RANK];
     for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);

@@ -64,7 +64,7 @@ static void store_outputs(struct eval *e) {
         const char *name = *ITEM(e->node->outputs, const char *, i);
         if (!*name) continue;
         if (!e->out[i]) eval_stop(e, fail(SOL_EUNSUPPORTED, "output %d (\"%.64s\")", i, name));
-        *scope_slot(e->scope, e->space, name) = e->out[i];
+        *scope_slot(e->scope, name) = e->out[i];
     }
 }
 
@@ -142,12 +142,14 @@ int eval_floats(struct eval *e, const char *name, const float **out) {
     return a ? a->floats.n : 0;
 }
 
+/* There is no operator that has an optional graph, but for those that ask eval_attribute before. */
 const struct onnx_graph *eval_graph(struct eval *e, const char *name) {
     const struct onnx_attribute *a = find_typed(e, name, GRAPH);
     if (!a || !a->g) eval_stop(e, fail(SOL_EINVAL, "attribute %s is missing", name));
     return a->g;
 }
 
+/* Read at every run: nodes within loops are few, and constants of the outer graph are computed once anyway. */
 struct array *eval_tensor(struct eval *e, const char *name) {
     const struct onnx_attribute *a = find_typed(e, name, TENSOR);
     struct array *array = NULL;
@@ -177,6 +179,7 @@ int eval_in_ints(struct eval *e, int i, int64_t **out) {
     return (int)x->n;
 }
 
+/* A single number, of whatever rank: files write scalars as [1], too. Reals are cut. */
 int64_t eval_in_int(struct eval *e, int i, int64_t otherwise) {
     if (!eval_has(e, i)) return otherwise;
     const struct array *x = eval_in(e, i);
@@ -185,6 +188,7 @@ int64_t eval_in_int(struct eval *e, int i, int64_t otherwise) {
     return array_whole(x, 0);
 }
 
+/* As eval_in_int, for reals. */
 double eval_in_real(struct eval *e, int i, double otherwise) {
     if (!eval_has(e, i)) return otherwise;
     const struct array *x = eval_in(e, i);
@@ -202,12 +206,14 @@ int eval_list(struct eval *e, int i, const char *name, const int64_t **out) {
     return n;
 }
 
+/* Negative axes count from the end. A scalar has no axis. */
 int eval_axis(struct eval *e, int64_t axis, int rank) {
     if (axis < -rank || axis >= rank)
         eval_stop(e, fail(SOL_EINVAL, "axis %lld of a tensor of rank %d", (long long)axis, rank));
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
+/* The comparison comes before the addition, so nothing overflows however wild the index is. */
 int64_t eval_index(struct eval *e, int64_t index, int64_t size) {
     if (index < -size || index >= size)
         eval_stop(
@@ -229,6 +235,13 @@ struct array *eval_out(struct eval *e, int i, enum type type, int rank, const in
     struct array *array = eval_new(e, type, rank, dim);
     eval_give(e, i, array);
     return array;
+}
+
+struct array *eval_sequence(struct eval *e, int64_t n) {
+    struct array *list = TAKE(e->space, struct array, 1);
+    *list = (struct array){.type = TYPE_SEQUENCE, .n = n};
+    list->data = TAKE(e->space, struct array *, n);
+    return list;
 }
 
 struct array *eval_from_reals(struct eval *e, enum type type, int rank, const int64_t *dim,

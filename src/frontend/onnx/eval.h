@@ -7,7 +7,18 @@
  *   scope.c     names and values of a graph while it runs; subgraphs
  *
  * A function reads e->in (NULL: left out) and gives e->out. Mistakes do not return: eval_stop leaves with the message, as does all
- * that allocates (array.h).
+ * that allocates (array.h). So a function reads like the operator's definition:
+ *
+ *     void run_trace(struct eval *e) {
+ *         const struct array *x = eval_in(e, 0);
+ *         eval_check(e, x->rank == 2, "no matrix");
+ *         double *v = array_reals(e->space, x), sum = 0;
+ *         for (int64_t i = 0; i < min_i64(x->dim[0], x->dim[1]); i++) sum += v[i * x->dim[1] + i];
+ *         eval_give_reals(e, 0, x->type, 0, NULL, &sum);
+ *     }
+ *
+ * What it must check itself is what data can say: indices, sizes, divisors, and dims of inputs against each other. Sizes of results
+ * need no check: allocation refuses those that are negative, overflow or go over the limit.
  */
 #ifndef SOL_ONNX_EVAL_H
 #define SOL_ONNX_EVAL_H
@@ -69,9 +80,6 @@ enum sol_status eval_node(struct run *run, struct scope *scope, const struct onn
 
 void eval_stop(struct eval *e, enum sol_status status) __attribute__((noreturn, cold));
 static inline bool eval_has(const struct eval *e, int i) { return i < e->n_in && e->in[i]; }
-static inline bool eval_wants(const struct eval *e, int i) {
-    return i < e->n_out && *ITEM(e->node->outputs, const char *, i)[0];
-}
 
 /* Attributes, or what holds without them. A wrong type stops. */
 const struct onnx_attribute *eval_attribute(const struct eval *e, const char *name);
@@ -98,7 +106,9 @@ int64_t eval_index(struct eval *e, int64_t index, int64_t size);
 struct array *eval_in(struct eval *e, int i);
 void eval_check(struct eval *e, bool holds, const char *what); /* EINVAL */
 
-/* Results. */
+/* Results. eval_give hands one over that is complete; eval_out makes one to be filled, zeros so far. Whoever gives an output that nobody
+ * wants does no harm. eval_sequence: `n` places, to be filled. */
+struct array *eval_sequence(struct eval *e, int64_t n);
 struct array *eval_new(struct eval *e, enum type type, int rank, const int64_t *dim);
 void eval_give(struct eval *e, int i, struct array *array);
 struct array *eval_out(struct eval *e, int i, enum type type, int rank, const int64_t *dim);
@@ -122,7 +132,8 @@ void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int6
 /* scope.c */
 struct scope *scope_new(struct space *space, struct scope *outer, int most_names);
 struct array *scope_find(const struct scope *scope, const char *name); /* here or outside; NULL */
-struct array **scope_slot(struct scope *scope, struct space *space, const char *name);
+/* The place of a name in this very scope, for its value. There must be room (scope_new). */
+struct array **scope_slot(struct scope *scope, const char *name);
 /* Runs `graph` in a scope below e->scope, with values for its inputs; gives its outputs. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out);

@@ -43,6 +43,7 @@ static double parse_number(struct eval *e, const struct bytes *s) {
     return value;
 }
 
+/* Strings to strings share their bytes. */
 static void cast_strings(struct eval *e, const struct array *x, struct array *y) {
     for (int64_t i = 0; i < x->n; i++) {
         const struct bytes *s = (const struct bytes *)x->data + i;

@@ -15,6 +15,7 @@ static bool truth(struct eval *e, const struct array *x) {
     return array_whole(x, 0) != 0;
 }
 
+/* A scalar, as bodies of loops get their counter. */
 static struct array *new_number(struct eval *e, enum type type, int64_t value) {
     struct array *y = eval_new(e, type, 0, NULL);
     array_set_whole(y, 0, value);
@@ -213,13 +214,6 @@ void run_scan(struct eval *e) {
 
 /* ---- Sequences ---- */
 
-static struct array *new_sequence(struct eval *e, int64_t n) {
-    struct array *list = TAKE(e->space, struct array, 1);
-    *list = (struct array){.type = TYPE_SEQUENCE, .n = n};
-    list->data = TAKE(e->space, struct array *, n);
-    return list;
-}
-
 static struct array **items_of(const struct array *list) { return list->data; }
 
 /* Tensors are no sequences of one. */
@@ -229,11 +223,11 @@ static const struct array *sequence_in(struct eval *e, int i) {
     return e->in[i];
 }
 
-void run_sequence_empty(struct eval *e) { eval_give(e, 0, new_sequence(e, 0)); }
+void run_sequence_empty(struct eval *e) { eval_give(e, 0, eval_sequence(e, 0)); }
 
 /* Sequences share the tensors that they were made of; nobody changes a tensor once it is made. */
 void run_sequence_construct(struct eval *e) {
-    struct array *list = new_sequence(e, e->n_in);
+    struct array *list = eval_sequence(e, e->n_in);
     for (int i = 0; i < e->n_in; i++) items_of(list)[i] = eval_in(e, i);
     eval_give(e, 0, list);
 }
@@ -244,7 +238,7 @@ void run_sequence_insert(struct eval *e) {
     int64_t at = eval_in_int(e, 2, from->n);
     eval_check(e, at >= -from->n && at <= from->n, "a place outside of the sequence");
     if (at < 0) at += from->n;
-    struct array *list = new_sequence(e, from->n + 1);
+    struct array *list = eval_sequence(e, from->n + 1);
     for (int64_t i = 0; i < list->n; i++)
         items_of(list)[i] = i == at ? eval_in(e, 1) : items_of(from)[i - (i > at)];
     eval_give(e, 0, list);
@@ -254,11 +248,12 @@ void run_sequence_insert(struct eval *e) {
 void run_sequence_erase(struct eval *e) {
     const struct array *from = sequence_in(e, 0);
     int64_t at = eval_index(e, eval_in_int(e, 1, -1), from->n);
-    struct array *list = new_sequence(e, from->n - 1);
+    struct array *list = eval_sequence(e, from->n - 1);
     for (int64_t i = 0; i < list->n; i++) items_of(list)[i] = items_of(from)[i + (i >= at)];
     eval_give(e, 0, list);
 }
 
+/* The item itself, not a copy. */
 void run_sequence_at(struct eval *e) {
     const struct array *list = sequence_in(e, 0);
     eval_give(e, 0, items_of(list)[eval_index(e, eval_in_int(e, 1, 0), list->n)]);
@@ -273,7 +268,7 @@ void run_sequence_map(struct eval *e) {
     const struct onnx_graph *body = eval_graph(e, "body");
     int64_t n = sequence_in(e, 0)->n;
     eval_check(e, body->outputs.n == e->n_out, "the body's outputs");
-    for (int i = 0; i < e->n_out; i++) eval_give(e, i, new_sequence(e, n));
+    for (int i = 0; i < e->n_out; i++) eval_give(e, i, eval_sequence(e, n));
     struct array **in = TAKE(e->space, struct array *, e->n_in);
     for (int64_t t = 0; t < n; t++) {
         for (int i = 0; i < e->n_in; i++) {
@@ -300,6 +295,7 @@ void run_optional_has(struct eval *e) {
     eval_give(e, 0, new_number(e, TYPE_BOOL, has));
 }
 
+/* An optional with a value is that value. */
 void run_optional_get(struct eval *e) {
     eval_check(e, e->in[0]->type != TYPE_NONE, "an optional without a value");
     eval_give(e, 0, e->in[0]);

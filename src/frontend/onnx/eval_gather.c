@@ -15,6 +15,7 @@ static int64_t index_at(struct eval *e, const struct array *index, int64_t i, in
     return eval_index(e, array_whole(index, i), size);
 }
 
+/* 32 or 64 bits, as files have them. */
 static struct array *index_in(struct eval *e, int i) {
     struct array *index = eval_in(e, i);
     eval_check(e, is_whole(index->type), "an index that is no whole number");

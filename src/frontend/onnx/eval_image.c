@@ -183,7 +183,8 @@ static void resize(struct eval *e, int scales_at) {
     for (int i = 0; i < n && roi && roi->n == 2 * n; i++) {
         r.axis[named[i]].start = array_real(roi, i);
         r.axis[named[i]].end = array_real(roi, n + i);
-        bool is_near = fabs(r.axis[named[i]].start) < FARTHEST && fabs(r.axis[named[i]].end) < FARTHEST;
+        bool is_near =
+            fabs(r.axis[named[i]].start) < FARTHEST && fabs(r.axis[named[i]].end) < FARTHEST;
         eval_check(e, is_near, "a region out of range");
     }
     read_sizes(e, &r, x, scales_at, named, n);

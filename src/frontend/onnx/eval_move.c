@@ -22,6 +22,7 @@ struct array *move_strided(struct eval *e, const struct array *x, int rank, cons
     return y;
 }
 
+/* Dim d of the result is dim axes[d] of the input, with its stride. */
 struct array *move_permute(struct eval *e, const struct array *x, const int64_t *axes) {
     int64_t own[SOL_MAX_RANK], dim[SOL_MAX_RANK], stride[SOL_MAX_RANK];
     bool named[SOL_MAX_RANK] = {false};
@@ -181,13 +182,6 @@ void run_concat_from_sequence(struct eval *e) {
     eval_give(e, 0, concat(e, (int)list->n, x, axis));
 }
 
-static struct array *new_sequence(struct eval *e, int64_t n) {
-    struct array *list = TAKE(e->space, struct array, 1);
-    *list = (struct array){.type = TYPE_SEQUENCE, .n = n};
-    list->data = TAKE(e->space, struct array *, n);
-    return list;
-}
-
 /* Into parts of one size, of given sizes, or of single places whose axis may vanish. */
 void run_split_to_sequence(struct eval *e) {
     const struct array *x = eval_in(e, 0);
@@ -196,7 +190,7 @@ void run_split_to_sequence(struct eval *e) {
     bool is_each = !eval_has(e, 1) || e->in[1]->rank == 0, vanishes = !eval_has(e, 1);
     int64_t each = eval_has(e, 1) && is_each ? sizes[0] : 1, size = x->dim[axis];
     eval_check(e, each > 0, "parts of no size");
-    struct array *list = new_sequence(e, is_each ? ceil_div(size, each) : found);
+    struct array *list = eval_sequence(e, is_each ? ceil_div(size, each) : found);
     for (int64_t i = 0; i < list->n; i++) {
         int64_t n = is_each ? min_i64(each, size - at) : sizes[i];
         eval_check(e, n >= 0 && n <= size - at, "parts that do not fit the axis");
@@ -266,6 +260,7 @@ static struct array *pad(struct eval *e, const struct array *x, const int64_t *b
     return y;
 }
 
+/* Names of ONNX in the order of the enum. */
 static enum pad_mode read_mode(struct eval *e) {
     static const char *const names[] = {"constant", "reflect", "edge", "wrap"};
     const char *mode = eval_string(e, "mode", "constant");
@@ -328,6 +323,7 @@ static void move_blocks(struct eval *e, const int64_t six[6], const int64_t axes
     eval_give(e, 0, array_view(e->space, move_permute(e, x, axes), 4, out));
 }
 
+/* Held below what could overflow when squared. */
 static int64_t read_block(struct eval *e, const struct array *x) {
     int64_t b = eval_int(e, "blocksize", 0);
     eval_check(e, x->rank == 4 && b > 0 && b <= INT16_MAX, "the blocksize or rank");

@@ -23,8 +23,8 @@ static struct moments measure(const double *x, int64_t n, double epsilon) {
     return (struct moments){mean, 1 / sqrt(squares / (double)n + epsilon)};
 }
 
-/* Before SOL's rounding to the type of the whole: what ONNX calls the stash type is at most what doubles hold. */
-static void scale_rows(struct eval *e, const struct array *x, int axis, double *v) {
+/* Gives v * scale + bias (inputs 1 and 2, where they are there), which are broadcast to x but must not widen it. */
+static void scale_rows(struct eval *e, const struct array *x, double *v) {
     struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
     struct walk walk;
     walk_init(&walk, x->rank, x->dim);
@@ -35,7 +35,6 @@ static void scale_rows(struct eval *e, const struct array *x, int axis, double *
                    "a scale that does not fit");
         walk_broadcast(&walk, k, e->in[1 + k]);
     }
-    (void)axis;
     for (int64_t i = 0; i < x->n; i++, walk_next(&walk)) {
         double value = v[i] * (eval_has(e, 1) ? array_real(e->in[1], walk.offset[0]) : 1);
         array_set_real(y, i, value + (eval_has(e, 2) ? array_real(e->in[2], walk.offset[1]) : 0));
@@ -65,7 +64,7 @@ void run_layer_norm(struct eval *e) {
         array_set_real(inverse, r, m.inverse);
         for (int64_t i = 0; i < n; i++) v[r * n + i] = (v[r * n + i] - m.mean) * m.inverse;
     }
-    scale_rows(e, x, axis, v);
+    scale_rows(e, x, v);
 }
 
 /* Layer norm without a mean: x / sqrt(mean(x^2) + epsilon) * scale. */
@@ -80,7 +79,7 @@ void run_rms_norm(struct eval *e) {
         double root = sqrt(squares / (double)n + epsilon);
         for (int64_t i = 0; i < n; i++) v[r * n + i] /= root;
     }
-    scale_rows(e, x, axis, v);
+    scale_rows(e, x, v);
 }
 
 /* One number per channel, or per group. */
@@ -221,6 +220,7 @@ void run_lrn(struct eval *e) {
 
 enum reduction { KEEP, MEAN, SUM };
 
+/* Of all losses: none of it, their mean by weight, or their sum. */
 static enum reduction read_reduction(struct eval *e) {
     const char *name = eval_string(e, "reduction", "mean");
     if (!strcmp(name, "none")) return KEEP;

@@ -13,6 +13,7 @@
 
 /* ---- One input ---- */
 
+/* The operator may have such elements in ONNX; this function has not. */
 static void refuse_type(struct eval *e, enum type type) {
     eval_stop(e, fail(SOL_EUNSUPPORTED, "elements of type %s", types[type].name));
 }
@@ -131,6 +132,7 @@ static struct array *combine(struct eval *e, struct array *a, struct array *b, e
     return y;
 }
 
+/* The only operator of two strings that gives truth values. */
 static void equal_strings(struct eval *e, struct array *a, struct array *b) {
     struct walk walk;
     walk_two(e, (struct array *[]){a, b}, &walk);

@@ -115,6 +115,7 @@ struct split {
     int64_t outer, n, inner;
 };
 
+/* Everything in front of the axis and behind it as one number each. */
 static struct split split_at(const struct array *x, int axis) {
     return (struct split){axis, product(axis, x->dim), x->dim[axis],
                           product(x->rank - axis - 1, x->dim + axis + 1)};
@@ -189,6 +190,7 @@ struct place {
     int sign;
 };
 
+/* Stable, though qsort is not: places decide between equals. */
 static int by_value(const void *left, const void *right) {
     const struct place *a = left, *b = right;
     int order = a->sign * compare(a->x, a->at, b->at);
@@ -237,6 +239,7 @@ static int compare_text(const struct bytes *a, const struct bytes *b) {
     return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
+/* Element by element, as NumPy orders rows. */
 static int compare_slices(const void *left, const void *right) {
     const struct slice *a = left, *b = right;
     for (int64_t i = 0; i < a->inner; i++) {
@@ -255,6 +258,7 @@ static int by_slice(const void *left, const void *right) {
     return order ? order : (a->index > b->index) - (a->index < b->index);
 }
 
+/* As they first occurred. */
 static int by_index(const void *left, const void *right) {
     const struct slice *a = left, *b = right;
     return (a->index > b->index) - (a->index < b->index);

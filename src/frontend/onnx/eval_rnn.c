@@ -45,6 +45,7 @@ static const struct row {
     {"Softplus", {act_softplus, 0, 0}, false, false},
 };
 
+/* Names are compared as bytes: those of the file have no NUL behind them. */
 static const struct row *find_row(struct eval *e, const struct bytes *name) {
     for (int i = 0; i < COUNT(activations); i++)
         if (strlen(activations[i].name) == name->size &&
@@ -145,6 +146,7 @@ static void step_lstm(const struct layer *l) {
     }
 }
 
+/* The state is both input and result, so sums of all gates come first. */
 static void step(const struct layer *l, const double *x) {
     sum_gates(l, x, l->state);
     if (l->cell == CELL_RNN) step_rnn(l);

@@ -13,6 +13,7 @@ static const struct bytes *text_at(const struct array *x, int64_t i) {
     return (const struct bytes *)x->data + i;
 }
 
+/* Numbers are not printed on the way. */
 static struct array *text_in(struct eval *e, int i) {
     struct array *x = eval_in(e, i);
     eval_check(e, x->type == TYPE_STRING, "an input that is no text");
@@ -175,6 +176,7 @@ static int64_t count_grams(const struct pool *pool, int64_t at, int64_t length,
     return count;
 }
 
+/* Either strings or whole numbers, like the input; what it says of places is checked when it is used. */
 static struct pool read_pool(struct eval *e, const struct array *x) {
     struct pool pool = {.texts = eval_attribute(e, "pool_strings")};
     pool.n_ints = eval_ints(e, "pool_int64s", &pool.ints);

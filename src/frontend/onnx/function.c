@@ -32,6 +32,7 @@ static const char *or_empty(const char *text) { return text ? text : ""; }
 
 static bool is_same(const char *a, const char *b) { return !strcmp(or_empty(a), or_empty(b)); }
 
+/* By name, domain and overload. Few files have more than some tens, so a search will do. */
 static const struct onnx_function *find_function(const struct inliner *in,
                                                  const struct onnx_node *node) {
     for (int i = 0; i < in->model->functions.n; i++) {
@@ -54,6 +55,7 @@ static const char *find_argument(const struct list *parameters, const struct lis
     return NULL;
 }
 
+/* Names that are left out stay so: an input that the caller does not give is none inside, either. */
 static const char *rename_one(struct inliner *in, const struct expansion *x, const char *name) {
     if (!x || !name || !*name) return name;
     const char *outside = find_argument(&x->function->inputs, &x->node->inputs, name);
@@ -64,6 +66,7 @@ static const char *rename_one(struct inliner *in, const struct expansion *x, con
     return arena_printf(in->arena, "%s%s", x->prefix, name);
 }
 
+/* Lists are copied: one function may be called often. */
 static struct list rename_all(struct inliner *in, const struct expansion *x, struct list names) {
     struct list out = {names.n, names.n, ARENA_ARRAY(in->arena, const char *, names.n + 1)};
     for (int i = 0; i < names.n; i++)
@@ -108,6 +111,7 @@ static enum sol_status expand_graph(struct inliner *in, const struct expansion *
     return SOL_OK;
 }
 
+/* NULL when there is none of this name. */
 static const struct onnx_attribute *find_attribute(const struct list *list, const char *name) {
     for (int i = 0; i < list->n; i++)
         if (is_same(ITEM(*list, struct onnx_attribute, i)->name, name))

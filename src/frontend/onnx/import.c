@@ -201,6 +201,7 @@ static enum sol_status define_outputs(struct call *c) {
     return SOL_OK;
 }
 
+/* Then the node can be folded into numbers, without a layer. */
 static bool all_numbers(const struct call *c) {
     for (int i = 0; i < c->n_in; i++)
         if (c->in[i] && !c->in[i]->number) return false;

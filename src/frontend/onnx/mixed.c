@@ -3,6 +3,10 @@
  *
  * What a call makes lives in a space of its own; what it returns is copied, so that results depend on nobody. Calls on one network
  * take turns, because segments are shared and may be replaced.
+ *
+ * Loading does all that does not depend on inputs: it finds operators that nobody has, names that are made twice, the last reader of
+ * each name; it reads initializers and computes what depends on the file alone. A call then needs only its inputs. Memory has a limit
+ * per call, time has one for loops: a file may ask for anything, but gets a message.
  */
 #include "mixed.h"
 
@@ -84,7 +88,7 @@ static enum sol_status check_names(struct space *space, const struct onnx_graph 
             const char *name = *ITEM(node->outputs, const char *, k);
             if (*name && scope_find(seen, name))
                 return fail(SOL_EINVAL, "\"%.64s\" is made twice", name);
-            if (*name) *scope_slot(seen, space, name) = &there;
+            if (*name) *scope_slot(seen, name) = &there;
         }
     }
     return SOL_OK;
@@ -93,7 +97,7 @@ static enum sol_status check_names(struct space *space, const struct onnx_graph 
 /* Nodes are walked in order, so what stays is the last one. */
 static void note_use(struct mixed_graph *graph, struct space *space, const char *name, int i) {
     if (!name || !*name) return;
-    struct array **slot = scope_slot(graph->last_use, space, name);
+    struct array **slot = scope_slot(graph->last_use, name);
     if (!*slot) *slot = array_new(space, TYPE_I64, 0, NULL);
     array_set_whole(*slot, 0, i);
 }
@@ -126,6 +130,7 @@ static int64_t count_names(const struct onnx_graph *graph) {
     return n;
 }
 
+/* Time counts from here. */
 static void run_init(struct mixed_graph *graph, struct space *space, struct run *out) {
     *out = (struct run){.space = space,
                         .folder = graph->folder,
@@ -146,7 +151,7 @@ static enum sol_status add_initializers(struct sol_mixed *mixed) {
         enum sol_status status = array_read(&mixed->space, mixed->graph.folder, tensor, &array);
         if (status) fail_prefix("initializer \"%.64s\": ", tensor->name);
         if (status) return status;
-        *scope_slot(mixed->graph.constants, &mixed->space, tensor->name) = array;
+        *scope_slot(mixed->graph.constants, tensor->name) = array;
     }
     return SOL_OK;
 }
@@ -381,7 +386,7 @@ static enum sol_status bind_inputs(struct calling *call) {
         enum sol_status status = check_input(input, array);
         if (status) fail_prefix("input %.64s: ", input->name);
         if (status) return status;
-        *scope_slot(call->pass.scope, &call->space, input->name) = array;
+        *scope_slot(call->pass.scope, input->name) = array;
     }
     return SOL_OK;
 }

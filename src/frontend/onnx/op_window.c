@@ -36,6 +36,7 @@ static void pad_same(struct call *c, int n, bool is_upper, struct window *w) {
     }
 }
 
+/* Pads of each dim are apart in ONNX: all in front, then all behind. */
 static void read_pads(struct call *c, int n, struct window *w) {
     const char *mode = call_string(c, "auto_pad");
     int64_t pads[4] = {0};

@@ -120,6 +120,7 @@ static enum sol_status copy_string(struct arena *arena, struct bytes in, const c
     return SOL_OK;
 }
 
+/* A new item at the end, zeroed. */
 static void *append(struct arena *arena, struct list *list, size_t size) {
     if (list->n == list->cap) list->at = vec_grow(arena, list->at, list->n, &list->cap, size);
     void *item = (char *)list->at + size * (size_t)list->n++;
@@ -186,6 +187,7 @@ static enum sol_status read_repeated(struct arena *arena, const struct wire_fiel
     }
 }
 
+/* Repeated numbers may come packed, as bytes. */
 static bool has_type(const struct field *field, enum wire_type type) {
     bool is_number = field->kind == INT || field->kind == FLOAT || field->kind == OPTIONAL_INT;
     bool is_numbers = field->kind == INTS || field->kind == FLOATS || field->kind == DOUBLES;

@@ -45,8 +45,7 @@ struct array *scope_find(const struct scope *scope, const char *name) {
     return NULL;
 }
 
-struct array **scope_slot(struct scope *scope, struct space *space, const char *name) {
-    (void)space;
+struct array **scope_slot(struct scope *scope, const char *name) {
     struct binding *slot = find_slot(scope, name);
     slot->name = name;
     return &slot->value;
@@ -68,7 +67,7 @@ static enum sol_status add_initializer(struct run *run, struct scope *scope,
     struct array *array;
     if (!tensor->name || !*tensor->name) return fail(SOL_EINVAL, "an initializer without a name");
     TRY(array_read(run->space, run->folder, tensor, &array));
-    *scope_slot(scope, run->space, tensor->name) = array;
+    *scope_slot(scope, tensor->name) = array;
     return SOL_OK;
 }
 
@@ -93,7 +92,7 @@ static void bind_inputs(struct eval *e, struct scope *scope, const struct onnx_g
     for (int i = 0; i < n_in; i++) {
         const char *name = ITEM(graph->inputs, struct onnx_value, i)->name;
         eval_check(e, name && *name, "an input without a name");
-        *scope_slot(scope, e->space, name) = in[i];
+        *scope_slot(scope, name) = in[i];
     }
 }
 

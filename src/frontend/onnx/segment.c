@@ -12,7 +12,13 @@
  *   KNOWN  then this name has this value (the shape of something that is computed later)
  *   EARLY  this node is interpreted
  *
- * At later calls the events are repeated; as long as all guards hold, the program fits.
+ * At later calls the events are repeated; as long as all guards hold, the program fits. Example, with x[2,3,4] and y = Neg(Reshape(t,
+ * Concat(Shape(t)[0], -1))), t = Tanh(x): Tanh goes to the builder (GUARD x, its shape), Shape of t is [2] (KNOWN), Concat reads
+ * whole numbers that are at hand (EARLY), Reshape and Neg go to the builder. One program, and for x[5,3,4] another one.
+ *
+ * Invariants: what stands in the call's scope is right whatever becomes of the segment, since it was either computed by the
+ * interpreter or follows from guards that held. A node is interpreted once per call, however often plans begin again. Segments that a
+ * jump leaves half made are never used, and are freed when the next one is planned.
  */
 #include "mixed.h"
 
@@ -48,6 +54,7 @@ static const struct onnx_node *node_at(const struct pass *pass, int i) {
 
 /* ---- Memory ---- */
 
+/* Also one that was never finished. */
 static void free_segment(struct segment *segment) {
     sol_model_free(segment->model);
     if (segment->weights) sol_weights_release(segment->weights);
@@ -153,6 +160,7 @@ static bool is_bookkeeping(const struct pass *pass, const struct onnx_node *node
     return true;
 }
 
+/* In the order in which things became known. */
 static void add_event(struct segment *segment, struct event event) {
     VEC_PUSH(&segment->arena, &segment->events, event);
 }
@@ -198,7 +206,7 @@ static void note_known(struct plan *plan, const struct onnx_node *node) {
         else
             for (int64_t k = 0; k < known->n; k++)
                 array_set_whole(known, k, size_value(v->number[k]));
-        *scope_slot(pass->scope, pass->run.space, name) = known;
+        *scope_slot(pass->scope, name) = known;
         add_event(plan->segment, (struct event){.kind = KNOWN,
                                                 .name = name,
                                                 .array = keep_array(plan->segment, known, true)});
@@ -393,7 +401,7 @@ static enum sol_status run_program(struct pass *pass, const struct segment *segm
     TRY(new_outputs(pass, segment, arrays, out));
     TRY(sol_program_run(segment->program, segment->weights, (int64_t[4]){0}, in, out));
     for (int i = 0; i < segment->outputs.n; i++)
-        *scope_slot(pass->scope, space, segment->outputs.at[i]) = arrays[i];
+        *scope_slot(pass->scope, segment->outputs.at[i]) = arrays[i];
     pass->n_compiled += segment->n_taken;
     return SOL_OK;
 }
@@ -421,8 +429,7 @@ static enum sol_status repeat(struct pass *pass, const struct segment *segment, 
         const struct event *event = &segment->events.at[i];
         if (event->kind == GUARD) *fits = guard_holds(pass, event);
         else if (event->kind == EARLY) TRY(pass_interpret(pass, event->node));
-        else
-            *scope_slot(pass->scope, pass->run.space, event->name) = copy_array(pass, event->array);
+        else *scope_slot(pass->scope, event->name) = copy_array(pass, event->array);
     }
     return SOL_OK;
 }
