@@ -37,13 +37,20 @@ SOL_API void sol_onnx_free(struct sol_onnx *onnx);
 
 /*
  * Mixed networks: what cannot be compiled as a whole. Parts of the graph that SOL takes, once the shapes and the numbers that decide
- * shapes are known, are compiled at the first call that needs them; the rest is interpreted at every call.
+ * shapes are known, are compiled at the first call that needs them, and kept; the rest is interpreted at every call. All element types
+ * of ONNX but complex numbers, sequences, optionals, control flow and functions of the file's own are there.
  *
  *     struct sol_mixed *net;
  *     struct sol_results *results;
  *     if (sol_mixed_read("net.onnx", NULL, &net)) puts(sol_error());
- *     sol_mixed_run(net, inputs, &results);
+ *     float data[6] = {1, 2, 3, 4, 5, 6};
+ *     struct sol_value x = {.type = 1, .rank = 2, .dim = {2, 3}, .n = 6, .data = data};
+ *     if (sol_mixed_run(net, (const struct sol_value *[]){&x}, &results)) puts(sol_error());
  *     const struct sol_value *y = sol_results_get(results, 0);
+ *
+ * The interpreter is a reference: plain loops, results that are at least as precise as their type, and slow. Try sol_onnx_read first.
+ * What a call may take is limited: memory by $SOL_CALL_MEMORY, loops of the network by $SOL_LOOP_SECONDS. An index outside of its dim,
+ * a division of whole numbers by 0 and the like are EINVAL, with the node's number, operator and name in front of the message.
  */
 
 /* `type`: ONNX's number of the element type, with one of these besides. */

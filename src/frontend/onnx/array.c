@@ -18,6 +18,7 @@ enum type type_find(const char *name) {
     return TYPE_NONE;
 }
 
+/* The two lists overlap: SOL's dtypes are those that compiled layers may meet one day, ONNX's are all that files have. */
 static const enum type of_dtype[SOL_N_DTYPES] = {
     [SOL_F32] = TYPE_F32, [SOL_F64] = TYPE_F64,  [SOL_BF16] = TYPE_BF16, [SOL_F16] = TYPE_F16,
     [SOL_I64] = TYPE_I64, [SOL_I32] = TYPE_I32,  [SOL_I16] = TYPE_I16,   [SOL_I8] = TYPE_I8,

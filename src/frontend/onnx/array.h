@@ -28,6 +28,8 @@
     X(E2M1, 23, "f4e2m1", 1, REAL) X(E8M0, 24, "f8e8m0", 1, REAL) X(U2, 25, "u2", 1, UNSIGNED)    \
     X(I2, 26, "i2", 1, SIGNED)
 
+/* Numbers are ONNX's, so that none has to be translated. An optional without a value and a sequence are types besides: they
+ * say what `data` is. */
 enum type {
     TYPE_NONE, /* an optional without a value */
     TYPE_SEQUENCE = -1,
@@ -38,6 +40,7 @@ enum type {
 };
 enum type_kind { KIND_NONE, KIND_REAL, KIND_SIGNED, KIND_UNSIGNED, KIND_TEXT, KIND_COMPLEX };
 
+/* What there is to know of an element type. */
 struct type_row {
     const char *name;
     size_t size;
@@ -72,6 +75,7 @@ struct array {
 
 /* ---- Memory ---- */
 
+/* Limits are per call: what a file may ask for must not depend on what other calls have taken. */
 struct space {
     struct arena arena;
     int64_t left;           /* bytes that may still be taken */

@@ -117,6 +117,8 @@ static void check_mask(struct eval *e, const struct array *mask, const struct at
     }
 }
 
+/* Which places a query may see. Left and right count from the query's own place, -1 for no bound; `past`: cached places in
+ * front; `lengths`: how many places of each sequence of the batch are no padding. */
 struct window {
     bool is_causal;
     int64_t left, right, past;
@@ -127,6 +129,7 @@ struct window {
 static double bias_at(const struct window *w, const struct attention *a, const int64_t at[4]) {
     int64_t length = w->lengths ? array_whole(w->lengths, at[0]) : a->columns;
     int64_t offset = w->lengths ? length - a->rows : w->past, from = offset + at[2], j = at[3];
+    /* Padding first: no mask makes it visible. */
     if (w->lengths && j >= length) return -INFINITY;
     if (w->is_causal && j > from) return -INFINITY;
     if (w->left >= 0 && j < from - w->left) return -INFINITY;

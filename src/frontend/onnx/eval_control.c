@@ -97,6 +97,7 @@ void run_loop(struct eval *e) {
     struct history *results = TAKE(e->space, struct history, n_results);
     for (int i = 0; i < n_state; i++) state[2 + i] = i + 2 < e->n_in ? e->in[2 + i] : NULL;
     for (int64_t t = 0; t < most && goes_on; t++) {
+        /* A body may run fast and for ever; memory would be the next limit. */
         check_time(e);
         state[0] = new_number(e, TYPE_I64, t);
         state[1] = new_number(e, TYPE_BOOL, goes_on);
@@ -105,6 +106,7 @@ void run_loop(struct eval *e) {
         for (int i = 0; i < n_state; i++) state[2 + i] = out[1 + i];
         for (int i = 0; i < n_results; i++) remember(e, &results[i], out[1 + n_state + i]);
     }
+    /* Without a single iteration, states are what they were, and results have no values. */
     for (int i = 0; i < n_state; i++) eval_give(e, i, state[2 + i]);
     for (int i = 0; i < n_results; i++) eval_give(e, n_state + i, stack(e, &results[i], 0, false));
 }
@@ -124,6 +126,7 @@ static struct array *take_place(struct eval *e, const struct array *x, int axis,
 
 static int64_t item_of(const int64_t *list, int n, int i) { return i < n ? list[i] : 0; }
 
+/* The attributes of a Scan. Lists may be shorter than what they speak of; what they lack is 0. */
 struct scan {
     const struct onnx_graph *body;
     int n_state, n_scan, n_results;

@@ -107,6 +107,7 @@ void run_gather_nd(struct eval *e) {
     int64_t batches = product(batch, x->dim), tuples = product(index->rank - 1, index->dim);
     for (int d = 0; d < batch; d++)
         eval_check(e, index->dim[d] == x->dim[d], "batch dims that do not fit");
+    /* Tuples per batch entry. Without elements there is nothing to divide by. */
     rows = batches ? tuples / batches : 0;
     for (int64_t t = 0; t < tuples && inner; t++) {
         int64_t from = t / rows * (x->n / batches) + tuple_offset(e, x, index, t * k, batch, k);

@@ -23,6 +23,7 @@ struct axis {
     double scale, start, end; /* start, end: of the region of interest */
 };
 
+/* The attributes, by what they mean rather than by what they are called, and every dim. */
 struct resize {
     enum mode mode;
     const char *transform, *nearest;
@@ -88,10 +89,12 @@ static int64_t weigh(const struct resize *r, const struct axis *x, double at, in
 static double *resize_axis(struct eval *e, const struct resize *r, const struct axis *x,
                            const double *v, int64_t outer, int64_t inner) {
     double *y = TAKE(e->space, double, outer * x->out * inner);
+    /* A filter covers 4 / scale pixels at most, and beyond the edges all pixels are the same. */
     int64_t most = x->scale < 1 ? (int64_t)fmin(4 / x->scale + 8, 4 * (double)x->in + 64) : 8;
     double *weight = TAKE(e->space, double, most);
     for (int64_t i = 0; i < x->out; i++) {
         double at = source_of(r, x, i);
+        /* Only crops can lie outside on purpose. */
         bool is_outside = r->crops && (at < 0 || at > (double)(x->in - 1));
         int64_t first, n = weigh(r, x, fmax(-4e9, fmin(4e9, at)), &first, weight, most);
         for (int64_t o = 0; o < outer; o++) {
@@ -217,6 +220,7 @@ struct plane {
     int n;
     const int64_t *dim;
 };
+/* What a place outside of the image reads: nothing, the nearest pixel, or the image in a mirror. */
 enum beyond { ZEROS, BORDER, REFLECTION };
 
 /* To and fro between two mirrors. */
@@ -447,6 +451,7 @@ void run_roi_align(struct eval *e) {
 
 /* ---- DeformConv: each tap of the kernel reads where an offset says, and counts as much as a mask says ---- */
 
+/* Inputs and attributes. Offsets and masks have a plane of points for each tap of each group. */
 struct deform {
     int n; /* dims that the kernel moves over */
     const struct array *x, *weight, *offset, *mask;

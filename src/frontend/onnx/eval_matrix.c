@@ -68,6 +68,7 @@ static int64_t *shifted(struct eval *e, const struct array *x, const struct arra
     int64_t *v = array_wholes(e->space, x), columns = x->rank ? x->dim[x->rank - 1] : 1;
     int64_t rows = x->rank > 1 ? x->dim[x->rank - 2] : 1;
     if (!zero) return v;
+    /* One for all, one per row of the left or column of the right matrix, or that for each matrix of a batch. */
     int64_t per = zero->n == 1 ? 1 : by_row ? rows : columns;
     eval_check(e,
                zero->n && (zero->n == per || zero->n == x->n / max_i64(1, by_row ? columns : rows)),
@@ -298,6 +299,7 @@ static double determinant(double *a, int64_t n) {
         int64_t top = k;
         for (int64_t i = k + 1; i < n; i++)
             if (fabs(a[i * n + k]) > fabs(a[top * n + k])) top = i;
+        /* A column of zeros: the matrix has no inverse. */
         if (a[top * n + k] == 0) return 0;
         for (int64_t j = 0; j < n && top != k; j++) {
             double kept = a[k * n + j];

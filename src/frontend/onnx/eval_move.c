@@ -73,6 +73,7 @@ static void clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t step,
     if (end < 0) end = end < -size ? low : end + size;
     *start = min_i64(max_i64(*start, low), high);
     end = min_i64(max_i64(end, low), high);
+    /* Bounds are within the dim now, so distances fit; the step may be any number, also the least one. */
     uint64_t distance = step > 0       ? end > *start ? (uint64_t)(end - *start) : 0
                         : *start > end ? (uint64_t)(*start - end)
                                        : 0;
@@ -98,6 +99,7 @@ void run_slice(struct eval *e) {
         eval_check(e, step != 0 && !named[axis], "a step of 0, or an axis twice");
         named[axis] = true;
         clamp_slice(x->dim[axis], &start, ends[i], step, &dim[axis]);
+        /* An empty slice begins nowhere, and one value needs no step: so no product of strides and steps overflows. */
         if (dim[axis] > 0) offset += start * stride[axis];
         stride[axis] = dim[axis] > 1 ? stride[axis] * step : 0;
     }
@@ -227,6 +229,7 @@ void run_tile(struct eval *e) {
     }
 }
 
+/* Where a padded value comes from: a constant, the mirror image, the nearest, or the other end. */
 enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 
 /* Where the value at `i` of a dim of `n` comes from, -1: from the pad value. */
@@ -236,6 +239,7 @@ static int64_t pad_source(enum pad_mode mode, int64_t i, int64_t n) {
     if (mode == PAD_EDGE) return i < 0 ? 0 : n - 1;
     if (mode == PAD_WRAP) return i - floor_div(i, n) * n;
     if (n == 1) return 0;
+    /* The edge itself is not repeated: 0 1 2 goes on as 1 0. */
     int64_t period = 2 * (n - 1), at = i - floor_div(i, period) * period;
     return at < n ? at : period - at;
 }
@@ -357,6 +361,7 @@ void run_trilu(struct eval *e) {
     struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
     eval_check(e, x->rank >= 2, "a rank below 2");
     int64_t columns = x->dim[x->rank - 1], rows = x->dim[x->rank - 2];
+    /* Beyond the corners all diagonals are alike. */
     k = max_i64(-rows - 1, min_i64(k, columns + 1));
     for (int64_t i = 0; i < x->n; i++) {
         int64_t column = i % columns, row = i / columns % rows;

@@ -130,6 +130,7 @@ void run_batch_norm(struct eval *e) {
     bool trains = eval_int(e, "training_mode", 0);
     struct array *running[2] = {eval_out(e, 1, e->in[3]->type, 1, &channels),
                                 eval_out(e, 2, e->in[4]->type, 1, &channels)};
+    /* Training normalizes by what it sees, and lets running statistics follow slowly. */
     for (int64_t c = 0; c < channels && trains; c++) {
         double sum = 0, squares = 0, n = (double)x->n / (double)channels;
         for (int64_t i = 0; i < x->n; i++) sum += i / inner % channels == c ? v[i] : 0;
@@ -218,6 +219,7 @@ void run_lrn(struct eval *e) {
 
 /* ---- Losses ---- */
 
+/* What becomes of the losses of all places. */
 enum reduction { KEEP, MEAN, SUM };
 
 /* Of all losses: none of it, their mean by weight, or their sum. */

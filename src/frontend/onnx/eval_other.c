@@ -13,6 +13,7 @@
 
 /* ---- Boxes ---- */
 
+/* Corners, whichever way the file gave them. */
 struct box {
     double low[2], high[2];
 };
@@ -41,6 +42,7 @@ static double overlap(const struct box *a, const struct box *b) {
     return either > 0 ? both / either : 0;
 }
 
+/* A box by its number, to be sorted. */
 struct scored {
     double score;
     int64_t index;
@@ -101,6 +103,7 @@ void run_non_max_suppression(struct eval *e) {
 
 /* ---- Training: inputs are rate, count, then all values, all gradients, all states; outputs are the new values and states ---- */
 
+/* Attributes and inputs that all values share; which of them count depends on the rule. */
 struct rule {
     double rate, count, norm, post, alpha, beta, epsilon;
     bool is_nesterov;

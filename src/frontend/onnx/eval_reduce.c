@@ -46,6 +46,7 @@ static struct array *new_result(struct eval *e, const struct array *x,
 
 /* The neutral element, within what the type can hold. */
 static int64_t whole_start(enum type type, double start) {
+    /* Of a sum or product it is a number; of an extreme, the other end of the type. */
     if (!isinf(start)) return (int64_t)start;
     bool is_unsigned = types[type].kind == KIND_UNSIGNED;
     int bits = type == TYPE_BOOL ? 1 : 8 * (int)types[type].size;
@@ -78,6 +79,7 @@ static double *reduce_reals(struct eval *e, const double *x, struct walk walk, i
 static double *log_sum_exp(struct eval *e, double *x, const struct walk *walk, int64_t n) {
     double *top = reduce_reals(e, x, *walk, n, -INFINITY, fmax);
     struct walk at = *walk;
+    /* Sets of infinities alone would give infinity less infinity. */
     for (int64_t i = 0; i < n; i++) top[i] = isinf(top[i]) ? 0 : top[i];
     for (int64_t i = 0; i < at.n; i++, walk_next(&at)) x[i] = exp(x[i] - top[at.offset[0]]);
     double *sum = reduce_reals(e, x, *walk, n, 0, e->op->real2);

@@ -13,6 +13,7 @@
 
 /* ---- Activations ---- */
 
+/* A function with its parameters; most ignore theirs. */
 struct activation {
     double (*f)(double, double, double);
     double alpha, beta;
@@ -78,8 +79,10 @@ static double act(const struct activation *a, double x, double clip) {
 
 /* ---- One direction ---- */
 
+/* In the order of `choice` in eval.def. */
 enum cell { CELL_RNN, CELL_GRU, CELL_LSTM };
 
+/* Sizes, weights of the direction that is running, and room for one step. */
 struct layer {
     enum cell cell;
     int64_t steps, batch, inputs, hidden, gates;
@@ -192,6 +195,7 @@ static int64_t state_at(const struct layer *l, int64_t n_directions, int64_t d, 
     return (l->by_batch ? b * n_directions + d : d * l->batch + b) * l->hidden;
 }
 
+/* All outputs, then the last state and memory. */
 struct results {
     double *y, *h, *c;
 };

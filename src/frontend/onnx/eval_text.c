@@ -151,6 +151,7 @@ void run_string_normalizer(struct eval *e) {
 
 /* ---- Counting n-grams ---- */
 
+/* n-grams that are looked for, one behind the other, and where their counts go. */
 struct pool {
     const struct onnx_attribute *texts;
     const int64_t *ints, *starts, *indexes;

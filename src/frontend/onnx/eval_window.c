@@ -10,6 +10,7 @@
 
 #define MOST_DIMS (SOL_MAX_RANK - 2)
 
+/* All lists have one number per dim that the window moves over. Pads are apart: those before and those after. */
 struct window {
     int n; /* dims that it moves over */
     int64_t kernel[MOST_DIMS], stride[MOST_DIMS], dilation[MOST_DIMS];
@@ -63,6 +64,7 @@ static void place_windows(struct eval *e, struct window *w, bool is_ceil) {
         eval_check(e, room >= 0 || is_ceil, "a window larger than its input");
         w->out[d] =
             room < 0 ? 1 : (is_ceil ? ceil_div(room, w->stride[d]) : room / w->stride[d]) + 1;
+        /* A window that would begin in the pad behind the input is left out. */
         if (is_ceil && (w->out[d] - 1) * w->stride[d] >= w->in[d] + w->before[d]) w->out[d]--;
     }
 }
@@ -363,6 +365,7 @@ void run_max_pool(struct eval *e) {
         walk_init(&k, w.n, w.kernel);
         for (int64_t t = 0; t < k.n; t++, walk_next(&k)) {
             int64_t at = tap(&w, o.at + 2, k.at);
+            /* The first of equals; NaN wins over all. */
             if (at >= 0 && (best < 0 || plane[at] > plane[best] || plane[at] != plane[at]))
                 best = at;
         }

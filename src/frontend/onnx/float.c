@@ -13,6 +13,7 @@
  * numbers (FINITE). */
 enum style { IEEE, FN, FNUZ, FINITE };
 
+/* By ONNX's number. The largest finite value decides what saturates. */
 static const struct format {
     int exponent, mantissa, bias;
     enum style style;

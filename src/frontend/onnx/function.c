@@ -15,6 +15,7 @@
 #define DEEPEST 100
 #define MOST_NODES (1 << 20)
 
+/* Counts that limit what a file can make of itself. */
 struct inliner {
     struct arena *arena;
     const struct onnx_model *model;

@@ -17,6 +17,7 @@
 
 #define LOOP_SECONDS 60 /* unless SOL_LOOP_SECONDS says otherwise */
 
+/* Everything but the lock and the counts stays as it is after loading; segments come and go under the lock. */
 struct sol_mixed {
     char *file;
     struct space space; /* the graph, constants, names */
@@ -26,6 +27,7 @@ struct sol_mixed {
     int n_compiled, n_interpreted;
 };
 
+/* Values and all that they point to, in a space that the caller frees with them. */
 struct sol_results {
     struct space space;
     int n;
@@ -190,6 +192,7 @@ static void find_inputs(struct sol_mixed *mixed) {
     }
 }
 
+/* Arguments of load, which protect calls. */
 struct loading {
     struct sol_mixed *mixed;
     struct bytes file;
@@ -203,6 +206,7 @@ static enum sol_status load(void *user) {
     struct space *space = &mixed->space;
     struct mixed_graph *graph = &mixed->graph;
     struct onnx_model *model = ARENA_NEW(&space->arena, struct onnx_model);
+    /* Strings of the file are copied, bytes of tensors are not: `file` lives as long. */
     TRY(proto_read(&space->arena, loading->file, model));
     TRY(onnx_check(model, &graph->opset));
     TRY(function_inline(&space->arena, model));
@@ -212,8 +216,10 @@ static enum sol_status load(void *user) {
     int64_t most = count_names(graph->graph);
     if (most > 1 << 26) return fail(SOL_EUNSUPPORTED, "more than %d names", 1 << 26);
     TRY(check_names(space, graph->graph, (int)most));
+    /* Scopes cannot grow: all names that may ever be entered are counted first. */
     graph->constants = scope_new(space, NULL, (int)most);
     graph->last_use = scope_new(space, NULL, (int)most);
+    /* Outputs of the graph are read by a node behind the last one, so to speak. */
     int n = graph->graph->nodes.n;
     for (int i = 0; i < n; i++)
         note_uses(graph, space, ITEM(graph->graph->nodes, struct onnx_node, i), i);
@@ -312,6 +318,7 @@ void sol_mixed_count(const struct sol_mixed *mixed, int *compiled, int *interpre
 
 /* A caller's value as an array, over the same memory. */
 static struct array *borrow(struct space *space, const struct sol_value *value, int depth) {
+    /* Callers nest sequences and optionals once or twice; a circle of pointers must not recurse for ever. */
     if (depth > 8 || (value->type > 0 && !type_is_known(value->type)) ||
         value->type < SOL_VALUE_SEQUENCE || value->rank < 0 || value->rank > SOL_MAX_RANK)
         space_stop(space,
@@ -369,6 +376,7 @@ static enum sol_status check_input(const struct onnx_value *input, const struct 
     return fits ? SOL_OK : fail(SOL_EINVAL, "it has another shape than the file says");
 }
 
+/* A call on its way: what it was given, what it works with, what it will return. */
 struct calling {
     struct sol_mixed *mixed;
     const struct sol_value *const *inputs;
@@ -417,6 +425,7 @@ static enum sol_status compute(void *user) {
     run_init(graph, &call->space, &pass->run);
     pass->done = TAKE(&call->space, bool, graph->graph->nodes.n);
     TRY(bind_inputs(call));
+    /* segment_run moves i on; a segment has at least one node. */
     for (int i = 0; i < graph->graph->nodes.n;) TRY(segment_run(pass, i, &i));
     return SOL_OK;
 }
@@ -461,6 +470,7 @@ enum sol_status sol_mixed_run(struct sol_mixed *mixed, const struct sol_value *c
     if (!call.results) return fail(SOL_ENOMEM, "no memory for results");
     space_init(&call.space, memory_limit());
     space_init(&call.results->space, memory_limit());
+    /* Nothing between the two can leave past them: jumps end in run_call. */
     pthread_mutex_lock(&mixed->lock);
     enum sol_status status = run_call(&call);
     pthread_mutex_unlock(&mixed->lock);

@@ -14,6 +14,7 @@
 #include <sol/onnx.h>
 
 struct segment;
+/* A graph that is ready to be called: what is known of it without inputs, and what earlier calls compiled. */
 struct mixed_graph {
     const struct onnx_graph *graph;
     const char *folder;

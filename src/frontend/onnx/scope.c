@@ -9,10 +9,12 @@
 
 #define DEEPEST 100 /* graphs within graphs */
 
+/* A name without a value is free, or was asked for and never made. */
 struct binding {
     const char *name;
     struct array *value;
 };
+/* Names are those of the file, so a comparison of pointers would not do: a subgraph has copies of its own. */
 struct scope {
     struct scope *outer;
     struct binding *slots; /* a hash table; cap is a power of two and more than the names */

@@ -27,6 +27,7 @@
 #define MOST_SEGMENTS 16 /* from one node on: for other shapes or numbers; then the oldest goes */
 
 enum event_kind { GUARD, KNOWN, EARLY };
+/* What its kind does not need is not set. */
 struct event {
     enum event_kind kind;
     const char *name;
@@ -35,6 +36,8 @@ struct event {
     int node;            /* EARLY */
 };
 
+/* `first` is the node that it begins with, `end` the one behind its last; n_taken of those in between are in the program, the
+ * others are constants or were interpreted. */
 struct segment {
     struct segment *next;
     struct arena arena;
@@ -109,6 +112,7 @@ static struct array *keep_array(struct segment *segment, const struct array *arr
 
 /* ---- Planning ---- */
 
+/* A segment in the making, and the model that it will be compiled from. */
 struct plan {
     struct pass *pass;
     struct segment *segment;
@@ -185,6 +189,7 @@ static enum sol_status bring(struct plan *plan, const char *name) {
     describe(array, &data);
     struct value *value = import_define(&plan->im, name);
     import_constant(&plan->im, &data, value);
+    /* Weights: the program packs them once, and nothing about them can change. */
     if (scope_find(graph->constants, name)) return SOL_OK;
     value->live = value->data;
     value->data = NULL;
@@ -286,12 +291,15 @@ static enum sol_status take_nodes(struct plan *plan, bool *again) {
         int i = segment->end;
         const struct onnx_node *node = node_at(pass, i);
         if (pass->graph->is_constant[i]) continue;
+        /* What is at hand and needs no kernel, what the builder refused before, and what an earlier plan of this call has
+         * interpreted already: all of them now. */
         bool is_ready = reads_at_hand(plan, node, false);
         if (is_ready && (plan->barred[i] || pass->done[i] || is_bookkeeping(pass, node))) {
             TRY(interpret_early(plan, i));
             continue;
         }
         if (plan->barred[i]) return i > segment->first ? SOL_OK : pass_interpret(pass, i);
+        /* A refusal may leave layers in the model, so the plan begins again without this node. */
         enum sol_status status = build(plan, i);
         if (status && !is_refusal(status)) return status;
         if (status) log_write(LOG_DEBUG, "node %d is interpreted: %s", i, sol_error());
@@ -344,6 +352,7 @@ static enum sol_status compile(struct plan *plan) {
     keep_guards(plan);
     for (int i = 0; i < plan->im.inputs.n; i++)
         VEC_PUSH(&segment->arena, &segment->inputs, plan->im.inputs.at[i]->name);
+    /* All that was taken is numbers that are known, or is read by nobody. */
     if (!segment->outputs.n) return SOL_OK;
     TRY(sol_compile(segment->model, &plan->pass->graph->options, &segment->program));
     return sol_weights_new(segment->program, plan->im.params.at, &segment->weights);
