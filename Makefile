@@ -125,10 +125,10 @@ CLANG ?= clang
 FUZZ = $(CLANG) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -fprofile-instr-generate -fcoverage-mapping
 fuzz: $(VENV)/test ## the readers of ONNX and text under libFuzzer, SECONDS= each (60); needs clang
 	@mkdir -p build/fuzz && $(PY) test/fuzz/seeds.py build/fuzz
-	@for kind in onnx text; do \
+	@for kind in onnx mixed text; do \
 		$(FUZZ) $(filter-out -MMD -MP $(WARN),$(CFLAGS)) -w $(filter-out src/device/%,$(wildcard src/base/*.c src/ir/*.c src/frontend/*/*.c)) \
 			test/fuzz/fuzz_$$kind.c -o build/fuzz/fuzz_$$kind -lm && \
-		LLVM_PROFILE_FILE=build/fuzz/$$kind.profraw build/fuzz/fuzz_$$kind -max_total_time=$(or $(SECONDS),60) -max_len=16384 -timeout=10 \
+		SOL_LOOP_SECONDS=1 SOL_CALL_MEMORY=4 LLVM_PROFILE_FILE=build/fuzz/$$kind.profraw build/fuzz/fuzz_$$kind -max_total_time=$(or $(SECONDS),60) -max_len=16384 -timeout=10 \
 			-rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/$$kind || exit 1; done
 
 # The generated kernels of programs that qemu runs are compiled by the first cc in PATH: the cross compiler. A process

@@ -10,7 +10,7 @@
  */
 #include "_core.h"
 
-PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type;
+PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type, *mixed_type;
 
 /* ---- Errors and conversions ---- */
 
@@ -241,6 +241,8 @@ static PyMethodDef core_methods[] = {
      "read_onnx(path) -> Model, with the file's values."},
     {"parse_onnx", core_parse_onnx, METH_VARARGS,
      "parse_onnx(bytes, folder) -> Model; external data lies in `folder`, None: nowhere."},
+    {"mix_onnx", core_mix_onnx, METH_VARARGS,
+     "mix_onnx(path or bytes, folder, device, winograd, autotune) -> Mixed."},
     {"list", core_list, METH_NOARGS,
      "[(kind, name, available, detail)] of devices, libraries, compilers, caches."},
     {"version", core_version, METH_NOARGS, "The version of libsol."},
@@ -273,7 +275,8 @@ PyMODINIT_FUNC PyInit__core(void) {
         add_type(module, &program_spec, &program_type) ||
         add_type(module, &weights_spec, &weights_type) ||
         add_type(module, &guard_spec, &guard_type) ||
-        add_type(module, &shortcut_spec, &shortcut_type)) {
+        add_type(module, &shortcut_spec, &shortcut_type) ||
+        add_type(module, &mixed_spec, &mixed_type)) {
         Py_DECREF(module);
         return NULL;
     }

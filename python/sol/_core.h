@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type;
-extern PyType_Spec model_spec, program_spec, weights_spec, guard_spec, shortcut_spec;
+extern PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type,
+    *mixed_type;
+extern PyType_Spec model_spec, program_spec, weights_spec, guard_spec, shortcut_spec, mixed_spec;
 extern const char *const dtype_names[]; /* by enum sol_dtype */
 
 /* ---- Errors and conversions ---- */
@@ -51,6 +52,7 @@ struct model_object {
 PyObject *wrap_model(PyTypeObject *type, struct sol_model *model);
 PyObject *wrap_onnx(struct sol_onnx *onnx);
 PyObject *wrap_program(struct sol_program *program);
+PyObject *core_mix_onnx(PyObject *module, PyObject *args);
 
 struct program_object {
     PyObject_HEAD struct sol_program *program;

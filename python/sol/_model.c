@@ -126,6 +126,12 @@ static PyObject *model_values(PyObject *self, PyObject *none) {
     return addresses;
 }
 
+static PyObject *model_n_nodes(PyObject *self, PyObject *none) {
+    const struct sol_onnx *onnx = ((struct model_object *)self)->onnx;
+    (void)none;
+    return PyLong_FromLong(onnx ? sol_onnx_n_nodes(onnx) : 0);
+}
+
 static PyObject *model_check(PyObject *self, PyObject *none) {
     (void)none;
     enum sol_status status = sol_model_check(model_of(self));
@@ -197,6 +203,7 @@ static PyMethodDef model_methods[] = {
      "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
     {"values", model_values, METH_NOARGS,
      "Addresses of the parameters' values, of a model from a file; they live as long as it."},
+    {"n_nodes", model_n_nodes, METH_NOARGS, "Nodes of the file; 0 of other models."},
     {"check", model_check, METH_NOARGS, "Raises the builder's first error."},
     {"print", model_print, METH_NOARGS, "The text form."},
     {"dump", model_dump, METH_VARARGS,

@@ -145,6 +145,8 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
     X(SOL_CACHE_DIR, "folder of the kernel cache")                                               \
     X(SOL_ONEDNN, "absolute path of oneDNN's library, libdnnl.so")                               \
     X(SOL_OPENBLAS, "absolute path of OpenBLAS's library, libopenblas.so")                       \
+    X(SOL_CALL_MEMORY, "MiB that a call of an interpreted ONNX network may take; half of the machine's")  \
+    X(SOL_LOOP_SECONDS, "seconds after which loops of an interpreted ONNX network end with an error; 60")  \
     X(SOL_NUM_THREADS, "threads that take part in a call")
 enum env {
 #define ENV_ENUM(name, text) ENV_##name,

@@ -12,7 +12,11 @@ class SolRep(BackendRep):
         self.network = network
 
     def run(self, inputs, **kwargs):
-        results = self.network(*[numpy.asarray(x) for x in inputs])
+        values = [x if x is None or isinstance(x, list) else numpy.asarray(x) for x in inputs]
+        try:
+            results = self.network(*values)
+        except NotImplementedError as error:
+            raise BackendIsNotSupposedToImplementIt(str(error)) from error
         return results if isinstance(results, tuple) else (results,)
 
 

@@ -11,6 +11,7 @@ import numpy
 
 from sol import _core
 from sol.config import config
+from sol.onnx.mixed import Mixed, open_mixed
 from sol.profile import median_rows
 
 DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "i64": "int64", "i32": "int32"}
@@ -21,23 +22,35 @@ def load(model, batch_size=None, folder=None):
     """Reads and compiles a network -> Network.
 
     ``model``: a path, or the bytes of a file, whose external data then lie in ``folder``. ``batch_size``: the usual value of a first
-    dimension that the file leaves open, a hint for tuning. Raises ValueError when the file cannot be read or is malformed,
+    dimension that the file leaves open, a hint for tuning. What cannot be compiled as a whole is compiled in parts, for the shapes
+    of each call, and interpreted in between (``Network.counts``). Raises ValueError when the file cannot be read or is malformed,
     NotImplementedError for what SOL does not have; both name the node.
     """
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        built = _core.parse_onnx(bytes(model), None if folder is None else os.fspath(folder))
-        return Network(built, "network", batch_size)
-    return Network(_core.read_onnx(os.fspath(model)), os.fspath(model), batch_size)
+    is_path = not isinstance(model, (bytes, bytearray, memoryview))
+    source = os.fspath(model) if is_path else bytes(model)
+    folder = None if folder is None else os.fspath(folder)
+    name = source if is_path else "network"
+    try:
+        built = _core.read_onnx(source) if is_path else _core.parse_onnx(source, folder)
+        return Network(built, name, batch_size)
+    except NotImplementedError:
+        return Network(Mixed(open_mixed(source, folder)), name)
 
 
 class Network:
-    """A compiled network. Calls may overlap; each has memory of its own.
+    """A network. Calls may overlap; each has memory of its own.
 
-    ``inputs``, ``outputs``: [(name, dtype, shape)]; a size below 0 is open, equal numbers are equal sizes.
+    ``inputs``, ``outputs``: [(name, dtype, shape)]; a size below 0 is open, equal numbers are equal sizes. Of a network of which parts
+    are interpreted, a dtype of None is no tensor, and a shape of None is open.
     """
 
     def __init__(self, model, name, batch_size=None):
         self.name = name
+        self.mixed = model if isinstance(model, Mixed) else None
+        if self.mixed:
+            self.inputs, self.outputs = model.inputs, model.outputs
+            return
+        self._counts = model.n_nodes(), 0
         self.program = model.compile(
             device=config["compiler::device"] or None,
             batch_hint=batch_size or 0,
@@ -51,17 +64,27 @@ class Network:
         open_sizes = [-size for _, _, shape in self.inputs for size in shape if size < 0]
         self._n_symbols = max(open_sizes, default=0)
 
+    @property
+    def counts(self):
+        """Numbers of nodes (compiled, interpreted), where that differs between calls, in the last one."""
+        return self.mixed.counts if self.mixed else self._counts
+
     def __call__(self, *arrays, **named):
         """The outputs for inputs in the file's order, or by name. Arrays that are not contiguous are copied.
 
         Raises TypeError and ValueError, which name the input, for arrays that do not fit.
         """
+        if self.mixed:
+            results = self.mixed.run(self._order(arrays, named))
+            return results[0] if len(results) == 1 else tuple(results)
         symbols, arrays, results = self._prepare(arrays, named)
         self.program.run(self._weights, symbols, _addresses(arrays), _addresses(results))
         return results[0] if len(results) == 1 else tuple(results)
 
     def report(self, *arrays, path="report.html", runs=20):
         """Writes a page for a browser: the network with the time of each kernel, memory over time, what was fused and chosen."""
+        if self.mixed:
+            raise NotImplementedError("a report of a network that is partly interpreted")
         symbols, arrays, results = self._prepare(arrays, {})
         call = self._weights, symbols, _addresses(arrays), _addresses(results)
         every = [self.program.profile(*call) for _ in range(max(1, runs) + 1)]

@@ -73,7 +73,15 @@ int64_t call_count(const struct value *v) {
     return n;
 }
 
+const struct size *call_numbers(struct call *c, int i) {
+    if (!c->in[i]) return NULL;
+    c->in[i]->is_read = true;
+    return c->in[i]->number;
+}
+
+/* All of them must be known, and none may depend on the batch. */
 int call_input_ints(struct call *c, int i, int most, int64_t *out) {
+    (void)call_numbers(c, i);
     const struct value *v = c->in[i];
     int64_t n = call_count(v);
     if (!v->number || n > most) {
@@ -91,10 +99,12 @@ int call_input_ints(struct call *c, int i, int most, int64_t *out) {
     return (int)n;
 }
 
+/* Whoever reads a live value binds the program to it. */
 double call_input_float(struct call *c, int i) {
-    const struct value *v = c->in[i];
-    if (v->data && v->dtype == SOL_F32 && call_count(v) == 1)
-        return (double)*(const float *)v->data;
+    struct value *v = c->in[i];
+    const void *at = v->data ? v->data : v->live;
+    v->is_read = true;
+    if (at && v->dtype == SOL_F32 && call_count(v) == 1) return (double)*(const float *)at;
     if (v->number && call_count(v) == 1 && size_is_const(*v->number))
         return (double)size_value(*v->number);
     call_fail(
@@ -135,13 +145,23 @@ static void add_truth(struct call *c, struct value *v) {
     for (int64_t i = 0; i < n; i++)
         data[i] = v->data ? ((const uint8_t *)v->data)[i] != 0 : !size_is(v->number[i], 0);
     known_dims(v, dim);
+    v->is_read = true;
     v->tensor = call_param(c, SOL_F32, v->rank, dim, data);
+}
+
+/* A value of this call: the model takes it as an input. */
+static void add_input(struct call *c, struct value *v) {
+    int64_t dim[SOL_MAX_RANK];
+    known_dims(v, dim);
+    v->tensor = sol_model_input(c->im->model, v->name, v->dtype, v->rank, dim);
+    VEC_PUSH(c->im->arena, &c->im->inputs, v);
 }
 
 sol_tensor call_tensor(struct call *c, int i) {
     struct value *v = c->in[i];
-    if (v->tensor < 0 && v->data && v->dtype == SOL_F32) add_param(c, v);
-    else if (v->tensor < 0 && (v->data || v->number) && v->dtype == SOL_BOOL) add_truth(c, v);
+    if (v->tensor < 0 && (v->data || v->number) && v->dtype == SOL_BOOL) add_truth(c, v);
+    else if (v->tensor < 0 && v->live) add_input(c, v);
+    else if (v->tensor < 0 && v->data && v->dtype == SOL_F32) add_param(c, v);
     else if (v->tensor < 0)
         call_fail(c,
                   fail(SOL_EUNSUPPORTED,
@@ -153,7 +173,7 @@ sol_tensor call_tensor(struct call *c, int i) {
 sol_tensor call_index(struct call *c, int i) {
     struct value *v = c->in[i];
     int64_t dim[SOL_MAX_RANK], n = call_count(v);
-    if (v->tensor >= 0 || !v->number) return call_tensor(c, i);
+    if (v->tensor >= 0 || v->live || !v->number) return call_tensor(c, i);
     int64_t *data = arena_alloc_array(c->im->arena, sizeof *data, (size_t)n + 1);
     call_input_ints(c, i, (int)min_i64(n, INT32_MAX), data);
     known_dims(v, dim);
@@ -263,7 +283,15 @@ sol_tensor call_pick(struct call *c, sol_tensor x, int axis, int64_t n, const in
 
 /* ---- Results ---- */
 
+/* A result that is an input of this call alone, passed on, is a tensor of the model. */
+static void settle(struct call *c, struct value *value) {
+    for (int k = 0; k < c->n_in && value->live && value->tensor < 0; k++)
+        if (c->in[k] && c->in[k]->live == value->live) value->tensor = call_tensor(c, k);
+    value->live = NULL;
+}
+
 enum sol_status call_give_value(struct call *c, int i, struct value *value) {
+    settle(c, value);
     if (c->im->status) return c->im->status;
     if (i < c->n_out && c->out[i]) {
         value->name = c->out[i]->name;

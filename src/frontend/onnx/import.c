@@ -22,7 +22,7 @@ struct value *import_find(const struct import *im, const char *name) {
 }
 
 /* NULL with a message when the name is taken or empty. */
-static struct value *define(struct import *im, const char *name) {
+struct value *import_define(struct import *im, const char *name) {
     struct value **slot = name && *name ? find_slot(im, name) : NULL;
     if (!slot || *slot) {
         (void)fail(SOL_EINVAL, slot ? "\"%.64s\" is made twice" : "a tensor without a name", name);
@@ -34,12 +34,16 @@ static struct value *define(struct import *im, const char *name) {
 }
 
 /* At least twice as many slots as names. */
+void import_make_slots(struct import *im, size_t n) {
+    for (im->slots.cap = 16; (size_t)im->slots.cap < n;) im->slots.cap *= 2;
+    im->slots.at = ARENA_ARRAY(im->arena, struct value *, im->slots.cap);
+}
+
 static void make_slots(struct import *im, const struct onnx_graph *graph) {
     size_t n = 16 + 2 * ((size_t)graph->initializers.n + (size_t)graph->inputs.n);
     for (int i = 0; i < graph->nodes.n; i++)
         n += 2 * (size_t)ITEM(graph->nodes, struct onnx_node, i)->outputs.n;
-    for (im->slots.cap = 16; (size_t)im->slots.cap < n;) im->slots.cap *= 2;
-    im->slots.at = ARENA_ARRAY(im->arena, struct value *, im->slots.cap);
+    import_make_slots(im, n);
 }
 
 /* ---- Constants ---- */
@@ -73,7 +77,7 @@ void import_constant(struct import *im, const struct data *data, struct value *o
 
 static enum sol_status add_initializer(struct import *im, const struct onnx_tensor *tensor) {
     struct data data;
-    struct value *value = define(im, tensor->name);
+    struct value *value = import_define(im, tensor->name);
     if (!value) return SOL_EINVAL;
     enum sol_status status = tensor_read(im->arena, im->folder, tensor, &data);
     if (status) fail_prefix("initializer \"%.64s\": ", tensor->name);
@@ -124,7 +128,7 @@ static enum sol_status read_input(struct import *im, const struct onnx_value *in
 /* Before IR version 4 initializers were inputs, too, with a default that nobody changes. */
 static enum sol_status add_input(struct import *im, const struct onnx_value *input) {
     if (input->name && import_find(im, input->name)) return SOL_OK;
-    struct value *value = define(im, input->name);
+    struct value *value = import_define(im, input->name);
     if (!value) return SOL_EINVAL;
     enum sol_status status = read_input(im, input, value);
     if (status) fail_prefix("input \"%.64s\": ", input->name);
@@ -158,10 +162,10 @@ static bool has_word(const char *list, const char *word) {
 }
 
 /* An attribute that SOL does not know would change the result unseen. */
-static enum sol_status check_attributes(const struct onnx_node *node, const struct op *op) {
+enum sol_status import_check_attributes(const struct onnx_node *node, const char *known) {
     for (int i = 0; i < node->attributes.n; i++) {
         const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, i);
-        if (!a->name || !has_word(op->attributes, a->name))
+        if (!a->name || !has_word(known, a->name))
             return fail(SOL_EUNSUPPORTED, "attribute \"%.64s\" is not known",
                         a->name ? a->name : "");
         if (a->reference && *a->reference)
@@ -191,11 +195,12 @@ static enum sol_status find_inputs(struct call *c) {
 static enum sol_status define_outputs(struct call *c) {
     for (int i = 0; i < c->n_out; i++) {
         const char *name = *ITEM(c->node->outputs, const char *, i);
-        if (*name && !(c->out[i] = define(c->im, name))) return SOL_EINVAL;
+        if (*name && !(c->out[i] = import_define(c->im, name))) return SOL_EINVAL;
     }
     return SOL_OK;
 }
 
+/* Then the node can be folded into numbers, without a layer. */
 static bool all_numbers(const struct call *c) {
     for (int i = 0; i < c->n_in; i++)
         if (c->in[i] && !c->in[i]->number) return false;
@@ -212,23 +217,24 @@ static enum sol_status check_given(const struct call *c) {
     return SOL_OK;
 }
 
-static enum sol_status run_node(struct import *im, const struct onnx_node *node) {
+enum sol_status import_node(struct import *im, const struct onnx_node *node) {
     struct call c = {.im = im, .node = node, .n_in = node->inputs.n, .n_out = node->outputs.n};
     bool is_standard = !node->domain || !*node->domain || !strcmp(node->domain, "ai.onnx");
     c.op = is_standard && node->op_type ? op_find(node->op_type) : NULL;
     if (!c.op) return fail(SOL_EUNSUPPORTED, "SOL has no such operator");
     c.in = ARENA_ARRAY(im->arena, struct value *, c.n_in + 1);
     c.out = ARENA_ARRAY(im->arena, struct value *, c.n_out + 1);
-    TRY(check_attributes(node, c.op));
+    TRY(import_check_attributes(node, c.op->attributes));
     TRY(find_inputs(&c));
     TRY(define_outputs(&c));
     bool folds = c.op->fold != op_none && all_numbers(&c);
+    for (int i = 0; i < c.n_in && folds; i++) (void)call_numbers(&c, i);
     TRY((folds ? c.op->fold : c.op->build)(&c));
     return im->status ? im->status : check_given(&c);
 }
 
 static enum sol_status add_node(struct import *im, const struct onnx_node *node, int i) {
-    enum sol_status status = run_node(im, node);
+    enum sol_status status = import_node(im, node);
     const char *domain = node->domain ? node->domain : "";
     if (status)
         fail_prefix("node %d, %.64s%s%.64s \"%.64s\": ", i, domain, *domain ? "." : "",

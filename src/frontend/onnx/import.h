@@ -25,6 +25,9 @@ struct value {
     const void *data;              /* of the file; NULL: computed */
     struct size *number;           /* known whole numbers, of any integer type; NULL: not known */
     sol_tensor tensor; /* < 0: not in the model (yet). A bool that was computed is f32 there */
+    const void *
+        live; /* of this call alone, for mixed networks: its values may be read, but then they are guarded */
+    bool is_read; /* live values were read */
 };
 
 struct import {
@@ -33,9 +36,10 @@ struct import {
     const char *folder; /* for external data; may be NULL */
     int64_t opset;
     enum sol_status status; /* of the first failed helper: functions go on and say so at the end */
-    VEC(struct value *) slots; /* a hash table by name; cap a power of two */
-    VEC(const void *) params;  /* values of the model's parameters, in order */
-    VEC(const char *) symbols; /* names of open batch sizes */
+    VEC(struct value *) slots;  /* a hash table by name; cap a power of two */
+    VEC(const void *) params;   /* values of the model's parameters, in order */
+    VEC(const char *) symbols;  /* names of open batch sizes */
+    VEC(struct value *) inputs; /* live values that became inputs of the model, in order */
 };
 
 /* Integer tensors up to this size may decide shapes; larger ones are data. */
@@ -45,6 +49,17 @@ struct value *import_find(const struct import *im, const char *name);
 /* A value that holds the data of `data`; small integer tensors also as numbers. */
 void import_constant(struct import *im, const struct data *data, struct value *out);
 enum sol_status import_graph(struct import *im, const struct onnx_graph *graph);
+/* The pieces of it, for mixed networks. Room for `n` names; a new name (NULL when taken); one node. */
+void import_make_slots(struct import *im, size_t n);
+struct value *import_define(struct import *im, const char *name);
+enum sol_status import_node(struct import *im, const struct onnx_node *node);
+/* Are all of a node's attributes in the list of words `known`, and none twice? */
+enum sol_status import_check_attributes(const struct onnx_node *node, const char *known);
+
+/* onnx.c: is this a model that SOL knows the versions of? Its opset. */
+enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset);
+/* The folder of a path; false when it does not fit. */
+bool onnx_folder(const char *path, char out[4096]);
 
 /* ---- A node ---- */
 
@@ -87,6 +102,8 @@ const struct onnx_attribute *call_attribute(const struct call *c, const char *na
 int call_input_ints(struct call *c, int i, int most, int64_t *out);
 /* The one float of input `i`, which must be known. */
 double call_input_float(struct call *c, int i);
+/* All numbers of input `i`, NULL when they are not known. */
+const struct size *call_numbers(struct call *c, int i);
 
 /* Elements of a known value. */
 int64_t call_count(const struct value *v);

@@ -17,7 +17,7 @@ struct sol_onnx {
     char *file; /* its bytes */
     struct sol_model *model;
     const void *const *params;
-    int n_params;
+    int n_params, n_nodes;
 };
 
 void sol_onnx_free(struct sol_onnx *onnx) {
@@ -34,6 +34,8 @@ int sol_onnx_n_params(const struct sol_onnx *onnx) { return onnx->n_params; }
 
 const void *const *sol_onnx_params(const struct sol_onnx *onnx) { return onnx->params; }
 
+int sol_onnx_n_nodes(const struct sol_onnx *onnx) { return onnx->n_nodes; }
+
 static enum sol_status check_opset(const struct onnx_model *model, int64_t *out) {
     *out = 0;
     for (int i = 0; i < model->opsets.n; i++) {
@@ -49,7 +51,7 @@ static enum sol_status check_opset(const struct onnx_model *model, int64_t *out)
                 (long long)*out, OLDEST_OPSET, NEWEST_OPSET);
 }
 
-static enum sol_status check_model(const struct onnx_model *model, int64_t *opset) {
+enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset) {
     if (model->ir_version < 1)
         return fail(SOL_EINVAL, "it is no ONNX model: IR version %lld",
                     (long long)model->ir_version);
@@ -57,7 +59,6 @@ static enum sol_status check_model(const struct onnx_model *model, int64_t *opse
         return fail(SOL_EUNSUPPORTED, "IR version %lld; SOL knows up to %d",
                     (long long)model->ir_version, NEWEST_IR);
     if (!model->graph) return fail(SOL_EINVAL, "it has no graph");
-    if (model->functions.n) return fail(SOL_EUNSUPPORTED, "it has functions of its own");
     return check_opset(model, opset);
 }
 
@@ -65,12 +66,14 @@ static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const ch
     struct onnx_model model;
     struct import im = {.arena = &onnx->arena, .folder = folder};
     TRY(proto_read(&onnx->arena, file, &model));
-    TRY(check_model(&model, &im.opset));
+    TRY(onnx_check(&model, &im.opset));
+    TRY(function_inline(&onnx->arena, &model));
     onnx->model = im.model = sol_model_new(model.graph->name ? model.graph->name : "onnx");
     if (!im.model) return SOL_ENOMEM;
     TRY(import_graph(&im, model.graph));
     onnx->params = im.params.at;
     onnx->n_params = im.params.n;
+    onnx->n_nodes = model.graph->nodes.n;
     return SOL_OK;
 }
 
@@ -111,7 +114,7 @@ enum sol_status sol_onnx_parse(const void *data, size_t size, const char *folder
 }
 
 /* The path up to its last slash; "." when there is none. Returns false when it does not fit. */
-static bool find_folder(const char *path, char out[4096]) {
+bool onnx_folder(const char *path, char out[4096]) {
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) : 0;
     if (n >= 4096) return false;
@@ -124,7 +127,7 @@ static bool find_folder(const char *path, char out[4096]) {
 enum sol_status sol_onnx_read(const char *path, struct sol_onnx **out) {
     char folder[4096];
     size_t size;
-    if (!path || !find_folder(path, folder)) return fail(SOL_EINVAL, "there is no such path");
+    if (!path || !onnx_folder(path, folder)) return fail(SOL_EINVAL, "there is no such path");
     struct sol_onnx *onnx = new_onnx();
     if (!onnx) return SOL_ENOMEM;
     enum sol_status status = os_read(path, &onnx->file, &size);

@@ -200,9 +200,10 @@ static enum sol_status cast_numbers(struct call *c, enum sol_dtype to) {
 /* Numbers stay numbers in whatever integer type; a computed truth value is a real already. */
 enum sol_status op_cast(struct call *c) {
     enum sol_dtype to;
-    TRY(tensor_dtype(call_int(c, "to", 0), &to));
+    if (c->op->max_in == 2) to = c->in[1]->dtype; /* CastLike */
+    else TRY(tensor_dtype(call_int(c, "to", 0), &to));
     struct value same = *c->in[0];
-    if (same.number) return cast_numbers(c, to);
+    if (call_numbers(c, 0)) return cast_numbers(c, to);
     bool is_truth = same.dtype == SOL_BOOL && same.tensor >= 0;
     if (same.dtype == SOL_F32 && to == SOL_BOOL) {
         sol_tensor zero = sol_model_scalar(c->im->model, 0),

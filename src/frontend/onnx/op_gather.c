@@ -3,12 +3,12 @@
 
 /* ---- Gather ---- */
 
-/* Known numbers of one dim as start, start + step, ..; false when they are none. Those below 0 count from the end of `size`. */
+/* Known numbers of one dim as start, start + step, ..; false when they are none, or those of one call only. Those below 0 count from the end of `size`. */
 static bool find_run(const struct value *v, int64_t size, int64_t *start, int64_t *step,
                      int64_t *n) {
     *n = v->rank ? size_value(v->dim[0]) : 1;
     *step = 1;
-    if (!v->number || v->rank > 1 || *n < 1) return false;
+    if (v->live || !v->number || v->rank > 1 || *n < 1) return false;
     for (int64_t i = 0; i < *n; i++) {
         int64_t at = size_is_const(v->number[i]) ? size_value(v->number[i]) : size;
         if (at < 0) at += size;

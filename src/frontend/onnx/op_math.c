@@ -121,6 +121,19 @@ enum sol_status op_layer_norm(struct call *c) {
     return call_give(c, 0, y);
 }
 
+/* x over the root of the mean of its squares. */
+enum sol_status op_rms_norm(struct call *c) {
+    int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
+    int64_t axes[SOL_MAX_RANK];
+    for (int d = axis; d < rank; d++) axes[d - axis] = d;
+    sol_tensor x = call_tensor(c, 0), squares = LAYER1(c, "square", x, "");
+    sol_tensor mean =
+        LAYER1(c, "mean", squares, "axes=%s keepdim=true", call_list(c, rank - axis, axes));
+    sol_tensor padded = LAYER2(c, "add", mean, scalar(c, call_float(c, "epsilon", 1e-5)), "");
+    sol_tensor y = LAYER2(c, "mul", x, LAYER1(c, "rsqrt", padded, ""), "");
+    return call_give(c, 0, LAYER2(c, "mul", y, call_tensor(c, 1), ""));
+}
+
 /* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
 static sol_tensor log_softmax(struct call *c, sol_tensor x, int axis) {
     sol_tensor shifted =
@@ -196,11 +209,16 @@ enum sol_status op_softsign(struct call *c) {
     return call_give(c, 0, LAYER2(c, "div", x, below, ""));
 }
 
-enum sol_status op_swish(struct call *c) {
+static sol_tensor swish(struct call *c, sol_tensor x) {
     double alpha = call_float(c, "alpha", 1);
-    sol_tensor x = call_tensor(c, 0);
-    if (alpha == 1) return call_give(c, 0, LAYER1(c, "silu", x, ""));
-    return call_give(c, 0, LAYER2(c, "mul", x, LAYER1(c, "sigmoid", scale(c, x, alpha), ""), ""));
+    if (alpha == 1) return LAYER1(c, "silu", x, "");
+    return LAYER2(c, "mul", x, LAYER1(c, "sigmoid", scale(c, x, alpha), ""), "");
+}
+
+enum sol_status op_swish(struct call *c) { return call_give(c, 0, swish(c, call_tensor(c, 0))); }
+
+enum sol_status op_swiglu(struct call *c) {
+    return call_give(c, 0, LAYER2(c, "mul", swish(c, call_tensor(c, 0)), call_tensor(c, 1), ""));
 }
 
 /* The bounds are attributes before opset 11, inputs since. */

@@ -223,7 +223,7 @@ static enum sol_status give_last(const struct sequence *q, int i, sol_tensor *la
 static enum sol_status check_lengths(struct call *c, int64_t steps) {
     if (!call_has(c, LENGTHS)) return SOL_OK;
     const struct value *v = c->in[LENGTHS];
-    bool is_full = v->number && v->rank == 1 && size_is_const(v->dim[0]);
+    bool is_full = call_numbers(c, LENGTHS) && v->rank == 1 && size_is_const(v->dim[0]);
     for (int64_t i = 0; is_full && i < size_value(v->dim[0]); i++)
         is_full = size_is(v->number[i], steps);
     return is_full ? SOL_OK : fail(SOL_EUNSUPPORTED, "sequence_lens");

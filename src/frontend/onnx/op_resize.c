@@ -94,15 +94,17 @@ static sol_tensor stretch_nearest(struct call *c, sol_tensor x, int d, const str
 
 /* Known floats of input `i`; their count. */
 static int read_floats(struct call *c, int i, float out[SOL_MAX_RANK]) {
-    const struct value *v = call_has(c, i) ? c->in[i] : NULL;
+    struct value *v = call_has(c, i) ? c->in[i] : NULL;
     if (!v || (v->rank == 1 && size_is(v->dim[0], 0))) return 0;
+    const void *at = v->data ? v->data : v->live;
+    v->is_read = true;
     bool is_known =
-        v->data && v->dtype == SOL_F32 && v->rank == 1 && size_value(v->dim[0]) <= SOL_MAX_RANK;
+        at && v->dtype == SOL_F32 && v->rank == 1 && size_value(v->dim[0]) <= SOL_MAX_RANK;
     if (!is_known) {
         call_fail(c, fail(SOL_EUNSUPPORTED, "scales that are not known before the call"));
         return 0;
     }
-    memcpy(out, v->data, (size_t)size_value(v->dim[0]) * sizeof *out);
+    memcpy(out, at, (size_t)size_value(v->dim[0]) * sizeof *out);
     return (int)size_value(v->dim[0]);
 }
 

@@ -23,7 +23,7 @@ enum sol_status op_dropout(struct call *c) {
 static int read_shape(struct call *c, struct size *dim) {
     const struct value *x = c->in[0], *shape = c->in[1];
     bool keeps_zero = call_int(c, "allowzero", 0) != 0;
-    if (!shape->number || shape->rank != 1 || size_value(shape->dim[0]) > SOL_MAX_RANK) {
+    if (!call_numbers(c, 1) || shape->rank != 1 || size_value(shape->dim[0]) > SOL_MAX_RANK) {
         call_fail(c, fail(SOL_EUNSUPPORTED,
                           "the shape is not known before the call, or has too many dims"));
         return 0;
@@ -203,7 +203,7 @@ enum sol_status op_slice(struct call *c) {
 enum sol_status op_expand(struct call *c) {
     struct size dim[SOL_MAX_RANK], shape[SOL_MAX_RANK];
     const struct value *x = c->in[0], *wanted = c->in[1];
-    if (!wanted->number || wanted->rank != 1 || size_value(wanted->dim[0]) > SOL_MAX_RANK)
+    if (!call_numbers(c, 1) || wanted->rank != 1 || size_value(wanted->dim[0]) > SOL_MAX_RANK)
         return fail(SOL_EUNSUPPORTED, "the shape is not known before the call");
     int n = (int)size_value(wanted->dim[0]), rank = n > x->rank ? n : x->rank;
     for (int d = 0; d < rank; d++) {
@@ -257,6 +257,6 @@ enum sol_status op_space_to_depth(struct call *c) {
     struct size n = c->in[0]->dim[0], block = size_const(b);
     struct size six[6] = {n, size_const(ch), size_const(h / b), block, size_const(w / b), block};
     struct size out[4] = {n, size_const(ch * b * b), size_const(h / b), size_const(w / b)};
-    static const int64_t axes[6] = {0, 3, 5, 1, 2, 4};
-    return move_blocks(c, six, axes, out);
+    static const int64_t dcr[6] = {0, 3, 5, 1, 2, 4}, crd[6] = {0, 1, 3, 5, 2, 4};
+    return move_blocks(c, six, strcmp(call_string(c, "mode"), "CRD") ? dcr : crd, out);
 }

@@ -70,8 +70,13 @@ TABLE(tensor_type, FIELD(tensor_type, 1, INT, elem_type),
 TABLE(type, NESTED(type, 1, MESSAGE, tensor, tensor_type));
 TABLE(value, FIELD(value, 1, STRING, name), NESTED(value, 2, MESSAGE, type, type));
 TABLE(opset, FIELD(opset, 1, STRING, domain), FIELD(opset, 2, INT, version));
+TABLE(function, FIELD(function, 1, STRING, name), FIELD(function, 4, STRINGS, inputs),
+      FIELD(function, 5, STRINGS, outputs), FIELD(function, 6, STRINGS, attributes),
+      NESTED(function, 7, MESSAGES, nodes, node), NESTED(function, 9, MESSAGES, opsets, opset),
+      FIELD(function, 10, STRING, domain), NESTED(function, 11, MESSAGES, defaults, attribute),
+      FIELD(function, 13, STRING, overload));
 TABLE(model, FIELD(model, 1, INT, ir_version), NESTED(model, 7, MESSAGE, graph, graph),
-      NESTED(model, 8, MESSAGES, opsets, opset), FIELD(model, 25, BYTES_LIST, functions));
+      NESTED(model, 8, MESSAGES, opsets, opset), NESTED(model, 25, MESSAGES, functions, function));
 
 /* Graphs hold nodes, nodes hold graphs: this table was declared above. */
 static const struct field graph_fields[] = {NESTED(graph, 1, MESSAGES, nodes, node),
@@ -115,6 +120,7 @@ static enum sol_status copy_string(struct arena *arena, struct bytes in, const c
     return SOL_OK;
 }
 
+/* A new item at the end, zeroed. */
 static void *append(struct arena *arena, struct list *list, size_t size) {
     if (list->n == list->cap) list->at = vec_grow(arena, list->at, list->n, &list->cap, size);
     void *item = (char *)list->at + size * (size_t)list->n++;
@@ -181,6 +187,7 @@ static enum sol_status read_repeated(struct arena *arena, const struct wire_fiel
     }
 }
 
+/* Repeated numbers may come packed, as bytes. */
 static bool has_type(const struct field *field, enum wire_type type) {
     bool is_number = field->kind == INT || field->kind == FLOAT || field->kind == OPTIONAL_INT;
     bool is_numbers = field->kind == INTS || field->kind == FLOATS || field->kind == DOUBLES;

@@ -86,10 +86,23 @@ struct onnx_model {
     int64_t ir_version;
     struct onnx_graph *graph;
     struct list opsets;    /* struct onnx_opset */
-    struct list functions; /* struct bytes */
+    struct list functions; /* struct onnx_function */
+};
+
+/* A function of the file's own: nodes that a node stands for. */
+struct onnx_function {
+    const char *name, *domain, *overload;
+    struct list inputs, outputs, attributes; /* const char * */
+    struct list defaults;                    /* struct onnx_attribute */
+    struct list nodes;                       /* struct onnx_node */
+    struct list opsets;                      /* struct onnx_opset */
 };
 
 /* Reads a whole model. EINVAL when it is no well-formed message. Allocates in `arena`, whose boundary is set. */
 enum sol_status proto_read(struct arena *arena, struct bytes file, struct onnx_model *out);
+
+/* function.c: puts the nodes of functions in the place of the nodes that call them, everywhere in the model's graph. EINVAL when
+ * functions call each other in a circle. */
+enum sol_status function_inline(struct arena *arena, struct onnx_model *model);
 
 #endif

@@ -1,0 +1,275 @@
+/*
+ * sol._core.Mixed: a network of which parts are interpreted, for Python.
+ *
+ * A value is (type, shape, where): ONNX's number of the element type, and an address; of strings (8) a list of bytes. A sequence is a
+ * list of values, an optional without one None. Results come with a bytearray instead of an address.
+ */
+#include "_core.h"
+
+struct mixed_object {
+    PyObject_HEAD struct sol_mixed *mixed;
+    PyObject *device; /* keeps the option's text */
+};
+
+enum { STRING = 8 };
+
+static struct sol_mixed *mixed_of(PyObject *self) { return ((struct mixed_object *)self)->mixed; }
+
+/* ---- Values from Python ---- */
+
+static void free_value(struct sol_value *value) {
+    if (value && value->type == SOL_VALUE_SEQUENCE) {
+        struct sol_value **items = (void *)(uintptr_t)value->data;
+        for (int64_t i = 0; items && i < value->n; i++) free_value(items[i]);
+    }
+    if (value && (value->type == SOL_VALUE_SEQUENCE || value->type == STRING))
+        free((void *)(uintptr_t)value->data);
+    free(value);
+}
+
+static struct sol_value *get_value(PyObject *object);
+
+static int get_sequence(PyObject *list, struct sol_value *out) {
+    Py_ssize_t n = PyList_Size(list);
+    struct sol_value **items = calloc((size_t)n + 1, sizeof *items);
+    if (!items) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *out = (struct sol_value){.type = SOL_VALUE_SEQUENCE, .n = n, .data = items};
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!(items[i] = get_value(PyList_GetItem(list, i)))) return -1;
+    return 0;
+}
+
+/* They point into the bytes objects, which the caller keeps. */
+static int get_strings(PyObject *list, struct sol_value *out) {
+    if (!PyList_Check(list) || PyList_Size(list) != out->n) {
+        PyErr_SetString(PyExc_ValueError, "strings are a list of as many bytes as the shape says");
+        return -1;
+    }
+    struct sol_string *strings = calloc((size_t)out->n + 1, sizeof *strings);
+    out->data = strings;
+    if (!strings) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; strings && i < out->n; i++) {
+        char *at;
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(PyList_GetItem(list, i), &at, &size)) return -1;
+        strings[i] = (struct sol_string){at, (size_t)size};
+    }
+    return strings ? 0 : -1;
+}
+
+static int get_shape(PyObject *shape, struct sol_value *out) {
+    Py_ssize_t rank;
+    int64_t *dim = get_ints(shape, &rank);
+    if (!dim) return -1;
+    out->n = 1;
+    bool fits = rank <= SOL_MAX_RANK;
+    for (Py_ssize_t d = 0; fits && d < rank; d++) {
+        out->dim[d] = dim[d];
+        fits = dim[d] >= 0 && !__builtin_mul_overflow(out->n, dim[d], &out->n);
+    }
+    out->rank = (int)rank;
+    free(dim);
+    if (!fits)
+        PyErr_Format(PyExc_NotImplementedError, "a tensor of %zd dims; the most is %d", rank,
+                     SOL_MAX_RANK);
+    return fits ? 0 : -1;
+}
+
+static int get_tensor(PyObject *object, struct sol_value *out) {
+    PyObject *shape, *where;
+    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "iOO", &out->type, &shape, &where)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a value is a tuple or list");
+        return -1;
+    }
+    int type = out->type;
+    out->type = 0; /* until there is something to free */
+    if (get_shape(shape, out)) return -1;
+    out->type = type;
+    if (type == STRING) return get_strings(where, out);
+    out->data = PyLong_AsVoidPtr(where);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* NULL with an exception set. */
+static struct sol_value *get_value(PyObject *object) {
+    struct sol_value *value = calloc(1, sizeof *value);
+    if (!value) return (void *)PyErr_NoMemory();
+    int failed = object == Py_None      ? 0
+                 : PyList_Check(object) ? get_sequence(object, value)
+                                        : get_tensor(object, value);
+    if (!failed) return value;
+    free_value(value);
+    return NULL;
+}
+
+/* ---- Values for Python ---- */
+
+static const size_t sizes[] = {0, 4,  1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8,
+                               8, 16, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+static PyObject *new_value(const struct sol_value *value);
+
+static PyObject *new_sequence(const struct sol_value *value) {
+    const struct sol_value *const *items = value->data;
+    PyObject *list = PyList_New(0);
+    for (int64_t i = 0; list && i < value->n; i++)
+        if (append(list, new_value(items[i]))) Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *new_strings(const struct sol_value *value) {
+    const struct sol_string *strings = value->data;
+    PyObject *list = PyList_New(0);
+    for (int64_t i = 0; list && i < value->n; i++)
+        if (append(list, PyBytes_FromStringAndSize(strings[i].at, (Py_ssize_t)strings[i].size)))
+            Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *new_value(const struct sol_value *value) {
+    if (value->type == SOL_VALUE_NONE) Py_RETURN_NONE;
+    if (value->type == SOL_VALUE_SEQUENCE) return new_sequence(value);
+    PyObject *shape = new_shape(value->rank, value->dim), *data;
+    if (value->type == STRING) data = new_strings(value);
+    else
+        data = PyByteArray_FromStringAndSize(value->data,
+                                             (Py_ssize_t)((size_t)value->n * sizes[value->type]));
+    if (!shape || !data) {
+        Py_XDECREF(shape);
+        Py_XDECREF(data);
+        return NULL;
+    }
+    return Py_BuildValue("(iNN)", value->type, shape, data);
+}
+
+/* ---- The object ---- */
+
+static PyObject *wrap(struct sol_mixed *mixed, PyObject *device) {
+    PyObject *self = new_object(mixed_type);
+    if (!self) {
+        sol_mixed_free(mixed);
+        return NULL;
+    }
+    ((struct mixed_object *)self)->mixed = mixed;
+    ((struct mixed_object *)self)->device = Py_XNewRef(device);
+    return self;
+}
+
+/* mix_onnx(path or bytes, folder, device, winograd, autotune). */
+PyObject *core_mix_onnx(PyObject *module, PyObject *args) {
+    PyObject *source, *device;
+    const char *folder;
+    struct sol_options options = {0};
+    int winograd, autotune;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OzOpp:mix_onnx", &source, &folder, &device, &winograd, &autotune))
+        return NULL;
+    options.no_winograd = !winograd;
+    options.no_autotune = !autotune;
+    if (device != Py_None && !(options.device = PyUnicode_AsUTF8AndSize(device, NULL))) return NULL;
+    struct sol_mixed *mixed = NULL;
+    enum sol_status status;
+    if (PyBytes_Check(source)) {
+        char *data;
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(source, &data, &size)) return NULL;
+        status = sol_mixed_parse(data, (size_t)size, folder, &options, &mixed);
+    } else {
+        const char *path = PyUnicode_AsUTF8AndSize(source, NULL);
+        if (!path) return NULL;
+        status = sol_mixed_read(path, &options, &mixed);
+    }
+    return status ? raise_status(status) : wrap(mixed, device);
+}
+
+static void mixed_dealloc(PyObject *self) {
+    sol_mixed_free(mixed_of(self));
+    Py_XDECREF(((struct mixed_object *)self)->device);
+    free_object(self);
+}
+
+static PyObject *run_values(struct sol_mixed *mixed, const struct sol_value *const *inputs) {
+    struct sol_results *results = NULL;
+    enum sol_status status;
+    Py_BEGIN_ALLOW_THREADS status = sol_mixed_run(mixed, inputs, &results);
+    Py_END_ALLOW_THREADS if (status) return raise_status(status);
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < sol_mixed_n_outputs(mixed); i++)
+        if (append(list, new_value(sol_results_get(results, i)))) Py_CLEAR(list);
+    sol_results_free(results);
+    return list;
+}
+
+static PyObject *mixed_run(PyObject *self, PyObject *list) {
+    struct sol_mixed *mixed = mixed_of(self);
+    int n = sol_mixed_n_inputs(mixed), done = 0;
+    if (!PyList_Check(list) || PyList_Size(list) != n) {
+        PyErr_Format(PyExc_ValueError, "expected a list of %d values", n);
+        return NULL;
+    }
+    struct sol_value **inputs = calloc((size_t)n + 1, sizeof *inputs);
+    if (!inputs) return PyErr_NoMemory();
+    while (done < n && (inputs[done] = get_value(PyList_GetItem(list, done)))) done++;
+    PyObject *result =
+        done == n ? run_values(mixed, (const struct sol_value *const *)inputs) : NULL;
+    for (int i = 0; i < done; i++) free_value(inputs[i]);
+    free(inputs);
+    return result;
+}
+
+typedef const char *tell_port(const struct sol_mixed *, int, int *, int *, int64_t *);
+
+static PyObject *mixed_ports(PyObject *self, int n, tell_port *tell) {
+    PyObject *ports = PyList_New(0);
+    for (int i = 0; ports && i < n; i++) {
+        int type, rank;
+        int64_t dim[SOL_MAX_RANK];
+        const char *name = tell(mixed_of(self), i, &type, &rank, dim);
+        PyObject *shape = rank < 0 ? Py_NewRef(Py_None) : new_shape(rank, dim);
+        if (!shape || append(ports, Py_BuildValue("(siN)", name, type, shape))) Py_CLEAR(ports);
+    }
+    return ports;
+}
+
+static PyObject *mixed_inputs(PyObject *self, void *closure) {
+    (void)closure;
+    return mixed_ports(self, sol_mixed_n_inputs(mixed_of(self)), sol_mixed_input);
+}
+
+static PyObject *mixed_outputs(PyObject *self, void *closure) {
+    (void)closure;
+    return mixed_ports(self, sol_mixed_n_outputs(mixed_of(self)), sol_mixed_output);
+}
+
+static PyObject *mixed_counts(PyObject *self, void *closure) {
+    int compiled, interpreted;
+    (void)closure;
+    sol_mixed_count(mixed_of(self), &compiled, &interpreted);
+    return Py_BuildValue("(ii)", compiled, interpreted);
+}
+
+static PyMethodDef mixed_methods[] = {
+    {"run", mixed_run, METH_O, "run(values) -> values; the GIL is released."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef mixed_getset[] = {
+    {"inputs", mixed_inputs, NULL,
+     "[(name, type, dims)]; type 0: no tensor; dims None: open, one below 0 is open", NULL},
+    {"outputs", mixed_outputs, NULL, "as inputs", NULL},
+    {"counts", mixed_counts, NULL, "(compiled, interpreted) nodes of the last call", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot mixed_slots[] = {
+    {Py_tp_doc, "A network that is partly interpreted; made by mix_onnx."},
+    {Py_tp_dealloc, mixed_dealloc},
+    {Py_tp_methods, mixed_methods},
+    {Py_tp_getset, mixed_getset},
+    {0, NULL},
+};
+PyType_Spec mixed_spec = {"sol._core.Mixed", sizeof(struct mixed_object), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, mixed_slots};

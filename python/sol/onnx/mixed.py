@@ -1,0 +1,89 @@
+"""Networks of which parts are interpreted: how values of any type reach libsol and come back.
+
+A tensor is a NumPy array; types that NumPy lacks are those of ml_dtypes, strings are arrays of objects. A sequence is a list, an
+optional without a value None.
+"""
+
+import numpy
+
+from sol import _core
+from sol.config import config
+
+# ONNX's numbers of element types.
+STRING = 8
+NUMPY_TYPES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32"}
+NUMPY_TYPES |= {7: "int64", 9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64"}
+ML_TYPES = {16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2"}
+ML_TYPES |= {20: "float8_e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4_e2m1fn"}
+ML_TYPES |= {24: "float8_e8m0fnu", 25: "uint2", 26: "int2"}
+NUMBERS = {name: number for number, name in (NUMPY_TYPES | ML_TYPES).items()}
+
+
+def dtype_of(number):
+    if number == STRING:
+        return numpy.dtype(object)
+    if number in NUMPY_TYPES:
+        return numpy.dtype(NUMPY_TYPES[number])
+    import ml_dtypes  # only models with such types need it
+
+    return numpy.dtype(getattr(ml_dtypes, ML_TYPES[number]))
+
+
+def open_mixed(source, folder):
+    """``source``: a path or bytes -> a libsol network. Raises as ``load`` does."""
+    return _core.mix_onnx(
+        source,
+        folder,
+        config["compiler::device"] or None,
+        config["compiler::winograd"],
+        config["compiler::autotune"],
+    )
+
+
+class Mixed:
+    """What ``Network`` does its calls with when the file is not compiled as a whole."""
+
+    def __init__(self, core):
+        self._core = core
+        self.inputs = [self._port(*port) for port in core.inputs]
+        self.outputs = [self._port(*port) for port in core.outputs]
+
+    @staticmethod
+    def _port(name, number, shape):
+        return name, dtype_of(number) if number else None, shape
+
+    @property
+    def counts(self):
+        return self._core.counts
+
+    def run(self, values):
+        """Results for one value per input."""
+        kept = []
+        return [to_numpy(x) for x in self._core.run([to_core(x, kept) for x in values])]
+
+
+def to_core(value, kept):
+    """As libsol takes it; ``kept`` holds on to memory that it points to."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [to_core(x, kept) for x in value]
+    array = numpy.require(value, requirements=["C", "A"])
+    kept.append(array)
+    if array.dtype.kind in "OUST":
+        texts = [x if isinstance(x, bytes) else str(x).encode() for x in array.ravel()]
+        return STRING, array.shape, texts
+    if array.dtype.name not in NUMBERS:
+        raise TypeError(f"elements of type {array.dtype} have no type in ONNX")
+    return NUMBERS[array.dtype.name], array.shape, array.__array_interface__["data"][0]
+
+
+def to_numpy(value):
+    if value is None or isinstance(value, list):
+        return value and [to_numpy(x) for x in value]
+    number, shape, data = value
+    if number != STRING:
+        return numpy.frombuffer(data, dtype_of(number)).reshape(shape)
+    texts = numpy.empty(len(data), object)
+    texts[:] = [text.decode(errors="replace") for text in data]
+    return texts.reshape(shape)

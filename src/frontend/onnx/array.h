@@ -1,0 +1,147 @@
+/*
+ * Values of the interpreter: tensors of all of ONNX's element types, sequences, optionals.
+ *
+ * All of them live in a `struct space`, an arena with a limit that dies with the call. What goes wrong while computing (no memory,
+ * a result over the limit, a bad value) jumps to the space's boundary, so that operators read as formulas; nothing in between holds
+ * a lock, a file or memory of its own.
+ *
+ * Elements below 8 bits take a byte each. Operators mostly see elements as doubles or as 64-bit integers, which hold every element
+ * type but strings exactly; results are rounded or cut to the element type once.
+ */
+#ifndef SOL_ONNX_ARRAY_H
+#define SOL_ONNX_ARRAY_H
+
+#include "wire.h"
+
+#include <sol/sol.h>
+
+/* code, ONNX's number of the element type, name, bytes of an element, kind */
+#define TYPE_LIST(X)                                                                              \
+    X(F32, 1, "f32", 4, REAL) X(U8, 2, "u8", 1, UNSIGNED) X(I8, 3, "i8", 1, SIGNED)               \
+    X(U16, 4, "u16", 2, UNSIGNED) X(I16, 5, "i16", 2, SIGNED) X(I32, 6, "i32", 4, SIGNED)         \
+    X(I64, 7, "i64", 8, SIGNED) X(STRING, 8, "string", sizeof(struct bytes), TEXT)                \
+    X(BOOL, 9, "bool", 1, UNSIGNED) X(F16, 10, "f16", 2, REAL) X(F64, 11, "f64", 8, REAL)         \
+    X(U32, 12, "u32", 4, UNSIGNED) X(U64, 13, "u64", 8, UNSIGNED) X(C64, 14, "c64", 8, COMPLEX)   \
+    X(C128, 15, "c128", 16, COMPLEX) X(BF16, 16, "bf16", 2, REAL) X(E4M3FN, 17, "f8e4m3fn", 1, REAL) \
+    X(E4M3FNUZ, 18, "f8e4m3fnuz", 1, REAL) X(E5M2, 19, "f8e5m2", 1, REAL)                         \
+    X(E5M2FNUZ, 20, "f8e5m2fnuz", 1, REAL) X(U4, 21, "u4", 1, UNSIGNED) X(I4, 22, "i4", 1, SIGNED) \
+    X(E2M1, 23, "f4e2m1", 1, REAL) X(E8M0, 24, "f8e8m0", 1, REAL) X(U2, 25, "u2", 1, UNSIGNED)    \
+    X(I2, 26, "i2", 1, SIGNED)
+
+/* Numbers are ONNX's, so that none has to be translated. An optional without a value and a sequence are types besides: they
+ * say what `data` is. */
+enum type {
+    TYPE_NONE, /* an optional without a value */
+    TYPE_SEQUENCE = -1,
+#define TYPE_ENUM(code, number, name, size, kind) TYPE_##code = number,
+    TYPE_LIST(TYPE_ENUM)
+#undef TYPE_ENUM
+        N_TYPES = 27
+};
+enum type_kind { KIND_NONE, KIND_REAL, KIND_SIGNED, KIND_UNSIGNED, KIND_TEXT, KIND_COMPLEX };
+
+/* What there is to know of an element type. */
+struct type_row {
+    const char *name;
+    size_t size;
+    enum type_kind kind;
+};
+/* By ONNX's number; one without a name is none. */
+extern const struct type_row types[N_TYPES];
+/* The type of this name; TYPE_NONE when there is none. */
+enum type type_find(const char *name);
+static inline bool type_is_known(int64_t type) {
+    return type > 0 && type < N_TYPES && types[type].name;
+}
+static inline bool is_real(enum type type) { return type > 0 && types[type].kind == KIND_REAL; }
+static inline bool is_whole(enum type type) {
+    return type > 0 && (types[type].kind == KIND_SIGNED || types[type].kind == KIND_UNSIGNED);
+}
+/* As bits of a SOL dtype, for compiled parts; false when SOL has none. */
+bool type_dtype(enum type type, enum sol_dtype *out);
+enum type type_of_dtype(enum sol_dtype dtype);
+
+/*
+ * A value. Whoever makes it fills it before anybody else sees it; from then on it never changes, so views, sequences and scopes share
+ * data freely. An array without elements has dims nevertheless, of which one is 0.
+ */
+struct array {
+    enum type type;
+    int rank;
+    int64_t dim[SOL_MAX_RANK];
+    int64_t n;  /* elements: the product of dims; of a sequence, its length */
+    void *data; /* row major; of strings struct bytes, of a sequence struct array * */
+};
+
+/* ---- Memory ---- */
+
+/* Limits are per call: what a file may ask for must not depend on what other calls have taken. */
+struct space {
+    struct arena arena;
+    int64_t left;           /* bytes that may still be taken */
+    enum sol_status status; /* why control went to the boundary, when not for the arena's reason */
+};
+
+void space_init(struct space *space, int64_t limit);
+/* Gives up: control goes to the boundary. The message stands. */
+void space_stop(struct space *space, enum sol_status status) __attribute__((noreturn, cold));
+/* Zeroed memory for `n` items; stops at overflow and over the limit. */
+void *space_take(struct space *space, int64_t n, size_t size);
+#define TAKE(space, type, n) ((type *)space_take(space, n, sizeof(type)))
+
+/* ---- Arrays ---- */
+
+/* The number of elements. False when a dim is below 0, or when the product of all that are not 0 is too large: so any product of
+ * some dims of an array fits, also where there are no elements. */
+bool dims_count(int rank, const int64_t *dim, int64_t *n);
+
+/* Zeroed. Stops when the dims are negative, overflow or go over the limit. */
+struct array *array_new(struct space *space, enum type type, int rank, const int64_t *dim);
+/* The same data with another shape, which has as many elements. */
+struct array *array_view(struct space *space, const struct array *array, int rank,
+                         const int64_t *dim);
+/* All elements as doubles or integers, in memory of their own. Reals become integers by cutting, held within 64 bits, NaN as 0. Stops
+ * for strings. Unsigned 64-bit integers keep their bits as integers. */
+double *array_reals(struct space *space, const struct array *array);
+int64_t *array_wholes(struct space *space, const struct array *array);
+/* One element. */
+double array_real(const struct array *array, int64_t i);
+int64_t array_whole(const struct array *array, int64_t i);
+void array_set_real(struct array *array, int64_t i, double value);
+void array_set_whole(struct array *array, int64_t i, int64_t value);
+/* From values, as many as the array has: rounded to nearest even or cut to the type's bits. */
+void array_fill_reals(struct array *array, const double *values);
+void array_fill_wholes(struct array *array, const int64_t *values);
+static inline char *array_at(const struct array *array, int64_t i) {
+    return (char *)array->data + i * (int64_t)types[array->type].size;
+}
+static inline bool is_tensor(const struct array *array) { return array->type > 0; }
+
+/* float.c: floats below 32 bits by their bits. `saturates`: too large becomes the largest instead of infinity or NaN. */
+double float_decode(enum type type, unsigned bits);
+unsigned float_encode(enum type type, double value, bool saturates);
+
+/* ---- Walking ---- */
+
+#define MOST_OPERANDS 4
+
+/* All points of a shape in row-major order, with the offsets of up to four operands. */
+struct walk {
+    int rank;
+    int64_t n, dim[SOL_MAX_RANK], at[SOL_MAX_RANK];
+    int64_t stride[MOST_OPERANDS][SOL_MAX_RANK], offset[MOST_OPERANDS];
+};
+void walk_init(struct walk *walk, int rank, const int64_t *dim);
+/* Operand `k` is an array that is broadcast to the shape; all of its strides are set. */
+void walk_broadcast(struct walk *walk, int k, const struct array *array);
+void walk_next(struct walk *walk);
+
+/* Elements from one dim to the next. */
+void array_strides(const struct array *array, int64_t stride[SOL_MAX_RANK]);
+static inline int64_t product(int rank, const int64_t *dim) {
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++) n *= dim[d];
+    return n;
+}
+
+#endif

@@ -1,0 +1,275 @@
+/*
+ * The table of interpreted operators, and what their functions work with: attributes, inputs, results.
+ *
+ * Values come as they are asked for. An attribute of the wrong type, an input that is missing or no tensor, an axis beyond the rank:
+ * each is found by the helper that fetches it, which leaves with a message, so functions check only what is theirs to know. The
+ * message gets the node's number and name where the call ends (mixed.c).
+ */
+#include "eval.h"
+
+#include "import.h"
+#include "scalar.h"
+
+#include <string.h>
+
+enum { FLOAT = 1, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS }; /* AttributeProto.type */
+
+static const struct operator operators[] = {
+#define EVAL(name_, min, max, function, ...) \
+    {.name = #name_, .min_in = min, .max_in = max, .run = run_##function, ##__VA_ARGS__},
+#include "eval.def"
+#undef EVAL
+};
+
+/* By name within a domain: ONNX's own is called "" or "ai.onnx". */
+const struct operator *operator_find(const char *domain, const char *name) {
+    bool is_standard = !domain || !*domain || !strcmp(domain, "ai.onnx");
+    for (int i = 0; name && i < COUNT(operators); i++) {
+        const struct operator *op = &operators[i];
+        if (is_standard ? op->domain != NULL : !op->domain || strcmp(op->domain, domain) != 0)
+            continue;
+        if (!strcmp(op->name, name)) return op;
+    }
+    return NULL;
+}
+
+void eval_stop(struct eval *e, enum sol_status status) { space_stop(e->space, status); }
+
+void eval_check(struct eval *e, bool holds, const char *what) {
+    if (!holds) eval_stop(e, fail(SOL_EINVAL, "%s", what));
+}
+
+/* ---- A node ---- */
+
+/* The values behind the names. Trailing inputs that are left out are as if they had not been named. */
+static void find_inputs(struct eval *e) {
+    for (int i = 0; i < e->n_in; i++) {
+        const char *name = *ITEM(e->node->inputs, const char *, i);
+        if (!*name) continue;
+        e->in[i] = scope_find(e->scope, name);
+        if (!e->in[i])
+            eval_stop(e, fail(SOL_EINVAL, "input \"%.64s\" is made by nobody before it", name));
+    }
+    while (e->n_in && !e->in[e->n_in - 1]) e->n_in--;
+    for (int i = 0; i < e->op->min_in; i++)
+        if (!eval_has(e, i)) eval_stop(e, fail(SOL_EINVAL, "input %d is missing", i));
+    if (e->n_in > e->op->max_in)
+        eval_stop(e, fail(SOL_EINVAL, "%d inputs; it takes at most %d", e->n_in, e->op->max_in));
+}
+
+/* Results whose name is empty are not wanted. One that is wanted and was not given is something that the function does not
+ * have. */
+static void store_outputs(struct eval *e) {
+    for (int i = 0; i < e->n_out; i++) {
+        const char *name = *ITEM(e->node->outputs, const char *, i);
+        if (!*name) continue;
+        if (!e->out[i]) eval_stop(e, fail(SOL_EUNSUPPORTED, "output %d (\"%.64s\")", i, name));
+        *scope_slot(e->scope, name) = e->out[i];
+    }
+}
+
+/* Attributes are checked before anything is computed: one that the function does not know would change the result unseen. */
+enum sol_status eval_node(struct run *run, struct scope *scope, const struct onnx_node *node) {
+    struct eval e = {.run = run,
+                     .space = run->space,
+                     .scope = scope,
+                     .node = node,
+                     .op = operator_find(node->domain, node->op_type),
+                     .opset = run->opset,
+                     .n_in = node->inputs.n,
+                     .n_out = node->outputs.n};
+    if (!e.op) return fail(SOL_EUNSUPPORTED, "SOL has no such operator");
+    e.in = TAKE(e.space, struct array *, e.n_in + 1);
+    e.out = TAKE(e.space, struct array *, e.n_out + 1);
+    TRY(import_check_attributes(node, e.op->attributes ? e.op->attributes : ""));
+    find_inputs(&e);
+    e.op->run(&e);
+    store_outputs(&e);
+    return SOL_OK;
+}
+
+/* ---- Attributes ---- */
+
+const struct onnx_attribute *eval_attribute(const struct eval *e, const char *name) {
+    for (int i = 0; i < e->node->attributes.n; i++) {
+        const struct onnx_attribute *a = ITEM(e->node->attributes, struct onnx_attribute, i);
+        if (a->name && !strcmp(a->name, name)) return a;
+    }
+    return NULL;
+}
+
+/* Files say the type of an attribute besides its value; they must agree with what the operator wants. */
+static const struct onnx_attribute *find_typed(struct eval *e, const char *name, int64_t type) {
+    const struct onnx_attribute *a = eval_attribute(e, name);
+    if (a && a->type != type)
+        eval_stop(e, fail(SOL_EINVAL, "attribute %s has type %lld instead of %lld", name,
+                          (long long)a->type, (long long)type));
+    return a;
+}
+
+int64_t eval_int(struct eval *e, const char *name, int64_t otherwise) {
+    const struct onnx_attribute *a = find_typed(e, name, INT);
+    return a ? a->i : otherwise;
+}
+
+double eval_float(struct eval *e, const char *name, double otherwise) {
+    const struct onnx_attribute *a = find_typed(e, name, FLOAT);
+    return a ? (double)a->f : otherwise;
+}
+
+/* Bytes of the file have no NUL behind them; a copy has. */
+const char *eval_string(struct eval *e, const char *name, const char *otherwise) {
+    const struct onnx_attribute *a = find_typed(e, name, STRING);
+    if (!a || !a->s) return otherwise;
+    char *copy = TAKE(e->space, char, (int64_t)a->s->size + 1);
+    if (a->s->size) memcpy(copy, a->s->at, a->s->size);
+    return copy;
+}
+
+bool eval_is(struct eval *e, const char *name, const char *value) {
+    return !strcmp(eval_string(e, name, ""), value);
+}
+
+int eval_ints(struct eval *e, const char *name, const int64_t **out) {
+    const struct onnx_attribute *a = find_typed(e, name, INTS);
+    *out = a ? a->ints.at : NULL;
+    return a ? a->ints.n : 0;
+}
+
+int eval_floats(struct eval *e, const char *name, const float **out) {
+    const struct onnx_attribute *a = find_typed(e, name, FLOATS);
+    *out = a ? a->floats.at : NULL;
+    return a ? a->floats.n : 0;
+}
+
+/* There is no operator that has an optional graph, but for those that ask eval_attribute before. */
+const struct onnx_graph *eval_graph(struct eval *e, const char *name) {
+    const struct onnx_attribute *a = find_typed(e, name, GRAPH);
+    if (!a || !a->g) eval_stop(e, fail(SOL_EINVAL, "attribute %s is missing", name));
+    return a->g;
+}
+
+/* Read at every run: nodes within loops are few, and constants of the outer graph are computed once anyway. */
+struct array *eval_tensor(struct eval *e, const char *name) {
+    const struct onnx_attribute *a = find_typed(e, name, TENSOR);
+    struct array *array = NULL;
+    if (!a) return NULL;
+    if (!a->t) eval_stop(e, fail(SOL_EINVAL, "attribute %s holds no tensor", name));
+    enum sol_status status = array_read(e->space, e->run->folder, a->t, &array);
+    if (status) eval_stop(e, status);
+    return array;
+}
+
+/* ---- Inputs ---- */
+
+struct array *eval_in(struct eval *e, int i) {
+    if (!eval_has(e, i)) eval_stop(e, fail(SOL_EINVAL, "input %d is missing", i));
+    if (!is_tensor(e->in[i])) eval_stop(e, fail(SOL_EINVAL, "input %d is no tensor", i));
+    return e->in[i];
+}
+
+/* Lists of numbers are tensors of rank 1, and scalars where files were careless. */
+int eval_in_ints(struct eval *e, int i, int64_t **out) {
+    *out = NULL;
+    if (!eval_has(e, i)) return 0;
+    const struct array *x = eval_in(e, i);
+    if (x->rank > 1 || x->n > INT32_MAX || !is_whole(x->type))
+        eval_stop(e, fail(SOL_EINVAL, "input %d is no list of whole numbers", i));
+    *out = array_wholes(e->space, x);
+    return (int)x->n;
+}
+
+/* A single number, of whatever rank: files write scalars as [1], too. Reals are cut. */
+int64_t eval_in_int(struct eval *e, int i, int64_t otherwise) {
+    if (!eval_has(e, i)) return otherwise;
+    const struct array *x = eval_in(e, i);
+    if (x->n != 1 || x->type == TYPE_STRING)
+        eval_stop(e, fail(SOL_EINVAL, "input %d is no single number", i));
+    return array_whole(x, 0);
+}
+
+/* As eval_in_int, for reals. */
+double eval_in_real(struct eval *e, int i, double otherwise) {
+    if (!eval_has(e, i)) return otherwise;
+    const struct array *x = eval_in(e, i);
+    if (x->n != 1 || x->type == TYPE_STRING)
+        eval_stop(e, fail(SOL_EINVAL, "input %d is no single number", i));
+    return array_real(x, 0);
+}
+
+/* Many operators had lists as attributes first and as inputs later; the input wins. */
+int eval_list(struct eval *e, int i, const char *name, const int64_t **out) {
+    int64_t *list;
+    if (!eval_has(e, i)) return eval_ints(e, name, out);
+    int n = eval_in_ints(e, i, &list);
+    *out = list;
+    return n;
+}
+
+/* Negative axes count from the end. A scalar has no axis. */
+int eval_axis(struct eval *e, int64_t axis, int rank) {
+    if (axis < -rank || axis >= rank)
+        eval_stop(e, fail(SOL_EINVAL, "axis %lld of a tensor of rank %d", (long long)axis, rank));
+    return (int)(axis < 0 ? axis + rank : axis);
+}
+
+/* The comparison comes before the addition, so nothing overflows however wild the index is. */
+int64_t eval_index(struct eval *e, int64_t index, int64_t size) {
+    if (index < -size || index >= size)
+        eval_stop(
+            e, fail(SOL_EINVAL, "index %lld of a dim of %lld", (long long)index, (long long)size));
+    return index < 0 ? index + size : index;
+}
+
+/* ---- Results ---- */
+
+struct array *eval_new(struct eval *e, enum type type, int rank, const int64_t *dim) {
+    return array_new(e->space, type, rank, dim);
+}
+
+void eval_give(struct eval *e, int i, struct array *array) {
+    if (i < e->n_out) e->out[i] = array;
+}
+
+struct array *eval_out(struct eval *e, int i, enum type type, int rank, const int64_t *dim) {
+    struct array *array = eval_new(e, type, rank, dim);
+    eval_give(e, i, array);
+    return array;
+}
+
+struct array *eval_sequence(struct eval *e, int64_t n) {
+    struct array *list = TAKE(e->space, struct array, 1);
+    *list = (struct array){.type = TYPE_SEQUENCE, .n = n};
+    list->data = TAKE(e->space, struct array *, n);
+    return list;
+}
+
+struct array *eval_from_reals(struct eval *e, enum type type, int rank, const int64_t *dim,
+                              const double *values) {
+    struct array *array = eval_new(e, type, rank, dim);
+    array_fill_reals(array, values);
+    return array;
+}
+
+void eval_give_reals(struct eval *e, int i, enum type type, int rank, const int64_t *dim,
+                     const double *values) {
+    eval_give(e, i, eval_from_reals(e, type, rank, dim, values));
+}
+
+/* As NumPy does: shapes are aligned at their ends, and a dim of 1 fits any other. */
+int eval_broadcast(struct eval *e, int n, struct array *const *arrays, int64_t dim[SOL_MAX_RANK]) {
+    int rank = 0;
+    for (int i = 0; i < n; i++)
+        if (arrays[i]->rank > rank) rank = arrays[i]->rank;
+    for (int d = 0; d < rank; d++) dim[d] = 1;
+    for (int i = 0; i < n; i++) {
+        for (int d = 0; d < arrays[i]->rank; d++) {
+            int64_t *wide = &dim[rank - arrays[i]->rank + d], size = arrays[i]->dim[d];
+            if (size != 1 && *wide != 1 && size != *wide)
+                eval_stop(e, fail(SOL_EINVAL, "dims %lld and %lld do not broadcast",
+                                  (long long)*wide, (long long)size));
+            if (size != 1) *wide = size;
+        }
+    }
+    return rank;
+}

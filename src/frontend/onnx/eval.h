@@ -1,0 +1,149 @@
+/*
+ * The interpreter: one node at a time, plain loops, all element types. It computes what SOL's compiled core does not have.
+ *
+ *   eval.def    THE list of operators
+ *   eval.c      that table, and what the functions behind it work with: attributes, inputs, results
+ *   eval_*.c    the functions, by group
+ *   scope.c     names and values of a graph while it runs; subgraphs
+ *
+ * A function reads e->in (NULL: left out) and gives e->out. Mistakes do not return: eval_stop leaves with the message, as does all
+ * that allocates (array.h). So a function reads like the operator's definition:
+ *
+ *     void run_trace(struct eval *e) {
+ *         const struct array *x = eval_in(e, 0);
+ *         eval_check(e, x->rank == 2, "no matrix");
+ *         double *v = array_reals(e->space, x), sum = 0;
+ *         for (int64_t i = 0; i < min_i64(x->dim[0], x->dim[1]); i++) sum += v[i * x->dim[1] + i];
+ *         eval_give_reals(e, 0, x->type, 0, NULL, &sum);
+ *     }
+ *
+ * What it must check itself is what data can say: indices, sizes, divisors, and dims of inputs against each other. Sizes of results
+ * need no check: allocation refuses those that are negative, overflow or go over the limit.
+ */
+#ifndef SOL_ONNX_EVAL_H
+#define SOL_ONNX_EVAL_H
+
+#include "array.h"
+#include "proto.h"
+
+struct scope;
+struct operator;
+
+/* One call of a network. */
+struct run {
+    struct space *space;
+    const char *folder; /* for external data */
+    int64_t opset;
+    double deadline; /* os_now() at which loops are ended */
+    int depth;       /* of subgraphs */
+    int node;        /* of the outer graph, for messages; -1: none */
+};
+
+/* One node. */
+struct eval {
+    struct run *run;
+    struct space *space;
+    struct scope *scope; /* what subgraphs see */
+    const struct onnx_node *node;
+    const struct operator* op;
+    int64_t opset;
+    int n_in, n_out;
+    struct array **in, **out;
+    bool is_unsigned; /* how whole2 functions take their bits */
+};
+typedef void eval_function(struct eval *e);
+
+/* A row of the list. Which of the kernels and numbers count depends on `run`. */
+struct operator{
+    const char *name;
+    int min_in, max_in;
+    eval_function *run;
+    double (*real)(double);
+    double (*shaped)(double x, double alpha, double beta);
+    double (*real2)(double, double);
+    int64_t (*whole)(int64_t);
+    int64_t (*whole2)(struct eval *e, int64_t, int64_t);
+    const char *alpha, *beta; /* attributes of `shaped` */
+    double alpha_is, beta_is; /* their defaults */
+    double start;             /* of a reduction */
+    int result;               /* TYPE_BOOL: whatever the inputs are; 0: as the first */
+    int choice;               /* which member of a family */
+    const char *domain;       /* NULL: ONNX's own */
+    const char *attributes;   /* all that it may have; another one refuses the node */
+};
+const struct operator* operator_find(const char *domain, const char *name);
+
+/* Computes a node of the graph of `scope` and stores its results there. */
+enum sol_status eval_node(struct run *run, struct scope *scope, const struct onnx_node *node);
+
+/* ---- For operators ---- */
+
+void eval_stop(struct eval *e, enum sol_status status) __attribute__((noreturn, cold));
+static inline bool eval_has(const struct eval *e, int i) { return i < e->n_in && e->in[i]; }
+
+/* Attributes, or what holds without them. A wrong type stops. */
+const struct onnx_attribute *eval_attribute(const struct eval *e, const char *name);
+int64_t eval_int(struct eval *e, const char *name, int64_t otherwise);
+double eval_float(struct eval *e, const char *name, double otherwise);
+const char *eval_string(struct eval *e, const char *name, const char *otherwise);
+bool eval_is(struct eval *e, const char *name, const char *value); /* a string attribute */
+int eval_ints(struct eval *e, const char *name, const int64_t **out);
+int eval_floats(struct eval *e, const char *name, const float **out);
+const struct onnx_graph *eval_graph(struct eval *e, const char *name);
+/* A tensor attribute's values; NULL when missing. */
+struct array *eval_tensor(struct eval *e, const char *name);
+
+/* Numbers of input `i`, which may be missing: then 0 of them. */
+int eval_in_ints(struct eval *e, int i, int64_t **out);
+int64_t eval_in_int(struct eval *e, int i, int64_t otherwise);
+double eval_in_real(struct eval *e, int i, double otherwise);
+/* Input `i` or attribute `name`, whichever there is. */
+int eval_list(struct eval *e, int i, const char *name, const int64_t **out);
+int eval_axis(struct eval *e, int64_t axis, int rank);
+/* An index or bound that counts from the end when negative, within `size`; stops outside. */
+int64_t eval_index(struct eval *e, int64_t index, int64_t size);
+/* The tensor input `i`; stops when it is missing or a sequence. */
+struct array *eval_in(struct eval *e, int i);
+void eval_check(struct eval *e, bool holds, const char *what); /* EINVAL */
+
+/* Results. eval_give hands one over that is complete; eval_out makes one to be filled, zeros so far. Whoever gives an output that nobody
+ * wants does no harm. eval_sequence: `n` places, to be filled. */
+struct array *eval_sequence(struct eval *e, int64_t n);
+struct array *eval_new(struct eval *e, enum type type, int rank, const int64_t *dim);
+void eval_give(struct eval *e, int i, struct array *array);
+struct array *eval_out(struct eval *e, int i, enum type type, int rank, const int64_t *dim);
+void eval_give_reals(struct eval *e, int i, enum type type, int rank, const int64_t *dim,
+                     const double *values);
+struct array *eval_from_reals(struct eval *e, enum type type, int rank, const int64_t *dim,
+                              const double *values);
+/* The dims that `n` arrays broadcast to; the rank. */
+int eval_broadcast(struct eval *e, int n, struct array *const *arrays, int64_t dim[SOL_MAX_RANK]);
+
+/* Tools that several groups share. */
+struct array *cast_array(struct eval *e, const struct array *x, enum type type, bool saturates);
+struct array *move_permute(struct eval *e, const struct array *x, const int64_t *axes);
+/* out[d] of `dim` from x at offset + sum(index * stride). */
+struct array *move_strided(struct eval *e, const struct array *x, int rank, const int64_t *dim,
+                           int64_t offset, const int64_t *stride);
+void softmax_rows(double *x, int64_t outer, int64_t n, int64_t inner);
+/* c = a b for row-major matrices. */
+void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int64_t n, double *c);
+
+/* scope.c */
+struct scope *scope_new(struct space *space, struct scope *outer, int most_names);
+struct array *scope_find(const struct scope *scope, const char *name); /* here or outside; NULL */
+/* The place of a name in this very scope, for its value. There must be room (scope_new). */
+struct array **scope_slot(struct scope *scope, const char *name);
+/* Runs `graph` in a scope below e->scope, with values for its inputs; gives its outputs. */
+void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
+                   struct array **out);
+enum sol_status scope_run(struct run *run, struct scope *scope, const struct onnx_graph *graph);
+/* A tensor of the file as an array. */
+enum sol_status array_read(struct space *space, const char *folder,
+                           const struct onnx_tensor *tensor, struct array **out);
+
+#define EVAL(name, min, max, function, ...) eval_function run_##function;
+#include "eval.def"
+#undef EVAL
+
+#endif

@@ -1,0 +1,405 @@
+/*
+ * Attention and what goes with it: rotation by position, linear attention, causal convolution.
+ *
+ * Everything is brought to [batch, heads, places, size of a head] first, whether heads came packed into the last dim or not. Scores of
+ * all heads exist at once, [batch, heads, rows, columns]: this is for understanding and for types that are not compiled, not for long
+ * sequences. -infinity is how a mask says no; a row that may see nothing gives zeros, not NaN.
+ */
+#include "eval.h"
+
+#include "scalar.h"
+
+#include <string.h>
+
+/* [batch, places, heads * size] as [batch, heads, places, size]; rank 4 stays. */
+static struct array *by_head(struct eval *e, const struct array *x, int64_t heads) {
+    if (x->rank == 4) return array_view(e->space, x, 4, x->dim);
+    eval_check(e, x->rank == 3 && heads > 0 && x->dim[2] % heads == 0, "heads that do not fit");
+    int64_t dim[4] = {x->dim[0], x->dim[1], heads, x->dim[2] / heads};
+    return move_permute(e, array_view(e->space, x, 4, dim), (int64_t[]){0, 2, 1, 3});
+}
+
+/* And back. */
+static struct array *join_heads(struct eval *e, const struct array *x, int rank) {
+    if (rank == 4) return array_view(e->space, x, 4, x->dim);
+    int64_t dim[3] = {x->dim[0], x->dim[2], x->dim[1] * x->dim[3]};
+    return array_view(e->space, move_permute(e, x, (int64_t[]){0, 2, 1, 3}), 3, dim);
+}
+
+/* Two caches one behind the other: along axis 2 of four. */
+static struct array *behind(struct eval *e, const struct array *past, const struct array *x) {
+    if (!past) return array_view(e->space, x, 4, x->dim);
+    eval_check(e,
+               past->rank == 4 && past->type == x->type && past->dim[0] == x->dim[0] &&
+                   past->dim[1] == x->dim[1] && past->dim[3] == x->dim[3],
+               "a past that does not fit");
+    int64_t dim[4] = {x->dim[0], x->dim[1], past->dim[2] + x->dim[2], x->dim[3]};
+    struct array *y = eval_new(e, x->type, 4, dim);
+    size_t size = types[x->type].size;
+    int64_t old = past->dim[2] * dim[3], new = x->dim[2] * dim[3];
+    for (int64_t i = 0; i < dim[0] * dim[1]; i++) {
+        memcpy(array_at(y, i * (old + new)), array_at(past, i * old), (size_t)old * size);
+        memcpy(array_at(y, i * (old + new) + old), array_at(x, i * new), (size_t)new * size);
+    }
+    return y;
+}
+
+/* Shapes of one attention: batch, heads of q and of k and v, places of q and of k, sizes of a head of q and of v. */
+struct attention {
+    int64_t batch, heads, kv_heads, rows, columns, size, v_size;
+    double scale, softcap;
+};
+
+/* Checks that the three fit; the scale is 1 / sqrt(size of a head) unless it is given. */
+static struct attention measure(struct eval *e, const struct array *q, const struct array *k,
+                                const struct array *v) {
+    struct attention a = {q->dim[0], q->dim[1], k->dim[1], q->dim[2], k->dim[2],
+                          q->dim[3], v->dim[3], 0,         0};
+    eval_check(e,
+               k->dim[0] == a.batch && v->dim[0] == a.batch && v->dim[1] == a.kv_heads &&
+                   k->dim[3] == a.size && v->dim[2] == a.columns && a.kv_heads > 0 &&
+                   a.heads % a.kv_heads == 0,
+               "q, k and v that do not fit");
+    a.scale = eval_float(e, "scale", 1 / sqrt((double)a.size));
+    a.softcap = eval_float(e, "softcap", 0);
+    return a;
+}
+
+/* q k^T * scale: [batch, heads, rows, columns]. */
+static double *scores(struct eval *e, const struct attention *a, const double *q, const double *k) {
+    int64_t plane = a->rows * a->columns;
+    double *s = TAKE(e->space, double, a->batch * a->heads * plane);
+    for (int64_t i = 0; i < a->batch * a->heads * plane; i++) {
+        int64_t h = i / plane,
+                kv = h / a->heads * a->kv_heads + h % a->heads / (a->heads / a->kv_heads);
+        const double *left = q + (h * a->rows + i / a->columns % a->rows) * a->size;
+        const double *right = k + (kv * a->columns + i % a->columns) * a->size;
+        for (int64_t d = 0; d < a->size; d++) s[i] += left[d] * right[d];
+        s[i] *= a->scale;
+    }
+    return s;
+}
+
+/* p v: [batch, heads, rows, v_size]. */
+static double *weigh(struct eval *e, const struct attention *a, const double *p, const double *v) {
+    double *y = TAKE(e->space, double, a->batch * a->heads * a->rows * a->v_size);
+    for (int64_t h = 0; h < a->batch * a->heads; h++) {
+        int64_t kv = h / a->heads * a->kv_heads + h % a->heads / (a->heads / a->kv_heads);
+        matrix_product(p + h * a->rows * a->columns, v + kv * a->columns * a->v_size, a->rows,
+                       a->columns, a->v_size, y + h * a->rows * a->v_size);
+    }
+    return y;
+}
+
+/* ---- Masks ---- */
+
+/* The mask for one place; its last dim may be short, then the rest is masked. */
+static double mask_at(const struct array *mask, const int64_t at[4]) {
+    int64_t offset = 0, n = 1;
+    for (int d = mask->rank - 1; d >= 0; d--) {
+        int64_t i = at[4 - mask->rank + d];
+        if (mask->dim[d] != 1 && i >= mask->dim[d]) return -INFINITY;
+        offset += (mask->dim[d] == 1 ? 0 : i) * n;
+        n *= mask->dim[d];
+    }
+    if (mask->type == TYPE_BOOL) return array_whole(mask, offset) ? 0 : -INFINITY;
+    return array_real(mask, offset);
+}
+
+/* It is broadcast to [batch, heads, rows, columns], but its last dim may be shorter than the columns. */
+static void check_mask(struct eval *e, const struct array *mask, const struct attention *a) {
+    int64_t dim[4] = {a->batch, a->heads, a->rows, a->columns};
+    eval_check(e, mask->rank <= 4 && mask->n > 0, "a mask of another rank");
+    for (int d = 0; d < mask->rank; d++) {
+        int64_t size = mask->dim[d], wanted = dim[4 - mask->rank + d];
+        eval_check(e, size == 1 || size == wanted || d == mask->rank - 1,
+                   "a mask that does not fit");
+    }
+}
+
+/* Which places a query may see. Left and right count from the query's own place, -1 for no bound; `past`: cached places in
+ * front; `lengths`: how many places of each sequence of the batch are no padding. */
+struct window {
+    bool is_causal;
+    int64_t left, right, past;
+    const struct array *mask, *lengths;
+};
+
+/* What is added to the score of a place: -infinity where it must not be seen. */
+static double bias_at(const struct window *w, const struct attention *a, const int64_t at[4]) {
+    int64_t length = w->lengths ? array_whole(w->lengths, at[0]) : a->columns;
+    int64_t offset = w->lengths ? length - a->rows : w->past, from = offset + at[2], j = at[3];
+    /* Padding first: no mask makes it visible. */
+    if (w->lengths && j >= length) return -INFINITY;
+    if (w->is_causal && j > from) return -INFINITY;
+    if (w->left >= 0 && j < from - w->left) return -INFINITY;
+    if (w->right >= 0 && j > from + w->right) return -INFINITY;
+    return w->mask ? mask_at(w->mask, at) : 0;
+}
+
+/* The score of what must not be seen becomes -infinity, which softmax turns into 0. */
+static void add_bias(const struct window *w, const struct attention *a, double *s) {
+    struct walk walk;
+    walk_init(&walk, 4, (int64_t[]){a->batch, a->heads, a->rows, a->columns});
+    for (int64_t i = 0; i < walk.n; i++, walk_next(&walk)) s[i] += bias_at(w, a, walk.at);
+}
+
+/* A row that sees nothing stays 0. */
+static void softmax(const struct attention *a, double *s) {
+    for (int64_t r = 0; r < a->batch * a->heads * a->rows; r++) {
+        double *row = s + r * a->columns, top = -INFINITY;
+        for (int64_t i = 0; i < a->columns; i++) top = fmax(top, row[i]);
+        if (isinf(top) && top < 0) memset(row, 0, (size_t)a->columns * sizeof *row);
+        else softmax_rows(row, 1, a->columns, 1);
+    }
+}
+
+/* Windows count from a query's own position, which lies behind all that is cached. */
+static struct window read_window(struct eval *e, const struct attention *a, int64_t past) {
+    struct window w = {.is_causal = eval_int(e, "is_causal", 0),
+                       .left = eval_int(e, "left_window_size", -1),
+                       .right = eval_int(e, "right_window_size", -1),
+                       .past = past};
+    if (eval_has(e, 3)) check_mask(e, w.mask = eval_in(e, 3), a);
+    if (eval_has(e, 6)) w.lengths = eval_in(e, 6);
+    eval_check(e, !w.lengths || w.lengths->n == a->batch, "as many lengths as sequences");
+    eval_check(e, w.left < INT32_MAX && w.right < INT32_MAX, "a window too large");
+    return w;
+}
+
+/* Output 3 shows the scores after one of the steps. */
+static void show(struct eval *e, int64_t step, const struct attention *a, enum type type,
+                 const double *s) {
+    if (eval_int(e, "qk_matmul_output_mode", 0) == step)
+        eval_give_reals(e, 3, type, 4, (int64_t[]){a->batch, a->heads, a->rows, a->columns}, s);
+}
+
+/* The order of steps is that of opset 25: scale, cap, mask, softmax. A cache that comes in is put in front of k and v, and
+ * goes out again as outputs 1 and 2. */
+void run_attention(struct eval *e) {
+    int rank = eval_in(e, 0)->rank;
+    int64_t heads = eval_int(e, "q_num_heads", 0), kv_heads = eval_int(e, "kv_num_heads", 0);
+    const struct array *q = by_head(e, eval_in(e, 0), heads);
+    const struct array *past = eval_has(e, 4) ? eval_in(e, 4) : NULL;
+    struct array *k = behind(e, past, by_head(e, eval_in(e, 1), kv_heads));
+    struct array *v =
+        behind(e, eval_has(e, 5) ? eval_in(e, 5) : NULL, by_head(e, eval_in(e, 2), kv_heads));
+    struct attention a = measure(e, q, k, v);
+    struct window window = read_window(e, &a, past ? past->dim[2] : 0);
+    double *s = scores(e, &a, array_reals(e->space, q), array_reals(e->space, k));
+    int64_t n = a.batch * a.heads * a.rows * a.columns;
+    show(e, 0, &a, q->type, s);
+    for (int64_t i = 0; i < n && a.softcap > 0; i++) s[i] = a.softcap * tanh(s[i] / a.softcap);
+    show(e, 1, &a, q->type, s);
+    add_bias(&window, &a, s);
+    show(e, 2, &a, q->type, s);
+    softmax(&a, s);
+    show(e, 3, &a, q->type, s);
+    int64_t dim[4] = {a.batch, a.heads, a.rows, a.v_size};
+    double *y = weigh(e, &a, s, array_reals(e->space, v));
+    eval_give(e, 0, join_heads(e, eval_from_reals(e, q->type, 4, dim, y), rank));
+    eval_give(e, 1, k);
+    eval_give(e, 2, v);
+}
+
+/* Lets a graph of the node change scores or probabilities. */
+static double *modify(struct eval *e, const char *name, const struct attention *a, double *s) {
+    if (!eval_attribute(e, name)) return s;
+    int64_t dim[4] = {a->batch, a->heads, a->rows, a->columns};
+    int64_t type =
+        eval_int(e, "softmax_precision", e->in[0]->type == TYPE_F64 ? TYPE_F64 : TYPE_F32);
+    eval_check(e, type_is_known(type) && is_real((enum type)type), "softmax_precision");
+    const struct onnx_graph *graph = eval_graph(e, name);
+    struct array *in = eval_from_reals(e, (enum type)type, 4, dim, s), *out;
+    eval_check(e, graph->outputs.n == 1, "a graph of several outputs");
+    eval_subgraph(e, graph, 1, &in, &out);
+    eval_check(e, is_tensor(out) && out->n == in->n, "a graph that changes the shape");
+    return array_reals(e->space, out);
+}
+
+/* Grouped heads as in run_attention, but any graph may change scores before softmax and probabilities behind it. */
+void run_flex_attention(struct eval *e) {
+    const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
+    eval_check(e, q->rank == 4 && k->rank == 4 && v->rank == 4, "a rank other than 4");
+    struct attention a = measure(e, q, k, v);
+    double *s = scores(e, &a, array_reals(e->space, q), array_reals(e->space, k));
+    s = modify(e, "score_mod", &a, s);
+    softmax(&a, s);
+    s = modify(e, "prob_mod", &a, s);
+    eval_give_reals(e, 0, q->type, 4, (int64_t[]){a.batch, a.heads, a.rows, a.v_size},
+                    weigh(e, &a, s, array_reals(e->space, v)));
+}
+
+/* ---- Rotation ---- */
+
+/* Pairs of a head's values turn by an angle of the position: halves, or neighbours. */
+void run_rotary_embedding(struct eval *e) {
+    int rank = eval_in(e, 0)->rank;
+    const struct array *x = by_head(e, eval_in(e, 0), eval_int(e, "num_heads", 0));
+    const struct array *cosines = eval_in(e, 1), *sines = eval_in(e, 2);
+    const struct array *ids = eval_has(e, 3) ? eval_in(e, 3) : NULL;
+    int64_t places = x->dim[2], size = x->dim[3], turned = eval_int(e, "rotary_embedding_dim", 0);
+    bool is_interleaved = eval_int(e, "interleaved", 0);
+    if (!turned) turned = size;
+    int64_t half = turned / 2, rows = cosines->n / max_i64(1, half);
+    eval_check(e, turned > 0 && turned <= size && turned % 2 == 0, "rotary_embedding_dim");
+    eval_check(e,
+               sines->n == cosines->n && cosines->rank && cosines->dim[cosines->rank - 1] == half &&
+                   (!ids || ids->n == x->dim[0] * places),
+               "caches that do not fit");
+    double *v = array_reals(e->space, x);
+    for (int64_t i = 0; i < x->n / max_i64(1, size) * half; i++) {
+        int64_t head = i / half, p = i % half,
+                place = head / (x->dim[1] * places) * places + head % places;
+        int64_t row = eval_index(e, ids ? array_whole(ids, place) : place, rows);
+        double *first = v + head * size + (is_interleaved ? 2 * p : p);
+        double *second = first + (is_interleaved ? 1 : half), a = *first, b = *second;
+        double c = array_real(cosines, row * half + p), s = array_real(sines, row * half + p);
+        *first = c * a - s * b;
+        *second = s * a + c * b;
+    }
+    eval_give(e, 0, join_heads(e, eval_from_reals(e, x->type, 4, x->dim, v), rank));
+}
+
+/* swish(a) * b, without broadcasting. */
+void run_swiglu(struct eval *e) {
+    const struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
+    double alpha = eval_float(e, "alpha", 1);
+    struct array *y = eval_out(e, 0, a->type, a->rank, a->dim);
+    eval_check(e, a->n == b->n && a->type != TYPE_STRING && b->type != TYPE_STRING, "shapes");
+    for (int64_t i = 0; i < a->n; i++)
+        array_set_real(y, i, swish(array_real(a, i), alpha, 0) * array_real(b, i));
+}
+
+/* ---- Linear attention ---- */
+
+/* S = exp(g) S + beta k (v - exp(g) S^T k)^T for one head and place; without decay or beta those are left out. */
+static void update_state(double *state, const double *k, const double *v, const double *decay,
+                         int64_t decay_step, const double *beta, int64_t size, int64_t v_size,
+                         double *seen) {
+    for (int64_t i = 0; i < size && decay; i++)
+        for (int64_t j = 0; j < v_size; j++) state[i * v_size + j] *= exp(decay[i * decay_step]);
+    for (int64_t j = 0; j < v_size; j++) {
+        double known = 0;
+        for (int64_t i = 0; i < size && beta; i++) known += state[i * v_size + j] * k[i];
+        seen[j] = beta ? *beta * (v[j] - known) : v[j];
+    }
+    for (int64_t i = 0; i < size; i++)
+        for (int64_t j = 0; j < v_size; j++) state[i * v_size + j] += k[i] * seen[j];
+}
+
+/* What the inputs say: values as [batch, places, heads, size], a state [kv_heads, size, v_size] per batch. */
+struct linear {
+    int64_t batch, places, heads, kv, size, v_size;
+    int64_t per_decay, per_beta; /* numbers per head, and per place */
+    const double *q, *k, *v, *decay, *beta;
+    double scale, *state, *seen;
+};
+
+/* Heads are packed into the last dim. Several query heads may share a head of k and v, and with it the state. */
+static struct linear read_heads(struct eval *e) {
+    const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
+    struct linear l = {.heads = eval_int(e, "q_num_heads", 0),
+                       .kv = eval_int(e, "kv_num_heads", 0)};
+    eval_check(e,
+               q->rank == 3 && k->rank == 3 && v->rank == 3 && l.heads > 0 && l.kv > 0 &&
+                   l.heads % l.kv == 0,
+               "ranks or heads that do not fit");
+    l.batch = q->dim[0];
+    l.places = q->dim[1];
+    l.size = q->dim[2] / l.heads;
+    l.v_size = v->dim[2] / l.kv;
+    eval_check(e,
+               q->dim[2] == l.size * l.heads && v->dim[2] == l.v_size * l.kv &&
+                   k->dim[2] == l.size * l.kv && k->dim[0] == l.batch && k->dim[1] == l.places &&
+                   v->dim[0] == l.batch && v->dim[1] == l.places,
+               "shapes that do not fit");
+    l.q = array_reals(e->space, q);
+    l.k = array_reals(e->space, k);
+    l.v = array_reals(e->space, v);
+    l.scale = eval_float(e, "scale", 0);
+    if (l.scale == 0) l.scale = 1 / sqrt((double)l.size);
+    return l;
+}
+
+/* Decay and beta, as the rule wants them, and the state to begin with. */
+static void read_rule(struct eval *e, struct linear *l) {
+    const char *rule = eval_string(e, "update_rule", "gated_delta");
+    int64_t rows = l->batch * l->places, n_state = l->batch * l->kv * l->size * l->v_size;
+    if (strstr(rule, "gated")) {
+        l->decay = array_reals(e->space, eval_in(e, 4));
+        l->per_decay = e->in[4]->n / max_i64(1, rows * l->kv);
+        eval_check(e, l->per_decay == 1 || l->per_decay == l->size, "a decay that does not fit");
+    }
+    if (strstr(rule, "delta")) {
+        l->beta = array_reals(e->space, eval_in(e, 5));
+        l->per_beta = e->in[5]->n / max_i64(1, rows);
+        eval_check(e, l->per_beta == 1 || l->per_beta == l->kv, "a beta that does not fit");
+    }
+    eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == n_state, "a state that does not fit");
+    l->state = eval_has(e, 3) ? array_reals(e->space, e->in[3]) : TAKE(e->space, double, n_state);
+    l->seen = TAKE(e->space, double, l->v_size);
+}
+
+/* Place `bt` of batch and time: the states of all heads move on, then every query reads its head's. */
+static void step_linear(const struct linear *l, int64_t bt, double *y) {
+    int64_t n = l->size * l->v_size;
+    double *states = l->state + bt / l->places * l->kv * n;
+    for (int64_t h = 0; h < l->kv; h++) {
+        int64_t head = bt * l->kv + h;
+        const double *beta =
+            l->beta ? l->beta + bt * l->per_beta + (l->per_beta > 1 ? h : 0) : NULL;
+        update_state(states + h * n, l->k + head * l->size, l->v + head * l->v_size,
+                     l->decay ? l->decay + head * l->per_decay : NULL, l->per_decay > 1, beta,
+                     l->size, l->v_size, l->seen);
+    }
+    for (int64_t h = 0; h < l->heads; h++) {
+        double *row = y + (bt * l->heads + h) * l->v_size;
+        matrix_product(l->q + (bt * l->heads + h) * l->size, states + h / (l->heads / l->kv) * n, 1,
+                       l->size, l->v_size, row);
+        for (int64_t j = 0; j < l->v_size; j++) row[j] *= l->scale;
+    }
+}
+
+/* One place after the other: S becomes decay * S + k (beta * (v - S^T k))^T, where rules leave out decay or beta, and the
+ * result is q^T S * scale. */
+void run_linear_attention(struct eval *e) {
+    struct linear l = read_heads(e);
+    read_rule(e, &l);
+    int64_t dim[3] = {l.batch, l.places, l.heads * l.v_size},
+            state[4] = {l.batch, l.kv, l.size, l.v_size};
+    double *y = TAKE(e->space, double, product(3, dim));
+    for (int64_t bt = 0; bt < l.batch * l.places; bt++) step_linear(&l, bt, y);
+    enum type type = e->in[0]->type;
+    eval_give_reals(e, 0, type, 3, dim, y);
+    eval_give_reals(e, 1, eval_has(e, 3) ? e->in[3]->type : type, 4, state, l.state);
+}
+
+/* Each channel by itself, over this and past places; the last ones are kept for the next call. */
+void run_causal_conv(struct eval *e) {
+    const struct array *x = eval_in(e, 0), *w = eval_in(e, 1);
+    eval_check(e,
+               x->rank == 3 && w->rank == 3 && w->dim[0] == x->dim[1] && w->dim[1] == 1 &&
+                   w->dim[2] > 0,
+               "shapes that do not fit");
+    int64_t rows = x->dim[0] * x->dim[1], channels = x->dim[1], n = x->dim[2], kept = w->dim[2] - 1;
+    bool is_active = !eval_is(e, "activation", "none") && eval_attribute(e, "activation");
+    eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == rows * kept, "a state that does not fit");
+    eval_check(e, !eval_has(e, 2) || eval_in(e, 2)->n == channels, "a bias that does not fit");
+    double *v = array_reals(e->space, x), *weight = array_reals(e->space, w);
+    struct array *y = eval_out(e, 0, x->type, 3, x->dim),
+                 *state = eval_out(e, 1, x->type, 3, (int64_t[]){x->dim[0], channels, kept});
+    double *line = TAKE(e->space, double, kept + n);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < kept; i++)
+            line[i] = eval_has(e, 3) ? array_real(e->in[3], r * kept + i) : 0;
+        for (int64_t i = 0; i < n; i++) line[kept + i] = v[r * n + i];
+        for (int64_t i = 0; i < n; i++) {
+            double sum = eval_has(e, 2) ? array_real(e->in[2], r % channels) : 0;
+            for (int64_t k = 0; k <= kept; k++)
+                sum += weight[r % channels * (kept + 1) + k] * line[i + k];
+            array_set_real(y, r * n + i, is_active ? swish(sum, 1, 0) : sum);
+        }
+        for (int64_t i = 0; i < kept; i++) array_set_real(state, r * kept + i, line[n + i]);
+    }
+}

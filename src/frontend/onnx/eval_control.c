@@ -1,0 +1,305 @@
+/*
+ * Control flow, sequences, optionals.
+ *
+ * An optional with a value is the value itself; one without has TYPE_NONE. Loops end at the call's deadline with an error, so that
+ * no trip count in a file can hold a process.
+ */
+#include "eval.h"
+
+#include <string.h>
+
+/* Conditions of files may have the shape [1]. */
+static bool truth(struct eval *e, const struct array *x) {
+    eval_check(e, x && is_tensor(x) && x->n == 1 && x->type == TYPE_BOOL,
+               "a condition that is no single truth value");
+    return array_whole(x, 0) != 0;
+}
+
+/* A scalar, as bodies of loops get their counter. */
+static struct array *new_number(struct eval *e, enum type type, int64_t value) {
+    struct array *y = eval_new(e, type, 0, NULL);
+    array_set_whole(y, 0, value);
+    return y;
+}
+
+/* Results of one run of a graph within this node. */
+static struct array **run_graph(struct eval *e, const struct onnx_graph *graph, int n_in,
+                                struct array **in) {
+    struct array **out = TAKE(e->space, struct array *, graph->outputs.n + 1);
+    eval_subgraph(e, graph, n_in, in, out);
+    return out;
+}
+
+/* Only the branch that is taken is looked at; its inputs are names from outside. */
+void run_if(struct eval *e) {
+    bool holds = truth(e, e->in[0]);
+    const struct onnx_graph *graph = eval_graph(e, holds ? "then_branch" : "else_branch");
+    eval_check(e, graph->outputs.n == e->n_out, "a branch with another number of outputs");
+    struct array **out = run_graph(e, graph, 0, NULL);
+    for (int i = 0; i < e->n_out; i++) eval_give(e, i, out[i]);
+}
+
+/* ---- Loop ---- */
+
+/* Results of one output over all iterations. */
+struct history {
+    struct array **items;
+    int64_t n, cap;
+};
+
+/* The list doubles where it is full. Nothing is freed before the call ends. */
+static void remember(struct eval *e, struct history *history, struct array *item) {
+    eval_check(e, item && is_tensor(item), "an output of the loop that is no tensor");
+    if (history->n == history->cap) {
+        history->cap = 2 * history->cap + 8;
+        struct array **more = TAKE(e->space, struct array *, history->cap);
+        if (history->n) memcpy(more, history->items, (size_t)history->n * sizeof *more);
+        history->items = more;
+    }
+    history->items[history->n++] = item;
+}
+
+/* All of them as one tensor with a new axis; backwards when wanted. */
+static struct array *stack(struct eval *e, const struct history *history, int axis, bool is_back) {
+    int64_t dim[SOL_MAX_RANK + 1] = {history->n}, n = history->n;
+    const struct array *first = n ? history->items[0] : NULL;
+    int rank = first ? first->rank + 1 : 1;
+    axis = eval_axis(e, axis, rank);
+    for (int d = 0; d < rank; d++)
+        dim[d] = d < axis ? first->dim[d] : d == axis ? n : first->dim[d - 1];
+    struct array *y = eval_new(e, first ? first->type : TYPE_F32, rank, dim);
+    int64_t inner = first ? product(first->rank - axis, first->dim + axis) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const struct array *x = history->items[is_back ? n - 1 - i : i];
+        eval_check(e, x->n == first->n && x->type == first->type, "iterations that differ");
+        for (int64_t o = 0; inner && o < x->n / inner; o++)
+            memcpy(array_at(y, (o * n + i) * inner), array_at(x, o * inner),
+                   (size_t)inner * types[x->type].size);
+    }
+    return y;
+}
+
+/* Looked at once per iteration: what lies in one is bounded by the memory that a call may take. */
+static void check_time(struct eval *e) {
+    if (os_now() > e->run->deadline)
+        eval_stop(e, fail(SOL_EINVAL, "a loop that does not end in time"));
+}
+
+/* The body takes (number, condition, state..) and gives (condition, state.., results..). */
+void run_loop(struct eval *e) {
+    const struct onnx_graph *body = eval_graph(e, "body");
+    int64_t most = eval_in_int(e, 0, INT64_MAX);
+    int n_state = e->node->inputs.n > 2 ? e->node->inputs.n - 2 : 0;
+    int n_results = body->outputs.n - 1 - n_state;
+    bool goes_on = !eval_has(e, 1) || truth(e, e->in[1]);
+    eval_check(e, n_results >= 0 && e->n_out <= n_state + n_results, "the body's outputs");
+    struct array **state = TAKE(e->space, struct array *, n_state + 2), **out;
+    struct history *results = TAKE(e->space, struct history, n_results);
+    for (int i = 0; i < n_state; i++) state[2 + i] = i + 2 < e->n_in ? e->in[2 + i] : NULL;
+    for (int64_t t = 0; t < most && goes_on; t++) {
+        /* A body may run fast and for ever; memory would be the next limit. */
+        check_time(e);
+        state[0] = new_number(e, TYPE_I64, t);
+        state[1] = new_number(e, TYPE_BOOL, goes_on);
+        out = run_graph(e, body, n_state + 2, state);
+        goes_on = truth(e, out[0]);
+        for (int i = 0; i < n_state; i++) state[2 + i] = out[1 + i];
+        for (int i = 0; i < n_results; i++) remember(e, &results[i], out[1 + n_state + i]);
+    }
+    /* Without a single iteration, states are what they were, and results have no values. */
+    for (int i = 0; i < n_state; i++) eval_give(e, i, state[2 + i]);
+    for (int i = 0; i < n_results; i++) eval_give(e, n_state + i, stack(e, &results[i], 0, false));
+}
+
+/* ---- Scan ---- */
+
+/* Place `t` of an axis, which vanishes. */
+static struct array *take_place(struct eval *e, const struct array *x, int axis, int64_t t) {
+    int64_t own[SOL_MAX_RANK], dim[SOL_MAX_RANK], stride[SOL_MAX_RANK];
+    array_strides(x, own);
+    for (int d = 0; d + 1 < x->rank; d++) {
+        dim[d] = x->dim[d + (d >= axis)];
+        stride[d] = own[d + (d >= axis)];
+    }
+    return move_strided(e, x, x->rank - 1, dim, t * own[axis], stride);
+}
+
+static int64_t item_of(const int64_t *list, int n, int i) { return i < n ? list[i] : 0; }
+
+/* The attributes of a Scan. Lists may be shorter than what they speak of; what they lack is 0. */
+struct scan {
+    const struct onnx_graph *body;
+    int n_state, n_scan, n_results;
+    int64_t steps;
+    const int64_t *axes, *directions, *out_axes, *out_directions;
+    int n_axes, n_directions, n_out_axes, n_out_directions;
+};
+
+/* Inputs are states first, then sequences; the body gives new states first, then results of the step. */
+static struct scan read_scan(struct eval *e, int n_in) {
+    struct scan s = {.body = eval_graph(e, "body"), .steps = -1};
+    int64_t n = eval_int(e, "num_scan_inputs", 0);
+    eval_check(e, n > 0 && n <= n_in && n_in == s.body->inputs.n, "num_scan_inputs");
+    s.n_scan = (int)n;
+    s.n_state = n_in - s.n_scan;
+    s.n_results = s.body->outputs.n - s.n_state;
+    eval_check(e, s.n_results >= 0, "the body's outputs");
+    s.n_axes = eval_ints(e, "scan_input_axes", &s.axes);
+    s.n_directions =
+        eval_ints(e, e->opset < 9 ? "directions" : "scan_input_directions", &s.directions);
+    s.n_out_axes = eval_ints(e, "scan_output_axes", &s.out_axes);
+    s.n_out_directions = eval_ints(e, "scan_output_directions", &s.out_directions);
+    return s;
+}
+
+/* All steps over inputs `in`; gives final states and stacked results to `out`. */
+static void scan(struct eval *e, struct scan s, struct array **in, struct array **out) {
+    struct array **now = TAKE(e->space, struct array *, s.n_state + s.n_scan), **got;
+    struct history *results = TAKE(e->space, struct history, s.n_results);
+    for (int i = 0; i < s.n_state; i++) now[i] = in[i];
+    for (int i = 0; i < s.n_scan; i++) {
+        const struct array *x = in[s.n_state + i];
+        int axis = eval_axis(e, item_of(s.axes, s.n_axes, i), x->rank);
+        eval_check(e, s.steps < 0 || s.steps == x->dim[axis], "inputs of different lengths");
+        s.steps = x->dim[axis];
+    }
+    for (int64_t t = 0; t < s.steps; t++) {
+        check_time(e);
+        for (int i = 0; i < s.n_scan; i++) {
+            const struct array *x = in[s.n_state + i];
+            int axis = eval_axis(e, item_of(s.axes, s.n_axes, i), x->rank);
+            bool is_back = item_of(s.directions, s.n_directions, i);
+            now[s.n_state + i] = take_place(e, x, axis, is_back ? s.steps - 1 - t : t);
+        }
+        got = run_graph(e, s.body, s.n_state + s.n_scan, now);
+        for (int i = 0; i < s.n_state; i++) now[i] = got[i];
+        for (int i = 0; i < s.n_results; i++) remember(e, &results[i], got[s.n_state + i]);
+    }
+    for (int i = 0; i < s.n_state; i++) out[i] = now[i];
+    for (int i = 0; i < s.n_results; i++)
+        out[s.n_state + i] = stack(e, &results[i], (int)item_of(s.out_axes, s.n_out_axes, i),
+                                   item_of(s.out_directions, s.n_out_directions, i));
+}
+
+/* Opset 8: the first input is a list of lengths, and everything has a batch in front. */
+static void scan_batch(struct eval *e) {
+    struct scan s = read_scan(e, e->n_in - 1);
+    int n_in = s.n_state + s.n_scan, n_out = s.n_state + s.n_results;
+    int64_t batch = eval_in(e, 1)->dim[0];
+    if (eval_has(e, 0)) eval_stop(e, fail(SOL_EUNSUPPORTED, "sequences of different lengths"));
+    struct history *all = TAKE(e->space, struct history, n_out);
+    struct array **in = TAKE(e->space, struct array *, n_in), **out;
+    for (int64_t b = 0; b < batch; b++) {
+        for (int i = 0; i < n_in; i++) {
+            eval_check(e, eval_in(e, 1 + i)->rank && e->in[1 + i]->dim[0] == batch, "the batch");
+            in[i] = take_place(e, e->in[1 + i], 0, b);
+        }
+        out = TAKE(e->space, struct array *, n_out);
+        scan(e, s, in, out);
+        for (int i = 0; i < n_out; i++) remember(e, &all[i], out[i]);
+    }
+    for (int i = 0; i < n_out; i++) eval_give(e, i, stack(e, &all[i], 0, false));
+}
+
+/* Since opset 9 there is no batch, and each sequence may have an axis and a direction of its own. */
+void run_scan(struct eval *e) {
+    if (e->opset < 9) {
+        e->n_in = e->node->inputs.n;
+        scan_batch(e);
+        return;
+    }
+    struct scan s = read_scan(e, e->n_in);
+    for (int i = 0; i < s.n_scan; i++) eval_in(e, s.n_state + i);
+    struct array **out = TAKE(e->space, struct array *, s.n_state + s.n_results);
+    scan(e, s, e->in, out);
+    for (int i = 0; i < s.n_state + s.n_results; i++) eval_give(e, i, out[i]);
+}
+
+/* ---- Sequences ---- */
+
+static struct array **items_of(const struct array *list) { return list->data; }
+
+/* Tensors are no sequences of one. */
+static const struct array *sequence_in(struct eval *e, int i) {
+    eval_check(e, eval_has(e, i) && e->in[i]->type == TYPE_SEQUENCE,
+               "an input that is no sequence");
+    return e->in[i];
+}
+
+void run_sequence_empty(struct eval *e) { eval_give(e, 0, eval_sequence(e, 0)); }
+
+/* Sequences share the tensors that they were made of; nobody changes a tensor once it is made. */
+void run_sequence_construct(struct eval *e) {
+    struct array *list = eval_sequence(e, e->n_in);
+    for (int i = 0; i < e->n_in; i++) items_of(list)[i] = eval_in(e, i);
+    eval_give(e, 0, list);
+}
+
+/* In front of the item at a place, which may count from the end; without one, behind the last. */
+void run_sequence_insert(struct eval *e) {
+    const struct array *from = sequence_in(e, 0);
+    int64_t at = eval_in_int(e, 2, from->n);
+    eval_check(e, at >= -from->n && at <= from->n, "a place outside of the sequence");
+    if (at < 0) at += from->n;
+    struct array *list = eval_sequence(e, from->n + 1);
+    for (int64_t i = 0; i < list->n; i++)
+        items_of(list)[i] = i == at ? eval_in(e, 1) : items_of(from)[i - (i > at)];
+    eval_give(e, 0, list);
+}
+
+/* The last item when no place is given. */
+void run_sequence_erase(struct eval *e) {
+    const struct array *from = sequence_in(e, 0);
+    int64_t at = eval_index(e, eval_in_int(e, 1, -1), from->n);
+    struct array *list = eval_sequence(e, from->n - 1);
+    for (int64_t i = 0; i < list->n; i++) items_of(list)[i] = items_of(from)[i + (i >= at)];
+    eval_give(e, 0, list);
+}
+
+/* The item itself, not a copy. */
+void run_sequence_at(struct eval *e) {
+    const struct array *list = sequence_in(e, 0);
+    eval_give(e, 0, items_of(list)[eval_index(e, eval_in_int(e, 1, 0), list->n)]);
+}
+
+void run_sequence_length(struct eval *e) {
+    eval_give(e, 0, new_number(e, TYPE_I64, sequence_in(e, 0)->n));
+}
+
+/* The body for each item; further sequences go along, tensors come whole. */
+void run_sequence_map(struct eval *e) {
+    const struct onnx_graph *body = eval_graph(e, "body");
+    int64_t n = sequence_in(e, 0)->n;
+    eval_check(e, body->outputs.n == e->n_out, "the body's outputs");
+    for (int i = 0; i < e->n_out; i++) eval_give(e, i, eval_sequence(e, n));
+    struct array **in = TAKE(e->space, struct array *, e->n_in);
+    for (int64_t t = 0; t < n; t++) {
+        for (int i = 0; i < e->n_in; i++) {
+            bool is_list = e->in[i] && e->in[i]->type == TYPE_SEQUENCE;
+            eval_check(e, !is_list || e->in[i]->n == n, "sequences of different lengths");
+            in[i] = is_list ? items_of(e->in[i])[t] : e->in[i];
+        }
+        struct array **out = run_graph(e, body, e->n_in, in);
+        for (int i = 0; i < e->n_out; i++) items_of(e->out[i])[t] = out[i];
+    }
+}
+
+/* ---- Optionals ---- */
+
+/* Without an input the optional is empty, whatever type its attribute says. */
+void run_optional(struct eval *e) {
+    struct array *none = TAKE(e->space, struct array, 1);
+    eval_give(e, 0, eval_has(e, 0) ? e->in[0] : none);
+}
+
+/* Since opset 18 a plain tensor counts as an optional that has a value, and no input as one without. */
+void run_optional_has(struct eval *e) {
+    bool has = eval_has(e, 0) && e->in[0]->type != TYPE_NONE;
+    eval_give(e, 0, new_number(e, TYPE_BOOL, has));
+}
+
+/* An optional with a value is that value. */
+void run_optional_get(struct eval *e) {
+    eval_check(e, e->in[0]->type != TYPE_NONE, "an optional without a value");
+    eval_give(e, 0, e->in[0]);
+}

@@ -1,0 +1,256 @@
+/*
+ * Selection of boxes, steps of training, and the simplest of classical machine learning.
+ *
+ * Operators outside of ONNX's own domain name theirs in eval.def. Steps of training are plain arithmetic on lists of tensors: they
+ * change weights that come in as inputs, and have nothing to do with how SOL handles parameters.
+ */
+#include "eval.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Boxes ---- */
+
+/* Corners, whichever way the file gave them. */
+struct box {
+    double low[2], high[2];
+};
+
+/* Two corners in any order, or a center and a size. */
+static struct box read_box(const double *v, bool is_center) {
+    struct box b;
+    for (int d = 0; d < 2; d++) {
+        double a = is_center ? v[d] - v[2 + d] / 2 : v[d],
+               c = is_center ? v[d] + v[2 + d] / 2 : v[2 + d];
+        b.low[d] = fmin(a, c);
+        b.high[d] = fmax(a, c);
+    }
+    return b;
+}
+
+/* The area of both over that of either. */
+static double overlap(const struct box *a, const struct box *b) {
+    double both = 1, left = 1, right = 1;
+    for (int d = 0; d < 2; d++) {
+        both *= fmax(0, fmin(a->high[d], b->high[d]) - fmax(a->low[d], b->low[d]));
+        left *= a->high[d] - a->low[d];
+        right *= b->high[d] - b->low[d];
+    }
+    double either = left + right - both;
+    return either > 0 ? both / either : 0;
+}
+
+/* A box by its number, to be sorted. */
+struct scored {
+    double score;
+    int64_t index;
+};
+
+/* The best first; of equals, the one with the lower number. */
+static int by_score(const void *left, const void *right) {
+    const struct scored *a = left, *b = right;
+    if (a->score != b->score) return a->score < b->score ? 1 : -1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+/* The best boxes of one class that do not overlap; their number. */
+static int64_t select_boxes(const double *boxes, bool is_center, struct scored *order, int64_t n,
+                            int64_t most, double limit, int64_t *out) {
+    int64_t found = 0;
+    qsort(order, (size_t)n, sizeof *order, by_score);
+    for (int64_t i = 0; i < n && found < most; i++) {
+        struct box box = read_box(boxes + 4 * order[i].index, is_center);
+        bool is_free = true;
+        for (int64_t k = 0; k < found && is_free; k++) {
+            struct box other = read_box(boxes + 4 * out[k], is_center);
+            is_free = overlap(&box, &other) <= limit;
+        }
+        if (is_free) out[found++] = order[i].index;
+    }
+    return found;
+}
+
+/* By class and image: take the best box, drop those that overlap it, and so on. Without a number of boxes nothing is selected,
+ * as the operator wants it. */
+void run_non_max_suppression(struct eval *e) {
+    const struct array *boxes = eval_in(e, 0), *scores = eval_in(e, 1);
+    eval_check(e,
+               boxes->rank == 3 && scores->rank == 3 && boxes->dim[2] == 4 &&
+                   boxes->dim[1] == scores->dim[2] && boxes->dim[0] == scores->dim[0],
+               "shapes that do not fit");
+    int64_t n = boxes->dim[1], classes = scores->dim[1], most = eval_in_int(e, 2, 0), total = 0;
+    double limit = eval_in_real(e, 3, 0), least = eval_in_real(e, 4, -INFINITY);
+    double *v = array_reals(e->space, boxes), *s = array_reals(e->space, scores);
+    struct scored *order = TAKE(e->space, struct scored, n);
+    int64_t *found = TAKE(e->space, int64_t, n), *rows = TAKE(e->space, int64_t, 3 * scores->n);
+    for (int64_t bc = 0; bc < boxes->dim[0] * classes; bc++) {
+        int64_t left = 0;
+        for (int64_t i = 0; i < n; i++)
+            if (s[bc * n + i] > least || !eval_has(e, 4))
+                order[left++] = (struct scored){s[bc * n + i], i};
+        int64_t count = select_boxes(v + bc / classes * n * 4, eval_int(e, "center_point_box", 0),
+                                     order, left, most, limit, found);
+        for (int64_t i = 0; i < count; i++, total++) {
+            rows[3 * total] = bc / classes;
+            rows[3 * total + 1] = bc % classes;
+            rows[3 * total + 2] = found[i];
+        }
+    }
+    array_fill_wholes(eval_out(e, 0, TYPE_I64, 2, (int64_t[]){total, 3}), rows);
+}
+
+/* ---- Training: inputs are rate, count, then all values, all gradients, all states; outputs are the new values and states ---- */
+
+/* Attributes and inputs that all values share; which of them count depends on the rule. */
+struct rule {
+    double rate, count, norm, post, alpha, beta, epsilon;
+    bool is_nesterov;
+};
+
+/* The rate falls with the sum of squares of all gradients so far. */
+static double step_adagrad(const struct rule *r, double x, double g, double *state) {
+    g += r->norm * x;
+    state[0] += g * g;
+    return x - r->rate / (1 + r->count * r->alpha) * g / (sqrt(state[0]) + r->epsilon);
+}
+
+/* The first step takes the gradient whole. Nesterov looks one step ahead. */
+static double step_momentum(const struct rule *r, double x, double g, double *state) {
+    g += r->norm * x;
+    state[0] = r->alpha * state[0] + (r->count > 0 ? r->beta : 1) * g;
+    return x - r->rate * (r->is_nesterov ? g + r->alpha * state[0] : state[0]);
+}
+
+/* States are running means of the gradient and of its square, which begin at 0 and are corrected for that. */
+static double step_adam(const struct rule *r, double x, double g, double *state) {
+    g += r->norm * x;
+    state[0] = r->alpha * state[0] + (1 - r->alpha) * g;
+    state[1] = r->beta * state[1] + (1 - r->beta) * g * g;
+    double rate = r->rate;
+    if (r->count > 0) rate *= sqrt(1 - pow(r->beta, r->count)) / (1 - pow(r->alpha, r->count));
+    return (1 - r->post) * (x - rate * state[0] / (sqrt(state[1]) + r->epsilon));
+}
+
+/* choice 0: Adagrad, 1: Momentum, 2: Adam. */
+void run_train_step(struct eval *e) {
+    static double (*const steps[])(const struct rule *, double, double,
+                                   double *) = {step_adagrad, step_momentum, step_adam};
+    int kind = e->op->choice, n_states = kind == 2 ? 2 : 1, n = (e->n_in - 2) / (2 + n_states);
+    struct rule r = {.rate = eval_in_real(e, 0, 0),
+                     .count = eval_in_real(e, 1, 0),
+                     .norm = eval_float(e, "norm_coefficient", 0)};
+    r.post = eval_float(e, "norm_coefficient_post", 0);
+    r.alpha = eval_float(e, kind ? "alpha" : "decay_factor", kind == 2 ? 0.9 : 0);
+    r.beta = eval_float(e, "beta", 0.999);
+    r.epsilon = eval_float(e, "epsilon", 1e-6);
+    r.is_nesterov = eval_is(e, "mode", "nesterov");
+    eval_check(e, e->n_in == 2 + n * (2 + n_states) && e->n_out <= n * (1 + n_states),
+               "inputs that do not fit");
+    for (int k = 0; k < n; k++) {
+        const struct array *x = eval_in(e, 2 + k), *g = eval_in(e, 2 + n + k);
+        struct array *y = eval_out(e, k, x->type, x->rank, x->dim), *new[2] = {NULL, NULL};
+        for (int s = 0; s < n_states; s++) {
+            eval_check(e, eval_in(e, 2 + (2 + s) * n + k)->n == x->n && g->n == x->n,
+                       "shapes that do not fit");
+            new[s] = eval_out(e, (1 + s) * n + k, x->type, x->rank, x->dim);
+        }
+        for (int64_t i = 0; i < x->n; i++) {
+            double state[2] = {0};
+            for (int s = 0; s < n_states; s++) state[s] = array_real(e->in[2 + (2 + s) * n + k], i);
+            array_set_real(y, i, steps[kind](&r, array_real(x, i), array_real(g, i), state));
+            for (int s = 0; s < n_states; s++) array_set_real(new[s], i, state[s]);
+        }
+    }
+}
+
+/* ---- Classical ---- */
+
+/* 1 above the threshold, else 0. */
+void run_binarizer(struct eval *e) {
+    const struct array *x = eval_in(e, 0);
+    double limit = eval_float(e, "threshold", 0), *v = array_reals(e->space, x);
+    struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
+    for (int64_t i = 0; i < x->n; i++) array_set_real(y, i, v[i] > limit);
+}
+
+/* Columns of the last dim by index. */
+void run_array_feature_extractor(struct eval *e) {
+    const struct array *x = eval_in(e, 0), *index = eval_in(e, 1);
+    int64_t dim[SOL_MAX_RANK], n = x->rank ? x->dim[x->rank - 1] : 1;
+    memcpy(dim, x->dim, sizeof dim);
+    if (x->rank == 1) dim[0] = 1;
+    int rank = x->rank == 1 ? 2 : x->rank;
+    eval_check(e, x->rank > 0 && is_whole(index->type),
+               "a scalar, or an index that is no whole number");
+    dim[rank - 1] = index->n;
+    struct array *y = eval_out(e, 0, x->type, rank, dim);
+    for (int64_t i = 0; i < y->n; i++) {
+        int64_t from = i / index->n * n + eval_index(e, array_whole(index, i % index->n), n);
+        memcpy(array_at(y, i), array_at(x, from), types[x->type].size);
+    }
+}
+
+/* A list in one of the attributes NAMEs, NAMEi64s.., or NAME_tensor, as an array; NULL. */
+static struct array *find_list(struct eval *e, const char *name) {
+    static const struct {
+        const char *end;
+        enum type type;
+    } rows[] = {{"_strings", TYPE_STRING}, {"_int64s", TYPE_I64}, {"_floats", TYPE_F32}};
+    char full[64];
+    snprintf(full, sizeof full, "%s_tensor", name);
+    struct array *array = eval_tensor(e, full);
+    for (int i = 0; i < COUNT(rows) && !array; i++) {
+        snprintf(full, sizeof full, "%s%s", name, rows[i].end);
+        const struct onnx_attribute *a = eval_attribute(e, full);
+        if (!a) continue;
+        const struct list *list = i == 0 ? &a->strings : i == 1 ? &a->ints : &a->floats;
+        array = eval_new(e, rows[i].type, 1, &(int64_t){list->n});
+        if (list->n) memcpy(array->data, list->at, (size_t)list->n * types[array->type].size);
+    }
+    return array;
+}
+
+/* What a value without a label becomes. */
+static struct array *default_label(struct eval *e, enum type type) {
+    struct array *y = eval_tensor(e, "default_tensor");
+    if (y) return y;
+    y = eval_new(e, type, 1, &(int64_t){1});
+    if (type == TYPE_STRING) {
+        const char *text = eval_string(e, "default_string", "_Unused");
+        *(struct bytes *)y->data = (struct bytes){(const uint8_t *)text, strlen(text)};
+    } else if (type == TYPE_F32) {
+        array_set_real(y, 0, eval_float(e, "default_float", -0.0));
+    } else {
+        array_set_whole(y, 0, eval_int(e, "default_int64", -1));
+    }
+    return y;
+}
+
+/* NaN is a key like any other. */
+static bool is_key(const struct array *keys, int64_t k, const struct array *x, int64_t i) {
+    const struct bytes *a = (const struct bytes *)keys->data + k,
+                       *b = (const struct bytes *)x->data + i;
+    if (keys->type == TYPE_STRING)
+        return a->size == b->size && (!a->size || !memcmp(a->at, b->at, a->size));
+    double p = array_real(keys, k), q = array_real(x, i);
+    return p == q || (p != p && q != q);
+}
+
+/* A table from keys to values. Of equal keys the first one counts. */
+void run_label_encoder(struct eval *e) {
+    const struct array *x = eval_in(e, 0), *keys = find_list(e, "keys"),
+                       *values = find_list(e, "values");
+    eval_check(e, keys && values && keys->n == values->n && keys->type == x->type,
+               "keys or values");
+    const struct array *otherwise = default_label(e, values->type);
+    eval_check(e, otherwise->n == 1 && otherwise->type == values->type, "the default");
+    struct array *y = eval_out(e, 0, values->type, x->rank, x->dim);
+    for (int64_t i = 0; i < x->n; i++) {
+        int64_t k = 0;
+        while (k < keys->n && !is_key(keys, k, x, i)) k++;
+        memcpy(array_at(y, i), k < keys->n ? array_at(values, k) : otherwise->data,
+               types[y->type].size);
+    }
+}

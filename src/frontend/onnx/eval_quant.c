@@ -1,0 +1,127 @@
+/*
+ * Between reals and few bits: a scale and a zero point for all, per axis, or per block of an axis.
+ *
+ * Division by the scale is rounded to float32 first, as the operator says: what lies halfway between two whole numbers there must not
+ * be decided by digits that float32 does not have. Then it is rounded to even, moved by the zero point, and held within the type.
+ */
+#include "eval.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Which scale each element has. */
+struct grid {
+    int64_t n, inner,
+        block;   /* of the axis: its size, what lies behind it, elements that share a scale */
+    int64_t per; /* scales along the axis; 1: one for all */
+};
+
+/* Scales are one number, a list along an axis, or a tensor of the data's rank where each covers a block of the axis. */
+static struct grid read_grid(struct eval *e, const struct array *x, const struct array *scale) {
+    struct grid g = {1, 1, eval_int(e, "block_size", 0), 1};
+    if (scale->n == 1 && scale->rank <= 1) return g;
+    int axis = eval_axis(e, eval_int(e, "axis", 1), x->rank);
+    g.n = x->dim[axis];
+    g.inner = product(x->rank - axis - 1, x->dim + axis + 1);
+    eval_check(e, g.block >= 0, "block_size");
+    if (!g.block) {
+        eval_check(e, scale->n == g.n, "scales that do not fit the axis");
+        g.per = g.n;
+        g.block = 1;
+        g.inner = product(x->rank - axis - 1, x->dim + axis + 1);
+        return g;
+    }
+    g.per = ceil_div(g.n, g.block);
+    eval_check(e,
+               scale->rank == x->rank && scale->dim[axis] == g.per &&
+                   scale->n == x->n / max_i64(1, g.n) * g.per,
+               "scales that do not fit the blocks");
+    return g;
+}
+
+/* The number of the scale of element i. */
+static int64_t scale_of(const struct grid *g, bool is_blocked, int64_t i) {
+    if (g->per == 1 && !is_blocked) return 0;
+    int64_t at = i / g->inner % g->n / g->block;
+    return is_blocked ? (i / g->inner / g->n * g->per + at) * g->inner + i % g->inner : at;
+}
+
+/* What fits into the type. */
+static void bounds_of(enum type type, double *low, double *high) {
+    int bits = type == TYPE_I4 || type == TYPE_U4   ? 4
+               : type == TYPE_I2 || type == TYPE_U2 ? 2
+                                                    : 8 * (int)types[type].size;
+    bool is_signed = types[type].kind == KIND_SIGNED;
+    *low = is_signed ? -ldexp(1, bits - 1) : 0;
+    *high = ldexp(1, is_signed ? bits - 1 : bits) - 1;
+}
+
+/* Whole numbers are rounded to even, moved by the zero point, and held within the type; floats of 8 bits are only rounded. */
+static void set_quantized(struct array *y, int64_t i, double value, double zero, bool saturates) {
+    double low, high;
+    if (is_real(y->type)) {
+        ((uint8_t *)y->data)[i] = (uint8_t)float_encode(y->type, value + zero, saturates);
+        return;
+    }
+    bounds_of(y->type, &low, &high);
+    value = rint(value) + zero;
+    array_set_real(y, i, fmax(low, fmin(high, value)));
+}
+
+/* The result's type: that of the zero point, or an attribute. */
+void run_quantize(struct eval *e) {
+    const struct array *x = eval_in(e, 0), *scale = eval_in(e, 1);
+    const struct array *zero = eval_has(e, 2) ? eval_in(e, 2) : NULL;
+    int64_t type = eval_int(e, "output_dtype", 0);
+    if (!type) type = zero ? (int64_t)zero->type : TYPE_U8;
+    eval_check(e, type_is_known(type) && types[type].size <= 2 && type != TYPE_STRING,
+               "output_dtype");
+    eval_check(e, !zero || zero->n == scale->n, "as many zero points as scales");
+    struct grid g = read_grid(e, x, scale);
+    bool is_blocked = eval_int(e, "block_size", 0) > 0 && scale->n > 1,
+         saturates = eval_int(e, "saturate", 1);
+    struct array *y = eval_out(e, 0, (enum type)type, x->rank, x->dim);
+    enum type precise = (enum type)eval_int(e, "precision", 0);
+    for (int64_t i = 0; i < x->n; i++) {
+        int64_t k = scale_of(&g, is_blocked, i);
+        double value = array_real(x, i) / array_real(scale, k);
+        if (!precise || precise == TYPE_F32) value = (double)(float)value;
+        set_quantized(y, i, value, zero ? array_real(zero, k) : 0, saturates);
+    }
+}
+
+/* (x - zero point) * scale. */
+void run_dequantize(struct eval *e) {
+    const struct array *x = eval_in(e, 0), *scale = eval_in(e, 1);
+    const struct array *zero = eval_has(e, 2) ? eval_in(e, 2) : NULL;
+    int64_t type = eval_int(e, "output_dtype", 0);
+    if (!type) type = scale->type;
+    eval_check(e, type_is_known(type) && is_real((enum type)type), "output_dtype");
+    eval_check(e, !zero || zero->n == scale->n, "as many zero points as scales");
+    struct grid g = read_grid(e, x, scale);
+    bool is_blocked = eval_int(e, "block_size", 0) > 0 && scale->n > 1;
+    struct array *y = eval_out(e, 0, (enum type)type, x->rank, x->dim);
+    for (int64_t i = 0; i < x->n; i++) {
+        int64_t k = scale_of(&g, is_blocked, i);
+        double value = array_real(x, i) - (zero ? array_real(zero, k) : 0);
+        array_set_real(y, i, value * array_real(scale, k));
+    }
+}
+
+/* A scale so that the range of the values, 0 among them, fits 8 bits without sign. */
+void run_dynamic_quantize(struct eval *e) {
+    const struct array *x = eval_in(e, 0);
+    double low = 0, high = 0;
+    double *v = array_reals(e->space, x);
+    for (int64_t i = 0; i < x->n; i++) {
+        low = fmin(low, v[i]);
+        high = fmax(high, v[i]);
+    }
+    double scale = (double)(float)((high - low) / 255);
+    double zero = scale > 0 ? rint(fmax(0, fmin(255, -low / scale))) : 0;
+    struct array *y = eval_out(e, 0, TYPE_U8, x->rank, x->dim);
+    for (int64_t i = 0; i < x->n; i++)
+        set_quantized(y, i, scale > 0 ? (double)(float)(v[i] / scale) : 0, zero, true);
+    array_set_real(eval_out(e, 1, TYPE_F32, 0, NULL), 0, scale);
+    array_set_real(eval_out(e, 2, TYPE_U8, 0, NULL), 0, zero);
+}

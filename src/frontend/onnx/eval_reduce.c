@@ -1,0 +1,390 @@
+/*
+ * Operators along axes: reductions, cumulation, extremes, sorting, softmax.
+ *
+ * A reduction walks the input in order, and a stride of 0 for the reduced dims says which sum an element goes to: no dims are moved
+ * to where they would be convenient. What works along one axis sees a tensor as [outer, n, inner] around it. Sets without elements
+ * have the neutral element as their result; a maximum of none is the least value of the type.
+ */
+#include "eval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Reductions ---- */
+
+/* Which dims vanish. Without any axes all do, or none. */
+static bool read_axes(struct eval *e, int rank, bool named[SOL_MAX_RANK]) {
+    const int64_t *axes;
+    int n = eval_list(e, 1, "axes", &axes);
+    for (int i = 0; i < n; i++) named[eval_axis(e, axes[i], rank)] = true;
+    bool is_nothing = !n && eval_int(e, "noop_with_empty_axes", 0);
+    for (int d = 0; d < rank; d++) named[d] |= !n && !is_nothing;
+    return !is_nothing;
+}
+
+/* A walk over the input whose operand 0 is the place of the result. */
+static void walk_result(const struct array *x, const bool named[SOL_MAX_RANK], struct walk *walk) {
+    int64_t n = 1;
+    walk_init(walk, x->rank, x->dim);
+    for (int d = x->rank - 1; d >= 0; d--) {
+        walk->stride[0][d] = named[d] ? 0 : n;
+        n *= named[d] ? 1 : x->dim[d];
+    }
+}
+
+/* Reduced dims stay as 1, or vanish. */
+static struct array *new_result(struct eval *e, const struct array *x,
+                                const bool named[SOL_MAX_RANK]) {
+    int64_t dim[SOL_MAX_RANK];
+    int rank = 0;
+    bool keeps = eval_int(e, "keepdims", 1);
+    for (int d = 0; d < x->rank; d++)
+        if (keeps || !named[d]) dim[rank++] = named[d] ? 1 : x->dim[d];
+    return eval_out(e, 0, x->type, rank, dim);
+}
+
+/* The neutral element, within what the type can hold. */
+static int64_t whole_start(enum type type, double start) {
+    /* Of a sum or product it is a number; of an extreme, the other end of the type. */
+    if (!isinf(start)) return (int64_t)start;
+    bool is_unsigned = types[type].kind == KIND_UNSIGNED;
+    int bits = type == TYPE_BOOL ? 1 : 8 * (int)types[type].size;
+    if (start < 0) return is_unsigned ? 0 : INT64_MIN >> (64 - bits);
+    return is_unsigned ? (int64_t)(UINT64_MAX >> (64 - bits)) : INT64_MAX >> (64 - bits);
+}
+
+/* Sums wrap at 64 bits, and are cut to the type at the end. */
+static void reduce_wholes(struct eval *e, const struct array *x, struct walk *walk,
+                          struct array *y) {
+    int64_t *sum = TAKE(e->space, int64_t, y->n);
+    e->is_unsigned = x->type == TYPE_U64;
+    for (int64_t i = 0; i < y->n; i++) sum[i] = whole_start(x->type, e->op->start);
+    for (int64_t i = 0; i < walk->n; i++, walk_next(walk))
+        sum[walk->offset[0]] = e->op->whole2(e, sum[walk->offset[0]], array_whole(x, i));
+    array_fill_wholes(y, sum);
+}
+
+/* In the order of the input; sums are in double, so that order hardly matters. */
+static double *reduce_reals(struct eval *e, const double *x, struct walk walk, int64_t n,
+                            double start, double (*join)(double, double)) {
+    double *sum = TAKE(e->space, double, n);
+    for (int64_t i = 0; i < n; i++) sum[i] = start;
+    for (int64_t i = 0; i < walk.n; i++, walk_next(&walk))
+        sum[walk.offset[0]] = join(sum[walk.offset[0]], x[i]);
+    return sum;
+}
+
+/* The largest is taken off before, so that nothing overflows. */
+static double *log_sum_exp(struct eval *e, double *x, const struct walk *walk, int64_t n) {
+    double *top = reduce_reals(e, x, *walk, n, -INFINITY, fmax);
+    struct walk at = *walk;
+    /* Sets of infinities alone would give infinity less infinity. */
+    for (int64_t i = 0; i < n; i++) top[i] = isinf(top[i]) ? 0 : top[i];
+    for (int64_t i = 0; i < at.n; i++, walk_next(&at)) x[i] = exp(x[i] - top[at.offset[0]]);
+    double *sum = reduce_reals(e, x, *walk, n, 0, e->op->real2);
+    for (int64_t i = 0; i < n; i++) sum[i] = log(sum[i]) + top[i];
+    return sum;
+}
+
+/* No axes mean that every value is a set of its own. */
+void run_reduce(struct eval *e) {
+    bool named[SOL_MAX_RANK] = {false};
+    struct array *x = eval_in(e, 0);
+    struct walk walk;
+    read_axes(e, x->rank, named);
+    walk_result(x, named, &walk);
+    struct array *y = new_result(e, x, named);
+    if (is_whole(x->type) && e->op->whole2) {
+        reduce_wholes(e, x, &walk, y);
+        return;
+    }
+    double *v = array_reals(e->space, x), *sum;
+    if (e->op->choice == 2) sum = log_sum_exp(e, v, &walk, y->n);
+    else sum = reduce_reals(e, v, walk, y->n, e->op->start, e->op->real2);
+    for (int64_t i = 0; i < y->n; i++) {
+        if (e->op->choice == 1) sum[i] /= (double)x->n / (double)y->n;
+        if (e->op->real) sum[i] = e->op->real(sum[i]);
+    }
+    array_fill_reals(y, sum);
+}
+
+/* ---- Along one axis ---- */
+
+/* [outer, n, inner] around an axis. */
+struct split {
+    int axis;
+    int64_t outer, n, inner;
+};
+
+/* Everything in front of the axis and behind it as one number each. */
+static struct split split_at(const struct array *x, int axis) {
+    return (struct split){axis, product(axis, x->dim), x->dim[axis],
+                          product(x->rank - axis - 1, x->dim + axis + 1)};
+}
+
+/* Orders values: whole numbers of 64 bits would lose digits as doubles. */
+static int compare(const struct array *x, int64_t i, int64_t k) {
+    if (is_whole(x->type) && x->type != TYPE_U64) {
+        int64_t a = array_whole(x, i), b = array_whole(x, k);
+        return (a > b) - (a < b);
+    }
+    double a = array_real(x, i), b = array_real(x, k);
+    return (a > b) - (a < b);
+}
+
+/* Of equals the first one wins, or the last when wanted. */
+void run_arg_extreme(struct eval *e) {
+    struct array *x = eval_in(e, 0);
+    bool takes_last = eval_int(e, "select_last_index", 0), named[SOL_MAX_RANK] = {false};
+    int axis = eval_axis(e, eval_int(e, "axis", 0), x->rank);
+    struct split s = split_at(x, axis);
+    named[axis] = true;
+    struct array *y = new_result(e, x, named);
+    eval_check(e, s.n > 0 && x->type != TYPE_STRING, "no values to choose from");
+    y = eval_out(e, 0, TYPE_I64, y->rank, y->dim);
+    for (int64_t i = 0; i < s.outer * s.inner; i++) {
+        int64_t base = i / s.inner * s.n * s.inner + i % s.inner, best = 0;
+        for (int64_t k = 1; k < s.n; k++) {
+            int order = e->op->choice * compare(x, base + k * s.inner, base + best * s.inner);
+            if (order > 0 || (order == 0 && takes_last)) best = k;
+        }
+        array_set_whole(y, i, best);
+    }
+}
+
+/* One line of values, forwards or backwards. */
+static void cumulate_line(struct eval *e, const struct array *x, struct array *y, int64_t base,
+                          int64_t n, int64_t step, bool is_exclusive) {
+    double real = e->op->start;
+    int64_t whole = (int64_t)e->op->start;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = base + k * step;
+        double next = e->op->real2(real, array_real(x, at));
+        int64_t next_whole = is_real(x->type) ? 0 : e->op->whole2(e, whole, array_whole(x, at));
+        if (is_real(x->type)) array_set_real(y, at, is_exclusive ? real : next);
+        else array_set_whole(y, at, is_exclusive ? whole : next_whole);
+        real = next;
+        whole = next_whole;
+    }
+}
+
+/* Lines are independent. A reverse one begins at its last place and steps backwards. */
+void run_cumulate(struct eval *e) {
+    struct array *x = eval_in(e, 0);
+    struct split s = split_at(x, eval_axis(e, eval_in_int(e, 1, 0), x->rank));
+    struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
+    bool is_exclusive = eval_int(e, "exclusive", 0), is_reverse = eval_int(e, "reverse", 0);
+    eval_check(e, x->type != TYPE_STRING, "strings");
+    for (int64_t i = 0; i < s.outer * s.inner && s.n; i++) {
+        int64_t base = i / s.inner * s.n * s.inner + i % s.inner;
+        if (is_reverse) base += (s.n - 1) * s.inner;
+        cumulate_line(e, x, y, base, s.n, is_reverse ? -s.inner : s.inner, is_exclusive);
+    }
+}
+
+/* ---- Sorting ---- */
+
+/* What qsort compares: places in `x`; of equals the first comes first. */
+struct place {
+    const struct array *x;
+    int64_t at, index;
+    int sign;
+};
+
+/* Stable, though qsort is not: places decide between equals. */
+static int by_value(const void *left, const void *right) {
+    const struct place *a = left, *b = right;
+    int order = a->sign * compare(a->x, a->at, b->at);
+    return order ? order : (a->index > b->index) - (a->index < b->index);
+}
+
+/* A line is sorted whole: simple, and lines are short. */
+void run_top_k(struct eval *e) {
+    struct array *x = eval_in(e, 0);
+    int axis = eval_axis(e, eval_int(e, "axis", -1), x->rank);
+    int64_t k = eval_in_int(e, 1, eval_int(e, "k", 0)), dim[SOL_MAX_RANK];
+    int sign = eval_int(e, "largest", 1) ? -1 : 1;
+    struct split s = split_at(x, axis);
+    if (k < 0 || k > s.n || x->type == TYPE_STRING)
+        eval_stop(e, fail(SOL_EINVAL, "the first %lld of %lld", (long long)k, (long long)s.n));
+    memcpy(dim, x->dim, sizeof dim);
+    dim[axis] = k;
+    struct array *y = eval_out(e, 0, x->type, x->rank, dim),
+                 *index = eval_out(e, 1, TYPE_I64, x->rank, dim);
+    struct place *places = TAKE(e->space, struct place, s.n);
+    for (int64_t i = 0; i < s.outer * s.inner; i++) {
+        int64_t base = i / s.inner * s.n * s.inner + i % s.inner;
+        int64_t to = i / s.inner * k * s.inner + i % s.inner;
+        for (int64_t j = 0; j < s.n; j++)
+            places[j] = (struct place){x, base + j * s.inner, j, sign};
+        qsort(places, (size_t)s.n, sizeof *places, by_value);
+        for (int64_t j = 0; j < k; j++) {
+            memcpy(array_at(y, to + j * s.inner), array_at(x, places[j].at), types[x->type].size);
+            array_set_whole(index, to + j * s.inner, places[j].index);
+        }
+    }
+}
+
+/* ---- Unique ---- */
+
+/* Slices [index] of x along an axis, as if it were first. */
+struct slice {
+    const struct array *x; /* [n, inner] */
+    int64_t index, inner;
+};
+
+/* By bytes, which orders UTF-8 by code points. */
+static int compare_text(const struct bytes *a, const struct bytes *b) {
+    size_t n = a->size < b->size ? a->size : b->size;
+    int order = n ? memcmp(a->at, b->at, n) : 0;
+    return order ? order : (a->size > b->size) - (a->size < b->size);
+}
+
+/* Element by element, as NumPy orders rows. */
+static int compare_slices(const void *left, const void *right) {
+    const struct slice *a = left, *b = right;
+    for (int64_t i = 0; i < a->inner; i++) {
+        int64_t p = a->index * a->inner + i, q = b->index * b->inner + i;
+        const struct bytes *text = a->x->data;
+        int order =
+            a->x->type == TYPE_STRING ? compare_text(text + p, text + q) : compare(a->x, p, q);
+        if (order) return order;
+    }
+    return 0;
+}
+
+static int by_slice(const void *left, const void *right) {
+    const struct slice *a = left, *b = right;
+    int order = compare_slices(a, b);
+    return order ? order : (a->index > b->index) - (a->index < b->index);
+}
+
+/* As they first occurred. */
+static int by_index(const void *left, const void *right) {
+    const struct slice *a = left, *b = right;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+/* Fills the outputs 1 to 3 for `n` slices, sorted, of which the first of each group of equals stays in `first`. */
+static int64_t group(struct eval *e, struct slice *sorted, int64_t n, struct slice *first,
+                     bool is_sorted, int64_t *inverse, int64_t *counts) {
+    int64_t groups = 0, *owner = TAKE(e->space, int64_t, n);
+    for (int64_t i = 0; i < n; i++) {
+        if (!i || compare_slices(&sorted[i - 1], &sorted[i])) first[groups++] = sorted[i];
+        owner[sorted[i].index] = first[groups - 1].index; /* the first of the equals */
+    }
+    if (!is_sorted) qsort(first, (size_t)groups, sizeof *first, by_index);
+    int64_t *number = TAKE(e->space, int64_t, n);
+    for (int64_t g = 0; g < groups; g++) number[first[g].index] = g;
+    for (int64_t i = 0; i < n; i++) {
+        inverse[i] = number[owner[i]];
+        counts[inverse[i]]++;
+    }
+    return groups;
+}
+
+static void give_list(struct eval *e, int i, int64_t n, const int64_t *list) {
+    array_fill_wholes(eval_out(e, i, TYPE_I64, 1, &n), list);
+}
+
+/* Without an axis all values count; with one, slices. */
+void run_unique(struct eval *e) {
+    struct array *x = eval_in(e, 0);
+    const struct onnx_attribute *has_axis = eval_attribute(e, "axis");
+    int axis = has_axis ? eval_axis(e, eval_int(e, "axis", 0), x->rank) : 0;
+    int64_t order[SOL_MAX_RANK], dim[SOL_MAX_RANK];
+    if (!has_axis) x = array_view(e->space, x, 1, &x->n);
+    for (int d = 0; d < x->rank; d++) order[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
+    struct array *turned = move_permute(e, x, order);
+    int64_t n = turned->dim[0], inner = n ? x->n / n : 0;
+    struct slice *sorted = TAKE(e->space, struct slice, n),
+                 *first = TAKE(e->space, struct slice, n);
+    int64_t *inverse = TAKE(e->space, int64_t, n), *counts = TAKE(e->space, int64_t, n);
+    for (int64_t i = 0; i < n; i++) sorted[i] = (struct slice){turned, i, inner};
+    qsort(sorted, (size_t)n, sizeof *sorted, by_slice);
+    int64_t groups = group(e, sorted, n, first, eval_int(e, "sorted", 1), inverse, counts);
+    memcpy(dim, turned->dim, sizeof dim);
+    dim[0] = groups;
+    struct array *y = eval_new(e, x->type, x->rank, dim);
+    int64_t *indices = TAKE(e->space, int64_t, groups), back[SOL_MAX_RANK];
+    size_t row = (size_t)inner * types[x->type].size;
+    for (int64_t g = 0; g < groups; g++) {
+        indices[g] = first[g].index;
+        memcpy((char *)y->data + (size_t)g * row, array_at(turned, indices[g] * inner), row);
+    }
+    for (int d = 0; d < x->rank; d++) back[order[d]] = d;
+    eval_give(e, 0, move_permute(e, y, back));
+    give_list(e, 1, groups, indices);
+    give_list(e, 2, n, inverse);
+    give_list(e, 3, groups, counts);
+}
+
+/* ---- Others ---- */
+
+/* Minus zero is zero. */
+static bool is_zero(const struct array *x, int64_t i) {
+    return is_real(x->type) ? array_real(x, i) == 0 : array_whole(x, i) == 0;
+}
+
+/* One column of coordinates per value. */
+void run_non_zero(struct eval *e) {
+    struct array *x = eval_in(e, 0);
+    int64_t n = 0, at = 0;
+    struct walk walk;
+    walk_init(&walk, x->rank, x->dim);
+    eval_check(e, x->type != TYPE_STRING, "strings");
+    for (int64_t i = 0; i < x->n; i++) n += !is_zero(x, i);
+    struct array *y = eval_out(e, 0, TYPE_I64, 2, (int64_t[]){x->rank, n});
+    for (int64_t i = 0; i < x->n; i++, walk_next(&walk)) {
+        if (is_zero(x, i)) continue;
+        for (int d = 0; d < x->rank; d++) array_set_whole(y, d * n + at, walk.at[d]);
+        at++;
+    }
+}
+
+/* e^x over its sum, along the middle of [outer, n, inner]. */
+void softmax_rows(double *x, int64_t outer, int64_t n, int64_t inner) {
+    for (int64_t i = 0; i < outer * inner; i++) {
+        double *row = x + i / inner * n * inner + i % inner, top = -INFINITY, sum = 0;
+        for (int64_t k = 0; k < n; k++) top = fmax(top, row[k * inner]);
+        for (int64_t k = 0; k < n; k++) sum += row[k * inner] = exp(row[k * inner] - top);
+        for (int64_t k = 0; k < n; k++) row[k * inner] /= sum;
+    }
+}
+
+/* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
+static void log_softmax_rows(double *x, const struct split *s) {
+    for (int64_t i = 0; i < s->outer * s->inner; i++) {
+        double *row = x + i / s->inner * s->n * s->inner + i % s->inner, top = -INFINITY, sum = 0;
+        for (int64_t k = 0; k < s->n; k++) top = fmax(top, row[k * s->inner]);
+        for (int64_t k = 0; k < s->n; k++) sum += exp(row[k * s->inner] - top);
+        for (int64_t k = 0; k < s->n; k++) row[k * s->inner] -= top + log(sum);
+    }
+}
+
+/* 1 for the first of the largest values. */
+static void hardmax_rows(double *x, const struct split *s) {
+    for (int64_t i = 0; i < s->outer * s->inner; i++) {
+        double *row = x + i / s->inner * s->n * s->inner + i % s->inner;
+        int64_t best = 0;
+        for (int64_t k = 1; k < s->n; k++)
+            if (row[k * s->inner] > row[best * s->inner]) best = k;
+        for (int64_t k = 0; k < s->n; k++) row[k * s->inner] = k == best;
+    }
+}
+
+/* Before opset 13 all dims from `axis` on counted as one. */
+void run_softmax(struct eval *e) {
+    struct array *x = eval_in(e, 0);
+    bool is_old = e->opset < 13;
+    int axis = eval_axis(e, eval_int(e, "axis", is_old ? 1 : -1), x->rank);
+    struct split s = split_at(x, axis);
+    double *v = array_reals(e->space, x);
+    if (is_old) s = (struct split){axis, s.outer, s.n * s.inner, 1};
+    if (!x->n) s.outer = 0;
+    if (e->op->choice == 0) softmax_rows(v, s.outer, s.n, s.inner);
+    else if (e->op->choice == 1) log_softmax_rows(v, &s);
+    else hardmax_rows(v, &s);
+    eval_give_reals(e, 0, x->type, x->rank, x->dim, v);
+}

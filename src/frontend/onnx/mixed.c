@@ -1,0 +1,491 @@
+/*
+ * Mixed networks: a file whose graph stays a graph, and calls of it.
+ *
+ * What a call makes lives in a space of its own; what it returns is copied, so that results depend on nobody. Calls on one network
+ * take turns, because segments are shared and may be replaced.
+ *
+ * Loading does all that does not depend on inputs: it finds operators that nobody has, names that are made twice, the last reader of
+ * each name; it reads initializers and computes what depends on the file alone. A call then needs only its inputs. Memory has a limit
+ * per call, time has one for loops: a file may ask for anything, but gets a message.
+ */
+#include "mixed.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOOP_SECONDS 60 /* unless SOL_LOOP_SECONDS says otherwise */
+
+/* Everything but the lock and the counts stays as it is after loading; segments come and go under the lock. */
+struct sol_mixed {
+    char *file;
+    struct space space; /* the graph, constants, names */
+    struct mixed_graph graph;
+    VEC(const struct onnx_value *) inputs;
+    pthread_mutex_t lock;
+    int n_compiled, n_interpreted;
+};
+
+/* Values and all that they point to, in a space that the caller frees with them. */
+struct sol_results {
+    struct space space;
+    int n;
+    struct sol_value **values;
+};
+
+/* A positive number of the environment, or `otherwise`. */
+static double setting(enum env variable, double otherwise) {
+    const char *text = env_get(variable);
+    double value;
+    return text && text_parse_double(&text, &value) && value > 0 ? value : otherwise;
+}
+
+/* Half of the machine's memory: whoever wants more has made a mistake, or means harm. */
+static int64_t memory_limit(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    double half = pages > 0 && size > 0 ? (double)pages * (double)size / 2 : 0x1p32;
+    return (int64_t)fmin(setting(ENV_SOL_CALL_MEMORY, half / 0x1p20), 0x1p40) * ((int64_t)1 << 20);
+}
+
+/* Does `call` with control returning here from wherever something goes wrong. */
+static enum sol_status protect(struct space *space, enum sol_status (*call)(void *), void *user) {
+    jmp_buf boundary;
+    volatile enum sol_status status;
+    space->arena.boundary = &boundary;
+    if (setjmp(boundary)) status = space->status ? space->status : SOL_ENOMEM;
+    else status = call(user);
+    space->arena.boundary = NULL;
+    return status;
+}
+
+/* ---- Loading ---- */
+
+/* Operators that are neither compiled nor interpreted are found before any call. */
+static enum sol_status check_nodes(const struct onnx_graph *graph) {
+    for (int i = 0; i < graph->nodes.n; i++) {
+        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
+        const char *domain = node->domain ? node->domain : "", *type = node->op_type;
+        bool is_standard = !*domain || !strcmp(domain, "ai.onnx");
+        if (!operator_find(domain, type) && !(is_standard && type && op_find(type)))
+            return fail(SOL_EUNSUPPORTED,
+                        "node %d, %.64s%s%.64s \"%.64s\": SOL has no such operator", i, domain,
+                        *domain ? "." : "", type ? type : "(no operator)",
+                        node->name ? node->name : "");
+        for (int k = 0; k < node->attributes.n; k++) {
+            const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, k);
+            if (a->g) TRY(check_nodes(a->g));
+        }
+    }
+    return SOL_OK;
+}
+
+/* Every name once, as ONNX wants it; then scopes cannot mix up what two nodes made. */
+static enum sol_status check_names(struct space *space, const struct onnx_graph *graph, int most) {
+    struct scope *seen = scope_new(space, NULL, most);
+    static struct array there;
+    for (int i = 0; i < graph->nodes.n; i++) {
+        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
+        for (int k = 0; k < node->outputs.n; k++) {
+            const char *name = *ITEM(node->outputs, const char *, k);
+            if (*name && scope_find(seen, name))
+                return fail(SOL_EINVAL, "\"%.64s\" is made twice", name);
+            if (*name) *scope_slot(seen, name) = &there;
+        }
+    }
+    return SOL_OK;
+}
+
+/* Nodes are walked in order, so what stays is the last one. */
+static void note_use(struct mixed_graph *graph, struct space *space, const char *name, int i) {
+    if (!name || !*name) return;
+    struct array **slot = scope_slot(graph->last_use, name);
+    if (!*slot) *slot = array_new(space, TYPE_I64, 0, NULL);
+    array_set_whole(*slot, 0, i);
+}
+
+/* Also what graphs within a node read; names of their own do no harm. */
+static void note_uses(struct mixed_graph *graph, struct space *space, const struct onnx_node *node,
+                      int i) {
+    for (int k = 0; k < node->inputs.n; k++)
+        note_use(graph, space, *ITEM(node->inputs, const char *, k), i);
+    for (int k = 0; k < node->attributes.n; k++) {
+        const struct onnx_graph *inner = ITEM(node->attributes, struct onnx_attribute, k)->g;
+        for (int j = 0; inner && j < inner->nodes.n; j++)
+            note_uses(graph, space, ITEM(inner->nodes, struct onnx_node, j), i);
+        for (int j = 0; inner && j < inner->outputs.n; j++)
+            note_use(graph, space, ITEM(inner->outputs, struct onnx_value, j)->name, i);
+    }
+}
+
+/* With names of inner graphs, which note_uses enters into the same table. */
+static int64_t count_names(const struct onnx_graph *graph) {
+    int64_t n = (int64_t)graph->initializers.n + graph->inputs.n + graph->outputs.n;
+    for (int i = 0; i < graph->nodes.n; i++) {
+        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
+        n += (int64_t)node->inputs.n + node->outputs.n;
+        for (int k = 0; k < node->attributes.n; k++) {
+            const struct onnx_graph *inner = ITEM(node->attributes, struct onnx_attribute, k)->g;
+            if (inner) n += count_names(inner);
+        }
+    }
+    return n;
+}
+
+/* Time counts from here. */
+static void run_init(struct mixed_graph *graph, struct space *space, struct run *out) {
+    *out = (struct run){.space = space,
+                        .folder = graph->folder,
+                        .opset = graph->opset,
+                        .node = -1,
+                        .deadline = os_now() + setting(ENV_SOL_LOOP_SECONDS, LOOP_SECONDS)};
+}
+
+/* Read once, and shared by all calls. */
+static enum sol_status add_initializers(struct sol_mixed *mixed) {
+    const struct onnx_graph *graph = mixed->graph.graph;
+    if (graph->sparse.n) return fail(SOL_EUNSUPPORTED, "sparse initializers");
+    for (int i = 0; i < graph->initializers.n; i++) {
+        const struct onnx_tensor *tensor = ITEM(graph->initializers, struct onnx_tensor, i);
+        struct array *array;
+        if (!tensor->name || !*tensor->name)
+            return fail(SOL_EINVAL, "an initializer without a name");
+        enum sol_status status = array_read(&mixed->space, mixed->graph.folder, tensor, &array);
+        if (status) fail_prefix("initializer \"%.64s\": ", tensor->name);
+        if (status) return status;
+        *scope_slot(mixed->graph.constants, tensor->name) = array;
+    }
+    return SOL_OK;
+}
+
+/* Nodes with graphs of their own may read names that are not among their inputs: they wait for the call. */
+static bool reads_constants(const struct mixed_graph *graph, const struct onnx_node *node) {
+    for (int i = 0; i < node->inputs.n; i++) {
+        const char *name = *ITEM(node->inputs, const char *, i);
+        if (*name && !scope_find(graph->constants, name)) return false;
+    }
+    for (int i = 0; i < node->attributes.n; i++)
+        if (ITEM(node->attributes, struct onnx_attribute, i)->g) return false;
+    return operator_find(node->domain, node->op_type) != NULL;
+}
+
+/* What depends on nothing but the file is computed once: Constant nodes, and what is made of them. */
+static enum sol_status add_constants(struct sol_mixed *mixed) {
+    struct mixed_graph *graph = &mixed->graph;
+    struct pass pass = {.graph = graph, .scope = graph->constants};
+    run_init(graph, &mixed->space, &pass.run);
+    pass.done = graph->is_constant = TAKE(&mixed->space, bool, graph->graph->nodes.n);
+    for (int i = 0; i < graph->graph->nodes.n; i++) {
+        const struct onnx_node *node = ITEM(graph->graph->nodes, struct onnx_node, i);
+        if (reads_constants(graph, node)) TRY(pass_interpret(&pass, i));
+    }
+    return SOL_OK;
+}
+
+/* Before IR version 4, initializers were listed among the inputs, too. */
+static void find_inputs(struct sol_mixed *mixed) {
+    const struct onnx_graph *graph = mixed->graph.graph;
+    for (int i = 0; i < graph->inputs.n; i++) {
+        const struct onnx_value *input = ITEM(graph->inputs, struct onnx_value, i);
+        if (!input->name || !scope_find(mixed->graph.constants, input->name))
+            VEC_PUSH(&mixed->space.arena, &mixed->inputs, input);
+    }
+}
+
+/* Arguments of load, which protect calls. */
+struct loading {
+    struct sol_mixed *mixed;
+    struct bytes file;
+    const char *folder;
+};
+
+/* Whatever is wrong with a file as such is found here, before any call. */
+static enum sol_status load(void *user) {
+    struct loading *loading = user;
+    struct sol_mixed *mixed = loading->mixed;
+    struct space *space = &mixed->space;
+    struct mixed_graph *graph = &mixed->graph;
+    struct onnx_model *model = ARENA_NEW(&space->arena, struct onnx_model);
+    /* Strings of the file are copied, bytes of tensors are not: `file` lives as long. */
+    TRY(proto_read(&space->arena, loading->file, model));
+    TRY(onnx_check(model, &graph->opset));
+    TRY(function_inline(&space->arena, model));
+    graph->graph = model->graph;
+    graph->folder = loading->folder ? arena_strdup(&space->arena, loading->folder) : NULL;
+    TRY(check_nodes(graph->graph));
+    int64_t most = count_names(graph->graph);
+    if (most > 1 << 26) return fail(SOL_EUNSUPPORTED, "more than %d names", 1 << 26);
+    TRY(check_names(space, graph->graph, (int)most));
+    /* Scopes cannot grow: all names that may ever be entered are counted first. */
+    graph->constants = scope_new(space, NULL, (int)most);
+    graph->last_use = scope_new(space, NULL, (int)most);
+    /* Outputs of the graph are read by a node behind the last one, so to speak. */
+    int n = graph->graph->nodes.n;
+    for (int i = 0; i < n; i++)
+        note_uses(graph, space, ITEM(graph->graph->nodes, struct onnx_node, i), i);
+    for (int i = 0; i < graph->graph->outputs.n; i++)
+        note_use(graph, space, ITEM(graph->graph->outputs, struct onnx_value, i)->name, n);
+    TRY(add_initializers(mixed));
+    TRY(add_constants(mixed));
+    find_inputs(mixed);
+    return SOL_OK;
+}
+
+void sol_mixed_free(struct sol_mixed *mixed) {
+    if (!mixed) return;
+    segment_free_all(&mixed->graph);
+    arena_fini(&mixed->space.arena);
+    pthread_mutex_destroy(&mixed->lock);
+    mem_free(mixed->file);
+    mem_free(mixed);
+}
+
+/* `file` is mem_alloc'ed and taken over. */
+static enum sol_status open_file(char *file, size_t size, const char *folder,
+                                 const struct sol_options *options, struct sol_mixed **out) {
+    struct sol_mixed *mixed = mem_alloc(sizeof *mixed, 64);
+    if (!mixed) {
+        mem_free(file);
+        return fail(SOL_ENOMEM, "no memory for an ONNX model");
+    }
+    mixed->file = file;
+    pthread_mutex_init(&mixed->lock, NULL);
+    space_init(&mixed->space, memory_limit());
+    if (options) mixed->graph.options = *options;
+    struct loading loading = {mixed, {(const uint8_t *)file, size}, folder};
+    enum sol_status status = protect(&mixed->space, load, &loading);
+    if (status) sol_mixed_free(mixed);
+    else *out = mixed;
+    return status;
+}
+
+enum sol_status sol_mixed_parse(const void *data, size_t size, const char *folder,
+                                const struct sol_options *options, struct sol_mixed **out) {
+    if (!data && size) return fail(SOL_EINVAL, "there are no bytes");
+    char *file = mem_realloc(NULL, size + 1);
+    if (!file) return fail(SOL_ENOMEM, "no memory for an ONNX model of %zu bytes", size);
+    if (size) memcpy(file, data, size);
+    return open_file(file, size, folder, options, out);
+}
+
+enum sol_status sol_mixed_read(const char *path, const struct sol_options *options,
+                               struct sol_mixed **out) {
+    char folder[4096], *file;
+    size_t size;
+    if (!path || !onnx_folder(path, folder)) return fail(SOL_EINVAL, "there is no such path");
+    enum sol_status status = os_read(path, &file, &size);
+    if (!status) status = open_file(file, size, folder, options, out);
+    if (status) fail_prefix("%.512s: ", path);
+    return status;
+}
+
+/* ---- What it takes and gives ---- */
+
+/* Dims with a name, or with nothing at all, are open. */
+static const char *tell(const struct onnx_value *value, int *type, int *rank, int64_t *dim) {
+    const struct onnx_tensor_type *tensor = value->type ? value->type->tensor : NULL;
+    const struct onnx_shape *shape = tensor ? tensor->shape : NULL;
+    bool fits = shape && shape->dims.n <= SOL_MAX_RANK;
+    *type = tensor && type_is_known(tensor->elem_type) ? (int)tensor->elem_type : 0;
+    *rank = fits ? shape->dims.n : -1;
+    for (int d = 0; d < *rank; d++) {
+        const int64_t *size = ITEM(shape->dims, struct onnx_dim, d)->value;
+        dim[d] = size ? *size : -1;
+    }
+    return value->name ? value->name : "";
+}
+
+int sol_mixed_n_inputs(const struct sol_mixed *mixed) { return mixed->inputs.n; }
+
+int sol_mixed_n_outputs(const struct sol_mixed *mixed) { return mixed->graph.graph->outputs.n; }
+
+const char *sol_mixed_input(const struct sol_mixed *mixed, int i, int *type, int *rank,
+                            int64_t dim[SOL_MAX_RANK]) {
+    return tell(mixed->inputs.at[i], type, rank, dim);
+}
+
+const char *sol_mixed_output(const struct sol_mixed *mixed, int i, int *type, int *rank,
+                             int64_t dim[SOL_MAX_RANK]) {
+    return tell(ITEM(mixed->graph.graph->outputs, struct onnx_value, i), type, rank, dim);
+}
+
+void sol_mixed_count(const struct sol_mixed *mixed, int *compiled, int *interpreted) {
+    *compiled = mixed->n_compiled;
+    *interpreted = mixed->n_interpreted;
+}
+
+/* ---- A call ---- */
+
+/* A caller's value as an array, over the same memory. */
+static struct array *borrow(struct space *space, const struct sol_value *value, int depth) {
+    /* Callers nest sequences and optionals once or twice; a circle of pointers must not recurse for ever. */
+    if (depth > 8 || (value->type > 0 && !type_is_known(value->type)) ||
+        value->type < SOL_VALUE_SEQUENCE || value->rank < 0 || value->rank > SOL_MAX_RANK)
+        space_stop(space,
+                   fail(SOL_EINVAL, "a value of type %d, rank %d", value->type, value->rank));
+    struct array *array = TAKE(space, struct array, 1);
+    *array = (struct array){.type = (enum type)value->type, .rank = value->rank, .n = value->n};
+    if (value->type > 0 && !dims_count(value->rank, value->dim, &array->n))
+        space_stop(space, fail(SOL_EINVAL, "a value of more elements than can be counted"));
+    memcpy(array->dim, value->dim, sizeof array->dim);
+    array->data = (void *)(uintptr_t)value->data;
+    if (value->type != SOL_VALUE_SEQUENCE) return array;
+    struct array **items = TAKE(space, struct array *, value->n);
+    for (int64_t i = 0; i < value->n; i++)
+        items[i] = borrow(space, ((const struct sol_value *const *)value->data)[i], depth + 1);
+    array->data = items;
+    return array;
+}
+
+/* Strings are laid out as struct bytes are. */
+_Static_assert(sizeof(struct sol_string) == sizeof(struct bytes), "strings");
+
+/* A deep copy: what a call made may point into inputs, constants and programs. */
+static struct sol_value *hand_out(struct space *space, const struct array *array) {
+    struct sol_value *value = TAKE(space, struct sol_value, 1);
+    *value = (struct sol_value){.type = array->type, .rank = array->rank, .n = array->n};
+    memcpy(value->dim, array->dim, sizeof value->dim);
+    if (array->type == TYPE_SEQUENCE) {
+        struct sol_value **items = TAKE(space, struct sol_value *, array->n);
+        for (int64_t i = 0; i < array->n; i++)
+            items[i] = hand_out(space, ((struct array **)array->data)[i]);
+        value->data = items;
+    } else if (array->type != TYPE_NONE) {
+        void *copy = space_take(space, array->n, types[array->type].size);
+        memcpy(copy, array->data, (size_t)array->n * types[array->type].size);
+        for (int64_t i = 0; i < array->n && array->type == TYPE_STRING; i++) {
+            struct bytes *s = (struct bytes *)copy + i;
+            s->at = s->size ? arena_copy(&space->arena, s->at, s->size) : (const uint8_t *)"";
+        }
+        value->data = copy;
+    }
+    return value;
+}
+
+/* As far as the file says what it wants. */
+static enum sol_status check_input(const struct onnx_value *input, const struct array *array) {
+    int type, rank;
+    int64_t dim[SOL_MAX_RANK];
+    tell(input, &type, &rank, dim);
+    if (!type) return SOL_OK;
+    if ((int)array->type != type)
+        return fail(SOL_EINVAL, "it is %s, not %s",
+                    is_tensor(array) ? types[array->type].name : "no tensor", types[type].name);
+    bool fits = rank < 0 || rank == array->rank;
+    for (int d = 0; fits && d < rank; d++) fits = dim[d] < 0 || dim[d] == array->dim[d];
+    return fits ? SOL_OK : fail(SOL_EINVAL, "it has another shape than the file says");
+}
+
+/* A call on its way: what it was given, what it works with, what it will return. */
+struct calling {
+    struct sol_mixed *mixed;
+    const struct sol_value *const *inputs;
+    struct pass pass;
+    struct space space;
+    struct sol_results *results;
+};
+
+/* An optional input that is left out is no name at all. */
+static enum sol_status bind_inputs(struct calling *call) {
+    for (int i = 0; i < call->mixed->inputs.n; i++) {
+        const struct onnx_value *input = call->mixed->inputs.at[i];
+        if (!call->inputs[i]) continue;
+        struct array *array = borrow(&call->space, call->inputs[i], 0);
+        enum sol_status status = check_input(input, array);
+        if (status) fail_prefix("input %.64s: ", input->name);
+        if (status) return status;
+        *scope_slot(call->pass.scope, input->name) = array;
+    }
+    return SOL_OK;
+}
+
+/* Results have a space of their own, so that what a call made besides them is freed. */
+static enum sol_status give_results(void *user) {
+    struct calling *call = user;
+    const struct onnx_graph *graph = call->mixed->graph.graph;
+    struct sol_results *results = call->results;
+    results->values = TAKE(&results->space, struct sol_value *, graph->outputs.n);
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const char *name = ITEM(graph->outputs, struct onnx_value, i)->name;
+        const struct array *array = name ? scope_find(call->pass.scope, name) : NULL;
+        if (!array)
+            return fail(SOL_EINVAL, "output \"%.64s\" is made by no node", name ? name : "");
+        results->values[results->n++] = hand_out(&results->space, array);
+    }
+    return SOL_OK;
+}
+
+/* Segment by segment, until no node is left. */
+static enum sol_status compute(void *user) {
+    struct calling *call = user;
+    struct mixed_graph *graph = &call->mixed->graph;
+    struct pass *pass = &call->pass;
+    pass->graph = graph;
+    pass->scope = scope_new(&call->space, graph->constants, (int)count_names(graph->graph));
+    run_init(graph, &call->space, &pass->run);
+    pass->done = TAKE(&call->space, bool, graph->graph->nodes.n);
+    TRY(bind_inputs(call));
+    /* segment_run moves i on; a segment has at least one node. */
+    for (int i = 0; i < graph->graph->nodes.n;) TRY(segment_run(pass, i, &i));
+    return SOL_OK;
+}
+
+/* The node's number stays noted while it runs, for the message if it jumps. */
+enum sol_status pass_interpret(struct pass *pass, int i) {
+    const struct onnx_node *node = ITEM(pass->graph->graph->nodes, struct onnx_node, i);
+    if (pass->done[i]) return SOL_OK;
+    pass->run.node = i;
+    enum sol_status status = eval_node(&pass->run, pass->scope, node);
+    if (status) return status;
+    pass->done[i] = true;
+    pass->n_interpreted++;
+    pass->run.node = -1;
+    return SOL_OK;
+}
+
+/* Errors of the interpreter name the node, also those that jumped. */
+static void name_node(const struct pass *pass) {
+    if (pass->run.node < 0) return;
+    const struct onnx_node *node =
+        ITEM(pass->graph->graph->nodes, struct onnx_node, pass->run.node);
+    fail_prefix("node %d, %.64s \"%.64s\": ", pass->run.node, node->op_type,
+                node->name ? node->name : "");
+}
+
+/* Results are copied behind their own boundary: their space is another one. */
+static enum sol_status run_call(struct calling *call) {
+    call->pass.run.node = -1;
+    enum sol_status status = protect(&call->space, compute, call);
+    if (status && call->pass.graph) name_node(&call->pass);
+    if (!status) status = protect(&call->results->space, give_results, call);
+    call->mixed->n_compiled = call->pass.n_compiled;
+    call->mixed->n_interpreted = call->pass.n_interpreted;
+    return status;
+}
+
+enum sol_status sol_mixed_run(struct sol_mixed *mixed, const struct sol_value *const *inputs,
+                              struct sol_results **out) {
+    struct calling call = {.mixed = mixed, .inputs = inputs};
+    call.results = mem_alloc(sizeof *call.results, 64);
+    if (!call.results) return fail(SOL_ENOMEM, "no memory for results");
+    space_init(&call.space, memory_limit());
+    space_init(&call.results->space, memory_limit());
+    /* Nothing between the two can leave past them: jumps end in run_call. */
+    pthread_mutex_lock(&mixed->lock);
+    enum sol_status status = run_call(&call);
+    pthread_mutex_unlock(&mixed->lock);
+    arena_fini(&call.space.arena);
+    if (status) sol_results_free(call.results);
+    else *out = call.results;
+    return status;
+}
+
+const struct sol_value *sol_results_get(const struct sol_results *results, int i) {
+    return results->values[i];
+}
+
+void sol_results_free(struct sol_results *results) {
+    if (!results) return;
+    arena_fini(&results->space.arena);
+    mem_free(results);
+}

@@ -1,0 +1,116 @@
+/*
+ * Names and values of a graph that is being interpreted.
+ *
+ * A subgraph sees the names of the graphs around it: a scope has a link outwards. Its own names live as long as its run.
+ */
+#include "eval.h"
+
+#include <string.h>
+
+#define DEEPEST 100 /* graphs within graphs */
+
+/* A name without a value is free, or was asked for and never made. */
+struct binding {
+    const char *name;
+    struct array *value;
+};
+/* Names are those of the file, so a comparison of pointers would not do: a subgraph has copies of its own. */
+struct scope {
+    struct scope *outer;
+    struct binding *slots; /* a hash table; cap is a power of two and more than the names */
+    int cap;
+};
+
+/* Room for twice as many names as will be entered, so that every search ends. */
+struct scope *scope_new(struct space *space, struct scope *outer, int most_names) {
+    struct scope *scope = TAKE(space, struct scope, 1);
+    for (scope->cap = 8; scope->cap < 2 * (int64_t)most_names;) scope->cap *= 2;
+    scope->slots = TAKE(space, struct binding, scope->cap);
+    scope->outer = outer;
+    return scope;
+}
+
+/* Where a name is, or would be. */
+static struct binding *find_slot(const struct scope *scope, const char *name) {
+    unsigned mask = (unsigned)scope->cap - 1;
+    unsigned at = (unsigned)hash_bytes(0, name, strlen(name)) & mask;
+    while (scope->slots[at].name && strcmp(scope->slots[at].name, name) != 0) at = (at + 1) & mask;
+    return &scope->slots[at];
+}
+
+/* From the inside outwards. */
+struct array *scope_find(const struct scope *scope, const char *name) {
+    for (; scope; scope = scope->outer) {
+        const struct binding *slot = find_slot(scope, name);
+        if (slot->value) return slot->value;
+    }
+    return NULL;
+}
+
+struct array **scope_slot(struct scope *scope, const char *name) {
+    struct binding *slot = find_slot(scope, name);
+    slot->name = name;
+    return &slot->value;
+}
+
+/* ---- Graphs ---- */
+
+/* Names that the graph itself defines. */
+static int count_names(const struct onnx_graph *graph) {
+    int64_t n = (int64_t)graph->initializers.n + graph->inputs.n;
+    for (int i = 0; i < graph->nodes.n; i++)
+        n += ITEM(graph->nodes, struct onnx_node, i)->outputs.n;
+    return n > 1 << 26 ? 1 << 26 : (int)n;
+}
+
+/* Graphs within nodes may have initializers of their own; they are read at every run. */
+static enum sol_status add_initializer(struct run *run, struct scope *scope,
+                                       const struct onnx_tensor *tensor) {
+    struct array *array;
+    if (!tensor->name || !*tensor->name) return fail(SOL_EINVAL, "an initializer without a name");
+    TRY(array_read(run->space, run->folder, tensor, &array));
+    *scope_slot(scope, tensor->name) = array;
+    return SOL_OK;
+}
+
+/* Nodes in their order. */
+enum sol_status scope_run(struct run *run, struct scope *scope, const struct onnx_graph *graph) {
+    for (int i = 0; i < graph->initializers.n; i++)
+        TRY(add_initializer(run, scope, ITEM(graph->initializers, struct onnx_tensor, i)));
+    for (int i = 0; i < graph->nodes.n; i++) {
+        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
+        enum sol_status status = eval_node(run, scope, node);
+        if (status) fail_prefix("%.64s: ", node->op_type ? node->op_type : "(no operator)");
+        if (status) return status;
+    }
+    return SOL_OK;
+}
+
+/* By position: names inside and outside have nothing to do with each other. */
+static void bind_inputs(struct eval *e, struct scope *scope, const struct onnx_graph *graph,
+                        int n_in, struct array **in) {
+    if (graph->inputs.n != n_in)
+        eval_stop(e, fail(SOL_EINVAL, "a graph of %d inputs gets %d", graph->inputs.n, n_in));
+    for (int i = 0; i < n_in; i++) {
+        const char *name = ITEM(graph->inputs, struct onnx_value, i)->name;
+        eval_check(e, name && *name, "an input without a name");
+        *scope_slot(scope, name) = in[i];
+    }
+}
+
+/* Its scope and all that it makes live until the call ends. */
+void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
+                   struct array **out) {
+    struct scope *scope = scope_new(e->space, e->scope, count_names(graph));
+    if (++e->run->depth > DEEPEST)
+        eval_stop(e, fail(SOL_EINVAL, "graphs nested more than %d deep", DEEPEST));
+    bind_inputs(e, scope, graph, n_in, in);
+    enum sol_status status = scope_run(e->run, scope, graph);
+    if (status) eval_stop(e, status);
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const char *name = ITEM(graph->outputs, struct onnx_value, i)->name;
+        out[i] = name ? scope_find(scope, name) : NULL;
+        eval_check(e, out[i] != NULL, "an output that no node makes");
+    }
+    e->run->depth--;
+}

@@ -1,0 +1,484 @@
+/*
+ * Segments: what of a graph is compiled, and when the result may be used again.
+ *
+ * From some node on, nodes are taken in order. One whose inputs are all at hand and that does no arithmetic of reals is interpreted
+ * at once. Any other goes to the builder, as if the graph were of these shapes only; the values of this call are inputs of that
+ * model, and where the builder reads a value as a number (a new shape, bounds), it is part of what the program depends on. A node
+ * that the builder refuses is interpreted if its inputs are at hand; if they are still to be computed, the segment ends before it.
+ *
+ * A segment remembers this as a list of events, in the order in which they happened:
+ *
+ *   GUARD  the value of this name must have this shape, and perhaps these bytes
+ *   KNOWN  then this name has this value (the shape of something that is computed later)
+ *   EARLY  this node is interpreted
+ *
+ * At later calls the events are repeated; as long as all guards hold, the program fits. Example, with x[2,3,4] and y = Neg(Reshape(t,
+ * Concat(Shape(t)[0], -1))), t = Tanh(x): Tanh goes to the builder (GUARD x, its shape), Shape of t is [2] (KNOWN), Concat reads
+ * whole numbers that are at hand (EARLY), Reshape and Neg go to the builder. One program, and for x[5,3,4] another one.
+ *
+ * Invariants: what stands in the call's scope is right whatever becomes of the segment, since it was either computed by the
+ * interpreter or follows from guards that held. A node is interpreted once per call, however often plans begin again. Segments that a
+ * jump leaves half made are never used, and are freed when the next one is planned.
+ */
+#include "mixed.h"
+
+#include <string.h>
+
+#define MOST_SEGMENTS 16 /* from one node on: for other shapes or numbers; then the oldest goes */
+
+enum event_kind { GUARD, KNOWN, EARLY };
+/* What its kind does not need is not set. */
+struct event {
+    enum event_kind kind;
+    const char *name;
+    struct value *value; /* GUARD, while planning: what the builder reads */
+    struct array *array; /* GUARD: shape, and bytes unless data is NULL; KNOWN: the value */
+    int node;            /* EARLY */
+};
+
+/* `first` is the node that it begins with, `end` the one behind its last; n_taken of those in between are in the program, the
+ * others are constants or were interpreted. */
+struct segment {
+    struct segment *next;
+    struct arena arena;
+    int first, end, n_taken;
+    bool is_ready;
+    VEC(struct event) events;
+    VEC(const char *) inputs;
+    VEC(const char *) outputs;
+    VEC(bool) truths; /* by output: a truth value, which is 0 or 1 in the program */
+    struct sol_model *model; /* while planning */
+    struct sol_program *program;
+    struct sol_weights *weights;
+};
+
+static const struct onnx_node *node_at(const struct pass *pass, int i) {
+    return ITEM(pass->graph->graph->nodes, struct onnx_node, i);
+}
+
+/* ---- Memory ---- */
+
+/* Also one that was never finished. */
+static void free_segment(struct segment *segment) {
+    sol_model_free(segment->model);
+    if (segment->weights) sol_weights_release(segment->weights);
+    if (segment->program) sol_program_release(segment->program);
+    arena_fini(&segment->arena);
+    mem_free(segment);
+}
+
+void segment_free_all(struct mixed_graph *graph) {
+    for (struct segment *at = graph->segments, *next; at; at = next) {
+        next = at->next;
+        free_segment(at);
+    }
+    graph->segments = NULL;
+}
+
+/* Linked before anything is allocated for it: what a jump leaves behind is found here. */
+static struct segment *new_segment(struct pass *pass, int first) {
+    struct segment *segment = mem_alloc(sizeof *segment, 64);
+    if (!segment) space_stop(pass->run.space, fail(SOL_ENOMEM, "no memory for a segment"));
+    arena_init(&segment->arena);
+    segment->arena.boundary = pass->run.space->arena.boundary;
+    segment->first = first;
+    segment->next = pass->graph->segments;
+    pass->graph->segments = segment;
+    return segment;
+}
+
+/* Those that were given up, and the oldest beyond the limit. */
+static void sweep(struct mixed_graph *graph, int first) {
+    int n = 0;
+    for (struct segment **at = &graph->segments; *at;) {
+        struct segment *segment = *at;
+        bool is_old = segment->first == first && ++n >= MOST_SEGMENTS;
+        if (segment->is_ready && !is_old) {
+            at = &segment->next;
+            continue;
+        }
+        *at = segment->next;
+        free_segment(segment);
+    }
+}
+
+/* Shape and type, and the values if they count. */
+static struct array *keep_array(struct segment *segment, const struct array *array, bool bytes) {
+    struct array *copy = arena_copy(&segment->arena, array, sizeof *array);
+    size_t size = (size_t)array->n * types[array->type].size;
+    copy->data = bytes ? arena_alloc(&segment->arena, size) : NULL;
+    if (bytes && size) memcpy(copy->data, array->data, size);
+    return copy;
+}
+
+/* ---- Planning ---- */
+
+/* A segment in the making, and the model that it will be compiled from. */
+struct plan {
+    struct pass *pass;
+    struct segment *segment;
+    struct import im;
+    bool *barred; /* by node: the builder refused it */
+};
+
+/* Has the name a value already? Those that a segment is about to compute have none. */
+static bool is_at_hand(const struct plan *plan, const char *name) {
+    return !*name || scope_find(plan->pass->scope, name);
+}
+
+/* What graphs within a node read of this one must not be still to come. */
+static bool graph_at_hand(const struct plan *plan, const struct onnx_graph *graph);
+
+/* Names of an inner graph that nobody outside makes are its own. */
+static bool reads_at_hand(const struct plan *plan, const struct onnx_node *node, bool is_inner) {
+    for (int i = 0; i < node->inputs.n; i++) {
+        const char *name = *ITEM(node->inputs, const char *, i);
+        if (!is_at_hand(plan, name) && (!is_inner || import_find(&plan->im, name))) return false;
+    }
+    for (int i = 0; i < node->attributes.n; i++) {
+        const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, i);
+        if (a->g && !graph_at_hand(plan, a->g)) return false;
+    }
+    return true;
+}
+
+static bool graph_at_hand(const struct plan *plan, const struct onnx_graph *graph) {
+    for (int i = 0; i < graph->nodes.n; i++)
+        if (!reads_at_hand(plan, ITEM(graph->nodes, struct onnx_node, i), true)) return false;
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const char *name = ITEM(graph->outputs, struct onnx_value, i)->name;
+        if (name && !is_at_hand(plan, name) && import_find(&plan->im, name)) return false;
+    }
+    return true;
+}
+
+/* Nothing that a kernel would speed up. */
+static bool is_bookkeeping(const struct pass *pass, const struct onnx_node *node) {
+    static const char *const names[] = {"Identity", "Shape", "Size", "Constant"};
+    for (int i = 0; i < COUNT(names); i++)
+        if (!strcmp(names[i], node->op_type)) return true;
+    for (int i = 0; i < node->inputs.n; i++) {
+        const char *name = *ITEM(node->inputs, const char *, i);
+        const struct array *x = *name ? scope_find(pass->scope, name) : NULL;
+        if (x && x->type == TYPE_F32) return false;
+    }
+    return true;
+}
+
+/* In the order in which things became known. */
+static void add_event(struct segment *segment, struct event event) {
+    VEC_PUSH(&segment->arena, &segment->events, event);
+}
+
+/* As the importer wants it. */
+static void describe(const struct array *array, struct data *out) {
+    *out = (struct data){.rank = array->rank, .n = array->n, .at = array->data};
+    memcpy(out->dim, array->dim, sizeof out->dim);
+    (void)type_dtype(array->type, &out->dtype);
+}
+
+/* A value at hand becomes known to the builder: one of the file as its data, one of this call as live. */
+static enum sol_status bring(struct plan *plan, const char *name) {
+    struct mixed_graph *graph = plan->pass->graph;
+    struct array *array = scope_find(plan->pass->scope, name);
+    enum sol_dtype dtype;
+    struct data data;
+    if (!array || !is_tensor(array) || !type_dtype(array->type, &dtype))
+        return fail(SOL_EUNSUPPORTED, "an input of a type that is not compiled");
+    for (int d = 0; d < array->rank; d++)
+        if (!array->dim[d]) return fail(SOL_EUNSUPPORTED, "an empty input");
+    describe(array, &data);
+    struct value *value = import_define(&plan->im, name);
+    import_constant(&plan->im, &data, value);
+    /* Weights: the program packs them once, and nothing about them can change. */
+    if (scope_find(graph->constants, name)) return SOL_OK;
+    value->live = value->data;
+    value->data = NULL;
+    add_event(plan->segment, (struct event){.kind = GUARD, .name = name, .value = value});
+    return SOL_OK;
+}
+
+/* What a taken node gave that is no tensor: numbers, which are known now. */
+static void note_known(struct plan *plan, const struct onnx_node *node) {
+    struct pass *pass = plan->pass;
+    for (int i = 0; i < node->outputs.n; i++) {
+        const char *name = *ITEM(node->outputs, const char *, i);
+        const struct value *v = *name ? import_find(&plan->im, name) : NULL;
+        if (!v || v->tensor >= 0 || !(v->data || v->number)) continue;
+        int64_t dim[SOL_MAX_RANK];
+        for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
+        struct array *known = array_new(pass->run.space, type_of_dtype(v->dtype), v->rank, dim);
+        if (v->data) memcpy(known->data, v->data, (size_t)known->n * types[known->type].size);
+        else
+            for (int64_t k = 0; k < known->n; k++)
+                array_set_whole(known, k, size_value(v->number[k]));
+        *scope_slot(pass->scope, name) = known;
+        add_event(plan->segment, (struct event){.kind = KNOWN,
+                                                .name = name,
+                                                .array = keep_array(plan->segment, known, true)});
+    }
+}
+
+/* The builder may leave out what nobody reads. */
+static enum sol_status check_read(const struct plan *plan, const struct onnx_node *node) {
+    for (int i = 0; i < node->outputs.n; i++) {
+        const char *name = *ITEM(node->outputs, const char *, i);
+        const struct value *v = *name ? import_find(&plan->im, name) : NULL;
+        bool is_given = !v || v->tensor >= 0 || v->data || v->number;
+        if (!is_given && scope_find(plan->pass->graph->last_use, name))
+            return fail(SOL_EUNSUPPORTED, "output %d", i);
+    }
+    return SOL_OK;
+}
+
+/* Hands one node to the builder, with whatever inputs it does not know yet. */
+static enum sol_status build(struct plan *plan, int i) {
+    const struct onnx_node *node = node_at(plan->pass, i);
+    for (int k = 0; k < node->inputs.n; k++) {
+        const char *name = *ITEM(node->inputs, const char *, k);
+        if (*name && !import_find(&plan->im, name)) TRY(bring(plan, name));
+    }
+    TRY(import_node(&plan->im, node));
+    TRY(check_read(plan, node));
+    note_known(plan, node);
+    return SOL_OK;
+}
+
+/* All that an import may define. */
+static size_t count_names(const struct onnx_graph *graph) {
+    size_t n = (size_t)graph->inputs.n;
+    for (int i = 0; i < graph->nodes.n; i++) {
+        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
+        n += (size_t)node->inputs.n + (size_t)node->outputs.n;
+    }
+    return n;
+}
+
+/* An empty model, no events. The import's memory is the segment's, since weights may use in place what operators have made. */
+static void start_over(struct plan *plan) {
+    struct segment *segment = plan->segment;
+    struct arena *arena = &segment->arena;
+    sol_model_free(segment->model);
+    arena_fini(arena);
+    arena_init(arena);
+    arena->boundary = plan->pass->run.space->arena.boundary;
+    memset(&segment->events, 0, sizeof segment->events);
+    memset(&segment->inputs, 0, sizeof segment->inputs);
+    memset(&segment->outputs, 0, sizeof segment->outputs);
+    memset(&segment->truths, 0, sizeof segment->truths);
+    segment->model = sol_model_new("part");
+    if (!segment->model)
+        space_stop(plan->pass->run.space, fail(SOL_ENOMEM, "no memory for a model"));
+    plan->im = (struct import){.arena = arena,
+                               .model = segment->model,
+                               .folder = plan->pass->graph->folder,
+                               .opset = plan->pass->graph->opset};
+    import_make_slots(&plan->im, 16 + 2 * count_names(plan->pass->graph->graph));
+    segment->n_taken = 0;
+}
+
+/* Before the program runs, though it may stand behind nodes of the program. */
+static enum sol_status interpret_early(struct plan *plan, int i) {
+    add_event(plan->segment, (struct event){.kind = EARLY, .node = i});
+    return pass_interpret(plan->pass, i);
+}
+
+/* Whose fault it is that a node was not taken: memory and bugs are errors, anything else a refusal. */
+static bool is_refusal(enum sol_status status) {
+    return status != SOL_ENOMEM && status != SOL_EBUG;
+}
+
+/* Takes nodes until one must wait for this segment's results. `*again`: one was refused, and what it left in the model spoils it. */
+static enum sol_status take_nodes(struct plan *plan, bool *again) {
+    struct pass *pass = plan->pass;
+    struct segment *segment = plan->segment;
+    int n = pass->graph->graph->nodes.n;
+    *again = false;
+    for (segment->end = segment->first; segment->end < n; segment->end++) {
+        int i = segment->end;
+        const struct onnx_node *node = node_at(pass, i);
+        if (pass->graph->is_constant[i]) continue;
+        /* What is at hand and needs no kernel, what the builder refused before, and what an earlier plan of this call has
+         * interpreted already: all of them now. */
+        bool is_ready = reads_at_hand(plan, node, false);
+        if (is_ready && (plan->barred[i] || pass->done[i] || is_bookkeeping(pass, node))) {
+            TRY(interpret_early(plan, i));
+            continue;
+        }
+        if (plan->barred[i]) return i > segment->first ? SOL_OK : pass_interpret(pass, i);
+        /* A refusal may leave layers in the model, so the plan begins again without this node. */
+        enum sol_status status = build(plan, i);
+        if (status && !is_refusal(status)) return status;
+        if (status) log_write(LOG_DEBUG, "node %d is interpreted: %s", i, sol_error());
+        plan->barred[i] = status != SOL_OK;
+        *again = status != SOL_OK;
+        if (*again) return SOL_OK;
+        segment->n_taken++;
+    }
+    return SOL_OK;
+}
+
+/* ---- Compiling ---- */
+
+/* By a node behind this segment, or as an output of the graph (whose number is that of all nodes). */
+static bool is_used_later(const struct plan *plan, const char *name) {
+    const struct array *last = scope_find(plan->pass->graph->last_use, name);
+    return last && array_whole(last, 0) >= plan->segment->end;
+}
+
+/* Only what is read later leaves the program; the rest it may fuse away. */
+static void name_outputs(struct plan *plan) {
+    struct segment *segment = plan->segment;
+    for (int i = segment->first; i < segment->end; i++) {
+        const struct onnx_node *node = node_at(plan->pass, i);
+        for (int k = 0; k < node->outputs.n; k++) {
+            const char *name = *ITEM(node->outputs, const char *, k);
+            const struct value *v = *name ? import_find(&plan->im, name) : NULL;
+            if (!v || v->tensor < 0 || !is_used_later(plan, name)) continue;
+            sol_model_output(segment->model, name, v->tensor);
+            VEC_PUSH(&segment->arena, &segment->outputs, name);
+            VEC_PUSH(&segment->arena, &segment->truths, v->dtype == SOL_BOOL);
+        }
+    }
+}
+
+/* Now, when it is known what the builder has read as numbers. */
+static void keep_guards(struct plan *plan) {
+    for (int i = 0; i < plan->segment->events.n; i++) {
+        struct event *event = &plan->segment->events.at[i];
+        if (event->kind != GUARD) continue;
+        const struct array *array = scope_find(plan->pass->scope, event->name);
+        event->array = keep_array(plan->segment, array, event->value->is_read);
+    }
+}
+
+/* A segment whose results nobody reads has no program. */
+static enum sol_status compile(struct plan *plan) {
+    struct segment *segment = plan->segment;
+    segment->inputs.n = segment->outputs.n = segment->truths.n = 0;
+    name_outputs(plan);
+    keep_guards(plan);
+    for (int i = 0; i < plan->im.inputs.n; i++)
+        VEC_PUSH(&segment->arena, &segment->inputs, plan->im.inputs.at[i]->name);
+    /* All that was taken is numbers that are known, or is read by nobody. */
+    if (!segment->outputs.n) return SOL_OK;
+    TRY(sol_compile(segment->model, &plan->pass->graph->options, &segment->program));
+    return sol_weights_new(segment->program, plan->im.params.at, &segment->weights);
+}
+
+/* Nothing of these nodes can be compiled together: they are interpreted. */
+static void bar_all(struct plan *plan) {
+    for (int i = plan->segment->first; i < plan->segment->end; i++) plan->barred[i] = true;
+}
+
+/* Each round ends with a plan or with one more node barred, so rounds end. */
+static enum sol_status make_plan(struct plan *plan) {
+    bool again = true;
+    while (again) {
+        start_over(plan);
+        TRY(take_nodes(plan, &again));
+        if (again || !plan->segment->n_taken) continue;
+        enum sol_status status = compile(plan);
+        if (status && !is_refusal(status)) return status;
+        if (status)
+            log_write(LOG_DEBUG, "nodes %d to %d are interpreted: %s", plan->segment->first,
+                      plan->segment->end - 1, sol_error());
+        if (status) bar_all(plan);
+        again = status != SOL_OK;
+    }
+    sol_model_free(plan->segment->model);
+    plan->segment->model = NULL;
+    return SOL_OK;
+}
+
+/* ---- Running ---- */
+
+/* A place for each result. */
+static enum sol_status new_outputs(struct pass *pass, const struct segment *segment,
+                                   struct array **arrays, void **memory) {
+    for (int i = 0; i < segment->outputs.n; i++) {
+        const struct sol_port *port = sol_program_output(segment->program, i);
+        int64_t dim[SOL_MAX_RANK];
+        TRY(sol_program_output_shape(segment->program, i, (int64_t[4]){0}, dim));
+        arrays[i] = array_new(pass->run.space, type_of_dtype(port->dtype), port->rank, dim);
+        memory[i] = arrays[i]->data;
+    }
+    return SOL_OK;
+}
+
+static struct array *to_truth(struct pass *pass, const struct array *array) {
+    struct array *truth = array_new(pass->run.space, type_of_dtype(SOL_BOOL), array->rank, array->dim);
+    for (int64_t i = 0; i < array->n; i++)
+        ((uint8_t *)truth->data)[i] = ((const float *)array->data)[i] != 0;
+    return truth;
+}
+
+/* Inputs are read where they lie; the program writes its results into arrays of this call. */
+static enum sol_status run_program(struct pass *pass, const struct segment *segment) {
+    struct space *space = pass->run.space;
+    if (!segment->program) return SOL_OK;
+    const void **in = TAKE(space, const void *, segment->inputs.n + 1);
+    void **out = TAKE(space, void *, segment->outputs.n + 1);
+    struct array **arrays = TAKE(space, struct array *, segment->outputs.n + 1);
+    for (int i = 0; i < segment->inputs.n; i++)
+        in[i] = scope_find(pass->scope, segment->inputs.at[i])->data;
+    TRY(new_outputs(pass, segment, arrays, out));
+    TRY(sol_program_run(segment->program, segment->weights, (int64_t[4]){0}, in, out));
+    for (int i = 0; i < segment->outputs.n; i++)
+        *scope_slot(pass->scope, segment->outputs.at[i]) =
+            segment->truths.at[i] ? to_truth(pass, arrays[i]) : arrays[i];
+    pass->n_compiled += segment->n_taken;
+    return SOL_OK;
+}
+
+/* Bytes are compared, not numbers: NaN equals itself, and 0 is not minus 0. */
+static bool guard_holds(const struct pass *pass, const struct event *guard) {
+    const struct array *want = guard->array, *have = scope_find(pass->scope, guard->name);
+    if (!have || have->type != want->type || have->rank != want->rank) return false;
+    for (int d = 0; d < want->rank; d++)
+        if (have->dim[d] != want->dim[d]) return false;
+    return !want->data || !memcmp(have->data, want->data, (size_t)want->n * types[want->type].size);
+}
+
+/* Segments come and go; values of a call are its own. */
+static struct array *copy_array(struct pass *pass, const struct array *array) {
+    struct array *copy = array_new(pass->run.space, array->type, array->rank, array->dim);
+    memcpy(copy->data, array->data, (size_t)array->n * types[array->type].size);
+    return copy;
+}
+
+/* Repeats the events. `*fits`: all guards held. What was interpreted for a segment that does not fit in the end is right anyway. */
+static enum sol_status repeat(struct pass *pass, const struct segment *segment, bool *fits) {
+    *fits = true;
+    for (int i = 0; i < segment->events.n && *fits; i++) {
+        const struct event *event = &segment->events.at[i];
+        if (event->kind == GUARD) *fits = guard_holds(pass, event);
+        else if (event->kind == EARLY) TRY(pass_interpret(pass, event->node));
+        else *scope_slot(pass->scope, event->name) = copy_array(pass, event->array);
+    }
+    return SOL_OK;
+}
+
+/* The newest that fits, or a new one. */
+enum sol_status segment_run(struct pass *pass, int first, int *end) {
+    bool fits = false;
+    struct segment *segment = pass->graph->segments;
+    for (; segment; segment = segment->next) {
+        if (segment->first != first || !segment->is_ready) continue;
+        TRY(repeat(pass, segment, &fits));
+        if (fits) break;
+    }
+    if (!fits) {
+        sweep(pass->graph, first);
+        segment = new_segment(pass, first);
+        struct plan plan = {.pass = pass, .segment = segment};
+        plan.barred = TAKE(pass->run.space, bool, pass->graph->graph->nodes.n);
+        TRY(make_plan(&plan));
+        segment->is_ready = true;
+    }
+    *end = segment->end;
+    pass->run.node = first; /* for a message */
+    enum sol_status status = run_program(pass, segment);
+    if (!status) pass->run.node = -1;
+    return status;
+}

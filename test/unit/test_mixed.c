@@ -1,0 +1,163 @@
+/* Mixed networks from C: floats of few bits, arrays, a network whose parts are compiled and interpreted, failing allocations. */
+#include "check.h"
+#include "proto_writer.h"
+
+#include "../../src/frontend/onnx/array.h"
+#include <math.h>
+#include <sol/onnx.h>
+
+/* ---- Floats of few bits ---- */
+
+/* All patterns of a type survive decoding and encoding, but for NaNs, of which there may be many, and FNUZ's missing -0. */
+static void test_patterns(enum type type, unsigned n) {
+    int wrong = 0;
+    for (unsigned bits = 0; bits < n; bits++) {
+        double value = float_decode(type, bits);
+        if (isnan(value)) wrong += !isnan(float_decode(type, float_encode(type, value, true)));
+        else wrong += float_encode(type, value, false) != bits;
+    }
+    CHECK(wrong == 0);
+}
+
+static void test_floats(void) {
+    test_patterns(TYPE_F16, 65536);
+    test_patterns(TYPE_BF16, 65536);
+    test_patterns(TYPE_E4M3FN, 256);
+    test_patterns(TYPE_E4M3FNUZ, 256);
+    test_patterns(TYPE_E5M2, 256);
+    test_patterns(TYPE_E5M2FNUZ, 256);
+    test_patterns(TYPE_E2M1, 16);
+    test_patterns(TYPE_E8M0, 255);
+    CHECK(float_decode(TYPE_F16, float_encode(TYPE_F16, 65519.9, true)) == 65504);
+    CHECK(isinf(float_decode(TYPE_F16, float_encode(TYPE_F16, 65520, true))));
+    CHECK(float_decode(TYPE_E4M3FN, float_encode(TYPE_E4M3FN, 1e9, true)) == 448);
+    CHECK(isnan(float_decode(TYPE_E4M3FN, float_encode(TYPE_E4M3FN, 1e9, false))));
+    CHECK(float_decode(TYPE_F16, float_encode(TYPE_F16, 1 + 1.0 / 2048, true)) == 1); /* to even */
+    CHECK(float_decode(TYPE_F16, float_encode(TYPE_F16, 1e-8, true)) == 0);
+}
+
+static void test_elements(void) {
+    unsigned char data[8] = {0};
+    struct array four = {.type = TYPE_I4, .n = 1, .data = data};
+    array_set_whole(&four, 0, -3);
+    CHECK(array_whole(&four, 0) == -3 && array_real(&four, 0) == -3);
+    array_set_whole(&four, 0, 9);
+    CHECK(array_whole(&four, 0) == -7);
+    struct array wide = {.type = TYPE_U64, .n = 1, .data = data};
+    array_set_real(&wide, 0, 1e19);
+    CHECK((uint64_t)array_whole(&wide, 0) == 10000000000000000000u);
+    struct array eight = {.type = TYPE_I8, .n = 1, .data = data};
+    array_set_real(&eight, 0, NAN);
+    CHECK(array_whole(&eight, 0) == 0);
+    int64_t n;
+    CHECK(!dims_count(3, (int64_t[]){0, INT64_MAX, INT64_MAX}, &n));
+    CHECK(dims_count(2, (int64_t[]){3, 0}, &n) && n == 0);
+}
+
+/* ---- A network ---- */
+
+static void put_port(struct message *graph, int field, const char *name, int type, int rank) {
+    struct message shape = {0}, tensor = {0}, kind = {0}, port = {0};
+    for (int d = 0; d < rank; d++) put_raw(&shape, 1, "", 0);
+    put_int(&tensor, 1, type);
+    put_message(&tensor, 2, &shape);
+    put_message(&kind, 1, &tensor);
+    put_text(&port, 1, name);
+    put_message(&port, 2, &kind);
+    put_message(graph, field, &port);
+}
+
+static void put_node(struct message *graph, const char *op, const char *a, const char *b,
+                     const char *y) {
+    struct message node = {0};
+    put_text(&node, 1, a);
+    if (b) put_text(&node, 1, b);
+    put_text(&node, 2, y);
+    put_text(&node, 4, op);
+    put_message(graph, 1, &node);
+}
+
+/* y = sqrt(cumulated sum of exp(reshape(x, s)) along `axis`): compiled, interpreted, compiled. */
+static struct message make_network(void) {
+    struct message graph = {0}, opset = {0}, model = {0};
+    put_node(&graph, "Reshape", "x", "s", "a");
+    put_node(&graph, "Exp", "a", NULL, "b");
+    put_node(&graph, "CumSum", "b", "axis", "c");
+    put_node(&graph, "Sqrt", "c", NULL, "y");
+    put_port(&graph, 11, "x", 1, 2);
+    put_port(&graph, 11, "s", 7, 1);
+    put_port(&graph, 11, "axis", 7, 0);
+    put_port(&graph, 12, "y", 1, 2);
+    put_int(&opset, 2, 20);
+    put_int(&model, 1, 10);
+    put_message(&model, 7, &graph);
+    put_message(&model, 8, &opset);
+    return model;
+}
+
+static enum sol_status call(struct sol_mixed *net, float y[6]) {
+    static const float x[6] = {0, 0.5f, 1, -1, 2, 0.25f};
+    static const int64_t shape[2] = {3, 2}, axis = 0;
+    struct sol_value values[3] = {{.type = 1, .rank = 2, .dim = {2, 3}, .n = 6, .data = x},
+                                  {.type = 7, .rank = 1, .dim = {2}, .n = 2, .data = shape},
+                                  {.type = 7, .n = 1, .data = &axis}};
+    const struct sol_value *inputs[3] = {&values[0], &values[1], &values[2]};
+    struct sol_results *results = NULL;
+    enum sol_status status = sol_mixed_run(net, inputs, &results);
+    if (!status) memcpy(y, sol_results_get(results, 0)->data, 6 * sizeof *y);
+    sol_results_free(results);
+    return status;
+}
+
+static bool is_right(const float y[6]) {
+    static const double x[6] = {0, 0.5, 1, -1, 2, 0.25};
+    double sum[2] = {0};
+    bool right = true;
+    for (int i = 0; i < 6; i++) right &= fabs((double)y[i] - sqrt(sum[i % 2] += exp(x[i]))) < 1e-5;
+    return right;
+}
+
+static void test_network(void) {
+    struct message model = make_network();
+    struct sol_mixed *net;
+    float y[6];
+    int compiled, interpreted;
+    REQUIRE(!sol_mixed_parse(model.at, model.size, NULL, NULL, &net));
+    for (int i = 0; i < 2; i++) {
+        CHECK(!call(net, y) && is_right(y));
+        sol_mixed_count(net, &compiled, &interpreted);
+        CHECK(compiled == 3 && interpreted == 1);
+    }
+    sol_mixed_free(net);
+}
+
+/* Each allocation fails once, while loading and in two calls; then the same network answers right. */
+static void test_failing_allocations(void) {
+    struct message model = make_network();
+    enum sol_status status = SOL_ENOMEM;
+    int wrong = 0;
+    for (long n = 1; status && n < 100000; n++) {
+        struct sol_mixed *net = NULL;
+        float y[6];
+        mem_fail_at = n;
+        status = sol_mixed_parse(model.at, model.size, NULL, NULL, &net);
+        if (!status) status = call(net, y);
+        bool failed = !mem_fail_at;
+        mem_fail_at = 0;
+        wrong += status && (status != SOL_ENOMEM || !failed);
+        if (net) wrong += call(net, y) != SOL_OK || !is_right(y);
+        sol_mixed_free(net);
+        if (!failed) break;
+        if (!status) status = SOL_ENOMEM; /* it went on without what failed */
+    }
+    CHECK(wrong == 0);
+}
+
+int main(void) {
+    setenv("SOL_CC", "none", 1);
+    test_floats();
+    test_elements();
+    test_network();
+    test_failing_allocations();
+    return check_done();
+}
