@@ -134,6 +134,18 @@ enum sol_status op_rms_norm(struct call *c) {
     return call_give(c, 0, LAYER2(c, "mul", y, call_tensor(c, 1), ""));
 }
 
+/* x over the norm of one dim: the sum of absolute values, or the root of that of squares. ONNX's rule for norms of 0: the result is 0. */
+enum sol_status op_lp_norm(struct call *c) {
+    const int64_t axis = call_axis(c, call_int(c, "axis", -1), call_rank(c, 0)),
+                  p = call_int(c, "p", 2);
+    if (p != 1 && p != 2) return fail(SOL_EINVAL, "p is %lld", (long long)p);
+    sol_tensor x = call_tensor(c, 0), powers = LAYER1(c, p == 1 ? "abs" : "square", x, "");
+    sol_tensor norm = LAYER1(c, "sum", powers, "axes=%s keepdim=true", call_list(c, 1, &axis));
+    if (p == 2) norm = LAYER1(c, "sqrt", norm, "");
+    sol_tensor is_zero = LAYER2(c, "equal", norm, scalar(c, 0), "");
+    return call_give(c, 0, LAYER2(c, "div", x, LAYER2(c, "add", norm, is_zero, ""), ""));
+}
+
 /* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
 static sol_tensor log_softmax(struct call *c, sol_tensor x, int axis) {
     sol_tensor shifted =
@@ -201,6 +213,20 @@ enum sol_status op_hard_sigmoid(struct call *c) {
     double alpha = call_float(c, "alpha", 0.2), beta = call_float(c, "beta", 0.5);
     sol_tensor line = LAYER2(c, "add", scale(c, call_tensor(c, 0), alpha), scalar(c, beta), "");
     return call_give(c, 0, clamp(c, line, 0, 1));
+}
+
+/* x where it is above alpha, else 0. */
+enum sol_status op_thresholded_relu(struct call *c) {
+    sol_tensor x = call_tensor(c, 0), zero = scalar(c, 0);
+    sol_tensor is_above = LAYER2(c, "less", scalar(c, call_float(c, "alpha", 1)), x, "");
+    return call_give(c, 0, call_layer(c, "where", 3, (sol_tensor[]){is_above, x, zero}, ""));
+}
+
+/* (exp(x) + exp(-x)) / 2 */
+enum sol_status op_cosh(struct call *c) {
+    sol_tensor x = call_tensor(c, 0), up = LAYER1(c, "exp", x, ""),
+               down = LAYER1(c, "exp", LAYER1(c, "neg", x, ""), "");
+    return call_give(c, 0, scale(c, LAYER2(c, "add", up, down, ""), 0.5));
 }
 
 enum sol_status op_softsign(struct call *c) {
