@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define MOST_ELEMENTS ((int64_t)1 << 56) /* so that sizes in bytes fit */
+#define MOST_EMPTY ((int64_t)1 << 28)    /* rows without elements are walked, too: that must end */
 
 const struct type_row types[N_TYPES] = {
 #define ROW(code, number, name, size, kind) [number] = {name, size, KIND_##kind},
@@ -72,7 +73,7 @@ bool dims_count(int rank, const int64_t *dim, int64_t *n) {
             return false;
         *n *= dim[d];
     }
-    return true;
+    return *n || all <= MOST_EMPTY;
 }
 
 /* Dims and number of elements of `array`. */

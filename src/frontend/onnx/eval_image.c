@@ -194,7 +194,7 @@ static void resize(struct eval *e, int scales_at) {
     for (int d = 0; d < x->rank; d++) dim[d] = r.axis[d].out;
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
     double *v = array_reals(e->space, x);
-    for (int d = 0; d < x->rank; d++) {
+    for (int d = 0; d < x->rank && y->n; d++) {
         bool stays = r.axis[d].out == r.axis[d].in && r.axis[d].scale == 1 && !r.crops;
         int64_t outer = product(d, dim), inner = product(x->rank - d - 1, x->dim + d + 1);
         if (!stays) v = resize_axis(e, &r, &r.axis[d], v, outer, inner);

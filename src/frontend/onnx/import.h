@@ -102,7 +102,8 @@ const struct onnx_attribute *call_attribute(const struct call *c, const char *na
 int call_input_ints(struct call *c, int i, int most, int64_t *out);
 /* The one float of input `i`, which must be known. */
 double call_input_float(struct call *c, int i);
-/* All numbers of input `i`, NULL when they are not known. */
+/* All numbers of input `i`, NULL when they are not known. In a mixed network, numbers that are read by these three functions are
+ * what a program depends on; `number` itself may tell whether there are any. */
 const struct size *call_numbers(struct call *c, int i);
 
 /* Elements of a known value. */

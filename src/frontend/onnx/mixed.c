@@ -183,13 +183,15 @@ static enum sol_status add_constants(struct sol_mixed *mixed) {
 }
 
 /* Before IR version 4, initializers were listed among the inputs, too. */
-static void find_inputs(struct sol_mixed *mixed) {
+static enum sol_status find_inputs(struct sol_mixed *mixed) {
     const struct onnx_graph *graph = mixed->graph.graph;
     for (int i = 0; i < graph->inputs.n; i++) {
         const struct onnx_value *input = ITEM(graph->inputs, struct onnx_value, i);
-        if (!input->name || !scope_find(mixed->graph.constants, input->name))
+        if (!input->name || !*input->name) return fail(SOL_EINVAL, "input %d has no name", i);
+        if (!scope_find(mixed->graph.constants, input->name))
             VEC_PUSH(&mixed->space.arena, &mixed->inputs, input);
     }
+    return SOL_OK;
 }
 
 /* Arguments of load, which protect calls. */
@@ -227,8 +229,7 @@ static enum sol_status load(void *user) {
         note_use(graph, space, ITEM(graph->graph->outputs, struct onnx_value, i)->name, n);
     TRY(add_initializers(mixed));
     TRY(add_constants(mixed));
-    find_inputs(mixed);
-    return SOL_OK;
+    return find_inputs(mixed);
 }
 
 void sol_mixed_free(struct sol_mixed *mixed) {
@@ -329,6 +330,7 @@ static struct array *borrow(struct space *space, const struct sol_value *value, 
         space_stop(space, fail(SOL_EINVAL, "a value of more elements than can be counted"));
     memcpy(array->dim, value->dim, sizeof array->dim);
     array->data = (void *)(uintptr_t)value->data;
+    if (array->n > 0 && !array->data) space_stop(space, fail(SOL_EINVAL, "a value without data"));
     if (value->type != SOL_VALUE_SEQUENCE) return array;
     struct array **items = TAKE(space, struct array *, value->n);
     for (int64_t i = 0; i < value->n; i++)

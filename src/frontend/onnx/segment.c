@@ -348,7 +348,9 @@ static void keep_guards(struct plan *plan) {
         struct event *event = &plan->segment->events.at[i];
         if (event->kind != GUARD) continue;
         const struct array *array = scope_find(plan->pass->scope, event->name);
-        event->array = keep_array(plan->segment, array, event->value->is_read);
+        /* What became no input of the model can only have been read, or did not matter. */
+        bool is_read = event->value->is_read || event->value->tensor < 0;
+        event->array = keep_array(plan->segment, array, is_read);
     }
 }
 
