@@ -66,8 +66,8 @@ def check(op, *inputs, opset=20, **attributes):
 @pytest.mark.parametrize(
     "op, inputs, attributes, message",
     [
-        ("Gather", (real(3, 2), whole(3)), {}, "index 3 of a dim of 3"),
-        ("Gather", (real(3, 2), whole(BOTTOM)), {}, "index -9223372036854775808"),
+        ("Gather", (real(3, 2), whole(3)), {}, "number 3, but there are 3 rows"),
+        ("Gather", (real(3, 2), whole(BOTTOM)), {}, "number -9223372036854775808"),
         ("GatherElements", (real(3, 2), whole(5).reshape(1, 1)), {}, "index 5"),
         ("GatherND", (real(3, 2), whole(0, 2).reshape(1, 2)), {}, "index 2"),
         ("ScatterElements", (real(3), whole(-4), real(1)), {}, "index -4"),
