@@ -21,7 +21,8 @@ static void report_progress(const struct sol_options *options, int done, int tot
     if (options->progress) options->progress(options->user, done, total, what);
 }
 
-/* Devices that optimize: everything between the model and its steps. */
+/* Devices that optimize: everything between the model and its steps. Plans of layouts and concats edit the list as
+ * passes do, so it is cleaned behind them. Progress counts clusters, and the C compiler as one more. */
 static enum sol_status lower(struct build *b, const struct device *device,
                              const struct model *user_model) {
     struct plan *plan = b->plan;

@@ -9,6 +9,7 @@
 
 const char *sol_version(void) { return VERSION; }
 
+/* Where a device can be used its detail is what it is, of the CPU the instruction set; else the reason. */
 static void list_devices(void (*visit)(void *user, const struct sol_info *info), void *user) {
     for (int i = 0; devices[i]; i++) {
         const char *reason = device_reason_against(devices[i]);
@@ -18,6 +19,8 @@ static void list_devices(void (*visit)(void *user, const struct sol_info *info),
     }
 }
 
+/* Libraries of vendors are asked for their version, or tell why they are not there; one that is disabled is not even
+ * asked. */
 static void list_kernels(void (*visit)(void *user, const struct sol_info *info), void *user) {
     for (int i = 0; dnn_impls[i]; i++) {
         bool available = !env_has(ENV_SOL_DISABLE, dnn_impls[i]->name);

@@ -31,6 +31,8 @@ static int write_library(const struct options *o, const struct network *network,
     return 0;
 }
 
+/* C sources come from device c unless another one is asked for. Sizes that are open in the file are fixed to --batch
+ * for the function. A text is refused: a library of invented weights is of no use to anybody. */
 int command_deploy(const struct options *o) {
     static const char *const targets[] = {"shared_lib", "static_lib", "c_source"};
     static const char *const weights[] = {"embedded", "file", "packed"};

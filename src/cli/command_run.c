@@ -1,4 +1,4 @@
-/* Commands that compile and run a network. */
+/* Commands that compile and run a network. All go through with_network, and differ in what they do then. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -32,6 +32,8 @@ static int with_network(const struct options *options,
 
 /* ---- compile ---- */
 
+/* The arena is what values between kernels take. Alive at once is the sum of those that some step needs together: no
+ * placement can do with less, so the two tell how good this one is. */
 static int print_compiled(const struct options *options, struct network *network) {
     struct sol_memory memory;
     (void)options;
@@ -54,6 +56,8 @@ int command_compile(const struct options *options) { return with_network(options
 
 /* ---- run ---- */
 
+/* Range and mean over all of them, then the first eight: enough to see whether two runs agree. A NaN shows in the
+ * mean. There is at least one value. */
 static void print_values(const float *at, int64_t n) {
     double least = at[0], most = at[0], sum = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -66,6 +70,7 @@ static void print_values(const float *at, int64_t n) {
     printf(n > 8 ? " ..\n" : "\n");
 }
 
+/* Values are printed for f32 alone; files take every type that NumPy has. Output 1 of --output=y goes to y1.npy. */
 static int show_output(const struct options *options, const struct network *network, int i) {
     const struct sol_port *port = sol_program_output(network->program, i);
     int64_t dim[SOL_MAX_RANK], n = 1;
@@ -101,7 +106,8 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The smallest time that `share` of all calls do not exceed. */
+/* The smallest time that `share` of all calls do not exceed (nearest rank). It rounds up with a little less than 1,
+ * as a product may come out a hair above the whole number that it is. */
 static double percentile(const double *sorted, int n, double share) {
     int at = (int)(share * n + 0.999999) - 1;
     return sorted[at < 0 ? 0 : at >= n ? n - 1 : at];
@@ -123,6 +129,8 @@ static int write_json(const struct options *options, const struct network *netwo
 
 #define MOST_CALLS 1000000
 
+/* Five calls that do not count warm up caches and threads. Then it goes on until there are enough calls and enough
+ * seconds. */
 static int time_calls(const struct options *options, struct network *network) {
     int n = 0, code = 0;
     double *t = malloc(sizeof *t * MOST_CALLS);
@@ -162,6 +170,8 @@ struct profile {
     int runs;
 };
 
+/* Steps come in the same order in each run, so their places tell them apart; those beyond MOST_STEPS are left out.
+ * Without memory for its times a step counts as 0. */
 static void visit_step(void *user, const struct sol_step_time *facts) {
     struct profile *profile = user;
     if (profile->n == MOST_STEPS) return;
@@ -180,6 +190,8 @@ static void take_medians(struct profile *profile) {
     }
 }
 
+/* Operations are counted as of a plain convolution, so a better algorithm may come out above the peak; bytes are
+ * those that no kernel can do without. */
 static int print_profile(const struct options *options, const struct network *network,
                          const struct profile *profile) {
     double total = 0, flops = 0;
@@ -201,6 +213,7 @@ static int print_profile(const struct options *options, const struct network *ne
     return 0;
 }
 
+/* A full disk may be noticed only when the buffer is written out, hence the look at fclose. */
 static int write_text(const char *path, const char *text) {
     FILE *file = fopen(path, "w");
     bool is_written = file && fputs(text, file) >= 0;
@@ -224,7 +237,8 @@ static int write_report(const struct options *options, const struct network *net
     return code;
 }
 
-/* Times all steps and hands their medians to `show`. */
+/* Times all steps and hands their medians to `show`. The first call, which is not timed, pays for what is made only
+ * once. */
 static int profile_calls(const struct options *options, struct network *network,
                          int (*show)(const struct options *, const struct network *,
                                      const struct profile *)) {

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of a pass that is named or numbered; -1 when there is none. */
+/* The number of a pass that is named or numbered; -1 when there is none. The library has no list of passes: each dump
+ * tells the name of its own, and there is none behind the last one. */
 static int find_pass(const struct sol_model *model, const char *wanted) {
     char *end;
     long number = strtol(wanted, &end, 10);
@@ -17,6 +18,7 @@ static int find_pass(const struct sol_model *model, const char *wanted) {
     }
 }
 
+/* The pass's name goes into a comment, so that the output can be read as a model again. */
 static int print_dump(const struct options *options, const struct sol_model *model) {
     const char *name;
     int pass = options->after ? find_pass(model, options->after) : 0;

@@ -26,7 +26,7 @@ const char *dtype_name(enum sol_dtype dtype) { return dtypes[dtype].name; }
 
 /* ---- Reading ---- */
 
-/* malloc'ed, NUL behind it; NULL when it cannot be read. */
+/* malloc'ed, NUL behind it; NULL when it cannot be read. The size is not asked for first: the path may be a pipe. */
 static char *read_text(const char *path) {
     FILE *file = fopen(path, "rb");
     char *text = NULL;
@@ -78,6 +78,7 @@ static void show_progress(void *user, int done, int total, const char *what) {
     fflush(stderr);
 }
 
+/* Progress is for people: when stderr is a file or a pipe there is none. */
 int compile_network(const struct options *options, struct network *network) {
     struct sol_options compile = options->compile;
     double start = now();
@@ -105,7 +106,8 @@ static void *make_array(int64_t n, enum sol_dtype dtype) {
     return n < 0 ? NULL : calloc((size_t)n + 16, dtype_size(dtype));
 }
 
-/* xorshift, in [-1, 1). Source: G. Marsaglia, "Xorshift RNGs", 2003. */
+/* xorshift, in [-1, 1). Source: G. Marsaglia, "Xorshift RNGs", 2003. The upper 24 bits are used, as many as a float
+ * has. */
 static float draw(uint64_t *state) {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -113,13 +115,16 @@ static float draw(uint64_t *state) {
     return (float)((double)(*state >> 40) / (1 << 23) - 1);
 }
 
+/* Other types stay 0: whole numbers are mostly indices, and 0 is one that every table has. */
 static void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale,
                         void *data) {
     for (int64_t i = 0; dtype == SOL_F32 && i < n; i++)
         ((float *)data)[i] = draw(state) * (float)scale;
 }
 
-/* Random parameters of a text: small enough that a deep network stays finite. A single dim is a bias or a variance: 0.5 to 1.5. */
+/* Random parameters of a text: small enough that a deep network stays finite. A uniform number in [-s, s) has the
+ * variance s^2 / 3, so s = 1.7 / sqrt(fan in + 1) keeps sums about as large as their inputs. A single dim is a bias
+ * or a variance: 0.5 to 1.5. */
 static int make_params(const struct options *options, struct network *network) {
     uint64_t state = options->seed * 2 + 0x9E3779B97F4A7C15u;
     int n = sol_program_n_params(network->program);
@@ -151,6 +156,7 @@ static int make_weights(const struct options *options, struct network *network) 
     return 0;
 }
 
+/* All inputs come from files, in the network's order, or none does. The seed differs from that of parameters. */
 static int make_inputs(const struct options *options, struct network *network) {
     uint64_t state = options->seed + 0x2545F4914F6CDD1Du;
     int n = sol_program_n_inputs(network->program);
@@ -195,6 +201,7 @@ static void free_arrays(void **arrays, int n) {
     free(arrays);
 }
 
+/* The program knows how many arrays there are, so they go before it. What was not reached is still NULL. */
 void close_network(struct network *network) {
     if (network->weights) sol_weights_release(network->weights);
     if (network->program) {

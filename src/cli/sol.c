@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A new command is a row here. One that needs no model may still get a second word, which stands where the model
+ * would: `sol cache clear`. */
 static const struct command {
     const char *name;
     int (*run)(const struct options *options);
@@ -28,6 +30,8 @@ static const struct command {
 };
 #define N_COMMANDS (int)(sizeof commands / sizeof *commands)
 
+/* What getopt_long answers: numbers of rows, from 1 on, so that none is the 0 that it has for flags. Row 0 stays
+ * empty. */
 enum {
     BATCH = 1,
     INPUT,
@@ -51,6 +55,8 @@ enum {
     HELP
 };
 
+/* `value` is what stands behind the = in the help; NULL: a switch without a value. Most texts end with the default,
+ * behind a semicolon. A new option is a row, a number above, and a case of read_option. */
 static const struct option_row {
     const char *name, *value, *text;
 } rows[] = {
@@ -88,6 +94,7 @@ int complain(const char *format, ...) {
     return 1;
 }
 
+/* Help that was asked for is a success and goes to stdout; after a mistake it goes to stderr, and the code is 2. */
 static int usage(FILE *to) {
     fprintf(
         to,
@@ -106,7 +113,7 @@ static int usage(FILE *to) {
 
 /* ---- Options ---- */
 
-/* A whole number from `least` on. */
+/* A whole number from `least` on. Returns 0, or 2 for bad usage: complain gives 1. The limit lets it fit an int. */
 static int read_count(const char *name, const char *text, long long least, int64_t *out) {
     char *end;
     errno = 0;
@@ -116,6 +123,8 @@ static int read_count(const char *name, const char *text, long long least, int64
     return 0;
 }
 
+/* Texts stay where they are, in argv, which lives as long as the options. The number of threads belongs to the
+ * library, not to a network, so it takes effect at once. */
 static int read_option(int row, const char *value, struct options *o) {
     int64_t n = 0;
     switch (row) {
@@ -157,6 +166,8 @@ static int read_option(int row, const char *value, struct options *o) {
     }
 }
 
+/* Options may stand anywhere: getopt_long moves them to the front, and what is left are the command and the model. It
+ * has its own message for an option that it does not know. */
 static int read_options(int argc, char **argv, struct options *o) {
     struct option table[N_ROWS] = {0};
     for (int i = 1; i < N_ROWS; i++)
@@ -170,6 +181,7 @@ static int read_options(int argc, char **argv, struct options *o) {
     return 0;
 }
 
+/* The batch is also the size that kernels are chosen for. */
 int main(int argc, char **argv) {
     struct options options = {.batch = 1, .runs = 30, .seconds = 2};
     int code = read_options(argc, argv, &options);

@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* INTS: exactly n numbers, one of them without brackets. LIST: axes, as many as there are. SIZES: a shape, whose dims
+ * may be formulas of symbols. */
 enum attr_type { INTS, LIST, SIZES, FLOAT, BOOL };
 struct attr_info {
     const char *name;

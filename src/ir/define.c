@@ -91,6 +91,7 @@ struct expr *define_scalar(struct define *d) { return C(d->layer->attr.value); }
 
 /* ---- One input ---- */
 
+/* min(max(x, low), high), so `high` wins where the bounds are exchanged. A bound at infinity costs nothing. */
 static struct expr *clamp(struct define *d, struct expr *x, double low, double high) {
     struct expr *e = x;
     if (low != -INFINITY) e = BINARY(MAX, e, C(low));
@@ -115,10 +116,13 @@ struct expr *define_relu(struct define *d) { return BINARY(MAX, X, C(0)); }
 struct expr *define_clamp(struct define *d) {
     return clamp(d, X, d->layer->attr.min, d->layer->attr.max);
 }
+/* x < 0 ? alpha * x : x */
 struct expr *define_leaky_relu(struct define *d) {
     struct expr *x = X;
     return define_select(d, BINARY(LESS, x, C(0)), BINARY(MUL, x, C(d->layer->attr.alpha)), x);
 }
+/* x < 0 ? alpha * (exp(x) - 1) : x. Both sides are computed for all x in a vector: the min keeps exp from
+ * overflowing. */
 struct expr *define_elu(struct define *d) {
     struct expr *x = X, *below = BINARY(MUL, C(d->layer->attr.alpha),
                                         BINARY(SUB, UNARY(EXP, BINARY(MIN, x, C(0))), C(1)));
@@ -138,6 +142,7 @@ struct expr *define_gelu_tanh(struct define *d) {
     struct expr *t = UNARY(TANH, BINARY(MUL, inner, C(sqrt(M_2_PI))));
     return BINARY(MUL, BINARY(MUL, x, C(0.5)), BINARY(ADD, C(1), t));
 }
+/* x * sigmoid(x), with one division and no product */
 struct expr *define_silu(struct define *d) {
     struct expr *x = X;
     return BINARY(DIV, x, BINARY(ADD, C(1), UNARY(EXP, UNARY(NEG, x))));

@@ -9,6 +9,8 @@ static const struct index *flatten(struct define *d, const struct tensor *t) {
     return at;
 }
 
+/* A point keeps its position in row-major order, which the input's dims take apart from the last one to the first:
+ * position % dim is the index, position / dim what is left for the next. The first needs no %: it is in range. */
 struct expr *define_reshape(struct define *d) {
     const struct tensor *in = d->layer->in[0], *out = d->layer->out[0];
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank + 1);
@@ -27,6 +29,7 @@ struct expr *define_permute(struct define *d) {
     return define_load(d, 0, index, false, 0);
 }
 
+/* out[i] = in[start + i * step] along the axis; inference has seen to it that this is inside. */
 struct expr *define_slice(struct define *d) {
     const struct attr *a = &d->layer->attr;
     const struct index **index = define_point(d, d->layer->out[0]->rank);
@@ -55,6 +58,7 @@ struct expr *define_concat(struct define *d) {
 
 struct expr *define_expand(struct define *d) { return define_in(d, 0); }
 
+/* Rows and columns, the last two dims. Without any padding the load needs no check. */
 struct expr *define_pad(struct define *d) {
     const struct attr *a = &d->layer->attr;
     int rank = d->layer->out[0]->rank;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A ? for what depends on symbols: "[?,3,224,224]". Long ones are cut off. */
 const char *infer_shape_text(const struct tensor *t, char text[256]) {
     int at = snprintf(text, 256, "[");
     for (int i = 0; i < t->rank && at < 230; i++) {
@@ -48,6 +49,7 @@ enum sol_status infer_same(struct layer *l) {
     return l->kind == LAYER_softmax ? infer_axis(l, &l->attr.axis, l->in[0]->rank) : SOL_OK;
 }
 
+/* A symbol fits itself and 1 alone: that it might be 1 in some call does not count. */
 bool ir_broadcast(struct size a, struct size b, struct size *out) {
     *out = size_is(a, 1) ? b : a;
     return size_is(a, 1) || size_is(b, 1) || size_equal(a, b);
@@ -237,6 +239,7 @@ enum sol_status infer_matmul(struct layer *l) {
     return SOL_OK;
 }
 
+/* x [n,c,..] and four vectors [c]: mean, variance, weight, bias. */
 enum sol_status infer_batch_norm(struct layer *l) {
     const struct tensor *x = l->in[0];
     char xt[256], pt[256];
@@ -265,6 +268,7 @@ static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK
     return SOL_OK;
 }
 
+/* A sum over an empty axis is 0; a largest value of nothing there is not. */
 enum sol_status infer_reduce(struct layer *l) {
     bool reduced[SOL_MAX_RANK] = {false};
     struct tensor *out = l->out[0];

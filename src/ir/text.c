@@ -19,6 +19,7 @@ static const char *const dtype_names[SOL_N_DTYPES] = {
 
 /* ---- Printing ---- */
 
+/* Bytes from 128 on stay as they are, so that UTF-8 can be read; control characters become \xNN. */
 static void print_name(struct text *text, const char *name) {
     text_add(text, "\"");
     for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
@@ -106,6 +107,7 @@ static void skip_blanks(struct parser *p) {
     while (*p->at == ' ' || *p->at == '\t' || *p->at == '\r') p->at++;
 }
 
+/* A word ends where no letter, digit or _ follows: "outputs" is not "output". */
 static bool take_word(struct parser *p, const char *word) {
     size_t n = strlen(word);
     skip_blanks(p);
@@ -157,6 +159,7 @@ static enum sol_status take_name(struct parser *p, const char **out) {
     return *p->at++ == '"' ? SOL_OK : (p->at--, complain(p, "a name does not end"));
 }
 
+/* Without a sign, and with a limit that is checked at each digit, so that no text can make it overflow. */
 static bool take_number(struct parser *p, int64_t *out) {
     if (!isdigit((unsigned char)*p->at)) return false;
     for (*out = 0; isdigit((unsigned char)*p->at); p->at++)
@@ -194,6 +197,7 @@ static enum sol_status take_dtype(struct parser *p, enum sol_dtype *out) {
     return complain(p, "unknown type");
 }
 
+/* Behind the [, up to and with the ]. The model then says whether it may have such a shape. */
 static enum sol_status take_dims(struct parser *p, int *rank, struct size dim[SOL_MAX_RANK]) {
     for (*rank = 0; *p->at != ']'; (*rank)++) {
         if (*rank && *p->at++ != ',') return complain(p, "bad shape");
@@ -206,6 +210,7 @@ static enum sol_status take_dims(struct parser *p, int *rank, struct size dim[SO
     return status;
 }
 
+/* f32[$0,3,224,224] "image" */
 static enum sol_status parse_source(struct parser *p, enum layer_kind kind, struct tensor **out) {
     enum sol_dtype dtype = SOL_F32;
     struct size dim[SOL_MAX_RANK];
@@ -249,6 +254,7 @@ static enum sol_status parse_computed(struct parser *p, enum layer_kind kind, st
     return status;
 }
 
+/* Behind the %: 7 = conv %0 %1 stride=[2,2] # "net.py:12". */
 static enum sol_status parse_layer(struct parser *p) {
     int64_t number;
     struct tensor *t;
@@ -280,6 +286,7 @@ static enum sol_status parse_symbol(struct parser *p) {
     return SOL_OK;
 }
 
+/* %7 "logits" */
 static enum sol_status parse_output(struct parser *p) {
     struct tensor *t;
     const char *name;

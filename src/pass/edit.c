@@ -59,6 +59,8 @@ static void push_inputs(struct walk *w, const struct layer *layer) {
     }
 }
 
+/* A layer stays on the stack below its inputs; when it comes to light again, they are placed, and it follows them. It
+ * may be there several times, but is placed once. */
 static void place_with_inputs(struct walk *w, struct layer *layer) {
     VEC_PUSH(w->m->arena, &w->stack, layer);
     while (w->stack.n) {

@@ -31,6 +31,7 @@ static struct tensor *expand_batch_norm(struct model *m, const struct layer *l) 
     return pass_binary(m, LAYER_add, product, align_channel(m, shift, x->rank), l->origin);
 }
 
+/* The axis stays with length 1, so that the result broadcasts with x. */
 static struct tensor *reduce_axis(struct model *m, enum layer_kind kind, struct tensor *x,
                                   int64_t axis) {
     struct attr attr = ir_default_attr();
@@ -40,6 +41,7 @@ static struct tensor *reduce_axis(struct model *m, enum layer_kind kind, struct 
     return pass_add(m, kind, 1, &x, &attr, NULL);
 }
 
+/* Less the largest value, every exponent is at most 0, and the sum is at least 1. */
 static struct tensor *expand_softmax(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0];
     struct tensor *top = reduce_axis(m, LAYER_reduce_max, x, l->attr.axis);
@@ -54,6 +56,7 @@ static const struct {
     struct tensor *(*expand)(struct model *m, const struct layer *l);
 } rules[] = {{LAYER_batch_norm, expand_batch_norm}, {LAYER_softmax, expand_softmax}};
 
+/* Layers that rules add stand behind the first n; they are simple and need no visit. */
 enum sol_status pass_expand(struct model *m) {
     for (int i = 0, n = m->layers.n; i < n; i++) {
         struct layer *l = m->layers.at[i];

@@ -10,6 +10,7 @@
 #include "pass/pass.h"
 
 static bool is_heavy(const struct layer *l) { return layer_infos[l->kind].traits & HEAVY; }
+/* A conv gives [n,k,h,w], a linear layer [..,k]. */
 static int channel_axis(const struct layer *heavy) {
     return heavy->kind == LAYER_conv ? 1 : heavy->out[0]->rank - 1;
 }
@@ -41,6 +42,7 @@ static struct tensor *scale_weight(struct model *m, struct tensor *w, struct ten
     return pass_binary(m, LAYER_mul, w, pass_reshape(m, s, w->rank, dim), NULL);
 }
 
+/* A bias is a vector, even where one number was added to all channels. */
 static struct tensor *expand_to(struct model *m, struct tensor *t, struct size n) {
     if (!t || t->rank == 1) return t;
     struct attr attr = ir_default_attr();
@@ -92,6 +94,7 @@ static enum sol_status fold_layer(struct model *m, struct layer *l) {
     return SOL_OK;
 }
 
+/* In the list's order, so that one walk folds a chain: a sum finds the conv that the product before it went into. */
 enum sol_status pass_fold(struct model *m) {
     for (int i = 0, n = m->layers.n; i < n; i++) TRY(fold_layer(m, m->layers.at[i]));
     return SOL_OK;

@@ -16,6 +16,8 @@ static bool is_equal(const struct layer *a, const struct layer *b) {
            !memcmp(a->in, b->in, sizeof *a->in * (size_t)a->n_in);
 }
 
+/* When a layer is looked up its inputs have been shared already, so equal trees merge from their leaves upwards in
+ * one walk. */
 enum sol_status pass_share(struct model *m) {
     int n_buckets = 2 * m->layers.n + 1;
     struct layer **bucket = ARENA_ARRAY(m->arena, struct layer *, n_buckets);

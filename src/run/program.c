@@ -52,6 +52,7 @@ const struct sol_port *sol_program_output(const struct sol_program *program, int
     return find_port(program->output, program->n_outputs, i);
 }
 
+/* Formulas of dims are never negative for symbols from 0 on (ir_check_shape): a dim below 0 means a symbol below 0. */
 enum sol_status sol_program_output_shape(const struct sol_program *program, int i,
                                          const int64_t *symbols, int64_t dim[SOL_MAX_RANK]) {
     if (i < 0 || i >= program->n_outputs) return fail(SOL_EINVAL, "program has no output %d", i);
@@ -64,7 +65,7 @@ enum sol_status sol_program_output_shape(const struct sol_program *program, int 
     return SOL_OK;
 }
 
-/* The state does not depend on symbols: it is made before any call. */
+/* Bytes. The state does not depend on symbols: it is made before any call. Each slot begins at a cache line. */
 size_t sol_program_weights_size(const struct sol_program *program) {
     int64_t none[SIZE_SYMBOLS] = {0}, size = 0;
     for (int i = 0; i < program->n_state; i++)
@@ -72,7 +73,8 @@ size_t sol_program_weights_size(const struct sol_program *program) {
     return (size_t)size;
 }
 
-/* A binding is made only to be asked and thrown away, so that the cache keeps what calls need. */
+/* A binding is made only to be asked and thrown away, so that the cache keeps what calls need. Every thread has
+ * scratch of its own. 0 with a message when there is no such binding. */
 size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols) {
     struct binding *binding;
     if (binding_new(&program->steps, symbols, program->n_symbols, &binding)) return 0;
@@ -81,7 +83,8 @@ size_t sol_program_arena_size(const struct sol_program *program, const int64_t *
     return size;
 }
 
-/* The most bytes of slots that live at the same step. */
+/* The most bytes of slots that live at the same step: a bound below which no placement can get. Steps times slots,
+ * which is little enough for something that only people ask for. */
 static size_t count_live(const struct step_list *list, const struct binding *binding) {
     int64_t most = 0;
     for (int at = 0; at < list->n; at++) {
@@ -112,6 +115,7 @@ int sol_program_n_compiled(const struct sol_program *program) { return program->
 const char *sol_program_report(const struct sol_program *program) {
     return program->report ? program->report : "";
 }
+/* Devices that take whole models have no plan to draw, and get an empty picture. */
 char *sol_program_picture(const struct sol_program *program) {
     return strdup(program->picture ? program->picture : "digraph model {}\n");
 }

@@ -10,6 +10,7 @@
 
 enum { FLOAT = 1, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS }; /* AttributeProto.type */
 
+/* The first mistake stays; later ones follow from it. */
 enum sol_status call_fail(struct call *c, enum sol_status status) {
     if (!c->im->status) c->im->status = status;
     return status;
@@ -67,6 +68,7 @@ int call_ints(struct call *c, const char *name, int most, int64_t *out) {
 
 /* ---- Inputs as numbers ---- */
 
+/* A formula counts as 0: what has numbers has none among its dims. */
 int64_t call_count(const struct value *v) {
     int64_t n = 1;
     for (int d = 0; d < v->rank; d++) n *= size_is_const(v->dim[d]) ? size_value(v->dim[d]) : 0;
@@ -180,6 +182,8 @@ sol_tensor call_index(struct call *c, int i) {
     return call_param(c, SOL_I64, v->rank, dim, data);
 }
 
+/* A scalar is a number within a kernel; a parameter would have to be loaded. It has no rank, so it stands only beside
+ * an input of at least the value's own: [1,1] + [3] is [1,3], and would be [3] with a scalar. */
 sol_tensor call_operand(struct call *c, int i) {
     const struct value *v = c->in[i];
     int highest = 0;
@@ -190,6 +194,7 @@ sol_tensor call_operand(struct call *c, int i) {
     return is_scalar ? sol_model_scalar(c->im->model, call_input_float(c, i)) : call_tensor(c, i);
 }
 
+/* The builder says -1 - s for symbol s, and INT64_MIN for a formula that it does not tell. */
 int call_shape(struct call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]) {
     int64_t known[SOL_MAX_RANK];
     int rank = sol_model_shape(c->im->model, tensor, known);

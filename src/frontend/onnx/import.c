@@ -10,6 +10,7 @@
 
 /* ---- Names ---- */
 
+/* Where the name is or would be: linear probing. Half of the slots stay empty, so the search ends. */
 static struct value **find_slot(const struct import *im, const char *name) {
     unsigned mask = (unsigned)im->slots.cap - 1;
     unsigned at = (unsigned)hash_bytes(0, name, strlen(name)) & mask;
@@ -177,6 +178,7 @@ enum sol_status import_check_attributes(const struct onnx_node *node, const char
     return SOL_OK;
 }
 
+/* An empty name is an input left out; at the end of the list it does not count at all. */
 static enum sol_status find_inputs(struct call *c) {
     for (int i = 0; i < c->n_in; i++) {
         const char *name = *ITEM(c->node->inputs, const char *, i);
@@ -217,6 +219,7 @@ static enum sol_status check_given(const struct call *c) {
     return SOL_OK;
 }
 
+/* Numbers that are folded count as read: in a mixed network the program then holds for them alone. */
 enum sol_status import_node(struct import *im, const struct onnx_node *node) {
     struct call c = {.im = im, .node = node, .n_in = node->inputs.n, .n_out = node->outputs.n};
     bool is_standard = !node->domain || !*node->domain || !strcmp(node->domain, "ai.onnx");

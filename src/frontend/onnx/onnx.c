@@ -36,6 +36,8 @@ const void *const *sol_onnx_params(const struct sol_onnx *onnx) { return onnx->p
 
 int sol_onnx_n_nodes(const struct sol_onnx *onnx) { return onnx->n_nodes; }
 
+/* The opset of the standard operators, whose domain is "" or "ai.onnx". Other domains have versions of their own,
+ * which say nothing about these. */
 static enum sol_status check_opset(const struct onnx_model *model, int64_t *out) {
     *out = 0;
     for (int i = 0; i < model->opsets.n; i++) {
@@ -62,6 +64,8 @@ enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset) {
     return check_opset(model, opset);
 }
 
+/* After an error `onnx` holds half a model, which finish frees. Nodes are counted after inlining: functions count as
+ * what they stand for. */
 static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const char *folder) {
     struct onnx_model model;
     struct import im = {.arena = &onnx->arena, .folder = folder};
@@ -77,7 +81,8 @@ static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const ch
     return SOL_OK;
 }
 
-/* On failure `onnx` is freed. */
+/* On failure `onnx` is freed. Memory that runs out anywhere while reading comes back to here; `status` is volatile
+ * because it is set after setjmp. */
 static enum sol_status finish(struct sol_onnx *onnx, struct bytes file, const char *folder,
                               struct sol_onnx **out) {
     jmp_buf out_of_memory;
@@ -99,6 +104,7 @@ static struct sol_onnx *new_onnx(void) {
     return onnx;
 }
 
+/* The bytes are copied: values of tensors are used where they lie for as long as the model lives. */
 enum sol_status sol_onnx_parse(const void *data, size_t size, const char *folder,
                                struct sol_onnx **out) {
     if (!data && size) return fail(SOL_EINVAL, "there are no bytes");

@@ -111,6 +111,7 @@ enum sol_status op_instance_norm(struct call *c) {
     return call_give(c, 0, LAYER2(c, "add", y, by_channel(c, call_tensor(c, 2), rank), ""));
 }
 
+/* Over all dims from `axis` on. The outputs 1 and 2, for training, are the mean and 1 / deviation. */
 enum sol_status op_layer_norm(struct call *c) {
     int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
     struct normal normal = normalize(c, call_tensor(c, 0), axis, rank - axis);
@@ -189,6 +190,7 @@ enum sol_status op_alpha(struct call *c) {
                             call_real(c, call_float(c, "alpha", otherwise))));
 }
 
+/* gamma * elu(x); Klambauer et al., "Self-Normalizing Neural Networks", arXiv 1706.02515 */
 enum sol_status op_selu(struct call *c) {
     double alpha = call_float(c, "alpha", 1.67326319217681884765625),
            gamma = call_float(c, "gamma", 1.05070102214813232421875);
@@ -209,6 +211,7 @@ static sol_tensor clamp(struct call *c, sol_tensor x, double low, double high) {
     return LAYER1(c, "clamp", x, "min=%s max=%s", call_real(c, low), call_real(c, high));
 }
 
+/* max(0, min(1, alpha * x + beta)) */
 enum sol_status op_hard_sigmoid(struct call *c) {
     double alpha = call_float(c, "alpha", 0.2), beta = call_float(c, "beta", 0.5);
     sol_tensor line = LAYER2(c, "add", scale(c, call_tensor(c, 0), alpha), scalar(c, beta), "");
@@ -229,12 +232,14 @@ enum sol_status op_cosh(struct call *c) {
     return call_give(c, 0, scale(c, LAYER2(c, "add", up, down, ""), 0.5));
 }
 
+/* x / (1 + |x|) */
 enum sol_status op_softsign(struct call *c) {
     sol_tensor x = call_tensor(c, 0);
     sol_tensor below = LAYER2(c, "add", LAYER1(c, "abs", x, ""), scalar(c, 1), "");
     return call_give(c, 0, LAYER2(c, "div", x, below, ""));
 }
 
+/* x * sigmoid(alpha * x) */
 static sol_tensor swish(struct call *c, sol_tensor x) {
     double alpha = call_float(c, "alpha", 1);
     if (alpha == 1) return LAYER1(c, "silu", x, "");

@@ -18,7 +18,8 @@ static enum sol_status give_data(struct call *c, struct data data) {
     return call_give_value(c, 0, &value);
 }
 
-/* Exactly one of five attributes holds the value. */
+/* Exactly one of five attributes holds the value: a tensor, or value_int, value_ints, value_float, value_floats,
+ * whose names tell their types (AttributeProto.type: 1 float, 2 int, 4 tensor, 6 floats, 7 ints). */
 enum sol_status op_constant(struct call *c) {
     if (c->node->attributes.n != 1)
         return fail(SOL_EINVAL, "it has %d values", c->node->attributes.n);
@@ -45,7 +46,8 @@ enum sol_status op_constant(struct call *c) {
     return give_data(c, data);
 }
 
-/* Numbers of one value, or a tensor of one real. */
+/* Numbers of one value, or a tensor of one real. Numbers are written out one by one, so there may not be too many;
+ * the tensor is a layer that expands a scalar, and its shape may depend on the batch. */
 enum sol_status op_constant_of_shape(struct call *c) {
     const struct onnx_attribute *a = call_attribute(c, "value");
     struct data one = {.dtype = SOL_F32, .n = 1, .at = &(float){0}};
@@ -97,6 +99,8 @@ enum sol_status op_size(struct call *c) {
     return call_give_numbers(c, 0, 0, NULL, &n);
 }
 
+/* There are ceil((limit - start) / step) numbers. Reals count them, and unsigned arithmetic makes them, since
+ * differences of 64-bit numbers may overflow. */
 enum sol_status op_range(struct call *c) {
     int64_t at[3] = {0};
     for (int i = 0; i < 3; i++) call_input_ints(c, i, 1, &at[i]);
@@ -189,6 +193,7 @@ enum sol_status op_gather_elements_numbers(struct call *c) {
     return give_like(c, index->rank, dim, numbers);
 }
 
+/* Vectors only, as shapes are put together from them: the axis can but be 0. */
 enum sol_status op_concat_numbers(struct call *c) {
     VEC(struct size) all = {0};
     for (int i = 0; i < c->n_in; i++) {
@@ -202,6 +207,8 @@ enum sol_status op_concat_numbers(struct call *c) {
     return give_like(c, 1, (int64_t[]){all.n}, all.at);
 }
 
+/* One range of a vector, without a step: parts of shapes. Bounds below 0 count from the end, and all are clamped, as
+ * in Python. */
 enum sol_status op_slice_numbers(struct call *c) {
     int64_t start = 0, end = 0, axis = 0, step = 1;
     const struct value *x = c->in[0];
@@ -218,6 +225,7 @@ enum sol_status op_slice_numbers(struct call *c) {
     return give_like(c, 1, (int64_t[]){max_i64(0, end - start)}, x->number + start);
 }
 
+/* A 0 keeps the input's dim, and a dim below 0 is what is left over. Numbers stay in their order, so nothing moves. */
 enum sol_status op_reshape_numbers(struct call *c) {
     int64_t dim[SOL_MAX_RANK], known = 1;
     int rank = call_input_ints(c, 1, SOL_MAX_RANK, dim), open = -1;

@@ -81,6 +81,7 @@ static enum sol_status give_with_dims(struct call *c, int rank, const struct siz
     return call_give_value(c, 0, &same);
 }
 
+/* Without axes all dims of 1 vanish, which must be known before the call: the rank may not depend on the batch. */
 enum sol_status op_squeeze(struct call *c) {
     bool named[SOL_MAX_RANK] = {false};
     struct size dim[SOL_MAX_RANK];

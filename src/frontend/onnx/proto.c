@@ -10,6 +10,8 @@
 
 #define DEEPEST 100 /* messages in each other; a graph within a graph's node takes three */
 
+/* Those from INTS on are repeated and live in a struct list; read_field relies on the order. OPTIONAL_INT can tell a
+ * 0 from nothing, which a dim must. */
 enum kind {
     INT,
     FLOAT,
@@ -109,6 +111,7 @@ static size_t utf8_length(const uint8_t *at, size_t left) {
     return n;
 }
 
+/* A NUL within would cut a C string short and make two names look alike, so it is an error. */
 static enum sol_status copy_string(struct arena *arena, struct bytes in, const char **out) {
     for (size_t i = 0, n; i < in.size; i += n) {
         n = utf8_length(in.at + i, in.size - i);
@@ -128,6 +131,7 @@ static void *append(struct arena *arena, struct list *list, size_t size) {
     return item;
 }
 
+/* Whole numbers take 64 bits whatever their type in the file; floats are the low half of `bits`. */
 static void append_number(struct arena *arena, struct list *list, enum kind kind, uint64_t bits) {
     if (kind == INTS) memcpy(append(arena, list, 8), &bits, 8);
     else if (kind == DOUBLES) memcpy(append(arena, list, 8), &bits, 8);
@@ -156,6 +160,7 @@ static enum sol_status read_numbers(struct arena *arena, const struct wire_field
 static enum sol_status read_message(struct arena *arena, struct bytes in,
                                     const struct message *message, void *out, int depth);
 
+/* A message that is given twice is not merged, as other readers do: the last one counts. */
 static enum sol_status read_single(struct arena *arena, const struct wire_field *in,
                                    const struct field *field, char *at, int depth) {
     switch (field->kind) {
@@ -220,6 +225,7 @@ static enum sol_status read_message(struct arena *arena, struct bytes in,
     return status;
 }
 
+/* An error says where it is, from the outside inwards: "model: graph, node, field 3 has the wrong type". */
 enum sol_status proto_read(struct arena *arena, struct bytes file, struct onnx_model *out) {
     *out = (struct onnx_model){0};
     return read_message(arena, file, &model_message, out, 0);

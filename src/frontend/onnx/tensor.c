@@ -59,6 +59,7 @@ static enum sol_status read_dims(const struct onnx_tensor *tensor, struct data *
     return SOL_OK;
 }
 
+/* By onnx.proto: small integers, bools and floats of 16 bits come as int32_data, the latter as their bits. */
 static const struct list *typed_field(const struct onnx_tensor *tensor) {
     switch (elements[tensor->data_type].store) {
     case FLOATS: return &tensor->floats;
@@ -93,7 +94,7 @@ static enum sol_status read_typed(struct arena *arena, const struct onnx_tensor 
     return SOL_OK;
 }
 
-/* In place where they are aligned. */
+/* In place where they are aligned: ONNX's order is row major and little endian, as is SOL's. */
 static enum sol_status read_raw(struct arena *arena, const struct onnx_tensor *tensor,
                                 struct data *out) {
     const struct bytes *raw = tensor->raw;
@@ -106,6 +107,7 @@ static enum sol_status read_raw(struct arena *arena, const struct onnx_tensor *t
     return SOL_OK;
 }
 
+/* Without elements there is still an address, since a value whose data is NULL counts as unknown. */
 enum sol_status tensor_read(struct arena *arena, const char *folder,
                             const struct onnx_tensor *tensor, struct data *out) {
     static const char nothing[SOL_MAX_RANK];
