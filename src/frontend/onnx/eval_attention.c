@@ -163,6 +163,9 @@ static struct window read_window(struct eval *e, const struct attention *a, int6
     if (eval_has(e, 3)) check_mask(e, w.mask = eval_in(e, 3), a);
     if (eval_has(e, 6)) w.lengths = eval_in(e, 6);
     eval_check(e, !w.lengths || w.lengths->n == a->batch, "as many lengths as sequences");
+    for (int64_t i = 0; w.lengths && i < w.lengths->n; i++)
+        eval_check(e, array_whole(w.lengths, i) >= 0 && array_whole(w.lengths, i) <= a->columns,
+                   "a length beyond the places");
     eval_check(e, w.left < INT32_MAX && w.right < INT32_MAX, "a window too large");
     return w;
 }

@@ -229,6 +229,9 @@ void run_tile(struct eval *e) {
     }
 }
 
+/* Pads and crops beyond this are mistakes; sums of a few of them fit. */
+#define FARTHEST ((int64_t)1 << 48)
+
 /* Where a padded value comes from: a constant, the mirror image, the nearest, or the other end. */
 enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 
@@ -285,6 +288,7 @@ void run_pad(struct eval *e) {
     for (int i = 0; i < count; i++) {
         int d = eval_axis(e, eval_has(e, 3) ? axes[i] : i, x->rank);
         before[d] = pads[i];
+        eval_check(e, pads[i] > -FARTHEST && pads[i] < FARTHEST, "a pad out of range");
         bool is_fine = !__builtin_add_overflow(dim[d], pads[i], &dim[d]) &&
                        !__builtin_add_overflow(dim[d], pads[count + i], &dim[d]);
         eval_check(e, is_fine, "a dim overflows");
