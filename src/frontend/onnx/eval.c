@@ -130,6 +130,14 @@ bool eval_is(struct eval *e, const char *name, const char *value) {
     return !strcmp(eval_string(e, name, ""), value);
 }
 
+const char *eval_word(struct eval *e, const char *name, const char *otherwise, const char *words) {
+    const char *word = eval_string(e, name, otherwise);
+    size_t n = strlen(word);
+    for (const char *at = words; n && (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return word;
+    eval_stop(e, fail(SOL_EUNSUPPORTED, "%s \"%.32s\"", name, word));
+}
+
 int eval_ints(struct eval *e, const char *name, const int64_t **out) {
     const struct onnx_attribute *a = find_typed(e, name, INTS);
     *out = a ? a->ints.at : NULL;

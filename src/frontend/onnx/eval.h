@@ -87,6 +87,8 @@ int64_t eval_int(struct eval *e, const char *name, int64_t otherwise);
 double eval_float(struct eval *e, const char *name, double otherwise);
 const char *eval_string(struct eval *e, const char *name, const char *otherwise);
 bool eval_is(struct eval *e, const char *name, const char *value); /* a string attribute */
+/* A string attribute that must be one of the words of a list. */
+const char *eval_word(struct eval *e, const char *name, const char *otherwise, const char *words);
 int eval_ints(struct eval *e, const char *name, const int64_t **out);
 int eval_floats(struct eval *e, const char *name, const float **out);
 const struct onnx_graph *eval_graph(struct eval *e, const char *name);

@@ -163,6 +163,9 @@ static struct window read_window(struct eval *e, const struct attention *a, int6
     if (eval_has(e, 3)) check_mask(e, w.mask = eval_in(e, 3), a);
     if (eval_has(e, 6)) w.lengths = eval_in(e, 6);
     eval_check(e, !w.lengths || w.lengths->n == a->batch, "as many lengths as sequences");
+    for (int64_t i = 0; w.lengths && i < w.lengths->n; i++)
+        eval_check(e, array_whole(w.lengths, i) >= 0 && array_whole(w.lengths, i) <= a->columns,
+                   "a length beyond the places");
     eval_check(e, w.left < INT32_MAX && w.right < INT32_MAX, "a window too large");
     return w;
 }
@@ -324,7 +327,7 @@ static struct linear read_heads(struct eval *e) {
 
 /* Decay and beta, as the rule wants them, and the state to begin with. */
 static void read_rule(struct eval *e, struct linear *l) {
-    const char *rule = eval_string(e, "update_rule", "gated_delta");
+    const char *rule = eval_word(e, "update_rule", "gated_delta", "linear gated delta gated_delta");
     int64_t rows = l->batch * l->places, n_state = l->batch * l->kv * l->size * l->v_size;
     if (strstr(rule, "gated")) {
         l->decay = array_reals(e->space, eval_in(e, 4));
@@ -383,7 +386,7 @@ void run_causal_conv(struct eval *e) {
                    w->dim[2] > 0,
                "shapes that do not fit");
     int64_t rows = x->dim[0] * x->dim[1], channels = x->dim[1], n = x->dim[2], kept = w->dim[2] - 1;
-    bool is_active = !eval_is(e, "activation", "none") && eval_attribute(e, "activation");
+    bool is_active = strcmp(eval_word(e, "activation", "none", "none silu swish"), "none") != 0;
     eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == rows * kept, "a state that does not fit");
     eval_check(e, !eval_has(e, 2) || eval_in(e, 2)->n == channels, "a bias that does not fit");
     double *v = array_reals(e->space, x), *weight = array_reals(e->space, w);

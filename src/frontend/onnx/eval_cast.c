@@ -88,8 +88,8 @@ struct array *cast_array(struct eval *e, const struct array *x, enum type type, 
 
 /* Powers of two round as `round_mode` says; float_encode rounds to the nearest. */
 static void round_powers(struct eval *e, const struct array *x, struct array *y) {
-    bool is_up = eval_is(e, "round_mode", "up") || !eval_attribute(e, "round_mode");
-    bool is_down = eval_is(e, "round_mode", "down");
+    const char *mode = eval_word(e, "round_mode", "up", "up down nearest");
+    bool is_up = *mode == 'u', is_down = *mode == 'd';
     for (int64_t i = 0; i < x->n && (is_up || is_down); i++) {
         uint8_t *bits = (uint8_t *)y->data + i;
         double from = array_real(x, i), to = array_real(y, i);

@@ -199,7 +199,7 @@ void run_tensor_scatter(struct eval *e) {
     struct array *y = copy(e, eval_in(e, 0));
     const struct array *updates = eval_in(e, 1);
     int axis = eval_axis(e, eval_int(e, "axis", -2), y->rank);
-    bool is_circular = eval_is(e, "mode", "circular");
+    bool is_circular = *eval_word(e, "mode", "linear", "linear circular") == 'c';
     eval_check(e, axis > 0 && updates->rank == y->rank && updates->type == y->type, "shapes");
     for (int d = 0; d < y->rank; d++)
         eval_check(e, d == axis ? updates->dim[d] <= y->dim[d] : updates->dim[d] == y->dim[d],

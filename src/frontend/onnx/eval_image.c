@@ -118,8 +118,11 @@ static void read_modes(struct eval *e, struct resize *r) {
     eval_check(e, r->mode || !strcmp(mode, "nearest"), "mode");
     bool is_old = e->opset < 11; /* or Upsample */
     r->transform =
-        eval_string(e, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel");
-    r->nearest = eval_string(e, "nearest_mode", is_old ? "floor" : "round_prefer_floor");
+        eval_word(e, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel",
+                  "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric "
+                  "tf_half_pixel_for_nn tf_crop_and_resize");
+    r->nearest = eval_word(e, "nearest_mode", is_old ? "floor" : "round_prefer_floor",
+                           "round_prefer_floor round_prefer_ceil floor ceil");
     r->a = eval_float(e, "cubic_coeff_a", -0.75);
     r->outside = eval_float(e, "extrapolation_value", 0);
     r->antialias = eval_int(e, "antialias", 0);
@@ -127,10 +130,17 @@ static void read_modes(struct eval *e, struct resize *r) {
     r->crops = !strcmp(r->transform, "tf_crop_and_resize");
 }
 
+/* A size that was computed, downwards. Memory decides about large ones, as long as they are numbers. */
+static int64_t size_of(struct eval *e, double size) {
+    eval_check(e, size >= 0 && size < 1e15, "a size out of range");
+    return (int64_t)size;
+}
+
 /* Sizes that keep the ratio of the named dims: by the smallest or the largest of their scales. */
 static void keep_ratio(struct eval *e, struct resize *r, const int *named, int n,
                        const int64_t *sizes) {
-    const char *policy = eval_string(e, "keep_aspect_ratio_policy", "stretch");
+    const char *policy =
+        eval_word(e, "keep_aspect_ratio_policy", "stretch", "stretch not_larger not_smaller");
     bool is_smaller = !strcmp(policy, "not_smaller");
     double scale = is_smaller ? 0 : INFINITY;
     for (int i = 0; i < n; i++) {
@@ -140,7 +150,7 @@ static void keep_ratio(struct eval *e, struct resize *r, const int *named, int n
     for (int i = 0; i < n; i++) {
         struct axis *x = &r->axis[named[i]];
         bool stretches = !strcmp(policy, "stretch");
-        x->out = stretches ? sizes[i] : (int64_t)floor(scale * (double)x->in + 0.5);
+        x->out = stretches ? sizes[i] : size_of(e, scale * (double)x->in + 0.5);
         x->scale = stretches ? (double)x->out / (double)x->in : scale;
     }
 }
@@ -163,9 +173,9 @@ static void read_sizes(struct eval *e, struct resize *r, const struct array *x, 
     for (int i = 0; i < n && !n_sizes; i++) {
         struct axis *axis = &r->axis[named[i]];
         axis->scale = scales ? array_real(scales, i) : (double)old[i];
-        eval_check(e, axis->scale > 0 && axis->scale < 1e9, "a scale out of range");
-        axis->out = (int64_t)floor((double)axis->in * (r->crops ? axis->end - axis->start : 1) *
-                                   axis->scale);
+        eval_check(e, axis->scale > 1e-9 && axis->scale < 1e9, "a scale out of range");
+        double part = r->crops ? axis->end - axis->start : 1;
+        axis->out = size_of(e, (double)axis->in * part * axis->scale);
     }
     if (n_sizes) keep_ratio(e, r, named, n, sizes);
 }

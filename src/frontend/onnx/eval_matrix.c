@@ -75,7 +75,7 @@ static int64_t *shifted(struct eval *e, const struct array *x, const struct arra
                "zero points that do not fit");
     for (int64_t i = 0; i < x->n; i++) {
         int64_t at = by_row ? i / columns : i / (rows * columns) * columns + i % columns;
-        v[i] -= array_whole(zero, at % zero->n);
+        v[i] = (int64_t)((uint64_t)v[i] - (uint64_t)array_whole(zero, at % zero->n));
     }
     return v;
 }

@@ -229,6 +229,9 @@ void run_tile(struct eval *e) {
     }
 }
 
+/* Pads and crops beyond this are mistakes; sums of a few of them fit. */
+#define FARTHEST ((int64_t)1 << 48)
+
 /* Where a padded value comes from: a constant, the mirror image, the nearest, or the other end. */
 enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 
@@ -285,6 +288,7 @@ void run_pad(struct eval *e) {
     for (int i = 0; i < count; i++) {
         int d = eval_axis(e, eval_has(e, 3) ? axes[i] : i, x->rank);
         before[d] = pads[i];
+        eval_check(e, pads[i] > -FARTHEST && pads[i] < FARTHEST, "a pad out of range");
         bool is_fine = !__builtin_add_overflow(dim[d], pads[i], &dim[d]) &&
                        !__builtin_add_overflow(dim[d], pads[count + i], &dim[d]);
         eval_check(e, is_fine, "a dim overflows");
@@ -338,7 +342,7 @@ static int64_t read_block(struct eval *e, const struct array *x) {
 void run_depth_to_space(struct eval *e) {
     const int64_t *d = eval_in(e, 0)->dim, b = read_block(e, e->in[0]), rest = d[1] / (b * b);
     static const int64_t dcr_axes[6] = {0, 3, 4, 1, 5, 2}, crd_axes[6] = {0, 1, 4, 2, 5, 3};
-    bool is_crd = eval_is(e, "mode", "CRD");
+    bool is_crd = !strcmp(eval_word(e, "mode", "DCR", "DCR CRD"), "CRD");
     int64_t dcr[6] = {d[0], b, b, rest, d[2], d[3]}, crd[6] = {d[0], rest, b, b, d[2], d[3]};
     move_blocks(e, is_crd ? crd : dcr, is_crd ? crd_axes : dcr_axes,
                 (int64_t[]){d[0], rest, d[2] * b, d[3] * b});
@@ -348,7 +352,7 @@ void run_depth_to_space(struct eval *e) {
 void run_space_to_depth(struct eval *e) {
     const int64_t *d = eval_in(e, 0)->dim, b = read_block(e, e->in[0]);
     static const int64_t dcr_axes[6] = {0, 3, 5, 1, 2, 4}, crd_axes[6] = {0, 1, 3, 5, 2, 4};
-    bool is_crd = eval_is(e, "mode", "CRD");
+    bool is_crd = !strcmp(eval_word(e, "mode", "DCR", "DCR CRD"), "CRD");
     move_blocks(e, (int64_t[]){d[0], d[1], d[2] / b, b, d[3] / b, b}, is_crd ? crd_axes : dcr_axes,
                 (int64_t[]){d[0], d[1] * b * b, d[2] / b, d[3] / b});
 }

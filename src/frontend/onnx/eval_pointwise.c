@@ -52,7 +52,7 @@ void run_shaped(struct eval *e) {
 void run_gelu(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
-    bool is_tanh = eval_is(e, "approximate", "tanh");
+    bool is_tanh = !strcmp(eval_word(e, "approximate", "none", "none tanh"), "tanh");
     double *v = array_reals(e->space, x);
     for (int64_t i = 0; i < x->n; i++) {
         double cubic = sqrt(2 / M_PI) * (v[i] + 0.044715 * v[i] * v[i] * v[i]);
@@ -174,9 +174,7 @@ void run_mod(struct eval *e) {
 /* Shifts as wide as the type leave 0, or the sign. */
 void run_bit_shift(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
-    bool is_left = eval_is(e, "direction", "LEFT");
-    if (!is_left && !eval_is(e, "direction", "RIGHT"))
-        eval_stop(e, fail(SOL_EINVAL, "direction is neither LEFT nor RIGHT"));
+    bool is_left = *eval_word(e, "direction", "", "LEFT RIGHT") == 'L';
     if (!is_whole(a->type)) refuse_type(e, a->type);
     eval_give(e, 0,
               combine(e, a, b, a->type, NULL, is_left ? whole_shift_left : whole_shift_right));

@@ -281,7 +281,8 @@ void run_recurrent(struct eval *e) {
     struct layer l = read_layer(e, x, w);
     struct activation acts[2][3];
     int64_t n = w->dim[0], rows = l.gates * l.hidden, size = n * l.batch * l.hidden;
-    eval_check(e, n == (eval_is(e, "direction", "bidirectional") ? 2 : 1), "directions");
+    const char *direction = eval_word(e, "direction", "forward", "forward reverse bidirectional");
+    eval_check(e, n == (*direction == 'b' ? 2 : 1), "directions");
     read_cell(e, l.cell, n, acts);
     struct extras extras = read_extras(e, &l, n);
     double *v = array_reals(e->space, x), *weights = array_reals(e->space, w),
@@ -294,7 +295,7 @@ void run_recurrent(struct eval *e) {
         l.b = extras.bias ? extras.bias + d * 2 * rows : NULL;
         l.p = extras.peephole ? extras.peephole + d * 3 * l.hidden : NULL;
         memcpy(l.act, acts[d], sizeof l.act);
-        run_direction(&l, &extras, v, n, d, d == 1 || eval_is(e, "direction", "reverse"), &r);
+        run_direction(&l, &extras, v, n, d, d == 1 || *direction == 'r', &r);
     }
     give(e, &l, n, &r);
 }
