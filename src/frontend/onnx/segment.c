@@ -46,7 +46,7 @@ struct segment {
     VEC(struct event) events;
     VEC(const char *) inputs;
     VEC(const char *) outputs;
-    VEC(bool) truths; /* by output: a truth value, which is 0 or 1 in the program */
+    VEC(bool) truths;        /* by output: a truth value, which is 0 or 1 in the program */
     struct sol_model *model; /* while planning */
     struct sol_program *program;
     struct sol_weights *weights;
@@ -409,7 +409,8 @@ static enum sol_status new_outputs(struct pass *pass, const struct segment *segm
 }
 
 static struct array *to_truth(struct pass *pass, const struct array *array) {
-    struct array *truth = array_new(pass->run.space, type_of_dtype(SOL_BOOL), array->rank, array->dim);
+    struct array *truth =
+        array_new(pass->run.space, type_of_dtype(SOL_BOOL), array->rank, array->dim);
     for (int64_t i = 0; i < array->n; i++)
         ((uint8_t *)truth->data)[i] = ((const float *)array->data)[i] != 0;
     return truth;
