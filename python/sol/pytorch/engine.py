@@ -316,7 +316,7 @@ class Engine:
         with self._lock:
             if key not in state.entries:
                 with without_collections():
-                    before = Snapshot(self.module)
+                    before = Snapshot(self.module, is_guarded=False)
                     state.entries[key] = self._capture(constants)
                     state.forgive(before, Snapshot(self.module))
             return state.entries[key]

@@ -24,12 +24,15 @@ SIMPLE = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.
 
 
 class Snapshot:
-    """A module now: its submodules with their plain attributes, its tensors, modes and hooks."""
+    """A module now: its submodules with their plain attributes, its tensors, modes and hooks.
 
-    def __init__(self, root):
+    ``is_guarded`` False: only to be compared with another one.
+    """
+
+    def __init__(self, root, is_guarded=True):
         # The guard comes first: a change while the rest is read shows at the next call.
         self.modules = dict(root.named_modules())
-        self.guard = _make_guard(self.modules.values())
+        self.guard = _make_guard(self.modules.values()) if is_guarded else None
         self.parameters = list(root.parameters())
         self.attributes = {name: _plain_attributes(m) for name, m in self.modules.items()}
         self.tensors = dict(_named_tensors(self.modules))
