@@ -58,6 +58,10 @@ void close_network(struct network *network);
 /* The shape of a port for the chosen batch; its number of elements, -1 when that overflows. */
 int64_t port_shape(const struct network *network, const struct sol_port *port,
                    int64_t dim[SOL_MAX_RANK]);
+/* An .onnx file that can be read but not compiled as a whole. */
+bool needs_interpreter(const char *path);
+/* Values in [-scale, scale) for f32; other types stay as they are. */
+void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale, void *data);
 size_t dtype_size(enum sol_dtype dtype);
 const char *dtype_name(enum sol_dtype dtype);
 
@@ -67,6 +71,13 @@ const char *dtype_name(enum sol_dtype dtype);
 int read_array(const char *path, enum sol_dtype dtype, int rank, const int64_t *dim, void *data);
 int write_array(const char *path, enum sol_dtype dtype, int rank, const int64_t *dim,
                 const void *data);
+
+/* ---- command_run.c, command_mixed.c ---- */
+
+/* Prints output `i`, or writes it where --output says. */
+int show_array(const struct options *options, const char *name, enum sol_dtype dtype, int rank,
+               const int64_t *dim, const void *data, int i);
+int run_mixed(const struct options *options);
 
 /* ---- Commands ---- */
 

@@ -71,23 +71,29 @@ static void print_values(const float *at, int64_t n) {
 }
 
 /* Values are printed for f32 alone; files take every type that NumPy has. Output 1 of --output=y goes to y1.npy. */
-static int show_output(const struct options *options, const struct network *network, int i) {
-    const struct sol_port *port = sol_program_output(network->program, i);
-    int64_t dim[SOL_MAX_RANK], n = 1;
-    if (sol_program_output_shape(network->program, i, network->symbols, dim))
-        return complain("%s", sol_error());
-    printf("%s %s[", port->name, dtype_name(port->dtype));
-    for (int d = 0; d < port->rank; d++) {
+int show_array(const struct options *options, const char *name, enum sol_dtype dtype, int rank,
+               const int64_t *dim, const void *data, int i) {
+    int64_t n = 1;
+    printf("%s %s[", name, dtype_name(dtype));
+    for (int d = 0; d < rank; d++) {
         printf(d ? ",%lld" : "%lld", (long long)dim[d]);
         n *= dim[d];
     }
     printf("]\n");
-    if (port->dtype == SOL_F32 && n) print_values(network->outputs[i], n);
+    if (dtype == SOL_F32 && n) print_values(data, n);
     if (!options->output) return 0;
     char path[4096];
     if (snprintf(path, sizeof path, "%s%d.npy", options->output, i) >= (int)sizeof path)
         return complain("the path is too long");
-    return write_array(path, port->dtype, port->rank, dim, network->outputs[i]);
+    return write_array(path, dtype, rank, dim, data);
+}
+
+static int show_output(const struct options *options, const struct network *network, int i) {
+    const struct sol_port *port = sol_program_output(network->program, i);
+    int64_t dim[SOL_MAX_RANK];
+    if (sol_program_output_shape(network->program, i, network->symbols, dim))
+        return complain("%s", sol_error());
+    return show_array(options, port->name, port->dtype, port->rank, dim, network->outputs[i], i);
 }
 
 static int run_once(const struct options *options, struct network *network) {
@@ -97,7 +103,9 @@ static int run_once(const struct options *options, struct network *network) {
     return code;
 }
 
-int command_run(const struct options *options) { return with_network(options, run_once); }
+int command_run(const struct options *options) {
+    return needs_interpreter(options->model) ? run_mixed(options) : with_network(options, run_once);
+}
 
 /* ---- bench ---- */
 

@@ -59,6 +59,14 @@ static int open_text(const char *path, struct network *out) {
     return status ? complain("%s: %s", path, sol_error()) : 0;
 }
 
+bool needs_interpreter(const char *path) {
+    struct sol_onnx *onnx = NULL;
+    if (!ends_with(path, ".onnx")) return false;
+    enum sol_status status = sol_onnx_read(path, &onnx);
+    sol_onnx_free(onnx);
+    return status == SOL_EUNSUPPORTED;
+}
+
 int open_model(const struct options *options, struct network *out) {
     *out = (struct network){0};
     for (int i = 0; i < 4; i++) out->symbols[i] = options->batch;
@@ -116,8 +124,7 @@ static float draw(uint64_t *state) {
 }
 
 /* Other types stay 0: whole numbers are mostly indices, and 0 is one that every table has. */
-static void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale,
-                        void *data) {
+void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale, void *data) {
     for (int64_t i = 0; dtype == SOL_F32 && i < n; i++)
         ((float *)data)[i] = draw(state) * (float)scale;
 }

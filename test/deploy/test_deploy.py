@@ -328,6 +328,18 @@ def test_strange_folders_and_failures_leave_nothing(net, tmp_path):
     assert len(os.listdir(folder)) == 2
 
 
+def test_another_instruction_set(net, tmp_path):
+    if " avx2 " not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("needs AVX2")
+    sol.deploy(net, [example()], lib_name="Net", path=tmp_path, device=(sol.device.x86, "avx2"))
+    text = subprocess.run(
+        ["objdump", "-d", tmp_path / "libNet.so"], capture_output=True, text=True
+    ).stdout
+    assert "%ymm" in text and "%zmm" not in text
+    program = compile_program(tmp_path, [tmp_path / "libNet.so"], links=[f"-Wl,-rpath,{tmp_path}"])
+    close(run_program(program, example()), net(example()))
+
+
 def test_arm64(net, tmp_path):
     """Cross-compiled, and run by an emulator."""
     if not shutil.which("aarch64-linux-gnu-gcc") or not shutil.which("qemu-aarch64"):
