@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* As for libsol's own kernels and generated ones. */
 #define FLOAT_FLAGS \
@@ -87,7 +88,9 @@ static void print_refusal(struct deployment *d, struct text *text) {
 static void print_embedded(struct deployment *d, struct text *text) {
     text_add(text, "__asm__(\".section .rodata.library_weights,\\\"a\\\"\\n.balign 4096\\n"
                    "library_weights:\\n.incbin \\\"");
-    for (const char *at = deploy_path(d, "weights"); *at; at++)
+    const bool is_here =
+        d->library->target == SOL_C_SOURCE; /* the compiler will run in the folder */
+    for (const char *at = is_here ? "weights" : deploy_path(d, "weights"); *at; at++)
         text_add(text, "\\\\%03o", (unsigned char)*at);
     text_add(text, "\\\"\\n.byte 0\\n.previous\\n\");\nextern const char library_weights[];\n");
 }
@@ -145,52 +148,62 @@ static enum sol_status write_weights(struct deployment *d, struct library_file *
 
 /* ---- Compiling ---- */
 
-/* Objects of all `files`, joined; kernels and the rest need different flags. */
-static enum sol_status compile(struct deployment *d, const struct deploy_tool *tool,
-                               const char *flags, const char *const *files, int n,
-                               const char *object) {
-    VEC(const char *) words = {0};
-    const char *const fixed[] = {"-r", "-nostdlib",           "-I", deploy_path(d, "include"),
-                                 "-I", deploy_path(d, "src"), "-o", deploy_path(d, object)};
-    for (int i = 0; i < COUNT(fixed); i++) VEC_PUSH(d->arena, &words, fixed[i]);
-    for (int i = 0; i < n; i++) VEC_PUSH(d->arena, &words, deploy_path(d, files[i]));
-    VEC_PUSH(d->arena, &words, NULL);
-    deploy_progress(d, object);
-    return deploy_run(d, arena_printf(d->arena, "%s %s %s", tool->compiler, COMMON_FLAGS, flags),
-                      words.at);
-}
+/* Sources that are compiled with the same flags, and joined to one object. */
+struct unit {
+    const char *object, *flags;
+    VEC(const char *) files;
+};
+enum { RUNTIME, OWN, GENERATED, N_UNITS };
 
-/* Either the kernels, with the flags of the instruction set, or all the rest, which must run on any processor of the kind. */
-static enum sol_status compile_sources(struct deployment *d, const struct deploy_tool *tool,
-                                       bool kernels, const char *object) {
-    VEC(const char *) files = {0};
+/* Either the kernels or all the rest, which must run on any processor of the kind. A network without own kernels has an empty one, as
+ * the linker wants the object. */
+static enum sol_status find_files(struct deployment *d, bool kernels, struct unit *unit) {
     for (const struct deploy_source *s = deploy_sources; s->name; s++) {
         bool is_c = !strcmp(s->name + strlen(s->name) - 2, ".c");
-        if (is_c && s->is_kernel == kernels && is_needed(d, s)) VEC_PUSH(d->arena, &files, s->name);
+        if (is_c && s->is_kernel == kernels && is_needed(d, s))
+            VEC_PUSH(d->arena, &unit->files, s->name);
     }
-    if (!kernels) VEC_PUSH(d->arena, &files, "network.c");
-    if (!files.n) { /* a network without own kernels; the linker wants the object */
-        TRY(deploy_write(d, "none.c", "", 0));
-        VEC_PUSH(d->arena, &files, "none.c");
-    }
-    const char *flags = "-O2 -w";
-    if (kernels)
-        flags = arena_printf(d->arena, FLOAT_FLAGS " -DISA=%s %s %s", d->isa->name, d->isa->flags,
-                             d->isa->kernel_flags);
-    return compile(d, tool, flags, files.at, files.n, object);
+    if (!kernels) VEC_PUSH(d->arena, &unit->files, "network.c");
+    if (unit->files.n) return SOL_OK;
+    VEC_PUSH(d->arena, &unit->files, "none.c");
+    return deploy_write(d, "none.c", "", 0);
 }
 
-static enum sol_status compile_all(struct deployment *d, const struct deploy_tool *tool) {
-    static const char *const generated[] = {"kernels.c"};
-    const char *flags = arena_printf(d->arena, FLOAT_FLAGS " -std=gnu99 %s", d->isa->flags);
-    TRY(compile_sources(d, tool, false, "runtime.o"));
-    TRY(compile_sources(d, tool, true, "own.o"));
-    return compile(d, tool, flags, generated, 1, "generated.o");
+static enum sol_status find_units(struct deployment *d, struct unit units[N_UNITS]) {
+    const struct dnn_isa *isa = d->isa;
+    units[RUNTIME] = (struct unit){.object = "runtime.o", .flags = "-O2 -w"};
+    units[OWN] = (struct unit){.object = "own.o",
+                               .flags = arena_printf(d->arena, FLOAT_FLAGS " -DISA=%s %s %s",
+                                                     isa->name, isa->flags, isa->kernel_flags)};
+    units[GENERATED] =
+        (struct unit){.object = "generated.o",
+                      .flags = arena_printf(d->arena, FLOAT_FLAGS " -std=gnu99 %s", isa->flags)};
+    VEC_PUSH(d->arena, &units[GENERATED].files, "kernels.c");
+    TRY(find_files(d, false, &units[RUNTIME]));
+    return find_files(d, true, &units[OWN]);
+}
+
+static enum sol_status compile(struct deployment *d, const struct deploy_tool *tool,
+                               const struct unit *unit) {
+    VEC(const char *) words = {0};
+    const char *const fixed[] = {"-r", "-nostdlib",           "-I", deploy_path(d, "include"),
+                                 "-I", deploy_path(d, "src"), "-o", deploy_path(d, unit->object)};
+    for (int i = 0; i < COUNT(fixed); i++) VEC_PUSH(d->arena, &words, fixed[i]);
+    for (int i = 0; i < unit->files.n; i++)
+        VEC_PUSH(d->arena, &words, deploy_path(d, unit->files.at[i]));
+    VEC_PUSH(d->arena, &words, NULL);
+    deploy_progress(d, unit->object);
+    return deploy_run(
+        d, arena_printf(d->arena, "%s %s %s", tool->compiler, COMMON_FLAGS, unit->flags), words.at);
 }
 
 /* ---- Linking ---- */
 
-/* Hidden symbols stay in; what the interface does not reach goes, and so do names. */
+#define LINK_FLAGS                                                                            \
+    "-shared -s -pthread -Wl,--gc-sections -Wl,--as-needed -Wl,-z,nodelete -Wl,-z,relro "     \
+    "-Wl,-z,now -Wl,-z,noexecstack"
+
+/* Hidden symbols stay in; what the interface does not reach goes, and so do names. No unload: threads of the pool outlive it. */
 static enum sol_status link_shared(struct deployment *d, const struct deploy_tool *tool) {
     const char *name = arena_printf(d->arena, "lib%s.so", d->lib);
     const char *const words[] = {"-o",
@@ -203,13 +216,7 @@ static enum sol_status link_shared(struct deployment *d, const struct deploy_too
                                  NULL};
     VEC_PUSH(d->arena, &d->files, name);
     deploy_progress(d, name);
-    /* Threads of the pool outlive an unload. */
-    return deploy_run(d,
-                      arena_printf(d->arena,
-                                   "%s -shared -s -pthread -Wl,--gc-sections -Wl,--as-needed "
-                                   "-Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack",
-                                   tool->compiler),
-                      words);
+    return deploy_run(d, arena_printf(d->arena, "%s " LINK_FLAGS, tool->compiler), words);
 }
 
 /* One object, in which all symbols but those of the interface are local. */
@@ -225,6 +232,7 @@ static enum sol_status link_static(struct deployment *d, const struct deploy_too
                                 arena_printf(d->arena, "-Wl,-u,%s_init", d->func),
                                 arena_printf(d->arena, "-Wl,-u,%s_seed", d->func),
                                 arena_printf(d->arena, "-Wl,-u,%s_error", d->func),
+                                arena_printf(d->arena, "-Wl,-u,%s_error", d->lib),
                                 arena_printf(d->arena, "-Wl,-u,%s_open", d->lib),
                                 arena_printf(d->arena, "-Wl,-u,%s_close", d->lib),
                                 arena_printf(d->arena, "-Wl,-u,%s_run", d->lib),
@@ -242,6 +250,39 @@ static enum sol_status link_static(struct deployment *d, const struct deploy_too
     return deploy_run(d, tool->ar, archive);
 }
 
+static enum sol_status make_library(struct deployment *d, const struct unit *units) {
+    struct deploy_tool tool;
+    TRY(deploy_find_tool(d, &tool));
+    for (int i = 0; i < N_UNITS; i++) TRY(compile(d, &tool, &units[i]));
+    return d->library->target == SOL_SHARED_LIB ? link_shared(d, &tool) : link_static(d, &tool);
+}
+
+/* ---- Sources instead ---- */
+
+/* The same commands, for whoever builds the library elsewhere. */
+static enum sol_status write_script(struct deployment *d, const struct unit *units) {
+    struct text text;
+    text_init(&text, d->arena);
+    text_add(
+        &text,
+        "#!/bin/sh\n# Builds lib%s.so beside this file. CC is the compiler; that of the library "
+        "was for %s, %s.\nset -e\ncd \"$(dirname \"$0\")\"\nCC=${CC:-cc}\n",
+        d->lib, d->isa->arch, d->isa->name);
+    for (int i = 0; i < N_UNITS; i++) {
+        text_add(&text, "$CC " COMMON_FLAGS " %s \\\n    -r -nostdlib -I include -I src -o %s",
+                 units[i].flags, units[i].object);
+        for (int k = 0; k < units[i].files.n; k++) text_add(&text, " %s", units[i].files.at[k]);
+        text_add(&text, "\n");
+    }
+    text_add(&text,
+             "$CC " LINK_FLAGS " -Wl,-soname,lib%s.so \\\n    -o lib%s.so runtime.o own.o "
+             "generated.o -lm\nrm runtime.o own.o generated.o\n",
+             d->lib, d->lib);
+    return deploy_write_text(d, "build.sh", &text);
+}
+
+/* ---- All of it ---- */
+
 static enum sol_status check_steps(const struct step_list *list) {
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
@@ -253,20 +294,36 @@ static enum sol_status check_steps(const struct step_list *list) {
     return SOL_OK;
 }
 
-enum sol_status deploy_native(struct deployment *d) {
-    struct deploy_tool tool;
+static enum sol_status write_all(struct deployment *d, struct unit units[N_UNITS]) {
     struct library_file expect = {0};
-    d->n_total = 5;
-    if (d->library->target == SOL_C_SOURCE)
-        return fail(SOL_EUNSUPPORTED,
-                    "C sources are for the device \"c\"; for %s ask for a library", d->isa->arch);
-    for (int i = 0; i < deploy_n_lists(d); i++) TRY(check_steps(deploy_list(d, i)));
-    TRY(deploy_find_tool(d, &tool));
     TRY(write_sources(d));
+    TRY(find_units(d, units));
     TRY(write_weights(d, &expect));
     TRY(write_network(d, &expect));
-    TRY(write_kernels(d));
-    TRY(compile_all(d, &tool));
-    TRY(d->library->target == SOL_SHARED_LIB ? link_shared(d, &tool) : link_static(d, &tool));
+    return write_kernels(d);
+}
+
+/* The folder of the library's name is what users get of it. */
+static enum sol_status deploy_sources_only(struct deployment *d) {
+    struct unit units[N_UNITS];
+    const char *folder = d->folder;
+    d->folder = deploy_path(d, d->lib);
+    if (mkdir(d->folder, 0777)) return fail(SOL_EDEVICE, "cannot make the folder %s", d->folder);
+    enum sol_status status = write_all(d, units);
+    if (!status) status = write_script(d, units);
+    if (!status) status = deploy_header(d);
+    d->folder = folder;
+    d->files.n = 0;
+    VEC_PUSH(d->arena, &d->files, d->lib);
+    return status;
+}
+
+enum sol_status deploy_native(struct deployment *d) {
+    struct unit units[N_UNITS];
+    d->n_total = 5;
+    for (int i = 0; i < deploy_n_lists(d); i++) TRY(check_steps(deploy_list(d, i)));
+    if (d->library->target == SOL_C_SOURCE) return deploy_sources_only(d);
+    TRY(write_all(d, units));
+    TRY(make_library(d, units));
     return deploy_header(d);
 }

@@ -162,6 +162,22 @@ def test_portable_source_is_small(tmp_path):
     close(run_program(program, x, [shutil.which("qemu-arm")] if arm else []), model(x))
 
 
+def test_sources_of_a_library(net, tmp_path):
+    """For a processor with own kernels, a folder of sources that builds elsewhere."""
+    sol.deploy(
+        net, [example()], lib_name="Net", path=tmp_path, target=sol.deployment.c_source,
+        device=sol.device.x86,
+    )  # fmt: skip
+    assert {p.name for p in tmp_path.iterdir()} == {"Net"}
+    elsewhere = (tmp_path / "Net").rename(tmp_path / "else where")
+    done = subprocess.run(["sh", elsewhere / "build.sh"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    program = compile_program(
+        elsewhere, [elsewhere / "libNet.so"], links=[f"-Wl,-rpath,{elsewhere}"]
+    )
+    close(run_program(program, example()), net(example()))
+
+
 def load(folder, name="Net"):
     library = ctypes.CDLL(str(folder / f"lib{name}.so"))
     for function in ("error",):
@@ -220,6 +236,7 @@ def test_two_libraries_in_one_program(net, tmp_path):
         '    FILE *in = fopen(arg[1], "rb"), *out = fopen(arg[2], "wb");\n'
         "    if (n != 3 || !in || !out || fread(x, 4, 2430, in) != 2430) return 2;\n"
         "    runNet(0, x, &y);\n    runOther(0, x, &z);\n"
+        "    if (*Net_error() || *Other_error() || *runNet_error()) return 1;\n"
         "    if (!y || !z) return 1;\n    fwrite(y, 4, 10, out);\n    fwrite(z, 4, 4, out);\n"
         "    free(y);\n    free(z);\n    return fclose(out);\n}\n"
     )
