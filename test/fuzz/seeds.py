@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
@@ -41,8 +42,23 @@ def model(op, n_in, attributes):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+def fix(model, values, keeps):
+    """The model with its inputs as initializers, but for those whose values ``keeps`` wants as inputs."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    ports = list(fixed.graph.input)
+    del fixed.graph.input[:]
+    for port, x in zip(ports, values):
+        if keeps(np.asarray(x)):
+            fixed.graph.input.append(port)
+        else:
+            fixed.graph.initializer.append(numpy_helper.from_array(np.asarray(x), port.name))
+    return fixed.SerializeToString()
+
+
 def suite():
-    """ONNX's own tests of nodes, with their inputs as initializers: what they are made of is then computed while loading."""
+    """ONNX's own tests of nodes: (name, all inputs as initializers, what shapes need as initializers). Of the first everything is
+    computed while loading, the second is for the builder."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = load_model_tests(kind="node")
@@ -50,14 +66,23 @@ def suite():
         values = case.data_sets[0][0]
         if not all(isinstance(x, (np.ndarray, np.generic)) for x in values):
             continue
-        names = [x.name for x in case.model.graph.input]
-        del case.model.graph.input[:]
-        case.model.graph.initializer.extend(
-            numpy_helper.from_array(np.asarray(x), name) for x, name in zip(values, names)
-        )
-        data = case.model.SerializeToString()
-        if len(data) < 8192:
-            yield case.name, data
+        pair = [
+            fix(case.model, values, keeps)
+            for keeps in (lambda x: False, lambda x: x.dtype == np.float32 and x.ndim > 0)
+        ]
+        if max(map(len, pair)) < 8192:
+            yield case.name, *pair
+
+
+def external(location, **more):
+    """A weight in another file."""
+    tensor = TensorProto(data_type=TensorProto.FLOAT, name="w", dims=[4], data_location=1)
+    for key, value in {"location": location, **more}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 4]) for n in "xy"]
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:], [tensor])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
 def main():
@@ -70,8 +95,21 @@ def main():
             for names in [], attributes.split():
                 data = model(op, n_in, names).SerializeToString()
                 (folder / f"onnx/{op}-{n_in}-{len(names)}").write_bytes(data)
-    for name, data in suite():
-        (folder / f"mixed/{name}").write_bytes(data)
+    for name, known, part in suite():
+        (folder / f"mixed/{name}").write_bytes(known)
+        (folder / f"onnx/{name}").write_bytes(part)
+    (folder / "external/sub").mkdir(parents=True, exist_ok=True)
+    for name in "data", "sub/data":
+        (folder / "external" / name).write_bytes(bytes(64))
+    for i, (name, more) in enumerate(
+        [
+            ("data", {}),
+            ("data", {"offset": 16, "length": 16}),
+            ("sub/data", {"checksum": "0"}),
+            ("../x", {}),
+        ]
+    ):
+        (folder / f"onnx/external{i}").write_bytes(external(name, **more).SerializeToString())
     for i, text in enumerate(
         re.findall(r"```sol[^\n]*\n(.*?)```", (ROOT / "docs/ir.md").read_text(), re.S)
     ):
