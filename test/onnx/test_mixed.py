@@ -87,6 +87,8 @@ def check(op, *inputs, opset=20, **attributes):
         ("Transpose", (real(2, 3),), {"perm": [0, 0]}, "twice|permut"),
         ("Einsum", (real(2, 3), real(3, 2)), {"equation": "ij,jk,kl->il"}, "labels"),
         ("Expand", (real(3), whole(2)), {}, "broadcast"),
+        ("Pad", (real(3), whole(BOTTOM, 0)), {}, "pad"),
+        ("Pad", (real(3), whole(0, TOP)), {"mode": "edge"}, "pad|overflows"),
         ("MaxPool", (real(1, 1, 4, 4),), {"kernel_shape": [9, 9]}, "window|larger|pad"),
     ],
 )

@@ -65,7 +65,8 @@ static sol_tensor pad_copies(struct call *c, sol_tensor x, int d, int64_t begin,
                              const char *mode) {
     struct size dim[SOL_MAX_RANK];
     call_shape(c, x, dim);
-    int64_t size = c->im->status ? 1 : size_value(dim[d]), n = begin + size + end;
+    bool is_known = !c->im->status && !dim[d].bad && size_is_const(dim[d]);
+    int64_t size = is_known ? size_value(dim[d]) : 0, n = begin + size + end;
     if (n > MOST_SIZE || size < 1)
         call_fail(c,
                   fail(SOL_EUNSUPPORTED, "%lld values from %lld", (long long)n, (long long)size));
@@ -92,6 +93,7 @@ enum sol_status op_pad(struct call *c) {
     if (!is_constant && strcmp(mode, "edge") && strcmp(mode, "reflect") && strcmp(mode, "wrap"))
         return fail(SOL_EINVAL, "mode \"%.32s\"", mode);
     read_pads(c, rank, begin, end);
+    if (c->im->status) return c->im->status; /* pads out of range may not even be negated */
     sol_tensor x = call_tensor(c, 0);
     for (int d = 0; d < rank; d++)
         if (begin[d] || end[d]) x = crop(c, x, d, &begin[d], &end[d]);
