@@ -1,5 +1,6 @@
 /* libFuzzer: whatever bytes come, reading them as SOL's text form gives a model whose own text is read again, or a message. */
-#include <sol/sol.h>
+#include "no_compiler.h"
+
 #include <stdlib.h>
 #include <string.h>
 
