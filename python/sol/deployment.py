@@ -14,8 +14,6 @@ shared_lib = "shared_lib"  # libNAME.so
 static_lib = "static_lib"  # libNAME.a
 c_source = "c_source"  # NAME.c, portable C99; for a device that is named a folder of sources
 
-DEFAULT_NAMES = {"lib_name": "MyNetwork", "func_name": "predict"}
-
 
 def write(
     model, params, symbols, *, target, device, lib_name, func_name, path, weights, memory, compiler

@@ -132,6 +132,15 @@ bool size_divide(struct size a, struct size b, struct size *out) {
     return true;
 }
 
+int64_t size_element(enum sol_dtype dtype) {
+    static const int64_t sizes[SOL_N_DTYPES] = {
+#define SIZE(code, name, size) [SOL_##code] = size,
+        SOL_DTYPE_LIST(SIZE)
+#undef SIZE
+    };
+    return sizes[dtype];
+}
+
 /* ---- Questions ---- */
 
 /* Field by field, because a size that came through other memory may differ in the struct's padding. */

@@ -38,6 +38,7 @@ bool size_never_negative(struct size a); /* no coefficient < 0: true of every di
 int size_symbols(struct size a);         /* highest symbol in use + 1 */
 int64_t size_eval(const struct size *a, const int64_t *symbols); /* saturates at INT64_MAX */
 #define SIZE_TEXT 256
+int64_t size_element(enum sol_dtype dtype);           /* bytes */
 void size_format(char out[SIZE_TEXT], struct size a); /* size_print without an arena */
 void size_print(struct text *text, struct size a);    /* "3", "$0", "6*$0+1" */
 bool size_parse(const char **at, struct size *out);

@@ -37,6 +37,9 @@ int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- network.c ---- */
 
+/* A line on the terminal that is overwritten; for compiles. */
+void show_progress(void *user, int done, int total, const char *what);
+
 struct network {
     struct sol_onnx *onnx;  /* NULL for the text form */
     struct sol_model *text; /* NULL for ONNX */
@@ -58,8 +61,9 @@ void close_network(struct network *network);
 /* The shape of a port for the chosen batch; its number of elements, -1 when that overflows. */
 int64_t port_shape(const struct network *network, const struct sol_port *port,
                    int64_t dim[SOL_MAX_RANK]);
-/* An .onnx file that can be read but not compiled as a whole. */
-bool needs_interpreter(const char *path);
+/* As open_model, but an .onnx file that cannot be compiled as a whole gives NEEDS_INTERPRETER without a complaint. */
+enum { NEEDS_INTERPRETER = -1 };
+int read_model(const struct options *options, struct network *out);
 /* Values in [-scale, scale) for f32; other types stay as they are. */
 void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale, void *data);
 size_t dtype_size(enum sol_dtype dtype);

@@ -15,12 +15,6 @@ static int find_name(const char *option, const char *name, const char *const nam
     return -1;
 }
 
-static void show_progress(void *user, int done, int total, const char *what) {
-    (void)user;
-    fprintf(stderr, "\r\033[K%d/%d %s", done, total, what);
-    fflush(stderr);
-}
-
 static int write_library(const struct options *o, const struct network *network,
                          struct sol_library *library) {
     if (isatty(2)) library->progress = show_progress;

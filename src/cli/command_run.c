@@ -18,16 +18,20 @@ static int call(struct network *network) {
     return status ? complain("%s", sol_error()) : 0;
 }
 
-/* Everything that comes before a call; `todo` is what the command does then. */
-static int with_network(const struct options *options,
-                        int (*todo)(const struct options *, struct network *)) {
-    struct network network;
-    int code = open_model(options, &network);
-    if (!code) code = compile_network(options, &network);
-    if (!code) code = fill_network(options, &network);
-    if (!code) code = todo(options, &network);
-    close_network(&network);
+typedef int job(const struct options *, struct network *);
+
+/* What comes between a model and the command's own job. `code` is how reading the model went. */
+static int go_on(int code, const struct options *options, struct network *network, job *todo) {
+    if (!code) code = compile_network(options, network);
+    if (!code) code = fill_network(options, network);
+    if (!code) code = todo(options, network);
+    close_network(network);
     return code;
+}
+
+static int with_network(const struct options *options, job *todo) {
+    struct network network;
+    return go_on(open_model(options, &network), options, &network, todo);
 }
 
 /* ---- compile ---- */
@@ -104,7 +108,10 @@ static int run_once(const struct options *options, struct network *network) {
 }
 
 int command_run(const struct options *options) {
-    return needs_interpreter(options->model) ? run_mixed(options) : with_network(options, run_once);
+    struct network network;
+    int code = read_model(options, &network);
+    return code == NEEDS_INTERPRETER ? run_mixed(options)
+                                     : go_on(code, options, &network, run_once);
 }
 
 /* ---- bench ---- */

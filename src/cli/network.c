@@ -59,28 +59,30 @@ static int open_text(const char *path, struct network *out) {
     return status ? complain("%s: %s", path, sol_error()) : 0;
 }
 
-bool needs_interpreter(const char *path) {
-    struct sol_onnx *onnx = NULL;
-    if (!ends_with(path, ".onnx")) return false;
-    enum sol_status status = sol_onnx_read(path, &onnx);
-    sol_onnx_free(onnx);
-    return status == SOL_EUNSUPPORTED;
-}
-
-int open_model(const struct options *options, struct network *out) {
+int read_model(const struct options *options, struct network *out) {
     *out = (struct network){0};
     for (int i = 0; i < 4; i++) out->symbols[i] = options->batch;
     double start = now();
     int code = 0;
-    if (!ends_with(options->model, ".onnx")) code = open_text(options->model, out);
-    else if (sol_onnx_read(options->model, &out->onnx)) code = complain("%s", sol_error());
-    else out->model = sol_onnx_model(out->onnx);
+    if (!ends_with(options->model, ".onnx")) {
+        code = open_text(options->model, out);
+    } else {
+        enum sol_status status = sol_onnx_read(options->model, &out->onnx);
+        if (status == SOL_EUNSUPPORTED) return NEEDS_INTERPRETER;
+        if (status) return complain("%s", sol_error());
+        out->model = sol_onnx_model(out->onnx);
+    }
     out->read_s = now() - start;
     return code;
 }
 
+int open_model(const struct options *options, struct network *out) {
+    int code = read_model(options, out);
+    return code == NEEDS_INTERPRETER ? complain("%s", sol_error()) : code;
+}
+
 /* A line on the terminal that is overwritten. */
-static void show_progress(void *user, int done, int total, const char *what) {
+void show_progress(void *user, int done, int total, const char *what) {
     (void)user;
     fprintf(stderr, "\r\033[K%d/%d %s%s", done, total, what, done == total ? "\r\033[K" : "");
     fflush(stderr);

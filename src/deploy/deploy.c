@@ -144,20 +144,19 @@ void deploy_progress(struct deployment *d, const char *what) {
     if (library->progress) library->progress(library->user, d->n_done++, d->n_total, what);
 }
 
-/* ---- Weights ---- */
-
-int64_t deploy_element_size(enum sol_dtype dtype) {
-    static const uint8_t size[] = {
-#define ELEMENT_SIZE(code, name, size) size,
-        SOL_DTYPE_LIST(ELEMENT_SIZE)
-#undef ELEMENT_SIZE
-    };
-    return size[dtype];
+void deploy_shape(const struct deployment *d, bool is_output, int i, int64_t dim[SOL_MAX_RANK]) {
+    const struct sol_program *p = d->program;
+    const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
+    if (is_output && !sol_program_output_shape(p, i, d->symbols, dim)) return;
+    for (int r = 0; r < port->rank; r++)
+        dim[r] = port->dim[r] < 0 ? d->symbols[-1 - port->dim[r]] : port->dim[r];
 }
+
+/* ---- Weights ---- */
 
 int64_t deploy_param_size(const struct deployment *d, int param) {
     const struct sol_port *port = &d->program->param[param];
-    int64_t n = deploy_element_size(port->dtype);
+    int64_t n = size_element(port->dtype);
     for (int i = 0; i < port->rank; i++) n *= port->dim[i];
     return n;
 }

@@ -46,8 +46,9 @@ enum sol_status deploy_write_text(struct deployment *d, const char *name, const 
 /* Writes the weights, behind `head` bytes of zeros or of a file's head. */
 enum sol_status deploy_write_weights(struct deployment *d, const char *name, bool with_head,
                                      struct library_file *expect);
-int64_t deploy_element_size(enum sol_dtype dtype);                /* bytes */
 int64_t deploy_param_size(const struct deployment *d, int param); /* bytes */
+/* A port's dims for the sizes that the simple interface is for. */
+void deploy_shape(const struct deployment *d, bool is_output, int i, int64_t dim[SOL_MAX_RANK]);
 void deploy_progress(struct deployment *d, const char *what);
 
 /* ---- native.c, portable.c ---- */

@@ -30,9 +30,7 @@ static void print_dims(struct deployment *d, struct text *text, bool is_output, 
     const struct sol_program *p = d->program;
     const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
     int64_t dim[SOL_MAX_RANK];
-    if (!is_output || sol_program_output_shape(p, i, d->symbols, dim))
-        for (int r = 0; r < port->rank; r++)
-            dim[r] = port->dim[r] < 0 ? d->symbols[-1 - port->dim[r]] : port->dim[r];
+    deploy_shape(d, is_output, i, dim);
     text_add(text, "[");
     for (int r = 0; r < port->rank; r++)
         text_add(text, "%s%lld%s", r ? ", " : "", (long long)dim[r], port->dim[r] < 0 ? "*" : "");

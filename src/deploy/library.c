@@ -209,14 +209,9 @@ int library_shape(bool is_output, int i, const int64_t *symbols, int64_t *dim) {
 
 /* malloc, as the caller frees it; never of size 0. */
 static void *new_output(int i) {
-    static const uint8_t element_size[] = {
-#define ELEMENT_SIZE(code, name, size) size,
-        SOL_DTYPE_LIST(ELEMENT_SIZE)
-#undef ELEMENT_SIZE
-    };
     int64_t dim[SOL_MAX_RANK];
     int rank = library_shape(true, i, NULL, dim);
-    size_t size = element_size[this_library.program->output[i].dtype];
+    size_t size = (size_t)size_element(this_library.program->output[i].dtype);
     for (int d = 0; d < rank; d++) size *= (size_t)dim[d];
     void *memory = malloc(size + 1);
     if (!memory) (void)fail(SOL_ENOMEM, "no memory for output %d of %zu bytes", i, size);

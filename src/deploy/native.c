@@ -7,6 +7,7 @@
  * The compiler works in the deployment's folder; nothing of what users get names it.
  */
 #include "deploy/deploy.h"
+#include "device/cpu/cpu.h"
 #include "dfp/dfp.h"
 #include "dnn/step.h"
 
@@ -14,9 +15,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* As for libsol's own kernels and generated ones. */
-#define FLOAT_FLAGS \
-    "-O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing -w"
 #define COMMON_FLAGS                                                                             \
     "-std=gnu11 -D_GNU_SOURCE -DNDEBUG -DSOL_API= -DPOOL_SHARED -fPIC -fvisibility=hidden "      \
     "-ffunction-sections -fdata-sections -pthread"
@@ -68,18 +66,14 @@ static void print_kernel_tables(struct deployment *d, struct text *text) {
              isa, d->isa->arch, d->isa->lanes);
 }
 
+#define QUOTED(...) #__VA_ARGS__
+#define TEXT_OF(macro) QUOTED(macro)
+
 /* Asked before anything of the network runs: files without the kernels' flags are all that runs until then. */
 static void print_refusal(struct deployment *d, struct text *text) {
     const char *condition = "1", *what = "";
-    if (!strcmp(d->isa->name, "avx512")) {
-        condition =
-            "__builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512vl\") && "
-            "__builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512bw\")";
-        what = "AVX-512";
-    } else if (!strcmp(d->isa->name, "avx2")) {
-        condition = "__builtin_cpu_supports(\"avx2\") && __builtin_cpu_supports(\"fma\")";
-        what = "AVX2";
-    }
+    if (!strcmp(d->isa->name, "avx512")) condition = TEXT_OF(CPU_HAS_AVX512), what = "AVX-512";
+    if (!strcmp(d->isa->name, "avx2")) condition = TEXT_OF(CPU_HAS_AVX2), what = "AVX2";
     text_add(text, "static const char *refuse(void) { return %s ? NULL : \"%s\"; }\n", condition,
              what);
 }
@@ -173,11 +167,11 @@ static enum sol_status find_units(struct deployment *d, struct unit units[N_UNIT
     const struct dnn_isa *isa = d->isa;
     units[RUNTIME] = (struct unit){.object = "runtime.o", .flags = "-O2 -w"};
     units[OWN] = (struct unit){.object = "own.o",
-                               .flags = arena_printf(d->arena, FLOAT_FLAGS " -DISA=%s %s %s",
+                               .flags = arena_printf(d->arena, CPU_KERNEL_FLAGS " -DISA=%s %s %s",
                                                      isa->name, isa->flags, isa->kernel_flags)};
-    units[GENERATED] =
-        (struct unit){.object = "generated.o",
-                      .flags = arena_printf(d->arena, FLOAT_FLAGS " -std=gnu99 %s", isa->flags)};
+    units[GENERATED] = (struct unit){
+        .object = "generated.o",
+        .flags = arena_printf(d->arena, CPU_KERNEL_FLAGS " -std=gnu99 %s", isa->flags)};
     VEC_PUSH(d->arena, &units[GENERATED].files, "kernels.c");
     TRY(find_files(d, false, &units[RUNTIME]));
     return find_files(d, true, &units[OWN]);
@@ -219,33 +213,31 @@ static enum sol_status link_shared(struct deployment *d, const struct deploy_too
     return deploy_run(d, arena_printf(d->arena, "%s " LINK_FLAGS, tool->compiler), words);
 }
 
+/* The interface behind the function's and the library's name: the roots of what a static library keeps. header.c has its text. */
+static const char *const simple_symbols[] = {"", "_init", "_seed", "_error"};
+static const char *const symbols[] = {"_error",       "_open",         "_close",      "_run",
+                                      "_input_shape", "_output_shape", "_set_threads"};
+
 /* One object, in which all symbols but those of the interface are local. */
 static enum sol_status link_static(struct deployment *d, const struct deploy_tool *tool) {
     const char *name = arena_printf(d->arena, "lib%s.a", d->lib);
     const char *object = arena_printf(d->arena, "%s.o", d->lib);
-    const char *const join[] = {"-o",
-                                deploy_path(d, object),
-                                deploy_path(d, "runtime.o"),
-                                deploy_path(d, "own.o"),
-                                deploy_path(d, "generated.o"),
-                                arena_printf(d->arena, "-Wl,-u,%s", d->func),
-                                arena_printf(d->arena, "-Wl,-u,%s_init", d->func),
-                                arena_printf(d->arena, "-Wl,-u,%s_seed", d->func),
-                                arena_printf(d->arena, "-Wl,-u,%s_error", d->func),
-                                arena_printf(d->arena, "-Wl,-u,%s_error", d->lib),
-                                arena_printf(d->arena, "-Wl,-u,%s_open", d->lib),
-                                arena_printf(d->arena, "-Wl,-u,%s_close", d->lib),
-                                arena_printf(d->arena, "-Wl,-u,%s_run", d->lib),
-                                arena_printf(d->arena, "-Wl,-u,%s_input_shape", d->lib),
-                                arena_printf(d->arena, "-Wl,-u,%s_output_shape", d->lib),
-                                arena_printf(d->arena, "-Wl,-u,%s_set_threads", d->lib),
-                                NULL};
+    VEC(const char *) join = {0};
+    const char *const parts[] = {"-o", deploy_path(d, object), deploy_path(d, "runtime.o"),
+                                 deploy_path(d, "own.o"), deploy_path(d, "generated.o")};
+    for (int i = 0; i < COUNT(parts); i++) VEC_PUSH(d->arena, &join, parts[i]);
+    for (int i = 0; i < COUNT(simple_symbols); i++)
+        VEC_PUSH(d->arena, &join,
+                 arena_printf(d->arena, "-Wl,-u,%s%s", d->func, simple_symbols[i]));
+    for (int i = 0; i < COUNT(symbols); i++)
+        VEC_PUSH(d->arena, &join, arena_printf(d->arena, "-Wl,-u,%s%s", d->lib, symbols[i]));
+    VEC_PUSH(d->arena, &join, NULL);
     const char *const localize[] = {"--localize-hidden", deploy_path(d, object), NULL};
     const char *const archive[] = {"rcs", deploy_path(d, name), deploy_path(d, object), NULL};
     VEC_PUSH(d->arena, &d->files, name);
     deploy_progress(d, name);
     TRY(deploy_run(d, arena_printf(d->arena, "%s -r -nostdlib -Wl,--gc-sections", tool->compiler),
-                   join));
+                   join.at));
     TRY(deploy_run(d, tool->objcopy, localize));
     return deploy_run(d, tool->ar, archive);
 }

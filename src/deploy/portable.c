@@ -199,14 +199,12 @@ static void print_shapes(struct deployment *d, struct text *text, bool is_output
     for (int i = 0; i < n; i++) {
         const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
         int64_t shape[1 + SOL_MAX_RANK] = {port->rank};
-        if (!is_output || sol_program_output_shape(p, i, d->symbols, shape + 1))
-            for (int r = 0; r < port->rank; r++)
-                shape[1 + r] = port->dim[r] < 0 ? d->symbols[-1 - port->dim[r]] : port->dim[r];
+        deploy_shape(d, is_output, i, shape + 1);
         text_add(text, "    ");
         deploy_print_ints(text, 1 + port->rank, shape);
         text_add(text, ",\n");
         if (!is_output) continue;
-        size[i] = deploy_element_size(port->dtype);
+        size[i] = size_element(port->dtype);
         for (int r = 0; r < port->rank; r++) size[i] *= shape[1 + r];
     }
     text_add(text, "    {0}};\n");

@@ -12,8 +12,9 @@
 
 struct device {
     const char *name, *what;
-    const char *(*unavailable)(void);                /* NULL: it can be used; else the reason */
-    int (*lanes)(const struct sol_options *options); /* 0 with a message: refused */
+    const char *(*unavailable)(void); /* NULL: it can be used; else the reason */
+    int (*lanes)(const struct sol_options
+                     *options); /* 0 with a message: refused. NULL: 1, images are never reordered */
     bool (*takes_heavy)(const struct layer *conv, int lanes);
     plan_refuse *refuse_fusion;
     enum sol_status (*emit)(struct build *build, const struct cluster *cluster);

@@ -129,7 +129,6 @@ struct model *ir_clone(struct arena *arena, const struct model *m);
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
-int64_t ir_element_size(enum sol_dtype dtype); /* bytes */
 
 /* The model inside a user's handle. */
 const struct model *ir_user_model(const struct sol_model *user);

@@ -184,12 +184,3 @@ struct size ir_elements(const struct tensor *t) {
     for (int i = 0; i < t->rank; i++) n = size_mul(n, t->dim[i]);
     return n;
 }
-
-int64_t ir_element_size(enum sol_dtype dtype) {
-    static const int64_t sizes[SOL_N_DTYPES] = {
-#define SIZE(code, name, size) [SOL_##code] = size,
-        SOL_DTYPE_LIST(SIZE)
-#undef SIZE
-    };
-    return sizes[dtype];
-}

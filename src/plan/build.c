@@ -58,7 +58,7 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (root->kind == BUFFER_NONE) {
         *root = make_buffer(b, view->root);
         if (plan_counts_images(view->root))
-            root->image = ir_element_size(view->root->dtype) *
+            root->image = size_element(view->root->dtype) *
                           size_value(b->plan->view[view->root->id].stride[0]);
     }
     struct buffer_ref ref = *root;
@@ -117,6 +117,16 @@ struct size build_bytes(const struct cluster *cluster) {
     return size_scale(n, 4);
 }
 
+/* Steps that only move values. */
+static enum sol_status add_movement(struct build *b, const struct cluster *cluster,
+                                    struct step step) {
+    step.flops = size_const(0);
+    step.bytes = build_bytes(cluster);
+    step.layers = build_describe(b, cluster);
+    step.module = step.name;
+    return build_step(b, cluster->prepare, &step);
+}
+
 /* ---- Module COPY ---- */
 
 enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
@@ -131,19 +141,15 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
     struct size arg[] = {batch, in->rank ? b->plan->view[in->id].stride[0] : size_const(0),
                          out->rank ? b->plan->view[out->id].stride[0] : size_const(0)};
-    struct step step = {.run = copy_run,
-                        .n_tasks = copy_n_tasks,
-                        .data = kept,
-                        .n_ptr = COUNT(ptr),
-                        .ptr = ptr,
-                        .n_arg = COUNT(arg),
-                        .arg = arg,
-                        .flops = size_const(0),
-                        .bytes = build_bytes(cluster),
-                        .name = "copy",
-                        .module = "copy",
-                        .layers = build_describe(b, cluster)};
-    return build_step(b, cluster->prepare, &step);
+    return add_movement(b, cluster,
+                        (struct step){.run = copy_run,
+                                      .n_tasks = copy_n_tasks,
+                                      .data = kept,
+                                      .n_ptr = COUNT(ptr),
+                                      .ptr = ptr,
+                                      .n_arg = COUNT(arg),
+                                      .arg = arg,
+                                      .name = "copy"});
 }
 
 /* ---- Module GATHER ---- */
@@ -169,19 +175,15 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
                                       [GATHER_INNER] = inner,
                                       [GATHER_NUMBERS] = ir_elements(numbers),
                                       [GATHER_NUMBER_SIZE] =
-                                          size_const(ir_element_size(numbers->dtype))};
-    struct step step = {.run = gather_run,
-                        .n_tasks = gather_n_tasks,
-                        .n_ptr = COUNT(ptr),
-                        .ptr = ptr,
-                        .n_arg = COUNT(arg),
-                        .arg = arg,
-                        .flops = size_const(0),
-                        .bytes = build_bytes(cluster),
-                        .name = "gather",
-                        .module = "gather",
-                        .layers = build_describe(b, cluster)};
-    return build_step(b, cluster->prepare, &step);
+                                          size_const(size_element(numbers->dtype))};
+    return add_movement(b, cluster,
+                        (struct step){.run = gather_run,
+                                      .n_tasks = gather_n_tasks,
+                                      .n_ptr = COUNT(ptr),
+                                      .ptr = ptr,
+                                      .n_arg = COUNT(arg),
+                                      .arg = arg,
+                                      .name = "gather"});
 }
 
 /* ---- Finishing ---- */

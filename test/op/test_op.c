@@ -58,7 +58,7 @@ static void add_tensor(struct tensors *list, int64_t n) {
 static void add_random(struct tensors *list, struct random *r, const struct tensor *t,
                        const int64_t *symbols, struct gen_range range) {
     int64_t n = count_elements(t, symbols);
-    add_tensor(list, n * ir_element_size(t->dtype) / (int64_t)sizeof(float));
+    add_tensor(list, n * size_element(t->dtype) / (int64_t)sizeof(float));
     void *at = list->at[list->n - 1];
     for (int64_t i = 0; i < n; i++) {
         if (t->dtype == SOL_I64)

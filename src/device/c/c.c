@@ -10,12 +10,6 @@
 
 static const char *say_unavailable(void) { return NULL; }
 
-/* Images are never reordered. */
-static int get_lanes(const struct sol_options *options) {
-    (void)options;
-    return 1;
-}
-
 static bool takes_heavy(const struct layer *heavy, int lanes) {
     (void)heavy, (void)lanes;
     return false;
@@ -37,7 +31,6 @@ const struct device device_c = {
     .name = "c",
     .what = "portable C, for libraries; interpreted here",
     .unavailable = say_unavailable,
-    .lanes = get_lanes,
     .takes_heavy = takes_heavy,
     .refuse_fusion = dfp_refuse,
     .emit = emit,

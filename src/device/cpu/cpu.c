@@ -35,11 +35,8 @@ struct jit_queue {
 
 bool cpu_has(const struct dnn_isa *isa) {
 #ifdef __x86_64__
-    if (!strcmp(isa->name, "avx512"))
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-    if (!strcmp(isa->name, "avx2"))
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (!strcmp(isa->name, "avx512")) return CPU_HAS_AVX512;
+    if (!strcmp(isa->name, "avx2")) return CPU_HAS_AVX2;
 #elif defined __aarch64__
     /* Bits of the kernel's HWCAP for arm64: vectors, and the floating point that they come with. */
     if (!strcmp(isa->name, "neon"))
@@ -195,10 +192,7 @@ static enum sol_status link_kernels(struct build *b) {
     const char **texts = ARENA_ARRAY(b->arena, const char *, queue->kernels.n);
     for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
     const char *flags =
-        arena_printf(b->arena,
-                     "-std=gnu99 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math "
-                     "-fno-strict-aliasing -w %s",
-                     isa_of(b->options)->flags);
+        arena_printf(b->arena, "-std=gnu99 " CPU_KERNEL_FLAGS " %s", isa_of(b->options)->flags);
     VEC_PUSH(b->keep, &b->program->modules, ((struct program_module){NULL, release_module}));
     struct jit_module *module = NULL;
     enum sol_status status = jit_build("", texts, queue->kernels.n, flags, b->options->debug,

@@ -13,6 +13,16 @@
 #define CPU_NAME "cpu"
 #endif
 
+/* What a processor must have for an instruction set of x86, as C: asked here, and printed into libraries. */
+#define CPU_HAS_AVX512                                                              \
+    (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&     \
+     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+#define CPU_HAS_AVX2 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+
+/* Flags of the compiler for generated kernels, besides those of the instruction set: as for SOL's own kernels. */
+#define CPU_KERNEL_FLAGS \
+    "-O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing -w"
+
 /* Does this machine have the instruction set? All have "generic". */
 bool cpu_has(const struct dnn_isa *isa);
 

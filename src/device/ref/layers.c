@@ -395,7 +395,7 @@ static void eval_reduce_min(const struct call *c) {
 
 static void eval_reshape(const struct call *c) {
     if (c->shape.n)
-        memcpy(c->out, c->in[0], (size_t)(c->shape.n * ir_element_size(c->layer->in[0]->dtype)));
+        memcpy(c->out, c->in[0], (size_t)(c->shape.n * size_element(c->layer->in[0]->dtype)));
 }
 
 /* Only layouts differ, and here there is but one. */

@@ -25,7 +25,7 @@ static enum sol_status find_bytes(const struct tensor *t, const int64_t *symbols
     for (int i = 0; i < t->rank; i++)
         if (__builtin_mul_overflow(n, size_eval(&t->dim[i], symbols), &n) || n < 0)
             return fail(SOL_ENOMEM, "tensor %d has too many elements", t->id);
-    if (__builtin_mul_overflow((size_t)n, (size_t)ir_element_size(t->dtype), out))
+    if (__builtin_mul_overflow((size_t)n, (size_t)size_element(t->dtype), out))
         return fail(SOL_ENOMEM, "tensor %d has too many elements", t->id);
     return SOL_OK;
 }

@@ -8,8 +8,6 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { FLOAT = 1, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS }; /* AttributeProto.type */
-
 /* The first mistake stays; later ones follow from it. */
 enum sol_status call_fail(struct call *c, enum sol_status status) {
     if (!c->im->status) c->im->status = status;
@@ -21,34 +19,30 @@ bool call_has(const struct call *c, int i) { return i < c->n_in && c->in[i]; }
 /* ---- Attributes ---- */
 
 const struct onnx_attribute *call_attribute(const struct call *c, const char *name) {
-    for (int i = 0; i < c->node->attributes.n; i++) {
-        const struct onnx_attribute *a = ITEM(c->node->attributes, struct onnx_attribute, i);
-        if (!strcmp(a->name, name)) return a;
-    }
-    return NULL;
+    return proto_attribute(c->node, name);
 }
 
 /* NULL when it is missing, or a mistake. */
-static const struct onnx_attribute *find_typed(struct call *c, const char *name, int64_t type) {
-    const struct onnx_attribute *a = call_attribute(c, name);
-    if (!a || a->type == type) return a;
-    call_fail(c, fail(SOL_EINVAL, "attribute %s has type %lld instead of %lld", name,
-                      (long long)a->type, (long long)type));
-    return NULL;
+static const struct onnx_attribute *find_typed(struct call *c, const char *name,
+                                               enum onnx_attribute_type type) {
+    const struct onnx_attribute *a;
+    enum sol_status status = proto_typed_attribute(c->node, name, type, &a);
+    if (status) call_fail(c, status);
+    return status ? NULL : a;
 }
 
 int64_t call_int(struct call *c, const char *name, int64_t otherwise) {
-    const struct onnx_attribute *a = find_typed(c, name, INT);
+    const struct onnx_attribute *a = find_typed(c, name, ONNX_INT);
     return a ? a->i : otherwise;
 }
 
 double call_float(struct call *c, const char *name, double otherwise) {
-    const struct onnx_attribute *a = find_typed(c, name, FLOAT);
+    const struct onnx_attribute *a = find_typed(c, name, ONNX_FLOAT);
     return a ? (double)a->f : otherwise;
 }
 
 const char *call_string(struct call *c, const char *name) {
-    const struct onnx_attribute *a = find_typed(c, name, STRING);
+    const struct onnx_attribute *a = find_typed(c, name, ONNX_STRING);
     if (!a || !a->s) return "";
     char *copy = arena_alloc(c->im->arena, a->s->size + 1);
     memcpy(copy, a->s->at, a->s->size);
@@ -56,7 +50,7 @@ const char *call_string(struct call *c, const char *name) {
 }
 
 int call_ints(struct call *c, const char *name, int most, int64_t *out) {
-    const struct onnx_attribute *a = find_typed(c, name, INTS);
+    const struct onnx_attribute *a = find_typed(c, name, ONNX_INTS);
     if (!a) return 0;
     if (a->ints.n > most) {
         call_fail(c, fail(SOL_EUNSUPPORTED, "attribute %s has %d values", name, a->ints.n));

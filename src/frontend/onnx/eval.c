@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-enum { FLOAT = 1, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS }; /* AttributeProto.type */
-
 static const struct operator operators[] = {
 #define EVAL(name_, min, max, function, ...) \
     {.name = #name_, .min_in = min, .max_in = max, .run = run_##function, ##__VA_ARGS__},
@@ -91,35 +89,30 @@ enum sol_status eval_node(struct run *run, struct scope *scope, const struct onn
 /* ---- Attributes ---- */
 
 const struct onnx_attribute *eval_attribute(const struct eval *e, const char *name) {
-    for (int i = 0; i < e->node->attributes.n; i++) {
-        const struct onnx_attribute *a = ITEM(e->node->attributes, struct onnx_attribute, i);
-        if (a->name && !strcmp(a->name, name)) return a;
-    }
-    return NULL;
+    return proto_attribute(e->node, name);
 }
 
-/* Files say the type of an attribute besides its value; they must agree with what the operator wants. */
-static const struct onnx_attribute *find_typed(struct eval *e, const char *name, int64_t type) {
-    const struct onnx_attribute *a = eval_attribute(e, name);
-    if (a && a->type != type)
-        eval_stop(e, fail(SOL_EINVAL, "attribute %s has type %lld instead of %lld", name,
-                          (long long)a->type, (long long)type));
+static const struct onnx_attribute *find_typed(struct eval *e, const char *name,
+                                               enum onnx_attribute_type type) {
+    const struct onnx_attribute *a;
+    enum sol_status status = proto_typed_attribute(e->node, name, type, &a);
+    if (status) eval_stop(e, status);
     return a;
 }
 
 int64_t eval_int(struct eval *e, const char *name, int64_t otherwise) {
-    const struct onnx_attribute *a = find_typed(e, name, INT);
+    const struct onnx_attribute *a = find_typed(e, name, ONNX_INT);
     return a ? a->i : otherwise;
 }
 
 double eval_float(struct eval *e, const char *name, double otherwise) {
-    const struct onnx_attribute *a = find_typed(e, name, FLOAT);
+    const struct onnx_attribute *a = find_typed(e, name, ONNX_FLOAT);
     return a ? (double)a->f : otherwise;
 }
 
 /* Bytes of the file have no NUL behind them; a copy has. */
 const char *eval_string(struct eval *e, const char *name, const char *otherwise) {
-    const struct onnx_attribute *a = find_typed(e, name, STRING);
+    const struct onnx_attribute *a = find_typed(e, name, ONNX_STRING);
     if (!a || !a->s) return otherwise;
     char *copy = TAKE(e->space, char, (int64_t)a->s->size + 1);
     if (a->s->size) memcpy(copy, a->s->at, a->s->size);
@@ -139,27 +132,27 @@ const char *eval_word(struct eval *e, const char *name, const char *otherwise, c
 }
 
 int eval_ints(struct eval *e, const char *name, const int64_t **out) {
-    const struct onnx_attribute *a = find_typed(e, name, INTS);
+    const struct onnx_attribute *a = find_typed(e, name, ONNX_INTS);
     *out = a ? a->ints.at : NULL;
     return a ? a->ints.n : 0;
 }
 
 int eval_floats(struct eval *e, const char *name, const float **out) {
-    const struct onnx_attribute *a = find_typed(e, name, FLOATS);
+    const struct onnx_attribute *a = find_typed(e, name, ONNX_FLOATS);
     *out = a ? a->floats.at : NULL;
     return a ? a->floats.n : 0;
 }
 
 /* There is no operator that has an optional graph, but for those that ask eval_attribute before. */
 const struct onnx_graph *eval_graph(struct eval *e, const char *name) {
-    const struct onnx_attribute *a = find_typed(e, name, GRAPH);
+    const struct onnx_attribute *a = find_typed(e, name, ONNX_GRAPH);
     if (!a || !a->g) eval_stop(e, fail(SOL_EINVAL, "attribute %s is missing", name));
     return a->g;
 }
 
 /* Read at every run: nodes within loops are few, and constants of the outer graph are computed once anyway. */
 struct array *eval_tensor(struct eval *e, const char *name) {
-    const struct onnx_attribute *a = find_typed(e, name, TENSOR);
+    const struct onnx_attribute *a = find_typed(e, name, ONNX_TENSOR);
     struct array *array = NULL;
     if (!a) return NULL;
     if (!a->t) eval_stop(e, fail(SOL_EINVAL, "attribute %s holds no tensor", name));

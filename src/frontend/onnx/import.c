@@ -50,7 +50,7 @@ static void make_slots(struct import *im, const struct onnx_graph *graph) {
 /* ---- Constants ---- */
 
 static int64_t read_whole(const struct data *data, int64_t i) {
-    const char *at = (const char *)data->at + (size_t)i * tensor_element_size(data->dtype);
+    const char *at = (const char *)data->at + (size_t)i * (size_t)size_element(data->dtype);
     int64_t wide = 0;
     int32_t word;
     int16_t half;

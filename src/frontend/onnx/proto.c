@@ -230,3 +230,23 @@ enum sol_status proto_read(struct arena *arena, struct bytes file, struct onnx_m
     *out = (struct onnx_model){0};
     return read_message(arena, file, &model_message, out, 0);
 }
+
+/* ---- Attributes ---- */
+
+const struct onnx_attribute *proto_attribute(const struct onnx_node *node, const char *name) {
+    for (int i = 0; i < node->attributes.n; i++) {
+        const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, i);
+        if (a->name && !strcmp(a->name, name)) return a;
+    }
+    return NULL;
+}
+
+/* Files say the type of an attribute besides its value; it must be the one that the operator wants. */
+enum sol_status proto_typed_attribute(const struct onnx_node *node, const char *name,
+                                      enum onnx_attribute_type type,
+                                      const struct onnx_attribute **out) {
+    *out = proto_attribute(node, name);
+    if (!*out || (*out)->type == (int64_t)type) return SOL_OK;
+    return fail(SOL_EINVAL, "attribute %s has type %lld instead of %d", name,
+                (long long)(*out)->type, (int)type);
+}

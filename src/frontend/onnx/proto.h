@@ -34,6 +34,17 @@ struct onnx_tensor {
 };
 
 struct onnx_graph;
+/* AttributeProto.type */
+enum onnx_attribute_type {
+    ONNX_FLOAT = 1,
+    ONNX_INT,
+    ONNX_STRING,
+    ONNX_TENSOR,
+    ONNX_GRAPH,
+    ONNX_FLOATS,
+    ONNX_INTS,
+    ONNX_STRINGS
+};
 struct onnx_attribute {
     const char *name, *reference;
     int64_t type, i;
@@ -100,6 +111,13 @@ struct onnx_function {
 
 /* Reads a whole model. EINVAL when it is no well-formed message. Allocates in `arena`, whose boundary is set. */
 enum sol_status proto_read(struct arena *arena, struct bytes file, struct onnx_model *out);
+
+/* A node's attribute; NULL when it is missing. */
+const struct onnx_attribute *proto_attribute(const struct onnx_node *node, const char *name);
+/* The same; EINVAL when it has another type. */
+enum sol_status proto_typed_attribute(const struct onnx_node *node, const char *name,
+                                      enum onnx_attribute_type type,
+                                      const struct onnx_attribute **out);
 
 /* function.c: puts the nodes of functions in the place of the nodes that call them, everywhere in the model's graph. EINVAL when
  * functions call each other in a circle. */

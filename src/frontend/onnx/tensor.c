@@ -4,6 +4,8 @@
  */
 #include "tensor.h"
 
+#include "base/size.h"
+
 #include <string.h>
 
 enum store { FLOATS, DOUBLES, INT32S, INT64S };
@@ -25,15 +27,6 @@ static const struct element {
     {"bfloat16", SOL_BF16, INT32S},
 };
 
-size_t tensor_element_size(enum sol_dtype dtype) {
-    static const size_t sizes[] = {
-#define SIZE(code, name, size) [SOL_##code] = size,
-        SOL_DTYPE_LIST(SIZE)
-#undef SIZE
-    };
-    return sizes[dtype];
-}
-
 enum sol_status tensor_dtype(int64_t onnx, enum sol_dtype *out) {
     if (onnx < 1) return fail(SOL_EINVAL, "an element type %lld", (long long)onnx);
     if (onnx >= COUNT(elements))
@@ -48,7 +41,7 @@ static enum sol_status read_dims(const struct onnx_tensor *tensor, struct data *
         return fail(SOL_EUNSUPPORTED, "rank %d; it may be 0 to %d", tensor->dims.n, SOL_MAX_RANK);
     out->rank = tensor->dims.n;
     out->n = 1;
-    int64_t size, item = (int64_t)tensor_element_size(out->dtype);
+    int64_t size, item = size_element(out->dtype);
     for (int i = 0; i < out->rank; i++) {
         out->dim[i] = *ITEM(tensor->dims, int64_t, i);
         if (out->dim[i] < 0) return fail(SOL_EINVAL, "dim %d is %lld", i, (long long)out->dim[i]);
@@ -90,7 +83,7 @@ static enum sol_status read_typed(struct arena *arena, const struct onnx_tensor 
     if (field->n != out->n)
         return fail(SOL_EINVAL, "%d values for %lld elements", field->n, (long long)out->n);
     bool is_float = field == &tensor->floats || field == &tensor->doubles;
-    out->at = is_float ? field->at : narrow(arena, field, tensor_element_size(out->dtype));
+    out->at = is_float ? field->at : narrow(arena, field, (size_t)size_element(out->dtype));
     return SOL_OK;
 }
 
@@ -98,7 +91,7 @@ static enum sol_status read_typed(struct arena *arena, const struct onnx_tensor 
 static enum sol_status read_raw(struct arena *arena, const struct onnx_tensor *tensor,
                                 struct data *out) {
     const struct bytes *raw = tensor->raw;
-    size_t item = tensor_element_size(out->dtype), size = (size_t)out->n * item;
+    size_t item = (size_t)size_element(out->dtype), size = (size_t)out->n * item;
     if (count_typed(tensor)) return fail(SOL_EINVAL, "values both raw and typed");
     if (raw->size != size)
         return fail(SOL_EINVAL, "%zu raw bytes for %lld elements of %zu", raw->size,
@@ -117,7 +110,7 @@ enum sol_status tensor_read(struct arena *arena, const char *folder,
         if (tensor->raw || count_typed(tensor))
             return fail(SOL_EINVAL, "values here and in another file");
         TRY(external_read(arena, folder, &tensor->external,
-                          (size_t)out->n * tensor_element_size(out->dtype), &out->at));
+                          (size_t)out->n * (size_t)size_element(out->dtype), &out->at));
     } else if (tensor->data_location) {
         return fail(SOL_EINVAL, "data_location %lld", (long long)tensor->data_location);
     } else {

@@ -15,7 +15,6 @@ struct data {
 
 /* ONNX's number of an element type as SOL's; EUNSUPPORTED when SOL has none. */
 enum sol_status tensor_dtype(int64_t onnx, enum sol_dtype *out);
-size_t tensor_element_size(enum sol_dtype dtype);
 /* The values of `tensor`, read or pointed to. `folder` (NULL: none) is where external data may lie. EINVAL where anything about
  * it does not fit; nothing is allocated for sizes that only the file claims. */
 enum sol_status tensor_read(struct arena *arena, const char *folder,
