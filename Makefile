@@ -82,8 +82,8 @@ $(VENV)/test $(VENV)/demo $(VENV)/zoo $(VENV)/lint: $(VENV)/%: $(REQUIRE)/%.txt 
 $(VENV)/peers: $(REQUIRE)/peers.txt $(VENV)/zoo
 	@echo "== installing other inference engines"
 	@flock $(VENV) $(PIP) -q -r $< && touch $@
-$(VENV)/models: $(REQUIRE)/models.txt $(VENV)/demo
-	@flock $(VENV) $(PIP) -q --no-deps -r $< && touch $@
+$(VENV)/models: $(REQUIRE)/models.txt tools/torchvision_cpu.py $(VENV)/demo
+	@flock $(VENV) $(PIP) -q --no-deps -r $< && $(PY) tools/torchvision_cpu.py && touch $@
 PACKAGE := setup.py pyproject.toml $(shell find python include -name '*.py' -o -name '*.[ch]' -o -name py.typed)
 $(VENV)/installed: $(PACKAGE) $(BUILD)/libsol.a $(VENV)/build
 	@echo "== installing the package"

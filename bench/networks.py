@@ -2,8 +2,8 @@
 
     net = networks.build("resnet50")            net.model, net.inputs(batch), net.native, net.is_image
 
-torchvision gives the definitions of most. Its wheel brings operators built for CUDA, which do not load beside
-PyTorch's CPU build; declaring the two that it looks for is enough for the model definitions.
+torchvision gives the definitions of most; `make` sees to it that it can be imported beside PyTorch's CPU build
+(tools/torchvision_cpu.py).
 """
 
 import dataclasses
@@ -11,15 +11,10 @@ import dataclasses
 import torch
 from torch import nn
 
-_operators = torch.library.Library("torchvision", "FRAGMENT")
-for _schema in (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-):
-    if torch.version.cuda is None:  # else the wheel's own load
-        _operators.define(_schema)
-
-import torchvision.models  # noqa: E402
+try:
+    import torchvision.models
+except RuntimeError as error:
+    raise ImportError("python tools/torchvision_cpu.py makes torchvision work here") from error
 
 IMAGE_NETS = [
     "alexnet",

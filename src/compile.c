@@ -6,6 +6,7 @@
  * One arena per compile holds everything but the program; memory running out anywhere inside longjmps to
  * sol_compile, which frees it and returns SOL_ENOMEM.
  */
+#include "device/cpu/cpu.h"
 #include "device/device.h"
 #include "ir/ir.h"
 #include "pass/pass.h"
@@ -49,6 +50,14 @@ static enum sol_status lower(struct build *b, const struct device *device,
     return SOL_OK;
 }
 
+/* For people: "x86, avx2". */
+static const char *name_target(struct arena *keep, const struct device *device,
+                               const struct sol_options *options) {
+    if (device != &device_cpu) return device->name;
+    return arena_printf(keep, "%s, %s", device->name,
+                        options->cpu ? options->cpu : cpu_isa()->name);
+}
+
 static enum sol_status compile(struct arena *arena, const struct model *model,
                                const struct sol_options *options, struct sol_program *program) {
     const struct device *device;
@@ -66,6 +75,7 @@ static enum sol_status compile(struct arena *arena, const struct model *model,
                           .plan = &plan};
     if (!plan.lanes) return SOL_EINVAL;
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
+    program->target = name_target(&program->arena, device, options);
     if (!device->emit_model) program->picture = plan_picture(&build);
     TRY(build_finish(&build, model));
     if (env_has(ENV_SOL_DEBUG, "plan")) fprintf(stderr, "%s", program->report);
@@ -75,6 +85,7 @@ static enum sol_status compile(struct arena *arena, const struct model *model,
 enum sol_status sol_compile(const struct sol_model *user, const struct sol_options *options,
                             struct sol_program **out) {
     static const struct sol_options defaults;
+    sol_check_environment();
     TRY(sol_model_check(user));
     struct sol_program *program = program_new();
     if (!program) return fail(SOL_ENOMEM, "no memory for a program");

@@ -30,10 +30,22 @@ static void list_kernels(void (*visit)(void *user, const struct sol_info *info),
     }
 }
 
+/* Each instruction set that kernels were built for; of another processor, they are for libraries. */
+static void list_isas(void (*visit)(void *user, const struct sol_info *info), void *user) {
+    for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
+        bool is_used = isa == cpu_isa(), has = cpu_has(isa);
+        const char *detail = is_used ? "in use"
+                             : has   ? "another one is used"
+                                     : "this machine has none";
+        visit(user, &(struct sol_info){"isa", isa->name, has, detail});
+    }
+}
+
 void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user) {
     const char *path = "cc", *version = "";
     char folder[4096];
     list_devices(visit, user);
+    list_isas(visit, user);
     list_kernels(visit, user);
     bool found = jit_compiler(&path, &version) == SOL_OK;
     visit(user, &(struct sol_info){"compiler", found ? path : "cc", found,
@@ -42,4 +54,15 @@ void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user
     visit(user, &(struct sol_info){"cache", "kernels", usable, usable ? folder : sol_error()});
 }
 
-enum sol_status sol_cache_clear(void) { return jit_cache_clear(); }
+enum sol_status sol_cache_usage(struct sol_cache *out) { return jit_cache_usage(out); }
+
+enum sol_status sol_cache_clear(struct sol_cache *removed) {
+    struct sol_cache ignored;
+    return jit_cache_clear(removed ? removed : &ignored);
+}
+
+int sol_most_threads(void) { return os_most_threads(); }
+
+size_t sol_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size) {
+    return text_clean(text, n, keep_lines, out, size);
+}

@@ -1,14 +1,12 @@
 /*
- * A program as one page for a browser: the network with a bar of time per step, memory over time, what was fused, chosen, refused.
+ * A program as one page for a browser: what was measured and where (page_head.c), the network with a bar of time per step, memory over
+ * time, what was fused, chosen, refused.
  *
  * Everything is in the page itself: style, pictures (SVG), text; no script and nothing to load. Steps stand below each other in the
  * order in which they run; an arrow that skips steps goes around them on the left, in the first lane that is free.
  */
-#include "base/base.h"
-#include "run/bind.h"
-#include "run/program.h"
+#include "page.h"
 
-#include <sol/sol.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,21 +19,12 @@
 #define CHART_HEIGHT 180
 #define CHART_WIDTH 900
 
-struct page {
-    struct text text;
-    const struct sol_program *program;
-    const struct binding *binding;
-    const struct sol_step_time *step;
-    int n;
-    double seconds, longest;
-    int n_lanes; /* of arrows on the left */
-};
-
-static const char style[] =
+const char page_style[] =
     "body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;color:#1c2430}"
     "h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;width:100%}"
     "td,th{padding:.25em .6em;border-bottom:1px solid #dde3ea;text-align:left;vertical-align:top}"
     "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
+    ".facts{width:auto}.facts th{font-weight:600;padding-right:2em}"
     "pre{white-space:pre-wrap;margin:.3em 0;font-size:12px;color:#44505f}svg{max-width:100%;height:auto}"
     "svg text{font:12px system-ui,sans-serif;fill:#1c2430}.DNN{fill:#cfdcf0}.DFP{fill:#cfe8cf}.copy{fill:#f0e0c8}"
     ".bar{fill:#7a94bd}.edge{fill:none;stroke:#8a97a6}.live{fill:#b9cbe6;stroke:#54749f}.line{stroke:#c05a3c}"
@@ -44,7 +33,7 @@ static const char style[] =
 /* ---- Text ---- */
 
 /* With that many digits behind the point, which is a point in every locale; value >= 0. */
-static void add_number(struct page *page, double value, int digits) {
+void page_add_number(struct page *page, double value, int digits) {
     long long scale = 1;
     for (int i = 0; i < digits; i++) scale *= 10;
     const long long n = value < 1e12 ? (long long)(value * (double)scale + 0.5) : 0;
@@ -52,16 +41,21 @@ static void add_number(struct page *page, double value, int digits) {
     if (digits) text_add(&page->text, ".%0*lld", digits, n % scale);
 }
 
-/* Names come from a user's program or file. */
-static void add_text(struct page *page, const char *string) {
-    for (; *string; string++) {
+/* Names come from a user's program or file: nothing in them is HTML, or invisible. */
+void page_add_text(struct page *page, const char *string) {
+    size_t left = strlen(string), n;
+    for (bool is_safe; left; string += n, left -= n) {
+        n = clean_length(string, left, &is_safe);
         const char *escape = *string == '<'   ? "&lt;"
                              : *string == '>' ? "&gt;"
                              : *string == '&' ? "&amp;"
                              : *string == '"' ? "&quot;"
                                               : NULL;
         if (escape) text_add(&page->text, "%s", escape);
-        else text_add_raw(&page->text, string, 1);
+        else if (is_safe || *string == '\n') text_add_raw(&page->text, string, n);
+        else
+            for (size_t i = 0; i < n; i++)
+                text_add(&page->text, "\\x%02x", (unsigned char)string[i]);
     }
 }
 
@@ -73,7 +67,7 @@ static void add_short(struct page *page, const char *string, size_t most) {
     while (n < strlen(string) && n && ((unsigned char)string[n] & 0xC0) == 0x80) n--;
     memcpy(copy, string, n);
     copy[n] = 0;
-    add_text(page, copy);
+    page_add_text(page, copy);
     if (string[n]) text_add(&page->text, "..");
 }
 
@@ -144,7 +138,7 @@ static void add_box(struct page *page, int i, int left) {
     char choice[64];
     int top = middle(i) - BOX_HEIGHT / 2, width = (int)(step->seconds / page->longest * BAR_WIDTH);
     text_add(&page->text, "<g><title>");
-    add_text(page, step->name);
+    page_add_text(page, step->name);
     text_add(
         &page->text,
         "</title><rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"5\"/><text x=\"%d\" y=\"%d\">",
@@ -157,7 +151,7 @@ static void add_box(struct page *page, int i, int left) {
         middle(i) + 4);
     add_short(page, find_choice(step, choice), 20);
     text_add(&page->text, ", ");
-    add_number(page, 1e3 * step->seconds, 3);
+    page_add_number(page, 1e3 * step->seconds, 3);
     text_add(&page->text, " ms</text>");
 }
 
@@ -195,7 +189,7 @@ static void add_memory(struct page *page) {
     text_add(
         &page->text,
         "<h2>Memory over time</h2><p>Intermediate results that are alive; the line is the arena, ");
-    add_number(page, arena / 1048576, 2);
+    page_add_number(page, arena / 1048576, 2);
     text_add(&page->text,
              " MiB.</p>\n<svg viewBox=\"0 0 %d %d\" width=\"%d\"><path class=live d=\"M0 %d",
              CHART_WIDTH, CHART_HEIGHT + 10, CHART_WIDTH, CHART_HEIGHT + 5);
@@ -210,9 +204,9 @@ static void add_memory(struct page *page) {
 
 /* ---- Tables ---- */
 
-static void add_cell(struct page *page, double value, int digits) {
+void page_add_cell(struct page *page, double value, int digits) {
     text_add(&page->text, "<td class=n>");
-    add_number(page, value, digits);
+    page_add_number(page, value, digits);
     text_add(&page->text, "</td>");
 }
 
@@ -220,16 +214,16 @@ static void add_step(struct page *page, int i) {
     const struct sol_step_time *step = &page->step[i];
     double seconds = step->seconds > 1e-12 ? step->seconds : 1e-12;
     text_add(&page->text, "<tr>");
-    add_cell(page, 1e3 * step->seconds, 3);
-    add_cell(page, 100 * step->seconds / page->seconds, 1);
-    add_cell(page, 1e-9 * step->flops / seconds, 1);
-    add_cell(page, 1e-9 * step->bytes / seconds, 1);
+    page_add_cell(page, 1e3 * step->seconds, 3);
+    page_add_cell(page, 100 * step->seconds / page->seconds, 1);
+    page_add_cell(page, 1e-9 * step->flops / seconds, 1);
+    page_add_cell(page, 1e-9 * step->bytes / seconds, 1);
     text_add(&page->text, "<td>%s</td><td><details><summary>", step->module);
-    add_text(page, step->name);
+    page_add_text(page, step->name);
     text_add(&page->text, "</summary><pre>");
-    add_text(page, step->layers);
+    page_add_text(page, step->layers);
     text_add(&page->text, "\n");
-    add_text(page, step->choice ? step->choice : "");
+    page_add_text(page, step->choice ? step->choice : "");
     text_add(&page->text, "</pre></details></td></tr>\n");
 }
 
@@ -242,28 +236,6 @@ static void add_table(struct page *page) {
     text_add(&page->text, "</table>\n");
 }
 
-static void add_head(struct page *page, const char *title) {
-    double flops = 0;
-    for (int i = 0; i < page->n; i++) flops += page->step[i].flops;
-    text_add(
-        &page->text,
-        "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\"><title>");
-    add_text(page, title);
-    text_add(&page->text, "</title><style>%s</style>\n<h1>", style);
-    add_text(page, title);
-    text_add(
-        &page->text,
-        "</h1>\n<table><tr><th class=n>ms</th><th class=n>GF/s</th><th class=n>kernels</th><th class=n>threads</th>"
-        "<th class=n>packed weights, MiB</th><th class=n>arena, MiB</th></tr><tr>");
-    add_cell(page, 1e3 * page->seconds, 3);
-    add_cell(page, 1e-9 * flops / page->seconds, 1);
-    add_cell(page, page->n, 0);
-    add_cell(page, sol_threads(), 0);
-    add_cell(page, (double)sol_program_weights_size(page->program) / 1048576, 2);
-    add_cell(page, (double)page->binding->arena_size / 1048576, 2);
-    text_add(&page->text, "</tr></table>\n");
-}
-
 /* ---- All of it ---- */
 
 static char *make_page(struct page *page, struct arena *arena, const char *title) {
@@ -274,7 +246,7 @@ static char *make_page(struct page *page, struct arena *arena, const char *title
         if (page->step[i].seconds > page->longest) page->longest = page->step[i].seconds;
     }
     if (!(page->longest > 0)) page->longest = page->seconds = 1e-12;
-    add_head(page, title);
+    page_add_head(page, title);
     add_network(page);
     add_memory(page);
     add_table(page);
@@ -290,7 +262,12 @@ char *sol_program_page(const struct sol_program *program, const char *title, con
         return NULL;
     }
     if (binding_new(&program->steps, symbols, program->n_symbols, &binding)) return NULL;
-    struct page page = {.program = program, .binding = binding, .step = steps, .n = n};
+    struct page page = {.program = program,
+                        .binding = binding,
+                        .step = steps,
+                        .symbols = symbols,
+                        .n = n,
+                        .batch = 1};
     arena_init(&arena);
     char *text = make_page(&page, &arena, title ? title : "");
     if (!text) (void)fail(SOL_ENOMEM, "no memory for a page");

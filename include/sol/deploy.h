@@ -32,23 +32,24 @@ struct sol_library {
     const char
         *lib_name; /* a C identifier: names of files, and the prefix of all symbols but ... */
     const char *func_name; /* ... these: func_name, func_name_init, _seed, _error */
-    const char *path;      /* an existing folder; NULL: the working directory */
+    const char *path;      /* a folder, made if need be; NULL: the working directory */
     enum sol_target target;
     enum sol_library_weights weights;
     const char *device;     /* "x86", "arm64", or "c" for portable C; NULL: this machine's */
     const char *cpu;        /* its instruction set; NULL: this machine's best, or the usual one */
     const char *compiler;   /* NULL: $SOL_CC or cc; for another device its cross compiler */
     const int64_t *symbols; /* sizes that func_name is for, one per symbol of the model; NULL: 1 */
-    bool static_memory;     /* device "c": no malloc; one call at a time */
+    bool static_memory;     /* device "c": no malloc; one call at a time, a second one fails */
     bool no_winograd, no_autotune; /* as in struct sol_options */
     void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
     void *user;
 };
 
 /*
- * Writes the library and its header. `params` as for sol_weights_new. On failure nothing is left behind. EINVAL for names that are no
- * identifiers or a folder that is not there, EUNSUPPORTED for what a device does not have, ETOOL when the compiler is missing
- * or fails.
+ * Writes the library and its header. `params` as for sol_weights_new. What was deployed there before under the same name goes, whatever
+ * target it was; files of somebody else stay, and where they are in the way it fails. On failure all is as before. EINVAL for names that
+ * are no identifiers, and for a folder that cannot be made or has such files, EUNSUPPORTED for what a device does not have, ETOOL when
+ * the compiler is missing or fails.
  */
 SOL_API SOL_CHECKED enum sol_status sol_deploy(const struct sol_model *model,
                                                const void *const *params,

@@ -22,11 +22,28 @@ extern "C" {
 
 struct sol_onnx;
 
-/* EINVAL when the file cannot be read or is malformed, EUNSUPPORTED for what SOL does not have. */
+/* Do these bytes look like an ONNX model, whatever the file's name? The first few KiB of a file will do. A quick look, for choosing a
+ * reader: a file that looks like one may still be malformed. */
+SOL_API bool sol_onnx_is_model(const void *bytes, size_t size);
+
+/* `path` may also be a pipe, or /dev/stdin: it is read to its end. EINVAL when the file cannot be read or is malformed, EUNSUPPORTED for what SOL does not have. */
 SOL_API SOL_CHECKED enum sol_status sol_onnx_read(const char *path, struct sol_onnx **out);
 /* The same from memory, which is copied. `folder`: where external data may lie; NULL: nowhere. */
 SOL_API SOL_CHECKED enum sol_status sol_onnx_parse(const void *data, size_t size,
                                                    const char *folder, struct sol_onnx **out);
+/* The same, for one shape of inputs whose sizes the file leaves open: what depends on them can then be compiled as a whole. */
+struct sol_onnx_shape {
+    const char *input;
+    int rank;
+    int64_t dim[SOL_MAX_RANK];
+};
+SOL_API SOL_CHECKED enum sol_status sol_onnx_read_shaped(const char *path,
+                                                         const struct sol_onnx_shape *shapes, int n,
+                                                         struct sol_onnx **out);
+SOL_API SOL_CHECKED enum sol_status sol_onnx_parse_shaped(const void *data, size_t size,
+                                                          const char *folder,
+                                                          const struct sol_onnx_shape *shapes,
+                                                          int n, struct sol_onnx **out);
 /* The model; it belongs to `onnx`. */
 SOL_API struct sol_model *sol_onnx_model(const struct sol_onnx *onnx);
 /* Values of the model's parameters for sol_weights_new, in its order; valid until sol_onnx_free. */
@@ -83,13 +100,15 @@ SOL_API SOL_CHECKED enum sol_status sol_mixed_parse(const void *data, size_t siz
                                                     struct sol_mixed **out);
 SOL_API void sol_mixed_free(struct sol_mixed *mixed);
 
-/* Names; a type of 0 says no tensor, a rank of -1 that it is open. A dim below 0 is open. */
+/* Names; a type of 0 says no tensor, a rank of -1 that it is open. A dim below 0 is open; of inputs, equal ones below -1 have the same name,
+ * which sol_mixed_size_name tells, and -1 has none (NULL). */
 SOL_API int sol_mixed_n_inputs(const struct sol_mixed *mixed);
 SOL_API int sol_mixed_n_outputs(const struct sol_mixed *mixed);
 SOL_API const char *sol_mixed_input(const struct sol_mixed *mixed, int i, int *type, int *rank,
                                     int64_t dim[SOL_MAX_RANK]);
 SOL_API const char *sol_mixed_output(const struct sol_mixed *mixed, int i, int *type, int *rank,
                                      int64_t dim[SOL_MAX_RANK]);
+SOL_API const char *sol_mixed_size_name(const struct sol_mixed *mixed, int64_t dim);
 /* Nodes of the last call that ran compiled, and that were interpreted; those of subgraphs count as their node. */
 SOL_API void sol_mixed_count(const struct sol_mixed *mixed, int *compiled, int *interpreted);
 

@@ -57,6 +57,11 @@ SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_ten
 SOL_API int sol_model_shape(const struct sol_model *model, sol_tensor tensor,
                             int64_t dim[SOL_MAX_RANK]);
 
+/* Input number `i`, in the order in which they were added, with dims as of sol_model_shape; false past the last. The name of symbol
+ * number `i`; NULL past the last. Names live as long as the model. */
+SOL_API bool sol_model_get_input(const struct sol_model *model, int i, struct sol_port *out);
+SOL_API const char *sol_model_symbol_name(const struct sol_model *model, int i);
+
 /* Reports the builder's first error, if any, and verifies the model. */
 SOL_API SOL_CHECKED enum sol_status sol_model_check(const struct sol_model *model);
 
@@ -104,12 +109,12 @@ SOL_API int sol_program_n_compiled(const struct sol_program *program);
 /* ---- What is there -------------------------------------------------------------------------- */
 
 struct sol_info {
-    const char *kind; /* "device", "library", "compiler", "cache" */
+    const char *kind; /* "device", "isa", "library", "compiler", "cache" */
     const char *name;
     bool available;
     const char *detail; /* version or path; the reason when it is not available */
 };
-/* Calls `visit` for every device, kernel library, compiler and cache. */
+/* Calls `visit` for every device, instruction set, kernel library, compiler and cache. */
 SOL_API void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user);
 SOL_API const char *sol_version(void);
 
@@ -119,7 +124,26 @@ SOL_API const char *sol_version(void);
 SOL_API double sol_measure_flops(void);
 SOL_API double sol_measure_bandwidth(size_t size);
 
-SOL_API SOL_CHECKED enum sol_status sol_cache_clear(void);
+/* The cache of compiled kernels: what is in it, and what was removed (may be NULL). */
+struct sol_cache {
+    int64_t n_files, bytes;
+};
+SOL_API SOL_CHECKED enum sol_status sol_cache_usage(struct sol_cache *out);
+SOL_API SOL_CHECKED enum sol_status sol_cache_clear(struct sol_cache *removed);
+
+/* Warns of each environment variable of SOL whose value means nothing, with the values that do; of each only once per process.
+ * sol_compile does it first. */
+SOL_API void sol_check_environment(void);
+/* How many threads make sense at most on this machine. */
+SOL_API int sol_most_threads(void);
+
+/* What a file is that is no model, by its first bytes, and what to do about it: "compressed by gzip: unpack it first". NULL when nothing is
+ * known of such bytes. Ask sol_onnx_is_model first. */
+SOL_API const char *sol_file_kind(const void *bytes, size_t size);
+
+/* Foreign text, such as a name from a file or a path, as a terminal or a log may be shown it: printable UTF-8 stays, any other byte becomes
+ * \xNN; with `keep_lines` newlines and tabs stay, too. Writes what fits into `size` bytes, with a NUL; returns the length of all. */
+SOL_API size_t sol_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size);
 
 /* Log levels: 0 error, 1 warn, 2 info, 3 debug, 4 trace. Default: $SOL_LOG or warn. */
 SOL_API void sol_set_log_level(int level);

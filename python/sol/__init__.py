@@ -1,4 +1,11 @@
-"""SOL: an AI compiler and runtime. Frontends: ``sol.pytorch``. This package needs no framework.
+"""SOL: an AI compiler and runtime.
+
+    import sol
+    fast = sol.optimize(model.eval(), sol.input([0, 3, 224, 224]))      # PyTorch modules: sol.pytorch
+    net = sol.load("model.onnx")                                        # ONNX files: sol.onnx
+
+``sol.pytorch`` and ``sol.onnx`` offer the same names, so any of the three may be called ``sol``, and all of them side by side. A frontend,
+with the framework that it needs, is imported when one of its names is first used; ``import sol`` needs none.
 
 Whatever goes wrong in libsol arrives as a Python exception with libsol's message:
 
@@ -8,11 +15,31 @@ Whatever goes wrong in libsol arrives as a Python exception with libsol's messag
     RuntimeError          the device, the C compiler, or SOL itself failed
 """
 
-from sol import _core, cache, log
-from sol.config import config
+from typing import TYPE_CHECKING
 
-__all__ = ["cache", "config", "devices", "log", "versions"]
+from sol import _core, _names, cache, deployment, device, log
+from sol.config import config
+from sol.deployment import deploy
+from sol.measure import memory, profile, report
+
+if TYPE_CHECKING:  # for editors; at run time __getattr__ finds them
+    from sol import bench, onnx, pytorch
+    from sol.onnx import Network, load
+    from sol.pytorch import fallbacks, input, optimize, recompiles, refresh
+
+__all__ = [
+    "Network", "bench", "cache", "config", "deploy", "deployment", "device", "devices", "fallbacks", "input", "load", "log",
+    "memory", "onnx", "optimize", "profile", "pytorch", "recompiles", "refresh", "report", "versions",
+]  # fmt: skip
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    return _names.find(__name__, name)
+
+
+def __dir__():
+    return _names.list_names(globals())
 
 
 def versions():

@@ -3,9 +3,7 @@
 import importlib
 
 from sol import __version__, _core
-
-# Python packages that a frontend needs.
-FRONTENDS = {"pytorch": "torch", "onnx": "numpy"}
+from sol._names import FRONTENDS
 
 
 def frontend_rows():
@@ -28,7 +26,9 @@ def main():
     kinds = max(len(row[0]) for row in rows)
     names = max(len(row[1]) for row in rows)
     for kind, name, available, detail in rows:
-        print(f"{kind:{kinds}}  {name:{names}}  {'yes' if available else 'no ':3}  {detail}")
+        print(
+            f"{kind:{kinds}}  {name:{names}}  {'yes' if available else 'no ':3}  {_core.clean(detail)}"
+        )
 
 
 if __name__ == "__main__":

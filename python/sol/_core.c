@@ -33,6 +33,11 @@ PyObject *take_text(char *text) {
     return result;
 }
 
+/* Names come from files: what is no UTF-8 in them is replaced. */
+PyObject *new_name(const char *name) {
+    return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
+}
+
 const char *const dtype_names[] = {
 #define NAME(code, name, size) name,
     SOL_DTYPE_LIST(NAME)
@@ -152,30 +157,101 @@ static PyObject *core_parse(PyObject *module, PyObject *args) {
     return status ? raise_status(status) : wrap_model(model_type, model);
 }
 
+/* [(name, dims)] as a malloc'ed array, whose names belong to `list`; NULL with an exception set. None is no shape. */
+static struct sol_onnx_shape *get_shapes(PyObject *list, int *n) {
+    Py_ssize_t size = list == Py_None ? 0 : PyList_Size(list);
+    struct sol_onnx_shape *shapes = size < 0 ? NULL : calloc((size_t)size + 1, sizeof *shapes);
+    if (size >= 0 && !shapes) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; shapes && i < size; i++) {
+        PyObject *dims;
+        Py_ssize_t rank = 0;
+        int64_t *dim = PyArg_ParseTuple(PyList_GetItem(list, i), "sO", &shapes[i].input, &dims)
+                           ? get_ints(dims, &rank)
+                           : NULL;
+        if (dim && rank > SOL_MAX_RANK)
+            PyErr_SetString(PyExc_ValueError, "a shape of too many dims");
+        shapes[i].rank = (int)rank;
+        for (int d = 0; dim && rank <= SOL_MAX_RANK && d < rank; d++) shapes[i].dim[d] = dim[d];
+        free(dim);
+        if (!PyErr_Occurred()) continue;
+        free(shapes);
+        return NULL;
+    }
+    *n = (int)size;
+    return shapes;
+}
+
 static PyObject *core_read_onnx(PyObject *module, PyObject *args) {
     const char *path;
+    PyObject *list = Py_None;
     struct sol_onnx *onnx = NULL;
     enum sol_status status;
+    int n;
     (void)module;
-    if (!PyArg_ParseTuple(args, "s:read_onnx", &path)) return NULL;
-    Py_BEGIN_ALLOW_THREADS status = sol_onnx_read(path, &onnx);
-    Py_END_ALLOW_THREADS return status ? raise_status(status) : wrap_onnx(onnx);
+    if (!PyArg_ParseTuple(args, "s|O:read_onnx", &path, &list)) return NULL;
+    struct sol_onnx_shape *shapes = get_shapes(list, &n);
+    if (!shapes) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = sol_onnx_read_shaped(path, shapes, n, &onnx);
+    Py_END_ALLOW_THREADS free(shapes);
+    return status ? raise_status(status) : wrap_onnx(onnx);
 }
 
 static PyObject *core_parse_onnx(PyObject *module, PyObject *args) {
     const char *data, *folder;
     Py_ssize_t size;
+    PyObject *list = Py_None;
     struct sol_onnx *onnx = NULL;
+    int n;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y#z:parse_onnx", &data, &size, &folder)) return NULL;
-    enum sol_status status = sol_onnx_parse(data, (size_t)size, folder, &onnx);
+    if (!PyArg_ParseTuple(args, "y#z|O:parse_onnx", &data, &size, &folder, &list)) return NULL;
+    struct sol_onnx_shape *shapes = get_shapes(list, &n);
+    if (!shapes) return NULL;
+    enum sol_status status = sol_onnx_parse_shaped(data, (size_t)size, folder, shapes, n, &onnx);
+    free(shapes);
     return status ? raise_status(status) : wrap_onnx(onnx);
+}
+
+/* ---- What is there, and what is shown ---- */
+
+static PyObject *core_is_onnx(PyObject *module, PyObject *args) {
+    const char *data;
+    Py_ssize_t size;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y#:is_onnx", &data, &size)) return NULL;
+    return PyBool_FromLong(sol_onnx_is_model(data, (size_t)size));
+}
+
+static PyObject *core_file_kind(PyObject *module, PyObject *args) {
+    const char *data;
+    Py_ssize_t size;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y#:file_kind", &data, &size)) return NULL;
+    return Py_BuildValue("z", sol_file_kind(data, (size_t)size));
+}
+
+/* What UTF-8 cannot say, such as half a character, Python writes as an escape first. */
+static PyObject *core_clean(PyObject *module, PyObject *args) {
+    PyObject *text, *bytes, *result = NULL;
+    int keep_lines = 0;
+    char *data, *clean = NULL;
+    Py_ssize_t n;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "U|p:clean", &text, &keep_lines)) return NULL;
+    bytes = PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
+    if (!bytes || PyBytes_AsStringAndSize(bytes, &data, &n)) goto done;
+    const size_t size = sol_clean(data, (size_t)n, keep_lines, NULL, 0);
+    if ((clean = malloc(size + 1))) sol_clean(data, (size_t)n, keep_lines, clean, size + 1);
+    result = clean ? PyUnicode_FromStringAndSize(clean, (Py_ssize_t)size) : PyErr_NoMemory();
+done:
+    free(clean);
+    Py_XDECREF(bytes);
+    return result;
 }
 
 static void visit_info(void *user, const struct sol_info *info) {
     PyObject *item =
-        Py_BuildValue("(ssOs)", info->kind, info->name, info->available ? Py_True : Py_False,
-                      info->detail ? info->detail : "");
+        Py_BuildValue("(ssON)", info->kind, info->name, info->available ? Py_True : Py_False,
+                      new_name(info->detail ? info->detail : ""));
     if (append(user, item)) PyErr_Clear();
 }
 
@@ -191,11 +267,21 @@ static PyObject *core_version(PyObject *module, PyObject *none) {
     return PyUnicode_FromString(sol_version());
 }
 
-static PyObject *core_cache_clear(PyObject *module, PyObject *none) {
-    (void)module, (void)none;
-    enum sol_status status = sol_cache_clear();
+static PyObject *tell_amount(enum sol_status status, const struct sol_cache *amount) {
     if (status) return raise_status(status);
-    Py_RETURN_NONE;
+    return Py_BuildValue("(LL)", (long long)amount->n_files, (long long)amount->bytes);
+}
+
+static PyObject *core_cache_clear(PyObject *module, PyObject *none) {
+    struct sol_cache removed = {0};
+    (void)module, (void)none;
+    return tell_amount(sol_cache_clear(&removed), &removed);
+}
+
+static PyObject *core_cache_usage(PyObject *module, PyObject *none) {
+    struct sol_cache usage = {0};
+    (void)module, (void)none;
+    return tell_amount(sol_cache_usage(&usage), &usage);
 }
 
 static PyObject *core_set_threads(PyObject *module, PyObject *args) {
@@ -238,15 +324,22 @@ static PyObject *core_measure_bandwidth(PyObject *module, PyObject *args) {
 static PyMethodDef core_methods[] = {
     {"parse", core_parse, METH_VARARGS, "parse(text) -> Model."},
     {"read_onnx", core_read_onnx, METH_VARARGS,
-     "read_onnx(path) -> Model, with the file's values."},
+     "read_onnx(path, shapes=None) -> Model, with the file's values. shapes: [(input, dims)] for open sizes."},
     {"parse_onnx", core_parse_onnx, METH_VARARGS,
-     "parse_onnx(bytes, folder) -> Model; external data lies in `folder`, None: nowhere."},
+     "parse_onnx(bytes, folder, shapes=None) -> Model; external data lies in `folder`, None: nowhere."},
+    {"is_onnx", core_is_onnx, METH_VARARGS, "is_onnx(bytes): do they look like an ONNX model?"},
+    {"file_kind", core_file_kind, METH_VARARGS,
+     "file_kind(bytes) -> what a file is that is no model, or None."},
+    {"clean", core_clean, METH_VARARGS,
+     "clean(text, keep_lines=False) -> foreign text as a terminal or a log may be shown it."},
     {"mix_onnx", core_mix_onnx, METH_VARARGS,
      "mix_onnx(path or bytes, folder, device, winograd, autotune) -> Mixed."},
     {"list", core_list, METH_NOARGS,
      "[(kind, name, available, detail)] of devices, libraries, compilers, caches."},
     {"version", core_version, METH_NOARGS, "The version of libsol."},
-    {"cache_clear", core_cache_clear, METH_NOARGS, "Deletes the compiled kernels of this user."},
+    {"cache_clear", core_cache_clear, METH_NOARGS,
+     "Deletes the compiled kernels of this user -> (files, bytes)."},
+    {"cache_usage", core_cache_usage, METH_NOARGS, "What the cache holds -> (files, bytes)."},
     {"set_threads", core_set_threads, METH_VARARGS, "set_threads(n); 0: one per core."},
     {"threads", core_threads, METH_NOARGS, "Threads that take part in a call."},
     {"measure_flops", core_measure_flops, METH_NOARGS,
@@ -271,6 +364,7 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&core_module);
     if (!module) return NULL;
+    sol_check_environment();
     if (guard_use_tags() || add_type(module, &model_spec, &model_type) ||
         add_type(module, &program_spec, &program_type) ||
         add_type(module, &weights_spec, &weights_type) ||

@@ -1,6 +1,6 @@
 /*
  * What the files of the extension share: _core.c (the module, conversions), _model.c, _program.c, _guard.c,
- * _deploy.c, _shortcut.c. Each type has a file, a spec and, once the module is there, a type object.
+ * _slots.c, _deploy.c, _shortcut.c. Each type has a file, a spec and, once the module is there, a type object.
  */
 #ifndef SOL_CORE_H
 #define SOL_CORE_H
@@ -23,6 +23,7 @@ extern const char *const dtype_names[]; /* by enum sol_dtype */
 PyObject *raise_status(enum sol_status status); /* NULL */
 /* A malloc'ed text as str; NULL is out of memory. */
 PyObject *take_text(char *text);
+PyObject *new_name(const char *name);
 /* -1 with ValueError when there is no such dtype. */
 int find_dtype(const char *name);
 /* A malloc'ed array of the integers in `object`, a tuple or list; NULL with an exception set. */
@@ -64,9 +65,24 @@ struct weights_object {
     PyObject *program, *keep;
 };
 
-/* 0: as before, 1: a dict changed, 2: a tensor changed, -1 with an exception set. */
+/* 0: as before, 1: a dict or slot changed, 2: a tensor changed, -1 with an exception set. */
 int guard_changed(PyObject *guard);
+/* A number of the dict's contents, which no other contents had before; 0 where Python has none. */
+uint64_t dict_tag(PyObject *dict);
 int guard_use_tags(void); /* once, at the start; -1 with an exception set */
+
+/* Places in Python objects with the values that they held (_slots.c). */
+struct slots {
+    PyObject *descriptions; /* tuple */
+    struct slot *at;
+    Py_ssize_t n;
+};
+
+/* The slots of a sequence of tuples; -1 with an exception set, and then slots_clear is still to be called. */
+int slots_init(struct slots *slots, PyObject *descriptions);
+void slots_clear(struct slots *slots);
+void slots_fetch(const struct slots *slots); /* lets the caches fetch what slots_changed will read */
+bool slots_changed(struct slots *slots);
 
 /* ---- Tensors of any framework ---- */
 

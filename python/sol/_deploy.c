@@ -40,23 +40,26 @@ static PyObject *deploy(PyObject *self, PyObject *params, PyObject *symbols,
 PyObject *model_deploy(PyObject *self, PyObject *args, PyObject *kwargs) {
     struct sol_library library = {0};
     const char *target, *place;
-    int static_memory = 0, winograd = 1, autotune = 1, at;
-    PyObject *params, *symbols, *progress = Py_None;
+    int static_memory = 0, winograd = 1, autotune = 1;
+    PyObject *params, *symbols, *path, *progress = Py_None;
     static char *keywords[] = {"params",        "symbols",  "lib_name", "func_name", "path",
                                "target",        "weights",  "device",   "cpu",       "compiler",
                                "static_memory", "winograd", "autotune", "progress",  NULL};
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "OOsssss|zzzpppO:deploy", keywords, &params, &symbols, &library.lib_name,
-            &library.func_name, &library.path, &target, &place, &library.device, &library.cpu,
-            &library.compiler, &static_memory, &winograd, &autotune, &progress))
+            args, kwargs, "OOssO&ss|zzzpppO:deploy", keywords, &params, &symbols, &library.lib_name,
+            &library.func_name, PyUnicode_FSConverter, &path, &target, &place, &library.device,
+            &library.cpu, &library.compiler, &static_memory, &winograd, &autotune, &progress))
         return NULL;
-    if ((at = find_name("target", targets, target)) < 0) return NULL;
-    library.target = (enum sol_target)at;
-    if ((at = find_name("weights", weights, place)) < 0) return NULL;
-    library.weights = (enum sol_library_weights)at;
+    const int kind = find_name("target", targets, target);
+    const int where = kind < 0 ? -1 : find_name("weights", weights, place);
+    library.target = (enum sol_target)kind;
+    library.weights = (enum sol_library_weights)where;
+    library.path = PyBytes_AsString(path);
     library.static_memory = static_memory;
     library.no_winograd = !winograd;
     library.no_autotune = !autotune;
     if (progress != Py_None) library.progress = report_progress, library.user = progress;
-    return deploy(self, params, symbols, &library);
+    PyObject *result = where < 0 ? NULL : deploy(self, params, symbols, &library);
+    Py_DECREF(path);
+    return result;
 }

@@ -7,6 +7,7 @@
  *   dicts    every value is the same object as before, in the same order (the guard holds references, so no
  *            new object can have an old one's identity). They are __dict__, _parameters, hooks, ... of modules.
  *   tensors  address and version are the same, and so is one element, at a place that changes with every call.
+ *   slots    what else the model reads (_slots.c).
  *
  * A guard stays with what it found: after a change its owner makes a new one.
  */
@@ -40,6 +41,7 @@ struct guard_object {
         dict; /* the objects of `dicts` and `items`, borrowed: the lists' accessors would take longer */
     PyObject **item;
     struct watched_tensor *watched;
+    struct slots slots;
     unsigned turn;
     int changed; /* what was found; each turn samples elsewhere, so it is remembered */
 };
@@ -50,6 +52,7 @@ static int guard_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(guard->dicts);
     Py_VISIT(guard->items);
     Py_VISIT(guard->tensors);
+    Py_VISIT(guard->slots.descriptions);
     Py_ssize_t n = guard->watched ? PyTuple_Size(guard->tensors) : 0;
     for (Py_ssize_t i = 0; i < n; i++) {
         Py_VISIT(guard->watched[i].data_ptr);
@@ -69,6 +72,7 @@ static int guard_clear(PyObject *self) {
     }
     free(watched);
     guard->n_dicts = 0;
+    slots_clear(&guard->slots);
     Py_CLEAR(guard->dicts);
     Py_CLEAR(guard->items);
     Py_CLEAR(guard->tensors);
@@ -93,7 +97,7 @@ static void guard_dealloc(PyObject *self) {
  */
 static bool has_tags;
 
-static uint64_t read_tag(PyObject *dict) {
+uint64_t dict_tag(PyObject *dict) {
     enum { TAG = 3 };
     uint64_t tag = 0;
     if (has_tags) memcpy(&tag, (const char *)dict + TAG * sizeof(void *), sizeof tag);
@@ -106,11 +110,11 @@ int guard_use_tags(void) {
     PyObject *dict = PyDict_New();
     if (!dict) return -1;
     has_tags = true;
-    uint64_t empty = read_tag(dict);
+    uint64_t empty = dict_tag(dict);
     int failed = PyDict_SetItemString(dict, "key", Py_None);
-    uint64_t none = read_tag(dict), again = read_tag(dict);
+    uint64_t none = dict_tag(dict), again = dict_tag(dict);
     failed = failed || PyDict_SetItemString(dict, "key", Py_True);
-    uint64_t changed = read_tag(dict);
+    uint64_t changed = dict_tag(dict);
     has_tags = !failed && none == again && none > empty && changed > none;
     Py_DECREF(dict);
     return failed;
@@ -141,7 +145,7 @@ static int guard_note_dicts(struct guard_object *guard) {
         guard->dict[i] = PyTuple_GetItem(guard->dicts, i);
         if (note_dict(guard->dict[i], guard->items)) return -1;
         guard->size[i] = PyDict_Size(guard->dict[i]);
-        guard->tag[i] = read_tag(guard->dict[i]);
+        guard->tag[i] = dict_tag(guard->dict[i]);
     }
     Py_ssize_t n_items = PyList_Size(guard->items);
     guard->item = calloc((size_t)n_items + 1, sizeof *guard->item);
@@ -183,7 +187,7 @@ static bool guard_dicts_changed(struct guard_object *guard) {
     for (Py_ssize_t i = 0; i < AHEAD; i++) fetch_dict_early(guard, i - AHEAD);
     for (Py_ssize_t i = 0; i < AHEAD; i++) fetch_dict_early(guard, i);
     for (Py_ssize_t i = 0; i < guard->n_dicts; item += 2 * guard->size[i], i++) {
-        uint64_t tag = read_tag(guard->dict[i]);
+        uint64_t tag = dict_tag(guard->dict[i]);
         fetch_dict_early(guard, i + AHEAD);
         if (has_tags && tag == guard->tag[i]) continue;
         if (dict_changed(guard->dict[i], guard->size[i], item)) return true;
@@ -271,16 +275,18 @@ static int watch_tensor(struct watched_tensor *w, PyObject *tensor, PyObject *pl
 }
 
 static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    PyObject *dicts, *tensors, *places;
+    PyObject *dicts, *tensors, *places, *slots;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OOO:Guard", &dicts, &tensors, &places)) return NULL;
+    if (!PyArg_ParseTuple(args, "OOOO:Guard", &dicts, &tensors, &places, &slots)) return NULL;
     PyObject *self = new_object(type);
     if (!self) return NULL;
     struct guard_object *guard = (struct guard_object *)self;
     guard->dicts = PySequence_Tuple(dicts);
     guard->tensors = PySequence_Tuple(tensors);
     places = PySequence_Tuple(places);
-    if (!guard->dicts || !guard->tensors || !places || guard_note_dicts(guard)) goto failed;
+    if (!guard->dicts || !guard->tensors || !places || guard_note_dicts(guard) ||
+        slots_init(&guard->slots, slots))
+        goto failed;
     Py_ssize_t n = PyTuple_Size(guard->tensors);
     if (PyTuple_Size(places) != n) {
         PyErr_SetString(PyExc_ValueError, "a guard needs one place per tensor");
@@ -343,7 +349,10 @@ static int guard_tensors_changed(struct guard_object *guard) {
 int guard_changed(PyObject *self) {
     struct guard_object *guard = (struct guard_object *)self;
     if (guard->changed || !guard->watched) return guard->changed ? guard->changed : 1;
-    int changed = guard_dicts_changed(guard) ? 1 : guard_tensors_changed(guard);
+    slots_fetch(&guard->slots);
+    int changed = guard_dicts_changed(guard) || slots_changed(&guard->slots)
+                      ? 1
+                      : guard_tensors_changed(guard);
     if (changed > 0) guard->changed = changed;
     return changed;
 }
@@ -355,14 +364,14 @@ static PyObject *guard_check(PyObject *self, PyObject *none) {
 }
 
 static PyMethodDef guard_methods[] = {
-    {"check", guard_check, METH_NOARGS, "0: as before, 1: a dict changed, 2: a tensor changed."},
+    {"check", guard_check, METH_NOARGS, "0: as before, 1: a dict or slot changed, 2: a tensor changed."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot guard_slots[] = {
     {Py_tp_doc,
-     "Guard(dicts, tensors, places); a place is (element size, 8 byte offsets to sample or none, "
-     "addresses to fetch early)."},
+     "Guard(dicts, tensors, places, slots); a place is (element size, 8 byte offsets to sample or "
+     "none, addresses to fetch early), a slot is (kind, object, key, value)."},
     {Py_tp_new, guard_new},
     {Py_tp_dealloc, guard_dealloc},
     {Py_tp_traverse, guard_traverse},

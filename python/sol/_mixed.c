@@ -229,7 +229,8 @@ static PyObject *mixed_ports(PyObject *self, int n, tell_port *tell) {
         int64_t dim[SOL_MAX_RANK];
         const char *name = tell(mixed_of(self), i, &type, &rank, dim);
         PyObject *shape = rank < 0 ? Py_NewRef(Py_None) : new_shape(rank, dim);
-        if (!shape || append(ports, Py_BuildValue("(siN)", name, type, shape))) Py_CLEAR(ports);
+        if (!shape || append(ports, Py_BuildValue("(NiN)", new_name(name), type, shape)))
+            Py_CLEAR(ports);
     }
     return ports;
 }
@@ -251,7 +252,17 @@ static PyObject *mixed_counts(PyObject *self, void *closure) {
     return Py_BuildValue("(ii)", compiled, interpreted);
 }
 
+static PyObject *mixed_size_name(PyObject *self, PyObject *args) {
+    long long dim;
+    if (!PyArg_ParseTuple(args, "L:size_name", &dim)) return NULL;
+    const char *name = sol_mixed_size_name(mixed_of(self), dim);
+    if (!name) Py_RETURN_NONE;
+    return new_name(name);
+}
+
 static PyMethodDef mixed_methods[] = {
+    {"size_name", mixed_size_name, METH_VARARGS,
+     "size_name(dim) of an open dim of inputs, or None."},
     {"run", mixed_run, METH_O, "run(values) -> values; the GIL is released."},
     {NULL, NULL, 0, NULL},
 };

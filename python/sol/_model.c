@@ -126,6 +126,15 @@ static PyObject *model_values(PyObject *self, PyObject *none) {
     return addresses;
 }
 
+static PyObject *model_symbols(PyObject *self, PyObject *none) {
+    PyObject *names = PyList_New(0);
+    const char *name;
+    (void)none;
+    for (int i = 0; names && (name = sol_model_symbol_name(model_of(self), i)); i++)
+        if (append(names, new_name(name))) Py_CLEAR(names);
+    return names;
+}
+
 static PyObject *model_n_nodes(PyObject *self, PyObject *none) {
     const struct sol_onnx *onnx = ((struct model_object *)self)->onnx;
     (void)none;
@@ -203,6 +212,7 @@ static PyMethodDef model_methods[] = {
      "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
     {"values", model_values, METH_NOARGS,
      "Addresses of the parameters' values, of a model from a file; they live as long as it."},
+    {"symbols", model_symbols, METH_NOARGS, "Names of the symbols: the first is that of dim -1."},
     {"n_nodes", model_n_nodes, METH_NOARGS, "Nodes of the file; 0 of other models."},
     {"check", model_check, METH_NOARGS, "Raises the builder's first error."},
     {"print", model_print, METH_NOARGS, "The text form."},

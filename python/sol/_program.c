@@ -178,8 +178,8 @@ static PyObject *program_ports(PyObject *self, int n, get_port *get) {
     for (int i = 0; ports && i < n; i++) {
         const struct sol_port *port = get(program_of(self), i);
         PyObject *shape = new_shape(port->rank, port->dim);
-        if (!shape ||
-            append(ports, Py_BuildValue("(ssN)", port->name, dtype_names[port->dtype], shape)))
+        if (!shape || append(ports, Py_BuildValue("(NsN)", new_name(port->name),
+                                                  dtype_names[port->dtype], shape)))
             Py_CLEAR(ports);
     }
     return ports;

@@ -10,10 +10,15 @@
  * Whatever is not as expected makes it answer NotImplemented, with no effect but lost time; Python then does the call, and
  * says what is wrong if something is. What to expect is data that Python hands over, so this file knows no framework.
  *
- * Invariant: a shortcut never changes but for `batches`, which grows, and `is_refused`. Calls of several threads may use it at
- * the same time, and its owner may drop it during a call.
+ * Batch sizes of which it is not known yet whether the framework is faster run for as long as its owner has granted, by the
+ * clock; then the owner sees a call again.
+ *
+ * Invariant: a shortcut never changes but for `batches`, which grows, `verdicts`, `won`, `granted`, `left` and `is_refused`. Calls of
+ * several threads may use it at the same time, and its owner may drop it during a call.
  */
 #include "_core.h"
+
+#include <time.h>
 
 enum { MAX_PORTS = 16 };
 
@@ -34,10 +39,13 @@ struct shortcut_object {
     PyObject *program, *weights;
     PyObject *empty, *keywords; /* makes an output */
     PyObject *batches;          /* {batch: tuple of arguments of `empty`, one per output} */
+    PyObject *verdicts; /* {batch: True: runs here, no entry: undecided}; None: all run here */
     PyObject *build; /* function of the list of outputs, or None: the only output is the result */
     struct input input[MAX_PORTS];
     int n_inputs, n_outputs, n_taken, n_threads;
     int taken[MAX_PORTS]; /* the program's inputs: numbers of arguments */
+    int64_t won;          /* a batch whose verdict is True, which holds for `n_threads`; 0: none */
+    double granted, left; /* seconds for calls of undecided batches */
     bool is_refused;
 };
 
@@ -95,6 +103,8 @@ static int check_parts(struct shortcut_object *s) {
     if (!view_tensor || sol_program_n_symbols(program) > 1 ||
         sol_program_n_inputs(program) != s->n_taken)
         return PyErr_SetString(PyExc_NotImplementedError, "no shortcut for this program"), -1;
+    if (s->verdicts != Py_None && !PyDict_Check(s->verdicts))
+        return PyErr_SetString(PyExc_TypeError, "expected a dict of verdicts"), -1;
     for (Py_ssize_t i = 0; i < PyTuple_Size(s->guards); i++)
         if (!PyObject_TypeCheck(PyTuple_GetItem(s->guards, i), guard_type))
             return PyErr_SetString(PyExc_TypeError, "expected a Guard"), -1;
@@ -107,12 +117,12 @@ static PyObject *shortcut_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     if (!self) return NULL;
     struct shortcut_object *s = (struct shortcut_object *)self;
     s->parts = Py_NewRef(args);
-    if (PyArg_ParseTuple(args, "O!O!O!O!OO!O!O!O!OO!O!Oi:Shortcut", &PyTuple_Type, &s->guards,
+    if (PyArg_ParseTuple(args, "O!O!O!O!OO!O!O!O!OO!O!OOi:Shortcut", &PyTuple_Type, &s->guards,
                          &PyTuple_Type, &s->values, &PyTuple_Type, &s->questions, &PyTuple_Type,
                          &s->types, &s->refuse, &PyTuple_Type, &inputs, &PyTuple_Type, &taken,
                          program_type, &s->program, weights_type, &s->weights, &s->empty,
-                         &PyDict_Type, &s->keywords, &PyDict_Type, &s->batches, &s->build,
-                         &s->n_threads) &&
+                         &PyDict_Type, &s->keywords, &PyDict_Type, &s->batches, &s->verdicts,
+                         &s->build, &s->n_threads) &&
         !parse_inputs(s, inputs, taken) && !check_parts(s))
         return self;
     Py_DECREF(self);
@@ -147,7 +157,7 @@ struct shortcut_call {
     void *out[MAX_PORTS];
     PyObject *outputs; /* list */
     PyThreadState *thread;
-    bool is_usual;
+    bool is_usual, is_undecided;
 };
 
 /* Calls a function; whether its answer is as expected. */
@@ -255,6 +265,18 @@ static PyObject *find_batch(const struct shortcut_call *call) {
     return fits ? shapes : NULL;
 }
 
+/* Whether a call of this batch size may run here, or the owner is to see it. */
+static bool may_run(struct shortcut_call *call) {
+    struct shortcut_object *s = call->s;
+    if (s->verdicts == Py_None || s->won == call->batch) return true;
+    PyObject *key = PyLong_FromLongLong(call->batch);
+    PyObject *verdict = key ? PyDict_GetItemWithError(s->verdicts, key) : Py_False;
+    Py_XDECREF(key);
+    if (verdict == Py_True) s->won = call->batch;
+    call->is_undecided = !verdict;
+    return verdict ? verdict == Py_True : s->left > 0;
+}
+
 /* What is found out while other threads have begun. From its end on this thread does without Python. */
 static bool look_around(void *user) {
     struct shortcut_call *call = user;
@@ -290,6 +312,19 @@ static PyObject *run_call(struct shortcut_call *call) {
     return result;
 }
 
+static double clock_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static PyObject *run_undecided(struct shortcut_call *call) {
+    double start = clock_seconds();
+    PyObject *result = run_call(call);
+    call->s->left -= clock_seconds() - start;
+    return result;
+}
+
 static PyObject *shortcut_run(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     struct shortcut_object *s = (struct shortcut_object *)self;
     if (n != 2 || !PyDict_Check(args[1])) {
@@ -297,10 +332,19 @@ static PyObject *shortcut_run(PyObject *self, PyObject *const *args, Py_ssize_t 
         return NULL;
     }
     struct shortcut_call call = {.s = s, .own = args[1], .batch = -1};
-    if (!s->is_refused && s->parts && take_inputs(&call, args[0]) && find_batch(&call))
-        return run_call(&call);
+    if (!s->is_refused && s->parts && take_inputs(&call, args[0]) && find_batch(&call) &&
+        may_run(&call))
+        return call.is_undecided ? run_undecided(&call) : run_call(&call);
     PyErr_Clear();
     return Py_NewRef(Py_NotImplemented);
+}
+
+static PyObject *shortcut_grant(PyObject *self, PyObject *seconds) {
+    struct shortcut_object *s = (struct shortcut_object *)self;
+    double used = s->granted - s->left, granted = PyFloat_AsDouble(seconds);
+    if (PyErr_Occurred()) return NULL;
+    s->granted = s->left = granted;
+    return PyFloat_FromDouble(used);
 }
 
 static PyObject *get_refused(PyObject *self, void *closure) {
@@ -311,6 +355,8 @@ static PyObject *get_refused(PyObject *self, void *closure) {
 static PyMethodDef shortcut_methods[] = {
     {"run", (PyCFunction)(void (*)(void))shortcut_run, METH_FASTCALL,
      "run(args, own) -> the result, or NotImplemented: not an ordinary call."},
+    {"grant", shortcut_grant, METH_O,
+     "grant(seconds) -> those used of the grant before: lets calls of undecided batches run."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -323,7 +369,7 @@ static PyGetSetDef shortcut_getset[] = {
 static PyType_Slot shortcut_slots[] = {
     {Py_tp_doc,
      "Shortcut(guards, values, questions, types, refuse, inputs, taken, program, weights, empty, "
-     "keywords, batches, build, threads): an ordinary call without Python."},
+     "keywords, batches, verdicts, build, threads): an ordinary call without Python."},
     {Py_tp_new, shortcut_new},
     {Py_tp_dealloc, shortcut_dealloc},
     {Py_tp_traverse, shortcut_traverse},

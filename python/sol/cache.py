@@ -1,14 +1,31 @@
 """The cache of compiled kernels in the user's cache directory."""
 
+from typing import NamedTuple
+
 from sol import _core
 
 
+class Amount(NamedTuple):
+    """How much is, or was, in the cache."""
+
+    files: int
+    bytes: int
+
+    def __str__(self):
+        return f"{self.files} files, {self.bytes / 2**20:.1f} MiB"
+
+
 def clear():
-    """Deletes all compiled kernels of this user; programs that are loaded keep working.
+    """Deletes all compiled kernels of this user -> the Amount that was removed. Programs that are loaded keep working.
 
     Raises ValueError or RuntimeError, saying why, when the directory is not safe to touch.
     """
-    _core.cache_clear()
+    return Amount(*_core.cache_clear())
+
+
+def usage():
+    """The Amount in the cache. Raises as ``clear`` does."""
+    return Amount(*_core.cache_usage())
 
 
 def path():

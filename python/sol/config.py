@@ -3,7 +3,7 @@
 import difflib
 from typing import Any, NamedTuple
 
-from sol import _core, log
+from sol import log
 
 
 class Key(NamedTuple):
@@ -18,13 +18,17 @@ KEYS = {
     "compiler::name": Key(str, "", "name of the network in logs and debug output; '' = its class"),
     "compiler::device": Key(str, "", "device to compile for, see sol.devices(); '' = the best one"),
     "compiler::debug": Key(bool, False, "write sources, pictures and times for people into ./.sol"),
-    "compiler::debug_memory_consumption": Key(bool, False, "plot memory over time into ./.sol"),
+    "compiler::debug_memory_consumption": Key(
+        bool, False, "a picture of memory over time into ./.sol"
+    ),
     "compiler::profile": Key(bool, False, "log the time of every step at each call"),
     "compiler::autotune": Key(
         bool, True, "time near ties; False = results do not depend on timing"
     ),
     "compiler::never_slower": Key(
-        bool, True, "time PyTorch's own forward too and leave to it what it does faster; at once"
+        bool,
+        True,
+        "now and then time PyTorch's own forward too; leave to it what it does faster; at once",
     ),
     "compiler::winograd": Key(
         bool, True, "allow algorithms that round more; False = strict, the same bits at every run"
@@ -45,7 +49,7 @@ class Config:
 
     def __getitem__(self, name):
         _find(name)
-        return self._values[name]
+        return log.level() if name == "log::level" else self._values[name]
 
     def entry(self, name):
         """(dict, key, value now), for those who check at every call that a value is still the same."""
@@ -56,7 +60,6 @@ class Config:
         if name == "log::level":
             value = log.Level(value)
             log.set_level(value)
-            _core.set_log_level(int(value))
         self._values[name] = value
 
     def __contains__(self, name):
@@ -72,7 +75,7 @@ class Config:
         """Prints every key with its value and meaning."""
         width = max(map(len, KEYS))
         for name, key in KEYS.items():
-            print(f"{name:{width}}  {self._values[name]!s:8}  {key.doc}")
+            print(f"{name:{width}}  {self[name]!s:8}  {key.doc}")
 
     def __repr__(self):
         return f"sol.config({self._values})"

@@ -1,26 +1,23 @@
 """What people read, under ``.sol/<name>/`` in the working directory, with ``compiler::debug`` on.
 
-    before.dot, after.dot   the network as captured, and as compiled, after the first call with its times
-                            (.svg if `dot` is installed)
-    report.txt              what was chosen and refused for each cluster
-    times.txt               times of the fused layers, of the first call
-    memory.svg              memory over time, with compiler::debug_memory_consumption (needs matplotlib)
+    before.svg    the network as captured
+    after.html    the network as compiled, with times, what was fused, chosen and refused; of the first call
+    report.txt    what was chosen and refused for each cluster
+    times.txt     times of the fused layers, of the first call
+    memory.svg    memory over the first call, with compiler::debug_memory_consumption
 
-Nothing here may make a call fail: what cannot be written is logged.
+A browser shows the pictures. Nothing here may make a call fail: what cannot be written is logged.
 """
 
 import pathlib
 import re
-import shutil
-import subprocess
 import threading
 import time
 
 from sol import log
 from sol.config import config
-from sol.profile import draw_times, median_steps
+from sol.picture import Row, draw_curve, draw_layers
 
-DOT_TIMEOUT_S = 60
 SAMPLE_S = 0.0005
 
 
@@ -48,8 +45,7 @@ class Recorder:
             self._write_network(records, program)
 
     def _write_network(self, records, program):
-        self._picture("before", draw_records(self._name, records))
-        self._picture("after", program.picture())
+        self._write("before.svg", draw_layers(f"{self._name}, as captured", make_rows(records)))
         self._write("report.txt", program.report())
 
     def run(self, program, weights, symbols, inputs, outputs):
@@ -62,61 +58,44 @@ class Recorder:
         if self._files_left:
             self._files_left = False
             self._write("times.txt", table)
-            self._picture("after", draw_times(program.picture(), median_steps([steps])))
-            self._plot(memory.samples, steps, program, symbols)
+            self._write("after.html", program.page(self._name, symbols, tuple(steps)))
+            if memory.samples:
+                self._write("memory.svg", self._draw_memory(memory.samples, program, symbols))
         if self._profile:
             log.say(log.info, f"{self._name}\n{table}")
-
-    def _picture(self, stem, dot):
-        self._write(f"{stem}.dot", dot)
-        tool = shutil.which("dot")
-        if tool is None:
-            return
-        target = self._folder / f"{stem}.svg"
-        command = [tool, "-Tsvg", "-o", str(target), str(self._folder / f"{stem}.dot")]
-        try:
-            subprocess.run(command, check=True, capture_output=True, timeout=DOT_TIMEOUT_S)
-        except (OSError, subprocess.SubprocessError) as error:
-            log.say(log.warn, f"no {target}: {error}")
 
     def _write(self, name, text):
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            (self._folder / name).write_text(text)
+            (self._folder / name).write_text(text, encoding="utf-8")
         except OSError as error:
             log.say(log.warn, f"no {self._folder / name}: {error}")
 
-    def _plot(self, samples, steps, program, symbols):
-        if not samples:
-            return
-        sizes = program.weights_size, program.arena_size(symbols)
-        try:
-            plot_memory(self._folder / "memory.svg", samples, sizes)
-        except ImportError:
-            log.say(log.warn, "no plot of memory: matplotlib is not installed")
-        except OSError as error:
-            log.say(log.warn, f"no plot of memory: {error}")
-
-
-def draw_records(name, records):
-    """Graphviz text of the layers as built; parameters are left out, they have one reader each."""
-    drawn = {record.output for record in records if record.kind != "param"}
-    lines = [f"digraph {_quote(name)} {{", "  node [shape=box, fontname=Helvetica];"]
-    for record in records:
-        if record.output not in drawn:
-            continue
-        shape = ",".join(map(str, record.shape))
-        label = "\n".join(
-            filter(None, [f"{record.kind} [{shape}]", record.attributes, record.origin])
+    def _draw_memory(self, samples, program, symbols):
+        """Resident memory over one call, with libsol's own share as lines."""
+        sizes = {
+            "packed weights": program.weights_size,
+            "intermediate results": program.arena_size(symbols),
+        }
+        return draw_curve(
+            f"{self._name}: memory of the process over a call",
+            [(1e3 * t, n / 2**20) for t, n in samples],
+            {name: size / 2**20 for name, size in sizes.items()},
+            ("ms", "MiB"),
         )
-        lines.append(f"  t{record.output} [label={_quote(label)}];")
-        lines += [f"  t{x} -> t{record.output};" for x in record.inputs if x in drawn]
-    return "\n".join([*lines, "}", ""])
 
 
-def _quote(text):
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+def make_rows(records):
+    """Layers as built; parameters are left out, they have one reader each."""
+    drawn = [record for record in records if record.kind != "param"]
+    place = {record.output: i for i, record in enumerate(drawn)}
+    rows = []
+    for record in drawn:
+        shape = ",".join(map(str, record.shape))
+        words = [f"{record.kind} [{shape}]", record.attributes, record.origin]
+        reads = [place[x] for x in record.inputs if x in place]
+        rows.append(Row("  ".join(filter(None, words)), reads))
+    return rows
 
 
 def format_times(steps):
@@ -133,15 +112,19 @@ def format_times(steps):
 
 
 class MemorySampler:
-    """Reads the process's resident memory on a thread of its own -> samples [(seconds, bytes)]."""
+    """Reads the process's resident memory on a thread of its own -> samples [(seconds, bytes)], the first and the last one included, however
+    short it takes."""
 
     def __init__(self, enabled):
         self.samples = []
+        self._start = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True) if enabled else None
 
     def __enter__(self):
+        self._start = time.perf_counter()
         if self._thread:
+            self._take()
             self._thread.start()
         return self
 
@@ -149,11 +132,14 @@ class MemorySampler:
         self._stop.set()
         if self._thread:
             self._thread.join()
+            self._take()
+
+    def _take(self):
+        self.samples.append((time.perf_counter() - self._start, resident_size()))
 
     def _sample(self):
-        start = time.perf_counter()
         while not self._stop.wait(SAMPLE_S):
-            self.samples.append((time.perf_counter() - start, resident_size()))
+            self._take()
 
 
 def resident_size():
@@ -163,16 +149,3 @@ def resident_size():
     except OSError:
         return 0
     return pages * 4096
-
-
-def plot_memory(path, samples, sizes):
-    """Resident memory over one call, with libsol's own share as lines. Needs matplotlib."""
-    from matplotlib.figure import Figure
-
-    axes = (figure := Figure()).subplots()
-    axes.plot([1e3 * t for t, _ in samples], [n / 2**20 for _, n in samples], label="process")
-    for size, label in zip(sizes, ("packed weights", "intermediates")):
-        axes.axhline(size / 2**20, linestyle="--", label=label, color="gray")
-    axes.set(xlabel="ms", ylabel="MiB")
-    axes.legend()
-    figure.savefig(path)

@@ -1,6 +1,6 @@
 """What a network can be deployed as: targets, and the way from a model of libsol to a library.
 
-import sol.pytorch as sol
+import sol
 sol.deploy(model, [sol.input([1, 3, 224, 224])], target=sol.deployment.shared_lib, device=sol.device.x86,
            lib_name="MyNetwork", func_name="predict", path=".")
 """
@@ -15,6 +15,19 @@ static_lib = "static_lib"  # libNAME.a
 c_source = "c_source"  # NAME.c, portable C99; for a device that is named a folder of sources
 
 
+def deploy(model, *args, **options):
+    """Writes a library and its header: of a PyTorch module by sol.pytorch.deploy, of an ONNX file (a path, its bytes, a file object) by
+    sol.onnx.deploy, whose arguments these are; both take ``target``, ``device``, ``lib_name``, ``func_name``, ``path``, ``weights``,
+    ``memory`` and ``compiler``.
+    """
+    is_file = isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview))
+    if is_file or hasattr(model, "read"):
+        from sol.onnx.deploy import deploy as write_library
+    else:
+        from sol.pytorch.deploy import deploy as write_library
+    write_library(model, *args, **options)
+
+
 def write(
     model, params, symbols, *, target, device, lib_name, func_name, path, weights, memory, compiler
 ):
@@ -26,7 +39,7 @@ def write(
         device = "c"
     with Bar(f"SOL {lib_name}") as progress:
         model.deploy(
-            params, tuple(symbols), lib_name, func_name, os.fspath(path), target, weights,
+            params, tuple(symbols), lib_name, func_name, path, target, weights,
             device=device, cpu=cpu, compiler=compiler, static_memory=memory == "static",
             winograd=config["compiler::winograd"], autotune=config["compiler::autotune"],
             progress=progress,

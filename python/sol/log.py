@@ -1,11 +1,13 @@
 """The log: levels, and messages of the Python side, in libsol's format on stderr.
 
-The level is ``$SOL_LOG`` (a name of ``Level``), or ``sol.config["log::level"]``.
+The level is ``$SOL_LOG`` (a name of ``Level``, or its number), ``sol.config["log::level"]``, or ``sol.log.set_level``; it holds for libsol, too.
 """
 
 import enum
 import os
 import sys
+
+from sol import _core
 
 
 class Level(enum.IntEnum):
@@ -20,12 +22,16 @@ class Level(enum.IntEnum):
 
 error, warn, info, debug, trace = Level
 
+PREFIXES = {error: "error: ", warn: "warning: ", info: "", debug: "debug: ", trace: "trace: "}
 _said = set()
 
 
 def _level_from_environment():
-    name = os.environ.get("SOL_LOG", "").lower()
-    return Level[name] if name in Level.__members__ else Level.warn
+    """libsol warns of a value that means nothing."""
+    value = os.environ.get("SOL_LOG", "").lower()
+    if value in Level.__members__:
+        return Level[value]
+    return Level(int(value)) if value in ("0", "1", "2", "3", "4") else Level.warn
 
 
 _level = _level_from_environment()
@@ -37,15 +43,16 @@ def level():
 
 
 def set_level(value):
-    """Sets the level of the Python side; ``config`` also tells libsol."""
+    """Sets the level of the whole process. Raises ValueError when there is no such level."""
     global _level
     _level = Level(value)
+    _core.set_log_level(int(_level))
 
 
 def say(at, text):
-    """Writes ``text`` if level ``at`` is on."""
+    """Writes ``text`` if level ``at`` is on. Names in it may come from anybody's file: they cannot control a terminal."""
     if at <= _level:
-        print(f"[SOL][{at.name.upper():5}] {text}", file=sys.stderr)
+        print(f"sol: {PREFIXES[at]}{_core.clean(text, True)}", file=sys.stderr)
 
 
 def say_once(at, key, text):

@@ -3,6 +3,8 @@
 import sys
 import time
 
+from sol import _core
+
 PATIENCE_S = 1.0
 WIDTH = 30
 
@@ -14,7 +16,7 @@ class Bar:
     """
 
     def __init__(self, title):
-        self._title = title
+        self._title = _core.clean(title)
         self._stream = sys.stderr
         self._start = time.monotonic()
         self._visible = False
@@ -33,5 +35,5 @@ class Bar:
         self._visible = True
         filled = WIDTH * done // max(total, 1)
         bar = "#" * filled + "." * (WIDTH - filled)
-        self._stream.write(f"\r\x1b[K{self._title} [{bar}] {done}/{total} {what[:30]}")
+        self._stream.write(f"\r\x1b[K{self._title} [{bar}] {done}/{total} {_core.clean(what)[:30]}")
         self._stream.flush()

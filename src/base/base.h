@@ -116,6 +116,17 @@ void text_add_c_float(struct text *text, double value);
 /* Reads what text_add_double writes, and decimal numbers in general. False, and *at stays, if there is none. */
 bool text_parse_double(const char **at, double *out);
 
+/* ---- base/clean.c ---- */
+
+/* `n` bytes of foreign text as people may be shown them: printable UTF-8 stays, anything else becomes \xNN; with `keep_lines` newlines
+ * and tabs stay, too. Writes what fits into `size` bytes, in whole characters and with a NUL; returns the length of all of it. What is
+ * clean does not change. */
+size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size);
+/* The same for a name, in one line. */
+void text_add_clean(struct text *text, const char *string);
+/* Bytes of the character at `at`, of which `n` > 0 are left, and whether it may be shown. */
+size_t clean_length(const char *at, size_t n, bool *is_safe);
+
 /* ---- base/hash.c ---- */
 
 uint64_t hash_bytes(uint64_t seed, const void *data, size_t size); /* not cryptographic */
@@ -125,6 +136,7 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t size); /* not crypto
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 bool log_on(enum log_level level);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void log_check(void); /* refuses a level in $SOL_LOG that there is not */
 /* Like log_write, but only the first time in this process for this place in the source. */
 #define LOG_ONCE(level, ...)                                                    \
     do {                                                                        \
@@ -137,7 +149,7 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 /* Every environment variable that is SOL's own: name, what it does. README.md has the same list. */
 #define ENV_LIST(X)                                                                              \
     X(SOL_LOG, "log level: ERROR, WARN, INFO, DEBUG, TRACE")                                     \
-    X(SOL_DEBUG, "comma list of plan, pass, kernels, time: what is printed to stderr")           \
+    X(SOL_DEBUG, "comma list of plan, pass, kernels, time, or all: what is printed to stderr")           \
     X(SOL_DISABLE, "comma list of kernel libraries, implementations or devices not to be used")  \
     X(SOL_CPU, "avx512, avx2, neon or generic: the instruction set to use instead of the best one")    \
     X(SOL_CC, "C compiler for generated kernels; none = interpret them")                         \
@@ -156,13 +168,24 @@ enum env {
 const char *env_get(enum env variable); /* NULL when unset or empty */
 bool env_has(enum env variable,
              const char *word); /* is `word` in the comma list (or the list "all")? */
+/* Warns that the variable's value means nothing, and what is valid; once per process and variable. */
+void env_refuse(enum env variable, const char *valid);
+/* The number that the variable holds; `otherwise` when it is unset, or refused as it is none from `least` to `most`. */
+double env_number(enum env variable, double least, double most, const char *valid,
+                  double otherwise);
+/* Refuses a comma list with a word that is none of `words`. */
+void env_check_words(enum env variable, const char *words);
 
 /* ---- base/os.c ---- */
 
-double os_now(void); /* seconds, monotonic */
-int os_cores(void);  /* cores that this process may use (affinity) */
+double os_now(void);       /* seconds, monotonic */
+int os_cores(void);        /* cores that this process may use (affinity) */
+int os_most_threads(void); /* how many threads make sense at most */
+int os_threads(void);      /* $SOL_NUM_THREADS, else as many as cores */
 /* Reads a whole regular file into mem_alloc'ed memory, NUL behind it. */
 enum sol_status os_read(const char *path, char **out, size_t *size);
+/* The same for a path of the user's, which may also be a pipe, a socket or a terminal: waits for it, up to its end or 2 GiB. */
+enum sol_status os_read_any(const char *path, char **out, size_t *size);
 /* Runs argv (no shell) with stdin closed, waits at most `timeout_s`, then ends it and its children (own process group).
  * Output (stdout and stderr, the first 64 KiB; more is drained and dropped) goes to `output` (may be NULL),
  * NUL terminated. EDEVICE when it could not be started; otherwise *exit_code: 0-255, 128+signal, or -1 for timed out. */

@@ -1,6 +1,6 @@
 /*
  * Environment: each variable of SOL is a row of ENV_LIST and read here, so that none goes
- * undocumented.
+ * undocumented. Values that mean nothing are told, with those that do: once per variable.
  */
 #include "base/base.h"
 
@@ -18,17 +18,51 @@ const char *env_get(enum env variable) {
     return value && *value ? value : NULL;
 }
 
-static bool word_is(const char *at, size_t size, const char *word) {
-    return strlen(word) == size && !memcmp(at, word, size);
+/* Is the word of `size` bytes in the list? */
+static bool list_has(const char *list, const char *word, size_t size) {
+    for (size_t n; *list; list += n) {
+        list += strspn(list, ", ");
+        n = strcspn(list, ", ");
+        if (n == size && !memcmp(list, word, n)) return size > 0;
+    }
+    return false;
 }
 
 bool env_has(enum env variable, const char *word) {
-    const char *at = env_get(variable);
-    while (at && *at) {
-        at += strspn(at, ", ");
-        size_t size = strcspn(at, ", ");
-        if (size && (word_is(at, size, word) || word_is(at, size, "all"))) return true;
-        at += size;
+    const char *list = env_get(variable);
+    return list && (list_has(list, word, strlen(word)) || list_has(list, "all", 3));
+}
+
+/* ---- Values that mean nothing ---- */
+
+void env_refuse(enum env variable, const char *valid) {
+    static atomic_flag told[COUNT(names)]; /* zero is clear */
+    if (!atomic_flag_test_and_set(&told[variable]))
+        log_write(LOG_WARN, "%s=%s: valid are %s", names[variable], env_get(variable), valid);
+}
+
+double env_number(enum env variable, double least, double most, const char *valid,
+                  double otherwise) {
+    const char *value = env_get(variable);
+    double number;
+    if (!value) return otherwise;
+    if (text_parse_double(&value, &number) && !*value && number >= least && number <= most)
+        return number;
+    env_refuse(variable, valid);
+    return otherwise;
+}
+
+/* Is each word of `list` one of those of `words`? Both are separated by commas and blanks. */
+static bool has_all(const char *list, const char *words) {
+    for (size_t size; *list; list += size) {
+        list += strspn(list, ", ");
+        size = strcspn(list, ", ");
+        if (size && !list_has(words, list, size)) return false;
     }
-    return false;
+    return true;
+}
+
+void env_check_words(enum env variable, const char *words) {
+    const char *value = env_get(variable);
+    if (value && !has_all(value, words)) env_refuse(variable, words);
 }

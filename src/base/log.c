@@ -26,14 +26,24 @@ static const struct {
 
 static _Atomic int current = -1; /* -1: $SOL_LOG has not been read yet */
 
-/* A name or a digit; anything else gives the default, which is better than a failure in a
- * logger. */
-static int read_level(void) {
-    const char *value = env_get(ENV_SOL_LOG);
-    if (!value) return LOG_WARN;
+/* A name or a digit; -1 for anything else. */
+static int find_level(const char *value) {
     for (int i = 0; i < COUNT(levels); i++)
         if (!strcasecmp(value, levels[i].name) || (value[0] == '0' + i && !value[1])) return i;
-    return LOG_WARN;
+    return -1;
+}
+
+/* The default where the value means nothing, which is better than a failure in a logger. */
+static int read_level(void) {
+    const char *value = env_get(ENV_SOL_LOG);
+    int level = value ? find_level(value) : LOG_WARN;
+    return level < 0 ? LOG_WARN : level;
+}
+
+void log_check(void) {
+    const char *value = env_get(ENV_SOL_LOG);
+    if (value && find_level(value) < 0)
+        env_refuse(ENV_SOL_LOG, "ERROR, WARN, INFO, DEBUG and TRACE, or 0 to 4");
 }
 
 void sol_set_log_level(int level) {
@@ -62,9 +72,11 @@ void log_write(enum log_level level, const char *format, ...) {
     int size = vsnprintf(line + head, sizeof line - (size_t)head - 1, format, args);
     va_end(args);
     if (size < 0) line[head] = 0;
-    size_t end = strlen(line);
-    line[end++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, end);
+    char clean[LINE_SIZE];
+    text_clean(line, strlen(line), true, clean, sizeof clean - 1);
+    size_t end = strlen(clean);
+    clean[end++] = '\n';
+    ssize_t written = write(STDERR_FILENO, clean, end);
     (void)written; /* nobody is left to be told */
     errno = before;
 }

@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,6 +25,7 @@
 
 #define OUTPUT_LIMIT ((size_t)64 << 10)
 #define LARGEST_CPU_SET (1 << 20)
+#define LARGEST_STREAM ((size_t)2 << 30) /* what protobuf allows for a message */
 
 /* How often a silent child is looked at. Its end normally shows at once as the end of its output;
  * this is for the rare child whose output somebody else still holds open, or who closed it
@@ -56,6 +58,15 @@ int os_cores(void) {
     return online > 0 ? (int)online : 1;
 }
 
+/* Four per core, so that one can try what more threads than cores do; behind that there is nothing to try. */
+int os_most_threads(void) { return os_cores() > 4 ? 4 * os_cores() : 16; }
+
+int os_threads(void) {
+    char valid[64];
+    (void)snprintf(valid, sizeof valid, "numbers from 1 to %d", os_most_threads());
+    return (int)env_number(ENV_SOL_NUM_THREADS, 1, os_most_threads(), valid, os_cores());
+}
+
 /* ---- Files ---- */
 
 /* Reads until `size` bytes or the end of the file. Returns the number of bytes, -1 on an error. */
@@ -71,16 +82,46 @@ static ssize_t read_all(int fd, char *to, size_t size) {
     return (ssize_t)done;
 }
 
-static enum sol_status read_open(int fd, const char *path, char **out, size_t *size) {
+static enum sol_status cannot_read(const char *path, const char *why) {
+    return fail(SOL_EINVAL, "cannot read %s: %s", path, why);
+}
+
+/* Whose size nobody knows before its end. */
+static enum sol_status read_stream(int fd, const char *path, char **out, size_t *size) {
+    char *data = NULL;
+    size_t done = 0;
+    for (size_t room = 64 << 10; room <= LARGEST_STREAM; room *= 2) {
+        char *more = mem_realloc(data, room + 1);
+        ssize_t n = more ? read_all(fd, more + done, room - done) : 0;
+        if (!more || n < 0) {
+            enum sol_status status = more ? cannot_read(path, strerror(errno))
+                                          : fail(SOL_ENOMEM, "out of memory: reading %s", path);
+            mem_free(more ? more : data);
+            return status;
+        }
+        data = more;
+        done += (size_t)n;
+        if (done == room) continue;
+        data[done] = 0;
+        *out = data;
+        *size = done;
+        return SOL_OK;
+    }
+    mem_free(data);
+    return cannot_read(path, "more than 2 GiB");
+}
+
+static enum sol_status read_open(int fd, const char *path, bool is_any, char **out, size_t *size) {
     struct stat file;
-    if (fstat(fd, &file)) return fail(SOL_EINVAL, "cannot read %s: %s", path, strerror(errno));
-    if (!S_ISREG(file.st_mode)) return fail(SOL_EINVAL, "cannot read %s: not a regular file", path);
+    if (fstat(fd, &file)) return cannot_read(path, strerror(errno));
+    if (!S_ISREG(file.st_mode) && is_any) return read_stream(fd, path, out, size);
+    if (!S_ISREG(file.st_mode)) return cannot_read(path, "not a regular file");
     char *data = mem_alloc((size_t)file.st_size + 1, 16);
     if (!data)
         return fail(SOL_ENOMEM, "out of memory: %s has %lld bytes", path, (long long)file.st_size);
     ssize_t n = read_all(fd, data, (size_t)file.st_size);
     if (n < 0) {
-        enum sol_status status = fail(SOL_EINVAL, "cannot read %s: %s", path, strerror(errno));
+        enum sol_status status = cannot_read(path, strerror(errno));
         mem_free(data);
         return status;
     }
@@ -90,13 +131,21 @@ static enum sol_status read_open(int fd, const char *path, char **out, size_t *s
     return SOL_OK;
 }
 
-enum sol_status os_read(const char *path, char **out, size_t *size) {
+static enum sol_status read_path(const char *path, bool is_any, char **out, size_t *size) {
     /* O_NONBLOCK: opening a FIFO shall fail below, not wait for a writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) return fail(SOL_EINVAL, "cannot read %s: %s", path, strerror(errno));
-    enum sol_status status = read_open(fd, path, out, size);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (is_any ? 0 : O_NONBLOCK));
+    if (fd < 0) return cannot_read(path, strerror(errno));
+    enum sol_status status = read_open(fd, path, is_any, out, size);
     close(fd);
     return status;
+}
+
+enum sol_status os_read(const char *path, char **out, size_t *size) {
+    return read_path(path, false, out, size);
+}
+
+enum sol_status os_read_any(const char *path, char **out, size_t *size) {
+    return read_path(path, true, out, size);
 }
 
 /* ---- Child processes ---- */

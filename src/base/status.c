@@ -5,7 +5,8 @@
  * memory, nobody has to free it, and it can be written even when memory is out. The code travels up
  * by TRY; on the way, callers may put the place in front with fail_prefix.
  *
- * Invariant: the buffer is always NUL terminated, and a message that is too long loses its end.
+ * Invariant: the buffer is always NUL terminated, a message that is too long loses its end, and names of files and users in
+ * it can do no harm to a terminal.
  */
 #include "base/base.h"
 
@@ -28,7 +29,8 @@ enum sol_status fail(enum sol_status code, const char *format, ...) {
     int size = vsnprintf(next, sizeof next, format, args);
     va_end(args);
     if (size < 0) next[0] = 0; /* the format met an invalid multibyte string: the code has to do */
-    memcpy(message, next, strlen(next) + 1);
+    /* What a C compiler says has lines; nothing else has. */
+    text_clean(next, strlen(next), code == SOL_ETOOL, message, sizeof message);
     return code;
 }
 
@@ -38,12 +40,10 @@ void fail_prefix(const char *format, ...) {
     va_start(args, format);
     int size = vsnprintf(next, sizeof next, format, args);
     va_end(args);
-    size_t head = size < 0 ? 0 : strlen(next);
-    size_t tail = strlen(message);
-    if (tail > sizeof next - 1 - head) tail = sizeof next - 1 - head;
-    memcpy(next + head, message, tail);
-    next[head + tail] = 0;
-    memcpy(message, next, head + tail + 1);
+    char both[2 * MESSAGE_SIZE];
+    text_clean(next, size < 0 ? 0 : strlen(next), false, both, MESSAGE_SIZE);
+    strcat(both, message);
+    text_clean(both, strlen(both), true, message, sizeof message); /* cut at a whole character */
 }
 
 #ifndef NDEBUG

@@ -19,13 +19,13 @@ static int write_library(const struct options *o, const struct network *network,
                          struct sol_library *library) {
     if (isatty(2)) library->progress = show_progress;
     enum sol_status status = sol_deploy(network->model, sol_onnx_params(network->onnx), library);
-    if (isatty(2)) fprintf(stderr, "\r\033[K");
+    if (isatty(2)) clear_progress();
     if (status) return complain("%s: %s", o->model, sol_error());
-    printf("%s/%s.h says how to use it\n", library->path ? library->path : ".", library->lib_name);
+    say("%s/%s.h says how to use it\n", library->path ? library->path : ".", library->lib_name);
     return 0;
 }
 
-/* C sources come from device c unless another one is asked for. Sizes that are open in the file are fixed to --batch
+/* C sources come from device c unless another one is asked for. Sizes that are open in the file are fixed, by --batch and --shape,
  * for the function. A text is refused: a library of invented weights is of no use to anybody. */
 int command_deploy(const struct options *o) {
     static const char *const targets[] = {"shared_lib", "static_lib", "c_source"};
@@ -49,7 +49,8 @@ int command_deploy(const struct options *o) {
     int code = open_model(o, &network);
     library.symbols = network.symbols;
     if (!code && !network.onnx)
-        code = complain("%s has no values to deploy: it is no .onnx file", o->model);
+        code = complain("%s has no values to deploy: it is no ONNX model", o->model);
+    if (!code) code = choose_sizes(o, &network);
     if (!code) code = write_library(o, &network, &library);
     close_network(&network);
     return code;

@@ -1,8 +1,7 @@
 /*
  * `sol run` for networks of which parts are interpreted: values of any shape in and out, and nothing is known before the call.
  *
- * Inputs come from files, or are random (reals) and zero (everything else), with the sizes that the file of the network tells; open ones are
- * those of --batch.
+ * Inputs come from files, or are random (reals) and zero (everything else), of the shapes that input.c finds.
  */
 #include "cli.h"
 
@@ -16,33 +15,49 @@ static const struct {
 } types[] = {{1, SOL_F32}, {2, SOL_U8},   {3, SOL_I8},   {5, SOL_I16},  {6, SOL_I32},
              {7, SOL_I64}, {9, SOL_BOOL}, {10, SOL_F16}, {11, SOL_F64}, {16, SOL_BF16}};
 
-/* -1: it has no name. */
-static int find_type(int type) {
+/* SOL_N_DTYPES: it has no name. */
+static enum sol_dtype find_type(int type) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (types[i].type == type) return (int)types[i].dtype;
-    return -1;
+        if (types[i].type == type) return types[i].dtype;
+    return SOL_N_DTYPES;
 }
 
-/* One input's value; its memory is malloc'ed. */
-static int make_value(const struct options *o, const struct sol_mixed *net, int i,
-                      struct sol_value *out) {
-    uint64_t state = o->seed + 0x2545F4914F6CDD1Du + (uint64_t)i;
-    const char *name = sol_mixed_input(net, i, &out->type, &out->rank, out->dim);
-    const int dtype = find_type(out->type);
-    if (dtype < 0 || out->rank < 0)
-        return complain("input %s has a type or a rank that `sol run` cannot make", name);
-    out->n = 1;
-    for (int d = 0; d < out->rank; d++) {
-        if (out->dim[d] < 0) out->dim[d] = o->batch;
-        if (__builtin_mul_overflow(out->n, out->dim[d], &out->n) || out->n > INT64_MAX / 16)
-            return complain("input %s is too large", name);
+static const char *name_dim(const void *user, int64_t dim) {
+    const char *name = sol_mixed_size_name(user, dim);
+    return name ? name : "?";
+}
+
+enum sol_status open_mixed(const struct options *o, const struct source *source,
+                           struct sol_mixed **out) {
+    if (!source->is_stream) return sol_mixed_read(source->path, &o->compile, out);
+    return sol_mixed_parse(source->bytes, source->size, NULL, &o->compile, out);
+}
+
+/* Sizes without a name are each for itself. */
+int list_mixed_ports(const struct sol_mixed *net, struct inputs *out) {
+    *out = (struct inputs){.n = sol_mixed_n_inputs(net), .name = name_dim, .user = net};
+    out->at = calloc((size_t)out->n + 1, sizeof *out->at);
+    if (!out->at) return complain("no memory for inputs");
+    for (int i = 0; i < out->n; i++) {
+        struct sol_port *port = &out->at[i].port;
+        int type;
+        port->name = sol_mixed_input(net, i, &type, &port->rank, port->dim);
+        port->dtype = find_type(type);
+        for (int d = 0; d < port->rank; d++)
+            if (port->dim[d] < 0 && !sol_mixed_size_name(net, port->dim[d])) port->dim[d] = LOOSE;
     }
-    void *data = calloc((size_t)out->n + 16, dtype_size((enum sol_dtype)dtype));
-    out->data = data;
-    if (!data) return complain("no memory for input %s", name);
-    if (!o->n_inputs) fill_random(&state, (enum sol_dtype)dtype, out->n, 1, data);
-    else if (read_array(o->input[i], (enum sol_dtype)dtype, out->rank, out->dim, data)) return 1;
     return 0;
+}
+
+/* ONNX's number of the type stays what the network tells. */
+static void make_value(const struct sol_mixed *net, const struct input *input, int i,
+                       struct sol_value *out) {
+    int64_t dim[SOL_MAX_RANK];
+    int rank;
+    *out = (struct sol_value){.rank = input->rank, .data = input->data};
+    sol_mixed_input(net, i, &out->type, &rank, dim);
+    memcpy(out->dim, input->dim, sizeof out->dim);
+    out->n = count_elements(input->rank, input->dim);
 }
 
 /* Sequences, strings and optionals have no file format; their sizes are told. */
@@ -51,22 +66,17 @@ static int show_value(const struct options *o, const struct sol_mixed *net,
     int type, rank;
     int64_t dim[SOL_MAX_RANK];
     const char *name = sol_mixed_output(net, i, &type, &rank, dim);
-    const int dtype = find_type(value->type);
-    if (dtype >= 0)
-        return show_array(o, name, (enum sol_dtype)dtype, value->rank, value->dim, value->data, i);
-    printf("%s: %lld elements or items of another type\n", name, (long long)value->n);
+    const enum sol_dtype dtype = find_type(value->type);
+    if (dtype != SOL_N_DTYPES)
+        return show_array(o, name, dtype, value->rank, value->dim, value->data, i);
+    say("%s: %lld elements or items of another type\n", clean(name), (long long)value->n);
     return 0;
 }
 
-static int run(const struct options *o, struct sol_mixed *net, struct sol_value *values,
-               const struct sol_value **inputs) {
+static int call(const struct options *o, struct sol_mixed *net,
+                const struct sol_value *const *inputs) {
     struct sol_results *results;
     int code = 0, compiled, interpreted;
-    for (int i = 0; i < sol_mixed_n_inputs(net) && !code; i++) {
-        code = make_value(o, net, i, &values[i]);
-        inputs[i] = &values[i];
-    }
-    if (code) return code;
     if (sol_mixed_run(net, inputs, &results)) return complain("%s: %s", o->model, sol_error());
     for (int i = 0; i < sol_mixed_n_outputs(net) && !code; i++)
         code = show_value(o, net, sol_results_get(results, i), i);
@@ -76,19 +86,28 @@ static int run(const struct options *o, struct sol_mixed *net, struct sol_value 
     return code;
 }
 
-int run_mixed(const struct options *o) {
-    struct sol_mixed *net;
-    if (sol_mixed_read(o->model, &o->compile, &net)) return complain("%s", sol_error());
-    const int n = sol_mixed_n_inputs(net);
-    struct sol_value *values = calloc((size_t)n + 1, sizeof *values);
-    const struct sol_value **inputs = calloc((size_t)n + 1, sizeof *inputs);
-    int code = !values || !inputs ? complain("no memory for inputs")
-               : o->n_inputs && o->n_inputs != n
-                   ? complain("%s has %d inputs, not %d", o->model, n, o->n_inputs)
-                   : run(o, net, values, inputs);
-    for (int i = 0; values && i < n; i++) free((void *)(uintptr_t)values[i].data);
+static int run(const struct options *o, struct sol_mixed *net, struct inputs *inputs) {
+    struct sol_value *values = calloc((size_t)inputs->n + 1, sizeof *values);
+    const struct sol_value **pointers = calloc((size_t)inputs->n + 1, sizeof *pointers);
+    int code = values && pointers ? plan_inputs(o, inputs) : complain("no memory for inputs");
+    if (!code) code = fill_inputs(o, inputs);
+    for (int i = 0; i < inputs->n && !code; i++) {
+        make_value(net, &inputs->at[i], i, &values[i]);
+        pointers[i] = &values[i];
+    }
+    if (!code) code = call(o, net, pointers);
     free(values);
-    free(inputs);
+    free(pointers);
+    return code;
+}
+
+int run_mixed(const struct options *o, const struct source *source) {
+    struct sol_mixed *net;
+    struct inputs inputs;
+    if (open_mixed(o, source, &net)) return complain("%s", sol_error());
+    int code = list_mixed_ports(net, &inputs);
+    if (!code) code = run(o, net, &inputs);
+    free_inputs(&inputs);
     sol_mixed_free(net);
     return code;
 }

@@ -6,26 +6,30 @@
 
 /* The number of a pass that is named or numbered; -1 when there is none. The library has no list of passes: each dump
  * tells the name of its own, and there is none behind the last one. */
-static int find_pass(const struct sol_model *model, const char *wanted) {
+static int find_pass(const struct sol_model *model, const char *wanted, char names[1024]) {
     char *end;
-    long number = strtol(wanted, &end, 10);
+    const long number = strtol(wanted, &end, 10);
+    size_t at = 0;
     for (int i = 0;; i++) {
         const char *name;
         char *text = sol_dump(model, i, &name);
         if (!text) return -1;
         free(text);
         if (!strcmp(name, wanted) || (!*end && end != wanted && number == i)) return i;
+        if (at < 900) at += (size_t)snprintf(names + at, 1024 - at, at ? ", %.60s" : "%.60s", name);
     }
 }
 
 /* The pass's name goes into a comment, so that the output can be read as a model again. */
 static int print_dump(const struct options *options, const struct sol_model *model) {
     const char *name;
-    int pass = options->after ? find_pass(model, options->after) : 0;
-    if (pass < 0) return complain("there is no pass \"%s\"", options->after);
+    char names[1024] = "";
+    int pass = options->after ? find_pass(model, options->after, names) : 0;
+    if (pass < 0)
+        return complain("there is no pass \"%s\": 0 to its number, or %s", options->after, names);
     char *text = sol_dump(model, pass, &name);
     if (!text) return complain("%s: %s", options->model, sol_error());
-    printf("# %s\n%s", name, text);
+    say("# %s\n%s", name, text);
     free(text);
     return 0;
 }
@@ -40,8 +44,8 @@ int command_dump(const struct options *options) {
 
 static void print_info(void *user, const struct sol_info *info) {
     (void)user;
-    printf("%-9s %-12s %-4s %s\n", info->kind, info->name, info->available ? "yes" : "no",
-           info->detail ? info->detail : "");
+    say("%-9s %-12s %-4s %s\n", info->kind, info->name, info->available ? "yes" : "no",
+        info->detail ? info->detail : "");
 }
 
 int command_devices(const struct options *options) {
@@ -51,14 +55,33 @@ int command_devices(const struct options *options) {
     return 0;
 }
 
+/* ---- The cache ---- */
+
 static void print_cache(void *user, const struct sol_info *info) {
     if (!strcmp(info->kind, "cache")) print_info(user, info);
 }
 
+static void print_amount(const char *what, const struct sol_cache *amount) {
+    printf("%s %lld files, %.1f MiB\n", what, (long long)amount->n_files,
+           (double)amount->bytes / 1048576);
+}
+
 int command_cache(const struct options *options) {
+    struct sol_cache amount;
     if (options->model && strcmp(options->model, "clear") != 0)
-        return complain("`sol cache` or `sol cache clear`") + 1;
-    if (options->model && sol_cache_clear()) return complain("%s", sol_error());
-    sol_list(print_cache, NULL);
+        return complain("what is \"%s\"? It is `sol cache` or `sol cache clear`", options->model) +
+               1;
+    if (options->model ? sol_cache_clear(&amount) : sol_cache_usage(&amount))
+        return complain("%s", sol_error());
+    if (!options->model) sol_list(print_cache, NULL);
+    print_amount(options->model ? "removed" : "holds", &amount);
+    return 0;
+}
+
+int command_help(const struct options *options) {
+    const struct command *command = options->model ? find_command(options->model) : NULL;
+    if (options->model && !command) return 2;
+    if (command) print_command_help(command);
+    else print_help(stdout);
     return 0;
 }

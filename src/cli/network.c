@@ -1,16 +1,9 @@
-/* A network from its file to a call: read, compile, weights, inputs, outputs. */
+/* A network from its model to a call: ports, compile, weights, inputs, outputs. */
 #include "cli.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static const struct {
     const char *name;
@@ -24,95 +17,67 @@ static const struct {
 size_t dtype_size(enum sol_dtype dtype) { return dtypes[dtype].size; }
 const char *dtype_name(enum sol_dtype dtype) { return dtypes[dtype].name; }
 
-/* ---- Reading ---- */
+/* ---- Ports ---- */
 
-/* malloc'ed, NUL behind it; NULL when it cannot be read. The size is not asked for first: the path may be a pipe. */
-static char *read_text(const char *path) {
-    FILE *file = fopen(path, "rb");
-    char *text = NULL;
-    size_t size = 0, room = 0, n = 1;
-    while (file && n) {
-        if (size + 1 >= room) {
-            char *more = realloc(text, room = 2 * room + 4096);
-            if (!more) break;
-            text = more;
-        }
-        n = fread(text + size, 1, room - 1 - size, file);
-        size += n;
-        text[size] = 0;
+/* Names that several sizes have tell none of them. */
+static const char *name_symbol(const void *user, int64_t dim) {
+    const struct sol_model *model = user;
+    const char *name = sol_model_symbol_name(model, (int)(-1 - dim)), *other;
+    for (int i = 0; name && (other = sol_model_symbol_name(model, i)); i++)
+        if (i != -1 - dim && !strcmp(name, other)) return "?";
+    return name && *name ? name : "?";
+}
+
+static int list_ports(struct network *network) {
+    struct inputs *inputs = &network->inputs;
+    struct sol_port port;
+    *inputs = (struct inputs){.name = name_symbol, .user = network->model};
+    while (sol_model_get_input(network->model, inputs->n, &port)) inputs->n++;
+    inputs->at = calloc((size_t)inputs->n + 1, sizeof *inputs->at);
+    if (!inputs->at) return complain("no memory for inputs");
+    for (int i = 0; i < inputs->n; i++) {
+        sol_model_get_input(network->model, i, &port);
+        inputs->at[i].port = port;
+        for (int d = 0; d < port.rank; d++)
+            if (port.dim[d] == INT64_MIN)
+                return complain("input %s: its dim %d is a formula, which `sol` cannot choose",
+                                clean(port.name), d);
     }
-    if (file) fclose(file);
-    return text;
+    return 0;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
-static int open_text(const char *path, struct network *out) {
-    char *text = read_text(path);
-    if (!text) return complain("cannot read %s", path);
-    enum sol_status status = sol_model_parse(text, &out->text);
-    free(text);
-    out->model = out->text;
-    return status ? complain("%s: %s", path, sol_error()) : 0;
-}
-
-int read_model(const struct options *options, struct network *out) {
-    *out = (struct network){0};
-    for (int i = 0; i < 4; i++) out->symbols[i] = options->batch;
-    double start = now();
+/* Symbols that no input shows are the batch's. A network that was read for one shape has its inputs already. */
+int choose_sizes(const struct options *options, struct network *network) {
     int code = 0;
-    if (!ends_with(options->model, ".onnx")) {
-        code = open_text(options->model, out);
-    } else {
-        enum sol_status status = sol_onnx_read(options->model, &out->onnx);
-        if (status == SOL_EUNSUPPORTED) return NEEDS_INTERPRETER;
-        if (status) return complain("%s", sol_error());
-        out->model = sol_onnx_model(out->onnx);
+    if (!network->inputs.at) {
+        code = list_ports(network);
+        if (!code) code = plan_inputs(options, &network->inputs);
     }
-    out->read_s = now() - start;
+    for (int i = 0; i < 4; i++) {
+        const int64_t value = size_of(&network->inputs, -1 - i);
+        network->symbols[i] = value >= 0 ? value : options->batch >= 0 ? options->batch : 1;
+    }
     return code;
 }
 
-int open_model(const struct options *options, struct network *out) {
-    int code = read_model(options, out);
-    return code == NEEDS_INTERPRETER ? complain("%s", sol_error()) : code;
-}
-
-/* A line on the terminal that is overwritten. */
-void show_progress(void *user, int done, int total, const char *what) {
-    (void)user;
-    fprintf(stderr, "\r\033[K%d/%d %s%s", done, total, what, done == total ? "\r\033[K" : "");
-    fflush(stderr);
-}
-
-/* Progress is for people: when stderr is a file or a pipe there is none. */
+/* Progress is for people: when stderr is a file or a pipe there is none. Kernels are chosen for the call's batch. */
 int compile_network(const struct options *options, struct network *network) {
     struct sol_options compile = options->compile;
-    double start = now();
+    if (choose_sizes(options, network)) return 1;
+    compile.batch_hint = network->symbols[0];
     if (isatty(2)) compile.progress = show_progress;
-    if (sol_compile(network->model, &compile, &network->program))
-        return complain("%s: %s", options->model, sol_error());
+    const double start = now();
+    enum sol_status status = sol_compile(network->model, &compile, &network->program);
+    if (isatty(2)) clear_progress();
+    if (status) return complain("%s: %s", options->model, sol_error());
     network->compile_s = now() - start;
     return 0;
 }
 
 /* ---- Values ---- */
 
-int64_t port_shape(const struct network *network, const struct sol_port *port,
-                   int64_t dim[SOL_MAX_RANK]) {
-    int64_t n = 1;
-    for (int d = 0; d < port->rank; d++) {
-        dim[d] = port->dim[d] < 0 ? network->symbols[-1 - port->dim[d]] : port->dim[d];
-        if (__builtin_mul_overflow(n, dim[d], &n)) return -1;
-    }
-    return n < INT64_MAX / 16 ? n : -1;
-}
-
-/* Zeroed, for `n` elements; with room for an empty one. */
-static void *make_array(int64_t n, enum sol_dtype dtype) {
+/* With room for an empty one. */
+void *make_array(int64_t n, enum sol_dtype dtype) {
     return n < 0 ? NULL : calloc((size_t)n + 16, dtype_size(dtype));
 }
 
@@ -134,21 +99,31 @@ void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale,
 /* Random parameters of a text: small enough that a deep network stays finite. A uniform number in [-s, s) has the
  * variance s^2 / 3, so s = 1.7 / sqrt(fan in + 1) keeps sums about as large as their inputs. A single dim is a bias
  * or a variance: 0.5 to 1.5. */
+static void fill_param(uint64_t *state, const struct sol_port *port, const int64_t *dim, int64_t n,
+                       void *data) {
+    int64_t fan = 1;
+    for (int d = 1; d < port->rank; d++) fan *= dim[d];
+    fill_random(state, port->dtype, n, port->rank > 1 ? 1.7 / __builtin_sqrt((double)fan + 1) : 0.5,
+                data);
+    for (int64_t k = 0; port->rank < 2 && port->dtype == SOL_F32 && k < n; k++)
+        ((float *)data)[k] += 1;
+}
+
 static int make_params(const struct options *options, struct network *network) {
     uint64_t state = options->seed * 2 + 0x9E3779B97F4A7C15u;
     int n = sol_program_n_params(network->program);
     network->params = calloc((size_t)n + 1, sizeof(void *));
     for (int i = 0; network->params && i < n; i++) {
         const struct sol_port *port = sol_program_param(network->program, i);
-        int64_t dim[SOL_MAX_RANK], size = port_shape(network, port, dim), fan = 1;
-        for (int d = 1; d < port->rank; d++) fan *= dim[d];
+        int64_t dim[SOL_MAX_RANK];
+        for (int d = 0; d < port->rank; d++) {
+            const bool is_symbol = port->dim[d] < 0 && port->dim[d] >= -4;
+            dim[d] = is_symbol ? network->symbols[-1 - port->dim[d]] : port->dim[d];
+        }
+        const int64_t size = count_elements(port->rank, dim);
         if (!(network->params[i] = make_array(size, port->dtype)))
-            return complain("no memory for parameters");
-        fill_random(&state, port->dtype, size,
-                    port->rank > 1 ? 1.7 / __builtin_sqrt((double)fan + 1) : 0.5,
-                    network->params[i]);
-        for (int64_t k = 0; port->rank < 2 && port->dtype == SOL_F32 && k < size; k++)
-            ((float *)network->params[i])[k] += 1;
+            return complain("no memory for parameter %s", clean(port->name));
+        fill_param(&state, port, dim, size, network->params[i]);
     }
     return network->params ? 0 : complain("no memory for parameters");
 }
@@ -158,43 +133,32 @@ static int make_weights(const struct options *options, struct network *network) 
     if (code) return code;
     const void *const *params =
         network->onnx ? sol_onnx_params(network->onnx) : (const void *const *)network->params;
-    double start = now();
+    const double start = now();
     if (sol_weights_new(network->program, params, &network->weights))
         return complain("%s: %s", options->model, sol_error());
     network->weights_s = now() - start;
     return 0;
 }
 
-/* All inputs come from files, in the network's order, or none does. The seed differs from that of parameters. */
 static int make_inputs(const struct options *options, struct network *network) {
-    uint64_t state = options->seed + 0x2545F4914F6CDD1Du;
-    int n = sol_program_n_inputs(network->program);
-    if (options->n_inputs && options->n_inputs != n)
-        return complain("%s has %d inputs, not %d", options->model, n, options->n_inputs);
-    network->inputs = calloc((size_t)n + 1, sizeof(void *));
-    for (int i = 0; network->inputs && i < n; i++) {
-        const struct sol_port *port = sol_program_input(network->program, i);
-        int64_t dim[SOL_MAX_RANK], size = port_shape(network, port, dim);
-        if (!(network->inputs[i] = make_array(size, port->dtype)))
-            return complain("no memory for input %d", i);
-        if (!options->n_inputs) fill_random(&state, port->dtype, size, 1, network->inputs[i]);
-        else if (read_array(options->input[i], port->dtype, port->rank, dim, network->inputs[i]))
-            return 1;
-    }
-    return network->inputs ? 0 : complain("no memory for inputs");
+    const struct inputs *inputs = &network->inputs;
+    network->input_data = calloc((size_t)inputs->n + 1, sizeof(void *));
+    if (!network->input_data) return complain("no memory for inputs");
+    if (fill_inputs(options, &network->inputs)) return 1;
+    for (int i = 0; i < inputs->n; i++) network->input_data[i] = inputs->at[i].data;
+    return 0;
 }
 
 static int make_outputs(struct network *network) {
     int n = sol_program_n_outputs(network->program);
     network->outputs = calloc((size_t)n + 1, sizeof(void *));
     for (int i = 0; network->outputs && i < n; i++) {
-        int64_t dim[SOL_MAX_RANK], size = 1;
+        int64_t dim[SOL_MAX_RANK];
         if (sol_program_output_shape(network->program, i, network->symbols, dim))
             return complain("%s", sol_error());
         const struct sol_port *port = sol_program_output(network->program, i);
-        for (int d = 0; d < port->rank; d++) size *= dim[d];
-        if (!(network->outputs[i] = make_array(size, port->dtype)))
-            return complain("no memory for output %d", i);
+        if (!(network->outputs[i] = make_array(count_elements(port->rank, dim), port->dtype)))
+            return complain("no memory for output %s", clean(port->name));
     }
     return network->outputs ? 0 : complain("no memory for outputs");
 }
@@ -215,10 +179,12 @@ void close_network(struct network *network) {
     if (network->weights) sol_weights_release(network->weights);
     if (network->program) {
         free_arrays(network->params, sol_program_n_params(network->program));
-        free_arrays(network->inputs, sol_program_n_inputs(network->program));
         free_arrays(network->outputs, sol_program_n_outputs(network->program));
         sol_program_release(network->program);
     }
+    free(network->input_data);
+    free_inputs(&network->inputs);
+    close_source(&network->source);
     sol_model_free(network->text);
     sol_onnx_free(network->onnx);
 }

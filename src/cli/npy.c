@@ -1,10 +1,12 @@
 /*
  * Arrays in files: NumPy's .npy (format versions 1 to 3, numpy.lib.format), and raw values.
  *
- * A header is a Python dict as text. Only its three known keys are looked for, and the file must hold exactly what is expected.
+ * A header is a Python dict as text. Only its three known keys are looked for.
  */
 #include "cli.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,13 +22,20 @@ static const char *describe(enum sol_dtype dtype) {
     return is_known ? descriptions[dtype] : NULL;
 }
 
-/* "(2, 3)" and "(2,)", as Python prints tuples. */
-static void print_shape(int rank, const int64_t *dim, char out[512]) {
+const char *print_shape(char out[512], int rank, const int64_t *dim, name_size *name,
+                        const void *user) {
     int at = snprintf(out, 512, "(");
-    for (int d = 0; d < rank; d++)
-        at += snprintf(out + at, (size_t)(512 - at), d ? ", %lld" : "%lld", (long long)dim[d]);
+    for (int d = 0; d < rank; d++) {
+        const char *word = dim[d] < 0 && name ? name(user, dim[d]) : "?";
+        if (d) at += snprintf(out + at, (size_t)(512 - at), ", ");
+        if (dim[d] < 0) at += snprintf(out + at, (size_t)(512 - at), "%.32s", clean(word));
+        else at += snprintf(out + at, (size_t)(512 - at), "%lld", (long long)dim[d]);
+    }
     snprintf(out + at, (size_t)(512 - at), rank == 1 ? ",)" : ")");
+    return out;
 }
+
+/* ---- Reading ---- */
 
 /* The header's text, NUL behind it; false when this is no .npy. */
 static bool read_header(FILE *file, char *out) {
@@ -50,52 +59,67 @@ static const char *find_key(const char *header, const char *key) {
     return at ? at + strlen(key) : "";
 }
 
-static int check_header(const char *path, const char *header, enum sol_dtype dtype, int rank,
-                        const int64_t *dim) {
-    char shape[512], type[16];
-    const char *wanted = describe(dtype);
-    print_shape(rank, dim, shape);
-    if (!wanted) return complain("%s: NumPy has no %s", path, dtype_name(dtype));
-    snprintf(type, sizeof type, "'%s'", wanted);
-    if (strncmp(find_key(header, "'descr': "), type, strlen(type)) != 0)
-        return complain("%s: its elements are not %s", path, dtype_name(dtype));
-    if (strncmp(find_key(header, "'fortran_order': "), "False", 5) != 0)
-        return complain("%s: it is not in C order", path);
-    if (strncmp(find_key(header, "'shape': "), shape, strlen(shape)) != 0)
-        return complain("%s: its shape is not %s", path, shape);
-    return 0;
-}
-
-static int read_open(FILE *file, const char *path, enum sol_dtype dtype, int rank,
-                     const int64_t *dim, void *data) {
-    static _Thread_local char header[LARGEST_HEADER];
-    size_t size = dtype_size(dtype), length = strlen(path);
-    for (int d = 0; d < rank; d++) size *= (size_t)dim[d];
-    if (length > 4 && !strcmp(path + length - 4, ".npy")) {
-        if (!read_header(file, header)) return complain("%s is no .npy", path);
-        int code = check_header(path, header, dtype, rank, dim);
-        if (code) return code;
+/* "(2, 3)" into the array's dims; false when it is no shape that a network may have. */
+static bool read_shape(const char *at, struct array *out) {
+    if (*at++ != '(') return false;
+    for (out->rank = 0; *at != ')'; out->rank++) {
+        char *end;
+        if (out->rank == SOL_MAX_RANK || !isdigit((unsigned char)*at)) return false;
+        errno = 0;
+        out->dim[out->rank] = strtoll(at, &end, 10);
+        if (errno) return false;
+        at = end + strspn(end, "L, ");
     }
-    if (fread(data, 1, size, file) != size || fgetc(file) != EOF)
-        return complain("%s does not hold %zu bytes of values", path, size);
-    return 0;
+    return true;
 }
 
-int read_array(const char *path, enum sol_dtype dtype, int rank, const int64_t *dim, void *data) {
-    FILE *file = fopen(path, "rb");
-    if (!file) return complain("cannot read %s", path);
-    int code = read_open(file, path, dtype, rank, dim, data);
-    fclose(file);
-    return code;
+static int parse_header(const char *header, struct array *out) {
+    const char *type = find_key(header, "'descr': ");
+    snprintf(out->type, sizeof out->type, "%.*s", (int)strcspn(type + (*type == '\''), "'"),
+             type + (*type == '\''));
+    if (strncmp(find_key(header, "'fortran_order': "), "False", 5) != 0)
+        return complain("%s: it is not in C order; numpy.ascontiguousarray makes it so", out->path);
+    if (read_shape(find_key(header, "'shape': "), out)) return 0;
+    return complain("%s: its shape is none that a network takes", out->path);
 }
+
+int open_array(const char *path, struct array *out) {
+    static _Thread_local char header[LARGEST_HEADER];
+    const size_t length = strlen(path);
+    *out = (struct array){.path = path, .rank = -1, .file = fopen(path, "rb")};
+    if (!out->file) return complain("cannot read %s: %s", path, strerror(errno));
+    out->is_raw = length < 4 || strcmp(path + length - 4, ".npy") != 0;
+    if (out->is_raw) return 0;
+    return read_header(out->file, header) ? parse_header(header, out)
+                                          : complain("%s is no .npy", path);
+}
+
+bool array_is(const struct array *array, enum sol_dtype dtype) {
+    const char *wanted = describe(dtype);
+    return array->is_raw || (wanted && !strcmp(wanted, array->type));
+}
+
+int read_array(struct array *array, enum sol_dtype dtype, int64_t n, void *data) {
+    const size_t size = (size_t)n * dtype_size(dtype), found = fread(data, 1, size, array->file);
+    if (found == size && fgetc(array->file) == EOF) return 0;
+    if (ferror(array->file)) return complain("cannot read %s: %s", array->path, strerror(errno));
+    return complain("%s does not hold %zu bytes of values, but %s", array->path, size,
+                    found < size ? "fewer" : "more");
+}
+
+void close_array(struct array *array) {
+    if (array->file) fclose(array->file);
+    array->file = NULL;
+}
+
+/* ---- Writing ---- */
 
 /* The header ends at a multiple of 64 bytes. */
 static bool write_header(FILE *file, enum sol_dtype dtype, int rank, const int64_t *dim) {
     char shape[512], header[1024];
-    print_shape(rank, dim, shape);
     int n =
         snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
-                 describe(dtype), shape);
+                 describe(dtype), print_shape(shape, rank, dim, NULL, NULL));
     int size = (10 + n + 1 + 63) / 64 * 64 - 10;
     unsigned char head[10] = {0x93,
                               'N',
@@ -112,11 +136,10 @@ static bool write_header(FILE *file, enum sol_dtype dtype, int rank, const int64
 
 int write_array(const char *path, enum sol_dtype dtype, int rank, const int64_t *dim,
                 const void *data) {
-    size_t size = dtype_size(dtype);
-    for (int d = 0; d < rank; d++) size *= (size_t)dim[d];
+    const size_t size = dtype_size(dtype) * (size_t)count_elements(rank, dim);
     if (!describe(dtype)) return complain("%s: NumPy has no %s", path, dtype_name(dtype));
     FILE *file = fopen(path, "wb");
-    if (!file) return complain("cannot write %s", path);
+    if (!file) return complain("cannot write %s: %s", path, strerror(errno));
     bool is_written = write_header(file, dtype, rank, dim) && fwrite(data, 1, size, file) == size;
     is_written &= !fclose(file);
     return is_written ? 0 : complain("cannot write %s", path);

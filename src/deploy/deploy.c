@@ -1,22 +1,18 @@
 /*
- * From a model to a library: checks, the program and its weights, a folder to work in, and finished files in their places.
+ * From a model to a library: checks, the program and its weights, and finished files in their places.
  *
- * Everything is made in a new folder beside the result; what is complete is moved out of it, and the folder is removed, whatever
- * happens. So there are never parts of a library, and files of that name stay as they are when something fails.
+ * Everything is made in a folder beside the result; what is complete takes the place of what was there, and the folder is removed,
+ * whatever happens. So there are never parts of a library, and files of that name stay as they are when something fails.
  */
 #include "deploy/deploy.h"
+#include "deploy/weights_hash.h"
 
 #include "device/cpu/cpu.h"
 #include "run/bind.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- Names ---- */
 
@@ -47,10 +43,15 @@ static bool has_word(const char *text, const char *word) {
     return false;
 }
 
-/* The library is one file with its own functions, or linked with those of the C library: a name of theirs would replace it. */
+/* The library is one file with its own functions, or linked with those of the C library: a name of theirs would replace it. Names of
+ * types end in _t, as in all of POSIX. */
 static enum sol_status check_taken(const char *what, const char *name) {
+    static const char *const words[] = {"FILE", "NULL", "EOF", "errno"};
+    const size_t n = strlen(name);
     bool taken = !strncmp(name, "sol_", 4) || !strncmp(name, "SOL_", 4) ||
+                 !strncmp(name, "weights_hash", 12) || (n > 2 && !strcmp(name + n - 2, "_t")) ||
                  has_word(deploy_portable_math, name) || dlsym(RTLD_DEFAULT, name);
+    for (int i = 0; i < COUNT(words); i++) taken |= !strcmp(words[i], name);
     return taken ? fail(SOL_EINVAL, "%s is \"%s\", a name that libraries have already", what, name)
                  : SOL_OK;
 }
@@ -73,71 +74,7 @@ static enum sol_status check_names(const struct sol_library *library) {
     return SOL_OK;
 }
 
-/* ---- Files ---- */
-
-const char *deploy_path(struct deployment *d, const char *name) {
-    return arena_printf(d->arena, "%s/%s", d->folder, name);
-}
-
-/* Makes the folders in `name`, which is one of ours. */
-static void make_folders(struct deployment *d, const char *name) {
-    for (const char *at = strchr(name, '/'); at; at = strchr(at + 1, '/'))
-        (void)mkdir(deploy_path(d, arena_printf(d->arena, "%.*s", (int)(at - name), name)), 0777);
-}
-
-/* A full disk may show only now. */
-static enum sol_status close_file(FILE *file, const char *path) {
-    bool bad = ferror(file);
-    if (fclose(file) || bad) return fail(SOL_EDEVICE, "cannot write %s: %s", path, strerror(errno));
-    return SOL_OK;
-}
-
-enum sol_status deploy_write(struct deployment *d, const char *name, const void *data,
-                             size_t size) {
-    const char *path = deploy_path(d, name);
-    make_folders(d, name);
-    FILE *file = fopen(path, "wbe");
-    if (!file) return fail(SOL_EDEVICE, "cannot write %s: %s", path, strerror(errno));
-    fwrite(data, 1, size, file);
-    return close_file(file, path);
-}
-
-enum sol_status deploy_write_text(struct deployment *d, const char *name, const struct text *text) {
-    return deploy_write(d, name, text->at, text->size);
-}
-
-static int remove_entry(const char *path, const struct stat *file, int type, struct FTW *walk) {
-    (void)file, (void)type, (void)walk;
-    return remove(path);
-}
-
-static void remove_folder(const char *folder) {
-    (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* Absolute, so that no compiler takes it for an option. */
-static enum sol_status make_folder(struct deployment *d) {
-    char place[DEPLOY_PATH];
-    const char *wanted = d->library->path && *d->library->path ? d->library->path : ".";
-    if (!realpath(wanted, place))
-        return fail(SOL_EINVAL, "cannot use the folder %s: %s", wanted, strerror(errno));
-    char *folder = arena_printf(d->arena, "%s/.%s-XXXXXX", place, d->lib);
-    if (!mkdtemp(folder)) return fail(SOL_EINVAL, "cannot write to %s: %s", place, strerror(errno));
-    d->folder = folder;
-    return SOL_OK;
-}
-
-/* In one file system, so each file is there whole or not at all. */
-static enum sol_status move_files(struct deployment *d) {
-    const char *end = strrchr(d->folder, '/');
-    for (int i = 0; i < d->files.n; i++) {
-        const char *to =
-            arena_printf(d->arena, "%.*s/%s", (int)(end - d->folder), d->folder, d->files.at[i]);
-        if (rename(deploy_path(d, d->files.at[i]), to))
-            return fail(SOL_EDEVICE, "cannot write %s: %s", to, strerror(errno));
-    }
-    return SOL_OK;
-}
+/* ---- Facts ---- */
 
 void deploy_progress(struct deployment *d, const char *what) {
     const struct sol_library *library = d->library;
@@ -184,19 +121,24 @@ static void place_weights(struct deployment *d) {
     }
 }
 
-static void write_block(FILE *file, uint64_t *hash, const void *data, int64_t size) {
-    static const char zeros[64];
-    fwrite(data, 1, (size_t)size, file);
-    fwrite(zeros, 1, (size_t)(round_up(size, 64) - size), file);
-    *hash = hash_bytes(*hash, data, (size_t)size);
+/* Whole lines of 64 bytes, as the weights lie in memory; so the sum is that of the file. */
+static void write_block(FILE *file, struct weights_hash *hash, const void *data, int64_t size) {
+    const size_t whole = (size_t)size / 64 * 64, rest = (size_t)size - whole;
+    char last[64] = {0};
+    fwrite(data, 1, whole, file);
+    weights_hash_add(hash, data, whole);
+    if (!rest) return;
+    memcpy(last, (const char *)data + whole, rest);
+    fwrite(last, 1, sizeof last, file);
+    weights_hash_add(hash, last, sizeof last);
 }
 
 static uint64_t write_blocks(struct deployment *d, FILE *file) {
-    uint64_t hash = 0;
+    struct weights_hash hash = {0};
     if (d->state_size) write_block(file, &hash, d->weights->state, d->state_size);
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0) write_block(file, &hash, d->params[i], deploy_param_size(d, i));
-    return hash;
+    return weights_hash_end(&hash);
 }
 
 enum sol_status deploy_write_weights(struct deployment *d, const char *name, bool with_head,
@@ -210,7 +152,7 @@ enum sol_status deploy_write_weights(struct deployment *d, const char *name, boo
     memcpy(expect->magic, LIBRARY_MAGIC, sizeof expect->magic);
     expect->hash = write_blocks(d, file);
     if (with_head && !fseek(file, 0, SEEK_SET)) fwrite(expect, 1, sizeof *expect, file);
-    return close_file(file, path);
+    return deploy_close(file, path);
 }
 
 /* ---- The program ---- */
@@ -257,9 +199,8 @@ static enum sol_status compile(struct deployment *d, const struct sol_model *mod
 
 static enum sol_status make_files(struct deployment *d) {
     place_weights(d);
-    TRY(make_folder(d));
     TRY(d->isa ? deploy_native(d) : deploy_portable(d));
-    return move_files(d);
+    return deploy_replace(d);
 }
 
 static enum sol_status deploy(struct deployment *d, const struct sol_model *model) {
@@ -271,6 +212,7 @@ static enum sol_status deploy(struct deployment *d, const struct sol_model *mode
     d->is_packed = !d->isa || d->library->weights == SOL_WEIGHTS_PACKED;
     if (d->library->static_memory && d->isa)
         return fail(SOL_EUNSUPPORTED, "static memory is for the device \"c\"");
+    TRY(deploy_begin(d));
     TRY(compile(d, model));
     return make_files(d);
 }
@@ -283,11 +225,11 @@ enum sol_status sol_deploy(const struct sol_model *model, const void *const *par
     arena.boundary = &out_of_memory;
     struct deployment *d = mem_alloc(sizeof *d, 16);
     if (!d) return fail(SOL_ENOMEM, "no memory to deploy");
-    d->arena = &arena, d->library = library, d->params = params;
+    d->arena = &arena, d->library = library, d->params = params, d->lock = -1;
     enum sol_status status;
     if (setjmp(out_of_memory)) status = fail(SOL_ENOMEM, "out of memory while deploying");
     else status = deploy(d, model);
-    if (d->folder) remove_folder(d->folder);
+    deploy_end(d, status != SOL_OK);
     binding_free(d->binding);
     sol_weights_release(d->weights);
     if (d->program) sol_program_release(d->program);

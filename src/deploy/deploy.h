@@ -1,7 +1,9 @@
 /*
  * Deploying: from a model to the files of a library.
  *
- *   deploy.c   checks, compiles the program, packs, chooses the way, puts finished files in place
+ *   deploy.c   checks, compiles the program, packs, chooses the way
+ *     folder.c    where it works, and nothing of that stays behind
+ *     replace.c   finished files in place of those of an earlier deployment
  *     native.c    x86, arm64: program.c prints the program for the runtime, tool.c compiles both
  *     portable.c  c: C99 that calls the kernels one after the other
  *   header.c   the header that users include, and the functions behind it
@@ -14,8 +16,15 @@
 #include "dnn/dnn.h"
 
 #include <sol/deploy.h>
+#include <stdio.h>
 
 #define DEPLOY_PATH 4096
+#define DEPLOY_NAME 300 /* of a file, with the library's name in it */
+
+/* How files begin, @ being the library's name: by that they are known again. */
+#define DEPLOY_HEADER_HEAD "/*\n * @: a trained network."
+#define DEPLOY_SOURCE_HEAD "/* @: see "
+#define DEPLOY_MATH_HEAD "/*\n * What generated kernels call,"
 
 struct deployment {
     struct arena *arena;
@@ -28,8 +37,12 @@ struct deployment {
     const void *const *params;
     const int64_t *symbols;
     VEC(struct size) sizes;  /* all that differ */
-    const char *folder;      /* where files are made; gone in the end */
-    VEC(const char *) files; /* names in it that users shall get */
+    const char *place;       /* where users get them */
+    VEC(const char *) made;  /* folders made for that, outermost first */
+    const char *work;        /* a folder in it that is gone in the end */
+    int lock;                /* the file that says somebody works there; -1: none */
+    const char *folder;      /* where files are made: that folder, or one in it */
+    VEC(const char *) files; /* names in `work` that users shall get */
     int n_done, n_total;     /* progress */
 
     /* The weights that the library gets. */
@@ -38,11 +51,26 @@ struct deployment {
     int64_t weights_size, state_size;
 };
 
-/* ---- deploy.c ---- */
+/* ---- folder.c ---- */
+
+/* Makes the place for the result, if need be, and the folder to work in. */
+enum sol_status deploy_begin(struct deployment *d);
+/* Removes that again, also when it was never begun; after a failure also the place, if it was made. */
+void deploy_end(struct deployment *d, bool has_failed);
 const char *deploy_path(struct deployment *d, const char *name); /* in the folder */
 /* Writes a file in the folder; folders in between are made. */
 enum sol_status deploy_write(struct deployment *d, const char *name, const void *data, size_t size);
 enum sol_status deploy_write_text(struct deployment *d, const char *name, const struct text *text);
+/* fclose: a full disk may show only now. */
+enum sol_status deploy_close(FILE *file, const char *path);
+
+/* ---- replace.c ---- */
+
+/* Puts `files` in their place, instead of all that was deployed there under this name. When it fails nothing has changed. */
+enum sol_status deploy_replace(struct deployment *d);
+
+/* ---- deploy.c ---- */
+
 /* Writes the weights, behind `head` bytes of zeros or of a file's head. */
 enum sol_status deploy_write_weights(struct deployment *d, const char *name, bool with_head,
                                      struct library_file *expect);
@@ -56,6 +84,8 @@ enum sol_status deploy_native(struct deployment *d);
 enum sol_status deploy_portable(struct deployment *d);
 /* Bytes that a call of the portable library works in. */
 size_t deploy_portable_memory(const struct deployment *d);
+/* Are the weights in a file of their own? Portable C has large ones there, too. */
+bool deploy_has_file(const struct deployment *d);
 
 /* ---- program.c: a program as C ---- */
 void deploy_print_program(struct deployment *d, struct text *text);
@@ -73,9 +103,12 @@ int deploy_n_lists(const struct deployment *d);
 const struct step_list *deploy_list(const struct deployment *d, int i);
 
 /* ---- header.c ---- */
+/* `pattern` with the library's name for each @, the function's for each $. */
+void deploy_print_named(struct deployment *d, struct text *text, const char *pattern);
 enum sol_status deploy_header(struct deployment *d);
-/* "void *ctx, const float *input0, float **output0", and in the function's body `inputs` and `outputs`, lists of them. */
-void deploy_print_arguments(struct deployment *d, struct text *text);
+/* "void *ctx, const float *input0, float **output0", and in the function's body `inputs` and `outputs`, lists of them. With names
+ * they are "input0_image" and the like. */
+void deploy_print_arguments(struct deployment *d, struct text *text, bool with_names);
 void deploy_print_lists(struct deployment *d, struct text *text);
 /* The functions that the header declares, in terms of deploy/library.h. */
 void deploy_print_interface(struct deployment *d, struct text *text);
@@ -98,5 +131,6 @@ struct deploy_source {
 };
 extern const struct deploy_source deploy_sources[]; /* ended by name == NULL */
 extern const char *const deploy_portable_math, *const deploy_portable_library;
+extern const char *const deploy_weights_hash;
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * The header that users include, and for native libraries the functions behind it.
  *
- * Names from the model are shown in comments only, and of them only letters, digits and a few signs.
+ * It says what is true of this library: of portable C sizes are fixed, memory is each call's own or static. Names from the model are in
+ * comments, and behind input0_ and the like in declarations; of them only letters, digits and a few signs.
  */
 #include "deploy/deploy.h"
 
@@ -15,125 +16,192 @@ static const char *const c_types[] = {
 
 /* ---- Ports ---- */
 
-static void print_name(struct text *text, const char *name) {
-    int n = 0;
-    for (; name[n] && n < 60; n++) {
-        bool plain = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-",
-                            name[n]) != NULL;
-        text_add(text, "%c", plain ? name[n] : '_');
+#define IDENTIFIER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+
+/* Each run of other signs is one line below. */
+static void print_plain(struct text *text, const char *name, const char *signs, int most) {
+    for (int n = 0; *name && n < most; n++) {
+        if (strchr(signs, *name)) text_add_raw(text, name++, 1);
+        else text_add(text, "_"), name += strcspn(name, signs);
     }
-    text_add(text, n ? "" : "(no name)");
+}
+
+static const struct sol_port *port_of(const struct deployment *d, bool is_output, int i) {
+    return is_output ? &d->program->output[i] : &d->program->input[i];
+}
+
+static bool is_portable(const struct deployment *d) { return !d->isa; }
+
+/* Portable C is for the sizes of the simple interface; other libraries take what the model leaves open. */
+static bool has_open_sizes(const struct deployment *d) {
+    return !is_portable(d) && d->program->n_symbols > 0;
 }
 
 /* Sizes that the simple interface is for; open ones with a star. */
 static void print_dims(struct deployment *d, struct text *text, bool is_output, int i) {
-    const struct sol_program *p = d->program;
-    const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
+    const struct sol_port *port = port_of(d, is_output, i);
     int64_t dim[SOL_MAX_RANK];
     deploy_shape(d, is_output, i, dim);
     text_add(text, "[");
     for (int r = 0; r < port->rank; r++)
-        text_add(text, "%s%lld%s", r ? ", " : "", (long long)dim[r], port->dim[r] < 0 ? "*" : "");
+        text_add(text, "%s%lld%s", r ? ", " : "", (long long)dim[r],
+                 port->dim[r] < 0 && has_open_sizes(d) ? "*" : "");
     text_add(text, "]");
 }
 
 static void print_ports(struct deployment *d, struct text *text, bool is_output) {
     const struct sol_program *p = d->program;
-    int n = is_output ? p->n_outputs : p->n_inputs;
-    for (int i = 0; i < n; i++) {
-        const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
+    for (int i = 0; i < (is_output ? p->n_outputs : p->n_inputs); i++) {
+        const struct sol_port *port = port_of(d, is_output, i);
         text_add(text, " *   %s %d  %s ", is_output ? "output" : "input ", i, c_types[port->dtype]);
         print_dims(d, text, is_output, i);
         text_add(text, "  ");
-        print_name(text, port->name);
+        if (!*port->name) text_add(text, "(no name)");
+        print_plain(text, port->name, IDENTIFIER ".- ", 60);
         text_add(text, "\n");
     }
 }
 
-/* One argument per input, then one per output. */
-void deploy_print_arguments(struct deployment *d, struct text *text) {
+/* "output0_scores": the number keeps it apart from all other names and macros. */
+static void print_argument(struct deployment *d, struct text *text, bool is_output, int i) {
+    const char *name = port_of(d, is_output, i)->name;
+    const char *number = arena_printf(d->arena, "%s%d", is_output ? "output" : "input", i);
+    text_add(text, "%s", number);
+    if (!*name || !strcmp(name, number)) return;
+    text_add(text, "_");
+    print_plain(text, name, IDENTIFIER, 40);
+}
+
+/* One argument per input, then one per output; with names for people, or without for code. */
+void deploy_print_arguments(struct deployment *d, struct text *text, bool with_names) {
     const struct sol_program *p = d->program;
     text_add(text, "void *ctx");
-    for (int i = 0; i < p->n_inputs; i++)
-        text_add(text, ", const %s *input%d", c_types[p->input[i].dtype], i);
-    for (int i = 0; i < p->n_outputs; i++)
-        text_add(text, ", %s **output%d", c_types[p->output[i].dtype], i);
+    for (int i = 0; i < p->n_inputs; i++) {
+        text_add(text, ", const %s *", c_types[p->input[i].dtype]);
+        if (with_names) print_argument(d, text, false, i);
+        else text_add(text, "input%d", i);
+    }
+    for (int i = 0; i < p->n_outputs; i++) {
+        text_add(text, ", %s **", c_types[p->output[i].dtype]);
+        if (with_names) print_argument(d, text, true, i);
+        else text_add(text, "output%d", i);
+    }
 }
 
 /* ---- The header ---- */
 
+void deploy_print_named(struct deployment *d, struct text *text, const char *pattern) {
+    for (; *pattern; pattern++) {
+        if (*pattern == '@') text_add(text, "%s", d->lib);
+        else if (*pattern == '$') text_add(text, "%s", d->func);
+        else text_add_raw(text, pattern, 1);
+    }
+}
+
+static void print_memory(struct deployment *d, struct text *text) {
+    const bool is_static = d->library->static_memory;
+    text_add(text, " * Weights: %lld bytes. RAM: %zu bytes, %s.\n", (long long)d->weights_size,
+             deploy_portable_memory(d),
+             is_static ? "static" : "which each call allocates and gives back");
+}
+
+static const char beside[] =
+    " * The weights are in @.weights, which is looked for beside the library.\n";
+static const char read_once[] =
+    " * The weights are in @.weights. The first call reads them, from the working directory unless @_open has named\n"
+    " * another place, and they stay. Where the compiler has no atomic operations, let $_init or @_open be called before\n"
+    " * there are several threads.\n";
+
 static void print_intro(struct deployment *d, struct text *text) {
-    text_add(text, "/*\n * %s: a trained network. Needs the C library and nothing else.\n *\n",
-             d->lib);
+    deploy_print_named(d, text, DEPLOY_HEADER_HEAD " Needs the C library and nothing else.\n *\n");
     print_ports(d, text, false);
     print_ports(d, text, true);
-    text_add(
-        text,
-        " *\n * Tensors are dense, the last dimension is the innermost. Sizes with a star are open: those shown are what\n"
-        " * %s is for, %s_run takes others.\n",
-        d->func, d->lib);
-    if (d->binding)
-        text_add(text, " * Weights: %lld bytes of constants. RAM: %zu bytes, %s.\n",
-                 (long long)d->weights_size, deploy_portable_memory(d),
-                 d->library->static_memory ? "static" : "allocated with a context");
-    if (d->library->weights == SOL_WEIGHTS_FILE)
-        text_add(text,
-                 " * The weights are in %s.weights, which is looked for beside the library.\n",
-                 d->lib);
-    text_add(text,
-             " */\n#ifndef %s_H\n#define %s_H\n\n#include <stdint.h>\n\n"
-             "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
-             d->lib, d->lib);
+    text_add(text, " *\n * Tensors are dense, the last dimension is the innermost.%s\n",
+             is_portable(d) ? " All sizes are fixed." : "");
+    if (has_open_sizes(d))
+        deploy_print_named(
+            d, text,
+            " * Sizes with a star are open: those shown are what $ is for, @_run takes others.\n");
+    if (is_portable(d)) print_memory(d, text);
+    if (deploy_has_file(d)) deploy_print_named(d, text, is_portable(d) ? read_once : beside);
+    deploy_print_named(d, text,
+                       " */\n#ifndef @_H\n#define @_H\n\n#include <stdint.h>\n\n"
+                       "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n");
+}
+
+static const char overlapping[] =
+    "/* All functions may be called from any thread, and calls may overlap. */\n\n";
+static const char overlapping_portable[] =
+    "/* All functions may be called from any thread, and calls may overlap: each has memory of its own. Messages are per\n"
+    " * thread on Unix and Windows; elsewhere compile with -DSOL_THREAD_LOCAL=_Thread_local, if there are threads. */\n\n";
+static const char one_at_a_time[] =
+    "/* One call at a time: memory is static. A call of $ or @_run that begins during another one fails with a message and\n"
+    " * writes nothing, if the compiler has atomic operations for pointers; where it has none, nobody notices. */\n\n";
+
+static const char *calls(const struct deployment *d) {
+    if (!is_portable(d)) return overlapping;
+    return d->library->static_memory ? one_at_a_time : overlapping_portable;
 }
 
 /* init, seed, predict, error: four functions with the name that the user chose. */
+static const char simple[] =
+    "/* ---- Simple: one call ---- */\n\n"
+    "/* Makes ready what the first call would else make ready. deviceIdx: 0, as there is one device. */\n"
+    "void $_init(const int deviceIdx);\n"
+    "/* For random layers, of which there are none: nothing changes, returns 0. */\n"
+    "int $_seed(const int seed);\n";
+static const char predict_malloc[] =
+    "/* Computes. Where *output is NULL it is set to new memory for free(), else it is written to. ctx: a\n"
+    " * struct @_context *, or NULL. When it fails, $_error() says why, and new memory there is none. */\n";
+static const char predict_static[] =
+    "/* Computes, and writes to *output, which is memory of the caller. ctx: a struct @_context *, or NULL. When it fails,\n"
+    " * $_error() says why. */\n";
+static const char error[] =
+    "/* Why the last call of this thread, of whatever function of the library, failed; \"\" when it did not. */\n"
+    "const char *$_error(void);\n\n";
+
 static void print_simple(struct deployment *d, struct text *text) {
-    text_add(text,
-             "/* ---- Simple: one call ---- */\n\n"
-             "/* Makes ready what the first call would else make ready. deviceIdx: 0. */\n"
-             "void %s_init(const int deviceIdx);\n"
-             "/* For random layers, of which there are none: nothing changes, returns 0. */\n"
-             "int %s_seed(const int seed);\n",
-             d->func, d->func);
-    text_add(
-        text,
-        "/* Computes. Where *output is NULL it is set to new memory for free(), else it is written to. ctx: a\n"
-        " * struct %s_context *, or NULL. When it fails, %s_error() says why, and new memory there is none. */\n"
-        "void %s(",
-        d->lib, d->func, d->func);
-    deploy_print_arguments(d, text);
-    text_add(text,
-             ");\n"
-             "/* Why the last call on this thread failed; \"\" when it did not. */\n"
-             "const char *%s_error(void);\n\n",
-             d->func);
+    deploy_print_named(d, text, calls(d));
+    deploy_print_named(d, text, simple);
+    deploy_print_named(d, text, d->library->static_memory ? predict_static : predict_malloc);
+    text_add(text, "void %s(", d->func);
+    deploy_print_arguments(d, text, true);
+    text_add(text, ");\n");
+    deploy_print_named(d, text, error);
 }
 
-static const char reentrant[] =
-    "/* ---- Re-entrant: contexts, open sizes, error codes ---- */\n\n"
-    "/* All functions may be called from any thread, and calls may overlap. An int that they return is 0, or an error:\n"
-    " * 1 bad argument, 2 not possible on this processor, 3 out of memory, 4 the system failed. */\n"
+static const char contexts[] =
+    "/* ---- Re-entrant: contexts, error codes ---- */\n\n"
+    "/* An int that these return is 0, or an error: 1 bad argument, 2 not possible on this processor, 3 out of memory, 4 the\n"
+    " * system failed. @_error() is $_error(). */\n"
     "struct @_context;\n"
-    "/* weights_file: for weights in a file of their own, where it is; NULL: beside the library. */\n"
+    "/* weights_file: for weights in a file of their own, where it is; NULL: the usual place. They are read and checked once,\n"
+    " * by whoever comes first, and are the same for all contexts. */\n"
     "int @_open(const char *weights_file, struct @_context **out);\n"
-    "void @_close(struct @_context *context);\n"
-    "/* inputs and outputs: one pointer each. sizes: the open sizes, in the order of their first star; NULL: those above. */\n"
+    "void @_close(struct @_context *context);\n";
+static const char open_sizes[] =
+    "/* inputs and outputs: one pointer each. sizes: the open sizes, in the order of their first star; NULL: those above. */\n";
+static const char fixed_sizes[] =
+    "/* inputs and outputs: one pointer each. sizes: NULL, as they are fixed. */\n";
+static const char shapes[] =
     "int @_run(struct @_context *context, const int64_t *sizes, const void *const *inputs,\n"
     "          void *const *outputs);\n"
-    "/* The shape of a tensor for these sizes: its rank, or -1 when there is no such tensor. */\n"
+    "/* The shape of a tensor for these sizes: its rank, or -1 when there is no such tensor or the sizes are not possible. */\n"
     "int @_input_shape(int i, const int64_t *sizes, int64_t dim[8]);\n"
-    "int @_output_shape(int i, const int64_t *sizes, int64_t dim[8]);\n"
-    "/* Threads that take part in a call; 0: all cores. Libraries of one program share them. */\n"
-    "void @_set_threads(int n);\n"
-    "const char *@_error(void);\n\n"
-    "#ifdef __cplusplus\n}\n#endif\n#endif\n";
+    "int @_output_shape(int i, const int64_t *sizes, int64_t dim[8]);\n";
+static const char threads[] =
+    "/* Threads that take part in a call; 0: all cores. Libraries of one program share them. */\n";
+static const char one_thread[] =
+    "/* Changes nothing: a call runs on the thread that makes it. */\n";
+static const char end[] = "void @_set_threads(int n);\nconst char *@_error(void);\n\n"
+                          "#ifdef __cplusplus\n}\n#endif\n#endif\n";
 
-/* `pattern` with the library's name for each @. */
-static void print_named(struct text *text, const char *pattern, const char *name) {
-    for (; *pattern; pattern++) {
-        if (*pattern == '@') text_add(text, "%s", name);
-        else text_add_raw(text, pattern, 1);
-    }
+static void print_contexts(struct deployment *d, struct text *text) {
+    deploy_print_named(d, text, contexts);
+    deploy_print_named(d, text, has_open_sizes(d) ? open_sizes : fixed_sizes);
+    deploy_print_named(d, text, shapes);
+    deploy_print_named(d, text, is_portable(d) ? one_thread : threads);
+    deploy_print_named(d, text, end);
 }
 
 enum sol_status deploy_header(struct deployment *d) {
@@ -141,7 +209,7 @@ enum sol_status deploy_header(struct deployment *d) {
     text_init(&text, d->arena);
     print_intro(d, &text);
     print_simple(d, &text);
-    print_named(&text, reentrant, d->lib);
+    print_contexts(d, &text);
     const char *name = arena_printf(d->arena, "%s.h", d->lib);
     VEC_PUSH(d->arena, &d->files, name);
     return deploy_write_text(d, name, &text);
@@ -165,9 +233,9 @@ static const char functions[] =
     "EXPORT const char *@_error(void) { return sol_error(); }\n";
 
 static const char simple_functions[] =
-    "EXPORT void @_init(const int deviceIdx) { (void)deviceIdx, library_init(); }\n"
-    "EXPORT int @_seed(const int seed) { return (void)seed, 0; }\n"
-    "EXPORT const char *@_error(void) { return sol_error(); }\n";
+    "EXPORT void $_init(const int deviceIdx) { library_init(deviceIdx); }\n"
+    "EXPORT int $_seed(const int seed) { return (void)seed, library_seed(); }\n"
+    "EXPORT const char *$_error(void) { return sol_error(); }\n";
 
 /* The arguments as two lists; a list of nothing has one entry that nobody reads. */
 void deploy_print_lists(struct deployment *d, struct text *text) {
@@ -180,10 +248,10 @@ void deploy_print_lists(struct deployment *d, struct text *text) {
 }
 
 void deploy_print_interface(struct deployment *d, struct text *text) {
-    print_named(text, functions, d->lib);
-    print_named(text, simple_functions, d->func);
+    deploy_print_named(d, text, functions);
+    deploy_print_named(d, text, simple_functions);
     text_add(text, "EXPORT void %s(", d->func);
-    deploy_print_arguments(d, text);
+    deploy_print_arguments(d, text, false);
     text_add(text, ") {\n");
     deploy_print_lists(d, text);
     text_add(text, "    library_predict(ctx, inputs, outputs);\n}\n");

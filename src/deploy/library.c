@@ -6,10 +6,12 @@
  */
 #include "deploy/library.h"
 
+#include "deploy/weights_hash.h"
 #include "dnn/step.h"
 #include "run/pool.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,10 +24,16 @@ struct library_context {
     const struct sol_weights *weights;
 };
 
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the two below while they are made */
+/* Guards the two below while they are made. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *mapped; /* the file of weights, which has been checked */
 static struct sol_weights *shared;
-static struct library_context *first; /* that `predict` uses without a context */
+static _Atomic(struct library_context *) first; /* that `predict` uses without a context */
+
+/* What a call may have noted on its way to success is no message for users. */
+static enum sol_status done(enum sol_status status) {
+    return status ? status : fail(SOL_OK, "%s", "");
+}
 
 /* ---- The weights' file ---- */
 
@@ -38,32 +46,46 @@ static void find_file(char *out, size_t size) {
     (void)snprintf(out, size, "%.*s%s", folder, from, this_library.file);
 }
 
-/* A file of another network, or half of one, would give results that look like some. */
-static enum sol_status check_head(const char *path, const struct library_file *head, size_t size) {
-    if (size < LIBRARY_FILE_HEAD || memcmp(head->magic, LIBRARY_MAGIC, sizeof head->magic))
+/* A file of another network, half of one, or a damaged one would give results that look like some. */
+static enum sol_status check_content(const char *path, const char *at, size_t size) {
+    const struct library_file *head = (const void *)at, *expect = &this_library.expect;
+    struct weights_hash hash = {0};
+    size_t zeros = sizeof *head;
+    while (zeros < LIBRARY_FILE_HEAD && !at[zeros]) zeros++;
+    if (memcmp(head->magic, LIBRARY_MAGIC, sizeof head->magic))
         return fail(SOL_EINVAL, "%s holds no weights of a library", path);
-    if (head->hash != this_library.expect.hash || head->size != this_library.expect.size ||
-        size - LIBRARY_FILE_HEAD < head->size)
+    if (head->hash != expect->hash || head->size != expect->size)
         return fail(SOL_EINVAL, "%s holds the weights of another network", path);
+    if (size - LIBRARY_FILE_HEAD != expect->size)
+        return fail(SOL_EINVAL, "%s holds %zu bytes of weights, not %llu: it is damaged", path,
+                    size - LIBRARY_FILE_HEAD, (unsigned long long)expect->size);
+    weights_hash_add(&hash, at + LIBRARY_FILE_HEAD, size - LIBRARY_FILE_HEAD);
+    if (weights_hash_end(&hash) != expect->hash || zeros < LIBRARY_FILE_HEAD)
+        return fail(SOL_EINVAL, "%s is damaged: its weights are not those of this library", path);
     return SOL_OK;
 }
 
 static enum sol_status map_open(int fd, const char *path, const char **out) {
     struct stat file;
-    if (fstat(fd, &file) || !S_ISREG(file.st_mode) || file.st_size < LIBRARY_FILE_HEAD)
+    if (fstat(fd, &file) || !S_ISREG(file.st_mode))
+        return fail(SOL_EINVAL, "%s holds no weights: it is no regular file", path);
+    if (file.st_size < LIBRARY_FILE_HEAD)
         return fail(SOL_EINVAL, "%s holds no weights of a library", path);
     const size_t size = (size_t)file.st_size;
     char *at = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (at == MAP_FAILED) return fail(SOL_ENOMEM, "cannot map %s", path);
-    enum sol_status status = check_head(path, (const struct library_file *)(const void *)at, size);
+    enum sol_status status = check_content(path, at, size);
     if (status) munmap(at, size);
     else *out = at + LIBRARY_FILE_HEAD;
     return status;
 }
 
+/* O_NONBLOCK: a pipe is refused, not waited for. */
 static enum sol_status map_file(const char *path, const char **out) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail(SOL_EINVAL, "cannot open %s, which holds the weights", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return fail(SOL_EINVAL, "cannot open %s, which holds the weights: %s", path,
+                    strerror(errno));
     enum sol_status status = map_open(fd, path, out);
     close(fd);
     return status;
@@ -74,7 +96,9 @@ static enum sol_status find_weights(const char *path, const char **out) {
     *out = this_library.weights;
     if (*out) return SOL_OK;
     if (!path) find_file(beside, sizeof beside);
-    return map_file(path ? path : beside, out);
+    if (!mapped) TRY(map_file(path ? path : beside, &mapped));
+    *out = mapped;
+    return SOL_OK;
 }
 
 /* ---- The steps ---- */
@@ -173,38 +197,62 @@ static enum sol_status open_weights(const char *path) {
     return status;
 }
 
+/* In the child of a fork: who held the lock is gone, and what it made of the weights, if not all, is made anew. */
+static void after_fork(void) { pthread_mutex_init(&lock, NULL); }
+
+static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, after_fork); }
+
 enum sol_status library_open(const char *path, struct library_context **out) {
-    struct library_context *context = mem_alloc(sizeof *context, 16);
-    if (!context) return fail(SOL_ENOMEM, "no memory for a context");
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!out) return fail(SOL_EINVAL, "where shall the context go? its pointer is NULL");
+    struct library_context *context = NULL;
+    *out = NULL;
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
     enum sol_status status = shared ? SOL_OK : open_weights(path);
-    context->weights = shared;
+    if (!status && !(context = mem_alloc(sizeof *context, 16)))
+        status = fail(SOL_ENOMEM, "no memory for a context");
+    if (context) context->weights = shared;
     pthread_mutex_unlock(&lock);
-    if (status) mem_free(context);
-    else *out = context;
-    return status;
+    *out = context;
+    return done(status);
 }
 
-void library_close(struct library_context *context) { mem_free(context); }
+void library_close(struct library_context *context) {
+    mem_free(context);
+    (void)done(SOL_OK);
+}
 
 /* ---- Calls ---- */
 
 enum sol_status library_run(struct library_context *context, const int64_t *symbols,
                             const void *const *inputs, void *const *outputs) {
     if (!context) return fail(SOL_EINVAL, "no context");
-    return sol_program_run(this_library.program, context->weights,
-                           symbols ? symbols : this_library.symbols, inputs, outputs);
+    if (!inputs || !outputs) return fail(SOL_EINVAL, "the list of inputs or outputs is NULL");
+    return done(sol_program_run(this_library.program, context->weights,
+                                symbols ? symbols : this_library.symbols, inputs, outputs));
+}
+
+static int input_shape(const struct sol_port *port, int i, const int64_t *symbols, int64_t *dim) {
+    for (int d = 0; d < port->rank; d++) {
+        dim[d] = port->dim[d] < 0 ? symbols[-1 - port->dim[d]] : port->dim[d];
+        if (dim[d] < 0)
+            return (void)fail(SOL_EINVAL, "input %d: dim %d would be %lld", i, d,
+                              (long long)dim[d]),
+                   -1;
+    }
+    return port->rank;
 }
 
 int library_shape(bool is_output, int i, const int64_t *symbols, int64_t *dim) {
     const struct sol_program *p = this_library.program;
     const struct sol_port *port = is_output ? sol_program_output(p, i) : sol_program_input(p, i);
     if (!symbols) symbols = this_library.symbols;
-    if (!port) return -1;
-    if (is_output) return sol_program_output_shape(p, i, symbols, dim) ? -1 : port->rank;
-    for (int d = 0; d < port->rank; d++)
-        dim[d] = port->dim[d] < 0 ? symbols[-1 - port->dim[d]] : port->dim[d];
-    return port->rank;
+    if (!port)
+        return (void)fail(SOL_EINVAL, "there is no %s %d", is_output ? "output" : "input", i), -1;
+    (void)done(SOL_OK);
+    if (!is_output) return input_shape(port, i, symbols, dim);
+    return sol_program_output_shape(p, i, symbols, dim) ? -1 : port->rank;
 }
 
 /* malloc, as the caller frees it; never of size 0. */
@@ -219,13 +267,22 @@ static void *new_output(int i) {
 }
 
 /* Two threads may come at once: one context wins, the other is closed. */
-void library_init(void) {
-    struct library_context *context = NULL;
-    if (__atomic_load_n(&first, __ATOMIC_ACQUIRE) || library_open(NULL, &context)) return;
-    struct library_context *none = NULL;
-    if (!__atomic_compare_exchange_n(&first, &none, context, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_ACQUIRE))
-        library_close(context);
+static struct library_context *open_first(void) {
+    struct library_context *context = atomic_load(&first), *none = NULL;
+    if (context || library_open(NULL, &context)) return context;
+    if (atomic_compare_exchange_strong(&first, &none, context)) return context;
+    library_close(context);
+    return none;
+}
+
+void library_init(int device) {
+    if (device) (void)fail(SOL_EINVAL, "there is no device %d: the only one is 0", device);
+    else if (open_first()) (void)done(SOL_OK);
+}
+
+int library_seed(void) {
+    (void)done(SOL_OK);
+    return 0;
 }
 
 /* What was allocated here is given back when the call fails. */
@@ -250,11 +307,7 @@ static void predict(struct library_context *context, const void *const *inputs,
 
 void library_predict(struct library_context *context, const void *const *inputs,
                      void **const *outputs) {
-    (void)fail(SOL_OK, "%s", "");
-    if (!context) {
-        library_init();
-        context = first;
-    }
+    if (!context) context = open_first();
     if (!context) return; /* the message is there */
     for (int i = 0; i < this_library.program->n_outputs; i++)
         if (!outputs[i]) {
@@ -264,4 +317,7 @@ void library_predict(struct library_context *context, const void *const *inputs,
     predict(context, inputs, outputs);
 }
 
-void library_set_threads(int n) { sol_set_threads(n); }
+void library_set_threads(int n) {
+    sol_set_threads(n);
+    (void)done(SOL_OK);
+}

@@ -10,11 +10,11 @@
 #include "run/program.h"
 
 /* In front of the weights in a file of their own. */
-#define LIBRARY_MAGIC "SOLW001"
+#define LIBRARY_MAGIC "SOLW002"
 #define LIBRARY_FILE_HEAD 4096
 struct library_file {
     char magic[8];
-    uint64_t hash; /* of the weights */
+    uint64_t hash; /* of the weights: deploy/weights_hash.h */
     uint64_t size; /* of them, in bytes, behind LIBRARY_FILE_HEAD */
 };
 
@@ -65,16 +65,19 @@ extern const struct library this_library;
 #define LIBRARY_MOST_OUTPUTS 64
 struct library_context;
 
+/* Each of these leaves its message in sol_error(), "" when it did not fail. */
 enum sol_status library_open(const char *weights_file, struct library_context **out);
 void library_close(struct library_context *context);
 enum sol_status library_run(struct library_context *context, const int64_t *symbols,
                             const void *const *inputs, void *const *outputs);
-/* Port i's dims for these symbols (NULL: the default ones); returns the rank, -1: there is no such port. */
+/* Port i's dims for these symbols (NULL: the default ones); returns the rank, -1: there is no such port, or it cannot be so large. */
 int library_shape(bool is_output, int i, const int64_t *symbols, int64_t *dim);
 /* The simple form. `context` NULL: one that is opened by the first call. An output that is NULL is malloc'ed. */
 void library_predict(struct library_context *context, const void *const *inputs,
                      void **const *outputs);
-void library_init(void);
+/* The device must be 0: there is no other. */
+void library_init(int device);
+int library_seed(void); /* 0 */
 void library_set_threads(int n);
 
 #endif

@@ -28,8 +28,8 @@
 #define MOST_TEXT ((int64_t)4 << 20) /* bytes of weights as C text; compilers are slow at more */
 #define ALIGN 64
 
-static bool is_embedded(const struct deployment *d) {
-    return d->library->weights != SOL_WEIGHTS_FILE && d->weights_size <= MOST_TEXT;
+bool deploy_has_file(const struct deployment *d) {
+    return d->library->weights == SOL_WEIGHTS_FILE || (!d->isa && d->weights_size > MOST_TEXT);
 }
 
 size_t deploy_portable_memory(const struct deployment *d) {
@@ -177,7 +177,7 @@ static void print_steps(struct deployment *d, struct text *text, const struct bi
 
 /* ---- The interface ---- */
 
-/* NAME_ and FUNC_ become the library's and the function's name. */
+/* NAME_ and FUNC_, where a word begins with them, become the library's and the function's name. */
 static void print_named(struct deployment *d, struct text *text, const char *at) {
     while (*at) {
         const size_t word =
@@ -240,13 +240,16 @@ static void print_expected(struct text *text, const char *lib, const struct libr
 
 static void print_interface(struct deployment *d, struct text *text,
                             const struct library_file *expect) {
-    text_add(text, "#define SOL_FILE %d\n#define SOL_STATIC %d\n", !is_embedded(d),
+    text_add(text, "#define SOL_FILE %d\n#define SOL_STATIC %d\n", deploy_has_file(d),
              d->library->static_memory);
-    if (!is_embedded(d)) print_expected(text, d->lib, expect);
+    if (deploy_has_file(d)) {
+        text_add_raw(text, deploy_weights_hash, strlen(deploy_weights_hash));
+        print_expected(text, d->lib, expect);
+    }
     text_add(text, "\n");
     print_named(d, text, deploy_portable_library);
     text_add(text, "\nvoid %s(", d->func);
-    deploy_print_arguments(d, text);
+    deploy_print_arguments(d, text, false);
     text_add(text, ") {\n");
     deploy_print_lists(d, text);
     text_add(text, "    sol_simple((struct %s_context *)ctx, inputs, outputs);\n}\n", d->lib);
@@ -262,10 +265,11 @@ static enum sol_status check_steps(const struct deployment *d) {
             list->at[i].run != gather_run)
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be portable C yet", list->at[i].name,
                         list->at[i].layers);
-    if (!is_embedded(d) && d->library->static_memory)
-        return fail(SOL_EUNSUPPORTED,
-                    "static memory is for weights of at most %lld MiB, these have %lld",
-                    (long long)(MOST_TEXT >> 20), (long long)(d->weights_size >> 20));
+    if (deploy_has_file(d) && d->library->static_memory)
+        return fail(
+            SOL_EUNSUPPORTED,
+            "static memory is for weights in the C text, of at most %lld MiB, these have %lld",
+            (long long)(MOST_TEXT >> 20), (long long)(d->weights_size >> 20));
     return d->library->target == SOL_C_SOURCE
                ? SOL_OK
                : fail(SOL_EUNSUPPORTED, "the device \"c\" gives C sources, not libraries");
@@ -275,16 +279,15 @@ static enum sol_status write_network(struct deployment *d, const struct binding 
                                      const struct library_file *expect) {
     struct text text;
     text_init(&text, d->arena);
-    text_add(
-        &text,
-        "/* %s: see %s.h. C99; links with the library of mathematics. */\n#include \"%s.h\"\n#include \"%s_math.h\"\n\n"
-        "#include <stddef.h>\n%s\n",
-        d->lib, d->lib, d->lib, d->lib,
-        d->library->static_memory
-            ? ""
-            : "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
+    deploy_print_named(d, &text,
+                       DEPLOY_SOURCE_HEAD "@.h. C99; links with the library of mathematics. */\n"
+                                          "#include \"@.h\"\n#include \"@_math.h\"\n\n"
+                                          "#include <stddef.h>\n");
+    if (!d->library->static_memory)
+        text_add(&text, "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
+    text_add(&text, "\n");
     print_numbers(d, &text);
-    if (is_embedded(d)) print_weights(d, &text);
+    if (!deploy_has_file(d)) print_weights(d, &text);
     deploy_visit_kernels(d, print_kernel, &text);
     print_tables(d, &text);
     print_steps(d, &text, b);
@@ -305,7 +308,7 @@ enum sol_status deploy_portable(struct deployment *d) {
     const char *file = arena_printf(d->arena, "%s.weights", d->lib);
     TRY(check_steps(d));
     TRY(write_math(d));
-    if (!is_embedded(d)) {
+    if (deploy_has_file(d)) {
         VEC_PUSH(d->arena, &d->files, file);
         TRY(deploy_write_weights(d, file, true, &expect));
     }

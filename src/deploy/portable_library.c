@@ -3,127 +3,247 @@
 /*
  * Behind the interface of a portable library. This is the end of its file: NAME and FUNC stand for the library's and the function's
  * name, and what comes before it defines the tables and sol_steps, which computes.
+ *
+ * Nothing that a call writes to is shared, but for the memory of a library with static memory, which one call has at a time.
  */
-struct NAME_context {
-    char *memory, *arena;
-};
-static struct NAME_context sol_only; /* of the simple calls */
-static const char *sol_message = "";
 
-static int sol_fail(int code, const char *text) {
+/* A message per thread, where threads are to be expected. For others: -DSOL_THREAD_LOCAL=_Thread_local. */
+#ifndef SOL_THREAD_LOCAL
+#if !defined(__unix__) && !defined(__APPLE__) && !defined(_WIN32)
+#define SOL_THREAD_LOCAL
+#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L && !defined(__STDC_NO_THREADS__)
+#define SOL_THREAD_LOCAL _Thread_local
+#elif defined(__GNUC__)
+#define SOL_THREAD_LOCAL __thread
+#elif defined(_MSC_VER)
+#define SOL_THREAD_LOCAL __declspec(thread)
+#else
+#define SOL_THREAD_LOCAL
+#endif
+#endif
+
+static SOL_THREAD_LOCAL const char *sol_message = "";
+
+/* What every function of the interface ends with. */
+static int sol_end(int code, const char *text) {
     sol_message = text;
     return code;
 }
 
+static int sol_done(void) { return sol_end(0, ""); }
+
 const char *NAME_error(void) { return sol_message; }
 const char *FUNC_error(void) { return sol_message; }
-int FUNC_seed(const int seed) { return (void)seed, 0; }
-void NAME_set_threads(int n) { (void)n; }
+int FUNC_seed(const int seed) { return (void)seed, sol_done(); }
+void NAME_set_threads(int n) { (void)n, sol_done(); }
+
+/* ---- What threads share ---- */
+
+/* A pointer that the first of several threads sets. sol_claim: whether it was this one. Processors that have no such instruction get
+ * plain variables, rather than calls of a library that may not be there. */
+#if SOL_FILE || SOL_STATIC
+#ifdef __GCC_ATOMIC_POINTER_LOCK_FREE
+#define SOL_BUILTIN (__GCC_ATOMIC_POINTER_LOCK_FREE == 2)
+#define SOL_STANDARD 0
+#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L && !defined(__STDC_NO_ATOMICS__)
+#define SOL_BUILTIN 0
+#define SOL_STANDARD 1
+#else
+#define SOL_BUILTIN 0
+#define SOL_STANDARD 0
+#endif
+
+#if SOL_BUILTIN
+typedef char *sol_pointer;
+#define SOL_READ(at) __atomic_load_n(at, __ATOMIC_ACQUIRE)
+#define SOL_CLEAR(at) __atomic_store_n(at, (char *)0, __ATOMIC_RELEASE)
+#define SOL_SWAP(at, old, value) \
+    __atomic_compare_exchange_n(at, old, value, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
+#elif SOL_STANDARD
+#include <stdatomic.h>
+typedef _Atomic(char *) sol_pointer;
+#define SOL_READ(at) atomic_load(at)
+#define SOL_CLEAR(at) atomic_store(at, (char *)0)
+#define SOL_SWAP(at, old, value) atomic_compare_exchange_strong(at, old, value)
+#else
+typedef char *volatile sol_pointer;
+#define SOL_READ(at) (*(at))
+#define SOL_CLEAR(at) (*(at) = (char *)0)
+#define SOL_SWAP(at, old, value) (*(at) == *(old) ? (*(at) = (value), 1) : 0)
+#endif
+
+static int sol_claim(sol_pointer *at, char *value) {
+    char *none = (char *)0;
+    return SOL_SWAP(at, &none, value);
+}
+#endif
 
 /* ---- Weights ---- */
 
 #if SOL_FILE
-static char *sol_weights;
+static sol_pointer sol_read;
+#define SOL_WEIGHTS SOL_READ(&sol_read)
 
-static int sol_read_weights(FILE *file) {
+/* fopen of a pipe would wait for somebody who writes. */
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/stat.h>
+static int sol_is_file(const char *path) {
+    struct stat at;
+    return !stat(path, &at) && S_ISREG(at.st_mode);
+}
+#else
+static int sol_is_file(const char *path) { return (void)path, 1; }
+#endif
+
+/* What a file of this network begins with, has behind that, and nothing more. */
+static int sol_check_weights(FILE *file, char *values) {
     char head[4096];
+    size_t zeros = sizeof sol_expected;
+    struct weights_hash hash = {0, 0, 0, 0};
+    uint64_t expected, found;
+    if (fread(head, 1, sizeof head, file) != sizeof head ||
+        memcmp(head, sol_expected, sizeof sol_expected) != 0)
+        return sol_end(1, "the file holds no weights of this network");
+    if (fread(values, 1, SOL_WEIGHTS_SIZE, file) != SOL_WEIGHTS_SIZE || fgetc(file) != EOF)
+        return sol_end(1, "the file of weights is damaged: its size is another one");
+    weights_hash_add(&hash, values, SOL_WEIGHTS_SIZE);
+    found = weights_hash_end(&hash);
+    memcpy(&expected, sol_expected + 8, sizeof expected);
+    while (zeros < sizeof head && !head[zeros]) zeros++;
+    if (found != expected || zeros < sizeof head)
+        return sol_end(
+            1, "the file of weights is damaged, or for processors with another order of bytes");
+    return 0;
+}
+
+/* Several threads may read it at once; what the first one read stays. */
+static int sol_read_weights(FILE *file) {
     char *values = (char *)malloc(SOL_WEIGHTS_SIZE + 1);
-    int ok = values && fread(head, 1, sizeof head, file) == sizeof head &&
-             !memcmp(head, sol_expected, sizeof sol_expected) &&
-             fread(values, 1, SOL_WEIGHTS_SIZE, file) == SOL_WEIGHTS_SIZE;
-    if (ok) sol_weights = values;
-    else free(values);
-    return ok ? 0 : sol_fail(1, "the file holds no weights of this network, or memory is out");
+    int code;
+    if (!values) return sol_end(3, "no memory for the weights");
+    code = sol_check_weights(file, values);
+    if (code || !sol_claim(&sol_read, values)) free(values);
+    return code;
 }
 
 static int sol_open_weights(const char *path) {
     FILE *file;
     int code;
-    if (sol_weights) return 0;
-    file = fopen(path ? path : SOL_FILE_NAME, "rb");
-    if (!file) return sol_fail(1, "cannot open the file of weights");
+    if (SOL_WEIGHTS) return 0;
+    if (!path) path = SOL_FILE_NAME;
+    file = sol_is_file(path) ? fopen(path, "rb") : (FILE *)0;
+    if (!file)
+        return sol_end(1, "cannot open the file of weights, " SOL_FILE_NAME " or another one");
     code = sol_read_weights(file);
     fclose(file);
     return code;
 }
 #else
+#define SOL_WEIGHTS sol_weights
 static int sol_open_weights(const char *path) { return (void)path, 0; }
 #endif
 
 /* ---- Memory ---- */
 
+/* sol_take: for all intermediate results of a call. sol_new: for an output. */
 #if SOL_STATIC
-/* All intermediate results; so there is one context, and one call at a time. */
 static union {
     double align;
     char at[SOL_ARENA_SIZE];
 } sol_memory;
+static sol_pointer sol_user;
 
-static int sol_prepare(struct NAME_context *context) {
-    context->arena = sol_memory.at;
-    return 0;
+static char *sol_take(void) {
+    if (sol_claim(&sol_user, sol_memory.at)) return sol_memory.at;
+    sol_end(1, "another call is under way: static memory is for one at a time");
+    return (char *)0;
 }
+static void sol_give_back(char *memory) { (void)memory, SOL_CLEAR(&sol_user); }
 
-int NAME_open(const char *weights_file, struct NAME_context **out) {
-    *out = &sol_only;
-    sol_prepare(&sol_only);
-    return sol_open_weights(weights_file);
+static void *sol_new(size_t size) {
+    (void)size, sol_end(1, "an output is NULL: with static memory they are the caller's");
+    return (void *)0;
 }
-
-void NAME_close(struct NAME_context *context) { (void)context; }
-
-static void *sol_new(size_t size) { return (void)size, (void *)0; }
 static void sol_free(void *at) { (void)at; }
 #else
-static int sol_prepare(struct NAME_context *context) {
-    if (context->arena) return 0;
-    context->memory = (char *)malloc(SOL_ARENA_SIZE + 64);
-    if (!context->memory) return sol_fail(3, "no memory for intermediate results");
-    context->arena = context->memory + (64 - (uintptr_t)context->memory % 64);
-    return 0;
+static char *sol_take(void) {
+    char *memory = (char *)malloc(SOL_ARENA_SIZE + 64);
+    if (!memory) sol_end(3, "no memory for intermediate results");
+    return memory;
 }
+static void sol_give_back(char *memory) { free(memory); }
 
-int NAME_open(const char *weights_file, struct NAME_context **out) {
-    struct NAME_context *context;
-    int code = sol_open_weights(weights_file);
-    if (code) return code;
-    context = (struct NAME_context *)calloc(1, sizeof *context);
-    if (!context) return sol_fail(3, "no memory for a context");
-    code = sol_prepare(context);
-    if (code) free(context);
-    else *out = context;
-    return code;
+static void *sol_new(size_t size) {
+    void *memory = malloc(size + 1);
+    if (!memory) sol_end(3, "no memory for an output");
+    return memory;
 }
-
-void NAME_close(struct NAME_context *context) {
-    if (context) free(context->memory);
-    free(context);
-}
-
-static void *sol_new(size_t size) { return malloc(size); }
 static void sol_free(void *at) { free(at); }
 #endif
 
+static char *sol_align(char *memory) {
+    return SOL_STATIC ? memory : memory + (64 - (uintptr_t)memory % 64);
+}
+
+/* ---- Contexts ---- */
+
+/* There is nothing to keep between calls, so there is one for all. */
+struct NAME_context {
+    char none;
+};
+static struct NAME_context sol_context;
+
+int NAME_open(const char *weights_file, struct NAME_context **out) {
+    int code;
+    if (!out) return sol_end(1, "where shall the context go? its pointer is NULL");
+    code = sol_open_weights(weights_file);
+    *out = code ? (struct NAME_context *)0 : &sol_context;
+    return code ? code : sol_done();
+}
+
+void NAME_close(struct NAME_context *context) { (void)context, sol_done(); }
+
+void FUNC_init(const int deviceIdx) {
+    if (deviceIdx) sol_end(1, "there is no such device: the only one is 0");
+    else if (!sol_open_weights((const char *)0)) sol_done();
+}
+
 /* ---- Calls ---- */
+
+static int sol_check_sizes(const int64_t *sizes) {
+    int i;
+    for (i = 0; sizes && i < SOL_N_SIZES; i++)
+        if (sizes[i] != sol_size[i]) return sol_end(1, "this library is for other sizes");
+    return 0;
+}
+
+static int sol_check_pointers(const void *const *inputs, void *const *outputs) {
+    int i;
+    if (!inputs || !outputs) return sol_end(1, "the list of inputs or outputs is NULL");
+    for (i = 0; i < SOL_N_INPUTS; i++)
+        if (!inputs[i]) return sol_end(1, "an input is NULL");
+    for (i = 0; i < SOL_N_OUTPUTS; i++)
+        if (!outputs[i]) return sol_end(1, "an output is NULL");
+    return 0;
+}
+
+static int sol_compute(const void *const *inputs, void *const *outputs) {
+    char *memory = sol_take();
+    int is_bad;
+    if (!memory) return SOL_STATIC ? 1 : 3;
+    is_bad = sol_steps((const char *)SOL_WEIGHTS, (const char *const *)inputs, outputs,
+                       sol_align(memory));
+    sol_give_back(memory);
+    return is_bad ? sol_end(1, "a number in an input is outside of its table") : sol_done();
+}
 
 int NAME_run(struct NAME_context *context, const int64_t *sizes, const void *const *inputs,
              void *const *outputs) {
-    int i;
-    if (!context) return sol_fail(1, "no context");
-    for (i = 0; sizes && i < SOL_N_SIZES; i++)
-        if (sizes[i] != sol_size[i]) return sol_fail(1, "this library is for other sizes");
-    for (i = 0; i < SOL_N_INPUTS; i++)
-        if (!inputs[i]) return sol_fail(1, "an input is NULL");
-    for (i = 0; i < SOL_N_OUTPUTS; i++)
-        if (!outputs[i]) return sol_fail(1, "an output is NULL");
-    if (sol_steps((const char *)sol_weights, (const char *const *)inputs, outputs, context->arena))
-        return sol_fail(1, "a number in an input is outside of its table");
-    return sol_fail(0, "");
-}
-
-void FUNC_init(const int deviceIdx) {
-    (void)deviceIdx;
-    if (!sol_open_weights((const char *)0)) sol_prepare(&sol_only);
+    int code;
+    if (!context) return sol_end(1, "no context");
+    code = sol_check_sizes(sizes);
+    if (!code) code = sol_check_pointers(inputs, outputs);
+    return code ? code : sol_compute(inputs, outputs);
 }
 
 /* What was allocated here is given back when the call fails. */
@@ -133,7 +253,7 @@ static void sol_predict(struct NAME_context *context, const void *const *inputs,
     int i, code = 0, made = 0;
     for (; made < SOL_N_OUTPUTS && !code; made++) {
         result[made] = *outputs[made] ? *outputs[made] : sol_new(sol_output_size[made]);
-        if (!result[made]) code = sol_fail(3, "no memory for an output");
+        code = !result[made];
     }
     if (!code) code = NAME_run(context, (const int64_t *)0, inputs, result);
     for (i = 0; i < made; i++) {
@@ -145,33 +265,33 @@ static void sol_predict(struct NAME_context *context, const void *const *inputs,
 static void sol_simple(struct NAME_context *context, const void *const *inputs,
                        void **const *outputs) {
     int i;
-    sol_fail(0, "");
     for (i = 0; i < SOL_N_OUTPUTS; i++)
         if (!outputs[i]) {
-            sol_fail(1, "where shall an output go? its pointer is NULL");
+            sol_end(1, "where shall an output go? its pointer is NULL");
             return;
         }
-    if (!context) {
-        context = &sol_only;
-        if (sol_open_weights((const char *)0) || sol_prepare(context)) return;
-    }
-    sol_predict(context, inputs, outputs);
+    if (!context && sol_open_weights((const char *)0)) return;
+    sol_predict(context ? context : &sol_context, inputs, outputs);
 }
 
 /* ---- Shapes ---- */
 
-static int sol_copy_shape(const int64_t *shape, int64_t dim[8]) {
+static int sol_copy_shape(const int64_t *shape, const int64_t *sizes, int64_t dim[8]) {
     int r;
+    if (sol_check_sizes(sizes)) return -1;
     for (r = 0; r < (int)shape[0]; r++) dim[r] = shape[1 + r];
+    sol_done();
     return (int)shape[0];
 }
 
 int NAME_input_shape(int i, const int64_t *sizes, int64_t dim[8]) {
-    (void)sizes;
-    return i >= 0 && i < SOL_N_INPUTS ? sol_copy_shape(sol_input_shape[i], dim) : -1;
+    if (i >= 0 && i < SOL_N_INPUTS) return sol_copy_shape(sol_input_shape[i], sizes, dim);
+    sol_end(1, "there is no such input");
+    return -1;
 }
 
 int NAME_output_shape(int i, const int64_t *sizes, int64_t dim[8]) {
-    (void)sizes;
-    return i >= 0 && i < SOL_N_OUTPUTS ? sol_copy_shape(sol_output_shape[i], dim) : -1;
+    if (i >= 0 && i < SOL_N_OUTPUTS) return sol_copy_shape(sol_output_shape[i], sizes, dim);
+    sol_end(1, "there is no such output");
+    return -1;
 }

@@ -12,6 +12,7 @@
     X(base_h, "src/base/base.h", "", 0)                                                      \
     X(size_h, "src/base/size.h", "", 0)                                                      \
     X(arena_c, "src/base/arena.c", "", 0)                                                    \
+    X(clean_c, "src/base/clean.c", "", 0)                                                    \
     X(env_c, "src/base/env.c", "", 0)                                                        \
     X(log_c, "src/base/log.c", "", 0)                                                        \
     X(os_c, "src/base/os.c", "", 0)                                                          \
@@ -50,6 +51,7 @@
     X(winograd_kernel_c, "src/dnn/winograd_kernel.c", "winograd", 1)                         \
     X(linear_kernel_c, "src/dnn/linear_kernel.c", "linear", 1)                               \
     X(library_h, "src/deploy/library.h", "", 0)                                              \
+    X(weights_hash_h, "src/deploy/weights_hash.h", "", 0)                                    \
     X(library_c, "src/deploy/library.c", "", 0)
 
 #define EMBED(id, path)                                                                      \
@@ -73,3 +75,4 @@ EMBED(portable_math, "src/deploy/portable_math.h");
 EMBED(portable_library, "src/deploy/portable_library.c");
 const char *const deploy_portable_math = deploy_source_portable_math;
 const char *const deploy_portable_library = deploy_source_portable_library;
+const char *const deploy_weights_hash = deploy_source_weights_hash_h;

@@ -52,24 +52,33 @@ enum sol_status deploy_find_tool(struct deployment *d, struct deploy_tool *out) 
 
 /* ---- Running ---- */
 
+/* What `env` answers when it cannot start a program. */
+enum { CANNOT_RUN = 126, CANNOT_FIND = 127 };
+
 static enum sol_status report_failure(const char *program, int code, char *output) {
     if (code < 0) return fail(SOL_ETOOL, "%s did not end within %d s", program, TIMEOUT_S);
     if (strlen(output) > SHOWN_OUTPUT) output[SHOWN_OUTPUT] = 0;
+    if (code == CANNOT_RUN || code == CANNOT_FIND)
+        return fail(SOL_ETOOL, "cannot start %s:\n%s", program, output);
     return fail(SOL_ETOOL, "%s failed with exit code %d:\n%s", program, code, output);
 }
 
+/* What a compiler leaves in its folder for temporary files when it is killed goes with ours. */
 enum sol_status deploy_run(struct deployment *d, const char *command, const char *const *words) {
     VEC(const char *) argv = {0};
     char output[OUTPUT_SIZE], *at = arena_strdup(d->arena, command);
+    VEC_PUSH(d->arena, &argv, "env");
+    VEC_PUSH(d->arena, &argv, arena_printf(d->arena, "TMPDIR=%s", d->work));
+    const int program = argv.n;
     for (at += strspn(at, " "); *at; at += strspn(at, " ")) {
         VEC_PUSH(d->arena, &argv, at);
         at += strcspn(at, " ");
         if (*at) *at++ = 0;
     }
-    if (!argv.n) return fail(SOL_EINVAL, "the compiler is named \"%s\"", command);
+    if (argv.n == program) return fail(SOL_EINVAL, "the compiler is named \"%s\"", command);
     for (; *words; words++) VEC_PUSH(d->arena, &argv, *words);
     VEC_PUSH(d->arena, &argv, NULL);
     int code = 0;
     TRY(os_spawn(argv.at, TIMEOUT_S, output, sizeof output, &code));
-    return code ? report_failure(argv.at[0], code, output) : SOL_OK;
+    return code ? report_failure(argv.at[program], code, output) : SOL_OK;
 }

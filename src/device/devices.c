@@ -10,6 +10,14 @@ const char *device_reason_against(const struct device *device) {
                                                   : device->unavailable();
 }
 
+static enum sol_status refuse_name(const char *name) {
+    (void)fail(SOL_EINVAL, "%s", devices[0]->name);
+    for (int i = 1; devices[i]; i++)
+        (void)fail(SOL_EINVAL, "%s, %s", sol_error(), devices[i]->name);
+    fail_prefix("there is no device \"%.64s\": it can be ", name);
+    return SOL_EINVAL;
+}
+
 enum sol_status device_find(const char *name, const struct device **out) {
     for (int i = 0; devices[i]; i++) {
         if (name && strcmp(name, devices[i]->name)) continue;
@@ -19,6 +27,5 @@ enum sol_status device_find(const char *name, const struct device **out) {
         *out = devices[i];
         return SOL_OK;
     }
-    return name ? fail(SOL_EINVAL, "there is no device \"%s\"", name)
-                : fail(SOL_EDEVICE, "no device can be used");
+    return name ? refuse_name(name) : fail(SOL_EDEVICE, "no device can be used");
 }

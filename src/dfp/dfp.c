@@ -101,7 +101,10 @@ static const char *make_comment(struct arena *arena, const struct cluster *c) {
     for (int i = 0; i < c->layers.n; i++) {
         const struct layer *l = c->layers.at[i];
         text_add(&text, "%s%s", i ? ", " : "", layer_infos[l->kind].name);
-        if (l->origin) text_add(&text, " (%s)", l->origin);
+        if (!l->origin) continue;
+        text_add(&text, " (");
+        text_add_clean(&text, l->origin);
+        text_add(&text, ")");
     }
     return text.at;
 }

@@ -19,13 +19,16 @@ static const char *const dtype_names[SOL_N_DTYPES] = {
 
 /* ---- Printing ---- */
 
-/* Bytes from 128 on stay as they are, so that UTF-8 can be read; control characters become \xNN. */
+/* What cannot be shown, and would not survive a terminal or an editor, becomes \xNN. */
 static void print_name(struct text *text, const char *name) {
+    size_t left = strlen(name), n;
     text_add(text, "\"");
-    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
-        if (*c == '"' || *c == '\\') text_add(text, "\\%c", *c);
-        else if (*c < ' ' || *c == 127) text_add(text, "\\x%02x", *c);
-        else text_add(text, "%c", *c);
+    for (bool is_safe; left; name += n, left -= n) {
+        n = clean_length(name, left, &is_safe);
+        if (*name == '"' || *name == '\\') text_add(text, "\\%c", *name);
+        else if (is_safe) text_add_raw(text, name, n);
+        else
+            for (size_t i = 0; i < n; i++) text_add(text, "\\x%02x", (unsigned char)name[i]);
     }
     text_add(text, "\"");
 }

@@ -102,7 +102,11 @@ const char *build_describe(struct build *b, const struct cluster *cluster) {
     for (int i = 0; i < cluster->layers.n; i++)
         text_add(&text, "%s%s", i ? "+" : "", layer_infos[cluster->layers.at[i]->kind].name);
     const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
-    if (last->origin) text_add(&text, " (%s)", last->origin);
+    if (last->origin) {
+        text_add(&text, " (");
+        text_add_clean(&text, last->origin);
+        text_add(&text, ")");
+    }
     return text.at;
 }
 

@@ -266,13 +266,8 @@ static void start_workers(int n) {
 }
 
 static int default_threads(void) {
-    const char *value = env_get(ENV_SOL_NUM_THREADS);
-    char *end = NULL;
-    long n = value ? strtol(value, &end, 10) : 0;
-    if (value && (*end || n < 1))
-        LOG_ONCE(LOG_WARN, "SOL_NUM_THREADS=%s is no number of threads", value);
-    if (!value || *end || n < 1) n = os_cores();
-    return n < MAX_THREADS ? (int)n : MAX_THREADS;
+    int n = os_threads();
+    return n < MAX_THREADS ? n : MAX_THREADS;
 }
 
 static int wanted_threads(void) {

@@ -114,8 +114,8 @@ struct sol_program {
     int n_state;
     struct slot *state;
     const void *constants;
-    VEC(struct program_module) modules; /* loaded code, released with the program */
-    const char *report, *picture;
+    VEC(struct program_module) modules;    /* loaded code, released with the program */
+    const char *report, *picture, *target; /* target: device and instruction set */
     int n_compiled;
     bool is_timed; /* SOL_DEBUG=time when it was compiled */
 

@@ -285,7 +285,7 @@ def test_inputs_that_do_not_fit():
     net = load([helper.make_node("Sin", ["x"], ["y"])], {"x": np.float64([1])})
     with pytest.raises(ValueError, match="input x: it is f32, not f64"):
         net(real(1))
-    with pytest.raises(ValueError, match="input x: it has another shape"):
+    with pytest.raises(ValueError, match=r"input x has the shape \[2, 2\], not \[\?\]"):
         net(np.zeros((2, 2)))
     with pytest.raises(TypeError, match="expected the inputs"):
         net()

@@ -525,7 +525,7 @@ def test_bad_arrays():
         (lambda: net(real(1, 3, 4), x=real(1, 3, 4)), TypeError, "expected the inputs"),
         (lambda: net([1.0]), TypeError, "input x is no NumPy array but a list"),
         (lambda: net(np.zeros((1, 3, 4))), TypeError, "input x is float64, not float32"),
-        (lambda: net(real(1, 3, 5)), ValueError, r"\[1, 3, 5\], not \['any', 3, 4\]"),
+        (lambda: net(real(1, 3, 5)), ValueError, r"\[1, 3, 5\], not \[N, 3, 4\]"),
         (lambda: net(real(3, 4)), ValueError, "input x has the shape"),
     ):
         with pytest.raises(error, match=words):
@@ -533,11 +533,12 @@ def test_bad_arrays():
 
 
 def test_bad_files(tmp_path):
-    with pytest.raises(ValueError, match="cannot read"):
-        sol.load(tmp_path / "missing.onnx")
     (tmp_path / "empty.onnx").touch()
-    with pytest.raises(ValueError, match="empty.onnx: it is no ONNX model"):
+    with pytest.raises(ValueError, match="empty.onnx is empty"):
         sol.load(tmp_path / "empty.onnx")
+    (tmp_path / "noise.onnx").write_bytes(bytes(range(7, 256)))
+    with pytest.raises(ValueError, match="noise.onnx: "):
+        sol.load(tmp_path / "noise.onnx")
     with pytest.raises(NotImplementedError, match="node 0, Bernoulli"):
         sol.load(
             make_model(

@@ -1,5 +1,7 @@
 """What the PyTorch tests share. Models are small; every test says which path it expects."""
 
+import sys
+
 import pytest
 import torch
 
@@ -8,6 +10,42 @@ import sol.pytorch as sol
 torch.manual_seed(0)
 # SOL shall run what it can, also where PyTorch is faster with models as small as these.
 sol.config["compiler::never_slower"] = False
+
+
+NETS = """
+import torch
+NAMES = ["tiny"]
+
+class Net:
+    model = torch.nn.Linear(4, 2)
+    def inputs(self, batch):
+        return torch.ones(batch, 4)
+
+def build(name):
+    return {"tiny": Net}[name]()
+
+def two(batch):
+    class Add(torch.nn.Module):
+        def forward(self, a, b):
+            return a + b
+    return Add(), (torch.ones(batch, 3), torch.ones(batch, 3))
+
+def alone():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU())
+
+def text(batch):
+    return "text", torch.ones(batch)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def nets(tmp_path):
+    path = tmp_path / "nets.py"
+    path.write_text(NETS)
+    yield path
+    sys.modules.pop("nets", None)
 
 
 class Net(torch.nn.Module):
@@ -71,6 +109,27 @@ def assert_runs_in_sol(fast, *inputs):
     return got
 
 
+def assert_as_eager(fast, *args, **kwargs):
+    """What PyTorch's own forward gives, or raises, comes out of a call that sol.optimize was not told of."""
+    before = sum(sol.fallbacks(fast).values())
+    with torch.no_grad():
+        got, expected = (outcome(f, args, kwargs) for f in (fast, vars(fast)["_original"]))
+    assert type(got) is type(expected), (got, expected)
+    if isinstance(expected, Exception):
+        assert str(got) == str(expected)
+    else:
+        assert_equal(got, expected)
+    assert sum(sol.fallbacks(fast).values()) == before + 1
+
+
+def outcome(function, args, kwargs):
+    """The result, or the exception."""
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        return error
+
+
 def assert_falls_back(fast, reason, *inputs):
     """PyTorch runs this call, right, and the reason is counted."""
     with torch.no_grad():
@@ -78,3 +137,24 @@ def assert_falls_back(fast, reason, *inputs):
     assert_equal(got, expected)
     counted = {text: n for text, n in sol.fallbacks(fast).items() if n and reason in text}
     assert counted, sol.fallbacks(fast)
+
+
+class Clock:
+    """Stands for time.perf_counter: only what a test counts takes time."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def tick(self, seconds):
+        self.now += seconds
+
+
+def run_calls(one, run_sol, run_torch, times, batch=1, shortcut=None):
+    """Calls of a batch size as the engine makes them, until there is a verdict."""
+    for _ in range(times):
+        if batch in one.verdicts:
+            return
+        one.call(batch, lambda: 0, run_sol, run_torch, shortcut)

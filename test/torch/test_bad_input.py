@@ -1,9 +1,10 @@
-"""Bad input raises an exception that names the argument and the shapes; odd but legal input works."""
+"""Input that sol.optimize was not told of is PyTorch's business; with ``strict`` an exception names the argument and the
+shapes. Odd but legal input works."""
 
 import numpy
 import pytest
 import torch
-from conftest import Function, Net, assert_equal, assert_runs_in_sol
+from conftest import Function, Net, assert_as_eager, assert_equal, assert_runs_in_sol
 
 import sol.pytorch as sol
 
@@ -24,31 +25,89 @@ BAD_TENSORS = {
 
 
 @pytest.mark.parametrize("make, error, words", BAD_TENSORS.values(), ids=BAD_TENSORS.keys())
-def test_bad_tensor(fast, x, make, error, words):
+def test_bad_tensor(net, x, make, error, words):
+    fast = sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True)
     with torch.no_grad(), pytest.raises(error, match=words):
         fast(make(x))
     assert_runs_in_sol(fast, x)
 
 
-def test_number_of_inputs(fast, x):
+@pytest.mark.parametrize("make, error, words", BAD_TENSORS.values(), ids=BAD_TENSORS.keys())
+def test_undeclared_tensor(fast, x, make, error, words):
+    assert_as_eager(fast, make(x))
+    assert_runs_in_sol(fast, x)
+
+
+def test_pytorch_s_error_names_what_was_declared(fast, x):
+    with torch.no_grad(), pytest.raises(RuntimeError, match="3 channels") as caught:
+        fast(x[:, :2])
+    assert caught.value.__context__ is None
+    notes = getattr(caught.value, "__notes__", ["f32[2,2,9,7]"])  # Python 3.11
+    assert len(notes) == 1 and "f32[2,2,9,7]" in notes[0]
+
+
+def test_number_of_inputs(fast, net, x):
+    strict = sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True)
     with torch.no_grad():
         for args in ((), (x, x)):
+            assert_as_eager(fast, *args)
             with pytest.raises(ValueError, match=f"expected 1 inputs, got {len(args)}"):
-                fast(*args)
+                strict(*args)
 
 
 def test_keywords(fast, x, net):
     with torch.no_grad():
         assert_equal(fast(x=x), net(x))
-        with pytest.raises(TypeError, match="argument"):
-            fast(y=x)
     assert not sol.fallbacks(fast)
+    assert_as_eager(fast, y=x)
 
 
 def test_unequal_batches(x):
-    fast = sol.optimize(Function(torch.add).eval(), sol.input([0, 3]), sol.input([0, 3]))
+    model, inputs = Function(torch.add).eval(), [sol.input([0, 3])] * 2
+    pair = torch.ones(2, 3), torch.ones(1, 3)
+    assert_as_eager(sol.optimize(model, inputs), *pair)
+    strict = sol.optimize(model, inputs, strict=True)
     with torch.no_grad(), pytest.raises(ValueError, match=r"input\[0\] has 2, input\[1\] has 1"):
-        fast(torch.ones(2, 3), torch.ones(1, 3))
+        strict(*pair)
+
+
+class Optional(torch.nn.Module):
+    def forward(self, x, y=None, scale=1.0, *, bias=None):
+        x = x if y is None else x + y
+        return x * scale if bias is None else x * scale + bias
+
+
+UNDECLARED_CALLS = {
+    "keyword": lambda fast, x: assert_as_eager(fast, x, scale=2.0),
+    "keyword only": lambda fast, x: assert_as_eager(fast, x, bias=x),
+    "more": lambda fast, x: assert_as_eager(fast, x, x),
+    "fewer": lambda fast, x: assert_as_eager(fast),
+    "height": lambda fast, x: assert_as_eager(fast, torch.randn(2, 3, 5, 7)),
+    "rank": lambda fast, x: assert_as_eager(fast, torch.randn(2, 3)),
+    "type": lambda fast, x: assert_as_eager(fast, torch.ones(2, 3, 9, 7, dtype=torch.int32)),
+    "number": lambda fast, x: assert_as_eager(fast, 3),
+    "unknown": lambda fast, x: assert_as_eager(fast, x, shift=1),
+}
+
+
+@pytest.mark.parametrize("check", UNDECLARED_CALLS.values(), ids=UNDECLARED_CALLS.keys())
+def test_undeclared_call(x, check):
+    fast = sol.optimize(Optional().eval(), sol.input([0, 3, 9, 7]))
+    check(fast, x)
+    assert_runs_in_sol(fast, x)
+
+
+def test_fewer_than_declared(x):
+    fast = sol.optimize(Optional().eval(), sol.input([0, 3, 9, 7]), sol.input([0, 3, 9, 7]))
+    assert_as_eager(fast, x)
+    assert_runs_in_sol(fast, x, x)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_another_batch_than_the_fixed_one(net, batch):
+    fast = sol.optimize(net, sol.input([2, 3, 9, 7]))
+    assert_as_eager(fast, torch.randn(batch, 3, 9, 7))
+    assert_runs_in_sol(fast, torch.randn(2, 3, 9, 7))
 
 
 @pytest.mark.parametrize(

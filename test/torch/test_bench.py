@@ -1,5 +1,6 @@
 """`python -m sol.bench`: the protocol, what to run, the peers, the limit, and what is written."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import torch
 from sol.bench import (
     chart,
     limit,
+    load,
     machine,
     network,
     peers,
@@ -42,83 +44,68 @@ def test_slow_engines_are_called_less(monkeypatch):
     assert len(timing.time_block(lambda: None, 0)) == 2
 
 
-# ---- Targets ----
+def test_turns_are_told_and_summarized(monkeypatch):
+    monkeypatch.setattr(timing, "PAUSE_S", 0)
+    told = []
+    engines = {"eager": lambda: None, "sol": lambda: None}
+    blocks = timing.take_turns(engines, 0, lambda *turn: told.append(turn))
+    assert told == [(name, i) for i in range(timing.BLOCKS) for name in engines]
+    assert all(len(times) == timing.BLOCKS for times in blocks.values())
 
-NETS = """
-import torch
-NAMES = ["tiny"]
 
-class Net:
-    model = torch.nn.Linear(4, 2)
-    def inputs(self, batch):
-        return torch.ones(batch, 4)
+def test_spread():
+    blocks = {"eager": [[3.0, 2.0, 4.0], [6.0, 6.0, 6.0]], "sol": [[1.0, 1.0], [2.0, 8.0]]}
+    assert timing.summarize(blocks) == {"eager": [5000, 2000], "sol": [1500, 1000]}
+    assert timing.spread(blocks) == {"eager": [2000, 6000], "sol": [1000, 2000]}
+    assert timing.ratio_spread(blocks, "eager") == [pytest.approx(1.2), 3.0]
 
-def build(name):
-    return {"tiny": Net}[name]()
 
-def two(batch):
-    class Add(torch.nn.Module):
-        def forward(self, a, b):
-            return a + b
-    return Add(), (torch.ones(batch, 3), torch.ones(batch, 3))
+# ---- Other work on the machine ----
 
-def alone():
-    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU())
-
-def text(batch):
-    return "text", torch.ones(batch)
-
-number = 3
+STAT = """cpu  999 9 9 999 9 9 9 9 0 0
+cpu0 {} 0 100 5000 70 0 0 {} 0 0
+cpu1 300 0 0 5000 0 0 0 0 0 0
+cpu2 999999 0 0 0 0 0 0 0 0 0
+intr 12 0 1
 """
 
 
-@pytest.fixture
-def nets(tmp_path):
-    path = tmp_path / "nets.py"
-    path.write_text(NETS)
-    yield path
-    sys.modules.pop("nets", None)
+def test_busy_seconds():
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert load.busy_seconds(STAT.format(200, 50), {0, 1}) == (200 + 100 + 50 + 300) / ticks
+    assert load.busy_seconds(STAT.format(200, 50), {0}) == 350 / ticks
 
 
-def test_target_of_a_function(nets):
-    found = target.load(f"{nets}:two", 5)
-    assert [tuple(x.shape) for x in found.inputs] == [(5, 3), (5, 3)]
-    assert found.batch == 5 and not found.is_image and not found.model.training
+def test_other_work_is_noticed(tmp_path, monkeypatch):
+    """Half of both cores' time goes to others; what this process takes itself does not count."""
+    ticks, clock = os.sysconf("SC_CLK_TCK"), iter([100.0, 110.0])
+    monkeypatch.setattr(load.os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(load.time, "perf_counter", lambda: next(clock))
+    own = iter([(0.0, 0.0, 0.0, 0.0, 0.0), (4.0, 0.0, 1.0, 0.0, 0.0)])
+    monkeypatch.setattr(load.os, "times", lambda: next(own))
+    stat = tmp_path / "stat"
+    stat.write_text(STAT.format(0, 0))
+    watch = load.Load(stat)
+    stat.write_text(STAT.format(15 * ticks, 0))
+    assert watch.share() == pytest.approx(10 / 20)
+    assert load.warning(0.5) == "other work took 50% of the cores"
+    assert load.warning(0.02) == "" == load.warning(None)
+    assert load.Load(tmp_path / "nothing").share() is None
 
 
-def test_target_of_a_module_with_a_shape(nets):
-    found = target.load(f"{nets}:alone", 2, shape=(3, 8, 8))
-    assert tuple(found.inputs[0].shape) == (2, 3, 8, 8) and found.is_image
-    with pytest.raises(target.BadTarget, match="--shape"):
-        target.load(f"{nets}:alone", 2)
-
-
-def test_target_on_a_list(nets):
-    assert target.list_names(nets) == ["tiny"]
-    assert tuple(target.load("tiny", 3, nets).inputs[0].shape) == (3, 4)
-
-
-@pytest.mark.parametrize(
-    "spec, reason",
-    [
-        ("{}:three", "no function three"),
-        ("{}:number", "no function number"),
-        ("{}:text", "str instead of"),
-        ("nowhere.py:net", "no file nowhere.py"),
-        ("no_such_module:net", "no_such_module"),
-        ("large", "not on the list"),
-    ],
-)
-def test_bad_targets(nets, spec, reason):
-    with pytest.raises(target.BadTarget, match=reason):
-        target.load(spec.format(nets), 1, nets)
-
-
-def test_name_without_a_list(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(target.BadTarget, match="module:function"):
-        target.load("resnet50", 1)
-    assert target.list_names(None) == []
+def test_warnings_are_in_the_table():
+    results = make_results()
+    assert "busy" not in table.summary(results) and "unreliable" not in table.line(
+        results["rows"][0], []
+    )
+    row = results["rows"][0]
+    row |= {"busy": 0.43, "ratio_spread": [0.9, 47.8]}
+    shown = table.line(row, ["eager"])
+    assert "0.90-47.80" in shown and "unreliable: other work took 43% of the cores" in shown
+    summary = table.summary(results)
+    assert (
+        "(0.90-47.80), smallest" in summary and "busy with other work; unreliable: <net>" in summary
+    )
 
 
 # ---- Peers ----
@@ -326,10 +313,42 @@ def test_bench(nets, tmp_path):
     assert row["batch"] == 2 and row["error"] < 1e-5 and not row["fallbacks"]
     assert set(row["ms"]) == {"eager", "sol"} and "ncnn" in row["left_out"]
     assert row["ratio"] == pytest.approx(row["ms"]["eager"][0] / row["ms"]["sol"][0])
+    assert row["ratio_spread"][0] <= row["ratio_spread"][1] and 0 <= row["busy"] <= 1
+    assert row["spread"]["sol"][0] <= row["ms"]["sol"][0] <= row["spread"]["sol"][1]
+    least, most = row["ratio_spread"]
+    assert f"{least:.2f}-{most:.2f}" in done.stdout and "\r" not in done.stdout + done.stderr
     assert row["steps"] and row["own"] == 1 and row["limit"]["ms"] > 0 and row["cold"]["own"] > 0
     assert "left out: ncnn" in done.stdout and "nets.py:alone" in done.stdout
     assert "nets.py:alone" in (tmp_path / "README.md").read_text()
     assert "nets.py:alone" in (tmp_path / "out/r.svg").read_text()
+
+
+def test_help_explains_the_columns(tmp_path):
+    shown = run_bench(tmp_path, "--help").stdout
+    for title in table.COLUMNS:
+        assert title in table.header(1, []) and f"\n  {title}  " in shown, title
+
+
+def test_progress_on_a_terminal(nets, tmp_path):
+    """Which network, which engine, which turn; and nothing of it is left."""
+    terminal, other = os.openpty()
+    command = [sys.executable, "-m", "sol.bench", "nets.py:two", "--peers", "eager"]
+    child = subprocess.Popen(
+        [*command, "--seconds", "0.05", "--threads", "1"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=other
+    )  # fmt: skip
+    os.close(other)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal's other end is closed
+        while part := os.read(terminal, 4096):
+            shown += part
+    lines = child.communicate()[0].decode()
+    os.close(terminal)
+    shown = shown.decode()
+    assert child.returncode == 0 and "nets.py:two: compiling, with an empty kernel cache" in shown
+    for turn in range(1, timing.BLOCKS + 1):
+        for name in "eager", "sol":
+            assert f"nets.py:two: {name}, turn {turn} of {timing.BLOCKS}" in shown
+    assert shown.endswith("\r\x1b[K") and "turn" not in lines
 
 
 def test_bench_says_what_is_wrong(nets, tmp_path):

@@ -10,7 +10,7 @@ from conftest import Function, Net
 
 import sol.pytorch as sol
 from sol import _core
-from sol.profile import Profile, Step, draw_times, make_step
+from sol.times import Profile, Step, draw_times, make_step
 
 CHOICE = (
     "    winograd4 refuses: stride is not 1\n    direct: estimated 9.5 us\n    -> direct 3x3/2\n"
@@ -91,7 +91,7 @@ def test_choice_is_read():
 
 def test_share_of_own_kernels(monkeypatch):
     rows = [("library", "blas", True, "1.2"), ("library", "direct", True, "own kernel")]
-    monkeypatch.setattr("sol.profile._core", FakeCore(rows))
+    monkeypatch.setattr("sol.times._core", FakeCore(rows))
     steps = [
         Step("a", "DNN", "conv", 3e-3, 1.0, 1.0, 0, "direct", {}),
         Step("b", "DNN", "linear", 1e-3, 1.0, 1.0, 1, "blas", {}),
@@ -179,7 +179,7 @@ def test_shared_parameters_count_once():
 RESIDENT = """
 import torch, sol.pytorch as sol
 from sol.debug import resident_size
-from sol.pytorch.profile import parameter_bytes
+from sol.pytorch.measure import parameter_bytes
 
 def build(channels, depth):
     convs = [torch.nn.Conv2d(channels, channels, 3, padding=1) for _ in range(depth)]

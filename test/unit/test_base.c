@@ -298,6 +298,41 @@ static void test_read(void) {
     unlink(path);
 }
 
+static void *write_slowly(void *path) {
+    int fd = open(path, O_WRONLY);
+    char part[1000];
+    for (int i = 0; i < 200; i++) {
+        memset(part, 'a' + i % 26, sizeof part);
+        if (write(fd, part, sizeof part) < 0) break;
+    }
+    close(fd);
+    return NULL;
+}
+
+/* A pipe comes in pieces, and ends when its writer does. */
+static void test_read_pipe(void) {
+    char path[] = "/tmp/sol-test-XXXXXX", *data = NULL;
+    size_t size = 0;
+    pthread_t writer;
+    int fd = mkstemp(path);
+    REQUIRE(fd >= 0 && write(fd, "hello", 5) == 5 && !close(fd));
+    CHECK(!os_read_any(path, &data, &size) && size == 5 && !strcmp(data, "hello"));
+    mem_free(data);
+    unlink(path);
+    CHECK(os_read_any(path, &data, &size) == SOL_EINVAL && strstr(sol_error(), path));
+    CHECK(os_read_any("/tmp", &data, &size) == SOL_EINVAL && strstr(sol_error(), "irectory"));
+    REQUIRE(!mkfifo(path, 0600) && !pthread_create(&writer, NULL, write_slowly, path));
+    REQUIRE(!os_read_any(path, &data, &size));
+    CHECK(size == 200000 && data[199999] == 'a' + 199 % 26 && !data[size]);
+    pthread_join(writer, NULL);
+    mem_free(data);
+    unlink(path);
+    mem_fail_at = 1;
+    CHECK(os_read_any("/dev/null", &data, &size) == SOL_ENOMEM);
+    CHECK(!os_read_any("/dev/null", &data, &size) && !size && !data[0]);
+    mem_free(data);
+}
+
 static int spawn_shell(const char *script, double timeout_s, char *output, size_t size) {
     const char *argv[] = {"sh", "-c", script, NULL};
     int code = -100;
@@ -354,6 +389,7 @@ int main(void) {
     test_hash();
     test_env();
     test_read();
+    test_read_pipe();
     test_spawn();
     CHECK(os_cores() >= 1);
     CHECK(count_files() == files);

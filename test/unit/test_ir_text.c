@@ -140,6 +140,17 @@ static void test_free_form(void) {
                          "}\n");
 }
 
+/* A terminal that is shown a model must not obey it; letters of any language stay. */
+static void test_control_characters(void) {
+    struct model *m;
+    const char *text =
+        "model \"\\x1b[2J \\xc2\\x9b \\xff gr\xc3\xbcn\" {\n  %0 = input f32[2] \"x\"\n"
+        "  %1 = relu %0 # \"\\xe2\\x80\\xae.py:1\"\n  output %1 \"y\"\n}\n";
+    REQUIRE(!ir_parse(text, &arena, &m));
+    CHECK(m->name[0] == 27 && strstr(m->name, "\xff gr"));
+    CHECK_TEXT(print(m), text);
+}
+
 static void test_public_text(void) {
     const char *text = "model \"m\" {\n  symbol $0 \"n\"\n  %0 = input f32[$0] \"x\"\n"
                        "  %1 = relu %0\n  output %1 \"y\"\n}\n";
@@ -149,6 +160,12 @@ static void test_public_text(void) {
     CHECK_TEXT(again, text);
     int64_t dim[SOL_MAX_RANK];
     CHECK(!sol_model_check(m) && sol_model_shape(m, 1, dim) == 1 && dim[0] == -1);
+    struct sol_port port;
+    CHECK(sol_model_get_input(m, 0, &port) && port.rank == 1 && port.dim[0] == -1);
+    CHECK_TEXT(port.name, "x");
+    CHECK(!sol_model_get_input(m, 1, &port) && !sol_model_get_input(m, -1, &port));
+    CHECK_TEXT(sol_model_symbol_name(m, 0), "n");
+    CHECK(!sol_model_symbol_name(m, 1) && !sol_model_symbol_name(m, -1));
     sol_tensor x = 1;
     sol_model_output(m, "z", sol_model_layer(m, "neg", 1, &x, "", NULL));
     CHECK(!sol_model_check(m) && ir_user_model(m)->outputs.n == 2);
@@ -345,8 +362,8 @@ static void test_document(void) {
 
 int main(void) {
     static void (*const tests[])(void) = {
-        test_round_trip, test_free_form, test_public_text, test_attributes,
-        test_errors,     test_mutations, test_long_texts,  test_document,
+        test_round_trip, test_free_form, test_control_characters, test_public_text, test_attributes,
+        test_errors,     test_mutations, test_long_texts,         test_document,
     };
     jmp_buf boundary;
     arena_init(&arena);

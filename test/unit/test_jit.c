@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sol/sol.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,7 +97,13 @@ static void test_hits(void) {
     CHECK(!jit_cache_dir(path, sizeof path));
     CHECK_TEXT(path, cache);
     CHECK(jit_cache_dir(path, 5) == SOL_EINVAL);
-    CHECK(!jit_cache_clear() && count_files(".so", NULL) == 0 && count_files(".c", NULL) == 0);
+    struct sol_cache usage = {0}, removed = {0};
+    int n_cached = count_files(".so", NULL) + count_files(".c", NULL);
+    CHECK(!jit_cache_usage(&usage) && usage.n_files == n_cached && usage.bytes > 1000);
+    CHECK(!jit_cache_clear(&removed) && removed.n_files >= n_cached &&
+          removed.bytes >= usage.bytes);
+    CHECK(count_files(".so", NULL) == 0 && count_files(".c", NULL) == 0);
+    CHECK(!jit_cache_usage(&usage) && !usage.n_files && !usage.bytes);
     CHECK(build() == 2);
 
     struct jit_module *module;
@@ -197,7 +204,8 @@ static void check_refused(const char *reason) {
     char path[PATH_SIZE];
     CHECK(jit_cache_dir(path, sizeof path) == SOL_EINVAL);
     if (!CHECK(strstr(sol_error(), reason))) fprintf(stderr, "    %s\n", sol_error());
-    CHECK(jit_cache_clear() == SOL_EINVAL);
+    struct sol_cache removed;
+    CHECK(jit_cache_clear(&removed) == SOL_EINVAL);
     CHECK(build() == 2 && build() == 2);
     CHECK(count_files(".so", NULL) == 0);
 }

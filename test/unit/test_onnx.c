@@ -415,6 +415,49 @@ static void test_external(void) {
     CHECK(!system(command));
 }
 
+/* ---- Known by content ---- */
+
+#define IS_MODEL(text) sol_onnx_is_model(text, sizeof(text) - 1)
+
+static void test_is_model(void) {
+    struct message g = make_graph(), m = make_model(&g), backwards = {0};
+    CHECK(sol_onnx_is_model(m.at, m.size));
+    for (size_t n = 40; n < m.size; n++) CHECK(sol_onnx_is_model(m.at, n)); /* cut in the graph */
+    put_message(&backwards, 7, &g);
+    put_int(&backwards, 1, 8);
+    CHECK(sol_onnx_is_model(backwards.at, backwards.size));
+    CHECK(!sol_onnx_is_model(NULL, 0) && !sol_onnx_is_model("", 0));
+    CHECK(!IS_MODEL("model \"net\" {\n  %0 = input f32[1] \"x\"\n}\n"));
+    CHECK(!IS_MODEL("# a comment\nmodel \"net\" {\n}\n") && !IS_MODEL("\n\nmodel \"net\" {"));
+    CHECK(!IS_MODEL("PK\3\4\24\0\10\10\10\0archive/data.pkl")); /* torch.save */
+    CHECK(!IS_MODEL("\x80\2}q\0(X\6\0\0\0weightq\1") && !IS_MODEL("\x80\4\x95:\0\0\0\0\0\0\0\x8c"));
+    CHECK(!IS_MODEL("(dp0\nVweight\np1\n") && !IS_MODEL("\x1f\x8b\10\0\0\0\0\0\0\3"));
+    CHECK(!IS_MODEL("<!DOCTYPE html><html></html>") && !IS_MODEL("{\"ir_version\": 8}"));
+    CHECK(!IS_MODEL("ir_version: 8\ngraph {\n") && !IS_MODEL("\x93NUMPY\1\0v\0{'descr': '<f4'"));
+    CHECK(!IS_MODEL("\x7f"
+                    "ELF\2\1\1\0") &&
+          !IS_MODEL("\x89HDF\r\n\x1a\n") && !IS_MODEL("\n\3net\22\4data"));
+    CHECK(!IS_MODEL("\x10\0\0\0\0\0\0\0{\"a\":{}}") && !IS_MODEL(": a list, as of YAML: * one"));
+    CHECK(!IS_MODEL("version https://git-lfs.github.com/spec/v1\noid sha256:00\n"));
+}
+
+/* The path stands in a message once. */
+static void check_path(const char *path, const char *part) {
+    struct sol_onnx *onnx = NULL;
+    struct sol_mixed *mixed = NULL;
+    for (int i = 0; i < 2; i++) {
+        CHECK(i ? sol_mixed_read(path, NULL, &mixed) : sol_onnx_read(path, &onnx));
+        const char *at = strstr(sol_error(), path);
+        CHECK(at && !strstr(at + 1, path) && strstr(sol_error(), part));
+    }
+}
+
+static void test_paths(void) {
+    check_path("/nowhere/net.onnx", "No such file");
+    check_path("/tmp", "Is a directory");
+    check_path("/etc/passwd", "model");
+}
+
 /* ---- Memory ---- */
 
 static void test_no_memory(void) {
@@ -444,6 +487,8 @@ int main(void) {
     test_attributes();
     test_tensors();
     test_external();
+    test_is_model();
+    test_paths();
     test_no_memory();
     return check_done();
 }

@@ -3,17 +3,18 @@
 A NETWORK is module:function or file.py:function, where function(batch) returns (torch.nn.Module, inputs); a
 function or class that returns a module alone, with --shape; or a name on a list of networks (--list). Without
 any, all of the list. Each network has processes of its own; the engines take turns in one of them. Only ratios
-from one run can be compared.
+from one run can be compared, and only if nothing else kept the machine busy, which is watched and said.
 """
 
 import argparse
 import json
 import os
 import sys
+import textwrap
 import traceback
 from pathlib import Path
 
-from sol.bench import chart, machine, network, process, restrict, table
+from sol.bench import chart, load, machine, network, process, restrict, table
 
 PEERS = ("eager", "eager_cl", "inductor", "onnxruntime", "openvino", "ncnn")
 
@@ -22,6 +23,7 @@ def make_parser():
     parser = argparse.ArgumentParser(
         prog="python -m sol.bench",
         description=__doc__,
+        epilog=explain_columns(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("network", nargs="*")
@@ -47,6 +49,18 @@ def make_parser():
     )
     parser.add_argument("--child", choices=("cold", "compare"), help=argparse.SUPPRESS)
     return parser
+
+
+def explain_columns():
+    """For --help."""
+    lines = [
+        "columns of the table, behind each engine's median in milliseconds (- where it was left out):"
+    ]
+    lines += [
+        textwrap.fill(text, 100, initial_indent=f"  {title:10}", subsequent_indent=12 * " ")
+        for title, text in table.COLUMNS.items()
+    ]
+    return "\n".join(lines)
 
 
 def positive(text):
@@ -121,6 +135,8 @@ def find_names(args, parser):
 def measure_all(args, names):
     """The results so far are written after each network: a long run may be stopped."""
     results = {"machine": machine.describe(args.threads), "rows": []}
+    if words := load.warning(load.look()):
+        print(f"warning: {words} before the start: times will be unreliable", file=sys.stderr)
     print(table.header(args.batch, args.peers))
     for name in names:
         row = network.measure(name, child_args(args, name), args.runs, args.timeout)

@@ -5,15 +5,16 @@
 
 A row of the results, times in milliseconds and seconds as their names say:
 
-    ms          {engine: [median, minimum]}, `sol` among them
+    ms          {engine: [median, minimum]}, `sol` among them;  spread: {engine: [10th, 90th percentile]}
     ratio       the best peer's median over SOL's;  best: that peer;  ratios: of all runs, where there are several
+    ratio_spread [smallest, largest] of the rounds of turns;  busy: share of the cores that other processes had meanwhile
     error       of SOL, relative to the largest output
     fallbacks   {reason: calls} where PyTorch ran the network in SOL's place
     cold, warm  {"own", "export", "first", "optimize"}: SOL's own part of sol.optimize, torch.export's part,
                 the first call, which packs the weights; all before the first result is optimize + first
     prepare_s   {peer: s} until its first result
     left_out    {peer: reason}
-    steps       SOL's steps: see sol.pytorch.profile.Step
+    steps       SOL's steps: see sol.times.Step
     overhead_us a call's time over the sum of its steps' times
     own         share of the steps' time that is spent in SOL's own kernels
     limit       see `limit`;  of_limit: its time over SOL's
@@ -24,8 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sol.bench import process
-from sol.bench.timing import interleave
+from sol.bench import load, process, timing
 
 
 class WrongResult(Exception):
@@ -39,13 +39,12 @@ def measure(name, child_args, runs, timeout):
     """One row: cold compile in one process, then times in others with the kernel cache filled.
 
     Of several runs it is the one with the median ratio."""
+    jobs = ["cold", *["compare"] * runs]
     with tempfile.TemporaryDirectory(prefix="sol-") as folder:
-        cache = str(Path(folder) / "cache")
-        env = {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor")}
         children = [
-            process.run_child(["-m", "sol.bench", *child_args, *extra], timeout, cache, env)
-            for extra in (["--child", "cold"], *[["--child", "compare"]] * runs)
-        ]
+            run_job(name, child_args, job, f", run {i} of {runs}" if i and runs > 1 else "", timeout, folder)
+            for i, job in enumerate(jobs)
+        ]  # fmt: skip
     for child in children:
         if "error" in child:
             output = "" if child.get("is_told") else child.get("output", "")
@@ -53,6 +52,18 @@ def measure(name, child_args, runs, timeout):
     cold, *compared = (child["row"] for child in children)
     row = choose_median(compared)
     return {"network": name} | row | {"cold": cold["compile"], "warm": row["compile"]}
+
+
+def run_job(name, child_args, job, which, timeout, folder):
+    """What one process reports; on a terminal it is shown what it does."""
+    line = process.Line()
+    env = {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor")}
+    show = (lambda step: line.show(f"{name}{which}: {step}")) if line.is_visible else None
+    command = ["-m", "sol.bench", *child_args, "--child", job]
+    try:
+        return process.run_child(command, timeout, str(Path(folder) / "cache"), env, show)
+    finally:
+        line.clear()
 
 
 def choose_median(rows):
@@ -114,6 +125,7 @@ def optimize(target):
 
 
 def compile_cold(target):
+    process.tell("compiling, with an empty kernel cache")
     return {"compile": optimize(target)[1]}
 
 
@@ -122,6 +134,7 @@ def compare(target, peer_names, threads, seconds):
     import sol.pytorch as sol
     from sol.bench import peers
 
+    process.tell("compiling")
     expected = peers.values(target.model(*target.inputs))
     fast, compiled = optimize(target)
     error = peers.relative_error(peers.values(fast(*target.inputs)), expected)
@@ -131,11 +144,27 @@ def compare(target, peer_names, threads, seconds):
         job = peers.Job(target, threads, folder)
         engines, prepare_s, left_out = peers.prepare_all(peer_names, job, expected)
         engines["sol"] = lambda: fast(*target.inputs)
-        row = {"ms": interleave(engines, seconds)}
+        row = time_engines(engines, seconds)
+    process.tell("measuring the machine's limit")
     row |= {"batch": target.batch, "threads": threads, "error": error, "compile": compiled}
     row |= {"prepare_s": prepare_s, "left_out": left_out, "fallbacks": dict(sol.fallbacks(fast))}
-    row |= rank(row["ms"]) | profile_steps(fast, target.inputs)
+    row |= profile_steps(fast, target.inputs)
     return row | compare_limit(target, row["ms"]["sol"][0])
+
+
+def time_engines(engines, seconds):
+    """The part of the row that comes from timing."""
+
+    def tell(name, turn):
+        process.tell(f"{name}, turn {turn + 1} of {timing.BLOCKS}")
+
+    watch = load.Load()
+    blocks = timing.take_turns(engines, seconds, tell)
+    row = {"busy": watch.share(), "ms": timing.summarize(blocks), "spread": timing.spread(blocks)}
+    row |= rank(row["ms"])
+    if "best" in row:
+        row["ratio_spread"] = timing.ratio_spread(blocks, row["best"])
+    return row
 
 
 def compare_limit(target, sol_ms):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch.utils import _pytree
 
-from sol.bench import restrict
+from sol.bench import process, restrict
 
 TOLERANCE = 1e-3  # of the largest output: above it a result is wrong
 
@@ -159,6 +159,7 @@ def prepare_all(names, job, expected):
     """(engines {name: function}, seconds {name: s}, left out {name: reason}); ``expected``: see ``values``."""
     engines, seconds, left_out = {}, {}, {}
     for name in names:
+        process.tell(f"preparing {name}")
         start = time.perf_counter()
         try:
             if reason := restrict.refusal(name):

@@ -3,30 +3,38 @@
 import math
 import statistics
 
+from sol import _core
+from sol.bench import load
+
 WIDTH = 20
+
+# Titles and what they mean; in front of them are the engines' medians in milliseconds.
+COLUMNS = {
+    "ratio": "time of the fastest other engine over SOL's: above 1, SOL is faster",
+    "spread": "smallest and largest ratio of one round of turns: where they are far apart, the ratio says little",
+    "limit %": "share of this machine's limit that SOL reaches: the time in which multiplications and memory,"
+    " at the rates measured here, could be done, over SOL's time",
+    "own %": "share of SOL's time in its own kernels, not in oneDNN's or OpenBLAS's",
+    "error": "largest difference of SOL's result from PyTorch's, relative to the largest output",
+    "ovh. us": "overhead: microseconds that a call takes beyond its kernels",
+    "cold s": "seconds that SOL compiles, with an empty kernel cache",
+    "warm s": "the same with a filled cache",
+    "export s": "seconds that PyTorch needs besides to hand over the network",
+}
 
 
 def header(batch, peers):
-    titles = [
-        *peers,
-        "sol",
-        "ratio",
-        "limit %",
-        "own %",
-        "error",
-        "ovh. us",
-        "cold s",
-        "warm s",
-        "export s",
-    ]
+    titles = [*peers, "sol", *COLUMNS]
     return f"{f'ms, batch {batch}':{WIDTH}s}" + "".join(f"{title:>12s}" for title in titles)
 
 
 def line(row, peers):
     if "failed" in row:
-        return f"{row['network']:{WIDTH}s} FAILED: {row['failed']}\n{row['output'].rstrip()}"
+        output = _core.clean(row["output"].rstrip(), True)
+        return f"{row['network']:{WIDTH}s} FAILED: {_core.clean(row['failed'])}\n{output}"
     cells = [milliseconds(row, name) for name in (*peers, "sol")]
-    cells += [number(row, "ratio", ".2f"), percent(row, "of_limit"), percent(row, "own")]
+    cells += [number(row, "ratio", ".2f"), interval(row.get("ratio_spread"))]
+    cells += [percent(row, "of_limit"), percent(row, "own")]
     cells += [f"{row['error']:.1e}", number(row, "overhead_us", ".0f")]
     cells += [
         f"{seconds:.2f}"
@@ -35,6 +43,8 @@ def line(row, peers):
     text = f"{row['network']:{WIDTH}s}" + "".join(f"{cell:>12s}" for cell in cells)
     if "ratios" in row:
         text += "  runs: " + " ".join(f"{ratio:.2f}" for ratio in row["ratios"])
+    if words := load.warning(row.get("busy")):
+        text += f"  unreliable: {words}"
     return text + ("  fell back: " + "; ".join(row["fallbacks"]) if row["fallbacks"] else "")
 
 
@@ -50,6 +60,10 @@ def percent(row, key):
     return f"{100 * row[key]:.0f}" if key in row else "-"
 
 
+def interval(bounds):
+    return f"{bounds[0]:.2f}-{bounds[1]:.2f}" if bounds else "-"
+
+
 def native_ratios(rows):
     """Of the networks that SOL itself ran."""
     return [row["ratio"] for row in rows if "ratio" in row and not row["fallbacks"]]
@@ -57,6 +71,14 @@ def native_ratios(rows):
 
 def geometric_mean(ratios):
     return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def mean_spread(rows):
+    """The geometric means of the ends of all spreads."""
+    spreads = [
+        row["ratio_spread"] for row in rows if row.get("ratio_spread") and not row["fallbacks"]
+    ]
+    return f" ({interval([geometric_mean(ends) for ends in zip(*spreads)])})" if spreads else ""
 
 
 def summary(results):
@@ -68,7 +90,11 @@ def summary(results):
         lines.append(f"left out: {peer} ({reason}): {where}")
     if ratios := native_ratios(rows):
         lines.append(
-            f"geometric mean of {len(ratios)} ratios {geometric_mean(ratios):.2f}, smallest {min(ratios):.2f}"
+            f"geometric mean of {len(ratios)} ratios {geometric_mean(ratios):.2f}{mean_spread(rows)}, smallest {min(ratios):.2f}"
+        )
+    if busy := [row["network"] for row in rows if load.warning(row.get("busy"))]:
+        lines.append(
+            f"warning: the machine was busy with other work; unreliable: {', '.join(busy)}"
         )
     return "\n".join(lines)
 

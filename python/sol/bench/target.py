@@ -1,7 +1,7 @@
 """What to run: a network with its inputs.
 
-    module:function, file.py:function   yours: function(batch) -> (module, inputs), or a function or class
-                                        that returns a module, with its --shape given
+    module:function, file.py:function   yours: function(batch) -> (module, inputs), whatever it calls its argument; or
+                                        a function or class that returns a module, with its --shape given
     name                                a network on a list: a file with build(name) and NAMES, such as
                                         bench/networks.py in SOL's sources
 
@@ -66,14 +66,32 @@ def _call_function(spec, batch, shape):
     if not callable(function):
         raise BadTarget(f"{where} has no function {name}")
     torch.manual_seed(0)
-    takes_batch = "batch" in inspect.signature(function).parameters
-    result = function(batch=batch) if takes_batch else function()
+    result = _call(spec, function, batch)
     if not isinstance(result, torch.nn.Module):
         return result
     if shape is None:
         raise BadTarget(f"{spec} gives no inputs; say the shape of one, such as --shape 3,224,224")
     generator = torch.Generator().manual_seed(1)
     return result, torch.randn((batch, *shape), generator=generator)
+
+
+def _call(spec, function, batch):
+    """The batch by name, or in the first place where something must stand; a class gets none, as what it needs is something else."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some of those written in C
+        parameters = []
+    if any(p.name == "batch" and p.kind != p.POSITIONAL_ONLY for p in parameters):
+        return function(batch=batch)
+    needed = [
+        p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]  # fmt: skip
+    if not needed:
+        return function()
+    if len(needed) > 1 or needed[0].kind == needed[0].KEYWORD_ONLY or inspect.isclass(function):
+        names = ", ".join(p.name for p in needed)
+        raise BadTarget(f"{spec} needs {names}: write a function(batch) that calls it")
+    return function(batch)
 
 
 def _build_listed(name, batch, path):

@@ -18,21 +18,54 @@ def time_block(run, seconds):
     return times
 
 
-def interleave(engines, seconds=2.0):
-    """{name: [median ms, minimum ms]} for {name: function}; `seconds` per engine over all blocks.
+def take_turns(engines, seconds=2.0, progress=None):
+    """{name: [call times of each block]} for {name: function}; `seconds` per engine over all blocks.
 
-    That is 30 calls or more of each, 12 of those that take over 0.5 s."""
+    That is 30 calls or more of each, 12 of those that take over 0.5 s. `progress(name, turn)` is called before each block.
+    """
     for run in engines.values():
         warm_up(run)
-    times = {name: [] for name in engines}
-    for _ in range(BLOCKS):
+    blocks = {name: [] for name in engines}
+    for turn in range(BLOCKS):
         for name, run in engines.items():
+            if progress:
+                progress(name, turn)
             time.sleep(PAUSE_S)
             warm_up(run)
-            times[name] += time_block(run, seconds / BLOCKS)
-    return {name: [statistics.median(t) * 1e3, min(t) * 1e3] for name, t in times.items()}
+            blocks[name].append(time_block(run, seconds / BLOCKS))
+    return blocks
 
 
 def warm_up(run):
     for _ in range(WARM_UP):
         run()
+
+
+# ---- What the times say ----
+
+
+def interleave(engines, seconds=2.0):
+    """{name: [median ms, minimum ms]} of `take_turns`."""
+    return summarize(take_turns(engines, seconds))
+
+
+def summarize(blocks):
+    """{name: [median ms, minimum ms]}."""
+    every = {name: sum(times, []) for name, times in blocks.items()}
+    return {name: [statistics.median(t) * 1e3, min(t) * 1e3] for name, t in every.items()}
+
+
+def spread(blocks):
+    """{name: [ms that 10% of the calls do not exceed, ms that 90% do not]}."""
+    found = {}
+    for name, times in blocks.items():
+        ordered = sorted(sum(times, []))
+        found[name] = [ordered[int(share * (len(ordered) - 1))] * 1e3 for share in (0.1, 0.9)]
+    return found
+
+
+def ratio_spread(blocks, peer):
+    """[smallest, largest] ratio of the peer's median over SOL's in one round of turns: how far one round is from another."""
+    rounds = zip(blocks[peer], blocks["sol"])
+    ratios = [statistics.median(a) / statistics.median(b) for a, b in rounds]
+    return [min(ratios), max(ratios)]

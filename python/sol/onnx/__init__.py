@@ -4,14 +4,35 @@
     net = sol.load("model.onnx")
     y = net(x)
 
-The file is read by libsol itself; neither the onnx package nor a framework is needed.
+The file is read by libsol itself; neither the onnx package nor a framework is needed. What the package ``sol`` offers besides, such as
+``sol.optimize``, is here, too.
 """
 
-from sol import cache, config, deployment, device, devices, log, versions
+from sol import (
+    _names,
+    cache,
+    config,
+    deployment,
+    device,
+    devices,
+    log,
+    memory,
+    profile,
+    report,
+    versions,
+)
 from sol.onnx.deploy import deploy
 from sol.onnx.network import Network, load
 
 __all__ = [
-    "Network", "cache", "config", "deploy", "deployment", "device", "devices", "load", "log",
+    "Network", "cache", "config", "deploy", "deployment", "device", "devices", "load", "log", "memory", "profile", "report",
     "versions",
 ]  # fmt: skip
+
+
+def __getattr__(name):
+    return _names.find(__name__, name)
+
+
+def __dir__():
+    return _names.list_names(globals())

@@ -1,8 +1,7 @@
 """From an ONNX file to a library that needs nothing but the C library."""
 
-import os
-
-from sol import _core, deployment
+from sol import deployment
+from sol.onnx.source import read_source
 
 
 def deploy(
@@ -17,16 +16,15 @@ def deploy(
     memory="dynamic",
     compiler=None,
     folder=None,
+    shapes=None,
 ):
-    """Writes a library and its header into the folder ``path``.
+    """Writes a library and its header into the folder ``path``. Raises NotImplementedError for what can only be interpreted.
 
-    ``model``: a path, or the bytes of a file (whose external data lie in ``folder``). ``batch_size``: the value of open sizes that
-    ``func_name`` is for. All else as for sol.pytorch.deploy.
+    ``model``: a path, a file object, or the bytes of a file (whose external data lie in ``folder``). ``batch_size``: the value of open
+    sizes that ``func_name`` is for. ``shapes``: {input: sizes}, where the file leaves more than the batch open. All else as for
+    sol.pytorch.deploy.
     """
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        built = _core.parse_onnx(bytes(model), None if folder is None else os.fspath(folder))
-    else:
-        built = _core.read_onnx(os.fspath(model))
+    built = read_source(model, folder).model(shapes)
     deployment.write(
         built, built.values(), (batch_size,) * 4, target=target, device=device, lib_name=lib_name,
         func_name=func_name, path=path, weights=weights, memory=memory, compiler=compiler,

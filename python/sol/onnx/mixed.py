@@ -29,11 +29,11 @@ def dtype_of(number):
     return numpy.dtype(getattr(ml_dtypes, ML_TYPES[number]))
 
 
-def open_mixed(source, folder):
-    """``source``: a path or bytes -> a libsol network. Raises as ``load`` does."""
+def open_mixed(source):
+    """A source.Source -> a libsol network. Raises as ``load`` does."""
     return _core.mix_onnx(
-        source,
-        folder,
+        source.value,
+        source.folder,
         config["compiler::device"] or None,
         config["compiler::winograd"],
         config["compiler::autotune"],
@@ -55,6 +55,10 @@ class Mixed:
     @property
     def counts(self):
         return self._core.counts
+
+    def size_name(self, size):
+        """The name of an open size of an input, or None."""
+        return self._core.size_name(size)
 
     def run(self, values):
         """Results for one value per input."""

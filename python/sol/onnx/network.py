@@ -1,56 +1,59 @@
 """A network from an ONNX file: how NumPy arrays reach its program.
 
-load(path or bytes) -> Network
-Network(*arrays)    -> an array, or a tuple of them: new memory, written by the program itself
+load(path, bytes or file) -> Network
+Network(*arrays)          -> an array, or a tuple of them: new memory, written by the program itself
 """
-
-import os
-import pathlib
 
 import numpy
 
 from sol import _core
 from sol.config import config
+from sol.onnx import measure
 from sol.onnx.mixed import Mixed, open_mixed
-from sol.profile import median_rows
+from sol.onnx.shapes import check_shape, describe, find_sizes
+from sol.onnx.source import read_source
 
 DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "i64": "int64", "i32": "int32"}
 DTYPES |= {"i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool"}
 
 
-def load(model, batch_size=None, folder=None):
+def load(model, batch_size=None, folder=None, shapes=None):
     """Reads and compiles a network -> Network.
 
-    ``model``: a path, or the bytes of a file, whose external data then lie in ``folder``. ``batch_size``: the usual value of a first
-    dimension that the file leaves open, a hint for tuning. What cannot be compiled as a whole is compiled in parts, for the shapes
-    of each call, and interpreted in between (``Network.counts``). Raises ValueError when the file cannot be read or is malformed,
-    NotImplementedError for what SOL does not have; both name the node.
+    ``model``: a path, a file object, or the bytes of a file, whose external data then lie in ``folder``. ``batch_size``: the usual value
+    of a first dimension that the file leaves open, a hint for tuning. ``shapes``: {input: sizes} to compile for, where the file leaves
+    sizes open. What cannot be compiled as a whole is compiled in parts, for the shapes of each call, and interpreted in between
+    (``Network.counts``).
+
+    Raises OSError when the path cannot be read, ValueError when it is no ONNX model or malformed, NotImplementedError for what SOL does not
+    have; the last two name the node.
     """
-    is_path = not isinstance(model, (bytes, bytearray, memoryview))
-    source = os.fspath(model) if is_path else bytes(model)
-    folder = None if folder is None else os.fspath(folder)
-    name = source if is_path else "network"
+    source = read_source(model, folder)
     try:
-        built = _core.read_onnx(source) if is_path else _core.parse_onnx(source, folder)
-        return Network(built, name, batch_size)
+        return Network(source.model(shapes), source.name, batch_size)
     except NotImplementedError:
-        return Network(Mixed(open_mixed(source, folder)), name)
+        if shapes is not None:
+            raise
+        return Network(Mixed(open_mixed(source)), source.name)
 
 
 class Network:
     """A network. Calls may overlap; each has memory of its own.
 
     ``inputs``, ``outputs``: [(name, dtype, shape)]; a size below 0 is open, equal numbers are equal sizes. Of a network of which parts
-    are interpreted, a dtype of None is no tensor, and a shape of None is open.
+    are interpreted, a dtype of None is no tensor, a shape of None is open, and sizes of -1 have no name and may differ. Printing a network
+    shows them.
     """
 
     def __init__(self, model, name, batch_size=None):
         self.name = name
+        self.batch_size = batch_size
         self.mixed = model if isinstance(model, Mixed) else None
         if self.mixed:
             self.inputs, self.outputs = model.inputs, model.outputs
             return
         self._counts = model.n_nodes(), 0
+        self._symbols = model.symbols()
         self.program = model.compile(
             device=config["compiler::device"] or None,
             batch_hint=batch_size or 0,
@@ -60,9 +63,6 @@ class Network:
         self._weights = self.program.weights(model.values(), model)
         self.inputs = [_port(*port) for port in self.program.inputs]
         self.outputs = [_port(*port) for port in self.program.outputs]
-        # Symbols that no input shows, if any, are 1.
-        open_sizes = [-size for _, _, shape in self.inputs for size in shape if size < 0]
-        self._n_symbols = max(open_sizes, default=0)
 
     @property
     def counts(self):
@@ -75,32 +75,69 @@ class Network:
         Raises TypeError and ValueError, which name the input, for arrays that do not fit.
         """
         if self.mixed:
-            results = self.mixed.run(self._order(arrays, named))
+            values = self._order(arrays, named)
+            for (name, _, shape), value in zip(self.inputs, values):
+                if shape is not None and isinstance(value, numpy.ndarray):
+                    check_shape(name, shape, value.shape, self.size_name)
+            results = self.mixed.run(values)
             return results[0] if len(results) == 1 else tuple(results)
-        symbols, arrays, results = self._prepare(arrays, named)
-        self.program.run(self._weights, symbols, _addresses(arrays), _addresses(results))
+        call, results = self.prepare(arrays, named)
+        self.program.run(*call)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def report(self, *arrays, path="report.html", runs=20):
-        """Writes a page for a browser: the network with the time of each kernel, memory over time, what was fused and chosen."""
-        if self.mixed:
-            raise NotImplementedError("a report of a network that is partly interpreted")
-        symbols, arrays, results = self._prepare(arrays, {})
-        call = self._weights, symbols, _addresses(arrays), _addresses(results)
-        every = [self.program.profile(*call) for _ in range(max(1, runs) + 1)]
-        # The first run finds nothing in the caches.
-        page = self.program.page(self.name, symbols, median_rows(every[1:]))
-        pathlib.Path(path).write_text(page, encoding="utf-8")
+    def __repr__(self):
+        lines = [f"ONNX network {_core.clean(self.name)}"]
+        for kind, ports in (("input", self.inputs), ("output", self.outputs)):
+            for name, dtype, shape in ports:
+                what = f"{_describe_type(dtype)} {describe(shape, self.size_name)}"
+                lines.append(f"  {kind:6} {_core.clean(name)}: {what}")
+        ran = (
+            "partly interpreted" if self.mixed else f"compiled as a whole, {self._counts[0]} nodes"
+        )
+        return "\n".join([*lines, f"  {ran}"])
 
-    def _prepare(self, arrays, named):
-        """(values of the open sizes, checked inputs, memory for the outputs)."""
-        arrays = [self._check(*pair) for pair in zip(self.inputs, self._order(arrays, named))]
-        symbols = self._read_symbols(arrays)
+    def profile(self, *arrays, runs=20):
+        """See sol.profile."""
+        return measure.profile(self, *arrays, runs=runs)
+
+    def report(self, *arrays, path="report.html", runs=20):
+        """See sol.report."""
+        measure.report(self, *arrays, path=path, runs=runs)
+
+    def memory(self, batch_size=None, inputs=None):
+        """See sol.memory."""
+        return measure.memory(self, batch_size, inputs)
+
+    # ---- What these three need ----
+
+    def prepare(self, arrays, named=()):
+        """((weights, symbols, inputs, outputs) as Program.run takes them, the arrays of the outputs).
+
+        The outputs' memory is new; the inputs' lives as long as the tuple.
+        """
+        named = dict(named)
+        arrays = [_check(*pair) for pair in zip(self.inputs, self._order(arrays, named))]
+        symbols = self.symbols(self.find_sizes(arrays))
         results = [
             numpy.empty(self.program.output_shape(i, symbols), dtype)
             for i, (_, dtype, _) in enumerate(self.outputs)
         ]
-        return symbols, arrays, results
+        return (self._weights, symbols, Addresses(arrays), Addresses(results)), results
+
+    def find_sizes(self, arrays):
+        """{open size: its value}. Raises ValueError when shapes do not fit."""
+        return find_sizes(self.inputs, arrays, self.size_name)
+
+    def symbols(self, sizes, default=1):
+        """Values of the program's symbols; those that no input shows are the default."""
+        return [sizes.get(-1 - i, default) for i in range(len(self._symbols))]
+
+    def size_name(self, size):
+        """The name of an open size; None when it has none of its own."""
+        if self.mixed:
+            return self.mixed.size_name(size)
+        name = self._symbols[-1 - size]
+        return name if self._symbols.count(name) == 1 else None
 
     def _order(self, arrays, named):
         names = [name for name, _, _ in self.inputs]
@@ -116,35 +153,28 @@ class Network:
         taken |= named
         return [taken[name] for name in names]
 
-    @staticmethod
-    def _check(port, array):
-        name, dtype, shape = port
-        if not isinstance(array, numpy.ndarray):
-            raise TypeError(f"input {name} is no NumPy array but a {type(array).__name__}")
-        if array.dtype != dtype:
-            raise TypeError(f"input {name} is {array.dtype}, not {dtype}")
-        fits = len(shape) == array.ndim and all(n < 0 or n == m for n, m in zip(shape, array.shape))
-        if not fits:
-            wanted = ["any" if size < 0 else size for size in shape]
-            raise ValueError(f"input {name} has the shape {list(array.shape)}, not {wanted}")
-        return numpy.require(array, requirements=["C", "A"])
 
-    def _read_symbols(self, arrays):
-        values = [1] * self._n_symbols
-        seen = {}
-        for (name, _, shape), array in zip(self.inputs, arrays):
-            for size, found in zip(shape, array.shape):
-                if size < 0 and seen.setdefault(size, found) != found:
-                    raise ValueError(
-                        f"input {name} has the size {found} where another has {seen[size]}"
-                    )
-        for size, found in seen.items():
-            values[-1 - size] = found
-        return values
+class Addresses(list):
+    """Of arrays' memory, which it keeps."""
+
+    def __init__(self, arrays):
+        super().__init__(x.__array_interface__["data"][0] for x in arrays)
+        self.arrays = arrays
 
 
-def _addresses(arrays):
-    return [x.__array_interface__["data"][0] for x in arrays]
+def _check(port, array):
+    name, dtype = _core.clean(port[0]), port[1]
+    if not isinstance(array, numpy.ndarray):
+        raise TypeError(f"input {name} is no NumPy array but a {type(array).__name__}")
+    if array.dtype != dtype:
+        raise TypeError(f"input {name} is {array.dtype}, not {dtype}")
+    return numpy.require(array, requirements=["C", "A"])
+
+
+def _describe_type(dtype):
+    if dtype is None:
+        return "no tensor,"
+    return "string" if dtype.kind == "O" else dtype.name
 
 
 def _port(name, dtype, shape):

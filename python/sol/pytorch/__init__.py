@@ -3,15 +3,36 @@
 fast = sol.optimize(model.eval(), sol.input([0, 3, 224, 224]))
 with torch.no_grad():
     y = fast(x)
+
+What the package ``sol`` offers besides, such as ``sol.onnx`` and ``sol.load``, is here, too.
 """
 
-from sol import cache, config, deployment, device, devices, log, versions
+from sol import (
+    _names,
+    cache,
+    config,
+    deployment,
+    device,
+    devices,
+    log,
+    memory,
+    profile,
+    report,
+    versions,
+)
 from sol.pytorch.deploy import deploy
 from sol.pytorch.inputs import input
 from sol.pytorch.optimize import fallbacks, optimize, recompiles, refresh
-from sol.pytorch.profile import memory, profile, report
 
 __all__ = [
     "cache", "config", "deploy", "deployment", "device", "devices", "fallbacks", "input", "log", "memory", "optimize", "profile",
     "recompiles", "refresh", "report", "versions",
 ]  # fmt: skip
+
+
+def __getattr__(name):
+    return _names.find(__name__, name)
+
+
+def __dir__():
+    return _names.list_names(globals())

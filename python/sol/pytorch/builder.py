@@ -71,6 +71,8 @@ class Builder:
 
     def value(self, x):
         """``x`` itself, or a number as a tensor."""
+        if isinstance(x, sympy.Expr):
+            raise Unsupported(f"the number {x}, which depends on the batch size n")
         return x if isinstance(x, Value) else self.scalar(x)
 
     def layer(self, kind, *inputs, **attributes):

@@ -1,16 +1,23 @@
-"""From a PyTorch module to a graph: torch.export, and the sizes for which the graph is proven.
+"""From a PyTorch module to a graph: what its forward depends on, the graph, and the sizes for which it is proven.
+
+    audit.py        may this forward be replaced by a graph at all? It only interprets: nothing of Python is changed
+    torch.export    runs the forward once with tensors that have no memory -> the graph
 
 The model is exported inside a wrapper that takes a flat list of tensors and returns one, so that
 structures of any kind and constants never reach torch.export.
+
+Both change state of the whole process while they run, so one thread captures at a time, and nobody forks meanwhile.
 """
 
 import contextlib
+import os
 import re
-import warnings
+import threading
 from typing import Any, NamedTuple
 
 import torch
 
+from sol.pytorch.audit import CannotCapture, MayRefuse, audit, find_user_line, quiet
 from sol.pytorch.inputs import EXAMPLE_BATCH, ConstantSpec, TensorSpec
 from sol.pytorch.structure import flatten
 
@@ -20,18 +27,21 @@ PREFIX = "model."
 FIRST_SIZE = re.compile(r"L(?:\[[^\]]*\]|\.\w+)+\.size\(\)\[0\]")
 
 
-class CannotCapture(Exception):
-    """torch.export cannot see the model as one graph, but the model itself runs."""
+# Held during a capture. A child of fork finds it free, and PyTorch as it should be.
+LOCK = threading.RLock()
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
 class Captured(NamedTuple):
     """An exported model.
 
-    ``output``: Structure of the result. ``constants``: {position: value} of those leaves of the
-    result that are no tensors; the others are the graph's outputs in order. ``n_leaves``: all leaves.
+    ``reads``: what else its forward depends on. ``output``: Structure of the result. ``constants``:
+    {position: value} of those leaves of the result that are no tensors; the others are the graph's
+    outputs in order. ``n_leaves``: all leaves.
     """
 
     exported: Any
+    reads: Any
     output: Any
     constants: dict
     n_leaves: int
@@ -70,6 +80,14 @@ class Batches:
         raise TypeError("batches are not pickled: a model is captured again where it is loaded")
 
 
+class Refused(ValueError):
+    """The model itself does not take inputs of these shapes."""
+
+
+class _ForwardFailed(Exception):
+    """The model's own forward raised its cause. torch.export prints graphs for some other types."""
+
+
 class _Result:
     """How a model's result is built. An object of its own: torch.export puts attributes back."""
 
@@ -89,11 +107,10 @@ class _Flat(torch.nn.Module):
         self._structure = structure
 
     def forward(self, *tensors):
-        given = iter(tensors)
-        leaves = [
-            spec.value if isinstance(spec, ConstantSpec) else next(given) for spec in self._specs
-        ]
-        result = self.model(*self._structure.build(iter(leaves)))
+        try:
+            result = self.model(*_build(self._specs, self._structure, tensors))
+        except Exception as error:
+            raise _ForwardFailed from error
         leaves, self.result.structure = flatten(result)
         self.result.n_leaves = len(leaves)
         self.result.constants = {
@@ -102,38 +119,56 @@ class _Flat(torch.nn.Module):
         return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
-def capture(model, specs, structure, batch_hint):
-    """Exports ``model`` for inference -> Captured.
+def capture(model, specs, structure, batch):
+    """Captures ``model`` for inference with that many samples, and others as far as the graph holds for them -> Captured.
+    One sample stands for itself alone: PyTorch takes special ways with sizes of 1.
 
-    Raises CannotCapture when only torch.export fails, ValueError when the model itself refuses these
-    inputs. Modes of the modules are eval during the export and restored after it.
+    Raises CannotCapture when it must run in PyTorch, Refused when the model itself refuses these
+    inputs. Modes of the modules are eval meanwhile.
     """
     tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
-    batch = max(batch_hint or 0, EXAMPLE_BATCH)
     examples = tuple(spec.example(batch) for spec in tensors)
     flat = _Flat(model, specs, structure)
-    with _eval_mode(model), torch.no_grad():
+    with LOCK, _eval_mode(model), _same_attributes(model), torch.no_grad(), quiet():
         try:
-            exported = _export(flat, examples, tensors)
-        except Exception as error:
+            reads = audit(model, _build(specs, structure, examples))
+            exported = _export(flat, examples, [x.is_dynamic and batch > 1 for x in tensors])
+        except MayRefuse as error:
             _check_runs(flat, examples, tensors)
-            raise CannotCapture(f"torch.export: {_first_line(error)}") from error
+            raise CannotCapture(str(error)) from error
     result = flat.result
     if any(
         isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool))
         for x in result.constants.values()
     ):
         raise CannotCapture("the result has a number that depends on the batch size")
-    return Captured(
-        exported, result.structure, result.constants, result.n_leaves, _batches(exported)
-    )
+    batches = _batches(exported) if batch > 1 else Batches(batch, batch, [])
+    return Captured(exported, reads, result.structure, result.constants, result.n_leaves, batches)
 
 
-def _export(flat, examples, tensors):
-    dims = tuple({0: torch.export.Dim.AUTO} if spec.is_dynamic else None for spec in tensors)
-    with warnings.catch_warnings(), _oblivious():
-        warnings.simplefilter("ignore")
-        return torch.export.export(flat, examples, dynamic_shapes=(dims,), strict=False)
+def choose_batch(hint):
+    """The number of samples in examples."""
+    return max(hint or 0, EXAMPLE_BATCH)
+
+
+def _build(specs, structure, tensors):
+    """The arguments of the model's forward."""
+    given = iter(tensors)
+    leaves = [spec.value if isinstance(spec, ConstantSpec) else next(given) for spec in specs]
+    return structure.build(iter(leaves))
+
+
+def _export(flat, examples, are_open):
+    """``are_open``: for each example whether its first size is any."""
+    dims = tuple({0: torch.export.Dim.AUTO} if is_open else None for is_open in are_open)
+    try:
+        with _oblivious():
+            return torch.export.export(flat, examples, dynamic_shapes=(dims,), strict=False)
+    except _ForwardFailed as error:
+        cause = error.__cause__
+        raise MayRefuse(f"torch.export: {_first_line(cause)}{find_user_line(cause)}") from error
+    except Exception as error:
+        raise CannotCapture(f"torch.export: {_first_line(error)}") from error
 
 
 def _oblivious():
@@ -162,13 +197,26 @@ def _eval_mode(model):
             module.training = training
 
 
+@contextlib.contextmanager
+def _same_attributes(model):
+    """torch.export leaves equal copies of lists and dicts in a module's attributes, which others may hold, too."""
+    saved = [(vars(module), dict(vars(module))) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for own, before in saved:
+            for name, value in before.items():
+                if own.get(name) is not value:
+                    own[name] = value
+
+
 def _check_runs(flat, examples, tensors):
-    """Raises ValueError when the model fails in plain PyTorch too."""
+    """Raises Refused when the model fails in plain PyTorch too."""
     try:
         flat(*examples)
-    except Exception as error:
+    except _ForwardFailed as error:
         shapes = ", ".join(map(str, tensors))
-        raise ValueError(f"the model refuses {shapes}: {_first_line(error)}") from error
+        raise Refused(f"the model refuses {shapes}: {_first_line(error.__cause__)}") from error
 
 
 def _first_line(error):

@@ -1,10 +1,7 @@
 """Decides at every call who runs a model: SOL or PyTorch, and keeps count of why.
 
-    Entry     a plan with its weights, or the reason why there is none
-    State     a module as it was seen last, and its Entry for each set of constants
-    Engine    replaces its State when the module's guard reports a change
-
-Ordinary calls after the first do not come here: they take the engine's shortcut.
+An Engine has the State of a module (state.py), and replaces it when the module's guard reports a change. A call for
+which there is no Entry yet makes one. Ordinary calls after the first do not come here: they take the engine's shortcut.
 
 A call works on the State that it found; another thread may replace it meanwhile. One lock covers
 snapshots, captures and packing.
@@ -14,19 +11,25 @@ import collections
 import contextlib
 import gc
 import inspect
+import os
 import threading
+import traceback
+import weakref
 
 # What a call needs has a name of its own here: after a network's run each look into another module's dict waits for memory.
 import torch
-from torch import Tensor, is_autocast_enabled, is_grad_enabled
+from torch import Tensor, get_default_dtype, is_autocast_enabled, is_grad_enabled
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.jit import is_tracing
 
 from sol import log
 from sol._core import threads
+from sol.pytorch.audit import CannotCapture
 from sol.pytorch.builder import Unsupported
-from sol.pytorch.capture import CannotCapture
+from sol.pytorch.capture import LOCK, Refused, choose_batch
 from sol.pytorch.inputs import (
     PLAIN_TENSORS,
     ConstantSpec,
@@ -36,52 +39,21 @@ from sol.pytorch.inputs import (
     find_batch,
 )
 from sol.pytorch.plan import follow_threads, make_plan
-from sol.pytorch.race import make_race
+from sol.pytorch.selector import is_on, make_selector
 from sol.pytorch.shortcut import make_shortcut
+from sol.pytorch.state import Entry, State, next_state
 from sol.pytorch.watch import TRAINING, Snapshot
 
 # Captures of one model, for changed attributes or numbers, that gave another graph, and that gave the
 # same one. More would cost more than SOL saves.
 MAX_CAPTURES = 16
 MAX_CHECKS = 100
+# Entries for other batch sizes than the first one's.
+MAX_RANGES = 4
+
+GRADIENT = "a gradient is wanted"
 
 Options = collections.namedtuple("Options", "name batch_hint strict")
-
-
-class Entry:
-    """A plan, or the reason why there is none. ``weights`` are made at the first call. ``race``: its Race
-    against PyTorch; None where SOL runs whatever that costs."""
-
-    def __init__(self, plan, reason=None, race=None):
-        self.plan = plan
-        self.reason = reason
-        self.race = race
-        self.weights = None
-
-    def without_weights(self):
-        return Entry(self.plan, self.reason, self.race)
-
-
-class State:
-    """A module as it was seen last.
-
-    ``snapshot``: now. ``origin``: the snapshot for which ``entries`` {constants: Entry} were captured;
-    the two differ in values and modes only. ``reason``: why SOL must not run.
-    """
-
-    def __init__(self, snapshot, origin=None, entries=None):
-        self.snapshot = snapshot
-        self.guard = snapshot.guard
-        self.reason = snapshot.reason or snapshot.foreign_tensor()
-        self.origin = origin or snapshot
-        self.entries = entries or {}
-
-    def forgive(self, before, after):
-        """What changed during a capture: torch.export may leave equal but other objects in a module's
-        attributes, as in torch.nn.LSTM's, and must not be taken for a change of the model."""
-        if after.differences(before) <= after.attribute_names():
-            self.snapshot = self.origin = after
-            self.guard = after.guard
 
 
 class Engine:
@@ -89,16 +61,18 @@ class Engine:
 
     ``fallbacks`` counts calls that ran in PyTorch by reason, ``recompiles`` captures after the first.
     ``wrapper`` is a weak reference to the module that calls this; ``shortcut`` makes its ordinary calls,
-    or is None.
+    or is None. ``refusal``: why SOL never runs this module, or None.
     """
 
-    def __init__(self, module, specs, structure, options):
+    def __init__(self, module, specs, structure, options, refusal=None):
         self.module = module
         self.specs = specs
         self.structure = structure
         self.options = options
+        self.refusal = refusal
         self.fallbacks = collections.Counter()
         self.recompiles = 0
+        self._said = set()
         self._n_captures = 0
         self._n_checks = 0
         self._previous = Entry(None)  # of the module before it changed: the graph may be the same
@@ -106,20 +80,24 @@ class Engine:
         self._state = None
         self.wrapper = None
         self.shortcut = None
-        self._shortcut_for = None
         self._tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
         self._is_flat = all(child.is_leaf for child in structure.children)
         self._only_tensors = self._is_flat and len(self._tensors) == len(specs)
         self._constants = [spec.value for spec in specs if isinstance(spec, ConstantSpec)]
         self._key = make_key(self._constants)
+        _engines.add(self)
 
     def prepare(self):
         """Compiles for the declared inputs. Raises ValueError when the model refuses them, and with
         ``strict`` NotImplementedError when it must run in PyTorch."""
-        with self._lock, without_collections():
-            self._state = State(Snapshot(self.module))
-            entry = self._make_entry(self._state, self._key, self._constants)
-        reason = entry.reason or self._state.snapshot.find_hook()
+        reason = self.refusal
+        if reason is None:
+            with self._lock, without_collections():
+                self._state = State(Snapshot(self.module))
+                entry = self._make_entry(self._state, self._key, self._constants, must_fit=True)
+                if self.options.batch_hint and not entry.reason:
+                    self._find_entry(self._state, self._constants, self.options.batch_hint)
+            reason = entry.reason or self._state.snapshot.find_hook()
         if reason and self.options.strict:
             raise NotImplementedError(reason)
         if reason:
@@ -127,11 +105,14 @@ class Engine:
 
     def clone(self, module):
         """An engine for a deep copy of the module; the plans are shared, as they hold names only."""
-        copy = Engine(module, self.specs, self.structure, self.options)
+        copy = Engine(module, self.specs, self.structure, self.options, self.refusal)
         state = self._state
-        if state is not None:
-            entries = {key: entry.without_weights() for key, entry in state.entries.items()}
-            copy._state = State(Snapshot(module), entries=entries)
+        if state is None:
+            return copy
+        copy._previous = state.first(self._key) or copy._previous
+        # A forward that reads other objects may read copies of them now.
+        if not any(reads.is_of_objects for reads in state.all_reads()):
+            copy._state = State(Snapshot(module, state.all_reads()), entries=state.copy_entries())
             # The module may have changed since its last call, and then the plans are not its own.
             if copy._state.snapshot.differences_in_facts(state.origin):
                 copy._state = None
@@ -140,44 +121,46 @@ class Engine:
     def refresh(self):
         """Captures and packs everything anew at the next call."""
         with self._lock:
-            self._state = self.shortcut = self._shortcut_for = None
+            self._state = self.shortcut = None
             self._previous = Entry(None)
             self._n_captures = self._n_checks = 0
 
     def reasons(self):
         """{reason: number of calls that ran in PyTorch}; a reason that no call met yet has 0."""
         state = self._state
-        entry = state.entries.get(self._key) if state else None
-        known = [entry.reason] if entry and entry.reason else []
-        return {**dict.fromkeys(known, 0), **self.fallbacks}
+        entry = state.first(self._key) if state else None
+        known = self.refusal or (entry.reason if entry else None)
+        return {**dict.fromkeys([known] if known else [], 0), **self.fallbacks}
 
     def find_run(self, args):
         """(plan, weights, tensors, batch): what SOL would run in an inference call with these inputs.
 
-        Raises RuntimeError with the reason when PyTorch would run it.
+        Raises RuntimeError with the reason when PyTorch would run it, TypeError or ValueError for inputs that were
+        not declared.
         """
         with torch.no_grad():
-            state = self._state
-            if state is None or state.guard.check():
-                state = self._update(state)
+            state = self._current_state()
             leaves = self._flatten(args, {})
-            tensors, constants = self._check(leaves)
+            tensors, constants, batch = self._bind(leaves)
             self._refuse_run(state.reason or _mode_reason(state.snapshot, leaves))
-            key = make_key(constants) if constants else self._key
-            entry = state.entries.get(key) or self._make_entry(state, key, constants)
-            batch = find_batch(self._tensors, tensors)
-            self._refuse_run(entry.reason or entry.plan.refusal(batch))
+            entry = self._find_entry(state, constants, batch)
+            self._refuse_run(entry.reason or entry.reads.find_conflict())
+            self._refuse_run(entry.plan.refusal(batch))
             return entry.plan, entry.weights or self._make_weights(entry), tensors, batch
 
-    def find_plan(self):
-        """The plan for the declared inputs. Raises RuntimeError with the reason when there is none."""
-        state = self._state
-        if state is None or state.guard.check():
-            state = self._update(state)
+    def find_plan(self, batch=None):
+        """The plan for the declared inputs, or for that many samples. Raises RuntimeError with the reason when there is
+        none."""
+        state = self._current_state()
         self._refuse_run(state.reason if state.reason != TRAINING else None)
-        entry = state.entries.get(self._key) or self._make_entry(state, self._key, self._constants)
+        entry = self._make_entry(state, self._key, self._constants, batch)
         self._refuse_run(entry.reason)
         return entry.plan
+
+    def _current_state(self):
+        self._refuse_run(self.refusal)
+        state = self._state
+        return self._update(state) if state is None or state.guard.check() else state
 
     def _refuse_run(self, reason):
         if reason:
@@ -189,66 +172,78 @@ class Engine:
         """One forward, by SOL if it may, else by PyTorch."""
         if is_compiling() or is_tracing():
             return self.module(*args, **kwargs)
+        if self.refusal:
+            return self._fall_back(self.refusal, args, kwargs)
         state = self._state
         if state is None or state.guard.check():
             state = self._update(state)
         if state.reason:
             return self._fall_back(state.reason, args, kwargs, state.reason == TRAINING)
-        entry = state.entries.get(self._key)
-        if entry is not None and entry.reason and self._only_tensors:
-            return self._fall_back(entry.reason, args, kwargs)
-        leaves = args if self._is_flat and not kwargs else self._flatten(args, kwargs)
+        try:
+            leaves = args if self._is_flat and not kwargs else self._flatten(args, kwargs)
+            tensors, constants, batch = self._bind(leaves)
+        except (TypeError, ValueError) as error:
+            undeclared = error
+        else:
+            undeclared = None
+        if undeclared is not None:
+            return self._run_undeclared(undeclared, args, kwargs)
         reason = _mode_reason(state.snapshot, leaves)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
-        return self._run(state, leaves, args, kwargs)
-
-    def _run(self, state, leaves, args, kwargs):
-        tensors, constants = self._check(leaves)
-        key = make_key(constants) if constants else self._key
-        entry = state.entries.get(key) or self._make_entry(state, key, constants)
-        if entry.reason:
-            return self._fall_back(entry.reason, args, kwargs)
-        batch = find_batch(self._tensors, tensors)
-        reason = entry.plan.refusal(batch)
+        entry = self._find_entry(state, constants, batch)
+        reason = entry.reason or entry.plan.refusal(batch)
         if reason:
             return self._fall_back(reason, args, kwargs)
+        reason = entry.reads.find_conflict()
+        if reason:
+            return self._fall_back(reason, args, kwargs, is_mode=True)
+        return self._run(state, entry, tensors, batch, leaves is args, args, kwargs)
+
+    def _run(self, state, entry, tensors, batch, is_plain, args, kwargs):
+        """A call by SOL; ``is_plain``: the arguments are just the tensors, perhaps."""
         weights = entry.weights or self._make_weights(entry)
         follow_threads()
-        if entry.race is not None and batch not in entry.race.won and entry.race.is_on():
-            return self._race(entry, weights, tensors, batch, args, kwargs)
-        result = entry.plan.run(weights, tensors, batch)
-        if self._only_tensors and leaves is args:
-            self._make_shortcut(state, entry.plan, weights, batch)
+        selector = entry.selector if is_on() else None
+        if selector is None or selector.has_won(batch):
+            result = entry.plan.run(weights, tensors, batch)
+        elif reason := selector.find_reason(batch):
+            return self._fall_back(reason, args, kwargs)
+        else:
+            result = self._run_undecided(entry, weights, tensors, batch, args, kwargs)
+        if self._only_tensors and is_plain:
+            self._make_shortcut(state, entry, weights, batch, selector)
         return result
 
-    def _make_shortcut(self, state, plan, weights, batch):
-        """Lets the next call like this one, which ran by SOL, do without the engine."""
-        known = state.guard, weights, threads()
-        plan.note_batch(batch)
-        if self._shortcut_for == known and not self.shortcut.is_refused:
-            return
-        wrapper = self.wrapper and self.wrapper()
-        if wrapper is None or not self._lock.acquire(blocking=False):
-            return
-        # Only with the lock it is certain that nobody has replaced the state meanwhile.
-        if self._state is state:
-            self.shortcut = make_shortcut(wrapper, state.guard, self.specs, plan, weights)
-            self._shortcut_for = known if self.shortcut else None
-        self._lock.release()
-
-    def _race(self, entry, weights, tensors, batch, args, kwargs):
-        """A call whose batch size is not SOL's yet, or no longer."""
-        plan, reason = entry.plan, entry.race.find_reason(batch)
-        if reason:
-            return self._fall_back(reason, args, kwargs)
-        return entry.race.call(
+    def _run_undecided(self, entry, weights, tensors, batch, args, kwargs):
+        """A call of a batch size for which it is not known who is faster."""
+        return entry.selector.call(
             batch,
-            lambda: sum(plan.memory(batch).values()),
-            lambda: plan.run(weights, tensors, batch),
-            lambda: self.module(*args, **kwargs),
-            self.module,
+            lambda: sum(entry.plan.memory(batch).values()),
+            lambda: entry.plan.run(weights, tensors, batch),
+            lambda: self._run_eager(args, kwargs),
+            entry.shortcut,
         )
+
+    def _make_shortcut(self, state, entry, weights, batch, selector):
+        """Lets the next call like this one, which ran by SOL, do without the engine."""
+        known = state.guard, weights, threads(), selector
+        entry.plan.note_batch(batch)
+        if entry.shortcut_for != known or (entry.shortcut and entry.shortcut.is_refused):
+            wrapper = self.wrapper and self.wrapper()
+            if wrapper is None:
+                return
+            entry.shortcut = make_shortcut(
+                wrapper, state.guard, self.specs, entry, weights, selector
+            )
+            entry.shortcut_for = known if entry.shortcut else None
+        if self.shortcut is not entry.shortcut and self._lock.acquire(blocking=False):
+            # Only with the lock it is certain that nobody has replaced the state meanwhile.
+            if self._state is state:
+                self.shortcut = entry.shortcut
+            self._lock.release()
+
+    # ---- Its inputs ----
 
     def _flatten(self, args, kwargs):
         """The call's leaves in the order of ``specs``; keyword arguments by the model's signature."""
@@ -264,31 +259,53 @@ class Engine:
     def _refuse_number(self, n):
         raise ValueError(f"expected {len(self.structure.children)} inputs, got {n}")
 
-    def _check(self, leaves):
-        """(contiguous tensors, constants); raises TypeError or ValueError."""
+    def _bind(self, leaves):
+        """(contiguous tensors, constants, batch size); raises TypeError or ValueError."""
         if len(leaves) != len(self.specs):
             self._refuse_number(len(leaves))
         if self._only_tensors:
-            return list(map(check_tensor, self.specs, leaves)), ()
+            tensors = list(map(check_tensor, self.specs, leaves))
+            return tensors, (), find_batch(self._tensors, tensors)
         tensors, constants = [], []
         for spec, leaf in zip(self.specs, leaves):
             if isinstance(spec, TensorSpec):
                 tensors.append(check_tensor(spec, leaf))
             else:
                 constants.append(check_constant(spec, leaf))
-        return tensors, constants
+        return tensors, constants, find_batch(self._tensors, tensors)
+
+    # ---- PyTorch's forward ----
 
     def _fall_back(self, reason, args, kwargs, is_mode=False):
         """PyTorch's forward, counted. What only SOL cannot do is an error with ``strict``."""
         if self.options.strict and not is_mode:
             raise NotImplementedError(reason)
         self.fallbacks[reason] += 1
-        self._log(reason, log.info if is_mode else log.warn)
+        if reason == GRADIENT:
+            self._log(f"{reason}; for inference call it inside of torch.no_grad()")
+        else:
+            self._log(reason, log.info if is_mode else log.warn)
+        return self._run_eager(args, kwargs)
+
+    def _run_eager(self, args, kwargs):
         return self.module(*args, **kwargs)
 
+    def _run_undeclared(self, error, args, kwargs):
+        """A call with inputs that sol.optimize was not told of. PyTorch may take them, or says what is wrong."""
+        if self.options.strict:
+            raise error
+        try:
+            return self._fall_back(str(error), args, kwargs)
+        except Exception as own:
+            if hasattr(own, "add_note"):  # Python 3.11
+                own.add_note(f"sol.optimize was told of other inputs: {error}")
+            raise
+
     def _log(self, reason, level=log.warn):
-        text = f"{self.options.name} runs in PyTorch: {reason}"
-        log.say_once(level, (id(self), reason), text)
+        """Once per reason, so that a loop of calls stays quiet."""
+        if reason not in self._said:
+            self._said.add(reason)
+            log.say(level, f"{self.options.name} runs in PyTorch: {reason}")
 
     # ---- After a change ----
 
@@ -297,31 +314,47 @@ class Engine:
         with self._lock:
             if self._state is not old:
                 return self._state  # another thread was faster
-            new = Snapshot(self.module)
-            self._state = State(new) if old is None else self._next_state(old, new)
+            if old is None:
+                self._state = State(Snapshot(self.module))
+            else:
+                self._state, changed = next_state(old, self.module)
+                self._note(old, changed)
             return self._state
 
-    def _next_state(self, old, new):
-        changed = new.differences(old.origin)
-        # Moved to another dtype or device, a model may come back as it was: its plans are kept.
-        if not changed or new.foreign_tensor():
-            entries = {key: entry.without_weights() for key, entry in old.entries.items()}
-            return State(new, old.origin, entries)
-        log.say(log.debug, f"{self.options.name} changed: {', '.join(sorted(changed)[:8])}")
-        self._previous = old.entries.get(self._key) or self._previous
-        return State(new)
+    def _note(self, old, changed):
+        if changed:
+            text = ", ".join(sorted(changed)[:8])
+            log.say(log.debug, f"{self.options.name} changed: {text}")
+            self._previous = old.first(self._key) or self._previous
 
-    def _make_entry(self, state, key, constants):
-        """Captures and compiles for these constants, once."""
+    def _find_entry(self, state, constants, batch):
+        key = make_key(constants) if constants else self._key
+        return state.find(key, batch) or self._make_entry(state, key, constants, batch)
+
+    def _make_entry(self, state, key, constants, batch=None, must_fit=False):
+        """The Entry for these constants and that many samples (None: those of the declaration), captured if need be.
+
+        ``must_fit``: an exception when the model refuses such inputs.
+        """
         with self._lock:
-            if key not in state.entries:
-                with without_collections():
+            while True:
+                entry = state.find(key, batch) if batch is not None else state.first(key)
+                if entry is not None:
+                    return entry
+                n = len(state.entries.get(key, ()))
+                if n > MAX_RANGES or (n and not batch):
+                    return Entry(None, outside(batch), only=batch)
+                with LOCK, without_collections():
                     before = Snapshot(self.module, is_guarded=False)
-                    state.entries[key] = self._capture(constants)
-                    state.forgive(before, Snapshot(self.module))
-            return state.entries[key]
+                    entry = self._capture(constants, batch if n else None, must_fit)
+                    if n and not entry.admits(batch):
+                        entry = Entry(None, outside(batch), only=batch)
+                    state.add(key, entry, self.module, before)
+                if batch is None or entry.admits(batch):
+                    return entry
 
-    def _capture(self, constants):
+    def _capture(self, constants, batch, must_fit):
+        """``batch``: None for the first entry, which is tuned for the batch size that the user named."""
         if self._n_captures >= MAX_CAPTURES or self._n_checks >= MAX_CHECKS:
             return Entry(None, f"the model or its numbers changed more than {MAX_CAPTURES} times")
         previous, values = self._previous, iter(constants)
@@ -329,7 +362,7 @@ class Engine:
             spec if isinstance(spec, TensorSpec) else spec._replace(value=next(values))
             for spec in self.specs
         ]
-        entry = self._try_plan(specs, previous.plan)
+        entry = self._try_plan(specs, previous.plan, batch, must_fit)
         if (entry.plan, entry.reason) == (previous.plan, previous.reason):
             self._n_checks += 1
             return entry
@@ -337,20 +370,41 @@ class Engine:
         self._n_captures += 1
         return entry
 
-    def _try_plan(self, specs, old_plan):
-        name, batch_hint, _ = self.options
+    def _try_plan(self, specs, old_plan, batch, must_fit):
+        """Whatever goes wrong is a reason to leave the model to PyTorch."""
+        name, hint, _ = self.options
+        n = batch or choose_batch(hint)
         try:
-            plan = make_plan(self.module, specs, self.structure, name, batch_hint, old_plan)
-            return Entry(plan, race=make_race(self.options.strict))
-        except (CannotCapture, Unsupported, RuntimeError) as error:
-            # RuntimeError, and NotImplementedError which is one, are libsol's.
-            return Entry(None, str(error))
+            plan, reads = make_plan(self.module, specs, self.structure, name, hint, n, old_plan)
+            return Entry(plan, reads=reads, selector=make_selector(self.options))
+        except Refused as error:
+            if must_fit:
+                raise
+            return Entry(None, str(error), only=batch)
+        except (CannotCapture, Unsupported) as error:
+            return Entry(None, str(error), only=batch)
+        except Exception as error:
+            log.say(log.debug, traceback.format_exc())
+            return Entry(None, f"{type(error).__name__}: {error}", only=batch)
 
     def _make_weights(self, entry):
         with self._lock:
             if entry.weights is None:
                 entry.weights = entry.plan.make_weights(self.module)
             return entry.weights
+
+
+_engines = weakref.WeakSet()
+
+
+def _renew_locks():
+    """In a child of fork, where a thread that held an engine's lock is gone. What it was doing is not there, either:
+    a State is replaced as a whole."""
+    for engine in list(_engines):
+        engine._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 @contextlib.contextmanager
@@ -366,6 +420,10 @@ def without_collections():
             gc.enable()
 
 
+def outside(batch):
+    return f"batch size {batch} is outside of what was captured"
+
+
 def make_key(constants):
     """Constants as a dict key: 1, 1.0 and True are different, so are 0.0 and -0.0."""
     return tuple((type(x), repr(x)) for x in constants)
@@ -377,11 +435,17 @@ def _mode_reason(snapshot, leaves):
         any(p.requires_grad for p in snapshot.parameters)
         or any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
     ):
-        return "a gradient is wanted"
+        return GRADIENT
     if is_autocast_enabled("cpu"):
         return "autocast is on"
     if forward_ad._current_level >= 0:
         return "a forward-mode gradient is wanted"
+    if peek_interpreter_stack() is not None:
+        return "it is called inside of torch.func"
+    if _len_torch_dispatch_stack() or _len_torch_function_stack():
+        return "a mode of PyTorch looks at each operation"
+    if get_default_dtype() is not torch.float32:
+        return f"the default dtype is {get_default_dtype()}"
     for leaf in leaves:
         if isinstance(leaf, Tensor) and type(leaf) not in PLAIN_TENSORS:
             return f"an input is a {type(leaf).__name__}"

@@ -33,9 +33,12 @@ class Imported(NamedTuple):
     outputs: list
 
 
-def import_graph(exported, module, name):
-    """Builds the libsol model of an ExportedProgram of ``module``. Raises Unsupported."""
-    return _Importer(exported, module, name).run()
+def import_graph(exported, module, name, ports=None):
+    """Builds the libsol model of an ExportedProgram of ``module``. Raises Unsupported.
+
+    ``ports``: (names of the graph's inputs, names of its outputs); then each output has a port of its own.
+    """
+    return _Importer(exported, module, name, ports).run()
 
 
 def find_tensor(module, name):
@@ -46,8 +49,9 @@ def find_tensor(module, name):
 
 
 class _Importer:
-    def __init__(self, exported, module, name):
+    def __init__(self, exported, module, name, ports):
         self._exported = exported
+        self._ports = ports
         self._module = module
         self._builder = Builder(name)
         self._order = {node: i for i, node in enumerate(exported.graph.nodes)}
@@ -84,7 +88,8 @@ class _Importer:
         position = self._positions.get(node.name)
         if position is not None:
             self._inputs.append(position)
-            self._source(node, f"input{position}", self._builder.model.input, False)
+            name = self._ports[0][position] if self._ports else f"input{position}"
+            self._source(node, name, self._builder.model.input, False)
         else:
             name, owner = self._find_parameter(node)
             self._params.append(owner)
@@ -221,6 +226,10 @@ class _Importer:
         for result in results:
             self._check_result(result, ports)
             ports.setdefault(self._cell[result], len(ports))
+        if self._ports:
+            for name, result in zip(self._ports[1], results):
+                self._builder.model.output(name, self._values[self._cell[result]].id)
+            return list(range(len(results)))
         for cell, port in ports.items():
             self._builder.model.output(f"output{port}", self._values[cell].id)
         return [ports[self._cell[result]] for result in results]
@@ -228,6 +237,8 @@ class _Importer:
     def _check_result(self, result, ports):
         if not isinstance(result, torch.fx.Node) or result not in self._cell:
             raise Unsupported(f"the result {result} is no tensor of the graph")
+        if 0 in _out_shapes(result):
+            raise Unsupported(f"the result {show(result)} is empty")
         if self._base[result] in self._sources:
             raise Unsupported(f"the result shares memory with {self._base[result].name}")
         for other in ports:

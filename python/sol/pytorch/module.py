@@ -122,7 +122,8 @@ def _attach(module, own, original, engine):
     """Fills a module's __dict__ behind nn.Module's back, whose __init__ would make dicts of its own."""
     state = vars(module)
     state.update((name, value) for name, value in own.items() if name != "training")
-    state.update((name, vars(original)[name]) for name in SHARED)
+    # TorchScript modules have properties of these names.
+    state.update((name, getattr(original, name)) for name in SHARED)
     state["_original"] = original
     state["_engine"] = engine
     engine.wrapper = weakref.ref(module)

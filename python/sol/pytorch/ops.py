@@ -320,6 +320,10 @@ def _transpose(b, x, dim0, dim1, out):
     return _permute(b, x, axes, out)
 
 
+def _swapaxes(b, x, axis0, axis1, out):
+    return _transpose(b, x, axis0, axis1, out)
+
+
 def _t(b, x, out):
     return _transpose(b, x, 0, 1, out) if x.rank == 2 else x
 
@@ -472,7 +476,8 @@ TABLE = {
     "unsqueeze.default _unsafe_view.default view_as.default reshape_as.default": _reshape,
     "squeeze.default squeeze.dim squeeze.dims": _squeeze,
     "permute.default": _permute,
-    "transpose.int swapaxes.default swapdims.default": _transpose,
+    "transpose.int swapdims.default": _transpose,
+    "swapaxes.default": _swapaxes,
     "t.default": _t,
     "expand.default expand_as.default broadcast_to.default": _expand,
     "slice.Tensor": _slice,

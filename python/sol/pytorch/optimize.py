@@ -2,9 +2,10 @@
 
 import torch
 
+from sol import devices
 from sol.config import config
 from sol.pytorch.engine import Engine, Options
-from sol.pytorch.inputs import make_specs
+from sol.pytorch.inputs import ConstantSpec, TensorSpec, make_specs
 from sol.pytorch.module import Optimized
 
 
@@ -33,9 +34,13 @@ def optimize(model, *inputs, batch_size=None, vdims=None, strict=False, name=Non
             "sol.optimize: say what the model takes, such as sol.input([0, 3, 224, 224])"
         )
     _check_batch_size(batch_size)
+    _check_device(config["compiler::device"])
     specs, structure = make_specs(inputs, first_is_any=_first_is_any(vdims))
+    _check_tensors(specs)
     name = name or config["compiler::name"] or type(model).__name__
-    engine = Engine(model, specs, structure, Options(name, batch_size, bool(strict)))
+    is_script = isinstance(model, torch.jit.ScriptModule)
+    refusal = "it is a TorchScript module, which has no forward in Python" if is_script else None
+    engine = Engine(model, specs, structure, Options(name, batch_size, bool(strict)), refusal)
     engine.prepare()
     return Optimized(model, engine)
 
@@ -47,6 +52,21 @@ def _check_batch_size(n):
         raise TypeError(f"sol.optimize: batch_size must be an integer, not {n!r}")
     if not 0 < n < 2**31:
         raise ValueError(f"sol.optimize: batch_size={n}")
+
+
+def _check_device(name):
+    if name and name not in devices():
+        raise ValueError(
+            f"sol.config['compiler::device'] is \"{name}\": it can be {', '.join(devices())}"
+        )
+
+
+def _check_tensors(specs):
+    if not any(isinstance(spec, TensorSpec) for spec in specs):
+        shape = [spec.value for spec in specs if isinstance(spec, ConstantSpec)]
+        raise TypeError(
+            f"sol.optimize: no input is a tensor; a shape is given as sol.input({shape})"
+        )
 
 
 def _first_is_any(vdims):
@@ -72,9 +92,9 @@ def recompiles(module):
 def refresh(module):
     """Makes the next call look at everything anew.
 
-    SOL sees new parameters, buffers, attributes and submodules, and all writes that PyTorch counts. This
-    is for what it cannot see for certain: a few values written through ``.data`` or NumPy (found within 8
-    calls if they are among the samples), or a change inside a list or dict of a module.
+    SOL sees new parameters, buffers, attributes and submodules, whatever else of Python the forward reads, and all
+    writes that PyTorch counts. This is for what it cannot see for certain: a few values written through ``.data`` or
+    NumPy (found within 8 calls if they are among the samples).
     """
     _engine(module).refresh()
 

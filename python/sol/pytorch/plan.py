@@ -1,5 +1,7 @@
 """A plan: one compiled program and how a call's tensors reach it."""
 
+from time import perf_counter
+
 from torch import empty, float32, get_num_threads
 
 from sol import _core, debug, log
@@ -7,7 +9,7 @@ from sol.config import config
 from sol.progress import Bar
 from sol.pytorch.capture import capture
 from sol.pytorch.importer import describe_graph, find_tensor, import_graph
-from sol.pytorch.race import forget_times
+from sol.pytorch.selector import forget_times
 
 # Shapes of results are kept for this many batch sizes.
 MAX_SHAPES = 64
@@ -119,21 +121,25 @@ class Plan:
         return self._structure.build(iter(leaves))
 
 
-def make_plan(module, specs, structure, name, batch_hint, old=None):
-    """Captures, imports and compiles -> Plan; ``old`` itself when the graph is still the same.
+def make_plan(module, specs, structure, name, batch_hint, batch, old=None):
+    """Captures with ``batch`` samples, imports and compiles -> (Plan, Reads); the plan is ``old`` itself when the graph
+    is still the same.
 
-    Raises CannotCapture or Unsupported when the model must run in PyTorch, ValueError when it
+    Raises CannotCapture or Unsupported when the model must run in PyTorch, Refused when it
     refuses such inputs.
     """
-    captured = capture(module, specs, structure, batch_hint)
+    times = [perf_counter()]
+    captured = capture(module, specs, structure, batch)
     graph = describe_graph(captured.exported)
+    times.append(perf_counter())
     if old is not None and old.graph == graph:
-        return old
+        return old, captured.reads
     imported = import_graph(captured.exported, module, name)
     for size in imported.builder.excluded:
         captured.batches.exclude(size)
     model = imported.builder.model
     model.check()
+    times.append(perf_counter())
     with Bar(f"SOL {name}") as progress:
         program = model.compile(
             device=config["compiler::device"] or None,
@@ -144,10 +150,19 @@ def make_plan(module, specs, structure, name, batch_hint, old=None):
             name=name,
             progress=progress,
         )
-    log.say(log.info, f"{name}: compiled, {program.n_compiled} kernels were not in the cache")
+    times.append(perf_counter())
+    log.say(log.info, _describe_times(name, times, program.n_compiled))
     plan = Plan(captured, imported, program, graph)
     plan.debug = debug.make_recorder(name, imported.builder.records, program)
-    return plan
+    return plan, captured.reads
+
+
+def _describe_times(name, times, n_compiled):
+    captured, imported, compiled = (b - a for a, b in zip(times, times[1:]))
+    return (
+        f"{name}: captured in {captured:.2f} s, imported in {imported:.2f} s, compiled in {compiled:.2f} s;"
+        f" {n_compiled} kernels were not in the cache"
+    )
 
 
 _threads = None

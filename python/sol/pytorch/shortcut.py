@@ -19,11 +19,12 @@ OVERRIDES = {"_compiled_call_impl", "forward"}
 EMPTY = {"dtype": torch.float32, "device": torch.device("cpu")}
 
 
-def make_shortcut(module, guard, specs, plan, weights):
-    """A _core.Shortcut for ordinary calls of ``module`` by a plan; None where there can be none.
+def make_shortcut(module, guard, specs, entry, weights, selector=None):
+    """A _core.Shortcut for ordinary calls of ``module`` by an Entry's plan; None where there can be none.
 
-    ``guard``: that of the module that it stands for.
+    ``guard``: that of the module that it stands for. ``selector``: which batch sizes SOL runs; None: all.
     """
+    plan = entry.plan
     hook_guard = make_hook_guard(module) if CAN_VIEW and not plan.debug else None
     if (
         hook_guard is None
@@ -36,6 +37,8 @@ def make_shortcut(module, guard, specs, plan, weights):
         for spec in specs
     )
     values, questions = _mode()
+    questions += [(function, (), answer) for function, answer in entry.reads.questions]
+    verdicts = None if selector is None else selector.verdicts
     # The shortcut does not hold the module, which holds it: the dict in question comes with each call.
     values += [(None, name, vars(module)[name]) for name in OWN_HOOKS]
     values += [(None, name, ...) for name in OVERRIDES]
@@ -43,7 +46,7 @@ def make_shortcut(module, guard, specs, plan, weights):
         return _core.Shortcut(
             (hook_guard, guard), tuple(values), tuple(questions), PLAIN_TENSORS, torch.Tensor.is_neg,
             inputs, tuple(plan.inputs), plan.program, weights,
-            torch.empty, EMPTY, plan.ready, None if plan.is_single else plan.build, _core.threads(),
+            torch.empty, EMPTY, plan.ready, verdicts, None if plan.is_single else plan.build, _core.threads(),
         )  # fmt: skip
     except NotImplementedError:
         return None
@@ -58,6 +61,9 @@ def _mode():
         (torch.is_autocast_enabled, ("cpu",), False),
         (getattr(torch._C, "_is_tracing", is_tracing), (), False),
         (torch.get_num_threads, (), _core.threads()),
+        (torch.get_default_dtype, (), torch.float32),
+        (torch._C._len_torch_dispatch_stack, (), 0),
+        (torch._C._len_torch_function_stack, (), 0),
     ]
     if "_is_compiling_flag" in is_compiling.__globals__:
         values.append((is_compiling.__globals__, "_is_compiling_flag", False))

@@ -26,13 +26,14 @@ SIMPLE = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.
 class Snapshot:
     """A module now: its submodules with their plain attributes, its tensors, modes and hooks.
 
-    ``is_guarded`` False: only to be compared with another one.
+    ``reads``: list of what else its forwards depend on (reads.Reads), for the guard. ``is_guarded`` False: only to be
+    compared with another one.
     """
 
-    def __init__(self, root, is_guarded=True):
+    def __init__(self, root, reads=(), is_guarded=True):
         # The guard comes first: a change while the rest is read shows at the next call.
         self.modules = dict(root.named_modules())
-        self.guard = _make_guard(self.modules.values()) if is_guarded else None
+        self.guard = _make_guard(self.modules.values(), reads) if is_guarded else None
         self.parameters = list(root.parameters())
         self.attributes = {name: _plain_attributes(m) for name, m in self.modules.items()}
         self.tensors = dict(_named_tensors(self.modules))
@@ -46,10 +47,6 @@ class Snapshot:
             if module._forward_hooks or module._forward_pre_hooks:
                 return f"{name or 'the model'} has a forward hook"
         return None
-
-    def attribute_names(self):
-        """Names of all plain attributes: those that may change without meaning anything."""
-        return {f"{name}.{key}" for name, keys in self.attributes.items() for key in keys}
 
     def _find_training(self):
         if self.modules[""].training:
@@ -68,13 +65,14 @@ class Snapshot:
                 return f"{name} is {dtype}"
         return None
 
-    def differences(self, other):
-        """Names of attributes, submodules and tensors in which two snapshots differ."""
+    def differences(self, other, attributes=None):
+        """Names of attributes, submodules and tensors in which two snapshots differ. ``attributes``: {(id of a module,
+        name)}, those whose values matter; None: all do. A new one matters in any case."""
         found = {name for name in self.modules if other.modules.get(name) is not self.modules[name]}
         found |= other.modules.keys() - self.modules.keys()
-        return found | self.differences_in_facts(other)
+        return found | self.differences_in_facts(other, attributes)
 
-    def differences_in_facts(self, other):
+    def differences_in_facts(self, other, attributes=None):
         """As ``differences``, but of a copy, whose modules are other objects."""
         found = set()
         for name, facts in {**self.tensors, **other.tensors}.items():
@@ -82,16 +80,13 @@ class Snapshot:
                 found.add(name)
         found |= self.modules.keys() ^ other.modules.keys()
         for name in self.attributes.keys() & other.attributes.keys():
-            found |= _changed_keys(name, self.attributes[name], other.attributes[name])
+            a, b = self.attributes[name], other.attributes[name]
+            for key in a.keys() | b.keys():
+                is_read = attributes is None or (id(self.modules[name]), key) in attributes
+                is_new = key not in a or key not in b
+                if is_new or (is_read and not _is_equal(a[key], b[key])):
+                    found.add(f"{name}.{key}")
         return found
-
-
-def _changed_keys(name, a, b):
-    return {
-        f"{name}.{key}"
-        for key in a.keys() | b.keys()
-        if key not in a or key not in b or not _is_equal(a[key], b[key])
-    }
 
 
 def _is_equal(a, b, depth=8):
@@ -100,7 +95,6 @@ def _is_equal(a, b, depth=8):
         return True
     if type(a) is not type(b):
         return False
-    # torch.export leaves a module's lists as equal copies.
     if isinstance(a, (tuple, list)):
         return depth > 0 and len(a) == len(b) and all(_is_equal(*x, depth - 1) for x in zip(a, b))
     # Of a tensor that is no parameter the name matters; its values are the guard's business.
@@ -111,7 +105,7 @@ def _plain_attributes(module):
     return {key: value for key, value in vars(module).items() if key not in INTERNAL}
 
 
-def _module_tensors(module):
+def module_tensors(module):
     """(name, tensor) of everything that may be a weight: parameters, buffers, attributes."""
     for group in (module._parameters, module._buffers, _plain_attributes(module)):
         for name, value in group.items():
@@ -121,31 +115,35 @@ def _module_tensors(module):
 
 def _named_tensors(modules):
     for path, module in modules.items():
-        for name, tensor in _module_tensors(module):
+        for name, tensor in module_tensors(module):
             facts = tuple(tensor.shape), tensor.dtype, tensor.device, tensor.layout
             yield f"{path}.{name}" if path else name, facts
 
 
-def _make_guard(modules):
-    dicts = list(GLOBAL_HOOKS)
+def _make_guard(modules, reads):
+    dicts, slots = list(GLOBAL_HOOKS), []
     tensors = {}
+    for read in reads:
+        dicts += read.dicts
+        slots += read.slots
+        tensors.update((id(tensor), tensor) for tensor in read.tensors)
     for module in modules:
         own = vars(module)
         dicts.append(own)
         names = "_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"
         dicts += [own[name] for name in names if isinstance(own.get(name), dict)]
-        for _, tensor in _module_tensors(module):
+        for _, tensor in module_tensors(module):
             tensors[id(tensor)] = tensor
     # Statistics that count batches are integers, and no weights.
     kept = [t for t in tensors.values() if t.is_floating_point() and _has_memory(t)]
-    return _core.Guard(dicts, kept, [(*_sample_places(t), _hints(t)) for t in kept])
+    return _core.Guard(dicts, kept, [(*_sample_places(t), _hints(t)) for t in kept], slots)
 
 
 def make_hook_guard(module):
     """A guard of the hooks that nn.Module.__call__ of this very module looks for; None while there
     are any."""
     hooks = [*GLOBAL_HOOKS, *BACKWARD_HOOKS, *(vars(module)[name] for name in OWN_HOOKS)]
-    return None if any(hooks) else _core.Guard(hooks, [], [])
+    return None if any(hooks) else _core.Guard(hooks, [], [], [])
 
 
 def _has_memory(tensor):

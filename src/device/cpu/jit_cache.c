@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sol/sol.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,19 +84,30 @@ static bool is_ours(const char *name) {
     return hex == JIT_NAME_SIZE - 1 && (!strcmp(name + hex, ".so") || !strcmp(name + hex, ".c"));
 }
 
-/* Removes temporary files that nobody waits for, and with `all` what is cached. */
-static void sweep(const char *path, bool all) {
-    DIR *folder = opendir(path);
-    if (!folder) return;
-    time_t now = time(NULL);
+enum sweep { COUNT_CACHED, REMOVE_STALE, REMOVE_CACHED };
+
+/* A temporary file that nobody waits for. */
+static bool is_stale(const char *name, const struct stat *file) {
+    return !strncmp(name, "tmp-", 4) && time(NULL) - file->st_mtime > STALE_S;
+}
+
+/* Counts what is cached, or removes, and counts, temporary files without an owner and perhaps what is cached. */
+static struct sol_cache sweep(const char *path, enum sweep what) {
+    struct sol_cache found = {0};
     struct stat file;
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        bool stale = !strncmp(entry->d_name, "tmp-", 4) &&
-                     !fstatat(dirfd(folder), entry->d_name, &file, AT_SYMLINK_NOFOLLOW) &&
-                     now - file.st_mtime > STALE_S;
-        if (stale || (all && is_ours(entry->d_name))) unlinkat(dirfd(folder), entry->d_name, 0);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (fstatat(dirfd(folder), entry->d_name, &file, AT_SYMLINK_NOFOLLOW)) continue;
+        bool is_meant = is_ours(entry->d_name)
+                            ? what != REMOVE_STALE
+                            : what != COUNT_CACHED && is_stale(entry->d_name, &file);
+        if (!is_meant || (what != COUNT_CACHED && unlinkat(dirfd(folder), entry->d_name, 0)))
+            continue;
+        found.n_files++;
+        found.bytes += file.st_size;
     }
-    closedir(folder);
+    if (folder) closedir(folder);
+    return found;
 }
 
 enum sol_status jit_open_folder(struct jit_folder *out) {
@@ -107,7 +119,7 @@ enum sol_status jit_open_folder(struct jit_folder *out) {
     const char *objection = fd >= 0 ? find_objection(fd) : explain_open(errno);
     if (fd >= 0) close(fd);
     if (objection) return fail(SOL_EINVAL, "cache folder %s: %s", out->path, objection);
-    if (!atomic_flag_test_and_set(&swept)) sweep(out->path, false);
+    if (!atomic_flag_test_and_set(&swept)) (void)sweep(out->path, REMOVE_STALE);
     return SOL_OK;
 }
 
@@ -140,10 +152,17 @@ enum sol_status jit_cache_dir(char *out, size_t size) {
     return SOL_OK;
 }
 
-enum sol_status jit_cache_clear(void) {
+enum sol_status jit_cache_usage(struct sol_cache *out) {
     struct jit_folder folder;
     TRY(jit_open_folder(&folder));
-    sweep(folder.path, true);
+    *out = sweep(folder.path, COUNT_CACHED);
+    return SOL_OK;
+}
+
+enum sol_status jit_cache_clear(struct sol_cache *removed) {
+    struct jit_folder folder;
+    TRY(jit_open_folder(&folder));
+    *removed = sweep(folder.path, REMOVE_CACHED);
     return SOL_OK;
 }
 

@@ -219,12 +219,17 @@ static enum sol_status check_given(const struct call *c) {
     return SOL_OK;
 }
 
+static const char *why_unknown(const struct onnx_node *node) {
+    if (!operator_find(node->domain, node->op_type)) return "SOL has no such operator";
+    return "SOL interprets this operator and cannot compile it, so no library can have it";
+}
+
 /* Numbers that are folded count as read: in a mixed network the program then holds for them alone. */
 enum sol_status import_node(struct import *im, const struct onnx_node *node) {
     struct call c = {.im = im, .node = node, .n_in = node->inputs.n, .n_out = node->outputs.n};
     bool is_standard = !node->domain || !*node->domain || !strcmp(node->domain, "ai.onnx");
     c.op = is_standard && node->op_type ? op_find(node->op_type) : NULL;
-    if (!c.op) return fail(SOL_EUNSUPPORTED, "SOL has no such operator");
+    if (!c.op) return fail(SOL_EUNSUPPORTED, "%s", why_unknown(node));
     c.in = ARENA_ARRAY(im->arena, struct value *, c.n_in + 1);
     c.out = ARENA_ARRAY(im->arena, struct value *, c.n_out + 1);
     TRY(import_check_attributes(node, c.op->attributes));

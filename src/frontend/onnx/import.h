@@ -83,8 +83,10 @@ struct op {
     op_build *build, *fold;
     const char *layer, *attributes;
 };
-/* NULL when SOL has no such operator. */
+/* NULL when SOL cannot compile such an operator. */
 const struct op *op_find(const char *name);
+/* NULL when it cannot interpret it either: eval.c. */
+const struct operator* operator_find(const char *domain, const char *name);
 
 /* call.c. Helpers that return values are sticky: after the first mistake they return something harmless, and call_give, which every
  * function ends with, returns the mistake. */

@@ -10,6 +10,7 @@
  */
 #include "mixed.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -274,26 +275,71 @@ enum sol_status sol_mixed_read(const char *path, const struct sol_options *optio
     char folder[4096], *file;
     size_t size;
     if (!path || !onnx_folder(path, folder)) return fail(SOL_EINVAL, "there is no such path");
-    enum sol_status status = os_read(path, &file, &size);
-    if (!status) status = open_file(file, size, folder, options, out);
+    TRY(os_read_any(path, &file, &size)); /* its message has the path */
+    enum sol_status status = open_file(file, size, folder, options, out);
     if (status) fail_prefix("%.512s: ", path);
     return status;
 }
 
 /* ---- What it takes and gives ---- */
 
-/* Dims with a name, or with nothing at all, are open. */
+/* NULL when the value's rank is open, or too large. */
+static const struct onnx_shape *find_shape(const struct onnx_value *value) {
+    const struct onnx_shape *shape =
+        value->type && value->type->tensor ? value->type->tensor->shape : NULL;
+    return shape && shape->dims.n <= SOL_MAX_RANK ? shape : NULL;
+}
+
+/* Some writers put a mark, such as ?, where the name of an open size is meant to be. */
+static bool is_name(const char *param) {
+    for (; param && *param; param++)
+        if (isalnum((unsigned char)*param) || (unsigned char)*param >= 0x80) return true;
+    return false;
+}
+
+/* The name of the open dim `at` of all inputs' dims, each input with room for SOL_MAX_RANK; NULL: none. */
+static const char *name_at(const struct sol_mixed *mixed, int64_t at) {
+    const bool is_input = at >= 0 && at / SOL_MAX_RANK < mixed->inputs.n;
+    const struct onnx_shape *shape =
+        is_input ? find_shape(mixed->inputs.at[at / SOL_MAX_RANK]) : NULL;
+    if (!shape || at % SOL_MAX_RANK >= shape->dims.n) return NULL;
+    const struct onnx_dim *dim = ITEM(shape->dims, struct onnx_dim, at % SOL_MAX_RANK);
+    return dim->value || !is_name(dim->param) ? NULL : dim->param;
+}
+
+/* Numbers of names are -2 and less: the first place where an input has it. */
+const char *sol_mixed_size_name(const struct sol_mixed *mixed, int64_t dim) {
+    return dim < -1 ? name_at(mixed, -2 - dim) : NULL;
+}
+
+static int64_t number_name(const struct sol_mixed *mixed, const char *param) {
+    for (int64_t at = 0; is_name(param) && at < (int64_t)mixed->inputs.n * SOL_MAX_RANK; at++) {
+        const char *name = name_at(mixed, at);
+        if (name && !strcmp(name, param)) return -2 - at;
+    }
+    return -1;
+}
+
+/* Dims with a name, or with nothing at all, are open: -1. */
 static const char *tell(const struct onnx_value *value, int *type, int *rank, int64_t *dim) {
     const struct onnx_tensor_type *tensor = value->type ? value->type->tensor : NULL;
-    const struct onnx_shape *shape = tensor ? tensor->shape : NULL;
-    bool fits = shape && shape->dims.n <= SOL_MAX_RANK;
+    const struct onnx_shape *shape = find_shape(value);
     *type = tensor && type_is_known(tensor->elem_type) ? (int)tensor->elem_type : 0;
-    *rank = fits ? shape->dims.n : -1;
+    *rank = shape ? shape->dims.n : -1;
     for (int d = 0; d < *rank; d++) {
         const int64_t *size = ITEM(shape->dims, struct onnx_dim, d)->value;
-        dim[d] = size ? *size : -1;
+        dim[d] = size && *size >= 0 ? *size : -1;
     }
     return value->name ? value->name : "";
+}
+
+static const char *tell_names(const struct sol_mixed *mixed, const struct onnx_value *value,
+                              int *type, int *rank, int64_t *dim) {
+    const char *name = tell(value, type, rank, dim);
+    for (int d = 0; d < *rank; d++)
+        if (dim[d] < 0)
+            dim[d] = number_name(mixed, ITEM(find_shape(value)->dims, struct onnx_dim, d)->param);
+    return name;
 }
 
 int sol_mixed_n_inputs(const struct sol_mixed *mixed) { return mixed->inputs.n; }
@@ -302,12 +348,13 @@ int sol_mixed_n_outputs(const struct sol_mixed *mixed) { return mixed->graph.gra
 
 const char *sol_mixed_input(const struct sol_mixed *mixed, int i, int *type, int *rank,
                             int64_t dim[SOL_MAX_RANK]) {
-    return tell(mixed->inputs.at[i], type, rank, dim);
+    return tell_names(mixed, mixed->inputs.at[i], type, rank, dim);
 }
 
 const char *sol_mixed_output(const struct sol_mixed *mixed, int i, int *type, int *rank,
                              int64_t dim[SOL_MAX_RANK]) {
-    return tell(ITEM(mixed->graph.graph->outputs, struct onnx_value, i), type, rank, dim);
+    return tell_names(mixed, ITEM(mixed->graph.graph->outputs, struct onnx_value, i), type, rank,
+                      dim);
 }
 
 void sol_mixed_count(const struct sol_mixed *mixed, int *compiled, int *interpreted) {

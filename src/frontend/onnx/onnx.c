@@ -36,6 +36,55 @@ const void *const *sol_onnx_params(const struct sol_onnx *onnx) { return onnx->p
 
 int sol_onnx_n_nodes(const struct sol_onnx *onnx) { return onnx->n_nodes; }
 
+/* ---- What a file is ---- */
+
+/* The fields that a message may have, as bits by number. */
+struct known {
+    uint32_t varints, bytes;
+};
+#define BIT(n) (UINT32_C(1) << (n))
+static const struct known model_fields = {BIT(1) | BIT(5), BIT(2) | BIT(3) | BIT(4) | BIT(6) |
+                                                               BIT(7) | BIT(8) | BIT(14) | BIT(20) |
+                                                               BIT(25) | BIT(26)};
+static const struct known graph_fields = {0, BIT(1) | BIT(2) | BIT(5) | BIT(10) | BIT(11) |
+                                                 BIT(12) | BIT(13) | BIT(14) | BIT(15) | BIT(16)};
+
+/* Takes a field off the front; its number, 0 when it is none of those. Where `in` is only the beginning of a message, the content
+ * may be cut. */
+static int take_known(struct bytes *in, const struct known *known, struct bytes *content) {
+    uint64_t tag, value;
+    if (wire_value(in, WIRE_VARINT, &tag) || tag >> 3 > 31) return 0;
+    uint32_t fields = (tag & 7) == WIRE_BYTES    ? known->bytes
+                      : (tag & 7) == WIRE_VARINT ? known->varints
+                                                 : 0;
+    if (!(fields >> (tag >> 3) & 1) || wire_value(in, WIRE_VARINT, &value)) return 0;
+    size_t size = (tag & 7) != WIRE_BYTES ? 0 : value < in->size ? (size_t)value : in->size;
+    *content = (struct bytes){in->at, size};
+    *in = (struct bytes){in->at + size, in->size - size};
+    return (int)(tag >> 3);
+}
+
+/* A few fields are enough: texts and other binary formats fail at the first one or two. Near the end a tag (2 bytes) or a length (10)
+ * may be cut. */
+static bool is_graph(struct bytes in) {
+    struct bytes content;
+    for (int i = 0; i < 8 && in.size > 12; i++)
+        if (!take_known(&in, &graph_fields, &content)) return false;
+    return true;
+}
+
+/* Writers put the graph behind some short fields, in the order of their numbers; any order is right. */
+bool sol_onnx_is_model(const void *bytes, size_t size) {
+    struct bytes in = {bytes, bytes ? size : 0}, content;
+    for (int field = -1; field && in.size;) {
+        field = take_known(&in, &model_fields, &content);
+        if (field == 7) return is_graph(content);
+    }
+    return false;
+}
+
+/* ---- Versions ---- */
+
 /* The opset of the standard operators, whose domain is "" or "ai.onnx". Other domains have versions of their own,
  * which say nothing about these. */
 static enum sol_status check_opset(const struct onnx_model *model, int64_t *out) {
@@ -66,11 +115,13 @@ enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset) {
 
 /* After an error `onnx` holds half a model, which finish frees. Nodes are counted after inlining: functions count as
  * what they stand for. */
-static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const char *folder) {
+static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const char *folder,
+                              const struct sol_onnx_shape *shapes, int n) {
     struct onnx_model model;
     struct import im = {.arena = &onnx->arena, .folder = folder};
     TRY(proto_read(&onnx->arena, file, &model));
     TRY(onnx_check(&model, &im.opset));
+    TRY(onnx_fix_shapes(&onnx->arena, model.graph, shapes, n));
     TRY(function_inline(&onnx->arena, &model));
     onnx->model = im.model = sol_model_new(model.graph->name ? model.graph->name : "onnx");
     if (!im.model) return SOL_ENOMEM;
@@ -84,13 +135,13 @@ static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const ch
 /* On failure `onnx` is freed. Memory that runs out anywhere while reading comes back to here; `status` is volatile
  * because it is set after setjmp. */
 static enum sol_status finish(struct sol_onnx *onnx, struct bytes file, const char *folder,
-                              struct sol_onnx **out) {
+                              const struct sol_onnx_shape *shapes, int n, struct sol_onnx **out) {
     jmp_buf out_of_memory;
     volatile enum sol_status status;
     onnx->arena.boundary = &out_of_memory;
     if (setjmp(out_of_memory))
         status = fail(SOL_ENOMEM, "out of memory while reading an ONNX model");
-    else status = import(onnx, file, folder);
+    else status = import(onnx, file, folder, shapes, n);
     onnx->arena.boundary = NULL;
     if (status) sol_onnx_free(onnx);
     else *out = onnx;
@@ -105,8 +156,9 @@ static struct sol_onnx *new_onnx(void) {
 }
 
 /* The bytes are copied: values of tensors are used where they lie for as long as the model lives. */
-enum sol_status sol_onnx_parse(const void *data, size_t size, const char *folder,
-                               struct sol_onnx **out) {
+enum sol_status sol_onnx_parse_shaped(const void *data, size_t size, const char *folder,
+                                      const struct sol_onnx_shape *shapes, int n,
+                                      struct sol_onnx **out) {
     if (!data && size) return fail(SOL_EINVAL, "there are no bytes");
     struct sol_onnx *onnx = new_onnx();
     if (!onnx) return SOL_ENOMEM;
@@ -116,7 +168,12 @@ enum sol_status sol_onnx_parse(const void *data, size_t size, const char *folder
         return fail(SOL_ENOMEM, "no memory for an ONNX model of %zu bytes", size);
     }
     if (size) memcpy(onnx->file, data, size);
-    return finish(onnx, (struct bytes){(const uint8_t *)onnx->file, size}, folder, out);
+    return finish(onnx, (struct bytes){(const uint8_t *)onnx->file, size}, folder, shapes, n, out);
+}
+
+enum sol_status sol_onnx_parse(const void *data, size_t size, const char *folder,
+                               struct sol_onnx **out) {
+    return sol_onnx_parse_shaped(data, size, folder, NULL, 0, out);
 }
 
 /* The path up to its last slash; "." when there is none. Returns false when it does not fit. */
@@ -130,15 +187,24 @@ bool onnx_folder(const char *path, char out[4096]) {
     return true;
 }
 
-enum sol_status sol_onnx_read(const char *path, struct sol_onnx **out) {
+enum sol_status sol_onnx_read_shaped(const char *path, const struct sol_onnx_shape *shapes, int n,
+                                     struct sol_onnx **out) {
     char folder[4096];
     size_t size;
     if (!path || !onnx_folder(path, folder)) return fail(SOL_EINVAL, "there is no such path");
     struct sol_onnx *onnx = new_onnx();
     if (!onnx) return SOL_ENOMEM;
-    enum sol_status status = os_read(path, &onnx->file, &size);
-    if (status) sol_onnx_free(onnx);
-    else status = finish(onnx, (struct bytes){(const uint8_t *)onnx->file, size}, folder, out);
+    enum sol_status status = os_read_any(path, &onnx->file, &size); /* its message has the path */
+    if (status) {
+        sol_onnx_free(onnx);
+        return status;
+    }
+    status =
+        finish(onnx, (struct bytes){(const uint8_t *)onnx->file, size}, folder, shapes, n, out);
     if (status) fail_prefix("%.512s: ", path);
     return status;
+}
+
+enum sol_status sol_onnx_read(const char *path, struct sol_onnx **out) {
+    return sol_onnx_read_shaped(path, NULL, 0, out);
 }

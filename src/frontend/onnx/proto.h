@@ -123,4 +123,9 @@ enum sol_status proto_typed_attribute(const struct onnx_node *node, const char *
  * functions call each other in a circle. */
 enum sol_status function_inline(struct arena *arena, struct onnx_model *model);
 
+/* fix.c: gives inputs the shapes that the caller has chosen. EINVAL when there is no such input, or the file fixes another size. */
+struct sol_onnx_shape;
+enum sol_status onnx_fix_shapes(struct arena *arena, struct onnx_graph *graph,
+                                const struct sol_onnx_shape *shapes, int n);
+
 #endif

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sol import _core
+from sol._core import clean
 
 REFUSAL = re.compile(r"^\s*(\S+) refuses: (.*)$", re.M)
 CHOICE = re.compile(r"^\s*-> (\S+)", re.M)
@@ -128,7 +129,7 @@ class Profile:
         return (
             f"{step.seconds * 1e3:9.3f} {share:5.1f} {step.flops / seconds * 1e-9:8.1f}"
             f" {100 * step.flops / seconds / self.peak:7.1f} {step.bytes / seconds * 1e-9:7.1f}"
-            f"  {step.module:6} {step.implementation:10} {step.name}: {step.layers}"
+            f"  {step.module:6} {step.implementation:10} {clean(f'{step.name}: {step.layers}')}"
         )
 
     def _rate(self, seconds):

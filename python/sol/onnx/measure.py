@@ -1,0 +1,85 @@
+"""Where time and memory of a network from an ONNX file go: sol.profile, sol.report and sol.memory for ONNX."""
+
+import math
+import pathlib
+import statistics
+import time
+
+import numpy
+
+from sol import _core
+from sol.onnx.shapes import describe
+from sol.times import Memory, Profile, median_rows, median_steps
+
+
+def profile(network, *arrays, runs=20):
+    """See sol.profile."""
+    call, _ = _prepare(network, arrays)
+    calls, every = [], []
+    for _ in range(max(1, runs)):
+        start = time.perf_counter()
+        network(*arrays)
+        calls.append(time.perf_counter() - start)
+        every.append(network.program.profile(*call))
+    # A call is compared with the timed run next to it: the machine's speed changes over time.
+    overheads = [seconds - sum(row[3] for row in rows) for seconds, rows in zip(calls, every)]
+    return Profile(
+        network.name,
+        median_steps(every),
+        statistics.median(calls),
+        statistics.median(overheads),
+        network.program.picture(),
+    )
+
+
+def report(network, *arrays, path="report.html", runs=20):
+    """See sol.report."""
+    call, _ = _prepare(network, arrays)
+    every = [network.program.profile(*call) for _ in range(max(1, runs) + 1)]
+    # The first run finds nothing in the caches.
+    page = network.program.page(network.name, call[1], median_rows(every[1:]))
+    pathlib.Path(path).write_text(page, encoding="utf-8")
+
+
+def memory(network, batch_size=None, inputs=None):
+    """See sol.memory."""
+    _refuse_mixed(network)
+    symbols = network.symbols(_sizes(network, batch_size, inputs))
+    return Memory(parameters=parameter_bytes(network.program), **network.program.memory(symbols))
+
+
+def parameter_bytes(program):
+    """Of all parameters of the file that the program reads."""
+    sizes = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "f16": 2, "bf16": 2, "i16": 2}
+    return sum(math.prod(shape) * sizes.get(dtype, 1) for _, dtype, shape in program.params)
+
+
+def _prepare(network, arrays):
+    _refuse_mixed(network)
+    return network.prepare(arrays)
+
+
+def _refuse_mixed(network):
+    if network.mixed:
+        raise NotImplementedError(
+            f"{_core.clean(network.name)} is partly interpreted, and has no program as a whole to look into; with"
+            " shapes={input: sizes} sol.load may compile it as one"
+        )
+
+
+def _sizes(network, batch_size, inputs):
+    """{open size: value}, by arrays or by the batch. Raises ValueError for a batch that the network cannot have."""
+    if inputs is not None:
+        arrays = [inputs] if isinstance(inputs, numpy.ndarray) else list(inputs)
+        return network.find_sizes(arrays)
+    firsts = [shape[0] for _, _, shape in network.inputs if shape]
+    batch = network.batch_size or 1 if batch_size is None else batch_size
+    if isinstance(batch, bool) or not isinstance(batch, int):
+        raise TypeError(f"sol.memory: batch_size must be an integer, not {batch!r}")
+    is_possible = any(size < 0 or size == batch for size in firsts)
+    if batch_size is not None and (batch < 0 or not is_possible):
+        shapes = [describe(shape, network.size_name) for _, _, shape in network.inputs]
+        raise ValueError(
+            f"sol.memory: {_core.clean(network.name)} has no batch of {batch}: its inputs are {', '.join(shapes)}"
+        )
+    return {size: batch for size in firsts if size < 0}

@@ -1,0 +1,92 @@
+"""Where time and memory of an optimized module go: sol.profile, sol.report and sol.memory for PyTorch."""
+
+import pathlib
+import statistics
+import time
+
+import torch
+
+from sol.pytorch.inputs import TensorSpec
+from sol.pytorch.optimize import _engine
+from sol.pytorch.plan import follow_threads
+from sol.pytorch.selector import without_selectors
+from sol.times import Memory, Profile, median_rows, median_steps
+
+
+def profile(module, *inputs, runs=20):
+    """See sol.profile."""
+    engine = _engine(module)
+    plan, weights, tensors, batch = engine.find_run(inputs)
+    follow_threads()
+    calls, every = [], []
+    with torch.no_grad(), without_selectors():
+        for _ in range(max(1, runs)):
+            start = time.perf_counter()
+            module(*inputs)
+            calls.append(time.perf_counter() - start)
+            every.append(plan.profile(weights, tensors, batch))
+    # A call is compared with the timed run next to it: the machine's speed changes over time.
+    overheads = [call - sum(row[3] for row in rows) for call, rows in zip(calls, every)]
+    return Profile(
+        engine.options.name,
+        median_steps(every),
+        statistics.median(calls),
+        statistics.median(overheads),
+        plan.program.picture(),
+    )
+
+
+def report(module, *inputs, path="report.html", runs=20):
+    """See sol.report."""
+    engine = _engine(module)
+    plan, weights, tensors, batch = engine.find_run(inputs)
+    follow_threads()
+    with torch.no_grad(), without_selectors():
+        every = [plan.profile(weights, tensors, batch) for _ in range(max(1, runs) + 1)]
+    # The first run finds nothing in the caches.
+    page = plan.page(engine.options.name, batch, median_rows(every[1:]))
+    pathlib.Path(path).write_text(page, encoding="utf-8")
+
+
+def memory(module, batch_size=None, inputs=None):
+    """See sol.memory."""
+    engine = _engine(module)
+    if inputs is not None:
+        raise TypeError("sol.memory: a module's only open size is the batch: say batch_size")
+    batch = engine.options.batch_hint or 1 if batch_size is None else batch_size
+    if batch_size is not None:
+        _check_batch(engine, batch_size)
+    plan = engine.find_plan(batch)
+    _refuse_batch(engine, plan.refusal(batch))
+    follow_threads()
+    return Memory(parameters=parameter_bytes(engine.module), **plan.memory(batch))
+
+
+def _check_batch(engine, batch):
+    """Refuses a batch that the program cannot have: its memory would be another program's."""
+    if isinstance(batch, bool) or not isinstance(batch, int):
+        raise TypeError(f"sol.memory: batch_size must be an integer, not {batch!r}")
+    specs = [spec for spec in engine.specs if isinstance(spec, TensorSpec)]
+    fixed = {spec.shape[0] for spec in specs if spec.shape}
+    if not any(spec.is_dynamic for spec in specs) and batch not in fixed:
+        shapes = ", ".join(map(str, specs))
+        _refuse_batch(
+            engine,
+            f"compiled for {shapes}, it has no batch of {batch}; a first size of 0 in sol.input leaves the batch open",
+        )
+    if batch < 0:
+        _refuse_batch(engine, f"batch_size={batch}")
+
+
+def _refuse_batch(engine, reason):
+    if reason:
+        raise ValueError(f"sol.memory: {engine.options.name}: {reason}")
+
+
+def parameter_bytes(module):
+    """Of all parameters and buffers; memory that several of them share counts once."""
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for tensor in [*module.parameters(), *module.buffers()]
+    }
+    return sum(storages.values())

@@ -1,0 +1,377 @@
+"""What a forward reads besides its inputs, parameters and modules: Python state that may change later.
+
+Dynamo names each place as a source, such as L['model'].cfg['k']. A Walker follows sources from their root, and keeps
+what the guard has to look at from then on. The parts of Python that may be on the way are a closed list; whatever else
+a forward reads is a reason to leave the model to PyTorch.
+
+    a container that was touched    all of it: the keys that a forward misses are not named anywhere
+    a user's object or class        all its attributes
+    a module, a library's class     the names that were read: others change at any time
+"""
+
+import builtins
+import contextlib
+import functools
+import gc
+import inspect
+import re
+import sys
+import types
+import weakref
+
+import torch
+
+# As in python/sol/_slots.c.
+ENTRY, ITEMS, ATTRIBUTE, VALUE = range(4)
+ABSENT = ...
+
+MAX_ITEMS = 10_000
+
+# Objects that never change, so that being the same object is enough.
+FIXED = (
+    int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), range, slice, torch.dtype,
+    torch.device, torch.layout, torch.memory_format, torch.Size, types.CodeType, types.BuiltinFunctionType,
+    types.WrapperDescriptorType, types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
+    types.MethodWrapperType, types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
+    weakref.ReferenceType,
+)  # fmt: skip
+
+# What the process's state is, for whom asks: compared at each call.
+QUESTIONS = {
+    torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
+    torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
+}  # fmt: skip
+
+# A copy of a model reads the same ones.
+SHARED = tuple, type, types.ModuleType, types.MappingProxyType, types.FunctionType, types.MethodType
+
+LIBRARIES = sys.stdlib_module_names | {"torch"}
+
+
+class Unwatchable(Exception):
+    """A forward reads something whose change nobody would notice; the text says what."""
+
+
+class Reads:
+    """``dicts``, ``slots``: for the guard. ``tensors``: outside of the model. ``attributes``: {(id of a module, name)}, or
+    None: any; their values the guard has anyway. ``questions``: [(function, answer)]. ``is_of_objects``: some belong to objects
+    that a copy of the model would have copies of."""
+
+    def __init__(self):
+        self.dicts, self.slots, self.tensors, self.questions = [], [], [], []
+        self.attributes = set()
+        self.is_of_objects = False
+        self._entries = []
+
+    def freeze(self):
+        """Keeps what all dicts hold now, for ``has_changed``."""
+        self._entries = [dict(x) for x in self.dicts]
+
+    def has_changed(self):
+        """Whether any value is another one. The guard, which looks at identity first, has more doubts than this."""
+        return not (
+            all(map(_is_same_dict, self.dicts, self._entries)) and all(map(_holds, self.slots))
+        )
+
+    def find_conflict(self):
+        """What the forward asks of PyTorch's state and would be answered otherwise now, as a reason; or None."""
+        for function, answer in self.questions:
+            if function() != answer:
+                return f"its forward asks torch.{function.__name__}(), which was {answer} when it was captured"
+        return None
+
+
+def _is_same_dict(now, before):
+    """In the same order: a forward may go through it. A copy, as another thread may write into it."""
+    now = dict(now)
+    return list(now) == list(before) and all(is_same(now[key], before[key]) for key in now)
+
+
+def _holds(slot):
+    kind, where, key, expected = slot
+    if kind == ENTRY:
+        return is_same(where.get(key, ABSENT), expected)
+    if kind == ITEMS:
+        return len(where) == len(expected) and all(map(is_same, list(where), expected))
+    if kind == ATTRIBUTE:
+        return is_same(getattr(where, key, ABSENT), expected)
+    return where == expected
+
+
+def is_same(a, b):
+    """By identity; numbers and texts by value, where 0.0 is not -0.0."""
+    simple = int, float, str, bytes
+    return a is b or (type(a) is type(b) and type(a) in simple and repr(a) == repr(b))
+
+
+class Walker:
+    """Evaluates sources -> ``reads``. ``roots``: {name of a local variable: value}; ``scope``: a function for the
+    names that Dynamo gives to modules and to other functions' globals; ``known``: modules, dicts and tensors that are
+    watched anyway."""
+
+    def __init__(self, roots, scope, known):
+        self.reads = Reads()
+        self._roots = roots
+        self._scope = scope
+        self._values = {}  # source -> its value
+        self._seen = {id(x): x for x in known}  # which must live as long as their ids count
+        self._namespaces = {id(vars(builtins))}
+        self._classes = set()
+        self._n_items = 0
+
+    def walk(self, source):
+        """The value at ``source``, which is watched from now on; ABSENT if there is none."""
+        if source not in self._values:
+            self._values[source] = value = self._step(source)
+            self.touch(value)
+        return self._values[source]
+
+    # ---- One step from a source's base ----
+
+    def _step(self, source):
+        kind = type(source).__name__
+        if kind == "LocalSource" and source.local_name in self._roots:
+            return self._roots[source.local_name]
+        if kind == "GlobalSource":
+            return self._global(source.global_name)
+        step = STEPS.get(kind)
+        if step is None:
+            raise Unwatchable(source_name(source))
+        base = self.walk(source.base)
+        return ABSENT if base is ABSENT else step(self, base, source)
+
+    def _global(self, name):
+        value = self._scope(name)
+        if isinstance(value, dict):
+            self._namespaces.add(id(value))
+        return value
+
+    def _attribute(self, base, source):
+        name = source.member
+        if isinstance(base, types.ModuleType):
+            return self._entry(vars(base), name)
+        if isinstance(base, type):
+            return self._class_attribute(base, name)
+        if isinstance(base, torch.nn.Module):
+            self.reads.attributes.add((id(base), name))
+        own = getattr(base, "__dict__", {})
+        if name in own:
+            return own[name]
+        if isinstance(base, torch.nn.Module):
+            for group in ("_parameters", "_buffers", "_modules"):
+                if name in own[group]:
+                    return own[group][name]
+        return self._inherited(base, name, source)
+
+    def _inherited(self, base, name, source):
+        """An attribute that an object has from its class: a method, a constant, or a slot of its own."""
+        found = inspect.getattr_static(type(base), name, ABSENT)
+        if inspect.ismemberdescriptor(found) or inspect.isgetsetdescriptor(found):
+            value = getattr(base, name, ABSENT)
+            self._add(ATTRIBUTE, base, name, value)
+            return value
+        if isinstance(found, (types.FunctionType, classmethod, staticmethod)):
+            return found.__get__(base, type(base))
+        if hasattr(type(found), "__get__") and not isinstance(found, FIXED):
+            raise Unwatchable(source_name(source))
+        return found
+
+    def _class_attribute(self, cls, name):
+        for base in cls.__mro__:
+            if name in vars(base):
+                return self._entry(class_dict(base), name)
+        return getattr(cls, name, ABSENT)  # of the metaclass, such as __mro__
+
+    def _item(self, base, source):
+        index = source.index
+        if isinstance(base, dict):
+            return self._dict_item(base, source)
+        if not isinstance(base, (list, tuple)) or not isinstance(index, int):
+            raise Unwatchable(source_name(source))
+        return base[index] if -len(base) <= index < len(base) else ABSENT
+
+    def _dict_item(self, base, source):
+        key = source.index
+        if type(key).__name__ == "ConstDictKeySource":
+            key = self.walk(key)
+        if not isinstance(base, (dict, types.MappingProxyType)):
+            raise Unwatchable(source_name(source))
+        if id(base) in self._namespaces:
+            return self._entry(base, key)
+        return base.get(key, ABSENT)
+
+    def _key(self, base, source):
+        keys = list(base)
+        return keys[source.index] if source.index < len(keys) else ABSENT
+
+    def _default(self, base, source):
+        values = base.__kwdefaults__ if source.is_kw else base.__defaults__
+        return values[source.idx_key]
+
+    def _entry(self, namespace, key):
+        """An entry of a dict of which nothing else is watched."""
+        value = namespace.get(key, ABSENT)
+        self._add(ENTRY, namespace, key, value)
+        return value
+
+    def _add(self, kind, where, key, expected):
+        self.reads.slots.append((kind, where, key, expected))
+
+    # ---- What is watched of a value ----
+
+    def touch(self, value):
+        """Watches whatever of ``value`` can change without its becoming another object."""
+        if isinstance(value, FIXED) or id(value) in self._seen or id(value) in self._namespaces:
+            return
+        self._seen[id(value)] = value
+        self.reads.is_of_objects |= not isinstance(value, SHARED)
+        for kinds, watch in WATCHES:
+            if isinstance(value, kinds):
+                return watch(self, value)
+        self._touch_object(value)
+
+    def _touch_nested(self, values):
+        """What stands in a container is compared by identity; containers in it change by themselves."""
+        self._n_items += len(values)
+        if self._n_items > MAX_ITEMS:
+            raise Unwatchable("more Python objects than a call can look at")
+        for value in values:
+            if isinstance(value, (dict, list, tuple, set)) and not hasattr(value, "__array__"):
+                self.touch(value)
+
+    def _touch_dict(self, value):
+        self.reads.dicts.append(value)
+        self._touch_nested(list(value.values()))
+
+    def _touch_list(self, value):
+        self._add(ITEMS, value, None, tuple(value))
+        self._touch_nested(value)
+
+    def _touch_set(self, value):
+        self._add(VALUE, value, None, value.copy())
+
+    def _touch_tensor(self, value):
+        self.reads.tensors.append(value)
+
+    def _touch_module(self, value):
+        """One that is not registered anywhere, such as those of a plain list."""
+        self._touch_class(type(value))
+        self._touch_dict(vars(value))
+        tensors = (*value._parameters.values(), *value._buffers.values())
+        for part in (*tensors, *value._modules.values()):
+            self.touch(part)
+
+    def _touch_class(self, cls):
+        """A user's class may get other methods and constants; of a library's only the forward is looked at."""
+        for base in cls.__mro__:
+            if base in self._classes:
+                continue
+            self._classes.add(base)
+            if base.__module__.partition(".")[0] not in LIBRARIES:
+                self.reads.dicts.append(class_dict(base))
+            elif "forward" in vars(base) and issubclass(base, torch.nn.Module):
+                self._entry(class_dict(base), "forward")
+
+    def _touch_function(self, value):
+        library = (value.__module__ or "").partition(".")[0]
+        if library != "torch" and library in LIBRARIES:
+            return self._touch_globals_of(value)
+        if library in LIBRARIES:
+            return
+        for name in "__code__", "__defaults__", "__kwdefaults__":
+            if getattr(value, name) is not None:
+                self._add(ATTRIBUTE, value, name, getattr(value, name))
+        self.touch(value.__defaults__)
+        self.touch(value.__kwdefaults__)
+        for cell in value.__closure__ or ():
+            self.touch(cell)
+
+    def _touch_globals_of(self, function):
+        """Python's own functions may read state that Dynamo does not name, as os.getenv does of a variable that is not
+        there."""
+        for name in function.__code__.co_names:
+            with contextlib.suppress(Unwatchable):
+                self.touch(function.__globals__.get(name))
+
+    def _touch_cell(self, value):
+        content = getattr(value, "cell_contents", ABSENT)
+        self._add(ATTRIBUTE, value, "cell_contents", content)
+        self._touch_nested([content])
+
+    def _touch_parts(self, value):
+        for name in "__self__", "__func__", "func", "args", "keywords", "fget":
+            self.touch(getattr(value, name, None))
+
+    def _touch_object(self, value):
+        """An object of a user's class, with attributes in a dict or in slots."""
+        own = getattr(value, "__dict__", None)
+        slots = [x for x in vars(type(value)).values() if inspect.ismemberdescriptor(x)]
+        if hasattr(value, "__next__") or hasattr(value, "__array__"):
+            raise Unwatchable(f"a {type(value).__name__}")
+        if type(own) is not dict and not slots and type(value) is not object:
+            raise Unwatchable(f"a {type(value).__name__}")
+        if type(own) is dict:
+            self._touch_dict(own)
+        for slot in slots:
+            self._add(ATTRIBUTE, value, slot.__name__, getattr(value, slot.__name__, ABSENT))
+        self._touch_class(type(value))
+
+
+def class_dict(cls):
+    """The dict behind a class's __dict__, which itself is a read-only view that the guard cannot look into."""
+    return gc.get_referents(vars(cls))[0]
+
+
+def source_name(source):
+    """A source as users know it: model.cfg['k'], or the second input."""
+    try:
+        name = source.name if isinstance(source.name, str) else source.name()
+    except NotImplementedError:
+        name = type(source).__name__
+    return _clean(name)
+
+
+def _clean(name):
+    """L['model']._modules['x'], L['args'][0] and G['__import_a_dot_b'].x as model.x, input[0] and a.b.x."""
+    name = name.replace("L['model']", "model").replace("L['args']", "input")
+    name = re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", name)
+    name = re.sub(r"^___from_numpy\((.*)\)$", r"the NumPy value \1", name)
+    if name.startswith("G['__import_"):
+        module, _, rest = name.removeprefix("G['__import_").partition("']")
+        name = module.replace("_dot_", ".") + rest
+    return name
+
+
+# How a source's value follows from that of its base.
+STEPS = {
+    **dict.fromkeys(("AttrSource", "GenericAttrSource", "CellContentsSource"), Walker._attribute),
+    **dict.fromkeys(("ParamBufferSource", "UnspecializedParamBufferSource"), Walker._attribute),
+    **dict.fromkeys(("DictGetItemSource", "DictSubclassGetItemSource"), Walker._dict_item),
+    **dict.fromkeys(("GetItemSource", "ListGetItemSource"), Walker._item),
+    **dict.fromkeys(
+        ("NNModuleSource", "UnspecializedNNModuleSource", "UnspecializedBuiltinNNModuleSource"),
+        lambda walker, base, source: base,
+    ),
+    "ConstDictKeySource": Walker._key,
+    "DefaultsSource": Walker._default,
+    "TypeSource": lambda walker, base, source: type(base),
+    "TypeDictSource": lambda walker, base, source: vars(base),
+    "TypeMROSource": lambda walker, base, source: base.__mro__,
+    "ClosureSource": lambda walker, base, source: base.__closure__,
+    "CodeSource": lambda walker, base, source: base.__code__,
+    "WeakRefCallSource": lambda walker, base, source: base(),
+}
+
+WATCHES = (
+    (torch.Tensor, Walker._touch_tensor),
+    (torch.nn.Module, Walker._touch_module),
+    (dict, Walker._touch_dict),
+    (list, Walker._touch_list),
+    ((set, frozenset), Walker._touch_set),
+    (tuple, Walker._touch_nested),
+    ((types.ModuleType, types.MappingProxyType), lambda walker, value: None),
+    (type, Walker._touch_class),
+    (types.FunctionType, Walker._touch_function),
+    (types.CellType, Walker._touch_cell),
+    ((types.MethodType, functools.partial, property), Walker._touch_parts),
+)

@@ -1,0 +1,87 @@
+/*
+ * Foreign text, such as a name from somebody's file, made fit to be shown.
+ *
+ * A terminal obeys what it is shown: escape sequences move the cursor, rename the window, hide what was written before. So whatever
+ * SOL shows to people goes through here: messages (status.c), log lines (log.c), reports, the page, and what the program and
+ * the Python side print. Letters of all languages pass; what is no letter to look at becomes \xNN, byte by byte.
+ */
+#include "base/base.h"
+
+#include <string.h>
+
+/* Ranges of characters that control rather than show: C0 and C1 with DEL, marks that reverse the direction of what follows, line
+ * separators, invisible operators, and tags. */
+static const struct {
+    uint32_t first, last;
+} controls[] = {{0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},
+                {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f},
+                {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}};
+
+static bool is_control(uint32_t character) {
+    for (int i = 0; i < COUNT(controls); i++)
+        if (character >= controls[i].first && character <= controls[i].last) return true;
+    return false;
+}
+
+/* Bytes of the UTF-8 character at `at`, of which `n` are left, and the character; 0 when it is none. Longer forms than
+ * needed and halves of UTF-16's pairs are none. */
+static size_t decode(const unsigned char *at, size_t n, uint32_t *out) {
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t size = *at < 0x80   ? 1
+                  : *at < 0xc0 ? 0
+                  : *at < 0xe0 ? 2
+                  : *at < 0xf0 ? 3
+                  : *at < 0xf8 ? 4
+                               : 0;
+    if (!size || size > n) return 0;
+    *out = size == 1 ? *at : *at & (0x7fu >> size);
+    for (size_t i = 1; i < size; i++) {
+        if ((at[i] & 0xc0) != 0x80) return 0;
+        *out = *out << 6 | (at[i] & 0x3f);
+    }
+    bool is_half = *out >= 0xd800 && *out <= 0xdfff;
+    return *out >= least[size] && *out <= 0x10ffff && !is_half ? size : 0;
+}
+
+size_t clean_length(const char *at, size_t n, bool *is_safe) {
+    uint32_t character = 0;
+    size_t size = decode((const unsigned char *)at, n, &character);
+    *is_safe = size && !is_control(character);
+    return size ? size : 1;
+}
+
+/* What replaces an unsafe byte. */
+static void print_byte(unsigned char byte, char out[4]) {
+    static const char digits[] = "0123456789abcdef";
+    memcpy(out, (const char[]){'\\', 'x', digits[byte >> 4], digits[byte & 15]}, 4);
+}
+
+/* An unsafe character has 4 bytes at most, hence 16 in the result. */
+size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size) {
+    size_t length = 0, end = 0, step;
+    bool is_safe, is_full = false;
+    for (size_t i = 0; i < n; i += step) {
+        char escapes[16];
+        step = clean_length(text + i, n - i, &is_safe);
+        is_safe |= keep_lines && (text[i] == '\n' || text[i] == '\t');
+        for (size_t k = 0; !is_safe && k < step; k++)
+            print_byte((unsigned char)text[i + k], escapes + 4 * k);
+        const size_t more = is_safe ? step : 4 * step;
+        is_full |= length + more >= size;
+        if (!is_full) memcpy(out + length, is_safe ? text + i : escapes, more);
+        if (!is_full) end = length + more;
+        length += more;
+    }
+    if (size) out[end] = 0;
+    return length;
+}
+
+void text_add_clean(struct text *text, const char *string) {
+    size_t left = strlen(string), n;
+    for (bool is_safe; left; string += n, left -= n) {
+        n = clean_length(string, left, &is_safe);
+        if (is_safe) text_add_raw(text, string, n);
+        else
+            for (size_t i = 0; i < n; i++) text_add(text, "\\x%02x", (unsigned char)string[i]);
+    }
+}

@@ -1,0 +1,175 @@
+/* `sol profile` and `sol report`: where the time goes, as a table, as JSON, or as a page. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_STEPS 4096
+
+struct profile {
+    int n, run;
+    struct step {
+        struct sol_step_time facts; /* of the last run; texts live as long as the program */
+        double *seconds;            /* of each run */
+    } step[MOST_STEPS];
+    int runs;
+};
+
+typedef int show_profile(const struct options *, const struct network *, const struct profile *);
+
+/* ---- Taking it ---- */
+
+/* Steps come in the same order in each run, so their places tell them apart; those beyond MOST_STEPS are left out.
+ * Without memory for its times a step counts as 0. */
+static void visit_step(void *user, const struct sol_step_time *facts) {
+    struct profile *profile = user;
+    if (profile->n == MOST_STEPS) return;
+    struct step *step = &profile->step[profile->n++];
+    if (!step->seconds) step->seconds = calloc((size_t)profile->runs, sizeof(double));
+    step->facts = *facts;
+    if (step->seconds) step->seconds[profile->run] = facts->seconds;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Leaves the median of all runs in each step's facts. */
+static void take_medians(struct profile *profile) {
+    for (int i = 0; i < profile->n; i++) {
+        struct step *step = &profile->step[i];
+        if (step->seconds) qsort(step->seconds, (size_t)profile->runs, sizeof(double), compare);
+        step->facts.seconds = step->seconds ? step->seconds[profile->runs / 2] : 0;
+    }
+}
+
+/* Times all steps and hands their medians to `show`. The first call, which is not timed, pays for what is made only
+ * once. */
+static int profile_calls(const struct options *options, struct network *network,
+                         show_profile *show) {
+    struct profile *profile = calloc(1, sizeof *profile);
+    if (!profile) return complain("out of memory");
+    int code = call_network(network);
+    profile->runs = options->runs;
+    for (; !code && profile->run < profile->runs; profile->run++) {
+        profile->n = 0;
+        if (sol_program_profile(network->program, network->weights, network->symbols,
+                                network->input_data, network->outputs, visit_step, profile))
+            code = complain("%s", sol_error());
+    }
+    if (!code) take_medians(profile);
+    if (!code) code = show(options, network, profile);
+    for (int i = 0; i < MOST_STEPS; i++) free(profile->step[i].seconds);
+    free(profile);
+    return code;
+}
+
+/* ---- As JSON ---- */
+
+/* Strings come from files; what sol_clean leaves is UTF-8 without control characters. */
+static void print_string(FILE *file, const char *text) {
+    const size_t n = strlen(text), size = sol_clean(text, n, false, NULL, 0) + 1;
+    char *clean_text = malloc(size);
+    fputc('"', file);
+    if (clean_text) sol_clean(text, n, false, clean_text, size);
+    for (const char *c = clean_text; c && *c; c++) {
+        if (*c == '"' || *c == '\\') fputc('\\', file);
+        fputc(*c, file);
+    }
+    fputc('"', file);
+    free(clean_text);
+}
+
+static void print_step_json(FILE *file, const struct sol_step_time *step) {
+    fputs("{\"name\": ", file);
+    print_string(file, step->name);
+    fputs(", \"module\": ", file);
+    print_string(file, step->module);
+    fputs(", \"layers\": ", file);
+    print_string(file, step->layers);
+    fprintf(file, ", \"ms\": %.6f, \"flops\": %.0f, \"bytes\": %.0f}", 1e3 * step->seconds,
+            step->flops, step->bytes);
+}
+
+static int write_json(const struct options *options, const struct network *network,
+                      const struct profile *profile) {
+    FILE *file = fopen(options->json, "w");
+    if (!file) return complain("cannot write %s: %s", options->json, strerror(errno));
+    fprintf(
+        file,
+        "{\"batch\": %lld, \"threads\": %d, \"runs\": %d, \"peak_gflops\": %.3f,\n \"steps\": [",
+        (long long)network->inputs.batch, sol_threads(), profile->runs, 1e-9 * sol_measure_flops());
+    for (int i = 0; i < profile->n; i++) {
+        fputs(i ? ",\n  " : "\n  ", file);
+        print_step_json(file, &profile->step[i].facts);
+    }
+    fputs("]}\n", file);
+    return fclose(file) ? complain("cannot write %s", options->json) : 0;
+}
+
+/* ---- For people ---- */
+
+/* Operations are counted as of a plain convolution, so a better algorithm may come out above the peak; bytes are
+ * those that no kernel can do without. */
+static void print_step(const struct sol_step_time *f, double total) {
+    const double seconds = f->seconds > 1e-12 ? f->seconds : 1e-12;
+    say("%9.3f %5.1f %8.1f %7.1f  %-6s %s: %s\n", 1e3 * f->seconds,
+        100 * f->seconds / (total > 0 ? total : 1), 1e-9 * f->flops / seconds,
+        1e-9 * f->bytes / seconds, f->module, f->name, f->layers);
+}
+
+static int print_profile(const struct options *options, const struct network *network,
+                         const struct profile *profile) {
+    double total = 0, flops = 0;
+    for (int i = 0; i < profile->n; i++) {
+        total += profile->step[i].facts.seconds;
+        flops += profile->step[i].facts.flops;
+    }
+    printf("%9s %5s %8s %7s  module what\n", "ms", "%", "GF/s", "GB/s");
+    for (int i = 0; i < profile->n; i++) print_step(&profile->step[i].facts, total);
+    printf("%9.3f 100.0 %8.1f          batch %lld, %d threads; this machine's peak is %.0f GF/s\n",
+           1e3 * total, 1e-9 * flops / (total > 0 ? total : 1), (long long)network->inputs.batch,
+           sol_threads(), 1e-9 * sol_measure_flops());
+    return options->json ? write_json(options, network, profile) : 0;
+}
+
+/* A full disk may be noticed only when the buffer is written out, hence the look at fclose. */
+static int write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    bool is_written = file && fputs(text, file) >= 0;
+    const char *reason = file ? "" : strerror(errno);
+    if (file) is_written &= !fclose(file);
+    return is_written ? 0 : complain("cannot write %s%s%s", path, *reason ? ": " : "", reason);
+}
+
+static int write_report(const struct options *options, const struct network *network,
+                        const struct profile *profile) {
+    struct sol_step_time *steps = calloc((size_t)profile->n + 1, sizeof *steps);
+    const char *path = options->output ? options->output : "report.html";
+    for (int i = 0; steps && i < profile->n; i++) steps[i] = profile->step[i].facts;
+    char *page = steps ? sol_program_page(network->program, options->model, network->symbols, steps,
+                                          profile->n)
+                       : NULL;
+    int code =
+        page ? write_text(path, page) : complain("%s", steps ? sol_error() : "out of memory");
+    if (!code) say("wrote %s\n", path);
+    free(page);
+    free(steps);
+    return code;
+}
+
+static int profile_network(const struct options *options, struct network *network) {
+    return profile_calls(options, network, print_profile);
+}
+
+int command_profile(const struct options *options) {
+    return with_network(options, profile_network);
+}
+
+static int report_network(const struct options *options, struct network *network) {
+    return profile_calls(options, network, write_report);
+}
+
+int command_report(const struct options *options) { return with_network(options, report_network); }

@@ -1,0 +1,33 @@
+/* Numbers of the program's options: rows of option.c's table, from 1 on, as getopt_long has 0 for flags. */
+#ifndef SOL_CLI_OPTION_H
+#define SOL_CLI_OPTION_H
+
+enum option_row {
+    BATCH = 1,
+    SHAPE,
+    INPUT,
+    OUTPUT,
+    RUNS,
+    SECONDS,
+    SEED,
+    JSON,
+    AFTER,
+    DEVICE,
+    CPU,
+    THREADS,
+    STRICT,
+    NO_AUTOTUNE,
+    TARGET,
+    WEIGHTS,
+    LIB_NAME,
+    FUNC_NAME,
+    COMPILER,
+    STATIC_MEMORY,
+    HELP,
+    VERSION,
+    N_OPTION_ROWS
+};
+
+#define BIT(row) (UINT64_C(1) << (row))
+
+#endif

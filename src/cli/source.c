@@ -1,0 +1,163 @@
+/*
+ * From a path to a model. What the file is, its content says, never its name: an ONNX model, SOL's text form, or something else, which is
+ * told. The path may be a pipe, and - is standard input.
+ */
+#include "cli.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEAD 65536 /* enough to know an ONNX model */
+
+/* ---- Bytes ---- */
+
+/* Reads on, until there are `size` bytes or the end; false after an error, with errno. */
+static bool read_until(int fd, size_t size, struct source *source) {
+    for (size_t room = source->size + 1; source->size < size;) {
+        if (source->size + 1 >= room) {
+            room = 2 * room + HEAD;
+            char *more = realloc(source->bytes, room);
+            if (!more) return false;
+            source->bytes = more;
+        }
+        size_t wanted = room - 1 - source->size;
+        if (wanted > size - source->size) wanted = size - source->size;
+        const ssize_t n = read(fd, source->bytes + source->size, wanted);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return false;
+        source->bytes[source->size += (size_t)n] = 0;
+        if (!n) break;
+    }
+    return true;
+}
+
+/* An ONNX file is read by libsol, with the files beside it. All else is read here, and so is what can be read only once. */
+static bool read_source(int fd, struct source *out) {
+    struct stat file;
+    if (fstat(fd, &file)) return false;
+    if (S_ISDIR(file.st_mode)) errno = EISDIR;
+    if (S_ISDIR(file.st_mode)) return false;
+    out->is_stream = !S_ISREG(file.st_mode);
+    if (!read_until(fd, HEAD, out)) return false;
+    out->is_onnx = sol_onnx_is_model(out->bytes, out->size);
+    return (out->is_onnx && !out->is_stream) || read_until(fd, SIZE_MAX, out);
+}
+
+int open_source(const char *path, struct source *out) {
+    *out = (struct source){.path = strcmp(path, "-") ? path : "/dev/stdin"};
+    const int fd = open(out->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    const bool is_read = fd >= 0 && read_source(fd, out);
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    return is_read ? 0 : complain("cannot read %s: %s", out->path, strerror(error));
+}
+
+void close_source(struct source *source) {
+    free(source->bytes);
+    source->bytes = NULL;
+}
+
+/* ---- Models ---- */
+
+static enum sol_status read_shaped(const struct source *source, const struct sol_onnx_shape *shapes,
+                                   int n, struct sol_onnx **out) {
+    if (!source->is_stream) return sol_onnx_read_shaped(source->path, shapes, n, out);
+    return sol_onnx_parse_shaped(source->bytes, source->size, NULL, shapes, n, out);
+}
+
+static int read_onnx(const struct source *source, struct network *out) {
+    enum sol_status status = read_shaped(source, NULL, 0, &out->onnx);
+    if (status == SOL_EUNSUPPORTED) return NEEDS_INTERPRETER;
+    if (status && source->is_stream) return complain("%s: %s", source->path, sol_error());
+    if (status) return complain("%s", sol_error());
+    out->model = sol_onnx_model(out->onnx);
+    return 0;
+}
+
+/* No byte that a text does not have. */
+static bool is_text(const struct source *source) {
+    for (size_t i = 0; i < source->size; i++)
+        if ((unsigned char)source->bytes[i] < ' ' && !strchr("\n\r\t\f", source->bytes[i]))
+            return false;
+    return !memchr(source->bytes, 0, source->size);
+}
+
+/* Does it begin as the text form does, behind blanks and lines of comment? */
+static bool begins_a_model(const char *at) {
+    for (at += strspn(at, " \t\r\n"); *at == '#'; at += strspn(at, " \t\r\n"))
+        at += strcspn(at, "\n");
+    return !strncmp(at, "model", 5) && !isalnum((unsigned char)at[5]);
+}
+
+static int read_text(const struct source *source, struct network *out) {
+    if (!begins_a_model(source->bytes))
+        return complain("%s is neither an ONNX model nor SOL's text form, which begins with: model",
+                        source->path);
+    enum sol_status status = sol_model_parse(source->bytes, &out->text);
+    out->model = out->text;
+    return status ? complain("%s: %s", source->path, sol_error()) : 0;
+}
+
+/* Bytes that are no text, and nothing that is known: the reader of ONNX says what is wrong with them. */
+static int read_source_model(const struct source *source, struct network *out) {
+    if (source->is_onnx) return read_onnx(source, out);
+    const char *kind = sol_file_kind(source->bytes, source->size);
+    if (kind) return complain("%s is %s", source->path, kind);
+    return is_text(source) ? read_text(source, out) : read_onnx(source, out);
+}
+
+int read_model(const struct options *options, struct network *out) {
+    *out = (struct network){0};
+    const double start = now();
+    int code = open_source(options->model, &out->source);
+    if (!code) code = read_source_model(&out->source, out);
+    out->read_s = now() - start;
+    return code;
+}
+
+/* ---- One shape ---- */
+
+/* Compiled with the sizes that the inputs have now. */
+static int read_for_shapes(const struct source *source, const struct inputs *inputs,
+                           struct network *out) {
+    struct sol_onnx_shape *shapes = calloc((size_t)inputs->n + 1, sizeof *shapes);
+    if (!shapes) return complain("no memory for inputs");
+    for (int i = 0; i < inputs->n; i++) {
+        shapes[i].input = inputs->at[i].port.name;
+        shapes[i].rank = inputs->at[i].rank;
+        memcpy(shapes[i].dim, inputs->at[i].dim, sizeof shapes[i].dim);
+    }
+    enum sol_status status = read_shaped(source, shapes, inputs->n, &out->onnx);
+    free(shapes);
+    if (status) return complain("%s", sol_error());
+    out->model = sol_onnx_model(out->onnx);
+    return 0;
+}
+
+/* What depends on sizes that are open cannot be compiled as a whole; for one choice of them it may be. The inputs' files stay open: they
+ * may be pipes. */
+static int choose_one_shape(const struct options *options, struct network *out) {
+    struct sol_mixed *net;
+    char message[1024];
+    snprintf(message, sizeof message, "%s", sol_error());
+    if (open_mixed(options, &out->source, &net)) return complain("%s", message);
+    int code = list_mixed_ports(net, &out->inputs);
+    if (!code && !has_open_sizes(&out->inputs)) code = complain("%s", message);
+    if (!code) code = plan_inputs(options, &out->inputs);
+    if (!code) code = read_for_shapes(&out->source, &out->inputs, out);
+    for (int i = 0; i < out->inputs.n && !code; i++)
+        sol_model_get_input(out->model, i, &out->inputs.at[i].port);
+    out->inputs.n_sizes = 0;
+    sol_mixed_free(net);
+    return code;
+}
+
+int open_model(const struct options *options, struct network *out) {
+    const int code = read_model(options, out);
+    return code == NEEDS_INTERPRETER ? choose_one_shape(options, out) : code;
+}

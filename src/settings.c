@@ -1,0 +1,38 @@
+/*
+ * The environment's values, looked at before they are used: one that means nothing is told with those that do, once per process.
+ *
+ * Who needs a variable reads it by base/env.c, and does without a value that means nothing. Here they are all looked at together, so
+ * that a mistake is told at the start, also where the variable would not be read this time.
+ */
+#include "device/cpu/cpu.h"
+#include "device/device.h"
+
+#include <sol/sol.h>
+#include <stdio.h>
+#include <string.h>
+
+#define POSITIVE 1e-6, 1e18, "numbers above 0", 1
+
+static void add_word(char *out, size_t size, const char *word) {
+    size_t n = strlen(out);
+    (void)snprintf(out + n, size - n, n ? ", %s" : "%s", word);
+}
+
+static void check_disabled(void) {
+    char words[512] = "";
+    for (int i = 0; dnn_impls[i]; i++) add_word(words, sizeof words, dnn_impls[i]->name);
+    for (int i = 0; devices[i]; i++) add_word(words, sizeof words, devices[i]->name);
+    add_word(words, sizeof words, "all");
+    env_check_words(ENV_SOL_DISABLE, words);
+}
+
+void sol_check_environment(void) {
+    log_check();
+    env_check_words(ENV_SOL_DEBUG, "plan, pass, kernels, time, all");
+    check_disabled();
+    (void)cpu_isa();
+    (void)os_threads();
+    (void)env_number(ENV_SOL_CC_TIMEOUT, POSITIVE);
+    (void)env_number(ENV_SOL_CALL_MEMORY, POSITIVE);
+    (void)env_number(ENV_SOL_LOOP_SECONDS, POSITIVE);
+}

@@ -1,0 +1,13 @@
+import pytest
+import torch
+from deploy_net import Net
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(5)
+    model = Net()
+    for p in model.buffers():
+        if p.dtype == torch.float32:
+            p.copy_(torch.rand_like(p) + 0.5)
+    return model.eval()

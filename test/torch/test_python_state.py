@@ -1,0 +1,220 @@
+"""A forward may read and write any Python object. What it writes must happen at every call, and what it reads must be as it
+is now: by the guard, which notices a change, or by PyTorch."""
+
+import contextlib
+import copy
+import io
+import os
+import random
+import sys
+import warnings
+
+import numpy
+import pytest
+import python_state
+import torch
+from conftest import assert_runs_in_sol
+from python_state import READS, WRITES, State
+from torch import nn
+
+import sol.pytorch as sol
+
+# These run in SOL; of the others in READS PyTorch may run some.
+NOT_GUARDED = {
+    *("array", "numpy scalar", "deque", "context variable", "thread's local", "requires_grad"),
+    "version",
+}
+CHANGES_MODE = {"default dtype", "deterministic"}
+
+
+@pytest.fixture(autouse=True)
+def put_back(monkeypatch):
+    """All that the cases change outside of their models."""
+    names = "SCALE", "TENSOR", "helper"
+    kept = {name: getattr(python_state, name) for name in names}
+    defaults, value = python_state.helper.__defaults__, python_state.TENSOR.item()
+    classes = [(cls, dict(vars(cls))) for cls in (State, python_state.Base)]
+    relu, forward = nn.functional.relu, nn.Conv2d.forward
+    monkeypatch.setenv("SOL_TEST_STATE", "2")
+    monkeypatch.delenv("SOL_TEST_MISSING", raising=False)
+    yield
+    for name, old in kept.items():
+        setattr(python_state, name, old)
+    python_state.helper.__defaults__ = defaults
+    defaults[0][:] = [2.0]
+    python_state.TENSOR.fill_(value)
+    for cls, old in classes:
+        for name in vars(cls).keys() - old.keys():
+            delattr(cls, name)
+        for name in ("of_class", "of_base", "hidden", "times"):
+            if name in old:
+                setattr(cls, name, old[name])
+    nn.functional.relu, nn.Conv2d.forward = relu, forward
+    python_state.TABLE.clear()
+    python_state.TABLE.update(k=2.0)
+    python_state.VALUES[:] = [2.0]
+    vars(python_state.OBJECT).clear()
+    python_state.OBJECT.k = python_state.LOCAL.k = 2.0
+    python_state.put_cell(2.0)
+    python_state.CONTEXT.set(2.0)
+    sys.modules.pop("sol_test_missing", None)
+    for name in "SOL_TEST_MISSING", "SOL_TEST_WRITTEN":
+        os.environ.pop(name, None)
+    torch.set_default_dtype(torch.float32)
+    torch.use_deterministic_algorithms(False)
+
+
+def assert_same(fast, x):
+    """Of a forward that changes nothing."""
+    with torch.no_grad():
+        got, expected = fast(x), fast._original(x)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_a_forward_reads(name, x):
+    forward_of, change = READS[name]
+    fast = sol.optimize(State(forward_of).eval(), sol.input([0, 3, 9, 7]))
+    for _ in range(3):
+        assert_same(fast, x)
+    if name not in NOT_GUARDED:
+        assert not sol.fallbacks(fast)
+    with torch.no_grad():
+        before = fast(x)
+    change(fast._original)
+    for _ in range(3):
+        assert_same(fast, x)
+    assert not torch.equal(before, fast._original(x)), "nothing has changed"
+    if name not in NOT_GUARDED | CHANGES_MODE:
+        assert_runs_in_sol(fast, x)
+
+
+@pytest.mark.parametrize("name", ["entry", "item", "namespace", "class", "global", "nested"])
+def test_what_is_equal_is_not_captured_again(name, x):
+    """Numbers are often replaced by equal ones, and what nobody reads changes at any time."""
+    fast = sol.optimize(State(READS[name][0]).eval(), sol.input([0, 3, 9, 7]))
+    entries = fast._engine._state.entries
+    for i in range(5):
+        fast._original.ns.k = fast._original.cfg["k"] = fast._original.items[0] = float("2.0")
+        State.of_class = fast._original.nested["a"][0]["k"] = float("2.0")
+        python_state.SCALE = float("2.0")
+        python_state.UNREAD = i
+        assert_runs_in_sol(fast, x)
+    assert all(fast._engine._state.entries[key][0].plan is entries[key][0].plan for key in entries)
+    assert fast._engine._n_checks == 0 and fast._engine._n_captures == 1
+
+
+def test_values_that_come_back(x):
+    fast = sol.optimize(State(READS["entry"][0]).eval(), sol.input([0, 3, 9, 7]))
+    for k in (2.0, 3.0, 2.0, 0.0, float("nan")):
+        fast.cfg["k"] = k
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), fast._original(x), equal_nan=True)
+    assert not sol.fallbacks(fast)
+
+
+def test_a_copy_reads_its_own_objects(x):
+    fast = sol.optimize(State(READS["entry"][0]).eval(), sol.input([0, 3, 9, 7]))
+    assert_runs_in_sol(fast, x)
+    other = copy.deepcopy(fast)
+    other.cfg["k"] = 7.0
+    assert_runs_in_sol(other, x)
+    assert_runs_in_sol(fast, x)
+    with torch.no_grad():
+        assert not torch.equal(other(x), fast(x))
+
+
+def run_twice(model, call, x):
+    """Two calls from equal random numbers; the results, and what was printed and warned of."""
+    random.seed(1)
+    numpy.random.seed(1)
+    torch.manual_seed(1)
+    said = io.StringIO()
+    with (
+        torch.no_grad(),
+        contextlib.redirect_stdout(said),
+        warnings.catch_warnings(record=True) as told,
+    ):
+        warnings.simplefilter("always")
+        results = [call(x).clone() for _ in range(2)]
+    return results, said.getvalue(), [str(w.message) for w in told if "told" in str(w.message)]
+
+
+def state_of(model):
+    """All that a forward may have left in its model, for a comparison; numbers of hooks go on in any case."""
+    own = {key: value for key, value in vars(model).items() if not key.startswith("_")}
+    for name in "forward_of", "loose", "ticks", "random", "slots":
+        own.pop(name)
+    return repr(
+        (own, list(model.state_dict().items()), sorted(vars(model.conv)["_forward_hooks"]) != [])
+    )
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_a_forward_writes(name, x, put_back):
+    torch.manual_seed(0)
+    model = State(WRITES[name]).eval()
+    expected = copy.deepcopy(model)
+    with contextlib.redirect_stdout(said := io.StringIO()):
+        fast = sol.optimize(model, sol.input([0, 3, 9, 7]))
+    assert said.getvalue() == "" and state_of(model) == state_of(expected)
+    outside = {key: copy.copy(getattr(python_state, key)) for key in ("SCALE", "TABLE", "OBJECT")}
+    outside["TENSOR"], outside["cell"] = python_state.TENSOR.clone(), python_state.get_cell()
+    outside["class"] = State.of_class
+    got = run_twice(model, fast, x)
+    for key in "SCALE", "TABLE", "OBJECT":
+        setattr(python_state, key, outside[key])
+    python_state.TENSOR.copy_(outside["TENSOR"])
+    python_state.put_cell(outside["cell"])
+    State.of_class = outside["class"]
+    wanted = run_twice(expected, expected, x)
+    for y, z in zip(got[0], wanted[0]):
+        torch.testing.assert_close(y, z)
+    assert got[1:] == wanted[1:]
+    assert state_of(model) == state_of(expected)
+    if name != "written and undone":
+        assert sum(sol.fallbacks(fast).values()) == 2
+
+
+def test_the_reason_names_what_is_written():
+    """And the line."""
+    fast = sol.optimize(State(WRITES["counter"]).eval(), sol.input([0, 3, 9, 7]))
+    (reason,) = sol.fallbacks(fast)
+    assert "writes to model.n (python_state.py:" in reason
+
+
+def test_strict(x):
+    with pytest.raises(NotImplementedError, match="writes to model.log"):
+        sol.optimize(State(WRITES["log"]).eval(), sol.input([0, 3, 9, 7]), strict=True)
+
+
+def test_capture_leaves_the_model_s_objects():
+    """torch.export puts copies of lists and dicts into modules."""
+    model = nn.Sequential(State(READS["entry"][0]), nn.LSTM(7, 4)).eval()
+    before = [dict(vars(module)) for module in model.modules()]
+    sol.optimize(model[0], sol.input([0, 3, 9, 7]))
+    sol.optimize(model[1], sol.input([0, 3, 7]))
+    for module, own in zip(model.modules(), before):
+        assert vars(module).keys() == own.keys()
+        assert all(vars(module)[key] is value for key, value in own.items())
+
+
+def test_capture_says_nothing(capfd):
+    """Only SOL's one line, also of what PyTorch prints graphs for."""
+
+    class Branch(nn.Module):
+        def forward(self, x):
+            return x * 2 if x.sum() > 0 else x
+
+    level = sol.config["log::level"]
+    sol.config["log::level"] = sol.log.error
+    sol.optimize(Branch().eval(), sol.input([0, 3]))
+    assert capfd.readouterr() == ("", "")
+    sol.config["log::level"] = level
+    sol.optimize(Branch().eval(), sol.input([0, 3]), name="again")
+    said = capfd.readouterr().err.splitlines()
+    assert (
+        len(said) == 1
+        and "again runs in PyTorch" in said[0]
+        and "(test_python_state.py:" in said[0]
+    )
