@@ -81,7 +81,8 @@ struct slots {
 /* The slots of a sequence of tuples; -1 with an exception set, and then slots_clear is still to be called. */
 int slots_init(struct slots *slots, PyObject *descriptions);
 void slots_clear(struct slots *slots);
-void slots_fetch(const struct slots *slots); /* lets the caches fetch what slots_changed will read */
+void slots_fetch(
+    const struct slots *slots); /* lets the caches fetch what slots_changed will read */
 bool slots_changed(struct slots *slots);
 
 /* ---- Tensors of any framework ---- */

@@ -364,7 +364,8 @@ static PyObject *guard_check(PyObject *self, PyObject *none) {
 }
 
 static PyMethodDef guard_methods[] = {
-    {"check", guard_check, METH_NOARGS, "0: as before, 1: a dict or slot changed, 2: a tensor changed."},
+    {"check", guard_check, METH_NOARGS,
+     "0: as before, 1: a dict or slot changed, 2: a tensor changed."},
     {NULL, NULL, 0, NULL},
 };
 

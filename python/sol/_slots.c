@@ -19,7 +19,7 @@ enum slot_kind {
 struct slot {
     enum slot_kind kind;
     PyObject *where, *key, *expected; /* borrowed from the tuple */
-    uint64_t tag;                     /* of the dict of an entry, when it was last found as before */
+    uint64_t tag; /* of the dict of an entry, when it was last found as before */
 };
 
 /* Are both the same number or text? 0.0 and -0.0 are not, and a NaN is itself. */
