@@ -13,6 +13,8 @@ import math
 
 from sol.pytorch.builder import Unsupported, Value, all_axes, normal_axis, pair
 
+FLOAT_MAX = 3.4028234663852886e38  # the largest finite float32
+
 
 def _needs(condition, reason):
     if not condition:
@@ -148,18 +150,30 @@ def _log_softmax(b, x, dim, out, **_):
     return b.layer("sub", shifted, b.layer("log", total))
 
 
+def _masked_softmax(b, x):
+    """Softmax over the last dim, but 0 for a row that is -inf throughout, as PyTorch's attention gives.
+
+    Below a finite maximum such a row's exponentials are 0 and so is their sum. Of any other row the
+    sum is at least 1, as the largest element adds exp(0): the lower limits change nothing there.
+    """
+    axes = [len(x.shape) - 1]
+    top = b.layer("maximum", b.layer("reduce_max", x, axes=axes, keepdim=True), -FLOAT_MAX)
+    e = b.layer("exp", b.layer("sub", x, top))
+    total = b.layer("sum", e, axes=axes, keepdim=True)
+    return b.layer("div", e, b.layer("maximum", total, 1.0))
+
+
 def _attention(
     b, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
     enable_gqa=False, out=None,
 ):  # fmt: skip
-    """softmax(query @ key^T * scale + mask) @ value."""
+    """softmax(query @ key^T * scale + mask) @ value; rows masked wholly give 0."""
     _needs(not (dropout_p or is_causal or enable_gqa), "dropout, a causal mask or grouped heads")
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     turned = _transpose(b, key, -2, -1, None)
     scores = b.layer("mul", b.layer("matmul", query, turned), scale)
     scores = scores if attn_mask is None else b.layer("add", scores, attn_mask)
-    weights = b.layer("softmax", scores, axis=len(scores.shape) - 1)
-    return b.layer("matmul", weights, value)
+    return b.layer("matmul", _masked_softmax(b, scores), value)
 
 
 # ---- Pointwise ----

@@ -1,0 +1,81 @@
+"""Attention with masks: rows of -inf, NaN and infinities give what PyTorch gives."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import assert_equal, assert_runs_in_sol
+
+import sol.pytorch as sol
+
+torch.manual_seed(0)
+INF = math.inf
+
+
+class Attention(torch.nn.Module):
+    def forward(self, x, mask):
+        return F.scaled_dot_product_attention(x, x * 0.5, x + 1, attn_mask=mask)
+
+
+class Sequence(torch.nn.Module):
+    """Self-attention of [batch, length, 8] in which a mask of [batch, length] hides positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x, mask):
+        return self.inner(x, x, x, key_padding_mask=mask, need_weights=False)[0]
+
+
+def masks(rows, columns):
+    """A mask of some rows, of one row, of all rows, of single elements, and with other odd values."""
+    some = torch.zeros(rows, columns)
+    some[0] = -INF
+    some[rows // 2 :, columns // 2] = -INF
+    finite = torch.full((rows, columns), -3.4e38)
+    odd = torch.zeros(rows, columns)
+    odd[-1, 0] = math.nan
+    upper = torch.full((rows, columns), -INF).triu(1)
+    return {
+        "some": some,
+        "all": torch.full((rows, columns), -INF),
+        "none": torch.zeros(rows, columns),
+        "largest": finite,
+        "nan": odd,
+        "causal": upper,
+        "future": torch.full((rows, columns), -INF).tril(),
+    }
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 4, 8), (2, 3, 7, 5), (2, 17, 8), (1, 1, 1, 1)])
+@pytest.mark.parametrize("name", masks(1, 1))
+def test_masked_rows(shape, name):
+    """Whole rows of -inf are 0; NaN stays NaN."""
+    model, x = Attention().eval(), torch.randn(shape)
+    mask = masks(shape[-2], shape[-2])[name]
+    with torch.no_grad():
+        fast = sol.optimize(model, sol.input(shape), sol.input(mask.shape))
+        assert_runs_in_sol(fast, x, mask)
+        assert_runs_in_sol(fast, x * 30, mask)
+
+
+def test_sample_masked_wholly():
+    """One padded sample of a batch must not spoil itself or the others."""
+    model, x = Sequence().eval(), torch.randn(3, 5, 8)
+    mask = torch.zeros(3, 5)
+    mask[1] = -INF
+    mask[2, 3:] = -INF
+    with torch.no_grad():
+        want = model(x, mask)
+        assert want.isfinite().all()
+        fast = sol.optimize(model, sol.input([3, 5, 8]), sol.input([3, 5]))
+        assert_equal(assert_runs_in_sol(fast, x, mask), want)
+
+
+def test_softmax_itself_gives_nan():
+    """Only attention hides such rows: a softmax of -inf alone has no value."""
+    model, x = torch.nn.Softmax(-1).eval(), torch.full((2, 3), -INF)
+    with torch.no_grad():
+        assert sol.optimize(model, sol.input([2, 3]))(x).isnan().all()
