@@ -33,6 +33,26 @@ class Mode(enum.Enum):
     three = 3.0
 
 
+class Two:
+    k = 2.0
+
+
+class Five:
+    k = 5.0
+
+
+class Derived(Two):
+    pass
+
+
+class Meta(type):
+    k = 2.0
+
+
+class WithMeta(metaclass=Meta):
+    pass
+
+
 class Slots:
     __slots__ = ("k",)
 
@@ -66,6 +86,9 @@ class State(Base):
         self.queue, self.options, self.slots = collections.deque([1.0]), Options(), Slots()
         self.counts = collections.defaultdict(int)
         self.loose = [nn.Linear(4, 4)]
+        self.of_two, self.of_derived = Two(), Derived()
+        self.ordered = collections.OrderedDict(a=2.0, b=5.0)
+        self.twin = self.items
         self.plain = torch.tensor(2.0)
         self.register_buffer("buffer", torch.tensor(2.0))
         self.partial = functools.partial(torch.mul, other=2.0)
@@ -159,6 +182,23 @@ READS = {
     "base class": (lambda s, y: y * s.of_base, lambda s: setattr(Base, "of_base", 5.0)),
     "shadowed class": (lambda s, y: y * s.of_base, lambda s: setattr(State, "of_base", 5.0)),
     "by type": (lambda s, y: y * type(s).of_class, lambda s: setattr(State, "of_class", 5.0)),
+    "object's class": (
+        lambda s, y: y * s.of_two.k,
+        lambda s: setattr(s.of_two, "__class__", Five),
+    ),
+    "class's bases": (
+        lambda s, y: y * s.of_derived.k,
+        lambda s: setattr(Derived, "__bases__", (Five,)),
+    ),
+    "class's class": (lambda s, y: y * WithMeta.k, lambda s: setattr(Meta, "k", 5.0)),
+    "order in an OrderedDict": (
+        lambda s, y: y * next(iter(s.ordered.values())),
+        lambda s: s.ordered.move_to_end("a"),
+    ),
+    "the same object": (
+        lambda s, y: y * (2 + (s.items is s.twin)),
+        lambda s: setattr(s, "twin", [2.0]),
+    ),
     "property": (lambda s, y: y * s.size, lambda s: setattr(State, "hidden", 5.0)),
     "method": (lambda s, y: s.times(y), lambda s: setattr(State, "times", lambda s, y: y * 5)),
     "method's state": (lambda s, y: s.times(y), lambda s: setattr(s, "hidden", 5.0)),

@@ -96,6 +96,21 @@ def test_hook_at_optimize(net, x):
         sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True)
 
 
+def test_global_hook_is_called_as_without_sol(fast, net, x):
+    """Once for each module: the result is no module of the user's."""
+    seen = []
+    register = torch.nn.modules.module.register_module_forward_hook
+    handle = register(lambda module, args, y: seen.append(type(module)))
+    try:
+        with torch.no_grad():
+            net(x)
+            expected, seen = seen, []
+            fast(x)
+    finally:
+        handle.remove()
+    assert seen == expected
+
+
 def test_hook_on_the_result_itself(fast, net, x):
     fast.register_forward_hook(lambda module, args, y: 2 * y)
     with torch.no_grad():

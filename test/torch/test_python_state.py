@@ -56,6 +56,8 @@ def put_back(monkeypatch):
     vars(python_state.OBJECT).clear()
     python_state.OBJECT.k = python_state.LOCAL.k = 2.0
     python_state.put_cell(2.0)
+    python_state.Meta.k = 2.0
+    python_state.Derived.__bases__ = (python_state.Two,)
     python_state.CONTEXT.set(2.0)
     sys.modules.pop("sol_test_missing", None)
     for name in "SOL_TEST_MISSING", "SOL_TEST_WRITTEN":
@@ -104,6 +106,15 @@ def test_what_is_equal_is_not_captured_again(name, x):
     assert fast._engine._n_checks == 0 and fast._engine._n_captures == 1
 
 
+def test_an_equal_list_is_watched_from_then_on(x):
+    fast = sol.optimize(State(READS["item"][0]).eval(), sol.input([0, 3, 9, 7]))
+    assert_runs_in_sol(fast, x)
+    fast._original.items = [2.0]
+    assert_runs_in_sol(fast, x)
+    fast._original.items[0] = 5.0
+    assert_runs_in_sol(fast, x)
+
+
 def test_values_that_come_back(x):
     fast = sol.optimize(State(READS["entry"][0]).eval(), sol.input([0, 3, 9, 7]))
     for k in (2.0, 3.0, 2.0, 0.0, float("nan")):
@@ -143,7 +154,7 @@ def run_twice(model, call, x):
 def state_of(model):
     """All that a forward may have left in its model, for a comparison; numbers of hooks go on in any case."""
     own = {key: value for key, value in vars(model).items() if not key.startswith("_")}
-    for name in "forward_of", "loose", "ticks", "random", "slots":
+    for name in "forward_of", "loose", "ticks", "random", "slots", "of_two", "of_derived":
         own.pop(name)
     return repr(
         (own, list(model.state_dict().items()), sorted(vars(model.conv)["_forward_hooks"]) != [])

@@ -69,7 +69,21 @@ OBJECT_GUARDS = {
 
 
 def _call(model, args):
-    return model(*args)
+    output = model(*args)
+    see(output)  # noqa: F821: a global that _fresh adds
+    return output
+
+
+def _see(output):
+    """Looks at the Python values of an output: of what is only passed on, Dynamo would not say where it came from."""
+    if isinstance(output, dict):
+        for value in output.values():
+            _see(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            _see(value)
+    elif isinstance(output, (int, float, str)):
+        bool(output == 0)
 
 
 def audit(model, args):
@@ -115,7 +129,7 @@ def _watched_anyway(model):
 
 def _fresh(function):
     """A copy with globals of its own, since Dynamo adds names to those of what it interprets."""
-    scope = {"__builtins__": __builtins__, "__name__": __name__}
+    scope = {"__builtins__": __builtins__, "__name__": __name__, "see": _see}
     return types.FunctionType(function.__code__, scope, function.__name__)
 
 

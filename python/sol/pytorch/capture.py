@@ -10,6 +10,7 @@ Both change state of the whole process while they run, so one thread captures at
 """
 
 import contextlib
+import enum
 import os
 import re
 import threading
@@ -26,6 +27,11 @@ PREFIX = "model."
 # How a guard of torch.export names the first size of an input.
 FIRST_SIZE = re.compile(r"L(?:\[[^\]]*\]|\.\w+)+\.size\(\)\[0\]")
 
+# Of what a result may have besides tensors: the same object serves every call.
+UNCHANGING = (
+    int, float, complex, str, bytes, type(None), type(...), range, type, enum.Enum,
+    torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
 
 # Held during a capture. A child of fork finds it free, and PyTorch as it should be.
 LOCK = threading.RLock()
@@ -137,13 +143,23 @@ def capture(model, specs, structure, batch):
             _check_runs(flat, examples, tensors)
             raise CannotCapture(str(error)) from error
     result = flat.result
-    if any(
-        isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool))
-        for x in result.constants.values()
-    ):
-        raise CannotCapture("the result has a number that depends on the batch size")
+    _check_result(result)
     batches = _batches(exported) if batch > 1 else Batches(batch, batch, [])
     return Captured(exported, reads, result.structure, result.constants, result.n_leaves, batches)
+
+
+def _check_result(result):
+    """Every call must be able to build a result of its own. Raises CannotCapture."""
+    for value in result.constants.values():
+        parts = value if isinstance(value, torch.Size) else (value,)
+        if any(isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in parts):
+            raise CannotCapture("the result has a number that depends on the batch size")
+        if not isinstance(value, UNCHANGING):
+            raise CannotCapture(f"the result has a {type(value).__name__}")
+    try:
+        result.structure.build(iter([None] * result.n_leaves))
+    except Exception as error:
+        raise CannotCapture(f"the result cannot be built again: {_first_line(error)}") from None
 
 
 def choose_batch(hint):

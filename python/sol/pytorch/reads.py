@@ -10,6 +10,7 @@ a forward reads is a reason to leave the model to PyTorch.
 """
 
 import builtins
+import collections
 import contextlib
 import functools
 import gc
@@ -50,6 +51,16 @@ LIBRARIES = sys.stdlib_module_names | {"torch"}
 
 class Unwatchable(Exception):
     """A forward reads something whose change nobody would notice; the text says what."""
+
+
+class Order:
+    """The keys of an OrderedDict, equal to a tuple of them: moving one leaves the dict's contents as they are."""
+
+    def __init__(self, keys):
+        self._keys = keys
+
+    def __eq__(self, expected):
+        return tuple(self._keys) == expected
 
 
 class Reads:
@@ -241,6 +252,8 @@ class Walker:
 
     def _touch_dict(self, value):
         self.reads.dicts.append(value)
+        if isinstance(value, collections.OrderedDict):
+            self._add(VALUE, Order(value), None, tuple(value))
         self._touch_nested(list(value.values()))
 
     def _touch_list(self, value):
@@ -262,13 +275,14 @@ class Walker:
             self.touch(part)
 
     def _touch_class(self, cls):
-        """A user's class may get other methods and constants; of a library's only the forward is looked at."""
-        for base in cls.__mro__:
+        """A user's class may get other methods, constants and bases; of a library's only the forward is looked at."""
+        for base in (*cls.__mro__, *type(cls).__mro__):
             if base in self._classes:
                 continue
             self._classes.add(base)
             if base.__module__.partition(".")[0] not in LIBRARIES:
                 self.reads.dicts.append(class_dict(base))
+                self._add(ATTRIBUTE, base, "__mro__", base.__mro__)
             elif "forward" in vars(base) and issubclass(base, torch.nn.Module):
                 self._entry(class_dict(base), "forward")
 
@@ -312,6 +326,7 @@ class Walker:
             raise Unwatchable(f"a {type(value).__name__}")
         if type(own) is dict:
             self._touch_dict(own)
+        self._add(ATTRIBUTE, value, "__class__", type(value))
         for slot in slots:
             self._add(ATTRIBUTE, value, slot.__name__, getattr(value, slot.__name__, ABSENT))
         self._touch_class(type(value))

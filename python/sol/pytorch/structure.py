@@ -68,11 +68,20 @@ def flatten(value):
 
 def _is_container(value):
     if dataclasses.is_dataclass(value):
-        return not isinstance(value, type)
+        return not isinstance(value, type) and not _has_more(value)
     if isinstance(value, tuple):
         # torch.Size and torch.return_types are tuples too: only plain and named ones are taken apart.
         return type(value) is tuple or hasattr(value, "_fields")
-    return type(value) is list or isinstance(value, dict)
+    return type(value) is list or (isinstance(value, dict) and not _attributes(value))
+
+
+def _has_more(value):
+    """Whether a dataclass has attributes that are no fields."""
+    return not _attributes(value).keys() <= {field.name for field in dataclasses.fields(value)}
+
+
+def _attributes(value):
+    return getattr(value, "__dict__", {})
 
 
 def _keys(value):

@@ -90,12 +90,13 @@ class Snapshot:
 
 
 def _is_equal(a, b, depth=8):
-    """By identity, and by value where that is cheap and certain. ``depth``: of lists in lists."""
+    """By identity, and by value where that is cheap and certain: another list may be changed later, unseen by whoever
+    watches the first. ``depth``: of tuples in tuples."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, (tuple, list)):
+    if isinstance(a, tuple):
         return depth > 0 and len(a) == len(b) and all(_is_equal(*x, depth - 1) for x in zip(a, b))
     # Of a tensor that is no parameter the name matters; its values are the guard's business.
     return isinstance(a, torch.Tensor) or (isinstance(a, SIMPLE) and a == b)
