@@ -69,8 +69,9 @@ OBJECT_GUARDS = {
 
 
 def _call(model, args):
+    """What is interpreted. ``see``: _see, which _fresh puts there."""
     output = model(*args)
-    see(output)  # noqa: F821: a global that _fresh adds
+    see(output)  # noqa: F821
     return output
 
 
