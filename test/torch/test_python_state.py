@@ -229,3 +229,69 @@ def test_capture_says_nothing(capfd):
         and "again runs in PyTorch" in said[0]
         and "(test_python_state.py:" in said[0]
     )
+
+
+class Inputs(nn.Module):
+    """``forward_of(x, y)`` of two inputs."""
+
+    def __init__(self, forward_of):
+        super().__init__()
+        self.forward_of = forward_of
+
+    def forward(self, x, y):
+        return self.forward_of(x, y)
+
+
+# What the answer depends on: SOL may run calls with ordinary inputs, and must not run the others.
+QUESTIONS = {
+    "contiguous": lambda x, y: x * 2 if x.is_contiguous() else x * 3,
+    "stride": lambda x, y: x * x.stride(0),
+    "offset": lambda x, y: x * (1 + x.storage_offset()),
+    "the same": lambda x, y: x * 2 if x is y else x * 3,
+    "the same memory": lambda x, y: x * 2 if x.data_ptr() == y.data_ptr() else x * 3,
+    "parameter": lambda x, y: x * 2 if isinstance(x, nn.Parameter) else x * 3,
+    "class": lambda x, y: x * 2 if type(x) is torch.Tensor else x * 3,
+    "class's name": lambda x, y: x * 2 if x.__class__.__name__ == "Tensor" else x * 3,
+    "attribute": lambda x, y: x * getattr(x, "factor", 3.0),
+    "gradient": lambda x, y: x * 2 if x.grad is None else x * 3,
+    "view": lambda x, y: x * 2 if x._base is None else x * 3,
+    "inference": lambda x, y: x * 2 if x.is_inference() else x * 3,
+    "none": lambda x, y: x * 2 if y is None else x * 3,
+}
+
+
+def odd_inputs():
+    x = torch.randn(2, 3, 4, 5)
+    with_factor, with_gradient = x + 1, x + 2
+    with_factor.factor, with_gradient.grad = 7.0, x
+    with torch.inference_mode():
+        of_inference = x * 2
+    yield x, x + 1
+    yield x, x
+    yield torch.randn(2, 5, 4, 3).transpose(1, 3), x
+    yield x.to(memory_format=torch.channels_last), x
+    yield torch.randn(3, 3, 4, 5)[1:], x
+    yield nn.Parameter(x), x
+    yield with_factor, x
+    yield with_gradient, x
+    yield of_inference, x
+    yield x[:1].expand(2, 3, 4, 5), x
+    yield x, x + 1
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_what_a_forward_asks_of_its_inputs(name):
+    spec = sol.input([0, 3, 4, 5])
+    fast = sol.optimize(Inputs(QUESTIONS[name]).eval(), spec, spec)
+    with torch.no_grad():
+        for x, y in odd_inputs():
+            for _ in range(2):
+                torch.testing.assert_close(fast(x, y), fast._original(x, y))
+
+
+def test_names_that_are_no_questions(x):
+    """An attribute `stride`, a class's own type, and comparisons with None are ordinary."""
+    model = State(lambda s, y: y * s.conv.stride[0] * (type(s).of_class if s is not None else 1))
+    fast = sol.optimize(model.eval(), sol.input([0, 3, 9, 7]))
+    assert_runs_in_sol(fast, x)
+    assert_runs_in_sol(fast, x.to(memory_format=torch.channels_last))

@@ -10,7 +10,6 @@ from 2.11 to 2.13; if it is not there, nothing can be said of a model.
 
 import contextlib
 import logging
-import pathlib
 import re
 import sys
 import threading
@@ -20,6 +19,7 @@ import warnings
 
 import torch
 
+from sol.pytorch.bytecode import FOLDERS, asks_kinds, find_question, uses_all_attributes
 from sol.pytorch.reads import QUESTIONS, Unwatchable, Walker, source_name
 from sol.pytorch.watch import BACKWARD_HOOKS, GLOBAL_HOOKS, INTERNAL, module_tensors
 
@@ -42,14 +42,6 @@ OPTIONS = {
     "suppress_errors": False,
     "verbose": False,
 }
-
-# Not the user's.
-FOLDERS = tuple(str(pathlib.Path(file).parent) for file in (torch.__file__, __file__))
-
-# Attributes of tensors that Dynamo takes for constants.
-UNWATCHED = {"requires_grad", "_version", "is_leaf"}
-# Ways to attributes that Dynamo does not name one by one.
-ALL_ATTRIBUTES = {"__dict__", "vars"}
 
 # Guards that say nothing of Python objects: the engine looks at all of this, or torch.export did.
 STATE_GUARDS = {
@@ -101,9 +93,9 @@ def audit(model, args):
         lambda name: _find_global(name, graph, function),
         _watched_anyway(model),
     )
-    unwatched = _mentions(graph.traced_code, UNWATCHED)
-    if unwatched:
-        raise CannotCapture(f"its forward asks for a tensor's {unwatched}")
+    question = find_question(graph.traced_code)
+    if question:
+        raise CannotCapture(f"its forward asks for {question}")
     try:
         for module in model.modules():
             walker.touch(type(module))
@@ -112,8 +104,9 @@ def audit(model, args):
             _walk_guard(guard, walker)
     except Unwatchable as error:
         raise CannotCapture(f"its forward reads {error}, which may change unseen") from None
-    if _mentions(graph.traced_code, ALL_ATTRIBUTES):
+    if uses_all_attributes(graph.traced_code):
         walker.reads.attributes = None
+    walker.reads.asks_kinds = asks_kinds(graph.traced_code)
     walker.reads.freeze()
     return walker.reads
 
@@ -199,6 +192,8 @@ def _walk_guard(guard, walker):
     if kind not in OBJECT_GUARDS:
         raise Unwatchable(f"{source_name(source)} ({kind})")
     if _root(source) == "args":
+        if kind == "HASATTR":
+            raise Unwatchable(f"an attribute of {source_name(source)}")
         return
     value = walker.walk(source)
     if isinstance(value, (types.BuiltinFunctionType, types.FunctionType)) and value in QUESTIONS:
@@ -210,15 +205,6 @@ def _root(source):
     while hasattr(source, "base"):
         source = source.base
     return getattr(source, "local_name", None)
-
-
-def _mentions(codes, names):
-    """Which of the names the user's code has, with the place, as text; or None. For what Dynamo does not guard."""
-    for code in codes:
-        found = names.intersection(code.co_names)
-        if found and not code.co_filename.startswith(FOLDERS):
-            return f"{min(found)} ({pathlib.Path(code.co_filename).name}:{code.co_firstlineno})"
-    return None
 
 
 def _check_graph(backend_input, walker):

@@ -144,7 +144,7 @@ class Engine:
             tensors, constants, batch = self._bind(leaves)
             self._refuse_run(state.reason or _mode_reason(state.snapshot, leaves))
             entry = self._find_entry(state, constants, batch)
-            self._refuse_run(entry.reason or entry.reads.find_conflict())
+            self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
             return entry.plan, entry.weights or self._make_weights(entry), tensors, batch
 
@@ -195,7 +195,7 @@ class Engine:
         reason = entry.reason or entry.plan.refusal(batch)
         if reason:
             return self._fall_back(reason, args, kwargs)
-        reason = entry.reads.find_conflict()
+        reason = entry.reads.find_conflict(leaves)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
         return self._run(state, entry, tensors, batch, leaves is args, args, kwargs)

@@ -66,12 +66,13 @@ class Order:
 class Reads:
     """``dicts``, ``slots``: for the guard. ``tensors``: outside of the model. ``attributes``: {(id of a module, name)}, or
     None: any; their values the guard has anyway. ``questions``: [(function, answer)]. ``is_of_objects``: some belong to objects
-    that a copy of the model would have copies of."""
+    that a copy of the model would have copies of. ``asks_kinds``: of the inputs, too."""
 
     def __init__(self):
         self.dicts, self.slots, self.tensors, self.questions = [], [], [], []
         self.attributes = set()
         self.is_of_objects = False
+        self.asks_kinds = False
         self._entries = []
 
     def freeze(self):
@@ -84,12 +85,23 @@ class Reads:
             all(map(_is_same_dict, self.dicts, self._entries)) and all(map(_holds, self.slots))
         )
 
-    def find_conflict(self):
-        """What the forward asks of PyTorch's state and would be answered otherwise now, as a reason; or None."""
+    def find_conflict(self, leaves):
+        """What the forward asks of PyTorch's state or of a call's inputs and would be answered otherwise now, as a
+        reason; or None."""
+        if self.asks_kinds and not _are_plain(leaves):
+            return "its forward asks for its inputs' types or whether they are the same"
         for function, answer in self.questions:
             if function() != answer:
                 return f"its forward asks torch.{function.__name__}(), which was {answer} when it was captured"
         return None
+
+
+def _are_plain(leaves):
+    """Whether tensors are of PyTorch's own class, and none is given twice."""
+    tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+    return len({id(x) for x in tensors}) == len(tensors) and {type(x) for x in tensors} <= {
+        torch.Tensor
+    }
 
 
 def _is_same_dict(now, before):

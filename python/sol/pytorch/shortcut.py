@@ -30,12 +30,14 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
         hook_guard is None
         or not OVERRIDES.isdisjoint(vars(module))
         or any(spec.dtype not in DTYPE_NAMES for spec in specs)
+        or (entry.reads.asks_kinds and len(specs) > 1)
     ):
         return None
     inputs = tuple(
         (DTYPE_NAMES[spec.dtype], tuple(-1 if size is None else size for size in spec.shape))
         for spec in specs
     )
+    types = (torch.Tensor,) if entry.reads.asks_kinds else PLAIN_TENSORS
     values, questions = _mode()
     questions += [(function, (), answer) for function, answer in entry.reads.questions]
     verdicts = None if selector is None else selector.verdicts
@@ -44,7 +46,7 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
     values += [(None, name, ...) for name in OVERRIDES]
     try:
         return _core.Shortcut(
-            (hook_guard, guard), tuple(values), tuple(questions), PLAIN_TENSORS, torch.Tensor.is_neg,
+            (hook_guard, guard), tuple(values), tuple(questions), types, torch.Tensor.is_neg,
             inputs, tuple(plan.inputs), plan.program, weights,
             torch.empty, EMPTY, plan.ready, verdicts, None if plan.is_single else plan.build, _core.threads(),
         )  # fmt: skip
