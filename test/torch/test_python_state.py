@@ -187,6 +187,43 @@ def test_what_a_forward_writes(name, x, put_back):
         assert sum(sol.fallbacks(fast).values()) == 2
 
 
+class Table(nn.Module):
+    """Keeps a table that it needs, as many models do for positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.tables = {}
+        self.bias = nn.Parameter(torch.randn(7))
+
+    def forward(self, x):
+        if x.shape[1] not in self.tables:
+            self.tables[x.shape[1]] = torch.arange(x.shape[1]).float()
+        return x * self.bias + self.tables[x.shape[1]]
+
+
+def test_state_that_only_a_first_call_writes():
+    fast, x = sol.optimize(Table().eval(), sol.input([0, 7])), torch.randn(2, 7)
+    with torch.no_grad():
+        assert torch.equal(fast(x), fast._original(x))
+    assert "writes to model.tables" in str(sol.fallbacks(fast)) and list(fast.tables) == [7]
+    for n in (2, 5, 1):
+        assert_runs_in_sol(fast, torch.randn(n, 7))
+    fast.tables[7] += 1
+    assert_runs_in_sol(fast, x)
+    fast.tables.clear()
+    assert_same(fast, x)
+    assert list(fast.tables) == [7]
+
+
+def test_state_that_every_call_writes_is_not_captured_for_ever(x):
+    fast = sol.optimize(State(WRITES["counter"]).eval(), sol.input([0, 3, 9, 7]))
+    with torch.no_grad():
+        for _ in range(9):
+            fast(x)
+    assert fast._original.n == 9
+    assert fast._engine._n_captures + fast._engine._n_checks <= 5
+
+
 def test_the_reason_names_what_is_written():
     """And the line."""
     fast = sol.optimize(State(WRITES["counter"]).eval(), sol.input([0, 3, 9, 7]))

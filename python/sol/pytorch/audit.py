@@ -1,7 +1,7 @@
 """Whether a forward is a function of its inputs, and what else it depends on. Dynamo knows: it interprets the forward's
 bytecode, where torch.export only sees which tensor operations happened to run.
 
-    a graph break, or state that is written    CannotCapture: PyTorch's forward must run each time
+    a graph break, or state that is written    CannotCapture, Writes: PyTorch's forward must run
     state that is read                         Reads, which the model's guard watches
 
 Nothing is run or compiled here, and no code object keeps anything. The interface is a private one of PyTorch, the same
@@ -26,6 +26,10 @@ from sol.pytorch.watch import BACKWARD_HOOKS, GLOBAL_HOOKS, INTERNAL, module_ten
 
 class CannotCapture(Exception):
     """PyTorch cannot see the model as one graph that may stand for it, but the model itself runs."""
+
+
+class Writes(CannotCapture):
+    """The forward writes Python state: at every call, or only at the first, such as a table that it keeps."""
 
 
 class MayRefuse(CannotCapture):
@@ -137,8 +141,13 @@ def _interpret(function, model, args):
         with config.patch(OPTIONS), utils.get_metrics_context():
             return fullgraph_capture(function, (model, args))
     except Exception as error:
-        kind = MayRefuse if _is_of_forward(error) else CannotCapture
-        raise kind(_describe(error)) from error
+        raise _find_kind(error)(_describe(error)) from error
+
+
+def _find_kind(error):
+    if _side_effects(error):
+        return Writes
+    return MayRefuse if _is_of_forward(error) else CannotCapture
 
 
 def _is_of_forward(error):

@@ -27,7 +27,7 @@ from torch.jit import is_tracing
 
 from sol import log
 from sol._core import threads
-from sol.pytorch.audit import CannotCapture
+from sol.pytorch.audit import CannotCapture, Writes
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import LOCK, Refused, choose_batch
 from sol.pytorch.inputs import (
@@ -75,6 +75,8 @@ class Engine:
         self._said = set()
         self._n_captures = 0
         self._n_checks = 0
+        self._n_writes = 0  # calls whose forwards wrote Python state
+        self._writes = None  # the last reason that said so
         self._previous = Entry(None)  # of the module before it changed: the graph may be the same
         self._lock = threading.RLock()
         self._state = None
@@ -123,7 +125,7 @@ class Engine:
         with self._lock:
             self._state = self.shortcut = None
             self._previous = Entry(None)
-            self._n_captures = self._n_checks = 0
+            self._n_captures = self._n_checks = self._n_writes = 0
 
     def reasons(self):
         """{reason: number of calls that ran in PyTorch}; a reason that no call met yet has 0."""
@@ -192,6 +194,8 @@ class Engine:
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
         entry = self._find_entry(state, constants, batch)
+        if entry.is_first:
+            return self._run_first(state, entry, args, kwargs)
         reason = entry.reason or entry.plan.refusal(batch)
         if reason:
             return self._fall_back(reason, args, kwargs)
@@ -213,6 +217,14 @@ class Engine:
             result = self._run_undecided(entry, weights, tensors, batch, args, kwargs)
         if self._only_tensors and is_plain:
             self._make_shortcut(state, entry, weights, batch, selector)
+        return result
+
+    def _run_first(self, state, entry, args, kwargs):
+        """A call whose forward writes Python state. Perhaps only a first call does: a later one finds out."""
+        result = self._fall_back(entry.reason, args, kwargs)
+        with self._lock:
+            self._n_writes += 1
+            state.forget(entry)
         return result
 
     def _run_undecided(self, entry, weights, tensors, batch, args, kwargs):
@@ -357,6 +369,9 @@ class Engine:
         """``batch``: None for the first entry, which is tuned for the batch size that the user named."""
         if self._n_captures >= MAX_CAPTURES or self._n_checks >= MAX_CHECKS:
             return Entry(None, f"the model or its numbers changed more than {MAX_CAPTURES} times")
+        # It is asked again after 1, 2, 4, 8, ... calls whether it still does.
+        if self._n_writes & (self._n_writes - 1):
+            return Entry(None, self._writes, only=batch, is_first=True)
         previous, values = self._previous, iter(constants)
         specs = [
             spec if isinstance(spec, TensorSpec) else spec._replace(value=next(values))
@@ -376,11 +391,15 @@ class Engine:
         n = batch or choose_batch(hint)
         try:
             plan, reads = make_plan(self.module, specs, self.structure, name, hint, n, old_plan)
+            self._n_writes = 0
             return Entry(plan, reads=reads, selector=make_selector(self.options))
         except Refused as error:
             if must_fit:
                 raise
             return Entry(None, str(error), only=batch)
+        except Writes as error:
+            self._writes = str(error)
+            return Entry(None, self._writes, only=batch, is_first=True)
         except (CannotCapture, Unsupported) as error:
             return Entry(None, str(error), only=batch)
         except Exception as error:

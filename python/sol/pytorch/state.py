@@ -10,15 +10,17 @@ from sol.pytorch.watch import Snapshot
 class Entry:
     """A plan, or the reason why there is none. ``weights`` are made at the first call. ``reads``: what else the
     forward depends on. ``selector``: chooses between SOL and PyTorch; None where SOL runs whatever that costs. ``only``: the one
-    batch size that the reason is for; None: it is for all. ``shortcut`` makes its ordinary calls, under the conditions
+    batch size that the reason is for; None: it is for all. ``is_first``: the
+    reason may be gone after a call. ``shortcut`` makes its ordinary calls, under the conditions
     ``shortcut_for``."""
 
-    def __init__(self, plan, reason=None, reads=None, selector=None, only=None):
+    def __init__(self, plan, reason=None, reads=None, selector=None, only=None, is_first=False):
         self.plan = plan
         self.reason = reason
         self.reads = reads
         self.selector = selector
         self.only = only
+        self.is_first = is_first
         self.weights = None
         self.shortcut = self.shortcut_for = None
 
@@ -67,6 +69,12 @@ class State:
         if any(reads is None or reads.attributes is None for reads in all_reads):
             return None
         return set().union(*(reads.attributes for reads in all_reads))
+
+    def forget(self, entry):
+        """An entry whose reason may be gone."""
+        for entries in self.entries.values():
+            if entry in entries:
+                entries.remove(entry)
 
     def copy_entries(self):
         """For another module with the same graph: weights are its own."""
