@@ -24,8 +24,8 @@ struct library_context {
     const struct sol_weights *weights;
 };
 
-/* Guards the two below while they are made. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Guards the two below while they are made: once per process, and a fork in the meantime waits. */
+static struct lock lock = LOCK_INITIALIZER;
 static const char *mapped; /* the file of weights, which has been checked */
 static struct sol_weights *shared;
 static _Atomic(struct library_context *) first; /* that `predict` uses without a context */
@@ -197,23 +197,16 @@ static enum sol_status open_weights(const char *path) {
     return status;
 }
 
-/* In the child of a fork: who held the lock is gone, and what it made of the weights, if not all, is made anew. */
-static void after_fork(void) { pthread_mutex_init(&lock, NULL); }
-
-static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, after_fork); }
-
 enum sol_status library_open(const char *path, struct library_context **out) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (!out) return fail(SOL_EINVAL, "where shall the context go? its pointer is NULL");
     struct library_context *context = NULL;
     *out = NULL;
-    pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     enum sol_status status = shared ? SOL_OK : open_weights(path);
     if (!status && !(context = mem_alloc(sizeof *context, 16)))
         status = fail(SOL_ENOMEM, "no memory for a context");
     if (context) context->weights = shared;
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
     *out = context;
     return done(status);
 }

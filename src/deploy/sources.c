@@ -11,9 +11,11 @@
     X(sol_h, "include/sol/sol.h", "", 0)                                                     \
     X(base_h, "src/base/base.h", "", 0)                                                      \
     X(size_h, "src/base/size.h", "", 0)                                                      \
+    X(lock_h, "src/base/lock.h", "", 0)                                                      \
     X(arena_c, "src/base/arena.c", "", 0)                                                    \
     X(clean_c, "src/base/clean.c", "", 0)                                                    \
     X(env_c, "src/base/env.c", "", 0)                                                        \
+    X(lock_c, "src/base/lock.c", "", 0)                                                      \
     X(log_c, "src/base/log.c", "", 0)                                                        \
     X(os_c, "src/base/os.c", "", 0)                                                          \
     X(size_c, "src/base/size.c", "", 0)                                                      \

@@ -15,7 +15,7 @@ struct sol_program *program_new(void) {
     if (!program) return NULL;
     atomic_init(&program->n_refs, 1);
     arena_init(&program->arena);
-    pthread_mutex_init(&program->lock, NULL);
+    lock_init(&program->lock);
     return program;
 }
 
@@ -29,7 +29,7 @@ void sol_program_release(struct sol_program *program) {
     }
     for (int i = 0; i < program->modules.n; i++)
         program->modules.at[i].release(program->modules.at[i].handle);
-    pthread_mutex_destroy(&program->lock);
+    lock_fini(&program->lock);
     arena_fini(&program->arena);
     mem_free(program);
 }

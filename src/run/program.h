@@ -12,9 +12,9 @@
 #ifndef SOL_PROGRAM_H
 #define SOL_PROGRAM_H
 
+#include "base/lock.h"
 #include "base/size.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 /* Whose memory a step's pointer refers to. Steps never hold host pointers. */
@@ -119,7 +119,7 @@ struct sol_program {
     int n_compiled;
     bool is_timed; /* SOL_DEBUG=time when it was compiled */
 
-    pthread_mutex_t lock;     /* guards bindings and their idle workspaces */
+    struct lock lock;         /* guards bindings and their idle workspaces */
     struct binding *bindings; /* most recently used first, at most PROGRAM_BINDINGS */
 };
 #define PROGRAM_BINDINGS 8
