@@ -165,16 +165,15 @@ static enum sol_status expand_program(void) {
 /* The state as it lies in the weights: nothing to compute, nothing to free. */
 static enum sol_status adopt_state(const void *const *param, const char *state) {
     const struct sol_program *program = this_library.program;
+    const size_t n = (size_t)program->n_state;
     struct sol_weights *w = mem_alloc(sizeof *w, 64);
-    size_t *offset = mem_alloc(sizeof *offset * (size_t)(program->n_state + 1), 16), at = 0;
-    if (!w || !offset) return fail(SOL_ENOMEM, "no memory for weights");
-    for (int i = 0; i < program->n_state; i++) {
-        const int64_t none[SIZE_SYMBOLS] = {0};
-        offset[i] = at;
-        at += (size_t)round_up(size_eval(&program->state[i].size, none), 64);
-    }
-    *w = (struct sol_weights){1, program, (const void **)(uintptr_t)param, (char *)(uintptr_t)state,
-                              offset};
+    size_t *offset = mem_alloc(sizeof *offset * (n + 1), 16);
+    char **slot = mem_alloc(sizeof *slot * (n + 1), 16);
+    if (!w || !offset || !slot) return fail(SOL_ENOMEM, "no memory for weights");
+    weights_place(program, offset);
+    for (size_t i = 0; i < n; i++) slot[i] = (char *)(uintptr_t)state + offset[i];
+    *w = (struct sol_weights){1, program, (const void **)(uintptr_t)param, .state = slot,
+                              .offset = offset};
     shared = w;
     return SOL_OK;
 }

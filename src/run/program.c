@@ -65,12 +65,9 @@ enum sol_status sol_program_output_shape(const struct sol_program *program, int 
     return SOL_OK;
 }
 
-/* Bytes. The state does not depend on symbols: it is made before any call. Each slot begins at a cache line. */
+/* Bytes, also of what it shares with others. */
 size_t sol_program_weights_size(const struct sol_program *program) {
-    int64_t none[SIZE_SYMBOLS] = {0}, size = 0;
-    for (int i = 0; i < program->n_state; i++)
-        size += round_up(size_eval(&program->state[i].size, none), 64);
-    return (size_t)size;
+    return weights_place(program, NULL);
 }
 
 /* A binding is made only to be asked and thrown away, so that the cache keeps what calls need. Every thread has

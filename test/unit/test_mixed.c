@@ -1,6 +1,7 @@
 /* Mixed networks from C: floats of few bits, arrays, a network whose parts are compiled and interpreted, failing allocations. */
 #include "check.h"
 #include "proto_writer.h"
+#include "run/packs.h"
 
 #include "../../src/frontend/onnx/array.h"
 #include <math.h>
@@ -167,6 +168,58 @@ static void test_calls_that_overlap(void) {
     sol_mixed_free(net);
 }
 
+/* y = cumulated sum of x w along `axis`; w is 40 x 32, all 0.5. */
+static struct message make_weighted(void) {
+    static float w[40 * 32];
+    for (int i = 0; i < COUNT(w); i++) w[i] = 0.5f;
+    struct message graph = {0}, opset = {0}, model = {0}, tensor = {0};
+    put_node(&graph, "MatMul", "x", "w", "a");
+    put_node(&graph, "CumSum", "a", "axis", "y");
+    put_int(&tensor, 1, 40), put_int(&tensor, 1, 32);
+    put_int(&tensor, 2, 1);
+    put_text(&tensor, 8, "w");
+    put_raw(&tensor, 9, w, sizeof w);
+    put_message(&graph, 5, &tensor);
+    put_port(&graph, 11, "x", 1, 2);
+    put_port(&graph, 11, "axis", 7, 0);
+    put_port(&graph, 12, "y", 1, 2);
+    put_int(&opset, 2, 20);
+    put_int(&model, 1, 10);
+    put_message(&model, 7, &graph);
+    put_message(&model, 8, &opset);
+    return model;
+}
+
+static bool weighted_is_right(struct sol_mixed *net, int64_t n) {
+    static float x[8 * 40];
+    static const int64_t axis = 0;
+    for (int i = 0; i < COUNT(x); i++) x[i] = 1;
+    struct sol_value values[2] = {{.type = 1, .rank = 2, .dim = {n, 40}, .n = n * 40, .data = x},
+                                  {.type = 7, .n = 1, .data = &axis}};
+    struct sol_results *results = NULL;
+    if (sol_mixed_run(net, (const struct sol_value *[]){&values[0], &values[1]}, &results))
+        return false;
+    const float *y = sol_results_get(results, 0)->data;
+    bool right = true;
+    for (int i = 0; i < n * 32; i++) right &= y[i] == 20 * (float)(i / 32 + 1);
+    sol_results_free(results);
+    return right;
+}
+
+/* The program for one more length takes no more memory for what is made of weights. */
+static void test_weights_of_lengths(void) {
+    struct message model = make_weighted();
+    struct sol_mixed *net;
+    REQUIRE(!sol_mixed_parse(model.at, model.size, NULL, NULL, &net));
+    CHECK(weighted_is_right(net, 1));
+    const size_t once = packs_size();
+    CHECK(once >= 40 * 32 * 4);
+    for (int64_t n = 2; n <= 8; n++) CHECK(weighted_is_right(net, n) && packs_size() == once);
+    for (int64_t n = 1; n <= 8; n++) CHECK(weighted_is_right(net, n));
+    sol_mixed_free(net);
+    CHECK(packs_size() == 0);
+}
+
 /* Each allocation fails once, while loading and in two calls; then the same network answers right. */
 static void test_failing_allocations(void) {
     struct message model = make_network();
@@ -195,6 +248,7 @@ int main(void) {
     test_elements();
     test_network();
     test_calls_that_overlap();
+    test_weights_of_lengths();
     test_failing_allocations();
     return check_done();
 }
