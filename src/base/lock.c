@@ -6,6 +6,8 @@
  */
 #include "base/lock.h"
 
+#include <time.h>
+
 #ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
 #define GATE PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
 #else
@@ -29,7 +31,17 @@ void lock_release(struct lock *lock) {
     if (!--n_held) pthread_rwlock_unlock(&gate);
 }
 
+void lock_pause(struct lock *lock) {
+    lock_release(lock);
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    lock_take(lock);
+}
+
 /* ---- Forks ---- */
+
+static int process = 1;
+
+int lock_process(void) { return process; }
 
 /* A holder who forks would wait for itself. */
 static void before_fork(void) {
@@ -44,6 +56,7 @@ static void after_fork(void) {
 static void after_fork_in_child(void) {
     const pthread_rwlock_t fresh = GATE;
     if (!n_held) gate = fresh;
+    process++;
 }
 
 /* When the library is loaded, so before any lock is taken. It fails only when not even then there is memory. */

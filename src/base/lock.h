@@ -19,5 +19,10 @@ void lock_init(struct lock *lock);
 void lock_fini(struct lock *lock);
 void lock_take(struct lock *lock);
 void lock_release(struct lock *lock);
+/* Lets the only lock that this thread holds go for a moment: for whoever waits for what others do under it, so seldom that looking
+ * again is good enough. */
+void lock_pause(struct lock *lock);
+/* This process's number in the line of forks that it comes from, from 1: other than that of all before. */
+int lock_process(void);
 
 #endif

@@ -14,7 +14,6 @@
 #include "dnn/onednn.h"
 
 #include <string.h>
-#include <time.h>
 
 #define SETS 64
 #define WAYS 16 /* entries with the same hash modulo SETS; 1024 in all, as many as the library itself remembers */
@@ -185,9 +184,7 @@ static struct entry *make_room(struct entry *set) {
             if (!set[i].n_users && (!oldest || set[i].last_use < oldest->last_use))
                 oldest = &set[i];
         if (oldest) return oldest;
-        lock_release(&lock);
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-        lock_take(&lock);
+        lock_pause(&lock);
     }
 }
 

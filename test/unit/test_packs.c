@@ -97,7 +97,7 @@ static bool gives(const struct sol_program *program, const struct sol_weights *w
     static float x[8 * N], y[8 * N];
     bool right = true;
     for (int i = 0; i < rows * N; i++) x[i] = 1, y[i] = -1;
-    right &= !sol_program_run(program, weights, NULL, (const void *[]){x}, (void *[]){y});
+    right &= !sol_program_run(program, weights, &(int64_t){0}, (const void *[]){x}, (void *[]){y});
     for (int i = 0; i < rows * N; i++) right &= y[i] == N * value;
     return right;
 }

@@ -26,7 +26,8 @@ struct mixed_graph {
     struct scope *constants;  /* initializers, and what Constant nodes give: they outlive calls */
     bool *is_constant;        /* by node: its result is among the constants */
     struct scope *last_use;   /* by name: the last node that reads it, as an array of one number */
-    struct lock lock;         /* guards the list */
+    struct lock lock;         /* guards the two below */
+    int planner;              /* the process in which a call plans; 0: none does */
     struct segment *segments; /* newest first */
 };
 
@@ -39,6 +40,7 @@ struct pass {
     int n_compiled, n_interpreted;
     int n_held; /* segments that it uses, or looks at */
     struct segment *held[SEGMENTS_KEPT];
+    bool is_planner;
 };
 
 /* Runs nodes from `first` on, as far as one segment goes; *end is the first that is left. */

@@ -367,9 +367,13 @@ static struct array *copy_array(struct pass *pass, const struct array *array) {
     return copy;
 }
 
+/* Bytes are compared, not numbers: NaN equals itself, and 0 is not minus 0. */
 static bool guard_holds(const struct pass *pass, const struct event *guard) {
-    const struct array *have = scope_find(pass->scope, guard->name);
-    return have && segment_same(guard->array, have);
+    const struct array *want = guard->array, *have = scope_find(pass->scope, guard->name);
+    if (!have || have->type != want->type || have->rank != want->rank) return false;
+    for (int d = 0; d < want->rank; d++)
+        if (have->dim[d] != want->dim[d]) return false;
+    return !want->data || !memcmp(have->data, want->data, (size_t)want->n * types[want->type].size);
 }
 
 /* Repeats the events. `*fits`: all guards held. What was interpreted for a segment that does not fit in the end is right anyway. */
@@ -396,8 +400,11 @@ static enum sol_status find_segment(struct pass *pass, int first, struct segment
     return SOL_OK;
 }
 
-/* Nobody else sees it before it is ready. Two calls may plan the same at once, rather than wait for each other. */
+/* Nobody else sees it before it is ready. */
 static enum sol_status plan_segment(struct pass *pass, int first, struct segment **out) {
+    segments_begin(pass);
+    TRY(find_segment(pass, first, out));
+    if (*out) return SOL_OK;
     struct plan plan = {.pass = pass, .segment = segments_new(pass, first)};
     plan.barred = TAKE(pass->run.space, bool, pass->graph->graph->nodes.n);
     TRY(make_plan(&plan));
@@ -410,6 +417,7 @@ enum sol_status segment_run(struct pass *pass, int first, int *end) {
     struct segment *segment;
     TRY(find_segment(pass, first, &segment));
     if (!segment) TRY(plan_segment(pass, first, &segment));
+    segments_end(pass);
     *end = segment->end;
     pass->run.node = first; /* for a message */
     enum sol_status status = run_program(pass, segment);

@@ -39,7 +39,8 @@ struct segment *segments_new(struct pass *pass, int first);
 /* For later calls, too, from now on. */
 void segments_keep(struct mixed_graph *graph, struct segment *segment);
 
-/* Has `have` the type, the shape and, if there are any, the bytes of `want`? */
-bool segment_same(const struct array *want, const struct array *have);
+/* Only the call between these two plans; it looks again first, as it may have waited. */
+void segments_begin(struct pass *pass);
+void segments_end(struct pass *pass);
 
 #endif
