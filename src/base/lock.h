@@ -2,7 +2,7 @@
  * Locks that a fork waits for: for what several threads change, and a child of a fork needs, too.
  *
  * While a process forks, nobody holds any of these locks, so in the child all are free and what they guard is whole. For that a
- * fork waits: a lock is held shortly, and never while its holder waits for a thread that may take one. A thread may take a second
+ * fork waits: a lock is held briefly, and never while its holder waits for a thread that may take one. A thread may take a second
  * lock while it holds one. A fork by a thread that itself holds one does not wait.
  */
 #ifndef SOL_LOCK_H

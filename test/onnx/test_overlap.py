@@ -63,7 +63,7 @@ def test_a_short_call_does_not_wait_for_a_long_one():
     assert done
 
 
-# A thread calls for ever; meanwhile the process forks, and each child must answer in time.
+# Threads call for ever; meanwhile the process forks, and each child must answer in time.
 FORKS = """
     import os, random, signal, sys, threading, time
     import numpy as np
@@ -75,7 +75,8 @@ FORKS = """
         while True:
             net(*inputs)
 
-    threading.Thread(target=call, daemon=True).start()
+    for _ in range(2):
+        threading.Thread(target=call, daemon=True).start()
     for i in range(40):
         time.sleep(random.random() / 200)
         child = os.fork()
@@ -100,3 +101,16 @@ def check_forks(path, inputs):
 def test_fork_during_an_interpreted_call(tmp_path):
     (tmp_path / "loop.onnx").write_bytes(make_loop())
     check_forks(tmp_path / "loop.onnx", "[np.int64(300), np.zeros(1, np.int64)]")
+
+
+def test_fork_during_a_compiled_call(tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [value("x", TensorProto.FLOAT, ["n"])],
+        [value("y", TensorProto.FLOAT, ["n"])],
+    )
+    opset = [helper.make_opsetid("", 20)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+    (tmp_path / "relu.onnx").write_bytes(model.SerializeToString())
+    check_forks(tmp_path / "relu.onnx", "[np.ones(4, np.float32)]")
