@@ -2,8 +2,7 @@
  * A table of all packs by a sample of their bytes; equal samples are compared.
  *
  * New slots lie in one block. If others have a good part of them, what is left moves to a smaller block. Otherwise the block stays,
- * large pages and all. A block lives as long as one of its slots is used; so it may keep memory that nobody reads any more, at most
- * what one state takes.
+ * large pages and all. A block lives as long as one of its slots is used; so it may keep other slots that nobody reads any more.
  *
  * Invariant: the table and all counts are under `lock`. Bytes are read without it, by those who have counted the block.
  */
