@@ -112,8 +112,8 @@ SOL_API const char *sol_mixed_size_name(const struct sol_mixed *mixed, int64_t d
 /* Nodes of the last call that ran compiled, and that were interpreted; those of subgraphs count as their node. */
 SOL_API void sol_mixed_count(const struct sol_mixed *mixed, int *compiled, int *interpreted);
 
-/* One call, with a value for each input (NULL: an optional one left out). Calls on one network take turns. The results belong to the
- * caller. */
+/* One call, with a value for each input (NULL: an optional one left out). Calls on one network may overlap. The results belong to
+ * the caller. */
 SOL_API SOL_CHECKED enum sol_status sol_mixed_run(struct sol_mixed *mixed,
                                                   const struct sol_value *const *inputs,
                                                   struct sol_results **out);

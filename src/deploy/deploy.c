@@ -98,6 +98,10 @@ int64_t deploy_param_size(const struct deployment *d, int param) {
     return n;
 }
 
+int64_t deploy_state_size(const struct deployment *d, int slot) {
+    return (int64_t)(d->weights->offset[slot + 1] - d->weights->offset[slot]);
+}
+
 /* Parameters that passes have made superfluous, such as counters of a batch norm, stay behind. */
 static void note_params(struct deployment *d, const struct step_list *list) {
     for (int i = 0; i < list->n; i++)
@@ -112,8 +116,7 @@ static void place_weights(struct deployment *d) {
     for (int i = 0; i < p->n_params; i++) d->param[i] = -1;
     note_params(d, &p->steps);
     if (!d->is_packed) note_params(d, &p->prepare);
-    d->state_size = d->is_packed ? (int64_t)sol_program_weights_size(p) : 0;
-    d->weights_size = d->state_size;
+    d->weights_size = d->is_packed ? (int64_t)sol_program_weights_size(p) : 0;
     for (int i = 0; i < p->n_params; i++) {
         if (d->param[i] < 0) continue;
         d->param[i] = d->weights_size;
@@ -135,7 +138,8 @@ static void write_block(FILE *file, struct weights_hash *hash, const void *data,
 
 static uint64_t write_blocks(struct deployment *d, FILE *file) {
     struct weights_hash hash = {0};
-    if (d->state_size) write_block(file, &hash, d->weights->state, d->state_size);
+    for (int i = 0; d->is_packed && i < d->program->n_state; i++)
+        write_block(file, &hash, d->weights->state[i], deploy_state_size(d, i));
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0) write_block(file, &hash, d->params[i], deploy_param_size(d, i));
     return weights_hash_end(&hash);

@@ -24,8 +24,8 @@ struct library_context {
     const struct sol_weights *weights;
 };
 
-/* Guards the two below while they are made. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Guards the two below while they are made: once per process, and a fork in the meantime waits. */
+static struct lock lock = LOCK_INITIALIZER;
 static const char *mapped; /* the file of weights, which has been checked */
 static struct sol_weights *shared;
 static _Atomic(struct library_context *) first; /* that `predict` uses without a context */
@@ -165,16 +165,15 @@ static enum sol_status expand_program(void) {
 /* The state as it lies in the weights: nothing to compute, nothing to free. */
 static enum sol_status adopt_state(const void *const *param, const char *state) {
     const struct sol_program *program = this_library.program;
+    const size_t n = (size_t)program->n_state;
     struct sol_weights *w = mem_alloc(sizeof *w, 64);
-    size_t *offset = mem_alloc(sizeof *offset * (size_t)(program->n_state + 1), 16), at = 0;
-    if (!w || !offset) return fail(SOL_ENOMEM, "no memory for weights");
-    for (int i = 0; i < program->n_state; i++) {
-        const int64_t none[SIZE_SYMBOLS] = {0};
-        offset[i] = at;
-        at += (size_t)round_up(size_eval(&program->state[i].size, none), 64);
-    }
-    *w = (struct sol_weights){1, program, (const void **)(uintptr_t)param, (char *)(uintptr_t)state,
-                              offset};
+    size_t *offset = mem_alloc(sizeof *offset * (n + 1), 16);
+    char **slot = mem_alloc(sizeof *slot * (n + 1), 16);
+    if (!w || !offset || !slot) return fail(SOL_ENOMEM, "no memory for weights");
+    weights_place(program, offset);
+    for (size_t i = 0; i < n; i++) slot[i] = (char *)(uintptr_t)state + offset[i];
+    *w = (struct sol_weights){1, program, (const void **)(uintptr_t)param, .state = slot,
+                              .offset = offset};
     shared = w;
     return SOL_OK;
 }
@@ -197,23 +196,16 @@ static enum sol_status open_weights(const char *path) {
     return status;
 }
 
-/* In the child of a fork: who held the lock is gone, and what it made of the weights, if not all, is made anew. */
-static void after_fork(void) { pthread_mutex_init(&lock, NULL); }
-
-static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, after_fork); }
-
 enum sol_status library_open(const char *path, struct library_context **out) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (!out) return fail(SOL_EINVAL, "where shall the context go? its pointer is NULL");
     struct library_context *context = NULL;
     *out = NULL;
-    pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     enum sol_status status = shared ? SOL_OK : open_weights(path);
     if (!status && !(context = mem_alloc(sizeof *context, 16)))
         status = fail(SOL_ENOMEM, "no memory for a context");
     if (context) context->weights = shared;
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
     *out = context;
     return done(status);
 }

@@ -77,7 +77,8 @@ static void print_floats(struct text *text, const void *data, int64_t size) {
 
 static void print_weights(struct deployment *d, struct text *text) {
     text_add(text, "static const float sol_weights[] = {");
-    if (d->state_size) print_floats(text, d->weights->state, d->state_size);
+    for (int i = 0; i < d->program->n_state; i++)
+        print_floats(text, d->weights->state[i], deploy_state_size(d, i));
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0) print_floats(text, d->params[i], deploy_param_size(d, i));
     text_add(text, "\n    0.0f};\n\n");

@@ -11,9 +11,12 @@
     X(sol_h, "include/sol/sol.h", "", 0)                                                     \
     X(base_h, "src/base/base.h", "", 0)                                                      \
     X(size_h, "src/base/size.h", "", 0)                                                      \
+    X(lock_h, "src/base/lock.h", "", 0)                                                      \
     X(arena_c, "src/base/arena.c", "", 0)                                                    \
     X(clean_c, "src/base/clean.c", "", 0)                                                    \
     X(env_c, "src/base/env.c", "", 0)                                                        \
+    X(hash_c, "src/base/hash.c", "", 0)                                                      \
+    X(lock_c, "src/base/lock.c", "", 0)                                                      \
     X(log_c, "src/base/log.c", "", 0)                                                        \
     X(os_c, "src/base/os.c", "", 0)                                                          \
     X(size_c, "src/base/size.c", "", 0)                                                      \
@@ -23,15 +26,18 @@
     X(bind_h, "src/run/bind.h", "", 0)                                                       \
     X(portion_h, "src/run/portion.h", "", 0)                                                 \
     X(pool_h, "src/run/pool.h", "", 0)                                                       \
+    X(packs_h, "src/run/packs.h", "", 0)                                                     \
     X(bind_c, "src/run/bind.c", "", 0)                                                       \
     X(copy_c, "src/run/copy.c", "", 0)                                                       \
     X(exec_c, "src/run/exec.c", "", 0)                                                       \
     X(gather_c, "src/run/gather.c", "", 0)                                                   \
     X(kernel_c, "src/run/kernel.c", "", 0)                                                   \
     X(memory_c, "src/run/memory.c", "", 0)                                                   \
+    X(packs_c, "src/run/packs.c", "", 0)                                                     \
     X(pool_c, "src/run/pool.c", "", 0)                                                       \
     X(portion_c, "src/run/portion.c", "", 0)                                                 \
     X(program_c, "src/run/program.c", "", 0)                                                 \
+    X(weights_c, "src/run/weights.c", "", 0)                                                 \
     X(dnn_h, "src/dnn/dnn.h", "", 0)                                                         \
     X(kernels_h, "src/dnn/kernels.h", "", 0)                                                 \
     X(simd_h, "src/dnn/simd.h", "", 0)                                                       \

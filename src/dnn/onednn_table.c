@@ -10,9 +10,9 @@
  * Invariant: all of it is under `lock` but the entry of a use, which does not change while n_users > 0.
  * Threads keep to vendor_enter while they are in here: the number of threads is part of what a primitive is made for.
  */
+#include "base/lock.h"
 #include "dnn/onednn.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define SETS 64
@@ -40,8 +40,7 @@ struct onednn_use {
 
 static struct entry table[SETS][WAYS];
 static uint64_t now;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t given_back = PTHREAD_COND_INITIALIZER;
+static struct lock lock = LOCK_INITIALIZER;
 
 /* ---- Descriptors ---- */
 
@@ -135,12 +134,12 @@ static void clear_entry(struct entry *e) {
 }
 
 void onednn_forget(void) {
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     for (int i = 0; i < SETS * WAYS; i++) {
         struct entry *e = &table[i / WAYS][i % WAYS];
         if (!e->n_users) clear_entry(e);
     }
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
 }
 
 /* Its names: "jit:avx512_core", "brg:avx2", "gemm:jit:f32", "ref:any". The last is a plain loop, slower than anything of ours. */
@@ -176,7 +175,8 @@ static enum sol_status make_entry(struct entry *e, const struct onednn_key *key)
     return SOL_OK;
 }
 
-/* The entry that is free or longest unused; waits while calls use all. */
+/* The entry that is free or longest unused. While calls use all, which needs as many threads as ways, it lets the lock go and looks
+ * again: a fork does not wait for those calls. */
 static struct entry *make_room(struct entry *set) {
     for (;;) {
         struct entry *oldest = NULL;
@@ -184,7 +184,7 @@ static struct entry *make_room(struct entry *set) {
             if (!set[i].n_users && (!oldest || set[i].last_use < oldest->last_use))
                 oldest = &set[i];
         if (oldest) return oldest;
-        pthread_cond_wait(&given_back, &lock);
+        lock_pause(&lock);
     }
 }
 
@@ -215,13 +215,13 @@ static enum sol_status find_entry(const struct onednn_key *key, struct entry **o
 
 const char *onednn_check(const struct onednn_key *key, struct onednn_facts *out) {
     struct entry *e = NULL;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     enum sol_status status = find_entry(key, &e);
     if (!status) {
         out->packed_size = onednn.memory_desc_get_size(e->weights);
         out->scratch_size = onednn.memory_desc_get_size(e->scratchpad);
     }
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
     if (status == SOL_ENOMEM) return "oneDNN has no memory";
     return status ? "oneDNN has no fast kernel for it" : NULL;
 }
@@ -262,7 +262,7 @@ static enum sol_status make_use(struct entry *e, struct onednn_use **out) {
 
 enum sol_status onednn_take(const struct onednn_key *key, struct onednn_use **out) {
     struct entry *e = NULL;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     enum sol_status status = find_entry(key, &e);
     if (!status && e->idle) {
         *out = e->idle;
@@ -271,19 +271,18 @@ enum sol_status onednn_take(const struct onednn_key *key, struct onednn_use **ou
         status = make_use(e, out);
     }
     if (!status) e->n_users++;
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
     return status;
 }
 
 /* What comes back is kept for the next one who asks. */
 void onednn_give_back(struct onednn_use *use) {
     if (!use) return;
-    pthread_mutex_lock(&lock);
+    lock_take(&lock);
     use->next = use->entry->idle;
     use->entry->idle = use;
     use->entry->n_users--;
-    pthread_cond_broadcast(&given_back);
-    pthread_mutex_unlock(&lock);
+    lock_release(&lock);
 }
 
 static void *find_address(const struct onednn_tensors *t, int name) {

@@ -247,10 +247,10 @@ static struct workspace *fit_workspace(struct workspace *idle, const struct bind
 enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads,
                                 struct binding **out, struct workspace **workspace) {
     struct workspace *idle = NULL;
-    pthread_mutex_lock(&program->lock);
+    lock_take(&program->lock);
     enum sol_status status = acquire_binding(program, symbols, out);
     if (!status && (idle = (*out)->idle)) (*out)->idle = idle->next;
-    pthread_mutex_unlock(&program->lock);
+    lock_release(&program->lock);
     if (status) return status;
     *workspace = fit_workspace(idle, *out, n_threads);
     if (*workspace) return SOL_OK;
@@ -261,11 +261,11 @@ enum sol_status program_acquire(struct sol_program *program, const int64_t *symb
 
 void program_give_back(struct sol_program *program, struct binding *binding,
                        struct workspace *workspace) {
-    pthread_mutex_lock(&program->lock);
+    lock_take(&program->lock);
     if (workspace) {
         workspace->next = binding->idle;
         binding->idle = workspace;
     }
     binding->n_users--;
-    pthread_mutex_unlock(&program->lock);
+    lock_release(&program->lock);
 }

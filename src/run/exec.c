@@ -15,8 +15,7 @@
 struct bases {
     const void *const *input, *const *param;
     void *const *output;
-    char *arena, *state;
-    const size_t *state_offset;
+    char *arena, *const *state;
     const char *constants;
 };
 
@@ -26,7 +25,7 @@ static void *resolve(const struct bases *base, const struct buffer_ref *ref, int
     case BUFFER_PARAM: return (char *)(uintptr_t)base->param[ref->index] + offset;
     case BUFFER_OUTPUT: return (char *)base->output[ref->index] + offset;
     case BUFFER_ARENA: return base->arena + offset;
-    case BUFFER_STATE: return base->state + base->state_offset[ref->index] + offset;
+    case BUFFER_STATE: return base->state[ref->index] + offset;
     case BUFFER_CONST: return (char *)(uintptr_t)base->constants + offset;
     case BUFFER_NONE: break;
     }
@@ -118,9 +117,8 @@ static enum sol_status run_step(const struct call *call, const struct step *step
 static void set_bases(struct call *call, const struct sol_program *program,
                       const struct sol_weights *weights, const void *const *inputs,
                       void *const *outputs) {
-    call->base =
-        (struct bases){inputs,         weights->param,  outputs,           call->workspace->arena,
-                       weights->state, weights->offset, program->constants};
+    call->base = (struct bases){inputs,         weights->param,    outputs, call->workspace->arena,
+                                weights->state, program->constants};
 }
 
 /* Without the pool (another call has it) this one runs on its own thread, rather than wait. */
@@ -168,8 +166,8 @@ static enum sol_status run_list(const struct step_list *list, int done, const st
     return SOL_OK;
 }
 
-static enum sol_status check_pointers(const char *what, int n, const void *const *pointer,
-                                      const struct sol_port *port) {
+enum sol_status exec_check_pointers(const char *what, int n, const void *const *pointer,
+                                    const struct sol_port *port) {
     for (int i = 0; i < n; i++)
         if (!pointer[i]) return fail(SOL_EINVAL, "%s %d (%s) is NULL", what, i, port[i].name);
     return SOL_OK;
@@ -188,10 +186,10 @@ static enum sol_status check_call(const struct sol_program *program, const int64
         if (symbols[i] < 0)
             return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i, (long long)symbols[i]);
     if (is_empty_call(program, symbols)) return SOL_OK;
-    TRY(check_pointers("input", program->n_inputs, inputs, program->input));
+    TRY(exec_check_pointers("input", program->n_inputs, inputs, program->input));
     if (!outputs) return SOL_OK;
-    return check_pointers("output", program->n_outputs, (const void *const *)outputs,
-                          program->output);
+    return exec_check_pointers("output", program->n_outputs, (const void *const *)outputs,
+                               program->output);
 }
 
 static enum sol_status begin_call(struct call *call, const struct sol_program *program,
@@ -284,8 +282,8 @@ enum sol_status sol_program_run_after(bool (*run)(void *user), void *user,
     status = run_first_step(program, &call, &errand, &done);
     if (!errand.is_welcome) status = SOL_OK; /* nobody wants the result, whatever became of it */
     else if (!status)
-        status = check_pointers("output", program->n_outputs, (const void *const *)outputs,
-                                program->output);
+        status = exec_check_pointers("output", program->n_outputs, (const void *const *)outputs,
+                                     program->output);
     if (errand.is_welcome && !status) status = run_list(&program->steps, done, &call, NULL);
     end_call(&call, program);
     return status;
@@ -326,44 +324,9 @@ enum sol_status sol_program_profile(const struct sol_program *program,
     return status;
 }
 
-/* ---- Weights ---- */
-
-/* Slots of the state, one behind the other: all of them live as long as the weights. */
-static size_t place_state(const struct sol_program *program, size_t *offset) {
-    const int64_t none[SIZE_SYMBOLS] = {0};
-    size_t at = 0;
-    for (int i = 0; i < program->n_state; i++) {
-        offset[i] = at;
-        at += (size_t)round_up(size_eval(&program->state[i].size, none), 64);
-    }
-    return at;
-}
-
-static enum sol_status alloc_weights(const struct sol_program *program, const void *const *params,
-                                     struct sol_weights **out) {
-    size_t n_state = (size_t)program->n_state, n_params = (size_t)program->n_params;
-    struct sol_weights *w =
-        mem_alloc(sizeof *w + n_state * sizeof(size_t) + n_params * sizeof(void *), 64);
-    if (!w) return fail(SOL_ENOMEM, "no memory for weights");
-    w->offset = (size_t *)(void *)(w + 1);
-    w->param = (const void **)(void *)(w->offset + n_state);
-    if (n_params) memcpy(w->param, params, n_params * sizeof *params);
-    size_t size = place_state(program, w->offset);
-    w->state = mem_alloc(size + 64, 4096);
-    if (!w->state) {
-        mem_free(w);
-        return fail(SOL_ENOMEM, "no memory for %zu bytes of packed weights", size);
-    }
-    workspace_advise_huge(w->state, size);
-    atomic_init(&w->n_refs, 1);
-    w->program = program;
-    sol_program_retain((struct sol_program *)(uintptr_t)program);
-    *out = w;
-    return SOL_OK;
-}
-
 /* The `prepare` steps as a call of its own, with a binding and a workspace that nobody else ever needs. */
-static enum sol_status prepare_weights(const struct sol_program *program, struct sol_weights *w) {
+enum sol_status exec_prepare(const struct sol_weights *w) {
+    const struct sol_program *program = w->program;
     const int64_t none[SIZE_SYMBOLS] = {0};
     struct call call;
     TRY(binding_new(&program->prepare, none, 0, &call.binding));
@@ -380,24 +343,4 @@ static enum sol_status prepare_weights(const struct sol_program *program, struct
     mem_free(call.workspace);
     binding_free(call.binding);
     return status;
-}
-
-enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,
-                                struct sol_weights **out) {
-    TRY(check_pointers("parameter", program->n_params, params, program->param));
-    struct sol_weights *w = NULL;
-    TRY(alloc_weights(program, params, &w));
-    enum sol_status status = prepare_weights(program, w);
-    if (status) sol_weights_release(w);
-    else *out = w;
-    return status;
-}
-
-void sol_weights_retain(struct sol_weights *weights) { atomic_fetch_add(&weights->n_refs, 1); }
-
-void sol_weights_release(struct sol_weights *weights) {
-    if (!weights || atomic_fetch_sub(&weights->n_refs, 1) > 1) return;
-    sol_program_release((struct sol_program *)(uintptr_t)weights->program);
-    mem_free(weights->state);
-    mem_free(weights);
 }

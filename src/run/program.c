@@ -15,7 +15,7 @@ struct sol_program *program_new(void) {
     if (!program) return NULL;
     atomic_init(&program->n_refs, 1);
     arena_init(&program->arena);
-    pthread_mutex_init(&program->lock, NULL);
+    lock_init(&program->lock);
     return program;
 }
 
@@ -29,7 +29,7 @@ void sol_program_release(struct sol_program *program) {
     }
     for (int i = 0; i < program->modules.n; i++)
         program->modules.at[i].release(program->modules.at[i].handle);
-    pthread_mutex_destroy(&program->lock);
+    lock_fini(&program->lock);
     arena_fini(&program->arena);
     mem_free(program);
 }
@@ -65,12 +65,9 @@ enum sol_status sol_program_output_shape(const struct sol_program *program, int 
     return SOL_OK;
 }
 
-/* Bytes. The state does not depend on symbols: it is made before any call. Each slot begins at a cache line. */
+/* Bytes, also of what it shares with others. */
 size_t sol_program_weights_size(const struct sol_program *program) {
-    int64_t none[SIZE_SYMBOLS] = {0}, size = 0;
-    for (int i = 0; i < program->n_state; i++)
-        size += round_up(size_eval(&program->state[i].size, none), 64);
-    return (size_t)size;
+    return weights_place(program, NULL);
 }
 
 /* A binding is made only to be asked and thrown away, so that the cache keeps what calls need. Every thread has

@@ -12,9 +12,9 @@
 #ifndef SOL_PROGRAM_H
 #define SOL_PROGRAM_H
 
+#include "base/lock.h"
 #include "base/size.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 /* Whose memory a step's pointer refers to. Steps never hold host pointers. */
@@ -119,18 +119,24 @@ struct sol_program {
     int n_compiled;
     bool is_timed; /* SOL_DEBUG=time when it was compiled */
 
-    pthread_mutex_t lock;     /* guards bindings and their idle workspaces */
+    struct lock lock;         /* guards bindings and their idle workspaces */
     struct binding *bindings; /* most recently used first, at most PROGRAM_BINDINGS */
 };
 #define PROGRAM_BINDINGS 8
 
+struct pack_block;
 struct sol_weights {
     atomic_int n_refs;
     const struct sol_program *program; /* retained */
     const void **param;                /* caller's pointers, for weights that are used in place */
-    char *state;
-    size_t *offset; /* of each state slot */
+    char **state;                      /* by slot: its memory, which nobody changes any more */
+    struct pack_block **block;         /* by slot: what that is part of, counted; see packs.h */
+    size_t *
+        offset; /* by slot, and behind the last: bytes from the first one's start if they lay in a row */
 };
+
+/* weights.c: such offsets. Each slot begins at a cache line. Returns the last of them. */
+size_t weights_place(const struct sol_program *program, size_t *offset);
 
 /* program.c: an empty program with its arena; NULL when memory is out. */
 struct sol_program *program_new(void);
@@ -138,7 +144,11 @@ struct sol_program *program_new(void);
 /* memory.c: places slots so that those alive together do not overlap; offset[i] in bytes, multiples of 64. Returns the bytes needed. */
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
 
-/* exec.c: a task may fail, on any thread, after it has called fail(). The steps behind it are left out, and the call
+/* exec.c: runs the `prepare` steps, which fill the state. */
+enum sol_status exec_prepare(const struct sol_weights *weights);
+enum sol_status exec_check_pointers(const char *what, int n, const void *const *pointer,
+                                    const struct sol_port *port);
+/* A task may fail, on any thread, after it has called fail(). The steps behind it are left out, and the call
  * returns `status` with the message. */
 void exec_fail(enum sol_status status);
 /* For those who run tasks without a program: what exec_fail noted on this thread since the last time. */

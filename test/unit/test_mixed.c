@@ -1,10 +1,18 @@
 /* Mixed networks from C: floats of few bits, arrays, a network whose parts are compiled and interpreted, failing allocations. */
 #include "check.h"
 #include "proto_writer.h"
+#include "run/packs.h"
 
 #include "../../src/frontend/onnx/array.h"
 #include <math.h>
+#include <pthread.h>
 #include <sol/onnx.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A child inherits no thread, and starts some. That the gate is made anew in the child looks like a mistake from outside. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "die_after_fork=0:report_mutex_bugs=0"; }
 
 /* ---- Floats of few bits ---- */
 
@@ -95,27 +103,37 @@ static struct message make_network(void) {
     return model;
 }
 
-static enum sol_status call(struct sol_mixed *net, float y[6]) {
+/* x: the first n of 6, in one row or in one column. */
+static enum sol_status call_part(struct sol_mixed *net, int n, bool is_row, int columns,
+                                 float y[6]) {
     static const float x[6] = {0, 0.5f, 1, -1, 2, 0.25f};
-    static const int64_t shape[2] = {3, 2}, axis = 0;
-    struct sol_value values[3] = {{.type = 1, .rank = 2, .dim = {2, 3}, .n = 6, .data = x},
-                                  {.type = 7, .rank = 1, .dim = {2}, .n = 2, .data = shape},
-                                  {.type = 7, .n = 1, .data = &axis}};
+    static const int64_t axis = 0;
+    const int64_t shape[2] = {n / columns, columns};
+    struct sol_value values[3] = {
+        {.type = 1, .rank = 2, .dim = {is_row ? 1 : n, is_row ? n : 1}, .n = n, .data = x},
+        {.type = 7, .rank = 1, .dim = {2}, .n = 2, .data = shape},
+        {.type = 7, .n = 1, .data = &axis}};
     const struct sol_value *inputs[3] = {&values[0], &values[1], &values[2]};
     struct sol_results *results = NULL;
     enum sol_status status = sol_mixed_run(net, inputs, &results);
-    if (!status) memcpy(y, sol_results_get(results, 0)->data, 6 * sizeof *y);
+    if (!status) memcpy(y, sol_results_get(results, 0)->data, (size_t)n * sizeof *y);
     sol_results_free(results);
     return status;
 }
 
-static bool is_right(const float y[6]) {
+static bool part_is_right(int n, int columns, const float y[6]) {
     static const double x[6] = {0, 0.5, 1, -1, 2, 0.25};
-    double sum[2] = {0};
+    double sum[6] = {0};
     bool right = true;
-    for (int i = 0; i < 6; i++) right &= fabs((double)y[i] - sqrt(sum[i % 2] += exp(x[i]))) < 1e-5;
+    for (int i = 0; i < n; i++)
+        right &= fabs((double)y[i] - sqrt(sum[i % columns] += exp(x[i]))) < 1e-5;
     return right;
 }
+
+static enum sol_status call(struct sol_mixed *net, float y[6]) {
+    return call_part(net, 6, true, 2, y);
+}
+static bool is_right(const float y[6]) { return part_is_right(6, 2, y); }
 
 static void test_network(void) {
     struct message model = make_network();
@@ -129,6 +147,105 @@ static void test_network(void) {
         CHECK(compiled == 3 && interpreted == 1);
     }
     sol_mixed_free(net);
+}
+
+/* Calls of more shapes than segments are kept for: programs come and go while others run them. Returns how many went wrong. */
+static int call_shapes(struct sol_mixed *net) {
+    int wrong = 0;
+    for (int i = 0; i < 120; i++) {
+        const int n = 1 + i / 12 % 6, columns = 1 + i / 2 % 6;
+        float y[6];
+        if (n % columns) continue;
+        wrong += call_part(net, n, i % 2, columns, y) != SOL_OK || !part_is_right(n, columns, y);
+    }
+    return wrong;
+}
+
+static atomic_bool stop;
+static void *call_until_stopped(void *net) {
+    int wrong = 0;
+    do wrong += call_shapes(net);
+    while (!atomic_load(&stop));
+    CHECK(wrong == 0);
+    return NULL;
+}
+
+/* Also one in which another thread was about to plan. */
+static bool child_is_right(struct sol_mixed *net) {
+    int status = -1;
+    pid_t pid = fork();
+    if (!pid) {
+        alarm(60);
+        _exit(call_shapes(net) ? 1 : 0);
+    }
+    return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static void test_calls_that_overlap(void) {
+    struct message model = make_network();
+    struct sol_mixed *net;
+    pthread_t callers[3];
+    REQUIRE(!sol_mixed_parse(model.at, model.size, NULL, NULL, &net));
+    for (int i = 0; i < COUNT(callers); i++)
+        REQUIRE(!pthread_create(&callers[i], NULL, call_until_stopped, net));
+    const int n_forks = check_cannot_fork() ? 0 : 20;
+    for (int i = 0; i < n_forks; i++) CHECK(child_is_right(net));
+    atomic_store(&stop, true);
+    for (int i = 0; i < COUNT(callers); i++) pthread_join(callers[i], NULL);
+    CHECK(!call_shapes(net));
+    sol_mixed_free(net);
+}
+
+/* y = cumulated sum of x w along `axis`; w is 40 x 32, all 0.5. */
+static struct message make_weighted(void) {
+    static float w[40 * 32];
+    for (int i = 0; i < COUNT(w); i++) w[i] = 0.5f;
+    struct message graph = {0}, opset = {0}, model = {0}, tensor = {0};
+    put_node(&graph, "MatMul", "x", "w", "a");
+    put_node(&graph, "CumSum", "a", "axis", "y");
+    put_int(&tensor, 1, 40), put_int(&tensor, 1, 32);
+    put_int(&tensor, 2, 1);
+    put_text(&tensor, 8, "w");
+    put_raw(&tensor, 9, w, sizeof w);
+    put_message(&graph, 5, &tensor);
+    put_port(&graph, 11, "x", 1, 2);
+    put_port(&graph, 11, "axis", 7, 0);
+    put_port(&graph, 12, "y", 1, 2);
+    put_int(&opset, 2, 20);
+    put_int(&model, 1, 10);
+    put_message(&model, 7, &graph);
+    put_message(&model, 8, &opset);
+    return model;
+}
+
+static bool weighted_is_right(struct sol_mixed *net, int64_t n) {
+    static float x[8 * 40];
+    static const int64_t axis = 0;
+    for (int i = 0; i < COUNT(x); i++) x[i] = 1;
+    struct sol_value values[2] = {{.type = 1, .rank = 2, .dim = {n, 40}, .n = n * 40, .data = x},
+                                  {.type = 7, .n = 1, .data = &axis}};
+    struct sol_results *results = NULL;
+    if (sol_mixed_run(net, (const struct sol_value *[]){&values[0], &values[1]}, &results))
+        return false;
+    const float *y = sol_results_get(results, 0)->data;
+    bool right = true;
+    for (int i = 0; i < n * 32; i++) right &= y[i] == 20 * (float)(i / 32 + 1);
+    sol_results_free(results);
+    return right;
+}
+
+/* The program for one more length takes no more memory for what is made of weights. */
+static void test_weights_of_lengths(void) {
+    struct message model = make_weighted();
+    struct sol_mixed *net;
+    REQUIRE(!sol_mixed_parse(model.at, model.size, NULL, NULL, &net));
+    CHECK(weighted_is_right(net, 1));
+    const size_t once = packs_size();
+    CHECK(once >= 40 * 32 * 4);
+    for (int64_t n = 2; n <= 8; n++) CHECK(weighted_is_right(net, n) && packs_size() == once);
+    for (int64_t n = 1; n <= 8; n++) CHECK(weighted_is_right(net, n));
+    sol_mixed_free(net);
+    CHECK(packs_size() == 0);
 }
 
 /* Each allocation fails once, while loading and in two calls; then the same network answers right. */
@@ -158,6 +275,8 @@ int main(void) {
     test_floats();
     test_elements();
     test_network();
+    test_calls_that_overlap();
+    test_weights_of_lengths();
     test_failing_allocations();
     return check_done();
 }

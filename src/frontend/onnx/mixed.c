@@ -2,7 +2,7 @@
  * Mixed networks: a file whose graph stays a graph, and calls of it.
  *
  * What a call makes lives in a space of its own; what it returns is copied, so that results depend on nobody. Calls on one network
- * take turns, because segments are shared and may be replaced.
+ * may overlap: they share constants, which never change, and segments, which are counted.
  *
  * Loading does all that does not depend on inputs: it finds operators that nobody has, names that are made twice, the last reader of
  * each name; it reads initializers and computes what depends on the file alone. A call then needs only its inputs. Memory has a limit
@@ -12,20 +12,18 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
 #define LOOP_SECONDS 60 /* unless SOL_LOOP_SECONDS says otherwise */
 
-/* Everything but the lock and the counts stays as it is after loading; segments come and go under the lock. */
+/* Everything but the counts stays as it is after loading; segments come and go under the graph's lock. */
 struct sol_mixed {
     char *file;
     struct space space; /* the graph, constants, names */
     struct mixed_graph graph;
     VEC(const struct onnx_value *) inputs;
-    pthread_mutex_t lock;
-    int n_compiled, n_interpreted;
+    atomic_int n_compiled, n_interpreted; /* of the last call that ended */
 };
 
 /* Values and all that they point to, in a space that the caller frees with them. */
@@ -235,9 +233,8 @@ static enum sol_status load(void *user) {
 
 void sol_mixed_free(struct sol_mixed *mixed) {
     if (!mixed) return;
-    segment_free_all(&mixed->graph);
+    segments_free(&mixed->graph);
     arena_fini(&mixed->space.arena);
-    pthread_mutex_destroy(&mixed->lock);
     mem_free(mixed->file);
     mem_free(mixed);
 }
@@ -251,7 +248,7 @@ static enum sol_status open_file(char *file, size_t size, const char *folder,
         return fail(SOL_ENOMEM, "no memory for an ONNX model");
     }
     mixed->file = file;
-    pthread_mutex_init(&mixed->lock, NULL);
+    lock_init(&mixed->graph.lock);
     space_init(&mixed->space, memory_limit());
     if (options) mixed->graph.options = *options;
     struct loading loading = {mixed, {(const uint8_t *)file, size}, folder};
@@ -358,8 +355,8 @@ const char *sol_mixed_output(const struct sol_mixed *mixed, int i, int *type, in
 }
 
 void sol_mixed_count(const struct sol_mixed *mixed, int *compiled, int *interpreted) {
-    *compiled = mixed->n_compiled;
-    *interpreted = mixed->n_interpreted;
+    *compiled = atomic_load(&mixed->n_compiled);
+    *interpreted = atomic_load(&mixed->n_interpreted);
 }
 
 /* ---- A call ---- */
@@ -507,8 +504,9 @@ static enum sol_status run_call(struct calling *call) {
     enum sol_status status = protect(&call->space, compute, call);
     if (status && call->pass.graph) name_node(&call->pass);
     if (!status) status = protect(&call->results->space, give_results, call);
-    call->mixed->n_compiled = call->pass.n_compiled;
-    call->mixed->n_interpreted = call->pass.n_interpreted;
+    segments_leave(&call->pass);
+    atomic_store(&call->mixed->n_compiled, call->pass.n_compiled);
+    atomic_store(&call->mixed->n_interpreted, call->pass.n_interpreted);
     return status;
 }
 
@@ -520,9 +518,7 @@ enum sol_status sol_mixed_run(struct sol_mixed *mixed, const struct sol_value *c
     space_init(&call.space, memory_limit());
     space_init(&call.results->space, memory_limit());
     /* Nothing between the two can leave past them: jumps end in run_call. */
-    pthread_mutex_lock(&mixed->lock);
     enum sol_status status = run_call(&call);
-    pthread_mutex_unlock(&mixed->lock);
     arena_fini(&call.space.arena);
     if (status) sol_results_free(call.results);
     else *out = call.results;

@@ -17,89 +17,15 @@
  * whole numbers that are at hand (EARLY), Reshape and Neg go to the builder. One program, and for x[5,3,4] another one.
  *
  * Invariants: what stands in the call's scope is right whatever becomes of the segment, since it was either computed by the
- * interpreter or follows from guards that held. A node is interpreted once per call, however often plans begin again. Segments that a
- * jump leaves half made are never used, and are freed when the next one is planned.
+ * interpreter or follows from guards that held. A node is interpreted once per call, however often plans begin again. A segment does
+ * not change once it is ready.
  */
-#include "mixed.h"
+#include "segment.h"
 
 #include <string.h>
 
-#define MOST_SEGMENTS 16 /* from one node on: for other shapes or numbers; then the oldest goes */
-
-enum event_kind { GUARD, KNOWN, EARLY };
-/* What its kind does not need is not set. */
-struct event {
-    enum event_kind kind;
-    const char *name;
-    struct value *value; /* GUARD, while planning: what the builder reads */
-    struct array *array; /* GUARD: shape, and bytes unless data is NULL; KNOWN: the value */
-    int node;            /* EARLY */
-};
-
-/* `first` is the node that it begins with, `end` the one behind its last; n_taken of those in between are in the program, the
- * others are constants or were interpreted. */
-struct segment {
-    struct segment *next;
-    struct arena arena;
-    int first, end, n_taken;
-    bool is_ready;
-    VEC(struct event) events;
-    VEC(const char *) inputs;
-    VEC(const char *) outputs;
-    VEC(bool) truths;        /* by output: a truth value, which is 0 or 1 in the program */
-    struct sol_model *model; /* while planning */
-    struct sol_program *program;
-    struct sol_weights *weights;
-};
-
 static const struct onnx_node *node_at(const struct pass *pass, int i) {
     return ITEM(pass->graph->graph->nodes, struct onnx_node, i);
-}
-
-/* ---- Memory ---- */
-
-/* Also one that was never finished. */
-static void free_segment(struct segment *segment) {
-    sol_model_free(segment->model);
-    if (segment->weights) sol_weights_release(segment->weights);
-    if (segment->program) sol_program_release(segment->program);
-    arena_fini(&segment->arena);
-    mem_free(segment);
-}
-
-void segment_free_all(struct mixed_graph *graph) {
-    for (struct segment *at = graph->segments, *next; at; at = next) {
-        next = at->next;
-        free_segment(at);
-    }
-    graph->segments = NULL;
-}
-
-/* Linked before anything is allocated for it: what a jump leaves behind is found here. */
-static struct segment *new_segment(struct pass *pass, int first) {
-    struct segment *segment = mem_alloc(sizeof *segment, 64);
-    if (!segment) space_stop(pass->run.space, fail(SOL_ENOMEM, "no memory for a segment"));
-    arena_init(&segment->arena);
-    segment->arena.boundary = pass->run.space->arena.boundary;
-    segment->first = first;
-    segment->next = pass->graph->segments;
-    pass->graph->segments = segment;
-    return segment;
-}
-
-/* Those that were given up, and the oldest beyond the limit. */
-static void sweep(struct mixed_graph *graph, int first) {
-    int n = 0;
-    for (struct segment **at = &graph->segments; *at;) {
-        struct segment *segment = *at;
-        bool is_old = segment->first == first && ++n >= MOST_SEGMENTS;
-        if (segment->is_ready && !is_old) {
-            at = &segment->next;
-            continue;
-        }
-        *at = segment->next;
-        free_segment(segment);
-    }
 }
 
 /* Shape and type, and the values if they count. */
@@ -434,6 +360,13 @@ static enum sol_status run_program(struct pass *pass, const struct segment *segm
     return SOL_OK;
 }
 
+/* Segments come and go; values of a call are its own. */
+static struct array *copy_array(struct pass *pass, const struct array *array) {
+    struct array *copy = array_new(pass->run.space, array->type, array->rank, array->dim);
+    memcpy(copy->data, array->data, (size_t)array->n * types[array->type].size);
+    return copy;
+}
+
 /* Bytes are compared, not numbers: NaN equals itself, and 0 is not minus 0. */
 static bool guard_holds(const struct pass *pass, const struct event *guard) {
     const struct array *want = guard->array, *have = scope_find(pass->scope, guard->name);
@@ -441,13 +374,6 @@ static bool guard_holds(const struct pass *pass, const struct event *guard) {
     for (int d = 0; d < want->rank; d++)
         if (have->dim[d] != want->dim[d]) return false;
     return !want->data || !memcmp(have->data, want->data, (size_t)want->n * types[want->type].size);
-}
-
-/* Segments come and go; values of a call are its own. */
-static struct array *copy_array(struct pass *pass, const struct array *array) {
-    struct array *copy = array_new(pass->run.space, array->type, array->rank, array->dim);
-    memcpy(copy->data, array->data, (size_t)array->n * types[array->type].size);
-    return copy;
 }
 
 /* Repeats the events. `*fits`: all guards held. What was interpreted for a segment that does not fit in the end is right anyway. */
@@ -462,23 +388,36 @@ static enum sol_status repeat(struct pass *pass, const struct segment *segment, 
     return SOL_OK;
 }
 
-/* The newest that fits, or a new one. */
-enum sol_status segment_run(struct pass *pass, int first, int *end) {
+/* The newest that fits; NULL: none does. */
+static enum sol_status find_segment(struct pass *pass, int first, struct segment **out) {
     bool fits = false;
-    struct segment *segment = pass->graph->segments;
-    for (; segment; segment = segment->next) {
-        if (segment->first != first || !segment->is_ready) continue;
-        TRY(repeat(pass, segment, &fits));
-        if (fits) break;
+    *out = NULL;
+    segments_hold(pass, first);
+    for (int i = 0; i < pass->n_held && !fits; i++) {
+        TRY(repeat(pass, pass->held[i], &fits));
+        if (fits) *out = pass->held[i];
     }
-    if (!fits) {
-        sweep(pass->graph, first);
-        segment = new_segment(pass, first);
-        struct plan plan = {.pass = pass, .segment = segment};
-        plan.barred = TAKE(pass->run.space, bool, pass->graph->graph->nodes.n);
-        TRY(make_plan(&plan));
-        segment->is_ready = true;
-    }
+    return SOL_OK;
+}
+
+/* Nobody else sees it before it is ready. */
+static enum sol_status plan_segment(struct pass *pass, int first, struct segment **out) {
+    segments_begin(pass);
+    TRY(find_segment(pass, first, out));
+    if (*out) return SOL_OK;
+    struct plan plan = {.pass = pass, .segment = segments_new(pass, first)};
+    plan.barred = TAKE(pass->run.space, bool, pass->graph->graph->nodes.n);
+    TRY(make_plan(&plan));
+    segments_keep(pass->graph, plan.segment);
+    *out = plan.segment;
+    return SOL_OK;
+}
+
+enum sol_status segment_run(struct pass *pass, int first, int *end) {
+    struct segment *segment;
+    TRY(find_segment(pass, first, &segment));
+    if (!segment) TRY(plan_segment(pass, first, &segment));
+    segments_end(pass);
     *end = segment->end;
     pass->run.node = first; /* for a message */
     enum sol_status status = run_program(pass, segment);

@@ -1,0 +1,72 @@
+/*
+ * The life of weights: the state that `prepare` derives from one version of the parameters.
+ *
+ *   memory for all slots -> exec_prepare fills it -> packs_share replaces what others have, too
+ */
+#include "run/packs.h"
+#include "run/program.h"
+
+#include <string.h>
+
+/* The state does not depend on symbols: it is made before any call. */
+size_t weights_place(const struct sol_program *program, size_t *offset) {
+    const int64_t none[SIZE_SYMBOLS] = {0};
+    size_t at = 0;
+    for (int i = 0; i < program->n_state; i++) {
+        if (offset) offset[i] = at;
+        at += (size_t)round_up(size_eval(&program->state[i].size, none), 64);
+    }
+    if (offset) offset[program->n_state] = at;
+    return at;
+}
+
+/* The struct and its tables in one piece. */
+static struct sol_weights *alloc_tables(const struct sol_program *program) {
+    const size_t n_state = (size_t)program->n_state, n_params = (size_t)program->n_params;
+    struct sol_weights *w =
+        mem_alloc(sizeof *w + (3 * n_state + 1) * sizeof(size_t) + n_params * sizeof(void *), 64);
+    if (!w) return NULL;
+    w->offset = (size_t *)(void *)(w + 1);
+    w->state = (char **)(void *)(w->offset + n_state + 1);
+    w->block = (struct pack_block **)(void *)(w->state + n_state);
+    w->param = (const void **)(void *)(w->block + n_state);
+    return w;
+}
+
+static enum sol_status alloc_weights(const struct sol_program *program, const void *const *params,
+                                     struct sol_weights **out) {
+    struct sol_weights *w = alloc_tables(program);
+    if (!w) return fail(SOL_ENOMEM, "no memory for weights");
+    if (program->n_params) memcpy(w->param, params, (size_t)program->n_params * sizeof *params);
+    const size_t size = weights_place(program, w->offset);
+    if (!packs_alloc(program->n_state, w->offset, w->state, w->block)) {
+        mem_free(w);
+        return fail(SOL_ENOMEM, "no memory for %zu bytes of packed weights", size);
+    }
+    atomic_init(&w->n_refs, 1);
+    w->program = program;
+    sol_program_retain((struct sol_program *)(uintptr_t)program);
+    *out = w;
+    return SOL_OK;
+}
+
+enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,
+                                struct sol_weights **out) {
+    TRY(exec_check_pointers("parameter", program->n_params, params, program->param));
+    struct sol_weights *w = NULL;
+    TRY(alloc_weights(program, params, &w));
+    enum sol_status status = exec_prepare(w);
+    if (!status) packs_share(program->n_state, w->offset, w->state, w->block);
+    if (status) sol_weights_release(w);
+    else *out = w;
+    return status;
+}
+
+void sol_weights_retain(struct sol_weights *weights) { atomic_fetch_add(&weights->n_refs, 1); }
+
+void sol_weights_release(struct sol_weights *weights) {
+    if (!weights || atomic_fetch_sub(&weights->n_refs, 1) > 1) return;
+    packs_release(weights->program->n_state, weights->block);
+    sol_program_release((struct sol_program *)(uintptr_t)weights->program);
+    mem_free(weights);
+}

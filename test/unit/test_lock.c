@@ -1,0 +1,93 @@
+/* Locks and forks: whenever a process forks, in the child all locks are free and what they guard is whole. */
+#include "base/base.h"
+#include "base/lock.h"
+#include "check.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A child inherits no thread, and may start some. That the gate is made anew in the child looks like a mistake from outside. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "die_after_fork=0:report_mutex_bugs=0"; }
+
+#define FORKS 60
+
+/* Under `outer`, both counts are equal; between them another lock is taken and given back. */
+static struct lock outer, inner = LOCK_INITIALIZER;
+static volatile long begun, ended, seen;
+static atomic_bool stop;
+
+static void change_both(void) {
+    lock_take(&outer);
+    begun = begun + 1;
+    lock_take(&inner);
+    seen = seen + 1;
+    lock_release(&inner);
+    ended = ended + 1;
+    lock_release(&outer);
+}
+
+static void *nest(void *unused) {
+    while (!atomic_load(&stop)) change_both();
+    return unused;
+}
+
+static void *look(void *unused) {
+    while (!atomic_load(&stop)) {
+        lock_take(&inner);
+        seen = seen + 1;
+        lock_release(&inner);
+    }
+    return unused;
+}
+
+/* Does a child end well within its time? */
+static bool child_does(bool (*work)(void)) {
+    pid_t pid = fork();
+    int status = -1;
+    if (!pid) {
+        alarm(30);
+        _exit(work() ? 0 : 1);
+    }
+    return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static bool is_whole(void) {
+    bool whole = begun == ended;
+    change_both();
+    return whole && begun == ended;
+}
+
+static bool forks_again(void) { return is_whole() && child_does(is_whole); }
+
+static void test_forks_among_threads(void) {
+    pthread_t threads[4];
+    for (int i = 0; i < COUNT(threads); i++)
+        REQUIRE(!pthread_create(&threads[i], NULL, i % 2 ? look : nest, NULL));
+    int wrong = 0;
+    for (int i = 0; i < FORKS; i++) wrong += !child_does(i % 8 ? is_whole : forks_again);
+    atomic_store(&stop, true);
+    for (int i = 0; i < COUNT(threads); i++) pthread_join(threads[i], NULL);
+    CHECK(wrong == 0 && is_whole());
+}
+
+/* It cannot wait for itself; in the child it still holds what it held. */
+static bool releases(void) {
+    lock_release(&outer);
+    return is_whole();
+}
+
+static void test_fork_by_a_holder(void) {
+    lock_take(&outer);
+    CHECK(child_does(releases));
+    lock_release(&outer);
+    CHECK(is_whole() && child_does(is_whole));
+}
+
+int main(void) {
+    lock_init(&outer);
+    if (!check_cannot_fork()) test_forks_among_threads();
+    test_fork_by_a_holder();
+    lock_fini(&outer);
+    return check_done();
+}
