@@ -59,16 +59,30 @@ static void remember(struct eval *e, struct history *history, struct array *item
     history->items[history->n++] = item;
 }
 
+/* Of no iterations, only the body's own words say what a result would have been. Sizes that it leaves open are 0. */
+static const struct array *declared(struct eval *e, const struct onnx_value *output) {
+    const struct onnx_tensor_type *type = output->type ? output->type->tensor : NULL;
+    struct array *none = TAKE(e->space, struct array, 1);
+    none->type = type && type_is_known(type->elem_type) ? (enum type)type->elem_type : TYPE_F32;
+    none->rank = type && type->shape ? type->shape->dims.n : 0;
+    eval_check(e, none->rank < SOL_MAX_RANK, "an output of too many dims");
+    for (int d = 0; d < none->rank; d++) {
+        const int64_t *size = ITEM(type->shape->dims, struct onnx_dim, d)->value;
+        none->dim[d] = size ? *size : 0;
+    }
+    return none;
+}
+
 /* All of them as one tensor with a new axis; backwards when wanted. */
-static struct array *stack(struct eval *e, const struct history *history, int axis, bool is_back) {
-    int64_t dim[SOL_MAX_RANK + 1] = {history->n}, n = history->n;
-    const struct array *first = n ? history->items[0] : NULL;
-    int rank = first ? first->rank + 1 : 1;
-    axis = eval_axis(e, axis, rank);
-    for (int d = 0; d < rank; d++)
+static struct array *stack(struct eval *e, const struct history *history,
+                           const struct onnx_value *output, int axis, bool is_back) {
+    int64_t dim[SOL_MAX_RANK + 1], n = history->n;
+    const struct array *first = n ? history->items[0] : declared(e, output);
+    axis = eval_axis(e, axis, first->rank + 1);
+    for (int d = 0; d <= first->rank; d++)
         dim[d] = d < axis ? first->dim[d] : d == axis ? n : first->dim[d - 1];
-    struct array *y = eval_new(e, first ? first->type : TYPE_F32, rank, dim);
-    int64_t inner = first ? product(first->rank - axis, first->dim + axis) : 0;
+    struct array *y = eval_new(e, first->type, first->rank + 1, dim);
+    int64_t inner = n ? product(first->rank - axis, first->dim + axis) : 0;
     for (int64_t i = 0; i < n; i++) {
         const struct array *x = history->items[is_back ? n - 1 - i : i];
         eval_check(e, x->n == first->n && x->type == first->type, "iterations that differ");
@@ -80,12 +94,19 @@ static struct array *stack(struct eval *e, const struct history *history, int ax
 }
 
 /* Looked at once per iteration: what lies in one is bounded by the memory that a call may take. */
-static void check_time(struct eval *e) {
+static void check_time(struct eval *e, int64_t done) {
     if (os_now() > e->run->deadline)
-        eval_stop(e, fail(SOL_EINVAL, "a loop that does not end in time"));
+        eval_stop(e, fail(SOL_EINVAL,
+                          "the loop does not end in time: %lld iterations until the limit of "
+                          "SOL_LOOP_SECONDS",
+                          (long long)done));
 }
 
-/* The body takes (number, condition, state..) and gives (condition, state.., results..). */
+/*
+ * The body takes (number, condition, state..) and gives (condition, state.., results..). Trip count and condition may both be left
+ * out: then the body's condition alone ends the loop, or the call's deadline. ONNX's text would ignore that condition where
+ * none comes in; its reference and other runtimes stop, and so does this.
+ */
 void run_loop(struct eval *e) {
     const struct onnx_graph *body = eval_graph(e, "body");
     int64_t most = eval_in_int(e, 0, INT64_MAX);
@@ -98,7 +119,7 @@ void run_loop(struct eval *e) {
     for (int i = 0; i < n_state; i++) state[2 + i] = i + 2 < e->n_in ? e->in[2 + i] : NULL;
     for (int64_t t = 0; t < most && goes_on; t++) {
         /* A body may run fast and for ever; memory would be the next limit. */
-        check_time(e);
+        check_time(e, t);
         state[0] = new_number(e, TYPE_I64, t);
         state[1] = new_number(e, TYPE_BOOL, goes_on);
         out = run_graph(e, body, n_state + 2, state);
@@ -108,7 +129,10 @@ void run_loop(struct eval *e) {
     }
     /* Without a single iteration, states are what they were, and results have no values. */
     for (int i = 0; i < n_state; i++) eval_give(e, i, state[2 + i]);
-    for (int i = 0; i < n_results; i++) eval_give(e, n_state + i, stack(e, &results[i], 0, false));
+    for (int i = 0; i < n_results; i++) {
+        const struct onnx_value *output = ITEM(body->outputs, struct onnx_value, 1 + n_state + i);
+        eval_give(e, n_state + i, stack(e, &results[i], output, 0, false));
+    }
 }
 
 /* ---- Scan ---- */
@@ -164,7 +188,7 @@ static void scan(struct eval *e, struct scan s, struct array **in, struct array 
         s.steps = x->dim[axis];
     }
     for (int64_t t = 0; t < s.steps; t++) {
-        check_time(e);
+        check_time(e, t);
         for (int i = 0; i < s.n_scan; i++) {
             const struct array *x = in[s.n_state + i];
             int axis = eval_axis(e, item_of(s.axes, s.n_axes, i), x->rank);
@@ -177,8 +201,10 @@ static void scan(struct eval *e, struct scan s, struct array **in, struct array 
     }
     for (int i = 0; i < s.n_state; i++) out[i] = now[i];
     for (int i = 0; i < s.n_results; i++)
-        out[s.n_state + i] = stack(e, &results[i], (int)item_of(s.out_axes, s.n_out_axes, i),
-                                   item_of(s.out_directions, s.n_out_directions, i));
+        out[s.n_state + i] =
+            stack(e, &results[i], ITEM(s.body->outputs, struct onnx_value, s.n_state + i),
+                  (int)item_of(s.out_axes, s.n_out_axes, i),
+                  item_of(s.out_directions, s.n_out_directions, i));
 }
 
 /* Opset 8: the first input is a list of lengths, and everything has a batch in front. */
@@ -198,7 +224,9 @@ static void scan_batch(struct eval *e) {
         scan(e, s, in, out);
         for (int i = 0; i < n_out; i++) remember(e, &all[i], out[i]);
     }
-    for (int i = 0; i < n_out; i++) eval_give(e, i, stack(e, &all[i], 0, false));
+    for (int i = 0; i < n_out; i++)
+        eval_give(e, i,
+                  stack(e, &all[i], ITEM(s.body->outputs, struct onnx_value, i), 0, false));
 }
 
 /* Since opset 9 there is no batch, and each sequence may have an axis and a direction of its own. */
