@@ -1,6 +1,7 @@
 /* Operators that compute on numbers: products, normalization, pointwise functions, reductions. */
 #include "import.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -324,16 +325,28 @@ enum sol_status op_average(struct call *c) {
 
 /* ---- Reductions ---- */
 
+/* log(sum(exp(x - max))) + max. An infinite maximum becomes the last finite number: infinity less itself is no number, less this one it
+ * stays infinite. The last sum is over dims of 1, which vanish. */
+static sol_tensor log_sum_exp(struct call *c, sol_tensor x, const char *axes, bool keeps) {
+    const char *last = call_real(c, (double)FLT_MAX), *first = call_real(c, -(double)FLT_MAX);
+    sol_tensor top = LAYER1(c, "clamp", LAYER1(c, "reduce_max", x, "axes=%s keepdim=true", axes),
+                            "min=%s max=%s", first, last);
+    sol_tensor below = LAYER1(c, "exp", LAYER2(c, "sub", x, top, ""), "");
+    sol_tensor total = LAYER1(c, "sum", below, "axes=%s keepdim=true", axes);
+    sol_tensor y = LAYER2(c, "add", LAYER1(c, "log", total, ""), top, "");
+    return keeps ? y : LAYER1(c, "sum", y, "axes=%s keepdim=false", axes);
+}
+
 /* Composites are simple layers before and behind a sum. */
 static sol_tensor reduce(struct call *c, const char *kind, sol_tensor x, const char *axes) {
     const char *sum = "axes=%s keepdim=%s", *keep = call_int(c, "keepdims", 1) ? "true" : "false";
+    if (!strcmp(kind, "log_sum_exp")) return log_sum_exp(c, x, axes, *keep == 't');
     static const struct {
         const char *kind, *before, *after;
     } rows[] = {{"sum_square", "square", NULL},
                 {"l1", "abs", NULL},
                 {"l2", "square", "sqrt"},
-                {"log_sum", NULL, "log"},
-                {"log_sum_exp", "exp", "log"}};
+                {"log_sum", NULL, "log"}};
     for (int i = 0; i < COUNT(rows); i++) {
         if (strcmp(rows[i].kind, kind) != 0) continue;
         if (rows[i].before) x = LAYER1(c, rows[i].before, x, "");
