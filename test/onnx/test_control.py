@@ -5,7 +5,6 @@ import pytest
 from onnx import TensorProto, helper
 from test_mixed import load, real
 
-
 N = np.array
 FORMS = ["count", "condition", "both", "neither"]
 

@@ -148,6 +148,7 @@ static void add_truth(struct call *c, struct value *v) {
 /* A value of this call: the model takes it as an input. */
 static void add_input(struct call *c, struct value *v) {
     int64_t dim[SOL_MAX_RANK];
+    if (!call_count(v)) call_fail(c, fail(SOL_EUNSUPPORTED, "an input without values"));
     known_dims(v, dim);
     v->tensor = sol_model_input(c->im->model, v->name, v->dtype, v->rank, dim);
     VEC_PUSH(c->im->arena, &c->im->inputs, v);

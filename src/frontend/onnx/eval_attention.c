@@ -137,19 +137,28 @@ static double bias_at(const struct window *w, const struct attention *a, const i
     return w->mask ? mask_at(w->mask, at) : 0;
 }
 
-/* The score of what must not be seen becomes -infinity, which softmax turns into 0. */
-static void add_bias(const struct window *w, const struct attention *a, double *s) {
+/* The score of what must not be seen becomes -infinity, which softmax turns into 0. Which rows may see anything is the masks' word
+ * alone: a score that is infinite, or no number, does not change it. */
+static bool *add_bias(struct eval *e, const struct window *w, const struct attention *a,
+                      double *s) {
+    bool *sees = TAKE(e->space, bool, a->batch * a->heads * a->rows);
     struct walk walk;
     walk_init(&walk, 4, (int64_t[]){a->batch, a->heads, a->rows, a->columns});
-    for (int64_t i = 0; i < walk.n; i++, walk_next(&walk)) s[i] += bias_at(w, a, walk.at);
+    for (int64_t i = 0; i < walk.n; i++, walk_next(&walk)) {
+        double bias = bias_at(w, a, walk.at);
+        s[i] += bias;
+        sees[i / a->columns] |= bias != -INFINITY;
+    }
+    return sees;
 }
 
-/* A row that sees nothing stays 0. */
-static void softmax(const struct attention *a, double *s) {
+/* A row that sees nothing stays 0, as does one of -infinity alone; one with NaN has NaN. `sees`: NULL when all rows do. */
+static void softmax(const struct attention *a, const bool *sees, double *s) {
     for (int64_t r = 0; r < a->batch * a->heads * a->rows; r++) {
-        double *row = s + r * a->columns, top = -INFINITY;
-        for (int64_t i = 0; i < a->columns; i++) top = fmax(top, row[i]);
-        if (isinf(top) && top < 0) memset(row, 0, (size_t)a->columns * sizeof *row);
+        double *row = s + r * a->columns;
+        bool is_any = false;
+        for (int64_t i = 0; i < a->columns; i++) is_any |= row[i] != -INFINITY;
+        if (!is_any || (sees && !sees[r])) memset(row, 0, (size_t)a->columns * sizeof *row);
         else softmax_rows(row, 1, a->columns, 1);
     }
 }
@@ -194,9 +203,9 @@ void run_attention(struct eval *e) {
     show(e, 0, &a, q->type, s);
     for (int64_t i = 0; i < n && a.softcap > 0; i++) s[i] = a.softcap * tanh(s[i] / a.softcap);
     show(e, 1, &a, q->type, s);
-    add_bias(&window, &a, s);
+    bool *sees = add_bias(e, &window, &a, s);
     show(e, 2, &a, q->type, s);
-    softmax(&a, s);
+    softmax(&a, sees, s);
     show(e, 3, &a, q->type, s);
     int64_t dim[4] = {a.batch, a.heads, a.rows, a.v_size};
     double *y = weigh(e, &a, s, array_reals(e->space, v));
@@ -227,7 +236,7 @@ void run_flex_attention(struct eval *e) {
     struct attention a = measure(e, q, k, v);
     double *s = scores(e, &a, array_reals(e->space, q), array_reals(e->space, k));
     s = modify(e, "score_mod", &a, s);
-    softmax(&a, s);
+    softmax(&a, NULL, s);
     s = modify(e, "prob_mod", &a, s);
     eval_give_reals(e, 0, q->type, 4, (int64_t[]){a.batch, a.heads, a.rows, a.v_size},
                     weigh(e, &a, s, array_reals(e->space, v)));

@@ -148,6 +148,13 @@ enum sol_status op_lp_norm(struct call *c) {
     return call_give(c, 0, LAYER2(c, "div", x, LAYER2(c, "add", norm, is_zero, ""), ""));
 }
 
+/* Layers know no largest of nothing; the interpreter does. */
+static bool is_empty(const struct call *c, int i) {
+    for (int d = 0; d < c->in[i]->rank; d++)
+        if (size_is(c->in[i]->dim[d], 0)) return true;
+    return false;
+}
+
 /* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
 static sol_tensor log_softmax(struct call *c, sol_tensor x, int axis) {
     sol_tensor shifted =
@@ -165,6 +172,7 @@ enum sol_status op_softmax(struct call *c) {
     struct size dim[SOL_MAX_RANK], flat[2] = {size_const(1), size_const(1)};
     sol_tensor x = call_tensor(c, 0);
     bool joins = is_old && axis != rank - 1;
+    if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a softmax of no values");
     call_shape(c, x, dim);
     for (int d = 0; d < rank; d++) flat[d >= axis] = size_mul(flat[d >= axis], dim[d]);
     if (joins) x = call_reshape(c, x, 2, flat);
@@ -364,6 +372,7 @@ enum sol_status op_reduce(struct call *c) {
     bool is_nothing = !n && call_int(c, "noop_with_empty_axes", 0);
     bool is_plain = strchr(c->op->layer, '_') == NULL || !strncmp(c->op->layer, "reduce", 6);
     if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
+    if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a reduction of no values");
     if (is_nothing || !call_rank(c, 0)) return call_give(c, 0, call_tensor(c, 0));
     return call_give(c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_list(c, n, axes)));
 }
