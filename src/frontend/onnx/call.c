@@ -216,6 +216,13 @@ int64_t call_axis(struct call *c, int64_t axis, int rank) {
     return 0;
 }
 
+int64_t call_axis_of_list(struct call *c, int64_t axis, int rank, bool named[SOL_MAX_RANK]) {
+    int64_t at = call_axis(c, axis, rank);
+    if (named[at]) call_fail(c, fail(SOL_EINVAL, "axis %lld is given twice", (long long)axis));
+    named[at] = true;
+    return at;
+}
+
 /* ---- Layers ---- */
 
 sol_tensor call_layer(struct call *c, const char *kind, int n, const sol_tensor *in,

@@ -102,6 +102,8 @@ double eval_in_real(struct eval *e, int i, double otherwise);
 /* Input `i` or attribute `name`, whichever there is. */
 int eval_list(struct eval *e, int i, const char *name, const int64_t **out);
 int eval_axis(struct eval *e, int64_t axis, int rank);
+/* One of a list, which is noted in `named`; one that is there already stops. */
+int eval_axis_of_list(struct eval *e, int64_t axis, int rank, bool named[SOL_MAX_RANK]);
 /* An index or bound that counts from the end when negative, within `size`; stops outside. */
 int64_t eval_index(struct eval *e, int64_t index, int64_t size);
 /* The tensor input `i`; stops when it is missing or a sequence. */

@@ -323,6 +323,17 @@ void run_col2im(struct eval *e) {
 
 /* ---- Pooling ---- */
 
+/* A pad as wide as the window would make windows over pads alone, which have no largest value and no average. */
+static void check_pads(struct eval *e, const struct window *w) {
+    for (int d = 0; d < w->n; d++) {
+        int64_t pad = max_i64(w->before[d], w->after[d]),
+                reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
+        if (pad && pad >= reach)
+            eval_stop(e, fail(SOL_EINVAL, "a pad of %lld beside a window of %lld", (long long)pad,
+                              (long long)reach));
+    }
+}
+
 /* `dim`: of the result. */
 static struct window plan_pool(struct eval *e, const struct array *x, int64_t dim[SOL_MAX_RANK]) {
     struct window w = {0};
@@ -330,6 +341,7 @@ static struct window plan_pool(struct eval *e, const struct array *x, int64_t di
     eval_check(e, eval_attribute(e, "kernel_shape") != NULL, "attribute kernel_shape is missing");
     read_list(e, "kernel_shape", x->rank - 2, 1, w.kernel);
     read_window(e, x, &w);
+    check_pads(e, &w);
     place_windows(e, &w, eval_int(e, "ceil_mode", 0));
     memcpy(dim, x->dim, sizeof x->dim);
     memcpy(dim + 2, w.out, (size_t)w.n * sizeof *dim);
@@ -375,6 +387,13 @@ void run_max_pool(struct eval *e) {
     }
 }
 
+/* The power of a norm; of 0 there is none. */
+static double read_power(struct eval *e) {
+    int64_t p = eval_int(e, "p", 2);
+    if (p < 1) eval_stop(e, fail(SOL_EINVAL, "p is %lld", (long long)p));
+    return (double)p;
+}
+
 /* choice 0: the mean; 1: the norm to the power p. */
 void run_sum_pool(struct eval *e) {
     const struct array *x = eval_in(e, 0);
@@ -383,7 +402,7 @@ void run_sum_pool(struct eval *e) {
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
     int64_t in = inner_of(&w, w.in), out = inner_of(&w, w.out);
     bool counts_pads = eval_int(e, "count_include_pad", 0), is_norm = e->op->choice;
-    double p = is_norm ? (double)eval_int(e, "p", 2) : 1, *v = array_reals(e->space, x);
+    double p = is_norm ? read_power(e) : 1, *v = array_reals(e->space, x);
     struct walk o, k;
     walk_init(&o, x->rank, dim);
     for (int64_t i = 0; i < y->n; i++, walk_next(&o)) {
@@ -406,7 +425,7 @@ void run_global_pool(struct eval *e) {
     for (int d = 0; d < x->rank; d++) dim[d] = d < 2 ? x->dim[d] : 1;
     int64_t n = product(x->rank - 2, x->dim + 2);
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
-    double p = (double)eval_int(e, "p", 2), *v = array_reals(e->space, x);
+    double p = e->op->choice == 2 ? read_power(e) : 1, *v = array_reals(e->space, x);
     for (int64_t i = 0; i < y->n; i++) {
         double sum = 0, top = -INFINITY;
         for (int64_t k = 0; k < n; k++) {
@@ -419,6 +438,14 @@ void run_global_pool(struct eval *e) {
                        : e->op->choice    ? pow(sum, 1 / p)
                                           : sum / (double)n);
     }
+}
+
+/* Places count from the front alone. */
+static int64_t unpool_place(struct eval *e, const struct array *index, int64_t i, int64_t size) {
+    int64_t at = array_whole(index, i);
+    if (at < 0 || at >= size)
+        eval_stop(e, fail(SOL_EINVAL, "index %lld of %lld values", (long long)at, (long long)size));
+    return at;
 }
 
 /* Values go back to where they were the largest. With a wanted shape, the indices count in the shape that the window says. */
@@ -434,8 +461,7 @@ void run_max_unpool(struct eval *e) {
         dim[2 + d] = (w.in[d] - 1) * w.stride[d] - w.before[d] - w.after[d] + w.kernel[d];
     struct array *y = eval_new(e, x->type, x->rank, dim), *result = y;
     for (int64_t i = 0; i < x->n; i++)
-        memcpy(array_at(y, eval_index(e, array_whole(index, i), y->n)), array_at(x, i),
-               types[x->type].size);
+        memcpy(array_at(y, unpool_place(e, index, i, y->n)), array_at(x, i), types[x->type].size);
     if (eval_has(e, 2)) {
         eval_check(e, eval_in_ints(e, 2, &wanted) == x->rank, "output_shape");
         result = eval_new(e, x->type, x->rank, wanted);
