@@ -176,6 +176,13 @@ double env_number(enum env variable, double least, double most, const char *vali
 /* Refuses a comma list with a word that is none of `words`. */
 void env_check_words(enum env variable, const char *words);
 
+/* ---- base/stack.c ---- */
+
+/* Bytes of this thread's stack; SIZE_MAX when the system does not tell. */
+size_t os_stack_left(void);
+/* ENOMEM with `what` when fewer than `least` are left. */
+enum sol_status os_stack_check(size_t least, const char *what);
+
 /* ---- base/os.c ---- */
 
 double os_now(void);       /* seconds, monotonic */

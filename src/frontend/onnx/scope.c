@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-#define DEEPEST 100 /* graphs within graphs */
+#define DEEPEST 100                      /* graphs within graphs */
+#define NODE_STACK ((size_t)24 << 10) /* what one node may take besides the graphs in it */
 
 /* A name without a value is free, or was asked for and never made. */
 struct binding {
@@ -104,8 +105,10 @@ void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, str
     struct scope *scope = scope_new(e->space, e->scope, count_names(graph));
     if (++e->run->depth > DEEPEST)
         eval_stop(e, fail(SOL_EINVAL, "graphs nested more than %d deep", DEEPEST));
+    enum sol_status status = os_stack_check(NODE_STACK, "graphs nested too deep");
+    if (status) eval_stop(e, status);
     bind_inputs(e, scope, graph, n_in, in);
-    enum sol_status status = scope_run(e->run, scope, graph);
+    status = scope_run(e->run, scope, graph);
     if (status) eval_stop(e, status);
     for (int i = 0; i < graph->outputs.n; i++) {
         const char *name = ITEM(graph->outputs, struct onnx_value, i)->name;
