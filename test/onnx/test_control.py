@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from test_mixed import load, real
+from test_mixed import load, make_model, real
+
+import sol.onnx as sol
 
 N = np.array
 FORMS = ["count", "condition", "both", "neither"]
@@ -82,3 +84,151 @@ def test_a_loop_without_an_end_says_what_bounded_it(monkeypatch):
     net = loop("neither", doubling("bound", condition=False))
     with pytest.raises(ValueError, match="Loop.*iterations until the limit of SOL_LOOP_SECONDS"):
         net(N(5), N(True), N(2), real(2))
+
+
+# ---- Graphs within graphs ----
+
+
+def node(op, ins, outs, **attributes):
+    return helper.make_node(op, ins, outs, **attributes)
+
+
+def nested_loop():
+    """y = y + a for the first k iterations, then twice y * scale + i + a, as long as the sum is below a limit. `a` is compiled,
+    outside; the number `i` is the outer loop's; the scale is the file's."""
+    number, truth = TensorProto.INT64, TensorProto.BOOL
+    inner = helper.make_graph(
+        [
+            node("Identity", ["ic"], ["jc"]),
+            node("Mul", ["u", "scale"], ["u1"]),
+            node("Cast", ["i"], ["fi"], to=TensorProto.FLOAT),
+            node("Add", ["u1", "fi"], ["u2"]),
+            node("Add", ["u2", "a"], ["u3"]),
+        ],
+        "inner",
+        [port("j", number), port("ic", truth), port("u", TensorProto.FLOAT, None)],
+        [port("jc", truth), port("u3", TensorProto.FLOAT, None)],
+    )
+    then = helper.make_graph(
+        [node("Add", ["v", "a"], ["t"])], "then", [], [port("t", TensorProto.FLOAT, None)]
+    )
+    other = helper.make_graph(
+        [
+            node("Constant", [], ["two"], value_int=2),
+            node("Loop", ["two", "", "v"], ["e"], body=inner),
+        ],
+        "else",
+        [],
+        [port("e", TensorProto.FLOAT, None)],
+    )
+    body = helper.make_graph(
+        [
+            node("Less", ["i", "k"], ["first"]),
+            node("If", ["first"], ["w"], then_branch=then, else_branch=other),
+            node("ReduceSum", ["w"], ["s"], keepdims=0),
+            node("Less", ["s", "limit"], ["go"]),
+            node("Identity", ["w"], ["each"]),
+        ],
+        "body",
+        [port("i", number), port("c", truth), port("v", TensorProto.FLOAT, None)],
+        [
+            port(name, truth if name == "go" else TensorProto.FLOAT, None)
+            for name in ("go", "w", "each")
+        ],
+    )
+    return [
+        node("Exp", ["x"], ["a"]),
+        node("Tanh", ["x"], ["v0"]),
+        node("Loop", ["", "", "v0"], ["y", "all"], body=body),
+        node("Relu", ["y"], ["r"]),
+        node("Mul", ["a", "r"], ["z"]),
+    ]
+
+
+def expect_nested(x, k, limit):
+    a, y, all_of = np.exp(x), np.tanh(x), []
+    while not all_of or y.sum() < limit:
+        if len(all_of) < k:
+            y = y + a
+        else:
+            y = (y * 1.5 + len(all_of) + a) * 1.5 + len(all_of) + a
+        all_of.append(y)
+    return y, np.array(all_of), a * y.clip(0)
+
+
+@pytest.mark.parametrize("k", [0, 2, 5])
+def test_a_while_loop_around_branches_around_a_loop(k):
+    inputs = {"x": real(3), "k": N(2), "limit": np.float32([0]).reshape(())}
+    net = load(
+        nested_loop(), inputs, outputs=("y", "all", "z"), constants={"scale": np.float32([1.5])}
+    )
+    for limit in (-1, 10, 1000):
+        x = real(3)
+        results = net(x, N(k), np.array(limit, np.float32))
+        for got, expected in zip(results, expect_nested(x, k, limit), strict=True):
+            assert got.shape == expected.shape
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    assert net.counts == (4, 1)
+
+
+ODD = [
+    "a b",
+    "x/y:0",
+    "ü→日本",
+    "%s%n",
+    "'\"\\",
+    "new\nline",
+    "\x1b[31m",
+    "a" * 300,
+    "a" * 299 + "b",
+    " ",
+    "-",
+    "0",
+]
+
+
+@pytest.mark.parametrize("op", ["Neg", "Sin"])
+def test_names_are_anything(op):
+    """Compiled, interpreted and within a graph of a node."""
+    names = ["in put", *ODD]
+    nodes = [node(op, [a], [b], name=b) for a, b in zip(names, ODD, strict=False)]
+    last = helper.make_graph(
+        [node("Identity", [ODD[-1]], ["out/put:0"])],
+        "",
+        [],
+        [port("out/put:0", TensorProto.FLOAT, None)],
+    )
+    nodes.append(node("If", ["c?"], ["out/put:0"], then_branch=last, else_branch=last))
+    x, y = real(2, 3), None
+    net = load(nodes, {"in put": x, "c?": N(True)}, outputs=("out/put:0", ODD[0]))
+    y, first = net(**{"in put": x, "c?": N(True)})
+    expected = x
+    for i in range(len(ODD)):
+        expected = -expected if op == "Neg" else np.sin(expected)
+        if not i:
+            np.testing.assert_allclose(first, expected, rtol=1e-6)
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("location", ["weights", "./weights", "sub/./weights"])
+def test_external_data_within_a_graph(tmp_path, location):
+    w = real(3)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / location).write_bytes(b"1234" + w.tobytes())
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, "offset": "4", "length": "12"}.items():
+        tensor.external_data.add(key=key, value=value)
+    result = [port("t", TensorProto.FLOAT, None)]
+    branch = helper.make_graph([node("Add", ["x", "w"], ["t"])], "g", [], result, [tensor])
+    nodes = [node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)]
+    model = make_model(nodes, {"x": real(3), "c": N(True)})
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    x = real(3)
+    np.testing.assert_allclose(sol.load(tmp_path / "net.onnx")(x, N(True)), x + w, rtol=1e-6)
+    tensor.external_data[0].value = "../" + location
+    branch.initializer[0].CopyFrom(tensor)
+    nodes[0].attribute[0].g.CopyFrom(branch)
+    with pytest.raises(ValueError, match="external data"):
+        bad = make_model(nodes, {"x": real(3), "c": N(True)}).SerializeToString()
+        sol.load(bad, folder=tmp_path / "sub")(x, N(True))
