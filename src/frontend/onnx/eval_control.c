@@ -225,8 +225,7 @@ static void scan_batch(struct eval *e) {
         for (int i = 0; i < n_out; i++) remember(e, &all[i], out[i]);
     }
     for (int i = 0; i < n_out; i++)
-        eval_give(e, i,
-                  stack(e, &all[i], ITEM(s.body->outputs, struct onnx_value, i), 0, false));
+        eval_give(e, i, stack(e, &all[i], ITEM(s.body->outputs, struct onnx_value, i), 0, false));
 }
 
 /* Since opset 9 there is no batch, and each sequence may have an axis and a direction of its own. */
