@@ -63,6 +63,9 @@ void *arena_alloc(struct arena *arena, size_t size);
 void *arena_alloc_array(struct arena *arena, size_t item_size,
                         size_t n); /* a product too large is ENOMEM */
 void *arena_copy(struct arena *arena, const void *data, size_t size);
+/* For loops: what is taken between two fences can be given back, while what lies in front of the first and behind the second stays. */
+struct arena_block *arena_fence(struct arena *arena);
+void arena_drop(struct arena_block *first, struct arena_block *second);
 char *arena_strdup(struct arena *arena, const char *string);
 char *arena_printf(struct arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -232,3 +232,78 @@ def test_external_data_within_a_graph(tmp_path, location):
     with pytest.raises(ValueError, match="external data"):
         bad = make_model(nodes, {"x": real(3), "c": N(True)}).SerializeToString()
         sol.load(bad, folder=tmp_path / "sub")(x, N(True))
+
+
+# ---- Memory ----
+
+
+def matrix_body(n_before):
+    """v = tanh(v w), and the sum of v; what stands before v: number and condition of a Loop, a step's value of a Scan."""
+    nodes = [
+        node("MatMul", ["v", "w"], ["u"]),
+        node("Tanh", ["u"], ["v2"]),
+        node("ReduceSum", ["v2"], ["s"], keepdims=0),
+    ]
+    state = port("v", TensorProto.FLOAT, None)
+    results = [port(name, TensorProto.FLOAT, None) for name in ("v2", "s")]
+    if n_before == 1:
+        nodes.append(node("Add", ["s", "step"], ["s2"]))
+        results[1] = port("s2", TensorProto.FLOAT, None)
+        return helper.make_graph(nodes, "b", [state, port("step", TensorProto.FLOAT)], results)
+    ins = [port("i", TensorProto.INT64), port("c", TensorProto.BOOL), state]
+    nodes.append(node("Identity", ["c"], ["c2"]))
+    return helper.make_graph(nodes, "b", ins, [port("c2", TensorProto.BOOL), *results])
+
+
+@pytest.mark.parametrize("op", ["Loop", "Scan"])
+def test_iterations_leave_nothing_behind(monkeypatch, op):
+    """400 of them take 1 MiB each; states and results outlive what they were made from."""
+    monkeypatch.setenv("SOL_CALL_MEMORY", "100")
+    turns, size = 400, 256
+    v, w = real(1, size), (real(size, size) / 16).astype(np.float32)
+    steps = np.zeros(turns, np.float32)
+    first = {"Loop": {"n": N(turns), "t": N(True), "v": v}, "Scan": {"v": v, "steps": steps}}[op]
+    more = {"num_scan_inputs": 1} if op == "Scan" else {}
+    loop = node(op, list(first), ["y", "all"], body=matrix_body(1 if op == "Scan" else 2), **more)
+    y, sums = load([loop], first, outputs=("y", "all"), constants={"w": w})(*first.values())
+    expected = []
+    for _ in range(turns):
+        v = np.tanh(v @ w)
+        expected.append(v.sum())
+    np.testing.assert_allclose(y, v, atol=1e-3)
+    np.testing.assert_allclose(sums, expected, atol=1e-2)
+
+
+def test_states_of_any_type_outlive_iterations(monkeypatch):
+    """A text, and a sequence that grows by a text: deep copies."""
+    monkeypatch.setenv("SOL_CALL_MEMORY", "100")
+    nodes = [
+        node("StringConcat", ["text", "more"], ["text2"]),
+        node("SequenceInsert", ["list", "big"], ["list2"]),
+        node("SequenceErase", ["list2", "zero"], ["list3"]),
+        node("Mul", ["w", "w"], ["waste"]),
+        node("Identity", ["c"], ["c2"]),
+        node("Identity", ["text"], ["old"]),
+        node("StringConcat", ["text2", "none"], ["big"]),
+    ]
+    nodes = [nodes[0], nodes[6], *nodes[1:6]]
+    ins = [port("i", TensorProto.INT64), port("c", TensorProto.BOOL)]
+    text = port("text", TensorProto.STRING)
+    state = helper.make_tensor_sequence_value_info("list", TensorProto.STRING, None)
+    results = [
+        port("c2", TensorProto.BOOL),
+        port("text2", TensorProto.STRING),
+        helper.make_tensor_sequence_value_info("list3", TensorProto.STRING, None),
+        port("old", TensorProto.STRING),
+    ]
+    body = helper.make_graph(nodes, "b", [*ins, text, state], results)
+    outer = [
+        node("SequenceConstruct", ["text", "text"], ["list"]),
+        node("Loop", ["n", "t", "text", "list"], ["y", "last", "all"], body=body),
+    ]
+    inputs = {"n": N(150), "t": N(True), "text": N("", object), "more": N("ab", object)}
+    inputs |= {"none": N("", object), "zero": N(0), "w": np.ones((200, 600))}
+    net = load(outer, inputs, outputs=("y", "last", "all"))
+    y, last, all_of = net(*inputs.values())
+    assert y == "ab" * 150 and [str(x) for x in last] == ["ab" * 149, "ab" * 150]
+    assert [str(x) for x in all_of] == ["ab" * i for i in range(150)]

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define SWEEP_BYTES ((int64_t)16 << 20) /* many times what a fence may waste, see arena_fence */
+
 /* Conditions of files may have the shape [1]. */
 static bool truth(struct eval *e, const struct array *x) {
     eval_check(e, x && is_tensor(x) && x->n == 1 && x->type == TYPE_BOOL,
@@ -41,13 +43,14 @@ void run_if(struct eval *e) {
 
 /* ---- Loop ---- */
 
-/* Results of one output over all iterations. */
+/* Results of one output over all iterations. The first `n_kept`, and perhaps the list, lie in front of the fence of the loop. */
 struct history {
     struct array **items;
-    int64_t n, cap;
+    int64_t n, cap, n_kept;
+    bool is_kept;
 };
 
-/* The list doubles where it is full. Nothing is freed before the call ends. */
+/* The list doubles where it is full. */
 static void remember(struct eval *e, struct history *history, struct array *item) {
     eval_check(e, item && is_tensor(item), "an output of the loop that is no tensor");
     if (history->n == history->cap) {
@@ -55,8 +58,52 @@ static void remember(struct eval *e, struct history *history, struct array *item
         struct array **more = TAKE(e->space, struct array *, history->cap);
         if (history->n) memcpy(more, history->items, (size_t)history->n * sizeof *more);
         history->items = more;
+        history->is_kept = false;
     }
     history->items[history->n++] = item;
+}
+
+/* What a loop carries from one iteration to the next, and what it collects. What iterations take besides lies behind the fence, which
+ * is there once they have taken a lot. */
+struct loop {
+    int n_state, n_results;
+    struct array **state;
+    struct history *results;
+    struct fence fence;
+};
+
+static struct loop new_loop(struct eval *e, int n_state, int n_results, struct array **state) {
+    struct history *results = TAKE(e->space, struct history, n_results);
+    return (struct loop){n_state, n_results, state, results, {NULL, e->space->left}};
+}
+
+/* Results that came since, and the list if it grew, are copied; unless all of them lie in front of the fence anyway. */
+static void keep(struct eval *e, struct history *history, bool copies) {
+    for (int64_t i = history->n_kept; i < history->n && copies; i++)
+        history->items[i] = array_copy(e->space, history->items[i]);
+    history->n_kept = history->n;
+    if (copies && !history->is_kept && history->n) {
+        struct array **items = TAKE(e->space, struct array *, history->cap);
+        history->items = memcpy(items, history->items, (size_t)history->n * sizeof *items);
+    }
+    history->is_kept = true;
+}
+
+/* Behind an iteration: gives back what iterations have left behind, once it is worth the copies. Results stay for good; states only up
+ * to the next time, so they come behind the new fence. */
+static void sweep(struct eval *e, struct loop *loop) {
+    bool is_first = !loop->fence.block;
+    if (loop->fence.left - e->space->left < SWEEP_BYTES) return;
+    struct fence end = space_fence(e->space), next = end;
+    for (int i = 0; i < loop->n_results; i++) keep(e, &loop->results[i], !is_first);
+    if (!is_first) {
+        next = space_fence(e->space);
+        for (int i = 0; i < loop->n_state; i++)
+            loop->state[i] = array_copy(e->space, loop->state[i]);
+        space_drop(e->space, &loop->fence, &end);
+        next.left += loop->fence.left - end.left;
+    }
+    loop->fence = next;
 }
 
 /* Of no iterations, only the body's own words say what a result would have been. Sizes that it leaves open are 0. */
@@ -115,7 +162,7 @@ void run_loop(struct eval *e) {
     bool goes_on = !eval_has(e, 1) || truth(e, e->in[1]);
     eval_check(e, n_results >= 0 && e->n_out <= n_state + n_results, "the body's outputs");
     struct array **state = TAKE(e->space, struct array *, n_state + 2), **out;
-    struct history *results = TAKE(e->space, struct history, n_results);
+    struct loop loop = new_loop(e, n_state, n_results, state + 2);
     for (int i = 0; i < n_state; i++) state[2 + i] = i + 2 < e->n_in ? e->in[2 + i] : NULL;
     for (int64_t t = 0; t < most && goes_on; t++) {
         /* A body may run fast and for ever; memory would be the next limit. */
@@ -125,13 +172,14 @@ void run_loop(struct eval *e) {
         out = run_graph(e, body, n_state + 2, state);
         goes_on = truth(e, out[0]);
         for (int i = 0; i < n_state; i++) state[2 + i] = out[1 + i];
-        for (int i = 0; i < n_results; i++) remember(e, &results[i], out[1 + n_state + i]);
+        for (int i = 0; i < n_results; i++) remember(e, &loop.results[i], out[1 + n_state + i]);
+        sweep(e, &loop);
     }
     /* Without a single iteration, states are what they were, and results have no values. */
     for (int i = 0; i < n_state; i++) eval_give(e, i, state[2 + i]);
     for (int i = 0; i < n_results; i++) {
         const struct onnx_value *output = ITEM(body->outputs, struct onnx_value, 1 + n_state + i);
-        eval_give(e, n_state + i, stack(e, &results[i], output, 0, false));
+        eval_give(e, n_state + i, stack(e, &loop.results[i], output, 0, false));
     }
 }
 
@@ -179,7 +227,7 @@ static struct scan read_scan(struct eval *e, int n_in) {
 /* All steps over inputs `in`; gives final states and stacked results to `out`. */
 static void scan(struct eval *e, struct scan s, struct array **in, struct array **out) {
     struct array **now = TAKE(e->space, struct array *, s.n_state + s.n_scan), **got;
-    struct history *results = TAKE(e->space, struct history, s.n_results);
+    struct loop loop = new_loop(e, s.n_state, s.n_results, now);
     for (int i = 0; i < s.n_state; i++) now[i] = in[i];
     for (int i = 0; i < s.n_scan; i++) {
         const struct array *x = in[s.n_state + i];
@@ -197,12 +245,13 @@ static void scan(struct eval *e, struct scan s, struct array **in, struct array 
         }
         got = run_graph(e, s.body, s.n_state + s.n_scan, now);
         for (int i = 0; i < s.n_state; i++) now[i] = got[i];
-        for (int i = 0; i < s.n_results; i++) remember(e, &results[i], got[s.n_state + i]);
+        for (int i = 0; i < s.n_results; i++) remember(e, &loop.results[i], got[s.n_state + i]);
+        sweep(e, &loop);
     }
     for (int i = 0; i < s.n_state; i++) out[i] = now[i];
     for (int i = 0; i < s.n_results; i++)
         out[s.n_state + i] =
-            stack(e, &results[i], ITEM(s.body->outputs, struct onnx_value, s.n_state + i),
+            stack(e, &loop.results[i], ITEM(s.body->outputs, struct onnx_value, s.n_state + i),
                   (int)item_of(s.out_axes, s.n_out_axes, i),
                   item_of(s.out_directions, s.n_out_directions, i));
 }
