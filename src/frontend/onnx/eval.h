@@ -141,6 +141,8 @@ struct array **scope_slot(struct scope *scope, const char *name);
 /* Runs `graph` in a scope below e->scope, with values for its inputs; gives its outputs. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out);
+/* Names that the graph itself defines, without those of graphs in it. */
+int scope_count_names(const struct onnx_graph *graph);
 enum sol_status scope_run(struct run *run, struct scope *scope, const struct onnx_graph *graph);
 /* A tensor of the file as an array. */
 enum sol_status array_read(struct space *space, const char *folder,

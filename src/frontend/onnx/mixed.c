@@ -131,7 +131,7 @@ static enum sol_status note_name(struct scope *seen, const char *name, struct ar
  * input. Graphs within nodes have names of their own. */
 static enum sol_status check_names(struct space *space, const struct onnx_graph *graph) {
     static struct array given, input, made;
-    struct scope *seen = scope_new(space, NULL, (int)count_names(graph));
+    struct scope *seen = scope_new(space, NULL, scope_count_names(graph));
     for (int i = 0; i < graph->initializers.n; i++)
         TRY(note_name(seen, ITEM(graph->initializers, struct onnx_tensor, i)->name, &given, NULL));
     for (int i = 0; i < graph->inputs.n; i++)

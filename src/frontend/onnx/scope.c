@@ -56,8 +56,7 @@ struct array **scope_slot(struct scope *scope, const char *name) {
 
 /* ---- Graphs ---- */
 
-/* Names that the graph itself defines. */
-static int count_names(const struct onnx_graph *graph) {
+int scope_count_names(const struct onnx_graph *graph) {
     int64_t n = (int64_t)graph->initializers.n + graph->inputs.n;
     for (int i = 0; i < graph->nodes.n; i++)
         n += ITEM(graph->nodes, struct onnx_node, i)->outputs.n;
@@ -102,7 +101,7 @@ static void bind_inputs(struct eval *e, struct scope *scope, const struct onnx_g
 /* Its scope and all that it makes live until the call ends. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out) {
-    struct scope *scope = scope_new(e->space, e->scope, count_names(graph));
+    struct scope *scope = scope_new(e->space, e->scope, scope_count_names(graph));
     if (++e->run->depth > DEEPEST)
         eval_stop(e, fail(SOL_EINVAL, "graphs nested more than %d deep", DEEPEST));
     enum sol_status status = os_stack_check(NODE_STACK, "graphs nested too deep");
