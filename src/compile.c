@@ -15,7 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COMPILE_MAX_LAYERS 50000 /* walks over the graph recurse as deep as it is */
+#define COMPILE_MAX_LAYERS 50000
+#define COMPILE_FRAME 128 /* bytes of stack: walks over the graph recurse as deep as it is */
 
 static void report_progress(const struct sol_options *options, int done, int total,
                             const char *what) {
@@ -62,9 +63,11 @@ static enum sol_status compile(struct arena *arena, const struct model *model,
                                const struct sol_options *options, struct sol_program *program) {
     const struct device *device;
     TRY(device_find(options->device, &device));
-    if (model->layers.n > COMPILE_MAX_LAYERS)
-        return fail(SOL_EUNSUPPORTED, "%d layers; at most %d can be compiled", model->layers.n,
-                    COMPILE_MAX_LAYERS);
+    int64_t most = (int64_t)(os_stack_left() / COMPILE_FRAME);
+    most = min_i64(most, COMPILE_MAX_LAYERS);
+    if (model->layers.n > most)
+        return fail(SOL_EUNSUPPORTED, "%d layers; at most %lld can be compiled on this stack",
+                    model->layers.n, (long long)most);
     struct plan plan = {.arena = arena,
                         .lanes = device->lanes ? device->lanes(options) : 1,
                         .takes_heavy = device->takes_heavy};

@@ -4,7 +4,7 @@
  *   arena_alloc, vec_grow, text.c  ->  take_block  ->  mem_alloc  ->  malloc
  *
  * An arena is a list of blocks; only the newest one is filled, so an allocation is an addition.
- * Blocks come zeroed and are never reused before arena_fini, which makes everything from an arena
+ * Blocks come zeroed and are never reused before they are freed, which makes everything from an arena
  * zeroed.
  *
  * Invariant: when memory is out, nothing of the arena has changed, and control is at its boundary.
@@ -98,6 +98,22 @@ void *arena_alloc(struct arena *arena, size_t size) {
     void *memory = arena->block->data + arena->block->used;
     arena->block->used += size;
     return memory;
+}
+
+/* A block of its own for what follows. */
+struct arena_block *arena_fence(struct arena *arena) {
+    take_block(arena, 0);
+    return arena->block;
+}
+
+/* Blocks are listed newest first; until here all of them were in the list, so a jump in between loses none. */
+void arena_drop(struct arena_block *first, struct arena_block *second) {
+    struct arena_block *rest = first->older;
+    for (struct arena_block *block = second->older, *older; block != rest; block = older) {
+        older = block->older;
+        mem_free(block);
+    }
+    second->older = rest;
 }
 
 void *arena_alloc_array(struct arena *arena, size_t item_size, size_t n) {

@@ -63,6 +63,9 @@ void *arena_alloc(struct arena *arena, size_t size);
 void *arena_alloc_array(struct arena *arena, size_t item_size,
                         size_t n); /* a product too large is ENOMEM */
 void *arena_copy(struct arena *arena, const void *data, size_t size);
+/* For loops: what is taken between two fences can be given back, while what lies in front of the first and behind the second stays. */
+struct arena_block *arena_fence(struct arena *arena);
+void arena_drop(struct arena_block *first, struct arena_block *second);
 char *arena_strdup(struct arena *arena, const char *string);
 char *arena_printf(struct arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -175,6 +178,13 @@ double env_number(enum env variable, double least, double most, const char *vali
                   double otherwise);
 /* Refuses a comma list with a word that is none of `words`. */
 void env_check_words(enum env variable, const char *words);
+
+/* ---- base/stack.c ---- */
+
+/* Bytes of this thread's stack; SIZE_MAX when the system does not tell. */
+size_t os_stack_left(void);
+/* ENOMEM with `what` when fewer than `least` are left. */
+enum sol_status os_stack_check(size_t least, const char *what);
 
 /* ---- base/os.c ---- */
 

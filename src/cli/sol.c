@@ -3,6 +3,9 @@
 #include "option.h"
 
 #include <string.h>
+#include <sys/resource.h>
+
+#define LEAST_STACK 128 /* KiB: a quarter may be arguments; frames with paths take a half. Beyond, the library asks */
 
 #define CALL                                                                           \
     (BIT(BATCH) | BIT(SHAPE) | BIT(DEVICE) | BIT(CPU) | BIT(THREADS) | BIT(STRICT) | \
@@ -69,8 +72,18 @@ void print_command_help(const struct command *command) {
     print_options(stdout, command->takes);
 }
 
+/* Without this the first large frame would end the program. */
+static bool has_stack(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >> 10 >= LEAST_STACK) return true;
+    complain("the stack is limited to %llu KiB; at least %d are needed (ulimit -s)",
+             (unsigned long long)limit.rlim_cur >> 10, LEAST_STACK);
+    return false;
+}
+
 int main(int argc, char **argv) {
     struct options options;
+    if (!has_stack()) return 1;
     sol_check_environment();
     const int code = read_options(argc, argv, &options);
     return code >= 0 ? code : find_command(options.command)->run(&options);

@@ -17,6 +17,8 @@
 #include <math.h>
 #include <string.h>
 
+#define LOWER_STACK ((size_t)8 << 10) /* what the innermost layer of a chain may take */
+
 /* Where a root's expression is lowered; `guarded`: below a select, so that indices may be out of
  * bounds. */
 struct lowering {
@@ -268,9 +270,15 @@ static struct node *lower_expr(struct lowering *l, const struct expr *e, const s
     return node_make(l->nest, &n);
 }
 
+/* A chain of layers in one kernel is lowered as deep as it is long. Clustering, which is strict, stops a kernel's growth well before
+ * the stack ends; what it accepted can then be made from a little further down. */
 static struct node *inline_value(struct lowering *l, struct value *v, const struct affine **index,
                                  bool guarded) {
     const struct affine *env[NEST_VARS] = {0};
+    if (os_stack_left() < (l->nest->is_strict ? 2 : 1) * LOWER_STACK) {
+        nest_refuse(l->nest, "a chain of layers too long for the stack");
+        return node_const(l->nest, 0);
+    }
     if (v->n_vars > NEST_VARS) {
         nest_refuse(l->nest, "a layer with too many loops");
         return node_const(l->nest, 0);

@@ -200,3 +200,14 @@ def test_names_cannot_control_the_terminal(tmp_path, kind, capfd):
     said.append(capfd.readouterr().err)
     for text in said:
         assert not CONTROL.search(text), repr(text)
+
+
+@pytest.mark.parametrize(
+    "op, words", [("DequantizeLinear", "interprets this operator"), ("NoSuch", "no such operator")]
+)
+def test_deploy_of_what_is_interpreted(tmp_path, op, words):
+    """An operator that SOL has, but only for its interpreter, is no operator that it lacks."""
+    inputs = {"x": ("INT8", (2,)), "s": ("FLOAT", (1,))}
+    data = build([helper.make_node(op, ["x", "s"], ["y"])], inputs).SerializeToString()
+    with pytest.raises(NotImplementedError, match=f"node 0, {op}.*{words}"):
+        sol.deploy(data, path=tmp_path)

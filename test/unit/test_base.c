@@ -53,6 +53,21 @@ static void test_status(void) {
 
 /* ---- Arena ---- */
 
+/* What is taken between two fences goes, and nothing else. */
+static void fence_arena(struct arena *arena) {
+    const char *before = arena_strdup(arena, "before");
+    size_t size = arena_size(arena);
+    struct arena_block *first = arena_fence(arena);
+    memset(arena_alloc(arena, 5 << 20), 1, 5 << 20);
+    struct arena_block *second = arena_fence(arena);
+    const char *behind = arena_strdup(arena, "behind");
+    CHECK(arena_size(arena) > size + (5 << 20));
+    arena_drop(first, second);
+    CHECK(arena_size(arena) < size + (2 << 20));
+    CHECK_TEXT(before, "before");
+    CHECK_TEXT(behind, "behind");
+}
+
 static void fill_arena(struct arena *arena) {
     struct {
         int n, cap;
@@ -66,6 +81,7 @@ static void fill_arena(struct arena *arena) {
     CHECK(arena_alloc(arena, 0) != arena_alloc(arena, 0));
     CHECK_TEXT(arena_printf(arena, "%s-%d", arena_strdup(arena, "abc"), 5), "abc-5");
     CHECK(!memcmp(arena_copy(arena, "xyz", 3), "xyz", 3));
+    fence_arena(arena);
 }
 
 /* Fills an arena while the n-th allocation fails. Returns whether it did. */
@@ -98,6 +114,31 @@ static bool refuses(size_t item_size, size_t n) {
     }
     arena_fini(&arena);
     return refused;
+}
+
+/* ---- Stack ---- */
+
+static void *measure_stack(void *deeper) {
+    volatile char room[8192] = {0};
+    size_t left = os_stack_left();
+    CHECK(left > 100 << 10 && left < 256 << 10);
+    CHECK(os_stack_check(64 << 10, "") == SOL_OK);
+    CHECK(os_stack_check(1 << 20, "too deep") == SOL_ENOMEM);
+    CHECK(strstr(sol_error(), "too deep: ") && strstr(sol_error(), "stack are left"));
+    if (deeper) CHECK(*(size_t *)deeper >= left + sizeof room);
+    else measure_stack(&left);
+    return NULL;
+}
+
+static void test_stack(void) {
+    pthread_attr_t attr;
+    pthread_t thread;
+    pthread_attr_init(&attr);
+    CHECK(!pthread_attr_setstacksize(&attr, 256 << 10));
+    CHECK(!pthread_create(&thread, &attr, measure_stack, NULL));
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attr);
+    CHECK(os_stack_left() > 64 << 10);
 }
 
 static void test_arena(void) {
@@ -385,6 +426,7 @@ int main(void) {
     int files = count_files();
     test_status();
     test_arena();
+    test_stack();
     test_text();
     test_hash();
     test_env();

@@ -404,7 +404,10 @@ static void test_external(void) {
     EXTERNAL("not in the model's folder", "location", "../data");
     EXTERNAL("not in the model's folder", "location", "sub/../data");
     EXTERNAL("not in the model's folder", "location", "sub\\data");
-    EXTERNAL("not in the model's folder", "location", "./data");
+    EXTERNAL("", "location", "./data");
+    EXTERNAL("", "location", "sub/./data");
+    EXTERNAL("not in the model's folder", "location", "./../data");
+    EXTERNAL("not in the model's folder", "location", "sub/.");
     EXTERNAL("not in the model's folder", "location", "symlink");
     EXTERNAL("not in the model's folder", "location", "linked/data");
     EXTERNAL("not in the model's folder", "location", "missing");

@@ -62,6 +62,15 @@ void *space_take(struct space *space, int64_t n, size_t size) {
     return arena_alloc(&space->arena, (size_t)bytes + 1);
 }
 
+struct fence space_fence(struct space *space) {
+    return (struct fence){arena_fence(&space->arena), space->left};
+}
+
+void space_drop(struct space *space, const struct fence *first, const struct fence *second) {
+    arena_drop(first->block, second->block);
+    space->left += first->left - second->left;
+}
+
 /* ---- Arrays ---- */
 
 bool dims_count(int rank, const int64_t *dim, int64_t *n) {
@@ -95,6 +104,31 @@ struct array *array_new(struct space *space, enum type type, int rank, const int
     set_dims(space, array, rank, dim);
     array->data = space_take(space, array->n, types[type].size);
     return array;
+}
+
+static void copy_items(struct space *space, struct array *copy) {
+    struct array **items = copy->data;
+    struct bytes *texts = copy->data;
+    for (int64_t i = 0; i < copy->n; i++) {
+        if (copy->type == TYPE_SEQUENCE) items[i] = array_copy(space, items[i]);
+        else if (texts[i].size) {
+            void *text = space_take(space, (int64_t)texts[i].size, 1);
+            texts[i].at = memcpy(text, texts[i].at, texts[i].size);
+        }
+    }
+}
+
+struct array *array_copy(struct space *space, const struct array *array) {
+    if (!array) return NULL;
+    struct array *copy = TAKE(space, struct array, 1);
+    *copy = *array;
+    if (array->type == TYPE_NONE) return copy;
+    bool is_list = array->type == TYPE_SEQUENCE;
+    size_t item = is_list ? sizeof(struct array *) : types[array->type].size;
+    copy->data = space_take(space, array->n, item);
+    if (array->n) memcpy(copy->data, array->data, (size_t)array->n * item);
+    if (is_list || array->type == TYPE_STRING) copy_items(space, copy);
+    return copy;
 }
 
 struct array *array_view(struct space *space, const struct array *array, int rank,

@@ -89,6 +89,14 @@ void space_stop(struct space *space, enum sol_status status) __attribute__((nore
 void *space_take(struct space *space, int64_t n, size_t size);
 #define TAKE(space, type, n) ((type *)space_take(space, n, sizeof(type)))
 
+/* A place in the order of what was taken. What lies between two of them can be given back; then it no longer counts. */
+struct fence {
+    struct arena_block *block;
+    int64_t left;
+};
+struct fence space_fence(struct space *space);
+void space_drop(struct space *space, const struct fence *first, const struct fence *second);
+
 /* ---- Arrays ---- */
 
 /* The number of elements. False when a dim is below 0, or when the product of all that are not 0 is too large: so any product of
@@ -100,6 +108,8 @@ struct array *array_new(struct space *space, enum type type, int rank, const int
 /* The same data with another shape, which has as many elements. */
 struct array *array_view(struct space *space, const struct array *array, int rank,
                          const int64_t *dim);
+/* One that shares nothing with `array`, which may be NULL; items of sequences and texts are copied, too. */
+struct array *array_copy(struct space *space, const struct array *array);
 /* All elements as doubles or integers, in memory of their own. Reals become integers by cutting, held within 64 bits, NaN as 0. Stops
  * for strings. Unsigned 64-bit integers keep their bits as integers. */
 double *array_reals(struct space *space, const struct array *array);

@@ -148,6 +148,7 @@ static void add_truth(struct call *c, struct value *v) {
 /* A value of this call: the model takes it as an input. */
 static void add_input(struct call *c, struct value *v) {
     int64_t dim[SOL_MAX_RANK];
+    if (!call_count(v)) call_fail(c, fail(SOL_EUNSUPPORTED, "an input without values"));
     known_dims(v, dim);
     v->tensor = sol_model_input(c->im->model, v->name, v->dtype, v->rank, dim);
     VEC_PUSH(c->im->arena, &c->im->inputs, v);
@@ -213,6 +214,13 @@ int64_t call_axis(struct call *c, int64_t axis, int rank) {
     if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
     call_fail(c, fail(SOL_EINVAL, "axis %lld of a tensor of rank %d", (long long)axis, rank));
     return 0;
+}
+
+int64_t call_axis_of_list(struct call *c, int64_t axis, int rank, bool named[SOL_MAX_RANK]) {
+    int64_t at = call_axis(c, axis, rank);
+    if (named[at]) call_fail(c, fail(SOL_EINVAL, "axis %lld is given twice", (long long)axis));
+    named[at] = true;
+    return at;
 }
 
 /* ---- Layers ---- */

@@ -214,6 +214,13 @@ int eval_axis(struct eval *e, int64_t axis, int rank) {
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
+int eval_axis_of_list(struct eval *e, int64_t axis, int rank, bool named[SOL_MAX_RANK]) {
+    int at = eval_axis(e, axis, rank);
+    if (named[at]) eval_stop(e, fail(SOL_EINVAL, "axis %lld is given twice", (long long)axis));
+    named[at] = true;
+    return at;
+}
+
 /* The comparison comes before the addition, so nothing overflows however wild the index is. */
 int64_t eval_index(struct eval *e, int64_t index, int64_t size) {
     if (index < -size || index >= size)

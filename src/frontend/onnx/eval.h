@@ -102,6 +102,8 @@ double eval_in_real(struct eval *e, int i, double otherwise);
 /* Input `i` or attribute `name`, whichever there is. */
 int eval_list(struct eval *e, int i, const char *name, const int64_t **out);
 int eval_axis(struct eval *e, int64_t axis, int rank);
+/* One of a list, which is noted in `named`; one that is there already stops. */
+int eval_axis_of_list(struct eval *e, int64_t axis, int rank, bool named[SOL_MAX_RANK]);
 /* An index or bound that counts from the end when negative, within `size`; stops outside. */
 int64_t eval_index(struct eval *e, int64_t index, int64_t size);
 /* The tensor input `i`; stops when it is missing or a sequence. */
@@ -139,6 +141,8 @@ struct array **scope_slot(struct scope *scope, const char *name);
 /* Runs `graph` in a scope below e->scope, with values for its inputs; gives its outputs. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out);
+/* Names that the graph itself defines, without those of graphs in it. */
+int scope_count_names(const struct onnx_graph *graph);
 enum sol_status scope_run(struct run *run, struct scope *scope, const struct onnx_graph *graph);
 /* A tensor of the file as an array. */
 enum sol_status array_read(struct space *space, const char *folder,

@@ -1,5 +1,5 @@
 /*
- * Attention and what goes with it: rotation by position, linear attention, causal convolution.
+ * Attention and what goes with it: rotation by position, SwiGLU.
  *
  * Everything is brought to [batch, heads, places, size of a head] first, whether heads came packed into the last dim or not. Scores of
  * all heads exist at once, [batch, heads, rows, columns]: this is for understanding and for types that are not compiled, not for long
@@ -137,19 +137,28 @@ static double bias_at(const struct window *w, const struct attention *a, const i
     return w->mask ? mask_at(w->mask, at) : 0;
 }
 
-/* The score of what must not be seen becomes -infinity, which softmax turns into 0. */
-static void add_bias(const struct window *w, const struct attention *a, double *s) {
+/* The score of what must not be seen becomes -infinity, which softmax turns into 0. Which rows may see anything is the masks' word
+ * alone: a score that is infinite, or no number, does not change it. */
+static bool *add_bias(struct eval *e, const struct window *w, const struct attention *a,
+                      double *s) {
+    bool *sees = TAKE(e->space, bool, a->batch * a->heads * a->rows);
     struct walk walk;
     walk_init(&walk, 4, (int64_t[]){a->batch, a->heads, a->rows, a->columns});
-    for (int64_t i = 0; i < walk.n; i++, walk_next(&walk)) s[i] += bias_at(w, a, walk.at);
+    for (int64_t i = 0; i < walk.n; i++, walk_next(&walk)) {
+        double bias = bias_at(w, a, walk.at);
+        s[i] += bias;
+        sees[i / a->columns] |= bias != -INFINITY;
+    }
+    return sees;
 }
 
-/* A row that sees nothing stays 0. */
-static void softmax(const struct attention *a, double *s) {
+/* A row that sees nothing stays 0, as does one of -infinity alone; one with NaN has NaN. `sees`: NULL when all rows do. */
+static void softmax(const struct attention *a, const bool *sees, double *s) {
     for (int64_t r = 0; r < a->batch * a->heads * a->rows; r++) {
-        double *row = s + r * a->columns, top = -INFINITY;
-        for (int64_t i = 0; i < a->columns; i++) top = fmax(top, row[i]);
-        if (isinf(top) && top < 0) memset(row, 0, (size_t)a->columns * sizeof *row);
+        double *row = s + r * a->columns;
+        bool is_any = false;
+        for (int64_t i = 0; i < a->columns; i++) is_any |= row[i] != -INFINITY;
+        if (!is_any || (sees && !sees[r])) memset(row, 0, (size_t)a->columns * sizeof *row);
         else softmax_rows(row, 1, a->columns, 1);
     }
 }
@@ -194,9 +203,9 @@ void run_attention(struct eval *e) {
     show(e, 0, &a, q->type, s);
     for (int64_t i = 0; i < n && a.softcap > 0; i++) s[i] = a.softcap * tanh(s[i] / a.softcap);
     show(e, 1, &a, q->type, s);
-    add_bias(&window, &a, s);
+    bool *sees = add_bias(e, &window, &a, s);
     show(e, 2, &a, q->type, s);
-    softmax(&a, s);
+    softmax(&a, sees, s);
     show(e, 3, &a, q->type, s);
     int64_t dim[4] = {a.batch, a.heads, a.rows, a.v_size};
     double *y = weigh(e, &a, s, array_reals(e->space, v));
@@ -227,7 +236,7 @@ void run_flex_attention(struct eval *e) {
     struct attention a = measure(e, q, k, v);
     double *s = scores(e, &a, array_reals(e->space, q), array_reals(e->space, k));
     s = modify(e, "score_mod", &a, s);
-    softmax(&a, s);
+    softmax(&a, NULL, s);
     s = modify(e, "prob_mod", &a, s);
     eval_give_reals(e, 0, q->type, 4, (int64_t[]){a.batch, a.heads, a.rows, a.v_size},
                     weigh(e, &a, s, array_reals(e->space, v)));
@@ -272,137 +281,4 @@ void run_swiglu(struct eval *e) {
     eval_check(e, a->n == b->n && a->type != TYPE_STRING && b->type != TYPE_STRING, "shapes");
     for (int64_t i = 0; i < a->n; i++)
         array_set_real(y, i, swish(array_real(a, i), alpha, 0) * array_real(b, i));
-}
-
-/* ---- Linear attention ---- */
-
-/* S = exp(g) S + beta k (v - exp(g) S^T k)^T for one head and place; without decay or beta those are left out. */
-static void update_state(double *state, const double *k, const double *v, const double *decay,
-                         int64_t decay_step, const double *beta, int64_t size, int64_t v_size,
-                         double *seen) {
-    for (int64_t i = 0; i < size && decay; i++)
-        for (int64_t j = 0; j < v_size; j++) state[i * v_size + j] *= exp(decay[i * decay_step]);
-    for (int64_t j = 0; j < v_size; j++) {
-        double known = 0;
-        for (int64_t i = 0; i < size && beta; i++) known += state[i * v_size + j] * k[i];
-        seen[j] = beta ? *beta * (v[j] - known) : v[j];
-    }
-    for (int64_t i = 0; i < size; i++)
-        for (int64_t j = 0; j < v_size; j++) state[i * v_size + j] += k[i] * seen[j];
-}
-
-/* What the inputs say: values as [batch, places, heads, size], a state [kv_heads, size, v_size] per batch. */
-struct linear {
-    int64_t batch, places, heads, kv, size, v_size;
-    int64_t per_decay, per_beta; /* numbers per head, and per place */
-    const double *q, *k, *v, *decay, *beta;
-    double scale, *state, *seen;
-};
-
-/* Heads are packed into the last dim. Several query heads may share a head of k and v, and with it the state. */
-static struct linear read_heads(struct eval *e) {
-    const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
-    struct linear l = {.heads = eval_int(e, "q_num_heads", 0),
-                       .kv = eval_int(e, "kv_num_heads", 0)};
-    eval_check(e,
-               q->rank == 3 && k->rank == 3 && v->rank == 3 && l.heads > 0 && l.kv > 0 &&
-                   l.heads % l.kv == 0,
-               "ranks or heads that do not fit");
-    l.batch = q->dim[0];
-    l.places = q->dim[1];
-    l.size = q->dim[2] / l.heads;
-    l.v_size = v->dim[2] / l.kv;
-    eval_check(e,
-               q->dim[2] == l.size * l.heads && v->dim[2] == l.v_size * l.kv &&
-                   k->dim[2] == l.size * l.kv && k->dim[0] == l.batch && k->dim[1] == l.places &&
-                   v->dim[0] == l.batch && v->dim[1] == l.places,
-               "shapes that do not fit");
-    l.q = array_reals(e->space, q);
-    l.k = array_reals(e->space, k);
-    l.v = array_reals(e->space, v);
-    l.scale = eval_float(e, "scale", 0);
-    if (l.scale == 0) l.scale = 1 / sqrt((double)l.size);
-    return l;
-}
-
-/* Decay and beta, as the rule wants them, and the state to begin with. */
-static void read_rule(struct eval *e, struct linear *l) {
-    const char *rule = eval_word(e, "update_rule", "gated_delta", "linear gated delta gated_delta");
-    int64_t rows = l->batch * l->places, n_state = l->batch * l->kv * l->size * l->v_size;
-    if (strstr(rule, "gated")) {
-        l->decay = array_reals(e->space, eval_in(e, 4));
-        l->per_decay = e->in[4]->n / max_i64(1, rows * l->kv);
-        eval_check(e, l->per_decay == 1 || l->per_decay == l->size, "a decay that does not fit");
-    }
-    if (strstr(rule, "delta")) {
-        l->beta = array_reals(e->space, eval_in(e, 5));
-        l->per_beta = e->in[5]->n / max_i64(1, rows);
-        eval_check(e, l->per_beta == 1 || l->per_beta == l->kv, "a beta that does not fit");
-    }
-    eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == n_state, "a state that does not fit");
-    l->state = eval_has(e, 3) ? array_reals(e->space, e->in[3]) : TAKE(e->space, double, n_state);
-    l->seen = TAKE(e->space, double, l->v_size);
-}
-
-/* Place `bt` of batch and time: the states of all heads move on, then every query reads its head's. */
-static void step_linear(const struct linear *l, int64_t bt, double *y) {
-    int64_t n = l->size * l->v_size;
-    double *states = l->state + bt / l->places * l->kv * n;
-    for (int64_t h = 0; h < l->kv; h++) {
-        int64_t head = bt * l->kv + h;
-        const double *beta =
-            l->beta ? l->beta + bt * l->per_beta + (l->per_beta > 1 ? h : 0) : NULL;
-        update_state(states + h * n, l->k + head * l->size, l->v + head * l->v_size,
-                     l->decay ? l->decay + head * l->per_decay : NULL, l->per_decay > 1, beta,
-                     l->size, l->v_size, l->seen);
-    }
-    for (int64_t h = 0; h < l->heads; h++) {
-        double *row = y + (bt * l->heads + h) * l->v_size;
-        matrix_product(l->q + (bt * l->heads + h) * l->size, states + h / (l->heads / l->kv) * n, 1,
-                       l->size, l->v_size, row);
-        for (int64_t j = 0; j < l->v_size; j++) row[j] *= l->scale;
-    }
-}
-
-/* One place after the other: S becomes decay * S + k (beta * (v - S^T k))^T, where rules leave out decay or beta, and the
- * result is q^T S * scale. */
-void run_linear_attention(struct eval *e) {
-    struct linear l = read_heads(e);
-    read_rule(e, &l);
-    int64_t dim[3] = {l.batch, l.places, l.heads * l.v_size},
-            state[4] = {l.batch, l.kv, l.size, l.v_size};
-    double *y = TAKE(e->space, double, product(3, dim));
-    for (int64_t bt = 0; bt < l.batch * l.places; bt++) step_linear(&l, bt, y);
-    enum type type = e->in[0]->type;
-    eval_give_reals(e, 0, type, 3, dim, y);
-    eval_give_reals(e, 1, eval_has(e, 3) ? e->in[3]->type : type, 4, state, l.state);
-}
-
-/* Each channel by itself, over this and past places; the last ones are kept for the next call. */
-void run_causal_conv(struct eval *e) {
-    const struct array *x = eval_in(e, 0), *w = eval_in(e, 1);
-    eval_check(e,
-               x->rank == 3 && w->rank == 3 && w->dim[0] == x->dim[1] && w->dim[1] == 1 &&
-                   w->dim[2] > 0,
-               "shapes that do not fit");
-    int64_t rows = x->dim[0] * x->dim[1], channels = x->dim[1], n = x->dim[2], kept = w->dim[2] - 1;
-    bool is_active = strcmp(eval_word(e, "activation", "none", "none silu swish"), "none") != 0;
-    eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == rows * kept, "a state that does not fit");
-    eval_check(e, !eval_has(e, 2) || eval_in(e, 2)->n == channels, "a bias that does not fit");
-    double *v = array_reals(e->space, x), *weight = array_reals(e->space, w);
-    struct array *y = eval_out(e, 0, x->type, 3, x->dim),
-                 *state = eval_out(e, 1, x->type, 3, (int64_t[]){x->dim[0], channels, kept});
-    double *line = TAKE(e->space, double, kept + n);
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t i = 0; i < kept; i++)
-            line[i] = eval_has(e, 3) ? array_real(e->in[3], r * kept + i) : 0;
-        for (int64_t i = 0; i < n; i++) line[kept + i] = v[r * n + i];
-        for (int64_t i = 0; i < n; i++) {
-            double sum = eval_has(e, 2) ? array_real(e->in[2], r % channels) : 0;
-            for (int64_t k = 0; k <= kept; k++)
-                sum += weight[r % channels * (kept + 1) + k] * line[i + k];
-            array_set_real(y, r * n + i, is_active ? swish(sum, 1, 0) : sum);
-        }
-        for (int64_t i = 0; i < kept; i++) array_set_real(state, r * kept + i, line[n + i]);
-    }
 }

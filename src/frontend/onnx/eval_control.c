@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define SWEEP_BYTES ((int64_t)16 << 20) /* many times what a fence may waste, see arena_fence */
+
 /* Conditions of files may have the shape [1]. */
 static bool truth(struct eval *e, const struct array *x) {
     eval_check(e, x && is_tensor(x) && x->n == 1 && x->type == TYPE_BOOL,
@@ -41,13 +43,14 @@ void run_if(struct eval *e) {
 
 /* ---- Loop ---- */
 
-/* Results of one output over all iterations. */
+/* Results of one output over all iterations. The first `n_kept`, and perhaps the list, lie in front of the fence of the loop. */
 struct history {
     struct array **items;
-    int64_t n, cap;
+    int64_t n, cap, n_kept;
+    bool is_kept;
 };
 
-/* The list doubles where it is full. Nothing is freed before the call ends. */
+/* The list doubles where it is full. */
 static void remember(struct eval *e, struct history *history, struct array *item) {
     eval_check(e, item && is_tensor(item), "an output of the loop that is no tensor");
     if (history->n == history->cap) {
@@ -55,20 +58,78 @@ static void remember(struct eval *e, struct history *history, struct array *item
         struct array **more = TAKE(e->space, struct array *, history->cap);
         if (history->n) memcpy(more, history->items, (size_t)history->n * sizeof *more);
         history->items = more;
+        history->is_kept = false;
     }
     history->items[history->n++] = item;
 }
 
+/* What a loop carries from one iteration to the next, and what it collects. What iterations take besides lies behind the fence, which
+ * is there once they have taken a lot. */
+struct loop {
+    int n_state, n_results;
+    struct array **state;
+    struct history *results;
+    struct fence fence;
+};
+
+static struct loop new_loop(struct eval *e, int n_state, int n_results, struct array **state) {
+    struct history *results = TAKE(e->space, struct history, n_results);
+    return (struct loop){n_state, n_results, state, results, {NULL, e->space->left}};
+}
+
+/* Results that came since, and the list if it grew, are copied; unless all of them lie in front of the fence anyway. */
+static void keep(struct eval *e, struct history *history, bool copies) {
+    for (int64_t i = history->n_kept; i < history->n && copies; i++)
+        history->items[i] = array_copy(e->space, history->items[i]);
+    history->n_kept = history->n;
+    if (copies && !history->is_kept && history->n) {
+        struct array **items = TAKE(e->space, struct array *, history->cap);
+        history->items = memcpy(items, history->items, (size_t)history->n * sizeof *items);
+    }
+    history->is_kept = true;
+}
+
+/* Behind an iteration: gives back what iterations have left behind, once it is worth the copies. Results stay for good; states only up
+ * to the next time, so they come behind the new fence. */
+static void sweep(struct eval *e, struct loop *loop) {
+    bool is_first = !loop->fence.block;
+    if (loop->fence.left - e->space->left < SWEEP_BYTES) return;
+    struct fence end = space_fence(e->space), next = end;
+    for (int i = 0; i < loop->n_results; i++) keep(e, &loop->results[i], !is_first);
+    if (!is_first) {
+        next = space_fence(e->space);
+        for (int i = 0; i < loop->n_state; i++)
+            loop->state[i] = array_copy(e->space, loop->state[i]);
+        space_drop(e->space, &loop->fence, &end);
+        next.left += loop->fence.left - end.left;
+    }
+    loop->fence = next;
+}
+
+/* Of no iterations, only the body's own words say what a result would have been. Sizes that it leaves open are 0. */
+static const struct array *declared(struct eval *e, const struct onnx_value *output) {
+    const struct onnx_tensor_type *type = output->type ? output->type->tensor : NULL;
+    struct array *none = TAKE(e->space, struct array, 1);
+    none->type = type && type_is_known(type->elem_type) ? (enum type)type->elem_type : TYPE_F32;
+    none->rank = type && type->shape ? type->shape->dims.n : 0;
+    eval_check(e, none->rank < SOL_MAX_RANK, "an output of too many dims");
+    for (int d = 0; d < none->rank; d++) {
+        const int64_t *size = ITEM(type->shape->dims, struct onnx_dim, d)->value;
+        none->dim[d] = size ? *size : 0;
+    }
+    return none;
+}
+
 /* All of them as one tensor with a new axis; backwards when wanted. */
-static struct array *stack(struct eval *e, const struct history *history, int axis, bool is_back) {
-    int64_t dim[SOL_MAX_RANK + 1] = {history->n}, n = history->n;
-    const struct array *first = n ? history->items[0] : NULL;
-    int rank = first ? first->rank + 1 : 1;
-    axis = eval_axis(e, axis, rank);
-    for (int d = 0; d < rank; d++)
+static struct array *stack(struct eval *e, const struct history *history,
+                           const struct onnx_value *output, int axis, bool is_back) {
+    int64_t dim[SOL_MAX_RANK + 1], n = history->n;
+    const struct array *first = n ? history->items[0] : declared(e, output);
+    axis = eval_axis(e, axis, first->rank + 1);
+    for (int d = 0; d <= first->rank; d++)
         dim[d] = d < axis ? first->dim[d] : d == axis ? n : first->dim[d - 1];
-    struct array *y = eval_new(e, first ? first->type : TYPE_F32, rank, dim);
-    int64_t inner = first ? product(first->rank - axis, first->dim + axis) : 0;
+    struct array *y = eval_new(e, first->type, first->rank + 1, dim);
+    int64_t inner = n ? product(first->rank - axis, first->dim + axis) : 0;
     for (int64_t i = 0; i < n; i++) {
         const struct array *x = history->items[is_back ? n - 1 - i : i];
         eval_check(e, x->n == first->n && x->type == first->type, "iterations that differ");
@@ -80,12 +141,19 @@ static struct array *stack(struct eval *e, const struct history *history, int ax
 }
 
 /* Looked at once per iteration: what lies in one is bounded by the memory that a call may take. */
-static void check_time(struct eval *e) {
+static void check_time(struct eval *e, int64_t done) {
     if (os_now() > e->run->deadline)
-        eval_stop(e, fail(SOL_EINVAL, "a loop that does not end in time"));
+        eval_stop(e, fail(SOL_EINVAL,
+                          "the loop does not end in time: %lld iterations until the limit of "
+                          "SOL_LOOP_SECONDS",
+                          (long long)done));
 }
 
-/* The body takes (number, condition, state..) and gives (condition, state.., results..). */
+/*
+ * The body takes (number, condition, state..) and gives (condition, state.., results..). Trip count and condition may both be left
+ * out: then the body's condition alone ends the loop, or the call's deadline. ONNX's text would ignore that condition where
+ * none comes in; its reference and other runtimes stop, and so does this.
+ */
 void run_loop(struct eval *e) {
     const struct onnx_graph *body = eval_graph(e, "body");
     int64_t most = eval_in_int(e, 0, INT64_MAX);
@@ -94,21 +162,25 @@ void run_loop(struct eval *e) {
     bool goes_on = !eval_has(e, 1) || truth(e, e->in[1]);
     eval_check(e, n_results >= 0 && e->n_out <= n_state + n_results, "the body's outputs");
     struct array **state = TAKE(e->space, struct array *, n_state + 2), **out;
-    struct history *results = TAKE(e->space, struct history, n_results);
+    struct loop loop = new_loop(e, n_state, n_results, state + 2);
     for (int i = 0; i < n_state; i++) state[2 + i] = i + 2 < e->n_in ? e->in[2 + i] : NULL;
     for (int64_t t = 0; t < most && goes_on; t++) {
         /* A body may run fast and for ever; memory would be the next limit. */
-        check_time(e);
+        check_time(e, t);
         state[0] = new_number(e, TYPE_I64, t);
         state[1] = new_number(e, TYPE_BOOL, goes_on);
         out = run_graph(e, body, n_state + 2, state);
         goes_on = truth(e, out[0]);
         for (int i = 0; i < n_state; i++) state[2 + i] = out[1 + i];
-        for (int i = 0; i < n_results; i++) remember(e, &results[i], out[1 + n_state + i]);
+        for (int i = 0; i < n_results; i++) remember(e, &loop.results[i], out[1 + n_state + i]);
+        sweep(e, &loop);
     }
     /* Without a single iteration, states are what they were, and results have no values. */
     for (int i = 0; i < n_state; i++) eval_give(e, i, state[2 + i]);
-    for (int i = 0; i < n_results; i++) eval_give(e, n_state + i, stack(e, &results[i], 0, false));
+    for (int i = 0; i < n_results; i++) {
+        const struct onnx_value *output = ITEM(body->outputs, struct onnx_value, 1 + n_state + i);
+        eval_give(e, n_state + i, stack(e, &loop.results[i], output, 0, false));
+    }
 }
 
 /* ---- Scan ---- */
@@ -155,7 +227,7 @@ static struct scan read_scan(struct eval *e, int n_in) {
 /* All steps over inputs `in`; gives final states and stacked results to `out`. */
 static void scan(struct eval *e, struct scan s, struct array **in, struct array **out) {
     struct array **now = TAKE(e->space, struct array *, s.n_state + s.n_scan), **got;
-    struct history *results = TAKE(e->space, struct history, s.n_results);
+    struct loop loop = new_loop(e, s.n_state, s.n_results, now);
     for (int i = 0; i < s.n_state; i++) now[i] = in[i];
     for (int i = 0; i < s.n_scan; i++) {
         const struct array *x = in[s.n_state + i];
@@ -164,7 +236,7 @@ static void scan(struct eval *e, struct scan s, struct array **in, struct array 
         s.steps = x->dim[axis];
     }
     for (int64_t t = 0; t < s.steps; t++) {
-        check_time(e);
+        check_time(e, t);
         for (int i = 0; i < s.n_scan; i++) {
             const struct array *x = in[s.n_state + i];
             int axis = eval_axis(e, item_of(s.axes, s.n_axes, i), x->rank);
@@ -173,12 +245,15 @@ static void scan(struct eval *e, struct scan s, struct array **in, struct array 
         }
         got = run_graph(e, s.body, s.n_state + s.n_scan, now);
         for (int i = 0; i < s.n_state; i++) now[i] = got[i];
-        for (int i = 0; i < s.n_results; i++) remember(e, &results[i], got[s.n_state + i]);
+        for (int i = 0; i < s.n_results; i++) remember(e, &loop.results[i], got[s.n_state + i]);
+        sweep(e, &loop);
     }
     for (int i = 0; i < s.n_state; i++) out[i] = now[i];
     for (int i = 0; i < s.n_results; i++)
-        out[s.n_state + i] = stack(e, &results[i], (int)item_of(s.out_axes, s.n_out_axes, i),
-                                   item_of(s.out_directions, s.n_out_directions, i));
+        out[s.n_state + i] =
+            stack(e, &loop.results[i], ITEM(s.body->outputs, struct onnx_value, s.n_state + i),
+                  (int)item_of(s.out_axes, s.n_out_axes, i),
+                  item_of(s.out_directions, s.n_out_directions, i));
 }
 
 /* Opset 8: the first input is a list of lengths, and everything has a batch in front. */
@@ -198,7 +273,8 @@ static void scan_batch(struct eval *e) {
         scan(e, s, in, out);
         for (int i = 0; i < n_out; i++) remember(e, &all[i], out[i]);
     }
-    for (int i = 0; i < n_out; i++) eval_give(e, i, stack(e, &all[i], 0, false));
+    for (int i = 0; i < n_out; i++)
+        eval_give(e, i, stack(e, &all[i], ITEM(s.body->outputs, struct onnx_value, i), 0, false));
 }
 
 /* Since opset 9 there is no batch, and each sequence may have an axis and a direction of its own. */

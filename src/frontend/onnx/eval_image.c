@@ -186,11 +186,13 @@ static void resize(struct eval *e, int scales_at) {
                        *roi = scales_at == 2 && eval_has(e, 1) ? eval_in(e, 1) : NULL;
     const int64_t *axes;
     int named[SOL_MAX_RANK], n = eval_ints(e, "axes", &axes);
+    bool seen[SOL_MAX_RANK] = {false};
     int64_t dim[SOL_MAX_RANK];
     struct resize r = {0};
     read_modes(e, &r);
     eval_check(e, n <= x->rank && x->n > 0, "axes, or an empty input");
-    for (int i = 0; i < (n ? n : x->rank); i++) named[i] = n ? eval_axis(e, axes[i], x->rank) : i;
+    for (int i = 0; i < (n ? n : x->rank); i++)
+        named[i] = n ? eval_axis_of_list(e, axes[i], x->rank, seen) : i;
     if (!n) n = x->rank;
     for (int d = 0; d < x->rank; d++) r.axis[d] = (struct axis){x->dim[d], x->dim[d], 1, 0, 1};
     for (int i = 0; i < n && roi && roi->n == 2 * n; i++) {

@@ -28,23 +28,24 @@ struct array *move_permute(struct eval *e, const struct array *x, const int64_t 
     bool named[SOL_MAX_RANK] = {false};
     array_strides(x, own);
     for (int d = 0; d < x->rank; d++) {
-        int from = eval_axis(e, axes[d], x->rank);
-        eval_check(e, !named[from], "an axis is given twice");
-        named[from] = true;
+        int from = eval_axis_of_list(e, axes[d], x->rank, named);
         dim[d] = x->dim[from];
         stride[d] = own[from];
     }
     return move_strided(e, x, x->rank, dim, 0, stride);
 }
 
-/* Without perm all dims turn around. */
+/* Without perm all dims turn around. Unlike axes, its numbers do not count from the end. */
 void run_transpose(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t reversed[SOL_MAX_RANK];
     const int64_t *perm;
     int n = eval_ints(e, "perm", &perm);
     eval_check(e, !n || n == x->rank, "perm does not fit the rank");
-    for (int d = 0; d < x->rank; d++) reversed[d] = x->rank - 1 - d;
+    for (int d = 0; d < x->rank; d++) {
+        reversed[d] = x->rank - 1 - d;
+        if (n && perm[d] < 0) eval_stop(e, fail(SOL_EINVAL, "perm has %lld", (long long)perm[d]));
+    }
     eval_give(e, 0, move_permute(e, x, n ? perm : reversed));
 }
 
@@ -94,10 +95,9 @@ void run_slice(struct eval *e) {
     memcpy(dim, x->dim, sizeof dim);
     array_strides(x, stride);
     for (int i = 0; i < n; i++) {
-        int axis = eval_axis(e, n_axes ? axes[i] : i, x->rank);
+        int axis = eval_axis_of_list(e, n_axes ? axes[i] : i, x->rank, named);
         int64_t step = n_steps ? steps[i] : 1, start = starts[i];
-        eval_check(e, step != 0 && !named[axis], "a step of 0, or an axis twice");
-        named[axis] = true;
+        eval_check(e, step != 0, "a step of 0");
         clamp_slice(x->dim[axis], &start, ends[i], step, &dim[axis]);
         /* An empty slice begins nowhere, and one value needs no step: so no product of strides and steps overflows. */
         if (dim[axis] > 0) offset += start * stride[axis];
@@ -281,12 +281,13 @@ void run_pad(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     const int64_t *pads;
     int64_t *axes, before[SOL_MAX_RANK] = {0}, dim[SOL_MAX_RANK];
+    bool named[SOL_MAX_RANK] = {false};
     int n = eval_list(e, 1, "pads", &pads), n_axes = eval_in_ints(e, 3, &axes);
     int count = eval_has(e, 3) ? n_axes : x->rank;
     eval_check(e, n == 2 * count && count <= SOL_MAX_RANK, "pads that do not fit the rank");
     memcpy(dim, x->dim, sizeof dim);
     for (int i = 0; i < count; i++) {
-        int d = eval_axis(e, eval_has(e, 3) ? axes[i] : i, x->rank);
+        int d = eval_axis_of_list(e, eval_has(e, 3) ? axes[i] : i, x->rank, named);
         before[d] = pads[i];
         eval_check(e, pads[i] > -FARTHEST && pads[i] < FARTHEST, "a pad out of range");
         bool is_fine = !__builtin_add_overflow(dim[d], pads[i], &dim[d]) &&
@@ -308,11 +309,12 @@ void run_center_crop_pad(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     const int64_t *axes;
     int64_t *wanted, before[SOL_MAX_RANK] = {0}, dim[SOL_MAX_RANK];
+    bool named[SOL_MAX_RANK] = {false};
     int n = eval_in_ints(e, 1, &wanted), n_axes = eval_ints(e, "axes", &axes);
     eval_check(e, n == (n_axes ? n_axes : x->rank), "a shape that does not fit the axes");
     memcpy(dim, x->dim, sizeof dim);
     for (int i = 0; i < n; i++) {
-        int d = eval_axis(e, n_axes ? axes[i] : i, x->rank);
+        int d = eval_axis_of_list(e, n_axes ? axes[i] : i, x->rank, named);
         eval_check(e, wanted[i] >= 0, "a dim below 0");
         before[d] =
             wanted[i] > x->dim[d] ? (wanted[i] - x->dim[d]) / 2 : -((x->dim[d] - wanted[i]) / 2);

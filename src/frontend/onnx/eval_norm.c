@@ -176,7 +176,7 @@ void run_mean_variance_norm(struct eval *e) {
     struct walk walk;
     int64_t groups = 1;
     for (int i = 0; i < (n ? n : 3); i++)
-        named[eval_axis(e, (n ? axes : usual)[i], x->rank)] = true;
+        eval_axis_of_list(e, (n ? axes : usual)[i], x->rank, named);
     walk_init(&walk, x->rank, x->dim);
     for (int d = x->rank - 1; d >= 0; d--) {
         walk.stride[0][d] = named[d] ? 0 : groups;

@@ -108,20 +108,21 @@ void run_dequantize(struct eval *e) {
     }
 }
 
-/* A scale so that the range of the values, 0 among them, fits 8 bits without sign. */
+/* A scale so that the range of the values, 0 among them, fits 8 bits without sign. All of it is float32, rounded at every step: a scale
+ * that is another one in its last digit makes other whole numbers. */
 void run_dynamic_quantize(struct eval *e) {
     const struct array *x = eval_in(e, 0);
-    double low = 0, high = 0;
+    float low = 0, high = 0;
     double *v = array_reals(e->space, x);
     for (int64_t i = 0; i < x->n; i++) {
-        low = fmin(low, v[i]);
-        high = fmax(high, v[i]);
+        low = fminf(low, (float)v[i]);
+        high = fmaxf(high, (float)v[i]);
     }
-    double scale = (double)(float)((high - low) / 255);
-    double zero = scale > 0 ? rint(fmax(0, fmin(255, -low / scale))) : 0;
+    float scale = (low == high ? 1 : high - low) / 255;
+    double zero = rint(fmax(0, fmin(255, (double)(-low / scale))));
     struct array *y = eval_out(e, 0, TYPE_U8, x->rank, x->dim);
     for (int64_t i = 0; i < x->n; i++)
-        set_quantized(y, i, scale > 0 ? (double)(float)(v[i] / scale) : 0, zero, true);
-    array_set_real(eval_out(e, 1, TYPE_F32, 0, NULL), 0, scale);
+        set_quantized(y, i, (double)((float)v[i] / scale), zero, true);
+    array_set_real(eval_out(e, 1, TYPE_F32, 0, NULL), 0, (double)scale);
     array_set_real(eval_out(e, 2, TYPE_U8, 0, NULL), 0, zero);
 }

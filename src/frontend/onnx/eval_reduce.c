@@ -17,7 +17,7 @@
 static bool read_axes(struct eval *e, int rank, bool named[SOL_MAX_RANK]) {
     const int64_t *axes;
     int n = eval_list(e, 1, "axes", &axes);
-    for (int i = 0; i < n; i++) named[eval_axis(e, axes[i], rank)] = true;
+    for (int i = 0; i < n; i++) eval_axis_of_list(e, axes[i], rank, named);
     bool is_nothing = !n && eval_int(e, "noop_with_empty_axes", 0);
     for (int d = 0; d < rank; d++) named[d] |= !n && !is_nothing;
     return !is_nothing;

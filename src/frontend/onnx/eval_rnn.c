@@ -257,6 +257,10 @@ static struct extras read_extras(struct eval *e, const struct layer *l, int64_t 
     if (l->cell == CELL_LSTM) x.peephole = optional(e, 7, 3 * n * l->hidden);
     bool has_lengths = eval_in_ints(e, 4, &lengths) > 0;
     eval_check(e, !has_lengths || e->in[4]->n == l->batch, "as many lengths as sequences");
+    for (int64_t i = 0; has_lengths && i < l->batch; i++)
+        if (lengths[i] < 0 || lengths[i] > l->steps)
+            eval_stop(e, fail(SOL_EINVAL, "sequence_lens has %lld for %lld steps",
+                              (long long)lengths[i], (long long)l->steps));
     x.lengths = has_lengths ? lengths : NULL;
     return x;
 }
@@ -270,8 +274,7 @@ static void run_direction(struct layer *l, const struct extras *x, const double 
             l->state[i] = x->h ? x->h[from + i] : 0;
             l->memory[i] = x->c ? x->c[from + i] : 0;
         }
-        int64_t length = x->lengths ? max_i64(0, min_i64(x->lengths[b], l->steps)) : l->steps;
-        run_sequence(l, v, n, d, is_back, b, length, out);
+        run_sequence(l, v, n, d, is_back, b, x->lengths ? x->lengths[b] : l->steps, out);
     }
 }
 

@@ -167,11 +167,7 @@ void run_flatten(struct eval *e) {
 static int read_axes(struct eval *e, int rank, bool named[SOL_MAX_RANK]) {
     const int64_t *axes;
     int n = eval_list(e, 1, "axes", &axes);
-    for (int i = 0; i < n; i++) {
-        int axis = eval_axis(e, axes[i], rank);
-        eval_check(e, !named[axis], "an axis is given twice");
-        named[axis] = true;
-    }
+    for (int i = 0; i < n; i++) eval_axis_of_list(e, axes[i], rank, named);
     return n;
 }
 

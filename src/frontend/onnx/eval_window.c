@@ -1,25 +1,15 @@
 /*
- * Windows over any number of dims: convolutions and pooling as plain loops.
+ * Windows over any number of dims, and convolutions as plain loops.
  *
  * All of them ask a `struct window` where in the input a tap of the kernel lies for a place of the output.
  */
-#include "eval.h"
+#include "eval_window.h"
 
 #include <math.h>
 #include <string.h>
 
-#define MOST_DIMS (SOL_MAX_RANK - 2)
-
-/* All lists have one number per dim that the window moves over. Pads are apart: those before and those after. */
-struct window {
-    int n; /* dims that it moves over */
-    int64_t kernel[MOST_DIMS], stride[MOST_DIMS], dilation[MOST_DIMS];
-    int64_t before[MOST_DIMS], after[MOST_DIMS]; /* pads */
-    int64_t in[MOST_DIMS], out[MOST_DIMS];
-};
-
 /* `n` numbers, not below `least`, which is also their default. */
-static void read_list(struct eval *e, const char *name, int n, int64_t least, int64_t *out) {
+void eval_window_list(struct eval *e, const char *name, int n, int64_t least, int64_t *out) {
     const int64_t *list;
     int found = eval_ints(e, name, &list);
     eval_check(e, !found || found == n, "an attribute of another length than the window's dims");
@@ -44,7 +34,7 @@ static void pad_same(struct window *w, bool is_upper) {
 static void read_pads(struct eval *e, struct window *w) {
     const char *mode = eval_string(e, "auto_pad", "NOTSET");
     int64_t pads[2 * MOST_DIMS];
-    read_list(e, "pads", 2 * w->n, 0, pads);
+    eval_window_list(e, "pads", 2 * w->n, 0, pads);
     for (int d = 0; d < w->n; d++) {
         w->before[d] = pads[d];
         w->after[d] = pads[w->n + d];
@@ -57,7 +47,7 @@ static void read_pads(struct eval *e, struct window *w) {
 }
 
 /* Whether the last window may hang over, as long as it begins within the input or the pad before it. */
-static void place_windows(struct eval *e, struct window *w, bool is_ceil) {
+void eval_window_place(struct eval *e, struct window *w, bool is_ceil) {
     for (int d = 0; d < w->n; d++) {
         int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
         int64_t room = w->in[d] + w->before[d] + w->after[d] - reach;
@@ -70,17 +60,17 @@ static void place_windows(struct eval *e, struct window *w, bool is_ceil) {
 }
 
 /* All but the kernel, which is set. */
-static void read_window(struct eval *e, const struct array *x, struct window *w) {
+void eval_window_read(struct eval *e, const struct array *x, struct window *w) {
     eval_check(e, x->rank >= 3, "an input without dims to move over");
     w->n = x->rank - 2;
     memcpy(w->in, x->dim + 2, (size_t)w->n * sizeof *w->in);
-    read_list(e, "strides", w->n, 1, w->stride);
-    read_list(e, "dilations", w->n, 1, w->dilation);
+    eval_window_list(e, "strides", w->n, 1, w->stride);
+    eval_window_list(e, "dilations", w->n, 1, w->dilation);
     read_pads(e, w);
 }
 
 /* The input's offset of tap `k` at output place `o`, within one channel; -1: in the pad. */
-static int64_t tap(const struct window *w, const int64_t *o, const int64_t *k) {
+int64_t eval_window_tap(const struct window *w, const int64_t *o, const int64_t *k) {
     int64_t at = 0;
     for (int d = 0; d < w->n; d++) {
         int64_t i = o[d] * w->stride[d] - w->before[d] + k[d] * w->dilation[d];
@@ -89,16 +79,6 @@ static int64_t tap(const struct window *w, const int64_t *o, const int64_t *k) {
     }
     return at;
 }
-
-/* Is a tap within the input and its pads? Windows that hang over reach further. */
-static bool is_padded(const struct window *w, const int64_t *o, const int64_t *k) {
-    for (int d = 0; d < w->n; d++)
-        if (o[d] * w->stride[d] + k[d] * w->dilation[d] >= w->in[d] + w->before[d] + w->after[d])
-            return false;
-    return true;
-}
-
-static int64_t inner_of(const struct window *w, const int64_t *dim) { return product(w->n, dim); }
 
 /* ---- Convolution ---- */
 
@@ -114,8 +94,8 @@ static struct conv plan_conv(struct eval *e, const struct array *x, const struct
     struct conv c = {.groups = eval_int(e, "group", 1)};
     eval_check(e, x->rank >= 3 && weight->rank == x->rank, "ranks that do not fit");
     memcpy(c.w.kernel, weight->dim + 2, (size_t)(x->rank - 2) * sizeof *c.w.kernel);
-    read_window(e, x, &c.w);
-    place_windows(e, &c.w, false);
+    eval_window_read(e, x, &c.w);
+    eval_window_place(e, &c.w, false);
     c.batch = x->dim[0];
     c.channels = x->dim[1];
     c.features = weight->dim[0];
@@ -132,12 +112,13 @@ static struct conv plan_conv(struct eval *e, const struct array *x, const struct
 /* One output point. */
 static double convolve_at(const struct conv *c, const double *x, const double *weight, int64_t m,
                           const int64_t *o) {
-    int64_t in = inner_of(&c->w, c->w.in), first = m / (c->features / c->groups) * c->per_group;
+    int64_t in = eval_window_inner(&c->w, c->w.in),
+            first = m / (c->features / c->groups) * c->per_group;
     double sum = 0;
     struct walk k;
     walk_init(&k, c->w.n, c->w.kernel);
     for (int64_t t = 0; t < k.n; t++, walk_next(&k)) {
-        int64_t at = tap(&c->w, o, k.at);
+        int64_t at = eval_window_tap(&c->w, o, k.at);
         for (int64_t ch = 0; ch < c->per_group && at >= 0; ch++)
             sum += x[(first + ch) * in + at] * weight[(m * c->per_group + ch) * k.n + t];
     }
@@ -148,7 +129,7 @@ static double convolve_at(const struct conv *c, const double *x, const double *w
 static double *convolve(struct eval *e, const struct conv *c, const double *x,
                         const double *weight) {
     double *y = TAKE(e->space, double, product(c->w.n + 2, c->dim));
-    int64_t in = inner_of(&c->w, c->w.in);
+    int64_t in = eval_window_inner(&c->w, c->w.in);
     struct walk walk;
     walk_init(&walk, c->w.n + 2, c->dim);
     for (int64_t i = 0; i < walk.n; i++, walk_next(&walk))
@@ -201,7 +182,7 @@ void run_qlinear_conv(struct eval *e) {
            zero = eval_in_real(e, 7, 0);
     enum type type = eval_in(e, 7)->type;
     bool is_signed = types[type].kind == KIND_SIGNED;
-    int64_t inner = inner_of(&c.w, c.w.out);
+    int64_t inner = eval_window_inner(&c.w, c.w.out);
     eval_check(e, w_scale->n == 1 || w_scale->n == c.features, "scales that do not fit");
     for (int64_t i = 0; i < product(x->rank, c.dim); i++) {
         double by = array_real(w_scale, w_scale->n == 1 ? 0 : i / inner % c.features);
@@ -219,7 +200,7 @@ static void place_transposed(struct eval *e, struct window *w) {
     const int64_t *shape;
     int64_t extra[MOST_DIMS];
     int n = eval_ints(e, "output_shape", &shape);
-    read_list(e, "output_padding", w->n, 0, extra);
+    eval_window_list(e, "output_padding", w->n, 0, extra);
     eval_check(e, !n || n == w->n || n == w->n + 2, "output_shape");
     if (n == w->n + 2) shape += 2;
     for (int d = 0; d < w->n; d++) {
@@ -241,11 +222,11 @@ static void place_transposed(struct eval *e, struct window *w) {
 /* One input point, of channel `c`, into the planes of the outputs that read its channel. */
 static void spread(const struct window *back, const struct walk *point, const double *k,
                    double value, int64_t features, double *y) {
-    int64_t taps = inner_of(back, back->kernel), out = inner_of(back, back->in);
+    int64_t taps = eval_window_inner(back, back->kernel), out = eval_window_inner(back, back->in);
     struct walk at;
     walk_init(&at, back->n, back->kernel);
     for (int64_t t = 0; t < taps; t++, walk_next(&at)) {
-        int64_t to = tap(back, point->at + 2, at.at);
+        int64_t to = eval_window_tap(back, point->at + 2, at.at);
         for (int64_t m = 0; m < features && to >= 0; m++)
             y[m * out + to] += value * k[m * taps + t];
     }
@@ -261,10 +242,10 @@ void run_conv_transpose(struct eval *e) {
                    groups > 0 && x->dim[1] % groups == 0,
                "shapes that do not fit");
     memcpy(w.kernel, weight->dim + 2, (size_t)(x->rank - 2) * sizeof *w.kernel);
-    read_window(e, x, &w);
+    eval_window_read(e, x, &w);
     place_transposed(e, &w);
-    int64_t per = weight->dim[1], channels = x->dim[1], taps = inner_of(&w, w.kernel),
-            out = inner_of(&w, w.out);
+    int64_t per = weight->dim[1], channels = x->dim[1], taps = eval_window_inner(&w, w.kernel),
+            out = eval_window_inner(&w, w.out);
     dim[0] = x->dim[0];
     dim[1] = per * groups;
     memcpy(dim + 2, w.out, (size_t)w.n * sizeof *dim);
@@ -296,11 +277,12 @@ void run_col2im(struct eval *e) {
         w.kernel[d] = block[d];
         w.in[d] = image[d];
     }
-    read_list(e, "strides", w.n, 1, w.stride);
-    read_list(e, "dilations", w.n, 1, w.dilation);
+    eval_window_list(e, "strides", w.n, 1, w.stride);
+    eval_window_list(e, "dilations", w.n, 1, w.dilation);
     read_pads(e, &w);
-    place_windows(e, &w, false);
-    int64_t taps = inner_of(&w, w.kernel), places = inner_of(&w, w.out), size = inner_of(&w, w.in);
+    eval_window_place(e, &w, false);
+    int64_t taps = eval_window_inner(&w, w.kernel), places = eval_window_inner(&w, w.out),
+            size = eval_window_inner(&w, w.in);
     eval_check(e, x->dim[1] % taps == 0 && x->dim[2] == places, "blocks that do not fit the image");
     dim[0] = x->dim[0];
     dim[1] = x->dim[1] / taps;
@@ -313,139 +295,10 @@ void run_col2im(struct eval *e) {
         for (int64_t t = 0; t < taps; t++, walk_next(&k)) {
             walk_init(&o, w.n, w.out);
             for (int64_t p = 0; p < places; p++, walk_next(&o)) {
-                int64_t to = tap(&w, o.at, k.at);
+                int64_t to = eval_window_tap(&w, o.at, k.at);
                 if (to >= 0) y[c * size + to] += v[(c * taps + t) * places + p];
             }
         }
     }
     array_fill_reals(result, y);
-}
-
-/* ---- Pooling ---- */
-
-/* `dim`: of the result. */
-static struct window plan_pool(struct eval *e, const struct array *x, int64_t dim[SOL_MAX_RANK]) {
-    struct window w = {0};
-    eval_check(e, x->rank >= 3, "an input without dims to move over");
-    eval_check(e, eval_attribute(e, "kernel_shape") != NULL, "attribute kernel_shape is missing");
-    read_list(e, "kernel_shape", x->rank - 2, 1, w.kernel);
-    read_window(e, x, &w);
-    place_windows(e, &w, eval_int(e, "ceil_mode", 0));
-    memcpy(dim, x->dim, sizeof x->dim);
-    memcpy(dim + 2, w.out, (size_t)w.n * sizeof *dim);
-    return w;
-}
-
-/* A place counted with the first of the moving dims fastest. */
-static int64_t column_major(const struct window *w, int64_t at) {
-    int64_t result = 0, place[MOST_DIMS];
-    for (int d = w->n - 1; d >= 0; d--) {
-        place[d] = at % w->in[d];
-        at /= w->in[d];
-    }
-    for (int d = w->n - 1; d >= 0; d--) result = result * w->in[d] + place[d];
-    return result;
-}
-
-/* Pads count as nothing; a window over pads alone has -infinity. The index counts in the whole input. */
-void run_max_pool(struct eval *e) {
-    const struct array *x = eval_in(e, 0);
-    int64_t dim[SOL_MAX_RANK];
-    struct window w = plan_pool(e, x, dim);
-    struct array *y = eval_out(e, 0, x->type, x->rank, dim),
-                 *index = eval_out(e, 1, TYPE_I64, x->rank, dim);
-    int64_t in = inner_of(&w, w.in), out = inner_of(&w, w.out);
-    bool by_column = eval_int(e, "storage_order", 0);
-    double *v = array_reals(e->space, x);
-    struct walk o, k;
-    walk_init(&o, x->rank, dim);
-    for (int64_t i = 0; i < y->n; i++, walk_next(&o)) {
-        int64_t best = -1;
-        const double *plane = v + i / out * in;
-        walk_init(&k, w.n, w.kernel);
-        for (int64_t t = 0; t < k.n; t++, walk_next(&k)) {
-            int64_t at = tap(&w, o.at + 2, k.at);
-            /* The first of equals; NaN wins over all. */
-            if (at >= 0 && (best < 0 || plane[at] > plane[best] || plane[at] != plane[at]))
-                best = at;
-        }
-        array_set_real(y, i, best < 0 ? -INFINITY : plane[best]);
-        if (best >= 0)
-            array_set_whole(index, i, i / out * in + (by_column ? column_major(&w, best) : best));
-    }
-}
-
-/* choice 0: the mean; 1: the norm to the power p. */
-void run_sum_pool(struct eval *e) {
-    const struct array *x = eval_in(e, 0);
-    int64_t dim[SOL_MAX_RANK];
-    struct window w = plan_pool(e, x, dim);
-    struct array *y = eval_out(e, 0, x->type, x->rank, dim);
-    int64_t in = inner_of(&w, w.in), out = inner_of(&w, w.out);
-    bool counts_pads = eval_int(e, "count_include_pad", 0), is_norm = e->op->choice;
-    double p = is_norm ? (double)eval_int(e, "p", 2) : 1, *v = array_reals(e->space, x);
-    struct walk o, k;
-    walk_init(&o, x->rank, dim);
-    for (int64_t i = 0; i < y->n; i++, walk_next(&o)) {
-        double sum = 0, n = 0;
-        walk_init(&k, w.n, w.kernel);
-        for (int64_t t = 0; t < k.n; t++, walk_next(&k)) {
-            int64_t at = tap(&w, o.at + 2, k.at);
-            if (at >= 0) sum += is_norm ? pow(fabs(v[i / out * in + at]), p) : v[i / out * in + at];
-            n += counts_pads ? is_padded(&w, o.at + 2, k.at) : at >= 0;
-        }
-        array_set_real(y, i, is_norm ? pow(sum, 1 / p) : sum / n);
-    }
-}
-
-/* Over all moving dims. choice 0: mean, 1: largest, 2: norm. */
-void run_global_pool(struct eval *e) {
-    const struct array *x = eval_in(e, 0);
-    int64_t dim[SOL_MAX_RANK];
-    eval_check(e, x->rank >= 2, "a rank below 2");
-    for (int d = 0; d < x->rank; d++) dim[d] = d < 2 ? x->dim[d] : 1;
-    int64_t n = product(x->rank - 2, x->dim + 2);
-    struct array *y = eval_out(e, 0, x->type, x->rank, dim);
-    double p = (double)eval_int(e, "p", 2), *v = array_reals(e->space, x);
-    for (int64_t i = 0; i < y->n; i++) {
-        double sum = 0, top = -INFINITY;
-        for (int64_t k = 0; k < n; k++) {
-            double value = v[i * n + k];
-            sum += e->op->choice == 2 ? pow(fabs(value), p) : value;
-            top = value > top || value != value ? value : top;
-        }
-        array_set_real(y, i,
-                       e->op->choice == 1 ? top
-                       : e->op->choice    ? pow(sum, 1 / p)
-                                          : sum / (double)n);
-    }
-}
-
-/* Values go back to where they were the largest. With a wanted shape, the indices count in the shape that the window says. */
-void run_max_unpool(struct eval *e) {
-    const struct array *x = eval_in(e, 0), *index = eval_in(e, 1);
-    struct window w = {0};
-    int64_t dim[SOL_MAX_RANK], *wanted;
-    eval_check(e, x->rank >= 3 && index->n == x->n, "shapes that do not fit");
-    read_list(e, "kernel_shape", x->rank - 2, 1, w.kernel);
-    read_window(e, x, &w);
-    memcpy(dim, x->dim, sizeof dim);
-    for (int d = 0; d < w.n; d++)
-        dim[2 + d] = (w.in[d] - 1) * w.stride[d] - w.before[d] - w.after[d] + w.kernel[d];
-    struct array *y = eval_new(e, x->type, x->rank, dim), *result = y;
-    for (int64_t i = 0; i < x->n; i++)
-        memcpy(array_at(y, eval_index(e, array_whole(index, i), y->n)), array_at(x, i),
-               types[x->type].size);
-    if (eval_has(e, 2)) {
-        eval_check(e, eval_in_ints(e, 2, &wanted) == x->rank, "output_shape");
-        result = eval_new(e, x->type, x->rank, wanted);
-        struct walk walk;
-        walk_init(&walk, x->rank, y->dim);
-        array_strides(result, walk.stride[0]);
-        for (int d = 0; d < x->rank; d++)
-            eval_check(e, wanted[d] >= y->dim[d], "an output too small");
-        for (int64_t i = 0; i < y->n; i++, walk_next(&walk))
-            memcpy(array_at(result, walk.offset[0]), array_at(y, i), types[x->type].size);
-    }
-    eval_give(e, 0, result);
 }

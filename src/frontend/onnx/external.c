@@ -57,10 +57,12 @@ static int open_in(int folder, const char *name, size_t size, int flags) {
     return file;
 }
 
+/* "./" is how some writers begin a location, and leads nowhere. */
 static int open_beneath(const char *folder, const char *location) {
     int at = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (const char *slash; (slash = strchr(location, '/')); location = slash + 1)
-        at = open_in(at, location, (size_t)(slash - location), O_DIRECTORY);
+        if (slash != location + 1 || *location != '.')
+            at = open_in(at, location, (size_t)(slash - location), O_DIRECTORY);
     return open_in(at, location, strlen(location), 0);
 }
 

@@ -14,6 +14,7 @@
 
 #define DEEPEST 100
 #define MOST_NODES (1 << 20)
+#define EXPAND_STACK ((size_t)16 << 10) /* as READ_STACK: later walks take less for each level */
 
 /* Counts that limit what a file can make of itself. */
 struct inliner {
@@ -102,6 +103,7 @@ static enum sol_status expand_nodes(struct inliner *in, const struct expansion *
 
 static enum sol_status expand_graph(struct inliner *in, const struct expansion *x,
                                     struct onnx_graph **graph) {
+    TRY(os_stack_check(EXPAND_STACK, "graphs of functions nested too deep"));
     struct onnx_graph *copy = arena_copy(in->arena, *graph, sizeof **graph);
     copy->nodes = (struct list){0};
     copy->inputs = rename_values(in, x, copy->inputs);
@@ -170,6 +172,7 @@ static enum sol_status expand_call(struct inliner *in, const struct onnx_functio
     TRY(check_opsets(in, f));
     if (++in->depth > DEEPEST)
         return fail(SOL_EINVAL, "functions that call each other more than %d deep", DEEPEST);
+    TRY(os_stack_check(EXPAND_STACK, "functions nested too deep"));
     TRY(expand_nodes(in, &x, f->nodes, out));
     in->depth--;
     return SOL_OK;

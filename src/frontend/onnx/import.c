@@ -126,9 +126,10 @@ static enum sol_status read_input(struct import *im, const struct onnx_value *in
     return value->tensor < 0 ? sol_model_check(im->model) : SOL_OK;
 }
 
-/* Before IR version 4 initializers were inputs, too, with a default that nobody changes. */
+/* Before IR version 4 initializers were inputs, too, with a default that nobody changes. They are no tensors of the model yet. */
 static enum sol_status add_input(struct import *im, const struct onnx_value *input) {
-    if (input->name && import_find(im, input->name)) return SOL_OK;
+    const struct value *known = input->name ? import_find(im, input->name) : NULL;
+    if (known && known->tensor < 0) return SOL_OK;
     struct value *value = import_define(im, input->name);
     if (!value) return SOL_EINVAL;
     enum sol_status status = read_input(im, input, value);

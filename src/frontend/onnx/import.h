@@ -126,6 +126,8 @@ int call_shape(struct call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK])
 int call_rank(const struct call *c, int i);
 int64_t call_dim(struct call *c, int i, int d);
 int64_t call_axis(struct call *c, int64_t axis, int rank);
+/* One of a list, which is noted in `named`; one that is there already is a mistake. */
+int64_t call_axis_of_list(struct call *c, int64_t axis, int rank, bool named[SOL_MAX_RANK]);
 
 /* Adds a layer; the attributes are formatted. */
 sol_tensor call_layer(struct call *c, const char *kind, int n, const sol_tensor *in,

@@ -79,22 +79,6 @@ static enum sol_status check_nodes(const struct onnx_graph *graph) {
     return SOL_OK;
 }
 
-/* Every name once, as ONNX wants it; then scopes cannot mix up what two nodes made. */
-static enum sol_status check_names(struct space *space, const struct onnx_graph *graph, int most) {
-    struct scope *seen = scope_new(space, NULL, most);
-    static struct array there;
-    for (int i = 0; i < graph->nodes.n; i++) {
-        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
-        for (int k = 0; k < node->outputs.n; k++) {
-            const char *name = *ITEM(node->outputs, const char *, k);
-            if (*name && scope_find(seen, name))
-                return fail(SOL_EINVAL, "\"%.64s\" is made twice", name);
-            if (*name) *scope_slot(seen, name) = &there;
-        }
-    }
-    return SOL_OK;
-}
-
 /* Nodes are walked in order, so what stays is the last one. */
 static void note_use(struct mixed_graph *graph, struct space *space, const char *name, int i) {
     if (!name || !*name) return;
@@ -129,6 +113,37 @@ static int64_t count_names(const struct onnx_graph *graph) {
         }
     }
     return n;
+}
+
+/* Enters a name. A mark says by whom; a name that has another mark than `may`, or the same, is there already. */
+static enum sol_status note_name(struct scope *seen, const char *name, struct array *mark,
+                                 const struct array *may) {
+    if (!name || !*name) return SOL_OK;
+    const struct array *known = scope_find(seen, name);
+    if (known && known != may) return fail(SOL_EINVAL, "\"%.64s\" is made twice", name);
+    *scope_slot(seen, name) = mark;
+    return SOL_OK;
+}
+
+/* Every name once in a graph, as ONNX wants it; then scopes cannot mix up what two nodes made. An initializer may be the default of an
+ * input. Graphs within nodes have names of their own. */
+static enum sol_status check_names(struct space *space, const struct onnx_graph *graph) {
+    static struct array given, input, made;
+    struct scope *seen = scope_new(space, NULL, scope_count_names(graph));
+    for (int i = 0; i < graph->initializers.n; i++)
+        TRY(note_name(seen, ITEM(graph->initializers, struct onnx_tensor, i)->name, &given, NULL));
+    for (int i = 0; i < graph->inputs.n; i++)
+        TRY(note_name(seen, ITEM(graph->inputs, struct onnx_value, i)->name, &input, &given));
+    for (int i = 0; i < graph->nodes.n; i++) {
+        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
+        for (int k = 0; k < node->outputs.n; k++)
+            TRY(note_name(seen, *ITEM(node->outputs, const char *, k), &made, NULL));
+        for (int k = 0; k < node->attributes.n; k++) {
+            const struct onnx_graph *inner = ITEM(node->attributes, struct onnx_attribute, k)->g;
+            if (inner) TRY(check_names(space, inner));
+        }
+    }
+    return SOL_OK;
 }
 
 /* Time counts from here. */
@@ -216,7 +231,7 @@ static enum sol_status load(void *user) {
     TRY(check_nodes(graph->graph));
     int64_t most = count_names(graph->graph);
     if (most > 1 << 26) return fail(SOL_EUNSUPPORTED, "more than %d names", 1 << 26);
-    TRY(check_names(space, graph->graph, (int)most));
+    TRY(check_names(space, graph->graph));
     /* Scopes cannot grow: all names that may ever be entered are counted first. */
     graph->constants = scope_new(space, NULL, (int)most);
     graph->last_use = scope_new(space, NULL, (int)most);

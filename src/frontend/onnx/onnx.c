@@ -85,21 +85,35 @@ bool sol_onnx_is_model(const void *bytes, size_t size) {
 
 /* ---- Versions ---- */
 
-/* The opset of the standard operators, whose domain is "" or "ai.onnx". Other domains have versions of their own,
- * which say nothing about these. */
-static enum sol_status check_opset(const struct onnx_model *model, int64_t *out) {
+static bool is_standard(const char *domain) {
+    return !domain || !*domain || !strcmp(domain, "ai.onnx");
+}
+
+/* The opset of the standard operators, whose domain is "" or "ai.onnx"; 0 when the file has none. Other domains have versions of their
+ * own, which say nothing about these. Some writers list a domain twice. With two versions nobody can say what is meant: of other
+ * runtimes one takes the first, another the last. */
+static enum sol_status find_opset(const struct onnx_model *model, int64_t *out) {
     *out = 0;
     for (int i = 0; i < model->opsets.n; i++) {
         const struct onnx_opset *set = ITEM(model->opsets, struct onnx_opset, i);
-        bool is_standard = !set->domain || !*set->domain || !strcmp(set->domain, "ai.onnx");
-        if (is_standard && *out) return fail(SOL_EINVAL, "the opset is given twice");
-        if (is_standard) *out = set->version;
+        if (!is_standard(set->domain)) continue;
+        if (set->version < 1)
+            return fail(SOL_EINVAL, "opset %lld; they begin at 1", (long long)set->version);
+        if (*out && *out != set->version)
+            return fail(SOL_EINVAL, "two opsets, %lld and %lld", (long long)*out,
+                        (long long)set->version);
+        *out = set->version;
     }
-    if (!*out && !model->opsets.n) return fail(SOL_EINVAL, "it has no opset");
+    return SOL_OK;
+}
+
+static enum sol_status check_opset(const struct onnx_model *model, int64_t *out) {
+    if (!model->opsets.n) return fail(SOL_EINVAL, "it has no opset");
+    TRY(find_opset(model, out));
     if (!*out) *out = NEWEST_OPSET; /* nodes of other domains only, as far as it tells */
     if (*out >= OLDEST_OPSET && *out <= NEWEST_OPSET) return SOL_OK;
-    return fail(*out < 1 ? SOL_EINVAL : SOL_EUNSUPPORTED, "opset %lld; SOL knows %d to %d",
-                (long long)*out, OLDEST_OPSET, NEWEST_OPSET);
+    return fail(SOL_EUNSUPPORTED, "opset %lld; SOL knows %d to %d", (long long)*out, OLDEST_OPSET,
+                NEWEST_OPSET);
 }
 
 enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset) {

@@ -1,6 +1,7 @@
 /* Operators that compute on numbers: products, normalization, pointwise functions, reductions. */
 #include "import.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -147,6 +148,13 @@ enum sol_status op_lp_norm(struct call *c) {
     return call_give(c, 0, LAYER2(c, "div", x, LAYER2(c, "add", norm, is_zero, ""), ""));
 }
 
+/* Layers know no largest of nothing; the interpreter does. */
+static bool is_empty(const struct call *c, int i) {
+    for (int d = 0; d < c->in[i]->rank; d++)
+        if (size_is(c->in[i]->dim[d], 0)) return true;
+    return false;
+}
+
 /* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
 static sol_tensor log_softmax(struct call *c, sol_tensor x, int axis) {
     sol_tensor shifted =
@@ -164,6 +172,7 @@ enum sol_status op_softmax(struct call *c) {
     struct size dim[SOL_MAX_RANK], flat[2] = {size_const(1), size_const(1)};
     sol_tensor x = call_tensor(c, 0);
     bool joins = is_old && axis != rank - 1;
+    if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a softmax of no values");
     call_shape(c, x, dim);
     for (int d = 0; d < rank; d++) flat[d >= axis] = size_mul(flat[d >= axis], dim[d]);
     if (joins) x = call_reshape(c, x, 2, flat);
@@ -324,16 +333,28 @@ enum sol_status op_average(struct call *c) {
 
 /* ---- Reductions ---- */
 
+/* log(sum(exp(x - max))) + max. An infinite maximum becomes the last finite number: infinity less itself is no number, less this one it
+ * stays infinite. The last sum is over dims of 1, which vanish. */
+static sol_tensor log_sum_exp(struct call *c, sol_tensor x, const char *axes, bool keeps) {
+    const char *last = call_real(c, (double)FLT_MAX), *first = call_real(c, -(double)FLT_MAX);
+    sol_tensor top = LAYER1(c, "clamp", LAYER1(c, "reduce_max", x, "axes=%s keepdim=true", axes),
+                            "min=%s max=%s", first, last);
+    sol_tensor below = LAYER1(c, "exp", LAYER2(c, "sub", x, top, ""), "");
+    sol_tensor total = LAYER1(c, "sum", below, "axes=%s keepdim=true", axes);
+    sol_tensor y = LAYER2(c, "add", LAYER1(c, "log", total, ""), top, "");
+    return keeps ? y : LAYER1(c, "sum", y, "axes=%s keepdim=false", axes);
+}
+
 /* Composites are simple layers before and behind a sum. */
 static sol_tensor reduce(struct call *c, const char *kind, sol_tensor x, const char *axes) {
     const char *sum = "axes=%s keepdim=%s", *keep = call_int(c, "keepdims", 1) ? "true" : "false";
+    if (!strcmp(kind, "log_sum_exp")) return log_sum_exp(c, x, axes, *keep == 't');
     static const struct {
         const char *kind, *before, *after;
     } rows[] = {{"sum_square", "square", NULL},
                 {"l1", "abs", NULL},
                 {"l2", "square", "sqrt"},
-                {"log_sum", NULL, "log"},
-                {"log_sum_exp", "exp", "log"}};
+                {"log_sum", NULL, "log"}};
     for (int i = 0; i < COUNT(rows); i++) {
         if (strcmp(rows[i].kind, kind) != 0) continue;
         if (rows[i].before) x = LAYER1(c, rows[i].before, x, "");
@@ -351,6 +372,7 @@ enum sol_status op_reduce(struct call *c) {
     bool is_nothing = !n && call_int(c, "noop_with_empty_axes", 0);
     bool is_plain = strchr(c->op->layer, '_') == NULL || !strncmp(c->op->layer, "reduce", 6);
     if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
+    if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a reduction of no values");
     if (is_nothing || !call_rank(c, 0)) return call_give(c, 0, call_tensor(c, 0));
     return call_give(c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_list(c, n, axes)));
 }

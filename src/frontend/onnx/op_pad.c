@@ -15,12 +15,13 @@ static void read_pads(struct call *c, int rank, int64_t begin[SOL_MAX_RANK],
     int n = call_has(c, 1) ? call_input_ints(c, 1, 2 * SOL_MAX_RANK, pads)
                            : call_ints(c, "pads", 2 * SOL_MAX_RANK, pads);
     int n_axes = rank;
+    bool named[SOL_MAX_RANK] = {false};
     for (int d = 0; d < rank; d++) axes[d] = d;
     if (call_has(c, 3)) n_axes = call_input_ints(c, 3, SOL_MAX_RANK, axes);
     if (!c->im->status && n != 2 * n_axes)
         call_fail(c, fail(SOL_EINVAL, "%d pads for %d dims", n, n_axes));
     for (int i = 0; i < n_axes && !c->im->status; i++) {
-        int64_t d = call_axis(c, axes[i], rank);
+        int64_t d = call_axis_of_list(c, axes[i], rank, named);
         begin[d] = pads[i];
         end[d] = pads[n_axes + i];
         if (begin[d] < INT32_MIN || begin[d] > INT32_MAX || end[d] < INT32_MIN ||

@@ -128,8 +128,9 @@ static struct stretch read_stretch(struct call *c) {
 /* Which dims change: all, or those of the attribute. Their count. */
 static int read_axes(struct call *c, int rank, int64_t axes[SOL_MAX_RANK]) {
     int n = call_ints(c, "axes", SOL_MAX_RANK, axes);
+    bool named[SOL_MAX_RANK] = {false};
     for (int d = 0; d < rank && !n; d++) axes[d] = d;
-    for (int i = 0; i < n; i++) axes[i] = call_axis(c, axes[i], rank);
+    for (int i = 0; i < n; i++) axes[i] = call_axis_of_list(c, axes[i], rank, named);
     return n ? n : rank;
 }
 

@@ -61,12 +61,7 @@ static bool read_axes(struct call *c, int rank, bool named[SOL_MAX_RANK]) {
     int64_t axes[SOL_MAX_RANK];
     int n = call_has(c, 1) ? call_input_ints(c, 1, SOL_MAX_RANK, axes)
                            : call_ints(c, "axes", SOL_MAX_RANK, axes);
-    for (int i = 0; i < n; i++) {
-        int64_t axis = call_axis(c, axes[i], rank);
-        if (named[axis])
-            call_fail(c, fail(SOL_EINVAL, "axis %lld is given twice", (long long)axis));
-        named[axis] = true;
-    }
+    for (int i = 0; i < n; i++) call_axis_of_list(c, axes[i], rank, named);
     return n > 0;
 }
 
@@ -111,11 +106,14 @@ enum sol_status op_unsqueeze(struct call *c) {
     return c->im->status ? c->im->status : give_with_dims(c, rank, dim);
 }
 
+/* Unlike axes, the numbers of perm do not count from the end. */
 enum sol_status op_transpose(struct call *c) {
     int64_t perm[SOL_MAX_RANK];
     int rank = call_rank(c, 0), n = call_ints(c, "perm", SOL_MAX_RANK, perm);
     if (n && n != rank)
         return fail(SOL_EINVAL, "perm has %d values for a tensor of rank %d", n, rank);
+    for (int d = 0; d < n; d++)
+        if (perm[d] < 0) return fail(SOL_EINVAL, "perm has %lld", (long long)perm[d]);
     for (int d = 0; !n && d < rank; d++) perm[d] = rank - 1 - d;
     return call_give(c, 0, call_permute(c, call_tensor(c, 0), rank, perm));
 }
@@ -187,10 +185,11 @@ static int64_t clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t st
 /* A dim with the batch can be taken whole only: from 0 to an end beyond all sizes. */
 enum sol_status op_slice(struct call *c) {
     int64_t list[4][SOL_MAX_RANK];
+    bool named[SOL_MAX_RANK] = {false};
     int n = read_slices(c, list);
     sol_tensor x = call_tensor(c, 0);
     for (int i = 0; i < n; i++) {
-        int axis = (int)call_axis(c, list[2][i], call_rank(c, 0));
+        int axis = (int)call_axis_of_list(c, list[2][i], call_rank(c, 0), named);
         if (list[3][i] < 1) return fail(SOL_EUNSUPPORTED, "a step of %lld", (long long)list[3][i]);
         if (list[0][i] == 0 && list[1][i] >= INT32_MAX && list[3][i] == 1) continue;
         int64_t start = list[0][i], step = min_i64(list[3][i], INT32_MAX);

@@ -179,6 +179,18 @@ sol_tensor window_pool(struct call *c, sol_tensor x, const struct window *w) {
                   ceils ? "true" : "false", more);
 }
 
+/* A pad as wide as the window would make windows over pads alone, which have no largest value and no average. */
+static enum sol_status check_pads(const struct window *w) {
+    for (int i = 0; i < WINDOW_DIMS; i++) {
+        int64_t pad = max_i64(w->begin[i], w->end[i]),
+                reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        if (pad && pad >= reach)
+            return fail(SOL_EINVAL, "a pad of %lld beside a window of %lld", (long long)pad,
+                        (long long)reach);
+    }
+    return SOL_OK;
+}
+
 /* MaxPool, AveragePool. */
 enum sol_status op_pool(struct call *c) {
     struct window w;
@@ -189,6 +201,7 @@ enum sol_status op_pool(struct call *c) {
     bool is_dilated = w.dilation[0] != 1 || w.dilation[1] != 1 || w.dilation[2] != 1;
     if (strcmp(c->op->layer, "max_pool") != 0 && is_dilated)
         return fail(SOL_EUNSUPPORTED, "an average with dilation");
+    TRY(check_pads(&w));
     if (call_int(c, "storage_order", 0)) return fail(SOL_EUNSUPPORTED, "storage_order");
     sol_tensor x = call_tensor(c, 0);
     if (w.n == 3) return call_give(c, 0, volume_pool(c, x, &w));

@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-#define DEEPEST 100 /* graphs within graphs */
+#define DEEPEST 100                      /* graphs within graphs */
+#define NODE_STACK ((size_t)24 << 10) /* what one node may take besides the graphs in it */
 
 /* A name without a value is free, or was asked for and never made. */
 struct binding {
@@ -55,8 +56,7 @@ struct array **scope_slot(struct scope *scope, const char *name) {
 
 /* ---- Graphs ---- */
 
-/* Names that the graph itself defines. */
-static int count_names(const struct onnx_graph *graph) {
+int scope_count_names(const struct onnx_graph *graph) {
     int64_t n = (int64_t)graph->initializers.n + graph->inputs.n;
     for (int i = 0; i < graph->nodes.n; i++)
         n += ITEM(graph->nodes, struct onnx_node, i)->outputs.n;
@@ -101,11 +101,13 @@ static void bind_inputs(struct eval *e, struct scope *scope, const struct onnx_g
 /* Its scope and all that it makes live until the call ends. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out) {
-    struct scope *scope = scope_new(e->space, e->scope, count_names(graph));
+    struct scope *scope = scope_new(e->space, e->scope, scope_count_names(graph));
     if (++e->run->depth > DEEPEST)
         eval_stop(e, fail(SOL_EINVAL, "graphs nested more than %d deep", DEEPEST));
+    enum sol_status status = os_stack_check(NODE_STACK, "graphs nested too deep");
+    if (status) eval_stop(e, status);
     bind_inputs(e, scope, graph, n_in, in);
-    enum sol_status status = scope_run(e->run, scope, graph);
+    status = scope_run(e->run, scope, graph);
     if (status) eval_stop(e, status);
     for (int i = 0; i < graph->outputs.n; i++) {
         const char *name = ITEM(graph->outputs, struct onnx_value, i)->name;

@@ -111,8 +111,8 @@ static enum sol_status bring(struct plan *plan, const char *name) {
     struct data data;
     if (!array || !is_tensor(array) || !type_dtype(array->type, &dtype))
         return fail(SOL_EUNSUPPORTED, "an input of a type that is not compiled");
-    for (int d = 0; d < array->rank; d++)
-        if (!array->dim[d]) return fail(SOL_EUNSUPPORTED, "an empty input");
+    /* A list without values is how files leave an input out (Resize's roi): nobody reads it. */
+    if (!array->n && array->rank != 1) return fail(SOL_EUNSUPPORTED, "an empty input");
     describe(array, &data);
     struct value *value = import_define(&plan->im, name);
     import_constant(&plan->im, &data, value);
