@@ -94,6 +94,7 @@ struct value {
     bool is_kept;    /* other stages load it; of other roots they compute what they need */
     bool is_read;    /* another stage does load it */
     int stage;
+    int visit; /* the last visit while roots are placed: stage.c */
     int dim_class[SOL_MAX_RANK]; /* dims that run together have the same class; -1: extent 1 */
     int ptr;                     /* index in dfp_kernel.ptr, or -1 */
     const struct size *stride;   /* in memory */

@@ -1,5 +1,8 @@
 /*
  * The text that stands in front of generated kernels: vector.h, turned into a string.
+ *
+ * A kernel with SOL_LONG gets its exponentials as calls: they are most of what a long kernel's text becomes, and the compiler's time
+ * grows faster than the text.
  */
 #include "dfp/dfp.h"
 
@@ -8,6 +11,12 @@
 const char dfp_prelude[] =
     "#include <stdint.h>\n"
     "#define LANE(v, l) (v)[l]\n"
+    "#define APART static __attribute__((noinline, unused))\n"
+    "#ifdef SOL_LONG\n"
+    "#define FUNCTION APART\n"
+    "#else\n"
+    "#define FUNCTION static inline\n"
+    "#endif\n"
 #include "dfp/vector.h"
     /* Every second value, from two vectors that overlap so that nothing behind the last value is
      * touched. This is what poolings and convolutions with a stride of 2 read in plain images. */
