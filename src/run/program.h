@@ -117,6 +117,7 @@ struct sol_program {
     VEC(struct program_module) modules;    /* loaded code, released with the program */
     const char *report, *picture, *target; /* target: device and instruction set */
     int n_compiled;
+    double compiler_s; /* processor time of the C compiler */
     bool is_timed; /* SOL_DEBUG=time when it was compiled */
 
     pthread_mutex_t lock;     /* guards bindings and their idle workspaces */

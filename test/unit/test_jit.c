@@ -39,15 +39,15 @@ static int call(struct jit_module *module, const char *name) {
 /* Builds `texts`, checks that the first two return 1 and 2, and returns how many were compiled. */
 static int build_two(const char *const *texts, const char *extra, const char *flags, bool debug) {
     struct jit_module *module = NULL;
-    int n = -1;
-    if (!CHECK(!jit_build(extra, texts, 2, flags, debug, &module, &n))) {
+    struct jit_effort effort;
+    if (!CHECK(!jit_build(extra, texts, 2, flags, debug, &module, &effort))) {
         fprintf(stderr, "    %s\n", sol_error());
         return -1;
     }
     CHECK(call(module, "one") == 1 && call(module, "two") == 2);
     CHECK(!jit_find(module, "no_such_symbol"));
     jit_release(module);
-    return n;
+    return effort.n_compiled;
 }
 
 static int build(void) { return build_two(two_texts, "", "-O1", false); }
@@ -192,8 +192,8 @@ static void test_collision(void) {
     char second[PATH_SIZE];
     REQUIRE(count_files(".so", second) == 1 && strcmp(first, second));
     CHECK(!rename(kept, second));
-    int n;
-    CHECK(!jit_build("", two_texts + 1, 1, "", false, &module, &n) && n == 1);
+    struct jit_effort effort;
+    CHECK(!jit_build("", two_texts + 1, 1, "", false, &module, &effort) && effort.n_compiled == 1);
     CHECK(call(module, "two") == 2 && !jit_find(module, "one"));
     jit_release(module);
 }
@@ -239,9 +239,9 @@ static void test_full(void) {
     use_cache("full");
     CHECK(build() == 2);
     struct jit_module *module;
-    int n = -1;
+    struct jit_effort effort;
     CHECK(!chmod(cache, 0500));
-    CHECK(!jit_build("", two_texts, 2, "-O1", false, &module, &n) && n == 0);
+    CHECK(!jit_build("", two_texts, 2, "-O1", false, &module, &effort) && !effort.n_compiled);
     jit_release(module);
     if (geteuid()) { /* root may write everywhere */
         CHECK(build_two(two_texts, "new", "-O1", false) == 2);
@@ -281,18 +281,19 @@ static void test_bad_text(void) {
     /* One bad text among good ones: the good ones are cached, nothing leaks. */
     const char *const mixed[] = {two_texts[0], "#error no\n", two_texts[1]};
     struct jit_module *module;
-    int n = -1;
-    CHECK(jit_build("", mixed, 3, "-O1", false, &module, &n) == SOL_ETOOL && n == 2);
+    struct jit_effort effort;
+    CHECK(jit_build("", mixed, 3, "-O1", false, &module, &effort) == SOL_ETOOL);
+    CHECK(effort.n_compiled == 2);
     CHECK(build() == 0);
 }
 
 static void test_bad_compiler(void) {
     use_cache("compiler");
     use_script("sleeps", "sleep 1000");
-    setenv("SOL_CC_TIMEOUT", "0.3", 1);
+    setenv("SOL_CC_TIMEOUT", "0.1", 1);
     double before = os_now();
     CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "did not end"));
-    CHECK(os_now() - before < 5);
+    CHECK(os_now() - before < 8);
     unsetenv("SOL_CC_TIMEOUT");
 
     use_script("silent", "exit 0");
@@ -308,7 +309,7 @@ static void test_bad_compiler(void) {
     CHECK(build_status("int f;\n") == SOL_EUNSUPPORTED && strstr(sol_error(), "SOL_CC=none"));
     setenv("SOL_CC", "/nonexistent/cc -x", 1);
     CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "/nonexistent/cc"));
-    CHECK(count_files(".so", NULL) == 0);
+    CHECK(count_files(".so", NULL) == 1); /* that there was none in time */
     CHECK(count_files(".c", NULL) > 0);
 
     setenv("SOL_CC", "  cc   -DONE=1 ", 1);
@@ -324,6 +325,65 @@ static void test_bad_compiler(void) {
     setenv("PATH", search, 1);
     free(search);
     unsetenv("SOL_CC");
+}
+
+/* ---- The compiler is slow ---- */
+
+#define SPIN "while :; do :; done"
+
+static struct jit_effort build_late(const char *limit_s, enum sol_status expected) {
+    static const char *const text = "int f;\n";
+    struct jit_module *module;
+    struct jit_effort effort;
+    setenv("SOL_CC_TIMEOUT", limit_s, 1);
+    enum sol_status status = jit_build("", &text, 1, "", false, &module, &effort);
+    unsetenv("SOL_CC_TIMEOUT");
+    CHECK(status == expected);
+    if (!status) jit_release(module);
+    return effort;
+}
+
+/* What takes too long is compiled with less optimization, once: the next process finds that. */
+static void test_late(void) {
+    use_cache("late");
+    use_script("slow", "case \"$*\" in *-DSOL_LONG*) exec cc \"$@\";; esac; " SPIN);
+    struct jit_effort effort = build_late("0.2", SOL_OK);
+    CHECK(effort.n_compiled == 1 && effort.n_quick == 1);
+    CHECK(effort.processor_s >= 0.2 && effort.processor_s < 2);
+    CHECK(effort.longest_s == effort.processor_s);
+    effort = build_late("0.2", SOL_OK);
+    CHECK(effort.n_compiled == 0 && effort.processor_s == 0);
+}
+
+/* That it never ends in time is remembered, for as long as nobody grants more time. */
+static void test_never(void) {
+    use_cache("never");
+    use_script("spins", SPIN);
+    CHECK(build_late("0.1", SOL_ETOOL).processor_s >= 0.2);
+    CHECK(build_late("0.1", SOL_ETOOL).processor_s == 0 && strstr(sol_error(), "did not end"));
+    CHECK(build_late("0.2", SOL_ETOOL).processor_s >= 0.4);
+    CHECK(build_late("0.1", SOL_ETOOL).processor_s == 0);
+    struct sol_cache removed;
+    CHECK(!jit_cache_clear(&removed));
+    CHECK(build_late("0.1", SOL_ETOOL).processor_s >= 0.2);
+    unsetenv("SOL_CC");
+}
+
+/* A text that is long is not tried with all optimization first. */
+static void test_long(void) {
+    use_cache("long");
+    static char text[16 << 10];
+    const char *const texts[] = {text};
+    memset(text, '\n', sizeof text - 1);
+    for (int is_long = 0; is_long < 2; is_long++) {
+        text[is_long ? sizeof text - 1 : 4000] = 0;
+        struct jit_module *module;
+        struct jit_effort effort;
+        CHECK(!jit_build("", texts, 1, "", false, &module, &effort));
+        jit_release(module);
+        CHECK(effort.n_compiled == 1 && effort.n_quick == is_long);
+        text[4000] = '\n';
+    }
 }
 
 /* ---- Many processes ---- */
@@ -392,13 +452,16 @@ int main(void) {
     test_full();
     test_bad_text();
     test_bad_compiler();
+    test_late();
+    test_never();
+    test_long();
     test_processes();
     test_kills();
     test_memory();
     test_folders();
     CHECK(count_descriptors() == descriptors);
     const char *const remove[] = {"rm", "-rf", scratch, NULL};
-    int code;
-    CHECK(!os_spawn(remove, 10, NULL, 0, &code) && !code);
+    struct os_run run = {.most_s = 10};
+    CHECK(!os_spawn(remove, &run, NULL, 0) && !run.code);
     return check_done();
 }
