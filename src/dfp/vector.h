@@ -32,7 +32,7 @@ TEXT(static inline int64_t mod_floor(int64_t a, int64_t b) { return a - div_floo
 TEXT(static inline int64_t div_ceil(int64_t a, int64_t b) { return a / b + (a % b > 0); })
 
 /* ---- Memory. The _part versions touch n elements only; what is in the other lanes does not
- * matter. ---- */
+ * matter. load_lanes touches those from `from` to before `to`, at most LANES. ---- */
 
 TEXT(static inline vec splat(float x) { return x - (vec){0}; })
 TEXT(static inline vec load(const float *at) { return *(const vec *)at; })
@@ -47,6 +47,16 @@ TEXT(APART void store_part(float *at, vec v, int n) {
     store(from, v);
     for (int l = 0; l < LANES; l++)
         if (l < n) at[l] = from[l];
+})
+TEXT(APART vec load_lanes(const float *at, int64_t step, float other, int64_t from, int64_t to) {
+    float v[LANES];
+    int first = (int)min_int(from, LANES);
+    int end = (int)max_int(to, 0);
+    if (step == 1)
+        for (int l = 0; l < LANES; l++) v[l] = l >= first && l < end ? at[l] : other;
+    else
+        for (int l = 0; l < LANES; l++) v[l] = l >= first && l < end ? at[l * step] : other;
+    return load(v);
 })
 TEXT(static inline vec gather(const float *at, int64_t step) {
     vec v = {0};
@@ -84,6 +94,10 @@ TEXT(static inline vec lane_numbers(void) {
     vec v = {0};
     for (int l = 0; l < LANES; l++) v[l] = (float)l;
     return v;
+})
+TEXT(static inline vec valid_range(int64_t from, int64_t to) {
+    vec l = lane_numbers();
+    return (vec)((ivec)splat(1.0f) & (l >= splat((float)from)) & (l < splat((float)to)));
 })
 TEXT(static inline vec valid_lanes(int64_t n) { return LESS(lane_numbers(), splat((float)n)); })
 TEXT(static inline vec keep_part(vec v, int n, float neutral) {
