@@ -9,17 +9,19 @@
  * TEXT(...); as a piece becomes one line, there are no preprocessor lines inside. LANES is the
  * number of floats in a vector.
  *
- * A FUNCTION is inlined but in long kernels. What is APART is compiled once and called: what handles the rest of a row has a branch
- * per lane until the compiler finds the mask in it, which it does only in a loop that is in no other loop. Inlined everywhere these
- * were more than half of the compiler's time.
+ * A FUNCTION is inlined but in long kernels. What is APART is compiled once and called. Loops over lanes become a branch or an
+ * instruction per lane wherever they are inlined; that was more than half of the compiler's time, and is why there are few.
  *
  * Selects are written with masks: gcc's C has no ?: on vectors. Bits are added as unsigned, where
  * nothing overflows.
  */
 
-/* As code; prelude.c has those of the text. */
+/* As code; prelude.c has those of the text: one instruction where the processor has it. */
 #define FUNCTION static inline
 #define APART static __attribute__((noinline, unused))
+#define load_part load_part_any
+#define store_part store_part_any
+#define rotate rotate_any
 
 TEXT(typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
 TEXT(typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
@@ -37,16 +39,15 @@ TEXT(static inline int64_t div_ceil(int64_t a, int64_t b) { return a / b + (a % 
 TEXT(static inline vec splat(float x) { return x - (vec){0}; })
 TEXT(static inline vec load(const float *at) { return *(const vec *)at; })
 TEXT(static inline void store(float *at, vec v) { *(vec *)at = v; })
-TEXT(APART vec load_part(const float *at, int n) {
-    float v[LANES];
-    for (int l = 0; l < LANES; l++) v[l] = l < n ? at[l] : 0.0f;
-    return load(v);
-})
-TEXT(APART void store_part(float *at, vec v, int n) {
-    float from[LANES];
-    store(from, v);
+TEXT(static inline vec load_part_any(const float *at, int n) {
+    vec v = {0};
     for (int l = 0; l < LANES; l++)
-        if (l < n) at[l] = from[l];
+        if (l < n) v[l] = at[l];
+    return v;
+})
+TEXT(static inline void store_part_any(float *at, vec v, int n) {
+    for (int l = 0; l < LANES; l++)
+        if (l < n) at[l] = v[l];
 })
 TEXT(APART vec load_lanes(const float *at, int64_t step, float other, int64_t from, int64_t to) {
     float v[LANES];
@@ -211,38 +212,23 @@ TEXT(APART float LOG1(float a) { return LOG(splat(a))[0]; })
 TEXT(APART float TANH1(float a) { return TANH(splat(a))[0]; })
 TEXT(APART float ERF1(float a) { return ERF(splat(a))[0]; })
 
-/* ---- All lanes combined, halves first: lanes [0, n) take in lanes [n, 2n), until one is left. ---- */
+/* ---- All lanes combined, halves first: lanes [0, n) take in lanes [n, 2n), until one is left. The last four of a maximum are
+ * done one by one: a chain of fewer steps. ---- */
 
-TEXT(typedef float vec_half __attribute__((vector_size(2 * LANES), aligned(4), may_alias));)
-TEXT(typedef float vec_quarter __attribute__((vector_size(LANES), aligned(4), may_alias));)
-TEXT(static inline vec second_half(vec v) {
+TEXT(static inline vec rotate_any(vec v, int n) {
     vec w = v;
-    *(vec_half *)&w = *((vec_half *)&v + 1);
-    return w;
-})
-TEXT(static inline vec second_quarter(vec v) {
-    vec w = v;
-    *(vec_quarter *)&w = *((vec_quarter *)&v + 1);
+    for (int l = 0; l < LANES; l++) w[l] = v[(l + n) % LANES];
     return w;
 })
 TEXT(static inline float ADD_lanes(vec v) {
-    v = ADD(v, second_half(v));
-    v = ADD(v, second_quarter(v));
-    for (int n = LANES / 8; n > 0; n /= 2)
-        for (int l = 0; l < n; l++) v[l] = v[l] + v[l + n];
+    for (int n = LANES / 2; n > 0; n /= 2) v = ADD(v, rotate(v, n));
     return v[0];
 })
 TEXT(static inline float MAX_lanes(vec v) {
-    v = MAX(v, second_half(v));
-    v = MAX(v, second_quarter(v));
-    for (int n = LANES / 8; n > 0; n /= 2)
-        for (int l = 0; l < n; l++) v[l] = MAX1(v[l], v[l + n]);
-    return v[0];
+    for (int n = LANES / 2; n > 2; n /= 2) v = MAX(v, rotate(v, n));
+    return MAX1(MAX1(v[0], v[2]), MAX1(v[1], v[3]));
 })
 TEXT(static inline float MIN_lanes(vec v) {
-    v = MIN(v, second_half(v));
-    v = MIN(v, second_quarter(v));
-    for (int n = LANES / 8; n > 0; n /= 2)
-        for (int l = 0; l < n; l++) v[l] = MIN1(v[l], v[l + n]);
-    return v[0];
+    for (int n = LANES / 2; n > 2; n /= 2) v = MIN(v, rotate(v, n));
+    return MIN1(MIN1(v[0], v[2]), MIN1(v[1], v[3]));
 })
