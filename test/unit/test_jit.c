@@ -11,8 +11,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sol/sol.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PATH_SIZE 512
@@ -153,6 +155,14 @@ static off_t size_of(const char *path) {
     return file.st_size;
 }
 
+/* A file without a seal is not read, nor is memory taken for it. */
+static void test_huge(const char *path) {
+    struct rusage before, after;
+    CHECK(!truncate(path, (off_t)20 << 30) && !getrusage(RUSAGE_SELF, &before));
+    CHECK(build() == 1 && build() == 0);
+    CHECK(!getrusage(RUSAGE_SELF, &after) && after.ru_maxrss - before.ru_maxrss < 1 << 20);
+}
+
 static void test_damage(void) {
     use_cache("damage");
     CHECK(build() == 2);
@@ -174,6 +184,9 @@ static void test_damage(void) {
     CHECK(build() == 1);
     CHECK(!unlink(path) && !mkfifo(path, 0600) && build() == 1);
     CHECK(!unlink(path) && !symlink("/dev/null", path) && build() == 1 && build() == 0);
+    CHECK(!unlink(path) && !mkdir(path, 0700) && build() == 1 && build() == 1);
+    CHECK(!rmdir(path) && build() == 1);
+    test_huge(path);
 }
 
 /* A valid file under the name of another key: as if two keys had one hash. */
@@ -200,15 +213,18 @@ static void test_collision(void) {
 
 /* ---- The cache cannot be trusted or written ---- */
 
-static void check_refused(const char *reason) {
+/* The folder is refused for this reason and stays as it is, with `n_files` objects. */
+static void check_refused_full(const char *reason, int n_files) {
     char path[PATH_SIZE];
     CHECK(jit_cache_dir(path, sizeof path) == SOL_EINVAL);
     if (!CHECK(strstr(sol_error(), reason))) fprintf(stderr, "    %s\n", sol_error());
     struct sol_cache removed;
     CHECK(jit_cache_clear(&removed) == SOL_EINVAL);
     CHECK(build() == 2 && build() == 2);
-    CHECK(count_files(".so", NULL) == 0);
+    CHECK(count_files(".so", NULL) == n_files);
 }
+
+static void check_refused(const char *reason) { check_refused_full(reason, 0); }
 
 static void test_refusals(void) {
     use_cache("foreign");
@@ -227,6 +243,16 @@ static void test_refusals(void) {
     check_refused("link or no folder");
     setenv("SOL_CACHE_DIR", "relative", 1);
     CHECK(build() == 2 && access("relative", F_OK));
+    use_cache("above/it");
+    char above[PATH_SIZE];
+    (void)snprintf(above, sizeof above, "%s/above", scratch);
+    CHECK(!mkdir(above, 0700) && !mkdir(cache, 0700) && !chmod(above, 0770));
+    check_refused("a folder above");
+    CHECK(!chmod(above, 01777)); /* as /tmp is */
+    CHECK(build() == 2 && build() == 0);
+    CHECK(!geteuid() ? !chown(above, 65534, (gid_t)-1) : !chmod(above, 0777));
+    check_refused_full("a folder above", 2);
+    CHECK(!geteuid() ? !chown(above, 0, (gid_t)-1) : !chmod(above, 0700));
     if (!geteuid()) {
         use_cache("other");
         CHECK(!mkdir(cache, 0700) && !chown(cache, 65534, (gid_t)-1));
@@ -248,6 +274,41 @@ static void test_full(void) {
         CHECK(build_two(two_texts, "new", "-O1", false) == 2);
     }
     CHECK(!chmod(cache, 0700));
+}
+
+/* Where files may not become as large as a kernel's, nothing ends, nothing stays behind. */
+static void test_size_limit(void) {
+    static char text[64 << 10];
+    const char *const texts[] = {text};
+    use_cache("limit");
+    memset(text, ' ', sizeof text - 1);
+    pid_t child = fork();
+    if (!child) {
+        struct rlimit limit = {8 << 10, 8 << 10};
+        struct jit_module *module;
+        bool fails = !setrlimit(RLIMIT_FSIZE, &limit) &&
+                     jit_build("", texts, 1, "", false, &module, NULL) == SOL_EDEVICE;
+        _exit(!fails);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(count_files("", NULL) == 2); /* . and .. */
+}
+
+/* What a process left behind that was killed long ago goes; what may still be written stays. */
+static void test_stale(void) {
+    char old[PATH_SIZE], new[PATH_SIZE];
+    use_cache("stale");
+    CHECK(!mkdir(cache, 0700));
+    (void)snprintf(old, sizeof old, "%.250s/tmp-0123456789abcdef.so", cache);
+    (void)snprintf(new, sizeof new, "%.250s/tmp-0123456789abcdee.c", cache);
+    write_file(old, "x", 1, O_CREAT);
+    write_file(new, "x", 1, O_CREAT);
+    const struct timespec times[2] = {{.tv_sec = time(NULL) - 86400}, {.tv_sec = time(NULL) - 86400}};
+    CHECK(!utimensat(AT_FDCWD, old, times, 0));
+    struct sol_cache removed;
+    CHECK(!jit_cache_clear(&removed) && removed.n_files == 1);
+    CHECK(access(old, F_OK) && !access(new, F_OK));
 }
 
 /* ---- The compiler misbehaves ---- */
@@ -450,6 +511,8 @@ int main(void) {
     test_collision();
     test_refusals();
     test_full();
+    test_size_limit();
+    test_stale();
     test_bad_text();
     test_bad_compiler();
     test_late();
