@@ -118,7 +118,7 @@ struct sol_program {
     const char *report, *picture, *target; /* target: device and instruction set */
     int n_compiled;
     double compiler_s; /* processor time of the C compiler */
-    bool is_timed; /* SOL_DEBUG=time when it was compiled */
+    bool is_timed;     /* SOL_DEBUG=time when it was compiled */
 
     pthread_mutex_t lock;     /* guards bindings and their idle workspaces */
     struct binding *bindings; /* most recently used first, at most PROGRAM_BINDINGS */

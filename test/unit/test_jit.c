@@ -304,7 +304,8 @@ static void test_stale(void) {
     (void)snprintf(new, sizeof new, "%.250s/tmp-0123456789abcdee.c", cache);
     write_file(old, "x", 1, O_CREAT);
     write_file(new, "x", 1, O_CREAT);
-    const struct timespec times[2] = {{.tv_sec = time(NULL) - 86400}, {.tv_sec = time(NULL) - 86400}};
+    const struct timespec times[2] = {{.tv_sec = time(NULL) - 86400},
+                                      {.tv_sec = time(NULL) - 86400}};
     CHECK(!utimensat(AT_FDCWD, old, times, 0));
     struct sol_cache removed;
     CHECK(!jit_cache_clear(&removed) && removed.n_files == 1);

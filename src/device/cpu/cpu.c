@@ -198,10 +198,11 @@ static enum sol_status interpret_instead(void) {
 
 static void report_effort(int n, const struct jit_effort *effort) {
     if (env_has(ENV_SOL_DEBUG, "time"))
-        fprintf(stderr,
-                "%d generated kernels, %d compiled (%d as long ones): %.2f s of processor time of the C compiler, "
-                "%.2f s for one\n",
-                n, effort->n_compiled, effort->n_quick, effort->processor_s, effort->longest_s);
+        fprintf(
+            stderr,
+            "%d generated kernels, %d compiled (%d as long ones): %.2f s of processor time of the C compiler, "
+            "%.2f s for one\n",
+            n, effort->n_compiled, effort->n_quick, effort->processor_s, effort->longest_s);
 }
 
 static enum sol_status link_kernels(struct build *b) {

@@ -30,7 +30,7 @@ struct jit_effort {
  * `effort` may be NULL. The module belongs to the caller.
  *
  * A run of the compiler may take $SOL_CC_TIMEOUT seconds of processor time. A text that takes more, or is long enough to, is compiled
- * with -O1 and SOL_LONG defined; what came out is the text's object in the cache, so that nothing is tried twice. */
+ * with -O2 or -O1 and SOL_LONG defined; what came out is the text's object in the cache, so that nothing is tried twice. */
 enum sol_status jit_build(const char *key_extra, const char *const *texts, int n_texts,
                           const char *flags, bool debug, struct jit_module **out,
                           struct jit_effort *effort);
