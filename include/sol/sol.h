@@ -105,6 +105,8 @@ SOL_API char *sol_program_page(const struct sol_program *program, const char *ti
 SOL_API const char *sol_program_report(const struct sol_program *program);
 /* How many kernels this compile handed to the C compiler; 0 when all came from the cache. */
 SOL_API int sol_program_n_compiled(const struct sol_program *program);
+/* Processor time that the C compiler took for them. */
+SOL_API double sol_program_compiler_seconds(const struct sol_program *program);
 
 /* ---- What is there -------------------------------------------------------------------------- */
 

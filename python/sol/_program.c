@@ -205,6 +205,11 @@ static PyObject *program_n_compiled(PyObject *self, void *closure) {
     return PyLong_FromLong(sol_program_n_compiled(program_of(self)));
 }
 
+static PyObject *program_compiler_s(PyObject *self, void *closure) {
+    (void)closure;
+    return PyFloat_FromDouble(sol_program_compiler_seconds(program_of(self)));
+}
+
 static PyObject *program_weights_size(PyObject *self, void *closure) {
     (void)closure;
     return PyLong_FromSize_t(sol_program_weights_size(program_of(self)));
@@ -303,6 +308,8 @@ static PyGetSetDef program_getset[] = {
     {"params", program_params, NULL, "as inputs", NULL},
     {"outputs", program_outputs, NULL, "as inputs; a formula of symbols is None", NULL},
     {"n_compiled", program_n_compiled, NULL, "kernels handed to the C compiler by this compile",
+     NULL},
+    {"compiler_s", program_compiler_s, NULL, "seconds of processor time that the C compiler took",
      NULL},
     {"weights_size", program_weights_size, NULL, "bytes of packed weights", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -156,7 +156,7 @@ void log_check(void); /* refuses a level in $SOL_LOG that there is not */
     X(SOL_DISABLE, "comma list of kernel libraries, implementations or devices not to be used")  \
     X(SOL_CPU, "avx512, avx2, neon or generic: the instruction set to use instead of the best one")    \
     X(SOL_CC, "C compiler for generated kernels; none = interpret them")                         \
-    X(SOL_CC_TIMEOUT, "seconds after which the C compiler is ended")                             \
+    X(SOL_CC_TIMEOUT, "seconds of processor time after which a run of the C compiler is ended; 4")       \
     X(SOL_CACHE_DIR, "folder of the kernel cache")                                               \
     X(SOL_ONEDNN, "absolute path of oneDNN's library, libdnnl.so")                               \
     X(SOL_OPENBLAS, "absolute path of OpenBLAS's library, libopenblas.so")                       \
@@ -196,10 +196,17 @@ int os_threads(void);      /* $SOL_NUM_THREADS, else as many as cores */
 enum sol_status os_read(const char *path, char **out, size_t *size);
 /* The same for a path of the user's, which may also be a pipe, a socket or a terminal: waits for it, up to its end or 2 GiB. */
 enum sol_status os_read_any(const char *path, char **out, size_t *size);
-/* Runs argv (no shell) with stdin closed, waits at most `timeout_s`, then ends it and its children (own process group).
- * Output (stdout and stderr, the first 64 KiB; more is drained and dropped) goes to `output` (may be NULL),
- * NUL terminated. EDEVICE when it could not be started; otherwise *exit_code: 0-255, 128+signal, or -1 for timed out. */
-enum sol_status os_spawn(const char *const *argv, double timeout_s, char *output,
-                         size_t output_size, int *exit_code);
+/* How long a child may run, and how it ended. */
+struct os_run {
+    double most_processor_s; /* that it and its children may take together; 0: no matter */
+    double most_s;           /* of wall time */
+    int code;                /* 0-255, 128+signal, or -1: it took more and was ended */
+    double processor_s;      /* that they took */
+};
+/* Runs argv (no shell) with stdin closed, and ends it and its children (own process group) when they take too long. Output (stdout and
+ * stderr, the first 64 KiB; more is drained and dropped) goes to `output` (may be NULL), NUL terminated. EDEVICE when it could not be
+ * started. */
+enum sol_status os_spawn(const char *const *argv, struct os_run *run, char *output,
+                         size_t output_size);
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "base/base.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -230,27 +232,73 @@ static bool has_ended(const struct child *child) {
     return error ? errno != EINTR : info.si_pid == child->pid;
 }
 
+static double max_double(double a, double b) { return a > b ? a : b; }
+
+static double seconds_of(struct timeval t) { return (double)t.tv_sec + 1e-6 * (double)t.tv_usec; }
+
 /* Reaps the child. Returns its exit code, 128 + signal, or -2 when the host has reaped it before
  * us. */
-static int reap(const struct child *child) {
+static int reap(const struct child *child, struct os_run *run) {
     int status;
-    while (waitpid(child->pid, &status, 0) < 0)
+    struct rusage usage; /* with that of the children that it waited for */
+    while (wait4(child->pid, &status, 0, &usage) < 0)
         if (errno != EINTR) return -2;
+    double used = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+    run->processor_s = max_double(run->processor_s, used);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* Seconds of processor time of the process /proc/NAME and of the children that it waited for; 0 when it is not of the group. */
+static double process_time(int proc, const char *name, pid_t group) {
+    char path[32], text[1024];
+    unsigned long ticks[4];
+    int its_group = 0, n = snprintf(path, sizeof path, "%.16s/stat", name);
+    int fd = n > 0 ? openat(proc, path, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t size = fd >= 0 ? read_all(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0) close(fd);
+    text[size > 0 ? size : 0] = 0;
+    const char *at = strrchr(text, ')'); /* behind the name, which may hold anything */
+    if (!at || sscanf(at + 1, " %*c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu",
+                      &its_group, &ticks[0], &ticks[1], &ticks[2], &ticks[3]) != 5)
+        return 0;
+    double all = (double)ticks[0] + (double)ticks[1] + (double)ticks[2] + (double)ticks[3];
+    return its_group == group ? all / (double)sysconf(_SC_CLK_TCK) : 0;
+}
+
+/* Of all processes of a group; -1 where there is no /proc. A compiler is some processes one after the other, of which the system
+ * limits each, but not all. */
+static double group_time(pid_t group) {
+    double sum = 0;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *entry; proc && (entry = readdir(proc));)
+        if (*entry->d_name >= '1' && *entry->d_name <= '9')
+            sum += process_time(dirfd(proc), entry->d_name, group);
+    if (proc) closedir(proc);
+    return proc ? sum : -1;
+}
+
+/* When to look next at what the child has taken: before that it cannot be too much, as it is hardly more than one thread. 0 when it
+ * is. Without /proc, wall time counts. */
+static double next_look(const struct child *child, struct os_run *run, double now) {
+    double used = group_time(child->pid);
+    double left = used < 0 ? 0 : run->most_processor_s - used;
+    run->processor_s = max_double(used, 0);
+    return left <= 0 ? 0 : now + max_double(left, 0.01);
+}
+
 /* Stays with the child to its end, or ends it. Returns as reap, or -1 for timed out. */
-static int attend(struct child *child, double timeout_s) {
-    double deadline = os_now() + timeout_s;
+static int attend(struct child *child, struct os_run *run) {
+    double deadline = os_now() + run->most_s, look = os_now() + run->most_processor_s;
     while (!has_ended(child)) {
-        double left_ms = 1e3 * (deadline - os_now());
-        if (left_ms <= 0) {
+        double now = os_now(), left_ms = 1e3 * (deadline - now);
+        if (run->most_processor_s > 0 && now >= look) look = next_look(child, run, now);
+        if (left_ms <= 0 || !look) {
             kill(-child->pid, SIGKILL);
-            (void)reap(child);
+            (void)reap(child, run);
             return -1;
         }
-        int look = child->fd < 0 ? LOOK_CLOSED_MS : LOOK_MS;
-        take_output(child, left_ms < look ? (int)left_ms + 1 : look);
+        int wait_ms = child->fd < 0 ? LOOK_CLOSED_MS : LOOK_MS;
+        take_output(child, left_ms < wait_ms ? (int)left_ms + 1 : wait_ms);
     }
     /* What it wrote last may still be in the pipe, 64 KiB at most unless a grandchild goes on
      * writing. */
@@ -259,11 +307,11 @@ static int attend(struct child *child, double timeout_s) {
         if (poll(&event, 1, 0) <= 0) break;
         take_output(child, 0);
     }
-    return reap(child);
+    return reap(child, run);
 }
 
-enum sol_status os_spawn(const char *const *argv, double timeout_s, char *output,
-                         size_t output_size, int *exit_code) {
+enum sol_status os_spawn(const char *const *argv, struct os_run *run, char *output,
+                         size_t output_size) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC))
         return fail(SOL_EDEVICE, "cannot start %s: %s", argv[0], strerror(errno));
@@ -273,12 +321,13 @@ enum sol_status os_spawn(const char *const *argv, double timeout_s, char *output
 
     int error = start(argv, ends[1], &child.pid);
     close(ends[1]);
-    int code = error ? 0 : attend(&child, timeout_s);
+    run->processor_s = 0;
+    int code = error ? 0 : attend(&child, run);
     if (child.fd >= 0) close(child.fd);
     if (output && output_size) output[child.size] = 0;
     if (error) return fail(SOL_EDEVICE, "cannot start %s: %s", argv[0], strerror(error));
     if (code == -2)
         return fail(SOL_EDEVICE, "cannot tell how %s ended: this process ignores SIGCHLD", argv[0]);
-    *exit_code = code;
+    run->code = code;
     return SOL_OK;
 }

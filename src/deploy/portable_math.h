@@ -32,6 +32,14 @@ static inline void scatter(float *at, int64_t step, float x) {
     (void)step;
     *at = x;
 }
+static inline float valid_range(int64_t from, int64_t to) {
+    return from <= 0 && to > 0 ? 1.0f : 0.0f;
+}
+static inline float load_lanes(const float *at, int64_t step, float other, int64_t from,
+                               int64_t to) {
+    (void)step;
+    return from <= 0 && to > 0 ? *at : other;
+}
 static inline float valid_lanes(int64_t n) { return n > 0 ? 1.0f : 0.0f; }
 
 static inline float ADD1(float a, float b) { return a + b; }

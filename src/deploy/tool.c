@@ -33,9 +33,9 @@ static enum sol_status ask_program(struct deployment *d, const char *compiler, c
                                    const char **out) {
     char output[OUTPUT_SIZE];
     const char *argv[] = {compiler, arena_printf(d->arena, "-print-prog-name=%s", program), NULL};
-    int code;
-    TRY(os_spawn(argv, 60, output, sizeof output, &code));
-    if (code) return fail(SOL_ETOOL, "%s does not say where its %s is", compiler, program);
+    struct os_run run = {.most_s = 60};
+    TRY(os_spawn(argv, &run, output, sizeof output));
+    if (run.code) return fail(SOL_ETOOL, "%s does not say where its %s is", compiler, program);
     output[strcspn(output, "\n")] = 0;
     *out = arena_strdup(d->arena, output);
     return SOL_OK;
@@ -78,7 +78,7 @@ enum sol_status deploy_run(struct deployment *d, const char *command, const char
     if (argv.n == program) return fail(SOL_EINVAL, "the compiler is named \"%s\"", command);
     for (; *words; words++) VEC_PUSH(d->arena, &argv, *words);
     VEC_PUSH(d->arena, &argv, NULL);
-    int code = 0;
-    TRY(os_spawn(argv.at, TIMEOUT_S, output, sizeof output, &code));
-    return code ? report_failure(argv.at[program], code, output) : SOL_OK;
+    struct os_run run = {.most_s = TIMEOUT_S};
+    TRY(os_spawn(argv.at, &run, output, sizeof output));
+    return run.code ? report_failure(argv.at[program], run.code, output) : SOL_OK;
 }

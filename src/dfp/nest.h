@@ -6,7 +6,7 @@
  *   address.c indices -> offsets in memory or scratch
  *   loops.c   fewer loops, which of them runs over lanes, how the grid is cut into tasks
  *   block.c   nodes -> instructions in loops, each as far out as its variables allow
- *   emit.c    C text; code.c and interp.c: the same blocks, encoded and run without a compiler
+ *   emit.c    C text, with print.c and access.c; code.c and interp.c: the same blocks, encoded and run without a compiler
  *
  * Nodes and affine sums are unique: equal ones are the same pointer. So whatever two layers compute
  * alike is one node and is computed once. All of it lives in one arena.
@@ -94,6 +94,7 @@ struct value {
     bool is_kept;    /* other stages load it; of other roots they compute what they need */
     bool is_read;    /* another stage does load it */
     int stage;
+    int visit;                   /* the last visit while roots are placed: stage.c */
     int dim_class[SOL_MAX_RANK]; /* dims that run together have the same class; -1: extent 1 */
     int ptr;                     /* index in dfp_kernel.ptr, or -1 */
     const struct size *stride;   /* in memory */

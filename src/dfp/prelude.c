@@ -1,5 +1,8 @@
 /*
  * The text that stands in front of generated kernels: vector.h, turned into a string.
+ *
+ * A kernel with SOL_LONG gets its exponentials as calls: they are most of what a long kernel's text becomes, and the compiler's time
+ * grows faster than the text.
  */
 #include "dfp/dfp.h"
 
@@ -8,6 +11,34 @@
 const char dfp_prelude[] =
     "#include <stdint.h>\n"
     "#define LANE(v, l) (v)[l]\n"
+    "#define APART static __attribute__((noinline, unused))\n"
+    "#ifdef SOL_LONG\n"
+    "#define FUNCTION APART\n"
+    "#else\n"
+    "#define FUNCTION static inline\n"
+    "#endif\n"
+    "#if LANES == 16\n"
+    "#define NUMBERS (ivec){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}\n"
+    "#elif LANES == 8\n"
+    "#define NUMBERS (ivec){0, 1, 2, 3, 4, 5, 6, 7}\n"
+    "#else\n"
+    "#define NUMBERS (ivec){0, 1, 2, 3}\n"
+    "#endif\n"
+    "#if LANES == 16 && defined __AVX512F__\n"
+    "#define load_part(at, n) (vec)__builtin_ia32_loadups512_mask(at, (vec){0}, (1u << (n)) - 1)\n"
+    "#define store_part(at, v, n) __builtin_ia32_storeups512_mask(at, v, (1u << (n)) - 1)\n"
+    "#elif LANES == 8 && defined __AVX2__\n"
+    "#define load_part(at, n) (vec)__builtin_ia32_maskloadps256((void *)(at), NUMBERS < (n))\n"
+    "#define store_part(at, v, n) __builtin_ia32_maskstoreps256((void *)(at), NUMBERS < (n), v)\n"
+    "#else\n"
+    "#define load_part load_part_any\n"
+    "#define store_part store_part_any\n"
+    "#endif\n"
+    "#ifdef __clang__\n"
+    "#define rotate rotate_any\n"
+    "#else\n"
+    "#define rotate(v, n) __builtin_shuffle(v, NUMBERS + (n))\n"
+    "#endif\n"
 #include "dfp/vector.h"
     /* Every second value, from two vectors that overlap so that nothing behind the last value is
      * touched. This is what poolings and convolutions with a stride of 2 read in plain images. */

@@ -3,8 +3,8 @@
  *
  *   emit.c walks the blocks  ->  [this file]  ->  one or more lines of text per item
  *
- * A node's value is called v<id>: a `vec` where it differs from lane to lane, else a float. In the
- * version for what is left of a loop over lanes, accesses touch `n` elements and no more.
+ * A node's value is called v<id>: a `vec` where it differs from lane to lane, else a float. Loads, stores
+ * and what else depends on the lane's number are in access.c.
  */
 #include "dfp/print.h"
 
@@ -83,7 +83,7 @@ bool print_is_bound(struct size size) {
     return !size_is_const(size) || (size_value(size) > -FAR && size_value(size) < FAR);
 }
 
-static void print_condition(struct printer *p, const struct range *r, bool in_lane) {
+void print_condition(struct printer *p, const struct range *r, bool in_lane) {
     const char *and = "";
     if (print_is_bound(r->low)) {
         print_sum(p, r->x, in_lane, true, -1);
@@ -112,14 +112,6 @@ bool print_is_vector(const struct printer *p, uint64_t deps) {
     return nest_is_vector(p->nest, deps, p->lane);
 }
 
-static bool ranges_are_vector(const struct printer *p, const struct item *item) {
-    for (int i = 0; i < item->n_ranges; i++)
-        if (print_is_vector(p, affine_deps(p->nest, item->range[i]->x))) return true;
-    return false;
-}
-
-static const char *count_text(const struct printer *p) { return p->partial ? "n" : "LANES"; }
-
 /* ---- Operands ---- */
 
 static void print_name(struct printer *p, const struct node *n) {
@@ -135,195 +127,8 @@ void print_operand(struct printer *p, const struct node *n, bool as_vector) {
     if (widen) text_add(p->text, ")");
 }
 
-static void print_declaration(struct printer *p, const struct node *n) {
+void print_declaration(struct printer *p, const struct node *n) {
     print_line(p, "const %s v%d = ", print_is_vector(p, n->deps) ? "vec" : "float", n->id);
-}
-
-/* ---- Loads ---- */
-
-static void print_pointer(struct printer *p, const struct value *v) {
-    if (nest_in_scratch(v)) text_add(p->text, "tile");
-    else text_add(p->text, "p%d", v->ptr);
-}
-
-/* The variable that makes an access differ between lanes: the lane's, or that of the position in
- * a block. */
-static int lane_of(const struct printer *p, uint64_t deps) {
-    if (p->nest->lane_var >= 0 && (deps & var_bit(p->nest->lane_var))) return p->nest->lane_var;
-    return p->lane;
-}
-
-static const struct size zero, one = {.n = 1, .term = {{.coef = 1}}};
-
-static const struct size *find_coef(const struct affine *a, int var) {
-    for (int i = 0; i < a->n; i++)
-        if (a->term[i].var == var) return &a->term[i].coef;
-    return &zero;
-}
-
-/* The distance from lane to lane; false when it is not the same everywhere. */
-static bool find_step(const struct printer *p, const struct affine *offset, int lane,
-                      const struct size **step) {
-    *step = find_coef(offset, lane);
-    for (int i = 0; i < offset->n; i++) {
-        int var = offset->term[i].var;
-        if (var != lane && (p->nest->var[var].deps & var_bit(lane))) return false;
-    }
-    return true;
-}
-
-static void print_address(struct printer *p, const struct value *v, const struct affine *offset) {
-    print_pointer(p, v);
-    text_add(p->text, " + ");
-    /* Scratch of a vector of grid points has no term in the lane: it holds just these. */
-    print_sum(p, offset, false, false, -1);
-}
-
-/* A vector whose lanes lie `step` apart. */
-static void print_vector_load(struct printer *p, const struct value *v, const struct affine *offset,
-                              const struct size *step) {
-    bool dense = size_is(*step, 1), second = size_is(*step, 2) && !p->partial;
-    const char *name = dense ? "load" : second ? "gather2" : "gather";
-    text_add(p->text, "%s%s(", name, p->partial ? "_part" : "");
-    print_address(p, v, offset);
-    if (!dense && !second) {
-        text_add(p->text, ", ");
-        print_size(p, step, false);
-    }
-    text_add(p->text, p->partial ? ", n)" : ")");
-}
-
-/* Lane by lane: for whatever has no simpler form. The value is declared already. */
-static void print_lane_loads(struct printer *p, const struct item *item) {
-    const struct node *n = item->node;
-    print_line(p, "v%d = splat(", n->id);
-    text_add_c_float(p->text, n->fill);
-    text_add(p->text, ");\n");
-    print_line(p, "for (int l = 0; l < %s; l++)\n", count_text(p));
-    print_line(p, "    ");
-    if (item->n_ranges) {
-        text_add(p->text, "if (");
-        print_conditions(p, item->range, item->n_ranges, true);
-        text_add(p->text, ") ");
-    }
-    text_add(p->text, "LANE(v%d, l) = ", n->id);
-    print_pointer(p, n->from);
-    text_add(p->text, "[");
-    print_sum(p, n->offset, true, false, -1);
-    text_add(p->text, "];\n");
-}
-
-/* Conditions that change with the lane and are linear in it: inside the image, where most
- * vectors lie, one test of the first and the last lane is all. */
-static bool is_monotone(struct printer *p, const struct item *item, int lane) {
-    const struct size *step;
-    for (int i = 0; i < item->n_ranges; i++) {
-        struct size coef = affine_coef(item->range[i]->x, lane);
-        bool grows = size_is_const(coef) && size_value(coef) >= 0;
-        if (!grows || !find_step(p, item->range[i]->x, lane, &step)) return false;
-    }
-    return true;
-}
-
-static void print_edge_test(struct printer *p, const struct item *item, int lane) {
-    for (int i = 0; i < item->n_ranges; i++) {
-        const struct range *r = item->range[i];
-        struct size coef = affine_coef(r->x, lane);
-        text_add(p->text, "%s", i ? " && " : "");
-        print_condition(p, r, false);
-        if (size_is(coef, 0) || !print_is_bound(r->high)) continue;
-        text_add(p->text, " && ");
-        print_sum(p, r->x, false, true, -1);
-        text_add(p->text, " + (%s - 1) * %" PRId64 " < ", count_text(p), size_value(coef));
-        print_size(p, &r->high, false);
-    }
-}
-
-static void print_edge_load(struct printer *p, const struct item *item, int lane,
-                            const struct size *step) {
-    const struct node *n = item->node;
-    print_line(p, "if (");
-    print_edge_test(p, item, lane);
-    text_add(p->text, ") {\n");
-    print_line(p, "    v%d = ", n->id);
-    print_vector_load(p, n->from, n->offset, step);
-    text_add(p->text, ";\n");
-    print_line(p, "} else {\n");
-    p->indent++;
-    print_lane_loads(p, item);
-    p->indent--;
-    print_line(p, "}\n");
-}
-
-/* vec v = fill; if (conditions) v = load(...): nothing is read where it may not be. */
-static void print_guarded_load(struct printer *p, const struct item *item, bool vector,
-                               const struct size *step) {
-    const struct node *n = item->node;
-    print_line(p, "%s v%d = ", vector ? "vec" : "float", n->id);
-    text_add(p->text, vector ? "splat(" : "");
-    text_add_c_float(p->text, n->fill);
-    text_add(p->text, vector ? ");\n" : ";\n");
-    print_line(p, "if (");
-    print_conditions(p, item->range, item->n_ranges, false);
-    text_add(p->text, ") v%d = ", n->id);
-    if (vector) {
-        print_vector_load(p, n->from, n->offset, step);
-    } else {
-        text_add(p->text, "(");
-        print_address(p, n->from, n->offset);
-        text_add(p->text, ")[0]");
-    }
-    text_add(p->text, ";\n");
-}
-
-/* Scratch of a nest whose grid runs over lanes: one vector per value, whatever else it depends on. */
-static bool is_grid_tile(const struct printer *p, const struct value *v) {
-    return nest_in_scratch(v) && p->nest->grid_lane;
-}
-
-static void print_vector_item(struct printer *p, const struct item *item) {
-    const struct node *n = item->node;
-    const struct size *step = &one;
-    int lane = lane_of(p, n->deps);
-    bool even = is_grid_tile(p, n->from) || find_step(p, n->offset, lane, &step);
-    bool edge = ranges_are_vector(p, item);
-    if (!even || edge) print_line(p, "vec v%d;\n", n->id);
-    if (!even || (edge && !is_monotone(p, item, lane))) {
-        print_lane_loads(p, item);
-    } else if (edge) {
-        print_edge_load(p, item, lane, step);
-    } else if (item->n_ranges) {
-        print_guarded_load(p, item, true, step);
-    } else {
-        print_declaration(p, n);
-        if (size_is(*step, 0)) {
-            text_add(p->text, "splat((");
-            print_address(p, n->from, n->offset);
-            text_add(p->text, ")[0])");
-        } else {
-            print_vector_load(p, n->from, n->offset, step);
-        }
-        text_add(p->text, ";\n");
-    }
-}
-
-/*
- * In the order of their cost: a scalar, a splat, a vector, a gather, a loop over lanes. Conditions
- * are tested once where they are the same for all lanes, else in the first and last lane, else in each.
- */
-static void print_load(struct printer *p, const struct item *item) {
-    const struct node *n = item->node;
-    if (print_is_vector(p, n->deps)) {
-        print_vector_item(p, item);
-    } else if (item->n_ranges) {
-        print_guarded_load(p, item, false, &zero);
-    } else {
-        print_declaration(p, n);
-        print_pointer(p, n->from);
-        text_add(p->text, "[");
-        print_sum(p, n->offset, false, false, -1);
-        text_add(p->text, "];\n");
-    }
 }
 
 /* ---- Arithmetic ---- */
@@ -342,21 +147,6 @@ static const char *infix(int op) {
     case EXPR_DIV: return " / ";
     default: return NULL;
     }
-}
-
-static void print_range(struct printer *p, const struct item *item) {
-    const struct node *n = item->node;
-    if (!print_is_vector(p, n->deps)) {
-        print_declaration(p, n);
-        text_add(p->text, "(");
-        print_conditions(p, item->range, item->n_ranges, false);
-        text_add(p->text, ") ? 1.0f : 0.0f;\n");
-        return;
-    }
-    print_line(p, "vec v%d;\n", n->id);
-    print_line(p, "for (int l = 0; l < LANES; l++) LANE(v%d, l) = (", n->id);
-    print_conditions(p, item->range, item->n_ranges, true);
-    text_add(p->text, ") ? 1.0f : 0.0f;\n");
 }
 
 /* How many lanes of a block hold channels: all, but for the last block of each padded segment. */
@@ -410,35 +200,4 @@ void print_node(struct printer *p, const struct item *item) {
     case NODE_VALID: print_valid(p, item); break;
     default: print_arithmetic(p, item);
     }
-}
-
-/* ---- Stores ---- */
-
-void print_store(struct printer *p, const struct item *item) {
-    const struct value *v = item->value;
-    uint64_t deps = affine_deps(p->nest, v->at);
-    const struct size *step = &one;
-    bool vector = print_is_vector(p, deps) || is_grid_tile(p, v);
-    if (!vector) {
-        print_indent(p);
-        print_pointer(p, v);
-        text_add(p->text, "[");
-        print_sum(p, v->at, false, false, -1);
-        text_add(p->text, "] = ");
-        print_operand(p, item->arg[0], false);
-        text_add(p->text, ";\n");
-        return;
-    }
-    /* A root is stored at its own point, which is linear in every variable. */
-    if (!is_grid_tile(p, v)) find_step(p, v->at, lane_of(p, deps), &step);
-    bool dense = size_is(*step, 1);
-    print_line(p, dense ? "store%s(" : "scatter%s(", p->partial ? "_part" : "");
-    print_address(p, v, v->at);
-    if (!dense) {
-        text_add(p->text, ", ");
-        print_size(p, step, false);
-    }
-    text_add(p->text, ", ");
-    print_operand(p, item->arg[0], true);
-    text_add(p->text, p->partial ? ", n);\n" : ");\n");
 }

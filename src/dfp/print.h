@@ -1,5 +1,5 @@
 /*
- * Printing C: what print.c (values, loads, stores) and emit.c (loops, the function) share.
+ * Printing C: what print.c (values), access.c (loads, stores) and emit.c (loops, the function) share.
  */
 #ifndef DFP_PRINT_H
 #define DFP_PRINT_H
@@ -23,13 +23,18 @@ void print_size(struct printer *p, const struct size *size, bool is_number);
 /* The sum without the term of variable `without`; in lane `l`, or in the first lane. */
 void print_sum(struct printer *p, const struct affine *a, bool in_lane, bool is_number,
                int without);
+void print_condition(struct printer *p, const struct range *r, bool in_lane);
 void print_conditions(struct printer *p, const struct range *const *r, int n, bool in_lane);
 bool print_is_bound(struct size size);
 bool print_is_vector(const struct printer *p, uint64_t deps);
 extern const char *const print_names[]; /* by enum expr_op */
 /* As a vector where one is wanted. */
 void print_operand(struct printer *p, const struct node *n, bool as_vector);
+/* "const vec v7 = " */
+void print_declaration(struct printer *p, const struct node *n);
 void print_node(struct printer *p, const struct item *item);
+void print_load(struct printer *p, const struct item *item);
+void print_range(struct printer *p, const struct item *item);
 void print_store(struct printer *p, const struct item *item);
 
 #endif

@@ -49,7 +49,7 @@ static uint64_t own_vars(const struct nest *nest, const struct value *v) {
  * own point. */
 struct placing {
     struct nest *nest;
-    const struct value *root;
+    int root; /* its number among the values */
     uint64_t vars;
     int first;
     bool loads; /* it takes something from another stage */
@@ -58,13 +58,22 @@ struct placing {
 static void visit_loads(struct placing *p, const struct value *reader, const struct expr *e,
                         bool at_point);
 
+/* What a value that is not kept reads is visited once per root, or twice when it is met at the root's own point first: another
+ * point asks for more. Without that, a chain of layers that read their input twice would double the work with each layer. */
+static void visit_inlined(struct placing *p, struct value *v, bool at_point) {
+    int visit = 2 * p->root + (at_point ? 1 : 2);
+    if (v->visit >= visit) return;
+    v->visit = visit;
+    visit_loads(p, v, v->expr, at_point);
+}
+
 static void visit_load(struct placing *p, const struct value *reader, const struct expr *e,
                        bool at_point) {
     struct value *v = nest_find_value(p->nest, e->tensor);
     at_point = at_point && nest_is_identity(reader, v, e);
     if (!v->layer) return;
     if (!v->is_kept) {
-        visit_loads(p, v, v->expr, at_point);
+        visit_inlined(p, v, at_point);
         return;
     }
     bool same = at_point && p->nest->stage[v->stage].vars == p->vars;
@@ -89,8 +98,9 @@ static void add_loops(struct nest *nest, struct stage *stage, const struct value
  * Roots come in topological order, so that what this one reads is placed already. It joins the first
  * stage that has its variables and is not too early, else opens one.
  */
-static void place_root(struct nest *nest, struct value *v) {
-    struct placing p = {.nest = nest, .root = v, .vars = own_vars(nest, v)};
+static void place_root(struct nest *nest, int root) {
+    struct value *v = &nest->values.at[root];
+    struct placing p = {.nest = nest, .root = root, .vars = own_vars(nest, v)};
     visit_loads(&p, v, v->expr, true);
     int s = p.first;
     while (s < nest->n_stages && nest->stage[s].vars != p.vars) s++;
@@ -115,7 +125,7 @@ void nest_find_stages(struct nest *nest) {
     for (int i = 0; i < nest->values.n && !nest->refusal; i++)
         if (nest->values.at[i].is_root) make_vars(nest, &nest->values.at[i]);
     for (int i = 0; i < nest->values.n && !nest->refusal; i++)
-        if (nest->values.at[i].is_root) place_root(nest, &nest->values.at[i]);
+        if (nest->values.at[i].is_root) place_root(nest, i);
 }
 
 /* ---- The grid ---- */

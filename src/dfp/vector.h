@@ -9,9 +9,19 @@
  * TEXT(...); as a piece becomes one line, there are no preprocessor lines inside. LANES is the
  * number of floats in a vector.
  *
+ * A FUNCTION is inlined but in long kernels. What is APART is compiled once and called. Loops over lanes become a branch or an
+ * instruction per lane wherever they are inlined; that was more than half of the compiler's time, and is why there are few.
+ *
  * Selects are written with masks: gcc's C has no ?: on vectors. Bits are added as unsigned, where
  * nothing overflows.
  */
+
+/* As code; prelude.c has those of the text: one instruction where the processor has it. */
+#define FUNCTION static inline
+#define APART static __attribute__((noinline, unused))
+#define load_part load_part_any
+#define store_part store_part_any
+#define rotate rotate_any
 
 TEXT(typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
 TEXT(typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
@@ -24,20 +34,30 @@ TEXT(static inline int64_t mod_floor(int64_t a, int64_t b) { return a - div_floo
 TEXT(static inline int64_t div_ceil(int64_t a, int64_t b) { return a / b + (a % b > 0); })
 
 /* ---- Memory. The _part versions touch n elements only; what is in the other lanes does not
- * matter. ---- */
+ * matter. load_lanes touches those from `from` to before `to`, at most LANES. ---- */
 
 TEXT(static inline vec splat(float x) { return x - (vec){0}; })
 TEXT(static inline vec load(const float *at) { return *(const vec *)at; })
 TEXT(static inline void store(float *at, vec v) { *(vec *)at = v; })
-TEXT(static inline vec load_part(const float *at, int n) {
+TEXT(static inline vec load_part_any(const float *at, int n) {
     vec v = {0};
     for (int l = 0; l < LANES; l++)
         if (l < n) v[l] = at[l];
     return v;
 })
-TEXT(static inline void store_part(float *at, vec v, int n) {
+TEXT(static inline void store_part_any(float *at, vec v, int n) {
     for (int l = 0; l < LANES; l++)
         if (l < n) at[l] = v[l];
+})
+TEXT(APART vec load_lanes(const float *at, int64_t step, float other, int64_t from, int64_t to) {
+    float v[LANES];
+    int first = (int)min_int(from, LANES);
+    int end = (int)max_int(to, 0);
+    if (step == 1)
+        for (int l = 0; l < LANES; l++) v[l] = l >= first && l < end ? at[l] : other;
+    else
+        for (int l = 0; l < LANES; l++) v[l] = l >= first && l < end ? at[l * step] : other;
+    return load(v);
 })
 TEXT(static inline vec gather(const float *at, int64_t step) {
     vec v = {0};
@@ -76,6 +96,10 @@ TEXT(static inline vec lane_numbers(void) {
     for (int l = 0; l < LANES; l++) v[l] = (float)l;
     return v;
 })
+TEXT(static inline vec valid_range(int64_t from, int64_t to) {
+    vec l = lane_numbers();
+    return (vec)((ivec)splat(1.0f) & (l >= splat((float)from)) & (l < splat((float)to)));
+})
 TEXT(static inline vec valid_lanes(int64_t n) { return LESS(lane_numbers(), splat((float)n)); })
 TEXT(static inline vec keep_part(vec v, int n, float neutral) {
     return pick(lane_numbers() < splat((float)n), v, splat(neutral));
@@ -91,7 +115,7 @@ TEXT(static inline vec SQRT(vec x) {
 /* exp(x) = 2^n * exp(r), |r| <= ln(2)/2, by a polynomial of degree 6. Adding 1.5 * 2^23 rounds
  * to an integer. The power of two is applied in two steps, so that results may be denormal. NaN
  * goes through all of it. */
-TEXT(static inline vec EXP(vec x) {
+TEXT(FUNCTION vec EXP(vec x) {
     vec c = pick(x > 89.0f, splat(89.0f), x);
     c = pick(c < -104.0f, splat(-104.0f), c);
     vec t = c * 1.44269504f + 12582912.0f;
@@ -111,7 +135,7 @@ TEXT(static inline vec EXP(vec x) {
 
 /* log(x) = e * log(2) + log1p(m), m in [-1/3, 1/3]; denormals are scaled up first. Coefficients:
  * N. Juffa. */
-TEXT(static inline vec LOG(vec x) {
+TEXT(FUNCTION vec LOG(vec x) {
     ivec small = x < 1.17549435e-38f;
     vec a = pick(small, x * 8388608.0f, x);
     uvec e = ((uvec)a - 0x3f2aaaabu) & 0xff800000u;
@@ -136,7 +160,7 @@ TEXT(static inline vec LOG(vec x) {
 
 /* Near zero an odd polynomial (Cephes), elsewhere by way of exp; the sign is put back by its
  * bit. */
-TEXT(static inline vec TANH(vec x) {
+TEXT(FUNCTION vec TANH(vec x) {
     vec a = ABS(x);
     vec s = x * x;
     vec p = -5.70498872745e-3f * s + 2.06390887954e-2f;
@@ -151,7 +175,7 @@ TEXT(static inline vec TANH(vec x) {
 
 /* Near zero a polynomial, elsewhere 1 - exp(polynomial). Coefficients: N. Juffa. Beyond 4 erf is
  * 1. */
-TEXT(static inline vec ERF(vec x) {
+TEXT(FUNCTION vec ERF(vec x) {
     vec t = ABS(x);
     t = pick(t > 4.0f, splat(4.0f), t);
     vec s = t * t;
@@ -183,24 +207,28 @@ TEXT(static inline float MIN1(float a, float b) { return b < a || b != b ? b : a
 TEXT(static inline float NEG1(float a) { return -a; })
 TEXT(static inline float ABS1(float a) { return __builtin_fabsf(a); })
 TEXT(static inline float SQRT1(float a) { return __builtin_sqrtf(a); })
-TEXT(static inline float EXP1(float a) { return EXP(splat(a))[0]; })
-TEXT(static inline float LOG1(float a) { return LOG(splat(a))[0]; })
-TEXT(static inline float TANH1(float a) { return TANH(splat(a))[0]; })
-TEXT(static inline float ERF1(float a) { return ERF(splat(a))[0]; })
+TEXT(APART float EXP1(float a) { return EXP(splat(a))[0]; })
+TEXT(APART float LOG1(float a) { return LOG(splat(a))[0]; })
+TEXT(APART float TANH1(float a) { return TANH(splat(a))[0]; })
+TEXT(APART float ERF1(float a) { return ERF(splat(a))[0]; })
 
-/* All lanes combined, halves first. */
+/* ---- All lanes combined, halves first: lanes [0, n) take in lanes [n, 2n), until one is left. The last four of a maximum are
+ * done one by one: a chain of fewer steps. ---- */
+
+TEXT(static inline vec rotate_any(vec v, int n) {
+    vec w = v;
+    for (int l = 0; l < LANES; l++) w[l] = v[(l + n) % LANES];
+    return w;
+})
 TEXT(static inline float ADD_lanes(vec v) {
-    for (int n = LANES / 2; n > 0; n /= 2)
-        for (int l = 0; l < n; l++) v[l] = v[l] + v[l + n];
+    for (int n = LANES / 2; n > 0; n /= 2) v = ADD(v, rotate(v, n));
     return v[0];
 })
 TEXT(static inline float MAX_lanes(vec v) {
-    for (int n = LANES / 2; n > 0; n /= 2)
-        for (int l = 0; l < n; l++) v[l] = MAX1(v[l], v[l + n]);
-    return v[0];
+    for (int n = LANES / 2; n > 2; n /= 2) v = MAX(v, rotate(v, n));
+    return MAX1(MAX1(v[0], v[2]), MAX1(v[1], v[3]));
 })
 TEXT(static inline float MIN_lanes(vec v) {
-    for (int n = LANES / 2; n > 0; n /= 2)
-        for (int l = 0; l < n; l++) v[l] = MIN1(v[l], v[l + n]);
-    return v[0];
+    for (int n = LANES / 2; n > 2; n /= 2) v = MIN(v, rotate(v, n));
+    return MIN1(MIN1(v[0], v[2]), MIN1(v[1], v[3]));
 })

@@ -109,6 +109,9 @@ enum sol_status sol_program_memory(const struct sol_program *program, const int6
 }
 
 int sol_program_n_compiled(const struct sol_program *program) { return program->n_compiled; }
+double sol_program_compiler_seconds(const struct sol_program *program) {
+    return program->compiler_s;
+}
 const char *sol_program_report(const struct sol_program *program) {
     return program->report ? program->report : "";
 }

@@ -117,7 +117,8 @@ struct sol_program {
     VEC(struct program_module) modules;    /* loaded code, released with the program */
     const char *report, *picture, *target; /* target: device and instruction set */
     int n_compiled;
-    bool is_timed; /* SOL_DEBUG=time when it was compiled */
+    double compiler_s; /* processor time of the C compiler */
+    bool is_timed;     /* SOL_DEBUG=time when it was compiled */
 
     struct lock lock;         /* guards bindings and their idle workspaces */
     struct binding *bindings; /* most recently used first, at most PROGRAM_BINDINGS */

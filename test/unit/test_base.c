@@ -376,9 +376,9 @@ static void test_read_pipe(void) {
 
 static int spawn_shell(const char *script, double timeout_s, char *output, size_t size) {
     const char *argv[] = {"sh", "-c", script, NULL};
-    int code = -100;
-    CHECK(!os_spawn(argv, timeout_s, output, size, &code));
-    return code;
+    struct os_run run = {.most_s = timeout_s, .code = -100};
+    CHECK(!os_spawn(argv, &run, output, size));
+    return run.code;
 }
 
 static void test_spawn(void) {
@@ -405,14 +405,23 @@ static void test_spawn(void) {
     CHECK(spawn_shell("yes", 0.2, output, sizeof output) == -1);
     CHECK(spawn_shell("pgrep -f '[s]leep 31.4159'", 10, NULL, 0) != 0);
 
+    /* Waiting costs nothing; what grandchildren compute counts. */
+    const char *const scripts[] = {"sleep 0.4", "while :; do :; done",
+                                   "sh -c 'while :; do :; done' & wait"};
+    for (int i = 0; i < 3; i++) {
+        const char *limited[] = {"sh", "-c", scripts[i], NULL};
+        struct os_run limit = {.most_processor_s = 0.2, .most_s = 60};
+        CHECK(!os_spawn(limited, &limit, NULL, 0) && limit.code == (i ? -1 : 0));
+        CHECK(i ? limit.processor_s >= 0.2 && limit.processor_s < 2 : limit.processor_s < 0.1);
+    }
     const char *missing[] = {"/nonexistent/cc", "x", NULL};
-    int code;
+    struct os_run run = {.most_s = 5};
     if (!check_is_emulated("spawning a program that is missing"))
-        CHECK(os_spawn(missing, 1, NULL, 0, &code) == SOL_EDEVICE &&
+        CHECK(os_spawn(missing, &run, NULL, 0) == SOL_EDEVICE &&
               strstr(sol_error(), "/nonexistent/cc"));
     signal(SIGCHLD, SIG_IGN);
     const char *argv[] = {"true", NULL};
-    CHECK(os_spawn(argv, 5, NULL, 0, &code) == SOL_EDEVICE);
+    CHECK(os_spawn(argv, &run, NULL, 0) == SOL_EDEVICE);
     signal(SIGCHLD, SIG_DFL);
 }
 

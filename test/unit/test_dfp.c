@@ -383,10 +383,10 @@ static void *compile(const struct run *runs, int n, int lanes) {
                                 library,
                                 NULL};
     char output[4096];
-    int code;
-    REQUIRE(!os_spawn(argv, 300, output, sizeof output, &code));
-    if (code) fprintf(stderr, "%s\n", output);
-    REQUIRE(code == 0);
+    struct os_run run = {.most_s = 300};
+    REQUIRE(!os_spawn(argv, &run, output, sizeof output));
+    if (run.code) fprintf(stderr, "%s\n", output);
+    REQUIRE(run.code == 0);
     void *handle = dlopen(library, RTLD_NOW);
     REQUIRE(handle);
     unlink(library);

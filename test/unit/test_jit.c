@@ -11,8 +11,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sol/sol.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PATH_SIZE 512
@@ -39,15 +41,15 @@ static int call(struct jit_module *module, const char *name) {
 /* Builds `texts`, checks that the first two return 1 and 2, and returns how many were compiled. */
 static int build_two(const char *const *texts, const char *extra, const char *flags, bool debug) {
     struct jit_module *module = NULL;
-    int n = -1;
-    if (!CHECK(!jit_build(extra, texts, 2, flags, debug, &module, &n))) {
+    struct jit_effort effort;
+    if (!CHECK(!jit_build(extra, texts, 2, flags, debug, &module, &effort))) {
         fprintf(stderr, "    %s\n", sol_error());
         return -1;
     }
     CHECK(call(module, "one") == 1 && call(module, "two") == 2);
     CHECK(!jit_find(module, "no_such_symbol"));
     jit_release(module);
-    return n;
+    return effort.n_compiled;
 }
 
 static int build(void) { return build_two(two_texts, "", "-O1", false); }
@@ -153,6 +155,14 @@ static off_t size_of(const char *path) {
     return file.st_size;
 }
 
+/* A file without a seal is not read, nor is memory taken for it. */
+static void test_huge(const char *path) {
+    struct rusage before, after;
+    CHECK(!truncate(path, (off_t)20 << 30) && !getrusage(RUSAGE_SELF, &before));
+    CHECK(build() == 1 && build() == 0);
+    CHECK(!getrusage(RUSAGE_SELF, &after) && after.ru_maxrss - before.ru_maxrss < 1 << 20);
+}
+
 static void test_damage(void) {
     use_cache("damage");
     CHECK(build() == 2);
@@ -174,6 +184,9 @@ static void test_damage(void) {
     CHECK(build() == 1);
     CHECK(!unlink(path) && !mkfifo(path, 0600) && build() == 1);
     CHECK(!unlink(path) && !symlink("/dev/null", path) && build() == 1 && build() == 0);
+    CHECK(!unlink(path) && !mkdir(path, 0700) && build() == 1 && build() == 1);
+    CHECK(!rmdir(path) && build() == 1);
+    test_huge(path);
 }
 
 /* A valid file under the name of another key: as if two keys had one hash. */
@@ -192,23 +205,26 @@ static void test_collision(void) {
     char second[PATH_SIZE];
     REQUIRE(count_files(".so", second) == 1 && strcmp(first, second));
     CHECK(!rename(kept, second));
-    int n;
-    CHECK(!jit_build("", two_texts + 1, 1, "", false, &module, &n) && n == 1);
+    struct jit_effort effort;
+    CHECK(!jit_build("", two_texts + 1, 1, "", false, &module, &effort) && effort.n_compiled == 1);
     CHECK(call(module, "two") == 2 && !jit_find(module, "one"));
     jit_release(module);
 }
 
 /* ---- The cache cannot be trusted or written ---- */
 
-static void check_refused(const char *reason) {
+/* The folder is refused for this reason and stays as it is, with `n_files` objects. */
+static void check_refused_full(const char *reason, int n_files) {
     char path[PATH_SIZE];
     CHECK(jit_cache_dir(path, sizeof path) == SOL_EINVAL);
     if (!CHECK(strstr(sol_error(), reason))) fprintf(stderr, "    %s\n", sol_error());
     struct sol_cache removed;
     CHECK(jit_cache_clear(&removed) == SOL_EINVAL);
     CHECK(build() == 2 && build() == 2);
-    CHECK(count_files(".so", NULL) == 0);
+    CHECK(count_files(".so", NULL) == n_files);
 }
+
+static void check_refused(const char *reason) { check_refused_full(reason, 0); }
 
 static void test_refusals(void) {
     use_cache("foreign");
@@ -227,6 +243,16 @@ static void test_refusals(void) {
     check_refused("link or no folder");
     setenv("SOL_CACHE_DIR", "relative", 1);
     CHECK(build() == 2 && access("relative", F_OK));
+    use_cache("above/it");
+    char above[PATH_SIZE];
+    (void)snprintf(above, sizeof above, "%s/above", scratch);
+    CHECK(!mkdir(above, 0700) && !mkdir(cache, 0700) && !chmod(above, 0770));
+    check_refused("a folder above");
+    CHECK(!chmod(above, 01777)); /* as /tmp is */
+    CHECK(build() == 2 && build() == 0);
+    CHECK(!geteuid() ? !chown(above, 65534, (gid_t)-1) : !chmod(above, 0777));
+    check_refused_full("a folder above", 2);
+    CHECK(!geteuid() ? !chown(above, 0, (gid_t)-1) : !chmod(above, 0700));
     if (!geteuid()) {
         use_cache("other");
         CHECK(!mkdir(cache, 0700) && !chown(cache, 65534, (gid_t)-1));
@@ -239,15 +265,51 @@ static void test_full(void) {
     use_cache("full");
     CHECK(build() == 2);
     struct jit_module *module;
-    int n = -1;
+    struct jit_effort effort;
     CHECK(!chmod(cache, 0500));
-    CHECK(!jit_build("", two_texts, 2, "-O1", false, &module, &n) && n == 0);
+    CHECK(!jit_build("", two_texts, 2, "-O1", false, &module, &effort) && !effort.n_compiled);
     jit_release(module);
     if (geteuid()) { /* root may write everywhere */
         CHECK(build_two(two_texts, "new", "-O1", false) == 2);
         CHECK(build_two(two_texts, "new", "-O1", false) == 2);
     }
     CHECK(!chmod(cache, 0700));
+}
+
+/* Where files may not become as large as a kernel's, nothing ends, nothing stays behind. */
+static void test_size_limit(void) {
+    static char text[64 << 10];
+    const char *const texts[] = {text};
+    use_cache("limit");
+    memset(text, ' ', sizeof text - 1);
+    pid_t child = fork();
+    if (!child) {
+        struct rlimit limit = {8 << 10, 8 << 10};
+        struct jit_module *module;
+        bool fails = !setrlimit(RLIMIT_FSIZE, &limit) &&
+                     jit_build("", texts, 1, "", false, &module, NULL) == SOL_EDEVICE;
+        _exit(!fails);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(count_files("", NULL) == 2); /* . and .. */
+}
+
+/* What a process left behind that was killed long ago goes; what may still be written stays. */
+static void test_stale(void) {
+    char old[PATH_SIZE], new[PATH_SIZE];
+    use_cache("stale");
+    CHECK(!mkdir(cache, 0700));
+    (void)snprintf(old, sizeof old, "%.250s/tmp-0123456789abcdef.so", cache);
+    (void)snprintf(new, sizeof new, "%.250s/tmp-0123456789abcdee.c", cache);
+    write_file(old, "x", 1, O_CREAT);
+    write_file(new, "x", 1, O_CREAT);
+    const struct timespec times[2] = {{.tv_sec = time(NULL) - 86400},
+                                      {.tv_sec = time(NULL) - 86400}};
+    CHECK(!utimensat(AT_FDCWD, old, times, 0));
+    struct sol_cache removed;
+    CHECK(!jit_cache_clear(&removed) && removed.n_files == 1);
+    CHECK(access(old, F_OK) && !access(new, F_OK));
 }
 
 /* ---- The compiler misbehaves ---- */
@@ -281,18 +343,19 @@ static void test_bad_text(void) {
     /* One bad text among good ones: the good ones are cached, nothing leaks. */
     const char *const mixed[] = {two_texts[0], "#error no\n", two_texts[1]};
     struct jit_module *module;
-    int n = -1;
-    CHECK(jit_build("", mixed, 3, "-O1", false, &module, &n) == SOL_ETOOL && n == 2);
+    struct jit_effort effort;
+    CHECK(jit_build("", mixed, 3, "-O1", false, &module, &effort) == SOL_ETOOL);
+    CHECK(effort.n_compiled == 2);
     CHECK(build() == 0);
 }
 
 static void test_bad_compiler(void) {
     use_cache("compiler");
     use_script("sleeps", "sleep 1000");
-    setenv("SOL_CC_TIMEOUT", "0.3", 1);
+    setenv("SOL_CC_TIMEOUT", "0.1", 1);
     double before = os_now();
     CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "did not end"));
-    CHECK(os_now() - before < 5);
+    CHECK(os_now() - before < 8);
     unsetenv("SOL_CC_TIMEOUT");
 
     use_script("silent", "exit 0");
@@ -308,7 +371,7 @@ static void test_bad_compiler(void) {
     CHECK(build_status("int f;\n") == SOL_EUNSUPPORTED && strstr(sol_error(), "SOL_CC=none"));
     setenv("SOL_CC", "/nonexistent/cc -x", 1);
     CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "/nonexistent/cc"));
-    CHECK(count_files(".so", NULL) == 0);
+    CHECK(count_files(".so", NULL) == 1); /* that there was none in time */
     CHECK(count_files(".c", NULL) > 0);
 
     setenv("SOL_CC", "  cc   -DONE=1 ", 1);
@@ -324,6 +387,65 @@ static void test_bad_compiler(void) {
     setenv("PATH", search, 1);
     free(search);
     unsetenv("SOL_CC");
+}
+
+/* ---- The compiler is slow ---- */
+
+#define SPIN "while :; do :; done"
+
+static struct jit_effort build_late(const char *limit_s, enum sol_status expected) {
+    static const char *const text = "int f;\n";
+    struct jit_module *module;
+    struct jit_effort effort;
+    setenv("SOL_CC_TIMEOUT", limit_s, 1);
+    enum sol_status status = jit_build("", &text, 1, "", false, &module, &effort);
+    unsetenv("SOL_CC_TIMEOUT");
+    CHECK(status == expected);
+    if (!status) jit_release(module);
+    return effort;
+}
+
+/* What takes too long is compiled with less optimization, once: the next process finds that. */
+static void test_late(void) {
+    use_cache("late");
+    use_script("slow", "case \"$*\" in *-DSOL_LONG*) exec cc \"$@\";; esac; " SPIN);
+    struct jit_effort effort = build_late("0.2", SOL_OK);
+    CHECK(effort.n_compiled == 1 && effort.n_quick == 1);
+    CHECK(effort.processor_s >= 0.2 && effort.processor_s < 2);
+    CHECK(effort.longest_s == effort.processor_s);
+    effort = build_late("0.2", SOL_OK);
+    CHECK(effort.n_compiled == 0 && effort.processor_s == 0);
+}
+
+/* That it never ends in time is remembered, for as long as nobody grants more time. */
+static void test_never(void) {
+    use_cache("never");
+    use_script("spins", SPIN);
+    CHECK(build_late("0.1", SOL_ETOOL).processor_s >= 0.2);
+    CHECK(build_late("0.1", SOL_ETOOL).processor_s == 0 && strstr(sol_error(), "did not end"));
+    CHECK(build_late("0.2", SOL_ETOOL).processor_s >= 0.4);
+    CHECK(build_late("0.1", SOL_ETOOL).processor_s == 0);
+    struct sol_cache removed;
+    CHECK(!jit_cache_clear(&removed));
+    CHECK(build_late("0.1", SOL_ETOOL).processor_s >= 0.2);
+    unsetenv("SOL_CC");
+}
+
+/* A text that is long is not tried with all optimization first. */
+static void test_long(void) {
+    use_cache("long");
+    static char text[16 << 10];
+    const char *const texts[] = {text};
+    memset(text, '\n', sizeof text - 1);
+    for (int is_long = 0; is_long < 2; is_long++) {
+        text[is_long ? sizeof text - 1 : 4000] = 0;
+        struct jit_module *module;
+        struct jit_effort effort;
+        CHECK(!jit_build("", texts, 1, "", false, &module, &effort));
+        jit_release(module);
+        CHECK(effort.n_compiled == 1 && effort.n_quick == is_long);
+        text[4000] = '\n';
+    }
 }
 
 /* ---- Many processes ---- */
@@ -390,15 +512,20 @@ int main(void) {
     test_collision();
     test_refusals();
     test_full();
+    test_size_limit();
+    test_stale();
     test_bad_text();
     test_bad_compiler();
+    test_late();
+    test_never();
+    test_long();
     test_processes();
     test_kills();
     test_memory();
     test_folders();
     CHECK(count_descriptors() == descriptors);
     const char *const remove[] = {"rm", "-rf", scratch, NULL};
-    int code;
-    CHECK(!os_spawn(remove, 10, NULL, 0, &code) && !code);
+    struct os_run run = {.most_s = 10};
+    CHECK(!os_spawn(remove, &run, NULL, 0) && !run.code);
     return check_done();
 }

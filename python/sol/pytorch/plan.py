@@ -161,17 +161,18 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None):
             progress=progress,
         )
     times.append(perf_counter())
-    log.say(log.info, _describe_times(name, times, program.n_compiled))
+    log.say(log.info, _describe_times(name, times, program))
     plan = Plan(captured, imported, program, graph)
     plan.debug = debug.make_recorder(name, imported.builder.records, program)
     return plan, captured.reads
 
 
-def _describe_times(name, times, n_compiled):
+def _describe_times(name, times, program):
     captured, imported, compiled = (b - a for a, b in zip(times, times[1:]))
     return (
         f"{name}: captured in {captured:.2f} s, imported in {imported:.2f} s, compiled in {compiled:.2f} s;"
-        f" {n_compiled} kernels were not in the cache"
+        f" {program.n_compiled} kernels were not in the cache, which took the C compiler"
+        f" {program.compiler_s:.2f} s of processor time"
     )
 
 

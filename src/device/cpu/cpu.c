@@ -196,6 +196,15 @@ static enum sol_status interpret_instead(void) {
     return SOL_OK;
 }
 
+static void report_effort(int n, const struct jit_effort *effort) {
+    if (env_has(ENV_SOL_DEBUG, "time"))
+        fprintf(
+            stderr,
+            "%d generated kernels, %d compiled (%d as long ones): %.2f s of processor time of the C compiler, "
+            "%.2f s for one\n",
+            n, effort->n_compiled, effort->n_quick, effort->processor_s, effort->longest_s);
+}
+
 static enum sol_status link_kernels(struct build *b) {
     struct jit_queue *queue = b->device;
     if (!queue || !queue->kernels.n || b->options->keep_source) return SOL_OK;
@@ -206,8 +215,12 @@ static enum sol_status link_kernels(struct build *b) {
         arena_printf(b->arena, "-std=gnu99 " CPU_KERNEL_FLAGS " %s", isa_of(b->options)->flags);
     VEC_PUSH(b->keep, &b->program->modules, ((struct program_module){NULL, release_module}));
     struct jit_module *module = NULL;
-    enum sol_status status = jit_build("", texts, queue->kernels.n, flags, b->options->debug,
-                                       &module, &b->program->n_compiled);
+    struct jit_effort effort = {0};
+    enum sol_status status =
+        jit_build("", texts, queue->kernels.n, flags, b->options->debug, &module, &effort);
+    b->program->n_compiled = effort.n_compiled;
+    b->program->compiler_s = effort.processor_s;
+    report_effort(queue->kernels.n, &effort);
     if (status == SOL_ENOMEM) return status;
     if (status) return interpret_instead();
     b->program->modules.at[b->program->modules.n - 1].handle = module;

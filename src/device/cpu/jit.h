@@ -16,13 +16,24 @@
 
 struct jit_module;
 
+/* What a build cost. */
+struct jit_effort {
+    int n_compiled;     /* texts that went to the compiler; the others were in the cache */
+    int n_quick;        /* of these, without full optimization as they are long */
+    double processor_s; /* of the compiler, all its runs together ... */
+    double longest_s;   /* ... and for the text that took most */
+};
+
 /* Builds `texts`, missing ones in parallel, and loads them. `flags` are words for the compiler,
  * separated by spaces; -shared, -fPIC and -lm are added. Whatever else the result depends on goes
  * to `key_extra` (may be ""). `debug` adds -g and keeps the sources in the cache folder.
- * `n_compiled` (may be NULL) is how many texts went to the compiler. The module belongs to the
- * caller. */
+ * `effort` may be NULL. The module belongs to the caller.
+ *
+ * A run of the compiler may take $SOL_CC_TIMEOUT seconds of processor time. A text that takes more, or is long enough to, is compiled
+ * with -O2 or -O1 and SOL_LONG defined; what came out is the text's object in the cache, so that nothing is tried twice. */
 enum sol_status jit_build(const char *key_extra, const char *const *texts, int n_texts,
-                          const char *flags, bool debug, struct jit_module **out, int *n_compiled);
+                          const char *flags, bool debug, struct jit_module **out,
+                          struct jit_effort *effort);
 
 /* The address of an external function or object in any of the texts; NULL when there is none. */
 void *jit_find(struct jit_module *module, const char *symbol);

@@ -5,8 +5,8 @@
  *   <32 hex digits>.c    its source: with debug, or when the compiler rejected it
  *   tmp-*                being written by somebody, or left by a process that was killed
  *
- * Whoever can write to the folder can run code in this process. So it must be ours alone, and is
- * not used otherwise. Within a folder that is ours we guard against accidents only: a file is
+ * Whoever can write to the folder can run code in this process. So it must be ours alone, with folders above it that are ours or the
+ * system's, and is not used otherwise. Within a folder that is ours we guard against accidents only: a file is
  * loaded if checksum and full key agree. The linker of the system ignores bytes behind a shared
  * object, which is why all can be in one file, and why there are no two files that could disagree.
  *
@@ -18,10 +18,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <sol/sol.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -75,6 +77,24 @@ static const char *find_objection(int fd) {
     return NULL;
 }
 
+/* NULL, or what is wrong with a folder above: whoever may write there can put another one in place of ours. A sticky bit, as that of
+ * /tmp, keeps strangers from that. */
+static const char *find_objection_above(const char *path) {
+    char real[PATH_MAX];
+    struct stat folder;
+    if (!realpath(path, real)) return strerror(errno);
+    for (char *end = NULL; end != real;) {
+        end = strrchr(real, '/');
+        end[end == real] = 0; /* the root keeps its slash */
+        if (stat(real, &folder)) return strerror(errno);
+        if (folder.st_uid && folder.st_uid != geteuid())
+            return "a folder above belongs to another user";
+        if ((folder.st_mode & (S_IWGRP | S_IWOTH)) && !(folder.st_mode & S_ISVTX))
+            return "others may write to a folder above";
+    }
+    return NULL;
+}
+
 static const char *explain_open(int error) {
     return error == ELOOP || error == ENOTDIR ? "it is a link or no folder" : strerror(error);
 }
@@ -118,6 +138,7 @@ enum sol_status jit_open_folder(struct jit_folder *out) {
     int fd = open(out->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     const char *objection = fd >= 0 ? find_objection(fd) : explain_open(errno);
     if (fd >= 0) close(fd);
+    if (!objection) objection = find_objection_above(out->path);
     if (objection) return fail(SOL_EINVAL, "cache folder %s: %s", out->path, objection);
     if (!atomic_flag_test_and_set(&swept)) (void)sweep(out->path, REMOVE_STALE);
     return SOL_OK;
@@ -168,7 +189,20 @@ enum sol_status jit_cache_clear(struct sol_cache *removed) {
 
 /* ---- Files ---- */
 
+/* How large files of this process may become. */
+static off_t size_limit(void) {
+    struct rlimit limit;
+    bool is_small = !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < (rlim_t)INT64_MAX;
+    return is_small ? (off_t)limit.rlim_cur : INT64_MAX;
+}
+
+/* Going beyond the limit would be a signal that ends the process, so we do not try. */
 static bool write_all(int fd, const void *data, size_t size) {
+    struct stat file;
+    if (fstat(fd, &file) || size_limit() - file.st_size < (off_t)size) {
+        errno = EFBIG;
+        return false;
+    }
     for (const char *at = data; size;) {
         ssize_t n = write(fd, at, size);
         if (n < 0 && errno == EINTR) continue;
@@ -198,7 +232,7 @@ bool jit_has_room(const struct jit_folder *folder) {
     char path[JIT_PATH_SIZE];
     int fd = create_temporary(folder, path);
     if (fd < 0) return false;
-    bool room = !posix_fallocate(fd, 0, ROOM);
+    bool room = !posix_fallocate(fd, 0, min_i64(ROOM, max_i64(1, size_limit())));
     close(fd);
     unlink(path);
     return room;
@@ -259,11 +293,48 @@ static bool agrees(const char *data, size_t size, const char *key, size_t key_si
            seal.hash == hash_bytes(hash_bytes(0, data, object_size), key, key_size);
 }
 
+/* By the file's size and its last bytes: nothing is read whole that has no seal, however large it is. A FIFO does not block. */
+static bool has_seal(int fd, size_t key_size) {
+    struct stat file;
+    struct seal seal;
+    if (fstat(fd, &file) || !S_ISREG(file.st_mode)) return false;
+    off_t at = file.st_size - (off_t)sizeof seal;
+    if (at < 0 || pread(fd, &seal, sizeof seal, at) != (ssize_t)sizeof seal) return false;
+    return !memcmp(seal.magic, seal_magic, sizeof seal.magic) && seal.key_size == key_size &&
+           seal.object_size + seal.key_size == (uint64_t)at;
+}
+
 bool jit_is_sealed(const char *path, const char *key, size_t key_size) {
     char *data;
     size_t size;
-    if (os_read(path, &data, &size)) return false;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    bool maybe = fd >= 0 && has_seal(fd, key_size);
+    if (fd >= 0) close(fd);
+    if (!maybe || os_read(path, &data, &size)) return false;
     bool sealed = agrees(data, size, key, key_size);
     mem_free(data);
     return sealed;
+}
+
+/* ---- What was in vain ---- */
+
+#define LATE "no object: the C compiler did not end within %lf s\n"
+
+enum sol_status jit_write_late(const char *path, double limit_s) {
+    char text[128];
+    int size = snprintf(text, sizeof text, LATE, limit_s);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool done = fd >= 0 && write_all(fd, text, (size_t)size);
+    if (fd >= 0) close(fd);
+    return done ? SOL_OK : fail(SOL_EDEVICE, "cannot write %s", path);
+}
+
+double jit_read_late(const char *path) {
+    char *data;
+    size_t size;
+    double limit_s = 0;
+    if (os_read(path, &data, &size)) return 0;
+    if (sscanf(data, LATE, &limit_s) != 1) limit_s = 0;
+    mem_free(data);
+    return limit_s;
 }

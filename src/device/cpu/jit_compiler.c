@@ -1,8 +1,8 @@
 /*
  * The C compiler: which one, and running it.
  *
- * It is started without a shell, and ended when it takes longer than $SOL_CC_TIMEOUT. What the
- * probe finds is kept in a list that only grows, without a lock: two threads may probe at once,
+ * It is started without a shell, and ended when it takes more processor time than $SOL_CC_TIMEOUT: a busy machine makes no text slow.
+ * A compiler that waits for something is ended as well, much later. What the probe finds is kept in a list that only grows, without a lock: two threads may probe at once,
  * which costs them some milliseconds, and a fork never finds a lock that is held.
  */
 #include "device/cpu/jit_parts.h"
@@ -12,7 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_TIMEOUT_S 60
+#define DEFAULT_LIMIT_S 4
+#define PATIENCE 15      /* wall time over processor time: others may have the machine */
 #define OUTPUT_SIZE 4096 /* of which as much is shown as fits the message */
 #define SHOWN_OUTPUT 700 /* leaves room for the path in the 1 KiB of a message */
 
@@ -38,16 +39,16 @@ static void split_words(char *text, const char **words) {
     }
 }
 
-static double timeout_s(void) {
+double jit_limit_s(void) {
     const char *value = env_get(ENV_SOL_CC_TIMEOUT);
     double seconds;
     if (value && text_parse_double(&value, &seconds) && !*value && seconds > 0) return seconds;
-    return DEFAULT_TIMEOUT_S;
+    return DEFAULT_LIMIT_S;
 }
 
 /* Runs the words of `command`, then `tail`, whose `n_tail` items may contain spaces. */
 static enum sol_status run(const char *command, const char *const *tail, int n_tail, char *output,
-                           int *code) {
+                           struct os_run *out) {
     int n = count_words(command);
     size_t argv_size =
         sizeof(char *) * (size_t)(n + n_tail + 1); /* the NULL is there: memory comes zeroed */
@@ -57,7 +58,9 @@ static enum sol_status run(const char *command, const char *const *tail, int n_t
     memcpy(words, command, strlen(command) + 1);
     split_words(words, argv);
     for (int i = 0; i < n_tail; i++) argv[n + i] = tail[i];
-    enum sol_status status = os_spawn(argv, timeout_s(), output, OUTPUT_SIZE, code);
+    double limit_s = jit_limit_s();
+    *out = (struct os_run){.most_processor_s = limit_s, .most_s = PATIENCE * limit_s};
+    enum sol_status status = os_spawn(argv, out, output, OUTPUT_SIZE);
     mem_free(argv);
     return status;
 }
@@ -85,10 +88,11 @@ static bool find_program(const char *name, int size, char path[JIT_PATH_SIZE]) {
  * makes. */
 static enum sol_status ask_version(struct jit_tool *tool) {
     static const char *const tail[] = {"--version"};
-    int code;
-    TRY(run(tool->command, tail, 1, tool->version, &code));
-    if (code < 0) return fail(SOL_ETOOL, "%s --version did not end", tool->command);
-    if (code) return fail(SOL_ETOOL, "%s --version failed with exit code %d", tool->command, code);
+    struct os_run asked;
+    TRY(run(tool->command, tail, 1, tool->version, &asked));
+    if (asked.code < 0) return fail(SOL_ETOOL, "%s --version did not end", tool->command);
+    if (asked.code)
+        return fail(SOL_ETOOL, "%s --version failed with exit code %d", tool->command, asked.code);
     tool->version[strcspn(tool->version, "\n")] = 0;
     return SOL_OK;
 }
@@ -174,21 +178,28 @@ static void cut_lines(char *text, size_t size) {
     if (last) *last = 0;
 }
 
-enum sol_status jit_run_tool(const struct jit_tool *tool, const char *flags, const char *source,
-                             const char *object, const char *shown) {
-    size_t size = strlen(tool->command) + strlen(flags) + 2;
+static enum sol_status report_end(const struct jit_tool *tool, struct jit_run *run, int code,
+                                  char *output) {
+    run->is_late = code < 0;
+    if (!code) return SOL_OK;
+    if (code < 0)
+        return fail(SOL_ETOOL, "the C compiler did not end within %g s: %s: %s", jit_limit_s(),
+                    tool->command, run->shown);
+    cut_lines(output, SHOWN_OUTPUT);
+    return fail(SOL_ETOOL, "the C compiler failed with exit code %d: %s\n%s", code, run->shown,
+                output);
+}
+
+enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *out) {
+    size_t size = strlen(tool->command) + strlen(out->flags[0]) + strlen(out->flags[1]) + 3;
     char *command = mem_alloc(size, 16);
     if (!command) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
-    (void)snprintf(command, size, "%s %s", tool->command, flags);
-    const char *const tail[] = {"-o", object, source, "-lm"};
+    (void)snprintf(command, size, "%s %s %s", tool->command, out->flags[0], out->flags[1]);
+    const char *const tail[] = {"-o", out->object, out->source, "-lm"};
     char output[OUTPUT_SIZE];
-    int code = 0;
-    enum sol_status status = run(command, tail, COUNT(tail), output, &code);
+    struct os_run ended;
+    enum sol_status status = run(command, tail, COUNT(tail), output, &ended);
     mem_free(command);
-    if (status || !code) return status;
-    if (code < 0)
-        return fail(SOL_ETOOL, "the C compiler did not end within %g s: %s: %s", timeout_s(),
-                    tool->command, shown);
-    cut_lines(output, SHOWN_OUTPUT);
-    return fail(SOL_ETOOL, "the C compiler failed with exit code %d: %s\n%s", code, shown, output);
+    out->processor_s = ended.processor_s;
+    return status ? status : report_end(tool, out, ended.code, output);
 }

@@ -27,10 +27,18 @@ struct jit_tool {
 
 enum sol_status jit_find_tool(const struct jit_tool **out);
 
-/* Makes the shared object `object` of the file `source`; `flags` are words separated by spaces.
- * `shown` is the name of the source in messages. */
-enum sol_status jit_run_tool(const struct jit_tool *tool, const char *flags, const char *source,
-                             const char *object, const char *shown);
+/* The limit of one run, in seconds of processor time: $SOL_CC_TIMEOUT. */
+double jit_limit_s(void);
+
+/* One run of the compiler: makes the shared object `object` of the file `source`. */
+struct jit_run {
+    const char *flags[2]; /* words separated by spaces */
+    const char *source, *object;
+    const char *shown;  /* the name of the source in messages */
+    double processor_s; /* that it took */
+    bool is_late;       /* it failed because it took too long */
+};
+enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *run);
 
 /* ---- jit_cache.c ---- */
 
@@ -55,5 +63,9 @@ enum sol_status jit_write_source(const struct jit_folder *folder, const char *sh
 enum sol_status jit_seal(const char *path, const char *key, size_t key_size);
 /* Is `path` whole, and sealed with exactly this key? */
 bool jit_is_sealed(const char *path, const char *key, size_t key_size);
+/* In place of an object: the compiler did not end within `limit_s`. To be sealed. */
+enum sol_status jit_write_late(const char *path, double limit_s);
+/* That limit; 0 when the file is something else. */
+double jit_read_late(const char *path);
 
 #endif

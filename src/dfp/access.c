@@ -1,0 +1,300 @@
+/*
+ * Printing C: loads, stores, and conditions that differ from lane to lane.
+ *
+ *   print.c, emit.c: an instruction of a block  ->  [this file]  ->  lines of text
+ *
+ * In the version for what is left of a loop over lanes, accesses touch `n` elements and no more. Whatever needs a loop over lanes is
+ * a call where it can be: in the text of a kernel each such loop becomes a branch per lane, which is most of what the compiler then
+ * does.
+ */
+#include "dfp/print.h"
+
+#include <inttypes.h>
+
+static bool ranges_are_vector(const struct printer *p, const struct item *item) {
+    for (int i = 0; i < item->n_ranges; i++)
+        if (print_is_vector(p, affine_deps(p->nest, item->range[i]->x))) return true;
+    return false;
+}
+
+static const char *count_text(const struct printer *p) { return p->partial ? "n" : "LANES"; }
+
+/* ---- Loads ---- */
+
+static void print_pointer(struct printer *p, const struct value *v) {
+    if (nest_in_scratch(v)) text_add(p->text, "tile");
+    else text_add(p->text, "p%d", v->ptr);
+}
+
+/* The variable that makes an access differ between lanes: the lane's, or that of the position in
+ * a block. */
+static int lane_of(const struct printer *p, uint64_t deps) {
+    if (p->nest->lane_var >= 0 && (deps & var_bit(p->nest->lane_var))) return p->nest->lane_var;
+    return p->lane;
+}
+
+static const struct size zero, one = {.n = 1, .term = {{.coef = 1}}};
+
+static const struct size *find_coef(const struct affine *a, int var) {
+    for (int i = 0; i < a->n; i++)
+        if (a->term[i].var == var) return &a->term[i].coef;
+    return &zero;
+}
+
+/* The distance from lane to lane; false when it is not the same everywhere. */
+static bool find_step(const struct printer *p, const struct affine *offset, int lane,
+                      const struct size **step) {
+    *step = find_coef(offset, lane);
+    for (int i = 0; i < offset->n; i++) {
+        int var = offset->term[i].var;
+        if (var != lane && (p->nest->var[var].deps & var_bit(lane))) return false;
+    }
+    return true;
+}
+
+static void print_address(struct printer *p, const struct value *v, const struct affine *offset) {
+    print_pointer(p, v);
+    text_add(p->text, " + ");
+    /* Scratch of a vector of grid points has no term in the lane: it holds just these. */
+    print_sum(p, offset, false, false, -1);
+}
+
+/* A vector whose lanes lie `step` apart. */
+static void print_vector_load(struct printer *p, const struct value *v, const struct affine *offset,
+                              const struct size *step) {
+    bool dense = size_is(*step, 1), second = size_is(*step, 2) && !p->partial;
+    const char *name = dense ? "load" : second ? "gather2" : "gather";
+    text_add(p->text, "%s%s(", name, p->partial ? "_part" : "");
+    print_address(p, v, offset);
+    if (!dense && !second) {
+        text_add(p->text, ", ");
+        print_size(p, step, false);
+    }
+    text_add(p->text, p->partial ? ", n)" : ")");
+}
+
+/* Lane by lane: for whatever has no simpler form. The value is declared already. */
+static void print_lane_loads(struct printer *p, const struct item *item) {
+    const struct node *n = item->node;
+    print_line(p, "v%d = splat(", n->id);
+    text_add_c_float(p->text, n->fill);
+    text_add(p->text, ");\n");
+    print_line(p, "for (int l = 0; l < %s; l++)\n", count_text(p));
+    print_line(p, "    ");
+    if (item->n_ranges) {
+        text_add(p->text, "if (");
+        print_conditions(p, item->range, item->n_ranges, true);
+        text_add(p->text, ") ");
+    }
+    text_add(p->text, "LANE(v%d, l) = ", n->id);
+    print_pointer(p, n->from);
+    text_add(p->text, "[");
+    print_sum(p, n->offset, true, false, -1);
+    text_add(p->text, "];\n");
+}
+
+/* Conditions that change with the lane and are linear in it: inside the image, where most
+ * vectors lie, one test of the first and the last lane is all. Elsewhere they hold from some lane to another. */
+static bool is_monotone(struct printer *p, const struct item *item, int lane) {
+    const struct size *step;
+    for (int i = 0; i < item->n_ranges; i++) {
+        struct size coef = affine_coef(item->range[i]->x, lane);
+        bool grows = size_is_const(coef) && size_value(coef) >= 0;
+        if (!grows || !find_step(p, item->range[i]->x, lane, &step)) return false;
+    }
+    return true;
+}
+
+/* The lanes [from, to) in which the conditions hold: low <= A + c * l < high gives ceil((low - A) / c) <= l < ceil((high - A) / c). One
+ * that is the same in all lanes leaves them or none. */
+static void print_lane_bound(struct printer *p, const struct range *r, int64_t coef,
+                             const char *which, const struct size *bound, bool is_number) {
+    print_line(p, "%s, div_ceil(", which);
+    print_size(p, bound, is_number);
+    text_add(p->text, " - (");
+    print_sum(p, r->x, false, true, -1);
+    text_add(p->text, "), %" PRId64 "));\n", coef);
+}
+
+static void print_lane_range(struct printer *p, const struct item *item, int lane) {
+    print_line(p, "int64_t from = 0, to = %s;\n", count_text(p));
+    for (int i = 0; i < item->n_ranges; i++) {
+        const struct range *r = item->range[i];
+        int64_t coef = size_value(affine_coef(r->x, lane));
+        if (!coef) {
+            print_line(p, "if (!(");
+            print_condition(p, r, false);
+            text_add(p->text, ")) to = 0;\n");
+            continue;
+        }
+        if (print_is_bound(r->low))
+            print_lane_bound(p, r, coef, "from = max_int(from", &r->low, true);
+        if (print_is_bound(r->high))
+            print_lane_bound(p, r, coef, "to = min_int(to", &r->high, false);
+    }
+}
+
+static void print_edge_test(struct printer *p, const struct item *item, int lane) {
+    for (int i = 0; i < item->n_ranges; i++) {
+        const struct range *r = item->range[i];
+        struct size coef = affine_coef(r->x, lane);
+        text_add(p->text, "%s", i ? " && " : "");
+        print_condition(p, r, false);
+        if (size_is(coef, 0) || !print_is_bound(r->high)) continue;
+        text_add(p->text, " && ");
+        print_sum(p, r->x, false, true, -1);
+        text_add(p->text, " + (%s - 1) * %" PRId64 " < ", count_text(p), size_value(coef));
+        print_size(p, &r->high, false);
+    }
+}
+
+static void print_edge_load(struct printer *p, const struct item *item, int lane,
+                            const struct size *step) {
+    const struct node *n = item->node;
+    print_line(p, "if (");
+    print_edge_test(p, item, lane);
+    text_add(p->text, ") {\n");
+    print_line(p, "    v%d = ", n->id);
+    print_vector_load(p, n->from, n->offset, step);
+    text_add(p->text, ";\n");
+    print_line(p, "} else {\n");
+    p->indent++;
+    print_lane_range(p, item, lane);
+    print_line(p, "v%d = load_lanes(", n->id);
+    print_address(p, n->from, n->offset);
+    text_add(p->text, ", ");
+    print_size(p, step, false);
+    text_add(p->text, ", ");
+    text_add_c_float(p->text, n->fill);
+    text_add(p->text, ", from, to);\n");
+    p->indent--;
+    print_line(p, "}\n");
+}
+
+/* vec v = fill; if (conditions) v = load(...): nothing is read where it may not be. */
+static void print_guarded_load(struct printer *p, const struct item *item, bool vector,
+                               const struct size *step) {
+    const struct node *n = item->node;
+    print_line(p, "%s v%d = ", vector ? "vec" : "float", n->id);
+    text_add(p->text, vector ? "splat(" : "");
+    text_add_c_float(p->text, n->fill);
+    text_add(p->text, vector ? ");\n" : ";\n");
+    print_line(p, "if (");
+    print_conditions(p, item->range, item->n_ranges, false);
+    text_add(p->text, ") v%d = ", n->id);
+    if (vector) {
+        print_vector_load(p, n->from, n->offset, step);
+    } else {
+        text_add(p->text, "(");
+        print_address(p, n->from, n->offset);
+        text_add(p->text, ")[0]");
+    }
+    text_add(p->text, ";\n");
+}
+
+/* Scratch of a nest whose grid runs over lanes: one vector per value, whatever else it depends on. */
+static bool is_grid_tile(const struct printer *p, const struct value *v) {
+    return nest_in_scratch(v) && p->nest->grid_lane;
+}
+
+static void print_vector_item(struct printer *p, const struct item *item) {
+    const struct node *n = item->node;
+    const struct size *step = &one;
+    int lane = lane_of(p, n->deps);
+    bool even = is_grid_tile(p, n->from) || find_step(p, n->offset, lane, &step);
+    bool edge = ranges_are_vector(p, item);
+    if (!even || edge) print_line(p, "vec v%d;\n", n->id);
+    if (!even || (edge && !is_monotone(p, item, lane))) {
+        print_lane_loads(p, item);
+    } else if (edge) {
+        print_edge_load(p, item, lane, step);
+    } else if (item->n_ranges) {
+        print_guarded_load(p, item, true, step);
+    } else {
+        print_declaration(p, n);
+        if (size_is(*step, 0)) {
+            text_add(p->text, "splat((");
+            print_address(p, n->from, n->offset);
+            text_add(p->text, ")[0])");
+        } else {
+            print_vector_load(p, n->from, n->offset, step);
+        }
+        text_add(p->text, ";\n");
+    }
+}
+
+/*
+ * In the order of their cost: a scalar, a splat, a vector, a gather, a loop over lanes. Conditions
+ * are tested once where they are the same for all lanes, else in the first and last lane, else in each.
+ */
+void print_load(struct printer *p, const struct item *item) {
+    const struct node *n = item->node;
+    if (print_is_vector(p, n->deps)) {
+        print_vector_item(p, item);
+    } else if (item->n_ranges) {
+        print_guarded_load(p, item, false, &zero);
+    } else {
+        print_declaration(p, n);
+        print_pointer(p, n->from);
+        text_add(p->text, "[");
+        print_sum(p, n->offset, false, false, -1);
+        text_add(p->text, "];\n");
+    }
+}
+
+/* ---- Conditions ---- */
+
+void print_range(struct printer *p, const struct item *item) {
+    const struct node *n = item->node;
+    if (!print_is_vector(p, n->deps)) {
+        print_declaration(p, n);
+        text_add(p->text, "(");
+        print_conditions(p, item->range, item->n_ranges, false);
+        text_add(p->text, ") ? 1.0f : 0.0f;\n");
+        return;
+    }
+    print_line(p, "vec v%d;\n", n->id);
+    if (is_monotone(p, item, lane_of(p, n->deps))) {
+        print_line(p, "{\n");
+        p->indent++;
+        print_lane_range(p, item, lane_of(p, n->deps));
+        print_line(p, "v%d = valid_range(from, to);\n", n->id);
+        p->indent--;
+        print_line(p, "}\n");
+        return;
+    }
+    print_line(p, "for (int l = 0; l < LANES; l++) LANE(v%d, l) = (", n->id);
+    print_conditions(p, item->range, item->n_ranges, true);
+    text_add(p->text, ") ? 1.0f : 0.0f;\n");
+}
+
+/* ---- Stores ---- */
+
+void print_store(struct printer *p, const struct item *item) {
+    const struct value *v = item->value;
+    uint64_t deps = affine_deps(p->nest, v->at);
+    const struct size *step = &one;
+    bool vector = print_is_vector(p, deps) || is_grid_tile(p, v);
+    if (!vector) {
+        print_indent(p);
+        print_pointer(p, v);
+        text_add(p->text, "[");
+        print_sum(p, v->at, false, false, -1);
+        text_add(p->text, "] = ");
+        print_operand(p, item->arg[0], false);
+        text_add(p->text, ";\n");
+        return;
+    }
+    /* A root is stored at its own point, which is linear in every variable. */
+    if (!is_grid_tile(p, v)) find_step(p, v->at, lane_of(p, deps), &step);
+    bool dense = size_is(*step, 1);
+    print_line(p, dense ? "store%s(" : "scatter%s(", p->partial ? "_part" : "");
+    print_address(p, v, v->at);
+    if (!dense) {
+        text_add(p->text, ", ");
+        print_size(p, step, false);
+    }
+    text_add(p->text, ", ");
+    print_operand(p, item->arg[0], true);
+    text_add(p->text, p->partial ? ", n);\n" : ");\n");
+}
