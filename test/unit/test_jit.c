@@ -246,8 +246,16 @@ static void test_refusals(void) {
     use_cache("above/it");
     char above[PATH_SIZE];
     (void)snprintf(above, sizeof above, "%s/above", scratch);
-    CHECK(!mkdir(above, 0700) && !mkdir(cache, 0700) && !chmod(above, 0770));
+    CHECK(!mkdir(above, 0700) && !mkdir(cache, 0700) && !chmod(above, 0707));
     check_refused("a folder above");
+    if (!geteuid()) { /* a group of other users, and root's own */
+        CHECK(!chmod(above, 0770) && !chown(above, 0, 65534));
+        check_refused("a folder above");
+        CHECK(!chown(above, 0, 0) && !chmod(above, 0770));
+        CHECK(build() == 2 && build() == 0);
+        struct sol_cache removed;
+        CHECK(!jit_cache_clear(&removed));
+    }
     CHECK(!chmod(above, 01777)); /* as /tmp is */
     CHECK(build() == 2 && build() == 0);
     CHECK(!geteuid() ? !chown(above, 65534, (gid_t)-1) : !chmod(above, 0777));

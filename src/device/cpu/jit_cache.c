@@ -77,6 +77,12 @@ static const char *find_objection(int fd) {
     return NULL;
 }
 
+/* A group of the user's own number is taken for one that the system made for that user alone; a umask of 002 lets it write. */
+static bool others_may_write(const struct stat *folder) {
+    const bool is_own_group = folder->st_gid == geteuid();
+    return folder->st_mode & (is_own_group ? S_IWOTH : S_IWGRP | S_IWOTH);
+}
+
 /* NULL, or what is wrong with a folder above: whoever may write there can put another one in place of ours. A sticky bit, as that of
  * /tmp, keeps strangers from that. */
 static const char *find_objection_above(const char *path) {
@@ -89,7 +95,7 @@ static const char *find_objection_above(const char *path) {
         if (stat(real, &folder)) return strerror(errno);
         if (folder.st_uid && folder.st_uid != geteuid())
             return "a folder above belongs to another user";
-        if ((folder.st_mode & (S_IWGRP | S_IWOTH)) && !(folder.st_mode & S_ISVTX))
+        if (others_may_write(&folder) && !(folder.st_mode & S_ISVTX))
             return "others may write to a folder above";
     }
     return NULL;
