@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import itertools
+import math
 import os
 import random
 import sys
@@ -80,7 +81,7 @@ class State(Base):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 3)
         self.forward_of = forward_of
-        self.previous, self.n, self.log, self.mode = None, 0, [], Mode.two
+        self.previous, self.n, self.log, self.mode = None, 0.0, [], Mode.two
         self.cfg, self.items, self.ns = {"k": 2.0}, [2.0], types.SimpleNamespace(k=2.0)
         self.nested, self.pair, self.names = {"a": [{"k": 2.0}]}, ([2.0],), {"a"}
         self.queue, self.options, self.slots = collections.deque([1.0]), Options(), Slots()
@@ -89,6 +90,7 @@ class State(Base):
         self.of_two, self.of_derived = Two(), Derived()
         self.ordered = collections.OrderedDict(a=2.0, b=5.0)
         self.twin = self.items
+        self.tensors = (torch.tensor(2.0),)
         self.plain = torch.tensor(2.0)
         self.register_buffer("buffer", torch.tensor(2.0))
         self.partial = functools.partial(torch.mul, other=2.0)
@@ -108,6 +110,9 @@ class State(Base):
 
 def helper(y, factor=[2.0]):  # noqa: B006, it is what is tested
     return y * SCALE * factor[0]
+
+
+helper.k = 2.0
 
 
 def make_counter():
@@ -223,6 +228,12 @@ READS = {
     "function": (lambda s, y: helper(y), lambda s: put_global("helper", lambda y: y * 5)),
     "function's default": (lambda s, y: helper(y), lambda s: helper.__defaults__[0].append(helper.__defaults__[0].pop() + 1)),
     "function's defaults": (lambda s, y: helper(y), lambda s: setattr(helper, "__defaults__", ([5.0],))),
+    "function's attribute": (lambda s, y: y * helper.k, lambda s: setattr(helper, "k", 5.0)),
+    "tensor in a tuple": (
+        lambda s, y: y * s.tensors[0],
+        lambda s: setattr(s, "tensors", (torch.tensor(5.0),)),
+    ),
+    "sign of zero": (lambda s, y: y * math.copysign(2, s.n), lambda s: setattr(s, "n", -0.0)),
     "closure": (lambda s, y: y * get_cell(), lambda s: put_cell(5.0)),
     "library's function": (
         lambda s, y: nn.functional.relu(y),

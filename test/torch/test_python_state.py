@@ -56,7 +56,7 @@ def put_back(monkeypatch):
     vars(python_state.OBJECT).clear()
     python_state.OBJECT.k = python_state.LOCAL.k = 2.0
     python_state.put_cell(2.0)
-    python_state.Meta.k = 2.0
+    python_state.Meta.k = python_state.helper.k = 2.0
     python_state.Derived.__bases__ = (python_state.Two,)
     python_state.CONTEXT.set(2.0)
     sys.modules.pop("sol_test_missing", None)

@@ -179,7 +179,8 @@ class Walker:
             self.reads.attributes.add((id(base), name))
         own = getattr(base, "__dict__", {})
         if name in own:
-            return own[name]
+            is_function = isinstance(base, types.FunctionType)
+            return self._entry(own, name) if is_function else own[name]
         if isinstance(base, torch.nn.Module):
             for group in ("_parameters", "_buffers", "_modules"):
                 if name in own[group]:

@@ -84,9 +84,15 @@ class Snapshot:
             for key in a.keys() | b.keys():
                 is_read = attributes is None or (id(self.modules[name]), key) in attributes
                 is_new = key not in a or key not in b
-                if is_new or (is_read and not _is_equal(a[key], b[key])):
+                if is_new or (is_read and not _is_equal_attribute(a[key], b[key])):
                     found.add(f"{name}.{key}")
         return found
+
+
+def _is_equal_attribute(a, b):
+    """Of a tensor that is no parameter the name matters; its values are the guard's business."""
+    are_tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    return are_tensors or _is_equal(a, b)
 
 
 def _is_equal(a, b, depth=8):
@@ -98,8 +104,7 @@ def _is_equal(a, b, depth=8):
         return False
     if isinstance(a, tuple):
         return depth > 0 and len(a) == len(b) and all(_is_equal(*x, depth - 1) for x in zip(a, b))
-    # Of a tensor that is no parameter the name matters; its values are the guard's business.
-    return isinstance(a, torch.Tensor) or (isinstance(a, SIMPLE) and a == b)
+    return isinstance(a, SIMPLE) and repr(a) == repr(b)  # 0.0 is not -0.0
 
 
 def _plain_attributes(module):
