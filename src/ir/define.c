@@ -101,9 +101,16 @@ static struct expr *clamp(struct define *d, struct expr *x, double low, double h
 static struct expr *sigmoid(struct define *d, struct expr *x) {
     return BINARY(DIV, C(1), BINARY(ADD, C(1), UNARY(EXP, UNARY(NEG, x))));
 }
+/* log(1 + e) for e in [0, 1], to the last digits of a small e, too: the quotient makes up for what 1 + e has lost of e. Goldberg,
+ * "What every computer scientist should know about floating-point arithmetic", ACM Computing Surveys 23(1), 1991, theorem 4. */
+static struct expr *log_one_plus(struct define *d, struct expr *e) {
+    struct expr *sum = BINARY(ADD, C(1), e), *kept = BINARY(SUB, sum, C(1));
+    struct expr *corrected = BINARY(MUL, UNARY(LOG, sum), BINARY(DIV, e, kept));
+    return define_select(d, BINARY(EQUAL, sum, C(1)), e, corrected);
+}
 /* log(1 + exp(x)) without overflow: max(x, 0) + log(1 + exp(-|x|)) */
 static struct expr *softplus(struct define *d, struct expr *x) {
-    struct expr *tail = UNARY(LOG, BINARY(ADD, C(1), UNARY(EXP, UNARY(NEG, UNARY(ABS, x)))));
+    struct expr *tail = log_one_plus(d, UNARY(EXP, UNARY(NEG, UNARY(ABS, x))));
     return BINARY(ADD, BINARY(MAX, x, C(0)), tail);
 }
 /* min(max(x + 3, 0), 6) / 6 */
