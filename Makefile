@@ -92,7 +92,7 @@ $(VENV)/installed: $(PACKAGE) $(BUILD)/libsol.a $(VENV)/build
 
 demo: $(VENV)/installed $(VENV)/models ## the product on real input: digits and photographs
 	@$(PY) examples/demo.py
-test: $(VENV)/installed $(BUILD)/sol $(VENV)/test $(TESTS) ## all tests, or one group: T=unit|op|torch|fault
+test: $(VENV)/installed $(BUILD)/sol $(VENV)/test $(TESTS) ## all tests, or one group: T=unit|op|torch|onnx|deploy|fault
 	@$(RUN) tools/run_tests.py --build $(BUILD) $(T)
 
 check: ## what CI runs besides the tests

@@ -36,7 +36,7 @@ static int print_compiled(const struct options *options, struct network *network
     if (sol_program_memory(network->program, network->symbols, &memory))
         return complain("%s", sol_error());
     say("%s", sol_program_report(network->program));
-    say("read %.3f s, compiled %.3f s (%d kernels, %.2f s of the C compiler's processor time; the others were in the cache), "
+    say("read %.3f s, compiled %.3f s (kernels new to the cache: %d, with %.2f s of the C compiler's processor time), "
         "weights %.3f s\n",
         network->read_s, network->compile_s, sol_program_n_compiled(network->program),
         sol_program_compiler_seconds(network->program), network->weights_s);
