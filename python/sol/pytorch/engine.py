@@ -16,12 +16,7 @@ import threading
 import traceback
 import weakref
 
-# What a call needs has a name of its own here: after a network's run each look into another module's dict waits for memory.
 import torch
-from torch import Tensor, get_default_dtype, is_autocast_enabled, is_grad_enabled
-from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
-from torch._C._functorch import peek_interpreter_stack
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.jit import is_tracing
 
@@ -31,13 +26,13 @@ from sol.pytorch.audit import CannotCapture, Writes
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import LOCK, Refused, choose_batch
 from sol.pytorch.inputs import (
-    PLAIN_TENSORS,
     ConstantSpec,
     TensorSpec,
     check_constant,
     check_tensor,
     find_batch,
 )
+from sol.pytorch.modes import GRADIENT, find_mode
 from sol.pytorch.plan import follow_threads, make_plan
 from sol.pytorch.selector import is_on, make_selector
 from sol.pytorch.shortcut import make_shortcut
@@ -50,8 +45,6 @@ MAX_CAPTURES = 16
 MAX_CHECKS = 100
 # Entries for other batch sizes than the first one's.
 MAX_RANGES = 4
-
-GRADIENT = "a gradient is wanted"
 
 Options = collections.namedtuple("Options", "name batch_hint strict")
 
@@ -144,7 +137,7 @@ class Engine:
             state = self._current_state()
             leaves = self._flatten(args, {})
             tensors, constants, batch = self._bind(leaves)
-            self._refuse_run(state.reason or _mode_reason(state.snapshot, leaves))
+            self._refuse_run(state.reason or find_mode(state.snapshot, leaves))
             entry = self._find_entry(state, constants, batch)
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
@@ -190,7 +183,7 @@ class Engine:
             undeclared = None
         if undeclared is not None:
             return self._run_undeclared(undeclared, args, kwargs)
-        reason = _mode_reason(state.snapshot, leaves)
+        reason = find_mode(state.snapshot, leaves)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
         entry = self._find_entry(state, constants, batch)
@@ -446,26 +439,3 @@ def outside(batch):
 def make_key(constants):
     """Constants as a dict key: 1, 1.0 and True are different, so are 0.0 and -0.0."""
     return tuple((type(x), repr(x)) for x in constants)
-
-
-def _mode_reason(snapshot, leaves):
-    """Why PyTorch's own forward is wanted in this call, or None."""
-    if is_grad_enabled() and (
-        any(p.requires_grad for p in snapshot.parameters)
-        or any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
-    ):
-        return GRADIENT
-    if is_autocast_enabled("cpu"):
-        return "autocast is on"
-    if forward_ad._current_level >= 0:
-        return "a forward-mode gradient is wanted"
-    if peek_interpreter_stack() is not None:
-        return "it is called inside of torch.func"
-    if _len_torch_dispatch_stack() or _len_torch_function_stack():
-        return "a mode of PyTorch looks at each operation"
-    if get_default_dtype() is not torch.float32:
-        return f"the default dtype is {get_default_dtype()}"
-    for leaf in leaves:
-        if isinstance(leaf, Tensor) and type(leaf) not in PLAIN_TENSORS:
-            return f"an input is a {type(leaf).__name__}"
-    return None

@@ -1,0 +1,34 @@
+"""What of PyTorch's state makes a call other than plain inference, which is all that SOL runs. A shortcut looks at the same."""
+
+# Each has a name of its own here: after a network's run each look into another module's dict waits for memory.
+from torch import Tensor, float32, get_default_dtype, is_autocast_enabled, is_grad_enabled
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
+
+from sol.pytorch.inputs import PLAIN_TENSORS
+
+GRADIENT = "a gradient is wanted"
+
+
+def find_mode(snapshot, leaves):
+    """Why PyTorch's own forward is wanted in this call, or None."""
+    if is_grad_enabled() and (
+        any(p.requires_grad for p in snapshot.parameters)
+        or any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
+    ):
+        return GRADIENT
+    if is_autocast_enabled("cpu"):
+        return "autocast is on"
+    if forward_ad._current_level >= 0:
+        return "a forward-mode gradient is wanted"
+    if peek_interpreter_stack() is not None:
+        return "it is called inside of torch.func"
+    if _len_torch_dispatch_stack() or _len_torch_function_stack():
+        return "a mode of PyTorch looks at each operation"
+    if get_default_dtype() is not float32:
+        return f"the default dtype is {get_default_dtype()}"
+    for leaf in leaves:
+        if isinstance(leaf, Tensor) and type(leaf) not in PLAIN_TENSORS:
+            return f"an input is a {type(leaf).__name__}"
+    return None
