@@ -132,6 +132,7 @@ static double eval(struct point *p, const struct expr *e) {
     case EXPR_TANH: return tanh(x[0]);
     case EXPR_ERF: return erf(x[0]);
     case EXPR_LESS: return x[0] < x[1];
+    case EXPR_EQUAL: return x[0] == x[1];
     default: return x[0] != 0 ? x[1] : x[2];
     }
 }
