@@ -215,6 +215,14 @@ def test_state_that_only_a_first_call_writes():
     assert list(fast.tables) == [7]
 
 
+def test_state_that_only_a_first_call_writes_after_new_values():
+    fast, x = sol.optimize(Table().eval(), sol.input([0, 7])), torch.randn(2, 7)
+    fast.load_state_dict({"bias": torch.ones(7)})
+    with torch.no_grad():
+        assert torch.equal(fast(x), fast._original(x))
+    assert_runs_in_sol(fast, x)
+
+
 def test_state_that_every_call_writes_is_not_captured_for_ever(x):
     fast = sol.optimize(State(WRITES["counter"]).eval(), sol.input([0, 3, 9, 7]))
     with torch.no_grad():

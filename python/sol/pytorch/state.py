@@ -4,6 +4,8 @@ Entry    a plan with its weights, or the reason why there is none, for some batc
 State    a Snapshot, and the Entries for each set of constants
 """
 
+import copy
+
 from sol.pytorch.watch import Snapshot
 
 
@@ -31,7 +33,9 @@ class Entry:
         return self.only is None or self.only == batch
 
     def without_weights(self):
-        return Entry(self.plan, self.reason, self.reads, self.selector, self.only)
+        fresh = copy.copy(self)
+        fresh.weights = fresh.shortcut = fresh.shortcut_for = None
+        return fresh
 
 
 class State:
