@@ -8,6 +8,7 @@ import collections
 import json
 import re
 import statistics
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,31 @@ def median_rows(runs):
         (*rows[0][:3], statistics.median(row[3] for row in rows), *rows[0][4:])
         for rows in zip(*runs)
     )
+
+
+def make_profile(name, program, call, run, runs):
+    """A Profile of ``runs`` calls, made in turns with timed runs. ``call()``: a user's call; ``run()``: rows of Program.profile."""
+    calls, every = [], []
+    for _ in range(max(1, runs)):
+        start = time.perf_counter()
+        call()
+        calls.append(time.perf_counter() - start)
+        every.append(run())
+    # A call is compared with the timed run next to it: the machine's speed changes over time.
+    overheads = [seconds - sum(row[3] for row in rows) for seconds, rows in zip(calls, every)]
+    return Profile(
+        name,
+        median_steps(every),
+        statistics.median(calls),
+        statistics.median(overheads),
+        program.picture(),
+    )
+
+
+def write_report(path, name, program, symbols, run, runs):
+    """A page for a browser about the median of ``runs`` runs. The first one finds nothing in the caches."""
+    every = [run() for _ in range(max(1, runs) + 1)]
+    Path(path).write_text(program.page(name, symbols, median_rows(every[1:])), encoding="utf-8")
 
 
 def vendor_libraries():

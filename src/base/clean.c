@@ -77,11 +77,10 @@ size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t
 }
 
 void text_add_clean(struct text *text, const char *string) {
-    size_t left = strlen(string), n;
-    for (bool is_safe; left; string += n, left -= n) {
+    for (size_t left = strlen(string), n; left; string += n, left -= n) {
+        char shown[17];
+        bool is_safe;
         n = clean_length(string, left, &is_safe);
-        if (is_safe) text_add_raw(text, string, n);
-        else
-            for (size_t i = 0; i < n; i++) text_add(text, "\\x%02x", (unsigned char)string[i]);
+        text_add_raw(text, shown, text_clean(string, n, false, shown, sizeof shown));
     }
 }

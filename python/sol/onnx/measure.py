@@ -1,44 +1,28 @@
 """Where time and memory of a network from an ONNX file go: sol.profile, sol.report and sol.memory for ONNX."""
 
 import math
-import pathlib
-import statistics
-import time
 
 import numpy
 
 from sol import _core
 from sol.onnx.shapes import describe
-from sol.times import Memory, Profile, median_rows, median_steps
+from sol.times import Memory, make_profile, write_report
 
 
 def profile(network, *arrays, runs=20):
     """See sol.profile."""
     call, _ = _prepare(network, arrays)
-    calls, every = [], []
-    for _ in range(max(1, runs)):
-        start = time.perf_counter()
-        network(*arrays)
-        calls.append(time.perf_counter() - start)
-        every.append(network.program.profile(*call))
-    # A call is compared with the timed run next to it: the machine's speed changes over time.
-    overheads = [seconds - sum(row[3] for row in rows) for seconds, rows in zip(calls, every)]
-    return Profile(
-        network.name,
-        median_steps(every),
-        statistics.median(calls),
-        statistics.median(overheads),
-        network.program.picture(),
+    program = network.program
+    return make_profile(
+        network.name, program, lambda: network(*arrays), lambda: program.profile(*call), runs
     )
 
 
 def report(network, *arrays, path="report.html", runs=20):
     """See sol.report."""
     call, _ = _prepare(network, arrays)
-    every = [network.program.profile(*call) for _ in range(max(1, runs) + 1)]
-    # The first run finds nothing in the caches.
-    page = network.program.page(network.name, call[1], median_rows(every[1:]))
-    pathlib.Path(path).write_text(page, encoding="utf-8")
+    program = network.program
+    write_report(path, network.name, program, call[1], lambda: program.profile(*call), runs)
 
 
 def memory(network, batch_size=None, inputs=None):

@@ -141,13 +141,11 @@ def _interpret(function, model, args):
         with config.patch(OPTIONS), utils.get_metrics_context():
             return fullgraph_capture(function, (model, args))
     except Exception as error:
-        raise _find_kind(error)(_describe(error)) from error
-
-
-def _find_kind(error):
-    if _side_effects(error):
-        return Writes
-    return MayRefuse if _is_of_forward(error) else CannotCapture
+        effects = _side_effects(error)
+        if effects:
+            raise Writes(f"its forward writes to {effects}") from error
+        kind = MayRefuse if _is_of_forward(error) else CannotCapture
+        raise kind(_describe(error)) from error
 
 
 def _is_of_forward(error):
@@ -240,9 +238,6 @@ def _input_name(node):
 
 def _describe(error):
     """Why Dynamo gave up, with the user's line."""
-    effects = _side_effects(error)
-    if effects:
-        return f"its forward writes to {effects}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     for line in lines[1:3]:

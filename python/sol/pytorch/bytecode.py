@@ -31,7 +31,7 @@ def find_question(codes):
     """What is asked of a tensor that must be answered by PyTorch, with its place, as text; or None."""
     for code in _user_codes(codes):
         names = set(code.co_names)
-        asked = names & ATTRIBUTES or _methods(code) & METHODS
+        asked = names & ATTRIBUTES or (names & METHODS and _methods(code) & METHODS)
         if CLASSES & (names | {x for x in code.co_consts if isinstance(x, str)}):
             asked |= names & TYPES
         if asked:

@@ -1,16 +1,12 @@
 """Where time and memory of an optimized module go: sol.profile, sol.report and sol.memory for PyTorch."""
 
-import pathlib
-import statistics
-import time
-
 import torch
 
 from sol.pytorch.inputs import TensorSpec
 from sol.pytorch.optimize import _engine
 from sol.pytorch.plan import follow_threads
 from sol.pytorch.selector import without_selectors
-from sol.times import Memory, Profile, median_rows, median_steps
+from sol.times import Memory, make_profile, write_report
 
 
 def profile(module, *inputs, runs=20):
@@ -18,22 +14,14 @@ def profile(module, *inputs, runs=20):
     engine = _engine(module)
     plan, weights, tensors, batch = engine.find_run(inputs)
     follow_threads()
-    calls, every = [], []
     with torch.no_grad(), without_selectors():
-        for _ in range(max(1, runs)):
-            start = time.perf_counter()
-            module(*inputs)
-            calls.append(time.perf_counter() - start)
-            every.append(plan.profile(weights, tensors, batch))
-    # A call is compared with the timed run next to it: the machine's speed changes over time.
-    overheads = [call - sum(row[3] for row in rows) for call, rows in zip(calls, every)]
-    return Profile(
-        engine.options.name,
-        median_steps(every),
-        statistics.median(calls),
-        statistics.median(overheads),
-        plan.program.picture(),
-    )
+        return make_profile(
+            engine.options.name,
+            plan.program,
+            lambda: module(*inputs),
+            lambda: plan.profile(weights, tensors, batch),
+            runs,
+        )
 
 
 def report(module, *inputs, path="report.html", runs=20):
@@ -42,10 +30,14 @@ def report(module, *inputs, path="report.html", runs=20):
     plan, weights, tensors, batch = engine.find_run(inputs)
     follow_threads()
     with torch.no_grad(), without_selectors():
-        every = [plan.profile(weights, tensors, batch) for _ in range(max(1, runs) + 1)]
-    # The first run finds nothing in the caches.
-    page = plan.page(engine.options.name, batch, median_rows(every[1:]))
-    pathlib.Path(path).write_text(page, encoding="utf-8")
+        write_report(
+            path,
+            engine.options.name,
+            plan.program,
+            plan.symbols(batch),
+            lambda: plan.profile(weights, tensors, batch),
+            runs,
+        )
 
 
 def memory(module, batch_size=None, inputs=None):

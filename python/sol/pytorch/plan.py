@@ -62,13 +62,13 @@ class Plan:
         """Why a call with this batch size must not run, or None."""
         if not self.batches.admit(batch):
             return f"batch size {batch} is outside of what torch.export proved"
-        if batch == 0 and any(0 not in shape for shape in self._output_shapes(self._symbols(0))):
+        if batch == 0 and any(0 not in shape for shape in self._output_shapes(self.symbols(0))):
             return "an empty batch with a result that is not empty"
         return None
 
     def run(self, weights, tensors, batch):
         """The model's result for these contiguous ``tensors`` (one per tensor input)."""
-        symbols = self._symbols(batch)
+        symbols = self.symbols(batch)
         outputs = [
             empty(shape, dtype=float32, device="cpu") for shape in self._output_shapes(symbols)
         ]
@@ -84,23 +84,19 @@ class Plan:
         """Lets shortcuts run this batch size, which ``refusal`` has admitted."""
         key = -1 if batch is None else batch
         if key and key not in self.ready and len(self.ready) < MAX_SHAPES:
-            shapes = self._output_shapes(self._symbols(batch))
+            shapes = self._output_shapes(self.symbols(batch))
             self.ready[key] = tuple((shape,) for shape in shapes)
 
     def profile(self, weights, tensors, batch):
         """One run, its results thrown away -> the rows of Program.profile, one per step."""
-        symbols = self._symbols(batch)
+        symbols = self.symbols(batch)
         outputs = [empty(shape) for shape in self._output_shapes(symbols)]
         inputs = [tensors[i].data_ptr() for i in self.inputs]
         return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
 
-    def page(self, name, batch, rows):
-        """A page for a browser about a run with these times."""
-        return self.program.page(name, self._symbols(batch), rows)
-
     def memory(self, batch):
         """Program.memory for this batch size."""
-        return self.program.memory(self._symbols(batch))
+        return self.program.memory(self.symbols(batch))
 
     def returns_as(self, captured):
         """Whether results are built as another capture of the same graph says."""
@@ -111,7 +107,8 @@ class Plan:
             and all(is_same(ours[i], theirs[i]) for i in ours)
         )
 
-    def _symbols(self, batch):
+    def symbols(self, batch):
+        """Values of the program's open sizes."""
         return (batch,) if self._has_symbol else ()
 
     def _output_shapes(self, symbols):
