@@ -40,12 +40,16 @@ number = 3
 """
 
 
+def give_module(path, text):
+    """For a fixture: a file that is imported as a module, and forgotten afterwards."""
+    path.write_text(text)
+    yield path
+    sys.modules.pop(path.stem, None)
+
+
 @pytest.fixture
 def nets(tmp_path):
-    path = tmp_path / "nets.py"
-    path.write_text(NETS)
-    yield path
-    sys.modules.pop("nets", None)
+    yield from give_module(tmp_path / "nets.py", NETS)
 
 
 class Net(torch.nn.Module):

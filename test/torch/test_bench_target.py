@@ -1,8 +1,7 @@
 """`python -m sol.bench`: what to run."""
 
-import sys
-
 import pytest
+from conftest import give_module
 
 from sol.bench import target
 
@@ -67,10 +66,7 @@ def too_many(batch_size, device):
 
 @pytest.fixture
 def makers(tmp_path):
-    path = tmp_path / "makers.py"
-    path.write_text(MAKERS)
-    yield path
-    sys.modules.pop("makers", None)
+    yield from give_module(tmp_path / "makers.py", MAKERS)
 
 
 @pytest.mark.parametrize(

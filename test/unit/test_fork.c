@@ -1,14 +1,9 @@
 /* Forks while other threads call a program: each child makes calls of its own, and ends in time. */
 #include "check.h"
+#include "children.h"
 
 #include <pthread.h>
 #include <sol/sol.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-/* A child inherits no thread, and starts some. That the gate is made anew in the child looks like a mistake from outside. */
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) { return "die_after_fork=0:report_mutex_bugs=0"; }
 
 static struct sol_program *program;
 static struct sol_weights *weights;
@@ -31,21 +26,11 @@ static void *call_often(void *wrong) {
     return NULL;
 }
 
-static bool child_is_right(void) {
-    pid_t pid = fork();
-    int status = -1;
-    if (!pid) {
-        alarm(30);
-        _exit(calls_right() ? 0 : 1);
-    }
-    return waitpid(pid, &status, 0) == pid && status == 0;
-}
-
 static void test_forks_among_calls(void) {
     pthread_t callers[3];
     int wrong[3] = {0}, failed = 0;
     for (int i = 0; i < 3; i++) REQUIRE(!pthread_create(&callers[i], NULL, call_often, &wrong[i]));
-    for (int i = 0; i < 100 && !failed; i++) failed += !child_is_right();
+    for (int i = 0; i < 100 && !failed; i++) failed += !child_does(calls_right, 30);
     atomic_store(&stop, true);
     for (int i = 0; i < 3; i++) pthread_join(callers[i], NULL);
     CHECK(!failed && !wrong[0] && !wrong[1] && !wrong[2]);

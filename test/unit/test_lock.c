@@ -2,13 +2,7 @@
 #include "base/base.h"
 #include "base/lock.h"
 #include "check.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
-
-/* A child inherits no thread, and may start some. That the gate is made anew in the child looks like a mistake from outside. */
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) { return "die_after_fork=0:report_mutex_bugs=0"; }
+#include "children.h"
 
 #define FORKS 60
 
@@ -41,31 +35,20 @@ static void *look(void *unused) {
     return unused;
 }
 
-/* Does a child end well within its time? */
-static bool child_does(bool (*work)(void)) {
-    pid_t pid = fork();
-    int status = -1;
-    if (!pid) {
-        alarm(30);
-        _exit(work() ? 0 : 1);
-    }
-    return waitpid(pid, &status, 0) == pid && status == 0;
-}
-
 static bool is_whole(void) {
     bool whole = begun == ended;
     change_both();
     return whole && begun == ended;
 }
 
-static bool forks_again(void) { return is_whole() && child_does(is_whole); }
+static bool forks_again(void) { return is_whole() && child_does(is_whole, 30); }
 
 static void test_forks_among_threads(void) {
     pthread_t threads[4];
     for (int i = 0; i < COUNT(threads); i++)
         REQUIRE(!pthread_create(&threads[i], NULL, i % 2 ? look : nest, NULL));
     int wrong = 0;
-    for (int i = 0; i < FORKS; i++) wrong += !child_does(i % 8 ? is_whole : forks_again);
+    for (int i = 0; i < FORKS; i++) wrong += !child_does(i % 8 ? is_whole : forks_again, 30);
     atomic_store(&stop, true);
     for (int i = 0; i < COUNT(threads); i++) pthread_join(threads[i], NULL);
     CHECK(wrong == 0 && is_whole());
@@ -79,9 +62,9 @@ static bool releases(void) {
 
 static void test_fork_by_a_holder(void) {
     lock_take(&outer);
-    CHECK(child_does(releases));
+    CHECK(child_does(releases, 30));
     lock_release(&outer);
-    CHECK(is_whole() && child_does(is_whole));
+    CHECK(is_whole() && child_does(is_whole, 30));
 }
 
 int main(void) {

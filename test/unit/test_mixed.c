@@ -1,5 +1,6 @@
 /* Mixed networks from C: floats of few bits, arrays, a network whose parts are compiled and interpreted, failing allocations. */
 #include "check.h"
+#include "children.h"
 #include "proto_writer.h"
 #include "run/packs.h"
 
@@ -7,12 +8,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <sol/onnx.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-/* A child inherits no thread, and starts some. That the gate is made anew in the child looks like a mistake from outside. */
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) { return "die_after_fork=0:report_mutex_bugs=0"; }
 
 /* ---- Floats of few bits ---- */
 
@@ -85,9 +80,18 @@ static void put_node(struct message *graph, const char *op, const char *a, const
     put_message(graph, 1, &node);
 }
 
+static struct message make_model(const struct message *graph) {
+    struct message opset = {0}, model = {0};
+    put_int(&opset, 2, 20);
+    put_int(&model, 1, 10);
+    put_message(&model, 7, graph);
+    put_message(&model, 8, &opset);
+    return model;
+}
+
 /* y = sqrt(cumulated sum of exp(reshape(x, s)) along `axis`): compiled, interpreted, compiled. */
 static struct message make_network(void) {
-    struct message graph = {0}, opset = {0}, model = {0};
+    struct message graph = {0};
     put_node(&graph, "Reshape", "x", "s", "a");
     put_node(&graph, "Exp", "a", NULL, "b");
     put_node(&graph, "CumSum", "b", "axis", "c");
@@ -96,11 +100,7 @@ static struct message make_network(void) {
     put_port(&graph, 11, "s", 7, 1);
     put_port(&graph, 11, "axis", 7, 0);
     put_port(&graph, 12, "y", 1, 2);
-    put_int(&opset, 2, 20);
-    put_int(&model, 1, 10);
-    put_message(&model, 7, &graph);
-    put_message(&model, 8, &opset);
-    return model;
+    return make_model(&graph);
 }
 
 /* x: the first n of 6, in one row or in one column. */
@@ -170,37 +170,30 @@ static void *call_until_stopped(void *net) {
     return NULL;
 }
 
-/* Also one in which another thread was about to plan. */
-static bool child_is_right(struct sol_mixed *net) {
-    int status = -1;
-    pid_t pid = fork();
-    if (!pid) {
-        alarm(60);
-        _exit(call_shapes(net) ? 1 : 0);
-    }
-    return waitpid(pid, &status, 0) == pid && status == 0;
-}
+static struct sol_mixed *overlapped;
+
+/* In a child, too, in which another thread was about to plan. */
+static bool shapes_are_right(void) { return !call_shapes(overlapped); }
 
 static void test_calls_that_overlap(void) {
     struct message model = make_network();
-    struct sol_mixed *net;
     pthread_t callers[3];
-    REQUIRE(!sol_mixed_parse(model.at, model.size, NULL, NULL, &net));
+    REQUIRE(!sol_mixed_parse(model.at, model.size, NULL, NULL, &overlapped));
     for (int i = 0; i < COUNT(callers); i++)
-        REQUIRE(!pthread_create(&callers[i], NULL, call_until_stopped, net));
+        REQUIRE(!pthread_create(&callers[i], NULL, call_until_stopped, overlapped));
     const int n_forks = check_cannot_fork() ? 0 : 20;
-    for (int i = 0; i < n_forks; i++) CHECK(child_is_right(net));
+    for (int i = 0; i < n_forks; i++) CHECK(child_does(shapes_are_right, 60));
     atomic_store(&stop, true);
     for (int i = 0; i < COUNT(callers); i++) pthread_join(callers[i], NULL);
-    CHECK(!call_shapes(net));
-    sol_mixed_free(net);
+    CHECK(shapes_are_right());
+    sol_mixed_free(overlapped);
 }
 
 /* y = cumulated sum of x w along `axis`; w is 40 x 32, all 0.5. */
 static struct message make_weighted(void) {
     static float w[40 * 32];
     for (int i = 0; i < COUNT(w); i++) w[i] = 0.5f;
-    struct message graph = {0}, opset = {0}, model = {0}, tensor = {0};
+    struct message graph = {0}, tensor = {0};
     put_node(&graph, "MatMul", "x", "w", "a");
     put_node(&graph, "CumSum", "a", "axis", "y");
     put_int(&tensor, 1, 40), put_int(&tensor, 1, 32);
@@ -211,11 +204,7 @@ static struct message make_weighted(void) {
     put_port(&graph, 11, "x", 1, 2);
     put_port(&graph, 11, "axis", 7, 0);
     put_port(&graph, 12, "y", 1, 2);
-    put_int(&opset, 2, 20);
-    put_int(&model, 1, 10);
-    put_message(&model, 7, &graph);
-    put_message(&model, 8, &opset);
-    return model;
+    return make_model(&graph);
 }
 
 static bool weighted_is_right(struct sol_mixed *net, int64_t n) {

@@ -1,0 +1,24 @@
+/* Children of a process with threads. */
+#ifndef CHILDREN_H
+#define CHILDREN_H
+
+#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A child inherits no thread, and may start some. That a gate is made anew in the child looks like a mistake from outside. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "die_after_fork=0:report_mutex_bugs=0"; }
+
+/* Does `work` give true in a child of this process, which ends within so many seconds? */
+static inline bool child_does(bool (*work)(void), unsigned seconds) {
+    pid_t pid = fork();
+    int status = -1;
+    if (!pid) {
+        alarm(seconds);
+        _exit(work() ? 0 : 1);
+    }
+    return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+#endif
