@@ -45,11 +45,12 @@ bool cpu_has(const struct dnn_isa *isa) {
     return !strcmp(isa->name, "generic");
 }
 
-/* Names of those that this machine has, best first. */
-static const char *list_isas(char out[128]) {
+/* Names of all, or of those that this machine has, best first. */
+static const char *list_isas(bool all, char out[128]) {
     int n = 0;
     for (const struct dnn_isa *isa = dnn_isas; isa->name && n < 128; isa++)
-        if (cpu_has(isa)) n += snprintf(out + n, 128 - (size_t)n, n ? ", %s" : "%s", isa->name);
+        if (all || cpu_has(isa))
+            n += snprintf(out + n, 128 - (size_t)n, n ? ", %s" : "%s", isa->name);
     return out;
 }
 
@@ -62,7 +63,7 @@ const struct dnn_isa *cpu_isa(void) {
         if (wanted && !strcmp(wanted, isa->name)) return isa;
         if (!best) best = isa;
     }
-    if (wanted) env_refuse(ENV_SOL_CPU, list_isas(names));
+    if (wanted) env_refuse(ENV_SOL_CPU, list_isas(false, names));
     return best;
 }
 
@@ -73,10 +74,9 @@ static const struct dnn_isa *isa_of(const struct sol_options *options) {
     if (!options->cpu) return cpu_isa();
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
         if (!strcmp(options->cpu, isa->name)) return isa;
-    (void)fail(SOL_EINVAL, "%s", dnn_isas[0].name);
-    for (const struct dnn_isa *isa = dnn_isas + 1; isa->name; isa++)
-        (void)fail(SOL_EINVAL, "%s, %s", sol_error(), isa->name);
-    fail_prefix("there are no kernels for the instruction set \"%.32s\": it can be ", options->cpu);
+    char names[128];
+    (void)fail(SOL_EINVAL, "there are no kernels for the instruction set \"%.32s\": it can be %s",
+               options->cpu, list_isas(true, names));
     return NULL;
 }
 
