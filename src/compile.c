@@ -1,7 +1,7 @@
 /*
  * The pipeline: from a model to a program. This is where to start reading.
  *
- *   model -> passes -> layouts -> concats -> clusters -> views -> images -> steps (DFP, DNN, copy) -> linked program
+ *   model -> passes -> layouts -> storage -> clusters -> images -> steps (DFP, DNN, copy) -> linked program
  *
  * One arena per compile holds everything but the program; memory running out anywhere inside longjmps to
  * sol_compile, which frees it and returns SOL_ENOMEM.
@@ -23,7 +23,7 @@ static void report_progress(const struct sol_options *options, int done, int tot
     if (options->progress) options->progress(options->user, done, total, what);
 }
 
-/* Devices that optimize: everything between the model and its steps. Plans of layouts and concats edit the list as
+/* Devices that optimize: everything between the model and its steps. Plans of layouts and storage edit the list as
  * passes do, so it is cleaned behind them. Progress counts clusters, and the C compiler as one more. */
 static enum sol_status lower(struct build *b, const struct device *device,
                              const struct model *user_model) {
@@ -32,11 +32,10 @@ static enum sol_status lower(struct build *b, const struct device *device,
     TRY(pass_run_all(plan->model));
     TRY(plan_layouts(plan));
     pass_clean(plan->model);
-    TRY(plan_concats(plan));
+    TRY(plan_storage(plan));
     pass_clean(plan->model);
     TRY(ir_verify(plan->model));
     TRY(plan_clusters(plan, device->refuse_fusion));
-    TRY(plan_views(plan));
     TRY(plan_images(plan, max_i64(1, b->options->batch_hint)));
     build_init(b);
     for (int i = 0; i < plan->clusters.n; i++) {

@@ -40,8 +40,8 @@ static void check_epilogue(struct nest *nest) {
 }
 
 /* From layers to loops; afterwards only text is missing. */
-static void build(struct nest *nest, const struct cluster *cluster, const struct view *views) {
-    nest_fuse(nest, cluster, views);
+static void build(struct nest *nest, const struct cluster *cluster, const struct storage *storage) {
+    nest_fuse(nest, cluster, storage);
     if (!nest->refusal) nest_lower(nest);
     if (nest->refusal) return;
     nest_collect(nest);
@@ -151,21 +151,21 @@ static double count_flops(const struct nest *nest) {
  * is kept is then what was kept when the layers were accepted, and other outputs restrict
  * nothing. */
 static struct nest *generate_nest(struct arena *arena, const struct cluster *cluster,
-                                  const struct view *views, int lanes) {
+                                  const struct storage *storage, int lanes) {
     struct nest *nest = NULL;
     for (int attempt = 0; attempt < 3; attempt++) {
         nest = make_nest(arena, cluster, lanes);
         nest->spills = attempt == 0 && !cluster->tile;
         nest->is_loose = attempt == 2;
-        build(nest, cluster, views);
+        build(nest, cluster, storage);
         if (!nest->refusal) break;
     }
     return nest;
 }
 
 enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
-                             const struct view *views, int lanes, struct dfp_kernel *out) {
-    struct nest *nest = generate_nest(arena, cluster, views, lanes);
+                             const struct storage *storage, int lanes, struct dfp_kernel *out) {
+    struct nest *nest = generate_nest(arena, cluster, storage, lanes);
     if (nest->refusal) return fail(SOL_EUNSUPPORTED, "no kernel: %s", nest->refusal);
     nest_merge_loops(nest);
     nest_plan_loops(nest);

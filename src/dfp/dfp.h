@@ -15,14 +15,14 @@
 #include "plan/plan.h"
 
 /* May the cluster's layers become one kernel? NULL = yes, else the reason. Used while
- * clustering: no views yet. */
+ * clustering: no storage yet. */
 const char *dfp_refuse(struct arena *arena, const struct cluster *cluster);
 
-/* Generates the kernel of a cluster whose tensors have layouts; `views` by tensor id; `lanes` =
+/* Generates the kernel of a cluster whose tensors have layouts; `storage` by tensor id; `lanes` =
  * vector width in floats. The kernel of an epilogue (cluster->tile) works in place, and its tasks are
  * the points of its output in the order of memory, a point being all lanes of a block. */
 enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
-                             const struct view *views, int lanes, struct dfp_kernel *out);
+                             const struct storage *storage, int lanes, struct dfp_kernel *out);
 
 /* C text that goes in front of the kernels of one translation unit: vector types and helper
  * functions. */

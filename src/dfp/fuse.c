@@ -84,13 +84,14 @@ static void find_pointer(struct value *v, const struct cluster *cluster) {
                       : position(v->tensor, cluster->inputs.at, cluster->inputs.n);
 }
 
-static void add_values(struct nest *nest, const struct cluster *cluster, const struct view *views) {
+static void add_values(struct nest *nest, const struct cluster *cluster,
+                       const struct storage *storage) {
     for (int i = 0; i < cluster->layers.n && !nest->refusal; i++)
         add_layer(nest, cluster->layers.at[i]);
     for (int i = 0; i < nest->values.n; i++) {
         struct value *v = &nest->values.at[i];
         find_pointer(v, cluster);
-        if (views) v->stride = views[v->tensor->id].stride;
+        if (storage) v->stride = storage[v->tensor->id].stride;
     }
 }
 
@@ -279,9 +280,9 @@ static void refuse_heavy(struct nest *nest, const struct cluster *cluster) {
             nest_refuse(nest, "heavy layers stay alone");
 }
 
-void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct view *views) {
+void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct storage *storage) {
     refuse_heavy(nest, cluster);
-    if (!nest->refusal) add_values(nest, cluster, views);
+    if (!nest->refusal) add_values(nest, cluster, storage);
     if (!nest->refusal) find_layout(nest);
     if (nest->refusal) return;
     find_classes(nest);

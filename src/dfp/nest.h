@@ -247,8 +247,8 @@ int nest_add_var(struct nest *nest, enum var_kind kind, struct size extent);
 void nest_refuse(struct nest *nest, const char *reason);
 
 /* ---- fuse.c, stage.c ---- */
-/* Fills in everything up to the stages. `views` NULL: while clustering, dense strides do. */
-void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct view *views);
+/* Fills in everything up to the stages. `storage` NULL: while clustering, dense strides do. */
+void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct storage *storage);
 void nest_find_stages(struct nest *nest);
 struct value *nest_find_value(struct nest *nest, const struct tensor *t);
 bool nest_is_identity(const struct value *reader, const struct value *from,

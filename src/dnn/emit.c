@@ -47,8 +47,8 @@ static int stored_channels(const struct tensor *t) {
 
 /* The tensors' layouts decide what the kernel sees: x is the cluster's, in front of the prologue. */
 static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn_problem *p) {
-    const struct layer *l = cluster->heavy;
-    const struct tensor *x = cluster->x, *y = l->out[0], *w = l->in[1];
+    const struct layer *l = cluster->dnn->anchor;
+    const struct tensor *x = cluster->dnn->x, *y = l->out[0], *w = l->in[1];
     const struct attr *a = &l->attr;
     p->kind = DNN_CONV;
     p->groups = (int)a->groups;
@@ -77,12 +77,12 @@ static struct size count_rows(const struct tensor *x) {
 
 static void fill_linear(const struct cluster *cluster, struct dnn_problem *p) {
     const int64_t symbols[SIZE_SYMBOLS] = {cluster->images, 1, 1, 1};
-    struct size rows = count_rows(cluster->x);
+    struct size rows = count_rows(cluster->dnn->x);
     p->batch_hint = max_i64(1, size_eval(&rows, symbols));
     p->kind = DNN_LINEAR;
     p->groups = p->h = p->w = p->oh = p->ow = p->kh = p->kw = p->sh = p->sw = p->dh = p->dw = 1;
-    p->k = p->k_model = const_dim(cluster->heavy->in[1], 0);
-    p->c = p->c_model = const_dim(cluster->heavy->in[1], 1);
+    p->k = p->k_model = const_dim(cluster->dnn->anchor->in[1], 0);
+    p->c = p->c_model = const_dim(cluster->dnn->anchor->in[1], 1);
     p->x_plain = p->y_plain = p->residual_plain = true;
 }
 
@@ -96,13 +96,13 @@ static void fill_act(const struct layer *act, struct dnn_problem *p) {
 static struct dnn_problem make_problem(struct build *b, const struct cluster *cluster) {
     struct dnn_problem p = {
         .batch_hint = cluster->images, .lanes = b->plan->lanes, .threads = pool_threads()};
-    if (cluster->heavy->kind == LAYER_conv) fill_conv(b, cluster, &p);
+    if (cluster->dnn->anchor->kind == LAYER_conv) fill_conv(b, cluster, &p);
     else fill_linear(cluster, &p);
-    p.bias = cluster->heavy->n_in > 2;
-    p.residual = cluster->residual != NULL;
-    p.prologue = cluster->scale != NULL;
-    p.prologue_min = cluster->prologue_act ? 0 : -INFINITY;
-    fill_act(cluster->act, &p);
+    p.bias = cluster->dnn->anchor->n_in > 2;
+    p.residual = cluster->dnn->residual != NULL;
+    p.prologue = cluster->dnn->scale != NULL;
+    p.prologue_min = cluster->dnn->prologue_act ? 0 : -INFINITY;
+    fill_act(cluster->dnn->act, &p);
     return p;
 }
 
@@ -176,7 +176,7 @@ static enum sol_status choose(struct build *b, const struct dnn_problem *p,
 
 static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                                  const struct dnn_plan *plan, struct buffer_ref *packed) {
-    const struct tensor *w = cluster->heavy->in[1];
+    const struct tensor *w = cluster->dnn->anchor->in[1];
     *packed = build_state(b, (int64_t)plan->packed_size, "packed weight");
     struct buffer_ref ptr[] = {build_ref(b, w), *packed};
     struct step step = {.run = dnn_step_pack,
@@ -195,11 +195,11 @@ static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
 /* Images of a conv may lie apart (in a concat); rows of a linear layer are dense. */
 static struct size batch_stride(const struct build *b, const struct tensor *t, bool linear) {
     if (!t) return size_const(0);
-    return linear ? t->dim[t->rank - 1] : b->plan->view[t->id].stride[0];
+    return linear ? t->dim[t->rank - 1] : b->plan->storage[t->id].stride[0];
 }
 
 static struct size count_flops(const struct cluster *cluster) {
-    const struct tensor *y = cluster->heavy->out[0], *w = cluster->heavy->in[1];
+    const struct tensor *y = cluster->dnn->anchor->out[0], *w = cluster->dnn->anchor->in[1];
     int64_t reduction = 1;
     for (int d = 1; d < w->rank; d++) reduction *= size_value(w->dim[d]);
     return size_scale(ir_elements(y), 2 * reduction);
@@ -226,23 +226,23 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                                 const struct dnn_work *work, struct buffer_ref packed,
                                 const struct dnn_epilogue *epilogue) {
     const struct dnn_plan *plan = &work->plan;
-    const struct layer *heavy = cluster->heavy;
+    const struct layer *heavy = cluster->dnn->anchor;
     const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];
     bool linear = heavy->kind == LAYER_linear;
     struct buffer_ref own_ptr[DNN_N_POINTERS] = {
-        [DNN_X] = build_ref(b, cluster->x),
+        [DNN_X] = build_ref(b, cluster->dnn->x),
         [DNN_PACKED] = packed,
         [DNN_WEIGHT] = build_ref(b, plan->packed_size ? NULL : heavy->in[1]),
         [DNN_BIAS] = build_ref(b, heavy->n_in > 2 ? heavy->in[2] : NULL),
-        [DNN_RESIDUAL] = build_ref(b, cluster->residual),
-        [DNN_SCALE] = build_ref(b, cluster->scale),
-        [DNN_SHIFT] = build_ref(b, cluster->shift),
+        [DNN_RESIDUAL] = build_ref(b, cluster->dnn->residual),
+        [DNN_SCALE] = build_ref(b, cluster->dnn->scale),
+        [DNN_SHIFT] = build_ref(b, cluster->dnn->shift),
         [DNN_Y] = build_ref(b, y)};
     struct size own_arg[DNN_N_ARGS] = {
-        [DNN_BATCH] = linear ? count_rows(cluster->x) : cluster->x->dim[0],
-        [DNN_X_STRIDE] = batch_stride(b, cluster->x, linear),
+        [DNN_BATCH] = linear ? count_rows(cluster->dnn->x) : cluster->dnn->x->dim[0],
+        [DNN_X_STRIDE] = batch_stride(b, cluster->dnn->x, linear),
         [DNN_Y_STRIDE] = batch_stride(b, y, linear),
-        [DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->residual, linear)};
+        [DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->dnn->residual, linear)};
     struct step step = {.run = dnn_step_run,
                         .n_tasks = dnn_step_n_tasks,
                         .data = work,

@@ -53,16 +53,16 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
  * are viewed as a whole. */
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
-    const struct view *view = &b->plan->view[t->id];
-    struct buffer_ref *root = &b->where[view->root->id];
+    const struct storage *s = &b->plan->storage[t->id];
+    struct buffer_ref *root = &b->where[s->root->id];
     if (root->kind == BUFFER_NONE) {
-        *root = make_buffer(b, view->root);
-        if (plan_counts_images(view->root))
-            root->image = size_element(view->root->dtype) *
-                          size_value(b->plan->view[view->root->id].stride[0]);
+        *root = make_buffer(b, s->root);
+        if (plan_counts_images(s->root))
+            root->image =
+                size_element(s->root->dtype) * size_value(b->plan->storage[s->root->id].stride[0]);
     }
     struct buffer_ref ref = *root;
-    ref.offset = size_scale(view->offset, 4);
+    ref.offset = size_scale(s->offset, 4);
     return ref;
 }
 
@@ -143,8 +143,8 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     table.base = arena_copy(b->keep, table.base, n * sizeof *table.base);
     *kept = table;
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
-    struct size arg[] = {batch, in->rank ? b->plan->view[in->id].stride[0] : size_const(0),
-                         out->rank ? b->plan->view[out->id].stride[0] : size_const(0)};
+    struct size arg[] = {batch, in->rank ? b->plan->storage[in->id].stride[0] : size_const(0),
+                         out->rank ? b->plan->storage[out->id].stride[0] : size_const(0)};
     return add_movement(b, cluster,
                         (struct step){.run = copy_run,
                                       .n_tasks = copy_n_tasks,
@@ -168,7 +168,7 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
     const struct layer *l = cluster->layers.at[0];
     const struct tensor *table = l->in[0], *numbers = l->in[1];
     int axis = (int)l->attr.axis;
-    struct size stride = b->plan->view[table->id].stride[0],
+    struct size stride = b->plan->storage[table->id].stride[0],
                 inner = product(table->dim, axis + 1, table->rank);
     struct buffer_ref ptr[] = {build_ref(b, table), build_ref(b, numbers), build_ref(b, l->out[0])};
     struct size arg[GATHER_N_ARGS] = {[GATHER_OUTER] = product(table->dim, 0, axis),

@@ -187,7 +187,7 @@ static void join_siblings(struct clustering *c) {
 static void assign(struct clustering *c, struct layer *l) {
     if (cluster_is_source(l) || c->of[l->id]) return;
     if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
-    else if (view_is_alias(c->plan, l)) cluster_take(c, cluster_new(c, MODULE_VIEW), l);
+    else if (storage_is_view(c->plan, l)) cluster_take(c, cluster_new(c, MODULE_VIEW), l);
     else if (movement_is_possible(l)) cluster_copy(c, l);
     else if (l->kind == LAYER_gather) cluster_take(c, cluster_new(c, MODULE_GATHER), l);
     else cluster_dfp(c, l);

@@ -65,26 +65,28 @@ static bool is_ready(struct clustering *c, const struct tensor *t, const struct 
 /* Linear layers write rows that follow each other. */
 static bool can_write(const struct clustering *c, const struct layer *heavy,
                       const struct tensor *out) {
-    return heavy->kind != LAYER_linear || !view_lies_apart(c->plan, out);
+    return heavy->kind != LAYER_linear || !c->plan->storage[out->id].has_batch_stride;
 }
 
 /* Takes the closed set; returns the tensor that the kernel then computes. */
 static struct tensor *take_closed(struct clustering *c, struct cluster *cluster) {
-    struct layer *heavy = cluster->heavy;
+    struct dnn_fusion *f = cluster->dnn;
+    const struct layer *heavy = f->anchor;
     struct tensor *y = heavy->out[0];
     struct layer *next = cluster_single_reader(c, y);
     struct tensor *residual = next && !c->of[next->id] ? find_residual(next, y) : NULL;
-    bool dense = heavy->kind == LAYER_conv || !residual || !view_lies_apart(c->plan, residual);
+    bool dense =
+        heavy->kind == LAYER_conv || !residual || !c->plan->storage[residual->id].has_batch_stride;
     if (residual && dense && can_write(c, heavy, next->out[0]) &&
         is_ready_before(c, residual, heavy)) {
-        cluster->residual = residual;
+        f->residual = residual;
         cluster_take(c, cluster, next);
         y = next->out[0];
         next = cluster_single_reader(c, y);
     }
     if (next && is_act(next) && !c->of[next->id] && same_place(y, next->out[0]) &&
         can_write(c, heavy, next->out[0])) {
-        cluster->act = next;
+        f->act = next;
         cluster_take(c, cluster, next);
         y = next->out[0];
     }
@@ -147,7 +149,7 @@ static bool is_possible(struct clustering *c, const struct cluster *heavy, struc
     const struct tensor *out = e->layers.at[e->layers.n - 1]->out[0];
     e->inputs.n = e->outputs.n = 0;
     cluster_find_ports(c, e);
-    if (!can_write(c, heavy->heavy, out)) return false;
+    if (!can_write(c, heavy->dnn->anchor, out)) return false;
     if (e->inputs.n + e->outputs.n > CLUSTER_MAX_TENSORS) return false;
     return !c->refuse(c->plan->arena, e);
 }
@@ -159,7 +161,7 @@ static void take_generated(struct clustering *c, struct cluster *cluster, struct
     *e = (struct cluster){.id = cluster->id, .module = MODULE_DFP, .tile = tile};
     while (e->layers.n < EPILOGUE_MAX_LAYERS) {
         struct layer *next = find_next(c, e);
-        if (!next || !may_follow(c, e, cluster->heavy, next)) break;
+        if (!next || !may_follow(c, e, cluster->dnn->anchor, next)) break;
         VEC_PUSH(c->plan->arena, &e->layers, next);
         if (leaves_once(c, e) && is_possible(c, cluster, e)) n = e->layers.n;
     }
@@ -168,7 +170,8 @@ static void take_generated(struct clustering *c, struct cluster *cluster, struct
     e->inputs.n = e->outputs.n = 0;
     cluster_find_ports(c, e);
     for (int i = 0; i < n; i++) cluster_take(c, cluster, e->layers.at[i]);
-    cluster->epilogue = e;
+    storage_set_in_place(c->plan, tile, e->outputs.at[0]);
+    cluster->dnn->epilogue = e;
 }
 
 /* ---- The prologue ---- */
@@ -190,8 +193,9 @@ static struct tensor *other_input(const struct layer *l, const struct tensor *t)
 
 /* relu(x * scale + shift) read by one conv only: the conv computes it while it loads. */
 static void take_prologue(struct clustering *c, struct cluster *cluster) {
-    if (cluster->heavy->kind != LAYER_conv || cluster->heavy->attr.groups != 1) return;
-    struct layer *act = cluster->heavy->in[0]->producer, *sum, *product;
+    struct dnn_fusion *f = cluster->dnn;
+    if (f->anchor->kind != LAYER_conv || f->anchor->attr.groups != 1) return;
+    struct layer *act = f->anchor->in[0]->producer, *sum, *product;
     if (act->kind != LAYER_relu || c->of[act->id]) return;
     sum = act->in[0]->producer;
     struct tensor *shift = per_channel(sum, LAYER_add);
@@ -203,10 +207,10 @@ static void take_prologue(struct clustering *c, struct cluster *cluster) {
     bool alone = cluster_single_reader(c, act->out[0]) && cluster_single_reader(c, sum->out[0]) &&
                  cluster_single_reader(c, product->out[0]);
     if (!alone || !same_place(x, act->out[0])) return;
-    cluster->x = x;
-    cluster->scale = scale;
-    cluster->shift = shift;
-    cluster->prologue_act = act;
+    f->x = x;
+    f->scale = scale;
+    f->shift = shift;
+    f->prologue_act = act;
     cluster_take(c, cluster, product);
     cluster_take(c, cluster, sum);
     cluster_take(c, cluster, act);
@@ -221,8 +225,8 @@ bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
 
 void cluster_dnn(struct clustering *c, struct layer *l) {
     struct cluster *cluster = cluster_new(c, MODULE_DNN);
-    cluster->heavy = l;
-    cluster->x = l->in[0];
+    cluster->dnn = ARENA_NEW(c->plan->arena, struct dnn_fusion);
+    *cluster->dnn = (struct dnn_fusion){.anchor = l, .x = l->in[0]};
     take_prologue(c, cluster);
     cluster_take(c, cluster, l);
     take_generated(c, cluster, take_closed(c, cluster));

@@ -37,9 +37,9 @@ static bool keeps_images(const struct layer *l) {
 
 /* Its memory moves on from image to image exactly if the tensor does, from a place that no size decides. */
 static bool is_placed_by_image(const struct plan *plan, const struct tensor *t) {
-    const struct view *view = &plan->view[t->id];
-    return size_is_const(view->offset) && plan_counts_images(t) == plan_counts_images(view->root) &&
-           (plan_counts_images(t) || is_shared(view->root));
+    const struct storage *s = &plan->storage[t->id];
+    return size_is_const(s->offset) && plan_counts_images(t) == plan_counts_images(s->root) &&
+           (plan_counts_images(t) || is_shared(s->root));
 }
 
 static bool is_by_image(const struct plan *plan, const struct cluster *cluster) {
@@ -67,7 +67,7 @@ struct life {
 static void touch(const struct plan *plan, struct life *life, struct tensor *const *at, int n,
                   int step) {
     for (int i = 0; i < n; i++) {
-        const struct tensor *root = plan->view[at[i]->id].root;
+        const struct tensor *root = plan->storage[at[i]->id].root;
         if (cluster_is_source(root->producer) || ir_is_output(plan->model, root)) continue;
         struct life *l = &life[root->id];
         if (l->first < 0) l->first = step;

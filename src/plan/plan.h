@@ -1,7 +1,7 @@
 /*
  * The plan: from an optimized model to clusters with layouts, implementations and buffers.
  *
- *   model -> layout.c -> concat.c -> cluster.c, heavy.c -> view.c -> images.c -> the device's emit (dnn, dfp) -> build.c
+ *   model -> layout.c -> storage.c -> cluster.c, heavy.c -> images.c -> the device's emit (dnn, dfp) -> build.c
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv or linear with what was fused into its
  * prologue and epilogue, part of which DFP generates. Module DFP: any connected set of other layers. Module copy: layers that only move values. Module gather: one gather.
@@ -20,6 +20,20 @@ enum module {
     MODULE_VIEW, /* costs nothing: the output lies in the input's memory, or the inputs in the output's */
 };
 
+/*
+ * What a DNN cluster computes: epilogue(act(anchor(prologue(x)) + residual)). What is not there is NULL. The layers of
+ * all parts are in the cluster's `layers`.
+ */
+struct dnn_fusion {
+    struct layer *anchor; /* the conv or linear */
+    struct tensor *x, *residual;
+    struct tensor *scale, *shift; /* prologue: relu(x * scale + shift) */
+    struct layer *prologue_act;
+    struct layer *act; /* relu or clamp */
+    struct cluster
+        *epilogue; /* made by DFP, called for each finished tile; not in the list of clusters */
+};
+
 struct cluster {
     int id;
     enum module module;
@@ -30,25 +44,28 @@ struct cluster {
     VEC(struct tensor *)
     inputs; /* read, not made here; scalars are not listed: they become constants of the text */
     VEC(struct tensor *) outputs; /* made here, read elsewhere (or model outputs) */
-
-    /* Module DNN: epilogue(act(heavy(prologue(x)) + residual)); what is not there is NULL. The layers of all parts are in `layers`. */
-    struct layer *heavy;
-    struct tensor *x, *residual, *scale, *shift;
-    struct layer *prologue_act, *act; /* relu or clamp */
-    struct cluster *epilogue;         /* DFP's, on each tile; not in the list of clusters */
-
-    /* An epilogue: what it begins with, which lies where its output will be. NULL: a cluster of its own. */
-    struct tensor *tile;
+    struct dnn_fusion *dnn;       /* module DNN only */
+    struct tensor
+        *tile; /* an epilogue only: the tensor that it begins with and works on in place */
 };
 
 /*
  * Where a tensor lies. Address of element (i0, i1, ..), in elements from the root's start:
  *   offset + sum over d of i[d] * stride[d]
- * For a blocked tensor i[channel axis] counts blocks, and the position inside the block is added. Dims inside an image
- * are always dense; only the batch stride differs, where an image lies inside a larger one (concat, slice).
+ * For a blocked tensor i[channel axis] counts blocks, and the position inside the block is added. Dims inside a sample
+ * are always dense; only the batch stride differs, where a sample lies inside a larger one (concat, slice).
  */
-struct view {
-    struct tensor *root; /* whose memory it is; itself when not an alias */
+enum storage_kind {
+    STORAGE_UNDECIDED,
+    STORAGE_OWN,    /* memory of its own, or the caller's */
+    STORAGE_ALIAS,  /* a piece of the input of its producer, which then costs nothing */
+    STORAGE_PLACED, /* written straight into its place in a concat's output */
+};
+struct storage {
+    enum storage_kind kind;
+    bool is_filled;        /* a concat whose inputs are placed in it, so that it costs nothing */
+    bool has_batch_stride; /* there may be gaps between samples */
+    struct tensor *root;   /* whose memory it is; itself for OWN */
     struct size offset;
     struct size stride[SOL_MAX_RANK];
 };
@@ -61,15 +78,8 @@ struct plan {
     VEC(struct cluster *) clusters; /* in the order of execution */
     bool (*takes_heavy)(const struct layer *conv,
                         int lanes); /* can the device's DNN module do it? */
-    struct placement *place;
-    struct view *view;
+    struct storage *storage;
     struct cluster **maker; /* of each tensor, NULL for sources */
-};
-
-/* A tensor that is written straight into its place in a concat's output; parent NULL = it is not. */
-struct placement {
-    struct tensor *parent;
-    struct size offset; /* elements */
 };
 
 /* ---- layout.c: which tensors are blocked, and copies where layouts meet ---- */
@@ -81,21 +91,18 @@ bool layout_equal(const struct layout *a, const struct layout *b);
 bool layout_is_same_order(const struct tensor *a, const struct tensor *b);
 struct size layout_elements(const struct tensor *t); /* stored elements, padding included */
 
-/* ---- concat.c: concats that are written in place ---- */
-enum sol_status plan_concats(struct plan *plan); /* fills plan->place */
+/* ---- storage.c: memory and addresses ---- */
+enum sol_status plan_storage(struct plan *plan); /* fills plan->storage; may insert copies */
+/* Does the layer cost nothing, because its output is there already? */
+bool storage_is_view(const struct plan *plan, const struct layer *layer);
+/* `tile` is computed in the memory of `out`, which an epilogue makes of it. */
+void storage_set_in_place(const struct plan *plan, const struct tensor *tile,
+                          const struct tensor *out);
 
 /* ---- cluster.c: who computes what ---- */
 /* Tells why the layers of a would-be cluster cannot share a kernel; NULL = they can. DFP's, see dfp_refuse. */
 typedef const char *plan_refuse(struct arena *arena, const struct cluster *cluster);
 enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse);
-
-/* ---- view.c: addresses ---- */
-enum sol_status plan_views(struct plan *plan);
-/* Is this a reshape, slice, concat or copy that costs nothing, because its output is its input's memory (or its place)? */
-bool view_is_alias(const struct plan *plan, const struct layer *layer);
-/* Could the tensor's images lie apart? True for slices, and for what is placed in a concat. */
-bool view_lies_apart(const struct plan *plan, const struct tensor *t);
-void view_dense_strides(const struct tensor *t, struct size stride[SOL_MAX_RANK]);
 
 /* ---- images.c: what can be computed for a part of the batch ---- */
 enum sol_status plan_images(struct plan *plan, int64_t batch);

@@ -8,6 +8,10 @@
 static const char *const module_names[] = {"DFP", "DNN", "copy", "gather", "view"};
 static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8", "#f0e0c8", "#eeeeee"};
 
+static const struct cluster *epilogue_of(const struct cluster *cluster) {
+    return cluster->dnn ? cluster->dnn->epilogue : NULL;
+}
+
 void plan_report(struct build *b, const struct cluster *cluster) {
     text_add(&b->report, "cluster %d, %s%s: %s\n", cluster->id, module_names[cluster->module],
              cluster->prepare ? " (once per version of the weights)" : "",
@@ -15,10 +19,11 @@ void plan_report(struct build *b, const struct cluster *cluster) {
     b->cluster = cluster->id;
     b->by_image = cluster->by_image && !cluster->prepare;
     b->cluster_begin = b->report.size;
-    if (!cluster->epilogue) return;
+    const struct cluster *epilogue = epilogue_of(cluster);
+    if (!epilogue) return;
     text_add(&b->report, "    generated epilogue:");
-    for (int i = 0; i < cluster->epilogue->layers.n; i++)
-        text_add(&b->report, " %s", layer_infos[cluster->epilogue->layers.at[i]->kind].name);
+    for (int i = 0; i < epilogue->layers.n; i++)
+        text_add(&b->report, " %s", layer_infos[epilogue->layers.at[i]->kind].name);
     text_add(&b->report, "\n");
 }
 
@@ -47,12 +52,13 @@ static void begin_box(struct text *text, const char *prefix, int id, enum module
 
 /* A generated epilogue is a box of DFP's colour inside; its layers are the last ones. */
 static void add_cluster(struct text *text, const struct cluster *cluster) {
-    int n_own = cluster->layers.n - (cluster->epilogue ? cluster->epilogue->layers.n : 0);
+    const struct cluster *epilogue = epilogue_of(cluster);
+    int n_own = cluster->layers.n - (epilogue ? epilogue->layers.n : 0);
     begin_box(text, "", cluster->id, cluster->module);
     for (int i = 0; i < n_own; i++) add_layer(text, cluster->layers.at[i]);
-    if (cluster->epilogue) begin_box(text, "epilogue_", cluster->id, MODULE_DFP);
+    if (epilogue) begin_box(text, "epilogue_", cluster->id, MODULE_DFP);
     for (int i = n_own; i < cluster->layers.n; i++) add_layer(text, cluster->layers.at[i]);
-    text_add(text, cluster->epilogue ? "  }\n  }\n" : "  }\n");
+    text_add(text, epilogue ? "  }\n  }\n" : "  }\n");
 }
 
 static void add_edges(struct text *text, const struct layer *l) {

@@ -41,7 +41,7 @@ struct run {
     struct model *model;
     struct cluster *cluster;
     struct dfp_kernel kernel;
-    struct view *views;
+    struct storage *views;
     float *value[MAX_TENSORS];  /* by tensor id: naive, row major */
     float *memory[MAX_TENSORS]; /* as the kernel sees it */
 };
@@ -278,7 +278,7 @@ static bool make_run(struct run *r, const struct test_case *test, int lanes) {
         return CHECK(false);
     }
     REQUIRE(r->model->n_tensors <= MAX_TENSORS);
-    r->views = ARENA_ARRAY(&arena, struct view, r->model->n_tensors);
+    r->views = ARENA_ARRAY(&arena, struct storage, r->model->n_tensors);
     for (int i = 0; i < r->model->layers.n; i++) {
         struct tensor *t = r->model->layers.at[i]->out[0];
         set_layout(t, test->mode, lanes);

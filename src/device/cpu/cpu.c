@@ -115,8 +115,8 @@ static enum sol_status emit_dnn(struct build *b, const struct cluster *cluster) 
     struct dfp_parts parts = {0};
     const struct dnn_isa *isa = isa_of(b->options);
     dnn_tune *tune = tune_of(b->options);
-    if (!cluster->epilogue) return dnn_emit(b, cluster, isa, tune, NULL);
-    TRY(dfp_make_parts(b, cluster->epilogue, &parts));
+    if (!cluster->dnn->epilogue) return dnn_emit(b, cluster, isa, tune, NULL);
+    TRY(dfp_make_parts(b, cluster->dnn->epilogue, &parts));
     queue_text(b, &parts);
     struct dnn_epilogue epilogue = {.kernel = parts.kernel,
                                     .n_ptr = parts.n_ptr,

@@ -1,0 +1,227 @@
+/*
+ * Storage: whose memory each tensor uses, and at which addresses. Decided here, once per tensor; all others read it.
+ *
+ *   model with layouts -> [this file] -> plan->storage, and copies where a tensor needs memory of its own
+ *
+ * Two kinds of layers then cost nothing: a slice, reshape or copy whose output is a piece of its input (an alias), and a
+ * concat whose inputs are written straight into its output (placed). A tensor lies in one place only: a concat's
+ * input that cannot be placed (it is the caller's, or is placed already, or may be an alias) is copied there.
+ *
+ * Order: first concats, last to first, so that in a growing chain (cat(a, b), then cat(a, b, c)) the largest owns the
+ * memory and the smaller ones are its beginnings. Then everything else, each tensor after the one it may be an alias of.
+ *
+ * Invariant: inside a sample memory is dense, in the layout's order; only the batch stride is free.
+ */
+#include "plan/plan.h"
+
+static struct storage *storage_of(const struct plan *plan, const struct tensor *t) {
+    return &plan->storage[t->id];
+}
+
+/* ---- Addresses ---- */
+
+static void set_dense_strides(const struct tensor *t, struct size stride[SOL_MAX_RANK]) {
+    int axis = layout_channel_axis(t), block = t->layout.block;
+    struct size step = size_const(block ? block : 1);
+    for (int d = t->rank - 1; d >= 0; d--) {
+        stride[d] = step;
+        step =
+            size_mul(step, block && d == axis ? size_const(t->layout.stored / block) : t->dim[d]);
+    }
+}
+
+static void set_own(const struct plan *plan, struct tensor *t) {
+    struct storage *s = storage_of(plan, t);
+    s->kind = STORAGE_OWN;
+    s->root = t;
+    s->offset = size_const(0);
+    set_dense_strides(t, s->stride);
+}
+
+/* `t` lies `offset` elements behind the beginning of `parent`, sample by sample. */
+static void set_placed(const struct plan *plan, struct tensor *t, const struct tensor *parent,
+                       struct size offset) {
+    struct storage *s = storage_of(plan, t);
+    const struct storage *in = storage_of(plan, parent);
+    set_own(plan, t);
+    s->kind = STORAGE_PLACED;
+    s->has_batch_stride = true;
+    s->root = in->root;
+    s->offset = size_add(in->offset, offset);
+    s->stride[0] = in->stride[0];
+}
+
+static bool keeps_batch(const struct layer *l) {
+    const struct tensor *in = l->in[0], *out = l->out[0];
+    return in->rank > 0 && out->rank > 0 && size_equal(in->dim[0], out->dim[0]);
+}
+
+static void set_alias(const struct plan *plan, const struct layer *l) {
+    struct storage *s = storage_of(plan, l->out[0]);
+    const struct storage *in = storage_of(plan, l->in[0]);
+    const int block = l->in[0]->layout.block;
+    set_own(plan, l->out[0]);
+    s->kind = STORAGE_ALIAS;
+    s->has_batch_stride = l->kind == LAYER_slice || in->has_batch_stride;
+    s->root = in->root;
+    s->offset = in->offset;
+    if (keeps_batch(l)) s->stride[0] = in->stride[0];
+    if (l->kind != LAYER_slice) return;
+    int start = (int)l->attr.start;
+    if (block) start = layout_position(&l->in[0]->layout, start) / block;
+    s->offset = size_add(s->offset, size_scale(in->stride[1], start));
+}
+
+bool storage_is_view(const struct plan *plan, const struct layer *l) {
+    const struct storage *s = storage_of(plan, l->out[0]);
+    return s->kind == STORAGE_ALIAS || s->is_filled;
+}
+
+void storage_set_in_place(const struct plan *plan, const struct tensor *tile,
+                          const struct tensor *out) {
+    *storage_of(plan, tile) = *storage_of(plan, out);
+}
+
+/* ---- Aliases ---- */
+
+/* A slice of channels that begins and ends at whole blocks; in a plain layout anywhere. */
+static bool is_piece(const struct layer *l) {
+    const struct tensor *in = l->in[0], *out = l->out[0];
+    if (l->attr.axis != 1 || l->attr.step != 1 || in->layout.block != out->layout.block)
+        return false;
+    if (!in->layout.block) return true;
+    int start = layout_position(&in->layout, (int)l->attr.start);
+    int end = layout_position(&in->layout, (int)(l->attr.start + size_value(out->dim[1])));
+    return start % in->layout.block == 0 &&
+           round_up(end, in->layout.block) - start == out->layout.stored;
+}
+
+/* As far as the layer itself tells. The caller's outputs and scalars have memory of their own, or none. */
+static bool may_be_alias(const struct plan *plan, const struct layer *l) {
+    const struct tensor *out = l->out[0];
+    if (l->kind != LAYER_slice && l->kind != LAYER_reshape && l->kind != LAYER_copy) return false;
+    if (ir_is_output(plan->model, out) || l->in[0]->producer->kind == LAYER_scalar) return false;
+    if (l->kind == LAYER_slice) return is_piece(l);
+    /* A copy into the same layout exists to give the tensor memory of its own. */
+    if (l->kind == LAYER_copy && layout_equal(&l->in[0]->layout, &out->layout)) return false;
+    return layout_is_same_order(l->in[0], out);
+}
+
+/* A reshape that changes the first dim needs samples without gaps between them. */
+static bool is_alias(const struct plan *plan, const struct layer *l) {
+    if (!may_be_alias(plan, l)) return false;
+    return l->kind == LAYER_slice || keeps_batch(l) ||
+           !storage_of(plan, l->in[0])->has_batch_stride;
+}
+
+/* ---- Concats ---- */
+
+/* Channels of every sample in a row, so that a slice of channels is one piece of memory per sample. */
+static bool can_be_filled(const struct layer *l) {
+    if (l->kind != LAYER_concat || l->attr.axis != 1 || l->out[0]->is_constant) return false;
+    for (int d = 1; d < l->out[0]->rank; d++)
+        if (!size_is_const(l->out[0]->dim[d])) return false;
+    return true;
+}
+
+/* Elements of one sample of `t`. */
+static struct size sample_elements(const struct tensor *t) {
+    struct size n = size_const(t->layout.block ? t->layout.stored : 1);
+    for (int d = t->layout.block ? 2 : 1; d < t->rank; d++) n = size_mul(n, t->dim[d]);
+    return n;
+}
+
+static bool crosses_samples(const struct layer *l) {
+    return movement_is_possible(l) && !movement_keeps_batch(l);
+}
+
+/* Can its producer write it with a batch stride? All can but linear layers, gathers, sources and aliases. */
+static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
+    const struct layer *producer = t->producer;
+    if (storage_of(plan, t)->kind || t->is_constant || ir_is_output(plan->model, t)) return false;
+    return !(layer_infos[producer->kind].traits & (SOURCE | WHOLE_INDEX)) &&
+           producer->kind != LAYER_linear && !crosses_samples(producer) &&
+           !may_be_alias(plan, producer);
+}
+
+static enum sol_status insert_copy(struct plan *plan, struct tensor **in) {
+    struct tensor *from = *in;
+    TRY(ir_add(plan->model, LAYER_copy, 1, in, NULL, from->producer->origin, in));
+    (*in)->layout = from->layout;
+    return SOL_OK;
+}
+
+static enum sol_status place_inputs(struct plan *plan, struct layer *l) {
+    struct size at = size_const(0);
+    for (int i = 0; i < l->n_in; i++) {
+        if (!can_be_placed(plan, l->in[i])) {
+            TRY(insert_copy(plan, &l->in[i]));
+            /* A parameter's copy too is written at every call, with its concat. */
+            l->in[i]->is_constant = false;
+        }
+        set_placed(plan, l->in[i], l->out[0], at);
+        at = size_add(at, sample_elements(l->in[i]));
+    }
+    return SOL_OK;
+}
+
+/* Do l's inputs already lie one behind the other, so that its output is there, too? */
+static bool is_beginning(const struct plan *plan, const struct layer *l) {
+    const struct storage *first = storage_of(plan, l->in[0]);
+    if (storage_of(plan, l->out[0])->kind || ir_is_output(plan->model, l->out[0])) return false;
+    struct size at = first->offset;
+    for (int i = 0; i < l->n_in; i++) {
+        const struct storage *s = storage_of(plan, l->in[i]);
+        if (s->kind != STORAGE_PLACED || s->root != first->root || !size_equal(s->offset, at))
+            return false;
+        at = size_add(at, sample_elements(l->in[i]));
+    }
+    return true;
+}
+
+static enum sol_status decide_concat(struct plan *plan, struct layer *l) {
+    struct storage *s = storage_of(plan, l->out[0]);
+    if (is_beginning(plan, l)) set_placed(plan, l->out[0], l->in[0], size_const(0));
+    else {
+        if (!s->kind) set_own(plan, l->out[0]);
+        TRY(place_inputs(plan, l));
+    }
+    s->is_filled = true;
+    return SOL_OK;
+}
+
+/* ---- All tensors ---- */
+
+/* Linear layers, and movements across samples, read samples without gaps between them. */
+static bool needs_dense(const struct layer *l) {
+    return l->kind == LAYER_linear || crosses_samples(l);
+}
+
+/* Inputs are decided before: layers are in order, and copies that were inserted are decided at once. */
+static enum sol_status decide(struct plan *plan, struct layer *l) {
+    if (storage_of(plan, l->out[0])->kind) return SOL_OK;
+    if (needs_dense(l) && storage_of(plan, l->in[0])->has_batch_stride) {
+        TRY(insert_copy(plan, &l->in[0]));
+        set_own(plan, l->in[0]);
+    }
+    if (is_alias(plan, l)) set_alias(plan, l);
+    else set_own(plan, l->out[0]);
+    return SOL_OK;
+}
+
+/* At most one copy per concat's input and per layer that needs a dense input. */
+static int count_tensors(const struct model *m) {
+    int n = m->n_tensors + m->layers.n;
+    for (int i = 0; i < m->layers.n; i++)
+        if (m->layers.at[i]->kind == LAYER_concat) n += m->layers.at[i]->n_in;
+    return n;
+}
+
+enum sol_status plan_storage(struct plan *plan) {
+    struct model *m = plan->model;
+    plan->storage = ARENA_ARRAY(plan->arena, struct storage, count_tensors(m));
+    for (int i = m->layers.n - 1; i >= 0; i--)
+        if (can_be_filled(m->layers.at[i])) TRY(decide_concat(plan, m->layers.at[i]));
+    for (int i = 0; i < m->layers.n; i++) TRY(decide(plan, m->layers.at[i]));
+    return SOL_OK;
+}
