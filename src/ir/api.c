@@ -211,25 +211,18 @@ void sol_model_output(struct sol_model *user, const char *name, sol_tensor handl
 
 /* ---- Asking ---- */
 
-static int describe_shape(const struct tensor *t, int64_t dim[SOL_MAX_RANK]) {
-    for (int d = 0; d < t->rank; d++) {
-        dim[d] = size_is_const(t->dim[d]) ? size_value(t->dim[d]) : INT64_MIN;
-        for (int s = 0; s < SIZE_SYMBOLS; s++)
-            if (size_equal(t->dim[d], size_symbol(s))) dim[d] = -1 - s;
-    }
-    return t->rank;
-}
-
 int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim[SOL_MAX_RANK]) {
     const struct tensor *t = get_tensor(user, handle);
-    return t ? describe_shape(t, dim) : -1;
+    if (!t) return -1;
+    ir_show_dims(t, dim);
+    return t->rank;
 }
 
 bool sol_model_get_input(const struct sol_model *user, int i, struct sol_port *out) {
     if (!user || user->status || i < 0 || i >= user->m->inputs.n) return false;
     const struct tensor *t = user->m->inputs.at[i];
-    *out = (struct sol_port){.name = t->name ? t->name : "", .dtype = t->dtype};
-    out->rank = describe_shape(t, out->dim);
+    *out = (struct sol_port){.name = t->name ? t->name : "", .dtype = t->dtype, .rank = t->rank};
+    ir_show_dims(t, out->dim);
     return true;
 }
 

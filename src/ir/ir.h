@@ -129,6 +129,12 @@ struct model *ir_clone(struct arena *arena, const struct model *m);
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
+struct size ir_count(const struct tensor *t, int begin, int end); /* product of dims [begin, end) */
+bool ir_same_shape(const struct tensor *a, const struct tensor *b);
+/* Is no dim from `begin` on open until the call? */
+bool ir_is_fixed(const struct tensor *t, int begin);
+/* Dims as the public interface shows them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
+void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
 /* The model inside a user's handle. */
 const struct model *ir_user_model(const struct sol_model *user);

@@ -179,8 +179,30 @@ bool ir_is_output(const struct model *m, const struct tensor *t) {
     return false;
 }
 
-struct size ir_elements(const struct tensor *t) {
+struct size ir_count(const struct tensor *t, int begin, int end) {
     struct size n = size_const(1);
-    for (int i = 0; i < t->rank; i++) n = size_mul(n, t->dim[i]);
+    for (int d = begin; d < end; d++) n = size_mul(n, t->dim[d]);
     return n;
+}
+
+struct size ir_elements(const struct tensor *t) { return ir_count(t, 0, t->rank); }
+
+bool ir_same_shape(const struct tensor *a, const struct tensor *b) {
+    bool same = a->rank == b->rank;
+    for (int d = 0; same && d < a->rank; d++) same = size_equal(a->dim[d], b->dim[d]);
+    return same;
+}
+
+bool ir_is_fixed(const struct tensor *t, int begin) {
+    for (int d = begin; d < t->rank; d++)
+        if (!size_is_const(t->dim[d])) return false;
+    return true;
+}
+
+void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]) {
+    for (int d = 0; d < t->rank; d++) {
+        dim[d] = size_is_const(t->dim[d]) ? size_value(t->dim[d]) : INT64_MIN;
+        for (int s = 0; s < SIZE_SYMBOLS; s++)
+            if (size_equal(t->dim[d], size_symbol(s))) dim[d] = -1 - s;
+    }
 }

@@ -27,6 +27,21 @@ struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const s
     return pass_add(m, LAYER_reshape, 1, &x, &attr, NULL);
 }
 
+static enum sol_status apply_rule(struct model *m, const struct pass_rule *rule, struct layer *l) {
+    struct tensor *out = rule->apply(m, l);
+    if (!out) return SOL_EBUG;
+    if (out != l->out[0]) ir_replace(m, l->out[0], out);
+    return SOL_OK;
+}
+
+enum sol_status pass_apply(struct model *m, const struct pass_rule *rules, int n_rules) {
+    for (int i = 0, n = m->layers.n; i < n; i++)
+        for (int r = 0; r < n_rules; r++)
+            if (m->layers.at[i]->kind == rules[r].kind)
+                TRY(apply_rule(m, &rules[r], m->layers.at[i]));
+    return SOL_OK;
+}
+
 static int count_uses(const struct layer *layer, const struct tensor *t) {
     int n = 0;
     for (int i = 0; i < layer->n_in; i++) n += layer->in[i] == t;

@@ -80,22 +80,15 @@ static const struct layer *find_heavy(const struct model *m, const struct layer 
     return is_per_channel(l->in[1 - i], y, channel_axis(heavy)) ? heavy : NULL;
 }
 
-static enum sol_status fold_layer(struct model *m, struct layer *l) {
-    if (l->kind != LAYER_mul && l->kind != LAYER_add) return SOL_OK;
+static struct tensor *fold_layer(struct model *m, const struct layer *l) {
     for (int i = 0; i < 2; i++) {
         const struct layer *heavy = find_heavy(m, l, i);
-        if (!heavy) continue;
-        struct tensor *out =
-            (l->kind == LAYER_mul ? fold_product : fold_sum)(m, heavy, l->in[1 - i]);
-        if (!out) return SOL_EBUG;
-        ir_replace(m, l->out[0], out);
-        return SOL_OK;
+        if (heavy) return (l->kind == LAYER_mul ? fold_product : fold_sum)(m, heavy, l->in[1 - i]);
     }
-    return SOL_OK;
+    return l->out[0];
 }
 
-/* In the list's order, so that one walk folds a chain: a sum finds the conv that the product before it went into. */
-enum sol_status pass_fold(struct model *m) {
-    for (int i = 0, n = m->layers.n; i < n; i++) TRY(fold_layer(m, m->layers.at[i]));
-    return SOL_OK;
-}
+static const struct pass_rule rules[] = {{LAYER_mul, fold_layer}, {LAYER_add, fold_layer}};
+
+/* One walk folds a chain: a sum finds the conv that the product before it went into. */
+enum sol_status pass_fold(struct model *m) { return pass_apply(m, rules, COUNT(rules)); }

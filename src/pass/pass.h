@@ -35,6 +35,14 @@ struct tensor *pass_scalar(struct model *m, double value);
 struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a,
                            struct tensor *b, const char *origin);
 struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
+/* What passes of local rules do: each layer of a rule's kind, in the model's order, is replaced by what `apply` returns.
+ * That is the layer's own output when the rule does not apply, and NULL after an error. Layers that rules add are not
+ * visited. */
+struct pass_rule {
+    enum layer_kind kind;
+    struct tensor *(*apply)(struct model *m, const struct layer *l);
+};
+enum sol_status pass_apply(struct model *m, const struct pass_rule *rules, int n_rules);
 /* The only reader of `t`, or NULL when there are none, several, or it is a model output. */
 struct layer *pass_single_reader(const struct model *m, const struct tensor *t);
 /* Topological order and no layers without readers (parameters and inputs stay). */

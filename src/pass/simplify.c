@@ -1,30 +1,23 @@
 /*
- * Layers without effect go. Each rule answers with the tensor that can stand for the layer's output, or NULL.
+ * Layers without effect go. Each rule returns a cheaper tensor of the same value, or the output itself.
  */
 #include "pass/pass.h"
 
 #include <math.h>
 
-static bool same_shape(const struct tensor *a, const struct tensor *b) {
-    if (a->rank != b->rank) return false;
-    for (int i = 0; i < a->rank; i++)
-        if (!size_equal(a->dim[i], b->dim[i])) return false;
-    return true;
+/* Nothing to do when the shape stays; for a pool, when every window is one point. */
+static struct tensor *drop_same_shape(struct model *m, const struct layer *l) {
+    (void)m;
+    return ir_same_shape(l->in[0], l->out[0]) ? l->in[0] : l->out[0];
 }
 
-/* reshape, expand, permute of length-1 dims: nothing to do when the shape stays. */
-static struct tensor *drop_same_shape(struct model *m, struct layer *l) {
+static struct tensor *drop_single_concat(struct model *m, const struct layer *l) {
     (void)m;
-    return same_shape(l->in[0], l->out[0]) ? l->in[0] : NULL;
-}
-
-static struct tensor *drop_single_concat(struct model *m, struct layer *l) {
-    (void)m;
-    return l->n_in == 1 ? l->in[0] : NULL;
+    return l->n_in == 1 ? l->in[0] : l->out[0];
 }
 
 /* A permutation of a permutation is one: dim i comes from where the first one had taken it. */
-static struct tensor *merge_permute(struct model *m, struct layer *l) {
+static struct tensor *merge_permute(struct model *m, const struct layer *l) {
     const struct layer *first = l->in[0]->producer;
     struct attr attr = l->attr;
     bool moves = false;
@@ -33,7 +26,7 @@ static struct tensor *merge_permute(struct model *m, struct layer *l) {
         moves |= attr.axes[i] != i;
     }
     struct tensor *x = first->kind == LAYER_permute ? first->in[0] : l->in[0];
-    if (moves && x == l->in[0]) return NULL;
+    if (moves && x == l->in[0]) return l->out[0];
     return moves ? pass_add(m, LAYER_permute, 1, &x, &attr, l->origin) : x;
 }
 
@@ -48,20 +41,20 @@ static struct tensor *find_scaled(const struct layer *l, double *factor) {
 }
 
 /* A number that scales a factor scales the product instead: each of a factor's values is read many times. */
-static struct tensor *scale_product(struct model *m, struct layer *l) {
+static struct tensor *scale_product(struct model *m, const struct layer *l) {
     struct tensor *in[2];
     double factor = 1;
     for (int i = 0; i < 2; i++) {
         in[i] = find_scaled(l->in[i]->producer, &factor);
         if (!in[i]) in[i] = l->in[i];
     }
-    if (in[0] == l->in[0] && in[1] == l->in[1]) return NULL;
+    if (in[0] == l->in[0] && in[1] == l->in[1]) return l->out[0];
     struct tensor *product = pass_add(m, l->kind, 2, in, NULL, l->origin);
     return pass_binary(m, LAYER_mul, product, pass_scalar(m, factor), l->origin);
 }
 
 /* A constant matrix on the right makes it a linear layer, which has the better kernels. */
-static struct tensor *simplify_product(struct model *m, struct layer *l) {
+static struct tensor *simplify_product(struct model *m, const struct layer *l) {
     struct tensor *w = l->in[1];
     struct attr attr = ir_default_attr();
     if (!w->is_constant || w->rank != 2 || size_is(w->dim[0], 0) || size_is(w->dim[1], 0))
@@ -74,47 +67,29 @@ static struct tensor *simplify_product(struct model *m, struct layer *l) {
     return pass_add(m, LAYER_linear, 2, (struct tensor *[]){l->in[0], w}, NULL, l->origin);
 }
 
-static struct tensor *merge_reshape(struct model *m, struct layer *l) {
+static struct tensor *merge_reshape(struct model *m, const struct layer *l) {
     struct layer *first = l->in[0]->producer;
-    if (same_shape(l->in[0], l->out[0])) return l->in[0];
-    if (first->kind != LAYER_reshape) return NULL;
+    if (ir_same_shape(l->in[0], l->out[0])) return l->in[0];
+    if (first->kind != LAYER_reshape) return l->out[0];
     return pass_reshape(m, first->in[0], l->out[0]->rank, l->out[0]->dim);
 }
 
-static struct tensor *drop_clamp(struct model *m, struct layer *l) {
+static struct tensor *drop_clamp(struct model *m, const struct layer *l) {
     (void)m;
-    return l->attr.min == -INFINITY && l->attr.max == INFINITY ? l->in[0] : NULL;
+    return l->attr.min == -INFINITY && l->attr.max == INFINITY ? l->in[0] : l->out[0];
 }
 
-/* Output equals input when every window is one point. */
-static struct tensor *drop_adaptive(struct model *m, struct layer *l) {
-    return drop_same_shape(m, l);
-}
-
-static struct tensor *drop_relu(struct model *m, struct layer *l) {
+static struct tensor *drop_relu(struct model *m, const struct layer *l) {
     (void)m;
-    return l->in[0]->producer->kind == LAYER_relu ? l->in[0] : NULL;
+    return l->in[0]->producer->kind == LAYER_relu ? l->in[0] : l->out[0];
 }
 
-static const struct {
-    enum layer_kind kind;
-    struct tensor *(*apply)(struct model *m, struct layer *l);
-} rules[] = {
+static const struct pass_rule rules[] = {
     {LAYER_reshape, merge_reshape},     {LAYER_expand, drop_same_shape},
     {LAYER_concat, drop_single_concat}, {LAYER_permute, merge_permute},
-    {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_adaptive},
+    {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_same_shape},
     {LAYER_slice, drop_same_shape},     {LAYER_relu, drop_relu},
     {LAYER_matmul, simplify_product},
 };
 
-enum sol_status pass_simplify(struct model *m) {
-    for (int i = 0, n = m->layers.n; i < n; i++) {
-        struct layer *l = m->layers.at[i];
-        for (int r = 0; r < COUNT(rules); r++) {
-            if (l->kind != rules[r].kind) continue;
-            struct tensor *out = rules[r].apply(m, l);
-            if (out && out != l->out[0]) ir_replace(m, l->out[0], out);
-        }
-    }
-    return SOL_OK;
-}
+enum sol_status pass_simplify(struct model *m) { return pass_apply(m, rules, COUNT(rules)); }

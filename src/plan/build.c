@@ -158,21 +158,15 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
 
 /* ---- Module GATHER ---- */
 
-static struct size product(const struct size *dim, int begin, int end) {
-    struct size n = size_const(1);
-    for (int d = begin; d < end; d++) n = size_mul(n, dim[d]);
-    return n;
-}
-
 enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
     const struct layer *l = cluster->layers.at[0];
     const struct tensor *table = l->in[0], *numbers = l->in[1];
     int axis = (int)l->attr.axis;
     struct size stride = b->plan->storage[table->id].stride[0],
-                inner = product(table->dim, axis + 1, table->rank);
+                inner = ir_count(table, axis + 1, table->rank);
     struct buffer_ref ptr[] = {build_ref(b, table), build_ref(b, numbers), build_ref(b, l->out[0])};
-    struct size arg[GATHER_N_ARGS] = {[GATHER_OUTER] = product(table->dim, 0, axis),
-                                      [GATHER_PLANES] = product(table->dim, 1, axis),
+    struct size arg[GATHER_N_ARGS] = {[GATHER_OUTER] = ir_count(table, 0, axis),
+                                      [GATHER_PLANES] = ir_count(table, 1, axis),
                                       [GATHER_STRIDE] = stride,
                                       [GATHER_ROWS] = table->dim[axis],
                                       [GATHER_ROW_STRIDE] = axis ? inner : stride,
@@ -192,15 +186,10 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
 
 /* ---- Finishing ---- */
 
-/* Dims as the public interface shows them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 static struct sol_port make_port(struct build *b, const struct tensor *t, const char *name) {
     struct sol_port port = {
         .name = arena_strdup(b->keep, name ? name : ""), .dtype = t->dtype, .rank = t->rank};
-    for (int d = 0; d < t->rank; d++) {
-        port.dim[d] = size_is_const(t->dim[d]) ? size_value(t->dim[d]) : INT64_MIN;
-        for (int s = 0; s < SIZE_SYMBOLS; s++)
-            if (size_equal(t->dim[d], size_symbol(s))) port.dim[d] = -1 - s;
-    }
+    ir_show_dims(t, port.dim);
     return port;
 }
 

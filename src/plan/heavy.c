@@ -14,10 +14,7 @@
 #define EPILOGUE_MAX_LAYERS 32
 
 static bool same_place(const struct tensor *a, const struct tensor *b) {
-    if (a->rank != b->rank || !layout_equal(&a->layout, &b->layout)) return false;
-    for (int d = 0; d < a->rank; d++)
-        if (!size_equal(a->dim[d], b->dim[d])) return false;
-    return true;
+    return ir_same_shape(a, b) && layout_equal(&a->layout, &b->layout);
 }
 
 /* ---- The closed set ---- */

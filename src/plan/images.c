@@ -11,35 +11,26 @@
 #include "plan/cluster.h"
 #include "run/portion.h"
 
-static bool is_shared(const struct tensor *t) {
-    for (int d = 0; d < t->rank; d++)
-        if (!size_is_const(t->dim[d])) return false;
-    return true;
-}
-
 bool plan_counts_images(const struct tensor *t) {
-    if (t->rank == 0 || !size_equal(t->dim[0], size_symbol(0))) return false;
-    for (int d = 1; d < t->rank; d++)
-        if (!size_is_const(t->dim[d])) return false;
-    return true;
+    return t->rank > 0 && size_equal(t->dim[0], size_symbol(0)) && ir_is_fixed(t, 1);
 }
 
 static bool keeps_images(const struct layer *l) {
     bool all_shared = true;
-    if (l->kind == LAYER_gather && l->attr.axis == 0 && !is_shared(l->in[0])) return false;
+    if (l->kind == LAYER_gather && l->attr.axis == 0 && !ir_is_fixed(l->in[0], 0)) return false;
     for (int i = 0; i < l->n_in; i++) {
-        if (is_shared(l->in[i])) continue;
+        if (ir_is_fixed(l->in[i], 0)) continue;
         if (!plan_counts_images(l->in[i])) return false;
         all_shared = false;
     }
-    return plan_counts_images(l->out[0]) || (all_shared && is_shared(l->out[0]));
+    return plan_counts_images(l->out[0]) || (all_shared && ir_is_fixed(l->out[0], 0));
 }
 
 /* Its memory moves on from image to image exactly if the tensor does, from a place that no size decides. */
 static bool is_placed_by_image(const struct plan *plan, const struct tensor *t) {
     const struct storage *s = &plan->storage[t->id];
     return size_is_const(s->offset) && plan_counts_images(t) == plan_counts_images(s->root) &&
-           (plan_counts_images(t) || is_shared(s->root));
+           (plan_counts_images(t) || ir_is_fixed(s->root, 0));
 }
 
 static bool is_by_image(const struct plan *plan, const struct cluster *cluster) {

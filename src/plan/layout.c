@@ -67,10 +67,9 @@ bool layout_is_same_order(const struct tensor *a, const struct tensor *b) {
 
 struct size layout_elements(const struct tensor *t) {
     if (!t->layout.block) return ir_elements(t);
-    struct size n = size_const(t->layout.stored);
-    for (int d = 0; d < t->rank; d++)
-        if (d != layout_channel_axis(t)) n = size_mul(n, t->dim[d]);
-    return n;
+    int axis = layout_channel_axis(t);
+    struct size others = size_mul(ir_count(t, 0, axis), ir_count(t, axis + 1, t->rank));
+    return size_scale(others, t->layout.stored);
 }
 
 /* ---- Union-find ---- */
@@ -86,8 +85,7 @@ static void unite(int *parent, int a, int b) {
 /* ---- Which layers keep an image's shape of storage ---- */
 
 static bool is_image(const struct tensor *t) {
-    return t->rank == 4 && !t->is_constant && t->producer->kind != LAYER_input &&
-           size_is_const(t->dim[1]) && size_is_const(t->dim[2]) && size_is_const(t->dim[3]);
+    return t->rank == 4 && !t->is_constant && t->producer->kind != LAYER_input && ir_is_fixed(t, 1);
 }
 static bool is_pointwise(const struct layer *l) { return layer_infos[l->kind].traits & POINTWISE; }
 

@@ -27,8 +27,7 @@ bool movement_keeps_batch(const struct layer *l) {
 
 /* Elements per image when `batched`, else of the whole; -1 when that is no constant or too much. */
 static int64_t count_elements(const struct tensor *t, bool batched) {
-    struct size n = size_const(1);
-    for (int d = batched; d < t->rank; d++) n = size_mul(n, t->dim[d]);
+    struct size n = ir_count(t, batched, t->rank);
     return size_is_const(n) && size_value(n) <= MOVEMENT_MAX ? size_value(n) : -1;
 }
 

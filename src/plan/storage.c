@@ -118,17 +118,14 @@ static bool is_alias(const struct plan *plan, const struct layer *l) {
 
 /* Channels of every sample in a row, so that a slice of channels is one piece of memory per sample. */
 static bool can_be_filled(const struct layer *l) {
-    if (l->kind != LAYER_concat || l->attr.axis != 1 || l->out[0]->is_constant) return false;
-    for (int d = 1; d < l->out[0]->rank; d++)
-        if (!size_is_const(l->out[0]->dim[d])) return false;
-    return true;
+    return l->kind == LAYER_concat && l->attr.axis == 1 && !l->out[0]->is_constant &&
+           ir_is_fixed(l->out[0], 1);
 }
 
 /* Elements of one sample of `t`. */
 static struct size sample_elements(const struct tensor *t) {
-    struct size n = size_const(t->layout.block ? t->layout.stored : 1);
-    for (int d = t->layout.block ? 2 : 1; d < t->rank; d++) n = size_mul(n, t->dim[d]);
-    return n;
+    if (!t->layout.block) return ir_count(t, 1, t->rank);
+    return size_scale(ir_count(t, 2, t->rank), t->layout.stored);
 }
 
 static bool crosses_samples(const struct layer *l) {
