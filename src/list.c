@@ -1,7 +1,7 @@
 /* What is there: devices, kernels and libraries, compiler, cache, each with its version or the reason why it cannot be used. */
 #include "device/cpu/cpu.h"
-#include "device/cpu/jit.h"
 #include "device/device.h"
+#include "jit/jit.h"
 
 #include <stdlib.h>
 

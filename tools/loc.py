@@ -1,6 +1,6 @@
 """Measures the size and shape of the sources with lizard, and fails over the limits.
 
-The core is src/ without device, frontend, deploy and cli. Lines are lines of code, without blanks and comments.
+The core is src/ without jit, device, frontend, deploy and cli: the JIT counted as a part of device/cpu before it had a folder. Lines are lines of code, without blanks and comments.
 The share of comments is that of the characters, blanks not counted, in src/ and include/.
 """
 
@@ -18,7 +18,7 @@ LIMITS = {
     "function p95": (None, 55),
     "comments %": (20, None),
 }
-NOT_CORE = ("device", "frontend", "deploy", "cli")
+NOT_CORE = ("jit", "device", "frontend", "deploy", "cli")
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 FUNCTION_LINES, FILE_LINES = 60, 800  # soft: printed, no failure
 

@@ -12,7 +12,7 @@
  *
  * Invariant: nothing here waits for another process; losing a race leaves an equal file.
  */
-#include "device/cpu/jit_parts.h"
+#include "jit/jit_parts.h"
 
 #include <dirent.h>
 #include <errno.h>
