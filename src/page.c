@@ -33,7 +33,7 @@ const char page_style[] =
 /* ---- Text ---- */
 
 /* With that many digits behind the point, which is a point in every locale; value >= 0. */
-void page_add_number(struct page *page, double value, int digits) {
+static void add_number(struct page *page, double value, int digits) {
     long long scale = 1;
     for (int i = 0; i < digits; i++) scale *= 10;
     const long long n = value < 1e12 ? (long long)(value * (double)scale + 0.5) : 0;
@@ -151,7 +151,7 @@ static void add_box(struct page *page, int i, int left) {
         middle(i) + 4);
     add_short(page, find_choice(step, choice), 20);
     text_add(&page->text, ", ");
-    page_add_number(page, 1e3 * step->seconds, 3);
+    add_number(page, 1e3 * step->seconds, 3);
     text_add(&page->text, " ms</text>");
 }
 
@@ -189,7 +189,7 @@ static void add_memory(struct page *page) {
     text_add(
         &page->text,
         "<h2>Memory over time</h2><p>Intermediate results that are alive; the line is the arena, ");
-    page_add_number(page, arena / 1048576, 2);
+    add_number(page, arena / 1048576, 2);
     text_add(&page->text,
              " MiB.</p>\n<svg viewBox=\"0 0 %d %d\" width=\"%d\"><path class=live d=\"M0 %d",
              CHART_WIDTH, CHART_HEIGHT + 10, CHART_WIDTH, CHART_HEIGHT + 5);
@@ -206,7 +206,7 @@ static void add_memory(struct page *page) {
 
 void page_add_cell(struct page *page, double value, int digits) {
     text_add(&page->text, "<td class=n>");
-    page_add_number(page, value, digits);
+    add_number(page, value, digits);
     text_add(&page->text, "</td>");
 }
 

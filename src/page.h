@@ -21,11 +21,9 @@ struct page {
 };
 
 extern const char page_style[];
-/* With that many digits behind the point, which is a point in every locale; value >= 0. */
-void page_add_number(struct page *page, double value, int digits);
 /* Names come from a user's program or file: nothing in them is HTML, or invisible. */
 void page_add_text(struct page *page, const char *string);
-/* A number as a cell of a table. */
+/* A number as a cell of a table, with that many digits behind the point. */
 void page_add_cell(struct page *page, double value, int digits);
 /* Up to the first picture. */
 void page_add_head(struct page *page, const char *title);

@@ -16,7 +16,6 @@ struct bases {
     const void *const *input, *const *param;
     void *const *output;
     char *arena, *const *state;
-    const char *constants;
 };
 
 static void *resolve(const struct bases *base, const struct buffer_ref *ref, int64_t offset) {
@@ -26,7 +25,6 @@ static void *resolve(const struct bases *base, const struct buffer_ref *ref, int
     case BUFFER_OUTPUT: return (char *)base->output[ref->index] + offset;
     case BUFFER_ARENA: return base->arena + offset;
     case BUFFER_STATE: return base->state[ref->index] + offset;
-    case BUFFER_CONST: return (char *)(uintptr_t)base->constants + offset;
     case BUFFER_NONE: break;
     }
     return NULL;
@@ -114,11 +112,10 @@ static enum sol_status run_step(const struct call *call, const struct step *step
     return step_status(&job);
 }
 
-static void set_bases(struct call *call, const struct sol_program *program,
-                      const struct sol_weights *weights, const void *const *inputs,
-                      void *const *outputs) {
-    call->base = (struct bases){inputs,         weights->param,    outputs, call->workspace->arena,
-                                weights->state, program->constants};
+static void set_bases(struct call *call, const struct sol_weights *weights,
+                      const void *const *inputs, void *const *outputs) {
+    call->base = (struct bases){inputs, weights->param, outputs, call->workspace->arena,
+                                weights->state};
 }
 
 /* Without the pool (another call has it) this one runs on its own thread, rather than wait. */
@@ -200,7 +197,7 @@ static enum sol_status begin_call(struct call *call, const struct sol_program *p
     enum sol_status status = program_acquire((struct sol_program *)(uintptr_t)program, symbols,
                                              call->n_threads, &call->binding, &call->workspace);
     if (status) leave_pool(call);
-    else set_bases(call, program, weights, inputs, outputs);
+    else set_bases(call, weights, inputs, outputs);
     return status;
 }
 
@@ -334,7 +331,7 @@ enum sol_status exec_prepare(const struct sol_weights *w) {
     call.workspace = workspace_new(call.binding, call.n_threads);
     enum sol_status status = SOL_OK;
     if (call.workspace) {
-        set_bases(&call, program, w, NULL, NULL);
+        set_bases(&call, w, NULL, NULL);
         status = run_list(&program->prepare, 0, &call, NULL);
     } else {
         status = fail(SOL_ENOMEM, "no memory to pack weights");

@@ -24,11 +24,10 @@ enum buffer_kind {
     BUFFER_PARAM,
     BUFFER_OUTPUT,
     BUFFER_ARENA,
-    BUFFER_STATE,
-    BUFFER_CONST
+    BUFFER_STATE
 };
 
-/* NONE is a NULL pointer. CONST points into program->constants. */
+/* NONE is a NULL pointer. */
 struct buffer_ref {
     enum buffer_kind kind;
     int index;          /* port number, or slot number for ARENA and STATE */
@@ -113,7 +112,6 @@ struct sol_program {
     struct step_list prepare, steps;
     int n_state;
     struct slot *state;
-    const void *constants;
     VEC(struct program_module) modules;    /* loaded code, released with the program */
     const char *report, *picture, *target; /* target: device and instruction set */
     int n_compiled;
