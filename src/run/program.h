@@ -3,7 +3,8 @@
  *
  *   compile.c fills it -> bind.c evaluates it for one vector of symbol values -> exec.c runs it
  *
- * Self-contained: all of it lives in the program's own arena, nothing points back into the compiler. Immutable
+ * Self-contained: all of it lives in the program's own arena; of the compiler it needs no data, and of its functions only the
+ * interpreter of generated kernels (struct kernel). Immutable
  * once compiled, but for the cache of bindings, which has a lock.
  *
  * There are two lists of steps. `prepare` reads parameters only and fills the state (folded, packed, transformed
