@@ -54,13 +54,6 @@ void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user
     visit(user, &(struct sol_info){"cache", "kernels", usable, usable ? folder : sol_error()});
 }
 
-enum sol_status sol_cache_usage(struct sol_cache *out) { return jit_cache_usage(out); }
-
-enum sol_status sol_cache_clear(struct sol_cache *removed) {
-    struct sol_cache ignored;
-    return jit_cache_clear(removed ? removed : &ignored);
-}
-
 int sol_most_threads(void) { return os_most_threads(); }
 
 size_t sol_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size) {

@@ -141,7 +141,6 @@ enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, s
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr);
 enum layer_kind ir_find_kind(const char *name); /* N_LAYER_KINDS when unknown */
 
-
 /* ---- ir/api.c ---- */
 
 /* The model inside a user's handle. */

@@ -56,10 +56,4 @@ enum sol_status jit_compiler(const char **path, const char **version);
  * trusted. */
 enum sol_status jit_cache_dir(char *out, size_t size);
 
-/* How much is in the cache. */
-struct sol_cache;
-enum sol_status jit_cache_usage(struct sol_cache *out);
-/* Empties it, and tells what was removed. Programs that are loaded go on, and so do compiles of other processes. */
-enum sol_status jit_cache_clear(struct sol_cache *removed);
-
 #endif

@@ -114,8 +114,8 @@ static enum sol_status run_step(const struct call *call, const struct step *step
 
 static void set_bases(struct call *call, const struct sol_weights *weights,
                       const void *const *inputs, void *const *outputs) {
-    call->base = (struct bases){inputs, weights->param, outputs, call->workspace->arena,
-                                weights->state};
+    call->base =
+        (struct bases){inputs, weights->param, outputs, call->workspace->arena, weights->state};
 }
 
 /* Without the pool (another call has it) this one runs on its own thread, rather than wait. */
@@ -127,25 +127,18 @@ static void leave_pool(struct call *call) {
     if (call->has_pool) pool_end();
 }
 
-/* The step's time is added to *seconds, unless that is NULL. */
-static enum sol_status time_step(const struct call *call, const struct step *step, int i,
-                                 const struct portion *portion, double *seconds) {
-    if (!seconds) return run_step(call, step, i, portion);
-    const double start = os_now();
-    enum sol_status status = run_step(call, step, i, portion);
-    *seconds += os_now() - start;
-    return status;
-}
-
-/* Steps [first, end) on one portion after the other. */
+/* Steps [first, end) on one portion after the other; `seconds` (may be NULL) as for run_list. */
 static enum sol_status run_section(const struct call *call, const struct step_list *list,
                                    const struct section *section, int first, double *seconds) {
     const int64_t batch = call->binding->symbol[0], size = section->portion;
     struct portion portion = {0, &call->binding->full};
     do {
         if (portion.first + size > batch) portion.bound = &call->binding->rest;
-        for (int i = first; i < section->end; i++)
-            TRY(time_step(call, &list->at[i], i, &portion, seconds ? seconds + i : NULL));
+        for (int i = first; i < section->end; i++) {
+            const double start = seconds ? os_now() : 0;
+            TRY(run_step(call, &list->at[i], i, &portion));
+            if (seconds) seconds[i] += os_now() - start;
+        }
         portion.first += size;
     } while (portion.first < batch);
     return SOL_OK;

@@ -84,6 +84,7 @@ struct bound {
 
 /* A program's formulas evaluated for one vector of symbol values. */
 struct binding {
+    struct arena arena; /* in which all of it lies */
     int64_t symbol[SIZE_SYMBOLS];
     struct binding *next;
     int n_sections;

@@ -102,11 +102,11 @@ static void test_hits(void) {
     CHECK(jit_cache_dir(path, 5) == SOL_EINVAL);
     struct sol_cache usage = {0}, removed = {0};
     int n_cached = count_files(".so", NULL) + count_files(".c", NULL);
-    CHECK(!jit_cache_usage(&usage) && usage.n_files == n_cached && usage.bytes > 1000);
-    CHECK(!jit_cache_clear(&removed) && removed.n_files >= n_cached &&
+    CHECK(!sol_cache_usage(&usage) && usage.n_files == n_cached && usage.bytes > 1000);
+    CHECK(!sol_cache_clear(&removed) && removed.n_files >= n_cached &&
           removed.bytes >= usage.bytes);
     CHECK(count_files(".so", NULL) == 0 && count_files(".c", NULL) == 0);
-    CHECK(!jit_cache_usage(&usage) && !usage.n_files && !usage.bytes);
+    CHECK(!sol_cache_usage(&usage) && !usage.n_files && !usage.bytes);
     CHECK(build() == 2);
 
     struct jit_module *module;
@@ -222,7 +222,7 @@ static void check_refused_full(const char *reason, int n_files) {
     CHECK(jit_cache_dir(path, sizeof path) == SOL_EINVAL);
     if (!CHECK(strstr(sol_error(), reason))) fprintf(stderr, "    %s\n", sol_error());
     struct sol_cache removed;
-    CHECK(jit_cache_clear(&removed) == SOL_EINVAL);
+    CHECK(sol_cache_clear(&removed) == SOL_EINVAL);
     CHECK(build() == 2 && build() == 2);
     CHECK(count_files(".so", NULL) == n_files);
 }
@@ -257,7 +257,7 @@ static void test_refusals(void) {
         CHECK(!chown(above, 0, 0) && !chmod(above, 0770));
         CHECK(build() == 2 && build() == 0);
         struct sol_cache removed;
-        CHECK(!jit_cache_clear(&removed));
+        CHECK(!sol_cache_clear(&removed));
     }
     CHECK(!chmod(above, 01777)); /* as /tmp is */
     CHECK(build() == 2 && build() == 0);
@@ -320,7 +320,7 @@ static void test_stale(void) {
                                       {.tv_sec = time(NULL) - 86400}};
     CHECK(!utimensat(AT_FDCWD, old, times, 0));
     struct sol_cache removed;
-    CHECK(!jit_cache_clear(&removed) && removed.n_files == 1);
+    CHECK(!sol_cache_clear(&removed) && removed.n_files == 1);
     CHECK(access(old, F_OK) && !access(new, F_OK));
 }
 
@@ -438,7 +438,7 @@ static void test_never(void) {
     CHECK(build_late("0.2", SOL_ETOOL).processor_s >= 0.4);
     CHECK(build_late("0.1", SOL_ETOOL).processor_s == 0);
     struct sol_cache removed;
-    CHECK(!jit_cache_clear(&removed));
+    CHECK(!sol_cache_clear(&removed));
     CHECK(build_late("0.1", SOL_ETOOL).processor_s >= 0.2);
     unsetenv("SOL_CC");
 }
