@@ -100,13 +100,13 @@ check: ## what CI runs besides the tests
 	@$(MAKE) loc
 	@$(MAKE) asan
 	@$(MAKE) zoo QUICK=1
-lint: $(VENV)/installed $(VENV)/lint ## formatting, ruff, folder order, exported symbols, names in documents
+lint: $(VENV)/installed $(VENV)/lint ## formatting, ruff, folder order, exported symbols, what documents and comments name
 	@$(PY) tools/format.py --check
 	@$(VENV)/bin/ruff format -q --check . || { echo '`make fmt` formats Python'; exit 1; }
 	@$(VENV)/bin/ruff check -q .
 	@$(PY) tools/layers.py
 	@$(PY) tools/symbols.py $(VENV)
-	@$(PY) tools/doc_names.py ARCHITECTURE.md HACKING.md README.md
+	@$(PY) tools/doc_names.py *.md docs/*.md
 fmt: $(VENV)/lint ## format all C and Python sources
 	@$(PY) tools/format.py
 	@$(VENV)/bin/ruff check -q --fix .

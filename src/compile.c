@@ -4,7 +4,7 @@
  *   model -> passes -> layouts -> storage -> clusters -> images -> steps (DFP, DNN, copy) -> linked program
  *
  * One arena per compile holds everything but the program; memory running out anywhere inside longjmps to
- * sol_compile, which frees it and returns SOL_ENOMEM.
+ * `compile`, which returns SOL_ENOMEM, and sol_compile frees it.
  */
 #include "device/cpu/cpu.h"
 #include "device/device.h"
@@ -61,6 +61,8 @@ static const char *name_target(struct arena *keep, const struct device *device,
 static enum sol_status compile(struct arena *arena, const struct model *model,
                                const struct sol_options *options, struct sol_program *program) {
     const struct device *device;
+    ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "out of memory while compiling"));
+    program->arena.boundary = arena->boundary;
     TRY(device_find(options->device, &device));
     int64_t most = (int64_t)(os_stack_left() / COMPILE_FRAME);
     most = min_i64(most, COMPILE_MAX_LAYERS);
@@ -92,12 +94,9 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
     struct sol_program *program = program_new();
     if (!program) return fail(SOL_ENOMEM, "no memory for a program");
     struct arena arena;
-    jmp_buf out_of_memory;
     arena_init(&arena);
-    arena.boundary = program->arena.boundary = &out_of_memory;
-    volatile enum sol_status status = SOL_OK;
-    if (setjmp(out_of_memory)) status = fail(SOL_ENOMEM, "out of memory while compiling");
-    else status = compile(&arena, ir_user_model(user), options ? options : &defaults, program);
+    enum sol_status status =
+        compile(&arena, ir_user_model(user), options ? options : &defaults, program);
     arena_fini(&arena);
     program->arena.boundary = NULL;
     if (status) sol_program_release(program);
@@ -105,33 +104,31 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
     return status;
 }
 
-/* Runs the first `pass` passes on a copy. */
-static enum sol_status dump(struct arena *arena, const struct model *user, int pass,
-                            struct text *text, const char **name) {
+/* The text of a copy behind its first `pass` passes. */
+static char *dump(struct arena *arena, const struct model *user, int pass, const char **name) {
+    ARENA_BOUNDARY(arena, return NULL); /* the message is there */
     struct model *m = ir_clone(arena, user);
+    struct text text;
     int at = 0;
     *name = "as built";
     for (; at < pass && passes[at].name; at++) {
-        TRY(pass_run(&passes[at], m));
+        if (pass_run(&passes[at], m)) return NULL;
         *name = passes[at].name;
     }
-    if (at < pass) return fail(SOL_EINVAL, "there are only %d passes", at);
-    ir_print(text, m);
-    return SOL_OK;
+    if (at < pass) {
+        (void)fail(SOL_EINVAL, "there are only %d passes", at);
+        return NULL;
+    }
+    text_init(&text, arena);
+    ir_print(&text, m);
+    return strdup(text.at);
 }
 
 char *sol_dump(const struct sol_model *user, int pass, const char **name) {
     if (sol_model_check(user)) return NULL;
     struct arena arena;
-    jmp_buf out_of_memory;
-    char *volatile result = NULL;
     arena_init(&arena);
-    arena.boundary = &out_of_memory;
-    if (!setjmp(out_of_memory)) {
-        struct text text;
-        text_init(&text, &arena);
-        if (!dump(&arena, ir_user_model(user), pass, &text, name)) result = strdup(text.at);
-    }
+    char *result = dump(&arena, ir_user_model(user), pass, name);
     arena_fini(&arena);
     return result;
 }

@@ -19,10 +19,7 @@ static const struct {
     {0, "\x80\5", 2, "a Python pickle: " EXPORT},
     {0, "\x1f\x8b", 2, "compressed by gzip: unpack it first"},
     {0, "BZh", 3, "compressed by bzip2: unpack it first"},
-    {0,
-     "\xfd"
-     "7zXZ",
-     5, "compressed by xz: unpack it first"},
+    {0, "\3757zXZ", 5, "compressed by xz: unpack it first"},
     {0, "\x28\xb5\x2f\xfd", 4, "compressed by zstd: unpack it first"},
     {257, "ustar", 5, "a tar archive: unpack it first"},
     {0, "\x89HDF", 4, "an HDF5 file, as Keras writes it: convert it to ONNX"},
@@ -30,10 +27,7 @@ static const struct {
     {0, "GGUF", 4, "a GGUF file: SOL reads ONNX"},
     {8, "{\"", 2, "a safetensors file, which has weights and no network: " EXPORT},
     {0, "\x93NUMPY", 6, "an array of NumPy, no model"},
-    {0,
-     "\x7f"
-     "ELF",
-     4, "a program or a library, no model"},
+    {0, "\177ELF", 4, "a program or a library, no model"},
     {0, "\x89PNG", 4, "a picture, no model"},
     {0, "\xff\xd8\xff", 3, "a picture, no model"},
     {0, "%PDF", 4, "a PDF document, no model"},

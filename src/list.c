@@ -1,7 +1,7 @@
 /* What is there: devices, kernels and libraries, compiler, cache, each with its version or the reason why it cannot be used. */
 #include "device/cpu/cpu.h"
-#include "device/cpu/jit.h"
 #include "device/device.h"
+#include "jit/jit.h"
 
 #include <stdlib.h>
 
@@ -52,13 +52,6 @@ void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user
                                    found ? version : sol_error()});
     bool usable = jit_cache_dir(folder, sizeof folder) == SOL_OK;
     visit(user, &(struct sol_info){"cache", "kernels", usable, usable ? folder : sol_error()});
-}
-
-enum sol_status sol_cache_usage(struct sol_cache *out) { return jit_cache_usage(out); }
-
-enum sol_status sol_cache_clear(struct sol_cache *removed) {
-    struct sol_cache ignored;
-    return jit_cache_clear(removed ? removed : &ignored);
 }
 
 int sol_most_threads(void) { return os_most_threads(); }

@@ -1,14 +1,17 @@
 /*
- * A program as one page for a browser: what was measured and where (page_head.c), the network with a bar of time per step, memory over
+ * A program as one page for a browser: what was measured and where , the network with a bar of time per step, memory over
  * time, what was fused, chosen, refused.
  *
  * Everything is in the page itself: style, pictures (SVG), text; no script and nothing to load. Steps stand below each other in the
  * order in which they run; an arrow that skips steps goes around them on the left, in the first lane that is free.
  */
-#include "page.h"
+#include "run/bind.h"
 
-#include <stdlib.h>
+#include <sol/sol.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
 
 /* Pixels. */
 #define ROW 44
@@ -19,7 +22,7 @@
 #define CHART_HEIGHT 180
 #define CHART_WIDTH 900
 
-const char page_style[] =
+static const char style[] =
     "body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;color:#1c2430}"
     "h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;width:100%}"
     "td,th{padding:.25em .6em;border-bottom:1px solid #dde3ea;text-align:left;vertical-align:top}"
@@ -30,10 +33,22 @@ const char page_style[] =
     ".bar{fill:#7a94bd}.edge{fill:none;stroke:#8a97a6}.live{fill:#b9cbe6;stroke:#54749f}.line{stroke:#c05a3c}"
     "summary{cursor:pointer}.key{display:inline-block;padding:0 .6em;border-radius:4px;margin-right:.5em}";
 
+struct page {
+    struct text text;
+    const struct sol_program *program;
+    const struct binding *binding;
+    const struct sol_step_time *step;
+    const int64_t *symbols;
+    int n;
+    int64_t batch; /* the first size of the first input */
+    double seconds, longest;
+    int n_lanes; /* of arrows on the left */
+};
+
 /* ---- Text ---- */
 
 /* With that many digits behind the point, which is a point in every locale; value >= 0. */
-void page_add_number(struct page *page, double value, int digits) {
+static void add_number(struct page *page, double value, int digits) {
     long long scale = 1;
     for (int i = 0; i < digits; i++) scale *= 10;
     const long long n = value < 1e12 ? (long long)(value * (double)scale + 0.5) : 0;
@@ -41,22 +56,27 @@ void page_add_number(struct page *page, double value, int digits) {
     if (digits) text_add(&page->text, ".%0*lld", digits, n % scale);
 }
 
-/* Names come from a user's program or file: nothing in them is HTML, or invisible. */
-void page_add_text(struct page *page, const char *string) {
-    size_t left = strlen(string), n;
-    for (bool is_safe; left; string += n, left -= n) {
-        n = clean_length(string, left, &is_safe);
-        const char *escape = *string == '<'   ? "&lt;"
-                             : *string == '>' ? "&gt;"
-                             : *string == '&' ? "&amp;"
-                             : *string == '"' ? "&quot;"
-                                              : NULL;
-        if (escape) text_add(&page->text, "%s", escape);
-        else if (is_safe || *string == '\n') text_add_raw(&page->text, string, n);
-        else
-            for (size_t i = 0; i < n; i++)
-                text_add(&page->text, "\\x%02x", (unsigned char)string[i]);
+static const char *escape_html(char byte) {
+    switch (byte) {
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '&': return "&amp;";
+    case '"': return "&quot;";
+    case '\n': return "\n";
+    default: return NULL;
     }
+}
+
+/* Names come from a user's program or file: nothing in them is HTML, or invisible. */
+static void add_escaped(struct page *page, const char *string) {
+    text_add_escaped(&page->text, string, escape_html);
+}
+
+/* A number as a cell of a table. */
+static void add_cell(struct page *page, double value, int digits) {
+    text_add(&page->text, "<td class=n>");
+    add_number(page, value, digits);
+    text_add(&page->text, "</td>");
 }
 
 /* At most `most` characters, for a place of that width. UTF-8 is not cut within a character. */
@@ -67,7 +87,7 @@ static void add_short(struct page *page, const char *string, size_t most) {
     while (n < strlen(string) && n && ((unsigned char)string[n] & 0xC0) == 0x80) n--;
     memcpy(copy, string, n);
     copy[n] = 0;
-    page_add_text(page, copy);
+    add_escaped(page, copy);
     if (string[n]) text_add(&page->text, "..");
 }
 
@@ -79,6 +99,117 @@ static const char *find_choice(const struct sol_step_time *step, char out[64]) {
     if (n) memcpy(out, at + 3, n);
     out[n] = 0;
     return n ? out : step->name;
+}
+
+/* ---- What was measured, where and when ---- */
+
+/* As the kernel names the processor; elsewhere than on x86 it may only tell the architecture. */
+static void find_processor(char out[256]) {
+    struct utsname system;
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    char line[256];
+    snprintf(out, 256, "%s", uname(&system) ? "?" : system.machine);
+    while (file && fgets(line, sizeof line, file)) {
+        const char *value = strchr(line, ':');
+        if (!value || strncmp(line, "model name", 10) != 0) continue;
+        value += 1 + strspn(value + 1, " \t");
+        snprintf(out, 256, "%.*s", (int)strcspn(value, "\n"), value);
+        break;
+    }
+    if (file) fclose(file);
+}
+
+/* "image f32[8,3,224,224]" */
+static void add_port(struct page *page, const struct sol_port *port, const int64_t *dim) {
+    add_escaped(page, port->name);
+    text_add(&page->text, " %s[", size_dtype_name(port->dtype));
+    for (int d = 0; d < port->rank; d++) {
+        if (d) text_add(&page->text, ",");
+        if (dim[d] < 0) text_add(&page->text, "?"); /* a formula of symbols */
+        else text_add(&page->text, "%lld", (long long)dim[d]);
+    }
+    text_add(&page->text, "]<br>");
+}
+
+static void add_inputs(struct page *page) {
+    for (int i = 0; i < page->program->n_inputs; i++) {
+        const struct sol_port *port = &page->program->input[i];
+        int64_t dim[SOL_MAX_RANK];
+        for (int d = 0; d < port->rank; d++) {
+            bool is_symbol = port->dim[d] < 0 && port->dim[d] >= -page->program->n_symbols;
+            dim[d] = is_symbol ? page->symbols[-1 - port->dim[d]] : port->dim[d];
+        }
+        if (!i && port->rank && dim[0] >= 0) page->batch = dim[0];
+        add_port(page, port, dim);
+    }
+}
+
+static void add_outputs(struct page *page) {
+    for (int i = 0; i < page->program->n_outputs; i++) {
+        int64_t dim[SOL_MAX_RANK];
+        if (!sol_program_output_shape(page->program, i, page->symbols, dim))
+            add_port(page, &page->program->output[i], dim);
+    }
+}
+
+static void add_fact(struct page *page, const char *what, const char *value) {
+    text_add(&page->text, "<tr><th>%s</th><td>", what);
+    add_escaped(page, value);
+    text_add(&page->text, "</td></tr>\n");
+}
+
+static void add_facts(struct page *page, const char *title) {
+    char text[256];
+    time_t now = time(NULL);
+    struct tm local;
+    text_add(&page->text, "<table class=facts>\n");
+    add_fact(page, "network", title);
+    text_add(&page->text, "<tr><th>inputs</th><td>");
+    add_inputs(page);
+    text_add(&page->text, "</td></tr>\n<tr><th>outputs</th><td>");
+    add_outputs(page);
+    text_add(&page->text, "</td></tr>\n<tr><th>batch</th><td>%lld</td></tr>\n",
+             (long long)page->batch);
+    find_processor(text);
+    add_fact(page, "processor", text);
+    add_fact(page, "compiled for", page->program->target ? page->program->target : "?");
+    text_add(&page->text, "<tr><th>threads</th><td>%d</td></tr>\n", sol_threads());
+    add_fact(page, "SOL", sol_version());
+    if (localtime_r(&now, &local) && strftime(text, sizeof text, "%Y-%m-%d %H:%M %z", &local))
+        add_fact(page, "date", text);
+    text_add(&page->text, "</table>\n");
+}
+
+static void add_title(struct page *page, const char *title) {
+    text_add(
+        &page->text,
+        "<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\"><title>");
+    add_escaped(page, title);
+    text_add(&page->text, "</title><style>%s</style>\n<h1>", style);
+    add_escaped(page, title);
+    text_add(&page->text, "</h1>\n");
+}
+
+static void add_sums(struct page *page) {
+    double flops = 0;
+    for (int i = 0; i < page->n; i++) flops += page->step[i].flops;
+    text_add(
+        &page->text,
+        "<h2>One call</h2><table><tr><th class=n>ms</th><th class=n>GF/s</th><th class=n>samples/s</th><th class=n>kernels</th>"
+        "<th class=n>packed weights, MiB</th><th class=n>arena, MiB</th></tr><tr>");
+    add_cell(page, 1e3 * page->seconds, 3);
+    add_cell(page, 1e-9 * flops / page->seconds, 1);
+    add_cell(page, (double)page->batch / page->seconds, 1);
+    add_cell(page, page->n, 0);
+    add_cell(page, (double)sol_program_weights_size(page->program) / 1048576, 2);
+    add_cell(page, (double)page->binding->arena_size / 1048576, 2);
+    text_add(&page->text, "</tr></table>\n");
+}
+
+static void add_head(struct page *page, const char *title) {
+    add_title(page, title);
+    add_facts(page, title);
+    add_sums(page);
 }
 
 /* ---- The network ---- */
@@ -138,7 +269,7 @@ static void add_box(struct page *page, int i, int left) {
     char choice[64];
     int top = middle(i) - BOX_HEIGHT / 2, width = (int)(step->seconds / page->longest * BAR_WIDTH);
     text_add(&page->text, "<g><title>");
-    page_add_text(page, step->name);
+    add_escaped(page, step->name);
     text_add(
         &page->text,
         "</title><rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"5\"/><text x=\"%d\" y=\"%d\">",
@@ -151,7 +282,7 @@ static void add_box(struct page *page, int i, int left) {
         middle(i) + 4);
     add_short(page, find_choice(step, choice), 20);
     text_add(&page->text, ", ");
-    page_add_number(page, 1e3 * step->seconds, 3);
+    add_number(page, 1e3 * step->seconds, 3);
     text_add(&page->text, " ms</text>");
 }
 
@@ -172,16 +303,6 @@ static void add_network(struct page *page) {
 
 /* ---- Memory ---- */
 
-/* Bytes of intermediate results that are alive at step i. */
-static int64_t count_live(const struct page *page, int at) {
-    int64_t sum = 0, size;
-    for (int i = 0, first, last; i < page->program->steps.n_slots; i++) {
-        binding_slot(page->binding, &page->program->steps.slot[i], &size, &first, &last);
-        if (first <= at && at <= last) sum += size;
-    }
-    return sum;
-}
-
 /* Over time: a step is as wide as it takes long. The line is the arena, which all of it shares. */
 static void add_memory(struct page *page) {
     double arena = (double)page->binding->arena_size, x = 0;
@@ -189,12 +310,14 @@ static void add_memory(struct page *page) {
     text_add(
         &page->text,
         "<h2>Memory over time</h2><p>Intermediate results that are alive; the line is the arena, ");
-    page_add_number(page, arena / 1048576, 2);
+    add_number(page, arena / 1048576, 2);
     text_add(&page->text,
              " MiB.</p>\n<svg viewBox=\"0 0 %d %d\" width=\"%d\"><path class=live d=\"M0 %d",
              CHART_WIDTH, CHART_HEIGHT + 10, CHART_WIDTH, CHART_HEIGHT + 5);
     for (int i = 0; i < page->n; i++) {
-        int y = CHART_HEIGHT + 5 - (int)((double)count_live(page, i) / arena * CHART_HEIGHT);
+        int y = CHART_HEIGHT + 5 -
+                (int)((double)binding_live(page->binding, &page->program->steps, i) / arena *
+                      CHART_HEIGHT);
         text_add(&page->text, "H%dV%d", (int)x, y);
         x += page->step[i].seconds / page->seconds * CHART_WIDTH;
     }
@@ -204,26 +327,20 @@ static void add_memory(struct page *page) {
 
 /* ---- Tables ---- */
 
-void page_add_cell(struct page *page, double value, int digits) {
-    text_add(&page->text, "<td class=n>");
-    page_add_number(page, value, digits);
-    text_add(&page->text, "</td>");
-}
-
 static void add_step(struct page *page, int i) {
     const struct sol_step_time *step = &page->step[i];
     double seconds = step->seconds > 1e-12 ? step->seconds : 1e-12;
     text_add(&page->text, "<tr>");
-    page_add_cell(page, 1e3 * step->seconds, 3);
-    page_add_cell(page, 100 * step->seconds / page->seconds, 1);
-    page_add_cell(page, 1e-9 * step->flops / seconds, 1);
-    page_add_cell(page, 1e-9 * step->bytes / seconds, 1);
+    add_cell(page, 1e3 * step->seconds, 3);
+    add_cell(page, 100 * step->seconds / page->seconds, 1);
+    add_cell(page, 1e-9 * step->flops / seconds, 1);
+    add_cell(page, 1e-9 * step->bytes / seconds, 1);
     text_add(&page->text, "<td>%s</td><td><details><summary>", step->module);
-    page_add_text(page, step->name);
+    add_escaped(page, step->name);
     text_add(&page->text, "</summary><pre>");
-    page_add_text(page, step->layers);
+    add_escaped(page, step->layers);
     text_add(&page->text, "\n");
-    page_add_text(page, step->choice ? step->choice : "");
+    add_escaped(page, step->choice ? step->choice : "");
     text_add(&page->text, "</pre></details></td></tr>\n");
 }
 
@@ -246,7 +363,7 @@ static char *make_page(struct page *page, struct arena *arena, const char *title
         if (page->step[i].seconds > page->longest) page->longest = page->step[i].seconds;
     }
     if (!(page->longest > 0)) page->longest = page->seconds = 1e-12;
-    page_add_head(page, title);
+    add_head(page, title);
     add_network(page);
     add_memory(page);
     add_table(page);

@@ -1,7 +1,12 @@
-"""Checks that what documents name still exists: doc_names.py FILE...
+"""Checks that what documents and comments name still exists: doc_names.py DOCUMENT...
 
-In `backticks`: words with an underscore must occur in a source, and files *.c, *.h, *.py, *.def and folders
-ending in / must exist (by path, or by name anywhere in the sources). Fenced blocks are examples: not checked.
+In `backticks` of a document: words with an underscore must occur in a source, and files *.c, *.h, *.py, *.def and folders
+ending in / must exist (by path, or by name anywhere in the sources). A sentence that says where something is, as "`NAME` in
+`FILE`", "`NAME` of `FILE`", "`NAME`, `OTHER` (`FILE`)" or "`FILE` (`NAME`)", is held against that file. Fenced blocks are
+examples: not checked.
+
+In comments of C sources: files must exist, too, and "NAME in FILE", "NAME (FILE)" are held against them. What a header declares
+behind a line "/* ---- FILE ---- */" or "/* ---- FILE: what it does ---- */" must stand in that file.
 """
 
 import re
@@ -9,43 +14,109 @@ import sys
 
 from sources import ROOT, find, read
 
-PLACEHOLDER = re.compile(r"[*A-Z<>…]|\.\.\.")
+# Also names of files that only users have, in examples.
+PLACEHOLDER = re.compile(r"[*A-Z<>…]|\.\.\.|^net\.py$|^kernels\.c$|\btmp-")
+FILE = r"[\w./-]+\.(?:c|h|py|def)"
+NAME = r"(?:struct |enum )?[A-Za-z_]\w*(?:\(\))?"
+ITEM = rf"\**`{NAME}`\**"
+LIST = rf"{ITEM}(?:(?:,? and|,? or|,)\s+{ITEM})*"
+PLACES = [  # names and the file where they stand
+    re.compile(rf"(?P<names>{LIST})\s+(?:in|of|from)\s+`(?P<file>{FILE})`"),
+    re.compile(rf"(?P<names>{LIST})\s+\(`(?P<file>{FILE})`"),
+    re.compile(rf"`(?P<file>{FILE})`\s+\((?P<names>{LIST})[,;)]"),
+]
+COMMENT = re.compile(r"/\*.*?\*/", re.S)
+COMMENT_FILE = re.compile(rf"(?<![\w./*<>-]){FILE}\b(?![:*])")
+COMMENT_PLACE = re.compile(rf"\b(?P<names>\w+_\w+)(?:,? in| \()\s*(?P<file>{FILE})\b(?!:)")
+SECTION = re.compile(
+    rf"/\* ---- (?P<files>{FILE}(?:, {FILE})*)(?P<text>[^*]*\*/.*?)(?=/\* ---- |\Z)", re.S
+)
+DECLARED = re.compile(r"^(?!typedef|static)[a-z][\w *]*?\b(\w+)\([^;{}]*\)\s*(?:;|__attr)", re.M)
 
 
-def check_file(name, files):
-    names = {str(p) for p in files} | {p.name for p in files}
-    return (
-        (ROOT / name).exists() or name in names or any(str(p).endswith("/" + name) for p in files)
-    )
+class Sources:
+    def __init__(self):
+        self.files = find(".c", ".h", ".py", ".def", ".sol", ".txt")
+        self.words = set(re.findall(r"\w+", (ROOT / "Makefile").read_text()))
+        for path in self.files:
+            self.words.update(re.findall(r"\w+", read(path)))
+
+    def resolve(self, name):
+        """All files that the name may mean: by path from the root, or by the end of a path."""
+        if (ROOT / name).exists():
+            return [ROOT / name]
+        return [ROOT / p for p in self.files if f"/{p}".endswith("/" + name)]
+
+    def has_file(self, name):
+        if not name.endswith("/"):
+            return bool(self.resolve(name))
+        return (ROOT / name).exists() or any(f"/{p}".rfind("/" + name) >= 0 for p in self.files)
+
+    def has_word(self, name, word):
+        """Does the word stand in a file of that name? Folders and what does not exist are told elsewhere."""
+        paths = [p for p in self.resolve(name) if p.is_file()]
+        return not paths or any(re.search(rf"\b{word}\b", p.read_text("utf-8")) for p in paths)
 
 
-def check_document(name, words, files):
-    text = re.sub(r"```.*?```", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.S)
+def check_places(where, text, places, sources):
+    for pattern in places:
+        for match in pattern.finditer(text):
+            for name in re.findall(r"\w+", match["names"]):
+                if name in ("struct", "enum", "and", "or") or sources.has_word(match["file"], name):
+                    continue
+                yield f"{where}: `{name}` is not in {match['file']}"
+
+
+def check_spans(where, text, sources):
     for span in re.findall(r"`([^`\n]+)`", text):
         for token in re.findall(r"[\w./*<>-]+", span):
-            if re.fullmatch(r"[\w./-]+\.(c|h|py|def)|[\w./-]+/", token):
-                if not PLACEHOLDER.search(token) and not check_file(token, files):
-                    yield f"{name}: `{token}` is no file here"
+            if re.fullmatch(rf"{FILE}|[\w./-]+/", token):
+                if not PLACEHOLDER.search(token) and not sources.has_file(token):
+                    yield f"{where}: `{token}` is no file here"
             elif (
                 re.fullmatch(r"\w*[a-zA-Z]\w*", token)
                 and "_" in token.strip("_")
-                and token not in words
+                and token not in sources.words
             ):
-                yield f"{name}: `{token}` is nowhere in the sources"
+                yield f"{where}: `{token}` is nowhere in the sources"
+
+
+def check_document(where, text, sources):
+    """What is wrong in a document, one line each."""
+    text = re.sub(r"```.*?```", "", text, flags=re.S)
+    yield from check_spans(where, text, sources)
+    yield from check_places(where, text, PLACES, sources)
+
+
+def check_comments(where, text, sources):
+    """The same for the comments of a C source."""
+    for comment in COMMENT.findall(text):
+        plain = re.sub(r"\n\s*\*", "\n ", comment)
+        for name in COMMENT_FILE.findall(plain):
+            if not PLACEHOLDER.search(name) and not sources.has_file(name):
+                yield f"{where}: a comment names {name}, which is no file here"
+        yield from check_places(where, plain, [COMMENT_PLACE], sources)
+
+
+def check_sections(where, text, sources):
+    """The sections of a header."""
+    for section in SECTION.finditer(text):
+        files = section["files"].split(", ")
+        for name in DECLARED.findall(COMMENT.sub("", "/*" + section["text"])):
+            if not any(sources.has_word(file, name) for file in files):
+                yield f"{where}: {name} is not in {section['files']}"
 
 
 def main():
-    files = find(".c", ".h", ".py", ".def", ".sol", ".txt")
-    words = set()
-    for path in files:
-        words.update(re.findall(r"\w+", read(path)))
-    words.update(re.findall(r"\w+", (ROOT / "Makefile").read_text()))
-    errors = [
-        e
-        for name in sys.argv[1:]
-        if (ROOT / name).exists()
-        for e in check_document(name, words, files)
-    ]
+    sources = Sources()
+    errors = []
+    for name in sys.argv[1:]:
+        errors += check_document(name, (ROOT / name).read_text("utf-8"), sources)
+    for path in sources.files:
+        if path.suffix in (".c", ".h", ".def"):
+            errors += check_comments(path, read(path), sources)
+        if path.suffix == ".h":
+            errors += check_sections(path, read(path), sources)
     print(*errors, sep="\n", end="\n" if errors else "")
     return 1 if errors else 0
 

@@ -1,6 +1,6 @@
 """Checks who may include whom. Data flows from left to right; a folder includes only itself and what is left of it.
 
-    base < run < ir < pass < plan < dfp, dnn < device/* < deploy, and the files of src/ itself
+    base < jit, run < ir < pass < plan < dfp, dnn < device/* < deploy, and the files of src/ itself
 
 A device never includes another device. The command line program and Python see only include/sol, frontends also base.
 """
@@ -13,6 +13,7 @@ from sources import ROOT, find, read
 
 RANK = {
     "base": 0,
+    "jit": 1,
     "run": 1,
     "ir": 2,
     "pass": 3,

@@ -127,8 +127,8 @@ bool text_parse_double(const char **at, double *out);
 size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size);
 /* The same for a name, in one line. */
 void text_add_clean(struct text *text, const char *string);
-/* Bytes of the character at `at`, of which `n` > 0 are left, and whether it may be shown. */
-size_t clean_length(const char *at, size_t n, bool *is_safe);
+/* The same for a name in another text, such as HTML: a byte for which `escape` has a text becomes that. */
+void text_add_escaped(struct text *text, const char *string, const char *(*escape)(char byte));
 
 /* ---- base/hash.c ---- */
 

@@ -43,7 +43,8 @@ static size_t decode(const unsigned char *at, size_t n, uint32_t *out) {
     return *out >= least[size] && *out <= 0x10ffff && !is_half ? size : 0;
 }
 
-size_t clean_length(const char *at, size_t n, bool *is_safe) {
+/* Bytes of the character at `at`, of which `n` > 0 are left, and whether it may be shown. */
+static size_t next_character(const char *at, size_t n, bool *is_safe) {
     uint32_t character = 0;
     size_t size = decode((const unsigned char *)at, n, &character);
     *is_safe = size && !is_control(character);
@@ -62,7 +63,7 @@ size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t
     bool is_safe, is_full = false;
     for (size_t i = 0; i < n; i += step) {
         char escapes[16];
-        step = clean_length(text + i, n - i, &is_safe);
+        step = next_character(text + i, n - i, &is_safe);
         is_safe |= keep_lines && (text[i] == '\n' || text[i] == '\t');
         for (size_t k = 0; !is_safe && k < step; k++)
             print_byte((unsigned char)text[i + k], escapes + 4 * k);
@@ -76,11 +77,15 @@ size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t
     return length;
 }
 
-void text_add_clean(struct text *text, const char *string) {
+void text_add_escaped(struct text *text, const char *string, const char *(*escape)(char byte)) {
     for (size_t left = strlen(string), n; left; string += n, left -= n) {
         char shown[17];
         bool is_safe;
-        n = clean_length(string, left, &is_safe);
-        text_add_raw(text, shown, text_clean(string, n, false, shown, sizeof shown));
+        const char *escaped = escape ? escape(*string) : NULL;
+        n = next_character(string, left, &is_safe);
+        if (escaped) text_add_raw(text, escaped, strlen(escaped));
+        else text_add_raw(text, shown, text_clean(string, n, false, shown, sizeof shown));
     }
 }
+
+void text_add_clean(struct text *text, const char *string) { text_add_escaped(text, string, NULL); }

@@ -27,6 +27,7 @@
 
 #define OUTPUT_LIMIT ((size_t)64 << 10)
 #define LARGEST_CPU_SET (1 << 20)
+#define FIRST_ROOM ((size_t)64 << 10)    /* for a stream, whose size nobody knows before its end */
 #define LARGEST_STREAM ((size_t)2 << 30) /* what protobuf allows for a message */
 
 /* How often a silent child is looked at. Its end normally shows at once as the end of its output;
@@ -88,11 +89,12 @@ static enum sol_status cannot_read(const char *path, const char *why) {
     return fail(SOL_EINVAL, "cannot read %s: %s", path, why);
 }
 
-/* Whose size nobody knows before its end. */
-static enum sol_status read_stream(int fd, const char *path, char **out, size_t *size) {
+/* Memory doubles until it holds all and one byte more, by which the end is seen: of a regular file, whose size is known, at the first
+ * try, unless it grows meanwhile. */
+static enum sol_status read_rest(int fd, const char *path, size_t room, char **out, size_t *size) {
+    const size_t most = room > LARGEST_STREAM ? room : LARGEST_STREAM;
     char *data = NULL;
-    size_t done = 0;
-    for (size_t room = 64 << 10; room <= LARGEST_STREAM; room *= 2) {
+    for (size_t done = 0; room <= most; room *= 2) {
         char *more = mem_realloc(data, room + 1);
         ssize_t n = more ? read_all(fd, more + done, room - done) : 0;
         if (!more || n < 0) {
@@ -116,21 +118,9 @@ static enum sol_status read_stream(int fd, const char *path, char **out, size_t 
 static enum sol_status read_open(int fd, const char *path, bool is_any, char **out, size_t *size) {
     struct stat file;
     if (fstat(fd, &file)) return cannot_read(path, strerror(errno));
-    if (!S_ISREG(file.st_mode) && is_any) return read_stream(fd, path, out, size);
-    if (!S_ISREG(file.st_mode)) return cannot_read(path, "not a regular file");
-    char *data = mem_alloc((size_t)file.st_size + 1, 16);
-    if (!data)
-        return fail(SOL_ENOMEM, "out of memory: %s has %lld bytes", path, (long long)file.st_size);
-    ssize_t n = read_all(fd, data, (size_t)file.st_size);
-    if (n < 0) {
-        enum sol_status status = cannot_read(path, strerror(errno));
-        mem_free(data);
-        return status;
-    }
-    data[n] = 0; /* the file may have become shorter since fstat */
-    *out = data;
-    *size = (size_t)n;
-    return SOL_OK;
+    if (S_ISREG(file.st_mode)) return read_rest(fd, path, (size_t)file.st_size + 1, out, size);
+    if (!is_any) return cannot_read(path, "not a regular file");
+    return read_rest(fd, path, FIRST_ROOM, out, size);
 }
 
 static enum sol_status read_path(const char *path, bool is_any, char **out, size_t *size) {

@@ -132,26 +132,22 @@ bool size_divide(struct size a, struct size b, struct size *out) {
     return true;
 }
 
-int64_t size_element(enum sol_dtype dtype) {
-    static const int64_t sizes[SOL_N_DTYPES] = {
-#define SIZE(code, name, size) [SOL_##code] = size,
-        SOL_DTYPE_LIST(SIZE)
-#undef SIZE
-    };
-    return sizes[dtype];
-}
+static const struct {
+    const char *name;
+    int64_t bytes;
+} dtypes[SOL_N_DTYPES] = {
+#define DTYPE(code, name, bytes) [SOL_##code] = {name, bytes},
+    SOL_DTYPE_LIST(DTYPE)
+#undef DTYPE
+};
+
+int64_t size_element(enum sol_dtype dtype) { return dtypes[dtype].bytes; }
+const char *size_dtype_name(enum sol_dtype dtype) { return dtypes[dtype].name; }
 
 /* ---- Questions ---- */
 
-/* Field by field, because a size that came through other memory may differ in the struct's padding. */
-bool size_equal(struct size a, struct size b) {
-    if (a.n != b.n || a.bad != b.bad) return false;
-    for (int i = 0; i < a.n; i++) {
-        if (a.term[i].coef != b.term[i].coef) return false;
-        if (memcmp(a.term[i].power, b.term[i].power, sizeof a.term[i].power)) return false;
-    }
-    return true;
-}
+/* Normal form has no padding, and zeros in terms that are not in use. */
+bool size_equal(struct size a, struct size b) { return !memcmp(&a, &b, sizeof a); }
 
 bool size_is_const(struct size a) {
     return !a.bad && (!a.n || (a.n == 1 && is_constant_term(&a.term[0])));

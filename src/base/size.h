@@ -39,6 +39,7 @@ int size_symbols(struct size a);         /* highest symbol in use + 1 */
 int64_t size_eval(const struct size *a, const int64_t *symbols); /* saturates at INT64_MAX */
 #define SIZE_TEXT 256
 int64_t size_element(enum sol_dtype dtype);           /* bytes */
+const char *size_dtype_name(enum sol_dtype dtype);    /* "f32" */
 void size_format(char out[SIZE_TEXT], struct size a); /* size_print without an arena */
 void size_print(struct text *text, struct size a);    /* "3", "$0", "6*$0+1" */
 bool size_parse(const char **at, struct size *out);

@@ -148,7 +148,7 @@ void free_inputs(struct inputs *inputs);
 /* Elements of a shape; -1 when they do not fit. */
 int64_t count_elements(int rank, const int64_t *dim);
 
-/* ---- network.c ---- */
+/* ---- network.c, source.c ---- */
 
 struct network {
     struct source source;

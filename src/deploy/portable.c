@@ -101,7 +101,6 @@ static void print_base(struct deployment *d, struct text *text, const struct buf
         text_add(text, "weights");
         *offset += (int64_t)d->weights->offset[ref->index];
         break;
-    case BUFFER_CONST:
     case BUFFER_NONE: text_add(text, "(const char *)0"); break;
     }
 }

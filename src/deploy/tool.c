@@ -2,7 +2,7 @@
 #include "deploy/deploy.h"
 
 #include "device/cpu/cpu.h"
-#include "device/cpu/jit.h"
+#include "jit/jit.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,7 @@
  * Nodes and affine sums are unique: equal ones are the same pointer. So whatever two layers compute
  * alike is one node and is computed once. All of it lives in one arena.
  *
- * Example: y = softmax(x) over the last dim of x[n][c], which pass/expand.c made four layers of.
+ * Example: y = softmax(x) over the last dim of x[n][c], which pass/expand.c made five layers of.
  *
  *   values   x; m = max over c; e = exp(x - m); s = sum over c of e; y = e / s
  *   roots    m and s, because they reduce; e, because it is dear and two read it; y, the output

@@ -136,9 +136,6 @@ bool ir_is_fixed(const struct tensor *t, int begin);
 /* Dims as the public interface shows them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
-/* The model inside a user's handle. */
-const struct model *ir_user_model(const struct sol_model *user);
-
 /* ---- ir/infer.c, ir/verify.c, ir/text.c ---- */
 
 bool ir_broadcast(struct size a, struct size b, struct size *out); /* NumPy's rule for one dim */
@@ -149,5 +146,10 @@ void ir_print_shape(struct text *text, const struct tensor *t); /* "f32[$0,3,224
 enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, struct attr *out);
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr);
 enum layer_kind ir_find_kind(const char *name); /* N_LAYER_KINDS when unknown */
+
+/* ---- ir/api.c ---- */
+
+/* The model inside a user's handle. */
+const struct model *ir_user_model(const struct sol_model *user);
 
 #endif

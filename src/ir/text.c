@@ -11,30 +11,21 @@
 
 #define TEXT_MAX_LAYERS 1000000
 
-static const char *const dtype_names[SOL_N_DTYPES] = {
-#define DTYPE_NAME(code, name, size) name,
-    SOL_DTYPE_LIST(DTYPE_NAME)
-#undef DTYPE_NAME
-};
-
 /* ---- Printing ---- */
+
+static const char *escape_quote(char byte) {
+    return byte == '"' ? "\\\"" : byte == '\\' ? "\\\\" : NULL;
+}
 
 /* What cannot be shown, and would not survive a terminal or an editor, becomes \xNN. */
 static void print_name(struct text *text, const char *name) {
-    size_t left = strlen(name), n;
     text_add(text, "\"");
-    for (bool is_safe; left; name += n, left -= n) {
-        n = clean_length(name, left, &is_safe);
-        if (*name == '"' || *name == '\\') text_add(text, "\\%c", *name);
-        else if (is_safe) text_add_raw(text, name, n);
-        else
-            for (size_t i = 0; i < n; i++) text_add(text, "\\x%02x", (unsigned char)name[i]);
-    }
+    text_add_escaped(text, name, escape_quote);
     text_add(text, "\"");
 }
 
 void ir_print_shape(struct text *text, const struct tensor *t) {
-    text_add(text, "%s[", dtype_names[t->dtype]);
+    text_add(text, "%s[", size_dtype_name(t->dtype));
     for (int i = 0; i < t->rank; i++) {
         if (i) text_add(text, ",");
         size_print(text, t->dim[i]);
@@ -191,8 +182,9 @@ static enum sol_status name_tensor(struct parser *p, int64_t number, struct tens
 
 static enum sol_status take_dtype(struct parser *p, enum sol_dtype *out) {
     for (int i = 0; i < SOL_N_DTYPES; i++) {
-        size_t n = strlen(dtype_names[i]);
-        if (strncmp(p->at, dtype_names[i], n) || p->at[n] != '[') continue;
+        const char *name = size_dtype_name((enum sol_dtype)i);
+        size_t n = strlen(name);
+        if (strncmp(p->at, name, n) || p->at[n] != '[') continue;
         p->at += n + 1;
         *out = (enum sol_dtype)i;
         return SOL_OK;

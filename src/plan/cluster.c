@@ -6,7 +6,7 @@
  * Module DNN takes each conv and linear with what fits its epilogue and prologue (heavy.c). Module COPY takes chains that
  * only move values, GATHER its layer alone, VIEW what costs nothing. All the rest is DFP's: a layer joins the clusters that make its inputs as
  * long as DFP can still make one kernel of them, and afterwards clusters that read the same tensor join, so that it is
- * read once. For y = relu(conv(x)); z = softmax(y) + y that gives {conv, relu} and {softmax's four layers, +}.
+ * read once. For y = relu(conv(x)); z = softmax(y) + y that gives {conv, relu} and {softmax's five layers, +}.
  *
  * Invariant: clusters form no cycle. Joining A and B is refused when a path leads from one to the other through a third.
  */

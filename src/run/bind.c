@@ -18,43 +18,37 @@ void binding_free(struct binding *binding) {
         next = w->next;
         mem_free(w);
     }
-    mem_free(binding);
+    struct arena arena = binding->arena; /* in which it lies itself */
+    arena_fini(&arena);
 }
 
-/* Bytes of a binding's tables, all in one allocation behind the struct. */
-static size_t table_size(const struct step_list *list) {
-    size_t words = 0;
-    for (int i = 0; i < list->n; i++) words += (size_t)(list->at[i].n_arg + list->at[i].n_ptr);
-    return 2 * words * sizeof(int64_t) +
-           (size_t)list->n * (4 * sizeof(int64_t *) + 3 * sizeof(int64_t)) +
-           (size_t)(list->n + 1) * sizeof(struct section);
+static struct bound new_bound(struct arena *arena, int n_steps) {
+    return (struct bound){ARENA_ARRAY(arena, int64_t *, n_steps),
+                          ARENA_ARRAY(arena, int64_t, n_steps)};
 }
 
-/* The portions, which are needed only while sections are made, stand where `rest` has its task counts afterwards. */
-static void lay_out_tables(struct binding *b, const struct step_list *list) {
-    b->section = (struct section *)(void *)(b + 1);
-    b->full.arg = (int64_t **)(void *)(b->section + list->n + 1);
-    b->rest.arg = b->full.arg + list->n;
-    b->ptr_offset = b->rest.arg + list->n;
-    b->ptr_image = b->ptr_offset + list->n;
-    b->full.n_tasks = (int64_t *)(void *)(b->ptr_image + list->n);
-    b->rest.n_tasks = b->full.n_tasks + list->n;
-    int64_t *word = b->rest.n_tasks + list->n;
+static struct binding *alloc_tables(struct arena *arena, const struct step_list *list) {
+    struct binding *b = ARENA_NEW(arena, struct binding);
+    b->section = ARENA_ARRAY(arena, struct section, list->n + 1);
+    b->full = new_bound(arena, list->n);
+    b->rest = new_bound(arena, list->n);
+    b->ptr_offset = ARENA_ARRAY(arena, int64_t *, list->n);
+    b->ptr_image = ARENA_ARRAY(arena, int64_t *, list->n);
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
-        b->full.arg[i] = word, word += step->n_arg;
-        b->rest.arg[i] = word, word += step->n_arg;
-        b->ptr_offset[i] = word, word += step->n_ptr;
-        b->ptr_image[i] = word, word += step->n_ptr;
+        b->full.arg[i] = ARENA_ARRAY(arena, int64_t, step->n_arg);
+        b->rest.arg[i] = ARENA_ARRAY(arena, int64_t, step->n_arg);
+        b->ptr_offset[i] = ARENA_ARRAY(arena, int64_t, step->n_ptr);
+        b->ptr_image[i] = ARENA_ARRAY(arena, int64_t, step->n_ptr);
     }
+    return b;
 }
 
 /* ---- Sections ---- */
 
-static enum sol_status make_sections(struct binding *b, const struct step_list *list) {
-    struct traffic *traffic = mem_alloc(sizeof *traffic * (size_t)(list->n + 1), 16);
-    int64_t *portion = b->rest.n_tasks; /* not in use yet */
-    if (!traffic) return fail(SOL_ENOMEM, "no memory to divide the batch");
+static void make_sections(struct arena *arena, struct binding *b, const struct step_list *list) {
+    struct traffic *traffic = ARENA_ARRAY(arena, struct traffic, list->n);
+    int64_t *portion = ARENA_ARRAY(arena, int64_t, list->n);
     for (int i = 0; i < list->n; i++)
         traffic[i] = portion_traffic(list->at[i].bytes, list->at[i].by_image);
     for (int i = 0; i < list->n_slots; i++)
@@ -65,8 +59,6 @@ static enum sol_status make_sections(struct binding *b, const struct step_list *
             b->section[b->n_sections++] = (struct section){i, i, portion[i]};
         b->section[b->n_sections - 1].end = i + 1;
     }
-    mem_free(traffic);
-    return SOL_OK;
 }
 
 static const struct section *section_of(const struct binding *b, int step) {
@@ -92,23 +84,29 @@ void binding_slot(const struct binding *b, const struct slot *slot, int64_t *siz
     *last = is_local(b, slot) ? slot->last : section_of(b, slot->last)->end - 1;
 }
 
+int64_t binding_live(const struct binding *b, const struct step_list *list, int step) {
+    int64_t sum = 0, size;
+    for (int i = 0, first, last; i < list->n_slots; i++) {
+        binding_slot(b, &list->slot[i], &size, &first, &last);
+        if (first <= step && step <= last) sum += size;
+    }
+    return sum;
+}
+
 /* Offsets of the list's arena slots for this binding's symbols. */
-static enum sol_status place_slots(struct binding *b, const struct step_list *list,
-                                   size_t *offset) {
-    size_t n = (size_t)list->n_slots;
-    int64_t *size = mem_alloc(n * (sizeof(int64_t) + 2 * sizeof(int)) + 1, 16);
-    if (!size) return fail(SOL_ENOMEM, "no memory to plan %zu buffers", n);
-    int *first = (int *)(void *)(size + n), *last = first + n;
-    enum sol_status status = SOL_OK;
-    for (size_t i = 0; i < n; i++) {
+static enum sol_status place_slots(struct arena *arena, struct binding *b,
+                                   const struct step_list *list, size_t *offset) {
+    const int n = list->n_slots;
+    int64_t *size = ARENA_ARRAY(arena, int64_t, n);
+    int *first = ARENA_ARRAY(arena, int, n), *last = ARENA_ARRAY(arena, int, n);
+    for (int i = 0; i < n; i++) {
         binding_slot(b, &list->slot[i], &size[i], &first[i], &last[i]);
         if (size[i] < 0 || size[i] > INT64_MAX / 4)
-            status = fail(SOL_EINVAL, "%s would take %lld bytes", list->slot[i].name,
-                          (long long)size[i]);
+            return fail(SOL_EINVAL, "%s would take %lld bytes", list->slot[i].name,
+                        (long long)size[i]);
     }
-    if (!status) b->arena_size = memory_place(list->n_slots, size, first, last, offset);
-    mem_free(size);
-    return status;
+    b->arena_size = memory_place(n, size, first, last, offset);
+    return SOL_OK;
 }
 
 /* ---- Steps ---- */
@@ -147,23 +145,26 @@ static void bind_step(struct binding *b, const struct step_list *list, int i,
     if (step->n_ptr > b->n_ptr) b->n_ptr = step->n_ptr;
 }
 
+static enum sol_status make_binding(struct arena *arena, const struct step_list *list,
+                                    const int64_t *symbols, int n_symbols, struct binding **out) {
+    ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "no memory for a program's arguments"));
+    struct binding *b = alloc_tables(arena, list);
+    size_t *offset = ARENA_ARRAY(arena, size_t, list->n_slots);
+    memcpy(b->symbol, symbols, sizeof *symbols * (size_t)n_symbols);
+    make_sections(arena, b, list);
+    TRY(place_slots(arena, b, list, offset));
+    for (int i = 0; i < list->n; i++) bind_step(b, list, i, offset);
+    *out = b;
+    return SOL_OK;
+}
+
 enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols,
                             struct binding **out) {
-    struct binding *b = mem_alloc(sizeof *b + table_size(list), 64);
-    size_t *offset = mem_alloc(sizeof(size_t) * (size_t)(list->n_slots + 1), 16);
-    enum sol_status status =
-        b && offset ? SOL_OK : fail(SOL_ENOMEM, "no memory for a program's arguments");
-    if (!status) {
-        memcpy(b->symbol, symbols, sizeof *symbols * (size_t)n_symbols);
-        lay_out_tables(b, list);
-        status = make_sections(b, list);
-    }
-    if (!status) status = place_slots(b, list, offset);
-    if (!status)
-        for (int i = 0; i < list->n; i++) bind_step(b, list, i, offset);
-    mem_free(offset);
-    if (status) binding_free(b);
-    else *out = b;
+    struct arena arena;
+    arena_init(&arena);
+    enum sol_status status = make_binding(&arena, list, symbols, n_symbols, out);
+    if (status) arena_fini(&arena);
+    else (*out)->arena = arena;
     return status;
 }
 

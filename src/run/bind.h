@@ -19,6 +19,8 @@ void binding_free(struct binding *binding);
 /* What a slot takes in this binding: bytes, and from the first step to the last. */
 void binding_slot(const struct binding *binding, const struct slot *slot, int64_t *size, int *first,
                   int *last);
+/* Bytes of the list's slots that are alive at a step. */
+int64_t binding_live(const struct binding *binding, const struct step_list *list, int step);
 /* NULL when memory is out; freed by mem_free. */
 struct workspace *workspace_new(const struct binding *binding, int n_threads);
 /* Asks the system for huge pages: large buffers cost fewer address translations. A hint, nothing more. */

@@ -16,7 +16,6 @@ struct bases {
     const void *const *input, *const *param;
     void *const *output;
     char *arena, *const *state;
-    const char *constants;
 };
 
 static void *resolve(const struct bases *base, const struct buffer_ref *ref, int64_t offset) {
@@ -26,7 +25,6 @@ static void *resolve(const struct bases *base, const struct buffer_ref *ref, int
     case BUFFER_OUTPUT: return (char *)base->output[ref->index] + offset;
     case BUFFER_ARENA: return base->arena + offset;
     case BUFFER_STATE: return base->state[ref->index] + offset;
-    case BUFFER_CONST: return (char *)(uintptr_t)base->constants + offset;
     case BUFFER_NONE: break;
     }
     return NULL;
@@ -114,11 +112,10 @@ static enum sol_status run_step(const struct call *call, const struct step *step
     return step_status(&job);
 }
 
-static void set_bases(struct call *call, const struct sol_program *program,
-                      const struct sol_weights *weights, const void *const *inputs,
-                      void *const *outputs) {
-    call->base = (struct bases){inputs,         weights->param,    outputs, call->workspace->arena,
-                                weights->state, program->constants};
+static void set_bases(struct call *call, const struct sol_weights *weights,
+                      const void *const *inputs, void *const *outputs) {
+    call->base =
+        (struct bases){inputs, weights->param, outputs, call->workspace->arena, weights->state};
 }
 
 /* Without the pool (another call has it) this one runs on its own thread, rather than wait. */
@@ -130,25 +127,18 @@ static void leave_pool(struct call *call) {
     if (call->has_pool) pool_end();
 }
 
-/* The step's time is added to *seconds, unless that is NULL. */
-static enum sol_status time_step(const struct call *call, const struct step *step, int i,
-                                 const struct portion *portion, double *seconds) {
-    if (!seconds) return run_step(call, step, i, portion);
-    const double start = os_now();
-    enum sol_status status = run_step(call, step, i, portion);
-    *seconds += os_now() - start;
-    return status;
-}
-
-/* Steps [first, end) on one portion after the other. */
+/* Steps [first, end) on one portion after the other; `seconds` (may be NULL) as for run_list. */
 static enum sol_status run_section(const struct call *call, const struct step_list *list,
                                    const struct section *section, int first, double *seconds) {
     const int64_t batch = call->binding->symbol[0], size = section->portion;
     struct portion portion = {0, &call->binding->full};
     do {
         if (portion.first + size > batch) portion.bound = &call->binding->rest;
-        for (int i = first; i < section->end; i++)
-            TRY(time_step(call, &list->at[i], i, &portion, seconds ? seconds + i : NULL));
+        for (int i = first; i < section->end; i++) {
+            const double start = seconds ? os_now() : 0;
+            TRY(run_step(call, &list->at[i], i, &portion));
+            if (seconds) seconds[i] += os_now() - start;
+        }
         portion.first += size;
     } while (portion.first < batch);
     return SOL_OK;
@@ -200,7 +190,7 @@ static enum sol_status begin_call(struct call *call, const struct sol_program *p
     enum sol_status status = program_acquire((struct sol_program *)(uintptr_t)program, symbols,
                                              call->n_threads, &call->binding, &call->workspace);
     if (status) leave_pool(call);
-    else set_bases(call, program, weights, inputs, outputs);
+    else set_bases(call, weights, inputs, outputs);
     return status;
 }
 
@@ -334,7 +324,7 @@ enum sol_status exec_prepare(const struct sol_weights *w) {
     call.workspace = workspace_new(call.binding, call.n_threads);
     enum sol_status status = SOL_OK;
     if (call.workspace) {
-        set_bases(&call, program, w, NULL, NULL);
+        set_bases(&call, w, NULL, NULL);
         status = run_list(&program->prepare, 0, &call, NULL);
     } else {
         status = fail(SOL_ENOMEM, "no memory to pack weights");

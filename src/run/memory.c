@@ -7,18 +7,12 @@
  */
 #include "run/program.h"
 
-#include <string.h>
-
 #define MEMORY_ALIGN 64
 
 struct placed {
     int slot;
     int64_t begin, end;
 };
-
-static bool lives_touch(const int *first, const int *last, int a, int b) {
-    return first[a] <= last[b] && first[b] <= last[a];
-}
 
 /* What comes first: the largest, what is large for long, or what begins first. */
 enum order { BY_SIZE, BY_AREA, BY_TIME, N_ORDERS };
@@ -28,6 +22,10 @@ struct slots {
     const int64_t *size;
     const int *first, *last;
 };
+
+static bool lives_touch(const struct slots *s, int a, int b) {
+    return s->first[a] <= s->last[b] && s->first[b] <= s->last[a];
+}
 
 static double rank_of(const struct slots *s, enum order order, int slot) {
     const double size = (double)s->size[slot];
@@ -53,11 +51,11 @@ static void sort_slots(const struct slots *s, enum order order, int *sorted) {
 
 /* The lowest offset at which `size` bytes fit between the placed slots that live at the same time.
  * `placed` is sorted by begin. */
-static int64_t find_gap(int n, const struct placed *placed, const int *first, const int *last,
-                        int slot, int64_t size) {
+static int64_t find_gap(const struct slots *s, int n, const struct placed *placed, int slot,
+                        int64_t size) {
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
-        if (!lives_touch(first, last, placed[i].slot, slot)) continue;
+        if (!lives_touch(s, placed[i].slot, slot)) continue;
         if (at + size <= placed[i].begin) break;
         at = max_i64(at, placed[i].end);
     }
@@ -81,43 +79,38 @@ static size_t place_apart(int n, const int64_t *size, size_t *offset) {
 }
 
 /* One placement; returns the bytes needed. */
-static size_t place(const struct slots *s, const int *sorted, struct placed *placed,
-                    size_t *offset) {
+static size_t place(const struct slots *s, const int *sorted, struct placed *placed) {
     int64_t total = 0;
     for (int i = 0; i < s->n; i++) {
-        const int slot = sorted[i];
-        const int64_t bytes = round_up(s->size[slot], MEMORY_ALIGN);
-        const int64_t at = find_gap(i, placed, s->first, s->last, slot, bytes);
-        insert_placed(i, placed, (struct placed){slot, at, at + bytes});
-        offset[slot] = (size_t)at;
+        const int64_t bytes = round_up(s->size[sorted[i]], MEMORY_ALIGN);
+        const int64_t at = find_gap(s, i, placed, sorted[i], bytes);
+        insert_placed(i, placed, (struct placed){sorted[i], at, at + bytes});
         total = max_i64(total, at + bytes);
     }
     return (size_t)total;
 }
 
 /* The best of all orders; the first of them when two are as good. */
-static size_t place_best(const struct slots *s, int *sorted, struct placed *placed, size_t *trial,
+static size_t place_best(const struct slots *s, int *sorted, struct placed *placed,
                          size_t *offset) {
     size_t best = SIZE_MAX;
     for (enum order order = 0; order < N_ORDERS; order++) {
         sort_slots(s, order, sorted);
-        const size_t total = place(s, sorted, placed, trial);
-        if (total < best) memcpy(offset, trial, sizeof *offset * (size_t)s->n);
-        if (total < best) best = total;
+        const size_t total = place(s, sorted, placed);
+        if (total >= best) continue;
+        for (int i = 0; i < s->n; i++) offset[placed[i].slot] = (size_t)placed[i].begin;
+        best = total;
     }
     return best;
 }
 
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset) {
-    if (n == 0) return 0;
     const struct slots slots = {n, size, first, last};
-    int *sorted = mem_alloc(sizeof(int) * (size_t)n, 16);
+    int *sorted = mem_alloc(sizeof *sorted * (size_t)n, 16);
     struct placed *placed = mem_alloc(sizeof *placed * (size_t)n, 16);
-    size_t *trial = mem_alloc(sizeof *trial * (size_t)n, 16);
-    size_t total = sorted && placed && trial ? place_best(&slots, sorted, placed, trial, offset)
-                                             : place_apart(n, size, offset);
+    size_t total = sorted && placed ? place_best(&slots, sorted, placed, offset)
+                                    : place_apart(n, size, offset);
     mem_free(sorted);
     mem_free(placed);
-    mem_free(trial);
     return total;
 }

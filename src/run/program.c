@@ -70,31 +70,15 @@ size_t sol_program_weights_size(const struct sol_program *program) {
     return weights_place(program, NULL);
 }
 
-/* A binding is made only to be asked and thrown away, so that the cache keeps what calls need. Every thread has
- * scratch of its own. 0 with a message when there is no such binding. */
-size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols) {
-    struct binding *binding;
-    if (binding_new(&program->steps, symbols, program->n_symbols, &binding)) return 0;
-    size_t size = binding->arena_size + binding->scratch_size * (size_t)pool_threads();
-    binding_free(binding);
-    return size;
-}
-
-/* The most bytes of slots that live at the same step: a bound below which no placement can get. Steps times slots,
- * which is little enough for something that only people ask for. */
+/* The most bytes that live at the same step: a bound below which no placement can get. Steps times slots, which is little enough for
+ * something that only people ask for. */
 static size_t count_live(const struct step_list *list, const struct binding *binding) {
     int64_t most = 0;
-    for (int at = 0; at < list->n; at++) {
-        int64_t sum = 0, size;
-        for (int i = 0, first, last; i < list->n_slots; i++) {
-            binding_slot(binding, &list->slot[i], &size, &first, &last);
-            if (first <= at && at <= last) sum += size;
-        }
-        most = max_i64(most, sum);
-    }
+    for (int at = 0; at < list->n; at++) most = max_i64(most, binding_live(binding, list, at));
     return (size_t)most;
 }
 
+/* A binding is made only to be asked and thrown away, so that the cache keeps what calls need. Every thread has scratch of its own. */
 enum sol_status sol_program_memory(const struct sol_program *program, const int64_t *symbols,
                                    struct sol_memory *out) {
     struct binding *binding;
@@ -106,6 +90,12 @@ enum sol_status sol_program_memory(const struct sol_program *program, const int6
                                .scratch = binding->scratch_size * (size_t)pool_threads()};
     binding_free(binding);
     return SOL_OK;
+}
+
+/* 0 with a message when there is no such binding. */
+size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols) {
+    struct sol_memory memory;
+    return sol_program_memory(program, symbols, &memory) ? 0 : memory.arena + memory.scratch;
 }
 
 int sol_program_n_compiled(const struct sol_program *program) { return program->n_compiled; }

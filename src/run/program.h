@@ -3,7 +3,8 @@
  *
  *   compile.c fills it -> bind.c evaluates it for one vector of symbol values -> exec.c runs it
  *
- * Self-contained: all of it lives in the program's own arena, nothing points back into the compiler. Immutable
+ * Self-contained: all of it lives in the program's own arena; of the compiler it needs no data, and of its functions only the
+ * interpreter of generated kernels (struct kernel). Immutable
  * once compiled, but for the cache of bindings, which has a lock.
  *
  * There are two lists of steps. `prepare` reads parameters only and fills the state (folded, packed, transformed
@@ -24,11 +25,10 @@ enum buffer_kind {
     BUFFER_PARAM,
     BUFFER_OUTPUT,
     BUFFER_ARENA,
-    BUFFER_STATE,
-    BUFFER_CONST
+    BUFFER_STATE
 };
 
-/* NONE is a NULL pointer. CONST points into program->constants. */
+/* NONE is a NULL pointer. */
 struct buffer_ref {
     enum buffer_kind kind;
     int index;          /* port number, or slot number for ARENA and STATE */
@@ -84,6 +84,7 @@ struct bound {
 
 /* A program's formulas evaluated for one vector of symbol values. */
 struct binding {
+    struct arena arena; /* in which all of it lies */
     int64_t symbol[SIZE_SYMBOLS];
     struct binding *next;
     int n_sections;
@@ -113,7 +114,6 @@ struct sol_program {
     struct step_list prepare, steps;
     int n_state;
     struct slot *state;
-    const void *constants;
     VEC(struct program_module) modules;    /* loaded code, released with the program */
     const char *report, *picture, *target; /* target: device and instruction set */
     int n_compiled;

@@ -1,11 +1,11 @@
 /*
- * src/device/cpu/jit: kernels from text, with a compiler that misbehaves and a cache that others
+ * src/jit: kernels from text, with a compiler that misbehaves and a cache that others
  * damage.
  *
  * Each test has a cache folder of its own below one scratch folder. Needs a C compiler.
  */
 #include "check.h"
-#include "device/cpu/jit.h"
+#include "device/cpu/cpu.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define PATH_SIZE 512
+#define FLAGS CPU_OBJECT_FLAGS "-O1 "
 
 static char scratch[] = "/tmp/sol-test-jit-XXXXXX";
 static char cache[PATH_SIZE];
@@ -39,10 +40,10 @@ static int call(struct jit_module *module, const char *name) {
 }
 
 /* Builds `texts`, checks that the first two return 1 and 2, and returns how many were compiled. */
-static int build_two(const char *const *texts, const char *extra, const char *flags, bool debug) {
+static int build_two(const char *const *texts, const char *flags, bool debug) {
     struct jit_module *module = NULL;
     struct jit_effort effort;
-    if (!CHECK(!jit_build(extra, texts, 2, flags, debug, &module, &effort))) {
+    if (!CHECK(!jit_build(&cpu_objects, flags, texts, 2, debug, &module, &effort))) {
         fprintf(stderr, "    %s\n", sol_error());
         return -1;
     }
@@ -52,7 +53,7 @@ static int build_two(const char *const *texts, const char *extra, const char *fl
     return effort.n_compiled;
 }
 
-static int build(void) { return build_two(two_texts, "", "-O1", false); }
+static int build(void) { return build_two(two_texts, FLAGS, false); }
 
 /* How many files of the folder end like this. `last` (may be NULL) receives the path of one of
  * them. */
@@ -86,13 +87,13 @@ static void test_hits(void) {
     struct stat folder;
     CHECK(!stat(cache, &folder) && (folder.st_mode & 0777) == 0700);
 
-    CHECK(build_two(two_texts, "", "-O2", false) == 2);
-    CHECK(build_two(two_texts, "other", "-O1", false) == 2);
-    CHECK(build_two(two_texts, "", "-O1", true) == 2);
+    CHECK(build_two(two_texts, FLAGS "-O2", false) == 2);
+    CHECK(build_two(two_texts, FLAGS "-Dother", false) == 2);
+    CHECK(build_two(two_texts, FLAGS, true) == 2);
     CHECK(count_files(".c", NULL) == 2);
     static const char *const changed[] = {"int one(void) { return 1; }\n",
                                           "int two(void) { return  2; }\n"};
-    CHECK(build_two(changed, "", "-O1", false) == 1);
+    CHECK(build_two(changed, FLAGS, false) == 1);
     CHECK(build() == 0);
 
     char path[PATH_SIZE];
@@ -101,15 +102,16 @@ static void test_hits(void) {
     CHECK(jit_cache_dir(path, 5) == SOL_EINVAL);
     struct sol_cache usage = {0}, removed = {0};
     int n_cached = count_files(".so", NULL) + count_files(".c", NULL);
-    CHECK(!jit_cache_usage(&usage) && usage.n_files == n_cached && usage.bytes > 1000);
-    CHECK(!jit_cache_clear(&removed) && removed.n_files >= n_cached &&
+    CHECK(!sol_cache_usage(&usage) && usage.n_files == n_cached && usage.bytes > 1000);
+    CHECK(!sol_cache_clear(&removed) && removed.n_files >= n_cached &&
           removed.bytes >= usage.bytes);
     CHECK(count_files(".so", NULL) == 0 && count_files(".c", NULL) == 0);
-    CHECK(!jit_cache_usage(&usage) && !usage.n_files && !usage.bytes);
+    CHECK(!sol_cache_usage(&usage) && !usage.n_files && !usage.bytes);
     CHECK(build() == 2);
 
     struct jit_module *module;
-    CHECK(!jit_build("", NULL, 0, "", false, &module, NULL) && !jit_find(module, "one"));
+    CHECK(!jit_build(&cpu_objects, FLAGS, NULL, 0, false, &module, NULL) &&
+          !jit_find(module, "one"));
     jit_release(module);
     jit_release(NULL);
 }
@@ -193,20 +195,21 @@ static void test_damage(void) {
 static void test_collision(void) {
     use_cache("collision");
     struct jit_module *module;
-    CHECK(!jit_build("", two_texts, 1, "", false, &module, NULL));
+    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts, 1, false, &module, NULL));
     jit_release(module);
     char first[PATH_SIZE];
     REQUIRE(count_files(".so", first) == 1);
     char kept[PATH_SIZE];
     (void)snprintf(kept, sizeof kept, "%.250s/kept", scratch);
     CHECK(!rename(first, kept));
-    CHECK(!jit_build("", two_texts + 1, 1, "", false, &module, NULL));
+    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts + 1, 1, false, &module, NULL));
     jit_release(module);
     char second[PATH_SIZE];
     REQUIRE(count_files(".so", second) == 1 && strcmp(first, second));
     CHECK(!rename(kept, second));
     struct jit_effort effort;
-    CHECK(!jit_build("", two_texts + 1, 1, "", false, &module, &effort) && effort.n_compiled == 1);
+    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts + 1, 1, false, &module, &effort) &&
+          effort.n_compiled == 1);
     CHECK(call(module, "two") == 2 && !jit_find(module, "one"));
     jit_release(module);
 }
@@ -219,7 +222,7 @@ static void check_refused_full(const char *reason, int n_files) {
     CHECK(jit_cache_dir(path, sizeof path) == SOL_EINVAL);
     if (!CHECK(strstr(sol_error(), reason))) fprintf(stderr, "    %s\n", sol_error());
     struct sol_cache removed;
-    CHECK(jit_cache_clear(&removed) == SOL_EINVAL);
+    CHECK(sol_cache_clear(&removed) == SOL_EINVAL);
     CHECK(build() == 2 && build() == 2);
     CHECK(count_files(".so", NULL) == n_files);
 }
@@ -254,7 +257,7 @@ static void test_refusals(void) {
         CHECK(!chown(above, 0, 0) && !chmod(above, 0770));
         CHECK(build() == 2 && build() == 0);
         struct sol_cache removed;
-        CHECK(!jit_cache_clear(&removed));
+        CHECK(!sol_cache_clear(&removed));
     }
     CHECK(!chmod(above, 01777)); /* as /tmp is */
     CHECK(build() == 2 && build() == 0);
@@ -275,11 +278,12 @@ static void test_full(void) {
     struct jit_module *module;
     struct jit_effort effort;
     CHECK(!chmod(cache, 0500));
-    CHECK(!jit_build("", two_texts, 2, "-O1", false, &module, &effort) && !effort.n_compiled);
+    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts, 2, false, &module, &effort) &&
+          !effort.n_compiled);
     jit_release(module);
     if (geteuid()) { /* root may write everywhere */
-        CHECK(build_two(two_texts, "new", "-O1", false) == 2);
-        CHECK(build_two(two_texts, "new", "-O1", false) == 2);
+        CHECK(build_two(two_texts, FLAGS "-Dnew", false) == 2);
+        CHECK(build_two(two_texts, FLAGS "-Dnew", false) == 2);
     }
     CHECK(!chmod(cache, 0700));
 }
@@ -295,7 +299,7 @@ static void test_size_limit(void) {
         struct rlimit limit = {8 << 10, 8 << 10};
         struct jit_module *module;
         bool fails = !setrlimit(RLIMIT_FSIZE, &limit) &&
-                     jit_build("", texts, 1, "", false, &module, NULL) == SOL_EDEVICE;
+                     jit_build(&cpu_objects, FLAGS, texts, 1, false, &module, NULL) == SOL_EDEVICE;
         _exit(!fails);
     }
     int status = -1;
@@ -316,7 +320,7 @@ static void test_stale(void) {
                                       {.tv_sec = time(NULL) - 86400}};
     CHECK(!utimensat(AT_FDCWD, old, times, 0));
     struct sol_cache removed;
-    CHECK(!jit_cache_clear(&removed) && removed.n_files == 1);
+    CHECK(!sol_cache_clear(&removed) && removed.n_files == 1);
     CHECK(access(old, F_OK) && !access(new, F_OK));
 }
 
@@ -334,7 +338,7 @@ static void use_script(const char *name, const char *body) {
 
 static enum sol_status build_status(const char *text) {
     struct jit_module *module;
-    enum sol_status status = jit_build("", &text, 1, "", false, &module, NULL);
+    enum sol_status status = jit_build(&cpu_objects, FLAGS, &text, 1, false, &module, NULL);
     if (!status) jit_release(module);
     return status;
 }
@@ -352,7 +356,7 @@ static void test_bad_text(void) {
     const char *const mixed[] = {two_texts[0], "#error no\n", two_texts[1]};
     struct jit_module *module;
     struct jit_effort effort;
-    CHECK(jit_build("", mixed, 3, "-O1", false, &module, &effort) == SOL_ETOOL);
+    CHECK(jit_build(&cpu_objects, FLAGS, mixed, 3, false, &module, &effort) == SOL_ETOOL);
     CHECK(effort.n_compiled == 2);
     CHECK(build() == 0);
 }
@@ -406,7 +410,7 @@ static struct jit_effort build_late(const char *limit_s, enum sol_status expecte
     struct jit_module *module;
     struct jit_effort effort;
     setenv("SOL_CC_TIMEOUT", limit_s, 1);
-    enum sol_status status = jit_build("", &text, 1, "", false, &module, &effort);
+    enum sol_status status = jit_build(&cpu_objects, FLAGS, &text, 1, false, &module, &effort);
     unsetenv("SOL_CC_TIMEOUT");
     CHECK(status == expected);
     if (!status) jit_release(module);
@@ -434,7 +438,7 @@ static void test_never(void) {
     CHECK(build_late("0.2", SOL_ETOOL).processor_s >= 0.4);
     CHECK(build_late("0.1", SOL_ETOOL).processor_s == 0);
     struct sol_cache removed;
-    CHECK(!jit_cache_clear(&removed));
+    CHECK(!sol_cache_clear(&removed));
     CHECK(build_late("0.1", SOL_ETOOL).processor_s >= 0.2);
     unsetenv("SOL_CC");
 }
@@ -449,7 +453,7 @@ static void test_long(void) {
         text[is_long ? sizeof text - 1 : 4000] = 0;
         struct jit_module *module;
         struct jit_effort effort;
-        CHECK(!jit_build("", texts, 1, "", false, &module, &effort));
+        CHECK(!jit_build(&cpu_objects, FLAGS, texts, 1, false, &module, &effort));
         jit_release(module);
         CHECK(effort.n_compiled == 1 && effort.n_quick == is_long);
         text[4000] = '\n';
@@ -498,7 +502,7 @@ static void test_memory(void) {
     for (int n = 1;; n++) {
         struct jit_module *module;
         mem_fail_at = n;
-        enum sol_status status = jit_build("", two_texts, 2, "-O1", false, &module, NULL);
+        enum sol_status status = jit_build(&cpu_objects, FLAGS, two_texts, 2, false, &module, NULL);
         bool reached = mem_fail_at == 0;
         mem_fail_at = 0;
         CHECK(!status || status == SOL_ENOMEM);

@@ -8,13 +8,13 @@
  */
 #include "device/cpu/cpu.h"
 
-#include "device/cpu/jit.h"
 #include "device/cpu/tune.h"
 #include "device/device.h"
 #include "dfp/dfp.h"
 #include "dfp/step.h"
 #include "dnn/emit.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -141,6 +141,16 @@ static enum sol_status emit(struct build *b, const struct cluster *cluster) {
 
 /* ---- Linking ---- */
 
+static void *open_object(const char *path) {
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!object) (void)fail(SOL_ETOOL, "%s", dlerror());
+    return object;
+}
+
+static void close_object(void *object) { (void)dlclose(object); }
+
+const struct jit_loader cpu_objects = {open_object, dlsym, close_object};
+
 /* The text as the compiler gets it: prelude, name, kernel. */
 static const char *complete_text(struct build *b, const struct waiting *w) {
     struct text text;
@@ -211,13 +221,13 @@ static enum sol_status link_kernels(struct build *b) {
     show_kernels(b);
     const char **texts = ARENA_ARRAY(b->arena, const char *, queue->kernels.n);
     for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
-    const char *flags =
-        arena_printf(b->arena, "-std=gnu99 " CPU_KERNEL_FLAGS " %s", isa_of(b->options)->flags);
+    const char *flags = arena_printf(
+        b->arena, CPU_OBJECT_FLAGS "-std=gnu99 " CPU_KERNEL_FLAGS " %s", isa_of(b->options)->flags);
     VEC_PUSH(b->keep, &b->program->modules, ((struct program_module){NULL, release_module}));
     struct jit_module *module = NULL;
     struct jit_effort effort = {0};
-    enum sol_status status =
-        jit_build("", texts, queue->kernels.n, flags, b->options->debug, &module, &effort);
+    enum sol_status status = jit_build(&cpu_objects, flags, texts, queue->kernels.n,
+                                       b->options->debug, &module, &effort);
     b->program->n_compiled = effort.n_compiled;
     b->program->compiler_s = effort.processor_s;
     report_effort(queue->kernels.n, &effort);

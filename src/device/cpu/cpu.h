@@ -3,6 +3,7 @@
 #define SOL_CPU_H
 
 #include "dnn/dnn.h"
+#include "jit/jit.h"
 
 /* The device's name: that of the architecture that this build is for. */
 #if defined __x86_64__ || defined __i386__
@@ -22,6 +23,10 @@
 /* Flags of the compiler for generated kernels, besides those of the instruction set: as for SOL's own kernels. */
 #define CPU_KERNEL_FLAGS \
     "-O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing -w"
+
+/* Generated kernels are shared objects of the C compiler, with these flags besides. */
+#define CPU_OBJECT_FLAGS "-shared -fPIC "
+extern const struct jit_loader cpu_objects;
 
 /* Does this machine have the instruction set? All have "generic". */
 bool cpu_has(const struct dnn_isa *isa);

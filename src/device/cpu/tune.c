@@ -8,7 +8,7 @@
  */
 #include "device/cpu/tune.h"
 
-#include "device/cpu/jit.h"
+#include "jit/jit.h"
 #include "run/pool.h"
 #include "run/program.h"
 

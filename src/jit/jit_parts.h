@@ -5,10 +5,10 @@
  *   jit_cache.c     folders, and files that prove what they are
  *   jit_compiler.c  finds the C compiler and runs it
  */
-#ifndef DEVICE_CPU_JIT_PARTS_H
-#define DEVICE_CPU_JIT_PARTS_H
+#ifndef JIT_JIT_PARTS_H
+#define JIT_JIT_PARTS_H
 
-#include "device/cpu/jit.h"
+#include "jit/jit.h"
 
 #define JIT_FOLDER_SIZE 960 /* longer names of cache folders are refused */
 #define JIT_PATH_SIZE 1024  /* of a folder, and any name that we make in it */
@@ -30,7 +30,7 @@ enum sol_status jit_find_tool(const struct jit_tool **out);
 /* The limit of one run, in seconds of processor time: $SOL_CC_TIMEOUT. */
 double jit_limit_s(void);
 
-/* One run of the compiler: makes the shared object `object` of the file `source`. */
+/* One run of the compiler: makes the object `object` of the file `source`. */
 struct jit_run {
     const char *flags[2]; /* words separated by spaces */
     const char *source, *object;

@@ -1,16 +1,16 @@
 /*
  * Kernels from text: C text in, functions out, by way of the machine's C compiler and a cache on
- * disk.
+ * disk. For any device: a device says which flags the compiler gets and how an object is loaded.
  *
- * Each text becomes one shared object. What was compiled once, by any process of this user, is
+ * Each text becomes one object. What was compiled once, by any process of this user, is
  * loaded from the cache ever after: $SOL_CACHE_DIR, or $XDG_CACHE_HOME/sol, or $HOME/.cache/sol.
  *
  * All functions may be called from any thread. Codes: EUNSUPPORTED when there is no compiler, ETOOL
  * when it rejects a text or does not end, EDEVICE when the result cannot be written or loaded,
  * ENOMEM.
  */
-#ifndef DEVICE_CPU_JIT_H
-#define DEVICE_CPU_JIT_H
+#ifndef JIT_JIT_H
+#define JIT_JIT_H
 
 #include "base/base.h"
 
@@ -24,16 +24,22 @@ struct jit_effort {
     double longest_s;   /* ... and for the text that took most */
 };
 
+/* How a device makes kernels of what the compiler wrote. The CPU's is `cpu_objects` (device/cpu/cpu.h). */
+struct jit_loader {
+    void *(*open)(const char *path);                 /* NULL with a message: it cannot be loaded */
+    void *(*find)(void *object, const char *symbol); /* NULL: it has no such symbol */
+    void (*close)(void *object);
+};
+
 /* Builds `texts`, missing ones in parallel, and loads them. `flags` are words for the compiler,
- * separated by spaces; -shared, -fPIC and -lm are added. Whatever else the result depends on goes
- * to `key_extra` (may be ""). `debug` adds -g and keeps the sources in the cache folder.
- * `effort` may be NULL. The module belongs to the caller.
+ * separated by spaces, which make it write what `loader` takes; -lm is added. `debug` adds -g and
+ * keeps the sources in the cache folder. `effort` may be NULL. The module belongs to the caller.
  *
  * A run of the compiler may take $SOL_CC_TIMEOUT seconds of processor time. A text that takes more, or is long enough to, is compiled
  * with -O2 or -O1 and SOL_LONG defined; what came out is the text's object in the cache, so that nothing is tried twice. */
-enum sol_status jit_build(const char *key_extra, const char *const *texts, int n_texts,
-                          const char *flags, bool debug, struct jit_module **out,
-                          struct jit_effort *effort);
+enum sol_status jit_build(const struct jit_loader *loader, const char *flags,
+                          const char *const *texts, int n_texts, bool debug,
+                          struct jit_module **out, struct jit_effort *effort);
 
 /* The address of an external function or object in any of the texts; NULL when there is none. */
 void *jit_find(struct jit_module *module, const char *symbol);
@@ -49,11 +55,5 @@ enum sol_status jit_compiler(const char **path, const char **version);
 /* Creates and checks the cache folder. EINVAL with the reason when there is none that can be
  * trusted. */
 enum sol_status jit_cache_dir(char *out, size_t size);
-
-/* How much is in the cache. */
-struct sol_cache;
-enum sol_status jit_cache_usage(struct sol_cache *out);
-/* Empties it, and tells what was removed. Programs that are loaded go on, and so do compiles of other processes. */
-enum sol_status jit_cache_clear(struct sol_cache *removed);
 
 #endif

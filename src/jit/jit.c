@@ -10,9 +10,8 @@
  * Invariants: what is loaded was either sealed with the same key or compiled by this very build.
  * Nothing is taken from an arena, so builds may run on threads that have no boundary.
  */
-#include "device/cpu/jit_parts.h"
+#include "jit/jit_parts.h"
 
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -24,8 +23,6 @@
 
 #define LONG_LINES 5000 /* see is_long */
 #define MAX_HELPERS 64 /* threads besides the caller's that wait for compilers */
-#define FLAGS "-shared -fPIC "
-#define FLAGS_DEBUG "-shared -fPIC -g "
 
 /* Flags from the best to the quickest; the last -O is what counts. A kernel of 4,400 lines takes 5.9, 2.3 and 1.9 s of the compiler, and
  * then 9.5, 10.2 and 11.7 ms. */
@@ -38,7 +35,7 @@ struct job {
     char *key;
     size_t key_size;
     char name[JIT_NAME_SIZE];
-    void *handle; /* of dlopen; NULL: not there yet */
+    void *object; /* the loader's; NULL: not there yet */
     enum sol_status status;
     double processor_s; /* of the compiler */
     bool is_quick, is_compiled;
@@ -46,10 +43,10 @@ struct job {
 };
 
 struct build {
+    const struct jit_loader *loader;
     const struct jit_tool *tool;
     struct jit_folder folder;
     char *flags; /* all of them */
-    const char *key_extra;
     bool debug;
     int n_jobs;
     struct job *jobs;
@@ -57,8 +54,9 @@ struct build {
 };
 
 struct jit_module {
+    const struct jit_loader *loader;
     int n;
-    void *handles[];
+    void *objects[];
 };
 
 /* ---- Keys ---- */
@@ -68,12 +66,10 @@ static int print_key(char *out, size_t size, const struct build *build, const ch
     struct utsname machine;
     if (uname(&machine)) machine.machine[0] = 0; /* home folders are shared between machines */
     const struct jit_tool *tool = build->tool;
-    return snprintf(
-        out, size,
-        "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\nextra %zu %s\n%s",
-        sol_version(), machine.machine, strlen(tool->command), tool->command, strlen(tool->version),
-        tool->version, strlen(build->flags), build->flags, strlen(build->key_extra),
-        build->key_extra, text);
+    return snprintf(out, size,
+                    "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\n%s",
+                    sol_version(), machine.machine, strlen(tool->command), tool->command,
+                    strlen(tool->version), tool->version, strlen(build->flags), build->flags, text);
 }
 
 static enum sol_status make_key(const struct build *build, struct job *job) {
@@ -103,14 +99,14 @@ static void load_late(struct job *job, const char *path) {
     (void)snprintf(job->message, sizeof job->message, "%s", sol_error());
 }
 
-/* Anything that is wrong with the file means that it is made anew. So does a failure of dlopen: the
+/* Anything that is wrong with the file means that it is made anew. So does a failure of the loader: the
  * file may come from a machine with another C library. */
 static void load_cached(const struct build *build, struct job *job) {
     char path[JIT_PATH_SIZE];
     path_of(build, job, ".so", path);
     if (!jit_is_sealed(path, job->key, job->key_size)) return;
-    job->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!job->handle) load_late(job, path);
+    job->object = build->loader->open(path);
+    if (!job->object) load_late(job, path);
 }
 
 /*
@@ -146,14 +142,16 @@ static enum sol_status run_levels(struct build *build, struct job *job, struct j
 }
 
 /* It is loaded before it gets its name: from then on somebody may clear the cache. */
-static enum sol_status load_object(struct job *job, const struct jit_run *run) {
+static enum sol_status load_object(const struct build *build, struct job *job,
+                                   const struct jit_run *run) {
     if (access(run->object, R_OK))
         return fail(SOL_ETOOL, "the C compiler wrote nothing: %s", run->shown);
     TRY(jit_seal(run->object, job->key, job->key_size));
-    job->handle = dlopen(run->object, RTLD_NOW | RTLD_LOCAL);
-    job->is_compiled = job->handle;
-    return job->handle ? SOL_OK
-                       : fail(SOL_ETOOL, "cannot load a kernel: %s: %s", run->shown, dlerror());
+    job->object = build->loader->open(run->object);
+    job->is_compiled = job->object;
+    if (job->object) return SOL_OK;
+    fail_prefix("cannot load a kernel: %s: ", run->shown);
+    return SOL_ETOOL;
 }
 
 /* Keeps in mind that the compiler took too long. The message stays that of the compiler. */
@@ -176,7 +174,7 @@ static enum sol_status compile(struct build *build, struct job *job) {
     memcpy(object + size - 1, "so", 3); /* instead of the c */
     struct jit_run run = {{build->flags, ""}, source, object, shown, 0, false};
     enum sol_status status = run_levels(build, job, &run);
-    if (!status) status = load_object(job, &run);
+    if (!status) status = load_object(build, job, &run);
     /* A rename that fails costs the next process a compile; this one has what it needs. */
     if (run.is_late) note_late(job, &run, final);
     else if (status || rename(object, final)) unlink(object);
@@ -190,7 +188,7 @@ static void *compile_jobs(void *argument) {
     struct build *build = argument;
     for (int i; (i = atomic_fetch_add(&build->next_job, 1)) < build->n_jobs;) {
         struct job *job = &build->jobs[i];
-        if (job->handle || job->status) continue;
+        if (job->object || job->status) continue;
         job->status = compile(build, job);
         if (job->status) (void)snprintf(job->message, sizeof job->message, "%s", sol_error());
     }
@@ -210,11 +208,11 @@ static int start_helpers(struct build *build, pthread_t *helpers, int n) {
     return started;
 }
 
-/* Compiles what has no handle yet. Reports the first failure in the order of the texts. */
+/* Compiles what has no object yet. Reports the first failure in the order of the texts. */
 static enum sol_status compile_missing(struct build *build) {
     pthread_t helpers[MAX_HELPERS];
     int n_missing = 0;
-    for (int i = 0; i < build->n_jobs; i++) n_missing += !build->jobs[i].handle;
+    for (int i = 0; i < build->n_jobs; i++) n_missing += !build->jobs[i].object;
     if (!n_missing) return SOL_OK;
     atomic_store(&build->next_job, 0);
     int64_t n = min_i64(min_i64(n_missing, os_cores()) - 1, MAX_HELPERS);
@@ -240,7 +238,7 @@ static void drop_sources(const struct build *build) {
     }
 }
 
-/* Loads or compiles all jobs. Jobs that have been loaded keep their handles when it fails. */
+/* Loads or compiles all jobs. Jobs that have been loaded keep their objects when it fails. */
 static enum sol_status do_jobs(struct build *build) {
     if (jit_open_folder(&build->folder)) TRY(use_private(build));
     for (int i = 0; i < build->n_jobs; i++) {
@@ -262,10 +260,11 @@ static enum sol_status make_module(struct build *build, struct jit_module **out)
     struct jit_module *module =
         mem_alloc(sizeof *module + sizeof(void *) * (size_t)build->n_jobs, 16);
     if (!module) return fail(SOL_ENOMEM, "out of memory: cannot load kernels");
+    module->loader = build->loader;
     module->n = build->n_jobs;
     for (int i = 0; i < build->n_jobs; i++) {
-        module->handles[i] = build->jobs[i].handle;
-        build->jobs[i].handle = NULL; /* the module's from now on */
+        module->objects[i] = build->jobs[i].object;
+        build->jobs[i].object = NULL; /* the module's from now on */
     }
     *out = module;
     return SOL_OK;
@@ -273,7 +272,7 @@ static enum sol_status make_module(struct build *build, struct jit_module **out)
 
 static void close_jobs(struct build *build) {
     for (int i = 0; i < build->n_jobs; i++) {
-        if (build->jobs[i].handle) dlclose(build->jobs[i].handle);
+        if (build->jobs[i].object) build->loader->close(build->jobs[i].object);
         mem_free(build->jobs[i].key);
     }
     mem_free(build->jobs);
@@ -284,13 +283,13 @@ static void close_jobs(struct build *build) {
 /* Everything that close_jobs frees. */
 static enum sol_status open_jobs(struct build *build, const char *const *texts, int n_texts,
                                  const char *flags) {
-    const char *own = build->debug ? FLAGS_DEBUG : FLAGS;
-    size_t size = strlen(own) + strlen(flags) + 1;
+    const char *own = build->debug ? " -g" : "";
+    size_t size = strlen(flags) + strlen(own) + 1;
     build->flags = mem_alloc(size, 16);
     build->jobs = mem_alloc(sizeof *build->jobs * (size_t)n_texts, 16);
     if (!build->flags || !build->jobs)
         return fail(SOL_ENOMEM, "out of memory: cannot compile kernels");
-    (void)snprintf(build->flags, size, "%s%s", own, flags);
+    (void)snprintf(build->flags, size, "%s%s", flags, own);
     build->n_jobs = n_texts;
     for (int i = 0; i < n_texts; i++) build->jobs[i].text = texts[i];
     return SOL_OK;
@@ -308,10 +307,10 @@ static struct jit_effort sum_effort(const struct build *build) {
     return sum;
 }
 
-enum sol_status jit_build(const char *key_extra, const char *const *texts, int n_texts,
-                          const char *flags, bool debug, struct jit_module **out,
-                          struct jit_effort *effort) {
-    struct build build = {.key_extra = key_extra, .debug = debug};
+enum sol_status jit_build(const struct jit_loader *loader, const char *flags,
+                          const char *const *texts, int n_texts, bool debug,
+                          struct jit_module **out, struct jit_effort *effort) {
+    struct build build = {.loader = loader, .debug = debug};
     TRY(jit_find_tool(&build.tool));
     enum sol_status status = open_jobs(&build, texts, n_texts, flags);
     if (!status) status = do_jobs(&build);
@@ -325,7 +324,7 @@ enum sol_status jit_build(const char *key_extra, const char *const *texts, int n
 
 void *jit_find(struct jit_module *module, const char *symbol) {
     for (int i = 0; i < module->n; i++) {
-        void *address = dlsym(module->handles[i], symbol);
+        void *address = module->loader->find(module->objects[i], symbol);
         if (address) return address;
     }
     return NULL;
@@ -333,6 +332,6 @@ void *jit_find(struct jit_module *module, const char *symbol) {
 
 void jit_release(struct jit_module *module) {
     if (!module) return;
-    for (int i = 0; i < module->n; i++) dlclose(module->handles[i]);
+    for (int i = 0; i < module->n; i++) module->loader->close(module->objects[i]);
     mem_free(module);
 }

@@ -12,7 +12,7 @@
  *
  * Invariant: nothing here waits for another process; losing a race leaves an equal file.
  */
-#include "device/cpu/jit_parts.h"
+#include "jit/jit_parts.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -179,17 +179,19 @@ enum sol_status jit_cache_dir(char *out, size_t size) {
     return SOL_OK;
 }
 
-enum sol_status jit_cache_usage(struct sol_cache *out) {
+enum sol_status sol_cache_usage(struct sol_cache *out) {
     struct jit_folder folder;
     TRY(jit_open_folder(&folder));
     *out = sweep(folder.path, COUNT_CACHED);
     return SOL_OK;
 }
 
-enum sol_status jit_cache_clear(struct sol_cache *removed) {
+/* Programs that are loaded go on, and so do compiles of other processes. */
+enum sol_status sol_cache_clear(struct sol_cache *removed) {
     struct jit_folder folder;
     TRY(jit_open_folder(&folder));
-    *removed = sweep(folder.path, REMOVE_CACHED);
+    struct sol_cache found = sweep(folder.path, REMOVE_CACHED);
+    if (removed) *removed = found;
     return SOL_OK;
 }
 

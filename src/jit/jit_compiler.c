@@ -5,7 +5,7 @@
  * A compiler that waits for something is ended as well, much later. What the probe finds is kept in a list that only grows, without a lock: two threads may probe at once,
  * which costs them some milliseconds, and a fork never finds a lock that is held.
  */
-#include "device/cpu/jit_parts.h"
+#include "jit/jit_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
