@@ -10,6 +10,7 @@
  */
 #include "dnn/emit.h"
 
+#include "dnn/list.h"
 #include "dnn/step.h"
 #include "run/pool.h"
 
@@ -133,7 +134,7 @@ static void report_choice(struct build *b, const struct dnn_plan *best) {
 static int find_plans(struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa,
                       struct dnn_plan *plans) {
     int n = 0;
-    for (int i = 0; dnn_impls[i] && n < DNN_MAX_CANDIDATES; i++) {
+    for (int i = 0; dnn_impls[i]; i++) {
         const char *reason = refuse(b, dnn_impls[i], p);
         if (reason) {
             text_add(&b->report, "    %s refuses: %s\n", dnn_impls[i]->name, reason);
@@ -160,14 +161,14 @@ static int find_own(const struct dnn_plan *plans, int n) {
 
 static enum sol_status choose(struct build *b, const struct dnn_problem *p,
                               const struct dnn_isa *isa, dnn_tune *tune, struct dnn_plan *best) {
-    struct dnn_plan *plans = ARENA_ARRAY(b->arena, struct dnn_plan, DNN_MAX_CANDIDATES);
+    struct dnn_plan *plans = ARENA_ARRAY(b->arena, struct dnn_plan, DNN_N_IMPLS);
     int n = find_plans(b, p, isa, plans), near = 0;
     if (!n)
         return fail(SOL_EUNSUPPORTED, "no kernel takes this %s",
                     p->kind == DNN_CONV ? "conv" : "linear");
     while (near < n && plans[near].cost <= DNN_NEAR_TIE * plans[0].cost) near++;
     if (is_strict(b)) near = 1;
-    *best = plans[tune && near > 1 ? tune(plans, near) : find_own(plans, n)];
+    *best = plans[tune && near > 1 ? tune(b->arena, plans, near) : find_own(plans, n)];
     report_choice(b, best);
     return SOL_OK;
 }
