@@ -8,12 +8,11 @@
 static const char *const module_names[] = {"DFP", "DNN", "copy", "gather", "view"};
 static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8", "#f0e0c8", "#eeeeee"};
 
-void plan_report(struct build *b, const struct cluster *cluster) {
+void plan_report(struct build *b) {
+    const struct cluster *cluster = b->cluster;
     text_add(&b->report, "cluster %d, %s%s: %s\n", cluster->id, module_names[cluster->module],
              cluster->prepare ? " (once per version of the weights)" : "",
              build_describe(b, cluster));
-    b->cluster = cluster->id;
-    b->by_image = cluster->by_image && !cluster->prepare;
     b->cluster_begin = b->report.size;
     if (!cluster->epilogue) return;
     text_add(&b->report, "    generated epilogue:");
