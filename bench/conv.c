@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "dnn/dnn.h"
-#include "dnn/kernels.h"
+#include "dnn/list.h"
 
 extern const struct dnn_impl dnn_direct, dnn_grouped;
 

@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "dnn/dnn.h"
-#include "dnn/kernels.h"
+#include "dnn/list.h"
 
 extern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_linear;
 

@@ -41,7 +41,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
     for (int i = 0; i < plan->clusters.n; i++) {
         const struct cluster *cluster = plan->clusters.at[i];
         report_progress(b->options, i, plan->clusters.n + 1, build_describe(b, cluster));
-        plan_report(b, cluster);
+        build_begin(b, cluster);
         TRY(device->emit(b, cluster));
     }
     report_progress(b->options, plan->clusters.n, plan->clusters.n + 1, "compiling kernels");

@@ -91,16 +91,6 @@ static void add_short(struct page *page, const char *string, size_t most) {
     if (string[n]) text_add(&page->text, "..");
 }
 
-/* What stands behind "-> " in a choice: the implementation. */
-static const char *find_choice(const struct sol_step_time *step, char out[64]) {
-    const char *at = step->choice ? strstr(step->choice, "-> ") : NULL;
-    size_t n = at ? strcspn(at + 3, " \n") : 0;
-    if (n > 63) n = 63;
-    if (n) memcpy(out, at + 3, n);
-    out[n] = 0;
-    return n ? out : step->name;
-}
-
 /* ---- What was measured, where and when ---- */
 
 /* As the kernel names the processor; elsewhere than on x86 it may only tell the architecture. */
@@ -266,7 +256,6 @@ static void add_arrows(struct page *page, int left) {
 
 static void add_box(struct page *page, int i, int left) {
     const struct sol_step_time *step = &page->step[i];
-    char choice[64];
     int top = middle(i) - BOX_HEIGHT / 2, width = (int)(step->seconds / page->longest * BAR_WIDTH);
     text_add(&page->text, "<g><title>");
     add_escaped(page, step->name);
@@ -280,7 +269,7 @@ static void add_box(struct page *page, int i, int left) {
         "</text></g><rect class=bar x=\"%d\" y=\"%d\" width=\"%d\" height=\"12\"/><text x=\"%d\" y=\"%d\">",
         left + BOX_WIDTH + 16, middle(i) - 6, width < 1 ? 1 : width, left + BOX_WIDTH + 22 + width,
         middle(i) + 4);
-    add_short(page, find_choice(step, choice), 20);
+    add_short(page, step->implementation, 20);
     text_add(&page->text, ", ");
     add_number(page, 1e3 * step->seconds, 3);
     text_add(&page->text, " ms</text>");

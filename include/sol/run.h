@@ -111,6 +111,13 @@ SOL_API SOL_CHECKED enum sol_status sol_program_run_after(bool (*errand)(void *u
                                                           const void *const *inputs,
                                                           void *const *outputs);
 
+/* An implementation that a step was offered to. */
+struct sol_candidate {
+    const char *name;
+    const char *refusal; /* NULL: it accepted; else why not */
+    double seconds;      /* the estimate of one that accepted */
+};
+
 /* Per-step times of one run, for people: called once per step, in order, after a run that was timed. */
 struct sol_step_time {
     const char *name;   /* e.g. "conv winograd4 3x3 64->64" */
@@ -120,7 +127,11 @@ struct sol_step_time {
     double flops; /* useful floating point operations, direct-convolution count */
     double bytes; /* compulsory memory traffic */
     int cluster;  /* its number in the report and the picture; -1: the device has no clusters */
-    const char *choice; /* the report's lines on it: who refused and why, and what was chosen */
+    /* What computes it: the candidate that was chosen, or the step's name where there was no choice. */
+    const char *implementation;
+    int n_candidates;
+    const struct sol_candidate *candidate;
+    const char *choice; /* the report's lines on it, for people */
 };
 SOL_API SOL_CHECKED enum sol_status sol_program_profile(
     const struct sol_program *program, const struct sol_weights *weights, const int64_t *symbols,

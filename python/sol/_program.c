@@ -130,11 +130,25 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
     Py_RETURN_NONE;
 }
 
+/* {implementation: why it refused} */
+static PyObject *get_refusals(const struct sol_step_time *step) {
+    PyObject *refused = PyDict_New();
+    for (int i = 0; refused && i < step->n_candidates; i++) {
+        const struct sol_candidate *c = &step->candidate[i];
+        PyObject *reason = c->refusal ? PyUnicode_FromString(c->refusal) : NULL;
+        if (reason) (void)PyDict_SetItemString(refused, c->name, reason);
+        Py_XDECREF(reason);
+    }
+    return refused;
+}
+
 /* Runs with the GIL held: profiling is for people, one step at a time. */
 static void visit_step(void *user, const struct sol_step_time *step) {
-    PyObject *item =
-        Py_BuildValue("(sssdddis)", step->name, step->module, step->layers, step->seconds,
-                      step->flops, step->bytes, step->cluster, step->choice);
+    PyObject *refused = get_refusals(step);
+    PyObject *item = refused ? Py_BuildValue("(sssdddisNs)", step->name, step->module, step->layers,
+                                             step->seconds, step->flops, step->bytes, step->cluster,
+                                             step->implementation, refused, step->choice)
+                             : NULL;
     if (append(user, item)) PyErr_Clear();
 }
 
@@ -242,9 +256,10 @@ static PyObject *program_picture(PyObject *self, PyObject *none) {
 
 /* Texts belong to `row`, a tuple of program_profile. */
 static int read_step(PyObject *row, struct sol_step_time *step) {
-    return PyArg_ParseTuple(row, "sssdddis;a row of profile", &step->name, &step->module,
+    PyObject *refused;
+    return PyArg_ParseTuple(row, "sssdddisOs;a row of profile", &step->name, &step->module,
                             &step->layers, &step->seconds, &step->flops, &step->bytes,
-                            &step->cluster, &step->choice)
+                            &step->cluster, &step->implementation, &refused, &step->choice)
                ? 0
                : -1;
 }
@@ -287,7 +302,8 @@ static PyMethodDef program_methods[] = {
     {"run", (PyCFunction)(void (*)(void))program_run, METH_FASTCALL,
      "run(weights, symbols, inputs, outputs): one run, the GIL released; memory as addresses."},
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
-     "As run -> [(name, module, layers, seconds, flops, bytes, cluster, choice)], one per step."},
+     "As run -> [(name, module, layers, seconds, flops, bytes, cluster, implementation,\n"
+     "{refused: why}, choice)], one per step."},
     {"output_shape", program_output_shape, METH_VARARGS, "output_shape(i, symbols) -> dims."},
     {"arena_size", program_arena_size, METH_O,
      "arena_size(symbols) -> bytes of one call's intermediates."},

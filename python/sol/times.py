@@ -15,8 +15,6 @@ from typing import NamedTuple
 from sol import _core
 from sol._core import clean
 
-REFUSAL = re.compile(r"^\s*(\S+) refuses: (.*)$", re.M)
-CHOICE = re.compile(r"^\s*-> (\S+)", re.M)
 UNSEEN_S = 1e-12  # a step may take no time at all
 
 
@@ -34,17 +32,9 @@ class Step(NamedTuple):
     refused: dict  # {implementation: reason}
 
 
-def make_step(name, module, layers, seconds, flops, size, cluster, choice):
-    """A Step from a row of Program.profile."""
-    chosen = CHOICE.search(choice)
-    implementation = chosen.group(1) if chosen else name
-    refused = dict(REFUSAL.findall(choice))
-    return Step(name, module, layers, seconds, flops, size, cluster, implementation, refused)
-
-
 def median_steps(runs):
     """Steps with the median times of several runs, each a list of Program.profile's rows."""
-    return [make_step(*row) for row in median_rows(runs)]
+    return [Step(*row[:-1]) for row in median_rows(runs)]  # without the report's lines
 
 
 def median_rows(runs):

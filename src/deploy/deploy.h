@@ -127,7 +127,7 @@ enum sol_status deploy_run(struct deployment *d, const char *command, const char
 struct deploy_source {
     const char *name; /* "src/run/exec.c" */
     const char *text;
-    const char *part; /* an implementation's name, for what only that one needs; "": the runtime */
+    const char *part; /* own kernels, "winograd", for what only they need; "": the runtime */
     bool is_kernel;   /* compiled for the instruction set */
 };
 extern const struct deploy_source deploy_sources[]; /* ended by name == NULL */

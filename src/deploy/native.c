@@ -9,6 +9,7 @@
 #include "deploy/deploy.h"
 #include "device/cpu/cpu.h"
 #include "dfp/dfp.h"
+#include "dnn/list.h"
 #include "dnn/step.h"
 
 #include <stdio.h>
@@ -21,14 +22,14 @@
 
 /* ---- Which sources ---- */
 
-/* Has a step been planned with this implementation? "winograd" stands for both of its kinds. */
-static bool uses(const struct deployment *d, const char *implementation) {
+/* Has a step been planned with these own kernels? */
+static bool uses(const struct deployment *d, const char *file) {
     const struct step_list *steps = &d->program->steps;
     for (int i = 0; i < steps->n; i++) {
         if (steps->at[i].run != dnn_step_run) continue;
         const struct dnn_work *work = steps->at[i].data;
-        const char *name = work->plan.impl->name;
-        if (!strncmp(name, implementation, strlen(implementation))) return true;
+        const char *used = dnn_find_file(work->plan.impl);
+        if (used && !strcmp(used, file)) return true;
     }
     return false;
 }
@@ -48,20 +49,17 @@ static enum sol_status write_sources(struct deployment *d) {
 
 /* What dnn/list.c is in libsol: the kernels of one instruction set, here without those that nobody uses. */
 static void print_kernel_tables(struct deployment *d, struct text *text) {
-    static const char *const parts[] = {"direct", "grouped", "winograd", "linear"};
     const char *isa = d->isa->name;
-    for (int i = 0; i < COUNT(parts); i++)
-        if (uses(d, parts[i]))
-            text_add(text, "extern const struct dnn_%s_kernels dnn_%s_kernels_%s;\n", parts[i],
-                     parts[i], isa);
+    for (const struct deploy_source *s = deploy_sources; s->name; s++)
+        if (s->is_kernel && is_needed(d, s))
+            text_add(text, "extern const struct dnn_%s_kernels dnn_%s_kernels_%s;\n", s->part,
+                     s->part, isa);
     text_add(text, "static const struct dnn_kernels kernels = {");
-    for (int i = 0; i < COUNT(parts); i++)
-        if (uses(d, parts[i]))
-            text_add(text, ".%s = &dnn_%s_kernels_%s, ", parts[i], parts[i], isa);
+    for (const struct deploy_source *s = deploy_sources; s->name; s++)
+        if (s->is_kernel && is_needed(d, s))
+            text_add(text, ".%s = &dnn_%s_kernels_%s, ", s->part, s->part, isa);
     text_add(text,
-             "};\nextern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_grouped, "
-             "dnn_direct, dnn_linear;\n"
-             "const struct dnn_isa dnn_isas[] = {{.name = \"%s\", .arch = \"%s\", .lanes = %d, "
+             "};\nconst struct dnn_isa dnn_isas[] = {{.name = \"%s\", .arch = \"%s\", .lanes = %d, "
              ".flops_per_cycle = 1, .kernels = &kernels}, {0}};\n",
              isa, d->isa->arch, d->isa->lanes);
 }
@@ -112,7 +110,7 @@ static void print_library(struct deployment *d, struct text *text,
 static enum sol_status write_network(struct deployment *d, const struct library_file *expect) {
     struct text text;
     text_init(&text, d->arena);
-    text_add(&text, "#include \"deploy/library.h\"\n#include \"dnn/kernels.h\"\n"
+    text_add(&text, "#include \"deploy/library.h\"\n#include \"dnn/list.h\"\n"
                     "#include \"dnn/step.h\"\n");
     print_kernel_tables(d, &text);
     print_refusal(d, &text);

@@ -51,20 +51,6 @@ void deploy_print_ints(struct text *text, int64_t n, const int64_t *value) {
     text_add(text, n ? "}" : "0}");
 }
 
-/* Stored channel -> channel of the model; most layers have none, as both are the same. */
-static void print_map(struct text *text, int step, const char *name, const int *map, int n) {
-    if (!map) return;
-    text_add(text, "static const int %s_%d[] = {", name, step);
-    for (int i = 0; i < n; i++) text_add(text, "%s%d", i ? ", " : "", map[i]);
-    text_add(text, "};\n");
-}
-
-/* text_add_c_float knows what C has no literal for: infinities, NaN, and a locale with another point. */
-static void print_float(struct text *text, const char *name, double value) {
-    text_add(text, ", .%s = ", name);
-    text_add_c_float(text, value);
-}
-
 /* {n, 0, {{coef, {powers}}, ..}}; zero is {0}. */
 static void print_size(struct text *text, const struct size *size) {
     text_add(text, "{%d", size->n);
@@ -141,47 +127,11 @@ static void print_kernel(struct text *text, const struct kernel *kernel) {
 
 /* ---- Data of steps ---- */
 
-/* The sizes of a problem: kernels take them from here, none is in their code. */
-static void print_shape(struct text *text, const struct dnn_problem *p) {
-    text_add(text,
-             ".kind = %d, .batch_hint = %lld, .lanes = %d, .threads = %d, .c = %d, .k = %d, "
-             ".c_model = %d, .k_model = %d, .groups = %d, .h = %d, .w = %d, .oh = %d, .ow = %d, "
-             ".kh = %d, .kw = %d, .sh = %d, .sw = %d, .pt = %d, .pl = %d, .dh = %d, .dw = %d",
-             (int)p->kind, (long long)p->batch_hint, p->lanes, p->threads, p->c, p->k, p->c_model,
-             p->k_model, p->groups, p->h, p->w, p->oh, p->ow, p->kh, p->kw, p->sh, p->sw, p->pt,
-             p->pl, p->dh, p->dw);
-}
-
-static void print_problem(struct text *text, const struct dnn_problem *p, int step) {
-    text_add(text, "{");
-    print_shape(text, p);
-    text_add(text,
-             ", .x_plain = %d, .y_plain = %d, .bias = %d, .residual = %d, .prologue = %d, "
-             ".residual_plain = %d, .act = %d",
-             p->x_plain, p->y_plain, p->bias, p->residual, p->prologue, p->residual_plain,
-             (int)p->act);
-    print_float(text, "prologue_min", (double)p->prologue_min);
-    print_float(text, "act_min", (double)p->act_min);
-    print_float(text, "act_max", (double)p->act_max);
-    if (p->c_map) text_add(text, ", .c_map = c_map_%d", step);
-    if (p->k_map) text_add(text, ", .k_map = k_map_%d", step);
-    text_add(text, "}");
-}
-
-/* The plan as it was chosen, without the pointers of this process: those are written as names, which the linker resolves. */
+/* The plan as it was chosen; its implementation and kernels are names, which the linker resolves. */
 static void print_work(struct text *text, const struct dnn_work *work, int step) {
-    const struct dnn_plan *plan = &work->plan;
-    print_map(text, step, "c_map", plan->problem.c_map, plan->problem.c);
-    print_map(text, step, "k_map", plan->problem.k_map, plan->problem.k);
-    text_add(text, "static const struct dnn_work data_%d = {.plan = {.impl = &dnn_%s, ", step,
-             plan->impl->name);
-    text_add(text, ".kernels = &kernels, .packed_size = %zu, .scratch_size = %zu,\n .param = ",
-             plan->packed_size, plan->scratch_size);
-    deploy_print_ints(text, COUNT(plan->param), plan->param);
-    text_add(text, ",\n .problem = ");
-    print_problem(text, &plan->problem, step);
-    if (work->finish) text_add(text, "}, .finish = &k_%s", work->finish->symbol);
-    else text_add(text, "}");
+    text_add(text, "static const struct dnn_work data_%d = {.plan =", step);
+    dnn_print_plan(text, &work->plan);
+    if (work->finish) text_add(text, ", .finish = &k_%s", work->finish->symbol);
     text_add(text, "};\n");
 }
 

@@ -1,10 +1,11 @@
 /*
  * The runtime and the kernels as text: what libraries are compiled from is what libsol itself was compiled from.
  *
- * The assembler puts each file into this object as it is. A new file of the runtime or the kernels is one more line here; without
- * it libraries fail to link, and test/deploy with them.
+ * The assembler puts each file into this object as it is. A new file of the runtime is one more line here; without it
+ * libraries fail to link, and test/deploy with them. Files of own kernels follow from the list of implementations.
  */
 #include "deploy/deploy.h"
+#include "dnn/list.h"
 
 #define FILES(X)                                                                             \
     X(run_h, "include/sol/run.h", "", 0)                                                     \
@@ -39,26 +40,20 @@
     X(program_c, "src/run/program.c", "", 0)                                                 \
     X(weights_c, "src/run/weights.c", "", 0)                                                 \
     X(dnn_h, "src/dnn/dnn.h", "", 0)                                                         \
-    X(kernels_h, "src/dnn/kernels.h", "", 0)                                                 \
+    X(list_h, "src/dnn/list.h", "", 0)                                                       \
     X(simd_h, "src/dnn/simd.h", "", 0)                                                       \
     X(step_h, "src/dnn/step.h", "", 0)                                                       \
-    X(direct_h, "src/dnn/direct.h", "", 0)                                                   \
-    X(grouped_h, "src/dnn/grouped.h", "", 0)                                                 \
-    X(winograd_h, "src/dnn/winograd.h", "", 0)                                               \
-    X(linear_h, "src/dnn/linear.h", "", 0)                                                   \
     X(dnn_c, "src/dnn/dnn.c", "", 0)                                                         \
     X(step_c, "src/dnn/step.c", "", 0)                                                       \
-    X(direct_c, "src/dnn/direct.c", "direct", 0)                                             \
-    X(grouped_c, "src/dnn/grouped.c", "grouped", 0)                                          \
-    X(winograd_c, "src/dnn/winograd.c", "winograd", 0)                                       \
-    X(linear_c, "src/dnn/linear.c", "linear", 0)                                             \
-    X(direct_kernel_c, "src/dnn/direct_kernel.c", "direct", 1)                               \
-    X(grouped_kernel_c, "src/dnn/grouped_kernel.c", "grouped", 1)                            \
-    X(winograd_kernel_c, "src/dnn/winograd_kernel.c", "winograd", 1)                         \
-    X(linear_kernel_c, "src/dnn/linear_kernel.c", "linear", 1)                               \
     X(library_h, "src/deploy/library.h", "", 0)                                              \
     X(weights_hash_h, "src/deploy/weights_hash.h", "", 0)                                    \
     X(library_c, "src/deploy/library.c", "", 0)
+
+/* Of own kernels, three files for each row of the list. */
+#define OWN_FILES(file, name, X)                                        \
+    X(file##_h, "src/dnn/" #file ".h", #file, 0)                        \
+    X(file##_c, "src/dnn/" #file ".c", #file, 0)                        \
+    X(file##_kernel_c, "src/dnn/" #file "_kernel.c", #file, 1)
 
 #define EMBED(id, path)                                                                      \
     __asm__(".section .rodata.deploy_" #id ",\"a\"\ndeploy_source_" #id ":\n.incbin \"" path \
@@ -67,13 +62,14 @@
 #define EMBED_SOURCE(id, path, part, is_kernel) \
     extern const char deploy_source_##id[];     \
     EMBED(id, path);
+#define EMBED_OWN(file, name) OWN_FILES(file, name, EMBED_SOURCE)
 FILES(EMBED_SOURCE)
+DNN_LIST(EMBED_OWN, DNN_NOTHING, DNN_NOTHING)
 
 const struct deploy_source deploy_sources[] = {
 #define ROW(id, path, part, is_kernel) {path, deploy_source_##id, part, is_kernel},
-    FILES(ROW)
-#undef ROW
-        {0},
+#define OWN_ROWS(file, name) OWN_FILES(file, name, ROW)
+    FILES(ROW) DNN_LIST(OWN_ROWS, DNN_NOTHING, DNN_NOTHING){0},
 };
 
 extern const char deploy_source_portable_math[], deploy_source_portable_library[];

@@ -11,7 +11,7 @@
  */
 #include "dnn/direct.h"
 
-#include "dnn/kernels.h"
+#include "dnn/list.h"
 
 #include <math.h>
 
@@ -350,7 +350,6 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
     plan->kernels->direct->run(plan, call, scratch, begin, end);
 }
 
-extern const struct dnn_impl dnn_direct;
 const struct dnn_impl dnn_direct = {.name = "direct",
                                     .refuse = refuse,
                                     .plan = make_plan,

@@ -414,5 +414,4 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
     }
 }
 
-extern const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels);
 const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels) = {VALUES, STEP, run};

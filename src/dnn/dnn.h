@@ -4,7 +4,7 @@
  *   emit.c at compile time:  cluster -> problem -> [dnn_impls: refuse? cost?] -> plan
  *   run/exec.c, two steps:   pack(plan, weight), once per version of the weights; run(plan, call), at every call
  *
- * Implementations stand in one ordered list (dnn.c); each refuses with a reason or answers with a cost. All that they find
+ * Implementations stand in one ordered list (list.h); each refuses with a reason or answers with a cost. All that they find
  * out about a problem goes into its plan, so that packing and running decide nothing.
  *
  * Layouts. A "blocked" tensor is [n][channel block][row][column][lane] with `lanes` channels per block; pad
@@ -26,25 +26,33 @@ enum dnn_act { DNN_ACT_NONE, DNN_ACT_RELU, DNN_ACT_CLAMP };
 /* What to compute; known at compile time but for the batch.
  *   y[n,k,i,j] = act(bias[k] + sum_{c,r,s} P(x[n, c, i*sh - pt + r*dh, j*sw - pl + s*dw]) * w[k,c,r,s] + residual[n,k,i,j])
  * with P(v) = v, or max(v*scale[c] + shift[c], prologue_min) when `prologue` (applied before zero padding).
- * Linear: y[n,k] = act(bias[k] + sum_c x[n,c]*w[k,c] + residual[n,k]), all plain and dense. */
+ * Linear: y[n,k] = act(bias[k] + sum_c x[n,c]*w[k,c] + residual[n,k]), all plain and dense.
+ *
+ * The fields, as X(kind of value, type, name): the struct and dnn_print_problem follow from this list.
+ * INT: an integer, an enum or a truth value. C_MAP, K_MAP: NULL, or `c` or `k` numbers. */
+#define DNN_PROBLEM(X)                                                                             \
+    X(INT, enum dnn_kind, kind)                                                                    \
+    X(INT, int64_t, batch_hint)                                                                    \
+    X(INT, int, lanes) /* width of a channel block */                                              \
+    X(INT, int, threads)                                                                           \
+    X(INT, int, c) X(INT, int, k) /* stored channels in and out, over all groups */                \
+    /* Channels in the weight tensor, which is [k_model][c_model / groups][kh][kw]. */             \
+    X(INT, int, c_model) X(INT, int, k_model) X(INT, int, groups)                                  \
+    /* Stored channel -> model channel, -1 = padding; NULL = identity (then c == c_model). Example:\
+     * two joined images of 3 and 2 channels in blocks of 4 are stored as 0 1 2 -1 3 4 -1 -1. */   \
+    X(C_MAP, const int *, c_map) X(K_MAP, const int *, k_map)                                      \
+    X(INT, int, h) X(INT, int, w) X(INT, int, oh) X(INT, int, ow) X(INT, int, kh) X(INT, int, kw)  \
+    X(INT, int, sh) X(INT, int, sw) X(INT, int, pt) X(INT, int, pl) X(INT, int, dh) X(INT, int, dw)\
+    X(INT, bool, x_plain) X(INT, bool, y_plain) /* else blocked */                                 \
+    X(INT, bool, bias) X(INT, bool, residual) X(INT, bool, prologue)                               \
+    X(INT, bool, residual_plain) /* layout of the residual; as y otherwise */                      \
+    X(FLOAT, float, prologue_min) /* -INFINITY: no clamp */                                        \
+    X(INT, enum dnn_act, act)                                                                      \
+    X(FLOAT, float, act_min) X(FLOAT, float, act_max) /* for DNN_ACT_CLAMP */
 struct dnn_problem {
-    enum dnn_kind kind;
-    int64_t batch_hint;
-    int lanes; /* width of a channel block */
-    int threads;
-    int c, k;             /* stored channels in and out, over all groups */
-    int c_model, k_model; /* channels in the weight tensor: c_model = weight.shape[1] * groups */
-    int groups;           /* the weight is [k_model][c_model/groups][kh][kw] */
-    /* Stored channel -> model channel, -1 = padding; NULL = identity (then c == c_model). Example: two joined images of 3 and
-     * 2 channels in blocks of 4 are stored as 0 1 2 -1 3 4 -1 -1. */
-    const int *c_map, *k_map;
-    int h, w, oh, ow, kh, kw, sh, sw, pt, pl, dh, dw;
-    bool x_plain, y_plain; /* else blocked */
-    bool bias, residual, prologue;
-    bool residual_plain; /* layout of the residual; as y otherwise */
-    float prologue_min;  /* -INFINITY: no clamp */
-    enum dnn_act act;
-    float act_min, act_max; /* for DNN_ACT_CLAMP */
+#define DNN_FIELD(kind, type, name) type name;
+    DNN_PROBLEM(DNN_FIELD)
+#undef DNN_FIELD
 };
 
 /* Pointers of one call. Strides of n in elements: dims inside an image are dense, images may lie apart (slices of a concat). */
@@ -62,15 +70,19 @@ struct dnn_call {
     void *epilogue_user;
 };
 
-/* What an implementation decided. Plain data, copied into the program. */
+/* What an implementation decided: plain data, copied into the program. X(kind of value, type, name, array): as above. */
+#define DNN_PLAN(X)                                                                                \
+    X(IMPL, const struct dnn_impl *, impl, )                                                       \
+    X(KERNELS, const struct dnn_kernels *, kernels, ) /* of one instruction set */                 \
+    X(INTS, int64_t, param, [48])             /* the implementation's own, e.g. tile sizes */      \
+    X(INT, size_t, packed_size, )             /* bytes; 0: the weight tensor is used in place */   \
+    X(INT, size_t, scratch_size, )            /* bytes per thread for run */                       \
+    X(FLOAT, double, cost, )                  /* estimated seconds at batch_hint */                \
+    X(PROBLEM, struct dnn_problem, problem, ) /* its maps must outlive the plan: program memory */
 struct dnn_plan {
-    const struct dnn_impl *impl;
-    const struct dnn_kernels *kernels; /* table of one instruction set */
-    int64_t param[48];                 /* the implementation's own, e.g. tile sizes */
-    size_t packed_size;         /* bytes of packed weights; 0: the weight tensor is used in place */
-    size_t scratch_size;        /* bytes per thread for run */
-    double cost;                /* estimated seconds at batch_hint */
-    struct dnn_problem problem; /* its c_map and k_map must outlive the plan: program memory */
+#define DNN_FIELD(kind, type, name, array) type name array;
+    DNN_PLAN(DNN_FIELD)
+#undef DNN_FIELD
 };
 
 struct dnn_impl {
@@ -91,7 +103,7 @@ struct dnn_impl {
     const char *(*probe)(bool *available);
 };
 
-/* The ordered list, ended by NULL. */
+/* The rows of dnn/list.h in their order, ended by NULL. */
 extern const struct dnn_impl *const dnn_impls[];
 
 /* Kernel tables by instruction set. `lanes` is 16, 8, 4. */
@@ -105,6 +117,13 @@ struct dnn_isa {
     const struct dnn_kernels *kernels;
 };
 extern const struct dnn_isa dnn_isas[]; /* best first, ended by name == NULL */
+
+/* ---- print.c ---- */
+
+/* All fields as an initializer in C, in one line: equal texts are equal problems. */
+void dnn_print_problem(struct text *text, const struct dnn_problem *problem);
+/* The same for a plan, in a source that has the implementations and, as `kernels`, their table. */
+void dnn_print_plan(struct text *text, const struct dnn_plan *plan);
 
 /* ---- What implementations have in common ---- */
 

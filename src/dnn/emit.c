@@ -6,10 +6,11 @@
  * A generated epilogue is the device's: this file puts its pointers and arguments behind those of the step, and hands it to
  * the kernel as the function that is called with each finished tile.
  *
- * Who refused and why goes into the program's report.
+ * Who refused and why is data of the step, from which the program's report is printed.
  */
 #include "dnn/emit.h"
 
+#include "dnn/list.h"
 #include "dnn/step.h"
 #include "run/pool.h"
 
@@ -120,8 +121,12 @@ static const char *refuse(const struct build *b, const struct dnn_impl *impl,
     return impl->refuse(p);
 }
 
-static void report_choice(struct build *b, const struct dnn_plan *best) {
+static void report_choice(struct build *b, const struct sol_candidate *candidate,
+                          const struct dnn_plan *best) {
     const struct dnn_problem *p = &best->problem;
+    for (const struct sol_candidate *c = candidate; c < candidate + DNN_N_IMPLS; c++)
+        if (c->refusal) text_add(&b->report, "    %s refuses: %s\n", c->name, c->refusal);
+        else text_add(&b->report, "    %s: estimated %.1f us\n", c->name, c->seconds * 1e6);
     if (p->kind == DNN_LINEAR)
         text_add(&b->report, "    -> %s %d->%d\n", best->impl->name, p->c, p->k);
     else
@@ -129,19 +134,18 @@ static void report_choice(struct build *b, const struct dnn_plan *best) {
                  p->kh, p->kw, p->sh, p->c, p->k, p->h, p->w, p->groups);
 }
 
-/* All plans that accept, cheapest first, or in the list's order if strict; ties keep that order too. Returns how many. */
-static int find_plans(struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa,
-                      struct dnn_plan *plans) {
+/* What each implementation answers, and the plans of those that accept: cheapest first, or in the list's order if strict; ties
+ * keep that order too. Returns how many plans. */
+static int find_plans(const struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa,
+                      struct sol_candidate *candidate, struct dnn_plan *plans) {
     int n = 0;
-    for (int i = 0; dnn_impls[i] && n < DNN_MAX_CANDIDATES; i++) {
-        const char *reason = refuse(b, dnn_impls[i], p);
-        if (reason) {
-            text_add(&b->report, "    %s refuses: %s\n", dnn_impls[i]->name, reason);
-            continue;
-        }
-        struct dnn_plan plan = {.impl = dnn_impls[i], .kernels = isa->kernels, .problem = *p};
-        dnn_impls[i]->plan(&plan);
-        text_add(&b->report, "    %s: estimated %.1f us\n", dnn_impls[i]->name, plan.cost * 1e6);
+    for (int i = 0; i < DNN_N_IMPLS; i++) {
+        const struct dnn_impl *impl = dnn_impls[i];
+        candidate[i] = (struct sol_candidate){.name = impl->name, .refusal = refuse(b, impl, p)};
+        if (candidate[i].refusal) continue;
+        struct dnn_plan plan = {.impl = impl, .kernels = isa->kernels, .problem = *p};
+        impl->plan(&plan);
+        candidate[i].seconds = plan.cost;
         int at = n++;
         for (; !is_strict(b) && at > 0 && plans[at - 1].cost > plan.cost; at--)
             plans[at] = plans[at - 1];
@@ -159,16 +163,17 @@ static int find_own(const struct dnn_plan *plans, int n) {
 }
 
 static enum sol_status choose(struct build *b, const struct dnn_problem *p,
-                              const struct dnn_isa *isa, dnn_tune *tune, struct dnn_plan *best) {
-    struct dnn_plan *plans = ARENA_ARRAY(b->arena, struct dnn_plan, DNN_MAX_CANDIDATES);
-    int n = find_plans(b, p, isa, plans), near = 0;
+                              const struct dnn_isa *isa, dnn_tune *tune,
+                              struct sol_candidate *candidate, struct dnn_plan *best) {
+    struct dnn_plan *plans = ARENA_ARRAY(b->arena, struct dnn_plan, DNN_N_IMPLS);
+    int n = find_plans(b, p, isa, candidate, plans), near = 0;
     if (!n)
         return fail(SOL_EUNSUPPORTED, "no kernel takes this %s",
                     p->kind == DNN_CONV ? "conv" : "linear");
     while (near < n && plans[near].cost <= DNN_NEAR_TIE * plans[0].cost) near++;
     if (is_strict(b)) near = 1;
-    *best = plans[tune && near > 1 ? tune(plans, near) : find_own(plans, n)];
-    report_choice(b, best);
+    *best = plans[tune && near > 1 ? tune(b->arena, plans, near) : find_own(plans, n)];
+    report_choice(b, candidate, best);
     return SOL_OK;
 }
 
@@ -223,7 +228,8 @@ static void *join(struct arena *arena, const void *a, size_t size_a, const void 
 
 /* One step; its y is the tensor that leaves the cluster, which the kernel and the epilogue both write. */
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
-                                const struct dnn_work *work, struct buffer_ref packed,
+                                const struct dnn_work *work,
+                                const struct sol_candidate *candidate, struct buffer_ref packed,
                                 const struct dnn_epilogue *epilogue) {
     const struct dnn_plan *plan = &work->plan;
     const struct layer *heavy = cluster->dnn->anchor;
@@ -255,7 +261,10 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                         .bytes = build_bytes(cluster),
                         .name = name_step(b, plan),
                         .module = "DNN",
-                        .layers = build_describe(b, cluster)};
+                        .layers = build_describe(b, cluster),
+                        .implementation = plan->impl->name,
+                        .n_candidates = DNN_N_IMPLS,
+                        .candidate = candidate};
     return build_step(b, false, &step);
 }
 
@@ -265,9 +274,10 @@ enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const s
     struct dnn_work *work = ARENA_NEW(b->keep, struct dnn_work);
     struct dnn_problem problem = make_problem(b, cluster);
     struct buffer_ref packed = {.kind = BUFFER_NONE};
-    TRY(choose(b, &problem, isa, tune, &work->plan));
+    struct sol_candidate *candidate = ARENA_ARRAY(b->keep, struct sol_candidate, DNN_N_IMPLS);
+    TRY(choose(b, &problem, isa, tune, candidate, &work->plan));
     if (!epilogue) epilogue = &none;
     work->finish = epilogue->kernel;
     if (work->plan.packed_size) TRY(emit_pack(b, cluster, &work->plan, &packed));
-    return emit_run(b, cluster, work, packed, epilogue);
+    return emit_run(b, cluster, work, candidate, packed, epilogue);
 }

@@ -6,8 +6,7 @@
 #include "plan/build.h"
 
 /* Settles near ties: the index of the fastest of `n` plans, cheapest by cost first. The device's, since only it can run them. */
-typedef int dnn_tune(const struct dnn_plan *plans, int n);
-#define DNN_MAX_CANDIDATES 8
+typedef int dnn_tune(struct arena *arena, const struct dnn_plan *plans, int n);
 #define DNN_NEAR_TIE 2.0 /* plans that cost at most this many times the cheapest are worth a run */
 
 /*

@@ -44,5 +44,4 @@ static void run(const struct dnn_problem *problem, const float *sum, const float
     }
 }
 
-extern const struct dnn_finish_kernels ISA_NAME(dnn_finish_kernels);
 const struct dnn_finish_kernels ISA_NAME(dnn_finish_kernels) = {run};

@@ -7,7 +7,7 @@
  */
 #include "dnn/grouped.h"
 
-#include "dnn/kernels.h"
+#include "dnn/list.h"
 
 /*
  * Cost model: cores of 3 GHz, measured by bench/conv.c. Edges of the image and sums of few taps
@@ -129,7 +129,6 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
     plan->kernels->grouped->run(plan, call, begin, end);
 }
 
-extern const struct dnn_impl dnn_grouped;
 const struct dnn_impl dnn_grouped = {.name = "grouped",
                                      .refuse = refuse,
                                      .plan = make_plan,

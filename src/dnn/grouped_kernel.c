@@ -244,5 +244,4 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_
     }
 }
 
-extern const struct dnn_grouped_kernels ISA_NAME(dnn_grouped_kernels);
 const struct dnn_grouped_kernels ISA_NAME(dnn_grouped_kernels) = {run};

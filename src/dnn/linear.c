@@ -7,7 +7,7 @@
  */
 #include "dnn/linear.h"
 
-#include "dnn/kernels.h"
+#include "dnn/list.h"
 
 #include <math.h>
 
@@ -53,7 +53,6 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
     plan->kernels->linear->run(plan, call, begin, end);
 }
 
-extern const struct dnn_impl dnn_linear;
 const struct dnn_impl dnn_linear = {.name = "linear",
                                     .refuse = dnn_refuse_linear,
                                     .plan = make_plan,

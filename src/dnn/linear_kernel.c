@@ -187,5 +187,4 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_
     }
 }
 
-extern const struct dnn_linear_kernels ISA_NAME(dnn_linear_kernels);
 const struct dnn_linear_kernels ISA_NAME(dnn_linear_kernels) = {run};

@@ -1,34 +1,19 @@
-/* The ordered list of implementations and the tables of kernels by instruction set. */
-#include "dnn/dnn.h"
+/* The implementations and the instruction sets, as tables. */
+#include "dnn/list.h"
 
-#include "dnn/kernels.h"
+#define OWN(file, name) &dnn_##name,
+#define VENDOR(name) &dnn_##name,
+const struct dnn_impl *const dnn_impls[] = {DNN_LIST(OWN, OWN, VENDOR) NULL};
 
-extern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_grouped, dnn_direct, dnn_linear,
-    dnn_onednn, dnn_openblas;
+const char *dnn_find_file(const struct dnn_impl *impl) {
+#define FIND_FILE(file, name) \
+    if (impl == &dnn_##name) return #file;
+    DNN_LIST(FIND_FILE, FIND_FILE, DNN_NOTHING)
+    return NULL;
+}
 
-/* First come the ones that do less work; ties in cost go to the earlier one. */
-const struct dnn_impl *const dnn_impls[] = {
-    &dnn_winograd4, &dnn_winograd2, &dnn_grouped,  &dnn_direct,
-    &dnn_linear,    &dnn_onednn,    &dnn_openblas, NULL};
-
-#define DNN_ISA_TABLE(isa)                                                    \
-    extern const struct dnn_direct_kernels dnn_direct_kernels_##isa;          \
-    extern const struct dnn_grouped_kernels dnn_grouped_kernels_##isa;        \
-    extern const struct dnn_winograd_kernels dnn_winograd_kernels_##isa;      \
-    extern const struct dnn_linear_kernels dnn_linear_kernels_##isa;          \
-    extern const struct dnn_probe_kernels dnn_probe_kernels_##isa;            \
-    extern const struct dnn_finish_kernels dnn_finish_kernels_##isa;          \
-    static const struct dnn_kernels kernels_##isa = {                         \
-        &dnn_direct_kernels_##isa, &dnn_grouped_kernels_##isa,                \
-        &dnn_winograd_kernels_##isa, &dnn_linear_kernels_##isa,               \
-        &dnn_finish_kernels_##isa, &dnn_probe_kernels_##isa};
-
-DNN_ISA_TABLE(generic)
-DNN_ISA_TABLE(neon)
-#ifdef __x86_64__
-DNN_ISA_TABLE(avx512)
-DNN_ISA_TABLE(avx2)
-#endif
+extern const struct dnn_kernels dnn_kernels_generic, dnn_kernels_neon, dnn_kernels_avx2,
+    dnn_kernels_avx512;
 
 /*
  * Flops per cycle are those of the most common server cores (Zen 4/5, Skylake-SP, Neoverse N1); only their ratios matter.
@@ -38,10 +23,10 @@ const struct dnn_isa dnn_isas[] = {
 #ifdef __x86_64__
     {"avx512", "x86", 16, 64,
      "-mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mprefer-vector-width=512 -DLANES=16",
-     "-DREGISTERS=32", &kernels_avx512},
-    {"avx2", "x86", 8, 32, "-mavx2 -mfma -DLANES=8", "-DREGISTERS=16", &kernels_avx2},
+     "-DREGISTERS=32", &dnn_kernels_avx512},
+    {"avx2", "x86", 8, 32, "-mavx2 -mfma -DLANES=8", "-DREGISTERS=16", &dnn_kernels_avx2},
 #endif
-    {"neon", "arm64", 4, 16, "-DLANES=4", "-DREGISTERS=32 -DBY_LANE", &kernels_neon},
-    {"generic", "", 4, 8, "-DLANES=4", "-DREGISTERS=16", &kernels_generic},
+    {"neon", "arm64", 4, 16, "-DLANES=4", "-DREGISTERS=32 -DBY_LANE", &dnn_kernels_neon},
+    {"generic", "", 4, 8, "-DLANES=4", "-DREGISTERS=16", &dnn_kernels_generic},
     {NULL, NULL, 0, 0, NULL, NULL, NULL},
 };

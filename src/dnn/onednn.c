@@ -11,7 +11,7 @@
  */
 #include "dnn/onednn.h"
 #include "dnn/finish.h"
-#include "dnn/kernels.h"
+#include "dnn/list.h"
 #include "run/program.h"
 
 #include <math.h>
@@ -369,7 +369,6 @@ static const char *probe(bool *available) {
     return onednn.vendor.detail;
 }
 
-extern const struct dnn_impl dnn_onednn;
 const struct dnn_impl dnn_onednn = {.name = "onednn",
                                     .refuse = refuse,
                                     .plan = make_plan,

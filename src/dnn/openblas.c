@@ -8,7 +8,7 @@
  * that it is set once, when SOL opens it; a copy that somebody else in this process uses with more is left alone.
  */
 #include "dnn/finish.h"
-#include "dnn/kernels.h"
+#include "dnn/list.h"
 #include "dnn/vendor.h"
 
 #include <math.h>
@@ -152,7 +152,6 @@ static const char *probe(bool *available) {
     return library.vendor.detail;
 }
 
-extern const struct dnn_impl dnn_openblas;
 const struct dnn_impl dnn_openblas = {.name = "openblas",
                                       .refuse = refuse,
                                       .plan = plan,

@@ -43,5 +43,4 @@ static void read_floats(const float *at, int64_t n, float *out) {
     vec_store(out, sum[0]);
 }
 
-extern const struct dnn_probe_kernels ISA_NAME(dnn_probe_kernels);
 const struct dnn_probe_kernels ISA_NAME(dnn_probe_kernels) = {multiply, read_floats};

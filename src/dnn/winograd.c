@@ -13,7 +13,7 @@
  */
 #include "dnn/winograd.h"
 
-#include "dnn/kernels.h"
+#include "dnn/list.h"
 
 #include <math.h>
 
@@ -223,7 +223,6 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
                                                                      end);
 }
 
-extern const struct dnn_impl dnn_winograd4, dnn_winograd2;
 const struct dnn_impl dnn_winograd4 = {.name = "winograd4",
                                        .refuse = refuse,
                                        .plan = plan4,

@@ -380,5 +380,4 @@ static void run2(const struct dnn_plan *plan, const struct dnn_call *call, float
     run(2, plan, call, scratch, begin, end);
 }
 
-extern const struct dnn_winograd_kernels ISA_NAME(dnn_winograd_kernels);
 const struct dnn_winograd_kernels ISA_NAME(dnn_winograd_kernels) = {VALUES, run4, run2};

@@ -20,6 +20,11 @@ void build_init(struct build *b) {
     text_init(&b->report, b->keep);
 }
 
+void build_begin(struct build *b, const struct cluster *cluster) {
+    b->cluster = cluster;
+    plan_report(b);
+}
+
 static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, struct slot slot) {
     struct buffer_ref ref = {.kind = kind};
     if (kind == BUFFER_STATE) {
@@ -83,11 +88,10 @@ enum sol_status build_step(struct build *b, bool prepare, const struct step *ste
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
     copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);
     copy.name = arena_strdup(b->keep, step->name);
-    copy.by_image = b->by_image && !prepare;
-    if (b->report.at && !prepare) {
-        copy.cluster = b->cluster;
+    copy.by_image = b->cluster->by_image && !b->cluster->prepare && !prepare;
+    copy.cluster = b->cluster->id;
+    if (b->report.at && !prepare)
         copy.choice = arena_strdup(b->keep, b->report.at + b->cluster_begin);
-    }
     for (int i = 0; i < step->n_ptr; i++)
         if (step->ptr[i].kind == BUFFER_ARENA)
             touch_slot(&b->slots.at[step->ptr[i].index], b->steps.n);

@@ -20,14 +20,16 @@ struct build {
     VEC(struct step) prepare, steps;
     VEC(struct slot) prepare_slots, slots, state;
     struct buffer_ref *where; /* by root tensor id: its buffer, once it has one */
+    const struct cluster *cluster; /* that is emitted: new steps are its */
     struct text report;
-    int cluster;          /* that is emitted */
-    bool by_image;        /* is it computed for some images at a time? */
     size_t cluster_begin; /* where the report's lines on it begin, behind its headline */
     void *device;         /* the device's own, e.g. kernels waiting for the compiler */
 };
 
 void build_init(struct build *build);
+
+/* From here on steps are those of `cluster`. */
+void build_begin(struct build *build, const struct cluster *cluster);
 
 /* Where `t` begins. NONE for NULL. */
 struct buffer_ref build_ref(struct build *build, const struct tensor *t);
@@ -50,8 +52,7 @@ enum sol_status build_gather(struct build *build, const struct cluster *cluster)
 enum sol_status build_finish(struct build *build, const struct model *user_model);
 
 /* report.c */
-void plan_report(struct build *build,
-                 const struct cluster *cluster); /* one line in build->report */
-const char *plan_picture(struct build *build);   /* Graphviz text, in the program */
+void plan_report(struct build *build);         /* the cluster's headline in build->report */
+const char *plan_picture(struct build *build); /* Graphviz text, in the program */
 
 #endif

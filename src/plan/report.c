@@ -12,12 +12,11 @@ static const struct cluster *epilogue_of(const struct cluster *cluster) {
     return cluster->dnn ? cluster->dnn->epilogue : NULL;
 }
 
-void plan_report(struct build *b, const struct cluster *cluster) {
+void plan_report(struct build *b) {
+    const struct cluster *cluster = b->cluster;
     text_add(&b->report, "cluster %d, %s%s: %s\n", cluster->id, module_names[cluster->module],
              cluster->prepare ? " (once per version of the weights)" : "",
              build_describe(b, cluster));
-    b->cluster = cluster->id;
-    b->by_image = cluster->by_image && !cluster->prepare;
     b->cluster_begin = b->report.size;
     const struct cluster *epilogue = epilogue_of(cluster);
     if (!epilogue) return;

@@ -59,8 +59,11 @@ struct step {
         by_image; /* for symbol 0 = n it computes n images, from wherever its pointers are moved to */
     struct size flops, bytes;
     const char *name, *module, *layers;
-    int cluster;        /* its number in the report */
-    const char *choice; /* what the report says on it; NULL: the device has no clusters */
+    int cluster;                /* its number in the report; -1: the device has no clusters */
+    const char *implementation; /* the candidate that was chosen; NULL: there was no choice */
+    int n_candidates;
+    const struct sol_candidate *candidate;
+    const char *choice; /* the report's lines on it; NULL: none */
 };
 
 struct step_list {

@@ -141,7 +141,19 @@ static int run_program(const struct sol_program *p, const int64_t *symbols,
     return status ? -1 : n_steps;
 }
 
-static const char *const device_names[] = {CPU_NAME, "ref"};
+/* Why a device is left out; NULL: it is tested. */
+static const char *reason_to_skip(const struct device *device) {
+    if (device == &device_null) return "it computes nothing";
+    return device_reason_against(device);
+}
+
+static void print_devices(void) {
+    for (int i = 0; devices[i]; i++) {
+        const char *reason = reason_to_skip(devices[i]);
+        printf("device %s %s%s\n", devices[i]->name, reason ? "skipped: " : "tested",
+               reason ? reason : "");
+    }
+}
 
 static void print_model(const struct gen *g, const struct sol_program *p, const int64_t *symbols) {
     char *text = sol_model_print(g->model);
@@ -198,8 +210,9 @@ static void test_batch(struct group *group, struct gen *g, const struct model *m
     if (!CHECK(!status))
         printf("%s seed %llu: ref: %s\n", group->name, (unsigned long long)group->seed,
                sol_error());
-    for (int i = 0; i < COUNT(device_names) && !status; i++)
-        test_device(group, g, device_names[i], symbols, &in, &params, &expected);
+    for (int i = 0; devices[i] && !status; i++)
+        if (!reason_to_skip(devices[i]))
+            test_device(group, g, devices[i]->name, symbols, &in, &params, &expected);
     free_tensors(&in);
     free_tensors(&params);
     free_tensors(&expected);
@@ -271,6 +284,7 @@ static void test_everywhere(const char *name, uint64_t seed, int n) {
 int main(int argc, char **argv) {
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
     int n = argc > 3 ? atoi(argv[3]) : 0;
+    print_devices();
     if (argc > 1) {
         test_group(argv[1], seed, n ? n : CASES_PER_LAYER);
         return check_done();

@@ -1,5 +1,6 @@
 """Times and memory of optimized modules."""
 
+import html
 import json
 import subprocess
 import sys
@@ -10,11 +11,7 @@ from conftest import Function, Net
 
 import sol.pytorch as sol
 from sol import _core
-from sol.times import Profile, Step, draw_times, make_step
-
-CHOICE = (
-    "    winograd4 refuses: stride is not 1\n    direct: estimated 9.5 us\n    -> direct 3x3/2\n"
-)
+from sol.times import Profile, Step, draw_times
 
 
 def test_every_step_is_timed(fast, x):
@@ -82,11 +79,15 @@ def test_wrong_arguments(net, fast, x):
         sol.profile(fast)
 
 
-def test_choice_is_read():
-    step = make_step("conv", "DNN", "conv", 1e-3, 2e6, 1e3, 7, CHOICE)
-    assert step.implementation == "direct"
-    assert step.refused == {"winograd4": "stride is not 1"}
-    assert make_step("nest", "DFP", "relu", 0.0, 0.0, 1.0, 3, "").implementation == "nest"
+def test_report_says_what_was_chosen(fast, x, tmp_path):
+    sol.report(fast, x, path=tmp_path / "page.html", runs=1)
+    page = html.unescape((tmp_path / "page.html").read_text())
+    for step in sol.profile(fast, x, runs=1).steps:
+        if step.module == "DNN":
+            assert step.refused and f"-> {step.implementation} " in page
+            assert all(f"{name} refuses: {why}\n" in page for name, why in step.refused.items())
+        else:
+            assert not step.refused and step.implementation == step.name
 
 
 def test_share_of_own_kernels(monkeypatch):

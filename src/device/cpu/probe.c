@@ -8,7 +8,7 @@
  */
 #include "dnn/probe.h"
 #include "device/cpu/cpu.h"
-#include "dnn/kernels.h"
+#include "dnn/list.h"
 #include "run/pool.h"
 
 #include <sol/sol.h>

@@ -14,6 +14,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <sol/sol.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,26 +24,22 @@
 #define TUNE_EVICT_SIZE (64 << 20)   /* read in between; above the L3 of common servers per few cores */
 #define TUNE_EVICT_PIECE (64 << 10)
 #define TUNE_SPREAD 1.2 /* second best to best time of the winner; above it somebody else was using the machine */
-#define TUNE_MAX_KEY 2048
 #define TUNE_AGAIN_NS 50000000 /* of a process for problems whose times were noisy before */
 #define TUNE_MARGIN 0.97 /* a vendor's library has to be faster by more than what timing is unsure of */
 
 /* ---- Remembering ---- */
 
-/* All that the winner depends on: the machine's way to compute, the problem, and who took part, with versions. */
-static void write_key(char *key, const struct dnn_plan *plans, int n) {
-    const struct dnn_problem *p = &plans[0].problem;
-    const char *isa = dnn_find_isa(plans[0].kernels)->name;
-    int at = snprintf(
-        key, TUNE_MAX_KEY,
-        "sol %s %s t%d n%lld c%d k%d g%d h%d w%d o%dx%d k%dx%d s%dx%d p%d,%d d%dx%d %d%d%d%d%d:",
-        sol_version(), isa, pool_threads(), (long long)p->batch_hint, p->c, p->k, p->groups, p->h,
-        p->w, p->oh, p->ow, p->kh, p->kw, p->sh, p->sw, p->pt, p->pl, p->dh, p->dw, p->x_plain,
-        p->bias, p->residual, p->prologue, p->act);
+/* The whole problem, with the machine's way to compute and who took part, with versions. */
+const char *cpu_tune_key(struct arena *arena, const struct dnn_plan *plans, int n) {
+    struct text key;
     bool available;
-    for (int i = 0; i < n && at < TUNE_MAX_KEY; i++)
-        at += snprintf(key + at, (size_t)(TUNE_MAX_KEY - at), " %s(%s)", plans[i].impl->name,
-                       plans[i].impl->probe ? plans[i].impl->probe(&available) : "");
+    text_init(&key, arena);
+    text_add(&key, "sol %s %s ", sol_version(), dnn_find_isa(plans[0].kernels)->name);
+    dnn_print_problem(&key, &plans[0].problem);
+    for (int i = 0; i < n; i++)
+        text_add(&key, " %s(%s)", plans[i].impl->name,
+                 plans[i].impl->probe ? plans[i].impl->probe(&available) : "");
+    return key.at;
 }
 
 static bool choice_path(const char *key, char *path, size_t size) {
@@ -74,13 +71,12 @@ static int recall(const char *key, const struct dnn_plan *plans, int n) {
 
 /* Losing a choice costs time only, so failures to write are silent. */
 static void remember(const char *key, const char *winner) {
-    char path[4096], temporary[4200], text[TUNE_MAX_KEY + 128];
+    char path[4096], temporary[4200];
     if (!choice_path(key, path, sizeof path)) return;
     snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
-    int n = snprintf(text, sizeof text, "%s\n%s", key, winner);
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return;
-    bool written = write(fd, text, (size_t)n) == n;
+    bool written = dprintf(fd, "%s\n%s", key, winner) > 0;
     close(fd);
     if (!written || rename(temporary, path)) unlink(temporary);
 }
@@ -199,7 +195,7 @@ static int find_winner(const struct dnn_plan *plans, int n, const struct times *
 
 /* The winner's index. Candidates take turns, so that what slows the machine down slows all. */
 static int time_all(const struct dnn_plan *plans, int n, const struct memory *m, bool *is_noisy) {
-    struct times times[TUNE_MAX_CANDIDATES];
+    struct times times[DNN_N_IMPLS];
     size_t stride = largest(plans, n, true);
     for (int i = 0; i < n; i++) times[i] = (struct times){INFINITY, INFINITY};
     for (int round = 0; round < TUNE_ROUNDS; round++)
@@ -226,10 +222,9 @@ static int time_and_remember(const char *key, const struct dnn_plan *plans, int 
 
 /* Without the pool the times would be those of one thread. On a machine that is always busy a process must not try for ever:
  * what was noisy once gets a small share of its time. */
-int cpu_tune(const struct dnn_plan *plans, int n) {
+int cpu_tune(struct arena *arena, const struct dnn_plan *plans, int n) {
     static atomic_llong again_ns;
-    char key[TUNE_MAX_KEY];
-    write_key(key, plans, n);
+    const char *key = cpu_tune_key(arena, plans, n);
     int winner = recall(key, plans, n);
     if (winner >= 0) return winner;
     if (winner == NOISY && atomic_load(&again_ns) > TUNE_AGAIN_NS) return 0;

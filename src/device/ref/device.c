@@ -36,6 +36,7 @@ static enum sol_status emit_model(struct build *b, const struct model *user_mode
     struct size arg[SIZE_SYMBOLS];
     for (int i = 0; i < SIZE_SYMBOLS; i++) arg[i] = size_symbol(i);
     struct step step = {.run = run_model,
+                        .cluster = -1,
                         .n_tasks = count_tasks,
                         .data = m,
                         .n_ptr = n,

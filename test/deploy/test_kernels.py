@@ -1,0 +1,55 @@
+"""Every own implementation of the DNN module is run from a library; one that is added later, too."""
+
+import ctypes
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from deploy_net import close, load
+from torch import nn
+
+import sol.pytorch as sol
+from sol import _core
+
+ALL = [name for kind, name, _, _ in _core.list() if kind == "library"]
+OWN = [row[1] for row in _core.list() if row[0] == "library" and row[3] == "own kernel"]
+# Each implementation takes at least one of these layers. For a new one a row may be missing.
+LAYERS = [
+    (nn.Conv2d(32, 48, 3, padding=1), (1, 32, 12, 12)),
+    (nn.Conv2d(32, 32, 3, padding=1, groups=32), (1, 32, 12, 12)),
+    (nn.Conv2d(32, 48, 1), (1, 32, 12, 12)),
+    (nn.Linear(40, 24), (3, 40)),
+]
+
+
+def deploy(layer, shape, folder):
+    """A library's sources -> the module and an example. The pooling in front has its images stored in blocks."""
+    front = nn.MaxPool2d(2) if len(shape) == 4 else nn.Identity()
+    net, x = nn.Sequential(front, layer).eval(), torch.randn(shape)
+    sol.deploy(net, [x], lib_name="Net", path=folder, target="c_source", device=sol.device.x86)
+    return net, x
+
+
+def deploy_first(name, folder):
+    for layer, shape in LAYERS:
+        try:
+            return deploy(layer, shape, folder)
+        except NotImplementedError as e:
+            assert "no kernel takes this" in str(e)
+    raise AssertionError(f"LAYERS has none that {name} takes")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_own_kernel(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOL_DISABLE", ",".join(other for other in ALL if other != name))
+    net, x = deploy_first(name, tmp_path)
+    assert f"&dnn_{name}," in (tmp_path / "Net" / "network.c").read_text()
+    done = subprocess.run(["sh", tmp_path / "Net" / "build.sh"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with torch.no_grad():
+        expected = net(x)
+    y = np.empty(tuple(expected.shape), np.float32)
+    address = ctypes.c_void_p(y.ctypes.data)
+    load(tmp_path / "Net").predict(None, ctypes.c_void_p(x.data_ptr()), ctypes.byref(address))
+    close(y, expected)
