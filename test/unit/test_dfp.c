@@ -7,9 +7,9 @@
 #include "check.h"
 
 #include "dfp/dfp.h"
+#include "meaning.h"
 
 #include <dlfcn.h>
-#include <math.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -61,15 +61,9 @@ static int64_t dim_of(const struct run *r, const struct tensor *t, int d) {
 }
 
 static int64_t eval_index(const struct point *p, const struct index *x) {
-    int64_t a = x->a ? eval_index(p, x->a) : 0, b = x->b ? eval_index(p, x->b) : 0;
-    switch (x->op) {
-    case INDEX_CONST: return size_eval(&x->value, &p->run->test->symbol);
-    case INDEX_VAR: return p->var[x->var];
-    case INDEX_ADD: return a + b;
-    case INDEX_MUL: return a * b;
-    case INDEX_DIV: return a >= 0 ? a / b : -ceil_div(-a, b);
-    default: return ((a % b) + b) % b;
-    }
+    if (x->op == INDEX_CONST) return size_eval(&x->value, &p->run->test->symbol);
+    if (x->op == INDEX_VAR) return p->var[x->var];
+    return meaning_of_index(x->op, eval_index(p, x->a), eval_index(p, x->b));
 }
 
 static double eval(struct point *p, const struct expr *e);
@@ -87,54 +81,31 @@ static double eval_load(struct point *p, const struct expr *e) {
     return (double)p->run->value[e->tensor->id][at];
 }
 
-static double eval_max(double a, double b) { return isnan(a) || a > b ? a : b; }
-static double eval_min(double a, double b) { return isnan(a) || a < b ? a : b; }
-
 static double eval_reduce(struct point *p, const struct expr *e, int k) {
     if (k == e->n_vars) return eval(p, e->arg[0]);
-    double sum = e->combine == EXPR_ADD ? 0 : e->combine == EXPR_MAX ? -INFINITY : INFINITY;
+    double all = meaning_of_nothing(e->combine);
     int64_t n = size_eval(&e->extent[k], &p->run->test->symbol);
     for (int64_t i = 0; i < n; i++) {
         p->var[e->first_var + k] = i;
-        double x = eval_reduce(p, e, k + 1);
-        sum = e->combine == EXPR_ADD   ? sum + x
-              : e->combine == EXPR_MAX ? eval_max(sum, x)
-                                       : eval_min(sum, x);
+        all = meaning_of_combine(e->combine, all, eval_reduce(p, e, k + 1));
     }
-    if (k) return sum;
-    return e->combine == EXPR_ADD   ? sum + e->value
-           : e->combine == EXPR_MAX ? eval_max(sum, e->value)
-                                    : eval_min(sum, e->value);
+    return all;
 }
 
 static double eval(struct point *p, const struct expr *e) {
     double x[3] = {0};
-    if (e->op == EXPR_CONST) return e->value;
-    if (e->op == EXPR_LOAD) return eval_load(p, e);
-    if (e->op == EXPR_REDUCE) return eval_reduce(p, e, 0);
-    if (e->op == EXPR_RANGE) {
-        int64_t i = eval_index(p, e->index[0]);
-        return i >= e->low && i < e->high;
+    int64_t at;
+    switch (e->kind) {
+    case EXPR_CONST: return e->value;
+    case EXPR_LOAD: return eval_load(p, e);
+    case EXPR_REDUCE: return eval_reduce(p, e, 0);
+    case EXPR_RANGE: at = eval_index(p, e->index[0]); return at >= e->low && at < e->high;
+    case EXPR_APPLY:
+        for (int i = 0; i < 3 && e->arg[i]; i++) x[i] = eval(p, e->arg[i]);
+        return meaning_of_primitive(e->primitive, x[0], x[1], x[2]);
     }
-    for (int i = 0; i < 3 && e->arg[i]; i++) x[i] = eval(p, e->arg[i]);
-    switch (e->op) {
-    case EXPR_ADD: return x[0] + x[1];
-    case EXPR_SUB: return x[0] - x[1];
-    case EXPR_MUL: return x[0] * x[1];
-    case EXPR_DIV: return x[0] / x[1];
-    case EXPR_MAX: return eval_max(x[0], x[1]);
-    case EXPR_MIN: return eval_min(x[0], x[1]);
-    case EXPR_NEG: return -x[0];
-    case EXPR_ABS: return fabs(x[0]);
-    case EXPR_SQRT: return sqrt(x[0]);
-    case EXPR_EXP: return exp(x[0]);
-    case EXPR_LOG: return log(x[0]);
-    case EXPR_TANH: return tanh(x[0]);
-    case EXPR_ERF: return erf(x[0]);
-    case EXPR_LESS: return x[0] < x[1];
-    case EXPR_EQUAL: return x[0] == x[1];
-    default: return x[0] != 0 ? x[1] : x[2];
-    }
+    REQUIRE(!"a kind of expression");
+    return 0;
 }
 
 static int64_t count(const struct run *r, const struct tensor *t) {
