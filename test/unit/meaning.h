@@ -76,4 +76,14 @@ static inline int64_t meaning_of_index(enum index_op op, int64_t a, int64_t b) {
     return 0;
 }
 
+/* The distance in units of the last place of `should` as a float; NaN is NaN. */
+static inline double meaning_ulps(float is, double should) {
+    float rounded = (float)should;
+    if (isnan(should) || isnan(is)) return isnan(should) && isnan(is) ? 0 : 1e9;
+    if (is == rounded) return 0;
+    if (isinf(rounded) || isinf(is)) return isinf(rounded) && fabsf(is) >= 3.4028e38f ? 1 : 1e9;
+    int exponent = rounded == 0 ? -149 : ilogbf(rounded) - 23;
+    return fabs((double)is - should) / ldexp(1, exponent < -149 ? -149 : exponent);
+}
+
 #endif

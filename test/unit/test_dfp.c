@@ -4,19 +4,14 @@
  *
  * Tensors lie right in front of an unreadable page, so that an access behind their end is a crash.
  */
-#include "check.h"
-
-#include "dfp/dfp.h"
+#include "compiled.h"
 #include "meaning.h"
 
-#include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #define MAX_CASES 128
 #define MAX_TENSORS 64
-
-typedef void kernel_function(void *const *, const int64_t *, char *, int64_t, int64_t);
 
 /* ONE: single channels are blocked too. APART: images lie apart, as slices of larger ones do. */
 enum { PLAIN = 0, BLOCKED = 1, SEGMENTS = 2, REFUSED = 4, ONE = 8, APART = 16 };
@@ -325,45 +320,11 @@ static void eval_all(struct run *r) {
 /* ---- Compiling ---- */
 
 static void *compile(const struct run *runs, int n, int lanes) {
-    char source[64], library[64], flag[32];
-    snprintf(source, sizeof source, "/tmp/test_dfp_%d.c", (int)getpid());
-    snprintf(library, sizeof library, "/tmp/test_dfp_%d_%d.so", (int)getpid(), lanes);
-    snprintf(flag, sizeof flag, "-DLANES=%d", lanes);
-    FILE *file = fopen(source, "w");
-    REQUIRE(file);
-    fputs(dfp_prelude, file);
+    struct text text;
+    text_init(&text, &arena);
     for (int i = 0; i < n; i++)
-        if (runs[i].kernel.text)
-            fprintf(file, "#define SOL_KERNEL kernel_%d\n%s#undef SOL_KERNEL\n", i,
-                    runs[i].kernel.text);
-    fclose(file);
-    const char *const argv[] = {"cc",
-                                "-std=gnu99",
-                                "-O1",
-                                "-Wall",
-                                "-Werror",
-                                "-Wno-psabi",
-                                "-Wno-unused-function",
-                                "-ffp-contract=fast",
-                                "-fno-math-errno",
-                                "-fno-trapping-math",
-                                "-shared",
-                                "-fPIC",
-                                flag,
-                                source,
-                                "-o",
-                                library,
-                                NULL};
-    char output[4096];
-    struct os_run run = {.most_s = 300};
-    REQUIRE(!os_spawn(argv, &run, output, sizeof output));
-    if (run.code) fprintf(stderr, "%s\n", output);
-    REQUIRE(run.code == 0);
-    void *handle = dlopen(library, RTLD_NOW);
-    REQUIRE(handle);
-    unlink(library);
-    if (!getenv("KEEP")) unlink(source);
-    return handle;
+        if (runs[i].kernel.text) compiled_add(&text, i, runs[i].kernel.text);
+    return compiled_open(&text, lanes);
 }
 
 static void test_cases(int lanes) {
@@ -376,11 +337,7 @@ static void test_cases(int lanes) {
     void *handle = compile(runs, n, lanes);
     for (int i = 0; i < n; i++) {
         if (!runs[i].kernel.text) continue;
-        char symbol[32];
-        snprintf(symbol, sizeof symbol, "kernel_%d", i);
-        kernel_function *function;
-        *(void **)&function = dlsym(handle, symbol);
-        REQUIRE(function);
+        kernel_function *function = compiled_find(handle, i);
         eval_all(&runs[i]);
         run_case(&runs[i], function, "compiled");
         if (runs[i].kernel.code) run_case(&runs[i], NULL, "interpreted");
@@ -397,16 +354,6 @@ static void test_cases(int lanes) {
 #define TEXT(...) __VA_ARGS__
 #include "dfp/vector.h"
 
-/* The distance in units of the last place of `should` as a float. */
-static double find_ulps(float is, double should) {
-    float rounded = (float)should;
-    if (isnan(should) || isnan(is)) return isnan(should) && isnan(is) ? 0 : 1e9;
-    if (is == rounded) return 0;
-    if (isinf(rounded) || isinf(is)) return isinf(rounded) && fabsf(is) >= 3.4028e38f ? 1 : 1e9;
-    int exponent = rounded == 0 ? -149 : ilogbf(rounded) - 23;
-    return fabs((double)is - should) / ldexp(1, exponent < -149 ? -149 : exponent);
-}
-
 static void test_function(const char *name, vec (*function)(vec), double (*truth)(double)) {
     double worst = 0;
     float at = 0;
@@ -415,14 +362,15 @@ static void test_function(const char *name, vec (*function)(vec), double (*truth
             uint32_t bits;
             float value;
         } x = {(uint32_t)bits};
-        double ulps = find_ulps(function(splat(x.value))[1], truth((double)x.value));
+        double ulps = meaning_ulps(function(splat(x.value))[1], truth((double)x.value));
         if (ulps > worst) worst = ulps, at = x.value;
         bits += 4092;
     }
     const float special[] = {0,      -0.0f, 1,      -1,      INFINITY, -INFINITY, NAN,
                              88.72f, 88.8f, -87.4f, -103.9f, -110,     1e-45f,    3.4e38f};
     for (int i = 0; i < COUNT(special); i++)
-        worst = fmax(worst, find_ulps(function(splat(special[i]))[1], truth((double)special[i])));
+        worst =
+            fmax(worst, meaning_ulps(function(splat(special[i]))[1], truth((double)special[i])));
     if (worst > 4) fprintf(stderr, "%s: %g ulp at %g\n", name, worst, at);
     CHECK(worst <= 4);
 }
