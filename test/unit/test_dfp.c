@@ -408,12 +408,40 @@ static void test_sizes(void) {
     CHECK_TEXT(find_text(small, 1), find_text(large, 5));
 }
 
+static int count_text(const char *text, const char *word) {
+    int n = 0;
+    for (; (text = strstr(text, word)); text++) n++;
+    return n;
+}
+
+/* What lies outside of an image is no iteration of its loops, be it behind a guard, a condition, or a product with one of these: it
+ * costs nothing, and an infinite weight does not make NaN of it. */
+static void test_bounds(void) {
+    static const struct {
+        const char *layers;
+        int n; /* loops with a bound */
+    } windows[] = {
+        {"%1 = max_pool %0 kernel=[3,3] pad=[1,1,1,1]", 2},
+        {"%1 = avg_pool %0 kernel=[3,3] pad=[1,1,1,1] count_pad=false", 4},
+        {"%1 = adaptive_avg_pool %0 kernel=[4,3]", 2},
+        {"%1 = param f32[24,24,3,3] \"p\"\n%2 = conv %0 %1 pad=[1,1,1,1]", 2},
+    };
+    for (int i = 0; i < COUNT(windows); i++) {
+        const char *text = find_text(
+            arena_printf(&arena, "%%0 = input f32[$0,24,9,11] \"x\"\n%s", windows[i].layers), 1);
+        int n = count_text(text, "_end = min_int(i");
+        if (!CHECK(n == windows[i].n))
+            fprintf(stderr, "%d bounds in %s\n%s", n, windows[i].layers, text);
+    }
+}
+
 int main(void) {
     arena_init(&arena);
     arena.boundary = &boundary;
     if (setjmp(boundary)) return 1;
     test_functions();
     test_sizes();
+    test_bounds();
     test_cases(8);
     test_cases(16);
     arena_fini(&arena);
