@@ -123,6 +123,10 @@ static void compare_points(enum primitive p, const char *how, const float *is, d
 
 static void test_folded(enum primitive p) {
     float is[N_POINTS];
+    for (int i = 0; i < N_POINTS; i++)
+        is[i] = (float)primitives[p].value((double)operand(0, i), (double)operand(1, i),
+                                           (double)operand(2, i));
+    compare_points(p, "the row's value", is, 0);
     struct nest *nest = ARENA_NEW(&arena, struct nest);
     nest->arena = &arena;
     for (int i = 0; i < N_POINTS; i++) {
