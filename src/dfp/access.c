@@ -76,9 +76,9 @@ static void print_vector_load(struct printer *p, const struct value *v, const st
 /* Lane by lane: for whatever has no simpler form. The value is declared already. */
 static void print_lane_loads(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
-    print_line(p, "v%d = splat(", n->id);
-    text_add_c_float(p->text, n->fill);
-    text_add(p->text, ");\n");
+    print_line(p, "v%d = ", n->id);
+    print_number(p, n->fill, true);
+    text_add(p->text, ";\n");
     print_line(p, "for (int l = 0; l < %s; l++)\n", count_text(p));
     print_line(p, "    ");
     if (item->n_ranges) {
@@ -176,9 +176,8 @@ static void print_guarded_load(struct printer *p, const struct item *item, bool 
                                const struct size *step) {
     const struct node *n = item->node;
     print_line(p, "%s v%d = ", vector ? "vec" : "float", n->id);
-    text_add(p->text, vector ? "splat(" : "");
-    text_add_c_float(p->text, n->fill);
-    text_add(p->text, vector ? ");\n" : ";\n");
+    print_number(p, n->fill, vector);
+    text_add(p->text, ";\n");
     print_line(p, "if (");
     print_conditions(p, item->range, item->n_ranges, false);
     text_add(p->text, ") v%d = ", n->id);

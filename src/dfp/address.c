@@ -99,6 +99,6 @@ void nest_address(struct nest *nest) {
     }
     for (int i = 0; i < nest->nodes.n; i++) {
         struct node *n = nest->nodes.at[i];
-        if (n->op == EXPR_LOAD) n->offset = find_offset(nest, n->from, n->index);
+        if (n->kind == NODE_LOAD) n->offset = find_offset(nest, n->from, n->index);
     }
 }

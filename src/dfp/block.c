@@ -168,8 +168,8 @@ static int filter_ranges(struct building *b, const struct node *n, const struct 
 /* A condition that the loops keep true is 1, and a select on it is its first operand. */
 static struct node *build_known(struct building *b, struct node *n) {
     const struct range **left;
-    const struct node *condition = n->op == EXPR_SELECT ? n->arg[0] : n;
-    if (condition->op != EXPR_RANGE || filter_ranges(b, condition, &left)) return NULL;
+    const struct node *condition = n->primitive == PRIMITIVE_SELECT ? n->arg[0] : n;
+    if (condition->kind != NODE_RANGE || filter_ranges(b, condition, &left)) return NULL;
     return n == condition ? node_const(b->nest, 1) : build_node(b, n->arg[1]);
 }
 
@@ -177,8 +177,8 @@ static struct node *build_known(struct building *b, struct node *n) {
 static struct node *build_node(struct building *b, struct node *n) {
     struct node *known = build_known(b, n);
     if (known) return known;
-    if (n->op == EXPR_CONST || (n->home && is_open(b, n->home))) return n;
-    if (n->op == EXPR_REDUCE) {
+    if (n->kind == NODE_CONST || (n->home && is_open(b, n->home))) return n;
+    if (n->kind == NODE_REDUCE) {
         build_reduction(b, n);
         return n;
     }

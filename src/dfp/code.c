@@ -78,7 +78,7 @@ static void set_place(struct encoder *e, const struct node *n, struct place p) {
 
 /* Constants get their register when they are first met, and their value in the code's head. */
 static struct place find_place(struct encoder *e, const struct node *n) {
-    if (n->op == EXPR_CONST && (n->id >= e->places.n || e->places.at[n->id].at < 0)) {
+    if (n->kind == NODE_CONST && (n->id >= e->places.n || e->places.at[n->id].at < 0)) {
         set_place(e, n, make_place(e, 0));
         VEC_PUSH(e->nest->arena, &e->constants, n);
     }
@@ -177,7 +177,7 @@ static void encode_arith(struct encoder *e, const struct item *item, struct plac
     int64_t from[3] = {0};
     for (int i = 0; i < 3 && item->arg[i]; i++) from[i] = widen(e, item->arg[i], to);
     put(e, CODE_ARITH);
-    put(e, item->node->op);
+    put(e, item->node->primitive);
     put_shape(e, to);
     put(e, to.at);
     for (int i = 0; i < 3; i++) put(e, from[i]);
@@ -185,16 +185,18 @@ static void encode_arith(struct encoder *e, const struct item *item, struct plac
 
 static void encode_node(struct encoder *e, const struct item *item) {
     struct place to = make_place(e, item->node->deps);
-    switch (item->node->op) {
-    case EXPR_LOAD: encode_load(e, item, to); break;
-    case EXPR_RANGE:
+    switch (item->node->kind) {
+    case NODE_LOAD: encode_load(e, item, to); break;
+    case NODE_RANGE:
         put(e, CODE_RANGE);
         put_shape(e, to);
         put(e, to.at);
         put_ranges(e, item->range, item->n_ranges);
         break;
     case NODE_VALID: encode_valid(e, to); break;
-    default: encode_arith(e, item, to);
+    case NODE_APPLY: encode_arith(e, item, to); break;
+    case NODE_CONST: /* in the code's head */
+    case NODE_REDUCE: ASSERT(!"an item of its own"); break;
     }
     set_place(e, item->node, to);
 }
@@ -285,7 +287,7 @@ static void encode_loops(struct encoder *e, const struct block *b, struct place 
         encode_items(e, b);
         int64_t from = widen(e, b->operand, sum);
         put(e, CODE_ARITH);
-        put(e, (int64_t)b->reduce->combine);
+        put(e, combines[b->reduce->combine].primitive);
         put_shape(e, sum);
         put(e, sum.at);
         put(e, sum.at);
@@ -308,16 +310,16 @@ static void encode_reduce(struct encoder *e, const struct item *item) {
     struct place to = make_place(e, n->deps), sum = to;
     bool strip = e->strip < 0;
     set_place(e, n, to);
-    put_set(e, to, n->value);
+    put_set(e, to, combines[n->combine].neutral);
     if (strip) {
         sum = (struct place){.at = e->registers, .columns = 1, .inner = to.inner};
         e->registers += CODE_STRIP;
-        put_set(e, sum, node_neutral(n));
+        put_set(e, sum, combines[n->combine].neutral);
     }
     encode_loops(e, item->block, sum);
     if (!strip) return;
     put(e, CODE_FOLD);
-    put(e, (int64_t)n->combine);
+    put(e, combines[n->combine].primitive);
     put(e, to.inner);
     put(e, to.at);
     put(e, sum.at);

@@ -22,7 +22,7 @@ static struct nest *make_nest(struct arena *arena, const struct cluster *cluster
 /* Does the node read the epilogue's tile anywhere else than where it then writes? */
 static bool reads_elsewhere(const struct nest *nest, const struct node *n,
                             const struct affine *at) {
-    if (n->op != EXPR_LOAD || n->from->tensor != nest->tile) return false;
+    if (n->kind != NODE_LOAD || n->from->tensor != nest->tile) return false;
     return n->n_ranges || n->offset != at;
 }
 
@@ -34,7 +34,7 @@ static void check_epilogue(struct nest *nest) {
         return;
     }
     for (int i = 0; i < nest->nodes.n; i++)
-        if (nest->nodes.at[i]->op == EXPR_REDUCE ||
+        if (nest->nodes.at[i]->kind == NODE_REDUCE ||
             reads_elsewhere(nest, nest->nodes.at[i], s->roots.at[0]->at))
             nest_refuse(nest, "not pointwise");
 }
@@ -141,8 +141,8 @@ static double count_flops(const struct nest *nest) {
     double flops = 0;
     for (int i = 0; i < nest->nodes.n; i++) {
         const struct node *n = nest->nodes.at[i];
-        if (n->op == EXPR_REDUCE) flops += count_points(nest, n->arg[0]->deps);
-        else if (n->op >= EXPR_ADD && n->op <= EXPR_ERF) flops += count_points(nest, n->deps);
+        if (n->kind == NODE_REDUCE) flops += count_points(nest, n->arg[0]->deps);
+        flops += primitives[n->primitive].flops * count_points(nest, n->deps);
     }
     return flops;
 }

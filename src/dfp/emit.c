@@ -39,16 +39,17 @@ static void print_items(struct printer *p, const struct block *b);
  * v_lanes, into which the rest of the loop adds only the lanes that have an element. */
 static void print_combine(struct printer *p, const struct block *b) {
     const struct node *n = b->reduce;
-    const char *name = print_names[n->combine];
+    const struct combine_info *combine = &combines[n->combine];
+    const char *lanes = b->is_lanes ? "_lanes" : "";
     bool vector = b->is_lanes || print_is_vector(p, n->deps);
-    print_line(p, "v%d%s = %s%s(v%d%s, ", n->id, b->is_lanes ? "_lanes" : "", name,
-               vector ? "" : "1", n->id, b->is_lanes ? "_lanes" : "");
+    print_line(p, "v%d%s = %s%s(v%d%s, ", n->id, lanes, combine->name, vector ? "" : "1", n->id,
+               lanes);
     bool keep = b->is_lanes && p->partial;
     text_add(p->text, keep ? "keep_part(" : "");
     print_operand(p, b->operand, vector);
     if (keep) {
         text_add(p->text, ", n, ");
-        text_add_c_float(p->text, node_neutral(n));
+        print_number(p, combine->neutral, false);
         text_add(p->text, ")");
     }
     text_add(p->text, ");\n");
@@ -208,19 +209,20 @@ static bool has_lanes(const struct block *outer) {
 /* float v7 = 0; vec v7_lanes = 0; loops; v7 = ADD1(v7, ADD_lanes(v7_lanes)). */
 static void print_reduce(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
+    const struct combine_info *combine = &combines[n->combine];
     bool vector = print_is_vector(p, n->deps), lanes = has_lanes(item->block);
-    print_line(p, "%s v%d = %s", vector ? "vec" : "float", n->id, vector ? "splat(" : "");
-    text_add_c_float(p->text, n->value);
-    text_add(p->text, "%s;\n", vector ? ")" : "");
+    print_line(p, "%s v%d = ", vector ? "vec" : "float", n->id);
+    print_number(p, combine->neutral, vector);
+    text_add(p->text, ";\n");
     if (lanes) {
-        print_line(p, "vec v%d_lanes = splat(", n->id);
-        text_add_c_float(p->text, node_neutral(n));
-        text_add(p->text, ");\n");
+        print_line(p, "vec v%d_lanes = ", n->id);
+        print_number(p, combine->neutral, true);
+        text_add(p->text, ";\n");
     }
     print_loops(p, item->block);
     if (lanes)
-        print_line(p, "v%d = %s1(v%d, %s_lanes(v%d_lanes));\n", n->id, print_names[n->combine],
-                   n->id, print_names[n->combine], n->id);
+        print_line(p, "v%d = %s1(v%d, %s_lanes(v%d_lanes));\n", n->id, combine->name, n->id,
+                   combine->name, n->id);
 }
 
 static void print_items(struct printer *p, const struct block *b) {

@@ -24,15 +24,6 @@ struct value *nest_find_value(struct nest *nest, const struct tensor *t) {
     return NULL;
 }
 
-bool expr_find(const struct expr *e, bool (*test)(const struct expr *e)) {
-    if (test(e)) return true;
-    for (int i = 0; i < 3 && e->arg[i]; i++)
-        if (expr_find(e->arg[i], test)) return true;
-    return false;
-}
-
-static bool is_reduction(const struct expr *e) { return e->op == EXPR_REDUCE; }
-
 /* ---- Values ---- */
 
 static struct value *add_value(struct nest *nest, struct tensor *t) {
@@ -162,7 +153,7 @@ static void tie(struct ties *t, int from, int from_dim, int to, int to_dim) {
 static void tie_loads(struct ties *t, int to, const struct expr *e) {
     struct value *v = &t->nest->values.at[to];
     for (int i = 0; i < 3 && e->arg[i]; i++) tie_loads(t, to, e->arg[i]);
-    if (e->op != EXPR_LOAD) return;
+    if (e->kind != EXPR_LOAD) return;
     int from = (int)(nest_find_value(t->nest, e->tensor) - t->nest->values.at);
     for (int d = 0; d < e->n_index; d++)
         if (e->index[d]->op == INDEX_VAR && e->index[d]->var < v->tensor->rank)
@@ -208,7 +199,7 @@ static void find_classes(struct nest *nest) {
 
 /* Multiplications or so per point, with what a load brings left out; only DEAR is compared with it. */
 static double find_cost(const struct expr *e) {
-    double cost = e->op >= EXPR_EXP && e->op <= EXPR_ERF ? DEAR : e->op >= EXPR_ADD;
+    double cost = primitives[e->primitive].cost;
     for (int i = 0; i < 3 && e->arg[i]; i++) cost += find_cost(e->arg[i]);
     return cost;
 }
@@ -241,9 +232,9 @@ static bool is_sum(const struct index *x) { return x->op == INDEX_ADD; }
 
 /* A pooling window reads x[2*i + r], a sum of two variables: neighbours read the same elements. */
 static void count_uses(struct uses *u, const struct expr *e, bool in_reduction) {
-    in_reduction |= e->op == EXPR_REDUCE;
+    in_reduction |= e->kind == EXPR_REDUCE;
     for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(u, e->arg[i], in_reduction);
-    if (e->op != EXPR_LOAD || e->tensor != u->of->tensor) return;
+    if (e->kind != EXPR_LOAD || e->tensor != u->of->tensor) return;
     u->elsewhere +=
         !nest_is_identity(u->reader, u->of, e) || count_dims(u->reader) != count_dims(u->of);
     for (int d = 0; d < e->n_index; d++) u->windows += in_reduction && is_sum(e->index[d]);
@@ -269,7 +260,7 @@ static void find_roots(struct nest *nest) {
     for (int i = 0; i < nest->values.n && !nest->refusal; i++) {
         struct value *v = &nest->values.at[i];
         if (!v->layer) continue;
-        v->is_kept = expr_find(v->expr, is_reduction) || (is_better_kept(nest, v) && nest->spills);
+        v->is_kept = expr_has(v->expr, EXPR_REDUCE) || (is_better_kept(nest, v) && nest->spills);
         v->is_root = v->is_output || v->is_kept;
     }
 }

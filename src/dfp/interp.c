@@ -93,36 +93,34 @@ static float *read_memory(struct machine *m) {
 
 /* ---- Rows ---- */
 
-#define SUB(x, y) ((x) - (y))
-#define MUL(x, y) ((x) * (y))
-#define DIV(x, y) ((x) / (y))
-#define ROW_CALL_1(name) name(x)
-#define ROW_CALL_2(name) name(x, y)
-#define ROW_CALL_3(name) name(x, y, z)
+#define CALL_1(name) name(x)
+#define CALL_2(name) name(x, y)
+#define CALL_3(name) name(x, y, z)
 
 /* Whole vectors, then what is left: registers beyond an active range may hold sums of other
  * columns. */
-#define ROW(name, n_args)                                                                          \
+#define ROW(name, value)                                                                           \
     static void row_##name(float *to, const float *a, const float *b, const float *c, int64_t n) { \
         int64_t i = 0;                                                                             \
         for (; i + LANES <= n; i += LANES) {                                                       \
             vec x = load(a + i), y = load(b + i), z = load(c + i);                                 \
             (void)y, (void)z;                                                                      \
-            store(to + i, ROW_CALL_##n_args(name));                                                \
+            store(to + i, value);                                                                  \
         }                                                                                          \
         if (i == n) return;                                                                        \
         int left = (int)(n - i);                                                                   \
         vec x = load_part(a + i, left), y = load_part(b + i, left), z = load_part(c + i, left);    \
         (void)y, (void)z;                                                                          \
-        store_part(to + i, ROW_CALL_##n_args(name), left);                                         \
+        store_part(to + i, value, left);                                                           \
     }
-EXPR_LIST(ROW)
+#define PRIMITIVE(name, n, ...) ROW(name, CALL_##n(name))
+#define OPERATOR(name, symbol) ROW(name, x symbol y)
+#include "ir/primitive.def"
 
-    typedef void row_function(float *to, const float *a, const float *b, const float *c, int64_t n);
-static row_function *const rows[] = {
-#define ROW_ENTRY(name, n_args) [EXPR_##name] = row_##name,
-    EXPR_LIST(ROW_ENTRY)
-#undef ROW_ENTRY
+typedef void row_function(float *to, const float *a, const float *b, const float *c, int64_t n);
+static row_function *const rows[N_PRIMITIVES] = {
+#define PRIMITIVE(name, ...) [PRIMITIVE_##name] = row_##name,
+#include "ir/primitive.def"
 };
 
 static void fill_row(float *to, float value, int64_t n) {

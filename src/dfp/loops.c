@@ -29,8 +29,8 @@ static bool merges_in_ranges(const struct nest *nest, const struct range *const 
 /* Which lanes are padding depends on the block's number, so that must stay a variable. */
 static bool merges_in_node(const struct nest *nest, const struct node *n, int outer, int inner) {
     bool uses_block = outer == nest->block_var || inner == nest->block_var;
-    if (n->op == NODE_VALID && uses_block) return false;
-    if (n->op == EXPR_LOAD && !merges_in(nest, n->offset, outer, inner)) return false;
+    if (n->kind == NODE_VALID && uses_block) return false;
+    if (n->kind == NODE_LOAD && !merges_in(nest, n->offset, outer, inner)) return false;
     return merges_in_ranges(nest, n->range, n->n_ranges, outer, inner) &&
            merges_in_ranges(nest, n->clip, n->n_clips, outer, inner);
 }
@@ -40,7 +40,7 @@ static uint64_t find_used_vars(const struct nest *nest) {
     uint64_t used = 0;
     for (int i = 0; i < nest->nodes.n; i++) {
         const struct node *n = nest->nodes.at[i];
-        if (n->op == EXPR_LOAD)
+        if (n->kind == NODE_LOAD)
             for (int k = 0; k < n->offset->n; k++) used |= nest->var[n->offset->term[k].var].deps;
         for (int k = 0; k < n->n_ranges; k++) used |= affine_deps(nest, n->range[k]->x);
     }
@@ -97,7 +97,7 @@ static void merge(struct nest *nest, int outer, int inner) {
         struct node *n = nest->nodes.at[i];
         drop_term(nest, &n->offset, outer);
         if (n->deps & var_bit(outer)) n->deps = (n->deps & ~var_bit(outer)) | var_bit(inner);
-        if (n->op == EXPR_REDUCE) n->n_vars = remove_var(n->var, n->n_vars, outer);
+        if (n->kind == NODE_REDUCE) n->n_vars = remove_var(n->var, n->n_vars, outer);
     }
     for (int i = 0; i < nest->ranges.n; i++) drop_term(nest, &nest->ranges.at[i]->x, outer);
     for (int i = 0; i < nest->values.n; i++) drop_term(nest, &nest->values.at[i].at, outer);
@@ -126,7 +126,7 @@ void nest_merge_loops(struct nest *nest) {
     for (int i = 0; i < nest->n_stages; i++)
         merge_list(nest, nest->stage[i].loops.at, &nest->stage[i].loops.n);
     for (int i = 0; i < nest->nodes.n; i++)
-        if (nest->nodes.at[i]->op == EXPR_REDUCE)
+        if (nest->nodes.at[i]->kind == NODE_REDUCE)
             merge_list(nest, nest->nodes.at[i]->var, &nest->nodes.at[i]->n_vars);
 }
 
@@ -156,7 +156,7 @@ static void score_nodes(const struct nest *nest, struct node *n, int var, int st
     if (n->mark == stamp) return;
     n->mark = stamp;
     for (int i = 0; i < 3 && n->arg[i]; i++) score_nodes(nest, n->arg[i], var, stamp, score);
-    if (n->op == EXPR_LOAD)
+    if (n->kind == NODE_LOAD)
         *score += score_access(nest, n->offset, var) * (is_reduced(nest, n->deps) ? 4 : 1);
 }
 
@@ -244,7 +244,7 @@ static double score_grid(struct nest *nest, int var) {
 /* Is a point of the grid so much work that a chunk of one vector is worth a task? */
 static bool has_work(const struct nest *nest) {
     for (int i = 0; i < nest->nodes.n; i++)
-        if (nest->nodes.at[i]->op == EXPR_REDUCE) return true;
+        if (nest->nodes.at[i]->kind == NODE_REDUCE) return true;
     return nest->n_stages > 1;
 }
 
@@ -281,7 +281,7 @@ static void widen_scratch(struct nest *nest) {
     }
     for (int i = 0; i < nest->nodes.n; i++) {
         struct node *n = nest->nodes.at[i];
-        if (n->op == EXPR_LOAD && nest_in_scratch(n->from))
+        if (n->kind == NODE_LOAD && nest_in_scratch(n->from))
             n->offset = affine_mul(nest, n->offset, lanes);
     }
     nest->scratch_size *= nest->lanes;

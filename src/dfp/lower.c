@@ -14,7 +14,6 @@
  */
 #include "dfp/nest.h"
 
-#include <math.h>
 #include <string.h>
 
 #define LOWER_STACK ((size_t)8 << 10) /* what the innermost layer of a chain may take */
@@ -40,8 +39,10 @@ static const struct affine *lower_index(struct nest *nest, const struct index *x
         return affine_add(nest, lower_index(nest, x->a, env), lower_index(nest, x->b, env));
     case INDEX_MUL: return affine_mul(nest, lower_index(nest, x->a, env), x->b->value);
     case INDEX_DIV: return affine_div(nest, lower_index(nest, x->a, env), x->b->value);
-    default: return affine_mod(nest, lower_index(nest, x->a, env), x->b->value);
+    case INDEX_MOD: return affine_mod(nest, lower_index(nest, x->a, env), x->b->value);
     }
+    nest_refuse(nest, "an unknown operation of an index");
+    return affine_const(nest, size_const(0));
 }
 
 /* The index that runs over a class of dims; for channels in blocks it is the stored position. */
@@ -82,6 +83,12 @@ static void check_segments(struct nest *nest, const struct value *v, int dim,
 
 /* ---- Loads ---- */
 
+static struct node *make_range(struct nest *nest, const struct range *const *range, int n) {
+    struct node condition = {.kind = NODE_RANGE, .n_ranges = n};
+    condition.range = arena_copy(nest->arena, range, sizeof *range * (size_t)n);
+    return node_make(nest, &condition);
+}
+
 static int add_guards(struct nest *nest, const struct value *v, const struct affine **index,
                       const struct range **out) {
     int n = 0;
@@ -93,7 +100,7 @@ static int add_guards(struct nest *nest, const struct value *v, const struct aff
 
 static struct node *make_load(struct nest *nest, struct value *v, const struct affine **index,
                               bool guarded, double fill) {
-    struct node n = {.op = EXPR_LOAD, .from = v, .fill = fill, .n_index = v->tensor->rank};
+    struct node n = {.kind = NODE_LOAD, .from = v, .fill = fill, .n_index = v->tensor->rank};
     const struct range *range[SOL_MAX_RANK];
     for (int d = 0; d < v->tensor->rank; d++) {
         check_segments(nest, v, d, index[d]);
@@ -144,32 +151,21 @@ static struct node *lower_load(struct lowering *l, const struct expr *e, const s
     int n = e->checked ? add_guards(nest, v, index, range) : 0;
     if (!n) return lower_value(l, v, index, guarded);
     if (!v->expr) return make_load(nest, v, index, true, e->fill);
-    struct node condition = {.op = EXPR_RANGE, .n_ranges = n};
-    condition.range = arena_copy(nest->arena, range, sizeof *range * (size_t)n);
-    struct node select = {.op = EXPR_SELECT, .arg = {node_make(nest, &condition)}};
-    select.arg[1] = lower_value(l, v, index, true);
-    select.arg[2] = node_const(nest, e->fill);
-    return node_make(nest, &select);
+    struct node *condition = make_range(nest, range, n);
+    struct node *value = lower_value(l, v, index, true);
+    return node_apply(nest, PRIMITIVE_SELECT, condition, value, node_const(nest, e->fill));
 }
 
 /* A condition of the layer's own (where a concat's part begins, say), as 1 or 0. */
 static struct node *lower_range(struct nest *nest, const struct expr *e,
                                 const struct affine **env) {
     const struct affine *x = lower_index(nest, e->index[0], env);
-    struct node n = {.op = EXPR_RANGE, .n_ranges = 1};
     const struct range *range = affine_range(nest, x, size_const(e->low), size_const(e->high));
-    n.range = arena_copy(nest->arena, &range, sizeof range);
     if (e->low == 0 && affine_is_within(nest, x, size_const(e->high))) return node_const(nest, 1);
-    return node_make(nest, &n);
+    return make_range(nest, &range, 1);
 }
 
 /* ---- Reductions ---- */
-
-/* Does `value` leave the result of a reduction from `start` as it is? */
-static bool is_neutral(enum expr_op combine, double start, double value) {
-    if (combine == EXPR_ADD) return value == 0;
-    return combine == EXPR_MAX ? value <= start : value >= start;
-}
 
 static void add_clips(struct nest *nest, struct node *reduce, const struct node *n) {
     int all = reduce->n_clips + n->n_ranges;
@@ -180,21 +176,19 @@ static void add_clips(struct nest *nest, struct node *reduce, const struct node 
     reduce->n_clips = all;
 }
 
-/* Conditions without which `body` adds nothing: the loops need not run where they do not hold. A
+/* Conditions without which `body` changes nothing: the loops need not run where they do not hold. A
  * padded factor of a product counts too: taps in the padding are not there, even if the other
  * factor is infinite. */
 static void find_clips(struct nest *nest, struct node *reduce, const struct node *body) {
-    bool sums = reduce->combine == EXPR_ADD;
-    if (body->op == EXPR_LOAD && is_neutral(reduce->combine, reduce->value, body->fill))
-        add_clips(nest, reduce, body);
-    if (body->op == EXPR_RANGE && sums) add_clips(nest, reduce, body);
-    if (body->op == EXPR_SELECT && body->arg[0]->op == EXPR_RANGE &&
-        body->arg[2]->op == EXPR_CONST &&
-        is_neutral(reduce->combine, reduce->value, body->arg[2]->value)) {
+    double neutral = combines[reduce->combine].neutral;
+    if (body->kind == NODE_LOAD && body->fill == neutral) add_clips(nest, reduce, body);
+    if (body->kind == NODE_RANGE && neutral == 0) add_clips(nest, reduce, body);
+    if (body->primitive == PRIMITIVE_SELECT && body->arg[0]->kind == NODE_RANGE &&
+        body->arg[2]->kind == NODE_CONST && body->arg[2]->value == neutral) {
         add_clips(nest, reduce, body->arg[0]);
         find_clips(nest, reduce, body->arg[1]);
     }
-    if (body->op == EXPR_MUL && sums) {
+    if (body->primitive == PRIMITIVE_MUL && neutral == 0) {
         find_clips(nest, reduce, body->arg[0]);
         find_clips(nest, reduce, body->arg[1]);
     }
@@ -220,12 +214,12 @@ static void mark_windows(struct nest *nest) {
     }
 }
 
-/* All of its dims are 1: a sum of one, max(start, x). */
+/* All of its dims are 1: a sum of one, max(x, -inf). */
 static struct node *combine_once(struct nest *nest, const struct node *reduce) {
-    if (reduce->combine == EXPR_ADD && reduce->value == 0) return reduce->arg[0];
-    struct node n = {.op = (int)reduce->combine, .arg = {reduce->arg[0]}};
-    n.arg[1] = node_const(nest, reduce->value);
-    return node_make(nest, &n);
+    const struct combine_info *combine = &combines[reduce->combine];
+    if (reduce->combine == COMBINE_ADD) return reduce->arg[0];
+    struct node *neutral = node_const(nest, combine->neutral);
+    return node_apply(nest, combine->primitive, reduce->arg[0], neutral, NULL);
 }
 
 /*
@@ -235,7 +229,7 @@ static struct node *combine_once(struct nest *nest, const struct node *reduce) {
 static struct node *lower_reduce(struct lowering *l, const struct expr *e,
                                  const struct affine **outer, bool guarded) {
     struct nest *nest = l->nest;
-    struct node n = {.op = EXPR_REDUCE, .combine = e->combine, .value = (float)e->value};
+    struct node n = {.kind = NODE_REDUCE, .combine = e->combine};
     const struct affine **env = arena_copy(nest->arena, outer, sizeof *env * NEST_VARS);
     n.var = ARENA_ARRAY(nest->arena, int, e->n_vars);
     for (int i = 0; i < e->n_vars; i++) {
@@ -253,19 +247,17 @@ static struct node *lower_reduce(struct lowering *l, const struct expr *e,
 
 /* ---- Expressions ---- */
 
-static bool has_range(const struct expr *e) { return e->op == EXPR_RANGE; }
-
 static struct node *lower_expr(struct lowering *l, const struct expr *e, const struct affine **env,
                                bool guarded) {
-    switch (e->op) {
+    struct node n = {.kind = NODE_APPLY, .primitive = e->primitive};
+    switch (e->kind) {
     case EXPR_CONST: return node_const(l->nest, e->value);
     case EXPR_LOAD: return lower_load(l, e, env, guarded);
     case EXPR_RANGE: return lower_range(l->nest, e, env);
     case EXPR_REDUCE: return lower_reduce(l, e, env, guarded);
-    default: break;
+    case EXPR_APPLY: break;
     }
-    struct node n = {.op = (int)e->op};
-    guarded |= e->op == EXPR_SELECT && expr_find(e->arg[0], has_range);
+    guarded |= e->primitive == PRIMITIVE_SELECT && expr_has(e->arg[0], EXPR_RANGE);
     for (int i = 0; i < 3 && e->arg[i]; i++) n.arg[i] = lower_expr(l, e->arg[i], env, guarded);
     return node_make(l->nest, &n);
 }
@@ -334,11 +326,10 @@ static void mask_pads(struct nest *nest, struct value *v) {
         padded |= layout->segment[i].valid != layout->segment[i].stored;
     if (!v->is_blocked || !padded) return;
     if (node_known_in_pads(nest, v->node, &in_pads) && in_pads == 0) return;
-    struct node valid = {.op = NODE_VALID};
+    struct node valid = {.kind = NODE_VALID};
     valid.deps = var_bit(nest->lane_var) | var_bit(nest->block_var);
-    struct node select = {.op = EXPR_SELECT, .arg = {node_make(nest, &valid), v->node}};
-    select.arg[2] = node_const(nest, 0);
-    v->node = node_make(nest, &select);
+    struct node *is_channel_lane = node_make(nest, &valid);
+    v->node = node_apply(nest, PRIMITIVE_SELECT, is_channel_lane, v->node, node_const(nest, 0));
 }
 
 void nest_lower(struct nest *nest) {

@@ -106,15 +106,17 @@ struct value {
 
 /* ---- Nodes ---- */
 
+/* As the kinds of expressions, and VALID: 1.0 in lanes that hold channels, 0.0 in pad lanes. */
+enum node_kind { NODE_CONST, NODE_LOAD, NODE_RANGE, NODE_REDUCE, NODE_APPLY, NODE_VALID };
+
 /* A value at the current point of the loops in `deps`. A node does not say where it is computed:
  * block.c finds the outermost loop that knows all of `deps`. */
-enum { NODE_VALID = EXPR_SELECT + 1 }; /* 1.0 in lanes that hold channels, 0.0 in pad lanes */
-
 struct node {
-    int op; /* enum expr_op, or NODE_VALID */
+    enum node_kind kind;
+    enum primitive primitive; /* APPLY */
     int id;
     uint64_t deps;
-    double value; /* CONST; REDUCE: the start */
+    double value; /* CONST */
     struct node *arg[3];
     /* LOAD */
     struct value *from;
@@ -126,7 +128,7 @@ struct node {
     int n_ranges;
     const struct range **range;
     /* REDUCE */
-    enum expr_op combine;
+    enum combine combine;
     int n_vars;
     int *var;
     int n_clips; /* where one of them does not hold, the body is neutral */
@@ -253,15 +255,14 @@ void nest_find_stages(struct nest *nest);
 struct value *nest_find_value(struct nest *nest, const struct tensor *t);
 bool nest_is_identity(const struct value *reader, const struct value *from,
                       const struct expr *load);
-bool expr_find(const struct expr *e, bool (*test)(const struct expr *e));
 
 /* ---- lower.c, node.c ---- */
 void nest_lower(struct nest *nest);
 const struct affine *nest_class_index(struct nest *nest, int dim_class);
 struct node *node_const(struct nest *nest, double value);
 struct node *node_make(struct nest *nest, const struct node *like);
-/* What a reduction may be combined with without a change: 0 for sums, -inf for maxima, inf for minima. */
-double node_neutral(const struct node *reduce);
+struct node *node_apply(struct nest *nest, enum primitive primitive, struct node *x, struct node *y,
+                        struct node *z);
 /* What the node is in pad lanes, where blocked inputs are zero; false when that is not known. */
 bool node_known_in_pads(const struct nest *nest, struct node *node, double *out);
 /* All nodes that the roots need, operands first. */

@@ -8,14 +8,14 @@
  */
 #include "dfp/nest.h"
 
-#include <math.h>
 #include <string.h>
 
 /* ---- Making unique ---- */
 
 /* Indices and ranges are unique themselves, so their pointers may be hashed and compared as bytes. */
 static uint64_t hash_node(const struct node *n) {
-    uint64_t hash = hash_bytes((uint64_t)n->op, &n->value, sizeof n->value);
+    uint64_t hash =
+        hash_bytes((uint64_t)n->kind + (uint64_t)n->primitive, &n->value, sizeof n->value);
     hash = hash_bytes(hash, n->arg, sizeof n->arg);
     hash = hash_bytes(hash, n->index, sizeof *n->index * (size_t)n->n_index);
     return hash_bytes(hash, n->range, sizeof *n->range * (size_t)n->n_ranges);
@@ -26,7 +26,8 @@ static bool same_bytes(const void *a, const void *b, size_t size) {
 }
 
 static bool is_same(const struct node *a, const struct node *b) {
-    return a->op == b->op && same_bytes(&a->value, &b->value, sizeof a->value) &&
+    return a->kind == b->kind && a->primitive == b->primitive &&
+           same_bytes(&a->value, &b->value, sizeof a->value) &&
            same_bytes(a->arg, b->arg, sizeof a->arg) && a->from == b->from &&
            a->n_index == b->n_index && a->n_ranges == b->n_ranges &&
            same_bytes(&a->fill, &b->fill, sizeof a->fill) &&
@@ -49,7 +50,7 @@ static uint64_t find_deps(const struct nest *nest, const struct node *n) {
 static struct node *make_unique(struct nest *nest, const struct node *like) {
     struct node **chain = &nest->node_hash[hash_node(like) % NEST_HASH];
     for (struct node *n = *chain; n; n = n->next)
-        if (like->op != EXPR_REDUCE && is_same(n, like)) return n;
+        if (like->kind != NODE_REDUCE && is_same(n, like)) return n;
     struct node *made = arena_copy(nest->arena, like, sizeof *like);
     made->deps = find_deps(nest, like);
     made->next = *chain;
@@ -60,54 +61,28 @@ static struct node *make_unique(struct nest *nest, const struct node *like) {
 }
 
 struct node *node_const(struct nest *nest, double value) {
-    struct node n = {.op = EXPR_CONST, .value = (float)value};
+    struct node n = {.kind = NODE_CONST, .value = (float)value};
     return make_unique(nest, &n);
 }
 
 /* ---- Arithmetic on constants ---- */
 
-static double max_of(double a, double b) { return a != a || a > b ? a : b; }
-static double min_of(double a, double b) { return a != a || a < b ? a : b; }
-
 /* In double, then rounded to float by node_const: constants are not less exact than the kernel's. */
-static double compute(int op, const double *x) {
-    switch (op) {
-    case EXPR_ADD: return x[0] + x[1];
-    case EXPR_SUB: return x[0] - x[1];
-    case EXPR_MUL: return x[0] * x[1];
-    case EXPR_DIV: return x[0] / x[1];
-    case EXPR_MAX: return max_of(x[0], x[1]);
-    case EXPR_MIN: return min_of(x[0], x[1]);
-    case EXPR_NEG: return -x[0];
-    case EXPR_ABS: return fabs(x[0]);
-    case EXPR_SQRT: return sqrt(x[0]);
-    case EXPR_EXP: return exp(x[0]);
-    case EXPR_LOG: return log(x[0]);
-    case EXPR_TANH: return tanh(x[0]);
-    case EXPR_ERF: return erf(x[0]);
-    case EXPR_LESS: return x[0] < x[1];
-    case EXPR_EQUAL: return x[0] == x[1];
-    default: return x[0] != 0 ? x[1] : x[2]; /* SELECT */
-    }
-}
-
-static bool is_arithmetic(int op) { return op >= EXPR_ADD && op <= EXPR_SELECT; }
-
 static struct node *fold(struct nest *nest, const struct node *n) {
     double x[3] = {0};
-    if (!is_arithmetic(n->op)) return NULL;
-    if (n->op == EXPR_SELECT && n->arg[0]->op == EXPR_CONST)
+    if (n->kind != NODE_APPLY) return NULL;
+    if (n->primitive == PRIMITIVE_SELECT && n->arg[0]->kind == NODE_CONST)
         return n->arg[0]->value != 0 ? n->arg[1] : n->arg[2];
     for (int i = 0; i < 3 && n->arg[i]; i++) {
-        if (n->arg[i]->op != EXPR_CONST) return NULL;
+        if (n->arg[i]->kind != NODE_CONST) return NULL;
         x[i] = n->arg[i]->value;
     }
-    return node_const(nest, compute(n->op, x));
+    return node_const(nest, primitives[n->primitive].value(x[0], x[1], x[2]));
 }
 
 /* The product of two conditions holds where all their parts hold. */
 static struct node *join_ranges(struct nest *nest, const struct node *a, const struct node *b) {
-    struct node n = {.op = EXPR_RANGE};
+    struct node n = {.kind = NODE_RANGE};
     n.range = ARENA_ARRAY(nest->arena, const struct range *, a->n_ranges + b->n_ranges);
     for (int i = 0; i < a->n_ranges; i++) n.range[n.n_ranges++] = a->range[i];
     for (int i = 0; i < b->n_ranges; i++) {
@@ -121,25 +96,29 @@ static struct node *join_ranges(struct nest *nest, const struct node *a, const s
 struct node *node_make(struct nest *nest, const struct node *like) {
     struct node *folded = fold(nest, like);
     if (folded) return folded;
-    if (like->op == EXPR_MUL && like->arg[0]->op == EXPR_RANGE && like->arg[1]->op == EXPR_RANGE)
+    if (like->primitive == PRIMITIVE_MUL && like->arg[0]->kind == NODE_RANGE &&
+        like->arg[1]->kind == NODE_RANGE)
         return join_ranges(nest, like->arg[0], like->arg[1]);
-    if (like->op == EXPR_SELECT && like->arg[1] == like->arg[2]) return like->arg[1];
+    if (like->primitive == PRIMITIVE_SELECT && like->arg[1] == like->arg[2]) return like->arg[1];
     return make_unique(nest, like);
 }
 
-double node_neutral(const struct node *reduce) {
-    if (reduce->combine == EXPR_ADD) return 0;
-    return reduce->combine == EXPR_MAX ? -INFINITY : INFINITY;
+struct node *node_apply(struct nest *nest, enum primitive primitive, struct node *x, struct node *y,
+                        struct node *z) {
+    struct node n = {.kind = NODE_APPLY, .primitive = primitive, .arg = {x, y, z}};
+    return node_make(nest, &n);
 }
 
 /* ---- Pad lanes ---- */
 
-/* A sum of zeros is its start; of a maximum we know that a window holds at least one element. */
+/* How many equal values are combined does not matter where they change nothing, and for a maximum or minimum, since a window
+ * holds at least one. */
 static bool known_reduction(const struct nest *nest, const struct node *n, double *out) {
-    double x[2] = {n->value, 0};
-    if (!node_known_in_pads(nest, n->arg[0], &x[1])) return false;
-    if (n->combine == EXPR_ADD && x[1] != 0) return false;
-    *out = compute((int)n->combine, x);
+    const struct combine_info *combine = &combines[n->combine];
+    double x;
+    if (!node_known_in_pads(nest, n->arg[0], &x)) return false;
+    if (!combine->is_idempotent && x != combine->neutral) return false;
+    *out = primitives[combine->primitive].value(combine->neutral, x, 0);
     return true;
 }
 
@@ -153,22 +132,22 @@ static bool find_known(const struct nest *nest, const struct node *n, double *ou
     double x[3] = {0};
     bool known = true;
     *out = 0;
-    switch (n->op) {
-    case EXPR_CONST: *out = n->value; return true;
-    case EXPR_LOAD:
+    switch (n->kind) {
+    case NODE_CONST: *out = n->value; return true;
+    case NODE_LOAD:
         /* Scratch is not masked: there, pad lanes hold what the stage computed from zeros. */
         if (n->from->is_root && !n->from->is_output)
             return node_known_in_pads(nest, n->from->node, out);
         /* Where a guard fails the node has its fill value, which then must be zero as well. */
         return n->from->is_blocked && nest->lane_var >= 0 && (n->deps & var_bit(nest->lane_var)) &&
                (!n->n_ranges || n->fill == 0);
-    case EXPR_RANGE:
+    case NODE_RANGE:
     case NODE_VALID: return false;
-    case EXPR_REDUCE: return known_reduction(nest, n, out);
-    default: break;
+    case NODE_REDUCE: return known_reduction(nest, n, out);
+    case NODE_APPLY: break;
     }
     for (int i = 0; i < 3 && n->arg[i]; i++) known &= node_known_in_pads(nest, n->arg[i], &x[i]);
-    if (known) *out = compute(n->op, x);
+    if (known) *out = primitives[n->primitive].value(x[0], x[1], x[2]);
     return known;
 }
 

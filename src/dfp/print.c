@@ -114,17 +114,16 @@ bool print_is_vector(const struct printer *p, uint64_t deps) {
 
 /* ---- Operands ---- */
 
-static void print_name(struct printer *p, const struct node *n) {
-    if (n->op == EXPR_CONST) text_add_c_float(p->text, n->value);
-    else text_add(p->text, "v%d", n->id);
+void print_number(struct printer *p, double value, bool as_vector) {
+    if (as_vector) text_add(p->text, "splat(");
+    text_add_c_float(p->text, value);
+    if (as_vector) text_add(p->text, ")");
 }
 
-/* As a vector where one is wanted. */
 void print_operand(struct printer *p, const struct node *n, bool as_vector) {
     bool widen = as_vector && !print_is_vector(p, n->deps);
-    if (widen) text_add(p->text, "splat(");
-    print_name(p, n);
-    if (widen) text_add(p->text, ")");
+    if (n->kind == NODE_CONST) print_number(p, n->value, widen);
+    else text_add(p->text, widen ? "splat(v%d)" : "v%d", n->id);
 }
 
 void print_declaration(struct printer *p, const struct node *n) {
@@ -132,22 +131,6 @@ void print_declaration(struct printer *p, const struct node *n) {
 }
 
 /* ---- Arithmetic ---- */
-
-const char *const print_names[] = {
-#define EXPR_NAME(name, n) [EXPR_##name] = #name,
-    EXPR_LIST(EXPR_NAME)
-#undef EXPR_NAME
-};
-
-static const char *infix(int op) {
-    switch (op) {
-    case EXPR_ADD: return " + ";
-    case EXPR_SUB: return " - ";
-    case EXPR_MUL: return " * ";
-    case EXPR_DIV: return " / ";
-    default: return NULL;
-    }
-}
 
 /* How many lanes of a block hold channels: all, but for the last block of each padded segment. */
 static void print_valid(struct printer *p, const struct item *item) {
@@ -171,7 +154,7 @@ static void print_call(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     bool vector = print_is_vector(p, n->deps);
     const char *separator = "(";
-    text_add(p->text, "%s%s", print_names[n->op], vector ? "" : "1");
+    text_add(p->text, "%s%s", primitives[n->primitive].name, vector ? "" : "1");
     for (int i = 0; i < 3 && item->arg[i]; i++) {
         text_add(p->text, "%s", separator);
         print_operand(p, item->arg[i], vector);
@@ -181,23 +164,25 @@ static void print_call(struct printer *p, const struct item *item) {
 }
 
 static void print_arithmetic(struct printer *p, const struct item *item) {
-    const struct node *n = item->node;
-    print_declaration(p, n);
-    if (!infix(n->op)) {
+    const char *symbol = primitives[item->node->primitive].symbol;
+    print_declaration(p, item->node);
+    if (!symbol) {
         print_call(p, item);
         return;
     }
     print_operand(p, item->arg[0], false);
-    text_add(p->text, "%s", infix(n->op));
+    text_add(p->text, " %s ", symbol);
     print_operand(p, item->arg[1], false);
     text_add(p->text, ";\n");
 }
 
 void print_node(struct printer *p, const struct item *item) {
-    switch (item->node->op) {
-    case EXPR_LOAD: print_load(p, item); break;
-    case EXPR_RANGE: print_range(p, item); break;
+    switch (item->node->kind) {
+    case NODE_LOAD: print_load(p, item); break;
+    case NODE_RANGE: print_range(p, item); break;
     case NODE_VALID: print_valid(p, item); break;
-    default: print_arithmetic(p, item);
+    case NODE_APPLY: print_arithmetic(p, item); break;
+    case NODE_CONST: /* stands in the text of its users */
+    case NODE_REDUCE: ASSERT(!"an item of its own"); break;
     }
 }

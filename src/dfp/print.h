@@ -27,8 +27,8 @@ void print_condition(struct printer *p, const struct range *r, bool in_lane);
 void print_conditions(struct printer *p, const struct range *const *r, int n, bool in_lane);
 bool print_is_bound(struct size size);
 bool print_is_vector(const struct printer *p, uint64_t deps);
-extern const char *const print_names[]; /* by enum expr_op */
-/* As a vector where one is wanted. */
+/* As vectors where these are wanted. */
+void print_number(struct printer *p, double value, bool as_vector);
 void print_operand(struct printer *p, const struct node *n, bool as_vector);
 /* "const vec v7 = " */
 void print_declaration(struct printer *p, const struct node *n);

@@ -84,7 +84,7 @@ static void visit_load(struct placing *p, const struct value *reader, const stru
 static void visit_loads(struct placing *p, const struct value *reader, const struct expr *e,
                         bool at_point) {
     for (int i = 0; i < 3 && e->arg[i]; i++) visit_loads(p, reader, e->arg[i], at_point);
-    if (e->op == EXPR_LOAD) visit_load(p, reader, e, at_point);
+    if (e->kind == EXPR_LOAD) visit_load(p, reader, e, at_point);
 }
 
 /* Outermost first, as the dims of the root that opens the stage. */
@@ -159,7 +159,7 @@ static void find_grid_vars(struct nest *nest) {
         if (!nest->is_loose || !nest->stage[i].is_apart) nest->grid_vars &= nest->stage[i].vars;
     if (nest->grid_vars == all) nest->grid_vars = find_longest(nest, 0)->vars;
     for (int i = 0; i < nest->nodes.n; i++)
-        if (nest->nodes.at[i]->op == EXPR_LOAD && nest->nodes.at[i]->from->is_root)
+        if (nest->nodes.at[i]->kind == NODE_LOAD && nest->nodes.at[i]->from->is_root)
             keep_whole(nest, nest->nodes.at[i]);
 }
 

@@ -25,63 +25,42 @@ const struct index **define_point(struct define *d, int rank) {
 
 struct expr *define_load(struct define *d, int i, const struct index **index, bool checked,
                          double fill) {
-    struct expr *e = ARENA_NEW(d->arena, struct expr);
-    e->op = EXPR_LOAD;
-    e->tensor = d->layer->in[i];
-    e->n_index = e->tensor->rank;
-    e->index = index;
-    e->checked = checked;
-    e->fill = fill;
-    return e;
+    struct expr load = {.kind = EXPR_LOAD, .index = index, .checked = checked, .fill = fill};
+    load.tensor = d->layer->in[i];
+    load.n_index = load.tensor->rank;
+    return arena_copy(d->arena, &load, sizeof load);
 }
 
-/* Dims line up at the end; a dim of 1 beside a longer one is read at 0 again and again. */
+const struct index *define_broadcast(struct define *d, const struct tensor *in, int dim) {
+    const struct tensor *out = d->layer->out[0];
+    int var = out->rank - in->rank + dim;
+    bool splat = size_is(in->dim[dim], 1) && !size_is(out->dim[var], 1);
+    return splat ? index_const(d->arena, 0) : index_var(d->arena, var);
+}
+
 struct expr *define_in(struct define *d, int i) {
-    const struct tensor *in = d->layer->in[i], *out = d->layer->out[0];
+    const struct tensor *in = d->layer->in[i];
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank + 1);
-    for (int k = 0; k < in->rank; k++) {
-        int var = out->rank - in->rank + k;
-        bool splat = size_is(in->dim[k], 1) && !size_is(out->dim[var], 1);
-        index[k] = splat ? index_const(d->arena, 0) : index_var(d->arena, var);
-    }
+    for (int k = 0; k < in->rank; k++) index[k] = define_broadcast(d, in, k);
     return define_load(d, i, index, false, 0);
 }
 
-struct expr *define_reduce(struct define *d, enum expr_op combine, double start, int n,
+struct expr *define_reduce(struct define *d, enum combine combine, int n,
                            const struct size *extent) {
-    struct expr *e = ARENA_NEW(d->arena, struct expr);
-    e->op = EXPR_REDUCE;
-    e->combine = combine;
-    e->value = start;
-    e->first_var = d->n_vars;
-    e->n_vars = n;
-    e->extent = arena_copy(d->arena, extent, sizeof *extent * (size_t)n);
+    struct expr reduce = {.kind = EXPR_REDUCE, .combine = combine, .n_vars = n};
+    reduce.first_var = d->n_vars;
+    reduce.extent = arena_copy(d->arena, extent, sizeof *extent * (size_t)n);
     d->n_vars += n;
-    return e;
+    return arena_copy(d->arena, &reduce, sizeof reduce);
 }
 
 struct expr *define_range(struct define *d, const struct index *index, int64_t low, int64_t high) {
-    struct expr *e = ARENA_NEW(d->arena, struct expr);
-    e->op = EXPR_RANGE;
-    e->n_index = 1;
-    e->index = arena_copy(d->arena, &index, sizeof index);
-    e->low = low;
-    e->high = high;
-    return e;
+    struct expr range = {.kind = EXPR_RANGE, .n_index = 1, .low = low, .high = high};
+    range.index = arena_copy(d->arena, &index, sizeof index);
+    return arena_copy(d->arena, &range, sizeof range);
 }
 
-struct expr *define_select(struct define *d, struct expr *condition, struct expr *yes,
-                           struct expr *no) {
-    struct expr *e = expr_binary(d->arena, EXPR_SELECT, condition, yes);
-    e->arg[2] = no;
-    return e;
-}
-
-/* Short forms; `d` is the define at hand. */
 #define X define_in(d, 0)
-#define C(value) expr_const(d->arena, value)
-#define UNARY(op, x) expr_unary(d->arena, EXPR_##op, x)
-#define BINARY(op, x, y) expr_binary(d->arena, EXPR_##op, x, y)
 
 struct expr *define_none(struct define *d) {
     (void)d;
@@ -106,7 +85,7 @@ static struct expr *sigmoid(struct define *d, struct expr *x) {
 static struct expr *log_one_plus(struct define *d, struct expr *e) {
     struct expr *sum = BINARY(ADD, C(1), e), *kept = BINARY(SUB, sum, C(1));
     struct expr *corrected = BINARY(MUL, UNARY(LOG, sum), BINARY(DIV, e, kept));
-    return define_select(d, BINARY(EQUAL, sum, C(1)), e, corrected);
+    return SELECT(BINARY(EQUAL, sum, C(1)), e, corrected);
 }
 /* log(1 + exp(x)) without overflow: max(x, 0) + log(1 + exp(-|x|)) */
 static struct expr *softplus(struct define *d, struct expr *x) {
@@ -126,14 +105,14 @@ struct expr *define_clamp(struct define *d) {
 /* x < 0 ? alpha * x : x */
 struct expr *define_leaky_relu(struct define *d) {
     struct expr *x = X;
-    return define_select(d, BINARY(LESS, x, C(0)), BINARY(MUL, x, C(d->layer->attr.alpha)), x);
+    return SELECT(BINARY(LESS, x, C(0)), BINARY(MUL, x, C(d->layer->attr.alpha)), x);
 }
 /* x < 0 ? alpha * (exp(x) - 1) : x. Both sides are computed for all x in a vector: the min keeps exp from
  * overflowing. */
 struct expr *define_elu(struct define *d) {
     struct expr *x = X, *below = BINARY(MUL, C(d->layer->attr.alpha),
                                         BINARY(SUB, UNARY(EXP, BINARY(MIN, x, C(0))), C(1)));
-    return define_select(d, BINARY(LESS, x, C(0)), below, x);
+    return SELECT(BINARY(LESS, x, C(0)), below, x);
 }
 struct expr *define_sigmoid(struct define *d) { return sigmoid(d, X); }
 struct expr *define_tanh(struct define *d) { return UNARY(TANH, X); }
@@ -202,5 +181,5 @@ struct expr *define_equal(struct define *d) {
 /* ---- Three inputs ---- */
 
 struct expr *define_where(struct define *d) {
-    return define_select(d, define_in(d, 0), define_in(d, 1), define_in(d, 2));
+    return SELECT(define_in(d, 0), define_in(d, 1), define_in(d, 2));
 }

@@ -50,7 +50,7 @@ struct expr *define_concat(struct define *d) {
         index[axis] = index_add(d->arena, index[axis], index_const(d->arena, -start));
         struct expr *part = define_load(d, i, index, l->n_in > 1, 0);
         struct expr *here = define_range(d, index_var(d->arena, (int)axis), start, end);
-        e = e ? define_select(d, here, part, e) : part;
+        e = e ? SELECT(here, part, e) : part;
         end = start;
     }
     return e;

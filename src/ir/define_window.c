@@ -7,9 +7,6 @@
 
 #include <math.h>
 
-#define C(value) expr_const(d->arena, value)
-#define BINARY(op, x, y) expr_binary(d->arena, EXPR_##op, x, y)
-
 /* ---- Windows ---- */
 
 /* Row or column read by tap `var` of the window at output position `out_var`: out * stride + tap * dilation - pad. */
@@ -34,18 +31,19 @@ static bool hangs_over(const struct define *d, const int64_t kernel[2]) {
     return false;
 }
 
-static struct expr *over_window(struct define *d, enum expr_op combine, double start, double fill) {
+/* What lies outside of the input changes nothing. */
+static struct expr *over_window(struct define *d, enum combine combine) {
     const int64_t *kernel = d->layer->attr.kernel;
     struct size extent[2] = {size_const(kernel[0]), size_const(kernel[1])};
-    struct expr *e = define_reduce(d, combine, start, 2, extent);
+    struct expr *e = define_reduce(d, combine, 2, extent);
     const struct index **index = define_point(d, 4);
     for (int i = 0; i < 2; i++) index[2 + i] = tap(d, i, 2 + i, e->first_var + i);
-    e->arg[0] = define_load(d, 0, index, hangs_over(d, kernel), fill);
+    e->arg[0] = define_load(d, 0, index, hangs_over(d, kernel), combines[combine].neutral);
     return e;
 }
 
 struct expr *define_max_pool(struct define *d) {
-    struct expr *e = over_window(d, EXPR_MAX, -INFINITY, -INFINITY);
+    struct expr *e = over_window(d, COMBINE_MAX);
     double floor = d->layer->attr.min;
     return floor == -INFINITY ? e : BINARY(MAX, e, C(floor));
 }
@@ -55,7 +53,7 @@ struct expr *define_max_pool(struct define *d) {
 static struct expr *count_taps(struct define *d) {
     const struct attr *a = &d->layer->attr;
     struct size extent[2] = {size_const(a->kernel[0]), size_const(a->kernel[1])};
-    struct expr *e = define_reduce(d, EXPR_ADD, 0, 2, extent);
+    struct expr *e = define_reduce(d, COMBINE_ADD, 2, extent);
     struct expr *inside[2];
     for (int i = 0; i < 2; i++) {
         int64_t in = size_value(d->layer->in[0]->dim[2 + i]);
@@ -80,7 +78,7 @@ static bool counts_all(const struct define *d) {
 
 struct expr *define_avg_pool(struct define *d) {
     const int64_t *kernel = d->layer->attr.kernel;
-    struct expr *sum = over_window(d, EXPR_ADD, 0, 0);
+    struct expr *sum = over_window(d, COMBINE_ADD);
     if (counts_all(d)) return BINARY(MUL, sum, C(1.0 / (double)(kernel[0] * kernel[1])));
     return BINARY(DIV, sum, count_taps(d));
 }
@@ -121,7 +119,7 @@ static struct expr *inside(struct define *d, const struct adaptive *a, int var) 
 struct expr *define_adaptive_avg_pool(struct define *d) {
     struct adaptive rows = adapt(d, 0), columns = adapt(d, 1);
     struct size extent[2] = {size_const(rows.longest), size_const(columns.longest)};
-    struct expr *sum = define_reduce(d, EXPR_ADD, 0, 2, extent);
+    struct expr *sum = define_reduce(d, COMBINE_ADD, 2, extent);
     const struct index **index = define_point(d, 4);
     bool exact = rows.same && columns.same;
     index[2] = index_add(d->arena, rows.start, index_var(d->arena, sum->first_var));
@@ -133,8 +131,8 @@ struct expr *define_adaptive_avg_pool(struct define *d) {
     }
     struct expr *guard =
         BINARY(MUL, inside(d, &rows, sum->first_var), inside(d, &columns, sum->first_var + 1));
-    sum->arg[0] = define_select(d, guard, value, C(0));
-    struct expr *count = define_reduce(d, EXPR_ADD, 0, 2, extent);
+    sum->arg[0] = SELECT(guard, value, C(0));
+    struct expr *count = define_reduce(d, COMBINE_ADD, 2, extent);
     count->arg[0] =
         BINARY(MUL, inside(d, &rows, count->first_var), inside(d, &columns, count->first_var + 1));
     return BINARY(DIV, sum, count);
@@ -149,12 +147,12 @@ static bool is_reduced(const struct attr *a, int axis) {
 }
 
 /* Kept axes come from the output's point, reduced ones are variables. */
-static struct expr *over_axes(struct define *d, enum expr_op combine, double start) {
+static struct expr *over_axes(struct define *d, enum combine combine) {
     const struct attr *a = &d->layer->attr;
     const struct tensor *in = d->layer->in[0];
     struct size extent[SOL_MAX_RANK];
     for (int i = 0; i < a->n_axes; i++) extent[i] = in->dim[a->axes[i]];
-    struct expr *e = define_reduce(d, combine, start, a->n_axes, extent);
+    struct expr *e = define_reduce(d, combine, a->n_axes, extent);
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank + 1);
     for (int k = 0, out = 0, var = e->first_var; k < in->rank; k++) {
         bool reduced = is_reduced(a, k);
@@ -165,9 +163,9 @@ static struct expr *over_axes(struct define *d, enum expr_op combine, double sta
     return e->n_vars ? e : e->arg[0];
 }
 
-struct expr *define_sum(struct define *d) { return over_axes(d, EXPR_ADD, 0); }
-struct expr *define_reduce_max(struct define *d) { return over_axes(d, EXPR_MAX, -INFINITY); }
-struct expr *define_reduce_min(struct define *d) { return over_axes(d, EXPR_MIN, INFINITY); }
+struct expr *define_sum(struct define *d) { return over_axes(d, COMBINE_ADD); }
+struct expr *define_reduce_max(struct define *d) { return over_axes(d, COMBINE_MAX); }
+struct expr *define_reduce_min(struct define *d) { return over_axes(d, COMBINE_MIN); }
 
 /* A count that is known only at the call is summed up: one for each element. */
 struct expr *define_mean(struct define *d) {
@@ -175,9 +173,9 @@ struct expr *define_mean(struct define *d) {
     struct size n = size_const(1), extent[SOL_MAX_RANK];
     for (int i = 0; i < a->n_axes; i++)
         n = size_mul(n, extent[i] = d->layer->in[0]->dim[a->axes[i]]);
-    struct expr *sum = over_axes(d, EXPR_ADD, 0);
+    struct expr *sum = over_axes(d, COMBINE_ADD);
     if (size_is_const(n)) return BINARY(DIV, sum, C((double)size_value(n)));
-    struct expr *count = define_reduce(d, EXPR_ADD, 0, a->n_axes, extent);
+    struct expr *count = define_reduce(d, COMBINE_ADD, a->n_axes, extent);
     count->arg[0] = C(1);
     return BINARY(DIV, sum, count);
 }
@@ -196,7 +194,7 @@ struct expr *define_conv(struct define *d) {
     const struct attr *a = &d->layer->attr;
     int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
     struct size extent[3] = {w->dim[1], w->dim[2], w->dim[3]};
-    struct expr *sum = define_reduce(d, EXPR_ADD, 0, 3, extent);
+    struct expr *sum = define_reduce(d, COMBINE_ADD, 3, extent);
     int c = sum->first_var, r = c + 1, s = c + 2;
     const struct index **x = define_point(d, 4), **weight = define_point(d, 4);
     /* Output channel k belongs to group k / (K / groups), whose input channels begin at group * C / groups. */
@@ -219,7 +217,7 @@ struct expr *define_conv(struct define *d) {
 
 struct expr *define_linear(struct define *d) {
     const struct tensor *x = d->layer->in[0];
-    struct expr *sum = define_reduce(d, EXPR_ADD, 0, 1, &x->dim[x->rank - 1]);
+    struct expr *sum = define_reduce(d, COMBINE_ADD, 1, &x->dim[x->rank - 1]);
     const struct index **at = define_point(d, x->rank), **weight = define_point(d, 2);
     at[x->rank - 1] = index_var(d->arena, sum->first_var);
     weight[0] = index_var(d->arena, x->rank - 1);
@@ -230,13 +228,9 @@ struct expr *define_linear(struct define *d) {
 
 /* Reads a matrix of input `i`: its leading dims are the output's, broadcast; `row` and `column` are variables. */
 static struct expr *matrix(struct define *d, int i, int row, int column) {
-    const struct tensor *in = d->layer->in[i], *out = d->layer->out[0];
+    const struct tensor *in = d->layer->in[i];
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank);
-    for (int k = 0; k < in->rank - 2; k++) {
-        int var = out->rank - in->rank + k;
-        bool splat = size_is(in->dim[k], 1) && !size_is(out->dim[var], 1);
-        index[k] = splat ? index_const(d->arena, 0) : index_var(d->arena, var);
-    }
+    for (int k = 0; k < in->rank - 2; k++) index[k] = define_broadcast(d, in, k);
     index[in->rank - 2] = index_var(d->arena, row);
     index[in->rank - 1] = index_var(d->arena, column);
     return define_load(d, i, index, false, 0);
@@ -245,7 +239,7 @@ static struct expr *matrix(struct define *d, int i, int row, int column) {
 struct expr *define_matmul(struct define *d) {
     const struct tensor *a = d->layer->in[0];
     int rank = d->layer->out[0]->rank;
-    struct expr *sum = define_reduce(d, EXPR_ADD, 0, 1, &a->dim[a->rank - 1]);
+    struct expr *sum = define_reduce(d, COMBINE_ADD, 1, &a->dim[a->rank - 1]);
     sum->arg[0] =
         BINARY(MUL, matrix(d, 0, rank - 2, sum->first_var), matrix(d, 1, sum->first_var, rank - 1));
     return sum;
@@ -258,8 +252,7 @@ struct expr *define_batch_norm(struct define *d) {
         const struct index *channel = index_var(d->arena, 1);
         in[i] = define_load(d, i, arena_copy(d->arena, &channel, sizeof channel), false, 0);
     }
-    struct expr *deviation =
-        expr_unary(d->arena, EXPR_SQRT, BINARY(ADD, in[2], C(d->layer->attr.eps)));
+    struct expr *deviation = UNARY(SQRT, BINARY(ADD, in[2], C(d->layer->attr.eps)));
     struct expr *normal = BINARY(DIV, BINARY(SUB, in[0], in[1]), deviation);
     return BINARY(ADD, BINARY(MUL, normal, in[3]), in[4]);
 }

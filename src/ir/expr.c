@@ -3,6 +3,32 @@
  * identity. Operands may be shared: an expression is a graph without circles, as x in x * x shows. */
 #include "ir/expr.h"
 
+#include <math.h>
+
+/* ---- The tables of primitive.def ---- */
+
+#define PRIMITIVE(name, n, value, cost, flops)                 \
+    static double value_##name(double a, double b, double c) { \
+        (void)a, (void)b, (void)c;                             \
+        return value;                                          \
+    }
+#include "ir/primitive.def"
+
+const struct primitive_info primitives[N_PRIMITIVES] = {
+#define PRIMITIVE(name, n, value, cost, flops) \
+    [PRIMITIVE_##name] = {#name, NULL, n, cost, flops, value_##name},
+#define OPERATOR(name, symbol) [PRIMITIVE_##name] = {#name, #symbol, 2, 1, 1, value_##name},
+#include "ir/primitive.def"
+};
+
+const struct combine_info combines[N_COMBINES] = {
+#define COMBINE(name, neutral, idempotent) \
+    [COMBINE_##name] = {#name, PRIMITIVE_##name, neutral, idempotent},
+#include "ir/primitive.def"
+};
+
+/* ---- Indices ---- */
+
 static struct index *new_index(struct arena *a, enum index_op op, const struct index *x,
                                const struct index *y) {
     struct index *i = ARENA_NEW(a, struct index);
@@ -61,22 +87,25 @@ const struct index *index_mod(struct arena *a, const struct index *x, struct siz
     return new_index(a, INDEX_MOD, x, index_size(a, divisor));
 }
 
+/* ---- Expressions ---- */
+
 struct expr *expr_const(struct arena *a, double value) {
     struct expr *e = ARENA_NEW(a, struct expr);
-    e->op = EXPR_CONST;
     e->value = value;
     return e;
 }
 
-struct expr *expr_unary(struct arena *a, enum expr_op op, struct expr *x) {
+struct expr *expr_apply(struct arena *a, enum primitive primitive, struct expr *x, struct expr *y,
+                        struct expr *z) {
     struct expr *e = ARENA_NEW(a, struct expr);
-    e->op = op;
-    e->arg[0] = x;
+    ASSERT(primitives[primitive].n_args == 1 + !!y + !!z);
+    *e = (struct expr){.kind = EXPR_APPLY, .primitive = primitive, .arg = {x, y, z}};
     return e;
 }
 
-struct expr *expr_binary(struct arena *a, enum expr_op op, struct expr *x, struct expr *y) {
-    struct expr *e = expr_unary(a, op, x);
-    e->arg[1] = y;
-    return e;
+bool expr_has(const struct expr *e, enum expr_kind kind) {
+    if (e->kind == kind) return true;
+    for (int i = 0; i < 3 && e->arg[i]; i++)
+        if (expr_has(e->arg[i], kind)) return true;
+    return false;
 }

@@ -19,27 +19,48 @@ struct index {
     const struct index *a, *b; /* operands; of MUL, DIV, MOD `b` is INDEX_CONST */
 };
 
-/* name, operands, C scalar meaning. MAX and MIN give NaN when either operand is NaN. */
-#define EXPR_LIST(X)                                                                                 \
-    X(ADD, 2) X(SUB, 2) X(MUL, 2) X(DIV, 2) X(MAX, 2) X(MIN, 2) X(NEG, 1) X(ABS, 1) X(SQRT, 1)       \
-    X(EXP, 1) X(LOG, 1) X(TANH, 1) X(ERF, 1)                                                         \
-    X(LESS, 2) X(EQUAL, 2) X(SELECT, 3) /* LESS, EQUAL: 1.0 or 0.0; SELECT(c, a, b): c != 0 ? a : b */
+/* Functions of one point's values. The list is primitive.def. */
+enum primitive {
+    PRIMITIVE_NONE, /* of expressions that apply none */
+#define PRIMITIVE(name, ...) PRIMITIVE_##name,
+#include "ir/primitive.def"
+    N_PRIMITIVES
+};
+struct primitive_info {
+    const char *name, *symbol; /* symbol: C's operator, or NULL */
+    int n_args;
+    double cost, flops;
+    double (*value)(double a, double b, double c);
+};
+extern const struct primitive_info primitives[N_PRIMITIVES];
 
-enum expr_op {
+/* What a reduction combines values by. The list is primitive.def, too. */
+enum combine {
+#define COMBINE(name, ...) COMBINE_##name,
+#include "ir/primitive.def"
+    N_COMBINES
+};
+struct combine_info {
+    const char *name;
+    enum primitive primitive;
+    double neutral;
+    bool is_idempotent;
+};
+extern const struct combine_info combines[N_COMBINES];
+
+enum expr_kind {
     EXPR_CONST, /* value */
     EXPR_LOAD, /* input[index...]; `fill` where an index is outside the input and `checked` is set */
-    EXPR_RANGE, /* 1.0 where low <= index[0] < high, else 0.0 */
-    /* `combine` (ADD, MAX or MIN) of arg[0] over n_vars variables, from `value` on */
-    EXPR_REDUCE,
-#define EXPR_ENUM(name, n) EXPR_##name,
-    EXPR_LIST(EXPR_ENUM)
-#undef EXPR_ENUM
+    EXPR_RANGE,  /* 1.0 where low <= index[0] < high, else 0.0 */
+    EXPR_REDUCE, /* arg[0] over n_vars variables, combined */
+    EXPR_APPLY,  /* a primitive of arg[] */
 };
 
 struct expr {
-    enum expr_op op;
-    double value;
+    enum expr_kind kind;
+    enum primitive primitive; /* APPLY */
     struct expr *arg[3];
+    double value; /* CONST */
     /* LOAD, RANGE */
     struct tensor *tensor;
     int n_index;
@@ -48,7 +69,7 @@ struct expr {
     double fill;
     int64_t low, high;
     /* REDUCE */
-    enum expr_op combine;
+    enum combine combine;
     int first_var, n_vars;
     struct size *extent;
 };
@@ -72,7 +93,9 @@ const struct index *index_mul(struct arena *a, const struct index *x, struct siz
 const struct index *index_div(struct arena *a, const struct index *x, struct size divisor);
 const struct index *index_mod(struct arena *a, const struct index *x, struct size divisor);
 struct expr *expr_const(struct arena *a, double value);
-struct expr *expr_unary(struct arena *a, enum expr_op op, struct expr *x);
-struct expr *expr_binary(struct arena *a, enum expr_op op, struct expr *x, struct expr *y);
+/* `y` and `z` are NULL where the primitive has fewer operands. */
+struct expr *expr_apply(struct arena *a, enum primitive primitive, struct expr *x, struct expr *y,
+                        struct expr *z);
+bool expr_has(const struct expr *e, enum expr_kind kind); /* in it or below it */
 
 #endif

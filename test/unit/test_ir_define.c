@@ -7,7 +7,7 @@
  */
 #include "check.h"
 #include "device/ref/ref.h"
-#include "ir/expr.h"
+#include "meaning.h"
 #include "one_layer.h"
 
 #include <math.h>
@@ -34,11 +34,10 @@ static int64_t eval_index(const struct eval *e, const struct index *i) {
     if (i->op == INDEX_CONST) return eval_size(i->value);
     if (i->op == INDEX_VAR) return e->var[i->var];
     int64_t a = eval_index(e, i->a), b = eval_index(e, i->b);
-    int64_t quotient = b > 0 ? a / b - (a % b < 0) : 0;
-    if (i->op == INDEX_ADD) return a + b;
-    if (i->op == INDEX_MUL) return a * b;
-    if (b <= 0 || i->b->op != INDEX_CONST) REQUIRE(!"a divisor is a positive constant");
-    return i->op == INDEX_DIV ? quotient : a - quotient * b;
+    bool divides = i->op == INDEX_DIV || i->op == INDEX_MOD;
+    if (divides && (b <= 0 || i->b->op != INDEX_CONST))
+        REQUIRE(!"a divisor is a positive constant");
+    return meaning_of_index(i->op, a, b);
 }
 
 static const float *find_data(const struct eval *e, const struct tensor *t) {
@@ -63,38 +62,11 @@ static double eval_load(struct eval *e, const struct expr *x) {
     return inside ? data[at] : x->fill;
 }
 
-static double keep_nan(double a, double b, double result) {
-    return a != a ? a : b != b ? b : result;
-}
-
-/* Selected by operation, in the order of EXPR_LIST. */
-static double eval_operation(enum expr_op op, double a, double b, double c) {
-    switch (op) {
-    case EXPR_ADD: return a + b;
-    case EXPR_SUB: return a - b;
-    case EXPR_MUL: return a * b;
-    case EXPR_DIV: return a / b;
-    case EXPR_MAX: return keep_nan(a, b, a > b ? a : b);
-    case EXPR_MIN: return keep_nan(a, b, a < b ? a : b);
-    case EXPR_NEG: return -a;
-    case EXPR_ABS: return fabs(a);
-    case EXPR_SQRT: return sqrt(a);
-    case EXPR_EXP: return exp(a);
-    case EXPR_LOG: return log(a);
-    case EXPR_TANH: return tanh(a);
-    case EXPR_ERF: return erf(a);
-    case EXPR_LESS: return a < b;
-    case EXPR_EQUAL: return a == b;
-    case EXPR_SELECT: return a != 0 ? b : c;
-    default: REQUIRE(!"an operation"); return 0;
-    }
-}
-
 static double eval_expr(struct eval *e, const struct expr *x);
 
 /* The body at every point of variables k, k+1, .. of the reduction. */
 static double eval_reduce(struct eval *e, const struct expr *x, int k, double sum) {
-    if (k == x->n_vars) return eval_operation(x->combine, sum, eval_expr(e, x->arg[0]), 0);
+    if (k == x->n_vars) return meaning_of_combine(x->combine, sum, eval_expr(e, x->arg[0]));
     int var = x->first_var + k;
     if (var >= MAX_VARS) REQUIRE(!"few variables");
     for (e->var[var] = 0; e->var[var] < eval_size(x->extent[k]); e->var[var]++)
@@ -103,16 +75,19 @@ static double eval_reduce(struct eval *e, const struct expr *x, int k, double su
 }
 
 static double eval_expr(struct eval *e, const struct expr *x) {
-    if (x->op == EXPR_CONST) return x->value;
-    if (x->op == EXPR_LOAD) return eval_load(e, x);
-    if (x->op == EXPR_REDUCE) return eval_reduce(e, x, 0, x->value);
-    if (x->op == EXPR_RANGE) {
-        int64_t at = eval_index(e, x->index[0]);
-        return at >= x->low && at < x->high;
-    }
     double arg[3] = {0};
-    for (int i = 0; i < 3 && x->arg[i]; i++) arg[i] = eval_expr(e, x->arg[i]);
-    return eval_operation(x->op, arg[0], arg[1], arg[2]);
+    int64_t at;
+    switch (x->kind) {
+    case EXPR_CONST: return x->value;
+    case EXPR_LOAD: return eval_load(e, x);
+    case EXPR_REDUCE: return eval_reduce(e, x, 0, meaning_of_nothing(x->combine));
+    case EXPR_RANGE: at = eval_index(e, x->index[0]); return at >= x->low && at < x->high;
+    case EXPR_APPLY:
+        for (int i = 0; i < 3 && x->arg[i]; i++) arg[i] = eval_expr(e, x->arg[i]);
+        return meaning_of_primitive(x->primitive, arg[0], arg[1], arg[2]);
+    }
+    REQUIRE(!"a kind of expression");
+    return 0;
 }
 
 /* ---- Comparing with device/ref ---- */
@@ -333,7 +308,7 @@ static void test_without(void) {
     CHECK(!ir_define(&arena, m->layers.at[0], &n_vars));
     CHECK(!ir_define(&arena, m->layers.at[2], &n_vars));
     const struct expr *e = ir_define(&arena, m->layers.at[1], &n_vars);
-    CHECK(e && e->op == EXPR_CONST && e->value == 2.5 && n_vars == 0);
+    CHECK(e && e->kind == EXPR_CONST && e->value == 2.5 && n_vars == 0);
 }
 
 int main(void) {

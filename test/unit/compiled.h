@@ -1,0 +1,70 @@
+/* Generated kernels of one C file, compiled as strictly as they can be, and loaded. KEEP=1 in the environment keeps the file. */
+#ifndef COMPILED_H
+#define COMPILED_H
+
+#include "check.h"
+
+#include "dfp/dfp.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+typedef void kernel_function(void *const *, const int64_t *, char *, int64_t, int64_t);
+
+/* Adds kernel number `i`. */
+static inline void compiled_add(struct text *source, int i, const char *kernel) {
+    text_add(source, "#define SOL_KERNEL kernel_%d\n%s#undef SOL_KERNEL\n", i, kernel);
+}
+
+static inline void compiled_write(const char *path, const struct text *source) {
+    FILE *file = fopen(path, "w");
+    REQUIRE(file);
+    fputs(dfp_prelude, file);
+    fwrite(source->at, 1, source->size, file);
+    REQUIRE(!fclose(file));
+}
+
+static inline void *compiled_open(const struct text *source, int lanes) {
+    char path[64], library[64], flag[32], output[4096];
+    snprintf(path, sizeof path, "/tmp/test_kernels_%d.c", (int)getpid());
+    snprintf(library, sizeof library, "/tmp/test_kernels_%d_%d.so", (int)getpid(), lanes);
+    snprintf(flag, sizeof flag, "-DLANES=%d", lanes);
+    compiled_write(path, source);
+    const char *const argv[] = {"cc",
+                                "-std=gnu99",
+                                "-O1",
+                                "-Wall",
+                                "-Werror",
+                                "-Wno-psabi",
+                                "-Wno-unused-function",
+                                "-ffp-contract=fast",
+                                "-fno-math-errno",
+                                "-fno-trapping-math",
+                                "-shared",
+                                "-fPIC",
+                                flag,
+                                path,
+                                "-o",
+                                library,
+                                NULL};
+    struct os_run run = {.most_s = 300};
+    REQUIRE(!os_spawn(argv, &run, output, sizeof output));
+    if (run.code) fprintf(stderr, "%s\n", output);
+    REQUIRE(run.code == 0);
+    void *handle = dlopen(library, RTLD_NOW);
+    REQUIRE(handle);
+    unlink(library);
+    if (!getenv("KEEP")) unlink(path);
+    return handle;
+}
+
+static inline kernel_function *compiled_find(void *handle, int i) {
+    char symbol[32];
+    kernel_function *function;
+    snprintf(symbol, sizeof symbol, "kernel_%d", i);
+    *(void **)&function = dlsym(handle, symbol);
+    REQUIRE(function);
+    return function;
+}
+
+#endif
