@@ -27,14 +27,14 @@ static enum sol_status lower(struct build *b, const struct device *device,
     plan->model = ir_clone(b->arena, model);
     TRY(pass_run_all(plan->model));
     TRY(plan_layouts(plan));
-    TRY(plan_concats(plan));
+    pass_clean(plan->model);
+    TRY(plan_storage(plan));
     pass_clean(plan->model);
     TRY(plan_clusters(plan, device->refuse_fusion));
-    TRY(plan_views(plan));
     TRY(plan_images(plan, 1));
     build_init(b);
     for (int i = 0; i < plan->clusters.n; i++) {
-        plan_report(b, plan->clusters.at[i]);
+        build_begin(b, plan->clusters.at[i]);
         TRY(device->emit(b, plan->clusters.at[i]));
     }
     TRY(device->link(b));
