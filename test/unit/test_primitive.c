@@ -66,7 +66,7 @@ static void make_kernel(const char *layers, const struct test_kernel *like) {
     if (ir_parse(arena_printf(&arena, "model \"t\" {\n%s}\n", layers), &arena, &m))
         fprintf(stderr, "%s%s\n", layers, sol_error());
     REQUIRE(m);
-    struct view *views = ARENA_ARRAY(&arena, struct view, m->n_tensors);
+    struct storage *views = ARENA_ARRAY(&arena, struct storage, m->n_tensors);
     for (int i = 0; i < m->layers.n; i++) {
         struct tensor *t = m->layers.at[i]->out[0];
         struct size step = size_const(1);
