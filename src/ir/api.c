@@ -23,33 +23,25 @@ struct sol_model {
 const struct model *ir_user_model(const struct sol_model *user) { return user->m; }
 
 static void keep_mistake(struct sol_model *user, enum sol_status status) {
-    if (user->status) return;
+    if (user->status || !status) return;
     user->status = status;
     snprintf(user->message, sizeof user->message, "%s", sol_error());
-}
-
-/* If not, that is the mistake. */
-static bool may_be_name(struct sol_model *user, const char *name) {
-    enum sol_status status = ir_check_name(name);
-    if (status) keep_mistake(user, status);
-    return !status;
 }
 
 /* After a longjmp, only what lies in memory has a known value: what a boundary's body changes must not have been drawn
  * into a register by inlining. */
 #define BODY static __attribute__((noinline))
 
-/* Runs `body` unless there was a mistake; memory running out inside is one. */
-#define BUILDER_BOUNDARY(user, body)                                                \
-    do {                                                                            \
-        jmp_buf out_of_memory_;                                                     \
+/* Runs `body` unless there was a mistake; its error, or memory running out inside, is one. */
+#define BUILDER_BOUNDARY(user, body)                                                 \
+    do {                                                                             \
+        jmp_buf out_of_memory_;                                                      \
         if (!(user) || (user)->status) break; /* NULL: there was no memory for it */ \
-        (user)->arena.boundary = &out_of_memory_;                                   \
-        if (setjmp(out_of_memory_))                                                 \
-            keep_mistake(user, fail(SOL_ENOMEM, "out of memory in the builder"));   \
-        else                                                                        \
-            body;                                                                   \
-        (user)->arena.boundary = NULL;                                              \
+        (user)->arena.boundary = &out_of_memory_;                                    \
+        if (setjmp(out_of_memory_))                                                  \
+            keep_mistake(user, fail(SOL_ENOMEM, "out of memory in the builder"));    \
+        else keep_mistake(user, body);                                               \
+        (user)->arena.boundary = NULL;                                               \
     } while (0)
 
 BODY struct sol_model *new_user_model(void) {
@@ -59,11 +51,16 @@ BODY struct sol_model *new_user_model(void) {
     return user;
 }
 
+BODY enum sol_status start_model(struct sol_model *user, const char *name) {
+    enum sol_status status = ir_check_name(name);
+    user->m = ir_model_new(&user->arena, status ? "" : name);
+    return status;
+}
+
 struct sol_model *sol_model_new(const char *name) {
     struct sol_model *user = new_user_model();
     if (!user) return NULL;
-    BUILDER_BOUNDARY(user,
-                     user->m = ir_model_new(&user->arena, may_be_name(user, name) ? name : ""));
+    BUILDER_BOUNDARY(user, start_model(user, name));
     if (user->m) return user;
     sol_model_free(user);
     return NULL;
@@ -77,15 +74,14 @@ void sol_model_free(struct sol_model *user) {
 
 /* ---- Building ---- */
 
-BODY void add_symbol(struct sol_model *user, const char *name, int64_t *out) {
+BODY enum sol_status add_symbol(struct sol_model *user, const char *name, int64_t *out) {
     struct model *m = user->m;
-    if (m->n_symbols == SIZE_SYMBOLS) {
-        keep_mistake(user, fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS));
-        return;
-    }
-    if (!may_be_name(user, name)) return;
+    if (m->n_symbols == SIZE_SYMBOLS)
+        return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS);
+    TRY(ir_check_name(name));
     m->symbol[m->n_symbols] = arena_strdup(&user->arena, name ? name : "");
     *out = -1 - m->n_symbols++;
+    return SOL_OK;
 }
 
 int64_t sol_model_symbol(struct sol_model *user, const char *name) {
@@ -112,19 +108,17 @@ static enum sol_status read_dims(const struct model *m, int rank, const int64_t 
     return ir_check_shape(m, rank, out) ? SOL_EINVAL : SOL_OK;
 }
 
-BODY void add_source(struct sol_model *user, enum layer_kind kind, const char *name,
-                     enum sol_dtype dtype, int rank, const int64_t *dim, sol_tensor *out) {
+BODY enum sol_status add_source(struct sol_model *user, enum layer_kind kind, const char *name,
+                                enum sol_dtype dtype, int rank, const int64_t *dim,
+                                sol_tensor *out) {
     struct size size[SOL_MAX_RANK];
-    if (!may_be_name(user, name)) return;
-    enum sol_status status =
-        (unsigned)dtype < SOL_N_DTYPES ? SOL_OK : fail(SOL_EINVAL, "unknown type %d", (int)dtype);
-    if (!status) status = read_dims(user->m, rank, dim, size);
-    if (status) {
-        fail_prefix("%s \"%s\": ", layer_infos[kind].name, name ? name : "");
-        keep_mistake(user, status);
-        return;
-    }
-    *out = hand_out(user, ir_add_source(user->m, kind, name, dtype, rank, size));
+    TRY(ir_check_name(name));
+    enum sol_status status = (unsigned)dtype < SOL_N_DTYPES
+                                 ? read_dims(user->m, rank, dim, size)
+                                 : fail(SOL_EINVAL, "unknown type %d", (int)dtype);
+    if (status) fail_prefix("%s \"%s\": ", layer_infos[kind].name, name ? name : "");
+    else *out = hand_out(user, ir_add_source(user->m, kind, name, dtype, rank, size));
+    return status;
 }
 
 sol_tensor sol_model_input(struct sol_model *user, const char *name, enum sol_dtype dtype, int rank,
@@ -162,14 +156,14 @@ static enum sol_status build_layer(struct sol_model *user, const char *kind_name
     return SOL_OK;
 }
 
-BODY void add_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in,
-                    const char *attributes, const char *origin, sol_tensor *out) {
-    if (!may_be_name(user, origin)) return;
+BODY enum sol_status add_layer(struct sol_model *user, const char *kind, int n_in,
+                               const sol_tensor *in, const char *attributes, const char *origin,
+                               sol_tensor *out) {
+    TRY(ir_check_name(origin));
     enum sol_status status = build_layer(user, kind, n_in, in, attributes, origin, out);
-    if (!status) return;
     /* ir_add has said where already; what fails before it has not. */
-    if (origin && !strstr(sol_error(), origin)) fail_prefix("%s: ", origin);
-    keep_mistake(user, status);
+    if (status && origin && !strstr(sol_error(), origin)) fail_prefix("%s: ", origin);
+    return status;
 }
 
 sol_tensor sol_model_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in,
@@ -179,13 +173,13 @@ sol_tensor sol_model_layer(struct sol_model *user, const char *kind, int n_in, c
     return out;
 }
 
-BODY void add_scalar(struct sol_model *user, double value, sol_tensor *out) {
+BODY enum sol_status add_scalar(struct sol_model *user, double value, sol_tensor *out) {
     struct attr attr = ir_default_attr();
     struct tensor *t = NULL;
     attr.value = value;
-    enum sol_status status = ir_add(user->m, LAYER_scalar, 0, NULL, &attr, NULL, &t);
-    if (status) keep_mistake(user, status);
-    else *out = hand_out(user, t);
+    TRY(ir_add(user->m, LAYER_scalar, 0, NULL, &attr, NULL, &t));
+    *out = hand_out(user, t);
+    return SOL_OK;
 }
 
 sol_tensor sol_model_scalar(struct sol_model *user, double value) {
@@ -194,15 +188,13 @@ sol_tensor sol_model_scalar(struct sol_model *user, double value) {
     return out;
 }
 
-BODY void add_output(struct sol_model *user, const char *name, sol_tensor handle) {
+BODY enum sol_status add_output(struct sol_model *user, const char *name, sol_tensor handle) {
     struct tensor *t = get_tensor(user, handle);
-    if (!may_be_name(user, name)) return;
-    if (!t) {
-        keep_mistake(user, fail(SOL_EINVAL, "output \"%s\" is no tensor", name ? name : ""));
-        return;
-    }
+    TRY(ir_check_name(name));
+    if (!t) return fail(SOL_EINVAL, "output \"%s\" is no tensor", name ? name : "");
     VEC_PUSH(&user->arena, &user->m->outputs, t);
     VEC_PUSH(&user->arena, &user->m->output_names, arena_strdup(&user->arena, name ? name : ""));
+    return SOL_OK;
 }
 
 void sol_model_output(struct sol_model *user, const char *name, sol_tensor handle) {
@@ -260,11 +252,10 @@ char *sol_model_print(const struct sol_model *user) {
     return out;
 }
 
-BODY void parse_model(struct sol_model *user, const char *text) {
-    enum sol_status status = ir_parse(text, &user->arena, &user->m);
-    if (status) keep_mistake(user, status);
-    for (int i = 0; !status && i < user->m->layers.n; i++)
-        hand_out(user, user->m->layers.at[i]->out[0]);
+BODY enum sol_status parse_model(struct sol_model *user, const char *text) {
+    TRY(ir_parse(text, &user->arena, &user->m));
+    for (int i = 0; i < user->m->layers.n; i++) hand_out(user, user->m->layers.at[i]->out[0]);
+    return SOL_OK;
 }
 
 enum sol_status sol_model_parse(const char *text, struct sol_model **out) {

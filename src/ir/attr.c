@@ -41,35 +41,38 @@ static const struct attr_info *find_attr(const char *name, size_t length) {
 
 /* ---- Printing ---- */
 
-static void print_ints(struct text *text, const int64_t *at, int n) {
+static void print_ints(struct text *text, const int64_t *at, int n, bool in_brackets) {
+    if (in_brackets) text_add(text, "[");
     for (int i = 0; i < n; i++) text_add(text, "%s%" PRId64, i ? "," : "", at[i]);
+    if (in_brackets) text_add(text, "]");
 }
 
 static void print_value(struct text *text, const struct attr_info *info, const struct attr *a) {
-    const char *at = (const char *)a + info->offset;
-    if (info->type == FLOAT) text_add_double(text, *(const double *)(const void *)at);
-    else if (info->type == BOOL) text_add(text, "%s", *(const bool *)at ? "true" : "false");
-    else if (info->type == INTS && info->n == 1)
-        print_ints(text, (const int64_t *)(const void *)at, 1);
-    else {
-        text_add(text, "[");
-        if (info->type == INTS) print_ints(text, (const int64_t *)(const void *)at, info->n);
-        if (info->type == LIST) print_ints(text, a->axes, a->n_axes);
-        for (int i = 0; info->type == SIZES && i < a->n_shape; i++) {
-            if (i) text_add(text, ",");
+    const void *at = (const char *)a + info->offset;
+    switch (info->type) {
+    case FLOAT: text_add_double(text, *(const double *)at); break;
+    case BOOL: text_add(text, "%s", *(const bool *)at ? "true" : "false"); break;
+    case INTS: print_ints(text, at, info->n, info->n != 1); break;
+    case LIST: print_ints(text, a->axes, a->n_axes, true); break;
+    case SIZES:
+        for (int i = 0; i < a->n_shape; i++) {
+            text_add(text, i ? "," : "[");
             size_print(text, a->shape[i]);
         }
-        text_add(text, "]");
+        text_add(text, a->n_shape ? "]" : "[]");
     }
 }
 
 static bool is_default(const struct attr_info *info, const struct attr *a) {
     struct attr standard = ir_default_attr();
-    size_t size = info->type == BOOL    ? sizeof(bool)
-                  : info->type == FLOAT ? sizeof(double)
-                                        : sizeof(int64_t) * (size_t)info->n;
-    if (info->type == LIST) return a->n_axes == 0;
-    if (info->type == SIZES) return false; /* an empty shape is a scalar: always said */
+    size_t size = 0;
+    switch (info->type) {
+    case LIST: return a->n_axes == 0;
+    case SIZES: return false; /* an empty shape is a scalar: always said */
+    case BOOL: size = sizeof(bool); break;
+    case FLOAT: size = sizeof(double); break;
+    case INTS: size = sizeof(int64_t) * (size_t)info->n; break;
+    }
     return !memcmp((const char *)a + info->offset, (const char *)&standard + info->offset, size);
 }
 

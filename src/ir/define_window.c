@@ -31,11 +31,15 @@ static bool hangs_over(const struct define *d, const int64_t kernel[2]) {
     return false;
 }
 
+static struct expr *reduce_window(struct define *d, enum combine combine, int64_t rows,
+                                  int64_t columns) {
+    return define_reduce(d, combine, 2, (struct size[]){size_const(rows), size_const(columns)});
+}
+
 /* What lies outside of the input changes nothing. */
 static struct expr *over_window(struct define *d, enum combine combine) {
     const int64_t *kernel = d->layer->attr.kernel;
-    struct size extent[2] = {size_const(kernel[0]), size_const(kernel[1])};
-    struct expr *e = define_reduce(d, combine, 2, extent);
+    struct expr *e = reduce_window(d, combine, kernel[0], kernel[1]);
     const struct index **index = define_point(d, 4);
     for (int i = 0; i < 2; i++) index[2 + i] = tap(d, i, 2 + i, e->first_var + i);
     e->arg[0] = define_load(d, 0, index, hangs_over(d, kernel), combines[combine].neutral);
@@ -52,8 +56,7 @@ struct expr *define_max_pool(struct define *d) {
  * hang over the padding (ceil mode) either way. */
 static struct expr *count_taps(struct define *d) {
     const struct attr *a = &d->layer->attr;
-    struct size extent[2] = {size_const(a->kernel[0]), size_const(a->kernel[1])};
-    struct expr *e = define_reduce(d, COMBINE_ADD, 2, extent);
+    struct expr *e = reduce_window(d, COMBINE_ADD, a->kernel[0], a->kernel[1]);
     struct expr *inside[2];
     for (int i = 0; i < 2; i++) {
         int64_t in = size_value(d->layer->in[0]->dim[2 + i]);
@@ -118,8 +121,7 @@ static struct expr *inside(struct define *d, const struct adaptive *a, int var) 
 /* 1 / window length is summed up as count of taps, so that the length need not become a float. */
 struct expr *define_adaptive_avg_pool(struct define *d) {
     struct adaptive rows = adapt(d, 0), columns = adapt(d, 1);
-    struct size extent[2] = {size_const(rows.longest), size_const(columns.longest)};
-    struct expr *sum = define_reduce(d, COMBINE_ADD, 2, extent);
+    struct expr *sum = reduce_window(d, COMBINE_ADD, rows.longest, columns.longest);
     const struct index **index = define_point(d, 4);
     bool exact = rows.same && columns.same;
     index[2] = index_add(d->arena, rows.start, index_var(d->arena, sum->first_var));
@@ -132,7 +134,7 @@ struct expr *define_adaptive_avg_pool(struct define *d) {
     struct expr *guard =
         BINARY(MUL, inside(d, &rows, sum->first_var), inside(d, &columns, sum->first_var + 1));
     sum->arg[0] = SELECT(guard, value, C(0));
-    struct expr *count = define_reduce(d, COMBINE_ADD, 2, extent);
+    struct expr *count = reduce_window(d, COMBINE_ADD, rows.longest, columns.longest);
     count->arg[0] =
         BINARY(MUL, inside(d, &rows, count->first_var), inside(d, &columns, count->first_var + 1));
     return BINARY(DIV, sum, count);

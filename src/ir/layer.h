@@ -14,8 +14,10 @@
 #undef LAYER
 
 /* "axis 4 of a tensor of rank 3" as an error; negative axes count from the end. */
-enum sol_status infer_axis(const struct layer *layer, int64_t *axis, int rank);
-/* Shape as text for messages; `text` of 256 bytes. */
+enum sol_status infer_axis(int64_t *axis, int rank);
+void infer_set_shape(struct tensor *out, const struct tensor *like);
+/* Shape as text for a message, valid in the block around it. */
+#define SHAPE_TEXT(t) infer_shape_text(t, (char[256]){0})
 const char *infer_shape_text(const struct tensor *t, char text[256]);
 
 #endif

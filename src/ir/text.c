@@ -92,9 +92,13 @@ static void prefix_place(const struct parser *p) {
 }
 
 static enum sol_status complain(const struct parser *p, const char *what) {
-    (void)fail(SOL_EINVAL, "%s", what);
+    enum sol_status status = fail(SOL_EINVAL, "%s", what);
     prefix_place(p);
-    return SOL_EINVAL;
+    return status;
+}
+
+static char *copy_part(struct arena *arena, const char *at, size_t n) {
+    return memcpy(arena_alloc(arena, n + 1), at, n);
 }
 
 static void skip_blanks(struct parser *p) {
@@ -222,8 +226,7 @@ static enum sol_status parse_source(struct parser *p, enum layer_kind kind, stru
 static enum sol_status split_origin(struct parser *p, char **attrs, const char **origin) {
     const char *hash = strchr(p->at, '#');
     size_t n = hash ? (size_t)(hash - p->at) : strlen(p->at);
-    *attrs = arena_alloc(p->arena, n + 1);
-    memcpy(*attrs, p->at, n);
+    *attrs = copy_part(p->arena, p->at, n);
     while (n && isspace((unsigned char)(*attrs)[n - 1])) (*attrs)[--n] = 0;
     p->at += strlen(p->at);
     if (!hash) return SOL_OK;
@@ -258,9 +261,7 @@ static enum sol_status parse_layer(struct parser *p) {
     if (!take_char(p, '=')) return complain(p, "= is missing");
     skip_blanks(p);
     size_t n = strcspn(p->at, " \t\r");
-    char *name = arena_alloc(p->arena, n + 1);
-    memcpy(name, p->at, n);
-    enum layer_kind kind = ir_find_kind(name);
+    enum layer_kind kind = ir_find_kind(copy_part(p->arena, p->at, n));
     if (kind == N_LAYER_KINDS) return complain(p, "unknown layer");
     p->at += n;
     skip_blanks(p);
@@ -324,9 +325,7 @@ enum sol_status ir_parse(const char *source, struct arena *arena, struct model *
     bool ended = false;
     for (const char *line = source; *line;) {
         size_t n = strcspn(line, "\n");
-        char *copy = arena_alloc(arena, n + 1);
-        memcpy(copy, line, n);
-        p.at = p.start = copy;
+        p.at = p.start = copy_part(arena, line, n);
         p.line++;
         TRY(parse_line(&p, &ended));
         line += n + (line[n] == '\n');

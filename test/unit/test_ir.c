@@ -185,6 +185,7 @@ static const struct row rows[] = {
     {X, "sum axes=[4]", "!axis 4", SOL_EINVAL},
     {"f32[2,0]", "sum", "f32[]", 0},
     {"f32[2,0]", "reduce_max axes=[1]", "!empty", SOL_EINVAL},
+    {"f32[2,0]", "reduce_min axes=[1]", "!empty", SOL_EINVAL},
     {"f32[2,0]", "reduce_min axes=[0]", "f32[0]", 0},
     /* Shapes */
     {X, "reshape shape=[$0,-1]", "f32[$0,192]", 0},

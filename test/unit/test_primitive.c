@@ -93,6 +93,12 @@ static void run_kernel(const struct test_kernel *k, kernel_function *function, f
     free(scratch);
 }
 
+/* Reports count `flops` for each of so many points, or a little more, where chunks of them are whole. */
+static void check_flops(const struct dfp_kernel *k, double flops, int points) {
+    double all = k->flops_per_task * (double)size_value(k->tasks);
+    CHECK(all >= flops * points && all <= 4 * flops * points);
+}
+
 /* ---- Primitives ---- */
 
 /* Every pair of edge values as a and b, with a third one that varies. */
@@ -167,6 +173,7 @@ static void make_primitive(enum primitive p, bool is_vector) {
     text_add(&text, "\n");
     make_kernel(text.at, &k);
     check_text(p, kernels[n_kernels - 1].kernel.text, is_vector);
+    check_flops(&kernels[n_kernels - 1].kernel, primitive_rows[p].flops, N_POINTS);
 }
 
 static void test_compiled(const struct test_kernel *k, kernel_function *function) {
@@ -229,6 +236,7 @@ static void make_combine(enum combine combine, bool along_row) {
     char call[64];
     snprintf(call, sizeof call, "%s_lanes(v", combines[combine].name);
     CHECK(!strstr(kernels[n_kernels - 1].kernel.text, call) == !along_row);
+    check_flops(&kernels[n_kernels - 1].kernel, 1, ROWS * COLUMNS);
 }
 
 static void compare_results(const struct test_kernel *k, const char *how, const float *is) {
