@@ -228,9 +228,8 @@ static void *join(struct arena *arena, const void *a, size_t size_a, const void 
 
 /* One step; its y is the tensor that leaves the cluster, which the kernel and the epilogue both write. */
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
-                                const struct dnn_work *work,
-                                const struct sol_candidate *candidate, struct buffer_ref packed,
-                                const struct dnn_epilogue *epilogue) {
+                                const struct dnn_work *work, const struct sol_candidate *candidate,
+                                struct buffer_ref packed, const struct dnn_epilogue *epilogue) {
     const struct dnn_plan *plan = &work->plan;
     const struct layer *heavy = cluster->heavy;
     const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];

@@ -19,7 +19,7 @@ struct build {
     struct plan *plan;
     VEC(struct step) prepare, steps;
     VEC(struct slot) prepare_slots, slots, state;
-    struct buffer_ref *where; /* by root tensor id: its buffer, once it has one */
+    struct buffer_ref *where;      /* by root tensor id: its buffer, once it has one */
     const struct cluster *cluster; /* that is emitted: new steps are its */
     struct text report;
     size_t cluster_begin; /* where the report's lines on it begin, behind its headline */

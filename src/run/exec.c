@@ -292,18 +292,18 @@ enum sol_status sol_program_run_after(bool (*run)(void *user), void *user,
 /* Times are told after the call, so that what the visitor does is in none of them. */
 static void visit_step(const struct step *step, const struct binding *b, double seconds,
                        void (*visit)(void *user, const struct sol_step_time *step), void *user) {
-    struct sol_step_time time = {
-        .name = step->name,
-        .module = step->module,
-        .layers = step->layers,
-        .seconds = seconds,
-        .flops = (double)size_eval(&step->flops, b->symbol),
-        .bytes = (double)size_eval(&step->bytes, b->symbol),
-        .cluster = step->cluster,
-        .implementation = step->implementation ? step->implementation : step->name,
-        .n_candidates = step->n_candidates,
-        .candidate = step->candidate,
-        .choice = step->choice ? step->choice : ""};
+    struct sol_step_time time = {.name = step->name,
+                                 .module = step->module,
+                                 .layers = step->layers,
+                                 .seconds = seconds,
+                                 .flops = (double)size_eval(&step->flops, b->symbol),
+                                 .bytes = (double)size_eval(&step->bytes, b->symbol),
+                                 .cluster = step->cluster,
+                                 .implementation =
+                                     step->implementation ? step->implementation : step->name,
+                                 .n_candidates = step->n_candidates,
+                                 .candidate = step->candidate,
+                                 .choice = step->choice ? step->choice : ""};
     visit(user, &time);
 }
 
