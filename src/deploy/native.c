@@ -22,20 +22,23 @@
 
 /* ---- Which sources ---- */
 
-/* Has a step been planned with these own kernels? */
-static bool uses(const struct deployment *d, const char *file) {
+/* Has a step been planned with this implementation? */
+static bool uses(const struct deployment *d, const struct dnn_impl *impl) {
     const struct step_list *steps = &d->program->steps;
-    for (int i = 0; i < steps->n; i++) {
-        if (steps->at[i].run != dnn_step_run) continue;
-        const struct dnn_work *work = steps->at[i].data;
-        const char *used = dnn_find_file(work->plan.impl);
-        if (used && !strcmp(used, file)) return true;
-    }
+    for (int i = 0; i < steps->n; i++)
+        if (steps->at[i].run == dnn_step_run &&
+            ((const struct dnn_work *)steps->at[i].data)->plan.impl == impl)
+            return true;
     return false;
 }
 
+/* Is it a file of the runtime, or of an implementation that is used? */
 static bool is_needed(const struct deployment *d, const struct deploy_source *source) {
-    return !*source->part || uses(d, source->part);
+    for (int i = 0; dnn_impls[i] && *source->part; i++) {
+        const char *file = dnn_find_file(dnn_impls[i]);
+        if (file && !strcmp(file, source->part) && uses(d, dnn_impls[i])) return true;
+    }
+    return !*source->part;
 }
 
 /* The whole runtime, and of the kernels those that some step uses. */
@@ -50,14 +53,14 @@ static enum sol_status write_sources(struct deployment *d) {
 /* What dnn/list.c is in libsol: the kernels of one instruction set, here without those that nobody uses. */
 static void print_kernel_tables(struct deployment *d, struct text *text) {
     const char *isa = d->isa->name;
-    for (const struct deploy_source *s = deploy_sources; s->name; s++)
-        if (s->is_kernel && is_needed(d, s))
-            text_add(text, "extern const struct dnn_%s_kernels dnn_%s_kernels_%s;\n", s->part,
-                     s->part, isa);
-    text_add(text, "static const struct dnn_kernels kernels = {");
-    for (const struct deploy_source *s = deploy_sources; s->name; s++)
-        if (s->is_kernel && is_needed(d, s))
-            text_add(text, ".%s = &dnn_%s_kernels_%s, ", s->part, s->part, isa);
+    for (int i = 0; dnn_impls[i]; i++)
+        if (uses(d, dnn_impls[i]))
+            text_add(text, "extern dnn_run_fn dnn_run_%s_%s;\n", dnn_impls[i]->name, isa);
+    text_add(text, "static const struct dnn_kernels kernels = {.values = %d, .step = %d",
+             d->isa->kernels->values, d->isa->kernels->step);
+    for (int i = 0; dnn_impls[i]; i++)
+        if (uses(d, dnn_impls[i]))
+            text_add(text, ", .%s = dnn_run_%s_%s", dnn_impls[i]->name, dnn_impls[i]->name, isa);
     text_add(text,
              "};\nconst struct dnn_isa dnn_isas[] = {{.name = \"%s\", .arch = \"%s\", .lanes = %d, "
              ".flops_per_cycle = 1, .kernels = &kernels}, {0}};\n",

@@ -125,7 +125,7 @@ static void set_geometry(struct dnn_plan *plan) {
     param[DIRECT_OH] = pixelwise ? 1 : p->oh;
     param[DIRECT_OW] = pixelwise ? (int64_t)p->oh * p->ow : p->ow;
     param[DIRECT_BLOCK] = p->x_plain ? 1 : p->lanes;
-    param[DIRECT_STEP] = plan->kernels->direct->step;
+    param[DIRECT_STEP] = plan->kernels->step;
     param[DIRECT_C_BLOCKS] = p->c / p->groups / param[DIRECT_BLOCK];
     param[DIRECT_PAIRS] = ceil_div(p->k / p->groups, 2 * p->lanes);
     param[DIRECT_PANEL] = needs_panel(plan);
@@ -208,7 +208,7 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
  * tile of less than four pixels waits for the result of each addition before it can add the next.
  */
 static double pixel_steps(const struct dnn_plan *plan) {
-    const int64_t pixels = plan->kernels->direct->pixels, columns = plan->param[DIRECT_COLUMNS];
+    const int64_t pixels = plan->kernels->values, columns = plan->param[DIRECT_COLUMNS];
     const int64_t parts = ceil_div(columns, pixels), rows = plan->param[DIRECT_ROWS];
     const int64_t in_tile = ceil_div(columns, parts), at_once = 2 * in_tile <= pixels ? 2 : 1;
     return (double)(parts * ceil_div(rows, at_once)) *
@@ -257,7 +257,7 @@ static void try_division(struct dnn_plan *plan, struct dnn_plan *best, int64_t r
 
 /* Blocks of whole rows, ever fewer, are tried, and pieces of one row that are whole tiles. */
 static void choose_division(struct dnn_plan *plan) {
-    const int64_t pixels = plan->kernels->direct->pixels;
+    const int64_t pixels = plan->kernels->values;
     const int64_t height = plan->param[DIRECT_OH], width = plan->param[DIRECT_OW];
     struct dnn_plan best = *plan;
     best.cost = INFINITY;
@@ -343,12 +343,7 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
 
 /* ---- Run ---- */
 
-/* All of it depends on the instruction set. */
-
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
-                int64_t begin, int64_t end) {
-    plan->kernels->direct->run(plan, call, scratch, begin, end);
-}
+DNN_RUN(direct)
 
 const struct dnn_impl dnn_direct = {.name = "direct",
                                     .refuse = refuse,
@@ -356,4 +351,4 @@ const struct dnn_impl dnn_direct = {.name = "direct",
                                     .n_pack_tasks = n_pack_tasks,
                                     .pack = pack,
                                     .n_tasks = n_tasks,
-                                    .run = run};
+                                    .run = run_direct};

@@ -52,13 +52,6 @@ enum direct_param {
     DIRECT_PAIR,     /* floats of one pair's weights */
 };
 
-struct dnn_direct_kernels {
-    int pixels; /* most pixels of a tile */
-    int step;   /* channels that are taken at once */
-    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
-                int64_t begin, int64_t end);
-};
-
 /* One entry of the list that a tile is summed over. */
 struct direct_tap {
     int64_t offset;     /* of x, in floats */

@@ -398,8 +398,9 @@ static void fill_taps(const struct dnn_plan *plan, struct direct_tap *tap) {
 }
 
 /* Shares of the pairs run fastest, so that tasks of one range mostly find their panel filled. */
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
-                int64_t begin, int64_t end) {
+dnn_run_fn ISA_NAME(dnn_run_direct);
+void ISA_NAME(dnn_run_direct)(const struct dnn_plan *plan, const struct dnn_call *call,
+                              void *scratch, int64_t begin, int64_t end) {
     const int64_t shares = plan->param[DIRECT_SHARES], pairs = plan->param[DIRECT_PAIRS];
     struct block block = {.plan = plan,
                           .call = call,
@@ -413,5 +414,3 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
             run_pair(&block, pair);
     }
 }
-
-const struct dnn_direct_kernels ISA_NAME(dnn_direct_kernels) = {VALUES, STEP, run};

@@ -85,6 +85,10 @@ struct dnn_plan {
 #undef DNN_FIELD
 };
 
+/* Tasks [begin, end) of n_tasks; `scratch` is the thread's own, plan->scratch_size bytes. */
+typedef void dnn_run_fn(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
+                        int64_t begin, int64_t end);
+
 struct dnn_impl {
     const char *name; /* "direct", "winograd4", ... */
     /* NULL: accepted; else the reason, static text. */
@@ -96,8 +100,7 @@ struct dnn_impl {
     void (*pack)(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
                  int64_t end);
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
-    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
-                int64_t begin, int64_t end);
+    dnn_run_fn *run;
     bool approximate; /* rounding error above direct's: not in strict mode */
     /* A vendor's library: its version, or the reason why it is not available. NULL: an own kernel. */
     const char *(*probe)(bool *available);

@@ -3,7 +3,7 @@
  *
  * Libraries could do it themselves, but oneDNN's relu and clip make numbers of NaN (measured with 3.2), and PyTorch's do not.
  */
-#include "dnn/finish.h"
+#include "dnn/list.h"
 #include "dnn/simd.h"
 
 #include <math.h>
@@ -25,8 +25,9 @@ static float clamp(float v, struct range range) {
     return v > range.high ? range.high : v;
 }
 
-static void run(const struct dnn_problem *problem, const float *sum, const float *bias,
-                const float *residual, float *y, int64_t n) {
+dnn_finish_fn ISA_NAME(dnn_finish);
+void ISA_NAME(dnn_finish)(const struct dnn_problem *problem, const float *sum, const float *bias,
+                          const float *residual, float *y, int64_t n) {
     const struct range range = find_range(problem);
     const vec low = vec_set(range.low), high = vec_set(range.high);
     int64_t i = 0;
@@ -43,5 +44,3 @@ static void run(const struct dnn_problem *problem, const float *sum, const float
         y[i] = clamp(v, range);
     }
 }
-
-const struct dnn_finish_kernels ISA_NAME(dnn_finish_kernels) = {run};

@@ -123,11 +123,7 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     return batch * (plan->problem.c / plan->problem.lanes) * plan->param[GROUPED_CHUNKS];
 }
 
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
-                int64_t begin, int64_t end) {
-    (void)scratch;
-    plan->kernels->grouped->run(plan, call, begin, end);
-}
+DNN_RUN(grouped)
 
 const struct dnn_impl dnn_grouped = {.name = "grouped",
                                      .refuse = refuse,
@@ -135,4 +131,4 @@ const struct dnn_impl dnn_grouped = {.name = "grouped",
                                      .n_pack_tasks = n_pack_tasks,
                                      .pack = pack,
                                      .n_tasks = n_tasks,
-                                     .run = run};
+                                     .run = run_grouped};

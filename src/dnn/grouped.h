@@ -23,9 +23,4 @@ enum grouped_param {
     GROUPED_CHUNKS, /* tasks per channel block and image */
 };
 
-struct dnn_grouped_kernels {
-    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin,
-                int64_t end);
-};
-
 #endif

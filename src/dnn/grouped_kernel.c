@@ -223,8 +223,10 @@ static void run_row(const struct work *work, int64_t row) {
     run_tiles(work, &tile, row);
 }
 
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin,
-                int64_t end) {
+dnn_run_fn ISA_NAME(dnn_run_grouped);
+void ISA_NAME(dnn_run_grouped)(const struct dnn_plan *plan, const struct dnn_call *call,
+                               void *scratch, int64_t begin, int64_t end) {
+    (void)scratch;
     const int64_t blocks = plan->problem.c / LANES, chunks = plan->param[GROUPED_CHUNKS];
     const int size = (int)plan->param[GROUPED_SIZE];
     struct work work = {.plan = plan, .call = call};
@@ -243,5 +245,3 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_
         }
     }
 }
-
-const struct dnn_grouped_kernels ISA_NAME(dnn_grouped_kernels) = {run};

@@ -47,14 +47,10 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     return batch ? ceil_div(plan->problem.k, plan->param[LINEAR_OUTPUTS]) : 0;
 }
 
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
-                int64_t begin, int64_t end) {
-    (void)scratch;
-    plan->kernels->linear->run(plan, call, begin, end);
-}
+DNN_RUN(linear)
 
 const struct dnn_impl dnn_linear = {.name = "linear",
                                     .refuse = dnn_refuse_linear,
                                     .plan = make_plan,
                                     .n_tasks = n_tasks,
-                                    .run = run};
+                                    .run = run_linear};

@@ -12,9 +12,4 @@ enum linear_param {
     LINEAR_DEPTH,   /* ... this many inputs, a multiple of lanes */
 };
 
-struct dnn_linear_kernels {
-    void (*run)(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin,
-                int64_t end);
-};
-
 #endif

@@ -177,8 +177,10 @@ static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, i
                        (int)(end - begin));
 }
 
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_t begin,
-                int64_t end) {
+dnn_run_fn ISA_NAME(dnn_run_linear);
+void ISA_NAME(dnn_run_linear)(const struct dnn_plan *plan, const struct dnn_call *call,
+                              void *scratch, int64_t begin, int64_t end) {
+    (void)scratch;
     const int64_t outputs = plan->param[LINEAR_OUTPUTS], step = plan->param[LINEAR_BATCH];
     for (int64_t task = begin; task < end; task++) {
         const int64_t k_end = min_i64((task + 1) * outputs, plan->problem.k);
@@ -186,5 +188,3 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, int64_
             run_rows(plan, call, n, min_i64(n + step, call->batch), task * outputs, k_end);
     }
 }
-
-const struct dnn_linear_kernels ISA_NAME(dnn_linear_kernels) = {run};

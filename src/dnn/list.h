@@ -7,7 +7,7 @@
 /*
  * Implementations in order, as dnn_impls: at equal cost, and in deterministic mode always, the first that accepts wins.
  *
- *   OWN(file, name)   own kernels: src/dnn/FILE.c with `dnn_NAME`, FILE_kernel.c with ISA_NAME(dnn_FILE_kernels), and FILE.h
+ *   OWN(file, name)   own kernels: src/dnn/FILE.c with `dnn_NAME`, FILE_kernel.c with ISA_NAME(dnn_run_NAME), and FILE.h
  *   MORE(file, name)  another implementation in the files of an OWN row
  *   VENDOR(name)      a vendor's library: `dnn_NAME`
  *
@@ -26,20 +26,31 @@
 #define DNN_DECLARE_VENDOR(name) extern const struct dnn_impl dnn_##name;
 DNN_LIST(DNN_DECLARE, DNN_DECLARE, DNN_DECLARE_VENDOR)
 
-/* Families of kernels: those of OWN rows, and two that are no implementations. */
-#define DNN_KERNELS(X) \
-    DNN_LIST(X, DNN_NOTHING, DNN_NOTHING) X(finish, finish) X(probe, probe)
 #define DNN_NOTHING(...)
-
 #define DNN_COUNT(...) +1
 enum { DNN_N_IMPLS = DNN_LIST(DNN_COUNT, DNN_COUNT, DNN_COUNT) };
 
-/* The kernels of one instruction set: a table for each *_kernel.c file, whose struct is in the header of the same name. */
+/* y[i] = act(sum[i] + bias[i] + residual[i]) for i < n, behind a vendor's sum; bias and residual may be NULL; sum may be y. */
+typedef void dnn_finish_fn(const struct dnn_problem *problem, const float *sum, const float *bias,
+                           const float *residual, float *y, int64_t n);
+
+/* The kernels of one instruction set. */
 struct dnn_kernels {
-#define DNN_MEMBER(file, name) const struct dnn_##file##_kernels *file;
-    DNN_KERNELS(DNN_MEMBER)
+    int values,
+        step; /* the most pixels of a tile of sums, and channels that it takes at once: see dnn/simd.h */
+#define DNN_MEMBER(file, name) dnn_run_fn *name;
+    DNN_LIST(DNN_MEMBER, DNN_MEMBER, DNN_NOTHING)
 #undef DNN_MEMBER
+    dnn_finish_fn *finish;
+    const struct dnn_probe_kernels *probe; /* dnn/probe.h */
 };
+
+/* Defines run_NAME, which calls the kernel of the plan's instruction set. */
+#define DNN_RUN(name)                                                                              \
+    static void run_##name(const struct dnn_plan *plan, const struct dnn_call *call,               \
+                           void *scratch, int64_t begin, int64_t end) {                            \
+        plan->kernels->name(plan, call, scratch, begin, end);                                      \
+    }
 
 /* Which files it is in, "winograd" for winograd4; NULL: a vendor's library. */
 const char *dnn_find_file(const struct dnn_impl *impl);

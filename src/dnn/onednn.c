@@ -10,7 +10,6 @@
  * Residual and activation follow in a pass of SOL's own (finish_kernel.c tells why).
  */
 #include "dnn/onednn.h"
-#include "dnn/finish.h"
 #include "dnn/list.h"
 #include "run/program.h"
 
@@ -261,7 +260,7 @@ static void finish(const struct dnn_plan *plan, const float *sum, const float *r
                    int64_t n) {
     const struct dnn_problem *p = &plan->problem;
     if (sum != y || residual || p->act != DNN_ACT_NONE)
-        plan->kernels->finish->run(p, sum, NULL, residual, y, n);
+        plan->kernels->finish(p, sum, NULL, residual, y, n);
 }
 
 static struct onednn_tensors make_tensors(const struct dnn_plan *plan, const struct dnn_call *call,

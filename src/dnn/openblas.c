@@ -7,7 +7,6 @@
  * Invariant: the library computes on the thread that calls it. Its number of threads is one per process (or OpenMP's), so
  * that it is set once, when SOL opens it; a copy that somebody else in this process uses with more is left alone.
  */
-#include "dnn/finish.h"
 #include "dnn/list.h"
 #include "dnn/vendor.h"
 
@@ -138,8 +137,8 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
         multiply(p, call, k0, (int)n);
         for (int64_t row = 0; row < call->batch; row++) {
             const int64_t at = row * p->k + k0;
-            plan->kernels->finish->run(p, call->y + at, call->bias ? call->bias + k0 : NULL,
-                                       p->residual ? call->residual + at : NULL, call->y + at, n);
+            plan->kernels->finish(p, call->y + at, call->bias ? call->bias + k0 : NULL,
+                                  p->residual ? call->residual + at : NULL, call->y + at, n);
             if (call->epilogue)
                 call->epilogue(call->epilogue_user, call->y + at, row, 0, k0, (int)n);
         }

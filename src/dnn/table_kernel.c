@@ -1,10 +1,16 @@
 /* All kernels of one instruction set as one table: compiled once per instruction set, as they are. */
 #include "dnn/list.h"
+#include "dnn/probe.h"
 #include "dnn/simd.h"
 
-#define DECLARE(file, name) \
-    extern const struct dnn_##file##_kernels ISA_NAME(dnn_##file##_kernels);
-DNN_KERNELS(DECLARE)
+#define DECLARE(file, name) extern dnn_run_fn ISA_NAME(dnn_run_##name);
+DNN_LIST(DECLARE, DECLARE, DNN_NOTHING)
+extern dnn_finish_fn ISA_NAME(dnn_finish);
+extern const struct dnn_probe_kernels ISA_NAME(dnn_probe_kernels);
 
-#define ENTRY(file, name) &ISA_NAME(dnn_##file##_kernels),
-const struct dnn_kernels ISA_NAME(dnn_kernels) = {DNN_KERNELS(ENTRY)};
+#define ENTRY(file, name) .name = ISA_NAME(dnn_run_##name),
+const struct dnn_kernels ISA_NAME(dnn_kernels) = {
+    .values = VALUES,
+    .step = STEP,
+    DNN_LIST(ENTRY, ENTRY, DNN_NOTHING).finish = ISA_NAME(dnn_finish),
+    .probe = &ISA_NAME(dnn_probe_kernels)};

@@ -62,7 +62,7 @@ static int64_t pair_size(const struct dnn_plan *plan) {
  */
 int64_t dnn_winograd_blocks(const struct dnn_plan *plan, int64_t batch) {
     const int64_t tiles = winograd_tiles(plan, batch), groups = plan->param[WINOGRAD_GROUPS];
-    const int64_t rows = plan->kernels->winograd->rows;
+    const int64_t rows = plan->kernels->values;
     const int64_t blocks = ceil_div(tiles, plan->param[WINOGRAD_BLOCK]);
     int64_t even = 1; /* blocks of which any multiple makes whole rounds of the threads */
     while (even * groups % plan->problem.threads) even++;
@@ -111,7 +111,7 @@ static void choose_groups(struct dnn_plan *plan) {
  * too often; below four when they come from memory each time.
  */
 static int64_t choose_block(const struct dnn_plan *plan) {
-    const int64_t rows = plan->kernels->winograd->rows;
+    const int64_t rows = plan->kernels->values;
     const int64_t tile_size = n_points(plan) * plan->problem.c * (int64_t)sizeof(float);
     const int64_t fit = l2_size / 2 / (tile_size * rows);
     const bool large = plan->param[WINOGRAD_PAIRS] * pair_size(plan) > shared_cache_size;
@@ -216,12 +216,8 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     return dnn_winograd_blocks(plan, batch) * plan->param[WINOGRAD_GROUPS];
 }
 
-static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
-                int64_t begin, int64_t end) {
-    const struct dnn_winograd_kernels *kernels = plan->kernels->winograd;
-    (plan->param[WINOGRAD_OUT] == 4 ? kernels->run4 : kernels->run2)(plan, call, scratch, begin,
-                                                                     end);
-}
+DNN_RUN(winograd4)
+DNN_RUN(winograd2)
 
 const struct dnn_impl dnn_winograd4 = {.name = "winograd4",
                                        .refuse = refuse,
@@ -229,7 +225,7 @@ const struct dnn_impl dnn_winograd4 = {.name = "winograd4",
                                        .n_pack_tasks = n_pack_tasks,
                                        .pack = pack,
                                        .n_tasks = n_tasks,
-                                       .run = run,
+                                       .run = run_winograd4,
                                        .approximate = true};
 const struct dnn_impl dnn_winograd2 = {.name = "winograd2",
                                        .refuse = refuse,
@@ -237,5 +233,5 @@ const struct dnn_impl dnn_winograd2 = {.name = "winograd2",
                                        .n_pack_tasks = n_pack_tasks,
                                        .pack = pack,
                                        .n_tasks = n_tasks,
-                                       .run = run,
+                                       .run = run_winograd2,
                                        .approximate = true};

@@ -38,12 +38,4 @@ static inline int64_t winograd_tiles(const struct dnn_plan *plan, int64_t batch)
 /* Blocks that the tiles of a batch are divided into. */
 int64_t dnn_winograd_blocks(const struct dnn_plan *plan, int64_t batch);
 
-struct dnn_winograd_kernels {
-    int rows; /* tiles that the inner loop takes at once; blocks are best a multiple of it */
-    void (*run4)(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
-                 int64_t begin, int64_t end);
-    void (*run2)(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
-                 int64_t begin, int64_t end);
-};
-
 #endif

@@ -370,14 +370,11 @@ INLINE void run(int out, const struct dnn_plan *plan, const struct dnn_call *cal
     }
 }
 
-static void run4(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
-                 int64_t begin, int64_t end) {
-    run(4, plan, call, scratch, begin, end);
-}
-
-static void run2(const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
-                 int64_t begin, int64_t end) {
-    run(2, plan, call, scratch, begin, end);
-}
-
-const struct dnn_winograd_kernels ISA_NAME(dnn_winograd_kernels) = {VALUES, run4, run2};
+#define RUN(out)                                                                                   \
+    dnn_run_fn ISA_NAME(dnn_run_winograd##out);                                                    \
+    void ISA_NAME(dnn_run_winograd##out)(const struct dnn_plan *plan, const struct dnn_call *call, \
+                                         void *scratch, int64_t begin, int64_t end) {              \
+        run(out, plan, call, scratch, begin, end);                                                 \
+    }
+RUN(4)
+RUN(2)
