@@ -7,28 +7,38 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A ? for what depends on symbols: "[?,3,224,224]". Long ones are cut off. */
-const char *infer_shape_text(const struct tensor *t, char text[256]) {
-    int at = snprintf(text, 256, "[");
+struct shape_text infer_shape_text(const struct tensor *t) {
+    struct shape_text text;
+    int at = snprintf(text.at, sizeof text.at, "[");
     for (int i = 0; i < t->rank && at < 230; i++) {
+        const size_t left = sizeof text.at - (size_t)at;
         if (size_is_const(t->dim[i]))
-            at += snprintf(text + at, (size_t)(256 - at), "%s%lld", i ? "," : "",
+            at += snprintf(text.at + at, left, "%s%lld", i ? "," : "",
                            (long long)size_value(t->dim[i]));
-        else at += snprintf(text + at, (size_t)(256 - at), "%s?", i ? "," : "");
+        else at += snprintf(text.at + at, left, "%s?", i ? "," : "");
     }
-    snprintf(text + at, (size_t)(256 - at), "]");
+    snprintf(text.at + at, sizeof text.at - (size_t)at, "]");
     return text;
 }
 
-enum sol_status infer_axis(const struct layer *l, int64_t *axis, int rank) {
+enum sol_status infer_axis(int64_t *axis, int rank) {
     if (*axis < -rank || *axis >= rank)
         return fail(SOL_EINVAL, "axis %lld of a tensor of rank %d", (long long)*axis, rank);
     if (*axis < 0) *axis += rank;
-    (void)l;
     return SOL_OK;
 }
 
-static void set_shape(struct tensor *out, const struct tensor *like) {
+enum sol_status infer_axes(struct attr *a, int rank, bool seen[SOL_MAX_RANK]) {
+    for (int i = 0; i < a->n_axes; i++) {
+        TRY(infer_axis(&a->axes[i], rank));
+        if (seen[a->axes[i]])
+            return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
+        seen[a->axes[i]] = true;
+    }
+    return SOL_OK;
+}
+
+void infer_shape_like(struct tensor *out, const struct tensor *like) {
     out->rank = like->rank;
     memcpy(out->dim, like->dim, sizeof out->dim);
 }
@@ -45,8 +55,8 @@ enum sol_status infer_scalar(struct layer *l) {
 
 /* Output as the first input. Also checks `axis`, which softmax has. */
 enum sol_status infer_same(struct layer *l) {
-    set_shape(l->out[0], l->in[0]);
-    return l->kind == LAYER_softmax ? infer_axis(l, &l->attr.axis, l->in[0]->rank) : SOL_OK;
+    infer_shape_like(l->out[0], l->in[0]);
+    return l->kind == LAYER_softmax ? infer_axis(&l->attr.axis, l->in[0]->rank) : SOL_OK;
 }
 
 /* A symbol fits itself and 1 alone: that it might be 1 in some call does not count. */
@@ -73,12 +83,11 @@ static void set_ones(struct layer *l) {
 }
 
 enum sol_status infer_broadcast(struct layer *l) {
-    char at[256], bt[256];
     set_ones(l);
     for (int i = 0; i < l->n_in; i++)
         if (!broadcast_into(l->out[0], l->in[i], 0))
             return fail(SOL_EINVAL, "shapes %s and %s do not broadcast",
-                        infer_shape_text(l->in[0], at), infer_shape_text(l->in[i], bt));
+                        infer_shape_text(l->in[0]).at, infer_shape_text(l->in[i]).at);
     return SOL_OK;
 }
 
@@ -95,16 +104,15 @@ static enum sol_status check_positive(const char *what, const int64_t value[2], 
 /* An image with numbers for all but the batch, and a window whose attributes can be meant. */
 static enum sol_status check_window(const struct layer *l) {
     const struct attr *a = &l->attr;
-    char text[256];
     if (l->in[0]->rank != 4)
-        return fail(SOL_EINVAL, "input %s is no [n,c,h,w]", infer_shape_text(l->in[0], text));
+        return fail(SOL_EINVAL, "input %s is no [n,c,h,w]", infer_shape_text(l->in[0]).at);
     for (int d = 1; d < 4; d++) {
         if (!size_is_const(l->in[0]->dim[d]))
             return fail(SOL_EUNSUPPORTED, "only the first dim of %s may vary",
-                        infer_shape_text(l->in[0], text));
+                        infer_shape_text(l->in[0]).at);
         if (size_is(l->in[0]->dim[d], 0))
             return fail(SOL_EINVAL, "input %s has no channels, rows or columns",
-                        infer_shape_text(l->in[0], text));
+                        infer_shape_text(l->in[0]).at);
     }
     TRY(check_positive("stride", a->stride, 1));
     TRY(check_positive("dilation", a->dilation, 1));
@@ -126,7 +134,6 @@ static int64_t count_windows(int64_t in, int64_t kernel, int64_t stride, int64_t
 static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], struct size channels) {
     const struct attr *a = &l->attr;
     struct tensor *out = l->out[0];
-    char text[256];
     out->rank = 4;
     out->dim[0] = l->in[0]->dim[0];
     out->dim[1] = channels;
@@ -136,8 +143,7 @@ static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], str
                                   a->pad[2 + i], a->ceil);
         if (n < 1)
             return fail(SOL_EINVAL, "a window of [%lld,%lld] does not fit into input %s",
-                        (long long)kernel[0], (long long)kernel[1],
-                        infer_shape_text(l->in[0], text));
+                        (long long)kernel[0], (long long)kernel[1], infer_shape_text(l->in[0]).at);
         out->dim[2 + i] = size_const(n);
     }
     return SOL_OK;
@@ -145,28 +151,25 @@ static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], str
 
 /* The element count alone would not do: a symbol times an empty dim is the constant 0. */
 static enum sol_status check_weight(const struct tensor *w, int rank, const char *what) {
-    char text[256];
     bool sound = w->rank == rank;
     for (int d = 0; sound && d < rank; d++) sound = size_is_const(w->dim[d]);
     if (!sound)
-        return fail(SOL_EINVAL, "weight %s is no constant %s", infer_shape_text(w, text), what);
+        return fail(SOL_EINVAL, "weight %s is no constant %s", infer_shape_text(w).at, what);
     if (size_is(w->dim[0], 0) || size_is(w->dim[1], 0))
-        return fail(SOL_EUNSUPPORTED, "weight %s has no channels", infer_shape_text(w, text));
+        return fail(SOL_EUNSUPPORTED, "weight %s has no channels", infer_shape_text(w).at);
     return SOL_OK;
 }
 
 static enum sol_status check_bias(const struct layer *l) {
-    char wt[256], bt[256];
     if (l->n_in < 3 || (l->in[2]->rank == 1 && size_equal(l->in[2]->dim[0], l->in[1]->dim[0])))
         return SOL_OK;
-    return fail(SOL_EINVAL, "bias %s does not fit weight %s", infer_shape_text(l->in[2], bt),
-                infer_shape_text(l->in[1], wt));
+    return fail(SOL_EINVAL, "bias %s does not fit weight %s", infer_shape_text(l->in[2]).at,
+                infer_shape_text(l->in[1]).at);
 }
 
 /* x [n,c,h,w], weight [k, c/groups, r, s], bias [k] gives [n,k,..]. */
 enum sol_status infer_conv(struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
-    char xt[256], wt[256];
     TRY(check_window(l));
     TRY(check_weight(w, 4, "[k,c,r,s]"));
     int64_t groups = l->attr.groups, c = size_value(x->dim[1]), k = size_value(w->dim[0]);
@@ -175,8 +178,8 @@ enum sol_status infer_conv(struct layer *l) {
                     (long long)groups, (long long)c, (long long)k);
     if (size_value(w->dim[1]) != c / groups)
         return fail(SOL_EINVAL, "weight %s expects %lld channels, input %s has %lld",
-                    infer_shape_text(w, wt), (long long)(size_value(w->dim[1]) * groups),
-                    infer_shape_text(x, xt), (long long)c);
+                    infer_shape_text(w).at, (long long)(size_value(w->dim[1]) * groups),
+                    infer_shape_text(x).at, (long long)c);
     TRY(check_bias(l));
     int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
     TRY(check_positive("kernel", kernel, 1));
@@ -201,7 +204,7 @@ enum sol_status infer_pool(struct layer *l) {
 enum sol_status infer_adaptive(struct layer *l) {
     TRY(check_window(l));
     TRY(check_positive("kernel", l->attr.kernel, 1));
-    set_shape(l->out[0], l->in[0]);
+    infer_shape_like(l->out[0], l->in[0]);
     for (int i = 0; i < 2; i++) l->out[0]->dim[2 + i] = size_const(l->attr.kernel[i]);
     return SOL_OK;
 }
@@ -211,13 +214,12 @@ enum sol_status infer_adaptive(struct layer *l) {
 /* Over the last dim, whatever stands in front of it: x [.., c], weight [k, c] gives [.., k]. */
 enum sol_status infer_linear(struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
-    char xt[256], wt[256];
     TRY(check_weight(w, 2, "[k,c]"));
     if (x->rank < 1 || !size_equal(x->dim[x->rank - 1], w->dim[1]))
-        return fail(SOL_EINVAL, "weight %s does not fit input %s", infer_shape_text(w, wt),
-                    infer_shape_text(x, xt));
+        return fail(SOL_EINVAL, "weight %s does not fit input %s", infer_shape_text(w).at,
+                    infer_shape_text(x).at);
     TRY(check_bias(l));
-    set_shape(l->out[0], x);
+    infer_shape_like(l->out[0], x);
     l->out[0]->dim[x->rank - 1] = w->dim[0];
     return SOL_OK;
 }
@@ -226,14 +228,13 @@ enum sol_status infer_linear(struct layer *l) {
 enum sol_status infer_matmul(struct layer *l) {
     const struct tensor *a = l->in[0], *b = l->in[1];
     struct tensor *out = l->out[0];
-    char at[256], bt[256];
     set_ones(l);
     bool fits = a->rank >= 2 && b->rank >= 2 &&
                 size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) && broadcast_into(out, a, 2) &&
                 broadcast_into(out, b, 2);
     if (!fits)
-        return fail(SOL_EINVAL, "no product of %s and %s", infer_shape_text(a, at),
-                    infer_shape_text(b, bt));
+        return fail(SOL_EINVAL, "no product of %s and %s", infer_shape_text(a).at,
+                    infer_shape_text(b).at);
     out->dim[out->rank - 2] = a->dim[a->rank - 2];
     out->dim[out->rank - 1] = b->dim[b->rank - 1];
     return SOL_OK;
@@ -242,12 +243,11 @@ enum sol_status infer_matmul(struct layer *l) {
 /* x [n,c,..] and four vectors [c]: mean, variance, weight, bias. */
 enum sol_status infer_batch_norm(struct layer *l) {
     const struct tensor *x = l->in[0];
-    char xt[256], pt[256];
-    if (x->rank < 2) return fail(SOL_EINVAL, "input %s has no channels", infer_shape_text(x, xt));
+    if (x->rank < 2) return fail(SOL_EINVAL, "input %s has no channels", infer_shape_text(x).at);
     for (int i = 1; i < 5; i++)
         if (l->in[i]->rank != 1 || !size_equal(l->in[i]->dim[0], x->dim[1]))
             return fail(SOL_EINVAL, "parameter %s does not fit input %s",
-                        infer_shape_text(l->in[i], pt), infer_shape_text(x, xt));
+                        infer_shape_text(l->in[i]).at, infer_shape_text(x).at);
     return infer_same(l);
 }
 
@@ -255,12 +255,7 @@ enum sol_status infer_batch_norm(struct layer *l) {
 static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK]) {
     struct attr *a = &l->attr;
     int rank = l->in[0]->rank;
-    for (int i = 0; i < a->n_axes; i++) {
-        TRY(infer_axis(l, &a->axes[i], rank));
-        if (reduced[a->axes[i]])
-            return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
-        reduced[a->axes[i]] = true;
-    }
+    TRY(infer_axes(a, rank, reduced));
     for (int d = 0; d < rank && !a->n_axes; d++) reduced[d] = true;
     a->n_axes = 0;
     for (int d = 0; d < rank; d++)

@@ -10,7 +10,6 @@ enum sol_status infer_reshape(struct layer *l) {
     struct attr *a = &l->attr;
     struct size known = size_const(1), all = ir_elements(l->in[0]);
     int open = -1;
-    char text[256];
     for (int i = 0; i < a->n_shape; i++) {
         if (is_wildcard(a->shape[i]) && open >= 0) return fail(SOL_EINVAL, "two dims are -1");
         if (is_wildcard(a->shape[i])) open = i;
@@ -19,7 +18,7 @@ enum sol_status infer_reshape(struct layer *l) {
     bool fits = open >= 0 ? size_divide(all, known, &a->shape[open]) : size_equal(all, known);
     if (!fits)
         return fail(SOL_EINVAL, "input %s does not have the new shape's number of elements",
-                    infer_shape_text(l->in[0], text));
+                    infer_shape_text(l->in[0]).at);
     l->out[0]->rank = a->n_shape;
     memcpy(l->out[0]->dim, a->shape, sizeof *a->shape * (size_t)a->n_shape);
     return SOL_OK;
@@ -31,14 +30,9 @@ enum sol_status infer_permute(struct layer *l) {
     bool seen[SOL_MAX_RANK] = {false};
     if (a->n_axes != l->in[0]->rank)
         return fail(SOL_EINVAL, "%d axes for a tensor of rank %d", a->n_axes, l->in[0]->rank);
+    TRY(infer_axes(a, a->n_axes, seen));
     l->out[0]->rank = a->n_axes;
-    for (int i = 0; i < a->n_axes; i++) {
-        TRY(infer_axis(l, &a->axes[i], a->n_axes));
-        if (seen[a->axes[i]])
-            return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
-        seen[a->axes[i]] = true;
-        l->out[0]->dim[i] = l->in[0]->dim[a->axes[i]];
-    }
+    for (int i = 0; i < a->n_axes; i++) l->out[0]->dim[i] = l->in[0]->dim[a->axes[i]];
     return SOL_OK;
 }
 
@@ -47,18 +41,16 @@ enum sol_status infer_permute(struct layer *l) {
 enum sol_status infer_slice(struct layer *l) {
     struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
-    char text[256];
-    TRY(infer_axis(l, &a->axis, in->rank));
+    TRY(infer_axis(&a->axis, in->rank));
     if (a->n_shape != 1 || a->start < 0 || a->step < 1)
         return fail(SOL_EINVAL, "needs start >= 0, step >= 1 and one length in shape");
-    l->out[0]->rank = in->rank;
-    memcpy(l->out[0]->dim, in->dim, sizeof in->dim);
+    infer_shape_like(l->out[0], in);
     l->out[0]->dim[a->axis] = a->shape[0];
     if (!size_is_const(in->dim[a->axis]) || !size_is_const(a->shape[0])) {
         bool whole = a->start == 0 && a->step == 1 && size_equal(in->dim[a->axis], a->shape[0]);
         return whole ? SOL_OK
                      : fail(SOL_EUNSUPPORTED, "cuts a dim of unknown size of %s",
-                            infer_shape_text(in, text));
+                            infer_shape_text(in).at);
     }
     int64_t n = size_value(a->shape[0]), last;
     bool overflow = n > 0 && (__builtin_mul_overflow(n - 1, a->step, &last) ||
@@ -66,29 +58,19 @@ enum sol_status infer_slice(struct layer *l) {
     if (n < 0 || overflow || (n > 0 && last >= size_value(in->dim[a->axis])))
         return fail(SOL_EINVAL, "%lld values from %lld by %lld leave axis %lld of %s", (long long)n,
                     (long long)a->start, (long long)a->step, (long long)a->axis,
-                    infer_shape_text(in, text));
+                    infer_shape_text(in).at);
     return SOL_OK;
-}
-
-/* Equal shapes but for `axis`. */
-static bool same_but(const struct tensor *a, const struct tensor *b, int64_t axis) {
-    if (a->rank != b->rank) return false;
-    for (int d = 0; d < a->rank; d++)
-        if (d != axis && !size_equal(a->dim[d], b->dim[d])) return false;
-    return true;
 }
 
 enum sol_status infer_concat(struct layer *l) {
     const struct tensor *first = l->in[0];
     struct tensor *out = l->out[0];
-    char at[256], bt[256];
-    TRY(infer_axis(l, &l->attr.axis, first->rank));
-    out->rank = first->rank;
-    memcpy(out->dim, first->dim, sizeof first->dim);
+    TRY(infer_axis(&l->attr.axis, first->rank));
+    infer_shape_like(out, first);
     for (int i = 0; i < l->n_in; i++) {
-        if (!same_but(first, l->in[i], l->attr.axis))
+        if (!ir_same_shape(first, l->in[i], (int)l->attr.axis))
             return fail(SOL_EINVAL, "shapes %s and %s differ in more than axis %lld",
-                        infer_shape_text(first, at), infer_shape_text(l->in[i], bt),
+                        infer_shape_text(first).at, infer_shape_text(l->in[i]).at,
                         (long long)l->attr.axis);
         if (!size_is_const(l->in[i]->dim[l->attr.axis]))
             return fail(SOL_EUNSUPPORTED, "joins along a dim of unknown size");
@@ -102,17 +84,16 @@ enum sol_status infer_concat(struct layer *l) {
 enum sol_status infer_expand(struct layer *l) {
     const struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
-    char text[256];
     if (a->n_shape < in->rank)
         return fail(SOL_EINVAL, "input %s has more dims than the new shape",
-                    infer_shape_text(in, text));
+                    infer_shape_text(in).at);
     l->out[0]->rank = a->n_shape;
     for (int d = 0; d < a->n_shape; d++) {
         int from = d - (a->n_shape - in->rank);
         l->out[0]->dim[d] = a->shape[d];
         if (from >= 0 && !size_is(in->dim[from], 1) && !size_equal(in->dim[from], a->shape[d]))
             return fail(SOL_EINVAL, "dim %d of %s is not 1 and cannot be expanded", from,
-                        infer_shape_text(in, text));
+                        infer_shape_text(in).at);
     }
     return SOL_OK;
 }
@@ -122,8 +103,7 @@ enum sol_status infer_pad(struct layer *l) {
     const struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
     if (in->rank < 2) return fail(SOL_EINVAL, "needs rows and columns");
-    l->out[0]->rank = in->rank;
-    memcpy(l->out[0]->dim, in->dim, sizeof in->dim);
+    infer_shape_like(l->out[0], in);
     for (int i = 0; i < 2; i++) {
         if (a->pad[i] < 0 || a->pad[2 + i] < 0 || a->pad[i] > INT32_MAX ||
             a->pad[2 + i] > INT32_MAX)
@@ -138,7 +118,7 @@ enum sol_status infer_pad(struct layer *l) {
 enum sol_status infer_gather(struct layer *l) {
     const struct tensor *x = l->in[0], *at = l->in[1];
     struct tensor *out = l->out[0];
-    TRY(infer_axis(l, &l->attr.axis, x->rank));
+    TRY(infer_axis(&l->attr.axis, x->rank));
     int axis = (int)l->attr.axis, rank = x->rank - 1 + at->rank;
     if (rank > SOL_MAX_RANK)
         return fail(SOL_EUNSUPPORTED, "the result has rank %d; at most %d is possible", rank,

@@ -127,6 +127,8 @@ struct attr ir_default_attr(void);
 struct model *ir_clone(struct arena *arena, const struct model *m);
 /* Every reader of `from` reads `to` instead; outputs too. */
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
+/* Equal dims, but perhaps for that of axis `but` (-1: none)? */
+bool ir_same_shape(const struct tensor *a, const struct tensor *b, int but);
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
 

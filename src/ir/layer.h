@@ -13,9 +13,15 @@
 #include "ir/layer.def"
 #undef LAYER
 
-/* "axis 4 of a tensor of rank 3" as an error; negative axes count from the end. */
-enum sol_status infer_axis(const struct layer *layer, int64_t *axis, int rank);
-/* Shape as text for messages; `text` of 256 bytes. */
-const char *infer_shape_text(const struct tensor *t, char text[256]);
+/* "axis 4 of a tensor of rank 3" as an error; negative axes count from the end, and are left without their sign. */
+enum sol_status infer_axis(int64_t *axis, int rank);
+/* The same for the list of axes, each of which may stand there once; they are noted in `seen`. */
+enum sol_status infer_axes(struct attr *attr, int rank, bool seen[SOL_MAX_RANK]);
+void infer_shape_like(struct tensor *out, const struct tensor *like);
+/* For messages: "[?,3,224,224]", with a ? for what depends on symbols. Long ones are cut off. */
+struct shape_text {
+    char at[256];
+};
+struct shape_text infer_shape_text(const struct tensor *t);
 
 #endif

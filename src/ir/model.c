@@ -173,6 +173,13 @@ void ir_replace(struct model *m, struct tensor *from, struct tensor *to) {
         if (m->outputs.at[i] == from) m->outputs.at[i] = to;
 }
 
+bool ir_same_shape(const struct tensor *a, const struct tensor *b, int but) {
+    if (a->rank != b->rank) return false;
+    for (int d = 0; d < a->rank; d++)
+        if (d != but && !size_equal(a->dim[d], b->dim[d])) return false;
+    return true;
+}
+
 bool ir_is_output(const struct model *m, const struct tensor *t) {
     for (int i = 0; i < m->outputs.n; i++)
         if (m->outputs.at[i] == t) return true;

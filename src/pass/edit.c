@@ -27,6 +27,20 @@ struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const s
     return pass_add(m, LAYER_reshape, 1, &x, &attr, NULL);
 }
 
+/* Layers that rules add stand behind the first n: they need no visit. */
+enum sol_status pass_apply(struct model *m, const struct pass_rule *rules, int n_rules, bool must) {
+    for (int i = 0, n = m->layers.n; i < n; i++) {
+        struct layer *l = m->layers.at[i];
+        for (int r = 0; r < n_rules; r++) {
+            if (l->kind != rules[r].kind) continue;
+            struct tensor *out = rules[r].apply(m, l);
+            if (!out && must) return SOL_EBUG;
+            if (out && out != l->out[0]) ir_replace(m, l->out[0], out);
+        }
+    }
+    return SOL_OK;
+}
+
 static int count_uses(const struct layer *layer, const struct tensor *t) {
     int n = 0;
     for (int i = 0; i < layer->n_in; i++) n += layer->in[i] == t;

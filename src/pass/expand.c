@@ -16,7 +16,7 @@ static struct tensor *align_channel(struct model *m, struct tensor *x, int rank)
     return pass_reshape(m, x, rank - 1, dim);
 }
 
-static struct tensor *expand_batch_norm(struct model *m, const struct layer *l) {
+static struct tensor *expand_batch_norm(struct model *m, struct layer *l) {
     struct tensor *x = l->in[0], *mean = l->in[1], *var = l->in[2], *weight = l->in[3],
                   *bias = l->in[4];
     struct tensor *eps = pass_scalar(m, l->attr.eps);
@@ -42,7 +42,7 @@ static struct tensor *reduce_axis(struct model *m, enum layer_kind kind, struct 
 }
 
 /* Less the largest value, every exponent is at most 0, and the sum is at least 1. */
-static struct tensor *expand_softmax(struct model *m, const struct layer *l) {
+static struct tensor *expand_softmax(struct model *m, struct layer *l) {
     struct tensor *x = l->in[0];
     struct tensor *top = reduce_axis(m, LAYER_reduce_max, x, l->attr.axis);
     struct tensor *below = pass_binary(m, LAYER_sub, x, top, l->origin);
@@ -51,21 +51,7 @@ static struct tensor *expand_softmax(struct model *m, const struct layer *l) {
     return pass_binary(m, LAYER_div, e, total, l->origin);
 }
 
-static const struct {
-    enum layer_kind kind;
-    struct tensor *(*expand)(struct model *m, const struct layer *l);
-} rules[] = {{LAYER_batch_norm, expand_batch_norm}, {LAYER_softmax, expand_softmax}};
+static const struct pass_rule rules[] = {{LAYER_batch_norm, expand_batch_norm},
+                                         {LAYER_softmax, expand_softmax}};
 
-/* Layers that rules add stand behind the first n; they are simple and need no visit. */
-enum sol_status pass_expand(struct model *m) {
-    for (int i = 0, n = m->layers.n; i < n; i++) {
-        struct layer *l = m->layers.at[i];
-        for (int r = 0; r < COUNT(rules); r++) {
-            if (l->kind != rules[r].kind) continue;
-            struct tensor *out = rules[r].expand(m, l);
-            if (!out) return SOL_EBUG;
-            ir_replace(m, l->out[0], out);
-        }
-    }
-    return SOL_OK;
-}
+enum sol_status pass_expand(struct model *m) { return pass_apply(m, rules, COUNT(rules), true); }

@@ -57,18 +57,15 @@ static struct tensor *rebuild(struct model *m, const struct layer *heavy, struct
     return pass_add(m, heavy->kind, b ? 3 : 2, in, &heavy->attr, heavy->origin);
 }
 
-static struct tensor *fold_product(struct model *m, const struct layer *heavy, struct tensor *s) {
-    struct tensor *flat = flatten_channel(m, s);
+/* `kind`: mul, whose number goes into weight and bias, or add, whose number is the bias or goes into it. */
+static struct tensor *fold_channel(struct model *m, const struct layer *heavy, enum layer_kind kind,
+                                   struct tensor *t) {
+    struct tensor *flat = flatten_channel(m, t), *w = heavy->in[1], *b = NULL;
     if (!flat) return NULL;
-    struct tensor *b = heavy->n_in > 2 ? pass_binary(m, LAYER_mul, heavy->in[2], flat, NULL) : NULL;
-    return rebuild(m, heavy, scale_weight(m, heavy->in[1], flat), b);
-}
-
-static struct tensor *fold_sum(struct model *m, const struct layer *heavy, struct tensor *t) {
-    struct tensor *flat = flatten_channel(m, t);
-    if (!flat) return NULL;
-    struct tensor *b = heavy->n_in > 2 ? pass_binary(m, LAYER_add, heavy->in[2], flat, NULL) : flat;
-    return rebuild(m, heavy, heavy->in[1], b);
+    if (heavy->n_in > 2) b = pass_binary(m, kind, heavy->in[2], flat, NULL);
+    else if (kind == LAYER_add) b = flat;
+    if (kind == LAYER_mul) w = scale_weight(m, w, flat);
+    return rebuild(m, heavy, w, b);
 }
 
 /* The heavy layer that makes l's input `i` and is read by l alone, when the other input is per channel. */
@@ -85,8 +82,7 @@ static enum sol_status fold_layer(struct model *m, struct layer *l) {
     for (int i = 0; i < 2; i++) {
         const struct layer *heavy = find_heavy(m, l, i);
         if (!heavy) continue;
-        struct tensor *out =
-            (l->kind == LAYER_mul ? fold_product : fold_sum)(m, heavy, l->in[1 - i]);
+        struct tensor *out = fold_channel(m, heavy, l->kind, l->in[1 - i]);
         if (!out) return SOL_EBUG;
         ir_replace(m, l->out[0], out);
         return SOL_OK;

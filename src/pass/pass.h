@@ -35,6 +35,13 @@ struct tensor *pass_scalar(struct model *m, double value);
 struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a,
                            struct tensor *b, const char *origin);
 struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
+/* What a layer of this kind may be replaced by: the tensor that stands for its output, or NULL. */
+struct pass_rule {
+    enum layer_kind kind;
+    struct tensor *(*apply)(struct model *m, struct layer *l);
+};
+/* Applies the rules once to each layer. With `must`, a rule that answers NULL has failed, and its message is there. */
+enum sol_status pass_apply(struct model *m, const struct pass_rule *rules, int n_rules, bool must);
 /* The only reader of `t`, or NULL when there are none, several, or it is a model output. */
 struct layer *pass_single_reader(const struct model *m, const struct tensor *t);
 /* Topological order and no layers without readers (parameters and inputs stay). */
