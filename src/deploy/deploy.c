@@ -99,7 +99,8 @@ int64_t deploy_param_size(const struct deployment *d, int param) {
 }
 
 int64_t deploy_state_size(const struct deployment *d, int slot) {
-    return (int64_t)(d->weights->offset[slot + 1] - d->weights->offset[slot]);
+    const size_t *offset = d->weights->state.offset;
+    return (int64_t)(offset[slot + 1] - offset[slot]);
 }
 
 /* Parameters that passes have made superfluous, such as counters of a batch norm, stay behind. */
@@ -139,7 +140,7 @@ static void write_block(FILE *file, struct weights_hash *hash, const void *data,
 static uint64_t write_blocks(struct deployment *d, FILE *file) {
     struct weights_hash hash = {0};
     for (int i = 0; d->is_packed && i < d->program->n_state; i++)
-        write_block(file, &hash, d->weights->state[i], deploy_state_size(d, i));
+        write_block(file, &hash, d->weights->state.slot[i], deploy_state_size(d, i));
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0) write_block(file, &hash, d->params[i], deploy_param_size(d, i));
     return weights_hash_end(&hash);

@@ -78,7 +78,7 @@ static void print_floats(struct text *text, const void *data, int64_t size) {
 static void print_weights(struct deployment *d, struct text *text) {
     text_add(text, "static const float sol_weights[] = {");
     for (int i = 0; i < d->program->n_state; i++)
-        print_floats(text, d->weights->state[i], deploy_state_size(d, i));
+        print_floats(text, d->weights->state.slot[i], deploy_state_size(d, i));
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0) print_floats(text, d->params[i], deploy_param_size(d, i));
     text_add(text, "\n    0.0f};\n\n");
@@ -99,7 +99,7 @@ static void print_base(struct deployment *d, struct text *text, const struct buf
         break;
     case BUFFER_STATE:
         text_add(text, "weights");
-        *offset += (int64_t)d->weights->offset[ref->index];
+        *offset += (int64_t)d->weights->state.offset[ref->index];
         break;
     case BUFFER_NONE: text_add(text, "(const char *)0"); break;
     }

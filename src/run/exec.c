@@ -114,8 +114,8 @@ static enum sol_status run_step(const struct call *call, const struct step *step
 
 static void set_bases(struct call *call, const struct sol_weights *weights,
                       const void *const *inputs, void *const *outputs) {
-    call->base =
-        (struct bases){inputs, weights->param, outputs, call->workspace->arena, weights->state};
+    call->base = (struct bases){inputs, weights->param, outputs, call->workspace->arena,
+                                weights->state.slot};
 }
 
 /* Without the pool (another call has it) this one runs on its own thread, rather than wait. */

@@ -84,19 +84,21 @@ static void release(struct pack_block *block) {
     mem_free(block);
 }
 
-void packs_release(int n, struct pack_block *const *block) {
-    for (int i = 0; i < n; i++) release(block[i]);
+void packs_release(const struct packs *p) {
+    for (int i = 0; i < p->n; i++) release(p->block[i]);
 }
 
-bool packs_alloc(int n, const size_t *offset, char **slot, struct pack_block **block) {
-    if (!n) return true;
-    struct pack_block *all = new_block(offset[n], n);
-    for (int i = 0; i < n && all; i++) {
-        slot[i] = all->memory + offset[i];
-        block[i] = all;
+bool packs_alloc(const struct packs *p) {
+    if (!p->n) return true;
+    struct pack_block *all = new_block(p->offset[p->n], p->n);
+    for (int i = 0; i < p->n && all; i++) {
+        p->slot[i] = all->memory + p->offset[i];
+        p->block[i] = all;
     }
     return all != NULL;
 }
+
+static size_t slot_size(const struct packs *p, int i) { return p->offset[i + 1] - p->offset[i]; }
 
 /* ---- Sharing ---- */
 
@@ -122,13 +124,12 @@ static struct pack *find_equal(const char *at, size_t size) {
 }
 
 /* Enters the slots that lie in the block. */
-static void enter(int n, const size_t *offset, char *const *slot, struct pack_block *const *block,
-                  struct pack_block *own) {
-    for (int i = 0; i < n; i++) {
-        const size_t size = offset[i + 1] - offset[i];
-        if (block[i] != own || size < LEAST) continue;
+static void enter(const struct packs *p, struct pack_block *own) {
+    for (int i = 0; i < p->n; i++) {
+        const size_t size = slot_size(p, i);
+        if (p->block[i] != own || size < LEAST) continue;
         struct pack *pack = &own->pack[own->n++];
-        *pack = (struct pack){NULL, take_sample(slot[i], size), slot[i], size, own};
+        *pack = (struct pack){NULL, take_sample(p->slot[i], size), p->slot[i], size, own};
         lock_take(&lock);
         pack->next = *head_of(pack->sample);
         *head_of(pack->sample) = pack;
@@ -136,56 +137,47 @@ static void enter(int n, const size_t *offset, char *const *slot, struct pack_bl
     }
 }
 
-/* Equal packs of all slots; returns their bytes. */
-static size_t find_all(int n, const size_t *offset, char *const *slot, struct pack **found) {
-    size_t shared = 0;
-    for (int i = 0; i < n; i++) {
-        const size_t size = offset[i + 1] - offset[i];
-        found[i] = size < LEAST ? NULL : find_equal(slot[i], size);
-        if (found[i]) shared += size;
-    }
-    return shared;
-}
-
 /* What nobody else has moves to `rest`, which is NULL if that is nothing. */
-static void move_slots(int n, const size_t *offset, char **slot, struct pack_block **block,
-                       struct pack *const *found, struct pack_block *rest) {
+static void move_slots(const struct packs *p, struct pack *const *found, struct pack_block *rest) {
     char *to = rest ? rest->memory : NULL;
-    for (int i = 0; i < n; i++) {
-        const size_t size = offset[i + 1] - offset[i];
-        char *at = found[i] ? (char *)(uintptr_t)found[i]->at : to;
-        if (!found[i]) {
-            memcpy(to, slot[i], size);
-            to += size;
+    for (int i = 0; i < p->n; i++) {
+        struct pack_block *old = p->block[i];
+        p->block[i] = found[i] ? found[i]->block : rest;
+        if (found[i]) p->slot[i] = (char *)(uintptr_t)found[i]->at;
+        else {
+            p->slot[i] = memcpy(to, p->slot[i], slot_size(p, i));
+            to += slot_size(p, i);
         }
-        slot[i] = at;
-        release(block[i]);
-        block[i] = found[i] ? found[i]->block : rest;
+        release(old);
     }
 }
 
-/* Replaces what was found. Without memory for the rest all stays as it is: false. */
-static bool replace(int n, const size_t *offset, char **slot, struct pack_block **block,
-                    struct pack *const *found, size_t shared) {
+/* Replaces what was found, if moving the rest pays: a quarter is arbitrary. False: all stays as it is, also as there is no memory for the
+ * rest. */
+static bool replace(const struct packs *p, struct pack *const *found) {
     struct pack_block *rest = NULL;
+    size_t shared = 0;
     int left = 0;
-    for (int i = 0; i < n; i++) left += !found[i];
-    if (left && !(rest = new_block(offset[n] - shared, left))) return false;
-    move_slots(n, offset, slot, block, found, rest);
-    if (rest) enter(n, offset, slot, block, rest);
+    for (int i = 0; i < p->n; i++) {
+        if (found[i]) shared += slot_size(p, i);
+        else left++;
+    }
+    if (!shared || shared < p->offset[p->n] / 4) return false;
+    if (left && !(rest = new_block(p->offset[p->n] - shared, left))) return false;
+    move_slots(p, found, rest);
+    if (rest) enter(p, rest);
     return true;
 }
 
-/* Moving the rest must pay: a quarter is arbitrary. */
-void packs_share(int n, const size_t *offset, char **slot, struct pack_block **block) {
-    struct pack **found = n ? mem_alloc(sizeof *found * (size_t)n, 16) : NULL;
+void packs_share(const struct packs *p) {
+    struct pack **found = p->n ? mem_alloc(sizeof *found * (size_t)p->n, 16) : NULL;
     if (!found) return;
-    const size_t shared = find_all(n, offset, slot, found);
-    const bool pays = shared && shared >= offset[n] / 4;
-    if (!pays || !replace(n, offset, slot, block, found, shared)) {
-        for (int i = 0; i < n; i++)
+    for (int i = 0; i < p->n; i++)
+        if (slot_size(p, i) >= LEAST) found[i] = find_equal(p->slot[i], slot_size(p, i));
+    if (!replace(p, found)) {
+        for (int i = 0; i < p->n; i++)
             if (found[i]) release(found[i]->block);
-        enter(n, offset, slot, block, block[0]);
+        enter(p, p->block[0]);
     }
     mem_free(found);
 }

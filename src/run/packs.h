@@ -12,12 +12,20 @@
 /* Memory of several slots, counted by the slots that lie in it. */
 struct pack_block;
 
-/* Of `n` slots, of which slot i takes the bytes from offset[i] to offset[i + 1]: zeroed memory in one block. False: memory is out. */
-bool packs_alloc(int n, const size_t *offset, char **slot, struct pack_block **block);
+struct packs {
+    int n; /* slots */
+    /* By slot, and behind the last: bytes from the first one's start if they lay in a row. */
+    size_t *offset;
+    char **slot;               /* its memory */
+    struct pack_block **block; /* what that is part of, counted */
+};
+
+/* With n and the offsets set: zeroed memory for all slots, in one block. False: memory is out. */
+bool packs_alloc(const struct packs *packs);
 /* When they are filled, and from now on do not change: lets slots point to equal ones of others, and others to these. Where memory is
  * out, it leaves them as they are. */
-void packs_share(int n, const size_t *offset, char **slot, struct pack_block **block);
-void packs_release(int n, struct pack_block *const *block);
+void packs_share(const struct packs *packs);
+void packs_release(const struct packs *packs);
 /* Bytes of all blocks of the process, for tests. */
 size_t packs_size(void);
 

@@ -27,8 +27,7 @@ void sol_program_release(struct sol_program *program) {
         next = b->next;
         binding_free(b);
     }
-    for (int i = 0; i < program->modules.n; i++)
-        program->modules.at[i].release(program->modules.at[i].handle);
+    if (program->code) program->release_code(program->code);
     lock_fini(&program->lock);
     arena_fini(&program->arena);
     mem_free(program);

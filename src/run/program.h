@@ -15,6 +15,7 @@
 
 #include "base/lock.h"
 #include "base/size.h"
+#include "run/packs.h"
 
 #include <stdatomic.h>
 
@@ -102,11 +103,6 @@ struct binding {
     int n_users;                     /* calls in flight */
 };
 
-struct program_module {
-    void *handle;
-    void (*release)(void *handle);
-};
-
 struct sol_program {
     atomic_int n_refs;
     struct arena arena;
@@ -117,7 +113,8 @@ struct sol_program {
     struct step_list prepare, steps;
     int n_state;
     struct slot *state;
-    VEC(struct program_module) modules;    /* loaded code, released with the program */
+    void *code; /* that was loaded for it, released with it by `release_code`; NULL: none */
+    void (*release_code)(void *code);
     const char *report, *picture, *target; /* target: device and instruction set */
     int n_compiled;
     double compiler_s; /* processor time of the C compiler */
@@ -128,18 +125,14 @@ struct sol_program {
 };
 #define PROGRAM_BINDINGS 8
 
-struct pack_block;
 struct sol_weights {
     atomic_int n_refs;
     const struct sol_program *program; /* retained */
     const void **param;                /* caller's pointers, for weights that are used in place */
-    char **state;                      /* by slot: its memory, which nobody changes any more */
-    struct pack_block **block;         /* by slot: what that is part of, counted; see packs.h */
-    size_t *
-        offset; /* by slot, and behind the last: bytes from the first one's start if they lay in a row */
+    struct packs state;                /* by slot; nobody changes its memory any more */
 };
 
-/* weights.c: such offsets. Each slot begins at a cache line. Returns the last of them. */
+/* weights.c: the offsets of struct packs. Each slot begins at a cache line. Returns the last of them. */
 size_t weights_place(const struct sol_program *program, size_t *offset);
 
 /* program.c: an empty program with its arena; NULL when memory is out. */

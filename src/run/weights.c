@@ -3,7 +3,6 @@
  *
  *   memory for all slots -> exec_prepare fills it -> packs_share replaces what others have, too
  */
-#include "run/packs.h"
 #include "run/program.h"
 
 #include <string.h>
@@ -26,10 +25,10 @@ static struct sol_weights *alloc_tables(const struct sol_program *program) {
     struct sol_weights *w =
         mem_alloc(sizeof *w + (3 * n_state + 1) * sizeof(size_t) + n_params * sizeof(void *), 64);
     if (!w) return NULL;
-    w->offset = (size_t *)(void *)(w + 1);
-    w->state = (char **)(void *)(w->offset + n_state + 1);
-    w->block = (struct pack_block **)(void *)(w->state + n_state);
-    w->param = (const void **)(void *)(w->block + n_state);
+    w->state = (struct packs){.n = program->n_state, .offset = (size_t *)(void *)(w + 1)};
+    w->state.slot = (char **)(void *)(w->state.offset + n_state + 1);
+    w->state.block = (struct pack_block **)(void *)(w->state.slot + n_state);
+    w->param = (const void **)(void *)(w->state.block + n_state);
     return w;
 }
 
@@ -38,8 +37,8 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
     struct sol_weights *w = alloc_tables(program);
     if (!w) return fail(SOL_ENOMEM, "no memory for weights");
     if (program->n_params) memcpy(w->param, params, (size_t)program->n_params * sizeof *params);
-    const size_t size = weights_place(program, w->offset);
-    if (!packs_alloc(program->n_state, w->offset, w->state, w->block)) {
+    const size_t size = weights_place(program, w->state.offset);
+    if (!packs_alloc(&w->state)) {
         mem_free(w);
         return fail(SOL_ENOMEM, "no memory for %zu bytes of packed weights", size);
     }
@@ -56,7 +55,7 @@ enum sol_status sol_weights_new(const struct sol_program *program, const void *c
     struct sol_weights *w = NULL;
     TRY(alloc_weights(program, params, &w));
     enum sol_status status = exec_prepare(w);
-    if (!status) packs_share(program->n_state, w->offset, w->state, w->block);
+    if (!status) packs_share(&w->state);
     if (status) sol_weights_release(w);
     else *out = w;
     return status;
@@ -66,7 +65,7 @@ void sol_weights_retain(struct sol_weights *weights) { atomic_fetch_add(&weights
 
 void sol_weights_release(struct sol_weights *weights) {
     if (!weights || atomic_fetch_sub(&weights->n_refs, 1) > 1) return;
-    packs_release(weights->program->n_state, weights->block);
+    packs_release(&weights->state);
     sol_program_release((struct sol_program *)(uintptr_t)weights->program);
     mem_free(weights);
 }

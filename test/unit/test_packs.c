@@ -24,6 +24,10 @@ struct holder {
     struct pack_block *block[SLOTS];
 };
 
+static struct packs packs_of(struct holder *h) {
+    return (struct packs){h->n, h->offset, h->slot, h->block};
+}
+
 /* Kinds that follow each other differ in one byte, which need not be in a sample. */
 static char byte_of(int slot, int kind, size_t i) {
     return (char)(slot * 31 + (int)(i % 251) + (i == 1000 ? kind / 2 : 0) + kind % 2 * 7);
@@ -35,11 +39,12 @@ static void make(struct holder *h, uint64_t *state) {
         h->kind[i] = (int)(next_draw(state) % KINDS);
         h->offset[i + 1] = h->offset[i] + (i % 3 ? 8192 + 64 * (size_t)i : 2048);
     }
-    REQUIRE(packs_alloc(h->n, h->offset, h->slot, h->block));
+    const struct packs packs = packs_of(h);
+    REQUIRE(packs_alloc(&packs));
     for (int i = 0; i < h->n; i++)
         for (size_t k = 0; k < h->offset[i + 1] - h->offset[i]; k++)
             h->slot[i][k] = byte_of(i, h->kind[i], k);
-    packs_share(h->n, h->offset, h->slot, h->block);
+    packs_share(&packs);
 }
 
 static bool is_right(const struct holder *h) {
@@ -55,12 +60,16 @@ static void *play(void *seed) {
     int wrong = 0;
     for (int round = 0; round < ROUNDS; round++) {
         struct holder *h = &holders[next_draw(&state) % HOLDERS];
-        packs_release(h->n, h->block);
+        struct packs packs = packs_of(h);
+        packs_release(&packs);
         if (h->n) h->n = 0;
         else make(h, &state);
         for (int i = 0; i < HOLDERS; i++) wrong += !is_right(&holders[i]);
     }
-    for (int i = 0; i < HOLDERS; i++) packs_release(holders[i].n, holders[i].block);
+    for (int i = 0; i < HOLDERS; i++) {
+        struct packs packs = packs_of(&holders[i]);
+        packs_release(&packs);
+    }
     CHECK(wrong == 0);
     return NULL;
 }
@@ -139,16 +148,17 @@ static void test_failing_allocations(void) {
         struct holder first = {0}, second = {0};
         make(&first, &state);
         second = first;
-        REQUIRE(packs_alloc(second.n, second.offset, second.slot, second.block));
+        const struct packs ours = packs_of(&first), theirs = packs_of(&second);
+        REQUIRE(packs_alloc(&theirs));
         for (int i = 0; i < second.n; i++)
             memcpy(second.slot[i], first.slot[i], second.offset[i + 1] - second.offset[i]);
         mem_fail_at = n;
-        packs_share(second.n, second.offset, second.slot, second.block);
+        packs_share(&theirs);
         mem_fail_at = 0;
         CHECK(is_right(&first) && is_right(&second));
-        packs_release(first.n, first.block);
+        packs_release(&ours);
         CHECK(is_right(&second));
-        packs_release(second.n, second.block);
+        packs_release(&theirs);
     }
     CHECK(packs_size() == 0);
 }

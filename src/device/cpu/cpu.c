@@ -223,7 +223,6 @@ static enum sol_status link_kernels(struct build *b) {
     for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
     const char *flags = arena_printf(
         b->arena, CPU_OBJECT_FLAGS "-std=gnu99 " CPU_KERNEL_FLAGS " %s", isa_of(b->options)->flags);
-    VEC_PUSH(b->keep, &b->program->modules, ((struct program_module){NULL, release_module}));
     struct jit_module *module = NULL;
     struct jit_effort effort = {0};
     enum sol_status status = jit_build(&cpu_objects, flags, texts, queue->kernels.n,
@@ -233,7 +232,8 @@ static enum sol_status link_kernels(struct build *b) {
     report_effort(queue->kernels.n, &effort);
     if (status == SOL_ENOMEM) return status;
     if (status) return interpret_instead();
-    b->program->modules.at[b->program->modules.n - 1].handle = module;
+    b->program->code = module;
+    b->program->release_code = release_module;
     resolve_kernels(b, module);
     return SOL_OK;
 }

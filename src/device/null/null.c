@@ -115,7 +115,7 @@ static void compute_nothing(void *const *ptr, const int64_t *arg, char *scratch,
 
 /* Once, after all clusters: compile the collected texts and set kernel->compiled. jit_build (jit/jit.h) runs a compiler, in parallel and
  * with a cache; it takes the compiler's flags and a loader of what the compiler wrote. What it returns goes into
- * program->modules, which releases it with the program. device/cpu has all of it. Without `link` all nests are interpreted. */
+ * program->code, with the function that releases it. device/cpu has all of it. Without `link` all nests are interpreted. */
 static enum sol_status link_kernels(struct build *build) {
     struct waiting *waiting = build->device;
     for (int i = 0; waiting && i < waiting->kernels.n; i++)
