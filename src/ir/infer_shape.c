@@ -30,14 +30,9 @@ enum sol_status infer_permute(struct layer *l) {
     bool seen[SOL_MAX_RANK] = {false};
     if (a->n_axes != l->in[0]->rank)
         return fail(SOL_EINVAL, "%d axes for a tensor of rank %d", a->n_axes, l->in[0]->rank);
+    TRY(infer_axes(a, a->n_axes, seen));
     l->out[0]->rank = a->n_axes;
-    for (int i = 0; i < a->n_axes; i++) {
-        TRY(infer_axis(&a->axes[i], a->n_axes));
-        if (seen[a->axes[i]])
-            return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
-        seen[a->axes[i]] = true;
-        l->out[0]->dim[i] = l->in[0]->dim[a->axes[i]];
-    }
+    for (int i = 0; i < a->n_axes; i++) l->out[0]->dim[i] = l->in[0]->dim[a->axes[i]];
     return SOL_OK;
 }
 
