@@ -6,7 +6,6 @@
  * One arena per compile holds everything but the program; memory running out anywhere inside longjmps to
  * `compile`, which returns SOL_ENOMEM, and sol_compile frees it.
  */
-#include "device/cpu/cpu.h"
 #include "device/device.h"
 #include "ir/ir.h"
 #include "pass/pass.h"
@@ -50,14 +49,6 @@ static enum sol_status lower(struct build *b, const struct device *device,
     return SOL_OK;
 }
 
-/* For people: "x86, avx2". */
-static const char *name_target(struct arena *keep, const struct device *device,
-                               const struct sol_options *options) {
-    if (device != &device_cpu) return device->name;
-    return arena_printf(keep, "%s, %s", device->name,
-                        options->cpu ? options->cpu : cpu_isa()->name);
-}
-
 static enum sol_status compile(struct arena *arena, const struct model *model,
                                const struct sol_options *options, struct sol_program *program) {
     const struct device *device;
@@ -79,7 +70,9 @@ static enum sol_status compile(struct arena *arena, const struct model *model,
                           .plan = &plan};
     if (!plan.lanes) return SOL_EINVAL;
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
-    program->target = name_target(&program->arena, device, options);
+    program->target = device->variant ? arena_printf(&program->arena, "%s, %s", device->name,
+                                                     device->variant(options))
+                                      : device->name; /* "x86, avx2" */
     if (!device->emit_model) program->picture = plan_picture(&build);
     TRY(build_finish(&build, model));
     if (env_has(ENV_SOL_DEBUG, "plan")) fprintf(stderr, "%s", program->report);

@@ -9,11 +9,13 @@
 
 const char *sol_version(void) { return VERSION; }
 
-/* Where a device can be used its detail is what it is, of the CPU the instruction set; else the reason. */
+/* Where a device can be used its detail is what it is, or the kind that programs are compiled for; else the reason. */
 static void list_devices(void (*visit)(void *user, const struct sol_info *info), void *user) {
+    static const struct sol_options defaults;
     for (int i = 0; devices[i]; i++) {
         const char *reason = device_reason_against(devices[i]);
-        const char *detail = devices[i] == &device_cpu ? cpu_isa()->name : devices[i]->what;
+        const char *detail =
+            devices[i]->variant ? devices[i]->variant(&defaults) : devices[i]->what;
         visit(user,
               &(struct sol_info){"device", devices[i]->name, !reason, reason ? reason : detail});
     }

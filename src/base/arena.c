@@ -57,11 +57,16 @@ void mem_free(void *memory) { free(memory); }
 
 void arena_init(struct arena *arena) { *arena = (struct arena){0}; }
 
-void arena_fini(struct arena *arena) {
-    for (struct arena_block *block = arena->block, *older; block; block = older) {
+/* Frees `block` and older ones up to `end`, which stays. */
+static void free_blocks(struct arena_block *block, const struct arena_block *end) {
+    for (struct arena_block *older; block != end; block = older) {
         older = block->older;
         mem_free(block);
     }
+}
+
+void arena_fini(struct arena *arena) {
+    free_blocks(arena->block, NULL);
     arena->block = NULL;
 }
 
@@ -108,11 +113,8 @@ struct arena_block *arena_fence(struct arena *arena) {
 
 /* Blocks are listed newest first; until here all of them were in the list, so a jump in between loses none. */
 void arena_drop(struct arena_block *first, struct arena_block *second) {
-    struct arena_block *rest = first->older;
-    for (struct arena_block *block = second->older, *older; block != rest; block = older) {
-        older = block->older;
-        mem_free(block);
-    }
+    struct arena_block *rest = first->older; /* `first` itself is freed */
+    free_blocks(second->older, rest);
     second->older = rest;
 }
 

@@ -47,9 +47,7 @@ void log_check(void) {
 }
 
 void sol_set_log_level(int level) {
-    if (level < LOG_ERROR) level = LOG_ERROR;
-    if (level > LOG_TRACE) level = LOG_TRACE;
-    atomic_store(&current, level);
+    atomic_store(&current, (int)min_i64(max_i64(level, LOG_ERROR), LOG_TRACE));
 }
 
 bool log_on(enum log_level level) {

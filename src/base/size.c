@@ -260,12 +260,10 @@ static bool parse_factor(const char **at, struct size_term *term) {
 }
 
 static bool parse_term(const char **at, struct size_term *term) {
-    if (!parse_factor(at, term)) return false;
-    while (**at == '*') {
-        ++*at;
+    for (;; ++*at) {
         if (!parse_factor(at, term)) return false;
+        if (**at != '*') return true;
     }
-    return true;
 }
 
 /* size = [ "-" ] term { ( "+" | "-" ) term }, without blanks. */

@@ -17,8 +17,7 @@ static void find_stack(void) {
     pthread_attr_t attr;
     void *at = NULL;
     size_t size = 0;
-    if (pthread_getattr_np(pthread_self(), &attr)) size = 0;
-    else {
+    if (!pthread_getattr_np(pthread_self(), &attr)) {
         if (pthread_attr_getstack(&attr, &at, &size)) size = 0;
         pthread_attr_destroy(&attr);
     }

@@ -13,6 +13,8 @@
 struct device {
     const char *name, *what;
     const char *(*unavailable)(void); /* NULL: it can be used; else the reason */
+    /* What of it programs are compiled for, such as the instruction set. NULL: there is one kind only. */
+    const char *(*variant)(const struct sol_options *options);
     int (*lanes)(const struct sol_options
                      *options); /* 0 with a message: refused. NULL: 1, images are never reordered */
     bool (*takes_heavy)(const struct layer *conv, int lanes);

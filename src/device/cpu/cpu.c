@@ -85,6 +85,8 @@ static int get_lanes(const struct sol_options *options) {
     return isa ? isa->lanes : 0;
 }
 
+static const char *name_isa(const struct sol_options *options) { return isa_of(options)->name; }
+
 /* ---- DFP steps ---- */
 
 static void queue_text(struct build *b, const struct dfp_parts *parts) {
@@ -242,6 +244,7 @@ const struct device device_cpu = {
     .name = CPU_NAME,
     .what = "CPU, own kernels and generated C",
     .unavailable = say_unavailable,
+    .variant = name_isa,
     .lanes = get_lanes,
     .takes_heavy = dnn_takes,
     .refuse_fusion = dfp_refuse,
