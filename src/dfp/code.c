@@ -217,7 +217,7 @@ static void encode_store(struct encoder *e, const struct item *item) {
 
 /* ---- Loops ---- */
 
-static void encode_items(struct encoder *e, const struct block *b);
+static void encode_items(struct encoder *e, const struct block *b, int n);
 
 static bool is_windowed(const struct nest *nest, const struct node *reduce) {
     for (int i = 0; i < reduce->n_vars; i++)
@@ -265,7 +265,7 @@ static void end_loop(struct encoder *e, int length) {
 static void encode_loop(struct encoder *e, const struct block *b) {
     bool strip = is_strip(e, b);
     int length = begin_loop(e, b, strip);
-    encode_items(e, b);
+    encode_items(e, b, b->items.n);
     end_loop(e, length);
     if (strip) e->strip = -1;
 }
@@ -282,14 +282,11 @@ static void encode_loops(struct encoder *e, const struct block *b, struct place 
     bool strip = e->strip < 0 && b->reduce;
     int length = begin_loop(e, b, strip);
     if (b->reduce) {
-        encode_items(e, b);
+        encode_items(e, b, b->items.n);
         int64_t from[3] = {sum.at, widen(e, b->operand, sum)};
         put_arith(e, combines[b->reduce->combine].primitive, sum, from);
     } else {
-        for (int i = 0; i + 1 < b->items.n; i++) {
-            struct block single = {.items = {.n = 1, .cap = 1, .at = &b->items.at[i]}};
-            encode_items(e, &single);
-        }
+        encode_items(e, b, b->items.n - 1);
         encode_loops(e, nest_inner_loop(b), sum);
     }
     end_loop(e, length);
@@ -317,8 +314,9 @@ static void encode_reduce(struct encoder *e, const struct item *item) {
     put(e, CODE_STRIP / (e->nest->lane_var >= 0 ? e->nest->lanes : 1));
 }
 
-static void encode_items(struct encoder *e, const struct block *b) {
-    for (int i = 0; i < b->items.n; i++) {
+/* The first n of them. */
+static void encode_items(struct encoder *e, const struct block *b, int n) {
+    for (int i = 0; i < n; i++) {
         const struct item *item = &b->items.at[i];
         switch (item->kind) {
         case ITEM_NODE: encode_node(e, item); break;
@@ -378,7 +376,7 @@ void nest_encode(struct nest *nest, const void **code, size_t *size) {
     encode_vars(&e);
     encode_grid(&e);
     e.words.at[HEAD_BODY] = e.words.n;
-    encode_items(&e, nest->body);
+    encode_items(&e, nest->body, nest->body->items.n);
     put(&e, CODE_END);
     encode_constants(&e);
     nest->scratch_size = e.words.at[HEAD_TILE] + e.registers;
