@@ -105,32 +105,19 @@ static bool is_monotone(struct printer *p, const struct item *item, int lane) {
     return true;
 }
 
-/* The lanes [from, to) in which the conditions hold: low <= A + c * l < high gives ceil((low - A) / c) <= l < ceil((high - A) / c). One
- * that is the same in all lanes leaves them or none. */
-static void print_lane_bound(struct printer *p, const struct range *r, int64_t coef,
-                             const char *which, const struct size *bound, bool is_number) {
-    print_line(p, "%s, div_ceil(", which);
-    print_size(p, bound, is_number);
-    text_add(p->text, " - (");
-    print_sum(p, r->x, false, true, -1);
-    text_add(p->text, "), %" PRId64 "));\n", coef);
-}
-
+/* The lanes [from, to) in which the conditions hold; one that is the same in all lanes leaves them or none. */
 static void print_lane_range(struct printer *p, const struct item *item, int lane) {
     print_line(p, "int64_t from = 0, to = %s;\n", count_text(p));
     for (int i = 0; i < item->n_ranges; i++) {
         const struct range *r = item->range[i];
         int64_t coef = size_value(affine_coef(r->x, lane));
-        if (!coef) {
-            print_line(p, "if (!(");
-            print_condition(p, r, false);
-            text_add(p->text, ")) to = 0;\n");
+        if (coef) {
+            print_bounds(p, r, coef, -1, "from", "to");
             continue;
         }
-        if (print_is_bound(r->low))
-            print_lane_bound(p, r, coef, "from = max_int(from", &r->low, true);
-        if (print_is_bound(r->high))
-            print_lane_bound(p, r, coef, "to = min_int(to", &r->high, false);
+        print_line(p, "if (!(");
+        print_condition(p, r, false);
+        text_add(p->text, ")) to = 0;\n");
     }
 }
 

@@ -101,31 +101,12 @@ static struct block *open_reduction(struct building *b, struct node *reduce, int
     for (int i = 0; i <= reduce->n_vars; i++) {
         int var = i < reduce->n_vars ? reduce->var[i] : lane;
         if (var < 0 || (var == lane && i < reduce->n_vars)) continue;
-        struct block *parent = b->at;
         struct block *block = open_block(b, var, var == lane);
         if (var == lane) b->lane = lane;
         find_bounds(b, reduce, block);
-        struct item item = {.kind = ITEM_LOOP, .block = block};
-        if (outer) add_item(b, parent, &item);
-        else outer = block;
+        if (!outer) outer = block;
     }
     return outer;
-}
-
-/* Inner loops are in their parents' items before anything that is hoisted there; so loops are
- * put last again. */
-static void sort_loops_last(struct block *outer) {
-    struct block *at = outer;
-    while (at && !at->reduce) {
-        struct block *inner = NULL;
-        int n = 0;
-        for (int i = 0; i < at->items.n; i++) {
-            if (at->items.at[i].kind == ITEM_LOOP && !inner) inner = at->items.at[i].block;
-            else at->items.at[n++] = at->items.at[i];
-        }
-        at->items.at[n] = (struct item){.kind = ITEM_LOOP, .block = inner};
-        at = inner;
-    }
 }
 
 const struct block *nest_inner_loop(const struct block *b) {
@@ -148,7 +129,7 @@ static void build_reduction(struct building *b, struct node *n) {
     struct block *inner = b->at;
     inner->operand = build_node(b, n->arg[0]);
     inner->reduce = n;
-    sort_loops_last(item.block);
+    while (b->at != item.block) close_loop(b, b->at);
     add_item(b, home, &item);
     n->home = home;
     *b = outside;

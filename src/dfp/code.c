@@ -63,12 +63,15 @@ static bool depends(uint64_t deps, int var) { return var >= 0 && (deps & var_bit
  * Registers are never used twice: a kernel has some dozens of nodes, and the strip is short enough for
  * all of them to stay in L1 or L2. Single values take 16 floats, so that rows stay aligned.
  */
-static struct place make_place(struct encoder *e, uint64_t deps) {
-    struct place p = {.at = e->registers, .inner = 1};
-    p.columns = depends(deps, e->strip);
-    if (depends(deps, e->nest->lane_var)) p.inner = e->nest->lanes;
-    e->registers += p.columns ? CODE_STRIP : round_up(p.inner, 16);
+static struct place take_register(struct encoder *e, int columns, int inner) {
+    struct place p = {e->registers, columns, inner};
+    e->registers += columns ? CODE_STRIP : round_up(inner, 16);
     return p;
+}
+
+static struct place make_place(struct encoder *e, uint64_t deps) {
+    bool in_lanes = depends(deps, e->nest->lane_var);
+    return take_register(e, depends(deps, e->strip), in_lanes ? e->nest->lanes : 1);
 }
 
 static void set_place(struct encoder *e, const struct node *n, struct place p) {
@@ -85,23 +88,25 @@ static struct place find_place(struct encoder *e, const struct node *n) {
     return e->places.at[n->id];
 }
 
-static void put_shape(struct encoder *e, struct place p) {
+static void put_place(struct encoder *e, struct place p) {
     put(e, p.columns);
     put(e, p.inner);
+    put(e, p.at);
+}
+
+/* The beginning of most instructions: what is done, and the register that it is done to. */
+static void put_code(struct encoder *e, enum code_op op, struct place to) {
+    put(e, op);
+    put_place(e, to);
 }
 
 /* The operand as a register of the wanted shape. */
 static int64_t widen(struct encoder *e, const struct node *n, struct place shape) {
     struct place from = find_place(e, n);
     if (from.columns == shape.columns && from.inner == shape.inner) return from.at;
-    struct place to = shape;
-    to.at = e->registers;
-    e->registers += to.columns ? CODE_STRIP : round_up(to.inner, 16);
-    put(e, CODE_BROADCAST);
-    put_shape(e, to);
-    put(e, to.at);
-    put(e, from.at);
-    put_shape(e, from);
+    struct place to = take_register(e, shape.columns, shape.inner);
+    put_code(e, CODE_BROADCAST, to);
+    put_place(e, from);
     return to.at;
 }
 
@@ -148,9 +153,7 @@ static void put_access(struct encoder *e, const struct value *v, const struct af
 /* ---- Items ---- */
 
 static void encode_load(struct encoder *e, const struct item *item, struct place to) {
-    put(e, CODE_LOAD);
-    put_shape(e, to);
-    put(e, to.at);
+    put_code(e, CODE_LOAD, to);
     put_memory(e, item->node->from);
     put_double(e, item->node->fill);
     put_access(e, item->node->from, item->node->offset);
@@ -160,9 +163,7 @@ static void encode_load(struct encoder *e, const struct item *item, struct place
 /* Pairs of the last block of each segment and how many lanes of it are channels; others have all. */
 static void encode_valid(struct encoder *e, struct place to) {
     const struct layout *layout = e->nest->layout;
-    put(e, CODE_VALID);
-    put_shape(e, to);
-    put(e, to.at);
+    put_code(e, CODE_VALID, to);
     put(e, e->nest->block_var);
     put(e, layout->n_segments);
     int64_t end = 0;
@@ -173,14 +174,17 @@ static void encode_valid(struct encoder *e, struct place to) {
     }
 }
 
+static void put_arith(struct encoder *e, enum primitive primitive, struct place to,
+                      const int64_t from[3]) {
+    put_code(e, CODE_ARITH, to);
+    for (int i = 0; i < 3; i++) put(e, from[i]);
+    put(e, primitive);
+}
+
 static void encode_arith(struct encoder *e, const struct item *item, struct place to) {
     int64_t from[3] = {0};
     for (int i = 0; i < 3 && item->arg[i]; i++) from[i] = widen(e, item->arg[i], to);
-    put(e, CODE_ARITH);
-    put(e, item->node->primitive);
-    put_shape(e, to);
-    put(e, to.at);
-    for (int i = 0; i < 3; i++) put(e, from[i]);
+    put_arith(e, item->node->primitive, to, from);
 }
 
 static void encode_node(struct encoder *e, const struct item *item) {
@@ -188,9 +192,7 @@ static void encode_node(struct encoder *e, const struct item *item) {
     switch (item->node->kind) {
     case NODE_LOAD: encode_load(e, item, to); break;
     case NODE_RANGE:
-        put(e, CODE_RANGE);
-        put_shape(e, to);
-        put(e, to.at);
+        put_code(e, CODE_RANGE, to);
         put_ranges(e, item->range, item->n_ranges);
         break;
     case NODE_VALID: encode_valid(e, to); break;
@@ -207,17 +209,15 @@ static void encode_store(struct encoder *e, const struct item *item) {
     struct place shape = {.inner = 1};
     shape.columns = depends(v->node->deps | affine_deps(e->nest, v->at), e->strip);
     if (depends(affine_deps(e->nest, v->at), e->nest->lane_var)) shape.inner = e->nest->lanes;
-    int64_t from = widen(e, item->arg[0], shape);
-    put(e, CODE_STORE);
-    put_shape(e, shape);
-    put(e, from);
+    shape.at = widen(e, item->arg[0], shape);
+    put_code(e, CODE_STORE, shape);
     put_memory(e, v);
     put_access(e, v, v->at);
 }
 
 /* ---- Loops ---- */
 
-static void encode_items(struct encoder *e, const struct block *b);
+static void encode_items(struct encoder *e, const struct block *b, int n);
 
 static bool is_windowed(const struct nest *nest, const struct node *reduce) {
     for (int i = 0; i < reduce->n_vars; i++)
@@ -265,7 +265,7 @@ static void end_loop(struct encoder *e, int length) {
 static void encode_loop(struct encoder *e, const struct block *b) {
     bool strip = is_strip(e, b);
     int length = begin_loop(e, b, strip);
-    encode_items(e, b);
+    encode_items(e, b, b->items.n);
     end_loop(e, length);
     if (strip) e->strip = -1;
 }
@@ -273,9 +273,7 @@ static void encode_loop(struct encoder *e, const struct block *b) {
 /* ---- Reductions ---- */
 
 static void put_set(struct encoder *e, struct place to, double value) {
-    put(e, CODE_SET);
-    put_shape(e, to);
-    put(e, to.at);
+    put_code(e, CODE_SET, to);
     put_double(e, value);
 }
 
@@ -284,20 +282,11 @@ static void encode_loops(struct encoder *e, const struct block *b, struct place 
     bool strip = e->strip < 0 && b->reduce;
     int length = begin_loop(e, b, strip);
     if (b->reduce) {
-        encode_items(e, b);
-        int64_t from = widen(e, b->operand, sum);
-        put(e, CODE_ARITH);
-        put(e, combines[b->reduce->combine].primitive);
-        put_shape(e, sum);
-        put(e, sum.at);
-        put(e, sum.at);
-        put(e, from);
-        put(e, 0);
+        encode_items(e, b, b->items.n);
+        int64_t from[3] = {sum.at, widen(e, b->operand, sum)};
+        put_arith(e, combines[b->reduce->combine].primitive, sum, from);
     } else {
-        for (int i = 0; i + 1 < b->items.n; i++) {
-            struct block single = {.items = {.n = 1, .cap = 1, .at = &b->items.at[i]}};
-            encode_items(e, &single);
-        }
+        encode_items(e, b, b->items.n - 1);
         encode_loops(e, nest_inner_loop(b), sum);
     }
     end_loop(e, length);
@@ -312,8 +301,7 @@ static void encode_reduce(struct encoder *e, const struct item *item) {
     set_place(e, n, to);
     put_set(e, to, combines[n->combine].neutral);
     if (strip) {
-        sum = (struct place){.at = e->registers, .columns = 1, .inner = to.inner};
-        e->registers += CODE_STRIP;
+        sum = take_register(e, true, to.inner);
         put_set(e, sum, combines[n->combine].neutral);
     }
     encode_loops(e, item->block, sum);
@@ -326,8 +314,9 @@ static void encode_reduce(struct encoder *e, const struct item *item) {
     put(e, CODE_STRIP / (e->nest->lane_var >= 0 ? e->nest->lanes : 1));
 }
 
-static void encode_items(struct encoder *e, const struct block *b) {
-    for (int i = 0; i < b->items.n; i++) {
+/* The first n of them. */
+static void encode_items(struct encoder *e, const struct block *b, int n) {
+    for (int i = 0; i < n; i++) {
         const struct item *item = &b->items.at[i];
         switch (item->kind) {
         case ITEM_NODE: encode_node(e, item); break;
@@ -387,7 +376,7 @@ void nest_encode(struct nest *nest, const void **code, size_t *size) {
     encode_vars(&e);
     encode_grid(&e);
     e.words.at[HEAD_BODY] = e.words.n;
-    encode_items(&e, nest->body);
+    encode_items(&e, nest->body, nest->body->items.n);
     put(&e, CODE_END);
     encode_constants(&e);
     nest->scratch_size = e.words.at[HEAD_TILE] + e.registers;

@@ -9,8 +9,8 @@
  *   size      argument number or -1, number: what arg[] holds at the call, or the number itself
  *   sum       n, n times (variable, size), size: base + sum of coef * variable
  *   range     sum, low size, high size, 1 if linear in the strip's variable and equal in all lanes
- *   shape     columns (1: one per value of the strip), inner (1, or the lanes of a block)
  *   register  offset in floats
+ *   place     columns (1: one per value of the strip), inner (1, or the lanes of a block), register
  *
  * Example: y = relu(x) is a LOOP over the row in strips of CODE_STRIP columns, with the body
  *   LOAD r0 <- x + 1 * i;  BROADCAST r2 <- r1;  ARITH MAX r3 <- r0, r2;  STORE y + 1 * i <- r3;  END
@@ -25,14 +25,14 @@
 
 enum code_op {
     CODE_END,       /* of a loop's body, or of all */
-    CODE_ARITH,     /* op, shape, to, 3 registers */
-    CODE_BROADCAST, /* shape, to, from, shape of from */
-    CODE_LOAD,      /* shape, to, memory, fill, access, n ranges */
-    CODE_STORE,     /* shape, from, memory, access */
-    CODE_RANGE,     /* shape, to, n ranges */
-    CODE_VALID,     /* shape, to, variable, n, n times (last block, lanes) */
-    CODE_SET,       /* shape, to, value; the whole register */
-    CODE_FOLD,      /* op, inner, to, from, columns: all of them combined with `to` */
+    CODE_ARITH,     /* place to, 3 registers, primitive */
+    CODE_BROADCAST, /* place to, place from */
+    CODE_LOAD,      /* place to, memory, fill, access, n ranges */
+    CODE_STORE,     /* place from, memory, access */
+    CODE_RANGE,     /* place to, n ranges */
+    CODE_VALID,     /* place to, variable, n, n times (last block, lanes) */
+    CODE_SET,       /* place to, value; the whole register */
+    CODE_FOLD,      /* primitive, inner, to, from, columns: all of them combined with `to` */
     CODE_LOOP, /* variable, row, size, words of the body, columns of a strip or 0, n ranges, body */
 };
 

@@ -133,32 +133,16 @@ static void print_loop(struct printer *p, const struct block *b) {
 
 /* ---- Reductions ---- */
 
-/* low <= A + c * i < high gives ceil((low - A) / c) <= i < ceil((high - A) / c). */
-static void print_bound(struct printer *p, const struct range *r, int var, const struct size *bound,
-                        bool is_number) {
-    text_add(p->text, "div_ceil(");
-    print_size(p, bound, is_number);
-    text_add(p->text, " - (");
-    print_sum(p, r->x, false, true, var);
-    text_add(p->text, "), %" PRId64 ")", size_value(affine_coef(r->x, var)));
-}
-
-static void print_bounds(struct printer *p, const struct block *b) {
+static void print_clips(struct printer *p, const struct block *b) {
     const struct var *v = &p->nest->var[b->var];
-    print_line(p, "int64_t i%d_begin = 0, i%d_end = ", b->var, b->var);
+    const char *begin = arena_printf(p->nest->arena, "i%d_begin", b->var);
+    const char *end = arena_printf(p->nest->arena, "i%d_end", b->var);
+    print_line(p, "int64_t %s = 0, %s = ", begin, end);
     print_size(p, &v->extent, v->is_window);
     text_add(p->text, ";\n");
     for (int i = 0; i < b->n_clips; i++) {
-        const struct range *r = b->clip[i];
-        if (print_is_bound(r->low)) {
-            print_line(p, "i%d_begin = max_int(i%d_begin, ", b->var, b->var);
-            print_bound(p, r, b->var, &r->low, true);
-            text_add(p->text, ");\n");
-        }
-        if (!print_is_bound(r->high)) continue;
-        print_line(p, "i%d_end = min_int(i%d_end, ", b->var, b->var);
-        print_bound(p, r, b->var, &r->high, false);
-        text_add(p->text, ");\n");
+        int64_t coef = size_value(affine_coef(b->clip[i]->x, b->var));
+        print_bounds(p, b->clip[i], coef, b->var, begin, end);
     }
 }
 
@@ -180,7 +164,7 @@ static void print_loops(struct printer *p, const struct block *outer) {
     bool whole = p->whole, clipped = false;
     for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
         clipped |= b->n_clips > 0;
-        if (b->n_clips) print_bounds(p, b);
+        if (b->n_clips) print_clips(p, b);
     }
     p->whole = true;
     if (clipped) {

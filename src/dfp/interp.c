@@ -68,22 +68,16 @@ static int64_t read_sum(struct machine *m, int64_t *strip_coef) {
     return sum + read_size(m);
 }
 
-struct shape {
-    int64_t columns, inner;
+/* A register, and its columns that are active here: [begin, end), of `inner` floats each. */
+struct place {
+    float *at;
+    int64_t columns, inner, begin, end;
 };
 
-static struct shape read_shape(struct machine *m) {
-    struct shape s;
-    s.columns = next(m);
-    s.inner = next(m);
-    return s;
-}
-
-static int64_t first_of(const struct machine *m, struct shape s) {
-    return s.columns ? m->first * s.inner : 0;
-}
-static int64_t count_of(const struct machine *m, struct shape s) {
-    return (s.columns ? m->end - m->first : 1) * s.inner;
+static struct place read_place(struct machine *m) {
+    int64_t columns = next(m), inner = next(m);
+    return (struct place){m->reg + next(m), columns, inner, columns ? m->first : 0,
+                          columns ? m->end : 1};
 }
 
 static float *read_memory(struct machine *m) {
@@ -127,23 +121,23 @@ static void fill_row(float *to, float value, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] = value;
 }
 
+static void fill_columns(const struct place *to, float value, int64_t begin, int64_t end) {
+    fill_row(to->at + begin * to->inner, value, (end - begin) * to->inner);
+}
+
 static void run_arith(struct machine *m) {
-    row_function *row = rows[next(m)];
-    struct shape s = read_shape(m);
-    float *r = m->reg + first_of(m, s);
-    float *to = r + next(m), *a = r + next(m), *b = r + next(m), *c = r + next(m);
-    row(to, a, b, c, count_of(m, s));
+    struct place to = read_place(m);
+    int64_t begin = to.begin * to.inner;
+    float *a = m->reg + next(m), *b = m->reg + next(m), *c = m->reg + next(m);
+    rows[next(m)](to.at + begin, a + begin, b + begin, c + begin, to.end * to.inner - begin);
 }
 
 /* From one value per row, column or block to the wanted shape; `from` is the smaller one. */
 static void run_broadcast(struct machine *m) {
-    struct shape to = read_shape(m);
-    int64_t to_at = next(m), from_at = next(m);
-    struct shape from = read_shape(m);
-    int64_t begin = to.columns ? m->first : 0, end = to.columns ? m->end : 1;
-    for (int64_t c = begin; c < end; c++) {
-        const float *x = m->reg + from_at + (from.columns ? c * from.inner : 0);
-        float *y = m->reg + to_at + c * to.inner;
+    struct place to = read_place(m), from = read_place(m);
+    for (int64_t c = to.begin; c < to.end; c++) {
+        const float *x = from.at + (from.columns ? c * from.inner : 0);
+        float *y = to.at + c * to.inner;
         if (from.inner == to.inner) memcpy(y, x, sizeof *y * (size_t)to.inner);
         else fill_row(y, *x, to.inner);
     }
@@ -203,22 +197,20 @@ static void unset_point(struct machine *m, int64_t column) {
 }
 
 static void run_range(struct machine *m) {
-    struct shape s = read_shape(m);
-    float *to = m->reg + next(m);
-    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
-    int64_t first = begin, last = end;
+    struct place to = read_place(m);
+    int64_t first = to.begin, last = to.end;
     const int64_t *ranges = m->pc;
-    fill_row(to + begin * s.inner, 0, (end - begin) * s.inner);
+    fill_columns(&to, 0, to.begin, to.end);
     if (read_ranges(m, &first, &last)) {
-        fill_row(to + first * s.inner, 1, (last - first) * s.inner);
+        fill_columns(&to, 1, first, last);
         return;
     }
     const int64_t *after = m->pc;
-    for (int64_t c = begin; c < end; c++)
-        for (int64_t l = 0; l < s.inner; l++) {
+    for (int64_t c = to.begin; c < to.end; c++)
+        for (int64_t l = 0; l < to.inner; l++) {
             set_point(m, c, l);
             m->pc = ranges;
-            to[c * s.inner + l] = holds_here(m);
+            to.at[c * to.inner + l] = holds_here(m);
             unset_point(m, c);
         }
     m->pc = after;
@@ -226,15 +218,13 @@ static void run_range(struct machine *m) {
 
 /* A block that is the last of its segment has as many channels as the code says; all others are full. */
 static void run_valid(struct machine *m) {
-    struct shape s = read_shape(m);
-    float *to = m->reg + next(m);
+    struct place to = read_place(m);
     int64_t var = next(m), n = next(m);
-    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
-    for (int64_t c = begin; c < end; c++) {
-        int64_t block = m->var[var] + (var == m->strip ? c : 0), valid = s.inner;
+    for (int64_t c = to.begin; c < to.end; c++) {
+        int64_t block = m->var[var] + (var == m->strip ? c : 0), valid = to.inner;
         for (int64_t i = 0; i < n; i++)
             if (m->pc[2 * i] == block) valid = m->pc[2 * i + 1];
-        for (int64_t l = 0; l < s.inner; l++) to[c * s.inner + l] = l < valid;
+        for (int64_t l = 0; l < to.inner; l++) to.at[c * to.inner + l] = l < valid;
     }
     m->pc += 2 * n;
 }
@@ -287,15 +277,14 @@ static void load_columns(float *to, const float *from, const struct access *a, i
 }
 
 /* Any index at all, as behind a quotient, and any condition: the formulas are evaluated per element. */
-static void load_singly(struct machine *m, float *to, const float *from, const struct access *a,
-                        struct shape s) {
-    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
+static void load_singly(struct machine *m, struct place to, const float *from,
+                        const struct access *a) {
     const int64_t *after = m->pc;
-    for (int64_t c = begin; c < end; c++)
-        for (int64_t l = 0; l < s.inner; l++) {
+    for (int64_t c = to.begin; c < to.end; c++)
+        for (int64_t l = 0; l < to.inner; l++) {
             set_point(m, c, l);
             m->pc = a->ranges;
-            if (holds_here(m)) to[c * s.inner + l] = from[find_offset(m, a)];
+            if (holds_here(m)) to.at[c * to.inner + l] = from[find_offset(m, a)];
             unset_point(m, c);
         }
     m->pc = after;
@@ -303,47 +292,41 @@ static void load_singly(struct machine *m, float *to, const float *from, const s
 
 /* Columns outside of [first, last) are padding and get the fill; inside nothing is tested any more. */
 static void run_load(struct machine *m) {
-    struct shape s = read_shape(m);
-    float *to = m->reg + next(m);
+    struct place to = read_place(m);
     const float *from = read_memory(m);
     float fill = (float)read_double(m);
     struct access a = read_access(m);
-    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
-    int64_t first = begin, last = end;
+    int64_t first = to.begin, last = to.end;
     a.ranges = m->pc;
     bool linear = read_ranges(m, &first, &last) && !a.single;
     if (!linear) last = first;
-    fill_row(to + begin * s.inner, fill, (first - begin) * s.inner);
-    fill_row(to + last * s.inner, fill, (end - last) * s.inner);
-    if (linear) load_columns(to, from, &a, s.inner, first, last);
-    else load_singly(m, to, from, &a, s);
+    fill_columns(&to, fill, to.begin, first);
+    fill_columns(&to, fill, last, to.end);
+    if (linear) load_columns(to.at, from, &a, to.inner, first, last);
+    else load_singly(m, to, from, &a);
 }
 
 static void run_store(struct machine *m) {
-    struct shape s = read_shape(m);
-    const float *from = m->reg + next(m);
+    struct place from = read_place(m);
     float *to = read_memory(m);
     struct access a = read_access(m);
-    int64_t begin = s.columns ? m->first : 0, end = s.columns ? m->end : 1;
-    bool dense = a.lane_step == 1 || s.inner == 1;
+    bool dense = a.lane_step == 1 || from.inner == 1;
     to += a.offset;
-    if (dense && a.column_step == s.inner) {
-        memcpy(to + begin * s.inner, from + begin * s.inner,
-               sizeof *to * (size_t)((end - begin) * s.inner));
+    if (dense && a.column_step == from.inner) {
+        memcpy(to + from.begin * from.inner, from.at + from.begin * from.inner,
+               sizeof *to * (size_t)((from.end - from.begin) * from.inner));
         return;
     }
-    for (int64_t c = begin; c < end; c++)
-        for (int64_t l = 0; l < s.inner; l++)
-            to[c * a.column_step + l * a.lane_step] = from[c * s.inner + l];
+    for (int64_t c = from.begin; c < from.end; c++)
+        for (int64_t l = 0; l < from.inner; l++)
+            to[c * a.column_step + l * a.lane_step] = from.at[c * from.inner + l];
 }
 
 /* ---- Reductions and loops ---- */
 
 static void run_set(struct machine *m) {
-    struct shape s = read_shape(m);
-    float *to = m->reg + next(m);
-    float value = (float)read_double(m);
-    fill_row(to, value, s.columns ? CODE_STRIP : s.inner);
+    struct place to = read_place(m);
+    fill_row(to.at, (float)read_double(m), to.columns ? CODE_STRIP : to.inner);
 }
 
 /* Columns are combined by halves, which rounds less than one after the other. */

@@ -99,7 +99,6 @@ struct value {
     int ptr;                     /* index in dfp_kernel.ptr, or -1 */
     const struct size *stride;   /* in memory */
     int64_t scratch;             /* offset in floats, when it lies in scratch */
-    int64_t scratch_size;        /* floats */
     struct node *node;           /* a root's value at its own point */
     const struct affine *at;     /* where a root is stored */
 };

@@ -108,6 +108,27 @@ void print_conditions(struct printer *p, const struct range *const *r, int n, bo
     }
 }
 
+static void print_bound(struct printer *p, const struct range *r, int64_t coef, int without,
+                        const struct size *bound, bool is_number) {
+    text_add(p->text, "div_ceil(");
+    print_size(p, bound, is_number);
+    text_add(p->text, " - (");
+    print_sum(p, r->x, false, true, without);
+    text_add(p->text, "), %" PRId64 "));\n", coef);
+}
+
+void print_bounds(struct printer *p, const struct range *r, int64_t coef, int without,
+                  const char *begin, const char *end) {
+    if (print_is_bound(r->low)) {
+        print_line(p, "%s = max_int(%s, ", begin, begin);
+        print_bound(p, r, coef, without, &r->low, true);
+    }
+    if (print_is_bound(r->high)) {
+        print_line(p, "%s = min_int(%s, ", end, end);
+        print_bound(p, r, coef, without, &r->high, false);
+    }
+}
+
 bool print_is_vector(const struct printer *p, uint64_t deps) {
     return nest_is_vector(p->nest, deps, p->lane);
 }

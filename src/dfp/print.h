@@ -25,6 +25,10 @@ void print_sum(struct printer *p, const struct affine *a, bool in_lane, bool is_
                int without);
 void print_condition(struct printer *p, const struct range *r, bool in_lane);
 void print_conditions(struct printer *p, const struct range *const *r, int n, bool in_lane);
+/* Lines that raise `begin` and lower `end`, names of variables, to where the condition holds for A + coef * i, A being the sum without
+ * the term of `without`: low <= A + c * i < high gives ceil((low - A) / c) <= i < ceil((high - A) / c). */
+void print_bounds(struct printer *p, const struct range *r, int64_t coef, int without,
+                  const char *begin, const char *end);
 bool print_is_bound(struct size size);
 bool print_is_vector(const struct printer *p, uint64_t deps);
 /* As vectors where these are wanted. */

@@ -222,14 +222,11 @@ void nest_place_scratch(struct nest *nest) {
         struct value *v = &nest->values.at[i];
         if (!nest_in_scratch(v)) continue;
         struct size n = place_scratch(nest, v);
-        if (!size_is_const(n) || size_value(n) > SCRATCH_MAX / 4) {
+        if (!size_is_const(n) || size_value(n) > SCRATCH_MAX / 4 - nest->scratch_size) {
             nest_refuse(nest, "what one stage hands to the next is too large to keep");
             return;
         }
         v->scratch = nest->scratch_size;
-        v->scratch_size = round_up(size_value(n), nest->lanes);
-        nest->scratch_size += v->scratch_size;
+        nest->scratch_size += round_up(size_value(n), nest->lanes);
     }
-    if (nest->scratch_size > SCRATCH_MAX / 4)
-        nest_refuse(nest, "what one stage hands to the next is too large to keep");
 }

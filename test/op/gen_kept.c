@@ -20,6 +20,9 @@ static const char *const kept[] = {
     "  %2 = permute %0 axes=[0,2,1,3,4]\n  %3 = reshape %2 shape=[4,3,4,5]\n"
     "  %4 = conv %3 %1 pad=[1,1,1,1]\n  %5 = reshape %4 shape=[2,2,4,4,5]\n"
     "  %6 = permute %5 axes=[0,2,1,3,4]\n  output %6 \"y\"\n}\n",
+    /* A number has no memory to move from. */
+    "model \"number\" {\n  %0 = input f32[2,3] \"x\"\n  %1 = scalar value=2.5\n"
+    "  %2 = reshape %1 shape=[1,1]\n  %3 = div %0 %2\n  output %2 \"y\"\n  output %3 \"z\"\n}\n",
     /* Large parameters move by loops. */
     "model \"large\" {\n  %0 = input f32[2,300] \"x\"\n  %1 = param f32[300,2,100] \"w\"\n"
     "  %2 = permute %1 axes=[1,2,0]\n  %3 = reshape %2 shape=[200,300]\n  %4 = linear %0 %3\n"

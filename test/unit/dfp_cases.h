@@ -112,6 +112,10 @@
      "%0 = input f32[2,21,5,7] \"x\"\n%1 = input f32[2,1,5,7] \"y\"\n%2 = sigmoid %1\n%3 = mul %0 %2",
      BLOCKED, 1, NULL},
     {"global mean", "%0 = input f32[$0,21,7,7] \"x\"\n%1 = mean %0 axes=[2,3]", BLOCKED, 3, NULL},
+    {"sum of what pad lanes make 1",
+     "%0 = input f32[2,21,3,4] \"x\"\n%1 = scalar value=1\n%2 = add %0 %1\n"
+     "%3 = sum %2 axes=[2,3] keepdim=true\n%4 = sub %3 %1",
+     BLOCKED, 1, NULL},
     {"mean of channels", "%0 = input f32[2,21,3,4] \"x\"\n%1 = mean %0 axes=[1] keepdim=true",
      BLOCKED, 1, NULL},
     {"norm over channels",

@@ -65,6 +65,7 @@ static const char *const pointwise[] = {
 static const char *const moving[] = {
     "max_pool kernel=[3,2] stride=[2,1] dilation=[2,1] pad=[1,1,1,0] min=0.0 ceil=true",
     "avg_pool kernel=[3,2] stride=[2,1] pad=[1,1,1,0] ceil=true count_pad=true",
+    "avg_pool kernel=[3,2] count_pad=true",
     "adaptive_avg_pool kernel=[3,5]",
     "sum axes=[1,2]",
     "mean axes=[3] keepdim=true",
