@@ -283,21 +283,6 @@ static void run_tile(const struct block *block, struct tile *tile, int64_t k_blo
     multiply[rows - 1][columns][param[DIRECT_BLOCK] != 1][vectors - 1](tile);
 }
 
-/* Hands what is finished of one channel block to the generated epilogue; whole rows follow each other. */
-static void show_block(const struct block *block, int64_t k_block) {
-    const int64_t *param = block->plan->param;
-    const struct dnn_call *call = block->call;
-    const bool whole = block->n_columns == param[DIRECT_OW];
-    const int64_t rows = whole ? 1 : block->n_rows;
-    const int64_t pixels = block->n_columns * (whole ? block->n_rows : 1);
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t pixel = (block->row + i) * param[DIRECT_OW] + block->column;
-        const int64_t at = (k_block * param[DIRECT_OH] * param[DIRECT_OW] + pixel) * LANES;
-        call->epilogue(call->epilogue_user, call->y + block->image * call->y_stride + at,
-                       block->image, k_block, pixel, (int)pixels);
-    }
-}
-
 /* What all tiles of one pair share; k_block is the pair's first. */
 static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_block) {
     const int64_t *param = block->plan->param;
@@ -348,7 +333,10 @@ static void run_pair(const struct block *block, int64_t pair) {
                      (int)rows, columns);
         }
     }
-    for (int v = 0; block->call->epilogue && v < vectors; v++) show_block(block, k_block + v);
+    const int64_t width = block->plan->param[DIRECT_OW], pixel = block->row * width + block->column;
+    for (int v = 0; v < vectors; v++)
+        dnn_call_epilogue(block->call, block->image, k_block + v, pixel, block->n_rows,
+                          block->n_columns, width);
 }
 
 /* Finds block number `index` of the batch, groups running fastest, and its input. */

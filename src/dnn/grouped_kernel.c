@@ -195,16 +195,6 @@ static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
     }
 }
 
-/* Hands the finished rows of y to the generated epilogue. */
-static void show_rows(const struct work *work, int64_t begin, int64_t end) {
-    const struct dnn_problem *p = &work->plan->problem;
-    const struct dnn_call *call = work->call;
-    const int64_t pixel = begin * p->ow, plane = (int64_t)p->oh * p->ow;
-    float *y = call->y + work->image * call->y_stride + (work->block * plane + pixel) * LANES;
-    call->epilogue(call->epilogue_user, y, work->image, work->block, pixel,
-                   (int)((end - begin) * p->ow));
-}
-
 /* One row of y: finds the kernel rows that lie inside the image. */
 static void run_row(const struct work *work, int64_t row) {
     const struct dnn_problem *p = &work->plan->problem;
@@ -228,7 +218,7 @@ void ISA_NAME(dnn_run_grouped)(const struct dnn_plan *plan, const struct dnn_cal
                                void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
     const int64_t blocks = plan->problem.c / LANES, chunks = plan->param[GROUPED_CHUNKS];
-    const int size = (int)plan->param[GROUPED_SIZE];
+    const int size = (int)plan->param[GROUPED_SIZE], width = plan->problem.ow;
     struct work work = {.plan = plan, .call = call};
     for (int j = 0; j < size; j++)
         for (int lane = 0; lane < LANES; lane++) work.shuffles[j][lane] = lane / size * size + j;
@@ -238,9 +228,9 @@ void ISA_NAME(dnn_run_grouped)(const struct dnn_plan *plan, const struct dnn_cal
         const int64_t last = min_i64(row + plan->param[GROUPED_ROWS], plan->problem.oh);
         for (int64_t i = row, shown = row; i < last; i++) {
             run_row(&work, i);
-            if (!call->epilogue || (i + 1 < last && (i + 1 - shown) * plan->problem.ow < SHOWN))
-                continue;
-            show_rows(&work, shown, i + 1);
+            if (!call->epilogue || (i + 1 < last && (i + 1 - shown) * width < SHOWN)) continue;
+            dnn_call_epilogue(call, work.image, work.block, shown * width, i + 1 - shown, width,
+                              width);
             shown = i + 1;
         }
     }

@@ -172,9 +172,7 @@ static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, i
             }
     }
     if (!call->epilogue) return;
-    for (; n < n_end; n++)
-        call->epilogue(call->epilogue_user, call->y + n * call->y_stride + begin, n, 0, begin,
-                       (int)(end - begin));
+    for (; n < n_end; n++) call->epilogue(call->epilogue_user, n, 0, begin, (int)(end - begin));
 }
 
 dnn_run_fn ISA_NAME(dnn_run_linear);

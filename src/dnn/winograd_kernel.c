@@ -305,29 +305,16 @@ INLINE void finish_tile(int out, const struct work *work, const float *m, const 
     }
 }
 
-/* Hands some tiles of one row of tiles, the first of them at `place`, to the generated epilogue. */
-static void show_tiles(int out, const struct work *work, const struct place *place, int64_t n_tiles,
-                       int64_t k_block) {
+/* The epilogue of all of a block's tiles in one channel block, a row of tiles at a time: longer calls cost less than tile by tile. */
+static void show_block(int64_t out, const struct work *work, int64_t k_block) {
     const struct dnn_problem *problem = &work->plan->problem;
-    const struct dnn_call *call = work->call;
-    const int64_t top = place->row * out, left = place->column * out;
-    const int64_t width = min_i64(n_tiles * out, problem->ow - left);
-    const int64_t height = min_i64(out, problem->oh - top);
-    const bool whole = width == problem->ow; /* rows then follow each other */
-    for (int64_t i = 0; i < (whole ? 1 : height); i++) {
-        const int64_t pixel = (top + i) * problem->ow + left;
-        const int64_t at = (k_block * problem->oh * problem->ow + pixel) * LANES;
-        call->epilogue(call->epilogue_user, call->y + place->image * call->y_stride + at,
-                       place->image, k_block, pixel, (int)(whole ? width * height : width));
-    }
-}
-
-/* All of a block's tiles in one channel block, a row of tiles at a time: longer calls cost less than tile by tile. */
-static void show_block(int out, const struct work *work, int64_t k_block) {
     struct place place = place_of(work->plan, work->first);
     for (int64_t tile = 0, n; tile < work->count; tile += n) {
         n = min_i64(work->count - tile, work->plan->param[WINOGRAD_TILES_W] - place.column);
-        show_tiles(out, work, &place, n, k_block);
+        const int64_t top = place.row * out, left = place.column * out;
+        dnn_call_epilogue(work->call, place.image, k_block, top * problem->ow + left,
+                          min_i64(out, problem->oh - top), min_i64(n * out, problem->ow - left),
+                          problem->ow);
         place.column += n - 1;
         place_step(work->plan, &place);
     }
