@@ -13,9 +13,6 @@
 #include "dnn/linear.h"
 #include "dnn/simd.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-
 /*
  * ROWS * OUTPUTS sums must fit into the registers beside ROWS vectors of x and OUTPUTS of weights:
  * the compiler loads all of them first.

@@ -16,9 +16,6 @@
 #include "dnn/simd.h"
 #include "dnn/winograd.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-
 enum { OUT_MAX = 4, IN_MAX = OUT_MAX + 2 };
 
 /* One task's view of the work: which tiles, and where their data lies. */
@@ -152,25 +149,6 @@ INLINE void transform_channels(int out, const struct work *work, int64_t c_block
 
 /* ---- Products: M = V U at each point ---- */
 
-/* `rows` tiles times one k pair, for STEP channels that begin at v and u. */
-INLINE void multiply_step(int rows, const float *v, const float *u, vec (*sum)[2]) {
-    vec loaded[VALUES];
-    if (STEP > 1) {
-        UNROLL
-        for (int r = 0; r < rows; r++) loaded[r] = vec_load(v + r * LANES);
-    }
-    UNROLL
-    for (int c = 0; c < STEP; c++, u += 2 * LANES) {
-        const vec u0 = vec_load(u), u1 = vec_load(u + LANES);
-        UNROLL
-        for (int r = 0; r < rows; r++) {
-            const vec x = vec_set(STEP > 1 ? loaded[r][c] : v[r * LANES]);
-            sum[r][0] += x * u0;
-            sum[r][1] += x * u1;
-        }
-    }
-}
-
 /*
  * `rows` tiles times one k pair, over all channels. V of a channel block holds its tiles side by
  * side, so each value has a constant distance from one pointer. Half of the next point's weights, at `ahead`, is
@@ -185,7 +163,7 @@ INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_bl
         for (int lane = 0; lane < LANES;
              lane += STEP, u += STEP * 2 * LANES, ahead += STEP * LANES) {
             __builtin_prefetch(ahead, 0, 2);
-            multiply_step(rows, v + lane, u, sum);
+            simd_multiply(STEP, 1, rows, 2, LANES, v + lane, NULL, u, sum);
         }
     UNROLL
     for (int r = 0; r < rows; r++) {
