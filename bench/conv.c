@@ -117,11 +117,9 @@ static void clear_padding(struct bench *b) {
     }
 }
 
-static void count_pixels(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
-                         int n_pixels) {
+static void count_pixels(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_pixels) {
     struct bench *b = user;
-    const struct dnn_problem *p = &b->plan.problem;
-    if (tile != b->y + n * b->call.y_stride + (k_block * p->oh * p->ow + pixel) * p->lanes) abort();
+    (void)n, (void)k_block, (void)pixel;
     b->n_pixels += n_pixels;
 }
 
@@ -134,10 +132,9 @@ static bool prepare(struct bench *b, const struct dnn_impl *impl, const struct d
     b->packed = new_values((int64_t)b->plan.packed_size / 4);
     b->scratch = aligned_alloc(64, (size_t)round_up((int64_t)b->plan.scratch_size, 64) + 64);
     memset(b->scratch, 255, (size_t)round_up((int64_t)b->plan.scratch_size, 64) + 64);
-    const int64_t n = impl->n_pack_tasks(&b->plan);
+    int64_t n = impl->n_pack_tasks(&b->plan);
     b->call.packed = b->packed, b->call.weight = b->weight;
-    impl->pack(&b->plan, b->weight, b->packed, n / 2, n);
-    impl->pack(&b->plan, b->weight, b->packed, 0, n / 2);
+    while (n-- > 0) impl->pack(&b->plan, b->weight, b->packed, n);
     return true;
 }
 

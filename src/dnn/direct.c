@@ -316,8 +316,7 @@ static void pack_channels(const struct dnn_plan *plan, const float *weight, int6
         }
 }
 
-static void pack_block(const struct dnn_plan *plan, const float *weight, float *packed,
-                       int64_t task) {
+static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK], width = 2 * p->lanes;
     const int64_t pair = task / param[DIRECT_C_BLOCKS] % param[DIRECT_PAIRS];
@@ -334,11 +333,6 @@ static void pack_block(const struct dnn_plan *plan, const float *weight, float *
             const int64_t k = in_group < k_group ? group * k_group + in_group : -1;
             pack_channels(plan, weight, c + i, k, to + i * width + j, n * width);
         }
-}
-
-static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
-                 int64_t end) {
-    for (int64_t task = begin; task < end; task++) pack_block(plan, weight, packed, task);
 }
 
 /* ---- Run ---- */

@@ -13,8 +13,6 @@
 #include "dnn/direct.h"
 #include "dnn/simd.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 #define LINE 16 /* floats of a cache line */
 
 /* One tile: up to VALUES pixels in one row or two, times one or two channel blocks of y. */
@@ -23,76 +21,13 @@ struct tile {
     const float *weights; /* [tap][channel][2*LANES] */
     const struct direct_tap *taps;
     int64_t n_taps;
-    int64_t x_row, y_row; /* floats to the tile's second row */
-    int64_t y_block;      /* floats to the second channel block, in y and residual */
-    float *y;
-    const float *residual, *bias; /* NULL: none */
+    int64_t x_row; /* floats to the tile's second row */
+    struct simd_output out;
     const float *ahead; /* weights of the next pair: this tile fetches n_ahead lines per tap */
     int64_t n_ahead;
-    const struct dnn_problem *problem;
 };
 
 /* ---- Tile ---- */
-
-/* Bias and residual are added to the whole sum: to start from them would cost accuracy. */
-INLINE void finish_tile(int rows, int columns, int vectors, const struct tile *tile,
-                        vec (*sum)[2]) {
-    const struct dnn_problem *problem = tile->problem;
-    const int pixels = rows * columns;
-    const int64_t row = tile->y_row, block = tile->y_block;
-    float *y = tile->y; /* a copy: for all the compiler knows, stores to y may change *tile */
-    UNROLL
-    for (int v = 0; v < vectors; v++) {
-        if (tile->bias) {
-            const vec bias = vec_load(tile->bias + v * LANES);
-            UNROLL
-            for (int i = 0; i < pixels; i++) sum[i][v] += bias;
-        }
-        if (tile->residual) {
-            const float *from = tile->residual + v * block;
-            UNROLL
-            for (int i = 0; i < pixels; i++)
-                sum[i][v] += vec_load(from + i / columns * row + i % columns * LANES);
-        }
-        if (problem->act != DNN_ACT_NONE) {
-            const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
-            UNROLL
-            for (int i = 0; i < pixels; i++) sum[i][v] = vec_max(sum[i][v], low);
-        }
-        if (problem->act == DNN_ACT_CLAMP) {
-            const vec high = vec_set(problem->act_max);
-            UNROLL
-            for (int i = 0; i < pixels; i++) sum[i][v] = vec_min(sum[i][v], high);
-        }
-        UNROLL
-        for (int i = 0; i < pixels; i++)
-            vec_store(y + v * block + i / columns * row + i % columns * LANES, sum[i][v]);
-    }
-}
-
-/* `step` channels of all pixels, which begin at `first` and, in the second row, `second`. */
-INLINE void multiply_step(int step, int rows, int columns, int vectors, int block,
-                          const float *first, const float *second, const float *weights,
-                          vec (*sum)[2]) {
-    const int pixels = rows * columns;
-    vec loaded[VALUES];
-    if (step > 1) {
-        UNROLL
-        for (int i = 0; i < pixels; i++)
-            loaded[i] = vec_load((i < columns ? first : second) + i % columns * block);
-    }
-    UNROLL
-    for (int c = 0; c < step; c++, weights += 2 * LANES) {
-        const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
-        UNROLL
-        for (int i = 0; i < pixels; i++) {
-            const float *from = (i < columns ? first : second) + i % columns * block;
-            const vec x = vec_set(step > 1 ? loaded[i][c] : *from);
-            sum[i][0] += x * w0;
-            if (vectors == 2) sum[i][1] += x * w1;
-        }
-    }
-}
 
 /*
  * Fetches what the tap after this one reads: a channel plane away, where no hardware looks for it. Behind the last tap that is the
@@ -124,9 +59,9 @@ INLINE void multiply_tile(int rows, int columns, int vectors, int block, const s
         for (int64_t i = 0; i < tile->n_ahead; i++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
         if (block > 1) fetch_next(rows, columns, block, tile, tap);
         for (int c = 0; c < n; c += step, weights += step * 2 * LANES)
-            multiply_step(step, rows, columns, vectors, block, first + c, second + c, weights, sum);
+            simd_multiply(step, rows, columns, vectors, block, first + c, second + c, weights, sum);
     }
-    finish_tile(rows, columns, vectors, tile, sum);
+    simd_finish(rows, columns, vectors, 2, &tile->out, sum[0]);
 }
 
 typedef void multiply_fn(const struct tile *tile);
@@ -274,28 +209,13 @@ static void run_tile(const struct block *block, struct tile *tile, int64_t k_blo
                      int64_t row, int64_t column, int rows, int columns) {
     const int64_t *param = block->plan->param, pixel = row * param[DIRECT_OW] + column;
     const struct dnn_call *call = block->call;
-    const int64_t at = k_block * tile->y_block + pixel * LANES;
+    const int64_t at = k_block * tile->out.block + pixel * LANES;
     tile->x = block->x + (row - block->row) * param[DIRECT_ROW_STRIDE] +
               (column - block->column) * param[DIRECT_BLOCK];
-    tile->y = call->y + block->image * call->y_stride + at;
-    if (tile->problem->residual)
-        tile->residual = call->residual + block->image * call->residual_stride + at;
+    tile->out.y = call->y + block->image * call->y_stride + at;
+    if (tile->out.problem->residual)
+        tile->out.residual = call->residual + block->image * call->residual_stride + at;
     multiply[rows - 1][columns][param[DIRECT_BLOCK] != 1][vectors - 1](tile);
-}
-
-/* Hands what is finished of one channel block to the generated epilogue; whole rows follow each other. */
-static void show_block(const struct block *block, int64_t k_block) {
-    const int64_t *param = block->plan->param;
-    const struct dnn_call *call = block->call;
-    const bool whole = block->n_columns == param[DIRECT_OW];
-    const int64_t rows = whole ? 1 : block->n_rows;
-    const int64_t pixels = block->n_columns * (whole ? block->n_rows : 1);
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t pixel = (block->row + i) * param[DIRECT_OW] + block->column;
-        const int64_t at = (k_block * param[DIRECT_OH] * param[DIRECT_OW] + pixel) * LANES;
-        call->epilogue(call->epilogue_user, call->y + block->image * call->y_stride + at,
-                       block->image, k_block, pixel, (int)pixels);
-    }
 }
 
 /* What all tiles of one pair share; k_block is the pair's first. */
@@ -307,10 +227,10 @@ static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_
         .taps = block->taps,
         .n_taps = direct_taps(block->plan),
         .x_row = param[DIRECT_ROW_STRIDE],
-        .y_row = param[DIRECT_OW] * LANES,
-        .y_block = param[DIRECT_OH] * param[DIRECT_OW] * LANES,
-        .bias = call->bias ? call->bias + k_block * LANES : NULL,
-        .problem = &block->plan->problem,
+        .out.row = param[DIRECT_OW] * LANES,
+        .out.block = param[DIRECT_OH] * param[DIRECT_OW] * LANES,
+        .out.bias = call->bias ? call->bias + k_block * LANES : NULL,
+        .out.problem = &block->plan->problem,
     };
 }
 
@@ -348,7 +268,10 @@ static void run_pair(const struct block *block, int64_t pair) {
                      (int)rows, columns);
         }
     }
-    for (int v = 0; block->call->epilogue && v < vectors; v++) show_block(block, k_block + v);
+    const int64_t width = block->plan->param[DIRECT_OW], pixel = block->row * width + block->column;
+    for (int v = 0; v < vectors; v++)
+        dnn_call_epilogue(block->call, block->image, k_block + v, pixel, block->n_rows,
+                          block->n_columns, width);
 }
 
 /* Finds block number `index` of the batch, groups running fastest, and its input. */

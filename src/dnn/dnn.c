@@ -12,6 +12,14 @@ double dnn_flops_per_s(const struct dnn_kernels *kernels) {
     return dnn_find_isa(kernels)->flops_per_cycle * clock_hz;
 }
 
+void dnn_call_epilogue(const struct dnn_call *call, int64_t n, int64_t k_block, int64_t pixel,
+                       int64_t n_rows, int64_t n_columns, int64_t width) {
+    if (!call->epilogue) return;
+    if (n_columns == width) n_columns *= n_rows, n_rows = 1;
+    for (int64_t i = 0; i < n_rows; i++)
+        call->epilogue(call->epilogue_user, n, k_block, pixel + i * width, (int)n_columns);
+}
+
 const char *dnn_refuse_linear(const struct dnn_problem *problem) {
     if (problem->kind != DNN_LINEAR) return "not a linear layer";
     if (problem->groups != 1) return "more than one group";

@@ -63,10 +63,9 @@ struct dnn_call {
     float *y;
     int64_t batch, x_stride, y_stride, residual_stride;
     /* Every implementation calls it, when not NULL, once for each part of y, when that has bias, residual and act and is still in
-     * the cache: n_pixels pixels in a row of one channel block, from `tile` on. It works in place and in any order.
-     * Linear: n_pixels outputs of row n, from output `pixel` on; k_block is 0. */
-    void (*epilogue)(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
-                     int n_pixels);
+     * the cache: n_pixels pixels in a row of channel block k_block of image n, from `pixel` on. It works in place and in any
+     * order. Linear: n_pixels outputs of row n, from output `pixel` on; k_block is 0. */
+    void (*epilogue)(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_pixels);
     void *epilogue_user;
 };
 
@@ -94,11 +93,10 @@ struct dnn_impl {
     /* NULL: accepted; else the reason, static text. */
     const char *(*refuse)(const struct dnn_problem *problem);
     void (*plan)(struct dnn_plan *plan); /* problem, kernels -> the rest of the plan */
-    /* Writes the weight in the order that run reads it: plan->packed_size bytes. Tasks as for run. Both are NULL where the
-     * weight is used in place. */
+    /* Tasks write the weight in the order that run reads it: plan->packed_size bytes. Both are NULL where the weight is used in
+     * place. */
     int64_t (*n_pack_tasks)(const struct dnn_plan *plan);
-    void (*pack)(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
-                 int64_t end);
+    void (*pack)(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task);
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
     dnn_run_fn *run;
     bool approximate; /* rounding error above direct's: not in strict mode */
@@ -134,6 +132,11 @@ void dnn_print_plan(struct text *text, const struct dnn_plan *plan);
 const struct dnn_isa *dnn_find_isa(const struct dnn_kernels *kernels);
 /* Peak of one core for the cost models, which all assume the same clock: only ratios decide. */
 double dnn_flops_per_s(const struct dnn_kernels *kernels);
+
+/* Calls the epilogue, if there is one, for a rectangle of y's channel block k_block: n_rows x n_columns pixels from number
+ * `pixel` on, in an image of `width` columns. Whole rows follow each other, so they are one call. */
+void dnn_call_epilogue(const struct dnn_call *call, int64_t n, int64_t k_block, int64_t pixel,
+                       int64_t n_rows, int64_t n_columns, int64_t width);
 
 /* Refuses what is not a dense matrix product with the weight as the framework holds it. */
 const char *dnn_refuse_linear(const struct dnn_problem *problem);

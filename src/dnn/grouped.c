@@ -98,8 +98,7 @@ static int64_t n_pack_tasks(const struct dnn_plan *plan) {
     return plan->problem.c / plan->problem.lanes;
 }
 
-static void pack_block(const struct dnn_plan *plan, const float *weight, float *packed,
-                       int64_t block) {
+static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t block) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t taps = (int64_t)p->kh * p->kw, size = plan->param[GROUPED_SIZE];
     float *to = packed + block * block_weights(plan);
@@ -110,11 +109,6 @@ static void pack_block(const struct dnn_plan *plan, const float *weight, float *
                 const int64_t k = dnn_model_channel(p->k_map, stored);
                 *to++ = k < 0 ? 0 : weight[(k * size + j) * taps + tap];
             }
-}
-
-static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
-                 int64_t end) {
-    for (int64_t block = begin; block < end; block++) pack_block(plan, weight, packed, block);
 }
 
 /* ---- Run ---- */

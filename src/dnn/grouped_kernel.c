@@ -18,9 +18,6 @@
 #include "dnn/grouped.h"
 #include "dnn/simd.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-
 /*
  * Sums that fit into the registers beside three vectors of weights, one of x and one shuffle.
  * Kernels of any size keep to 8 everywhere: with a stride only known at run time each pixel needs
@@ -43,37 +40,8 @@ struct tile {
     int64_t column;       /* of x, of the first pixel's first kernel column; may lie outside */
     const ivec *shuffles; /* by channel of the group */
     int64_t size;         /* channels per group */
-    float *y;
-    const float *residual, *bias; /* NULL: none */
-    const struct dnn_problem *problem;
+    struct simd_output out;
 };
-
-INLINE void finish_tile(int n, const struct tile *tile, vec *sum) {
-    const struct dnn_problem *problem = tile->problem;
-    const float *residual = tile->residual;
-    float *y = tile->y; /* a copy: for all the compiler knows, stores to y may change *tile */
-    if (tile->bias) {
-        const vec bias = vec_load(tile->bias);
-        UNROLL
-        for (int i = 0; i < n; i++) sum[i] += bias;
-    }
-    if (residual) {
-        UNROLL
-        for (int i = 0; i < n; i++) sum[i] += vec_load(residual + i * LANES);
-    }
-    if (problem->act != DNN_ACT_NONE) {
-        const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
-        UNROLL
-        for (int i = 0; i < n; i++) sum[i] = vec_max(sum[i], low);
-    }
-    if (problem->act == DNN_ACT_CLAMP) {
-        const vec high = vec_set(problem->act_max);
-        UNROLL
-        for (int i = 0; i < n; i++) sum[i] = vec_min(sum[i], high);
-    }
-    UNROLL
-    for (int i = 0; i < n; i++) vec_store(y + i * LANES, sum[i]);
-}
 
 /*
  * The vector `ahead` columns from the tile's first; `row` is at column 0 for tiles at the edge,
@@ -82,8 +50,8 @@ INLINE void finish_tile(int n, const struct tile *tile, vec *sum) {
 INLINE vec load_pixel(bool edge, const struct tile *tile, const float *row, int64_t ahead) {
     if (!edge) return vec_load(row + ahead * LANES);
     const int64_t column = tile->column + ahead;
-    return (uint64_t)column < (uint64_t)tile->problem->w ? vec_load(row + column * LANES)
-                                                         : (vec){0};
+    return (uint64_t)column < (uint64_t)tile->out.problem->w ? vec_load(row + column * LANES)
+                                                             : (vec){0};
 }
 
 /* Channel j of each lane's group. */
@@ -115,8 +83,8 @@ INLINE void multiply_three(int n, bool many, bool edge, const struct tile *tile,
 INLINE void multiply_row(int n, bool many, bool edge, const struct tile *tile, const float *row,
                          const float *weights, vec *sum) {
     const int64_t size = many ? tile->size : 1;
-    const int64_t step = tile->problem->sw, dilation = tile->problem->dw;
-    for (int64_t s = 0; s < tile->problem->kw; s++)
+    const int64_t step = tile->out.problem->sw, dilation = tile->out.problem->dw;
+    for (int64_t s = 0; s < tile->out.problem->kw; s++)
         for (int64_t j = 0; j < size; j++, weights += LANES) {
             const vec w = vec_load(weights);
             UNROLL
@@ -128,7 +96,7 @@ INLINE void multiply_row(int n, bool many, bool edge, const struct tile *tile, c
 }
 
 INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct tile *tile) {
-    const struct dnn_problem *problem = tile->problem;
+    const struct dnn_problem *problem = tile->out.problem;
     const int64_t row_size = (int64_t)problem->dh * problem->w * LANES;
     const int64_t weights_size = problem->kw * (many ? tile->size : 1) * LANES;
     const float *row = tile->x + (edge ? 0 : tile->column * LANES), *weights = tile->weights;
@@ -139,7 +107,7 @@ INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct 
         if (three) multiply_three(n, many, edge, tile, row, weights, sum);
         else multiply_row(n, many, edge, tile, row, weights, sum);
     }
-    finish_tile(n, tile, sum);
+    simd_finish(1, n, 1, 1, &tile->out, sum);
 }
 
 typedef void multiply_fn(const struct tile *tile);
@@ -178,7 +146,7 @@ struct work {
 
 /* Columns are divided evenly: tiles of one size keep the multipliers busier than a small rest. */
 static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
-    const struct dnn_problem *p = tile->problem;
+    const struct dnn_problem *p = tile->out.problem;
     const bool three = p->kw == 3 && p->sw == 1 && p->dw == 1;
     const int64_t plane = (int64_t)p->oh * p->ow;
     const int64_t parts = ceil_div(p->ow, three ? PIXELS_THREE : PIXELS);
@@ -186,23 +154,14 @@ static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
         n = p->ow / parts + (part < p->ow % parts);
         const int64_t pixel = row * p->ow + begin, at = (work->block * plane + pixel) * LANES;
         tile->column = begin * p->sw - p->pl;
-        tile->y = work->call->y + work->image * work->call->y_stride + at;
+        tile->out.y = work->call->y + work->image * work->call->y_stride + at;
         if (p->residual)
-            tile->residual = work->call->residual + work->image * work->call->residual_stride + at;
+            tile->out.residual =
+                work->call->residual + work->image * work->call->residual_stride + at;
         const bool edge =
             tile->column < 0 || tile->column + (n - 1) * p->sw + (p->kw - 1) * p->dw >= p->w;
         multiply[three][n][tile->size > 1][edge](tile);
     }
-}
-
-/* Hands the finished rows of y to the generated epilogue. */
-static void show_rows(const struct work *work, int64_t begin, int64_t end) {
-    const struct dnn_problem *p = &work->plan->problem;
-    const struct dnn_call *call = work->call;
-    const int64_t pixel = begin * p->ow, plane = (int64_t)p->oh * p->ow;
-    float *y = call->y + work->image * call->y_stride + (work->block * plane + pixel) * LANES;
-    call->epilogue(call->epilogue_user, y, work->image, work->block, pixel,
-                   (int)((end - begin) * p->ow));
 }
 
 /* One row of y: finds the kernel rows that lie inside the image. */
@@ -218,8 +177,9 @@ static void run_row(const struct work *work, int64_t row) {
                         .n_rows = end - begin,
                         .shuffles = work->shuffles,
                         .size = size,
-                        .bias = work->call->bias ? work->call->bias + work->block * LANES : NULL,
-                        .problem = p};
+                        .out.bias =
+                            work->call->bias ? work->call->bias + work->block * LANES : NULL,
+                        .out.problem = p};
     run_tiles(work, &tile, row);
 }
 
@@ -228,7 +188,7 @@ void ISA_NAME(dnn_run_grouped)(const struct dnn_plan *plan, const struct dnn_cal
                                void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
     const int64_t blocks = plan->problem.c / LANES, chunks = plan->param[GROUPED_CHUNKS];
-    const int size = (int)plan->param[GROUPED_SIZE];
+    const int size = (int)plan->param[GROUPED_SIZE], width = plan->problem.ow;
     struct work work = {.plan = plan, .call = call};
     for (int j = 0; j < size; j++)
         for (int lane = 0; lane < LANES; lane++) work.shuffles[j][lane] = lane / size * size + j;
@@ -238,9 +198,9 @@ void ISA_NAME(dnn_run_grouped)(const struct dnn_plan *plan, const struct dnn_cal
         const int64_t last = min_i64(row + plan->param[GROUPED_ROWS], plan->problem.oh);
         for (int64_t i = row, shown = row; i < last; i++) {
             run_row(&work, i);
-            if (!call->epilogue || (i + 1 < last && (i + 1 - shown) * plan->problem.ow < SHOWN))
-                continue;
-            show_rows(&work, shown, i + 1);
+            if (!call->epilogue || (i + 1 < last && (i + 1 - shown) * width < SHOWN)) continue;
+            dnn_call_epilogue(call, work.image, work.block, shown * width, i + 1 - shown, width,
+                              width);
             shown = i + 1;
         }
     }

@@ -13,9 +13,6 @@
 #include "dnn/linear.h"
 #include "dnn/simd.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-
 /*
  * ROWS * OUTPUTS sums must fit into the registers beside ROWS vectors of x and OUTPUTS of weights:
  * the compiler loads all of them first.
@@ -172,9 +169,7 @@ static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, i
             }
     }
     if (!call->epilogue) return;
-    for (; n < n_end; n++)
-        call->epilogue(call->epilogue_user, call->y + n * call->y_stride + begin, n, 0, begin,
-                       (int)(end - begin));
+    for (; n < n_end; n++) call->epilogue(call->epilogue_user, n, 0, begin, (int)(end - begin));
 }
 
 dnn_run_fn ISA_NAME(dnn_run_linear);

@@ -238,12 +238,9 @@ static enum sol_status pack_chunk(const struct dnn_plan *plan, const float *weig
     return onednn_pack(&key, weight + first * (p->c / p->groups) * p->kh * p->kw, to);
 }
 
-static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
-                 int64_t end) {
-    enum sol_status status = SOL_OK;
+static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t chunk) {
     int before = vendor_enter(&onednn.vendor);
-    for (int64_t chunk = begin; chunk < end && !status; chunk++)
-        status = pack_chunk(plan, weight, packed, chunk);
+    enum sol_status status = pack_chunk(plan, weight, packed, chunk);
     vendor_leave(&onednn.vendor, before);
     if (status) exec_fail(status);
 }
@@ -272,15 +269,6 @@ static struct onednn_tensors make_tensors(const struct dnn_plan *plan, const str
                                        scratch + plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]};
 }
 
-/* Hands n finished channels of a blocked image, from `first` on, to the generated epilogue. */
-static void show_blocks(const struct dnn_problem *p, const struct dnn_call *call, float *y,
-                        int64_t image, int64_t first, int64_t n) {
-    const int pixels = p->oh * p->ow;
-    for (int64_t k = 0; call->epilogue && k < n; k += p->lanes)
-        call->epilogue(call->epilogue_user, y + k * pixels, image, (first + k) / p->lanes, 0,
-                       pixels);
-}
-
 /* A chunk's channels lie together in an image. */
 static enum sol_status run_image(const struct dnn_plan *plan, const struct dnn_call *call,
                                  struct onednn_use *use, char *scratch, int64_t image,
@@ -296,7 +284,8 @@ static enum sol_status run_image(const struct dnn_plan *plan, const struct dnn_c
     const float *residual =
         p->residual ? call->residual + image * call->residual_stride + first * pixels : NULL;
     finish(plan, tensors.y, residual, tensors.y, chunk_channels(plan, chunk) * pixels);
-    show_blocks(p, call, tensors.y, image, first, chunk_channels(plan, chunk));
+    for (int64_t k = first; k < first + chunk_channels(plan, chunk); k += p->lanes)
+        dnn_call_epilogue(call, image, k / p->lanes, 0, p->oh, p->ow, p->ow);
     return SOL_OK;
 }
 
@@ -328,8 +317,7 @@ static enum sol_status run_rows(const struct dnn_plan *plan, const struct dnn_ca
         for (int64_t i = 0; i < n; i++) {
             const float *residual = p->residual ? call->residual + (row + i) * p->k + first : NULL;
             finish(plan, tensors.y + i * k, residual, y + i * p->k, k);
-            if (call->epilogue)
-                call->epilogue(call->epilogue_user, y + i * p->k, row + i, 0, first, (int)k);
+            if (call->epilogue) call->epilogue(call->epilogue_user, row + i, 0, first, (int)k);
         }
     }
     return SOL_OK;

@@ -139,8 +139,7 @@ static void run(const struct dnn_plan *plan, const struct dnn_call *call, void *
             const int64_t at = row * p->k + k0;
             plan->kernels->finish(p, call->y + at, call->bias ? call->bias + k0 : NULL,
                                   p->residual ? call->residual + at : NULL, call->y + at, n);
-            if (call->epilogue)
-                call->epilogue(call->epilogue_user, call->y + at, row, 0, k0, (int)n);
+            if (call->epilogue) call->epilogue(call->epilogue_user, row, 0, k0, (int)n);
         }
     }
     vendor_leave(&library.vendor, before);

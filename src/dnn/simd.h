@@ -13,11 +13,15 @@
 #ifndef SOL_SIMD_H
 #define SOL_SIMD_H
 
-#include <stdint.h>
+#include "dnn/dnn.h"
+
 #include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -79,6 +83,76 @@ enum { STEP = 1 };
 #define VALUES 6
 #define HALF_VALUES 3
 #endif
+
+/* Adds the products of `step` channels for rows x columns pixels, which begin at `first` and, in the second row, `second`, with one
+ * or two vectors of weights. Neighbours are `block` floats apart. */
+INLINE void simd_multiply(int step, int rows, int columns, int vectors, int block,
+                          const float *first, const float *second, const float *weights,
+                          vec (*sum)[2]) {
+    const int pixels = rows * columns;
+    vec loaded[VALUES];
+    if (step > 1) {
+        UNROLL
+        for (int i = 0; i < pixels; i++)
+            loaded[i] = vec_load((i < columns ? first : second) + i % columns * block);
+    }
+    UNROLL
+    for (int c = 0; c < step; c++, weights += 2 * LANES) {
+        const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
+        UNROLL
+        for (int i = 0; i < pixels; i++) {
+            const float *from = (i < columns ? first : second) + i % columns * block;
+            const vec x = vec_set(step > 1 ? loaded[i][c] : *from);
+            sum[i][0] += x * w0;
+            if (vectors == 2) sum[i][1] += x * w1;
+        }
+    }
+}
+
+/* Where a tile's sums go. */
+struct simd_output {
+    float *y;
+    const float *residual, *bias; /* NULL: none */
+    int64_t row,
+        block; /* floats to the tile's second row and second channel block, in y and residual */
+    const struct dnn_problem *problem;
+};
+
+/* Bias and residual are added to the whole sum: to start from them would cost accuracy. Sums of a pixel are `step` apart. */
+INLINE void simd_finish(int rows, int columns, int vectors, int step, const struct simd_output *out,
+                        vec *sum) {
+    const struct dnn_problem *problem = out->problem;
+    const int pixels = rows * columns;
+    const int64_t row = out->row, block = out->block;
+    float *y = out->y; /* a copy: for all the compiler knows, stores to y may change *out */
+    UNROLL
+    for (int v = 0; v < vectors; v++, sum++) {
+        if (out->bias) {
+            const vec bias = vec_load(out->bias + v * LANES);
+            UNROLL
+            for (int i = 0; i < pixels; i++) sum[i * step] += bias;
+        }
+        if (out->residual) {
+            const float *from = out->residual + v * block;
+            UNROLL
+            for (int i = 0; i < pixels; i++)
+                sum[i * step] += vec_load(from + i / columns * row + i % columns * LANES);
+        }
+        if (problem->act != DNN_ACT_NONE) {
+            const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
+            UNROLL
+            for (int i = 0; i < pixels; i++) sum[i * step] = vec_max(sum[i * step], low);
+        }
+        if (problem->act == DNN_ACT_CLAMP) {
+            const vec high = vec_set(problem->act_max);
+            UNROLL
+            for (int i = 0; i < pixels; i++) sum[i * step] = vec_min(sum[i * step], high);
+        }
+        UNROLL
+        for (int i = 0; i < pixels; i++)
+            vec_store(y + v * block + i / columns * row + i % columns * LANES, sum[i * step]);
+    }
+}
 
 /* X(1) X(2) ... X(n), for functions and tables of functions by size; n is a number or its name. */
 #define SIMD_UP_TO(n, X) SIMD_JOIN(SIMD_UP_TO, n)(X)

@@ -15,7 +15,7 @@ void dnn_step_pack(const struct step *step, void *const *ptr, const int64_t *arg
                    int64_t begin, int64_t end) {
     (void)arg, (void)scratch;
     const struct dnn_plan *plan = step->data;
-    plan->impl->pack(plan, ptr[0], ptr[1], begin, end);
+    for (int64_t task = begin; task < end; task++) plan->impl->pack(plan, ptr[0], ptr[1], task);
 }
 
 /* ---- The epilogue ---- */
@@ -30,9 +30,7 @@ struct finishing {
 };
 
 /* From the kernel's way to name a piece of y to the points that the generated kernel counts. */
-static void finish_tile(void *user, float *tile, int64_t n, int64_t k_block, int64_t pixel,
-                        int n_pixels) {
-    (void)tile;
+static void finish_tile(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_pixels) {
     const struct finishing *f = user;
     const int64_t begin = (n * f->k_blocks + k_block) * f->pixels + pixel;
     kernel_call(f->kernel, f->ptr, f->arg, f->scratch, begin, begin + n_pixels);

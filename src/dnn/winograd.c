@@ -185,14 +185,15 @@ static int64_t n_pack_tasks(const struct dnn_plan *plan) {
     return plan->param[WINOGRAD_PAIRS] * (plan->problem.c / plan->problem.lanes);
 }
 
-static void pack_block(const struct dnn_plan *plan, double g[6][3], const float *weight,
-                       float *packed, int64_t task) {
+static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *problem = &plan->problem;
     const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes;
     const int64_t step = (int64_t)problem->c * 2 * lanes;
     const int64_t pair = task / c_blocks, c_begin = task % c_blocks * lanes;
     const int in = (int)plan->param[WINOGRAD_OUT] + 2;
     const float zero[9] = {0};
+    double g[6][3];
+    make_g(plan->param[WINOGRAD_OUT], g);
     float *u = packed + pair * n_points(plan) * step + c_begin * 2 * lanes;
     for (int64_t i = 0; i < lanes; i++)
         for (int64_t j = 0; j < 2 * lanes; j++) {
@@ -201,13 +202,6 @@ static void pack_block(const struct dnn_plan *plan, double g[6][3], const float 
             const float *from = c < 0 || k < 0 ? zero : weight + (k * problem->c_model + c) * 9;
             transform_weight(in, g, from, u + i * 2 * lanes + j, step);
         }
-}
-
-static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t begin,
-                 int64_t end) {
-    double g[6][3];
-    make_g(plan->param[WINOGRAD_OUT], g);
-    for (int64_t task = begin; task < end; task++) pack_block(plan, g, weight, packed, task);
 }
 
 /* ---- Run ---- */

@@ -16,9 +16,6 @@
 #include "dnn/simd.h"
 #include "dnn/winograd.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-
 enum { OUT_MAX = 4, IN_MAX = OUT_MAX + 2 };
 
 /* One task's view of the work: which tiles, and where their data lies. */
@@ -152,25 +149,6 @@ INLINE void transform_channels(int out, const struct work *work, int64_t c_block
 
 /* ---- Products: M = V U at each point ---- */
 
-/* `rows` tiles times one k pair, for STEP channels that begin at v and u. */
-INLINE void multiply_step(int rows, const float *v, const float *u, vec (*sum)[2]) {
-    vec loaded[VALUES];
-    if (STEP > 1) {
-        UNROLL
-        for (int r = 0; r < rows; r++) loaded[r] = vec_load(v + r * LANES);
-    }
-    UNROLL
-    for (int c = 0; c < STEP; c++, u += 2 * LANES) {
-        const vec u0 = vec_load(u), u1 = vec_load(u + LANES);
-        UNROLL
-        for (int r = 0; r < rows; r++) {
-            const vec x = vec_set(STEP > 1 ? loaded[r][c] : v[r * LANES]);
-            sum[r][0] += x * u0;
-            sum[r][1] += x * u1;
-        }
-    }
-}
-
 /*
  * `rows` tiles times one k pair, over all channels. V of a channel block holds its tiles side by
  * side, so each value has a constant distance from one pointer. Half of the next point's weights, at `ahead`, is
@@ -185,7 +163,7 @@ INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_bl
         for (int lane = 0; lane < LANES;
              lane += STEP, u += STEP * 2 * LANES, ahead += STEP * LANES) {
             __builtin_prefetch(ahead, 0, 2);
-            multiply_step(rows, v + lane, u, sum);
+            simd_multiply(STEP, 1, rows, 2, LANES, v + lane, NULL, u, sum);
         }
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -305,29 +283,16 @@ INLINE void finish_tile(int out, const struct work *work, const float *m, const 
     }
 }
 
-/* Hands some tiles of one row of tiles, the first of them at `place`, to the generated epilogue. */
-static void show_tiles(int out, const struct work *work, const struct place *place, int64_t n_tiles,
-                       int64_t k_block) {
+/* The epilogue of all of a block's tiles in one channel block, a row of tiles at a time: longer calls cost less than tile by tile. */
+static void show_block(int64_t out, const struct work *work, int64_t k_block) {
     const struct dnn_problem *problem = &work->plan->problem;
-    const struct dnn_call *call = work->call;
-    const int64_t top = place->row * out, left = place->column * out;
-    const int64_t width = min_i64(n_tiles * out, problem->ow - left);
-    const int64_t height = min_i64(out, problem->oh - top);
-    const bool whole = width == problem->ow; /* rows then follow each other */
-    for (int64_t i = 0; i < (whole ? 1 : height); i++) {
-        const int64_t pixel = (top + i) * problem->ow + left;
-        const int64_t at = (k_block * problem->oh * problem->ow + pixel) * LANES;
-        call->epilogue(call->epilogue_user, call->y + place->image * call->y_stride + at,
-                       place->image, k_block, pixel, (int)(whole ? width * height : width));
-    }
-}
-
-/* All of a block's tiles in one channel block, a row of tiles at a time: longer calls cost less than tile by tile. */
-static void show_block(int out, const struct work *work, int64_t k_block) {
     struct place place = place_of(work->plan, work->first);
     for (int64_t tile = 0, n; tile < work->count; tile += n) {
         n = min_i64(work->count - tile, work->plan->param[WINOGRAD_TILES_W] - place.column);
-        show_tiles(out, work, &place, n, k_block);
+        const int64_t top = place.row * out, left = place.column * out;
+        dnn_call_epilogue(work->call, place.image, k_block, top * problem->ow + left,
+                          min_i64(out, problem->oh - top), min_i64(n * out, problem->ow - left),
+                          problem->ow);
         place.column += n - 1;
         place_step(work->plan, &place);
     }
