@@ -201,6 +201,7 @@ struct nest {
     VEC(struct range *) ranges;
     int stamp;             /* last mark given to nodes by a walk */
     VEC(struct memo) memo; /* values at points: lower.c */
+    int lowered_stage;     /* whose root is being lowered */
 
     int n_stages;
     struct stage stage[NEST_STAGES];

@@ -61,6 +61,7 @@ struct expr *define_range(struct define *d, const struct index *index, int64_t l
 }
 
 #define X define_in(d, 0)
+#define Y define_in(d, 1)
 
 struct expr *define_none(struct define *d) {
     (void)d;
@@ -159,27 +160,14 @@ struct expr *define_square(struct define *d) {
 struct expr *define_reciprocal(struct define *d) { return BINARY(DIV, C(1), X); }
 struct expr *define_erf(struct define *d) { return UNARY(ERF, X); }
 
-/* ---- Two inputs ---- */
+/* ---- Two and three inputs ---- */
 
-struct expr *define_add(struct define *d) { return BINARY(ADD, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_sub(struct define *d) { return BINARY(SUB, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_mul(struct define *d) { return BINARY(MUL, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_div(struct define *d) { return BINARY(DIV, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_maximum(struct define *d) {
-    return BINARY(MAX, define_in(d, 0), define_in(d, 1));
-}
-struct expr *define_minimum(struct define *d) {
-    return BINARY(MIN, define_in(d, 0), define_in(d, 1));
-}
-struct expr *define_less(struct define *d) {
-    return BINARY(LESS, define_in(d, 0), define_in(d, 1));
-}
-struct expr *define_equal(struct define *d) {
-    return BINARY(EQUAL, define_in(d, 0), define_in(d, 1));
-}
-
-/* ---- Three inputs ---- */
-
-struct expr *define_where(struct define *d) {
-    return SELECT(define_in(d, 0), define_in(d, 1), define_in(d, 2));
-}
+struct expr *define_add(struct define *d) { return BINARY(ADD, X, Y); }
+struct expr *define_sub(struct define *d) { return BINARY(SUB, X, Y); }
+struct expr *define_mul(struct define *d) { return BINARY(MUL, X, Y); }
+struct expr *define_div(struct define *d) { return BINARY(DIV, X, Y); }
+struct expr *define_maximum(struct define *d) { return BINARY(MAX, X, Y); }
+struct expr *define_minimum(struct define *d) { return BINARY(MIN, X, Y); }
+struct expr *define_less(struct define *d) { return BINARY(LESS, X, Y); }
+struct expr *define_equal(struct define *d) { return BINARY(EQUAL, X, Y); }
+struct expr *define_where(struct define *d) { return SELECT(X, Y, define_in(d, 2)); }

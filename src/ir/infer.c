@@ -27,6 +27,16 @@ enum sol_status infer_axis(int64_t *axis, int rank) {
     return SOL_OK;
 }
 
+enum sol_status infer_axes(struct attr *a, int rank, bool seen[SOL_MAX_RANK]) {
+    for (int i = 0; i < a->n_axes; i++) {
+        TRY(infer_axis(&a->axes[i], rank));
+        if (seen[a->axes[i]])
+            return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
+        seen[a->axes[i]] = true;
+    }
+    return SOL_OK;
+}
+
 void infer_set_shape(struct tensor *out, const struct tensor *like) {
     out->rank = like->rank;
     memcpy(out->dim, like->dim, sizeof out->dim);
@@ -239,12 +249,7 @@ enum sol_status infer_batch_norm(struct layer *l) {
 static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK]) {
     struct attr *a = &l->attr;
     int rank = l->in[0]->rank;
-    for (int i = 0; i < a->n_axes; i++) {
-        TRY(infer_axis(&a->axes[i], rank));
-        if (reduced[a->axes[i]])
-            return fail(SOL_EINVAL, "axis %lld is given twice", (long long)a->axes[i]);
-        reduced[a->axes[i]] = true;
-    }
+    TRY(infer_axes(a, rank, reduced));
     for (int d = 0; d < rank && !a->n_axes; d++) reduced[d] = true;
     a->n_axes = 0;
     for (int d = 0; d < rank; d++)

@@ -129,6 +129,8 @@ struct model *ir_clone(struct arena *arena, const struct model *m);
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
+/* Equal dims but for dim `except`; -1: all of them. */
+bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except);
 
 /* The model inside a user's handle. */
 const struct model *ir_user_model(const struct sol_model *user);

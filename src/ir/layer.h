@@ -15,6 +15,8 @@
 
 /* "axis 4 of a tensor of rank 3" as an error; negative axes count from the end. */
 enum sol_status infer_axis(int64_t *axis, int rank);
+/* The same for all of `axes`, none of which may be there twice; they are marked in `seen`. */
+enum sol_status infer_axes(struct attr *a, int rank, bool seen[SOL_MAX_RANK]);
 void infer_set_shape(struct tensor *out, const struct tensor *like);
 /* Shape as text for a message, valid in the block around it. */
 #define SHAPE_TEXT(t) infer_shape_text(t, (char[256]){0})

@@ -179,6 +179,13 @@ bool ir_is_output(const struct model *m, const struct tensor *t) {
     return false;
 }
 
+bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except) {
+    if (a->rank != b->rank) return false;
+    for (int d = 0; d < a->rank; d++)
+        if (d != except && !size_equal(a->dim[d], b->dim[d])) return false;
+    return true;
+}
+
 struct size ir_elements(const struct tensor *t) {
     struct size n = size_const(1);
     for (int i = 0; i < t->rank; i++) n = size_mul(n, t->dim[i]);

@@ -18,11 +18,8 @@ static enum sol_status verify_shape(const struct layer *l) {
     again.out[0] = &out;
     if (layer_infos[l->kind].traits & SOURCE) return SOL_OK;
     TRY(layer_infos[l->kind].infer(&again));
-    bool same = out.rank == l->out[0]->rank;
-    for (int d = 0; same && d < out.rank; d++) same = size_equal(out.dim[d], l->out[0]->dim[d]);
-    return same ? SOL_OK
-                : fail(SOL_EBUG, "layer %d (%s) has a stale shape", l->id,
-                       layer_infos[l->kind].name);
+    if (ir_same_shape(&out, l->out[0], -1)) return SOL_OK;
+    return fail(SOL_EBUG, "layer %d (%s) has a stale shape", l->id, layer_infos[l->kind].name);
 }
 
 static enum sol_status verify_layer(const struct model *m, const struct layer *l, char *made) {

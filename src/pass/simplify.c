@@ -5,17 +5,10 @@
 
 #include <math.h>
 
-static bool same_shape(const struct tensor *a, const struct tensor *b) {
-    if (a->rank != b->rank) return false;
-    for (int i = 0; i < a->rank; i++)
-        if (!size_equal(a->dim[i], b->dim[i])) return false;
-    return true;
-}
-
-/* reshape, expand, permute of length-1 dims: nothing to do when the shape stays. */
+/* expand, slice, and adaptive pooling, of which every window is one point then: nothing to do when the shape stays. */
 static struct tensor *drop_same_shape(struct model *m, struct layer *l) {
     (void)m;
-    return same_shape(l->in[0], l->out[0]) ? l->in[0] : NULL;
+    return ir_same_shape(l->in[0], l->out[0], -1) ? l->in[0] : NULL;
 }
 
 static struct tensor *drop_single_concat(struct model *m, struct layer *l) {
@@ -76,7 +69,7 @@ static struct tensor *simplify_product(struct model *m, struct layer *l) {
 
 static struct tensor *merge_reshape(struct model *m, struct layer *l) {
     struct layer *first = l->in[0]->producer;
-    if (same_shape(l->in[0], l->out[0])) return l->in[0];
+    if (ir_same_shape(l->in[0], l->out[0], -1)) return l->in[0];
     if (first->kind != LAYER_reshape) return NULL;
     return pass_reshape(m, first->in[0], l->out[0]->rank, l->out[0]->dim);
 }
@@ -84,11 +77,6 @@ static struct tensor *merge_reshape(struct model *m, struct layer *l) {
 static struct tensor *drop_clamp(struct model *m, struct layer *l) {
     (void)m;
     return l->attr.min == -INFINITY && l->attr.max == INFINITY ? l->in[0] : NULL;
-}
-
-/* Output equals input when every window is one point. */
-static struct tensor *drop_adaptive(struct model *m, struct layer *l) {
-    return drop_same_shape(m, l);
 }
 
 static struct tensor *drop_relu(struct model *m, struct layer *l) {
@@ -102,7 +90,7 @@ static const struct {
 } rules[] = {
     {LAYER_reshape, merge_reshape},     {LAYER_expand, drop_same_shape},
     {LAYER_concat, drop_single_concat}, {LAYER_permute, merge_permute},
-    {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_adaptive},
+    {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_same_shape},
     {LAYER_slice, drop_same_shape},     {LAYER_relu, drop_relu},
     {LAYER_matmul, simplify_product},
 };
