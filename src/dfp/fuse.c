@@ -170,7 +170,7 @@ static void number_class(struct ties *t, int value, int dim, int *class_of) {
         nest->class_extent[*number] = v->tensor->dim[dim];
     }
     v->dim_class[dim] = *number;
-    if (v->is_blocked && dim == layout_channel_axis(v->tensor)) nest->class_blocked[*number] = true;
+    if (value_is_channel(v, dim)) nest->class_blocked[*number] = true;
 }
 
 static void number_classes(struct ties *t) {

@@ -48,10 +48,6 @@ const struct affine *nest_class_index(struct nest *nest, int dim_class) {
     return affine_add(nest, outer, affine_var(nest, nest->lane_var));
 }
 
-static bool is_channel(const struct value *v, int dim) {
-    return v->is_blocked && dim == layout_channel_axis(v->tensor);
-}
-
 static bool runs_over_blocks(const struct nest *nest, const struct affine *x) {
     return nest->lane_var >= 0 && (affine_deps(nest, x) & var_bit(nest->lane_var));
 }
@@ -61,7 +57,7 @@ static bool runs_over_blocks(const struct nest *nest, const struct affine *x) {
 static bool is_inside(const struct nest *nest, const struct value *v, int dim,
                       const struct affine *x) {
     struct size extent = v->tensor->dim[dim];
-    if (is_channel(v, dim)) extent = size_const(v->tensor->layout.stored);
+    if (value_is_channel(v, dim)) extent = size_const(v->tensor->layout.stored);
     return affine_is_within(nest, x, extent);
 }
 
@@ -71,7 +67,7 @@ static void check_segments(struct nest *nest, const struct value *v, int dim,
                            const struct affine *x) {
     bool is_position = runs_over_blocks(nest, x) && is_inside(nest, v, dim, x) && x->n == 2;
     if (!nest->layout || nest->layout->n_segments < 2) return;
-    if (is_channel(v, dim) ? !is_position : runs_over_blocks(nest, x))
+    if (value_is_channel(v, dim) ? !is_position : runs_over_blocks(nest, x))
         nest_refuse(nest, "channels of a segmented layout are moved");
 }
 
@@ -99,7 +95,7 @@ static struct node *make_load(struct nest *nest, struct value *v, const struct a
     for (int d = 0; d < v->tensor->rank; d++) {
         check_segments(nest, v, d, index[d]);
         /* Pad lanes of a plain tensor do not exist. */
-        guarded |= !is_channel(v, d) && runs_over_blocks(nest, index[d]);
+        guarded |= !value_is_channel(v, d) && runs_over_blocks(nest, index[d]);
     }
     if (guarded) n.n_ranges = add_guards(nest, v, index, range);
     n.index = arena_copy(nest->arena, index, sizeof *index * SOL_MAX_RANK);
