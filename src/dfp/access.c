@@ -269,7 +269,7 @@ void print_store(struct printer *p, const struct item *item) {
     const struct size *step = &one;
     bool vector = print_is_vector(p, deps) || is_grid_tile(p, v);
     if (!vector) {
-        print_indent(p);
+        print_line(p, "");
         print_element(p, v, v->at, false);
         text_add(p->text, " = ");
         print_operand(p, item->arg[0], false);

@@ -19,7 +19,7 @@ struct expr *ir_define(struct arena *arena, const struct layer *layer, int *n_va
 
 const struct index **define_point(struct define *d, int rank) {
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, rank + 1);
-    for (int i = 0; i < rank; i++) index[i] = index_var(d->arena, i);
+    for (int i = 0; i < rank; i++) index[i] = VAR(i);
     return index;
 }
 
@@ -35,7 +35,7 @@ const struct index *define_broadcast(struct define *d, const struct tensor *in, 
     const struct tensor *out = d->layer->out[0];
     int var = out->rank - in->rank + dim;
     bool splat = size_is(in->dim[dim], 1) && !size_is(out->dim[var], 1);
-    return splat ? index_const(d->arena, 0) : index_var(d->arena, var);
+    return splat ? NUMBER(0) : VAR(var);
 }
 
 struct expr *define_in(struct define *d, int i) {
