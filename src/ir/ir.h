@@ -93,8 +93,9 @@ struct layer_info {
     int min_in, max_in;
     const char *attrs; /* names of its attributes, separated by blanks */
     enum sol_status (*infer)(
-        struct layer *layer);                 /* checks, and sets out[0]'s dtype, rank and dims */
-    struct expr *(*define)(struct define *d); /* see expr.h; NULL for sources */
+        struct layer *layer); /* checks, and sets out[0]'s dtype, rank and dims */
+    struct expr *(*define)(
+        struct define *d); /* see expr.h; its answer is NULL for what has no expression */
     enum {
         POINTWISE = 1,
         SHAPE_ONLY = 2,
