@@ -10,7 +10,7 @@
  *
  * What lies outside of a padded tensor is the fill value, never a function of it: a select on
  * ranges keeps it apart. Since both sides of a select are computed, loads below it test their own
- * bounds.
+ * bounds. (A select of a layer's own needs nothing: a load that may lie outside is `checked` there, too.)
  */
 #include "dfp/nest.h"
 
@@ -18,7 +18,7 @@
 
 #define LOWER_STACK ((size_t)8 << 10) /* what the innermost layer of a chain may take */
 
-/* `guarded`: below a select, so that indices may be out of bounds. */
+/* `guarded`: below a select that lower_load made, so that indices may be out of bounds. */
 static struct node *lower_value(struct nest *nest, struct value *v, const struct affine **index,
                                 bool guarded);
 
@@ -245,7 +245,6 @@ static struct node *lower_expr(struct nest *nest, const struct expr *e, const st
     case EXPR_REDUCE: return lower_reduce(nest, e, env, guarded);
     case EXPR_APPLY: break;
     }
-    guarded |= e->primitive == PRIMITIVE_SELECT && expr_has(e->arg[0], EXPR_RANGE);
     for (int i = 0; i < 3 && e->arg[i]; i++) n.arg[i] = lower_expr(nest, e->arg[i], env, guarded);
     return node_make(nest, &n);
 }
