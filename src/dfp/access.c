@@ -52,6 +52,14 @@ static bool find_step(const struct printer *p, const struct affine *offset, int 
     return true;
 }
 
+static void print_element(struct printer *p, const struct value *v, const struct affine *offset,
+                          bool in_lane) {
+    print_pointer(p, v);
+    text_add(p->text, "[");
+    print_sum(p, offset, in_lane, false, -1);
+    text_add(p->text, "]");
+}
+
 static void print_address(struct printer *p, const struct value *v, const struct affine *offset) {
     print_pointer(p, v);
     text_add(p->text, " + ");
@@ -87,10 +95,8 @@ static void print_lane_loads(struct printer *p, const struct item *item) {
         text_add(p->text, ") ");
     }
     text_add(p->text, "LANE(v%d, l) = ", n->id);
-    print_pointer(p, n->from);
-    text_add(p->text, "[");
-    print_sum(p, n->offset, true, false, -1);
-    text_add(p->text, "];\n");
+    print_element(p, n->from, n->offset, true);
+    text_add(p->text, ";\n");
 }
 
 /* Conditions that change with the lane and are linear in it: inside the image, where most
@@ -221,22 +227,24 @@ void print_load(struct printer *p, const struct item *item) {
         print_guarded_load(p, item, false, &zero);
     } else {
         print_declaration(p, n);
-        print_pointer(p, n->from);
-        text_add(p->text, "[");
-        print_sum(p, n->offset, false, false, -1);
-        text_add(p->text, "];\n");
+        print_element(p, n->from, n->offset, false);
+        text_add(p->text, ";\n");
     }
 }
 
 /* ---- Conditions ---- */
 
+static void print_truth(struct printer *p, const struct item *item, bool in_lane) {
+    text_add(p->text, "(");
+    print_conditions(p, item->range, item->n_ranges, in_lane);
+    text_add(p->text, ") ? 1.0f : 0.0f;\n");
+}
+
 void print_range(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     if (!print_is_vector(p, n->deps)) {
         print_declaration(p, n);
-        text_add(p->text, "(");
-        print_conditions(p, item->range, item->n_ranges, false);
-        text_add(p->text, ") ? 1.0f : 0.0f;\n");
+        print_truth(p, item, false);
         return;
     }
     print_line(p, "vec v%d;\n", n->id);
@@ -249,9 +257,8 @@ void print_range(struct printer *p, const struct item *item) {
         print_line(p, "}\n");
         return;
     }
-    print_line(p, "for (int l = 0; l < LANES; l++) LANE(v%d, l) = (", n->id);
-    print_conditions(p, item->range, item->n_ranges, true);
-    text_add(p->text, ") ? 1.0f : 0.0f;\n");
+    print_line(p, "for (int l = 0; l < LANES; l++) LANE(v%d, l) = ", n->id);
+    print_truth(p, item, true);
 }
 
 /* ---- Stores ---- */
@@ -262,11 +269,9 @@ void print_store(struct printer *p, const struct item *item) {
     const struct size *step = &one;
     bool vector = print_is_vector(p, deps) || is_grid_tile(p, v);
     if (!vector) {
-        print_indent(p);
-        print_pointer(p, v);
-        text_add(p->text, "[");
-        print_sum(p, v->at, false, false, -1);
-        text_add(p->text, "] = ");
+        print_line(p, "");
+        print_element(p, v, v->at, false);
+        text_add(p->text, " = ");
         print_operand(p, item->arg[0], false);
         text_add(p->text, ";\n");
         return;

@@ -15,9 +15,9 @@ static void find_dense_strides(struct nest *nest, struct value *v) {
     struct size *stride = ARENA_ARRAY(nest->arena, struct size, SOL_MAX_RANK);
     struct size step = size_const(v->is_blocked ? nest->lanes : 1);
     for (int d = t->rank - 1; d >= 0; d--) {
-        bool split = v->is_blocked && d == layout_channel_axis(t);
         stride[d] = step;
-        step = size_mul(step, split ? size_const(t->layout.stored / nest->lanes) : t->dim[d]);
+        step = size_mul(step, value_is_channel(v, d) ? size_const(t->layout.stored / nest->lanes)
+                                                     : t->dim[d]);
     }
     v->stride = stride;
 }
@@ -62,7 +62,7 @@ static const struct affine *find_offset(struct nest *nest, const struct value *v
     for (int d = 0; d < v->tensor->rank; d++) {
         const struct affine *x = index[d];
         if (value_is_single(v, d)) continue;
-        if (v->is_blocked && d == layout_channel_axis(v->tensor)) {
+        if (value_is_channel(v, d)) {
             struct size block = size_const(nest->lanes);
             sum = affine_add(nest, sum, affine_mod(nest, x, block));
             x = affine_div(nest, x, block);

@@ -257,7 +257,8 @@ static int begin_loop(struct encoder *e, const struct block *b, bool strip) {
     return length;
 }
 
-static void end_loop(struct encoder *e, int length) {
+static void end_loop(struct encoder *e, int length, bool strip) {
+    if (strip) e->strip = -1;
     put(e, CODE_END);
     e->words.at[length] = e->words.n - length - 1;
 }
@@ -266,8 +267,7 @@ static void encode_loop(struct encoder *e, const struct block *b) {
     bool strip = is_strip(e, b);
     int length = begin_loop(e, b, strip);
     encode_items(e, b, b->items.n);
-    end_loop(e, length);
-    if (strip) e->strip = -1;
+    end_loop(e, length, strip);
 }
 
 /* ---- Reductions ---- */
@@ -289,8 +289,7 @@ static void encode_loops(struct encoder *e, const struct block *b, struct place 
         encode_items(e, b, b->items.n - 1);
         encode_loops(e, nest_inner_loop(b), sum);
     }
-    end_loop(e, length);
-    if (strip) e->strip = -1;
+    end_loop(e, length, strip);
 }
 
 /* With a strip of its own, a reduction sums into columns, which are folded when all is done. */

@@ -11,14 +11,6 @@
 
 #define DEFAULT_LANES 16 /* for refusing when no tensor is blocked: then it decides nothing */
 
-static struct nest *make_nest(struct arena *arena, const struct cluster *cluster, int lanes) {
-    struct nest *nest = ARENA_NEW(arena, struct nest);
-    nest->arena = arena;
-    nest->lanes = lanes;
-    nest->tile = cluster->tile;
-    return nest;
-}
-
 /* Does the node read the epilogue's tile anywhere else than where it then writes? */
 static bool reads_elsewhere(const struct nest *nest, const struct node *n,
                             const struct affine *at) {
@@ -39,16 +31,25 @@ static void check_epilogue(struct nest *nest) {
             nest_refuse(nest, "not pointwise");
 }
 
-/* From layers to loops; afterwards only text is missing. */
-static void build(struct nest *nest, const struct cluster *cluster, const struct storage *storage) {
+/* From layers to loops; afterwards only text is missing. `storage` NULL: while clustering. */
+static struct nest *build(struct arena *arena, const struct cluster *cluster,
+                          const struct storage *storage, int lanes, bool spills, bool is_loose) {
+    struct nest *nest = ARENA_NEW(arena, struct nest);
+    nest->arena = arena;
+    nest->lanes = lanes;
+    nest->tile = cluster->tile;
+    nest->spills = spills && !cluster->tile;
+    nest->is_loose = is_loose;
+    nest->is_strict = !storage;
     nest_fuse(nest, cluster, storage);
     if (!nest->refusal) nest_lower(nest);
-    if (nest->refusal) return;
+    if (nest->refusal) return nest;
     nest_collect(nest);
     nest_find_grid(nest);
     nest_place_scratch(nest);
     if (!nest->refusal) nest_address(nest);
     if (!nest->refusal && nest->tile) check_epilogue(nest);
+    return nest;
 }
 
 static int find_lanes(const struct cluster *cluster) {
@@ -63,13 +64,8 @@ static int find_lanes(const struct cluster *cluster) {
 
 static const char *refuse(struct arena *arena, const struct cluster *cluster) {
     int lanes = find_lanes(cluster);
-    for (int spills = 1;; spills = 0) {
-        struct nest *nest = make_nest(arena, cluster, lanes);
-        nest->spills = spills && !cluster->tile;
-        nest->is_strict = true;
-        build(nest, cluster, NULL);
-        if (!nest->refusal || !spills) return nest->refusal;
-    }
+    if (!build(arena, cluster, NULL, lanes, true, false)->refusal) return NULL;
+    return build(arena, cluster, NULL, lanes, false, false)->refusal;
 }
 
 /* Clustering asks thousands of times, so each answer's nest dies at once. Reasons are constants. */
@@ -152,15 +148,9 @@ static double count_flops(const struct nest *nest) {
  * nothing. */
 static struct nest *generate_nest(struct arena *arena, const struct cluster *cluster,
                                   const struct storage *storage, int lanes) {
-    struct nest *nest = NULL;
-    for (int attempt = 0; attempt < 3; attempt++) {
-        nest = make_nest(arena, cluster, lanes);
-        nest->spills = attempt == 0 && !cluster->tile;
-        nest->is_loose = attempt == 2;
-        build(nest, cluster, storage);
-        if (!nest->refusal) break;
-    }
-    return nest;
+    struct nest *nest = build(arena, cluster, storage, lanes, true, false);
+    if (nest->refusal) nest = build(arena, cluster, storage, lanes, false, false);
+    return nest->refusal ? build(arena, cluster, storage, lanes, false, true) : nest;
 }
 
 enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,

@@ -149,7 +149,7 @@ static void print_clips(struct printer *p, const struct block *b) {
 /* Is nothing cut off from any of the loops? */
 static void print_whole_test(struct printer *p, const struct block *outer) {
     const char *and = "if (";
-    print_indent(p);
+    print_line(p, "");
     for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
         if (!b->n_clips) continue;
         text_add(p->text, "%si%d_begin == 0 && i%d_end == ", and, b->var, b->var);

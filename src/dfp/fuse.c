@@ -40,15 +40,11 @@ static struct value *add_value(struct nest *nest, struct tensor *t) {
 static void add_input(struct nest *nest, struct tensor *t) {
     struct value *v = add_value(nest, t);
     const struct layer *l = t->producer;
-    if (v->layer || v->expr || !l || l->n_in || !layer_infos[l->kind].define) return;
+    if (v->layer || v->expr || !l || l->n_in) return;
     v->expr = ir_define(nest->arena, l, &v->n_vars);
 }
 
 static void add_layer(struct nest *nest, const struct layer *l) {
-    if (!layer_infos[l->kind].define) {
-        nest_refuse(nest, "a layer without a point expression");
-        return;
-    }
     for (int i = 0; i < l->n_in; i++) add_input(nest, l->in[i]);
     struct value *v = add_value(nest, l->out[0]);
     v->layer = l;
@@ -171,7 +167,7 @@ static void number_class(struct ties *t, int value, int dim, int *class_of) {
         nest->class_extent[*number] = v->tensor->dim[dim];
     }
     v->dim_class[dim] = *number;
-    if (v->is_blocked && dim == layout_channel_axis(v->tensor)) nest->class_blocked[*number] = true;
+    if (value_is_channel(v, dim)) nest->class_blocked[*number] = true;
 }
 
 static void number_classes(struct ties *t) {

@@ -196,26 +196,6 @@ static void unset_point(struct machine *m, int64_t column) {
     if (m->lane_var >= 0) m->var[m->lane_var] = 0;
 }
 
-static void run_range(struct machine *m) {
-    struct place to = read_place(m);
-    int64_t first = to.begin, last = to.end;
-    const int64_t *ranges = m->pc;
-    fill_columns(&to, 0, to.begin, to.end);
-    if (read_ranges(m, &first, &last)) {
-        fill_columns(&to, 1, first, last);
-        return;
-    }
-    const int64_t *after = m->pc;
-    for (int64_t c = to.begin; c < to.end; c++)
-        for (int64_t l = 0; l < to.inner; l++) {
-            set_point(m, c, l);
-            m->pc = ranges;
-            to.at[c * to.inner + l] = holds_here(m);
-            unset_point(m, c);
-        }
-    m->pc = after;
-}
-
 /* A block that is the last of its segment has as many channels as the code says; all others are full. */
 static void run_valid(struct machine *m) {
     struct place to = read_place(m);
@@ -276,7 +256,8 @@ static void load_columns(float *to, const float *from, const struct access *a, i
     }
 }
 
-/* Any index at all, as behind a quotient, and any condition: the formulas are evaluated per element. */
+/* Any index at all, as behind a quotient, and any condition: the formulas are evaluated per element. What does not hold stays as it
+ * is; without memory to load from, what holds is 1. */
 static void load_singly(struct machine *m, struct place to, const float *from,
                         const struct access *a) {
     const int64_t *after = m->pc;
@@ -284,10 +265,19 @@ static void load_singly(struct machine *m, struct place to, const float *from,
         for (int64_t l = 0; l < to.inner; l++) {
             set_point(m, c, l);
             m->pc = a->ranges;
-            if (holds_here(m)) to.at[c * to.inner + l] = from[find_offset(m, a)];
+            if (holds_here(m)) to.at[c * to.inner + l] = from ? from[find_offset(m, a)] : 1;
             unset_point(m, c);
         }
     m->pc = after;
+}
+
+static void run_range(struct machine *m) {
+    struct place to = read_place(m);
+    const struct access none = {.ranges = m->pc};
+    int64_t first = to.begin, last = to.end;
+    fill_columns(&to, 0, to.begin, to.end);
+    if (read_ranges(m, &first, &last)) fill_columns(&to, 1, first, last);
+    else load_singly(m, to, NULL, &none);
 }
 
 /* Columns outside of [first, last) are padding and get the fill; inside nothing is tested any more. */

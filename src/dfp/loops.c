@@ -89,6 +89,10 @@ static void drop_term(struct nest *nest, const struct affine **a, int var) {
     if (*a) *a = affine_without(nest, *a, var);
 }
 
+static void rename_dep(uint64_t *deps, int from, int to) {
+    if (*deps & var_bit(from)) *deps = (*deps & ~var_bit(from)) | var_bit(to);
+}
+
 /* The inner variable now runs over both; what the outer one added is in its coefficient already. */
 static void merge(struct nest *nest, int outer, int inner) {
     struct var *v = &nest->var[inner];
@@ -96,15 +100,14 @@ static void merge(struct nest *nest, int outer, int inner) {
     for (int i = 0; i < nest->nodes.n; i++) {
         struct node *n = nest->nodes.at[i];
         drop_term(nest, &n->offset, outer);
-        if (n->deps & var_bit(outer)) n->deps = (n->deps & ~var_bit(outer)) | var_bit(inner);
+        rename_dep(&n->deps, outer, inner);
         if (n->kind == NODE_REDUCE) n->n_vars = remove_var(n->var, n->n_vars, outer);
     }
     for (int i = 0; i < nest->ranges.n; i++) drop_term(nest, &nest->ranges.at[i]->x, outer);
     for (int i = 0; i < nest->values.n; i++) drop_term(nest, &nest->values.at[i].at, outer);
     for (int i = 0; i < nest->n_vars; i++) {
         drop_term(nest, &nest->var[i].of, outer);
-        if (nest->var[i].of && (nest->var[i].deps & var_bit(outer)))
-            nest->var[i].deps = (nest->var[i].deps & ~var_bit(outer)) | var_bit(inner);
+        if (nest->var[i].of) rename_dep(&nest->var[i].deps, outer, inner);
     }
     nest->grid.n = remove_var(nest->grid.at, nest->grid.n, outer);
     for (int i = 0; i < nest->n_stages; i++) {

@@ -10,7 +10,7 @@
  *
  * What lies outside of a padded tensor is the fill value, never a function of it: a select on
  * ranges keeps it apart. Since both sides of a select are computed, loads below it test their own
- * bounds.
+ * bounds. (A select of a layer's own needs nothing: a load that may lie outside is `checked` there, too.)
  */
 #include "dfp/nest.h"
 
@@ -18,14 +18,8 @@
 
 #define LOWER_STACK ((size_t)8 << 10) /* what the innermost layer of a chain may take */
 
-/* Where a root's expression is lowered; `guarded`: below a select, so that indices may be out of
- * bounds. */
-struct lowering {
-    struct nest *nest;
-    const struct value *root;
-};
-
-static struct node *lower_value(struct lowering *l, struct value *v, const struct affine **index,
+/* `guarded`: below a select that lower_load made, so that indices may be out of bounds. */
+static struct node *lower_value(struct nest *nest, struct value *v, const struct affine **index,
                                 bool guarded);
 
 /* ---- Indices ---- */
@@ -54,10 +48,6 @@ const struct affine *nest_class_index(struct nest *nest, int dim_class) {
     return affine_add(nest, outer, affine_var(nest, nest->lane_var));
 }
 
-static bool is_channel(const struct value *v, int dim) {
-    return v->is_blocked && dim == layout_channel_axis(v->tensor);
-}
-
 static bool runs_over_blocks(const struct nest *nest, const struct affine *x) {
     return nest->lane_var >= 0 && (affine_deps(nest, x) & var_bit(nest->lane_var));
 }
@@ -67,7 +57,7 @@ static bool runs_over_blocks(const struct nest *nest, const struct affine *x) {
 static bool is_inside(const struct nest *nest, const struct value *v, int dim,
                       const struct affine *x) {
     struct size extent = v->tensor->dim[dim];
-    if (is_channel(v, dim)) extent = size_const(v->tensor->layout.stored);
+    if (value_is_channel(v, dim)) extent = size_const(v->tensor->layout.stored);
     return affine_is_within(nest, x, extent);
 }
 
@@ -77,7 +67,7 @@ static void check_segments(struct nest *nest, const struct value *v, int dim,
                            const struct affine *x) {
     bool is_position = runs_over_blocks(nest, x) && is_inside(nest, v, dim, x) && x->n == 2;
     if (!nest->layout || nest->layout->n_segments < 2) return;
-    if (is_channel(v, dim) ? !is_position : runs_over_blocks(nest, x))
+    if (value_is_channel(v, dim) ? !is_position : runs_over_blocks(nest, x))
         nest_refuse(nest, "channels of a segmented layout are moved");
 }
 
@@ -105,7 +95,7 @@ static struct node *make_load(struct nest *nest, struct value *v, const struct a
     for (int d = 0; d < v->tensor->rank; d++) {
         check_segments(nest, v, d, index[d]);
         /* Pad lanes of a plain tensor do not exist. */
-        guarded |= !is_channel(v, d) && runs_over_blocks(nest, index[d]);
+        guarded |= !value_is_channel(v, d) && runs_over_blocks(nest, index[d]);
     }
     if (guarded) n.n_ranges = add_guards(nest, v, index, range);
     n.index = arena_copy(nest->arena, index, sizeof *index * SOL_MAX_RANK);
@@ -133,7 +123,7 @@ static bool is_own_point(struct nest *nest, const struct value *v, const struct 
     return true;
 }
 
-static struct node *lower_expr(struct lowering *l, const struct expr *e, const struct affine **env,
+static struct node *lower_expr(struct nest *nest, const struct expr *e, const struct affine **env,
                                bool guarded);
 
 /*
@@ -141,18 +131,17 @@ static struct node *lower_expr(struct lowering *l, const struct expr *e, const s
  * left out; of those that remain, a load from memory takes them along (it then yields the fill), and
  * any other value becomes select(range, value, fill).
  */
-static struct node *lower_load(struct lowering *l, const struct expr *e, const struct affine **env,
+static struct node *lower_load(struct nest *nest, const struct expr *e, const struct affine **env,
                                bool guarded) {
-    struct nest *nest = l->nest;
     struct value *v = nest_find_value(nest, e->tensor);
     const struct affine *index[SOL_MAX_RANK] = {0};
     const struct range *range[SOL_MAX_RANK];
     for (int d = 0; d < e->n_index; d++) index[d] = lower_index(nest, e->index[d], env);
     int n = e->checked ? add_guards(nest, v, index, range) : 0;
-    if (!n) return lower_value(l, v, index, guarded);
+    if (!n) return lower_value(nest, v, index, guarded);
     if (!v->expr) return make_load(nest, v, index, true, e->fill);
     struct node *condition = make_range(nest, range, n);
-    struct node *value = lower_value(l, v, index, true);
+    struct node *value = lower_value(nest, v, index, true);
     return node_apply(nest, PRIMITIVE_SELECT, condition, value, node_const(nest, e->fill));
 }
 
@@ -226,9 +215,8 @@ static struct node *combine_once(struct nest *nest, const struct node *reduce) {
  * Each use of a reduction has variables of its own; dims of 1 have none. What bounds the window's taps
  * is taken from the body (clips), so that the loops can be cut instead of testing each tap.
  */
-static struct node *lower_reduce(struct lowering *l, const struct expr *e,
+static struct node *lower_reduce(struct nest *nest, const struct expr *e,
                                  const struct affine **outer, bool guarded) {
-    struct nest *nest = l->nest;
     struct node n = {.kind = NODE_REDUCE, .combine = e->combine};
     const struct affine **env = arena_copy(nest->arena, outer, sizeof *env * NEST_VARS);
     n.var = ARENA_ARRAY(nest->arena, int, e->n_vars);
@@ -239,7 +227,7 @@ static struct node *lower_reduce(struct lowering *l, const struct expr *e,
         env[e->first_var + i] = affine_var(nest, var);
         n.var[n.n_vars++] = var;
     }
-    n.arg[0] = lower_expr(l, e->arg[0], env, guarded);
+    n.arg[0] = lower_expr(nest, e->arg[0], env, guarded);
     if (!n.n_vars) return combine_once(nest, &n);
     find_clips(nest, &n, n.arg[0]);
     return node_make(nest, &n);
@@ -247,43 +235,41 @@ static struct node *lower_reduce(struct lowering *l, const struct expr *e,
 
 /* ---- Expressions ---- */
 
-static struct node *lower_expr(struct lowering *l, const struct expr *e, const struct affine **env,
+static struct node *lower_expr(struct nest *nest, const struct expr *e, const struct affine **env,
                                bool guarded) {
     struct node n = {.kind = NODE_APPLY, .primitive = e->primitive};
     switch (e->kind) {
-    case EXPR_CONST: return node_const(l->nest, e->value);
-    case EXPR_LOAD: return lower_load(l, e, env, guarded);
-    case EXPR_RANGE: return lower_range(l->nest, e, env);
-    case EXPR_REDUCE: return lower_reduce(l, e, env, guarded);
+    case EXPR_CONST: return node_const(nest, e->value);
+    case EXPR_LOAD: return lower_load(nest, e, env, guarded);
+    case EXPR_RANGE: return lower_range(nest, e, env);
+    case EXPR_REDUCE: return lower_reduce(nest, e, env, guarded);
     case EXPR_APPLY: break;
     }
-    guarded |= e->primitive == PRIMITIVE_SELECT && expr_has(e->arg[0], EXPR_RANGE);
-    for (int i = 0; i < 3 && e->arg[i]; i++) n.arg[i] = lower_expr(l, e->arg[i], env, guarded);
-    return node_make(l->nest, &n);
+    for (int i = 0; i < 3 && e->arg[i]; i++) n.arg[i] = lower_expr(nest, e->arg[i], env, guarded);
+    return node_make(nest, &n);
 }
 
 /* A chain of layers in one kernel is lowered as deep as it is long. Clustering, which is strict, stops a kernel's growth well before
  * the stack ends; what it accepted can then be made from a little further down. */
-static struct node *inline_value(struct lowering *l, struct value *v, const struct affine **index,
+static struct node *inline_value(struct nest *nest, struct value *v, const struct affine **index,
                                  bool guarded) {
     const struct affine *env[NEST_VARS] = {0};
-    if (os_stack_left() < (l->nest->is_strict ? 2 : 1) * LOWER_STACK) {
-        nest_refuse(l->nest, "a chain of layers too long for the stack");
-        return node_const(l->nest, 0);
+    if (os_stack_left() < (nest->is_strict ? 2 : 1) * LOWER_STACK) {
+        nest_refuse(nest, "a chain of layers too long for the stack");
+        return node_const(nest, 0);
     }
     if (v->n_vars > NEST_VARS) {
-        nest_refuse(l->nest, "a layer with too many loops");
-        return node_const(l->nest, 0);
+        nest_refuse(nest, "a layer with too many loops");
+        return node_const(nest, 0);
     }
     for (int d = 0; d < v->tensor->rank; d++) env[d] = index[d];
-    return lower_expr(l, v->expr, env, guarded);
+    return lower_expr(nest, v->expr, env, guarded);
 }
 
 /* Values are looked up by point, or a diamond of layers would be computed once per path through
  * it. */
-static struct node *lower_inlined(struct lowering *l, struct value *v, const struct affine **index,
+static struct node *lower_inlined(struct nest *nest, struct value *v, const struct affine **index,
                                   bool guarded) {
-    struct nest *nest = l->nest;
     struct memo memo = {.value = v, .guarded = guarded};
     memcpy(memo.index, index, sizeof memo.index);
     for (int i = 0; i < nest->memo.n; i++) {
@@ -291,30 +277,30 @@ static struct node *lower_inlined(struct lowering *l, struct value *v, const str
         if (m->value == v && m->guarded == guarded && !memcmp(m->index, index, sizeof m->index))
             return m->node;
     }
-    memo.node = inline_value(l, v, index, guarded);
+    memo.node = inline_value(nest, v, index, guarded);
     VEC_PUSH(nest->arena, &nest->memo, memo);
     return memo.node;
 }
 
-static struct node *lower_value(struct lowering *l, struct value *v, const struct affine **index,
+static struct node *lower_value(struct nest *nest, struct value *v, const struct affine **index,
                                 bool guarded) {
     for (int d = 0; d < v->tensor->rank; d++)
-        if (value_is_single(v, d)) index[d] = affine_const(l->nest, size_const(0));
-    if (!v->expr) return make_load(l->nest, v, index, guarded, 0);
-    bool is_here = v->is_root && v->stage == l->root->stage && v->node;
-    if (is_here && is_own_point(l->nest, v, index)) return v->node;
-    if (!v->is_kept) return lower_inlined(l, v, index, guarded);
-    return load_root(l->nest, v, index, guarded);
+        if (value_is_single(v, d)) index[d] = affine_const(nest, size_const(0));
+    if (!v->expr) return make_load(nest, v, index, guarded, 0);
+    bool is_here = v->is_root && v->stage == nest->lowered_stage && v->node;
+    if (is_here && is_own_point(nest, v, index)) return v->node;
+    if (!v->is_kept) return lower_inlined(nest, v, index, guarded);
+    return load_root(nest, v, index, guarded);
 }
 
 /* ---- Roots ---- */
 
 /* Roots are lowered in topological order: lower_value finds the nodes of earlier ones of the stage. */
 static void lower_root(struct nest *nest, struct value *v) {
-    struct lowering l = {nest, v};
+    nest->lowered_stage = v->stage;
     const struct affine *index[SOL_MAX_RANK] = {0};
     for (int d = 0; d < v->tensor->rank; d++) index[d] = nest_class_index(nest, v->dim_class[d]);
-    v->node = inline_value(&l, v, index, false);
+    v->node = inline_value(nest, v, index, false);
 }
 
 /* Pad lanes are written as zero. Often they are zero anyway. */

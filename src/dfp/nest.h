@@ -201,6 +201,7 @@ struct nest {
     VEC(struct range *) ranges;
     int stamp;             /* last mark given to nodes by a walk */
     VEC(struct memo) memo; /* values at points: lower.c */
+    int lowered_stage;     /* whose root is being lowered */
 
     int n_stages;
     struct stage stage[NEST_STAGES];
@@ -222,10 +223,14 @@ struct memo {
     struct node *node;
 };
 
+/* Is dim `d` the one that is cut into blocks? */
+static inline bool value_is_channel(const struct value *v, int d) {
+    return v->is_blocked && d == layout_channel_axis(v->tensor);
+}
+
 /* Is dim `d` of 1, and so without a loop? A single channel in blocks still has its lanes. */
 static inline bool value_is_single(const struct value *v, int d) {
-    bool in_blocks = v->is_blocked && d == layout_channel_axis(v->tensor);
-    return !in_blocks && size_is(v->tensor->dim[d], 1);
+    return !value_is_channel(v, d) && size_is(v->tensor->dim[d], 1);
 }
 
 static inline uint64_t var_bit(int var) { return (uint64_t)1 << var; }

@@ -18,8 +18,6 @@ void print_line(struct printer *p, const char *format, ...) {
     va_end(args);
 }
 
-void print_indent(struct printer *p) { text_add(p->text, "%*s", 4 * p->indent, ""); }
-
 /* ---- Sizes and sums ---- */
 
 int nest_arg(struct nest *nest, const struct size *size) {

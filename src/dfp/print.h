@@ -16,7 +16,6 @@ struct printer {
 };
 
 void print_line(struct printer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void print_indent(struct printer *p);
 
 /* A number where it belongs to the structure (`is_number`, 0, 1), else an argument. */
 void print_size(struct printer *p, const struct size *size, bool is_number);

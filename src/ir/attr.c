@@ -32,10 +32,11 @@ static bool has_word(const char *words, const char *word, size_t length) {
     return false;
 }
 
-static const struct attr_info *find_attr(const char *name, size_t length) {
+static const struct attr_info *find_attr(const struct layer_info *info, const char *name,
+                                         size_t length) {
     for (int i = 0; i < COUNT(attr_infos); i++)
         if (strlen(attr_infos[i].name) == length && !strncmp(attr_infos[i].name, name, length))
-            return &attr_infos[i];
+            return has_word(info->attrs, name, length) ? &attr_infos[i] : NULL;
     return NULL;
 }
 
@@ -137,8 +138,8 @@ enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, s
     *out = ir_default_attr();
     for (const char *at = text; *(at += strspn(at, " "));) {
         size_t length = strcspn(at, "= ");
-        const struct attr_info *a = find_attr(at, length);
-        if (!a || !has_word(info->attrs, at, length))
+        const struct attr_info *a = find_attr(info, at, length);
+        if (!a)
             return fail(SOL_EINVAL, "%s has no attribute \"%.*s\"", info->name,
                         (int)(length < 64 ? length : 64), at);
         at += length;

@@ -19,7 +19,7 @@ struct expr *ir_define(struct arena *arena, const struct layer *layer, int *n_va
 
 const struct index **define_point(struct define *d, int rank) {
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, rank + 1);
-    for (int i = 0; i < rank; i++) index[i] = index_var(d->arena, i);
+    for (int i = 0; i < rank; i++) index[i] = VAR(i);
     return index;
 }
 
@@ -35,7 +35,7 @@ const struct index *define_broadcast(struct define *d, const struct tensor *in, 
     const struct tensor *out = d->layer->out[0];
     int var = out->rank - in->rank + dim;
     bool splat = size_is(in->dim[dim], 1) && !size_is(out->dim[var], 1);
-    return splat ? index_const(d->arena, 0) : index_var(d->arena, var);
+    return splat ? NUMBER(0) : VAR(var);
 }
 
 struct expr *define_in(struct define *d, int i) {
@@ -61,6 +61,7 @@ struct expr *define_range(struct define *d, const struct index *index, int64_t l
 }
 
 #define X define_in(d, 0)
+#define Y define_in(d, 1)
 
 struct expr *define_none(struct define *d) {
     (void)d;
@@ -159,27 +160,14 @@ struct expr *define_square(struct define *d) {
 struct expr *define_reciprocal(struct define *d) { return BINARY(DIV, C(1), X); }
 struct expr *define_erf(struct define *d) { return UNARY(ERF, X); }
 
-/* ---- Two inputs ---- */
+/* ---- Two and three inputs ---- */
 
-struct expr *define_add(struct define *d) { return BINARY(ADD, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_sub(struct define *d) { return BINARY(SUB, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_mul(struct define *d) { return BINARY(MUL, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_div(struct define *d) { return BINARY(DIV, define_in(d, 0), define_in(d, 1)); }
-struct expr *define_maximum(struct define *d) {
-    return BINARY(MAX, define_in(d, 0), define_in(d, 1));
-}
-struct expr *define_minimum(struct define *d) {
-    return BINARY(MIN, define_in(d, 0), define_in(d, 1));
-}
-struct expr *define_less(struct define *d) {
-    return BINARY(LESS, define_in(d, 0), define_in(d, 1));
-}
-struct expr *define_equal(struct define *d) {
-    return BINARY(EQUAL, define_in(d, 0), define_in(d, 1));
-}
-
-/* ---- Three inputs ---- */
-
-struct expr *define_where(struct define *d) {
-    return SELECT(define_in(d, 0), define_in(d, 1), define_in(d, 2));
-}
+struct expr *define_add(struct define *d) { return BINARY(ADD, X, Y); }
+struct expr *define_sub(struct define *d) { return BINARY(SUB, X, Y); }
+struct expr *define_mul(struct define *d) { return BINARY(MUL, X, Y); }
+struct expr *define_div(struct define *d) { return BINARY(DIV, X, Y); }
+struct expr *define_maximum(struct define *d) { return BINARY(MAX, X, Y); }
+struct expr *define_minimum(struct define *d) { return BINARY(MIN, X, Y); }
+struct expr *define_less(struct define *d) { return BINARY(LESS, X, Y); }
+struct expr *define_equal(struct define *d) { return BINARY(EQUAL, X, Y); }
+struct expr *define_where(struct define *d) { return SELECT(X, Y, define_in(d, 2)); }

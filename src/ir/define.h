@@ -21,6 +21,10 @@ const struct index *define_broadcast(struct define *d, const struct tensor *in, 
 #define C(value) expr_const(d->arena, value)
 #define UNARY(op, x) expr_apply(d->arena, PRIMITIVE_##op, x, NULL, NULL)
 #define BINARY(op, x, y) expr_apply(d->arena, PRIMITIVE_##op, x, y, NULL)
+#define VAR(v) index_var(d->arena, v)
+#define NUMBER(value) index_const(d->arena, value)
+#define PLUS(x, y) index_add(d->arena, x, y)
+#define TIMES(x, factor) index_mul(d->arena, x, factor)
 #define SELECT(condition, yes, no) expr_apply(d->arena, PRIMITIVE_SELECT, condition, yes, no)
 
 #endif

@@ -3,9 +3,8 @@
 
 /* Position of a point in row-major order. */
 static const struct index *flatten(struct define *d, const struct tensor *t) {
-    const struct index *at = index_const(d->arena, 0);
-    for (int i = 0; i < t->rank; i++)
-        at = index_add(d->arena, index_mul(d->arena, at, t->dim[i]), index_var(d->arena, i));
+    const struct index *at = NUMBER(0);
+    for (int i = 0; i < t->rank; i++) at = PLUS(TIMES(at, t->dim[i]), VAR(i));
     return at;
 }
 
@@ -24,8 +23,7 @@ struct expr *define_reshape(struct define *d) {
 
 struct expr *define_permute(struct define *d) {
     const struct index **index = define_point(d, d->layer->out[0]->rank);
-    for (int i = 0; i < d->layer->out[0]->rank; i++)
-        index[d->layer->attr.axes[i]] = index_var(d->arena, i);
+    for (int i = 0; i < d->layer->out[0]->rank; i++) index[d->layer->attr.axes[i]] = VAR(i);
     return define_load(d, 0, index, false, 0);
 }
 
@@ -33,8 +31,8 @@ struct expr *define_permute(struct define *d) {
 struct expr *define_slice(struct define *d) {
     const struct attr *a = &d->layer->attr;
     const struct index **index = define_point(d, d->layer->out[0]->rank);
-    const struct index *scaled = index_mul(d->arena, index[a->axis], size_const(a->step));
-    index[a->axis] = index_add(d->arena, scaled, index_const(d->arena, a->start));
+    const struct index *scaled = TIMES(index[a->axis], size_const(a->step));
+    index[a->axis] = PLUS(scaled, NUMBER(a->start));
     return define_load(d, 0, index, false, 0);
 }
 
@@ -47,9 +45,9 @@ struct expr *define_concat(struct define *d) {
     for (int i = l->n_in - 1; i >= 0; i--) {
         int64_t start = end - size_value(l->in[i]->dim[axis]);
         const struct index **index = define_point(d, l->out[0]->rank);
-        index[axis] = index_add(d->arena, index[axis], index_const(d->arena, -start));
+        index[axis] = PLUS(index[axis], NUMBER(-start));
         struct expr *part = define_load(d, i, index, l->n_in > 1, 0);
-        struct expr *here = define_range(d, index_var(d->arena, (int)axis), start, end);
+        struct expr *here = define_range(d, VAR((int)axis), start, end);
         e = e ? SELECT(here, part, e) : part;
         end = start;
     }
@@ -63,9 +61,7 @@ struct expr *define_pad(struct define *d) {
     const struct attr *a = &d->layer->attr;
     int rank = d->layer->out[0]->rank;
     const struct index **index = define_point(d, rank);
-    for (int i = 0; i < 2; i++)
-        index[rank - 2 + i] =
-            index_add(d->arena, index[rank - 2 + i], index_const(d->arena, -a->pad[i]));
+    for (int i = 0; i < 2; i++) index[rank - 2 + i] = PLUS(index[rank - 2 + i], NUMBER(-a->pad[i]));
     bool outside = a->pad[0] || a->pad[1] || a->pad[2] || a->pad[3];
     return define_load(d, 0, index, outside, a->value);
 }

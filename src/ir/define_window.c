@@ -12,11 +12,9 @@
 /* Row or column read by tap `var` of the window at output position `out_var`: out * stride + tap * dilation - pad. */
 static const struct index *tap(struct define *d, int axis, int out_var, int var) {
     const struct attr *a = &d->layer->attr;
-    const struct index *at =
-        index_mul(d->arena, index_var(d->arena, out_var), size_const(a->stride[axis]));
-    at = index_add(d->arena, at,
-                   index_mul(d->arena, index_var(d->arena, var), size_const(a->dilation[axis])));
-    return index_add(d->arena, at, index_const(d->arena, -a->pad[axis]));
+    const struct index *at = TIMES(VAR(out_var), size_const(a->stride[axis]));
+    at = PLUS(at, TIMES(VAR(var), size_const(a->dilation[axis])));
+    return PLUS(at, NUMBER(-a->pad[axis]));
 }
 
 /* Can a window of this many taps leave the input? */
@@ -100,21 +98,18 @@ static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(
  * multiples of gcd(in, n) below n. */
 static struct adaptive adapt(struct define *d, int axis) {
     int64_t in = size_value(d->layer->in[0]->dim[2 + axis]), n = d->layer->attr.kernel[axis];
-    struct arena *arena = d->arena;
-    const struct index *scaled = index_mul(arena, index_var(arena, 2 + axis), size_const(in));
-    struct adaptive a = {.start = index_div(arena, scaled, size_const(n)), .same = in % n == 0};
-    if (a.same) a.start = index_mul(arena, index_var(arena, 2 + axis), size_const(in / n));
-    const struct index *end =
-        index_div(arena, index_add(arena, scaled, index_const(arena, in + n - 1)), size_const(n));
-    a.length = index_add(arena, end, index_mul(arena, a.start, size_const(-1)));
+    const struct index *scaled = TIMES(VAR(2 + axis), size_const(in));
+    struct adaptive a = {.start = index_div(d->arena, scaled, size_const(n)), .same = in % n == 0};
+    if (a.same) a.start = TIMES(VAR(2 + axis), size_const(in / n));
+    const struct index *end = index_div(d->arena, PLUS(scaled, NUMBER(in + n - 1)), size_const(n));
+    a.length = PLUS(end, TIMES(a.start, size_const(-1)));
     a.longest = (in + n - common_divisor(in, n) + n - 1) / n;
     return a;
 }
 
 /* 1 where tap `var` is inside its window. */
 static struct expr *inside(struct define *d, const struct adaptive *a, int var) {
-    const struct index *left = index_add(
-        d->arena, a->length, index_mul(d->arena, index_var(d->arena, var), size_const(-1)));
+    const struct index *left = PLUS(a->length, TIMES(VAR(var), size_const(-1)));
     return define_range(d, left, 1, INT32_MAX);
 }
 
@@ -124,8 +119,8 @@ struct expr *define_adaptive_avg_pool(struct define *d) {
     struct expr *sum = reduce_window(d, COMBINE_ADD, rows.longest, columns.longest);
     const struct index **index = define_point(d, 4);
     bool exact = rows.same && columns.same;
-    index[2] = index_add(d->arena, rows.start, index_var(d->arena, sum->first_var));
-    index[3] = index_add(d->arena, columns.start, index_var(d->arena, sum->first_var + 1));
+    index[2] = PLUS(rows.start, VAR(sum->first_var));
+    index[3] = PLUS(columns.start, VAR(sum->first_var + 1));
     struct expr *value = define_load(d, 0, index, !exact, 0);
     if (exact) {
         sum->arg[0] = value;
@@ -158,7 +153,7 @@ static struct expr *over_axes(struct define *d, enum combine combine) {
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank + 1);
     for (int k = 0, out = 0, var = e->first_var; k < in->rank; k++) {
         bool reduced = is_reduced(a, k);
-        index[k] = index_var(d->arena, reduced ? var++ : out);
+        index[k] = VAR(reduced ? var++ : out);
         out += !reduced || a->keepdim;
     }
     e->arg[0] = define_load(d, 0, index, false, 0);
@@ -186,7 +181,7 @@ struct expr *define_mean(struct define *d) {
 
 static struct expr *add_bias(struct define *d, struct expr *sum, int var) {
     if (d->layer->n_in < 3) return sum;
-    const struct index *index = index_var(d->arena, var);
+    const struct index *index = VAR(var);
     return BINARY(ADD, sum,
                   define_load(d, 2, arena_copy(d->arena, &index, sizeof index), false, 0));
 }
@@ -200,18 +195,14 @@ struct expr *define_conv(struct define *d) {
     int c = sum->first_var, r = c + 1, s = c + 2;
     const struct index **x = define_point(d, 4), **weight = define_point(d, 4);
     /* Output channel k belongs to group k / (K / groups), whose input channels begin at group * C / groups. */
-    const struct index *group = index_div(d->arena, index_var(d->arena, 1),
-                                          size_const(size_value(out->dim[1]) / a->groups));
-    x[1] = a->groups == 1
-               ? index_var(d->arena, c)
-               : index_add(d->arena, index_mul(d->arena, group, w->dim[1]), index_var(d->arena, c));
-    if (size_is(w->dim[1], 1) && size_is(out->dim[1], a->groups) && a->groups > 1)
-        x[1] = index_var(d->arena, 1);
+    const struct index *group =
+        index_div(d->arena, VAR(1), size_const(size_value(out->dim[1]) / a->groups));
+    x[1] = a->groups == 1 ? VAR(c) : PLUS(TIMES(group, w->dim[1]), VAR(c));
+    if (size_is(w->dim[1], 1) && size_is(out->dim[1], a->groups) && a->groups > 1) x[1] = VAR(1);
     x[2] = tap(d, 0, 2, r);
     x[3] = tap(d, 1, 3, s);
-    weight[0] = index_var(d->arena, 1);
-    weight[1] = index_var(d->arena, c), weight[2] = index_var(d->arena, r),
-    weight[3] = index_var(d->arena, s);
+    weight[0] = VAR(1);
+    for (int i = 1; i < 4; i++) weight[i] = VAR(c + i - 1);
     sum->arg[0] = BINARY(MUL, define_load(d, 0, x, hangs_over(d, kernel), 0),
                          define_load(d, 1, weight, false, 0));
     return add_bias(d, sum, 1);
@@ -221,9 +212,9 @@ struct expr *define_linear(struct define *d) {
     const struct tensor *x = d->layer->in[0];
     struct expr *sum = define_reduce(d, COMBINE_ADD, 1, &x->dim[x->rank - 1]);
     const struct index **at = define_point(d, x->rank), **weight = define_point(d, 2);
-    at[x->rank - 1] = index_var(d->arena, sum->first_var);
-    weight[0] = index_var(d->arena, x->rank - 1);
-    weight[1] = index_var(d->arena, sum->first_var);
+    at[x->rank - 1] = VAR(sum->first_var);
+    weight[0] = VAR(x->rank - 1);
+    weight[1] = VAR(sum->first_var);
     sum->arg[0] = BINARY(MUL, define_load(d, 0, at, false, 0), define_load(d, 1, weight, false, 0));
     return add_bias(d, sum, x->rank - 1);
 }
@@ -233,8 +224,8 @@ static struct expr *matrix(struct define *d, int i, int row, int column) {
     const struct tensor *in = d->layer->in[i];
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank);
     for (int k = 0; k < in->rank - 2; k++) index[k] = define_broadcast(d, in, k);
-    index[in->rank - 2] = index_var(d->arena, row);
-    index[in->rank - 1] = index_var(d->arena, column);
+    index[in->rank - 2] = VAR(row);
+    index[in->rank - 1] = VAR(column);
     return define_load(d, i, index, false, 0);
 }
 
@@ -251,7 +242,7 @@ struct expr *define_matmul(struct define *d) {
 struct expr *define_batch_norm(struct define *d) {
     struct expr *in[5] = {define_in(d, 0)};
     for (int i = 1; i < 5; i++) {
-        const struct index *channel = index_var(d->arena, 1);
+        const struct index *channel = VAR(1);
         in[i] = define_load(d, i, arena_copy(d->arena, &channel, sizeof channel), false, 0);
     }
     struct expr *deviation = UNARY(SQRT, BINARY(ADD, in[2], C(d->layer->attr.eps)));

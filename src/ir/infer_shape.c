@@ -60,21 +60,13 @@ enum sol_status infer_slice(struct layer *l) {
     return SOL_OK;
 }
 
-/* Equal shapes but for `axis`. */
-static bool same_but(const struct tensor *a, const struct tensor *b, int64_t axis) {
-    if (a->rank != b->rank) return false;
-    for (int d = 0; d < a->rank; d++)
-        if (d != axis && !size_equal(a->dim[d], b->dim[d])) return false;
-    return true;
-}
-
 enum sol_status infer_concat(struct layer *l) {
     const struct tensor *first = l->in[0];
     struct tensor *out = l->out[0];
     TRY(infer_axis(&l->attr.axis, first->rank));
     infer_set_shape(out, first);
     for (int i = 0; i < l->n_in; i++) {
-        if (!same_but(first, l->in[i], l->attr.axis))
+        if (!ir_same_shape(first, l->in[i], l->attr.axis))
             return fail(SOL_EINVAL, "shapes %s and %s differ in more than axis %lld",
                         SHAPE_TEXT(first), SHAPE_TEXT(l->in[i]), (long long)l->attr.axis);
         if (!size_is_const(l->in[i]->dim[l->attr.axis]))

@@ -93,8 +93,9 @@ struct layer_info {
     int min_in, max_in;
     const char *attrs; /* names of its attributes, separated by blanks */
     enum sol_status (*infer)(
-        struct layer *layer);                 /* checks, and sets out[0]'s dtype, rank and dims */
-    struct expr *(*define)(struct define *d); /* see expr.h; NULL for sources */
+        struct layer *layer); /* checks, and sets out[0]'s dtype, rank and dims */
+    struct expr *(*define)(
+        struct define *d); /* see expr.h; its answer is NULL for what has no expression */
     enum {
         POINTWISE = 1,
         SHAPE_ONLY = 2,
@@ -130,7 +131,8 @@ void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
 struct size ir_count(const struct tensor *t, int begin, int end); /* product of dims [begin, end) */
-bool ir_same_shape(const struct tensor *a, const struct tensor *b);
+/* Equal dims but for dim `except`; -1: all of them. */
+bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except);
 /* Is no dim from `begin` on open until the call? */
 bool ir_is_fixed(const struct tensor *t, int begin);
 /* Dims as the public interface shows them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */

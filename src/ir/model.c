@@ -187,10 +187,11 @@ struct size ir_count(const struct tensor *t, int begin, int end) {
 
 struct size ir_elements(const struct tensor *t) { return ir_count(t, 0, t->rank); }
 
-bool ir_same_shape(const struct tensor *a, const struct tensor *b) {
-    bool same = a->rank == b->rank;
-    for (int d = 0; same && d < a->rank; d++) same = size_equal(a->dim[d], b->dim[d]);
-    return same;
+bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except) {
+    if (a->rank != b->rank) return false;
+    for (int d = 0; d < a->rank; d++)
+        if (d != except && !size_equal(a->dim[d], b->dim[d])) return false;
+    return true;
 }
 
 bool ir_is_fixed(const struct tensor *t, int begin) {

@@ -18,7 +18,7 @@ static enum sol_status verify_shape(const struct layer *l) {
     again.out[0] = &out;
     if (layer_infos[l->kind].traits & SOURCE) return SOL_OK;
     TRY(layer_infos[l->kind].infer(&again));
-    if (ir_same_shape(&out, l->out[0])) return SOL_OK;
+    if (ir_same_shape(&out, l->out[0], -1)) return SOL_OK;
     return fail(SOL_EBUG, "layer %d (%s) has a stale shape", l->id, layer_infos[l->kind].name);
 }
 

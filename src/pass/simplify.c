@@ -8,7 +8,7 @@
 /* Nothing to do when the shape stays; for a pool, when every window is one point. */
 static struct tensor *drop_same_shape(struct model *m, const struct layer *l) {
     (void)m;
-    return ir_same_shape(l->in[0], l->out[0]) ? l->in[0] : l->out[0];
+    return ir_same_shape(l->in[0], l->out[0], -1) ? l->in[0] : l->out[0];
 }
 
 static struct tensor *drop_single_concat(struct model *m, const struct layer *l) {
@@ -69,7 +69,7 @@ static struct tensor *simplify_product(struct model *m, const struct layer *l) {
 
 static struct tensor *merge_reshape(struct model *m, const struct layer *l) {
     struct layer *first = l->in[0]->producer;
-    if (ir_same_shape(l->in[0], l->out[0])) return l->in[0];
+    if (ir_same_shape(l->in[0], l->out[0], -1)) return l->in[0];
     if (first->kind != LAYER_reshape) return l->out[0];
     return pass_reshape(m, first->in[0], l->out[0]->rank, l->out[0]->dim);
 }

@@ -14,7 +14,7 @@
 #define EPILOGUE_MAX_LAYERS 32
 
 static bool same_place(const struct tensor *a, const struct tensor *b) {
-    return ir_same_shape(a, b) && layout_equal(&a->layout, &b->layout);
+    return ir_same_shape(a, b, -1) && layout_equal(&a->layout, &b->layout);
 }
 
 /* ---- The closed set ---- */

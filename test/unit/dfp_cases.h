@@ -140,6 +140,10 @@
      PLAIN, 1, NULL},
     {"pad of exp", "%0 = input f32[2,3,5,9] \"x\"\n%1 = exp %0\n%2 = pad %1 pad=[1,2,0,1] value=0",
      BLOCKED, 1, NULL},
+    {"pad behind a slice and a reshape",
+     "%0 = input f32[4,8] \"x\"\n%1 = pad %0 pad=[0,0,2,0] value=7\n"
+     "%2 = slice %1 axis=0 start=1 shape=[5]\n%3 = reshape %2 shape=[40]\n%4 = exp %3",
+     PLAIN, 1, NULL},
     {"conv",
      "%0 = input f32[2,3,9,20] \"x\"\n%1 = param f32[4,3,3,3] \"w\"\n%2 = param f32[4] \"b\"\n%3 = conv %0 %1 %2 stride=[2,1] pad=[1,1,1,1]",
      PLAIN, 1, NULL},

@@ -408,6 +408,25 @@ static void test_sizes(void) {
     CHECK_TEXT(find_text(small, 1), find_text(large, 5));
 }
 
+/* An epilogue overwrites what it reads, point by point, so it may not read it at any other point. */
+static void test_in_place(void) {
+    static const struct {
+        const char *layers;
+        bool refused;
+    } epilogues[] = {{"%1 = relu %0\n%2 = add %1 %0", false},
+                     {"%1 = permute %0 axes=[1,0]\n%2 = add %1 %0", true},
+                     {"%1 = slice %0 axis=0 shape=[1]\n%2 = add %1 %0", true}};
+    for (int i = 0; i < COUNT(epilogues); i++) {
+        struct run r = {0};
+        struct test_case test = {"in place", NULL, PLAIN, 1, NULL};
+        test.text = arena_printf(&arena, "%%0 = input f32[9,9] \"x\"\n%s", epilogues[i].layers);
+        if (!make_run(&r, &test, 8)) continue;
+        r.cluster->tile = r.cluster->inputs.at[0];
+        if (!CHECK(!dfp_refuse(&arena, r.cluster) == !epilogues[i].refused))
+            fprintf(stderr, "%s\n", epilogues[i].layers);
+    }
+}
+
 static int count_text(const char *text, const char *word) {
     int n = 0;
     for (; (text = strstr(text, word)); text++) n++;
@@ -442,6 +461,7 @@ int main(void) {
     test_functions();
     test_sizes();
     test_bounds();
+    test_in_place();
     test_cases(8);
     test_cases(16);
     arena_fini(&arena);

@@ -157,6 +157,7 @@ static const struct row rows[] = {
     {X, "avg_pool kernel=[3,3] stride=[2,3] pad=[1,1,1,1]", ALWAYS},
     {X, "avg_pool kernel=[3,3] stride=[2,3] pad=[1,1,1,1] count_pad=true", ALWAYS},
     {X, "avg_pool kernel=[3,2] stride=[3,4] pad=[1,0,1,1] ceil=true count_pad=true", ALWAYS},
+    {X, "avg_pool kernel=[3,3] stride=[2,2] pad=[1,1,1,1] ceil=true count_pad=true", ALWAYS},
     {X, "avg_pool kernel=[2,4] stride=[2,3] pad=[0,2,1,1] ceil=true", ALWAYS},
     {"f32[1,2,1,1]", "avg_pool kernel=[2,2] stride=[2,2] ceil=true", ALWAYS},
     {X, "adaptive_avg_pool kernel=[1,1]", NEVER},
