@@ -286,6 +286,8 @@ static void make_plan(struct dnn_plan *plan) {
     set_geometry(plan);
     choose_division(plan);
     plan->packed_size = (size_t)weights_size(plan);
+    plan->n_pack_tasks =
+        plan->problem.groups * plan->param[DIRECT_PAIRS] * plan->param[DIRECT_C_BLOCKS];
     plan->scratch_size = (size_t)(plan->param[DIRECT_TABLE] + panel_size(plan));
     const double memory =
         bytes_moved(plan) / memory_bytes_per_s / min_i64(2, plan->problem.threads);
@@ -293,11 +295,6 @@ static void make_plan(struct dnn_plan *plan) {
 }
 
 /* ---- Packing ---- */
-
-/* Packing tasks are (group, pair, channel block). */
-static int64_t n_pack_tasks(const struct dnn_plan *plan) {
-    return plan->problem.groups * plan->param[DIRECT_PAIRS] * plan->param[DIRECT_C_BLOCKS];
-}
 
 /* Writes the taps of stored channels c and k, or zeros for padding (k < 0 too), `step` apart. */
 static void pack_channels(const struct dnn_plan *plan, const float *weight, int64_t c, int64_t k,
@@ -316,6 +313,7 @@ static void pack_channels(const struct dnn_plan *plan, const float *weight, int6
         }
 }
 
+/* A task is a (group, pair, channel block). */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK], width = 2 * p->lanes;
@@ -342,7 +340,6 @@ DNN_RUN(direct)
 const struct dnn_impl dnn_direct = {.name = "direct",
                                     .refuse = refuse,
                                     .plan = make_plan,
-                                    .n_pack_tasks = n_pack_tasks,
                                     .pack = pack,
                                     .n_tasks = n_tasks,
                                     .run = run_direct};

@@ -67,19 +67,13 @@ INLINE void multiply_tile(int rows, int columns, int vectors, int block, const s
 typedef void multiply_fn(const struct tile *tile);
 
 /* The four variants of one tile: x blocked or plain, times one or two channel blocks of y. */
-#define MULTIPLY(rows, columns)                                                              \
-    static void multiply_##rows##x##columns##_blocked1(const struct tile *tile) {            \
-        multiply_tile(rows, columns, 1, LANES, tile);                                        \
-    }                                                                                        \
-    static void multiply_##rows##x##columns##_blocked2(const struct tile *tile) {            \
-        multiply_tile(rows, columns, 2, LANES, tile);                                        \
-    }                                                                                        \
-    static void multiply_##rows##x##columns##_plain1(const struct tile *tile) {              \
-        multiply_tile(rows, columns, 1, 1, tile);                                            \
-    }                                                                                        \
-    static void multiply_##rows##x##columns##_plain2(const struct tile *tile) {              \
-        multiply_tile(rows, columns, 2, 1, tile);                                            \
+#define MULTIPLY_ONE(rows, columns, kind, block, vectors)                                    \
+    static void multiply_##rows##x##columns##_##kind##vectors(const struct tile *tile) {     \
+        multiply_tile(rows, columns, vectors, block, tile);                                  \
     }
+#define MULTIPLY(rows, columns)                                                              \
+    MULTIPLY_ONE(rows, columns, blocked, LANES, 1) MULTIPLY_ONE(rows, columns, blocked, LANES, 2) \
+    MULTIPLY_ONE(rows, columns, plain, 1, 1) MULTIPLY_ONE(rows, columns, plain, 1, 2)
 #define VARIANTS(rows, columns)                                                              \
     {{multiply_##rows##x##columns##_plain1, multiply_##rows##x##columns##_plain2},           \
      {multiply_##rows##x##columns##_blocked1, multiply_##rows##x##columns##_blocked2}}

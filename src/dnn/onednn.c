@@ -197,12 +197,11 @@ static void make_plan(struct dnn_plan *plan) {
         (size_t)(plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]) +
         (full.scratch_size > last.scratch_size ? full.scratch_size : last.scratch_size);
     plan->scratch_size = (size_t)round_up((int64_t)plan->scratch_size, 64);
+    plan->n_pack_tasks = plan->param[N_CHUNKS];
     plan->cost = estimate(plan);
 }
 
 /* ---- Packing ---- */
-
-static int64_t n_pack_tasks(const struct dnn_plan *plan) { return plan->param[N_CHUNKS]; }
 
 /* One stored output channel's weights, [c][kh][kw], with zeros where x or y has padding. */
 static void gather_channel(const struct dnn_problem *p, const float *weight, int stored,
@@ -359,7 +358,6 @@ static const char *probe(bool *available) {
 const struct dnn_impl dnn_onednn = {.name = "onednn",
                                     .refuse = refuse,
                                     .plan = make_plan,
-                                    .n_pack_tasks = n_pack_tasks,
                                     .pack = pack,
                                     .n_tasks = n_tasks,
                                     .run = run,
