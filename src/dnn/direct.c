@@ -164,11 +164,6 @@ static void set_panel_strides(struct dnn_plan *plan) {
         (ceil_div(param[DIRECT_ROW_PHASES] * param[DIRECT_ROW_PHASE], line) | 1) * line;
 }
 
-static void set_strides(struct dnn_plan *plan) {
-    if (plan->param[DIRECT_PANEL]) set_panel_strides(plan);
-    else set_image_strides(plan);
-}
-
 /* ---- Plan: division of the work ---- */
 
 /* Bytes of packed weights of one pair. */
@@ -247,7 +242,8 @@ static void try_division(struct dnn_plan *plan, struct dnn_plan *best, int64_t r
                          int64_t columns) {
     const int64_t batch = max_i64(1, plan->problem.batch_hint), pairs = plan->param[DIRECT_PAIRS];
     plan->param[DIRECT_ROWS] = rows, plan->param[DIRECT_COLUMNS] = columns;
-    set_strides(plan);
+    if (plan->param[DIRECT_PANEL]) set_panel_strides(plan);
+    else set_image_strides(plan);
     for (int64_t parts = 1; parts <= pairs && parts <= 4 * plan->problem.threads; parts++) {
         plan->param[DIRECT_SHARES] = parts;
         plan->cost = estimate(plan, batch);

@@ -115,10 +115,6 @@ static void set_chunks(struct dnn_plan *plan) {
     plan->param[N_CHUNKS] = ceil_div(p->k, plan->param[CHUNK_K]);
 }
 
-static bool is_last(const struct dnn_plan *plan, int64_t chunk) {
-    return chunk == plan->param[N_CHUNKS] - 1;
-}
-
 static int64_t chunk_channels(const struct dnn_plan *plan, int64_t chunk) {
     return min_i64(plan->param[CHUNK_K], plan->problem.k - chunk * plan->param[CHUNK_K]);
 }
@@ -330,7 +326,7 @@ static enum sol_status run_range(const struct dnn_plan *plan, const struct dnn_c
     if (!plan->packed_size) return fail(SOL_EDEVICE, "oneDNN could not plan this layer");
     for (int64_t task = begin; task < end; task++) {
         const int64_t chunk = task % n;
-        struct onednn_use **use = &uses[is_last(plan, chunk)];
+        struct onednn_use **use = &uses[chunk == n - 1];
         const struct onednn_key key = make_key(plan, chunk);
         if (!*use) TRY(onednn_take(&key, use));
         if (plan->problem.kind == DNN_LINEAR) TRY(run_rows(plan, call, *use, scratch, chunk));
