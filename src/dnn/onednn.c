@@ -133,27 +133,38 @@ static struct onednn_key make_key(const struct dnn_plan *plan, int64_t chunk) {
     return key;
 }
 
-/* What the library says of the first chunk and of the last. */
-static const char *check_chunks(const struct dnn_plan *plan, struct onednn_facts *full,
-                                struct onednn_facts *last) {
-    const struct onednn_key first_key = make_key(plan, 0);
-    const struct onednn_key last_key = make_key(plan, plan->param[N_CHUNKS] - 1);
+/* The plan but for its cost; or why the library does not take the first chunk, or the last. */
+static const char *divide(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    struct onednn_facts full, last;
+    set_chunks(plan);
+    const int64_t n = plan->param[N_CHUNKS], rows = plan->param[ROWS];
+    const struct onednn_key full_key = make_key(plan, 0), last_key = make_key(plan, n - 1);
     int before = vendor_enter(&onednn.vendor);
-    const char *reason = onednn_check(&first_key, full);
-    if (!reason) reason = onednn_check(&last_key, last);
+    const char *reason = onednn_check(&full_key, &full);
+    if (!reason) reason = onednn_check(&last_key, &last);
     vendor_leave(&onednn.vendor, before);
-    return reason;
+    if (reason) return reason;
+    const bool tiled = p->kind == DNN_LINEAR && rows > 1;
+    const size_t inside =
+        full.scratch_size > last.scratch_size ? full.scratch_size : last.scratch_size;
+    plan->param[FULL_SIZE] = round_up((int64_t)full.packed_size, 64);
+    plan->param[SCRATCH_X] = tiled * round_up(rows * p->c * 4, 64);
+    plan->param[SCRATCH_Y] = tiled * round_up(rows * plan->param[CHUNK_K] * 4, 64);
+    plan->packed_size =
+        (size_t)((n - 1) * plan->param[FULL_SIZE] + round_up((int64_t)last.packed_size, 64));
+    plan->scratch_size =
+        (size_t)round_up(plan->param[SCRATCH_X] + plan->param[SCRATCH_Y] + (int64_t)inside, 64);
+    plan->n_pack_tasks = n;
+    return NULL;
 }
 
 static const char *refuse(const struct dnn_problem *problem) {
     struct dnn_plan plan = {.problem = *problem};
-    struct onednn_facts full, last;
     const char *reason =
         problem->kind == DNN_CONV ? refuse_conv(problem) : dnn_refuse_linear(problem);
     if (reason) return reason;
-    if (!onednn_open()) return onednn.vendor.detail;
-    set_chunks(&plan);
-    return check_chunks(&plan, &full, &last);
+    return onednn_open() ? divide(&plan) : onednn.vendor.detail;
 }
 
 /* ---- Plan ---- */
@@ -178,23 +189,7 @@ static double estimate(const struct dnn_plan *plan) {
 
 /* Without the library's answer the plan has no weights: nobody chooses it, and to run it is an error. */
 static void make_plan(struct dnn_plan *plan) {
-    const struct dnn_problem *p = &plan->problem;
-    struct onednn_facts full, last;
-    plan->cost = INFINITY;
-    set_chunks(plan);
-    if (check_chunks(plan, &full, &last)) return;
-    const bool tiled = p->kind == DNN_LINEAR && plan->param[ROWS] > 1;
-    plan->param[FULL_SIZE] = round_up((int64_t)full.packed_size, 64);
-    plan->param[SCRATCH_X] = tiled * round_up(plan->param[ROWS] * p->c * 4, 64);
-    plan->param[SCRATCH_Y] = tiled * round_up(plan->param[ROWS] * plan->param[CHUNK_K] * 4, 64);
-    plan->packed_size = (size_t)((plan->param[N_CHUNKS] - 1) * plan->param[FULL_SIZE] +
-                                 round_up((int64_t)last.packed_size, 64));
-    plan->scratch_size =
-        (size_t)(plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]) +
-        (full.scratch_size > last.scratch_size ? full.scratch_size : last.scratch_size);
-    plan->scratch_size = (size_t)round_up((int64_t)plan->scratch_size, 64);
-    plan->n_pack_tasks = plan->param[N_CHUNKS];
-    plan->cost = estimate(plan);
+    plan->cost = divide(plan) ? INFINITY : estimate(plan);
 }
 
 /* ---- Packing ---- */
