@@ -172,17 +172,12 @@ static enum sol_status make_entry(struct entry *e, const struct onednn_key *key)
     return SOL_OK;
 }
 
-/* The entry that is free or longest unused. While calls use all, which needs as many threads as ways, it lets the lock go and looks
- * again: a fork does not wait for those calls. */
-static struct entry *make_room(struct entry *set) {
-    for (;;) {
-        struct entry *oldest = NULL;
-        for (int i = 0; i < WAYS; i++)
-            if (!set[i].n_users && (!oldest || set[i].last_use < oldest->last_use))
-                oldest = &set[i];
-        if (oldest) return oldest;
-        lock_pause(&lock);
-    }
+/* The entry that is free or longest unused; NULL while calls use all, which needs as many threads as ways. */
+static struct entry *find_oldest(struct entry *set) {
+    struct entry *oldest = NULL;
+    for (int i = 0; i < WAYS; i++)
+        if (!set[i].n_users && (!oldest || set[i].last_use < oldest->last_use)) oldest = &set[i];
+    return oldest;
 }
 
 static struct entry *search(struct entry *set, const struct onednn_key *key) {
@@ -191,19 +186,16 @@ static struct entry *search(struct entry *set, const struct onednn_key *key) {
     return NULL;
 }
 
-/* The lock is held; it is let go while waiting, so the search comes again behind it. */
+/* The lock is held; it is let go while there is no room, so that a fork does not wait for the calls that use all. */
 static enum sol_status find_entry(const struct onednn_key *key, struct entry **out) {
-    struct entry *set = table[hash_bytes(0, key, sizeof *key) % SETS], *e = search(set, key);
+    struct entry *set = table[hash_bytes(0, key, sizeof *key) % SETS], *e, *room = NULL;
+    while (!(e = search(set, key)) && !(room = find_oldest(set))) lock_pause(&lock);
     if (!e) {
-        struct entry *room = make_room(set);
-        e = search(set, key);
-        if (!e) {
-            clear_entry(room);
-            enum sol_status status = make_entry(room, key);
-            if (status) clear_entry(room);
-            if (status) return status;
-            e = room;
-        }
+        clear_entry(room);
+        enum sol_status status = make_entry(room, key);
+        if (status) clear_entry(room);
+        if (status) return status;
+        e = room;
     }
     e->last_use = ++now;
     *out = e;
