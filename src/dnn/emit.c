@@ -218,7 +218,7 @@ static const char *name_step(struct build *b, const struct dnn_plan *plan) {
 /* One step; its y is the tensor that leaves the cluster, which the kernel and the epilogue both write. */
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                                 const struct dnn_work *work, const struct sol_candidate *candidate,
-                                struct buffer_ref packed, const struct dnn_epilogue *epilogue) {
+                                struct buffer_ref packed, const struct step *epilogue) {
     const struct dnn_plan *plan = &work->plan;
     const struct layer *heavy = cluster->heavy;
     const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];
@@ -260,15 +260,15 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
 }
 
 enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const struct dnn_isa *isa,
-                         dnn_tune *tune, const struct dnn_epilogue *epilogue) {
-    static const struct dnn_epilogue none;
+                         dnn_tune *tune, const struct step *epilogue) {
+    static const struct step none;
     struct dnn_work *work = ARENA_NEW(b->keep, struct dnn_work);
     struct dnn_problem problem = make_problem(b, cluster);
     struct buffer_ref packed = {.kind = BUFFER_NONE};
     struct sol_candidate *candidate = ARENA_ARRAY(b->keep, struct sol_candidate, DNN_N_IMPLS);
     TRY(choose(b, &problem, isa, tune, candidate, &work->plan));
     if (!epilogue) epilogue = &none;
-    work->finish = epilogue->kernel;
+    work->finish = epilogue->data;
     if (work->plan.packed_size) TRY(emit_pack(b, cluster, &work->plan, &packed));
     return emit_run(b, cluster, work, candidate, packed, epilogue);
 }
