@@ -132,9 +132,8 @@ static bool prepare(struct bench *b, const struct dnn_impl *impl, const struct d
     b->packed = new_values((int64_t)b->plan.packed_size / 4);
     b->scratch = aligned_alloc(64, (size_t)round_up((int64_t)b->plan.scratch_size, 64) + 64);
     memset(b->scratch, 255, (size_t)round_up((int64_t)b->plan.scratch_size, 64) + 64);
-    int64_t n = impl->n_pack_tasks(&b->plan);
     b->call.packed = b->packed, b->call.weight = b->weight;
-    while (n-- > 0) impl->pack(&b->plan, b->weight, b->packed, n);
+    for (int64_t n = b->plan.n_pack_tasks; n-- > 0;) impl->pack(&b->plan, b->weight, b->packed, n);
     return true;
 }
 

@@ -81,7 +81,7 @@ static void prepare(struct trial *t, const float *weight) {
     t->plan.impl->plan(&t->plan);
     float *packed = new_floats((int64_t)t->plan.packed_size / 4);
     if (t->plan.packed_size)
-        for (int64_t i = t->plan.impl->n_pack_tasks(&t->plan); i-- > 0;)
+        for (int64_t i = t->plan.n_pack_tasks; i-- > 0;)
             t->plan.impl->pack(&t->plan, weight, packed, i);
     t->scratch = (char *)new_floats((int64_t)(t->plan.scratch_size / 4 + 1024) * pool_threads());
     t->call = (struct dnn_call){.x = new_floats(n * x), .y = new_floats(n * y)};

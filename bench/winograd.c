@@ -73,9 +73,8 @@ static int64_t plane(const struct dnn_problem *p) {
 }
 
 static void pack_weights(struct bench *b) {
-    if (!b->impl->pack) return;
-    int64_t n = b->impl->n_pack_tasks(&b->plan);
-    for (int64_t i = 0; i < n; i++) b->impl->pack(&b->plan, b->weight, b->packed, i);
+    for (int64_t i = 0; i < b->plan.n_pack_tasks; i++)
+        b->impl->pack(&b->plan, b->weight, b->packed, i);
 }
 
 static void make_bench(struct bench *b, const struct dnn_isa *isa, const struct dnn_impl *impl,

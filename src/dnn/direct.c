@@ -164,11 +164,6 @@ static void set_panel_strides(struct dnn_plan *plan) {
         (ceil_div(param[DIRECT_ROW_PHASES] * param[DIRECT_ROW_PHASE], line) | 1) * line;
 }
 
-static void set_strides(struct dnn_plan *plan) {
-    if (plan->param[DIRECT_PANEL]) set_panel_strides(plan);
-    else set_image_strides(plan);
-}
-
 /* ---- Plan: division of the work ---- */
 
 /* Bytes of packed weights of one pair. */
@@ -247,7 +242,8 @@ static void try_division(struct dnn_plan *plan, struct dnn_plan *best, int64_t r
                          int64_t columns) {
     const int64_t batch = max_i64(1, plan->problem.batch_hint), pairs = plan->param[DIRECT_PAIRS];
     plan->param[DIRECT_ROWS] = rows, plan->param[DIRECT_COLUMNS] = columns;
-    set_strides(plan);
+    if (plan->param[DIRECT_PANEL]) set_panel_strides(plan);
+    else set_image_strides(plan);
     for (int64_t parts = 1; parts <= pairs && parts <= 4 * plan->problem.threads; parts++) {
         plan->param[DIRECT_SHARES] = parts;
         plan->cost = estimate(plan, batch);
@@ -286,6 +282,8 @@ static void make_plan(struct dnn_plan *plan) {
     set_geometry(plan);
     choose_division(plan);
     plan->packed_size = (size_t)weights_size(plan);
+    plan->n_pack_tasks =
+        plan->problem.groups * plan->param[DIRECT_PAIRS] * plan->param[DIRECT_C_BLOCKS];
     plan->scratch_size = (size_t)(plan->param[DIRECT_TABLE] + panel_size(plan));
     const double memory =
         bytes_moved(plan) / memory_bytes_per_s / min_i64(2, plan->problem.threads);
@@ -293,11 +291,6 @@ static void make_plan(struct dnn_plan *plan) {
 }
 
 /* ---- Packing ---- */
-
-/* Packing tasks are (group, pair, channel block). */
-static int64_t n_pack_tasks(const struct dnn_plan *plan) {
-    return plan->problem.groups * plan->param[DIRECT_PAIRS] * plan->param[DIRECT_C_BLOCKS];
-}
 
 /* Writes the taps of stored channels c and k, or zeros for padding (k < 0 too), `step` apart. */
 static void pack_channels(const struct dnn_plan *plan, const float *weight, int64_t c, int64_t k,
@@ -316,6 +309,7 @@ static void pack_channels(const struct dnn_plan *plan, const float *weight, int6
         }
 }
 
+/* A task is a (group, pair, channel block). */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK], width = 2 * p->lanes;
@@ -342,7 +336,6 @@ DNN_RUN(direct)
 const struct dnn_impl dnn_direct = {.name = "direct",
                                     .refuse = refuse,
                                     .plan = make_plan,
-                                    .n_pack_tasks = n_pack_tasks,
                                     .pack = pack,
                                     .n_tasks = n_tasks,
                                     .run = run_direct};

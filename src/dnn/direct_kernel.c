@@ -67,19 +67,13 @@ INLINE void multiply_tile(int rows, int columns, int vectors, int block, const s
 typedef void multiply_fn(const struct tile *tile);
 
 /* The four variants of one tile: x blocked or plain, times one or two channel blocks of y. */
-#define MULTIPLY(rows, columns)                                                              \
-    static void multiply_##rows##x##columns##_blocked1(const struct tile *tile) {            \
-        multiply_tile(rows, columns, 1, LANES, tile);                                        \
-    }                                                                                        \
-    static void multiply_##rows##x##columns##_blocked2(const struct tile *tile) {            \
-        multiply_tile(rows, columns, 2, LANES, tile);                                        \
-    }                                                                                        \
-    static void multiply_##rows##x##columns##_plain1(const struct tile *tile) {              \
-        multiply_tile(rows, columns, 1, 1, tile);                                            \
-    }                                                                                        \
-    static void multiply_##rows##x##columns##_plain2(const struct tile *tile) {              \
-        multiply_tile(rows, columns, 2, 1, tile);                                            \
+#define MULTIPLY_ONE(rows, columns, kind, block, vectors)                                    \
+    static void multiply_##rows##x##columns##_##kind##vectors(const struct tile *tile) {     \
+        multiply_tile(rows, columns, vectors, block, tile);                                  \
     }
+#define MULTIPLY(rows, columns)                                                              \
+    MULTIPLY_ONE(rows, columns, blocked, LANES, 1) MULTIPLY_ONE(rows, columns, blocked, LANES, 2) \
+    MULTIPLY_ONE(rows, columns, plain, 1, 1) MULTIPLY_ONE(rows, columns, plain, 1, 2)
 #define VARIANTS(rows, columns)                                                              \
     {{multiply_##rows##x##columns##_plain1, multiply_##rows##x##columns##_plain2},           \
      {multiply_##rows##x##columns##_blocked1, multiply_##rows##x##columns##_blocked2}}
@@ -105,14 +99,6 @@ struct block {
     float *panel;
     const float *x; /* input of the block's first pixel */
     int64_t image, group, row, column, n_rows, n_columns;
-};
-
-/* One row of one phase: n pixels, every sw-th one of x from `column` on, which may lie outside. */
-struct line {
-    const float *x; /* image row; NULL: outside the image */
-    float *to;
-    int64_t column, n;
-    int64_t channel; /* first one, for the prologue */
 };
 
 /* n pixels of one channel block. Padding channels stay zero: their scale and shift are. */
@@ -151,38 +137,35 @@ static void copy_plain(const struct block *block, int64_t channel, const float *
     }
 }
 
-/* Zeros where the line lies outside the image, x after the prologue inside. */
-static void fill_line(const struct block *block, const struct line *line) {
+/* n pixels of a row of one phase: every sw-th one of the image row x from `column` on, which may lie outside; x is NULL where all of it
+ * lies outside. Zeros there, x after the prologue inside. */
+static void fill_line(const struct block *block, int64_t channel, const float *x, int64_t column,
+                      float *to, int64_t n) {
     const int64_t *param = block->plan->param, step = block->plan->problem.sw;
     const int64_t width = param[DIRECT_W], size = param[DIRECT_BLOCK];
-    int64_t begin = line->column < 0 ? ceil_div(-line->column, step) : 0;
-    int64_t end = line->column < width ? ceil_div(width - line->column, step) : 0;
-    end = line->x ? min_i64(end, line->n) : 0;
+    int64_t begin = column < 0 ? ceil_div(-column, step) : 0;
+    int64_t end = column < width ? ceil_div(width - column, step) : 0;
+    end = x ? min_i64(end, n) : 0;
     begin = min_i64(begin, end);
-    memset(line->to, 0, (size_t)(begin * size) * sizeof(float));
-    if (begin < end) {
-        const float *from = line->x + (line->column + begin * step) * size;
-        (size == 1 ? copy_plain : copy_blocked)(block, line->channel, from, line->to + begin * size,
-                                                end - begin);
-    }
-    memset(line->to + end * size, 0, (size_t)((line->n - end) * size) * sizeof(float));
+    memset(to, 0, (size_t)(begin * size) * sizeof(float));
+    if (begin < end)
+        (size == 1 ? copy_plain : copy_blocked)(block, channel, x + (column + begin * step) * size,
+                                                to + begin * size, end - begin);
+    memset(to + end * size, 0, (size_t)((n - end) * size) * sizeof(float));
 }
 
 /* All columns of one row of the panel; `row` counts the image's rows and may lie outside. */
 static void fill_row(const struct block *block, int64_t c_block, int64_t row, float *to) {
     const struct dnn_plan *plan = block->plan;
-    const struct dnn_problem *problem = &plan->problem;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK];
     const int64_t channel = (block->group * param[DIRECT_C_BLOCKS] + c_block) * size;
-    const float *image = block->call->x + block->image * block->call->x_stride;
-    const bool inside = row >= 0 && row < param[DIRECT_H];
-    struct line line = {.channel = channel, .n = block->n_columns + direct_more_columns(plan)};
-    if (inside) line.x = image + (channel * param[DIRECT_H] + row * size) * param[DIRECT_W];
-    for (int64_t phase = 0; phase < param[DIRECT_COLUMN_PHASES]; phase++) {
-        line.to = to + phase * param[DIRECT_COLUMN_PHASE];
-        line.column = block->column * problem->sw + phase - param[DIRECT_PL];
-        fill_line(block, &line);
-    }
+    const int64_t first = block->column * plan->problem.sw - param[DIRECT_PL];
+    const float *image = block->call->x + block->image * block->call->x_stride, *x = NULL;
+    if (row >= 0 && row < param[DIRECT_H])
+        x = image + (channel * param[DIRECT_H] + row * size) * param[DIRECT_W];
+    for (int64_t phase = 0; phase < param[DIRECT_COLUMN_PHASES]; phase++)
+        fill_line(block, channel, x, first + phase, to + phase * param[DIRECT_COLUMN_PHASE],
+                  block->n_columns + direct_more_columns(plan));
 }
 
 /* Copies what the block needs. Rows and columns beyond the image's edge become zeros here. */

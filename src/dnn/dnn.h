@@ -75,6 +75,7 @@ struct dnn_call {
     X(KERNELS, const struct dnn_kernels *, kernels, ) /* of one instruction set */                 \
     X(INTS, int64_t, param, [48])             /* the implementation's own, e.g. tile sizes */      \
     X(INT, size_t, packed_size, )             /* bytes; 0: the weight tensor is used in place */   \
+    X(INT, int64_t, n_pack_tasks, )                                                                \
     X(INT, size_t, scratch_size, )            /* bytes per thread for run */                       \
     X(FLOAT, double, cost, )                  /* estimated seconds at batch_hint */                \
     X(PROBLEM, struct dnn_problem, problem, ) /* its maps must outlive the plan: program memory */
@@ -93,9 +94,7 @@ struct dnn_impl {
     /* NULL: accepted; else the reason, static text. */
     const char *(*refuse)(const struct dnn_problem *problem);
     void (*plan)(struct dnn_plan *plan); /* problem, kernels -> the rest of the plan */
-    /* Tasks write the weight in the order that run reads it: plan->packed_size bytes. Both are NULL where the weight is used in
-     * place. */
-    int64_t (*n_pack_tasks)(const struct dnn_plan *plan);
+    /* Writes the weight in the order that run reads it; task < n_pack_tasks. NULL where it is used in place. */
     void (*pack)(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task);
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
     dnn_run_fn *run;

@@ -15,7 +15,6 @@
 #include "run/pool.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Groups of channels must be whole blocks, or whole groups must fit into one block. */
 bool dnn_takes(const struct layer *conv, int lanes) {
@@ -71,9 +70,7 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
 
 /* Rows of a linear layer: all dims but the last. */
 static struct size count_rows(const struct tensor *x) {
-    struct size n = size_const(1);
-    for (int d = 0; d < x->rank - 1; d++) n = size_mul(n, x->dim[d]);
-    return n;
+    return ir_count(x, 0, x->rank - 1);
 }
 
 static void fill_linear(const struct cluster *cluster, struct dnn_problem *p) {
@@ -189,7 +186,6 @@ static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                         .data = plan,
                         .n_ptr = COUNT(ptr),
                         .ptr = ptr,
-                        .flops = size_const(0),
                         .bytes = size_const((int64_t)plan->packed_size),
                         .name = "pack",
                         .module = "DNN",
@@ -217,44 +213,38 @@ static const char *name_step(struct build *b, const struct dnn_plan *plan) {
                         p->sh, p->c_model, p->k_model, p->h, p->w);
 }
 
-static void *join(struct arena *arena, const void *a, size_t size_a, const void *b, size_t size_b) {
-    char *both = arena_alloc(arena, size_a + size_b);
-    memcpy(both, a, size_a);
-    if (size_b) memcpy(both + size_a, b, size_b);
-    return both;
-}
-/* The array `a` and behind it n elements of `b`. */
-#define JOIN(arena, a, b, n) join(arena, a, sizeof(a), b, sizeof *(a) * (size_t)(n))
-
 /* One step; its y is the tensor that leaves the cluster, which the kernel and the epilogue both write. */
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                                 const struct dnn_work *work, const struct sol_candidate *candidate,
-                                struct buffer_ref packed, const struct dnn_epilogue *epilogue) {
+                                struct buffer_ref packed, const struct step *epilogue) {
     const struct dnn_plan *plan = &work->plan;
     const struct layer *heavy = cluster->dnn->anchor;
     const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];
     bool linear = heavy->kind == LAYER_linear;
-    struct buffer_ref own_ptr[DNN_N_POINTERS] = {
-        [DNN_X] = build_ref(b, cluster->dnn->x),
-        [DNN_PACKED] = packed,
-        [DNN_WEIGHT] = build_ref(b, plan->packed_size ? NULL : heavy->in[1]),
-        [DNN_BIAS] = build_ref(b, heavy->n_in > 2 ? heavy->in[2] : NULL),
-        [DNN_RESIDUAL] = build_ref(b, cluster->dnn->residual),
-        [DNN_SCALE] = build_ref(b, cluster->dnn->scale),
-        [DNN_SHIFT] = build_ref(b, cluster->dnn->shift),
-        [DNN_Y] = build_ref(b, y)};
-    struct size own_arg[DNN_N_ARGS] = {
-        [DNN_BATCH] = linear ? count_rows(cluster->dnn->x) : cluster->dnn->x->dim[0],
-        [DNN_X_STRIDE] = batch_stride(b, cluster->dnn->x, linear),
-        [DNN_Y_STRIDE] = batch_stride(b, y, linear),
-        [DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->dnn->residual, linear)};
+    const int n_ptr = DNN_N_POINTERS + epilogue->n_ptr, n_arg = DNN_N_ARGS + epilogue->n_arg;
+    struct buffer_ref *ptr = ARENA_ARRAY(b->arena, struct buffer_ref, n_ptr);
+    struct size *arg = ARENA_ARRAY(b->arena, struct size, n_arg);
+    ptr[DNN_X] = build_ref(b, cluster->dnn->x);
+    ptr[DNN_PACKED] = packed;
+    ptr[DNN_WEIGHT] = build_ref(b, plan->packed_size ? NULL : heavy->in[1]);
+    ptr[DNN_BIAS] = build_ref(b, heavy->n_in > 2 ? heavy->in[2] : NULL);
+    ptr[DNN_RESIDUAL] = build_ref(b, cluster->dnn->residual);
+    ptr[DNN_SCALE] = build_ref(b, cluster->dnn->scale);
+    ptr[DNN_SHIFT] = build_ref(b, cluster->dnn->shift);
+    ptr[DNN_Y] = build_ref(b, y);
+    arg[DNN_BATCH] = linear ? count_rows(cluster->dnn->x) : cluster->dnn->x->dim[0];
+    arg[DNN_X_STRIDE] = batch_stride(b, cluster->dnn->x, linear);
+    arg[DNN_Y_STRIDE] = batch_stride(b, y, linear);
+    arg[DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->dnn->residual, linear);
+    for (int i = DNN_N_POINTERS; i < n_ptr; i++) ptr[i] = epilogue->ptr[i - DNN_N_POINTERS];
+    for (int i = DNN_N_ARGS; i < n_arg; i++) arg[i] = epilogue->arg[i - DNN_N_ARGS];
     struct step step = {.run = dnn_step_run,
                         .n_tasks = dnn_step_n_tasks,
                         .data = work,
-                        .n_ptr = DNN_N_POINTERS + epilogue->n_ptr,
-                        .ptr = JOIN(b->arena, own_ptr, epilogue->ptr, epilogue->n_ptr),
-                        .n_arg = DNN_N_ARGS + epilogue->n_arg,
-                        .arg = JOIN(b->arena, own_arg, epilogue->arg, epilogue->n_arg),
+                        .n_ptr = n_ptr,
+                        .ptr = ptr,
+                        .n_arg = n_arg,
+                        .arg = arg,
                         .scratch_size = dnn_step_scratch(plan) + epilogue->scratch_size,
                         .flops = count_flops(cluster),
                         .bytes = build_bytes(cluster),
@@ -268,15 +258,15 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
 }
 
 enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const struct dnn_isa *isa,
-                         dnn_tune *tune, const struct dnn_epilogue *epilogue) {
-    static const struct dnn_epilogue none;
+                         dnn_tune *tune, const struct step *epilogue) {
+    static const struct step none;
     struct dnn_work *work = ARENA_NEW(b->keep, struct dnn_work);
     struct dnn_problem problem = make_problem(b, cluster);
     struct buffer_ref packed = {.kind = BUFFER_NONE};
     struct sol_candidate *candidate = ARENA_ARRAY(b->keep, struct sol_candidate, DNN_N_IMPLS);
     TRY(choose(b, &problem, isa, tune, candidate, &work->plan));
     if (!epilogue) epilogue = &none;
-    work->finish = epilogue->kernel;
+    work->finish = epilogue->data;
     if (work->plan.packed_size) TRY(emit_pack(b, cluster, &work->plan, &packed));
     return emit_run(b, cluster, work, candidate, packed, epilogue);
 }

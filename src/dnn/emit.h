@@ -10,21 +10,12 @@ typedef int dnn_tune(struct arena *arena, const struct dnn_plan *plans, int n);
 #define DNN_NEAR_TIE 2.0 /* plans that cost at most this many times the cheapest are worth a run */
 
 /*
- * A generated epilogue: points [begin, end) of y, in place. Points are counted as the stored vectors of channels are
- * (linear: as values are), as if all images followed each other. Copied.
+ * `epilogue` is a generated kernel that works in place on points [begin, end) of y, as a step: its kernel is `data`; pointers and
+ * arguments are copied. Points are counted as the stored vectors of channels are (linear: as values are), as if all images followed
+ * each other. NULL: none. `tune` NULL: the cost model alone decides, and the same way on every run.
  */
-struct dnn_epilogue {
-    const struct kernel *kernel; /* in the program's memory */
-    int n_ptr, n_arg;
-    const struct buffer_ref *ptr;
-    const struct size *arg;
-    size_t scratch_size; /* bytes per thread */
-};
-
-/* `epilogue` NULL: none. `tune` NULL: the cost model alone decides, and the same way on every run. */
 enum sol_status dnn_emit(struct build *build, const struct cluster *cluster,
-                         const struct dnn_isa *isa, dnn_tune *tune,
-                         const struct dnn_epilogue *epilogue);
+                         const struct dnn_isa *isa, dnn_tune *tune, const struct step *epilogue);
 
 /* Can any implementation do this conv on blocked images? Asked before layouts are chosen. */
 bool dnn_takes(const struct layer *conv, int lanes);

@@ -8,28 +8,15 @@
 
 #include <math.h>
 
-struct range {
-    float low, high;
-};
-
-/* With these bounds max and min leave every value as it is, NaN too. */
-static struct range find_range(const struct dnn_problem *problem) {
-    if (problem->act == DNN_ACT_RELU) return (struct range){0, INFINITY};
-    if (problem->act == DNN_ACT_CLAMP) return (struct range){problem->act_min, problem->act_max};
-    return (struct range){-INFINITY, INFINITY};
-}
-
-/* Comparisons are false for NaN, which so passes through. */
-static float clamp(float v, struct range range) {
-    v = v < range.low ? range.low : v;
-    return v > range.high ? range.high : v;
-}
-
 dnn_finish_fn ISA_NAME(dnn_finish);
 void ISA_NAME(dnn_finish)(const struct dnn_problem *problem, const float *sum, const float *bias,
                           const float *residual, float *y, int64_t n) {
-    const struct range range = find_range(problem);
-    const vec low = vec_set(range.low), high = vec_set(range.high);
+    /* Infinite bounds leave every value as it is. Comparisons are false for NaN, which so passes through. */
+    const bool is_clamp = problem->act == DNN_ACT_CLAMP;
+    const float relu = problem->act == DNN_ACT_RELU ? 0 : -INFINITY;
+    const float least = is_clamp ? problem->act_min : relu;
+    const float most = is_clamp ? problem->act_max : INFINITY;
+    const vec low = vec_set(least), high = vec_set(most);
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         vec v = vec_load(sum + i);
@@ -41,6 +28,7 @@ void ISA_NAME(dnn_finish)(const struct dnn_problem *problem, const float *sum, c
         float v = sum[i];
         if (bias) v += bias[i];
         if (residual) v += residual[i];
-        y[i] = clamp(v, range);
+        v = v < least ? least : v;
+        y[i] = v > most ? most : v;
     }
 }

@@ -84,7 +84,7 @@ static void make_plan(struct dnn_plan *plan) {
     plan->param[GROUPED_ROWS] = max_i64(1, ceil_div(p->oh, chunks));
     plan->param[GROUPED_CHUNKS] = ceil_div(p->oh, plan->param[GROUPED_ROWS]);
     plan->packed_size = (size_t)(p->c / p->lanes * block_weights(plan)) * sizeof(float);
-    plan->scratch_size = 0;
+    plan->n_pack_tasks = p->c / p->lanes;
 
     const int64_t tasks = max_i64(1, blocks * plan->param[GROUPED_CHUNKS]);
     const double task = seconds * (double)images / (double)tasks + task_s;
@@ -93,11 +93,7 @@ static void make_plan(struct dnn_plan *plan) {
 
 /* ---- Packing ---- */
 
-/* Packing tasks are channel blocks. */
-static int64_t n_pack_tasks(const struct dnn_plan *plan) {
-    return plan->problem.c / plan->problem.lanes;
-}
-
+/* A task is a channel block. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t block) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t taps = (int64_t)p->kh * p->kw, size = plan->param[GROUPED_SIZE];
@@ -122,7 +118,6 @@ DNN_RUN(grouped)
 const struct dnn_impl dnn_grouped = {.name = "grouped",
                                      .refuse = refuse,
                                      .plan = make_plan,
-                                     .n_pack_tasks = n_pack_tasks,
                                      .pack = pack,
                                      .n_tasks = n_tasks,
                                      .run = run_grouped};

@@ -32,8 +32,6 @@ static void make_plan(struct dnn_plan *plan) {
     plan->param[LINEAR_BATCH] = 48;
     plan->param[LINEAR_X_SIZE] = (128 << 10) / (int64_t)sizeof(float);
     plan->param[LINEAR_DEPTH] = 1024;
-    plan->packed_size = 0;
-    plan->scratch_size = 0;
 
     const double threads = problem->threads, weights = (double)(row * problem->k);
     const double bytes_per_s = fmin(threads * core_bytes_per_s, memory_bytes_per_s);

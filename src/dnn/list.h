@@ -34,6 +34,14 @@ enum { DNN_N_IMPLS = DNN_LIST(DNN_COUNT, DNN_COUNT, DNN_COUNT) };
 typedef void dnn_finish_fn(const struct dnn_problem *problem, const float *sum, const float *bias,
                            const float *residual, float *y, int64_t n);
 
+/* What a core can do at best, for people: limits that kernels are compared with. */
+struct dnn_probe_kernels {
+    /* Multiply-adds on registers alone; returns their floating point operations. `out`: one value per lane. */
+    double (*multiply)(int64_t rounds, float *out);
+    /* Reads n floats, n a multiple of 128, and leaves their sum in `out`. */
+    void (*read)(const float *at, int64_t n, float *out);
+};
+
 /* The kernels of one instruction set. */
 struct dnn_kernels {
     int values,
@@ -42,7 +50,7 @@ struct dnn_kernels {
     DNN_LIST(DNN_MEMBER, DNN_MEMBER, DNN_NOTHING)
 #undef DNN_MEMBER
     dnn_finish_fn *finish;
-    const struct dnn_probe_kernels *probe; /* dnn/probe.h */
+    const struct dnn_probe_kernels *probe;
 };
 
 /* Defines run_NAME, which calls the kernel of the plan's instruction set. */

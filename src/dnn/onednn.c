@@ -115,10 +115,6 @@ static void set_chunks(struct dnn_plan *plan) {
     plan->param[N_CHUNKS] = ceil_div(p->k, plan->param[CHUNK_K]);
 }
 
-static bool is_last(const struct dnn_plan *plan, int64_t chunk) {
-    return chunk == plan->param[N_CHUNKS] - 1;
-}
-
 static int64_t chunk_channels(const struct dnn_plan *plan, int64_t chunk) {
     return min_i64(plan->param[CHUNK_K], plan->problem.k - chunk * plan->param[CHUNK_K]);
 }
@@ -137,27 +133,38 @@ static struct onednn_key make_key(const struct dnn_plan *plan, int64_t chunk) {
     return key;
 }
 
-/* What the library says of the first chunk and of the last. */
-static const char *check_chunks(const struct dnn_plan *plan, struct onednn_facts *full,
-                                struct onednn_facts *last) {
-    const struct onednn_key first_key = make_key(plan, 0);
-    const struct onednn_key last_key = make_key(plan, plan->param[N_CHUNKS] - 1);
+/* The plan but for its cost; or why the library does not take the first chunk, or the last. */
+static const char *divide(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    struct onednn_facts full, last;
+    set_chunks(plan);
+    const int64_t n = plan->param[N_CHUNKS], rows = plan->param[ROWS];
+    const struct onednn_key full_key = make_key(plan, 0), last_key = make_key(plan, n - 1);
     int before = vendor_enter(&onednn.vendor);
-    const char *reason = onednn_check(&first_key, full);
-    if (!reason) reason = onednn_check(&last_key, last);
+    const char *reason = onednn_check(&full_key, &full);
+    if (!reason) reason = onednn_check(&last_key, &last);
     vendor_leave(&onednn.vendor, before);
-    return reason;
+    if (reason) return reason;
+    const bool tiled = p->kind == DNN_LINEAR && rows > 1;
+    const size_t inside =
+        full.scratch_size > last.scratch_size ? full.scratch_size : last.scratch_size;
+    plan->param[FULL_SIZE] = round_up((int64_t)full.packed_size, 64);
+    plan->param[SCRATCH_X] = tiled * round_up(rows * p->c * 4, 64);
+    plan->param[SCRATCH_Y] = tiled * round_up(rows * plan->param[CHUNK_K] * 4, 64);
+    plan->packed_size =
+        (size_t)((n - 1) * plan->param[FULL_SIZE] + round_up((int64_t)last.packed_size, 64));
+    plan->scratch_size =
+        (size_t)round_up(plan->param[SCRATCH_X] + plan->param[SCRATCH_Y] + (int64_t)inside, 64);
+    plan->n_pack_tasks = n;
+    return NULL;
 }
 
 static const char *refuse(const struct dnn_problem *problem) {
     struct dnn_plan plan = {.problem = *problem};
-    struct onednn_facts full, last;
     const char *reason =
         problem->kind == DNN_CONV ? refuse_conv(problem) : dnn_refuse_linear(problem);
     if (reason) return reason;
-    if (!onednn_open()) return onednn.vendor.detail;
-    set_chunks(&plan);
-    return check_chunks(&plan, &full, &last);
+    return onednn_open() ? divide(&plan) : onednn.vendor.detail;
 }
 
 /* ---- Plan ---- */
@@ -182,27 +189,10 @@ static double estimate(const struct dnn_plan *plan) {
 
 /* Without the library's answer the plan has no weights: nobody chooses it, and to run it is an error. */
 static void make_plan(struct dnn_plan *plan) {
-    const struct dnn_problem *p = &plan->problem;
-    struct onednn_facts full, last;
-    plan->cost = INFINITY;
-    set_chunks(plan);
-    if (check_chunks(plan, &full, &last)) return;
-    const bool tiled = p->kind == DNN_LINEAR && plan->param[ROWS] > 1;
-    plan->param[FULL_SIZE] = round_up((int64_t)full.packed_size, 64);
-    plan->param[SCRATCH_X] = tiled * round_up(plan->param[ROWS] * p->c * 4, 64);
-    plan->param[SCRATCH_Y] = tiled * round_up(plan->param[ROWS] * plan->param[CHUNK_K] * 4, 64);
-    plan->packed_size = (size_t)((plan->param[N_CHUNKS] - 1) * plan->param[FULL_SIZE] +
-                                 round_up((int64_t)last.packed_size, 64));
-    plan->scratch_size =
-        (size_t)(plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]) +
-        (full.scratch_size > last.scratch_size ? full.scratch_size : last.scratch_size);
-    plan->scratch_size = (size_t)round_up((int64_t)plan->scratch_size, 64);
-    plan->cost = estimate(plan);
+    plan->cost = divide(plan) ? INFINITY : estimate(plan);
 }
 
 /* ---- Packing ---- */
-
-static int64_t n_pack_tasks(const struct dnn_plan *plan) { return plan->param[N_CHUNKS]; }
 
 /* One stored output channel's weights, [c][kh][kw], with zeros where x or y has padding. */
 static void gather_channel(const struct dnn_problem *p, const float *weight, int stored,
@@ -331,7 +321,7 @@ static enum sol_status run_range(const struct dnn_plan *plan, const struct dnn_c
     if (!plan->packed_size) return fail(SOL_EDEVICE, "oneDNN could not plan this layer");
     for (int64_t task = begin; task < end; task++) {
         const int64_t chunk = task % n;
-        struct onednn_use **use = &uses[is_last(plan, chunk)];
+        struct onednn_use **use = &uses[chunk == n - 1];
         const struct onednn_key key = make_key(plan, chunk);
         if (!*use) TRY(onednn_take(&key, use));
         if (plan->problem.kind == DNN_LINEAR) TRY(run_rows(plan, call, *use, scratch, chunk));
@@ -359,7 +349,6 @@ static const char *probe(bool *available) {
 const struct dnn_impl dnn_onednn = {.name = "onednn",
                                     .refuse = refuse,
                                     .plan = make_plan,
-                                    .n_pack_tasks = n_pack_tasks,
                                     .pack = pack,
                                     .n_tasks = n_tasks,
                                     .run = run,

@@ -7,7 +7,7 @@
 static const char *const sonames[] = {"libdnnl.so.3", "libdnnl.so", NULL};
 
 struct onednn onednn = {
-    .vendor = {.name = "onednn", .path = ENV_SOL_ONEDNN, .sonames = sonames},
+    .vendor = {.path = ENV_SOL_ONEDNN, .sonames = sonames},
 };
 
 static const char *find_missing(void) {

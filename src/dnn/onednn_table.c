@@ -44,50 +44,47 @@ static struct lock lock = LOCK_INITIALIZER;
 
 /* ---- Descriptors ---- */
 
-static int describe_images(void **out, const struct onednn_key *key, bool plain, int channels,
-                           int height, int width) {
-    const int64_t c = channels, h = height, w = width, dims[] = {key->rows, c, h, w};
-    const int64_t strides[] = {c * h * w, h * w, w, 1};
-    if (plain)
-        return ONEDNN_CALL(memory_desc_create_with_strides, out, 4, dims, ONEDNN_F32, strides);
-    int tag = key->lanes == 16 ? ONEDNN_TAG_NCHW16C : ONEDNN_TAG_NCHW8C;
-    return ONEDNN_CALL(memory_desc_create_with_tag, out, 4, dims, ONEDNN_F32, tag);
+/* The last dim lies innermost. */
+static int describe_dense(void **out, int rank, const int64_t *dims) {
+    int64_t strides[5], size = 1;
+    for (int d = rank - 1; d >= 0; size *= dims[d--]) strides[d] = size;
+    return ONEDNN_CALL(memory_desc_create_with_strides, out, rank, dims, ONEDNN_F32, strides);
 }
 
-static int describe_matrix(void **out, int64_t rows, int64_t columns) {
-    const int64_t dims[] = {rows, columns}, strides[] = {columns, 1};
-    return ONEDNN_CALL(memory_desc_create_with_strides, out, 2, dims, ONEDNN_F32, strides);
+static int describe_images(void **out, const struct onednn_key *key, bool plain, int channels,
+                           int height, int width) {
+    const int64_t dims[] = {key->rows, channels, height, width};
+    if (plain) return describe_dense(out, 4, dims);
+    int tag = key->lanes == 16 ? ONEDNN_TAG_NCHW16C : ONEDNN_TAG_NCHW8C;
+    return ONEDNN_CALL(memory_desc_create_with_tag, out, 4, dims, ONEDNN_F32, tag);
 }
 
 /* As the model has them, [k][c][kh][kw], or with `any` in the order that the library likes best. */
 static int describe_weights(void **out, const struct onednn_key *key, bool any) {
     const int64_t g = key->groups, c = key->c / (g ? g : 1), k = key->k / (g ? g : 1);
-    const int64_t taps = (int64_t)key->kh * key->kw;
-    const int64_t conv_dims[] = {g, k, c, key->kh, key->kw}, matrix_dims[] = {c, k};
-    const int64_t conv_strides[] = {k * c * taps, c * taps, taps, key->kw, 1};
-    const int64_t matrix_strides[] = {1, c};
+    const int64_t conv_dims[] = {g, k, c, key->kh, key->kw};
+    const int64_t matrix_dims[] = {c, k}, matrix_strides[] = {1, c};
     const bool linear = key->kind == DNN_LINEAR;
     const int skip = g == 1, rank = linear ? 2 : 5 - skip;
     const int64_t *dims = linear ? matrix_dims : conv_dims + skip;
-    const int64_t *strides = linear ? matrix_strides : conv_strides + skip;
     if (any)
         return ONEDNN_CALL(memory_desc_create_with_tag, out, rank, dims, ONEDNN_F32,
                            ONEDNN_TAG_ANY);
-    return ONEDNN_CALL(memory_desc_create_with_strides, out, rank, dims, ONEDNN_F32, strides);
+    if (!linear) return describe_dense(out, rank, dims);
+    return ONEDNN_CALL(memory_desc_create_with_strides, out, 2, dims, ONEDNN_F32, matrix_strides);
 }
 
 static int describe_tensors(struct entry *e) {
     const struct onednn_key *key = &e->key;
     const bool linear = key->kind == DNN_LINEAR;
-    const int64_t k = key->k, stride = 1;
-    int status = linear ? describe_matrix(&e->x, key->rows, key->c)
+    const int64_t x[] = {key->rows, key->c}, y[] = {key->rows, key->k}, bias[] = {1, key->k};
+    int status = linear ? describe_dense(&e->x, 2, x)
                         : describe_images(&e->x, key, key->x_plain, key->c, key->h, key->w);
     if (!status)
-        status = linear ? describe_matrix(&e->y, key->rows, k)
+        status = linear ? describe_dense(&e->y, 2, y)
                         : describe_images(&e->y, key, key->y_plain, key->k, key->oh, key->ow);
     if (status || !key->bias) return status;
-    if (linear) return describe_matrix(&e->bias, 1, k);
-    return ONEDNN_CALL(memory_desc_create_with_strides, &e->bias, 1, &k, ONEDNN_F32, &stride);
+    return linear ? describe_dense(&e->bias, 2, bias) : describe_dense(&e->bias, 1, bias + 1);
 }
 
 /* What the window needs behind the image; 0 when the image goes on further than it looks. */
@@ -175,17 +172,12 @@ static enum sol_status make_entry(struct entry *e, const struct onednn_key *key)
     return SOL_OK;
 }
 
-/* The entry that is free or longest unused. While calls use all, which needs as many threads as ways, it lets the lock go and looks
- * again: a fork does not wait for those calls. */
-static struct entry *make_room(struct entry *set) {
-    for (;;) {
-        struct entry *oldest = NULL;
-        for (int i = 0; i < WAYS; i++)
-            if (!set[i].n_users && (!oldest || set[i].last_use < oldest->last_use))
-                oldest = &set[i];
-        if (oldest) return oldest;
-        lock_pause(&lock);
-    }
+/* The entry that is free or longest unused; NULL while calls use all, which needs as many threads as ways. */
+static struct entry *find_oldest(struct entry *set) {
+    struct entry *oldest = NULL;
+    for (int i = 0; i < WAYS; i++)
+        if (!set[i].n_users && (!oldest || set[i].last_use < oldest->last_use)) oldest = &set[i];
+    return oldest;
 }
 
 static struct entry *search(struct entry *set, const struct onednn_key *key) {
@@ -194,19 +186,16 @@ static struct entry *search(struct entry *set, const struct onednn_key *key) {
     return NULL;
 }
 
-/* The lock is held; it is let go while waiting, so the search comes again behind it. */
+/* The lock is held; it is let go while there is no room, so that a fork does not wait for the calls that use all. */
 static enum sol_status find_entry(const struct onednn_key *key, struct entry **out) {
-    struct entry *set = table[hash_bytes(0, key, sizeof *key) % SETS], *e = search(set, key);
+    struct entry *set = table[hash_bytes(0, key, sizeof *key) % SETS], *e, *room = NULL;
+    while (!(e = search(set, key)) && !(room = find_oldest(set))) lock_pause(&lock);
     if (!e) {
-        struct entry *room = make_room(set);
-        e = search(set, key);
-        if (!e) {
-            clear_entry(room);
-            enum sol_status status = make_entry(room, key);
-            if (status) clear_entry(room);
-            if (status) return status;
-            e = room;
-        }
+        clear_entry(room);
+        enum sol_status status = make_entry(room, key);
+        if (status) clear_entry(room);
+        if (status) return status;
+        e = room;
     }
     e->last_use = ++now;
     *out = e;

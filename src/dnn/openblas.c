@@ -32,7 +32,7 @@ static struct {
     sgemm *gemm;
     sgemv *gemv;
     int most_callers; /* threads that may call at once: the library ends the process when its buffers do not suffice */
-} library = {.vendor = {.name = "openblas", .path = ENV_SOL_OPENBLAS, .sonames = sonames}};
+} library = {.vendor = {.path = ENV_SOL_OPENBLAS, .sonames = sonames}};
 
 /* SciPy's builds have a prefix. Those with 64-bit integers have other names yet, and so are not found. */
 static void *find_symbol(const char *name) {

@@ -2,8 +2,7 @@
  * The two rates that bound every kernel: multiply-adds on registers, and reading memory. Compiled once per instruction
  * set, as the kernels that are compared with them.
  */
-#include "dnn/probe.h"
-
+#include "dnn/list.h"
 #include "dnn/simd.h"
 
 /* Independent sums: two multiply-adds per cycle of latency 4 need 8 of them, and older cores 10; more would spill where

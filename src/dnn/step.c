@@ -8,7 +8,7 @@
 int64_t dnn_step_n_pack_tasks(const struct step *step, const int64_t *arg) {
     (void)arg;
     const struct dnn_plan *plan = step->data;
-    return plan->impl->n_pack_tasks(plan);
+    return plan->n_pack_tasks;
 }
 
 void dnn_step_pack(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,

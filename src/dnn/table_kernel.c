@@ -1,6 +1,5 @@
 /* All kernels of one instruction set as one table: compiled once per instruction set, as they are. */
 #include "dnn/list.h"
-#include "dnn/probe.h"
 #include "dnn/simd.h"
 
 #define DECLARE(file, name) extern dnn_run_fn ISA_NAME(dnn_run_##name);

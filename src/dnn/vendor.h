@@ -11,8 +11,7 @@
 #include "base/base.h"
 
 struct vendor {
-    const char *name; /* for messages */
-    enum env path;    /* the variable that names the library's file; then nothing else is tried */
+    enum env path; /* the variable that names the library's file; then nothing else is tried */
     const char *const *sonames; /* else these, in the system's usual places; ended by NULL */
     void *handle;               /* NULL: not there. Never closed: programs may be running in it */
     bool was_there;             /* somebody else in this process had opened it before */

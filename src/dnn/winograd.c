@@ -132,13 +132,11 @@ static void make_plan(struct dnn_plan *plan, int64_t out) {
     param[WINOGRAD_M_POINT] = (ceil_div(param[WINOGRAD_BLOCK] * 2 * lanes, line) | 1) * line;
     choose_groups(plan);
     plan->packed_size = (size_t)(param[WINOGRAD_PAIRS] * pair_size(plan));
+    plan->n_pack_tasks = param[WINOGRAD_PAIRS] * (problem->c / lanes);
     plan->scratch_size =
         (size_t)(n_points(plan) * (param[WINOGRAD_V_POINT] + param[WINOGRAD_M_POINT])) *
         sizeof(float);
 }
-
-static void plan4(struct dnn_plan *plan) { make_plan(plan, 4); }
-static void plan2(struct dnn_plan *plan) { make_plan(plan, 2); }
 
 /* ---- Packing: U = G g G^T ---- */
 
@@ -180,11 +178,7 @@ static int model_channel(const int *map, int64_t stored, int64_t n_stored) {
     return stored < n_stored ? dnn_model_channel(map, stored) : -1;
 }
 
-/* Packing tasks are (k pair, c block). */
-static int64_t n_pack_tasks(const struct dnn_plan *plan) {
-    return plan->param[WINOGRAD_PAIRS] * (plan->problem.c / plan->problem.lanes);
-}
-
+/* A task is a (k pair, c block). */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *problem = &plan->problem;
     const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes;
@@ -210,22 +204,15 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     return dnn_winograd_blocks(plan, batch) * plan->param[WINOGRAD_GROUPS];
 }
 
-DNN_RUN(winograd4)
-DNN_RUN(winograd2)
-
-const struct dnn_impl dnn_winograd4 = {.name = "winograd4",
-                                       .refuse = refuse,
-                                       .plan = plan4,
-                                       .n_pack_tasks = n_pack_tasks,
-                                       .pack = pack,
-                                       .n_tasks = n_tasks,
-                                       .run = run_winograd4,
-                                       .approximate = true};
-const struct dnn_impl dnn_winograd2 = {.name = "winograd2",
-                                       .refuse = refuse,
-                                       .plan = plan2,
-                                       .n_pack_tasks = n_pack_tasks,
-                                       .pack = pack,
-                                       .n_tasks = n_tasks,
-                                       .run = run_winograd2,
-                                       .approximate = true};
+#define WINOGRAD(out)                                                      \
+    static void plan##out(struct dnn_plan *plan) { make_plan(plan, out); } \
+    DNN_RUN(winograd##out)                                                 \
+    const struct dnn_impl dnn_winograd##out = {.name = "winograd" #out,    \
+                                               .refuse = refuse,           \
+                                               .plan = plan##out,          \
+                                               .pack = pack,               \
+                                               .n_tasks = n_tasks,         \
+                                               .run = run_winograd##out,   \
+                                               .approximate = true};
+WINOGRAD(4)
+WINOGRAD(2)

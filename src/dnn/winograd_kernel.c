@@ -230,25 +230,19 @@ INLINE void from_points(int out, const vec *m, vec *y) {
     else from_points2(m, y);
 }
 
-/* Where one row piece of a tile goes: the first pixel's place in y and in the residual. */
-struct piece {
-    float *y;
-    const float *residual; /* NULL: none */
-    int64_t width;         /* pixels inside the image */
-};
-
-INLINE void finish_piece(int out, const struct dnn_problem *problem, const struct piece *piece,
-                         vec bias, const vec *sum) {
+/* One row of a tile: `width` of its pixels lie inside the image. `residual` NULL: none. */
+INLINE void finish_row(int out, const struct dnn_problem *problem, int64_t width, vec bias,
+                       const vec *sum, const float *residual, float *y) {
     const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
     const vec high = vec_set(problem->act_max);
     UNROLL
     for (int j = 0; j < out; j++) {
-        if (j >= piece->width) break;
+        if (j >= width) break;
         vec value = sum[j] + bias;
-        if (piece->residual) value += vec_load(piece->residual + j * LANES);
+        if (residual) value += vec_load(residual + j * LANES);
         if (problem->act != DNN_ACT_NONE) value = vec_max(value, low);
         if (problem->act == DNN_ACT_CLAMP) value = vec_min(value, high);
-        vec_store(piece->y + j * LANES, value);
+        vec_store(y + j * LANES, value);
     }
 }
 
@@ -275,11 +269,12 @@ INLINE void finish_tile(int out, const struct work *work, const float *m, const 
     for (int64_t i = 0; i < height; i++) {
         const int64_t pixel = (place->row * out + i) * problem->ow + place->column * out;
         const int64_t at = (k_block * plane + pixel) * LANES;
-        struct piece piece = {call->y + place->image * call->y_stride + at, NULL, width};
+        const float *residual = NULL;
         if (problem->residual)
-            piece.residual = call->residual + place->image * call->residual_stride + at;
+            residual = call->residual + place->image * call->residual_stride + at;
         from_points(out, half + i * in, y);
-        finish_piece(out, problem, &piece, bias, y);
+        finish_row(out, problem, width, bias, y, residual,
+                   call->y + place->image * call->y_stride + at);
     }
 }
 

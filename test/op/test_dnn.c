@@ -398,8 +398,7 @@ static void run_tasks(const struct dnn_plan *plan, const struct job *j, struct d
 }
 
 static void pack_weights(struct random *r, const struct dnn_plan *plan, struct data *d) {
-    if (!plan->impl->pack) return;
-    int64_t n = plan->impl->n_pack_tasks(plan);
+    int64_t n = plan->n_pack_tasks;
     bool backwards = random_int(r, 0, 1);
     for (int64_t i = 0; i < n; i++)
         plan->impl->pack(plan, d->weight, d->packed, backwards ? n - 1 - i : i);

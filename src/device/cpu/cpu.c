@@ -120,12 +120,12 @@ static enum sol_status emit_dnn(struct build *b, const struct cluster *cluster) 
     if (!cluster->dnn->epilogue) return dnn_emit(b, cluster, isa, tune, NULL);
     TRY(dfp_make_parts(b, cluster->dnn->epilogue, &parts));
     queue_text(b, &parts);
-    struct dnn_epilogue epilogue = {.kernel = parts.kernel,
-                                    .n_ptr = parts.n_ptr,
-                                    .n_arg = parts.n_arg,
-                                    .ptr = parts.ptr,
-                                    .arg = parts.arg,
-                                    .scratch_size = parts.scratch_size};
+    struct step epilogue = {.data = parts.kernel,
+                            .n_ptr = parts.n_ptr,
+                            .n_arg = parts.n_arg,
+                            .ptr = parts.ptr,
+                            .arg = parts.arg,
+                            .scratch_size = parts.scratch_size};
     return dnn_emit(b, cluster, isa, tune, &epilogue);
 }
 

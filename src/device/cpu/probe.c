@@ -6,7 +6,6 @@
  * Other work on the machine only makes a round slower, so the best one counts. A second caller that finds the pool busy
  * measures one thread.
  */
-#include "dnn/probe.h"
 #include "device/cpu/cpu.h"
 #include "dnn/list.h"
 #include "run/pool.h"
