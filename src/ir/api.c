@@ -23,23 +23,16 @@ struct sol_model {
 const struct model *ir_user_model(const struct sol_model *user) { return user->m; }
 
 static void keep_mistake(struct sol_model *user, enum sol_status status) {
-    if (user->status) return;
+    if (!status || user->status) return;
     user->status = status;
     snprintf(user->message, sizeof user->message, "%s", sol_error());
-}
-
-/* If not, that is the mistake. */
-static bool may_be_name(struct sol_model *user, const char *name) {
-    enum sol_status status = ir_check_name(name);
-    if (status) keep_mistake(user, status);
-    return !status;
 }
 
 /* After a longjmp, only what lies in memory has a known value: what a boundary's body changes must not have been drawn
  * into a register by inlining. */
 #define BODY static __attribute__((noinline))
 
-/* Runs `body` unless there was a mistake; memory running out inside is one. */
+/* Runs `body` unless there was a mistake, and keeps the one that it answers; memory running out inside is one. */
 #define BUILDER_BOUNDARY(user, body)                                                \
     do {                                                                            \
         jmp_buf out_of_memory_;                                                     \
@@ -48,7 +41,7 @@ static bool may_be_name(struct sol_model *user, const char *name) {
         if (setjmp(out_of_memory_))                                                 \
             keep_mistake(user, fail(SOL_ENOMEM, "out of memory in the builder"));   \
         else                                                                        \
-            body;                                                                   \
+            keep_mistake(user, body);                                               \
         (user)->arena.boundary = NULL;                                              \
     } while (0)
 
@@ -59,11 +52,16 @@ BODY struct sol_model *new_user_model(void) {
     return user;
 }
 
+BODY enum sol_status begin_model(struct sol_model *user, const char *name) {
+    enum sol_status status = ir_check_name(name);
+    user->m = ir_model_new(&user->arena, status ? "" : name);
+    return status;
+}
+
 struct sol_model *sol_model_new(const char *name) {
     struct sol_model *user = new_user_model();
     if (!user) return NULL;
-    BUILDER_BOUNDARY(user,
-                     user->m = ir_model_new(&user->arena, may_be_name(user, name) ? name : ""));
+    BUILDER_BOUNDARY(user, begin_model(user, name));
     if (user->m) return user;
     sol_model_free(user);
     return NULL;
@@ -77,15 +75,14 @@ void sol_model_free(struct sol_model *user) {
 
 /* ---- Building ---- */
 
-BODY void add_symbol(struct sol_model *user, const char *name, int64_t *out) {
+BODY enum sol_status add_symbol(struct sol_model *user, const char *name, int64_t *out) {
     struct model *m = user->m;
-    if (m->n_symbols == SIZE_SYMBOLS) {
-        keep_mistake(user, fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS));
-        return;
-    }
-    if (!may_be_name(user, name)) return;
+    if (m->n_symbols == SIZE_SYMBOLS)
+        return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS);
+    TRY(ir_check_name(name));
     m->symbol[m->n_symbols] = arena_strdup(&user->arena, name ? name : "");
     *out = -1 - m->n_symbols++;
+    return SOL_OK;
 }
 
 int64_t sol_model_symbol(struct sol_model *user, const char *name) {
@@ -112,19 +109,17 @@ static enum sol_status read_dims(const struct model *m, int rank, const int64_t 
     return ir_check_shape(m, rank, out) ? SOL_EINVAL : SOL_OK;
 }
 
-BODY void add_source(struct sol_model *user, enum layer_kind kind, const char *name,
-                     enum sol_dtype dtype, int rank, const int64_t *dim, sol_tensor *out) {
+BODY enum sol_status add_source(struct sol_model *user, enum layer_kind kind, const char *name,
+                                enum sol_dtype dtype, int rank, const int64_t *dim,
+                                sol_tensor *out) {
     struct size size[SOL_MAX_RANK];
-    if (!may_be_name(user, name)) return;
+    TRY(ir_check_name(name));
     enum sol_status status =
         (unsigned)dtype < SOL_N_DTYPES ? SOL_OK : fail(SOL_EINVAL, "unknown type %d", (int)dtype);
     if (!status) status = read_dims(user->m, rank, dim, size);
-    if (status) {
-        fail_prefix("%s \"%s\": ", layer_infos[kind].name, name ? name : "");
-        keep_mistake(user, status);
-        return;
-    }
-    *out = hand_out(user, ir_add_source(user->m, kind, name, dtype, rank, size));
+    if (status) fail_prefix("%s \"%s\": ", layer_infos[kind].name, name ? name : "");
+    else *out = hand_out(user, ir_add_source(user->m, kind, name, dtype, rank, size));
+    return status;
 }
 
 sol_tensor sol_model_input(struct sol_model *user, const char *name, enum sol_dtype dtype, int rank,
@@ -162,14 +157,14 @@ static enum sol_status build_layer(struct sol_model *user, const char *kind_name
     return SOL_OK;
 }
 
-BODY void add_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in,
-                    const char *attributes, const char *origin, sol_tensor *out) {
-    if (!may_be_name(user, origin)) return;
+BODY enum sol_status add_layer(struct sol_model *user, const char *kind, int n_in,
+                               const sol_tensor *in, const char *attributes, const char *origin,
+                               sol_tensor *out) {
+    TRY(ir_check_name(origin));
     enum sol_status status = build_layer(user, kind, n_in, in, attributes, origin, out);
-    if (!status) return;
     /* ir_add has said where already; what fails before it has not. */
-    if (origin && !strstr(sol_error(), origin)) fail_prefix("%s: ", origin);
-    keep_mistake(user, status);
+    if (status && origin && !strstr(sol_error(), origin)) fail_prefix("%s: ", origin);
+    return status;
 }
 
 sol_tensor sol_model_layer(struct sol_model *user, const char *kind, int n_in, const sol_tensor *in,
@@ -179,13 +174,13 @@ sol_tensor sol_model_layer(struct sol_model *user, const char *kind, int n_in, c
     return out;
 }
 
-BODY void add_scalar(struct sol_model *user, double value, sol_tensor *out) {
+BODY enum sol_status add_scalar(struct sol_model *user, double value, sol_tensor *out) {
     struct attr attr = ir_default_attr();
     struct tensor *t = NULL;
     attr.value = value;
-    enum sol_status status = ir_add(user->m, LAYER_scalar, 0, NULL, &attr, NULL, &t);
-    if (status) keep_mistake(user, status);
-    else *out = hand_out(user, t);
+    TRY(ir_add(user->m, LAYER_scalar, 0, NULL, &attr, NULL, &t));
+    *out = hand_out(user, t);
+    return SOL_OK;
 }
 
 sol_tensor sol_model_scalar(struct sol_model *user, double value) {
@@ -194,15 +189,13 @@ sol_tensor sol_model_scalar(struct sol_model *user, double value) {
     return out;
 }
 
-BODY void add_output(struct sol_model *user, const char *name, sol_tensor handle) {
+BODY enum sol_status add_output(struct sol_model *user, const char *name, sol_tensor handle) {
     struct tensor *t = get_tensor(user, handle);
-    if (!may_be_name(user, name)) return;
-    if (!t) {
-        keep_mistake(user, fail(SOL_EINVAL, "output \"%s\" is no tensor", name ? name : ""));
-        return;
-    }
+    TRY(ir_check_name(name));
+    if (!t) return fail(SOL_EINVAL, "output \"%s\" is no tensor", name ? name : "");
     VEC_PUSH(&user->arena, &user->m->outputs, t);
     VEC_PUSH(&user->arena, &user->m->output_names, arena_strdup(&user->arena, name ? name : ""));
+    return SOL_OK;
 }
 
 void sol_model_output(struct sol_model *user, const char *name, sol_tensor handle) {
@@ -267,11 +260,10 @@ char *sol_model_print(const struct sol_model *user) {
     return out;
 }
 
-BODY void parse_model(struct sol_model *user, const char *text) {
-    enum sol_status status = ir_parse(text, &user->arena, &user->m);
-    if (status) keep_mistake(user, status);
-    for (int i = 0; !status && i < user->m->layers.n; i++)
-        hand_out(user, user->m->layers.at[i]->out[0]);
+BODY enum sol_status parse_model(struct sol_model *user, const char *text) {
+    TRY(ir_parse(text, &user->arena, &user->m));
+    for (int i = 0; i < user->m->layers.n; i++) hand_out(user, user->m->layers.at[i]->out[0]);
+    return SOL_OK;
 }
 
 enum sol_status sol_model_parse(const char *text, struct sol_model **out) {
