@@ -22,16 +22,6 @@ static const struct attr_info attr_infos[] = {
 #undef ATTR
 };
 
-/* Is `word` of this length one of the blank-separated `words`? */
-static bool has_word(const char *words, const char *word, size_t length) {
-    for (const char *at = words; *at; at += *at == ' ') {
-        size_t n = strcspn(at, " ");
-        if (n == length && !strncmp(at, word, n)) return true;
-        at += n;
-    }
-    return false;
-}
-
 static const struct attr_info *find_attr(const char *name, size_t length) {
     for (int i = 0; i < COUNT(attr_infos); i++)
         if (strlen(attr_infos[i].name) == length && !strncmp(attr_infos[i].name, name, length))
@@ -76,7 +66,7 @@ static bool is_default(const struct attr_info *info, const struct attr *a) {
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr) {
     for (int i = 0; i < COUNT(attr_infos); i++) {
         const struct attr_info *a = &attr_infos[i];
-        if (!has_word(info->attrs, a->name, strlen(a->name)) || is_default(a, attr)) continue;
+        if (!text_lists(info->attrs, a->name, strlen(a->name)) || is_default(a, attr)) continue;
         text_add(text, " %s=", a->name);
         print_value(text, a, attr);
     }
@@ -135,7 +125,7 @@ enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, s
     for (const char *at = text; *(at += strspn(at, " "));) {
         size_t length = strcspn(at, "= ");
         const struct attr_info *a = find_attr(at, length);
-        if (!a || !has_word(info->attrs, at, length))
+        if (!a || !text_lists(info->attrs, at, length))
             return fail(SOL_EINVAL, "%s has no attribute \"%.*s\"", info->name,
                         (int)(length < 64 ? length : 64), at);
         at += length;
