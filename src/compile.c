@@ -4,7 +4,7 @@
  *   model -> passes -> layouts -> storage -> clusters -> images -> steps (DFP, DNN, copy) -> linked program
  *
  * One arena per compile holds everything but the program; memory running out anywhere inside longjmps to
- * `compile`, which returns SOL_ENOMEM, and sol_compile frees it.
+ * `compile`, which returns SOL_ENOMEM, and device_compile frees it.
  */
 #include "device/device.h"
 #include "ir/ir.h"
@@ -49,12 +49,11 @@ static enum sol_status lower(struct build *b, const struct device *device,
     return SOL_OK;
 }
 
-static enum sol_status compile(struct arena *arena, const struct model *model,
-                               const struct sol_options *options, struct sol_program *program) {
-    const struct device *device;
+static enum sol_status compile(struct arena *arena, const struct device *device,
+                               const struct model *model, const struct sol_options *options,
+                               struct sol_program *program) {
     ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "out of memory while compiling"));
     program->arena.boundary = arena->boundary;
-    TRY(device_find(options->device, &device));
     int64_t most = (int64_t)(os_stack_left() / COMPILE_FRAME);
     most = min_i64(most, COMPILE_MAX_LAYERS);
     if (model->layers.n > most)
@@ -79,22 +78,29 @@ static enum sol_status compile(struct arena *arena, const struct model *model,
     return SOL_OK;
 }
 
-enum sol_status sol_compile(const struct sol_model *user, const struct sol_options *options,
-                            struct sol_program **out) {
-    static const struct sol_options defaults;
-    sol_check_environment();
-    TRY(sol_model_check(user));
+enum sol_status device_compile(const struct device *device, const struct sol_model *user,
+                               const struct sol_options *options, struct sol_program **out) {
     struct sol_program *program = program_new();
     if (!program) return fail(SOL_ENOMEM, "no memory for a program");
     struct arena arena;
     arena_init(&arena);
-    enum sol_status status =
-        compile(&arena, ir_user_model(user), options ? options : &defaults, program);
+    enum sol_status status = compile(&arena, device, ir_user_model(user), options, program);
     arena_fini(&arena);
     program->arena.boundary = NULL;
     if (status) sol_program_release(program);
     else *out = program;
     return status;
+}
+
+enum sol_status sol_compile(const struct sol_model *user, const struct sol_options *options,
+                            struct sol_program **out) {
+    static const struct sol_options defaults;
+    const struct device *device;
+    if (!options) options = &defaults;
+    sol_check_environment();
+    TRY(sol_model_check(user));
+    TRY(device_find(options->device, &device));
+    return device_compile(device, user, options, out);
 }
 
 /* The text of a copy behind its first `pass` passes. */

@@ -112,6 +112,8 @@ void text_add(struct text *text, const char *format, ...) __attribute__((format(
 void text_add_args(struct text *text, const char *format, va_list args)
     __attribute__((format(printf, 2, 0)));
 void text_add_raw(struct text *text, const char *string, size_t size);
+/* Is the word of `size` bytes in the list, whose words are separated by commas and blanks? */
+bool text_lists(const char *list, const char *word, size_t size);
 /* A double that reads back as the same double, whatever the locale: "1.5", "3.0", "-inf", "nan". */
 void text_add_double(struct text *text, double value);
 /* The same rounded to float, as a C expression: "1.5f", "(-2.0f)", "(-1.0f/0.0f)". */

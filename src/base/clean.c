@@ -7,6 +7,7 @@
  */
 #include "base/base.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Ranges of characters that control rather than show: C0 and C1 with DEL, marks that reverse the direction of what follows, line
@@ -51,22 +52,16 @@ static size_t next_character(const char *at, size_t n, bool *is_safe) {
     return size ? size : 1;
 }
 
-/* What replaces an unsafe byte. */
-static void print_byte(unsigned char byte, char out[4]) {
-    static const char digits[] = "0123456789abcdef";
-    memcpy(out, (const char[]){'\\', 'x', digits[byte >> 4], digits[byte & 15]}, 4);
-}
-
-/* An unsafe character has 4 bytes at most, hence 16 in the result. */
+/* An unsafe character has 4 bytes at most, hence 16 in the result, and a NUL. */
 size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size) {
     size_t length = 0, end = 0, step;
     bool is_safe, is_full = false;
     for (size_t i = 0; i < n; i += step) {
-        char escapes[16];
+        char escapes[17];
         step = next_character(text + i, n - i, &is_safe);
         is_safe |= keep_lines && (text[i] == '\n' || text[i] == '\t');
         for (size_t k = 0; !is_safe && k < step; k++)
-            print_byte((unsigned char)text[i + k], escapes + 4 * k);
+            (void)snprintf(escapes + 4 * k, 5, "\\x%02x", (unsigned char)text[i + k]);
         const size_t more = is_safe ? step : 4 * step;
         is_full |= length + more >= size;
         if (!is_full) memcpy(out + length, is_safe ? text + i : escapes, more);

@@ -18,19 +18,9 @@ const char *env_get(enum env variable) {
     return value && *value ? value : NULL;
 }
 
-/* Is the word of `size` bytes in the list? */
-static bool list_has(const char *list, const char *word, size_t size) {
-    for (size_t n; *list; list += n) {
-        list += strspn(list, ", ");
-        n = strcspn(list, ", ");
-        if (n == size && !memcmp(list, word, n)) return size > 0;
-    }
-    return false;
-}
-
 bool env_has(enum env variable, const char *word) {
     const char *list = env_get(variable);
-    return list && (list_has(list, word, strlen(word)) || list_has(list, "all", 3));
+    return list && (text_lists(list, word, strlen(word)) || text_lists(list, "all", 3));
 }
 
 /* ---- Values that mean nothing ---- */
@@ -57,7 +47,7 @@ static bool has_all(const char *list, const char *words) {
     for (size_t size; *list; list += size) {
         list += strspn(list, ", ");
         size = strcspn(list, ", ");
-        if (size && !list_has(words, list, size)) return false;
+        if (size && !text_lists(words, list, size)) return false;
     }
     return true;
 }

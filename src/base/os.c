@@ -197,22 +197,23 @@ static int start(const char *const *argv, int output, pid_t *pid) {
     return error;
 }
 
-/* Waits at most `wait_ms` for output and takes what is there. */
-static void take_output(struct child *child, int wait_ms) {
+/* Waits at most `wait_ms` for output and takes what is there. False: there was nothing. */
+static bool take_output(struct child *child, int wait_ms) {
     struct pollfd event = {.fd = child->fd, .events = POLLIN}; /* fd -1: poll only waits */
-    if (poll(&event, 1, wait_ms) <= 0 || child->fd < 0) return;
+    if (poll(&event, 1, wait_ms) <= 0 || child->fd < 0) return false;
     char chunk[4096];
     ssize_t n = read(child->fd, chunk, sizeof chunk);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return true;
     if (n <= 0) {
         close(child->fd);
         child->fd = -1;
-        return;
+        return true;
     }
     size_t keep = child->space - child->size;
     if (keep > (size_t)n) keep = (size_t)n;
     if (keep) memcpy(child->output + child->size, chunk, keep);
     child->size += keep;
+    return true;
 }
 
 /* Has the child ended? It stays a zombie, so that its number cannot be given to another process. */
@@ -288,15 +289,12 @@ static int attend(struct child *child, struct os_run *run) {
             return -1;
         }
         int wait_ms = child->fd < 0 ? LOOK_CLOSED_MS : LOOK_MS;
-        take_output(child, left_ms < wait_ms ? (int)left_ms + 1 : wait_ms);
+        (void)take_output(child, left_ms < wait_ms ? (int)left_ms + 1 : wait_ms);
     }
     /* What it wrote last may still be in the pipe, 64 KiB at most unless a grandchild goes on
      * writing. */
-    for (size_t n = 0; child->fd >= 0 && n < OUTPUT_LIMIT / 4096 + 1; n++) {
-        struct pollfd event = {.fd = child->fd, .events = POLLIN};
-        if (poll(&event, 1, 0) <= 0) break;
-        take_output(child, 0);
-    }
+    for (size_t n = 0; n < OUTPUT_LIMIT / 4096 + 1; n++)
+        if (!take_output(child, 0)) break;
     return reap(child, run);
 }
 

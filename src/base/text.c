@@ -63,6 +63,15 @@ void text_add(struct text *text, const char *format, ...) {
     va_end(args);
 }
 
+bool text_lists(const char *list, const char *word, size_t size) {
+    for (size_t n; *list; list += n) {
+        list += strspn(list, ", ");
+        n = strcspn(list, ", ");
+        if (n == size && !memcmp(list, word, n)) return size > 0;
+    }
+    return false;
+}
+
 /* ---- Numbers ---- */
 
 /* glibc keeps its C locale in static storage: this neither allocates nor has to be freed or

@@ -172,8 +172,10 @@ static enum sol_status adopt_state(const void *const *param, const char *state) 
     if (!w || !offset || !slot) return fail(SOL_ENOMEM, "no memory for weights");
     weights_place(program, offset);
     for (size_t i = 0; i < n; i++) slot[i] = (char *)(uintptr_t)state + offset[i];
-    *w = (struct sol_weights){1, program, (const void **)(uintptr_t)param, .state = slot,
-                              .offset = offset};
+    *w = (struct sol_weights){1,
+                              program,
+                              (const void **)(uintptr_t)param,
+                              {.n = program->n_state, .offset = offset, .slot = slot}};
     shared = w;
     return SOL_OK;
 }

@@ -34,4 +34,10 @@ const char *device_reason_against(const struct device *device);
 /* The named device, or the best one that can be used when `name` is NULL. */
 enum sol_status device_find(const char *name, const struct device **out);
 
+/* ---- src/compile.c ---- */
+
+/* What sol_compile does once it has found the device: tests call it for one that cannot be found. The model has been checked. */
+enum sol_status device_compile(const struct device *device, const struct sol_model *model,
+                               const struct sol_options *options, struct sol_program **out);
+
 #endif

@@ -69,9 +69,7 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
 }
 
 /* Rows of a linear layer: all dims but the last. */
-static struct size count_rows(const struct tensor *x) {
-    return ir_count(x, 0, x->rank - 1);
-}
+static struct size count_rows(const struct tensor *x) { return ir_count(x, 0, x->rank - 1); }
 
 static void fill_linear(const struct cluster *cluster, struct dnn_problem *p) {
     const int64_t symbols[SIZE_SYMBOLS] = {cluster->images, 1, 1, 1};

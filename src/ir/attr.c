@@ -22,21 +22,11 @@ static const struct attr_info attr_infos[] = {
 #undef ATTR
 };
 
-/* Is `word` of this length one of the blank-separated `words`? */
-static bool has_word(const char *words, const char *word, size_t length) {
-    for (const char *at = words; *at; at += *at == ' ') {
-        size_t n = strcspn(at, " ");
-        if (n == length && !strncmp(at, word, n)) return true;
-        at += n;
-    }
-    return false;
-}
-
 static const struct attr_info *find_attr(const struct layer_info *info, const char *name,
                                          size_t length) {
     for (int i = 0; i < COUNT(attr_infos); i++)
         if (strlen(attr_infos[i].name) == length && !strncmp(attr_infos[i].name, name, length))
-            return has_word(info->attrs, name, length) ? &attr_infos[i] : NULL;
+            return text_lists(info->attrs, name, length) ? &attr_infos[i] : NULL;
     return NULL;
 }
 
@@ -80,7 +70,7 @@ static bool is_default(const struct attr_info *info, const struct attr *a) {
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr) {
     for (int i = 0; i < COUNT(attr_infos); i++) {
         const struct attr_info *a = &attr_infos[i];
-        if (!has_word(info->attrs, a->name, strlen(a->name)) || is_default(a, attr)) continue;
+        if (!text_lists(info->attrs, a->name, strlen(a->name)) || is_default(a, attr)) continue;
         text_add(text, " %s=", a->name);
         print_value(text, a, attr);
     }

@@ -265,10 +265,7 @@ static void start_workers(int n) {
         LOG_ONCE(LOG_WARN, "the system refused a thread: SOL runs on %d", pool.n_workers + 1);
 }
 
-static int default_threads(void) {
-    int n = os_threads();
-    return n < MAX_THREADS ? n : MAX_THREADS;
-}
+static int default_threads(void) { return (int)min_i64(os_threads(), MAX_THREADS); }
 
 static int wanted_threads(void) {
     int n = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
@@ -327,7 +324,7 @@ int pool_threads(void) { return holds ? pool.n_workers + 1 : wanted_threads(); }
 
 void pool_set_threads(int n) {
     if (n <= 0) n = default_threads();
-    atomic_store(&pool.wanted, n < MAX_THREADS ? n : MAX_THREADS);
+    atomic_store(&pool.wanted, (int)min_i64(n, MAX_THREADS));
     /* Threads that are no longer wanted end now; new ones start with the next job. If the pool is
      * in use, both happen when it is taken next. */
     if (!acquire()) return;

@@ -1,12 +1,10 @@
 /*
- * src/device/null: the skeleton of a device goes the way of the compiler's `lower`, makes steps and
- * kernels of all modules, and computes nothing.
+ * src/device/null: the skeleton of a device makes steps and kernels of all modules, and computes nothing.
  *
- * Nobody can choose the device, so the test does by itself what compile.c does for a device.
+ * Nobody can choose the device, so the test compiles for it directly.
  */
 #include "check.h"
 #include "device/device.h"
-#include "pass/pass.h"
 
 /* A linear layer is DNN's, a softmax DFP's, a permutation is a copy, and a gather a step of its own. */
 static const char model_text[] = "model \"m\" {\n"
@@ -20,26 +18,6 @@ static const char model_text[] = "model \"m\" {\n"
                                  "output %5 \"taken\"\n"
                                  "output %6 \"turned\"\n"
                                  "}\n";
-
-static enum sol_status lower(struct build *b, const struct device *device,
-                             const struct model *model) {
-    struct plan *plan = b->plan;
-    plan->model = ir_clone(b->arena, model);
-    TRY(pass_run_all(plan->model));
-    TRY(plan_layouts(plan));
-    pass_clean(plan->model);
-    TRY(plan_storage(plan));
-    pass_clean(plan->model);
-    TRY(plan_clusters(plan, device->refuse_fusion));
-    TRY(plan_images(plan, 1));
-    build_init(b);
-    for (int i = 0; i < plan->clusters.n; i++) {
-        build_begin(b, plan->clusters.at[i]);
-        TRY(device->emit(b, plan->clusters.at[i]));
-    }
-    TRY(device->link(b));
-    return build_finish(b, model);
-}
 
 static int count_steps(const struct sol_program *program, const char *module) {
     int n = 0;
@@ -64,31 +42,16 @@ static void check_run(const struct sol_program *program) {
 
 static void test_modules(void) {
     struct sol_model *user = NULL;
-    struct arena arena;
+    struct sol_program *program = NULL;
     struct sol_options options = {0};
-    struct sol_program *program = program_new();
-    REQUIRE(program);
-    if (!CHECK(!sol_model_parse(model_text, &user))) fprintf(stderr, "    %s\n", sol_error());
-    arena_init(&arena);
-    ARENA_BOUNDARY(&arena, exit(1));
-    program->arena.boundary = arena.boundary;
-    struct plan plan = {.arena = &arena,
-                        .lanes = device_null.lanes(&options),
-                        .takes_heavy = device_null.takes_heavy};
-    struct build build = {.arena = &arena,
-                          .keep = &program->arena,
-                          .program = program,
-                          .options = &options,
-                          .plan = &plan};
-    if (CHECK(!lower(&build, &device_null, ir_user_model(user)))) {
+    REQUIRE(!sol_model_parse(model_text, &user));
+    if (CHECK(!device_compile(&device_null, user, &options, &program))) {
         CHECK(count_steps(program, "DNN") == 1 && count_steps(program, "DFP") > 0);
         CHECK(count_steps(program, "copy") == 1 && count_steps(program, "gather") == 1);
         check_run(program);
     } else {
         fprintf(stderr, "    %s\n", sol_error());
     }
-    program->arena.boundary = NULL;
-    arena_fini(&arena);
     sol_program_release(program);
     sol_model_free(user);
 }
