@@ -125,7 +125,7 @@ CLANG ?= clang
 FUZZ = $(CLANG) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -fprofile-instr-generate -fcoverage-mapping
 fuzz: $(VENV)/test ## the readers of ONNX and text under libFuzzer, SECONDS= each (60); needs clang
 	@mkdir -p build/fuzz && $(PY) test/fuzz/seeds.py build/fuzz
-	@for kind in onnx mixed text; do \
+	@for kind in onnx session text; do \
 		$(FUZZ) $(filter-out -MMD -MP $(WARN),$(CFLAGS)) -w $(filter-out src/device/%,$(wildcard src/base/*.c src/ir/*.c src/frontend/*/*.c)) \
 			test/fuzz/fuzz_$$kind.c -o build/fuzz/fuzz_$$kind -lm && \
 		SOL_LOOP_SECONDS=1 SOL_CALL_MEMORY=4 LLVM_PROFILE_FILE=build/fuzz/$$kind.profraw build/fuzz/fuzz_$$kind -max_total_time=$(or $(SECONDS),60) -max_len=16384 -timeout=10 \
@@ -148,9 +148,9 @@ loc: $(VENV)/lint ## size of the core, length of functions, share of comments; f
 	@$(PY) tools/loc.py
 replay: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## which networks' kernels changed since REV (default HEAD)
 	@$(PY) tools/replay.py $(NETS) --against $(or $(REV),HEAD)
-zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1, STRICT=1
-	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) $(if $(STRICT),--strict) --json build/zoo$(if $(STRICT),-strict).json
-	@$(PY) tools/numerics.py build/zoo.json build/zoo-strict.json
+zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1, DETERMINISTIC=1
+	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) $(if $(DETERMINISTIC),--deterministic) --json build/zoo$(if $(DETERMINISTIC),-deterministic).json
+	@$(PY) tools/numerics.py build/zoo.json build/zoo-deterministic.json
 bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, RUNS=, PEERS=1
 	@$(PY) -m sol.bench $(NETS) --batch $(or $(BATCH),1) $(if $(THREADS),--threads $(THREADS)) $(if $(RUNS),--runs $(RUNS)) \
 		--json build/bench.json --svg $(if $(README),docs,build)/bench.svg $(if $(README),--readme README.md)

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_IMPLS 8
-#define MOST_ROUNDS 200
+#define MAX_IMPLS 8
+#define MAX_ROUNDS 200
 #define EVICT (48 << 20)
 
 struct shape {
@@ -65,7 +65,7 @@ struct trial {
     struct dnn_plan plan;
     struct dnn_call call;
     char *scratch;
-    double seconds[MOST_ROUNDS];
+    double seconds[MAX_ROUNDS];
 };
 
 static void run_task(void *user, int thread, int64_t begin, int64_t end) {
@@ -110,10 +110,10 @@ static void evict(const float *memory) {
 static void time_shape(const struct shape *s, const struct dnn_isa *isa, int rounds,
                        const float *memory) {
     struct dnn_problem p = make_problem(s, isa);
-    struct trial *t = calloc(MOST_IMPLS, sizeof *t);
+    struct trial *t = calloc(MAX_IMPLS, sizeof *t);
     float *weight = new_floats((int64_t)p.k * (p.c / p.groups) * p.kh * p.kw);
     int n = 0;
-    for (int i = 0; t && dnn_impls[i] && n < MOST_IMPLS; i++) {
+    for (int i = 0; t && dnn_impls[i] && n < MAX_IMPLS; i++) {
         if (dnn_impls[i]->refuse(&p)) continue;
         t[n].plan = (struct dnn_plan){.impl = dnn_impls[i], .kernels = isa->kernels, .problem = p};
         prepare(&t[n++], weight);
@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 15;
     const struct dnn_isa *isa = dnn_isas;
     while (argc > 2 && isa->name && strcmp(isa->name, argv[2])) isa++;
-    if (!isa->name || rounds < 1 || rounds > MOST_ROUNDS) return 1;
+    if (!isa->name || rounds < 1 || rounds > MAX_ROUNDS) return 1;
     const float *memory = new_floats(EVICT / 4);
     bool held = pool_begin();
     printf("%s, %d threads, least of %d in us (estimates)\n", isa->name, pool_threads(), rounds);

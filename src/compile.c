@@ -35,7 +35,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
     pass_clean(plan->model);
     TRY(ir_verify(plan->model));
     TRY(plan_clusters(plan, device->refuse_fusion));
-    TRY(plan_images(plan, max_i64(1, b->options->batch_hint)));
+    TRY(plan_micro_batches(plan, max_i64(1, b->options->batch_hint)));
     build_init(b);
     for (int i = 0; i < plan->clusters.n; i++) {
         const struct cluster *cluster = plan->clusters.at[i];
@@ -54,14 +54,14 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
                                struct sol_program *program) {
     ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "out of memory while compiling"));
     program->arena.boundary = arena->boundary;
-    int64_t most = (int64_t)(os_stack_left() / COMPILE_FRAME);
-    most = min_i64(most, COMPILE_MAX_LAYERS);
-    if (model->layers.n > most)
+    int64_t max = (int64_t)(os_stack_left() / COMPILE_FRAME);
+    max = min_i64(max, COMPILE_MAX_LAYERS);
+    if (model->layers.n > max)
         return fail(SOL_EUNSUPPORTED, "%d layers; at most %lld can be compiled on this stack",
-                    model->layers.n, (long long)most);
+                    model->layers.n, (long long)max);
     struct plan plan = {.arena = arena,
                         .lanes = device->lanes ? device->lanes(options) : 1,
-                        .takes_heavy = device->takes_heavy};
+                        .supports_anchor = device->supports_anchor};
     struct build build = {.arena = arena,
                           .keep = &program->arena,
                           .program = program,
@@ -72,7 +72,7 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
     program->target = device->variant ? arena_printf(&program->arena, "%s, %s", device->name,
                                                      device->variant(options))
                                       : device->name; /* "x86, avx2" */
-    if (!device->emit_model) program->picture = plan_picture(&build);
+    if (!device->emit_model) program->dot = plan_dot(&build);
     TRY(build_finish(&build, model));
     if (env_has(ENV_SOL_DEBUG, "plan")) fprintf(stderr, "%s", program->report);
     return SOL_OK;

@@ -1,4 +1,4 @@
-"""Writes the table of docs/numerics.md from what zoo.py measured: numerics.py DEFAULT.json STRICT.json
+"""Writes the table of docs/numerics.md from what zoo.py measured: numerics.py DEFAULT.json DETERMINISTIC.json
 
 A network gets its row once both files have it; rows of networks that were not measured stay.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "numerics.md"
 TABLE = re.compile(r"(<!-- table: begin -->\n)(.*)(<!-- table: end -->)", re.DOTALL)
-HEAD = "| network | default | PyTorch there | strict | PyTorch there |\n|---|---:|---:|---:|---:|\n"
+HEAD = "| network | default | PyTorch there | deterministic | PyTorch there |\n|---|---:|---:|---:|---:|\n"
 
 
 def read_rows(path):
@@ -21,18 +21,18 @@ def read_rows(path):
     return {row["name"]: row for row in rows if "name" in row and not row["fallbacks"]}
 
 
-def format_row(name, default, strict):
-    figures = [row[key] for row in (default, strict) for key in ("error", "torch")]
+def format_row(name, default, deterministic):
+    figures = [row[key] for row in (default, deterministic) for key in ("error", "torch")]
     return f"| {name} | " + " | ".join(f"{x:.1e}" for x in figures) + " |"
 
 
 def main():
-    default, strict = (read_rows(Path(path)) for path in sys.argv[1:3])
+    default, deterministic = (read_rows(Path(path)) for path in sys.argv[1:3])
     text = PAGE.read_text()
     lines = TABLE.search(text)[2].splitlines()[2:]
     rows = {line.split("|")[1].strip(): line for line in lines}
-    for name in default.keys() & strict.keys():
-        rows[name] = format_row(name, default[name], strict[name])
+    for name in default.keys() & deterministic.keys():
+        rows[name] = format_row(name, default[name], deterministic[name])
     table = HEAD + "".join(rows[name] + "\n" for name in sorted(rows))
     PAGE.write_text(TABLE.sub(lambda found: found[1] + table + found[3], text))
 

@@ -88,7 +88,7 @@ def as_input(value):
 
 
 def outcome_of(network):
-    if not network.mixed:
+    if not network.session:
         return "whole"
     compiled, interpreted = network.counts
     return "interpreted" if not compiled else "mixed" if interpreted else "parts"

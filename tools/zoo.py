@@ -1,11 +1,11 @@
 """Runs the networks of bench/networks.py through sol.optimize and compares them with PyTorch in float64.
 
-    zoo.py [NETWORK...] [--quick] [--strict] [--batches 1,2,3,7,16] [--json FILE] [--threads N]
+    zoo.py [NETWORK...] [--quick] [--deterministic] [--batches 1,2,3,7,16] [--json FILE] [--threads N]
 
 One optimize per network, then each batch size, a channels_last and a non-contiguous input, and (one more
 optimize) images of 192x160. A network passes when
   - the error, relative to the largest output, is <= 4 x that of PyTorch in float32 + 1e-5 everywhere;
-    with --strict (compiler::winograd off) <= 2 x + 1e-6, and all runs of the first batch give the same
+    with --deterministic (compiler::winograd off) <= 2 x + 1e-6, and all runs of the first batch give the same
     bits, with one thread and with all,
   - no kernel was compiled after the first call,
   - it ran natively, or, for those on the list networks.FALLBACK, fell back and said so.
@@ -34,8 +34,8 @@ RECTANGLE = (3, 192, 160)
 LIMITS = {
     False: (4, 1e-5),
     True: (2, 1e-6),
-}  # of the error, by --strict: factor of PyTorch's, and floor
-STRICT_RUNS = 10
+}  # of the error, by --deterministic: factor of PyTorch's, and floor
+DETERMINISTIC_RUNS = 10
 
 
 def relative_error(out, exact):
@@ -79,8 +79,8 @@ class Check:
     next run, with other kernels, finds them.
     """
 
-    def __init__(self, net, strict):
-        self.net, self.strict = net, strict
+    def __init__(self, net, deterministic):
+        self.net, self.deterministic = net, deterministic
         weights = net.model.state_dict().values()
         self.hash = hash_tensors(weights, (repr(net.model), *versions()))
         self.worst = {"error": 0.0, "torch": 0.0, "ratio": 0.0, "where": ""}
@@ -113,7 +113,7 @@ class Check:
                 f"{where}: shape {tuple(out.shape)} instead of {tuple(exact.shape)}"
             )
         error = relative_error(out, exact)
-        factor, floor = LIMITS[self.strict]
+        factor, floor = LIMITS[self.deterministic]
         ratio = error / (factor * torch_error + floor)
         if not ratio <= self.worst["ratio"]:
             self.worst = {"error": error, "torch": torch_error, "ratio": ratio, "where": where}
@@ -171,14 +171,14 @@ def count_differing(fast, x, threads):
     import torch
 
     expected, differing = fast(x), 0
-    for i in range(STRICT_RUNS):
+    for i in range(DETERMINISTIC_RUNS):
         torch.set_num_threads(threads if i % 2 else 1)
         differing += not torch.equal(fast(x), expected)
     torch.set_num_threads(threads)
     return differing
 
 
-def run_network(name, batches, threads, strict):
+def run_network(name, batches, threads, deterministic):
     import torch
 
     import networks
@@ -187,15 +187,17 @@ def run_network(name, batches, threads, strict):
     threads = threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     sol.config["compiler::never_slower"] = False
-    sol.config["compiler::winograd"] = not strict
+    sol.config["compiler::winograd"] = not deterministic
     net = networks.build(name)
-    check = Check(net, strict)
+    check = Check(net, deterministic)
     with torch.no_grad():
         fast, seconds, kernels, late = check_batches(check, batches)
         fallbacks = dict(sol.fallbacks(fast))
         rectangle = check_rectangle(check)
-        differing = count_differing(fast, net.inputs(batches[0]), threads) if strict else 0
-    problems = [f"{differing} of {STRICT_RUNS} runs differ"] if differing and net.native else []
+        differing = count_differing(fast, net.inputs(batches[0]), threads) if deterministic else 0
+    problems = (
+        [f"{differing} of {DETERMINISTIC_RUNS} runs differ"] if differing and net.native else []
+    )
     if check.worst["ratio"] > 1:
         problems.append(f"error at {check.worst['where']}")
     if late:
@@ -236,7 +238,7 @@ def parse():
     )
     parser.add_argument("network", nargs="*")
     parser.add_argument("--quick", action="store_true", help="five small networks, for CI")
-    parser.add_argument("--strict", action="store_true", help="without Winograd and timing")
+    parser.add_argument("--deterministic", action="store_true", help="without Winograd and timing")
     parser.add_argument("--batches", default="1,2,3,7,16")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for one network")
@@ -251,7 +253,10 @@ def main():
         try:
             process.report(
                 run_network(
-                    args.one, [int(b) for b in args.batches.split(",")], args.threads, args.strict
+                    args.one,
+                    [int(b) for b in args.batches.split(",")],
+                    args.threads,
+                    args.deterministic,
                 )
             )
         except Exception as error:
@@ -268,7 +273,7 @@ def main():
     rows = []
     for name in names:
         argv = [__file__, "--one", name, "--batches", args.batches, "--threads", str(args.threads)]
-        argv += ["--strict"] if args.strict else []
+        argv += ["--deterministic"] if args.deterministic else []
         rows.append({"network": name, **process.run_child(argv, args.timeout)})
         print_row(rows[-1])
     if args.json:

@@ -40,16 +40,16 @@ struct sol_library {
     const char *compiler;   /* NULL: $SOL_CC or cc; for another device its cross compiler */
     const int64_t *symbols; /* sizes that func_name is for, one per symbol of the model; NULL: 1 */
     bool static_memory;     /* device "c": no malloc; one call at a time, a second one fails */
-    bool no_winograd, no_autotune; /* as in struct sol_options */
+    bool deterministic, no_autotune; /* as in struct sol_options */
     void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
     void *user;
 };
 
 /*
- * Writes the library and its header. `params` as for sol_weights_new. What was deployed there before under the same name goes, whatever
- * target it was; files of somebody else stay, and where they are in the way it fails. On failure all is as before. EINVAL for names that
- * are no identifiers, and for a folder that cannot be made or has such files, EUNSUPPORTED for what a device does not have, ETOOL when
- * the compiler is missing or fails.
+ * Writes the library and its header. `params` as for sol_weights_new. Replaces an earlier deployment of the same name, whatever its
+ * target was. Never replaces other files: if one is in the way, it fails. On failure nothing changes. EINVAL for names that are no
+ * identifiers, and for a folder that cannot be made or has such files, EUNSUPPORTED for what a device does not have, ETOOL when the
+ * compiler is missing or fails.
  */
 SOL_API SOL_CHECKED enum sol_status sol_deploy(const struct sol_model *model,
                                                const void *const *params,

@@ -8,8 +8,8 @@
  *     sol_compile(sol_onnx_model(onnx), NULL, &program);
  *     sol_weights_new(program, sol_onnx_params(onnx), &weights);
  *
- * Opsets 6 to 28 of the default domain. A file may come from anybody: whatever it holds, the answer is a model or an error that
- * names the node, and nothing outside of the file's folder is read.
+ * Opsets 6 to 28 of the default domain. Files are untrusted: any content gives a model or an error
+ * that names the node, and nothing outside of the file's folder is read.
  */
 #ifndef SOL_ONNX_H
 #define SOL_ONNX_H
@@ -31,7 +31,8 @@ SOL_API SOL_CHECKED enum sol_status sol_onnx_read(const char *path, struct sol_o
 /* The same from memory, which is copied. `folder`: where external data may lie; NULL: nowhere. */
 SOL_API SOL_CHECKED enum sol_status sol_onnx_parse(const void *data, size_t size,
                                                    const char *folder, struct sol_onnx **out);
-/* The same, for one shape of inputs whose sizes the file leaves open: what depends on them can then be compiled as a whole. */
+/* The same with fixed shapes for inputs whose sizes the file leaves open, so that a network whose
+ * structure depends on them can be compiled as a whole. */
 struct sol_onnx_shape {
     const char *input;
     int rank;
@@ -53,21 +54,23 @@ SOL_API int sol_onnx_n_nodes(const struct sol_onnx *onnx);
 SOL_API void sol_onnx_free(struct sol_onnx *onnx);
 
 /*
- * Mixed networks: what cannot be compiled as a whole. Parts of the graph that SOL takes, once the shapes and the numbers that decide
- * shapes are known, are compiled at the first call that needs them, and kept; the rest is interpreted at every call. All element types
- * of ONNX but complex numbers, sequences, optionals, control flow and functions of the file's own are there.
+ * Sessions run networks that cannot be compiled as a whole. A call compiles the partitions of the
+ * graph that SOL supports, as soon as their shapes are known, and caches them for later calls. It
+ * interprets the other nodes. Sessions support all element types of ONNX except complex numbers;
+ * also sequences, optionals, control flow and model-local functions.
  *
- *     struct sol_mixed *net;
+ *     struct sol_session *net;
  *     struct sol_results *results;
- *     if (sol_mixed_read("net.onnx", NULL, &net)) puts(sol_error());
+ *     if (sol_session_read("net.onnx", NULL, &net)) puts(sol_error());
  *     float data[6] = {1, 2, 3, 4, 5, 6};
  *     struct sol_value x = {.type = 1, .rank = 2, .dim = {2, 3}, .n = 6, .data = data};
- *     if (sol_mixed_run(net, (const struct sol_value *[]){&x}, &results)) puts(sol_error());
+ *     if (sol_session_run(net, (const struct sol_value *[]){&x}, &results)) puts(sol_error());
  *     const struct sol_value *y = sol_results_get(results, 0);
  *
  * The interpreter is a reference: plain loops, results that are at least as precise as their type, and slow. Try sol_onnx_read first.
- * What a call may take is limited: memory by $SOL_CALL_MEMORY, loops of the network by $SOL_LOOP_SECONDS. An index outside of its dim,
- * a division of whole numbers by 0 and the like are EINVAL, with the node's number, operator and name in front of the message.
+ * Each call has limits: $SOL_CALL_MEMORY for memory, $SOL_LOOP_SECONDS for loops of the network. An
+ * index out of range, an integer division by 0 and the like are EINVAL; the message begins with the
+ * node's number, operator and name.
  */
 
 /* `type`: ONNX's number of the element type, with one of these besides. */
@@ -86,37 +89,39 @@ struct sol_string {
     size_t size;
 };
 
-struct sol_mixed;
+struct sol_session;
 struct sol_results;
 
 /* EINVAL when the file cannot be read or is malformed, EUNSUPPORTED when an operator is neither compiled nor interpreted. `options`
- * (NULL: defaults) are those of all compiled parts; only device, no_winograd and no_autotune count, and must stay valid. */
-SOL_API SOL_CHECKED enum sol_status sol_mixed_read(const char *path,
-                                                   const struct sol_options *options,
-                                                   struct sol_mixed **out);
-SOL_API SOL_CHECKED enum sol_status sol_mixed_parse(const void *data, size_t size,
-                                                    const char *folder,
-                                                    const struct sol_options *options,
-                                                    struct sol_mixed **out);
-SOL_API void sol_mixed_free(struct sol_mixed *mixed);
+ * (NULL: defaults) are those of all compiled parts; only device, deterministic and no_autotune count, and must stay valid. */
+SOL_API SOL_CHECKED enum sol_status sol_session_read(const char *path,
+                                                     const struct sol_options *options,
+                                                     struct sol_session **out);
+SOL_API SOL_CHECKED enum sol_status sol_session_parse(const void *data, size_t size,
+                                                      const char *folder,
+                                                      const struct sol_options *options,
+                                                      struct sol_session **out);
+SOL_API void sol_session_free(struct sol_session *session);
 
-/* Names; a type of 0 says no tensor, a rank of -1 that it is open. A dim below 0 is open; of inputs, equal ones below -1 have the same name,
- * which sol_mixed_size_name tells, and -1 has none (NULL). */
-SOL_API int sol_mixed_n_inputs(const struct sol_mixed *mixed);
-SOL_API int sol_mixed_n_outputs(const struct sol_mixed *mixed);
-SOL_API const char *sol_mixed_input(const struct sol_mixed *mixed, int i, int *type, int *rank,
-                                    int64_t dim[SOL_MAX_RANK]);
-SOL_API const char *sol_mixed_output(const struct sol_mixed *mixed, int i, int *type, int *rank,
-                                     int64_t dim[SOL_MAX_RANK]);
-SOL_API const char *sol_mixed_size_name(const struct sol_mixed *mixed, int64_t dim);
-/* Nodes of the last call that ran compiled, and that were interpreted; those of subgraphs count as their node. */
-SOL_API void sol_mixed_count(const struct sol_mixed *mixed, int *compiled, int *interpreted);
+/* Return the name. Type 0: not a tensor; rank -1: unknown rank. A negative dim is open: input dims
+ * with the same number below -1 have one name, which sol_session_size_name returns; -1 has no name
+ * (NULL). */
+SOL_API int sol_session_n_inputs(const struct sol_session *session);
+SOL_API int sol_session_n_outputs(const struct sol_session *session);
+SOL_API const char *sol_session_input(const struct sol_session *session, int i, int *type,
+                                      int *rank, int64_t dim[SOL_MAX_RANK]);
+SOL_API const char *sol_session_output(const struct sol_session *session, int i, int *type,
+                                       int *rank, int64_t dim[SOL_MAX_RANK]);
+SOL_API const char *sol_session_size_name(const struct sol_session *session, int64_t dim);
+/* How many nodes the last call ran compiled and how many it interpreted; nodes of subgraphs count
+ * as the node that contains them. */
+SOL_API void sol_session_count(const struct sol_session *session, int *compiled, int *interpreted);
 
 /* One call, with a value for each input (NULL: an optional one left out). Calls on one network may overlap. The results belong to
  * the caller. */
-SOL_API SOL_CHECKED enum sol_status sol_mixed_run(struct sol_mixed *mixed,
-                                                  const struct sol_value *const *inputs,
-                                                  struct sol_results **out);
+SOL_API SOL_CHECKED enum sol_status sol_session_run(struct sol_session *session,
+                                                    const struct sol_value *const *inputs,
+                                                    struct sol_results **out);
 SOL_API const struct sol_value *sol_results_get(const struct sol_results *results, int i);
 SOL_API void sol_results_free(struct sol_results *results);
 

@@ -2,7 +2,7 @@
  * SOL, run API: everything needed to run a compiled program.
  *
  *   struct sol_program   compiled network: steps, kernels, size formulas. Immutable, shared, refcounted.
- *   struct sol_weights   derived forms (folded, packed, transformed) of one version of the parameters.
+ *   struct sol_weights   packed parameters (folded, reordered, transformed) of one version of the parameters.
  *
  * A program never owns or copies the caller's tensors: inputs, parameters and outputs are plain
  * pointers, valid during the call only. All tensors are contiguous, outermost dim first (row major).
@@ -63,8 +63,8 @@ SOL_API const char *sol_error(void);
 struct sol_program;
 struct sol_weights;
 
-/* What a caller must hand over for one input, parameter or output. dim[i] < 0: the dim is symbol
- * number -dim[i]-1, whose value sol_program_run receives in `symbols`. */
+/* Describes one input, parameter or output of a program. dim[i] < 0: the dim is symbol number
+ * -dim[i]-1, whose value sol_program_run receives in `symbols`. */
 struct sol_port {
     const char *name;
     enum sol_dtype dtype;
@@ -85,9 +85,9 @@ SOL_API SOL_CHECKED enum sol_status sol_program_output_shape(const struct sol_pr
                                                              int i, const int64_t *symbols,
                                                              int64_t dim[SOL_MAX_RANK]);
 
-/* Derives the packed forms of `params` (n_params pointers, sol_program_param order). The result belongs
- * to the caller and reads `params` only during this call, except tensors that are used in place:
- * those must stay valid as long as the weights are used. */
+/* Prepacks `params` (n_params pointers in the order of sol_program_param). The caller owns the
+ * result. It reads `params` only during this call, except for tensors that are used in place: they
+ * must stay valid as long as the weights are used. */
 SOL_API SOL_CHECKED enum sol_status sol_weights_new(const struct sol_program *program,
                                                     const void *const *params,
                                                     struct sol_weights **out);
@@ -101,15 +101,13 @@ SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *pr
                                                     const int64_t *symbols,
                                                     const void *const *inputs,
                                                     void *const *outputs);
-/* The same, for callers that have something to find out first. `errand(user)` is called exactly once, on this thread, while
- * the program's first step may already run on others; it fills `outputs`. When it returns false, the run is given up:
- * nothing is written to outputs, and the status says nothing. */
-SOL_API SOL_CHECKED enum sol_status sol_program_run_after(bool (*errand)(void *user), void *user,
-                                                          const struct sol_program *program,
-                                                          const struct sol_weights *weights,
-                                                          const int64_t *symbols,
-                                                          const void *const *inputs,
-                                                          void *const *outputs);
+/* A speculative run: `guard(user)` is called exactly once, on the calling thread, while workers may
+ * already execute the first step. It fills `outputs`. If it returns false, the run is discarded:
+ * outputs are untouched and the status is meaningless. */
+SOL_API SOL_CHECKED enum sol_status sol_program_run_speculative(
+    bool (*guard)(void *user), void *user, const struct sol_program *program,
+    const struct sol_weights *weights, const int64_t *symbols, const void *const *inputs,
+    void *const *outputs);
 
 /* An implementation that a step was offered to. */
 struct sol_candidate {
@@ -118,7 +116,8 @@ struct sol_candidate {
     double seconds;      /* the estimate of one that accepted */
 };
 
-/* Per-step times of one run, for people: called once per step, in order, after a run that was timed. */
+/* One step of a profiled run: sol_program_profile calls `visit` once per step, in order, after the
+ * run. */
 struct sol_step_time {
     const char *name;   /* e.g. "conv winograd4 3x3 64->64" */
     const char *module; /* "DFP", "DNN" or "copy" */
@@ -126,7 +125,7 @@ struct sol_step_time {
     double seconds;
     double flops; /* useful floating point operations, direct-convolution count */
     double bytes; /* compulsory memory traffic */
-    int cluster;  /* its number in the report and the picture; -1: the device has no clusters */
+    int cluster;  /* its number in the report and the graph; -1: the device has no clusters */
     /* What computes it: the candidate that was chosen, or the step's name where there was no choice. */
     const char *implementation;
     int n_candidates;
@@ -144,11 +143,11 @@ SOL_API size_t sol_program_arena_size(const struct sol_program *program, const i
 
 /* All memory of a program, in bytes. One call in flight has `arena` and `scratch`; weights and constants are shared. */
 struct sol_memory {
-    size_t weights; /* packed forms of the parameters; parameters themselves stay the caller's */
+    size_t weights; /* packed parameters; the caller owns the parameters themselves */
     size_t
         constants;  /* the program itself: steps, tables, texts for people; without machine code */
-    size_t arena;   /* intermediate results, whose lives share bytes */
-    size_t live;    /* the most of them that are alive at once: no arena can be smaller */
+    size_t arena;   /* intermediate results; those with disjoint lifetimes share memory */
+    size_t live;    /* peak of those that are live at once: a lower bound for `arena` */
     size_t scratch; /* of all threads together */
 };
 SOL_API SOL_CHECKED enum sol_status sol_program_memory(const struct sol_program *program,

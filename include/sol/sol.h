@@ -34,12 +34,12 @@ typedef int32_t sol_tensor; /* index of a tensor in its model; < 0 is poisoned *
 SOL_API struct sol_model *sol_model_new(const char *name);
 SOL_API void sol_model_free(struct sol_model *model);
 
-/* A size that the caller names at each run. Returns a negative number to be used as a dim. */
+/* A size that is given at each run. Returns a negative number to use as a dim. */
 SOL_API int64_t sol_model_symbol(struct sol_model *model, const char *name);
 
 SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, enum sol_dtype dtype,
                                    int rank, const int64_t *dim);
-/* Parameters stay the caller's: they are handed over in sol_weights_new. */
+/* The caller owns parameters and passes them to sol_weights_new. */
 SOL_API sol_tensor sol_model_param(struct sol_model *model, const char *name, enum sol_dtype dtype,
                                    int rank, const int64_t *dim);
 /* A scalar (rank 0, f32) known at compile time. */
@@ -75,11 +75,10 @@ SOL_API SOL_CHECKED enum sol_status sol_model_parse(const char *text, struct sol
 struct sol_options {
     const char *device; /* "x86", "ref", ...; NULL = the best one available */
     int64_t batch_hint; /* typical value of the first symbol, for the cost model; 0 = 1 */
-    bool
-        no_winograd; /* strict: rounding errors of plain sums, and the same bits at every run; see docs/numerics.md */
-    bool no_autotune; /* choose by cost alone: results do not depend on timing */
-    bool debug;       /* write sources and pictures for people into ./.sol */
-    const char *name; /* prefix of debug output */
+    bool deterministic; /* same bits at every run, errors of plain sums: docs/numerics.md */
+    bool no_autotune;   /* choose by the cost model alone, without timing */
+    bool debug;         /* write generated sources and graphs into ./.sol */
+    const char *name;   /* prefix of debug output */
     const char
         *cpu; /* instruction set to compile for: "avx512", "avx2", "neon"; NULL: this machine's */
     bool keep_source; /* the program keeps its generated kernels as text, and interprets them */
@@ -96,11 +95,13 @@ SOL_API SOL_CHECKED enum sol_status sol_compile(const struct sol_model *model,
 SOL_API char *sol_dump(const struct sol_model *model, int pass, const char **name);
 
 /* Graphviz text of a compiled program: clusters as boxes, modules as colours. malloc'ed. */
-SOL_API char *sol_program_picture(const struct sol_program *program);
-/* A page for a browser, complete in itself: the network with the time of each step, memory over time, what was fused and chosen. `steps`:
- * what sol_program_profile told of all `n` steps for these symbols, or medians of several. malloc'ed; NULL with sol_error(). */
-SOL_API char *sol_program_page(const struct sol_program *program, const char *title,
-                               const int64_t *symbols, const struct sol_step_time *steps, int n);
+SOL_API char *sol_program_dot(const struct sol_program *program);
+/* A self-contained HTML report: the network with the time of each step, memory over time, and which
+ * implementations were chosen. `steps`: what sol_program_profile reported for all `n` steps with
+ * these symbols, or medians of several runs. malloc'ed; NULL with sol_error(). */
+SOL_API char *sol_program_html_report(const struct sol_program *program, const char *title,
+                                      const int64_t *symbols, const struct sol_step_time *steps,
+                                      int n);
 /* What was chosen and refused for each cluster, and why, as text. Valid as long as the program. */
 SOL_API const char *sol_program_report(const struct sol_program *program);
 /* How many kernels this compile handed to the C compiler; 0 when all came from the cache. */
@@ -117,7 +118,7 @@ struct sol_info {
     const char *detail; /* version or path; the reason when it is not available */
 };
 /* Calls `visit` for every device, instruction set, kernel library, compiler and cache. */
-SOL_API void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user);
+SOL_API void sol_query(void (*visit)(void *user, const struct sol_info *info), void *user);
 SOL_API const char *sol_version(void);
 
 /* Limits of this machine, measured for some milliseconds with SOL's threads: floating point operations per second (a
@@ -133,18 +134,20 @@ struct sol_cache {
 SOL_API SOL_CHECKED enum sol_status sol_cache_usage(struct sol_cache *out);
 SOL_API SOL_CHECKED enum sol_status sol_cache_clear(struct sol_cache *removed);
 
-/* Warns of each environment variable of SOL whose value means nothing, with the values that do; of each only once per process.
- * sol_compile does it first. */
+/* Warns about each environment variable of SOL that has an invalid value, and names the valid ones;
+ * once per variable and process. sol_compile does it first. */
 SOL_API void sol_check_environment(void);
-/* How many threads make sense at most on this machine. */
-SOL_API int sol_most_threads(void);
+/* The largest useful number of threads on this machine. */
+SOL_API int sol_max_threads(void);
 
-/* What a file is that is no model, by its first bytes, and what to do about it: "compressed by gzip: unpack it first". NULL when nothing is
- * known of such bytes. Ask sol_onnx_is_model first. */
+/* Identifies a file that is not a model by its first bytes, and says what to do about it:
+ * "compressed by gzip: unpack it first". NULL when the bytes are unknown. Call sol_onnx_is_model
+ * first. */
 SOL_API const char *sol_file_kind(const void *bytes, size_t size);
 
-/* Foreign text, such as a name from a file or a path, as a terminal or a log may be shown it: printable UTF-8 stays, any other byte becomes
- * \xNN; with `keep_lines` newlines and tabs stay, too. Writes what fits into `size` bytes, with a NUL; returns the length of all. */
+/* Makes untrusted text, such as a name from a file, safe to show on a terminal or in a log: printable UTF-8 stays, any other byte
+ * becomes \xNN; with `keep_lines` newlines and tabs stay, too. Writes what fits into `size` bytes, with a NUL; returns the length
+ * of all. */
 SOL_API size_t sol_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size);
 
 /* Log levels: 0 error, 1 warn, 2 info, 3 debug, 4 trace. Default: $SOL_LOG or warn. */

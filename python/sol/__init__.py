@@ -47,7 +47,7 @@ def versions():
     found = {"sol": __version__, "libsol": _core.version()}
     for package in ("torch",):
         found[package] = _package_version(package)
-    for kind, name, available, detail in _core.list():
+    for kind, name, available, detail in _core.query():
         if kind in ("library", "compiler"):
             found[name] = detail if available else None
     return found
@@ -65,5 +65,5 @@ def _package_version(package):
 
 def devices():
     """Devices that libsol knows: {name: (available, version or the reason why not)}."""
-    rows = _core.list()
+    rows = _core.query()
     return {name: (ok, detail) for kind, name, ok, detail in rows if kind == "device"}

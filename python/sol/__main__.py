@@ -22,7 +22,7 @@ def frontend_rows():
 def main():
     """Prints one row per part of SOL."""
     print(f"SOL {__version__} (libsol {_core.version()})")
-    rows = [*frontend_rows(), *_core.list()]
+    rows = [*frontend_rows(), *_core.query()]
     kinds = max(len(row[0]) for row in rows)
     names = max(len(row[1]) for row in rows)
     for kind, name, available, detail in rows:

@@ -10,7 +10,7 @@
  */
 #include "_core.h"
 
-PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type, *mixed_type;
+PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type, *session_type;
 
 /* ---- Errors and conversions ---- */
 
@@ -255,10 +255,10 @@ static void visit_info(void *user, const struct sol_info *info) {
     if (append(user, item)) PyErr_Clear();
 }
 
-static PyObject *core_list(PyObject *module, PyObject *none) {
+static PyObject *core_query(PyObject *module, PyObject *none) {
     (void)module, (void)none;
     PyObject *rows = PyList_New(0);
-    if (rows) sol_list(visit_info, rows);
+    if (rows) sol_query(visit_info, rows);
     return rows;
 }
 
@@ -332,9 +332,9 @@ static PyMethodDef core_methods[] = {
      "file_kind(bytes) -> what a file is that is no model, or None."},
     {"clean", core_clean, METH_VARARGS,
      "clean(text, keep_lines=False) -> foreign text as a terminal or a log may be shown it."},
-    {"mix_onnx", core_mix_onnx, METH_VARARGS,
-     "mix_onnx(path or bytes, folder, device, winograd, autotune) -> Mixed."},
-    {"list", core_list, METH_NOARGS,
+    {"open_session", core_open_session, METH_VARARGS,
+     "open_session(path or bytes, folder, device, winograd, autotune) -> Session."},
+    {"query", core_query, METH_NOARGS,
      "[(kind, name, available, detail)] of devices, libraries, compilers, caches."},
     {"version", core_version, METH_NOARGS, "The version of libsol."},
     {"cache_clear", core_cache_clear, METH_NOARGS,
@@ -370,7 +370,7 @@ PyMODINIT_FUNC PyInit__core(void) {
         add_type(module, &weights_spec, &weights_type) ||
         add_type(module, &guard_spec, &guard_type) ||
         add_type(module, &shortcut_spec, &shortcut_type) ||
-        add_type(module, &mixed_spec, &mixed_type)) {
+        add_type(module, &session_spec, &session_type)) {
         Py_DECREF(module);
         return NULL;
     }

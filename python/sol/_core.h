@@ -14,8 +14,8 @@
 #include <string.h>
 
 extern PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type,
-    *mixed_type;
-extern PyType_Spec model_spec, program_spec, weights_spec, guard_spec, shortcut_spec, mixed_spec;
+    *session_type;
+extern PyType_Spec model_spec, program_spec, weights_spec, guard_spec, shortcut_spec, session_spec;
 extern const char *const dtype_names[]; /* by enum sol_dtype */
 
 /* ---- Errors and conversions ---- */
@@ -53,7 +53,7 @@ struct model_object {
 PyObject *wrap_model(PyTypeObject *type, struct sol_model *model);
 PyObject *wrap_onnx(struct sol_onnx *onnx);
 PyObject *wrap_program(struct sol_program *program);
-PyObject *core_mix_onnx(PyObject *module, PyObject *args);
+PyObject *core_open_session(PyObject *module, PyObject *args);
 
 struct program_object {
     PyObject_HEAD struct sol_program *program;

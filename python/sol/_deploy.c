@@ -56,7 +56,7 @@ PyObject *model_deploy(PyObject *self, PyObject *args, PyObject *kwargs) {
     library.weights = (enum sol_library_weights)where;
     library.path = PyBytes_AsString(path);
     library.static_memory = static_memory;
-    library.no_winograd = !winograd;
+    library.deterministic = !winograd;
     library.no_autotune = !autotune;
     if (progress != Py_None) library.progress = report_progress, library.user = progress;
     PyObject *result = where < 0 ? NULL : deploy(self, params, symbols, &library);

@@ -186,7 +186,7 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
                                      &progress))
         return NULL;
     options.batch_hint = batch;
-    options.no_winograd = !winograd;
+    options.deterministic = !winograd;
     options.no_autotune = !autotune;
     options.debug = debug;
     if (progress != Py_None) {

@@ -249,9 +249,9 @@ static PyObject *program_memory(PyObject *self, PyObject *values) {
                          (Py_ssize_t)m.live, "scratch", (Py_ssize_t)m.scratch);
 }
 
-static PyObject *program_picture(PyObject *self, PyObject *none) {
+static PyObject *program_dot(PyObject *self, PyObject *none) {
     (void)none;
-    return take_text(sol_program_picture(program_of(self)));
+    return take_text(sol_program_dot(program_of(self)));
 }
 
 /* Texts belong to `row`, a tuple of program_profile. */
@@ -264,30 +264,31 @@ static int read_step(PyObject *row, struct sol_step_time *step) {
                : -1;
 }
 
-static PyObject *make_page(PyObject *self, const char *title, const int64_t *symbols,
-                           PyObject *rows) {
+static PyObject *make_html_report(PyObject *self, const char *title, const int64_t *symbols,
+                                  PyObject *rows) {
     Py_ssize_t n = PyTuple_Size(rows);
     struct sol_step_time *steps = calloc((size_t)n + 1, sizeof *steps);
     if (!steps) return PyErr_NoMemory();
     char *text = NULL;
     for (Py_ssize_t i = 0; i < n; i++)
         if (read_step(PyTuple_GetItem(rows, i), &steps[i])) goto done;
-    text = sol_program_page(program_of(self), title, symbols, steps, (int)n);
+    text = sol_program_html_report(program_of(self), title, symbols, steps, (int)n);
     if (!text) raise_status(SOL_EINVAL);
 done:
     free(steps);
     return text ? take_text(text) : NULL;
 }
 
-static PyObject *program_page(PyObject *self, PyObject *args) {
+static PyObject *program_html_report(PyObject *self, PyObject *args) {
     const char *title;
     PyObject *values, *rows;
-    if (!PyArg_ParseTuple(args, "sOO!:page", &title, &values, &PyTuple_Type, &rows)) return NULL;
+    if (!PyArg_ParseTuple(args, "sOO!:html_report", &title, &values, &PyTuple_Type, &rows))
+        return NULL;
     int64_t *symbols = get_symbols(self, values);
     if (!symbols) return NULL;
-    PyObject *page = make_page(self, title, symbols, rows);
+    PyObject *html = make_html_report(self, title, symbols, rows);
     free(symbols);
-    return page;
+    return html;
 }
 
 static PyObject *program_report(PyObject *self, PyObject *none) {
@@ -309,10 +310,9 @@ static PyMethodDef program_methods[] = {
      "arena_size(symbols) -> bytes of one call's intermediates."},
     {"memory", program_memory, METH_O,
      "memory(symbols) -> {weights, constants, arena, live, scratch} in bytes; see sol_memory."},
-    {"picture", program_picture, METH_NOARGS,
-     "Graphviz text: clusters as boxes, modules as colours."},
-    {"page", program_page, METH_VARARGS,
-     "page(title, symbols, rows of profile as a tuple) -> a page for a browser."},
+    {"dot", program_dot, METH_NOARGS, "Graphviz text: clusters as boxes, modules as colours."},
+    {"html_report", program_html_report, METH_VARARGS,
+     "html_report(title, symbols, rows of profile as a tuple) -> a page for a browser."},
     {"report", program_report, METH_NOARGS,
      "What was chosen and refused for each cluster, and why."},
     {NULL, NULL, 0, NULL},

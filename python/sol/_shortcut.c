@@ -300,7 +300,7 @@ static PyObject *take_result(struct shortcut_call *call) {
 
 static PyObject *run_call(struct shortcut_call *call) {
     const struct shortcut_object *s = call->s;
-    enum sol_status status = sol_program_run_after(
+    enum sol_status status = sol_program_run_speculative(
         look_around, call, ((struct program_object *)s->program)->program,
         ((struct weights_object *)s->weights)->weights, &call->batch, call->in, call->out);
     PyEval_RestoreThread(call->thread);

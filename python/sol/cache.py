@@ -30,7 +30,7 @@ def usage():
 
 def path():
     """(usable, directory or the reason why it is not usable)."""
-    for kind, _, available, detail in _core.list():
+    for kind, _, available, detail in _core.query():
         if kind == "cache":
             return available, detail
     return False, "libsol lists no cache"

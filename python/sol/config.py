@@ -31,7 +31,9 @@ KEYS = {
         "now and then time PyTorch's own forward too; leave to it what it does faster; at once",
     ),
     "compiler::winograd": Key(
-        bool, True, "allow algorithms that round more; False = strict, the same bits at every run"
+        bool,
+        True,
+        "allow algorithms that round more; False = deterministic: the same bits at every run",
     ),
     "log::level": Key(int, log.level(), "sol.log.error, warn, info, debug or trace"),
 }

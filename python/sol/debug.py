@@ -16,7 +16,7 @@ import time
 
 from sol import log
 from sol.config import config
-from sol.picture import Row, draw_curve, draw_layers
+from sol.svg import Row, draw_curve, draw_layers
 
 SAMPLE_S = 0.0005
 
@@ -58,7 +58,7 @@ class Recorder:
         if self._files_left:
             self._files_left = False
             self._write("times.txt", table)
-            self._write("after.html", program.page(self._name, symbols, tuple(steps)))
+            self._write("after.html", program.html_report(self._name, symbols, tuple(steps)))
             if memory.samples:
                 self._write("memory.svg", self._draw_memory(memory.samples, program, symbols))
         if self._profile:

@@ -60,19 +60,21 @@ def make_profile(name, program, call, run, runs):
         median_steps(every),
         statistics.median(calls),
         statistics.median(overheads),
-        program.picture(),
+        program.dot(),
     )
 
 
 def write_report(path, name, program, symbols, run, runs):
     """A page for a browser about the median of ``runs`` runs. The first one finds nothing in the caches."""
     every = [run() for _ in range(max(1, runs) + 1)]
-    Path(path).write_text(program.page(name, symbols, median_rows(every[1:])), encoding="utf-8")
+    Path(path).write_text(
+        program.html_report(name, symbols, median_rows(every[1:])), encoding="utf-8"
+    )
 
 
 def vendor_libraries():
     """Names of implementations that are not SOL's own kernels."""
-    rows = _core.list()
+    rows = _core.query()
     return {
         name for kind, name, ok, what in rows if kind == "library" and ok and what != "own kernel"
     }
@@ -83,17 +85,17 @@ class Profile:
 
     ``steps``: a Step per cluster, in order; ``call_s``: median of whole calls, made in turns with timed ones;
     ``overhead_s``: what a call takes beyond its steps; ``peak``: flop/s of this machine, measured;
-    ``picture``: Graphviz text of the network with times.
+    ``dot``: Graphviz text of the network with times.
     """
 
-    def __init__(self, name, steps, call_s, overhead_s, picture):
+    def __init__(self, name, steps, call_s, overhead_s, dot):
         self.name = name
         self.steps = steps
         self.call_s = call_s
         self.overhead_s = overhead_s
         self.threads = _core.threads()
         self.peak = _core.measure_flops()
-        self.picture = draw_times(picture, steps)
+        self.dot = draw_times(dot, steps)
 
     @property
     def seconds(self):
@@ -178,7 +180,7 @@ def trace_event(step, start):
     }
 
 
-def draw_times(picture, steps):
+def draw_times(dot, steps):
     """The program's Graphviz text with each cluster's time, and its implementation, in its label."""
     total = max(sum(step.seconds for step in steps), UNSEEN_S)
     labels = {
@@ -188,7 +190,7 @@ def draw_times(picture, steps):
         for step in steps
     }
     label = re.compile(r'(subgraph cluster_(\d+) \{\s*label="[^"]*)"')
-    return label.sub(lambda m: f'{m.group(1)}{labels.get(m.group(2), "")}"', picture)
+    return label.sub(lambda m: f'{m.group(1)}{labels.get(m.group(2), "")}"', dot)
 
 
 # ---- Memory ----

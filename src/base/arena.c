@@ -106,13 +106,13 @@ void *arena_alloc(struct arena *arena, size_t size) {
 }
 
 /* A block of its own for what follows. */
-struct arena_block *arena_fence(struct arena *arena) {
+struct arena_block *arena_mark(struct arena *arena) {
     take_block(arena, 0);
     return arena->block;
 }
 
 /* Blocks are listed newest first; until here all of them were in the list, so a jump in between loses none. */
-void arena_drop(struct arena_block *first, struct arena_block *second) {
+void arena_release(struct arena_block *first, struct arena_block *second) {
     struct arena_block *rest = first->older; /* `first` itself is freed */
     free_blocks(second->older, rest);
     second->older = rest;

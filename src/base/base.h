@@ -63,9 +63,10 @@ void *arena_alloc(struct arena *arena, size_t size);
 void *arena_alloc_array(struct arena *arena, size_t item_size,
                         size_t n); /* a product too large is ENOMEM */
 void *arena_copy(struct arena *arena, const void *data, size_t size);
-/* For loops: what is taken between two fences can be given back, while what lies in front of the first and behind the second stays. */
-struct arena_block *arena_fence(struct arena *arena);
-void arena_drop(struct arena_block *first, struct arena_block *second);
+/* Releases what was allocated between two marks; what was allocated before the first or after the
+ * second stays. For loops. */
+struct arena_block *arena_mark(struct arena *arena);
+void arena_release(struct arena_block *first, struct arena_block *second);
 char *arena_strdup(struct arena *arena, const char *string);
 char *arena_printf(struct arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -123,8 +124,8 @@ bool text_parse_double(const char **at, double *out);
 
 /* ---- base/clean.c ---- */
 
-/* `n` bytes of foreign text as people may be shown them: printable UTF-8 stays, anything else becomes \xNN; with `keep_lines` newlines
- * and tabs stay, too. Writes what fits into `size` bytes, in whole characters and with a NUL; returns the length of all of it. What is
+/* Makes `n` bytes of untrusted text safe to show: printable UTF-8 stays, anything else becomes \xNN; with `keep_lines` newlines and
+ * tabs stay, too. Writes what fits into `size` bytes, in whole characters and with a NUL; returns the length of all of it. What is
  * clean does not change. */
 size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size);
 /* The same for a name, in one line. */
@@ -141,7 +142,7 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t size); /* not crypto
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 bool log_on(enum log_level level);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void log_check(void); /* refuses a level in $SOL_LOG that there is not */
+void log_check(void); /* warns about an invalid level in $SOL_LOG */
 /* Like log_write, but only the first time in this process for this place in the source. */
 #define LOG_ONCE(level, ...)                                                    \
     do {                                                                        \
@@ -173,11 +174,13 @@ enum env {
 const char *env_get(enum env variable); /* NULL when unset or empty */
 bool env_has(enum env variable,
              const char *word); /* is `word` in the comma list (or the list "all")? */
-/* Warns that the variable's value means nothing, and what is valid; once per process and variable. */
+/* Warns that the variable's value is invalid, and names the valid ones; once per process and
+ * variable. */
 void env_refuse(enum env variable, const char *valid);
-/* The number that the variable holds; `otherwise` when it is unset, or refused as it is none from `least` to `most`. */
-double env_number(enum env variable, double least, double most, const char *valid,
-                  double otherwise);
+/* The variable's number; `default_value` when it is unset, or invalid because it is no number from
+ * `min` to `max`. */
+double env_number(enum env variable, double min, double max, const char *valid,
+                  double default_value);
 /* Refuses a comma list with a word that is none of `words`. */
 void env_check_words(enum env variable, const char *words);
 
@@ -185,25 +188,25 @@ void env_check_words(enum env variable, const char *words);
 
 /* Bytes of this thread's stack; SIZE_MAX when the system does not tell. */
 size_t os_stack_left(void);
-/* ENOMEM with `what` when fewer than `least` are left. */
-enum sol_status os_stack_check(size_t least, const char *what);
+/* ENOMEM with `what` when fewer than `min` are left. */
+enum sol_status os_stack_check(size_t min, const char *what);
 
 /* ---- base/os.c ---- */
 
-double os_now(void);       /* seconds, monotonic */
-int os_cores(void);        /* cores that this process may use (affinity) */
-int os_most_threads(void); /* how many threads make sense at most */
-int os_threads(void);      /* $SOL_NUM_THREADS, else as many as cores */
+double os_now(void);      /* seconds, monotonic */
+int os_cores(void);       /* cores that this process may use (affinity) */
+int os_max_threads(void); /* the largest useful number of threads */
+int os_threads(void);     /* $SOL_NUM_THREADS, else as many as cores */
 /* Reads a whole regular file into mem_alloc'ed memory, NUL behind it. */
 enum sol_status os_read(const char *path, char **out, size_t *size);
 /* The same for a path of the user's, which may also be a pipe, a socket or a terminal: waits for it, up to its end or 2 GiB. */
 enum sol_status os_read_any(const char *path, char **out, size_t *size);
 /* How long a child may run, and how it ended. */
 struct os_run {
-    double most_processor_s; /* that it and its children may take together; 0: no matter */
-    double most_s;           /* of wall time */
-    int code;                /* 0-255, 128+signal, or -1: it took more and was ended */
-    double processor_s;      /* that they took */
+    double max_processor_s; /* that it and its children may take together; 0: no matter */
+    double max_s;           /* of wall time */
+    int code;               /* 0-255, 128+signal, or -1: it took more and was ended */
+    double processor_s;     /* that they took */
 };
 /* Runs argv (no shell) with stdin closed, and ends it and its children (own process group) when they take too long. Output (stdout and
  * stderr, the first 64 KiB; more is drained and dropped) goes to `output` (may be NULL), NUL terminated. EDEVICE when it could not be

@@ -27,7 +27,7 @@ static bool is_control(uint32_t character) {
 /* Bytes of the UTF-8 character at `at`, of which `n` are left, and the character; 0 when it is none. Longer forms than
  * needed and halves of UTF-16's pairs are none. */
 static size_t decode(const unsigned char *at, size_t n, uint32_t *out) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    static const uint32_t min[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t size = *at < 0x80   ? 1
                   : *at < 0xc0 ? 0
                   : *at < 0xe0 ? 2
@@ -41,7 +41,7 @@ static size_t decode(const unsigned char *at, size_t n, uint32_t *out) {
         *out = *out << 6 | (at[i] & 0x3f);
     }
     bool is_half = *out >= 0xd800 && *out <= 0xdfff;
-    return *out >= least[size] && *out <= 0x10ffff && !is_half ? size : 0;
+    return *out >= min[size] && *out <= 0x10ffff && !is_half ? size : 0;
 }
 
 /* Bytes of the character at `at`, of which `n` > 0 are left, and whether it may be shown. */

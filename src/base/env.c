@@ -31,15 +31,15 @@ void env_refuse(enum env variable, const char *valid) {
         log_write(LOG_WARN, "%s=%s: valid are %s", names[variable], env_get(variable), valid);
 }
 
-double env_number(enum env variable, double least, double most, const char *valid,
-                  double otherwise) {
+double env_number(enum env variable, double min, double max, const char *valid,
+                  double default_value) {
     const char *value = env_get(variable);
     double number;
-    if (!value) return otherwise;
-    if (text_parse_double(&value, &number) && !*value && number >= least && number <= most)
+    if (!value) return default_value;
+    if (text_parse_double(&value, &number) && !*value && number >= min && number <= max)
         return number;
     env_refuse(variable, valid);
-    return otherwise;
+    return default_value;
 }
 
 /* Is each word of `list` one of those of `words`? Both are separated by commas and blanks. */

@@ -21,7 +21,7 @@ void lock_init(struct lock *lock) { pthread_mutex_init(&lock->mutex, NULL); }
 
 void lock_fini(struct lock *lock) { pthread_mutex_destroy(&lock->mutex); }
 
-void lock_take(struct lock *lock) {
+void lock_acquire(struct lock *lock) {
     if (!n_held++) pthread_rwlock_rdlock(&gate);
     pthread_mutex_lock(&lock->mutex);
 }
@@ -34,7 +34,7 @@ void lock_release(struct lock *lock) {
 void lock_pause(struct lock *lock) {
     lock_release(lock);
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    lock_take(lock);
+    lock_acquire(lock);
 }
 
 /* ---- Forks ---- */

@@ -1,5 +1,5 @@
 /*
- * Locks that a fork waits for: for what several threads change, and a child of a fork needs, too.
+ * Fork-safe locks, for data that several threads change and that a forked child needs, too.
  *
  * While a process forks, nobody holds any of these locks, so in the child all are free and what they guard is whole. For that a
  * fork waits: a lock is held briefly, and never while its holder waits for a thread that may take one. A thread may take a second
@@ -17,12 +17,13 @@ struct lock {
 
 void lock_init(struct lock *lock);
 void lock_fini(struct lock *lock);
-void lock_take(struct lock *lock);
+void lock_acquire(struct lock *lock);
 void lock_release(struct lock *lock);
-/* Lets the only lock that this thread holds go for a moment: for whoever waits for what others do under it, so seldom that looking
- * again is good enough. */
+/* Releases the only lock that this thread holds for a moment, for polling: meanwhile others may
+ * change what it guards. */
 void lock_pause(struct lock *lock);
-/* This process's number in the line of forks that it comes from, from 1: other than that of all before. */
+/* The number of this process in its chain of forks, from 1: it differs from that of every
+ * ancestor. */
 int lock_process(void);
 
 #endif

@@ -62,12 +62,12 @@ int os_cores(void) {
 }
 
 /* Four per core, so that one can try what more threads than cores do; behind that there is nothing to try. */
-int os_most_threads(void) { return os_cores() > 4 ? 4 * os_cores() : 16; }
+int os_max_threads(void) { return os_cores() > 4 ? 4 * os_cores() : 16; }
 
 int os_threads(void) {
     char valid[64];
-    (void)snprintf(valid, sizeof valid, "numbers from 1 to %d", os_most_threads());
-    return (int)env_number(ENV_SOL_NUM_THREADS, 1, os_most_threads(), valid, os_cores());
+    (void)snprintf(valid, sizeof valid, "numbers from 1 to %d", os_max_threads());
+    return (int)env_number(ENV_SOL_NUM_THREADS, 1, os_max_threads(), valid, os_cores());
 }
 
 /* ---- Files ---- */
@@ -92,9 +92,9 @@ static enum sol_status cannot_read(const char *path, const char *why) {
 /* Memory doubles until it holds all and one byte more, by which the end is seen: of a regular file, whose size is known, at the first
  * try, unless it grows meanwhile. */
 static enum sol_status read_rest(int fd, const char *path, size_t room, char **out, size_t *size) {
-    const size_t most = room > LARGEST_STREAM ? room : LARGEST_STREAM;
+    const size_t max = room > LARGEST_STREAM ? room : LARGEST_STREAM;
     char *data = NULL;
-    for (size_t done = 0; room <= most; room *= 2) {
+    for (size_t done = 0; room <= max; room *= 2) {
         char *more = mem_realloc(data, room + 1);
         ssize_t n = more ? read_all(fd, more + done, room - done) : 0;
         if (!more || n < 0) {
@@ -272,17 +272,17 @@ static double group_time(pid_t group) {
  * is. Without /proc, wall time counts. */
 static double next_look(const struct child *child, struct os_run *run, double now) {
     double used = group_time(child->pid);
-    double left = used < 0 ? 0 : run->most_processor_s - used;
+    double left = used < 0 ? 0 : run->max_processor_s - used;
     run->processor_s = max_double(used, 0);
     return left <= 0 ? 0 : now + max_double(left, 0.01);
 }
 
 /* Stays with the child to its end, or ends it. Returns as reap, or -1 for timed out. */
 static int attend(struct child *child, struct os_run *run) {
-    double deadline = os_now() + run->most_s, look = os_now() + run->most_processor_s;
+    double deadline = os_now() + run->max_s, look = os_now() + run->max_processor_s;
     while (!has_ended(child)) {
         double now = os_now(), left_ms = 1e3 * (deadline - now);
-        if (run->most_processor_s > 0 && now >= look) look = next_look(child, run, now);
+        if (run->max_processor_s > 0 && now >= look) look = next_look(child, run, now);
         if (left_ms <= 0 || !look) {
             kill(-child->pid, SIGKILL);
             (void)reap(child, run);

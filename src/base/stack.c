@@ -32,9 +32,9 @@ size_t os_stack_left(void) {
     return here >= stack.begin && here < stack.end ? here - stack.begin : SIZE_MAX;
 }
 
-enum sol_status os_stack_check(size_t least, const char *what) {
+enum sol_status os_stack_check(size_t min, const char *what) {
     size_t left = os_stack_left();
-    if (left >= least) return SOL_OK;
+    if (left >= min) return SOL_OK;
     return fail(SOL_ENOMEM, "%s: %zu of this thread's %zu KiB of stack are left", what, left >> 10,
                 (size_t)(stack.end - stack.begin) >> 10);
 }

@@ -95,9 +95,9 @@ static size_t repair_point(char *number) {
 /* Writes the fewest digits from which a finite `value` is read back, as a double or (with `single`)
  * as a float. The result always has a point or an exponent: to C, "3" would be an integer. */
 static void format_shortest(char number[NUMBER_SIZE], double value, bool single) {
-    int most = single ? FLT_DECIMAL_DIG : DBL_DECIMAL_DIG;
+    int max = single ? FLT_DECIMAL_DIG : DBL_DECIMAL_DIG;
     locale_t locale = c_locale();
-    for (int digits = 1; digits <= most; digits++) {
+    for (int digits = 1; digits <= max; digits++) {
         (void)snprintf(number, NUMBER_SIZE, "%.*g", digits, value);
         size_t size = repair_point(number);
         if (!strpbrk(number, ".e")) memcpy(number + size, ".0", 3);

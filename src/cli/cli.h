@@ -19,13 +19,13 @@
 #include <sol/sol.h>
 #include <stdio.h>
 
-#define MOST_FILES 64
+#define MAX_FILES 64
 
 struct options {
     const char *command, *model; /* model: a path */
     const char *after;           /* dump: a pass */
     const char *json, *output;   /* files to write */
-    const char *input[MOST_FILES], *shape[MOST_FILES];
+    const char *input[MAX_FILES], *shape[MAX_FILES];
     int n_inputs, n_shapes;
     int64_t batch; /* -1: not told */
     int runs;      /* calls at least */
@@ -74,7 +74,7 @@ void print_command_help(const struct command *command);
 /* ---- npy.c ---- */
 
 /* An open array file. Without a header (raw values) there is no type, and the rank is -1. */
-struct array {
+struct npy_file {
     FILE *file;
     const char *path;
     bool is_raw;
@@ -84,12 +84,12 @@ struct array {
 };
 
 /* 0, or 1 after a complaint; `close_array` in either case. A file whose name does not end in .npy is raw. */
-int open_array(const char *path, struct array *out);
+int open_array(const char *path, struct npy_file *out);
 /* Does it hold such elements? A raw file does. */
-bool array_is(const struct array *array, enum sol_dtype dtype);
+bool array_is(const struct npy_file *array, enum sol_dtype dtype);
 /* Reads all `n` elements; more or fewer are a complaint. */
-int read_array(struct array *array, enum sol_dtype dtype, int64_t n, void *data);
-void close_array(struct array *array);
+int read_array(struct npy_file *array, enum sol_dtype dtype, int64_t n, void *data);
+void close_array(struct npy_file *array);
 int write_array(const char *path, enum sol_dtype dtype, int rank, const int64_t *dim,
                 const void *data);
 /* "(2, 3)" and "(2,)", as Python prints tuples; a dim below 0 by its name, or as ?. */
@@ -115,7 +115,7 @@ void close_source(struct source *source);
 struct input {
     struct sol_port
         port; /* as the network tells; rank -1: any; dtype SOL_N_DTYPES: none that files have */
-    struct array array; /* of --input; no file: random */
+    struct npy_file array; /* of --input; no file: random */
     int rank;
     int64_t dim[SOL_MAX_RANK]; /* of this call */
     void *data;
@@ -130,7 +130,7 @@ struct size_value {
 struct inputs {
     int n, n_sizes;
     struct input *at;
-    struct size_value size[MOST_FILES];
+    struct size_value size[MAX_FILES];
     name_size *name;
     const void *user; /* for name */
     int64_t batch;    /* the first size of the first input, else 1 */
@@ -183,7 +183,7 @@ void *make_array(int64_t n, enum sol_dtype dtype);
 size_t dtype_size(enum sol_dtype dtype);
 const char *dtype_name(enum sol_dtype dtype);
 
-/* ---- command_run.c, command_mixed.c ---- */
+/* ---- command_run.c, command_session.c ---- */
 
 /* Opens, compiles and fills a network, then does `job` with it. */
 typedef int network_job(const struct options *, struct network *);
@@ -192,11 +192,11 @@ int call_network(struct network *network);
 /* Prints output `i`, or writes it where --output says. */
 int show_array(const struct options *options, const char *name, enum sol_dtype dtype, int rank,
                const int64_t *dim, const void *data, int i);
-int run_mixed(const struct options *options, const struct source *source);
-enum sol_status open_mixed(const struct options *options, const struct source *source,
-                           struct sol_mixed **out);
+int run_session(const struct options *options, const struct source *source);
+enum sol_status open_session(const struct options *options, const struct source *source,
+                             struct sol_session **out);
 /* Fills `out` with the network's ports; names live as long as the network. */
-int list_mixed_ports(const struct sol_mixed *net, struct inputs *out);
+int list_session_ports(const struct sol_session *net, struct inputs *out);
 
 /* ---- Commands ---- */
 

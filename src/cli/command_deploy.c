@@ -43,7 +43,7 @@ int command_deploy(const struct options *o) {
                                   .cpu = o->compile.cpu,
                                   .compiler = o->compiler,
                                   .static_memory = o->static_memory,
-                                  .no_winograd = o->compile.no_winograd,
+                                  .deterministic = o->compile.deterministic,
                                   .no_autotune = o->compile.no_autotune};
     struct network network;
     int code = open_model(o, &network);

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_STEPS 4096
+#define MAX_STEPS 4096
 
 struct profile {
     int n, run;
     struct step {
         struct sol_step_time facts; /* of the last run; texts live as long as the program */
         double *seconds;            /* of each run */
-    } step[MOST_STEPS];
+    } step[MAX_STEPS];
     int runs;
 };
 
@@ -20,11 +20,11 @@ typedef int show_profile(const struct options *, const struct network *, const s
 
 /* ---- Taking it ---- */
 
-/* Steps come in the same order in each run, so their places tell them apart; those beyond MOST_STEPS are left out.
+/* Steps come in the same order in each run, so their places tell them apart; those beyond MAX_STEPS are left out.
  * Without memory for its times a step counts as 0. */
 static void visit_step(void *user, const struct sol_step_time *facts) {
     struct profile *profile = user;
-    if (profile->n == MOST_STEPS) return;
+    if (profile->n == MAX_STEPS) return;
     struct step *step = &profile->step[profile->n++];
     if (!step->seconds) step->seconds = calloc((size_t)profile->runs, sizeof(double));
     step->facts = *facts;
@@ -61,7 +61,7 @@ static int profile_calls(const struct options *options, struct network *network,
     }
     if (!code) take_medians(profile);
     if (!code) code = show(options, network, profile);
-    for (int i = 0; i < MOST_STEPS; i++) free(profile->step[i].seconds);
+    for (int i = 0; i < MAX_STEPS; i++) free(profile->step[i].seconds);
     free(profile);
     return code;
 }
@@ -149,13 +149,13 @@ static int write_report(const struct options *options, const struct network *net
     struct sol_step_time *steps = calloc((size_t)profile->n + 1, sizeof *steps);
     const char *path = options->output ? options->output : "report.html";
     for (int i = 0; steps && i < profile->n; i++) steps[i] = profile->step[i].facts;
-    char *page = steps ? sol_program_page(network->program, options->model, network->symbols, steps,
-                                          profile->n)
+    char *html = steps ? sol_program_html_report(network->program, options->model, network->symbols,
+                                                 steps, profile->n)
                        : NULL;
     int code =
-        page ? write_text(path, page) : complain("%s", steps ? sol_error() : "out of memory");
+        html ? write_text(path, html) : complain("%s", steps ? sol_error() : "out of memory");
     if (!code) say("wrote %s\n", path);
-    free(page);
+    free(html);
     free(steps);
     return code;
 }

@@ -54,13 +54,13 @@ int command_compile(const struct options *options) { return with_network(options
 /* Range and mean over all of them, then the first eight: enough to see whether two runs agree. A NaN shows in the
  * mean. There is at least one value. */
 static void print_values(const float *at, int64_t n) {
-    double least = at[0], most = at[0], sum = 0;
+    double min = at[0], max = at[0], sum = 0;
     for (int64_t i = 0; i < n; i++) {
-        least = at[i] < least ? at[i] : least;
-        most = at[i] > most ? at[i] : most;
+        min = at[i] < min ? at[i] : min;
+        max = at[i] > max ? at[i] : max;
         sum += at[i];
     }
-    printf("  from %g to %g, mean %g:", least, most, sum / (double)n);
+    printf("  from %g to %g, mean %g:", min, max, sum / (double)n);
     for (int64_t i = 0; i < n && i < 8; i++) printf(" %g", at[i]);
     printf(n > 8 ? " ..\n" : "\n");
 }
@@ -102,7 +102,7 @@ int command_run(const struct options *options) {
     struct network network;
     int code = read_model(options, &network);
     if (code != NEEDS_INTERPRETER) return go_on(code, options, &network, run_once);
-    code = run_mixed(options, &network.source);
+    code = run_session(options, &network.source);
     close_network(&network);
     return code;
 }
@@ -115,7 +115,7 @@ static int compare(const void *a, const void *b) {
 }
 
 /* The smallest time that `share` of all calls do not exceed (nearest rank). It rounds up with a little less than 1,
- * as a product may come out a hair above the whole number that it is. */
+ * as a product may come out a hair above the integer that it is. */
 static double percentile(const double *sorted, int n, double share) {
     int at = (int)(share * n + 0.999999) - 1;
     return sorted[at < 0 ? 0 : at >= n ? n - 1 : at];
@@ -144,17 +144,17 @@ static void print_times(const struct network *network, const double *t, int n) {
         (double)network->inputs.batch / median);
 }
 
-#define MOST_CALLS 1000000
+#define MAX_CALLS 1000000
 
 /* Five calls that do not count warm up caches and threads. Then it goes on until there are enough calls and enough
  * seconds. */
 static int time_calls(const struct options *options, struct network *network) {
     int n = 0, code = 0;
-    double *t = malloc(sizeof *t * MOST_CALLS);
+    double *t = malloc(sizeof *t * MAX_CALLS);
     if (!t) return complain("out of memory");
     for (int i = 0; !code && i < 5; i++) code = call_network(network);
     for (double end = now() + options->seconds;
-         !code && n < MOST_CALLS && (n < options->runs || now() < end); n++) {
+         !code && n < MAX_CALLS && (n < options->runs || now() < end); n++) {
         const double start = now();
         code = call_network(network);
         t[n] = now() - start;

@@ -51,7 +51,7 @@ static void print_info(void *user, const struct sol_info *info) {
 int command_devices(const struct options *options) {
     (void)options;
     printf("SOL %s\n", sol_version());
-    sol_list(print_info, NULL);
+    sol_query(print_info, NULL);
     return 0;
 }
 
@@ -73,7 +73,7 @@ int command_cache(const struct options *options) {
                1;
     if (options->model ? sol_cache_clear(&amount) : sol_cache_usage(&amount))
         return complain("%s", sol_error());
-    if (!options->model) sol_list(print_cache, NULL);
+    if (!options->model) sol_query(print_cache, NULL);
     print_amount(options->model ? "removed" : "holds", &amount);
     return 0;
 }

@@ -21,7 +21,7 @@ int64_t size_of(const struct inputs *inputs, int64_t number) {
 }
 
 static void set_size(struct inputs *inputs, int64_t number, int64_t value, const char *from) {
-    if (number == LOOSE || find_size(inputs, number) || inputs->n_sizes == MOST_FILES) return;
+    if (number == LOOSE || find_size(inputs, number) || inputs->n_sizes == MAX_FILES) return;
     struct size_value *size = &inputs->size[inputs->n_sizes++];
     size->number = number;
     size->value = value;

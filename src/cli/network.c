@@ -90,7 +90,7 @@ static float draw(uint64_t *state) {
     return (float)((double)(*state >> 40) / (1 << 23) - 1);
 }
 
-/* Other types stay 0: whole numbers are mostly indices, and 0 is one that every table has. */
+/* Other types stay 0: integers are mostly indices, and 0 is one that every table has. */
 void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale, void *data) {
     for (int64_t i = 0; dtype == SOL_F32 && i < n; i++)
         ((float *)data)[i] = draw(state) * (float)scale;

@@ -60,7 +60,7 @@ static const char *find_key(const char *header, const char *key) {
 }
 
 /* "(2, 3)" into the array's dims; false when it is no shape that a network may have. */
-static bool read_shape(const char *at, struct array *out) {
+static bool read_shape(const char *at, struct npy_file *out) {
     if (*at++ != '(') return false;
     for (out->rank = 0; *at != ')'; out->rank++) {
         char *end;
@@ -73,7 +73,7 @@ static bool read_shape(const char *at, struct array *out) {
     return true;
 }
 
-static int parse_header(const char *header, struct array *out) {
+static int parse_header(const char *header, struct npy_file *out) {
     const char *type = find_key(header, "'descr': ");
     snprintf(out->type, sizeof out->type, "%.*s", (int)strcspn(type + (*type == '\''), "'"),
              type + (*type == '\''));
@@ -83,10 +83,10 @@ static int parse_header(const char *header, struct array *out) {
     return complain("%s: its shape is none that a network takes", out->path);
 }
 
-int open_array(const char *path, struct array *out) {
+int open_array(const char *path, struct npy_file *out) {
     static _Thread_local char header[LARGEST_HEADER];
     const size_t length = strlen(path);
-    *out = (struct array){.path = path, .rank = -1, .file = fopen(path, "rb")};
+    *out = (struct npy_file){.path = path, .rank = -1, .file = fopen(path, "rb")};
     if (!out->file) return complain("cannot read %s: %s", path, strerror(errno));
     out->is_raw = length < 4 || strcmp(path + length - 4, ".npy") != 0;
     if (out->is_raw) return 0;
@@ -94,12 +94,12 @@ int open_array(const char *path, struct array *out) {
                                           : complain("%s is no .npy", path);
 }
 
-bool array_is(const struct array *array, enum sol_dtype dtype) {
+bool array_is(const struct npy_file *array, enum sol_dtype dtype) {
     const char *wanted = describe(dtype);
     return array->is_raw || (wanted && !strcmp(wanted, array->type));
 }
 
-int read_array(struct array *array, enum sol_dtype dtype, int64_t n, void *data) {
+int read_array(struct npy_file *array, enum sol_dtype dtype, int64_t n, void *data) {
     const size_t size = (size_t)n * dtype_size(dtype), found = fread(data, 1, size, array->file);
     if (found == size && fgetc(array->file) == EOF) return 0;
     if (ferror(array->file)) return complain("cannot read %s: %s", array->path, strerror(errno));
@@ -107,7 +107,7 @@ int read_array(struct array *array, enum sol_dtype dtype, int64_t n, void *data)
                     found < size ? "fewer" : "more");
 }
 
-void close_array(struct array *array) {
+void close_array(struct npy_file *array) {
     if (array->file) fclose(array->file);
     array->file = NULL;
 }

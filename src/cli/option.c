@@ -32,7 +32,7 @@ static const struct {
     [DEVICE] = {"device", "NAME", "see `sol devices`; the best one"},
     [CPU] = {"cpu", "NAME", "its instruction set, see `sol devices`; the best one"},
     [THREADS] = {"threads", "N", "that take part in a call; all cores"},
-    [STRICT] = {"strict", NULL, "no algorithm that rounds more than plain sums"},
+    [DETERMINISTIC] = {"deterministic", NULL, "no algorithm that rounds more than plain sums"},
     [NO_AUTOTUNE] = {"no-autotune", NULL, "choose by cost alone, without timing"},
     [TARGET] = {"target", "KIND", "shared_lib, static_lib or c_source; shared_lib"},
     [WEIGHTS] = {"weights", "PLACE", "embedded, file or packed; embedded"},
@@ -74,7 +74,7 @@ static void visit_name(void *user, const struct sol_info *info) {
 /* 0, or 2 after a complaint with the names that there are. NULL is the best one. */
 static int check_name(const char *option, const char *kind, const char *wanted, bool is_any) {
     struct names names = {.kind = kind, .wanted = wanted, .is_any = is_any};
-    if (wanted) sol_list(visit_name, &names);
+    if (wanted) sol_query(visit_name, &names);
     if (!wanted || names.is_found) return 0;
     return complain("--%s=%s: it can be %s", option, wanted, names.list) + 1;
 }
@@ -88,13 +88,13 @@ static int check_names(const struct command *command, const struct options *o) {
 
 /* ---- Reading ---- */
 
-/* A whole number from `least` on. Returns 0, or 2 for bad usage: complain gives 1. The limit lets it fit an int. */
-static int read_count(const char *name, const char *text, long long least, int64_t *out) {
+/* An integer from `min` on. Returns 0, or 2 for bad usage: complain gives 1. The limit lets it fit an int. */
+static int read_count(const char *name, const char *text, long long min, int64_t *out) {
     char *end;
     errno = 0;
     *out = strtoll(text, &end, 10);
-    if (end == text || *end || errno || *out < least || *out > INT32_MAX)
-        return complain("--%s=%s is no number from %lld on", name, text, least) + 1;
+    if (end == text || *end || errno || *out < min || *out > INT32_MAX)
+        return complain("--%s=%s is no number from %lld on", name, text, min) + 1;
     return 0;
 }
 
@@ -115,20 +115,20 @@ static int count_cores(void) {
 
 /* The number of threads belongs to the library, not to a network, so it takes effect at once. */
 static int read_threads(const char *text) {
-    const int most = sol_most_threads(), cores = count_cores();
+    const int max = sol_max_threads(), cores = count_cores();
     int64_t n;
     if (read_count("threads", text, 1, &n)) return 2;
-    if (n > most)
-        note("--threads=%lld: %d are used, the most that make sense here", (long long)n, most);
+    if (n > max)
+        note("--threads=%lld: %d are used, the most that make sense here", (long long)n, max);
     else if (n > cores)
         note("--threads=%lld: more than the %d cores that there are, and slower", (long long)n,
              cores);
-    sol_set_threads(n > most ? most : (int)n);
+    sol_set_threads(n > max ? max : (int)n);
     return 0;
 }
 
 static int add_file(const char *name, const char *value, const char **list, int *n) {
-    if (*n == MOST_FILES) return complain("--%s is given more than %d times", name, MOST_FILES) + 1;
+    if (*n == MAX_FILES) return complain("--%s is given more than %d times", name, MAX_FILES) + 1;
     list[(*n)++] = value;
     return 0;
 }
@@ -156,7 +156,7 @@ static int read_option(int row, const char *value, struct options *o) {
     case AFTER: o->after = value; return 0;
     case DEVICE: o->compile.device = value; return 0;
     case CPU: o->compile.cpu = value; return 0;
-    case STRICT: o->compile.no_winograd = true; return 0;
+    case DETERMINISTIC: o->compile.deterministic = true; return 0;
     case NO_AUTOTUNE: o->compile.no_autotune = true; return 0;
     case TARGET: o->target = value; return 0;
     case WEIGHTS: o->weights = value; return 0;

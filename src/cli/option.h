@@ -15,7 +15,7 @@ enum option_row {
     DEVICE,
     CPU,
     THREADS,
-    STRICT,
+    DETERMINISTIC,
     NO_AUTOTUNE,
     TARGET,
     WEIGHTS,

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define LEAST_STACK 128 /* KiB: a quarter may be arguments; frames with paths take a half. Beyond, the library asks */
+#define MIN_STACK 128 /* KiB: a quarter may be arguments; frames with paths take a half. Beyond, the library asks */
 
 #define CALL                                                                           \
-    (BIT(BATCH) | BIT(SHAPE) | BIT(DEVICE) | BIT(CPU) | BIT(THREADS) | BIT(STRICT) | \
+    (BIT(BATCH) | BIT(SHAPE) | BIT(DEVICE) | BIT(CPU) | BIT(THREADS) | BIT(DETERMINISTIC) | \
      BIT(NO_AUTOTUNE) | BIT(HELP))
 #define VALUES (BIT(INPUT) | BIT(SEED))
 #define LIBRARY                                                                        \
@@ -75,9 +75,9 @@ void print_command_help(const struct command *command) {
 /* Without this the first large frame would end the program. */
 static bool has_stack(void) {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >> 10 >= LEAST_STACK) return true;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >> 10 >= MIN_STACK) return true;
     complain("the stack is limited to %llu KiB; at least %d are needed (ulimit -s)",
-             (unsigned long long)limit.rlim_cur >> 10, LEAST_STACK);
+             (unsigned long long)limit.rlim_cur >> 10, MIN_STACK);
     return false;
 }
 

@@ -142,18 +142,18 @@ static int read_for_shapes(const struct source *source, const struct inputs *inp
 /* What depends on sizes that are open cannot be compiled as a whole; for one choice of them it may be. The inputs' files stay open: they
  * may be pipes. */
 static int choose_one_shape(const struct options *options, struct network *out) {
-    struct sol_mixed *net;
+    struct sol_session *net;
     char message[1024];
     snprintf(message, sizeof message, "%s", sol_error());
-    if (open_mixed(options, &out->source, &net)) return complain("%s", message);
-    int code = list_mixed_ports(net, &out->inputs);
+    if (open_session(options, &out->source, &net)) return complain("%s", message);
+    int code = list_session_ports(net, &out->inputs);
     if (!code && !has_open_sizes(&out->inputs)) code = complain("%s", message);
     if (!code) code = plan_inputs(options, &out->inputs);
     if (!code) code = read_for_shapes(&out->source, &out->inputs, out);
     for (int i = 0; i < out->inputs.n && !code; i++)
         sol_model_get_input(out->model, i, &out->inputs.at[i].port);
     out->inputs.n_sizes = 0;
-    sol_mixed_free(net);
+    sol_session_free(net);
     return code;
 }
 

@@ -98,8 +98,8 @@ int64_t deploy_param_size(const struct deployment *d, int param) {
     return n;
 }
 
-int64_t deploy_state_size(const struct deployment *d, int slot) {
-    const size_t *offset = d->weights->state.offset;
+int64_t deploy_packed_size(const struct deployment *d, int slot) {
+    const size_t *offset = d->weights->packed.offset;
     return (int64_t)(offset[slot + 1] - offset[slot]);
 }
 
@@ -110,13 +110,14 @@ static void note_params(struct deployment *d, const struct step_list *list) {
             if (list->at[i].ptr[p].kind == BUFFER_PARAM) d->param[list->at[i].ptr[p].index] = 0;
 }
 
-/* The state, if packed, then each parameter that somebody reads, on lines of its own. */
+/* The packed parameters, if the library has them, then each parameter that a step reads, on cache
+ * lines of its own. */
 static void place_weights(struct deployment *d) {
     const struct sol_program *p = d->program;
     d->param = ARENA_ARRAY(d->arena, int64_t, p->n_params + 1);
     for (int i = 0; i < p->n_params; i++) d->param[i] = -1;
     note_params(d, &p->steps);
-    if (!d->is_packed) note_params(d, &p->prepare);
+    if (!d->is_packed) note_params(d, &p->prepack);
     d->weights_size = d->is_packed ? (int64_t)sol_program_weights_size(p) : 0;
     for (int i = 0; i < p->n_params; i++) {
         if (d->param[i] < 0) continue;
@@ -139,8 +140,8 @@ static void write_block(FILE *file, struct weights_hash *hash, const void *data,
 
 static uint64_t write_blocks(struct deployment *d, FILE *file) {
     struct weights_hash hash = {0};
-    for (int i = 0; d->is_packed && i < d->program->n_state; i++)
-        write_block(file, &hash, d->weights->state.slot[i], deploy_state_size(d, i));
+    for (int i = 0; d->is_packed && i < d->program->n_packed; i++)
+        write_block(file, &hash, d->weights->packed.slot[i], deploy_packed_size(d, i));
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0) write_block(file, &hash, d->params[i], deploy_param_size(d, i));
     return weights_hash_end(&hash);
@@ -185,7 +186,7 @@ static enum sol_status find_isa(struct deployment *d) {
                 cpu ? " and its instruction set " : "", cpu ? cpu : "");
 }
 
-/* A compile of its own, whatever the user has compiled before: own kernels only, texts kept. For packed weights its `prepare` steps
+/* A compile of its own, whatever the user has compiled before: own kernels only, texts kept. For packed weights its `prepack` steps
  * run here, those of another processor's kernels too, as plain vectors. */
 static enum sol_status compile(struct deployment *d, const struct sol_model *model) {
     const struct sol_library *library = d->library;
@@ -193,12 +194,12 @@ static enum sol_status compile(struct deployment *d, const struct sol_model *mod
                                   .cpu = d->isa ? d->isa->name : NULL,
                                   .keep_source = true,
                                   .batch_hint = library->symbols ? library->symbols[0] : 0,
-                                  .no_winograd = library->no_winograd,
+                                  .deterministic = library->deterministic,
                                   .no_autotune = library->no_autotune};
     TRY(sol_compile(model, &options, &d->program));
-    if (d->program->n_outputs > LIBRARY_MOST_OUTPUTS)
+    if (d->program->n_outputs > LIBRARY_MAX_OUTPUTS)
         return fail(SOL_EUNSUPPORTED, "%d outputs; a library has at most %d", d->program->n_outputs,
-                    LIBRARY_MOST_OUTPUTS);
+                    LIBRARY_MAX_OUTPUTS);
     return d->is_packed ? sol_weights_new(d->program, d->params, &d->weights) : SOL_OK;
 }
 

@@ -75,7 +75,7 @@ enum sol_status deploy_replace(struct deployment *d);
 enum sol_status deploy_write_weights(struct deployment *d, const char *name, bool with_head,
                                      struct library_file *expect);
 int64_t deploy_param_size(const struct deployment *d, int param); /* bytes */
-int64_t deploy_state_size(const struct deployment *d, int slot);  /* with its gap */
+int64_t deploy_packed_size(const struct deployment *d, int slot); /* with its gap */
 /* A port's dims for the sizes that the simple interface is for. */
 void deploy_shape(const struct deployment *d, bool is_output, int i, int64_t dim[SOL_MAX_RANK]);
 void deploy_progress(struct deployment *d, const char *what);

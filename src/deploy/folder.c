@@ -19,7 +19,7 @@
 
 #define LOCK_NAME "sol-deploy.lock" /* no name of a file that users get has such signs */
 #define RANDOM_SIGNS 6              /* of mkdtemp */
-#define MOST_TRIES 16
+#define MAX_TRIES 16
 /* With the folder's own name, and with that of the lock. */
 #define FOLDER_PATH (DEPLOY_PATH + DEPLOY_NAME)
 #define LOCK_PATH (FOLDER_PATH + 32)
@@ -169,7 +169,7 @@ static bool lock_folder(struct deployment *d, const char *folder) {
 enum sol_status deploy_begin(struct deployment *d) {
     TRY(make_place(d));
     remove_dead(d);
-    for (int i = 0; i < MOST_TRIES; i++) {
+    for (int i = 0; i < MAX_TRIES; i++) {
         char *folder = arena_printf(d->arena, "%s/.%s-XXXXXX", d->place, d->lib);
         if (!mkdtemp(folder))
             return fail(SOL_EINVAL, "cannot write to %s: %s", d->place, strerror(errno));

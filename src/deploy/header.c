@@ -19,8 +19,8 @@ static const char *const c_types[] = {
 #define IDENTIFIER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
 /* Each run of other signs is one line below. */
-static void print_plain(struct text *text, const char *name, const char *signs, int most) {
-    for (int n = 0; *name && n < most; n++) {
+static void print_plain(struct text *text, const char *name, const char *signs, int max) {
+    for (int n = 0; *name && n < max; n++) {
         if (strchr(signs, *name)) text_add_raw(text, name++, 1);
         else text_add(text, "_"), name += strcspn(name, signs);
     }

@@ -120,12 +120,12 @@ static bool expand_step(struct step *to, const struct library_step *from,
     to->arg = mem_alloc(sizeof *to->arg * (from->n_arg + 1u), 16);
     if (!to->ptr || !to->arg) return false;
     expand_call(to, from->call);
-    to->data = from->data, to->by_image = from->by_image;
+    to->data = from->data, to->by_sample = from->by_sample;
     to->n_ptr = (int)from->n_ptr, to->n_arg = (int)from->n_arg;
     to->scratch_size = from->scratch_size, to->bytes = this_library.size[from->bytes];
     for (uint32_t i = 0; i < from->n_ptr; i++, ++*ptr)
         to->ptr[i] = (struct buffer_ref){(enum buffer_kind)(*ptr)->kind, (*ptr)->index,
-                                         this_library.size[(*ptr)->offset], (*ptr)->image};
+                                         this_library.size[(*ptr)->offset], (*ptr)->sample_stride};
     for (uint32_t i = 0; i < from->n_arg; i++) to->arg[i] = this_library.size[*(*arg)++];
     return true;
 }
@@ -153,34 +153,35 @@ static enum sol_status expand_list(struct step_list *to, const struct library_li
 
 static enum sol_status expand_program(void) {
     struct sol_program *program = this_library.program;
-    program->n_state = this_library.n_state;
-    program->state = expand_slots(this_library.state, this_library.n_state);
-    if (!program->state) return fail(SOL_ENOMEM, "no memory for a network");
-    TRY(expand_list(&program->prepare, &this_library.prepare));
+    program->n_packed = this_library.n_packed;
+    program->packed = expand_slots(this_library.packed, this_library.n_packed);
+    if (!program->packed) return fail(SOL_ENOMEM, "no memory for a network");
+    TRY(expand_list(&program->prepack, &this_library.prepack));
     return expand_list(&program->steps, &this_library.steps);
 }
 
 /* ---- Opening ---- */
 
-/* The state as it lies in the weights: nothing to compute, nothing to free. */
-static enum sol_status adopt_state(const void *const *param, const char *state) {
+/* Packed parameters as they lie in the weights: nothing to compute, nothing to free. */
+static enum sol_status adopt_packed(const void *const *param, const char *packed) {
     const struct sol_program *program = this_library.program;
-    const size_t n = (size_t)program->n_state;
+    const size_t n = (size_t)program->n_packed;
     struct sol_weights *w = mem_alloc(sizeof *w, 64);
     size_t *offset = mem_alloc(sizeof *offset * (n + 1), 16);
     char **slot = mem_alloc(sizeof *slot * (n + 1), 16);
     if (!w || !offset || !slot) return fail(SOL_ENOMEM, "no memory for weights");
     weights_place(program, offset);
-    for (size_t i = 0; i < n; i++) slot[i] = (char *)(uintptr_t)state + offset[i];
+    for (size_t i = 0; i < n; i++) slot[i] = (char *)(uintptr_t)packed + offset[i];
     *w = (struct sol_weights){1,
                               program,
                               (const void **)(uintptr_t)param,
-                              {.n = program->n_state, .offset = offset, .slot = slot}};
+                              {.n = program->n_packed, .offset = offset, .slot = slot}};
     shared = w;
     return SOL_OK;
 }
 
-/* Once per process, under the lock: the processor, the weights, the steps, and the state unless it is packed. */
+/* Once per process, under the lock: the processor, the weights, the steps, and the packed
+ * parameters unless the library has them. */
 static enum sol_status open_weights(const char *path) {
     const struct sol_program *program = this_library.program;
     const char *weights, *refusal = this_library.refuse();
@@ -192,7 +193,7 @@ static enum sol_status open_weights(const char *path) {
     if (!param) return fail(SOL_ENOMEM, "no memory for %d parameters", program->n_params);
     for (int i = 0; i < program->n_params; i++)
         param[i] = weights + (this_library.param[i] < 0 ? 0 : this_library.param[i]);
-    enum sol_status status = this_library.is_packed ? adopt_state(param, weights)
+    enum sol_status status = this_library.is_packed ? adopt_packed(param, weights)
                                                     : sol_weights_new(program, param, &shared);
     if (status || !this_library.is_packed) mem_free(param);
     return status;
@@ -202,7 +203,7 @@ enum sol_status library_open(const char *path, struct library_context **out) {
     if (!out) return fail(SOL_EINVAL, "where shall the context go? its pointer is NULL");
     struct library_context *context = NULL;
     *out = NULL;
-    lock_take(&lock);
+    lock_acquire(&lock);
     enum sol_status status = shared ? SOL_OK : open_weights(path);
     if (!status && !(context = mem_alloc(sizeof *context, 16)))
         status = fail(SOL_ENOMEM, "no memory for a context");
@@ -283,8 +284,8 @@ int library_seed(void) {
 static void predict(struct library_context *context, const void *const *inputs,
                     void **const *outputs) {
     const int n = this_library.program->n_outputs;
-    void *result[LIBRARY_MOST_OUTPUTS];
-    bool is_new[LIBRARY_MOST_OUTPUTS];
+    void *result[LIBRARY_MAX_OUTPUTS];
+    bool is_new[LIBRARY_MAX_OUTPUTS];
     enum sol_status status = SOL_OK;
     int made = 0;
     for (; made < n && !status; made++) {

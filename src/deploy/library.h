@@ -26,13 +26,13 @@ enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_DNN, LIBRARY_PACK, LIB
 struct library_step {
     const void *data;
     uint32_t n_ptr, n_arg, scratch_size, bytes;
-    uint8_t call, by_image;
+    uint8_t call, by_sample;
 };
 struct library_ref {
     uint32_t offset;
     uint16_t index;
     uint8_t kind;
-    int64_t image;
+    int64_t sample_stride;
 };
 struct library_slot {
     uint32_t size;
@@ -49,20 +49,20 @@ struct library_list {
 struct library {
     struct sol_program *program; /* without its steps */
     const struct size *size;
-    struct library_list steps, prepare;
-    int n_state;
-    const struct library_slot *state;
+    struct library_list steps, prepack;
+    int n_packed;
+    const struct library_slot *packed;
     const int64_t *symbols;      /* that `predict` is for */
     const char *weights;         /* NULL: in a file */
     const char *file;            /* its name */
     struct library_file expect;  /* what the file must be */
-    bool is_packed;              /* the state is there already: the weights' first bytes */
+    bool is_packed;              /* the packed parameters are the weights' first bytes */
     const int64_t *param;        /* where each parameter is in the weights; -1: nobody reads it */
     const char *(*refuse)(void); /* why this processor cannot run it; NULL: it can */
 };
 extern const struct library this_library;
 
-#define LIBRARY_MOST_OUTPUTS 64
+#define LIBRARY_MAX_OUTPUTS 64
 struct library_context;
 
 /* Each of these leaves its message in sol_error(), "" when it did not fail. */

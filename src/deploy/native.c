@@ -99,9 +99,9 @@ static void print_library(struct deployment *d, struct text *text,
     deploy_print_ints(text, d->program->n_params, d->param);
     text_add(text,
              ";\nconst struct library this_library = {\n .program = &program, .size = sizes, "
-             ".steps = run_list, .prepare = pack_list, .n_state = %d, .state = state,\n "
+             ".steps = run_list, .prepack = pack_list, .n_packed = %d, .packed = packed,\n "
              ".symbols = symbols, .is_packed = %d, .param = param_offset, .refuse = refuse,\n ",
-             d->program->n_state, d->is_packed);
+             d->program->n_packed, d->is_packed);
     if (d->library->weights == SOL_WEIGHTS_FILE)
         text_add(text,
                  ".file = \"%s.weights\", .expect = {\"" LIBRARY_MAGIC

@@ -25,11 +25,11 @@
 
 #include <string.h>
 
-#define MOST_TEXT ((int64_t)4 << 20) /* bytes of weights as C text; compilers are slow at more */
+#define MAX_TEXT ((int64_t)4 << 20) /* bytes of weights as C text; compilers are slow at more */
 #define ALIGN 64
 
 bool deploy_has_file(const struct deployment *d) {
-    return d->library->weights == SOL_WEIGHTS_FILE || (!d->isa && d->weights_size > MOST_TEXT);
+    return d->library->weights == SOL_WEIGHTS_FILE || (!d->isa && d->weights_size > MAX_TEXT);
 }
 
 size_t deploy_portable_memory(const struct deployment *d) {
@@ -77,8 +77,8 @@ static void print_floats(struct text *text, const void *data, int64_t size) {
 
 static void print_weights(struct deployment *d, struct text *text) {
     text_add(text, "static const float sol_weights[] = {");
-    for (int i = 0; i < d->program->n_state; i++)
-        print_floats(text, d->weights->state.slot[i], deploy_state_size(d, i));
+    for (int i = 0; i < d->program->n_packed; i++)
+        print_floats(text, d->weights->packed.slot[i], deploy_packed_size(d, i));
     for (int i = 0; i < d->program->n_params; i++)
         if (d->param[i] >= 0) print_floats(text, d->params[i], deploy_param_size(d, i));
     text_add(text, "\n    0.0f};\n\n");
@@ -86,7 +86,7 @@ static void print_weights(struct deployment *d, struct text *text) {
 
 /* ---- Steps ---- */
 
-/* Whose memory it is; state and parameters lie in the weights, at offsets of their own. */
+/* Whose memory it is; packed and other parameters lie in the weights, at offsets of their own. */
 static void print_base(struct deployment *d, struct text *text, const struct buffer_ref *ref,
                        int64_t *offset) {
     switch (ref->kind) {
@@ -97,9 +97,9 @@ static void print_base(struct deployment *d, struct text *text, const struct buf
         text_add(text, "weights");
         *offset += d->param[ref->index];
         break;
-    case BUFFER_STATE:
+    case BUFFER_PACKED:
         text_add(text, "weights");
-        *offset += (int64_t)d->weights->state.offset[ref->index];
+        *offset += (int64_t)d->weights->packed.offset[ref->index];
         break;
     case BUFFER_NONE: text_add(text, "(const char *)0"); break;
     }
@@ -115,8 +115,8 @@ static void print_pointers(struct deployment *d, struct text *text, const struct
         text_add(text, "        ptr[%d] = (void *)(uintptr_t)(", p);
         print_base(d, text, &step->ptr[p], &offset);
         if (offset) text_add(text, " + %lld", (long long)offset);
-        if (divided && b->ptr_image[i][p])
-            text_add(text, " + first * %lld", (long long)b->ptr_image[i][p]);
+        if (divided && b->ptr_sample_stride[i][p])
+            text_add(text, " + first * %lld", (long long)b->ptr_sample_stride[i][p]);
         text_add(text, ");\n");
     }
 }
@@ -149,18 +149,18 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
                  ((const struct kernel *)step->data)->symbol, tasks);
 }
 
-/* A batch that is divided becomes a loop over its portions, and the rest of it in line (run/portion.h). */
+/* A batch that is divided becomes a loop over its micro-batches, and the rest of it in line (run/micro_batch.h). */
 static void print_section(struct deployment *d, struct text *text, const struct binding *b,
                           const struct section *section) {
-    const long long batch = (long long)b->symbol[0], portion = (long long)section->portion;
-    const bool divided = portion < batch;
+    const long long batch = (long long)b->symbol[0], micro_batch = (long long)section->micro_batch;
+    const bool divided = micro_batch < batch;
     if (divided)
-        text_add(text, "    for (first = 0; first + %lld <= %lld; first += %lld) {\n", portion,
-                 batch, portion);
+        text_add(text, "    for (first = 0; first + %lld <= %lld; first += %lld) {\n", micro_batch,
+                 batch, micro_batch);
     for (int i = section->begin; i < section->end; i++)
         print_step(d, text, b, i, &b->full, divided);
     if (divided) text_add(text, "    }\n");
-    if (!divided || batch % portion == 0) return;
+    if (!divided || batch % micro_batch == 0) return;
     for (int i = section->begin; i < section->end; i++) print_step(d, text, b, i, &b->rest, true);
 }
 
@@ -213,7 +213,7 @@ static void print_shapes(struct deployment *d, struct text *text, bool is_output
 /* What portable_library.c asks for by name. */
 static void print_numbers(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
-    int64_t size[LIBRARY_MOST_OUTPUTS + 1] = {0};
+    int64_t size[LIBRARY_MAX_OUTPUTS + 1] = {0};
     const size_t arena = deploy_portable_memory(d);
     text_add(
         text,
@@ -269,7 +269,7 @@ static enum sol_status check_steps(const struct deployment *d) {
         return fail(
             SOL_EUNSUPPORTED,
             "static memory is for weights in the C text, of at most %lld MiB, these have %lld",
-            (long long)(MOST_TEXT >> 20), (long long)(d->weights_size >> 20));
+            (long long)(MAX_TEXT >> 20), (long long)(d->weights_size >> 20));
     return d->library->target == SOL_C_SOURCE
                ? SOL_OK
                : fail(SOL_EUNSUPPORTED, "the device \"c\" gives C sources, not libraries");

@@ -67,11 +67,12 @@ static void print_size(struct text *text, const struct size *size) {
 
 /* ---- Which steps ---- */
 
-/* A packed library has its state already: what would make it is left out, with all kernels that only it uses. */
+/* A packed library contains the packed parameters: it has no prepack steps, and no kernels that
+ * only they use. */
 int deploy_n_lists(const struct deployment *d) { return d->is_packed ? 1 : 2; }
 
 const struct step_list *deploy_list(const struct deployment *d, int i) {
-    return i ? &d->program->prepare : &d->program->steps;
+    return i ? &d->program->prepack : &d->program->steps;
 }
 
 /* The generated kernel that a step calls; NULL: none. */
@@ -210,10 +211,11 @@ static void print_steps(struct text *text, struct deployment *d, const struct st
         const struct step *step = &list->at[i];
         text_add(text, " {");
         print_call(text, d, step, name, i);
-        text_add(text,
-                 ", .n_ptr = %d, .n_arg = %d, .scratch_size = %zu, .by_image = %d, .bytes = %d},\n",
-                 step->n_ptr, step->n_arg, step->scratch_size, step->by_image,
-                 number_of(d, &step->bytes));
+        text_add(
+            text,
+            ", .n_ptr = %d, .n_arg = %d, .scratch_size = %zu, .by_sample = %d, .bytes = %d},\n",
+            step->n_ptr, step->n_arg, step->scratch_size, step->by_sample,
+            number_of(d, &step->bytes));
     }
     text_add(text, list->n ? "};\n" : " {0}};\n");
 }
@@ -226,7 +228,7 @@ static void print_pointers(struct text *text, struct deployment *d, const struct
         for (int p = 0; p < list->at[i].n_ptr; p++) {
             const struct buffer_ref *ref = &list->at[i].ptr[p];
             text_add(text, " {%d, %d, %d, %lld},\n", number_of(d, &ref->offset), ref->index,
-                     (int)ref->kind, (long long)ref->image);
+                     (int)ref->kind, (long long)ref->sample_stride);
         }
     text_add(text, " {0}};\nstatic const uint32_t %s_arg[] = {", name);
     for (int i = 0; i < list->n; i++) {
@@ -291,8 +293,8 @@ void deploy_print_program(struct deployment *d, struct text *text) {
     const struct step_list none = {0};
     deploy_visit_kernels(d, print_kernel, text);
     print_list(text, d, &p->steps, "run");
-    print_list(text, d, d->is_packed ? &none : &p->prepare, "pack");
-    print_slots(text, d, "state", p->state, p->n_state);
+    print_list(text, d, d->is_packed ? &none : &p->prepack, "pack");
+    print_slots(text, d, "packed", p->packed, p->n_packed);
     print_sizes(d, text);
     print_ports(text, "inputs", p->input, p->n_inputs);
     print_ports(text, "outputs", p->output, p->n_outputs);

@@ -25,7 +25,7 @@
     X(text_c, "src/base/text.c", "", 0)                                                      \
     X(program_h, "src/run/program.h", "", 0)                                                 \
     X(bind_h, "src/run/bind.h", "", 0)                                                       \
-    X(portion_h, "src/run/portion.h", "", 0)                                                 \
+    X(micro_batch_h, "src/run/micro_batch.h", "", 0)                                         \
     X(pool_h, "src/run/pool.h", "", 0)                                                       \
     X(packs_h, "src/run/packs.h", "", 0)                                                     \
     X(bind_c, "src/run/bind.c", "", 0)                                                       \
@@ -36,7 +36,7 @@
     X(memory_c, "src/run/memory.c", "", 0)                                                   \
     X(packs_c, "src/run/packs.c", "", 0)                                                     \
     X(pool_c, "src/run/pool.c", "", 0)                                                       \
-    X(portion_c, "src/run/portion.c", "", 0)                                                 \
+    X(micro_batch_c, "src/run/micro_batch.c", "", 0)                                         \
     X(program_c, "src/run/program.c", "", 0)                                                 \
     X(weights_c, "src/run/weights.c", "", 0)                                                 \
     X(dnn_h, "src/dnn/dnn.h", "", 0)                                                         \

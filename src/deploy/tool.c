@@ -33,7 +33,7 @@ static enum sol_status ask_program(struct deployment *d, const char *compiler, c
                                    const char **out) {
     char output[OUTPUT_SIZE];
     const char *argv[] = {compiler, arena_printf(d->arena, "-print-prog-name=%s", program), NULL};
-    struct os_run run = {.most_s = 60};
+    struct os_run run = {.max_s = 60};
     TRY(os_spawn(argv, &run, output, sizeof output));
     if (run.code) return fail(SOL_ETOOL, "%s does not say where its %s is", compiler, program);
     output[strcspn(output, "\n")] = 0;
@@ -78,7 +78,7 @@ enum sol_status deploy_run(struct deployment *d, const char *command, const char
     if (argv.n == program) return fail(SOL_EINVAL, "the compiler is named \"%s\"", command);
     for (; *words; words++) VEC_PUSH(d->arena, &argv, *words);
     VEC_PUSH(d->arena, &argv, NULL);
-    struct os_run run = {.most_s = TIMEOUT_S};
+    struct os_run run = {.max_s = TIMEOUT_S};
     TRY(os_spawn(argv.at, &run, output, sizeof output));
     return run.code ? report_failure(argv.at[program], run.code, output) : SOL_OK;
 }

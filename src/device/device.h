@@ -17,7 +17,7 @@ struct device {
     const char *(*variant)(const struct sol_options *options);
     int (*lanes)(const struct sol_options
                      *options); /* 0 with a message: refused. NULL: 1, images are never reordered */
-    bool (*takes_heavy)(const struct layer *conv, int lanes);
+    bool (*supports_anchor)(const struct layer *conv, int lanes);
     plan_refuse *refuse_fusion;
     enum sol_status (*emit)(struct build *build, const struct cluster *cluster);
     enum sol_status (*link)(struct build *build); /* after all clusters; may be NULL */
@@ -29,7 +29,7 @@ extern const struct device device_cpu, device_ref, device_c, device_null;
 extern const struct device *const devices[]; /* best first, ended by NULL */
 
 /* NULL: it can be used; else why not, also when the user disabled it. */
-const char *device_reason_against(const struct device *device);
+const char *device_unavailable_reason(const struct device *device);
 
 /* The named device, or the best one that can be used when `name` is NULL. */
 enum sol_status device_find(const char *name, const struct device **out);

@@ -5,7 +5,7 @@
 
 const struct device *const devices[] = {&device_cpu, &device_ref, &device_c, &device_null, NULL};
 
-const char *device_reason_against(const struct device *device) {
+const char *device_unavailable_reason(const struct device *device) {
     return env_has(ENV_SOL_DISABLE, device->name) ? "disabled by SOL_DISABLE"
                                                   : device->unavailable();
 }
@@ -21,7 +21,7 @@ static enum sol_status refuse_name(const char *name) {
 enum sol_status device_find(const char *name, const struct device **out) {
     for (int i = 0; devices[i]; i++) {
         if (name && strcmp(name, devices[i]->name)) continue;
-        const char *reason = device_reason_against(devices[i]);
+        const char *reason = device_unavailable_reason(devices[i]);
         if (name && reason) return fail(SOL_EDEVICE, "device %s cannot be used: %s", name, reason);
         if (reason) continue;
         *out = devices[i];

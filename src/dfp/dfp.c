@@ -4,7 +4,7 @@
  *   cluster.c asks dfp_refuse with growing clusters; the device asks dfp_generate for each one that
  *   came out
  *
- * Both build the same nest, so that what was accepted can be generated. Keeping dear values in
+ * Both build the same nest, so that what was accepted can be generated. Keeping expensive values in
  * scratch is tried first; where that cannot be, they are computed again for each reader.
  */
 #include "dfp/nest.h"
@@ -33,14 +33,15 @@ static void check_epilogue(struct nest *nest) {
 
 /* From layers to loops; afterwards only text is missing. `storage` NULL: while clustering. */
 static struct nest *build(struct arena *arena, const struct cluster *cluster,
-                          const struct storage *storage, int lanes, bool spills, bool is_loose) {
+                          const struct storage *storage, int lanes, bool may_materialize,
+                          bool has_free_outputs) {
     struct nest *nest = ARENA_NEW(arena, struct nest);
     nest->arena = arena;
     nest->lanes = lanes;
     nest->tile = cluster->tile;
-    nest->spills = spills && !cluster->tile;
-    nest->is_loose = is_loose;
-    nest->is_strict = !storage;
+    nest->may_materialize = may_materialize && !cluster->tile;
+    nest->has_free_outputs = has_free_outputs;
+    nest->refuses_waste = !storage;
     nest_fuse(nest, cluster, storage);
     if (!nest->refusal) nest_lower(nest);
     if (nest->refusal) return nest;
@@ -143,9 +144,9 @@ static double count_flops(const struct nest *nest) {
     return flops;
 }
 
-/* While clustering, other outputs were known. The last attempt succeeds whatever they are: what
- * is kept is then what was kept when the layers were accepted, and other outputs restrict
- * nothing. */
+/* Outputs may have changed since clustering accepted these layers. The last attempt repeats the
+ * accepted configuration, in which outputs without readers do not restrict the grid, and cannot
+ * fail. */
 static struct nest *generate_nest(struct arena *arena, const struct cluster *cluster,
                                   const struct storage *storage, int lanes) {
     struct nest *nest = build(arena, cluster, storage, lanes, true, false);

@@ -66,7 +66,7 @@ static void print_body(struct printer *p, const struct block *b) {
 static void print_end(struct printer *p, const struct block *b) {
     const struct var *v = &p->nest->var[b->var];
     if (b->is_row) text_add(p->text, "row_end");
-    else if (b->n_clips && !p->whole) text_add(p->text, "i%d_end", b->var);
+    else if (b->n_clips && !p->interior) text_add(p->text, "i%d_end", b->var);
     else print_size(p, &v->extent, v->is_window);
 }
 
@@ -97,7 +97,7 @@ static void print_lanes_loop(struct printer *p, const struct block *b) {
 
 /* Where a loop starts: at its piece of the row, behind the taps that are outside, or at 0. */
 static void print_begin(struct printer *p, const struct block *b) {
-    bool clipped = b->n_clips && !p->whole;
+    bool clipped = b->n_clips && !p->interior;
     if (b->is_row) text_add(p->text, "row");
     else if (clipped) text_add(p->text, "i%d_begin", b->var);
     else text_add(p->text, "0");
@@ -147,7 +147,7 @@ static void print_clips(struct printer *p, const struct block *b) {
 }
 
 /* Is nothing cut off from any of the loops? */
-static void print_whole_test(struct printer *p, const struct block *outer) {
+static void print_interior_test(struct printer *p, const struct block *outer) {
     const char *and = "if (";
     print_line(p, "");
     for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
@@ -161,27 +161,27 @@ static void print_whole_test(struct printer *p, const struct block *outer) {
 
 /* Windows inside the image run over all of their taps, a number the compiler knows and unrolls. */
 static void print_loops(struct printer *p, const struct block *outer) {
-    bool whole = p->whole, clipped = false;
+    bool interior = p->interior, clipped = false;
     for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
         clipped |= b->n_clips > 0;
         if (b->n_clips) print_clips(p, b);
     }
-    p->whole = true;
+    p->interior = true;
     if (clipped) {
-        print_whole_test(p, outer);
+        print_interior_test(p, outer);
         p->indent++;
         print_loop(p, outer);
         p->indent--;
         print_line(p, "} else {\n");
         p->indent++;
-        p->whole = false;
+        p->interior = false;
     }
     print_loop(p, outer);
     if (clipped) {
         p->indent--;
         print_line(p, "}\n");
     }
-    p->whole = whole;
+    p->interior = interior;
 }
 
 static bool has_lanes(const struct block *outer) {
@@ -268,7 +268,7 @@ static void print_head(struct printer *p) {
 /* The body first: printing it finds the arguments that the head declares. */
 void nest_emit(struct nest *nest, struct text *text) {
     struct text body;
-    struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 2, .whole = true};
+    struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 2, .interior = true};
     text_init(&body, nest->arena);
     print_decoding(&p);
     print_items(&p, nest->body);

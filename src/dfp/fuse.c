@@ -3,10 +3,7 @@
  *
  *   layers + their point expressions  ->  [this file]  ->  values, roots, classes of tied dims
  *
- * A layer without a reduction is computed inside its readers, as often as they need it. The others
- * are kept: a stage computes them, and those that need them load them. A dear layer (exponentials)
- * that several stages read is kept too if it fits into scratch; nest->spills says whether that is
- * tried. Outputs are computed by a stage in any case.
+ * A layer without a reduction is computed inside its readers, as often as they need it. The others are materialized: one stage computes and stores them, and their readers load them. An expensive layer (exponentials) that several stages read is materialized, too, if it fits into scratch and nest->may_materialize is set. Outputs are computed by a stage in any case.
  *
  * Dims are tied by identity: where a layer reads input dim d at plain variable k, input dim d and
  * output dim k run together. No two dims of one tensor are ever tied, or its diagonal would be all
@@ -16,7 +13,7 @@
 
 #include <string.h>
 
-#define DEAR 8 /* cost from which a value is rather kept than computed again */
+#define EXPENSIVE 8 /* cost from which a value is materialized rather than recomputed */
 
 struct value *nest_find_value(struct nest *nest, const struct tensor *t) {
     for (int i = 0; i < nest->values.n; i++)
@@ -193,7 +190,7 @@ static void find_classes(struct nest *nest) {
 
 /* ---- Roots ---- */
 
-/* Multiplications or so per point, with what a load brings left out; only DEAR is compared with it. */
+/* Multiplications or so per point, with what a load brings left out; only EXPENSIVE is compared with it. */
 static double find_cost(const struct expr *e) {
     double cost = primitives[e->primitive].cost;
     for (int i = 0; i < 3 && e->arg[i]; i++) cost += find_cost(e->arg[i]);
@@ -237,18 +234,18 @@ static void count_uses(struct uses *u, const struct expr *e, bool in_reduction) 
 }
 
 /* Is it better to compute this value once and keep it? */
-static bool is_better_kept(struct nest *nest, const struct value *v) {
+static bool is_worth_materializing(struct nest *nest, const struct value *v) {
     struct uses u = {.of = v};
     int readers = 0;
-    if (find_cost(v->expr) < DEAR) return false;
+    if (find_cost(v->expr) < EXPENSIVE) return false;
     for (int i = 0; i < nest->values.n; i++) {
         u.reader = &nest->values.at[i];
         if (!u.reader->layer || !is_read_by(u.reader->layer, v->tensor)) continue;
         readers++;
         count_uses(&u, u.reader->expr, false);
     }
-    if (u.windows && nest->is_strict)
-        nest_refuse(nest, "a window would compute a dear layer several times");
+    if (u.windows && nest->refuses_waste)
+        nest_refuse(nest, "a window would compute an expensive layer several times");
     return readers > 1 && u.elsewhere > 0;
 }
 
@@ -256,19 +253,20 @@ static void find_roots(struct nest *nest) {
     for (int i = 0; i < nest->values.n && !nest->refusal; i++) {
         struct value *v = &nest->values.at[i];
         if (!v->layer) continue;
-        v->is_kept = expr_has(v->expr, EXPR_REDUCE) || (is_better_kept(nest, v) && nest->spills);
-        v->is_root = v->is_output || v->is_kept;
+        v->is_materialized = expr_has(v->expr, EXPR_REDUCE) ||
+                             (is_worth_materializing(nest, v) && nest->may_materialize);
+        v->is_root = v->is_output || v->is_materialized;
     }
 }
 
-static void refuse_heavy(struct nest *nest, const struct cluster *cluster) {
+static void refuse_anchor(struct nest *nest, const struct cluster *cluster) {
     for (int i = 0; i < cluster->layers.n; i++)
-        if (cluster->layers.n > 1 && (layer_infos[cluster->layers.at[i]->kind].traits & HEAVY))
-            nest_refuse(nest, "heavy layers stay alone");
+        if (cluster->layers.n > 1 && (layer_infos[cluster->layers.at[i]->kind].traits & ANCHOR))
+            nest_refuse(nest, "anchor layers stay alone");
 }
 
 void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct storage *storage) {
-    refuse_heavy(nest, cluster);
+    refuse_anchor(nest, cluster);
     if (!nest->refusal) add_values(nest, cluster, storage);
     if (!nest->refusal) find_layout(nest);
     if (nest->refusal) return;

@@ -249,12 +249,12 @@ static struct node *lower_expr(struct nest *nest, const struct expr *e, const st
     return node_make(nest, &n);
 }
 
-/* A chain of layers in one kernel is lowered as deep as it is long. Clustering, which is strict, stops a kernel's growth well before
+/* A chain of layers in one kernel is lowered as deep as it is long. Clustering (nest->refuses_waste) stops a kernel's growth well before
  * the stack ends; what it accepted can then be made from a little further down. */
 static struct node *inline_value(struct nest *nest, struct value *v, const struct affine **index,
                                  bool guarded) {
     const struct affine *env[NEST_VARS] = {0};
-    if (os_stack_left() < (nest->is_strict ? 2 : 1) * LOWER_STACK) {
+    if (os_stack_left() < (nest->refuses_waste ? 2 : 1) * LOWER_STACK) {
         nest_refuse(nest, "a chain of layers too long for the stack");
         return node_const(nest, 0);
     }
@@ -289,7 +289,7 @@ static struct node *lower_value(struct nest *nest, struct value *v, const struct
     if (!v->expr) return make_load(nest, v, index, guarded, 0);
     bool is_here = v->is_root && v->stage == nest->lowered_stage && v->node;
     if (is_here && is_own_point(nest, v, index)) return v->node;
-    if (!v->is_kept) return lower_inlined(nest, v, index, guarded);
+    if (!v->is_materialized) return lower_inlined(nest, v, index, guarded);
     return load_root(nest, v, index, guarded);
 }
 

@@ -8,13 +8,13 @@
  *   block.c   nodes -> instructions in loops, each as far out as its variables allow
  *   emit.c    C text, with print.c and access.c; code.c and interp.c: the same blocks, encoded and run without a compiler
  *
- * Nodes and affine sums are unique: equal ones are the same pointer. So whatever two layers compute
- * alike is one node and is computed once. All of it lives in one arena.
+ * Nodes and affine sums are unique: equal ones are the same pointer. So an expression that occurs
+ * in two layers is one node and is computed once. All of it lives in one arena.
  *
- * Example: y = softmax(x) over the last dim of x[n][c], which pass/expand.c made five layers of.
+ * Example: y = softmax(x) over the last dim of x[n][c], which pass/decompose.c made five layers of.
  *
  *   values   x; m = max over c; e = exp(x - m); s = sum over c of e; y = e / s
- *   roots    m and s, because they reduce; e, because it is dear and two read it; y, the output
+ *   roots    m and s, because they reduce; e, because it is expensive and two read it; y, the output
  *   stages   {m}, {e}, {s}, {y}: each reads the one before at other points than its own
  *   grid     n, which all stages run over; so m, e and s of one n lie in scratch
  *   blocks   for n { max loop; loop over c: e; sum loop; loop over c: y }, loops over c in lanes
@@ -22,8 +22,7 @@
  * Had the cluster been y = relu(x) + x, there would be one root, y, one stage, and its grid would be
  * all of n * c as a single loop over lanes: relu(x) is a node inside.
  *
- * Refusals. Whatever finds that the cluster cannot be one kernel calls nest_refuse and goes on with
- * something harmless; those above look at nest->refusal before they rely on the result. A refusal
+ * Refusals. A function that finds that the cluster cannot be one kernel calls nest_refuse and continues with a harmless value; its callers check nest->refusal before they rely on the result. A refusal
  * is no error: clustering then keeps the layers apart.
  */
 #ifndef DFP_NEST_H
@@ -89,10 +88,10 @@ struct value {
     struct expr *expr;         /* NULL when it is loaded from memory */
     int n_vars;
     bool is_output;
-    bool is_blocked; /* stored as nest->layout says */
-    bool is_root;    /* computed by a stage: outputs, and what is kept */
-    bool is_kept;    /* other stages load it; of other roots they compute what they need */
-    bool is_read;    /* another stage does load it */
+    bool is_blocked;      /* stored as nest->layout says */
+    bool is_root;         /* computed by a stage: outputs, and what is materialized */
+    bool is_materialized; /* stored: other stages load it instead of recomputing it */
+    bool is_read;         /* another stage does load it */
     int stage;
     int visit;                   /* the last visit while roots are placed: stage.c */
     int dim_class[SOL_MAX_RANK]; /* dims that run together have the same class; -1: extent 1 */
@@ -168,8 +167,8 @@ struct block {
 };
 
 struct stage {
-    uint64_t vars; /* output variables */
-    bool is_apart; /* hands nothing to other stages and takes nothing from them */
+    uint64_t vars;       /* output variables */
+    bool is_independent; /* exchanges no values with other stages */
     VEC(struct value *) roots;
     VEC(int) loops; /* that are not in the grid, outermost first */
     int lane;       /* variable that runs over lanes, -1: none outside of reductions */
@@ -178,11 +177,11 @@ struct stage {
 struct nest {
     struct arena *arena;
     int lanes;
-    const char *refusal; /* why it cannot be one kernel; the first reason stays */
-    bool spills;         /* dear values read by several stages may be kept in scratch */
-    bool is_loose;       /* outputs that nobody reads here do not restrict the grid */
-    bool is_strict;      /* refuse what is possible, but a waste */
-    struct tensor *tile; /* an epilogue works in place on this one; NULL: no epilogue */
+    const char *refusal;   /* why it cannot be one kernel; the first reason stays */
+    bool may_materialize;  /* expensive values read by several stages may be kept in scratch */
+    bool has_free_outputs; /* outputs that nobody reads here do not restrict the grid */
+    bool refuses_waste;    /* refuse fusion that is possible but computes values several times */
+    struct tensor *tile;   /* an epilogue works in place on this one; NULL: no epilogue */
 
     VEC(struct value) values; /* tensors read and made, topological */
     int n_classes;

@@ -9,9 +9,9 @@
 struct printer {
     struct nest *nest;
     struct text *text;
-    int lane;     /* variable that runs over lanes here, -1: none */
-    bool partial; /* in the version for n < LANES lanes */
-    bool whole;   /* in the version for windows that lie inside the image */
+    int lane;      /* variable that runs over lanes here, -1: none */
+    bool partial;  /* in the version for n < LANES lanes */
+    bool interior; /* in the version for windows that lie inside the image */
     int indent;
 };
 

@@ -72,7 +72,7 @@ static void visit_load(struct placing *p, const struct value *reader, const stru
     struct value *v = nest_find_value(p->nest, e->tensor);
     at_point = at_point && nest_is_identity(reader, v, e);
     if (!v->layer) return;
-    if (!v->is_kept) {
+    if (!v->is_materialized) {
         visit_inlined(p, v, at_point);
         return;
     }
@@ -112,11 +112,11 @@ static void place_root(struct nest *nest, int root) {
     if (s == nest->n_stages) {
         nest->n_stages++;
         stage->vars = p.vars;
-        stage->is_apart = true;
+        stage->is_independent = true;
         add_loops(nest, stage, v);
     }
     v->stage = s;
-    stage->is_apart &= !p.loads && !v->is_kept;
+    stage->is_independent &= !p.loads && !v->is_materialized;
     VEC_PUSH(nest->arena, &stage->roots, v);
 }
 
@@ -156,7 +156,8 @@ static void find_grid_vars(struct nest *nest) {
     uint64_t all = ~(uint64_t)0;
     nest->grid_vars = all;
     for (int i = 0; i < nest->n_stages; i++)
-        if (!nest->is_loose || !nest->stage[i].is_apart) nest->grid_vars &= nest->stage[i].vars;
+        if (!nest->has_free_outputs || !nest->stage[i].is_independent)
+            nest->grid_vars &= nest->stage[i].vars;
     if (nest->grid_vars == all) nest->grid_vars = find_longest(nest, 0)->vars;
     for (int i = 0; i < nest->nodes.n; i++)
         if (nest->nodes.at[i]->kind == NODE_LOAD && nest->nodes.at[i]->from->is_root)
@@ -192,7 +193,7 @@ static bool has_little_work(const struct nest *nest) {
 void nest_find_grid(struct nest *nest) {
     find_grid_vars(nest);
     take_grid(nest);
-    if (nest->n_stages > 1 && !nest->grid.n && !nest->is_loose && !has_little_work(nest))
+    if (nest->n_stages > 1 && !nest->grid.n && !nest->has_free_outputs && !has_little_work(nest))
         nest_refuse(nest, "no loop in common");
 }
 

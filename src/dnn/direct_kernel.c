@@ -222,8 +222,8 @@ static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_
 static void fetch_ahead(struct tile *tile, const struct block *block, int64_t index, int64_t n) {
     const int64_t size = block->plan->param[DIRECT_PAIR], lines = ceil_div(size, LINE);
     const int64_t first = n / 2, share = index - first;
-    const int64_t begin = dnn_share(lines, max_i64(0, share), n - first);
-    const int64_t end = dnn_share(lines, max_i64(0, share + 1), n - first);
+    const int64_t begin = dnn_split(lines, max_i64(0, share), n - first);
+    const int64_t end = dnn_split(lines, max_i64(0, share + 1), n - first);
     tile->n_ahead = ceil_div(end - begin, tile->n_taps);
     tile->ahead = tile->weights + size + begin * LINE;
 }
@@ -242,8 +242,8 @@ static void run_pair(const struct block *block, int64_t pair) {
     const int64_t n_tiles = parts * (two_rows ? ceil_div(block->n_rows, 2) : block->n_rows);
     struct tile tile = make_tile(block, pair, k_block);
     for (int64_t part = 0, index = 0; part < parts; part++) {
-        const int64_t begin = dnn_share(block->n_columns, part, parts);
-        const int columns = (int)(dnn_share(block->n_columns, part + 1, parts) - begin);
+        const int64_t begin = dnn_split(block->n_columns, part, parts);
+        const int columns = (int)(dnn_split(block->n_columns, part + 1, parts) - begin);
         for (int64_t row = 0, rows; row < block->n_rows; row += rows) {
             rows = two_rows && row + 1 < block->n_rows ? 2 : 1;
             fetch_ahead(&tile, block, index++, n_tiles);
@@ -315,8 +315,8 @@ void ISA_NAME(dnn_run_direct)(const struct dnn_plan *plan, const struct dnn_call
     fill_taps(plan, scratch);
     for (int64_t task = begin, index = -1; task < end; task++) {
         if (task / shares != index) enter_block(&block, index = task / shares);
-        const int64_t share = task % shares, last = dnn_share(pairs, share + 1, shares);
-        for (int64_t pair = dnn_share(pairs, share, shares); pair < last; pair++)
+        const int64_t share = task % shares, last = dnn_split(pairs, share + 1, shares);
+        for (int64_t pair = dnn_split(pairs, share, shares); pair < last; pair++)
             run_pair(&block, pair);
     }
 }

@@ -62,9 +62,10 @@ struct dnn_call {
     const float *bias, *scale, *shift; /* k stored values; c stored values of the prologue */
     float *y;
     int64_t batch, x_stride, y_stride, residual_stride;
-    /* Every implementation calls it, when not NULL, once for each part of y, when that has bias, residual and act and is still in
-     * the cache: n_pixels pixels in a row of channel block k_block of image n, from `pixel` on. It works in place and in any
-     * order. Linear: n_pixels outputs of row n, from output `pixel` on; k_block is 0. */
+    /* Unless NULL, every implementation calls it exactly once per finished region of y, after bias,
+     * residual and act, while the region is in the cache: n_pixels pixels in a row of channel block
+     * k_block of image n, from `pixel` on. It works in place and in any order. Linear: n_pixels
+     * outputs of row n, from output `pixel` on; k_block is 0. */
     void (*epilogue)(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_pixels);
     void *epilogue_user;
 };
@@ -98,7 +99,7 @@ struct dnn_impl {
     void (*pack)(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task);
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
     dnn_run_fn *run;
-    bool approximate; /* rounding error above direct's: not in strict mode */
+    bool approximate; /* rounding error above direct's: not in deterministic mode */
     /* A vendor's library: its version, or the reason why it is not available. NULL: an own kernel. */
     const char *(*probe)(bool *available);
 };
@@ -144,8 +145,9 @@ static inline int dnn_model_channel(const int *map, int64_t stored) {
     return map ? map[stored] : (int)stored;
 }
 
-/* Where share i of n even shares of `total` begins; it ends where share i + 1 begins. 10 in 4: 0, 3, 6, 8, 10. */
-static inline int64_t dnn_share(int64_t total, int64_t i, int64_t n) {
+/* Divides `total` into n even parts: where part i begins. It ends where part i + 1 begins. 10 in 4:
+ * 0, 3, 6, 8, 10. */
+static inline int64_t dnn_split(int64_t total, int64_t i, int64_t n) {
     return total / n * i + min_i64(i, total % n);
 }
 

@@ -1,7 +1,7 @@
 /*
  * From a DNN cluster to steps.
  *
- *   cluster -> problem -> the cheapest implementation that accepts -> a pack step in `prepare`, a step in `steps`
+ *   cluster -> problem -> the cheapest implementation that accepts -> a pack step in `prepack`, a step in `steps`
  *
  * A generated epilogue is the device's: this file puts its pointers and arguments behind those of the step, and hands it to
  * the kernel as the function that is called with each finished tile.
@@ -17,7 +17,7 @@
 #include <math.h>
 
 /* Groups of channels must be whole blocks, or whole groups must fit into one block. */
-bool dnn_takes(const struct layer *conv, int lanes) {
+bool dnn_supports(const struct layer *conv, int lanes) {
     if (conv->kind == LAYER_linear) return true;
     int64_t groups = conv->attr.groups;
     if (groups == 1) return true;
@@ -72,7 +72,7 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
 static struct size count_rows(const struct tensor *x) { return ir_count(x, 0, x->rank - 1); }
 
 static void fill_linear(const struct cluster *cluster, struct dnn_problem *p) {
-    const int64_t symbols[SIZE_SYMBOLS] = {cluster->images, 1, 1, 1};
+    const int64_t symbols[SIZE_SYMBOLS] = {cluster->micro_batch, 1, 1, 1};
     struct size rows = count_rows(cluster->dnn->x);
     p->batch_hint = max_i64(1, size_eval(&rows, symbols));
     p->kind = DNN_LINEAR;
@@ -91,7 +91,7 @@ static void fill_act(const struct layer *act, struct dnn_problem *p) {
 
 static struct dnn_problem make_problem(struct build *b, const struct cluster *cluster) {
     struct dnn_problem p = {
-        .batch_hint = cluster->images, .lanes = b->plan->lanes, .threads = pool_threads()};
+        .batch_hint = cluster->micro_batch, .lanes = b->plan->lanes, .threads = pool_threads()};
     if (cluster->dnn->anchor->kind == LAYER_conv) fill_conv(b, cluster, &p);
     else fill_linear(cluster, &p);
     p.bias = cluster->dnn->anchor->n_in > 2;
@@ -104,15 +104,15 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
 
 /* ---- Choice ---- */
 
-/* Strict results must be the same bits wherever and whenever the program is compiled, for whatever number of threads: that
+/* Deterministic results must be the same bits wherever and whenever the program is compiled, for whatever number of threads: that
  * leaves own kernels, whose sums have one order, and nothing that time or a cost model could choose otherwise. */
-static bool is_strict(const struct build *b) { return b->options->no_winograd; }
+static bool is_deterministic(const struct build *b) { return b->options->deterministic; }
 
 static const char *refuse(const struct build *b, const struct dnn_impl *impl,
                           const struct dnn_problem *p) {
     if (env_has(ENV_SOL_DISABLE, impl->name)) return "disabled by SOL_DISABLE";
     if (b->options->keep_source && impl->probe) return "a library needs own kernels";
-    if (is_strict(b) && (impl->approximate || impl->probe)) return "strict numerics";
+    if (is_deterministic(b) && (impl->approximate || impl->probe)) return "deterministic numerics";
     return impl->refuse(p);
 }
 
@@ -129,7 +129,7 @@ static void report_choice(struct build *b, const struct sol_candidate *candidate
                  p->kh, p->kw, p->sh, p->c, p->k, p->h, p->w, p->groups);
 }
 
-/* What each implementation answers, and the plans of those that accept: cheapest first, or in the list's order if strict; ties
+/* What each implementation answers, and the plans of those that accept: cheapest first, or in the list's order if deterministic; ties
  * keep that order too. Returns how many plans. */
 static int find_plans(const struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa,
                       struct sol_candidate *candidate, struct dnn_plan *plans) {
@@ -142,7 +142,7 @@ static int find_plans(const struct build *b, const struct dnn_problem *p, const 
         impl->plan(&plan);
         candidate[i].seconds = plan.cost;
         int at = n++;
-        for (; !is_strict(b) && at > 0 && plans[at - 1].cost > plan.cost; at--)
+        for (; !is_deterministic(b) && at > 0 && plans[at - 1].cost > plan.cost; at--)
             plans[at] = plans[at - 1];
         plans[at] = plan;
     }
@@ -166,7 +166,7 @@ static enum sol_status choose(struct build *b, const struct dnn_problem *p,
         return fail(SOL_EUNSUPPORTED, "no kernel takes this %s",
                     p->kind == DNN_CONV ? "conv" : "linear");
     while (near < n && plans[near].cost <= DNN_NEAR_TIE * plans[0].cost) near++;
-    if (is_strict(b)) near = 1;
+    if (is_deterministic(b)) near = 1;
     *best = plans[tune && near > 1 ? tune(b->arena, plans, near) : find_own(plans, n)];
     report_choice(b, candidate, best);
     return SOL_OK;
@@ -177,7 +177,7 @@ static enum sol_status choose(struct build *b, const struct dnn_problem *p,
 static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                                  const struct dnn_plan *plan, struct buffer_ref *packed) {
     const struct tensor *w = cluster->dnn->anchor->in[1];
-    *packed = build_state(b, (int64_t)plan->packed_size, "packed weight");
+    *packed = build_packed(b, (int64_t)plan->packed_size, "packed weight");
     struct buffer_ref ptr[] = {build_ref(b, w), *packed};
     struct step step = {.run = dnn_step_pack,
                         .n_tasks = dnn_step_n_pack_tasks,
@@ -216,16 +216,16 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                                 const struct dnn_work *work, const struct sol_candidate *candidate,
                                 struct buffer_ref packed, const struct step *epilogue) {
     const struct dnn_plan *plan = &work->plan;
-    const struct layer *heavy = cluster->dnn->anchor;
+    const struct layer *anchor = cluster->dnn->anchor;
     const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];
-    bool linear = heavy->kind == LAYER_linear;
+    bool linear = anchor->kind == LAYER_linear;
     const int n_ptr = DNN_N_POINTERS + epilogue->n_ptr, n_arg = DNN_N_ARGS + epilogue->n_arg;
     struct buffer_ref *ptr = ARENA_ARRAY(b->arena, struct buffer_ref, n_ptr);
     struct size *arg = ARENA_ARRAY(b->arena, struct size, n_arg);
     ptr[DNN_X] = build_ref(b, cluster->dnn->x);
     ptr[DNN_PACKED] = packed;
-    ptr[DNN_WEIGHT] = build_ref(b, plan->packed_size ? NULL : heavy->in[1]);
-    ptr[DNN_BIAS] = build_ref(b, heavy->n_in > 2 ? heavy->in[2] : NULL);
+    ptr[DNN_WEIGHT] = build_ref(b, plan->packed_size ? NULL : anchor->in[1]);
+    ptr[DNN_BIAS] = build_ref(b, anchor->n_in > 2 ? anchor->in[2] : NULL);
     ptr[DNN_RESIDUAL] = build_ref(b, cluster->dnn->residual);
     ptr[DNN_SCALE] = build_ref(b, cluster->dnn->scale);
     ptr[DNN_SHIFT] = build_ref(b, cluster->dnn->shift);

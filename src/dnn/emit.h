@@ -17,7 +17,7 @@ typedef int dnn_tune(struct arena *arena, const struct dnn_plan *plans, int n);
 enum sol_status dnn_emit(struct build *build, const struct cluster *cluster,
                          const struct dnn_isa *isa, dnn_tune *tune, const struct step *epilogue);
 
-/* Can any implementation do this conv on blocked images? Asked before layouts are chosen. */
-bool dnn_takes(const struct layer *conv, int lanes);
+/* Does any implementation support this conv on blocked images? Called before layouts are chosen. */
+bool dnn_supports(const struct layer *conv, int lanes);
 
 #endif

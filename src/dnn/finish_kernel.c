@@ -14,9 +14,9 @@ void ISA_NAME(dnn_finish)(const struct dnn_problem *problem, const float *sum, c
     /* Infinite bounds leave every value as it is. Comparisons are false for NaN, which so passes through. */
     const bool is_clamp = problem->act == DNN_ACT_CLAMP;
     const float relu = problem->act == DNN_ACT_RELU ? 0 : -INFINITY;
-    const float least = is_clamp ? problem->act_min : relu;
-    const float most = is_clamp ? problem->act_max : INFINITY;
-    const vec low = vec_set(least), high = vec_set(most);
+    const float min = is_clamp ? problem->act_min : relu;
+    const float max = is_clamp ? problem->act_max : INFINITY;
+    const vec low = vec_set(min), high = vec_set(max);
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         vec v = vec_load(sum + i);
@@ -28,7 +28,7 @@ void ISA_NAME(dnn_finish)(const struct dnn_problem *problem, const float *sum, c
         float v = sum[i];
         if (bias) v += bias[i];
         if (residual) v += residual[i];
-        v = v < least ? least : v;
-        y[i] = v > most ? most : v;
+        v = v < min ? min : v;
+        y[i] = v > max ? max : v;
     }
 }

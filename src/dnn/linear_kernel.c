@@ -164,8 +164,8 @@ static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, i
         tile.depth = min_i64(depth, c - tile.c);
         for (tile.k = begin; tile.k < end; tile.k += OUTPUTS)
             for (int64_t part = 0; part < parts; part++) {
-                tile.n = n + dnn_share(n_end - n, part, parts);
-                multiply[n + dnn_share(n_end - n, part + 1, parts) - tile.n](&tile);
+                tile.n = n + dnn_split(n_end - n, part, parts);
+                multiply[n + dnn_split(n_end - n, part + 1, parts) - tile.n](&tile);
             }
     }
     if (!call->epilogue) return;

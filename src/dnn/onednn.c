@@ -27,9 +27,9 @@ static const double task_s = 1e-6;
 /* A chunk of less is not worth its task. */
 static const double chunk_flops = 1e6;
 static const double chunk_bytes = 256 << 10;
-static const int64_t most_chunks = 8;
-static const int64_t most_rows = 32; /* of a linear layer's tile */
-static const int64_t columns = 64;   /* the library packs matrices in strips of so many */
+static const int64_t max_chunks = 8;
+static const int64_t max_rows = 32; /* of a linear layer's tile */
+static const int64_t columns = 64;  /* the library packs matrices in strips of so many */
 
 /* Of dnn_plan.param. A unit is the fewest channels that can be cut off. */
 enum {
@@ -100,17 +100,17 @@ static double count_flops(const struct dnn_problem *p, int64_t rows) {
 }
 
 /* All chunks read all of x: 1x1 convolutions, which do little with it, are a fifth slower in chunks of 16 than of 32. */
-static int64_t least_channels(const struct dnn_problem *p) {
+static int64_t min_channels(const struct dnn_problem *p) {
     return p->groups == 1 && p->kh * p->kw == 1 ? 32 : 16;
 }
 
 static void set_chunks(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const bool linear = p->kind == DNN_LINEAR;
-    plan->param[ROWS] = linear ? min_i64(max_i64(1, p->batch_hint), most_rows) : 1;
+    plan->param[ROWS] = linear ? min_i64(max_i64(1, p->batch_hint), max_rows) : 1;
     const double parts = linear ? 4.0 * p->c * p->k / chunk_bytes : count_flops(p, 1) / chunk_flops;
-    const int64_t most = linear ? 8 * most_chunks : min_i64(most_chunks, p->k / least_channels(p));
-    const int64_t n = max_i64(1, parts < (double)most ? (int64_t)parts : most);
+    const int64_t max = linear ? 8 * max_chunks : min_i64(max_chunks, p->k / min_channels(p));
+    const int64_t n = max_i64(1, parts < (double)max ? (int64_t)parts : max);
     plan->param[CHUNK_K] = min_i64(p->k, round_up(ceil_div(p->k, n), find_unit(p)));
     plan->param[N_CHUNKS] = ceil_div(p->k, plan->param[CHUNK_K]);
 }

@@ -17,7 +17,7 @@
 
 #define SETS 64
 #define WAYS 16 /* entries with the same hash modulo SETS; 1024 in all, as many as the library itself remembers */
-#define MOST_ARGS 5
+#define MAX_ARGS 5
 
 struct entry {
     bool is_made;
@@ -35,7 +35,7 @@ struct onednn_use {
     struct onednn_use *next;
     void *stream;
     int n_args;
-    struct onednn_arg arg[MOST_ARGS];
+    struct onednn_arg arg[MAX_ARGS];
 };
 
 static struct entry table[SETS][WAYS];
@@ -131,7 +131,7 @@ static void clear_entry(struct entry *e) {
 }
 
 void onednn_forget(void) {
-    lock_take(&lock);
+    lock_acquire(&lock);
     for (int i = 0; i < SETS * WAYS; i++) {
         struct entry *e = &table[i / WAYS][i % WAYS];
         if (!e->n_users) clear_entry(e);
@@ -204,7 +204,7 @@ static enum sol_status find_entry(const struct onednn_key *key, struct entry **o
 
 const char *onednn_check(const struct onednn_key *key, struct onednn_facts *out) {
     struct entry *e = NULL;
-    lock_take(&lock);
+    lock_acquire(&lock);
     enum sol_status status = find_entry(key, &e);
     if (!status) {
         out->packed_size = onednn.memory_desc_get_size(e->weights);
@@ -251,7 +251,7 @@ static enum sol_status make_use(struct entry *e, struct onednn_use **out) {
 
 enum sol_status onednn_take(const struct onednn_key *key, struct onednn_use **out) {
     struct entry *e = NULL;
-    lock_take(&lock);
+    lock_acquire(&lock);
     enum sol_status status = find_entry(key, &e);
     if (!status && e->idle) {
         *out = e->idle;
@@ -267,7 +267,7 @@ enum sol_status onednn_take(const struct onednn_key *key, struct onednn_use **ou
 /* What comes back is kept for the next one who asks. */
 void onednn_give_back(struct onednn_use *use) {
     if (!use) return;
-    lock_take(&lock);
+    lock_acquire(&lock);
     use->next = use->entry->idle;
     use->entry->idle = use;
     use->entry->n_users--;

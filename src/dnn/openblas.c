@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define COLUMNS 256 /* of y per task at most: enough for a gemm to be efficient */
-#define LEAST_BYTES (256 << 10) /* of weights per task: below, handing it out would cost something beside it */
+#define MIN_BYTES (256 << 10) /* of weights per task: below, handing it out would cost something beside it */
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* of the CBLAS interface */
 typedef void sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
@@ -31,7 +31,7 @@ static struct {
     struct vendor vendor;
     sgemm *gemm;
     sgemv *gemv;
-    int most_callers; /* threads that may call at once: the library ends the process when its buffers do not suffice */
+    int max_callers; /* threads that may call at once: the library ends the process when its buffers do not suffice */
 } library = {.vendor = {.path = ENV_SOL_OPENBLAS, .sonames = sonames}};
 
 /* SciPy's builds have a prefix. Those with 64-bit integers have other names yet, and so are not found. */
@@ -47,8 +47,8 @@ static bool read_config(void) {
     char *(*get_config)(void);
     *(void **)&get_config = find_symbol("openblas_get_config");
     const char *config = get_config ? get_config() : "";
-    const char *most = strstr(config, "MAX_THREADS=");
-    library.most_callers = most ? atoi(most + strlen("MAX_THREADS=")) : 1;
+    const char *max = strstr(config, "MAX_THREADS=");
+    library.max_callers = max ? atoi(max + strlen("MAX_THREADS=")) : 1;
     if (strstr(config, "USE64BITINT"))
         return vendor_refuse(&library.vendor, "cannot be used: built for 64-bit integers");
     snprintf(library.vendor.detail, sizeof library.vendor.detail, "%s",
@@ -91,7 +91,7 @@ static const char *refuse(const struct dnn_problem *p) {
     const char *reason = dnn_refuse_linear(p);
     if (reason) return reason;
     if (!is_open()) return library.vendor.detail;
-    return p->threads > library.most_callers ? "more threads than the library was built for" : NULL;
+    return p->threads > library.max_callers ? "more threads than the library was built for" : NULL;
 }
 
 /*
@@ -105,8 +105,8 @@ static void plan(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const double threads = p->threads, batch = (double)max_i64(1, p->batch_hint);
     const double bytes = 4.0 * p->c * p->k, flops = 2 * batch * p->c * p->k;
-    const int64_t least = ceil_div(LEAST_BYTES, (int64_t)p->c * 4);
-    plan->param[0] = min_i64(COLUMNS, round_up(least, 16));
+    const int64_t min = ceil_div(MIN_BYTES, (int64_t)p->c * 4);
+    plan->param[0] = min_i64(COLUMNS, round_up(min, 16));
     const double bytes_per_s = batch > 1 ? copied_bytes_per_s : core_bytes_per_s;
     plan->cost = bytes / fmin(threads * bytes_per_s, memory_bytes_per_s) +
                  flops / (multiply_efficiency * dnn_flops_per_s(plan->kernels) * threads);

@@ -196,8 +196,8 @@ INLINE void multiply_points(int out, const struct work *work, int64_t pair) {
     const float *u = work->call->packed + pair * points * c * 2 * LANES;
     for (int64_t point = 0; point < points; point++, u += c * 2 * LANES)
         for (int64_t part = 0; part < parts; part++) {
-            int64_t at = dnn_share(work->count, part, parts);
-            int64_t rows = dnn_share(work->count, part + 1, parts) - at;
+            int64_t at = dnn_split(work->count, part, parts);
+            int64_t rows = dnn_split(work->count, part + 1, parts) - at;
             const float *v = work->v + point * param[WINOGRAD_V_POINT] + at * LANES;
             float *m = work->m + point * param[WINOGRAD_M_POINT] + at * LANES;
             multiply[rows](v, u, c / LANES, m, work->count, u + (2 + min_i64(part, 1)) * c * LANES);
@@ -316,14 +316,14 @@ INLINE void run(int out, const struct dnn_plan *plan, const struct dnn_call *cal
     work.m = scratch + (out + 2) * (out + 2) * param[WINOGRAD_V_POINT];
     for (int64_t task = begin; task < end; task++) {
         const int64_t block = task / groups, group = task % groups;
-        const int64_t first = dnn_share(tiles, block, blocks);
+        const int64_t first = dnn_split(tiles, block, blocks);
         if (first != work.first) {
             work.first = first;
-            work.count = dnn_share(tiles, block + 1, blocks) - first;
+            work.count = dnn_split(tiles, block + 1, blocks) - first;
             for (int64_t c = 0; c < plan->problem.c / LANES; c++) transform_channels(out, &work, c);
         }
-        int64_t pair = dnn_share(param[WINOGRAD_PAIRS], group, groups);
-        for (; pair < dnn_share(param[WINOGRAD_PAIRS], group + 1, groups); pair++) {
+        int64_t pair = dnn_split(param[WINOGRAD_PAIRS], group, groups);
+        for (; pair < dnn_split(param[WINOGRAD_PAIRS], group + 1, groups); pair++) {
             multiply_points(out, &work, pair);
             finish_pair(out, &work, pair);
         }

@@ -85,13 +85,13 @@ static bool parse_int(const char **at, int64_t *out) {
     return true;
 }
 
-/* "[" item ("," item)* "]" with at most `most` items; each goes to `ints` or `sizes`. Returns how many, or -1. */
-static int parse_list(const char **at, int64_t *ints, struct size *sizes, int most) {
+/* "[" item ("," item)* "]" with at most `max` items; each goes to `ints` or `sizes`. Returns how many, or -1. */
+static int parse_list(const char **at, int64_t *ints, struct size *sizes, int max) {
     int n = 0;
     if (*(*at)++ != '[') return -1;
     if (**at == ']') return (*at)++, 0;
     for (;; (*at)++) {
-        if (n == most || !(ints ? parse_int(at, &ints[n]) : size_parse(at, &sizes[n]))) return -1;
+        if (n == max || !(ints ? parse_int(at, &ints[n]) : size_parse(at, &sizes[n]))) return -1;
         n++;
         if (**at != ',') break;
     }

@@ -238,7 +238,7 @@ struct expr *define_matmul(struct define *d) {
     return sum;
 }
 
-/* (x - mean) / sqrt(var + eps) * weight + bias; pass/expand.c rewrites it before it gets here. */
+/* (x - mean) / sqrt(var + eps) * weight + bias; pass/decompose.c rewrites it before it gets here. */
 struct expr *define_batch_norm(struct define *d) {
     struct expr *in[5] = {define_in(d, 0)};
     for (int i = 1; i < 5; i++) {

@@ -92,11 +92,11 @@ enum sol_status infer_broadcast(struct layer *l) {
 
 /* ---- Windows ---- */
 
-static enum sol_status check_positive(const char *what, const int64_t value[2], int64_t least) {
+static enum sol_status check_positive(const char *what, const int64_t value[2], int64_t min) {
     for (int i = 0; i < 2; i++)
-        if (value[i] < least || value[i] > INT32_MAX)
+        if (value[i] < min || value[i] > INT32_MAX)
             return fail(SOL_EINVAL, "%s is [%lld,%lld]; it must be at least %lld", what,
-                        (long long)value[0], (long long)value[1], (long long)least);
+                        (long long)value[0], (long long)value[1], (long long)min);
     return SOL_OK;
 }
 

@@ -4,7 +4,8 @@
  *   builder (model.c) / text (text.c)  ->  struct model  ->  passes  ->  clusters  ->  program
  *
  * All of it lives in one arena. Tensors and layers have dense ids for side arrays; an id is never used twice
- * in a model. A tensor has one producer and does not know its readers: who needs them walks the list (pass/edit.c).
+ * in a model. A tensor knows its producer but not its readers; passes search the list for them
+ * (pass/edit.c).
  *
  * Every layer's facts stand in one line of layer.def: name, arity, attributes, and three functions:
  * infer (shapes), define (its mathematics as a point expression, for DFP), and, in device/ref, its scalar reference.
@@ -100,14 +101,15 @@ struct layer_info {
         POINTWISE = 1,
         SHAPE_ONLY = 2,
         SOURCE = 4,
-        HEAVY = 8,
-        WHOLE_INDEX = 16,
+        ANCHOR = 8,
+        INTEGER_INDEX = 16,
         ANY_TYPE = 32
     } traits;
 };
 /* POINTWISE: out[i] depends on in[i] (after broadcasting) only. SHAPE_ONLY: moves values, computes nothing.
- * HEAVY: the DNN module's. WHOLE_INDEX: input 1 holds whole numbers. ANY_TYPE: the output is of the input's type,
- * which may be any. All other inputs and outputs are f32. */
+ * ANCHOR: an op that the DNN module computes, around which clusters are built. INTEGER_INDEX: input 1
+ * holds integers. ANY_TYPE: the output is of the input's type, which may be any. All other inputs
+ * and outputs are f32. */
 extern const struct layer_info layer_infos[N_LAYER_KINDS];
 
 /* ---- ir/model.c: building and changing ---- */

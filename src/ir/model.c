@@ -62,7 +62,7 @@ static enum sol_status check_inputs(const struct layer *l) {
     if (info->traits & ANY_TYPE) return SOL_OK;
     for (int i = 0; i < l->n_in; i++) {
         enum sol_dtype dtype = l->in[i]->dtype;
-        bool is_index = (info->traits & WHOLE_INDEX) && i == 1;
+        bool is_index = (info->traits & INTEGER_INDEX) && i == 1;
         if (is_index ? dtype != SOL_I64 && dtype != SOL_I32 : dtype != SOL_F32)
             return fail(SOL_EUNSUPPORTED,
                         is_index ? "input %d must be i64 or i32"

@@ -92,7 +92,7 @@ static void path_of(const struct build *build, const struct job *job, const char
 
 /* In vain before, with no less time than now: then the text is not tried again. */
 static void load_late(struct job *job, const char *path) {
-    double limit_s = jit_read_late(path);
+    double limit_s = jit_read_timeout(path);
     if (limit_s < jit_limit_s()) return;
     job->status =
         fail(SOL_ETOOL, "the C compiler did not end within %g s, as %s says", limit_s, path);
@@ -118,11 +118,12 @@ static bool is_long(const char *text) {
     static const struct {
         const char *what;
         int lines;
-    } dear[] = {{"\n", 1},       {"= EXP(", 10}, {"= LOG(", 10},
-                {"= TANH(", 10}, {"= ERF(", 10}, {"LANE(", 250}};
+    } expensive[] = {{"\n", 1},       {"= EXP(", 10}, {"= LOG(", 10},
+                     {"= TANH(", 10}, {"= ERF(", 10}, {"LANE(", 250}};
     int64_t lines = 0;
-    for (int i = 0; i < COUNT(dear); i++)
-        for (const char *at = text; (at = strstr(at, dear[i].what)); at++) lines += dear[i].lines;
+    for (int i = 0; i < COUNT(expensive); i++)
+        for (const char *at = text; (at = strstr(at, expensive[i].what)); at++)
+            lines += expensive[i].lines;
     return lines > LONG_LINES;
 }
 
@@ -138,7 +139,7 @@ static enum sol_status run_level(struct build *build, struct job *job, struct ji
 /* Compiles source to object as well as the limit allows, in two runs at most. */
 static enum sol_status run_levels(struct build *build, struct job *job, struct jit_run *run) {
     enum sol_status status = run_level(build, job, run, is_long(job->text) ? LONG : BEST);
-    return run->is_late ? run_level(build, job, run, QUICKEST) : status;
+    return run->timed_out ? run_level(build, job, run, QUICKEST) : status;
 }
 
 /* It is loaded before it gets its name: from then on somebody may clear the cache. */
@@ -158,7 +159,7 @@ static enum sol_status load_object(const struct build *build, struct job *job,
 static void note_late(const struct job *job, const struct jit_run *run, const char *final) {
     char message[sizeof job->message];
     (void)snprintf(message, sizeof message, "%s", sol_error());
-    if (jit_write_late(run->object, jit_limit_s()) ||
+    if (jit_write_timeout(run->object, jit_limit_s()) ||
         jit_seal(run->object, job->key, job->key_size) || rename(run->object, final))
         unlink(run->object);
     (void)fail(SOL_ETOOL, "%s", message);
@@ -176,7 +177,7 @@ static enum sol_status compile(struct build *build, struct job *job) {
     enum sol_status status = run_levels(build, job, &run);
     if (!status) status = load_object(build, job, &run);
     /* A rename that fails costs the next process a compile; this one has what it needs. */
-    if (run.is_late) note_late(job, &run, final);
+    if (run.timed_out) note_late(job, &run, final);
     else if (status || rename(object, final)) unlink(object);
     if ((status != SOL_ETOOL && !build->debug) || rename(source, shown)) unlink(source);
     return status;
@@ -295,8 +296,8 @@ static enum sol_status open_jobs(struct build *build, const char *const *texts, 
     return SOL_OK;
 }
 
-static struct jit_effort sum_effort(const struct build *build) {
-    struct jit_effort sum = {0};
+static struct jit_stats sum_effort(const struct build *build) {
+    struct jit_stats sum = {0};
     for (int i = 0; i < build->n_jobs && build->jobs; i++) {
         const struct job *job = &build->jobs[i];
         sum.n_compiled += job->is_compiled;
@@ -309,13 +310,13 @@ static struct jit_effort sum_effort(const struct build *build) {
 
 enum sol_status jit_build(const struct jit_loader *loader, const char *flags,
                           const char *const *texts, int n_texts, bool debug,
-                          struct jit_module **out, struct jit_effort *effort) {
+                          struct jit_module **out, struct jit_stats *stats) {
     struct build build = {.loader = loader, .debug = debug};
     TRY(jit_find_tool(&build.tool));
     enum sol_status status = open_jobs(&build, texts, n_texts, flags);
     if (!status) status = do_jobs(&build);
     if (!status) status = make_module(&build, out);
-    if (effort) *effort = sum_effort(&build);
+    if (stats) *stats = sum_effort(&build);
     close_jobs(&build);
     return status;
 }

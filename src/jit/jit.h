@@ -17,7 +17,7 @@
 struct jit_module;
 
 /* What a build cost. */
-struct jit_effort {
+struct jit_stats {
     int n_compiled;     /* texts that went to the compiler; the others were in the cache */
     int n_quick;        /* of these, without full optimization as they are long */
     double processor_s; /* of the compiler, all its runs together ... */
@@ -33,13 +33,13 @@ struct jit_loader {
 
 /* Builds `texts`, missing ones in parallel, and loads them. `flags` are words for the compiler,
  * separated by spaces, which make it write what `loader` takes; -lm is added. `debug` adds -g and
- * keeps the sources in the cache folder. `effort` may be NULL. The module belongs to the caller.
+ * keeps the sources in the cache folder. `stats` may be NULL. The module belongs to the caller.
  *
  * A run of the compiler may take $SOL_CC_TIMEOUT seconds of processor time. A text that takes more, or is long enough to, is compiled
  * with -O2 or -O1 and SOL_LONG defined; what came out is the text's object in the cache, so that nothing is tried twice. */
 enum sol_status jit_build(const struct jit_loader *loader, const char *flags,
                           const char *const *texts, int n_texts, bool debug,
-                          struct jit_module **out, struct jit_effort *effort);
+                          struct jit_module **out, struct jit_stats *stats);
 
 /* The address of an external function or object in any of the texts; NULL when there is none. */
 void *jit_find(struct jit_module *module, const char *symbol);

@@ -328,7 +328,7 @@ bool jit_is_sealed(const char *path, const char *key, size_t key_size) {
 
 #define LATE "no object: the C compiler did not end within %lf s\n"
 
-enum sol_status jit_write_late(const char *path, double limit_s) {
+enum sol_status jit_write_timeout(const char *path, double limit_s) {
     char text[128];
     int size = snprintf(text, sizeof text, LATE, limit_s);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -337,7 +337,7 @@ enum sol_status jit_write_late(const char *path, double limit_s) {
     return done ? SOL_OK : fail(SOL_EDEVICE, "cannot write %s", path);
 }
 
-double jit_read_late(const char *path) {
+double jit_read_timeout(const char *path) {
     char *data;
     size_t size;
     double limit_s = 0;

@@ -59,7 +59,7 @@ static enum sol_status run(const char *command, const char *const *tail, int n_t
     split_words(words, argv);
     for (int i = 0; i < n_tail; i++) argv[n + i] = tail[i];
     double limit_s = jit_limit_s();
-    *out = (struct os_run){.most_processor_s = limit_s, .most_s = PATIENCE * limit_s};
+    *out = (struct os_run){.max_processor_s = limit_s, .max_s = PATIENCE * limit_s};
     enum sol_status status = os_spawn(argv, out, output, OUTPUT_SIZE);
     mem_free(argv);
     return status;
@@ -180,7 +180,7 @@ static void cut_lines(char *text, size_t size) {
 
 static enum sol_status report_end(const struct jit_tool *tool, struct jit_run *run, int code,
                                   char *output) {
-    run->is_late = code < 0;
+    run->timed_out = code < 0;
     if (!code) return SOL_OK;
     if (code < 0)
         return fail(SOL_ETOOL, "the C compiler did not end within %g s: %s: %s", jit_limit_s(),

@@ -36,7 +36,7 @@ struct jit_run {
     const char *source, *object;
     const char *shown;  /* the name of the source in messages */
     double processor_s; /* that it took */
-    bool is_late;       /* it failed because it took too long */
+    bool timed_out;     /* it failed because it took too long */
 };
 enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *run);
 
@@ -64,8 +64,8 @@ enum sol_status jit_seal(const char *path, const char *key, size_t key_size);
 /* Is `path` whole, and sealed with exactly this key? */
 bool jit_is_sealed(const char *path, const char *key, size_t key_size);
 /* In place of an object: the compiler did not end within `limit_s`. To be sealed. */
-enum sol_status jit_write_late(const char *path, double limit_s);
+enum sol_status jit_write_timeout(const char *path, double limit_s);
 /* That limit; 0 when the file is something else. */
-double jit_read_late(const char *path);
+double jit_read_timeout(const char *path);
 
 #endif

@@ -9,10 +9,10 @@
  */
 #include "pass/pass.h"
 
-static bool is_heavy(const struct layer *l) { return layer_infos[l->kind].traits & HEAVY; }
+static bool is_anchor(const struct layer *l) { return layer_infos[l->kind].traits & ANCHOR; }
 /* A conv gives [n,k,h,w], a linear layer [..,k]. */
-static int channel_axis(const struct layer *heavy) {
-    return heavy->kind == LAYER_conv ? 1 : heavy->out[0]->rank - 1;
+static int channel_axis(const struct layer *anchor) {
+    return anchor->kind == LAYER_conv ? 1 : anchor->out[0]->rank - 1;
 }
 
 /* Is `t` constant with one value per output channel of `y` (or one for all)? All other dims must be 1. */
@@ -51,39 +51,42 @@ static struct tensor *expand_to(struct model *m, struct tensor *t, struct size n
     return pass_add(m, LAYER_expand, 1, &t, &attr, NULL);
 }
 
-static struct tensor *rebuild(struct model *m, const struct layer *heavy, struct tensor *w,
+static struct tensor *rebuild(struct model *m, const struct layer *anchor, struct tensor *w,
                               struct tensor *b) {
-    struct tensor *in[3] = {heavy->in[0], w, expand_to(m, b, w ? w->dim[0] : size_const(0))};
-    return pass_add(m, heavy->kind, b ? 3 : 2, in, &heavy->attr, heavy->origin);
+    struct tensor *in[3] = {anchor->in[0], w, expand_to(m, b, w ? w->dim[0] : size_const(0))};
+    return pass_add(m, anchor->kind, b ? 3 : 2, in, &anchor->attr, anchor->origin);
 }
 
-static struct tensor *fold_product(struct model *m, const struct layer *heavy, struct tensor *s) {
+static struct tensor *fold_product(struct model *m, const struct layer *anchor, struct tensor *s) {
     struct tensor *flat = flatten_channel(m, s);
     if (!flat) return NULL;
-    struct tensor *b = heavy->n_in > 2 ? pass_binary(m, LAYER_mul, heavy->in[2], flat, NULL) : NULL;
-    return rebuild(m, heavy, scale_weight(m, heavy->in[1], flat), b);
+    struct tensor *b =
+        anchor->n_in > 2 ? pass_binary(m, LAYER_mul, anchor->in[2], flat, NULL) : NULL;
+    return rebuild(m, anchor, scale_weight(m, anchor->in[1], flat), b);
 }
 
-static struct tensor *fold_sum(struct model *m, const struct layer *heavy, struct tensor *t) {
+static struct tensor *fold_sum(struct model *m, const struct layer *anchor, struct tensor *t) {
     struct tensor *flat = flatten_channel(m, t);
     if (!flat) return NULL;
-    struct tensor *b = heavy->n_in > 2 ? pass_binary(m, LAYER_add, heavy->in[2], flat, NULL) : flat;
-    return rebuild(m, heavy, heavy->in[1], b);
+    struct tensor *b =
+        anchor->n_in > 2 ? pass_binary(m, LAYER_add, anchor->in[2], flat, NULL) : flat;
+    return rebuild(m, anchor, anchor->in[1], b);
 }
 
-/* The heavy layer that makes l's input `i` and is read by l alone, when the other input is per channel. */
-static const struct layer *find_heavy(const struct model *m, const struct layer *l, int i) {
+/* The anchor layer that makes l's input `i` and is read by l alone, when the other input is per channel. */
+static const struct layer *find_anchor(const struct model *m, const struct layer *l, int i) {
     const struct tensor *y = l->in[i];
-    const struct layer *heavy = y->producer;
-    if (!is_heavy(heavy) || y->is_constant || pass_single_reader(m, y) != l) return NULL;
-    if (l->out[0]->rank != y->rank || !heavy->in[1]->is_constant) return NULL;
-    return is_per_channel(l->in[1 - i], y, channel_axis(heavy)) ? heavy : NULL;
+    const struct layer *anchor = y->producer;
+    if (!is_anchor(anchor) || y->is_constant || pass_single_reader(m, y) != l) return NULL;
+    if (l->out[0]->rank != y->rank || !anchor->in[1]->is_constant) return NULL;
+    return is_per_channel(l->in[1 - i], y, channel_axis(anchor)) ? anchor : NULL;
 }
 
 static struct tensor *fold_layer(struct model *m, const struct layer *l) {
     for (int i = 0; i < 2; i++) {
-        const struct layer *heavy = find_heavy(m, l, i);
-        if (heavy) return (l->kind == LAYER_mul ? fold_product : fold_sum)(m, heavy, l->in[1 - i]);
+        const struct layer *anchor = find_anchor(m, l, i);
+        if (anchor)
+            return (l->kind == LAYER_mul ? fold_product : fold_sum)(m, anchor, l->in[1 - i]);
     }
     return l->out[0];
 }

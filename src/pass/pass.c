@@ -6,14 +6,14 @@
 /* expand comes first, because the others need to know only simple layers then; simplify runs again after fold
  * has made new chances. */
 const struct pass passes[] = {
-    {"expand",
+    {"decompose",
      "composites become simple layers: batch norm a product and a sum, softmax its five steps",
-     pass_expand},
+     pass_decompose},
     {"simplify", "layers without effect go: clamps to infinity, reshapes to the same shape, ...",
      pass_simplify},
     {"fold", "per-channel products and sums after conv and linear move into their parameters",
      pass_fold},
-    {"share", "equal layers with equal inputs are computed once", pass_share},
+    {"cse", "equal layers with equal inputs are computed once", pass_cse},
     {NULL, NULL, NULL},
 };
 

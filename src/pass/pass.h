@@ -20,11 +20,11 @@ extern const struct pass passes[]; /* in order, ended by name == NULL */
 enum sol_status pass_run(const struct pass *pass, struct model *m);
 enum sol_status pass_run_all(struct model *m);
 
-/* pass/expand.c, fold.c, simplify.c, share.c */
-enum sol_status pass_expand(struct model *m);
+/* pass/decompose.c, fold.c, simplify.c, cse.c */
+enum sol_status pass_decompose(struct model *m);
 enum sol_status pass_fold(struct model *m);
 enum sol_status pass_simplify(struct model *m);
-enum sol_status pass_share(struct model *m);
+enum sol_status pass_cse(struct model *m);
 
 /* ---- pass/edit.c: what rewriting needs ---- */
 

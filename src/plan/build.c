@@ -1,8 +1,9 @@
 /*
  * From clusters to steps: buffers for tensors, lifetimes of slots, and the finished program.
  *
- * A root tensor's memory is the caller's (input, parameter, output), or a slot: in the state when `prepare` makes it, else in
- * the arena of calls. In the end, state that no call reads moves to the arena of `prepare`: a folded weight is gone once it is
+ * A root tensor's memory is the caller's (input, parameter, output), or a slot: of packed
+ * parameters when a `prepack` step makes it, else in the arena of calls. In the end, packed
+ * parameters that no call reads move to the arena of `prepack`: a folded weight is gone once it is
  * packed. A slot lives from the first step that touches it to the last; views count as their root.
  */
 #include "plan/build.h"
@@ -27,9 +28,9 @@ void build_begin(struct build *b, const struct cluster *cluster) {
 
 static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, struct slot slot) {
     struct buffer_ref ref = {.kind = kind};
-    if (kind == BUFFER_STATE) {
-        ref.index = b->state.n;
-        VEC_PUSH(b->keep, &b->state, slot);
+    if (kind == BUFFER_PACKED) {
+        ref.index = b->packed.n;
+        VEC_PUSH(b->keep, &b->packed, slot);
     } else {
         ref.index = b->slots.n;
         VEC_PUSH(b->keep, &b->slots, slot);
@@ -48,10 +49,10 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
         return (struct buffer_ref){.kind = BUFFER_PARAM,
                                    .index = index_of(m->params.at, m->params.n, root)};
     if (output >= 0) return (struct buffer_ref){.kind = BUFFER_OUTPUT, .index = output};
-    bool prepare = b->plan->maker[root->id] && b->plan->maker[root->id]->prepare;
+    bool prepack = b->plan->maker[root->id] && b->plan->maker[root->id]->prepack;
     struct slot slot = {
         .size = size_scale(layout_elements(root), 4), .first = -1, .name = "intermediate"};
-    return add_slot(b, prepare ? BUFFER_STATE : BUFFER_ARENA, slot);
+    return add_slot(b, prepack ? BUFFER_PACKED : BUFFER_ARENA, slot);
 }
 
 /* Views share their root's buffer, at their own offset. Only inputs and parameters have elements of other than 4 bytes, and those
@@ -62,8 +63,8 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     struct buffer_ref *root = &b->where[s->root->id];
     if (root->kind == BUFFER_NONE) {
         *root = make_buffer(b, s->root);
-        if (plan_counts_images(s->root))
-            root->image =
+        if (plan_is_batch_major(s->root))
+            root->sample_stride =
                 size_element(s->root->dtype) * size_value(b->plan->storage[s->root->id].stride[0]);
     }
     struct buffer_ref ref = *root;
@@ -71,9 +72,9 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     return ref;
 }
 
-struct buffer_ref build_state(struct build *b, int64_t size, const char *name) {
+struct buffer_ref build_packed(struct build *b, int64_t size, const char *name) {
     return add_slot(
-        b, BUFFER_STATE,
+        b, BUFFER_PACKED,
         (struct slot){.size = size_const(size), .first = -1, .name = arena_strdup(b->keep, name)});
 }
 
@@ -83,19 +84,19 @@ static void touch_slot(struct slot *slot, int step) {
 }
 
 /* Slots of the arena live from the first step that names them to the last, so this is where lifetimes come from. */
-enum sol_status build_step(struct build *b, bool prepare, const struct step *step) {
+enum sol_status build_step(struct build *b, bool prepack, const struct step *step) {
     struct step copy = *step;
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
     copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);
     copy.name = arena_strdup(b->keep, step->name);
-    copy.by_image = b->cluster->by_image && !b->cluster->prepare && !prepare;
+    copy.by_sample = b->cluster->by_sample && !b->cluster->prepack && !prepack;
     copy.cluster = b->cluster->id;
-    if (b->report.at && !prepare)
+    if (b->report.at && !prepack)
         copy.choice = arena_strdup(b->keep, b->report.at + b->cluster_begin);
     for (int i = 0; i < step->n_ptr; i++)
         if (step->ptr[i].kind == BUFFER_ARENA)
             touch_slot(&b->slots.at[step->ptr[i].index], b->steps.n);
-    if (prepare) VEC_PUSH(b->keep, &b->prepare, copy);
+    if (prepack) VEC_PUSH(b->keep, &b->prepack, copy);
     else VEC_PUSH(b->keep, &b->steps, copy);
     return SOL_OK;
 }
@@ -132,7 +133,7 @@ static enum sol_status add_movement(struct build *b, const struct cluster *clust
     step.bytes = build_bytes(cluster);
     step.layers = build_describe(b, cluster);
     step.module = step.name;
-    return build_step(b, cluster->prepare, &step);
+    return build_step(b, cluster->prepack, &step);
 }
 
 /* ---- Module COPY ---- */
@@ -175,8 +176,8 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
                                       [GATHER_ROWS] = table->dim[axis],
                                       [GATHER_ROW_STRIDE] = axis ? inner : stride,
                                       [GATHER_INNER] = inner,
-                                      [GATHER_NUMBERS] = ir_elements(numbers),
-                                      [GATHER_NUMBER_SIZE] =
+                                      [GATHER_INDICES] = ir_elements(numbers),
+                                      [GATHER_INDEX_SIZE] =
                                           size_const(size_element(numbers->dtype))};
     return add_movement(b, cluster,
                         (struct step){.run = gather_run,
@@ -218,14 +219,14 @@ static void finish_ports(struct build *b, const struct model *m) {
         memcpy(p->output_dim[i], m->outputs.at[i]->dim, sizeof p->output_dim[i]);
 }
 
-/* Calls `visit` for each pointer into the state of a list's steps. */
-static void visit_state(struct build *b, struct step *steps, int n,
-                        void (*visit)(struct build *b, struct buffer_ref *ref, int step,
-                                      int *place),
-                        int *place) {
+/* Calls `visit` for each pointer to packed parameters in a list's steps. */
+static void visit_packed(struct build *b, struct step *steps, int n,
+                         void (*visit)(struct build *b, struct buffer_ref *ref, int step,
+                                       int *place),
+                         int *place) {
     for (int i = 0; i < n; i++)
         for (int p = 0; p < steps[i].n_ptr; p++)
-            if (steps[i].ptr[p].kind == BUFFER_STATE) visit(b, &steps[i].ptr[p], i, place);
+            if (steps[i].ptr[p].kind == BUFFER_PACKED) visit(b, &steps[i].ptr[p], i, place);
 }
 
 static void note_use(struct build *b, struct buffer_ref *ref, int step, int *is_used) {
@@ -233,32 +234,34 @@ static void note_use(struct build *b, struct buffer_ref *ref, int step, int *is_
     is_used[ref->index] = true;
 }
 
-/* `place` >= 0: the slot's new number in the state; else -1 - its number in the arena of `prepare`. */
+/* `place` >= 0: the slot's new number among the packed parameters; else -1 - its number in the
+ * arena of `prepack`. */
 static void move_ref(struct build *b, struct buffer_ref *ref, int step, int *place) {
     const int to = place[ref->index];
     ref->index = to < 0 ? -1 - to : to;
     if (to >= 0) return;
     ref->kind = BUFFER_ARENA;
-    touch_slot(&b->prepare_slots.at[ref->index], step);
+    touch_slot(&b->prepack_slots.at[ref->index], step);
 }
 
-/* Keeps the state that calls read; the rest, such as a variance on the way to a scale, moves to the arena of `prepare`. */
+/* Keeps the packed parameters that calls read; the rest, such as a variance on the way to a scale,
+ * moves to the arena of `prepack`. */
 static void settle_state(struct build *b) {
-    int *place = ARENA_ARRAY(b->arena, int, b->state.n + 1), kept = 0;
-    visit_state(b, b->steps.at, b->steps.n, note_use, place);
-    for (int i = 0; i < b->state.n; i++) {
-        const struct slot slot = b->state.at[i];
+    int *place = ARENA_ARRAY(b->arena, int, b->packed.n + 1), kept = 0;
+    visit_packed(b, b->steps.at, b->steps.n, note_use, place);
+    for (int i = 0; i < b->packed.n; i++) {
+        const struct slot slot = b->packed.at[i];
         if (place[i]) {
-            b->state.at[kept] = slot;
+            b->packed.at[kept] = slot;
             place[i] = kept++;
         } else {
-            place[i] = -1 - b->prepare_slots.n;
-            VEC_PUSH(b->keep, &b->prepare_slots, slot);
+            place[i] = -1 - b->prepack_slots.n;
+            VEC_PUSH(b->keep, &b->prepack_slots, slot);
         }
     }
-    b->state.n = kept;
-    visit_state(b, b->prepare.at, b->prepare.n, move_ref, place);
-    visit_state(b, b->steps.at, b->steps.n, move_ref, place);
+    b->packed.n = kept;
+    visit_packed(b, b->prepack.at, b->prepack.n, move_ref, place);
+    visit_packed(b, b->steps.at, b->steps.n, move_ref, place);
 }
 
 /* Ports are the user's model's, not the optimized one's: passes may have dropped a parameter that nothing needs. */
@@ -267,11 +270,11 @@ enum sol_status build_finish(struct build *b, const struct model *user_model) {
     settle_state(b);
     finish_ports(b, user_model);
     p->name = arena_strdup(b->keep, user_model->name);
-    p->prepare =
-        (struct step_list){b->prepare.n, b->prepare.at, b->prepare_slots.n, b->prepare_slots.at};
+    p->prepack =
+        (struct step_list){b->prepack.n, b->prepack.at, b->prepack_slots.n, b->prepack_slots.at};
     p->steps = (struct step_list){b->steps.n, b->steps.at, b->slots.n, b->slots.at};
-    p->n_state = b->state.n;
-    p->state = b->state.at;
+    p->n_packed = b->packed.n;
+    p->packed = b->packed.at;
     p->is_timed = env_has(ENV_SOL_DEBUG, "time");
     p->report = b->report.at ? b->report.at : "";
     return SOL_OK;

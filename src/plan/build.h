@@ -17,8 +17,8 @@ struct build {
     struct sol_program *program;
     const struct sol_options *options;
     struct plan *plan;
-    VEC(struct step) prepare, steps;
-    VEC(struct slot) prepare_slots, slots, state;
+    VEC(struct step) prepack, steps;
+    VEC(struct slot) prepack_slots, slots, packed;
     struct buffer_ref *where;      /* by root tensor id: its buffer, once it has one */
     const struct cluster *cluster; /* that is emitted: new steps are its */
     struct text report;
@@ -33,11 +33,11 @@ void build_begin(struct build *build, const struct cluster *cluster);
 
 /* Where `t` begins. NONE for NULL. */
 struct buffer_ref build_ref(struct build *build, const struct tensor *t);
-/* A new state slot of `size` bytes, e.g. for packed weights. */
-struct buffer_ref build_state(struct build *build, int64_t size, const char *name);
+/* A new slot of `size` bytes for packed parameters. */
+struct buffer_ref build_packed(struct build *build, int64_t size, const char *name);
 
-/* Appends a step to `prepare` or `steps`; its names, pointers and arguments are copied. */
-enum sol_status build_step(struct build *build, bool prepare, const struct step *step);
+/* Appends a step to `prepack` or `steps`; its names, pointers and arguments are copied. */
+enum sol_status build_step(struct build *build, bool prepack, const struct step *step);
 
 /* "conv+add+relu" and the places in the user's program, for people; lives in the program. */
 const char *build_describe(struct build *build, const struct cluster *cluster);
@@ -52,7 +52,7 @@ enum sol_status build_gather(struct build *build, const struct cluster *cluster)
 enum sol_status build_finish(struct build *build, const struct model *user_model);
 
 /* report.c */
-void plan_report(struct build *build);         /* the cluster's headline in build->report */
-const char *plan_picture(struct build *build); /* Graphviz text, in the program */
+void plan_report(struct build *build);     /* the cluster's headline in build->report */
+const char *plan_dot(struct build *build); /* Graphviz text, in the program */
 
 #endif

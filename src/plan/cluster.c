@@ -3,7 +3,7 @@
  *
  *   model with layouts -> [this file] -> plan->clusters, in an order in which they can run
  *
- * Module DNN takes each conv and linear with what fits its epilogue and prologue (heavy.c). Module COPY takes chains that
+ * Module DNN takes each conv and linear with what fits its epilogue and prologue (anchor.c). Module COPY takes chains that
  * only move values, GATHER its layer alone, VIEW what costs nothing. All the rest is DFP's: a layer joins the clusters that make its inputs as
  * long as DFP can still make one kernel of them, and afterwards clusters that read the same tensor join, so that it is
  * read once. For y = relu(conv(x)); z = softmax(y) + y that gives {conv, relu} and {softmax's five layers, +}.
@@ -35,7 +35,7 @@ struct cluster *cluster_new(struct clustering *c, enum module module) {
     return cluster;
 }
 
-void cluster_take(struct clustering *c, struct cluster *cluster, struct layer *l) {
+void cluster_add(struct clustering *c, struct cluster *cluster, struct layer *l) {
     VEC_PUSH(c->plan->arena, &cluster->layers, l);
     c->of[l->id] = cluster;
 }
@@ -44,13 +44,13 @@ void cluster_take(struct clustering *c, struct cluster *cluster, struct layer *l
 
 static void cluster_copy(struct clustering *c, struct layer *l) {
     struct cluster *cluster = cluster_new(c, MODULE_COPY);
-    cluster_take(c, cluster, l);
+    cluster_add(c, cluster, l);
     for (struct layer *next = cluster_single_reader(c, l->out[0]); next;
          next = cluster_single_reader(c, next->out[0])) {
         if (c->of[next->id] || !movement_is_possible(next)) break;
         if (movement_keeps_batch(next) != movement_keeps_batch(l))
             break; /* where images lie apart it matters */
-        cluster_take(c, cluster, next);
+        cluster_add(c, cluster, next);
     }
 }
 
@@ -124,7 +124,7 @@ void cluster_find_ports(struct clustering *c, struct cluster *cluster) {
     }
 }
 
-static bool is_prepared(const struct cluster *cluster) {
+static bool is_prepack(const struct cluster *cluster) {
     return cluster->layers.at[0]->out[0]->is_constant;
 }
 
@@ -141,7 +141,7 @@ static struct cluster *unite(struct clustering *c, const struct cluster *a,
 }
 
 static const char *refuse_join(struct clustering *c, struct cluster *a, struct cluster *b) {
-    if (is_prepared(a) != is_prepared(b)) return "one depends on parameters only";
+    if (is_prepack(a) != is_prepack(b)) return "one depends on parameters only";
     const struct cluster *both = unite(c, a, b);
     if (both->inputs.n + both->outputs.n > CLUSTER_MAX_TENSORS)
         return "too many tensors for one kernel";
@@ -153,7 +153,7 @@ static const char *refuse_join(struct clustering *c, struct cluster *a, struct c
 static bool join(struct clustering *c, struct cluster *a, struct cluster *b) {
     if (a == b || a->module != MODULE_DFP || b->module != MODULE_DFP || refuse_join(c, a, b))
         return false;
-    for (int i = 0; i < b->layers.n; i++) cluster_take(c, a, b->layers.at[i]);
+    for (int i = 0; i < b->layers.n; i++) cluster_add(c, a, b->layers.at[i]);
     b->layers.n = 0;
     sort_layers(c, a->layers.at, a->layers.n);
     return true;
@@ -161,7 +161,7 @@ static bool join(struct clustering *c, struct cluster *a, struct cluster *b) {
 
 static void cluster_dfp(struct clustering *c, struct layer *l) {
     struct cluster *cluster = cluster_new(c, MODULE_DFP);
-    cluster_take(c, cluster, l);
+    cluster_add(c, cluster, l);
     for (int i = 0; i < l->n_in; i++) {
         struct cluster *maker = c->of[l->in[i]->producer->id];
         if (maker && join(c, maker, cluster)) cluster = maker;
@@ -183,13 +183,14 @@ static void join_siblings(struct clustering *c) {
 
 /* ---- All of it ---- */
 
-/* Heavy layers come first, in a walk of their own: what they want to take along must not be DFP's by then. */
+/* Anchors come first, in a walk of their own: the layers that they fuse must not belong to DFP
+ * clusters by then. */
 static void assign(struct clustering *c, struct layer *l) {
     if (cluster_is_source(l) || c->of[l->id]) return;
     if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
-    else if (storage_is_view(c->plan, l)) cluster_take(c, cluster_new(c, MODULE_VIEW), l);
+    else if (storage_is_view(c->plan, l)) cluster_add(c, cluster_new(c, MODULE_VIEW), l);
     else if (movement_is_possible(l)) cluster_copy(c, l);
-    else if (l->kind == LAYER_gather) cluster_take(c, cluster_new(c, MODULE_GATHER), l);
+    else if (l->kind == LAYER_gather) cluster_add(c, cluster_new(c, MODULE_GATHER), l);
     else cluster_dfp(c, l);
 }
 
@@ -199,7 +200,7 @@ static void finish(struct clustering *c, struct cluster *cluster) {
     for (int i = 0; i < cluster->layers.n; i++)
         c->plan->maker[cluster->layers.at[i]->out[0]->id] = cluster;
     const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
-    cluster->prepare = is_prepared(cluster) && !ir_is_output(c->m, last->out[0]);
+    cluster->prepack = is_prepack(cluster) && !ir_is_output(c->m, last->out[0]);
 }
 
 /* Depth first: makers before readers. Clusters form no cycle, so this ends. */

@@ -1,4 +1,4 @@
-/* While clusters are made: what cluster.c (all modules) and heavy.c (DNN's clusters) share. */
+/* While clusters are made: what cluster.c (all modules) and anchor.c (DNN's clusters) share. */
 #ifndef SOL_CLUSTER_H
 #define SOL_CLUSTER_H
 
@@ -22,13 +22,13 @@ static inline bool cluster_is_source(const struct layer *l) {
 }
 
 struct cluster *cluster_new(struct clustering *c, enum module module);
-void cluster_take(struct clustering *c, struct cluster *cluster, struct layer *l);
+void cluster_add(struct clustering *c, struct cluster *cluster, struct layer *l);
 /* The only reader of `t`; NULL when there are several or the caller wants it too. */
 struct layer *cluster_single_reader(const struct clustering *c, const struct tensor *t);
 /* Fills in what a cluster reads and writes, from its layers. */
 void cluster_find_ports(struct clustering *c, struct cluster *cluster);
 
-/* heavy.c: is `l` a conv or linear for DNN? If so, its cluster with all that its kernel takes along. */
+/* anchor.c: is `l` a conv or linear for DNN? If so, its cluster with all that its kernel takes along. */
 bool cluster_is_dnn(const struct clustering *c, const struct layer *l);
 void cluster_dnn(struct clustering *c, struct layer *l);
 

@@ -140,7 +140,7 @@ static void join_islands(struct layouts *s, const struct layer *l) {
 /* A convolution of the DNN module; others are plain loops of DFP. */
 static bool is_dnn_conv(const struct layouts *s, const struct layer *l) {
     return l->kind == LAYER_conv && l->in[1]->is_constant && is_image(l->out[0]) &&
-           s->plan->takes_heavy(l, s->plan->lanes);
+           s->plan->supports_anchor(l, s->plan->lanes);
 }
 
 static void mark_blocked(struct layouts *s, const struct layer *l) {

@@ -1,7 +1,7 @@
 /*
  * The plan: from an optimized model to clusters with layouts, implementations and buffers.
  *
- *   model -> layout.c -> storage.c -> cluster.c, heavy.c -> images.c -> the device's emit (dnn, dfp) -> build.c
+ *   model -> layout.c -> storage.c -> cluster.c, anchor.c -> micro_batch.c -> the device's emit (dnn, dfp) -> build.c
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv or linear with what was fused into its
  * prologue and epilogue, part of which DFP generates. Module DFP: any connected set of other layers. Module copy: layers that only move values. Module gather: one gather.
@@ -37,9 +37,9 @@ struct dnn_fusion {
 struct cluster {
     int id;
     enum module module;
-    bool prepare;   /* reads parameters only: runs once per version of the weights */
-    bool by_image;  /* can be computed for some images of the batch at a time ... */
-    int64_t images; /* ... and is meant to be for that many, if the batch is the one hinted at */
+    bool prepack;        /* reads parameters only: runs once per version of the weights */
+    bool by_sample;      /* can be computed for a part of the batch ... */
+    int64_t micro_batch; /* ... and should be, for that many samples, if the batch is batch_hint */
     VEC(struct layer *) layers; /* topological */
     VEC(struct tensor *)
     inputs; /* read, not made here; scalars are not listed: they become constants of the text */
@@ -76,8 +76,8 @@ struct plan {
     struct model *model;
     int lanes;                      /* width of a channel block; from the device */
     VEC(struct cluster *) clusters; /* in the order of execution */
-    bool (*takes_heavy)(const struct layer *conv,
-                        int lanes); /* can the device's DNN module do it? */
+    bool (*supports_anchor)(const struct layer *conv,
+                            int lanes); /* can the device's DNN module do it? */
     struct storage *storage;
     struct cluster **maker; /* of each tensor, NULL for sources */
 };
@@ -104,14 +104,14 @@ void storage_set_in_place(const struct plan *plan, const struct tensor *tile,
 typedef const char *plan_refuse(struct arena *arena, const struct cluster *cluster);
 enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse);
 
-/* ---- images.c: what can be computed for a part of the batch ---- */
-enum sol_status plan_images(struct plan *plan, int64_t batch);
+/* ---- micro_batch.c: what can be computed for a part of the batch ---- */
+enum sol_status plan_micro_batches(struct plan *plan, int64_t batch);
 /* Is the first dim the batch, and no other size open? */
-bool plan_counts_images(const struct tensor *t);
+bool plan_is_batch_major(const struct tensor *t);
 
 /* ---- movement.c: copies as tables ---- */
 struct copy_table;
-bool movement_keeps_batch(const struct layer *layer); /* image by image, or across images? */
+bool movement_keeps_batch(const struct layer *layer); /* does it move values within samples only? */
 bool movement_is_possible(
     const struct layer *layer); /* may it be part of a chain that one copy does? */
 /* The table that moves chain[0]'s input to chain[n-1]'s output. `batch` returns how many times it is applied. */

@@ -1,5 +1,6 @@
 /*
- * The plan for people: a report as text, and a Graphviz picture with clusters as boxes and modules as colours.
+ * The plan in readable form: a report as text, and a Graphviz graph with clusters as boxes and
+ * modules as colours.
  */
 #include "plan/build.h"
 
@@ -15,7 +16,7 @@ static const struct cluster *epilogue_of(const struct cluster *cluster) {
 void plan_report(struct build *b) {
     const struct cluster *cluster = b->cluster;
     text_add(&b->report, "cluster %d, %s%s: %s\n", cluster->id, module_names[cluster->module],
-             cluster->prepare ? " (once per version of the weights)" : "",
+             cluster->prepack ? " (once per version of the weights)" : "",
              build_describe(b, cluster));
     b->cluster_begin = b->report.size;
     const struct cluster *epilogue = epilogue_of(cluster);
@@ -69,7 +70,7 @@ static void add_edges(struct text *text, const struct layer *l) {
 }
 
 /* What only depends on parameters is left out: it would hide the network. */
-const char *plan_picture(struct build *b) {
+const char *plan_dot(struct build *b) {
     struct text text;
     text_init(&text, b->keep);
     text_add(
@@ -79,7 +80,7 @@ const char *plan_picture(struct build *b) {
     for (int i = 0; i < m->inputs.n; i++) add_layer(&text, m->inputs.at[i]->producer);
     for (int i = 0; i < b->plan->clusters.n; i++) {
         const struct cluster *cluster = b->plan->clusters.at[i];
-        if (cluster->prepare) continue;
+        if (cluster->prepack) continue;
         add_cluster(&text, cluster);
         for (int k = 0; k < cluster->layers.n; k++) add_edges(&text, cluster->layers.at[k]);
     }

@@ -7,7 +7,7 @@
  */
 #include "run/bind.h"
 
-#include "run/portion.h"
+#include "run/micro_batch.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -33,13 +33,13 @@ static struct binding *alloc_tables(struct arena *arena, const struct step_list 
     b->full = new_bound(arena, list->n);
     b->rest = new_bound(arena, list->n);
     b->ptr_offset = ARENA_ARRAY(arena, int64_t *, list->n);
-    b->ptr_image = ARENA_ARRAY(arena, int64_t *, list->n);
+    b->ptr_sample_stride = ARENA_ARRAY(arena, int64_t *, list->n);
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
         b->full.arg[i] = ARENA_ARRAY(arena, int64_t, step->n_arg);
         b->rest.arg[i] = ARENA_ARRAY(arena, int64_t, step->n_arg);
         b->ptr_offset[i] = ARENA_ARRAY(arena, int64_t, step->n_ptr);
-        b->ptr_image[i] = ARENA_ARRAY(arena, int64_t, step->n_ptr);
+        b->ptr_sample_stride[i] = ARENA_ARRAY(arena, int64_t, step->n_ptr);
     }
     return b;
 }
@@ -48,15 +48,15 @@ static struct binding *alloc_tables(struct arena *arena, const struct step_list 
 
 static void make_sections(struct arena *arena, struct binding *b, const struct step_list *list) {
     struct traffic *traffic = ARENA_ARRAY(arena, struct traffic, list->n);
-    int64_t *portion = ARENA_ARRAY(arena, int64_t, list->n);
+    int64_t *micro_batch = ARENA_ARRAY(arena, int64_t, list->n);
     for (int i = 0; i < list->n; i++)
-        traffic[i] = portion_traffic(list->at[i].bytes, list->at[i].by_image);
+        traffic[i] = micro_batch_traffic(list->at[i].bytes, list->at[i].by_sample);
     for (int i = 0; i < list->n_slots; i++)
-        portion_note_life(traffic, list->slot[i].first, list->slot[i].last, list->slot[i].size);
-    portion_choose(list->n, traffic, b->symbol[0], portion);
+        micro_batch_note_life(traffic, list->slot[i].first, list->slot[i].last, list->slot[i].size);
+    micro_batch_choose(list->n, traffic, b->symbol[0], micro_batch);
     for (int i = 0; i < list->n; i++) {
-        if (!i || portion[i] != portion[i - 1])
-            b->section[b->n_sections++] = (struct section){i, i, portion[i]};
+        if (!i || micro_batch[i] != micro_batch[i - 1])
+            b->section[b->n_sections++] = (struct section){i, i, micro_batch[i]};
         b->section[b->n_sections - 1].end = i + 1;
     }
 }
@@ -67,7 +67,7 @@ static const struct section *section_of(const struct binding *b, int step) {
     return s;
 }
 
-/* Does the slot hold one portion, for steps of one section? Then its life is what the steps say. All others hold the batch, as
+/* Does the slot hold one micro-batch, for steps of one section? Then its life is what the steps say. All others hold the batch, as
  * long as any of their sections runs: a section's first steps come again after its last. */
 static bool is_local(const struct binding *b, const struct slot *slot) {
     return section_of(b, slot->first) == section_of(b, slot->last);
@@ -78,7 +78,7 @@ void binding_slot(const struct binding *b, const struct slot *slot, int64_t *siz
     const struct section *from = section_of(b, slot->first);
     int64_t symbol[SIZE_SYMBOLS];
     memcpy(symbol, b->symbol, sizeof symbol);
-    if (is_local(b, slot)) symbol[0] = from->portion;
+    if (is_local(b, slot)) symbol[0] = from->micro_batch;
     *size = size_eval(&slot->size, symbol);
     *first = is_local(b, slot) ? slot->first : from->begin;
     *last = is_local(b, slot) ? slot->last : section_of(b, slot->last)->end - 1;
@@ -111,12 +111,12 @@ static enum sol_status place_slots(struct arena *arena, struct binding *b,
 
 /* ---- Steps ---- */
 
-/* Arguments and tasks of step i for that many images. */
-static void bind_images(const struct binding *b, const struct step *step, int i, int64_t images,
-                        const struct bound *to) {
+/* Arguments and tasks of step i for that many samples. */
+static void bind_samples(const struct binding *b, const struct step *step, int i, int64_t samples,
+                         const struct bound *to) {
     int64_t symbol[SIZE_SYMBOLS];
     memcpy(symbol, b->symbol, sizeof symbol);
-    symbol[0] = images;
+    symbol[0] = samples;
     for (int a = 0; a < step->n_arg; a++) to->arg[i][a] = size_eval(&step->arg[a], symbol);
     to->n_tasks[i] = max_i64(0, step->n_tasks(step, to->arg[i]));
 }
@@ -127,19 +127,19 @@ static void bind_pointers(struct binding *b, const struct step_list *list, int i
     for (int p = 0; p < step->n_ptr; p++) {
         const struct buffer_ref *ref = &step->ptr[p];
         b->ptr_offset[i][p] = size_eval(&ref->offset, b->symbol);
-        b->ptr_image[i][p] = ref->image;
+        b->ptr_sample_stride[i][p] = ref->sample_stride;
         if (ref->kind != BUFFER_ARENA) continue;
         b->ptr_offset[i][p] += (int64_t)slot_offset[ref->index];
-        if (is_local(b, &list->slot[ref->index])) b->ptr_image[i][p] = 0;
+        if (is_local(b, &list->slot[ref->index])) b->ptr_sample_stride[i][p] = 0;
     }
 }
 
 static void bind_step(struct binding *b, const struct step_list *list, int i,
                       const size_t *slot_offset) {
     const struct step *step = &list->at[i];
-    const int64_t portion = section_of(b, i)->portion;
-    bind_images(b, step, i, portion, &b->full);
-    if (portion) bind_images(b, step, i, b->symbol[0] % portion, &b->rest);
+    const int64_t micro_batch = section_of(b, i)->micro_batch;
+    bind_samples(b, step, i, micro_batch, &b->full);
+    if (micro_batch) bind_samples(b, step, i, b->symbol[0] % micro_batch, &b->rest);
     bind_pointers(b, list, i, slot_offset);
     if (step->scratch_size > b->scratch_size) b->scratch_size = step->scratch_size;
     if (step->n_ptr > b->n_ptr) b->n_ptr = step->n_ptr;
@@ -248,7 +248,7 @@ static struct workspace *fit_workspace(struct workspace *idle, const struct bind
 enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads,
                                 struct binding **out, struct workspace **workspace) {
     struct workspace *idle = NULL;
-    lock_take(&program->lock);
+    lock_acquire(&program->lock);
     enum sol_status status = acquire_binding(program, symbols, out);
     if (!status && (idle = (*out)->idle)) (*out)->idle = idle->next;
     lock_release(&program->lock);
@@ -262,7 +262,7 @@ enum sol_status program_acquire(struct sol_program *program, const int64_t *symb
 
 void program_give_back(struct sol_program *program, struct binding *binding,
                        struct workspace *workspace) {
-    lock_take(&program->lock);
+    lock_acquire(&program->lock);
     if (workspace) {
         workspace->next = binding->idle;
         binding->idle = workspace;

@@ -15,7 +15,7 @@
 struct bases {
     const void *const *input, *const *param;
     void *const *output;
-    char *arena, *const *state;
+    char *arena, *const *packed;
 };
 
 static void *resolve(const struct bases *base, const struct buffer_ref *ref, int64_t offset) {
@@ -24,7 +24,7 @@ static void *resolve(const struct bases *base, const struct buffer_ref *ref, int
     case BUFFER_PARAM: return (char *)(uintptr_t)base->param[ref->index] + offset;
     case BUFFER_OUTPUT: return (char *)base->output[ref->index] + offset;
     case BUFFER_ARENA: return base->arena + offset;
-    case BUFFER_STATE: return base->state[ref->index] + offset;
+    case BUFFER_PACKED: return base->packed[ref->index] + offset;
     case BUFFER_NONE: break;
     }
     return NULL;
@@ -75,20 +75,20 @@ struct call {
     struct bases base;
 };
 
-/* The images that steps work on: from `first` on, as many as `bound` was made for. */
-struct portion {
+/* The samples that steps compute: from `first` on, as many as `bound` was made for. */
+struct micro_batch {
     int64_t first;
     const struct bound *bound;
 };
 
-static void prepare_step(struct job *job, const struct call *call, const struct step *step, int i,
-                         const struct portion *portion) {
+static void bind_step(struct job *job, const struct call *call, const struct step *step, int i,
+                      const struct micro_batch *micro_batch) {
     const struct binding *b = call->binding;
     void **ptr = call->workspace->pointers;
     for (int p = 0; p < step->n_ptr; p++)
         ptr[p] = resolve(&call->base, &step->ptr[p],
-                         b->ptr_offset[i][p] + portion->first * b->ptr_image[i][p]);
-    job->step = step, job->ptr = ptr, job->arg = portion->bound->arg[i];
+                         b->ptr_offset[i][p] + micro_batch->first * b->ptr_sample_stride[i][p]);
+    job->step = step, job->ptr = ptr, job->arg = micro_batch->bound->arg[i];
     job->workspace = call->workspace;
     job->status = SOL_OK; /* the message is left as it is */
     atomic_init(&job->n_failures, 0);
@@ -102,11 +102,11 @@ static enum sol_status step_status(const struct job *job) {
 /* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. A call that does
  * not hold the pool runs alone, since its workspace has scratch for one thread. */
 static enum sol_status run_step(const struct call *call, const struct step *step, int i,
-                                const struct portion *portion) {
-    int64_t n = portion->bound->n_tasks[i];
+                                const struct micro_batch *micro_batch) {
+    int64_t n = micro_batch->bound->n_tasks[i];
     if (n == 0) return SOL_OK;
     struct job job;
-    prepare_step(&job, call, step, i, portion);
+    bind_step(&job, call, step, i, micro_batch);
     if (call->n_threads > 1) pool_run(n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
     return step_status(&job);
@@ -115,7 +115,7 @@ static enum sol_status run_step(const struct call *call, const struct step *step
 static void set_bases(struct call *call, const struct sol_weights *weights,
                       const void *const *inputs, void *const *outputs) {
     call->base = (struct bases){inputs, weights->param, outputs, call->workspace->arena,
-                                weights->state.slot};
+                                weights->packed.slot};
 }
 
 /* Without the pool (another call has it) this one runs on its own thread, rather than wait. */
@@ -130,17 +130,17 @@ static void leave_pool(struct call *call) {
 /* Steps [first, end) on one portion after the other; `seconds` (may be NULL) as for run_list. */
 static enum sol_status run_section(const struct call *call, const struct step_list *list,
                                    const struct section *section, int first, double *seconds) {
-    const int64_t batch = call->binding->symbol[0], size = section->portion;
-    struct portion portion = {0, &call->binding->full};
+    const int64_t batch = call->binding->symbol[0], size = section->micro_batch;
+    struct micro_batch micro_batch = {0, &call->binding->full};
     do {
-        if (portion.first + size > batch) portion.bound = &call->binding->rest;
+        if (micro_batch.first + size > batch) micro_batch.bound = &call->binding->rest;
         for (int i = first; i < section->end; i++) {
             const double start = seconds ? os_now() : 0;
-            TRY(run_step(call, &list->at[i], i, &portion));
+            TRY(run_step(call, &list->at[i], i, &micro_batch));
             if (seconds) seconds[i] += os_now() - start;
         }
-        portion.first += size;
-    } while (portion.first < batch);
+        micro_batch.first += size;
+    } while (micro_batch.first < batch);
     return SOL_OK;
 }
 
@@ -219,62 +219,66 @@ enum sol_status sol_program_run(const struct sol_program *program,
     return status;
 }
 
-/* The outputs' addresses are not known before the errand, and of a divided batch a step is more than one job. */
+/* The guard supplies the outputs' addresses, so a step that writes outputs waits for it; with a
+ * divided batch a step is more than one job. */
 static bool can_start_early(const struct sol_program *program, const struct call *call) {
     const struct step *step = program->steps.at;
     if (!program->steps.n || call->n_threads == 1) return false;
     const struct binding *b = call->binding;
-    if (!b->full.n_tasks[0] || b->section->portion != b->symbol[0]) return false;
+    if (!b->full.n_tasks[0] || b->section->micro_batch != b->symbol[0]) return false;
     for (int i = 0; i < step->n_ptr; i++)
         if (step->ptr[i].kind == BUFFER_OUTPUT) return false;
     return true;
 }
 
-struct errand {
+struct guard {
     bool (*run)(void *user);
     void *user;
-    bool is_welcome;
+    bool holds;
 };
 
-static bool run_errand(void *user) {
-    struct errand *errand = user;
-    return errand->is_welcome = errand->run(errand->user);
+static bool run_guard(void *user) {
+    struct guard *guard = user;
+    return guard->holds = guard->run(guard->user);
 }
 
-/* The first step of a call, if it may be run already, and the errand; `*done`: steps that are done. */
+/* Evaluates the guard, and runs the first step at the same time if it may start early. `*done`: how
+ * many steps have run. */
 static enum sol_status run_first_step(const struct sol_program *program, struct call *call,
-                                      struct errand *errand, int *done) {
+                                      struct guard *guard, int *done) {
     *done = can_start_early(program, call);
     if (!*done) {
-        run_errand(errand);
+        run_guard(guard);
         return SOL_OK;
     }
     struct job job;
-    const struct portion whole = {0, &call->binding->full};
-    prepare_step(&job, call, program->steps.at, 0, &whole);
+    const struct micro_batch whole = {0, &call->binding->full};
+    bind_step(&job, call, program->steps.at, 0, &whole);
     int64_t n = whole.bound->n_tasks[0];
-    pool_run_after(run_errand, errand, n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
+    pool_run_speculative(run_guard, guard, n, max_i64(1, n / (4 * call->n_threads)), run_tasks,
+                         &job);
     return step_status(&job);
 }
 
-enum sol_status sol_program_run_after(bool (*run)(void *user), void *user,
-                                      const struct sol_program *program,
-                                      const struct sol_weights *weights, const int64_t *symbols,
-                                      const void *const *inputs, void *const *outputs) {
+enum sol_status sol_program_run_speculative(bool (*run)(void *user), void *user,
+                                            const struct sol_program *program,
+                                            const struct sol_weights *weights,
+                                            const int64_t *symbols, const void *const *inputs,
+                                            void *const *outputs) {
     struct call call;
-    struct errand errand = {run, user, true};
+    struct guard guard = {run, user, true};
     if (program->is_timed || is_empty_call(program, symbols))
         return run(user) ? sol_program_run(program, weights, symbols, inputs, outputs) : SOL_OK;
     enum sol_status status = begin_call(&call, program, weights, symbols, inputs, NULL);
     if (status) return run(user), status;
     call.base.output = outputs;
     int done;
-    status = run_first_step(program, &call, &errand, &done);
-    if (!errand.is_welcome) status = SOL_OK; /* nobody wants the result, whatever became of it */
+    status = run_first_step(program, &call, &guard, &done);
+    if (!guard.holds) status = SOL_OK; /* the guard failed: the result is discarded */
     else if (!status)
         status = exec_check_pointers("output", program->n_outputs, (const void *const *)outputs,
                                      program->output);
-    if (errand.is_welcome && !status) status = run_list(&program->steps, done, &call, NULL);
+    if (guard.holds && !status) status = run_list(&program->steps, done, &call, NULL);
     end_call(&call, program);
     return status;
 }
@@ -318,18 +322,18 @@ enum sol_status sol_program_profile(const struct sol_program *program,
     return status;
 }
 
-/* The `prepare` steps as a call of its own, with a binding and a workspace that nobody else ever needs. */
-enum sol_status exec_prepare(const struct sol_weights *w) {
+/* The `prepack` steps as a call of its own, with a binding and a workspace that nobody else ever needs. */
+enum sol_status exec_prepack(const struct sol_weights *w) {
     const struct sol_program *program = w->program;
     const int64_t none[SIZE_SYMBOLS] = {0};
     struct call call;
-    TRY(binding_new(&program->prepare, none, 0, &call.binding));
+    TRY(binding_new(&program->prepack, none, 0, &call.binding));
     take_pool(&call);
     call.workspace = workspace_new(call.binding, call.n_threads);
     enum sol_status status = SOL_OK;
     if (call.workspace) {
         set_bases(&call, w, NULL, NULL);
-        status = run_list(&program->prepare, 0, &call, NULL);
+        status = run_list(&program->prepack, 0, &call, NULL);
     } else {
         status = fail(SOL_ENOMEM, "no memory to pack weights");
     }

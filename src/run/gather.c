@@ -10,13 +10,13 @@
 
 int64_t gather_n_tasks(const struct step *step, const int64_t *arg) {
     (void)step;
-    return arg[GATHER_OUTER] * arg[GATHER_NUMBERS];
+    return arg[GATHER_OUTER] * arg[GATHER_INDICES];
 }
 
 /* Number `i`; below 0 it counts from the end. -1 with a message when there is no such row. */
 static int64_t read_row(const void *numbers, int64_t i, const int64_t *arg) {
-    int64_t number = arg[GATHER_NUMBER_SIZE] == sizeof(int64_t) ? ((const int64_t *)numbers)[i]
-                                                                : ((const int32_t *)numbers)[i];
+    int64_t number = arg[GATHER_INDEX_SIZE] == sizeof(int64_t) ? ((const int64_t *)numbers)[i]
+                                                               : ((const int32_t *)numbers)[i];
     int64_t rows = arg[GATHER_ROWS], row = number < 0 && number >= -rows ? number + rows : number;
     if (row >= 0 && row < rows) return row;
     exec_fail(fail(SOL_EINVAL, "gather: number %lld, but there are %lld rows", (long long)number,
@@ -27,7 +27,7 @@ static int64_t read_row(const void *numbers, int64_t i, const int64_t *arg) {
 void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                 int64_t begin, int64_t end) {
     (void)step, (void)scratch;
-    const int64_t numbers = arg[GATHER_NUMBERS], planes = arg[GATHER_PLANES],
+    const int64_t numbers = arg[GATHER_INDICES], planes = arg[GATHER_PLANES],
                   inner = arg[GATHER_INNER];
     for (int64_t task = begin; task < end; task++) {
         int64_t outer = task / numbers, row = read_row(ptr[1], task % numbers, arg);

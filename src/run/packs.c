@@ -37,7 +37,7 @@ static struct pack *table[HEADS];
 static size_t total;
 
 size_t packs_size(void) {
-    lock_take(&lock);
+    lock_acquire(&lock);
     const size_t size = total;
     lock_release(&lock);
     return size;
@@ -56,7 +56,7 @@ static struct pack_block *new_block(size_t size, int n) {
     }
     *block = (struct pack_block){.n_users = n, .size = size, .memory = memory};
     workspace_advise_huge(memory, size);
-    lock_take(&lock);
+    lock_acquire(&lock);
     total += size;
     lock_release(&lock);
     return block;
@@ -75,7 +75,7 @@ static void unlink_packs(struct pack_block *block) {
 }
 
 static void release(struct pack_block *block) {
-    lock_take(&lock);
+    lock_acquire(&lock);
     const bool is_last = --block->n_users == 0;
     if (is_last) unlink_packs(block);
     lock_release(&lock);
@@ -113,7 +113,7 @@ static uint64_t take_sample(const char *at, size_t size) {
 /* An equal pack, with a user more; NULL: the newest of the same sample differs, or there is none. */
 static struct pack *find_equal(const char *at, size_t size) {
     const uint64_t sample = take_sample(at, size);
-    lock_take(&lock);
+    lock_acquire(&lock);
     struct pack *pack = *head_of(sample);
     while (pack && (pack->sample != sample || pack->size != size)) pack = pack->next;
     if (pack) pack->block->n_users++;
@@ -130,7 +130,7 @@ static void enter(const struct packs *p, struct pack_block *own) {
         if (p->block[i] != own || size < LEAST) continue;
         struct pack *pack = &own->pack[own->n++];
         *pack = (struct pack){NULL, take_sample(p->slot[i], size), p->slot[i], size, own};
-        lock_take(&lock);
+        lock_acquire(&lock);
         pack->next = *head_of(pack->sample);
         *head_of(pack->sample) = pack;
         lock_release(&lock);
@@ -169,7 +169,7 @@ static bool replace(const struct packs *p, struct pack *const *found) {
     return true;
 }
 
-void packs_share(const struct packs *p) {
+void packs_deduplicate(const struct packs *p) {
     struct pack **found = p->n ? mem_alloc(sizeof *found * (size_t)p->n, 16) : NULL;
     if (!found) return;
     for (int i = 0; i < p->n; i++)

@@ -1,8 +1,9 @@
 /*
- * Packs: slots of weights' states, which all programs of a process share where they hold the same bytes.
+ * Packs: packed parameters, which all programs of a process share where they hold the same bytes.
  *
- * Programs for several sizes of one network derive the same from its parameters, such as transposed and packed weights. What is
- * equal is found by its content: so it does not matter who made it of what, and parameters may change as they like.
+ * Programs for several sizes of one network derive the same from its parameters, such as transposed
+ * and packed weights. Equal slots are found by their content, whatever parameters they were made
+ * of.
  */
 #ifndef SOL_PACKS_H
 #define SOL_PACKS_H
@@ -22,9 +23,9 @@ struct packs {
 
 /* With n and the offsets set: zeroed memory for all slots, in one block. False: memory is out. */
 bool packs_alloc(const struct packs *packs);
-/* When they are filled, and from now on do not change: lets slots point to equal ones of others, and others to these. Where memory is
- * out, it leaves them as they are. */
-void packs_share(const struct packs *packs);
+/* Call it once the slots are filled and do not change any more: redirects slots to equal ones of
+ * other programs, or offers them to others. If memory is out, nothing changes. */
+void packs_deduplicate(const struct packs *packs);
 void packs_release(const struct packs *packs);
 /* Bytes of all blocks of the process, for tests. */
 size_t packs_size(void);

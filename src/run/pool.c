@@ -47,8 +47,8 @@ struct job {
     void *user;
     uint64_t n, chunk;
     int n_shares;
-    pool_errand *errand; /* the owner's, before it takes chunks; or NULL */
-    void *errand_user;
+    pool_guard *guard; /* evaluated by the owner before it takes chunks; NULL: none */
+    void *guard_user;
 };
 
 /* A part of the job that one thread begins with, and others help with when their own is done. */
@@ -159,19 +159,19 @@ static void set_shares(const struct job *job) {
     }
 }
 
-/* What an errand runs itself runs alone: the job stands in the pool already. */
-static bool do_errand(const struct job *job) {
-    if (!job->errand) return true;
+/* Work that the guard itself starts runs alone, since the pool already holds this job. */
+static bool run_guard(const struct job *job) {
+    if (!job->guard) return true;
     bool before = in_task;
     in_task = true;
-    bool answer = job->errand(job->errand_user);
+    bool answer = job->guard(job->guard_user);
     in_task = before;
     return answer;
 }
 
 /* Runs the whole range on this thread. */
 static void run_alone(const struct job *job) {
-    if (!do_errand(job)) return;
+    if (!run_guard(job)) return;
     bool before = in_task;
     in_task = true;
     job->task(job->user, 0, 0, (int64_t)job->n);
@@ -312,7 +312,7 @@ static void dispatch(const struct job *job) {
             (job->n - 1) / job->chunk; /* chunks, less the one that the owner takes */
         wake(&pool.gate, helpers < MAX_THREADS ? (int)helpers : MAX_THREADS);
     }
-    if (do_errand(job)) take_chunks(0);
+    if (run_guard(job)) take_chunks(0);
     else
         for (int i = 0; i < job->n_shares; i++) atomic_store(&pool.share[i].next, job->n);
     if (!is_empty(atomic_fetch_and(&pool.gate, ~GATE_OPEN), 0)) await_joined();
@@ -375,16 +375,16 @@ static void run_job(struct job *job, int64_t grain) {
 }
 
 void pool_run(int64_t n, int64_t grain, pool_task *task, void *user) {
-    pool_run_after(NULL, NULL, n, grain, task, user);
+    pool_run_speculative(NULL, NULL, n, grain, task, user);
 }
 
-void pool_run_after(pool_errand *errand, void *errand_user, int64_t n, int64_t grain,
-                    pool_task *task, void *user) {
+void pool_run_speculative(pool_guard *guard, void *guard_user, int64_t n, int64_t grain,
+                          pool_task *task, void *user) {
     struct job job = {.task = task,
                       .user = user,
                       .n = n > 0 ? (uint64_t)n : 0,
-                      .errand = errand,
-                      .errand_user = errand_user};
+                      .guard = guard,
+                      .guard_user = guard_user};
     if (n > 0) run_job(&job, grain < 1 ? 1 : grain);
-    else do_errand(&job);
+    else run_guard(&job);
 }

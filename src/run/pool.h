@@ -13,7 +13,7 @@
  * functions. The number in the names changes with the interface. */
 #ifdef POOL_SHARED
 #define pool_run sol_pool_1_run
-#define pool_run_after sol_pool_1_run_after
+#define pool_run_speculative sol_pool_1_run_after
 #define pool_threads sol_pool_1_threads
 #define pool_set_threads sol_pool_1_set_threads
 #define pool_begin sol_pool_1_begin
@@ -30,11 +30,12 @@
 typedef void pool_task(void *user, int thread, int64_t begin, int64_t end);
 POOL_API void pool_run(int64_t n, int64_t grain, pool_task *task, void *user);
 
-/* As pool_run, but the caller's thread first does an errand, while the workers wake and begin; alone, it does the errand
- * before anything else. When the errand returns false, tasks that nobody has begun are left out. */
-typedef bool pool_errand(void *user);
-POOL_API void pool_run_after(pool_errand *errand, void *errand_user, int64_t n, int64_t grain,
-                             pool_task *task, void *user);
+/* As pool_run, but the caller's thread first evaluates a guard, while the workers wake and begin;
+ * without workers it evaluates the guard before any task. If the guard returns false, tasks that
+ * have not begun are skipped. */
+typedef bool pool_guard(void *user);
+POOL_API void pool_run_speculative(pool_guard *guard, void *guard_user, int64_t n, int64_t grain,
+                                   pool_task *task, void *user);
 
 POOL_API int pool_threads(void);       /* threads that take part, >= 1 */
 POOL_API void pool_set_threads(int n); /* 0: $SOL_NUM_THREADS or all cores */

@@ -72,9 +72,9 @@ size_t sol_program_weights_size(const struct sol_program *program) {
 /* The most bytes that live at the same step: a bound below which no placement can get. Steps times slots, which is little enough for
  * something that only people ask for. */
 static size_t count_live(const struct step_list *list, const struct binding *binding) {
-    int64_t most = 0;
-    for (int at = 0; at < list->n; at++) most = max_i64(most, binding_live(binding, list, at));
-    return (size_t)most;
+    int64_t max = 0;
+    for (int at = 0; at < list->n; at++) max = max_i64(max, binding_live(binding, list, at));
+    return (size_t)max;
 }
 
 /* A binding is made only to be asked and thrown away, so that the cache keeps what calls need. Every thread has scratch of its own. */
@@ -104,9 +104,9 @@ double sol_program_compiler_seconds(const struct sol_program *program) {
 const char *sol_program_report(const struct sol_program *program) {
     return program->report ? program->report : "";
 }
-/* Devices that take whole models have no plan to draw, and get an empty picture. */
-char *sol_program_picture(const struct sol_program *program) {
-    return strdup(program->picture ? program->picture : "digraph model {}\n");
+/* Devices that take whole models have no plan to draw, and get an empty graph. */
+char *sol_program_dot(const struct sol_program *program) {
+    return strdup(program->dot ? program->dot : "digraph model {}\n");
 }
 
 void sol_set_threads(int n) { pool_set_threads(n); }

@@ -7,8 +7,9 @@
  * interpreter of generated kernels (struct kernel). Immutable
  * once compiled, but for the cache of bindings, which has a lock.
  *
- * There are two lists of steps. `prepare` reads parameters only and fills the state (folded, packed, transformed
- * weights); it runs once per version of the weights. `steps` runs at every call.
+ * There are two lists of steps. `prepack` reads only parameters and writes the packed parameters
+ * (folded, reordered, transformed); it runs once per version of the parameters. `steps` runs at
+ * every call.
  */
 #ifndef SOL_PROGRAM_H
 #define SOL_PROGRAM_H
@@ -26,19 +27,20 @@ enum buffer_kind {
     BUFFER_PARAM,
     BUFFER_OUTPUT,
     BUFFER_ARENA,
-    BUFFER_STATE
+    BUFFER_PACKED
 };
 
 /* NONE is a NULL pointer. */
 struct buffer_ref {
     enum buffer_kind kind;
-    int index;          /* port number, or slot number for ARENA and STATE */
-    struct size offset; /* bytes */
-    int64_t image;      /* bytes from one image to the next; 0: all images share it */
+    int index;             /* port number, or slot number for ARENA and STATE */
+    struct size offset;    /* bytes */
+    int64_t sample_stride; /* bytes from one sample to the next; 0: all samples share it */
 };
 
 /* Memory for one intermediate. ARENA slots live from step `first` to step `last` and share bytes when their lives do not
- * touch. A slot that is read by `steps` but written by `prepare` is STATE and lives as long as the weights. */
+ * touch. A slot that `prepack` writes and `steps` reads is PACKED: it lives as long as the
+ * weights. */
 struct slot {
     struct size size; /* bytes */
     int first, last;
@@ -56,8 +58,7 @@ struct step {
     struct buffer_ref *ptr;
     struct size *arg;
     size_t scratch_size; /* bytes per thread */
-    bool
-        by_image; /* for symbol 0 = n it computes n images, from wherever its pointers are moved to */
+    bool by_sample;      /* with symbol 0 = n it computes the n samples from its pointers on */
     struct size flops, bytes;
     const char *name, *module, *layers;
     int cluster;                /* its number in the report; -1: the device has no clusters */
@@ -74,13 +75,14 @@ struct step_list {
     struct slot *slot; /* ARENA slots of this list */
 };
 
-/* Steps [begin, end), run on one portion of the batch after the other: portion.h. Whole if that is the batch. */
+/* Steps [begin, end), which run on one micro-batch after the other: micro_batch.h. Undivided if
+ * that is the whole batch. */
 struct section {
     int begin, end;
-    int64_t portion; /* images */
+    int64_t micro_batch; /* images */
 };
 
-/* What formulas depend on the number of images for; by step. */
+/* What depends on the number of samples; by step. */
 struct bound {
     int64_t **arg;
     int64_t *n_tasks;
@@ -93,10 +95,11 @@ struct binding {
     struct binding *next;
     int n_sections;
     struct section *section;
-    struct bound full, rest; /* for a section's portion, and for the last one if it is smaller */
+    struct bound full,
+        rest; /* for a section's micro-batch, and for the last one if it is smaller */
     int64_t **
         ptr_offset; /* per step and pointer: bytes from its buffer's start; ARENA: from the arena's start */
-    int64_t **ptr_image;             /* and to the next image: 0 for what holds one portion only */
+    int64_t **ptr_sample_stride; /* and to the next image: 0 for what holds one micro-batch only */
     size_t arena_size, scratch_size; /* scratch per thread */
     int n_ptr;                       /* most pointers of a step */
     struct workspace *idle;          /* that no call uses at present */
@@ -110,12 +113,12 @@ struct sol_program {
     int n_symbols, n_inputs, n_params, n_outputs;
     struct sol_port *input, *param, *output;
     struct size (*output_dim)[SOL_MAX_RANK];
-    struct step_list prepare, steps;
-    int n_state;
-    struct slot *state;
+    struct step_list prepack, steps;
+    int n_packed;
+    struct slot *packed;
     void *code; /* that was loaded for it, released with it by `release_code`; NULL: none */
     void (*release_code)(void *code);
-    const char *report, *picture, *target; /* target: device and instruction set */
+    const char *report, *dot, *target; /* target: device and instruction set */
     int n_compiled;
     double compiler_s; /* processor time of the C compiler */
     bool is_timed;     /* SOL_DEBUG=time when it was compiled */
@@ -129,7 +132,7 @@ struct sol_weights {
     atomic_int n_refs;
     const struct sol_program *program; /* retained */
     const void **param;                /* caller's pointers, for weights that are used in place */
-    struct packs state;                /* by slot; nobody changes its memory any more */
+    struct packs packed;               /* by slot; nobody changes its memory any more */
 };
 
 /* weights.c: the offsets of struct packs. Each slot begins at a cache line. Returns the last of them. */
@@ -141,14 +144,15 @@ struct sol_program *program_new(void);
 /* memory.c: places slots so that those alive together do not overlap; offset[i] in bytes, multiples of 64. Returns the bytes needed. */
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
 
-/* exec.c: runs the `prepare` steps, which fill the state. */
-enum sol_status exec_prepare(const struct sol_weights *weights);
+/* exec.c: runs the `prepack` steps, which write the packed parameters. */
+enum sol_status exec_prepack(const struct sol_weights *weights);
 enum sol_status exec_check_pointers(const char *what, int n, const void *const *pointer,
                                     const struct sol_port *port);
 /* A task may fail, on any thread, after it has called fail(). The steps behind it are left out, and the call
  * returns `status` with the message. */
 void exec_fail(enum sol_status status);
-/* For those who run tasks without a program: what exec_fail noted on this thread since the last time. */
+/* For callers that run tasks without a program: the status that exec_fail has set on this thread
+ * since the last call. */
 enum sol_status exec_take_failure(void);
 
 /* kernel.c: a generated kernel. `text`, its C, is kept for programs that become libraries. */
@@ -177,8 +181,9 @@ void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
               int64_t begin, int64_t end);
 int64_t copy_n_tasks(const struct step *step, const int64_t *arg);
 
-/* gather.c: the step of a gather. ptr = {table, numbers, out}; strides and sizes in elements. The table's dims are [outer.., rows,
- * inner..]; it may lie apart along its first one, whose step is STRIDE; behind that, PLANES of rows follow each other. */
+/* gather.c: the step of a gather. ptr = {table, indices, out}; strides and sizes in elements. The table's dims are
+ * [outer.., rows, inner..]; it may lie apart along its first one, whose step is STRIDE; behind that, PLANES of rows
+ * follow each other. */
 enum {
     GATHER_OUTER,
     GATHER_PLANES,
@@ -186,8 +191,8 @@ enum {
     GATHER_ROWS,
     GATHER_ROW_STRIDE,
     GATHER_INNER,
-    GATHER_NUMBERS,
-    GATHER_NUMBER_SIZE, /* bytes: 8 or 4 */
+    GATHER_INDICES,
+    GATHER_INDEX_SIZE, /* bytes: 8 or 4 */
     GATHER_N_ARGS
 };
 void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,

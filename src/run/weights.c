@@ -1,34 +1,34 @@
 /*
- * The life of weights: the state that `prepare` derives from one version of the parameters.
+ * Weights: the packed parameters that `prepack` makes of one version of the parameters.
  *
- *   memory for all slots -> exec_prepare fills it -> packs_share replaces what others have, too
+ *   memory for all slots -> exec_prepack fills it -> packs_deduplicate replaces what others have, too
  */
 #include "run/program.h"
 
 #include <string.h>
 
-/* The state does not depend on symbols: it is made before any call. */
+/* Packed parameters do not depend on symbols: they are made before any call. */
 size_t weights_place(const struct sol_program *program, size_t *offset) {
     const int64_t none[SIZE_SYMBOLS] = {0};
     size_t at = 0;
-    for (int i = 0; i < program->n_state; i++) {
+    for (int i = 0; i < program->n_packed; i++) {
         if (offset) offset[i] = at;
-        at += (size_t)round_up(size_eval(&program->state[i].size, none), 64);
+        at += (size_t)round_up(size_eval(&program->packed[i].size, none), 64);
     }
-    if (offset) offset[program->n_state] = at;
+    if (offset) offset[program->n_packed] = at;
     return at;
 }
 
 /* The struct and its tables in one piece. */
 static struct sol_weights *alloc_tables(const struct sol_program *program) {
-    const size_t n_state = (size_t)program->n_state, n_params = (size_t)program->n_params;
+    const size_t n_packed = (size_t)program->n_packed, n_params = (size_t)program->n_params;
     struct sol_weights *w =
-        mem_alloc(sizeof *w + (3 * n_state + 1) * sizeof(size_t) + n_params * sizeof(void *), 64);
+        mem_alloc(sizeof *w + (3 * n_packed + 1) * sizeof(size_t) + n_params * sizeof(void *), 64);
     if (!w) return NULL;
-    w->state = (struct packs){.n = program->n_state, .offset = (size_t *)(void *)(w + 1)};
-    w->state.slot = (char **)(void *)(w->state.offset + n_state + 1);
-    w->state.block = (struct pack_block **)(void *)(w->state.slot + n_state);
-    w->param = (const void **)(void *)(w->state.block + n_state);
+    w->packed = (struct packs){.n = program->n_packed, .offset = (size_t *)(void *)(w + 1)};
+    w->packed.slot = (char **)(void *)(w->packed.offset + n_packed + 1);
+    w->packed.block = (struct pack_block **)(void *)(w->packed.slot + n_packed);
+    w->param = (const void **)(void *)(w->packed.block + n_packed);
     return w;
 }
 
@@ -37,8 +37,8 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
     struct sol_weights *w = alloc_tables(program);
     if (!w) return fail(SOL_ENOMEM, "no memory for weights");
     if (program->n_params) memcpy(w->param, params, (size_t)program->n_params * sizeof *params);
-    const size_t size = weights_place(program, w->state.offset);
-    if (!packs_alloc(&w->state)) {
+    const size_t size = weights_place(program, w->packed.offset);
+    if (!packs_alloc(&w->packed)) {
         mem_free(w);
         return fail(SOL_ENOMEM, "no memory for %zu bytes of packed weights", size);
     }
@@ -54,8 +54,8 @@ enum sol_status sol_weights_new(const struct sol_program *program, const void *c
     TRY(exec_check_pointers("parameter", program->n_params, params, program->param));
     struct sol_weights *w = NULL;
     TRY(alloc_weights(program, params, &w));
-    enum sol_status status = exec_prepare(w);
-    if (!status) packs_share(&w->state);
+    enum sol_status status = exec_prepack(w);
+    if (!status) packs_deduplicate(&w->packed);
     if (status) sol_weights_release(w);
     else *out = w;
     return status;
@@ -65,7 +65,7 @@ void sol_weights_retain(struct sol_weights *weights) { atomic_fetch_add(&weights
 
 void sol_weights_release(struct sol_weights *weights) {
     if (!weights || atomic_fetch_sub(&weights->n_refs, 1) > 1) return;
-    packs_release(&weights->state);
+    packs_release(&weights->packed);
     sol_program_release((struct sol_program *)(uintptr_t)weights->program);
     mem_free(weights);
 }

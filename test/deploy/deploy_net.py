@@ -11,7 +11,7 @@ from torch import nn
 
 HERE = Path(__file__).parent
 COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
-STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
 
 
 class Block(nn.Module):
@@ -56,7 +56,7 @@ def close(result, expected):
 
 def compile_program(folder, sources, compiler="gcc", flags=(), links=()):
     """Compiles test/deploy/program.c with a library in `folder`."""
-    argv = [compiler, *STRICT, "-I", str(folder), "-DN_IN=2430", "-DN_OUT=10", *flags]
+    argv = [compiler, *WARNINGS, "-I", str(folder), "-DN_IN=2430", "-DN_OUT=10", *flags]
     argv += [str(HERE / "program.c"), *map(str, sources), *links, "-o", str(folder / "program")]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -82,7 +82,7 @@ def load(folder, name="Net"):
 
 def build_portable(folder, name="Net", flags=()):
     """The portable sources in `folder` as a shared library -> the library, loaded."""
-    argv = ["gcc", "-std=c99", *STRICT, *flags, "-shared", "-fPIC", f"{name}.c", "-lm"]
+    argv = ["gcc", "-std=c99", *WARNINGS, *flags, "-shared", "-fPIC", f"{name}.c", "-lm"]
     done = subprocess.run(
         [*argv, "-o", f"lib{name}.so"], cwd=folder, capture_output=True, text=True
     )

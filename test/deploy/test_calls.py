@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from deploy_net import HERE, STRICT, build_portable, close, example, load
+from deploy_net import HERE, WARNINGS, build_portable, close, example, load
 
 import sol.pytorch as sol
 
@@ -25,7 +25,7 @@ def run_threads(net, folder, sources, flags=(), links=()):
     """Links test/deploy/threads.c with the library, runs it, and checks what each thread computed."""
     argv = [
         "gcc",
-        *STRICT,
+        *WARNINGS,
         "-g",
         "-O1",
         "-pthread",
@@ -62,7 +62,7 @@ def test_threads_of_portable_c(net, tmp_path, kind, flags):
     options, own = PORTABLE[kind]
     sol.deploy(net, [example()], lib_name="Net", path=tmp_path, target=C_SOURCE, **options)
     for standard in ("-std=c99", "-std=c11"):
-        argv = ["gcc", standard, *STRICT, "-O1", "-g", *flags, "-c", "Net.c", "-o", "Net.o"]
+        argv = ["gcc", standard, *WARNINGS, "-O1", "-g", *flags, "-c", "Net.c", "-o", "Net.o"]
         assert subprocess.run(argv, cwd=tmp_path).returncode == 0
         run_threads(net, tmp_path, [tmp_path / "Net.o"], [*flags, *own])
 
@@ -80,7 +80,7 @@ ATOMICS = {
 def test_threads_with_other_atomics(net, tmp_path, kind):
     flags, own = ATOMICS[kind]
     sol.deploy(net, [example()], lib_name="Net", path=tmp_path, target=C_SOURCE, weights="file")
-    argv = ["gcc", "-std=c11", *STRICT, *flags, *TSAN, "-g", "-c", "Net.c", "-o", "Net.o"]
+    argv = ["gcc", "-std=c11", *WARNINGS, *flags, *TSAN, "-g", "-c", "Net.c", "-o", "Net.o"]
     assert subprocess.run(argv, cwd=tmp_path).returncode == 0
     run_threads(net, tmp_path, [tmp_path / "Net.o"], [*TSAN, *own])
 
@@ -118,7 +118,7 @@ def test_static_memory_refuses_a_call_within_a_call(net, tmp_path):
         "    if (!refused || *predict_error()) return 1;\n    refused = 0, depth = 1;\n"
         "    predict(0, x, &out);\n    return *predict_error() != 0;\n}\n"
     )
-    argv = ["gcc", "-std=c99", *STRICT, "main.c", "Net.c", "-lm", "-o", "main"]
+    argv = ["gcc", "-std=c99", *WARNINGS, "main.c", "Net.c", "-lm", "-o", "main"]
     assert subprocess.run(argv, cwd=tmp_path).returncode == 0
     assert subprocess.run([tmp_path / "main"]).returncode == 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from deploy_net import COMPILERS, STRICT, Net, close, compile_program, example, load, run_program
+from deploy_net import COMPILERS, WARNINGS, Net, close, compile_program, example, load, run_program
 from torch import nn
 
 import sol.pytorch as sol
@@ -82,7 +82,7 @@ def test_portable_source_is_small(tmp_path):
     arm = shutil.which("arm-linux-gnueabihf-gcc") and shutil.which("qemu-arm")
     compiler = "arm-linux-gnueabihf-gcc" if arm else "gcc"
     code = tmp_path / "Net.o"
-    argv = [compiler, "-std=c99", "-Os", *STRICT, "-c", tmp_path / "Net.c", "-o", code]
+    argv = [compiler, "-std=c99", "-Os", *WARNINGS, "-c", tmp_path / "Net.c", "-o", code]
     assert subprocess.run(argv).returncode == 0
     sizes = subprocess.run(["size", "-A", code], capture_output=True, text=True).stdout
     assert sum(int(x.split()[1]) for x in sizes.splitlines() if x.startswith(".text")) <= 65536
@@ -162,7 +162,7 @@ def test_two_libraries_in_one_program(net, tmp_path):
         "    if (!y || !z) return 1;\n    fwrite(y, 4, 10, out);\n    fwrite(z, 4, 4, out);\n"
         "    free(y);\n    free(z);\n    return fclose(out);\n}\n"
     )
-    argv = ["gcc", *STRICT, "-I.", "main.c", "libNet.a", "libOther.a", "-lm", "-lpthread"]
+    argv = ["gcc", *WARNINGS, "-I.", "main.c", "libNet.a", "libOther.a", "-lm", "-lpthread"]
     done = subprocess.run([*argv, "-o", "program"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     values = run_program(tmp_path / "program", example())
@@ -296,7 +296,7 @@ def test_arm64(net, tmp_path):
 
 
 def words_model(words):
-    """ONNX: rows of a table by an input of whole numbers, then values in an uneven order."""
+    """ONNX: rows of a table by an input of integers, then values in an uneven order."""
     onnx = pytest.importorskip("onnx")
     helper = onnx.helper
     nodes = [
@@ -330,7 +330,7 @@ def test_whole_numbers(tmp_path):
     sol.onnx.deploy(
         words_model(words), path=tmp_path, lib_name="Plain", target=sol.deployment.c_source
     )
-    argv = ["gcc", "-std=c99", *STRICT, "-shared", "-fPIC", "Plain.c", "-lm", "-o", "libPlain.so"]
+    argv = ["gcc", "-std=c99", *WARNINGS, "-shared", "-fPIC", "Plain.c", "-lm", "-o", "libPlain.so"]
     assert subprocess.run(argv, cwd=tmp_path).returncode == 0
     plain = ctypes.CDLL(tmp_path / "libPlain.so")
     out[:] = -1
@@ -383,9 +383,9 @@ def test_names_and_numbers_of_any_kind(tmp_path, target):
     sol.onnx.deploy(model, path=tmp_path, lib_name="Odd", target=target)
     for compiler in COMPILERS:
         if target == sol.deployment.c_source:
-            argv = [compiler, "-std=c99", *STRICT, "-shared", "-fPIC", "Odd.c", "-lm"]
+            argv = [compiler, "-std=c99", *WARNINGS, "-shared", "-fPIC", "Odd.c", "-lm"]
             assert subprocess.run([*argv, "-o", "libOdd.so"], cwd=tmp_path).returncode == 0
-        header = [compiler, *STRICT, "-fsyntax-only", "-x", "c", "Odd.h"]
+        header = [compiler, *WARNINGS, "-fsyntax-only", "-x", "c", "Odd.h"]
         assert subprocess.run(header, cwd=tmp_path).returncode == 0
     library = ctypes.CDLL(tmp_path / "libOdd.so")
     value = np.array([[0.0] * 8, [1.0] * 8], np.float32)

@@ -12,8 +12,8 @@ from torch import nn
 import sol.pytorch as sol
 from sol import _core
 
-ALL = [name for kind, name, _, _ in _core.list() if kind == "library"]
-OWN = [row[1] for row in _core.list() if row[0] == "library" and row[3] == "own kernel"]
+ALL = [name for kind, name, _, _ in _core.query() if kind == "library"]
+OWN = [row[1] for row in _core.query() if row[0] == "library" and row[3] == "own kernel"]
 # Each implementation takes at least one of these layers. For a new one a row may be missing.
 LAYERS = [
     (nn.Conv2d(32, 48, 3, padding=1), (1, 32, 12, 12)),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from deploy_net import STRICT, build_portable, load
+from deploy_net import WARNINGS, build_portable, load
 from torch import nn
 
 import sol.pytorch as sol
@@ -31,7 +31,7 @@ def check_header(folder):
     for language in ("c", "c++"):
         argv = ["gcc", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x", language]
         assert subprocess.run([*argv, folder / "Net.h"]).returncode == 0
-    argv = ["gcc", "-std=c99", *STRICT, "-c", "Net.c", "-o", "Net.o"]
+    argv = ["gcc", "-std=c99", *WARNINGS, "-c", "Net.c", "-o", "Net.o"]
     assert subprocess.run(argv, cwd=folder).returncode == 0
 
 

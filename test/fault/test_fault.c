@@ -14,7 +14,7 @@
 
 extern const struct dnn_impl dnn_onednn;
 
-#define MOST_ALLOCATIONS 100000
+#define MAX_ALLOCATIONS 100000
 
 /* A network with all modules in it: convolutions with fused and unfused neighbours, concat,
  * reduction, linear. */
@@ -79,7 +79,7 @@ static void test_allocations(const char *text, const char *device) {
     long n = 0, survived = 0;
     bool failed = true;
     if (!CHECK(!live_once(text, device, expected))) printf("%s: %s\n", device, sol_error());
-    while (failed && n < MOST_ALLOCATIONS) {
+    while (failed && n < MAX_ALLOCATIONS) {
         mem_fail_at = ++n;
         enum sol_status status = live_once(text, device, y);
         failed = mem_fail_at == 0;
@@ -98,7 +98,7 @@ static void test_allocations(const char *text, const char *device) {
 static void test_builder(void) {
     long n = 0;
     bool failed = true;
-    while (failed && n < MOST_ALLOCATIONS) {
+    while (failed && n < MAX_ALLOCATIONS) {
         mem_fail_at = ++n;
         struct sol_model *m = make_model();
         failed = !m || sol_model_check(m);

@@ -87,7 +87,7 @@ def external(location, **more):
 
 def main():
     folder = Path(sys.argv[1])
-    for kind in "onnx", "mixed", "text":
+    for kind in "onnx", "session", "text":
         (folder / kind).mkdir(parents=True, exist_ok=True)
     table = (ROOT / "src/frontend/onnx/op.def").read_text()
     for op, least, most, attributes in OPERATOR.findall(table):
@@ -96,7 +96,7 @@ def main():
                 data = model(op, n_in, names).SerializeToString()
                 (folder / f"onnx/{op}-{n_in}-{len(names)}").write_bytes(data)
     for name, known, part in suite():
-        (folder / f"mixed/{name}").write_bytes(known)
+        (folder / f"session/{name}").write_bytes(known)
         (folder / f"onnx/{name}").write_bytes(part)
     (folder / "external/sub").mkdir(parents=True, exist_ok=True)
     for name in "data", "sub/data":

@@ -49,7 +49,7 @@ def test_options_that_a_command_does_not_use(name, text):
     takes = options_of(run("help", name))
     values = {"--threads": "1", "--batch": "1", "--runs": "1", "--seconds": "0", "--seed": "1"}
     for option in options_of(run("help")) - takes - {"--version"}:
-        is_switch = option in ("--strict", "--no-autotune", "--static-memory", "--help")
+        is_switch = option in ("--deterministic", "--no-autotune", "--static-memory", "--help")
         word = option if is_switch else f"{option}={values.get(option, 'x')}"
         message = run(name, text, word, code=2)
         assert f"`sol {name}` does not use {option}" in message
@@ -63,7 +63,7 @@ def test_values_that_mean_nothing(text):
     assert "generic" in message and "z80" in message
     assert "neon" in run("deploy", text, "--cpu=z80", code=2)
     assert "needs a value" in run("run", text, "--batch", code=2)
-    assert "takes no value" in run("run", text, "--strict=1", code=2)
+    assert "takes no value" in run("run", text, "--deterministic=1", code=2)
     for option in "--seconds=x", "--seconds=-1", "--seconds=nan", "--runs=0", "--seed=-1":
         assert option in run("bench", text, option, code=2)
     for word in "0", "-1", "x", "1.5", "99999999999":

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from test_mixed import load, make_model, real
+from test_session import load, make_model, real
 
 import sol.onnx as sol
 

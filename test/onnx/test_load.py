@@ -19,7 +19,7 @@ def net():
     return sol.load(conv_model(("batch", 3, 9, 7)).SerializeToString())
 
 
-def mixed():
+def session():
     node = helper.make_node("Neg", ["x"], ["y"])
     return build([node], {"x": ("INT32", ("batch", 3))}, kind="INT32").SerializeToString()
 
@@ -44,7 +44,7 @@ def test_a_model_may_have_any_name(tmp_path, name):
 
 
 def test_a_model_may_come_through_a_pipe(tmp_path):
-    for i, data in enumerate((conv_model((1, 3, 9, 7)).SerializeToString(), mixed())):
+    for i, data in enumerate((conv_model((1, 3, 9, 7)).SerializeToString(), session())):
         path = tmp_path / f"fifo{i}"
         os.mkfifo(path)
         writer = threading.Thread(target=path.write_bytes, args=[data])
@@ -128,7 +128,7 @@ def test_a_network_shows_what_it_takes(net):
     shown = str(net)
     assert "x: float32 [batch, 3, 9, 7]" in shown and "y: float32 [batch, 4, 9, 7]" in shown
     assert "compiled as a whole, 2 nodes" in shown
-    shown = str(sol.load(mixed()))
+    shown = str(sol.load(session()))
     assert "x: int32 [batch, 3]" in shown and "partly interpreted" in shown
 
 
@@ -162,7 +162,7 @@ def test_memory(net):
 
 
 def test_an_interpreted_network_has_no_program(tmp_path):
-    net = sol.load(mixed())
+    net = sol.load(session())
     for call in (
         lambda: sol.profile(net, np.ones((1, 3), np.int32)),
         lambda: sol.report(net, path=tmp_path / "page.html"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from test_mixed import load, make_model, real, whole
+from test_session import load, make_model, real, whole
 
 import sol.onnx as sol
 

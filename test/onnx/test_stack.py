@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from onnx import TensorProto, helper
-from test_mixed import make_model, real
+from test_session import make_model, real
 
 PROGRAM = Path(__file__).resolve().parents[2] / "build/release/sol"
 

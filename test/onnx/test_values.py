@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from test_mixed import load, make_model, real
+from test_session import load, make_model, real
 
 INF, NAN = np.inf, np.nan
 ROWS = np.array(

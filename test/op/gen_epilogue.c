@@ -40,7 +40,7 @@ static int add_calm(struct gen *g, int x) {
     return gen_add(g, calm[which].kind, 1, &x, calm[which].attributes);
 }
 
-/* ---- The heavy layer ---- */
+/* ---- The anchor layer ---- */
 
 static int add_conv(struct gen *g, int x, int k, int kernel) {
     struct random *r = g->random;
@@ -64,7 +64,7 @@ static int add_linear(struct gen *g, int x, int k) {
 }
 
 /* Another layer of the same kind and shape as y, of the same input. */
-static int add_heavy(struct gen *g, int x, int k) {
+static int add_anchor(struct gen *g, int x, int k) {
     static const int kernels[] = {1, 3, 3, 5};
     if (g->value[x].rank < 4) return add_linear(g, x, k);
     return add_conv(g, x, k, RANDOM_PICK(g->random, kernels));
@@ -95,7 +95,7 @@ static int add_leaf_like(struct gen *g, int y) {
     return gen_leaf(g, random_one_in(r, 2), v->rank - skip, dim, -1, 1);
 }
 
-/* x, heavy and what has come of it since, all of these of one shape. */
+/* x, anchor and what has come of it since, all of these of one shape. */
 struct chain {
     int x, k, n, value[32];
 };
@@ -107,7 +107,7 @@ static int pick_value(struct gen *g, const struct chain *chain) {
 static int add_operand(struct gen *g, const struct chain *chain, int y) {
     switch (random_int(g->random, 0, 5)) {
     case 0: return pick_value(g, chain); /* a diamond */
-    case 1: return add_heavy(g, chain->x, chain->k);
+    case 1: return add_anchor(g, chain->x, chain->k);
     case 2: return add_calm(g, add_leaf_like(g, y));
     case 3: return gen_value(g, sol_model_scalar(g->model, -0.75), 0.75, -0.75, 0);
     default: return add_leaf_like(g, y);
@@ -130,7 +130,7 @@ static int add_link(struct gen *g, const struct chain *chain, int y) {
 static int add_end(struct gen *g, int y) {
     int in[2] = {y, y};
     switch (random_int(g->random, 0, 3)) {
-    case 0: return add_heavy(g, y, 8);
+    case 0: return add_anchor(g, y, 8);
     case 1: in[0] = add_calm(g, y); return gen_add(g, "concat", 2, in, "axis=1");
     default: return y;
     }
@@ -142,7 +142,7 @@ void gen_epilogue(struct gen *g, struct random *r) {
     struct chain chain = {.x = add_start(g), .k = RANDOM_PICK(r, counts)};
     if (g->value[chain.x].rank == 4 && random_one_in(r, 2)) /* then it is in blocks */
         chain.x = add_conv(g, chain.x, RANDOM_PICK(r, counts), 1);
-    int y = add_heavy(g, chain.x, chain.k);
+    int y = add_anchor(g, chain.x, chain.k);
     chain.value[chain.n++] = y;
     for (int i = random_int(r, 1, 7); i > 0; i--) {
         y = add_link(g, &chain, y);

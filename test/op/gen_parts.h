@@ -11,7 +11,7 @@ void gen_start(struct gen *g, struct random *r, const char *name);
 int gen_value(struct gen *g, sol_tensor tensor, double size, double low, double error);
 /* A new input, or parameter, with values from low to high. */
 int gen_leaf(struct gen *g, bool param, int rank, const int64_t *dim, float low, float high);
-/* The same of whole numbers, i64 or i32, from -n to n - 1. */
+/* The same of integers, i64 or i32, from -n to n - 1. */
 int gen_numbers(struct gen *g, bool param, int rank, const int64_t *dim, int64_t n);
 /* A layer over values; `attributes` as text. Size, low and error are set by the caller if they
  * matter. */

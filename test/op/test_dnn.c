@@ -24,16 +24,16 @@
 #define N_ACCEPTED 200
 #define N_NAN 30
 #define N_FAILING 20
-#define MOST_TRIES 200000
-#define MOST_CHANNELS 512
-#define MOST_REASONS 32
+#define MAX_TRIES 200000
+#define MAX_CHANNELS 512
+#define MAX_REASONS 32
 #define MARK 12345.0f
 
 /* A problem with what belongs to one call. Gaps are elements between images; places, the
  * alignment. */
 struct job {
     struct dnn_problem p;
-    int c_map[MOST_CHANNELS], k_map[MOST_CHANNELS];
+    int c_map[MAX_CHANNELS], k_map[MAX_CHANNELS];
     int64_t batch, x_gap, y_gap, residual_gap;
     int place;    /* elements that plain tensors and the weight are off an aligned address */
     bool negated; /* by an epilogue: a part that is left out, shown twice or too early is seen */
@@ -51,8 +51,8 @@ struct data {
 
 struct row {
     int accepted, refused;
-    const char *reason[MOST_REASONS];
-    int count[MOST_REASONS];
+    const char *reason[MAX_REASONS];
+    int count[MAX_REASONS];
     double worst, worst_allowed; /* of the worst ratio to what is allowed */
 };
 
@@ -563,7 +563,7 @@ static void test_failing(struct random *r, const struct dnn_impl *impl, const st
 
 static void count_reason(struct row *row, const char *reason) {
     int i = 0;
-    while (i < MOST_REASONS - 1 && row->reason[i] && strcmp(row->reason[i], reason)) i++;
+    while (i < MAX_REASONS - 1 && row->reason[i] && strcmp(row->reason[i], reason)) i++;
     row->reason[i] = reason;
     row->count[i]++;
     row->refused++;
@@ -572,7 +572,7 @@ static void count_reason(struct row *row, const char *reason) {
 /* The next random problem that the implementation takes. */
 static bool find_job(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,
                      struct job *j, struct row *row) {
-    for (int i = 0; i < MOST_TRIES; i++) {
+    for (int i = 0; i < MAX_TRIES; i++) {
         make_job(r, isa, j);
         const char *reason = impl->refuse(&j->p);
         if (!reason) return true;
@@ -619,7 +619,7 @@ static void test_implementation(const struct dnn_impl *impl, const struct dnn_is
     CHECK(row.accepted == N_ACCEPTED);
     printf("%-10s %-8s accepted %4d, worst error %.1e of allowed %.1e, refused %5d\n", impl->name,
            isa->name, row.accepted, row.worst, row.worst_allowed, row.refused);
-    for (int i = 0; i < MOST_REASONS && row.reason[i]; i++)
+    for (int i = 0; i < MAX_REASONS && row.reason[i]; i++)
         printf("           %6d refused: %s\n", row.count[i], row.reason[i]);
     test_all_nan(&r, impl, isa);
     if (impl->probe) test_all_failing(&r, impl, isa);

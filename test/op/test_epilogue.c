@@ -11,7 +11,7 @@
 #include <math.h>
 #include <sol/sol.h>
 
-#define MOST_VALUES (1 << 20)
+#define MAX_VALUES (1 << 20)
 
 /* The layers of all DNN and DFP steps, in order; copies between layouts are left out. */
 static void note_step(void *user, const struct sol_step_time *step) {
@@ -34,7 +34,7 @@ static int64_t count(const struct tensor *t, const int64_t *symbols) {
 
 static float *new_values(struct random *r, int64_t n) {
     float *at = malloc((size_t)n * sizeof *at + 1);
-    REQUIRE(at && n < MOST_VALUES);
+    REQUIRE(at && n < MAX_VALUES);
     for (int64_t i = 0; i < n; i++) at[i] = random_float(r, -1, 1);
     return at;
 }
@@ -89,7 +89,7 @@ static void test_model(const char *body, bool nan, const char *expected) {
     struct sol_program *p;
     struct values v = {0};
     int64_t symbols[SIZE_SYMBOLS] = {2};
-    struct sol_options options = {.no_autotune = true, .no_winograd = nan};
+    struct sol_options options = {.no_autotune = true, .deterministic = nan};
     snprintf(text, sizeof text, "model \"m\" {\nsymbol $0 \"n\"\n%s}\n", body);
     if (!CHECK(!sol_model_parse(text, &model))) puts(sol_error()), exit(check_done());
     make_values(&v, ir_user_model(model), symbols, nan);

@@ -12,7 +12,7 @@
 #include "device/device.h"
 #include "device/ref/ref.h"
 #include "gen.h"
-#include "run/portion.h"
+#include "run/micro_batch.h"
 
 #include <math.h>
 
@@ -22,13 +22,13 @@
 #define N_EPILOGUES 150
 #define N_CNNS 120
 #define N_KEPT 20
-#define MOST_PORTS GEN_LEAVES
+#define MAX_PORTS GEN_LEAVES
 
 /* Tensors of one run. */
 struct tensors {
     int n;
-    void *at[MOST_PORTS];
-    int64_t size[MOST_PORTS]; /* floats */
+    void *at[MAX_PORTS];
+    int64_t size[MAX_PORTS]; /* floats */
 };
 
 struct group {
@@ -48,7 +48,7 @@ static int64_t count_elements(const struct tensor *t, const int64_t *symbols) {
 
 /* Exactly as many bytes as needed, so that ASan sees the first one too many. */
 static void add_tensor(struct tensors *list, int64_t n) {
-    REQUIRE(list->n < MOST_PORTS && n >= 0 && n < 1 << 26);
+    REQUIRE(list->n < MAX_PORTS && n >= 0 && n < 1 << 26);
     list->size[list->n] = n;
     list->at[list->n] = malloc(n ? (size_t)n * sizeof(float) : 1);
     REQUIRE(list->at[list->n]);
@@ -110,18 +110,18 @@ static void count_step(void *user, const struct sol_step_time *step) {
     ++*(int *)user;
 }
 
-static bool note_errand(void *user) { return *(bool *)user; }
+static bool check_guard(void *user) { return *(bool *)user; }
 
-/* A run that has an errand, which may give it up. */
+/* A speculative run, whose guard may fail. */
 static enum sol_status run_after(const struct sol_program *p, const struct sol_weights *weights,
                                  const int64_t *symbols, const struct tensors *in,
                                  const struct tensors *out) {
     bool yes = true, no = false;
-    enum sol_status status = sol_program_run_after(note_errand, &no, p, weights, symbols,
-                                                   (const void *const *)in->at, out->at);
+    enum sol_status status = sol_program_run_speculative(check_guard, &no, p, weights, symbols,
+                                                         (const void *const *)in->at, out->at);
     return status ? status
-                  : sol_program_run_after(note_errand, &yes, p, weights, symbols,
-                                          (const void *const *)in->at, out->at);
+                  : sol_program_run_speculative(check_guard, &yes, p, weights, symbols,
+                                                (const void *const *)in->at, out->at);
 }
 
 /* Runs the program; the number of its steps, or -1 for an error. */
@@ -144,7 +144,7 @@ static int run_program(const struct sol_program *p, const int64_t *symbols,
 /* Why a device is left out; NULL: it is tested. */
 static const char *reason_to_skip(const struct device *device) {
     if (device == &device_null) return "it computes nothing";
-    return device_reason_against(device);
+    return device_unavailable_reason(device);
 }
 
 static void print_devices(void) {
@@ -231,8 +231,8 @@ static void generate(struct gen *g, struct random *r, const char *name) {
 /* Every other model finds caches so small that its batch is divided, in one way or another. */
 static void shrink_caches(uint64_t seed) {
     static const int64_t caches[] = {(int64_t)8 << 20, 400, (int64_t)8 << 20, 3000};
-    portion_cache = caches[seed / 7 % (uint64_t)COUNT(caches)];
-    portion_step = portion_cache > 3000 ? (int64_t)128 << 10 : 0;
+    micro_batch_cache = caches[seed / 7 % (uint64_t)COUNT(caches)];
+    micro_batch_step = micro_batch_cache > 3000 ? (int64_t)128 << 10 : 0;
 }
 
 /* Returns false when the generator has no case for this name. */

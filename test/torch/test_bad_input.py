@@ -1,4 +1,4 @@
-"""Input that sol.optimize was not told of is PyTorch's business; with ``strict`` an exception names the argument and the
+"""Input that sol.optimize was not told of is PyTorch's business; with ``fullgraph`` an exception names the argument and the
 shapes. Odd but legal input works."""
 
 import numpy
@@ -26,7 +26,7 @@ BAD_TENSORS = {
 
 @pytest.mark.parametrize("make, error, words", BAD_TENSORS.values(), ids=BAD_TENSORS.keys())
 def test_bad_tensor(net, x, make, error, words):
-    fast = sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True)
+    fast = sol.optimize(net, sol.input([0, 3, 9, 7]), fullgraph=True)
     with torch.no_grad(), pytest.raises(error, match=words):
         fast(make(x))
     assert_runs_in_sol(fast, x)
@@ -47,12 +47,12 @@ def test_pytorch_s_error_names_what_was_declared(fast, x):
 
 
 def test_number_of_inputs(fast, net, x):
-    strict = sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True)
+    fullgraph = sol.optimize(net, sol.input([0, 3, 9, 7]), fullgraph=True)
     with torch.no_grad():
         for args in ((), (x, x)):
             assert_as_eager(fast, *args)
             with pytest.raises(ValueError, match=f"expected 1 inputs, got {len(args)}"):
-                strict(*args)
+                fullgraph(*args)
 
 
 def test_keywords(fast, x, net):
@@ -66,9 +66,9 @@ def test_unequal_batches(x):
     model, inputs = Function(torch.add).eval(), [sol.input([0, 3])] * 2
     pair = torch.ones(2, 3), torch.ones(1, 3)
     assert_as_eager(sol.optimize(model, inputs), *pair)
-    strict = sol.optimize(model, inputs, strict=True)
+    fullgraph = sol.optimize(model, inputs, fullgraph=True)
     with torch.no_grad(), pytest.raises(ValueError, match=r"input\[0\] has 2, input\[1\] has 1"):
-        strict(*pair)
+        fullgraph(*pair)
 
 
 class Optional(torch.nn.Module):

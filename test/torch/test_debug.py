@@ -9,7 +9,7 @@ import torch
 from conftest import assert_runs_in_sol
 
 import sol.pytorch as sol
-from sol.picture import Row, draw_layers
+from sol.svg import Row, draw_layers
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -86,7 +86,7 @@ def test_profile(net, x, option, capfd):
 
 def test_reference_device_agrees(net, x, option):
     option("compiler::device", "ref")
-    assert_runs_in_sol(sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True), x)
+    assert_runs_in_sol(sol.optimize(net, sol.input([0, 3, 9, 7]), fullgraph=True), x)
 
 
 def test_unknown_device(net, option):

@@ -93,7 +93,7 @@ def test_hook_at_optimize(net, x):
     net.fc.register_forward_hook(lambda module, args, y: 2 * y)
     assert_falls_back(sol.optimize(net, sol.input([0, 3, 9, 7])), "fc has a forward hook", x)
     with pytest.raises(NotImplementedError, match="hook"):
-        sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True)
+        sol.optimize(net, sol.input([0, 3, 9, 7]), fullgraph=True)
 
 
 def test_global_hook_is_called_as_without_sol(fast, net, x):
@@ -262,7 +262,7 @@ def test_left_to_pytorch(function, reason):
     if reason != "torch.export":
         assert reason in next(iter(sol.fallbacks(fast)))
     with pytest.raises(NotImplementedError):
-        sol.optimize(model, sol.input([0, 3, 4]), strict=True)
+        sol.optimize(model, sol.input([0, 3, 4]), fullgraph=True)
 
 
 def test_recurrent_layer_is_captured_once(monkeypatch):
@@ -394,7 +394,7 @@ def test_torchscript(net, x):
     assert list(fast.state_dict()) == list(script.state_dict())
     assert len(list(fast.parameters())) == len(list(net.parameters()))
     with pytest.raises(NotImplementedError, match="TorchScript"):
-        sol.optimize(script, sol.input([0, 3, 9, 7]), strict=True)
+        sol.optimize(script, sol.input([0, 3, 9, 7]), fullgraph=True)
 
 
 @pytest.mark.parametrize("grad", [torch.no_grad, torch.enable_grad])
@@ -457,7 +457,7 @@ def test_any_exception_is_a_reason(net, x, monkeypatch, where, error):
     fast = sol.optimize(net, sol.input([0, 3, 9, 7]))
     assert_falls_back(fast, type(error).__name__, x)
     with pytest.raises(NotImplementedError, match=type(error).__name__):
-        sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True)
+        sol.optimize(net, sol.input([0, 3, 9, 7]), fullgraph=True)
 
 
 def test_compile_that_fails_is_a_reason(net, x, monkeypatch):

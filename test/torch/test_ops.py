@@ -157,7 +157,7 @@ def _inputs(shape):
 @pytest.mark.parametrize("function, shape", CASES.values(), ids=CASES.keys())
 def test_op(function, shape):
     model = Model(function).eval()
-    fast = sol.optimize(model, sol.input([0, *shape]), strict=True)
+    fast = sol.optimize(model, sol.input([0, *shape]), fullgraph=True)
     with torch.no_grad():
         for x in _inputs(shape):
             try:
@@ -176,7 +176,7 @@ def test_special_values():
         if name.startswith("gelu"):
             continue  # at infinity PyTorch's vector and scalar code differ
         model = Model(function).eval()
-        fast = sol.optimize(model, sol.input([0, 7]), strict=True)
+        fast = sol.optimize(model, sol.input([0, 7]), fullgraph=True)
         with torch.no_grad():
             got, expected = fast(x), model(x)
         assert torch.equal(got.isnan(), expected.isnan()), (name, got, expected)
@@ -186,7 +186,7 @@ def test_special_values():
 def test_single_sample_without_batch():
     """Layers also take what has no batch dimension at all."""
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2)).eval()
-    fast = sol.optimize(model, torch.zeros(3, 9, 8), strict=True)
+    fast = sol.optimize(model, torch.zeros(3, 9, 8), fullgraph=True)
     x = torch.randn(3, 9, 8)
     with torch.no_grad():
         assert_equal(fast(x), model(x))

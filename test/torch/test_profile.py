@@ -29,8 +29,8 @@ def test_every_step_is_timed(fast, x):
 def test_clusters_are_those_of_the_picture(fast, x):
     found = sol.profile(fast, x, runs=1)
     for step in found.steps:
-        assert f"subgraph cluster_{step.cluster} " in found.picture
-    assert found.picture.count(" ms ") == len(found.steps)
+        assert f"subgraph cluster_{step.cluster} " in found.dot
+    assert found.dot.count(" ms ") == len(found.steps)
 
 
 def test_profile_does_not_touch_results(fast, x):
@@ -106,7 +106,7 @@ class FakeCore:
     def __init__(self, rows):
         self.rows = rows
 
-    def list(self):
+    def query(self):
         return self.rows
 
     def threads(self):

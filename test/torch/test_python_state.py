@@ -239,9 +239,9 @@ def test_the_reason_names_what_is_written():
     assert "writes to model.n (python_state.py:" in reason
 
 
-def test_strict(x):
+def test_fullgraph(x):
     with pytest.raises(NotImplementedError, match="writes to model.log"):
-        sol.optimize(State(WRITES["log"]).eval(), sol.input([0, 3, 9, 7]), strict=True)
+        sol.optimize(State(WRITES["log"]).eval(), sol.input([0, 3, 9, 7]), fullgraph=True)
 
 
 def test_capture_leaves_the_model_s_objects():

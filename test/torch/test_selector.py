@@ -166,8 +166,8 @@ def test_results_without_timing(net, x, slow_sol, key, value):
     assert not without_selectors(key, value, net, x)
 
 
-def test_strict(net, x, slow_sol):
-    fast = sol.optimize(net, sol.input([0, 3, 9, 7]), strict=True)
+def test_fullgraph(net, x, slow_sol):
+    fast = sol.optimize(net, sol.input([0, 3, 9, 7]), fullgraph=True)
     call(fast, x, times=5)
     assert not sol.fallbacks(fast)
 

@@ -116,12 +116,12 @@ def test_results_are_fresh():
 def test_wrong_structure():
     model = Function(lambda d: d["x"] * 2).eval()
     fast = sol.optimize(model, {"x": SPEC})
-    strict = sol.optimize(model, {"x": SPEC}, strict=True)
+    fullgraph = sol.optimize(model, {"x": SPEC}, fullgraph=True)
     with torch.no_grad():
         for wrong in ({"y": A}, {"x": A, "y": A}, [A], A, {"x": [A]}):
             assert_as_eager(fast, wrong)
             with pytest.raises((TypeError, ValueError), match="input"):
-                strict(wrong)
+                fullgraph(wrong)
 
 
 def test_another_number_compiles_again():
@@ -147,9 +147,9 @@ def test_example_fixes_the_batch():
     fast = sol.optimize(Function(torch.relu).eval(), torch.zeros(2, 3))
     assert_runs_in_sol(fast, A)
     assert_as_eager(fast, A[:1])
-    strict = sol.optimize(Function(torch.relu).eval(), torch.zeros(2, 3), strict=True)
+    fullgraph = sol.optimize(Function(torch.relu).eval(), torch.zeros(2, 3), fullgraph=True)
     with torch.no_grad(), pytest.raises(ValueError, match=r"f32\[2,3\], got f32\[1,3\]"):
-        strict(A[:1])
+        fullgraph(A[:1])
 
 
 def test_vdims_frees_the_batch_of_an_example():

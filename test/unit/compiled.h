@@ -47,7 +47,7 @@ static inline void *compiled_open(const struct text *source, int lanes) {
                                 "-o",
                                 library,
                                 NULL};
-    struct os_run run = {.most_s = 300};
+    struct os_run run = {.max_s = 300};
     REQUIRE(!os_spawn(argv, &run, output, sizeof output));
     if (run.code) fprintf(stderr, "%s\n", output);
     REQUIRE(run.code == 0);

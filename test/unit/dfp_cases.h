@@ -88,7 +88,7 @@
     {"avg pool of exp",
      "%0 = input f32[2,4,14,12] \"x\"\n%1 = add %0 %0\n%2 = avg_pool %1 kernel=[2,2] stride=[2,2]",
      BLOCKED, 1, NULL},
-    {"window of a dear layer",
+    {"window of an expensive layer",
      "%0 = input f32[2,4,14,12] \"x\"\n%1 = exp %0\n%2 = avg_pool %1 kernel=[2,2] stride=[2,2]",
      BLOCKED | REFUSED, 1, NULL},
     {"window of a window",

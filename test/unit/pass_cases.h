@@ -1,5 +1,5 @@
 /* Cases of test_pass.c: a pass, the lines of a model before it, and after it; NULL: as before. */
-{"expand",
+{"decompose",
  X "%1 = param f32[8] \"m\"\n%2 = param f32[8] \"v\"\n%3 = param f32[8] \"w\"\n"
    "%4 = param f32[8] \"b\"\n%5 = batch_norm %0 %1 %2 %3 %4 eps=0.5\n"
    "output %5 \"y\"\n",
@@ -8,7 +8,7 @@
    "%7 = rsqrt %6\n%8 = mul %3 %7\n%9 = reshape %8 shape=[8,1,1]\n"
    "%10 = mul %0 %9\n%11 = mul %1 %8\n%12 = sub %4 %11\n"
    "%13 = reshape %12 shape=[8,1,1]\n%14 = add %10 %13\noutput %14 \"y\"\n"},
-    {"expand", V "%1 = softmax %0 axis=1\noutput %1 \"y\"\n",
+    {"decompose", V "%1 = softmax %0 axis=1\noutput %1 \"y\"\n",
      V "%1 = reduce_max %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = exp %2\n"
        "%4 = sum %3 axes=[1] keepdim=true\n%5 = div %3 %4\noutput %5 \"y\"\n"},
     {"simplify", X "%1 = reshape %0 shape=[$0,8,6,6]\n%2 = exp %1\noutput %2 \"y\"\n",
@@ -68,13 +68,13 @@
      X "%1 = param f32[4,8,1,1] \"w\"\n%2 = param f32[6] \"s\"\n%3 = conv %0 %1\n"
        "%4 = mul %3 %2\noutput %4 \"y\"\n",
      NULL},
-    {"share", X "%1 = exp %0\n%2 = exp %0\n%3 = add %1 %2\noutput %3 \"y\"\n",
+    {"cse", X "%1 = exp %0\n%2 = exp %0\n%3 = add %1 %2\noutput %3 \"y\"\n",
      X "%1 = exp %0\n%2 = add %1 %1\noutput %2 \"y\"\n"},
-    {"share",
+    {"cse",
      X "%1 = param f32[8,1,1] \"a\"\n%2 = param f32[8,1,1] \"b\"\n%3 = add %0 %1\n"
        "%4 = add %0 %2\n%5 = mul %3 %4\noutput %5 \"y\"\n",
      NULL},
-    {"share",
+    {"cse",
      X "%1 = clamp %0 max=6.0\n%2 = clamp %0 max=5.0\n%3 = add %1 %2\n"
        "output %3 \"y\"\n",
      NULL},

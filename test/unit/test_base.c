@@ -57,12 +57,12 @@ static void test_status(void) {
 static void fence_arena(struct arena *arena) {
     const char *before = arena_strdup(arena, "before");
     size_t size = arena_size(arena);
-    struct arena_block *first = arena_fence(arena);
+    struct arena_block *first = arena_mark(arena);
     memset(arena_alloc(arena, 5 << 20), 1, 5 << 20);
-    struct arena_block *second = arena_fence(arena);
+    struct arena_block *second = arena_mark(arena);
     const char *behind = arena_strdup(arena, "behind");
     CHECK(arena_size(arena) > size + (5 << 20));
-    arena_drop(first, second);
+    arena_release(first, second);
     CHECK(arena_size(arena) < size + (2 << 20));
     CHECK_TEXT(before, "before");
     CHECK_TEXT(behind, "behind");
@@ -376,7 +376,7 @@ static void test_read_pipe(void) {
 
 static int spawn_shell(const char *script, double timeout_s, char *output, size_t size) {
     const char *argv[] = {"sh", "-c", script, NULL};
-    struct os_run run = {.most_s = timeout_s, .code = -100};
+    struct os_run run = {.max_s = timeout_s, .code = -100};
     CHECK(!os_spawn(argv, &run, output, size));
     return run.code;
 }
@@ -410,12 +410,12 @@ static void test_spawn(void) {
                                    "sh -c 'while :; do :; done' & wait"};
     for (int i = 0; i < 3; i++) {
         const char *limited[] = {"sh", "-c", scripts[i], NULL};
-        struct os_run limit = {.most_processor_s = 0.2, .most_s = 60};
+        struct os_run limit = {.max_processor_s = 0.2, .max_s = 60};
         CHECK(!os_spawn(limited, &limit, NULL, 0) && limit.code == (i ? -1 : 0));
         CHECK(i ? limit.processor_s >= 0.2 && limit.processor_s < 2 : limit.processor_s < 0.1);
     }
     const char *missing[] = {"/nonexistent/cc", "x", NULL};
-    struct os_run run = {.most_s = 5};
+    struct os_run run = {.max_s = 5};
     if (!check_is_emulated("spawning a program that is missing"))
         CHECK(os_spawn(missing, &run, NULL, 0) == SOL_EDEVICE &&
               strstr(sol_error(), "/nonexistent/cc"));

@@ -4,7 +4,7 @@
  */
 #include "check.h"
 #include "run/bind.h"
-#include "run/portion.h"
+#include "run/micro_batch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +38,8 @@ static void point_to_slots(struct program *p, int i) {
     int64_t bytes = 0;
     for (int s = 0; s < p->list.n_slots; s++) {
         if (p->slot[s].first > i || p->slot[s].last < i) continue;
-        p->ptr[i][step->n_ptr++] =
-            (struct buffer_ref){.kind = BUFFER_ARENA, .index = s, .image = p->units[s] * UNIT};
+        p->ptr[i][step->n_ptr++] = (struct buffer_ref){
+            .kind = BUFFER_ARENA, .index = s, .sample_stride = p->units[s] * UNIT};
         bytes += p->units[s] * UNIT;
     }
     step->ptr = p->ptr[i];
@@ -57,7 +57,7 @@ static void draw_program(struct program *p) {
     }
     for (int i = 0; i < p->list.n; i++) {
         p->step[i].n_tasks = one_task;
-        p->step[i].by_image = draw(6) > 0;
+        p->step[i].by_sample = draw(6) > 0;
         point_to_slots(p, i);
     }
 }
@@ -66,9 +66,9 @@ static void draw_program(struct program *p) {
 static void play_image(const struct program *p, const struct binding *b, int i, int ptr,
                        int64_t first, int64_t image, int64_t *memory) {
     const int s = p->ptr[i][ptr].index;
-    const int64_t in_portion = image - first, mark = 1 + s + SLOTS * image;
-    const int64_t at =
-        b->ptr_offset[i][ptr] + first * b->ptr_image[i][ptr] + in_portion * p->ptr[i][ptr].image;
+    const int64_t in_micro_batch = image - first, mark = 1 + s + SLOTS * image;
+    const int64_t at = b->ptr_offset[i][ptr] + first * b->ptr_sample_stride[i][ptr] +
+                       in_micro_batch * p->ptr[i][ptr].sample_stride;
     CHECK(at >= 0 && at + p->units[s] * UNIT <= (int64_t)b->arena_size);
     for (int64_t u = 0; u < p->units[s]; u++) {
         if (p->slot[s].first == i) memory[at / UNIT + u] = mark;
@@ -81,10 +81,10 @@ static int play(const struct program *p, const struct binding *b, int64_t batch,
     int n = 0;
     for (int s = 0; s < b->n_sections; s++) {
         const struct section *section = &b->section[s];
-        for (int64_t first = 0; first < batch; first += section->portion)
+        for (int64_t first = 0; first < batch; first += section->micro_batch)
             for (int i = section->begin; i < section->end; i++, n++)
                 for (int ptr = 0; ptr < p->step[i].n_ptr; ptr++)
-                    for (int64_t k = first; k < min_i64(batch, first + section->portion); k++)
+                    for (int64_t k = first; k < min_i64(batch, first + section->micro_batch); k++)
                         play_image(p, b, i, ptr, first, k, memory);
     }
     return n;
@@ -93,12 +93,12 @@ static int play(const struct program *p, const struct binding *b, int64_t batch,
 static void test_random_programs(void) {
     static struct program p;
     int divided = 0, n_sections = 0;
-    portion_step = 0;
+    micro_batch_step = 0;
     for (int round = 0; round < 3000; round++) {
         int64_t batch = 1 + draw(9), symbols[SIZE_SYMBOLS] = {batch};
         struct binding *b = NULL;
         draw_program(&p);
-        portion_cache = draw(12000);
+        micro_batch_cache = draw(12000);
         if (!CHECK(!binding_new(&p.list, symbols, 1, &b))) continue;
         int64_t *memory = calloc(b->arena_size / UNIT + 1, sizeof *memory);
         divided += play(&p, b, batch, memory) > p.list.n;

@@ -115,7 +115,7 @@ static void test_library(void) {
         mem_free(source);
     }
     const char *const argv[] = {"rm", "-rf", folder, NULL};
-    struct os_run run = {.most_s = 60};
+    struct os_run run = {.max_s = 60};
     CHECK(!os_spawn(argv, &run, NULL, 0));
     sol_model_free(model);
 }

@@ -42,15 +42,15 @@ static int call(struct jit_module *module, const char *name) {
 /* Builds `texts`, checks that the first two return 1 and 2, and returns how many were compiled. */
 static int build_two(const char *const *texts, const char *flags, bool debug) {
     struct jit_module *module = NULL;
-    struct jit_effort effort;
-    if (!CHECK(!jit_build(&cpu_objects, flags, texts, 2, debug, &module, &effort))) {
+    struct jit_stats stats;
+    if (!CHECK(!jit_build(&cpu_objects, flags, texts, 2, debug, &module, &stats))) {
         fprintf(stderr, "    %s\n", sol_error());
         return -1;
     }
     CHECK(call(module, "one") == 1 && call(module, "two") == 2);
     CHECK(!jit_find(module, "no_such_symbol"));
     jit_release(module);
-    return effort.n_compiled;
+    return stats.n_compiled;
 }
 
 static int build(void) { return build_two(two_texts, FLAGS, false); }
@@ -207,9 +207,9 @@ static void test_collision(void) {
     char second[PATH_SIZE];
     REQUIRE(count_files(".so", second) == 1 && strcmp(first, second));
     CHECK(!rename(kept, second));
-    struct jit_effort effort;
-    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts + 1, 1, false, &module, &effort) &&
-          effort.n_compiled == 1);
+    struct jit_stats stats;
+    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts + 1, 1, false, &module, &stats) &&
+          stats.n_compiled == 1);
     CHECK(call(module, "two") == 2 && !jit_find(module, "one"));
     jit_release(module);
 }
@@ -276,10 +276,10 @@ static void test_full(void) {
     use_cache("full");
     CHECK(build() == 2);
     struct jit_module *module;
-    struct jit_effort effort;
+    struct jit_stats stats;
     CHECK(!chmod(cache, 0500));
-    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts, 2, false, &module, &effort) &&
-          !effort.n_compiled);
+    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts, 2, false, &module, &stats) &&
+          !stats.n_compiled);
     jit_release(module);
     if (geteuid()) { /* root may write everywhere */
         CHECK(build_two(two_texts, FLAGS "-Dnew", false) == 2);
@@ -353,11 +353,11 @@ static void test_bad_text(void) {
     CHECK(build_status("int missing(void); int f(void) { return missing(); }\n") == SOL_ETOOL);
     CHECK(strstr(sol_error(), "missing"));
     /* One bad text among good ones: the good ones are cached, nothing leaks. */
-    const char *const mixed[] = {two_texts[0], "#error no\n", two_texts[1]};
+    const char *const session[] = {two_texts[0], "#error no\n", two_texts[1]};
     struct jit_module *module;
-    struct jit_effort effort;
-    CHECK(jit_build(&cpu_objects, FLAGS, mixed, 3, false, &module, &effort) == SOL_ETOOL);
-    CHECK(effort.n_compiled == 2);
+    struct jit_stats stats;
+    CHECK(jit_build(&cpu_objects, FLAGS, session, 3, false, &module, &stats) == SOL_ETOOL);
+    CHECK(stats.n_compiled == 2);
     CHECK(build() == 0);
 }
 
@@ -405,28 +405,28 @@ static void test_bad_compiler(void) {
 
 #define SPIN "while :; do :; done"
 
-static struct jit_effort build_late(const char *limit_s, enum sol_status expected) {
+static struct jit_stats build_late(const char *limit_s, enum sol_status expected) {
     static const char *const text = "int f;\n";
     struct jit_module *module;
-    struct jit_effort effort;
+    struct jit_stats stats;
     setenv("SOL_CC_TIMEOUT", limit_s, 1);
-    enum sol_status status = jit_build(&cpu_objects, FLAGS, &text, 1, false, &module, &effort);
+    enum sol_status status = jit_build(&cpu_objects, FLAGS, &text, 1, false, &module, &stats);
     unsetenv("SOL_CC_TIMEOUT");
     CHECK(status == expected);
     if (!status) jit_release(module);
-    return effort;
+    return stats;
 }
 
 /* What takes too long is compiled with less optimization, once: the next process finds that. */
 static void test_late(void) {
     use_cache("late");
     use_script("slow", "case \"$*\" in *-DSOL_LONG*) exec cc \"$@\";; esac; " SPIN);
-    struct jit_effort effort = build_late("0.2", SOL_OK);
-    CHECK(effort.n_compiled == 1 && effort.n_quick == 1);
-    CHECK(effort.processor_s >= 0.2 && effort.processor_s < 2);
-    CHECK(effort.longest_s == effort.processor_s);
-    effort = build_late("0.2", SOL_OK);
-    CHECK(effort.n_compiled == 0 && effort.processor_s == 0);
+    struct jit_stats stats = build_late("0.2", SOL_OK);
+    CHECK(stats.n_compiled == 1 && stats.n_quick == 1);
+    CHECK(stats.processor_s >= 0.2 && stats.processor_s < 2);
+    CHECK(stats.longest_s == stats.processor_s);
+    stats = build_late("0.2", SOL_OK);
+    CHECK(stats.n_compiled == 0 && stats.processor_s == 0);
 }
 
 /* That it never ends in time is remembered, for as long as nobody grants more time. */
@@ -452,10 +452,10 @@ static void test_long(void) {
     for (int is_long = 0; is_long < 2; is_long++) {
         text[is_long ? sizeof text - 1 : 4000] = 0;
         struct jit_module *module;
-        struct jit_effort effort;
-        CHECK(!jit_build(&cpu_objects, FLAGS, texts, 1, false, &module, &effort));
+        struct jit_stats stats;
+        CHECK(!jit_build(&cpu_objects, FLAGS, texts, 1, false, &module, &stats));
         jit_release(module);
-        CHECK(effort.n_compiled == 1 && effort.n_quick == is_long);
+        CHECK(stats.n_compiled == 1 && stats.n_quick == is_long);
         text[4000] = '\n';
     }
 }
@@ -537,7 +537,7 @@ int main(void) {
     test_folders();
     CHECK(count_descriptors() == descriptors);
     const char *const remove[] = {"rm", "-rf", scratch, NULL};
-    struct os_run run = {.most_s = 10};
+    struct os_run run = {.max_s = 10};
     CHECK(!os_spawn(remove, &run, NULL, 0) && !run.code);
     return check_done();
 }

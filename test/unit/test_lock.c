@@ -12,9 +12,9 @@ static volatile long begun, ended, seen;
 static atomic_bool stop;
 
 static void change_both(void) {
-    lock_take(&outer);
+    lock_acquire(&outer);
     begun = begun + 1;
-    lock_take(&inner);
+    lock_acquire(&inner);
     seen = seen + 1;
     lock_release(&inner);
     ended = ended + 1;
@@ -28,43 +28,43 @@ static void *nest(void *unused) {
 
 static void *look(void *unused) {
     while (!atomic_load(&stop)) {
-        lock_take(&inner);
+        lock_acquire(&inner);
         seen = seen + 1;
         lock_release(&inner);
     }
     return unused;
 }
 
-static bool is_whole(void) {
+static bool is_integer(void) {
     bool whole = begun == ended;
     change_both();
     return whole && begun == ended;
 }
 
-static bool forks_again(void) { return is_whole() && child_does(is_whole, 30); }
+static bool forks_again(void) { return is_integer() && child_does(is_integer, 30); }
 
 static void test_forks_among_threads(void) {
     pthread_t threads[4];
     for (int i = 0; i < COUNT(threads); i++)
         REQUIRE(!pthread_create(&threads[i], NULL, i % 2 ? look : nest, NULL));
     int wrong = 0;
-    for (int i = 0; i < FORKS; i++) wrong += !child_does(i % 8 ? is_whole : forks_again, 30);
+    for (int i = 0; i < FORKS; i++) wrong += !child_does(i % 8 ? is_integer : forks_again, 30);
     atomic_store(&stop, true);
     for (int i = 0; i < COUNT(threads); i++) pthread_join(threads[i], NULL);
-    CHECK(wrong == 0 && is_whole());
+    CHECK(wrong == 0 && is_integer());
 }
 
 /* It cannot wait for itself; in the child it still holds what it held. */
 static bool releases(void) {
     lock_release(&outer);
-    return is_whole();
+    return is_integer();
 }
 
 static void test_fork_by_a_holder(void) {
-    lock_take(&outer);
+    lock_acquire(&outer);
     CHECK(child_does(releases, 30));
     lock_release(&outer);
-    CHECK(is_whole() && child_does(is_whole, 30));
+    CHECK(is_integer() && child_does(is_integer, 30));
 }
 
 int main(void) {

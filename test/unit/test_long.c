@@ -116,7 +116,7 @@ int main(void) {
     test_said();
     test_quick();
     const char *const remove[] = {"rm", "-rf", cache, NULL};
-    struct os_run run = {.most_s = 10};
+    struct os_run run = {.max_s = 10};
     CHECK(!os_spawn(remove, &run, NULL, 0) && !run.code);
     return check_done();
 }

@@ -447,9 +447,9 @@ static void test_is_model(void) {
 /* The path stands in a message once. */
 static void check_path(const char *path, const char *part) {
     struct sol_onnx *onnx = NULL;
-    struct sol_mixed *mixed = NULL;
+    struct sol_session *session = NULL;
     for (int i = 0; i < 2; i++) {
-        CHECK(i ? sol_mixed_read(path, NULL, &mixed) : sol_onnx_read(path, &onnx));
+        CHECK(i ? sol_session_read(path, NULL, &session) : sol_onnx_read(path, &onnx));
         const char *at = strstr(sol_error(), path);
         CHECK(at && !strstr(at + 1, path) && strstr(sol_error(), part));
     }

@@ -44,7 +44,7 @@ static void make(struct holder *h, uint64_t *state) {
     for (int i = 0; i < h->n; i++)
         for (size_t k = 0; k < h->offset[i + 1] - h->offset[i]; k++)
             h->slot[i][k] = byte_of(i, h->kind[i], k);
-    packs_share(&packs);
+    packs_deduplicate(&packs);
 }
 
 static bool is_right(const struct holder *h) {
@@ -153,7 +153,7 @@ static void test_failing_allocations(void) {
         for (int i = 0; i < second.n; i++)
             memcpy(second.slot[i], first.slot[i], second.offset[i + 1] - second.offset[i]);
         mem_fail_at = n;
-        packs_share(&theirs);
+        packs_deduplicate(&theirs);
         mem_fail_at = 0;
         CHECK(is_right(&first) && is_right(&second));
         packs_release(&ours);

@@ -15,12 +15,12 @@
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 
-#define MOST_TASKS 5000
-#define MOST_THREADS 16
+#define MAX_TASKS 5000
+#define MAX_THREADS 16
 
 struct count {
-    unsigned char done[MOST_TASKS]; /* plain: tasks are disjoint, so no two threads meet */
-    int64_t busy[MOST_THREADS];     /* plain: one thread per number at a time */
+    unsigned char done[MAX_TASKS]; /* plain: tasks are disjoint, so no two threads meet */
+    int64_t busy[MAX_THREADS];     /* plain: one thread per number at a time */
     atomic_int calls;
 };
 
@@ -36,45 +36,46 @@ static bool runs_once(int64_t n, int64_t grain) {
     struct count count = {0};
     pool_run(n, grain, count_tasks, &count);
     int64_t busy = 0;
-    for (int i = 0; i < MOST_THREADS; i++) busy += count.busy[i];
+    for (int i = 0; i < MAX_THREADS; i++) busy += count.busy[i];
     for (int64_t i = 0; i < n; i++)
         if (count.done[i] != 1) return false;
     return busy == n && atomic_load(&count.calls) <= ceil_div(n, max_i64(grain, 1));
 }
 
-struct errand {
+struct guard {
     bool answer;
     int n_calls;
     pthread_t thread;
 };
 
-static bool run_errand(void *user) {
-    struct errand *errand = user;
-    errand->n_calls++;
-    errand->thread = pthread_self();
+static bool run_guard(void *user) {
+    struct guard *guard = user;
+    guard->n_calls++;
+    guard->thread = pthread_self();
     CHECK(runs_once(50, 1)); /* finds the pool taken */
-    return errand->answer;
+    return guard->answer;
 }
 
-/* An errand is done once, on this thread; refused, no task runs twice, and few at all. */
-static void test_errand(int64_t n, int64_t grain, bool answer) {
+/* The guard is evaluated once, on this thread; if it fails, no task runs twice, and few run at
+ * all. */
+static void test_guard(int64_t n, int64_t grain, bool answer) {
     struct count count = {0};
-    struct errand errand = {.answer = answer};
-    pool_run_after(run_errand, &errand, n, grain, count_tasks, &count);
-    CHECK(errand.n_calls == 1 && pthread_equal(errand.thread, pthread_self()));
+    struct guard guard = {.answer = answer};
+    pool_run_speculative(run_guard, &guard, n, grain, count_tasks, &count);
+    CHECK(guard.n_calls == 1 && pthread_equal(guard.thread, pthread_self()));
     for (int64_t i = 0; i < n; i++) CHECK(answer ? count.done[i] == 1 : count.done[i] <= 1);
 }
 
-static void test_errands(void) {
+static void test_guards(void) {
     for (int threads = 1; threads <= 5; threads++) {
         pool_set_threads(threads);
         for (int64_t n = 0; n < 40; n += 3)
             for (int held = 0; held < 2; held++) {
                 if (held) CHECK(pool_begin());
-                test_errand(n, 1, true), test_errand(n, 1, false), test_errand(n, 50, false);
+                test_guard(n, 1, true), test_guard(n, 1, false), test_guard(n, 50, false);
                 if (held) pool_end();
             }
-        CHECK(runs_once(MOST_TASKS, 1));
+        CHECK(runs_once(MAX_TASKS, 1));
     }
 }
 
@@ -84,8 +85,8 @@ static void test_ranges(void) {
         CHECK(pool_threads() == threads);
         for (int64_t n = 0; n < 40; n++)
             for (int64_t grain = 0; grain < 12; grain++) CHECK(runs_once(n, grain));
-        CHECK(runs_once(MOST_TASKS, 1) && runs_once(MOST_TASKS, 7) &&
-              runs_once(MOST_TASKS, INT64_MAX / 2));
+        CHECK(runs_once(MAX_TASKS, 1) && runs_once(MAX_TASKS, 7) &&
+              runs_once(MAX_TASKS, INT64_MAX / 2));
         CHECK(pool_begin() && !pool_begin());
         for (int i = 0; i < 300; i++) CHECK(runs_once(100, 1));
         CHECK(pool_threads() == threads);
@@ -242,7 +243,7 @@ int main(int argc, char **argv) {
     int before = count_threads();
     test_threads(before);
     test_ranges();
-    test_errands();
+    test_guards();
     test_sleepers();
     test_callers();
     test_fork();

@@ -218,7 +218,7 @@ static void test_algebra(enum combine combine) {
     CHECK(idempotent == info->is_idempotent);
 }
 
-/* Whole numbers, so that sums are exact in any order; some rows and columns are all negative, all positive, or have what is special. */
+/* Integers, so that sums are exact in any order; some rows and columns are all negative, all positive, or have what is special. */
 static float element(int row, int column) {
     int x = (row * 31 + column * 17) % 23 - 11;
     int special = row == column ? row : -1;

@@ -1,9 +1,9 @@
 /*
- * The run time's own parts: buffers that share memory, portions of a batch, and the copy step; the measured limits of the
+ * The run time's own parts: buffers that share memory, micro-batches of a batch, and the copy step; the measured limits of the
  * machine.
  */
 #include "check.h"
-#include "run/portion.h"
+#include "run/micro_batch.h"
 #include "run/program.h"
 
 #include <sol/sol.h>
@@ -80,14 +80,14 @@ static void test_placing_without_memory(void) {
 static void test_portions(void) {
     for (int round = 0; round < 300; round++) {
         struct traffic step[MOST], same[MOST];
-        int64_t portion[MOST], batch = draw(3) ? draw(40) : draw(2000);
+        int64_t micro_batch[MOST], batch = draw(3) ? draw(40) : draw(2000);
         int n = (int)draw(MOST);
         for (int i = 0; i < n; i++)
             step[i] = (struct traffic){draw(10 << 20), draw(5 << 20), draw(20 << 20), draw(4) > 0};
-        portion_choose(n, step, batch, portion);
+        micro_batch_choose(n, step, batch, micro_batch);
         for (int i = 0; i < n; i++) {
-            CHECK(portion[i] <= batch && (portion[i] > 0 || !batch));
-            CHECK(step[i].by_image || portion[i] == batch);
+            CHECK(micro_batch[i] <= batch && (micro_batch[i] > 0 || !batch));
+            CHECK(step[i].by_sample || micro_batch[i] == batch);
         }
         const struct traffic cases[] = {{1000, 1000, 0, true},         /* small: whole */
                                         {20 << 20, 20 << 20, 0, true}, /* large: one by one */
@@ -95,8 +95,8 @@ static void test_portions(void) {
         const int64_t expected[] = {batch, min_i64(batch, 1), batch};
         for (int c = 0; c < COUNT(cases); c++) {
             for (int i = 0; i < n; i++) same[i] = cases[c];
-            portion_choose(n, same, batch, portion);
-            for (int i = 0; i < n; i++) CHECK(portion[i] == expected[c]);
+            micro_batch_choose(n, same, batch, micro_batch);
+            for (int i = 0; i < n; i++) CHECK(micro_batch[i] == expected[c]);
         }
     }
 }
@@ -104,11 +104,11 @@ static void test_portions(void) {
 /* Without memory to choose the batch stays whole. */
 static void test_portions_without_memory(void) {
     const struct traffic step = {20 << 20, 0, 0, true};
-    int64_t portion = 0;
+    int64_t micro_batch = 0;
     mem_fail_at = 1;
-    portion_choose(1, &step, 8, &portion);
+    micro_batch_choose(1, &step, 8, &micro_batch);
     mem_fail_at = 0;
-    CHECK(portion == 8);
+    CHECK(micro_batch == 8);
 }
 
 /* Random tables against the definition in program.h. */

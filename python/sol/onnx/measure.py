@@ -27,7 +27,7 @@ def report(network, *arrays, path="report.html", runs=20):
 
 def memory(network, batch_size=None, inputs=None):
     """See sol.memory."""
-    _refuse_mixed(network)
+    _refuse_session(network)
     symbols = network.symbols(_sizes(network, batch_size, inputs))
     return Memory(parameters=parameter_bytes(network.program), **network.program.memory(symbols))
 
@@ -39,12 +39,12 @@ def parameter_bytes(program):
 
 
 def _prepare(network, arrays):
-    _refuse_mixed(network)
+    _refuse_session(network)
     return network.prepare(arrays)
 
 
-def _refuse_mixed(network):
-    if network.mixed:
+def _refuse_session(network):
+    if network.session:
         raise NotImplementedError(
             f"{_core.clean(network.name)} is partly interpreted, and has no program as a whole to look into; with"
             " shapes={input: sizes} sol.load may compile it as one"

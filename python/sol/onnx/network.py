@@ -9,7 +9,7 @@ import numpy
 from sol import _core
 from sol.config import config
 from sol.onnx import measure
-from sol.onnx.mixed import Mixed, open_mixed
+from sol.onnx.session import Session, open_session
 from sol.onnx.shapes import check_shape, describe, find_sizes
 from sol.onnx.source import read_source
 
@@ -34,7 +34,7 @@ def load(model, batch_size=None, folder=None, shapes=None):
     except NotImplementedError:
         if shapes is not None:
             raise
-        return Network(Mixed(open_mixed(source)), source.name)
+        return Network(Session(open_session(source)), source.name)
 
 
 class Network:
@@ -48,8 +48,8 @@ class Network:
     def __init__(self, model, name, batch_size=None):
         self.name = name
         self.batch_size = batch_size
-        self.mixed = model if isinstance(model, Mixed) else None
-        if self.mixed:
+        self.session = model if isinstance(model, Session) else None
+        if self.session:
             self.inputs, self.outputs = model.inputs, model.outputs
             return
         self._counts = model.n_nodes(), 0
@@ -67,19 +67,19 @@ class Network:
     @property
     def counts(self):
         """Numbers of nodes (compiled, interpreted), where that differs between calls, in the last one."""
-        return self.mixed.counts if self.mixed else self._counts
+        return self.session.counts if self.session else self._counts
 
     def __call__(self, *arrays, **named):
         """The outputs for inputs in the file's order, or by name. Arrays that are not contiguous are copied.
 
         Raises TypeError and ValueError, which name the input, for arrays that do not fit.
         """
-        if self.mixed:
+        if self.session:
             values = self._order(arrays, named)
             for (name, _, shape), value in zip(self.inputs, values):
                 if shape is not None and isinstance(value, numpy.ndarray):
                     check_shape(name, shape, value.shape, self.size_name)
-            results = self.mixed.run(values)
+            results = self.session.run(values)
             return results[0] if len(results) == 1 else tuple(results)
         call, results = self.prepare(arrays, named)
         self.program.run(*call)
@@ -92,7 +92,9 @@ class Network:
                 what = f"{_describe_type(dtype)} {describe(shape, self.size_name)}"
                 lines.append(f"  {kind:6} {_core.clean(name)}: {what}")
         ran = (
-            "partly interpreted" if self.mixed else f"compiled as a whole, {self._counts[0]} nodes"
+            "partly interpreted"
+            if self.session
+            else f"compiled as a whole, {self._counts[0]} nodes"
         )
         return "\n".join([*lines, f"  {ran}"])
 
@@ -134,8 +136,8 @@ class Network:
 
     def size_name(self, size):
         """The name of an open size; None when it has none of its own."""
-        if self.mixed:
-            return self.mixed.size_name(size)
+        if self.session:
+            return self.session.size_name(size)
         name = self._symbols[-1 - size]
         return name if self._symbols.count(name) == 1 else None
 

@@ -46,7 +46,7 @@ MAX_CHECKS = 100
 # Entries for other batch sizes than the first one's.
 MAX_RANGES = 4
 
-Options = collections.namedtuple("Options", "name batch_hint strict")
+Options = collections.namedtuple("Options", "name batch_hint fullgraph")
 
 
 class Engine:
@@ -84,7 +84,7 @@ class Engine:
 
     def prepare(self):
         """Compiles for the declared inputs. Raises ValueError when the model refuses them, and with
-        ``strict`` NotImplementedError when it must run in PyTorch."""
+        ``fullgraph`` NotImplementedError when it must run in PyTorch."""
         reason = self.refusal
         if reason is None:
             with self._lock, without_collections():
@@ -93,7 +93,7 @@ class Engine:
                 if self.options.batch_hint and not entry.reason:
                     self._find_entry(self._state, self._constants, self.options.batch_hint)
             reason = entry.reason or self._state.snapshot.find_hook()
-        if reason and self.options.strict:
+        if reason and self.options.fullgraph:
             raise NotImplementedError(reason)
         if reason:
             self._log(reason)
@@ -282,8 +282,8 @@ class Engine:
     # ---- PyTorch's forward ----
 
     def _fall_back(self, reason, args, kwargs, is_mode=False):
-        """PyTorch's forward, counted. What only SOL cannot do is an error with ``strict``."""
-        if self.options.strict and not is_mode:
+        """PyTorch's forward, counted. A network that SOL cannot run is an error with ``fullgraph``."""
+        if self.options.fullgraph and not is_mode:
             raise NotImplementedError(reason)
         self.fallbacks[reason] += 1
         if reason == GRADIENT:
@@ -297,7 +297,7 @@ class Engine:
 
     def _run_undeclared(self, error, args, kwargs):
         """A call with inputs that sol.optimize was not told of. PyTorch may take them, or says what is wrong."""
-        if self.options.strict:
+        if self.options.fullgraph:
             raise error
         try:
             return self._fall_back(str(error), args, kwargs)

@@ -9,7 +9,7 @@ from sol.pytorch.inputs import ConstantSpec, TensorSpec, make_specs
 from sol.pytorch.module import Optimized
 
 
-def optimize(model, *inputs, batch_size=None, vdims=None, strict=False, name=None):
+def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=None):
     """A module that runs ``model`` by SOL in inference, and by PyTorch in any other case.
 
     inputs      one per argument of ``model.forward``: ``sol.input``, an example tensor, a torch.Size, a
@@ -17,11 +17,11 @@ def optimize(model, *inputs, batch_size=None, vdims=None, strict=False, name=Non
                 A shape's first size 0 is any size, the same for all such inputs.
     batch_size  the size to tune for; any other works
     vdims       None, or [0]: the first size of every input may vary, examples included
-    strict      raise where SOL would leave the model to PyTorch
+    fullgraph   raise where SOL would fall back to PyTorch
     name        in logs and debug output
 
     Raises TypeError or ValueError for bad inputs, ValueError for shapes that the model refuses, and with
-    ``strict`` NotImplementedError naming the operation and shapes that SOL cannot run.
+    ``fullgraph`` NotImplementedError naming the operation and shapes that SOL cannot run.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"sol.optimize: expected a torch.nn.Module, got {type(model).__name__}")
@@ -40,7 +40,7 @@ def optimize(model, *inputs, batch_size=None, vdims=None, strict=False, name=Non
     name = name or config["compiler::name"] or type(model).__name__
     is_script = isinstance(model, torch.jit.ScriptModule)
     refusal = "it is a TorchScript module, which has no forward in Python" if is_script else None
-    engine = Engine(model, specs, structure, Options(name, batch_size, bool(strict)), refusal)
+    engine = Engine(model, specs, structure, Options(name, batch_size, bool(fullgraph)), refusal)
     engine.prepare()
     return Optimized(model, engine)
 

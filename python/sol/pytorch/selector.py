@@ -62,12 +62,12 @@ os.register_at_fork(after_in_child=_note_fork)
 
 def make_selector(options):
     """A Selector for a plan that is compiled now, by an engine's options. None where results must not
-    depend on time, where the user chose the device or looks at what it does, and with ``strict``, which
+    depend on time, where the user chose the device or looks at what it does, and with ``fullgraph``, which
     is about what SOL can run."""
     for name in "device", "debug", "debug_memory_consumption", "profile":
         if config[f"compiler::{name}"]:
             return None
-    if options.strict or not config["compiler::autotune"] or not config["compiler::winograd"]:
+    if options.fullgraph or not config["compiler::autotune"] or not config["compiler::winograd"]:
         return None
     return Selector(options.name)
 

@@ -10,8 +10,8 @@
 
 static const char *say_unavailable(void) { return NULL; }
 
-static bool takes_heavy(const struct layer *heavy, int lanes) {
-    (void)heavy, (void)lanes;
+static bool supports_anchor(const struct layer *anchor, int lanes) {
+    (void)anchor, (void)lanes;
     return false;
 }
 
@@ -31,7 +31,7 @@ const struct device device_c = {
     .name = "c",
     .what = "portable C, for libraries; interpreted here",
     .unavailable = say_unavailable,
-    .takes_heavy = takes_heavy,
+    .supports_anchor = supports_anchor,
     .refuse_fusion = dfp_refuse,
     .emit = emit,
 };

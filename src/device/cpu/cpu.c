@@ -208,13 +208,13 @@ static enum sol_status interpret_instead(void) {
     return SOL_OK;
 }
 
-static void report_effort(int n, const struct jit_effort *effort) {
+static void report_effort(int n, const struct jit_stats *stats) {
     if (env_has(ENV_SOL_DEBUG, "time"))
         fprintf(
             stderr,
             "%d generated kernels, %d compiled (%d as long ones): %.2f s of processor time of the C compiler, "
             "%.2f s for one\n",
-            n, effort->n_compiled, effort->n_quick, effort->processor_s, effort->longest_s);
+            n, stats->n_compiled, stats->n_quick, stats->processor_s, stats->longest_s);
 }
 
 static enum sol_status link_kernels(struct build *b) {
@@ -226,12 +226,12 @@ static enum sol_status link_kernels(struct build *b) {
     const char *flags = arena_printf(
         b->arena, CPU_OBJECT_FLAGS "-std=gnu99 " CPU_KERNEL_FLAGS " %s", isa_of(b->options)->flags);
     struct jit_module *module = NULL;
-    struct jit_effort effort = {0};
-    enum sol_status status = jit_build(&cpu_objects, flags, texts, queue->kernels.n,
-                                       b->options->debug, &module, &effort);
-    b->program->n_compiled = effort.n_compiled;
-    b->program->compiler_s = effort.processor_s;
-    report_effort(queue->kernels.n, &effort);
+    struct jit_stats stats = {0};
+    enum sol_status status =
+        jit_build(&cpu_objects, flags, texts, queue->kernels.n, b->options->debug, &module, &stats);
+    b->program->n_compiled = stats.n_compiled;
+    b->program->compiler_s = stats.processor_s;
+    report_effort(queue->kernels.n, &stats);
     if (status == SOL_ENOMEM) return status;
     if (status) return interpret_instead();
     b->program->code = module;
@@ -246,7 +246,7 @@ const struct device device_cpu = {
     .unavailable = say_unavailable,
     .variant = name_isa,
     .lanes = get_lanes,
-    .takes_heavy = dnn_takes,
+    .supports_anchor = dnn_supports,
     .refuse_fusion = dfp_refuse,
     .emit = emit,
     .link = link_kernels,

@@ -183,11 +183,11 @@ static void note_time(struct times *times, double seconds) {
 /* The fastest of the own kernels, unless a library is clearly faster. All plans may be of libraries. */
 static int find_winner(const struct dnn_plan *plans, int n, const struct times *times) {
     int winner = 0;
-    double least = INFINITY;
+    double min = INFINITY;
     for (int i = 0; i < n; i++) {
         double penalized = times[i].best / (plans[i].impl->probe ? TUNE_MARGIN : 1);
-        if (penalized >= least) continue;
-        least = penalized;
+        if (penalized >= min) continue;
+        min = penalized;
         winner = i;
     }
     return winner;

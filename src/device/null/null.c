@@ -30,10 +30,10 @@ static int get_lanes(const struct sol_options *options) {
 }
 
 /* Which convolutions and linear layers your own code or library computes: they come to `emit` as clusters of module DNN. The
- * others become loop nests of module DFP, so `return false` is a good beginning (device/c). The CPU asks dnn_takes. */
-static bool takes_heavy(const struct layer *heavy, int lanes) {
+ * others become loop nests of module DFP, so `return false` is a good beginning (device/c). The CPU asks dnn_supports. */
+static bool supports_anchor(const struct layer *anchor, int lanes) {
     (void)lanes;
-    return heavy->kind == LAYER_linear;
+    return anchor->kind == LAYER_linear;
 }
 
 /* Why these layers cannot share a kernel; NULL: they can. Asked for each layer that may join a cluster. Put the limits of the device
@@ -70,7 +70,7 @@ static enum sol_status emit_dfp(struct build *build, const struct cluster *clust
 }
 
 /* DNN: your own kernel or library. The step's pointers are buffers and offsets, never addresses, so that steps can be queued on a device;
- * sizes are formulas in `arg`. Weights that need another order: build_state gives memory for them, and a step of `prepare` fills it
+ * sizes are formulas in `arg`. Weights that need another order: build_packed gives memory for them, and a step of `prepack` fills it
  * (dnn/emit.c has both). Layers that DFP computes behind the kernel, in place, are cluster->epilogue: dfp_make_parts makes
  * a kernel of them, which the CPU's kernels call on each part of the result that is finished. */
 static enum sol_status emit_dnn(struct build *build, const struct cluster *cluster) {
@@ -88,7 +88,7 @@ static enum sol_status emit_dnn(struct build *build, const struct cluster *clust
                         .name = "nothing",
                         .module = "DNN",
                         .layers = build_describe(build, cluster)};
-    return build_step(build, cluster->prepare, &step);
+    return build_step(build, cluster->prepack, &step);
 }
 
 /* One cluster at a time, in the order of execution. COPY and GATHER only move values: build_copy and build_gather make steps that run
@@ -128,7 +128,7 @@ const struct device device_null = {
     .what = "skeleton for new devices",
     .unavailable = say_unavailable,
     .lanes = get_lanes,
-    .takes_heavy = takes_heavy,
+    .supports_anchor = supports_anchor,
     .refuse_fusion = refuse_fusion,
     .emit = emit,
     .link = link_kernels,

@@ -20,7 +20,7 @@ struct shape {
 };
 
 /* What a layer's function is given. */
-struct call {
+struct layer_call {
     const struct layer *layer;
     const struct attr *attr;
     const int64_t *symbols;
@@ -42,7 +42,7 @@ static struct shape get_shape(const struct tensor *t, const int64_t *symbols) {
     return s;
 }
 
-static struct shape get_in_shape(const struct call *c, int i) {
+static struct shape get_in_shape(const struct layer_call *c, int i) {
     return get_shape(c->layer->in[i], c->symbols);
 }
 
@@ -85,17 +85,17 @@ static float sigmoid_value(float x) { return 1 / (1 + expf(-x)); }
 /* ---- Sources ---- */
 
 /* Inputs and parameters come from the caller. */
-static void eval_input(const struct call *c) { (void)c; }
+static void eval_input(const struct layer_call *c) { (void)c; }
 
-static void eval_param(const struct call *c) { (void)c; }
+static void eval_param(const struct layer_call *c) { (void)c; }
 
-static void eval_scalar(const struct call *c) { c->out[0] = (float)c->attr->value; }
+static void eval_scalar(const struct layer_call *c) { c->out[0] = (float)c->attr->value; }
 
 /* ---- Pointwise, one input ---- */
 
 /* A line of UNARY is a layer: its value for the input value x, with attributes a. */
 #define UNARY(name, expression)                           \
-    static void eval_##name(const struct call *c) {       \
+    static void eval_##name(const struct layer_call *c) { \
         const struct attr *a = c->attr;                   \
         (void)a;                                          \
         for (int64_t i = 0; i < c->shape.n; i++) {        \
@@ -131,7 +131,7 @@ UNARY(erf, erff(x))
 
 /* A line of BINARY is a layer: its value for x and y, the inputs' values at the broadcast point. */
 #define BINARY(name, expression)                                              \
-    static void eval_##name(const struct call *c) {                           \
+    static void eval_##name(const struct layer_call *c) {                     \
         struct shape s[2] = {get_in_shape(c, 0), get_in_shape(c, 1)};         \
         int64_t at[SOL_MAX_RANK] = {0};                                       \
         for (int64_t i = 0; i < c->shape.n; i++) {                            \
@@ -152,7 +152,7 @@ BINARY(equal, x == y)
 
 /* ---- Pointwise, three inputs ---- */
 
-static void eval_where(const struct call *c) {
+static void eval_where(const struct layer_call *c) {
     struct shape s[3] = {get_in_shape(c, 0), get_in_shape(c, 1), get_in_shape(c, 2)};
     int64_t at[SOL_MAX_RANK] = {0};
     for (int64_t i = 0; i < c->shape.n; i++) {
@@ -181,7 +181,7 @@ static double convolve_point(const struct attr *a, const struct shape *xs, const
     return sum;
 }
 
-static void eval_conv(const struct call *c) {
+static void eval_conv(const struct layer_call *c) {
     struct shape xs = get_in_shape(c, 0), ws = get_in_shape(c, 1);
     const float *bias = c->layer->n_in > 2 ? c->in[2] : NULL;
     int64_t at[SOL_MAX_RANK] = {0}, k_per_group = ws.dim[0] / c->attr->groups;
@@ -195,7 +195,7 @@ static void eval_conv(const struct call *c) {
     }
 }
 
-static void eval_linear(const struct call *c) {
+static void eval_linear(const struct layer_call *c) {
     struct shape ws = get_in_shape(c, 1);
     int64_t n_k = ws.dim[0], n_c = ws.dim[1];
     for (int64_t i = 0; i < c->shape.n; i++) {
@@ -207,7 +207,7 @@ static void eval_linear(const struct call *c) {
 }
 
 /* Row `at[rank - 2]` of one matrix times column `at[rank - 1]` of another. */
-static void eval_matmul(const struct call *c) {
+static void eval_matmul(const struct layer_call *c) {
     struct shape as = get_in_shape(c, 0), bs = get_in_shape(c, 1);
     int rank = c->shape.rank;
     int64_t at[SOL_MAX_RANK] = {0}, n = as.dim[as.rank - 1];
@@ -222,7 +222,7 @@ static void eval_matmul(const struct call *c) {
     }
 }
 
-static void eval_batch_norm(const struct call *c) {
+static void eval_batch_norm(const struct layer_call *c) {
     const float *mean = c->in[1], *variance = c->in[2], *weight = c->in[3], *bias = c->in[4];
     int64_t at[SOL_MAX_RANK] = {0};
     for (int64_t i = 0; i < c->shape.n; i++) {
@@ -242,7 +242,7 @@ static void eval_softmax_row(const float *x, float *y, int64_t n, int64_t stride
     for (int64_t i = 0; i < n; i++) y[i * stride] = (float)(exp((double)x[i * stride] - top) / sum);
 }
 
-static void eval_softmax(const struct call *c) {
+static void eval_softmax(const struct layer_call *c) {
     int axis = (int)wrap_axis(c->attr->axis, c->shape.rank);
     int64_t at[SOL_MAX_RANK] = {0};
     for (int64_t i = 0; i < c->shape.n; i++) {
@@ -255,15 +255,15 @@ static void eval_softmax(const struct call *c) {
 /* ---- Windows over the last two dims ---- */
 
 /* A window of one plane: rows [top, bottom) and columns [left, right), by steps of the dilation. */
-struct window {
+struct pool_window {
     int64_t top, left, bottom, right;
 };
 
 /* Calls for each output point; `plane` is the input's plane that belongs to it. */
-typedef float (*window_function)(const struct call *c, const struct shape *xs, const float *plane,
-                                 int64_t row, int64_t col);
+typedef float (*window_function)(const struct layer_call *c, const struct shape *xs,
+                                 const float *plane, int64_t row, int64_t col);
 
-static void eval_windows(const struct call *c, window_function function) {
+static void eval_windows(const struct layer_call *c, window_function function) {
     struct shape xs = get_in_shape(c, 0);
     int64_t rows = c->shape.dim[c->shape.rank - 2], cols = c->shape.dim[c->shape.rank - 1];
     int64_t plane_size = xs.dim[xs.rank - 2] * xs.dim[xs.rank - 1];
@@ -273,7 +273,7 @@ static void eval_windows(const struct call *c, window_function function) {
     }
 }
 
-static float max_window(const struct call *c, const struct shape *xs, const float *plane,
+static float max_window(const struct layer_call *c, const struct shape *xs, const float *plane,
                         int64_t row, int64_t col) {
     const struct attr *a = c->attr;
     int64_t h = xs->dim[xs->rank - 2], w = xs->dim[xs->rank - 1];
@@ -288,7 +288,7 @@ static float max_window(const struct call *c, const struct shape *xs, const floa
     return top;
 }
 
-static double sum_window(const float *plane, int64_t width, struct window win) {
+static double sum_window(const float *plane, int64_t width, struct pool_window win) {
     double sum = 0;
     for (int64_t i = win.top; i < win.bottom; i++)
         for (int64_t j = win.left; j < win.right; j++) sum += (double)plane[i * width + j];
@@ -296,45 +296,45 @@ static double sum_window(const float *plane, int64_t width, struct window win) {
 }
 
 /* With count_pad the divisor includes padding, but not what ceil mode adds beyond the padding. */
-static float average_window(const struct call *c, const struct shape *xs, const float *plane,
+static float average_window(const struct layer_call *c, const struct shape *xs, const float *plane,
                             int64_t row, int64_t col) {
     const struct attr *a = c->attr;
     int64_t h = xs->dim[xs->rank - 2], w = xs->dim[xs->rank - 1];
-    struct window win = {.top = row * a->stride[0] - a->pad[0],
-                         .left = col * a->stride[1] - a->pad[1]};
+    struct pool_window win = {.top = row * a->stride[0] - a->pad[0],
+                              .left = col * a->stride[1] - a->pad[1]};
     win.bottom = min_i64(win.top + a->kernel[0], h + a->pad[2]);
     win.right = min_i64(win.left + a->kernel[1], w + a->pad[3]);
     int64_t padded = (win.bottom - win.top) * (win.right - win.left);
-    win = (struct window){max_i64(win.top, 0), max_i64(win.left, 0), min_i64(win.bottom, h),
-                          min_i64(win.right, w)};
+    win = (struct pool_window){max_i64(win.top, 0), max_i64(win.left, 0), min_i64(win.bottom, h),
+                               min_i64(win.right, w)};
     if (win.top >= win.bottom || win.left >= win.right) return 0;
     int64_t inside = (win.bottom - win.top) * (win.right - win.left);
     return (float)(sum_window(plane, w, win) / (double)(a->count_pad ? padded : inside));
 }
 
 /* Output i of n covers the inputs from floor(i*h/n) to ceil((i+1)*h/n): neighbours may overlap. */
-static float adaptive_window(const struct call *c, const struct shape *xs, const float *plane,
+static float adaptive_window(const struct layer_call *c, const struct shape *xs, const float *plane,
                              int64_t row, int64_t col) {
     int64_t h = xs->dim[xs->rank - 2], w = xs->dim[xs->rank - 1];
     int64_t rows = c->shape.dim[c->shape.rank - 2], cols = c->shape.dim[c->shape.rank - 1];
-    struct window win = {row * h / rows, col * w / cols, ceil_div((row + 1) * h, rows),
-                         ceil_div((col + 1) * w, cols)};
+    struct pool_window win = {row * h / rows, col * w / cols, ceil_div((row + 1) * h, rows),
+                              ceil_div((col + 1) * w, cols)};
     int64_t inside = (win.bottom - win.top) * (win.right - win.left);
     return (float)(sum_window(plane, w, win) / (double)inside);
 }
 
-static void eval_max_pool(const struct call *c) { eval_windows(c, max_window); }
+static void eval_max_pool(const struct layer_call *c) { eval_windows(c, max_window); }
 
-static void eval_avg_pool(const struct call *c) { eval_windows(c, average_window); }
+static void eval_avg_pool(const struct layer_call *c) { eval_windows(c, average_window); }
 
-static void eval_adaptive_avg_pool(const struct call *c) { eval_windows(c, adaptive_window); }
+static void eval_adaptive_avg_pool(const struct layer_call *c) { eval_windows(c, adaptive_window); }
 
 /* ---- Reductions ---- */
 
 /* Splits the input's dims for a reduction: `reduced` are the summed ones, `kept` the others (as
  * dims of 1 where the other has the real dim). Both keep the input's rank and strides, so points
  * of both add up. */
-static void split_shape(const struct call *c, struct shape *kept, struct shape *reduced) {
+static void split_shape(const struct layer_call *c, struct shape *kept, struct shape *reduced) {
     struct shape xs = get_in_shape(c, 0);
     *kept = *reduced = xs;
     kept->n = reduced->n = 1;
@@ -355,8 +355,8 @@ static int64_t find_offset(const struct shape *s, const int64_t *at) {
 }
 
 /* Combines all inputs of each output in double; `divide` by their number makes a mean. */
-static void eval_reduction(const struct call *c, double start, double (*combine)(double, double),
-                           bool divide) {
+static void eval_reduction(const struct layer_call *c, double start,
+                           double (*combine)(double, double), bool divide) {
     struct shape kept, reduced;
     int64_t at[SOL_MAX_RANK] = {0};
     split_shape(c, &kept, &reduced);
@@ -379,30 +379,30 @@ static double combine_max(double a, double b) { return isnan(a) || a > b ? a : b
 
 static double combine_min(double a, double b) { return isnan(a) || a < b ? a : b; }
 
-static void eval_sum(const struct call *c) { eval_reduction(c, 0, combine_sum, false); }
+static void eval_sum(const struct layer_call *c) { eval_reduction(c, 0, combine_sum, false); }
 
-static void eval_mean(const struct call *c) { eval_reduction(c, 0, combine_sum, true); }
+static void eval_mean(const struct layer_call *c) { eval_reduction(c, 0, combine_sum, true); }
 
-static void eval_reduce_max(const struct call *c) {
+static void eval_reduce_max(const struct layer_call *c) {
     eval_reduction(c, -INFINITY, combine_max, false);
 }
 
-static void eval_reduce_min(const struct call *c) {
+static void eval_reduce_min(const struct layer_call *c) {
     eval_reduction(c, INFINITY, combine_min, false);
 }
 
 /* ---- Layers that only move values ---- */
 
-static void eval_reshape(const struct call *c) {
+static void eval_reshape(const struct layer_call *c) {
     if (c->shape.n)
         memcpy(c->out, c->in[0], (size_t)(c->shape.n * size_element(c->layer->in[0]->dtype)));
 }
 
 /* Only layouts differ, and here there is but one. */
-static void eval_copy(const struct call *c) { eval_reshape(c); }
+static void eval_copy(const struct layer_call *c) { eval_reshape(c); }
 
 /* Output dim i is input dim axes[i]. */
-static void eval_permute(const struct call *c) {
+static void eval_permute(const struct layer_call *c) {
     struct shape xs = get_in_shape(c, 0), moved = xs;
     int64_t at[SOL_MAX_RANK] = {0};
     for (int i = 0; i < xs.rank; i++)
@@ -413,7 +413,7 @@ static void eval_permute(const struct call *c) {
     }
 }
 
-static void eval_slice(const struct call *c) {
+static void eval_slice(const struct layer_call *c) {
     struct shape xs = get_in_shape(c, 0);
     int axis = (int)wrap_axis(c->attr->axis, xs.rank);
     int64_t at[SOL_MAX_RANK] = {0}, first = c->attr->start * xs.stride[axis];
@@ -424,7 +424,7 @@ static void eval_slice(const struct call *c) {
     }
 }
 
-static void eval_concat(const struct call *c) {
+static void eval_concat(const struct layer_call *c) {
     int axis = (int)wrap_axis(c->attr->axis, c->shape.rank);
     float *out = c->out; /* where the input at hand begins */
     for (int k = 0; k < c->layer->n_in; k++) {
@@ -438,7 +438,7 @@ static void eval_concat(const struct call *c) {
     }
 }
 
-static void eval_expand(const struct call *c) {
+static void eval_expand(const struct layer_call *c) {
     struct shape xs = get_in_shape(c, 0);
     int64_t at[SOL_MAX_RANK] = {0};
     for (int64_t i = 0; i < c->shape.n; i++) {
@@ -449,7 +449,7 @@ static void eval_expand(const struct call *c) {
 
 /* Negative padding crops, as in PyTorch: a point is padding exactly when it is outside the
  * input. */
-static void eval_pad(const struct call *c) {
+static void eval_pad(const struct layer_call *c) {
     struct shape xs = get_in_shape(c, 0);
     int64_t h = xs.dim[xs.rank - 2], w = xs.dim[xs.rank - 1];
     int64_t rows = c->shape.dim[xs.rank - 2], cols = c->shape.dim[xs.rank - 1];
@@ -462,7 +462,7 @@ static void eval_pad(const struct call *c) {
 }
 
 /* The number at `i`, counted from the front; fails where there is no such row. */
-static int64_t read_row(const struct call *c, int64_t i, int64_t rows) {
+static int64_t read_row(const struct layer_call *c, int64_t i, int64_t rows) {
     const void *numbers = c->in[1];
     bool is_wide = c->layer->in[1]->dtype == SOL_I64;
     int64_t row = is_wide ? ((const int64_t *)numbers)[i] : ((const int32_t *)numbers)[i];
@@ -472,7 +472,7 @@ static int64_t read_row(const struct call *c, int64_t i, int64_t rows) {
     return -1;
 }
 
-static void eval_gather(const struct call *c) {
+static void eval_gather(const struct layer_call *c) {
     struct shape xs = get_in_shape(c, 0), ns = get_in_shape(c, 1);
     int axis = (int)wrap_axis(c->attr->axis, xs.rank);
     int64_t rows = xs.dim[axis], inner = xs.stride[axis];
@@ -485,7 +485,7 @@ static void eval_gather(const struct call *c) {
 
 /* ---- The table ---- */
 
-static void (*const evals[N_LAYER_KINDS])(const struct call *c) = {
+static void (*const evals[N_LAYER_KINDS])(const struct layer_call *c) = {
 #define LAYER(kind, ...) [LAYER_##kind] = eval_##kind,
 #include "ir/layer.def"
 #undef LAYER
@@ -494,12 +494,12 @@ static void (*const evals[N_LAYER_KINDS])(const struct call *c) = {
 enum sol_status ref_layer(const struct layer *layer, const int64_t *symbols, const float *const *in,
                           float *out) {
     enum sol_status status = SOL_OK;
-    struct call call = {.layer = layer,
-                        .attr = &layer->attr,
-                        .symbols = symbols,
-                        .in = in,
-                        .out = out,
-                        .status = &status};
+    struct layer_call call = {.layer = layer,
+                              .attr = &layer->attr,
+                              .symbols = symbols,
+                              .in = in,
+                              .out = out,
+                              .status = &status};
     call.shape = get_shape(layer->out[0], symbols);
     evals[layer->kind](&call);
     return status;

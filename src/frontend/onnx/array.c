@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#define MOST_ELEMENTS ((int64_t)1 << 56) /* so that sizes in bytes fit */
-#define MOST_EMPTY ((int64_t)1 << 28)    /* rows without elements are walked, too: that must end */
+#define MAX_ELEMENTS ((int64_t)1 << 56) /* so that sizes in bytes fit */
+#define MAX_EMPTY ((int64_t)1 << 28)    /* rows without elements are walked, too: that must end */
 
 const struct type_row types[N_TYPES] = {
 #define ROW(code, number, name, size, kind) [number] = {name, size, KIND_##kind},
@@ -51,7 +51,7 @@ void space_stop(struct space *space, enum sol_status status) {
 
 /* The extra byte makes arrays without elements differ from NULL. Memory is zeroed, fresh pages by the kernel for nothing, so
  * what is asked for and never touched costs nothing. */
-void *space_take(struct space *space, int64_t n, size_t size) {
+void *space_alloc(struct space *space, int64_t n, size_t size) {
     int64_t bytes;
     if (n < 0 || __builtin_mul_overflow(n, (int64_t)size, &bytes))
         space_stop(space, fail(SOL_EINVAL, "%lld elements", (long long)n));
@@ -62,12 +62,13 @@ void *space_take(struct space *space, int64_t n, size_t size) {
     return arena_alloc(&space->arena, (size_t)bytes + 1);
 }
 
-struct fence space_fence(struct space *space) {
-    return (struct fence){arena_fence(&space->arena), space->left};
+struct space_mark space_mark(struct space *space) {
+    return (struct space_mark){arena_mark(&space->arena), space->left};
 }
 
-void space_drop(struct space *space, const struct fence *first, const struct fence *second) {
-    arena_drop(first->block, second->block);
+void space_release(struct space *space, const struct space_mark *first,
+                   const struct space_mark *second) {
+    arena_release(first->block, second->block);
     space->left += first->left - second->left;
 }
 
@@ -78,11 +79,11 @@ bool dims_count(int rank, const int64_t *dim, int64_t *n) {
     *n = 1;
     for (int d = 0; d < rank; d++) {
         if (dim[d] < 0 || __builtin_mul_overflow(all, max_i64(1, dim[d]), &all) ||
-            all > MOST_ELEMENTS)
+            all > MAX_ELEMENTS)
             return false;
         *n *= dim[d];
     }
-    return *n || all <= MOST_EMPTY;
+    return *n || all <= MAX_EMPTY;
 }
 
 /* Dims and number of elements of `array`. */
@@ -99,10 +100,10 @@ static void set_dims(struct space *space, struct array *array, int rank, const i
 }
 
 struct array *array_new(struct space *space, enum type type, int rank, const int64_t *dim) {
-    struct array *array = TAKE(space, struct array, 1);
+    struct array *array = SPACE_ARRAY(space, struct array, 1);
     array->type = type;
     set_dims(space, array, rank, dim);
-    array->data = space_take(space, array->n, types[type].size);
+    array->data = space_alloc(space, array->n, types[type].size);
     return array;
 }
 
@@ -112,7 +113,7 @@ static void copy_items(struct space *space, struct array *copy) {
     for (int64_t i = 0; i < copy->n; i++) {
         if (copy->type == TYPE_SEQUENCE) items[i] = array_copy(space, items[i]);
         else if (texts[i].size) {
-            void *text = space_take(space, (int64_t)texts[i].size, 1);
+            void *text = space_alloc(space, (int64_t)texts[i].size, 1);
             texts[i].at = memcpy(text, texts[i].at, texts[i].size);
         }
     }
@@ -120,12 +121,12 @@ static void copy_items(struct space *space, struct array *copy) {
 
 struct array *array_copy(struct space *space, const struct array *array) {
     if (!array) return NULL;
-    struct array *copy = TAKE(space, struct array, 1);
+    struct array *copy = SPACE_ARRAY(space, struct array, 1);
     *copy = *array;
     if (array->type == TYPE_NONE) return copy;
     bool is_list = array->type == TYPE_SEQUENCE;
     size_t item = is_list ? sizeof(struct array *) : types[array->type].size;
-    copy->data = space_take(space, array->n, item);
+    copy->data = space_alloc(space, array->n, item);
     if (array->n) memcpy(copy->data, array->data, (size_t)array->n * item);
     if (is_list || array->type == TYPE_STRING) copy_items(space, copy);
     return copy;
@@ -133,7 +134,7 @@ struct array *array_copy(struct space *space, const struct array *array) {
 
 struct array *array_view(struct space *space, const struct array *array, int rank,
                          const int64_t *dim) {
-    struct array *view = TAKE(space, struct array, 1);
+    struct array *view = SPACE_ARRAY(space, struct array, 1);
     *view = *array;
     set_dims(space, view, rank, dim);
     if (view->n != array->n)
@@ -176,7 +177,7 @@ static unsigned small_bits(const struct array *array, int64_t i) {
 }
 
 /* A switch per element: slow, but each operator is then written once for all types. Whoever wants speed has a compiled core. */
-double array_real(const struct array *array, int64_t i) {
+double array_double(const struct array *array, int64_t i) {
     switch (array->type) {
 #define READ(code, ctype) \
     case TYPE_##code: return (double)((const ctype *)array->data)[i];
@@ -184,7 +185,7 @@ double array_real(const struct array *array, int64_t i) {
 #undef READ
     default: break;
     }
-    if (is_whole(array->type))
+    if (is_integer(array->type))
         return (double)extend(array->type, ((const uint8_t *)array->data)[i]);
     return float_decode(array->type, small_bits(array, i));
 }
@@ -197,7 +198,7 @@ static int64_t whole_of(double value) {
 }
 
 /* Types that C has take the short way; floats of few bits go through a double. */
-int64_t array_whole(const struct array *array, int64_t i) {
+int64_t array_int(const struct array *array, int64_t i) {
     switch (array->type) {
     case TYPE_F32: return whole_of((double)((const float *)array->data)[i]);
     case TYPE_F64: return whole_of(((const double *)array->data)[i]);
@@ -215,13 +216,13 @@ int64_t array_whole(const struct array *array, int64_t i) {
 #undef READ
     default: break;
     }
-    if (is_whole(array->type)) return extend(array->type, ((const uint8_t *)array->data)[i]);
-    return whole_of(array_real(array, i));
+    if (is_integer(array->type)) return extend(array->type, ((const uint8_t *)array->data)[i]);
+    return whole_of(array_double(array, i));
 }
 
 /* Conversion to a smaller unsigned type is by modulo in C; to a signed one the compilers that build SOL cut the bits off, too.
  * Conversion to a smaller unsigned type is by modulo in C; to a signed one the compilers that build SOL cut the bits off, too. */
-void array_set_whole(struct array *array, int64_t i, int64_t value) {
+void array_set_int(struct array *array, int64_t i, int64_t value) {
     switch (array->type) {
     case TYPE_BOOL: ((uint8_t *)array->data)[i] = value != 0; return;
 #define WRITE(code, ctype) \
@@ -237,12 +238,12 @@ void array_set_whole(struct array *array, int64_t i, int64_t value) {
 #undef WRITE
     default: break;
     }
-    if (is_whole(array->type))
+    if (is_integer(array->type))
         ((uint8_t *)array->data)[i] = (uint8_t)extend(array->type, (uint8_t)value);
-    else array_set_real(array, i, (double)value);
+    else array_set_double(array, i, (double)value);
 }
 
-/* Into integers as array_wholes says, but above 2^63 into the unsigned. */
+/* Into integers as array_ints says, but above 2^63 into the unsigned. */
 static int64_t cut(const struct array *array, double value) {
     bool is_high = array->type == TYPE_U64 && value >= 9223372036854775808.0;
     if (!is_high) return whole_of(value);
@@ -251,7 +252,7 @@ static int64_t cut(const struct array *array, double value) {
 
 /* Infinities and what is too large saturate in types without an infinity, as casts of ONNX do unless they are told otherwise.
  * Infinities and what is too large saturate in types without an infinity, as casts of ONNX do unless they are told otherwise. */
-void array_set_real(struct array *array, int64_t i, double value) {
+void array_set_double(struct array *array, int64_t i, double value) {
     unsigned bits;
     switch (array->type) {
     case TYPE_F32: ((float *)array->data)[i] = (float)value; return;
@@ -259,8 +260,8 @@ void array_set_real(struct array *array, int64_t i, double value) {
     case TYPE_BOOL: ((uint8_t *)array->data)[i] = value != 0; return;
     default: break;
     }
-    if (is_whole(array->type)) {
-        array_set_whole(array, i, cut(array, value));
+    if (is_integer(array->type)) {
+        array_set_int(array, i, cut(array, value));
         return;
     }
     bits = float_encode(array->type, value, true);
@@ -270,32 +271,32 @@ void array_set_real(struct array *array, int64_t i, double value) {
 
 /* Strings, sequences, complex numbers and empty optionals have no place among numbers. */
 static void check_numbers(struct space *space, const struct array *array) {
-    if (is_real(array->type) || is_whole(array->type)) return;
+    if (is_float(array->type) || is_integer(array->type)) return;
     space_stop(space, fail(SOL_EUNSUPPORTED, "elements of type %s",
                            array->type > 0 ? types[array->type].name : "sequence or none"));
 }
 
 /* A copy, so whoever asked may compute in it. */
-double *array_reals(struct space *space, const struct array *array) {
+double *array_doubles(struct space *space, const struct array *array) {
     check_numbers(space, array);
-    double *out = TAKE(space, double, array->n);
-    for (int64_t i = 0; i < array->n; i++) out[i] = array_real(array, i);
+    double *out = SPACE_ARRAY(space, double, array->n);
+    for (int64_t i = 0; i < array->n; i++) out[i] = array_double(array, i);
     return out;
 }
 
-int64_t *array_wholes(struct space *space, const struct array *array) {
+int64_t *array_ints(struct space *space, const struct array *array) {
     check_numbers(space, array);
-    int64_t *out = TAKE(space, int64_t, array->n);
-    for (int64_t i = 0; i < array->n; i++) out[i] = array_whole(array, i);
+    int64_t *out = SPACE_ARRAY(space, int64_t, array->n);
+    for (int64_t i = 0; i < array->n; i++) out[i] = array_int(array, i);
     return out;
 }
 
-void array_fill_reals(struct array *array, const double *values) {
-    for (int64_t i = 0; i < array->n; i++) array_set_real(array, i, values[i]);
+void array_fill_doubles(struct array *array, const double *values) {
+    for (int64_t i = 0; i < array->n; i++) array_set_double(array, i, values[i]);
 }
 
-void array_fill_wholes(struct array *array, const int64_t *values) {
-    for (int64_t i = 0; i < array->n; i++) array_set_whole(array, i, values[i]);
+void array_fill_ints(struct array *array, const int64_t *values) {
+    for (int64_t i = 0; i < array->n; i++) array_set_int(array, i, values[i]);
 }
 
 /* ---- Walking ---- */
@@ -320,10 +321,9 @@ void walk_broadcast(struct walk *walk, int k, const struct array *array) {
  * last point all are at the start again. */
 void walk_next(struct walk *walk) {
     for (int d = walk->rank - 1; d >= 0; d--) {
-        for (int k = 0; k < MOST_OPERANDS; k++) walk->offset[k] += walk->stride[k][d];
+        for (int k = 0; k < MAX_OPERANDS; k++) walk->offset[k] += walk->stride[k][d];
         if (++walk->at[d] < walk->dim[d]) return;
-        for (int k = 0; k < MOST_OPERANDS; k++)
-            walk->offset[k] -= walk->dim[d] * walk->stride[k][d];
+        for (int k = 0; k < MAX_OPERANDS; k++) walk->offset[k] -= walk->dim[d] * walk->stride[k][d];
         walk->at[d] = 0;
     }
 }

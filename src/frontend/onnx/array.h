@@ -17,15 +17,15 @@
 
 /* code, ONNX's number of the element type, name, bytes of an element, kind */
 #define TYPE_LIST(X)                                                                              \
-    X(F32, 1, "f32", 4, REAL) X(U8, 2, "u8", 1, UNSIGNED) X(I8, 3, "i8", 1, SIGNED)               \
+    X(F32, 1, "f32", 4, FLOAT) X(U8, 2, "u8", 1, UNSIGNED) X(I8, 3, "i8", 1, SIGNED)              \
     X(U16, 4, "u16", 2, UNSIGNED) X(I16, 5, "i16", 2, SIGNED) X(I32, 6, "i32", 4, SIGNED)         \
     X(I64, 7, "i64", 8, SIGNED) X(STRING, 8, "string", sizeof(struct bytes), TEXT)                \
-    X(BOOL, 9, "bool", 1, UNSIGNED) X(F16, 10, "f16", 2, REAL) X(F64, 11, "f64", 8, REAL)         \
+    X(BOOL, 9, "bool", 1, UNSIGNED) X(F16, 10, "f16", 2, FLOAT) X(F64, 11, "f64", 8, FLOAT)       \
     X(U32, 12, "u32", 4, UNSIGNED) X(U64, 13, "u64", 8, UNSIGNED) X(C64, 14, "c64", 8, COMPLEX)   \
-    X(C128, 15, "c128", 16, COMPLEX) X(BF16, 16, "bf16", 2, REAL) X(E4M3FN, 17, "f8e4m3fn", 1, REAL) \
-    X(E4M3FNUZ, 18, "f8e4m3fnuz", 1, REAL) X(E5M2, 19, "f8e5m2", 1, REAL)                         \
-    X(E5M2FNUZ, 20, "f8e5m2fnuz", 1, REAL) X(U4, 21, "u4", 1, UNSIGNED) X(I4, 22, "i4", 1, SIGNED) \
-    X(E2M1, 23, "f4e2m1", 1, REAL) X(E8M0, 24, "f8e8m0", 1, REAL) X(U2, 25, "u2", 1, UNSIGNED)    \
+    X(C128, 15, "c128", 16, COMPLEX) X(BF16, 16, "bf16", 2, FLOAT) X(E4M3FN, 17, "f8e4m3fn", 1, FLOAT) \
+    X(E4M3FNUZ, 18, "f8e4m3fnuz", 1, FLOAT) X(E5M2, 19, "f8e5m2", 1, FLOAT)                       \
+    X(E5M2FNUZ, 20, "f8e5m2fnuz", 1, FLOAT) X(U4, 21, "u4", 1, UNSIGNED) X(I4, 22, "i4", 1, SIGNED) \
+    X(E2M1, 23, "f4e2m1", 1, FLOAT) X(E8M0, 24, "f8e8m0", 1, FLOAT) X(U2, 25, "u2", 1, UNSIGNED)  \
     X(I2, 26, "i2", 1, SIGNED)
 
 /* Numbers are ONNX's, so that none has to be translated. An optional without a value and a sequence are types besides: they
@@ -38,7 +38,7 @@ enum type {
 #undef TYPE_ENUM
         N_TYPES = 27
 };
-enum type_kind { KIND_NONE, KIND_REAL, KIND_SIGNED, KIND_UNSIGNED, KIND_TEXT, KIND_COMPLEX };
+enum type_kind { KIND_NONE, KIND_FLOAT, KIND_SIGNED, KIND_UNSIGNED, KIND_TEXT, KIND_COMPLEX };
 
 /* What there is to know of an element type. */
 struct type_row {
@@ -53,8 +53,8 @@ enum type type_find(const char *name);
 static inline bool type_is_known(int64_t type) {
     return type > 0 && type < N_TYPES && types[type].name;
 }
-static inline bool is_real(enum type type) { return type > 0 && types[type].kind == KIND_REAL; }
-static inline bool is_whole(enum type type) {
+static inline bool is_float(enum type type) { return type > 0 && types[type].kind == KIND_FLOAT; }
+static inline bool is_integer(enum type type) {
     return type > 0 && (types[type].kind == KIND_SIGNED || types[type].kind == KIND_UNSIGNED);
 }
 /* As bits of a SOL dtype, for compiled parts; false when SOL has none. */
@@ -86,16 +86,17 @@ void space_init(struct space *space, int64_t limit);
 /* Gives up: control goes to the boundary. The message stands. */
 void space_stop(struct space *space, enum sol_status status) __attribute__((noreturn, cold));
 /* Zeroed memory for `n` items; stops at overflow and over the limit. */
-void *space_take(struct space *space, int64_t n, size_t size);
-#define TAKE(space, type, n) ((type *)space_take(space, n, sizeof(type)))
+void *space_alloc(struct space *space, int64_t n, size_t size);
+#define SPACE_ARRAY(space, type, n) ((type *)space_alloc(space, n, sizeof(type)))
 
 /* A place in the order of what was taken. What lies between two of them can be given back; then it no longer counts. */
-struct fence {
+struct space_mark {
     struct arena_block *block;
     int64_t left;
 };
-struct fence space_fence(struct space *space);
-void space_drop(struct space *space, const struct fence *first, const struct fence *second);
+struct space_mark space_mark(struct space *space);
+void space_release(struct space *space, const struct space_mark *first,
+                   const struct space_mark *second);
 
 /* ---- Arrays ---- */
 
@@ -110,18 +111,18 @@ struct array *array_view(struct space *space, const struct array *array, int ran
                          const int64_t *dim);
 /* One that shares nothing with `array`, which may be NULL; items of sequences and texts are copied, too. */
 struct array *array_copy(struct space *space, const struct array *array);
-/* All elements as doubles or integers, in memory of their own. Reals become integers by cutting, held within 64 bits, NaN as 0. Stops
+/* All elements as doubles or integers, in memory of their own. Floats become integers by cutting, held within 64 bits, NaN as 0. Stops
  * for strings. Unsigned 64-bit integers keep their bits as integers. */
-double *array_reals(struct space *space, const struct array *array);
-int64_t *array_wholes(struct space *space, const struct array *array);
+double *array_doubles(struct space *space, const struct array *array);
+int64_t *array_ints(struct space *space, const struct array *array);
 /* One element. */
-double array_real(const struct array *array, int64_t i);
-int64_t array_whole(const struct array *array, int64_t i);
-void array_set_real(struct array *array, int64_t i, double value);
-void array_set_whole(struct array *array, int64_t i, int64_t value);
+double array_double(const struct array *array, int64_t i);
+int64_t array_int(const struct array *array, int64_t i);
+void array_set_double(struct array *array, int64_t i, double value);
+void array_set_int(struct array *array, int64_t i, int64_t value);
 /* From values, as many as the array has: rounded to nearest even or cut to the type's bits. */
-void array_fill_reals(struct array *array, const double *values);
-void array_fill_wholes(struct array *array, const int64_t *values);
+void array_fill_doubles(struct array *array, const double *values);
+void array_fill_ints(struct array *array, const int64_t *values);
 static inline char *array_at(const struct array *array, int64_t i) {
     return (char *)array->data + i * (int64_t)types[array->type].size;
 }
@@ -133,13 +134,13 @@ unsigned float_encode(enum type type, double value, bool saturates);
 
 /* ---- Walking ---- */
 
-#define MOST_OPERANDS 4
+#define MAX_OPERANDS 4
 
 /* All points of a shape in row-major order, with the offsets of up to four operands. */
 struct walk {
     int rank;
     int64_t n, dim[SOL_MAX_RANK], at[SOL_MAX_RANK];
-    int64_t stride[MOST_OPERANDS][SOL_MAX_RANK], offset[MOST_OPERANDS];
+    int64_t stride[MAX_OPERANDS][SOL_MAX_RANK], offset[MAX_OPERANDS];
 };
 void walk_init(struct walk *walk, int rank, const int64_t *dim);
 /* Operand `k` is an array that is broadcast to the shape; all of its strides are set. */

@@ -58,7 +58,7 @@ static enum sol_status read_typed(struct space *space, const struct onnx_tensor 
         return fail(SOL_EINVAL, "values in a field for another element type");
     if (field->n != ceil_div(out->n, packed))
         return fail(SOL_EINVAL, "%d values for %lld elements", field->n, (long long)out->n);
-    out->data = space_take(space, out->n + packed, size);
+    out->data = space_alloc(space, out->n + packed, size);
     bool is_same = out->type == TYPE_F32 || out->type == TYPE_F64 || out->type == TYPE_STRING;
     if (is_same && out->n) memcpy(out->data, field->at, (size_t)out->n * size);
     for (int i = 0; i < field->n && !is_same; i++)
@@ -79,7 +79,7 @@ static enum sol_status read_bytes(struct space *space, const char *folder,
     else if (tensor->raw->size != size)
         return fail(SOL_EINVAL, "%zu raw bytes for %lld elements of %zu", tensor->raw->size,
                     (long long)out->n, item);
-    out->data = space_take(space, out->n, item);
+    out->data = space_alloc(space, out->n, item);
     if (size) memcpy(out->data, from, size);
     return SOL_OK;
 }
@@ -94,9 +94,8 @@ static void unpack(struct array *array) {
 
 /* As other elements of few bits are kept: numbers below 0 with their sign in all bits. */
 static void normalize(struct array *array) {
-    bool is_small = packed_in_byte(array->type) > 1 && is_whole(array->type);
-    for (int64_t i = 0; i < array->n && is_small; i++)
-        array_set_whole(array, i, array_whole(array, i));
+    bool is_small = packed_in_byte(array->type) > 1 && is_integer(array->type);
+    for (int64_t i = 0; i < array->n && is_small; i++) array_set_int(array, i, array_int(array, i));
     for (int64_t i = 0; i < array->n && array->type == TYPE_BOOL; i++)
         ((uint8_t *)array->data)[i] = ((uint8_t *)array->data)[i] != 0;
 }
@@ -105,7 +104,7 @@ static void normalize(struct array *array) {
  * something else than what runs. */
 enum sol_status array_read(struct space *space, const char *folder,
                            const struct onnx_tensor *tensor, struct array **out) {
-    struct array *array = *out = TAKE(space, struct array, 1);
+    struct array *array = *out = SPACE_ARRAY(space, struct array, 1);
     TRY(read_dims(tensor, array));
     if (tensor->data_location < 0 || tensor->data_location > 1)
         return fail(SOL_EINVAL, "data_location %lld", (long long)tensor->data_location);

@@ -1,7 +1,7 @@
 /*
  * What operator functions are made of: attributes, inputs as numbers or tensors, layers, results.
  *
- * Mistakes are sticky, as in the builder: functions read as formulas, and the first mistake is what call_give returns.
+ * Mistakes are sticky, as in the builder: functions read as formulas, and the first mistake is what call_set_output returns.
  */
 #include "import.h"
 
@@ -9,21 +9,21 @@
 #include <string.h>
 
 /* The first mistake stays; later ones follow from it. */
-enum sol_status call_fail(struct call *c, enum sol_status status) {
+enum sol_status call_fail(struct op_call *c, enum sol_status status) {
     if (!c->im->status) c->im->status = status;
     return status;
 }
 
-bool call_has(const struct call *c, int i) { return i < c->n_in && c->in[i]; }
+bool call_has(const struct op_call *c, int i) { return i < c->n_in && c->in[i]; }
 
 /* ---- Attributes ---- */
 
-const struct onnx_attribute *call_attribute(const struct call *c, const char *name) {
+const struct onnx_attribute *call_attribute(const struct op_call *c, const char *name) {
     return proto_attribute(c->node, name);
 }
 
 /* NULL when it is missing, or a mistake. */
-static const struct onnx_attribute *find_typed(struct call *c, const char *name,
+static const struct onnx_attribute *find_typed(struct op_call *c, const char *name,
                                                enum onnx_attribute_type type) {
     const struct onnx_attribute *a;
     enum sol_status status = proto_typed_attribute(c->node, name, type, &a);
@@ -31,17 +31,17 @@ static const struct onnx_attribute *find_typed(struct call *c, const char *name,
     return status ? NULL : a;
 }
 
-int64_t call_int(struct call *c, const char *name, int64_t otherwise) {
+int64_t call_int(struct op_call *c, const char *name, int64_t default_value) {
     const struct onnx_attribute *a = find_typed(c, name, ONNX_INT);
-    return a ? a->i : otherwise;
+    return a ? a->i : default_value;
 }
 
-double call_float(struct call *c, const char *name, double otherwise) {
+double call_float(struct op_call *c, const char *name, double default_value) {
     const struct onnx_attribute *a = find_typed(c, name, ONNX_FLOAT);
-    return a ? (double)a->f : otherwise;
+    return a ? (double)a->f : default_value;
 }
 
-const char *call_string(struct call *c, const char *name) {
+const char *call_string(struct op_call *c, const char *name) {
     const struct onnx_attribute *a = find_typed(c, name, ONNX_STRING);
     if (!a || !a->s) return "";
     char *copy = arena_alloc(c->im->arena, a->s->size + 1);
@@ -49,10 +49,10 @@ const char *call_string(struct call *c, const char *name) {
     return copy;
 }
 
-int call_ints(struct call *c, const char *name, int most, int64_t *out) {
+int call_ints(struct op_call *c, const char *name, int max, int64_t *out) {
     const struct onnx_attribute *a = find_typed(c, name, ONNX_INTS);
     if (!a) return 0;
-    if (a->ints.n > most) {
+    if (a->ints.n > max) {
         call_fail(c, fail(SOL_EUNSUPPORTED, "attribute %s has %d values", name, a->ints.n));
         return 0;
     }
@@ -63,46 +63,46 @@ int call_ints(struct call *c, const char *name, int most, int64_t *out) {
 /* ---- Inputs as numbers ---- */
 
 /* A formula counts as 0: what has numbers has none among its dims. */
-int64_t call_count(const struct value *v) {
+int64_t call_count(const struct import_value *v) {
     int64_t n = 1;
     for (int d = 0; d < v->rank; d++) n *= size_is_const(v->dim[d]) ? size_value(v->dim[d]) : 0;
     return n;
 }
 
-const struct size *call_numbers(struct call *c, int i) {
+const struct size *call_shape_value(struct op_call *c, int i) {
     if (!c->in[i]) return NULL;
     c->in[i]->is_read = true;
-    return c->in[i]->number;
+    return c->in[i]->shape_value;
 }
 
 /* All of them must be known, and none may depend on the batch. */
-int call_input_ints(struct call *c, int i, int most, int64_t *out) {
-    (void)call_numbers(c, i);
-    const struct value *v = c->in[i];
+int call_input_ints(struct op_call *c, int i, int max, int64_t *out) {
+    (void)call_shape_value(c, i);
+    const struct import_value *v = c->in[i];
     int64_t n = call_count(v);
-    if (!v->number || n > most) {
+    if (!v->shape_value || n > max) {
         call_fail(c, fail(SOL_EUNSUPPORTED,
-                          v->number ? "input %d has too many values"
-                                    : "input %d is not known before the call",
+                          v->shape_value ? "input %d has too many values"
+                                         : "input %d is not known before the call",
                           i));
         return 0;
     }
     for (int64_t k = 0; k < n; k++) {
-        if (!size_is_const(v->number[k]))
+        if (!size_is_const(v->shape_value[k]))
             call_fail(c, fail(SOL_EUNSUPPORTED, "input %d depends on the batch", i));
-        out[k] = size_is_const(v->number[k]) ? size_value(v->number[k]) : 0;
+        out[k] = size_is_const(v->shape_value[k]) ? size_value(v->shape_value[k]) : 0;
     }
     return (int)n;
 }
 
 /* Whoever reads a live value binds the program to it. */
-double call_input_float(struct call *c, int i) {
-    struct value *v = c->in[i];
+double call_input_float(struct op_call *c, int i) {
+    struct import_value *v = c->in[i];
     const void *at = v->data ? v->data : v->live;
     v->is_read = true;
     if (at && v->dtype == SOL_F32 && call_count(v) == 1) return (double)*(const float *)at;
-    if (v->number && call_count(v) == 1 && size_is_const(*v->number))
-        return (double)size_value(*v->number);
+    if (v->shape_value && call_count(v) == 1 && size_is_const(*v->shape_value))
+        return (double)size_value(*v->shape_value);
     call_fail(
         c, fail(SOL_EUNSUPPORTED, "input %d is no single number that is known before the call", i));
     return 0;
@@ -112,10 +112,10 @@ double call_input_float(struct call *c, int i) {
 
 /*
  * A known value becomes a parameter when a layer wants it, and once: its tensor stays with it. Values that were moved as numbers since
- * then are new ones. Whole numbers for a gather are parameters of their own each time, as the value may be wanted as numbers, too.
+ * then are new ones. Integers for a gather are parameters of their own each time, as the value may be wanted as numbers, too.
  */
 
-sol_tensor call_param(struct call *c, enum sol_dtype dtype, int rank, const int64_t *dim,
+sol_tensor call_param(struct op_call *c, enum sol_dtype dtype, int rank, const int64_t *dim,
                       const void *data) {
     if (c->im->status) return -1;
     const char *name = c->node && c->node->name ? c->node->name : "";
@@ -123,11 +123,11 @@ sol_tensor call_param(struct call *c, enum sol_dtype dtype, int rank, const int6
     return sol_model_param(c->im->model, name, dtype, rank, dim);
 }
 
-static void known_dims(const struct value *v, int64_t dim[SOL_MAX_RANK]) {
+static void known_dims(const struct import_value *v, int64_t dim[SOL_MAX_RANK]) {
     for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
 }
 
-static void add_param(struct call *c, struct value *v) {
+static void add_param(struct op_call *c, struct import_value *v) {
     int64_t dim[SOL_MAX_RANK];
     known_dims(v, dim);
     v->tensor = sol_model_param(c->im->model, v->name, v->dtype, v->rank, dim);
@@ -135,18 +135,18 @@ static void add_param(struct call *c, struct value *v) {
 }
 
 /* Known truth values, as the model keeps them. */
-static void add_truth(struct call *c, struct value *v) {
+static void add_truth(struct op_call *c, struct import_value *v) {
     int64_t dim[SOL_MAX_RANK], n = call_count(v);
     float *data = arena_alloc_array(c->im->arena, sizeof *data, (size_t)n + 1);
     for (int64_t i = 0; i < n; i++)
-        data[i] = v->data ? ((const uint8_t *)v->data)[i] != 0 : !size_is(v->number[i], 0);
+        data[i] = v->data ? ((const uint8_t *)v->data)[i] != 0 : !size_is(v->shape_value[i], 0);
     known_dims(v, dim);
     v->is_read = true;
     v->tensor = call_param(c, SOL_F32, v->rank, dim, data);
 }
 
 /* A value of this call: the model takes it as an input. */
-static void add_input(struct call *c, struct value *v) {
+static void add_input(struct op_call *c, struct import_value *v) {
     int64_t dim[SOL_MAX_RANK];
     if (!call_count(v)) call_fail(c, fail(SOL_EUNSUPPORTED, "an input without values"));
     known_dims(v, dim);
@@ -154,9 +154,9 @@ static void add_input(struct call *c, struct value *v) {
     VEC_PUSH(c->im->arena, &c->im->inputs, v);
 }
 
-sol_tensor call_tensor(struct call *c, int i) {
-    struct value *v = c->in[i];
-    if (v->tensor < 0 && (v->data || v->number) && v->dtype == SOL_BOOL) add_truth(c, v);
+sol_tensor call_tensor(struct op_call *c, int i) {
+    struct import_value *v = c->in[i];
+    if (v->tensor < 0 && (v->data || v->shape_value) && v->dtype == SOL_BOOL) add_truth(c, v);
     else if (v->tensor < 0 && v->live) add_input(c, v);
     else if (v->tensor < 0 && v->data && v->dtype == SOL_F32) add_param(c, v);
     else if (v->tensor < 0)
@@ -167,10 +167,10 @@ sol_tensor call_tensor(struct call *c, int i) {
     return v->tensor;
 }
 
-sol_tensor call_index(struct call *c, int i) {
-    struct value *v = c->in[i];
+sol_tensor call_index(struct op_call *c, int i) {
+    struct import_value *v = c->in[i];
     int64_t dim[SOL_MAX_RANK], n = call_count(v);
-    if (v->tensor >= 0 || v->live || !v->number) return call_tensor(c, i);
+    if (v->tensor >= 0 || v->live || !v->shape_value) return call_tensor(c, i);
     int64_t *data = arena_alloc_array(c->im->arena, sizeof *data, (size_t)n + 1);
     call_input_ints(c, i, (int)min_i64(n, INT32_MAX), data);
     known_dims(v, dim);
@@ -179,8 +179,8 @@ sol_tensor call_index(struct call *c, int i) {
 
 /* A scalar is a number within a kernel; a parameter would have to be loaded. It has no rank, so it stands only beside
  * an input of at least the value's own: [1,1] + [3] is [1,3], and would be [3] with a scalar. */
-sol_tensor call_operand(struct call *c, int i) {
-    const struct value *v = c->in[i];
+sol_tensor call_operand(struct op_call *c, int i) {
+    const struct import_value *v = c->in[i];
     int highest = 0;
     for (int k = 0; k < c->n_in; k++)
         if (k != i && c->in[k] && c->in[k]->rank > highest) highest = c->in[k]->rank;
@@ -190,7 +190,7 @@ sol_tensor call_operand(struct call *c, int i) {
 }
 
 /* The builder says -1 - s for symbol s, and INT64_MIN for a formula that it does not tell. */
-int call_shape(struct call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]) {
+int call_shape(struct op_call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]) {
     int64_t known[SOL_MAX_RANK];
     int rank = sol_model_shape(c->im->model, tensor, known);
     for (int d = 0; d < rank; d++) {
@@ -201,22 +201,22 @@ int call_shape(struct call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK])
     return rank < 0 ? 0 : rank;
 }
 
-int call_rank(const struct call *c, int i) { return c->in[i]->rank; }
+int call_rank(const struct op_call *c, int i) { return c->in[i]->rank; }
 
-int64_t call_dim(struct call *c, int i, int d) {
+int64_t call_dim(struct op_call *c, int i, int d) {
     struct size size = c->in[i]->dim[d];
     if (!size.bad && size_is_const(size)) return size_value(size);
     call_fail(c, fail(SOL_EUNSUPPORTED, "dim %d of input %d is not known before the call", d, i));
     return 1;
 }
 
-int64_t call_axis(struct call *c, int64_t axis, int rank) {
+int64_t call_axis(struct op_call *c, int64_t axis, int rank) {
     if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
     call_fail(c, fail(SOL_EINVAL, "axis %lld of a tensor of rank %d", (long long)axis, rank));
     return 0;
 }
 
-int64_t call_axis_of_list(struct call *c, int64_t axis, int rank, bool named[SOL_MAX_RANK]) {
+int64_t call_axis_of_list(struct op_call *c, int64_t axis, int rank, bool named[SOL_MAX_RANK]) {
     int64_t at = call_axis(c, axis, rank);
     if (named[at]) call_fail(c, fail(SOL_EINVAL, "axis %lld is given twice", (long long)axis));
     named[at] = true;
@@ -225,7 +225,7 @@ int64_t call_axis_of_list(struct call *c, int64_t axis, int rank, bool named[SOL
 
 /* ---- Layers ---- */
 
-sol_tensor call_layer(struct call *c, const char *kind, int n, const sol_tensor *in,
+sol_tensor call_layer(struct op_call *c, const char *kind, int n, const sol_tensor *in,
                       const char *attributes, ...) {
     struct text text;
     va_list args;
@@ -241,7 +241,7 @@ sol_tensor call_layer(struct call *c, const char *kind, int n, const sol_tensor 
 }
 
 /* "2,$0,4" */
-static const char *print_dims(struct call *c, int rank, const struct size *dim) {
+static const char *print_dims(struct op_call *c, int rank, const struct size *dim) {
     struct text text;
     text_init(&text, c->im->arena);
     for (int d = 0; d < rank; d++) {
@@ -254,22 +254,22 @@ static const char *print_dims(struct call *c, int rank, const struct size *dim) 
     return text.at;
 }
 
-sol_tensor call_reshape(struct call *c, sol_tensor x, int rank, const struct size *dim) {
+sol_tensor call_reshape(struct op_call *c, sol_tensor x, int rank, const struct size *dim) {
     return LAYER1(c, "reshape", x, "shape=[%s]", print_dims(c, rank, dim));
 }
 
-sol_tensor call_expand(struct call *c, sol_tensor x, int rank, const struct size *dim) {
+sol_tensor call_expand(struct op_call *c, sol_tensor x, int rank, const struct size *dim) {
     return LAYER1(c, "expand", x, "shape=[%s]", print_dims(c, rank, dim));
 }
 
-const char *call_real(struct call *c, double value) {
+const char *call_format_double(struct op_call *c, double value) {
     struct text text;
     text_init(&text, c->im->arena);
     text_add_double(&text, value);
     return text.at;
 }
 
-const char *call_list(struct call *c, int n, const int64_t *list) {
+const char *call_format_ints(struct op_call *c, int n, const int64_t *list) {
     struct text text;
     text_init(&text, c->im->arena);
     for (int i = 0; i < n; i++) text_add(&text, "%s%lld", i ? "," : "[", (long long)list[i]);
@@ -277,13 +277,13 @@ const char *call_list(struct call *c, int n, const int64_t *list) {
     return text.at;
 }
 
-sol_tensor call_permute(struct call *c, sol_tensor x, int rank, const int64_t *axes) {
+sol_tensor call_permute(struct op_call *c, sol_tensor x, int rank, const int64_t *axes) {
     bool moves = false;
     for (int d = 0; d < rank; d++) moves |= axes[d] != d;
-    return moves ? LAYER1(c, "permute", x, "axes=%s", call_list(c, rank, axes)) : x;
+    return moves ? LAYER1(c, "permute", x, "axes=%s", call_format_ints(c, rank, axes)) : x;
 }
 
-sol_tensor call_pick(struct call *c, sol_tensor x, int axis, int64_t n, const int64_t *index) {
+sol_tensor call_pick(struct op_call *c, sol_tensor x, int axis, int64_t n, const int64_t *index) {
     sol_tensor at = call_param(c, SOL_I64, 1, &n, index);
     return LAYER2(c, "gather", x, at, "axis=%d", axis);
 }
@@ -291,13 +291,13 @@ sol_tensor call_pick(struct call *c, sol_tensor x, int axis, int64_t n, const in
 /* ---- Results ---- */
 
 /* A result that is an input of this call alone, passed on, is a tensor of the model. */
-static void settle(struct call *c, struct value *value) {
+static void settle(struct op_call *c, struct import_value *value) {
     for (int k = 0; k < c->n_in && value->live && value->tensor < 0; k++)
         if (c->in[k] && c->in[k]->live == value->live) value->tensor = call_tensor(c, k);
     value->live = NULL;
 }
 
-enum sol_status call_give_value(struct call *c, int i, struct value *value) {
+enum sol_status call_set_output_value(struct op_call *c, int i, struct import_value *value) {
     settle(c, value);
     if (c->im->status) return c->im->status;
     if (i < c->n_out && c->out[i]) {
@@ -307,27 +307,28 @@ enum sol_status call_give_value(struct call *c, int i, struct value *value) {
     return SOL_OK;
 }
 
-enum sol_status call_give_as(struct call *c, int i, enum sol_dtype dtype, sol_tensor tensor) {
-    struct value value = {.dtype = dtype, .tensor = tensor};
+enum sol_status call_set_output_as(struct op_call *c, int i, enum sol_dtype dtype,
+                                   sol_tensor tensor) {
+    struct import_value value = {.dtype = dtype, .tensor = tensor};
     if (!c->im->status) value.rank = call_shape(c, tensor, value.dim);
-    return call_give_value(c, i, &value);
+    return call_set_output_value(c, i, &value);
 }
 
 /* Layers compute with f32 alone, and with truth values ONNX does not compute: of another type are only those that are moved. */
-enum sol_status call_give(struct call *c, int i, sol_tensor tensor) {
+enum sol_status call_set_output(struct op_call *c, int i, sol_tensor tensor) {
     bool is_moved = c->n_in && c->in[0];
-    return call_give_as(c, i, is_moved ? c->in[0]->dtype : SOL_F32, tensor);
+    return call_set_output_as(c, i, is_moved ? c->in[0]->dtype : SOL_F32, tensor);
 }
 
-enum sol_status call_give_numbers(struct call *c, int i, int rank, const int64_t *dim,
-                                  const struct size *number) {
-    struct value value = {.dtype = SOL_I64, .rank = rank, .tensor = -1};
+enum sol_status call_set_shape_value(struct op_call *c, int i, int rank, const int64_t *dim,
+                                     const struct size *number) {
+    struct import_value value = {.dtype = SOL_I64, .rank = rank, .tensor = -1};
     int64_t n = 1;
     for (int d = 0; d < rank; d++) {
         value.dim[d] = size_const(dim[d]);
         n *= dim[d];
     }
-    value.number = arena_alloc_array(c->im->arena, sizeof *number, (size_t)n + 1);
-    if (n) memcpy(value.number, number, sizeof *number * (size_t)n);
-    return call_give_value(c, i, &value);
+    value.shape_value = arena_alloc_array(c->im->arena, sizeof *number, (size_t)n + 1);
+    if (n) memcpy(value.shape_value, number, sizeof *number * (size_t)n);
+    return call_set_output_value(c, i, &value);
 }

@@ -3,7 +3,7 @@
  *
  * Values come as they are asked for. An attribute of the wrong type, an input that is missing or no tensor, an axis beyond the rank:
  * each is found by the helper that fetches it, which leaves with a message, so functions check only what is theirs to know. The
- * message gets the node's number and name where the call ends (mixed.c).
+ * message gets the node's number and name where the call ends (session.c).
  */
 #include "eval.h"
 
@@ -67,7 +67,8 @@ static void store_outputs(struct eval *e) {
 }
 
 /* Attributes are checked before anything is computed: one that the function does not know would change the result unseen. */
-enum sol_status eval_node(struct run *run, struct scope *scope, const struct onnx_node *node) {
+enum sol_status eval_node(struct eval_context *run, struct scope *scope,
+                          const struct onnx_node *node) {
     struct eval e = {.run = run,
                      .space = run->space,
                      .scope = scope,
@@ -77,8 +78,8 @@ enum sol_status eval_node(struct run *run, struct scope *scope, const struct onn
                      .n_in = node->inputs.n,
                      .n_out = node->outputs.n};
     if (!e.op) return fail(SOL_EUNSUPPORTED, "SOL has no such operator");
-    e.in = TAKE(e.space, struct array *, e.n_in + 1);
-    e.out = TAKE(e.space, struct array *, e.n_out + 1);
+    e.in = SPACE_ARRAY(e.space, struct array *, e.n_in + 1);
+    e.out = SPACE_ARRAY(e.space, struct array *, e.n_out + 1);
     TRY(import_check_attributes(node, e.op->attributes ? e.op->attributes : ""));
     find_inputs(&e);
     e.op->run(&e);
@@ -100,21 +101,21 @@ static const struct onnx_attribute *find_typed(struct eval *e, const char *name,
     return a;
 }
 
-int64_t eval_int(struct eval *e, const char *name, int64_t otherwise) {
+int64_t eval_int(struct eval *e, const char *name, int64_t default_value) {
     const struct onnx_attribute *a = find_typed(e, name, ONNX_INT);
-    return a ? a->i : otherwise;
+    return a ? a->i : default_value;
 }
 
-double eval_float(struct eval *e, const char *name, double otherwise) {
+double eval_float(struct eval *e, const char *name, double default_value) {
     const struct onnx_attribute *a = find_typed(e, name, ONNX_FLOAT);
-    return a ? (double)a->f : otherwise;
+    return a ? (double)a->f : default_value;
 }
 
 /* Bytes of the file have no NUL behind them; a copy has. */
-const char *eval_string(struct eval *e, const char *name, const char *otherwise) {
+const char *eval_string(struct eval *e, const char *name, const char *default_value) {
     const struct onnx_attribute *a = find_typed(e, name, ONNX_STRING);
-    if (!a || !a->s) return otherwise;
-    char *copy = TAKE(e->space, char, (int64_t)a->s->size + 1);
+    if (!a || !a->s) return default_value;
+    char *copy = SPACE_ARRAY(e->space, char, (int64_t)a->s->size + 1);
     if (a->s->size) memcpy(copy, a->s->at, a->s->size);
     return copy;
 }
@@ -123,8 +124,9 @@ bool eval_is(struct eval *e, const char *name, const char *value) {
     return !strcmp(eval_string(e, name, ""), value);
 }
 
-const char *eval_word(struct eval *e, const char *name, const char *otherwise, const char *words) {
-    const char *word = eval_string(e, name, otherwise);
+const char *eval_word(struct eval *e, const char *name, const char *default_value,
+                      const char *words) {
+    const char *word = eval_string(e, name, default_value);
     size_t n = strlen(word);
     for (const char *at = words; n && (at = strstr(at, word)); at += n)
         if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return word;
@@ -174,28 +176,28 @@ int eval_in_ints(struct eval *e, int i, int64_t **out) {
     *out = NULL;
     if (!eval_has(e, i)) return 0;
     const struct array *x = eval_in(e, i);
-    if (x->rank > 1 || x->n > INT32_MAX || !is_whole(x->type))
-        eval_stop(e, fail(SOL_EINVAL, "input %d is no list of whole numbers", i));
-    *out = array_wholes(e->space, x);
+    if (x->rank > 1 || x->n > INT32_MAX || !is_integer(x->type))
+        eval_stop(e, fail(SOL_EINVAL, "input %d is no list of integers", i));
+    *out = array_ints(e->space, x);
     return (int)x->n;
 }
 
-/* A single number, of whatever rank: files write scalars as [1], too. Reals are cut. */
-int64_t eval_in_int(struct eval *e, int i, int64_t otherwise) {
-    if (!eval_has(e, i)) return otherwise;
+/* A single number, of whatever rank: files write scalars as [1], too. Floats are cut. */
+int64_t eval_in_int(struct eval *e, int i, int64_t default_value) {
+    if (!eval_has(e, i)) return default_value;
     const struct array *x = eval_in(e, i);
     if (x->n != 1 || x->type == TYPE_STRING)
         eval_stop(e, fail(SOL_EINVAL, "input %d is no single number", i));
-    return array_whole(x, 0);
+    return array_int(x, 0);
 }
 
-/* As eval_in_int, for reals. */
-double eval_in_real(struct eval *e, int i, double otherwise) {
-    if (!eval_has(e, i)) return otherwise;
+/* As eval_in_int, for floats. */
+double eval_in_double(struct eval *e, int i, double default_value) {
+    if (!eval_has(e, i)) return default_value;
     const struct array *x = eval_in(e, i);
     if (x->n != 1 || x->type == TYPE_STRING)
         eval_stop(e, fail(SOL_EINVAL, "input %d is no single number", i));
-    return array_real(x, 0);
+    return array_double(x, 0);
 }
 
 /* Many operators had lists as attributes first and as inputs later; the input wins. */
@@ -235,33 +237,33 @@ struct array *eval_new(struct eval *e, enum type type, int rank, const int64_t *
     return array_new(e->space, type, rank, dim);
 }
 
-void eval_give(struct eval *e, int i, struct array *array) {
+void eval_set_output(struct eval *e, int i, struct array *array) {
     if (i < e->n_out) e->out[i] = array;
 }
 
 struct array *eval_out(struct eval *e, int i, enum type type, int rank, const int64_t *dim) {
     struct array *array = eval_new(e, type, rank, dim);
-    eval_give(e, i, array);
+    eval_set_output(e, i, array);
     return array;
 }
 
 struct array *eval_sequence(struct eval *e, int64_t n) {
-    struct array *list = TAKE(e->space, struct array, 1);
+    struct array *list = SPACE_ARRAY(e->space, struct array, 1);
     *list = (struct array){.type = TYPE_SEQUENCE, .n = n};
-    list->data = TAKE(e->space, struct array *, n);
+    list->data = SPACE_ARRAY(e->space, struct array *, n);
     return list;
 }
 
-struct array *eval_from_reals(struct eval *e, enum type type, int rank, const int64_t *dim,
-                              const double *values) {
+struct array *eval_from_doubles(struct eval *e, enum type type, int rank, const int64_t *dim,
+                                const double *values) {
     struct array *array = eval_new(e, type, rank, dim);
-    array_fill_reals(array, values);
+    array_fill_doubles(array, values);
     return array;
 }
 
-void eval_give_reals(struct eval *e, int i, enum type type, int rank, const int64_t *dim,
-                     const double *values) {
-    eval_give(e, i, eval_from_reals(e, type, rank, dim, values));
+void eval_set_output_doubles(struct eval *e, int i, enum type type, int rank, const int64_t *dim,
+                             const double *values) {
+    eval_set_output(e, i, eval_from_doubles(e, type, rank, dim, values));
 }
 
 /* As NumPy does: shapes are aligned at their ends, and a dim of 1 fits any other. */

@@ -12,9 +12,9 @@
  *     void run_trace(struct eval *e) {
  *         const struct array *x = eval_in(e, 0);
  *         eval_check(e, x->rank == 2, "no matrix");
- *         double *v = array_reals(e->space, x), sum = 0;
+ *         double *v = array_doubles(e->space, x), sum = 0;
  *         for (int64_t i = 0; i < min_i64(x->dim[0], x->dim[1]); i++) sum += v[i * x->dim[1] + i];
- *         eval_give_reals(e, 0, x->type, 0, NULL, &sum);
+ *         eval_set_output_doubles(e, 0, x->type, 0, NULL, &sum);
  *     }
  *
  * What it must check itself is what data can say: indices, sizes, divisors, and dims of inputs against each other. Sizes of results
@@ -30,7 +30,7 @@ struct scope;
 struct operator;
 
 /* One call of a network. */
-struct run {
+struct eval_context {
     struct space *space;
     const char *folder; /* for external data */
     int64_t opset;
@@ -41,7 +41,7 @@ struct run {
 
 /* One node. */
 struct eval {
-    struct run *run;
+    struct eval_context *run;
     struct space *space;
     struct scope *scope; /* what subgraphs see */
     const struct onnx_node *node;
@@ -49,7 +49,7 @@ struct eval {
     int64_t opset;
     int n_in, n_out;
     struct array **in, **out;
-    bool is_unsigned; /* how whole2 functions take their bits */
+    bool is_unsigned; /* how int_binary functions take their bits */
 };
 typedef void eval_function(struct eval *e);
 
@@ -58,11 +58,11 @@ struct operator{
     const char *name;
     int min_in, max_in;
     eval_function *run;
-    double (*real)(double);
+    double (*float_unary)(double);
     double (*shaped)(double x, double alpha, double beta);
-    double (*real2)(double, double);
-    int64_t (*whole)(int64_t);
-    int64_t (*whole2)(struct eval *e, int64_t, int64_t);
+    double (*float_binary)(double, double);
+    int64_t (*int_unary)(int64_t);
+    int64_t (*int_binary)(struct eval *e, int64_t, int64_t);
     const char *alpha, *beta; /* attributes of `shaped` */
     double alpha_is, beta_is; /* their defaults */
     double start;             /* of a reduction */
@@ -74,7 +74,8 @@ struct operator{
 const struct operator* operator_find(const char *domain, const char *name);
 
 /* Computes a node of the graph of `scope` and stores its results there. */
-enum sol_status eval_node(struct run *run, struct scope *scope, const struct onnx_node *node);
+enum sol_status eval_node(struct eval_context *run, struct scope *scope,
+                          const struct onnx_node *node);
 
 /* ---- For operators ---- */
 
@@ -83,12 +84,13 @@ static inline bool eval_has(const struct eval *e, int i) { return i < e->n_in &&
 
 /* Attributes, or what holds without them. A wrong type stops. */
 const struct onnx_attribute *eval_attribute(const struct eval *e, const char *name);
-int64_t eval_int(struct eval *e, const char *name, int64_t otherwise);
-double eval_float(struct eval *e, const char *name, double otherwise);
-const char *eval_string(struct eval *e, const char *name, const char *otherwise);
+int64_t eval_int(struct eval *e, const char *name, int64_t default_value);
+double eval_float(struct eval *e, const char *name, double default_value);
+const char *eval_string(struct eval *e, const char *name, const char *default_value);
 bool eval_is(struct eval *e, const char *name, const char *value); /* a string attribute */
 /* A string attribute that must be one of the words of a list. */
-const char *eval_word(struct eval *e, const char *name, const char *otherwise, const char *words);
+const char *eval_word(struct eval *e, const char *name, const char *default_value,
+                      const char *words);
 int eval_ints(struct eval *e, const char *name, const int64_t **out);
 int eval_floats(struct eval *e, const char *name, const float **out);
 const struct onnx_graph *eval_graph(struct eval *e, const char *name);
@@ -97,8 +99,8 @@ struct array *eval_tensor(struct eval *e, const char *name);
 
 /* Numbers of input `i`, which may be missing: then 0 of them. */
 int eval_in_ints(struct eval *e, int i, int64_t **out);
-int64_t eval_in_int(struct eval *e, int i, int64_t otherwise);
-double eval_in_real(struct eval *e, int i, double otherwise);
+int64_t eval_in_int(struct eval *e, int i, int64_t default_value);
+double eval_in_double(struct eval *e, int i, double default_value);
 /* Input `i` or attribute `name`, whichever there is. */
 int eval_list(struct eval *e, int i, const char *name, const int64_t **out);
 int eval_axis(struct eval *e, int64_t axis, int rank);
@@ -110,16 +112,16 @@ int64_t eval_index(struct eval *e, int64_t index, int64_t size);
 struct array *eval_in(struct eval *e, int i);
 void eval_check(struct eval *e, bool holds, const char *what); /* EINVAL */
 
-/* Results. eval_give hands one over that is complete; eval_out makes one to be filled, zeros so far. Whoever gives an output that nobody
+/* Results. eval_set_output hands one over that is complete; eval_out makes one to be filled, zeros so far. Whoever gives an output that nobody
  * wants does no harm. eval_sequence: `n` places, to be filled. */
 struct array *eval_sequence(struct eval *e, int64_t n);
 struct array *eval_new(struct eval *e, enum type type, int rank, const int64_t *dim);
-void eval_give(struct eval *e, int i, struct array *array);
+void eval_set_output(struct eval *e, int i, struct array *array);
 struct array *eval_out(struct eval *e, int i, enum type type, int rank, const int64_t *dim);
-void eval_give_reals(struct eval *e, int i, enum type type, int rank, const int64_t *dim,
-                     const double *values);
-struct array *eval_from_reals(struct eval *e, enum type type, int rank, const int64_t *dim,
-                              const double *values);
+void eval_set_output_doubles(struct eval *e, int i, enum type type, int rank, const int64_t *dim,
+                             const double *values);
+struct array *eval_from_doubles(struct eval *e, enum type type, int rank, const int64_t *dim,
+                                const double *values);
 /* The dims that `n` arrays broadcast to; the rank. */
 int eval_broadcast(struct eval *e, int n, struct array *const *arrays, int64_t dim[SOL_MAX_RANK]);
 
@@ -134,7 +136,7 @@ void softmax_rows(double *x, int64_t outer, int64_t n, int64_t inner);
 void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int64_t n, double *c);
 
 /* scope.c */
-struct scope *scope_new(struct space *space, struct scope *outer, int most_names);
+struct scope *scope_new(struct space *space, struct scope *outer, int max_names);
 struct array *scope_find(const struct scope *scope, const char *name); /* here or outside; NULL */
 /* The place of a name in this very scope, for its value. There must be room (scope_new). */
 struct array **scope_slot(struct scope *scope, const char *name);
@@ -143,7 +145,8 @@ void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, str
                    struct array **out);
 /* Names that the graph itself defines, without those of graphs in it. */
 int scope_count_names(const struct onnx_graph *graph);
-enum sol_status scope_run(struct run *run, struct scope *scope, const struct onnx_graph *graph);
+enum sol_status scope_run(struct eval_context *run, struct scope *scope,
+                          const struct onnx_graph *graph);
 /* A tensor of the file as an array. */
 enum sol_status array_read(struct space *space, const char *folder,
                            const struct onnx_tensor *tensor, struct array **out);

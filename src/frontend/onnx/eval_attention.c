@@ -68,7 +68,7 @@ static struct attention measure(struct eval *e, const struct array *q, const str
 /* q k^T * scale: [batch, heads, rows, columns]. */
 static double *scores(struct eval *e, const struct attention *a, const double *q, const double *k) {
     int64_t plane = a->rows * a->columns;
-    double *s = TAKE(e->space, double, a->batch * a->heads * plane);
+    double *s = SPACE_ARRAY(e->space, double, a->batch * a->heads * plane);
     for (int64_t i = 0; i < a->batch * a->heads * plane; i++) {
         int64_t h = i / plane,
                 kv = h / a->heads * a->kv_heads + h % a->heads / (a->heads / a->kv_heads);
@@ -82,7 +82,7 @@ static double *scores(struct eval *e, const struct attention *a, const double *q
 
 /* p v: [batch, heads, rows, v_size]. */
 static double *weigh(struct eval *e, const struct attention *a, const double *p, const double *v) {
-    double *y = TAKE(e->space, double, a->batch * a->heads * a->rows * a->v_size);
+    double *y = SPACE_ARRAY(e->space, double, a->batch * a->heads * a->rows * a->v_size);
     for (int64_t h = 0; h < a->batch * a->heads; h++) {
         int64_t kv = h / a->heads * a->kv_heads + h % a->heads / (a->heads / a->kv_heads);
         matrix_product(p + h * a->rows * a->columns, v + kv * a->columns * a->v_size, a->rows,
@@ -102,8 +102,8 @@ static double mask_at(const struct array *mask, const int64_t at[4]) {
         offset += (mask->dim[d] == 1 ? 0 : i) * n;
         n *= mask->dim[d];
     }
-    if (mask->type == TYPE_BOOL) return array_whole(mask, offset) ? 0 : -INFINITY;
-    return array_real(mask, offset);
+    if (mask->type == TYPE_BOOL) return array_int(mask, offset) ? 0 : -INFINITY;
+    return array_double(mask, offset);
 }
 
 /* It is broadcast to [batch, heads, rows, columns], but its last dim may be shorter than the columns. */
@@ -119,15 +119,16 @@ static void check_mask(struct eval *e, const struct array *mask, const struct at
 
 /* Which places a query may see. Left and right count from the query's own place, -1 for no bound; `past`: cached places in
  * front; `lengths`: how many places of each sequence of the batch are no padding. */
-struct window {
+struct attention_window {
     bool is_causal;
     int64_t left, right, past;
     const struct array *mask, *lengths;
 };
 
 /* What is added to the score of a place: -infinity where it must not be seen. */
-static double bias_at(const struct window *w, const struct attention *a, const int64_t at[4]) {
-    int64_t length = w->lengths ? array_whole(w->lengths, at[0]) : a->columns;
+static double bias_at(const struct attention_window *w, const struct attention *a,
+                      const int64_t at[4]) {
+    int64_t length = w->lengths ? array_int(w->lengths, at[0]) : a->columns;
     int64_t offset = w->lengths ? length - a->rows : w->past, from = offset + at[2], j = at[3];
     /* Padding first: no mask makes it visible. */
     if (w->lengths && j >= length) return -INFINITY;
@@ -139,9 +140,9 @@ static double bias_at(const struct window *w, const struct attention *a, const i
 
 /* The score of what must not be seen becomes -infinity, which softmax turns into 0. Which rows may see anything is the masks' word
  * alone: a score that is infinite, or no number, does not change it. */
-static bool *add_bias(struct eval *e, const struct window *w, const struct attention *a,
+static bool *add_bias(struct eval *e, const struct attention_window *w, const struct attention *a,
                       double *s) {
-    bool *sees = TAKE(e->space, bool, a->batch * a->heads * a->rows);
+    bool *sees = SPACE_ARRAY(e->space, bool, a->batch * a->heads * a->rows);
     struct walk walk;
     walk_init(&walk, 4, (int64_t[]){a->batch, a->heads, a->rows, a->columns});
     for (int64_t i = 0; i < walk.n; i++, walk_next(&walk)) {
@@ -164,16 +165,17 @@ static void softmax(const struct attention *a, const bool *sees, double *s) {
 }
 
 /* Windows count from a query's own position, which lies behind all that is cached. */
-static struct window read_window(struct eval *e, const struct attention *a, int64_t past) {
-    struct window w = {.is_causal = eval_int(e, "is_causal", 0),
-                       .left = eval_int(e, "left_window_size", -1),
-                       .right = eval_int(e, "right_window_size", -1),
-                       .past = past};
+static struct attention_window read_window(struct eval *e, const struct attention *a,
+                                           int64_t past) {
+    struct attention_window w = {.is_causal = eval_int(e, "is_causal", 0),
+                                 .left = eval_int(e, "left_window_size", -1),
+                                 .right = eval_int(e, "right_window_size", -1),
+                                 .past = past};
     if (eval_has(e, 3)) check_mask(e, w.mask = eval_in(e, 3), a);
     if (eval_has(e, 6)) w.lengths = eval_in(e, 6);
     eval_check(e, !w.lengths || w.lengths->n == a->batch, "as many lengths as sequences");
     for (int64_t i = 0; w.lengths && i < w.lengths->n; i++)
-        eval_check(e, array_whole(w.lengths, i) >= 0 && array_whole(w.lengths, i) <= a->columns,
+        eval_check(e, array_int(w.lengths, i) >= 0 && array_int(w.lengths, i) <= a->columns,
                    "a length beyond the places");
     eval_check(e, w.left < INT32_MAX && w.right < INT32_MAX, "a window too large");
     return w;
@@ -183,7 +185,8 @@ static struct window read_window(struct eval *e, const struct attention *a, int6
 static void show(struct eval *e, int64_t step, const struct attention *a, enum type type,
                  const double *s) {
     if (eval_int(e, "qk_matmul_output_mode", 0) == step)
-        eval_give_reals(e, 3, type, 4, (int64_t[]){a->batch, a->heads, a->rows, a->columns}, s);
+        eval_set_output_doubles(e, 3, type, 4, (int64_t[]){a->batch, a->heads, a->rows, a->columns},
+                                s);
 }
 
 /* The order of steps is that of opset 25: scale, cap, mask, softmax. A cache that comes in is put in front of k and v, and
@@ -197,8 +200,8 @@ void run_attention(struct eval *e) {
     struct array *v =
         behind(e, eval_has(e, 5) ? eval_in(e, 5) : NULL, by_head(e, eval_in(e, 2), kv_heads));
     struct attention a = measure(e, q, k, v);
-    struct window window = read_window(e, &a, past ? past->dim[2] : 0);
-    double *s = scores(e, &a, array_reals(e->space, q), array_reals(e->space, k));
+    struct attention_window window = read_window(e, &a, past ? past->dim[2] : 0);
+    double *s = scores(e, &a, array_doubles(e->space, q), array_doubles(e->space, k));
     int64_t n = a.batch * a.heads * a.rows * a.columns;
     show(e, 0, &a, q->type, s);
     for (int64_t i = 0; i < n && a.softcap > 0; i++) s[i] = a.softcap * tanh(s[i] / a.softcap);
@@ -208,10 +211,10 @@ void run_attention(struct eval *e) {
     softmax(&a, sees, s);
     show(e, 3, &a, q->type, s);
     int64_t dim[4] = {a.batch, a.heads, a.rows, a.v_size};
-    double *y = weigh(e, &a, s, array_reals(e->space, v));
-    eval_give(e, 0, join_heads(e, eval_from_reals(e, q->type, 4, dim, y), rank));
-    eval_give(e, 1, k);
-    eval_give(e, 2, v);
+    double *y = weigh(e, &a, s, array_doubles(e->space, v));
+    eval_set_output(e, 0, join_heads(e, eval_from_doubles(e, q->type, 4, dim, y), rank));
+    eval_set_output(e, 1, k);
+    eval_set_output(e, 2, v);
 }
 
 /* Lets a graph of the node change scores or probabilities. */
@@ -220,13 +223,13 @@ static double *modify(struct eval *e, const char *name, const struct attention *
     int64_t dim[4] = {a->batch, a->heads, a->rows, a->columns};
     int64_t type =
         eval_int(e, "softmax_precision", e->in[0]->type == TYPE_F64 ? TYPE_F64 : TYPE_F32);
-    eval_check(e, type_is_known(type) && is_real((enum type)type), "softmax_precision");
+    eval_check(e, type_is_known(type) && is_float((enum type)type), "softmax_precision");
     const struct onnx_graph *graph = eval_graph(e, name);
-    struct array *in = eval_from_reals(e, (enum type)type, 4, dim, s), *out;
+    struct array *in = eval_from_doubles(e, (enum type)type, 4, dim, s), *out;
     eval_check(e, graph->outputs.n == 1, "a graph of several outputs");
     eval_subgraph(e, graph, 1, &in, &out);
     eval_check(e, is_tensor(out) && out->n == in->n, "a graph that changes the shape");
-    return array_reals(e->space, out);
+    return array_doubles(e->space, out);
 }
 
 /* Grouped heads as in run_attention, but any graph may change scores before softmax and probabilities behind it. */
@@ -234,12 +237,12 @@ void run_flex_attention(struct eval *e) {
     const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
     eval_check(e, q->rank == 4 && k->rank == 4 && v->rank == 4, "a rank other than 4");
     struct attention a = measure(e, q, k, v);
-    double *s = scores(e, &a, array_reals(e->space, q), array_reals(e->space, k));
+    double *s = scores(e, &a, array_doubles(e->space, q), array_doubles(e->space, k));
     s = modify(e, "score_mod", &a, s);
     softmax(&a, NULL, s);
     s = modify(e, "prob_mod", &a, s);
-    eval_give_reals(e, 0, q->type, 4, (int64_t[]){a.batch, a.heads, a.rows, a.v_size},
-                    weigh(e, &a, s, array_reals(e->space, v)));
+    eval_set_output_doubles(e, 0, q->type, 4, (int64_t[]){a.batch, a.heads, a.rows, a.v_size},
+                            weigh(e, &a, s, array_doubles(e->space, v)));
 }
 
 /* ---- Rotation ---- */
@@ -259,18 +262,18 @@ void run_rotary_embedding(struct eval *e) {
                sines->n == cosines->n && cosines->rank && cosines->dim[cosines->rank - 1] == half &&
                    (!ids || ids->n == x->dim[0] * places),
                "caches that do not fit");
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     for (int64_t i = 0; i < x->n / max_i64(1, size) * half; i++) {
         int64_t head = i / half, p = i % half,
                 place = head / (x->dim[1] * places) * places + head % places;
-        int64_t row = eval_index(e, ids ? array_whole(ids, place) : place, rows);
+        int64_t row = eval_index(e, ids ? array_int(ids, place) : place, rows);
         double *first = v + head * size + (is_interleaved ? 2 * p : p);
         double *second = first + (is_interleaved ? 1 : half), a = *first, b = *second;
-        double c = array_real(cosines, row * half + p), s = array_real(sines, row * half + p);
+        double c = array_double(cosines, row * half + p), s = array_double(sines, row * half + p);
         *first = c * a - s * b;
         *second = s * a + c * b;
     }
-    eval_give(e, 0, join_heads(e, eval_from_reals(e, x->type, 4, x->dim, v), rank));
+    eval_set_output(e, 0, join_heads(e, eval_from_doubles(e, x->type, 4, x->dim, v), rank));
 }
 
 /* swish(a) * b, without broadcasting. */
@@ -280,5 +283,5 @@ void run_swiglu(struct eval *e) {
     struct array *y = eval_out(e, 0, a->type, a->rank, a->dim);
     eval_check(e, a->n == b->n && a->type != TYPE_STRING && b->type != TYPE_STRING, "shapes");
     for (int64_t i = 0; i < a->n; i++)
-        array_set_real(y, i, swish(array_real(a, i), alpha, 0) * array_real(b, i));
+        array_set_double(y, i, swish(array_double(a, i), alpha, 0) * array_double(b, i));
 }

@@ -1,8 +1,8 @@
 /*
  * From one element type to another.
  *
- * Reals to whole numbers are cut towards 0. What does not fit is undefined in ONNX and in C; here it is held within 64 bits first, NaN
- * being 0, and then cut to the low bits of the type. Whole numbers to whole numbers keep their low bits. Floats of 8 bits saturate or
+ * Floats to integers are cut towards 0. What does not fit is undefined in ONNX and in C; here it is held within 64 bits first, NaN
+ * being 0, and then cut to the low bits of the type. Integers to integers keep their low bits. Floats of 8 bits saturate or
  * not, as the node says.
  */
 #include "eval.h"
@@ -16,18 +16,18 @@
 
 /* A number as NumPy prints it, in the shortest form that reads back as the same of its type. */
 static struct bytes print_number(struct space *space, const struct array *x, int64_t i) {
-    char *text = TAKE(space, char, 32);
+    char *text = SPACE_ARRAY(space, char, 32);
     int digits = x->type == TYPE_F64 ? 17 : x->type == TYPE_F32 ? 9 : 5;
-    double value = is_real(x->type) ? array_real(x, i) : 0;
+    double value = is_float(x->type) ? array_double(x, i) : 0;
     struct array one = {.type = x->type, .n = 1, .data = &(double){0}};
-    if (is_whole(x->type)) snprintf(text, 32, "%lld", (long long)array_whole(x, i));
+    if (is_integer(x->type)) snprintf(text, 32, "%lld", (long long)array_int(x, i));
     else if (isnan(value)) strcpy(text, "NaN");
     else if (isinf(value)) strcpy(text, value > 0 ? "INF" : "-INF");
     else {
         for (int n = 1; n <= digits; n++) {
             snprintf(text, 32, "%.*g", n, value);
-            array_set_real(&one, 0, strtod(text, NULL));
-            if (array_real(&one, 0) == value) break;
+            array_set_double(&one, 0, strtod(text, NULL));
+            if (array_double(&one, 0) == value) break;
         }
     }
     return (struct bytes){(const uint8_t *)text, strlen(text)};
@@ -48,7 +48,7 @@ static void cast_strings(struct eval *e, const struct array *x, struct array *y)
     for (int64_t i = 0; i < x->n; i++) {
         const struct bytes *s = (const struct bytes *)x->data + i;
         if (y->type == TYPE_STRING) ((struct bytes *)y->data)[i] = *s;
-        else array_set_real(y, i, parse_number(e, s));
+        else array_set_double(y, i, parse_number(e, s));
     }
 }
 
@@ -60,16 +60,16 @@ static void set_float8(struct array *y, int64_t i, double value, bool saturates)
 }
 
 /* Integers become floats of 8 bits here as well: a double between holds them. */
-static void cast_reals(const struct array *x, struct array *y, bool saturates) {
-    bool is_byte = is_real(y->type) && types[y->type].size == 1;
+static void cast_doubles(const struct array *x, struct array *y, bool saturates) {
+    bool is_byte = is_float(y->type) && types[y->type].size == 1;
     for (int64_t i = 0; i < x->n; i++) {
-        double value = array_real(x, i);
+        double value = array_double(x, i);
         if (is_byte) set_float8(y, i, value, saturates);
-        else array_set_real(y, i, value);
+        else array_set_double(y, i, value);
     }
 }
 
-/* Whole numbers to whole numbers keep their low bits; through a double, 64-bit numbers would lose digits. */
+/* Integers to integers keep their low bits; through a double, 64-bit numbers would lose digits. */
 struct array *cast_array(struct eval *e, const struct array *x, enum type type, bool saturates) {
     struct array *y = eval_new(e, type, x->rank, x->dim);
     bool is_text = x->type == TYPE_STRING, to_text = type == TYPE_STRING;
@@ -80,9 +80,9 @@ struct array *cast_array(struct eval *e, const struct array *x, enum type type, 
     else if (to_text)
         for (int64_t i = 0; i < x->n; i++)
             ((struct bytes *)y->data)[i] = print_number(e->space, x, i);
-    else if (is_whole(x->type) && is_whole(type))
-        for (int64_t i = 0; i < x->n; i++) array_set_whole(y, i, array_whole(x, i));
-    else cast_reals(x, y, saturates);
+    else if (is_integer(x->type) && is_integer(type))
+        for (int64_t i = 0; i < x->n; i++) array_set_int(y, i, array_int(x, i));
+    else cast_doubles(x, y, saturates);
     return y;
 }
 
@@ -92,7 +92,7 @@ static void round_powers(struct eval *e, const struct array *x, struct array *y)
     bool is_up = *mode == 'u', is_down = *mode == 'd';
     for (int64_t i = 0; i < x->n && (is_up || is_down); i++) {
         uint8_t *bits = (uint8_t *)y->data + i;
-        double from = array_real(x, i), to = array_real(y, i);
+        double from = array_double(x, i), to = array_double(y, i);
         if (is_up && to < from && *bits < 254) ++*bits;
         if (is_down && to > from && *bits > 0) --*bits;
     }
@@ -106,7 +106,7 @@ void run_cast(struct eval *e) {
         eval_stop(e, fail(SOL_EUNSUPPORTED, "element type %lld is not known", (long long)to));
     struct array *y = cast_array(e, x, (enum type)to, eval_int(e, "saturate", 1));
     if (to == TYPE_E8M0 && x->type != TYPE_E8M0 && x->type != TYPE_STRING) round_powers(e, x, y);
-    eval_give(e, 0, y);
+    eval_set_output(e, 0, y);
 }
 
 /* The same bits; elements of other sizes would change the shape, which it does not allow. */

@@ -8,26 +8,26 @@
 
 #include <string.h>
 
-#define SWEEP_BYTES ((int64_t)16 << 20) /* many times what a fence may waste, see arena_fence */
+#define SWEEP_BYTES ((int64_t)16 << 20) /* many times what a mark may waste, see arena_mark */
 
 /* Conditions of files may have the shape [1]. */
 static bool truth(struct eval *e, const struct array *x) {
     eval_check(e, x && is_tensor(x) && x->n == 1 && x->type == TYPE_BOOL,
                "a condition that is no single truth value");
-    return array_whole(x, 0) != 0;
+    return array_int(x, 0) != 0;
 }
 
 /* A scalar, as bodies of loops get their counter. */
 static struct array *new_number(struct eval *e, enum type type, int64_t value) {
     struct array *y = eval_new(e, type, 0, NULL);
-    array_set_whole(y, 0, value);
+    array_set_int(y, 0, value);
     return y;
 }
 
 /* Results of one run of a graph within this node. */
 static struct array **run_graph(struct eval *e, const struct onnx_graph *graph, int n_in,
                                 struct array **in) {
-    struct array **out = TAKE(e->space, struct array *, graph->outputs.n + 1);
+    struct array **out = SPACE_ARRAY(e->space, struct array *, graph->outputs.n + 1);
     eval_subgraph(e, graph, n_in, in, out);
     return out;
 }
@@ -38,12 +38,12 @@ void run_if(struct eval *e) {
     const struct onnx_graph *graph = eval_graph(e, holds ? "then_branch" : "else_branch");
     eval_check(e, graph->outputs.n == e->n_out, "a branch with another number of outputs");
     struct array **out = run_graph(e, graph, 0, NULL);
-    for (int i = 0; i < e->n_out; i++) eval_give(e, i, out[i]);
+    for (int i = 0; i < e->n_out; i++) eval_set_output(e, i, out[i]);
 }
 
 /* ---- Loop ---- */
 
-/* Results of one output over all iterations. The first `n_kept`, and perhaps the list, lie in front of the fence of the loop. */
+/* Results of one output over all iterations. The first `n_kept`, and perhaps the list, lie in front of the mark of the loop. */
 struct history {
     struct array **items;
     int64_t n, cap, n_kept;
@@ -55,7 +55,7 @@ static void remember(struct eval *e, struct history *history, struct array *item
     eval_check(e, item && is_tensor(item), "an output of the loop that is no tensor");
     if (history->n == history->cap) {
         history->cap = 2 * history->cap + 8;
-        struct array **more = TAKE(e->space, struct array *, history->cap);
+        struct array **more = SPACE_ARRAY(e->space, struct array *, history->cap);
         if (history->n) memcpy(more, history->items, (size_t)history->n * sizeof *more);
         history->items = more;
         history->is_kept = false;
@@ -63,53 +63,53 @@ static void remember(struct eval *e, struct history *history, struct array *item
     history->items[history->n++] = item;
 }
 
-/* What a loop carries from one iteration to the next, and what it collects. What iterations take besides lies behind the fence, which
+/* What a loop carries from one iteration to the next, and what it collects. What iterations take besides lies behind the mark, which
  * is there once they have taken a lot. */
 struct loop {
     int n_state, n_results;
     struct array **state;
     struct history *results;
-    struct fence fence;
+    struct space_mark mark;
 };
 
 static struct loop new_loop(struct eval *e, int n_state, int n_results, struct array **state) {
-    struct history *results = TAKE(e->space, struct history, n_results);
+    struct history *results = SPACE_ARRAY(e->space, struct history, n_results);
     return (struct loop){n_state, n_results, state, results, {NULL, e->space->left}};
 }
 
-/* Results that came since, and the list if it grew, are copied; unless all of them lie in front of the fence anyway. */
+/* Results that came since, and the list if it grew, are copied; unless all of them lie in front of the mark anyway. */
 static void keep(struct eval *e, struct history *history, bool copies) {
     for (int64_t i = history->n_kept; i < history->n && copies; i++)
         history->items[i] = array_copy(e->space, history->items[i]);
     history->n_kept = history->n;
     if (copies && !history->is_kept && history->n) {
-        struct array **items = TAKE(e->space, struct array *, history->cap);
+        struct array **items = SPACE_ARRAY(e->space, struct array *, history->cap);
         history->items = memcpy(items, history->items, (size_t)history->n * sizeof *items);
     }
     history->is_kept = true;
 }
 
 /* Behind an iteration: gives back what iterations have left behind, once it is worth the copies. Results stay for good; states only up
- * to the next time, so they come behind the new fence. */
+ * to the next time, so they come behind the new mark. */
 static void sweep(struct eval *e, struct loop *loop) {
-    bool is_first = !loop->fence.block;
-    if (loop->fence.left - e->space->left < SWEEP_BYTES) return;
-    struct fence end = space_fence(e->space), next = end;
+    bool is_first = !loop->mark.block;
+    if (loop->mark.left - e->space->left < SWEEP_BYTES) return;
+    struct space_mark end = space_mark(e->space), next = end;
     for (int i = 0; i < loop->n_results; i++) keep(e, &loop->results[i], !is_first);
     if (!is_first) {
-        next = space_fence(e->space);
+        next = space_mark(e->space);
         for (int i = 0; i < loop->n_state; i++)
             loop->state[i] = array_copy(e->space, loop->state[i]);
-        space_drop(e->space, &loop->fence, &end);
-        next.left += loop->fence.left - end.left;
+        space_release(e->space, &loop->mark, &end);
+        next.left += loop->mark.left - end.left;
     }
-    loop->fence = next;
+    loop->mark = next;
 }
 
 /* Of no iterations, only the body's own words say what a result would have been. Sizes that it leaves open are 0. */
 static const struct array *declared(struct eval *e, const struct onnx_value *output) {
     const struct onnx_tensor_type *type = output->type ? output->type->tensor : NULL;
-    struct array *none = TAKE(e->space, struct array, 1);
+    struct array *none = SPACE_ARRAY(e->space, struct array, 1);
     none->type = type && type_is_known(type->elem_type) ? (enum type)type->elem_type : TYPE_F32;
     none->rank = type && type->shape ? type->shape->dims.n : 0;
     eval_check(e, none->rank < SOL_MAX_RANK, "an output of too many dims");
@@ -156,15 +156,15 @@ static void check_time(struct eval *e, int64_t done) {
  */
 void run_loop(struct eval *e) {
     const struct onnx_graph *body = eval_graph(e, "body");
-    int64_t most = eval_in_int(e, 0, INT64_MAX);
+    int64_t max = eval_in_int(e, 0, INT64_MAX);
     int n_state = e->node->inputs.n > 2 ? e->node->inputs.n - 2 : 0;
     int n_results = body->outputs.n - 1 - n_state;
     bool goes_on = !eval_has(e, 1) || truth(e, e->in[1]);
     eval_check(e, n_results >= 0 && e->n_out <= n_state + n_results, "the body's outputs");
-    struct array **state = TAKE(e->space, struct array *, n_state + 2), **out;
+    struct array **state = SPACE_ARRAY(e->space, struct array *, n_state + 2), **out;
     struct loop loop = new_loop(e, n_state, n_results, state + 2);
     for (int i = 0; i < n_state; i++) state[2 + i] = i + 2 < e->n_in ? e->in[2 + i] : NULL;
-    for (int64_t t = 0; t < most && goes_on; t++) {
+    for (int64_t t = 0; t < max && goes_on; t++) {
         /* A body may run fast and for ever; memory would be the next limit. */
         check_time(e, t);
         state[0] = new_number(e, TYPE_I64, t);
@@ -176,10 +176,10 @@ void run_loop(struct eval *e) {
         sweep(e, &loop);
     }
     /* Without a single iteration, states are what they were, and results have no values. */
-    for (int i = 0; i < n_state; i++) eval_give(e, i, state[2 + i]);
+    for (int i = 0; i < n_state; i++) eval_set_output(e, i, state[2 + i]);
     for (int i = 0; i < n_results; i++) {
         const struct onnx_value *output = ITEM(body->outputs, struct onnx_value, 1 + n_state + i);
-        eval_give(e, n_state + i, stack(e, &loop.results[i], output, 0, false));
+        eval_set_output(e, n_state + i, stack(e, &loop.results[i], output, 0, false));
     }
 }
 
@@ -226,7 +226,7 @@ static struct scan read_scan(struct eval *e, int n_in) {
 
 /* All steps over inputs `in`; gives final states and stacked results to `out`. */
 static void scan(struct eval *e, struct scan s, struct array **in, struct array **out) {
-    struct array **now = TAKE(e->space, struct array *, s.n_state + s.n_scan), **got;
+    struct array **now = SPACE_ARRAY(e->space, struct array *, s.n_state + s.n_scan), **got;
     struct loop loop = new_loop(e, s.n_state, s.n_results, now);
     for (int i = 0; i < s.n_state; i++) now[i] = in[i];
     for (int i = 0; i < s.n_scan; i++) {
@@ -262,19 +262,20 @@ static void scan_batch(struct eval *e) {
     int n_in = s.n_state + s.n_scan, n_out = s.n_state + s.n_results;
     int64_t batch = eval_in(e, 1)->dim[0];
     if (eval_has(e, 0)) eval_stop(e, fail(SOL_EUNSUPPORTED, "sequences of different lengths"));
-    struct history *all = TAKE(e->space, struct history, n_out);
-    struct array **in = TAKE(e->space, struct array *, n_in), **out;
+    struct history *all = SPACE_ARRAY(e->space, struct history, n_out);
+    struct array **in = SPACE_ARRAY(e->space, struct array *, n_in), **out;
     for (int64_t b = 0; b < batch; b++) {
         for (int i = 0; i < n_in; i++) {
             eval_check(e, eval_in(e, 1 + i)->rank && e->in[1 + i]->dim[0] == batch, "the batch");
             in[i] = take_place(e, e->in[1 + i], 0, b);
         }
-        out = TAKE(e->space, struct array *, n_out);
+        out = SPACE_ARRAY(e->space, struct array *, n_out);
         scan(e, s, in, out);
         for (int i = 0; i < n_out; i++) remember(e, &all[i], out[i]);
     }
     for (int i = 0; i < n_out; i++)
-        eval_give(e, i, stack(e, &all[i], ITEM(s.body->outputs, struct onnx_value, i), 0, false));
+        eval_set_output(e, i,
+                        stack(e, &all[i], ITEM(s.body->outputs, struct onnx_value, i), 0, false));
 }
 
 /* Since opset 9 there is no batch, and each sequence may have an axis and a direction of its own. */
@@ -286,9 +287,9 @@ void run_scan(struct eval *e) {
     }
     struct scan s = read_scan(e, e->n_in);
     for (int i = 0; i < s.n_scan; i++) eval_in(e, s.n_state + i);
-    struct array **out = TAKE(e->space, struct array *, s.n_state + s.n_results);
+    struct array **out = SPACE_ARRAY(e->space, struct array *, s.n_state + s.n_results);
     scan(e, s, e->in, out);
-    for (int i = 0; i < s.n_state + s.n_results; i++) eval_give(e, i, out[i]);
+    for (int i = 0; i < s.n_state + s.n_results; i++) eval_set_output(e, i, out[i]);
 }
 
 /* ---- Sequences ---- */
@@ -302,13 +303,13 @@ static const struct array *sequence_in(struct eval *e, int i) {
     return e->in[i];
 }
 
-void run_sequence_empty(struct eval *e) { eval_give(e, 0, eval_sequence(e, 0)); }
+void run_sequence_empty(struct eval *e) { eval_set_output(e, 0, eval_sequence(e, 0)); }
 
 /* Sequences share the tensors that they were made of; nobody changes a tensor once it is made. */
 void run_sequence_construct(struct eval *e) {
     struct array *list = eval_sequence(e, e->n_in);
     for (int i = 0; i < e->n_in; i++) items_of(list)[i] = eval_in(e, i);
-    eval_give(e, 0, list);
+    eval_set_output(e, 0, list);
 }
 
 /* In front of the item at a place, which may count from the end; without one, behind the last. */
@@ -320,7 +321,7 @@ void run_sequence_insert(struct eval *e) {
     struct array *list = eval_sequence(e, from->n + 1);
     for (int64_t i = 0; i < list->n; i++)
         items_of(list)[i] = i == at ? eval_in(e, 1) : items_of(from)[i - (i > at)];
-    eval_give(e, 0, list);
+    eval_set_output(e, 0, list);
 }
 
 /* The last item when no place is given. */
@@ -329,17 +330,17 @@ void run_sequence_erase(struct eval *e) {
     int64_t at = eval_index(e, eval_in_int(e, 1, -1), from->n);
     struct array *list = eval_sequence(e, from->n - 1);
     for (int64_t i = 0; i < list->n; i++) items_of(list)[i] = items_of(from)[i + (i >= at)];
-    eval_give(e, 0, list);
+    eval_set_output(e, 0, list);
 }
 
 /* The item itself, not a copy. */
 void run_sequence_at(struct eval *e) {
     const struct array *list = sequence_in(e, 0);
-    eval_give(e, 0, items_of(list)[eval_index(e, eval_in_int(e, 1, 0), list->n)]);
+    eval_set_output(e, 0, items_of(list)[eval_index(e, eval_in_int(e, 1, 0), list->n)]);
 }
 
 void run_sequence_length(struct eval *e) {
-    eval_give(e, 0, new_number(e, TYPE_I64, sequence_in(e, 0)->n));
+    eval_set_output(e, 0, new_number(e, TYPE_I64, sequence_in(e, 0)->n));
 }
 
 /* The body for each item; further sequences go along, tensors come whole. */
@@ -347,8 +348,8 @@ void run_sequence_map(struct eval *e) {
     const struct onnx_graph *body = eval_graph(e, "body");
     int64_t n = sequence_in(e, 0)->n;
     eval_check(e, body->outputs.n == e->n_out, "the body's outputs");
-    for (int i = 0; i < e->n_out; i++) eval_give(e, i, eval_sequence(e, n));
-    struct array **in = TAKE(e->space, struct array *, e->n_in);
+    for (int i = 0; i < e->n_out; i++) eval_set_output(e, i, eval_sequence(e, n));
+    struct array **in = SPACE_ARRAY(e->space, struct array *, e->n_in);
     for (int64_t t = 0; t < n; t++) {
         for (int i = 0; i < e->n_in; i++) {
             bool is_list = e->in[i] && e->in[i]->type == TYPE_SEQUENCE;
@@ -364,18 +365,18 @@ void run_sequence_map(struct eval *e) {
 
 /* Without an input the optional is empty, whatever type its attribute says. */
 void run_optional(struct eval *e) {
-    struct array *none = TAKE(e->space, struct array, 1);
-    eval_give(e, 0, eval_has(e, 0) ? e->in[0] : none);
+    struct array *none = SPACE_ARRAY(e->space, struct array, 1);
+    eval_set_output(e, 0, eval_has(e, 0) ? e->in[0] : none);
 }
 
 /* Since opset 18 a plain tensor counts as an optional that has a value, and no input as one without. */
 void run_optional_has(struct eval *e) {
     bool has = eval_has(e, 0) && e->in[0]->type != TYPE_NONE;
-    eval_give(e, 0, new_number(e, TYPE_BOOL, has));
+    eval_set_output(e, 0, new_number(e, TYPE_BOOL, has));
 }
 
 /* An optional with a value is that value. */
 void run_optional_get(struct eval *e) {
     eval_check(e, e->in[0]->type != TYPE_NONE, "an optional without a value");
-    eval_give(e, 0, e->in[0]);
+    eval_set_output(e, 0, e->in[0]);
 }

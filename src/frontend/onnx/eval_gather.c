@@ -12,13 +12,13 @@
 
 /* Every index goes through here, so none reaches outside. */
 static int64_t index_at(struct eval *e, const struct array *index, int64_t i, int64_t size) {
-    return eval_index(e, array_whole(index, i), size);
+    return eval_index(e, array_int(index, i), size);
 }
 
 /* 32 or 64 bits, as files have them. */
 static struct array *index_in(struct eval *e, int i) {
     struct array *index = eval_in(e, i);
-    eval_check(e, is_whole(index->type), "an index that is no whole number");
+    eval_check(e, is_integer(index->type), "an index that is no integer");
     return index;
 }
 
@@ -126,8 +126,8 @@ static struct array *copy(struct eval *e, const struct array *x) {
 
 /* How a value meets what is there: nothing (it replaces), add, mul, min, max. */
 struct meeting {
-    double (*real)(double, double);
-    int64_t (*whole)(struct eval *, int64_t, int64_t);
+    double (*on_float)(double, double);
+    int64_t (*on_int)(struct eval *, int64_t, int64_t);
 };
 
 /* None of them depends on the order of updates but the first; there ONNX leaves open who wins, and here the last does. */
@@ -136,23 +136,23 @@ static struct meeting read_meeting(struct eval *e) {
         const char *name;
         struct meeting meeting;
     } rows[] = {{"none", {NULL, NULL}},
-                {"add", {add, whole_add}},
-                {"mul", {mul, whole_mul}},
-                {"min", {smaller, whole_smaller}},
-                {"max", {larger, whole_larger}}};
+                {"add", {add, int_add}},
+                {"mul", {mul, int_mul}},
+                {"min", {smaller, int_smaller}},
+                {"max", {larger, int_larger}}};
     const char *name = eval_string(e, "reduction", "none");
     for (int i = 0; i < COUNT(rows); i++)
         if (!strcmp(rows[i].name, name)) return rows[i].meeting;
     eval_stop(e, fail(SOL_EUNSUPPORTED, "reduction \"%.32s\"", name));
 }
 
-/* Reals are rounded at each step, as if the tensor itself were updated. */
+/* Floats are rounded at each step, as if the tensor itself were updated. */
 static void meet(struct eval *e, const struct meeting *meeting, struct array *y, int64_t at,
                  const struct array *x, int64_t i) {
-    if (!meeting->real) memcpy(array_at(y, at), array_at(x, i), types[x->type].size);
-    else if (is_whole(y->type))
-        array_set_whole(y, at, meeting->whole(e, array_whole(y, at), array_whole(x, i)));
-    else array_set_real(y, at, meeting->real(array_real(y, at), array_real(x, i)));
+    if (!meeting->on_float) memcpy(array_at(y, at), array_at(x, i), types[x->type].size);
+    else if (is_integer(y->type))
+        array_set_int(y, at, meeting->on_int(e, array_int(y, at), array_int(x, i)));
+    else array_set_double(y, at, meeting->on_float(array_double(y, at), array_double(x, i)));
 }
 
 /* One update per index, or per element of the slices that tuples choose. */
@@ -170,7 +170,7 @@ void run_scatter_elements(struct eval *e) {
     int axis = eval_axis(e, eval_int(e, "axis", 0), y->rank);
     struct meeting meeting = read_meeting(e);
     struct walk walk;
-    eval_check(e, y->type != TYPE_STRING || !meeting.real, "strings");
+    eval_check(e, y->type != TYPE_STRING || !meeting.on_float, "strings");
     check_within(e, y, index, axis);
     walk_init(&walk, index->rank, index->dim);
     for (int64_t i = 0; i < index->n; i++, walk_next(&walk)) {
@@ -187,7 +187,7 @@ void run_scatter_nd(struct eval *e) {
     int64_t tuples = product(index->rank - 1, index->dim), inner = product(y->rank - k, y->dim + k);
     const struct array *updates = updates_for(e, y, tuples * inner);
     struct meeting meeting = read_meeting(e);
-    eval_check(e, y->type != TYPE_STRING || !meeting.real, "strings");
+    eval_check(e, y->type != TYPE_STRING || !meeting.on_float, "strings");
     for (int64_t t = 0; t < tuples; t++) {
         int64_t to = tuple_offset(e, y, index, t * k, 0, k);
         for (int64_t i = 0; i < inner; i++) meet(e, &meeting, y, to + i, updates, t * inner + i);
@@ -208,7 +208,7 @@ void run_tensor_scatter(struct eval *e) {
     struct walk walk;
     walk_init(&walk, updates->rank, updates->dim);
     for (int64_t i = 0; i < updates->n; i++, walk_next(&walk)) {
-        int64_t start = eval_has(e, 2) ? array_whole(e->in[2], walk.at[0]) : 0;
+        int64_t start = eval_has(e, 2) ? array_int(e->in[2], walk.at[0]) : 0;
         eval_check(e, start >= 0 && start < INT32_MAX, "a place out of range");
         int64_t at = start + walk.at[axis];
         if (is_circular) at %= y->dim[axis];
@@ -224,10 +224,10 @@ void run_compress(struct eval *e) {
     bool is_flat = !eval_attribute(e, "axis");
     if (is_flat) x = array_view(e->space, x, 1, &x->n);
     int axis = is_flat ? 0 : eval_axis(e, eval_int(e, "axis", 0), x->rank);
-    int64_t dim[SOL_MAX_RANK], n = 0, *from = TAKE(e->space, int64_t, keep->n);
+    int64_t dim[SOL_MAX_RANK], n = 0, *from = SPACE_ARRAY(e->space, int64_t, keep->n);
     eval_check(e, keep->rank == 1 && keep->n <= x->dim[axis], "conditions that do not fit");
     for (int64_t i = 0; i < keep->n; i++)
-        if (array_whole(keep, i)) from[n++] = i;
+        if (array_int(keep, i)) from[n++] = i;
     memcpy(dim, x->dim, sizeof dim);
     dim[axis] = n;
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);

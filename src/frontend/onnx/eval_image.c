@@ -88,10 +88,10 @@ static int64_t weigh(const struct resize *r, const struct axis *x, double at, in
 /* [outer, in, inner] to [outer, out, inner]. Points beyond the edge are the edge. */
 static double *resize_axis(struct eval *e, const struct resize *r, const struct axis *x,
                            const double *v, int64_t outer, int64_t inner) {
-    double *y = TAKE(e->space, double, outer * x->out * inner);
+    double *y = SPACE_ARRAY(e->space, double, outer * x->out * inner);
     /* A filter covers 4 / scale pixels at most, and beyond the edges all pixels are the same. */
     int64_t most = x->scale < 1 ? (int64_t)fmin(4 / x->scale + 8, 4 * (double)x->in + 64) : 8;
-    double *weight = TAKE(e->space, double, most);
+    double *weight = SPACE_ARRAY(e->space, double, most);
     for (int64_t i = 0; i < x->out; i++) {
         double at = source_of(r, x, i);
         /* Only crops can lie outside on purpose. */
@@ -172,7 +172,7 @@ static void read_sizes(struct eval *e, struct resize *r, const struct array *x, 
                "neither sizes nor scales");
     for (int i = 0; i < n && !n_sizes; i++) {
         struct axis *axis = &r->axis[named[i]];
-        axis->scale = scales ? array_real(scales, i) : (double)old[i];
+        axis->scale = scales ? array_double(scales, i) : (double)old[i];
         eval_check(e, axis->scale > 1e-9 && axis->scale < 1e9, "a scale out of range");
         double part = r->crops ? axis->end - axis->start : 1;
         axis->out = size_of(e, (double)axis->in * part * axis->scale);
@@ -196,8 +196,8 @@ static void resize(struct eval *e, int scales_at) {
     if (!n) n = x->rank;
     for (int d = 0; d < x->rank; d++) r.axis[d] = (struct axis){x->dim[d], x->dim[d], 1, 0, 1};
     for (int i = 0; i < n && roi && roi->n == 2 * n; i++) {
-        r.axis[named[i]].start = array_real(roi, i);
-        r.axis[named[i]].end = array_real(roi, n + i);
+        r.axis[named[i]].start = array_double(roi, i);
+        r.axis[named[i]].end = array_double(roi, n + i);
         bool is_near =
             fabs(r.axis[named[i]].start) < FARTHEST && fabs(r.axis[named[i]].end) < FARTHEST;
         eval_check(e, is_near, "a region out of range");
@@ -205,14 +205,15 @@ static void resize(struct eval *e, int scales_at) {
     read_sizes(e, &r, x, scales_at, named, n);
     for (int d = 0; d < x->rank; d++) dim[d] = r.axis[d].out;
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     for (int d = 0; d < x->rank && y->n; d++) {
         bool stays = r.axis[d].out == r.axis[d].in && r.axis[d].scale == 1 && !r.crops;
         int64_t outer = product(d, dim), inner = product(x->rank - d - 1, x->dim + d + 1);
         if (!stays) v = resize_axis(e, &r, &r.axis[d], v, outer, inner);
     }
-    for (int64_t i = 0; i < y->n && is_whole(x->type) && r.mode != NEAREST; i++) v[i] = rint(v[i]);
-    array_fill_reals(y, v);
+    for (int64_t i = 0; i < y->n && is_integer(x->type) && r.mode != NEAREST; i++)
+        v[i] = rint(v[i]);
+    array_fill_doubles(y, v);
 }
 
 /* Opset 10 had scales in the second place. */
@@ -328,16 +329,16 @@ void run_grid_sample(struct eval *e) {
     memcpy(dim, x->dim, 2 * sizeof *dim);
     memcpy(dim + 2, grid->dim + 1, (size_t)n * sizeof *dim);
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
-    double *v = array_reals(e->space, x), at[SOL_MAX_RANK];
+    double *v = array_doubles(e->space, x), at[SOL_MAX_RANK];
     int64_t points = product(n, dim + 2), size = product(n, x->dim + 2);
     eval_check(e, size > 0 || !y->n, "an empty image");
     for (int64_t i = 0; i < y->n; i++) {
         int64_t place = (i / (points * dim[1]) * points + i % points) * n;
         /* A point's coordinates begin with that of the innermost dim. */
         for (int d = 0; d < n; d++)
-            at[d] = pixel_of(&s, array_real(grid, place + n - 1 - d), x->dim[2 + d]);
+            at[d] = pixel_of(&s, array_double(grid, place + n - 1 - d), x->dim[2 + d]);
         struct plane p = {v + i / points * size, n, x->dim + 2};
-        array_set_real(y, i, interpolate(&p, at, s.mode, s.beyond, s.aligned));
+        array_set_double(y, i, interpolate(&p, at, s.mode, s.beyond, s.aligned));
     }
 }
 
@@ -359,14 +360,14 @@ void run_affine_grid(struct eval *e) {
     walk_init(&walk, n + 2, dim);
     for (int64_t i = 0; i < y->n; i++, walk_next(&walk)) {
         int64_t row = (walk.at[0] * n + walk.at[n + 1]) * (n + 1);
-        double sum = array_real(theta, row + n);
+        double sum = array_double(theta, row + n);
         for (int d = 0; d < n; d++) {
             double at = (double)walk.at[1 + d], count = (double)dim[1 + d];
             double place =
                 aligned ? count > 1 ? 2 * at / (count - 1) - 1 : 0 : (2 * at + 1) / count - 1;
-            sum += array_real(theta, row + n - 1 - d) * place;
+            sum += array_double(theta, row + n - 1 - d) * place;
         }
-        array_set_real(y, i, sum);
+        array_set_double(y, i, sum);
     }
 }
 
@@ -449,15 +450,14 @@ void run_roi_align(struct eval *e) {
                "shapes that do not fit");
     struct array *y =
         eval_out(e, 0, x->type, 4, (int64_t[]){rois->dim[0], x->dim[1], rows, columns});
-    double *v = array_reals(e->space, x), *corners = array_reals(e->space, rois);
+    double *v = array_doubles(e->space, x), *corners = array_doubles(e->space, rois);
     int64_t bins = rows * columns, size = x->dim[2] * x->dim[3];
     for (int64_t i = 0; i < y->n; i++) {
-        int64_t roi = i / bins / x->dim[1],
-                image = eval_index(e, array_whole(batch, roi), x->dim[0]);
+        int64_t roi = i / bins / x->dim[1], image = eval_index(e, array_int(batch, roi), x->dim[0]);
         struct region r = {
             .plane = {v + (image * x->dim[1] + i / bins % x->dim[1]) * size, 2, x->dim + 2}};
         place_region(e, corners + 4 * roi, rows, columns, &r);
-        array_set_real(y, i, pool_region(&r, i / columns % rows, i % columns, is_max));
+        array_set_double(y, i, pool_region(&r, i / columns % rows, i % columns, is_max));
     }
 }
 
@@ -473,12 +473,12 @@ struct deform {
 };
 
 /* Lists of the window; of the pads only those in front count, as the offsets' shape says how large the result is. */
-static void read_moves(struct eval *e, const char *name, int most, int n, int64_t otherwise,
+static void read_moves(struct eval *e, const char *name, int most, int n, int64_t default_value,
                        int64_t *out) {
     const int64_t *list;
     int found = eval_ints(e, name, &list);
     eval_check(e, !found || found == most, "an attribute of another length");
-    for (int d = 0; d < n; d++) out[d] = found ? list[d] : otherwise;
+    for (int d = 0; d < n; d++) out[d] = found ? list[d] : default_value;
     for (int d = 0; d < n; d++)
         eval_check(e, out[d] >= 0 && out[d] <= INT32_MAX, "an attribute out of range");
 }
@@ -507,8 +507,8 @@ static struct deform read_deform(struct eval *e, int64_t dim[SOL_MAX_RANK]) {
                "offsets that do not fit");
     eval_check(e, !d.mask || d.mask->n == x[0] * d.offset_groups * d.taps * d.points,
                "a mask that does not fit");
-    d.v = array_reals(e->space, d.x);
-    d.w = array_reals(e->space, d.weight);
+    d.v = array_doubles(e->space, d.x);
+    d.w = array_doubles(e->space, d.weight);
     return d;
 }
 
@@ -526,8 +526,8 @@ static double deform_channel(const struct deform *d, const struct walk *o, int64
         for (int i = 0; i < d->n; i++)
             at[i] =
                 tame((double)(o->at[2 + i] * d->stride[i] - d->pad[i] + k.at[i] * d->dilation[i]) +
-                     array_real(d->offset, (tap * d->n + i) * d->points + point));
-        double factor = d->mask ? array_real(d->mask, tap * d->points + point) : 1;
+                     array_double(d->offset, (tap * d->n + i) * d->points + point));
+        double factor = d->mask ? array_double(d->mask, tap * d->points + point) : 1;
         sum += factor * w[t] * interpolate(&p, at, LINEAR, ZEROS, false);
     }
     return sum;
@@ -545,9 +545,9 @@ void run_deform_conv(struct eval *e) {
     walk_init(&o, d.x->rank, dim);
     for (int64_t i = 0; i < y->n; i++, walk_next(&o)) {
         int64_t m = o.at[1], first = m / (features / d.groups) * per;
-        double sum = eval_has(e, 3) ? array_real(e->in[3], m) : 0;
+        double sum = eval_has(e, 3) ? array_double(e->in[3], m) : 0;
         for (int64_t c = 0; c < per; c++)
             sum += deform_channel(&d, &o, first + c, d.w + (m * per + c) * d.taps, i % d.points);
-        array_set_real(y, i, sum);
+        array_set_double(y, i, sum);
     }
 }

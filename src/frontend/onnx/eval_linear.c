@@ -50,9 +50,9 @@ static struct linear read_heads(struct eval *e) {
                    k->dim[2] == l.size * l.kv && k->dim[0] == l.batch && k->dim[1] == l.places &&
                    v->dim[0] == l.batch && v->dim[1] == l.places,
                "shapes that do not fit");
-    l.q = array_reals(e->space, q);
-    l.k = array_reals(e->space, k);
-    l.v = array_reals(e->space, v);
+    l.q = array_doubles(e->space, q);
+    l.k = array_doubles(e->space, k);
+    l.v = array_doubles(e->space, v);
     l.scale = eval_float(e, "scale", 0);
     if (l.scale == 0) l.scale = 1 / sqrt((double)l.size);
     return l;
@@ -63,18 +63,19 @@ static void read_rule(struct eval *e, struct linear *l) {
     const char *rule = eval_word(e, "update_rule", "gated_delta", "linear gated delta gated_delta");
     int64_t rows = l->batch * l->places, n_state = l->batch * l->kv * l->size * l->v_size;
     if (strstr(rule, "gated")) {
-        l->decay = array_reals(e->space, eval_in(e, 4));
+        l->decay = array_doubles(e->space, eval_in(e, 4));
         l->per_decay = e->in[4]->n / max_i64(1, rows * l->kv);
         eval_check(e, l->per_decay == 1 || l->per_decay == l->size, "a decay that does not fit");
     }
     if (strstr(rule, "delta")) {
-        l->beta = array_reals(e->space, eval_in(e, 5));
+        l->beta = array_doubles(e->space, eval_in(e, 5));
         l->per_beta = e->in[5]->n / max_i64(1, rows);
         eval_check(e, l->per_beta == 1 || l->per_beta == l->kv, "a beta that does not fit");
     }
     eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == n_state, "a state that does not fit");
-    l->state = eval_has(e, 3) ? array_reals(e->space, e->in[3]) : TAKE(e->space, double, n_state);
-    l->seen = TAKE(e->space, double, l->v_size);
+    l->state =
+        eval_has(e, 3) ? array_doubles(e->space, e->in[3]) : SPACE_ARRAY(e->space, double, n_state);
+    l->seen = SPACE_ARRAY(e->space, double, l->v_size);
 }
 
 /* Place `bt` of batch and time: the states of all heads move on, then every query reads its head's. */
@@ -104,11 +105,11 @@ void run_linear_attention(struct eval *e) {
     read_rule(e, &l);
     int64_t dim[3] = {l.batch, l.places, l.heads * l.v_size},
             state[4] = {l.batch, l.kv, l.size, l.v_size};
-    double *y = TAKE(e->space, double, product(3, dim));
+    double *y = SPACE_ARRAY(e->space, double, product(3, dim));
     for (int64_t bt = 0; bt < l.batch * l.places; bt++) step_linear(&l, bt, y);
     enum type type = e->in[0]->type;
-    eval_give_reals(e, 0, type, 3, dim, y);
-    eval_give_reals(e, 1, eval_has(e, 3) ? e->in[3]->type : type, 4, state, l.state);
+    eval_set_output_doubles(e, 0, type, 3, dim, y);
+    eval_set_output_doubles(e, 1, eval_has(e, 3) ? e->in[3]->type : type, 4, state, l.state);
 }
 
 /* Each channel by itself, over this and past places; the last ones are kept for the next call. */
@@ -122,20 +123,20 @@ void run_causal_conv(struct eval *e) {
     bool is_active = strcmp(eval_word(e, "activation", "none", "none silu swish"), "none") != 0;
     eval_check(e, !eval_has(e, 3) || eval_in(e, 3)->n == rows * kept, "a state that does not fit");
     eval_check(e, !eval_has(e, 2) || eval_in(e, 2)->n == channels, "a bias that does not fit");
-    double *v = array_reals(e->space, x), *weight = array_reals(e->space, w);
+    double *v = array_doubles(e->space, x), *weight = array_doubles(e->space, w);
     struct array *y = eval_out(e, 0, x->type, 3, x->dim),
                  *state = eval_out(e, 1, x->type, 3, (int64_t[]){x->dim[0], channels, kept});
-    double *line = TAKE(e->space, double, kept + n);
+    double *line = SPACE_ARRAY(e->space, double, kept + n);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t i = 0; i < kept; i++)
-            line[i] = eval_has(e, 3) ? array_real(e->in[3], r * kept + i) : 0;
+            line[i] = eval_has(e, 3) ? array_double(e->in[3], r * kept + i) : 0;
         for (int64_t i = 0; i < n; i++) line[kept + i] = v[r * n + i];
         for (int64_t i = 0; i < n; i++) {
-            double sum = eval_has(e, 2) ? array_real(e->in[2], r % channels) : 0;
+            double sum = eval_has(e, 2) ? array_double(e->in[2], r % channels) : 0;
             for (int64_t k = 0; k <= kept; k++)
                 sum += weight[r % channels * (kept + 1) + k] * line[i + k];
-            array_set_real(y, r * n + i, is_active ? swish(sum, 1, 0) : sum);
+            array_set_double(y, r * n + i, is_active ? swish(sum, 1, 0) : sum);
         }
-        for (int64_t i = 0; i < kept; i++) array_set_real(state, r * kept + i, line[n + i]);
+        for (int64_t i = 0; i < kept; i++) array_set_double(state, r * kept + i, line[n + i]);
     }
 }

@@ -1,7 +1,7 @@
 /*
- * Products of matrices, of reals and of whole numbers; Einsum; determinants.
+ * Products of matrices, of floats and of integers; Einsum; determinants.
  *
- * Batches are broadcast: the walk over them counts whole matrices. Reals are summed up in double. Whole numbers wrap at 64 bits and
+ * Batches are broadcast: the walk over them counts whole matrices. Floats are summed up in double. Integers wrap at 64 bits and
  * are cut to their type, which is what wrapping at every step would give. Quantized products take zero points off first, multiply
  * exactly, and scale last.
  */
@@ -18,9 +18,9 @@ void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int6
             for (int64_t j = 0; j < n; j++) c[i * n + j] += a[i * k + p] * b[p * n + j];
 }
 
-/* Wrapping, as whole numbers of ONNX do. */
-static void whole_product(const int64_t *a, const int64_t *b, int64_t m, int64_t k, int64_t n,
-                          int64_t *c) {
+/* Wrapping, as integers of ONNX do. */
+static void int_product(const int64_t *a, const int64_t *b, int64_t m, int64_t k, int64_t n,
+                        int64_t *c) {
     for (int64_t i = 0; i < m; i++)
         for (int64_t p = 0; p < k; p++)
             for (int64_t j = 0; j < n; j++)
@@ -62,10 +62,10 @@ static struct product plan_product(struct eval *e, const struct array *a, const 
     return p;
 }
 
-/* Whole numbers less their zero points, if there are any: one, or one per row of a or column of b. */
+/* Integers less their zero points, if there are any: one, or one per row of a or column of b. */
 static int64_t *shifted(struct eval *e, const struct array *x, const struct array *zero,
                         bool by_row) {
-    int64_t *v = array_wholes(e->space, x), columns = x->rank ? x->dim[x->rank - 1] : 1;
+    int64_t *v = array_ints(e->space, x), columns = x->rank ? x->dim[x->rank - 1] : 1;
     int64_t rows = x->rank > 1 ? x->dim[x->rank - 2] : 1;
     if (!zero) return v;
     /* One for all, one per row of the left or column of the right matrix, or that for each matrix of a batch. */
@@ -75,38 +75,37 @@ static int64_t *shifted(struct eval *e, const struct array *x, const struct arra
                "zero points that do not fit");
     for (int64_t i = 0; i < x->n; i++) {
         int64_t at = by_row ? i / columns : i / (rows * columns) * columns + i % columns;
-        v[i] = (int64_t)((uint64_t)v[i] - (uint64_t)array_whole(zero, at % zero->n));
+        v[i] = (int64_t)((uint64_t)v[i] - (uint64_t)array_int(zero, at % zero->n));
     }
     return v;
 }
 
 /* Zero points are taken off before, so this is exact for 8 bits however long the sums are. */
-static int64_t *multiply_wholes(struct eval *e, const struct product *p, const int64_t *a,
-                                const int64_t *b) {
+static int64_t *multiply_ints(struct eval *e, const struct product *p, const int64_t *a,
+                              const int64_t *b) {
     struct walk batch = p->batch;
-    int64_t *c = TAKE(e->space, int64_t, product(p->rank, p->dim));
+    int64_t *c = SPACE_ARRAY(e->space, int64_t, product(p->rank, p->dim));
     for (int64_t i = 0; i < batch.n; i++, walk_next(&batch))
-        whole_product(a + batch.offset[0] * p->m * p->k, b + batch.offset[1] * p->k * p->n, p->m,
-                      p->k, p->n, c + i * p->m * p->n);
+        int_product(a + batch.offset[0] * p->m * p->k, b + batch.offset[1] * p->k * p->n, p->m,
+                    p->k, p->n, c + i * p->m * p->n);
     return c;
 }
 
-/* Reals are summed up in double and rounded once. */
+/* Floats are summed up in double and rounded once. */
 void run_matmul(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     struct product p = plan_product(e, a, b);
     struct array *y = eval_out(e, 0, a->type, p.rank, p.dim);
-    if (is_whole(a->type)) {
-        array_fill_wholes(
-            y, multiply_wholes(e, &p, array_wholes(e->space, a), array_wholes(e->space, b)));
+    if (is_integer(a->type)) {
+        array_fill_ints(y, multiply_ints(e, &p, array_ints(e->space, a), array_ints(e->space, b)));
         return;
     }
-    double *left = array_reals(e->space, a), *right = array_reals(e->space, b);
-    double *c = TAKE(e->space, double, y->n);
+    double *left = array_doubles(e->space, a), *right = array_doubles(e->space, b);
+    double *c = SPACE_ARRAY(e->space, double, y->n);
     for (int64_t i = 0; i < p.batch.n; i++, walk_next(&p.batch))
         matrix_product(left + p.batch.offset[0] * p.m * p.k, right + p.batch.offset[1] * p.k * p.n,
                        p.m, p.k, p.n, c + i * p.m * p.n);
-    array_fill_reals(y, c);
+    array_fill_doubles(y, c);
 }
 
 /* Products of 8 bits as numbers of 32. */
@@ -115,26 +114,26 @@ void run_matmul_integer(struct eval *e) {
     struct product p = plan_product(e, a, b);
     int64_t *left = shifted(e, a, eval_has(e, 2) ? e->in[2] : NULL, true);
     int64_t *right = shifted(e, b, eval_has(e, 3) ? e->in[3] : NULL, false);
-    array_fill_wholes(eval_out(e, 0, TYPE_I32, p.rank, p.dim), multiply_wholes(e, &p, left, right));
+    array_fill_ints(eval_out(e, 0, TYPE_I32, p.rank, p.dim), multiply_ints(e, &p, left, right));
 }
 
-/* A product in whole numbers, scaled and rounded into the type of y's zero point. */
+/* A product in integers, scaled and rounded into the type of y's zero point. */
 void run_qlinear_matmul(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 3), *zero = eval_in(e, 7);
     struct product p = plan_product(e, a, b);
-    int64_t *c = multiply_wholes(e, &p, shifted(e, a, eval_in(e, 2), true),
-                                 shifted(e, b, eval_in(e, 5), false));
+    int64_t *c = multiply_ints(e, &p, shifted(e, a, eval_in(e, 2), true),
+                               shifted(e, b, eval_in(e, 5), false));
     struct array *y = eval_out(e, 0, zero->type, p.rank, p.dim);
     const struct array *a_scale = eval_in(e, 1), *b_scale = eval_in(e, 4), *scale = eval_in(e, 6);
     eval_check(e, a_scale->n && b_scale->n && scale->n && zero->n, "scales");
     for (int64_t i = 0; i < y->n; i++) {
         int64_t row = i / p.n, column = i / (p.m * p.n) * p.n + i % p.n;
-        double factor = array_real(a_scale, row % a_scale->n) *
-                        array_real(b_scale, column % b_scale->n) /
-                        array_real(scale, row % scale->n);
+        double factor = array_double(a_scale, row % a_scale->n) *
+                        array_double(b_scale, column % b_scale->n) /
+                        array_double(scale, row % scale->n);
         bool is_signed = types[y->type].kind == KIND_SIGNED;
-        double value = rint((double)c[i] * factor) + (double)array_whole(zero, row % zero->n);
-        array_set_real(y, i, fmax(is_signed ? -128 : 0, fmin(is_signed ? 127 : 255, value)));
+        double value = rint((double)c[i] * factor) + (double)array_int(zero, row % zero->n);
+        array_set_double(y, i, fmax(is_signed ? -128 : 0, fmin(is_signed ? 127 : 255, value)));
     }
 }
 
@@ -146,9 +145,9 @@ void run_gemm(struct eval *e) {
     if (eval_int(e, "transB", 0)) b = move_permute(e, b, (int64_t[]){1, 0});
     eval_check(e, a->dim[1] == b->dim[0], "matrices that do not fit");
     struct array *y = eval_out(e, 0, a->type, 2, (int64_t[]){a->dim[0], b->dim[1]});
-    double *c = TAKE(e->space, double, y->n), alpha = eval_float(e, "alpha", 1),
+    double *c = SPACE_ARRAY(e->space, double, y->n), alpha = eval_float(e, "alpha", 1),
            beta = eval_float(e, "beta", 1);
-    matrix_product(array_reals(e->space, a), array_reals(e->space, b), a->dim[0], a->dim[1],
+    matrix_product(array_doubles(e->space, a), array_doubles(e->space, b), a->dim[0], a->dim[1],
                    b->dim[1], c);
     struct walk walk;
     walk_init(&walk, 2, y->dim);
@@ -159,20 +158,20 @@ void run_gemm(struct eval *e) {
         walk_broadcast(&walk, 0, e->in[2]);
     }
     for (int64_t i = 0; i < y->n; i++, walk_next(&walk)) {
-        double bias = eval_has(e, 2) ? beta * array_real(e->in[2], walk.offset[0]) : 0;
-        array_set_real(y, i, alpha * c[i] + bias);
+        double bias = eval_has(e, 2) ? beta * array_double(e->in[2], walk.offset[0]) : 0;
+        array_set_double(y, i, alpha * c[i] + bias);
     }
 }
 
 /* ---- Einsum ---- */
 
-#define MOST_LABELS SOL_MAX_RANK /* letters, and dims that "..." stands for */
+#define MAX_LABELS SOL_MAX_RANK /* letters, and dims that "..." stands for */
 
 /* Labels in the order in which they are walked: those of the result first. The dims of "..." have labels from 128 on. */
 struct einsum {
     int n_labels, n_out;
-    int label[MOST_LABELS];
-    int64_t size[MOST_LABELS];
+    int label[MAX_LABELS];
+    int64_t size[MAX_LABELS];
 };
 
 /* One operand's labels, "..." expanded; their number. */
@@ -196,7 +195,7 @@ static int read_term(struct eval *e, const char *at, const char *end, int rank, 
 static int find_label(struct eval *e, struct einsum *s, int label) {
     for (int i = 0; i < s->n_labels; i++)
         if (s->label[i] == label) return i;
-    eval_check(e, s->n_labels < MOST_LABELS, "too many labels");
+    eval_check(e, s->n_labels < MAX_LABELS, "too many labels");
     s->label[s->n_labels] = label;
     s->size[s->n_labels] = 1;
     return s->n_labels++;
@@ -230,8 +229,8 @@ static void add_sizes(struct eval *e, struct einsum *s, const struct array *x, c
 static struct array *sum_products(struct eval *e, const struct einsum *s, struct walk *walk) {
     struct array *y = eval_new(e, e->in[0]->type, s->n_out, s->size);
     int64_t inner = product(s->n_labels - s->n_out, s->size + s->n_out);
-    double *v[MOST_OPERANDS];
-    for (int k = 0; k < e->n_in; k++) v[k] = array_reals(e->space, e->in[k]);
+    double *v[MAX_OPERANDS];
+    for (int k = 0; k < e->n_in; k++) v[k] = array_doubles(e->space, e->in[k]);
     for (int64_t i = 0; i < y->n; i++) {
         double sum = 0;
         for (int64_t j = 0; j < inner; j++, walk_next(walk)) {
@@ -239,7 +238,7 @@ static struct array *sum_products(struct eval *e, const struct einsum *s, struct
             for (int k = 0; k < e->n_in; k++) term *= v[k][walk->offset[k]];
             sum += term;
         }
-        array_set_real(y, i, sum);
+        array_set_double(y, i, sum);
     }
     return y;
 }
@@ -274,9 +273,9 @@ static struct walk walk_labels(struct eval *e, struct einsum *s, int labels[][SO
 /* By definition: for each point of the result, a sum over all values of the other labels of the product of operands. */
 void run_einsum(struct eval *e) {
     const char *at = eval_string(e, "equation", ""), *arrow = strstr(at, "->");
-    int labels[MOST_OPERANDS][SOL_MAX_RANK], all[MOST_OPERANDS * SOL_MAX_RANK], n_all = 0;
+    int labels[MAX_OPERANDS][SOL_MAX_RANK], all[MAX_OPERANDS * SOL_MAX_RANK], n_all = 0;
     struct einsum s = {0};
-    if (e->n_in > MOST_OPERANDS) eval_stop(e, fail(SOL_EUNSUPPORTED, "%d operands", e->n_in));
+    if (e->n_in > MAX_OPERANDS) eval_stop(e, fail(SOL_EUNSUPPORTED, "%d operands", e->n_in));
     for (int k = 0; k < e->n_in; k++) {
         const char *end = k + 1 < e->n_in ? strchr(at, ',') : arrow ? arrow : at + strlen(at);
         eval_check(e, end != NULL, "an equation of fewer operands");
@@ -287,7 +286,7 @@ void run_einsum(struct eval *e) {
     if (arrow) read_result(e, &s, arrow, all, n_all);
     else default_result(e, &s, all, n_all);
     struct walk walk = walk_labels(e, &s, labels);
-    eval_give(e, 0, sum_products(e, &s, &walk));
+    eval_set_output(e, 0, sum_products(e, &s, &walk));
 }
 
 /* ---- Determinants ---- */
@@ -321,6 +320,6 @@ void run_det(struct eval *e) {
     eval_check(e, x->rank >= 2 && x->dim[x->rank - 1] == x->dim[x->rank - 2], "no square matrix");
     int64_t n = x->dim[x->rank - 1];
     struct array *y = eval_out(e, 0, x->type, x->rank - 2, x->dim);
-    double *v = array_reals(e->space, x);
-    for (int64_t i = 0; i < y->n; i++) array_set_real(y, i, determinant(v + i * n * n, n));
+    double *v = array_doubles(e->space, x);
+    for (int64_t i = 0; i < y->n; i++) array_set_double(y, i, determinant(v + i * n * n, n));
 }

@@ -46,7 +46,7 @@ void run_transpose(struct eval *e) {
         reversed[d] = x->rank - 1 - d;
         if (n && perm[d] < 0) eval_stop(e, fail(SOL_EINVAL, "perm has %lld", (long long)perm[d]));
     }
-    eval_give(e, 0, move_permute(e, x, n ? perm : reversed));
+    eval_set_output(e, 0, move_permute(e, x, n ? perm : reversed));
 }
 
 /* Broadcast with the wanted shape: a 1 in it leaves the input's dim. */
@@ -103,7 +103,7 @@ void run_slice(struct eval *e) {
         if (dim[axis] > 0) offset += start * stride[axis];
         stride[axis] = dim[axis] > 1 ? stride[axis] * step : 0;
     }
-    eval_give(e, 0, move_strided(e, x, x->rank, dim, offset, stride));
+    eval_set_output(e, 0, move_strided(e, x, x->rank, dim, offset, stride));
 }
 
 /* Part [start, start + n) of an axis. */
@@ -128,7 +128,7 @@ void run_split(struct eval *e) {
     for (int i = 0; i < n; i++) {
         int64_t length = found ? sizes[i] : max_i64(0, min_i64(each, size - start));
         eval_check(e, length >= 0 && length <= size - start, "parts that do not fit the axis");
-        eval_give(e, i, part(e, x, axis, start, length));
+        eval_set_output(e, i, part(e, x, axis, start, length));
         start += length;
     }
     eval_check(e, start == size, "parts that do not fill the axis");
@@ -160,7 +160,7 @@ static struct array *concat(struct eval *e, int n, struct array *const *x, int a
 void run_concat(struct eval *e) {
     for (int i = 0; i < e->n_in; i++) eval_in(e, i);
     int axis = eval_axis(e, eval_int(e, "axis", 1), e->in[0]->rank);
-    eval_give(e, 0, concat(e, e->n_in, e->in, axis));
+    eval_set_output(e, 0, concat(e, e->n_in, e->in, axis));
 }
 
 /* ---- Sequences of tensors ---- */
@@ -170,7 +170,7 @@ void run_concat_from_sequence(struct eval *e) {
     const struct array *list = e->in[0];
     bool is_new = eval_int(e, "new_axis", 0);
     eval_check(e, list->type == TYPE_SEQUENCE && list->n > 0, "no sequence with tensors");
-    struct array **x = TAKE(e->space, struct array *, list->n);
+    struct array **x = SPACE_ARRAY(e->space, struct array *, list->n);
     memcpy(x, list->data, (size_t)list->n * sizeof *x);
     for (int64_t i = 0; i < list->n; i++)
         eval_check(e, is_tensor(x[i]), "items that are no tensors");
@@ -181,7 +181,7 @@ void run_concat_from_sequence(struct eval *e) {
             dim[d] = d < axis ? x[i]->dim[d] : d == axis ? 1 : x[i]->dim[d - 1];
         x[i] = array_view(e->space, x[i], x[i]->rank + 1, dim);
     }
-    eval_give(e, 0, concat(e, (int)list->n, x, axis));
+    eval_set_output(e, 0, concat(e, (int)list->n, x, axis));
 }
 
 /* Into parts of one size, of given sizes, or of single places whose axis may vanish. */
@@ -205,7 +205,7 @@ void run_split_to_sequence(struct eval *e) {
         at += n;
     }
     eval_check(e, at == size, "parts that do not fill the axis");
-    eval_give(e, 0, list);
+    eval_set_output(e, 0, list);
 }
 
 /* ---- Repetition and padding ---- */
@@ -299,9 +299,9 @@ void run_pad(struct eval *e) {
         eval_check(e, eval_in(e, 2)->type == x->type && e->in[2]->n == 1, "the value's type");
         memcpy(value->data, e->in[2]->data, types[x->type].size);
     } else if (x->type != TYPE_STRING) {
-        array_set_real(value, 0, eval_float(e, "value", 0));
+        array_set_double(value, 0, eval_float(e, "value", 0));
     }
-    eval_give(e, 0, pad(e, x, before, dim, read_mode(e), value->data));
+    eval_set_output(e, 0, pad(e, x, before, dim, read_mode(e), value->data));
 }
 
 /* Of an odd difference the larger half is at the end. */
@@ -321,7 +321,7 @@ void run_center_crop_pad(struct eval *e) {
         dim[d] = wanted[i];
     }
     static const struct bytes nothing[2];
-    eval_give(e, 0, pad(e, x, before, dim, PAD_CONSTANT, nothing));
+    eval_set_output(e, 0, pad(e, x, before, dim, PAD_CONSTANT, nothing));
 }
 
 /* ---- Blocks and diagonals ---- */
@@ -330,7 +330,7 @@ void run_center_crop_pad(struct eval *e) {
 static void move_blocks(struct eval *e, const int64_t six[6], const int64_t axes[6],
                         const int64_t out[4]) {
     const struct array *x = array_view(e->space, eval_in(e, 0), 6, six);
-    eval_give(e, 0, array_view(e->space, move_permute(e, x, axes), 4, out));
+    eval_set_output(e, 0, array_view(e->space, move_permute(e, x, axes), 4, out));
 }
 
 /* Held below what could overflow when squared. */

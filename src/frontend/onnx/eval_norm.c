@@ -36,15 +36,16 @@ static void scale_rows(struct eval *e, const struct array *x, double *v) {
         walk_broadcast(&walk, k, e->in[1 + k]);
     }
     for (int64_t i = 0; i < x->n; i++, walk_next(&walk)) {
-        double value = v[i] * (eval_has(e, 1) ? array_real(e->in[1], walk.offset[0]) : 1);
-        array_set_real(y, i, value + (eval_has(e, 2) ? array_real(e->in[2], walk.offset[1]) : 0));
+        double value = v[i] * (eval_has(e, 1) ? array_double(e->in[1], walk.offset[0]) : 1);
+        array_set_double(y, i,
+                         value + (eval_has(e, 2) ? array_double(e->in[2], walk.offset[1]) : 0));
     }
 }
 
 /* The type that ONNX computes in; here it is that of the outputs for mean and deviation. */
 static enum type stash_type(struct eval *e) {
     int64_t type = eval_int(e, "stash_type", 1);
-    eval_check(e, type_is_known(type) && is_real((enum type)type), "stash_type");
+    eval_check(e, type_is_known(type) && is_float((enum type)type), "stash_type");
     return (enum type)type;
 }
 
@@ -54,14 +55,14 @@ void run_layer_norm(struct eval *e) {
     int axis = eval_axis(e, eval_int(e, "axis", -1), x->rank);
     int64_t rows = product(axis, x->dim), n = product(x->rank - axis, x->dim + axis);
     int64_t dim[SOL_MAX_RANK];
-    double *v = array_reals(e->space, x), epsilon = eval_float(e, "epsilon", 1e-5);
+    double *v = array_doubles(e->space, x), epsilon = eval_float(e, "epsilon", 1e-5);
     for (int d = 0; d < x->rank; d++) dim[d] = d < axis ? x->dim[d] : 1;
     struct array *mean = eval_out(e, 1, stash_type(e), x->rank, dim),
                  *inverse = eval_out(e, 2, stash_type(e), x->rank, dim);
     for (int64_t r = 0; r < rows; r++) {
         struct moments m = measure(v + r * n, n, epsilon);
-        array_set_real(mean, r, m.mean);
-        array_set_real(inverse, r, m.inverse);
+        array_set_double(mean, r, m.mean);
+        array_set_double(inverse, r, m.inverse);
         for (int64_t i = 0; i < n; i++) v[r * n + i] = (v[r * n + i] - m.mean) * m.inverse;
     }
     scale_rows(e, x, v);
@@ -72,7 +73,7 @@ void run_rms_norm(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int axis = eval_axis(e, eval_int(e, "axis", -1), x->rank);
     int64_t rows = product(axis, x->dim), n = product(x->rank - axis, x->dim + axis);
-    double *v = array_reals(e->space, x), epsilon = eval_float(e, "epsilon", 1e-5);
+    double *v = array_doubles(e->space, x), epsilon = eval_float(e, "epsilon", 1e-5);
     for (int64_t r = 0; r < rows; r++) {
         double squares = 0;
         for (int64_t i = 0; i < n; i++) squares += v[r * n + i] * v[r * n + i];
@@ -85,7 +86,7 @@ void run_rms_norm(struct eval *e) {
 /* One number per channel, or per group. */
 static double *channel_input(struct eval *e, int i, int64_t n) {
     eval_check(e, eval_in(e, i)->n == n, "a vector that does not fit the channels");
-    return array_reals(e->space, e->in[i]);
+    return array_doubles(e->space, e->in[i]);
 }
 
 /* Over groups of channels: all dims behind the batch are cut into `groups`. Before opset 21 the scale was one per group. */
@@ -93,7 +94,7 @@ static void normalize_groups(struct eval *e, const struct array *x, int64_t grou
     eval_check(e, x->rank >= 2 && groups > 0 && x->dim[1] % groups == 0, "groups or rank");
     int64_t channels = x->dim[1], n = x->n / max_i64(1, x->dim[0] * groups);
     int64_t inner = product(x->rank - 2, x->dim + 2), per = eval_in(e, 1)->n;
-    double *v = array_reals(e->space, x), epsilon = eval_float(e, "epsilon", 1e-5);
+    double *v = array_doubles(e->space, x), epsilon = eval_float(e, "epsilon", 1e-5);
     eval_check(e, per == channels || per == groups, "a scale that does not fit the channels");
     double *scale = channel_input(e, 1, per), *bias = channel_input(e, 2, per);
     for (int64_t g = 0; g < x->dim[0] * groups; g++) {
@@ -103,7 +104,7 @@ static void normalize_groups(struct eval *e, const struct array *x, int64_t grou
             v[i] = (v[i] - m.mean) * m.inverse * scale[c] + bias[c];
         }
     }
-    eval_give_reals(e, 0, x->type, x->rank, x->dim, v);
+    eval_set_output_doubles(e, 0, x->type, x->rank, x->dim, v);
 }
 
 /* Channels that lie side by side form a group. */
@@ -123,7 +124,7 @@ void run_batch_norm(struct eval *e) {
     eval_check(e, x->rank >= 1, "a scalar");
     int64_t channels = x->rank > 1 ? x->dim[1] : 1,
             inner = x->rank > 2 ? product(x->rank - 2, x->dim + 2) : 1;
-    double *v = array_reals(e->space, x), epsilon = eval_float(e, "epsilon", 1e-5);
+    double *v = array_doubles(e->space, x), epsilon = eval_float(e, "epsilon", 1e-5);
     double *scale = channel_input(e, 1, channels), *bias = channel_input(e, 2, channels);
     double *mean = channel_input(e, 3, channels), *variance = channel_input(e, 4, channels);
     double keep = eval_float(e, "momentum", 0.9);
@@ -136,8 +137,8 @@ void run_batch_norm(struct eval *e) {
         for (int64_t i = 0; i < x->n; i++) sum += i / inner % channels == c ? v[i] : 0;
         for (int64_t i = 0; i < x->n; i++)
             squares += i / inner % channels == c ? (v[i] - sum / n) * (v[i] - sum / n) : 0;
-        array_set_real(running[0], c, mean[c] * keep + sum / n * (1 - keep));
-        array_set_real(running[1], c, variance[c] * keep + squares / n * (1 - keep));
+        array_set_double(running[0], c, mean[c] * keep + sum / n * (1 - keep));
+        array_set_double(running[1], c, variance[c] * keep + squares / n * (1 - keep));
         mean[c] = sum / n;
         variance[c] = squares / n;
     }
@@ -145,7 +146,7 @@ void run_batch_norm(struct eval *e) {
         int64_t c = i / inner % channels;
         v[i] = (v[i] - mean[c]) / sqrt(variance[c] + epsilon) * scale[c] + bias[c];
     }
-    eval_give_reals(e, 0, x->type, x->rank, x->dim, v);
+    eval_set_output_doubles(e, 0, x->type, x->rank, x->dim, v);
 }
 
 /* x over its norm along an axis; 0 stays 0. */
@@ -154,7 +155,7 @@ void run_lp_norm(struct eval *e) {
     int axis = eval_axis(e, eval_int(e, "axis", -1), x->rank);
     int64_t p = eval_int(e, "p", 2), n = x->dim[axis];
     int64_t inner = product(x->rank - axis - 1, x->dim + axis + 1);
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     eval_check(e, p == 1 || p == 2, "p is neither 1 nor 2");
     for (int64_t i = 0; i < x->n / max_i64(1, n); i++) {
         double *row = v + i / inner * n * inner + i % inner, sum = 0;
@@ -163,7 +164,7 @@ void run_lp_norm(struct eval *e) {
         double norm = p == 1 ? sum : sqrt(sum);
         for (int64_t k = 0; k < n && norm != 0; k++) row[k * inner] /= norm;
     }
-    eval_give_reals(e, 0, x->type, x->rank, x->dim, v);
+    eval_set_output_doubles(e, 0, x->type, x->rank, x->dim, v);
 }
 
 /* Over named dims; the deviation has a small number added, as the operator's function has it. */
@@ -182,8 +183,9 @@ void run_mean_variance_norm(struct eval *e) {
         walk.stride[0][d] = named[d] ? 0 : groups;
         groups *= named[d] ? 1 : x->dim[d];
     }
-    double *v = array_reals(e->space, x), size = (double)x->n / (double)max_i64(1, groups);
-    double *sum = TAKE(e->space, double, groups), *squares = TAKE(e->space, double, groups);
+    double *v = array_doubles(e->space, x), size = (double)x->n / (double)max_i64(1, groups);
+    double *sum = SPACE_ARRAY(e->space, double, groups),
+           *squares = SPACE_ARRAY(e->space, double, groups);
     struct walk at = walk;
     for (int64_t i = 0; i < x->n; i++, walk_next(&at)) {
         sum[at.offset[0]] += v[i];
@@ -194,7 +196,7 @@ void run_mean_variance_norm(struct eval *e) {
         double variance = squares[walk.offset[0]] / size - mean * mean;
         v[i] = (v[i] - mean) / (sqrt(fmax(variance, 0)) + 1e-9);
     }
-    eval_give_reals(e, 0, x->type, x->rank, x->dim, v);
+    eval_set_output_doubles(e, 0, x->type, x->rank, x->dim, v);
 }
 
 /* Over `size` neighbouring channels. */
@@ -205,7 +207,7 @@ void run_lrn(struct eval *e) {
     int64_t size = eval_int(e, "size", 0);
     eval_check(e, x->rank >= 2 && size > 0 && size < INT32_MAX, "size or rank");
     int64_t channels = x->dim[1], inner = product(x->rank - 2, x->dim + 2);
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
     for (int64_t i = 0; i < x->n; i++) {
         int64_t c = i / inner % channels, first = max_i64(0, c - (size - 1) / 2);
@@ -213,7 +215,7 @@ void run_lrn(struct eval *e) {
         double squares = 0;
         for (int64_t k = first; k <= last; k++)
             squares += v[i + (k - c) * inner] * v[i + (k - c) * inner];
-        array_set_real(y, i, v[i] / pow(bias + alpha / (double)size * squares, beta));
+        array_set_double(y, i, v[i] / pow(bias + alpha / (double)size * squares, beta));
     }
 }
 
@@ -231,7 +233,7 @@ static enum reduction read_reduction(struct eval *e) {
 }
 
 /* -weight[t] * v[n, t, ...] for the class t that each place has; `ignore_index` counts for nothing. */
-static void give_losses(struct eval *e, const struct array *x, const double *v) {
+static void output_losses(struct eval *e, const struct array *x, const double *v) {
     const struct array *target = eval_in(e, 1);
     enum reduction reduction = read_reduction(e);
     eval_check(e, x->rank >= 2 && target->rank == x->rank - 1, "a target of another rank");
@@ -242,22 +244,22 @@ static void give_losses(struct eval *e, const struct array *x, const double *v) 
     eval_check(e, target->n * classes == x->n, "a target of another shape");
     struct array *y = eval_out(e, 0, x->type, reduction == KEEP ? target->rank : 0, target->dim);
     for (int64_t i = 0; i < target->n; i++) {
-        int64_t class = array_whole(target, i);
+        int64_t class = array_int(target, i);
         bool counts = !(ignores && class == ignored);
         if (counts) class = eval_index(e, class, classes);
         double w = !counts ? 0 : weight ? weight[class] : 1;
         double loss = counts ? -w * v[(i / inner * classes + class) * inner + i % inner] : 0;
-        if (reduction == KEEP) array_set_real(y, i, loss);
+        if (reduction == KEEP) array_set_double(y, i, loss);
         sum += loss;
         total += w;
     }
-    if (reduction != KEEP) array_set_real(y, 0, reduction == MEAN ? sum / total : sum);
+    if (reduction != KEEP) array_set_double(y, 0, reduction == MEAN ? sum / total : sum);
 }
 
 /* Its input are logarithms of probabilities already. */
 void run_nll_loss(struct eval *e) {
     const struct array *x = eval_in(e, 0);
-    give_losses(e, x, array_reals(e->space, x));
+    output_losses(e, x, array_doubles(e->space, x));
 }
 
 /* The same of log softmax over the classes. */
@@ -265,13 +267,13 @@ void run_softmax_loss(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     eval_check(e, x->rank >= 2, "scores without classes");
     int64_t classes = x->dim[1], inner = product(x->rank - 2, x->dim + 2);
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     for (int64_t i = 0; i < x->n / max_i64(1, classes); i++) {
         double *row = v + i / inner * classes * inner + i % inner, top = -INFINITY, sum = 0;
         for (int64_t k = 0; k < classes; k++) top = fmax(top, row[k * inner]);
         for (int64_t k = 0; k < classes; k++) sum += exp(row[k * inner] - top);
         for (int64_t k = 0; k < classes; k++) row[k * inner] -= top + log(sum);
     }
-    give_losses(e, x, v);
-    eval_give_reals(e, 1, x->type, x->rank, x->dim, v);
+    output_losses(e, x, v);
+    eval_set_output_doubles(e, 1, x->type, x->rank, x->dim, v);
 }

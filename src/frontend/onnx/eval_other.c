@@ -57,10 +57,10 @@ static int by_score(const void *left, const void *right) {
 
 /* The best boxes of one class that do not overlap; their number. */
 static int64_t select_boxes(const double *boxes, bool is_center, struct scored *order, int64_t n,
-                            int64_t most, double limit, int64_t *out) {
+                            int64_t max, double limit, int64_t *out) {
     int64_t found = 0;
     qsort(order, (size_t)n, sizeof *order, by_score);
-    for (int64_t i = 0; i < n && found < most; i++) {
+    for (int64_t i = 0; i < n && found < max; i++) {
         struct box box = read_box(boxes + 4 * order[i].index, is_center);
         bool is_free = true;
         for (int64_t k = 0; k < found && is_free; k++) {
@@ -80,25 +80,26 @@ void run_non_max_suppression(struct eval *e) {
                boxes->rank == 3 && scores->rank == 3 && boxes->dim[2] == 4 &&
                    boxes->dim[1] == scores->dim[2] && boxes->dim[0] == scores->dim[0],
                "shapes that do not fit");
-    int64_t n = boxes->dim[1], classes = scores->dim[1], most = eval_in_int(e, 2, 0), total = 0;
-    double limit = eval_in_real(e, 3, 0), least = eval_in_real(e, 4, -INFINITY);
-    double *v = array_reals(e->space, boxes), *s = array_reals(e->space, scores);
-    struct scored *order = TAKE(e->space, struct scored, n);
-    int64_t *found = TAKE(e->space, int64_t, n), *rows = TAKE(e->space, int64_t, 3 * scores->n);
+    int64_t n = boxes->dim[1], classes = scores->dim[1], max = eval_in_int(e, 2, 0), total = 0;
+    double limit = eval_in_double(e, 3, 0), min = eval_in_double(e, 4, -INFINITY);
+    double *v = array_doubles(e->space, boxes), *s = array_doubles(e->space, scores);
+    struct scored *order = SPACE_ARRAY(e->space, struct scored, n);
+    int64_t *found = SPACE_ARRAY(e->space, int64_t, n),
+            *rows = SPACE_ARRAY(e->space, int64_t, 3 * scores->n);
     for (int64_t bc = 0; bc < boxes->dim[0] * classes; bc++) {
         int64_t left = 0;
         for (int64_t i = 0; i < n; i++)
-            if (s[bc * n + i] > least || !eval_has(e, 4))
+            if (s[bc * n + i] > min || !eval_has(e, 4))
                 order[left++] = (struct scored){s[bc * n + i], i};
         int64_t count = select_boxes(v + bc / classes * n * 4, eval_int(e, "center_point_box", 0),
-                                     order, left, most, limit, found);
+                                     order, left, max, limit, found);
         for (int64_t i = 0; i < count; i++, total++) {
             rows[3 * total] = bc / classes;
             rows[3 * total + 1] = bc % classes;
             rows[3 * total + 2] = found[i];
         }
     }
-    array_fill_wholes(eval_out(e, 0, TYPE_I64, 2, (int64_t[]){total, 3}), rows);
+    array_fill_ints(eval_out(e, 0, TYPE_I64, 2, (int64_t[]){total, 3}), rows);
 }
 
 /* ---- Training: inputs are rate, count, then all values, all gradients, all states; outputs are the new values and states ---- */
@@ -138,8 +139,8 @@ void run_train_step(struct eval *e) {
     static double (*const steps[])(const struct rule *, double, double,
                                    double *) = {step_adagrad, step_momentum, step_adam};
     int kind = e->op->choice, n_states = kind == 2 ? 2 : 1, n = (e->n_in - 2) / (2 + n_states);
-    struct rule r = {.rate = eval_in_real(e, 0, 0),
-                     .count = eval_in_real(e, 1, 0),
+    struct rule r = {.rate = eval_in_double(e, 0, 0),
+                     .count = eval_in_double(e, 1, 0),
                      .norm = eval_float(e, "norm_coefficient", 0)};
     r.post = eval_float(e, "norm_coefficient_post", 0);
     r.alpha = eval_float(e, kind ? "alpha" : "decay_factor", kind == 2 ? 0.9 : 0);
@@ -158,9 +159,10 @@ void run_train_step(struct eval *e) {
         }
         for (int64_t i = 0; i < x->n; i++) {
             double state[2] = {0};
-            for (int s = 0; s < n_states; s++) state[s] = array_real(e->in[2 + (2 + s) * n + k], i);
-            array_set_real(y, i, steps[kind](&r, array_real(x, i), array_real(g, i), state));
-            for (int s = 0; s < n_states; s++) array_set_real(new[s], i, state[s]);
+            for (int s = 0; s < n_states; s++)
+                state[s] = array_double(e->in[2 + (2 + s) * n + k], i);
+            array_set_double(y, i, steps[kind](&r, array_double(x, i), array_double(g, i), state));
+            for (int s = 0; s < n_states; s++) array_set_double(new[s], i, state[s]);
         }
     }
 }
@@ -170,9 +172,9 @@ void run_train_step(struct eval *e) {
 /* 1 above the threshold, else 0. */
 void run_binarizer(struct eval *e) {
     const struct array *x = eval_in(e, 0);
-    double limit = eval_float(e, "threshold", 0), *v = array_reals(e->space, x);
+    double limit = eval_float(e, "threshold", 0), *v = array_doubles(e->space, x);
     struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
-    for (int64_t i = 0; i < x->n; i++) array_set_real(y, i, v[i] > limit);
+    for (int64_t i = 0; i < x->n; i++) array_set_double(y, i, v[i] > limit);
 }
 
 /* Columns of the last dim by index. */
@@ -182,12 +184,12 @@ void run_array_feature_extractor(struct eval *e) {
     memcpy(dim, x->dim, sizeof dim);
     if (x->rank == 1) dim[0] = 1;
     int rank = x->rank == 1 ? 2 : x->rank;
-    eval_check(e, x->rank > 0 && is_whole(index->type),
-               "a scalar, or an index that is no whole number");
+    eval_check(e, x->rank > 0 && is_integer(index->type),
+               "a scalar, or an index that is no integer");
     dim[rank - 1] = index->n;
     struct array *y = eval_out(e, 0, x->type, rank, dim);
     for (int64_t i = 0; i < y->n; i++) {
-        int64_t from = i / index->n * n + eval_index(e, array_whole(index, i % index->n), n);
+        int64_t from = i / index->n * n + eval_index(e, array_int(index, i % index->n), n);
         memcpy(array_at(y, i), array_at(x, from), types[x->type].size);
     }
 }
@@ -221,9 +223,9 @@ static struct array *default_label(struct eval *e, enum type type) {
         const char *text = eval_string(e, "default_string", "_Unused");
         *(struct bytes *)y->data = (struct bytes){(const uint8_t *)text, strlen(text)};
     } else if (type == TYPE_F32) {
-        array_set_real(y, 0, eval_float(e, "default_float", -0.0));
+        array_set_double(y, 0, eval_float(e, "default_float", -0.0));
     } else {
-        array_set_whole(y, 0, eval_int(e, "default_int64", -1));
+        array_set_int(y, 0, eval_int(e, "default_int64", -1));
     }
     return y;
 }
@@ -234,7 +236,7 @@ static bool is_key(const struct array *keys, int64_t k, const struct array *x, i
                        *b = (const struct bytes *)x->data + i;
     if (keys->type == TYPE_STRING)
         return a->size == b->size && (!a->size || !memcmp(a->at, b->at, a->size));
-    double p = array_real(keys, k), q = array_real(x, i);
+    double p = array_double(keys, k), q = array_double(x, i);
     return p == q || (p != p && q != q);
 }
 
@@ -244,13 +246,13 @@ void run_label_encoder(struct eval *e) {
                        *values = find_list(e, "values");
     eval_check(e, keys && values && keys->n == values->n && keys->type == x->type,
                "keys or values");
-    const struct array *otherwise = default_label(e, values->type);
-    eval_check(e, otherwise->n == 1 && otherwise->type == values->type, "the default");
+    const struct array *default_value = default_label(e, values->type);
+    eval_check(e, default_value->n == 1 && default_value->type == values->type, "the default");
     struct array *y = eval_out(e, 0, values->type, x->rank, x->dim);
     for (int64_t i = 0; i < x->n; i++) {
         int64_t k = 0;
         while (k < keys->n && !is_key(keys, k, x, i)) k++;
-        memcpy(array_at(y, i), k < keys->n ? array_at(values, k) : otherwise->data,
+        memcpy(array_at(y, i), k < keys->n ? array_at(values, k) : default_value->data,
                types[y->type].size);
     }
 }

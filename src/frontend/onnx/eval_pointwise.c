@@ -1,9 +1,9 @@
 /*
  * Operators that compute each point by itself.
  *
- * Most are rows of eval.def with functions of scalar.h: `real` for floats, which are computed in double and rounded once, and `whole`
+ * Most are rows of eval.def with functions of scalar.h: `float_unary` for floats, which are computed in double and rounded once, and `int_unary`
  * for integers, computed in 64 bits and cut to the type, so that they wrap as the type itself would. A row without one of the two
- * refuses such elements. Truth values are whole numbers of one bit.
+ * refuses such elements. Truth values are integers of one bit.
  */
 #include "eval.h"
 
@@ -24,14 +24,15 @@ static struct array *like(struct eval *e, const struct array *x) {
     return eval_out(e, 0, type, x->rank, x->dim);
 }
 
-/* The row has a function for reals, one for whole numbers, or both. */
+/* The row has a function for floats, one for integers, or both. */
 void run_unary(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
-    if (is_whole(x->type) && e->op->whole) {
-        for (int64_t i = 0; i < x->n; i++) array_set_whole(y, i, e->op->whole(array_whole(x, i)));
-    } else if (is_real(x->type) && e->op->real) {
-        for (int64_t i = 0; i < x->n; i++) array_set_real(y, i, e->op->real(array_real(x, i)));
+    if (is_integer(x->type) && e->op->int_unary) {
+        for (int64_t i = 0; i < x->n; i++) array_set_int(y, i, e->op->int_unary(array_int(x, i)));
+    } else if (is_float(x->type) && e->op->float_unary) {
+        for (int64_t i = 0; i < x->n; i++)
+            array_set_double(y, i, e->op->float_unary(array_double(x, i)));
     } else {
         refuse_type(e, x->type);
     }
@@ -45,7 +46,7 @@ void run_shaped(struct eval *e) {
     double beta = e->op->beta ? eval_float(e, e->op->beta, e->op->beta_is) : 0;
     if (x->type == TYPE_STRING) refuse_type(e, x->type);
     for (int64_t i = 0; i < x->n; i++)
-        array_set_real(y, i, e->op->shaped(array_real(x, i), alpha, beta));
+        array_set_double(y, i, e->op->shaped(array_double(x, i), alpha, beta));
 }
 
 /* x * P(X <= x) for a normal X, exactly or by the usual approximation with tanh. */
@@ -53,10 +54,10 @@ void run_gelu(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
     bool is_tanh = !strcmp(eval_word(e, "approximate", "none", "none tanh"), "tanh");
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     for (int64_t i = 0; i < x->n; i++) {
         double cubic = sqrt(2 / M_PI) * (v[i] + 0.044715 * v[i] * v[i] * v[i]);
-        array_set_real(y, i, 0.5 * v[i] * (1 + (is_tanh ? tanh(cubic) : erf(v[i] / sqrt(2)))));
+        array_set_double(y, i, 0.5 * v[i] * (1 + (is_tanh ? tanh(cubic) : erf(v[i] / sqrt(2)))));
     }
 }
 
@@ -65,26 +66,26 @@ void run_is_inf(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = eval_out(e, 0, TYPE_BOOL, x->rank, x->dim);
     bool up = eval_int(e, "detect_positive", 1), down = eval_int(e, "detect_negative", 1);
-    double *v = array_reals(e->space, x);
-    for (int64_t i = 0; i < x->n; i++) array_set_whole(y, i, isinf(v[i]) && (v[i] > 0 ? up : down));
+    double *v = array_doubles(e->space, x);
+    for (int64_t i = 0; i < x->n; i++) array_set_int(y, i, isinf(v[i]) && (v[i] > 0 ? up : down));
 }
 
 /* Bounds: attributes before opset 11, inputs since. */
 void run_clip(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
-    if (is_whole(x->type)) {
+    if (is_integer(x->type)) {
         int64_t low = eval_in_int(e, 1, x->type == TYPE_U64 ? 0 : INT64_MIN);
         int64_t high = eval_in_int(e, 2, x->type == TYPE_U64 ? -1 : INT64_MAX);
         e->is_unsigned = x->type == TYPE_U64;
         for (int64_t i = 0; i < x->n; i++)
-            array_set_whole(y, i, whole_smaller(e, whole_larger(e, array_whole(x, i), low), high));
+            array_set_int(y, i, int_smaller(e, int_larger(e, array_int(x, i), low), high));
         return;
     }
-    double low = eval_in_real(e, 1, eval_float(e, "min", -INFINITY));
-    double high = eval_in_real(e, 2, eval_float(e, "max", INFINITY));
-    double *v = array_reals(e->space, x);
-    for (int64_t i = 0; i < x->n; i++) array_set_real(y, i, smaller(larger(v[i], low), high));
+    double low = eval_in_double(e, 1, eval_float(e, "min", -INFINITY));
+    double high = eval_in_double(e, 2, eval_float(e, "max", INFINITY));
+    double *v = array_doubles(e->space, x);
+    for (int64_t i = 0; i < x->n; i++) array_set_double(y, i, smaller(larger(v[i], low), high));
 }
 
 /* ---- Two inputs, broadcast ---- */
@@ -108,24 +109,24 @@ static void walk_two(struct eval *e, struct array *const x[2], struct walk *walk
     walk_broadcast(walk, 1, x[1]);
 }
 
-typedef double real_function(double, double);
-typedef int64_t whole_function(struct eval *, int64_t, int64_t);
+typedef double float_function(double, double);
+typedef int64_t int_function(struct eval *, int64_t, int64_t);
 
-/* y[i] = f(a, b) with both broadcast; the whole one for whole numbers. */
+/* y[i] = f(a, b) with both broadcast; the whole one for integers. */
 static struct array *combine(struct eval *e, struct array *a, struct array *b, enum type type,
-                             real_function *real, whole_function *whole) {
+                             float_function *on_float, int_function *on_int) {
     struct walk walk;
     walk_two(e, (struct array *[]){a, b}, &walk);
     struct array *y = eval_new(e, type, walk.rank, walk.dim);
     e->is_unsigned = a->type == TYPE_U64;
-    if (is_whole(a->type) && is_whole(b->type) && whole) {
+    if (is_integer(a->type) && is_integer(b->type) && on_int) {
         for (int64_t i = 0; i < walk.n; i++, walk_next(&walk))
-            array_set_whole(
-                y, i, whole(e, array_whole(a, walk.offset[0]), array_whole(b, walk.offset[1])));
-    } else if (real && a->type != TYPE_STRING && b->type != TYPE_STRING) {
+            array_set_int(y, i,
+                          on_int(e, array_int(a, walk.offset[0]), array_int(b, walk.offset[1])));
+    } else if (on_float && a->type != TYPE_STRING && b->type != TYPE_STRING) {
         for (int64_t i = 0; i < walk.n; i++, walk_next(&walk))
-            array_set_real(y, i,
-                           real(array_real(a, walk.offset[0]), array_real(b, walk.offset[1])));
+            array_set_double(
+                y, i, on_float(array_double(a, walk.offset[0]), array_double(b, walk.offset[1])));
     } else {
         refuse_type(e, a->type);
     }
@@ -141,7 +142,7 @@ static void equal_strings(struct eval *e, struct array *a, struct array *b) {
         const struct bytes *s = (struct bytes *)a->data + walk.offset[0];
         const struct bytes *t = (struct bytes *)b->data + walk.offset[1];
         bool is_same = s->size == t->size && (!s->size || !memcmp(s->at, t->at, s->size));
-        array_set_whole(y, i, is_same);
+        array_set_int(y, i, is_same);
     }
 }
 
@@ -153,31 +154,30 @@ void run_binary(struct eval *e) {
         eval_stop(e, fail(SOL_EINVAL, "elements of type %s and %s", types[a->type].name,
                           types[b->type].name));
     if (a->type == TYPE_STRING && !strcmp(e->op->name, "Equal")) equal_strings(e, a, b);
-    else eval_give(e, 0, combine(e, a, b, type, e->op->real2, e->op->whole2));
+    else eval_set_output(e, 0, combine(e, a, b, type, e->op->float_binary, e->op->int_binary));
 }
 
 /* The type is that of the base; the exponent may have another one. */
 void run_pow(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
-    eval_give(e, 0, combine(e, a, b, a->type, pow, whole_pow));
+    eval_set_output(e, 0, combine(e, a, b, a->type, pow, int_pow));
 }
 
 /* With fmod=1 the result has the sign of the dividend, as in C; otherwise that of the divisor, as in Python. */
 void run_mod(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     bool is_c = eval_int(e, "fmod", 0);
-    eval_give(
-        e, 0,
-        combine(e, a, b, a->type, is_c ? fmod : modulo, is_c ? whole_remainder : whole_modulo));
+    eval_set_output(
+        e, 0, combine(e, a, b, a->type, is_c ? fmod : modulo, is_c ? int_remainder : int_modulo));
 }
 
 /* Shifts as wide as the type leave 0, or the sign. */
 void run_bit_shift(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     bool is_left = *eval_word(e, "direction", "", "LEFT RIGHT") == 'L';
-    if (!is_whole(a->type)) refuse_type(e, a->type);
-    eval_give(e, 0,
-              combine(e, a, b, a->type, NULL, is_left ? whole_shift_left : whole_shift_right));
+    if (!is_integer(a->type)) refuse_type(e, a->type);
+    eval_set_output(e, 0,
+                    combine(e, a, b, a->type, NULL, is_left ? int_shift_left : int_shift_right));
 }
 
 /* ---- Any number of inputs ---- */
@@ -186,8 +186,8 @@ void run_bit_shift(struct eval *e) {
 void run_variadic(struct eval *e) {
     struct array *y = eval_in(e, 0);
     for (int i = 1; i < e->n_in; i++)
-        y = combine(e, y, eval_in(e, i), y->type, e->op->real2, e->op->whole2);
-    eval_give(e, 0, y);
+        y = combine(e, y, eval_in(e, i), y->type, e->op->float_binary, e->op->int_binary);
+    eval_set_output(e, 0, y);
 }
 
 /* Summed up in double, and rounded once. */
@@ -197,7 +197,7 @@ void run_mean_of(struct eval *e) {
     for (int i = 1; i < e->n_in; i++)
         y = combine(e, y, cast_array(e, eval_in(e, i), TYPE_F64, true), TYPE_F64, add, NULL);
     for (int64_t i = 0; i < y->n; i++) ((double *)y->data)[i] /= e->n_in;
-    eval_give(e, 0, cast_array(e, y, type, true));
+    eval_set_output(e, 0, cast_array(e, y, type, true));
 }
 
 /* Any type; all three are broadcast. */
@@ -211,7 +211,7 @@ void run_where(struct eval *e) {
     eval_check(e, x[0]->type == TYPE_BOOL && x[1]->type == x[2]->type, "element types");
     struct array *y = eval_out(e, 0, x[1]->type, rank, dim);
     for (int64_t i = 0; i < walk.n; i++, walk_next(&walk)) {
-        int from = array_whole(x[0], walk.offset[0]) ? 1 : 2;
+        int from = array_int(x[0], walk.offset[0]) ? 1 : 2;
         memcpy(array_at(y, i), array_at(x[from], walk.offset[from]), types[y->type].size);
     }
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Is a tap within the input and its pads? Windows that hang over reach further. */
-static bool is_padded(const struct window *w, const int64_t *o, const int64_t *k) {
+static bool is_padded(const struct eval_window *w, const int64_t *o, const int64_t *k) {
     for (int d = 0; d < w->n; d++)
         if (o[d] * w->stride[d] + k[d] * w->dilation[d] >= w->in[d] + w->before[d] + w->after[d])
             return false;
@@ -13,7 +13,7 @@ static bool is_padded(const struct window *w, const int64_t *o, const int64_t *k
 }
 
 /* A pad as wide as the window would make windows over pads alone, which have no largest value and no average. */
-static void check_pads(struct eval *e, const struct window *w) {
+static void check_pads(struct eval *e, const struct eval_window *w) {
     for (int d = 0; d < w->n; d++) {
         int64_t pad = max_i64(w->before[d], w->after[d]),
                 reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
@@ -24,8 +24,9 @@ static void check_pads(struct eval *e, const struct window *w) {
 }
 
 /* `dim`: of the result. */
-static struct window plan_pool(struct eval *e, const struct array *x, int64_t dim[SOL_MAX_RANK]) {
-    struct window w = {0};
+static struct eval_window plan_pool(struct eval *e, const struct array *x,
+                                    int64_t dim[SOL_MAX_RANK]) {
+    struct eval_window w = {0};
     eval_check(e, x->rank >= 3, "an input without dims to move over");
     eval_check(e, eval_attribute(e, "kernel_shape") != NULL, "attribute kernel_shape is missing");
     eval_window_list(e, "kernel_shape", x->rank - 2, 1, w.kernel);
@@ -38,8 +39,8 @@ static struct window plan_pool(struct eval *e, const struct array *x, int64_t di
 }
 
 /* A place counted with the first of the moving dims fastest. */
-static int64_t column_major(const struct window *w, int64_t at) {
-    int64_t result = 0, place[MOST_DIMS];
+static int64_t column_major(const struct eval_window *w, int64_t at) {
+    int64_t result = 0, place[MAX_DIMS];
     for (int d = w->n - 1; d >= 0; d--) {
         place[d] = at % w->in[d];
         at /= w->in[d];
@@ -52,12 +53,12 @@ static int64_t column_major(const struct window *w, int64_t at) {
 void run_max_pool(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t dim[SOL_MAX_RANK];
-    struct window w = plan_pool(e, x, dim);
+    struct eval_window w = plan_pool(e, x, dim);
     struct array *y = eval_out(e, 0, x->type, x->rank, dim),
                  *index = eval_out(e, 1, TYPE_I64, x->rank, dim);
     int64_t in = eval_window_inner(&w, w.in), out = eval_window_inner(&w, w.out);
     bool by_column = eval_int(e, "storage_order", 0);
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     struct walk o, k;
     walk_init(&o, x->rank, dim);
     for (int64_t i = 0; i < y->n; i++, walk_next(&o)) {
@@ -70,9 +71,9 @@ void run_max_pool(struct eval *e) {
             if (at >= 0 && (best < 0 || plane[at] > plane[best] || plane[at] != plane[at]))
                 best = at;
         }
-        array_set_real(y, i, best < 0 ? -INFINITY : plane[best]);
+        array_set_double(y, i, best < 0 ? -INFINITY : plane[best]);
         if (best >= 0)
-            array_set_whole(index, i, i / out * in + (by_column ? column_major(&w, best) : best));
+            array_set_int(index, i, i / out * in + (by_column ? column_major(&w, best) : best));
     }
 }
 
@@ -87,11 +88,11 @@ static double read_power(struct eval *e) {
 void run_sum_pool(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t dim[SOL_MAX_RANK];
-    struct window w = plan_pool(e, x, dim);
+    struct eval_window w = plan_pool(e, x, dim);
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
     int64_t in = eval_window_inner(&w, w.in), out = eval_window_inner(&w, w.out);
     bool counts_pads = eval_int(e, "count_include_pad", 0), is_norm = e->op->choice;
-    double p = is_norm ? read_power(e) : 1, *v = array_reals(e->space, x);
+    double p = is_norm ? read_power(e) : 1, *v = array_doubles(e->space, x);
     struct walk o, k;
     walk_init(&o, x->rank, dim);
     for (int64_t i = 0; i < y->n; i++, walk_next(&o)) {
@@ -102,7 +103,7 @@ void run_sum_pool(struct eval *e) {
             if (at >= 0) sum += is_norm ? pow(fabs(v[i / out * in + at]), p) : v[i / out * in + at];
             n += counts_pads ? is_padded(&w, o.at + 2, k.at) : at >= 0;
         }
-        array_set_real(y, i, is_norm ? pow(sum, 1 / p) : sum / n);
+        array_set_double(y, i, is_norm ? pow(sum, 1 / p) : sum / n);
     }
 }
 
@@ -114,7 +115,7 @@ void run_global_pool(struct eval *e) {
     for (int d = 0; d < x->rank; d++) dim[d] = d < 2 ? x->dim[d] : 1;
     int64_t n = product(x->rank - 2, x->dim + 2);
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
-    double p = e->op->choice == 2 ? read_power(e) : 1, *v = array_reals(e->space, x);
+    double p = e->op->choice == 2 ? read_power(e) : 1, *v = array_doubles(e->space, x);
     for (int64_t i = 0; i < y->n; i++) {
         double sum = 0, top = -INFINITY;
         for (int64_t k = 0; k < n; k++) {
@@ -122,16 +123,16 @@ void run_global_pool(struct eval *e) {
             sum += e->op->choice == 2 ? pow(fabs(value), p) : value;
             top = value > top || value != value ? value : top;
         }
-        array_set_real(y, i,
-                       e->op->choice == 1 ? top
-                       : e->op->choice    ? pow(sum, 1 / p)
-                                          : sum / (double)n);
+        array_set_double(y, i,
+                         e->op->choice == 1 ? top
+                         : e->op->choice    ? pow(sum, 1 / p)
+                                            : sum / (double)n);
     }
 }
 
 /* Places count from the front alone. */
 static int64_t unpool_place(struct eval *e, const struct array *index, int64_t i, int64_t size) {
-    int64_t at = array_whole(index, i);
+    int64_t at = array_int(index, i);
     if (at < 0 || at >= size)
         eval_stop(e, fail(SOL_EINVAL, "index %lld of %lld values", (long long)at, (long long)size));
     return at;
@@ -140,7 +141,7 @@ static int64_t unpool_place(struct eval *e, const struct array *index, int64_t i
 /* Values go back to where they were the largest. With a wanted shape, the indices count in the shape that the window says. */
 void run_max_unpool(struct eval *e) {
     const struct array *x = eval_in(e, 0), *index = eval_in(e, 1);
-    struct window w = {0};
+    struct eval_window w = {0};
     int64_t dim[SOL_MAX_RANK], *wanted;
     eval_check(e, x->rank >= 3 && index->n == x->n, "shapes that do not fit");
     eval_window_list(e, "kernel_shape", x->rank - 2, 1, w.kernel);
@@ -162,5 +163,5 @@ void run_max_unpool(struct eval *e) {
         for (int64_t i = 0; i < y->n; i++, walk_next(&walk))
             memcpy(array_at(result, walk.offset[0]), array_at(y, i), types[x->type].size);
     }
-    eval_give(e, 0, result);
+    eval_set_output(e, 0, result);
 }

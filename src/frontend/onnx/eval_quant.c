@@ -1,7 +1,7 @@
 /*
- * Between reals and few bits: a scale and a zero point for all, per axis, or per block of an axis.
+ * Between floats and few bits: a scale and a zero point for all, per axis, or per block of an axis.
  *
- * Division by the scale is rounded to float32 first, as the operator says: what lies halfway between two whole numbers there must not
+ * Division by the scale is rounded to float32 first, as the operator says: what lies halfway between two integers there must not
  * be decided by digits that float32 does not have. Then it is rounded to even, moved by the zero point, and held within the type.
  */
 #include "eval.h"
@@ -56,16 +56,16 @@ static void bounds_of(enum type type, double *low, double *high) {
     *high = ldexp(1, is_signed ? bits - 1 : bits) - 1;
 }
 
-/* Whole numbers are rounded to even, moved by the zero point, and held within the type; floats of 8 bits are only rounded. */
+/* Integers are rounded to even, moved by the zero point, and held within the type; floats of 8 bits are only rounded. */
 static void set_quantized(struct array *y, int64_t i, double value, double zero, bool saturates) {
     double low, high;
-    if (is_real(y->type)) {
+    if (is_float(y->type)) {
         ((uint8_t *)y->data)[i] = (uint8_t)float_encode(y->type, value + zero, saturates);
         return;
     }
     bounds_of(y->type, &low, &high);
     value = rint(value) + zero;
-    array_set_real(y, i, fmax(low, fmin(high, value)));
+    array_set_double(y, i, fmax(low, fmin(high, value)));
 }
 
 /* The result's type: that of the zero point, or an attribute. */
@@ -84,9 +84,9 @@ void run_quantize(struct eval *e) {
     enum type precise = (enum type)eval_int(e, "precision", 0);
     for (int64_t i = 0; i < x->n; i++) {
         int64_t k = scale_of(&g, is_blocked, i);
-        double value = array_real(x, i) / array_real(scale, k);
+        double value = array_double(x, i) / array_double(scale, k);
         if (!precise || precise == TYPE_F32) value = (double)(float)value;
-        set_quantized(y, i, value, zero ? array_real(zero, k) : 0, saturates);
+        set_quantized(y, i, value, zero ? array_double(zero, k) : 0, saturates);
     }
 }
 
@@ -96,24 +96,24 @@ void run_dequantize(struct eval *e) {
     const struct array *zero = eval_has(e, 2) ? eval_in(e, 2) : NULL;
     int64_t type = eval_int(e, "output_dtype", 0);
     if (!type) type = scale->type;
-    eval_check(e, type_is_known(type) && is_real((enum type)type), "output_dtype");
+    eval_check(e, type_is_known(type) && is_float((enum type)type), "output_dtype");
     eval_check(e, !zero || zero->n == scale->n, "as many zero points as scales");
     struct grid g = read_grid(e, x, scale);
     bool is_blocked = eval_int(e, "block_size", 0) > 0 && scale->n > 1;
     struct array *y = eval_out(e, 0, (enum type)type, x->rank, x->dim);
     for (int64_t i = 0; i < x->n; i++) {
         int64_t k = scale_of(&g, is_blocked, i);
-        double value = array_real(x, i) - (zero ? array_real(zero, k) : 0);
-        array_set_real(y, i, value * array_real(scale, k));
+        double value = array_double(x, i) - (zero ? array_double(zero, k) : 0);
+        array_set_double(y, i, value * array_double(scale, k));
     }
 }
 
 /* A scale so that the range of the values, 0 among them, fits 8 bits without sign. All of it is float32, rounded at every step: a scale
- * that is another one in its last digit makes other whole numbers. */
+ * that is another one in its last digit makes other integers. */
 void run_dynamic_quantize(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     float low = 0, high = 0;
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     for (int64_t i = 0; i < x->n; i++) {
         low = fminf(low, (float)v[i]);
         high = fmaxf(high, (float)v[i]);
@@ -123,6 +123,6 @@ void run_dynamic_quantize(struct eval *e) {
     struct array *y = eval_out(e, 0, TYPE_U8, x->rank, x->dim);
     for (int64_t i = 0; i < x->n; i++)
         set_quantized(y, i, (double)((float)v[i] / scale), zero, true);
-    array_set_real(eval_out(e, 1, TYPE_F32, 0, NULL), 0, (double)scale);
-    array_set_real(eval_out(e, 2, TYPE_U8, 0, NULL), 0, zero);
+    array_set_double(eval_out(e, 1, TYPE_F32, 0, NULL), 0, (double)scale);
+    array_set_double(eval_out(e, 2, TYPE_U8, 0, NULL), 0, zero);
 }

@@ -45,7 +45,7 @@ static struct array *new_result(struct eval *e, const struct array *x,
 }
 
 /* The neutral element, within what the type can hold. */
-static int64_t whole_start(enum type type, double start) {
+static int64_t int_start(enum type type, double start) {
     /* Of a sum or product it is a number; of an extreme, the other end of the type. */
     if (!isinf(start)) return (int64_t)start;
     bool is_unsigned = types[type].kind == KIND_UNSIGNED;
@@ -55,20 +55,19 @@ static int64_t whole_start(enum type type, double start) {
 }
 
 /* Sums wrap at 64 bits, and are cut to the type at the end. */
-static void reduce_wholes(struct eval *e, const struct array *x, struct walk *walk,
-                          struct array *y) {
-    int64_t *sum = TAKE(e->space, int64_t, y->n);
+static void reduce_ints(struct eval *e, const struct array *x, struct walk *walk, struct array *y) {
+    int64_t *sum = SPACE_ARRAY(e->space, int64_t, y->n);
     e->is_unsigned = x->type == TYPE_U64;
-    for (int64_t i = 0; i < y->n; i++) sum[i] = whole_start(x->type, e->op->start);
+    for (int64_t i = 0; i < y->n; i++) sum[i] = int_start(x->type, e->op->start);
     for (int64_t i = 0; i < walk->n; i++, walk_next(walk))
-        sum[walk->offset[0]] = e->op->whole2(e, sum[walk->offset[0]], array_whole(x, i));
-    array_fill_wholes(y, sum);
+        sum[walk->offset[0]] = e->op->int_binary(e, sum[walk->offset[0]], array_int(x, i));
+    array_fill_ints(y, sum);
 }
 
 /* In the order of the input; sums are in double, so that order hardly matters. */
-static double *reduce_reals(struct eval *e, const double *x, struct walk walk, int64_t n,
-                            double start, double (*join)(double, double)) {
-    double *sum = TAKE(e->space, double, n);
+static double *reduce_doubles(struct eval *e, const double *x, struct walk walk, int64_t n,
+                              double start, double (*join)(double, double)) {
+    double *sum = SPACE_ARRAY(e->space, double, n);
     for (int64_t i = 0; i < n; i++) sum[i] = start;
     for (int64_t i = 0; i < walk.n; i++, walk_next(&walk))
         sum[walk.offset[0]] = join(sum[walk.offset[0]], x[i]);
@@ -77,12 +76,12 @@ static double *reduce_reals(struct eval *e, const double *x, struct walk walk, i
 
 /* The largest is taken off before, so that nothing overflows. */
 static double *log_sum_exp(struct eval *e, double *x, const struct walk *walk, int64_t n) {
-    double *top = reduce_reals(e, x, *walk, n, -INFINITY, fmax);
+    double *top = reduce_doubles(e, x, *walk, n, -INFINITY, fmax);
     struct walk at = *walk;
     /* Sets of infinities alone would give infinity less infinity. */
     for (int64_t i = 0; i < n; i++) top[i] = isinf(top[i]) ? 0 : top[i];
     for (int64_t i = 0; i < at.n; i++, walk_next(&at)) x[i] = exp(x[i] - top[at.offset[0]]);
-    double *sum = reduce_reals(e, x, *walk, n, 0, e->op->real2);
+    double *sum = reduce_doubles(e, x, *walk, n, 0, e->op->float_binary);
     for (int64_t i = 0; i < n; i++) sum[i] = log(sum[i]) + top[i];
     return sum;
 }
@@ -95,18 +94,18 @@ void run_reduce(struct eval *e) {
     read_axes(e, x->rank, named);
     walk_result(x, named, &walk);
     struct array *y = new_result(e, x, named);
-    if (is_whole(x->type) && e->op->whole2) {
-        reduce_wholes(e, x, &walk, y);
+    if (is_integer(x->type) && e->op->int_binary) {
+        reduce_ints(e, x, &walk, y);
         return;
     }
-    double *v = array_reals(e->space, x), *sum;
+    double *v = array_doubles(e->space, x), *sum;
     if (e->op->choice == 2) sum = log_sum_exp(e, v, &walk, y->n);
-    else sum = reduce_reals(e, v, walk, y->n, e->op->start, e->op->real2);
+    else sum = reduce_doubles(e, v, walk, y->n, e->op->start, e->op->float_binary);
     for (int64_t i = 0; i < y->n; i++) {
         if (e->op->choice == 1) sum[i] /= (double)x->n / (double)y->n;
-        if (e->op->real) sum[i] = e->op->real(sum[i]);
+        if (e->op->float_unary) sum[i] = e->op->float_unary(sum[i]);
     }
-    array_fill_reals(y, sum);
+    array_fill_doubles(y, sum);
 }
 
 /* ---- Along one axis ---- */
@@ -123,13 +122,13 @@ static struct split split_at(const struct array *x, int axis) {
                           product(x->rank - axis - 1, x->dim + axis + 1)};
 }
 
-/* Orders values: whole numbers of 64 bits would lose digits as doubles. */
+/* Orders values: integers of 64 bits would lose digits as doubles. */
 static int compare(const struct array *x, int64_t i, int64_t k) {
-    if (is_whole(x->type) && x->type != TYPE_U64) {
-        int64_t a = array_whole(x, i), b = array_whole(x, k);
+    if (is_integer(x->type) && x->type != TYPE_U64) {
+        int64_t a = array_int(x, i), b = array_int(x, k);
         return (a > b) - (a < b);
     }
-    double a = array_real(x, i), b = array_real(x, k);
+    double a = array_double(x, i), b = array_double(x, k);
     return (a > b) - (a < b);
 }
 
@@ -149,23 +148,23 @@ void run_arg_extreme(struct eval *e) {
             int order = e->op->choice * compare(x, base + k * s.inner, base + best * s.inner);
             if (order > 0 || (order == 0 && takes_last)) best = k;
         }
-        array_set_whole(y, i, best);
+        array_set_int(y, i, best);
     }
 }
 
 /* One line of values, forwards or backwards. */
 static void cumulate_line(struct eval *e, const struct array *x, struct array *y, int64_t base,
                           int64_t n, int64_t step, bool is_exclusive) {
-    double real = e->op->start;
-    int64_t whole = (int64_t)e->op->start;
+    double as_double = e->op->start;
+    int64_t as_int = (int64_t)e->op->start;
     for (int64_t k = 0; k < n; k++) {
         int64_t at = base + k * step;
-        double next = e->op->real2(real, array_real(x, at));
-        int64_t next_whole = is_real(x->type) ? 0 : e->op->whole2(e, whole, array_whole(x, at));
-        if (is_real(x->type)) array_set_real(y, at, is_exclusive ? real : next);
-        else array_set_whole(y, at, is_exclusive ? whole : next_whole);
-        real = next;
-        whole = next_whole;
+        double next = e->op->float_binary(as_double, array_double(x, at));
+        int64_t next_int = is_float(x->type) ? 0 : e->op->int_binary(e, as_int, array_int(x, at));
+        if (is_float(x->type)) array_set_double(y, at, is_exclusive ? as_double : next);
+        else array_set_int(y, at, is_exclusive ? as_int : next_int);
+        as_double = next;
+        as_int = next_int;
     }
 }
 
@@ -212,7 +211,7 @@ void run_top_k(struct eval *e) {
     dim[axis] = k;
     struct array *y = eval_out(e, 0, x->type, x->rank, dim),
                  *index = eval_out(e, 1, TYPE_I64, x->rank, dim);
-    struct place *places = TAKE(e->space, struct place, s.n);
+    struct place *places = SPACE_ARRAY(e->space, struct place, s.n);
     for (int64_t i = 0; i < s.outer * s.inner; i++) {
         int64_t base = i / s.inner * s.n * s.inner + i % s.inner;
         int64_t to = i / s.inner * k * s.inner + i % s.inner;
@@ -221,7 +220,7 @@ void run_top_k(struct eval *e) {
         qsort(places, (size_t)s.n, sizeof *places, by_value);
         for (int64_t j = 0; j < k; j++) {
             memcpy(array_at(y, to + j * s.inner), array_at(x, places[j].at), types[x->type].size);
-            array_set_whole(index, to + j * s.inner, places[j].index);
+            array_set_int(index, to + j * s.inner, places[j].index);
         }
     }
 }
@@ -269,13 +268,13 @@ static int by_index(const void *left, const void *right) {
 /* Fills the outputs 1 to 3 for `n` slices, sorted, of which the first of each group of equals stays in `first`. */
 static int64_t group(struct eval *e, struct slice *sorted, int64_t n, struct slice *first,
                      bool is_sorted, int64_t *inverse, int64_t *counts) {
-    int64_t groups = 0, *owner = TAKE(e->space, int64_t, n);
+    int64_t groups = 0, *owner = SPACE_ARRAY(e->space, int64_t, n);
     for (int64_t i = 0; i < n; i++) {
         if (!i || compare_slices(&sorted[i - 1], &sorted[i])) first[groups++] = sorted[i];
         owner[sorted[i].index] = first[groups - 1].index; /* the first of the equals */
     }
     if (!is_sorted) qsort(first, (size_t)groups, sizeof *first, by_index);
-    int64_t *number = TAKE(e->space, int64_t, n);
+    int64_t *number = SPACE_ARRAY(e->space, int64_t, n);
     for (int64_t g = 0; g < groups; g++) number[first[g].index] = g;
     for (int64_t i = 0; i < n; i++) {
         inverse[i] = number[owner[i]];
@@ -284,8 +283,8 @@ static int64_t group(struct eval *e, struct slice *sorted, int64_t n, struct sli
     return groups;
 }
 
-static void give_list(struct eval *e, int i, int64_t n, const int64_t *list) {
-    array_fill_wholes(eval_out(e, i, TYPE_I64, 1, &n), list);
+static void output_list(struct eval *e, int i, int64_t n, const int64_t *list) {
+    array_fill_ints(eval_out(e, i, TYPE_I64, 1, &n), list);
 }
 
 /* Without an axis all values count; with one, slices. */
@@ -298,33 +297,34 @@ void run_unique(struct eval *e) {
     for (int d = 0; d < x->rank; d++) order[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
     struct array *turned = move_permute(e, x, order);
     int64_t n = turned->dim[0], inner = n ? x->n / n : 0;
-    struct slice *sorted = TAKE(e->space, struct slice, n),
-                 *first = TAKE(e->space, struct slice, n);
-    int64_t *inverse = TAKE(e->space, int64_t, n), *counts = TAKE(e->space, int64_t, n);
+    struct slice *sorted = SPACE_ARRAY(e->space, struct slice, n),
+                 *first = SPACE_ARRAY(e->space, struct slice, n);
+    int64_t *inverse = SPACE_ARRAY(e->space, int64_t, n),
+            *counts = SPACE_ARRAY(e->space, int64_t, n);
     for (int64_t i = 0; i < n; i++) sorted[i] = (struct slice){turned, i, inner};
     qsort(sorted, (size_t)n, sizeof *sorted, by_slice);
     int64_t groups = group(e, sorted, n, first, eval_int(e, "sorted", 1), inverse, counts);
     memcpy(dim, turned->dim, sizeof dim);
     dim[0] = groups;
     struct array *y = eval_new(e, x->type, x->rank, dim);
-    int64_t *indices = TAKE(e->space, int64_t, groups), back[SOL_MAX_RANK];
+    int64_t *indices = SPACE_ARRAY(e->space, int64_t, groups), back[SOL_MAX_RANK];
     size_t row = (size_t)inner * types[x->type].size;
     for (int64_t g = 0; g < groups; g++) {
         indices[g] = first[g].index;
         memcpy((char *)y->data + (size_t)g * row, array_at(turned, indices[g] * inner), row);
     }
     for (int d = 0; d < x->rank; d++) back[order[d]] = d;
-    eval_give(e, 0, move_permute(e, y, back));
-    give_list(e, 1, groups, indices);
-    give_list(e, 2, n, inverse);
-    give_list(e, 3, groups, counts);
+    eval_set_output(e, 0, move_permute(e, y, back));
+    output_list(e, 1, groups, indices);
+    output_list(e, 2, n, inverse);
+    output_list(e, 3, groups, counts);
 }
 
 /* ---- Others ---- */
 
 /* Minus zero is zero. */
 static bool is_zero(const struct array *x, int64_t i) {
-    return is_real(x->type) ? array_real(x, i) == 0 : array_whole(x, i) == 0;
+    return is_float(x->type) ? array_double(x, i) == 0 : array_int(x, i) == 0;
 }
 
 /* One column of coordinates per value. */
@@ -338,7 +338,7 @@ void run_non_zero(struct eval *e) {
     struct array *y = eval_out(e, 0, TYPE_I64, 2, (int64_t[]){x->rank, n});
     for (int64_t i = 0; i < x->n; i++, walk_next(&walk)) {
         if (is_zero(x, i)) continue;
-        for (int d = 0; d < x->rank; d++) array_set_whole(y, d * n + at, walk.at[d]);
+        for (int d = 0; d < x->rank; d++) array_set_int(y, d * n + at, walk.at[d]);
         at++;
     }
 }
@@ -380,11 +380,11 @@ void run_softmax(struct eval *e) {
     bool is_old = e->opset < 13;
     int axis = eval_axis(e, eval_int(e, "axis", is_old ? 1 : -1), x->rank);
     struct split s = split_at(x, axis);
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     if (is_old) s = (struct split){axis, s.outer, s.n * s.inner, 1};
     if (!x->n) s.outer = 0;
     if (e->op->choice == 0) softmax_rows(v, s.outer, s.n, s.inner);
     else if (e->op->choice == 1) log_softmax_rows(v, &s);
     else hardmax_rows(v, &s);
-    eval_give_reals(e, 0, x->type, x->rank, x->dim, v);
+    eval_set_output_doubles(e, 0, x->type, x->rank, x->dim, v);
 }

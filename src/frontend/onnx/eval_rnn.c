@@ -177,9 +177,9 @@ static struct layer read_layer(struct eval *e, const struct array *x, const stru
                w->dim[1] == l.gates * l.hidden && r->dim[1] == w->dim[1] && w->dim[2] == l.inputs &&
                    r->dim[0] == w->dim[0],
                "weights that do not fit");
-    l.sums = TAKE(e->space, double, (2 * l.gates + 2) * l.hidden);
-    l.state = TAKE(e->space, double, l.hidden);
-    l.memory = TAKE(e->space, double, l.hidden);
+    l.sums = SPACE_ARRAY(e->space, double, (2 * l.gates + 2) * l.hidden);
+    l.state = SPACE_ARRAY(e->space, double, l.hidden);
+    l.memory = SPACE_ARRAY(e->space, double, l.hidden);
     return l;
 }
 
@@ -187,7 +187,7 @@ static struct layer read_layer(struct eval *e, const struct array *x, const stru
 static double *optional(struct eval *e, int i, int64_t n) {
     if (!eval_has(e, i)) return NULL;
     eval_check(e, eval_in(e, i)->n == n, "an input of another size");
-    return array_reals(e->space, e->in[i]);
+    return array_doubles(e->space, e->in[i]);
 }
 
 /* Where the state of direction d, sequence b lies. */
@@ -223,9 +223,10 @@ static void give(struct eval *e, const struct layer *l, int64_t n_directions,
             h[3] = {n_directions, l->batch, l->hidden};
     int64_t y_by_batch[4] = {l->batch, l->steps, n_directions, l->hidden},
             h_by_batch[3] = {l->batch, n_directions, l->hidden};
-    eval_give_reals(e, 0, type, 4, l->by_batch ? y_by_batch : y, r->y);
-    eval_give_reals(e, 1, type, 3, l->by_batch ? h_by_batch : h, r->h);
-    if (l->cell == CELL_LSTM) eval_give_reals(e, 2, type, 3, l->by_batch ? h_by_batch : h, r->c);
+    eval_set_output_doubles(e, 0, type, 4, l->by_batch ? y_by_batch : y, r->y);
+    eval_set_output_doubles(e, 1, type, 3, l->by_batch ? h_by_batch : h, r->h);
+    if (l->cell == CELL_LSTM)
+        eval_set_output_doubles(e, 2, type, 3, l->by_batch ? h_by_batch : h, r->c);
 }
 
 /* Each direction has functions of its own; those that are not given are the usual ones of the cell. */
@@ -288,10 +289,10 @@ void run_recurrent(struct eval *e) {
     eval_check(e, n == (*direction == 'b' ? 2 : 1), "directions");
     read_cell(e, l.cell, n, acts);
     struct extras extras = read_extras(e, &l, n);
-    double *v = array_reals(e->space, x), *weights = array_reals(e->space, w),
-           *recurrent = array_reals(e->space, e->in[2]);
-    struct results r = {TAKE(e->space, double, size *l.steps), TAKE(e->space, double, size),
-                        TAKE(e->space, double, size)};
+    double *v = array_doubles(e->space, x), *weights = array_doubles(e->space, w),
+           *recurrent = array_doubles(e->space, e->in[2]);
+    struct results r = {SPACE_ARRAY(e->space, double, size *l.steps),
+                        SPACE_ARRAY(e->space, double, size), SPACE_ARRAY(e->space, double, size)};
     for (int64_t d = 0; d < n; d++) {
         l.w = weights + d * rows * l.inputs;
         l.r = recurrent + d * rows * l.hidden;

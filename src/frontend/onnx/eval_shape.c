@@ -11,18 +11,18 @@
 
 /* ---- Sources ---- */
 
-static void give_strings(struct eval *e, const struct list *list, int rank) {
+static void output_strings(struct eval *e, const struct list *list, int rank) {
     struct array *y = eval_out(e, 0, TYPE_STRING, rank, &(int64_t){list->n});
     if (y->n) memcpy(y->data, list->at, (size_t)y->n * sizeof(struct bytes));
 }
 
-static void give_floats(struct eval *e, const float *values, int64_t n, int rank) {
+static void output_floats(struct eval *e, const float *values, int64_t n, int rank) {
     struct array *y = eval_out(e, 0, TYPE_F32, rank, &n);
     if (y->n) memcpy(y->data, values, (size_t)y->n * sizeof *values);
 }
 
-static void give_ints(struct eval *e, const int64_t *values, int64_t n, int rank) {
-    array_fill_wholes(eval_out(e, 0, TYPE_I64, rank, &n), values);
+static void output_ints(struct eval *e, const int64_t *values, int64_t n, int rank) {
+    array_fill_ints(eval_out(e, 0, TYPE_I64, rank, &n), values);
 }
 
 /* Exactly one of seven attributes holds the value. */
@@ -32,17 +32,17 @@ void run_constant(struct eval *e) {
     const char *kind = !strncmp(a->name, "value", 5) ? a->name + 5 : "?";
     const float *floats;
     const int64_t *ints;
-    if (!*kind) eval_give(e, 0, eval_tensor(e, a->name));
-    else if (!strcmp(kind, "_float")) give_floats(e, &a->f, 1, 0);
-    else if (!strcmp(kind, "_int")) give_ints(e, &a->i, 1, 0);
+    if (!*kind) eval_set_output(e, 0, eval_tensor(e, a->name));
+    else if (!strcmp(kind, "_float")) output_floats(e, &a->f, 1, 0);
+    else if (!strcmp(kind, "_int")) output_ints(e, &a->i, 1, 0);
     else if (!strcmp(kind, "_floats")) {
         int n = eval_floats(e, a->name, &floats);
-        give_floats(e, floats, n, 1);
+        output_floats(e, floats, n, 1);
     } else if (!strcmp(kind, "_ints")) {
         int n = eval_ints(e, a->name, &ints);
-        give_ints(e, ints, n, 1);
+        output_ints(e, ints, n, 1);
     } else if (!strcmp(kind, "_strings")) {
-        give_strings(e, &a->strings, 1);
+        output_strings(e, &a->strings, 1);
     } else if (!strcmp(kind, "_string") && a->s) {
         *(struct bytes *)eval_out(e, 0, TYPE_STRING, 0, NULL)->data = *a->s;
     } else {
@@ -67,23 +67,23 @@ void run_shape(struct eval *e) {
     int64_t start = eval_int(e, "start", 0), end = eval_int(e, "end", x->rank);
     start = max_i64(0, min_i64(start < 0 ? start + x->rank : start, x->rank));
     end = max_i64(start, min_i64(end < 0 ? end + x->rank : end, x->rank));
-    give_ints(e, x->dim + start, end - start, 1);
+    output_ints(e, x->dim + start, end - start, 1);
 }
 
-void run_size(struct eval *e) { give_ints(e, &eval_in(e, 0)->n, 1, 0); }
+void run_size(struct eval *e) { output_ints(e, &eval_in(e, 0)->n, 1, 0); }
 
 /* As many numbers as there are below the limit, or above it when stepping down. */
 void run_range(struct eval *e) {
     enum type type = eval_in(e, 0)->type;
-    double start = eval_in_real(e, 0, 0), step = eval_in_real(e, 2, 0);
-    double n = ceil((eval_in_real(e, 1, 0) - start) / step);
+    double start = eval_in_double(e, 0, 0), step = eval_in_double(e, 2, 0);
+    double n = ceil((eval_in_double(e, 1, 0) - start) / step);
     eval_check(e, step != 0 && n == n, "a step of 0, or no number");
     eval_check(e, n < 1e15, "too many numbers");
     struct array *y = eval_out(e, 0, type, 1, &(int64_t){n > 0 ? (int64_t)n : 0});
-    int64_t first = array_whole(e->in[0], 0), by = array_whole(e->in[2], 0);
+    int64_t first = array_int(e->in[0], 0), by = array_int(e->in[2], 0);
     for (int64_t i = 0; i < y->n; i++) {
-        if (is_real(type)) array_set_real(y, i, start + (double)i * step);
-        else array_set_whole(y, i, (int64_t)((uint64_t)first + (uint64_t)i * (uint64_t)by));
+        if (is_float(type)) array_set_double(y, i, start + (double)i * step);
+        else array_set_int(y, i, (int64_t)((uint64_t)first + (uint64_t)i * (uint64_t)by));
     }
 }
 
@@ -95,7 +95,7 @@ void run_eye_like(struct eval *e) {
     struct array *y = eval_out(e, 0, (enum type)type, 2, x->dim);
     for (int64_t i = 0; i < x->dim[0]; i++)
         if (k < x->dim[1] && k > -x->dim[0] && i + k >= 0 && i + k < x->dim[1])
-            array_set_real(y, i * x->dim[1] + i + k, 1);
+            array_set_double(y, i * x->dim[1] + i + k, 1);
 }
 
 /* A new axis of `depth`, on where the index says. */
@@ -111,7 +111,7 @@ void run_one_hot(struct eval *e) {
     int64_t inner = product(index->rank - axis, index->dim + axis);
     size_t size = types[y->type].size;
     for (int64_t i = 0; i < y->n; i++) {
-        int64_t at = i / inner / depth * inner + i % inner, want = array_whole(index, at);
+        int64_t at = i / inner / depth * inner + i % inner, want = array_int(index, at);
         bool is_on = i / inner % depth == (want < 0 ? want + depth : want);
         memcpy(array_at(y, i), array_at(values, is_on), size);
     }
@@ -119,15 +119,15 @@ void run_one_hot(struct eval *e) {
 
 /* ---- The same values ---- */
 
-void run_identity(struct eval *e) { eval_give(e, 0, e->in[0]); }
+void run_identity(struct eval *e) { eval_set_output(e, 0, e->in[0]); }
 
 /* In inference it changes nothing; in training only without dropping anything. */
 void run_dropout(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     bool trains = eval_in_int(e, 2, 0);
-    if (trains && eval_in_real(e, 1, 0.5) != 0)
+    if (trains && eval_in_double(e, 1, 0.5) != 0)
         eval_stop(e, fail(SOL_EUNSUPPORTED, "training_mode: numbers that nobody can predict"));
-    eval_give(e, 0, e->in[0]);
+    eval_set_output(e, 0, e->in[0]);
     struct array *mask = eval_out(e, 1, TYPE_BOOL, x->rank, x->dim);
     memset(mask->data, 1, (size_t)mask->n);
 }
@@ -150,7 +150,7 @@ void run_reshape(struct eval *e) {
     }
     if (open >= 0) eval_check(e, known > 0 && x->n % known == 0, "the shape does not fit");
     if (open >= 0) dim[open] = x->n / known;
-    eval_give(e, 0, array_view(e->space, x, rank, dim));
+    eval_set_output(e, 0, array_view(e->space, x, rank, dim));
 }
 
 /* Two dims: all before the axis, and all from it on. */
@@ -160,7 +160,7 @@ void run_flatten(struct eval *e) {
     eval_check(e, axis >= -x->rank && axis <= x->rank, "an axis outside of the rank");
     if (axis < 0) axis += x->rank;
     int64_t dim[2] = {product((int)axis, x->dim), product(x->rank - (int)axis, x->dim + axis)};
-    eval_give(e, 0, array_view(e->space, x, 2, dim));
+    eval_set_output(e, 0, array_view(e->space, x, 2, dim));
 }
 
 /* Axes that are named; their number. */
@@ -181,7 +181,7 @@ void run_squeeze(struct eval *e) {
         eval_check(e, !named[d] || x->dim[d] == 1, "a dim that is not 1");
         if (!(n ? named[d] : x->dim[d] == 1)) dim[rank++] = x->dim[d];
     }
-    eval_give(e, 0, array_view(e->space, x, rank, dim));
+    eval_set_output(e, 0, array_view(e->space, x, rank, dim));
 }
 
 /* Axes count in the result. */
@@ -194,5 +194,5 @@ void run_unsqueeze(struct eval *e) {
     if (rank > SOL_MAX_RANK) eval_stop(e, fail(SOL_EUNSUPPORTED, "rank %d", rank));
     read_axes(e, rank, named);
     for (int d = 0, from = 0; d < rank; d++) dim[d] = named[d] ? 1 : x->dim[from++];
-    eval_give(e, 0, array_view(e->space, x, rank, dim));
+    eval_set_output(e, 0, array_view(e->space, x, rank, dim));
 }

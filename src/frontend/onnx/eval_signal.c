@@ -52,8 +52,8 @@ void run_dft(struct eval *e) {
     dim[axis] = n_out;
     dim[x->rank - 1] = out_parts;
     struct array *y = eval_out(e, 0, x->type, x->rank, dim);
-    double *v = array_reals(e->space, x), *line = TAKE(e->space, double, 2 * size),
-           *out = TAKE(e->space, double, 2 * n_out);
+    double *v = array_doubles(e->space, x), *line = SPACE_ARRAY(e->space, double, 2 * size),
+           *out = SPACE_ARRAY(e->space, double, 2 * n_out);
     int64_t inner = product(x->rank - axis - 2, x->dim + axis + 1);
     for (int64_t i = 0; i < x->n / max_i64(1, n * parts); i++) {
         int64_t outer = i / inner, at = i % inner;
@@ -62,8 +62,8 @@ void run_dft(struct eval *e) {
         transform(line, size, is_inverse ? 1 : -1, n_out, out);
         for (int64_t k = 0; k < n_out; k++)
             for (int64_t p = 0; p < out_parts; p++)
-                array_set_real(y, ((outer * n_out + k) * inner + at) * out_parts + p,
-                               out[2 * k + p] / (is_inverse ? (double)size : 1));
+                array_set_double(y, ((outer * n_out + k) * inner + at) * out_parts + p,
+                                 out[2 * k + p] / (is_inverse ? (double)size : 1));
     }
 }
 
@@ -81,14 +81,14 @@ void run_stft(struct eval *e) {
                "step, length or window");
     int64_t frames = (n - size) / step + 1, bins = is_half ? size / 2 + 1 : size;
     struct array *y = eval_out(e, 0, x->type, 4, (int64_t[]){x->dim[0], frames, bins, 2});
-    double *v = array_reals(e->space, x), *line = TAKE(e->space, double, 2 * size),
-           *out = TAKE(e->space, double, 2 * bins);
+    double *v = array_doubles(e->space, x), *line = SPACE_ARRAY(e->space, double, 2 * size),
+           *out = SPACE_ARRAY(e->space, double, 2 * bins);
     for (int64_t f = 0; f < x->dim[0] * frames; f++) {
         const double *from = v + (f / frames * n + f % frames * step) * parts;
         fill_line(from, parts, size, parts, size, false, line);
-        for (int64_t i = 0; i < 2 * size && window; i++) line[i] *= array_real(window, i / 2);
+        for (int64_t i = 0; i < 2 * size && window; i++) line[i] *= array_double(window, i / 2);
         transform(line, size, -1, bins, out);
-        for (int64_t i = 0; i < 2 * bins; i++) array_set_real(y, f * 2 * bins + i, out[i]);
+        for (int64_t i = 0; i < 2 * bins; i++) array_set_double(y, f * 2 * bins + i, out[i]);
     }
 }
 
@@ -102,7 +102,7 @@ void run_window(struct eval *e) {
     double period = (double)(eval_int(e, "periodic", 1) ? n : n - 1);
     for (int64_t i = 0; i < n; i++) {
         double x = period > 0 ? 2 * M_PI * (double)i / period : 0;
-        array_set_real(y, i, period > 0 ? a[0] - a[1] * cos(x) + a[2] * cos(2 * x) : 1);
+        array_set_double(y, i, period > 0 ? a[0] - a[1] * cos(x) + a[2] * cos(2 * x) : 1);
     }
 }
 
@@ -110,14 +110,14 @@ void run_window(struct eval *e) {
 void run_mel_weights(struct eval *e) {
     int64_t n = eval_in_int(e, 0, 0), length = eval_in_int(e, 1, 0), rate = eval_in_int(e, 2, 0);
     int64_t type = eval_int(e, "output_datatype", TYPE_F32), bins = length / 2 + 1;
-    double low = 2595 * log10(1 + eval_in_real(e, 3, 0) / 700),
-           high = 2595 * log10(1 + eval_in_real(e, 4, 0) / 700);
+    double low = 2595 * log10(1 + eval_in_double(e, 3, 0) / 700),
+           high = 2595 * log10(1 + eval_in_double(e, 4, 0) / 700);
     eval_check(e,
                n > 0 && length > 0 && rate > 0 && n < INT32_MAX && length < INT32_MAX &&
                    type_is_known(type) && low >= 0 && high >= low,
                "sizes or frequencies");
     struct array *y = eval_out(e, 0, (enum type)type, 2, (int64_t[]){bins, n});
-    int64_t *corner = TAKE(e->space, int64_t, n + 2);
+    int64_t *corner = SPACE_ARRAY(e->space, int64_t, n + 2);
     for (int64_t i = 0; i < n + 2; i++) {
         double mel = low + (high - low) / (double)(n + 2) * (double)i;
         double bin = floor((double)(length + 1) * 700 * (pow(10, mel / 2595) - 1) / (double)rate);
@@ -127,9 +127,9 @@ void run_mel_weights(struct eval *e) {
     for (int64_t i = 0; i < n; i++) {
         int64_t left = corner[i], top = corner[i + 1], right = corner[i + 2];
         for (int64_t j = left; j <= top; j++)
-            array_set_real(y, j * n + i,
-                           top == left ? 1 : (double)(j - left) / (double)(top - left));
+            array_set_double(y, j * n + i,
+                             top == left ? 1 : (double)(j - left) / (double)(top - left));
         for (int64_t j = top; j < right; j++)
-            array_set_real(y, j * n + i, (double)(right - j) / (double)(right - top));
+            array_set_double(y, j * n + i, (double)(right - j) / (double)(right - top));
     }
 }

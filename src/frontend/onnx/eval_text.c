@@ -42,7 +42,7 @@ void run_string_concat(struct eval *e) {
     walk_broadcast(&walk, 1, x[1]);
     for (int64_t i = 0; i < y->n; i++, walk_next(&walk)) {
         const struct bytes *a = text_at(x[0], walk.offset[0]), *b = text_at(x[1], walk.offset[1]);
-        uint8_t *joined = TAKE(e->space, uint8_t, (int64_t)(a->size + b->size));
+        uint8_t *joined = SPACE_ARRAY(e->space, uint8_t, (int64_t)(a->size + b->size));
         if (a->size) memcpy(joined, a->at, a->size);
         if (b->size) memcpy(joined + a->size, b->at, b->size);
         ((struct bytes *)y->data)[i] = (struct bytes){joined, a->size + b->size};
@@ -75,11 +75,11 @@ static bool next_piece(struct bytes *left, const struct bytes *delimiter, bool i
 }
 
 /* Counts them, and writes them down where there is room for that. */
-static int64_t count_pieces(struct bytes left, const struct bytes *delimiter, int64_t most,
+static int64_t count_pieces(struct bytes left, const struct bytes *delimiter, int64_t max,
                             struct bytes *out) {
     struct bytes piece;
     int64_t n = 0;
-    while (next_piece(&left, delimiter, n == most, &piece)) {
+    while (next_piece(&left, delimiter, n == max, &piece)) {
         if (out) out[n] = piece;
         n++;
     }
@@ -92,22 +92,22 @@ void run_string_split(struct eval *e) {
     const struct array *x = text_in(e, 0);
     const char *text = eval_string(e, "delimiter", "");
     struct bytes delimiter = {(const uint8_t *)text, strlen(text)};
-    int64_t most = eval_int(e, "maxsplit", INT64_MAX), widest = 0, dim[SOL_MAX_RANK + 1];
+    int64_t max = eval_int(e, "maxsplit", INT64_MAX), widest = 0, dim[SOL_MAX_RANK + 1];
     struct array *counts = eval_out(e, 1, TYPE_I64, x->rank, x->dim);
-    if (most < 0) most = INT64_MAX;
-    struct bytes *all = TAKE(e->space, struct bytes, x->n);
+    if (max < 0) max = INT64_MAX;
+    struct bytes *all = SPACE_ARRAY(e->space, struct bytes, x->n);
     for (int64_t i = 0; i < x->n; i++) {
         all[i] = *text_at(x, i);
         if (!all[i].at) all[i].at = empty;
-        int64_t n = count_pieces(all[i], &delimiter, most, NULL);
-        array_set_whole(counts, i, n);
+        int64_t n = count_pieces(all[i], &delimiter, max, NULL);
+        array_set_int(counts, i, n);
         widest = max_i64(widest, n);
     }
     memcpy(dim, x->dim, sizeof x->dim);
     dim[x->rank] = widest;
     struct array *y = eval_out(e, 0, TYPE_STRING, x->rank + 1, dim);
     for (int64_t i = 0; i < x->n; i++)
-        count_pieces(all[i], &delimiter, most, (struct bytes *)y->data + i * widest);
+        count_pieces(all[i], &delimiter, max, (struct bytes *)y->data + i * widest);
 }
 
 /* ---- Normalizing ---- */
@@ -121,7 +121,7 @@ static bool is_stopword(const struct onnx_attribute *words, const struct bytes *
 
 /* Bytes above 127 belong to other letters, and stay. */
 static struct bytes change_case(struct eval *e, const struct bytes *text, int (*change)(int)) {
-    uint8_t *copy = TAKE(e->space, uint8_t, (int64_t)text->size);
+    uint8_t *copy = SPACE_ARRAY(e->space, uint8_t, (int64_t)text->size);
     for (size_t i = 0; i < text->size; i++)
         copy[i] = (uint8_t)(text->at[i] < 128 ? change(text->at[i]) : text->at[i]);
     return (struct bytes){copy, text->size};
@@ -134,7 +134,7 @@ void run_string_normalizer(struct eval *e) {
     const struct onnx_attribute *words = eval_attribute(e, "stopwords");
     bool ignores_case = !eval_int(e, "is_case_sensitive", 0);
     eval_check(e, x->rank == 1 || (x->rank == 2 && x->dim[0] == 1), "neither [C] nor [1, C]");
-    struct bytes *kept = TAKE(e->space, struct bytes, x->n + 1);
+    struct bytes *kept = SPACE_ARRAY(e->space, struct bytes, x->n + 1);
     int64_t n = 0;
     for (int64_t i = 0; i < x->n; i++) {
         if (is_stopword(words, text_at(x, i), ignores_case)) continue;
@@ -162,7 +162,7 @@ struct pool {
 static bool is_item(const struct pool *pool, int64_t at, const struct array *x, int64_t i) {
     if (pool->texts)
         return is_same(ITEM(pool->texts->strings, struct bytes, at), text_at(x, i), false);
-    return pool->ints[at] == array_whole(x, i);
+    return pool->ints[at] == array_int(x, i);
 }
 
 /* How often the n-gram at `at` of the pool is in [first, first + n) of x, with `skip` items between its own. */
@@ -177,7 +177,7 @@ static int64_t count_grams(const struct pool *pool, int64_t at, int64_t length,
     return count;
 }
 
-/* Either strings or whole numbers, like the input; what it says of places is checked when it is used. */
+/* Either strings or integers, like the input; what it says of places is checked when it is used. */
 static struct pool read_pool(struct eval *e, const struct array *x) {
     struct pool pool = {.texts = eval_attribute(e, "pool_strings")};
     pool.n_ints = eval_ints(e, "pool_int64s", &pool.ints);
@@ -223,7 +223,7 @@ static double count_in_row(const struct pool *pool, int64_t at, int64_t length,
 void run_tf_idf(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct pool pool = read_pool(e, x);
-    int64_t least = eval_int(e, "min_gram_length", 1), most = eval_int(e, "max_gram_length", 1);
+    int64_t min = eval_int(e, "min_gram_length", 1), max = eval_int(e, "max_gram_length", 1);
     int64_t skips = eval_int(e, "max_skip_count", 0), size = 0, at, end;
     for (int i = 0; i < pool.n_indexes; i++) size = max_i64(size, pool.indexes[i] + 1);
     int64_t rows = x->rank == 2 ? x->dim[0] : 1, n = rows ? x->n / rows : 0;
@@ -233,9 +233,9 @@ void run_tf_idf(struct eval *e) {
     for (int64_t length = 1; length <= pool.n_starts; length++) {
         for (find_grams(e, &pool, length, &at, &end); at < end; at += length, gram++) {
             eval_check(e, gram < pool.n_indexes, "ngram_indexes");
-            for (int64_t r = 0; r < rows && length >= least && length <= most; r++) {
+            for (int64_t r = 0; r < rows && length >= min && length <= max; r++) {
                 double count = count_in_row(&pool, at, length, x, r, n, skips);
-                array_set_real(y, r * size + pool.indexes[gram], weigh(e, count, gram));
+                array_set_double(y, r * size + pool.indexes[gram], weigh(e, count, gram));
             }
         }
     }

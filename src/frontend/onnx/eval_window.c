@@ -1,26 +1,26 @@
 /*
  * Windows over any number of dims, and convolutions as plain loops.
  *
- * All of them ask a `struct window` where in the input a tap of the kernel lies for a place of the output.
+ * All of them ask a `struct eval_window` where in the input a tap of the kernel lies for a place of the output.
  */
 #include "eval_window.h"
 
 #include <math.h>
 #include <string.h>
 
-/* `n` numbers, not below `least`, which is also their default. */
-void eval_window_list(struct eval *e, const char *name, int n, int64_t least, int64_t *out) {
+/* `n` numbers, not below `min`, which is also their default. */
+void eval_window_list(struct eval *e, const char *name, int n, int64_t min, int64_t *out) {
     const int64_t *list;
     int found = eval_ints(e, name, &list);
     eval_check(e, !found || found == n, "an attribute of another length than the window's dims");
     for (int i = 0; i < n; i++) {
-        out[i] = found ? list[i] : least;
-        eval_check(e, out[i] >= least && out[i] <= INT32_MAX, "an attribute out of range");
+        out[i] = found ? list[i] : min;
+        eval_check(e, out[i] >= min && out[i] <= INT32_MAX, "an attribute out of range");
     }
 }
 
 /* Pads so that the output has as many places as strides fit into the input. */
-static void pad_same(struct window *w, bool is_upper) {
+static void pad_same(struct eval_window *w, bool is_upper) {
     for (int d = 0; d < w->n; d++) {
         int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
         int64_t all =
@@ -31,9 +31,9 @@ static void pad_same(struct window *w, bool is_upper) {
 }
 
 /* auto_pad, where it is given, wins over pads. */
-static void read_pads(struct eval *e, struct window *w) {
+static void read_pads(struct eval *e, struct eval_window *w) {
     const char *mode = eval_string(e, "auto_pad", "NOTSET");
-    int64_t pads[2 * MOST_DIMS];
+    int64_t pads[2 * MAX_DIMS];
     eval_window_list(e, "pads", 2 * w->n, 0, pads);
     for (int d = 0; d < w->n; d++) {
         w->before[d] = pads[d];
@@ -47,7 +47,7 @@ static void read_pads(struct eval *e, struct window *w) {
 }
 
 /* Whether the last window may hang over, as long as it begins within the input or the pad before it. */
-void eval_window_place(struct eval *e, struct window *w, bool is_ceil) {
+void eval_window_place(struct eval *e, struct eval_window *w, bool is_ceil) {
     for (int d = 0; d < w->n; d++) {
         int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
         int64_t room = w->in[d] + w->before[d] + w->after[d] - reach;
@@ -60,7 +60,7 @@ void eval_window_place(struct eval *e, struct window *w, bool is_ceil) {
 }
 
 /* All but the kernel, which is set. */
-void eval_window_read(struct eval *e, const struct array *x, struct window *w) {
+void eval_window_read(struct eval *e, const struct array *x, struct eval_window *w) {
     eval_check(e, x->rank >= 3, "an input without dims to move over");
     w->n = x->rank - 2;
     memcpy(w->in, x->dim + 2, (size_t)w->n * sizeof *w->in);
@@ -70,7 +70,7 @@ void eval_window_read(struct eval *e, const struct array *x, struct window *w) {
 }
 
 /* The input's offset of tap `k` at output place `o`, within one channel; -1: in the pad. */
-int64_t eval_window_tap(const struct window *w, const int64_t *o, const int64_t *k) {
+int64_t eval_window_tap(const struct eval_window *w, const int64_t *o, const int64_t *k) {
     int64_t at = 0;
     for (int d = 0; d < w->n; d++) {
         int64_t i = o[d] * w->stride[d] - w->before[d] + k[d] * w->dilation[d];
@@ -84,7 +84,7 @@ int64_t eval_window_tap(const struct window *w, const int64_t *o, const int64_t 
 
 /* Shapes of [n, c, ..] and [m, c / groups, ..]. */
 struct conv {
-    struct window w;
+    struct eval_window w;
     int64_t batch, channels, features, groups, per_group; /* per_group: input channels */
     int64_t dim[SOL_MAX_RANK];                            /* of the result */
 };
@@ -125,10 +125,10 @@ static double convolve_at(const struct conv *c, const double *x, const double *w
     return sum;
 }
 
-/* Exact for whole numbers of 8 bits as long as sums stay below 2^53, which memory sees to. */
+/* Exact for integers of 8 bits as long as sums stay below 2^53, which memory sees to. */
 static double *convolve(struct eval *e, const struct conv *c, const double *x,
                         const double *weight) {
-    double *y = TAKE(e->space, double, product(c->w.n + 2, c->dim));
+    double *y = SPACE_ARRAY(e->space, double, product(c->w.n + 2, c->dim));
     int64_t in = eval_window_inner(&c->w, c->w.in);
     struct walk walk;
     walk_init(&walk, c->w.n + 2, c->dim);
@@ -142,25 +142,25 @@ static void add_bias(struct eval *e, const struct array *bias, const int64_t *di
                      double *y) {
     int64_t inner = product(rank - 2, dim + 2);
     eval_check(e, bias->n == dim[1], "a bias that does not fit");
-    for (int64_t i = 0; i < product(rank, dim); i++) y[i] += array_real(bias, i / inner % dim[1]);
+    for (int64_t i = 0; i < product(rank, dim); i++) y[i] += array_double(bias, i / inner % dim[1]);
 }
 
 /* As a definition, not as an algorithm: a sum over taps and channels for each point. */
 void run_conv(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 1);
     struct conv c = plan_conv(e, x, weight);
-    double *y = convolve(e, &c, array_reals(e->space, x), array_reals(e->space, weight));
+    double *y = convolve(e, &c, array_doubles(e->space, x), array_doubles(e->space, weight));
     if (eval_has(e, 2)) add_bias(e, eval_in(e, 2), c.dim, x->rank, y);
-    eval_give_reals(e, 0, x->type, x->rank, c.dim, y);
+    eval_set_output_doubles(e, 0, x->type, x->rank, c.dim, y);
 }
 
-/* Whole numbers less their zero points; one per row (dim 0) or one for all. */
+/* Integers less their zero points; one per row (dim 0) or one for all. */
 static double *shifted(struct eval *e, const struct array *x, int zero) {
-    double *v = array_reals(e->space, x);
+    double *v = array_doubles(e->space, x);
     if (!eval_has(e, zero)) return v;
     const struct array *z = eval_in(e, zero);
     eval_check(e, z->n == 1 || (x->rank && z->n == x->dim[0]), "zero points that do not fit");
-    for (int64_t i = 0; i < x->n; i++) v[i] -= array_real(z, z->n == 1 ? 0 : i / (x->n / z->n));
+    for (int64_t i = 0; i < x->n; i++) v[i] -= array_double(z, z->n == 1 ? 0 : i / (x->n / z->n));
     return v;
 }
 
@@ -169,7 +169,8 @@ void run_conv_integer(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 1);
     struct conv c = plan_conv(e, x, weight);
     double *v = shifted(e, x, 2);
-    eval_give_reals(e, 0, TYPE_I32, x->rank, c.dim, convolve(e, &c, v, shifted(e, weight, 3)));
+    eval_set_output_doubles(e, 0, TYPE_I32, x->rank, c.dim,
+                            convolve(e, &c, v, shifted(e, weight, 3)));
 }
 
 /* Inputs: x, scale, zero; weight, scale, zero; scale, zero of y; bias. */
@@ -178,27 +179,27 @@ void run_qlinear_conv(struct eval *e) {
     struct conv c = plan_conv(e, x, weight);
     double *y = convolve(e, &c, shifted(e, x, 2), shifted(e, weight, 5));
     if (eval_has(e, 8)) add_bias(e, eval_in(e, 8), c.dim, x->rank, y);
-    double x_scale = eval_in_real(e, 1, 1), scale = eval_in_real(e, 6, 1),
-           zero = eval_in_real(e, 7, 0);
+    double x_scale = eval_in_double(e, 1, 1), scale = eval_in_double(e, 6, 1),
+           zero = eval_in_double(e, 7, 0);
     enum type type = eval_in(e, 7)->type;
     bool is_signed = types[type].kind == KIND_SIGNED;
     int64_t inner = eval_window_inner(&c.w, c.w.out);
     eval_check(e, w_scale->n == 1 || w_scale->n == c.features, "scales that do not fit");
     for (int64_t i = 0; i < product(x->rank, c.dim); i++) {
-        double by = array_real(w_scale, w_scale->n == 1 ? 0 : i / inner % c.features);
+        double by = array_double(w_scale, w_scale->n == 1 ? 0 : i / inner % c.features);
         double value = rint(y[i] * x_scale * by / scale) + zero;
         y[i] = fmax(is_signed ? -128 : 0, fmin(is_signed ? 127 : 255, value));
     }
-    eval_give_reals(e, 0, type, x->rank, c.dim, y);
+    eval_set_output_doubles(e, 0, type, x->rank, c.dim, y);
 }
 
 /* ---- Transposed convolution ---- */
 
 /* Each input point adds the kernel to the output: the window moves over the output, and `in` and `out` are exchanged. */
-static void place_transposed(struct eval *e, struct window *w) {
+static void place_transposed(struct eval *e, struct eval_window *w) {
     const char *mode = eval_string(e, "auto_pad", "NOTSET");
     const int64_t *shape;
-    int64_t extra[MOST_DIMS];
+    int64_t extra[MAX_DIMS];
     int n = eval_ints(e, "output_shape", &shape);
     eval_window_list(e, "output_padding", w->n, 0, extra);
     eval_check(e, !n || n == w->n || n == w->n + 2, "output_shape");
@@ -220,7 +221,7 @@ static void place_transposed(struct eval *e, struct window *w) {
 }
 
 /* One input point, of channel `c`, into the planes of the outputs that read its channel. */
-static void spread(const struct window *back, const struct walk *point, const double *k,
+static void spread(const struct eval_window *back, const struct walk *point, const double *k,
                    double value, int64_t features, double *y) {
     int64_t taps = eval_window_inner(back, back->kernel), out = eval_window_inner(back, back->in);
     struct walk at;
@@ -236,7 +237,7 @@ static void spread(const struct window *back, const struct walk *point, const do
 void run_conv_transpose(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 1);
     int64_t groups = eval_int(e, "group", 1), dim[SOL_MAX_RANK];
-    struct window w;
+    struct eval_window w;
     eval_check(e,
                x->rank >= 3 && weight->rank == x->rank && weight->dim[0] == x->dim[1] &&
                    groups > 0 && x->dim[1] % groups == 0,
@@ -250,8 +251,8 @@ void run_conv_transpose(struct eval *e) {
     dim[1] = per * groups;
     memcpy(dim + 2, w.out, (size_t)w.n * sizeof *dim);
     struct array *result = eval_out(e, 0, x->type, x->rank, dim);
-    double *y = TAKE(e->space, double, result->n), *v = array_reals(e->space, x),
-           *k = array_reals(e->space, weight);
+    double *y = SPACE_ARRAY(e->space, double, result->n), *v = array_doubles(e->space, x),
+           *k = array_doubles(e->space, weight);
     memcpy(w.in, w.out, sizeof w.in); /* from the output's side: its planes are what taps lie in */
     struct walk point;
     walk_init(&point, x->rank, x->dim);
@@ -260,15 +261,15 @@ void run_conv_transpose(struct eval *e) {
         spread(&w, &point, k + c * per * taps, v[i], per, y + (point.at[0] * dim[1] + first) * out);
     }
     if (eval_has(e, 2)) add_bias(e, eval_in(e, 2), dim, x->rank, y);
-    array_fill_reals(result, y);
+    array_fill_doubles(result, y);
 }
 
 /* Blocks are added to where they were taken from. */
 void run_col2im(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t *image, *block, dim[SOL_MAX_RANK];
-    struct window w = {.n = eval_in_ints(e, 1, &image)};
-    eval_check(e, x->rank == 3 && w.n > 0 && w.n <= MOST_DIMS && eval_in_ints(e, 2, &block) == w.n,
+    struct eval_window w = {.n = eval_in_ints(e, 1, &image)};
+    eval_check(e, x->rank == 3 && w.n > 0 && w.n <= MAX_DIMS && eval_in_ints(e, 2, &block) == w.n,
                "shapes");
     for (int d = 0; d < w.n; d++) {
         eval_check(e,
@@ -288,7 +289,7 @@ void run_col2im(struct eval *e) {
     dim[1] = x->dim[1] / taps;
     memcpy(dim + 2, w.in, (size_t)w.n * sizeof *dim);
     struct array *result = eval_out(e, 0, x->type, w.n + 2, dim);
-    double *y = TAKE(e->space, double, result->n), *v = array_reals(e->space, x);
+    double *y = SPACE_ARRAY(e->space, double, result->n), *v = array_doubles(e->space, x);
     for (int64_t c = 0; c < dim[0] * dim[1]; c++) {
         struct walk k, o;
         walk_init(&k, w.n, w.kernel);
@@ -300,5 +301,5 @@ void run_col2im(struct eval *e) {
             }
         }
     }
-    array_fill_reals(result, y);
+    array_fill_doubles(result, y);
 }

@@ -6,25 +6,25 @@
 
 #include "eval.h"
 
-#define MOST_DIMS (SOL_MAX_RANK - 2)
+#define MAX_DIMS (SOL_MAX_RANK - 2)
 
 /* All lists have one number per dim that the window moves over. Pads are apart: those before and those after. */
-struct window {
+struct eval_window {
     int n; /* dims that it moves over */
-    int64_t kernel[MOST_DIMS], stride[MOST_DIMS], dilation[MOST_DIMS];
-    int64_t before[MOST_DIMS], after[MOST_DIMS]; /* pads */
-    int64_t in[MOST_DIMS], out[MOST_DIMS];
+    int64_t kernel[MAX_DIMS], stride[MAX_DIMS], dilation[MAX_DIMS];
+    int64_t before[MAX_DIMS], after[MAX_DIMS]; /* pads */
+    int64_t in[MAX_DIMS], out[MAX_DIMS];
 };
 
-/* An attribute of `n` numbers, not below `least`, which is also their default. */
-void eval_window_list(struct eval *e, const char *name, int n, int64_t least, int64_t *out);
+/* An attribute of `n` numbers, not below `min`, which is also their default. */
+void eval_window_list(struct eval *e, const char *name, int n, int64_t min, int64_t *out);
 /* All but the kernel, which is set, and the output's dims. */
-void eval_window_read(struct eval *e, const struct array *x, struct window *w);
+void eval_window_read(struct eval *e, const struct array *x, struct eval_window *w);
 /* The output's dims. Whether the last window may hang over, as long as it begins within the input or the pad before it. */
-void eval_window_place(struct eval *e, struct window *w, bool is_ceil);
+void eval_window_place(struct eval *e, struct eval_window *w, bool is_ceil);
 /* The input's offset of tap `k` at output place `o`, within one channel; -1: in the pad. */
-int64_t eval_window_tap(const struct window *w, const int64_t *o, const int64_t *k);
-static inline int64_t eval_window_inner(const struct window *w, const int64_t *dim) {
+int64_t eval_window_tap(const struct eval_window *w, const int64_t *o, const int64_t *k);
+static inline int64_t eval_window_inner(const struct eval_window *w, const int64_t *dim) {
     return product(w->n, dim);
 }
 

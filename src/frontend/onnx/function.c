@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define DEEPEST 100
-#define MOST_NODES (1 << 20)
+#define MAX_NODES (1 << 20)
 #define EXPAND_STACK ((size_t)16 << 10) /* as READ_STACK: later walks take less for each level */
 
 /* Counts that limit what a file can make of itself. */
@@ -183,8 +183,8 @@ static enum sol_status expand_nodes(struct inliner *in, const struct expansion *
                                     struct list nodes, struct list *out) {
     for (int i = 0; i < nodes.n; i++) {
         struct onnx_node node = *ITEM(nodes, struct onnx_node, i);
-        if (++in->n_nodes > MOST_NODES)
-            return fail(SOL_EINVAL, "functions that expand to more than %d nodes", MOST_NODES);
+        if (++in->n_nodes > MAX_NODES)
+            return fail(SOL_EINVAL, "functions that expand to more than %d nodes", MAX_NODES);
         node.inputs = rename_all(in, x, node.inputs);
         node.outputs = rename_all(in, x, node.outputs);
         TRY(expand_attributes(in, x, &node));

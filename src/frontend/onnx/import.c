@@ -11,33 +11,33 @@
 /* ---- Names ---- */
 
 /* Where the name is or would be: linear probing. Half of the slots stay empty, so the search ends. */
-static struct value **find_slot(const struct import *im, const char *name) {
+static struct import_value **find_slot(const struct import *im, const char *name) {
     unsigned mask = (unsigned)im->slots.cap - 1;
     unsigned at = (unsigned)hash_bytes(0, name, strlen(name)) & mask;
     while (im->slots.at[at] && strcmp(im->slots.at[at]->name, name) != 0) at = (at + 1) & mask;
     return &im->slots.at[at];
 }
 
-struct value *import_find(const struct import *im, const char *name) {
+struct import_value *import_find(const struct import *im, const char *name) {
     return *find_slot(im, name);
 }
 
 /* NULL with a message when the name is taken or empty. */
-struct value *import_define(struct import *im, const char *name) {
-    struct value **slot = name && *name ? find_slot(im, name) : NULL;
+struct import_value *import_define(struct import *im, const char *name) {
+    struct import_value **slot = name && *name ? find_slot(im, name) : NULL;
     if (!slot || *slot) {
         (void)fail(SOL_EINVAL, slot ? "\"%.64s\" is made twice" : "a tensor without a name", name);
         return NULL;
     }
-    *slot = ARENA_NEW(im->arena, struct value);
-    **slot = (struct value){.name = name, .tensor = -1};
+    *slot = ARENA_NEW(im->arena, struct import_value);
+    **slot = (struct import_value){.name = name, .tensor = -1};
     return *slot;
 }
 
 /* At least twice as many slots as names. */
 void import_make_slots(struct import *im, size_t n) {
     for (im->slots.cap = 16; (size_t)im->slots.cap < n;) im->slots.cap *= 2;
-    im->slots.at = ARENA_ARRAY(im->arena, struct value *, im->slots.cap);
+    im->slots.at = ARENA_ARRAY(im->arena, struct import_value *, im->slots.cap);
 }
 
 static void make_slots(struct import *im, const struct onnx_graph *graph) {
@@ -63,22 +63,22 @@ static int64_t read_whole(const struct data *data, int64_t i) {
     }
 }
 
-static bool is_whole(enum sol_dtype dtype) { return dtype >= SOL_I64; }
+static bool is_integer(enum sol_dtype dtype) { return dtype >= SOL_I64; }
 
 /* A value that holds the data; integers also as numbers. */
-void import_constant(struct import *im, const struct data *data, struct value *out) {
+void import_constant(struct import *im, const struct data *data, struct import_value *out) {
     out->dtype = data->dtype;
     out->rank = data->rank;
     out->data = data->at;
     for (int d = 0; d < data->rank; d++) out->dim[d] = size_const(data->dim[d]);
-    if (!is_whole(data->dtype) || data->n > IMPORT_MOST_NUMBERS) return;
-    out->number = ARENA_ARRAY(im->arena, struct size, data->n + 1);
-    for (int64_t i = 0; i < data->n; i++) out->number[i] = size_const(read_whole(data, i));
+    if (!is_integer(data->dtype) || data->n > IMPORT_MAX_SHAPE_VALUES) return;
+    out->shape_value = ARENA_ARRAY(im->arena, struct size, data->n + 1);
+    for (int64_t i = 0; i < data->n; i++) out->shape_value[i] = size_const(read_whole(data, i));
 }
 
 static enum sol_status add_initializer(struct import *im, const struct onnx_tensor *tensor) {
     struct data data;
-    struct value *value = import_define(im, tensor->name);
+    struct import_value *value = import_define(im, tensor->name);
     if (!value) return SOL_EINVAL;
     enum sol_status status = tensor_read(im->arena, im->folder, tensor, &data);
     if (status) fail_prefix("initializer \"%.64s\": ", tensor->name);
@@ -109,7 +109,7 @@ static enum sol_status read_dim(struct import *im, const struct onnx_dim *dim, i
 }
 
 static enum sol_status read_input(struct import *im, const struct onnx_value *input,
-                                  struct value *value) {
+                                  struct import_value *value) {
     const struct onnx_tensor_type *type = input->type ? input->type->tensor : NULL;
     int64_t dim[SOL_MAX_RANK];
     if (!type || !type->shape)
@@ -128,9 +128,9 @@ static enum sol_status read_input(struct import *im, const struct onnx_value *in
 
 /* Before IR version 4 initializers were inputs, too, with a default that nobody changes. They are no tensors of the model yet. */
 static enum sol_status add_input(struct import *im, const struct onnx_value *input) {
-    const struct value *known = input->name ? import_find(im, input->name) : NULL;
+    const struct import_value *known = input->name ? import_find(im, input->name) : NULL;
     if (known && known->tensor < 0) return SOL_OK;
-    struct value *value = import_define(im, input->name);
+    struct import_value *value = import_define(im, input->name);
     if (!value) return SOL_EINVAL;
     enum sol_status status = read_input(im, input, value);
     if (status) fail_prefix("input \"%.64s\": ", input->name);
@@ -138,13 +138,13 @@ static enum sol_status add_input(struct import *im, const struct onnx_value *inp
 }
 
 static enum sol_status add_output(struct import *im, const struct onnx_value *output) {
-    struct value *value = output->name ? import_find(im, output->name) : NULL;
+    struct import_value *value = output->name ? import_find(im, output->name) : NULL;
     if (!value)
         return fail(SOL_EINVAL, "output \"%.64s\" is made by no node",
                     output->name ? output->name : "");
     if (value->dtype != SOL_F32)
         return fail(SOL_EUNSUPPORTED, "output \"%.64s\" is not f32", output->name);
-    struct call call = {.im = im, .n_in = 1, .in = &value};
+    struct op_call call = {.im = im, .n_in = 1, .in = &value};
     sol_tensor tensor = value->tensor < 0 ? call_tensor(&call, 0) : value->tensor;
     if (tensor < 0) {
         fail_prefix("output \"%.64s\": ", output->name);
@@ -180,7 +180,7 @@ enum sol_status import_check_attributes(const struct onnx_node *node, const char
 }
 
 /* An empty name is an input left out; at the end of the list it does not count at all. */
-static enum sol_status find_inputs(struct call *c) {
+static enum sol_status find_inputs(struct op_call *c) {
     for (int i = 0; i < c->n_in; i++) {
         const char *name = *ITEM(c->node->inputs, const char *, i);
         if (!*name) continue;
@@ -195,7 +195,7 @@ static enum sol_status find_inputs(struct call *c) {
                : SOL_OK;
 }
 
-static enum sol_status define_outputs(struct call *c) {
+static enum sol_status define_outputs(struct op_call *c) {
     for (int i = 0; i < c->n_out; i++) {
         const char *name = *ITEM(c->node->outputs, const char *, i);
         if (*name && !(c->out[i] = import_define(c->im, name))) return SOL_EINVAL;
@@ -204,17 +204,17 @@ static enum sol_status define_outputs(struct call *c) {
 }
 
 /* Then the node can be folded into numbers, without a layer. */
-static bool all_numbers(const struct call *c) {
+static bool all_numbers(const struct op_call *c) {
     for (int i = 0; i < c->n_in; i++)
-        if (c->in[i] && !c->in[i]->number) return false;
+        if (c->in[i] && !c->in[i]->shape_value) return false;
     return c->n_in > 0;
 }
 
 /* An output that somebody reads and the operator did not give. */
-static enum sol_status check_given(const struct call *c) {
+static enum sol_status check_given(const struct op_call *c) {
     for (int i = 0; i < c->n_out; i++) {
-        const struct value *v = c->out[i];
-        if (v && v->tensor < 0 && !v->data && !v->number)
+        const struct import_value *v = c->out[i];
+        if (v && v->tensor < 0 && !v->data && !v->shape_value)
             return fail(SOL_EUNSUPPORTED, "output %d (\"%.64s\")", i, v->name);
     }
     return SOL_OK;
@@ -225,19 +225,19 @@ static const char *why_unknown(const struct onnx_node *node) {
     return "SOL interprets this operator and cannot compile it, so no library can have it";
 }
 
-/* Numbers that are folded count as read: in a mixed network the program then holds for them alone. */
+/* Numbers that are folded count as read: in a session the program then holds for them alone. */
 enum sol_status import_node(struct import *im, const struct onnx_node *node) {
-    struct call c = {.im = im, .node = node, .n_in = node->inputs.n, .n_out = node->outputs.n};
+    struct op_call c = {.im = im, .node = node, .n_in = node->inputs.n, .n_out = node->outputs.n};
     bool is_standard = !node->domain || !*node->domain || !strcmp(node->domain, "ai.onnx");
     c.op = is_standard && node->op_type ? op_find(node->op_type) : NULL;
     if (!c.op) return fail(SOL_EUNSUPPORTED, "%s", why_unknown(node));
-    c.in = ARENA_ARRAY(im->arena, struct value *, c.n_in + 1);
-    c.out = ARENA_ARRAY(im->arena, struct value *, c.n_out + 1);
+    c.in = ARENA_ARRAY(im->arena, struct import_value *, c.n_in + 1);
+    c.out = ARENA_ARRAY(im->arena, struct import_value *, c.n_out + 1);
     TRY(import_check_attributes(node, c.op->attributes));
     TRY(find_inputs(&c));
     TRY(define_outputs(&c));
     bool folds = c.op->fold != op_none && all_numbers(&c);
-    for (int i = 0; i < c.n_in && folds; i++) (void)call_numbers(&c, i);
+    for (int i = 0; i < c.n_in && folds; i++) (void)call_shape_value(&c, i);
     TRY((folds ? c.op->fold : c.op->build)(&c));
     return im->status ? im->status : check_given(&c);
 }
@@ -282,6 +282,6 @@ const struct op *op_find(const char *name) {
     return NULL;
 }
 
-enum sol_status op_none(struct call *c) {
+enum sol_status op_none(struct op_call *c) {
     return fail(SOL_EUNSUPPORTED, "SOL has no %s for such inputs", c->op->name);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Zeros behind each of the values of dim `d` of [n, c, h, w], `stride` - 1 of them. */
-static sol_tensor stretch(struct call *c, sol_tensor x, int d, int64_t stride) {
+static sol_tensor stretch(struct op_call *c, sol_tensor x, int d, int64_t stride) {
     struct size dim[SOL_MAX_RANK], rest = size_const(1);
     if (stride == 1 || call_shape(c, x, dim) != 4) return x;
     for (int i = d + 1; i < 4; i++) rest = size_mul(rest, dim[i]);
@@ -20,7 +20,7 @@ static sol_tensor stretch(struct call *c, sol_tensor x, int d, int64_t stride) {
 }
 
 /* A pad below 0 takes values away instead; it is left as 0. */
-static sol_tensor crop(struct call *c, sol_tensor x, int d, int64_t *begin, int64_t *end) {
+static sol_tensor crop(struct op_call *c, sol_tensor x, int d, int64_t *begin, int64_t *end) {
     struct size dim[SOL_MAX_RANK];
     int64_t from = max_i64(0, -*begin), to = max_i64(0, -*end);
     *begin = max_i64(0, *begin), *end = max_i64(0, *end);
@@ -32,15 +32,15 @@ static sol_tensor crop(struct call *c, sol_tensor x, int d, int64_t *begin, int6
 }
 
 /* The same with dim `d` in the other direction. */
-static sol_tensor reverse(struct call *c, sol_tensor x, int d, int64_t n) {
+static sol_tensor reverse(struct op_call *c, sol_tensor x, int d, int64_t n) {
     int64_t *index = ARENA_ARRAY(c->im->arena, int64_t, n);
     for (int64_t i = 0; i < n; i++) index[i] = n - 1 - i;
     return n > 1 ? call_pick(c, x, d, n, index) : x;
 }
 
 /* [groups * c, k, h, w] as [groups * k, c, h, w], each image turned by half a circle. */
-static sol_tensor turn_weight(struct call *c, sol_tensor x, int64_t groups,
-                              const struct window *w) {
+static sol_tensor turn_weight(struct op_call *c, sol_tensor x, int64_t groups,
+                              const struct op_window *w) {
     struct size dim[SOL_MAX_RANK];
     x = reverse(c, reverse(c, x, 2, w->kernel[1]), 3, w->kernel[2]);
     if (call_shape(c, x, dim) != 4) return x;
@@ -52,7 +52,7 @@ static sol_tensor turn_weight(struct call *c, sol_tensor x, int64_t groups,
 
 /* The result's size is the input's times the stride, or output_shape; what is too much is padding, what is
  * missing is added at the end. */
-static void pad_to_shape(struct call *c, struct window *w, const int64_t more[WINDOW_DIMS]) {
+static void pad_to_shape(struct op_call *c, struct op_window *w, const int64_t more[WINDOW_DIMS]) {
     const char *mode = call_string(c, "auto_pad");
     int64_t wanted[WINDOW_DIMS] = {0};
     bool is_same = !strncmp(mode, "SAME_", 5), is_upper = !strcmp(mode, "SAME_UPPER");
@@ -68,7 +68,7 @@ static void pad_to_shape(struct call *c, struct window *w, const int64_t more[WI
     }
 }
 
-static enum sol_status read_attributes(struct call *c, struct window *w,
+static enum sol_status read_attributes(struct op_call *c, struct op_window *w,
                                        int64_t more[WINDOW_DIMS]) {
     window_init(c, w);
     window_kernel(c, w);
@@ -85,8 +85,8 @@ static enum sol_status read_attributes(struct call *c, struct window *w,
  * window over x with zeros in between, padded by what a window reaches, less the pads, which cut the result. The stretched x has
  * stride - 1 zeros too many at its end.
  */
-enum sol_status op_deconv(struct call *c) {
-    struct window w;
+enum sol_status op_deconv(struct op_call *c) {
+    struct op_window w;
     int64_t more[WINDOW_DIMS] = {0}, groups = call_int(c, "group", 1);
     TRY(read_attributes(c, &w, more));
     int64_t channels = call_dim(c, 0, 1);
@@ -104,5 +104,5 @@ enum sol_status op_deconv(struct call *c) {
     }
     in[1] = turn_weight(c, window_rows(c, call_tensor(c, 1), &w), groups, &w);
     if (call_has(c, 2)) in[2] = call_tensor(c, 2);
-    return call_give(c, 0, window_no_rows(c, window_conv(c, in, &w, groups), &w));
+    return call_set_output(c, 0, window_no_rows(c, window_conv(c, in, &w, groups), &w));
 }

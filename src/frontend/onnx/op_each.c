@@ -1,5 +1,5 @@
 /*
- * Operators that compute each of known whole numbers by itself: arithmetic, comparisons, choices, types.
+ * Operators that compute each of known integers by itself: arithmetic, comparisons, choices, types.
  *
  * Numbers are formulas of the batch. Sums and products of formulas are formulas; a quotient is one if nothing is left; an order is
  * known if both are plain numbers, or if one is below 0, as sizes never are. What is not known ends the import with a reason.
@@ -11,10 +11,10 @@
 /* ---- Element by element, with broadcasting ---- */
 
 /* What one element of the result is; x: the inputs' elements that broadcasting pairs. */
-typedef enum sol_status compute_number(struct call *c, const struct size *x, struct size *out);
+typedef enum sol_status compute_number(struct op_call *c, const struct size *x, struct size *out);
 
 /* Dims of all inputs, broadcast; their product, or -1 when they do not fit. */
-static int64_t broadcast(const struct call *c, int *rank, int64_t dim[SOL_MAX_RANK]) {
+static int64_t broadcast(const struct op_call *c, int *rank, int64_t dim[SOL_MAX_RANK]) {
     int64_t n = 1;
     for (int i = *rank = 0; i < c->n_in; i++)
         *rank = c->in[i]->rank > *rank ? c->in[i]->rank : *rank;
@@ -31,7 +31,7 @@ static int64_t broadcast(const struct call *c, int *rank, int64_t dim[SOL_MAX_RA
 }
 
 /* The element of `v` that belongs to element `i` of dims. */
-static struct size element(const struct value *v, int rank, const int64_t *dim, int64_t i) {
+static struct size element(const struct import_value *v, int rank, const int64_t *dim, int64_t i) {
     int64_t at = 0, step = 1;
     for (int d = rank - 1, k = v->rank - 1; k >= 0; d--, k--) {
         int64_t size = size_value(v->dim[k]);
@@ -39,16 +39,16 @@ static struct size element(const struct value *v, int rank, const int64_t *dim, 
         step *= size;
         i /= dim[d];
     }
-    return v->number[at];
+    return v->shape_value[at];
 }
 
-static enum sol_status give_each(struct call *c, compute_number *compute) {
+static enum sol_status output_each(struct op_call *c, compute_number *compute) {
     int64_t dim[SOL_MAX_RANK];
     int rank;
     int64_t n = broadcast(c, &rank, dim);
-    if (n < 0 || n > IMPORT_MOST_NUMBERS || c->n_in > 3)
+    if (n < 0 || n > IMPORT_MAX_SHAPE_VALUES || c->n_in > 3)
         return fail(SOL_EUNSUPPORTED, "numbers whose shapes do not fit, or more than %d",
-                    IMPORT_MOST_NUMBERS);
+                    IMPORT_MAX_SHAPE_VALUES);
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
     for (int64_t i = 0; i < n; i++) {
         struct size x[3];
@@ -58,10 +58,10 @@ static enum sol_status give_each(struct call *c, compute_number *compute) {
             return fail(SOL_EUNSUPPORTED,
                         "a number that overflows or depends on the batch in too many ways");
     }
-    return call_give_numbers(c, 0, rank, dim, numbers);
+    return call_set_shape_value(c, 0, rank, dim, numbers);
 }
 
-/* Division of whole numbers cuts off towards 0. */
+/* Division of integers cuts off towards 0. */
 static enum sol_status divide(struct size x, struct size y, struct size *out) {
     if (size_divide(x, y, out)) return SOL_OK;
     if (!size_is_const(x) || !size_is_const(y) || size_value(y) <= 0)
@@ -70,7 +70,8 @@ static enum sol_status divide(struct size x, struct size y, struct size *out) {
     return SOL_OK;
 }
 
-static enum sol_status compute_arithmetic(struct call *c, const struct size *x, struct size *out) {
+static enum sol_status compute_arithmetic(struct op_call *c, const struct size *x,
+                                          struct size *out) {
     if (!strcmp(c->op->layer, "add")) *out = size_add(x[0], x[1]);
     else if (!strcmp(c->op->layer, "sub")) *out = size_sub(x[0], x[1]);
     else if (!strcmp(c->op->layer, "mul")) *out = size_mul(x[0], x[1]);
@@ -78,15 +79,15 @@ static enum sol_status compute_arithmetic(struct call *c, const struct size *x, 
     return SOL_OK;
 }
 
-enum sol_status op_arithmetic(struct call *c) { return give_each(c, compute_arithmetic); }
+enum sol_status op_arithmetic(struct op_call *c) { return output_each(c, compute_arithmetic); }
 
-static enum sol_status compute_negative(struct call *c, const struct size *x, struct size *out) {
+static enum sol_status compute_negative(struct op_call *c, const struct size *x, struct size *out) {
     (void)c;
     *out = size_scale(x[0], -1);
     return SOL_OK;
 }
 
-enum sol_status op_negate_numbers(struct call *c) { return give_each(c, compute_negative); }
+enum sol_status op_fold_negate(struct op_call *c) { return output_each(c, compute_negative); }
 
 /* Below 0, 0 or above; a formula is a size, which is above any number below 0. False when that depends on the batch. */
 static bool find_order(struct size a, struct size b, int64_t *out) {
@@ -100,7 +101,8 @@ static bool find_order(struct size a, struct size b, int64_t *out) {
     return *out != 0;
 }
 
-static enum sol_status compute_comparison(struct call *c, const struct size *x, struct size *out) {
+static enum sol_status compute_comparison(struct op_call *c, const struct size *x,
+                                          struct size *out) {
     bool swaps = !strncmp(c->op->name, "Greater", 7),
          or_equal = strstr(c->op->name, "OrEqual") != NULL;
     int64_t order;
@@ -111,16 +113,16 @@ static enum sol_status compute_comparison(struct call *c, const struct size *x, 
     return SOL_OK;
 }
 
-static enum sol_status give_truth(struct call *c, compute_number *compute) {
-    TRY(give_each(c, compute));
+static enum sol_status output_truth(struct op_call *c, compute_number *compute) {
+    TRY(output_each(c, compute));
     if (c->out[0]) c->out[0]->dtype = SOL_BOOL;
     return SOL_OK;
 }
 
-enum sol_status op_compare_numbers(struct call *c) { return give_truth(c, compute_comparison); }
+enum sol_status op_fold_compare(struct op_call *c) { return output_truth(c, compute_comparison); }
 
 /* And, Or, Xor, Not; of 1 and 0. */
-static enum sol_status compute_logic(struct call *c, const struct size *x, struct size *out) {
+static enum sol_status compute_logic(struct op_call *c, const struct size *x, struct size *out) {
     bool a = !size_is(x[0], 0), b = c->n_in > 1 && !size_is(x[1], 0);
     const char *layer = c->op->layer;
     *out = size_const(!strcmp(layer, "mul") ? a && b : !strcmp(layer, "maximum") ? a || b : a != b);
@@ -128,9 +130,9 @@ static enum sol_status compute_logic(struct call *c, const struct size *x, struc
     return SOL_OK;
 }
 
-enum sol_status op_logic_numbers(struct call *c) { return give_truth(c, compute_logic); }
+enum sol_status op_fold_logic(struct op_call *c) { return output_truth(c, compute_logic); }
 
-static enum sol_status compute_where(struct call *c, const struct size *x, struct size *out) {
+static enum sol_status compute_where(struct op_call *c, const struct size *x, struct size *out) {
     if (!size_is_const(x[0]))
         return fail(SOL_EUNSUPPORTED, "a condition that depends on the batch");
     *out = size_is(x[0], 0) ? x[2] : x[1];
@@ -138,80 +140,80 @@ static enum sol_status compute_where(struct call *c, const struct size *x, struc
     return SOL_OK;
 }
 
-enum sol_status op_where_numbers(struct call *c) { return give_each(c, compute_where); }
+enum sol_status op_fold_where(struct op_call *c) { return output_each(c, compute_where); }
 
 /* ---- Expand ---- */
 
 /* Like a sum with zeros of the wanted shape, whose dims are the second input. */
-enum sol_status op_expand_numbers(struct call *c) {
+enum sol_status op_fold_expand(struct op_call *c) {
     int64_t dim[SOL_MAX_RANK] = {0};
-    struct value zeros = {0};
+    struct import_value zeros = {0};
     int rank = call_input_ints(c, 1, SOL_MAX_RANK, dim);
-    struct value *in[2] = {c->in[0], &zeros};
-    struct call both = *c;
+    struct import_value *in[2] = {c->in[0], &zeros};
+    struct op_call both = *c;
     both.in = in;
     zeros.rank = rank;
     for (int d = 0; d < rank; d++) zeros.dim[d] = size_const(dim[d]);
     int64_t n = c->im->status ? -1 : broadcast(&both, &rank, dim);
-    if (n < 0 || n > IMPORT_MOST_NUMBERS)
+    if (n < 0 || n > IMPORT_MAX_SHAPE_VALUES)
         return c->im->status ? c->im->status : fail(SOL_EUNSUPPORTED, "a shape that does not fit");
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
     for (int64_t i = 0; i < n; i++) numbers[i] = element(c->in[0], rank, dim, i);
-    TRY(call_give_numbers(c, 0, rank, dim, numbers));
+    TRY(call_set_shape_value(c, 0, rank, dim, numbers));
     if (c->out[0]) c->out[0]->dtype = c->in[0]->dtype;
     return SOL_OK;
 }
 
 /* ---- Types ---- */
 
-/* Known numbers as reals. */
-static enum sol_status cast_to_real(struct call *c) {
-    struct value value = *c->in[0];
+/* Known numbers as floats. */
+static enum sol_status cast_to_float(struct op_call *c) {
+    struct import_value value = *c->in[0];
     int64_t n = call_count(&value);
     float *data = arena_alloc_array(c->im->arena, sizeof *data, (size_t)n + 1);
     for (int64_t i = 0; i < n; i++) {
-        if (!size_is_const(value.number[i]))
-            return fail(SOL_EUNSUPPORTED, "a number that depends on the batch as a real");
-        data[i] = (float)size_value(value.number[i]);
+        if (!size_is_const(value.shape_value[i]))
+            return fail(SOL_EUNSUPPORTED, "a number that depends on the batch as a float");
+        data[i] = (float)size_value(value.shape_value[i]);
     }
     value.dtype = SOL_F32;
     value.data = data;
-    value.number = NULL;
+    value.shape_value = NULL;
     value.tensor = -1;
-    return call_give_value(c, 0, &value);
+    return call_set_output_value(c, 0, &value);
 }
 
-static enum sol_status cast_numbers(struct call *c, enum sol_dtype to) {
-    struct value value = *c->in[0];
+static enum sol_status cast_numbers(struct op_call *c, enum sol_dtype to) {
+    struct import_value value = *c->in[0];
     int64_t n = call_count(&value);
-    if (to == SOL_F32) return cast_to_real(c);
-    if (to < SOL_I64) return fail(SOL_EUNSUPPORTED, "whole numbers to reals of this type");
+    if (to == SOL_F32) return cast_to_float(c);
+    if (to < SOL_I64) return fail(SOL_EUNSUPPORTED, "integers to floats of this type");
     value.data = to == value.dtype ? value.data : NULL;
     value.dtype = to;
     value.tensor = -1;
     if (to == SOL_BOOL) {
-        value.number = ARENA_ARRAY(c->im->arena, struct size, n + 1);
+        value.shape_value = ARENA_ARRAY(c->im->arena, struct size, n + 1);
         for (int64_t i = 0; i < n; i++)
-            value.number[i] = size_const(!size_is(c->in[0]->number[i], 0));
+            value.shape_value[i] = size_const(!size_is(c->in[0]->shape_value[i], 0));
     }
-    return call_give_value(c, 0, &value);
+    return call_set_output_value(c, 0, &value);
 }
 
-/* Numbers stay numbers in whatever integer type; a computed truth value is a real already. */
-enum sol_status op_cast(struct call *c) {
+/* Numbers stay numbers in whatever integer type; a computed truth value is a float already. */
+enum sol_status op_cast(struct op_call *c) {
     enum sol_dtype to;
     if (c->op->max_in == 2) to = c->in[1]->dtype; /* CastLike */
     else TRY(tensor_dtype(call_int(c, "to", 0), &to));
-    struct value same = *c->in[0];
-    if (call_numbers(c, 0)) return cast_numbers(c, to);
+    struct import_value same = *c->in[0];
+    if (call_shape_value(c, 0)) return cast_numbers(c, to);
     bool is_truth = same.dtype == SOL_BOOL && same.tensor >= 0;
     if (same.dtype == SOL_F32 && to == SOL_BOOL) {
         sol_tensor zero = sol_model_scalar(c->im->model, 0),
                    is_zero = LAYER2(c, "equal", call_tensor(c, 0), zero, "");
-        return call_give_as(c, 0, SOL_BOOL, LAYER2(c, "equal", is_zero, zero, ""));
+        return call_set_output_as(c, 0, SOL_BOOL, LAYER2(c, "equal", is_zero, zero, ""));
     }
     if (same.dtype != to && !(is_truth && to == SOL_F32))
         return fail(SOL_EUNSUPPORTED, "a change of type");
     same.dtype = to;
-    return call_give_value(c, 0, &same);
+    return call_set_output_value(c, 0, &same);
 }

@@ -4,13 +4,13 @@
 /* ---- Gather ---- */
 
 /* Known numbers of one dim as start, start + step, ..; false when they are none, or those of one call only. Those below 0 count from the end of `size`. */
-static bool find_run(const struct value *v, int64_t size, int64_t *start, int64_t *step,
+static bool find_run(const struct import_value *v, int64_t size, int64_t *start, int64_t *step,
                      int64_t *n) {
     *n = v->rank ? size_value(v->dim[0]) : 1;
     *step = 1;
-    if (v->live || !v->number || v->rank > 1 || *n < 1) return false;
+    if (v->live || !v->shape_value || v->rank > 1 || *n < 1) return false;
     for (int64_t i = 0; i < *n; i++) {
-        int64_t at = size_is_const(v->number[i]) ? size_value(v->number[i]) : size;
+        int64_t at = size_is_const(v->shape_value[i]) ? size_value(v->shape_value[i]) : size;
         if (at < 0) at += size;
         if (at < 0 || at >= size) return false;
         if (i == 0) *start = at;
@@ -20,7 +20,7 @@ static bool find_run(const struct value *v, int64_t size, int64_t *start, int64_
     return true;
 }
 
-static sol_tensor drop_dim(struct call *c, sol_tensor x, int axis) {
+static sol_tensor drop_dim(struct op_call *c, sol_tensor x, int axis) {
     struct size dim[SOL_MAX_RANK];
     int rank = call_shape(c, x, dim);
     for (int d = axis; d + 1 < rank; d++) dim[d] = dim[d + 1];
@@ -28,24 +28,24 @@ static sol_tensor drop_dim(struct call *c, sol_tensor x, int axis) {
 }
 
 /* Numbers that are known and in even steps are a slice, which costs nothing or little. */
-enum sol_status op_gather(struct call *c) {
-    const struct value *numbers = c->in[1];
+enum sol_status op_gather(struct op_call *c) {
+    const struct import_value *numbers = c->in[1];
     int axis = (int)call_axis(c, call_int(c, "axis", 0), call_rank(c, 0));
     int64_t start, step, n;
     sol_tensor x = call_tensor(c, 0);
     TRY(c->im->status);
     struct size size = c->in[0]->dim[axis];
     if (size.bad || !size_is_const(size) || !find_run(numbers, size_value(size), &start, &step, &n))
-        return call_give(c, 0, LAYER2(c, "gather", x, call_index(c, 1), "axis=%d", axis));
+        return call_set_output(c, 0, LAYER2(c, "gather", x, call_index(c, 1), "axis=%d", axis));
     x = LAYER1(c, "slice", x, "axis=%d start=%lld step=%lld shape=[%lld]", axis, (long long)start,
                (long long)step, (long long)n);
-    return call_give(c, 0, numbers->rank ? x : drop_dim(c, x, axis));
+    return call_set_output(c, 0, numbers->rank ? x : drop_dim(c, x, axis));
 }
 
 /* ---- Tile ---- */
 
 /* Dim d, repeated k times, is [k, d] expanded from [1, d]; dims that are not repeated stay one. */
-enum sol_status op_tile(struct call *c) {
+enum sol_status op_tile(struct op_call *c) {
     int64_t times[SOL_MAX_RANK];
     struct size before[2 * SOL_MAX_RANK], after[2 * SOL_MAX_RANK], dim[SOL_MAX_RANK];
     sol_tensor x = call_tensor(c, 0);
@@ -61,5 +61,5 @@ enum sol_status op_tile(struct call *c) {
     }
     if (n > SOL_MAX_RANK) return fail(SOL_EUNSUPPORTED, "repeats of %d dims", n - rank);
     x = call_expand(c, call_reshape(c, x, n, before), n, after);
-    return call_give(c, 0, call_reshape(c, x, rank, dim));
+    return call_set_output(c, 0, call_reshape(c, x, rank, dim));
 }

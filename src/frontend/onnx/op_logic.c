@@ -1,5 +1,5 @@
 /*
- * Operators on truth values. In the model a truth value is an f32 of 1 or 0: struct value says that it is a bool, so that nobody
+ * Operators on truth values. In the model a truth value is an f32 of 1 or 0: struct import_value says that it is a bool, so that nobody
  * hands it out as what it is not.
  */
 #include "import.h"
@@ -7,58 +7,59 @@
 #include <math.h>
 #include <string.h>
 
-static sol_tensor scalar(struct call *c, double value) {
+static sol_tensor scalar(struct op_call *c, double value) {
     return sol_model_scalar(c->im->model, value);
 }
 
-static sol_tensor negate(struct call *c, sol_tensor x) {
+static sol_tensor negate(struct op_call *c, sol_tensor x) {
     return LAYER2(c, "equal", x, scalar(c, 0), "");
 }
 
 /* NaN is unequal to all, itself included, and neither less nor greater: so "not greater" is no "less or equal". */
-enum sol_status op_compare(struct call *c) {
+enum sol_status op_compare(struct op_call *c) {
     bool swaps = !strncmp(c->op->name, "Greater", 7),
          or_equal = strstr(c->op->name, "OrEqual") != NULL;
     sol_tensor a = call_operand(c, swaps), b = call_operand(c, !swaps);
     sol_tensor y = LAYER2(c, c->op->layer, a, b, "");
     if (or_equal) y = LAYER2(c, "maximum", y, LAYER2(c, "equal", a, b, ""), "");
-    return call_give_as(c, 0, SOL_BOOL, y);
+    return call_set_output_as(c, 0, SOL_BOOL, y);
 }
 
 /* And, Or, Xor. */
-enum sol_status op_logic(struct call *c) {
+enum sol_status op_logic(struct op_call *c) {
     sol_tensor y = LAYER2(c, c->op->layer, call_tensor(c, 0), call_tensor(c, 1), "");
-    return call_give_as(c, 0, SOL_BOOL, !strcmp(c->op->layer, "equal") ? negate(c, y) : y);
+    return call_set_output_as(c, 0, SOL_BOOL, !strcmp(c->op->layer, "equal") ? negate(c, y) : y);
 }
 
-enum sol_status op_not(struct call *c) {
-    return call_give_as(c, 0, SOL_BOOL, negate(c, call_tensor(c, 0)));
+enum sol_status op_not(struct op_call *c) {
+    return call_set_output_as(c, 0, SOL_BOOL, negate(c, call_tensor(c, 0)));
 }
 
-enum sol_status op_is_nan(struct call *c) {
+enum sol_status op_is_nan(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0);
-    return call_give_as(c, 0, SOL_BOOL, negate(c, LAYER2(c, "equal", x, x, "")));
+    return call_set_output_as(c, 0, SOL_BOOL, negate(c, LAYER2(c, "equal", x, x, "")));
 }
 
 /* Either sign counts, unless an attribute says 0. */
-enum sol_status op_is_inf(struct call *c) {
+enum sol_status op_is_inf(struct op_call *c) {
     bool above = call_int(c, "detect_positive", 1) != 0,
          below = call_int(c, "detect_negative", 1) != 0;
     sol_tensor x = call_tensor(c, 0);
     if (above && below) x = LAYER1(c, "abs", x, "");
     if (!above && !below) return fail(SOL_EUNSUPPORTED, "neither sign");
-    return call_give_as(c, 0, SOL_BOOL,
-                        LAYER2(c, "equal", x, scalar(c, above ? INFINITY : -INFINITY), ""));
+    return call_set_output_as(c, 0, SOL_BOOL,
+                              LAYER2(c, "equal", x, scalar(c, above ? INFINITY : -INFINITY), ""));
 }
 
-enum sol_status op_where(struct call *c) {
+enum sol_status op_where(struct op_call *c) {
     sol_tensor in[3] = {call_tensor(c, 0), call_operand(c, 1), call_operand(c, 2)};
     bool is_truth = c->in[1]->dtype == SOL_BOOL;
-    return call_give_as(c, 0, is_truth ? SOL_BOOL : SOL_F32, call_layer(c, "where", 3, in, ""));
+    return call_set_output_as(c, 0, is_truth ? SOL_BOOL : SOL_F32,
+                              call_layer(c, "where", 3, in, ""));
 }
 
 /* 1 where the element of a matrix stays: at or above diagonal k for the upper part, at or below it for the lower. */
-static sol_tensor triangle(struct call *c, int64_t rows, int64_t columns, int64_t k,
+static sol_tensor triangle(struct op_call *c, int64_t rows, int64_t columns, int64_t k,
                            bool is_upper) {
     const int64_t dim[2] = {rows, columns};
     float *mask = arena_alloc_array(c->im->arena, sizeof *mask, (size_t)(rows * columns) + 1);
@@ -68,19 +69,19 @@ static sol_tensor triangle(struct call *c, int64_t rows, int64_t columns, int64_
     return call_param(c, SOL_F32, 2, dim, mask);
 }
 
-#define MOST_MASK ((int64_t)1 << 24)
+#define MAX_MASK ((int64_t)1 << 24)
 
-enum sol_status op_trilu(struct call *c) {
+enum sol_status op_trilu(struct op_call *c) {
     int rank = call_rank(c, 0);
     int64_t k = 0;
     if (rank < 2) return fail(SOL_EINVAL, "a tensor of rank %d", rank);
     int64_t rows = call_dim(c, 0, rank - 2), columns = call_dim(c, 0, rank - 1);
     if (call_has(c, 1)) call_input_ints(c, 1, 1, &k);
     TRY(c->im->status);
-    if (rows && columns > MOST_MASK / rows)
-        return fail(SOL_EUNSUPPORTED, "a matrix of more than %lld values", (long long)MOST_MASK);
+    if (rows && columns > MAX_MASK / rows)
+        return fail(SOL_EUNSUPPORTED, "a matrix of more than %lld values", (long long)MAX_MASK);
     k = max_i64(-rows, min_i64(k, columns)); /* beyond that, nothing or all is in the triangle */
     sol_tensor mask = triangle(c, rows, columns, k, call_int(c, "upper", 1) != 0);
     sol_tensor in[3] = {mask, call_tensor(c, 0), scalar(c, 0)};
-    return call_give(c, 0, call_layer(c, "where", 3, in, ""));
+    return call_set_output(c, 0, call_layer(c, "where", 3, in, ""));
 }

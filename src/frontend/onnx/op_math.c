@@ -5,26 +5,26 @@
 #include <math.h>
 #include <string.h>
 
-static sol_tensor scalar(struct call *c, double value) {
+static sol_tensor scalar(struct op_call *c, double value) {
     return sol_model_scalar(c->im->model, value);
 }
 
-static sol_tensor scale(struct call *c, sol_tensor x, double factor) {
+static sol_tensor scale(struct op_call *c, sol_tensor x, double factor) {
     return factor == 1 ? x : LAYER2(c, "mul", x, scalar(c, factor), "");
 }
 
 /* ---- Products ---- */
 
 /* The dims of a matrix in another order. */
-static sol_tensor transposed(struct call *c, sol_tensor x) {
+static sol_tensor transposed(struct op_call *c, sol_tensor x) {
     return LAYER1(c, "permute", x, "axes=[1,0]");
 }
 
 /* Is input `i` constant, so that a layer may take it as its weight? */
-static bool is_weight(const struct call *c, int i) { return c->in[i]->data != NULL; }
+static bool is_weight(const struct op_call *c, int i) { return c->in[i]->data != NULL; }
 
 /* alpha * A * B + beta * C, A and B perhaps transposed. */
-enum sol_status op_gemm(struct call *c) {
+enum sol_status op_gemm(struct op_call *c) {
     double alpha = call_float(c, "alpha", 1), beta = call_float(c, "beta", 1);
     if (call_rank(c, 0) != 2 || call_rank(c, 1) != 2)
         return fail(SOL_EINVAL, "ranks %d and %d", call_rank(c, 0), call_rank(c, 1));
@@ -37,12 +37,12 @@ enum sol_status op_gemm(struct call *c) {
     if (is_bias) in[2] = call_tensor(c, 2);
     sol_tensor y = call_layer(c, is_linear ? "linear" : "matmul", 2 + is_bias, in, "");
     y = scale(c, y, alpha);
-    if (is_bias || !call_has(c, 2)) return call_give(c, 0, y);
-    return call_give(c, 0, LAYER2(c, "add", y, scale(c, call_tensor(c, 2), beta), ""));
+    if (is_bias || !call_has(c, 2)) return call_set_output(c, 0, y);
+    return call_set_output(c, 0, LAYER2(c, "add", y, scale(c, call_tensor(c, 2), beta), ""));
 }
 
 /* A vector counts as a row on the left, and as a column on the right. */
-static sol_tensor as_matrix(struct call *c, int i) {
+static sol_tensor as_matrix(struct op_call *c, int i) {
     struct size dim[2] = {size_const(1), size_const(1)};
     if (call_rank(c, i) != 1) return call_tensor(c, i);
     dim[!i] = c->in[i]->dim[0];
@@ -50,30 +50,30 @@ static sol_tensor as_matrix(struct call *c, int i) {
 }
 
 /* As numpy.matmul. The dims of 1 that vectors got vanish again. */
-enum sol_status op_matmul(struct call *c) {
+enum sol_status op_matmul(struct op_call *c) {
     struct size dim[SOL_MAX_RANK];
     int left = call_rank(c, 0), right = call_rank(c, 1);
     if (left < 1 || right < 1) return fail(SOL_EINVAL, "ranks %d and %d", left, right);
     sol_tensor y = LAYER2(c, "matmul", as_matrix(c, 0), as_matrix(c, 1), "");
     int rank = call_shape(c, y, dim);
-    if (c->im->status || (left > 1 && right > 1)) return call_give(c, 0, y);
+    if (c->im->status || (left > 1 && right > 1)) return call_set_output(c, 0, y);
     if (left == 1 && right > 1) dim[rank - 2] = dim[rank - 1];
-    return call_give(c, 0, call_reshape(c, y, rank - (left == 1) - (right == 1), dim));
+    return call_set_output(c, 0, call_reshape(c, y, rank - (left == 1) - (right == 1), dim));
 }
 
 /* ---- Normalization ---- */
 
 /* ONNX's order is x, scale, bias, mean, variance; SOL's x, mean, variance, weight, bias. */
-enum sol_status op_batch_norm(struct call *c) {
+enum sol_status op_batch_norm(struct op_call *c) {
     if (call_int(c, "training_mode", 0) || c->n_out > 1)
         return fail(SOL_EUNSUPPORTED, "training_mode");
     if (!call_int(c, "spatial", 1)) return fail(SOL_EUNSUPPORTED, "spatial=0");
     static const int order[] = {0, 3, 4, 1, 2};
     sol_tensor in[5];
     for (int i = 0; i < 5; i++) in[i] = call_tensor(c, order[i]);
-    return call_give(
-        c, 0,
-        call_layer(c, "batch_norm", 5, in, "eps=%s", call_real(c, call_float(c, "epsilon", 1e-5))));
+    return call_set_output(c, 0,
+                           call_layer(c, "batch_norm", 5, in, "eps=%s",
+                                      call_format_double(c, call_float(c, "epsilon", 1e-5))));
 }
 
 /* (x - mean) / sqrt(variance + epsilon) over `n` axes from `first` on, and what it is made of. */
@@ -81,11 +81,11 @@ struct normal {
     sol_tensor y, mean, inverse; /* the last: 1 / sqrt(variance + epsilon) */
 };
 
-static struct normal normalize(struct call *c, sol_tensor x, int first, int n) {
+static struct normal normalize(struct op_call *c, sol_tensor x, int first, int n) {
     struct normal out;
     int64_t axes[SOL_MAX_RANK];
     for (int i = 0; i < n; i++) axes[i] = first + i;
-    const char *list = call_list(c, n, axes);
+    const char *list = call_format_ints(c, n, axes);
     out.mean = LAYER1(c, "mean", x, "axes=%s keepdim=true", list);
     sol_tensor centered = LAYER2(c, "sub", x, out.mean, "");
     sol_tensor variance =
@@ -97,66 +97,67 @@ static struct normal normalize(struct call *c, sol_tensor x, int first, int n) {
 }
 
 /* [channels] as [channels, 1, ..], to broadcast along axis 1 of `rank` dims. */
-static sol_tensor by_channel(struct call *c, sol_tensor x, int rank) {
+static sol_tensor by_channel(struct op_call *c, sol_tensor x, int rank) {
     struct size dim[SOL_MAX_RANK];
     if (call_shape(c, x, dim) != 1) return x;
     for (int d = 1; d < rank - 1; d++) dim[d] = size_const(1);
     return call_reshape(c, x, rank - 1, dim);
 }
 
-enum sol_status op_instance_norm(struct call *c) {
+enum sol_status op_instance_norm(struct op_call *c) {
     int rank = call_rank(c, 0);
     if (rank < 3) return fail(SOL_EINVAL, "an input of rank %d", rank);
     sol_tensor y = normalize(c, call_tensor(c, 0), 2, rank - 2).y;
     y = LAYER2(c, "mul", y, by_channel(c, call_tensor(c, 1), rank), "");
-    return call_give(c, 0, LAYER2(c, "add", y, by_channel(c, call_tensor(c, 2), rank), ""));
+    return call_set_output(c, 0, LAYER2(c, "add", y, by_channel(c, call_tensor(c, 2), rank), ""));
 }
 
 /* Over all dims from `axis` on. The outputs 1 and 2, for training, are the mean and 1 / deviation. */
-enum sol_status op_layer_norm(struct call *c) {
+enum sol_status op_layer_norm(struct op_call *c) {
     int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
     struct normal normal = normalize(c, call_tensor(c, 0), axis, rank - axis);
     sol_tensor y = LAYER2(c, "mul", normal.y, call_tensor(c, 1), "");
     if (call_has(c, 2)) y = LAYER2(c, "add", y, call_tensor(c, 2), "");
-    TRY(call_give(c, 1, normal.mean));
-    TRY(call_give(c, 2, normal.inverse));
-    return call_give(c, 0, y);
+    TRY(call_set_output(c, 1, normal.mean));
+    TRY(call_set_output(c, 2, normal.inverse));
+    return call_set_output(c, 0, y);
 }
 
 /* x over the root of the mean of its squares. */
-enum sol_status op_rms_norm(struct call *c) {
+enum sol_status op_rms_norm(struct op_call *c) {
     int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
     int64_t axes[SOL_MAX_RANK];
     for (int d = axis; d < rank; d++) axes[d - axis] = d;
     sol_tensor x = call_tensor(c, 0), squares = LAYER1(c, "square", x, "");
     sol_tensor mean =
-        LAYER1(c, "mean", squares, "axes=%s keepdim=true", call_list(c, rank - axis, axes));
+        LAYER1(c, "mean", squares, "axes=%s keepdim=true", call_format_ints(c, rank - axis, axes));
     sol_tensor padded = LAYER2(c, "add", mean, scalar(c, call_float(c, "epsilon", 1e-5)), "");
     sol_tensor y = LAYER2(c, "mul", x, LAYER1(c, "rsqrt", padded, ""), "");
-    return call_give(c, 0, LAYER2(c, "mul", y, call_tensor(c, 1), ""));
+    return call_set_output(c, 0, LAYER2(c, "mul", y, call_tensor(c, 1), ""));
 }
 
 /* x over the norm of one dim: the sum of absolute values, or the root of that of squares. ONNX's rule for norms of 0: the result is 0. */
-enum sol_status op_lp_norm(struct call *c) {
+enum sol_status op_lp_norm(struct op_call *c) {
     const int64_t axis = call_axis(c, call_int(c, "axis", -1), call_rank(c, 0)),
                   p = call_int(c, "p", 2);
     if (p != 1 && p != 2) return fail(SOL_EINVAL, "p is %lld", (long long)p);
     sol_tensor x = call_tensor(c, 0), powers = LAYER1(c, p == 1 ? "abs" : "square", x, "");
-    sol_tensor norm = LAYER1(c, "sum", powers, "axes=%s keepdim=true", call_list(c, 1, &axis));
+    sol_tensor norm =
+        LAYER1(c, "sum", powers, "axes=%s keepdim=true", call_format_ints(c, 1, &axis));
     if (p == 2) norm = LAYER1(c, "sqrt", norm, "");
     sol_tensor is_zero = LAYER2(c, "equal", norm, scalar(c, 0), "");
-    return call_give(c, 0, LAYER2(c, "div", x, LAYER2(c, "add", norm, is_zero, ""), ""));
+    return call_set_output(c, 0, LAYER2(c, "div", x, LAYER2(c, "add", norm, is_zero, ""), ""));
 }
 
 /* Layers know no largest of nothing; the interpreter does. */
-static bool is_empty(const struct call *c, int i) {
+static bool is_empty(const struct op_call *c, int i) {
     for (int d = 0; d < c->in[i]->rank; d++)
         if (size_is(c->in[i]->dim[d], 0)) return true;
     return false;
 }
 
 /* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
-static sol_tensor log_softmax(struct call *c, sol_tensor x, int axis) {
+static sol_tensor log_softmax(struct op_call *c, sol_tensor x, int axis) {
     sol_tensor shifted =
         LAYER2(c, "sub", x, LAYER1(c, "reduce_max", x, "axes=[%d] keepdim=true", axis), "");
     sol_tensor total =
@@ -165,7 +166,7 @@ static sol_tensor log_softmax(struct call *c, sol_tensor x, int axis) {
 }
 
 /* Before opset 13 all dims from `axis` on counted as one. */
-enum sol_status op_softmax(struct call *c) {
+enum sol_status op_softmax(struct op_call *c) {
     bool is_old = c->im->opset < 13, is_log = !strcmp(c->op->layer, "log");
     int rank = call_rank(c, 0),
         axis = (int)call_axis(c, call_int(c, "axis", is_old ? 1 : -1), rank);
@@ -178,109 +179,114 @@ enum sol_status op_softmax(struct call *c) {
     if (joins) x = call_reshape(c, x, 2, flat);
     if (joins) axis = 1;
     x = is_log ? log_softmax(c, x, axis) : LAYER1(c, "softmax", x, "axis=%d", axis);
-    return call_give(c, 0, joins ? call_reshape(c, x, rank, dim) : x);
+    return call_set_output(c, 0, joins ? call_reshape(c, x, rank, dim) : x);
 }
 
 /* ---- Pointwise ---- */
 
-enum sol_status op_unary(struct call *c) {
-    return call_give(c, 0, LAYER1(c, c->op->layer, call_tensor(c, 0), ""));
+enum sol_status op_unary(struct op_call *c) {
+    return call_set_output(c, 0, LAYER1(c, c->op->layer, call_tensor(c, 0), ""));
 }
 
-enum sol_status op_gelu(struct call *c) {
+enum sol_status op_gelu(struct op_call *c) {
     bool is_tanh = !strcmp(call_string(c, "approximate"), "tanh");
-    return call_give(c, 0, LAYER1(c, is_tanh ? "gelu_tanh" : "gelu", call_tensor(c, 0), ""));
+    return call_set_output(c, 0, LAYER1(c, is_tanh ? "gelu_tanh" : "gelu", call_tensor(c, 0), ""));
 }
 
-enum sol_status op_alpha(struct call *c) {
-    double otherwise = !strcmp(c->op->layer, "elu") ? 1.0 : 0.01;
-    return call_give(c, 0,
-                     LAYER1(c, c->op->layer, call_tensor(c, 0), "alpha=%s",
-                            call_real(c, call_float(c, "alpha", otherwise))));
+enum sol_status op_alpha(struct op_call *c) {
+    double default_value = !strcmp(c->op->layer, "elu") ? 1.0 : 0.01;
+    return call_set_output(c, 0,
+                           LAYER1(c, c->op->layer, call_tensor(c, 0), "alpha=%s",
+                                  call_format_double(c, call_float(c, "alpha", default_value))));
 }
 
 /* gamma * elu(x); Klambauer et al., "Self-Normalizing Neural Networks", arXiv 1706.02515 */
-enum sol_status op_selu(struct call *c) {
+enum sol_status op_selu(struct op_call *c) {
     double alpha = call_float(c, "alpha", 1.67326319217681884765625),
            gamma = call_float(c, "gamma", 1.05070102214813232421875);
-    return call_give(
+    return call_set_output(
         c, 0,
-        scale(c, LAYER1(c, "elu", call_tensor(c, 0), "alpha=%s", call_real(c, alpha)), gamma));
+        scale(c, LAYER1(c, "elu", call_tensor(c, 0), "alpha=%s", call_format_double(c, alpha)),
+              gamma));
 }
 
 /* max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) is alpha * elu(x / alpha). */
-enum sol_status op_celu(struct call *c) {
+enum sol_status op_celu(struct op_call *c) {
     double alpha = call_float(c, "alpha", 1);
-    return call_give(
+    return call_set_output(
         c, 0,
         scale(c, LAYER1(c, "elu", scale(c, call_tensor(c, 0), 1 / alpha), "alpha=1.0"), alpha));
 }
 
-static sol_tensor clamp(struct call *c, sol_tensor x, double low, double high) {
-    return LAYER1(c, "clamp", x, "min=%s max=%s", call_real(c, low), call_real(c, high));
+static sol_tensor clamp(struct op_call *c, sol_tensor x, double low, double high) {
+    return LAYER1(c, "clamp", x, "min=%s max=%s", call_format_double(c, low),
+                  call_format_double(c, high));
 }
 
 /* max(0, min(1, alpha * x + beta)) */
-enum sol_status op_hard_sigmoid(struct call *c) {
+enum sol_status op_hard_sigmoid(struct op_call *c) {
     double alpha = call_float(c, "alpha", 0.2), beta = call_float(c, "beta", 0.5);
     sol_tensor line = LAYER2(c, "add", scale(c, call_tensor(c, 0), alpha), scalar(c, beta), "");
-    return call_give(c, 0, clamp(c, line, 0, 1));
+    return call_set_output(c, 0, clamp(c, line, 0, 1));
 }
 
 /* x where it is above alpha, else 0. */
-enum sol_status op_thresholded_relu(struct call *c) {
+enum sol_status op_thresholded_relu(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0), zero = scalar(c, 0);
     sol_tensor is_above = LAYER2(c, "less", scalar(c, call_float(c, "alpha", 1)), x, "");
-    return call_give(c, 0, call_layer(c, "where", 3, (sol_tensor[]){is_above, x, zero}, ""));
+    return call_set_output(c, 0, call_layer(c, "where", 3, (sol_tensor[]){is_above, x, zero}, ""));
 }
 
 /* (exp(x) + exp(-x)) / 2 */
-enum sol_status op_cosh(struct call *c) {
+enum sol_status op_cosh(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0), up = LAYER1(c, "exp", x, ""),
                down = LAYER1(c, "exp", LAYER1(c, "neg", x, ""), "");
-    return call_give(c, 0, scale(c, LAYER2(c, "add", up, down, ""), 0.5));
+    return call_set_output(c, 0, scale(c, LAYER2(c, "add", up, down, ""), 0.5));
 }
 
 /* x / (1 + |x|) */
-enum sol_status op_softsign(struct call *c) {
+enum sol_status op_softsign(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0);
     sol_tensor below = LAYER2(c, "add", LAYER1(c, "abs", x, ""), scalar(c, 1), "");
-    return call_give(c, 0, LAYER2(c, "div", x, below, ""));
+    return call_set_output(c, 0, LAYER2(c, "div", x, below, ""));
 }
 
 /* x * sigmoid(alpha * x) */
-static sol_tensor swish(struct call *c, sol_tensor x) {
+static sol_tensor swish(struct op_call *c, sol_tensor x) {
     double alpha = call_float(c, "alpha", 1);
     if (alpha == 1) return LAYER1(c, "silu", x, "");
     return LAYER2(c, "mul", x, LAYER1(c, "sigmoid", scale(c, x, alpha), ""), "");
 }
 
-enum sol_status op_swish(struct call *c) { return call_give(c, 0, swish(c, call_tensor(c, 0))); }
+enum sol_status op_swish(struct op_call *c) {
+    return call_set_output(c, 0, swish(c, call_tensor(c, 0)));
+}
 
-enum sol_status op_swiglu(struct call *c) {
-    return call_give(c, 0, LAYER2(c, "mul", swish(c, call_tensor(c, 0)), call_tensor(c, 1), ""));
+enum sol_status op_swiglu(struct op_call *c) {
+    return call_set_output(c, 0,
+                           LAYER2(c, "mul", swish(c, call_tensor(c, 0)), call_tensor(c, 1), ""));
 }
 
 /* The bounds are attributes before opset 11, inputs since. */
-enum sol_status op_clip(struct call *c) {
+enum sol_status op_clip(struct op_call *c) {
     double low = call_float(c, "min", -INFINITY), high = call_float(c, "max", INFINITY);
     if (call_has(c, 1)) low = call_input_float(c, 1);
     if (call_has(c, 2)) high = call_input_float(c, 2);
-    return call_give(c, 0, clamp(c, call_tensor(c, 0), low, high));
+    return call_set_output(c, 0, clamp(c, call_tensor(c, 0), low, high));
 }
 
 /* max(x, 0) + slope * min(x, 0). */
-enum sol_status op_prelu(struct call *c) {
+enum sol_status op_prelu(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0);
     bool is_old = c->im->opset < 7 && call_rank(c, 1) == 1; /* then its one dim is the channels */
     sol_tensor slope =
         is_old ? by_channel(c, call_tensor(c, 1), call_rank(c, 0)) : call_operand(c, 1);
     sol_tensor below = LAYER2(c, "mul", clamp(c, x, -INFINITY, 0), slope, "");
-    return call_give(c, 0, LAYER2(c, "add", LAYER1(c, "relu", x, ""), below, ""));
+    return call_set_output(c, 0, LAYER2(c, "add", LAYER1(c, "relu", x, ""), below, ""));
 }
 
 /* Powers that layers can say: x^p for other p would need the sign of x. */
-enum sol_status op_power(struct call *c) {
+enum sol_status op_power(struct op_call *c) {
     static const struct {
         double power;
         const char *first, *second;
@@ -291,18 +297,19 @@ enum sol_status op_power(struct call *c) {
                 {4, "square", "square"}};
     double power = call_input_float(c, 1);
     sol_tensor x = call_tensor(c, 0);
-    if (power == 1) return call_give(c, 0, x);
-    if (power == 3) return call_give(c, 0, LAYER2(c, "mul", LAYER1(c, "square", x, ""), x, ""));
+    if (power == 1) return call_set_output(c, 0, x);
+    if (power == 3)
+        return call_set_output(c, 0, LAYER2(c, "mul", LAYER1(c, "square", x, ""), x, ""));
     for (int i = 0; i < COUNT(rows); i++) {
         if (rows[i].power != power) continue;
         sol_tensor y = LAYER1(c, rows[i].first, x, "");
-        return call_give(c, 0, rows[i].second ? LAYER1(c, rows[i].second, y, "") : y);
+        return call_set_output(c, 0, rows[i].second ? LAYER1(c, rows[i].second, y, "") : y);
     }
     return c->im->status ? c->im->status : fail(SOL_EUNSUPPORTED, "x^%g", power);
 }
 
 /* Before opset 7 the second operand began at `axis` of the first; it lines up at the end now. */
-static sol_tensor at_axis(struct call *c, sol_tensor b) {
+static sol_tensor at_axis(struct op_call *c, sol_tensor b) {
     struct size dim[SOL_MAX_RANK];
     int rank = call_rank(c, 0), n = call_rank(c, 1);
     int64_t axis = call_axis(c, call_int(c, "axis", rank - n), rank + 1);
@@ -312,31 +319,33 @@ static sol_tensor at_axis(struct call *c, sol_tensor b) {
     return call_reshape(c, b, (int)(rank - axis), dim);
 }
 
-enum sol_status op_binary(struct call *c) {
+enum sol_status op_binary(struct op_call *c) {
     if (call_attribute(c, "axis") && call_rank(c, 1))
-        return call_give(
+        return call_set_output(
             c, 0, LAYER2(c, c->op->layer, call_operand(c, 0), at_axis(c, call_tensor(c, 1)), ""));
-    return call_give(c, 0, LAYER2(c, c->op->layer, call_operand(c, 0), call_operand(c, 1), ""));
+    return call_set_output(c, 0,
+                           LAYER2(c, c->op->layer, call_operand(c, 0), call_operand(c, 1), ""));
 }
 
-static sol_tensor fold_inputs(struct call *c) {
+static sol_tensor fold_inputs(struct op_call *c) {
     sol_tensor y = c->n_in > 1 ? call_operand(c, 0) : call_tensor(c, 0);
     for (int i = 1; i < c->n_in; i++) y = LAYER2(c, c->op->layer, y, call_operand(c, i), "");
     return y;
 }
 
-enum sol_status op_variadic(struct call *c) { return call_give(c, 0, fold_inputs(c)); }
+enum sol_status op_variadic(struct op_call *c) { return call_set_output(c, 0, fold_inputs(c)); }
 
-enum sol_status op_average(struct call *c) {
-    return call_give(c, 0, scale(c, fold_inputs(c), 1.0 / c->n_in));
+enum sol_status op_average(struct op_call *c) {
+    return call_set_output(c, 0, scale(c, fold_inputs(c), 1.0 / c->n_in));
 }
 
 /* ---- Reductions ---- */
 
 /* log(sum(exp(x - max))) + max. An infinite maximum becomes the last finite number: infinity less itself is no number, less this one it
  * stays infinite. The last sum is over dims of 1, which vanish. */
-static sol_tensor log_sum_exp(struct call *c, sol_tensor x, const char *axes, bool keeps) {
-    const char *last = call_real(c, (double)FLT_MAX), *first = call_real(c, -(double)FLT_MAX);
+static sol_tensor log_sum_exp(struct op_call *c, sol_tensor x, const char *axes, bool keeps) {
+    const char *last = call_format_double(c, (double)FLT_MAX),
+               *first = call_format_double(c, -(double)FLT_MAX);
     sol_tensor top = LAYER1(c, "clamp", LAYER1(c, "reduce_max", x, "axes=%s keepdim=true", axes),
                             "min=%s max=%s", first, last);
     sol_tensor below = LAYER1(c, "exp", LAYER2(c, "sub", x, top, ""), "");
@@ -346,7 +355,7 @@ static sol_tensor log_sum_exp(struct call *c, sol_tensor x, const char *axes, bo
 }
 
 /* Composites are simple layers before and behind a sum. */
-static sol_tensor reduce(struct call *c, const char *kind, sol_tensor x, const char *axes) {
+static sol_tensor reduce(struct op_call *c, const char *kind, sol_tensor x, const char *axes) {
     const char *sum = "axes=%s keepdim=%s", *keep = call_int(c, "keepdims", 1) ? "true" : "false";
     if (!strcmp(kind, "log_sum_exp")) return log_sum_exp(c, x, axes, *keep == 't');
     static const struct {
@@ -365,7 +374,7 @@ static sol_tensor reduce(struct call *c, const char *kind, sol_tensor x, const c
 }
 
 /* The axes are an attribute first, an input later. Without any, all dims count, or none. */
-enum sol_status op_reduce(struct call *c) {
+enum sol_status op_reduce(struct op_call *c) {
     int64_t axes[SOL_MAX_RANK];
     int n = call_has(c, 1) ? call_input_ints(c, 1, SOL_MAX_RANK, axes)
                            : call_ints(c, "axes", SOL_MAX_RANK, axes);
@@ -373,6 +382,7 @@ enum sol_status op_reduce(struct call *c) {
     bool is_plain = strchr(c->op->layer, '_') == NULL || !strncmp(c->op->layer, "reduce", 6);
     if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
     if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a reduction of no values");
-    if (is_nothing || !call_rank(c, 0)) return call_give(c, 0, call_tensor(c, 0));
-    return call_give(c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_list(c, n, axes)));
+    if (is_nothing || !call_rank(c, 0)) return call_set_output(c, 0, call_tensor(c, 0));
+    return call_set_output(
+        c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_format_ints(c, n, axes)));
 }

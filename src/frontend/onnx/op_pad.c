@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-#define MOST_SIZE 65536 /* of a dim */
+#define MAX_SIZE 65536 /* of a dim */
 
 /* The pads of all dims. They are an attribute before opset 11; since opset 18, axes may say which dims are meant. */
-static void read_pads(struct call *c, int rank, int64_t begin[SOL_MAX_RANK],
+static void read_pads(struct op_call *c, int rank, int64_t begin[SOL_MAX_RANK],
                       int64_t end[SOL_MAX_RANK]) {
     int64_t pads[2 * SOL_MAX_RANK] = {0}, axes[SOL_MAX_RANK];
     int n = call_has(c, 1) ? call_input_ints(c, 1, 2 * SOL_MAX_RANK, pads)
@@ -31,7 +31,7 @@ static void read_pads(struct call *c, int rank, int64_t begin[SOL_MAX_RANK],
 }
 
 /* Pads below 0 take values away; they are left as 0. */
-static sol_tensor crop(struct call *c, sol_tensor x, int d, int64_t *begin, int64_t *end) {
+static sol_tensor crop(struct op_call *c, sol_tensor x, int d, int64_t *begin, int64_t *end) {
     int64_t from = max_i64(0, -*begin), n = call_dim(c, 0, d) - from - max_i64(0, -*end);
     *begin = max_i64(0, *begin), *end = max_i64(0, *end);
     if (c->im->status || n == call_dim(c, 0, d)) return x;
@@ -41,7 +41,7 @@ static sol_tensor crop(struct call *c, sol_tensor x, int d, int64_t *begin, int6
 }
 
 /* The layer pads rows: whatever is in front of dim d counts as one dim, and so does what is behind. */
-static sol_tensor pad_constant(struct call *c, sol_tensor x, int d, int64_t begin, int64_t end,
+static sol_tensor pad_constant(struct op_call *c, sol_tensor x, int d, int64_t begin, int64_t end,
                                double value) {
     struct size dim[SOL_MAX_RANK], front = size_const(1), behind = size_const(1);
     int rank = call_shape(c, x, dim);
@@ -50,7 +50,7 @@ static sol_tensor pad_constant(struct call *c, sol_tensor x, int d, int64_t begi
     if (c->im->status) return x;
     x = call_reshape(c, x, 3, (struct size[]){front, dim[d], behind});
     x = LAYER1(c, "pad", x, "pad=[%lld,0,%lld,0] value=%s", (long long)begin, (long long)end,
-               call_real(c, value));
+               call_format_double(c, value));
     dim[d] = size_add(dim[d], size_const(begin + end));
     return call_reshape(c, x, rank, dim);
 }
@@ -62,13 +62,13 @@ static int64_t find_source(const char *mode, int64_t i, int64_t n) {
     return at < n ? at : period - at;
 }
 
-static sol_tensor pad_copies(struct call *c, sol_tensor x, int d, int64_t begin, int64_t end,
+static sol_tensor pad_copies(struct op_call *c, sol_tensor x, int d, int64_t begin, int64_t end,
                              const char *mode) {
     struct size dim[SOL_MAX_RANK];
     call_shape(c, x, dim);
     bool is_known = !c->im->status && !dim[d].bad && size_is_const(dim[d]);
     int64_t size = is_known ? size_value(dim[d]) : 0, n = begin + size + end;
-    if (n > MOST_SIZE || size < 1)
+    if (n > MAX_SIZE || size < 1)
         call_fail(c,
                   fail(SOL_EUNSUPPORTED, "%lld values from %lld", (long long)n, (long long)size));
     if (c->im->status) return x;
@@ -78,14 +78,15 @@ static sol_tensor pad_copies(struct call *c, sol_tensor x, int d, int64_t begin,
 }
 
 /* The last two dims at once: as rows and columns an image keeps its layout. */
-static sol_tensor pad_image(struct call *c, sol_tensor x, const int64_t *begin, const int64_t *end,
-                            double value) {
+static sol_tensor pad_image(struct op_call *c, sol_tensor x, const int64_t *begin,
+                            const int64_t *end, double value) {
     const int64_t pads[4] = {begin[0], begin[1], end[0], end[1]};
     if (!pads[0] && !pads[1] && !pads[2] && !pads[3]) return x;
-    return LAYER1(c, "pad", x, "pad=%s value=%s", call_list(c, 4, pads), call_real(c, value));
+    return LAYER1(c, "pad", x, "pad=%s value=%s", call_format_ints(c, 4, pads),
+                  call_format_double(c, value));
 }
 
-enum sol_status op_pad(struct call *c) {
+enum sol_status op_pad(struct op_call *c) {
     int64_t begin[SOL_MAX_RANK] = {0}, end[SOL_MAX_RANK] = {0};
     const char *mode = call_string(c, "mode");
     int rank = call_rank(c, 0);
@@ -104,5 +105,5 @@ enum sol_status op_pad(struct call *c) {
                         : pad_copies(c, x, d, begin[d], end[d], mode);
     }
     if (is_image) x = pad_image(c, x, begin + rank - 2, end + rank - 2, value);
-    return call_give(c, 0, x);
+    return call_set_output(c, 0, x);
 }

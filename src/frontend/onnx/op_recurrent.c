@@ -10,14 +10,14 @@
 
 #include <string.h>
 
-#define MOST_STEPS 1024
+#define MAX_STEPS 1024
 
 /* The inputs of all three operators. */
 enum { X, WEIGHT, RECURRENCE, BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLE };
 
 /* One direction on its way through the steps. A tensor < 0 is not there. */
 struct cell {
-    struct call *c;
+    struct op_call *c;
     int64_t hidden;
     const char *act[3]; /* kinds of layers: f, g, h in ONNX's manual */
     bool reset_behind;  /* GRU: the reset gate applies to the product, not to the state */
@@ -27,7 +27,7 @@ struct cell {
 
 /* What all directions share. */
 struct sequence {
-    struct call *c;
+    struct op_call *c;
     int n_gates, n_directions;
     int64_t steps, hidden;
     bool batch_first;
@@ -35,15 +35,15 @@ struct sequence {
     sol_tensor x; /* [batch, steps, inputs] */
 };
 
-static sol_tensor add(struct call *c, sol_tensor a, sol_tensor b) {
+static sol_tensor add(struct op_call *c, sol_tensor a, sol_tensor b) {
     return LAYER2(c, "add", a, b, "");
 }
-static sol_tensor mul(struct call *c, sol_tensor a, sol_tensor b) {
+static sol_tensor mul(struct op_call *c, sol_tensor a, sol_tensor b) {
     return LAYER2(c, "mul", a, b, "");
 }
 
 /* Part `k` of several with `n` values each. */
-static sol_tensor part(struct call *c, sol_tensor x, int axis, int64_t k, int64_t n) {
+static sol_tensor part(struct op_call *c, sol_tensor x, int axis, int64_t k, int64_t n) {
     return LAYER1(c, "slice", x, "axis=%d start=%lld step=1 shape=[%lld]", axis, (long long)(k * n),
                   (long long)n);
 }
@@ -63,7 +63,7 @@ static void step_rnn(struct cell *s, sol_tensor x) {
 
 /* Gates: update z, reset r, hidden n. h = (1 - z) * n + z * h. Behind the product, the reset gate sees all of it, bias included. */
 static void step_gru(struct cell *s, sol_tensor x) {
-    struct call *c = s->c;
+    struct op_call *c = s->c;
     bool is_behind = s->reset_behind, has_bias = is_behind && s->recurrent_bias >= 0;
     sol_tensor in[3] = {s->h, s->recurrence, s->recurrent_bias};
     if (!is_behind) in[1] = part(c, s->recurrence, 0, 0, 2 * s->hidden);
@@ -84,7 +84,7 @@ static sol_tensor peep(const struct cell *s, sol_tensor x, int k) {
 
 /* Gates: input, output, forget, cell. The output gate peeps at the new state. */
 static void step_lstm(struct cell *s, sol_tensor x) {
-    struct call *c = s->c;
+    struct op_call *c = s->c;
     x = add(c, x, LAYER2(c, "linear", s->h, s->recurrence, ""));
     sol_tensor i = act(s, 0, peep(s, gate(s, x, 0), 0)), f = act(s, 0, peep(s, gate(s, x, 2), 2)),
                g = act(s, 1, gate(s, x, 3));
@@ -160,7 +160,7 @@ static void read_acts(const struct sequence *q, const struct recurrent *kind, st
 }
 
 static struct cell begin_cell(const struct sequence *q, const struct recurrent *kind, int d) {
-    struct call *c = q->c;
+    struct op_call *c = q->c;
     struct cell s = {.c = c, .hidden = q->hidden, .peephole = -1, .state = -1};
     read_acts(q, kind, &s, d);
     s.reset_behind = q->n_gates == 3 && call_int(c, "linear_before_reset", 0) != 0;
@@ -178,7 +178,7 @@ static struct cell begin_cell(const struct sequence *q, const struct recurrent *
 /* Runs one direction. Returns [batch, steps * hidden], in the order of time whatever the direction; -1 when nobody reads it. */
 static sol_tensor unroll(const struct sequence *q, const struct recurrent *kind, struct cell *s,
                          bool is_reverse) {
-    struct call *c = q->c;
+    struct op_call *c = q->c;
     int64_t n = q->n_gates * q->hidden;
     const struct size dim[2] = {q->batch, size_const(n)};
     sol_tensor *all = ARENA_ARRAY(c->im->arena, sol_tensor, q->steps),
@@ -192,51 +192,52 @@ static sol_tensor unroll(const struct sequence *q, const struct recurrent *kind,
     return c->out[0] ? call_layer(c, "concat", (int)q->steps, all, "axis=1") : -1;
 }
 
-static sol_tensor join(struct call *c, const sol_tensor *x, int n, int axis) {
+static sol_tensor join(struct op_call *c, const sol_tensor *x, int n, int axis) {
     return n > 1 ? call_layer(c, "concat", n, x, "axis=%d", axis) : x[0];
 }
 
 /* Y: [steps, directions, batch, hidden], or [batch, steps, directions, hidden]. */
-static enum sol_status give_sequence(const struct sequence *q, sol_tensor *all) {
-    struct call *c = q->c;
+static enum sol_status output_sequence(const struct sequence *q, sol_tensor *all) {
+    struct op_call *c = q->c;
     const struct size dim[4] = {q->batch, size_const(q->steps), size_const(1),
                                 size_const(q->hidden)};
     if (c->n_out < 1 || !c->out[0]) return SOL_OK;
     for (int d = 0; d < q->n_directions; d++) all[d] = call_reshape(c, all[d], 4, dim);
     sol_tensor y = join(c, all, q->n_directions, 2);
-    return call_give(c, 0, q->batch_first ? y : call_permute(c, y, 4, (int64_t[]){1, 2, 0, 3}));
+    return call_set_output(c, 0,
+                           q->batch_first ? y : call_permute(c, y, 4, (int64_t[]){1, 2, 0, 3}));
 }
 
 /* Y_h, Y_c: [directions, batch, hidden], or the batch first. */
-static enum sol_status give_last(const struct sequence *q, int i, sol_tensor *last) {
-    struct call *c = q->c;
+static enum sol_status output_last(const struct sequence *q, int i, sol_tensor *last) {
+    struct op_call *c = q->c;
     struct size dim[3] = {size_const(1), q->batch, size_const(q->hidden)};
     if (i >= c->n_out || !c->out[i]) return SOL_OK;
     if (q->batch_first) dim[0] = q->batch, dim[1] = size_const(1);
     for (int d = 0; d < q->n_directions; d++) last[d] = call_reshape(c, last[d], 3, dim);
-    return call_give(c, i, join(c, last, q->n_directions, q->batch_first));
+    return call_set_output(c, i, join(c, last, q->n_directions, q->batch_first));
 }
 
 /* ---- The operator ---- */
 
 /* Sequences of different lengths would end at different steps. */
-static enum sol_status check_lengths(struct call *c, int64_t steps) {
+static enum sol_status check_lengths(struct op_call *c, int64_t steps) {
     if (!call_has(c, LENGTHS)) return SOL_OK;
-    const struct value *v = c->in[LENGTHS];
-    bool is_full = call_numbers(c, LENGTHS) && v->rank == 1 && size_is_const(v->dim[0]);
+    const struct import_value *v = c->in[LENGTHS];
+    bool is_full = call_shape_value(c, LENGTHS) && v->rank == 1 && size_is_const(v->dim[0]);
     for (int64_t i = 0; is_full && i < size_value(v->dim[0]); i++)
-        is_full = size_is(v->number[i], steps);
+        is_full = size_is(v->shape_value[i], steps);
     return is_full ? SOL_OK : fail(SOL_EUNSUPPORTED, "sequence_lens");
 }
 
-static enum sol_status check_attributes(struct call *c) {
+static enum sol_status check_attributes(struct op_call *c) {
     static const char *const refused[] = {"activation_alpha", "activation_beta", "clip"};
     for (int i = 0; i < COUNT(refused); i++)
         if (call_attribute(c, refused[i])) return fail(SOL_EUNSUPPORTED, "%s", refused[i]);
     return call_int(c, "input_forget", 0) ? fail(SOL_EUNSUPPORTED, "input_forget") : SOL_OK;
 }
 
-static enum sol_status read_sequence(struct call *c, const struct recurrent *kind,
+static enum sol_status read_sequence(struct op_call *c, const struct recurrent *kind,
                                      struct sequence *q) {
     q->batch_first = call_int(c, "layout", 0) != 0;
     if (call_rank(c, X) != 3 || call_rank(c, WEIGHT) != 3 || call_rank(c, RECURRENCE) != 3)
@@ -248,9 +249,9 @@ static enum sol_status read_sequence(struct call *c, const struct recurrent *kin
     q->steps = call_dim(c, X, q->batch_first);
     q->batch = c->in[X]->dim[!q->batch_first];
     TRY(c->im->status);
-    if (q->steps < 1 || q->steps > MOST_STEPS)
+    if (q->steps < 1 || q->steps > MAX_STEPS)
         return fail(SOL_EUNSUPPORTED, "%lld steps; 1 to %d are possible", (long long)q->steps,
-                    MOST_STEPS);
+                    MAX_STEPS);
     q->x = call_tensor(c, X);
     if (!q->batch_first) q->x = call_permute(c, q->x, 3, (int64_t[]){1, 0, 2});
     return check_lengths(c, q->steps);
@@ -267,7 +268,7 @@ static enum sol_status read_direction(const struct sequence *q, bool *is_reverse
     return fail(SOL_EINVAL, "weights of %d directions", q->n_directions);
 }
 
-enum sol_status op_recurrent(struct call *c) {
+enum sol_status op_recurrent(struct op_call *c) {
     const struct recurrent *kind = kinds;
     struct sequence q = {.c = c};
     sol_tensor all[2] = {-1, -1}, h[2], state[2];
@@ -284,7 +285,7 @@ enum sol_status op_recurrent(struct call *c) {
         all[d] = unroll(&q, kind, &s, is_reverse || d == 1);
         h[d] = s.h, state[d] = s.state;
     }
-    TRY(give_sequence(&q, all));
-    TRY(give_last(&q, 1, h));
-    return c->n_out > 2 ? give_last(&q, 2, state) : c->im->status;
+    TRY(output_sequence(&q, all));
+    TRY(output_last(&q, 1, h));
+    return c->n_out > 2 ? output_last(&q, 2, state) : c->im->status;
 }

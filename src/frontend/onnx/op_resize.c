@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#define MOST_SIZE 65536 /* of a dim */
+#define MAX_SIZE 65536 /* of a dim */
 
 /* One dim on its way: `size` values become `n`; `scale` is n / size, or what the file says. */
 struct stretch {
@@ -68,7 +68,7 @@ static void fill_tap(const struct stretch *s, int k, int n_taps, int64_t *index,
 }
 
 /* The weights stand along dim `d` of `rank`, with dims of 1 behind it. */
-static sol_tensor stretch_weighted(struct call *c, sol_tensor x, int d, int rank,
+static sol_tensor stretch_weighted(struct op_call *c, sol_tensor x, int d, int rank,
                                    const struct stretch *s) {
     int n_taps = !strcmp(s->mode, "linear") ? 2 : 4;
     int64_t shape[SOL_MAX_RANK];
@@ -85,7 +85,7 @@ static sol_tensor stretch_weighted(struct call *c, sol_tensor x, int d, int rank
     return sum;
 }
 
-static sol_tensor stretch_nearest(struct call *c, sol_tensor x, int d, const struct stretch *s) {
+static sol_tensor stretch_nearest(struct op_call *c, sol_tensor x, int d, const struct stretch *s) {
     int64_t *index = ARENA_ARRAY(c->im->arena, int64_t, s->n);
     for (int64_t i = 0; i < s->n; i++)
         index[i] = max_i64(0, min_i64(round_place(s->nearest, find_place(s, i)), s->size - 1));
@@ -93,8 +93,8 @@ static sol_tensor stretch_nearest(struct call *c, sol_tensor x, int d, const str
 }
 
 /* Known floats of input `i`; their count. */
-static int read_floats(struct call *c, int i, float out[SOL_MAX_RANK]) {
-    struct value *v = call_has(c, i) ? c->in[i] : NULL;
+static int read_floats(struct op_call *c, int i, float out[SOL_MAX_RANK]) {
+    struct import_value *v = call_has(c, i) ? c->in[i] : NULL;
     if (!v || (v->rank == 1 && size_is(v->dim[0], 0))) return 0;
     const void *at = v->data ? v->data : v->live;
     v->is_read = true;
@@ -108,13 +108,13 @@ static int read_floats(struct call *c, int i, float out[SOL_MAX_RANK]) {
     return (int)size_value(v->dim[0]);
 }
 
-static const char *string_or(struct call *c, const char *name, const char *otherwise) {
+static const char *string_or(struct op_call *c, const char *name, const char *default_value) {
     const char *text = call_string(c, name);
-    return *text ? text : otherwise;
+    return *text ? text : default_value;
 }
 
 /* What all dims share. Opset 10 knew no coordinates: asymmetric, rounded down. */
-static struct stretch read_stretch(struct call *c) {
+static struct stretch read_stretch(struct op_call *c) {
     bool is_old = c->im->opset < 11 || !strcmp(c->op->name, "Upsample");
     return (struct stretch){
         .mode = string_or(c, "mode", "nearest"),
@@ -126,7 +126,7 @@ static struct stretch read_stretch(struct call *c) {
 }
 
 /* Which dims change: all, or those of the attribute. Their count. */
-static int read_axes(struct call *c, int rank, int64_t axes[SOL_MAX_RANK]) {
+static int read_axes(struct op_call *c, int rank, int64_t axes[SOL_MAX_RANK]) {
     int n = call_ints(c, "axes", SOL_MAX_RANK, axes);
     bool named[SOL_MAX_RANK] = {false};
     for (int d = 0; d < rank && !n; d++) axes[d] = d;
@@ -134,9 +134,9 @@ static int read_axes(struct call *c, int rank, int64_t axes[SOL_MAX_RANK]) {
     return n ? n : rank;
 }
 
-static sol_tensor stretch_dim(struct call *c, sol_tensor x, int d, int rank, struct stretch *s) {
+static sol_tensor stretch_dim(struct op_call *c, sol_tensor x, int d, int rank, struct stretch *s) {
     s->size = call_dim(c, 0, d);
-    if (s->n < 1 || s->n > MOST_SIZE || s->size < 1)
+    if (s->n < 1 || s->n > MAX_SIZE || s->size < 1)
         call_fail(
             c, fail(SOL_EUNSUPPORTED, "%lld values of %lld", (long long)s->n, (long long)s->size));
     if (c->im->status) return -1;
@@ -144,7 +144,7 @@ static sol_tensor stretch_dim(struct call *c, sol_tensor x, int d, int rank, str
                                        : stretch_weighted(c, x, d, rank, s);
 }
 
-static enum sol_status check_resize(struct call *c, const struct stretch *s) {
+static enum sol_status check_resize(struct op_call *c, const struct stretch *s) {
     const char *policy = call_string(c, "keep_aspect_ratio_policy");
     if (strcmp(s->mode, "nearest") && strcmp(s->mode, "linear") && strcmp(s->mode, "cubic"))
         return fail(SOL_EUNSUPPORTED, "mode \"%.32s\"", s->mode);
@@ -157,7 +157,7 @@ static enum sol_status check_resize(struct call *c, const struct stretch *s) {
 }
 
 /* Resize: x, roi, scales, sizes; before opset 11, and Upsample: x, scales, which were an attribute before opset 9. */
-enum sol_status op_resize(struct call *c) {
+enum sol_status op_resize(struct op_call *c) {
     struct stretch s = read_stretch(c);
     int64_t axes[SOL_MAX_RANK], sizes[SOL_MAX_RANK];
     float scales[SOL_MAX_RANK];
@@ -173,11 +173,11 @@ enum sol_status op_resize(struct call *c) {
         int d = (int)axes[i];
         if (has_sizes ? size_is(c->in[0]->dim[d], sizes[i]) : scales[i] == 1) continue;
         double size = (double)call_dim(c, 0, d);
-        if (!has_sizes && !(scales[i] > 0 && scales[i] * size < MOST_SIZE))
+        if (!has_sizes && !(scales[i] > 0 && scales[i] * size < MAX_SIZE))
             return fail(SOL_EUNSUPPORTED, "a scale of %g", (double)scales[i]);
         s.n = has_sizes ? sizes[i] : (int64_t)floor(size * (double)scales[i]);
         s.scale = has_sizes ? (double)s.n / size : (double)scales[i];
         x = stretch_dim(c, x, d, rank, &s);
     }
-    return call_give(c, 0, x);
+    return call_set_output(c, 0, x);
 }

@@ -3,34 +3,34 @@
 
 #include <string.h>
 
-enum sol_status op_identity(struct call *c) {
-    struct value same = *c->in[0];
-    return call_give_value(c, 0, &same);
+enum sol_status op_identity(struct op_call *c) {
+    struct import_value same = *c->in[0];
+    return call_set_output_value(c, 0, &same);
 }
 
 /* In inference it changes nothing, and the mask, which was of x's type before opset 10, keeps everything. */
-enum sol_status op_dropout(struct call *c) {
-    struct value same = *c->in[0];
+enum sol_status op_dropout(struct op_call *c) {
+    struct import_value same = *c->in[0];
     if (call_has(c, 2) && call_input_float(c, 2) != 0)
         return fail(SOL_EUNSUPPORTED, "training_mode");
-    TRY(call_give_value(c, 0, &same));
+    TRY(call_set_output_value(c, 0, &same));
     if (c->n_out < 2 || !c->out[1]) return c->im->status;
     sol_tensor all = call_expand(c, sol_model_scalar(c->im->model, 1), same.rank, same.dim);
-    return call_give_as(c, 1, c->im->opset < 10 ? SOL_F32 : SOL_BOOL, all);
+    return call_set_output_as(c, 1, c->im->opset < 10 ? SOL_F32 : SOL_BOOL, all);
 }
 
 /* The wanted dims, of which 0 means the input's dim at its place and -1 what is left. */
-static int read_shape(struct call *c, struct size *dim) {
-    const struct value *x = c->in[0], *shape = c->in[1];
+static int read_shape(struct op_call *c, struct size *dim) {
+    const struct import_value *x = c->in[0], *shape = c->in[1];
     bool keeps_zero = call_int(c, "allowzero", 0) != 0;
-    if (!call_numbers(c, 1) || shape->rank != 1 || size_value(shape->dim[0]) > SOL_MAX_RANK) {
+    if (!call_shape_value(c, 1) || shape->rank != 1 || size_value(shape->dim[0]) > SOL_MAX_RANK) {
         call_fail(c, fail(SOL_EUNSUPPORTED,
                           "the shape is not known before the call, or has too many dims"));
         return 0;
     }
     int n = (int)size_value(shape->dim[0]);
     for (int d = 0; d < n; d++) {
-        dim[d] = shape->number[d];
+        dim[d] = shape->shape_value[d];
         if (!size_is(dim[d], 0) || keeps_zero) continue;
         if (d < x->rank) dim[d] = x->dim[d];
         else call_fail(c, fail(SOL_EINVAL, "dim %d is 0, and the input has only %d", d, x->rank));
@@ -38,14 +38,14 @@ static int read_shape(struct call *c, struct size *dim) {
     return n;
 }
 
-enum sol_status op_reshape(struct call *c) {
+enum sol_status op_reshape(struct op_call *c) {
     struct size dim[SOL_MAX_RANK];
     int n = read_shape(c, dim);
-    return call_give(c, 0, call_reshape(c, call_tensor(c, 0), n, dim));
+    return call_set_output(c, 0, call_reshape(c, call_tensor(c, 0), n, dim));
 }
 
 /* [dims before axis, dims from axis on]; the one with the batch is what is left. */
-enum sol_status op_flatten(struct call *c) {
+enum sol_status op_flatten(struct op_call *c) {
     int rank = call_rank(c, 0);
     int64_t axis = call_int(c, "axis", 1);
     struct size dim[2] = {size_const(1), size_const(1)};
@@ -53,11 +53,11 @@ enum sol_status op_flatten(struct call *c) {
         return fail(SOL_EINVAL, "axis %lld of a tensor of rank %d", (long long)axis, rank);
     if (axis < 0) axis += rank;
     for (int d = 0; d < rank; d++) dim[d >= axis] = size_mul(dim[d >= axis], c->in[0]->dim[d]);
-    return call_give(c, 0, call_reshape(c, call_tensor(c, 0), 2, dim));
+    return call_set_output(c, 0, call_reshape(c, call_tensor(c, 0), 2, dim));
 }
 
 /* Which dims `axes` (an attribute before opset 13, an input since) names, of a tensor of `rank`; whether it names any. */
-static bool read_axes(struct call *c, int rank, bool named[SOL_MAX_RANK]) {
+static bool read_axes(struct op_call *c, int rank, bool named[SOL_MAX_RANK]) {
     int64_t axes[SOL_MAX_RANK];
     int n = call_has(c, 1) ? call_input_ints(c, 1, SOL_MAX_RANK, axes)
                            : call_ints(c, "axes", SOL_MAX_RANK, axes);
@@ -66,18 +66,18 @@ static bool read_axes(struct call *c, int rank, bool named[SOL_MAX_RANK]) {
 }
 
 /* The same values with other dims: of a tensor or of numbers. */
-static enum sol_status give_with_dims(struct call *c, int rank, const struct size *dim) {
-    struct value same = *c->in[0];
-    if (!same.number && !(same.data && same.dtype != SOL_F32))
-        return call_give(c, 0, call_reshape(c, call_tensor(c, 0), rank, dim));
+static enum sol_status output_with_dims(struct op_call *c, int rank, const struct size *dim) {
+    struct import_value same = *c->in[0];
+    if (!same.shape_value && !(same.data && same.dtype != SOL_F32))
+        return call_set_output(c, 0, call_reshape(c, call_tensor(c, 0), rank, dim));
     same.rank = rank;
     memcpy(same.dim, dim, sizeof *dim * (size_t)rank);
     same.tensor = -1; /* it would have the old dims */
-    return call_give_value(c, 0, &same);
+    return call_set_output_value(c, 0, &same);
 }
 
 /* Without axes all dims of 1 vanish, which must be known before the call: the rank may not depend on the batch. */
-enum sol_status op_squeeze(struct call *c) {
+enum sol_status op_squeeze(struct op_call *c) {
     bool named[SOL_MAX_RANK] = {false};
     struct size dim[SOL_MAX_RANK];
     int rank = 0;
@@ -89,10 +89,10 @@ enum sol_status op_squeeze(struct call *c) {
             return fail(SOL_EUNSUPPORTED, "whether dim %d vanishes depends on the batch", d);
         if (!(is_any ? is_one : named[d])) dim[rank++] = c->in[0]->dim[d];
     }
-    return give_with_dims(c, rank, dim);
+    return output_with_dims(c, rank, dim);
 }
 
-enum sol_status op_unsqueeze(struct call *c) {
+enum sol_status op_unsqueeze(struct op_call *c) {
     bool named[SOL_MAX_RANK] = {false};
     struct size dim[SOL_MAX_RANK];
     int64_t axes[SOL_MAX_RANK];
@@ -103,11 +103,11 @@ enum sol_status op_unsqueeze(struct call *c) {
     read_axes(c, rank, named);
     for (int d = 0, from = 0; d < rank && !c->im->status; d++)
         dim[d] = named[d] ? size_const(1) : c->in[0]->dim[from++];
-    return c->im->status ? c->im->status : give_with_dims(c, rank, dim);
+    return c->im->status ? c->im->status : output_with_dims(c, rank, dim);
 }
 
 /* Unlike axes, the numbers of perm do not count from the end. */
-enum sol_status op_transpose(struct call *c) {
+enum sol_status op_transpose(struct op_call *c) {
     int64_t perm[SOL_MAX_RANK];
     int rank = call_rank(c, 0), n = call_ints(c, "perm", SOL_MAX_RANK, perm);
     if (n && n != rank)
@@ -115,27 +115,28 @@ enum sol_status op_transpose(struct call *c) {
     for (int d = 0; d < n; d++)
         if (perm[d] < 0) return fail(SOL_EINVAL, "perm has %lld", (long long)perm[d]);
     for (int d = 0; !n && d < rank; d++) perm[d] = rank - 1 - d;
-    return call_give(c, 0, call_permute(c, call_tensor(c, 0), rank, perm));
+    return call_set_output(c, 0, call_permute(c, call_tensor(c, 0), rank, perm));
 }
 
-enum sol_status op_concat(struct call *c) {
+enum sol_status op_concat(struct op_call *c) {
     sol_tensor *in = ARENA_ARRAY(c->im->arena, sol_tensor, c->n_in);
     int64_t axis = call_axis(c, call_int(c, "axis", 1), call_rank(c, 0));
     if (!call_attribute(c, "axis")) return fail(SOL_EINVAL, "axis is missing");
     for (int i = 0; i < c->n_in; i++) in[i] = call_tensor(c, i);
-    return call_give(c, 0, call_layer(c, "concat", c->n_in, in, "axis=%lld", (long long)axis));
+    return call_set_output(c, 0,
+                           call_layer(c, "concat", c->n_in, in, "axis=%lld", (long long)axis));
 }
 
 /* ---- Parts ---- */
 
-static sol_tensor slice(struct call *c, sol_tensor x, int axis, int64_t start, int64_t step,
+static sol_tensor slice(struct op_call *c, sol_tensor x, int axis, int64_t start, int64_t step,
                         int64_t n) {
     return LAYER1(c, "slice", x, "axis=%d start=%lld step=%lld shape=[%lld]", axis,
                   (long long)start, (long long)step, (long long)n);
 }
 
 /* Sizes of `n` parts of a dim of `size`: given, or equal but for the last. */
-static void read_parts(struct call *c, int64_t size, int n, int64_t *part) {
+static void read_parts(struct op_call *c, int64_t size, int n, int64_t *part) {
     int found = call_has(c, 1) ? call_input_ints(c, 1, n, part) : call_ints(c, "split", n, part);
     int64_t sum = 0, each = ceil_div(size, n);
     for (int i = 0; !found && i < n; i++) part[i] = max_i64(0, min_i64(each, size - i * each));
@@ -146,7 +147,7 @@ static void read_parts(struct call *c, int64_t size, int n, int64_t *part) {
                           (long long)size));
 }
 
-enum sol_status op_split(struct call *c) {
+enum sol_status op_split(struct op_call *c) {
     int n = (int)call_int(c, "num_outputs", c->n_out),
         axis = (int)call_axis(c, call_int(c, "axis", 0), call_rank(c, 0));
     if (n != c->n_out || n < 1)
@@ -155,12 +156,12 @@ enum sol_status op_split(struct call *c) {
     sol_tensor x = call_tensor(c, 0);
     read_parts(c, call_dim(c, 0, axis), n, part);
     for (int i = 0; i < n && !c->im->status; start += part[i++])
-        TRY(call_give(c, i, slice(c, x, axis, start, 1, part[i])));
+        TRY(call_set_output(c, i, slice(c, x, axis, start, 1, part[i])));
     return c->im->status;
 }
 
 /* Starts, ends, axes, steps: attributes before opset 10, inputs since. Their count. */
-static int read_slices(struct call *c, int64_t list[4][SOL_MAX_RANK]) {
+static int read_slices(struct op_call *c, int64_t list[4][SOL_MAX_RANK]) {
     static const char *const names[] = {"starts", "ends", "axes"};
     int n[4] = {0};
     for (int i = 0; i < 4; i++) {
@@ -183,7 +184,7 @@ static int64_t clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t st
 }
 
 /* A dim with the batch can be taken whole only: from 0 to an end beyond all sizes. */
-enum sol_status op_slice(struct call *c) {
+enum sol_status op_slice(struct op_call *c) {
     int64_t list[4][SOL_MAX_RANK];
     bool named[SOL_MAX_RANK] = {false};
     int n = read_slices(c, list);
@@ -196,41 +197,41 @@ enum sol_status op_slice(struct call *c) {
         int64_t length = clamp_slice(call_dim(c, 0, axis), &start, list[1][i], step);
         x = slice(c, x, axis, start, step, length);
     }
-    return call_give(c, 0, x);
+    return call_set_output(c, 0, x);
 }
 
 /* The shape is broadcast with the input's own: a 1 in it leaves the input's dim. */
-enum sol_status op_expand(struct call *c) {
+enum sol_status op_expand(struct op_call *c) {
     struct size dim[SOL_MAX_RANK], shape[SOL_MAX_RANK];
-    const struct value *x = c->in[0], *wanted = c->in[1];
-    if (!call_numbers(c, 1) || wanted->rank != 1 || size_value(wanted->dim[0]) > SOL_MAX_RANK)
+    const struct import_value *x = c->in[0], *wanted = c->in[1];
+    if (!call_shape_value(c, 1) || wanted->rank != 1 || size_value(wanted->dim[0]) > SOL_MAX_RANK)
         return fail(SOL_EUNSUPPORTED, "the shape is not known before the call");
     int n = (int)size_value(wanted->dim[0]), rank = n > x->rank ? n : x->rank;
     for (int d = 0; d < rank; d++) {
         int at = d - (rank - x->rank), to = d - (rank - n);
         dim[d] = at >= 0 ? x->dim[at] : size_const(1);
-        shape[d] = to < 0 || size_is(wanted->number[to], 1) ? dim[d] : wanted->number[to];
+        shape[d] = to < 0 || size_is(wanted->shape_value[to], 1) ? dim[d] : wanted->shape_value[to];
     }
-    return call_give(c, 0, call_expand(c, call_tensor(c, 0), rank, shape));
+    return call_set_output(c, 0, call_expand(c, call_tensor(c, 0), rank, shape));
 }
 
 /* ---- Blocks ---- */
 
 /* One reshape to six dims, one permutation, one reshape back. */
-static enum sol_status move_blocks(struct call *c, const struct size six[6], const int64_t axes[6],
-                                   const struct size out[4]) {
+static enum sol_status move_blocks(struct op_call *c, const struct size six[6],
+                                   const int64_t axes[6], const struct size out[4]) {
     sol_tensor x = call_permute(c, call_reshape(c, call_tensor(c, 0), 6, six), 6, axes);
-    return call_give(c, 0, call_reshape(c, x, 4, out));
+    return call_set_output(c, 0, call_reshape(c, x, 4, out));
 }
 
-static enum sol_status check_blocks(struct call *c, int64_t size) {
+static enum sol_status check_blocks(struct op_call *c, int64_t size) {
     if (call_rank(c, 0) != 4 || size < 1 || size > INT16_MAX)
         return fail(SOL_EINVAL, "blocksize %lld, rank %d", (long long)size, call_rank(c, 0));
     return SOL_OK;
 }
 
 /* DCR: channels are [block row, block column, channel]; CRD: [channel, block row, block column]. */
-enum sol_status op_depth_to_space(struct call *c) {
+enum sol_status op_depth_to_space(struct op_call *c) {
     int64_t b = call_int(c, "blocksize", 0);
     bool is_crd = !strcmp(call_string(c, "mode"), "CRD");
     TRY(check_blocks(c, b));
@@ -247,7 +248,7 @@ enum sol_status op_depth_to_space(struct call *c) {
     return move_blocks(c, is_crd ? crd : dcr, is_crd ? crd_axes : dcr_axes, out);
 }
 
-enum sol_status op_space_to_depth(struct call *c) {
+enum sol_status op_space_to_depth(struct op_call *c) {
     int64_t b = call_int(c, "blocksize", 0);
     TRY(check_blocks(c, b));
     int64_t ch = call_dim(c, 0, 1), h = call_dim(c, 0, 2), w = call_dim(c, 0, 3);

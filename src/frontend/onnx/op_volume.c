@@ -12,9 +12,9 @@
 
 /* ---- Pooling ---- */
 
-sol_tensor volume_pool(struct call *c, sol_tensor x, const struct window *w) {
+sol_tensor volume_pool(struct op_call *c, sol_tensor x, const struct op_window *w) {
     struct size dim[SOL_MAX_RANK];
-    struct window deep = *w;
+    struct op_window deep = *w;
     if (call_shape(c, x, dim) != 5) return x;
     sol_tensor y = window_pool(
         c, call_reshape(c, x, 4, (struct size[]){dim[0], size_mul(dim[1], dim[2]), dim[3], dim[4]}),
@@ -36,7 +36,7 @@ sol_tensor volume_pool(struct call *c, sol_tensor x, const struct window *w) {
 /* ---- Convolution ---- */
 
 /* Zeros in front of and behind dim 2 of [n, c, d, h, w]. */
-static sol_tensor pad_depth(struct call *c, sol_tensor x, const struct window *w) {
+static sol_tensor pad_depth(struct op_call *c, sol_tensor x, const struct op_window *w) {
     struct size dim[SOL_MAX_RANK];
     if (!w->begin[0] && !w->end[0]) return x;
     if (call_shape(c, x, dim) != 5) return x;
@@ -48,8 +48,8 @@ static sol_tensor pad_depth(struct call *c, sol_tensor x, const struct window *w
 }
 
 /* [n, c, depth, h, w] as [n * windows, groups * taps * channels of a group, h, w]. */
-static sol_tensor stack_taps(struct call *c, sol_tensor x, const struct window *w, int64_t groups,
-                             int64_t windows) {
+static sol_tensor stack_taps(struct op_call *c, sol_tensor x, const struct op_window *w,
+                             int64_t groups, int64_t windows) {
     struct size dim[SOL_MAX_RANK];
     if (call_shape(c, x, dim) != 5) return x;
     sol_tensor *tap = ARENA_ARRAY(c->im->arena, sol_tensor, w->kernel[0]);
@@ -76,7 +76,7 @@ static sol_tensor stack_taps(struct call *c, sol_tensor x, const struct window *
 }
 
 /* [k, channels, taps, rows, columns] as [k, taps * channels, rows, columns]. */
-static sol_tensor stack_weight(struct call *c, sol_tensor weight) {
+static sol_tensor stack_weight(struct op_call *c, sol_tensor weight) {
     struct size dim[SOL_MAX_RANK];
     if (call_shape(c, weight, dim) != 5) return weight;
     weight = call_permute(c, weight, 5, (int64_t[]){0, 2, 1, 3, 4});
@@ -84,7 +84,7 @@ static sol_tensor stack_weight(struct call *c, sol_tensor weight) {
                         (struct size[]){dim[0], size_mul(dim[1], dim[2]), dim[3], dim[4]});
 }
 
-sol_tensor volume_conv(struct call *c, const sol_tensor in[3], const struct window *w,
+sol_tensor volume_conv(struct op_call *c, const sol_tensor in[3], const struct op_window *w,
                        int64_t groups) {
     struct size dim[SOL_MAX_RANK];
     int64_t depth = call_dim(c, 0, 2) + w->begin[0] + w->end[0],

@@ -8,8 +8,8 @@
 
 /* ---- Attributes of windows ---- */
 
-void window_init(struct call *c, struct window *w) {
-    *w = (struct window){
+void window_init(struct op_call *c, struct op_window *w) {
+    *w = (struct op_window){
         .n = call_rank(c, 0) - 2, .kernel = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}};
     if (w->n >= 1 && w->n <= WINDOW_DIMS) return;
     call_fail(c, fail(SOL_EUNSUPPORTED, "a window over %d dims", w->n));
@@ -17,20 +17,20 @@ void window_init(struct call *c, struct window *w) {
 }
 
 /* What is missing stays as it is: the caller has set the default. */
-void window_list(struct call *c, const char *name, const struct window *w, int64_t least,
+void window_list(struct op_call *c, const char *name, const struct op_window *w, int64_t min,
                  int64_t *out) {
     int64_t list[WINDOW_DIMS] = {0};
     int found = call_ints(c, name, WINDOW_DIMS, list);
     if (found && found != w->n)
         call_fail(c, fail(SOL_EINVAL, "%s has %d values for %d dims", name, found, w->n));
     for (int i = 0; i < found && !c->im->status; i++) {
-        if (list[i] < least || list[i] > INT32_MAX)
+        if (list[i] < min || list[i] > INT32_MAX)
             call_fail(c, fail(SOL_EINVAL, "%s is %lld", name, (long long)list[i]));
         else out[WINDOW_DIMS - w->n + i] = list[i];
     }
 }
 
-void window_kernel(struct call *c, struct window *w) {
+void window_kernel(struct op_call *c, struct op_window *w) {
     int64_t given[WINDOW_DIMS];
     int found = call_ints(c, "kernel_shape", WINDOW_DIMS, given), first = WINDOW_DIMS - w->n;
     if (call_rank(c, 1) != w->n + 2) {
@@ -42,11 +42,11 @@ void window_kernel(struct call *c, struct window *w) {
     for (int i = 0; i < found; i++)
         if (found != w->n || given[i] != w->kernel[first + i])
             call_fail(c, fail(SOL_EINVAL, "kernel_shape %s does not fit the weight",
-                              call_list(c, found, given)));
+                              call_format_ints(c, found, given)));
 }
 
 /* ONNX's SAME: as many windows as strides fit into the input; an odd pad's larger half is at the end with UPPER. */
-static void pad_same(struct call *c, bool is_upper, struct window *w) {
+static void pad_same(struct op_call *c, bool is_upper, struct op_window *w) {
     for (int i = WINDOW_DIMS - w->n; i < WINDOW_DIMS; i++) {
         int64_t in = call_dim(c, 0, i - WINDOW_DIMS + w->n + 2),
                 windows = ceil_div(in, w->stride[i]);
@@ -58,7 +58,7 @@ static void pad_same(struct call *c, bool is_upper, struct window *w) {
 }
 
 /* All begins, then all ends. auto_pad wins over pads, which VALID takes away. */
-static void read_pads(struct call *c, struct window *w) {
+static void read_pads(struct op_call *c, struct op_window *w) {
     const char *mode = call_string(c, "auto_pad");
     int64_t pads[2 * WINDOW_DIMS] = {0};
     int found = call_ints(c, "pads", 2 * WINDOW_DIMS, pads), first = WINDOW_DIMS - w->n;
@@ -82,7 +82,7 @@ static void read_pads(struct call *c, struct window *w) {
     }
 }
 
-void window_read(struct call *c, struct window *w) {
+void window_read(struct op_call *c, struct op_window *w) {
     window_list(c, "strides", w, 1, w->stride);
     window_list(c, "dilations", w, 1, w->dilation);
     read_pads(c, w);
@@ -90,21 +90,21 @@ void window_read(struct call *c, struct window *w) {
 
 /* ---- Images ---- */
 
-const char *window_pair(struct call *c, const int64_t list[WINDOW_DIMS]) {
-    return call_list(c, 2, list + WINDOW_DIMS - 2);
+const char *window_pair(struct op_call *c, const int64_t list[WINDOW_DIMS]) {
+    return call_format_ints(c, 2, list + WINDOW_DIMS - 2);
 }
 
-const char *window_pads(struct call *c, const struct window *w) {
-    return call_list(c, 4, (int64_t[]){w->begin[1], w->begin[2], w->end[1], w->end[2]});
+const char *window_pads(struct op_call *c, const struct op_window *w) {
+    return call_format_ints(c, 4, (int64_t[]){w->begin[1], w->begin[2], w->end[1], w->end[2]});
 }
 
-sol_tensor window_rows(struct call *c, sol_tensor x, const struct window *w) {
+sol_tensor window_rows(struct op_call *c, sol_tensor x, const struct op_window *w) {
     struct size dim[SOL_MAX_RANK];
     if (w->n != 1 || call_shape(c, x, dim) != 3) return x;
     return call_reshape(c, x, 4, (struct size[]){dim[0], dim[1], size_const(1), dim[2]});
 }
 
-sol_tensor window_no_rows(struct call *c, sol_tensor y, const struct window *w) {
+sol_tensor window_no_rows(struct op_call *c, sol_tensor y, const struct op_window *w) {
     struct size dim[SOL_MAX_RANK];
     if (w->n != 1 || call_shape(c, y, dim) != 4) return y;
     return call_reshape(c, y, 3, (struct size[]){dim[0], dim[1], dim[3]});
@@ -112,7 +112,7 @@ sol_tensor window_no_rows(struct call *c, sol_tensor y, const struct window *w) 
 
 /* ---- Convolution ---- */
 
-sol_tensor window_conv(struct call *c, const sol_tensor in[3], const struct window *w,
+sol_tensor window_conv(struct op_call *c, const sol_tensor in[3], const struct op_window *w,
                        int64_t groups) {
     return call_layer(c, "conv", 2 + (in[2] >= 0), in, "stride=%s dilation=%s pad=%s groups=%lld",
                       window_pair(c, w->stride), window_pair(c, w->dilation), window_pads(c, w),
@@ -120,17 +120,17 @@ sol_tensor window_conv(struct call *c, const sol_tensor in[3], const struct wind
 }
 
 /* Lines become images of one row, volumes images of more channels; the layer knows images alone. */
-enum sol_status op_conv(struct call *c) {
-    struct window w;
+enum sol_status op_conv(struct op_call *c) {
+    struct op_window w;
     window_init(c, &w);
     window_kernel(c, &w);
     window_read(c, &w);
     int64_t groups = call_int(c, "group", 1);
     sol_tensor in[3] = {call_tensor(c, 0), call_tensor(c, 1), -1};
     if (call_has(c, 2)) in[2] = call_tensor(c, 2);
-    if (w.n == 3) return call_give(c, 0, volume_conv(c, in, &w, groups));
+    if (w.n == 3) return call_set_output(c, 0, volume_conv(c, in, &w, groups));
     for (int i = 0; i < 2; i++) in[i] = window_rows(c, in[i], &w);
-    return call_give(c, 0, window_no_rows(c, window_conv(c, in, &w, groups), &w));
+    return call_set_output(c, 0, window_no_rows(c, window_conv(c, in, &w, groups), &w));
 }
 
 /* ---- Pooling ---- */
@@ -139,24 +139,24 @@ enum sol_status op_conv(struct call *c) {
  * SOL's windows are never more than half in the padding; where ONNX's are, the padding becomes a layer of its own. Zeros that do
  * not count: the average is too small by the part of ones that there is in each window.
  */
-static bool is_wide(const struct window *w) {
+static bool is_wide(const struct op_window *w) {
     for (int i = 1; i < WINDOW_DIMS; i++)
         if (2 * max_i64(w->begin[i], w->end[i]) > w->dilation[i] * (w->kernel[i] - 1) + 1)
             return true;
     return false;
 }
 
-static sol_tensor pad_and_pool(struct call *c, sol_tensor x, const struct window *w) {
+static sol_tensor pad_and_pool(struct op_call *c, sol_tensor x, const struct op_window *w) {
     bool is_max = !strcmp(c->op->layer, "max_pool");
-    struct window inner = *w;
+    struct op_window inner = *w;
     x = LAYER1(c, "pad", x, "pad=%s value=%s", window_pads(c, w),
-               call_real(c, is_max ? -INFINITY : 0));
+               call_format_double(c, is_max ? -INFINITY : 0));
     memset(inner.begin, 0, sizeof inner.begin);
     memset(inner.end, 0, sizeof inner.end);
     return window_pool(c, x, &inner);
 }
 
-static sol_tensor pool_wide(struct call *c, sol_tensor x, const struct window *w) {
+static sol_tensor pool_wide(struct op_call *c, sol_tensor x, const struct op_window *w) {
     struct size dim[SOL_MAX_RANK];
     bool is_max = !strcmp(c->op->layer, "max_pool");
     sol_tensor y = pad_and_pool(c, x, w);
@@ -166,7 +166,7 @@ static sol_tensor pool_wide(struct call *c, sol_tensor x, const struct window *w
     return LAYER2(c, "div", y, pad_and_pool(c, ones, w), "");
 }
 
-sol_tensor window_pool(struct call *c, sol_tensor x, const struct window *w) {
+sol_tensor window_pool(struct op_call *c, sol_tensor x, const struct op_window *w) {
     bool is_max = !strcmp(c->op->layer, "max_pool"), ceils = call_int(c, "ceil_mode", 0) != 0,
          counts = call_int(c, "count_include_pad", 0) != 0;
     if (is_wide(w)) return pool_wide(c, x, w);
@@ -180,7 +180,7 @@ sol_tensor window_pool(struct call *c, sol_tensor x, const struct window *w) {
 }
 
 /* A pad as wide as the window would make windows over pads alone, which have no largest value and no average. */
-static enum sol_status check_pads(const struct window *w) {
+static enum sol_status check_pads(const struct op_window *w) {
     for (int i = 0; i < WINDOW_DIMS; i++) {
         int64_t pad = max_i64(w->begin[i], w->end[i]),
                 reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
@@ -192,8 +192,8 @@ static enum sol_status check_pads(const struct window *w) {
 }
 
 /* MaxPool, AveragePool. */
-enum sol_status op_pool(struct call *c) {
-    struct window w;
+enum sol_status op_pool(struct op_call *c) {
+    struct op_window w;
     window_init(c, &w);
     if (!call_attribute(c, "kernel_shape")) return fail(SOL_EINVAL, "kernel_shape is missing");
     window_list(c, "kernel_shape", &w, 1, w.kernel);
@@ -204,26 +204,26 @@ enum sol_status op_pool(struct call *c) {
     TRY(check_pads(&w));
     if (call_int(c, "storage_order", 0)) return fail(SOL_EUNSUPPORTED, "storage_order");
     sol_tensor x = call_tensor(c, 0);
-    if (w.n == 3) return call_give(c, 0, volume_pool(c, x, &w));
-    return call_give(c, 0, window_no_rows(c, window_pool(c, window_rows(c, x, &w), &w), &w));
+    if (w.n == 3) return call_set_output(c, 0, volume_pool(c, x, &w));
+    return call_set_output(c, 0, window_no_rows(c, window_pool(c, window_rows(c, x, &w), &w), &w));
 }
 
 /* Over all dims behind the channels. */
-enum sol_status op_global_pool(struct call *c) {
+enum sol_status op_global_pool(struct op_call *c) {
     int64_t axes[SOL_MAX_RANK];
     int n = call_rank(c, 0) - 2;
     if (n < 1) return fail(SOL_EINVAL, "an input of rank %d has no rows", n + 2);
     for (int i = 0; i < n; i++) axes[i] = 2 + i;
-    return call_give(
-        c, 0,
-        LAYER1(c, c->op->layer, call_tensor(c, 0), "axes=%s keepdim=true", call_list(c, n, axes)));
+    return call_set_output(c, 0,
+                           LAYER1(c, c->op->layer, call_tensor(c, 0), "axes=%s keepdim=true",
+                                  call_format_ints(c, n, axes)));
 }
 
 /*
  * x / (bias + alpha / size * sum over `size` neighbouring channels of x^2) ^ beta, after ONNX's LRN. The mean over channels is an
  * average window over the rows of [n, 1, channels, pixels]; what lies outside counts as 0. The base is positive.
  */
-enum sol_status op_lrn(struct call *c) {
+enum sol_status op_lrn(struct op_call *c) {
     int64_t size = call_int(c, "size", 0);
     double alpha = call_float(c, "alpha", 1e-4), beta = call_float(c, "beta", 0.75),
            bias = call_float(c, "bias", 1);
@@ -246,5 +246,5 @@ enum sol_status op_lrn(struct call *c) {
                              sol_model_scalar(c->im->model, bias), "");
     sol_tensor power =
         LAYER2(c, "mul", LAYER1(c, "log", base, ""), sol_model_scalar(c->im->model, -beta), "");
-    return call_give(c, 0, LAYER2(c, "mul", x, LAYER1(c, "exp", power, ""), ""));
+    return call_set_output(c, 0, LAYER2(c, "mul", x, LAYER1(c, "exp", power, ""), ""));
 }

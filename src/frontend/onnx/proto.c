@@ -134,7 +134,7 @@ static void *append(struct arena *arena, struct list *list, size_t size) {
     return item;
 }
 
-/* Whole numbers take 64 bits whatever their type in the file; floats are the low half of `bits`. */
+/* Integers take 64 bits whatever their type in the file; floats are the low half of `bits`. */
 static void append_number(struct arena *arena, struct list *list, enum kind kind, uint64_t bits) {
     if (kind == INTS) memcpy(append(arena, list, 8), &bits, 8);
     else if (kind == DOUBLES) memcpy(append(arena, list, 8), &bits, 8);

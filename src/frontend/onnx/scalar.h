@@ -1,8 +1,8 @@
 /*
  * Functions of one point: what eval.def names.
  *
- * Those of reals are after the formulas of ONNX's operators, written so that they neither overflow nor lose digits where the plain
- * formula would: log1p and expm1 near 0, exponents that are never positive. Those of whole numbers wrap at 64 bits by way of unsigned
+ * Those of floats are after the formulas of ONNX's operators, written so that they neither overflow nor lose digits where the plain
+ * formula would: log1p and expm1 near 0, exponents that are never positive. Those of integers wrap at 64 bits by way of unsigned
  * arithmetic, since overflow of signed numbers is undefined in C; an eval says whether the bits of 64-bit numbers have a sign.
  */
 #ifndef SOL_ONNX_SCALAR_H
@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-/* ---- Reals ---- */
+/* ---- Floats ---- */
 
 static inline double negate(double x) { return -x; }
 static inline double invert(double x) { return 1 / x; }
@@ -27,7 +27,7 @@ static inline double softsign(double x) { return x / (1 + fabs(x)); }
 static inline double mish(double x) { return x * tanh(softplus(x)); }
 /* x times the hard sigmoid with the slope 1/6. */
 static inline double hard_swish(double x) { return x * fmax(0, fmin(1, x / 6 + 0.5)); }
-static inline double is_not_number(double x) { return x != x; }
+static inline double is_nan(double x) { return x != x; }
 
 static inline double leaky_relu(double x, double alpha, double unused) {
     (void)unused;
@@ -86,69 +86,69 @@ static inline double modulo(double a, double b) {
 static inline double add_square(double a, double b) { return a + b * b; }
 static inline double add_abs(double a, double b) { return a + fabs(b); }
 
-/* ---- Whole numbers: 64 bits, wrapping ---- */
+/* ---- Integers: 64 bits, wrapping ---- */
 
-static inline int64_t whole_negate(int64_t x) { return (int64_t)(0 - (uint64_t)x); }
-static inline int64_t whole_abs(int64_t x) { return x < 0 ? whole_negate(x) : x; }
-static inline int64_t whole_same(int64_t x) { return x; }
-static inline int64_t whole_sign(int64_t x) { return (x > 0) - (x < 0); }
-static inline int64_t whole_rectify(int64_t x) { return x > 0 ? x : 0; }
-static inline int64_t whole_not(int64_t x) { return ~x; }
+static inline int64_t int_negate(int64_t x) { return (int64_t)(0 - (uint64_t)x); }
+static inline int64_t int_abs(int64_t x) { return x < 0 ? int_negate(x) : x; }
+static inline int64_t int_same(int64_t x) { return x; }
+static inline int64_t int_sign(int64_t x) { return (x > 0) - (x < 0); }
+static inline int64_t int_rectify(int64_t x) { return x > 0 ? x : 0; }
+static inline int64_t int_not(int64_t x) { return ~x; }
 static inline int64_t bool_not(int64_t x) { return !x; }
 
-#define WHOLE2(name, value)                                                      \
-    static inline int64_t whole_##name(struct eval *e, int64_t a, int64_t b) {   \
+#define INT_BINARY(name, value)                                                  \
+    static inline int64_t int_##name(struct eval *e, int64_t a, int64_t b) {     \
         (void)e;                                                                 \
         return (value);                                                          \
     }
-WHOLE2(add, (int64_t)((uint64_t)a + (uint64_t)b))
-WHOLE2(sub, (int64_t)((uint64_t)a - (uint64_t)b))
-WHOLE2(mul, (int64_t)((uint64_t)a * (uint64_t)b))
-WHOLE2(and, a &b)
-WHOLE2(or, a | b)
-WHOLE2(xor, a ^ b)
-WHOLE2(equal, a == b)
-WHOLE2(less, e->is_unsigned ? (uint64_t)a < (uint64_t)b : a < b)
-WHOLE2(less_equal, e->is_unsigned ? (uint64_t)a <= (uint64_t)b : a <= b)
-WHOLE2(greater, e->is_unsigned ? (uint64_t)a > (uint64_t)b : a > b)
-WHOLE2(greater_equal, e->is_unsigned ? (uint64_t)a >= (uint64_t)b : a >= b)
-WHOLE2(larger, whole_greater(e, a, b) ? a : b)
-WHOLE2(smaller, whole_less(e, a, b) ? a : b)
-WHOLE2(add_square, whole_add(e, a, whole_mul(e, b, b)))
-WHOLE2(add_abs, whole_add(e, a, whole_abs(b)))
-WHOLE2(prelu, a < 0 ? whole_mul(e, a, b) : a)
-#undef WHOLE2
+INT_BINARY(add, (int64_t)((uint64_t)a + (uint64_t)b))
+INT_BINARY(sub, (int64_t)((uint64_t)a - (uint64_t)b))
+INT_BINARY(mul, (int64_t)((uint64_t)a * (uint64_t)b))
+INT_BINARY(and, a &b)
+INT_BINARY(or, a | b)
+INT_BINARY(xor, a ^ b)
+INT_BINARY(equal, a == b)
+INT_BINARY(less, e->is_unsigned ? (uint64_t)a < (uint64_t)b : a < b)
+INT_BINARY(less_equal, e->is_unsigned ? (uint64_t)a <= (uint64_t)b : a <= b)
+INT_BINARY(greater, e->is_unsigned ? (uint64_t)a > (uint64_t)b : a > b)
+INT_BINARY(greater_equal, e->is_unsigned ? (uint64_t)a >= (uint64_t)b : a >= b)
+INT_BINARY(larger, int_greater(e, a, b) ? a : b)
+INT_BINARY(smaller, int_less(e, a, b) ? a : b)
+INT_BINARY(add_square, int_add(e, a, int_mul(e, b, b)))
+INT_BINARY(add_abs, int_add(e, a, int_abs(b)))
+INT_BINARY(prelu, a < 0 ? int_mul(e, a, b) : a)
+#undef INT_BINARY
 
 /* Towards 0; the one quotient that does not fit wraps. */
-static inline int64_t whole_div(struct eval *e, int64_t a, int64_t b) {
-    if (!b) eval_stop(e, fail(SOL_EINVAL, "a division of whole numbers by 0"));
+static inline int64_t int_div(struct eval *e, int64_t a, int64_t b) {
+    if (!b) eval_stop(e, fail(SOL_EINVAL, "a division of integers by 0"));
     if (e->is_unsigned) return (int64_t)((uint64_t)a / (uint64_t)b);
-    return b == -1 ? whole_negate(a) : a / b;
+    return b == -1 ? int_negate(a) : a / b;
 }
 /* The sign of the dividend. The least number modulo -1 is 0, though the processor would trap. */
-static inline int64_t whole_remainder(struct eval *e, int64_t a, int64_t b) {
-    if (!b) eval_stop(e, fail(SOL_EINVAL, "a division of whole numbers by 0"));
+static inline int64_t int_remainder(struct eval *e, int64_t a, int64_t b) {
+    if (!b) eval_stop(e, fail(SOL_EINVAL, "a division of integers by 0"));
     if (e->is_unsigned) return (int64_t)((uint64_t)a % (uint64_t)b);
     return b == -1 ? 0 : a % b;
 }
 /* The sign of the divisor. */
-static inline int64_t whole_modulo(struct eval *e, int64_t a, int64_t b) {
-    int64_t r = whole_remainder(e, a, b);
+static inline int64_t int_modulo(struct eval *e, int64_t a, int64_t b) {
+    int64_t r = int_remainder(e, a, b);
     return !e->is_unsigned && r && (r < 0) != (b < 0) ? r + b : r;
 }
 /* What is shifted out is gone; shifts by all bits or more, or by less than none, leave 0. */
-static inline int64_t whole_shift_left(struct eval *e, int64_t a, int64_t b) {
+static inline int64_t int_shift_left(struct eval *e, int64_t a, int64_t b) {
     (void)e;
     return b >= 0 && b < 64 ? (int64_t)((uint64_t)a << b) : 0;
 }
 /* The sign comes along, also as far as numbers below 0 become -1. */
-static inline int64_t whole_shift_right(struct eval *e, int64_t a, int64_t b) {
+static inline int64_t int_shift_right(struct eval *e, int64_t a, int64_t b) {
     bool is_signed = !e->is_unsigned && a < 0;
     if (b < 0 || b >= 64) return is_signed ? -1 : 0;
     return is_signed ? ~(int64_t)(~(uint64_t)a >> b) : (int64_t)((uint64_t)a >> b);
 }
 /* By squaring, wrapping; a negative exponent leaves 0 but for 1 and -1. */
-static inline int64_t whole_pow(struct eval *e, int64_t a, int64_t b) {
+static inline int64_t int_pow(struct eval *e, int64_t a, int64_t b) {
     uint64_t result = 1, power = (uint64_t)a;
     if (b < 0 && !e->is_unsigned) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
     for (uint64_t left = (uint64_t)b; left; left >>= 1, power *= power)

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define DEEPEST 100                      /* graphs within graphs */
+#define MAX_DEPTH 100                      /* graphs within graphs */
 #define NODE_STACK ((size_t)24 << 10) /* what one node may take besides the graphs in it */
 
 /* A name without a value is free, or was asked for and never made. */
@@ -23,10 +23,10 @@ struct scope {
 };
 
 /* Room for twice as many names as will be entered, so that every search ends. */
-struct scope *scope_new(struct space *space, struct scope *outer, int most_names) {
-    struct scope *scope = TAKE(space, struct scope, 1);
-    for (scope->cap = 8; scope->cap < 2 * (int64_t)most_names;) scope->cap *= 2;
-    scope->slots = TAKE(space, struct binding, scope->cap);
+struct scope *scope_new(struct space *space, struct scope *outer, int max_names) {
+    struct scope *scope = SPACE_ARRAY(space, struct scope, 1);
+    for (scope->cap = 8; scope->cap < 2 * (int64_t)max_names;) scope->cap *= 2;
+    scope->slots = SPACE_ARRAY(space, struct binding, scope->cap);
     scope->outer = outer;
     return scope;
 }
@@ -64,7 +64,7 @@ int scope_count_names(const struct onnx_graph *graph) {
 }
 
 /* Graphs within nodes may have initializers of their own; they are read at every run. */
-static enum sol_status add_initializer(struct run *run, struct scope *scope,
+static enum sol_status add_initializer(struct eval_context *run, struct scope *scope,
                                        const struct onnx_tensor *tensor) {
     struct array *array;
     if (!tensor->name || !*tensor->name) return fail(SOL_EINVAL, "an initializer without a name");
@@ -74,7 +74,8 @@ static enum sol_status add_initializer(struct run *run, struct scope *scope,
 }
 
 /* Nodes in their order. */
-enum sol_status scope_run(struct run *run, struct scope *scope, const struct onnx_graph *graph) {
+enum sol_status scope_run(struct eval_context *run, struct scope *scope,
+                          const struct onnx_graph *graph) {
     for (int i = 0; i < graph->initializers.n; i++)
         TRY(add_initializer(run, scope, ITEM(graph->initializers, struct onnx_tensor, i)));
     for (int i = 0; i < graph->nodes.n; i++) {
@@ -102,8 +103,8 @@ static void bind_inputs(struct eval *e, struct scope *scope, const struct onnx_g
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out) {
     struct scope *scope = scope_new(e->space, e->scope, scope_count_names(graph));
-    if (++e->run->depth > DEEPEST)
-        eval_stop(e, fail(SOL_EINVAL, "graphs nested more than %d deep", DEEPEST));
+    if (++e->run->depth > MAX_DEPTH)
+        eval_stop(e, fail(SOL_EINVAL, "graphs nested more than %d deep", MAX_DEPTH));
     enum sol_status status = os_stack_check(NODE_STACK, "graphs nested too deep");
     if (status) eval_stop(e, status);
     bind_inputs(e, scope, graph, n_in, in);

@@ -1,4 +1,4 @@
-"""Networks of which parts are interpreted: how values of any type reach libsol and come back.
+"""Sessions, networks of which parts are interpreted: how values of any type reach libsol and come back.
 
 A tensor is a NumPy array; types that NumPy lacks are those of ml_dtypes, strings are arrays of objects. A sequence is a list, an
 optional without a value None.
@@ -29,9 +29,9 @@ def dtype_of(number):
     return numpy.dtype(getattr(ml_dtypes, ML_TYPES[number]))
 
 
-def open_mixed(source):
+def open_session(source):
     """A source.Source -> a libsol network. Raises as ``load`` does."""
-    return _core.mix_onnx(
+    return _core.open_session(
         source.value,
         source.folder,
         config["compiler::device"] or None,
@@ -40,7 +40,7 @@ def open_mixed(source):
     )
 
 
-class Mixed:
+class Session:
     """What ``Network`` does its calls with when the file is not compiled as a whole."""
 
     def __init__(self, core):

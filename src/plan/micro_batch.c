@@ -1,51 +1,53 @@
 /*
  * Which clusters can be computed for a part of the batch, and how much they move.
  *
- *   clusters with their views -> [this file] -> cluster->by_image, cluster->images
+ *   clusters with their views -> [this file] -> cluster->by_sample, cluster->micro_batch
  *
- * A tensor counts images when its first dim is the first symbol and no other dim has a symbol: memory then holds one image
- * after the other. A layer keeps images apart when all that it touches counts images, or is the same for all of them:
- * whatever mixes images (a sum over the batch, a reshape or transpose that moves it) has an output that does neither.
+ * A tensor is batch-major when its first dim is the first symbol and no other dim has a symbol:
+ * memory then holds one sample after the other. A layer keeps samples apart when each of its
+ * tensors is batch-major or batch-invariant: an op that mixes samples (a sum over the batch, a
+ * reshape or transpose that moves it) has an output that is neither.
  */
+#include "run/micro_batch.h"
 #include "plan/build.h"
 #include "plan/cluster.h"
-#include "run/portion.h"
 
-bool plan_counts_images(const struct tensor *t) {
+bool plan_is_batch_major(const struct tensor *t) {
     return t->rank > 0 && size_equal(t->dim[0], size_symbol(0)) && ir_is_fixed(t, 1);
 }
 
-static bool keeps_images(const struct layer *l) {
+static bool keeps_samples_apart(const struct layer *l) {
     bool all_shared = true;
     if (l->kind == LAYER_gather && l->attr.axis == 0 && !ir_is_fixed(l->in[0], 0)) return false;
     for (int i = 0; i < l->n_in; i++) {
         if (ir_is_fixed(l->in[i], 0)) continue;
-        if (!plan_counts_images(l->in[i])) return false;
+        if (!plan_is_batch_major(l->in[i])) return false;
         all_shared = false;
     }
-    return plan_counts_images(l->out[0]) || (all_shared && ir_is_fixed(l->out[0], 0));
+    return plan_is_batch_major(l->out[0]) || (all_shared && ir_is_fixed(l->out[0], 0));
 }
 
-/* Its memory moves on from image to image exactly if the tensor does, from a place that no size decides. */
-static bool is_placed_by_image(const struct plan *plan, const struct tensor *t) {
+/* Its memory advances from sample to sample exactly if the tensor is batch-major, and begins at a
+ * constant offset. */
+static bool is_placed_by_sample(const struct plan *plan, const struct tensor *t) {
     const struct storage *s = &plan->storage[t->id];
-    return size_is_const(s->offset) && plan_counts_images(t) == plan_counts_images(s->root) &&
-           (plan_counts_images(t) || ir_is_fixed(s->root, 0));
+    return size_is_const(s->offset) && plan_is_batch_major(t) == plan_is_batch_major(s->root) &&
+           (plan_is_batch_major(t) || ir_is_fixed(s->root, 0));
 }
 
-static bool is_by_image(const struct plan *plan, const struct cluster *cluster) {
+static bool is_by_sample(const struct plan *plan, const struct cluster *cluster) {
     for (int i = 0; i < cluster->layers.n; i++)
-        if (!keeps_images(cluster->layers.at[i])) return false;
+        if (!keeps_samples_apart(cluster->layers.at[i])) return false;
     for (int i = 0; i < cluster->inputs.n; i++)
-        if (!is_placed_by_image(plan, cluster->inputs.at[i])) return false;
+        if (!is_placed_by_sample(plan, cluster->inputs.at[i])) return false;
     for (int i = 0; i < cluster->outputs.n; i++)
-        if (!is_placed_by_image(plan, cluster->outputs.at[i])) return false;
+        if (!is_placed_by_sample(plan, cluster->outputs.at[i])) return false;
     return true;
 }
 
 /* Only these become steps of a call. */
 static bool has_step(const struct cluster *cluster) {
-    return !cluster->prepare && cluster->module != MODULE_VIEW;
+    return !cluster->prepack && cluster->module != MODULE_VIEW;
 }
 
 /* ---- Lives of results ---- */
@@ -79,26 +81,26 @@ static void note_lives(const struct plan *plan, struct cluster *const *steps, in
         const struct tensor *t = m->layers.at[i]->out[0];
         const struct life *l = &life[t->id];
         if (l->first >= 0)
-            portion_note_life(traffic, l->first, l->last, size_scale(layout_elements(t), 4));
+            micro_batch_note_life(traffic, l->first, l->last, size_scale(layout_elements(t), 4));
     }
 }
 
-enum sol_status plan_images(struct plan *plan, int64_t batch) {
+enum sol_status plan_micro_batches(struct plan *plan, int64_t batch) {
     const int n = plan->clusters.n;
     struct traffic *traffic = ARENA_ARRAY(plan->arena, struct traffic, n + 1);
     struct cluster **steps = ARENA_ARRAY(plan->arena, struct cluster *, n + 1);
-    int64_t *portion = ARENA_ARRAY(plan->arena, int64_t, n + 1);
+    int64_t *micro_batch = ARENA_ARRAY(plan->arena, int64_t, n + 1);
     int n_steps = 0;
     for (int i = 0; i < n; i++) {
         struct cluster *cluster = plan->clusters.at[i];
-        cluster->by_image = is_by_image(plan, cluster);
-        cluster->images = batch;
+        cluster->by_sample = is_by_sample(plan, cluster);
+        cluster->micro_batch = batch;
         if (!has_step(cluster)) continue;
-        traffic[n_steps] = portion_traffic(build_bytes(cluster), cluster->by_image);
+        traffic[n_steps] = micro_batch_traffic(build_bytes(cluster), cluster->by_sample);
         steps[n_steps++] = cluster;
     }
     note_lives(plan, steps, n_steps, traffic);
-    portion_choose(n_steps, traffic, batch, portion);
-    for (int i = 0; i < n_steps; i++) steps[i]->images = portion[i];
+    micro_batch_choose(n_steps, traffic, batch, micro_batch);
+    for (int i = 0; i < n_steps; i++) steps[i]->micro_batch = micro_batch[i];
     return SOL_OK;
 }

@@ -16,7 +16,7 @@ static struct tensor *align_channel(struct model *m, struct tensor *x, int rank)
     return pass_reshape(m, x, rank - 1, dim);
 }
 
-static struct tensor *expand_batch_norm(struct model *m, const struct layer *l) {
+static struct tensor *decompose_batch_norm(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0], *mean = l->in[1], *var = l->in[2], *weight = l->in[3],
                   *bias = l->in[4];
     struct tensor *eps = pass_scalar(m, l->attr.eps);
@@ -42,7 +42,7 @@ static struct tensor *reduce_axis(struct model *m, enum layer_kind kind, struct 
 }
 
 /* Less the largest value, every exponent is at most 0, and the sum is at least 1. */
-static struct tensor *expand_softmax(struct model *m, const struct layer *l) {
+static struct tensor *decompose_softmax(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0];
     struct tensor *top = reduce_axis(m, LAYER_reduce_max, x, l->attr.axis);
     struct tensor *below = pass_binary(m, LAYER_sub, x, top, l->origin);
@@ -51,7 +51,7 @@ static struct tensor *expand_softmax(struct model *m, const struct layer *l) {
     return pass_binary(m, LAYER_div, e, total, l->origin);
 }
 
-static const struct pass_rule rules[] = {{LAYER_batch_norm, expand_batch_norm},
-                                         {LAYER_softmax, expand_softmax}};
+static const struct pass_rule rules[] = {{LAYER_batch_norm, decompose_batch_norm},
+                                         {LAYER_softmax, decompose_softmax}};
 
-enum sol_status pass_expand(struct model *m) { return pass_apply(m, rules, COUNT(rules)); }
+enum sol_status pass_decompose(struct model *m) { return pass_apply(m, rules, COUNT(rules)); }

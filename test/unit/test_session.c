@@ -1,4 +1,4 @@
-/* Mixed networks from C: floats of few bits, arrays, a network whose parts are compiled and interpreted, failing allocations. */
+/* Sessions from C: floats of few bits, arrays, a network whose parts are compiled and interpreted, failing allocations. */
 #include "check.h"
 #include "children.h"
 #include "proto_writer.h"
@@ -42,16 +42,16 @@ static void test_floats(void) {
 static void test_elements(void) {
     unsigned char data[8] = {0};
     struct array four = {.type = TYPE_I4, .n = 1, .data = data};
-    array_set_whole(&four, 0, -3);
-    CHECK(array_whole(&four, 0) == -3 && array_real(&four, 0) == -3);
-    array_set_whole(&four, 0, 9);
-    CHECK(array_whole(&four, 0) == -7);
+    array_set_int(&four, 0, -3);
+    CHECK(array_int(&four, 0) == -3 && array_double(&four, 0) == -3);
+    array_set_int(&four, 0, 9);
+    CHECK(array_int(&four, 0) == -7);
     struct array wide = {.type = TYPE_U64, .n = 1, .data = data};
-    array_set_real(&wide, 0, 1e19);
-    CHECK((uint64_t)array_whole(&wide, 0) == 10000000000000000000u);
+    array_set_double(&wide, 0, 1e19);
+    CHECK((uint64_t)array_int(&wide, 0) == 10000000000000000000u);
     struct array eight = {.type = TYPE_I8, .n = 1, .data = data};
-    array_set_real(&eight, 0, NAN);
-    CHECK(array_whole(&eight, 0) == 0);
+    array_set_double(&eight, 0, NAN);
+    CHECK(array_int(&eight, 0) == 0);
     int64_t n;
     CHECK(!dims_count(3, (int64_t[]){0, INT64_MAX, INT64_MAX}, &n));
     CHECK(dims_count(2, (int64_t[]){3, 0}, &n) && n == 0);
@@ -104,7 +104,7 @@ static struct message make_network(void) {
 }
 
 /* x: the first n of 6, in one row or in one column. */
-static enum sol_status call_part(struct sol_mixed *net, int n, bool is_row, int columns,
+static enum sol_status call_part(struct sol_session *net, int n, bool is_row, int columns,
                                  float y[6]) {
     static const float x[6] = {0, 0.5f, 1, -1, 2, 0.25f};
     static const int64_t axis = 0;
@@ -115,7 +115,7 @@ static enum sol_status call_part(struct sol_mixed *net, int n, bool is_row, int 
         {.type = 7, .n = 1, .data = &axis}};
     const struct sol_value *inputs[3] = {&values[0], &values[1], &values[2]};
     struct sol_results *results = NULL;
-    enum sol_status status = sol_mixed_run(net, inputs, &results);
+    enum sol_status status = sol_session_run(net, inputs, &results);
     if (!status) memcpy(y, sol_results_get(results, 0)->data, (size_t)n * sizeof *y);
     sol_results_free(results);
     return status;
@@ -130,27 +130,27 @@ static bool part_is_right(int n, int columns, const float y[6]) {
     return right;
 }
 
-static enum sol_status call(struct sol_mixed *net, float y[6]) {
+static enum sol_status call(struct sol_session *net, float y[6]) {
     return call_part(net, 6, true, 2, y);
 }
 static bool is_right(const float y[6]) { return part_is_right(6, 2, y); }
 
 static void test_network(void) {
     struct message model = make_network();
-    struct sol_mixed *net;
+    struct sol_session *net;
     float y[6];
     int compiled, interpreted;
-    REQUIRE(!sol_mixed_parse(model.at, model.size, NULL, NULL, &net));
+    REQUIRE(!sol_session_parse(model.at, model.size, NULL, NULL, &net));
     for (int i = 0; i < 2; i++) {
         CHECK(!call(net, y) && is_right(y));
-        sol_mixed_count(net, &compiled, &interpreted);
+        sol_session_count(net, &compiled, &interpreted);
         CHECK(compiled == 3 && interpreted == 1);
     }
-    sol_mixed_free(net);
+    sol_session_free(net);
 }
 
 /* Calls of more shapes than segments are kept for: programs come and go while others run them. Returns how many went wrong. */
-static int call_shapes(struct sol_mixed *net) {
+static int call_shapes(struct sol_session *net) {
     int wrong = 0;
     for (int i = 0; i < 120; i++) {
         const int n = 1 + i / 12 % 6, columns = 1 + i / 2 % 6;
@@ -170,7 +170,7 @@ static void *call_until_stopped(void *net) {
     return NULL;
 }
 
-static struct sol_mixed *overlapped;
+static struct sol_session *overlapped;
 
 /* In a child, too, in which another thread was about to plan. */
 static bool shapes_are_right(void) { return !call_shapes(overlapped); }
@@ -178,7 +178,7 @@ static bool shapes_are_right(void) { return !call_shapes(overlapped); }
 static void test_calls_that_overlap(void) {
     struct message model = make_network();
     pthread_t callers[3];
-    REQUIRE(!sol_mixed_parse(model.at, model.size, NULL, NULL, &overlapped));
+    REQUIRE(!sol_session_parse(model.at, model.size, NULL, NULL, &overlapped));
     for (int i = 0; i < COUNT(callers); i++)
         REQUIRE(!pthread_create(&callers[i], NULL, call_until_stopped, overlapped));
     const int n_forks = check_cannot_fork() ? 0 : 20;
@@ -186,7 +186,7 @@ static void test_calls_that_overlap(void) {
     atomic_store(&stop, true);
     for (int i = 0; i < COUNT(callers); i++) pthread_join(callers[i], NULL);
     CHECK(shapes_are_right());
-    sol_mixed_free(overlapped);
+    sol_session_free(overlapped);
 }
 
 /* y = cumulated sum of x w along `axis`; w is 40 x 32, all 0.5. */
@@ -207,14 +207,14 @@ static struct message make_weighted(void) {
     return make_model(&graph);
 }
 
-static bool weighted_is_right(struct sol_mixed *net, int64_t n) {
+static bool weighted_is_right(struct sol_session *net, int64_t n) {
     static float x[8 * 40];
     static const int64_t axis = 0;
     for (int i = 0; i < COUNT(x); i++) x[i] = 1;
     struct sol_value values[2] = {{.type = 1, .rank = 2, .dim = {n, 40}, .n = n * 40, .data = x},
                                   {.type = 7, .n = 1, .data = &axis}};
     struct sol_results *results = NULL;
-    if (sol_mixed_run(net, (const struct sol_value *[]){&values[0], &values[1]}, &results))
+    if (sol_session_run(net, (const struct sol_value *[]){&values[0], &values[1]}, &results))
         return false;
     const float *y = sol_results_get(results, 0)->data;
     bool right = true;
@@ -226,14 +226,14 @@ static bool weighted_is_right(struct sol_mixed *net, int64_t n) {
 /* The program for one more length takes no more memory for what is made of weights. */
 static void test_weights_of_lengths(void) {
     struct message model = make_weighted();
-    struct sol_mixed *net;
-    REQUIRE(!sol_mixed_parse(model.at, model.size, NULL, NULL, &net));
+    struct sol_session *net;
+    REQUIRE(!sol_session_parse(model.at, model.size, NULL, NULL, &net));
     CHECK(weighted_is_right(net, 1));
     const size_t once = packs_size();
     CHECK(once >= 40 * 32 * 4);
     for (int64_t n = 2; n <= 8; n++) CHECK(weighted_is_right(net, n) && packs_size() == once);
     for (int64_t n = 1; n <= 8; n++) CHECK(weighted_is_right(net, n));
-    sol_mixed_free(net);
+    sol_session_free(net);
     CHECK(packs_size() == 0);
 }
 
@@ -243,16 +243,16 @@ static void test_failing_allocations(void) {
     enum sol_status status = SOL_ENOMEM;
     int wrong = 0;
     for (long n = 1; status && n < 100000; n++) {
-        struct sol_mixed *net = NULL;
+        struct sol_session *net = NULL;
         float y[6];
         mem_fail_at = n;
-        status = sol_mixed_parse(model.at, model.size, NULL, NULL, &net);
+        status = sol_session_parse(model.at, model.size, NULL, NULL, &net);
         if (!status) status = call(net, y);
         bool failed = !mem_fail_at;
         mem_fail_at = 0;
         wrong += status && (status != SOL_ENOMEM || !failed);
         if (net) wrong += call(net, y) != SOL_OK || !is_right(y);
-        sol_mixed_free(net);
+        sol_session_free(net);
         if (!failed) break;
         if (!status) status = SOL_ENOMEM; /* it went on without what failed */
     }

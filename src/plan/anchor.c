@@ -1,7 +1,7 @@
 /*
  * Clusters of module DNN: what a conv or linear computes besides itself.
  *
- *   cluster.c -> [this file] -> cluster of a heavy layer, its epilogue, its prologue
+ *   cluster.c -> [this file] -> cluster of an anchor layer, its epilogue, its prologue
  *
  * The kernels know a closed set: scale, shift and relu while they load, a residual sum and relu or clamp before they store.
  * Pointwise layers behind that become the generated epilogue, a cluster of DFP's inside the DNN cluster: the kernel
@@ -45,46 +45,46 @@ static bool depends_on(struct clustering *c, const struct tensor *t, const struc
 
 /* A sum of two convs goes to the later one, so that the earlier one's result is there. */
 static bool is_ready_before(struct clustering *c, const struct tensor *t,
-                            const struct layer *heavy) {
+                            const struct layer *anchor) {
     const struct layer *p = t->producer;
-    if ((layer_infos[p->kind].traits & HEAVY) && !c->of[p->id] &&
-        c->position[p->id] > c->position[heavy->id])
+    if ((layer_infos[p->kind].traits & ANCHOR) && !c->of[p->id] &&
+        c->position[p->id] > c->position[anchor->id])
         return false;
     char *seen = arena_alloc(c->plan->arena, (size_t)c->m->n_layers + 1);
-    return !depends_on(c, t, heavy, seen);
+    return !depends_on(c, t, anchor, seen);
 }
 
-/* Is the tensor there before the kernel of `heavy` runs? */
-static bool is_ready(struct clustering *c, const struct tensor *t, const struct layer *heavy) {
-    return t->is_constant || cluster_is_source(t->producer) || is_ready_before(c, t, heavy);
+/* Is the tensor there before the kernel of `anchor` runs? */
+static bool is_ready(struct clustering *c, const struct tensor *t, const struct layer *anchor) {
+    return t->is_constant || cluster_is_source(t->producer) || is_ready_before(c, t, anchor);
 }
 
 /* Linear layers write rows that follow each other. */
-static bool can_write(const struct clustering *c, const struct layer *heavy,
+static bool can_write(const struct clustering *c, const struct layer *anchor,
                       const struct tensor *out) {
-    return heavy->kind != LAYER_linear || !c->plan->storage[out->id].has_batch_stride;
+    return anchor->kind != LAYER_linear || !c->plan->storage[out->id].has_batch_stride;
 }
 
 /* Takes the closed set; returns the tensor that the kernel then computes. */
 static struct tensor *take_closed(struct clustering *c, struct cluster *cluster) {
     struct dnn_fusion *f = cluster->dnn;
-    const struct layer *heavy = f->anchor;
-    struct tensor *y = heavy->out[0];
+    const struct layer *anchor = f->anchor;
+    struct tensor *y = anchor->out[0];
     struct layer *next = cluster_single_reader(c, y);
     struct tensor *residual = next && !c->of[next->id] ? find_residual(next, y) : NULL;
     bool dense =
-        heavy->kind == LAYER_conv || !residual || !c->plan->storage[residual->id].has_batch_stride;
-    if (residual && dense && can_write(c, heavy, next->out[0]) &&
-        is_ready_before(c, residual, heavy)) {
+        anchor->kind == LAYER_conv || !residual || !c->plan->storage[residual->id].has_batch_stride;
+    if (residual && dense && can_write(c, anchor, next->out[0]) &&
+        is_ready_before(c, residual, anchor)) {
         f->residual = residual;
-        cluster_take(c, cluster, next);
+        cluster_add(c, cluster, next);
         y = next->out[0];
         next = cluster_single_reader(c, y);
     }
     if (next && is_act(next) && !c->of[next->id] && same_place(y, next->out[0]) &&
-        can_write(c, heavy, next->out[0])) {
+        can_write(c, anchor, next->out[0])) {
         f->act = next;
-        cluster_take(c, cluster, next);
+        cluster_add(c, cluster, next);
         y = next->out[0];
     }
     return y;
@@ -122,13 +122,13 @@ static struct layer *find_next(const struct clustering *c, const struct cluster 
     return next;
 }
 
-static bool may_follow(struct clustering *c, const struct cluster *e, const struct layer *heavy,
+static bool may_follow(struct clustering *c, const struct cluster *e, const struct layer *anchor,
                        const struct layer *l) {
     const struct tensor *out = l->out[0];
     if (c->of[l->id] || !(layer_infos[l->kind].traits & POINTWISE) || !same_place(e->tile, out))
         return false;
     for (int i = 0; i < l->n_in; i++)
-        if (!holds(e, l->in[i]) && !is_ready(c, l->in[i], heavy)) return false;
+        if (!holds(e, l->in[i]) && !is_ready(c, l->in[i], anchor)) return false;
     return true;
 }
 
@@ -142,11 +142,11 @@ static bool leaves_once(const struct clustering *c, const struct cluster *e) {
 }
 
 /* Can DFP make it, as far as it goes? */
-static bool is_possible(struct clustering *c, const struct cluster *heavy, struct cluster *e) {
+static bool is_possible(struct clustering *c, const struct cluster *anchor, struct cluster *e) {
     const struct tensor *out = e->layers.at[e->layers.n - 1]->out[0];
     e->inputs.n = e->outputs.n = 0;
     cluster_find_ports(c, e);
-    if (!can_write(c, heavy->dnn->anchor, out)) return false;
+    if (!can_write(c, anchor->dnn->anchor, out)) return false;
     if (e->inputs.n + e->outputs.n > CLUSTER_MAX_TENSORS) return false;
     return !c->refuse(c->plan->arena, e);
 }
@@ -166,7 +166,7 @@ static void take_generated(struct clustering *c, struct cluster *cluster, struct
     e->layers.n = n;
     e->inputs.n = e->outputs.n = 0;
     cluster_find_ports(c, e);
-    for (int i = 0; i < n; i++) cluster_take(c, cluster, e->layers.at[i]);
+    for (int i = 0; i < n; i++) cluster_add(c, cluster, e->layers.at[i]);
     storage_set_in_place(c->plan, tile, e->outputs.at[0]);
     cluster->dnn->epilogue = e;
 }
@@ -208,16 +208,16 @@ static void take_prologue(struct clustering *c, struct cluster *cluster) {
     f->scale = scale;
     f->shift = shift;
     f->prologue_act = act;
-    cluster_take(c, cluster, product);
-    cluster_take(c, cluster, sum);
-    cluster_take(c, cluster, act);
+    cluster_add(c, cluster, product);
+    cluster_add(c, cluster, sum);
+    cluster_add(c, cluster, act);
 }
 
 bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
-    if (!(layer_infos[l->kind].traits & HEAVY) || !l->in[1]->is_constant || l->out[0]->is_constant)
+    if (!(layer_infos[l->kind].traits & ANCHOR) || !l->in[1]->is_constant || l->out[0]->is_constant)
         return false;
     return (l->kind == LAYER_linear || l->out[0]->layout.block) &&
-           c->plan->takes_heavy(l, c->plan->lanes);
+           c->plan->supports_anchor(l, c->plan->lanes);
 }
 
 void cluster_dnn(struct clustering *c, struct layer *l) {
@@ -225,6 +225,6 @@ void cluster_dnn(struct clustering *c, struct layer *l) {
     cluster->dnn = ARENA_NEW(c->plan->arena, struct dnn_fusion);
     *cluster->dnn = (struct dnn_fusion){.anchor = l, .x = l->in[0]};
     take_prologue(c, cluster);
-    cluster_take(c, cluster, l);
+    cluster_add(c, cluster, l);
     take_generated(c, cluster, take_closed(c, cluster));
 }

@@ -23,49 +23,49 @@ static enum sol_dtype find_type(int type) {
 }
 
 static const char *name_dim(const void *user, int64_t dim) {
-    const char *name = sol_mixed_size_name(user, dim);
+    const char *name = sol_session_size_name(user, dim);
     return name ? name : "?";
 }
 
-enum sol_status open_mixed(const struct options *o, const struct source *source,
-                           struct sol_mixed **out) {
-    if (!source->is_stream) return sol_mixed_read(source->path, &o->compile, out);
-    return sol_mixed_parse(source->bytes, source->size, NULL, &o->compile, out);
+enum sol_status open_session(const struct options *o, const struct source *source,
+                             struct sol_session **out) {
+    if (!source->is_stream) return sol_session_read(source->path, &o->compile, out);
+    return sol_session_parse(source->bytes, source->size, NULL, &o->compile, out);
 }
 
 /* Sizes without a name are each for itself. */
-int list_mixed_ports(const struct sol_mixed *net, struct inputs *out) {
-    *out = (struct inputs){.n = sol_mixed_n_inputs(net), .name = name_dim, .user = net};
+int list_session_ports(const struct sol_session *net, struct inputs *out) {
+    *out = (struct inputs){.n = sol_session_n_inputs(net), .name = name_dim, .user = net};
     out->at = calloc((size_t)out->n + 1, sizeof *out->at);
     if (!out->at) return complain("no memory for inputs");
     for (int i = 0; i < out->n; i++) {
         struct sol_port *port = &out->at[i].port;
         int type;
-        port->name = sol_mixed_input(net, i, &type, &port->rank, port->dim);
+        port->name = sol_session_input(net, i, &type, &port->rank, port->dim);
         port->dtype = find_type(type);
         for (int d = 0; d < port->rank; d++)
-            if (port->dim[d] < 0 && !sol_mixed_size_name(net, port->dim[d])) port->dim[d] = LOOSE;
+            if (port->dim[d] < 0 && !sol_session_size_name(net, port->dim[d])) port->dim[d] = LOOSE;
     }
     return 0;
 }
 
 /* ONNX's number of the type stays what the network tells. */
-static void make_value(const struct sol_mixed *net, const struct input *input, int i,
+static void make_value(const struct sol_session *net, const struct input *input, int i,
                        struct sol_value *out) {
     int64_t dim[SOL_MAX_RANK];
     int rank;
     *out = (struct sol_value){.rank = input->rank, .data = input->data};
-    sol_mixed_input(net, i, &out->type, &rank, dim);
+    sol_session_input(net, i, &out->type, &rank, dim);
     memcpy(out->dim, input->dim, sizeof out->dim);
     out->n = count_elements(input->rank, input->dim);
 }
 
 /* Sequences, strings and optionals have no file format; their sizes are told. */
-static int show_value(const struct options *o, const struct sol_mixed *net,
+static int show_value(const struct options *o, const struct sol_session *net,
                       const struct sol_value *value, int i) {
     int type, rank;
     int64_t dim[SOL_MAX_RANK];
-    const char *name = sol_mixed_output(net, i, &type, &rank, dim);
+    const char *name = sol_session_output(net, i, &type, &rank, dim);
     const enum sol_dtype dtype = find_type(value->type);
     if (dtype != SOL_N_DTYPES)
         return show_array(o, name, dtype, value->rank, value->dim, value->data, i);
@@ -73,20 +73,20 @@ static int show_value(const struct options *o, const struct sol_mixed *net,
     return 0;
 }
 
-static int call(const struct options *o, struct sol_mixed *net,
+static int call(const struct options *o, struct sol_session *net,
                 const struct sol_value *const *inputs) {
     struct sol_results *results;
     int code = 0, compiled, interpreted;
-    if (sol_mixed_run(net, inputs, &results)) return complain("%s: %s", o->model, sol_error());
-    for (int i = 0; i < sol_mixed_n_outputs(net) && !code; i++)
+    if (sol_session_run(net, inputs, &results)) return complain("%s: %s", o->model, sol_error());
+    for (int i = 0; i < sol_session_n_outputs(net) && !code; i++)
         code = show_value(o, net, sol_results_get(results, i), i);
     sol_results_free(results);
-    sol_mixed_count(net, &compiled, &interpreted);
+    sol_session_count(net, &compiled, &interpreted);
     printf("%d nodes ran compiled, %d were interpreted\n", compiled, interpreted);
     return code;
 }
 
-static int run(const struct options *o, struct sol_mixed *net, struct inputs *inputs) {
+static int run(const struct options *o, struct sol_session *net, struct inputs *inputs) {
     struct sol_value *values = calloc((size_t)inputs->n + 1, sizeof *values);
     const struct sol_value **pointers = calloc((size_t)inputs->n + 1, sizeof *pointers);
     int code = values && pointers ? plan_inputs(o, inputs) : complain("no memory for inputs");
@@ -101,13 +101,13 @@ static int run(const struct options *o, struct sol_mixed *net, struct inputs *in
     return code;
 }
 
-int run_mixed(const struct options *o, const struct source *source) {
-    struct sol_mixed *net;
+int run_session(const struct options *o, const struct source *source) {
+    struct sol_session *net;
     struct inputs inputs;
-    if (open_mixed(o, source, &net)) return complain("%s", sol_error());
-    int code = list_mixed_ports(net, &inputs);
+    if (open_session(o, source, &net)) return complain("%s", sol_error());
+    int code = list_session_ports(net, &inputs);
     if (!code) code = run(o, net, &inputs);
     free_inputs(&inputs);
-    sol_mixed_free(net);
+    sol_session_free(net);
     return code;
 }

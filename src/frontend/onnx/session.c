@@ -1,14 +1,14 @@
 /*
- * Mixed networks: a file whose graph stays a graph, and calls of it.
+ * Sessions: networks that are not compiled as a whole, and calls of them.
  *
  * What a call makes lives in a space of its own; what it returns is copied, so that results depend on nobody. Calls on one network
- * may overlap: they share constants, which never change, and segments, which are counted.
+ * may overlap: they share constants, which never change, and partitions, which are counted.
  *
  * Loading does all that does not depend on inputs: it finds operators that nobody has, names that are made twice, the last reader of
  * each name; it reads initializers and computes what depends on the file alone. A call then needs only its inputs. Memory has a limit
  * per call, time has one for loops: a file may ask for anything, but gets a message.
  */
-#include "mixed.h"
+#include "session.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -17,11 +17,11 @@
 
 #define LOOP_SECONDS 60 /* unless SOL_LOOP_SECONDS says otherwise */
 
-/* Everything but the counts stays as it is after loading; segments come and go under the graph's lock. */
-struct sol_mixed {
+/* Everything but the counts stays as it is after loading; partitions come and go under the graph's lock. */
+struct sol_session {
     char *file;
     struct space space; /* the graph, constants, names */
-    struct mixed_graph graph;
+    struct session_graph graph;
     VEC(const struct onnx_value *) inputs;
     atomic_int n_compiled, n_interpreted; /* of the last call that ended */
 };
@@ -33,11 +33,11 @@ struct sol_results {
     struct sol_value **values;
 };
 
-/* A positive number of the environment, or `otherwise`. */
-static double setting(enum env variable, double otherwise) {
+/* A positive number of the environment, or `default_value`. */
+static double setting(enum env variable, double default_value) {
     const char *text = env_get(variable);
     double value;
-    return text && text_parse_double(&text, &value) && value > 0 ? value : otherwise;
+    return text && text_parse_double(&text, &value) && value > 0 ? value : default_value;
 }
 
 /* Half of the machine's memory: whoever wants more has made a mistake, or means harm. */
@@ -48,12 +48,13 @@ static int64_t memory_limit(void) {
 }
 
 /* Does `call` with control returning here from wherever something goes wrong. */
-static enum sol_status protect(struct space *space, enum sol_status (*call)(void *), void *user) {
+static enum sol_status protect(struct space *space, enum sol_status (*request)(void *),
+                               void *user) {
     jmp_buf boundary;
     volatile enum sol_status status;
     space->arena.boundary = &boundary;
     if (setjmp(boundary)) status = space->status ? space->status : SOL_ENOMEM;
-    else status = call(user);
+    else status = request(user);
     space->arena.boundary = NULL;
     return status;
 }
@@ -80,16 +81,16 @@ static enum sol_status check_nodes(const struct onnx_graph *graph) {
 }
 
 /* Nodes are walked in order, so what stays is the last one. */
-static void note_use(struct mixed_graph *graph, struct space *space, const char *name, int i) {
+static void note_use(struct session_graph *graph, struct space *space, const char *name, int i) {
     if (!name || !*name) return;
     struct array **slot = scope_slot(graph->last_use, name);
     if (!*slot) *slot = array_new(space, TYPE_I64, 0, NULL);
-    array_set_whole(*slot, 0, i);
+    array_set_int(*slot, 0, i);
 }
 
 /* Also what graphs within a node read; names of their own do no harm. */
-static void note_uses(struct mixed_graph *graph, struct space *space, const struct onnx_node *node,
-                      int i) {
+static void note_uses(struct session_graph *graph, struct space *space,
+                      const struct onnx_node *node, int i) {
     for (int k = 0; k < node->inputs.n; k++)
         note_use(graph, space, *ITEM(node->inputs, const char *, k), i);
     for (int k = 0; k < node->attributes.n; k++) {
@@ -147,33 +148,34 @@ static enum sol_status check_names(struct space *space, const struct onnx_graph 
 }
 
 /* Time counts from here. */
-static void run_init(struct mixed_graph *graph, struct space *space, struct run *out) {
-    *out = (struct run){.space = space,
-                        .folder = graph->folder,
-                        .opset = graph->opset,
-                        .node = -1,
-                        .deadline = os_now() + setting(ENV_SOL_LOOP_SECONDS, LOOP_SECONDS)};
+static void run_init(struct session_graph *graph, struct space *space, struct eval_context *out) {
+    *out =
+        (struct eval_context){.space = space,
+                              .folder = graph->folder,
+                              .opset = graph->opset,
+                              .node = -1,
+                              .deadline = os_now() + setting(ENV_SOL_LOOP_SECONDS, LOOP_SECONDS)};
 }
 
 /* Read once, and shared by all calls. */
-static enum sol_status add_initializers(struct sol_mixed *mixed) {
-    const struct onnx_graph *graph = mixed->graph.graph;
+static enum sol_status add_initializers(struct sol_session *session) {
+    const struct onnx_graph *graph = session->graph.graph;
     if (graph->sparse.n) return fail(SOL_EUNSUPPORTED, "sparse initializers");
     for (int i = 0; i < graph->initializers.n; i++) {
         const struct onnx_tensor *tensor = ITEM(graph->initializers, struct onnx_tensor, i);
         struct array *array;
         if (!tensor->name || !*tensor->name)
             return fail(SOL_EINVAL, "an initializer without a name");
-        enum sol_status status = array_read(&mixed->space, mixed->graph.folder, tensor, &array);
+        enum sol_status status = array_read(&session->space, session->graph.folder, tensor, &array);
         if (status) fail_prefix("initializer \"%.64s\": ", tensor->name);
         if (status) return status;
-        *scope_slot(mixed->graph.constants, tensor->name) = array;
+        *scope_slot(session->graph.constants, tensor->name) = array;
     }
     return SOL_OK;
 }
 
 /* Nodes with graphs of their own may read names that are not among their inputs: they wait for the call. */
-static bool reads_constants(const struct mixed_graph *graph, const struct onnx_node *node) {
+static bool reads_constants(const struct session_graph *graph, const struct onnx_node *node) {
     for (int i = 0; i < node->inputs.n; i++) {
         const char *name = *ITEM(node->inputs, const char *, i);
         if (*name && !scope_find(graph->constants, name)) return false;
@@ -184,33 +186,33 @@ static bool reads_constants(const struct mixed_graph *graph, const struct onnx_n
 }
 
 /* What depends on nothing but the file is computed once: Constant nodes, and what is made of them. */
-static enum sol_status add_constants(struct sol_mixed *mixed) {
-    struct mixed_graph *graph = &mixed->graph;
-    struct pass pass = {.graph = graph, .scope = graph->constants};
-    run_init(graph, &mixed->space, &pass.run);
-    pass.done = graph->is_constant = TAKE(&mixed->space, bool, graph->graph->nodes.n);
+static enum sol_status add_constants(struct sol_session *session) {
+    struct session_graph *graph = &session->graph;
+    struct session_call call = {.graph = graph, .scope = graph->constants};
+    run_init(graph, &session->space, &call.run);
+    call.done = graph->is_constant = SPACE_ARRAY(&session->space, bool, graph->graph->nodes.n);
     for (int i = 0; i < graph->graph->nodes.n; i++) {
         const struct onnx_node *node = ITEM(graph->graph->nodes, struct onnx_node, i);
-        if (reads_constants(graph, node)) TRY(pass_interpret(&pass, i));
+        if (reads_constants(graph, node)) TRY(session_interpret(&call, i));
     }
     return SOL_OK;
 }
 
 /* Before IR version 4, initializers were listed among the inputs, too. */
-static enum sol_status find_inputs(struct sol_mixed *mixed) {
-    const struct onnx_graph *graph = mixed->graph.graph;
+static enum sol_status find_inputs(struct sol_session *session) {
+    const struct onnx_graph *graph = session->graph.graph;
     for (int i = 0; i < graph->inputs.n; i++) {
         const struct onnx_value *input = ITEM(graph->inputs, struct onnx_value, i);
         if (!input->name || !*input->name) return fail(SOL_EINVAL, "input %d has no name", i);
-        if (!scope_find(mixed->graph.constants, input->name))
-            VEC_PUSH(&mixed->space.arena, &mixed->inputs, input);
+        if (!scope_find(session->graph.constants, input->name))
+            VEC_PUSH(&session->space.arena, &session->inputs, input);
     }
     return SOL_OK;
 }
 
 /* Arguments of load, which protect calls. */
 struct loading {
-    struct sol_mixed *mixed;
+    struct sol_session *session;
     struct bytes file;
     const char *folder;
 };
@@ -218,9 +220,9 @@ struct loading {
 /* Whatever is wrong with a file as such is found here, before any call. */
 static enum sol_status load(void *user) {
     struct loading *loading = user;
-    struct sol_mixed *mixed = loading->mixed;
-    struct space *space = &mixed->space;
-    struct mixed_graph *graph = &mixed->graph;
+    struct sol_session *session = loading->session;
+    struct space *space = &session->space;
+    struct session_graph *graph = &session->graph;
     struct onnx_model *model = ARENA_NEW(&space->arena, struct onnx_model);
     /* Strings of the file are copied, bytes of tensors are not: `file` lives as long. */
     TRY(proto_read(&space->arena, loading->file, model));
@@ -229,52 +231,52 @@ static enum sol_status load(void *user) {
     graph->graph = model->graph;
     graph->folder = loading->folder ? arena_strdup(&space->arena, loading->folder) : NULL;
     TRY(check_nodes(graph->graph));
-    int64_t most = count_names(graph->graph);
-    if (most > 1 << 26) return fail(SOL_EUNSUPPORTED, "more than %d names", 1 << 26);
+    int64_t max = count_names(graph->graph);
+    if (max > 1 << 26) return fail(SOL_EUNSUPPORTED, "more than %d names", 1 << 26);
     TRY(check_names(space, graph->graph));
     /* Scopes cannot grow: all names that may ever be entered are counted first. */
-    graph->constants = scope_new(space, NULL, (int)most);
-    graph->last_use = scope_new(space, NULL, (int)most);
+    graph->constants = scope_new(space, NULL, (int)max);
+    graph->last_use = scope_new(space, NULL, (int)max);
     /* Outputs of the graph are read by a node behind the last one, so to speak. */
     int n = graph->graph->nodes.n;
     for (int i = 0; i < n; i++)
         note_uses(graph, space, ITEM(graph->graph->nodes, struct onnx_node, i), i);
     for (int i = 0; i < graph->graph->outputs.n; i++)
         note_use(graph, space, ITEM(graph->graph->outputs, struct onnx_value, i)->name, n);
-    TRY(add_initializers(mixed));
-    TRY(add_constants(mixed));
-    return find_inputs(mixed);
+    TRY(add_initializers(session));
+    TRY(add_constants(session));
+    return find_inputs(session);
 }
 
-void sol_mixed_free(struct sol_mixed *mixed) {
-    if (!mixed) return;
-    segments_free(&mixed->graph);
-    arena_fini(&mixed->space.arena);
-    mem_free(mixed->file);
-    mem_free(mixed);
+void sol_session_free(struct sol_session *session) {
+    if (!session) return;
+    partitions_free(&session->graph);
+    arena_fini(&session->space.arena);
+    mem_free(session->file);
+    mem_free(session);
 }
 
 /* `file` is mem_alloc'ed and taken over. */
 static enum sol_status open_file(char *file, size_t size, const char *folder,
-                                 const struct sol_options *options, struct sol_mixed **out) {
-    struct sol_mixed *mixed = mem_alloc(sizeof *mixed, 64);
-    if (!mixed) {
+                                 const struct sol_options *options, struct sol_session **out) {
+    struct sol_session *session = mem_alloc(sizeof *session, 64);
+    if (!session) {
         mem_free(file);
         return fail(SOL_ENOMEM, "no memory for an ONNX model");
     }
-    mixed->file = file;
-    lock_init(&mixed->graph.lock);
-    space_init(&mixed->space, memory_limit());
-    if (options) mixed->graph.options = *options;
-    struct loading loading = {mixed, {(const uint8_t *)file, size}, folder};
-    enum sol_status status = protect(&mixed->space, load, &loading);
-    if (status) sol_mixed_free(mixed);
-    else *out = mixed;
+    session->file = file;
+    lock_init(&session->graph.lock);
+    space_init(&session->space, memory_limit());
+    if (options) session->graph.options = *options;
+    struct loading loading = {session, {(const uint8_t *)file, size}, folder};
+    enum sol_status status = protect(&session->space, load, &loading);
+    if (status) sol_session_free(session);
+    else *out = session;
     return status;
 }
 
-enum sol_status sol_mixed_parse(const void *data, size_t size, const char *folder,
-                                const struct sol_options *options, struct sol_mixed **out) {
+enum sol_status sol_session_parse(const void *data, size_t size, const char *folder,
+                                  const struct sol_options *options, struct sol_session **out) {
     if (!data && size) return fail(SOL_EINVAL, "there are no bytes");
     char *file = mem_realloc(NULL, size + 1);
     if (!file) return fail(SOL_ENOMEM, "no memory for an ONNX model of %zu bytes", size);
@@ -282,8 +284,8 @@ enum sol_status sol_mixed_parse(const void *data, size_t size, const char *folde
     return open_file(file, size, folder, options, out);
 }
 
-enum sol_status sol_mixed_read(const char *path, const struct sol_options *options,
-                               struct sol_mixed **out) {
+enum sol_status sol_session_read(const char *path, const struct sol_options *options,
+                                 struct sol_session **out) {
     char folder[4096], *file;
     size_t size;
     if (!path || !onnx_folder(path, folder)) return fail(SOL_EINVAL, "there is no such path");
@@ -310,23 +312,23 @@ static bool is_name(const char *param) {
 }
 
 /* The name of the open dim `at` of all inputs' dims, each input with room for SOL_MAX_RANK; NULL: none. */
-static const char *name_at(const struct sol_mixed *mixed, int64_t at) {
-    const bool is_input = at >= 0 && at / SOL_MAX_RANK < mixed->inputs.n;
+static const char *name_at(const struct sol_session *session, int64_t at) {
+    const bool is_input = at >= 0 && at / SOL_MAX_RANK < session->inputs.n;
     const struct onnx_shape *shape =
-        is_input ? find_shape(mixed->inputs.at[at / SOL_MAX_RANK]) : NULL;
+        is_input ? find_shape(session->inputs.at[at / SOL_MAX_RANK]) : NULL;
     if (!shape || at % SOL_MAX_RANK >= shape->dims.n) return NULL;
     const struct onnx_dim *dim = ITEM(shape->dims, struct onnx_dim, at % SOL_MAX_RANK);
     return dim->value || !is_name(dim->param) ? NULL : dim->param;
 }
 
 /* Numbers of names are -2 and less: the first place where an input has it. */
-const char *sol_mixed_size_name(const struct sol_mixed *mixed, int64_t dim) {
-    return dim < -1 ? name_at(mixed, -2 - dim) : NULL;
+const char *sol_session_size_name(const struct sol_session *session, int64_t dim) {
+    return dim < -1 ? name_at(session, -2 - dim) : NULL;
 }
 
-static int64_t number_name(const struct sol_mixed *mixed, const char *param) {
-    for (int64_t at = 0; is_name(param) && at < (int64_t)mixed->inputs.n * SOL_MAX_RANK; at++) {
-        const char *name = name_at(mixed, at);
+static int64_t number_name(const struct sol_session *session, const char *param) {
+    for (int64_t at = 0; is_name(param) && at < (int64_t)session->inputs.n * SOL_MAX_RANK; at++) {
+        const char *name = name_at(session, at);
         if (name && !strcmp(name, param)) return -2 - at;
     }
     return -1;
@@ -345,33 +347,35 @@ static const char *tell(const struct onnx_value *value, int *type, int *rank, in
     return value->name ? value->name : "";
 }
 
-static const char *tell_names(const struct sol_mixed *mixed, const struct onnx_value *value,
+static const char *tell_names(const struct sol_session *session, const struct onnx_value *value,
                               int *type, int *rank, int64_t *dim) {
     const char *name = tell(value, type, rank, dim);
     for (int d = 0; d < *rank; d++)
         if (dim[d] < 0)
-            dim[d] = number_name(mixed, ITEM(find_shape(value)->dims, struct onnx_dim, d)->param);
+            dim[d] = number_name(session, ITEM(find_shape(value)->dims, struct onnx_dim, d)->param);
     return name;
 }
 
-int sol_mixed_n_inputs(const struct sol_mixed *mixed) { return mixed->inputs.n; }
+int sol_session_n_inputs(const struct sol_session *session) { return session->inputs.n; }
 
-int sol_mixed_n_outputs(const struct sol_mixed *mixed) { return mixed->graph.graph->outputs.n; }
-
-const char *sol_mixed_input(const struct sol_mixed *mixed, int i, int *type, int *rank,
-                            int64_t dim[SOL_MAX_RANK]) {
-    return tell_names(mixed, mixed->inputs.at[i], type, rank, dim);
+int sol_session_n_outputs(const struct sol_session *session) {
+    return session->graph.graph->outputs.n;
 }
 
-const char *sol_mixed_output(const struct sol_mixed *mixed, int i, int *type, int *rank,
-                             int64_t dim[SOL_MAX_RANK]) {
-    return tell_names(mixed, ITEM(mixed->graph.graph->outputs, struct onnx_value, i), type, rank,
-                      dim);
+const char *sol_session_input(const struct sol_session *session, int i, int *type, int *rank,
+                              int64_t dim[SOL_MAX_RANK]) {
+    return tell_names(session, session->inputs.at[i], type, rank, dim);
 }
 
-void sol_mixed_count(const struct sol_mixed *mixed, int *compiled, int *interpreted) {
-    *compiled = atomic_load(&mixed->n_compiled);
-    *interpreted = atomic_load(&mixed->n_interpreted);
+const char *sol_session_output(const struct sol_session *session, int i, int *type, int *rank,
+                               int64_t dim[SOL_MAX_RANK]) {
+    return tell_names(session, ITEM(session->graph.graph->outputs, struct onnx_value, i), type,
+                      rank, dim);
+}
+
+void sol_session_count(const struct sol_session *session, int *compiled, int *interpreted) {
+    *compiled = atomic_load(&session->n_compiled);
+    *interpreted = atomic_load(&session->n_interpreted);
 }
 
 /* ---- A call ---- */
@@ -383,7 +387,7 @@ static struct array *borrow(struct space *space, const struct sol_value *value, 
         value->type < SOL_VALUE_SEQUENCE || value->rank < 0 || value->rank > SOL_MAX_RANK)
         space_stop(space,
                    fail(SOL_EINVAL, "a value of type %d, rank %d", value->type, value->rank));
-    struct array *array = TAKE(space, struct array, 1);
+    struct array *array = SPACE_ARRAY(space, struct array, 1);
     *array = (struct array){.type = (enum type)value->type, .rank = value->rank, .n = value->n};
     if (value->type > 0 && !dims_count(value->rank, value->dim, &array->n))
         space_stop(space, fail(SOL_EINVAL, "a value of more elements than can be counted"));
@@ -391,7 +395,7 @@ static struct array *borrow(struct space *space, const struct sol_value *value, 
     array->data = (void *)(uintptr_t)value->data;
     if (array->n > 0 && !array->data) space_stop(space, fail(SOL_EINVAL, "a value without data"));
     if (value->type != SOL_VALUE_SEQUENCE) return array;
-    struct array **items = TAKE(space, struct array *, value->n);
+    struct array **items = SPACE_ARRAY(space, struct array *, value->n);
     for (int64_t i = 0; i < value->n; i++)
         items[i] = borrow(space, ((const struct sol_value *const *)value->data)[i], depth + 1);
     array->data = items;
@@ -403,16 +407,16 @@ _Static_assert(sizeof(struct sol_string) == sizeof(struct bytes), "strings");
 
 /* A deep copy: what a call made may point into inputs, constants and programs. */
 static struct sol_value *hand_out(struct space *space, const struct array *array) {
-    struct sol_value *value = TAKE(space, struct sol_value, 1);
+    struct sol_value *value = SPACE_ARRAY(space, struct sol_value, 1);
     *value = (struct sol_value){.type = array->type, .rank = array->rank, .n = array->n};
     memcpy(value->dim, array->dim, sizeof value->dim);
     if (array->type == TYPE_SEQUENCE) {
-        struct sol_value **items = TAKE(space, struct sol_value *, array->n);
+        struct sol_value **items = SPACE_ARRAY(space, struct sol_value *, array->n);
         for (int64_t i = 0; i < array->n; i++)
             items[i] = hand_out(space, ((struct array **)array->data)[i]);
         value->data = items;
     } else if (array->type != TYPE_NONE) {
-        void *copy = space_take(space, array->n, types[array->type].size);
+        void *copy = space_alloc(space, array->n, types[array->type].size);
         memcpy(copy, array->data, (size_t)array->n * types[array->type].size);
         for (int64_t i = 0; i < array->n && array->type == TYPE_STRING; i++) {
             struct bytes *s = (struct bytes *)copy + i;
@@ -438,37 +442,37 @@ static enum sol_status check_input(const struct onnx_value *input, const struct 
 }
 
 /* A call on its way: what it was given, what it works with, what it will return. */
-struct calling {
-    struct sol_mixed *mixed;
+struct request {
+    struct sol_session *session;
     const struct sol_value *const *inputs;
-    struct pass pass;
+    struct session_call call;
     struct space space;
     struct sol_results *results;
 };
 
 /* An optional input that is left out is no name at all. */
-static enum sol_status bind_inputs(struct calling *call) {
-    for (int i = 0; i < call->mixed->inputs.n; i++) {
-        const struct onnx_value *input = call->mixed->inputs.at[i];
-        if (!call->inputs[i]) continue;
-        struct array *array = borrow(&call->space, call->inputs[i], 0);
+static enum sol_status bind_inputs(struct request *request) {
+    for (int i = 0; i < request->session->inputs.n; i++) {
+        const struct onnx_value *input = request->session->inputs.at[i];
+        if (!request->inputs[i]) continue;
+        struct array *array = borrow(&request->space, request->inputs[i], 0);
         enum sol_status status = check_input(input, array);
         if (status) fail_prefix("input %.64s: ", input->name);
         if (status) return status;
-        *scope_slot(call->pass.scope, input->name) = array;
+        *scope_slot(request->call.scope, input->name) = array;
     }
     return SOL_OK;
 }
 
 /* Results have a space of their own, so that what a call made besides them is freed. */
-static enum sol_status give_results(void *user) {
-    struct calling *call = user;
-    const struct onnx_graph *graph = call->mixed->graph.graph;
-    struct sol_results *results = call->results;
-    results->values = TAKE(&results->space, struct sol_value *, graph->outputs.n);
+static enum sol_status output_results(void *user) {
+    struct request *request = user;
+    const struct onnx_graph *graph = request->session->graph.graph;
+    struct sol_results *results = request->results;
+    results->values = SPACE_ARRAY(&results->space, struct sol_value *, graph->outputs.n);
     for (int i = 0; i < graph->outputs.n; i++) {
         const char *name = ITEM(graph->outputs, struct onnx_value, i)->name;
-        const struct array *array = name ? scope_find(call->pass.scope, name) : NULL;
+        const struct array *array = name ? scope_find(request->call.scope, name) : NULL;
         if (!array)
             return fail(SOL_EINVAL, "output \"%.64s\" is made by no node", name ? name : "");
         results->values[results->n++] = hand_out(&results->space, array);
@@ -476,67 +480,67 @@ static enum sol_status give_results(void *user) {
     return SOL_OK;
 }
 
-/* Segment by segment, until no node is left. */
+/* Partition by partition, until no node is left. */
 static enum sol_status compute(void *user) {
-    struct calling *call = user;
-    struct mixed_graph *graph = &call->mixed->graph;
-    struct pass *pass = &call->pass;
-    pass->graph = graph;
-    pass->scope = scope_new(&call->space, graph->constants, (int)count_names(graph->graph));
-    run_init(graph, &call->space, &pass->run);
-    pass->done = TAKE(&call->space, bool, graph->graph->nodes.n);
-    TRY(bind_inputs(call));
-    /* segment_run moves i on; a segment has at least one node. */
-    for (int i = 0; i < graph->graph->nodes.n;) TRY(segment_run(pass, i, &i));
+    struct request *request = user;
+    struct session_graph *graph = &request->session->graph;
+    struct session_call *call = &request->call;
+    call->graph = graph;
+    call->scope = scope_new(&request->space, graph->constants, (int)count_names(graph->graph));
+    run_init(graph, &request->space, &call->run);
+    call->done = SPACE_ARRAY(&request->space, bool, graph->graph->nodes.n);
+    TRY(bind_inputs(request));
+    /* partition_run moves i on; a partition has at least one node. */
+    for (int i = 0; i < graph->graph->nodes.n;) TRY(partition_run(call, i, &i));
     return SOL_OK;
 }
 
 /* The node's number stays noted while it runs, for the message if it jumps. */
-enum sol_status pass_interpret(struct pass *pass, int i) {
-    const struct onnx_node *node = ITEM(pass->graph->graph->nodes, struct onnx_node, i);
-    if (pass->done[i]) return SOL_OK;
-    pass->run.node = i;
-    enum sol_status status = eval_node(&pass->run, pass->scope, node);
+enum sol_status session_interpret(struct session_call *call, int i) {
+    const struct onnx_node *node = ITEM(call->graph->graph->nodes, struct onnx_node, i);
+    if (call->done[i]) return SOL_OK;
+    call->run.node = i;
+    enum sol_status status = eval_node(&call->run, call->scope, node);
     if (status) return status;
-    pass->done[i] = true;
-    pass->n_interpreted++;
-    pass->run.node = -1;
+    call->done[i] = true;
+    call->n_interpreted++;
+    call->run.node = -1;
     return SOL_OK;
 }
 
 /* Errors of the interpreter name the node, also those that jumped. */
-static void name_node(const struct pass *pass) {
-    if (pass->run.node < 0) return;
+static void name_node(const struct session_call *call) {
+    if (call->run.node < 0) return;
     const struct onnx_node *node =
-        ITEM(pass->graph->graph->nodes, struct onnx_node, pass->run.node);
-    fail_prefix("node %d, %.64s \"%.64s\": ", pass->run.node, node->op_type,
+        ITEM(call->graph->graph->nodes, struct onnx_node, call->run.node);
+    fail_prefix("node %d, %.64s \"%.64s\": ", call->run.node, node->op_type,
                 node->name ? node->name : "");
 }
 
 /* Results are copied behind their own boundary: their space is another one. */
-static enum sol_status run_call(struct calling *call) {
-    call->pass.run.node = -1;
-    enum sol_status status = protect(&call->space, compute, call);
-    if (status && call->pass.graph) name_node(&call->pass);
-    if (!status) status = protect(&call->results->space, give_results, call);
-    segments_leave(&call->pass);
-    atomic_store(&call->mixed->n_compiled, call->pass.n_compiled);
-    atomic_store(&call->mixed->n_interpreted, call->pass.n_interpreted);
+static enum sol_status run_call(struct request *request) {
+    request->call.run.node = -1;
+    enum sol_status status = protect(&request->space, compute, request);
+    if (status && request->call.graph) name_node(&request->call);
+    if (!status) status = protect(&request->results->space, output_results, request);
+    partitions_leave(&request->call);
+    atomic_store(&request->session->n_compiled, request->call.n_compiled);
+    atomic_store(&request->session->n_interpreted, request->call.n_interpreted);
     return status;
 }
 
-enum sol_status sol_mixed_run(struct sol_mixed *mixed, const struct sol_value *const *inputs,
-                              struct sol_results **out) {
-    struct calling call = {.mixed = mixed, .inputs = inputs};
-    call.results = mem_alloc(sizeof *call.results, 64);
-    if (!call.results) return fail(SOL_ENOMEM, "no memory for results");
-    space_init(&call.space, memory_limit());
-    space_init(&call.results->space, memory_limit());
+enum sol_status sol_session_run(struct sol_session *session, const struct sol_value *const *inputs,
+                                struct sol_results **out) {
+    struct request request = {.session = session, .inputs = inputs};
+    request.results = mem_alloc(sizeof *request.results, 64);
+    if (!request.results) return fail(SOL_ENOMEM, "no memory for results");
+    space_init(&request.space, memory_limit());
+    space_init(&request.results->space, memory_limit());
     /* Nothing between the two can leave past them: jumps end in run_call. */
-    enum sol_status status = run_call(&call);
-    arena_fini(&call.space.arena);
-    if (status) sol_results_free(call.results);
-    else *out = call.results;
+    enum sol_status status = run_call(&request);
+    arena_fini(&request.space.arena);
+    if (status) sol_results_free(request.results);
+    else *out = request.results;
     return status;
 }
 

@@ -1,19 +1,21 @@
 /*
- * sol._core.Mixed: a network of which parts are interpreted, for Python.
+ * sol._core.Session: a network of which parts are interpreted, for Python.
  *
  * A value is (type, shape, where): ONNX's number of the element type, and an address; of strings (8) a list of bytes. A sequence is a
  * list of values, an optional without one None. Results come with a bytearray instead of an address.
  */
 #include "_core.h"
 
-struct mixed_object {
-    PyObject_HEAD struct sol_mixed *mixed;
+struct session_object {
+    PyObject_HEAD struct sol_session *session;
     PyObject *device; /* keeps the option's text */
 };
 
 enum { STRING = 8 };
 
-static struct sol_mixed *mixed_of(PyObject *self) { return ((struct mixed_object *)self)->mixed; }
+static struct sol_session *session_of(PyObject *self) {
+    return ((struct session_object *)self)->session;
+}
 
 /* ---- Values from Python ---- */
 
@@ -147,65 +149,66 @@ static PyObject *new_value(const struct sol_value *value) {
 
 /* ---- The object ---- */
 
-static PyObject *wrap(struct sol_mixed *mixed, PyObject *device) {
-    PyObject *self = new_object(mixed_type);
+static PyObject *wrap(struct sol_session *session, PyObject *device) {
+    PyObject *self = new_object(session_type);
     if (!self) {
-        sol_mixed_free(mixed);
+        sol_session_free(session);
         return NULL;
     }
-    ((struct mixed_object *)self)->mixed = mixed;
-    ((struct mixed_object *)self)->device = Py_XNewRef(device);
+    ((struct session_object *)self)->session = session;
+    ((struct session_object *)self)->device = Py_XNewRef(device);
     return self;
 }
 
-/* mix_onnx(path or bytes, folder, device, winograd, autotune). */
-PyObject *core_mix_onnx(PyObject *module, PyObject *args) {
+/* open_session(path or bytes, folder, device, winograd, autotune). */
+PyObject *core_open_session(PyObject *module, PyObject *args) {
     PyObject *source, *device;
     const char *folder;
     struct sol_options options = {0};
     int winograd, autotune;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OzOpp:mix_onnx", &source, &folder, &device, &winograd, &autotune))
+    if (!PyArg_ParseTuple(args, "OzOpp:open_session", &source, &folder, &device, &winograd,
+                          &autotune))
         return NULL;
-    options.no_winograd = !winograd;
+    options.deterministic = !winograd;
     options.no_autotune = !autotune;
     if (device != Py_None && !(options.device = PyUnicode_AsUTF8AndSize(device, NULL))) return NULL;
-    struct sol_mixed *mixed = NULL;
+    struct sol_session *session = NULL;
     enum sol_status status;
     if (PyBytes_Check(source)) {
         char *data;
         Py_ssize_t size;
         if (PyBytes_AsStringAndSize(source, &data, &size)) return NULL;
-        status = sol_mixed_parse(data, (size_t)size, folder, &options, &mixed);
+        status = sol_session_parse(data, (size_t)size, folder, &options, &session);
     } else {
         const char *path = PyUnicode_AsUTF8AndSize(source, NULL);
         if (!path) return NULL;
-        status = sol_mixed_read(path, &options, &mixed);
+        status = sol_session_read(path, &options, &session);
     }
-    return status ? raise_status(status) : wrap(mixed, device);
+    return status ? raise_status(status) : wrap(session, device);
 }
 
-static void mixed_dealloc(PyObject *self) {
-    sol_mixed_free(mixed_of(self));
-    Py_XDECREF(((struct mixed_object *)self)->device);
+static void session_dealloc(PyObject *self) {
+    sol_session_free(session_of(self));
+    Py_XDECREF(((struct session_object *)self)->device);
     free_object(self);
 }
 
-static PyObject *run_values(struct sol_mixed *mixed, const struct sol_value *const *inputs) {
+static PyObject *run_values(struct sol_session *session, const struct sol_value *const *inputs) {
     struct sol_results *results = NULL;
     enum sol_status status;
-    Py_BEGIN_ALLOW_THREADS status = sol_mixed_run(mixed, inputs, &results);
+    Py_BEGIN_ALLOW_THREADS status = sol_session_run(session, inputs, &results);
     Py_END_ALLOW_THREADS if (status) return raise_status(status);
     PyObject *list = PyList_New(0);
-    for (int i = 0; list && i < sol_mixed_n_outputs(mixed); i++)
+    for (int i = 0; list && i < sol_session_n_outputs(session); i++)
         if (append(list, new_value(sol_results_get(results, i)))) Py_CLEAR(list);
     sol_results_free(results);
     return list;
 }
 
-static PyObject *mixed_run(PyObject *self, PyObject *list) {
-    struct sol_mixed *mixed = mixed_of(self);
-    int n = sol_mixed_n_inputs(mixed), done = 0;
+static PyObject *session_run(PyObject *self, PyObject *list) {
+    struct sol_session *session = session_of(self);
+    int n = sol_session_n_inputs(session), done = 0;
     if (!PyList_Check(list) || PyList_Size(list) != n) {
         PyErr_Format(PyExc_ValueError, "expected a list of %d values", n);
         return NULL;
@@ -214,20 +217,20 @@ static PyObject *mixed_run(PyObject *self, PyObject *list) {
     if (!inputs) return PyErr_NoMemory();
     while (done < n && (inputs[done] = get_value(PyList_GetItem(list, done)))) done++;
     PyObject *result =
-        done == n ? run_values(mixed, (const struct sol_value *const *)inputs) : NULL;
+        done == n ? run_values(session, (const struct sol_value *const *)inputs) : NULL;
     for (int i = 0; i < done; i++) free_value(inputs[i]);
     free(inputs);
     return result;
 }
 
-typedef const char *tell_port(const struct sol_mixed *, int, int *, int *, int64_t *);
+typedef const char *tell_port(const struct sol_session *, int, int *, int *, int64_t *);
 
-static PyObject *mixed_ports(PyObject *self, int n, tell_port *tell) {
+static PyObject *session_ports(PyObject *self, int n, tell_port *tell) {
     PyObject *ports = PyList_New(0);
     for (int i = 0; ports && i < n; i++) {
         int type, rank;
         int64_t dim[SOL_MAX_RANK];
-        const char *name = tell(mixed_of(self), i, &type, &rank, dim);
+        const char *name = tell(session_of(self), i, &type, &rank, dim);
         PyObject *shape = rank < 0 ? Py_NewRef(Py_None) : new_shape(rank, dim);
         if (!shape || append(ports, Py_BuildValue("(NiN)", new_name(name), type, shape)))
             Py_CLEAR(ports);
@@ -235,52 +238,52 @@ static PyObject *mixed_ports(PyObject *self, int n, tell_port *tell) {
     return ports;
 }
 
-static PyObject *mixed_inputs(PyObject *self, void *closure) {
+static PyObject *session_inputs(PyObject *self, void *closure) {
     (void)closure;
-    return mixed_ports(self, sol_mixed_n_inputs(mixed_of(self)), sol_mixed_input);
+    return session_ports(self, sol_session_n_inputs(session_of(self)), sol_session_input);
 }
 
-static PyObject *mixed_outputs(PyObject *self, void *closure) {
+static PyObject *session_outputs(PyObject *self, void *closure) {
     (void)closure;
-    return mixed_ports(self, sol_mixed_n_outputs(mixed_of(self)), sol_mixed_output);
+    return session_ports(self, sol_session_n_outputs(session_of(self)), sol_session_output);
 }
 
-static PyObject *mixed_counts(PyObject *self, void *closure) {
+static PyObject *session_counts(PyObject *self, void *closure) {
     int compiled, interpreted;
     (void)closure;
-    sol_mixed_count(mixed_of(self), &compiled, &interpreted);
+    sol_session_count(session_of(self), &compiled, &interpreted);
     return Py_BuildValue("(ii)", compiled, interpreted);
 }
 
-static PyObject *mixed_size_name(PyObject *self, PyObject *args) {
+static PyObject *session_size_name(PyObject *self, PyObject *args) {
     long long dim;
     if (!PyArg_ParseTuple(args, "L:size_name", &dim)) return NULL;
-    const char *name = sol_mixed_size_name(mixed_of(self), dim);
+    const char *name = sol_session_size_name(session_of(self), dim);
     if (!name) Py_RETURN_NONE;
     return new_name(name);
 }
 
-static PyMethodDef mixed_methods[] = {
-    {"size_name", mixed_size_name, METH_VARARGS,
+static PyMethodDef session_methods[] = {
+    {"size_name", session_size_name, METH_VARARGS,
      "size_name(dim) of an open dim of inputs, or None."},
-    {"run", mixed_run, METH_O, "run(values) -> values; the GIL is released."},
+    {"run", session_run, METH_O, "run(values) -> values; the GIL is released."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef mixed_getset[] = {
-    {"inputs", mixed_inputs, NULL,
+static PyGetSetDef session_getset[] = {
+    {"inputs", session_inputs, NULL,
      "[(name, type, dims)]; type 0: no tensor; dims None: open, one below 0 is open", NULL},
-    {"outputs", mixed_outputs, NULL, "as inputs", NULL},
-    {"counts", mixed_counts, NULL, "(compiled, interpreted) nodes of the last call", NULL},
+    {"outputs", session_outputs, NULL, "as inputs", NULL},
+    {"counts", session_counts, NULL, "(compiled, interpreted) nodes of the last call", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot mixed_slots[] = {
-    {Py_tp_doc, "A network that is partly interpreted; made by mix_onnx."},
-    {Py_tp_dealloc, mixed_dealloc},
-    {Py_tp_methods, mixed_methods},
-    {Py_tp_getset, mixed_getset},
+static PyType_Slot session_slots[] = {
+    {Py_tp_doc, "A network that is partly interpreted; made by open_session."},
+    {Py_tp_dealloc, session_dealloc},
+    {Py_tp_methods, session_methods},
+    {Py_tp_getset, session_getset},
     {0, NULL},
 };
-PyType_Spec mixed_spec = {"sol._core.Mixed", sizeof(struct mixed_object), 0,
-                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, mixed_slots};
+PyType_Spec session_spec = {"sol._core.Session", sizeof(struct session_object), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, session_slots};

@@ -8,9 +8,9 @@
 static char memory[2 * MOST];
 
 /* A value of the declared type and shape, as far as there is one; open dims are 2. */
-static struct sol_value make_input(const struct sol_mixed *mixed, int i) {
+static struct sol_value make_input(const struct sol_session *session, int i) {
     struct sol_value value = {.n = 1, .data = memory};
-    sol_mixed_input(mixed, i, &value.type, &value.rank, value.dim);
+    sol_session_input(session, i, &value.type, &value.rank, value.dim);
     if (value.type == 0 || value.type == 8) value.type = 1; /* no tensor, or strings */
     if (value.rank < 0) value.rank = 0;
     for (int d = 0; d < value.rank; d++) {
@@ -24,27 +24,27 @@ static struct sol_value make_input(const struct sol_mixed *mixed, int i) {
     return value;
 }
 
-static void run(struct sol_mixed *mixed) {
+static void run(struct sol_session *session) {
     struct sol_value values[16];
     const struct sol_value *inputs[16];
     struct sol_results *results = NULL;
-    int n = sol_mixed_n_inputs(mixed);
+    int n = sol_session_n_inputs(session);
     if (n > 16) return;
     for (int i = 0; i < n; i++) {
-        values[i] = make_input(mixed, i);
+        values[i] = make_input(session, i);
         inputs[i] = &values[i];
     }
-    if (!sol_mixed_run(mixed, inputs, &results)) sol_results_free(results);
+    if (!sol_session_run(session, inputs, &results)) sol_results_free(results);
     else if (!*sol_error()) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    struct sol_mixed *mixed = NULL;
+    struct sol_session *session = NULL;
     for (size_t i = 0; i < sizeof memory; i++) memory[i] = (char)(i % 8 ? 0 : i / 8 % 5);
-    enum sol_status status = sol_mixed_parse(data, size, NULL, NULL, &mixed);
-    if (status ? mixed != NULL || !*sol_error() : !mixed) abort();
-    if (!status) run(mixed);
-    sol_mixed_free(mixed);
+    enum sol_status status = sol_session_parse(data, size, NULL, NULL, &session);
+    if (status ? session != NULL || !*sol_error() : !session) abort();
+    if (!status) run(session);
+    sol_session_free(session);
     return 0;
 }

@@ -18,7 +18,7 @@ static bool is_equal(const struct layer *a, const struct layer *b) {
 
 /* When a layer is looked up its inputs have been shared already, so equal trees merge from their leaves upwards in
  * one walk. */
-enum sol_status pass_share(struct model *m) {
+enum sol_status pass_cse(struct model *m) {
     int n_buckets = 2 * m->layers.n + 1;
     struct layer **bucket = ARENA_ARRAY(m->arena, struct layer *, n_buckets);
     for (int i = 0; i < m->layers.n; i++) {

@@ -1,4 +1,4 @@
-"""Pictures that any browser shows: self-contained SVG, without a library.
+"""Drawings as self-contained SVG, without a library.
 
 draw_layers(title, rows)    a network: one box per layer, in order, with arrows from what it reads
 draw_curve(...)             a quantity over time, with lines to compare

@@ -13,7 +13,7 @@ const char *sol_version(void) { return VERSION; }
 static void list_devices(void (*visit)(void *user, const struct sol_info *info), void *user) {
     static const struct sol_options defaults;
     for (int i = 0; devices[i]; i++) {
-        const char *reason = device_reason_against(devices[i]);
+        const char *reason = device_unavailable_reason(devices[i]);
         const char *detail =
             devices[i]->variant ? devices[i]->variant(&defaults) : devices[i]->what;
         visit(user,
@@ -43,7 +43,7 @@ static void list_isas(void (*visit)(void *user, const struct sol_info *info), vo
     }
 }
 
-void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user) {
+void sol_query(void (*visit)(void *user, const struct sol_info *info), void *user) {
     const char *path = "cc", *version = "";
     char folder[4096];
     list_devices(visit, user);
@@ -56,7 +56,7 @@ void sol_list(void (*visit)(void *user, const struct sol_info *info), void *user
     visit(user, &(struct sol_info){"cache", "kernels", usable, usable ? folder : sol_error()});
 }
 
-int sol_most_threads(void) { return os_most_threads(); }
+int sol_max_threads(void) { return os_max_threads(); }
 
 size_t sol_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size) {
     return text_clean(text, n, keep_lines, out, size);

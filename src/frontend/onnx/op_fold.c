@@ -1,26 +1,26 @@
 /*
- * Operators on whole numbers that are known while importing: they decide shapes. Numbers are formulas of the batch, so that
+ * Operators on integers that are known while importing: they decide shapes. Numbers are formulas of the batch, so that
  * Shape, Gather, Mul, Reshape keep an open batch open.
  */
 #include "import.h"
 
 #include <string.h>
 
-static void dims_of(const struct value *v, int64_t dim[SOL_MAX_RANK]) {
+static void dims_of(const struct import_value *v, int64_t dim[SOL_MAX_RANK]) {
     for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
 }
 
 /* ---- Sources ---- */
 
-static enum sol_status give_data(struct call *c, struct data data) {
-    struct value value = {.tensor = -1};
+static enum sol_status output_data(struct op_call *c, struct data data) {
+    struct import_value value = {.tensor = -1};
     import_constant(c->im, &data, &value);
-    return call_give_value(c, 0, &value);
+    return call_set_output_value(c, 0, &value);
 }
 
 /* Exactly one of five attributes holds the value: a tensor, or value_int, value_ints, value_float, value_floats,
  * whose names tell their types (AttributeProto.type: 1 float, 2 int, 4 tensor, 6 floats, 7 ints). */
-enum sol_status op_constant(struct call *c) {
+enum sol_status op_constant(struct op_call *c) {
     if (c->node->attributes.n != 1)
         return fail(SOL_EINVAL, "it has %d values", c->node->attributes.n);
     const struct onnx_attribute *a = ITEM(c->node->attributes, struct onnx_attribute, 0);
@@ -28,7 +28,7 @@ enum sol_status op_constant(struct call *c) {
     if (!strcmp(a->name, "value")) {
         if (a->type != 4 || !a->t) return fail(SOL_EINVAL, "its value is no tensor");
         TRY(tensor_read(c->im->arena, c->im->folder, a->t, &data));
-        return give_data(c, data);
+        return output_data(c, data);
     }
     bool is_list = a->name[strlen(a->name) - 1] == 's', is_float = a->name[6] == 'f';
     int64_t wanted = is_float ? is_list ? 6 : 1 : is_list ? 7 : 2;
@@ -43,15 +43,15 @@ enum sol_status op_constant(struct call *c) {
                          .n = is_list ? list->n : 1};
     data.at = is_list ? list->at : one;
     if (!data.at) data.at = one; /* an empty list */
-    return give_data(c, data);
+    return output_data(c, data);
 }
 
 /* Numbers of one value, or a tensor of one real. Numbers are written out one by one, so there may not be too many;
  * the tensor is a layer that expands a scalar, and its shape may depend on the batch. */
-enum sol_status op_constant_of_shape(struct call *c) {
+enum sol_status op_constant_of_shape(struct op_call *c) {
     const struct onnx_attribute *a = call_attribute(c, "value");
     struct data one = {.dtype = SOL_F32, .n = 1, .at = &(float){0}};
-    const struct value *shape = c->in[0];
+    const struct import_value *shape = c->in[0];
     if (shape->rank != 1 || call_count(shape) > SOL_MAX_RANK)
         return fail(SOL_EUNSUPPORTED, "a shape of rank %d", shape->rank);
     if (a && (a->type != 4 || !a->t)) return fail(SOL_EINVAL, "its value is no tensor");
@@ -60,26 +60,26 @@ enum sol_status op_constant_of_shape(struct call *c) {
     int rank = (int)call_count(shape);
     if (one.dtype == SOL_F32) {
         sol_tensor value = sol_model_scalar(c->im->model, (double)*(const float *)one.at);
-        return call_give_as(c, 0, SOL_F32, call_expand(c, value, rank, shape->number));
+        return call_set_output_as(c, 0, SOL_F32, call_expand(c, value, rank, shape->shape_value));
     }
     int64_t dim[SOL_MAX_RANK], n = 1;
     call_input_ints(c, 0, SOL_MAX_RANK, dim);
     for (int d = 0; d < rank; d++)
-        if (dim[d] < 0 || __builtin_mul_overflow(n, dim[d], &n) || n > IMPORT_MOST_NUMBERS)
-            return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
-    struct value item = {.tensor = -1};
+        if (dim[d] < 0 || __builtin_mul_overflow(n, dim[d], &n) || n > IMPORT_MAX_SHAPE_VALUES)
+            return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MAX_SHAPE_VALUES);
+    struct import_value item = {.tensor = -1};
     import_constant(c->im, &one, &item);
-    if (!item.number) return fail(SOL_EUNSUPPORTED, "values of this type");
+    if (!item.shape_value) return fail(SOL_EUNSUPPORTED, "values of this type");
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
-    for (int64_t i = 0; i < n; i++) numbers[i] = item.number[0];
-    TRY(call_give_numbers(c, 0, rank, dim, numbers));
+    for (int64_t i = 0; i < n; i++) numbers[i] = item.shape_value[0];
+    TRY(call_set_shape_value(c, 0, rank, dim, numbers));
     if (c->out[0]) c->out[0]->dtype = one.dtype;
     return SOL_OK;
 }
 
 /* Dims from `start` to `end`, both clamped to the rank. */
-enum sol_status op_shape(struct call *c) {
-    const struct value *x = c->in[0];
+enum sol_status op_shape(struct op_call *c) {
+    const struct import_value *x = c->in[0];
     int64_t start = call_int(c, "start", 0), end = call_int(c, "end", x->rank);
     start = max_i64(0, min_i64(start < 0 ? start + x->rank : start, x->rank));
     end = max_i64(start, min_i64(end < 0 ? end + x->rank : end, x->rank));
@@ -87,47 +87,47 @@ enum sol_status op_shape(struct call *c) {
         if (x->dim[d].bad)
             return fail(SOL_EUNSUPPORTED, "dim %lld depends on the batch in a way that is not kept",
                         (long long)d);
-    return call_give_numbers(c, 0, 1, (int64_t[]){end - start}, x->dim + start);
+    return call_set_shape_value(c, 0, 1, (int64_t[]){end - start}, x->dim + start);
 }
 
-enum sol_status op_size(struct call *c) {
+enum sol_status op_size(struct op_call *c) {
     struct size n = size_const(1);
     for (int d = 0; d < call_rank(c, 0); d++) n = size_mul(n, c->in[0]->dim[d]);
     if (n.bad)
         return fail(SOL_EUNSUPPORTED,
                     "the number of elements depends on the batch in a way that is not kept");
-    return call_give_numbers(c, 0, 0, NULL, &n);
+    return call_set_shape_value(c, 0, 0, NULL, &n);
 }
 
-/* There are ceil((limit - start) / step) numbers. Reals count them, and unsigned arithmetic makes them, since
+/* There are ceil((limit - start) / step) numbers. Floats count them, and unsigned arithmetic makes them, since
  * differences of 64-bit numbers may overflow. */
-enum sol_status op_range(struct call *c) {
+enum sol_status op_range(struct op_call *c) {
     int64_t at[3] = {0};
     for (int i = 0; i < 3; i++) call_input_ints(c, i, 1, &at[i]);
     if (c->im->status) return c->im->status;
     if (!at[2]) return fail(SOL_EINVAL, "a step of 0");
     double n = ((double)at[1] - (double)at[0]) / (double)at[2];
-    if (n > IMPORT_MOST_NUMBERS)
-        return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
-    int64_t whole = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
-    struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, whole + 1);
-    for (int64_t i = 0; i < whole; i++)
+    if (n > IMPORT_MAX_SHAPE_VALUES)
+        return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MAX_SHAPE_VALUES);
+    int64_t count = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
+    struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, count + 1);
+    for (int64_t i = 0; i < count; i++)
         numbers[i] = size_const(
             (int64_t)((uint64_t)at[0] + (uint64_t)i * (uint64_t)at[2])); /* never beyond the end */
-    return call_give_numbers(c, 0, 1, &whole, numbers);
+    return call_set_shape_value(c, 0, 1, &count, numbers);
 }
 
 /* ---- Moving ---- */
 
 /* Numbers of the first input's type. */
-static enum sol_status give_like(struct call *c, int rank, const int64_t *dim,
-                                 const struct size *numbers) {
-    TRY(call_give_numbers(c, 0, rank, dim, numbers));
+static enum sol_status output_like(struct op_call *c, int rank, const int64_t *dim,
+                                   const struct size *numbers) {
+    TRY(call_set_shape_value(c, 0, rank, dim, numbers));
     if (c->out[0]) c->out[0]->dtype = c->in[0]->dtype;
     return SOL_OK;
 }
 
-static int64_t product(const struct value *v, int begin, int end) {
+static int64_t product(const struct import_value *v, int begin, int end) {
     int64_t n = 1;
     for (int d = begin; d < end; d++) n *= size_value(v->dim[d]);
     return n;
@@ -136,8 +136,9 @@ static int64_t product(const struct value *v, int begin, int end) {
 /* Row-major positions of [outer, rows, inner] do all of the moving here: an axis has what is in front of it and what is behind. */
 
 /* Index `i` of a dim of `rows`; -1 with a message when it is outside. */
-static int64_t read_row(const struct value *index, int64_t i, int64_t rows) {
-    int64_t at = size_is_const(index->number[i]) ? size_value(index->number[i]) : INT64_MAX;
+static int64_t read_row(const struct import_value *index, int64_t i, int64_t rows) {
+    int64_t at =
+        size_is_const(index->shape_value[i]) ? size_value(index->shape_value[i]) : INT64_MAX;
     if (at < 0) at += rows;
     if (at >= 0 && at < rows) return at;
     (void)fail(SOL_EINVAL, "an index outside of %lld numbers", (long long)rows);
@@ -145,31 +146,31 @@ static int64_t read_row(const struct value *index, int64_t i, int64_t rows) {
 }
 
 /* The dim of x becomes the dims of the index. */
-enum sol_status op_gather_numbers(struct call *c) {
-    const struct value *x = c->in[0], *index = c->in[1];
+enum sol_status op_fold_gather(struct op_call *c) {
+    const struct import_value *x = c->in[0], *index = c->in[1];
     int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank), rank = x->rank - 1 + index->rank;
     TRY(c->im->status);
     if (rank > SOL_MAX_RANK) return fail(SOL_EUNSUPPORTED, "rank %d", rank);
     int64_t dim[2 * SOL_MAX_RANK], rows = size_value(x->dim[axis]), n = call_count(index),
                                    outer = product(x, 0, axis),
                                    inner = product(x, axis + 1, x->rank);
-    if (n && outer * inner > IMPORT_MOST_NUMBERS / n)
-        return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
+    if (n && outer * inner > IMPORT_MAX_SHAPE_VALUES / n)
+        return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MAX_SHAPE_VALUES);
     struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, outer * n * inner + 1);
     for (int64_t i = 0; i < outer * n * inner; i++) {
         int64_t row = read_row(index, i / inner % n, rows);
         if (row < 0) return SOL_EINVAL;
-        numbers[i] = x->number[(i / inner / n * rows + row) * inner + i % inner];
+        numbers[i] = x->shape_value[(i / inner / n * rows + row) * inner + i % inner];
     }
     for (int d = 0; d < axis; d++) dim[d] = size_value(x->dim[d]);
     dims_of(index, dim + axis);
     for (int d = axis + 1; d < x->rank; d++) dim[index->rank + d - 1] = size_value(x->dim[d]);
-    return give_like(c, rank, dim, numbers);
+    return output_like(c, rank, dim, numbers);
 }
 
 /* Each index of a tensor of indices replaces the position along the axis of its own point. */
-enum sol_status op_gather_elements_numbers(struct call *c) {
-    const struct value *x = c->in[0], *index = c->in[1];
+enum sol_status op_fold_gather_elements(struct op_call *c) {
+    const struct import_value *x = c->in[0], *index = c->in[1];
     int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank);
     int64_t dim[SOL_MAX_RANK], n = call_count(index);
     if (c->im->status || x->rank != index->rank)
@@ -187,31 +188,31 @@ enum sol_status op_gather_elements_numbers(struct call *c) {
             rest /= size_value(index->dim[d]);
             step *= size_value(x->dim[d]);
         }
-        numbers[i] = x->number[at];
+        numbers[i] = x->shape_value[at];
     }
     dims_of(index, dim);
-    return give_like(c, index->rank, dim, numbers);
+    return output_like(c, index->rank, dim, numbers);
 }
 
 /* Vectors only, as shapes are put together from them: the axis can but be 0. */
-enum sol_status op_concat_numbers(struct call *c) {
+enum sol_status op_fold_concat(struct op_call *c) {
     VEC(struct size) all = {0};
     for (int i = 0; i < c->n_in; i++) {
         if (call_rank(c, i) != 1)
             return fail(SOL_EUNSUPPORTED, "numbers of rank %d", call_rank(c, i));
         for (int64_t k = 0; k < call_count(c->in[i]); k++)
-            VEC_PUSH(c->im->arena, &all, c->in[i]->number[k]);
-        if (all.n > IMPORT_MOST_NUMBERS)
-            return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MOST_NUMBERS);
+            VEC_PUSH(c->im->arena, &all, c->in[i]->shape_value[k]);
+        if (all.n > IMPORT_MAX_SHAPE_VALUES)
+            return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MAX_SHAPE_VALUES);
     }
-    return give_like(c, 1, (int64_t[]){all.n}, all.at);
+    return output_like(c, 1, (int64_t[]){all.n}, all.at);
 }
 
 /* One range of a vector, without a step: parts of shapes. Bounds below 0 count from the end, and all are clamped, as
  * in Python. */
-enum sol_status op_slice_numbers(struct call *c) {
+enum sol_status op_fold_slice(struct op_call *c) {
     int64_t start = 0, end = 0, axis = 0, step = 1;
-    const struct value *x = c->in[0];
+    const struct import_value *x = c->in[0];
     if (x->rank != 1 || c->n_in < 3) return fail(SOL_EUNSUPPORTED, "numbers of rank %d", x->rank);
     int n = call_input_ints(c, 1, 1, &start) + call_input_ints(c, 2, 1, &end);
     if (call_has(c, 3)) call_input_ints(c, 3, 1, &axis);
@@ -222,11 +223,11 @@ enum sol_status op_slice_numbers(struct call *c) {
     int64_t size = call_count(x);
     start = start < 0 ? max_i64(0, start + size) : min_i64(start, size);
     end = end < 0 ? max_i64(0, end + size) : min_i64(end, size);
-    return give_like(c, 1, (int64_t[]){max_i64(0, end - start)}, x->number + start);
+    return output_like(c, 1, (int64_t[]){max_i64(0, end - start)}, x->shape_value + start);
 }
 
 /* A 0 keeps the input's dim, and a dim below 0 is what is left over. Numbers stay in their order, so nothing moves. */
-enum sol_status op_reshape_numbers(struct call *c) {
+enum sol_status op_fold_reshape(struct op_call *c) {
     int64_t dim[SOL_MAX_RANK], known = 1;
     int rank = call_input_ints(c, 1, SOL_MAX_RANK, dim), open = -1;
     for (int d = 0; d < rank; d++) {
@@ -240,5 +241,5 @@ enum sol_status op_reshape_numbers(struct call *c) {
     if (open >= 0 && known > 0) dim[open] = n / known;
     if (known < 0 || (open >= 0 ? known == 0 || n % known : known != n))
         return fail(SOL_EINVAL, "%lld numbers do not fit the new shape", (long long)n);
-    return give_like(c, rank, dim, c->in[0]->number);
+    return output_like(c, rank, dim, c->in[0]->shape_value);
 }

@@ -1,4 +1,4 @@
-"""Strict numerics, `compiler::winograd` off: the same bits at every run, and errors near PyTorch's."""
+"""Deterministic numerics, `compiler::winograd` off: the same bits at every run, and errors near PyTorch's."""
 
 import copy
 
@@ -10,7 +10,7 @@ from torch import nn
 import sol.pytorch as sol
 from sol.pytorch.plan import follow_threads
 
-STRICT = {"compiler::winograd": False}
+DETERMINISTIC = {"compiler::winograd": False}
 
 
 class Block(nn.Module):
@@ -100,7 +100,7 @@ def optimize(model, x, options, batch_size=None):
         sol.config[key] = value
     try:
         spec = sol.input([0, *x.shape[1:]])
-        return sol.optimize(model, spec, batch_size=batch_size, strict=True)
+        return sol.optimize(model, spec, batch_size=batch_size, fullgraph=True)
     finally:
         for key, value in before.items():
             sol.config[key] = value
@@ -116,21 +116,21 @@ def test_same_bits(name, monkeypatch):
     model, x = make_net(name)
     with torch.no_grad():
         set_threads(2)
-        fast = optimize(model, x, STRICT)
+        fast = optimize(model, x, DETERMINISTIC)
         expected = fast(x)
         assert all(torch.equal(fast(x), expected) for _ in range(10))
         for n in (1, 2, 3, 4, 7):
             set_threads(n)
             assert torch.equal(fast(x), expected), f"{n} threads"
-            again = optimize(model, x, STRICT, batch_size=n)
+            again = optimize(model, x, DETERMINISTIC, batch_size=n)
             assert torch.equal(again(x), expected), f"compiled for {n} threads and batch {n}"
         monkeypatch.setenv("SOL_DISABLE", "onednn,openblas,winograd4,winograd2")
-        untimed = optimize(model, x, STRICT | {"compiler::autotune": False})
+        untimed = optimize(model, x, DETERMINISTIC | {"compiler::autotune": False})
         assert torch.equal(untimed(x), expected)
 
 
 @pytest.mark.parametrize("name", NETS)
-@pytest.mark.parametrize("factor, floor, options", [(2, 1e-6, STRICT), (4, 1e-5, {})])
+@pytest.mark.parametrize("factor, floor, options", [(2, 1e-6, DETERMINISTIC), (4, 1e-5, {})])
 def test_error(name, factor, floor, options):
     """Against float64, relative to the largest output, beside PyTorch's own."""
     model, x = make_net(name)
@@ -142,6 +142,6 @@ def test_error(name, factor, floor, options):
 
 def test_libraries_are_refused():
     model, x = make_net("residual")
-    report = sol.profile(optimize(model, x, STRICT), x, runs=1).refusals()
-    refused = {name for name, reason in report if reason == "strict numerics"}
+    report = sol.profile(optimize(model, x, DETERMINISTIC), x, runs=1).refusals()
+    refused = {name for name, reason in report if reason == "deterministic numerics"}
     assert {"winograd4", "winograd2", "onednn", "openblas"} <= refused

@@ -1,0 +1,432 @@
+/*
+ * Partitions: what of a graph is compiled, and when the result may be used again.
+ *
+ * From some node on, nodes are taken in order. One whose inputs are all at hand and that does no arithmetic of floats is interpreted
+ * at once. Any other goes to the builder, as if the graph were of these shapes only; the values of this call are inputs of that
+ * model, and where the builder reads a value as a number (a new shape, bounds), it is part of what the program depends on. A node
+ * that the builder refuses is interpreted if its inputs are at hand; if they are still to be computed, the partition ends before it.
+ *
+ * A partition remembers this as a list of events, in the order in which they happened:
+ *
+ *   GUARD  the value of this name must have this shape, and perhaps these bytes
+ *   KNOWN  then this name has this value (the shape of something that is computed later)
+ *   EARLY  this node is interpreted
+ *
+ * At later calls the events are repeated; as long as all guards hold, the program fits. Example, with x[2,3,4] and y = Neg(Reshape(t,
+ * Concat(Shape(t)[0], -1))), t = Tanh(x): Tanh goes to the builder (GUARD x, its shape), Shape of t is [2] (KNOWN), Concat reads
+ * integers that are at hand (EARLY), Reshape and Neg go to the builder. One program, and for x[5,3,4] another one.
+ *
+ * Invariants: what stands in the call's scope is right whatever becomes of the partition, since it was either computed by the
+ * interpreter or follows from guards that held. A node is interpreted once per call, however often plans begin again. A partition does
+ * not change once it is ready.
+ */
+#include "partition.h"
+
+#include <string.h>
+
+static const struct onnx_node *node_at(const struct session_call *call, int i) {
+    return ITEM(call->graph->graph->nodes, struct onnx_node, i);
+}
+
+/* Shape and type, and the values if they count. */
+static struct array *keep_array(struct partition *partition, const struct array *array,
+                                bool bytes) {
+    struct array *copy = arena_copy(&partition->arena, array, sizeof *array);
+    size_t size = (size_t)array->n * types[array->type].size;
+    copy->data = bytes ? arena_alloc(&partition->arena, size) : NULL;
+    if (bytes && size) memcpy(copy->data, array->data, size);
+    return copy;
+}
+
+/* ---- Planning ---- */
+
+/* A partition in the making, and the model that it will be compiled from. */
+struct partition_plan {
+    struct session_call *call;
+    struct partition *partition;
+    struct import im;
+    bool *barred; /* by node: the builder refused it */
+};
+
+/* Has the name a value already? Those that a partition is about to compute have none. */
+static bool is_at_hand(const struct partition_plan *plan, const char *name) {
+    return !*name || scope_find(plan->call->scope, name);
+}
+
+/* What graphs within a node read of this one must not be still to come. */
+static bool graph_at_hand(const struct partition_plan *plan, const struct onnx_graph *graph);
+
+/* Names of an inner graph that nobody outside makes are its own. */
+static bool reads_at_hand(const struct partition_plan *plan, const struct onnx_node *node,
+                          bool is_inner) {
+    for (int i = 0; i < node->inputs.n; i++) {
+        const char *name = *ITEM(node->inputs, const char *, i);
+        if (!is_at_hand(plan, name) && (!is_inner || import_find(&plan->im, name))) return false;
+    }
+    for (int i = 0; i < node->attributes.n; i++) {
+        const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, i);
+        if (a->g && !graph_at_hand(plan, a->g)) return false;
+    }
+    return true;
+}
+
+static bool graph_at_hand(const struct partition_plan *plan, const struct onnx_graph *graph) {
+    for (int i = 0; i < graph->nodes.n; i++)
+        if (!reads_at_hand(plan, ITEM(graph->nodes, struct onnx_node, i), true)) return false;
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const char *name = ITEM(graph->outputs, struct onnx_value, i)->name;
+        if (name && !is_at_hand(plan, name) && import_find(&plan->im, name)) return false;
+    }
+    return true;
+}
+
+/* Nothing that a kernel would speed up. */
+static bool is_bookkeeping(const struct session_call *call, const struct onnx_node *node) {
+    static const char *const names[] = {"Identity", "Shape", "Size", "Constant"};
+    for (int i = 0; i < COUNT(names); i++)
+        if (!strcmp(names[i], node->op_type)) return true;
+    for (int i = 0; i < node->inputs.n; i++) {
+        const char *name = *ITEM(node->inputs, const char *, i);
+        const struct array *x = *name ? scope_find(call->scope, name) : NULL;
+        if (x && x->type == TYPE_F32) return false;
+    }
+    return true;
+}
+
+/* In the order in which things became known. */
+static void add_event(struct partition *partition, struct event event) {
+    VEC_PUSH(&partition->arena, &partition->events, event);
+}
+
+/* As the importer wants it. */
+static void describe(const struct array *array, struct data *out) {
+    *out = (struct data){.rank = array->rank, .n = array->n, .at = array->data};
+    memcpy(out->dim, array->dim, sizeof out->dim);
+    (void)type_dtype(array->type, &out->dtype);
+}
+
+/* A value at hand becomes known to the builder: one of the file as its data, one of this call as live. */
+static enum sol_status bring(struct partition_plan *plan, const char *name) {
+    struct session_graph *graph = plan->call->graph;
+    struct array *array = scope_find(plan->call->scope, name);
+    enum sol_dtype dtype;
+    struct data data;
+    if (!array || !is_tensor(array) || !type_dtype(array->type, &dtype))
+        return fail(SOL_EUNSUPPORTED, "an input of a type that is not compiled");
+    /* A list without values is how files leave an input out (Resize's roi): nobody reads it. */
+    if (!array->n && array->rank != 1) return fail(SOL_EUNSUPPORTED, "an empty input");
+    describe(array, &data);
+    struct import_value *value = import_define(&plan->im, name);
+    import_constant(&plan->im, &data, value);
+    /* Weights: the program packs them once, and nothing about them can change. */
+    if (scope_find(graph->constants, name)) return SOL_OK;
+    value->live = value->data;
+    value->data = NULL;
+    add_event(plan->partition, (struct event){.kind = GUARD, .name = name, .value = value});
+    return SOL_OK;
+}
+
+/* What a taken node gave that is no tensor: numbers, which are known now. */
+static void note_known(struct partition_plan *plan, const struct onnx_node *node) {
+    struct session_call *call = plan->call;
+    for (int i = 0; i < node->outputs.n; i++) {
+        const char *name = *ITEM(node->outputs, const char *, i);
+        const struct import_value *v = *name ? import_find(&plan->im, name) : NULL;
+        if (!v || v->tensor >= 0 || !(v->data || v->shape_value)) continue;
+        int64_t dim[SOL_MAX_RANK];
+        for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
+        struct array *known = array_new(call->run.space, type_of_dtype(v->dtype), v->rank, dim);
+        if (v->data) memcpy(known->data, v->data, (size_t)known->n * types[known->type].size);
+        else
+            for (int64_t k = 0; k < known->n; k++)
+                array_set_int(known, k, size_value(v->shape_value[k]));
+        *scope_slot(call->scope, name) = known;
+        add_event(plan->partition,
+                  (struct event){.kind = KNOWN,
+                                 .name = name,
+                                 .array = keep_array(plan->partition, known, true)});
+    }
+}
+
+/* The builder may leave out what nobody reads. */
+static enum sol_status check_read(const struct partition_plan *plan, const struct onnx_node *node) {
+    for (int i = 0; i < node->outputs.n; i++) {
+        const char *name = *ITEM(node->outputs, const char *, i);
+        const struct import_value *v = *name ? import_find(&plan->im, name) : NULL;
+        bool is_given = !v || v->tensor >= 0 || v->data || v->shape_value;
+        if (!is_given && scope_find(plan->call->graph->last_use, name))
+            return fail(SOL_EUNSUPPORTED, "output %d", i);
+    }
+    return SOL_OK;
+}
+
+/* Hands one node to the builder, with whatever inputs it does not know yet. */
+static enum sol_status build(struct partition_plan *plan, int i) {
+    const struct onnx_node *node = node_at(plan->call, i);
+    for (int k = 0; k < node->inputs.n; k++) {
+        const char *name = *ITEM(node->inputs, const char *, k);
+        if (*name && !import_find(&plan->im, name)) TRY(bring(plan, name));
+    }
+    TRY(import_node(&plan->im, node));
+    TRY(check_read(plan, node));
+    note_known(plan, node);
+    return SOL_OK;
+}
+
+/* All that an import may define. */
+static size_t count_names(const struct onnx_graph *graph) {
+    size_t n = (size_t)graph->inputs.n;
+    for (int i = 0; i < graph->nodes.n; i++) {
+        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
+        n += (size_t)node->inputs.n + (size_t)node->outputs.n;
+    }
+    return n;
+}
+
+/* An empty model, no events. The import's memory is the partition's, since weights may use in place what operators have made. */
+static void start_over(struct partition_plan *plan) {
+    struct partition *partition = plan->partition;
+    struct arena *arena = &partition->arena;
+    sol_model_free(partition->model);
+    arena_fini(arena);
+    arena_init(arena);
+    arena->boundary = plan->call->run.space->arena.boundary;
+    memset(&partition->events, 0, sizeof partition->events);
+    memset(&partition->inputs, 0, sizeof partition->inputs);
+    memset(&partition->outputs, 0, sizeof partition->outputs);
+    memset(&partition->truths, 0, sizeof partition->truths);
+    partition->model = sol_model_new("part");
+    if (!partition->model)
+        space_stop(plan->call->run.space, fail(SOL_ENOMEM, "no memory for a model"));
+    plan->im = (struct import){.arena = arena,
+                               .model = partition->model,
+                               .folder = plan->call->graph->folder,
+                               .opset = plan->call->graph->opset};
+    import_make_slots(&plan->im, 16 + 2 * count_names(plan->call->graph->graph));
+    partition->n_taken = 0;
+}
+
+/* Before the program runs, though it may stand behind nodes of the program. */
+static enum sol_status interpret_early(struct partition_plan *plan, int i) {
+    add_event(plan->partition, (struct event){.kind = EARLY, .node = i});
+    return session_interpret(plan->call, i);
+}
+
+/* Whose fault it is that a node was not taken: memory and bugs are errors, anything else a refusal. */
+static bool is_refusal(enum sol_status status) {
+    return status != SOL_ENOMEM && status != SOL_EBUG;
+}
+
+/* Takes nodes until one must wait for this partition's results. `*again`: one was refused, and what it left in the model spoils it. */
+static enum sol_status take_nodes(struct partition_plan *plan, bool *again) {
+    struct session_call *call = plan->call;
+    struct partition *partition = plan->partition;
+    int n = call->graph->graph->nodes.n;
+    *again = false;
+    for (partition->end = partition->first; partition->end < n; partition->end++) {
+        int i = partition->end;
+        const struct onnx_node *node = node_at(call, i);
+        if (call->graph->is_constant[i]) continue;
+        /* What is at hand and needs no kernel, what the builder refused before, and what an earlier plan of this call has
+         * interpreted already: all of them now. */
+        bool is_ready = reads_at_hand(plan, node, false);
+        if (is_ready && (plan->barred[i] || call->done[i] || is_bookkeeping(call, node))) {
+            TRY(interpret_early(plan, i));
+            continue;
+        }
+        if (plan->barred[i]) return i > partition->first ? SOL_OK : session_interpret(call, i);
+        /* A refusal may leave layers in the model, so the plan begins again without this node. */
+        enum sol_status status = build(plan, i);
+        if (status && !is_refusal(status)) return status;
+        if (status) log_write(LOG_DEBUG, "node %d is interpreted: %s", i, sol_error());
+        plan->barred[i] = status != SOL_OK;
+        *again = status != SOL_OK;
+        if (*again) return SOL_OK;
+        partition->n_taken++;
+    }
+    return SOL_OK;
+}
+
+/* ---- Compiling ---- */
+
+/* By a node behind this partition, or as an output of the graph (whose number is that of all nodes). */
+static bool is_used_later(const struct partition_plan *plan, const char *name) {
+    const struct array *last = scope_find(plan->call->graph->last_use, name);
+    return last && array_int(last, 0) >= plan->partition->end;
+}
+
+/* Only what is read later leaves the program; the rest it may fuse away. */
+static void name_outputs(struct partition_plan *plan) {
+    struct partition *partition = plan->partition;
+    for (int i = partition->first; i < partition->end; i++) {
+        const struct onnx_node *node = node_at(plan->call, i);
+        for (int k = 0; k < node->outputs.n; k++) {
+            const char *name = *ITEM(node->outputs, const char *, k);
+            const struct import_value *v = *name ? import_find(&plan->im, name) : NULL;
+            if (!v || v->tensor < 0 || !is_used_later(plan, name)) continue;
+            sol_model_output(partition->model, name, v->tensor);
+            VEC_PUSH(&partition->arena, &partition->outputs, name);
+            VEC_PUSH(&partition->arena, &partition->truths, v->dtype == SOL_BOOL);
+        }
+    }
+}
+
+/* Now, when it is known what the builder has read as numbers. */
+static void keep_guards(struct partition_plan *plan) {
+    for (int i = 0; i < plan->partition->events.n; i++) {
+        struct event *event = &plan->partition->events.at[i];
+        if (event->kind != GUARD) continue;
+        const struct array *array = scope_find(plan->call->scope, event->name);
+        /* What became no input of the model can only have been read, or did not matter. */
+        bool is_read = event->value->is_read || event->value->tensor < 0;
+        event->array = keep_array(plan->partition, array, is_read);
+    }
+}
+
+/* A partition whose results nobody reads has no program. */
+static enum sol_status compile(struct partition_plan *plan) {
+    struct partition *partition = plan->partition;
+    partition->inputs.n = partition->outputs.n = partition->truths.n = 0;
+    name_outputs(plan);
+    keep_guards(plan);
+    for (int i = 0; i < plan->im.inputs.n; i++)
+        VEC_PUSH(&partition->arena, &partition->inputs, plan->im.inputs.at[i]->name);
+    /* All that was taken is numbers that are known, or is read by nobody. */
+    if (!partition->outputs.n) return SOL_OK;
+    TRY(sol_compile(partition->model, &plan->call->graph->options, &partition->program));
+    return sol_weights_new(partition->program, plan->im.params.at, &partition->weights);
+}
+
+/* Nothing of these nodes can be compiled together: they are interpreted. */
+static void bar_all(struct partition_plan *plan) {
+    for (int i = plan->partition->first; i < plan->partition->end; i++) plan->barred[i] = true;
+}
+
+/* Each round ends with a plan or with one more node barred, so rounds end. */
+static enum sol_status make_plan(struct partition_plan *plan) {
+    bool again = true;
+    while (again) {
+        start_over(plan);
+        TRY(take_nodes(plan, &again));
+        if (again || !plan->partition->n_taken) continue;
+        enum sol_status status = compile(plan);
+        if (status && !is_refusal(status)) return status;
+        if (status)
+            log_write(LOG_DEBUG, "nodes %d to %d are interpreted: %s", plan->partition->first,
+                      plan->partition->end - 1, sol_error());
+        if (status) bar_all(plan);
+        again = status != SOL_OK;
+    }
+    sol_model_free(plan->partition->model);
+    plan->partition->model = NULL;
+    return SOL_OK;
+}
+
+/* ---- Running ---- */
+
+/* A place for each result. */
+static enum sol_status new_outputs(struct session_call *call, const struct partition *partition,
+                                   struct array **arrays, void **memory) {
+    for (int i = 0; i < partition->outputs.n; i++) {
+        const struct sol_port *port = sol_program_output(partition->program, i);
+        int64_t dim[SOL_MAX_RANK];
+        TRY(sol_program_output_shape(partition->program, i, (int64_t[4]){0}, dim));
+        arrays[i] = array_new(call->run.space, type_of_dtype(port->dtype), port->rank, dim);
+        memory[i] = arrays[i]->data;
+    }
+    return SOL_OK;
+}
+
+static struct array *to_truth(struct session_call *call, const struct array *array) {
+    struct array *truth =
+        array_new(call->run.space, type_of_dtype(SOL_BOOL), array->rank, array->dim);
+    for (int64_t i = 0; i < array->n; i++)
+        ((uint8_t *)truth->data)[i] = ((const float *)array->data)[i] != 0;
+    return truth;
+}
+
+/* Inputs are read where they lie; the program writes its results into arrays of this call. */
+static enum sol_status run_program(struct session_call *call, const struct partition *partition) {
+    struct space *space = call->run.space;
+    if (!partition->program) return SOL_OK;
+    const void **in = SPACE_ARRAY(space, const void *, partition->inputs.n + 1);
+    void **out = SPACE_ARRAY(space, void *, partition->outputs.n + 1);
+    struct array **arrays = SPACE_ARRAY(space, struct array *, partition->outputs.n + 1);
+    for (int i = 0; i < partition->inputs.n; i++)
+        in[i] = scope_find(call->scope, partition->inputs.at[i])->data;
+    TRY(new_outputs(call, partition, arrays, out));
+    TRY(sol_program_run(partition->program, partition->weights, (int64_t[4]){0}, in, out));
+    for (int i = 0; i < partition->outputs.n; i++)
+        *scope_slot(call->scope, partition->outputs.at[i]) =
+            partition->truths.at[i] ? to_truth(call, arrays[i]) : arrays[i];
+    call->n_compiled += partition->n_taken;
+    return SOL_OK;
+}
+
+/* Partitions come and go; values of a call are its own. */
+static struct array *copy_array(struct session_call *call, const struct array *array) {
+    struct array *copy = array_new(call->run.space, array->type, array->rank, array->dim);
+    memcpy(copy->data, array->data, (size_t)array->n * types[array->type].size);
+    return copy;
+}
+
+/* Bytes are compared, not numbers: NaN equals itself, and 0 is not minus 0. */
+static bool guard_holds(const struct session_call *call, const struct event *guard) {
+    const struct array *want = guard->array, *have = scope_find(call->scope, guard->name);
+    if (!have || have->type != want->type || have->rank != want->rank) return false;
+    for (int d = 0; d < want->rank; d++)
+        if (have->dim[d] != want->dim[d]) return false;
+    return !want->data || !memcmp(have->data, want->data, (size_t)want->n * types[want->type].size);
+}
+
+/* Repeats the events. `*fits`: all guards held. What was interpreted for a partition that does not fit in the end is right anyway. */
+static enum sol_status repeat(struct session_call *call, const struct partition *partition,
+                              bool *fits) {
+    *fits = true;
+    for (int i = 0; i < partition->events.n && *fits; i++) {
+        const struct event *event = &partition->events.at[i];
+        if (event->kind == GUARD) *fits = guard_holds(call, event);
+        else if (event->kind == EARLY) TRY(session_interpret(call, event->node));
+        else *scope_slot(call->scope, event->name) = copy_array(call, event->array);
+    }
+    return SOL_OK;
+}
+
+/* The newest that fits; NULL: none does. */
+static enum sol_status find_partition(struct session_call *call, int first,
+                                      struct partition **out) {
+    bool fits = false;
+    *out = NULL;
+    partitions_hold(call, first);
+    for (int i = 0; i < call->n_held && !fits; i++) {
+        TRY(repeat(call, call->held[i], &fits));
+        if (fits) *out = call->held[i];
+    }
+    return SOL_OK;
+}
+
+/* Nobody else sees it before it is ready. */
+static enum sol_status plan_partition(struct session_call *call, int first,
+                                      struct partition **out) {
+    partitions_begin(call);
+    TRY(find_partition(call, first, out));
+    if (*out) return SOL_OK;
+    struct partition_plan plan = {.call = call, .partition = partitions_new(call, first)};
+    plan.barred = SPACE_ARRAY(call->run.space, bool, call->graph->graph->nodes.n);
+    TRY(make_plan(&plan));
+    partitions_keep(call->graph, plan.partition);
+    *out = plan.partition;
+    return SOL_OK;
+}
+
+enum sol_status partition_run(struct session_call *call, int first, int *end) {
+    struct partition *partition;
+    TRY(find_partition(call, first, &partition));
+    if (!partition) TRY(plan_partition(call, first, &partition));
+    partitions_end(call);
+    *end = partition->end;
+    call->run.node = first; /* for a message */
+    enum sol_status status = run_program(call, partition);
+    if (!status) call->run.node = -1;
+    return status;
+}

@@ -1,0 +1,96 @@
+/*
+ * Choosing micro-batches: the cheapest path through the steps, where a node is (step, micro-batch) and the cost is bytes from memory.
+ *
+ * bind.c asks for the batch of a call, the compiler beforehand for the batch that was hinted at, so that kernels are planned for
+ * the number of images that they will see.
+ */
+#include "run/micro_batch.h"
+
+#include <math.h>
+#include <string.h>
+
+int64_t micro_batch_cache = (int64_t)8 << 20, micro_batch_step = (int64_t)128 << 10;
+#define MICRO_BATCH_CHOICES 8 /* 1, 2, 4, .. 64, and the batch */
+
+static int64_t per_sample(const struct size *bytes) {
+    const int64_t none[SIZE_SYMBOLS] = {0}, one[SIZE_SYMBOLS] = {1};
+    return size_eval(bytes, one) - size_eval(bytes, none);
+}
+
+struct traffic micro_batch_traffic(struct size bytes, bool by_sample) {
+    const int64_t none[SIZE_SYMBOLS] = {0};
+    return (struct traffic){.per_sample = per_sample(&bytes),
+                            .shared = size_eval(&bytes, none),
+                            .by_sample = by_sample};
+}
+
+void micro_batch_note_life(struct traffic *step, int first, int last, struct size size) {
+    for (int i = first + 1; i <= last; i++) step[i].live += per_sample(&size);
+}
+
+static int list_choices(int64_t batch, int64_t *choice) {
+    int n = 0;
+    for (int64_t p = 1; p < batch && n < MICRO_BATCH_CHOICES - 1; p *= 2) choice[n++] = p;
+    choice[n++] = batch;
+    return n;
+}
+
+static double missed(int64_t samples, int64_t bytes) {
+    return fmax(0, (double)samples * (double)bytes - (double)micro_batch_cache);
+}
+
+static double step_cost(const struct traffic *step, int64_t batch, int64_t micro_batch) {
+    if (micro_batch < batch && !step->by_sample) return INFINITY;
+    const double runs = (double)ceil_div(batch, micro_batch);
+    return runs *
+           (missed(micro_batch, step->per_sample) + (double)(step->shared + micro_batch_step));
+}
+
+/* What is live between two sections is written and read for the whole batch. */
+static double border_cost(const struct traffic *after, int64_t batch) {
+    return 2 * missed(batch, after->live) + (double)micro_batch_step;
+}
+
+/* The cheapest way to reach `step` with micro-batch `to`: its cost, and the micro-batch of the step before. */
+static double reach(const struct traffic *step, int64_t batch, int n, const double *cost, int to,
+                    uint8_t *from) {
+    const double border = border_cost(step, batch);
+    double best = cost[to];
+    *from = (uint8_t)to;
+    for (int c = 0; c < n; c++)
+        if (cost[c] + border < best) {
+            best = cost[c] + border;
+            *from = (uint8_t)c;
+        }
+    return best;
+}
+
+/* Fills from[step * MICRO_BATCH_CHOICES + choice], and returns the last step's choice. */
+static int find_path(int n_steps, const struct traffic *step, int64_t batch, const int64_t *choice,
+                     int n, uint8_t *from) {
+    double cost[MICRO_BATCH_CHOICES] = {0}, next[MICRO_BATCH_CHOICES];
+    for (int i = 0; i < n_steps; i++, from += MICRO_BATCH_CHOICES) {
+        for (int c = 0; c < n; c++) {
+            next[c] = i ? reach(step + i, batch, n, cost, c, &from[c]) : 0;
+            next[c] += step_cost(step + i, batch, choice[c]);
+        }
+        memcpy(cost, next, sizeof cost);
+    }
+    int last = n - 1;
+    for (int c = 0; c < n; c++)
+        if (cost[c] < cost[last]) last = c;
+    return last;
+}
+
+/* Without memory to think the batch stays whole. */
+void micro_batch_choose(int n, const struct traffic *step, int64_t batch, int64_t *micro_batch) {
+    int64_t choice[MICRO_BATCH_CHOICES];
+    const int n_choices = list_choices(batch, choice);
+    uint8_t *from = n_choices > 1 ? mem_alloc((size_t)n * MICRO_BATCH_CHOICES + 1, 16) : NULL;
+    int c = from ? find_path(n, step, batch, choice, n_choices, from) : n_choices - 1;
+    for (int i = n - 1; i >= 0; i--) {
+        micro_batch[i] = choice[c];
+        if (from && i) c = from[i * MICRO_BATCH_CHOICES + c];
+    }
+    mem_free(from);
+}
