@@ -1,6 +1,6 @@
 """Checks who may include whom. Data flows from left to right; a folder includes only itself and what is left of it.
 
-    base < jit, run < ir < pass < plan < dfp, dnn < device/* < deploy, and the files of src/ itself
+    base < jit, run < ir < pass < plan < dfp, dnn < device/* < deploy, report, and the files of src/ itself
 
 A device never includes another device. The command line program and Python see only include/sol, frontends also base.
 """
@@ -22,6 +22,7 @@ RANK = {
     "dnn": 5,
     "device": 6,
     "deploy": 7,
+    "report": 7,
     "": 8,
 }
 OUTSIDE = ("frontend", "cli")

@@ -3,7 +3,7 @@
 Lines are lines of code: blanks, comments and Python's docstrings do not count. Every folder has a limit in FOLDERS, about
 5 % over what it had when it was set, so that growth is seen and decided. A folder without a limit fails, too.
 
-The core is src/ without jit, device, frontend, deploy and cli: the JIT counted as a part of device/cpu before it had a folder.
+The core is src/ without jit, device, frontend, deploy, report and cli: what maps models to steps, and runs them.
 Functions are measured by lizard, the share of comments by characters, blanks not counted, both in src/ and include/.
 """
 
@@ -25,7 +25,7 @@ LIMITS = {
     "function p95": (None, 55),
     "comments %": (20, None),
 }
-NOT_CORE = ("jit", "device", "frontend", "deploy", "cli")
+NOT_CORE = ("jit", "device", "frontend", "deploy", "report", "cli")
 FOLDERS = {
     "bench": 1160,
     "examples": 120,
@@ -45,11 +45,13 @@ FOLDERS = {
     "src/device/ref": 570,
     "src/dfp": 3690,
     "src/dnn": 3360,
+    "src/frontend": 70,
     "src/frontend/onnx": 10300,
     "src/ir": 2060,
     "src/jit": 810,
     "src/pass": 380,
     "src/plan": 1610,
+    "src/report": 370,
     "src/run": 1630,
     "test/deploy": 1330,
     "test/fault": 120,
