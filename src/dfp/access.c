@@ -33,18 +33,12 @@ static int lane_of(const struct printer *p, uint64_t deps) {
     return p->lane;
 }
 
-static const struct size zero, one = {.n = 1, .term = {{.coef = 1}}};
-
-static const struct size *find_coef(const struct affine *a, int var) {
-    for (int i = 0; i < a->n; i++)
-        if (a->term[i].var == var) return &a->term[i].coef;
-    return &zero;
-}
+static const struct size one = {.n = 1, .term = {{.coef = 1}}};
 
 /* The distance from lane to lane; false when it is not the same everywhere. */
 static bool find_step(const struct printer *p, const struct affine *offset, int lane,
                       const struct size **step) {
-    *step = find_coef(offset, lane);
+    *step = affine_find_coef(offset, lane);
     for (int i = 0; i < offset->n; i++) {
         int var = offset->term[i].var;
         if (var != lane && (p->nest->var[var].deps & var_bit(lane))) return false;
@@ -224,7 +218,7 @@ void print_load(struct printer *p, const struct item *item) {
     if (print_is_vector(p, n->deps)) {
         print_vector_item(p, item);
     } else if (item->n_ranges) {
-        print_guarded_load(p, item, false, &zero);
+        print_guarded_load(p, item, false, NULL);
     } else {
         print_declaration(p, n);
         print_element(p, n->from, n->offset, false);

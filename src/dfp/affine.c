@@ -99,15 +99,12 @@ static void push_term(struct nest *nest, struct affine *a, const struct term *te
 const struct affine *affine_add(struct nest *nest, const struct affine *a, const struct affine *b) {
     struct affine sum = {.base = size_add(a->base, b->base)};
     for (int i = 0, k = 0; i < a->n || k < b->n;) {
-        if (k == b->n || (i < a->n && a->term[i].var < b->term[k].var)) {
-            push_term(nest, &sum, &a->term[i++]);
-        } else if (i == a->n || b->term[k].var < a->term[i].var) {
-            push_term(nest, &sum, &b->term[k++]);
-        } else {
-            struct term both = {a->term[i].var, size_add(a->term[i].coef, b->term[k].coef)};
-            push_term(nest, &sum, &both);
-            i++, k++;
-        }
+        int of_a = i < a->n ? a->term[i].var : NEST_VARS,
+            of_b = k < b->n ? b->term[k].var : NEST_VARS;
+        struct term term = {of_a < of_b ? of_a : of_b, size_const(0)};
+        if (of_a == term.var) term.coef = a->term[i++].coef;
+        if (of_b == term.var) term.coef = size_add(term.coef, b->term[k++].coef);
+        push_term(nest, &sum, &term);
     }
     return make_unique(nest, &sum);
 }
@@ -129,11 +126,14 @@ const struct affine *affine_without(struct nest *nest, const struct affine *a, i
     return make_unique(nest, &rest);
 }
 
-struct size affine_coef(const struct affine *a, int var) {
+const struct size *affine_find_coef(const struct affine *a, int var) {
+    static const struct size zero;
     for (int i = 0; i < a->n; i++)
-        if (a->term[i].var == var) return a->term[i].coef;
-    return size_const(0);
+        if (a->term[i].var == var) return &a->term[i].coef;
+    return &zero;
 }
+
+struct size affine_coef(const struct affine *a, int var) { return *affine_find_coef(a, var); }
 
 /* By way of quotients too: of x / 16 these are the division's own bit and all that x depends on. */
 uint64_t affine_deps(const struct nest *nest, const struct affine *a) {

@@ -49,12 +49,6 @@ static void add_layer(struct nest *nest, const struct layer *l) {
     if (!v->expr) nest_refuse(nest, "a layer without a point expression");
 }
 
-static bool is_read_by(const struct layer *l, const struct tensor *t) {
-    for (int i = 0; i < l->n_in; i++)
-        if (l->in[i] == t) return true;
-    return false;
-}
-
 static int position(const struct tensor *t, struct tensor *const *at, int n) {
     for (int i = 0; i < n; i++)
         if (at[i] == t) return i;
@@ -240,7 +234,8 @@ static bool is_worth_materializing(struct nest *nest, const struct value *v) {
     if (find_cost(v->expr) < EXPENSIVE) return false;
     for (int i = 0; i < nest->values.n; i++) {
         u.reader = &nest->values.at[i];
-        if (!u.reader->layer || !is_read_by(u.reader->layer, v->tensor)) continue;
+        const struct layer *l = u.reader->layer;
+        if (!l || position(v->tensor, l->in, l->n_in) < 0) continue;
         readers++;
         count_uses(&u, u.reader->expr, false);
     }

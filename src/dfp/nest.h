@@ -242,7 +242,9 @@ const struct affine *affine_mul(struct nest *nest, const struct affine *a, struc
 const struct affine *affine_div(struct nest *nest, const struct affine *a, struct size divisor);
 const struct affine *affine_mod(struct nest *nest, const struct affine *a, struct size divisor);
 const struct affine *affine_without(struct nest *nest, const struct affine *a, int var);
+/* The coefficient, which is 0 where the variable does not occur; as a pointer it also says which of equal sizes it is. */
 struct size affine_coef(const struct affine *a, int var);
+const struct size *affine_find_coef(const struct affine *a, int var);
 uint64_t affine_deps(const struct nest *nest, const struct affine *a);
 /* Does it surely lie in [0, extent)? */
 bool affine_is_within(const struct nest *nest, const struct affine *a, struct size extent);

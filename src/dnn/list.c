@@ -1,9 +1,8 @@
 /* The implementations and the instruction sets, as tables. */
 #include "dnn/list.h"
 
-#define OWN(file, name) &dnn_##name,
-#define VENDOR(name) &dnn_##name,
-const struct dnn_impl *const dnn_impls[] = {DNN_LIST(OWN, OWN, VENDOR) NULL};
+#define ENTRY(file, name) &dnn_##name,
+const struct dnn_impl *const dnn_impls[] = {DNN_LIST(ENTRY, ENTRY, ENTRY) NULL};
 
 const char *dnn_find_file(const struct dnn_impl *impl) {
 #define FIND_FILE(file, name) \

@@ -7,9 +7,9 @@
 /*
  * Implementations in order, as dnn_impls: at equal cost, and in deterministic mode always, the first that accepts wins.
  *
- *   OWN(file, name)   own kernels: src/dnn/FILE.c with `dnn_NAME`, FILE_kernel.c with ISA_NAME(dnn_run_NAME), and FILE.h
- *   MORE(file, name)  another implementation in the files of an OWN row
- *   VENDOR(name)      a vendor's library: `dnn_NAME`
+ *   OWN(file, name)     own kernels: src/dnn/FILE.c with `dnn_NAME`, FILE_kernel.c with ISA_NAME(dnn_run_NAME), and FILE.h
+ *   MORE(file, name)    another implementation in the files of an OWN row
+ *   VENDOR(file, name)  a vendor's library: src/dnn/FILE.c with `dnn_NAME`
  *
  * `name` is also the name in struct dnn_impl. Libraries are made of the same rows (deploy/sources.c, deploy/native.c).
  */
@@ -19,12 +19,11 @@
     OWN(grouped, grouped)           \
     OWN(direct, direct)             \
     OWN(linear, linear)             \
-    VENDOR(onednn)                  \
-    VENDOR(openblas)
+    VENDOR(onednn, onednn)          \
+    VENDOR(openblas, openblas)
 
 #define DNN_DECLARE(file, name) extern const struct dnn_impl dnn_##name;
-#define DNN_DECLARE_VENDOR(name) extern const struct dnn_impl dnn_##name;
-DNN_LIST(DNN_DECLARE, DNN_DECLARE, DNN_DECLARE_VENDOR)
+DNN_LIST(DNN_DECLARE, DNN_DECLARE, DNN_DECLARE)
 
 #define DNN_NOTHING(...)
 #define DNN_COUNT(...) +1
@@ -44,8 +43,8 @@ struct dnn_probe_kernels {
 
 /* The kernels of one instruction set. */
 struct dnn_kernels {
-    int values,
-        step; /* the most pixels of a tile of sums, and channels that it takes at once: see dnn/simd.h */
+    int values; /* the most pixels of a tile of sums: VALUES in dnn/simd.h */
+    int step;   /* channels that it takes at once: STEP */
 #define DNN_MEMBER(file, name) dnn_run_fn *name;
     DNN_LIST(DNN_MEMBER, DNN_MEMBER, DNN_NOTHING)
 #undef DNN_MEMBER

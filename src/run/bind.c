@@ -150,7 +150,7 @@ static enum sol_status make_binding(struct arena *arena, const struct step_list 
     ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "no memory for a program's arguments"));
     struct binding *b = alloc_tables(arena, list);
     size_t *offset = ARENA_ARRAY(arena, size_t, list->n_slots);
-    memcpy(b->symbol, symbols, sizeof *symbols * (size_t)n_symbols);
+    if (n_symbols) memcpy(b->symbol, symbols, sizeof *symbols * (size_t)n_symbols);
     make_sections(arena, b, list);
     TRY(place_slots(arena, b, list, offset));
     for (int i = 0; i < list->n; i++) bind_step(b, list, i, offset);

@@ -64,7 +64,7 @@ static void test_names(void) {
     CHECK_TEXT(dnn_##impl.name, #impl);                     \
     CHECK(!dnn_##impl.probe);                               \
     CHECK_TEXT(dnn_find_file(&dnn_##impl), #file);
-#define TEST_VENDOR(impl)                                   \
+#define TEST_VENDOR(file, impl)                                   \
     CHECK_TEXT(dnn_##impl.name, #impl);                     \
     CHECK(dnn_##impl.probe && !dnn_find_file(&dnn_##impl));
     DNN_LIST(TEST_OWN, TEST_OWN, TEST_VENDOR)
