@@ -18,7 +18,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 14999
+CORE_LINES = 13170
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),

@@ -124,7 +124,10 @@ void cluster_find_ports(struct clustering *c, struct cluster *cluster) {
     }
 }
 
-static bool is_prepack(const struct cluster *cluster) {
+/* Computed once per version of the parameters. What the caller gets is written at every call. */
+static bool is_prepack(const struct clustering *c, const struct cluster *cluster) {
+    for (int i = 0; i < cluster->layers.n; i++)
+        if (ir_is_output(c->m, cluster->layers.at[i]->out[0])) return false;
     return cluster->layers.at[0]->out[0]->is_constant;
 }
 
@@ -141,7 +144,7 @@ static struct cluster *unite(struct clustering *c, const struct cluster *a,
 }
 
 static const char *refuse_join(struct clustering *c, struct cluster *a, struct cluster *b) {
-    if (is_prepack(a) != is_prepack(b)) return "one depends on parameters only";
+    if (is_prepack(c, a) != is_prepack(c, b)) return "one depends on parameters only";
     const struct cluster *both = unite(c, a, b);
     if (both->inputs.n + both->outputs.n > CLUSTER_MAX_TENSORS)
         return "too many tensors for one kernel";
@@ -199,8 +202,7 @@ static void finish(struct clustering *c, struct cluster *cluster) {
     /* Tensors that stay inside, too: one of them may be the root whose memory an output is. */
     for (int i = 0; i < cluster->layers.n; i++)
         c->plan->maker[cluster->layers.at[i]->out[0]->id] = cluster;
-    const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
-    cluster->prepack = is_prepack(cluster) && !ir_is_output(c->m, last->out[0]);
+    cluster->prepack = is_prepack(c, cluster);
 }
 
 /* Depth first: makers before readers. Clusters form no cycle, so this ends. */

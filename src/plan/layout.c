@@ -363,7 +363,7 @@ static bool needs_copy(const struct model *m, int i) {
     const struct tensor *t = m->outputs.at[i];
     for (int k = 0; k < i; k++)
         if (m->outputs.at[k] == t) return true;
-    return t->layout.block || (layer_infos[t->producer->kind].traits & SOURCE);
+    return t->layout.block || t->is_constant || (layer_infos[t->producer->kind].traits & SOURCE);
 }
 
 static enum sol_status separate_outputs(struct layouts *s) {
