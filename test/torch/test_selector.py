@@ -282,8 +282,9 @@ FORKED = """
     fast = sol.optimize(net, sol.input([0, 32, 64, 64]))
     with torch.no_grad():
         expected = net(x).numpy()
-        for _ in range({calls}):
-            fast(x)
+        for _ in range({calls}):  # on a busy machine some times do not count
+            if not sol.fallbacks(fast):
+                fast(x)
         assert bool(sol.fallbacks(fast)) == {is_lost}
         child = os.fork()
         if child == 0:
@@ -296,7 +297,7 @@ FORKED = """
 """
 
 
-@pytest.mark.parametrize("is_lost, calls", [(False, 1), (True, 6)])
+@pytest.mark.parametrize("is_lost, calls", [(False, 1), (True, 100)])
 def test_a_forked_child_never_runs_pytorch(is_lost, calls):
     """PyTorch's threads are gone there, and its forward would wait for them."""
     script = textwrap.dedent(FORKED).format(is_lost=is_lost, calls=calls)
