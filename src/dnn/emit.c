@@ -105,7 +105,7 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
 /* ---- Choice ---- */
 
 /* Deterministic mode: the same bits at every run and compile on one kind of processor, for any number of threads. So only own
- * kernels, whose sums have one order, and no choice by timing or by cost, which depend on threads and batch_hint. */
+ * kernels, whose sums have one order; and no choice by timing, nor by cost, which depends on threads and batch_hint. */
 static bool is_deterministic(const struct build *b) { return b->options->deterministic; }
 
 static const char *refuse(const struct build *b, const struct dnn_impl *impl,

@@ -22,7 +22,7 @@ static const double memory_bytes_per_s = 60e9;
 
 /*
  * Neither the sizes nor the order of a sum depend on the number of threads, so results do not either. A task has 64 KiB of
- * weights (but at most 64 outputs), so that the cost of scheduling it is small.
+ * weights, but at most 64 outputs: then the cost of scheduling it is small.
  */
 static void make_plan(struct dnn_plan *plan) {
     const struct dnn_problem *problem = &plan->problem;

@@ -9,7 +9,8 @@
  * read from memory once per LINEAR_BATCH rows of x.
  *
  * Invariants: it accesses nothing outside the tensors, except by prefetch (the last inputs that do not fill a vector are
- * loaded one by one). The order of a sum does not depend on tile, task or number of threads.
+ * loaded one by one). The order of a sum does not depend on tile, task or number of threads; it depends on the number of rows
+ * of x only if these exceed LINEAR_X_SIZE.
  */
 #include "dnn/linear.h"
 #include "dnn/simd.h"
