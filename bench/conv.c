@@ -1,11 +1,11 @@
 /*
- * Checks and times the direct and the grouped convolution by themselves, without the rest of SOL.
+ * Checks and times the direct and the grouped convolution alone, without the rest of SOL.
  *
- *   conv check [n] [seed]    n random problems per instruction set against a naive loop in double
- *   conv time [isa]          best of many runs, one thread, as percent of the measured peak;
- *                            THREADS=n plans for n threads, PROLOGUE=1 adds a prologue
+ *   conv check [n] [seed]    compares n random problems per instruction set with a naive loop in double
+ *   conv time [isa]          best of many runs on one thread, as percent of the measured peak. Environment: THREADS=n
+ *                            makes plans for n threads, PROLOGUE=1 adds a prologue
  *
- * Buffers have their exact sizes, so that -fsanitize=address sees each access outside a tensor.
+ * When checking, buffers have their exact sizes, so that -fsanitize=address finds each access outside a tensor.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 extern const struct dnn_impl dnn_direct, dnn_grouped;
 
-/* Time of this thread alone: other work on the machine does not count while it holds the core. */
+/* Processor time of this thread: time in which other processes use the core does not count. */
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -41,8 +41,8 @@ static bool one_in(int n) { return pick(1, n) == 1; }
 static float random_value(void) { return (float)random_bits() / 2147483648.0f - 1; }
 
 /*
- * The run time aligns tensors to cache lines. Kernels must not rely on it, and checks give them
- * exact sizes.
+ * True when timing: tensors are aligned to cache lines, as at run time. Kernels must not rely on it; checks use unaligned
+ * tensors of exact sizes.
  */
 static bool align_values;
 
@@ -71,9 +71,11 @@ struct bench {
     float *x, *y, *weight, *bias, *scale, *shift, *residual, *packed;
     char *scratch;
     int *c_map, *k_map;
-    int64_t x_size, y_size; /* of one image */
-    int64_t n_pixels;       /* seen by the epilogue */
+    int64_t x_size, y_size; /* floats of one sample */
+    int64_t n_pixels;       /* number of pixels that the epilogue was called for */
 };
+
+/* Floats of a tensor with `image` floats per sample, where samples are `stride` apart. */
 
 static int64_t storage(int64_t image, int64_t stride, int64_t batch) {
     return batch ? image + stride * (batch - 1) : 0;
@@ -96,7 +98,7 @@ static void make_tensors(struct bench *b, int64_t batch, int64_t gap) {
     if (p->prologue) b->call.scale = b->scale, b->call.shift = b->shift;
 }
 
-/* The executor keeps padding channels zero; so must the check. */
+/* Sets padding channels to zero, as kernels may assume. */
 static void clear_padding(struct bench *b) {
     const struct dnn_problem *p = &b->plan.problem;
     for (int64_t c = 0; p->c_map && c < p->c; c++) {
@@ -151,7 +153,7 @@ static void free_bench(struct bench *b) {
 
 /* ---- Check ---- */
 
-/* x after the prologue, zero outside; c counts stored channels. */
+/* x after the prologue at (i, j) of stored channel c; zero outside the image. */
 static double input_at(const struct bench *b, int64_t n, int64_t c, int64_t i, int64_t j) {
     const struct dnn_problem *p = &b->plan.problem;
     if (i < 0 || j < 0 || i >= p->h || j >= p->w) return 0;
@@ -198,8 +200,8 @@ static double output_at(const struct bench *b, int64_t n, int64_t k, int64_t i, 
 }
 
 /*
- * Difference relative to the size of a sum of random terms. Padding lanes may turn NaN where x is
- * NaN.
+ * Error of y, divided by the expected magnitude of a sum of so many random terms. Where x is NaN, padding channels may be NaN
+ * too.
  */
 static double error_at(const struct bench *b, int64_t n, int64_t at) {
     const struct dnn_problem *p = &b->plan.problem;
@@ -219,10 +221,7 @@ static double compare(const struct bench *b) {
     return worst;
 }
 
-/*
- * Stored -> model: each segment of model channels is padded to whole blocks, as concatenations
- * give.
- */
+/* A random map stored -> model channel with segments that are padded to full blocks, as after a concat. */
 static int *new_map(int lanes, int model, int *stored) {
     int *map = malloc(sizeof(int) * (size_t)(model * lanes));
     *stored = 0;
@@ -302,7 +301,7 @@ static void print_case(const struct bench *b, const char *text) {
         p->residual ? " residual" : "", p->prologue ? " prologue" : "", (int)p->act);
 }
 
-/* Any division into ranges must give the same bits. */
+/* True if running the tasks in ranges of 1 to 3 gives the same bits as all at once. */
 static bool is_same_when_split(struct bench *b) {
     const int64_t size = storage(b->y_size, b->call.y_stride, b->call.batch) * 4;
     float *first = malloc((size_t)size + 1);
@@ -375,7 +374,7 @@ static const int shapes[][8] = {
     {256, 256, 32, 56, 3, 2, 1},      {1024, 1024, 32, 7, 3, 1, 1},
 };
 
-/* Best of many short runs: other work on the machine only ever adds time. */
+/* Seconds of the fastest of many runs: other work on the machine can only add time. */
 static double best_time(struct bench *b) {
     double best = 1e9, total = 0;
     for (int i = 0; i < 300 && (total < 0.3 || i < 8); i++) {
@@ -423,7 +422,7 @@ static double n_flops(const struct dnn_problem *p) {
     return 2.0 * p->c / p->groups * p->k * p->kh * p->kw * p->oh * p->ow;
 }
 
-/* Flops per second of a long sum over data in L2; within a few percent of the machine's peak. */
+/* The peak in flops per second, measured as a direct convolution with long sums over data in L2: within a few percent. */
 static double measure_peak(const struct dnn_isa *isa) {
     struct bench b = {0};
     b.plan.problem = make_problem(isa, 2048, 2 * isa->lanes, 1, 1, 42, 1, 1, 0, 1);

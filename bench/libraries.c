@@ -1,10 +1,10 @@
 /*
- * Times the own kernels and those of vendors' libraries in turns, on the thread pool: what an autotune would see.
+ * Times own kernels and vendors' libraries in turns on the thread pool, as autotuning does.
  *
- *   libraries [rounds] [isa]      least times in us and each plan's estimate; SOL_NUM_THREADS=n
+ *   libraries [rounds] [isa]      prints the least times and the estimates of the cost models in us; SOL_NUM_THREADS=n
  *
- * Link it with all objects of the library, as the tests are. Large weights are evicted from the caches between runs, as the
- * rest of a network would do.
+ * Link it with all objects of the library, as the tests are. Between runs it evicts large weights from the caches, as the
+ * other layers of a network would.
  */
 #include "dnn/dnn.h"
 #include "run/pool.h"

@@ -1,13 +1,11 @@
 /*
- * Direct convolution: what it accepts, how it divides the work, what that costs, and the packing of
- * weights.
+ * Direct convolution: refusal, plan (division of the work, cost), and packing of weights.
  *
- * Place: emit.c asks refuse and plan; run/exec.c packs once per version of the weights and calls
- * run on ranges of tasks. The work itself is in direct_kernel.c; direct.h has the layouts and
- * the idea.
+ *   emit.c -> refuse, plan;  run/exec.c -> pack, once per version of the parameters;  run/exec.c -> run, on ranges of tasks
  *
- * It is the implementation that others are compared with: any kernel size, stride, dilation and
- * padding, and rounding errors of a plain sum.
+ * direct.h explains the terms (block, pair, tile, tap, panel, phase) and the layouts; direct_kernel.c computes.
+ *
+ * It is the general implementation: any kernel size, stride, dilation and padding, with the rounding errors of a plain sum.
  */
 #include "dnn/direct.h"
 
@@ -16,10 +14,10 @@
 #include <math.h>
 
 /*
- * Cost model: seconds and bytes of a core of 3 GHz with 1 MiB of L2, measured by bench/conv.c. x
- * comes in pieces, to and from a panel that the core's caches hold (near) or not (far); weights
- * come in one stream beside the multiplications. A thread that comes late delays all others by part
- * of its last tasks (held_up).
+ * Cost model for cores of 3 GHz with 1 MiB of L2, measured by bench/conv.c.
+ *   near, far   copying x into the panel and reading it again, if one block's x fits the core's caches (cache_size) or not
+ *   stream      reading packed weights, in parallel with the multiplications
+ *   held_up     part of a range of tasks that the others wait for the slowest thread at the end of a step
  */
 static const double efficiency = 0.85;
 static const double near_bytes_per_s = 25e9;
@@ -30,7 +28,7 @@ static const double task_s = 0.5e-6;
 static const double held_up = 0.1;
 static const int64_t l2_size = 1 << 20, cache_size = 4 << 20;
 
-/* Does each group's run of stored channels hold that group's channels of the model? */
+/* True if stored channels [g * stored / groups, (g + 1) * stored / groups) hold only channels of group g, and padding. */
 static bool keeps_groups(const int *map, int stored, int model, int groups) {
     const int stored_group = stored / groups, model_group = model / groups;
     if (model % groups) return false;
@@ -59,9 +57,8 @@ static const char *refuse(const struct dnn_problem *problem) {
 /* ---- Plan: geometry ---- */
 
 /*
- * Which of the kernel's rows (or columns) meet the image for some row of y; at least one is kept.
- * Small images with generous padding or dilation leave out most of the work; all that would add is
- * products with zero.
+ * Finds kernel rows (or columns) [*first, *first + *n) outside of which all reads hit padding, for every row of y; keeps at
+ * least one. Rows outside multiply zeros only. For small images with large padding or dilation these are most of the work.
  */
 static void clip_kernel(int64_t size, int64_t out, int64_t kernel, int64_t step, int64_t padding,
                         int64_t dilation, int64_t *first, int64_t *n) {
@@ -71,7 +68,7 @@ static void clip_kernel(int64_t size, int64_t out, int64_t kernel, int64_t step,
     *n = max_i64(1, end - *first);
 }
 
-/* Clips the kernel; what is cut off at its beginning no longer needs padding. */
+/* Clips the kernel. Rows and columns that are cut off at its beginning reduce the padding. */
 static void set_kernel(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
@@ -83,7 +80,8 @@ static void set_kernel(struct dnn_plan *plan) {
     param[DIRECT_PL] = p->pl - param[DIRECT_KERNEL_COLUMN] * p->dw;
 }
 
-/* Is x copied? A column stride would break the constant distance of neighbouring pixels. */
+/* True if x must be copied into a panel: for padding, a prologue, or reads beyond the image; and for a column stride, as tiles
+ * read neighbouring pixels DIRECT_BLOCK floats apart. */
 static bool needs_panel(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
@@ -92,7 +90,8 @@ static bool needs_panel(const struct dnn_plan *plan) {
            (p->ow - 1) + (param[DIRECT_KW] - 1) * p->dw >= p->w;
 }
 
-/* A 1x1 convolution that maps pixel to pixel: the image may as well be one long row. */
+/* True for a (clipped) 1x1 kernel without stride and padding: pixel i of y depends on pixel i of x alone, so the image is
+ * treated as one long row. */
 static bool is_pixelwise(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
@@ -101,14 +100,15 @@ static bool is_pixelwise(const struct dnn_plan *plan) {
 }
 
 /*
- * Phases beyond the kernel's last row are not read and need no place: a 1x1 convolution of stride 2
- * copies a quarter of x. With a dilation any phase may be read.
+ * Number of phases that the kernel reads. Without dilation kernel row r reads phase r % stride, so a kernel smaller than the
+ * stride leaves phases unread, and they are not stored: a 1x1 convolution of stride 2 copies a quarter of x. With a dilation
+ * any phase may be read.
  */
 static int64_t n_phases(int64_t kernel, int64_t stride, int64_t dilation) {
     return dilation == 1 ? min_i64(kernel, stride) : stride;
 }
 
-/* Products per output channel of the channel blocks before `c_block`. */
+/* Products per pixel and output channel of the channel blocks [0, c_block). */
 static int64_t count_products(const struct dnn_plan *plan, int64_t c_block) {
     int64_t n = 0;
     for (int64_t c = 0; c < c_block; c++) n += direct_channels(plan, c);
@@ -134,7 +134,8 @@ static void set_geometry(struct dnn_plan *plan) {
     param[DIRECT_PAIR] = count_products(plan, param[DIRECT_C_BLOCKS]) * 2 * p->lanes;
 }
 
-/* Where x is read in place its rows are the phases: stride times as far apart is the next row. */
+/* Strides for x read in place. Each image row is a phase (neighbouring phases are one row apart); consecutive rows of y read
+ * rows that are sh apart. */
 static void set_image_strides(struct dnn_plan *plan) {
     int64_t *param = plan->param;
     param[DIRECT_COLUMN_PHASE] = 0;
@@ -144,7 +145,8 @@ static void set_image_strides(struct dnn_plan *plan) {
     param[DIRECT_C_STRIDE] = param[DIRECT_H] * param[DIRECT_ROW_PHASE];
 }
 
-/* For blocks of the plan's size. Of two ways to store rows the one with fewer of them is taken. */
+/* Strides of a panel for blocks of the plan's size. Its rows are stored by phase of the stride or by kernel row
+ * (DIRECT_ROW_SPLIT), whichever stores fewer rows. */
 static void set_panel_strides(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
@@ -159,7 +161,7 @@ static void set_panel_strides(struct dnn_plan *plan) {
     param[DIRECT_ROW_STRIDE] = param[DIRECT_COLUMN_PHASES] * param[DIRECT_COLUMN_PHASE];
     param[DIRECT_ROW_PHASE] =
         (param[DIRECT_ROWS] + direct_more_rows(plan)) * param[DIRECT_ROW_STRIDE];
-    /* Tiles read all channel blocks of a pixel: an odd number of lines apart, in different sets. */
+    /* A tile reads all channel blocks of a pixel. At an odd number of cache lines apart they map to different cache sets. */
     param[DIRECT_C_STRIDE] =
         (ceil_div(param[DIRECT_ROW_PHASES] * param[DIRECT_ROW_PHASE], line) | 1) * line;
 }
@@ -171,7 +173,7 @@ static int64_t pair_size(const struct dnn_plan *plan) {
     return plan->param[DIRECT_PAIR] * (int64_t)sizeof(float);
 }
 
-/* A last pair that is half empty is stored whole: all pairs then are equally far apart. */
+/* Bytes of all packed weights. A half empty last pair is padded, so that all pairs have one size. */
 static int64_t weights_size(const struct dnn_plan *plan) {
     return plan->problem.groups * plan->param[DIRECT_PAIRS] * pair_size(plan);
 }
@@ -181,7 +183,7 @@ static int64_t panel_size(const struct dnn_plan *plan) {
            (int64_t)sizeof(float);
 }
 
-/* Bytes of x that the tiles of one block read again for each pair. */
+/* Bytes of x (in the panel or in place) that one block of y reads; it reads them once per pair. */
 static int64_t block_size(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t rows =
@@ -199,8 +201,8 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
 }
 
 /*
- * Steps of the inner loop for the pixels of one pair, counted in multiplications of two vectors. A
- * tile of less than four pixels waits for the result of each addition before it can add the next.
+ * Steps of the inner loop per channel of a tap, for one block of y and one pair. A step multiplies one pixel by two vectors
+ * of weights. A tile of fewer than four pixels costs as much as four: each addition waits for the previous one.
  */
 static double pixel_steps(const struct dnn_plan *plan) {
     const int64_t pixels = plan->kernels->values, columns = plan->param[DIRECT_COLUMNS];
@@ -212,10 +214,10 @@ static double pixel_steps(const struct dnn_plan *plan) {
 }
 
 /*
- * Estimated seconds of a call for the division that the plan's parameters describe. Tasks are
- * handed out in portions as run/exec.c does; within a portion the shares of a block use one panel,
- * otherwise each fills its own. Small blocks copy more rows twice and read the weights more often;
- * large ones leave threads without work or fall out of the caches. One formula weighs all of it.
+ * Estimated seconds of a call for the block size and the shares in the plan's parameters. As in run/exec.c, a thread takes
+ * ranges of `portion` tasks. Consecutive tasks of one block within a range fill the panel once (`fills` per task). The
+ * formula weighs: small blocks copy more halo rows and read the weights more often; large blocks leave threads without work
+ * or exceed the caches.
  */
 static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const struct dnn_problem *p = &plan->problem;
@@ -237,7 +239,7 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
     return (portions + held_up) * (double)portion * task;
 }
 
-/* Keeps the division if it is better than what the plan's cost stands for. */
+/* Estimates blocks of this size with every number of shares. *best becomes the cheapest plan so far. */
 static void try_division(struct dnn_plan *plan, struct dnn_plan *best, int64_t rows,
                          int64_t columns) {
     const int64_t batch = max_i64(1, plan->problem.batch_hint), pairs = plan->param[DIRECT_PAIRS];
@@ -251,7 +253,8 @@ static void try_division(struct dnn_plan *plan, struct dnn_plan *best, int64_t r
     }
 }
 
-/* Blocks of whole rows, ever fewer, are tried, and pieces of one row that are whole tiles. */
+/* Chooses the block size with the least cost: blocks of full rows, from the image's height down to one, and parts of one row
+ * whose width is a multiple of a tile. */
 static void choose_division(struct dnn_plan *plan) {
     const int64_t pixels = plan->kernels->values;
     const int64_t height = plan->param[DIRECT_OH], width = plan->param[DIRECT_OW];
@@ -270,7 +273,7 @@ static void choose_division(struct dnn_plan *plan) {
     *plan = best;
 }
 
-/* Nothing can be faster than memory, from which x, y, the residual and the weights come once. */
+/* Bytes that a call transfers at least: packed weights, x, y and the residual, once each. */
 static double bytes_moved(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const double x = (double)p->c * p->h * p->w, y = (double)p->k * p->oh * p->ow;
@@ -292,7 +295,8 @@ static void make_plan(struct dnn_plan *plan) {
 
 /* ---- Packing ---- */
 
-/* Writes the taps of stored channels c and k, or zeros for padding (k < 0 too), `step` apart. */
+/* Writes the weights between stored channels c and k, one per position of the clipped kernel, `step` floats apart. Zeros if c
+ * or k is padding, or if k < 0. */
 static void pack_channels(const struct dnn_plan *plan, const float *weight, int64_t c, int64_t k,
                           float *to, int64_t step) {
     const struct dnn_problem *p = &plan->problem;
@@ -309,7 +313,7 @@ static void pack_channels(const struct dnn_plan *plan, const float *weight, int6
         }
 }
 
-/* A task is a (group, pair, channel block). */
+/* Pack task: (group, pair, channel block of x), the last one fastest. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK], width = 2 * p->lanes;

@@ -1,20 +1,23 @@
 /*
- * Direct convolution: what direct.c (plan, cost, packing) and direct_kernel.c (the work) share.
+ * Direct convolution: the data layouts that direct.c (plan, cost, packing) and direct_kernel.c (computation) share.
  *
- * y is cut into blocks of rows x columns of pixels, and the output channels of a group into pairs
- * of channel blocks. A tile of up to `pixels` pixels and one pair is summed in registers over a
- * list of taps; a tap is one (channel block, kernel row, kernel column) and stands for the block's
- * channels that lie side by side.
+ *   task = (sample, block, group, part of the pairs)  ->  pairs  ->  tiles  ->  taps
  *
- *   packed   [group][k pair][channel block][kernel row][kernel column][channel][2*LANES]
- *   scratch  the taps, then the panel: a zero padded copy of the x that a block needs
+ *   block  DIRECT_ROWS x DIRECT_COLUMNS pixels of y; smaller at the bottom and right edge
+ *   pair   two neighbouring channel blocks of y (2*LANES channels of one group); the last pair may be one block
+ *   tile   up to `values` pixels (struct dnn_kernels) of a block, in one row or two, times one pair. Its sums stay in
+ *          registers.
+ *   tap    one (channel block of x, kernel row, kernel column): the channels of the block, contiguous in memory. A tile
+ *          sums over all taps of its group.
+ *
+ *   packed   [group][pair][channel block][kernel row][kernel column][channel][2*LANES]
+ *   scratch  the list of taps, then the panel: a zero padded copy of the x that one block reads
  *   panel    [channel block][row phase][row][column phase][column][channel]
  *
- * Phases take strides out of the panel: row q of the padded image is number q / sh of phase q % sh,
- * columns alike. Pixels of y that are neighbours thus read neighbours in the panel for each tap,
- * whatever the strides. With a large dilation most of these rows would not be read; then phase r
- * instead holds what kernel row r needs. Where x needs neither padding nor a prologue it is read in
- * place, by the same formula with the image's strides.
+ * Phases remove strides: row q of the padded image is row q / sh of phase q % sh; the same for columns. So for each tap,
+ * neighbouring pixels of y read neighbouring pixels of the panel, for any stride. With a large dilation most of these rows
+ * are never read; then phase r holds the rows that kernel row r reads instead (DIRECT_ROW_SPLIT). Without padding, prologue
+ * and column stride there is no panel: x is read in place, by the same address formula with the image's strides.
  */
 #ifndef SOL_DNN_DIRECT_H
 #define SOL_DNN_DIRECT_H
@@ -23,46 +26,46 @@
 
 /* Indices into dnn_plan.param. */
 enum direct_param {
-    DIRECT_H, /* sizes of x and y; a 1x1 convolution that only walks pixels has one long row */
+    DIRECT_H, /* sizes of x and y; a 1x1 convolution without stride treats the image as one row */
     DIRECT_W,
     DIRECT_OH,
     DIRECT_OW,
-    DIRECT_KH, /* the kernel without the rows and columns that never meet the image ... */
+    DIRECT_KH, /* the clipped kernel: without the rows and columns that only ever multiply padding */
     DIRECT_KW,
-    DIRECT_KERNEL_ROW, /* ... its place in the problem's kernel, and what then is its padding */
+    DIRECT_KERNEL_ROW, /* its first row and column in the problem's kernel, and its padding */
     DIRECT_KERNEL_COLUMN,
     DIRECT_PT,
     DIRECT_PL,
-    DIRECT_BLOCK,    /* channels side by side in x: the lanes, or 1 when x is plain */
-    DIRECT_STEP,     /* channels that a kernel takes at once */
-    DIRECT_C_BLOCKS, /* of x per group */
-    DIRECT_PAIRS,    /* of k blocks per group; the last one may be half empty */
-    DIRECT_SHARES,   /* tasks that divide the pairs of one group and block of y */
+    DIRECT_BLOCK,    /* channels of a pixel that are contiguous in x: lanes, or 1 if x is plain */
+    DIRECT_STEP,     /* channels per step of the inner loop: STEP of simd.h */
+    DIRECT_C_BLOCKS, /* channel blocks of x per group */
+    DIRECT_PAIRS,    /* per group; the last one may be half empty */
+    DIRECT_SHARES,   /* tasks per (block, group): each computes a part of the pairs */
     DIRECT_ROWS,     /* pixels of y in a block */
     DIRECT_COLUMNS,
-    DIRECT_PANEL,      /* is x copied? */
+    DIRECT_PANEL,      /* 1: x is copied into a panel; 0: it is read in place */
     DIRECT_ROW_PHASES, /* of the panel */
     DIRECT_COLUMN_PHASES,
-    DIRECT_ROW_SPLIT,  /* does each kernel row have a phase of its own? */
+    DIRECT_ROW_SPLIT,  /* 1: each kernel row has a phase of its own */
     DIRECT_ROW_STRIDE, /* floats between the inputs of two rows of y, in panel or image */
     DIRECT_ROW_PHASE,  /* floats between two phases */
     DIRECT_COLUMN_PHASE,
-    DIRECT_C_STRIDE, /* floats between two channel blocks */
-    DIRECT_TABLE,    /* bytes of scratch that the taps take */
-    DIRECT_PAIR,     /* floats of one pair's weights */
+    DIRECT_C_STRIDE, /* floats between two channel blocks of x */
+    DIRECT_TABLE,    /* bytes of the list of taps in scratch */
+    DIRECT_PAIR,     /* floats of packed weights of one pair */
 };
 
-/* One entry of the list that a tile is summed over. */
+/* One entry of the list of taps. */
 struct direct_tap {
-    int64_t offset;     /* of x, in floats */
-    int64_t n_channels; /* side by side; padding at a block's end is left out */
+    int64_t offset;     /* floats from the input of the tile's first pixel, in panel or image */
+    int64_t n_channels; /* contiguous channels to sum, without padding at the block's end */
 };
 
 static inline int64_t direct_taps(const struct dnn_plan *plan) {
     return plan->param[DIRECT_C_BLOCKS] * plan->param[DIRECT_KH] * plan->param[DIRECT_KW];
 }
 
-/* Rows of one phase of the panel beyond those of the block. */
+/* Halo rows: each phase of the panel has this many rows more than the block of y. */
 static inline int64_t direct_more_rows(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     return plan->param[DIRECT_ROW_SPLIT] ? 0 : (plan->param[DIRECT_KH] - 1) * p->dh / p->sh;
@@ -72,7 +75,8 @@ static inline int64_t direct_more_columns(const struct dnn_plan *plan) {
     return (plan->param[DIRECT_KW] - 1) * plan->problem.dw / plan->problem.sw;
 }
 
-/* Channels that a tap of channel block `c_block` stands for. Groups have one list of taps for all. */
+/* Channels of the taps of channel block `c_block`: without padding at its end, rounded up to the kernel's step. With groups
+ * always the full block, as all groups use one list of taps. */
 static inline int64_t direct_channels(const struct dnn_plan *plan, int64_t c_block) {
     const struct dnn_problem *p = &plan->problem;
     int64_t n = plan->param[DIRECT_BLOCK];

@@ -1,14 +1,15 @@
 /*
- * Direct convolution: the work of one task, compiled once per instruction set.
+ * Direct convolution: the computation of tasks, compiled once per instruction set.
  *
- * Place: direct.c decides sizes and packs the weights; the executor calls run on ranges of tasks.
- * direct.h has the layouts. A task fills a panel (or points into x), then walks its pairs of k
- * blocks; for each pair all tiles of the block of y follow each other, so that the pair's weights
- * stay in L1 or L2 and the pixels stream past them.
+ *   run/exec.c -> dnn_run_direct, on a range of tasks -> enter_block, fill_panel -> run_pair -> run_tile -> multiply_tile
  *
- * Invariants: nothing outside x, y and the residual is touched, as whatever lies outside the image
- * comes from the panel's zeros; a sum's order (taps, then channels) does not depend on tile, task
- * or thread; padding lanes become zero, as their weights and bias are.
+ * direct.c has planned sizes and packed the weights; direct.h explains the terms and layouts. A task fills the panel of its
+ * block (or reads x in place), then loops over its pairs, and over all tiles of the block for each pair: the weights of a pair
+ * stay in L1 or L2 while the pixels are streamed.
+ *
+ * Invariants: it accesses nothing outside x, y, the residual and the packed weights, except by prefetch, since the panel
+ * supplies the zeros outside the image. The order of a sum (taps, then channels) does not depend on tile, task or thread.
+ * Padding channels of y become zero, as their weights and bias are zero.
  */
 #include "dnn/direct.h"
 #include "dnn/simd.h"
@@ -17,21 +18,22 @@
 
 /* One tile: up to VALUES pixels in one row or two, times one or two channel blocks of y. */
 struct tile {
-    const float *x;       /* input of the first pixel at offset 0 */
+    const float *x;       /* input of the first pixel, to which a tap's offset is added */
     const float *weights; /* [tap][channel][2*LANES] */
     const struct direct_tap *taps;
     int64_t n_taps;
-    int64_t x_row; /* floats to the tile's second row */
+    int64_t x_row; /* floats between the inputs of the tile's two rows */
     struct simd_output out;
-    const float *ahead; /* weights of the next pair: this tile fetches n_ahead lines per tap */
+    const float *ahead; /* weights of the next pair; this tile prefetches n_ahead lines per tap */
     int64_t n_ahead;
 };
 
 /* ---- Tile ---- */
 
 /*
- * Fetches what the tap after this one reads: a channel plane away, where no hardware looks for it. Behind the last tap that is the
- * first one of the pixels that follow. A 1x1 convolution else waits for L2: 1 to 5% of mobilenet_v1, 1 to 3% of resnet50.
+ * Prefetches the x of the next tap; at the last tap, the x that the pixels behind this tile read at the first tap. It lies one
+ * channel block away, where hardware prefetchers do not look, so that 1x1 convolutions would wait for L2. Gains 1 to 5% of
+ * mobilenet_v1's time, and 1 to 3% of resnet50's.
  */
 INLINE void fetch_next(int rows, int columns, int block, const struct tile *tile, int64_t tap) {
     const bool is_last = tap + 1 == tile->n_taps;
@@ -43,9 +45,9 @@ INLINE void fetch_next(int rows, int columns, int block, const struct tile *tile
 }
 
 /*
- * The heart of it: two loads of weights and one value per pixel for 2 * pixels multiply-adds.
- * All sizes but the number of taps are constants when this is inlined, so that `sum` lives in
- * registers and pixels are constant distances from one pointer.
+ * The inner loop: per channel it loads two vectors of weights and one value per pixel, for 2 * pixels multiply-adds.
+ * When this is inlined, all sizes except the numbers of taps and channels are constants: `sum` stays in registers, and
+ * pixels have constant offsets from one pointer.
  */
 INLINE void multiply_tile(int rows, int columns, int vectors, int block, const struct tile *tile) {
     const int pixels = rows * columns, step = block < STEP ? 1 : STEP;
@@ -84,24 +86,25 @@ typedef void multiply_fn(const struct tile *tile);
 #define DEFINE_TWO(columns) MULTIPLY(2, columns)
 TILES(DEFINE_ONE, DEFINE_TWO)
 
-/* By rows - 1, columns, is x blocked, channel blocks of y - 1. */
+/* multiply[rows - 1][columns][x is blocked][channel blocks of y - 1] */
 #define ENTRY_ONE(columns) [0][columns] = VARIANTS(1, columns),
 #define ENTRY_TWO(columns) [1][columns] = VARIANTS(2, columns),
 static multiply_fn *const multiply[2][VALUES + 1][2][2] = {TILES(ENTRY_ONE, ENTRY_TWO)};
 
 /* ---- Panel ---- */
 
-/* The block of y that is worked on, and where its input lies. */
+/* The current block of y and its input. One per call of dnn_run_direct. */
 struct block {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
     const struct direct_tap *taps;
     float *panel;
-    const float *x; /* input of the block's first pixel */
-    int64_t image, group, row, column, n_rows, n_columns;
+    const float *x; /* input of the block's first pixel, in panel or image */
+    int64_t image, group, row, column, n_rows, n_columns; /* image: the sample */
 };
 
-/* n pixels of one channel block. Padding channels stay zero: their scale and shift are. */
+/* Copies every sw-th pixel of one channel block, n in all, and applies the prologue. Padding channels stay zero: their scale
+ * and shift are zero, and prologue_min <= 0. */
 static void copy_blocked(const struct block *block, int64_t channel, const float *from, float *to,
                          int64_t n) {
     const struct dnn_problem *problem = &block->plan->problem;
@@ -119,7 +122,7 @@ static void copy_blocked(const struct block *block, int64_t channel, const float
     }
 }
 
-/* The same for a plain x, where a channel block is one channel. */
+/* The same for one channel of a plain x. */
 static void copy_plain(const struct block *block, int64_t channel, const float *from, float *to,
                        int64_t n) {
     const struct dnn_problem *problem = &block->plan->problem;
@@ -130,15 +133,15 @@ static void copy_plain(const struct block *block, int64_t channel, const float *
             const float value = from[i * step] * scale + shift;
             to[i] = value < problem->prologue_min ? problem->prologue_min : value;
         }
-    } else if (step == 2) { /* written out for the compiler: it becomes shuffles */
+    } else if (step == 2) { /* a constant step lets the compiler use shuffles */
         for (int64_t i = 0; i < n; i++) to[i] = from[i * 2];
     } else {
         for (int64_t i = 0; i < n; i++) to[i] = from[i * step];
     }
 }
 
-/* n pixels of a row of one phase: every sw-th one of the image row x from `column` on, which may lie outside; x is NULL where all of it
- * lies outside. Zeros there, x after the prologue inside. */
+/* Writes n pixels of one row of one column phase: every sw-th pixel of image row x, from `column` on (may be negative). Pixels
+ * outside the image become zero, the others get the prologue. x NULL: the row lies outside the image. */
 static void fill_line(const struct block *block, int64_t channel, const float *x, int64_t column,
                       float *to, int64_t n) {
     const int64_t *param = block->plan->param, step = block->plan->problem.sw;
@@ -154,7 +157,7 @@ static void fill_line(const struct block *block, int64_t channel, const float *x
     memset(to + end * size, 0, (size_t)((n - end) * size) * sizeof(float));
 }
 
-/* All columns of one row of the panel; `row` counts the image's rows and may lie outside. */
+/* Writes one row of the panel in all column phases. `row` is the row of the image; it may lie outside. */
 static void fill_row(const struct block *block, int64_t c_block, int64_t row, float *to) {
     const struct dnn_plan *plan = block->plan;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK];
@@ -168,7 +171,7 @@ static void fill_row(const struct block *block, int64_t c_block, int64_t row, fl
                   block->n_columns + direct_more_columns(plan));
 }
 
-/* Copies what the block needs. Rows and columns beyond the image's edge become zeros here. */
+/* Fills the panel for the block. Rows and columns outside the image become zeros. */
 static void fill_panel(const struct block *block) {
     const struct dnn_problem *problem = &block->plan->problem;
     const int64_t *param = block->plan->param;
@@ -187,7 +190,7 @@ static void fill_panel(const struct block *block) {
 
 /* ---- Block ---- */
 
-/* Runs one tile; its place is given in the image. */
+/* Computes one tile, whose first pixel is (row, column) of y. */
 static void run_tile(const struct block *block, struct tile *tile, int64_t k_block, int vectors,
                      int64_t row, int64_t column, int rows, int columns) {
     const int64_t *param = block->plan->param, pixel = row * param[DIRECT_OW] + column;
@@ -201,7 +204,7 @@ static void run_tile(const struct block *block, struct tile *tile, int64_t k_blo
     multiply[rows - 1][columns][param[DIRECT_BLOCK] != 1][vectors - 1](tile);
 }
 
-/* What all tiles of one pair share; k_block is the pair's first. */
+/* The fields that are equal in all tiles of one pair. k_block: the first channel block of the pair. */
 static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_block) {
     const int64_t *param = block->plan->param;
     const struct dnn_call *call = block->call;
@@ -217,8 +220,8 @@ static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_
     };
 }
 
-/* For tile `index` of n. The later half of the tiles fetches the next pair's weights, evenly:
- * early enough for memory to keep up with the multiplications, late enough for L2 to hold little more than one pair. */
+/* Sets which weights tile `index` of n prefetches: the second half of the tiles prefetches the next pair's weights, in equal
+ * parts. This is early enough for the bandwidth of memory, and late enough that L2 holds little more than one pair. */
 static void fetch_ahead(struct tile *tile, const struct block *block, int64_t index, int64_t n) {
     const int64_t size = block->plan->param[DIRECT_PAIR], lines = ceil_div(size, LINE);
     const int64_t first = n / 2, share = index - first;
@@ -229,8 +232,8 @@ static void fetch_ahead(struct tile *tile, const struct block *block, int64_t in
 }
 
 /*
- * All tiles of one pair. A tile with few sums waits for each of them, so columns are divided evenly
- * and short pieces take two rows at once.
+ * Computes all tiles of one pair, then calls the epilogue for the block. A tile of few pixels waits for the latency of its
+ * sums, so columns are divided evenly, and tiles that fill at most half of VALUES take two rows.
  */
 static void run_pair(const struct block *block, int64_t pair) {
     const struct dnn_problem *problem = &block->plan->problem;
@@ -257,7 +260,7 @@ static void run_pair(const struct block *block, int64_t pair) {
                           block->n_columns, width);
 }
 
-/* Finds block number `index` of the batch, groups running fastest, and its input. */
+/* Sets the block to number `index` of (sample, rows, columns, group), the last one fastest, and fills its panel. */
 static void enter_block(struct block *block, int64_t index) {
     const int64_t *param = block->plan->param;
     const struct dnn_problem *problem = &block->plan->problem;
@@ -278,7 +281,7 @@ static void enter_block(struct block *block, int64_t index) {
     }
 }
 
-/* The distance of kernel row r from the first one, in the panel or the image. */
+/* Floats from the input of kernel row 0 to that of kernel row r, in panel or image. */
 static int64_t row_offset(const struct dnn_plan *plan, int64_t r) {
     const int64_t *param = plan->param, row = r * plan->problem.dh, step = plan->problem.sh;
     if (param[DIRECT_ROW_SPLIT]) return r * param[DIRECT_ROW_PHASE];
@@ -291,7 +294,8 @@ static int64_t column_offset(const struct dnn_plan *plan, int64_t s) {
            column / step * plan->param[DIRECT_BLOCK];
 }
 
-/* A table, as one loop over taps serves all kernels; computing it costs little beside one tile. */
+/* Fills in the list of taps. With a list, one loop in multiply_tile serves all kernel sizes; filling it costs little compared
+ * to one tile. */
 static void fill_taps(const struct dnn_plan *plan, struct direct_tap *tap) {
     const int64_t *param = plan->param;
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
@@ -303,7 +307,7 @@ static void fill_taps(const struct dnn_plan *plan, struct direct_tap *tap) {
             }
 }
 
-/* Shares of the pairs run fastest, so that tasks of one range mostly find their panel filled. */
+/* Task: (block, share), the share fastest, so that consecutive tasks of a range use one panel. */
 dnn_run_fn ISA_NAME(dnn_run_direct);
 void ISA_NAME(dnn_run_direct)(const struct dnn_plan *plan, const struct dnn_call *call,
                               void *scratch, int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-/* What implementations have in common. */
+/* Functions that several implementations use; dnn.h describes them. */
 #include "dnn/dnn.h"
 
 const struct dnn_isa *dnn_find_isa(const struct dnn_kernels *kernels) {

@@ -3,10 +3,10 @@
  *
  *   cluster -> problem -> the cheapest implementation that accepts -> a pack step in `prepack`, a step in `steps`
  *
- * A generated epilogue is the device's: this file puts its pointers and arguments behind those of the step, and hands it to
- * the kernel as the function that is called with each finished tile.
+ * The device passes the generated epilogue. This file appends the epilogue's pointers and arguments to those of the step;
+ * dnn_step_run passes it to the implementation as a callback per finished region.
  *
- * Who refused and why is data of the step, from which the program's report is printed.
+ * The answer of each implementation (reason to refuse, or cost) becomes data of the step, for the program's report.
  */
 #include "dnn/emit.h"
 
@@ -16,7 +16,7 @@
 
 #include <math.h>
 
-/* Groups of channels must be whole blocks, or whole groups must fit into one block. */
+/* With groups: each group fills full blocks (direct), or full groups fit into one block (grouped). */
 bool dnn_supports(const struct layer *conv, int lanes) {
     if (conv->kind == LAYER_linear) return true;
     int64_t groups = conv->attr.groups;
@@ -28,7 +28,7 @@ bool dnn_supports(const struct layer *conv, int lanes) {
 
 /* ---- Problem ---- */
 
-/* Stored channel -> channel of the model, or -1; NULL when they are the same. */
+/* The map stored channel -> channel of the model, or -1 for padding; NULL if it is the identity. */
 static const int *make_map(struct build *b, const struct tensor *t) {
     const struct layout *layout = &t->layout;
     if (!layout->block || (layout->n_segments == 1 && layout->segment[0].valid == layout->stored))
@@ -45,7 +45,7 @@ static int stored_channels(const struct tensor *t) {
     return t->layout.block ? t->layout.stored : const_dim(t, 1);
 }
 
-/* The tensors' layouts decide what the kernel sees: x is the cluster's, in front of the prologue. */
+/* Shapes come from the tensors, stored channels and maps from their layouts. x is the cluster's input, before the prologue. */
 static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn_problem *p) {
     const struct layer *l = cluster->dnn->anchor;
     const struct tensor *x = cluster->dnn->x, *y = l->out[0], *w = l->in[1];
@@ -104,8 +104,8 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
 
 /* ---- Choice ---- */
 
-/* Deterministic results must be the same bits wherever and whenever the program is compiled, for whatever number of threads: that
- * leaves own kernels, whose sums have one order, and nothing that time or a cost model could choose otherwise. */
+/* Deterministic mode: the same bits at every run and compile on one kind of processor, for any number of threads. So only own
+ * kernels, whose sums have one order; and no choice by timing, nor by cost, which depends on threads and batch_hint. */
 static bool is_deterministic(const struct build *b) { return b->options->deterministic; }
 
 static const char *refuse(const struct build *b, const struct dnn_impl *impl,
@@ -129,8 +129,8 @@ static void report_choice(struct build *b, const struct sol_candidate *candidate
                  p->kh, p->kw, p->sh, p->c, p->k, p->h, p->w, p->groups);
 }
 
-/* What each implementation answers, and the plans of those that accept: cheapest first, or in the list's order if deterministic; ties
- * keep that order too. Returns how many plans. */
+/* Fills candidate[] with each implementation's answer, and plans[] with the plans of those that accept: cheapest first, at
+ * equal cost in the list's order; in deterministic mode in the list's order. Returns the number of plans. */
 static int find_plans(const struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa,
                       struct sol_candidate *candidate, struct dnn_plan *plans) {
     int n = 0;
@@ -149,8 +149,8 @@ static int find_plans(const struct build *b, const struct dnn_problem *p, const 
     return n;
 }
 
-/* The cheapest own kernel, else the cheapest. Without timing nobody knows that a library is faster, and results do not
- * depend on what is installed. */
+/* Index of the cheapest own kernel; 0 if all plans are libraries'. Without timing it is unknown whether a library is faster;
+ * with own kernels, results do not depend on installed libraries. */
 static int find_own(const struct dnn_plan *plans, int n) {
     int own = 0;
     while (own < n && plans[own].impl->probe) own++;
@@ -191,7 +191,8 @@ static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
     return build_step(b, true, &step);
 }
 
-/* Images of a conv may lie apart (in a concat); rows of a linear layer are dense. */
+/* Elements from one sample of t to the next. Samples of a conv may have gaps between them (in a concat); the rows of a linear
+ * layer are dense. */
 static struct size batch_stride(const struct build *b, const struct tensor *t, bool linear) {
     if (!t) return size_const(0);
     return linear ? t->dim[t->rank - 1] : b->plan->storage[t->id].stride[0];
@@ -211,7 +212,8 @@ static const char *name_step(struct build *b, const struct dnn_plan *plan) {
                         p->sh, p->c_model, p->k_model, p->h, p->w);
 }
 
-/* One step; its y is the tensor that leaves the cluster, which the kernel and the epilogue both write. */
+/* Appends the step that runs the plan. Its y is the cluster's output: the implementation writes it, then the epilogue works
+ * on it in place. */
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                                 const struct dnn_work *work, const struct sol_candidate *candidate,
                                 struct buffer_ref packed, const struct step *epilogue) {

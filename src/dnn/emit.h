@@ -1,23 +1,31 @@
-/* From a DNN cluster to steps: choose the implementation, pack once, run at every call. */
+/*
+ * From a DNN cluster to steps.
+ *
+ *   device/cpu/cpu.c, emit -> dnn_emit: problem, choice of the implementation, a pack step in `prepack` and a step in `steps`
+ */
 #ifndef SOL_DNN_EMIT_H
 #define SOL_DNN_EMIT_H
 
 #include "dnn/dnn.h"
 #include "plan/build.h"
 
-/* Settles near ties: the index of the fastest of `n` plans, cheapest by cost first. The device's, since only it can run them. */
+/* Autotunes: runs `n` plans of one problem, cheapest by cost first, and returns the index of the fastest. The device
+ * implements it, as only the device knows whether this machine can run the kernels. */
 typedef int dnn_tune(struct arena *arena, const struct dnn_plan *plans, int n);
-#define DNN_NEAR_TIE 2.0 /* plans that cost at most this many times the cheapest are worth a run */
+#define DNN_NEAR_TIE 2.0 /* plans that cost at most this many times the cheapest one are timed */
 
 /*
- * `epilogue` is a generated kernel that works in place on points [begin, end) of y, as a step: its kernel is `data`; pointers and
- * arguments are copied. Points are counted as the stored vectors of channels are (linear: as values are), as if all images followed
- * each other. NULL: none. `tune` NULL: the cost model alone decides, and the same way on every run.
+ * Appends the steps of `cluster`; fails if every implementation refuses.
+ * `epilogue` describes the generated kernel of the cluster's epilogue; NULL: none. Its `data` is the struct kernel; its
+ * pointers, arguments and scratch_size are added to those of the step. The kernel works in place on points [begin, end) of y;
+ * a point is one vector of channels of [n][channel block][pixel], or one value of [row][output] for a linear; the numbering
+ * ignores gaps between samples.
+ * `tune` NULL: no timing. The cost model alone chooses, and prefers own kernels to libraries.
  */
 enum sol_status dnn_emit(struct build *build, const struct cluster *cluster,
                          const struct dnn_isa *isa, dnn_tune *tune, const struct step *epilogue);
 
-/* Does any implementation support this conv on blocked images? Called before layouts are chosen. */
+/* True if an implementation can compute this conv on blocked tensors, or if it is a linear. Called before layouts are chosen. */
 bool dnn_supports(const struct layer *conv, int lanes);
 
 #endif

@@ -1,7 +1,9 @@
 /*
- * Behind a library's sum: bias, residual and activation in one pass, while the values are in a cache.
+ * Bias, residual and activation in one pass over the sums that a vendor's library has computed, while they are in a cache.
  *
- * Libraries could do it themselves, but oneDNN's relu and clip make numbers of NaN (measured with 3.2), and PyTorch's do not.
+ *   onednn.c, openblas.c: run -> the library -> plan->kernels->finish
+ *
+ * oneDNN's own relu and clip are not used: they replace NaN by a number (measured with 3.2), PyTorch's keep it.
  */
 #include "dnn/list.h"
 #include "dnn/simd.h"
@@ -11,7 +13,7 @@
 dnn_finish_fn ISA_NAME(dnn_finish);
 void ISA_NAME(dnn_finish)(const struct dnn_problem *problem, const float *sum, const float *bias,
                           const float *residual, float *y, int64_t n) {
-    /* Infinite bounds leave every value as it is. Comparisons are false for NaN, which so passes through. */
+    /* Without activation the bounds are infinite. Comparisons with NaN are false, so a NaN is kept. */
     const bool is_clamp = problem->act == DNN_ACT_CLAMP;
     const float relu = problem->act == DNN_ACT_RELU ? 0 : -INFINITY;
     const float min = is_clamp ? problem->act_min : relu;

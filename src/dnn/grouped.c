@@ -1,24 +1,24 @@
 /*
- * Convolutions with few channels per group: what is accepted, division of the work, cost, packing
- * of weights.
+ * Depthwise convolutions, and others with few channels per group: refusal, plan (division of the work, cost), packing.
  *
- * Place: as direct.c, which takes groups that fill whole vectors. The work itself is in
- * grouped_kernel.c; grouped.h has the layout and the idea.
+ *   emit.c -> refuse, plan;  run/exec.c -> pack, once per version of the parameters;  run/exec.c -> run, on ranges of tasks
+ *
+ * grouped.h explains the algorithm and the layout; grouped_kernel.c computes. Groups that fill full vectors are direct.c's.
  */
 #include "dnn/grouped.h"
 
 #include "dnn/list.h"
 
 /*
- * Cost model: cores of 3 GHz, measured by bench/conv.c. Edges of the image and sums of few taps
- * make the multiplications less efficient than direct's; depthwise convolutions mostly wait for x
- * and y anyway.
+ * Cost model for cores of 3 GHz, measured by bench/conv.c. Image edges and short sums make the multiplications less efficient
+ * than direct's. Depthwise convolutions are mostly bound by the bandwidth for x and y.
  */
 static const double efficiency = 0.6;
 static const double cache_bytes_per_s = 40e9;
 static const double task_s = 0.5e-6;
 
-/* Is stored channel i, with its group, at the place in its vector that the shuffles assume? */
+/* True if stored channel i has its place in a group: the `size` stored channels from i - i % size on must be one group of the
+ * model in order, or all padding. The kernel's shuffles assume it. */
 static bool is_in_place(const int *map, int i, int size) {
     const int first = map[i - i % size];
     if (map[i] < 0) return first < 0;
@@ -60,7 +60,7 @@ static int64_t block_weights(const struct dnn_plan *plan) {
     return (int64_t)p->kh * p->kw * plan->param[GROUPED_SIZE] * p->lanes;
 }
 
-/* Seconds of one core for a whole image: x and y come through the caches while it multiplies. */
+/* Seconds of one core for one sample: the larger of the time to multiply and the time to transfer x, y and residual. */
 static double image_cost(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const double plane = (double)p->oh * p->ow, blocks = p->c / p->lanes;
@@ -72,7 +72,8 @@ static double image_cost(const struct dnn_plan *plan) {
     return multiply > move ? multiply : move;
 }
 
-/* Rows are divided only where blocks give too few tasks: neighbours read the same rows of x. */
+/* A task is a channel block of a sample. Rows are divided too only if that gives fewer than 8 tasks per thread, as neighbouring
+ * chunks of rows read some rows of x twice. */
 static void make_plan(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t images = max_i64(1, p->batch_hint), blocks = images * (p->c / p->lanes);
@@ -93,7 +94,7 @@ static void make_plan(struct dnn_plan *plan) {
 
 /* ---- Packing ---- */
 
-/* A task is a channel block. */
+/* Pack task: a channel block. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t block) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t taps = (int64_t)p->kh * p->kw, size = plan->param[GROUPED_SIZE];

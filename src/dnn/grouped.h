@@ -1,15 +1,17 @@
 /*
- * Convolutions with few channels per group: what grouped.c (plan, packing) and grouped_kernel.c
- * (the work) share.
+ * Depthwise convolutions, and others with few channels per group: the layout that grouped.c (plan, cost, packing) and
+ * grouped_kernel.c (computation) share.
  *
- * Input and output have the same channels, and a group fits a vector: depthwise (one channel per
- * group) or, with 16 lanes, up to 8 channels. All lanes of a block of y then come from the same
- * block of x, and no multiplication is wasted: product j of a group takes channel j of the lane's
- * own group, by a shuffle of the loaded vector.
+ *   task = (sample, channel block, some rows of y)  ->  rows  ->  tiles
+ *
+ * x and y have the same number of channels. The number of channels per group, `size`, is a proper divisor of the lanes: 1
+ * (depthwise), 2, 4 or 8 with 16 lanes. So a channel block holds complete groups, and a block of y depends on one block of x
+ * alone. Each kernel position takes `size` multiply-adds of full vectors: for product j a shuffle moves channel j of each
+ * lane's own group into that lane. No lane multiplies in vain.
  *
  *   packed  [channel block][kernel row][kernel column][channel j of the group][LANES]
  *
- * x is read in place and never copied, as the time is mostly that of moving x and y.
+ * x is read in place and never copied, as memory traffic of x and y takes most of the time.
  */
 #ifndef SOL_DNN_GROUPED_H
 #define SOL_DNN_GROUPED_H
@@ -19,8 +21,8 @@
 /* Indices into dnn_plan.param. */
 enum grouped_param {
     GROUPED_SIZE,   /* channels per group */
-    GROUPED_ROWS,   /* of y per task */
-    GROUPED_CHUNKS, /* tasks per channel block and image */
+    GROUPED_ROWS,   /* rows of y per task */
+    GROUPED_CHUNKS, /* tasks per channel block and sample */
 };
 
 #endif

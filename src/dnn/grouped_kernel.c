@@ -1,27 +1,27 @@
 /*
- * Convolutions with few channels per group: the work of one task, compiled once per instruction
- * set.
+ * Depthwise convolutions, and others with few channels per group: the computation of tasks, compiled once per instruction set.
  *
- * Place: grouped.c decides sizes and packs the weights; the executor calls run on ranges of tasks.
- * A task is some rows of y in one channel block. A row is divided into tiles of up to PIXELS
- * pixels, each summed in registers.
+ *   run/exec.c -> dnn_run_grouped, on a range of tasks -> run_row -> run_tiles -> multiply_tile
  *
- * Kernel rows outside the image are left out. Columns outside count as zero, which tiles at the
- * edge check for each load; the others load without a look. A kernel row of three with stride 1 is
- * common enough to have its own loop, where each loaded (and shuffled) vector of x serves three
- * pixels.
+ * grouped.c has planned sizes and packed the weights; grouped.h explains the algorithm. A task is some rows of y of one
+ * channel block and sample. A row is divided into tiles of up to PIXELS pixels (PIXELS_THREE for kernels of three columns),
+ * whose sums stay in registers.
  *
- * Invariants: nothing outside x, y and the residual is touched; a sum's order (kernel rows, then
- * channels of the group or columns) does not depend on tile, task or thread; padding lanes become
- * zero, as their weights are.
+ * Edges: kernel rows outside the image are skipped. Columns outside count as zero: tiles at the left or right edge check
+ * each load, the other tiles check none. Kernels of three columns with stride and dilation 1 have a loop of their own, which
+ * uses each loaded (and shuffled) vector of x for three pixels.
+ *
+ * Invariants: it accesses nothing outside x, y, the residual and the packed weights. The order of a sum (kernel rows, then
+ * columns and channels of the group) does not depend on tile, task or thread. Padding channels of y become zero, as their
+ * weights and bias are zero.
  */
 #include "dnn/grouped.h"
 #include "dnn/simd.h"
 
 /*
- * Sums that fit into the registers beside three vectors of weights, one of x and one shuffle.
- * Kernels of any size keep to 8 everywhere: with a stride only known at run time each pixel needs
- * an address of its own.
+ * Most pixels of a tile. PIXELS_THREE sums fit into the vector registers together with three vectors of weights, one of x and
+ * one shuffle. PIXELS, for other kernels, is 8 everywhere: with a stride known only at run time, each pixel needs an address
+ * register.
  */
 #if REGISTERS == 32
 #define PIXELS_THREE 14
@@ -29,23 +29,24 @@
 #define PIXELS_THREE 8
 #endif
 #define PIXELS 8
-/* Pixels that the epilogue gets at once: a quarter of L1, and a call costs little beside them. */
+/* The epilogue is called for full rows of at least so many pixels together: a quarter of L1, and enough to make the cost of a
+ * call small. */
 enum { SHOWN = 128 };
 
-/* Pixels side by side in one row of y, of one channel block. */
+/* Neighbouring pixels of one row of y, in one channel block. */
 struct tile {
-    const float *x;       /* the channel block's first row that the kernel meets */
+    const float *x;       /* column 0 of the row that the first kernel row in the image reads */
     const float *weights; /* of that kernel row */
     int64_t n_rows;       /* kernel rows inside the image */
-    int64_t column;       /* of x, of the first pixel's first kernel column; may lie outside */
-    const ivec *shuffles; /* by channel of the group */
+    int64_t column;       /* that the first pixel's first kernel column reads; may lie outside */
+    const ivec *shuffles; /* [channel of the group] */
     int64_t size;         /* channels per group */
     struct simd_output out;
 };
 
 /*
- * The vector `ahead` columns from the tile's first; `row` is at column 0 for tiles at the edge,
- * else at the first.
+ * Loads the vector of x at column tile->column + ahead; at the `edge`, zero if that lies outside the image. `row` points to
+ * column 0 if edge, else to tile->column.
  */
 INLINE vec load_pixel(bool edge, const struct tile *tile, const float *row, int64_t ahead) {
     if (!edge) return vec_load(row + ahead * LANES);
@@ -54,14 +55,14 @@ INLINE vec load_pixel(bool edge, const struct tile *tile, const float *row, int6
                                                              : (vec){0};
 }
 
-/* Channel j of each lane's group. */
+/* Moves channel j of each lane's group into the lane. many: more than one channel per group. */
 INLINE vec pick_channel(bool many, const struct tile *tile, vec x, int64_t j) {
     return many ? vec_shuffle(x, tile->shuffles[j]) : x;
 }
 
 /*
- * One kernel row of three columns, stride and dilation 1. Each pixel still adds its columns from
- * left to right, so it does not matter where in a tile it lies.
+ * One kernel row of three columns, stride and dilation 1. The loop runs over columns q of x; still each pixel adds its kernel
+ * columns from left to right, so its sum does not depend on its position in the tile.
  */
 INLINE void multiply_three(int n, bool many, bool edge, const struct tile *tile, const float *row,
                            const float *weights, vec *sum) {
@@ -112,7 +113,7 @@ INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct 
 
 typedef void multiply_fn(const struct tile *tile);
 
-/* Number of pixels; one or many channels per group; kernel of any size or three; at the edge? */
+/* n: pixels; many: more than one channel per group; three: kernels of three columns; edge: tile at the left or right edge. */
 #define MULTIPLY_ONE(n, many, three, edge)                                               \
     static void multiply_##n##_##many##three##edge(const struct tile *tile) {            \
         multiply_tile(n, many, three, edge, tile);                                       \
@@ -126,7 +127,7 @@ typedef void multiply_fn(const struct tile *tile);
 SIMD_UP_TO(PIXELS, MULTIPLY_ANY)
 SIMD_UP_TO(PIXELS_THREE, MULTIPLY_THREE)
 
-/* By three, number of pixels, many, edge. */
+/* multiply[three][pixels][many][edge] */
 #define ENTRY_ANY(n)                                                                     \
     [0][n] = {{multiply_##n##_000, multiply_##n##_001}, {multiply_##n##_100, multiply_##n##_101}},
 #define ENTRY_THREE(n)                                                                   \
@@ -136,7 +137,7 @@ static multiply_fn *const multiply[2][PIXELS_THREE + 1][2][2] = {
 
 /* ---- Rows ---- */
 
-/* What the rows of one task share. */
+/* What all rows of one task use. image: the sample. */
 struct work {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
@@ -144,7 +145,8 @@ struct work {
     ivec shuffles[LANES];
 };
 
-/* Columns are divided evenly: tiles of one size keep the multipliers busier than a small rest. */
+/* Computes one row of y. Its columns are divided into tiles of nearly equal size: a last tile of few pixels would wait for the
+ * latency of its sums. */
 static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
     const struct dnn_problem *p = tile->out.problem;
     const bool three = p->kw == 3 && p->sw == 1 && p->dw == 1;
@@ -164,7 +166,7 @@ static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
     }
 }
 
-/* One row of y: finds the kernel rows that lie inside the image. */
+/* Computes one row of y: finds the kernel rows [begin, end) that lie inside the image. */
 static void run_row(const struct work *work, int64_t row) {
     const struct dnn_problem *p = &work->plan->problem;
     const int64_t size = work->plan->param[GROUPED_SIZE], top = row * p->sh - p->pt;

@@ -1,9 +1,10 @@
 /*
- * Linear layers: what is accepted, how the work is divided, what it costs.
+ * Linear layers: plan (division of the work, cost).
  *
- * Place: as winograd.c. The weight is used in place, as the framework holds it, so nothing is
- * packed: at small batches the time is that of reading the weights once, and a packed copy would
- * double the memory. The work itself is in linear_kernel.c.
+ *   emit.c -> dnn_refuse_linear, plan;  run/exec.c -> run, on ranges of tasks (linear_kernel.c)
+ *
+ * The weight is read in place, as the framework holds it: at small batches the time is that of reading the weight once, and
+ * a packed copy would double the memory.
  */
 #include "dnn/linear.h"
 
@@ -12,17 +13,16 @@
 #include <math.h>
 
 /*
- * Cost model: cores of 3 GHz; memory gives one core so much, and all together no more than the
- * second. Waiting for weights and multiplying do not overlap much when several rows of x share a
- * tile, so their times are added.
+ * Cost model for cores of 3 GHz: bandwidth of one core, and of all cores together. With several rows of x per tile, reading
+ * weights and multiplying overlap little, so their times are added.
  */
 static const double multiply_efficiency = 0.7;
 static const double core_bytes_per_s = 45e9;
 static const double memory_bytes_per_s = 60e9;
 
 /*
- * Sizes do not depend on the number of threads, nor does a sum's order, hence neither do the
- * results. A task has at least 64 KiB of weights, so that handing it out costs nothing beside it.
+ * Neither the sizes nor the order of a sum depend on the number of threads, so results do not either. A task has 64 KiB of
+ * weights, but at most 64 outputs: then the cost of scheduling it is small.
  */
 static void make_plan(struct dnn_plan *plan) {
     const struct dnn_problem *problem = &plan->problem;

@@ -1,21 +1,23 @@
 /*
- * Linear layers: the work of one task, compiled once per instruction set.
+ * Linear layers: the computation of tasks, compiled once per instruction set.
  *
- * Place: linear.c decides sizes; the executor calls run on ranges of tasks, each some outputs for
- * all rows of x. x and the weight both have the summed dimension innermost, so a tile of `rows` x
- * OUTPUTS sums runs along it with one vector of partial sums each, which are added across lanes at
- * the end. Each vector that is loaded serves several products; the weight comes from memory once
- * for up to LINEAR_BATCH rows of x.
+ *   run/exec.c -> dnn_run_linear, on a range of tasks -> run_rows -> multiply_tile
  *
- * Invariants: no access outside the tensors (the rest of a row that fills no vector is copied one
- * by one); each sum has one order whatever the tile, the task and the number of threads.
+ * linear.c has planned sizes. A task computes LINEAR_OUTPUTS outputs for all rows of x. In x and in the weight the summed
+ * dimension (the inputs) is innermost. A tile of `rows` x OUTPUTS sums loops over the inputs, with one vector of partial sums
+ * per sum; at the end the lanes of each vector are added. Each loaded vector is used in several products, and a weight is
+ * read from memory once per LINEAR_BATCH rows of x.
+ *
+ * Invariants: it accesses nothing outside the tensors, except by prefetch (the last inputs that do not fill a vector are
+ * loaded one by one). The order of a sum does not depend on tile, task or number of threads; it depends on the number of rows
+ * of x only if these exceed LINEAR_X_SIZE.
  */
 #include "dnn/linear.h"
 #include "dnn/simd.h"
 
 /*
- * ROWS * OUTPUTS sums must fit into the registers beside ROWS vectors of x and OUTPUTS of weights:
- * the compiler loads all of them first.
+ * ROWS * OUTPUTS sums must fit into the registers together with ROWS vectors of x and OUTPUTS vectors of weights, as the
+ * compiler loads all of these first. AHEAD: distance of the prefetch.
  */
 #if REGISTERS == 32
 #define ROWS 5
@@ -27,7 +29,7 @@ enum { OUTPUTS = 4, AHEAD = 256 /* floats */ };
 typedef float quad __attribute__((vector_size(4 * OUTPUTS), aligned(4), may_alias));
 typedef int32_t iquad __attribute__((vector_size(4 * OUTPUTS), aligned(4), may_alias));
 
-/* Part of a task: rows of x from n on, OUTPUTS outputs from k on, inputs [c, c + depth). */
+/* Part of a task: rows of x from n on, outputs [k, k + OUTPUTS), inputs [c, c + depth). */
 struct tile {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
@@ -40,7 +42,7 @@ static inline vec load_rest(const float *at, int64_t n) {
     return v;
 }
 
-/* Even and odd lanes of `a` followed by `b`, added: half as many partial sums of each. */
+/* Adds neighbouring lanes: the lower half of the result has the sums of pairs of a's lanes, the upper half those of b's. */
 INLINE vec add_pairs(vec a, vec b) {
     ivec even, odd;
     UNROLL
@@ -64,7 +66,7 @@ INLINE void multiply_vectors(int rows, const vec *x, const vec *w, vec (*sum)[OU
     }
 }
 
-/* The last few outputs of a layer may be fewer than a quad. */
+/* Loads and stores n <= OUTPUTS values: the last tile of a layer may have fewer outputs than a quad. */
 static inline quad load_quad(const float *at, int64_t n) {
     quad v = {0};
     if (n == OUTPUTS) return *(const quad *)at;
@@ -83,8 +85,8 @@ static inline quad select_quad(iquad mask, float a, quad b) {
 }
 
 /*
- * Adds one row's sums to what earlier parts of the inputs gave; the last part brings bias, residual
- * and act.
+ * Stores the sums of one row. From the second part of the inputs on, it adds y, which holds the sums of the earlier parts;
+ * with the last part, it adds bias and residual and applies the activation.
  */
 static inline void finish_row(const struct tile *tile, int64_t n, vec sums) {
     const struct dnn_problem *problem = &tile->plan->problem;
@@ -110,7 +112,7 @@ INLINE void multiply_tile(int rows, const struct tile *tile) {
     const int64_t c_stride = tile->plan->problem.c, last = tile->plan->problem.k - 1;
     const int64_t x_stride = tile->call->x_stride, whole = tile->depth / LANES * LANES;
     const float *x = tile->call->x + tile->n * x_stride + tile->c, *w[OUTPUTS];
-    /* Outputs beyond the last one repeat it; they are not written. */
+    /* Outputs beyond the last one compute the last one again and are not stored. */
     for (int o = 0; o < OUTPUTS; o++)
         w[o] = tile->call->weight + min_i64(tile->k + o, last) * c_stride + tile->c;
 
@@ -126,7 +128,7 @@ INLINE void multiply_tile(int rows, const struct tile *tile) {
         UNROLL
         for (int o = 0; o < OUTPUTS; o++) {
             ws[o] = vec_load(w[o] + c);
-            /* Gains a tenth, but with one row of x the hardware's own guess is better. */
+            /* Gains 10%; with one row of x the hardware's prefetcher does better. */
             if (rows > 1) __builtin_prefetch(w[o] + c + AHEAD);
         }
         multiply_vectors(rows, xs, ws, sum);
@@ -151,8 +153,8 @@ SIMD_UP_TO(ROWS, MULTIPLY)
 static multiply_fn *const multiply[ROWS + 1] = {NULL, SIMD_UP_TO(ROWS, ENTRY)};
 
 /*
- * Outputs [begin, end) for rows [n, n_end) of x. When these do not fit L2, they are taken in parts
- * of the inputs.
+ * Computes outputs [begin, end) for rows [n, n_end) of x. If these rows exceed LINEAR_X_SIZE, the sums are computed in parts
+ * of LINEAR_DEPTH inputs, so that a part of x stays in L2.
  */
 static void run_rows(const struct dnn_plan *plan, const struct dnn_call *call, int64_t n,
                      int64_t n_end, int64_t begin, int64_t end) {

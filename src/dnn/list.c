@@ -1,4 +1,4 @@
-/* The implementations and the instruction sets, as tables. */
+/* The tables dnn_impls and dnn_isas. */
 #include "dnn/list.h"
 
 #define ENTRY(file, name) &dnn_##name,
@@ -15,8 +15,8 @@ extern const struct dnn_kernels dnn_kernels_generic, dnn_kernels_neon, dnn_kerne
     dnn_kernels_avx512;
 
 /*
- * Flops per cycle are those of the most common server cores (Zen 4/5, Skylake-SP, Neoverse N1); only their ratios matter.
- * The kernels of arm64 are built on other processors, too, as plain vectors: libraries are planned and packed with them there.
+ * Flops per cycle are those of common server cores (Zen 4/5, Skylake-SP, Neoverse N1); only their ratios matter.
+ * The neon kernels use generic vectors and are built on x86, too: there they plan and pack libraries deployed for arm64.
  */
 const struct dnn_isa dnn_isas[] = {
 #ifdef __x86_64__

@@ -1,17 +1,21 @@
-/* The list of implementations, and what follows from it: their number, and the kernels of one instruction set. */
+/*
+ * The list of implementations. Generated from it: dnn_impls (list.c), the kernel table of an instruction set (table_kernel.c),
+ * and the sources of a deployed library (deploy/sources.c, deploy/native.c).
+ */
 #ifndef SOL_DNN_LIST_H
 #define SOL_DNN_LIST_H
 
 #include "dnn/dnn.h"
 
 /*
- * Implementations in order, as dnn_impls: at equal cost, and in deterministic mode always, the first that accepts wins.
+ * The order is that of dnn_impls. Of plans with equal cost the first one wins; in deterministic mode the first
+ * implementation that accepts wins.
  *
  *   OWN(file, name)     own kernels: src/dnn/FILE.c with `dnn_NAME`, FILE_kernel.c with ISA_NAME(dnn_run_NAME), and FILE.h
  *   MORE(file, name)    another implementation in the files of an OWN row
  *   VENDOR(file, name)  a vendor's library: src/dnn/FILE.c with `dnn_NAME`
  *
- * `name` is also the name in struct dnn_impl. Libraries are made of the same rows (deploy/sources.c, deploy/native.c).
+ * `name` is also the name in struct dnn_impl.
  */
 #define DNN_LIST(OWN, MORE, VENDOR) \
     OWN(winograd, winograd4)        \
@@ -29,22 +33,23 @@ DNN_LIST(DNN_DECLARE, DNN_DECLARE, DNN_DECLARE)
 #define DNN_COUNT(...) +1
 enum { DNN_N_IMPLS = DNN_LIST(DNN_COUNT, DNN_COUNT, DNN_COUNT) };
 
-/* y[i] = act(sum[i] + bias[i] + residual[i]) for i < n, behind a vendor's sum; bias and residual may be NULL; sum may be y. */
+/* y[i] = act(sum[i] + bias[i] + residual[i]) for i < n, where a vendor's library has computed `sum`. bias and residual may be
+ * NULL; sum may be y. */
 typedef void dnn_finish_fn(const struct dnn_problem *problem, const float *sum, const float *bias,
                            const float *residual, float *y, int64_t n);
 
-/* What a core can do at best, for people: limits that kernels are compared with. */
+/* Kernels that measure the peak of a core, for reports: the limits that other kernels are compared with. */
 struct dnn_probe_kernels {
-    /* Multiply-adds on registers alone; returns their floating point operations. `out`: one value per lane. */
+    /* Multiply-adds on registers alone; returns the number of floating point operations. Writes one vector to `out`. */
     double (*multiply)(int64_t rounds, float *out);
-    /* Reads n floats, n a multiple of 128, and leaves their sum in `out`. */
+    /* Reads n floats, n a multiple of 128, and writes a vector of their sums to `out`. */
     void (*read)(const float *at, int64_t n, float *out);
 };
 
 /* The kernels of one instruction set. */
 struct dnn_kernels {
-    int values; /* the most pixels of a tile of sums: VALUES in dnn/simd.h */
-    int step;   /* channels that it takes at once: STEP */
+    int values; /* most pixels of a tile: VALUES in dnn/simd.h */
+    int step;   /* channels per step of the inner loop: STEP in dnn/simd.h */
 #define DNN_MEMBER(file, name) dnn_run_fn *name;
     DNN_LIST(DNN_MEMBER, DNN_MEMBER, DNN_NOTHING)
 #undef DNN_MEMBER
@@ -59,7 +64,7 @@ struct dnn_kernels {
         plan->kernels->name(plan, call, scratch, begin, end);                                      \
     }
 
-/* Which files it is in, "winograd" for winograd4; NULL: a vendor's library. */
+/* FILE of the implementation's row: "winograd" for winograd4. NULL for a vendor's library. */
 const char *dnn_find_file(const struct dnn_impl *impl);
 
 #endif

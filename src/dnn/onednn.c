@@ -1,13 +1,14 @@
 /*
- * Convolutions and linear layers by oneDNN, when the machine has it.
+ * Convolutions and linear layers by oneDNN, if it is installed.
  *
- *   problem -> chunks of output channels -> one key each (all alike but perhaps the last) -> onednn_table.c
+ *   problem -> chunks of output channels -> a key per chunk (equal, except perhaps the last) -> onednn_table.c
  *
- * A task is a chunk of one image, or of all rows of a linear layer. Chunks cost the library's kernels 0-5% (measured, oneDNN
- * 3.2, Zen 5) and depend on the problem alone, so results depend neither on the number of threads nor on the batch:
- * images come one at a time, rows in tiles of a fixed number, the last one filled up.
+ * A task is one chunk of output channels, of one sample (conv) or of all rows (linear). A conv runs the library on one sample
+ * at a time; a linear on tiles of a fixed number of rows, the last one padded. Chunks and tiles depend on the problem alone,
+ * so results depend neither on the number of threads nor on the batch. Chunks slow the library's kernels by 0-5% (measured,
+ * oneDNN 3.2, Zen 5).
  *
- * Residual and activation follow in a pass of SOL's own (finish_kernel.c tells why).
+ * SOL adds residual and activation itself, in a second pass (finish_kernel.c has the reason).
  */
 #include "dnn/onednn.h"
 #include "dnn/list.h"
@@ -17,25 +18,25 @@
 #include <string.h>
 
 /*
- * Cost model, as direct.c's: cores of 3 GHz. The library's kernels reach about what direct's do (bench of ResNet's shapes), so
- * that its estimate lies a little above: it is timed wherever it may win, and loses where nobody times.
+ * Cost model for cores of 3 GHz, as direct.c's. The library's kernels are about as fast as direct's (measured on ResNet's
+ * shapes). The estimate is a little higher than direct's: a near tie, so that autotuning times both.
  */
 static const double efficiency = 0.8, depthwise_efficiency = 0.5;
 static const double core_bytes_per_s = 40e9, memory_bytes_per_s = 55e9;
 static const double task_s = 1e-6;
 
-/* A chunk of less is not worth its task. */
+/* Least work of a chunk, to be worth a task of its own: flops for a conv, bytes of weights for a linear. */
 static const double chunk_flops = 1e6;
 static const double chunk_bytes = 256 << 10;
 static const int64_t max_chunks = 8;
 static const int64_t max_rows = 32; /* of a linear layer's tile */
-static const int64_t columns = 64;  /* the library packs matrices in strips of so many */
+static const int64_t columns = 64;  /* the library packs matrices in strips of 64 columns */
 
-/* Of dnn_plan.param. A unit is the fewest channels that can be cut off. */
+/* Indices into dnn_plan.param. */
 enum {
-    CHUNK_K,
+    CHUNK_K, /* output channels of a chunk; the last chunk may have fewer */
     N_CHUNKS,
-    ROWS,
+    ROWS, /* rows of a linear layer's tile; conv: 1 */
     FULL_SIZE /* bytes of a full chunk's weights */,
     SCRATCH_X,
     SCRATCH_Y
@@ -43,7 +44,8 @@ enum {
 
 /* ---- Refusal ---- */
 
-/* Stored groups, which may be more than the model's where padding fills whole groups. 0: they mix with padding. */
+/* Number of groups of the stored channels; padding may add groups to those of the model. 0: x and y do not divide into the
+ * same number of groups of the model's sizes. */
 static int count_groups(const struct dnn_problem *p) {
     if (p->groups == 1) return 1;
     const int c = p->c_model / p->groups, k = p->k_model / p->groups;
@@ -51,7 +53,7 @@ static int count_groups(const struct dnn_problem *p) {
     return p->c / c == p->k / k ? p->c / c : 0;
 }
 
-/* Is each stored group one of the model's, in order, or all padding? */
+/* True if the n stored channels from `first` on are group `group` of the model, in order; group < 0: all padding. */
 static bool is_whole(const int *map, int first, int n, int group) {
     for (int i = 0; i < n; i++)
         if (dnn_model_channel(map, first + i) != (group < 0 ? -1 : group * n + i)) return false;
@@ -83,7 +85,8 @@ static const char *refuse_conv(const struct dnn_problem *p) {
 
 /* ---- Chunks ---- */
 
-/* Fewest channels of y that can be cut off: whole blocks of y, and whole groups with whole blocks of x. */
+/* Chunks are multiples of this number of channels of y: full blocks of y and, with groups, full groups whose channels of x
+ * are full blocks. */
 static int64_t find_unit(const struct dnn_problem *p) {
     if (p->kind == DNN_LINEAR) return columns;
     if (p->groups == 1) return p->lanes;
@@ -93,13 +96,14 @@ static int64_t find_unit(const struct dnn_problem *p) {
     return (int64_t)n * k;
 }
 
-/* Of one image, or of one tile of rows. */
+/* Of one sample of a conv (rows == 1), or of `rows` rows of a linear. */
 static double count_flops(const struct dnn_problem *p, int64_t rows) {
     const int per_group = p->groups == 1 ? p->c : p->c_model / p->groups;
     return 2.0 * (double)rows * p->k * p->oh * p->ow * per_group * p->kh * p->kw;
 }
 
-/* All chunks read all of x: 1x1 convolutions, which do little with it, are a fifth slower in chunks of 16 than of 32. */
+/* Least channels of y per chunk. Every chunk reads all of x, so 1x1 convolutions, which use a value of x in few products, are
+ * 20% slower in chunks of 16 than of 32. */
 static int64_t min_channels(const struct dnn_problem *p) {
     return p->groups == 1 && p->kh * p->kw == 1 ? 32 : 16;
 }
@@ -133,7 +137,7 @@ static struct onednn_key make_key(const struct dnn_plan *plan, int64_t chunk) {
     return key;
 }
 
-/* The plan but for its cost; or why the library does not take the first chunk, or the last. */
+/* Fills in the plan except its cost. Returns NULL, or the reason why the library refuses the first or the last chunk. */
 static const char *divide(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     struct onednn_facts full, last;
@@ -187,14 +191,15 @@ static double estimate(const struct dnn_plan *plan) {
     return weights + uneven * (fmax(compute, moved) + (double)n * task_s);
 }
 
-/* Without the library's answer the plan has no weights: nobody chooses it, and to run it is an error. */
+/* divide may fail here though it succeeded in refuse (no memory). Then the cost is infinite and packed_size is 0; to run such
+ * a plan is an error (run_range). */
 static void make_plan(struct dnn_plan *plan) {
     plan->cost = divide(plan) ? INFINITY : estimate(plan);
 }
 
 /* ---- Packing ---- */
 
-/* One stored output channel's weights, [c][kh][kw], with zeros where x or y has padding. */
+/* Copies the weights of stored output channel `stored` as [c][kh][kw], with zeros for padding channels of x and y. */
 static void gather_channel(const struct dnn_problem *p, const float *weight, int stored,
                            float *to) {
     const int k = dnn_model_channel(p->k_map, stored), in_group = p->c_model / p->groups;
@@ -237,7 +242,7 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
 
 /* ---- Run ---- */
 
-/* Tasks are (image, chunk). */
+/* Task: (sample, chunk), the chunk fastest; linear: a chunk. */
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     if (plan->problem.kind == DNN_LINEAR) return batch ? plan->param[N_CHUNKS] : 0;
     return batch * plan->param[N_CHUNKS];
@@ -259,7 +264,7 @@ static struct onednn_tensors make_tensors(const struct dnn_plan *plan, const str
                                        scratch + plan->param[SCRATCH_X] + plan->param[SCRATCH_Y]};
 }
 
-/* A chunk's channels lie together in an image. */
+/* Computes one chunk of one sample (`image`). Its channel blocks are contiguous in the sample. */
 static enum sol_status run_image(const struct dnn_plan *plan, const struct dnn_call *call,
                                  struct onednn_use *use, char *scratch, int64_t image,
                                  int64_t chunk) {
@@ -279,7 +284,7 @@ static enum sol_status run_image(const struct dnn_plan *plan, const struct dnn_c
     return SOL_OK;
 }
 
-/* The rows of x for one tile: in place, or a copy filled up with zeros. */
+/* The rows of x for one tile: in place if the tile is full, else a copy padded with rows of zeros. */
 static const float *take_rows(const struct dnn_plan *plan, const struct dnn_call *call,
                               char *scratch, int64_t row, int64_t n) {
     const int64_t c = plan->problem.c, rows = plan->param[ROWS];
@@ -291,7 +296,8 @@ static const float *take_rows(const struct dnn_plan *plan, const struct dnn_call
     return copy;
 }
 
-/* The library computes dense tiles; a chunk of y is dense only when there is one row. */
+/* Computes one chunk of all rows of a linear, tile by tile. The library writes dense tiles [row][k], but in y the rows of a
+ * chunk are p->k apart; so tiles of more than one row go through scratch. */
 static enum sol_status run_rows(const struct dnn_plan *plan, const struct dnn_call *call,
                                 struct onednn_use *use, char *scratch, int64_t chunk) {
     const struct dnn_problem *p = &plan->problem;
@@ -313,7 +319,8 @@ static enum sol_status run_rows(const struct dnn_plan *plan, const struct dnn_ca
     return SOL_OK;
 }
 
-/* Full chunks share one primitive, the last has another; both are taken at most once for the whole range. */
+/* uses[0] is the primitive of full chunks, uses[1] that of the last chunk. Each is taken at most once per range of tasks; the
+ * caller gives them back. */
 static enum sol_status run_range(const struct dnn_plan *plan, const struct dnn_call *call,
                                  char *scratch, int64_t begin, int64_t end,
                                  struct onednn_use *uses[2]) {

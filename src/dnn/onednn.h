@@ -1,11 +1,12 @@
 /*
- * oneDNN's C API, as much of it as SOL uses, and the table of its primitives.
+ * The part of oneDNN's C API that SOL uses, and the table of primitives.
  *
- *   onednn_api.c: opens the library (version 3) -> onednn
- *   onednn_table.c: key -> primitive, weights' layout, sizes; shared by all programs of the process
- *   onednn.c: the implementation in dnn_impls: problem -> chunks -> keys
+ *   onednn.c        the implementation `dnn_onednn`: problem -> chunks of output channels -> keys
+ *   onednn_table.c  key -> primitive, layout of its weights, sizes; one table for all programs of the process
+ *   onednn_api.c    opens the library (version 3) and fills in `onednn`
  *
- * Declarations are SOL's own, after oneDNN's manual; the values are part of its binary interface since 3.0.
+ * The declarations are written after oneDNN's manual, without its headers; the values are part of its binary interface since
+ * 3.0.
  */
 #ifndef SOL_DNN_ONEDNN_H
 #define SOL_DNN_ONEDNN_H
@@ -19,7 +20,7 @@ enum { ONEDNN_FORWARD_INFERENCE = 96, ONEDNN_CONVOLUTION_DIRECT = 1 };
 enum { ONEDNN_TAG_ANY = 1, ONEDNN_TAG_NCHW16C = 78, ONEDNN_TAG_NCHW8C = 102 };
 enum { ONEDNN_QUERY_NAME = 8, ONEDNN_QUERY_WEIGHTS = 131, ONEDNN_QUERY_SCRATCHPAD = 136 };
 enum { ONEDNN_RUNTIME_SEQUENTIAL = 1, ONEDNN_RUNTIME_OPENMP = 2 };
-/* Names of a primitive's tensors; a reorder goes from SRC to DST. */
+/* Argument names of a primitive's tensors. A reorder copies from SRC to DST. */
 enum {
     ONEDNN_SRC = 1,
     ONEDNN_DST = 17,
@@ -39,7 +40,8 @@ struct onednn_arg {
     void *memory;
 };
 
-/* Functions return a status; objects are made into the first argument. dnnl_NAME in the library. */
+/* X(result, name, parameters); the library exports it as dnnl_NAME. An int result is a status. Functions that create an
+ * object store it in *(first argument). */
 #define ONEDNN_API(X)                                                                                       \
     X(const struct onednn_version *, version, (void))                                                       \
     X(int, engine_create, (void **engine, int kind, size_t index))                                          \
@@ -80,18 +82,18 @@ struct onednn {
 };
 extern struct onednn onednn; /* constant once onednn_open has returned */
 
-/* Opens the library on the first call. Else false, and onednn.vendor.detail says why. */
+/* Opens the library on the first call. Returns false if it cannot be used, with the reason in onednn.vendor.detail. */
 bool onednn_open(void);
 
-/* Calls a function that returns a status; the fault tests make the n-th call fail. */
+/* Calls a function of the library that returns a status. The fault tests make the n-th call fail. */
 #define ONEDNN_CALL(name, ...) (vendor_call_fails() ? ONEDNN_OUT_OF_MEMORY : onednn.name(__VA_ARGS__))
-/* SOL's status for one of oneDNN, with a message. */
+/* Converts oneDNN's status to SOL's. On failure the message contains `what`. */
 enum sol_status onednn_status(int status, const char *what);
 
 /* ---- Table ---- */
 
-/* All that a primitive depends on. Only ints, so that equal keys are equal bytes. Convolutions have `rows` images and
- * `c`, `k` channels over all `groups`; a linear layer has `rows` rows, c and k, and the rest is 0. */
+/* All that a primitive depends on. Only ints, so that equal keys are equal bytes. Of a conv, `rows` is the number of samples
+ * and `c`, `k` count channels over all `groups`. A linear has `rows` rows, c and k; the other fields but bias are 0. */
 struct onednn_key {
     int kind, lanes, rows, groups, c, k, h, w, oh, ow, kh, kw, sh, sw, pt, pl, dh, dw;
     int x_plain, y_plain, bias;
@@ -100,23 +102,23 @@ struct onednn_key {
 struct onednn_facts {
     size_t packed_size, scratch_size; /* bytes */
 };
-/* NULL and the facts, or the reason why the library does not take it: static text. */
+/* Returns NULL and fills in *out, or returns the reason why the library cannot compute it, as static text. */
 const char *onednn_check(const struct onednn_key *key, struct onednn_facts *out);
 
-/* Addresses for one execution. */
+/* Addresses of the tensors for one execution. bias may be NULL. */
 struct onednn_tensors {
     const float *x, *packed, *bias;
     float *y;
     void *scratch;
 };
-/* A primitive for the use of one thread. Taken ones must be given back; NULL is fine. */
+/* A primitive with its stream and memory objects, for one thread at a time. The caller of onednn_take must give it back. */
 struct onednn_use;
 enum sol_status onednn_take(const struct onednn_key *key, struct onednn_use **out);
-void onednn_give_back(struct onednn_use *use);
+void onednn_give_back(struct onednn_use *use); /* NULL: does nothing */
 enum sol_status onednn_execute(struct onednn_use *use, const struct onednn_tensors *tensors);
-/* Weights as [k][c / groups][kh][kw] into the order that the primitive wants. */
+/* Reorders weights from [k][c / groups][kh][kw] to the layout of the primitive. `packed`: packed_size bytes. */
 enum sol_status onednn_pack(const struct onednn_key *key, const float *weight, float *packed);
-/* Testing: empties the table of what no call uses, so that all is made again. */
+/* Testing: removes all entries that no call uses from the table. */
 void onednn_forget(void);
 
 #endif

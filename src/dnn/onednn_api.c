@@ -1,4 +1,4 @@
-/* Opening oneDNN: version 3, with OpenMP or without threads of its own. */
+/* Opens oneDNN: version 3, built for OpenMP or for one thread. */
 #include "dnn/onednn.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ static const char *find_missing(void) {
     return NULL;
 }
 
-/* Only OpenMP can be told per calling thread how many threads to use. */
+/* OpenMP is the only runtime whose number of threads can be set per calling thread. */
 static bool check_runtime(const struct onednn_version *version) {
     const struct vendor *vendor = &onednn.vendor;
     if (version->cpu_runtime == ONEDNN_RUNTIME_SEQUENTIAL) return true;

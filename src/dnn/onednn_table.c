@@ -1,14 +1,14 @@
 /*
- * Primitives of oneDNN by content: programs ask with a key, so that they own nothing of the library and equal layers share.
+ * A cache of oneDNN's primitives by key. Programs hold keys only and own no object of the library; equal layers use one entry.
  *
  *   onednn_check (at compile time) -> descriptor, sizes;  onednn_take (at run time) -> primitive, stream, memory objects
  *
- * The table is of the process, since programs outlive compiles and may be copied. It is bounded: what is used by no call
- * and longest ago makes room, and is made again when asked for. Weights stay readable then: the library chooses their order
- * from the key alone.
+ * There is one table per process, as programs outlive compiles and may be copied. It has a fixed size: the least recently
+ * used entry without users is evicted, and made again on demand. Packed weights stay valid, as the library chooses their
+ * layout from the key alone.
  *
- * Invariant: all of it is under `lock` but the entry of a use, which does not change while n_users > 0.
- * Threads keep to vendor_enter while they are in here: the number of threads is part of what a primitive is made for.
+ * Invariants: `lock` protects the whole table, except the entry of a use, which is constant while n_users > 0. Threads call
+ * these functions between vendor_enter and vendor_leave, as the library makes primitives for a number of threads.
  */
 #include "base/lock.h"
 #include "dnn/onednn.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define SETS 64
-#define WAYS 16 /* entries with the same hash modulo SETS; 1024 in all, as many as the library itself remembers */
+#define WAYS 16 /* entries with the same hash modulo SETS. 1024 entries in all, as in the library's own cache */
 #define MAX_ARGS 5
 
 struct entry {
@@ -27,7 +27,7 @@ struct entry {
     void *x, *y, *bias;               /* descriptors of memory; bias may be NULL */
     void *desc, *primitive;           /* the primitive is made when it is first taken */
     const void *weights, *scratchpad; /* descriptors inside desc */
-    struct onednn_use *idle;
+    struct onednn_use *idle;          /* uses that were given back, as a list */
 };
 
 struct onednn_use {
@@ -44,7 +44,7 @@ static struct lock lock = LOCK_INITIALIZER;
 
 /* ---- Descriptors ---- */
 
-/* The last dim lies innermost. */
+/* Row-major: the last dim is contiguous. */
 static int describe_dense(void **out, int rank, const int64_t *dims) {
     int64_t strides[5], size = 1;
     for (int d = rank - 1; d >= 0; size *= dims[d--]) strides[d] = size;
@@ -59,7 +59,7 @@ static int describe_images(void **out, const struct onednn_key *key, bool plain,
     return ONEDNN_CALL(memory_desc_create_with_tag, out, 4, dims, ONEDNN_F32, tag);
 }
 
-/* As the model has them, [k][c][kh][kw], or with `any` in the order that the library likes best. */
+/* The layout of weights: any: the library chooses; else the framework's, [group][k][c][kh][kw], for a linear [k][c]. */
 static int describe_weights(void **out, const struct onednn_key *key, bool any) {
     const int64_t g = key->groups, c = key->c / (g ? g : 1), k = key->k / (g ? g : 1);
     const int64_t conv_dims[] = {g, k, c, key->kh, key->kw};
@@ -87,7 +87,7 @@ static int describe_tensors(struct entry *e) {
     return linear ? describe_dense(&e->bias, 2, bias) : describe_dense(&e->bias, 1, bias + 1);
 }
 
-/* What the window needs behind the image; 0 when the image goes on further than it looks. */
+/* Padding at the bottom or right that the kernel's last position needs; 0 if it ends inside the image. */
 static int64_t pad_end(int size, int out, int kernel, int step, int pad, int dilation) {
     return max_i64(0,
                    (int64_t)(out - 1) * step + (int64_t)dilation * (kernel - 1) + 1 - size - pad);
@@ -139,14 +139,16 @@ void onednn_forget(void) {
     lock_release(&lock);
 }
 
-/* Its names: "jit:avx512_core", "brg:avx2", "gemm:jit:f32", "ref:any". The last is a plain loop, slower than anything of ours. */
+/* By the primitive's name, such as "jit:avx512_core", "brg:avx2", "gemm:jit:f32", "ref:any". The last one is a plain loop and
+ * slower than every kernel of SOL. */
 static bool is_slow(const struct entry *e) {
     const char *name = NULL;
     if (onednn.primitive_desc_query(e->desc, ONEDNN_QUERY_NAME, 0, &name) || !name) return true;
     return !strncmp(name, "ref", 3) || !strncmp(name, "simple", 6);
 }
 
-/* `any` weights and a scratchpad of ours: the library then chooses an order, and takes no memory at a call. */
+/* The library chooses the layout of the weights (`any`). SOL provides the scratchpad, so that the library allocates nothing at
+ * a call. */
 static int describe_all(struct entry *e) {
     void *weights = NULL, *attr = NULL;
     int status = describe_tensors(e);
@@ -172,7 +174,7 @@ static enum sol_status make_entry(struct entry *e, const struct onednn_key *key)
     return SOL_OK;
 }
 
-/* The entry that is free or longest unused; NULL while calls use all, which needs as many threads as ways. */
+/* The least recently used entry without users; free entries come first. NULL while calls use all WAYS entries of the set. */
 static struct entry *find_oldest(struct entry *set) {
     struct entry *oldest = NULL;
     for (int i = 0; i < WAYS; i++)
@@ -186,7 +188,8 @@ static struct entry *search(struct entry *set, const struct onednn_key *key) {
     return NULL;
 }
 
-/* The lock is held; it is let go while there is no room, so that a fork does not wait for the calls that use all. */
+/* Finds or makes the entry. The caller holds the lock. It is released while all entries of the set have users, so that a fork
+ * does not wait for these calls. */
 static enum sol_status find_entry(const struct onednn_key *key, struct entry **out) {
     struct entry *set = table[hash_bytes(0, key, sizeof *key) % SETS], *e, *room = NULL;
     while (!(e = search(set, key)) && !(room = find_oldest(set))) lock_pause(&lock);
@@ -235,7 +238,8 @@ static int make_args(struct onednn_use *use, const struct entry *e) {
     return status;
 }
 
-/* Memory objects and a stream of its own, since two threads may run one primitive but not share these. */
+/* Makes a use with a stream and memory objects of its own: threads may run one primitive at the same time, but not with the
+ * same stream or memory objects. */
 static enum sol_status make_use(struct entry *e, struct onednn_use **out) {
     if (!e->primitive)
         TRY(onednn_status(ONEDNN_CALL(primitive_create, &e->primitive, e->desc),
@@ -264,7 +268,7 @@ enum sol_status onednn_take(const struct onednn_key *key, struct onednn_use **ou
     return status;
 }
 
-/* What comes back is kept for the next one who asks. */
+/* The use is kept for the next onednn_take with its key. */
 void onednn_give_back(struct onednn_use *use) {
     if (!use) return;
     lock_acquire(&lock);

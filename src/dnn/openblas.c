@@ -1,11 +1,13 @@
 /*
- * Linear layers by OpenBLAS, when the machine has it.
+ * Linear layers by OpenBLAS, if it is installed.
  *
- * SOL's pool divides the rows of the weight, which is used in place. The division does not depend on the number of
- * threads, and so neither do the results.
+ *   task = up to COLUMNS outputs of all rows of x  ->  gemm or gemv  ->  plan->kernels->finish  ->  epilogue
  *
- * Invariant: the library computes on the thread that calls it. Its number of threads is one per process (or OpenMP's), so
- * that it is set once, when SOL opens it; a copy that somebody else in this process uses with more is left alone.
+ * The weight is read in place; a task uses consecutive rows of it. The division into tasks does not depend on the number of
+ * threads, so results do not either.
+ *
+ * Invariant: the library computes on the thread that calls it. Without OpenMP its number of threads is a setting of the
+ * process: SOL sets it to 1 on opening. A library that other code of this process uses with more threads is refused.
  */
 #include "dnn/list.h"
 #include "dnn/vendor.h"
@@ -16,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLUMNS 256 /* of y per task at most: enough for a gemm to be efficient */
-#define MIN_BYTES (256 << 10) /* of weights per task: below, handing it out would cost something beside it */
+#define COLUMNS 256 /* most outputs per task: enough for an efficient gemm */
+#define MIN_BYTES (256 << 10) /* of weights per task (within COLUMNS), to make the cost of scheduling it small */
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* of the CBLAS interface */
 typedef void sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
@@ -31,10 +33,10 @@ static struct {
     struct vendor vendor;
     sgemm *gemm;
     sgemv *gemv;
-    int max_callers; /* threads that may call at once: the library ends the process when its buffers do not suffice */
+    int max_callers; /* most threads that may call at the same time: with more the library ends the process */
 } library = {.vendor = {.path = ENV_SOL_OPENBLAS, .sonames = sonames}};
 
-/* SciPy's builds have a prefix. Those with 64-bit integers have other names yet, and so are not found. */
+/* SciPy's builds prefix their symbols. Its builds for 64-bit integers use other names still, and are not found. */
 static void *find_symbol(const char *name) {
     char prefixed[64];
     snprintf(prefixed, sizeof prefixed, "scipy_%s", name);
@@ -42,7 +44,7 @@ static void *find_symbol(const char *name) {
     return symbol ? symbol : vendor_symbol(&library.vendor, prefixed);
 }
 
-/* "OpenBLAS 0.3.29 ... MAX_THREADS=64": in the text, since the library has no other way to tell. */
+/* Parses "OpenBLAS 0.3.29 ... MAX_THREADS=64"; the library has no other function that returns this number. */
 static bool read_config(void) {
     char *(*get_config)(void);
     *(void **)&get_config = find_symbol("openblas_get_config");
@@ -95,8 +97,8 @@ static const char *refuse(const struct dnn_problem *p) {
 }
 
 /*
- * Cost model, as linear.c's, measured by bench/libraries.c (0.3.34): several rows are multiplied from a copy of the
- * weights, which the library makes at every call.
+ * Cost model, as linear.c's, measured by bench/libraries.c (0.3.34). For several rows the library copies the weights at every
+ * call (copied_bytes_per_s).
  */
 static const double multiply_efficiency = 0.75;
 static const double core_bytes_per_s = 42e9, copied_bytes_per_s = 15e9, memory_bytes_per_s = 56e9;
@@ -116,7 +118,7 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     return batch ? ceil_div(plan->problem.k, plan->param[0]) : 0;
 }
 
-/* y[:, k0..k1] = x * weight[k0..k1]^T. A single row is a product with a vector, which gemm would do slower. */
+/* y[:, k0 .. k0 + n) = x * weight[k0 .. k0 + n)^T. For a single row gemv is faster than gemm. */
 static void multiply(const struct dnn_problem *p, const struct dnn_call *call, int64_t k0, int n) {
     const float *weight = call->weight + k0 * p->c;
     float *y = call->y + k0;

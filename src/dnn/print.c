@@ -1,12 +1,12 @@
 /*
- * Problems and plans as text: initializers in C, for deployed libraries, and keys under which times are remembered.
+ * Prints problems and plans as C initializers: as source of deployed libraries, and as keys of the autotune cache.
  *
- * What is printed follows from the lists of fields in dnn.h, so that no field can be left out.
+ * The code is generated from the field lists in dnn.h, so that no field can be missing.
  */
 #include "dnn/dnn.h"
 
 static void print_ints(struct text *text, int n, const int64_t *value) {
-    while (n > 1 && !value[n - 1]) n--; /* the rest is zero without being named */
+    while (n > 1 && !value[n - 1]) n--; /* C initializes the rest to zero */
     for (int i = 0; i < n; i++) text_add(text, "%s%lld", i ? ", " : "{", (long long)value[i]);
     text_add(text, "}");
 }
@@ -21,7 +21,7 @@ static void print_map(struct text *text, const int *map, int n) {
     text_add(text, "}");
 }
 
-/* By kind of value; `from` is the struct. */
+/* PRINT_KIND(field) prints a field of that kind of the struct `from`. */
 #define PRINT_INT(field) text_add(text, "%lld", (long long)from->field)
 #define PRINT_INTS(field) print_ints(text, COUNT(from->field), from->field)
 #define PRINT_FLOAT(field) text_add_c_float(text, (double)from->field)

@@ -1,17 +1,19 @@
 /*
- * The two rates that bound every kernel: multiply-adds on registers, and reading memory. Compiled once per instruction
- * set, as the kernels that are compared with them.
+ * Measures the two rates that bound every kernel: multiply-adds on registers, and reading memory. Compiled once per
+ * instruction set, as the other kernels are.
+ *
+ *   device/cpu/probe.c -> multiply, read, on all threads -> peaks in reports
  */
 #include "dnn/list.h"
 #include "dnn/simd.h"
 
-/* Independent sums: two multiply-adds per cycle of latency 4 need 8 of them, and older cores 10; more would spill where
- * there are 16 registers. */
+/* Independent sums: two multiply-adds per cycle of latency 4 need 8 of them, older cores 10. With 16 registers more than 12
+ * would spill. */
 #define CHAINS 12
 
 /*
- * The factor is loaded, so that the compiler cannot know the result; it keeps the sums finite. Unrolled, or the sums would
- * live in memory.
+ * `volatile` prevents the compiler from computing the result; 0.5 keeps the sums finite. Without unrolling the sums would be
+ * in memory instead of registers.
  */
 static double multiply(int64_t rounds, float *out) {
     volatile float factor = 0.5f;
@@ -29,7 +31,7 @@ static double multiply(int64_t rounds, float *out) {
     return 2.0 * LANES * CHAINS * (double)rounds;
 }
 
-#define STREAMS 8 /* loads in flight that do not wait for each other's addition */
+#define STREAMS 8 /* independent sums, so that loads do not wait for additions */
 
 static void read_floats(const float *at, int64_t n, float *out) {
     vec sum[STREAMS] = {0};

@@ -1,14 +1,16 @@
 /*
- * Vectors for the files *_kernel.c, which are compiled once per instruction set:
+ * Vectors, and the inner loop that several kernels share, for the files *_kernel.c. These are compiled once per
+ * instruction set:
  *
  *   -DISA=avx512 -DLANES=16 -DREGISTERS=32
  *   -DISA=avx2   -DLANES=8  -DREGISTERS=16
  *   -DISA=neon   -DLANES=4  -DREGISTERS=32 -DBY_LANE
  *   -DISA=generic -DLANES=4 -DREGISTERS=16
  *
- * GNU vector extensions, but for max and min: the same text serves all of them. With -ffp-contract=fast gcc turns
- * a += b*c into a fused multiply-add. Sizes of tiles follow from these numbers, here and in the
- * kernels; plans learn them from the tables of kernels.
+ * LANES: floats per vector. REGISTERS: vector registers. BY_LANE: a multiply-add can take one lane of a register as a factor.
+ * The code uses GNU vector extensions, except for max and min, so that one source serves all instruction sets. With
+ * -ffp-contract=fast gcc compiles a += b*c to a fused multiply-add. Tile sizes follow from these macros, here and in the
+ * kernels; plans read them from struct dnn_kernels.
  */
 #ifndef SOL_SIMD_H
 #define SOL_SIMD_H
@@ -33,8 +35,8 @@ typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 static inline vec vec_load(const float *at) { return *(const vec *)at; }
 static inline void vec_store(float *at, vec v) { *(vec *)at = v; }
 static inline vec vec_set(float x) { return x - (vec){0}; }
-/* A NaN in `a` stays: relu(NaN) is NaN, as in PyTorch. x86 answers with the second operand when one is NaN; gcc's C has no
- * ?: on vectors that would say so, and what it makes of masks is three instructions in place of one. */
+/* If `a` is NaN, the result is NaN: relu(NaN) is NaN, as in PyTorch. x86's max and min return the second operand if one
+ * operand is NaN. These are intrinsics, as gcc has no ?: on vectors in C, and compiles masks to three instructions. */
 #if LANES == 16 && defined __AVX512F__
 static inline vec vec_max(vec a, vec b) { return (vec)_mm512_max_ps((__m512)b, (__m512)a); }
 static inline vec vec_min(vec a, vec b) { return (vec)_mm512_min_ps((__m512)b, (__m512)a); }
@@ -52,7 +54,7 @@ static inline vec vec_max(vec a, vec b) { return vec_select(a < b, b, a); }
 static inline vec vec_min(vec a, vec b) { return vec_select(a > b, b, a); }
 #endif
 
-/* Lane i of the result is lane lanes[i] of x. For arm64 gcc knows only a shuffle of bytes. */
+/* Lane i of the result is lane lanes[i] of x. For arm64 gcc has only a shuffle of bytes. */
 #ifdef __aarch64__
 typedef uint8_t bytes __attribute__((vector_size(4 * LANES), may_alias));
 static inline vec vec_shuffle(vec x, ivec lanes) {
@@ -63,12 +65,11 @@ static inline vec vec_shuffle(vec x, ivec lanes) { return __builtin_shuffle(x, l
 #endif
 
 /*
- * Tiles of products: up to VALUES values (pixels) times two vectors of weights, summed in
- * registers: 2 * VALUES of them.
+ * A tile: up to VALUES values of x (pixels), times two vectors of weights (2*LANES output channels). Its 2 * VALUES sums stay
+ * in registers. HALF_VALUES: most columns of a tile of two rows. STEP: channels per step of the inner loop.
  *
- * With BY_LANE a multiply-add takes one lane of a register: each value is loaded with STEP channels
- * at once and needs a register of its own, four more hold weights. Elsewhere one channel at a time
- * is broadcast from memory, so that all values share one register, and two hold weights.
+ * With BY_LANE each pixel loads STEP channels into a register of its own, and four registers hold weights. Otherwise one
+ * channel of one pixel at a time is broadcast from memory: all pixels share one register, and two hold weights.
  */
 #if defined BY_LANE && REGISTERS == 32
 enum { STEP = LANES };
@@ -84,8 +85,9 @@ enum { STEP = 1 };
 #define HALF_VALUES 3
 #endif
 
-/* Adds the products of `step` channels for rows x columns pixels, which begin at `first` and, in the second row, `second`, with one
- * or two vectors of weights. Neighbours are `block` floats apart. */
+/* sum[i][v] += x[pixel i][c] * weights[c][v], for `step` channels c, rows x columns pixels i, and 1 or 2 `vectors` v of output
+ * channels. `first` is the first pixel of the first row, `second` that of the second row (unused if rows == 1). Neighbouring
+ * pixels are `block` floats apart. weights: [c][2*LANES]. */
 INLINE void simd_multiply(int step, int rows, int columns, int vectors, int block,
                           const float *first, const float *second, const float *weights,
                           vec (*sum)[2]) {
@@ -109,22 +111,23 @@ INLINE void simd_multiply(int step, int rows, int columns, int vectors, int bloc
     }
 }
 
-/* Where a tile's sums go. */
+/* The destination of a tile's sums, and what is added to them. y and residual are blocked and have the same strides. */
 struct simd_output {
-    float *y;
+    float *y;                     /* the tile's first pixel; residual alike */
     const float *residual, *bias; /* NULL: none */
     int64_t row,
         block; /* floats to the tile's second row and second channel block, in y and residual */
     const struct dnn_problem *problem;
 };
 
-/* Bias and residual are added to the whole sum: to start from them would cost accuracy. Sums of a pixel are `step` apart. */
+/* Adds bias and residual, applies the activation, and stores the tile. sum[i * step + v] belongs to pixel i and vector v. Bias
+ * and residual are added last, since sums that start from them are less accurate. */
 INLINE void simd_finish(int rows, int columns, int vectors, int step, const struct simd_output *out,
                         vec *sum) {
     const struct dnn_problem *problem = out->problem;
     const int pixels = rows * columns;
     const int64_t row = out->row, block = out->block;
-    float *y = out->y; /* a copy: for all the compiler knows, stores to y may change *out */
+    float *y = out->y; /* a copy, as the compiler must assume that stores to y change *out */
     UNROLL
     for (int v = 0; v < vectors; v++, sum++) {
         if (out->bias) {
@@ -154,7 +157,7 @@ INLINE void simd_finish(int rows, int columns, int vectors, int step, const stru
     }
 }
 
-/* X(1) X(2) ... X(n), for functions and tables of functions by size; n is a number or its name. */
+/* X(1) X(2) ... X(n), for functions by tile size and tables of them. n is a literal or a macro: 1 to 9, or 14. */
 #define SIMD_UP_TO(n, X) SIMD_JOIN(SIMD_UP_TO, n)(X)
 #define SIMD_UP_TO_1(X) X(1)
 #define SIMD_UP_TO_2(X) SIMD_UP_TO_1(X) X(2)

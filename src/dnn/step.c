@@ -1,5 +1,6 @@
 /*
- * Running a plan: from a step's pointers to a kernel's call, and from a finished tile to the generated epilogue.
+ * The functions of the DNN module's steps (step.h): they convert a step's pointers and arguments to a struct dnn_call, and
+ * finished regions of y to calls of the generated epilogue.
  */
 #include "dnn/step.h"
 
@@ -20,16 +21,16 @@ void dnn_step_pack(const struct step *step, void *const *ptr, const int64_t *arg
 
 /* ---- The epilogue ---- */
 
-/* What it needs in one call of a kernel. */
+/* The generated epilogue of one call of dnn_step_run: its kernel with pointers and arguments. */
 struct finishing {
     const struct kernel *kernel;
     void *const *ptr;
     const int64_t *arg;
     char *scratch;
-    int64_t k_blocks, pixels; /* of an image */
+    int64_t k_blocks, pixels; /* of a sample of y; linear: 1, k */
 };
 
-/* From the kernel's way to name a piece of y to the points that the generated kernel counts. */
+/* struct dnn_call's epilogue: converts a region of y to the points [begin, end) of the generated kernel (emit.h). */
 static void finish_tile(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_pixels) {
     const struct finishing *f = user;
     const int64_t begin = (n * f->k_blocks + k_block) * f->pixels + pixel;
@@ -59,7 +60,7 @@ int64_t dnn_step_n_tasks(const struct step *step, const int64_t *arg) {
     return arg[DNN_BATCH] ? work->plan.impl->n_tasks(&work->plan, arg[DNN_BATCH]) : 0;
 }
 
-/* Of the step's pointers and arguments the first ones are the kernel's, the rest the epilogue's. */
+/* The first DNN_N_POINTERS pointers and DNN_N_ARGS arguments are the implementation's, the others the epilogue's. */
 void dnn_step_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                   int64_t begin, int64_t end) {
     const struct dnn_work *work = step->data;

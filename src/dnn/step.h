@@ -1,8 +1,11 @@
 /*
- * Steps of the DNN module: what a program does with a plan, once it is chosen.
+ * The functions of the DNN module's steps: they run a plan that dnn_emit has chosen.
  *
- * All that a program calls is here and in the implementations and kernels: nothing of the compiler, so that it can be part of a
- * library by itself (deploy/).
+ *   run/exec.c -> dnn_step_pack -> plan.impl->pack
+ *   run/exec.c -> dnn_step_run  -> plan.impl->run -> per finished region: the generated epilogue
+ *
+ * Invariant: this file, the implementations and the kernels do not depend on the compiler, as deployed libraries contain them
+ * (deploy/).
  */
 #ifndef SOL_DNN_STEP_H
 #define SOL_DNN_STEP_H
@@ -10,7 +13,7 @@
 #include "dnn/dnn.h"
 #include "run/program.h"
 
-/* Pointers and arguments of a step; those of its epilogue follow. */
+/* Indices of the run step's pointers and arguments. Those of its epilogue follow them. */
 enum {
     DNN_X,
     DNN_PACKED,
@@ -24,20 +27,20 @@ enum {
 };
 enum { DNN_BATCH, DNN_X_STRIDE, DNN_Y_STRIDE, DNN_RESIDUAL_STRIDE, DNN_N_ARGS };
 
-/* The data of a step that runs a plan; in the program. */
+/* step->data of the run step; lies in the program's memory. */
 struct dnn_work {
     struct dnn_plan plan;
-    const struct kernel *finish; /* the epilogue; NULL: none */
+    const struct kernel *finish; /* the generated epilogue; NULL: none */
 };
 
 /* step->data: a struct dnn_work. */
 void dnn_step_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                   int64_t begin, int64_t end);
 int64_t dnn_step_n_tasks(const struct step *step, const int64_t *arg);
-/* What the implementation itself needs per thread; its epilogue's scratch follows. */
+/* Bytes of scratch per thread that the implementation needs, rounded up to a cache line. The epilogue's scratch follows. */
 size_t dnn_step_scratch(const struct dnn_plan *plan);
 
-/* step->data: a struct dnn_plan; ptr = {weight, packed}. */
+/* The pack step. step->data: a struct dnn_plan; ptr = {weight, packed}. */
 void dnn_step_pack(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                    int64_t begin, int64_t end);
 int64_t dnn_step_n_pack_tasks(const struct step *step, const int64_t *arg);

@@ -1,4 +1,4 @@
-/* All kernels of one instruction set as one table: compiled once per instruction set, as they are. */
+/* The table of all kernels of one instruction set, struct dnn_kernels. Compiled once per instruction set, as the kernels. */
 #include "dnn/list.h"
 #include "dnn/simd.h"
 

@@ -1,8 +1,8 @@
 /*
- * Opening libraries of vendors.
+ * Opens vendors' libraries.
  *
- * Security: what is opened is code that runs. A path from the environment must be absolute, and a bare name goes to the
- * system's search, which leaves out the working directory unless the user's own LD_LIBRARY_PATH names it.
+ * Security: opening a library runs its code. A path from the environment must be absolute. Bare names are searched by dlopen,
+ * which does not search the working directory, unless the user's LD_LIBRARY_PATH contains it.
  */
 #include "dnn/vendor.h"
 
@@ -22,7 +22,7 @@ bool vendor_refuse(struct vendor *vendor, const char *format, ...) {
     return false;
 }
 
-/* RTLD_LOCAL: its symbols must not meet those of another copy, such as the one inside PyTorch. */
+/* RTLD_LOCAL: its symbols must not mix with those of another copy, such as the one inside PyTorch. */
 static void *open_file(struct vendor *vendor, const char *file) {
     void *before = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     vendor->was_there = before != NULL;
@@ -46,7 +46,7 @@ static bool open_any(struct vendor *vendor) {
                          vendor->sonames[0]);
 }
 
-/* dlsym looks in the library and in what it depends on, so this is the OpenMP that it really uses. */
+/* dlsym searches the library and its dependencies, so it finds the OpenMP that the library itself uses. */
 bool vendor_open(struct vendor *vendor) {
     const char *path = env_get(vendor->path);
     if (!(path ? open_path(vendor, path) : open_any(vendor))) return false;

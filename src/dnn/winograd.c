@@ -1,15 +1,14 @@
 /*
- * Winograd convolution: what it accepts, how it divides the work, what that costs, and the packing
- * of weights.
+ * Winograd convolution: refusal, plan (division of the work, cost), and packing of weights.
  *
- * Place: as direct.c. The transforms and products themselves are in winograd_kernel.c;
- * winograd.h has the layouts.
+ *   emit.c -> refuse, plan;  run/exec.c -> pack, once per version of the parameters;  run/exec.c -> run, on ranges of tasks
  *
- * Against direct convolution F(4x4,3x3) saves up to 3/4 of the multiplications, F(2x2,3x3) 5/9, and
- * pays with two transforms, with weights that are 4 (1.8) times larger, and with rounding error:
- * rms about twice that of sums taken in order for F(4x4,3x3), none for F(2x2,3x3). An infinity in x
- * makes its whole tile NaN. So it wins on large images and loses where reading the weights
- * dominates.
+ * winograd.h explains the terms and layouts; winograd_kernel.c has the transforms and products.
+ *
+ * Compared to direct convolution, F(4x4,3x3) saves up to 3/4 of the multiplications, F(2x2,3x3) up to 5/9. The costs: two
+ * transforms; weights that are 4 (1.8) times larger; for F(4x4,3x3) an rms rounding error about twice that of plain sums (for
+ * F(2x2,3x3) it is not larger). An infinity in x makes its tile NaN. So Winograd is faster on large images, and slower where
+ * reading the weights takes most of the time.
  */
 #include "dnn/winograd.h"
 
@@ -18,10 +17,9 @@
 #include <math.h>
 
 /*
- * Cost model: cores of 3 GHz with 1 MiB of L2. The ratios are measured by bench/winograd.c. Weights
- * are read from memory once per call, by all threads together; each block of tiles then streams
- * them from the shared cache, which hides behind the products when the block has enough tiles.
- * Weights that do not fit the shared cache come from memory for each block.
+ * Cost model for cores of 3 GHz with 1 MiB of L2; bench/winograd.c measures the ratios. All threads together read the weights
+ * from memory once per call. Then each block of tiles streams them from the shared cache, in parallel with the products:
+ * the larger of the two times counts. Weights that exceed the shared cache are read from memory for each block.
  */
 static const double multiply_efficiency = 0.9;
 static const double transform_bytes_per_s = 100e9;
@@ -57,20 +55,20 @@ static int64_t pair_size(const struct dnn_plan *plan) {
 }
 
 /*
- * As few blocks as the scratch allows, because each streams all weights again; but enough to give
- * all threads the same number of tasks, as long as a block still fills the inner loop.
+ * As few blocks as the scratch allows, as each block streams all weights again. They are increased to give all threads the
+ * same number of tasks, if a block then still has at least half of a tile of the inner loop (VALUES / 2).
  */
 int64_t dnn_winograd_blocks(const struct dnn_plan *plan, int64_t batch) {
     const int64_t tiles = winograd_tiles(plan, batch), groups = plan->param[WINOGRAD_GROUPS];
     const int64_t rows = plan->kernels->values;
     const int64_t blocks = ceil_div(tiles, plan->param[WINOGRAD_BLOCK]);
-    int64_t even = 1; /* blocks of which any multiple makes whole rounds of the threads */
+    int64_t even = 1; /* least number of blocks whose tasks are a multiple of the threads */
     while (even * groups % plan->problem.threads) even++;
     const int64_t balanced = round_up(blocks, even);
     return balanced && tiles / balanced >= rows / 2 ? balanced : blocks;
 }
 
-/* Estimated seconds of a call that is divided as the plan's parameters say. */
+/* Estimated seconds of a call, for the division in the plan's parameters. */
 static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const struct dnn_problem *problem = &plan->problem;
     const int64_t *param = plan->param, out_points = param[WINOGRAD_OUT] * param[WINOGRAD_OUT];
@@ -92,7 +90,7 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
            (double)max_i64(0, reads) / memory_bytes_per_s;
 }
 
-/* Finds the number of k groups: with few tiles the threads divide k, else only tiles. */
+/* Chooses the number of groups of k pairs with the least cost: with few tiles the threads divide k, otherwise tiles only. */
 static void choose_groups(struct dnn_plan *plan) {
     int64_t best = 1;
     plan->cost = INFINITY;
@@ -107,8 +105,8 @@ static void choose_groups(struct dnn_plan *plan) {
 }
 
 /*
- * Tiles per block: V should stay in half of L2, but below two inner loops the weights are streamed
- * too often; below four when they come from memory each time.
+ * Tiles per block, a multiple of VALUES. V should fit half of L2; but at least 2 * VALUES, or 4 * VALUES if each block reads
+ * the weights from memory, or else the weights are streamed too often.
  */
 static int64_t choose_block(const struct dnn_plan *plan) {
     const int64_t rows = plan->kernels->values;
@@ -127,7 +125,7 @@ static void make_plan(struct dnn_plan *plan, int64_t out) {
     param[WINOGRAD_TILES_W] = ceil_div(problem->ow, out);
     param[WINOGRAD_PAIRS] = ceil_div(problem->k, 2 * lanes);
     param[WINOGRAD_BLOCK] = choose_block(plan);
-    /* Transforms touch all points of a tile: at an odd number of lines they share no cache set. */
+    /* A transform accesses all points of a tile. At an odd number of cache lines apart they map to different cache sets. */
     param[WINOGRAD_V_POINT] = (ceil_div(param[WINOGRAD_BLOCK] * problem->c, line) | 1) * line;
     param[WINOGRAD_M_POINT] = (ceil_div(param[WINOGRAD_BLOCK] * 2 * lanes, line) | 1) * line;
     choose_groups(plan);
@@ -141,8 +139,8 @@ static void make_plan(struct dnn_plan *plan, int64_t out) {
 /* ---- Packing: U = G g G^T ---- */
 
 /*
- * Row p of G is (1, p, p^2) / M'(p), for inf (0, 0, 1), with M as in winograd_kernel.c. The factors
- * that A^T leaves out there are multiplied in here, where they cost nothing.
+ * The row of G for point p is (1, p, p^2) / M'(p), and (0, 0, 1) for inf, with M of winograd_kernel.c (to_points4). A^T there
+ * omits a factor per point (from_points4); G contains it, where it costs nothing.
  */
 static void make_g(int64_t out, double g[6][3]) {
     static const double points4[] = {0, 2.0 / 3, -2.0 / 3, 1.5, -1.5}, points2[] = {0, 1, -1};
@@ -152,7 +150,7 @@ static void make_g(int64_t out, double g[6][3]) {
         double factor = out == 4 && i > 0 ? fabs(points[i]) : 1;
         for (int j = 0; j < n; j++)
             if (j != i) factor /= points[i] - points[j];
-        if (out == 2 && i == 0) factor = -factor; /* as B^T's row */
+        if (out == 2 && i == 0) factor = -factor; /* B^T's row is negated too: to_points2 */
         g[i][0] = factor;
         g[i][1] = factor * points[i];
         g[i][2] = factor * points[i] * points[i];
@@ -161,7 +159,7 @@ static void make_g(int64_t out, double g[6][3]) {
     g[n][2] = 1;
 }
 
-/* Transforms one kernel in double: U is rounded once. Its points lie `step` floats apart. */
+/* Transforms one 3x3 kernel in double, so that U is rounded only once. The points of u are `step` floats apart. */
 static void transform_weight(int in, double g[6][3], const float *weight, float *u, int64_t step) {
     double half[6][3];
     for (int i = 0; i < in; i++)
@@ -173,12 +171,12 @@ static void transform_weight(int in, double g[6][3], const float *weight, float 
                 (float)(half[i][0] * g[j][0] + half[i][1] * g[j][1] + half[i][2] * g[j][2]);
 }
 
-/* Behind the last stored channel, where a pair of blocks is half empty, comes padding too. */
+/* Channel of the model, or -1 for padding. Beyond the last stored channel, in a half empty k pair, is padding too. */
 static int model_channel(const int *map, int64_t stored, int64_t n_stored) {
     return stored < n_stored ? dnn_model_channel(map, stored) : -1;
 }
 
-/* A task is a (k pair, c block). */
+/* Pack task: (k pair, c block), the last one fastest. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *problem = &plan->problem;
     const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes;

@@ -1,18 +1,24 @@
 /*
- * Winograd convolution: what winograd.c (plan, cost, packing) and winograd_kernel.c (the work)
- * share.
+ * Winograd convolution F(4x4,3x3) and F(2x2,3x3): the data layouts that winograd.c (plan, cost, packing) and
+ * winograd_kernel.c (computation) share.
  *
- * y is cut into tiles of out x out pixels; a tile is computed from `points` = (out+2)^2 products
- * per channel pair instead of 9*out^2. Tiles are numbered through the whole batch, so that small
- * images share weights.
+ *   task = (block of tiles, group of k pairs):
+ *       V = B^T x B, for all channels of the block's tiles; then for each k pair of the group:  M = V U  ->  y = A^T M A
  *
- *   packed U  [k pair][point][c][2*LANES]    transformed weights; a k pair is two channel blocks
+ *   tile    out x out pixels of y, computed from (out+2) x (out+2) pixels of x. At the bottom and right edge a tile may lie
+ *           partly outside y; only the pixels inside are written.
+ *   point   one of the (out+2)^2 positions of a transformed tile. Per pair of an input and an output channel a tile takes one
+ *           product per point, instead of 9*out^2 products.
+ *   k pair  two neighbouring channel blocks of y; the last pair may be one block
+ *   block   consecutive tiles. Tiles are numbered across all samples of the batch, so a block, which reads the weights
+ *           once, may hold several small samples.
+ *
+ *   packed U  [k pair][point][c][2*LANES]    transformed weights
  *   scratch V [point][c block][tile][LANES]  transformed input of one block of tiles
  *   scratch M [point][2][tile][LANES]        products of one k pair
  *
- * One task is (block of tiles, group of k pairs): it transforms its input, then for each of its k
- * pairs multiplies at all points and transforms back. All sums run over c in stored order whatever
- * the division into blocks and groups, hence the result is the same for every number of threads.
+ * Invariant: each sum runs over c in stored order, for any division into blocks and groups. So the result has the same bits
+ * for any number of threads.
  */
 #ifndef SOL_DNN_WINOGRAD_H
 #define SOL_DNN_WINOGRAD_H
@@ -22,20 +28,22 @@
 /* Indices into dnn_plan.param. */
 enum winograd_param {
     WINOGRAD_OUT,     /* pixels of y per tile and dimension: 4 or 2 */
-    WINOGRAD_TILES_H, /* tiles per image */
+    WINOGRAD_TILES_H, /* tiles per sample, vertically and horizontally */
     WINOGRAD_TILES_W,
-    WINOGRAD_PAIRS,   /* of k blocks; the last one may be half empty */
-    WINOGRAD_GROUPS,  /* of k pairs: how many tasks share a block of tiles */
-    WINOGRAD_BLOCK,   /* most tiles in a block; sizes the scratch */
+    WINOGRAD_PAIRS,   /* k pairs; the last one may be half empty */
+    WINOGRAD_GROUPS,  /* groups that the k pairs are divided into: tasks per block of tiles */
+    WINOGRAD_BLOCK,   /* most tiles in a block; the scratch is sized for it */
     WINOGRAD_V_POINT, /* floats between two points in V */
     WINOGRAD_M_POINT, /* ... and in M */
 };
+
+/* Tiles of a batch. */
 
 static inline int64_t winograd_tiles(const struct dnn_plan *plan, int64_t batch) {
     return batch * plan->param[WINOGRAD_TILES_H] * plan->param[WINOGRAD_TILES_W];
 }
 
-/* Blocks that the tiles of a batch are divided into. */
+/* Number of blocks that the tiles of a batch are divided into. */
 int64_t dnn_winograd_blocks(const struct dnn_plan *plan, int64_t batch);
 
 #endif

@@ -1,24 +1,25 @@
 /*
- * Winograd convolution F(4x4,3x3) and F(2x2,3x3): the work of one task, compiled once per
- * instruction set.
+ * Winograd convolution F(4x4,3x3) and F(2x2,3x3): the computation of tasks, compiled once per instruction set.
  *
- * Place: winograd.c decides sizes and packs the weights; the executor calls run4 or run2 on ranges
- * of tasks.
+ *   run/exec.c -> dnn_run_winograd4 or dnn_run_winograd2, on a range of tasks -> per block of tiles: transform_channels (V)
+ *       -> per k pair: multiply_points (M), finish_pair (y, epilogue)
  *
- * Algorithm: Y = A^T [(G g G^T) * (B^T d B)] A, Winograd 1980, for convolutions Lavin &
- * Gray 2015. The matrices are those of Toom-Cook at the points 0, +-2/3, +-3/2, inf (0, +-1, inf
- * for tiles of 2): with a*b = 1 and all four near 1 the powers in A and B stay small, and so does
- * the rounding error.
+ * winograd.c has planned sizes and packed the weights (U); winograd.h explains the terms and layouts.
  *
- * Invariants: nothing outside x, y and the residual is touched (tiles at the image's edge go
- * through a zero filled copy); channels that are padding stay zero, as their weights and bias are.
+ * Algorithm: Y = A^T [(G g G^T) * (B^T d B)] A (Winograd 1980; for convolutions Lavin & Gray 2015), with the Toom-Cook
+ * matrices for the points 0, +-a, +-b, inf where a = 2/3 and b = 3/2; for tiles of 2: 0, +-1, inf. As a*b = 1 and all
+ * four are near 1, the powers in A and B stay small, and so does the rounding error.
+ *
+ * Invariants: it accesses nothing outside x, y, the residual and the packed weights, except by prefetch: a tile that reads
+ * beyond the image's edge goes through a copy with zeros, and pixels outside y are not stored. Padding channels of y become
+ * zero, as their weights and bias are zero.
  */
 #include "dnn/simd.h"
 #include "dnn/winograd.h"
 
 enum { OUT_MAX = 4, IN_MAX = OUT_MAX + 2 };
 
-/* One task's view of the work: which tiles, and where their data lies. */
+/* The current block of tiles and its scratch. One per call of run. */
 struct work {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
@@ -26,7 +27,7 @@ struct work {
     int64_t first, count; /* tiles */
 };
 
-/* A tile's place: image and tile row, tile column in it. */
+/* Position of a tile: sample (`image`), tile row and tile column. */
 struct place {
     int64_t image, row, column;
 };
@@ -37,7 +38,7 @@ static struct place place_of(const struct dnn_plan *plan, int64_t tile) {
     return (struct place){tile / in_image, rest / width, rest % width};
 }
 
-/* Divisions are slow; tiles come in order. */
+/* Moves on to the next tile, without the divisions of place_of. */
 static inline void place_step(const struct dnn_plan *plan, struct place *place) {
     if (++place->column < plan->param[WINOGRAD_TILES_W]) return;
     place->column = 0;
@@ -49,9 +50,9 @@ static inline void place_step(const struct dnn_plan *plan, struct place *place) 
 /* ---- Input: V = B^T d B ---- */
 
 /*
- * B^T for the points 0, a, -a, b, -b, inf with a = 2/3, b = 3/2: the rows hold the coefficients of
- * M(x)/(x - p) and, for inf, of M(x) = x(x^2 - a^2)(x^2 - b^2) = x^5 - s x^3 + x, as ab = 1. Rows
- * of p and -p share their even and odd halves.
+ * v = B^T d for the points 0, a, -a, b, -b, inf. The row of B^T for point p has the coefficients of M(x)/(x - p), and for inf
+ * those of M(x) = x(x^2 - a^2)(x^2 - b^2) = x^5 - s x^3 + x, as ab = 1. The rows for p and -p use the same even and odd
+ * terms.
  */
 INLINE void to_points4(const vec *d, vec *v) {
     const vec a = vec_set(2.0f / 3), b = vec_set(1.5f), a2 = vec_set(4.0f / 9), b2 = vec_set(2.25f);
@@ -66,7 +67,7 @@ INLINE void to_points4(const vec *d, vec *v) {
     v[5] = (d[1] + d[5]) - s * d[3];
 }
 
-/* The same for the points 0, 1, -1, inf: M(x) = x^3 - x. The row of 0 is negated, and so is G's. */
+/* The same for the points 0, 1, -1, inf, with M(x) = x^3 - x. The row of point 0 is negated here and in G (make_g). */
 INLINE void to_points2(const vec *d, vec *v) {
     v[0] = d[0] - d[2];
     v[1] = d[2] + d[1];
@@ -79,7 +80,7 @@ INLINE void to_points(int out, const vec *d, vec *v) {
     else to_points2(d, v);
 }
 
-/* Transforms one tile of one channel block, its columns, then its rows; `row` is x's stride. */
+/* V of one tile and channel block: transforms the columns of its patch of x, then the rows. `row`: floats between rows of x. */
 INLINE void transform_patch(int out, const float *x, int64_t row, float *v, int64_t v_point) {
     const int in = out + 2;
     vec half[IN_MAX * IN_MAX], d[IN_MAX], p[IN_MAX];
@@ -100,8 +101,8 @@ INLINE void transform_patch(int out, const float *x, int64_t row, float *v, int6
 }
 
 /*
- * Copies a patch that lies partly outside the image or needs the prologue. What lies outside is
- * zero for the convolution, so the prologue must not see it.
+ * Copies a patch of x that lies partly outside the image or needs the prologue. Values outside are zero; the prologue is not
+ * applied to them.
  */
 static void copy_patch(const struct work *work, int in, const float *plane, int64_t top,
                        int64_t left, int64_t c_block, float *patch) {
@@ -122,7 +123,7 @@ static void copy_patch(const struct work *work, int in, const float *plane, int6
         }
 }
 
-/* V of one channel block for all tiles of the block. */
+/* Writes V of one channel block of x, for all tiles of the current block. */
 INLINE void transform_channels(int out, const struct work *work, int64_t c_block) {
     const struct dnn_problem *problem = &work->plan->problem;
     const int64_t v_point = work->plan->param[WINOGRAD_V_POINT], in = out + 2;
@@ -150,9 +151,8 @@ INLINE void transform_channels(int out, const struct work *work, int64_t c_block
 /* ---- Products: M = V U at each point ---- */
 
 /*
- * `rows` tiles times one k pair, over all channels. V of a channel block holds its tiles side by
- * side, so each value has a constant distance from one pointer. Half of the next point's weights, at `ahead`, is
- * fetched meanwhile.
+ * M of `rows` tiles and one k pair at one point: sums over all channels. In V the tiles of a channel block are contiguous, so
+ * values have constant offsets from one pointer. It prefetches `ahead`, one half of the next point's weights.
  */
 INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_blocks, float *m,
                           int64_t tiles, const float *ahead) {
@@ -175,7 +175,7 @@ INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_bl
 typedef void multiply_fn(const float *v, const float *u, int64_t c_blocks, float *m, int64_t tiles,
                          const float *ahead);
 
-/* The number of rows must be a constant, or else the sums would not live in registers. */
+/* `rows` is a constant in each function, or else the sums would not stay in registers. */
 #define MULTIPLY(rows)                                                                             \
     static void multiply##rows(const float *v, const float *u, int64_t c_blocks, float *m,         \
                                int64_t tiles, const float *ahead) {                                \
@@ -187,8 +187,8 @@ SIMD_UP_TO(VALUES, MULTIPLY)
 static multiply_fn *const multiply[VALUES + 1] = {NULL, SIMD_UP_TO(VALUES, ENTRY)};
 
 /*
- * All points of one k pair. Tiles are divided evenly: 8 + 7 rows keep the multipliers busier than
- * 14 + 1, where one row waits for the latency of each sum.
+ * M of one k pair at all points. The tiles are divided evenly into parts of up to VALUES: 8 + 7 tiles are faster than 14 + 1,
+ * as a part of one tile waits for the latency of its sums.
  */
 INLINE void multiply_points(int out, const struct work *work, int64_t pair) {
     const int64_t *param = work->plan->param, points = (out + 2) * (out + 2);
@@ -207,8 +207,8 @@ INLINE void multiply_points(int out, const struct work *work, int64_t pair) {
 /* ---- Output: Y = A^T M A, then bias, residual and activation ---- */
 
 /*
- * A^T holds the powers of the points. Those of +-a and +-b are divided by a and b, which G
- * multiplies by: the row of first powers then needs no multiplication. 1/a = b.
+ * y = A^T m. A^T has the powers of the points. The columns of +-a are divided by a, those of +-b by b (G contains these
+ * factors), so that the row of first powers needs no multiplication. 1/a = b.
  */
 INLINE void from_points4(const vec *m, vec *y) {
     const vec a = vec_set(2.0f / 3), b = vec_set(1.5f), a2 = vec_set(4.0f / 9), b2 = vec_set(2.25f);
@@ -230,7 +230,8 @@ INLINE void from_points(int out, const vec *m, vec *y) {
     else from_points2(m, y);
 }
 
-/* One row of a tile: `width` of its pixels lie inside the image. `residual` NULL: none. */
+/* Adds bias and residual (NULL: none), applies the activation and stores one row of a tile; only its first `width` pixels lie
+ * inside y. */
 INLINE void finish_row(int out, const struct dnn_problem *problem, int64_t width, vec bias,
                        const vec *sum, const float *residual, float *y) {
     const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
@@ -246,7 +247,7 @@ INLINE void finish_row(int out, const struct dnn_problem *problem, int64_t width
     }
 }
 
-/* Transforms one tile of one channel block back and writes what lies inside the image. */
+/* Transforms one tile of one channel block back and stores the pixels that lie inside y. */
 INLINE void finish_tile(int out, const struct work *work, const float *m, const struct place *place,
                         int64_t k_block) {
     const struct dnn_problem *problem = &work->plan->problem;
@@ -278,7 +279,8 @@ INLINE void finish_tile(int out, const struct work *work, const float *m, const 
     }
 }
 
-/* The epilogue of all of a block's tiles in one channel block, a row of tiles at a time: longer calls cost less than tile by tile. */
+/* Calls the epilogue for all tiles of the current block in one channel block: once per row of tiles rather than per tile, as
+ * fewer and longer calls cost less. */
 static void show_block(int64_t out, const struct work *work, int64_t k_block) {
     const struct dnn_problem *problem = &work->plan->problem;
     struct place place = place_of(work->plan, work->first);
@@ -306,7 +308,7 @@ INLINE void finish_pair(int out, const struct work *work, int64_t pair) {
 
 /* ---- Tasks ---- */
 
-/* Groups run fastest, and tasks of one block that come in one range share the transformed input. */
+/* Task: (block, group), the group fastest, so that consecutive tasks of a range use one transformed input. */
 INLINE void run(int out, const struct dnn_plan *plan, const struct dnn_call *call, float *scratch,
                 int64_t begin, int64_t end) {
     const int64_t *param = plan->param, groups = param[WINOGRAD_GROUPS];
