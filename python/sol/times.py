@@ -139,7 +139,7 @@ class Profile:
             for name, s in self.seconds_by().items()
         ]
         lines.append(f"{'by':>9} {', '.join(shares)}")
-        # Reasons such as "not a linear" tell a user nothing.
+        # A reason such as "not a linear layer" tells a user nothing.
         refusals = [row for row in self.refusals().items() if not row[0][1].startswith("not a ")]
         lines += [f"{n:9d} x {name} refused: {why}" for (name, why), n in refusals]
         return "\n".join(lines)
