@@ -206,7 +206,7 @@ class Memory(NamedTuple):
     each, which SOL keeps for later calls.
     """
 
-    parameters: int  # of the module or file: parameters and buffers; memory that several share counts once
+    parameters: int  # parameters and buffers of the module or file; shared memory counts once
     weights: int  # packed parameters
     constants: int  # the program: steps, tables, texts
     arena: int  # intermediate values of one call; values with disjoint lifetimes share bytes

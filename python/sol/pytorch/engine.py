@@ -72,7 +72,7 @@ class Engine:
         self._n_checks = 0
         self._n_writes = 0  # number of calls whose forward wrote Python state
         self._writes = None  # the last reason of such a call
-        self._previous = Entry(None)  # from before the last change: its plan is kept if the graph is the same
+        self._previous = Entry(None)  # before the last change; its plan stays if the graph is equal
         self._lock = threading.RLock()
         self._state = None
         self.wrapper = None

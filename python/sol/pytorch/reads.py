@@ -152,7 +152,7 @@ class Walker:
         self._roots = roots
         self._scope = scope
         self._values = {}  # source -> its value
-        self._seen = {id(x): x for x in known}  # holds the objects, so that no other object gets their ids
+        self._seen = {id(x): x for x in known}  # holds objects: no other object gets their ids
         self._namespaces = {id(vars(builtins))}
         self._classes = set()
         self._n_items = 0
