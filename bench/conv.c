@@ -1,11 +1,11 @@
 /*
- * Checks and times the direct and the grouped convolution by themselves, without the rest of SOL.
+ * Checks and times the implementations `direct` and `grouped` of convolution alone, without the rest of SOL.
  *
- *   conv check [n] [seed]    n random problems per instruction set against a naive loop in double
- *   conv time [isa]          best of many runs, one thread, as percent of the measured peak;
+ *   conv check [n] [seed]    compares n random problems per instruction set with a naive loop in double
+ *   conv time [isa]          the least time of many runs on one thread, and its percentage of the measured peak;
  *                            THREADS=n plans for n threads, PROLOGUE=1 adds a prologue
  *
- * Buffers have their exact sizes, so that -fsanitize=address sees each access outside a tensor.
+ * For `check`, buffers have the exact size of their tensors, so that -fsanitize=address detects each access outside.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 extern const struct dnn_impl dnn_direct, dnn_grouped;
 
-/* Time of this thread alone: other work on the machine does not count while it holds the core. */
+/* Processor time of this thread, in seconds: time in which other work uses the core does not count. */
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -40,10 +40,7 @@ static int pick(int low, int high) {
 static bool one_in(int n) { return pick(1, n) == 1; }
 static float random_value(void) { return (float)random_bits() / 2147483648.0f - 1; }
 
-/*
- * The run time aligns tensors to cache lines. Kernels must not rely on it, and checks give them
- * exact sizes.
- */
+/* Whether new_values aligns to cache lines, as SOL's runtime does. `check` does not: kernels must not rely on it. */
 static bool align_values;
 
 static float *new_values(int64_t n) {
@@ -71,10 +68,11 @@ struct bench {
     float *x, *y, *weight, *bias, *scale, *shift, *residual, *packed;
     char *scratch;
     int *c_map, *k_map;
-    int64_t x_size, y_size; /* of one image */
-    int64_t n_pixels;       /* seen by the epilogue */
+    int64_t x_size, y_size; /* values of one sample */
+    int64_t n_pixels;       /* number of pixels for which the epilogue was called */
 };
 
+/* Values of a tensor whose samples have `image` values and lie `stride` values apart. */
 static int64_t storage(int64_t image, int64_t stride, int64_t batch) {
     return batch ? image + stride * (batch - 1) : 0;
 }
@@ -96,7 +94,7 @@ static void make_tensors(struct bench *b, int64_t batch, int64_t gap) {
     if (p->prologue) b->call.scale = b->scale, b->call.shift = b->shift;
 }
 
-/* The executor keeps padding channels zero; so must the check. */
+/* Sets pad lanes to zero: kernels may rely on that. */
 static void clear_padding(struct bench *b) {
     const struct dnn_problem *p = &b->plan.problem;
     for (int64_t c = 0; p->c_map && c < p->c; c++) {
@@ -123,7 +121,7 @@ static void count_pixels(void *user, int64_t n, int64_t k_block, int64_t pixel, 
     b->n_pixels += n_pixels;
 }
 
-/* Plans and packs. False if the implementation refuses. */
+/* Plans and packs. Returns false if the implementation refuses the problem. */
 static bool prepare(struct bench *b, const struct dnn_impl *impl, const struct dnn_isa *isa) {
     const char *reason = impl->refuse(&b->plan.problem);
     if (reason) return false;
@@ -151,7 +149,7 @@ static void free_bench(struct bench *b) {
 
 /* ---- Check ---- */
 
-/* x after the prologue, zero outside; c counts stored channels. */
+/* Returns x after the prologue, zero outside of the image. `c` is a stored channel, with pad lanes. */
 static double input_at(const struct bench *b, int64_t n, int64_t c, int64_t i, int64_t j) {
     const struct dnn_problem *p = &b->plan.problem;
     if (i < 0 || j < 0 || i >= p->h || j >= p->w) return 0;
@@ -197,10 +195,7 @@ static double output_at(const struct bench *b, int64_t n, int64_t k, int64_t i, 
     return activate(p, sum);
 }
 
-/*
- * Difference relative to the size of a sum of random terms. Padding lanes may turn NaN where x is
- * NaN.
- */
+/* Returns the difference, relative to the expected size of a sum of as many random terms. Pad lanes may be NaN if x is. */
 static double error_at(const struct bench *b, int64_t n, int64_t at) {
     const struct dnn_problem *p = &b->plan.problem;
     const int64_t plane = (int64_t)p->oh * p->ow, pixel = at / p->lanes % plane;
@@ -219,10 +214,8 @@ static double compare(const struct bench *b) {
     return worst;
 }
 
-/*
- * Stored -> model: each segment of model channels is padded to whole blocks, as concatenations
- * give.
- */
+/* Returns a map from stored channels to the model's (-1: pad lane), and the number of stored channels. The model's channels
+ * are divided into random segments, each padded to whole blocks, as a concat does. */
 static int *new_map(int lanes, int model, int *stored) {
     int *map = malloc(sizeof(int) * (size_t)(model * lanes));
     *stored = 0;
@@ -302,7 +295,7 @@ static void print_case(const struct bench *b, const char *text) {
         p->residual ? " residual" : "", p->prologue ? " prologue" : "", (int)p->act);
 }
 
-/* Any division into ranges must give the same bits. */
+/* Whether another division of the tasks into ranges computes the same bits. */
 static bool is_same_when_split(struct bench *b) {
     const int64_t size = storage(b->y_size, b->call.y_stride, b->call.batch) * 4;
     float *first = malloc((size_t)size + 1);
@@ -320,7 +313,7 @@ static bool check_case(const struct dnn_impl *impl, const struct dnn_isa *isa) {
     clear_padding(&b);
     if (!prepare(&b, impl, isa))
         return print_case(&b, impl->refuse(&b.plan.problem)), free_bench(&b), false;
-    const int lanes = isa->lanes; /* the first lane of a block is never padding */
+    const int lanes = isa->lanes; /* the first lane of a block is never a pad lane */
     if (nan && b.call.batch) b.x[pick(0, (int)(b.x_size / lanes)) * lanes % b.x_size] = NAN;
     b.call.epilogue = count_pixels, b.call.epilogue_user = &b;
     run_tasks(&b, 0);
@@ -350,7 +343,7 @@ static int check(int n, int seed) {
 
 /* ---- Time ---- */
 
-/* c, k, groups, image, kernel, stride, padding, dilation (0: 1); x is plain when c is below 4. */
+/* c, k, groups, image size, kernel, stride, padding, dilation (0 means 1). x is plain if c < 4. */
 static const int shapes[][8] = {
     {3, 64, 1, 224, 7, 2, 3},         {3, 32, 1, 224, 3, 2, 1},
     {64, 64, 1, 56, 3, 1, 1},         {128, 128, 1, 28, 3, 1, 1},
@@ -375,7 +368,7 @@ static const int shapes[][8] = {
     {256, 256, 32, 56, 3, 2, 1},      {1024, 1024, 32, 7, 3, 1, 1},
 };
 
-/* Best of many short runs: other work on the machine only ever adds time. */
+/* Returns the least time of many short runs, in seconds: other work on the machine can only add time. */
 static double best_time(struct bench *b) {
     double best = 1e9, total = 0;
     for (int i = 0; i < 300 && (total < 0.3 || i < 8); i++) {
@@ -423,7 +416,7 @@ static double n_flops(const struct dnn_problem *p) {
     return 2.0 * p->c / p->groups * p->k * p->kh * p->kw * p->oh * p->ow;
 }
 
-/* Flops per second of a long sum over data in L2; within a few percent of the machine's peak. */
+/* Returns flops per second of a 1x1 convolution with many channels whose data fits L2: within a few percent of the peak. */
 static double measure_peak(const struct dnn_isa *isa) {
     struct bench b = {0};
     b.plan.problem = make_problem(isa, 2048, 2 * isa->lanes, 1, 1, 42, 1, 1, 0, 1);

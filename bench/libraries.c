@@ -1,10 +1,10 @@
 /*
- * Times the own kernels and those of vendors' libraries in turns, on the thread pool: what an autotune would see.
+ * Times SOL's own kernels and those of vendors' libraries in turns, on the thread pool, as autotune does.
  *
- *   libraries [rounds] [isa]      least times in us and each plan's estimate; SOL_NUM_THREADS=n
+ *   libraries [rounds] [isa]      least time of each implementation and its plan's estimate, in us; SOL_NUM_THREADS=n
  *
- * Link it with all objects of the library, as the tests are. Large weights are evicted from the caches between runs, as the
- * rest of a network would do.
+ * It is linked with all objects of libsol, as the tests are. Large weights are evicted from the caches between runs, as the
+ * other layers of a network would do.
  */
 #include "dnn/dnn.h"
 #include "run/pool.h"
@@ -16,14 +16,14 @@
 
 #define MAX_IMPLS 8
 #define MAX_ROUNDS 200
-#define EVICT (48 << 20)
+#define EVICT (48 << 20) /* bytes to read to evict other data from the caches */
 
 struct shape {
     int c, k, size, kernel, stride, groups, batch;
     bool plain, residual;
 };
 
-/* Layers of ResNet-50 and MobileNet v2, linear layers of ResNet-50 and VGG-16. */
+/* Convolutions of ResNet-50 and MobileNet v2, then linear layers (size 0) of ResNet-50, VGG-16 and others. */
 static const struct shape shapes[] = {
     {3, 64, 224, 7, 2, 1, 1, true, false},     {64, 64, 56, 3, 1, 1, 1, false, false},
     {64, 256, 56, 1, 1, 1, 1, false, true},    {256, 128, 56, 1, 1, 1, 1, false, false},
@@ -132,7 +132,7 @@ static void time_shape(const struct shape *s, const struct dnn_isa *isa, int rou
     }
     printf("%s\n", exec_take_failure() ? " FAILED" : "");
     fflush(stdout);
-    free(t); /* the tensors live until the end */
+    free(t); /* the tensors are not freed */
 }
 
 int main(int argc, char **argv) {

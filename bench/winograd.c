@@ -1,13 +1,12 @@
 /*
- * Checks and times the Winograd and the linear implementations by themselves, without the rest of
- * SOL.
+ * Checks and times the implementations `winograd4`, `winograd2` and `linear` alone, without the rest of SOL.
  *
- *   winograd check [n]    n random odd shapes per instruction set, against naive loops in double
- *   winograd conv [isa [threads]]   best of many runs, as percent of the measured peak; counts the
- *                         multiplications of direct. All tasks of a plan for `threads` run on one
- *   winograd linear [isa]
+ *   winograd check [n]              compares n random problems per instruction set with naive loops in double
+ *   winograd conv [isa [threads]]   accuracy, then the least time of many runs and its percentage of the measured peak, with
+ *                                   the flops of direct convolution. The plan is for `threads`, but one thread runs all tasks
+ *   winograd linear [isa]           the same times for linear layers
  *
- * Buffers have their exact sizes, so that -fsanitize=address sees each access outside a tensor.
+ * Buffers have the exact size of their tensors, so that -fsanitize=address detects each access outside.
  */
 #include <math.h>
 #include <stdio.h>
@@ -137,7 +136,7 @@ static double activate(const struct dnn_problem *p, double value) {
     return value;
 }
 
-/* x after the prologue, zero outside; c counts stored channels. */
+/* Returns x after the prologue, zero outside of the image. `c` is a stored channel, with pad lanes. */
 static double input_at(const struct bench *b, int64_t n, int64_t c, int64_t i, int64_t j) {
     const struct dnn_problem *p = &b->plan.problem;
     if (p->kind == DNN_LINEAR) return b->x[n * b->call.x_stride + c];
@@ -167,7 +166,7 @@ static double output_at(const struct bench *b, int64_t n, int64_t k, int64_t i, 
     return activate(p, sum);
 }
 
-/* Largest difference, relative to the size of the sums' terms. */
+/* Returns the largest difference, relative to the expected size of a sum of as many random terms. */
 static double compare(const struct bench *b) {
     const struct dnn_problem *p = &b->plan.problem;
     const bool linear = p->kind == DNN_LINEAR;
@@ -186,7 +185,7 @@ static double compare(const struct bench *b) {
     return worst;
 }
 
-/* Stored -> model, padding at the end, as a channel count that does not fill its blocks gives. */
+/* Returns a map from stored channels to the model's (-1: pad lane), with all pad lanes at the end. */
 static int *new_map(int stored, int model) {
     int *map = malloc(sizeof(int) * (size_t)stored);
     for (int i = 0; i < stored; i++) map[i] = i < model ? i : -1;
@@ -228,7 +227,7 @@ static struct dnn_problem random_problem(const struct dnn_isa *isa, enum dnn_kin
     return p;
 }
 
-/* The executor keeps padding channels zero; so must the check. */
+/* Sets pad lanes to zero: kernels may rely on that. */
 static void clear_padding(struct bench *b) {
     const struct dnn_problem *p = &b->plan.problem;
     for (int64_t c = 0; p->c_map && c < p->c; c++) {
@@ -243,7 +242,7 @@ static void clear_padding(struct bench *b) {
         if (p->k_map[k] < 0) b->bias[k] = 0;
 }
 
-/* Any division into ranges must give the same bits. */
+/* Whether another division of the tasks into ranges computes the same bits. */
 static bool same_when_split(struct bench *b) {
     const int64_t size = b->call.batch ? b->call.y_stride * (b->call.batch - 1) +
                                              b->plan.problem.k * plane(&b->plan.problem)
@@ -287,7 +286,7 @@ static int check_case(const struct dnn_isa *isa, const struct dnn_impl *impl, do
     return wrong;
 }
 
-/* One NaN in x must reach y through relu and clamp. */
+/* Checks that a NaN in x reaches y through each activation. Returns 1 if not. */
 static int check_nan(const struct dnn_isa *isa, const struct dnn_impl *impl) {
     int wrong = 0;
     for (int act = DNN_ACT_NONE; act <= DNN_ACT_CLAMP; act++) {
@@ -320,10 +319,7 @@ static int check(int n_cases) {
     return n_wrong != 0;
 }
 
-/*
- * Rms error against double beside that of a float sum in the order of the direct kernels (taps,
- * then channels).
- */
+/* Prints the ratio of Winograd's rms error to that of a naive float sum, both compared with double. */
 static void print_accuracy(const struct dnn_isa *isa, const struct dnn_impl *impl) {
     struct dnn_problem p = {.kind = DNN_CONV,
                             .batch_hint = 1,
@@ -372,10 +368,7 @@ static void print_accuracy(const struct dnn_isa *isa, const struct dnn_impl *imp
 #ifdef __x86_64__
 typedef float wide __attribute__((vector_size(64)));
 
-/*
- * Flops per second of one core at this moment: ten independent chains hide the latency of two
- * multipliers.
- */
+/* Returns the current flops per second of one core. Ten independent chains hide the latency of its two FMA units. */
 __attribute__((target("avx512f"))) static double measure_avx512(void) {
     enum { CHAINS = 10, WIDTH = sizeof(wide) / sizeof(float), TURNS = 20000 };
     double best = 1e9;
@@ -389,7 +382,7 @@ __attribute__((target("avx512f"))) static double measure_avx512(void) {
             f = f * m + m, g = g * m + m, h = h * m + m, i = i * m + m, j = j * m + m;
         }
         a += b + c + d + e + f + g + h + i + j;
-        __asm__ volatile("" : : "v"(a)); /* the sum is used, so the loop stays */
+        __asm__ volatile("" : : "v"(a)); /* a use of the sum: the compiler keeps the loop */
         double time = now() - begin;
         if (time < best) best = time;
     }
@@ -397,10 +390,8 @@ __attribute__((target("avx512f"))) static double measure_avx512(void) {
 }
 #endif
 
-/*
- * Of the machine's best instruction set, whichever is timed; an assumed clock where it cannot be
- * measured.
- */
+/* Returns the peak of the machine's best instruction set, also if another one is timed. Without AVX-512 it is not measured,
+ * but computed for a clock of 3 GHz. */
 static double peak_flops(void) {
     const struct dnn_isa *isa = dnn_isas;
     while (!cpu_has(isa)) isa++;
@@ -410,7 +401,7 @@ static double peak_flops(void) {
     return isa->flops_per_cycle * 3e9;
 }
 
-/* Seconds of the best run, over at most about a second. */
+/* Returns the least time of many runs, in seconds. It takes about 0.7 s, and makes at least 5 runs. */
 static double time_bench(struct bench *b) {
     double best = 1e9, stop = now() + 0.7;
     for (int i = 0; i < 200 && (i < 5 || now() < stop); i++) {
