@@ -35,6 +35,8 @@ QUICK = ["squeezenet1_1", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "den
 
 @dataclasses.dataclass
 class Network:
+    """A network and the shape of its input."""
+
     name: str
     model: nn.Module
     shape: tuple  # of one sample
@@ -132,6 +134,7 @@ OTHERS = {
 
 
 def construct(name):
+    """Returns the Network with new weights. Raises KeyError or AttributeError for an unknown name."""
     if name in OTHERS:
         make, shape, n_words = OTHERS[name]
         return Network(name, make(), shape, n_words)

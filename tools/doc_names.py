@@ -36,6 +36,8 @@ DECLARED = re.compile(r"^(?!typedef|static)[a-z][\w *]*?\b(\w+)\([^;{}]*\)\s*(?:
 
 
 class Sources:
+    """All sources, and all words that occur in them."""
+
     def __init__(self):
         self.files = find(".c", ".h", ".py", ".def", ".sol", ".txt")
         self.words = set(re.findall(r"\w+", (ROOT / "Makefile").read_text()))
@@ -60,6 +62,7 @@ class Sources:
 
 
 def check_places(where, text, places, sources):
+    """Yields a line per name that does not occur in the file beside it; ``places``: patterns."""
     for pattern in places:
         for match in pattern.finditer(text):
             for name in re.findall(r"\w+", match["names"]):
@@ -69,6 +72,7 @@ def check_places(where, text, places, sources):
 
 
 def check_spans(where, text, sources):
+    """Yields a line per missing file or name in the backticks of a document."""
     for span in re.findall(r"`([^`\n]+)`", text):
         for token in re.findall(r"[\w./*<>-]+", span):
             if re.fullmatch(rf"{FILE}|[\w./-]+/", token):

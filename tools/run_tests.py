@@ -118,6 +118,7 @@ def find_libraries(venv):
 
 
 def test_environment(build, runner):
+    """Returns the environment variables of the tests."""
     env = dict(os.environ)
     if runner:
         env["TEST_RUNNER"] = runner

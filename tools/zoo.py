@@ -185,6 +185,7 @@ def count_differing(fast, x, threads):
 
 
 def run_network(name, batches, threads, deterministic):
+    """In the child: checks one network. Returns its row; ``problems`` is empty if it passes."""
     import torch
 
     import networks

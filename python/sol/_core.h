@@ -53,7 +53,7 @@ struct model_object {
     struct sol_onnx *onnx;
 };
 
-/* These own their argument, also when they fail. */
+/* The wrap_ functions take ownership of their argument, also when they fail. */
 PyObject *wrap_model(PyTypeObject *type, struct sol_model *model);
 PyObject *wrap_onnx(struct sol_onnx *onnx);
 PyObject *wrap_program(struct sol_program *program);

@@ -39,6 +39,7 @@ def list_names(own):
 
 
 def is_installed(package):
+    """Whether a package is installed, without importing it."""
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):

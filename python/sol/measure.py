@@ -47,7 +47,8 @@ def memory(network, batch_size=None, inputs=None):
     batch_size  number of samples; None: the ``batch_size`` of sol.optimize or sol.load, or 1 if there was none
     inputs      for an ONNX network only: a list of arrays (or one array) whose shapes give the values of all open sizes
 
-    Raises TypeError for a batch size that is no integer, ValueError for one that the network cannot have, RuntimeError with
-    the reason when PyTorch runs the module, and NotImplementedError for an ONNX network that is partly interpreted.
+    Raises TypeError for a batch size that is no integer and for ``inputs`` of a PyTorch module, ValueError for a batch size
+    that the network cannot have, RuntimeError with the reason when PyTorch runs the module, and NotImplementedError for an
+    ONNX network that is partly interpreted.
     """
     return _frontend(network).memory(network, batch_size, inputs)

@@ -215,6 +215,7 @@ class Memory(NamedTuple):
 
     @property
     def own(self):
+        """Bytes that SOL allocates: packed parameters, program, arena and scratch."""
         return self.weights + self.constants + self.arena + self.scratch
 
     def __str__(self):

@@ -127,6 +127,7 @@ def optimize(target):
 
 
 def compile_cold(target):
+    """Returns {"compile": seconds, see ``optimize``} of a compile with an empty kernel cache."""
     process.tell("compiling, with an empty kernel cache")
     return {"compile": optimize(target)[1]}
 

@@ -132,6 +132,8 @@ def prepare_ncnn(job):
 
 
 class Peer(NamedTuple):
+    """An engine: its displayed name, the packages that it needs, and its function prepare(job)."""
+
     title: str
     packages: tuple
     prepare: object

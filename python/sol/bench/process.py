@@ -110,6 +110,7 @@ def run(command, env, timeout, errors, on_step):
 
 
 def read_row(code, lines, errors, timeout, seconds):
+    """Returns the child's row, or an error row; ``code``, ``lines``: see ``run``; ``errors``: its stderr."""
     if code is None:
         return {"error": f"not done after {timeout:.0f} s", "seconds": timeout}
     row = {"error": f"exit code {code}"}

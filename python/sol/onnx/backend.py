@@ -8,6 +8,8 @@ from sol.onnx.network import load
 
 
 class SolRep(BackendRep):
+    """A loaded network. ``run`` returns a tuple of outputs."""
+
     def __init__(self, network):
         self.network = network
 

@@ -20,6 +20,7 @@ NUMBERS = {name: number for number, name in (NUMPY_TYPES | ML_TYPES).items()}
 
 
 def dtype_of(number):
+    """Returns the numpy dtype for ONNX's number of an element type."""
     if number == STRING:
         return numpy.dtype(object)
     if number in NUMPY_TYPES:
@@ -54,6 +55,7 @@ class Session:
 
     @property
     def counts(self):
+        """(compiled, interpreted): numbers of nodes in the last call."""
         return self._core.counts
 
     def size_name(self, size):
@@ -86,6 +88,7 @@ def to_core(value, kept):
 
 
 def to_numpy(value):
+    """Converts a result of _core.Session.run to an array, a list (a sequence), or None."""
     if value is None or isinstance(value, list):
         return value and [to_numpy(x) for x in value]
     number, shape, data = value

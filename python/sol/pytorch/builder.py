@@ -94,7 +94,7 @@ class Builder:
         if dims is None:
             self.model.check()
             raise Unsupported(f"layer {kind} was refused")
-        # libsol returns no formulas. Only reshape and expand can produce them, and their shape is an attribute.
+        # Model.shape returns None for a formula. The attribute `shape` of reshape and expand contains the formula.
         given = attributes.get("shape") if kind in ("reshape", "expand") else None
         shape = tuple(given or map(from_dim, dims))
         self.records.append(Record(kind, ids, output, text, self.origin, shape))

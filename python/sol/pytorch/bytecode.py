@@ -48,6 +48,7 @@ def asks_kinds(codes):
 
 
 def uses_all_attributes(codes):
+    """Whether the user's code reads all attributes of an object, as ``vars`` does."""
     return any(ALL_ATTRIBUTES.intersection(code.co_names) for code in _user_codes(codes))
 
 

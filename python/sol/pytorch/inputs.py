@@ -54,6 +54,7 @@ class TensorSpec(NamedTuple):
 
     @property
     def is_dynamic(self):
+        """Whether the first size is open."""
         return bool(self.shape) and self.shape[0] is None
 
     def example(self, batch):

@@ -125,10 +125,12 @@ class Selector:
         _selectors.add(self)
 
     def forget(self):
+        """Deletes all verdicts and times."""
         self.verdicts.clear()
         self._trials = {}
 
     def has_won(self, batch):
+        """Whether the verdict for this batch size is SOL."""
         return self.verdicts.get(batch_key(batch)) is SOL
 
     def find_reason(self, batch):
@@ -259,6 +261,7 @@ def is_won(ours, theirs):
 
 
 def is_noisy(times):
+    """Whether the two smallest times differ by more than SPREAD."""
     return len(times) > 1 and sorted(times)[1] > SPREAD * min(times)
 
 

@@ -35,6 +35,7 @@ class Entry:
         return self.only is None or self.only == batch
 
     def without_weights(self):
+        """Returns a copy without weights and shortcut."""
         fresh = copy.copy(self)
         fresh.weights = fresh.shortcut = fresh.shortcut_for = None
         return fresh
@@ -68,6 +69,7 @@ class State:
         return entries[0] if entries else None
 
     def all_reads(self):
+        """Returns the Reads of all entries that have a plan."""
         return _reads(self.entries)
 
     def read_attributes(self):
