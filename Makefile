@@ -7,25 +7,26 @@ VENV ?= .venv
 WARN = -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-overlength-strings -Wno-format-zero-length $(WERROR)
 OPT ?= -O2 -DNDEBUG
 CFLAGS += -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -pthread -Iinclude -Isrc $(WARN) $(OPT) -MMD -MP
-# Kernels: floating point stays IEEE but for fused multiply-add; -Wno-psabi: vectors are passed inside one file only.
+# Kernels: floating point follows IEEE 754, except that the compiler may fuse a multiplication and an addition. -Wno-psabi:
+# functions pass vectors only within one file, so the warning about their calling convention does not apply.
 KFLAGS = -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing -Wno-psabi -Wno-pedantic
 
-# Per instruction set: its numbers (src/dnn/simd.h says what they mean) and the compiler's flags.
+# Per instruction set: the macros that src/dnn/simd.h explains, and the compiler's flags.
 ISA_generic = -DLANES=4 -DREGISTERS=16
 ISA_avx2 = -DLANES=8 -DREGISTERS=16 -mavx2 -mfma
 ISA_avx512 = -DLANES=16 -DREGISTERS=32 -mavx512f -mavx512vl -mavx512dq -mavx512bw -mavx2 -mfma -mprefer-vector-width=512
 ISA_neon = -DLANES=4 -DREGISTERS=32 -DBY_LANE
-# neon is built everywhere: libraries for arm64 are planned and packed with it.
+# neon is built on every machine: deployment plans and prepacks libraries for arm64 with it.
 ISAS_x86_64 = avx2 avx512
 ISAS := generic neon $(ISAS_$(shell $(CC) -dumpmachine | cut -d- -f1))
 
 KERNELS := $(wildcard src/dnn/*_kernel.c)
 CLI := $(wildcard src/cli/*.c)
-# These are parts of deployed libraries only.
+# The two files that are filtered out of src/deploy are compiled only as parts of deployed libraries.
 SOURCES := $(filter-out $(KERNELS) $(CLI) src/deploy/library.c src/deploy/portable_library.c,$(wildcard src/*.c src/*/*.c src/device/*/*.c src/frontend/*/*.c))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(foreach i,$(ISAS),$(KERNELS:%.c=$(BUILD)/%.$(i).o))
 
-# C tests: each test/GROUP/test_*.c is a program; the other .c files of test/op are parts of all programs there.
+# C tests: each test/GROUP/test_*.c is a program. The other .c files of test/op are linked into all programs of that group.
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/*/test_*.c))
 TEST_PARTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out test/op/test_%,$(wildcard test/op/*.c)))
 
@@ -65,7 +66,7 @@ $(TESTS): %: %.o $(OBJECTS)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl -lm
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-# Python: each stamp in .venv says that a list of pinned packages, or the package itself, is installed.
+# Python: a stamp file in .venv records that a list of pinned packages, or SOL's package, is installed.
 PY = $(VENV)/bin/python
 PIP = env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS $(PY) -m pip --disable-pip-version-check --no-input install
 REQUIRE = tools/requirements
@@ -120,7 +121,7 @@ tsan: ## C tests under ThreadSanitizer
 	@$(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
 comma = ,
 
-# Readers of foreign bytes. What is found, and the corpus, stay in build/fuzz.
+# Fuzzing of the parsers. The corpus and the inputs that fail stay in build/fuzz.
 CLANG ?= clang
 FUZZ = $(CLANG) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -fprofile-instr-generate -fcoverage-mapping
 fuzz: $(VENV)/test ## the readers of ONNX and text under libFuzzer, SECONDS= each (60); needs clang
@@ -131,8 +132,9 @@ fuzz: $(VENV)/test ## the readers of ONNX and text under libFuzzer, SECONDS= eac
 		SOL_LOOP_SECONDS=1 SOL_CALL_MEMORY=4 LLVM_PROFILE_FILE=build/fuzz/$$kind.profraw build/fuzz/fuzz_$$kind -max_total_time=$(or $(SECONDS),60) -max_len=16384 -timeout=10 \
 			-rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/$$kind || exit 1; done
 
-# The generated kernels of programs that qemu runs are compiled by the first cc in PATH: the cross compiler. A process
-# with threads that forks may hang in qemu, seldom, before it becomes the compiler: so that is given up early.
+# Tests that run under qemu compile generated kernels with the first cc in PATH, so PATH begins with a folder in which cc is
+# the cross compiler. In qemu, a process with threads may rarely hang after a fork, before it executes the compiler:
+# SOL_CC_TIMEOUT limits that.
 ARM64 = aarch64-linux-gnu
 ARM64_RUNNER ?= qemu-aarch64 -L /usr/$(ARM64)
 arm64: ## C tests as arm64 programs under qemu, and fmla in the kernels' loops; T= as in test

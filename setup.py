@@ -9,7 +9,7 @@ from setuptools.command.build_ext import build_ext
 
 
 class BuildWithMake(build_ext):
-    """``make lib`` first: everything but the extension itself is make's business."""
+    """Runs ``make lib`` before the extension is compiled: make builds libsol, setuptools only the extension."""
 
     def run(self):
         subprocess.run(["make", "-s", f"-j{os.cpu_count()}", "lib"], check=True)
@@ -23,7 +23,7 @@ core = Extension(
     include_dirs=["include"],
     extra_objects=["build/release/libsol.a"],
     extra_compile_args=["-std=gnu11", "-fvisibility=hidden"],
-    extra_link_args=["-Wl,--exclude-libs,ALL", "-Wl,-z,nodelete"],  # pool threads outlive an unload
+    extra_link_args=["-Wl,--exclude-libs,ALL", "-Wl,-z,nodelete"],  # nodelete: pool threads run on
     libraries=["dl", "m", "pthread"],
     py_limited_api=True,
 )

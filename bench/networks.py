@@ -1,9 +1,8 @@
-"""The networks that SOL is tested and measured with: random weights from a fixed seed.
+"""The networks for SOL's tests and measurements, with random weights from a fixed seed.
 
     net = networks.build("resnet50")            net.model, net.inputs(batch), net.native, net.is_image
 
-torchvision gives the definitions of most; `make` sees to it that it can be imported beside PyTorch's CPU build
-(tools/torchvision_cpu.py).
+Most definitions come from torchvision. tools/torchvision_cpu.py, which `make` runs, makes it work with PyTorch's CPU build.
 """
 
 import dataclasses
@@ -29,17 +28,19 @@ IMAGE_NETS = [
     *("googlenet", "inception_v3"),
 ]
 NATIVE = [*IMAGE_NETS, "mobilenet_v1", "mlp8192", "linear_regression", "logistic_regression"]
-FALLBACK = ["lstm", "gru", "bert", "gpt2"]  # PyTorch runs these today
+FALLBACK = ["lstm", "gru", "bert", "gpt2"]  # these fall back to PyTorch
 NAMES = NATIVE + FALLBACK
 QUICK = ["squeezenet1_1", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "densenet121"]
 
 
 @dataclasses.dataclass
 class Network:
+    """A network and the shape of its input."""
+
     name: str
     model: nn.Module
     shape: tuple  # of one sample
-    n_words: int = 0  # > 0: the input holds word numbers below n_words
+    n_words: int = 0  # > 0: the input has int64 indices of words, below n_words
 
     @property
     def native(self):
@@ -50,7 +51,7 @@ class Network:
         return len(self.shape) == 3
 
     def inputs(self, batch, shape=None, seed=1):
-        """One batch; the first rows of a larger batch of the same seed are not the smaller one's."""
+        """Returns a tensor [batch, *shape]. With the same seed, batches of different sizes have different samples."""
         generator = torch.Generator().manual_seed(seed)
         size = (batch, *(shape or self.shape))
         if self.n_words:
@@ -59,7 +60,7 @@ class Network:
 
 
 def separable(inputs, outputs, stride):
-    """MobileNetV1's building block: a 3x3 convolution per channel, then a 1x1 across channels."""
+    """Returns the layers of MobileNetV1's block: a depthwise 3x3 convolution, then a 1x1 convolution."""
     return [
         nn.Conv2d(inputs, inputs, 3, stride, padding=1, groups=inputs, bias=False),
         *(nn.BatchNorm2d(inputs), nn.ReLU(inplace=True)),
@@ -87,7 +88,7 @@ def mlp(width):
 
 
 class LastStep(nn.Module):
-    """A recurrent network read at its last step."""
+    """A recurrent network with a linear layer on the output of its last step."""
 
     def __init__(self, rnn):
         super().__init__()
@@ -119,7 +120,7 @@ def gpt2():
     return FirstOutput(GPT2Model(GPT2Config(use_cache=False)))
 
 
-# name: constructor, shape of a sample, number of words
+# name: (constructor, shape of a sample, n_words)
 OTHERS = {
     "mobilenet_v1": (mobilenet_v1, (3, 224, 224), 0),
     "mlp8192": (lambda: mlp(8192), (8192,), 0),
@@ -133,6 +134,7 @@ OTHERS = {
 
 
 def construct(name):
+    """Returns the Network with new weights. Raises KeyError or AttributeError for an unknown name."""
     if name in OTHERS:
         make, shape, n_words = OTHERS[name]
         return Network(name, make(), shape, n_words)
@@ -146,9 +148,10 @@ def construct(name):
 
 
 def give_statistics(net):
-    """Makes every BatchNorm count: random scale and shift, and the mean and variance of real activations.
+    """Gives each BatchNorm random scales and shifts, and the mean and variance of actual activations.
 
-    A fresh BatchNorm is the identity, so a compiler that dropped it would go unseen."""
+    A new BatchNorm is almost the identity, so a test would not detect a compiler that drops it.
+    """
     norms = [m for m in net.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if not norms:
         return
@@ -157,7 +160,7 @@ def give_statistics(net):
     for norm in norms:
         norm.weight.uniform_(0.5, 1.5, generator=generator)
         norm.bias.uniform_(-0.5, 0.5, generator=generator)
-        norm.momentum = None  # a plain average: one batch sets the statistics
+        norm.momentum = None  # the average over all batches: one batch sets the statistics
     net.model.eval()
     for norm in norms:
         norm.train()
@@ -168,7 +171,7 @@ def give_statistics(net):
 
 @torch.no_grad()
 def build(name):
-    """The network in eval mode. KeyError or AttributeError for an unknown name."""
+    """Returns the Network in eval mode. Raises KeyError or AttributeError for an unknown name."""
     torch.manual_seed(0)
     net = construct(name)
     give_statistics(net)

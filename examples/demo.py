@@ -1,8 +1,8 @@
-"""What SOL does, on real input: `make demo`.
+"""A demonstration of SOL with digits and photographs: `make demo`.
 
-(a) trains a small network on 1,797 handwritten digits with PyTorch, optimizes it, and compares all predictions;
-(b) runs four well-known networks on two photographs and compares results and times. Their weights are random,
-    since nothing is downloaded, so no class names are shown: what counts is that the numbers agree.
+(a) trains a small network with PyTorch on 1,400 of 1,797 handwritten digits, optimizes it, and compares all predictions;
+(b) runs four well-known networks on two photographs and compares results and times. Their weights are random, as nothing
+    is downloaded. So it shows no class names, only that the results of SOL and PyTorch agree.
 """
 
 import os
@@ -61,7 +61,7 @@ def train(model, x, y, epochs=8, batch=64):
 
 
 def show_digits():
-    """Returns whether every prediction is the same."""
+    """Part (a). Returns whether SOL ran the network and all predictions are equal."""
     say("(a) 1,797 handwritten digits, 8x8 pixels: 1,400 to train, 397 to test")
     torch.manual_seed(0)
     digits = load_digits()
@@ -98,7 +98,7 @@ def show_fallbacks(fast):
 
 
 def photographs():
-    """The two photographs that scikit-learn ships (china.jpg, flower.jpg), as a normalized batch of 224x224."""
+    """Returns scikit-learn's two photographs (china.jpg, flower.jpg) as a normalized tensor [2, 3, 224, 224]."""
     images = np.stack(load_sample_images().images)
     x = torch.from_numpy(images).permute(0, 3, 1, 2).float().div(255)
     x = nn.functional.interpolate(x, size=(224, 224), mode="bilinear", antialias=True)
@@ -107,7 +107,7 @@ def photographs():
 
 
 def show_network(name, x):
-    """Prints one row; returns whether SOL ran it and the results agree."""
+    """Part (b) for one network: prints its row. Returns whether SOL ran it and the results agree."""
     net = networks.build(name)
     start = time.monotonic()
     fast = sol.optimize(

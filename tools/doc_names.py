@@ -1,12 +1,13 @@
-"""Checks that what documents and comments name still exists: doc_names.py DOCUMENT...
+"""Checks that the names in documents and comments exist: doc_names.py DOCUMENT...
 
-In `backticks` of a document: words with an underscore must occur in a source, and files *.c, *.h, *.py, *.def and folders
-ending in / must exist (by path, or by name anywhere in the sources). A sentence that says where something is, as "`NAME` in
-`FILE`", "`NAME` of `FILE`", "`NAME`, `OTHER` (`FILE`)" or "`FILE` (`NAME`)", is held against that file. Fenced blocks are
-examples: not checked.
+Documents, inside of `backticks`: a word with an underscore must occur in a source. Files *.c, *.h, *.py, *.def, and folders
+with a / at the end, must exist, by path or by the end of a path. For "`NAME` in `FILE`", "`NAME` of `FILE`", "`NAME`,
+`OTHER` (`FILE`)" and "`FILE` (`NAME`)", the names must occur in that file. Fenced blocks are not checked.
 
-In comments of C sources: files must exist, too, and "NAME in FILE", "NAME (FILE)" are held against them. What a header declares
-behind a line "/* ---- FILE ---- */" or "/* ---- FILE: what it does ---- */" must stand in that file.
+Comments of C sources: files must exist, and for "NAME in FILE" and "NAME (FILE)", the names must occur in that file.
+
+Headers: a function that is declared after a line "/* ---- FILE ---- */" or "/* ---- FILE: text ---- */" must occur in that
+file.
 """
 
 import re
@@ -14,13 +15,13 @@ import sys
 
 from sources import ROOT, find, read
 
-# Also names of files that only users have, in examples.
+# Placeholders, and names of users' files in examples: these are not checked.
 PLACEHOLDER = re.compile(r"[*A-Z<>…]|\.\.\.|^net\.py$|^kernels\.c$|\btmp-")
 FILE = r"[\w./-]+\.(?:c|h|py|def)"
 NAME = r"(?:struct |enum )?[A-Za-z_]\w*(?:\(\))?"
 ITEM = rf"\**`{NAME}`\**"
 LIST = rf"{ITEM}(?:(?:,? and|,? or|,)\s+{ITEM})*"
-PLACES = [  # names and the file where they stand
+PLACES = [  # patterns of names together with the file that has them
     re.compile(rf"(?P<names>{LIST})\s+(?:in|of|from)\s+`(?P<file>{FILE})`"),
     re.compile(rf"(?P<names>{LIST})\s+\(`(?P<file>{FILE})`"),
     re.compile(rf"`(?P<file>{FILE})`\s+\((?P<names>{LIST})[,;)]"),
@@ -35,6 +36,8 @@ DECLARED = re.compile(r"^(?!typedef|static)[a-z][\w *]*?\b(\w+)\([^;{}]*\)\s*(?:
 
 
 class Sources:
+    """All sources, and all words that occur in them."""
+
     def __init__(self):
         self.files = find(".c", ".h", ".py", ".def", ".sol", ".txt")
         self.words = set(re.findall(r"\w+", (ROOT / "Makefile").read_text()))
@@ -42,7 +45,7 @@ class Sources:
             self.words.update(re.findall(r"\w+", read(path)))
 
     def resolve(self, name):
-        """All files that the name may mean: by path from the root, or by the end of a path."""
+        """Returns all files that a name may mean: by path from the root, else by the end of a path."""
         if (ROOT / name).exists():
             return [ROOT / name]
         return [ROOT / p for p in self.files if f"/{p}".endswith("/" + name)]
@@ -53,12 +56,13 @@ class Sources:
         return (ROOT / name).exists() or any(f"/{p}".rfind("/" + name) >= 0 for p in self.files)
 
     def has_word(self, name, word):
-        """Does the word stand in a file of that name? Folders and what does not exist are told elsewhere."""
+        """Whether a word occurs in a file of that name. True for folders and missing files, which other checks report."""
         paths = [p for p in self.resolve(name) if p.is_file()]
         return not paths or any(re.search(rf"\b{word}\b", p.read_text("utf-8")) for p in paths)
 
 
 def check_places(where, text, places, sources):
+    """Yields a line per name that does not occur in the file beside it; ``places``: patterns."""
     for pattern in places:
         for match in pattern.finditer(text):
             for name in re.findall(r"\w+", match["names"]):
@@ -68,6 +72,7 @@ def check_places(where, text, places, sources):
 
 
 def check_spans(where, text, sources):
+    """Yields a line per missing file or name in the backticks of a document."""
     for span in re.findall(r"`([^`\n]+)`", text):
         for token in re.findall(r"[\w./*<>-]+", span):
             if re.fullmatch(rf"{FILE}|[\w./-]+/", token):
@@ -82,14 +87,14 @@ def check_spans(where, text, sources):
 
 
 def check_document(where, text, sources):
-    """What is wrong in a document, one line each."""
+    """Yields a line per error in a document."""
     text = re.sub(r"```.*?```", "", text, flags=re.S)
     yield from check_spans(where, text, sources)
     yield from check_places(where, text, PLACES, sources)
 
 
 def check_comments(where, text, sources):
-    """The same for the comments of a C source."""
+    """Yields a line per error in the comments of a C source."""
     for comment in COMMENT.findall(text):
         plain = re.sub(r"\n\s*\*", "\n ", comment)
         for name in COMMENT_FILE.findall(plain):
@@ -99,7 +104,7 @@ def check_comments(where, text, sources):
 
 
 def check_sections(where, text, sources):
-    """The sections of a header."""
+    """Yields a line per function that is declared in the wrong section of a header."""
     for section in SECTION.finditer(text):
         files = section["files"].split(", ")
         for name in DECLARED.findall(COMMENT.sub("", "/*" + section["text"])):

@@ -1,9 +1,10 @@
-"""Counts fused multiply-adds of vectors in the inner loops of compiled kernels: fma.py OBJDUMP OBJECT...
+"""Counts vector fused multiply-adds in the inner loops of compiled kernels: fma.py OBJDUMP OBJECT...
 
-An inner loop is what lies between a branch and its target above, with no other loop inside. The functions that
-multiply are those named multiply*; each of them must have an inner loop with such instructions. Printed per object: the
-functions, and in their best loops the smallest and largest share of multiply-adds; how many of these loops spill
-(load or store beside the stack pointer a vector). Exit code 1 when a function has none or an object no function.
+An inner loop is the code from the target of a backward branch to that branch, if it contains no other loop. Each function
+with a name multiply* must have an inner loop with multiply-adds; its best loop is the one with the most. The tool prints
+per object the number of functions, the smallest and largest percentage of multiply-adds in their best loops, and how many
+of these loops spill (load or store a vector on the stack). The exit code is 1 if a function has no multiply-add in a loop,
+or an object has no such function.
 """
 
 import re
@@ -20,7 +21,7 @@ SPILL = re.compile(r"(ldr|str|ldp|stp|ldur|stur)\s+q.*\[sp|vmov[au]ps\s.*\(%r[sb
 
 
 def functions(objdump, path):
-    """(name, [(address, instruction, operands)]) of each multiply* in the object."""
+    """Yields (name, [(address, instruction, operands)]) for each function multiply* of an object."""
     command = [objdump, "-d", "--no-show-raw-insn", str(path)]
     text = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
     name, code = None, []
@@ -38,11 +39,11 @@ def functions(objdump, path):
         yield name, code
 
 
-FETCHING = 8  # most instructions of a loop that fetches early and does nothing else
+FETCHING = 8  # the largest number of instructions of a loop that only prefetches
 
 
 def inner_loops(code):
-    """The instructions of each loop that holds no other one, but for those that only fetch weights early."""
+    """Yields the instructions of each loop that contains no other loop. Loops that only prefetch weights are ignored."""
     loops = []
     for at, mnemonic, operands in code:
         target = TARGET.search(operands)
@@ -56,7 +57,7 @@ def inner_loops(code):
 
 
 def best_loop(code):
-    """(multiply-adds, instructions, spills) of the inner loop with the most multiply-adds."""
+    """Returns (multiply-adds, instructions, spills) of the inner loop with the most multiply-adds."""
     counts = [
         (sum(map(bool, map(FMA.match, loop))), len(loop), sum(map(bool, map(SPILL.match, loop))))
         for loop in inner_loops(code)
@@ -65,7 +66,7 @@ def best_loop(code):
 
 
 def check(objdump, path):
-    """Prints the object's line. Returns the names of functions without a multiply-add."""
+    """Prints the object's line. Returns a message per function without multiply-adds in a loop."""
     found = {name: best_loop(code) for name, code in functions(objdump, path)}
     if not found:
         return [f"{path}: no function multiply*"]

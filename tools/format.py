@@ -1,4 +1,4 @@
-"""Formats the C sources with the pinned clang-format; --check only says which files would change."""
+"""Formats the C sources with the pinned version of clang-format. --check only lists the files that would change."""
 
 import re
 import subprocess

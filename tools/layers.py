@@ -1,8 +1,9 @@
-"""Checks who may include whom. Data flows from left to right; a folder includes only itself and what is left of it.
+"""Checks the #includes of the sources against the order of folders. A folder includes only itself and folders left of it.
 
-    base < jit, run < ir < pass < plan < dfp, dnn < device/* < deploy, report, and the files of src/ itself
+    base < jit, run < ir < pass < plan < dfp, dnn < device/* < deploy, report < the files of src/ itself
 
-A device never includes another device. The command line program and Python see only include/sol, frontends also base.
+A device never includes another device. Python, examples and the command line program include only include/sol; frontends
+also include base.
 """
 
 import re
@@ -30,13 +31,13 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(sol/[^>]+)>)', re.M)
 
 
 def folder(path):
-    """'device/cpu' for src/device/cpu/x.c, 'ir' for src/ir/x.c, '' for src/x.c."""
+    """Returns a source's folder: 'device/cpu' for src/device/cpu/x.c, 'ir' for src/ir/x.c, '' for src/x.c."""
     parts = path.parts[1:-1]
     return "/".join(parts[:2] if parts[:1] == ("device",) else parts[:1])
 
 
 def resolve(source, name):
-    """The file that an include names, relative to the root; None for one outside of src."""
+    """Returns the path of an included file, relative to the root; None if it is neither beside the source nor in src."""
     for base in (source.parent, Path("src")):
         if (ROOT / base / name).is_file():
             return (ROOT / base / name).resolve().relative_to(ROOT)
@@ -44,7 +45,7 @@ def resolve(source, name):
 
 
 def refuse(source, target):
-    """Why `source` may not include `target`, both under src; None when it may."""
+    """Returns the reason why `source` may not include `target`, both under src; or None."""
     a, b = folder(source), folder(target)
     if a == b:
         return None

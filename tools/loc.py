@@ -1,10 +1,11 @@
-"""Measures the size and shape of the sources, and fails over the limits: loc.py
+"""Measures the sizes of the sources, and fails if a limit is exceeded: loc.py
 
-Lines are lines of code: blanks, comments and Python's docstrings do not count. Every folder has a limit in FOLDERS, about
-5 % over what it had when it was set, so that growth is seen and decided. A folder without a limit fails, too.
+Lines are lines of code, without blank lines, comments and Python's docstrings. Each folder has a limit in FOLDERS, about 5 %
+above its size when the limit was set, so that growth is a decision. A folder without a limit is an error, too.
 
-The core is src/ without jit, device, frontend, deploy, report and cli: what maps models to steps, and runs them.
-Functions are measured by lizard, the share of comments by characters, blanks not counted, both in src/ and include/.
+The core is src/ without jit, device, frontend, deploy, report and cli: the code that maps models to steps and runs these.
+The lengths of functions (by lizard) and the share of comments (in characters, without whitespace) are those of src/ and
+include/.
 """
 
 import ast
@@ -63,11 +64,14 @@ FOLDERS = {
     "tools": 1080,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
-FUNCTION_LINES, FILE_LINES = 60, 800  # soft: printed, no failure
+FUNCTION_LINES, FILE_LINES = 60, 800  # longer ones are printed, but are no failure
 
 
 def split_comments(text):
-    """Of C: characters in comments and in all, whitespace not counted; and the text with comments blanked."""
+    """Returns (characters in comments, all characters, the text without comments) of a C source.
+
+    Whitespace does not count.
+    """
     comments, code = 0, []
 
     def blank(match):
@@ -83,7 +87,7 @@ def split_comments(text):
 
 
 def docstring_lines(text):
-    """Lines of strings that stand as statements: of modules, classes, functions, and between other statements."""
+    """Returns the numbers of lines with strings that are statements: docstrings, and strings between other statements."""
     return {
         line
         for node in ast.walk(ast.parse(text))
@@ -140,7 +144,7 @@ def measure(files):
 
 
 def sum_folders(files):
-    """Lines of each folder that holds sources itself; those below it have rows of their own."""
+    """Returns {folder: lines of code}; the files of a subfolder count only for the subfolder."""
     sizes = {}
     for path in files:
         sizes[str(path.parent)] = sizes.get(str(path.parent), 0) + code_lines(path)
@@ -148,7 +152,7 @@ def sum_folders(files):
 
 
 def check_folders(sizes, limits):
-    """One line per folder, and whether all are within their limits; a row without a folder is an old one."""
+    """Returns (a line per folder, whether all are correct). A limit without a folder is an error, too."""
     lines = []
     for folder in sorted({*sizes, *limits}):
         size, limit = sizes.get(folder, 0), limits.get(folder)

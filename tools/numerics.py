@@ -1,6 +1,6 @@
-"""Writes the table of docs/numerics.md from what zoo.py measured: numerics.py DEFAULT.json DETERMINISTIC.json
+"""Writes the table of docs/numerics.md from the results of zoo.py: numerics.py DEFAULT.json DETERMINISTIC.json
 
-A network gets its row once both files have it; rows of networks that were not measured stay.
+It replaces the rows of networks that are in both files. All other rows stay.
 """
 
 import json
@@ -14,7 +14,7 @@ HEAD = "| network | default | PyTorch there | deterministic | PyTorch there |\n|
 
 
 def read_rows(path):
-    """{network: row} of those that SOL ran itself; {} without the file."""
+    """Returns {network: row} of the networks that ran in SOL without fallback; {} if the file does not exist."""
     if not path.exists():
         return {}
     rows = json.loads(path.read_text())

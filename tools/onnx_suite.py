@@ -1,9 +1,15 @@
-"""ONNX's own backend suite: what passes, compiled or interpreted, and why the rest does not. Writes docs/onnx-suite.md.
+"""Runs ONNX's backend test suite and prints which tests pass, and how; --write writes docs/onnx-suite.md.
 
     python tools/onnx_suite.py [--kinds node,simple,..] [--filter REGEX] [--write]
 
-A test passes whole (compiled before any call), in parts (all nodes compiled, once the shapes are known), mixed (some nodes compiled, the
-others interpreted) or interpreted. Nodes that depend on the file alone are computed while loading, and count as neither.
+The outcomes of a test:
+    whole         passes; the network is compiled as a whole before the call
+    parts         passes; a session, of which all nodes are compiled at the call, when shapes are known
+    mixed         passes; a session, of which some nodes are compiled and the others interpreted
+    interpreted   passes; a session, of which all nodes are interpreted
+    refused       SOL does not support the network
+    failed        another error, or a wrong result
+Nodes that depend only on the file are computed while it is loaded, and count neither as compiled nor as interpreted.
 """
 
 import argparse
@@ -28,7 +34,7 @@ DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "onnx-suite.md"
 KINDS = ["node", "simple", "pytorch-converted", "pytorch-operator", "real"]
 PASSED = ["whole", "parts", "mixed", "interpreted"]
 OUTCOMES = [*PASSED, "refused", "failed"]
-# Why a test fails though nothing is wrong in SOL, or not known to be.
+# {test: reason} of tests that fail without a known error in SOL.
 EXCUSES = {
     "test_loop16_seq_none": "the suite compares sequences of scalars with len(), which scalars do not have",
     "test_dft_inverse": "expects the rounding errors of a transform in float32; SOL's result is closer to 0",
@@ -42,7 +48,7 @@ def to_array(value):
 
 
 def read_sets(case, model):
-    """[(inputs, outputs)] of a test whose data lies in files."""
+    """Returns [(inputs, outputs)] of a test whose data is in files."""
     if not case.model_dir:
         return [read_light(case, model)]
     sets = []
@@ -62,7 +68,7 @@ def light_path(case):
 
 
 def read_light(case, model):
-    """The suite's real networks: constant weights, inputs made up by the suite, outputs beside the file."""
+    """Returns (inputs, outputs) of a network of the kind "real": the suite generates inputs; outputs are in files."""
     known = {x.name for x in model.graph.initializer}
     inputs = [Runner.generate_dummy_data(x) for x in model.graph.input if x.name not in known]
     path = light_path(case).with_suffix("")
@@ -75,7 +81,7 @@ def read_light(case, model):
 
 
 def load_case(case):
-    """(model, its sets of data)."""
+    """Returns (model, [(inputs, outputs)]) of a test."""
     if case.model:
         sets = [([to_array(x) for x in a], [to_array(x) for x in b]) for a, b in case.data_sets]
         return case.model, sets
@@ -95,13 +101,13 @@ def outcome_of(network):
 
 
 def reason_of(error):
-    """A message without the node's number and name, which differ between tests."""
+    """Returns an error's message without the node's number and name, as these differ between tests."""
     text = re.sub(r'node \d+, (\S+) ".*?": ', r"\1: ", str(error))
     return " ".join(text.split())[:160]
 
 
 def run_case(case):
-    """(outcome, reason)."""
+    """Runs a test. Returns (outcome, reason); the reason is "" for a test that passes."""
     model, sets = load_case(case)
     try:
         network = sol.load(model.SerializeToString(), folder=case.model_dir)
@@ -112,15 +118,15 @@ def run_case(case):
         return outcome_of(network), ""
     except NotImplementedError as error:
         return "refused", reason_of(error)
-    except Exception as error:  # whatever else it is, the test failed
+    except Exception as error:  # of any other type: the test failed
         return "failed", EXCUSES.get(case.name) or f"{type(error).__name__}: {reason_of(error)}"
 
 
 def run_suite(kinds=KINDS, pattern=""):
-    """[(kind, name, outcome, reason)] in the order of names."""
+    """Runs the tests whose names match `pattern`. Returns [(kind, name, outcome, reason)], sorted by name in each kind."""
     rows = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the suite's own making of data
+        warnings.simplefilter("ignore")  # warnings of the suite while it generates data
         for kind in kinds:
             for case in sorted(loader.load_model_tests(kind=kind), key=lambda case: case.name):
                 if re.search(pattern, case.name):
@@ -129,7 +135,7 @@ def run_suite(kinds=KINDS, pattern=""):
 
 
 def table(rows):
-    """Lines of a table: kinds by outcomes."""
+    """Yields the lines of a table with a row per kind and a column per outcome."""
     counts = collections.Counter((kind, outcome) for kind, _, outcome, _ in rows)
     yield "| kind | tests | passed | " + " | ".join(OUTCOMES) + " |"
     yield "|---|" + "---:|" * (len(OUTCOMES) + 2)
@@ -140,7 +146,7 @@ def table(rows):
 
 
 def not_passed(rows):
-    """Lines of the list of tests that do not pass."""
+    """Yields the lines of a table of the tests that do not pass."""
     yield "| test | | reason |"
     yield "|---|---|---|"
     for kind, name, outcome, reason in rows:

@@ -1,7 +1,7 @@
-"""Which networks get other kernels than before: replay.py [NETWORK...] [--against REV]
+"""Finds networks whose generated kernels have changed: replay.py [NETWORK...] [--against REV]
 
-Compiles the networks and prints a hash of the text of each one's generated kernels. With --against the same is
-done with a build of that commit, in build/replay, and the differences are shown. A refactoring changes none.
+Compiles each network and prints a hash of the text of its generated kernels. With --against it does the same with a build
+of the commit REV, in build/replay, and prints the differences. A refactoring must not change any kernel.
 """
 
 import argparse
@@ -14,27 +14,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "replay"
-# The file, not the package: a child may see the package of an older commit.
+# Imports process.py as a file, not from the package sol: in a child, that may be the package of an older commit.
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python" / "sol" / "bench")]
 import process  # noqa: E402
 
 
 def kernel_texts(cache):
-    """The generated sources in a cache folder, without lines that name files."""
+    """Yields the generated sources in a cache folder, without #line lines, which contain paths."""
     for path in Path(cache).glob("*.c"):
         lines = path.read_text(errors="replace").splitlines()
         yield "\n".join(line for line in lines if not line.startswith("#line"))
 
 
 def run_network(name):
-    """In the child: compiles one network into the empty cache and reports the hash of its kernels."""
+    """In the child: compiles one network with an empty kernel cache and reports the hash of its kernels."""
     import torch
 
     import networks
     import sol.pytorch as sol
 
     with tempfile.TemporaryDirectory(prefix="sol-") as folder:
-        os.chdir(folder)  # debugging writes ./.sol
+        os.chdir(folder)  # compiler::debug writes to ./.sol
         sol.config["compiler::debug"] = True
         sol.config["compiler::autotune"] = False
         net = networks.build(name)
@@ -51,7 +51,7 @@ def run_network(name):
 
 
 def build_revision(revision):
-    """Installs `revision` into build/replay/REV/site and returns that folder."""
+    """Installs `revision` into build/replay/COMMIT/site, unless that exists. Returns that folder."""
     commit = git("rev-parse", "--short=12", revision + "^{commit}").strip()
     source, site = WORK / commit / "source", WORK / commit / "site"
     if not site.exists():
@@ -75,7 +75,7 @@ def git(*args):
 
 
 def run_all(names, site=None):
-    """{network: row}; `site` comes before the installed package."""
+    """Returns {network: row of its child}. `site`: a folder with another build of SOL; None: the installed package."""
     if site:
         os.environ["PYTHONPATH"] = str(site)
     rows = {name: process.run_child([__file__, "--one", name], 600) for name in names}

@@ -1,11 +1,11 @@
 """Runs the tests and counts them: run_tests.py --build DIR [--only-c] [--runner WORDS] [GROUP...]
 
-A group is a folder under test/. Its C programs were built by make into DIR/test/GROUP/ and end with a line
-"N passed, N failed"; its test_*.py run under pytest. The last line of the output, also written to
-DIR/test-summary, is the sum "N passed, N failed[, N skipped]". Exit code 1 when anything failed.
+A group is a folder in test/. make has built its C programs as DIR/test/GROUP/NAME; each prints "N passed, N failed" as its
+last line. Its files test_*.py run under pytest. The last line of the output is the sum "N passed, N failed[, N skipped]",
+which is also written to DIR/test-summary. The exit code is 1 if any test failed, or none passed.
 
-A runner stands in front of each C program: an emulator, for programs of another machine. Tests find it in $TEST_RUNNER
-and leave out what no emulator can do.
+--runner is a command that executes each C program: an emulator, for programs of another machine. Tests find it in
+$TEST_RUNNER and skip what an emulator cannot do.
 """
 
 import argparse
@@ -25,7 +25,7 @@ KIND = {"error": "failed", "errors": "failed", "xfailed": "skipped", "xpassed": 
 
 
 def parse_summary(lines):
-    """The counts of the last line that has any; None when there is none."""
+    """Returns {"passed", "failed", "skipped": number} of the last line with such counts; None if there is none."""
     for line in reversed(lines):
         found = COUNT.findall(line)
         if found:
@@ -37,7 +37,7 @@ def parse_summary(lines):
 
 
 def run_program(argv, env, timeout):
-    """Runs one program, shows its output as it comes. Returns its lines and exit code."""
+    """Runs one program and prints its output immediately. Returns (its lines, its exit code)."""
     child = subprocess.Popen(
         argv,
         env=env,
@@ -61,7 +61,10 @@ def run_program(argv, env, timeout):
 
 
 def run_one(name, argv, env, timeout, total):
-    """Runs one program and adds its counts to `total`. A crash or a missing summary is one failure."""
+    """Runs one program and adds its counts to `total`. Returns its name if a test failed, else None.
+
+    A crash or a missing summary counts as one failed test.
+    """
     print(f"== {name}", flush=True)
     start = time.monotonic()
     try:
@@ -82,7 +85,7 @@ def run_one(name, argv, env, timeout, total):
 
 
 def programs(build, groups, only_c, runner):
-    """(name, command line) of everything to run."""
+    """Yields (name, command line) of each program and each pytest run."""
     for group in groups:
         sources = sorted((ROOT / "test" / group).glob("test_*.c"))
         for source in sources:
@@ -105,7 +108,7 @@ def programs(build, groups, only_c, runner):
 
 
 def find_libraries(venv):
-    """Libraries of vendors that the list of packages for tests has put into `venv`: variable -> path."""
+    """Yields (environment variable, path) of vendors' libraries in `venv` (tools/requirements/test.txt)."""
     for variable, pattern in (
         ("SOL_ONEDNN", "lib/libdnnl.so.3"),
         ("SOL_OPENBLAS", "lib/python*/site-packages/scipy_openblas32/lib/libscipy_openblas.so"),
@@ -115,12 +118,13 @@ def find_libraries(venv):
 
 
 def test_environment(build, runner):
+    """Returns the environment variables of the tests."""
     env = dict(os.environ)
     if runner:
         env["TEST_RUNNER"] = runner
     for variable, path in [] if runner else find_libraries(ROOT / ".venv"):
         env.setdefault(variable, path)
-    env.setdefault("SOL_CACHE_DIR", str(build / "cache"))  # never the user's own cache
+    env.setdefault("SOL_CACHE_DIR", str(build / "cache"))  # not the user's cache
     env.setdefault("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=1")
     env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
     env.setdefault("PYTHONFAULTHANDLER", "1")

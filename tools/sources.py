@@ -1,4 +1,4 @@
-"""Which files the tools look at: tracked or new, never ignored; all of them where there is no git."""
+"""Finds the source files that the tools check: files that git does not ignore; all files if this is no git repository."""
 
 import subprocess
 from pathlib import Path
@@ -8,7 +8,7 @@ FOLDERS = ("include", "src", "python", "test", "examples", "bench", "tools")
 
 
 def find(*suffixes):
-    """Paths relative to the root, sorted."""
+    """Returns the paths of all sources with these suffixes, relative to the root, sorted."""
     git = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", *FOLDERS],
         cwd=ROOT,

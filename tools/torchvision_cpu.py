@@ -1,9 +1,9 @@
-"""Lets `import torchvision` work beside PyTorch's CPU build: python tools/torchvision_cpu.py, once per environment. `make` runs it.
+"""Makes `import torchvision` work with PyTorch's CPU build: python tools/torchvision_cpu.py, once per environment, by `make`.
 
-torchvision's wheels bring operators that were built for CUDA. Beside PyTorch's CPU build these do not load, and then the import fails, as
-it describes two of them to PyTorch without looking whether they are there. Their declarations are appended to torchvision/extension.py of
-this environment. Networks and transforms work then; an operator that is called still says that there is none. Where the operators load
-nothing is changed.
+torchvision's wheels contain operators that were built for CUDA. They do not load with PyTorch's CPU build. The import then
+fails, as torchvision registers properties of two of these operators without a check that they exist. This tool appends
+declarations of both to torchvision/extension.py in this environment. Networks and transforms then work; a call of such an
+operator still raises an error. If the import works already, the tool changes nothing.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ if not _has_ops():
 
 
 def import_error():
-    """None, or the last line of what `import torchvision` says."""
+    """Returns the last line of the error of `import torchvision`, or None if it works."""
     done = subprocess.run(
         [sys.executable, "-c", "import torchvision"], capture_output=True, text=True
     )

@@ -2,14 +2,14 @@
 
     zoo.py [NETWORK...] [--quick] [--deterministic] [--batches 1,2,3,7,16] [--json FILE] [--threads N]
 
-One optimize per network, then each batch size, a channels_last and a non-contiguous input, and (one more
-optimize) images of 192x160. A network passes when
-  - the error, relative to the largest output, is <= 4 x that of PyTorch in float32 + 1e-5 everywhere;
-    with --deterministic (compiler::winograd off) <= 2 x + 1e-6, and all runs of the first batch give the same
-    bits, with one thread and with all,
+Each network is optimized once and called with each batch size, a channels_last input (images only) and a non-contiguous
+input. Networks for images are optimized once more for images of 192x160. A network passes if
+  - in each call, the error relative to the largest output is <= 4 x the error of PyTorch in float32 + 1e-5;
+    with --deterministic (compiler::winograd off) <= 2 x + 1e-6, and all runs of the first batch size compute the same
+    bits, with one thread and with all threads,
   - no kernel was compiled after the first call,
-  - it ran natively, or, for those on the list networks.FALLBACK, fell back and said so.
-SOL_DISABLE and the other variables of SOL apply. The last line is "N/43".
+  - it ran in SOL; a network of networks.FALLBACK must fall back with a reason.
+SOL_DISABLE and SOL's other environment variables apply. The last line is the number of networks that passed, "N/43".
 """
 
 import argparse
@@ -34,7 +34,7 @@ RECTANGLE = (3, 192, 160)
 LIMITS = {
     False: (4, 1e-5),
     True: (2, 1e-6),
-}  # of the error, by --deterministic: factor of PyTorch's, and floor
+}  # of the error, by --deterministic: (factor of PyTorch's error, constant)
 DETERMINISTIC_RUNS = 10
 
 
@@ -45,13 +45,13 @@ def relative_error(out, exact):
 
 
 def count_kernels():
-    """Kernels in this process's cache folder, which no other process uses."""
+    """Returns the number of kernels in the kernel cache, which only this process uses."""
     folder = Path(os.environ["SOL_CACHE_DIR"])
     return sum(1 for _ in folder.glob("*.so")) if folder.exists() else 0
 
 
 def make_strided(x):
-    """The same values, with gaps between the elements of the last dim."""
+    """Returns a non-contiguous tensor with the same values, with gaps between the elements of the last dim."""
     wide = x.new_zeros(*x.shape[:-1], 2 * x.shape[-1])
     wide[..., ::2] = x
     return wide[..., ::2]
@@ -73,10 +73,10 @@ def versions():
 
 
 class Check:
-    """One network: the three versions of it, and the worst figures so far.
+    """Compares one network with PyTorch. ``worst``: the errors of the worst call so far.
 
-    PyTorch's results take most of the time. They are kept in build/exact under a hash of all that they come from: the
-    next run, with other kernels, finds them.
+    PyTorch's results take most of the time. They are cached in build/exact, under a hash of everything that they depend on,
+    so that later runs with other kernels read them.
     """
 
     def __init__(self, net, deterministic):
@@ -90,7 +90,7 @@ class Check:
         return copy.deepcopy(self.net.model).double()
 
     def expect(self, x):
-        """(the result in float64, the relative error of PyTorch's own in float32)"""
+        """Returns (PyTorch's result in float64, the relative error of PyTorch's result in float32)."""
         import torch
 
         path = EXACT / f"{hash_tensors([x], self.hash)}.pt"
@@ -105,7 +105,10 @@ class Check:
         return found
 
     def compare(self, fast, where, x, given=None):
-        """Runs `fast` on `given` (the values of x in another memory format) and notes the error."""
+        """Runs `fast` on `x`, or on `given`: the same values in another memory format. Updates ``worst``.
+
+        Raises AssertionError if the result has another shape, is not floating point, or requires a gradient.
+        """
         out = fast(x if given is None else given)
         exact, torch_error = self.expect(x)
         if out.shape != exact.shape or not out.is_floating_point() or out.requires_grad:
@@ -133,7 +136,10 @@ def optimize(net, shape, hint):
 
 
 def check_batches(check, batches):
-    """One optimize, many batch sizes and memory formats. Returns (fast, optimize seconds, kernels, late kernels)."""
+    """Optimizes a network once, and checks all batch sizes and memory formats.
+
+    Returns (optimized module, seconds of optimize, number of kernels, number of kernels compiled after the first call).
+    """
     import torch
 
     net = check.net
@@ -150,7 +156,7 @@ def check_batches(check, batches):
 
 
 def check_rectangle(check):
-    """Images that are not square, where PyTorch itself can run them. Returns the fallbacks, or None."""
+    """Checks a network for images that are not square. Returns its fallbacks, or None if PyTorch cannot run such images."""
     import sol.pytorch as sol
 
     net = check.net
@@ -167,7 +173,7 @@ def check_rectangle(check):
 
 
 def count_differing(fast, x, threads):
-    """Runs, half of them with one thread, whose bits are not those of the first."""
+    """Returns the number of runs whose bits differ from those of the first run; half of the runs use one thread."""
     import torch
 
     expected, differing = fast(x), 0
@@ -179,6 +185,7 @@ def count_differing(fast, x, threads):
 
 
 def run_network(name, batches, threads, deterministic):
+    """In the child: checks one network. Returns its row; ``problems`` is empty if it passes."""
     import torch
 
     import networks

@@ -4,13 +4,14 @@
     fast = sol.optimize(model.eval(), sol.input([0, 3, 224, 224]))      # PyTorch modules: sol.pytorch
     net = sol.load("model.onnx")                                        # ONNX files: sol.onnx
 
-``sol.pytorch`` and ``sol.onnx`` offer the same names, so any of the three may be called ``sol``, and all of them side by side. A frontend,
-with the framework that it needs, is imported when one of its names is first used; ``import sol`` needs none.
+``sol``, ``sol.pytorch`` and ``sol.onnx`` offer the same names: a program may import any of them as ``sol``, and may use
+all three. ``import sol`` imports no framework. A frontend and its framework are imported when one of the frontend's names
+is used for the first time.
 
-Whatever goes wrong in libsol arrives as a Python exception with libsol's message:
+An error in libsol becomes a Python exception with libsol's message:
 
     ValueError            a bad argument or model
-    NotImplementedError   legal, but nobody implements it
+    NotImplementedError   valid, but SOL does not implement it
     MemoryError           out of memory
     RuntimeError          the device, the C compiler, or SOL itself failed
 """
@@ -22,7 +23,7 @@ from sol.config import config
 from sol.deployment import deploy
 from sol.measure import memory, profile, report
 
-if TYPE_CHECKING:  # for editors; at run time __getattr__ finds them
+if TYPE_CHECKING:  # for editors and type checkers; at run time __getattr__ imports these names
     from sol import bench, onnx, pytorch
     from sol.onnx import Network, load
     from sol.pytorch import fallbacks, input, optimize, recompiles, refresh
@@ -43,7 +44,7 @@ def __dir__():
 
 
 def versions():
-    """Versions of SOL and of what it works with, by name; None for what is not installed."""
+    """Returns {name: version} of SOL, libsol, PyTorch, vendors' libraries and compilers; None if one is not installed."""
     found = {"sol": __version__, "libsol": _core.version()}
     for package in ("torch",):
         found[package] = _package_version(package)
@@ -54,7 +55,7 @@ def versions():
 
 
 def _package_version(package):
-    """The version of an installed package without importing it, or None."""
+    """Returns the version of a package without importing it, or None if it is not installed."""
     from importlib import metadata
 
     try:
@@ -64,6 +65,9 @@ def _package_version(package):
 
 
 def devices():
-    """Devices that libsol knows: {name: (available, version or the reason why not)}."""
+    """Returns {name: (available, detail)} of all devices of libsol.
+
+    ``detail`` is what programs are compiled for, such as an instruction set, or the reason why the device is unavailable.
+    """
     rows = _core.query()
     return {name: (ok, detail) for kind, name, ok, detail in rows if kind == "device"}

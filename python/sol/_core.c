@@ -1,12 +1,14 @@
 /*
- * sol._core: libsol for Python. One abi3 extension over include/sol; it knows neither torch nor NumPy.
+ * sol._core: libsol for Python, one abi3 extension over include/sol. It depends neither on torch nor on NumPy.
  *
- *   Model, Program, Weights   the objects of sol.h and run.h, memory as plain addresses (int)
- *   Guard                     tells in microseconds whether a framework's module changed since the last call
- *   Shortcut                  a whole call of such a module, if nothing about it is unusual
+ *   Model, Program, Weights   the objects of sol.h and run.h; memory is passed as addresses (int)
+ *   Session                   an ONNX network of which parts are interpreted
+ *   Guard                     detects in microseconds whether a framework's module has changed since the last call
+ *   Shortcut                  runs a usual call of such a module without Python code
  *
- * Statuses become the exceptions of SOL_STATUS_LIST with SOL's own message. Everything that can take long
- * releases the GIL. The types live in static variables: one interpreter per process.
+ * A status becomes the exception of SOL_STATUS_LIST with libsol's message. Compiles, prepacks, runs, deployments, read_onnx
+ * and measurements release the GIL; parse_onnx, open_session and Program.profile hold it. The types are static variables, so
+ * only one interpreter per process can use the extension.
  */
 #include "_core.h"
 
@@ -25,7 +27,6 @@ PyObject *raise_status(enum sol_status status) {
     return NULL;
 }
 
-/* A malloc'ed text as str; NULL is out of memory. */
 PyObject *take_text(char *text) {
     if (!text) return PyErr_NoMemory();
     PyObject *result = PyUnicode_FromString(text);
@@ -33,7 +34,6 @@ PyObject *take_text(char *text) {
     return result;
 }
 
-/* Names come from files: what is no UTF-8 in them is replaced. */
 PyObject *new_name(const char *name) {
     return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
 }
@@ -44,7 +44,6 @@ const char *const dtype_names[] = {
 #undef NAME
 };
 
-/* -1 with ValueError when there is no such dtype. */
 int find_dtype(const char *name) {
     for (int i = 0; i < SOL_N_DTYPES; i++) {
         if (!strcmp(name, dtype_names[i])) return i;
@@ -53,7 +52,6 @@ int find_dtype(const char *name) {
     return -1;
 }
 
-/* A malloc'ed array of the integers in `object`, a tuple or list; NULL with an exception set. */
 int64_t *get_ints(PyObject *object, Py_ssize_t *n) {
     PyObject *tuple = PySequence_Tuple(object);
     if (!tuple) return NULL;
@@ -71,7 +69,6 @@ int64_t *get_ints(PyObject *object, Py_ssize_t *n) {
     return array;
 }
 
-/* As get_ints, for addresses, of which there must be `n`. `what` stands in the message. */
 void **get_addresses(PyObject *object, int n, const char *what) {
     PyObject *tuple = PySequence_Tuple(object);
     if (!tuple) return NULL;
@@ -93,7 +90,6 @@ void **get_addresses(PyObject *object, int n, const char *what) {
     return array;
 }
 
-/* Dims as a tuple; INT64_MIN (a formula of symbols) becomes None. */
 PyObject *new_shape(int rank, const int64_t *dim) {
     PyObject *shape = PyTuple_New(rank);
     for (int i = 0; shape && i < rank; i++) {
@@ -106,14 +102,12 @@ PyObject *new_shape(int rank, const int64_t *dim) {
     return shape;
 }
 
-/* Appends to a list, taking over `item`; -1 with an exception set. */
 int append(PyObject *list, PyObject *item) {
     int result = item ? PyList_Append(list, item) : -1;
     Py_XDECREF(item);
     return result;
 }
 
-/* Frees an object of a heap type, which holds a reference to its type. */
 void free_object(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     freefunc free_self = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -128,7 +122,7 @@ PyObject *new_object(PyTypeObject *type) {
 
 /* ---- Tensors of any framework ---- */
 
-/* DLPack's table of functions, as far as it is used here; the layout is that of all its versions 1.x. */
+/* The beginning of DLPackExchangeAPI, DLPack's table of functions. Its layout is the same in all versions 1.x. */
 struct dl_exchange {
     uint32_t major, minor;
     void *previous;
@@ -157,7 +151,7 @@ static PyObject *core_parse(PyObject *module, PyObject *args) {
     return status ? raise_status(status) : wrap_model(model_type, model);
 }
 
-/* [(name, dims)] as a malloc'ed array, whose names belong to `list`; NULL with an exception set. None is no shape. */
+/* Converts [(name, dims)], or None for no shapes, to a malloc'ed array. `list` owns the names. NULL with an exception set. */
 static struct sol_onnx_shape *get_shapes(PyObject *list, int *n) {
     Py_ssize_t size = list == Py_None ? 0 : PyList_Size(list);
     struct sol_onnx_shape *shapes = size < 0 ? NULL : calloc((size_t)size + 1, sizeof *shapes);
@@ -211,7 +205,7 @@ static PyObject *core_parse_onnx(PyObject *module, PyObject *args) {
     return status ? raise_status(status) : wrap_onnx(onnx);
 }
 
-/* ---- What is there, and what is shown ---- */
+/* ---- Kinds of files, queries, settings, measurements ---- */
 
 static PyObject *core_is_onnx(PyObject *module, PyObject *args) {
     const char *data;
@@ -229,7 +223,7 @@ static PyObject *core_file_kind(PyObject *module, PyObject *args) {
     return Py_BuildValue("z", sol_file_kind(data, (size_t)size));
 }
 
-/* What UTF-8 cannot say, such as half a character, Python writes as an escape first. */
+/* Python first escapes characters that UTF-8 cannot encode, such as half of a surrogate pair. */
 static PyObject *core_clean(PyObject *module, PyObject *args) {
     PyObject *text, *bytes, *result = NULL;
     int keep_lines = 0;

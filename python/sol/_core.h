@@ -1,6 +1,8 @@
 /*
- * What the files of the extension share: _core.c (the module, conversions), _model.c, _program.c, _guard.c,
- * _slots.c, _deploy.c, _shortcut.c. Each type has a file, a spec and, once the module is there, a type object.
+ * Declarations that the files of the extension share: _core.c (the module, conversions), _model.c, _program.c, _session.c,
+ * _guard.c, _slots.c, _deploy.c, _shortcut.c. Each Python type has a file, a spec, and a type object, which PyInit__core makes.
+ *
+ * As in CPython's API, a function that returns an object returns a new reference, or NULL with an exception set.
  */
 #ifndef SOL_CORE_H
 #define SOL_CORE_H
@@ -20,36 +22,38 @@ extern const char *const dtype_names[]; /* by enum sol_dtype */
 
 /* ---- Errors and conversions ---- */
 
-PyObject *raise_status(enum sol_status status); /* NULL */
-/* A malloc'ed text as str; NULL is out of memory. */
+/* Raises the exception of a status, with sol_error() as its message. Returns NULL. */
+PyObject *raise_status(enum sol_status status);
+/* Converts a malloc'ed text to a str, and frees it. NULL raises MemoryError. */
 PyObject *take_text(char *text);
+/* Converts a name of any bytes to a str; bytes that are not UTF-8 are replaced. */
 PyObject *new_name(const char *name);
-/* -1 with ValueError when there is no such dtype. */
+/* Returns the enum sol_dtype of a name, or -1 with ValueError set. */
 int find_dtype(const char *name);
-/* A malloc'ed array of the integers in `object`, a tuple or list; NULL with an exception set. */
+/* Returns the integers of a Python sequence as a malloc'ed array, and their number in *n; NULL with an exception set. */
 int64_t *get_ints(PyObject *object, Py_ssize_t *n);
-/* As get_ints, for addresses, of which there must be `n`. `what` stands in the message. */
+/* As get_ints, for a sequence of exactly `n` addresses. `what` names them in the message of the ValueError. */
 void **get_addresses(PyObject *object, int n, const char *what);
-/* Dims as a tuple; INT64_MIN (a formula of symbols) becomes None. */
+/* Returns dims as a tuple; INT64_MIN (a formula of symbols) becomes None. */
 PyObject *new_shape(int rank, const int64_t *dim);
-/* Calls the Python function `user`: for compiles. */
+/* A progress callback of libsol: calls the Python function `user` with the GIL. */
 void report_progress(void *user, int done, int total, const char *what);
 PyObject *model_deploy(PyObject *model, PyObject *args, PyObject *kwargs);
-/* Appends to a list, taking over `item`; -1 with an exception set. */
+/* Appends `item`, and drops the caller's reference to it. `item` may be NULL. Returns -1 with an exception set. */
 int append(PyObject *list, PyObject *item);
-/* Objects of heap types, which hold a reference to their type. */
+/* Create and free an object of a heap type, which holds a reference to its type. */
 PyObject *new_object(PyTypeObject *type);
 void free_object(PyObject *self);
 
 /* ---- Objects ---- */
 
-/* `onnx`: the file that the model was read from, which owns it; NULL for other models. */
+/* `onnx`: the ONNX file that owns the model; NULL for other models, which the object owns. */
 struct model_object {
     PyObject_HEAD struct sol_model *model;
     struct sol_onnx *onnx;
 };
 
-/* They take over what they are given. */
+/* The wrap_ functions take ownership of their argument, also when they fail. */
 PyObject *wrap_model(PyTypeObject *type, struct sol_model *model);
 PyObject *wrap_onnx(struct sol_onnx *onnx);
 PyObject *wrap_program(struct sol_program *program);
@@ -59,35 +63,37 @@ struct program_object {
     PyObject_HEAD struct sol_program *program;
 };
 
-/* `keep` holds the tensors whose memory the weights may use in place. */
+/* `keep`: a Python object that owns the tensors whose memory the weights may use in place. */
 struct weights_object {
     PyObject_HEAD struct sol_weights *weights;
     PyObject *program, *keep;
 };
 
-/* 0: as before, 1: a dict or slot changed, 2: a tensor changed, -1 with an exception set. */
+/* Evaluates a guard. Returns 0: no change, 1: a dict or slot changed, 2: a tensor changed, -1: with an exception set. */
 int guard_changed(PyObject *guard);
-/* A number of the dict's contents, which no other contents had before; 0 where Python has none. */
+/* Returns the dict's version tag, which is unique for its contents; 0 if this Python has no such tags. */
 uint64_t dict_tag(PyObject *dict);
-int guard_use_tags(void); /* once, at the start; -1 with an exception set */
+/* Detects whether dicts have version tags. Called once, by PyInit__core. Returns -1 with an exception set. */
+int guard_use_tags(void);
 
-/* Places in Python objects with the values that they held (_slots.c). */
+/* The slots of a guard: places in Python objects, with their expected values (_slots.c). */
 struct slots {
     PyObject *descriptions; /* tuple */
     struct slot *at;
     Py_ssize_t n;
 };
 
-/* The slots of a sequence of tuples; -1 with an exception set, and then slots_clear is still to be called. */
+/* Fills `slots` from a sequence of tuples. Returns -1 with an exception set; then, too, the caller must call slots_clear. */
 int slots_init(struct slots *slots, PyObject *descriptions);
 void slots_clear(struct slots *slots);
-void slots_fetch(
-    const struct slots *slots); /* lets the caches fetch what slots_changed will read */
+/* Prefetches the objects that slots_changed will read. */
+void slots_fetch(const struct slots *slots);
+/* Whether any slot has another value than expected. Never leaves an exception set. */
 bool slots_changed(struct slots *slots);
 
 /* ---- Tensors of any framework ---- */
 
-/* DLPack's view of a tensor's memory; strides count elements. */
+/* DLTensor of DLPack: a view of a tensor's memory. Strides are in elements, `byte_offset` in bytes. */
 struct dl_tensor {
     void *data;
     struct {
@@ -98,17 +104,18 @@ struct dl_tensor {
         uint8_t code, bits;
         uint16_t lanes;
     } dtype;
-    int64_t *shape, *strides; /* the tensor's own memory: valid as long as it is not touched */
+    int64_t *shape, *strides; /* owned by the tensor: valid until the tensor changes */
     uint64_t byte_offset;
 };
 enum { DL_CPU = 1 };
 
-/* Asks the framework; -1 with an exception set. NULL until Python has handed over its table of functions, which is DLPack's
- * capsule "dlpack_exchange_api". */
+/* The framework's function that fills *out for a tensor; returns -1 with an exception set. NULL until core_use_tensors has
+ * got the framework's table of functions, the DLPack capsule "dlpack_exchange_api". */
 extern int (*view_tensor)(void *tensor, struct dl_tensor *out);
+/* sol._core.use_tensors(capsule): sets view_tensor. Returns whether the table has the supported version. */
 PyObject *core_use_tensors(PyObject *module, PyObject *capsule);
 
-/* Inlined before the compiler can take a function that only prefetches for one without effect, and drop it. */
+/* For functions that only prefetch: if they were not inlined, the compiler could remove their calls as without effect. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 #endif

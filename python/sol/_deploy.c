@@ -1,4 +1,4 @@
-/* sol._core.Model.deploy: a model and its values become a library. */
+/* sol._core.Model.deploy: writes a model with the values of its parameters as a library (sol_deploy). */
 #include "_core.h"
 
 static const char *const targets[] = {
@@ -7,7 +7,7 @@ static const char *const weights[] = {[SOL_WEIGHTS_EMBEDDED] = "embedded",
                                       [SOL_WEIGHTS_FILE] = "file",
                                       [SOL_WEIGHTS_PACKED] = "packed"};
 
-/* The place of `name` in a list of three; -1 with ValueError. */
+/* Returns the index of `name` in an array of three names; -1 with ValueError set. */
 static int find_name(const char *what, const char *const *names, const char *name) {
     for (int i = 0; i < 3; i++)
         if (!strcmp(names[i], name)) return i;

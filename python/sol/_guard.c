@@ -1,15 +1,17 @@
 /*
- * sol._core.Guard.
+ * sol._core.Guard: detects whether a module's dicts or tensors have changed since the guard was made.
  *
- * Have a module's dicts or tensors changed since the guard was made? Neither an address nor a version is enough:
- * a freed tensor's successor may have both, and writes through `.data` or NumPy leave the version as it is. So
+ *   Shortcut.run or Engine.__call__ -> guard_changed -> dicts, slots, tensors
  *
- *   dicts    every value is the same object as before, in the same order (the guard holds references, so no
- *            new object can have an old one's identity). They are __dict__, _parameters, hooks, ... of modules.
- *   tensors  address and version are the same, and so is one element, at a place that changes with every call.
- *   slots    what else the model reads (_slots.c).
+ * A tensor's address and version are not sufficient: after a tensor is freed, a new one may have the same address and
+ * version, and writes through `.data` or NumPy do not count the version up. So the guard checks
  *
- * A guard stays with what it found: after a change its owner makes a new one.
+ *   dicts    that they hold the same objects under the same keys, in the same order. The guard holds references, so no new
+ *            object can get the address of an old one. The dicts are __dict__, _parameters, hooks, ... of modules.
+ *   slots    that other Python state that the forward reads has its expected values (_slots.c).
+ *   tensors  that address and version are the same, and the value of one sampled element, another one at each call.
+ *
+ * Invariant: once a guard has reported a change, it always reports that change. Its owner then makes a new guard.
  */
 #include "_core.h"
 
@@ -18,16 +20,16 @@ enum { N_SAMPLES = 8, MAX_ITEM = 16, MAX_HINTS = 4, HINT_LINES = 4, AHEAD = 8 };
 struct watched_tensor {
     PyObject *tensor;   /* borrowed from guard->tensors */
     PyObject *data_ptr; /* the bound method; owned */
-    bool is_viewed;     /* view_tensor gives the same address, and sooner */
+    bool is_viewed;     /* view_tensor returns the same address as data_ptr, and is faster */
     descrgetfunc get_version;
-    PyObject *version_of; /* the descriptor for it, which the class holds; owned */
+    PyObject *version_of; /* the descriptor `_version` of the tensor's class; owned */
     char *address;
-    int64_t version; /* -1: this tensor counts none */
-    int64_t item_size;
+    int64_t version;           /* -1: this tensor has no version counter */
+    int64_t item_size;         /* bytes of one element */
     int64_t offset[N_SAMPLES]; /* bytes; -1: nothing to sample */
     char sample[N_SAMPLES][MAX_ITEM];
-    const char
-        *hint[MAX_HINTS]; /* where the framework keeps it: fetched early, never read; or NULL */
+    /* Addresses of the framework's objects for this tensor, or NULL: only prefetched, never read. */
+    const char *hint[MAX_HINTS];
 };
 
 struct guard_object {
@@ -36,14 +38,14 @@ struct guard_object {
     PyObject *tensors;             /* tuple */
     Py_ssize_t n_dicts;
     Py_ssize_t *size; /* of each dict */
-    uint64_t *tag;    /* of each dict, when it was last found as before */
-    PyObject **
-        dict; /* the objects of `dicts` and `items`, borrowed: the lists' accessors would take longer */
+    uint64_t *tag;    /* of each dict: its version tag at the last check that found no change */
+    /* The objects of `dicts` and `items`, borrowed: reading these arrays is faster than the accessors of tuple and list. */
+    PyObject **dict;
     PyObject **item;
     struct watched_tensor *watched;
     struct slots slots;
-    unsigned turn;
-    int changed; /* what was found; each turn samples elsewhere, so it is remembered */
+    unsigned turn; /* number of checks: selects the sampled element */
+    int changed; /* the change that was found, or 0. A later check samples another element and may miss it. */
 };
 
 static int guard_traverse(PyObject *self, visitproc visit, void *arg) {
@@ -91,9 +93,9 @@ static void guard_dealloc(PyObject *self) {
 }
 
 /*
- * Up to Python 3.11 each dict has a number of its contents, which no other contents in this process had before (PEP 509).
- * An equal number saves looking at the items. It is the word behind the size, in both versions that have the stable ABI and
- * the number; `use_tags` makes sure once.
+ * Up to Python 3.11 each dict has a version tag (PEP 509): a number that is unique in the process for the dict's contents. If
+ * the tag is the same, the items need no check. The tag is the word after the dict's size in Python 3.10 and 3.11, the two
+ * supported versions that have tags; guard_use_tags verifies that once.
  */
 static bool has_tags;
 
@@ -120,7 +122,7 @@ int guard_use_tags(void) {
     return failed;
 }
 
-/* Appends the items of one dict; -1 with an exception set. */
+/* Appends the keys and values of a dict to the list `items`; -1 with an exception set. */
 static int note_dict(PyObject *dict, PyObject *items) {
     PyObject *key, *value;
     Py_ssize_t at = 0;
@@ -133,7 +135,7 @@ static int note_dict(PyObject *dict, PyObject *items) {
     return 0;
 }
 
-/* Notes the items of all dicts; -1 with an exception set. */
+/* Stores the items, sizes and tags of all dicts; -1 with an exception set. */
 static int guard_note_dicts(struct guard_object *guard) {
     Py_ssize_t n = PyTuple_Size(guard->dicts);
     guard->items = PyList_New(0);
@@ -159,9 +161,10 @@ static ALWAYS_INLINE void fetch_lines(const char *at, Py_ssize_t size) {
     for (Py_ssize_t line = 0; line < size; line += 64) __builtin_prefetch(at + line);
 }
 
-/* A network's run leaves nothing of its module in the caches, and each check is a chain of reads. Fetched ahead of their
- * turn, many wait at the same time. Where CPython's dicts keep their tables is a guess that can only cost time: words 4 and
- * 5 of a dict are in it in all versions, and what they hold is handed to the processor, never read. */
+/* Prefetches dicts that will be checked soon: the dict AHEAD places after `i`, and the tables of dict `i`. After a network's
+ * run the module is no longer in the caches, and each check is a chain of dependent reads; prefetches let many of these reads
+ * overlap. Words 4 and 5 of a dict are assumed to be the addresses of its tables. They exist in all versions of CPython and
+ * are only prefetched, never read, so a wrong assumption costs only time. */
 static ALWAYS_INLINE void fetch_dict_early(const struct guard_object *guard, Py_ssize_t i) {
     enum { TABLES = 4, HEADER = 64, ENTRY = 16 };
     if (i + AHEAD < guard->n_dicts) fetch_lines((const char *)guard->dict[i + AHEAD], 64);
@@ -172,7 +175,7 @@ static ALWAYS_INLINE void fetch_dict_early(const struct guard_object *guard, Py_
     if (table[1]) fetch_lines(table[1], (Py_ssize_t)sizeof(void *) * guard->size[i]);
 }
 
-/* Compares a dict with its items as they were. */
+/* Whether a dict has other items than the stored ones (key, value, key, value, ...), or another order. */
 static bool dict_changed(PyObject *dict, Py_ssize_t size, PyObject *const *item) {
     PyObject *key, *value;
     Py_ssize_t at = 0;
@@ -203,7 +206,7 @@ static int view_address(const struct watched_tensor *w, char **address) {
     return 0;
 }
 
-/* The tensor's address now; -1 with an exception set. */
+/* Reads the tensor's current address; -1 with an exception set. */
 static int read_address(const struct watched_tensor *w, char **address) {
     if (w->is_viewed) return view_address(w, address);
     PyObject *result = PyObject_CallNoArgs(w->data_ptr);
@@ -221,7 +224,7 @@ static int read_version(const struct watched_tensor *w, int64_t *version) {
     return *version == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* Whether the short way to the address leads to the same one. */
+/* Whether view_tensor returns the same address as data_ptr. */
 static bool can_view(const struct watched_tensor *w) {
     char *address;
     if (view_tensor && !view_address(w, &address)) return address == w->address;
@@ -229,7 +232,7 @@ static bool can_view(const struct watched_tensor *w) {
     return false;
 }
 
-/* Tensors made under inference_mode count no versions; their samples must do. */
+/* Reads the version and the descriptor for it. Tensors made under inference_mode have no version, only samples. */
 static void watch_version(struct watched_tensor *w) {
     w->version = -1;
     w->version_of = PyObject_GetAttrString((PyObject *)Py_TYPE(w->tensor), "_version");
@@ -248,8 +251,8 @@ static int get_hints(struct watched_tensor *w, PyObject *hints) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* `place` is (size of an element, offsets of N_SAMPLES elements in bytes, addresses to fetch early); without offsets only
- * identity is watched. */
+/* Fills *w for `tensor`. `place` is (bytes of one element, byte offsets of N_SAMPLES elements, addresses to prefetch).
+ * Without offsets, only address and version are checked. -1 with an exception set. */
 static int watch_tensor(struct watched_tensor *w, PyObject *tensor, PyObject *place) {
     PyObject *offsets, *hints;
     long long item_size;
@@ -310,13 +313,13 @@ failed:
     return NULL;
 }
 
-/* 1 changed, 0 not, -1 with an exception set. */
+/* 1: changed, 0: not changed, -1: with an exception set. `turn` selects the sampled element. */
 static int tensor_changed(const struct watched_tensor *w, unsigned turn) {
     char *address;
     int64_t version = -1;
     if (read_address(w, &address)) {
         if (!w->is_viewed) return -1;
-        PyErr_Clear(); /* no longer of a kind that can be shown */
+        PyErr_Clear(); /* the tensor has changed so that DLPack does not support it */
         return 1;
     }
     if (w->version >= 0 && read_version(w, &version)) return -1;
@@ -325,8 +328,7 @@ static int tensor_changed(const struct watched_tensor *w, unsigned turn) {
     return memcmp(address + w->offset[turn], w->sample[turn], (size_t)w->item_size) != 0;
 }
 
-/* A network's run leaves nothing of its tensors in the caches, and each check is a chain of reads. Fetched ahead of
- * their turn, the reads of many tensors wait at the same time. */
+/* Prefetches what the check of a tensor reads, so that the cache misses of many tensors overlap (see fetch_dict_early). */
 static ALWAYS_INLINE void fetch_early(const struct watched_tensor *w, unsigned turn) {
     for (int i = 0; i < MAX_HINTS && w->hint[i]; i++)
         for (int line = 0; line < HINT_LINES; line++) __builtin_prefetch(w->hint[i] + 64 * line);

@@ -1,4 +1,4 @@
-/* sol._core.Model: a model under construction, for Python. */
+/* sol._core.Model: the builder of a model (sol.h), for Python. It also wraps models that libsol has read from ONNX files. */
 #include "_core.h"
 
 static struct sol_model *model_of(PyObject *self) { return ((struct model_object *)self)->model; }
@@ -164,8 +164,8 @@ static PyObject *model_dump(PyObject *self, PyObject *args) {
     return result;
 }
 
-/* Called during sol_compile, perhaps from a thread that Python does not know. An exception in the callback
- * must not stop the compile: it is reported and forgotten. */
+/* libsol calls this during compiles and deployments, perhaps on a thread that Python has not created. An exception in the
+ * callback must not stop the compile, so it is only printed. */
 void report_progress(void *user, int done, int total, const char *what) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *result = PyObject_CallFunction(user, "iis", done, total, what ? what : "");

@@ -1,24 +1,28 @@
-"""Names that ``sol``, ``sol.pytorch`` and ``sol.onnx`` all offer, each meaning the same in all of them, and where they come from.
+"""The public names, which ``sol``, ``sol.pytorch`` and ``sol.onnx`` all offer with the same meaning.
 
-What needs a framework is imported when it is first asked for.
+Each of the three packages calls ``find`` from its ``__getattr__``: a name that needs a framework is imported when it is
+used for the first time.
 """
 
 import importlib
 import importlib.util
 
-# What a frontend needs, and the names that only it has.
+# The framework that each frontend needs, and the frontend that owns each name.
 FRONTENDS = {"pytorch": "torch", "onnx": "numpy"}
 OWNERS = dict.fromkeys(("fallbacks", "input", "optimize", "recompiles", "refresh"), "pytorch")
 OWNERS |= dict.fromkeys(("Network", "load"), "onnx")
 MODULES = {"pytorch", "onnx", "bench"}
-# Of the packages `sol` itself, without a framework.
+# Names of the package `sol` itself, which need no framework.
 SHARED = (
     "cache", "config", "deploy", "deployment", "device", "devices", "log", "memory", "profile", "report", "versions",
 )  # fmt: skip
 
 
 def find(package, name):
-    """What ``package`` offers under a name that it has not itself. Raises AttributeError, or the framework's own ImportError."""
+    """Returns the attribute ``name`` that ``package`` takes from another package.
+
+    Raises AttributeError, or ImportError if the framework cannot be imported.
+    """
     if name in MODULES:
         return importlib.import_module(f"sol.{name}")
     if name in OWNERS and package != f"sol.{OWNERS[name]}":
@@ -28,13 +32,14 @@ def find(package, name):
 
 
 def list_names(own):
-    """For dir(): what is there, and what can be imported on this machine."""
+    """Returns the names for dir(): ``own``, and the names whose framework is installed."""
     missing = {name for name, needs in FRONTENDS.items() if not is_installed(needs)}
     offered = {name for name, owner in OWNERS.items() if owner not in missing}
     return sorted({*own, *SHARED, *offered, *(MODULES - missing)})
 
 
 def is_installed(package):
+    """Whether a package is installed, without importing it."""
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-/* sol._core.Program and Weights: what a compile made, and its packed parameters, for Python. */
+/* sol._core.Program and sol._core.Weights: a compiled program and its packed parameters (run.h), for Python. */
 #include "_core.h"
 
 /* ---- Weights ---- */
@@ -37,7 +37,7 @@ static void program_dealloc(PyObject *self) {
     free_object(self);
 }
 
-/* The symbols' values, checked; NULL with an exception set. */
+/* Converts and checks the values of the program's symbols. Returns a malloc'ed array; NULL with an exception set. */
 static int64_t *get_symbols(PyObject *self, PyObject *object) {
     Py_ssize_t n;
     int64_t *symbols = get_ints(object, &n);
@@ -82,7 +82,7 @@ static PyObject *program_weights(PyObject *self, PyObject *args) {
     return result;
 }
 
-/* What run and profile have in common. All arrays are malloc'ed. */
+/* The arguments of run and profile. The arrays are malloc'ed. */
 struct call {
     const struct sol_weights *weights;
     int64_t *symbols;
@@ -95,7 +95,7 @@ static void call_fini(struct call *call) {
     free(call->outputs);
 }
 
-/* Checks and converts (weights, symbols, inputs, outputs); false with an exception set. */
+/* Checks and converts the arguments (weights, symbols, inputs, outputs); false with an exception set. */
 static bool call_init(struct call *call, PyObject *self, PyObject *const *args, Py_ssize_t n) {
     struct sol_program *program = program_of(self);
     *call = (struct call){0};
@@ -130,7 +130,7 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
     Py_RETURN_NONE;
 }
 
-/* {implementation: why it refused} */
+/* Returns {implementation: the reason why it refused this step}. */
 static PyObject *get_refusals(const struct sol_step_time *step) {
     PyObject *refused = PyDict_New();
     for (int i = 0; refused && i < step->n_candidates; i++) {
@@ -142,7 +142,7 @@ static PyObject *get_refusals(const struct sol_step_time *step) {
     return refused;
 }
 
-/* Runs with the GIL held: profiling is for people, one step at a time. */
+/* Called by sol_program_profile for each step, with the GIL held. Appends a row to the list `user`. */
 static void visit_step(void *user, const struct sol_step_time *step) {
     PyObject *refused = get_refusals(step);
     PyObject *item = refused ? Py_BuildValue("(sssdddisNs)", step->name, step->module, step->layers,
@@ -254,7 +254,7 @@ static PyObject *program_dot(PyObject *self, PyObject *none) {
     return take_text(sol_program_dot(program_of(self)));
 }
 
-/* Texts belong to `row`, a tuple of program_profile. */
+/* Converts a row of program_profile. The texts of *step belong to `row`. Returns -1 with an exception set. */
 static int read_step(PyObject *row, struct sol_step_time *step) {
     PyObject *refused;
     return PyArg_ParseTuple(row, "sssdddisOs;a row of profile", &step->name, &step->module,

@@ -1,17 +1,18 @@
 /*
- * sol._core.Session: a network of which parts are interpreted, for Python.
+ * sol._core.Session: an ONNX network of which parts are interpreted, for Python (session.py converts NumPy arrays).
  *
- * A value is (type, shape, where): ONNX's number of the element type, and an address; of strings (8) a list of bytes. A sequence is a
- * list of values, an optional without one None. Results come with a bytearray instead of an address.
+ * A tensor is a tuple (type, shape, data). `type` is ONNX's number of the element type. `data` is an address; for strings
+ * (type 8) it is a list of bytes objects, and in results of other types a bytearray. A sequence is a list of values. An
+ * optional without a value is None.
  */
 #include "_core.h"
 
 struct session_object {
     PyObject_HEAD struct sol_session *session;
-    PyObject *device; /* keeps the option's text */
+    PyObject *device; /* the str that owns the text of the option `device` */
 };
 
-enum { STRING = 8 };
+enum { STRING = 8 }; /* onnx.TensorProto.STRING */
 
 static struct sol_session *session_of(PyObject *self) {
     return ((struct session_object *)self)->session;
@@ -44,7 +45,7 @@ static int get_sequence(PyObject *list, struct sol_value *out) {
     return 0;
 }
 
-/* They point into the bytes objects, which the caller keeps. */
+/* Fills *out with strings that point into the bytes objects of `list`, which the caller must keep. -1: an exception is set. */
 static int get_strings(PyObject *list, struct sol_value *out) {
     if (!PyList_Check(list) || PyList_Size(list) != out->n) {
         PyErr_SetString(PyExc_ValueError, "strings are a list of as many bytes as the shape says");
@@ -87,7 +88,7 @@ static int get_tensor(PyObject *object, struct sol_value *out) {
         return -1;
     }
     int type = out->type;
-    out->type = 0; /* until there is something to free */
+    out->type = 0; /* free_value must not free `data` before it is set */
     if (get_shape(shape, out)) return -1;
     out->type = type;
     if (type == STRING) return get_strings(where, out);
@@ -95,7 +96,7 @@ static int get_tensor(PyObject *object, struct sol_value *out) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* NULL with an exception set. */
+/* Converts a Python value to a malloc'ed one, for free_value; NULL with an exception set. */
 static struct sol_value *get_value(PyObject *object) {
     struct sol_value *value = calloc(1, sizeof *value);
     if (!value) return (void *)PyErr_NoMemory();
@@ -109,6 +110,7 @@ static struct sol_value *get_value(PyObject *object) {
 
 /* ---- Values for Python ---- */
 
+/* Bytes of one element, by ONNX's number of the type. */
 static const size_t sizes[] = {0, 4,  1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8,
                                8, 16, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
@@ -160,7 +162,7 @@ static PyObject *wrap(struct sol_session *session, PyObject *device) {
     return self;
 }
 
-/* open_session(path or bytes, folder, device, winograd, autotune). */
+/* open_session(path or bytes, folder of a bytes object's external data, device, winograd, autotune) -> Session. */
 PyObject *core_open_session(PyObject *module, PyObject *args) {
     PyObject *source, *device;
     const char *folder;

@@ -1,20 +1,21 @@
 /*
- * sol._core.Shortcut: the usual call of an optimized module, from the arguments to the result, without Python.
+ * sol._core.Shortcut: runs a usual call of an optimized module, from the arguments to the result, without Python code.
  *
- * After a network's run nothing of the caller's side is in the caches, and each function, object and table that a call
- * touches costs a wait for memory: some 5 us per call of the framework, more than 1 us per function of Python. So
+ *   Optimized.__call__ -> shortcut_run: take_inputs -> sol_program_run_speculative(guard = look_around) -> take_result
  *
- *   run   looks at the inputs, lets the program's first step begin on other threads, and meanwhile
- *         asks whether this may be an ordinary call of an unchanged module, and makes the outputs
+ * After a network's run, data of the caller is no longer in the caches, so each function, object and table that a call reads
+ * is a cache miss: about 5 us per call of a framework's function, more than 1 us per Python function. So `run` checks the
+ * inputs and starts a speculative run: workers may begin the program's first step, while this thread checks that the call is
+ * a usual one of an unchanged module, and makes the outputs.
  *
- * Whatever is not as expected makes it answer NotImplemented, with no effect but lost time; Python then does the call, and
- * says what is wrong if something is. What to expect is data that Python hands over, so this file knows no framework.
+ * If any check fails, `run` returns NotImplemented and has no other effect. The Python code then makes the call, and finds the
+ * reason. All conditions are data from Python (shortcut.py), so this file depends on no framework.
  *
- * Batch sizes of which it is not known yet whether the framework is faster run for as long as its owner has granted, by the
- * clock; then the owner sees a call again.
+ * A batch size without a verdict of the selector runs here until the seconds that the selector has granted are used up. The
+ * next call then returns NotImplemented, so that the selector gets it.
  *
- * Invariant: a shortcut never changes but for `batches`, which grows, `verdicts`, `won`, `granted`, `left` and `is_refused`. Calls of
- * several threads may use it at the same time, and its owner may drop it during a call.
+ * Invariant: after its creation only `batches` (which grows), `verdicts`, `won`, `granted`, `left` and `is_refused` of a
+ * shortcut change. Several threads may use it at the same time, and its owner may drop its reference during a call.
  */
 #include "_core.h"
 
@@ -22,31 +23,33 @@
 
 enum { MAX_PORTS = 16 };
 
-/* What an input must be; dim -1: any size, the same one wherever it stands. */
+/* The expected dtype and shape of an input. dim -1: the batch size, which is equal in all inputs. */
 struct input {
     int code, bits, ndim;
     int64_t dim[SOL_MAX_RANK];
 };
 
 struct shortcut_object {
-    PyObject_HEAD PyObject *parts; /* the tuple of all that follows, which is borrowed from it */
-    PyObject *guards;              /* of Guard: nothing has changed */
-    PyObject *
-        values; /* of (dict or None, key, value or Ellipsis: absent); None: run's second argument */
-    PyObject *questions; /* of (function, its arguments, answer) */
-    PyObject *types;     /* of inputs */
-    PyObject *refuse;    /* function: True for an input that cannot be taken */
+    /* The arguments of the constructor, a tuple; the objects below are borrowed from it. */
+    PyObject_HEAD PyObject *parts;
+    PyObject *guards; /* tuple of Guard, which must report no change */
+    /* Tuple of (dict, key, expected value; Ellipsis: absent). A dict of None is run's second argument, the module's __dict__. */
+    PyObject *values;
+    PyObject *questions; /* tuple of (function, its arguments, expected result) */
+    PyObject *types;     /* tuple of the exact types that an input may have */
+    PyObject *refuse;    /* function(input): False if the program can read this input */
     PyObject *program, *weights;
-    PyObject *empty, *keywords; /* makes an output */
+    PyObject *empty, *keywords; /* function that makes an output, and its keyword arguments */
     PyObject *batches;          /* {batch: tuple of arguments of `empty`, one per output} */
-    PyObject *verdicts; /* {batch: True: runs here, no entry: undecided}; None: all run here */
-    PyObject *build; /* function of the list of outputs, or None: the only output is the result */
+    /* {batch: True: runs here; another value: the framework runs it; no entry: no verdict yet}; None: all batches run here. */
+    PyObject *verdicts;
+    PyObject *build; /* function(list of outputs) -> result; None: the result is the only output */
     struct input input[MAX_PORTS];
     int n_inputs, n_outputs, n_taken, n_threads;
-    int taken[MAX_PORTS]; /* the program's inputs: numbers of arguments */
-    int64_t won;          /* a batch whose verdict is True, which holds for `n_threads`; 0: none */
-    double granted, left; /* seconds for calls of undecided batches */
-    bool is_refused;
+    int taken[MAX_PORTS]; /* for each input of the program the index of its argument */
+    int64_t won;          /* a batch whose verdict is True, valid for `n_threads`; 0: none */
+    double granted, left; /* seconds for calls of batches without a verdict */
+    bool is_refused;      /* a call was not a usual one; the shortcut makes no further attempt */
 };
 
 /* ---- Making one ---- */
@@ -95,7 +98,8 @@ static int parse_inputs(struct shortcut_object *s, PyObject *inputs, PyObject *t
     return 0;
 }
 
-/* Objects of the wrong kind would be read as what they are not. */
+/* Checks what the constructor's format string does not: types of items, and that the objects belong together. Returns -1 with
+ * an exception set. */
 static int check_parts(struct shortcut_object *s) {
     const struct sol_program *program = ((struct program_object *)s->program)->program;
     if (((struct weights_object *)s->weights)->program != s->program)
@@ -135,7 +139,7 @@ static int shortcut_traverse(PyObject *self, visitproc visit, void *arg) {
     return 0;
 }
 
-/* Only cycles that nobody else can reach are cleared, so nothing runs on what it had. */
+/* The garbage collector clears only objects that nothing else refers to, so no call uses the parts any more. */
 static int shortcut_clear(PyObject *self) {
     Py_CLEAR(((struct shortcut_object *)self)->parts);
     return 0;
@@ -151,16 +155,16 @@ static void shortcut_dealloc(PyObject *self) {
 
 struct shortcut_call {
     struct shortcut_object *s;
-    PyObject *own;
-    int64_t batch; /* -1: no input has a size of its own */
+    PyObject *own; /* the module's __dict__ */
+    int64_t batch; /* -1: no input has an open size */
     const void *in[MAX_PORTS];
     void *out[MAX_PORTS];
-    PyObject *outputs; /* list */
-    PyThreadState *thread;
-    bool is_usual, is_undecided;
+    PyObject *outputs;           /* list */
+    PyThreadState *thread;       /* saved when the GIL is released */
+    bool is_usual, is_undecided; /* all checks passed; the batch has no verdict */
 };
 
-/* Calls a function; whether its answer is as expected. */
+/* Calls a function. Returns whether its result equals `answer`; false, with an exception set, if it raises. */
 static bool ask(PyObject *function, PyObject *args, PyObject *answer) {
     PyObject *result = PyObject_CallObject(function, args);
     if (!result) return false;
@@ -220,7 +224,8 @@ static bool has_type(PyObject *types, PyObject *tensor) {
     return false;
 }
 
-/* Looks at one argument; false, perhaps with an exception set, when it is not an ordinary one. */
+/* Checks one argument, and reads its address and the batch size. Returns false, perhaps with an exception set, if the call
+ * is not a usual one. */
 static bool take_input(struct shortcut_call *call, int i, PyObject *tensor, void **address) {
     const struct input *input = &call->s->input[i];
     struct dl_tensor view;
@@ -256,7 +261,7 @@ static bool make_outputs(struct shortcut_call *call, PyObject *shapes) {
     return call->outputs != NULL;
 }
 
-/* The tuple of the outputs' shapes; NULL when this batch size did not come before. */
+/* Returns the arguments of `empty` for each output (borrowed); NULL if `batches` does not have this batch size. */
 static PyObject *find_batch(const struct shortcut_call *call) {
     PyObject *key = PyLong_FromLongLong(call->batch);
     PyObject *shapes = key ? PyDict_GetItemWithError(call->s->batches, key) : NULL;
@@ -265,7 +270,7 @@ static PyObject *find_batch(const struct shortcut_call *call) {
     return fits ? shapes : NULL;
 }
 
-/* Whether a call of this batch size may run here, or the owner is to see it. */
+/* Whether the selector's verdict allows a call of this batch size here. Without a verdict, it needs granted seconds. */
 static bool may_run(struct shortcut_call *call) {
     struct shortcut_object *s = call->s;
     if (s->verdicts == Py_None || s->won == call->batch) return true;
@@ -277,7 +282,7 @@ static bool may_run(struct shortcut_call *call) {
     return verdict ? verdict == Py_True : s->left > 0;
 }
 
-/* What is found out while other threads have begun. From its end on this thread does without Python. */
+/* The guard of the speculative run: makes all remaining checks and the outputs. It releases the GIL at its end. */
 static bool look_around(void *user) {
     struct shortcut_call *call = user;
     struct shortcut_object *s = call->s;
@@ -291,7 +296,7 @@ static bool look_around(void *user) {
     return call->is_usual;
 }
 
-/* The outputs as the model returns them. */
+/* Returns the model's result, built from the outputs. */
 static PyObject *take_result(struct shortcut_call *call) {
     if (call->s->build != Py_None)
         return PyObject_CallFunctionObjArgs(call->s->build, call->outputs, NULL);

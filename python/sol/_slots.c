@@ -1,28 +1,29 @@
 /*
- * What a model reads besides its inputs, its parameters and its modules' attributes, for sol._core.Guard.
+ * The slots of a sol._core.Guard: Python state that a forward reads besides its inputs, parameters and attributes of modules.
  *
- * A slot is a place in a Python object that held a value when the model was captured: an entry of a dict, the items of a
- * list, an attribute, a whole set. It has changed when another object is there, unless both are equal and of a simple type:
- * numbers and strings are often replaced by equal ones. The objects in which slots lie are held, so that no other object can
- * get their address.
+ *   reads.py -> Guard(..., slots) -> slots_init; at each call: guard_changed -> slots_changed
+ *
+ * A slot is a place in a Python object, with the value that it had at the capture: an entry of a dict, the items of a list,
+ * an attribute, a whole set. A slot has changed if it holds another object, unless both objects are equal numbers or strings,
+ * as these are often replaced by equal ones. The guard holds the objects, so that no new object can get their addresses.
  */
 #include "_core.h"
 
-/* A slot's kind is the first part of the tuple that describes it. */
+/* The first item of the tuple that describes a slot. python/sol/pytorch/reads.py has the same numbers. */
 enum slot_kind {
     SLOT_ENTRY,     /* (kind, dict, key, value; Ellipsis: no such key) */
     SLOT_ITEMS,     /* (kind, list, None, tuple of its items) */
     SLOT_ATTRIBUTE, /* (kind, object, name, value; Ellipsis: no such attribute) */
-    SLOT_VALUE,     /* (kind, object, None, an equal object) */
+    SLOT_VALUE,     /* (kind, object, None, an equal object): compared by == */
 };
 
 struct slot {
     enum slot_kind kind;
     PyObject *where, *key, *expected; /* borrowed from the tuple */
-    uint64_t tag; /* of the dict of an entry, when it was last found as before */
+    uint64_t tag; /* SLOT_ENTRY: the dict's version tag at the last check that found no change */
 };
 
-/* Are both the same number or text? 0.0 and -0.0 are not, and a NaN is itself. */
+/* Whether both are equal ints, floats, strings or bytes of one type. Floats are equal if their bits are. */
 static bool is_equal_simple(PyObject *a, PyObject *b) {
     PyTypeObject *type = Py_TYPE(a);
     if (type != Py_TYPE(b)) return false;
@@ -36,7 +37,7 @@ static bool is_equal_simple(PyObject *a, PyObject *b) {
 
 static bool is_same(PyObject *a, PyObject *b) { return a == b || is_equal_simple(a, b); }
 
-/* `value` is what is there now, or NULL. */
+/* `value`: the slot's current value, or NULL if there is none. */
 static bool is_expected(PyObject *value, PyObject *expected) {
     return value ? is_same(value, expected) : expected == Py_Ellipsis;
 }
@@ -75,7 +76,7 @@ static bool slot_changed(struct slot *slot) {
     return true;
 }
 
-/* Whether the objects are of the types that the kind needs. */
+/* Whether the objects of a slot have the types that its kind needs. */
 static bool is_slot(const struct slot *slot) {
     switch (slot->kind) {
     case SLOT_ENTRY: return PyDict_Check(slot->where);
@@ -120,10 +121,10 @@ void slots_fetch(const struct slots *slots) {
     for (Py_ssize_t i = 0; i < slots->n; i++) __builtin_prefetch(slots->at[i].where);
 }
 
-/* What goes wrong in an attribute's or a comparison's own code counts as a change. */
+/* An exception in the code of an attribute or a comparison counts as a change. */
 bool slots_changed(struct slots *slots) {
     bool changed = false;
     for (Py_ssize_t i = 0; i < slots->n && !changed; i++) changed = slot_changed(&slots->at[i]);
-    if (PyErr_Occurred()) PyErr_Clear(); /* also a missing attribute that is expected to be */
+    if (PyErr_Occurred()) PyErr_Clear(); /* also AttributeError of an attribute expected missing */
     return changed;
 }

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels in the user's cache directory."""
+"""The cache of compiled kernels: a directory of this user, ``$SOL_CACHE_DIR`` if that is set."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from sol import _core
 
 
 class Amount(NamedTuple):
-    """How much is, or was, in the cache."""
+    """A number of files of the cache, and their size in bytes."""
 
     files: int
     bytes: int
@@ -16,20 +16,20 @@ class Amount(NamedTuple):
 
 
 def clear():
-    """Deletes all compiled kernels of this user -> the Amount that was removed. Programs that are loaded keep working.
+    """Deletes all compiled kernels of this user. Returns the Amount that was deleted. Loaded programs keep working.
 
-    Raises ValueError or RuntimeError, saying why, when the directory is not safe to touch.
+    Raises ValueError or RuntimeError with the reason when the directory is not safe to use.
     """
     return Amount(*_core.cache_clear())
 
 
 def usage():
-    """The Amount in the cache. Raises as ``clear`` does."""
+    """Returns the Amount in the cache. Raises the same exceptions as ``clear``."""
     return Amount(*_core.cache_usage())
 
 
 def path():
-    """(usable, directory or the reason why it is not usable)."""
+    """Returns (True, the directory), or (False, the reason why the cache is not usable)."""
     for kind, _, available, detail in _core.query():
         if kind == "cache":
             return available, detail

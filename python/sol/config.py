@@ -1,4 +1,4 @@
-"""``sol.config["compiler::debug"] = True``: all options of SOL, in one table."""
+"""The options of SOL in one table: ``sol.config["compiler::debug"] = True``."""
 
 import difflib
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from sol import log
 
 
 class Key(NamedTuple):
-    """One option."""
+    """One option: its type, its default value, and its description for ``Config.print``."""
 
     type: type
     default: Any
@@ -42,8 +42,9 @@ KEYS = {
 class Config:
     """A mapping with the fixed keys of ``KEYS``.
 
-    Unknown keys raise KeyError naming the nearest one, wrong types TypeError, levels that do not
-    exist ValueError. Options of the compiler count for what is compiled after they were set.
+    Raises KeyError for an unknown key, with the most similar key; TypeError for a value of another type; ValueError for a
+    log level that does not exist. A ``compiler::`` option applies to networks that are compiled after it was set, except
+    ``compiler::never_slower``, which applies to all calls at once.
     """
 
     def __init__(self):
@@ -54,7 +55,7 @@ class Config:
         return log.level() if name == "log::level" else self._values[name]
 
     def entry(self, name):
-        """(dict, key, value now), for those who check at every call that a value is still the same."""
+        """Returns (dict, key, current value). A shortcut compares the dict's entry with the value at each call."""
         return self._values, name, self[name]
 
     def __setitem__(self, name, value):
@@ -84,7 +85,7 @@ class Config:
 
 
 def _find(name):
-    """The Key called ``name``."""
+    """Returns the Key of the option ``name``. Raises KeyError."""
     if name in KEYS:
         return KEYS[name]
     near = difflib.get_close_matches(str(name), KEYS, n=1, cutoff=0.0)
@@ -92,7 +93,7 @@ def _find(name):
 
 
 def _check_type(name, value):
-    """Raises TypeError unless ``value`` is of the key's type; a bool is not an int here."""
+    """Raises TypeError unless ``value`` has the option's type. A bool is not accepted as an int."""
     expected = _find(name).type
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         raise TypeError(

@@ -1,12 +1,12 @@
-"""What people read, under ``.sol/<name>/`` in the working directory, with ``compiler::debug`` on.
+"""Debug output: with ``compiler::debug``, files under ``.sol/<name>/`` in the working directory.
 
     before.svg    the network as captured
-    after.html    the network as compiled, with times, what was fused, chosen and refused; of the first call
-    report.txt    what was chosen and refused for each cluster
-    times.txt     times of the fused layers, of the first call
-    memory.svg    memory over the first call, with compiler::debug_memory_consumption
+    after.html    the HTML report of the compiled network, with the times of the first call
+    report.txt    the implementations that were chosen and refused for each cluster
+    times.txt     the times of the steps in the first call
+    memory.svg    memory of the process during the first call, with compiler::debug_memory_consumption
 
-A browser shows the pictures. Nothing here may make a call fail: what cannot be written is logged.
+Debug output never makes a call fail: a file that cannot be written is logged as a warning.
 """
 
 import pathlib
@@ -22,16 +22,16 @@ SAMPLE_S = 0.0005
 
 
 def make_recorder(name, records, program):
-    """A Recorder for a compiled program if any debug option is on, else None."""
+    """Returns a Recorder for a compiled program if any debug option or ``compiler::profile`` is on, else None."""
     if config["compiler::debug"] or config["compiler::debug_memory_consumption"]:
         return Recorder(name, records, program)
     return Recorder(name, None, program) if config["compiler::profile"] else None
 
 
 class Recorder:
-    """Runs a program in place of Program.run, and writes what there is to see.
+    """Runs a program instead of Program.run, and writes the debug files and the log of times.
 
-    ``records``: the layers as built (builder.Record); None: log times only.
+    ``records``: the layers as built (builder.Record); None: no files, only the log.
     """
 
     def __init__(self, name, records, program):
@@ -49,7 +49,7 @@ class Recorder:
         self._write("report.txt", program.report())
 
     def run(self, program, weights, symbols, inputs, outputs):
-        """One run. The first one is timed, step by step; all are with compiler::profile."""
+        """Runs the program once. The first run is timed step by step; with ``compiler::profile`` all runs are."""
         if not self._profile and not self._files_left:
             return program.run(weights, symbols, inputs, outputs)
         with MemorySampler(self._memory and self._files_left) as memory:
@@ -72,7 +72,7 @@ class Recorder:
             log.say(log.warn, f"no {self._folder / name}: {error}")
 
     def _draw_memory(self, samples, program, symbols):
-        """Resident memory over one call, with libsol's own share as lines."""
+        """Returns SVG text: resident memory during one call, and lines for the sizes of packed weights and arena."""
         sizes = {
             "packed weights": program.weights_size,
             "intermediate results": program.arena_size(symbols),
@@ -86,7 +86,7 @@ class Recorder:
 
 
 def make_rows(records):
-    """Layers as built; parameters are left out, they have one reader each."""
+    """Returns a svg.Row per record, without parameters."""
     drawn = [record for record in records if record.kind != "param"]
     place = {record.output: i for i, record in enumerate(drawn)}
     rows = []
@@ -99,7 +99,7 @@ def make_rows(records):
 
 
 def format_times(steps):
-    """A table of Program.profile's rows, one per fused layer."""
+    """Returns the rows of Program.profile as a table with one line per step."""
     total = sum(step[3] for step in steps) or 1e-12
     lines = [f"{'ms':>9} {'%':>5} {'GFlop/s':>8} {'GB/s':>6}  step"]
     for name, module, layers, seconds, flops, size, *_ in steps:
@@ -112,8 +112,10 @@ def format_times(steps):
 
 
 class MemorySampler:
-    """Reads the process's resident memory on a thread of its own -> samples [(seconds, bytes)], the first and the last one included, however
-    short it takes."""
+    """A context manager that samples the process's resident memory on its own thread.
+
+    ``samples``: [(seconds, bytes)], with one sample at the start and one at the end, also in a very short block.
+    """
 
     def __init__(self, enabled):
         self.samples = []
@@ -143,7 +145,7 @@ class MemorySampler:
 
 
 def resident_size():
-    """Bytes of memory that this process really uses; 0 where Linux's /proc is missing."""
+    """Returns the bytes of resident memory of this process; 0 where /proc does not exist."""
     try:
         pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -1,4 +1,4 @@
-"""What a network can be deployed as: targets, and the way from a model of libsol to a library.
+"""Deployment: the targets, and the step from a libsol model to a library, which both frontends share.
 
 import sol
 sol.deploy(model, [sol.input([1, 3, 224, 224])], target=sol.deployment.shared_lib, device=sol.device.x86,
@@ -12,13 +12,15 @@ from sol.progress import Bar
 
 shared_lib = "shared_lib"  # libNAME.so
 static_lib = "static_lib"  # libNAME.a
-c_source = "c_source"  # NAME.c, portable C99; for a device that is named a folder of sources
+c_source = "c_source"  # NAME.c, portable C99; for another device than "c" a folder of C sources
 
 
 def deploy(model, *args, **options):
-    """Writes a library and its header: of a PyTorch module by sol.pytorch.deploy, of an ONNX file (a path, its bytes, a file object) by
-    sol.onnx.deploy, whose arguments these are; both take ``target``, ``device``, ``lib_name``, ``func_name``, ``path``, ``weights``,
-    ``memory`` and ``compiler``.
+    """Writes a network as a library and its header.
+
+    Calls sol.onnx.deploy if ``model`` is an ONNX file (a path, bytes, or a file object), else sol.pytorch.deploy, with the
+    same arguments. See there for arguments and errors; both take ``target``, ``device``, ``lib_name``, ``func_name``,
+    ``path``, ``weights``, ``memory`` and ``compiler``.
     """
     is_file = isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview))
     if is_file or hasattr(model, "read"):
@@ -31,7 +33,11 @@ def deploy(model, *args, **options):
 def write(
     model, params, symbols, *, target, device, lib_name, func_name, path, weights, memory, compiler
 ):
-    """Writes the library of a _core.Model, whose parameters' values lie at the addresses ``params``."""
+    """Writes the library of a _core.Model; the arguments are those of sol.pytorch.deploy.
+
+    ``params``: addresses of the parameters' values. ``symbols``: a value for each open size of the model.
+    Raises ValueError for a bad ``memory``, and what _core.Model.deploy raises.
+    """
     if memory not in ("dynamic", "static"):
         raise ValueError(f"sol.deploy: memory is {memory!r}, not 'dynamic' or 'static'")
     device, cpu = device if isinstance(device, tuple) else (device, None)

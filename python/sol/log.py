@@ -1,6 +1,7 @@
-"""The log: levels, and messages of the Python side, in libsol's format on stderr.
+"""The log: levels, and messages of the Python code, which are written to stderr in libsol's format.
 
-The level is ``$SOL_LOG`` (a name of ``Level``, or its number), ``sol.config["log::level"]``, or ``sol.log.set_level``; it holds for libsol, too.
+The level is set by ``$SOL_LOG`` (a name of ``Level``, or its number), ``sol.config["log::level"]`` or
+``sol.log.set_level``. It applies to libsol, too.
 """
 
 import enum
@@ -11,7 +12,7 @@ from sol import _core
 
 
 class Level(enum.IntEnum):
-    """How much is said; a level includes those before it."""
+    """Log levels. A message is written if its level is not above the current one."""
 
     error = 0
     warn = 1
@@ -27,7 +28,7 @@ _said = set()
 
 
 def _level_from_environment():
-    """libsol warns of a value that means nothing."""
+    """Returns the level in $SOL_LOG, or ``warn`` if that is unset or invalid. libsol itself warns of an invalid value."""
     value = os.environ.get("SOL_LOG", "").lower()
     if value in Level.__members__:
         return Level[value]
@@ -38,25 +39,25 @@ _level = _level_from_environment()
 
 
 def level():
-    """The level in force."""
+    """Returns the current Level."""
     return _level
 
 
 def set_level(value):
-    """Sets the level of the whole process. Raises ValueError when there is no such level."""
+    """Sets the level of the process: a Level, or its number. Raises ValueError for any other value."""
     global _level
     _level = Level(value)
     _core.set_log_level(int(_level))
 
 
 def say(at, text):
-    """Writes ``text`` if level ``at`` is on. Names in it may come from anybody's file: they cannot control a terminal."""
+    """Writes ``text`` if the level ``at`` is on. Control characters are escaped: names in files must not control a terminal."""
     if at <= _level:
         print(f"sol: {PREFIXES[at]}{_core.clean(text, True)}", file=sys.stderr)
 
 
 def say_once(at, key, text):
-    """As ``say``, but only the first time for this ``key``, so that a loop of calls stays quiet."""
+    """As ``say``, but only once per ``key``, so that a loop of calls does not repeat the message."""
     if key not in _said:
         _said.add(key)
         say(at, text)

@@ -1,8 +1,8 @@
-"""Where time and memory of a network go, whichever frontend it came from.
+"""Time and memory of a network, for networks of both frontends.
 
-print(sol.profile(fast, x))                 a table, one row per kernel
-sol.profile(fast, x).save_trace("t.json")   for chrome://tracing and ui.perfetto.dev
-sol.report(fast, x, path="report.html")     all of it, and the network, as a page for a browser
+print(sol.profile(fast, x))                 a table with one row per step
+sol.profile(fast, x).save_trace("t.json")   a trace for chrome://tracing and ui.perfetto.dev
+sol.report(fast, x, path="report.html")     an HTML report of the network, its times, its memory and the compiler's choices
 print(sol.memory(fast, batch_size=32))
 """
 
@@ -10,7 +10,7 @@ import sys
 
 
 def _frontend(network):
-    """The module with the three functions for this network. No framework is imported for another one's network."""
+    """Returns the frontend's module that measures this network. It imports only the framework that the network needs."""
     module = sys.modules.get("sol.onnx.network")
     if module is not None and isinstance(network, module.Network):
         from sol.onnx import measure
@@ -20,26 +20,35 @@ def _frontend(network):
 
 
 def profile(network, *inputs, runs=20):
-    """Times each kernel of a network for these inputs, as the median of ``runs`` -> Profile.
+    """Times each step of a network. Returns a sol.times.Profile with the median seconds of ``runs`` runs.
 
-    ``network``: what sol.optimize or sol.load returned. Raises RuntimeError with the reason when PyTorch runs the module, and
-    NotImplementedError for an ONNX network that is partly interpreted.
+    network  an optimized module (sol.optimize) or a Network (sol.load)
+    inputs   the arguments of one call of ``network``: tensors, or NumPy arrays
+
+    Raises RuntimeError with the reason when PyTorch runs the module, NotImplementedError for an ONNX network that is partly
+    interpreted, TypeError or ValueError for inputs that do not fit.
     """
     return _frontend(network).profile(network, *inputs, runs=runs)
 
 
 def report(network, *inputs, path="report.html", runs=20):
-    """Writes a page for a browser: the network with the time of each kernel, memory over time, what was fused and chosen.
+    """Writes an HTML report to the file ``path``: the network with the median time of each step, memory over time, fused
+    layers, and the implementations that were chosen and refused.
 
-    Raises as ``profile`` does.
+    ``network``, ``inputs``, ``runs``: as for ``profile``. Raises the same exceptions, and OSError when ``path`` cannot be
+    written.
     """
     _frontend(network).report(network, *inputs, path=path, runs=runs)
 
 
 def memory(network, batch_size=None, inputs=None):
-    """What a network needs for a batch -> Memory.
+    """Returns the sol.times.Memory, in bytes, that a network needs for one batch.
 
-    ``batch_size``: None is that of ``sol.optimize`` or ``sol.load``, or 1; of a network whose batch is fixed, no other one. ``inputs``: of an
-    ONNX network, arrays that say all open sizes. Raises as ``profile`` does.
+    batch_size  number of samples; None: the ``batch_size`` of sol.optimize or sol.load, or 1 if there was none
+    inputs      for an ONNX network only: a list of arrays (or one array) whose shapes give the values of all open sizes
+
+    Raises TypeError for a batch size that is no integer and for ``inputs`` of a PyTorch module, ValueError for a batch size
+    that the network cannot have, RuntimeError with the reason when PyTorch runs the module, and NotImplementedError for an
+    ONNX network that is partly interpreted.
     """
     return _frontend(network).memory(network, batch_size, inputs)

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, for compiles that take over a second."""
+"""A progress bar on a terminal, for compiles that take longer than PATIENCE_S seconds."""
 
 import sys
 import time
@@ -10,9 +10,9 @@ WIDTH = 30
 
 
 class Bar:
-    """Callable as libsol's progress callback; a context manager that wipes its line at the end.
+    """A callback for libsol's progress, and a context manager that erases its line at the end.
 
-    Silent unless stderr is a terminal and PATIENCE_S seconds have passed.
+    It shows nothing unless stderr is a terminal and PATIENCE_S seconds have passed.
     """
 
     def __init__(self, title):

@@ -1,7 +1,7 @@
-"""Drawings as self-contained SVG, without a library.
+"""Drawings as self-contained SVG text, without a library.
 
-draw_layers(title, rows)    a network: one box per layer, in order, with arrows from what it reads
-draw_curve(...)             a quantity over time, with lines to compare
+draw_layers(title, rows)    a network: one box per layer, in order, with arrows from the layers that it reads
+draw_curve(...)             a quantity over time, with horizontal lines for comparison
 """
 
 from html import escape
@@ -20,7 +20,7 @@ ARROW = (
 
 
 def text(x, y, words):
-    """Names come from anybody's model."""
+    """Returns a text element. ``words`` is escaped: it may hold names from a model of unknown origin."""
     return f'<text x="{x:.1f}" y="{y:.1f}">{escape(_core.clean(words))}</text>'
 
 
@@ -41,18 +41,21 @@ def document(width, height, title, parts):
 # ---- A network ----
 
 ROW, BOX, LANE, LANES, TOP = 34, 24, 9, 24, 44
-LETTER = 6.6  # about the width of one
+LETTER = 6.6  # approximate width of a letter
 
 
 class Row(NamedTuple):
-    """A layer. ``reads``: places of earlier rows."""
+    """A layer. ``reads``: the indices of the earlier rows that it reads."""
 
     words: str
     reads: list
 
 
 def draw_layers(title, rows):
-    """Layers stand below each other; an arrow that skips some goes around them on the left, in the first lane that is free."""
+    """Returns SVG text with the layers below each other.
+
+    An arrow that passes other layers goes around them on the left, in the first free lane.
+    """
     left = 24 + LANE * min(LANES, _most_passing(rows))
     width = int(left + 40 + LETTER * max([40, *(len(row.words) for row in rows)]))
     parts = [text(16, 24, title)]
@@ -70,7 +73,7 @@ def draw_layers(title, rows):
 
 
 def _most_passing(rows):
-    """The most arrows that go around a row at once, at least 1."""
+    """Returns the largest number of arrows that pass one row, at least 1."""
     changes = [0] * (len(rows) + 1)
     for to, row in enumerate(rows):
         for at in set(row.reads):
@@ -104,7 +107,7 @@ WIDTH, HEIGHT, MARGIN = 860, 260, 56
 
 
 def draw_curve(title, points, lines, units):
-    """``points``: [(x, y)], at least one; ``lines``: {name: y}; ``units``: those of x and y."""
+    """Returns SVG text. ``points``: [(x, y)], at least one; ``lines``: {name: y}; ``units``: (unit of x, unit of y)."""
     longest = max(x for x, _ in points) or 1e-9
     highest = max([1e-9, *(y for _, y in points), *lines.values()])
 

@@ -1,6 +1,6 @@
-"""Where time and memory of a compiled program go, for people: tables, a trace, a picture with times.
+"""Time and memory of a compiled program as tables, as a trace, and as a graph with times.
 
-rows of Program.profile, of several runs -> Profile, with a Step per cluster
+rows of Program.profile, of several runs -> Profile, with a Step per step of the program
 Program.memory                           -> Memory
 """
 
@@ -15,30 +15,30 @@ from typing import NamedTuple
 from sol import _core
 from sol._core import clean
 
-UNSEEN_S = 1e-12  # a step may take no time at all
+UNSEEN_S = 1e-12  # lower limit of divisors: a step's time may be measured as 0
 
 
 class Step(NamedTuple):
-    """One cluster of layers that one kernel computes, with its median time."""
+    """One step of a program: the kernel call that computes a cluster, with its median time."""
 
     name: str
     module: str  # DNN, DFP or copy
     layers: str
     seconds: float
-    flops: float  # of direct convolution, also where Winograd's algorithm needs fewer
-    bytes: float  # inputs and outputs once
-    cluster: int  # its number in the report and the picture
+    flops: float  # floating point operations; for Winograd, too, those of direct convolution
+    bytes: float  # of memory traffic, each input and output counted once
+    cluster: int  # its number in the report and the graph; -1: none
     implementation: str
     refused: dict  # {implementation: reason}
 
 
 def median_steps(runs):
-    """Steps with the median times of several runs, each a list of Program.profile's rows."""
-    return [Step(*row[:-1]) for row in median_rows(runs)]  # without the report's lines
+    """Returns Steps with the median times of several runs; each run is a list of rows of Program.profile."""
+    return [Step(*row[:-1]) for row in median_rows(runs)]  # the last item is text for the report
 
 
 def median_rows(runs):
-    """Rows of Program.profile with the median times of several runs."""
+    """Returns rows of Program.profile with the median times of several runs."""
     return tuple(
         (*rows[0][:3], statistics.median(row[3] for row in rows), *rows[0][4:])
         for rows in zip(*runs)
@@ -46,14 +46,17 @@ def median_rows(runs):
 
 
 def make_profile(name, program, call, run, runs):
-    """A Profile of ``runs`` calls, made in turns with timed runs. ``call()``: a user's call; ``run()``: rows of Program.profile."""
+    """Returns a Profile from ``runs`` calls and as many profiled runs, which alternate.
+
+    ``call()`` calls the network as a user does; ``run()`` returns rows of Program.profile.
+    """
     calls, every = [], []
     for _ in range(max(1, runs)):
         start = time.perf_counter()
         call()
         calls.append(time.perf_counter() - start)
         every.append(run())
-    # A call is compared with the timed run next to it: the machine's speed changes over time.
+    # Each call is compared with the profiled run directly after it, as the machine's speed changes over time.
     overheads = [seconds - sum(row[3] for row in rows) for seconds, rows in zip(calls, every)]
     return Profile(
         name,
@@ -65,7 +68,7 @@ def make_profile(name, program, call, run, runs):
 
 
 def write_report(path, name, program, symbols, run, runs):
-    """A page for a browser about the median of ``runs`` runs. The first one finds nothing in the caches."""
+    """Writes an HTML report with the median times of ``runs`` runs. One more run before them fills the caches."""
     every = [run() for _ in range(max(1, runs) + 1)]
     Path(path).write_text(
         program.html_report(name, symbols, median_rows(every[1:])), encoding="utf-8"
@@ -73,7 +76,7 @@ def write_report(path, name, program, symbols, run, runs):
 
 
 def vendor_libraries():
-    """Names of implementations that are not SOL's own kernels."""
+    """Returns the names of the available implementations that call a vendor's library."""
     rows = _core.query()
     return {
         name for kind, name, ok, what in rows if kind == "library" and ok and what != "own kernel"
@@ -81,11 +84,11 @@ def vendor_libraries():
 
 
 class Profile:
-    """Times of one module, for one batch size. Printing it gives the table.
+    """Times of one network for inputs of one shape, in seconds. ``print`` shows them as a table.
 
-    ``steps``: a Step per cluster, in order; ``call_s``: median of whole calls, made in turns with timed ones;
-    ``overhead_s``: what a call takes beyond its steps; ``peak``: flop/s of this machine, measured;
-    ``dot``: Graphviz text of the network with times.
+    ``steps``: a Step per step of the program, in order; ``call_s``: median time of whole calls, which alternate with
+    profiled runs; ``overhead_s``: median difference of a call and the sum of its steps; ``threads``: number of threads;
+    ``peak``: the measured peak of this machine in flop/s; ``dot``: Graphviz text of the program with times.
     """
 
     def __init__(self, name, steps, call_s, overhead_s, dot):
@@ -99,25 +102,25 @@ class Profile:
 
     @property
     def seconds(self):
-        """Of all steps."""
+        """The sum of the steps' median times."""
         return sum(step.seconds for step in self.steps)
 
     @property
     def own_share(self):
-        """The share of the steps' time that is spent in SOL's own kernels, between 0 and 1."""
+        """The part of the steps' time that SOL's own kernels take, between 0 and 1."""
         vendors = vendor_libraries()
         own = sum(step.seconds for step in self.steps if step.implementation not in vendors)
         return own / max(self.seconds, UNSEEN_S)
 
     def seconds_by(self):
-        """{implementation: seconds}, most first."""
+        """Returns {implementation: seconds}, in descending order."""
         total = collections.Counter()
         for step in self.steps:
             total[step.implementation] += step.seconds
         return dict(total.most_common())
 
     def refusals(self):
-        """{(implementation, reason): number of steps}, most frequent first."""
+        """Returns {(implementation, reason): number of steps that it refused}, in descending order."""
         found = collections.Counter(item for step in self.steps for item in step.refused.items())
         return dict(found.most_common())
 
@@ -136,7 +139,7 @@ class Profile:
             for name, s in self.seconds_by().items()
         ]
         lines.append(f"{'by':>9} {', '.join(shares)}")
-        # That a convolution is no linear layer is nothing to ponder.
+        # A reason such as "not a linear layer" tells a user nothing.
         refusals = [row for row in self.refusals().items() if not row[0][1].startswith("not a ")]
         lines += [f"{n:9d} x {name} refused: {why}" for (name, why), n in refusals]
         return "\n".join(lines)
@@ -155,7 +158,7 @@ class Profile:
         return f"{rate * 1e-9:8.1f} {100 * rate / self.peak:7.1f}"
 
     def save_trace(self, path):
-        """Writes the steps, one behind the other, as a trace in Chrome's JSON format."""
+        """Writes the steps, in sequence, to the file ``path`` as a trace in Chrome's JSON format. Raises OSError."""
         events, start = [], 0.0
         for step in self.steps:
             events.append(trace_event(step, start))
@@ -165,7 +168,7 @@ class Profile:
 
 
 def trace_event(step, start):
-    """A complete event; times are microseconds."""
+    """Returns a complete event of Chrome's trace format, with times in microseconds. ``start``: in seconds."""
     facts = {"layers": step.layers, "implementation": step.implementation, "refused": step.refused}
     facts |= {"flops": step.flops, "bytes": step.bytes, "cluster": step.cluster}
     times = {"ts": start * 1e6, "dur": step.seconds * 1e6}
@@ -181,7 +184,7 @@ def trace_event(step, start):
 
 
 def draw_times(dot, steps):
-    """The program's Graphviz text with each cluster's time, and its implementation, in its label."""
+    """Returns the Graphviz text ``dot`` with each cluster's implementation and time in its label."""
     total = max(sum(step.seconds for step in steps), UNSEEN_S)
     labels = {
         str(
@@ -197,21 +200,22 @@ def draw_times(dot, steps):
 
 
 class Memory(NamedTuple):
-    """Bytes that an optimized module needs for one batch size. ``own`` is what SOL adds to PyTorch's.
+    """Bytes of memory that a network needs for one batch size. ``own``: what SOL allocates in addition to ``parameters``.
 
-    Parameters that a kernel uses as they are have no packed form. Each call that runs at the same time as another one
-    has an arena and scratch of its own; they stay for the next call.
+    A parameter that a kernel reads in its original form has no packed form. Calls that overlap have an arena and scratch
+    each, which SOL keeps for later calls.
     """
 
-    parameters: int  # PyTorch's: parameters and buffers of the module, shared ones once
-    weights: int  # packed forms of parameters
+    parameters: int  # parameters and buffers of the module or file; shared memory counts once
+    weights: int  # packed parameters
     constants: int  # the program: steps, tables, texts
-    arena: int  # intermediate results; those that never live at once share bytes
-    live: int  # the most that is alive at once: the least that any arena must have
+    arena: int  # intermediate values of one call; values with disjoint lifetimes share bytes
+    live: int  # the largest sum of values that are alive at the same time: a lower bound for ``arena``
     scratch: int  # of all threads
 
     @property
     def own(self):
+        """Bytes that SOL allocates: packed parameters, program, arena and scratch."""
         return self.weights + self.constants + self.arena + self.scratch
 
     def __str__(self):

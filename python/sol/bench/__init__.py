@@ -1,13 +1,17 @@
-"""``python -m sol.bench``: times SOL beside other inference engines, on this machine, on your networks.
+"""``python -m sol.bench``: compares the times of SOL and of other inference engines, on this machine, for given networks.
 
-    target     what to run: a function of yours, or a name on a list of networks
-    peers      the other engines; each is optional, and named when it is missing
-    timing     the protocol: engines take turns, block by block, and medians are compared
-    load       how busy other work keeps the machine meanwhile
-    network    everything about one network, in a process of its own
-    limit      how fast this machine could run a network at best
-    machine    what the figures were measured on
-    table      results on the terminal and in README; `chart` as a picture
+    __main__ -> network.measure, in the parent -> network.compare, in a child process -> table, chart
 
-Each of them works without the others; `python -m sol.bench --help` has the options.
+    target     finds the network: a user's function, or a name on a list of networks
+    peers      the other engines; each is optional, and the output names missing ones
+    timing     the protocol: engines run in turns, block by block; medians are compared
+    load       measures the load of the machine by other processes
+    network    all measurements of one network, each run in its own process
+    limit      estimates the shortest possible time of a network on this machine
+    machine    describes the machine and the versions of packages
+    restrict   restricts the other engines to AVX2 if SOL_CPU=avx2
+    process    runs a child process and returns its result
+    table      results as tables on the terminal and in README; `chart`: as a bar chart
+
+`python -m sol.bench --help` lists the options.
 """

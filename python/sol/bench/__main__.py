@@ -1,9 +1,11 @@
-"""Times SOL beside other inference engines: python -m sol.bench NETWORK... [options]
+"""Compares the times of SOL and other inference engines: python -m sol.bench NETWORK... [options]
 
-A NETWORK is module:function or file.py:function, where function(batch) returns (torch.nn.Module, inputs); a
-function or class that returns a module alone, with --shape; or a name on a list of networks (--list). Without
-any, all of the list. Each network has processes of its own; the engines take turns in one of them. Only ratios
-from one run can be compared, and only if nothing else kept the machine busy, which is watched and said.
+A NETWORK is one of
+- module:function or file.py:function, where function(batch) returns (torch.nn.Module, inputs)
+- the same with a function or class that returns only a module, together with --shape
+- a name on a list of networks (--list)
+Without a NETWORK, all networks of the list are measured. Each network has its own processes; the engines run in turns
+in one of them. Compare only ratios of one run, and only if no other work disturbed it: a warning is printed if so.
 """
 
 import argparse
@@ -52,7 +54,7 @@ def make_parser():
 
 
 def explain_columns():
-    """For --help."""
+    """Returns the meaning of the table's columns as text for --help."""
     lines = [
         "columns of the table, behind each engine's median in milliseconds (- where it was left out):"
     ]
@@ -81,11 +83,11 @@ def peer_list(text):
     return names
 
 
-# ---- The child: one network ----
+# ---- In the child: one network ----
 
 
 def run_child(args):
-    """Reports {"row": ...} or {"error": reason}."""
+    """Measures a network, and reports {"row": ...} or {"error": reason} to the parent. Returns the exit code."""
     from sol.bench.target import BadTarget
 
     try:
@@ -112,7 +114,7 @@ def run_network(args):
 
 
 def child_args(args, name):
-    """The options that a child needs."""
+    """Returns the command line arguments of the child for the network ``name``."""
     options = [name, "--peers", ",".join(args.peers)]
     for option in ("batch", "threads", "seconds"):
         options += [f"--{option}", str(getattr(args, option))]
@@ -121,7 +123,7 @@ def child_args(args, name):
     return options + (["--list", str(args.list)] if args.list else [])
 
 
-# ---- The parent ----
+# ---- In the parent ----
 
 
 def find_names(args, parser):
@@ -133,7 +135,7 @@ def find_names(args, parser):
 
 
 def measure_all(args, names):
-    """The results so far are written after each network: a long run may be stopped."""
+    """Measures all networks. Returns the results, and writes them to --json after each network, as a run may be interrupted."""
     results = {"machine": machine.describe(args.threads), "rows": []}
     if words := load.warning(load.look()):
         print(f"warning: {words} before the start: times will be unreliable", file=sys.stderr)
@@ -148,7 +150,7 @@ def measure_all(args, names):
 
 
 def write_all(args, results):
-    """The files that are asked for. A picture is named relative to the README that shows it."""
+    """Writes the files of --json, --svg and --readme. The README refers to the chart by a relative path."""
     results["about"] = machine.as_text(results["machine"])
     write(args.json, lambda: json.dumps(results, indent=1))
     write(args.svg, lambda: chart.draw(results, table.SHORT))
@@ -170,7 +172,7 @@ def main():
     if args.child:
         return run_child(args)
     os.environ.update(restrict.environment())
-    # Libraries with OpenMP start their pools with this many threads, whatever they are told later.
+    # OpenMP reads this variable when it starts its threads; later calls may not change their number.
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
     if args.readme and table.BEGIN not in args.readme.read_text("utf-8"):
         parser.error(f"{args.readme} has no line {table.BEGIN}")

@@ -1,18 +1,18 @@
-"""The ratios as a picture: horizontal bars in a self-contained SVG.
+"""The ratios as a horizontal bar chart in a self-contained SVG.
 
-A bar longer than 1 is a network that SOL runs faster than the best peer, whose name stands behind the bar.
+A ratio is the time of the fastest peer divided by SOL's time. The peer's name is at the end of the bar.
 """
 
 from html import escape
 
 ROW, BAR, WIDTH, RIGHT, TOP, BOTTOM = 22, 14, 480, 150, 46, 26
-LETTER = 7  # about the width of one; names stand to the left of the bars
+LETTER = 7  # approximate width of a letter, for the names to the left of the bars
 FASTER, SLOWER, LINE = "#2f6f9f", "#c2763a", "#999999"
 STYLE = "text{font:12px sans-serif;fill:#222} .small{font-size:11px;fill:#666}"
 
 
 def draw(results, titles):
-    """SVG text; ``titles``: {peer: its name for people}. Networks that SOL did not run are left out."""
+    """Returns SVG text. ``titles``: {peer: displayed name}. The chart has only networks that ran in SOL without fallback."""
     rows = [row for row in results["rows"] if "ratio" in row and not row["fallbacks"]]
     rows.sort(key=lambda row: -row["ratio"])
     left = 20 + LETTER * max([10, *(len(row["network"]) for row in rows)])

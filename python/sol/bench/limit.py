@@ -1,13 +1,14 @@
-"""How fast this machine could run a network: each convolution and matrix product at the larger of
+"""Estimates the shortest time in which this machine can run a network (a roofline model).
 
-    multiplications / measured peak        and        bytes of input, weight and output / measured bandwidth
+The time is a sum over all convolutions and matrix products, of the larger of
 
-A 3x3 convolution of stride 1, undilated and ungrouped, counts a quarter of its multiplications: Winograd's
-F(4x4, 3x3) needs no more, and SOL has it. All other layers are taken to be fused into these, for nothing. The
-bandwidth is that of reading as many bytes as the network touches, over and over: caches count where they hold it.
+    flops / measured peak        and        bytes of input, weight and output / measured bandwidth
 
-The bound is one of layers that run after each other. A kernel that keeps values between two of them in registers
-could beat it.
+A 3x3 convolution with stride 1, without dilation and groups, counts a quarter of its flops, as Winograd's F(4x4, 3x3) needs
+no more multiplications. All other layers count as fused, with no time of their own. The bandwidth is measured by repeated
+reads of as many bytes as the network touches, so it is that of a cache if a cache can hold them.
+
+The estimate assumes that layers run one after the other. A kernel that fuses two of these layers could be faster.
 """
 
 import contextlib
@@ -21,11 +22,12 @@ from torch.utils.flop_counter import flop_registry
 
 from sol import _core
 
-WINOGRAD_GAIN = 4  # multiplications of direct convolution for one of F(4x4, 3x3): (4*4*9) / (6*6)
+# Multiplications of direct convolution / multiplications of F(4x4, 3x3): (4*4*9) / (6*6).
+WINOGRAD_GAIN = 4
 
 
 class Counter(TorchDispatchMode):
-    """Collects (name, flops, flops that are needed at least, bytes) of every layer with multiplications."""
+    """A mode of PyTorch that collects (operation, flops, least flops, bytes) of each operation with multiplications."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +50,7 @@ class Counter(TorchDispatchMode):
 
 
 def is_winograd(function, args):
-    """Could F(4x4, 3x3) compute this? ``args`` are those of aten.convolution."""
+    """Whether Winograd's F(4x4, 3x3) can compute this operation. ``args``: of aten.convolution."""
     if function._overloadpacket is not torch.ops.aten.convolution:
         return False
     weight, stride, dilation, transposed, groups = args[1], args[3], args[5], args[6], args[8]
@@ -62,7 +64,7 @@ def tensor_bytes(values):
 
 
 def count_layers(model, inputs):
-    """[(operation, flops, least flops, bytes)] of one forward."""
+    """Returns [(operation, flops, least flops, bytes)] of one forward."""
     with Counter() as counter, torch.no_grad(), only_simple_operators():
         model(*inputs)
     return counter.layers
@@ -70,7 +72,7 @@ def count_layers(model, inputs):
 
 @contextlib.contextmanager
 def only_simple_operators():
-    """Operators that fuse whole recurrent and attention layers are off: what is inside them would not be seen."""
+    """Turns off operators that compute whole recurrent or attention layers: the mode would not see their operations."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     with warnings.catch_warnings():
@@ -83,14 +85,19 @@ def only_simple_operators():
 
 
 def touched_bytes(model, layers):
-    """All parameters, and the largest layer's tensors."""
+    """Returns the bytes of all parameters and of the tensors of the largest layer."""
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
     return parameters + max((layer[3] for layer in layers), default=0)
 
 
 def measure(model, inputs):
-    """{"ms", "peak_gflops", "bandwidth_gbs", "bytes", "gflop", "least_gflop", "memory_bound"}: the last is the share of
-    the time in layers that wait for memory."""
+    """Returns the estimate and its inputs as a dict.
+
+    ms             the shortest time; peak_gflops, bandwidth_gbs: the measured rates
+    bytes          that the network touches: see touched_bytes
+    gflop          of direct computation; least_gflop: with Winograd's algorithm where possible
+    memory_bound   part of the time, between 0 and 1, in layers that are limited by memory
+    """
     layers = count_layers(model, inputs)
     peak = _core.measure_flops()
     touched = touched_bytes(model, layers)

@@ -1,25 +1,25 @@
-"""How much of the machine other processes take while engines are timed: figures from a busy machine say little.
+"""Measures the load of the machine by other processes during a measurement, as such a load makes times unreliable.
 
-load = Load(); ...; load.share()    of the time of the cores that this process may use, between 0 and 1; None: nobody knows
+load = Load(); ...; load.share()    part of the cores' time that other processes used, between 0 and 1; None: unknown
 """
 
 import os
 import time
 from pathlib import Path
 
-BUSY = 0.1  # from here on a warning is due
-LOOK_S = 0.5  # how long the machine is watched before anything is timed
+BUSY = 0.1  # shares from here on cause a warning
+LOOK_S = 0.5  # seconds of the measurement before the first timing
 
 
 class Load:
-    """Watches from the moment when it is made."""
+    """Measures the load since its creation, on the cores that this process may use."""
 
     def __init__(self, stat="/proc/stat"):
         self._stat = Path(stat)
         self._before = self._read()
 
     def _read(self):
-        """(time, seconds that the cores were busy, seconds that this process and its children were), or None."""
+        """Returns (time, busy seconds of the cores, processor seconds of this process and its children), or None."""
         try:
             busy = busy_seconds(self._stat.read_text(), os.sched_getaffinity(0))
         except (OSError, ValueError):
@@ -27,7 +27,7 @@ class Load:
         return time.perf_counter(), busy, sum(os.times()[:4])
 
     def share(self):
-        """Of the cores' time since the beginning, what others had."""
+        """Returns the part of the cores' time since the creation that other processes used, or None if it is unknown."""
         now = self._read()
         if now is None or self._before is None:
             return None
@@ -37,7 +37,7 @@ class Load:
 
 
 def busy_seconds(stat, cores):
-    """Of these cores, by the text of /proc/stat: user, nice, system, interrupts, and what the host's other machines took."""
+    """Returns the busy seconds of ``cores`` from the text of /proc/stat: user, nice, system, interrupts, and stolen time."""
     ticks = 0
     for line in stat.splitlines():
         name, *fields = line.split()
@@ -48,14 +48,14 @@ def busy_seconds(stat, cores):
 
 
 def look():
-    """The share that others have just now."""
+    """Returns the current share of other processes, measured for LOOK_S seconds; None if it is unknown."""
     load = Load()
     time.sleep(LOOK_S)
     return load.share()
 
 
 def warning(share):
-    """A sentence for people; "" for an idle machine."""
+    """Returns a warning as text for a share of BUSY or more; else ""."""
     if share is None or share < BUSY:
         return ""
     return f"other work took {100 * share:.0f}% of the cores"

@@ -1,4 +1,4 @@
-"""What figures were measured on: CPU, instruction set, cores, versions."""
+"""Describes the machine of a measurement: CPU, instruction set, cores, memory, versions."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ PACKAGES = ("torch", "torchvision", "onnxruntime", "openvino", "ncnn")
 
 
 def describe(threads):
-    """A dict for JSON; see ``as_text``."""
+    """Returns a dict for JSON, which ``as_text`` converts to a sentence."""
     return {
         "cpu": cpu_name(),
         "isa": instruction_set(),
@@ -26,7 +26,7 @@ def describe(threads):
 
 
 def cpu_name():
-    """The first of what /proc/cpuinfo may call the CPU; else what Python knows."""
+    """Returns the CPU's name from /proc/cpuinfo, else from the module `platform`."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -39,7 +39,7 @@ def cpu_name():
 
 
 def instruction_set():
-    """Of the CPU device that SOL uses, such as avx512; '?' when there is none."""
+    """Returns the instruction set that SOL uses, such as avx512; '?' if no device is available."""
     details = [detail for name, (ok, detail) in sol.devices().items() if ok and name != "ref"]
     return details[0] if details else "?"
 
@@ -55,8 +55,11 @@ def versions():
 
 
 def add_rates(machine, row):
-    """The best rates that any network's process measured: other work on the machine only lowers them. The
-    bandwidth is that of the network with the most bytes, which no cache holds."""
+    """Updates the machine's rates with those of one network's row.
+
+    The peak is the largest one, as other work on the machine only lowers it. The bandwidth is that of the network with the
+    most bytes, which fit least into caches.
+    """
     limit = row.get("limit")
     if not limit:
         return
@@ -67,7 +70,7 @@ def add_rates(machine, row):
 
 
 def as_text(machine):
-    """One sentence."""
+    """Returns the description as one sentence."""
     packages = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     rates = [
         f"{machine[key]:.0f} {unit}"

@@ -1,23 +1,23 @@
-"""Everything about one network: compile times, results, times beside the peers.
+"""All measurements of one network: compile times, results, and times of SOL and the peers.
 
-    parent   measure(): a process with an empty kernel cache, and one per run with what the first left there
-    child    compile_cold(), compare(): return what becomes the row
+    parent   measure(): runs a child with an empty kernel cache, then one child per run with the cache that the first filled
+    child    compile_cold(), compare(): return the parts of the row
 
-A row of the results, times in milliseconds and seconds as their names say:
+A row of the results, with these keys:
 
-    ms          {engine: [median, minimum]}, `sol` among them;  spread: {engine: [10th, 90th percentile]}
-    ratio       the best peer's median over SOL's;  best: that peer;  ratios: of all runs, where there are several
-    ratio_spread [smallest, largest] of the rounds of turns;  busy: share of the cores that other processes had meanwhile
-    error       of SOL, relative to the largest output
-    fallbacks   {reason: calls} where PyTorch ran the network in SOL's place
-    cold, warm  {"own", "export", "first", "optimize"}: SOL's own part of sol.optimize, torch.export's part,
-                the first call, which packs the weights; all before the first result is optimize + first
-    prepare_s   {peer: s} until its first result
-    left_out    {peer: reason}
-    steps       SOL's steps: see sol.times.Step
-    overhead_us a call's time over the sum of its steps' times
-    own         share of the steps' time that is spent in SOL's own kernels
-    limit       see `limit`;  of_limit: its time over SOL's
+    ms           {engine: [median, minimum]} in ms, with SOL as "sol";  spread: {engine: [10th, 90th percentile]} in ms
+    ratio        the best peer's median / SOL's median;  best: that peer;  ratios: of all runs, if there are several
+    ratio_spread [smallest, largest] ratio of one round of turns;  busy: see load.py
+    error        largest difference from PyTorch's result, relative to the largest value of the output
+    fallbacks    {reason: number of calls that PyTorch ran instead of SOL}
+    cold, warm   seconds with an empty and a filled kernel cache: {"optimize": sol.optimize, "export": torch.export in it,
+                 "own": the rest of it, "first": the first call, with the prepack}
+    prepare_s    {peer: seconds until its first result}
+    left_out     {peer: reason}
+    steps        SOL's steps: see sol.times.Step
+    overhead_us  microseconds of a call minus the sum of its steps
+    own          part of the steps' time in SOL's own kernels, between 0 and 1
+    limit        see limit.py;  of_limit: its time / SOL's median
 """
 
 import statistics
@@ -36,9 +36,11 @@ class WrongResult(Exception):
 
 
 def measure(name, child_args, runs, timeout):
-    """One row: cold compile in one process, then times in others with the kernel cache filled.
+    """Returns one row: cold compile in one process, then times in others with a filled kernel cache.
 
-    Of several runs it is the one with the median ratio."""
+    Of several runs it is the row with the median ratio. After an error it is {"network", "failed": reason, "output"}.
+    ``timeout``: seconds for one process.
+    """
     jobs = ["cold", *["compare"] * runs]
     with tempfile.TemporaryDirectory(prefix="sol-") as folder:
         children = [
@@ -55,7 +57,7 @@ def measure(name, child_args, runs, timeout):
 
 
 def run_job(name, child_args, job, which, timeout, folder):
-    """What one process reports; on a terminal it is shown what it does."""
+    """Runs one child process and returns its report. On a terminal, a line shows the child's current step."""
     line = process.Line()
     env = {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor")}
     show = (lambda step: line.show(f"{name}{which}: {step}")) if line.is_visible else None
@@ -67,7 +69,7 @@ def run_job(name, child_args, job, which, timeout, folder):
 
 
 def choose_median(rows):
-    """The row with the median ratio, and all ratios in the order of the runs."""
+    """Returns the row with the median ratio, with all ratios in the order of the runs added."""
     ratios = [row["ratio"] for row in rows if "ratio" in row]
     if len(ratios) < len(rows) or len(rows) == 1:
         return rows[0]
@@ -79,11 +81,11 @@ def choose_median(rows):
 
 
 def count_time(module, name):
-    """Replaces a function by one that adds up its own time; returns the list with the sum."""
+    """Replaces a module's function by one that measures its time. Returns a list of one item, the sum in seconds."""
     original, total, running = getattr(module, name), [0.0], []
 
     def timed(*args, **kwargs):
-        if running:  # called by itself: counted already
+        if running:  # a recursive call: the outer call measures it
             return original(*args, **kwargs)
         running.append(name)
         start = time.perf_counter()
@@ -98,21 +100,21 @@ def count_time(module, name):
 
 
 def warm_up_export():
-    """The first export of a process imports half of PyTorch; that is nobody's compile time."""
+    """Makes a first export, which imports many modules of PyTorch, so that this time does not count as compile time."""
     import torch
 
     torch.export.export(torch.nn.Linear(2, 2).eval(), (torch.zeros(2, 2),))
 
 
 def optimize(target):
-    """Returns (fast, {seconds}), the first call included: it packs the weights."""
+    """Returns (optimized module, {"optimize", "own", "export", "first"} in seconds), after the first call, which prepacks."""
     import torch
 
     warm_up_export()
     export = count_time(torch.export, "export")
     import sol.pytorch as sol
 
-    # The row shall say what SOL's own time is, also where PyTorch's is better.
+    # SOL's own time is measured, also if PyTorch is faster.
     sol.config["compiler::never_slower"] = False
     specs = [sol.input([0, *x.shape[1:]], dtype=x.dtype) for x in target.inputs]
     start = time.perf_counter()
@@ -125,12 +127,13 @@ def optimize(target):
 
 
 def compile_cold(target):
+    """Returns {"compile": seconds, see ``optimize``} of a compile with an empty kernel cache."""
     process.tell("compiling, with an empty kernel cache")
     return {"compile": optimize(target)[1]}
 
 
 def compare(target, peer_names, threads, seconds):
-    """The row of one network: SOL and the peers in turns."""
+    """Returns the row of one network: SOL and the peers, timed in turns. Raises WrongResult."""
     import sol.pytorch as sol
     from sol.bench import peers
 
@@ -153,7 +156,7 @@ def compare(target, peer_names, threads, seconds):
 
 
 def time_engines(engines, seconds):
-    """The part of the row that comes from timing."""
+    """Returns the part of the row that comes from timing. ``engines``: {name: function that makes one call}."""
 
     def tell(name, turn):
         process.tell(f"{name}, turn {turn + 1} of {timing.BLOCKS}")
@@ -175,7 +178,7 @@ def compare_limit(target, sol_ms):
 
 
 def rank(ms):
-    """The best peer, and what SOL makes of it."""
+    """Returns {"best": the fastest peer, "ratio": its median / SOL's median}; {} without peers."""
     peers = {name: times[0] for name, times in ms.items() if name != "sol"}
     if not peers:
         return {}
@@ -184,7 +187,7 @@ def rank(ms):
 
 
 def profile_steps(fast, inputs):
-    """{"steps", "overhead_us", "own"}; {} where SOL fell back."""
+    """Returns {"steps", "overhead_us", "own"}; {} if the network fell back to PyTorch."""
     import sol.pytorch as sol
 
     if sol.fallbacks(fast):

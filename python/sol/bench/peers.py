@@ -1,13 +1,13 @@
-"""The other engines. Each is made ready for one network, checked against PyTorch, and then only called.
+"""The other inference engines. prepare_all compiles a network for each of them and compares its result with PyTorch's.
 
     eager, eager_cl    PyTorch, contiguous and channels_last
-    inductor           torch.compile, parameters frozen
+    inductor           torch.compile with frozen parameters
     onnxruntime        ONNX Runtime, CPU provider
     openvino           OpenVINO, for latency, in float32
-    ncnn               ncnn in float32, converted by pnnx: one image, batch 1
+    ncnn               ncnn in float32, converted by pnnx; only one image with batch 1
 
-All run in float32 with the chosen number of threads. What is not installed, or cannot run a network, or
-gives a wrong result, is left out, with its reason.
+All run in float32 with the given number of threads. An engine that is not installed, cannot run a network, or has a wrong
+result is left out, with the reason.
 """
 
 import copy
@@ -21,15 +21,15 @@ from torch.utils import _pytree
 
 from sol.bench import process, restrict
 
-TOLERANCE = 1e-3  # of the largest output: above it a result is wrong
+TOLERANCE = 1e-3  # the largest error of a correct result, relative to the largest output value
 
 
 class Unfit(Exception):
-    """Why an engine does not run a network."""
+    """An engine does not run a network. The message is the reason."""
 
 
 class Job:
-    """One network to be prepared for engines; files go to ``folder``."""
+    """A network for the engines to prepare. ``folder``: for their files."""
 
     def __init__(self, target, threads, folder):
         self.model, self.inputs = target.model, target.inputs
@@ -38,7 +38,7 @@ class Job:
         self._onnx = None
 
     def onnx(self):
-        """The path of the network as ONNX, for this batch size; exported once."""
+        """Returns the path of the network as an ONNX file for this batch size. The first call exports it."""
         if self._onnx is None:
             path = os.path.join(self.folder, "network.onnx")
             torch.onnx.export(self.model, self.inputs, path, dynamo=True, verbose=False)
@@ -46,7 +46,7 @@ class Job:
         return self._onnx
 
 
-# ---- Engines: prepare(job) -> a function without arguments that makes one call ----
+# ---- Engines: prepare(job) returns a function without arguments that makes one call ----
 
 
 def prepare_eager(job):
@@ -106,7 +106,7 @@ def prepare_openvino(job):
 
 
 def prepare_ncnn(job):
-    """ncnn's images have no batch; half precision, which it would choose by itself, is off."""
+    """Needs a batch of 1, as ncnn's images have no batch. Half precision, ncnn's default, is turned off."""
     if job.batch != 1 or not job.is_image:
         raise Unfit("ncnn takes one image at a time")
     import ncnn
@@ -132,6 +132,8 @@ def prepare_ncnn(job):
 
 
 class Peer(NamedTuple):
+    """An engine: its displayed name, the packages that it needs, and its function prepare(job)."""
+
     title: str
     packages: tuple
     prepare: object
@@ -147,16 +149,19 @@ PEERS = {
 }
 
 
-# ---- Readying them ----
+# ---- Preparation and check ----
 
 
 def missing_packages(name):
-    """Packages that a peer needs and that are not installed."""
+    """Returns the packages that a peer needs and that are not installed."""
     return [p for p in PEERS[name].packages if importlib.util.find_spec(p) is None]
 
 
 def prepare_all(names, job, expected):
-    """(engines {name: function}, seconds {name: s}, left out {name: reason}); ``expected``: see ``values``."""
+    """Returns (engines, seconds, left out): {name: function}, {name: seconds to prepare}, {name: reason}.
+
+    ``expected``: the ``values`` of PyTorch's result.
+    """
     engines, seconds, left_out = {}, {}, {}
     for name in names:
         process.tell(f"preparing {name}")
@@ -170,7 +175,7 @@ def prepare_all(names, job, expected):
             error = relative_error(values(run()), expected)
             if not error <= TOLERANCE:
                 raise Unfit(f"wrong result, relative error {error:.1e}")
-        except Exception as error:  # engines fail in their own ways; the others shall run
+        except Exception as error:  # of any type: an engine's failure must not stop the others
             left_out[name] = describe(error)
         else:
             engines[name] = run
@@ -186,12 +191,12 @@ def describe(error):
 
 
 def values(result):
-    """What a network returned, as a flat list of tensors."""
+    """Returns the result of a network as a flat list of tensors."""
     return [torch.as_tensor(leaf) for leaf in _pytree.tree_leaves(result) if hasattr(leaf, "shape")]
 
 
 def relative_error(got, expected):
-    """The largest difference, relative to the largest value of its tensor; inf where sizes differ."""
+    """Returns the largest difference, relative to the largest expected value of the same tensor; inf if sizes differ."""
     if len(got) != len(expected):
         return float("inf")
     return max((_tensor_error(a, b) for a, b in zip(got, expected)), default=0.0)

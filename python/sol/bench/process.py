@@ -1,6 +1,9 @@
-"""Runs work on one network in a process of its own, so that a crash or full memory costs one row, not the run.
+"""Runs the measurement of one network in a child process: a crash or a lack of memory loses one row, not the whole run.
 
-Needs nothing but Python, so that tools can use the file without an installed SOL."""
+    parent: run_child() -> child: tell(), report() -> lines on stdout -> parent: the row
+
+The file needs only Python's standard library, so that tools can use it without an installed SOL.
+"""
 
 import contextlib
 import json
@@ -14,22 +17,22 @@ import time
 
 MARK = "@result "
 STEP = "@step "
-WANTS_STEPS = "SOL_BENCH_STEPS"  # set for a child whose parent shows what it does
+WANTS_STEPS = "SOL_BENCH_STEPS"  # environment variable: the parent displays the child's steps
 
 
 def report(row):
-    """In the child: hands the result, a dict, to the parent. Libraries may have left a line unfinished."""
+    """In the child: sends the result, a dict, to the parent. It begins a new line, as a library may not have ended its own."""
     print("\n" + MARK + json.dumps(row), flush=True)
 
 
 def tell(step):
-    """In the child: what it does now, for a parent that shows it."""
+    """In the child: sends the text of its current step to the parent, if the parent displays it."""
     if os.environ.get(WANTS_STEPS):
         print("\n" + STEP + step, flush=True)
 
 
 class Line:
-    """A line on a terminal that is overwritten; nothing where stderr is none."""
+    """A status line on a terminal, which each ``show`` overwrites. Without a terminal it shows nothing."""
 
     def __init__(self, stream=None):
         self._stream = stream or sys.stderr
@@ -46,10 +49,11 @@ class Line:
 
 
 def run_child(argv, timeout, cache_dir=None, env=None, on_step=None):
-    """Runs `python argv...` and returns what it reported; on failure {"error": reason, "output": last lines}.
+    """Runs `python argv...` and returns the dict that it reports; on failure {"error": reason, "output": last lines}.
 
-    Without `cache_dir` the child compiles into an empty kernel cache, which is removed afterwards. `env` adds
-    variables to the child's environment. `on_step(text)` is called with what the child tells."""
+    The result also has "seconds". `timeout`: in seconds. `cache_dir`: the child's kernel cache; None: an empty one, which is
+    deleted afterwards. `env`: variables to add to the child's environment. `on_step(text)`: called for each `tell`.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="sol-") as empty,
         tempfile.TemporaryFile("w+", errors="replace") as errors,
@@ -66,7 +70,10 @@ def run_child(argv, timeout, cache_dir=None, env=None, on_step=None):
 
 
 def run(command, env, timeout, errors, on_step):
-    """(exit code, None when it took too long; lines of stdout). The child leads a group, with which its own children end."""
+    """Returns (exit code, lines of stdout); the exit code is None after a timeout.
+
+    The child leads a process group, so that a timeout also ends the child's own children.
+    """
     child = subprocess.Popen(
         command,
         env=env,
@@ -103,6 +110,7 @@ def run(command, env, timeout, errors, on_step):
 
 
 def read_row(code, lines, errors, timeout, seconds):
+    """Returns the child's row, or an error row; ``code``, ``lines``: see ``run``; ``errors``: its stderr."""
     if code is None:
         return {"error": f"not done after {timeout:.0f} s", "seconds": timeout}
     row = {"error": f"exit code {code}"}

@@ -1,11 +1,11 @@
-"""The peers with no more instructions than SOL has: SOL_CPU=avx2 on a machine with AVX-512.
+"""Restricts the peers to the instruction set of SOL: with SOL_CPU=avx2, on a machine with AVX-512, to AVX2.
 
-Each has a switch of its own, found in its documentation and confirmed by its times; a peer without one is left out.
+Each peer is restricted by its own environment variables. A peer that has no such variable is left out.
 """
 
 import os
 
-# What an engine's libraries read when they are loaded; None: nothing makes it do without AVX-512.
+# {peer: variables that its libraries read when they are loaded}; None: AVX-512 cannot be turned off.
 AVX2 = {
     "eager": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
     "eager_cl": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
@@ -21,7 +21,7 @@ def is_on():
 
 
 def environment():
-    """Variables that restrict the peers, to be set before any of them is loaded."""
+    """Returns the environment variables that restrict the peers. They must be set before a peer is loaded."""
     found = {}
     for variables in AVX2.values() if is_on() else ():
         found |= variables or {}
@@ -29,11 +29,11 @@ def environment():
 
 
 def refusal(peer):
-    """Why the peer cannot be compared, or None."""
+    """Returns the reason why the peer cannot be compared, or None."""
     return "cannot be kept from using AVX-512" if is_on() and AVX2[peer] is None else None
 
 
 def as_text():
-    """What was done, for the table's description; empty where nothing was."""
+    """Returns the restrictions as text for the table's description; "" without restrictions."""
     switches = " ".join(f"{name}={value}" for name, value in environment().items())
     return f"peers restricted by {switches}" if switches else ""

@@ -1,4 +1,4 @@
-"""Results as tables: on the terminal, and in README between its marks."""
+"""Results as tables: on the terminal, and in README between the marks BEGIN and END."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ from sol.bench import load
 
 WIDTH = 20
 
-# Titles and what they mean; in front of them are the engines' medians in milliseconds.
+# {title: meaning} of the columns on the terminal, which follow the engines' medians in milliseconds.
 COLUMNS = {
     "ratio": "time of the fastest other engine over SOL's: above 1, SOL is faster",
     "spread": "smallest and largest ratio of one round of turns: where they are far apart, the ratio says little",
@@ -65,7 +65,7 @@ def interval(bounds):
 
 
 def native_ratios(rows):
-    """Of the networks that SOL itself ran."""
+    """Returns the ratios of the networks that ran in SOL without fallback."""
     return [row["ratio"] for row in rows if "ratio" in row and not row["fallbacks"]]
 
 
@@ -74,7 +74,7 @@ def geometric_mean(ratios):
 
 
 def mean_spread(rows):
-    """The geometric means of the ends of all spreads."""
+    """Returns the geometric means of the lower and of the upper ends of all spreads, as text; "" without spreads."""
     spreads = [
         row["ratio_spread"] for row in rows if row.get("ratio_spread") and not row["fallbacks"]
     ]
@@ -82,7 +82,7 @@ def mean_spread(rows):
 
 
 def summary(results):
-    """Who was left out and why, and the mean of the ratios."""
+    """Returns the peers that were left out with their reasons, the mean of the ratios, and a warning of load, as text."""
     lines, rows = [], results["rows"]
     for peer, reason in sorted({item for row in rows for item in row.get("left_out", {}).items()}):
         names = [row["network"] for row in rows if row.get("left_out", {}).get(peer) == reason]
@@ -114,7 +114,7 @@ SHORT = {
 
 
 def markdown(results, peers, picture=None):
-    """The block for README: what was measured and where, the table, the mean. ``picture``: a path, if there is one."""
+    """Returns the block for README: the machine, the table, and the mean. ``picture``: path of the chart, or None."""
     rows = [row for row in results["rows"] if "failed" not in row]
     columns = [name for name in (*peers, "sol") if any(name in row["ms"] for row in rows)]
     titles = ["network", *(SHORT[name] for name in columns), "best ÷ SOL", "of the limit"]
@@ -131,7 +131,7 @@ def table_row(cells):
 
 
 def markdown_cells(row, columns):
-    """The best peer is bold. What PyTorch runs in SOL's place has no ratio that would say something of SOL."""
+    """Returns the cells of a row, with the best peer in bold. A network that fell back to PyTorch gets no ratio."""
     cells = [milliseconds(row, name) for name in columns]
     if row.get("best") in columns:
         at = columns.index(row["best"])
@@ -155,7 +155,7 @@ def notes(rows):
 
 
 def replace_block(text, block):
-    """``text`` with ``block`` between the marks. Raises ValueError when there are none."""
+    """Returns ``text`` with ``block`` between the marks. Raises ValueError if the marks are missing."""
     begin, end = text.find(BEGIN), text.find(END)
     if begin < 0 or end < begin:
         raise ValueError(f"there is no {BEGIN} with an {END} behind it")

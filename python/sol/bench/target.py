@@ -1,8 +1,8 @@
-"""What to run: a network with its inputs.
+"""Finds the network to measure, and makes its inputs.
 
-    module:function, file.py:function   yours: function(batch) -> (module, inputs), whatever it calls its argument; or
-                                        a function or class that returns a module, with its --shape given
-    name                                a network on a list: a file with build(name) and NAMES, such as
+    module:function, file.py:function   function(batch) -> (module, inputs), with any name of its argument; or a
+                                        function or class that returns only a module, if --shape is given
+    name                                a network on a list: a Python file with NAMES and build(name), such as
                                         bench/networks.py in SOL's sources
 
 `inputs` is a tensor or a tuple of tensors whose first size is the batch.
@@ -21,7 +21,7 @@ DEFAULT_LIST = Path("bench") / "networks.py"
 
 
 class Target(NamedTuple):
-    """A network in eval mode and one batch for it."""
+    """A network in eval mode, and its inputs for one batch."""
 
     name: str
     model: torch.nn.Module
@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
     @property
     def is_image(self):
-        """One 4-dimensional input: channels_last means something."""
+        """Whether the only input has 4 dims, so that channels_last applies."""
         return len(self.inputs) == 1 and self.inputs[0].dim() == 4
 
     @property
@@ -38,16 +38,19 @@ class Target(NamedTuple):
 
 
 class BadTarget(Exception):
-    """The message says what is wrong with what the user named."""
+    """The user's name of a network is not valid. The message is the reason."""
 
 
 def list_names(path):
-    """All names on a list of networks; [] without a list."""
+    """Returns all names on a list of networks; [] if there is no list. ``path``: of the list; None: DEFAULT_LIST."""
     return list(_load_list(path).NAMES) if _find_list(path) else []
 
 
 def load(spec, batch, list_path=None, shape=None):
-    """The Target that ``spec`` names. Raises BadTarget; what the user's own function raises, passes."""
+    """Returns the Target that ``spec`` names. ``shape``: of one input without the batch, or None.
+
+    Raises BadTarget, and any exception of the user's function.
+    """
     if ":" in spec:
         model, inputs = _call_function(spec, batch, shape)
     else:
@@ -76,10 +79,13 @@ def _call_function(spec, batch, shape):
 
 
 def _call(spec, function, batch):
-    """The batch by name, or in the first place where something must stand; a class gets none, as what it needs is something else."""
+    """Calls the user's function with the batch: as the argument `batch`, else as the only argument without a default.
+
+    A class is called without arguments, unless it has an argument `batch`: its first argument has another meaning.
+    """
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # some of those written in C
+    except (TypeError, ValueError):  # raised for some functions that are written in C
         parameters = []
     if any(p.name == "batch" and p.kind != p.POSITIONAL_ONLY for p in parameters):
         return function(batch=batch)
@@ -115,7 +121,7 @@ def _load_list(path):
 
 
 def _load_module(where):
-    """A module by its name, as seen from the working directory, or by its file's path."""
+    """Imports a module by its name, also from the working directory, or by the path of its file. Raises BadTarget."""
     if not where.endswith(".py"):
         sys.path.insert(0, "")
         try:

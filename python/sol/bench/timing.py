@@ -1,15 +1,18 @@
-"""How engines are timed: they take turns, block by block, in one process, and medians are compared."""
+"""The timing protocol: engines run in turns, block by block, in one process; medians are compared."""
 
 import statistics
 import time
 
 BLOCKS = 6
-PAUSE_S = 0.05  # before a block, so that the other engines' threads have parked
-WARM_UP = 2  # calls before each block: the other engines had the caches
+PAUSE_S = 0.05  # seconds before a block, in which other engines' threads stop spinning
+WARM_UP = 2  # untimed calls before each block, as the caches hold other engines' data
 
 
 def time_block(run, seconds):
-    """Call times of one block: at least 5 calls (2 of slow ones), at least `seconds`."""
+    """Returns the times of the calls of one block, in seconds.
+
+    A block takes at least `seconds`, and has at least 5 calls, or 2 if a call takes over 0.5 s.
+    """
     times, end = [], time.perf_counter() + seconds
     while len(times) < (2 if times and times[-1] > 0.5 else 5) or time.perf_counter() < end:
         start = time.perf_counter()
@@ -19,9 +22,10 @@ def time_block(run, seconds):
 
 
 def take_turns(engines, seconds=2.0, progress=None):
-    """{name: [call times of each block]} for {name: function}; `seconds` per engine over all blocks.
+    """Returns {name: [a list of call times in seconds per block]}.
 
-    That is 30 calls or more of each, 12 of those that take over 0.5 s. `progress(name, turn)` is called before each block.
+    `engines`: {name: function}. `seconds`: per engine, for all blocks. `progress(name, turn)`: called before each block.
+    Each engine has at least 30 calls, or 12 if a call takes over 0.5 s.
     """
     for run in engines.values():
         warm_up(run)
@@ -41,22 +45,22 @@ def warm_up(run):
         run()
 
 
-# ---- What the times say ----
+# ---- Statistics ----
 
 
 def interleave(engines, seconds=2.0):
-    """{name: [median ms, minimum ms]} of `take_turns`."""
+    """Times the engines by `take_turns`. Returns {name: [median ms, minimum ms]}."""
     return summarize(take_turns(engines, seconds))
 
 
 def summarize(blocks):
-    """{name: [median ms, minimum ms]}."""
+    """Returns {name: [median ms, minimum ms]} over all blocks."""
     every = {name: sum(times, []) for name, times in blocks.items()}
     return {name: [statistics.median(t) * 1e3, min(t) * 1e3] for name, t in every.items()}
 
 
 def spread(blocks):
-    """{name: [ms that 10% of the calls do not exceed, ms that 90% do not]}."""
+    """Returns {name: [10th percentile, 90th percentile]} of the call times in ms."""
     found = {}
     for name, times in blocks.items():
         ordered = sorted(sum(times, []))
@@ -65,7 +69,7 @@ def spread(blocks):
 
 
 def ratio_spread(blocks, peer):
-    """[smallest, largest] ratio of the peer's median over SOL's in one round of turns: how far one round is from another."""
+    """Returns [smallest, largest] ratio of the peer's median to SOL's over the rounds of turns: how stable the ratio is."""
     rounds = zip(blocks[peer], blocks["sol"])
     ratios = [statistics.median(a) / statistics.median(b) for a, b in rounds]
     return [min(ratios), max(ratios)]

@@ -4,8 +4,8 @@
     net = sol.load("model.onnx")
     y = net(x)
 
-The file is read by libsol itself; neither the onnx package nor a framework is needed. What the package ``sol`` offers besides, such as
-``sol.optimize``, is here, too.
+libsol reads the file itself: it needs neither the onnx package nor a framework. All other names of the package ``sol``,
+such as ``sol.optimize``, are available here, too.
 """
 
 from sol import (

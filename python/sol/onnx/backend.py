@@ -1,4 +1,4 @@
-"""SOL as a backend of the onnx package: ``sol.onnx.backend.prepare(model).run(inputs)``, and for its test suite."""
+"""SOL as a backend of the onnx package: ``sol.onnx.backend.prepare(model).run(inputs)``. onnx's test suite uses it, too."""
 
 import numpy
 from onnx.backend.base import Backend, BackendRep
@@ -8,6 +8,8 @@ from sol.onnx.network import load
 
 
 class SolRep(BackendRep):
+    """A loaded network. ``run`` returns a tuple of outputs."""
+
     def __init__(self, network):
         self.network = network
 
@@ -21,7 +23,7 @@ class SolRep(BackendRep):
 
 
 class SolBackend(Backend):
-    """Raises BackendIsNotSupposedToImplementIt, with SOL's reason, for what it does not have."""
+    """Implements onnx's Backend. Raises BackendIsNotSupposedToImplementIt with SOL's reason for what SOL does not support."""
 
     @classmethod
     def prepare(cls, model, device="CPU", **kwargs):

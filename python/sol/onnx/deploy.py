@@ -1,4 +1,4 @@
-"""From an ONNX file to a library that needs nothing but the C library."""
+"""Deployment of an ONNX file: file -> libsol model -> sol.deployment.write."""
 
 from sol import deployment
 from sol.onnx.source import read_source
@@ -18,11 +18,16 @@ def deploy(
     folder=None,
     shapes=None,
 ):
-    """Writes a library and its header into the folder ``path``. Raises NotImplementedError for what can only be interpreted.
+    """Writes an ONNX network as a library that needs only the C library, and a C header, into the folder ``path``.
 
-    ``model``: a path, a file object, or the bytes of a file (whose external data lie in ``folder``). ``batch_size``: the value of open
-    sizes that ``func_name`` is for. ``shapes``: {input: sizes}, where the file leaves more than the batch open. All else as for
-    sol.pytorch.deploy.
+    model       a path, a file object, or the bytes of a file
+    batch_size  the value that ``func_name`` uses for every open size; except for "c", other functions take any sizes
+    folder      where the external data of a file object or of bytes are
+    shapes      {input name: list of sizes}, for files that leave more sizes open than the batch
+
+    All other arguments are those of sol.pytorch.deploy. Raises OSError when a path cannot be read, ValueError for a bad
+    model or argument, NotImplementedError for a network that cannot be compiled as a whole, RuntimeError when the compiler
+    is missing or fails.
     """
     built = read_source(model, folder).model(shapes)
     deployment.write(

@@ -1,4 +1,4 @@
-"""Where time and memory of a network from an ONNX file go: sol.profile, sol.report and sol.memory for ONNX."""
+"""sol.profile, sol.report and sol.memory for networks from ONNX files."""
 
 import math
 
@@ -33,7 +33,7 @@ def memory(network, batch_size=None, inputs=None):
 
 
 def parameter_bytes(program):
-    """Of all parameters of the file that the program reads."""
+    """Returns the bytes of all parameters of the file that the program reads."""
     sizes = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "f16": 2, "bf16": 2, "i16": 2}
     return sum(math.prod(shape) * sizes.get(dtype, 1) for _, dtype, shape in program.params)
 
@@ -52,7 +52,10 @@ def _refuse_session(network):
 
 
 def _sizes(network, batch_size, inputs):
-    """{open size: value}, by arrays or by the batch. Raises ValueError for a batch that the network cannot have."""
+    """Returns {open size: value}, from arrays or from the batch size, which every open first size gets.
+
+    Raises TypeError or ValueError for a batch size that the network cannot have.
+    """
     if inputs is not None:
         arrays = [inputs] if isinstance(inputs, numpy.ndarray) else list(inputs)
         return network.find_sizes(arrays)

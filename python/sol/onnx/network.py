@@ -1,7 +1,7 @@
-"""A network from an ONNX file: how NumPy arrays reach its program.
+"""A network from an ONNX file, called with NumPy arrays.
 
 load(path, bytes or file) -> Network
-Network(*arrays)          -> an array, or a tuple of them: new memory, written by the program itself
+Network(*arrays)          -> an array, or a tuple of arrays: new memory, into which the program writes its results
 """
 
 import numpy
@@ -18,15 +18,18 @@ DTYPES |= {"i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool"}
 
 
 def load(model, batch_size=None, folder=None, shapes=None):
-    """Reads and compiles a network -> Network.
+    """Reads and compiles an ONNX file. Returns a Network.
 
-    ``model``: a path, a file object, or the bytes of a file, whose external data then lie in ``folder``. ``batch_size``: the usual value
-    of a first dimension that the file leaves open, a hint for tuning. ``shapes``: {input: sizes} to compile for, where the file leaves
-    sizes open. What cannot be compiled as a whole is compiled in parts, for the shapes of each call, and interpreted in between
-    (``Network.counts``).
+    model       a path, a file object, or the bytes of a file
+    batch_size  the usual value of an open first size: a hint for tuning; other values run, too
+    folder      where the external data of a file object or of bytes are
+    shapes      {input name: list of sizes} to compile for, if the file leaves sizes open
 
-    Raises OSError when the path cannot be read, ValueError when it is no ONNX model or malformed, NotImplementedError for what SOL does not
-    have; the last two name the node.
+    A network that cannot be compiled as a whole becomes a session: at each call, partitions of it run compiled for the
+    shapes of that call, and the other nodes are interpreted (``Network.counts``). With ``shapes``, this is an error.
+
+    Raises OSError when the path cannot be read, TypeError for another ``model``, ValueError when it is no ONNX model or
+    malformed, NotImplementedError for operators that SOL does not implement. The last two name the node.
     """
     source = read_source(model, folder)
     try:
@@ -38,11 +41,13 @@ def load(model, batch_size=None, folder=None, shapes=None):
 
 
 class Network:
-    """A network. Calls may overlap; each has memory of its own.
+    """An ONNX network. Several threads may call it at the same time.
 
-    ``inputs``, ``outputs``: [(name, dtype, shape)]; a size below 0 is open, equal numbers are equal sizes. Of a network of which parts
-    are interpreted, a dtype of None is no tensor, a shape of None is open, and sizes of -1 have no name and may differ. Printing a network
-    shows them.
+    ``inputs``, ``outputs``: [(name, numpy dtype, shape)]; printing the network shows them. A size below 0 is open; equal
+    negative numbers are the same size. In a session, a dtype of None means that the value is no tensor, a shape of None is
+    open as a whole, and a size of -1 has no name and may differ from other sizes of -1.
+
+    ``name``: path or name of the file. ``program``: the _core.Program, or absent. ``session``: the Session, or None.
     """
 
     def __init__(self, model, name, batch_size=None):
@@ -66,13 +71,16 @@ class Network:
 
     @property
     def counts(self):
-        """Numbers of nodes (compiled, interpreted), where that differs between calls, in the last one."""
+        """(compiled, interpreted): numbers of nodes; for a session, those of the last call."""
         return self.session.counts if self.session else self._counts
 
     def __call__(self, *arrays, **named):
-        """The outputs for inputs in the file's order, or by name. Arrays that are not contiguous are copied.
+        """Runs the network. Returns its output as an array, or a tuple of arrays if there are several, in new memory.
 
-        Raises TypeError and ValueError, which name the input, for arrays that do not fit.
+        The inputs are given in the file's order, or by name. Their dtypes must be those of ``inputs``; they are copied only
+        if they are not contiguous. For a session, a sequence is a list, and an absent optional value is None.
+
+        Raises TypeError for a missing or unknown input or another dtype, ValueError for a shape that does not fit.
         """
         if self.session:
             values = self._order(arrays, named)
@@ -110,12 +118,12 @@ class Network:
         """See sol.memory."""
         return measure.memory(self, batch_size, inputs)
 
-    # ---- What these three need ----
+    # ---- Used by profile, report and memory, too ----
 
     def prepare(self, arrays, named=()):
-        """((weights, symbols, inputs, outputs) as Program.run takes them, the arrays of the outputs).
+        """Returns ((weights, symbols, inputs, outputs), [output arrays]); the tuple holds the arguments of Program.run.
 
-        The outputs' memory is new; the inputs' lives as long as the tuple.
+        The output arrays are new. The tuple keeps the memory of the inputs alive.
         """
         named = dict(named)
         arrays = [_check(*pair) for pair in zip(self.inputs, self._order(arrays, named))]
@@ -127,15 +135,15 @@ class Network:
         return (self._weights, symbols, Addresses(arrays), Addresses(results)), results
 
     def find_sizes(self, arrays):
-        """{open size: its value}. Raises ValueError when shapes do not fit."""
+        """Returns {open size: its value} from the shapes of the input arrays. Raises ValueError when they do not fit."""
         return find_sizes(self.inputs, arrays, self.size_name)
 
     def symbols(self, sizes, default=1):
-        """Values of the program's symbols; those that no input shows are the default."""
+        """Returns a value per symbol of the program, from {open size: value}; ``default`` for sizes that are missing."""
         return [sizes.get(-1 - i, default) for i in range(len(self._symbols))]
 
     def size_name(self, size):
-        """The name of an open size; None when it has none of its own."""
+        """Returns the name of an open size, or None if it has no name or shares it with another size."""
         if self.session:
             return self.session.size_name(size)
         name = self._symbols[-1 - size]
@@ -157,7 +165,7 @@ class Network:
 
 
 class Addresses(list):
-    """Of arrays' memory, which it keeps."""
+    """A list of the arrays' addresses, which keeps the arrays alive."""
 
     def __init__(self, arrays):
         super().__init__(x.__array_interface__["data"][0] for x in arrays)

@@ -1,7 +1,7 @@
-"""Sessions, networks of which parts are interpreted: how values of any type reach libsol and come back.
+"""Sessions (networks of which parts are interpreted): conversion of their values between Python and libsol.
 
-A tensor is a NumPy array; types that NumPy lacks are those of ml_dtypes, strings are arrays of objects. A sequence is a list, an
-optional without a value None.
+A tensor is a NumPy array; element types that NumPy does not have come from ml_dtypes; strings are arrays of objects. A
+sequence is a list, and an optional without a value is None.
 """
 
 import numpy
@@ -9,7 +9,7 @@ import numpy
 from sol import _core
 from sol.config import config
 
-# ONNX's numbers of element types.
+# Element types by their numbers in onnx.TensorProto.DataType.
 STRING = 8
 NUMPY_TYPES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32"}
 NUMPY_TYPES |= {7: "int64", 9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64"}
@@ -20,6 +20,7 @@ NUMBERS = {name: number for number, name in (NUMPY_TYPES | ML_TYPES).items()}
 
 
 def dtype_of(number):
+    """Returns the numpy dtype for ONNX's number of an element type."""
     if number == STRING:
         return numpy.dtype(object)
     if number in NUMPY_TYPES:
@@ -30,7 +31,7 @@ def dtype_of(number):
 
 
 def open_session(source):
-    """A source.Source -> a libsol network. Raises as ``load`` does."""
+    """Opens a Source (source.py) as a _core.Session. Raises the same exceptions as ``load``."""
     return _core.open_session(
         source.value,
         source.folder,
@@ -41,7 +42,7 @@ def open_session(source):
 
 
 class Session:
-    """What ``Network`` does its calls with when the file is not compiled as a whole."""
+    """Runs the calls of a ``Network`` that is not compiled as a whole. ``inputs``, ``outputs``, ``counts``: as there."""
 
     def __init__(self, core):
         self._core = core
@@ -54,6 +55,7 @@ class Session:
 
     @property
     def counts(self):
+        """(compiled, interpreted): numbers of nodes in the last call."""
         return self._core.counts
 
     def size_name(self, size):
@@ -61,13 +63,16 @@ class Session:
         return self._core.size_name(size)
 
     def run(self, values):
-        """Results for one value per input."""
+        """Returns the list of results for ``values``, one per input, in the file's order."""
         kept = []
         return [to_numpy(x) for x in self._core.run([to_core(x, kept) for x in values])]
 
 
 def to_core(value, kept):
-    """As libsol takes it; ``kept`` holds on to memory that it points to."""
+    """Converts a value for _core.Session.run; appends the arrays to whose memory the result points to the list ``kept``.
+
+    Raises TypeError for an element type that ONNX does not have.
+    """
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
@@ -83,6 +88,7 @@ def to_core(value, kept):
 
 
 def to_numpy(value):
+    """Converts a result of _core.Session.run to an array, a list (a sequence), or None."""
     if value is None or isinstance(value, list):
         return value and [to_numpy(x) for x in value]
     number, shape, data = value

@@ -1,13 +1,14 @@
-"""Shapes of inputs, and the sizes in them that a file leaves open.
+"""Shapes of inputs, and the open sizes in them.
 
-A port is (name, dtype, shape). In a shape, a size below 0 is open, and equal ones are one size; a shape of None is open as a whole.
+A port is (name, dtype, shape). In a shape, a size below 0 is open, and equal negative numbers are the same size. A shape of
+None is open as a whole.
 """
 
 from sol import _core
 
 
 def describe(shape, size_name):
-    """ "[batch, 3, ?, ?]"; ``size_name(size)`` is the name of an open size, or None."""
+    """Returns a shape as text, such as "[batch, 3, ?, ?]". ``size_name(size)`` is the name of an open size, or None."""
     if shape is None:
         return "of any shape"
     sizes = [_describe_size(size, size_name) for size in shape]
@@ -15,14 +16,16 @@ def describe(shape, size_name):
 
 
 def _describe_size(size, size_name):
-    if size is None:  # a formula of others
+    if size is None:  # a formula of open sizes
         return "?"
     return str(size) if size >= 0 else _core.clean(size_name(size) or "?")
 
 
 def find_sizes(ports, arrays, size_name):
-    """{open size: its value} by the arrays. Raises ValueError for shapes that do not fit, with both shapes and, where two inputs contradict
-    each other, with both names."""
+    """Returns {open size: its value} from the arrays' shapes.
+
+    Raises ValueError with the array's and the port's shape; if two inputs give one size different values, with both names.
+    """
     values, givers = {}, {}
     for (name, _, shape), array in zip(ports, arrays):
         check_shape(name, shape, array.shape, size_name)
@@ -39,7 +42,7 @@ def find_sizes(ports, arrays, size_name):
 
 
 def check_shape(name, shape, found, size_name):
-    """Raises ValueError, with both shapes, where fixed sizes or ranks differ."""
+    """Raises ValueError with both shapes if ranks or fixed sizes of ``shape`` and ``found`` differ."""
     fits = len(shape) == len(found) and all(n < 0 or n == m for n, m in zip(shape, found))
     if not fits:
         raise ValueError(

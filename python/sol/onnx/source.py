@@ -1,4 +1,5 @@
-"""What a model may be given as: a path, the bytes of a file, or a file object. What it is, its content says, never its name.
+"""The sources of an ONNX model: a path, the bytes of a file, or a file object. The content decides whether it is one, not the
+file's name.
 
 read_source(model, folder) -> Source
 """
@@ -9,18 +10,21 @@ from typing import NamedTuple
 
 from sol import _core
 
-HEAD = 1 << 16  # bytes by which a model is known
+HEAD = 1 << 16  # number of bytes from which the kind of a file is detected
 
 
 class Source(NamedTuple):
-    """``value``: the path of a file that libsol reads with what lies beside it, or bytes, whose external data lie in ``folder``."""
+    """An ONNX file. ``value``: its path as str, with external data beside it; or its bytes, with external data in ``folder``."""
 
     value: object
     folder: object
     name: str
 
     def model(self, shapes=None):
-        """A _core.Model, for these shapes of inputs {name: sizes}. Raises NotImplementedError when it cannot be compiled as a whole."""
+        """Returns a _core.Model. ``shapes``: {input name: sizes} for open sizes.
+
+        Raises ValueError when it is malformed, NotImplementedError when it cannot be compiled as a whole.
+        """
         sizes = None if shapes is None else [(name, tuple(dims)) for name, dims in shapes.items()]
         if isinstance(self.value, str):
             return _core.read_onnx(self.value, sizes)
@@ -28,7 +32,11 @@ class Source(NamedTuple):
 
 
 def read_source(model, folder=None):
-    """Raises OSError when a path cannot be read, and ValueError for a file that is no ONNX model, saying what it is."""
+    """Returns the Source of a model.
+
+    Raises OSError when a path cannot be read, TypeError for another object or a file that is open as text, and ValueError
+    with the kind of the file when that is known and no ONNX model.
+    """
     folder = None if folder is None else os.fspath(folder)
     if isinstance(model, (bytes, bytearray, memoryview)):
         return _check(Source(bytes(model), folder, "network"), bytes(model))
@@ -41,7 +49,7 @@ def read_source(model, folder=None):
         head = file.read(HEAD)
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return _check(Source(path, folder, path), head)
-        data = head + file.read()  # a pipe is gone once it was read
+        data = head + file.read()  # a pipe can be read only once
     return _check(Source(data, folder, path), data)
 
 
@@ -54,7 +62,7 @@ def _read_object(file, folder):
 
 
 def _check(source, head):
-    """Unknown bytes go on to the reader, which says what is wrong with them."""
+    """Raises ValueError for a file of a known other kind. libsol's reader refuses unknown bytes later, with its own message."""
     if _core.is_onnx(head):
         return source
     name = _core.clean(source.name)

@@ -4,7 +4,7 @@ fast = sol.optimize(model.eval(), sol.input([0, 3, 224, 224]))
 with torch.no_grad():
     y = fast(x)
 
-What the package ``sol`` offers besides, such as ``sol.onnx`` and ``sol.load``, is here, too.
+All other names of the package ``sol``, such as ``sol.onnx`` and ``sol.load``, are available here, too.
 """
 
 from sol import (

@@ -1,11 +1,13 @@
-"""Whether a forward is a function of its inputs, and what else it depends on. Dynamo knows: it interprets the forward's
-bytecode, where torch.export only sees which tensor operations happened to run.
+"""Decides whether a graph may replace a forward, and finds the Python state that the forward reads.
 
-    a graph break, or state that is written    CannotCapture, Writes: PyTorch's forward must run
-    state that is read                         Reads, which the model's guard watches
+Dynamo interprets the forward's bytecode, so it sees reads and writes of Python state. torch.export sees only the tensor
+operations of one run.
 
-Nothing is run or compiled here, and no code object keeps anything. The interface is a private one of PyTorch, the same
-from 2.11 to 2.13; if it is not there, nothing can be said of a model.
+    a graph break, or Python state is written    CannotCapture, Writes: PyTorch must run the forward
+    Python state is read                         Reads, which the model's guard checks
+
+This file runs and compiles nothing, and attaches nothing to code objects. It uses a private interface of PyTorch, which is
+the same from 2.11 to 2.13. If that interface is missing, no model can be captured.
 """
 
 import contextlib
@@ -25,15 +27,15 @@ from sol.pytorch.watch import BACKWARD_HOOKS, GLOBAL_HOOKS, INTERNAL, module_ten
 
 
 class CannotCapture(Exception):
-    """PyTorch cannot see the model as one graph that may stand for it, but the model itself runs."""
+    """No graph can replace the model's forward; PyTorch can run the model. The message is the reason."""
 
 
 class Writes(CannotCapture):
-    """The forward writes Python state: at every call, or only at the first, such as a table that it keeps."""
+    """The forward writes Python state: at each call, or only at the first one, such as a cached table."""
 
 
 class MayRefuse(CannotCapture):
-    """The forward raised something: perhaps it does so in PyTorch, too."""
+    """The forward raised an exception during the capture. It may also raise one in plain PyTorch."""
 
 
 OPTIONS = {
@@ -47,13 +49,13 @@ OPTIONS = {
     "verbose": False,
 }
 
-# Guards that say nothing of Python objects: the engine looks at all of this, or torch.export did.
+# Dynamo's guards about PyTorch's global state. The engine checks that state (modes.py), or torch.export fixed it.
 STATE_GUARDS = {
     "AUTOGRAD_SAVED_TENSORS_HOOKS", "DEFAULT_DEVICE", "DETERMINISTIC_ALGORITHMS", "DUAL_LEVEL",
     "FSDP_TRAINING_STATE", "FUNCTORCH_STACK_MATCH", "GLOBAL_STATE", "GRAD_MODE", "SHAPE_ENV", "TORCH_FUNCTION_STATE",
 }  # fmt: skip
 
-# Guards that hold as long as all objects on their source's way, and what these contain, stay the same.
+# Dynamo's guards that hold as long as all objects on the path of their source, and their contents, stay the same.
 OBJECT_GUARDS = {
     "BOOL_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "CONSTANT_MATCH", "CONSTANT_SUBCLASS_MATCH",
     "DICT_CONTAINS", "DICT_KEYS_MATCH", "DICT_NOT_CONTAINS", "DICT_VERSION", "DISPATCH_KEY_SET_MATCH",
@@ -65,14 +67,14 @@ OBJECT_GUARDS = {
 
 
 def _call(model, args):
-    """What is interpreted. ``see``: _see, which _fresh puts there."""
+    """The function that Dynamo interprets. Its global ``see`` is _see (_fresh)."""
     output = model(*args)
     see(output)  # noqa: F821
     return output
 
 
 def _see(output):
-    """Looks at the Python values of an output: of what is only passed on, Dynamo would not say where it came from."""
+    """Uses the Python values in an output: Dynamo makes no guard for a value that the forward only returns."""
     if isinstance(output, dict):
         for value in output.values():
             _see(value)
@@ -84,10 +86,10 @@ def _see(output):
 
 
 def audit(model, args):
-    """What ``model(*args)`` reads -> Reads. Raises CannotCapture with the reason when it must run in PyTorch, MayRefuse
-    when its forward raises an exception.
+    """Returns the Reads of ``model(*args)``: the Python state that the forward reads.
 
-    ``args``: example inputs. Their shapes decide which way the forward takes, as they do for torch.export.
+    ``args``: example inputs. As in torch.export, their shapes decide which branches the forward takes. Raises CannotCapture
+    with the reason when PyTorch must run the model, MayRefuse when the forward raises an exception.
     """
     function = _fresh(_call)
     captured = _interpret(function, model, args)
@@ -116,7 +118,7 @@ def audit(model, args):
 
 
 def _watched_anyway(model):
-    """Modules, the dicts of their parameters, hooks and the like, and their tensors: a Snapshot's own guard has them."""
+    """Yields the objects that the guard of a Snapshot checks anyway: modules, their internal dicts, and their tensors."""
     yield from (*GLOBAL_HOOKS, *BACKWARD_HOOKS)
     for module in model.modules():
         yield module
@@ -126,7 +128,7 @@ def _watched_anyway(model):
 
 
 def _fresh(function):
-    """A copy with globals of its own, since Dynamo adds names to those of what it interprets."""
+    """Returns a copy of a function with its own globals: Dynamo adds names to the globals of a function that it interprets."""
     scope = {"__builtins__": __builtins__, "__name__": __name__, "see": _see}
     return types.FunctionType(function.__code__, scope, function.__name__)
 
@@ -149,14 +151,14 @@ def _interpret(function, model, args):
 
 
 def _is_of_forward(error):
-    """Whether the forward itself raised it, or an operation with these shapes, as opposed to Dynamo."""
+    """Whether the forward, or an operation with these shapes, raised the error, and not Dynamo itself."""
     words = "Observed exception", "Argument mismatch", "fake tensor call"
     return type(error).__name__ == "TorchRuntimeError" or any(x in str(error) for x in words)
 
 
 @contextlib.contextmanager
 def quiet():
-    """PyTorch's compilers give no advice on this thread: whatever they find becomes a reason of SOL's."""
+    """Suppresses warnings and log messages of PyTorch on this thread: SOL reports its own reason for a fallback."""
     mine = _NotThisThread()
     loggers = [x for name, x in logging.root.manager.loggerDict.items() if _is_of_torch(name, x)]
     for logger in loggers:
@@ -208,15 +210,18 @@ def _walk_guard(guard, walker):
 
 
 def _root(source):
-    """The local variable that a source begins with, or None."""
+    """Returns the name of the local variable at the root of a source, or None."""
     while hasattr(source, "base"):
         source = source.base
     return getattr(source, "local_name", None)
 
 
 def _check_graph(backend_input, walker):
-    """All inputs of the graph must be the call's, or tensors that are watched: no random numbers, no NumPy arrays. No
-    input may be written to, nor what ``.data`` gives of one, for which PyTorch counts the writes apart."""
+    """Raises Unwatchable or CannotCapture for a graph that SOL cannot use.
+
+    Each input of the graph must be an argument of the call or a tensor that the guard checks: no random numbers, no NumPy
+    arrays. The graph must not write into an input, nor into ``input.data``, which has its own version counter.
+    """
     for node in backend_input.graph_module.graph.nodes if backend_input else ():
         is_input = node.op == "placeholder"
         if is_input and _root(source := node._dynamo_source) != "args":
@@ -237,7 +242,7 @@ def _input_name(node):
 
 
 def _describe(error):
-    """Why Dynamo gave up, with the user's line."""
+    """Returns Dynamo's reason for a failed capture, with the line in the user's code."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     for line in lines[1:3]:
@@ -247,7 +252,10 @@ def _describe(error):
 
 
 def _side_effects(error):
-    """What a forward writes, such as model.n (net.py:12), as far as Dynamo's own objects tell; "" for other errors."""
+    """Returns the names that a forward writes, such as "model.n (net.py:12)"; "" if the error is no side effect.
+
+    The names come from Dynamo's SideEffects object in the frames of the traceback; "Python objects" if there are none.
+    """
     if "side effects" not in str(error):
         return ""
     graph, at = None, error.__traceback__
@@ -267,11 +275,11 @@ def _side_effects(error):
 
 
 def find_user_line(error):
-    """Where an exception came from, as _user_line."""
+    """Returns the user's line that raised an exception, in the form of _user_line."""
     return _user_line(traceback.extract_tb(error.__traceback__))
 
 
 def _user_line(stack):
-    """The innermost of the user's lines as " (file.py:12)", or ""."""
+    """Returns the innermost line of the user's code in a stack as " (file.py:12)", or ""."""
     own = [x for x in stack or () if not x.filename.startswith(FOLDERS)]
     return f" ({own[-1].filename.rsplit('/', 1)[-1]}:{own[-1].lineno})" if own else ""

@@ -1,4 +1,7 @@
-"""Layers of libsol from Python values: sizes, attributes as text, and what was built, for debugging."""
+"""Builds a libsol model: converts sizes and attributes, and records the layers for debug output.
+
+importer.py, ops.py  ->  Builder  ->  _core.Model
+"""
 
 from typing import NamedTuple
 
@@ -6,18 +9,18 @@ import sympy
 
 from sol import _core
 
-# The one symbol of a model: the size that the caller chooses, the batch.
+# The only symbol of a model: the batch size, which is known only at the call.
 BATCH = sympy.Symbol("n", integer=True, nonnegative=True)
 
 
 class Unsupported(Exception):
-    """The model has something that SOL does not do; the text is the reason that users see."""
+    """The model uses something that SOL does not support. The message is the reason that users see."""
 
 
 class Value(NamedTuple):
     """A tensor of the model. ``shape``: ints and polynomials of BATCH.
 
-    ``constant``: it depends on parameters only, so a conv or linear may take it as its weight.
+    ``constant``: the tensor depends on parameters only, so it may be the weight of a conv or linear.
     """
 
     id: int
@@ -30,7 +33,7 @@ class Value(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A layer that was built."""
+    """A built layer, input or param, for debug output. ``inputs``, ``output``: ids of tensors."""
 
     kind: str
     inputs: tuple
@@ -41,7 +44,10 @@ class Record(NamedTuple):
 
 
 class Builder:
-    """Adds layers to ``model``; ``origin`` is the user's line that they come from."""
+    """Adds layers to ``model`` (a _core.Model).
+
+    ``origin``: the user's line that new layers come from. ``excluded``: batch sizes for which the graph is not valid.
+    """
 
     def __init__(self, name):
         self.model = _core.Model(name)
@@ -51,7 +57,7 @@ class Builder:
         self._batch = None
 
     def source(self, add, name, dtype, shape, constant):
-        """An input or param (``add``: the model's method) -> Value."""
+        """Adds an input or a param. Returns its Value. ``add``: Model.input or Model.param. Raises Unsupported."""
         dims = [size if isinstance(size, int) else self._symbol(size) for size in shape]
         value = Value(add(name, dtype, dims), tuple(shape), constant)
         kind = "param" if constant else "input"
@@ -66,19 +72,19 @@ class Builder:
         return self._batch
 
     def scalar(self, number):
-        """A number as a tensor of rank 0."""
+        """Returns a Python number as a Value of rank 0."""
         return Value(self.model.scalar(float(number)), (), True)
 
     def value(self, x):
-        """``x`` itself, or a number as a tensor."""
+        """Returns ``x`` if it is a Value, else the number ``x`` as one. Raises Unsupported for a formula of the batch size."""
         if isinstance(x, sympy.Expr):
             raise Unsupported(f"the number {x}, which depends on the batch size n")
         return x if isinstance(x, Value) else self.scalar(x)
 
     def layer(self, kind, *inputs, **attributes):
-        """Adds a layer of ``layer.def`` -> Value. Numbers among the inputs become scalars.
+        """Adds a layer of the kind ``kind`` (src/ir/layer.def). Returns its output as a Value. Inputs may be numbers.
 
-        Raises ValueError with libsol's message when the layer does not fit.
+        Raises ValueError with libsol's message when the layer does not accept the inputs or attributes.
         """
         inputs = [self.value(x) for x in inputs]
         text = " ".join(f"{key}={format_attribute(x)}" for key, x in attributes.items())
@@ -88,28 +94,28 @@ class Builder:
         if dims is None:
             self.model.check()
             raise Unsupported(f"layer {kind} was refused")
-        # Only what gives a whole new shape can have formulas in it.
+        # Model.shape returns None for a formula. The attribute `shape` of reshape and expand contains the formula.
         given = attributes.get("shape") if kind in ("reshape", "expand") else None
         shape = tuple(given or map(from_dim, dims))
         self.records.append(Record(kind, ids, output, text, self.origin, shape))
         return Value(output, shape, all(x.constant for x in inputs))
 
     def reshape(self, x, shape):
-        """``x`` in another shape; nothing is added when it is the same."""
+        """Returns ``x`` in the shape ``shape``; ``x`` itself if it has that shape."""
         return x if tuple(shape) == x.shape else self.layer("reshape", x, shape=list(shape))
 
     def exclude(self, size):
-        """The graph holds for every batch but ``size``."""
+        """Notes that the graph is not valid for the batch size ``size``."""
         self.excluded.add(size)
 
 
 def from_dim(dim):
-    """A dim as libsol gives it: symbols are negative; formulas are unknown (None)."""
+    """Converts a dim of Model.shape: a negative number is a symbol, so BATCH; None (a formula) stays None."""
     return BATCH if dim is not None and dim < 0 else dim
 
 
 def to_size(size):
-    """An int or SymInt of torch.export as int or polynomial of BATCH."""
+    """Converts an int or SymInt of torch.export to an int or an expression of BATCH. All symbols are the batch size."""
     if isinstance(size, int):
         return size
     expression = size.node.expr
@@ -119,7 +125,7 @@ def to_size(size):
 
 
 def format_size(size):
-    """As libsol reads it: 3, $0, 6*$0+1. Raises Unsupported for what is no polynomial."""
+    """Returns a size as text for libsol: 3, $0, 6*$0+1. Raises Unsupported for an expression that is no polynomial."""
     if isinstance(size, int):
         return str(size)
     if not size.is_polynomial(BATCH):
@@ -133,7 +139,7 @@ def format_size(size):
 
 
 def format_attribute(x):
-    """An attribute as text; lists in brackets, without blanks."""
+    """Returns an attribute's value as text for libsol: lists in brackets, without blanks."""
     if isinstance(x, (list, tuple)):
         return "[" + ",".join(map(format_attribute, x)) + "]"
     if isinstance(x, bool):
@@ -144,18 +150,18 @@ def format_attribute(x):
 
 
 def pair(x):
-    """One number or a list of one or two as [rows, columns]."""
+    """Returns a number, or a list of one or two numbers, as [rows, columns]."""
     x = list(x) if isinstance(x, (list, tuple)) else [x]
     return x * 2 if len(x) == 1 else x
 
 
 def normal_axis(axis, rank):
-    """An axis counted from the front."""
+    """Returns an axis as an index from 0 to rank - 1; negative axes count from the end."""
     return int(axis) % max(rank, 1)
 
 
 def all_axes(axes, rank):
-    """Axes as a sorted list; None and [] are all of them."""
+    """Returns axes as a sorted list of indices; None and [] mean all axes."""
     if axes is None or axes == []:
         return list(range(rank))
     axes = axes if isinstance(axes, (list, tuple)) else [axes]

@@ -1,7 +1,7 @@
-"""What a forward's code asks, where neither Dynamo's guards nor torch.export would tell of it.
+"""Finds uses of tensor properties in a forward's bytecode that neither Dynamo's guards nor torch.export report.
 
-``codes``: the code objects that Dynamo went through. Only the user's are looked at: PyTorch's own code asks the same of
-its tensors, and its answers do not change what is computed.
+``codes``: the code objects that Dynamo interpreted. Only the user's code objects are searched: PyTorch's own code uses the
+same properties, but they do not change its results.
 """
 
 import dis
@@ -10,25 +10,25 @@ import sys
 
 import torch
 
-# Not the user's.
+# Folders of code that is not the user's: torch and this package.
 FOLDERS = tuple(str(pathlib.Path(file).parent) for file in (torch.__file__, __file__))
 
-# Attributes of tensors that Dynamo takes for constants.
+# Attributes of tensors that Dynamo treats as constants.
 ATTRIBUTES = {"requires_grad", "_version", "is_leaf", "_base"}
-# Methods of which the same holds: SOL takes its inputs as if they were contiguous.
+# Methods of tensors whose results depend on strides. SOL makes its inputs contiguous, so results may differ.
 METHODS = {"is_contiguous", "stride"}
-# torch.export runs the forward with tensors of another class. That shows where one of the first is compared with, or
-# becomes, one of the second.
+# torch.export runs the forward with tensors of another class, so a use of TYPES together with a name of CLASSES may have
+# another result there.
 TYPES = {"type", "__class__"}
 CLASSES = {"Tensor", "Parameter", "Buffer"}
-# Ways to ask whether an input is a tensor or a Parameter.
+# Names with which code tests the class of an input.
 KINDS = {"isinstance", "issubclass", *TYPES}
-# Ways to attributes that Dynamo does not name one by one.
+# Names with which code reads all attributes of an object; Dynamo then does not name each one.
 ALL_ATTRIBUTES = {"__dict__", "vars"}
 
 
 def find_question(codes):
-    """What is asked of a tensor that must be answered by PyTorch, with its place, as text; or None."""
+    """Returns the first tensor property that only PyTorch can answer, with its file and line, as text; or None."""
     for code in _user_codes(codes):
         names = set(code.co_names)
         asked = names & ATTRIBUTES or (names & METHODS and _methods(code) & METHODS)
@@ -41,13 +41,14 @@ def find_question(codes):
 
 
 def asks_kinds(codes):
-    """Whether an answer may depend on an input's class, or on whether two inputs are the same object."""
+    """Whether the result may depend on an input's class, or on whether two inputs are the same object."""
     return any(
         KINDS.intersection(code.co_names) or _compares_objects(code) for code in _user_codes(codes)
     )
 
 
 def uses_all_attributes(codes):
+    """Whether the user's code reads all attributes of an object, as ``vars`` does."""
     return any(ALL_ATTRIBUTES.intersection(code.co_names) for code in _user_codes(codes))
 
 
@@ -56,8 +57,10 @@ def _user_codes(codes):
 
 
 def _methods(code):
-    """Names of the methods that are called; an attribute may have the same name. Python 3.12 has one instruction for
-    both: an odd argument means that a call follows."""
+    """Returns the names of called methods, without attributes of the same names.
+
+    From Python 3.12 on, LOAD_ATTR loads both attributes and methods; an odd argument means a method call.
+    """
     steps = dis.get_instructions(code)
     has_one = sys.version_info >= (3, 12)
     return {
@@ -68,7 +71,7 @@ def _methods(code):
 
 
 def _compares_objects(code):
-    """Whether it has ``x is y`` with anything but a constant such as None."""
+    """Whether the code has ``x is y`` where y is no constant such as None."""
     steps = list(dis.get_instructions(code))
     return any(
         step.opname == "IS_OP" and before.opname != "LOAD_CONST"

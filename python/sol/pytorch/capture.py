@@ -1,12 +1,11 @@
-"""From a PyTorch module to a graph: what its forward depends on, the graph, and the sizes for which it is proven.
+"""Capture: from a PyTorch module to its graph, the Python state that it reads, and the batch sizes for which it is valid.
 
-    audit.py        may this forward be replaced by a graph at all? It only interprets: nothing of Python is changed
+    audit.py        decides whether a graph may replace the forward; it interprets the code and changes no Python state
     torch.export    runs the forward once with tensors that have no memory -> the graph
 
-The model is exported inside a wrapper that takes a flat list of tensors and returns one, so that
-structures of any kind and constants never reach torch.export.
+torch.export gets a wrapper that takes and returns flat lists of tensors, so it never sees nested structures or constants.
 
-Both change state of the whole process while they run, so one thread captures at a time, and nobody forks meanwhile.
+Both steps change state of the whole process while they run. So LOCK lets one thread capture at a time, and delays forks.
 """
 
 import contextlib
@@ -22,28 +21,28 @@ from sol.pytorch.audit import CannotCapture, MayRefuse, audit, find_user_line, q
 from sol.pytorch.inputs import EXAMPLE_BATCH, ConstantSpec, TensorSpec
 from sol.pytorch.structure import flatten
 
-# The wrapper's attribute: every name in the exported program begins with it.
+# The wrapper's attribute that holds the model: all names in the exported program begin with it.
 PREFIX = "model."
-# How a guard of torch.export names the first size of an input.
+# The first size of an input in the text of torch.export's guards.
 FIRST_SIZE = re.compile(r"L(?:\[[^\]]*\]|\.\w+)+\.size\(\)\[0\]")
 
-# Of what a result may have besides tensors: the same object serves every call.
+# Types of constants that a result may contain besides tensors. They are immutable, so all calls may return one object.
 UNCHANGING = (
     int, float, complex, str, bytes, type(None), type(...), range, type, enum.Enum,
     torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 
-# Held during a capture. A child of fork finds it free, and PyTorch as it should be.
+# Held during a capture. A fork waits for it, so that PyTorch's state is consistent in the child.
 LOCK = threading.RLock()
 os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
 class Captured(NamedTuple):
-    """An exported model.
+    """A captured model.
 
-    ``reads``: what else its forward depends on. ``output``: Structure of the result. ``constants``:
-    {position: value} of those leaves of the result that are no tensors; the others are the graph's
-    outputs in order. ``n_leaves``: all leaves.
+    ``exported``: the ExportedProgram. ``reads``: the Python state that the forward reads (reads.Reads). ``output``:
+    Structure of the result. ``constants``: {position: value} of the leaves of the result that are no tensors; the other
+    leaves are the graph's outputs, in order. ``n_leaves``: number of all leaves. ``batches``: Batches.
     """
 
     exported: Any
@@ -55,7 +54,7 @@ class Captured(NamedTuple):
 
 
 class Batches:
-    """The batch sizes for which an exported graph is proven to be what the model does."""
+    """The batch sizes for which an exported graph is valid: a range, and guards of torch.export as Python expressions of n."""
 
     def __init__(self, low, high, guards):
         self._low, self._high = low, high
@@ -63,17 +62,17 @@ class Batches:
         self._known = {}
 
     def exclude(self, size):
-        """An op has another meaning at this size."""
+        """Removes a batch size for which an op of the graph has another meaning."""
         self._guards.append(compile(f"n != {int(size)}", "<guard>", "eval"))
         self._known.clear()
 
     @property
     def is_free(self):
-        """Whether every batch from 1 on may run."""
+        """Whether the graph is valid for every batch size from 1 on."""
         return not self._guards and self._low <= 1 and self._high >= 2**31 - 1
 
     def admit(self, n):
-        """Whether batch ``n`` may run; None (no dynamic input) always may."""
+        """Whether the graph is valid for the batch size ``n``; always for None (no dynamic input)."""
         if n is None:
             return True
         if n not in self._known:
@@ -87,15 +86,15 @@ class Batches:
 
 
 class Refused(ValueError):
-    """The model itself does not take inputs of these shapes."""
+    """The model itself raises an exception for inputs of these shapes, also in plain PyTorch."""
 
 
 class _ForwardFailed(Exception):
-    """The model's own forward raised its cause. torch.export prints graphs for some other types."""
+    """The model's forward raised ``__cause__``. The wrapper raises this type, as torch.export prints graphs for some others."""
 
 
 class _Result:
-    """How a model's result is built. An object of its own: torch.export puts attributes back."""
+    """The structure of a model's result. It is a separate object, as torch.export restores attributes of the module."""
 
     structure = None
     constants = {}
@@ -103,7 +102,7 @@ class _Result:
 
 
 class _Flat(torch.nn.Module):
-    """``model`` with flat tensor arguments and a flat list of tensors as result."""
+    """A wrapper of ``model`` that takes the tensors as separate arguments and returns a flat list of tensors."""
 
     def __init__(self, model, specs, structure):
         super().__init__()
@@ -126,11 +125,11 @@ class _Flat(torch.nn.Module):
 
 
 def capture(model, specs, structure, batch):
-    """Captures ``model`` for inference with that many samples, and others as far as the graph holds for them -> Captured.
-    One sample stands for itself alone: PyTorch takes special ways with sizes of 1.
+    """Captures ``model`` for inference with ``batch`` samples. Returns a Captured, valid for ``Captured.batches``.
 
-    Raises CannotCapture when it must run in PyTorch, Refused when the model itself refuses these
-    inputs. Modes of the modules are eval meanwhile.
+    With ``batch`` 1 the graph is valid for that size only, as PyTorch treats sizes of 1 as a special case. Raises
+    CannotCapture when PyTorch must run the model, Refused when the model itself refuses these inputs. All modules are in
+    eval mode during the capture.
     """
     tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
     examples = tuple(spec.example(batch) for spec in tensors)
@@ -149,7 +148,7 @@ def capture(model, specs, structure, batch):
 
 
 def _check_result(result):
-    """Every call must be able to build a result of its own. Raises CannotCapture."""
+    """Raises CannotCapture unless each call can build a new result: immutable constants in a structure that can be rebuilt."""
     for value in result.constants.values():
         parts = value if isinstance(value, torch.Size) else (value,)
         if any(isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in parts):
@@ -163,19 +162,22 @@ def _check_result(result):
 
 
 def choose_batch(hint):
-    """The number of samples in examples."""
+    """Returns the batch size of the example inputs for a batch size to tune for, or None."""
     return max(hint or 0, EXAMPLE_BATCH)
 
 
 def _build(specs, structure, tensors):
-    """The arguments of the model's forward."""
+    """Returns the arguments of the model's forward: ``tensors`` and the constants of ``specs`` in their structure."""
     given = iter(tensors)
     leaves = [spec.value if isinstance(spec, ConstantSpec) else next(given) for spec in specs]
     return structure.build(iter(leaves))
 
 
 def _export(flat, examples, are_open):
-    """``are_open``: for each example whether its first size is any."""
+    """Returns the ExportedProgram. ``are_open``: for each example whether its first size is open.
+
+    Raises MayRefuse when the forward raises an exception, else CannotCapture.
+    """
     dims = tuple({0: torch.export.Dim.AUTO} if is_open else None for is_open in are_open)
     try:
         with _oblivious():
@@ -188,9 +190,9 @@ def _export(flat, examples, are_open):
 
 
 def _oblivious():
-    """Lets torch.export reason about sizes 0 and 1 as about any other, instead of assuming >= 2.
+    """Returns a context in which torch.export treats sizes 0 and 1 like all others, instead of assuming sizes >= 2.
 
-    Without this option (PyTorch changed it) the proven range begins at 2: smaller batches fall back.
+    If PyTorch does not have the option, the graph is valid from 2 on: smaller batches fall back.
     """
     try:
         from torch.fx.experimental import _config
@@ -202,7 +204,7 @@ def _oblivious():
 
 @contextlib.contextmanager
 def _eval_mode(model):
-    """Sets the flags alone: a model's own train() may do more, such as freezing layers."""
+    """Sets only the flags ``training``: a model may override train(), for example to freeze layers."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         for module, _ in modes:
@@ -215,7 +217,7 @@ def _eval_mode(model):
 
 @contextlib.contextmanager
 def _same_attributes(model):
-    """torch.export leaves equal copies of lists and dicts in a module's attributes, which others may hold, too."""
+    """Restores attributes of the modules: torch.export replaces lists and dicts by equal copies, but others may hold them."""
     saved = [(vars(module), dict(vars(module))) for module in model.modules()]
     try:
         yield
@@ -241,7 +243,7 @@ def _first_line(error):
 
 
 def _batches(exported):
-    """What torch.export assumed about the batch. Raises CannotCapture if it cannot be checked."""
+    """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for one about another input."""
     low, high = 0, 2**62
     for interval in exported.range_constraints.values():
         low = max(low, int(interval.lower))

@@ -1,4 +1,4 @@
-"""From a trained PyTorch model to a library that needs neither PyTorch nor Python."""
+"""Deployment of a trained PyTorch module: module -> capture -> import -> sol.deployment.write."""
 
 import inspect
 
@@ -13,7 +13,7 @@ from sol.pytorch.importer import find_tensor, import_graph
 from sol.pytorch.inputs import TensorSpec, make_specs
 from sol.pytorch.module import Optimized
 
-# Of a name that libsol and the header get.
+# The maximum length, in characters, of an input's or output's name in the header.
 MAX_NAME = 100
 
 
@@ -29,24 +29,30 @@ def deploy(
     memory="dynamic",
     compiler=None,
 ):
-    """Writes a library, and a header that says how to call it, into the folder ``path``, which is made if need be.
+    """Writes ``trained_model`` as a library that needs neither PyTorch nor Python, and a C header, into the folder ``path``.
 
-    What was deployed there before under the same name is replaced, whatever kind it was; other files stay. The header names inputs as
-    ``forward`` does, and outputs by the keys of the result: "scores" of {"scores": x}, "boxes.0" of {"boxes": (x, y)}.
+    Creates the folder if it does not exist. An earlier deployment of the same name is replaced, also one of another target;
+    other files stay. In the header, inputs have the names of the arguments of ``forward``, and outputs the keys of the
+    result: "scores" for {"scores": x}, "boxes.0" and "boxes.1" for {"boxes": (x, y)}.
 
-    trained_model  a torch.nn.Module in eval mode, or what sol.optimize returned; its parameters as they are now
-    inputs         as for sol.optimize; an optimized module's own when None. A first size 0 stays open: `predict` is then
-                   for 1, the re-entrant functions for any
+    trained_model  a torch.nn.Module in eval mode, or the result of sol.optimize; the library gets its current parameters
+    inputs         as for sol.optimize; None: those of the optimized module. A first size of 0 stays open: ``func_name`` then
+                   computes one sample; except for sol.device.c, the library's other functions take any batch size
     target         sol.deployment.shared_lib, static_lib or c_source (portable C99)
-    device         None: this machine; sol.device.x86, (sol.device.x86, "avx2"), sol.device.arm64 (cross-compiled), sol.device.c
-    lib_name       a C identifier, in front of all symbols but ``func_name`` and func_name_init, _seed, _error
-    weights        "embedded", "file" (mapped, beside the library) or "packed" (larger, ready at once)
-    memory         "static": no malloc, one call at a time; for c_source
-    compiler       a C compiler instead of the usual one
+    device         None: this machine ("c" for c_source); sol.device.x86, (sol.device.x86, "avx2"), sol.device.arm64
+                   (needs a cross compiler on other machines), sol.device.c
+    lib_name       a C identifier: the names of files, and the prefix of all symbols except ``func_name``, func_name_init,
+                   func_name_seed and func_name_error
+    func_name      a C identifier: the function that runs the network
+    weights        "embedded": in the library as trained, prepacked at the first call; "file": the same, in a file beside
+                   the library, which is mapped into memory; "packed": packed parameters in the library, which is larger
+                   but has no prepack
+    memory         "dynamic", or "static", for c_source: no malloc, but only one call at a time
+    compiler       the C compiler; None: the default one
 
-    Raises ValueError for bad names, for folders that cannot be made or have files in the way, and for a model in training mode;
-    NotImplementedError naming the operation that a library cannot have; RuntimeError when the compiler is missing or fails. All files
-    are as before then.
+    Raises TypeError for another object or missing inputs; ValueError for bad names, a folder that cannot be created or
+    whose files are in the way, and a module in training mode; NotImplementedError with the operation that a library cannot
+    run; RuntimeError when the compiler is missing or fails. After an error all files are as before.
     """
     specs, structure, model = _describe(trained_model, inputs)
     _check_mode(model)
@@ -81,7 +87,7 @@ def _describe(model, inputs):
 
 
 def _check_mode(model):
-    """A library is for inference, and sol.optimize runs no module in training mode either."""
+    """Raises ValueError for a module in training mode: a library computes inference only."""
     for name, module in model.named_modules():
         if module.training:
             raise ValueError(
@@ -102,7 +108,7 @@ def _import(model, specs, structure, name):
 
 
 def _import_for_any(model, specs, structure, name):
-    """(specs, Imported); a model that means something else at some batch sizes is taken for a batch of 1 alone."""
+    """Returns (specs, Imported). If the graph is not valid for all batch sizes, it is captured for a fixed batch of 1."""
     captured, imported = _import(model, specs, structure, name)
     if captured.batches.is_free and not imported.builder.excluded:
         return specs, imported
@@ -114,7 +120,7 @@ def _import_for_any(model, specs, structure, name):
 
 
 def _input_names(model, structure):
-    """A name for each leaf of the arguments: that of the parameter of ``forward``, and the keys within it."""
+    """Returns a name per leaf of the arguments: the argument's name in ``forward``, and the keys inside it."""
     names = [f"input{i}" for i in range(len(structure.children))]
     known = list(inspect.signature(model.forward).parameters.values())
     for i, parameter in enumerate(known[: len(names)]):
@@ -126,7 +132,7 @@ def _input_names(model, structure):
 
 
 def _output_names(structure):
-    """A name for each leaf of the result: its keys, or output0 and so on where there are only positions."""
+    """Returns a name per leaf of the result: its keys, or output0, output1, ... for a plain tuple or list."""
     if structure.is_leaf:
         return ["output0"]
     keys = _keys(structure)
@@ -135,12 +141,12 @@ def _output_names(structure):
 
 
 def _keys(structure):
-    """As in Structure, but names for the parts of a named tuple."""
+    """Returns the keys of a Structure; for a named tuple, the names of its fields instead of positions."""
     return getattr(structure.type, "_fields", structure.keys)
 
 
 def _join(names, structure):
-    """``names`` of the children, each followed by the keys within it."""
+    """Returns a name per leaf: the name of the child that holds it, and the keys inside that child."""
     return [x for name, child in zip(names, structure.children) for x in _leaf_names(name, child)]
 
 

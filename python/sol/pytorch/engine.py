@@ -1,10 +1,12 @@
-"""Decides at every call who runs a model: SOL or PyTorch, and keeps count of why.
+"""The engine: decides at each call whether SOL or PyTorch runs a model, and counts fallbacks by reason.
 
-An Engine has the State of a module (state.py), and replaces it when the module's guard reports a change. A call for
-which there is no Entry yet makes one. Ordinary calls after the first do not come here: they take the engine's shortcut.
+    Optimized.__call__ -> shortcut, if the call is a usual one; else -> Engine.__call__ -> Plan.run or PyTorch's forward
 
-A call works on the State that it found; another thread may replace it meanwhile. One lock covers
-snapshots, captures and packing.
+An Engine has the State of a module (state.py) and replaces it when the module's guard reports a change. A call for which
+there is no Entry makes one. Usual calls after the first one run in the shortcut and never reach the engine.
+
+Invariant: a State is replaced as a whole. A call uses the State that it has read, even if another thread replaces it
+during the call. One lock covers snapshots, captures and prepacks.
 """
 
 import collections
@@ -39,22 +41,22 @@ from sol.pytorch.shortcut import make_shortcut
 from sol.pytorch.state import Entry, State, next_state
 from sol.pytorch.watch import TRAINING, Snapshot
 
-# Captures of one model, for changed attributes or numbers, that gave another graph, and that gave the
-# same one. More would cost more than SOL saves.
+# Limits for the captures of one model, after which PyTorch runs it, as more captures would take longer than SOL saves:
+# captures with a new result, and captures with the same result as before.
 MAX_CAPTURES = 16
 MAX_CHECKS = 100
-# Entries for other batch sizes than the first one's.
+# The limit for entries of one set of constants, besides the first: they are for batch sizes that the first does not admit.
 MAX_RANGES = 4
 
 Options = collections.namedtuple("Options", "name batch_hint fullgraph")
 
 
 class Engine:
-    """Runs ``module``, which takes what ``specs`` and ``structure`` describe.
+    """Runs the calls of ``module``, whose inputs ``specs`` and ``structure`` describe.
 
-    ``fallbacks`` counts calls that ran in PyTorch by reason, ``recompiles`` captures after the first.
-    ``wrapper`` is a weak reference to the module that calls this; ``shortcut`` makes its ordinary calls,
-    or is None. ``refusal``: why SOL never runs this module, or None.
+    ``fallbacks``: {reason: number of calls that PyTorch ran}. ``recompiles``: number of captures with a new result, after
+    the first. ``wrapper``: weak reference to the Optimized module. ``shortcut``: the _core.Shortcut for its usual calls, or
+    None. ``refusal``: the reason why SOL never runs this module, or None.
     """
 
     def __init__(self, module, specs, structure, options, refusal=None):
@@ -68,9 +70,9 @@ class Engine:
         self._said = set()
         self._n_captures = 0
         self._n_checks = 0
-        self._n_writes = 0  # calls whose forwards wrote Python state
-        self._writes = None  # the last reason that said so
-        self._previous = Entry(None)  # of the module before it changed: the graph may be the same
+        self._n_writes = 0  # number of calls whose forward wrote Python state
+        self._writes = None  # the last reason of such a call
+        self._previous = Entry(None)  # before the last change; its plan stays if the graph is equal
         self._lock = threading.RLock()
         self._state = None
         self.wrapper = None
@@ -83,8 +85,11 @@ class Engine:
         _engines.add(self)
 
     def prepare(self):
-        """Compiles for the declared inputs. Raises ValueError when the model refuses them, and with
-        ``fullgraph`` NotImplementedError when it must run in PyTorch."""
+        """Compiles for the declared inputs.
+
+        Raises ValueError when the model refuses them, and with ``fullgraph`` NotImplementedError with the reason when
+        PyTorch must run the model.
+        """
         reason = self.refusal
         if reason is None:
             with self._lock, without_collections():
@@ -99,39 +104,39 @@ class Engine:
             self._log(reason)
 
     def clone(self, module):
-        """An engine for a deep copy of the module; the plans are shared, as they hold names only."""
+        """Returns an engine for ``module``, a deep copy of this engine's module. Both share plans, which hold only names."""
         copy = Engine(module, self.specs, self.structure, self.options, self.refusal)
         state = self._state
         if state is None:
             return copy
         copy._previous = state.first(self._key) or copy._previous
-        # A forward that reads other objects may read copies of them now.
+        # If the forward reads other Python objects, the copy's forward may read copies of these.
         if not any(reads.is_of_objects for reads in state.all_reads()):
             copy._state = State(Snapshot(module, state.all_reads()), entries=state.copy_entries())
-            # The module may have changed since its last call, and then the plans are not its own.
+            # If the module has changed since its last call, the plans are not valid for the copy.
             if copy._state.snapshot.differences_in_facts(state.origin):
                 copy._state = None
         return copy
 
     def refresh(self):
-        """Captures and packs everything anew at the next call."""
+        """Drops all entries: the next call captures and prepacks again."""
         with self._lock:
             self._state = self.shortcut = None
             self._previous = Entry(None)
             self._n_captures = self._n_checks = self._n_writes = 0
 
     def reasons(self):
-        """{reason: number of calls that ran in PyTorch}; a reason that no call met yet has 0."""
+        """Returns {reason: number of calls that PyTorch ran}, with 0 for a known reason that no call met yet."""
         state = self._state
         entry = state.first(self._key) if state else None
         known = self.refusal or (entry.reason if entry else None)
         return {**dict.fromkeys([known] if known else [], 0), **self.fallbacks}
 
     def find_run(self, args):
-        """(plan, weights, tensors, batch): what SOL would run in an inference call with these inputs.
+        """Returns (plan, weights, tensors, batch) of an inference call with these inputs, without running it.
 
-        Raises RuntimeError with the reason when PyTorch would run it, TypeError or ValueError for inputs that were
-        not declared.
+        Raises RuntimeError with the reason when PyTorch would run the call, TypeError or ValueError for inputs that do not
+        fit the declaration.
         """
         with torch.no_grad():
             state = self._current_state()
@@ -144,8 +149,8 @@ class Engine:
             return entry.plan, entry.weights or self._make_weights(entry), tensors, batch
 
     def find_plan(self, batch=None):
-        """The plan for the declared inputs, or for that many samples. Raises RuntimeError with the reason when there is
-        none."""
+        """Returns the plan for ``batch`` samples, or for the declared batch size. Raises RuntimeError with the reason if PyTorch
+        runs them."""
         state = self._current_state()
         self._refuse_run(state.reason if state.reason != TRAINING else None)
         entry = self._make_entry(state, self._key, self._constants, batch)
@@ -164,7 +169,7 @@ class Engine:
     # ---- A call ----
 
     def __call__(self, args, kwargs):
-        """One forward, by SOL if it may, else by PyTorch."""
+        """Runs one call, in SOL if possible, else in PyTorch."""
         if is_compiling() or is_tracing():
             return self.module(*args, **kwargs)
         if self.refusal:
@@ -198,7 +203,7 @@ class Engine:
         return self._run(state, entry, tensors, batch, leaves is args, args, kwargs)
 
     def _run(self, state, entry, tensors, batch, is_plain, args, kwargs):
-        """A call by SOL; ``is_plain``: the arguments are just the tensors, perhaps."""
+        """Runs a call in SOL, unless the selector chooses PyTorch. ``is_plain``: the arguments are a flat list of leaves."""
         weights = entry.weights or self._make_weights(entry)
         follow_threads()
         selector = entry.selector if is_on() else None
@@ -213,7 +218,10 @@ class Engine:
         return result
 
     def _run_first(self, state, entry, args, kwargs):
-        """A call whose forward writes Python state. Perhaps only a first call does: a later one finds out."""
+        """Runs a call whose forward writes Python state in PyTorch.
+
+        Perhaps only the first call writes, so the entry is dropped and a later call captures again (_capture).
+        """
         result = self._fall_back(entry.reason, args, kwargs)
         with self._lock:
             self._n_writes += 1
@@ -221,7 +229,7 @@ class Engine:
         return result
 
     def _run_undecided(self, entry, weights, tensors, batch, args, kwargs):
-        """A call of a batch size for which it is not known who is faster."""
+        """Runs a call of a batch size for which the selector has no verdict yet."""
         return entry.selector.call(
             batch,
             lambda: sum(entry.plan.memory(batch).values()),
@@ -231,7 +239,7 @@ class Engine:
         )
 
     def _make_shortcut(self, state, entry, weights, batch, selector):
-        """Lets the next call like this one, which ran by SOL, do without the engine."""
+        """Makes the shortcut for later calls like this one, which ran in SOL."""
         known = state.guard, weights, threads(), selector
         entry.plan.note_batch(batch)
         if entry.shortcut_for != known or (entry.shortcut and entry.shortcut.is_refused):
@@ -243,15 +251,18 @@ class Engine:
             )
             entry.shortcut_for = known if entry.shortcut else None
         if self.shortcut is not entry.shortcut and self._lock.acquire(blocking=False):
-            # Only with the lock it is certain that nobody has replaced the state meanwhile.
+            # Without the lock, another thread could replace the state between the check and the assignment.
             if self._state is state:
                 self.shortcut = entry.shortcut
             self._lock.release()
 
-    # ---- Its inputs ----
+    # ---- Inputs of a call ----
 
     def _flatten(self, args, kwargs):
-        """The call's leaves in the order of ``specs``; keyword arguments by the model's signature."""
+        """Returns the call's leaves in the order of ``specs``. Keyword arguments follow the signature of the model's forward.
+
+        Raises TypeError or ValueError for arguments that do not fit the declared structure.
+        """
         if kwargs:
             bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
             args = bound.args
@@ -265,7 +276,7 @@ class Engine:
         raise ValueError(f"expected {len(self.structure.children)} inputs, got {n}")
 
     def _bind(self, leaves):
-        """(contiguous tensors, constants, batch size); raises TypeError or ValueError."""
+        """Returns (contiguous tensors, constants, batch size). Raises TypeError or ValueError for leaves that do not fit."""
         if len(leaves) != len(self.specs):
             self._refuse_number(len(leaves))
         if self._only_tensors:
@@ -282,7 +293,10 @@ class Engine:
     # ---- PyTorch's forward ----
 
     def _fall_back(self, reason, args, kwargs, is_mode=False):
-        """PyTorch's forward, counted. A network that SOL cannot run is an error with ``fullgraph``."""
+        """Runs a call in PyTorch, and counts and logs its reason. With ``fullgraph``, raises NotImplementedError instead.
+
+        ``is_mode``: the reason is a mode of this call, such as training; then ``fullgraph`` raises nothing.
+        """
         if self.options.fullgraph and not is_mode:
             raise NotImplementedError(reason)
         self.fallbacks[reason] += 1
@@ -296,7 +310,7 @@ class Engine:
         return self.module(*args, **kwargs)
 
     def _run_undeclared(self, error, args, kwargs):
-        """A call with inputs that sol.optimize was not told of. PyTorch may take them, or says what is wrong."""
+        """Runs a call whose inputs do not fit the declaration in PyTorch, which accepts them or raises its own error."""
         if self.options.fullgraph:
             raise error
         try:
@@ -307,7 +321,7 @@ class Engine:
             raise
 
     def _log(self, reason, level=log.warn):
-        """Once per reason, so that a loop of calls stays quiet."""
+        """Logs a fallback once per reason, so that a loop of calls does not repeat the message."""
         if reason not in self._said:
             self._said.add(reason)
             log.say(level, f"{self.options.name} runs in PyTorch: {reason}")
@@ -315,10 +329,10 @@ class Engine:
     # ---- After a change ----
 
     def _update(self, old):
-        """A State for the module as it is now; plans stay if only values and modes changed."""
+        """Returns a State for the current module. Plans are kept if only values and modes have changed."""
         with self._lock:
             if self._state is not old:
-                return self._state  # another thread was faster
+                return self._state  # another thread has done it already
             if old is None:
                 self._state = State(Snapshot(self.module))
             else:
@@ -337,9 +351,9 @@ class Engine:
         return state.find(key, batch) or self._make_entry(state, key, constants, batch)
 
     def _make_entry(self, state, key, constants, batch=None, must_fit=False):
-        """The Entry for these constants and that many samples (None: those of the declaration), captured if need be.
+        """Returns the Entry for these constants and ``batch`` samples (None: the declared batch size); captures if necessary.
 
-        ``must_fit``: an exception when the model refuses such inputs.
+        ``must_fit``: raise Refused when the model refuses such inputs.
         """
         with self._lock:
             while True:
@@ -359,10 +373,10 @@ class Engine:
                     return entry
 
     def _capture(self, constants, batch, must_fit):
-        """``batch``: None for the first entry, which is tuned for the batch size that the user named."""
+        """Returns a new Entry. ``batch``: None for the first entry, which is captured for the batch size to tune for."""
         if self._n_captures >= MAX_CAPTURES or self._n_checks >= MAX_CHECKS:
             return Entry(None, f"the model or its numbers changed more than {MAX_CAPTURES} times")
-        # It is asked again after 1, 2, 4, 8, ... calls whether it still does.
+        # After a forward has written Python state, it is captured again after 1, 2, 4, 8, ... calls only.
         if self._n_writes & (self._n_writes - 1):
             return Entry(None, self._writes, only=batch, is_first=True)
         previous, values = self._previous, iter(constants)
@@ -379,7 +393,7 @@ class Engine:
         return entry
 
     def _try_plan(self, specs, old_plan, batch, must_fit):
-        """Whatever goes wrong is a reason to leave the model to PyTorch."""
+        """Returns an Entry with a plan, or with the reason why PyTorch must run the model. Any exception becomes a reason."""
         name, hint, _ = self.options
         n = batch or choose_batch(hint)
         try:
@@ -410,8 +424,10 @@ _engines = weakref.WeakSet()
 
 
 def _renew_locks():
-    """In a child of fork, where a thread that held an engine's lock is gone. What it was doing is not there, either:
-    a State is replaced as a whole."""
+    """Creates new locks in a child of fork, where the thread that held a lock does not exist.
+
+    This is safe: a State is replaced as a whole, so the child never sees one that is incomplete.
+    """
     for engine in list(_engines):
         engine._lock = threading.RLock()
 
@@ -421,8 +437,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 @contextlib.contextmanager
 def without_collections():
-    """Python's cyclic garbage waits meanwhile: a capture makes so many objects that looking through all of them, again and
-    again, would take a good part of its time."""
+    """Turns Python's garbage collector off: a capture creates so many objects that collections would take much of its time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -437,5 +452,5 @@ def outside(batch):
 
 
 def make_key(constants):
-    """Constants as a dict key: 1, 1.0 and True are different, so are 0.0 and -0.0."""
+    """Returns a dict key for constants, in which 1, 1.0 and True differ, and 0.0 and -0.0, too."""
     return tuple((type(x), repr(x)) for x in constants)

@@ -1,8 +1,8 @@
-"""From an exported graph to a libsol model: the walk over the nodes, with alias sets.
+"""Imports an exported graph into a libsol model: ExportedProgram -> _Importer, ops.py -> Builder -> _core.Model.
 
-torch.export leaves in-place ops and views in the graph. Each value here belongs to the alias set of the
-value whose memory it may share (``base``). An in-place op is a plain layer only when no other live
-member of its set sees the write; writes into inputs and parameters are never.
+torch.export leaves in-place ops and views in the graph. So each node belongs to an alias set: the nodes that may share
+memory with one node, the set's ``base``. An in-place op becomes a normal layer only if no other node of its set that is
+used later would see the write. A write into an input or a parameter is Unsupported.
 """
 
 import operator
@@ -16,15 +16,16 @@ from sol.pytorch.builder import Builder, Unsupported, Value, to_size
 from sol.pytorch.capture import PREFIX
 from sol.pytorch.inputs import describe
 
-# Results that are their first argument itself: a write to one is a write to the other.
+# Ops whose result is the first argument itself: a write to one is a write to the other.
 SAME = {"detach", "alias"} | ops.MAYBE_ALIAS
 
 
 class Imported(NamedTuple):
-    """A model ready to compile.
+    """A model that is ready to compile.
 
-    ``inputs``: which of the graph's inputs it reads. ``params``: a name in the module, or a tensor that
-    the module does not own, for each param. ``outputs``: for each output of the graph its port.
+    ``builder``: has the model. ``inputs``: indices of the graph's inputs that the model reads. ``params``: for each param
+    its name in the module, or the tensor itself if the module does not own it. ``outputs``: for each output of the graph the
+    index of the model's output.
     """
 
     builder: Builder
@@ -34,15 +35,16 @@ class Imported(NamedTuple):
 
 
 def import_graph(exported, module, name, ports=None):
-    """Builds the libsol model of an ExportedProgram of ``module``. Raises Unsupported.
+    """Builds the libsol model of an ExportedProgram of ``module``. Returns an Imported. Raises Unsupported.
 
-    ``ports``: (names of the graph's inputs, names of its outputs); then each output has a port of its own.
+    ``ports``: (names of the graph's inputs, names of its outputs), for a library. Without it, outputs of the graph that are
+    the same tensor share one output of the model.
     """
     return _Importer(exported, module, name, ports).run()
 
 
 def find_tensor(module, name):
-    """The tensor at ``name`` (conv1.weight) in a module now, or None."""
+    """Returns the tensor that a module currently has at ``name`` (conv1.weight), or None."""
     for part in name.split("."):
         module = getattr(module, part, None)
     return module if isinstance(module, torch.Tensor) else None
@@ -55,16 +57,16 @@ class _Importer:
         self._module = module
         self._builder = Builder(name)
         self._order = {node: i for i, node in enumerate(exported.graph.nodes)}
-        # The signature computes these at every access.
+        # Copies, as the signature computes these properties at each access.
         signature = exported.graph_signature
         self._positions = {name: i for i, name in enumerate(signature.user_inputs)}
         self._owned = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self._literals = signature.inputs_to_lifted_tensor_constants
         self._values = {}  # cell -> Value, or list of Values
-        self._cell = {}  # node -> the node that stands for the very same tensor
-        self._base = {}  # node -> the node whose memory it may share
+        self._cell = {}  # node -> the cell of its tensor: the first node that is the same tensor object
+        self._base = {}  # node -> the base of its alias set
         self._members = {}  # base -> the nodes of its alias set
-        self._sources = set()  # placeholders
+        self._sources = set()  # placeholders: inputs and parameters
         self._inputs, self._params = [], []
 
     def run(self):
@@ -104,7 +106,7 @@ class _Importer:
         self._define(node, node, node, self._builder.source(add, name, "f32", shape, constant))
 
     def _find_parameter(self, node):
-        """(name, name in the module or the tensor itself)."""
+        """Returns (name, owner): the owner is a name in the module, or the tensor itself. Raises Unsupported."""
         name = self._owned.get(node.name)
         if name is not None:
             name = name.removeprefix(PREFIX)
@@ -113,7 +115,7 @@ class _Importer:
         if name is None:
             raise Unsupported(f"the graph input {node.name} is neither tensor nor parameter")
         short, tensor = name.removeprefix(PREFIX), self._exported.constants[name]
-        # A plain attribute of a module is looked up anew like a buffer; a literal cannot change.
+        # A tensor attribute of a module may be replaced, so it is found by name, as a buffer is. A literal cannot change.
         return short, short if find_tensor(self._module, short) is tensor else tensor
 
     # ---- Calls ----
@@ -132,7 +134,7 @@ class _Importer:
             raise Unsupported(f"{show_call(node)}: {error}") from error
 
     def _skip(self, node):
-        """Sizes need no layers: where they are used, their value is known from the node."""
+        """Skips a node without tensor results. A size needs no layer: its users read it from the node's metadata."""
         name = _op_name(node.target)
         if node.meta.get("val") is None and name not in ops.IGNORED:
             raise Unsupported(f"the operation {show_call(node)}")
@@ -147,7 +149,7 @@ class _Importer:
         self._define(node, node, self._base[parts], self._values[parts][index])
 
     def _op(self, node):
-        """One ATen op: its arguments by name, its function, and what its result shares memory with."""
+        """Imports one ATen op: calls its function of ops.py, and puts the result into an alias set."""
         name = _op_name(node.target)
         packet, overload = name.split(".")
         written = _written_argument(node)
@@ -176,7 +178,7 @@ class _Importer:
         self._values[cell] = value
 
     def _arguments(self, node):
-        """{name in the schema: Value, number, ...}; ``self`` and ``input`` are called x."""
+        """Returns {name in the op's schema: Value, number, ...}; ``self`` and ``input`` are called x."""
         named = {}
         for i, argument in enumerate(node.target._schema.arguments):
             if i < len(node.args):
@@ -201,7 +203,7 @@ class _Importer:
     # ---- Aliases ----
 
     def _check_write(self, node, written):
-        """Raises Unsupported when anybody but ``written`` itself would see this in-place op."""
+        """Raises Unsupported if a node that is another tensor than ``written`` would see the write of this in-place op."""
         base = self._base[written]
         if base in self._sources:
             raise Unsupported(f"it writes into {base.name}")
@@ -210,14 +212,17 @@ class _Importer:
                 raise Unsupported(f"the write is seen through {other.name}")
 
     def _alive(self, base, node):
-        """Members of an alias set that are used after ``node``."""
+        """Yields the members of an alias set that are used after ``node``."""
         now = self._order[node]
         for member in self._members[base]:
             if any(self._order[user] > now for user in member.users):
                 yield member
 
     def _output(self, node):
-        """Names the results -> the port of each. Results with common memory are not reproduced."""
+        """Adds the model's outputs. Returns the index of the model's output for each result. Raises Unsupported.
+
+        Results that share memory with each other, or with an input or parameter, are not supported.
+        """
         for spec in self._exported.graph_signature.output_specs:
             if spec.kind != OutputKind.USER_OUTPUT:
                 raise Unsupported(f"the model writes into {spec.target}")
@@ -255,7 +260,7 @@ class _Importer:
 
 
 def describe_graph(exported):
-    """All that a plan depends on, as text: nodes with their shapes, and the values of literals."""
+    """Returns everything that a plan depends on as text: nodes with shapes, literals with values, and the signature."""
     lines = [f"{node.format_node()} {show(node)}" for node in exported.graph.nodes]
     literals = {name: x for name, x in exported.constants.items() if isinstance(x, torch.Tensor)}
     lines += [f"{name} = {x.tolist()}" for name, x in literals.items()]
@@ -276,7 +281,7 @@ def _is_tensors(value):
 
 
 def _out_shapes(node):
-    """The result's shape as a tuple of sizes, or a list of them for a list of results."""
+    """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
     value = node.meta["val"]
     if isinstance(value, torch.Tensor):
         return tuple(map(to_size, value.shape))
@@ -284,7 +289,7 @@ def _out_shapes(node):
 
 
 def _written_argument(node):
-    """The node that an in-place op writes to, or None. Raises Unsupported for out= variants."""
+    """Returns the node that an in-place op writes to, or None. Raises Unsupported for out= variants."""
     written = [i for i, a in enumerate(node.target._schema.arguments) if _writes(a)]
     if written and written != [0]:
         raise Unsupported("it writes into an argument")
@@ -300,14 +305,14 @@ def _is_view(target):
 
 
 def _disjoint(a, b):
-    """Whether both are different parts of one chunk, split or unbind."""
+    """Whether both nodes are different parts of the same chunk, split or unbind."""
     if a.target is not operator.getitem or b.target is not operator.getitem:
         return False
     return a.args[0] is b.args[0] and a.args[1] != b.args[1]
 
 
 def _check_shapes(result, expected):
-    """libsol and PyTorch must agree, or SOL would compute something else."""
+    """Raises Unsupported unless libsol and PyTorch compute the same shapes."""
     pairs = [(result, expected)] if isinstance(result, Value) else zip(result, expected)
     for value, shape in pairs:
         known = zip(value.shape, shape)
@@ -316,7 +321,7 @@ def _check_shapes(result, expected):
 
 
 def show(node):
-    """What a node is, for messages: f32[*,3,224,224]."""
+    """Returns a node's dtype and shape for messages: f32[*,3,224,224]."""
     parts = []
     for value in _as_list(node.meta.get("val")):
         if isinstance(value, torch.Tensor):
@@ -328,7 +333,7 @@ def show(node):
 
 
 def show_call(node):
-    """An op for messages: aten.foo.default(f32[*,3], 2)."""
+    """Returns an op with its arguments for messages: aten.foo.default(f32[*,3], 2)."""
     args = torch.fx.node.map_aggregate(
         list(node.args), lambda x: _Shown(show(x) if isinstance(x, torch.fx.Node) else repr(x))
     )
@@ -336,20 +341,20 @@ def show_call(node):
 
 
 class _Shown(str):
-    """A text that prints without quotes inside lists."""
+    """A str that prints without quotes in a list."""
 
     __repr__ = str.__str__
 
 
 def find_origin(node):
-    """The user's module and line: layer1.0.conv1 (resnet.py:93)."""
+    """Returns the user's module and line of a node: layer1.0.conv1 (resnet.py:93)."""
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     path = modules[-1][0].removeprefix(PREFIX.rstrip(".")).lstrip(".") if modules else ""
     return " ".join(filter(None, [path, _find_line(node.meta.get("stack_trace") or "")]))
 
 
 def _find_line(trace):
-    """The innermost frame of a stack trace as (file:line), or ''."""
+    """Returns the innermost frame of a stack trace as "(file:line)", or ""."""
     frames = [line for line in trace.splitlines() if line.lstrip().startswith('File "')]
     if not frames:
         return ""

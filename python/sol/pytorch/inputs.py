@@ -1,9 +1,10 @@
-"""What a model takes: declared by ``sol.input``, examples or numbers, and checked at every call.
+"""Inputs of a model: their declaration by ``sol.input``, example tensors or constants, and their check at each call.
 
     spec = TensorSpec("x", (None, 3, 224, 224), torch.float32)   # None: any size
     tensor = check_tensor(spec, value)                            # contiguous, or an exception
 
-Numbers and other objects (None, strings) are constants of one compiled plan.
+make_specs: the inputs of ``sol.optimize`` -> a TensorSpec or ConstantSpec per leaf. The value of a constant (a number, a
+string, None) is compiled into the plan.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from sol import log
 from sol.pytorch.structure import flatten
 
 MAX_BYTES = 2**63 - 1
-# Size of the batch in examples. 0 and 1 would let PyTorch take special ways.
+# The batch size of example inputs. PyTorch treats sizes of 0 and 1 as special cases.
 EXAMPLE_BATCH = 2
 
 DTYPE_NAMES = {
@@ -24,15 +25,15 @@ DTYPE_NAMES = {
     torch.uint8: "u8", torch.bool: "bool",
 }  # fmt: skip
 
-# Subclasses may mean anything.
+# Other subclasses of Tensor may define other operations.
 PLAIN_TENSORS = torch.Tensor, torch.nn.Parameter, torch.nn.Buffer
 
-# What may stand beside tensors; its value is compiled in.
+# Types of inputs that are no tensors; their values are compiled in.
 CONSTANTS = (int, float, bool, str, bytes, type(None), torch.dtype)
 
 
 class Input:
-    """What ``sol.input`` returns; size 0 is any size. No tuple, lest it be taken for a structure."""
+    """The result of ``sol.input``; a size of 0 is any size. It is no tuple, as ``flatten`` would take that apart."""
 
     def __init__(self, shape, dtype, requires_grad):
         self.shape = shape
@@ -44,7 +45,7 @@ class Input:
 
 
 class TensorSpec(NamedTuple):
-    """A tensor argument. ``shape[0]`` None: any size, one and the same for all such inputs."""
+    """A tensor argument. ``shape[0]`` may be None: the batch size, which all such inputs share."""
 
     name: str
     shape: tuple
@@ -53,10 +54,11 @@ class TensorSpec(NamedTuple):
 
     @property
     def is_dynamic(self):
+        """Whether the first size is open."""
         return bool(self.shape) and self.shape[0] is None
 
     def example(self, batch):
-        """A tensor of zeros as torch.export wants it."""
+        """Returns a tensor of zeros for torch.export, with ``batch`` as the open size."""
         shape = [batch if size is None else size for size in self.shape]
         return torch.zeros(shape, dtype=self.dtype)
 
@@ -65,17 +67,21 @@ class TensorSpec(NamedTuple):
 
 
 class ConstantSpec(NamedTuple):
-    """A number, or any other object, whose value is compiled in."""
+    """An argument of a type in CONSTANTS, whose value is compiled in."""
 
     name: str
     value: Any
 
 
 def input(shape, dtype=torch.float32, requires_grad=False):
-    """Declares a tensor argument of ``sol.optimize``.
+    """Declares a tensor argument for ``sol.optimize`` and ``sol.deploy``.
 
-    Size 0 means any size and may stand in the first place only. Raises TypeError for sizes that are
-    no integers or a ``dtype`` that is none, ValueError for negative or overflowing sizes.
+    shape          a list of sizes. The first size may be 0, which leaves it open: it is the batch size.
+    dtype          a torch.dtype. SOL computes with float32 inputs only; PyTorch runs a model that reads others.
+    requires_grad  has no effect: at each call, SOL checks whether a gradient is needed
+
+    Raises TypeError if a size is no integer or ``dtype`` no torch.dtype, ValueError if a size is negative, if another size
+    than the first is 0, or if the tensor has more than 2**63 - 1 bytes.
     """
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"sol.input: dtype must be a torch.dtype, not {dtype!r}")
@@ -103,15 +109,15 @@ def _check_sizes(sizes, dtype):
 
 
 def describe(dtype, shape):
-    """A shape as SOL writes it: f32[*,3,224,224]."""
+    """Returns a dtype and a shape as text, with * for an open size: f32[*,3,224,224]."""
     sizes = ",".join("*" if size is None else str(size) for size in shape)
     return f"{DTYPE_NAMES.get(dtype, str(dtype).removeprefix('torch.'))}[{sizes}]"
 
 
 def make_specs(inputs, first_is_any):
-    """(specs of all leaves, Structure) of the inputs that a user gave to ``sol.optimize``.
+    """Returns (a spec per leaf, Structure) of the inputs of ``sol.optimize``. Raises TypeError or ValueError.
 
-    ``first_is_any``: the first size of every tensor may vary, examples included.
+    ``first_is_any``: the first size of every tensor stays open, also that of example tensors.
     """
     leaves, structure = flatten(tuple(inputs))
     names = list(_leaf_names(structure))
@@ -174,11 +180,11 @@ def _check_kind(name, value):
 
 
 def check_tensor(spec, value):
-    """``value`` as a contiguous tensor that fits ``spec``; a copy only where the strides need it.
+    """Returns ``value`` as a contiguous tensor; it copies only other memory layouts and negated views.
 
-    Raises TypeError or ValueError naming the argument, what it is and what it should be.
+    Raises TypeError or ValueError with the argument's name, its type and shape, and the expected ones.
     """
-    # The common case in as few steps as possible; every test below that fails costs nothing extra.
+    # The usual case takes few steps. The checks below run only for a value that does not fit.
     if (
         isinstance(value, Tensor)
         and value.dtype is spec.dtype
@@ -198,7 +204,7 @@ def check_tensor(spec, value):
 
 
 def check_constant(spec, value):
-    """``value`` if it is of the declared constant's kind; any number goes for a number."""
+    """Returns ``value`` if it has the declared constant's type; all int and float values fit each other. Raises TypeError."""
     numbers = (int, float)
     if isinstance(spec.value, numbers) and isinstance(value, numbers):
         return value
@@ -222,7 +228,7 @@ def _copy(spec, tensor):
 
 
 def find_batch(specs, tensors):
-    """The size that all dynamic inputs share; None when there are none. Raises ValueError."""
+    """Returns the batch size: the first size of all dynamic inputs; None without such inputs. Raises ValueError if it differs."""
     batch, first = None, None
     for spec, tensor in zip(specs, tensors):
         if not spec.is_dynamic:

@@ -1,4 +1,4 @@
-"""Where time and memory of an optimized module go: sol.profile, sol.report and sol.memory for PyTorch."""
+"""sol.profile, sol.report and sol.memory for optimized PyTorch modules."""
 
 import torch
 
@@ -55,7 +55,7 @@ def memory(module, batch_size=None, inputs=None):
 
 
 def _check_batch(engine, batch):
-    """Refuses a batch that the program cannot have: its memory would be another program's."""
+    """Raises TypeError or ValueError for a batch size that this module's program cannot have."""
     if isinstance(batch, bool) or not isinstance(batch, int):
         raise TypeError(f"sol.memory: batch_size must be an integer, not {batch!r}")
     specs = [spec for spec in engine.specs if isinstance(spec, TensorSpec)]
@@ -76,7 +76,7 @@ def _refuse_batch(engine, reason):
 
 
 def parameter_bytes(module):
-    """Of all parameters and buffers; memory that several of them share counts once."""
+    """Returns the bytes of all parameters and buffers. Memory that several of them share counts once."""
     storages = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for tensor in [*module.parameters(), *module.buffers()]

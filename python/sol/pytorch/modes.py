@@ -1,6 +1,9 @@
-"""What of PyTorch's state makes a call other than plain inference, which is all that SOL runs. A shortcut looks at the same."""
+"""Finds state of PyTorch that makes a call different from plain inference. SOL runs plain inference only.
 
-# Each has a name of its own here: after a network's run each look into another module's dict waits for memory.
+A shortcut checks the same conditions (shortcut.py).
+"""
+
+# Imported by name: after a network's run the caches are cold, and each lookup in another module's dict is a cache miss.
 from torch import Tensor, float32, get_default_dtype, is_autocast_enabled, is_grad_enabled
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._functorch import peek_interpreter_stack
@@ -12,7 +15,10 @@ GRADIENT = "a gradient is wanted"
 
 
 def find_mode(snapshot, leaves):
-    """Why PyTorch's own forward is wanted in this call, or None."""
+    """Returns the reason why PyTorch must run this call, or None.
+
+    ``snapshot``: of the module (watch.Snapshot). ``leaves``: the call's inputs, flattened.
+    """
     if is_grad_enabled() and (
         any(p.requires_grad for p in snapshot.parameters)
         or any(isinstance(x, Tensor) and x.requires_grad for x in leaves)

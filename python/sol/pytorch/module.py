@@ -8,17 +8,16 @@ from torch.compiler import is_dynamo_compiling
 
 from sol.pytorch.watch import GLOBAL_HOOKS, OWN_HOOKS
 
-# What nn.Module keeps in every instance, except what the two modules share.
+# SHARED: dicts of nn.Module that both modules use. OWN: attributes that each of the two has itself.
 SHARED = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
 OWN = frozenset(vars(torch.nn.Module())) | {"_compiled_call_impl", "forward"}
 
 
 class Optimized(torch.nn.Module):
-    """A module that computes what ``original`` does, with the very same parameters.
+    """A module that computes what ``original`` computes, with the same parameter objects.
 
-    It shares the original's dicts of parameters, buffers and submodules, so names and objects are equal
-    and a change to either is seen by both. Mode, state_dict, ``.to`` and everything else that a model
-    may have its own version of is the original's.
+    It uses the original's dicts of parameters, buffers and submodules, so a change of one module is a change of both. All
+    other attributes and methods, such as ``training``, ``state_dict`` and ``to``, are those of the original.
     """
 
     def __init__(self, original, engine):
@@ -31,7 +30,7 @@ class Optimized(torch.nn.Module):
             if result is not NotImplemented:
                 return result
         if any(GLOBAL_HOOKS) and not any(vars(self)[name] for name in OWN_HOOKS):
-            return self.forward(*args, **kwargs)  # the original calls them: once, as without SOL
+            return self.forward(*args, **kwargs)  # the original's call runs the global hooks, once
         return super().__call__(*args, **kwargs)
 
     def forward(self, *args, **kwargs):
@@ -48,7 +47,7 @@ class Optimized(torch.nn.Module):
         self._original.training = mode
 
     def __getattr__(self, name):
-        # During copying and unpickling there is no original yet.
+        # During a copy or unpickling `_original` is not set yet.
         original = vars(self).get("_original")
         if original is None:
             raise AttributeError(name)
@@ -104,7 +103,7 @@ class Optimized(torch.nn.Module):
         return result
 
     def __getstate__(self):
-        """Compiled code stays behind: it is found in the cache, or made again, where this is loaded."""
+        """Compiled code is not pickled: after loading, it is compiled again or taken from the kernel cache."""
         engine = self._engine
         described = engine.specs, engine.structure, engine.options
         return {"own": _own_state(self), "original": self._original, "engine": described}
@@ -117,16 +116,16 @@ class Optimized(torch.nn.Module):
 
 
 def _own_state(module):
-    """Hooks and the like of the returned module itself."""
+    """Returns the attributes that the optimized module does not share with the original, such as hooks."""
     state = vars(module)
     return {name: state[name] for name in OWN if name in state and name not in SHARED}
 
 
 def _attach(module, own, original, engine):
-    """Fills a module's __dict__ behind nn.Module's back, whose __init__ would make dicts of its own."""
+    """Fills a module's __dict__ directly: nn.Module.__init__ would create new dicts of parameters and submodules."""
     state = vars(module)
     state.update((name, value) for name, value in own.items() if name != "training")
-    # TorchScript modules have properties of these names.
+    # Read with getattr: in TorchScript modules these names are properties, not entries of __dict__.
     state.update((name, getattr(original, name)) for name in SHARED)
     state["_original"] = original
     state["_engine"] = engine

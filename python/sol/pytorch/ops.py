@@ -1,9 +1,9 @@
-"""THE table of ATen ops: what each becomes in libsol's layers.
+"""The table of ATen ops: the libsol layers that each op becomes.
 
-A function here takes the Builder, the op's arguments by the names of its schema (``self`` and ``input``
-are called ``x``; tensors are Values) and ``out``, the shape or shapes that PyTorch computed. It returns
-a Value, or a list of Values for ops with several results. It never sees an in-place op: the importer
-turns ``relu_`` into ``relu`` after it has proven that nobody else sees the write.
+A function here takes the Builder, the op's arguments by the names of its schema (``self`` and ``input`` are called ``x``;
+tensors are Values), and ``out``, the shape that PyTorch computed, or the list of shapes. It returns a Value, or a list of
+Values for an op with several results. It raises Unsupported with a reason for what SOL does not support. It never gets an
+in-place op: the importer replaces ``relu_`` by ``relu`` if no other tensor sees the write.
 
 A new op is one row of TABLE.
 """
@@ -25,7 +25,7 @@ def _needs(condition, reason):
 
 
 def _batched(b, x, run):
-    """Runs an op on [n,c,h,w] although ``x`` may be [c,h,w]."""
+    """Runs an op of [n,c,h,w] tensors for ``x`` of the shape [n,c,h,w] or [c,h,w]."""
     if x.rank == 4:
         return run(x)
     _needs(x.rank == 3, f"rank {x.rank} where rows and columns are expected")
@@ -43,7 +43,7 @@ def _conv2d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
 
 
 def _conv_padding(padding, kernel, dilation):
-    """[top, left, bottom, right]; of an odd 'same' padding the larger half is at the end."""
+    """Returns [top, left, bottom, right]. If 'same' needs an odd padding, the larger half is at the end."""
     if padding == "valid":
         return [0, 0, 0, 0]
     if padding == "same":
@@ -53,7 +53,7 @@ def _conv_padding(padding, kernel, dilation):
 
 
 def _conv1d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):
-    """A convolution over images of one row."""
+    """A 1-D convolution, as a 2-D convolution of images with one row."""
 
     def one_row(value):
         return b.reshape(value, (*value.shape[:-1], 1, value.shape[-1]))
@@ -92,7 +92,7 @@ def _linear(b, x, weight, bias=None, out=None):
 
 
 def _matmul(b, x, other, out):
-    """A constant matrix on the right is the weight of a linear layer."""
+    """Becomes a linear layer if the right operand is a constant matrix, else a matmul layer."""
     if other.constant and other.rank == 2 and x.rank > 0:
         return _linear(b, x, b.layer("permute", other, axes=[1, 0]), None, out)
     _needs(min(x.rank, other.rank) > 1, f"a product of ranks {x.rank} and {other.rank}")
@@ -142,7 +142,7 @@ def _softmax(b, x, dim, out, **_):
 
 
 def _log_softmax(b, x, dim, out, **_):
-    """x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits."""
+    """x - max - log(sum(exp(x - max))). The logarithm of a softmax would be less accurate."""
     _needs(x.rank > 0, "log_softmax of a number")
     axes = [normal_axis(dim, x.rank)]
     shifted = b.layer("sub", x, b.layer("reduce_max", x, axes=axes, keepdim=True))
@@ -151,10 +151,10 @@ def _log_softmax(b, x, dim, out, **_):
 
 
 def _masked_softmax(b, x):
-    """Softmax over the last dim, but 0 for a row that is -inf throughout, as PyTorch's attention gives.
+    """Softmax over the last dim. As in PyTorch's attention, a row of only -inf gives 0 instead of NaN.
 
-    Below a finite maximum such a row's exponentials are 0 and so is their sum. Of any other row the
-    sum is at least 1, as the largest element adds exp(0): the lower limits change nothing there.
+    The maximum is limited to at least -FLOAT_MAX and the sum to at least 1. A row of only -inf then has exponentials of 0,
+    and 0 / 1 = 0. For any other row the limits have no effect: its largest element adds exp(0) = 1 to the sum.
     """
     axes = [len(x.shape) - 1]
     top = b.layer("maximum", b.layer("reduce_max", x, axes=axes, keepdim=True), -FLOAT_MAX)
@@ -167,7 +167,7 @@ def _attention(
     b, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
     enable_gqa=False, out=None,
 ):  # fmt: skip
-    """softmax(query @ key^T * scale + mask) @ value; rows masked wholly give 0."""
+    """softmax(query @ key^T * scale + mask) @ value; a row that is masked as a whole gives 0."""
     _needs(not (dropout_p or is_causal or enable_gqa), "dropout, a causal mask or grouped heads")
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     turned = _transpose(b, key, -2, -1, None)
@@ -216,7 +216,7 @@ def _softplus(b, x, beta=1, threshold=20, out=None):
 
 
 def _prelu(b, x, weight, out):
-    """max(x, 0) + weight * min(x, 0), the weight along the channels."""
+    """max(x, 0) + weight * min(x, 0), with one weight per channel or one for all."""
     if x.rank > 1:
         weight = b.reshape(weight, (*weight.shape, *[1] * (x.rank - 2)))
     negative = b.layer("clamp", x, min=-math.inf, max=0.0)
@@ -314,7 +314,7 @@ def _reshape(b, x, out, **_):
 
 
 def _squeeze(b, x, out, dim=None):
-    """Which dims vanish must not depend on the batch: a batch of 1 has another shape."""
+    """Squeezes dims of size 1. If a dim has the batch size, the graph is not valid for a batch of 1, which has another rank."""
     for axis in all_axes(dim, x.rank):
         if not isinstance(x.shape[axis], int):
             b.exclude(1)
@@ -347,7 +347,7 @@ def _expand(b, x, out, **_):
 
 
 def _cut(b, x, axis, start, size, step=1):
-    """``size`` places of ``axis`` from ``start`` on."""
+    """Returns ``size`` elements of ``axis``, from the index ``start`` on, with the distance ``step``."""
     if size == x.shape[axis] and step == 1:
         return x
     _needs(isinstance(x.shape[axis], int), "a slice of the batch dimension")
@@ -377,7 +377,7 @@ def _select(b, x, dim, index, out):
 
 
 def _split(b, x, out, dim=0, **_):
-    """chunk, split and split_with_sizes: the parts' sizes are PyTorch's."""
+    """chunk, split and split_with_sizes: the sizes of the parts come from ``out``."""
     axis, start, parts = normal_axis(dim, x.rank), 0, []
     for shape in out:
         parts.append(_cut(b, x, axis, start, shape[axis]))
@@ -390,7 +390,7 @@ def _unbind(b, x, out, dim=0):
 
 
 def _cat(b, tensors, out, dim=0):
-    # PyTorch lets tensors of shape [0] join anything.
+    # PyTorch allows tensors of shape [0] beside tensors of any shape, and ignores them.
     tensors = [x for x in tensors if x.shape != (0,)]
     if len(tensors) == 1:
         return tensors[0]
@@ -404,7 +404,7 @@ def _stack(b, tensors, out, dim=0):
 
 
 def _pad(b, x, pad, out, mode="constant", value=0):
-    """``pad`` counts from the last dim; libsol pads the last two."""
+    """Constant padding. ``pad`` has two values per dim, from the last dim on; libsol pads only the last two dims."""
     _needs(mode == "constant", f"pad with mode={mode}")
     pad = list(pad) + [0] * (4 - len(pad))
     _needs(not any(pad[4:]) and min(pad) >= 0, f"pad by {pad}")
@@ -426,7 +426,7 @@ _ones = functools.partial(_full, fill_value=1.0)
 
 # ---- The table ----
 
-# "name.overload name.overload": function. Names are those of torch.ops.aten.
+# "name.overload name.overload": function, with the names of torch.ops.aten.
 TABLE = {
     "conv2d.default conv2d.padding": _conv2d,
     "conv1d.default conv1d.padding": _conv1d,
@@ -509,11 +509,11 @@ TABLE = {
 
 OPS = {name: function for names, function in TABLE.items() for name in names.split()}
 
-# Ops without a result that matters: torch.export has checked them, and the batch's range is enforced.
+# Ops that only check something: torch.export has evaluated them, and Batches checks the batch size at each call.
 IGNORED = {
     "_assert_tensor_metadata.default", "_assert_scalar.default", "_assert_async.msg",
     "sym_constrain_range.default", "sym_constrain_range_for_size.default",
 }  # fmt: skip
 
-# Results that may be the argument itself although the schema does not say so.
+# Ops whose result may be the argument itself, although the schema declares no alias.
 MAYBE_ALIAS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}

@@ -1,4 +1,4 @@
-"""The user's functions: optimize, and what to ask an optimized module."""
+"""The public functions ``optimize``, ``fallbacks``, ``recompiles`` and ``refresh``."""
 
 import torch
 
@@ -10,18 +10,22 @@ from sol.pytorch.module import Optimized
 
 
 def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=None):
-    """A module that runs ``model`` by SOL in inference, and by PyTorch in any other case.
+    """Returns a torch.nn.Module that computes what ``model`` computes: SOL runs inference, PyTorch runs all other calls.
 
-    inputs      one per argument of ``model.forward``: ``sol.input``, an example tensor, a torch.Size, a
-                number, or tuples, lists, dicts, dataclasses of them. One list of all inputs works too.
-                A shape's first size 0 is any size, the same for all such inputs.
-    batch_size  the size to tune for; any other works
-    vdims       None, or [0]: the first size of every input may vary, examples included
-    fullgraph   raise where SOL would fall back to PyTorch
-    name        in logs and debug output
+    The result shares parameters, buffers and submodules with ``model``. ``fallbacks`` tells which calls PyTorch ran and why.
 
-    Raises TypeError or ValueError for bad inputs, ValueError for shapes that the model refuses, and with
-    ``fullgraph`` NotImplementedError naming the operation and shapes that SOL cannot run.
+    inputs      one per argument of ``model.forward``: ``sol.input``, an example tensor (dense, on the CPU), a torch.Size, a
+                number, another constant (bool, str, bytes, None, torch.dtype), or tuples, lists, dicts, dataclasses of
+                these. One list of all inputs works, too. A constant's value is compiled in. A first size of 0 in
+                ``sol.input`` or torch.Size stays open: it is the batch size, and equal for all such inputs.
+    batch_size  the batch size to tune for, from 1 to 2**31 - 1; other batch sizes run, too
+    vdims       None, or [0]: the first size of every tensor stays open, also that of example tensors
+    fullgraph   raise NotImplementedError instead of falling back to PyTorch, here and in calls
+    name        name of the network in logs and debug output; default: ``compiler::name``, or the class of ``model``
+
+    Raises TypeError or ValueError for bad arguments, ValueError for shapes that ``model`` itself refuses, and
+    NotImplementedError for other ``vdims``. With ``fullgraph``, NotImplementedError names the operation and the shapes that
+    SOL cannot run.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"sol.optimize: expected a torch.nn.Module, got {type(model).__name__}")
@@ -80,21 +84,30 @@ def _first_is_any(vdims):
 
 
 def fallbacks(module):
-    """{reason: calls} of an optimized module that ran in PyTorch, and the reason to come, with 0."""
+    """Returns {reason: number of calls} for the calls of an optimized module that fell back to PyTorch.
+
+    If the next call is known to fall back, its reason is included, with 0 if no call met it yet. Raises TypeError for any
+    other module.
+    """
     return _engine(module).reasons()
 
 
 def recompiles(module):
-    """How often an optimized module was captured again, for other numbers or changed attributes."""
+    """Returns how often an optimized module was captured again with another result than before.
+
+    Captures follow other constants, other batch sizes and changes of the module. Raises TypeError for any other module.
+    """
     return _engine(module).recompiles
 
 
 def refresh(module):
-    """Makes the next call look at everything anew.
+    """Makes the next call of an optimized module capture it and prepack its parameters again.
 
-    SOL sees new parameters, buffers, attributes and submodules, whatever else of Python the forward reads, and all
-    writes that PyTorch counts. This is for what it cannot see for certain: a few values written through ``.data`` or
-    NumPy (found within 8 calls if they are among the samples).
+    Call it after writes into parameters through ``.data`` or NumPy: PyTorch does not count these writes. SOL reads 8
+    sampled elements of each tensor, one per call, so it detects such a write within 8 calls if it changes a sampled
+    element, else never. It detects all other changes without ``refresh``: writes that PyTorch counts, and changes of
+    parameters, buffers, attributes, submodules and other Python objects that the forward reads. Raises TypeError for any
+    other module.
     """
     _engine(module).refresh()
 

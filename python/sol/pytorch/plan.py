@@ -1,4 +1,7 @@
-"""A plan: one compiled program and how a call's tensors reach it."""
+"""A plan: one compiled program, and the mapping of a call's inputs and results to its buffers.
+
+make_plan: module -> capture -> import -> compile -> Plan
+"""
 
 from time import perf_counter
 
@@ -12,15 +15,17 @@ from sol.pytorch.importer import describe_graph, find_tensor, import_graph
 from sol.pytorch.reads import is_same
 from sol.pytorch.selector import forget_times
 
-# Shapes of results are kept for this many batch sizes.
+# The number of batch sizes for which the shapes of results are cached.
 MAX_SHAPES = 64
 
 
 class Plan:
-    """What a call runs. Immutable, but for the shapes it remembers; shared by copies of a module.
+    """Runs a model's program. Immutable, except for cached shapes; shared by copies of a module.
 
-    ``graph``: the captured graph as text: equal texts give equal plans. ``ready``: for shortcuts,
-    {batch size: the arguments of torch.empty for each result}; it only grows.
+    ``graph``: the captured graph as text; equal texts give equal plans. ``inputs``: indices of the tensors that the program
+    reads. ``batches``: the batch sizes for which the graph is valid. ``ready``: for shortcuts, {batch size: for each output
+    of the program the arguments of torch.empty}; it only grows. ``is_single``: the result is one tensor. ``debug``: a
+    Recorder, or None.
     """
 
     def __init__(self, captured, imported, program, graph):
@@ -43,23 +48,23 @@ class Plan:
     # ---- Weights ----
 
     def make_weights(self, module):
-        """Packs the module's parameters as they are now -> _core.Weights.
+        """Prepacks the module's current parameters. Returns _core.Weights.
 
-        Raises ValueError when a parameter is gone or has another shape than the plan.
+        Raises ValueError when a parameter does not exist any more or has another shape than in the plan.
         """
         tensors = []
         for owner, (name, _, shape) in zip(self._params, self.program.params):
             tensor = find_tensor(module, owner) if isinstance(owner, str) else owner
             if tensor is None or tuple(tensor.shape) != shape:
                 raise ValueError(f"parameter {name} is no longer of shape {list(shape)}")
-            # Detached tensors keep the memory itself alive, even if `.data` is set to other memory.
+            # A detached tensor keeps its memory alive, also if the parameter's `.data` is set to other memory.
             tensors.append(tensor.detach().resolve_neg().contiguous())
         return self.program.weights([tensor.data_ptr() for tensor in tensors], tensors)
 
     # ---- Calls ----
 
     def refusal(self, batch):
-        """Why a call with this batch size must not run, or None."""
+        """Returns the reason why SOL must not run this batch size, or None."""
         if not self.batches.admit(batch):
             return f"batch size {batch} is outside of what torch.export proved"
         if batch == 0 and any(0 not in shape for shape in self._output_shapes(self.symbols(0))):
@@ -67,7 +72,10 @@ class Plan:
         return None
 
     def run(self, weights, tensors, batch):
-        """The model's result for these contiguous ``tensors`` (one per tensor input)."""
+        """Runs the program. Returns the model's result, in new tensors.
+
+        ``tensors``: one contiguous tensor per tensor input of the model, in the order of its specs.
+        """
         symbols = self.symbols(batch)
         outputs = [
             empty(shape, dtype=float32, device="cpu") for shape in self._output_shapes(symbols)
@@ -81,25 +89,25 @@ class Plan:
         return outputs[0] if self.is_single else self.build(outputs)
 
     def note_batch(self, batch):
-        """Lets shortcuts run this batch size, which ``refusal`` has admitted."""
+        """Adds a batch size to ``ready``. ``refusal`` must have admitted it. 0 is never added."""
         key = -1 if batch is None else batch
         if key and key not in self.ready and len(self.ready) < MAX_SHAPES:
             shapes = self._output_shapes(self.symbols(batch))
             self.ready[key] = tuple((shape,) for shape in shapes)
 
     def profile(self, weights, tensors, batch):
-        """One run, its results thrown away -> the rows of Program.profile, one per step."""
+        """Runs the program once and discards its results. Returns the rows of Program.profile, one per step."""
         symbols = self.symbols(batch)
         outputs = [empty(shape) for shape in self._output_shapes(symbols)]
         inputs = [tensors[i].data_ptr() for i in self.inputs]
         return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
 
     def memory(self, batch):
-        """Program.memory for this batch size."""
+        """Returns Program.memory for this batch size."""
         return self.program.memory(self.symbols(batch))
 
     def returns_as(self, captured):
-        """Whether results are built as another capture of the same graph says."""
+        """Whether this plan's results have the same structure and constants as those of another capture."""
         ours, theirs = self._constants, captured.constants
         return (
             self._structure == captured.output
@@ -108,7 +116,7 @@ class Plan:
         )
 
     def symbols(self, batch):
-        """Values of the program's open sizes."""
+        """Returns the values of the program's symbols: the batch size, or none."""
         return (batch,) if self._has_symbol else ()
 
     def _output_shapes(self, symbols):
@@ -121,7 +129,7 @@ class Plan:
         return shapes
 
     def build(self, outputs):
-        """Results in the structure that the model returned them in."""
+        """Returns the model's result: the tensors ``outputs`` and constants in the structure that the forward returns."""
         tensors = iter(outputs[port] for port in self._ports)
         constants = self._constants
         leaves = [constants[i] if i in constants else next(tensors) for i in range(self._n_leaves)]
@@ -129,11 +137,11 @@ class Plan:
 
 
 def make_plan(module, specs, structure, name, batch_hint, batch, old=None):
-    """Captures with ``batch`` samples, imports and compiles -> (Plan, Reads); the plan is ``old`` itself when the graph
-    is still the same.
+    """Captures with ``batch`` samples, imports and compiles. Returns (Plan, Reads).
 
-    Raises CannotCapture or Unsupported when the model must run in PyTorch, Refused when it
-    refuses such inputs.
+    The plan is ``old`` itself if the graph and the result's structure are the same. ``batch_hint``: the batch size to tune
+    for, or None. Raises CannotCapture or Unsupported when PyTorch must run the model, Refused when the model itself refuses
+    such inputs.
     """
     times = [perf_counter()]
     captured = capture(module, specs, structure, batch)
@@ -177,7 +185,7 @@ _threads = None
 
 
 def follow_threads():
-    """SOL uses as many threads as PyTorch is told to."""
+    """Sets the number of SOL's threads to torch.get_num_threads(). After a change, all selectors start again."""
     global _threads
     n = get_num_threads()
     if n != _threads:

@@ -1,12 +1,14 @@
-"""What a forward reads besides its inputs, parameters and modules: Python state that may change later.
+"""Reads: the Python state that a forward reads besides its inputs, parameters and modules, and that may change later.
 
-Dynamo names each place as a source, such as L['model'].cfg['k']. A Walker follows sources from their root, and keeps
-what the guard has to look at from then on. The parts of Python that may be on the way are a closed list; whatever else
-a forward reads is a reason to leave the model to PyTorch.
+    audit.py -> Walker.walk(source) -> Reads -> the guard (watch.py, python/sol/_slots.c)
 
-    a container that was touched    all of it: the keys that a forward misses are not named anywhere
-    a user's object or class        all its attributes
-    a module, a library's class     the names that were read: others change at any time
+Dynamo names each place that a forward reads as a source, such as L['model'].cfg['k']. A Walker follows a source from its
+root and collects what the guard must check. STEPS and WATCHES list all supported sources and types. If a forward reads
+anything else, PyTorch runs the model. The guard checks
+
+    of a container                             all its items: Dynamo does not name a key that the forward did not find
+    of a user's object or class                all its attributes
+    of a Python module or a library's class    only the names that were read: others change for unrelated reasons
 """
 
 import builtins
@@ -22,13 +24,13 @@ import weakref
 
 import torch
 
-# As in python/sol/_slots.c.
+# The slot kinds of `enum slot_kind` in python/sol/_slots.c. ABSENT stands for a missing key or attribute.
 ENTRY, ITEMS, ATTRIBUTE, VALUE = range(4)
 ABSENT = ...
 
 MAX_ITEMS = 10_000
 
-# Objects that never change, so that being the same object is enough.
+# Types of immutable objects: the guard compares only their identity.
 FIXED = (
     int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), range, slice, torch.dtype,
     torch.device, torch.layout, torch.memory_format, torch.Size, types.CodeType, types.BuiltinFunctionType,
@@ -37,24 +39,27 @@ FIXED = (
     weakref.ReferenceType,
 )  # fmt: skip
 
-# What the process's state is, for whom asks: compared at each call.
+# Functions that return state of the process. If a forward calls one, each call of the model compares its result.
 QUESTIONS = {
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
     torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
 }  # fmt: skip
 
-# A copy of a model reads the same ones.
+# Types of objects that a copy of a model shares with the original.
 SHARED = tuple, type, types.ModuleType, types.MappingProxyType, types.FunctionType, types.MethodType
 
 LIBRARIES = sys.stdlib_module_names | {"torch"}
 
 
 class Unwatchable(Exception):
-    """A forward reads something whose change nobody would notice; the text says what."""
+    """A forward reads something whose changes the guard cannot detect. The message names it."""
 
 
 class Order:
-    """The keys of an OrderedDict, equal to a tuple of them: moving one leaves the dict's contents as they are."""
+    """The order of an OrderedDict's keys, for a slot of the kind VALUE: equal to a tuple of the keys in that order.
+
+    move_to_end changes the order, but no entry that the guard compares.
+    """
 
     def __init__(self, keys):
         self._keys = keys
@@ -64,9 +69,13 @@ class Order:
 
 
 class Reads:
-    """``dicts``, ``slots``: for the guard. ``tensors``: outside of the model. ``attributes``: {(id of a module, name)}, or
-    None: any; their values the guard has anyway. ``questions``: [(function, answer)]. ``is_of_objects``: some belong to objects
-    that a copy of the model would have copies of. ``asks_kinds``: of the inputs, too."""
+    """The Python state that a forward reads.
+
+    ``dicts``, ``slots``: what the guard checks. ``tensors``: tensors outside of the model. ``attributes``: {(id of a module,
+    name)} of the modules' attributes that are read, or None: all. ``questions``: [(function, result)], of QUESTIONS.
+    ``is_of_objects``: a deep copy of the model would read copies of some of these objects. ``asks_kinds``: the result may
+    depend on the inputs' classes, or on whether two inputs are the same object.
+    """
 
     def __init__(self):
         self.dicts, self.slots, self.tensors, self.questions = [], [], [], []
@@ -76,18 +85,18 @@ class Reads:
         self._entries = []
 
     def freeze(self):
-        """Keeps what all dicts hold now, for ``has_changed``."""
+        """Copies the current contents of all dicts, for ``has_changed``."""
         self._entries = [dict(x) for x in self.dicts]
 
     def has_changed(self):
-        """Whether any value is another one. The guard, which looks at identity first, has more doubts than this."""
+        """Whether any value has changed. The guard compares most values by identity, so it also reports equal new objects."""
         return not (
             all(map(_is_same_dict, self.dicts, self._entries)) and all(map(_holds, self.slots))
         )
 
     def find_conflict(self, leaves):
-        """What the forward asks of PyTorch's state or of a call's inputs and would be answered otherwise now, as a
-        reason; or None."""
+        """Returns a reason if PyTorch's state, or the classes or identity of a call's inputs, may give another result than in
+        the capture; or None."""
         if self.asks_kinds and not _are_plain(leaves):
             return "its forward asks for its inputs' types or whether they are the same"
         for function, answer in self.questions:
@@ -97,7 +106,7 @@ class Reads:
 
 
 def _are_plain(leaves):
-    """Whether tensors are of PyTorch's own class, and none is given twice."""
+    """Whether all tensors are of the class torch.Tensor itself, and none occurs twice."""
     tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
     return len({id(x) for x in tensors}) == len(tensors) and {type(x) for x in tensors} <= {
         torch.Tensor
@@ -105,7 +114,10 @@ def _are_plain(leaves):
 
 
 def _is_same_dict(now, before):
-    """In the same order: a forward may go through it. A copy, as another thread may write into it."""
+    """Whether a dict has the same keys and values in the same order, as a forward may iterate over it.
+
+    It works on a copy, as another thread may write into the dict.
+    """
     now = dict(now)
     return list(now) == list(before) and all(is_same(now[key], before[key]) for key in now)
 
@@ -122,34 +134,37 @@ def _holds(slot):
 
 
 def is_same(a, b):
-    """By identity; numbers and texts by value, where 0.0 is not -0.0."""
+    """Compares numbers and strings by value (0.0 differs from -0.0), all other objects by identity."""
     simple = int, float, str, bytes
     return a is b or (type(a) is type(b) and type(a) in simple and repr(a) == repr(b))
 
 
 class Walker:
-    """Evaluates sources -> ``reads``. ``roots``: {name of a local variable: value}; ``scope``: a function for the
-    names that Dynamo gives to modules and to other functions' globals; ``known``: modules, dicts and tensors that are
-    watched anyway."""
+    """Evaluates sources and collects what the guard must check in ``reads``.
+
+    ``roots``: {name of a local variable: value}. ``scope``: function that returns the value of a global name, also of names
+    that Dynamo has made for Python modules and for globals of other functions. ``known``: objects that the guard checks
+    anyway.
+    """
 
     def __init__(self, roots, scope, known):
         self.reads = Reads()
         self._roots = roots
         self._scope = scope
         self._values = {}  # source -> its value
-        self._seen = {id(x): x for x in known}  # which must live as long as their ids count
+        self._seen = {id(x): x for x in known}  # holds objects: no other object gets their ids
         self._namespaces = {id(vars(builtins))}
         self._classes = set()
         self._n_items = 0
 
     def walk(self, source):
-        """The value at ``source``, which is watched from now on; ABSENT if there is none."""
+        """Returns the value of ``source``, or ABSENT, and adds it to ``reads``. Raises Unwatchable."""
         if source not in self._values:
             self._values[source] = value = self._step(source)
             self.touch(value)
         return self._values[source]
 
-    # ---- One step from a source's base ----
+    # ---- One step: the value of a source from the value of its base ----
 
     def _step(self, source):
         kind = type(source).__name__
@@ -188,7 +203,7 @@ class Walker:
         return self._inherited(base, name, source)
 
     def _inherited(self, base, name, source):
-        """An attribute that an object has from its class: a method, a constant, or a slot of its own."""
+        """Returns an attribute that is found through the object's class: a method, a constant, or an entry of __slots__."""
         found = inspect.getattr_static(type(base), name, ABSENT)
         if inspect.ismemberdescriptor(found) or inspect.isgetsetdescriptor(found):
             value = getattr(base, name, ABSENT)
@@ -204,7 +219,7 @@ class Walker:
         for base in cls.__mro__:
             if name in vars(base):
                 return self._entry(class_dict(base), name)
-        return getattr(cls, name, ABSENT)  # of the metaclass, such as __mro__
+        return getattr(cls, name, ABSENT)  # an attribute of the metaclass, such as __mro__
 
     def _item(self, base, source):
         index = source.index
@@ -233,7 +248,7 @@ class Walker:
         return values[source.idx_key]
 
     def _entry(self, namespace, key):
-        """An entry of a dict of which nothing else is watched."""
+        """Returns an entry of a dict, and adds a slot for this entry only."""
         value = namespace.get(key, ABSENT)
         self._add(ENTRY, namespace, key, value)
         return value
@@ -241,10 +256,10 @@ class Walker:
     def _add(self, kind, where, key, expected):
         self.reads.slots.append((kind, where, key, expected))
 
-    # ---- What is watched of a value ----
+    # ---- What the guard checks of a value ----
 
     def touch(self, value):
-        """Watches whatever of ``value`` can change without its becoming another object."""
+        """Adds everything of ``value`` to ``reads`` that can change while it stays the same object. Raises Unwatchable."""
         if isinstance(value, FIXED) or id(value) in self._seen or id(value) in self._namespaces:
             return
         self._seen[id(value)] = value
@@ -255,7 +270,8 @@ class Walker:
         self._touch_object(value)
 
     def _touch_nested(self, values):
-        """What stands in a container is compared by identity; containers in it change by themselves."""
+        """Touches the containers among ``values``. Their container compares its items by identity, which misses changes inside
+        of an item."""
         self._n_items += len(values)
         if self._n_items > MAX_ITEMS:
             raise Unwatchable("more Python objects than a call can look at")
@@ -280,7 +296,7 @@ class Walker:
         self.reads.tensors.append(value)
 
     def _touch_module(self, value):
-        """One that is not registered anywhere, such as those of a plain list."""
+        """Touches an nn.Module that is not registered as a submodule, such as an item of a plain list."""
         self._touch_class(type(value))
         self._touch_dict(vars(value))
         tensors = (*value._parameters.values(), *value._buffers.values())
@@ -288,7 +304,7 @@ class Walker:
             self.touch(part)
 
     def _touch_class(self, cls):
-        """A user's class may get other methods, constants and bases; of a library's only the forward is looked at."""
+        """Adds all attributes and bases of a user's class and of its metaclass; of a library's nn.Module only its forward."""
         for base in (*cls.__mro__, *type(cls).__mro__):
             if base in self._classes:
                 continue
@@ -314,8 +330,10 @@ class Walker:
             self.touch(cell)
 
     def _touch_globals_of(self, function):
-        """Python's own functions may read state that Dynamo does not name, as os.getenv does of a variable that is not
-        there."""
+        """Touches the globals that a function of the standard library uses.
+
+        Such a function may read state that Dynamo does not name: os.getenv of a missing variable reads os.environ.
+        """
         for name in function.__code__.co_names:
             with contextlib.suppress(Unwatchable):
                 self.touch(function.__globals__.get(name))
@@ -330,7 +348,7 @@ class Walker:
             self.touch(getattr(value, name, None))
 
     def _touch_object(self, value):
-        """An object of a user's class, with attributes in a dict or in slots."""
+        """Touches an object of a user's class: its attributes in __dict__ and __slots__, and its class."""
         own = getattr(value, "__dict__", None)
         slots = [x for x in vars(type(value)).values() if inspect.ismemberdescriptor(x)]
         if hasattr(value, "__next__") or hasattr(value, "__array__"):
@@ -346,12 +364,12 @@ class Walker:
 
 
 def class_dict(cls):
-    """The dict behind a class's __dict__, which itself is a read-only view that the guard cannot look into."""
+    """Returns the dict of a class. ``cls.__dict__`` is only a read-only view of it, which the guard cannot check."""
     return gc.get_referents(vars(cls))[0]
 
 
 def source_name(source):
-    """A source as users know it: model.cfg['k'], or the second input."""
+    """Returns a source as text for users: model.cfg['k'], input[1]."""
     try:
         name = source.name if isinstance(source.name, str) else source.name()
     except NotImplementedError:
@@ -360,7 +378,7 @@ def source_name(source):
 
 
 def _clean(name):
-    """L['model']._modules['x'], L['args'][0] and G['__import_a_dot_b'].x as model.x, input[0] and a.b.x."""
+    """Converts L['model']._modules['x'], L['args'][0] and G['__import_a_dot_b'].x to model.x, input[0] and a.b.x."""
     name = name.replace("L['model']", "model").replace("L['args']", "input")
     name = re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", name)
     name = re.sub(r"^___from_numpy\((.*)\)$", r"the NumPy value \1", name)
@@ -370,7 +388,7 @@ def _clean(name):
     return name
 
 
-# How a source's value follows from that of its base.
+# {class of a source: function that computes its value from the value of its base}. WATCHES: what `touch` calls by type.
 STEPS = {
     **dict.fromkeys(("AttrSource", "GenericAttrSource", "CellContentsSource"), Walker._attribute),
     **dict.fromkeys(("ParamBufferSource", "UnspecializedParamBufferSource"), Walker._attribute),

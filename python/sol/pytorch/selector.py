@@ -1,15 +1,15 @@
-"""Chooses between SOL and PyTorch's own forward, for each batch size, by timing both within calls.
+"""The selector: chooses between SOL and PyTorch's forward for each batch size, by timing both during calls.
 
-    undecided      SOL runs; now and then a call also runs PyTorch's forward, and both times are kept
-    SOL's          SOL runs
-    PyTorch's      falls back to eager, with the times as the reason
+    verdict       a call of this batch size
+    none          runs in SOL; some calls also run PyTorch's forward, and both times are kept
+    SOL           runs in SOL
+    a reason      falls back to eager; the reason contains the times
 
-PyTorch is chosen only if it is clearly faster; when undecided, SOL runs. A verdict holds for one number
-of threads, and as long as the captured graph does.
+PyTorch is chosen only if it is clearly faster. A verdict is valid for one number of threads, and for one captured graph.
 
-Invariant: what timing has cost is at most SHARE of the time that the calls of this plan took so far. It
-is known only afterwards, so one run that takes longer than expected, as the first one may, comes on top.
-A forward that SOL runs has no effects (audit.py) and no random numbers, so nobody notices a run for timing.
+Invariant: the time spent on timing is at most SHARE of the time of all calls of this plan so far. As it is known only
+afterwards, one run that takes longer than expected may exceed the limit. A forward that SOL runs has no side effects
+(audit.py) and draws no random numbers, so a run for timing changes no results.
 """
 
 import contextlib
@@ -22,32 +22,33 @@ from sol import log
 from sol.config import config
 
 SHARE = 0.1
-FACTOR = 2.0  # PyTorch's time over SOL's, as long as nothing is known about it
-# A pair is a time of SOL's and one of PyTorch's. Runs shorter than this are made twice: the second finds
-# caches and threads warm, as they are if one of the two runs all the time.
+FACTOR = 2.0  # PyTorch's time over SOL's, as an estimate before the first timing
+# A pair is a time of SOL and a time of PyTorch. Both run twice if PyTorch takes less than SHORT_S: in the second run caches
+# and threads are warm, as they are when only one of the two runs.
 SHORT_S = 1e-3
 MIN_PAIRS = 3
 MAX_PAIRS = 8
 MARGIN = 1.05
-CLEAR = 1.5  # who is ahead by that in two pairs is faster
-MIN_LOSS_S = 10e-6  # falling back costs a call some microseconds of its own
-# If SOL's best two times differ by more, somebody else was using the machine.
+CLEAR = 1.5  # after two pairs, a verdict needs this ratio of the times
+MIN_LOSS_S = 10e-6  # a fallback itself takes some microseconds, so a smaller gain is ignored
+# If the two smallest times of SOL differ by a larger factor, other work disturbed the machine.
 SPREAD = 1.2
-# After a run of PyTorch the threads of OpenMP spin, for 5 to 12 ms where that was measured, on cores that
-# SOL needs. A call that takes no longer than this times its best was not disturbed.
+# After a run of PyTorch, OpenMP's threads spin on cores that SOL needs, for 5 to 12 ms where that was measured. A call that
+# takes at most CALM times SOL's undisturbed time shows that they have stopped.
 SPIN_S = 0.02
 CALM = 1.1
-# That much more memory than SOL takes for a call must be free: PyTorch keeps more values alive.
+# PyTorch is timed only if this many times the memory of a SOL call is free, as PyTorch keeps more values alive.
 MEMORY_FACTOR = 4
-# Of a plan; others are SOL's. A model that sees a new size at each call would be timed for ever.
+# The number of batch sizes of a plan that are timed; SOL runs all others. Without a limit, a model that gets a new batch
+# size at each call would be timed forever.
 MAX_BATCHES = 32
 
 FAILED = float("inf")  # seconds
-SOL = True  # a verdict; the other one is the reason for PyTorch as text
+SOL = True  # the verdict for SOL; a verdict for PyTorch is the reason as text
 
 _selectors = weakref.WeakSet()
 _is_forked = False
-# Of several threads one times; nobody waits for it.
+# Held by the thread that times; the others do not wait, but run in SOL.
 _timing = threading.Lock()
 
 
@@ -56,14 +57,17 @@ def _note_fork():
     _is_forked = True
 
 
-# OpenMP's threads do not survive a fork: PyTorch's forward may wait for them for ever. SOL's do.
+# After a fork, OpenMP's threads do not exist in the child, and PyTorch's forward may wait for them forever. SOL builds a
+# new pool.
 os.register_at_fork(after_in_child=_note_fork)
 
 
 def make_selector(options):
-    """A Selector for a plan that is compiled now, by an engine's options. None where results must not
-    depend on time, where the user chose the device or looks at what it does, and with ``fullgraph``, which
-    is about what SOL can run."""
+    """Returns a Selector for a newly compiled plan, or None if SOL must run all its calls.
+
+    That is so if results must not depend on timing (``compiler::autotune`` or ``compiler::winograd`` off), if the user has
+    chosen a device, with debug output or profiles, and with ``fullgraph``.
+    """
     for name in "device", "debug", "debug_memory_consumption", "profile":
         if config[f"compiler::{name}"]:
             return None
@@ -73,19 +77,19 @@ def make_selector(options):
 
 
 def forget_times():
-    """The number of threads changed: all is undecided again."""
+    """Deletes all verdicts and times, after the number of threads has changed."""
     for selector in list(_selectors):
         selector.forget()
 
 
 def is_on():
-    """Whether selectors count; if not, SOL runs all that it can."""
+    """Whether selectors are in use. If not, SOL runs all calls that it can run."""
     return config["compiler::never_slower"] and not _is_forked
 
 
 @contextlib.contextmanager
 def without_selectors():
-    """SOL runs all that it can in here, as for somebody who looks at its times."""
+    """Returns a context in which selectors are not in use: SOL runs all calls that it can run, for profiles."""
     before = config["compiler::never_slower"]
     config["compiler::never_slower"] = False
     try:
@@ -95,8 +99,11 @@ def without_selectors():
 
 
 class Trial:
-    """What is known of an undecided batch size: ``seconds`` of SOL's last call that nothing disturbed, pairs
-    of times, and what the last pair cost."""
+    """The times of a batch size without a verdict, in seconds.
+
+    ``seconds``: SOL's last undisturbed call. ``ours``, ``theirs``: SOL's and PyTorch's times, in pairs. ``cost``: time spent
+    on the last pair.
+    """
 
     def __init__(self, seconds):
         self.seconds = seconds
@@ -105,35 +112,38 @@ class Trial:
 
 
 class Selector:
-    """The verdicts of one plan, by ``batch_key``; shortcuts read them, too."""
+    """Chooses for one plan. ``verdicts``: {batch_key: SOL, or the reason for PyTorch}; shortcuts read it, too."""
 
     def __init__(self, name):
         self.verdicts = {}
         self._name = name
         self._trials = {}
-        self._spent = 0.0  # seconds of SOL's calls, without the first one of each batch size
-        self._cost = 0.0  # seconds that timing took or made other calls slower
-        self._quiet_at = 0.0  # when OpenMP's threads sleep again
-        self._has_failed = False  # PyTorch's forward
+        self._spent = 0.0  # seconds of SOL's calls, without the first call of each batch size
+        self._cost = 0.0  # seconds that timing took, directly and by slowing down later calls
+        self._quiet_at = 0.0  # time at which OpenMP's threads have stopped spinning
+        self._has_failed = False  # PyTorch's forward raised an exception
         _selectors.add(self)
 
     def forget(self):
+        """Deletes all verdicts and times."""
         self.verdicts.clear()
         self._trials = {}
 
     def has_won(self, batch):
+        """Whether the verdict for this batch size is SOL."""
         return self.verdicts.get(batch_key(batch)) is SOL
 
     def find_reason(self, batch):
-        """Why PyTorch is to run this batch size, or None."""
+        """Returns the reason why PyTorch must run this batch size, or None."""
         verdict = self.verdicts.get(batch_key(batch))
         return None if verdict is SOL else verdict
 
     def call(self, batch, size, run_sol, run_torch, shortcut=None):
-        """SOL's result, for an undecided batch size.
+        """Runs a call of a batch size without a verdict in SOL, perhaps times PyTorch, and returns SOL's result.
 
-        ``size``: a function, bytes of memory that a call of SOL needs. ``shortcut``: what makes calls
-        that do not come here, or None.
+        ``size()``: bytes of memory that a call of SOL needs. ``run_sol()``, ``run_torch()``: run the call in SOL and in
+        PyTorch. ``shortcut``: the _core.Shortcut for this plan, or None. Its calls bypass the selector, so it gets a budget
+        of seconds (``grant``) and reports the seconds that it has used.
         """
         if shortcut is not None:
             self._spent += shortcut.grant(0)
@@ -156,14 +166,14 @@ class Selector:
         return result
 
     def _begin(self, batch, seconds):
-        """The first call of a batch size is never timed: for many it stays the only one."""
+        """Notes the first call of a batch size, which never times PyTorch: for many batch sizes there is only one call."""
         if self._has_failed or len(self._trials) >= MAX_BATCHES:
             self.verdicts[batch_key(batch)] = SOL
         else:
             self._trials[batch_key(batch)] = Trial(seconds)
 
     def _count(self, trial, start, seconds):
-        """Adds a call of SOL's to the time so far. What it takes longer after a run of PyTorch is a cost."""
+        """Adds the time of a call in SOL. If the call is slower while OpenMP's threads spin, the difference is a cost."""
         extra = 0.0
         if start >= self._quiet_at:
             trial.seconds = seconds
@@ -176,14 +186,14 @@ class Selector:
         self._spent += seconds - extra
 
     def _wait(self, trial):
-        """Seconds of calls until one more pair is expected to stay within its share."""
+        """Returns the seconds of further calls after which one more pair is expected to keep the invariant; <= 0: now."""
         expected = trial.cost if trial.theirs else FACTOR * trial.seconds
         return (self._cost + expected) / SHARE - self._spent
 
     # ---- Timing ----
 
     def _time(self, trial, batch, size, run_sol, run_torch):
-        """One more pair of times, and the verdict if it is clear by now."""
+        """Measures one more pair of times, and sets the verdict if it is clear."""
         start = perf_counter()
         if not trial.theirs and not _is_free(MEMORY_FACTOR * size()):
             self._settle(trial, batch, SOL, "too little memory is free to time PyTorch")
@@ -197,7 +207,7 @@ class Selector:
         self._quiet_at = end + SPIN_S
 
     def _add_pair(self, trial, run_sol, run_torch):
-        """Whether PyTorch could be timed. If it fails once, it never runs again here."""
+        """Adds a pair of times. Returns whether PyTorch's forward ran; after a failure it is never timed again."""
         ours, theirs = [trial.seconds], [_measure(run_torch)]
         if theirs[0] < SHORT_S:
             theirs.append(_measure(run_torch))
@@ -218,21 +228,21 @@ class Selector:
             self._settle(trial, batch, SOL, describe(text, ours, theirs, batch))
 
     def _settle(self, trial, batch, verdict, text=None):
-        """The engine says that PyTorch runs; that SOL does is said here."""
+        """Sets a verdict. ``text``: logged for a verdict for SOL; the engine logs a fallback to PyTorch itself."""
         if self._trials.get(batch_key(batch)) is not trial:
-            return  # forgotten meanwhile
+            return  # another thread called `forget` during the timing
         self.verdicts[batch_key(batch)] = verdict
         if text:
             log.say(log.info, f"{self._name} runs in SOL: {text}")
 
 
 def batch_key(batch):
-    """A batch size as a key that shortcuts know; -1: the model has none."""
+    """Returns a batch size as a key of ``verdicts``; None (the model has no batch) becomes -1, as in _core.Shortcut."""
     return -1 if batch is None else batch
 
 
 def is_lost(ours, theirs):
-    """PyTorch is faster, and not by chance: its second best is, too."""
+    """Whether PyTorch is clearly faster: SOL's best time is above PyTorch's second best time with a margin."""
     if len(theirs) < 2 or is_noisy(ours):
         return False
     margin, second = MARGIN if len(theirs) >= MIN_PAIRS else CLEAR, sorted(theirs)[1]
@@ -240,7 +250,10 @@ def is_lost(ours, theirs):
 
 
 def is_won(ours, theirs):
-    """SOL is faster, or no clear difference will be found. PyTorch's first run may have been a slow one."""
+    """Whether SOL is faster, or the difference is still not clear after MAX_PAIRS.
+
+    It needs two pairs, as PyTorch's first run may be slow.
+    """
     if len(theirs) < 2:
         return False
     margin = 1 if len(theirs) >= MIN_PAIRS else CLEAR
@@ -248,6 +261,7 @@ def is_won(ours, theirs):
 
 
 def is_noisy(times):
+    """Whether the two smallest times differ by more than SPREAD."""
     return len(times) > 1 and sorted(times)[1] > SPREAD * min(times)
 
 
@@ -257,7 +271,7 @@ def describe(text, ours, theirs, batch):
 
 
 def _measure(run):
-    """Seconds, or FAILED: no reason for the call beside which it is run to fail."""
+    """Returns the seconds that ``run()`` takes, or FAILED after an exception, which must not fail the user's call."""
     start = perf_counter()
     try:
         run()
@@ -268,7 +282,7 @@ def _measure(run):
 
 
 def _is_free(size):
-    """Whether the machine has that much memory for new work, as far as it tells."""
+    """Whether ``size`` bytes of memory are available by /proc/meminfo; False without that file."""
     try:
         with open("/proc/meminfo") as file:
             facts = dict(line.split(":") for line in file)

@@ -1,7 +1,7 @@
-"""When a call is an ordinary one, for ``_core.Shortcut``, which then makes it without Python.
+"""Makes the shortcut of a plan: a _core.Shortcut, which runs usual calls without Python code.
 
-Every condition that ``Engine`` looks at has its counterpart here, or in the shortcut's C text; what is
-not ordinary goes through the engine, which knows the reason.
+A call is a usual one if all conditions here and in python/sol/_shortcut.c hold. They are the conditions that ``Engine``
+checks. All other calls go through the engine, which finds the reason.
 """
 
 import torch
@@ -14,15 +14,16 @@ from sol.config import config
 from sol.pytorch.inputs import DTYPE_NAMES, PLAIN_TENSORS
 from sol.pytorch.watch import CAN_VIEW, OWN_HOOKS, make_hook_guard
 
-# Of an instance: what nn.Module.__call__ would call instead of the class's forward.
+# Attributes of an instance that nn.Module.__call__ would call instead of the class's forward.
 OVERRIDES = {"_compiled_call_impl", "forward"}
 EMPTY = {"dtype": torch.float32, "device": torch.device("cpu")}
 
 
 def make_shortcut(module, guard, specs, entry, weights, selector=None):
-    """A _core.Shortcut for ordinary calls of ``module`` by an Entry's plan; None where there can be none.
+    """Returns a _core.Shortcut for usual calls of ``module`` with the plan of ``entry``, or None if it cannot be made.
 
-    ``guard``: that of the module that it stands for. ``selector``: which batch sizes SOL runs; None: all.
+    ``module``: the Optimized module. ``guard``: the guard of the original module. ``weights``: of the plan. ``selector``:
+    decides which batch sizes SOL runs; None: all.
     """
     plan = entry.plan
     hook_guard = make_hook_guard(module) if CAN_VIEW and not plan.debug else None
@@ -41,7 +42,7 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
     values, questions = _mode()
     questions += [(function, (), answer) for function, answer in entry.reads.questions]
     verdicts = None if selector is None else selector.verdicts
-    # The shortcut does not hold the module, which holds it: the dict in question comes with each call.
+    # None stands for the module's own dict, which each call passes. The shortcut must not hold the module, which holds it.
     values += [(None, name, vars(module)[name]) for name in OWN_HOOKS]
     values += [(None, name, ...) for name in OVERRIDES]
     try:
@@ -55,8 +56,8 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
 
 
 def _mode():
-    """(values, questions): what holds while nobody traces, differentiates or casts, and threads are as
-    many as now. A variable is read where there is one, as a function of Python takes long."""
+    """Returns (values, questions) for _core.Shortcut: the conditions of plain inference, as in modes.py, and that the number
+    of threads has not changed. A variable is compared instead of a function where possible: that is faster."""
     values = []
     questions = [
         (torch.is_grad_enabled, (), False),

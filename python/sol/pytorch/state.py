@@ -1,6 +1,6 @@
-"""What an engine knows of a module: how it was seen last, and what was captured of it.
+"""The state of an engine: the last snapshot of its module, and the plans that were made of it.
 
-Entry    a plan with its weights, or the reason why there is none, for some batch sizes
+Entry    for some batch sizes: a plan with its weights, or the reason why there is none
 State    a Snapshot, and the Entries for each set of constants
 """
 
@@ -10,11 +10,13 @@ from sol.pytorch.watch import Snapshot
 
 
 class Entry:
-    """A plan, or the reason why there is none. ``weights`` are made at the first call. ``reads``: what else the
-    forward depends on. ``selector``: chooses between SOL and PyTorch; None where SOL runs whatever that costs. ``only``: the one
-    batch size that the reason is for; None: it is for all. ``is_first``: the
-    reason may be gone after a call. ``shortcut`` makes its ordinary calls, under the conditions
-    ``shortcut_for``."""
+    """A plan, or the reason why there is none.
+
+    ``reads``: the Python state that the forward reads (reads.Reads). ``selector``: chooses between SOL and PyTorch; None:
+    SOL runs all calls. ``only``: the batch size to which the reason applies; None: all. ``is_first``: the reason may not
+    apply after the first call. ``weights``: made at the first call. ``shortcut``: for usual calls, or None;
+    ``shortcut_for``: the guard, weights, threads and selector that it was made for.
+    """
 
     def __init__(self, plan, reason=None, reads=None, selector=None, only=None, is_first=False):
         self.plan = plan
@@ -27,22 +29,24 @@ class Entry:
         self.shortcut = self.shortcut_for = None
 
     def admits(self, batch):
-        """Whether this entry decides about calls of this batch size."""
+        """Whether this entry applies to calls of this batch size."""
         if self.plan is not None:
             return self.plan.batches.admit(batch)
         return self.only is None or self.only == batch
 
     def without_weights(self):
+        """Returns a copy without weights and shortcut."""
         fresh = copy.copy(self)
         fresh.weights = fresh.shortcut = fresh.shortcut_for = None
         return fresh
 
 
 class State:
-    """A module as it was seen last.
+    """A module at the time of its last snapshot.
 
-    ``snapshot``: now. ``origin``: the snapshot for which ``entries`` {constants: [Entry]} were captured;
-    the two differ in values and modes only. ``reason``: why SOL must not run.
+    ``snapshot``: the last one; ``guard``: detects changes since then. ``entries``: {key of constants: [Entry]}.
+    ``origin``: the snapshot for which these were captured; it differs from ``snapshot`` in values and modes only.
+    ``reason``: the reason why SOL must not run any call, or None.
     """
 
     def __init__(self, snapshot, origin=None, entries=None):
@@ -53,50 +57,53 @@ class State:
         self.entries = entries or {}
 
     def find(self, key, batch):
-        """The entry for these constants and that many samples, or None."""
+        """Returns the entry for these constants and ``batch`` samples, or None."""
         for entry in self.entries.get(key, ()):
             if entry.admits(batch):
                 return entry
         return None
 
     def first(self, key):
-        """The entry for the declared batch size, or None."""
+        """Returns the entry for the declared batch size, or None."""
         entries = self.entries.get(key)
         return entries[0] if entries else None
 
     def all_reads(self):
+        """Returns the Reads of all entries that have a plan."""
         return _reads(self.entries)
 
     def read_attributes(self):
-        """{(id of a module, name)} of what forwards read; None: unknown."""
+        """Returns {(id of a module, name)} of the attributes that the forwards of all entries read; None: unknown."""
         all_reads = [entry.reads for group in self.entries.values() for entry in group]
         if any(reads is None or reads.attributes is None for reads in all_reads):
             return None
         return set().union(*(reads.attributes for reads in all_reads))
 
     def forget(self, entry):
-        """An entry whose reason may be gone."""
+        """Removes an entry whose reason may not apply any more."""
         for entries in self.entries.values():
             if entry in entries:
                 entries.remove(entry)
 
     def copy_entries(self):
-        """For another module with the same graph: weights are its own."""
+        """Returns copies of the entries for another module with the same graph, without weights and shortcuts."""
         return {key: [x.without_weights() for x in group] for key, group in self.entries.items()}
 
     def entries_that_hold(self):
-        """Copies of the entries whose forwards would still read the same."""
+        """Returns copies, without weights and shortcuts, of the entries whose Reads have not changed."""
         kept = {}
         for key, entries in self.entries.items():
             holding = [x for x in entries if x.reads is None or not x.reads.has_changed()]
-            # The others were made because the first did not admit their batch sizes.
+            # The other entries exist only because the first does not admit their batch sizes.
             if holding and holding[0] is entries[0]:
                 kept[key] = [entry.without_weights() for entry in holding]
         return kept
 
     def add(self, key, entry, module, before):
-        """Keeps an entry that was captured just now. ``before``: a snapshot from before the capture. What changed
-        meanwhile, by another thread, is found at the next call, as the guard is older than that.
+        """Adds a newly captured entry, and extends the guard to its Reads.
+
+        ``before``: a snapshot from before the capture. If another thread has changed the module during the capture, the old
+        guard stays, which reports the change at the next call.
         """
         if entry.reads is not None:
             after = Snapshot(module, [*self.all_reads(), entry.reads])
@@ -112,15 +119,17 @@ def _reads(entries):
 
 
 def next_state(old, module):
-    """(State for the module as it is now, names of what changed of the model itself). Plans stay if only values and
-    modes changed."""
+    """Returns (State of the current module, names of changes that need a new capture).
+
+    Plans are kept if only values of tensors and modes have changed.
+    """
     entries = old.entries_that_hold()
     new = Snapshot(module, _reads(entries))
     changed = new.differences(old.origin, old.read_attributes())
-    # Moved to another dtype or device, a model may come back as it was: its plans are kept.
+    # Plans are kept for a model that was moved to another dtype or device, as it may be moved back.
     if changed and not new.foreign_tensor():
         return State(new), changed
-    # Looked at again, as the guard has known these dicts only since a moment ago.
+    # The second check finds changes that another thread made before the new guard was created.
     if any(reads.has_changed() for reads in _reads(entries)):
         entries = {}
     changed = {"what its forward reads"} if len(entries) < len(old.entries) else set()

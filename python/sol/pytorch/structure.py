@@ -1,7 +1,7 @@
 """Nested inputs and outputs: tuples, named tuples, lists, dicts and dataclasses of leaves.
 
-``flatten`` gives the leaves and a Structure; ``Structure.leaves`` takes another value apart along
-the same structure, ``Structure.build`` puts leaves together again. Dataclasses need no registration.
+``flatten`` returns the leaves and the Structure of a value. ``Structure.leaves`` returns the leaves of another value with
+the same structure. ``Structure.build`` builds a value from leaves. Dataclasses need no registration.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Structure(NamedTuple):
-    """One node. ``type`` None is a leaf; ``keys`` are names, dict keys or positions."""
+    """A node of a nested value. ``type``: None for a leaf. ``keys``: names of fields, dict keys or positions."""
 
     type: type | None
     keys: tuple = ()
@@ -20,7 +20,7 @@ class Structure(NamedTuple):
         return self.type is None
 
     def build(self, leaves):
-        """The value whose leaves are the next ones of the iterator ``leaves``."""
+        """Returns a value of this structure, with the next leaves of the iterator ``leaves``."""
         if self.is_leaf:
             return next(leaves)
         values = [child.build(leaves) for child in self.children]
@@ -33,9 +33,9 @@ class Structure(NamedTuple):
         return self.type(values)
 
     def leaves(self, value, where="input"):
-        """The leaves of ``value`` in this structure's order.
+        """Returns the list of leaves of ``value``, in this structure's order.
 
-        Raises TypeError or ValueError, naming the place, when ``value`` is built differently.
+        Raises TypeError or ValueError, with the place, when ``value`` has another structure.
         """
         if self.is_leaf:
             return [value]
@@ -54,7 +54,7 @@ LEAF = Structure(None)
 
 
 def flatten(value):
-    """(leaves, Structure) of a nested value."""
+    """Returns (list of leaves, Structure) of a nested value."""
     if not _is_container(value):
         return [value], LEAF
     leaves, children = [], []
@@ -70,13 +70,13 @@ def _is_container(value):
     if dataclasses.is_dataclass(value):
         return not isinstance(value, type) and not _has_more(value)
     if isinstance(value, tuple):
-        # torch.Size and torch.return_types are tuples too: only plain and named ones are taken apart.
+        # Plain and named tuples are containers; other subclasses, such as torch.Size, are leaves.
         return type(value) is tuple or hasattr(value, "_fields")
     return type(value) is list or (isinstance(value, dict) and not _attributes(value))
 
 
 def _has_more(value):
-    """Whether a dataclass has attributes that are no fields."""
+    """Whether an instance of a dataclass has attributes that are no fields."""
     return not _attributes(value).keys() <= {field.name for field in dataclasses.fields(value)}
 
 
@@ -99,14 +99,14 @@ def _part(value, key):
 
 
 def _build_dict(cls, keys, values):
-    """Dict subclasses that are dataclasses too (as Hugging Face's outputs) are built by name."""
+    """Builds a dict, or a dataclass that is also a dict, such as the outputs of Hugging Face's models."""
     if dataclasses.is_dataclass(cls):
         return cls(**dict(zip(keys, values)))
     return cls(zip(keys, values))
 
 
 def _build_dataclass(cls, keys, values):
-    """Fills a dataclass without running its __init__, which may check or compute things."""
+    """Builds a dataclass without a call of its __init__, which may have checks or side effects."""
     result = object.__new__(cls)
     for key, value in zip(keys, values):
         object.__setattr__(result, key, value)

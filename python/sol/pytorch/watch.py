@@ -1,7 +1,7 @@
-"""What a module looks like, and the guard that tells when it no longer does.
+"""Snapshots of a module, and the guard that detects changes since a snapshot.
 
-A Snapshot is taken when the guard reports a change; comparing two of them tells whether only values
-changed (new weights) or the model itself (a new capture).
+When the guard reports a change, the engine takes a new Snapshot and compares it with the old one: changed values need a new
+prepack, all other changes need a new capture.
 """
 
 import torch
@@ -10,10 +10,10 @@ from torch.nn.modules import module as nn_module
 from sol import _core
 
 N_SAMPLES = 8
-# What every module has; neither is part of what the model computes, or it is looked at by itself.
+# Attributes that every nn.Module has. A snapshot handles those that matter (tensors, modes, hooks) separately.
 INTERNAL = frozenset(vars(torch.nn.Module()))
 TRAINING = "training mode"
-# How the guard and shortcuts read a tensor's address; PyTorch's functions from Python take longer.
+# Whether guard and shortcuts can read a tensor's address through DLPack's C functions, which is faster than data_ptr().
 CAN_VIEW = hasattr(torch.Tensor, "__dlpack_c_exchange_api__") and _core.use_tensors(
     torch.Tensor.__dlpack_c_exchange_api__
 )
@@ -24,14 +24,14 @@ SIMPLE = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.
 
 
 class Snapshot:
-    """A module now: its submodules with their plain attributes, its tensors, modes and hooks.
+    """A module at one moment: its submodules, their plain attributes, the facts of its tensors, modes and hooks.
 
-    ``reads``: list of what else its forwards depend on (reads.Reads), for the guard. ``is_guarded`` False: only to be
-    compared with another one.
+    ``reads``: a list of reads.Reads for the guard. ``is_guarded``: False if the snapshot is used only for comparisons; it
+    then has no guard. ``reason``: a hook or training mode, for which PyTorch must run the module; or None.
     """
 
     def __init__(self, root, reads=(), is_guarded=True):
-        # The guard comes first: a change while the rest is read shows at the next call.
+        # The guard is created first, so that it detects changes that are made while the rest is read.
         self.modules = dict(root.named_modules())
         self.guard = _make_guard(self.modules.values(), reads) if is_guarded else None
         self.parameters = list(root.parameters())
@@ -40,7 +40,7 @@ class Snapshot:
         self.reason = self.find_hook() or self._find_training()
 
     def find_hook(self):
-        """A forward hook, which SOL would not call, as a reason; or None."""
+        """Returns a reason if a forward hook is registered, as SOL would not call it; or None."""
         if any(GLOBAL_HOOKS):
             return "a global forward hook is registered"
         for name, module in self.modules.items():
@@ -57,7 +57,7 @@ class Snapshot:
         return None
 
     def foreign_tensor(self):
-        """Why SOL cannot use the tensors as they are (dtype, device), or None."""
+        """Returns the reason why SOL cannot use a tensor of the module (its dtype, device or layout), or None."""
         for name, (_, dtype, device, layout) in self.tensors.items():
             if device.type != "cpu" or layout is not torch.strided:
                 return f"{name} is {layout} on {device}"
@@ -66,14 +66,17 @@ class Snapshot:
         return None
 
     def differences(self, other, attributes=None):
-        """Names of attributes, submodules and tensors in which two snapshots differ. ``attributes``: {(id of a module,
-        name)}, those whose values matter; None: all do. A new one matters in any case."""
+        """Returns the names of attributes, submodules and tensors in which two snapshots differ.
+
+        ``attributes``: {(id of a module, name)} of attributes whose values matter; None: all. A new or removed attribute
+        always matters. Of tensors, shape, dtype, device and layout are compared, not the values.
+        """
         found = {name for name in self.modules if other.modules.get(name) is not self.modules[name]}
         found |= other.modules.keys() - self.modules.keys()
         return found | self.differences_in_facts(other, attributes)
 
     def differences_in_facts(self, other, attributes=None):
-        """As ``differences``, but of a copy, whose modules are other objects."""
+        """As ``differences``, but without the modules' identity, for a snapshot of a copy."""
         found = set()
         for name, facts in {**self.tensors, **other.tensors}.items():
             if self.tensors.get(name) != facts or other.tensors.get(name) != facts:
@@ -90,14 +93,17 @@ class Snapshot:
 
 
 def _is_equal_attribute(a, b):
-    """Of a tensor that is no parameter the name matters; its values are the guard's business."""
+    """Compares two values of an attribute. Two tensors count as equal, as the guard checks their values."""
     are_tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
     return are_tensors or _is_equal(a, b)
 
 
 def _is_equal(a, b, depth=8):
-    """By identity, and by value where that is cheap and certain: another list may be changed later, unseen by whoever
-    watches the first. ``depth``: of tuples in tuples."""
+    """Compares by identity; simple objects, and tuples of them, by value.
+
+    An equal list counts as different: the guard checks the old list, so it would not detect changes of the new one.
+    ``depth``: limit for tuples in tuples.
+    """
     if a is b:
         return True
     if type(a) is not type(b):
@@ -112,7 +118,7 @@ def _plain_attributes(module):
 
 
 def module_tensors(module):
-    """(name, tensor) of everything that may be a weight: parameters, buffers, attributes."""
+    """Yields (name, tensor) for all tensors that may be weights: parameters, buffers, attributes."""
     for group in (module._parameters, module._buffers, _plain_attributes(module)):
         for name, value in group.items():
             if isinstance(value, torch.Tensor):
@@ -140,14 +146,13 @@ def _make_guard(modules, reads):
         dicts += [own[name] for name in names if isinstance(own.get(name), dict)]
         for _, tensor in module_tensors(module):
             tensors[id(tensor)] = tensor
-    # Statistics that count batches are integers, and no weights.
+    # Integer tensors are no weights; batch norm changes its counter `num_batches_tracked`.
     kept = [t for t in tensors.values() if t.is_floating_point() and _has_memory(t)]
     return _core.Guard(dicts, kept, [(*_sample_places(t), _hints(t)) for t in kept], slots)
 
 
 def make_hook_guard(module):
-    """A guard of the hooks that nn.Module.__call__ of this very module looks for; None while there
-    are any."""
+    """Returns a guard for the hooks that nn.Module.__call__ of ``module`` would call; None if there is any hook."""
     hooks = [*GLOBAL_HOOKS, *BACKWARD_HOOKS, *(vars(module)[name] for name in OWN_HOOKS)]
     return None if any(hooks) else _core.Guard(hooks, [], [], [])
 
@@ -159,7 +164,7 @@ def _has_memory(tensor):
 
 
 def _sample_places(tensor):
-    """(element size, byte offsets of N_SAMPLES elements spread evenly), whatever the strides."""
+    """Returns (element size, byte offsets of N_SAMPLES evenly distributed elements); no offsets for an empty tensor."""
     n = tensor.numel()
     if n == 0:
         return tensor.element_size(), ()
@@ -174,6 +179,6 @@ def _sample_places(tensor):
 
 
 def _hints(tensor):
-    """Addresses of what PyTorch reads to answer data_ptr() and _version: hints for the processor only."""
+    """Returns addresses of objects that PyTorch reads in data_ptr() and _version. The guard only prefetches them."""
     storage = tensor.untyped_storage()
     return id(tensor), tensor._cdata, storage._cdata
