@@ -143,6 +143,7 @@ def test_shape_that_the_model_refuses(net, shape):
         ({"batch_size": 0}, ValueError),
         ({"batch_size": 1.5}, TypeError),
         ({"vdims": [1]}, NotImplementedError),
+        ({"vdims": 5}, NotImplementedError),
         ({"vdims": [0, 2]}, NotImplementedError),
     ],
 )
@@ -239,3 +240,21 @@ def test_default_device_and_dtype_do_not_matter(fast, net, x):
             assert_equal(fast(x), expected)
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@torch.library.custom_op("sol_test::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_operators_of_others_are_named():
+    fast = sol.optimize(Function(lambda x: twice(x) + 1).eval(), sol.input([0, 3]))
+    with torch.no_grad():
+        assert torch.equal(fast(torch.ones(2, 3)), torch.full((2, 3), 3.0))
+    (reason,) = sol.fallbacks(fast)
+    assert "sol_test.twice" in reason and "does not know" in reason

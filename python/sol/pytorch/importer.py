@@ -151,7 +151,7 @@ class _Importer:
     def _op(self, node):
         """Imports one ATen op: calls its function of ops.py, and puts the result into an alias set."""
         name = _op_name(node.target)
-        packet, overload = name.split(".")
+        packet, _, overload = name.rpartition(".")
         written = _written_argument(node)
         function = ops.OPS.get(f"{packet.removesuffix('_')}.{overload}" if written else name)
         if function is None:

@@ -76,7 +76,7 @@ def _check_tensors(specs):
 def _first_is_any(vdims):
     if vdims is None:
         return False
-    if vdims == 0 or list(vdims) == [0]:
+    if vdims in (0, [0], (0,)):
         return True
     raise NotImplementedError(
         f"sol.optimize: vdims={vdims}; only the first dimension, [0], can vary"
