@@ -393,7 +393,7 @@ static void test_bad_compiler(void) {
     CHECK(!jit_compiler(&path, &version) && path[0] == '/' && *version);
     char *search = strdup(getenv("PATH"));
     setenv("PATH", "::.:/nonexistent", 1);
-    setenv("SOL_CC", "cc", 1); /* the compiler for an unset SOL_CC is cached by now, the one for "cc" is not */
+    setenv("SOL_CC", "cc", 1); /* not cached yet, unlike the compiler for an unset SOL_CC */
     CHECK(jit_compiler(&path, &version) == SOL_ETOOL);
     setenv("PATH", search, 1);
     free(search);

@@ -159,7 +159,7 @@ static bool is_sane(const void *data, size_t size) {
 static void test_truncated(void) {
     struct message g = make_graph(), m = make_model(&g);
     for (size_t n = 0; n < m.size; n++) {
-        uint8_t *copy = malloc(n + 1); /* of exact size, so a sanitizer sees a read beyond the end */
+        uint8_t *copy = malloc(n + 1); /* so that sanitizers see reads beyond it */
         memcpy(copy, m.at, n);
         CHECK(is_sane(copy, n));
         free(copy);
@@ -425,7 +425,7 @@ static void test_external(void) {
 static void test_is_model(void) {
     struct message g = make_graph(), m = make_model(&g), backwards = {0};
     CHECK(sol_onnx_is_model(m.at, m.size));
-    for (size_t n = 40; n < m.size; n++) CHECK(sol_onnx_is_model(m.at, n)); /* truncated within the graph */
+    for (size_t n = 40; n < m.size; n++) CHECK(sol_onnx_is_model(m.at, n)); /* cut in the graph */
     put_message(&backwards, 7, &g);
     put_int(&backwards, 1, 8);
     CHECK(sol_onnx_is_model(backwards.at, backwards.size));

@@ -19,7 +19,7 @@ const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 #define MAX_THREADS 16
 
 struct count {
-    unsigned char done[MAX_TASKS]; /* not atomic: tasks are disjoint, so two threads never write the same element */
+    unsigned char done[MAX_TASKS]; /* not atomic: tasks are disjoint, so elements are not shared */
     int64_t busy[MAX_THREADS];     /* not atomic: one thread per number at a time */
     atomic_int calls;
 };

@@ -89,7 +89,7 @@ static void test_portions(void) {
             CHECK(step[i].by_sample || micro_batch[i] == batch);
         }
         const struct traffic cases[] = {{1000, 1000, 0, true},         /* small: undivided */
-                                        {20 << 20, 20 << 20, 0, true}, /* large: one sample at a time */
+                                        {20 << 20, 20 << 20, 0, true}, /* large: single samples */
                                         {20 << 20, 20 << 20, (int64_t)1 << 40, true}}; /* weights */
         const int64_t expected[] = {batch, min_i64(batch, 1), batch};
         for (int c = 0; c < COUNT(cases); c++) {

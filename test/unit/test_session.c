@@ -35,7 +35,7 @@ static void test_floats(void) {
     CHECK(isinf(float_decode(TYPE_F16, float_encode(TYPE_F16, 65520, true))));
     CHECK(float_decode(TYPE_E4M3FN, float_encode(TYPE_E4M3FN, 1e9, true)) == 448);
     CHECK(isnan(float_decode(TYPE_E4M3FN, float_encode(TYPE_E4M3FN, 1e9, false))));
-    CHECK(float_decode(TYPE_F16, float_encode(TYPE_F16, 1 + 1.0 / 2048, true)) == 1); /* a tie rounds to even */
+    CHECK(float_decode(TYPE_F16, float_encode(TYPE_F16, 1 + 1.0 / 2048, true)) == 1); /* to even */
     CHECK(float_decode(TYPE_F16, float_encode(TYPE_F16, 1e-8, true)) == 0);
 }
 
