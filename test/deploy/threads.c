@@ -12,7 +12,7 @@
 
 static float input[THREADS][N_IN], output[THREADS][N_OUT];
 static pthread_barrier_t start;
-static struct Net_context *context; /* NULL: the threads use the simple interface */
+static struct Net_context *context; /* NULL: predict uses its own context */
 
 /* Returns 0 or an error code. Repeats a call that is refused because of another one. */
 static int call(int i, float *own) {
