@@ -238,7 +238,8 @@ def test_external_data_within_a_graph(tmp_path, location):
 
 
 def matrix_body(n_before):
-    """A body: v = tanh(v w), and the sum of v. `n_before` inputs come before v: 2 of a Loop (number, condition), 0 or more of a Scan."""
+    """A body: v = tanh(v w), and the sum of v. ``n_before`` is 2 for a Loop, which has number and condition before v; 1 for a Scan, which
+    has a step's value after v."""
     nodes = [
         node("MatMul", ["v", "w"], ["u"]),
         node("Tanh", ["u"], ["v2"]),
