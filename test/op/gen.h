@@ -5,7 +5,7 @@
  *   gen_layer   one layer of a given kind between inputs and an output
  *   gen_dag     any graph of DFP's layers: chains, diamonds, broadcasts, reductions
  *   gen_fusible a graph that DFP must turn into exactly one kernel
- *   gen_epilogue a convolution or linear layer, and pointwise layers behind it
+ *   gen_epilogue a convolution or linear layer, and pointwise layers after it
  *   gen_cnn     a small network of convolutions, poolings, concats, slices and residual sums
  *   gen_kept    a model that was compiled wrongly once
  *
