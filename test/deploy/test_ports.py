@@ -179,7 +179,7 @@ def test_portable_header_says_where_large_weights_are(tmp_path):
     assert "Net.weights" in text and "working directory" in text and "beside" not in text
 
 
-# ---- What is deployed ----
+# ---- Models that can be deployed ----
 
 
 def test_training_mode_is_refused(tmp_path):

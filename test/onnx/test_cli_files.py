@@ -53,7 +53,7 @@ def pipe(data, *args, code=0):
     return (done.stdout if code == 0 else done.stderr).decode()
 
 
-# ---- What a model is ----
+# ---- Files of models ----
 
 
 @pytest.mark.parametrize("name", ["cnn.bin", "cnn", "cnn.txt", "cnn.onnx"])
@@ -257,7 +257,7 @@ def test_a_formula_as_a_size(tmp_path):
     assert "formula" in run("run", tmp_path / "net.sol", code=1)
 
 
-# ---- What is shown ----
+# ---- Messages and names ----
 
 
 def test_random_weights_are_told(tmp_path):

@@ -86,7 +86,7 @@ def test_a_loop_without_an_end_says_what_bounded_it(monkeypatch):
         net(N(5), N(True), N(2), real(2))
 
 
-# ---- Graphs within graphs ----
+# ---- Nested graphs ----
 
 
 def node(op, ins, outs, **attributes):

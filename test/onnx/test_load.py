@@ -24,7 +24,7 @@ def session():
     return build([node], {"x": ("INT32", ("batch", 3))}, kind="INT32").SerializeToString()
 
 
-# ---- What a model is ----
+# ---- Arguments of load ----
 
 
 @pytest.mark.parametrize("name", ["net.bin", "net"])
@@ -121,7 +121,7 @@ def test_deploy_for_shapes(tmp_path):
     assert (tmp_path / "libMyNetwork.so").is_file()
 
 
-# ---- What it says of itself ----
+# ---- Attributes and text ----
 
 
 def test_a_network_shows_what_it_takes(net):

@@ -198,7 +198,7 @@ def test_strings_sequences_and_optionals():
     assert none is None and not has
 
 
-# ---- Compiled parts ----
+# ---- Partitions ----
 
 
 def test_programs_are_kept_by_shape_and_numbers():
@@ -309,7 +309,7 @@ def test_graphs_too_deep():
         sol.load(model)
 
 
-# ---- Functions of the file's own ----
+# ---- Model-local functions ----
 
 
 def function(name, nodes, inputs=("p",), outputs=("r",), attributes=()):

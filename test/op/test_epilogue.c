@@ -100,7 +100,7 @@ static void test_model(const char *body, bool nan, const char *expected) {
     free_values(&v);
 }
 
-/* ---- Models: %1 is the convolution's input in blocks, %2 its result; %9 is the last value ---- */
+/* ---- Models: %1 is the convolution's blocked input, %2 its result; %9 is the last value ---- */
 
 #define CONV(c, k, size)                                            \
     "%0 = input f32[$0," #c "," #size "," #size "] \"x\"\n"         \

@@ -24,7 +24,7 @@ from sol.bench import (
     timing,
 )
 
-# ---- Protocol ----
+# ---- Turns ----
 
 
 def test_engines_take_turns(monkeypatch):
@@ -211,7 +211,7 @@ def test_limit_is_a_time():
     assert found["memory_bound"] == 1  # two operations per weight
 
 
-# ---- What is written ----
+# ---- Output ----
 
 
 def make_results():
@@ -285,7 +285,7 @@ def test_machine_tells_its_best_rates():
     assert facts["peak_gflops"] == 9.0 and facts["bandwidth_gbs"] == 100
 
 
-# ---- All of it ----
+# ---- The command ----
 
 
 def run_bench(folder, *args):

@@ -211,7 +211,7 @@ def test_change_while_other_threads_run(fast, x):
     assert_runs_in_sol(fast, x)
 
 
-# ---- Models that SOL leaves to PyTorch ----
+# ---- Models that PyTorch runs ----
 
 
 def _write_input(x):
@@ -382,7 +382,7 @@ def test_garbage_is_collected_as_before(net):
             gc.enable()
 
 
-# ---- What PyTorch does with the module ----
+# ---- TorchScript and functional transforms ----
 
 
 def test_torchscript(net, x):
@@ -442,7 +442,7 @@ def test_call_for_inference_with_gradients_is_explained(fast, x, capfd):
     assert len(said) == 1 and said[0].startswith("sol: warning: ") and "torch.no_grad()" in said[0]
 
 
-# ---- Whatever goes wrong is a reason ----
+# ---- Every failure is a reason to fall back ----
 
 
 @pytest.mark.parametrize("where", ["capture", "describe_graph", "import_graph"])

@@ -13,7 +13,7 @@ SHAPE = (3, 7, 5)
 
 
 class Model(nn.Module):
-    """``function(x * 1)``, so that views of the input are results of their own."""
+    """``function(x * 1)``, so that the result is a new tensor, not a view of the input."""
 
     def __init__(self, function):
         super().__init__()

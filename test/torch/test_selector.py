@@ -71,7 +71,7 @@ def forwards(monkeypatch):
     return runs
 
 
-# ---- Who runs ----
+# ---- SOL or PyTorch ----
 
 
 def test_falls_back_to_eager(fast, x, slow_sol, capfd):
@@ -172,7 +172,7 @@ def test_fullgraph(net, x, slow_sol):
     assert not sol.fallbacks(fast)
 
 
-# ---- What is known, and how long ----
+# ---- Verdicts and their lifetime ----
 
 
 def test_new_values_change_nothing(fast, x, slow_sol):
@@ -214,7 +214,7 @@ def test_profile_is_of_sol(fast, x, slow_sol):
     assert count_lost(fast) == 1
 
 
-# ---- No trace ----
+# ---- No side effects ----
 
 
 def test_a_forward_that_fails_is_not_wanted(fast, x, slow_sol, monkeypatch):

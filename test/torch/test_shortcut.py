@@ -269,7 +269,7 @@ def test_module_is_freed_at_once(fast, x):
         gc.enable()
 
 
-# ---- Batch sizes for which it is not known whether PyTorch is faster ----
+# ---- Undecided batch sizes ----
 
 
 @pytest.fixture

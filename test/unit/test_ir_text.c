@@ -195,7 +195,7 @@ static void test_attributes(void) {
     CHECK(ir_find_kind("conv") == LAYER_conv && ir_find_kind("con") == N_LAYER_KINDS);
 }
 
-/* ---- What is not a model ---- */
+/* ---- Errors ---- */
 
 static const struct {
     const char *text;

@@ -323,7 +323,7 @@ static void test_stale(void) {
     CHECK(access(old, F_OK) && !access(new, F_OK));
 }
 
-/* ---- The compiler misbehaves ---- */
+/* ---- The compiler fails ---- */
 
 /* Sets $SOL_CC to a script that answers --version and runs `body` in all other cases. */
 static void use_script(const char *name, const char *body) {

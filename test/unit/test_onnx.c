@@ -113,7 +113,7 @@ static struct message make_graph(void) {
     return g;
 }
 
-/* ---- Right ones ---- */
+/* ---- Valid files ---- */
 
 static void test_model(void) {
     struct message g = make_graph(), m = make_model(&g);
@@ -139,7 +139,7 @@ static void test_model(void) {
     sol_onnx_free(onnx);
 }
 
-/* ---- Wrong ones ---- */
+/* ---- Invalid files ---- */
 
 static uint64_t state = 88172645463325252u;
 static uint64_t draw(uint64_t n) {
@@ -418,7 +418,7 @@ static void test_external(void) {
     CHECK(!system(command));
 }
 
-/* ---- Known by content ---- */
+/* ---- Recognizing a model by its content ---- */
 
 #define IS_MODEL(text) sol_onnx_is_model(text, sizeof(text) - 1)
 

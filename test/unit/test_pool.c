@@ -114,7 +114,7 @@ static void test_sleepers(void) {
     }
 }
 
-/* ---- Callers that meet ---- */
+/* ---- Overlapping calls ---- */
 
 static void nest(void *user, int thread, int64_t begin, int64_t end) {
     (void)thread;

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <sol/onnx.h>
 
-/* ---- Floats of few bits ---- */
+/* ---- Small float types ---- */
 
 /* Decoding and encoding gives each bit pattern of a type again. NaN may have another pattern, and FNUZ types have no -0. */
 static void test_patterns(enum type type, unsigned n) {

@@ -70,7 +70,7 @@ static void test_refused_values(void) {
     for (int i = 0; i < COUNT(names); i++) unsetenv(names[i]);
 }
 
-/* ---- Foreign text ---- */
+/* ---- Untrusted text ---- */
 
 static const char *clean(const char *text, bool keep_lines) {
     static char out[256];
@@ -132,7 +132,7 @@ static void test_clean_messages(void) {
     CHECK(n > 1000 && !strcmp(clean(sol_error() + n - 20, false), sol_error() + n - 20));
 }
 
-/* ---- What a file is ---- */
+/* ---- Files that are not models ---- */
 
 #define KIND(text) sol_file_kind(text, sizeof(text) - 1)
 
