@@ -1,4 +1,4 @@
-"""What the tests of deploying share: a network with all kinds of steps, and programs that call its library."""
+"""Shared by the tests of deploying: a network with all kinds of steps, and programs that call its library."""
 
 import ctypes
 import shutil
@@ -26,7 +26,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """All kinds of steps: own kernels, generated ones, epilogues, copies, packing."""
+    """A network with all kinds of steps: own kernels, generated kernels, epilogues, copies, packing."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ def compile_program(folder, sources, compiler="gcc", flags=(), links=()):
 
 
 def run_program(program, x, runner=()):
-    """Runs it in an empty environment -> the output's values."""
+    """Runs the program in an empty environment. Returns the values of the output."""
     folder = program.parent
     x.numpy().tofile(folder / "in.raw")
     argv = [*runner, str(program), str(folder / "in.raw"), str(folder / "out.raw")]
@@ -74,14 +74,14 @@ def run_program(program, x, runner=()):
 
 
 def load(folder, name="Net"):
-    """lib`name`.so for ctypes."""
+    """Loads lib`name`.so by ctypes."""
     library = ctypes.CDLL(str(folder / f"lib{name}.so"))
     getattr(library, f"{name}_error").restype = ctypes.c_char_p
     return library
 
 
 def build_portable(folder, name="Net", flags=()):
-    """The portable sources in `folder` as a shared library -> the library, loaded."""
+    """Compiles the portable sources in `folder` to a shared library, and loads it."""
     argv = ["gcc", "-std=c99", *WARNINGS, *flags, "-shared", "-fPIC", f"{name}.c", "-lm"]
     done = subprocess.run(
         [*argv, "-o", f"lib{name}.so"], cwd=folder, capture_output=True, text=True

@@ -1,4 +1,4 @@
-/* Reads the values of one input, writes those of the first output: PROGRAM input.raw output.raw */
+/* Calls a library: reads the values of one input, writes those of the first output. PROGRAM input.raw output.raw */
 #include <stdio.h>
 #include <stdlib.h>
 

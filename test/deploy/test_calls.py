@@ -1,4 +1,4 @@
-"""Calls of a library that overlap, fail, or come after a fork; and what its error function says of them."""
+"""Calls of a library that overlap, fail, or follow a fork; and the messages of its error function."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ def inputs():
 
 
 def run_threads(net, folder, sources, flags=(), links=()):
-    """Links test/deploy/threads.c with the library, runs it, and checks what each thread computed."""
+    """Links test/deploy/threads.c with the library, runs it, and checks the result of each thread."""
     argv = [
         "gcc",
         *WARNINGS,
@@ -70,7 +70,7 @@ def test_threads_of_portable_c(net, tmp_path, kind, flags):
 NO_BUILTIN = "-U__GCC_ATOMIC_POINTER_LOCK_FREE"
 ATOMICS = {
     "C11's": ([NO_BUILTIN], []),
-    # Whoever opens first must be alone then; what follows may overlap.
+    # Without atomic operations only one thread may open the library; later calls may overlap.
     "none": ([NO_BUILTIN, "-D__STDC_NO_ATOMICS__=1"], ["-DIN_CONTEXT"]),
     "no instruction": ([NO_BUILTIN, "-D__GCC_ATOMIC_POINTER_LOCK_FREE=1"], ["-DIN_CONTEXT"]),
 }
@@ -87,7 +87,7 @@ def test_threads_with_other_atomics(net, tmp_path, kind):
 
 @pytest.mark.parametrize("weights", ["embedded", "file"])
 def test_threads_of_a_library(net, tmp_path, weights):
-    """Also the first call, which packs the weights. ThreadSanitizer sees the library's own sources."""
+    """Includes the first call, which packs the weights. The library's own sources run under ThreadSanitizer."""
     sol.deploy(
         net, [example()], lib_name="Net", path=tmp_path, target=C_SOURCE, device=X86, weights=weights
     )  # fmt: skip
@@ -102,7 +102,7 @@ def test_threads_of_a_library(net, tmp_path, weights):
 
 
 def test_static_memory_refuses_a_call_within_a_call(net, tmp_path):
-    """Seen by the interface itself: a call that begins while another is under way writes nothing."""
+    """The library detects a call that begins before another has ended, and this call writes nothing."""
     sol.deploy(net, [example()], lib_name="Net", path=tmp_path, target=C_SOURCE, memory="static")
     assert "One call at a time" in (tmp_path / "Net.h").read_text()
     text = (tmp_path / "Net.c").read_text()
@@ -206,7 +206,7 @@ sys.exit(done[1])
 
 
 def test_fork_while_another_thread_opens(tmp_path):
-    """What the thread held stays locked in the child, which has no such thread."""
+    """A lock that another thread holds at the fork must not stay locked in the child."""
     model = torch.nn.Conv2d(1024, 1024, 3).eval()
     sol.deploy(
         model, [torch.zeros(1, 1024, 4, 4)], lib_name="Net", path=tmp_path, weights="file"

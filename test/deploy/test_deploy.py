@@ -1,4 +1,4 @@
-"""Deployed libraries beside PyTorch: what they compute, what they need, and what is refused without a trace."""
+"""Deployed libraries: results compared with PyTorch, dependencies, and errors that leave no files."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from torch import nn
 
 import sol.pytorch as sol
 
-LIBC = {"libc", "libm", "libpthread", "ld"}  # ld: the loader itself, for variables of threads
+LIBC = {"libc", "libm", "libpthread", "ld"}  # ld: the loader, for thread-local variables
 
 
 def needed(library):
@@ -69,7 +69,7 @@ def test_portable_source(net, tmp_path, memory):
 
 
 def test_portable_source_is_small(tmp_path):
-    """A network for handwritten digits: its code, its RAM, and on a processor of 32 bits, if there is an emulator."""
+    """A network for handwritten digits: size of its code and RAM; results on a 32-bit processor, if there is an emulator."""
     parts = [nn.Conv2d(1, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
     parts += [nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1)]
     model = nn.Sequential(*parts, nn.Flatten(), nn.Linear(64, 10)).eval()
@@ -92,7 +92,7 @@ def test_portable_source_is_small(tmp_path):
 
 
 def test_sources_of_a_library(net, tmp_path):
-    """For a processor with own kernels, a folder of sources that builds elsewhere."""
+    """For a device with own kernels: a folder of sources, which can be built in another place."""
     sol.deploy(
         net, [example()], lib_name="Net", path=tmp_path, target=sol.deployment.c_source,
         device=sol.device.x86,
@@ -108,7 +108,7 @@ def test_sources_of_a_library(net, tmp_path):
 
 
 def test_contexts_and_batches(net, tmp_path):
-    """Two contexts in two threads, for batches of their own."""
+    """Two contexts in two threads, with different batches."""
     sol.deploy(net, [sol.input([0, 3, 30, 27])], lib_name="Net", path=tmp_path)
     library = load(tmp_path)
     errors = []
@@ -143,7 +143,7 @@ def test_contexts_and_batches(net, tmp_path):
 
 
 def test_two_libraries_in_one_program(net, tmp_path):
-    """Statically linked: no symbol clashes, both compute, and they share one pool of threads."""
+    """Static libraries: symbols do not clash, both compute, and they share one thread pool."""
     other = nn.Sequential(nn.Conv2d(3, 8, 5), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4)).eval()
     other(example())
     for name, model in (("Net", net), ("Other", other)):
@@ -173,7 +173,7 @@ def test_two_libraries_in_one_program(net, tmp_path):
 
 
 def test_the_weights_of_today(net, tmp_path):
-    """What was trained after sol.optimize is what leaves."""
+    """The library has the present values of the weights, also if they changed after sol.optimize."""
     model = Net().eval()
     fast = sol.optimize(model, sol.input([0, 3, 30, 27]))
     with torch.no_grad():
@@ -280,7 +280,7 @@ def test_another_instruction_set(net, tmp_path):
 
 
 def test_arm64(net, tmp_path):
-    """Cross-compiled, and run by an emulator."""
+    """A library that is cross-compiled, and runs under an emulator."""
     if not shutil.which("aarch64-linux-gnu-gcc") or not shutil.which("qemu-aarch64"):
         pytest.skip("needs gcc-aarch64-linux-gnu and qemu-user")
     for weights in ("embedded", "packed"):
@@ -296,7 +296,7 @@ def test_arm64(net, tmp_path):
 
 
 def words_model(words):
-    """ONNX: rows of a table by an input of integers, then values in an uneven order."""
+    """An ONNX model: a Gather by an input of integers, and a copy of values in an irregular order."""
     onnx = pytest.importorskip("onnx")
     helper = onnx.helper
     nodes = [
@@ -357,7 +357,7 @@ NASTY = [
 
 @pytest.mark.parametrize("target", [sol.deployment.shared_lib, sol.deployment.c_source])
 def test_names_and_numbers_of_any_kind(tmp_path, target):
-    """Names from a model reach no C text; numbers that C has no literal for are the same numbers there."""
+    """Names of a model cannot inject C code; numbers without a C literal, such as NaN, keep their values."""
     import sol.onnx
 
     onnx = pytest.importorskip("onnx")

@@ -1,4 +1,4 @@
-"""The files of libraries: what takes whose place, what is left by failures and kills, and that files of others stay."""
+"""The files of deployments: which files they replace, what failures and kills leave, and that other files are not touched."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ KINDS = {
     "sources": (SOURCES, {"Net"}),
 }
 
-# Stands for a compiler, objcopy and ar: what it makes holds what a real library's table of names does.
+# Replaces the compiler, objcopy and ar. Its output contains the names by which SOL recognizes a deployed library.
 TOOL = """#!/bin/sh
 case "$1" in -print-prog-name=*) echo "$0"; exit;; esac
 if [ "$1" = rcs ]; then out="$2"; fi
@@ -43,7 +43,7 @@ def names(folder):
 
 
 def contents(folder):
-    """{file: its bytes} of everything below, working folders too."""
+    """{file: its bytes} of all files below, including those of temporary folders."""
     return {
         str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
         for p in folder.rglob("*")
@@ -81,7 +81,7 @@ def test_every_kind_after_every_other(small, tmp_path, tool):
 
 
 def test_real_libraries_after_each_other(small, tmp_path):
-    """They are known as ours as those of the stand-in are."""
+    """SOL recognizes the files of real compilers, too."""
     deploy_small(small, tmp_path, "sources", weights="file")
     assert subprocess.run(["sh", tmp_path / "Net" / "build.sh"]).returncode == 0
     deploy_small(small, tmp_path, "sources")
@@ -92,7 +92,7 @@ def test_real_libraries_after_each_other(small, tmp_path):
 
 
 def test_what_a_user_built_stays(small, tmp_path, tool):
-    """A library from portable C is no file of ours; only a new one takes its place."""
+    """A library that the user compiled from portable C is not a deployed file. Only a deployed library of the same name replaces it."""
     deploy_small(small, tmp_path, "c")
     build_portable(tmp_path)
     built = (tmp_path / "libNet.so").read_bytes()
@@ -107,7 +107,7 @@ def test_what_a_user_built_stays(small, tmp_path, tool):
 
 def test_other_names_stay(small, tmp_path, tool):
     for name in ("Net", "Other", "Net_math", "Ne"):
-        if name == "Net_math":  # its header would be that of Net's mathematics
+        if name == "Net_math":  # its header would have the name of Net's Net_math.h
             with pytest.raises(ValueError, match=r"Net_math\.h is there"):
                 sol.deploy(small, [torch.zeros(1, 3)], lib_name=name, path=tmp_path, compiler=tool)
         else:
@@ -121,7 +121,7 @@ def test_other_names_stay(small, tmp_path, tool):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("earlier", ["shared", "sources", "c file"])
 def test_files_of_others(small, tmp_path, tool, earlier, kind):
-    """Whatever a user has under a name of ours is never touched. In the way, it is an error that changes nothing."""
+    """A user's file with the name of a deployed file is never changed. If deploying needs its name, it fails and changes nothing."""
     deploy_small(small, tmp_path, earlier, compiler=tool)
     mine = {
         "Net.c": b"int main(void) {}",
@@ -164,7 +164,7 @@ def test_files_of_others_among_sources(small, tmp_path, tool, kind, name):
 
 @pytest.mark.parametrize("kind", ["shared", "sources"])
 def test_no_files_but_names(small, tmp_path, tool, kind):
-    """Links, folders and pipes under our names are nobody's that we know, and are not waited for."""
+    """Links, folders and pipes with the names of deployed files count as files of others. Deploying does not wait for a pipe."""
     elsewhere = tmp_path / "elsewhere"
     deploy_small(small, elsewhere, kind, compiler=tool)
     before = contents(elsewhere)
@@ -181,7 +181,7 @@ def test_no_files_but_names(small, tmp_path, tool, kind):
     assert contents(elsewhere) == before
 
 
-# A process without torch that deploys, perhaps again and again; what renames do is in the hands of its options.
+# A process without torch that deploys, once or repeatedly. Its options make renames fail.
 DEPLOY = """
 import ctypes, sys
 from sol import _core, deployment
@@ -212,7 +212,7 @@ def deploy_process(folder, options, code=DEPLOY, environment=()):
     )
 
 
-# The rename that counts `renames_left` down to 0 fails; without exchanges, none exchanges two files.
+# The rename that counts `renames_left` down to 0 fails. With `no_exchange`, exchanging two files is not supported.
 RENAME = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -252,7 +252,7 @@ print(n)
 
 @pytest.mark.parametrize("no_exchange", [0, 1])
 def test_failures_on_the_last_way(tmp_path, tmp_path_factory, tool, no_exchange):
-    """When a file cannot be put in its place, those before it go back."""
+    """If a file cannot be renamed, all earlier renames are undone."""
     work = tmp_path_factory.mktemp("work")
     (work / "rename.c").write_text(RENAME)
     library = work / "rename.so"
@@ -263,7 +263,7 @@ def test_failures_on_the_last_way(tmp_path, tmp_path_factory, tool, no_exchange)
     process = deploy_process(tmp_path, options, code, {"LD_PRELOAD": str(library)})
     out, _ = process.communicate()
     assert process.returncode == 0
-    # Two files are exchanged, one is new, two go.
+    # Two files are exchanged, one is new, two are removed.
     assert int(out) - 1 == (9 if no_exchange else 5)
     assert names(tmp_path) == KINDS["file"][1]
 
@@ -298,7 +298,7 @@ def test_killed_while_it_compiles(small, tmp_path, tmp_path_factory, tool, next_
     left = contents(tmp_path).keys() - before.keys()
     assert left and all(name.startswith(".Net-") for name in left)
     assert (work / "tmpdir").read_text().strip().startswith(str(tmp_path / ".Net-"))
-    # Also while the compiler, now an orphan, is still there; and whatever the next one is called.
+    # The next deployment removes the folder while the compiler of the first one still runs, and also if it has another name.
     sol.deploy(small, [torch.zeros(1, 3)], lib_name=next_name, path=tmp_path, compiler=tool)
     assert names(tmp_path) == before.keys() | {f"{next_name}.h", f"lib{next_name}.so"}
     assert before.items() <= contents(tmp_path).items()
@@ -306,7 +306,7 @@ def test_killed_while_it_compiles(small, tmp_path, tmp_path_factory, tool, next_
 
 
 def test_kills_at_any_time(small, tmp_path, tool):
-    """Whatever state it is killed in, the next one finds its way, and earlier files are whole."""
+    """After a kill at any time, the earlier files are complete, and the next deployment succeeds."""
     deploy_process(tmp_path, {"compiler": tool}).communicate()
     before = contents(tmp_path)
     assert before.keys() == KINDS["shared"][1]
@@ -322,7 +322,7 @@ def test_kills_at_any_time(small, tmp_path, tool):
 
 
 def test_two_at_once(small, tmp_path, tmp_path_factory, tool):
-    """The working folder of one that lives is left alone."""
+    """A deployment does not remove the temporary folder of a running one."""
     work = tmp_path_factory.mktemp("work")
     slow = script(work / "slow", SLOW.format(work, tool))
     process = deploy_process(tmp_path, {"compiler": slow})
@@ -335,7 +335,7 @@ def test_two_at_once(small, tmp_path, tmp_path_factory, tool):
 
 
 def test_many_at_once(tmp_path, tool):
-    """One of them is the last: its files are there, and none of the others'."""
+    """In the end there are the files of the last deployment only."""
     kinds = [KINDS[kind][0] for kind in ("shared", "static file", "c", "file")] * 2
     processes = [deploy_process(tmp_path, {**kind, "compiler": tool}) for kind in kinds]
     assert all(process.communicate() and process.returncode == 0 for process in processes)
@@ -343,7 +343,7 @@ def test_many_at_once(tmp_path, tool):
 
 
 def test_folders_that_look_like_ours(small, tmp_path, tool):
-    """Without the mark of a deployment they are somebody's."""
+    """Folders without the lock file of a deployment are files of others."""
     for name in (".Net-backup", ".Net-123456", ".Net-AbCdEf7"):
         (tmp_path / name).mkdir(mode=0o700)
         (tmp_path / name / "network.c").write_text("mine")
@@ -376,7 +376,7 @@ def test_the_folder_is_made(small, tmp_path, tool, monkeypatch):
 
 
 def test_modes_are_the_users(small, tmp_path, tool):
-    """The working folder is private, but what users get is as their umask says."""
+    """The temporary folder is private, but the deployed files have the permissions of the user's umask."""
     before = os.umask(0o027)
     try:
         deploy_small(small, tmp_path / "new", "sources", compiler=tool)

@@ -1,4 +1,4 @@
-"""Every own implementation of the DNN module is run from a library; one that is added later, too."""
+"""Runs every own implementation of the DNN module in a library. New implementations are tested automatically."""
 
 import ctypes
 import subprocess
@@ -14,7 +14,7 @@ from sol import _core
 
 ALL = [name for kind, name, _, _ in _core.query() if kind == "library"]
 OWN = [row[1] for row in _core.query() if row[0] == "library" and row[3] == "own kernel"]
-# Each implementation takes at least one of these layers. For a new one a row may be missing.
+# Each implementation accepts at least one of these layers. A new implementation may need a new row.
 LAYERS = [
     (nn.Conv2d(32, 48, 3, padding=1), (1, 32, 12, 12)),
     (nn.Conv2d(32, 32, 3, padding=1, groups=32), (1, 32, 12, 12)),
@@ -24,7 +24,7 @@ LAYERS = [
 
 
 def deploy(layer, shape, folder):
-    """A library's sources -> the module and an example. The pooling in front has its images stored in blocks."""
+    """Deploys a layer as sources. Returns the module and an example. The pooling before the layer gives it a blocked input."""
     front = nn.MaxPool2d(2) if len(shape) == 4 else nn.Identity()
     net, x = nn.Sequential(front, layer).eval(), torch.randn(shape)
     sol.deploy(net, [x], lib_name="Net", path=folder, target="c_source", device=sol.device.x86)

@@ -1,4 +1,4 @@
-"""What headers say: names of inputs and outputs, sizes, memory; and which models are deployed at all."""
+"""The text of headers: names of inputs and outputs, sizes, memory; and the models that deploying refuses."""
 
 import collections
 import ctypes
@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def read_ports(folder, kind):
-    """Names in the header's comment, by position."""
+    """The names of inputs or outputs in the header's comment, in order."""
     text = (folder / "Net.h").read_text()
     return [x.strip() for x in re.findall(rf"^ \*   {kind} +\d+  \w+ \[.*?\]  (.*)$", text, re.M)]
 
 
 def check_header(folder):
-    """It is C and C++, and declares what the source defines."""
+    """The header is valid C and C++, and declares the functions that the source defines."""
     for language in ("c", "c++"):
         argv = ["gcc", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x", language]
         assert subprocess.run([*argv, folder / "Net.h"]).returncode == 0
@@ -47,7 +47,7 @@ class Found:
 
 
 class Results(nn.Module):
-    """Returns what `make` makes of (x, x + 1, x * 2)."""
+    """Returns make(x, x + 1, x * 2)."""
 
     def __init__(self, make):
         super().__init__()
@@ -150,7 +150,7 @@ def test_an_optimized_module_has_the_same_names(tmp_path):
 
 @pytest.mark.parametrize("memory", ["dynamic", "static"])
 def test_portable_sizes_are_fixed(tmp_path, memory):
-    """The header promises no size that the library refuses."""
+    """The header names only sizes that the library accepts."""
     model = nn.Linear(3, 2).eval()
     sol.deploy(model, [sol.input([0, 3])], lib_name="Net", path=tmp_path, memory=memory, **C_SOURCE)
     text = (tmp_path / "Net.h").read_text()
@@ -171,7 +171,7 @@ def test_portable_sizes_are_fixed(tmp_path, memory):
 
 
 def test_portable_header_says_where_large_weights_are(tmp_path):
-    """More than C text holds is in a file, also when nobody asked for one; and it is not looked for beside the library."""
+    """Weights of more than 4 MiB are in a file, also without weights="file". The file is not searched beside the library."""
     model = nn.Linear(1100, 1000).eval()
     sol.deploy(model, [torch.zeros(1, 1100)], lib_name="Net", path=tmp_path, **C_SOURCE)
     assert (tmp_path / "Net.weights").exists()
@@ -179,7 +179,7 @@ def test_portable_header_says_where_large_weights_are(tmp_path):
     assert "Net.weights" in text and "working directory" in text and "beside" not in text
 
 
-# ---- What is deployed ----
+# ---- Models that can be deployed ----
 
 
 def test_training_mode_is_refused(tmp_path):
@@ -221,7 +221,7 @@ def test_names_of_c(tmp_path, name):
 
 
 def test_what_is_only_interpreted(tmp_path):
-    """SOL has the operator, but no library can."""
+    """An operator that only the interpreter has cannot be deployed."""
     import sol.onnx
 
     onnx = pytest.importorskip("onnx")
@@ -244,7 +244,7 @@ def test_what_is_only_interpreted(tmp_path):
 
 
 def test_forward_that_writes_is_refused(tmp_path):
-    """A library could not do it."""
+    """A library has no Python objects to write."""
 
     class Counting(torch.nn.Module):
         n = 0

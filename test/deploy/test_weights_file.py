@@ -1,4 +1,4 @@
-"""A file of weights: whatever is there in its place is refused with a message, or is the very one."""
+"""Weights files: any file that differs from the right one is refused with a message."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ HEAD = 4096
 
 @pytest.fixture(scope="module", params=["shared", "portable"])
 def deployed(net, request, tmp_path_factory):
-    """(library that has not opened its weights, the good file)."""
+    """(a library that has not opened its weights, the path of the right file)."""
     folder = tmp_path_factory.mktemp("net")
     options = {"target": sol.deployment.c_source} if request.param == "portable" else {}
     sol.deploy(net, [example()], lib_name="Net", path=folder, weights="file", **options)
@@ -25,7 +25,7 @@ def deployed(net, request, tmp_path_factory):
 
 
 def refuse(library, path):
-    """The message of the refusal. A call that waits for ever is a failure, not a hanging test."""
+    """Opens the file and returns the error message. If the call never returns, the test fails instead of hanging."""
     found = []
 
     def call():
@@ -43,7 +43,7 @@ def refuse(library, path):
 
 
 def flip(data, *places):
-    """`data` with bits changed: (byte, mask)."""
+    """`data` with inverted bits; `places`: (byte, mask)."""
     data = bytearray(data)
     for at, mask in places:
         data[at] ^= mask
@@ -57,7 +57,7 @@ def test_damaged(deployed, tmp_path):
     random = np.random.default_rng(0).integers(HEAD, end, 40)
     cases = [flip(data, (int(at), 1 << int(at) % 8)) for at in random]
     cases += [flip(data, (at, 1)) for at in (HEAD, end, HEAD - 1, 100, 24, 16, 8, 0)]
-    # Signs of values that one lane of the sum, or two, see one after the other.
+    # Two inverted signs, which are added to the same lane of the hash, or to two lanes.
     cases += [flip(data, (HEAD + 7, 0x80), (HEAD + 7 + step, 0x80)) for step in (4, 8, 16, 32, 64)]
     swapped = (
         data[:HEAD] + data[HEAD + 64 : HEAD + 128] + data[HEAD : HEAD + 64] + data[HEAD + 128 :]
@@ -103,7 +103,7 @@ def test_no_regular_file(deployed, tmp_path):
 
 
 def test_the_good_one_after_all(deployed, net):
-    """Also after refusals. It is read once: what becomes of it then changes nothing."""
+    """The right file is accepted, also after refusals. It is read once; later changes of the file have no effect."""
     library, good = deployed
     context = ctypes.c_void_p()
     x, y = example(), np.empty(10, np.float32)

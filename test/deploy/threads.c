@@ -1,5 +1,5 @@
-/* Threads that all begin with the library's first call: PROGRAM inputs.raw outputs.raw. One input and one output per thread; when a
- * call gives other values than the thread's first one it ends with 1. IN_CONTEXT: all use one context. */
+/* Threads that all start with the library's first call: PROGRAM inputs.raw outputs.raw. One input and one output per thread. The exit
+ * code is 1 if a call gives other values than the first call of its thread. IN_CONTEXT: all threads use one context. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 
 static float input[THREADS][N_IN], output[THREADS][N_OUT];
 static pthread_barrier_t start;
-static struct Net_context *context; /* NULL: the simple interface opens one itself */
+static struct Net_context *context; /* NULL: predict uses its own context */
 
-/* 0, or what went wrong. A call that is refused for another one's sake is made again. */
+/* Returns 0 or an error code. Repeats a call that is refused because of another one. */
 static int call(int i, float *own) {
     float *result = NULL;
 #ifdef OWN_MEMORY

@@ -1,9 +1,9 @@
 /*
- * Every allocation failing in turn: parsing, compiling, packing and running a model must each give
- * SOL_ENOMEM, leak nothing (run it under ASan) and leave the process able to do the same again.
+ * Every allocation fails in turn while a model is parsed, compiled, packed and run. Each must return
+ * SOL_ENOMEM, leak nothing (run it under ASan), and work again afterwards.
  *
  * mem_fail_at counts down the calls of mem_alloc and mem_realloc on this thread; the n-th one
- * returns NULL. The test raises n until a whole pass needs fewer than n allocations and succeeds.
+ * returns NULL. The test increases n until a whole pass needs fewer than n allocations and succeeds.
  */
 #include "../unit/check.h"
 
@@ -16,8 +16,8 @@ extern const struct dnn_impl dnn_onednn;
 
 #define MAX_ALLOCATIONS 100000
 
-/* A network with all modules in it: convolutions with fused and unfused neighbours, concat,
- * reduction, linear. */
+/* A network with convolutions that have fused and other neighbours, a concat, a reduction, and a
+ * linear layer. */
 static struct sol_model *make_model(void) {
     struct sol_model *m = sol_model_new("fault");
     int64_t n = sol_model_symbol(m, "n");
@@ -44,7 +44,7 @@ static void fill(float *at, int n, float value) {
     for (int i = 0; i < n; i++) at[i] = value * (float)(i % 7 - 3);
 }
 
-/* One complete life of a program. Releases all it made, whatever happened. */
+/* Parses, compiles, packs and runs. Releases everything, also after an error. */
 static enum sol_status live_once(const char *text, const char *device, float y[N_OUT]) {
     static float x[2 * 3 * 64], w[17 * 3 * 9], v[17 * 17 * 9], b[17], u[5 * 34];
     struct sol_options options = {.device = device, .no_autotune = true};
@@ -64,16 +64,16 @@ static enum sol_status live_once(const char *text, const char *device, float y[N
     return status;
 }
 
-/* Another path may have been taken (a cache that cannot be read is built anew): rounding may
- * differ. */
+/* After a failed allocation another way may be taken (a cache that cannot be read is built again), so
+ * rounding may differ. */
 static bool is_close(const float *a, const float *b) {
     for (int i = 0; i < N_OUT; i++)
         if (!(a[i] - b[i] < 1e-4f && b[i] - a[i] < 1e-4f)) return false;
     return true;
 }
 
-/* Success is fine after a failed allocation if the result is right; any other error than ENOMEM
- * is not. */
+/* After a failed allocation the call may also succeed, with the correct result. Any other error than
+ * ENOMEM is a failure. */
 static void test_allocations(const char *text, const char *device) {
     float expected[N_OUT], y[N_OUT];
     long n = 0, survived = 0;
@@ -94,7 +94,7 @@ static void test_allocations(const char *text, const char *device) {
     CHECK(!live_once(text, device, y) && is_close(y, expected));
 }
 
-/* The builder has no status of its own: it poisons, and sol_model_check tells. */
+/* The builder's functions return no status: after an error, sol_model_check returns it. */
 static void test_builder(void) {
     long n = 0;
     bool failed = true;
@@ -109,7 +109,7 @@ static void test_builder(void) {
     printf("builder: %ld allocations failed in turn\n", n - 1);
 }
 
-/* The same with all that a vendor's library takes done by it. */
+/* The same, with a vendor's library for all layers that it accepts. */
 static void test_library(const char *text, const char *own_and_others) {
     setenv("SOL_DISABLE", own_and_others, 1);
     test_allocations(text, CPU_NAME);
@@ -117,7 +117,7 @@ static void test_library(const char *text, const char *own_and_others) {
 }
 
 int main(void) {
-    sol_set_threads(1); /* all allocations happen on this thread */
+    sol_set_threads(1); /* so all allocations are on this thread */
     struct sol_model *m = make_model();
     REQUIRE(m);
     char *text = sol_model_print(m);

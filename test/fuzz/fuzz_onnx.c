@@ -1,4 +1,4 @@
-/* libFuzzer: whatever bytes come, reading them as ONNX gives a sound model or a message. seeds.py makes the folder. */
+/* libFuzzer: reading any bytes as ONNX gives a valid model or a message. seeds.py writes the corpus. */
 #include "no_compiler.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* libFuzzer: whatever bytes come, interpreting them as ONNX gives results or a message. Inputs are small and not all zero. */
+/* libFuzzer: running any bytes as an ONNX session gives results or a message. Inputs are small and not all zero. */
 #include "no_compiler.h"
 
 #include <stdlib.h>
@@ -7,11 +7,11 @@
 
 static char memory[2 * MOST];
 
-/* A value of the declared type and shape, as far as there is one; open dims are 2. */
+/* A value of input i's declared type and shape. Without a declaration it is a float32; open dims are 2. */
 static struct sol_value make_input(const struct sol_session *session, int i) {
     struct sol_value value = {.n = 1, .data = memory};
     sol_session_input(session, i, &value.type, &value.rank, value.dim);
-    if (value.type == 0 || value.type == 8) value.type = 1; /* no tensor, or strings */
+    if (value.type == 0 || value.type == 8) value.type = 1; /* not a tensor, or strings */
     if (value.rank < 0) value.rank = 0;
     for (int d = 0; d < value.rank; d++) {
         if (value.dim[d] < 0) value.dim[d] = 2;

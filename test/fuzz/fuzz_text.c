@@ -1,4 +1,4 @@
-/* libFuzzer: whatever bytes come, reading them as SOL's text form gives a model whose own text is read again, or a message. */
+/* libFuzzer: reading any bytes as SOL's text form gives a message, or a model whose printed text can be read again. */
 #include "no_compiler.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Writes what fuzzing starts from: seeds.py FOLDER. One small ONNX file per operator, ONNX's own tests, the examples of docs/ir.md."""
+"""Writes the corpora for fuzzing: seeds.py FOLDER. One small ONNX file per operator, ONNX's own tests, the examples of docs/ir.md."""
 
 import re
 import sys
@@ -26,7 +26,7 @@ def attribute(name, n):
 
 
 def model(op, n_in, attributes):
-    """x of an open batch, then constants; shapes that suit the operator or do not."""
+    """A model of one node: x with an open batch, then constants. Their shapes may or may not be valid for the operator."""
     shapes = [("w", (4, 3, 3, 3)), ("b", (4,)), ("c", (3,)), ("d", ()), ("e", (3, 1))]
     constants = [numpy_helper.from_array(np.ones(shape, np.float32), n) for n, shape in shapes]
     constants.append(numpy_helper.from_array(np.array([0, -1], np.int64), "to"))
@@ -43,7 +43,7 @@ def model(op, n_in, attributes):
 
 
 def fix(model, values, keeps):
-    """The model with its inputs as initializers, but for those whose values ``keeps`` wants as inputs."""
+    """The model, serialized. Inputs become initializers, except those for whose value ``keeps`` returns True."""
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
     ports = list(fixed.graph.input)
@@ -57,8 +57,8 @@ def fix(model, values, keeps):
 
 
 def suite():
-    """ONNX's own tests of nodes: (name, all inputs as initializers, what shapes need as initializers). Of the first everything is
-    computed while loading, the second is for the builder."""
+    """ONNX's own tests of nodes: (name, first model, second model). In the first, all inputs are initializers, so everything is
+    computed while loading. In the second, float32 tensors stay inputs, so the builder imports the node."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = load_model_tests(kind="node")

@@ -1,4 +1,4 @@
-"""The program `sol`: each command once, on an ONNX file and on a text, and what it says when something is wrong."""
+"""The program `sol`: each command once, on an ONNX file and on a text, and its error messages."""
 
 import ctypes
 import html.parser
@@ -38,7 +38,7 @@ def run(*args, code=0, **env):
 
 @pytest.fixture
 def net(tmp_path):
-    """(path of a network, its input)."""
+    """(path of a network, path of its input)."""
     x = real(2, 3, 9, 9)
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
@@ -98,7 +98,7 @@ def test_dump(text):
 
 
 class Page(html.parser.HTMLParser):
-    """Collects text; a tag that is no tag would be lost in it."""
+    """Collects the text of an HTML page. Text that looks like a tag would be missing."""
 
     def __init__(self, page):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The program `sol`: what a model and its inputs may be, and what is said of anything else."""
+"""The program `sol`: accepted files of models and inputs, and the error messages for all others."""
 
 import gzip
 import io
@@ -53,7 +53,7 @@ def pipe(data, *args, code=0):
     return (done.stdout if code == 0 else done.stderr).decode()
 
 
-# ---- What a model is ----
+# ---- Files of models ----
 
 
 @pytest.mark.parametrize("name", ["cnn.bin", "cnn", "cnn.txt", "cnn.onnx"])
@@ -87,7 +87,7 @@ def test_an_interpreted_network_may_come_through_a_pipe():
 
 
 def pickled():
-    """As torch.save writes it: a zip, and before version 1.6 a pickle."""
+    """Files of torch.save: a zip archive, and a pickle as before version 1.6."""
     old, new = io.BytesIO(), io.BytesIO()
     torch.save({"a": torch.ones(2)}, old, _use_new_zipfile_serialization=False)
     torch.save({"a": torch.ones(2)}, new)
@@ -137,7 +137,7 @@ def test_paths_that_cannot_be_read(tmp_path):
     assert "No such file" in message and message.count("missing") == 1
     path = write(tmp_path / "net.onnx", conv_model((1, 3, 9, 9)))
     path.chmod(0)
-    if not os.access(path, os.R_OK):  # root reads anything
+    if not os.access(path, os.R_OK):  # root can read any file
         assert "denied" in run("run", path, code=1)
 
 
@@ -186,7 +186,7 @@ def two_inputs(kind="FLOAT"):
 
 @pytest.mark.parametrize("kind", ["FLOAT", "INT32"])
 def test_inputs_share_sizes(tmp_path, kind):
-    """Compiled, and interpreted."""
+    """Two inputs with a common open size must agree, in compiled and in interpreted networks."""
     path = write(tmp_path / "two.onnx", two_inputs(kind))
     a, b = (np.ones((2, n), "float32" if kind == "FLOAT" else "int32") for n in (5, 6))
     options = [save_array(tmp_path / "a.npy", a), save_array(tmp_path / "b.npy", b)]
@@ -251,13 +251,13 @@ def test_deploy_fixes_open_sizes(cnn, tmp_path):
 
 
 def test_a_formula_as_a_size(tmp_path):
-    """SOL's text form may have one: no array says what its symbol is."""
+    """In SOL's text form a size may be a formula. The shape of an array does not determine its symbol."""
     text = TEXT.replace("input f32[$0,3,8,8]", "input f32[2*$0,3,8,8]")
     (tmp_path / "net.sol").write_text(text)
     assert "formula" in run("run", tmp_path / "net.sol", code=1)
 
 
-# ---- What is shown ----
+# ---- Messages and names ----
 
 
 def test_random_weights_are_told(tmp_path):
@@ -271,7 +271,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
 
 def evil_model(kind="FLOAT"):
-    """Every name that a file may have is hostile."""
+    """A model in which every name contains control characters and markup."""
     node = helper.make_node("Relu" if kind == "FLOAT" else "Neg", ["x" + EVIL], ["y" + EVIL])
     node.name, node.doc_string = "node" + EVIL, EVIL
     shape = ("batch" + EVIL, 3)
@@ -295,7 +295,7 @@ def test_names_cannot_control_the_terminal(tmp_path, kind):
     for call in calls:
         env = {**os.environ, "SOL_LOG": "TRACE", "SOL_DEBUG": "all"}
         done = subprocess.run([PROGRAM, *call], capture_output=True, env=env)
-        shown += (done.stdout + done.stderr).decode()  # it is UTF-8 all over
+        shown += (done.stdout + done.stderr).decode()  # all output is UTF-8
     assert not CONTROL.search(shown), repr(CONTROL.search(shown))
     assert "\\x1b" in shown and not any(line.startswith("\x1b") for line in shown.splitlines())
     if kind == "FLOAT":

@@ -1,4 +1,4 @@
-"""The program `sol`: its help, what its commands take, and values that mean nothing."""
+"""The program `sol`: its help, the options of its commands, and invalid values."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def options_of(shown):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_options_that_a_command_does_not_use(name, text):
-    """Each option that its help does not have is refused with those that it has."""
+    """An option that is not in the command's help is refused, with a list of the valid ones."""
     takes = options_of(run("help", name))
     values = {"--threads": "1", "--batch": "1", "--runs": "1", "--seconds": "0", "--seed": "1"}
     for option in options_of(run("help")) - takes - {"--version"}:

@@ -1,4 +1,4 @@
-"""Loops and branches: all forms of a loop's end, what comes out of none, and what graphs within nodes read of those around them."""
+"""Loops and branches: all conditions that end a loop, loops of 0 iterations, and subgraphs that read values of outer graphs."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def port(name, kind, shape=()):
 
 
 def doubling(bound, condition=True, shape=(2,)):
-    """A body that doubles v and gives the old one, as long as the number of the iteration is below a bound from outside."""
+    """A loop body: outputs 2 v and v. It continues while the iteration number is below `bound`, a value of the outer graph."""
     below = [
         helper.make_node("Less", ["i", bound], ["go"]),
         helper.make_node("Identity", ["c"], ["go"]),
@@ -61,7 +61,7 @@ def test_a_loop_ends_by_its_count_or_its_condition(form, bound):
 
 @pytest.mark.parametrize("form", FORMS[:3])
 def test_a_loop_that_does_not_begin(form):
-    """What it gives has the type and the dims that its body declares."""
+    """The outputs of 0 iterations have the types and dims that the body declares."""
     net, v = loop(form, doubling("bound")), real(2)
     y, old = net(N(5 if form == "condition" else 0), N(form != "condition"), N(3), v)
     np.testing.assert_array_equal(y, v)
@@ -86,7 +86,7 @@ def test_a_loop_without_an_end_says_what_bounded_it(monkeypatch):
         net(N(5), N(True), N(2), real(2))
 
 
-# ---- Graphs within graphs ----
+# ---- Nested graphs ----
 
 
 def node(op, ins, outs, **attributes):
@@ -94,8 +94,8 @@ def node(op, ins, outs, **attributes):
 
 
 def nested_loop():
-    """y = y + a for the first k iterations, then twice y * scale + i + a, as long as the sum is below a limit. `a` is compiled,
-    outside; the number `i` is the outer loop's; the scale is the file's."""
+    """y = y + a for the first k iterations, then y * scale + i + a in an inner loop of two iterations, while the sum is below a limit.
+    `a` is computed outside, and compiled; `i` is the outer loop's iteration number; the scale is an initializer."""
     number, truth = TensorProto.INT64, TensorProto.BOOL
     inner = helper.make_graph(
         [
@@ -189,7 +189,7 @@ ODD = [
 
 @pytest.mark.parametrize("op", ["Neg", "Sin"])
 def test_names_are_anything(op):
-    """Compiled, interpreted and within a graph of a node."""
+    """Names may be any text, in compiled and interpreted nodes, and in subgraphs."""
     names = ["in put", *ODD]
     nodes = [node(op, [a], [b], name=b) for a, b in zip(names, ODD, strict=False)]
     last = helper.make_graph(
@@ -238,7 +238,8 @@ def test_external_data_within_a_graph(tmp_path, location):
 
 
 def matrix_body(n_before):
-    """v = tanh(v w), and the sum of v; what stands before v: number and condition of a Loop, a step's value of a Scan."""
+    """A body: v = tanh(v w), and the sum of v. ``n_before`` is 2 for a Loop, which has number and condition before v; 1 for a Scan, which
+    has a step's value after v."""
     nodes = [
         node("MatMul", ["v", "w"], ["u"]),
         node("Tanh", ["u"], ["v2"]),
@@ -257,7 +258,7 @@ def matrix_body(n_before):
 
 @pytest.mark.parametrize("op", ["Loop", "Scan"])
 def test_iterations_leave_nothing_behind(monkeypatch, op):
-    """400 of them take 1 MiB each; states and results outlive what they were made from."""
+    """400 iterations allocate 1 MiB each, which is freed after each iteration; states and outputs are kept."""
     monkeypatch.setenv("SOL_CALL_MEMORY", "100")
     turns, size = 400, 256
     v, w = real(1, size), (real(size, size) / 16).astype(np.float32)
@@ -275,7 +276,7 @@ def test_iterations_leave_nothing_behind(monkeypatch, op):
 
 
 def test_states_of_any_type_outlive_iterations(monkeypatch):
-    """A text, and a sequence that grows by a text: deep copies."""
+    """A string, and a sequence that grows by one string per iteration: both are copied deeply."""
     monkeypatch.setenv("SOL_CALL_MEMORY", "100")
     nodes = [
         node("StringConcat", ["text", "more"], ["text2"]),

@@ -1,4 +1,4 @@
-"""sol.onnx: what a model may be given as, what a network says of itself, and sol.profile and its like for it."""
+"""sol.onnx: the forms in which load takes a model, the attributes and text of a network, and sol.profile, report and memory of it."""
 
 import io
 import os
@@ -24,7 +24,7 @@ def session():
     return build([node], {"x": ("INT32", ("batch", 3))}, kind="INT32").SerializeToString()
 
 
-# ---- What a model is ----
+# ---- Arguments of load ----
 
 
 @pytest.mark.parametrize("name", ["net.bin", "net"])
@@ -98,7 +98,7 @@ def test_inputs_that_contradict_each_other():
 
 
 def test_shapes_to_compile_for():
-    """Open sizes behind the first one keep a network from being compiled as a whole; fixed, they do not."""
+    """With open sizes other than the first one, a network is not compiled as a whole; with `shapes` it is."""
     data = conv_model().SerializeToString()
     assert "partly interpreted" in repr(sol.load(data))
     net = sol.load(data, shapes={"x": (2, 3, 9, 7)})
@@ -121,7 +121,7 @@ def test_deploy_for_shapes(tmp_path):
     assert (tmp_path / "libMyNetwork.so").is_file()
 
 
-# ---- What it says of itself ----
+# ---- Attributes and text ----
 
 
 def test_a_network_shows_what_it_takes(net):
@@ -194,7 +194,7 @@ def test_names_cannot_control_the_terminal(tmp_path, kind, capfd):
     ):
         with pytest.raises(Exception) as error:
             call()
-        if not isinstance(error.value, OSError):  # Python's own, which quotes the path
+        if not isinstance(error.value, OSError):  # Python's own message has the path in quotes
             said.append(str(error.value))
     sol.log.say(sol.log.warn, f"name {EVIL}")
     said.append(capfd.readouterr().err)
@@ -206,7 +206,7 @@ def test_names_cannot_control_the_terminal(tmp_path, kind, capfd):
     "op, words", [("DequantizeLinear", "interprets this operator"), ("NoSuch", "no such operator")]
 )
 def test_deploy_of_what_is_interpreted(tmp_path, op, words):
-    """An operator that SOL has, but only for its interpreter, is no operator that it lacks."""
+    """Deploying a network with an operator that only the interpreter has: the message does not say that the operator is missing."""
     inputs = {"x": ("INT8", (2,)), "s": ("FLOAT", (1,))}
     data = build([helper.make_node(op, ["x", "s"], ["y"])], inputs).SerializeToString()
     with pytest.raises(NotImplementedError, match=f"node 0, {op}.*{words}"):

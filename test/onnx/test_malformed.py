@@ -1,4 +1,4 @@
-"""What a file may not say: each is an error that names the node and the value, whether the node would be compiled or interpreted."""
+"""Malformed files: each gives an error that names the node and the value, for compiled and for interpreted nodes."""
 
 import numpy as np
 import pytest
@@ -8,11 +8,11 @@ from test_session import load, make_model, real, whole
 
 import sol.onnx as sol
 
-KINDS = ["float32", "float64"]  # the one is compiled, the other interpreted
+KINDS = ["float32", "float64"]  # the first is compiled, the second is interpreted
 
 
 def run(op, inputs, opset=20, n_out=1, constants=(), **attributes):
-    """Inputs come at the call, constants with the file."""
+    """Runs one node. ``inputs`` are passed at the call, ``constants`` are initializers."""
     inputs = {f"x{i}": x for i, x in enumerate(inputs)}
     constants = {f"c{i}": x for i, x in enumerate(constants)}
     outputs = [f"y{i}" for i in range(n_out)]
@@ -191,7 +191,7 @@ def test_values_that_mean_nothing(name, kind):
     ],
 )
 def test_values_at_the_edge(call, kind):
-    """Just within what is allowed: as the reference has it."""
+    """Values at the limits of the valid range give the same results as the reference."""
     call = as_kind(kind, call)
     more = {k: v for k, v in call.items() if k not in ("op", "inputs", "constants")}
     named = {f"x{i}": x for i, x in enumerate(call["inputs"])}
@@ -202,7 +202,7 @@ def test_values_at_the_edge(call, kind):
         constants=constants,
     )
     got = sol.load(model.SerializeToString())(*named.values())
-    if call["op"] == "RNN":  # the reference ignores lengths
+    if call["op"] == "RNN":  # the reference ignores sequence_lens
         assert not got[call["constants"][0][1] :, :, 1].any()
     else:
         expected = ReferenceEvaluator(model).run(None, {**named, **constants})[0]

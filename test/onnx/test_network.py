@@ -1,4 +1,4 @@
-"""sol.onnx: networks called with NumPy arrays, compared with ONNX's own reference; and what does not fit."""
+"""sol.onnx: networks called with NumPy arrays, compared with ONNX's own reference; and errors of calls."""
 
 import numpy as np
 import onnx
@@ -47,7 +47,7 @@ def check(model, inputs, tolerance=1e-5):
 
 
 def run(op, inputs, constants=(), opset=17, n_out=1, **attributes):
-    """One node, whose inputs are named x0, x1, .. and c0, c1, .., compared with the reference."""
+    """Runs one node, with inputs x0, x1, .. and initializers c0, c1, .., and compares with the reference."""
     inputs = {f"x{i}": x for i, x in enumerate(inputs)}
     constants = {f"c{i}": x for i, x in enumerate(constants)}
     outputs = [f"y{i}" for i in range(n_out)]
@@ -128,7 +128,7 @@ def test_products_and_normalization():
 
 
 def test_old_softmax():
-    """Before opset 13 all dims from the axis on count as one; the reference knows only the new one."""
+    """Before opset 13 all dims from the axis on are treated as one. The reference has only the new definition."""
     x = real(2, 3, 4)
     model = make_model([helper.make_node("Softmax", ["x"], ["y"], axis=1)], {"x": x}, opset=11)
     powers = np.exp(x - x.max((1, 2), keepdims=True))
@@ -159,7 +159,7 @@ def test_binary(op):
 
 
 def test_old_broadcast():
-    """Before opset 7 the second operand's place was an attribute, which the reference does not know."""
+    """Before opset 7 an attribute gave the axis at which the second operand begins. The reference does not support it."""
     x, b = real(2, 3, 4, 5), real(3, 4)
     node = helper.make_node("Add", ["x", "b"], ["y"], axis=1, broadcast=1)
     model = make_model([node], {"x": x}, {"b": b}, opset=6)
@@ -218,7 +218,7 @@ def test_matmul(a, b):
 
 @pytest.mark.parametrize("op", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
 def test_comparisons(op):
-    """A truth value does not leave the network: it chooses, or is cast."""
+    """Comparisons whose truth values are not outputs: Where reads them, or Cast."""
     nodes = [
         helper.make_node(op, ["a", "b"], ["c"]),
         helper.make_node("Where", ["c", "a", "k"], ["y"]),
@@ -263,7 +263,7 @@ def test_gather(axis, dtype):
 
 
 def test_embedding():
-    """A table of words: numbers outside of it end the call with an error, in any thread."""
+    """An index outside of the table is an error of the call, in any thread."""
     words, index = real(50, 7), rng.integers(-50, 50, (3, 400))
     nodes = [
         helper.make_node("Gather", ["words", "index"], ["e"]),
@@ -377,7 +377,7 @@ def test_resize_to_sizes():
 
 
 def recurrent(op, n_gates, layout=0, direction="forward", peephole=False, **attributes):
-    """Steps, batch, inputs, hidden: 5, 2, 3, 4. The reference knows one direction only, so two are put together here."""
+    """Sizes: 5 steps, batch 2, 3 inputs, 4 hidden. The reference computes one direction only, so two results are joined here."""
     both = direction == "bidirectional"
     n = 1 + both
     x, h, c = real(5, 2, 3), real(n, 2, 4), real(n, 2, 4)
@@ -435,7 +435,7 @@ def test_other_recurrent():
 
 
 def test_recurrent_that_is_interpreted():
-    """What the builder refuses runs all the same; what nobody can run is an error."""
+    """A node that the builder refuses is interpreted; a node that the interpreter refuses, too, is an error."""
     x, weights = real(5, 2, 3), {"w": real(1, 4, 3), "r": real(1, 4, 4)}
     lengths = {"n": np.array([5, 4], np.int32)}
     for attributes, more, bad in (
@@ -459,7 +459,7 @@ def test_recurrent_that_is_interpreted():
 
 
 def flatten_as_exporters_do():
-    """x of an open batch through Shape, Gather, arithmetic and Reshape."""
+    """A model that flattens x with an open batch, by Shape, Gather, arithmetic and Reshape."""
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Gather", ["s", "zero"], ["n"]),

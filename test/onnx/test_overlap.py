@@ -1,4 +1,4 @@
-"""Calls of ONNX networks that overlap, and forks in the middle of them."""
+"""Calls of ONNX networks that overlap, and forks during such calls."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def value(name, kind, shape):
 
 
 def make_loop():
-    """y = x + n, by a Loop of n turns: as long a call as one likes, and interpreted."""
+    """y = x + n, by an interpreted Loop of n iterations, so n sets the time of a call."""
     body = helper.make_graph(
         [
             helper.make_node("Add", ["v", "one"], ["w"]),
@@ -54,7 +54,7 @@ def test_a_short_call_does_not_wait_for_a_long_one():
     thread = threading.Thread(target=call_long)
     thread.start()
     waited = 0
-    while thread.is_alive() and waited < 5:  # until it is within its call
+    while thread.is_alive() and waited < 5:  # until the call has begun
         thread.join(0.01)
         waited += 1
         assert net(np.int64(3), x) == 3
@@ -63,7 +63,7 @@ def test_a_short_call_does_not_wait_for_a_long_one():
     assert done
 
 
-# Threads call for ever; meanwhile the process forks, and each child must answer in time.
+# Threads make calls in an endless loop. Meanwhile the process forks, and each child must finish a call in time.
 FORKS = """
     import os, random, signal, sys, threading, time
     import numpy as np

@@ -1,4 +1,4 @@
-"""Networks of which parts are interpreted: values that must not crash, shapes that change, and what is compiled."""
+"""Sessions: invalid values that must not crash, shapes that change between calls, and which nodes are compiled."""
 
 import threading
 
@@ -45,7 +45,7 @@ def load(nodes, inputs, **more):
 
 
 def run(op, *inputs, opset=20, **attributes):
-    """One node on inputs that come at the call."""
+    """Runs one node with inputs that are passed at the call."""
     named = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs)}
     node = helper.make_node(op, list(named), ["y"], **attributes)
     return load([node], named, opset=opset)(*named.values())
@@ -198,7 +198,7 @@ def test_strings_sequences_and_optionals():
     assert none is None and not has
 
 
-# ---- Compiled parts ----
+# ---- Partitions ----
 
 
 def test_programs_are_kept_by_shape_and_numbers():
@@ -215,7 +215,7 @@ def test_programs_are_kept_by_shape_and_numbers():
 
 
 def test_shapes_of_results_decide_shapes():
-    """Shape of what a program computes is known before it runs: all of this is one program."""
+    """The Shape of a value that a program computes is known before it runs, so all nodes here become one program."""
     nodes = [
         helper.make_node("Tanh", ["x"], ["a"]),
         helper.make_node("Shape", ["a"], ["n"], start=0, end=1),
@@ -292,7 +292,7 @@ def test_inputs_that_do_not_fit():
 
 
 def test_graphs_too_deep():
-    """A graph within a graph, and so on: the reader stops, not the stack. Python's protobuf would not write it."""
+    """Deeply nested graphs: the reader refuses them before the stack overflows. Python's protobuf cannot write such a file."""
 
     def field(number, data):
         size, length = len(data), b""
@@ -309,7 +309,7 @@ def test_graphs_too_deep():
         sol.load(model)
 
 
-# ---- Functions of the file's own ----
+# ---- Model-local functions ----
 
 
 def function(name, nodes, inputs=("p",), outputs=("r",), attributes=()):

@@ -1,4 +1,4 @@
-"""Files that nest deeply, on stacks that are small: an error, not the end of the process. Each in a process of its own."""
+"""Deeply nested files on small stacks give an error and do not end the process. Each test runs in its own process."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def port(name, kind=TensorProto.FLOAT, shape=()):
 
 
 def choice(then, name):
-    """If(c), whose one branch is the node, and the other Neg(x)."""
+    """A node If(c): one branch is the node ``then``, the other is Neg(x)."""
     other = helper.make_graph([helper.make_node("Neg", ["x"], [name])], "else", [], [port(name)])
     branch = helper.make_graph([then], "then", [], [port(then.output[0])])
     return helper.make_node("If", ["c"], [name], then_branch=branch, else_branch=other)
@@ -33,7 +33,7 @@ def nested_graphs(depth):
 
 
 def nested_functions(depth, each):
-    """Each calls the next from within as many graphs."""
+    """``depth`` functions; each calls the next one inside of ``each`` nested graphs."""
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
     functions = []
     for i in range(depth):
@@ -50,7 +50,7 @@ def nested_functions(depth, each):
 
 
 def long_chain(n):
-    """Pointwise layers, which would all be one kernel."""
+    """A chain of n pointwise layers, which would become one kernel."""
     kinds = ["Neg", "Sigmoid", "Tanh", "Abs"]
     nodes = [
         helper.make_node(kinds[i % 4], [f"t{i}" if i else "x"], [f"t{i + 1}" if i < n - 1 else "y"])
@@ -107,7 +107,7 @@ thread.join()
     "depth, each, kib, words",
     [
         (90, 20, 256, "MemoryError graphs of functions nested too deep"),
-        (90, 20, 4096, "ValueError node 0, If"),  # graphs are nested too deep, whatever the stack
+        (90, 20, 4096, "ValueError node 0, If"),  # graphs are nested too deep for any stack
         (60, 0, 4096, "0.84147"),
     ],
 )

@@ -1,4 +1,4 @@
-"""ONNX's own backend suite: exactly the tests that docs/onnx-suite.md lists do not pass. The real networks are left to the tool."""
+"""ONNX's own backend suite: exactly the tests listed in docs/onnx-suite.md do not pass. tools/onnx_suite.py runs the real networks."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ QUICK = "node,simple,pytorch-converted,pytorch-operator"
 
 
 def test_suite_is_as_documented():
-    # Kernels are interpreted: hundreds of them would have to be compiled otherwise. Compiled ones are other tests' business.
+    # Generated kernels are interpreted here, because there are hundreds. Other tests run compiled kernels.
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "onnx_suite.py", "--kinds", QUICK],
         env=dict(os.environ, SOL_CC="none"),

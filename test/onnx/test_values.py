@@ -1,4 +1,4 @@
-"""Values at the ends of float32, whole rows of infinity, and what is rounded when: compiled and interpreted alike."""
+"""Values at the limits of float32, rows of infinities, and the order of rounding, in compiled and in interpreted networks."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ ROWS = np.array(
         [NAN, INF],
     ]
 )
-KINDS = ["float32", "float64"]  # the one is compiled, the other interpreted
+KINDS = ["float32", "float64"]  # the first is compiled, the second is interpreted
 
 
 def run(op, x, opset=17, **attributes):
@@ -43,7 +43,7 @@ def test_log_of_sums_of_exponentials(kind, keeps):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_softmax_of_such_rows(kind):
-    """A row of -infinity alone has no softmax: ONNX's text leaves it at 0 / 0."""
+    """The softmax of a row of -infinity is 0 / 0 by ONNX's definition."""
     x = np.delete(ROWS.astype(kind), 2, 0)
     for op in ("Softmax", "LogSoftmax"):
         node = helper.make_node(op, ["x"], ["y"])
@@ -53,7 +53,7 @@ def test_softmax_of_such_rows(kind):
 
 
 def test_dynamic_quantization():
-    """Scale, zero point and values to the last digit: the reference rounds to float32 at each step."""
+    """Scale, zero point and values are exactly equal to the reference, which rounds to float32 at each step."""
     node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])
     more = {"outputs": ("y", "scale", "zero")}
     model = make_model([node], {"x": real(64)}, **more)
@@ -78,7 +78,7 @@ def attend(q, mask, inputs, **attributes):
 
 @pytest.mark.parametrize("causal", [0, 1])
 def test_attention_to_nothing(causal):
-    """The mask alone decides that a row sees nothing and is 0; NaN in a row that sees something stays NaN."""
+    """A row is 0 only if the mask hides all of it. NaN in any other row stays NaN."""
     inputs = {name: real(1, 2, 4, 8) for name in "qkv"} | {"m": np.zeros((4, 4), np.float32)}
     mask, q = inputs["m"].copy(), inputs["q"].copy()
     mask[1] = -INF
@@ -89,7 +89,7 @@ def test_attention_to_nothing(causal):
 
 
 def test_a_softmax_over_a_mask_is_no_attention():
-    """As ONNX has it: 0 / 0, where Attention gives 0."""
+    """A Softmax over a mask gives 0 / 0, as ONNX defines it, where Attention gives 0."""
     nodes = [
         helper.make_node("MatMul", ["q", "k"], ["s"]),
         helper.make_node("Add", ["s", "m"], ["t"]),
@@ -121,7 +121,7 @@ def test_resize_compiles_with_an_empty_region():
 
 @pytest.mark.parametrize("op", ["Softmax", "ReduceMax", "ReduceLogSumExp", "ReduceSum"])
 def test_of_no_values(op):
-    """A tensor without values is interpreted; what layers cannot do with it is no mistake of the file."""
+    """A tensor without values is interpreted. The file is valid, also if layers do not support such a tensor."""
     x = np.zeros((2, 0), np.float32)
     got = load([helper.make_node(op, ["x"], ["y"])], {"x": x}, constants={})(x)
     node = helper.make_node(op, ["c"], ["y"])

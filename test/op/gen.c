@@ -1,4 +1,4 @@
-/* The parts of which the generators are made. */
+/* The functions that all generators share. */
 #include "gen_parts.h"
 
 #include <math.h>

@@ -5,13 +5,12 @@
  *   gen_layer   one layer of a given kind between inputs and an output
  *   gen_dag     any graph of DFP's layers: chains, diamonds, broadcasts, reductions
  *   gen_fusible a graph that DFP must turn into exactly one kernel
- *   gen_epilogue a convolution or linear layer, and pointwise layers behind it
+ *   gen_epilogue a convolution or linear layer, and pointwise layers after it
  *   gen_cnn     a small network of convolutions, poolings, concats, slices and residual sums
  *   gen_kept    a model that was compiled wrongly once
  *
- * The generator follows how large values can get and how far rounding can spread, so that models
- * stay where float arithmetic means something: no overflow, no logarithm of a negative number, no
- * division by nearly 0.
+ * The generator tracks bounds of the values and of their rounding errors. So models have no
+ * overflow, no logarithm of a negative number, and no division by nearly 0.
  */
 #ifndef GEN_H
 #define GEN_H
@@ -27,14 +26,14 @@
 struct gen_value {
     sol_tensor tensor;
     int rank;
-    int64_t dim[SOL_MAX_RANK]; /* as sol_model_shape tells */
+    int64_t dim[SOL_MAX_RANK]; /* as sol_model_shape returns them */
     double size;               /* absolute values are at most this */
-    double low;                /* values are at least this, when it is above 0 */
-    double error;              /* a guess, on the high side, of the rounding error */
+    double low;                /* values are at least this, if it is above 0 */
+    double error;              /* a high estimate of the rounding error */
     int readers;
 };
 
-/* The values that belong into an input or parameter. */
+/* The range of the values of an input or parameter. */
 struct gen_range {
     float low, high;
 };
@@ -57,7 +56,7 @@ void gen_dag(struct gen *g, struct random *r);
 void gen_fusible(struct gen *g, struct random *r);
 void gen_epilogue(struct gen *g, struct random *r);
 void gen_cnn(struct gen *g, struct random *r);
-void gen_many(struct gen *g, struct random *r); /* more parameters and inputs than a kernel takes */
-void gen_kept(struct gen *g, struct random *r); /* what went wrong once */
+void gen_many(struct gen *g, struct random *r); /* more tensors than a kernel can read */
+void gen_kept(struct gen *g, struct random *r); /* regression tests */
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * Small random networks of convolutions: what puts blocked layouts, padded channels, concats in
- * place, fused epilogues and prologues and the copies between layouts to the test together.
+ * Small random networks of convolutions. They test blocked layouts, padded channels, concats in
+ * place, fused epilogues and prologues and the copies between layouts together.
  *
- * Channel counts are mostly no multiples of a vector, so segments of a concat start in the middle
- * of blocks. All images of a network share few sizes, so that sums and concats find partners.
+ * Most channel counts are not multiples of a vector's width, so segments of a concat start in the
+ * middle of blocks. The tensors of a network have few different sizes, so sums and concats find
+ * operands.
  */
 #include "gen_parts.h"
 
@@ -38,7 +39,7 @@ static int add_act(struct gen *g, int x) {
     return gen_add(g, kind, 1, &x, strcmp(kind, "clamp") ? "" : "min=0.0 max=6.0");
 }
 
-/* Weights keep the size of values about the same from layer to layer. */
+/* The range of the weights keeps values about equally large from layer to layer. */
 static int add_conv_of(struct gen *g, int x, int k, int kernel, int stride, int groups) {
     struct random *r = g->random;
     int c = channels(g, x) / groups, in[3] = {x};
@@ -73,7 +74,7 @@ static int add_pool(struct gen *g, int x) {
     return gen_add(g, RANDOM_PICK(g->random, kinds), 1, &x, text);
 }
 
-/* Another image of the same size, with as many channels if wanted; x itself when none is found. */
+/* Another tensor with as many rows and columns as x, and as many channels if `same_channels`; x itself if none is found. */
 static int find_like(struct gen *g, int x, bool same_channels) {
     const struct gen_value *v = &g->value[x];
     for (int i = 0; i < 12; i++) {
@@ -107,7 +108,7 @@ static int add_slice(struct gen *g, int x) {
     return gen_add(g, "slice", 1, &x, text);
 }
 
-/* Squeeze and excitation: a factor per channel that comes from the channels' means. */
+/* Squeeze and excitation: a factor per channel that is computed from the channels' means. */
 static int add_excitation(struct gen *g, int x) {
     int mean = gen_add(g, "mean", 1, &x, "axes=[2,3] keepdim=true");
     int small = add_conv_of(g, mean, 8, 1, 1, 1),
@@ -116,7 +117,7 @@ static int add_excitation(struct gen *g, int x) {
     return gen_add(g, "mul", 2, (int[]){x, factor}, "");
 }
 
-/* Channels dealt out to two groups, as in ShuffleNet. */
+/* Channel shuffle with two groups, as in ShuffleNet. */
 static int add_shuffle(struct gen *g, int x) {
     int c = channels(g, x), h = (int)g->value[x].dim[2], w = (int)g->value[x].dim[3];
     char text[64];
@@ -128,7 +129,7 @@ static int add_shuffle(struct gen *g, int x) {
     return gen_add(g, "reshape", 1, &y, text);
 }
 
-/* Normalized and clipped before the convolution, as in DenseNet. */
+/* Batch norm and relu before the convolution, as in DenseNet. */
 static int add_preact(struct gen *g, int x) {
     int y = add_bn(g, x);
     y = gen_add(g, "relu", 1, &y, "");
@@ -170,7 +171,7 @@ void gen_cnn(struct gen *g, struct random *r) {
     static const int sizes[] = {1, 4, 7, 8, 13, 16};
     int size = RANDOM_PICK(r, sizes), x;
     gen_start(g, r, "cnn");
-    g->tolerance = 1e-4; /* several layers, Winograd among them */
+    g->tolerance = 1e-4; /* several layers, also with Winograd */
     x = gen_leaf(g, false, 4, (int64_t[]){g->batch, random_one_in(r, 2) ? 3 : 16, size, size}, -1,
                  1);
     for (int i = random_int(r, 1, 7); i > 0 && g->n < GEN_VALUES - 30; i--) {

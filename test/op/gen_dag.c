@@ -1,9 +1,9 @@
 /*
  * Random graphs of the layers that DFP fuses.
  *
- * A graph grows layer by layer from values that exist, so chains, diamonds and several readers
- * arise by themselves; what nobody reads at the end is an output. `size` and `error` of each value
- * are carried along: a value that got too large is squashed before it is used again.
+ * Each new layer reads existing values, so chains, diamonds and values with several readers
+ * occur. Values without readers are outputs. The generator tracks `size` and `error` of each value:
+ * a value that is too large goes through a bounded function, such as tanh, before it is read again.
  */
 #include "gen_parts.h"
 
@@ -16,7 +16,7 @@
 
 static double max_double(double a, double b) { return a > b ? a : b; }
 
-/* Sets what is known of a new value; `error` is what its inputs' errors grew to. */
+/* Sets the bounds of a new value; `error` is the error that follows from the errors of its inputs. */
 static int set_value(struct gen *g, int value, double size, double low, double error) {
     g->value[value].size = size;
     g->value[value].low = low;
@@ -26,7 +26,7 @@ static int set_value(struct gen *g, int value, double size, double low, double e
 
 /* ---- One input ---- */
 
-/* |out| <= size(|in|) = gain * |in| + offset, slope as given; the last group squashes. */
+/* |out| <= gain * |in| + offset; |derivative| <= slope. From FIRST_SQUASH on, the functions are bounded. */
 static const struct {
     const char *kind, *attributes;
     double gain, offset, slope;
@@ -49,7 +49,7 @@ static int add_calm(struct gen *g, int x, int which) {
                      calm[which].slope * error);
 }
 
-/* x, or something like it whose values are small enough to go on with. */
+/* x if its values are at most `most`, else a bounded function of x. */
 static int tame(struct gen *g, int x, double most) {
     int n = (int)(sizeof calm / sizeof *calm);
     return g->value[x].size <= most ? x
@@ -65,7 +65,7 @@ static int add_scalar(struct gen *g, const char *kind, int x, double value) {
     return set_value(g, y, v.size + fabs(value), v.low + value, v.error);
 }
 
-/* x, or something like it with values above 0.25. */
+/* x if its values are at least 0.25, else a function of x with such values. */
 static int make_positive(struct gen *g, int x) {
     if (g->value[x].low >= 0.25) return x;
     double size = g->value[x].size, error = g->value[x].error;
@@ -109,12 +109,12 @@ static bool broadcasts(const struct gen_value *a, const struct gen_value *b) {
         int64_t m = a->dim[a->rank - i], n = b->dim[b->rank - i];
         if (m != n && m != 1 && n != 1) return false;
         if (m == INT64_MIN && m != n)
-            return false; /* a formula may be 0, as a batch may: keep it simple */
+            return false; /* a formula may be 0 at a call: it is not used */
     }
     return true;
 }
 
-/* A new leaf that broadcasts to the shape of x: dims missing in front, others 1. */
+/* A new leaf that broadcasts to the shape of x: leading dims may be missing, others may be 1. */
 static int make_partner(struct gen *g, int x) {
     struct gen_value v = g->value[x];
     int drop = random_one_in(g->random, 3) ? random_int(g->random, 0, v.rank) : 0;
@@ -155,7 +155,7 @@ static int add_binary(struct gen *g, int x, int y) {
     return set_value(g, out, max_double(a.size, b.size), 0, max_double(a.error, b.error));
 }
 
-/* Some value that goes with x and does not make a tensor too large; a new one when none is
+/* A value that broadcasts with x to a tensor that is not too large; a new leaf if none is
  * found. */
 static int find_partner(struct gen *g, int x) {
     for (int i = 0; i < 6; i++) {
@@ -178,8 +178,8 @@ static int add_reduction(struct gen *g, int x, int first_axis, int last_axis, bo
         sprintf(text + strlen(text), "%d%s", i, i < last_axis ? "," : "]");
         n *= (double)gen_extent(g, v.dim[i]);
     }
-    /* A sum of many values is large while its rounding error stays: means say more about the
-     * code. */
+    /* A sum of many values is large, so an error in one of them is small in comparison: a mean is
+     * used instead. */
     int which = random_int(g->random, 0, n * v.size <= 200 ? 3 : 2);
     sprintf(text + strlen(text), " keepdim=%s", keep ? "true" : "false");
     int y = gen_add(g, kinds[which], 1, &x, text);
@@ -187,8 +187,8 @@ static int add_reduction(struct gen *g, int x, int first_axis, int last_axis, bo
     return set_value(g, y, many * v.size, 0, many * (v.error + ROUNDING * v.size));
 }
 
-/* Over neighbouring axes anywhere. An empty mean is NaN and an empty maximum -inf, which would
- * spread over the graph: only sums of nothing are 0, so the batch is left alone. */
+/* Reduces over adjacent axes. The batch is not reduced, because it may be 0: the mean of no values is
+ * NaN and the maximum is -inf, which would spread over the graph. */
 static int add_any_reduction(struct gen *g, int x) {
     struct gen_value v = g->value[x];
     int first = random_int(g->random, 0, v.rank - 1),
@@ -204,7 +204,7 @@ static int add_any_reduction(struct gen *g, int x) {
 static int add_permute(struct gen *g, int x) {
     int rank = g->value[x].rank, first = random_int(g->random, 0, rank - 1);
     char text[64] = "axes=[";
-    for (int i = 0; i < rank; i++) /* rotated, which for rank 2 is the transpose */
+    for (int i = 0; i < rank; i++) /* a rotation; for rank 2 the transpose */
         sprintf(text + strlen(text), "%d%s", (i + first) % rank, i + 1 < rank ? "," : "]");
     return gen_add(g, "permute", 1, &x, text);
 }
@@ -232,7 +232,7 @@ static int add_concat(struct gen *g, int x) {
     return set_value(g, y, max_double(a.size, b.size), 0, max_double(a.error, b.error));
 }
 
-/* All dims behind the first become one. */
+/* All dims after the first become one. */
 static int add_reshape(struct gen *g, int x) {
     struct gen_value v = g->value[x];
     int64_t n = 1;
@@ -259,8 +259,8 @@ static int add_shape(struct gen *g, int x) {
 
 /* ---- Graphs ---- */
 
-/* A value to go on with: mostly a late one, which makes chains; sometimes any, which makes
- * diamonds. */
+/* An existing value to read: mostly one of the last, which makes chains; sometimes any value, which
+ * makes diamonds. */
 static int pick(struct gen *g) {
     int first = random_one_in(g->random, 3) || g->n < 4 ? 0 : g->n - 4;
     for (int i = 0; i < 8; i++) {
@@ -295,7 +295,7 @@ static void add_something(struct gen *g) {
     }
 }
 
-/* Whatever nobody reads; leaves that ended up unread stay unread. */
+/* Values without readers become outputs, except leaves. */
 static void output_unread(struct gen *g) {
     int n = g->n;
     for (int i = 0; i < n; i++)
@@ -312,7 +312,7 @@ void gen_dag(struct gen *g, struct random *r) {
 
 /* ---- Fusible graphs ---- */
 
-/* The full shape's values are those in `full`; the graph's end is the last of them. */
+/* `full` has the values of the full shape, in order; the last one is the end of the graph. */
 struct space {
     int n, full[GEN_VALUES];
 };
@@ -328,8 +328,8 @@ static void grow_space(struct gen *g, struct space *s) {
     s->full[s->n++] = y < 0 ? add_unary(g, x) : add_binary(g, x, y);
 }
 
-/* Everything unread of the full shape is added up, so that the graph hangs together and has one
- * end. */
+/* Combines all values of the full shape without readers, so that the graph is connected and has
+ * one end. */
 static int merge_ends(struct gen *g, struct space *s) {
     int end = s->full[s->n - 1];
     for (int i = 0; i < s->n - 1; i++)
@@ -337,7 +337,7 @@ static int merge_ends(struct gen *g, struct space *s) {
     return end;
 }
 
-/* Over the last dims, then a chain over what is left. */
+/* A reduction over the last dims, followed by a chain of pointwise layers. */
 static int add_trailing_reduction(struct gen *g, int x) {
     int rank = g->value[x].rank, first = random_int(g->random, rank > 1 ? 1 : 0, rank - 1);
     if (g->value[x].dim[first] < 0) return x;
@@ -346,7 +346,7 @@ static int add_trailing_reduction(struct gen *g, int x) {
     return y;
 }
 
-/* One space: pointwise layers over one shape with broadcast leaves, perhaps reduced at the end. */
+/* Pointwise layers over one shape with broadcast leaves, possibly with a reduction at the end. */
 void gen_fusible(struct gen *g, struct random *r) {
     struct space space = {0};
     int64_t dim[SOL_MAX_RANK];

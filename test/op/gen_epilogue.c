@@ -1,10 +1,10 @@
 /*
- * A convolution or linear layer followed by pointwise layers: what becomes its generated epilogue,
- * wholly or in part.
+ * A convolution or linear layer followed by pointwise layers, all or some of which become its
+ * generated epilogue.
  *
  * Chains have diamonds, operands of the same shape, operands that are broadcast along any dims,
- * second convolutions, values that somebody else reads too, and layers that are not 0 at 0, which
- * must not fill pad lanes.
+ * second convolutions, values with other readers, and layers that are not 0 at 0, whose results
+ * must not be written into pad lanes.
  */
 #include "gen_parts.h"
 
@@ -63,7 +63,7 @@ static int add_linear(struct gen *g, int x, int k) {
     return gen_add(g, "linear", bias ? 3 : 2, in, "");
 }
 
-/* Another layer of the same kind and shape as y, of the same input. */
+/* A new anchor that reads x: a linear layer with k outputs, or a conv with k channels. */
 static int add_anchor(struct gen *g, int x, int k) {
     static const int kernels[] = {1, 3, 3, 5};
     if (g->value[x].rank < 4) return add_linear(g, x, k);
@@ -83,7 +83,7 @@ static int add_start(struct gen *g) {
 
 /* ---- The chain ---- */
 
-/* A leaf of y's shape, with some dims left out or of 1. */
+/* A leaf of y's shape, in which some dims are missing or 1. */
 static int add_leaf_like(struct gen *g, int y) {
     struct random *r = g->random;
     const struct gen_value *v = &g->value[y];
@@ -95,7 +95,7 @@ static int add_leaf_like(struct gen *g, int y) {
     return gen_leaf(g, random_one_in(r, 2), v->rank - skip, dim, -1, 1);
 }
 
-/* x, anchor and what has come of it since, all of these of one shape. */
+/* x; k, the anchor's channels; the anchor and the layers after it, all of one shape. */
 struct chain {
     int x, k, n, value[32];
 };
@@ -114,7 +114,7 @@ static int add_operand(struct gen *g, const struct chain *chain, int y) {
     }
 }
 
-/* Products and sums keep values small by way of a squashed factor. */
+/* Adds a layer that reads y. For products and sums, one operand is bounded, so values stay small. */
 static int add_link(struct gen *g, const struct chain *chain, int y) {
     static const char *const kinds[] = {"add", "add", "mul", "mul", "sub", "maximum", "minimum"};
     struct random *r = g->random;
@@ -140,7 +140,7 @@ void gen_epilogue(struct gen *g, struct random *r) {
     gen_start(g, r, "epilogue");
     g->tolerance = 1e-4; /* Winograd */
     struct chain chain = {.x = add_start(g), .k = RANDOM_PICK(r, counts)};
-    if (g->value[chain.x].rank == 4 && random_one_in(r, 2)) /* then it is in blocks */
+    if (g->value[chain.x].rank == 4 && random_one_in(r, 2)) /* then it is blocked */
         chain.x = add_conv(g, chain.x, RANDOM_PICK(r, counts), 1);
     int y = add_anchor(g, chain.x, chain.k);
     chain.value[chain.n++] = y;

@@ -1,29 +1,29 @@
-/* Models that were compiled wrongly once, as text. The seed chooses one. */
+/* Regression tests: models that were once compiled incorrectly, as text. The seed chooses one. */
 #include "gen_parts.h"
 
 static const char *const kept[] = {
-    /* A linear layer reads rows that lie apart, as they were written into a concat. */
+    /* A linear layer reads rows with gaps between them, because they were written into a concat. */
     "model \"placed\" {\n  %0 = input f32[3,2,5] \"x\"\n  %1 = param f32[5,5] \"w\"\n"
     "  %2 = slice %0 axis=1 shape=[1]\n  %3 = reshape %2 shape=[3,5]\n  %4 = tanh %3\n"
     "  %5 = linear %4 %1\n  %6 = tanh %5\n  %7 = concat %4 %6 axis=1\n  output %7 \"y\"\n}\n",
-    /* A part of a parameter, seen with other dims: its memory is made once. */
+    /* A part of a parameter, reshaped: it is packed once. */
     "model \"part\" {\n  %0 = input f32[2,4] \"x\"\n  %1 = param f32[2,4,4] \"w\"\n"
     "  %2 = slice %1 start=1 shape=[1]\n  %3 = reshape %2 shape=[4,4]\n  %4 = linear %0 %3\n"
     "  output %4 \"y\"\n}\n",
-    /* The same where the parts lie apart, so that they are copied once. */
+    /* The same for parts with gaps between them: they are copied once. */
     "model \"apart\" {\n  %0 = input f32[2,4] \"x\"\n  %1 = param f32[3,2,4] \"h\"\n"
     "  %2 = param f32[4,4] \"w\"\n  %3 = slice %1 axis=1 start=1 shape=[1]\n"
     "  %4 = reshape %3 shape=[3,4]\n  %5 = linear %4 %2\n  %6 = slice %5 shape=[1]\n"
     "  %7 = add %0 %6\n  output %7 \"y\"\n}\n",
-    /* Images in blocks, whose number a reshape changes before and after. */
+    /* A blocked tensor; reshapes before and after it change the batch. */
     "model \"volume\" {\n  %0 = input f32[2,3,2,4,5] \"x\"\n  %1 = param f32[4,3,3,3] \"w\"\n"
     "  %2 = permute %0 axes=[0,2,1,3,4]\n  %3 = reshape %2 shape=[4,3,4,5]\n"
     "  %4 = conv %3 %1 pad=[1,1,1,1]\n  %5 = reshape %4 shape=[2,2,4,4,5]\n"
     "  %6 = permute %5 axes=[0,2,1,3,4]\n  output %6 \"y\"\n}\n",
-    /* A number has no memory to move from. */
+    /* A scalar has no memory that a copy could read. */
     "model \"number\" {\n  %0 = input f32[2,3] \"x\"\n  %1 = scalar value=2.5\n"
     "  %2 = reshape %1 shape=[1,1]\n  %3 = div %0 %2\n  output %2 \"y\"\n  output %3 \"z\"\n}\n",
-    /* Large parameters move by loops. */
+    /* Large parameters are permuted by loops, not by a table. */
     "model \"large\" {\n  %0 = input f32[2,300] \"x\"\n  %1 = param f32[300,2,100] \"w\"\n"
     "  %2 = permute %1 axes=[1,2,0]\n  %3 = reshape %2 shape=[200,300]\n  %4 = linear %0 %3\n"
     "  output %4 \"y\"\n}\n",

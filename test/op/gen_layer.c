@@ -1,9 +1,8 @@
 /*
  * One layer at a time: a random case for each kind of ir/layer.def.
  *
- * Kinds are found by name, each with a function that chooses shapes and attributes. Sizes hold 1,
- * primes and multiples of all vector widths; windows hang over edges, are larger than their stride
- * and smaller.
+ * A function per kind chooses shapes and attributes. Sizes include 1, primes and multiples of all
+ * vector widths. Windows extend beyond edges, and are larger or smaller than their stride.
  */
 #include "gen_parts.h"
 
@@ -41,7 +40,7 @@ static void make_binary(struct gen *g, const char *kind, const char *attributes)
     gen_output(g, gen_add(g, kind, 2, in, ""));
 }
 
-/* Real values are hardly ever equal: whole ones are. */
+/* Random floats are almost never equal, so both operands are gathered from a table of 5 values. */
 static void make_equal(struct gen *g, const char *kind, const char *attributes) {
     int64_t dim[SOL_MAX_RANK], n = 5;
     (void)attributes;
@@ -79,7 +78,7 @@ static void make_source(struct gen *g, const char *kind, const char *attributes)
     }
     gen_output(g, x);
     if (strcmp(kind, "param")) return;
-    /* Outputs that depend on parameters only: the parameter itself, and something computed from
+    /* Outputs that depend on parameters only: the parameter itself, and a layer that reads
      * it. */
     int w = gen_leaf(g, true, 2, (int64_t[]){3, 17}, -1, 1);
     gen_output(g, w);
@@ -108,7 +107,7 @@ static void make_conv(struct gen *g, const char *kind, const char *attributes) {
     int x = random_image(g, c * groups), dilation = random_one_in(r, 6) ? 2 : 1;
     int in[3] = {x, gen_leaf(g, true, 4, (int64_t[]){k * groups, c, kernel, wide}, -0.5f, 0.5f), 0};
     in[2] = gen_leaf(g, true, 1, (int64_t[]){k * groups}, -1, 1);
-    /* The window must fit once, whatever the image: padding of its whole reach makes sure. */
+    /* The window must fit at least once, so small images get padding of the window's size. */
     int reach = (kernel - 1) * dilation, reach_w = (wide - 1) * dilation;
     bool small =
         g->value[x].dim[2] <= reach || g->value[x].dim[3] <= reach_w || random_one_in(r, 8);
@@ -134,7 +133,7 @@ static void make_linear(struct gen *g, const char *kind, const char *attributes)
     gen_output(g, gen_add(g, kind, random_int(r, 2, 3), in, ""));
 }
 
-/* What stands around a product in a transformer: scales in front of it, a softmax and a second product behind it. */
+/* The layers around a product in a transformer: scales before it, a softmax and a second product after it. */
 static int add_attention(struct gen *g, int x, int y) {
     struct random *r = g->random;
     int64_t value[2] = {g->value[y].dim[g->value[y].rank - 1], random_int(r, 1, 20)};
@@ -150,7 +149,7 @@ static int add_attention(struct gen *g, int x, int y) {
                    (int[]){weights, gen_leaf(g, random_one_in(r, 2), 2, value, -1, 1)}, "");
 }
 
-/* Leading dims are there or not, and 1 on either side. */
+/* Leading dims may be missing or 1 in either operand. */
 static void make_matmul(struct gen *g, const char *kind, const char *attributes) {
     static const int sizes[] = {1, 2, 5, 16, 17, 31, 64};
     struct random *r = g->random;
@@ -241,8 +240,8 @@ static void make_reduce(struct gen *g, const char *kind, const char *attributes)
 
 /* ---- Shapes ---- */
 
-/* Splits the last dim in two where it can, and merges the first two after the batch where there
- * are. */
+/* Splits the last dim in two if possible, and merges the first two dims after the batch if there
+ * are two. */
 static void make_reshape(struct gen *g, const char *kind, const char *attributes) {
     char text[160] = "shape=[", dim[24];
     int x = random_leaf(g, -1, 1), rank = g->value[x].rank;
@@ -277,7 +276,7 @@ static void make_slice(struct gen *g, const char *kind, const char *attributes) 
     int x = random_leaf(g, -1, 1), axis = random_int(r, 0, g->value[x].rank - 1);
     int64_t extent = g->value[x].dim[axis];
     (void)attributes;
-    if (extent < 0) { /* a batch has no numbers to slice by */
+    if (extent < 0) { /* a symbolic dim is sliced only as a whole */
         int rank = g->value[x].rank;
         int64_t dim[SOL_MAX_RANK] = {5};
         memcpy(dim + 1, g->value[x].dim, sizeof *dim * (size_t)rank);
@@ -330,7 +329,7 @@ static void make_pad(struct gen *g, const char *kind, const char *attributes) {
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }
 
-/* Numbers from the whole range, below 0 as well. */
+/* Indices from the whole range, including negative ones. */
 static void make_gather(struct gen *g, const char *kind, const char *attributes) {
     struct random *r = g->random;
     int64_t dim[SOL_MAX_RANK], numbers[2] = {g->batch, random_int(r, 1, 9)};
@@ -347,7 +346,7 @@ static void make_gather(struct gen *g, const char *kind, const char *attributes)
 
 /* ---- The table ---- */
 
-/* Kinds of one input and the range of their arguments; all that are not here have a function
+/* Kinds with one input, and the range of its values. All other kinds have a function
  * below. */
 static const struct {
     const char *kind, *attributes;

@@ -1,4 +1,4 @@
-/* What the generators share: gen.c (parts), gen_layer.c, gen_dag.c, gen_cnn.c. */
+/* Functions of gen.c for all generators: gen_layer.c, gen_dag.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
 #ifndef GEN_PARTS_H
 #define GEN_PARTS_H
 
@@ -7,19 +7,19 @@
 #define GEN_BATCH 7 /* the largest batch that tests use, for bounds of sums over it */
 
 void gen_start(struct gen *g, struct random *r, const char *name);
-/* A value for a tensor of the builder; its index in g->value. */
+/* Adds a value for a tensor of the builder. Returns its index in g->value. */
 int gen_value(struct gen *g, sol_tensor tensor, double size, double low, double error);
 /* A new input, or parameter, with values from low to high. */
 int gen_leaf(struct gen *g, bool param, int rank, const int64_t *dim, float low, float high);
-/* The same of integers, i64 or i32, from -n to n - 1. */
+/* The same with integers, i64 or i32, from -n to n - 1. */
 int gen_numbers(struct gen *g, bool param, int rank, const int64_t *dim, int64_t n);
-/* A layer over values; `attributes` as text. Size, low and error are set by the caller if they
- * matter. */
+/* Adds a layer that reads values; `attributes` as text. The caller sets size, low and error if they
+ * are needed. */
 int gen_add(struct gen *g, const char *kind, int n_in, const int *in, const char *attributes);
 void gen_output(struct gen *g, int value);
 int64_t gen_extent(const struct gen *g, int64_t dim); /* the dim at the largest batch */
 int64_t gen_elements(const struct gen *g, int value);
-/* A shape of rank 1 to 4 with at most `most` elements; the batch in front, sometimes. */
+/* A shape of rank 1 to 4 with at most `most` elements; the first dim is sometimes the batch. */
 int gen_shape(struct gen *g, int64_t most, int64_t *dim);
 /* A dim as attribute text: "7" or "$0". */
 const char *gen_dim_text(int64_t dim, char text[24]);

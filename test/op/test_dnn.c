@@ -4,13 +4,13 @@
  *
  *   random problem -> refuse? -> plan -> pack -> run, twice -> compare
  *
- * Also compared is what lies around the output. Problems come from a few families (3x3, pointwise,
- * grouped, stem, linear, odd ones), so that each implementation meets at least N_ACCEPTED that it
- * takes. Wherever a kernel must not read, memory holds NaN; wherever it must not write, a mark;
- * buffers end exactly where their last value ends, for ASan.
+ * The memory around the output is compared, too. Problems come from a few families (3x3, pointwise,
+ * grouped, stem, linear, odd ones), so each implementation gets at least N_ACCEPTED problems that it
+ * accepts. Memory that a kernel must not read holds NaN; memory that it must not write holds a mark.
+ * Buffers end exactly after their last value, so ASan finds accesses beyond it.
  *
- * Then NaN must come through: with nothing else in x there is nothing else in y. And every call of
- * a vendor's library fails in turn: an error, no leak, and right results afterwards.
+ * Two more tests. NaN propagates: if all of x is NaN, all of y is NaN. Every call of a vendor's
+ * library fails in turn: the result is an error, nothing leaks, and later results are correct.
  */
 #include "../unit/check.h"
 #include "device/cpu/cpu.h"
@@ -29,17 +29,17 @@
 #define MAX_REASONS 32
 #define MARK 12345.0f
 
-/* A problem with what belongs to one call. Gaps are elements between images; places, the
+/* A problem and the parameters of one call. Gaps are elements between samples; `place` is the
  * alignment. */
 struct job {
     struct dnn_problem p;
     int c_map[MAX_CHANNELS], k_map[MAX_CHANNELS];
     int64_t batch, x_gap, y_gap, residual_gap;
-    int place;    /* elements that plain tensors and the weight are off an aligned address */
-    bool negated; /* by an epilogue: a part that is left out, shown twice or too early is seen */
+    int place;    /* offset of plain tensors and the weight from an aligned address, in elements */
+    bool negated; /* by an epilogue: this detects a region without a call, or with two */
 };
 
-/* The job's tensors and what the naive loop makes of them. */
+/* The job's tensors, and the results of the naive loop. */
 struct data {
     float *x, *weight, *bias, *residual, *scale, *shift, *y, *again, *packed, *scratch;
     void *memory[12];
@@ -53,12 +53,12 @@ struct row {
     int accepted, refused;
     const char *reason[MAX_REASONS];
     int count[MAX_REASONS];
-    double worst, worst_allowed; /* of the worst ratio to what is allowed */
+    double worst, worst_allowed; /* error and allowed error with the largest ratio */
 };
 
 /* ---- Problems ---- */
 
-/* Fills a map of channels stored in one or two padded segments; returns the number stored. */
+/* Fills a map of channels that are stored in one or two padded segments. Returns the number of stored channels. */
 static int map_channels(struct random *r, int n_model, int lanes, int *map) {
     int split = n_model > 1 && random_one_in(r, 3) ? random_int(r, 1, n_model - 1) : n_model, n = 0;
     for (int c = 0; c < n_model; c++) {
@@ -84,7 +84,7 @@ static void choose_channels(struct random *r, struct job *j, int c_model, int k_
     }
 }
 
-/* Sizes of the image, the window and its padding. False if the window does not fit. */
+/* Chooses the sizes of the image, the window and its padding. False if the window does not fit. */
 static bool choose_image(struct random *r, struct job *j, int kernel, int stride) {
     static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 14, 17, 28, 31};
     struct dnn_problem *p = &j->p;
@@ -107,17 +107,17 @@ static bool choose_image(struct random *r, struct job *j, int kernel, int stride
     return rows >= 0 && cols >= 0;
 }
 
-/* What surrounds the sum: bias, residual, prologue, activation. */
+/* Chooses what is fused with the sum: bias, residual, prologue, activation. */
 static void choose_fusion(struct random *r, struct job *j) {
     struct dnn_problem *p = &j->p;
     p->bias = random_one_in(r, 2);
     p->residual = random_one_in(r, 3);
-    /* A residual in another layout than y has y's channels only if these have no padding. */
+    /* A plain residual of a blocked y needs a y without padded channels. */
     p->residual_plain = p->y_plain || (p->k_map == NULL && random_one_in(r, 4));
     p->prologue = p->kind == DNN_CONV && random_one_in(r, 4);
     p->prologue_min = random_one_in(r, 2) ? 0 : -INFINITY;
     p->act = (enum dnn_act)random_int(r, DNN_ACT_NONE, DNN_ACT_CLAMP);
-    /* Pad lanes hold act(0), which the invariant wants to be 0: the range holds it. */
+    /* Pad lanes hold act(0), and the invariant requires 0 there: so the range includes 0. */
     p->act_min = random_float(r, -1, 0);
     p->act_max = random_float(r, 0, 1);
 }
@@ -213,7 +213,7 @@ static void make_job(struct random *r, const struct dnn_isa *isa, struct job *j)
 
 /* ---- Tensors ---- */
 
-/* Memory of exactly n floats, `place` floats behind an aligned address. */
+/* Memory of exactly n floats, `place` floats after an aligned address. */
 static float *new_floats(struct data *d, int64_t n, int place, float value) {
     size_t size = (size_t)(n + place) * sizeof(float);
     void *memory = NULL;
@@ -236,8 +236,8 @@ static int64_t locate(int lanes, bool plain, int64_t pixels, int channel, int64_
     return (channel / lanes * pixels + pixel) * lanes + channel % lanes;
 }
 
-/* Images of `channels` x `pixels`: random values, 0 in pad lanes, NaN in the gaps between
- * images. */
+/* Samples of `channels` x `pixels`: random values, 0 in pad lanes, NaN in the gaps between
+ * samples. */
 static float *new_images(struct random *r, struct data *d, const struct job *j, int channels,
                          const int *map, bool plain, int64_t pixels, int64_t gap) {
     int64_t stride = channels * pixels + gap, n = j->batch ? j->batch * stride - gap : 0;
@@ -258,7 +258,7 @@ static float *new_vector(struct random *r, struct data *d, int channels, const i
     return at;
 }
 
-/* Memory of y: NaN in images, a mark in between. */
+/* Memory of y: NaN in samples, a mark in the gaps between them. */
 static float *new_output(struct data *d, const struct job *j) {
     const struct dnn_problem *p = &j->p;
     int64_t image = (int64_t)p->k * p->oh * p->ow, stride = image + j->y_gap;
@@ -291,7 +291,7 @@ static void free_data(struct data *d) {
 
 /* ---- The naive loop ---- */
 
-/* P(x[n, c, row, col]) of the contract; c counts stored channels. */
+/* P(x[n, c, row, col]) of struct dnn_problem (dnn/dnn.h); c counts stored channels. */
 static double read_x(const struct job *j, const struct data *d, int64_t n, int c, int64_t row,
                      int64_t col) {
     const struct dnn_problem *p = &j->p;
@@ -302,7 +302,7 @@ static double read_x(const struct job *j, const struct data *d, int64_t n, int c
     return p->prologue ? fmax(v * d->scale[c] + d->shift[c], (double)p->prologue_min) : v;
 }
 
-/* The sum for model channel k at a pixel; *size grows to the root of the sum of squared
+/* The sum for model channel k at a pixel. *size becomes the root of the sum of squared
  * products. */
 static double sum_products(const struct job *j, const struct data *d, int64_t n, int k,
                            int64_t pixel, double *size) {
@@ -352,7 +352,7 @@ static void compute_expected(const struct job *j, struct data *d) {
 
 /* ---- Running and comparing ---- */
 
-/* What the epilogue gets as `user`. */
+/* `user` of the epilogue. */
 struct shown {
     const struct job *job;
     const struct dnn_call *call;
@@ -383,7 +383,7 @@ static void set_call(const struct job *j, struct data *d, float *y) {
                                 .residual_stride = p->k * out + j->residual_gap};
 }
 
-/* Runs all tasks in ranges of `step`, forwards or backwards: neither may change the result. */
+/* Runs all tasks in ranges of `step`, forwards or backwards. The result must not depend on either. */
 static void run_tasks(const struct dnn_plan *plan, const struct job *j, struct data *d, float *y,
                       int64_t step, bool backwards) {
     int64_t n = plan->impl->n_tasks(plan, j->batch), ranges = ceil_div(n, step);
@@ -419,7 +419,7 @@ static void run_job(struct random *r, const struct dnn_plan *plan, struct job *j
     run_tasks(plan, j, d, d->again, random_int(r, 1, 3), true);
 }
 
-/* Largest error of the images, relative to scale_of_y; NaN counts as infinite. */
+/* Largest error of the output, relative to scale_of_y; NaN counts as infinite. */
 static double measure_error(const struct job *j, const struct data *d) {
     const struct dnn_problem *p = &j->p;
     int64_t out = (int64_t)p->oh * p->ow, stride = p->k * out + j->y_gap;
@@ -436,7 +436,7 @@ static double measure_error(const struct job *j, const struct data *d) {
     return worst / fmax(d->scale_of_y, 1e-30);
 }
 
-/* Are the gaps between images as they were, and did both runs give the same bits? */
+/* Are the gaps between samples unchanged, and have both runs given the same bits? */
 static bool is_tidy(const struct job *j, const struct data *d) {
     int64_t image = (int64_t)j->p.k * j->p.oh * j->p.ow, stride = image + j->y_gap;
     for (int64_t n = 0; n + 1 < j->batch; n++)
@@ -446,9 +446,9 @@ static bool is_tidy(const struct job *j, const struct data *d) {
     return !size || !memcmp(d->y, d->again, size);
 }
 
-/* Direct sums: n roundings, which add up like sqrt(n) (measured worst: 1e-7 of that). Winograd
- * adds the rounding of its transforms, F(4,3) about ten times direct's at worst; 1e-5 is a
- * project's promise. */
+/* The error of a direct sum of n products grows like sqrt(n) (at most 1e-7 * sqrt(n) was measured).
+ * Winograd adds the rounding errors of its transforms; F(4,3) has up to about ten times the error of
+ * direct. 1e-5 is the limit in docs/numerics.md. */
 static double find_allowed(const struct dnn_impl *impl, const struct job *j) {
     double n = (double)(j->p.c_model / j->p.groups) * j->p.kh * j->p.kw;
     return 3e-7 * sqrt(n) + 1e-6 + (impl->approximate ? 1e-5 : 0);
@@ -490,7 +490,7 @@ static void test_job(struct random *r, const struct dnn_impl *impl, const struct
 
 /* ---- NaN ---- */
 
-/* Does every window begin in the image? */
+/* Does every window begin inside the image? */
 static bool reads_everywhere(const struct dnn_problem *p) {
     return p->pt == 0 && p->pl == 0 && (p->oh - 1) * p->sh < p->h && (p->ow - 1) * p->sw < p->w;
 }
@@ -524,7 +524,7 @@ static void test_nan(struct random *r, const struct dnn_impl *impl, const struct
 
 /* ---- Failing calls of libraries ---- */
 
-/* Refuse, plan, pack and run, until the n-th call or allocation fails; true if that was beyond the last one. */
+/* Refuse, plan, pack and run, while the n-th call or allocation fails. Returns true if there were fewer than n. */
 static bool live_once(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,
                       struct job *j, long *fail_at, long n) {
     struct dnn_plan plan = {.impl = impl, .kernels = isa->kernels, .problem = j->p};
@@ -569,7 +569,7 @@ static void count_reason(struct row *row, const char *reason) {
     row->refused++;
 }
 
-/* The next random problem that the implementation takes. */
+/* The next random problem that the implementation accepts. */
 static bool find_job(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,
                      struct job *j, struct row *row) {
     for (int i = 0; i < MAX_TRIES; i++) {

@@ -1,6 +1,5 @@
 /*
- * What a DNN cluster takes along, for fixed models: which layers share a step, what must stay
- * apart, and that NaN comes through.
+ * DNN clusters of fixed models: which layers share a step, which must not, and that NaN propagates.
  *
  *   text of a model -> sol_compile -> names of the steps' layers, and results against ref_run
  */
@@ -13,7 +12,7 @@
 
 #define MAX_VALUES (1 << 20)
 
-/* The layers of all DNN and DFP steps, in order; copies between layouts are left out. */
+/* Appends the layers of a DNN or DFP step; copies between layouts are left out. */
 static void note_step(void *user, const struct sol_step_time *step) {
     char *names = user;
     if (!strcmp(step->module, "copy")) return;
@@ -101,7 +100,7 @@ static void test_model(const char *body, bool nan, const char *expected) {
     free_values(&v);
 }
 
-/* ---- Models: %1 is the convolution's input in blocks, %2 its result; %9 is the last value ---- */
+/* ---- Models: %1 is the convolution's blocked input, %2 its result; %9 is the last value ---- */
 
 #define CONV(c, k, size)                                            \
     "%0 = input f32[$0," #c "," #size "," #size "] \"x\"\n"         \
@@ -112,21 +111,21 @@ static void test_model(const char *body, bool nan, const char *expected) {
 #define END "output %9 \"y\"\n"
 
 static void test_one_step(void) {
-    /* x * sigmoid(x) is a diamond; the sum reads what the first convolution made. */
+    /* x * sigmoid(x) is a diamond; the sum reads the result of the first convolution. */
     test_model(CONV(32, 32, 9) "%3 = sigmoid %2\n%4 = mul %2 %3\n%9 = add %4 %1\n" END, false,
                "conv; conv+sigmoid+mul+add");
-    /* Channels that fill no block, a layer that is 0.5 at 0, and per-channel factors. */
+    /* Channels that do not fill a block, a layer that is 0.5 at 0, and per-channel factors. */
     test_model(CONV(3, 17, 5) "%9 = sigmoid %2\n" END, false, "conv; conv+sigmoid");
     test_model(CONV(17, 58, 5) "%60 = param f32[58,1,1] \"s\"\n%61 = param f32[1,58,1,1] \"t\"\n"
                                "%6 = abs %2\n%3 = mul %6 %60\n%4 = add %3 %61\n"
                                "%5 = clamp %4 min=0.5 max=1.0\n"
                                "%9 = gelu %5\n" END,
                false, "conv; conv+abs+mul+add+clamp+gelu");
-    /* A gate per image and channel, from outside. */
+    /* A factor per sample and channel, from an input. */
     test_model(CONV(16, 16, 4) "%60 = input f32[$0,16,1,1] \"g\"\n%3 = hardswish %2\n"
                                "%9 = mul %3 %60\n" END,
                false, "conv; conv+hardswish+mul");
-    /* The closed set first, then what is generated. */
+    /* The residual and act of the kernel first, then a generated epilogue. */
     test_model(CONV(16, 16, 4) "%3 = add %2 %1\n%4 = relu %3\n%9 = tanh %4\n" END, false,
                "conv; conv+add+relu+tanh");
 }
@@ -142,14 +141,14 @@ static void test_linear(void) {
 }
 
 static void test_apart(void) {
-    /* Somebody else reads the sum, so the epilogue ends there. */
+    /* The result of silu is an output, too, so the epilogue ends there. */
     test_model(CONV(16, 16, 4) "%3 = silu %2\n%9 = exp %3\noutput %3 \"z\"\n" END, false,
                "conv; conv+silu; exp");
-    /* The means of what the convolution makes are not there while it runs. */
+    /* The means of the convolution's result are not known while its kernel runs. */
     test_model(CONV(16, 16, 4) "%3 = silu %2\n%4 = mean %3 axes=[2,3] keepdim=true\n"
                                "%9 = mul %3 %4\n" END,
                false, "conv; conv+silu; mean+mul");
-    /* Half of a diamond leaves. */
+    /* A value inside of a diamond is an output. */
     test_model(
         CONV(16, 16, 4) "%3 = sigmoid %2\n%4 = mul %2 %3\noutput %3 \"z\"\n%9 = neg %4\n" END,
         false, "conv; conv; sigmoid+mul+neg");

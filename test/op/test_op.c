@@ -35,7 +35,7 @@ struct group {
     const char *name;
     uint64_t seed;
     int n, worst_of;
-    double worst; /* error as a part of what is allowed */
+    double worst; /* error relative to the allowed error */
 };
 
 /* ---- Tensors ---- */
@@ -46,7 +46,7 @@ static int64_t count_elements(const struct tensor *t, const int64_t *symbols) {
     return n;
 }
 
-/* Exactly as many bytes as needed, so that ASan sees the first one too many. */
+/* Allocates exactly as many bytes as needed, so ASan finds accesses beyond the end. */
 static void add_tensor(struct tensors *list, int64_t n) {
     REQUIRE(list->n < MAX_PORTS && n >= 0 && n < 1 << 26);
     list->size[list->n] = n;
@@ -73,7 +73,7 @@ static void free_tensors(struct tensors *list) {
     for (int i = 0; i < list->n; i++) free(list->at[i]);
 }
 
-/* Values that no program writes: what is left of them was forgotten. */
+/* A tensor with a value that no program writes: where it is left, an output was not written. */
 static void add_marked(struct tensors *list, int64_t n) {
     add_tensor(list, n);
     for (int64_t i = 0; i < n; i++) ((float *)list->at[list->n - 1])[i] = 77777;
@@ -83,7 +83,7 @@ static void add_marked(struct tensors *list, int64_t n) {
 
 static bool is_same(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
 
-/* The largest error, as a part of what is allowed; infinite when NaN or Inf stand in different
+/* The largest error, relative to the allowed error; infinite if NaN or Inf are in different
  * places. */
 static double compare(const struct gen *g, const float *is, const float *expected, int64_t n) {
     double worst = 0, largest = 0;
@@ -124,7 +124,7 @@ static enum sol_status run_after(const struct sol_program *p, const struct sol_w
                                                 (const void *const *)in->at, out->at);
 }
 
-/* Runs the program; the number of its steps, or -1 for an error. */
+/* Runs the program. Returns the number of its steps, or -1 after an error. */
 static int run_program(const struct sol_program *p, const int64_t *symbols,
                        const struct tensors *in, const struct tensors *params,
                        const struct tensors *out) {
@@ -141,7 +141,7 @@ static int run_program(const struct sol_program *p, const int64_t *symbols,
     return status ? -1 : n_steps;
 }
 
-/* Why a device is left out; NULL: it is tested. */
+/* The reason why a device is not tested; NULL: it is tested. */
 static const char *reason_to_skip(const struct device *device) {
     if (device == &device_null) return "it computes nothing";
     return device_unavailable_reason(device);
@@ -228,7 +228,7 @@ static void generate(struct gen *g, struct random *r, const char *name) {
     else gen_layer(g, r, name);
 }
 
-/* Every other model finds caches so small that its batch is divided, in one way or another. */
+/* For about every other model, sets the sizes of caches so small that its batch is divided. */
 static void shrink_caches(uint64_t seed) {
     static const int64_t caches[] = {(int64_t)8 << 20, 400, (int64_t)8 << 20, 3000};
     micro_batch_cache = caches[seed / 7 % (uint64_t)COUNT(caches)];
@@ -260,7 +260,7 @@ static void test_group(const char *name, uint64_t seed, int n) {
     for (int i = 0; i < n; i++) {
         group.seed = seed + (uint64_t)i;
         if (test_model(&group)) continue;
-        /* The only layer that no frontend can add. */
+        /* Only the planner adds copies. */
         if (!CHECK(!strcmp(name, "copy"))) printf("%s has no row in gen_layer.c\n", name);
         return;
     }
@@ -275,7 +275,7 @@ static void test_everywhere(const char *name, uint64_t seed, int n) {
     test_group(name, seed, n);
     for (int i = 0; i < COUNT(settings); i++) {
         const char *before = getenv(settings[i][0]);
-        if (before) continue; /* whoever runs the tests has chosen */
+        if (before) continue; /* the user has set it */
         setenv(settings[i][0], settings[i][1], 1);
         printf("%s=%s ", settings[i][0], settings[i][1]);
         test_group(name, seed, n);
@@ -292,7 +292,7 @@ int main(int argc, char **argv) {
         test_group(argv[1], seed, n ? n : CASES_PER_LAYER);
         return check_done();
     }
-    /* It is slow, and there for what differs between processors, not between models. */
+    /* An emulator is slow, and is used to find differences between processors, not between models. */
     const int part = check_is_emulated("three models of four") ? 4 : 1;
     for (int i = 0; i < N_LAYER_KINDS; i++)
         test_group(layer_infos[i].name, seed, CASES_PER_LAYER / part);

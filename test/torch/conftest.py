@@ -1,4 +1,4 @@
-"""What the PyTorch tests share. Models are small; every test says which path it expects."""
+"""Shared by the PyTorch tests. Models are small; every test checks whether SOL or PyTorch runs its calls."""
 
 import sys
 
@@ -8,7 +8,7 @@ import torch
 import sol.pytorch as sol
 
 torch.manual_seed(0)
-# SOL shall run what it can, also where PyTorch is faster with models as small as these.
+# SOL runs everything that it can, although PyTorch may be faster for models as small as these.
 sol.config["compiler::never_slower"] = False
 
 
@@ -41,7 +41,7 @@ number = 3
 
 
 def give_module(path, text):
-    """For a fixture: a file that is imported as a module, and forgotten afterwards."""
+    """For a fixture: writes a file that tests import as a module, and removes the module afterwards."""
     path.write_text(text)
     yield path
     sys.modules.pop(path.stem, None)
@@ -53,7 +53,7 @@ def nets(tmp_path):
 
 
 class Net(torch.nn.Module):
-    """A small CNN with everything that has weights: conv, batch norm, linear."""
+    """A small CNN with all kinds of layers that have weights: conv, batch norm, linear."""
 
     def __init__(self, classes=5):
         super().__init__()
@@ -99,12 +99,12 @@ class Function(torch.nn.Module):
 
 
 def assert_equal(got, expected, tolerance=1e-5):
-    """Largest difference relative to the largest value; NaN and Inf at the same places."""
+    """Asserts that values are equal up to ``tolerance``, and that NaN and Inf are at the same places."""
     torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def assert_runs_in_sol(fast, *inputs):
-    """SOL itself runs this call, and right."""
+    """Asserts that SOL runs this call, with the right result."""
     before = sum(sol.fallbacks(fast).values())
     with torch.no_grad():
         got, expected = fast(*inputs), vars(fast)["_original"](*inputs)
@@ -114,7 +114,7 @@ def assert_runs_in_sol(fast, *inputs):
 
 
 def assert_as_eager(fast, *args, **kwargs):
-    """What PyTorch's own forward gives, or raises, comes out of a call that sol.optimize was not told of."""
+    """Asserts that a call for which the model was not optimized gives the result or the exception of PyTorch's own forward."""
     before = sum(sol.fallbacks(fast).values())
     with torch.no_grad():
         got, expected = (outcome(f, args, kwargs) for f in (fast, vars(fast)["_original"]))
@@ -135,7 +135,7 @@ def outcome(function, args, kwargs):
 
 
 def assert_falls_back(fast, reason, *inputs):
-    """PyTorch runs this call, right, and the reason is counted."""
+    """Asserts that PyTorch runs this call, with the right result, and that the reason is counted."""
     with torch.no_grad():
         got, expected = fast(*inputs), vars(fast)["_original"](*inputs)
     assert_equal(got, expected)
@@ -144,7 +144,7 @@ def assert_falls_back(fast, reason, *inputs):
 
 
 class Clock:
-    """Stands for time.perf_counter: only what a test counts takes time."""
+    """Replaces time.perf_counter: time passes only when a test advances it."""
 
     def __init__(self):
         self.now = 0.0
@@ -157,7 +157,7 @@ class Clock:
 
 
 def run_calls(one, run_sol, run_torch, times, batch=1, shortcut=None):
-    """Calls of a batch size as the engine makes them, until there is a verdict."""
+    """Makes calls with a batch size as the engine does, until there is a verdict."""
     for _ in range(times):
         if batch in one.verdicts:
             return

@@ -1,4 +1,4 @@
-"""Forwards that depend on Python's state, for test_python_state.py: what each reads or writes, and how that changes."""
+"""Forwards that depend on Python state, for test_python_state.py: what each one reads or writes, and how the test changes it."""
 
 import collections
 import contextvars
@@ -72,7 +72,7 @@ class Base(nn.Module):
 
 
 class State(Base):
-    """``forward_of(self, y)`` gets the output of a layer; everything else is what it may read or write."""
+    """``forward_of(self, y)`` gets the output of a layer. All other attributes are for it to read or write."""
 
     of_class = 2.0
     hidden = 2.0
@@ -159,7 +159,7 @@ def put_global(name, value):
     globals()[name] = value
 
 
-# name: (what the forward makes of the layer's output, what changes then)
+# name: (the forward, applied to the layer's output; a function that changes the state that it reads)
 READS = {
     "entry": (lambda s, y: y * s.cfg["k"], lambda s: s.cfg.update(k=5.0)),
     "entry by get": (lambda s, y: y * s.cfg.get("z", 2.0), lambda s: s.cfg.update(z=5.0)),
@@ -322,7 +322,7 @@ def store(container, key, value):
     container[key] = value
 
 
-# name: what the forward makes of the layer's output. Each leaves something behind, or is another one at each call.
+# name: the forward, applied to the layer's output. Each writes state, or gives another result at each call.
 WRITES = {
     "last output": lambda s, y: (y + s.previous if s.previous is not None else y, setattr(s, "previous", y))[0],
     "counter": lambda s, y: (setattr(s, "n", s.n + 1), y * s.n)[1],

@@ -1,4 +1,4 @@
-"""Attention with masks: rows of -inf, NaN and infinities give what PyTorch gives."""
+"""Attention with masks: rows of -inf, NaN and infinities give the same results as in PyTorch."""
 
 import math
 
@@ -30,7 +30,7 @@ class Sequence(torch.nn.Module):
 
 
 def masks(rows, columns):
-    """A mask of some rows, of one row, of all rows, of single elements, and with other odd values."""
+    """Masks that hide some rows, one row, all rows, single elements; and masks with other special values."""
     some = torch.zeros(rows, columns)
     some[0] = -INF
     some[rows // 2 :, columns // 2] = -INF
@@ -52,7 +52,7 @@ def masks(rows, columns):
 @pytest.mark.parametrize("shape", [(1, 1, 4, 8), (2, 3, 7, 5), (2, 17, 8), (1, 1, 1, 1)])
 @pytest.mark.parametrize("name", masks(1, 1))
 def test_masked_rows(shape, name):
-    """Whole rows of -inf are 0; NaN stays NaN."""
+    """The output of a row that is all -inf is 0; NaN stays NaN."""
     torch.manual_seed(0)
     model, x = Attention().eval(), torch.randn(shape)
     mask = masks(shape[-2], shape[-2])[name]
@@ -63,7 +63,7 @@ def test_masked_rows(shape, name):
 
 
 def test_sample_masked_wholly():
-    """One padded sample of a batch must not spoil itself or the others."""
+    """A sample that is hidden completely gives no NaN, neither in itself nor in other samples."""
     model, x = Sequence().eval(), torch.randn(3, 5, 8)
     mask = torch.zeros(3, 5)
     mask[1] = -INF
@@ -76,7 +76,7 @@ def test_sample_masked_wholly():
 
 
 def test_softmax_itself_gives_nan():
-    """Only attention hides such rows: a softmax of -inf alone has no value."""
+    """Only attention gives 0 for such rows; the softmax of a row of -inf is NaN."""
     model, x = torch.nn.Softmax(-1).eval(), torch.full((2, 3), -INF)
     with torch.no_grad():
         assert sol.optimize(model, sol.input([2, 3]))(x).isnan().all()

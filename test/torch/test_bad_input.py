@@ -1,5 +1,5 @@
-"""Input that sol.optimize was not told of is PyTorch's business; with ``fullgraph`` an exception names the argument and the
-shapes. Odd but legal input works."""
+"""PyTorch runs calls whose inputs differ from those given to sol.optimize; with ``fullgraph`` an exception names the argument
+and the shapes. Unusual but valid input works."""
 
 import numpy
 import pytest
@@ -195,7 +195,7 @@ def test_load_state_dict(fast, net, x):
 
 def test_attribute_that_is_not_there(fast):
     with pytest.raises(AttributeError, match="nothing_like_it"):
-        getattr(fast, "nothing_like_it")  # noqa: B009, an expression alone says nothing
+        getattr(fast, "nothing_like_it")  # noqa: B009, ruff would report a plain expression, too
 
 
 ODD_INPUTS = {

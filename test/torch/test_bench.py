@@ -1,4 +1,4 @@
-"""`python -m sol.bench`: the protocol, what to run, the peers, the limit, and what is written."""
+"""`python -m sol.bench`: the order of turns, the networks to run, the peers, the limit, and the output."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ from sol.bench import (
     timing,
 )
 
-# ---- Protocol ----
+# ---- Turns ----
 
 
 def test_engines_take_turns(monkeypatch):
@@ -77,7 +77,7 @@ def test_busy_seconds():
 
 
 def test_other_work_is_noticed(tmp_path, monkeypatch):
-    """Half of both cores' time goes to others; what this process takes itself does not count."""
+    """Other processes use half of both cores; the time of this process does not count."""
     ticks, clock = os.sysconf("SC_CLK_TCK"), iter([100.0, 110.0])
     monkeypatch.setattr(load.os, "sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.setattr(load.time, "perf_counter", lambda: next(clock))
@@ -132,7 +132,7 @@ def test_peers_that_are_always_there(job):
     "name", [name for name in peers.PEERS if name not in ("eager", "eager_cl", "inductor")]
 )
 def test_peers_that_may_be_missing(job, name):
-    """Each either runs, right, or is named with the packages that it lacks."""
+    """Each peer either gives the right result, or is reported with the packages that are missing."""
     if name == "ncnn":
         job.inputs, job.batch = (job.inputs[0][:1],), 1
     engines, _, left_out = prepare([name], job)
@@ -211,7 +211,7 @@ def test_limit_is_a_time():
     assert found["memory_bound"] == 1  # two operations per weight
 
 
-# ---- What is written ----
+# ---- Output ----
 
 
 def make_results():
@@ -285,12 +285,12 @@ def test_machine_tells_its_best_rates():
     assert facts["peak_gflops"] == 9.0 and facts["bandwidth_gbs"] == 100
 
 
-# ---- All of it ----
+# ---- The command ----
 
 
 def run_bench(folder, *args):
     command = [sys.executable, "-m", "sol.bench", *args, "--seconds", "0.05", "--threads", "1"]
-    env = {**os.environ, "SOL_DISABLE": "onednn,openblas"}  # all is done by own kernels
+    env = {**os.environ, "SOL_DISABLE": "onednn,openblas"}  # own kernels compute all layers
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
 
 
@@ -330,7 +330,7 @@ def test_help_explains_the_columns(tmp_path):
 
 
 def test_progress_on_a_terminal(nets, tmp_path):
-    """Which network, which engine, which turn; and nothing of it is left."""
+    """Progress shows the network, the engine and the turn, and is erased at the end."""
     terminal, other = os.openpty()
     command = [sys.executable, "-m", "sol.bench", "nets.py:two", "--peers", "eager"]
     child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`python -m sol.bench`: what to run."""
+"""`python -m sol.bench`: the functions, classes and names of networks that it takes."""
 
 import pytest
 from conftest import give_module

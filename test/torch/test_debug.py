@@ -1,4 +1,4 @@
-"""What SOL writes for people, and what `python -m sol` says."""
+"""The files of `compiler::debug`, and the output of `python -m sol`."""
 
 import subprocess
 import sys
@@ -44,11 +44,11 @@ def test_files(net, x, option, tmp_path, monkeypatch):
     assert page.startswith("<!doctype html>") and "<svg" in page and "Memory over time" in page
     assert "total" in (folder / "times.txt").read_text()
     assert (folder / "report.txt").read_text()
-    assert not list(folder.glob("*.dot"))  # which no browser shows
+    assert not list(folder.glob("*.dot"))  # a browser cannot show them
 
 
 def test_memory_is_drawn(net, x, option, tmp_path, monkeypatch):
-    """Whatever is installed, and however short the call is."""
+    """The chart of memory does not need matplotlib, and also works for short calls."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     option("compiler::debug_memory_consumption", True)
@@ -61,7 +61,7 @@ def test_memory_is_drawn(net, x, option, tmp_path, monkeypatch):
 
 
 def test_pictures_of_large_networks():
-    """Arrows that pass each other get lanes of their own; names are text, whatever they hold."""
+    """Arrows that overlap get different lanes. Names with special characters are shown as text."""
     rows = [Row("<a & 'b'> \x1b[2J", []), *(Row(f"layer {i}", [i, i // 2]) for i in range(60))]
     root = ElementTree.fromstring(draw_layers("<net>", rows))
     assert len(list(root.iter(f"{SVG}rect"))) == 1 + 61

@@ -1,4 +1,4 @@
-"""Deterministic numerics, `compiler::winograd` off: the same bits at every run, and errors near PyTorch's."""
+"""Deterministic mode, `compiler::winograd` off: the same bits at every run, and errors within the limit."""
 
 import copy
 
@@ -112,7 +112,7 @@ def error(got, exact):
 
 @pytest.mark.parametrize("name", NETS)
 def test_same_bits(name, monkeypatch):
-    """Over runs, numbers of threads, divisions of the work, compiles, and timing allowed or not."""
+    """The bits do not depend on the run, the number of threads, the division of work, the compile, or `compiler::autotune`."""
     model, x = make_net(name)
     with torch.no_grad():
         set_threads(2)
@@ -132,7 +132,7 @@ def test_same_bits(name, monkeypatch):
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("factor, floor, options", [(2, 1e-6, DETERMINISTIC), (4, 1e-5, {})])
 def test_error(name, factor, floor, options):
-    """Against float64, relative to the largest output, beside PyTorch's own."""
+    """The error against float64, relative to the largest output, is at most ``factor`` times PyTorch's own plus ``floor``."""
     model, x = make_net(name)
     with torch.no_grad():
         exact = copy.deepcopy(model).double()(x.double())

@@ -95,7 +95,7 @@ CHANGES = [
 def test_next_call_sees(fast, x, change):
     old = assert_runs_in_sol(fast, x)
     change(fast)
-    # A fresh layer is in training mode.
+    # A new layer is in training mode.
     fast.eval()
     new = assert_runs_in_sol(fast, x)
     assert change is _swap or new.shape != old.shape or not torch.equal(old, new)
@@ -117,7 +117,7 @@ def test_freed_and_new_parameter(fast, x):
 
 
 def test_sample_through_data_pointer(fast, x):
-    """A write that nothing counts is found by the samples when it touches one of them."""
+    """A write that changes no version counter is found if it changes one of the sampled values."""
     assert_runs_in_sol(fast, x)
     numpy = fast.conv.weight.detach().numpy()
     numpy.reshape(-1)[numpy.size // (2 * N_SAMPLES)] += 1

@@ -1,4 +1,4 @@
-"""Who runs a call: SOL in inference, PyTorch whenever a gradient, a hook or a mode asks for it."""
+"""SOL runs calls for inference. PyTorch runs all calls that need a gradient, a hook or a mode."""
 
 import copy
 import gc
@@ -97,7 +97,7 @@ def test_hook_at_optimize(net, x):
 
 
 def test_global_hook_is_called_as_without_sol(fast, net, x):
-    """Once for each module: the result is no module of the user's."""
+    """A global hook is called once for each module of the user, and not for the module that sol.optimize returns."""
     seen = []
     register = torch.nn.modules.module.register_module_forward_hook
     handle = register(lambda module, args, y: seen.append(type(module)))
@@ -211,7 +211,7 @@ def test_change_while_other_threads_run(fast, x):
     assert_runs_in_sol(fast, x)
 
 
-# ---- Models that SOL leaves to PyTorch ----
+# ---- Models that PyTorch runs ----
 
 
 def _write_input(x):
@@ -266,7 +266,7 @@ def test_left_to_pytorch(function, reason):
 
 
 def test_recurrent_layer_is_captured_once(monkeypatch):
-    """torch.export leaves other objects in an LSTM's attributes; that is no change of the model."""
+    """torch.export replaces objects in an LSTM's attributes. The guard does not take this for a change of the model."""
     calls, export = [], torch.export.export
     monkeypatch.setattr(torch.export, "export", lambda *a, **k: calls.append(1) or export(*a, **k))
     fast = sol.optimize(torch.nn.LSTM(3, 4, batch_first=True).eval(), sol.input([0, 5, 3]))
@@ -297,7 +297,7 @@ def _by_groups(x):
     return torch.stack([x[i] * i for i in range(x.shape[0])])
 
 
-# Functions, and how many of the batch sizes 0 to 7 run in PyTorch.
+# name: (function, how many of the batch sizes 0 to 7 run in PyTorch)
 BATCH_DEPENDENT = {
     "more than 2": (lambda x: x * 2 if x.shape[0] > 2 else x + 1, 0),
     "more than 3": (lambda x: x * 2 if x.shape[0] > 3 else x + 1, 0),
@@ -312,7 +312,7 @@ BATCH_DEPENDENT = {
 
 @pytest.mark.parametrize("function, n_left", BATCH_DEPENDENT.values(), ids=BATCH_DEPENDENT.keys())
 def test_each_range_of_batches_has_its_graph(function, n_left):
-    """Of torch.export's guards; there are not too many graphs."""
+    """Each range of batch sizes that torch.export's guards allow has one graph, up to a limit."""
     fast = sol.optimize(Function(function).eval(), sol.input([0, 3]))
     for _ in range(2):
         before = sum(sol.fallbacks(fast).values())
@@ -342,7 +342,7 @@ def test_names_of_the_user(fast):
 
 
 class Listed(torch.nn.Linear):
-    """torch.export puts an equal copy in the list's place."""
+    """A module with a list, which torch.export replaces by an equal copy."""
 
     def __init__(self):
         super().__init__(3, 3)
@@ -382,11 +382,11 @@ def test_garbage_is_collected_as_before(net):
             gc.enable()
 
 
-# ---- What PyTorch does with the module ----
+# ---- TorchScript and functional transforms ----
 
 
 def test_torchscript(net, x):
-    """There is no forward in Python to capture: all goes to the module itself."""
+    """A TorchScript module has no forward in Python to capture: PyTorch runs all calls."""
     script = torch.jit.trace(net, x)
     fast = sol.optimize(script, sol.input([0, 3, 9, 7]))
     assert_falls_back(fast, "TorchScript", x)
@@ -411,7 +411,7 @@ def test_jacobian(net):
 
 
 def test_mode_that_counts_operations(fast, x):
-    """It is to see PyTorch's own."""
+    """A mode that counts operations must see PyTorch's own operators, so PyTorch runs the call."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -435,14 +435,14 @@ def test_mode_of_functions(fast, net, x):
 
 
 def test_call_for_inference_with_gradients_is_explained(fast, x, capfd):
-    """The beginner's mistake: once, at the usual level, with what to do."""
+    """A call outside of torch.no_grad() is logged once, at the default level, with the remedy."""
     for _ in range(3):
         fast(x)
     said = [line for line in capfd.readouterr().err.splitlines() if "gradient" in line]
     assert len(said) == 1 and said[0].startswith("sol: warning: ") and "torch.no_grad()" in said[0]
 
 
-# ---- Whatever goes wrong is a reason ----
+# ---- Every failure is a reason to fall back ----
 
 
 @pytest.mark.parametrize("where", ["capture", "describe_graph", "import_graph"])

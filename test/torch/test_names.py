@@ -1,4 +1,4 @@
-"""Names of sol, sol.pytorch and sol.onnx: each means one thing, and any of the three may be called ``sol``."""
+"""Names of sol, sol.pytorch and sol.onnx: a name means the same in all three, and any of them may be imported as ``sol``."""
 
 import inspect
 import subprocess
@@ -24,7 +24,7 @@ PACKAGES = ["sol", "sol.pytorch", "sol.onnx"]
 
 @pytest.mark.parametrize("first", PACKAGES)
 def test_imports_side_by_side(first):
-    """`import sol.x` binds `sol` again, to the package: nothing may be gone then."""
+    """`import sol.x` binds `sol` to the package again: it must offer the same names."""
     script = f"import {first} as sol\n{NAMES}"
     run(script)
     for second in [*PACKAGES, "sol.bench", "sol.deployment"]:
@@ -72,7 +72,7 @@ def test_help():
 
 
 def test_without_a_framework():
-    """Names that need PyTorch are not offered, and say what is missing."""
+    """Without PyTorch, dir() does not list names that need it, and their errors name the missing package."""
     script = """
 import sys
 class Missing:

@@ -13,7 +13,7 @@ SHAPE = (3, 7, 5)
 
 
 class Model(nn.Module):
-    """``function(x * 1)``, so that views of the input are results of their own."""
+    """``function(x * 1)``, so that the result is a new tensor, not a view of the input."""
 
     def __init__(self, function):
         super().__init__()
@@ -170,7 +170,7 @@ def test_op(function, shape):
 
 
 def test_special_values():
-    """NaN and infinities go through as in PyTorch."""
+    """NaN and infinities give the same results as in PyTorch."""
     x = torch.tensor([[float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30, -1e-38]])
     for name, function in POINTWISE.items():
         if name.startswith("gelu"):
@@ -184,7 +184,7 @@ def test_special_values():
 
 
 def test_single_sample_without_batch():
-    """Layers also take what has no batch dimension at all."""
+    """Layers also accept inputs without a batch dimension."""
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2)).eval()
     fast = sol.optimize(model, torch.zeros(3, 9, 8), fullgraph=True)
     x = torch.randn(3, 9, 8)

@@ -133,7 +133,7 @@ def test_rates():
         _core.measure_bandwidth(1 << 29),
     )
     assert 1e8 < peak < 1e15
-    # From a cache, data come at least as fast as from memory, but for other work on the machine.
+    # Reading from a cache is at least as fast as from memory; the factor allows for other work on the machine.
     assert 1e8 < far < 4 * near < 1e14
 
 
@@ -149,7 +149,7 @@ def test_no_matrix_product_beats_the_peak():
 
 
 def test_folded_weights_are_not_kept():
-    """A batch norm's factor goes into the convolution's weight; only the packed result stays."""
+    """A batch norm's factor is folded into the convolution's weight; only the packed result is kept."""
     channels = 64
     conv = torch.nn.Conv2d(channels, channels, 1, bias=False)
     net = torch.nn.Sequential(conv, torch.nn.BatchNorm2d(channels)).eval()
@@ -202,7 +202,7 @@ print(grown, memory.weights + memory.arena + memory.scratch)
 
 
 def test_memory_is_what_the_process_gets():
-    """What the first call adds to the resident size: weights, arena and scratch, and little else."""
+    """The first call increases the resident size by weights, arena and scratch, and little more."""
     text = subprocess.check_output([sys.executable, "-c", RESIDENT], text=True)
     grown, said = map(int, text.split())
     assert said > 30 << 20

@@ -1,5 +1,5 @@
-"""A forward may read and write any Python object. What it writes must happen at every call, and what it reads must be as it
-is now: by the guard, which notices a change, or by PyTorch."""
+"""A forward may read and write any Python object. Its writes must happen at every call, and it must read the present values:
+either the guard detects a change, or PyTorch runs the call."""
 
 import contextlib
 import copy
@@ -19,7 +19,7 @@ from torch import nn
 
 import sol.pytorch as sol
 
-# These run in SOL; of the others in READS PyTorch may run some.
+# Cases of READS that PyTorch may run; SOL runs all others.
 NOT_GUARDED = {
     *("array", "numpy scalar", "deque", "context variable", "thread's local", "requires_grad"),
     "version",
@@ -29,7 +29,7 @@ CHANGES_MODE = {"default dtype", "deterministic"}
 
 @pytest.fixture(autouse=True)
 def put_back(monkeypatch):
-    """All that the cases change outside of their models."""
+    """Restores everything that the cases change outside of their models."""
     names = "SCALE", "TENSOR", "helper"
     kept = {name: getattr(python_state, name) for name in names}
     defaults, value = python_state.helper.__defaults__, python_state.TENSOR.item()
@@ -67,7 +67,7 @@ def put_back(monkeypatch):
 
 
 def assert_same(fast, x):
-    """Of a forward that changes nothing."""
+    """Asserts that SOL's and PyTorch's results are equal, for a forward that writes nothing."""
     with torch.no_grad():
         got, expected = fast(x), fast._original(x)
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
@@ -93,7 +93,7 @@ def test_what_a_forward_reads(name, x):
 
 @pytest.mark.parametrize("name", ["entry", "item", "namespace", "class", "global", "nested"])
 def test_what_is_equal_is_not_captured_again(name, x):
-    """Numbers are often replaced by equal ones, and what nobody reads changes at any time."""
+    """Equal values, and changes of objects that the forward does not read, cause no new capture."""
     fast = sol.optimize(State(READS[name][0]).eval(), sol.input([0, 3, 9, 7]))
     entries = fast._engine._state.entries
     for i in range(5):
@@ -136,7 +136,7 @@ def test_a_copy_reads_its_own_objects(x):
 
 
 def run_twice(model, call, x):
-    """Two calls from equal random numbers; the results, and what was printed and warned of."""
+    """Makes two calls, starting from the same random state. Returns the results, the printed text and the warnings."""
     random.seed(1)
     numpy.random.seed(1)
     torch.manual_seed(1)
@@ -152,7 +152,7 @@ def run_twice(model, call, x):
 
 
 def state_of(model):
-    """All that a forward may have left in its model, for a comparison; numbers of hooks go on in any case."""
+    """Everything that a forward may have written to its model, for a comparison, without the counters of hooks."""
     own = {key: value for key, value in vars(model).items() if not key.startswith("_")}
     for name in "forward_of", "loose", "ticks", "random", "slots", "of_two", "of_derived":
         own.pop(name)
@@ -188,7 +188,7 @@ def test_what_a_forward_writes(name, x, put_back):
 
 
 class Table(nn.Module):
-    """Keeps a table that it needs, as many models do for positions."""
+    """Stores a table at its first call, as many models do for positions."""
 
     def __init__(self):
         super().__init__()
@@ -233,7 +233,7 @@ def test_state_that_every_call_writes_is_not_captured_for_ever(x):
 
 
 def test_the_reason_names_what_is_written():
-    """And the line."""
+    """The reason names the object that is written, and the line."""
     fast = sol.optimize(State(WRITES["counter"]).eval(), sol.input([0, 3, 9, 7]))
     (reason,) = sol.fallbacks(fast)
     assert "writes to model.n (python_state.py:" in reason
@@ -245,7 +245,7 @@ def test_fullgraph(x):
 
 
 def test_capture_leaves_the_model_s_objects():
-    """torch.export puts copies of lists and dicts into modules."""
+    """torch.export replaces lists and dicts of modules by copies; the capture must restore the originals."""
     model = nn.Sequential(State(READS["entry"][0]), nn.LSTM(7, 4)).eval()
     before = [dict(vars(module)) for module in model.modules()]
     sol.optimize(model[0], sol.input([0, 3, 9, 7]))
@@ -256,7 +256,7 @@ def test_capture_leaves_the_model_s_objects():
 
 
 def test_capture_says_nothing(capfd):
-    """Only SOL's one line, also of what PyTorch prints graphs for."""
+    """Only SOL's one line is printed, also where PyTorch would print graphs."""
 
     class Branch(nn.Module):
         def forward(self, x):
@@ -287,7 +287,7 @@ class Inputs(nn.Module):
         return self.forward_of(x, y)
 
 
-# What the answer depends on: SOL may run calls with ordinary inputs, and must not run the others.
+# Forwards whose result depends on a property of an input: SOL may run calls with ordinary inputs, but not the others.
 QUESTIONS = {
     "contiguous": lambda x, y: x * 2 if x.is_contiguous() else x * 3,
     "stride": lambda x, y: x * x.stride(0),
@@ -335,7 +335,7 @@ def test_what_a_forward_asks_of_its_inputs(name):
 
 
 def test_names_that_are_no_questions(x):
-    """An attribute `stride`, a class's own type, and comparisons with None are ordinary."""
+    """An attribute `stride`, type(self), and comparisons with None do not test properties of inputs."""
     model = State(lambda s, y: y * s.conv.stride[0] * (type(s).of_class if s is not None else 1))
     fast = sol.optimize(model.eval(), sol.input([0, 3, 9, 7]))
     assert_runs_in_sol(fast, x)

@@ -1,4 +1,4 @@
-"""What a forward returns besides tensors: each call gives PyTorch's result, and an object of its own."""
+"""Results other than tensors: each call returns a new object that is equal to PyTorch's result."""
 
 import collections
 import dataclasses
@@ -24,7 +24,7 @@ class Output:
 
 
 class Held:
-    """An object that SOL knows nothing of."""
+    """An object of a class that SOL does not support."""
 
     def __init__(self, y):
         self.y = y
@@ -65,7 +65,7 @@ def more_than_items(s, x, y):
     return output
 
 
-# SOL returns these itself.
+# SOL runs these forwards.
 BUILT = {
     "nested": lambda s, x, y: {"a": [y, {"b": (x * 2, None, 3.5)}]},
     "dataclass": lambda s, x, y: Output(y),
@@ -77,7 +77,7 @@ BUILT = {
     "class": lambda s, x, y: (y, Held),
 }
 
-# These are left to PyTorch.
+# PyTorch runs these forwards.
 OTHERS = {
     "nothing": lambda s, x, y: None,
     "only a number": lambda s, x, y: 3,
@@ -100,7 +100,7 @@ OTHERS = {
 
 
 def same(got, expected):
-    """Asserts equal types and values throughout."""
+    """Asserts that two results have equal types and values, also in nested objects."""
     assert type(got) is type(expected)
     if isinstance(got, torch.Tensor):
         assert_equal(got, expected)
@@ -135,7 +135,7 @@ def test_results(name):
 
 @pytest.mark.parametrize("name", BUILT)
 def test_results_are_new(name):
-    """A caller may change what it got."""
+    """Each call returns new objects, so a caller may change them."""
     fast, x = sol.optimize(Model(BUILT[name]).eval(), sol.input([0, 4])), torch.randn(2, 4)
     with torch.no_grad():
         a, b = fast(x), fast(x)
@@ -143,7 +143,7 @@ def test_results_are_new(name):
 
 
 def test_what_is_passed_on_is_read():
-    """A number or a list of the model that a forward only returns."""
+    """A number or a list of the model that a forward only returns is guarded, too."""
     model = Model(lambda s, x, y: (y, s.k, [s.names])).eval()
     fast, x = sol.optimize(model, sol.input([0, 4])), torch.randn(2, 4)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Choosing between SOL and PyTorch: PyTorch only where it is faster for certain, at little cost, and without a trace."""
+"""Choosing between SOL and PyTorch: PyTorch only if it is clearly faster; timing costs little and has no side effects."""
 
 import copy
 import subprocess
@@ -28,7 +28,7 @@ def never_slower():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """SOL takes 15 ms and PyTorch no time, unless its forward says otherwise."""
+    """A Clock on which a run of SOL takes 15 ms. PyTorch takes no time, unless its forward advances the clock."""
     run, clock = Plan.run, Clock()
     monkeypatch.setattr(selector, "perf_counter", clock)
 
@@ -42,13 +42,13 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def slow_sol(clock, monkeypatch):
-    """SOL is certain to lose, as soon as it was timed twice; timing may cost anything."""
+    """SOL is slower, which two timings show; the budget for timing is infinite."""
     monkeypatch.setattr(selector, "SHARE", float("inf"))
     return clock
 
 
 def call(fast, *inputs, times=4):
-    """Calls until there is a verdict; the results."""
+    """Makes ``times`` calls, usually enough for a verdict. Returns the results."""
     with torch.no_grad():
         return [fast(*inputs) for _ in range(times)]
 
@@ -65,13 +65,13 @@ def on_eager(monkeypatch, effect):
 
 @pytest.fixture
 def forwards(monkeypatch):
-    """A list that grows by each run of PyTorch's own forward."""
+    """A list that gets one element for each run of PyTorch's own forward."""
     runs = []
     on_eager(monkeypatch, lambda: runs.append(1))
     return runs
 
 
-# ---- Who runs ----
+# ---- SOL or PyTorch ----
 
 
 def test_falls_back_to_eager(fast, x, slow_sol, capfd):
@@ -97,8 +97,8 @@ def test_sol_stays_where_it_is_faster(fast, x, slow_sol, monkeypatch, capfd):
 
 
 def test_few_calls_cost_nothing(fast, x, clock, forwards):
-    """A run of PyTorch is due when the calls so far took as long as ten or more of them. Calls with a keyword
-    take no shortcut, where the clock counts."""
+    """A run of PyTorch is due when the calls so far took at least ten times its expected time. Calls with a keyword
+    take no shortcut, so the clock counts them."""
     with torch.no_grad():
         for _ in range(10):
             fast(x=x)
@@ -172,7 +172,7 @@ def test_fullgraph(net, x, slow_sol):
     assert not sol.fallbacks(fast)
 
 
-# ---- What is known, and how long ----
+# ---- Verdicts and their lifetime ----
 
 
 def test_new_values_change_nothing(fast, x, slow_sol):
@@ -202,7 +202,7 @@ def test_threads_change(fast, x, slow_sol):
     call(fast, x)
     try:
         torch.set_num_threads(threads + 1)
-        call(fast, x, times=2)  # the first finds the number changed only after it has looked
+        call(fast, x, times=2)  # the first call notices the change too late
         assert count_lost(fast) <= 2
     finally:
         torch.set_num_threads(threads)
@@ -214,7 +214,7 @@ def test_profile_is_of_sol(fast, x, slow_sol):
     assert count_lost(fast) == 1
 
 
-# ---- No trace ----
+# ---- No side effects ----
 
 
 def test_a_forward_that_fails_is_not_wanted(fast, x, slow_sol, monkeypatch):
@@ -299,13 +299,13 @@ FORKED = """
 
 @pytest.mark.parametrize("is_lost, calls", [(False, 1), (True, 100)])
 def test_a_forked_child_never_runs_pytorch(is_lost, calls):
-    """PyTorch's threads are gone there, and its forward would wait for them."""
+    """PyTorch's threads do not exist in the child, and its forward would wait for them."""
     script = textwrap.dedent(FORKED).format(is_lost=is_lost, calls=calls)
     subprocess.run([sys.executable, "-c", script], timeout=120, check=True)
 
 
 def test_one_thread_times_and_nobody_waits(slow_sol):
-    """Not even for another plan's."""
+    """Only one thread times PyTorch at a time, also for different plans. The other threads do not wait."""
     begun, go_on, runs = threading.Event(), threading.Event(), []
 
     def run_torch():
@@ -340,7 +340,7 @@ def test_a_later_run_may_fail(slow_sol):
 
 
 def test_a_verdict_of_before_is_none(slow_sol):
-    """The number of threads changed while PyTorch was timed."""
+    """If the number of threads changes while PyTorch is timed, that timing gives no verdict."""
     one = Selector("net")
 
     def run_torch():

@@ -1,4 +1,4 @@
-"""A selector by itself: what timing PyTorch costs, and the verdict. All times are made up."""
+"""A selector alone: the cost of timing PyTorch, and the verdict. All times are simulated."""
 
 import random
 
@@ -20,10 +20,10 @@ def clock(monkeypatch):
 
 
 class Machine:
-    """Calls of a plan on a clock of their own, by a shortcut where that was granted time.
+    """Simulates calls of a plan on a Clock; a shortcut makes them while it has granted time.
 
-    ``lost``: seconds by which calls took longer than SOL's alone, ``spent``. After PyTorch's runs SOL is
-    slowed down by ``spin`` times for 8 ms. PyTorch's first run of a batch size takes ``cold`` times as long.
+    ``spent``: seconds that the calls take with SOL alone; ``lost``: additional seconds. For 8 ms after a run of PyTorch,
+    SOL takes ``spin`` times as long. PyTorch's first run of a batch size takes ``cold`` times as long.
     """
 
     def __init__(self, clock, sol_s, torch_s, cold, spin):
@@ -75,7 +75,7 @@ class Machine:
 @pytest.mark.parametrize("cold", [1, 3, 40])
 @pytest.mark.parametrize("spin", [1, 1.5])
 def test_cost_and_verdict(clock, sol_s, ratio, cold, spin):
-    """At no moment more than a tenth is lost, or one first run; and the faster one is found."""
+    """At any time, at most a tenth of the calls' time is lost, plus one first run. The verdict is the faster engine."""
     machine = Machine(clock, sol_s, ratio * sol_s, cold, spin)
     while 1 not in machine.selector.verdicts:
         machine.call(1)
@@ -88,7 +88,7 @@ def test_cost_and_verdict(clock, sol_s, ratio, cold, spin):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_cost_of_many_batch_sizes(clock, seed):
-    """They share one budget; a first run that was not known to be long comes on top."""
+    """All batch sizes share one budget. Only a first run that takes longer than expected exceeds it."""
     dice = random.Random(seed)
     sizes = dice.sample(range(1, 65), 8)
     machine = Machine(clock, 1e-3, 1e-3 * dice.choice([0.3, 0.8, 2, 6]), dice.choice([1, 5]), 1.5)
@@ -116,11 +116,11 @@ def test_no_more_batch_sizes_than_pay(clock):
     [
         ([1.10, 1.10, 1.11], [1.0, 1.0, 1.0], True),
         ([1.04, 1.04, 1.04], [1.0, 1.0, 1.0], False),
-        ([1.10, 1.10, 1.11], [1.0, 1.08, 1.2], False),  # one lucky time
-        ([1.10, 1.50, 1.90], [1.0, 1.0, 1.0], False),  # somebody else was there
+        ([1.10, 1.10, 1.11], [1.0, 1.08, 1.2], False),  # one exceptionally short time
+        ([1.10, 1.50, 1.90], [1.0, 1.0, 1.0], False),  # another program used the machine
         ([1.10, 1.10], [1.0, 1.0], False),  # too few to tell
         ([1.60, 1.60], [1.0, 1.0], True),
-        ([9e-6, 9e-6, 9e-6], [2e-6, 2e-6, 2e-6], False),  # PyTorch in SOL's place takes as long
+        ([9e-6, 9e-6, 9e-6], [2e-6, 2e-6, 2e-6], False),  # the fallback itself takes as long
         ([1.60], [1.0], False),
         ([], [], False),
     ],
@@ -137,7 +137,7 @@ def test_only_a_clear_loss_counts(ours, theirs, lost):
         ([1.0, 1.0], [9.0, 1.4], False),
         ([1.0, 1.0, 1.0], [1.4, 1.4, 1.4], True),
         ([1.1, 1.1, 1.1], [1.0, 1.0, 1.0], False),
-        ([1.1] * selector.MAX_PAIRS, [1.0] * selector.MAX_PAIRS, True),  # enough of it
+        ([1.1] * selector.MAX_PAIRS, [1.0] * selector.MAX_PAIRS, True),  # most pairs
     ],
 )
 def test_when_sol_has_won(ours, theirs, won):
@@ -145,7 +145,7 @@ def test_when_sol_has_won(ours, theirs, won):
 
 
 def test_noise_is_tried_again(clock, monkeypatch):
-    """SOL's times differ at first."""
+    """If SOL's times differ too much, more pairs are timed."""
     monkeypatch.setattr(selector, "SHARE", float("inf"))
     one = Selector("net")
     times = iter([9, 2, 3, 3.5])

@@ -1,4 +1,4 @@
-"""The usual call does without the engine, and every unusual one finds its way back to it."""
+"""The shortcut makes ordinary calls without the engine; the engine gets all other calls."""
 
 import contextlib
 import copy
@@ -21,7 +21,7 @@ def engine(fast):
 
 @contextlib.contextmanager
 def count_engine_calls(fast):
-    """[number of calls that came to the engine]"""
+    """A list with one element, the number of calls that reach the engine."""
     count, cls = [0], type(engine(fast))
     call = cls.__call__
 
@@ -37,7 +37,7 @@ def count_engine_calls(fast):
 
 
 def assert_takes_it(fast, *inputs):
-    """The next call like the last one is a usual one."""
+    """Asserts that the shortcut makes the second of two equal calls."""
     with torch.no_grad():
         fast(*inputs)
         with count_engine_calls(fast) as count:
@@ -102,7 +102,7 @@ def test_change_of_the_model(fast, net, x, change):
 
 @pytest.mark.parametrize("place", range(N_SAMPLES))
 def test_value_written_behind_torchs_back(fast, net, x, place):
-    """The shortcut's guard finds it, and the engine, which looks at another sample, believes it."""
+    """The shortcut's guard finds the change. The engine accepts this, although it samples another value."""
     assert_takes_it(fast, x)
     values = net.conv.weight.detach().numpy().reshape(-1)
     values[(2 * place + 1) * values.size // (2 * N_SAMPLES)] += 1
@@ -269,12 +269,12 @@ def test_module_is_freed_at_once(fast, x):
         gc.enable()
 
 
-# ---- Batch sizes for which it is not known whether PyTorch is faster ----
+# ---- Undecided batch sizes ----
 
 
 @pytest.fixture
 def undecided(monkeypatch):
-    """Never a run of PyTorch: what is granted does not end."""
+    """The batch size stays undecided: PyTorch is never run, and the granted time does not end."""
     monkeypatch.setattr(selector, "SHARE", 1e-12)
     sol.config["compiler::never_slower"] = True
     yield
@@ -287,7 +287,7 @@ def find_selector(fast):
 
 
 def assert_takes_it_at_last(fast, *inputs):
-    """An undecided batch size is granted time when there is a shortcut and the engine has seen two calls."""
+    """Asserts that the shortcut makes calls of an undecided batch size after the first ones, which the engine makes."""
     with torch.no_grad():
         for _ in range(3):
             fast(*inputs)
@@ -299,7 +299,7 @@ def test_time_is_granted(fast, x, undecided):
     assert_takes_it_at_last(fast, torch.randn(3, 3, 9, 7))
     shortcut = engine(fast).shortcut
     assert shortcut.grant(0) > 0 == shortcut.grant(0)
-    assert_does_not_take_it(fast, x)  # which grants anew
+    assert_does_not_take_it(fast, x)  # the engine grants time again
     assert_takes_it(fast, x)
 
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs of any structure, numbers, and the ways to declare them."""
+"""Inputs and outputs of any structure, numbers as inputs, and the ways to declare inputs."""
 
 import collections
 import dataclasses
@@ -24,7 +24,7 @@ A, B = torch.randn(2, 3), torch.randn(2, 3)
 
 
 def _run(function, declared, given):
-    """SOL's result, equal to PyTorch's in values and structure."""
+    """Returns SOL's result; asserts that it equals PyTorch's in values and structure."""
     fast = sol.optimize(Function(function).eval(), *declared)
     with torch.no_grad():
         got, expected = fast(*given), function(*given)

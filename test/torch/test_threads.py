@@ -1,4 +1,4 @@
-"""Several threads, and processes that were forked while another thread was busy."""
+"""Calls of several threads, and forks while another thread is busy."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ import sol.pytorch as sol
 
 
 def run_together(count, function):
-    """Runs function(i) on threads of their own, which begin at the same time -> exceptions."""
+    """Runs function(i) in ``count`` threads that start at the same time. Returns the exceptions."""
     barrier, errors = threading.Barrier(count), []
 
     def run(i):
@@ -44,7 +44,7 @@ def test_optimize_on_several_threads(x):
 
 
 def test_capture_beside_calls_of_pytorch(x):
-    """torch.export changes nn.Module for the whole process, as long as it lasts."""
+    """torch.export changes nn.Module for the whole process while it runs; calls in other threads must not be affected."""
     net, other = Net().eval(), Net().eval()
     expected, stop, wrong = other(x), threading.Event(), []
 
@@ -63,7 +63,7 @@ def test_capture_beside_calls_of_pytorch(x):
     assert not wrong
 
 
-# A thread does BUSY for ever; meanwhile the process forks, and each child must answer in time.
+# A thread calls {busy} in an endless loop. Meanwhile the process forks, and each child must finish a call in time.
 FORKS = """
     import os, random, signal, sys, threading, time, torch, sol.pytorch as sol
     sol.config["compiler::never_slower"] = False

@@ -1,4 +1,4 @@
-"""tools/torchvision_cpu.py: whoever tries SOL on torchvision's networks can import them beside PyTorch's CPU build."""
+"""tools/torchvision_cpu.py: torchvision can be imported beside PyTorch's CPU build."""
 
 import importlib.util
 import os
@@ -25,7 +25,8 @@ except RuntimeError as error:
 
 @pytest.fixture
 def folder(tmp_path):
-    """A torchvision as pip installs it, in front of the environment's own: links, but for the file that the tool may change."""
+    """A folder with torchvision as pip installs it, which is imported instead of the environment's own. Its files are links, except the
+    one that the tool may change."""
     found = importlib.util.find_spec("torchvision")
     if found is None:
         pytest.skip("torchvision is not installed")
@@ -49,7 +50,7 @@ def test_import(folder):
         done = run(folder, TOOL)
         assert done.returncode == 0, done.stdout + done.stderr
     text = (folder / "torchvision/extension.py").read_text()
-    assert text.count("Appended by") <= 1  # none where the wheel's own operators load
+    assert text.count("Appended by") <= 1  # none if the wheel's own operators load
     done = run(folder, "-c", USE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("{} (1, 1000)")

@@ -1,9 +1,9 @@
 /*
- * The test harness: CHECK counts, check_done prints "N passed, N failed" and gives the exit code of
+ * The test harness: CHECK counts, check_done prints "N passed, N failed" and returns the exit code of
  * main.
  *
- * A failed check does not end the test, so one run shows all that is wrong; use REQUIRE where going
- * on would crash. Checks may be made by any thread.
+ * A failed CHECK does not end the test, so one run shows all failures. Use REQUIRE where continuing
+ * would crash. Any thread may use both.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -29,15 +29,16 @@ static inline int check_text_is(const char *is, const char *expected, const char
     return same;
 }
 
-/* Says that `what` is left out, and returns true, when an emulator runs the test: it knows no fork of a process with
- * threads, and does not tell who calls posix_spawn that there is no such program. */
+/* When an emulator runs the test, prints that `what` is left out, and returns true. The emulator does not support a fork of a process
+ * with threads, and its posix_spawn does not report that a program does not exist. */
 static inline int check_is_emulated(const char *what) {
     if (!getenv("TEST_RUNNER")) return 0;
     printf("left out under an emulator: %s\n", what);
     return 1;
 }
 
-/* The same where a process with busy threads cannot fork: under AddressSanitizer, too, whose own allocator stays locked in the child. */
+/* The same for forks of a process with busy threads. AddressSanitizer does not support these either: its allocator stays locked in the
+ * child. */
 static inline int check_cannot_fork(void) {
 #ifdef __SANITIZE_ADDRESS__
     printf("left out under AddressSanitizer: forks among busy threads\n");

@@ -6,11 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A child inherits no thread, and may start some. That a gate is made anew in the child looks like a mistake from outside. */
+/* A child inherits no threads, but may start its own. It initializes locks again, which ThreadSanitizer would report as an error. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "die_after_fork=0:report_mutex_bugs=0"; }
 
-/* Does `work` give true in a child of this process, which ends within so many seconds? */
+/* Does `work` return true in a child of this process, which ends within `seconds`? */
 static inline bool child_does(bool (*work)(void), unsigned seconds) {
     pid_t pid = fork();
     int status = -1;

@@ -1,4 +1,4 @@
-/* Generated kernels of one C file, compiled as strictly as they can be, and loaded. KEEP=1 in the environment keeps the file. */
+/* Compiles generated kernels, as one C file with strict warnings, and loads them. KEEP=1 in the environment keeps the file. */
 #ifndef COMPILED_H
 #define COMPILED_H
 

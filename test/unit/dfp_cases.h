@@ -1,6 +1,6 @@
 /*
  * Cases of test_dfp.c: name, layers, mode, value of symbol $0, further outputs. A source whose name
- * has a + is positive; one with a p stays plain among blocks.
+ * contains "+" has positive values; one whose name contains "p" is never blocked.
  */
 {"relu", "%0 = input f32[$0,37] \"x\"\n%1 = relu %0", PLAIN, 5, NULL},
     {"empty batch", "%0 = input f32[$0,37] \"x\"\n%1 = relu %0", PLAIN, 0, NULL},

@@ -1,6 +1,6 @@
 /*
- * What the operations of point expressions mean, said a second time: shares nothing with ir/primitive.def but the names, so that a
- * mistake in one of the two is seen. What is missing here is a warning of the compiler, and fails where it is met.
+ * The formulas of primitives, combines and index operations, written a second time. Only the names are shared with ir/primitive.def,
+ * so a test finds an error in one of the two. If a formula is missing here, the compiler warns, and the test that needs it fails.
  */
 #ifndef MEANING_H
 #define MEANING_H
@@ -51,7 +51,7 @@ static inline double meaning_of_combine(enum combine combine, double a, double b
     return 0;
 }
 
-/* Of no values at all. */
+/* The result of a reduction over zero values. */
 static inline double meaning_of_nothing(enum combine combine) {
     switch (combine) {
     case COMBINE_ADD: return 0;
@@ -76,7 +76,7 @@ static inline int64_t meaning_of_index(enum index_op op, int64_t a, int64_t b) {
     return 0;
 }
 
-/* The distance in units of the last place of `should` as a float; NaN is NaN. */
+/* The distance of `is` from `should`, in units in the last place of (float)should. Two NaNs are equal. */
 static inline double meaning_ulps(float is, double should) {
     float rounded = (float)should;
     if (isnan(should) || isnan(is)) return isnan(should) && isnan(is) ? 0 : 1e9;

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* `inputs` are types separated by blanks: they become %0, %1, .. and all of them are read by
- * `layer`, a kind and its attributes as in the text form. Symbol $0 is there. */
+/* `inputs` are types separated by blanks: they become %0, %1, .., and `layer` reads all of them.
+ * `layer` is a kind and its attributes as in the text form. The model has symbol $0. */
 static inline const char *write_one_layer(struct arena *arena, const char *inputs,
                                           const char *layer) {
     struct text text;

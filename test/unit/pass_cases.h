@@ -1,4 +1,4 @@
-/* Cases of test_pass.c: a pass, the lines of a model before it, and after it; NULL: as before. */
+/* Cases of test_pass.c: a pass, the lines of a model before it, and the lines after it; NULL: not changed. */
 {"decompose",
  X "%1 = param f32[8] \"m\"\n%2 = param f32[8] \"v\"\n%3 = param f32[8] \"w\"\n"
    "%4 = param f32[8] \"b\"\n%5 = batch_norm %0 %1 %2 %3 %4 eps=0.5\n"

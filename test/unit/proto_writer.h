@@ -1,4 +1,4 @@
-/* Writes protobuf messages for tests: right ones, and wrong ones. A message lies in a fixed buffer; fields are appended. */
+/* Writes protobuf messages for tests, valid and invalid ones. A message has a fixed buffer; fields are appended. */
 #ifndef PROTO_WRITER_H
 #define PROTO_WRITER_H
 

@@ -53,7 +53,7 @@ static void test_status(void) {
 
 /* ---- Arena ---- */
 
-/* What is taken between two fences goes, and nothing else. */
+/* arena_release frees the memory that was allocated between two marks, and nothing else. */
 static void fence_arena(struct arena *arena) {
     const char *before = arena_strdup(arena, "before");
     size_t size = arena_size(arena);
@@ -84,7 +84,7 @@ static void fill_arena(struct arena *arena) {
     fence_arena(arena);
 }
 
-/* Fills an arena while the n-th allocation fails. Returns whether it did. */
+/* Fills an arena while the n-th allocation fails. Returns whether that allocation was reached. */
 static bool fails_at(int n) {
     struct arena arena;
     jmp_buf boundary;
@@ -271,7 +271,7 @@ static void test_text(void) {
     CHECK_TEXT(text.at + 3890, "ab");
     check_numbers(&arena);
     check_parse();
-    /* Locales with a comma, if this machine has one; the second round is the same otherwise. */
+    /* Locales with a decimal comma. Without one on this machine, the second round repeats the first. */
     static const char *const locales[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "ps_AF.UTF-8"};
     for (int i = 0; i < COUNT(locales); i++)
         if (setlocale(LC_ALL, locales[i])) printf("locale %s\n", locales[i]);
@@ -290,7 +290,7 @@ static void test_hash(void) {
         seen[n] = hash_bytes(0, data, (size_t)n);
         for (int i = 0; i < n; i++) CHECK(seen[i] != seen[n]);
     }
-    for (int bit = 0; bit < 8 * COUNT(data); bit++) { /* and each bit matters */
+    for (int bit = 0; bit < 8 * COUNT(data); bit++) { /* and each bit changes the hash */
         data[bit / 8] ^= (unsigned char)(1 << bit % 8);
         uint64_t hash = hash_bytes(0, data, sizeof data);
         int changed = __builtin_popcountll(hash ^ seen[COUNT(data)]);
@@ -350,7 +350,7 @@ static void *write_slowly(void *path) {
     return NULL;
 }
 
-/* A pipe comes in pieces, and ends when its writer does. */
+/* Data of a pipe arrives in pieces; the pipe ends when its writer closes it. */
 static void test_read_pipe(void) {
     char path[] = "/tmp/sol-test-XXXXXX", *data = NULL;
     size_t size = 0;
@@ -394,7 +394,7 @@ static void test_spawn(void) {
     CHECK(strlen(output) == 65536);
     CHECK(spawn_shell("exec >&- 2>&-; sleep 0.1; exit 5", 10, output, sizeof output) == 5);
 
-    /* A grandchild that keeps the output open does not keep us waiting. */
+    /* A grandchild that keeps the output open does not delay os_spawn. */
     double before = os_now();
     CHECK(spawn_shell("sleep 3 & exit 4", 10, output, sizeof output) == 4);
     CHECK(os_now() - before < 2);
@@ -405,7 +405,7 @@ static void test_spawn(void) {
     CHECK(spawn_shell("yes", 0.2, output, sizeof output) == -1);
     CHECK(spawn_shell("pgrep -f '[s]leep 31.4159'", 10, NULL, 0) != 0);
 
-    /* Waiting costs nothing; what grandchildren compute counts. */
+    /* Sleeping takes no processor time; the processor time of grandchildren counts. */
     const char *const scripts[] = {"sleep 0.4", "while :; do :; done",
                                    "sh -c 'while :; do :; done' & wait"};
     for (int i = 0; i < 3; i++) {

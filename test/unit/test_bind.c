@@ -1,6 +1,6 @@
 /*
- * Bindings of random programs, played through on marked memory: whatever a step has written for an image is there when a later
- * step reads it, however the batch is divided.
+ * Bindings of random programs, simulated with marks in memory: the mark that a step has written for a sample is still there when a
+ * later step reads it, for any division of the batch.
  */
 #include "check.h"
 #include "run/bind.h"
@@ -11,7 +11,7 @@
 
 #define STEPS 12
 #define SLOTS 10
-#define UNIT 64 /* bytes; slots take whole units per image */
+#define UNIT 64 /* bytes; the size of a slot is a number of units per sample */
 
 static uint64_t state = 88172645463325252u;
 static int64_t draw(int64_t n) {
@@ -24,7 +24,7 @@ struct program {
     struct step step[STEPS];
     struct slot slot[SLOTS];
     struct buffer_ref ptr[STEPS][SLOTS];
-    int64_t units[SLOTS]; /* per image */
+    int64_t units[SLOTS]; /* per sample */
 };
 
 static int64_t one_task(const struct step *step, const int64_t *arg) {
@@ -32,7 +32,7 @@ static int64_t one_task(const struct step *step, const int64_t *arg) {
     return 1;
 }
 
-/* Step i points to the slots that live then: whoever is first writes, the others read. */
+/* Step i has a pointer to each slot that is alive then. The first step of a slot writes it, the later ones read it. */
 static void point_to_slots(struct program *p, int i) {
     struct step *step = &p->step[i];
     int64_t bytes = 0;
@@ -62,7 +62,7 @@ static void draw_program(struct program *p) {
     }
 }
 
-/* One image of one pointer: marks its units, or sees whether the mark is there. */
+/* One sample of one pointer: writes the mark into its units, or checks it. */
 static void play_image(const struct program *p, const struct binding *b, int i, int ptr,
                        int64_t first, int64_t image, int64_t *memory) {
     const int s = p->ptr[i][ptr].index;
@@ -76,7 +76,7 @@ static void play_image(const struct program *p, const struct binding *b, int i, 
     }
 }
 
-/* As exec.c goes through it. Returns the number of steps that were run. */
+/* Visits sections, micro-batches and steps in the order of exec.c. Returns the number of steps that were run. */
 static int play(const struct program *p, const struct binding *b, int64_t batch, int64_t *memory) {
     int n = 0;
     for (int s = 0; s < b->n_sections; s++) {

@@ -1,8 +1,9 @@
 /*
- * DFP against the point expressions: small models are generated, compiled, run in pieces, and
- * compared with a naive evaluation of what ir_define says. The interpreter has to give the same.
+ * DFP against the point expressions: kernels of small models are generated, compiled, run in ranges of
+ * tasks, and compared with a naive evaluation of ir_define's expressions. The interpreter must give
+ * the same results.
  *
- * Tensors lie right in front of an unreadable page, so that an access behind their end is a crash.
+ * Tensors end at an unreadable page, so that an access beyond their end crashes.
  */
 #include "compiled.h"
 #include "meaning.h"
@@ -13,13 +14,13 @@
 #define MAX_CASES 128
 #define MAX_TENSORS 64
 
-/* ONE: single channels are blocked too. APART: images lie apart, as slices of larger ones do. */
+/* ONE: tensors with one channel are blocked, too. APART: there are gaps between samples, as in a slice of a larger tensor. */
 enum { PLAIN = 0, BLOCKED = 1, SEGMENTS = 2, REFUSED = 4, ONE = 8, APART = 16 };
 
 #define GAP 64
 
-/* Layers of `text`, as lines without the model around them; the last tensor is an output, and
- * those in `outputs`. */
+/* `text` has the layers, one per line, without the lines of the model. The last tensor and the
+ * tensors in `outputs` are outputs. */
 struct test_case {
     const char *name, *text;
     int mode;
@@ -126,7 +127,7 @@ static void eval_layer(struct run *r, const struct layer *l) {
     }
 }
 
-/* Mostly in [-3, 3], with what is special in between. */
+/* Uniform in [-3, 3]. */
 static float random_value(uint32_t *state) {
     *state = *state * 1664525u + 1013904223u;
     return (float)(int32_t)*state * (3.0f / 2147483648.0f);
@@ -161,7 +162,7 @@ static int64_t stored(const struct run *r, const struct tensor *t) {
     return size_eval(&n, &r->test->symbol) + gaps;
 }
 
-/* Where element `i` (row major) lies. */
+/* Offset of element `i` (row major) in memory. */
 static int64_t place(const struct run *r, const struct tensor *t, int64_t i) {
     int64_t at = 0;
     for (int d = t->rank - 1; d >= 0; d--) {
@@ -192,7 +193,7 @@ static bool has_blocks(const struct tensor *t, int mode) {
     return !size_is(t->dim[1], 1) || (mode & ONE);
 }
 
-/* One segment, or two of which the first has 5 channels. */
+/* Sets a blocked layout of one segment, or of two if SEGMENTS; the first then has 5 channels. */
 static void set_layout(struct tensor *t, int mode, int lanes) {
     if (!has_blocks(t, mode)) return;
     int channels = (int)size_value(t->dim[1]), n = mode & SEGMENTS ? 2 : 1;
@@ -408,7 +409,7 @@ static void test_sizes(void) {
     CHECK_TEXT(find_text(small, 1), find_text(large, 5));
 }
 
-/* An epilogue overwrites what it reads, point by point, so it may not read it at any other point. */
+/* An epilogue overwrites its tile point by point, so it may read the tile only at the point that it writes. */
 static void test_in_place(void) {
     static const struct {
         const char *layers;
@@ -433,8 +434,8 @@ static int count_text(const char *text, const char *word) {
     return n;
 }
 
-/* What lies outside of an image is no iteration of its loops, be it behind a guard, a condition, or a product with one of these: it
- * costs nothing, and an infinite weight does not make NaN of it. */
+/* Points outside of an image are not iterations of its loops: the bounds of the loops leave them out, also if a condition or a factor
+ * in a product guards the load. So they take no time, and an infinite weight times 0 does not give NaN. */
 static void test_bounds(void) {
     static const struct {
         const char *layers;

@@ -1,6 +1,6 @@
 /*
  * What follows from the lists of the DNN module: texts of problems and plans, keys of timings, names of implementations, and
- * deployed libraries. Each list is walked, so that a new row is tested with no further line here.
+ * deployed libraries. The tests walk each list, so a new row is tested without a new line here.
  */
 #include "check.h"
 #include "device/cpu/cpu.h"
@@ -40,7 +40,7 @@ static const struct dnn_problem base = {.c = 4, .k = 4, .c_map = map, .k_map = m
 #define CHANGE_C_MAP(field) changed.field = other_map
 #define CHANGE_K_MAP(field) changed.field = other_map
 
-/* Any one field makes another problem; so does a map that is not there. */
+/* The key of a problem changes with every single field, also with a map that is NULL. */
 static void test_fields(void) {
     CHECK_TEXT(key_of(&base), key_of(&base));
 #define TEST_FIELD(kind, type, name)               \
@@ -55,7 +55,7 @@ static void test_fields(void) {
     check_differs(&base, &without, "c_map");
 }
 
-/* Names are those of the symbols, which deployed libraries are written with; own kernels have files, libraries none. */
+/* Names are equal to those of the symbols, because deployed libraries use both. Own kernels have a file, vendors' libraries have none. */
 static void test_names(void) {
     int n = 0;
     while (dnn_impls[n]) n++;
@@ -78,7 +78,7 @@ static const char network[] = "model \"m\" {\nsymbol $0 \"n\"\n"
                               "%2 = conv %0 %1 pad=[1,1,1,1]\n"
                               "output %2 \"y\"\n}\n";
 
-/* Every field of every plan is in the library's text. */
+/* The text of the library has every field of every plan. */
 static void check_source(const char *source) {
     int n = 0;
     for (const char *at = source; (at = strstr(at, "struct dnn_work data_")); n++) {

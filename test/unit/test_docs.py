@@ -1,4 +1,4 @@
-"""tools/doc_names.py finds wrong sentences, tools/loc.py folders that grew."""
+"""tools/doc_names.py finds names that do not exist; tools/loc.py finds folders that exceed their limit."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ def sources():
     return doc_names.Sources()
 
 
-# Put together here, so that the word itself stands in no source.
+# Joined here, so that the word itself occurs in no source.
 UNKNOWN = "_".join(("jit", "build", "nothing"))
 RIGHT = (
     "`lower` in `src/compile.c`, `struct model`, `struct layer` and `struct tensor` (`src/ir/ir.h`), "

@@ -1,4 +1,4 @@
-/* Forks while other threads call a program: each child makes calls of its own, and ends in time. */
+/* Forks while other threads call a program: each child makes its own calls, and ends in time. */
 #include "check.h"
 #include "children.h"
 
@@ -9,7 +9,7 @@ static struct sol_program *program;
 static struct sol_weights *weights;
 static atomic_bool stop;
 
-/* Calls of several sizes, each with a binding of its own. */
+/* Calls with several sizes, each with its own binding. Returns whether all results are correct. */
 static bool calls_right(void) {
     const float x[16] = {-1, 2, -3, 4, -5, 6, -7, 8, -9, 10, -11, 12, -13, 14, -15, 16};
     bool right = true;

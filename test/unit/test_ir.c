@@ -1,9 +1,9 @@
 /*
  * src/base/size.c and src/ir: sizes, shape inference, the builder, changing models.
  *
- * Inference is tested by a table: input types, a layer as in the text form, and the output's type
- * or what the message has to say. The text form itself: test_ir_text.c; mathematics:
- * test_ir_define.c.
+ * A table tests inference: input types, a layer as in the text form, and the output's type
+ * or a part of the error message. test_ir_text.c tests the text form, test_ir_define.c the point
+ * expressions.
  */
 #include "check.h"
 #include "ir/ir.h"
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-static struct arena arena; /* of the running test; main makes and frees it */
+static struct arena arena; /* of the running test; main creates and frees it */
 
 /* ---- Sizes ---- */
 
@@ -92,7 +92,7 @@ static void test_size_eval(void) {
 struct row {
     const char *inputs; /* types, separated by blanks; they become %0, %1, .. */
     const char *layer;  /* kind and attributes, separated by a blank */
-    const char *result; /* the output's type; "!" and a part of the message when it must fail */
+    const char *result; /* the output's type; or "!" and a part of the error message */
     enum sol_status status;
 };
 
@@ -230,7 +230,7 @@ static const struct row rows[] = {
     {X, "sum keepdim=trueish", "!keepdim", SOL_EINVAL},
     {X, "max_pool kernel=[2]", "!kernel", SOL_EINVAL},
     {X, "max_pool kernel=[2,2,2]", "!kernel", SOL_EINVAL},
-    /* Sizes that are not there, may be negative, or overflow */
+    /* Symbols that the model does not have; sizes that may be negative, or overflow */
     {"f32[1]", "expand shape=[$1]", "!dim 0 is $1, a symbol that the model does not have",
      SOL_EINVAL},
     {"f32[1]", "expand shape=[$0-5]", "!dim 0 would be $0-5, which may be negative", SOL_EINVAL},
@@ -305,7 +305,7 @@ static void test_builder(void) {
     sol_model_free(NULL);
 }
 
-/* The first mistake is what check reports, whatever follows it. */
+/* sol_model_check reports the first error, not the later ones. */
 static void check_mistake(struct sol_model *m, enum sol_status status, const char *message) {
     sol_tensor ok = sol_model_input(m, "later", SOL_F32, 0, NULL);
     CHECK(ok < 0);
@@ -364,8 +364,7 @@ static void test_sticky(void) {
     check_mistake(m, SOL_EINVAL, "\"y\"");
 }
 
-/* Asking too early is no mistake of the model. */
-/* What could be printed but not parsed is refused where it is given. */
+/* A name that is too long for the parser is refused by the builder. */
 static void test_long_names(void) {
     const int64_t dim[] = {1};
     char *name = arena_alloc(&arena, IR_MAX_NAME + 2);
@@ -402,7 +401,7 @@ static void test_check_again(void) {
     CHECK(sol_model_check(NULL) == SOL_EINVAL && !sol_model_print(NULL));
 }
 
-/* Inputs of any type may be declared; only computing with them is refused. */
+/* Inputs may have any type; only layers that compute with them are refused. */
 static void test_dtypes(void) {
     struct sol_model *m = sol_model_new("m");
     sol_tensor x = sol_model_input(m, "ids", SOL_I64, 1, (int64_t[]){4});
@@ -414,7 +413,7 @@ static void test_dtypes(void) {
     sol_model_free(m);
 }
 
-/* Fails every allocation in turn: no crash, no leak, and ENOMEM is what is said. */
+/* Fails every allocation in turn: no crash, no leak, and the status is SOL_ENOMEM. */
 static void build_with_failure(long fail_at, bool *passed) {
     mem_fail_at = fail_at;
     struct sol_model *m = sol_model_new("m");
@@ -479,7 +478,7 @@ static void test_clone(void) {
     for (int i = 0; i < m->layers.n; i++) CHECK(copy->layers.at[i] != m->layers.at[i]);
 }
 
-/* Operands that are `t`, and outputs. */
+/* Counts the inputs of layers that are `t`, plus one if `t` is an output. */
 static int count_readers(const struct model *m, const struct tensor *t) {
     int n = ir_is_output(m, t);
     for (int i = 0; i < m->layers.n; i++)

@@ -1,9 +1,9 @@
 /*
- * src/ir/define*.c and expr.c: the mathematics of layers as point expressions.
+ * src/ir/define*.c and expr.c: layers as point expressions.
  *
- * A small interpreter evaluates the expression at every output point, and device/ref, which shares
- * no code with it, says what it should be. The interpreter also sees what generated code relies
- * on: a load that is not `checked` never leaves its input.
+ * A small interpreter evaluates the expression at every output point. device/ref, which shares
+ * no code with it, computes the expected value. The interpreter also checks an assumption of
+ * generated code: a load that is not `checked` never reads outside of its input.
  */
 #include "check.h"
 #include "device/ref/ref.h"
@@ -24,8 +24,8 @@ struct eval {
     const struct layer *layer;
     const float *in[MAX_INPUTS];
     int64_t var[MAX_VARS];
-    int n_checked; /* checked loads met */
-    int n_outside; /* of those, how many were outside */
+    int n_checked; /* checked loads that were evaluated */
+    int n_outside; /* of these, loads outside of the input */
 };
 
 static int64_t eval_size(struct size size) { return size_eval(&size, symbols); }
@@ -64,7 +64,7 @@ static double eval_load(struct eval *e, const struct expr *x) {
 
 static double eval_expr(struct eval *e, const struct expr *x);
 
-/* The body at every point of variables k, k+1, .. of the reduction. */
+/* Merges the body's values at all points of variables k, k+1, .. of the reduction into `sum`. */
 static double eval_reduce(struct eval *e, const struct expr *x, int k, double sum) {
     if (k == x->n_vars) return meaning_of_combine(x->combine, sum, eval_expr(e, x->arg[0]));
     int var = x->first_var + k;
@@ -92,8 +92,8 @@ static double eval_expr(struct eval *e, const struct expr *x) {
 
 /* ---- Comparing with device/ref ---- */
 
-/* How loads have to be: NEVER = no checked load, no guard needed; ALWAYS = at least one leaves the
- * input, else the case tests nothing; EITHER = checked for safety, but always inside. */
+/* Expected loads. NEVER: no load is checked. ALWAYS: at least one load is outside of its input,
+ * otherwise the case tests nothing. EITHER: loads are checked for safety, but are always inside. */
 enum checks { NEVER, ALWAYS, EITHER };
 
 struct row {
@@ -186,8 +186,8 @@ static const struct row rows[] = {
 
 static int64_t count(const struct tensor *t) { return eval_size(ir_elements(t)); }
 
-/* Values around zero, with each special value at some place: NaN only for a pointwise layer, where
- * it stays at its place. */
+/* Values around zero, and each special value at some place. NaN only for a pointwise layer, where
+ * it affects one output only. */
 static float *fill(const struct layer *l, int input) {
     int64_t n = count(l->in[input]);
     float *data = ARENA_ARRAY(&arena, float, n);
@@ -209,7 +209,7 @@ static bool is_close(double is, double expected) {
     return is == expected || fabs(is - expected) <= 1e-5 + 1e-5 * fabs(expected);
 }
 
-/* Goes to the next output point, the last dim fastest. */
+/* Moves to the next output point; the last dim changes fastest. */
 static void step(struct eval *e, const struct tensor *out) {
     for (int d = out->rank - 1; d >= 0; d--) {
         if (++e->var[d] < eval_size(out->dim[d])) return;
@@ -287,7 +287,7 @@ static void test_folding(void) {
     CHECK(index_mod(a, five, size_symbol(0))->op == INDEX_MOD);
 }
 
-/* Windows are found without walking over them, and padding of nothing needs no checks. */
+/* Defining a window takes no time in proportion to its size, and padding by 0 needs no checks. */
 static void test_cheap(void) {
     static const struct row none = {X, "pad", NEVER};
     test_row(&none);

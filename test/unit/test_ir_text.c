@@ -1,13 +1,13 @@
 /*
- * src/ir/text.c and attr.c: the text form. Whatever is printed reads back as the same text,
- * whatever is not a model gives an error with its line, and docs/ir.md is right.
+ * src/ir/text.c and attr.c: the text form. A printed model, read and printed again, gives the same text;
+ * a text that is not a model gives an error with its line; the examples of docs/ir.md are correct.
  */
 #include "check.h"
 #include "ir/ir.h"
 
 #include <math.h>
 
-static struct arena arena; /* of the running test; main makes and frees it */
+static struct arena arena; /* of the running test; main creates and frees it */
 
 static const char *print(const struct model *m) {
     struct text text;
@@ -18,7 +18,7 @@ static const char *print(const struct model *m) {
 
 /* ---- Round trips ---- */
 
-/* Every kind, with all attributes away from their defaults. */
+/* Every kind of layer, with values other than the defaults for all attributes. */
 static const char first_layers[] = "model \"every \\\"layer\\\" \\\\ \\x0a\" {\n"
                                    "  symbol $0 \"batch\"\n"
                                    "  symbol $1 \"length\"\n"
@@ -81,7 +81,7 @@ static const char *const moving[] = {
 static const char *const binary[] = {"add",     "sub",     "mul",  "div",
                                      "maximum", "minimum", "less", "equal"};
 
-/* Puts a reader of %0 for each line of a list into the text; returns the next free number. */
+/* Appends, for each line of a list, a layer that reads %0. Returns the next free number. */
 static int add_layers(struct text *text, int number, const char *const *list, int n,
                       const char *inputs) {
     for (int i = 0; i < n; i++) {
@@ -121,7 +121,7 @@ static void test_round_trip(void) {
         if (!CHECK(seen[i])) fprintf(stderr, "    no %s in the test\n", layer_infos[i].name);
 }
 
-/* Blanks, comment lines, gaps in the numbers and defaults that are said: read, but not printed. */
+/* Blanks, comment lines, gaps in the numbers and explicit default values are read, but not printed. */
 static void test_free_form(void) {
     struct model *m;
     enum sol_status status = ir_parse("# a comment\r\n"
@@ -141,7 +141,7 @@ static void test_free_form(void) {
                          "}\n");
 }
 
-/* A terminal that is shown a model must not obey it; letters of any language stay. */
+/* Control characters in names are printed as \xHH, so they cannot control a terminal; letters of any language stay. */
 static void test_control_characters(void) {
     struct model *m;
     const char *text =
@@ -195,7 +195,7 @@ static void test_attributes(void) {
     CHECK(ir_find_kind("conv") == LAYER_conv && ir_find_kind("con") == N_LAYER_KINDS);
 }
 
-/* ---- What is not a model ---- */
+/* ---- Errors ---- */
 
 static const struct {
     const char *text;
@@ -261,7 +261,7 @@ static void test_errors(void) {
     }
 }
 
-/* Reads a text after one change. What is accepted is a sound model. */
+/* Reads a text after one change. If it is accepted, the model is valid. */
 static void read_changed(const char *text, size_t at, char byte) {
     struct arena once = {.boundary = arena.boundary};
     struct model *m;
@@ -276,7 +276,7 @@ static void read_changed(const char *text, size_t at, char byte) {
     arena_fini(&once);
 }
 
-/* Every beginning of a good text, and the text with each byte changed, is read without a crash. */
+/* Reads every prefix of a valid text, and the text with each byte changed, without a crash. */
 static void test_mutations(void) {
     static const char bytes[] = {'%', '$', '"',  '\\', '[', ']', '-', '9',
                                  'x', ' ', '\n', '#',  '}', '=', 127};
@@ -345,7 +345,7 @@ static void check_example(const char *text, const char *message) {
     CHECK_TEXT(print(m), printed);
 }
 
-/* Runs the examples of the language's definition, and looks whether it speaks of every layer. */
+/* Runs the examples of docs/ir.md, and checks that it names every kind of layer. */
 static void test_document(void) {
     char *document, *at, *text;
     size_t size;

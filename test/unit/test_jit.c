@@ -1,8 +1,7 @@
 /*
- * src/jit: kernels from text, with a compiler that misbehaves and a cache that others
- * damage.
+ * src/jit: kernels from text, also with a compiler that fails and a cache that is damaged.
  *
- * Each test has a cache folder of its own below one scratch folder. Needs a C compiler.
+ * Each test has its own cache folder below one scratch folder. Needs a C compiler.
  */
 #include "check.h"
 #include "device/cpu/cpu.h"
@@ -26,7 +25,7 @@ static char cache[PATH_SIZE];
 static const char *const two_texts[] = {"int one(void) { return 1; }\n",
                                         "int two(void) { return 2; }\n"};
 
-/* Makes $SOL_CACHE_DIR a new name below the scratch folder. The folder is not made. */
+/* Sets $SOL_CACHE_DIR to a new name below the scratch folder. The folder is not created. */
 static void use_cache(const char *name) {
     (void)snprintf(cache, sizeof cache, "%s/%s", scratch, name);
     setenv("SOL_CACHE_DIR", cache, 1);
@@ -55,8 +54,8 @@ static int build_two(const char *const *texts, const char *flags, bool debug) {
 
 static int build(void) { return build_two(two_texts, FLAGS, false); }
 
-/* How many files of the folder end like this. `last` (may be NULL) receives the path of one of
- * them. */
+/* Counts the files in the cache folder whose names have this ending. `last` (may be NULL) receives
+ * the path of one of them. */
 static int count_files(const char *ending, char last[PATH_SIZE]) {
     DIR *folder = opendir(cache);
     int n = 0;
@@ -157,7 +156,7 @@ static off_t size_of(const char *path) {
     return file.st_size;
 }
 
-/* A file without a seal is not read, nor is memory taken for it. */
+/* A file of 20 GiB without a valid end is not read, and no memory is allocated for it. */
 static void test_huge(const char *path) {
     struct rusage before, after;
     CHECK(!truncate(path, (off_t)20 << 30) && !getrusage(RUSAGE_SELF, &before));
@@ -191,7 +190,7 @@ static void test_damage(void) {
     test_huge(path);
 }
 
-/* A valid file under the name of another key: as if two keys had one hash. */
+/* A valid file under the name of another key, as if two keys had the same hash. */
 static void test_collision(void) {
     use_cache("collision");
     struct jit_module *module;
@@ -216,7 +215,7 @@ static void test_collision(void) {
 
 /* ---- The cache cannot be trusted or written ---- */
 
-/* The folder is refused for this reason and stays as it is, with `n_files` objects. */
+/* The folder is refused for this reason and is not changed: it still has `n_files` objects. */
 static void check_refused_full(const char *reason, int n_files) {
     char path[PATH_SIZE];
     CHECK(jit_cache_dir(path, sizeof path) == SOL_EINVAL);
@@ -251,7 +250,7 @@ static void test_refusals(void) {
     (void)snprintf(above, sizeof above, "%s/above", scratch);
     CHECK(!mkdir(above, 0700) && !mkdir(cache, 0700) && !chmod(above, 0707));
     check_refused("a folder above");
-    if (!geteuid()) { /* a group of other users, and root's own */
+    if (!geteuid()) { /* a folder that another group may write, and one of root */
         CHECK(!chmod(above, 0770) && !chown(above, 0, 65534));
         check_refused("a folder above");
         CHECK(!chown(above, 0, 0) && !chmod(above, 0770));
@@ -271,7 +270,7 @@ static void test_refusals(void) {
     }
 }
 
-/* What is cached in a folder that cannot be written is used, the rest is compiled elsewhere. */
+/* Objects in a folder without write permission are used; other texts are compiled elsewhere. */
 static void test_full(void) {
     use_cache("full");
     CHECK(build() == 2);
@@ -281,14 +280,14 @@ static void test_full(void) {
     CHECK(!jit_build(&cpu_objects, FLAGS, two_texts, 2, false, &module, &stats) &&
           !stats.n_compiled);
     jit_release(module);
-    if (geteuid()) { /* root may write everywhere */
+    if (geteuid()) { /* root may write to any folder */
         CHECK(build_two(two_texts, FLAGS "-Dnew", false) == 2);
         CHECK(build_two(two_texts, FLAGS "-Dnew", false) == 2);
     }
     CHECK(!chmod(cache, 0700));
 }
 
-/* Where files may not become as large as a kernel's, nothing ends, nothing stays behind. */
+/* With a file size limit below a kernel's size, the process does not end and leaves no files. */
 static void test_size_limit(void) {
     static char text[64 << 10];
     const char *const texts[] = {text};
@@ -307,7 +306,7 @@ static void test_size_limit(void) {
     CHECK(count_files("", NULL) == 2); /* . and .. */
 }
 
-/* What a process left behind that was killed long ago goes; what may still be written stays. */
+/* Old temporary files of a killed process are removed; new ones, which may still be written, are not. */
 static void test_stale(void) {
     char old[PATH_SIZE], new[PATH_SIZE];
     use_cache("stale");
@@ -324,9 +323,9 @@ static void test_stale(void) {
     CHECK(access(old, F_OK) && !access(new, F_OK));
 }
 
-/* ---- The compiler misbehaves ---- */
+/* ---- The compiler fails ---- */
 
-/* Makes $SOL_CC a script that answers --version and does `body` otherwise. */
+/* Sets $SOL_CC to a script that answers --version and runs `body` in all other cases. */
 static void use_script(const char *name, const char *body) {
     char path[PATH_SIZE], text[1024];
     (void)snprintf(path, sizeof path, "%s/%s", scratch, name);
@@ -383,7 +382,7 @@ static void test_bad_compiler(void) {
     CHECK(build_status("int f;\n") == SOL_EUNSUPPORTED && strstr(sol_error(), "SOL_CC=none"));
     setenv("SOL_CC", "/nonexistent/cc -x", 1);
     CHECK(build_status("int f;\n") == SOL_ETOOL && strstr(sol_error(), "/nonexistent/cc"));
-    CHECK(count_files(".so", NULL) == 1); /* that there was none in time */
+    CHECK(count_files(".so", NULL) == 1); /* the record of the compile that timed out */
     CHECK(count_files(".c", NULL) > 0);
 
     setenv("SOL_CC", "  cc   -DONE=1 ", 1);
@@ -394,7 +393,7 @@ static void test_bad_compiler(void) {
     CHECK(!jit_compiler(&path, &version) && path[0] == '/' && *version);
     char *search = strdup(getenv("PATH"));
     setenv("PATH", "::.:/nonexistent", 1);
-    setenv("SOL_CC", "cc", 1); /* what "" found is known by now, what "cc" finds is not */
+    setenv("SOL_CC", "cc", 1); /* not cached yet, unlike the compiler for an unset SOL_CC */
     CHECK(jit_compiler(&path, &version) == SOL_ETOOL);
     setenv("PATH", search, 1);
     free(search);
@@ -417,7 +416,7 @@ static struct jit_stats build_late(const char *limit_s, enum sol_status expected
     return stats;
 }
 
-/* What takes too long is compiled with less optimization, once: the next process finds that. */
+/* A text that takes too long is compiled with less optimization. The result is cached. */
 static void test_late(void) {
     use_cache("late");
     use_script("slow", "case \"$*\" in *-DSOL_LONG*) exec cc \"$@\";; esac; " SPIN);
@@ -429,7 +428,7 @@ static void test_late(void) {
     CHECK(stats.n_compiled == 0 && stats.processor_s == 0);
 }
 
-/* That it never ends in time is remembered, for as long as nobody grants more time. */
+/* If the compiler exceeds the limit at all levels, the cache records this until the limit is raised. */
 static void test_never(void) {
     use_cache("never");
     use_script("spins", SPIN);
@@ -443,7 +442,7 @@ static void test_never(void) {
     unsetenv("SOL_CC");
 }
 
-/* A text that is long is not tried with all optimization first. */
+/* A long text is compiled with less optimization at once, without a first run with all optimization. */
 static void test_long(void) {
     use_cache("long");
     static char text[16 << 10];
@@ -478,7 +477,7 @@ static void test_processes(void) {
     CHECK(count_files(".so", NULL) == 2 && count_files(".c", NULL) == 0);
 }
 
-/* A process that is killed at any time leaves a cache that works. */
+/* After a process was killed at any time, the cache still works. */
 static void test_kills(void) {
     for (int ms = 0; ms < 120; ms += 8) {
         char name[32];

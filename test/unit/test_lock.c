@@ -1,4 +1,4 @@
-/* Locks and forks: whenever a process forks, in the child all locks are free and what they guard is whole. */
+/* Locks and forks: after a fork at any time, all locks are free in the child and the data that they guard is consistent. */
 #include "base/base.h"
 #include "base/lock.h"
 #include "check.h"
@@ -6,7 +6,7 @@
 
 #define FORKS 60
 
-/* Under `outer`, both counts are equal; between them another lock is taken and given back. */
+/* `outer` guards `begun` and `ended`: they are equal while it is free. Between changing them, a thread acquires and releases `inner`. */
 static struct lock outer, inner = LOCK_INITIALIZER;
 static volatile long begun, ended, seen;
 static atomic_bool stop;
@@ -54,7 +54,7 @@ static void test_forks_among_threads(void) {
     CHECK(wrong == 0 && is_integer());
 }
 
-/* It cannot wait for itself; in the child it still holds what it held. */
+/* A thread that holds a lock while it forks does not wait for itself. The child still holds the lock. */
 static bool releases(void) {
     lock_release(&outer);
     return is_integer();

@@ -1,5 +1,5 @@
 /*
- * Long kernels: planning them takes no longer than their layers, and compiling them stays within the limit.
+ * Long kernels: the time of planning is proportional to the number of layers, and compiling stays within the limit.
  */
 #include "check.h"
 
@@ -18,7 +18,7 @@ static double processor_s(int who) {
            1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/* Rows of 40 values through `n` layers, `step` of them at a time. */
+/* Compiles a model of rows of 40 values to which `step` is applied n times. */
 static struct sol_program *compile(int n, sol_tensor (*step)(struct sol_model *m, sol_tensor x)) {
     struct sol_model *m = sol_model_new("long");
     int64_t batch = sol_model_symbol(m, "n");
@@ -48,7 +48,7 @@ static sol_tensor add_cut(struct sol_model *m, sol_tensor x) {
     return sol_model_layer(m, "concat", 2, part, "axis=2", NULL);
 }
 
-/* silu reads its input twice: a chain of 60 has 2^60 ways through it. */
+/* silu reads its input twice, so a chain of 60 has 2^60 paths. */
 static void test_planning(void) {
     double before = processor_s(RUSAGE_SELF);
     setenv("SOL_CC", "none", 1);
@@ -57,7 +57,7 @@ static void test_planning(void) {
     CHECK(processor_s(RUSAGE_SELF) - before < 1);
 }
 
-/* What the text of kernels costs, in multiples of that of a pointwise one. */
+/* The time to compile kernels, relative to that of a pointwise kernel. */
 static void test_cost(void) {
     struct sol_program *unit = compile(1, add_silu), *rows = compile(4, add_softmax),
                        *cuts = compile(3, add_cut);
@@ -72,7 +72,7 @@ static void test_cost(void) {
     sol_program_release(cuts);
 }
 
-/* SOL_DEBUG=time says what the compiler took. */
+/* SOL_DEBUG=time prints the time of the compiler. */
 static void test_said(void) {
     char text[4096];
     int pipes[2];
@@ -93,7 +93,7 @@ static void test_said(void) {
     sol_program_release(program);
 }
 
-/* One that is long enough for the quick level, and found in the cache afterwards. */
+/* A kernel that is long enough for less optimization, and is in the cache afterwards. */
 static void test_quick(void) {
     double before = processor_s(RUSAGE_CHILDREN);
     struct sol_program *program = compile(500, add_silu);

@@ -1,12 +1,12 @@
 /*
- * src/device/null: the skeleton of a device makes steps and kernels of all modules, and computes nothing.
+ * src/device/null: the skeleton of a device makes steps and kernels for all modules, and computes nothing.
  *
- * Nobody can choose the device, so the test compiles for it directly.
+ * sol_compile refuses this device, so the test calls device_compile.
  */
 #include "check.h"
 #include "device/device.h"
 
-/* A linear layer is DNN's, a softmax DFP's, a permutation is a copy, and a gather a step of its own. */
+/* One layer for each module: linear for DNN, softmax for DFP, permute for COPY, gather for GATHER. */
 static const char model_text[] = "model \"m\" {\n"
                                  "%0 = input f32[4,8] \"x\"\n"
                                  "%1 = param f32[6,8] \"w\"\n"

@@ -1,6 +1,6 @@
 /*
- * The ONNX frontend: what a right file becomes, and that no wrong one does harm. Files are written here, byte by byte, so that
- * they can be wrong in any way; whole networks are compared with ONNX's own reference under test/onnx.
+ * The ONNX frontend: the model of a valid file, and the errors for invalid ones. The test writes the files byte by byte, so
+ * they can be invalid in any way. The tests in test/onnx compare whole networks with ONNX's own reference.
  */
 #include "base/base.h"
 #include "check.h"
@@ -25,7 +25,7 @@ static struct message make_tensor(const char *name, int type, int rank, const in
     return m;
 }
 
-/* A value with dims; the first one is open where it is below 0. */
+/* A value with dims; the first one is open if it is below 0. */
 static struct message make_value(const char *name, int type, int rank, const int64_t *dims) {
     struct message shape = {0}, tensor = {0}, outer = {0}, m = {0};
     for (int i = 0; i < rank; i++) {
@@ -42,7 +42,7 @@ static struct message make_value(const char *name, int type, int rank, const int
     return m;
 }
 
-/* inputs and outputs as words in one string. */
+/* `words`: the names of inputs or outputs, separated by blanks. */
 static void put_words(struct message *m, int field, const char *words) {
     char copy[256];
     snprintf(copy, sizeof copy, "%s", words);
@@ -77,7 +77,7 @@ static struct message make_model(const struct message *graph) {
 
 static float weight[4 * 3 * 3 * 3], matrix[4 * 5];
 
-/* conv, relu, mean, flatten over Shape, Gather, Concat and Reshape as exporters write it, product. */
+/* conv, relu, mean, flatten (by Shape, Gather, Concat and Reshape, as exporters write it), matrix product. */
 static struct message make_graph(void) {
     struct message g = {0}, conv = make_node("Conv", "x w", "a");
     struct message w = make_tensor("w", FLOAT, 4, (int64_t[]){4, 3, 3, 3}, weight, sizeof weight);
@@ -113,7 +113,7 @@ static struct message make_graph(void) {
     return g;
 }
 
-/* ---- Right ones ---- */
+/* ---- Valid files ---- */
 
 static void test_model(void) {
     struct message g = make_graph(), m = make_model(&g);
@@ -139,7 +139,7 @@ static void test_model(void) {
     sol_onnx_free(onnx);
 }
 
-/* ---- Wrong ones ---- */
+/* ---- Invalid files ---- */
 
 static uint64_t state = 88172645463325252u;
 static uint64_t draw(uint64_t n) {
@@ -147,7 +147,7 @@ static uint64_t draw(uint64_t n) {
     return state % n;
 }
 
-/* Whatever happens, there is a model or a message. */
+/* Does parsing give either a model or a message? */
 static bool is_sane(const void *data, size_t size) {
     struct sol_onnx *onnx = NULL;
     enum sol_status status = sol_onnx_parse(data, size, NULL, &onnx);
@@ -159,7 +159,7 @@ static bool is_sane(const void *data, size_t size) {
 static void test_truncated(void) {
     struct message g = make_graph(), m = make_model(&g);
     for (size_t n = 0; n < m.size; n++) {
-        uint8_t *copy = malloc(n + 1); /* so that a sanitizer sees the first byte behind it */
+        uint8_t *copy = malloc(n + 1); /* so that sanitizers see reads beyond it */
         memcpy(copy, m.at, n);
         CHECK(is_sane(copy, n));
         free(copy);
@@ -178,7 +178,7 @@ static void test_flipped(void) {
     }
 }
 
-/* The whole model is refused with a message that holds `part`. */
+/* The model is refused with a message that contains `part`. */
 static void check_refused(const struct message *m, const char *part, int line) {
     struct sol_onnx *onnx = NULL;
     enum sol_status status = sol_onnx_parse(m->at, m->size, "/nowhere", &onnx);
@@ -214,7 +214,7 @@ static void test_container(void) {
     REFUSED(&m, "field 7 has the wrong type");
 }
 
-/* A graph in an attribute of a node of a graph, over and over. */
+/* Nested graphs: a graph in an attribute of a node of a graph, and so on. */
 static void test_deep(void) {
     struct message g = {0};
     for (int i = 0; i < 60; i++) {
@@ -228,7 +228,7 @@ static void test_deep(void) {
     REFUSED(&m, "deep");
 }
 
-/* The good graph with one more node, at the end. */
+/* The valid graph with one more node at the end. */
 static struct message with_node(const struct message *node) {
     struct message g = make_graph();
     put_message(&g, 1, node);
@@ -345,7 +345,7 @@ static struct message make_external(int n, const char *const *entries) {
     return t;
 }
 
-/* Reads tensor t from a folder; the message, "" when it was read. */
+/* Reads the external tensor t from a folder. Returns the error message, or "". */
 static const char *read_external(const char *folder, int n, const char *const *entries) {
     struct message g = make_graph(), t = make_external(n, entries);
     struct sol_onnx *onnx = NULL;
@@ -418,7 +418,7 @@ static void test_external(void) {
     CHECK(!system(command));
 }
 
-/* ---- Known by content ---- */
+/* ---- Recognizing a model by its content ---- */
 
 #define IS_MODEL(text) sol_onnx_is_model(text, sizeof(text) - 1)
 
@@ -444,7 +444,7 @@ static void test_is_model(void) {
     CHECK(!IS_MODEL("version https://git-lfs.github.com/spec/v1\noid sha256:00\n"));
 }
 
-/* The path stands in a message once. */
+/* Error messages contain `part`, and the path exactly once. */
 static void check_path(const char *path, const char *part) {
     struct sol_onnx *onnx = NULL;
     struct sol_session *session = NULL;

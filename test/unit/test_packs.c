@@ -1,4 +1,4 @@
-/* Packs: whoever makes, shares and frees weights in any order, each keeps what it made; equal ones take their memory once. */
+/* Packs: slots are made, shared and freed in random order. The bytes of each slot stay correct; equal slots are stored once. */
 #include "check.h"
 #include "run/packs.h"
 
@@ -28,7 +28,7 @@ static struct packs packs_of(struct holder *h) {
     return (struct packs){h->n, h->offset, h->slot, h->block};
 }
 
-/* Kinds that follow each other differ in one byte, which need not be in a sample. */
+/* Kinds 2k and 2k + 2 differ in the one byte at 1000, which a hash of samples may miss. */
 static char byte_of(int slot, int kind, size_t i) {
     return (char)(slot * 31 + (int)(i % 251) + (i == 1000 ? kind / 2 : 0) + kind % 2 * 7);
 }
@@ -85,7 +85,7 @@ static void test_any_order(void) {
 
 #define N 64
 
-/* y = x w for x of n rows, with w as ONNX holds it: the state is w transposed. */
+/* y = x w for x of `rows` rows, with w as in ONNX: the packed parameter is w transposed. */
 static struct sol_program *make_program(int rows) {
     char text[512];
     snprintf(text, sizeof text,
@@ -100,7 +100,7 @@ static struct sol_program *make_program(int rows) {
     return program;
 }
 
-/* Every w is `value`, every x is 1. */
+/* Runs the program for weights of `value` and an input of ones: is the output correct? */
 static bool gives(const struct sol_program *program, const struct sol_weights *weights, int rows,
                   float value) {
     static float x[8 * N], y[8 * N];
@@ -120,7 +120,8 @@ static struct sol_weights *make_weights(const struct sol_program *program, float
     return weights;
 }
 
-/* Programs of all sizes share; new weights are new for each of them, and the old ones stay as they are until they are freed. */
+/* Programs for all sizes share their packed parameters. New weights are shared, too, and the old ones stay valid until they are
+ * released. */
 static void test_programs(void) {
     struct sol_program *program[8];
     struct sol_weights *old[8], *new[8];
@@ -131,7 +132,7 @@ static void test_programs(void) {
     for (int i = 0; i < 8; i++) new[i] = make_weights(program[i], 3);
     CHECK(packs_size() == 2 * once);
     for (int i = 0; i < 8; i++) CHECK(gives(program[i], old[i], i + 1, 2));
-    sol_weights_release(old[0]); /* who made what the others look at */
+    sol_weights_release(old[0]); /* the memory that it allocated is shared by the others */
     for (int i = 1; i < 8; i++) CHECK(gives(program[i], old[i], i + 1, 2));
     for (int i = 1; i < 8; i++) sol_weights_release(old[i]);
     CHECK(packs_size() == once);
@@ -141,7 +142,7 @@ static void test_programs(void) {
     CHECK(packs_size() == 0);
 }
 
-/* Without memory to share, weights have their own. */
+/* If sharing fails because memory is out, slots keep their own memory. */
 static void test_failing_allocations(void) {
     uint64_t state = 1;
     for (long n = 1; n < 6; n++) {

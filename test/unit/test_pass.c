@@ -1,13 +1,13 @@
 /*
- * Passes: the text of a small model before and after each of their rules, and where a rule must leave a model alone.
+ * Passes: the text of a small model before and after each of their rules, and models that a rule must not change.
  *
- * Numbers that stay right say nothing of a rule that is not applied any more: so the texts are compared.
+ * The test compares texts, because the results of a model are also correct if a rule is no longer applied.
  */
 #include "check.h"
 
 #include "pass/pass.h"
 
-/* Lines between "model {" and "}", without their blanks in front; `after` NULL: as before. */
+/* Lines between "model {" and "}", without leading blanks. `after` NULL: the pass changes nothing. */
 struct test_case {
     const char *pass, *before, *after;
 };

@@ -1,7 +1,7 @@
 /*
- * src/run/pool: every task runs exactly once, whoever calls, and thread numbers keep scratch apart.
+ * src/run/pool: every task runs exactly once, for any caller, and two threads never have the same number at a time.
  *
- * Meant to run under -fsanitize=thread as well. `test_pool time` measures the cost of an empty job.
+ * Also run it under -fsanitize=thread. `test_pool time` measures the cost of an empty job.
  */
 #include "check.h"
 #include "run/pool.h"
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The child of a fork starts threads of its own, which is what test_fork is about. */
+/* The child of a fork starts its own threads, which test_fork tests; ThreadSanitizer would end it. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 
@@ -19,8 +19,8 @@ const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 #define MAX_THREADS 16
 
 struct count {
-    unsigned char done[MAX_TASKS]; /* plain: tasks are disjoint, so no two threads meet */
-    int64_t busy[MAX_THREADS];     /* plain: one thread per number at a time */
+    unsigned char done[MAX_TASKS]; /* not atomic: tasks are disjoint, so elements are not shared */
+    int64_t busy[MAX_THREADS];     /* not atomic: one thread per number at a time */
     atomic_int calls;
 };
 
@@ -31,7 +31,7 @@ static void count_tasks(void *user, int thread, int64_t begin, int64_t end) {
     atomic_fetch_add(&count->calls, 1);
 }
 
-/* Runs n tasks and tells whether each ran once. */
+/* Runs n tasks and returns whether each ran once. */
 static bool runs_once(int64_t n, int64_t grain) {
     struct count count = {0};
     pool_run(n, grain, count_tasks, &count);
@@ -52,7 +52,7 @@ static bool run_guard(void *user) {
     struct guard *guard = user;
     guard->n_calls++;
     guard->thread = pthread_self();
-    CHECK(runs_once(50, 1)); /* finds the pool taken */
+    CHECK(runs_once(50, 1)); /* the pool is busy with the outer call */
     return guard->answer;
 }
 
@@ -95,7 +95,7 @@ static void test_ranges(void) {
     }
 }
 
-/* Both threads take part, also when the workers sleep: each of two tasks waits for the other. */
+/* Both threads take part, even if the workers sleep: each of the two tasks waits for the other. */
 static void meet(void *user, int thread, int64_t begin, int64_t end) {
     (void)thread;
     atomic_int *present = user;
@@ -110,11 +110,11 @@ static void test_sleepers(void) {
     for (int i = 0; i < 20; i++) {
         atomic_int present = 0;
         pool_run(2, 1, meet, &present);
-        usleep(i % 2 ? 5000 : 30); /* asleep and about to fall asleep */
+        usleep(i % 2 ? 5000 : 30); /* asleep, or about to sleep */
     }
 }
 
-/* ---- Callers that meet ---- */
+/* ---- Overlapping calls ---- */
 
 static void nest(void *user, int thread, int64_t begin, int64_t end) {
     (void)thread;
@@ -157,7 +157,7 @@ static void test_fork(void) {
     pid_t pid = fork();
     if (!pid) {
         bool right = runs_once(100, 1) && runs_once(1000, 3);
-        pool_end(); /* the child never began */
+        pool_end(); /* the child has not called pool_begin */
         right = right && pool_begin() && pool_threads() == 3 && runs_once(1000, 3);
         _exit(right ? 0 : 1);
     }
@@ -203,7 +203,7 @@ static void do_nothing(void *user, int thread, int64_t begin, int64_t end) {
     (void)user, (void)thread, (void)begin, (void)end;
 }
 
-/* About `user` nanoseconds of work for each task. */
+/* Each task takes about `user` nanoseconds. */
 static void do_some(void *user, int thread, int64_t begin, int64_t end) {
     (void)thread;
     double until = os_now() + 1e-9 * (double)(intptr_t)user * (double)(end - begin);
@@ -236,7 +236,7 @@ int main(int argc, char **argv) {
         for (int n = 1; n <= os_cores(); n *= 2) measure(n);
         return 0;
     }
-    /* A sanitizer starts a thread of its own with the first one of ours. */
+    /* A sanitizer starts its own thread together with the first thread of the process. */
     pthread_t first;
     REQUIRE(!pthread_create(&first, NULL, end_at_once, NULL));
     pthread_join(first, NULL);

@@ -1,8 +1,8 @@
 /*
- * Conformance of each primitive and each combine of ir/primitive.def: folded from constants, interpreted, and compiled, of floats
- * and of vectors, against the formulas of meaning.h.
+ * Conformance of each primitive and each combine of ir/primitive.def with the formulas of meaning.h: folded from constants,
+ * interpreted, and compiled, for floats and for vectors.
  *
- * The tests walk the lists. So a row that was added there and has no layer in the tables below fails by its name.
+ * The tests walk the lists. So a row that has no layer in the tables below fails, and its name is printed.
  */
 #include "compiled.h"
 #include "dfp/nest.h"
@@ -10,7 +10,7 @@
 
 #define LANES 8
 
-/* A layer that is the primitive of its inputs and nothing else, how far from the exact value it may be, and what it counts for. */
+/* A layer that applies only this primitive to its inputs; the largest allowed error, in units in the last place; its flops. */
 static const struct {
     const char *layer;
     double ulps;
@@ -93,7 +93,7 @@ static void run_kernel(const struct test_kernel *k, kernel_function *function, f
     free(scratch);
 }
 
-/* Reports count `flops` for each of so many points, or a little more, where chunks of them are whole. */
+/* Reports count `flops` for each point, or up to 4 times as many, as the last chunk of points counts as a full one. */
 static void check_flops(const struct dfp_kernel *k, double flops, int points) {
     double all = k->flops_per_task * (double)size_value(k->tasks);
     CHECK(all >= flops * points && all <= 4 * flops * points);
@@ -101,14 +101,14 @@ static void check_flops(const struct dfp_kernel *k, double flops, int points) {
 
 /* ---- Primitives ---- */
 
-/* Every pair of edge values as a and b, with a third one that varies. */
+/* Operand a, b or c (0, 1, 2) of point i: a and b are every pair of edge values, c varies. */
 static float operand(int which, int i) {
     return edges[which == 0   ? i % N_EDGES
                  : which == 1 ? i / N_EDGES
                               : (i + i / N_EDGES + 1) % N_EDGES];
 }
 
-/* The larger of two zeros is any of them; an approximation may lose a zero's sign, as tanh does. */
+/* MAX and MIN of two zeros may have either sign. An approximation such as tanh may lose the sign of a zero. */
 static bool agrees(enum primitive p, float is, double should, double ulps) {
     bool any_zero = p == PRIMITIVE_MAX || p == PRIMITIVE_MIN || (ulps > 0 && should == 0);
     bool same_sign = isnan(is) || any_zero || !signbit(is) == !signbit(should);
@@ -146,7 +146,7 @@ static void test_folded(enum primitive p) {
     compare_points(p, "folded", is, 0);
 }
 
-/* The text calls NAME, or NAME1 where its operands are the same for all lanes. */
+/* The text calls NAME, or NAME1 if the operands are the same for all lanes. */
 static void check_text(enum primitive p, const char *text, bool is_vector) {
     const struct primitive_info *info = &primitives[p];
     char call[64];
@@ -155,7 +155,8 @@ static void check_text(enum primitive p, const char *text, bool is_vector) {
     if (!CHECK(strstr(text, call))) fprintf(stderr, "no \"%s\" in\n%s", call, text);
 }
 
-/* In a vector of points, or as floats: each of every second input, and repeated, so that the loop over its copies has the lanes. */
+/* A kernel with the primitive on vectors of points or on floats. For floats, each operand is every second element of an input, and the
+ * result is copied COPIES times, so the loop over the copies runs over lanes. */
 static void make_primitive(enum primitive p, bool is_vector) {
     int n = primitives[p].n_args;
     struct test_kernel k = {.n_in = n, .primitive = p, .form = is_vector ? "vector" : "float"};
@@ -190,7 +191,7 @@ static void test_compiled(const struct test_kernel *k, kernel_function *function
     }
 }
 
-/* Costs are estimates; what is no single instruction must be among the costly ones, though. */
+/* Costs are estimates. But a primitive is expensive (8 or more) exactly if it is an approximation. */
 static void test_primitive(enum primitive p) {
     if (!primitive_rows[p].layer)
         fprintf(stderr, "%s has no row in primitive_rows\n", primitives[p].name);
@@ -204,7 +205,7 @@ static void test_primitive(enum primitive p) {
 
 /* ---- Combines ---- */
 
-/* The row in ir/primitive.def says the truth about its primitive. */
+/* The facts in the combine's row of ir/primitive.def are true: its neutral element, and whether it is idempotent. */
 static void test_algebra(enum combine combine) {
     const struct combine_info *info = &combines[combine];
     double (*value)(double, double, double) = primitives[info->primitive].value;
@@ -218,7 +219,7 @@ static void test_algebra(enum combine combine) {
     CHECK(idempotent == info->is_idempotent);
 }
 
-/* Integers, so that sums are exact in any order; some rows and columns are all negative, all positive, or have what is special. */
+/* Integers, so sums are exact in any order. Some rows and columns are all negative, all positive, or have special values. */
 static float element(int row, int column) {
     int x = (row * 31 + column * 17) % 23 - 11;
     int special = row == column ? row : -1;
@@ -227,7 +228,7 @@ static float element(int row, int column) {
     return special == 3 ? NAN : special == 4 ? INFINITY : special == 5 ? -INFINITY : (float)x;
 }
 
-/* Along a row the lanes of a vector are combined in the end; along a column each lane has its own result. */
+/* Along a row, the lanes of a vector are merged at the end. Along a column, each lane has its own result. */
 static void make_combine(enum combine combine, bool along_row) {
     struct test_kernel k = {.n_in = 1, .combine = combine, .form = along_row ? "row" : "column"};
     make_kernel(arena_printf(&arena, "%%0 = input f32[%d,%d] \"x\"\n%%1 = %s %%0 axes=[%d]\n", ROWS,

@@ -1,6 +1,5 @@
 /*
- * The run time's own parts: buffers that share memory, micro-batches of a batch, and the copy step; the measured limits of the
- * machine.
+ * Parts of the runtime: slots that share memory, micro-batches, the copy step, and the measured limits of the machine.
  */
 #include "check.h"
 #include "run/micro_batch.h"
@@ -37,7 +36,7 @@ static bool share_bytes(const struct slots *s, int a, int b) {
     return s->size[a] && s->size[b] && a0 < b0 + s->size[b] && b0 < a0 + s->size[a];
 }
 
-/* The most bytes that are alive at one time: no plan can be smaller. */
+/* The largest number of bytes that are alive at one time. No placement can be smaller. */
 static int64_t live_bytes(const struct slots *s) {
     int64_t most = 0;
     for (int t = 0; t < 40; t++) {
@@ -64,7 +63,7 @@ static void test_placing(void) {
     }
 }
 
-/* Without memory for the search the plan is larger, and still right. */
+/* If memory for the search is out, the placement is larger, but still correct. */
 static void test_placing_without_memory(void) {
     struct slots s = draw_slots();
     while (s.n < 2) s = draw_slots();
@@ -76,7 +75,7 @@ static void test_placing_without_memory(void) {
         for (int b = 0; b < a; b++) CHECK(!share_bytes(&s, a, b));
 }
 
-/* What the header promises, for random steps: a legal division, and the obvious one where there is one. */
+/* For random steps the division is valid; for simple cases it is the expected one (micro_batch.h). */
 static void test_portions(void) {
     for (int round = 0; round < 300; round++) {
         struct traffic step[MOST], same[MOST];
@@ -89,8 +88,8 @@ static void test_portions(void) {
             CHECK(micro_batch[i] <= batch && (micro_batch[i] > 0 || !batch));
             CHECK(step[i].by_sample || micro_batch[i] == batch);
         }
-        const struct traffic cases[] = {{1000, 1000, 0, true},         /* small: whole */
-                                        {20 << 20, 20 << 20, 0, true}, /* large: one by one */
+        const struct traffic cases[] = {{1000, 1000, 0, true},         /* small: undivided */
+                                        {20 << 20, 20 << 20, 0, true}, /* large: single samples */
                                         {20 << 20, 20 << 20, (int64_t)1 << 40, true}}; /* weights */
         const int64_t expected[] = {batch, min_i64(batch, 1), batch};
         for (int c = 0; c < COUNT(cases); c++) {
@@ -101,7 +100,7 @@ static void test_portions(void) {
     }
 }
 
-/* Without memory to choose the batch stays whole. */
+/* If memory is out while choosing, the batch is not divided. */
 static void test_portions_without_memory(void) {
     const struct traffic step = {20 << 20, 0, 0, true};
     int64_t micro_batch = 0;
@@ -111,7 +110,7 @@ static void test_portions_without_memory(void) {
     CHECK(micro_batch == 8);
 }
 
-/* Random tables against the definition in program.h. */
+/* Compares copies by random tables with the definition in program.h. */
 static void test_copy(void) {
     static float in[4096], out[4096];
     for (int i = 0; i < COUNT(in); i++) in[i] = (float)i + 1;
@@ -136,7 +135,7 @@ static void test_copy(void) {
     }
 }
 
-/* Sizes that are no multiple of what a thread reads at a time are read whole, and nothing behind them. */
+/* Buffers whose size is not a multiple of a thread's chunk are read completely, and not beyond their end. */
 static void test_rates(void) {
     for (int threads = 1; threads <= 3; threads += 2) {
         sol_set_threads(threads);

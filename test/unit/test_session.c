@@ -1,4 +1,4 @@
-/* Sessions from C: floats of few bits, arrays, a network whose parts are compiled and interpreted, failing allocations. */
+/* Sessions from C: small float types, arrays, a network with compiled and interpreted nodes, overlapping calls, failing allocations. */
 #include "check.h"
 #include "children.h"
 #include "proto_writer.h"
@@ -9,9 +9,9 @@
 #include <pthread.h>
 #include <sol/onnx.h>
 
-/* ---- Floats of few bits ---- */
+/* ---- Small float types ---- */
 
-/* All patterns of a type survive decoding and encoding, but for NaNs, of which there may be many, and FNUZ's missing -0. */
+/* Decoding and encoding gives each bit pattern of a type again. NaN may have another pattern, and FNUZ types have no -0. */
 static void test_patterns(enum type type, unsigned n) {
     int wrong = 0;
     for (unsigned bits = 0; bits < n; bits++) {
@@ -89,7 +89,7 @@ static struct message make_model(const struct message *graph) {
     return model;
 }
 
-/* y = sqrt(cumulated sum of exp(reshape(x, s)) along `axis`): compiled, interpreted, compiled. */
+/* y = sqrt(cumsum(exp(reshape(x, s)), axis)): cumsum is interpreted, the other nodes are compiled. */
 static struct message make_network(void) {
     struct message graph = {0};
     put_node(&graph, "Reshape", "x", "s", "a");
@@ -103,7 +103,7 @@ static struct message make_network(void) {
     return make_model(&graph);
 }
 
-/* x: the first n of 6, in one row or in one column. */
+/* x: the first n of 6 values, as one row or as one column. */
 static enum sol_status call_part(struct sol_session *net, int n, bool is_row, int columns,
                                  float y[6]) {
     static const float x[6] = {0, 0.5f, 1, -1, 2, 0.25f};
@@ -149,7 +149,8 @@ static void test_network(void) {
     sol_session_free(net);
 }
 
-/* Calls of more shapes than segments are kept for: programs come and go while others run them. Returns how many went wrong. */
+/* Calls with more shapes than partitions are cached for, so partitions are replaced while other threads run them. Returns the number of
+ * wrong results. */
 static int call_shapes(struct sol_session *net) {
     int wrong = 0;
     for (int i = 0; i < 120; i++) {
@@ -172,7 +173,7 @@ static void *call_until_stopped(void *net) {
 
 static struct sol_session *overlapped;
 
-/* In a child, too, in which another thread was about to plan. */
+/* Also called in a forked child, in whose parent another thread may have been planning. */
 static bool shapes_are_right(void) { return !call_shapes(overlapped); }
 
 static void test_calls_that_overlap(void) {
@@ -189,7 +190,7 @@ static void test_calls_that_overlap(void) {
     sol_session_free(overlapped);
 }
 
-/* y = cumulated sum of x w along `axis`; w is 40 x 32, all 0.5. */
+/* y = cumsum(x w, axis); w is 40 x 32, all values 0.5. */
 static struct message make_weighted(void) {
     static float w[40 * 32];
     for (int i = 0; i < COUNT(w); i++) w[i] = 0.5f;
@@ -223,7 +224,7 @@ static bool weighted_is_right(struct sol_session *net, int64_t n) {
     return right;
 }
 
-/* The program for one more length takes no more memory for what is made of weights. */
+/* A program for one more length needs no more memory for packed parameters. */
 static void test_weights_of_lengths(void) {
     struct message model = make_weighted();
     struct sol_session *net;
@@ -237,7 +238,7 @@ static void test_weights_of_lengths(void) {
     CHECK(packs_size() == 0);
 }
 
-/* Each allocation fails once, while loading and in two calls; then the same network answers right. */
+/* Each allocation fails once, while loading or in a call. Afterwards a call of the same network gives the correct result. */
 static void test_failing_allocations(void) {
     struct message model = make_network();
     enum sol_status status = SOL_ENOMEM;
@@ -254,7 +255,7 @@ static void test_failing_allocations(void) {
         if (net) wrong += call(net, y) != SOL_OK || !is_right(y);
         sol_session_free(net);
         if (!failed) break;
-        if (!status) status = SOL_ENOMEM; /* it went on without what failed */
+        if (!status) status = SOL_ENOMEM; /* the failed allocation was optional */
     }
     CHECK(wrong == 0);
 }

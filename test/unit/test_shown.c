@@ -1,5 +1,5 @@
 /*
- * What people are shown: foreign text, values of the environment that mean nothing, files that are no models.
+ * Messages: untrusted text, invalid environment variables, files that are not models.
  */
 #include "base/base.h"
 #include "check.h"
@@ -7,7 +7,7 @@
 #include <sol/sol.h>
 #include <unistd.h>
 
-/* What `work` writes to stderr, in `out`. */
+/* Runs `work`, and returns in `out` what it writes to stderr. */
 static void capture(void (*work)(void), char *out, size_t size) {
     int pipes[2];
     REQUIRE(!pipe(pipes));
@@ -49,7 +49,7 @@ static int count(const char *text, const char *part) {
     return n;
 }
 
-/* Each value that means nothing is told once, with those that do. */
+/* For each invalid value one warning is printed, with the valid values. */
 static void test_refused_values(void) {
     static const char *const names[] = {"SOL_LOG",        "SOL_DEBUG",       "SOL_DISABLE",
                                         "SOL_CPU",        "SOL_NUM_THREADS", "SOL_CC_TIMEOUT",
@@ -70,7 +70,7 @@ static void test_refused_values(void) {
     for (int i = 0; i < COUNT(names); i++) unsetenv(names[i]);
 }
 
-/* ---- Foreign text ---- */
+/* ---- Untrusted text ---- */
 
 static const char *clean(const char *text, bool keep_lines) {
     static char out[256];
@@ -103,7 +103,7 @@ static void test_clean(void) {
     CHECK_TEXT(clean("\xc0\x9b \xed\xa0\x80", false), "\\xc0\\x9b \\xed\\xa0\\x80");
     char out[8];
     CHECK(text_clean("ab\033cd", 5, false, out, sizeof out) == 8);
-    CHECK_TEXT(out, "ab\\x1bc"); /* whole characters only, and a NUL */
+    CHECK_TEXT(out, "ab\\x1bc"); /* only complete characters, and a NUL */
     CHECK(text_clean("abc\033d", 5, false, out, 6) == 8);
     CHECK_TEXT(out, "abc");
     CHECK(text_clean("abc", 3, false, NULL, 0) == 3 && sol_clean("a\0b", 3, false, out, 8) == 6);
@@ -112,7 +112,7 @@ static void test_clean(void) {
 
 static void write_log(void) { log_write(LOG_WARN, "node %s", "\033]0;owned\007"); }
 
-/* Messages and log lines that name what a file calls things. */
+/* Messages and log lines with names from a file. */
 static void test_clean_messages(void) {
     (void)fail(SOL_EINVAL, "node \"%s\": no", "a\033[2J\nsol: warning: b");
     CHECK_TEXT(sol_error(), "node \"a\\x1b[2J\\x0asol: warning: b\": no");
@@ -127,12 +127,12 @@ static void test_clean_messages(void) {
     memset(longer, 0xc3, sizeof longer);
     for (size_t i = 1; i < sizeof longer; i += 2) longer[i] = (char)0xbc;
     longer[sizeof longer - 1] = 0;
-    (void)fail(SOL_EINVAL, "%s", longer); /* cut within a character: that half does not stay */
+    (void)fail(SOL_EINVAL, "%s", longer); /* truncated in a character: all of it is removed */
     const size_t n = strlen(sol_error());
     CHECK(n > 1000 && !strcmp(clean(sol_error() + n - 20, false), sol_error() + n - 20));
 }
 
-/* ---- What a file is ---- */
+/* ---- Files that are not models ---- */
 
 #define KIND(text) sol_file_kind(text, sizeof(text) - 1)
 

@@ -1,11 +1,11 @@
 /*
- * Where tensors lie: memory of their own, an alias, or a place in a concat. Each case is a model and what is decided for
+ * Storage of tensors: memory of their own, an alias, or a place in a concat. Each case is a model and the storage of
  * each tensor that a layer makes:
  *   %3=own            memory of its own
- *   %3=alias %0+64    a piece of %0's memory, 64 elements behind its beginning
- *   %3=placed %5+64   written there
- * with ", gaps" where samples may have gaps between them, and ", filled" for a concat that costs nothing. Tensors behind
- * the model's own are copies that were inserted.
+ *   %3=alias %0+64    a piece of %0's memory that begins 64 elements after its start
+ *   %3=placed %5+64   written into %5's memory, 64 elements after its start
+ * ", gaps" follows if there may be gaps between samples, and ", filled" for a concat that costs nothing. Tensors after
+ * those of the model are copies that were inserted.
  */
 #include "check.h"
 #include "pass/pass.h"
@@ -75,7 +75,7 @@ static void add_decision(struct text *text, const struct tensor *t, const struct
     text_add(text, "%s%s", s->has_batch_stride ? ", gaps" : "", s->is_filled ? ", filled" : "");
 }
 
-/* By id, that is in the order of the text. */
+/* The storage of all tensors in the order of their ids, which is the order of the text. */
 static const char *describe(struct arena *arena, const struct plan *plan) {
     struct text text;
     text_init(&text, arena);
