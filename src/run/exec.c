@@ -102,8 +102,8 @@ static enum sol_status step_status(const struct job *job) {
     return job->status ? fail(job->status, "%s", job->message) : SOL_OK;
 }
 
-/* The grain allows at most four chunks per thread. A call without the pool uses one thread: its workspace has scratch for one
- * thread only. */
+/* The grain makes about four chunks per thread: enough to balance load, few enough to cost little. A call without the pool uses
+ * one thread: its workspace has scratch for one thread only. */
 static enum sol_status run_step(const struct call *call, const struct step *step, int i,
                                 const struct micro_batch *micro_batch) {
     int64_t n = micro_batch->bound->n_tasks[i];

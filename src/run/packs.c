@@ -2,9 +2,9 @@
  * Deduplicates packed parameters by a hash table of all packs of the process. The hash is over a sample of a pack's bytes; packs
  * with equal hashes are compared in full.
  *
- * The slots of new weights lie in one block. If at least a quarter of their bytes exist in other blocks, those slots are redirected
- * and the others move to a smaller block. Otherwise the block stays as it is, in huge pages. A block is freed when none
- * of its slots is used, so unused slots of it may stay in memory.
+ * The slots of new weights lie in one block. If at least a quarter of their bytes exist in other blocks, those slots are
+ * redirected and the others move to a smaller block. Otherwise the block stays as it is, in huge pages. A block is freed
+ * when none of its slots is used, so unused slots of it may stay in memory.
  *
  * Invariant: `lock` guards the table and all counts. Bytes of a block are read without the lock, but only while holding a
  * reference to the block.
@@ -113,7 +113,7 @@ static uint64_t take_sample(const char *at, size_t size) {
     return sample;
 }
 
-/* Finds a pack with equal bytes and adds a user to its block. NULL: none found; only the newest pack with this hash is compared. */
+/* Finds a pack with equal bytes and adds a user to its block. NULL: not found; compares only the newest pack with this hash. */
 static struct pack *find_equal(const char *at, size_t size) {
     const uint64_t sample = take_sample(at, size);
     lock_acquire(&lock);
