@@ -92,8 +92,8 @@ static void place_with_inputs(struct walk *w, struct layer *layer) {
     }
 }
 
-/* Inputs and parameters are first, so that they stay in the list even if nothing reads them. Then each layer follows as late as
- * possible, directly before its first reader. */
+/* Inputs and parameters come first, so that they stay in the list even if nothing reads them. The other layers follow depth
+ * first, each when its first reader needs it. */
 void pass_clean(struct model *m) {
     struct walk w = {.m = m, .done = arena_alloc(m->arena, (size_t)m->n_layers + 1)};
     for (int i = 0; i < m->inputs.n; i++) place_with_inputs(&w, m->inputs.at[i]->producer);

@@ -30,17 +30,17 @@ enum sol_status pass_cse(struct model *m);
 
 /* ---- pass/edit.c: tools for rewriting ---- */
 
-/* Adds a layer and returns its output. NULL with a message if an input is NULL (after an earlier error) or the layer is invalid, which
- * is a bug of the pass. */
+/* Adds a layer and returns its output. NULL with a message if an input is NULL (after an earlier error), or if the layer is
+ * invalid, which is a bug of the pass. */
 struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                         const struct attr *attr, const char *origin);
 struct tensor *pass_scalar(struct model *m, double value);
 struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a,
                            struct tensor *b, const char *origin);
 struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
-/* A pass made of local rules: for each layer of a rule's kind, in the model's order, readers of its output get the tensor that `apply`
- * returns. That is the layer's own output if there is nothing to rewrite, and NULL after an error. Layers that rules add are
- * not visited. */
+/* A pass made of local rules: for each layer of a rule's kind, in the model's order, the tensor that `apply` returns replaces
+ * the layer's output. It is that output itself if there is nothing to rewrite, and NULL after an error. Layers that rules
+ * add are not visited. */
 struct pass_rule {
     enum layer_kind kind;
     struct tensor *(*apply)(struct model *m, const struct layer *l);

@@ -1,6 +1,6 @@
 /*
- * Removes layers without effect, and replaces layers by cheaper ones. Each rule returns a tensor of the same value that is cheaper to
- * compute, or the layer's own output.
+ * Removes layers without effect, and replaces layers by cheaper ones. Each rule returns a tensor of the same value that is
+ * cheaper to compute, or the layer's own output.
  */
 #include "pass/pass.h"
 
