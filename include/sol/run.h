@@ -7,8 +7,9 @@
  *   struct sol_program   compiled network: steps, kernels, size formulas. Immutable, shared, refcounted.
  *   struct sol_weights   packed parameters (folded, reordered, transformed) of one version of the parameters.
  *
- * A program never owns or copies the caller's tensors: inputs, parameters and outputs are plain
- * pointers, valid during the call only. All tensors are contiguous, outermost dim first (row major).
+ * A program does not own the caller's tensors: inputs, parameters and outputs are plain pointers. Inputs and outputs
+ * must be valid during the call, parameters as long as their weights. All tensors are contiguous, outermost dim first
+ * (row major).
  *
  * Errors: a function that can fail returns an enum sol_status, or NULL where it returns a pointer; sol_error() then returns
  * the message of the last failure on the calling thread. Nothing in SOL ends the process.
@@ -98,7 +99,7 @@ SOL_API void sol_weights_retain(struct sol_weights *weights);
 SOL_API void sol_weights_release(struct sol_weights *weights);
 
 /* Runs the program once, synchronously. `symbols` holds one value >= 0 per symbol; `inputs` and `outputs` hold one pointer per
- * port. A symbol value of 0 (an empty batch) is legal: then pointers may be NULL. Inputs may not overlap outputs. */
+ * port. A symbol value of 0 (an empty batch) is legal; pointers of empty tensors may be NULL. Inputs may not overlap outputs. */
 SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *program,
                                                     const struct sol_weights *weights,
                                                     const int64_t *symbols,

@@ -81,8 +81,8 @@ struct sol_options {
     bool
         deterministic; /* same bits at every run, rounding errors of plain sums: docs/numerics.md */
     bool no_autotune;  /* choose by the cost model alone, without timing */
-    bool debug;        /* write generated sources and graphs into ./.sol */
-    const char *name;  /* prefix of debug output */
+    bool debug;        /* write the C text of generated kernels into ./.sol */
+    const char *name;  /* folder of that text below ./.sol */
     const char
         *cpu; /* instruction set to compile for: "avx512", "avx2", "neon"; NULL: this machine's */
     bool

@@ -1,5 +1,5 @@
 /*
- * Memory: the arena (bump allocator), and the two functions that call malloc.
+ * Memory: the arena (bump allocator), and the functions that call malloc.
  *
  *   arena_alloc, vec_grow, text.c  ->  take_block  ->  mem_alloc  ->  malloc
  *

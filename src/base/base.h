@@ -84,8 +84,8 @@ char *arena_printf(struct arena *arena, const char *format, ...)
     (arena_)->boundary = &arena_boundary_;       \
     if (setjmp(arena_boundary_)) on_out_of_memory
 
-/* The only functions of SOL's core that allocate by malloc. NULL: out of memory. Fault tests set mem_fail_at to n, and
- * the n-th call from then on fails (0: none). */
+/* All memory of SOL's core comes from these, except text that the caller frees (strdup). NULL: out of memory. Fault tests
+ * set mem_fail_at to n, and the n-th call from then on fails (0: none). */
 void *mem_alloc(size_t size, size_t alignment); /* zeroed; alignment a power of two >= 16 */
 void *mem_realloc(void *memory, size_t size);   /* for memory of mem_realloc only; not zeroed */
 void mem_free(void *memory);                    /* for both; NULL is fine */

@@ -1,7 +1,7 @@
 /*
  * Makes untrusted text, such as a name from a model file, safe to show on a terminal.
  *
- *   messages (status.c), log lines (log.c), reports, HTML report, output of the program sol and of Python -> text_clean
+ *   messages (status.c), log lines (log.c), reports, output of the program sol and of the Python package -> text_clean
  *
  * A terminal executes escape sequences: they move the cursor, rename the window, hide earlier output. So all untrusted text
  * that SOL shows goes through this file. Visible characters of all languages pass; other characters and invalid UTF-8

@@ -4,6 +4,7 @@
  *   <32 hex digits>.so   object + full key + struct seal; created by rename, so never incomplete
  *   <32 hex digits>.c    its source: with debug, or if the compiler rejected it
  *   tmp-*                being written, or left by a process that was killed
+ *   *.choice             winners of autotuning; device/cpu/tune.c reads and writes them
  *
  * A user who can write to the folder can run code in this process. So the folder is used only if it belongs to this user, no
  * other user can write to it, and the folders above it belong to this user or root. Files in it are checked against accidents

@@ -133,7 +133,8 @@ static bool may_follow(struct clustering *c, const struct cluster *e, const stru
     return true;
 }
 
-/* Is the last layer's output the only one that is read outside? Layers are in the model's order, so only the last can be. */
+/* Is only the last layer's output read outside of the epilogue? Layers are in the model's order, so no other one can be the
+ * single output. */
 static bool leaves_once(const struct clustering *c, const struct cluster *e) {
     for (int i = -1; i < e->layers.n - 1; i++) {
         const struct tensor *t = i < 0 ? e->tile : e->layers.at[i]->out[0];

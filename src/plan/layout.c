@@ -11,7 +11,7 @@
  * a segment, padded to whole blocks, so that the concat or slice needs no copy. All tensors of one class have the same
  * cuts: a cut of one layer spreads through all layers that keep the order of channels.
  *
- * Invariant: pad lanes are zero.
+ * Invariant: pad lanes are zero; every kernel that writes a blocked tensor writes zeros there.
  */
 #include "plan/plan.h"
 
@@ -52,7 +52,8 @@ static bool is_padded(const struct layout *layout) {
     return false;
 }
 
-/* Is the order of values the plain one? So for one pixel per image: blocks then lie one behind the other, as plain channels do. */
+/* Are the values in plain order? Also true for a blocked tensor without padding that has one pixel per image: its blocks lie
+ * one behind the other, as plain channels do. */
 static bool is_plain_order(const struct tensor *t) {
     if (!t->layout.block) return true;
     if (is_padded(&t->layout)) return false;
@@ -123,7 +124,7 @@ static bool same_channels(const struct tensor *a, const struct tensor *b) {
     return size_equal(a->dim[1], b->dim[1]);
 }
 
-/* Tensors with several channels that l connects, so that they live in one island. */
+/* Joins the islands of the image tensors that `l` connects; also their classes, unless `l` cuts or joins channels. */
 static void join_islands(struct layouts *s, const struct layer *l) {
     const struct tensor *out = l->out[0];
     bool joins = is_pointwise(l) || is_window(l) || is_spatial_reduction(l) ||

@@ -85,7 +85,7 @@ void storage_set_in_place(const struct plan *plan, const struct tensor *tile,
 
 /* ---- Aliases ---- */
 
-/* Is a slice one piece of memory per sample? So if it is over channels and, in a blocked layout, of whole blocks. */
+/* Is a slice one piece of memory per sample? True if it is over channels and, in a blocked layout, of whole blocks. */
 static bool is_piece(const struct layer *l) {
     const struct tensor *in = l->in[0], *out = l->out[0];
     if (l->attr.axis != 1 || l->attr.step != 1 || in->layout.block != out->layout.block)
@@ -118,7 +118,8 @@ static bool is_alias(const struct plan *plan, const struct layer *l) {
 
 /* ---- Concats ---- */
 
-/* Can a concat's inputs be placed in its output? Over channels, with constant dims besides the batch, not of constants. */
+/* Can a concat's inputs be placed in its output? True if it is over channels, only its first dim is a symbol, and it is not
+ * constant. */
 static bool can_be_filled(const struct layer *l) {
     return l->kind == LAYER_concat && l->attr.axis == 1 && !l->out[0]->is_constant &&
            ir_is_fixed(l->out[0], 1);

@@ -70,8 +70,8 @@ static const struct section *section_of(const struct binding *b, int step) {
 }
 
 /* Is the slot used by steps of one section only? Then it holds one micro-batch and lives from step `first` to `last`. Any other
- * slot holds the whole batch and lives from the begin of its first section to the end of its last one, as the steps of a
- * section run again for each micro-batch. */
+ * slot holds the whole batch and lives from the first step of its first section to the last step of its last section, as the
+ * steps of a section run again for each micro-batch. */
 static bool is_local(const struct binding *b, const struct slot *slot) {
     return section_of(b, slot->first) == section_of(b, slot->last);
 }

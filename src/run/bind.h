@@ -22,7 +22,7 @@ struct workspace {
 enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols,
                             struct binding **out);
 void binding_free(struct binding *binding);
-/* The bytes of a slot in this binding, and the steps from which to which it lives. */
+/* The size of a slot in this binding, in bytes, and the first and last step of its lifetime. */
 void binding_slot(const struct binding *binding, const struct slot *slot, int64_t *size, int *first,
                   int *last);
 /* Bytes of the list's slots that are alive at a step. */

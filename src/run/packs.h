@@ -11,7 +11,7 @@
 
 #include "base/base.h"
 
-/* Memory of several slots; the number of users is its reference count. */
+/* Memory of several slots, reference counted by the slots that use it. */
 struct pack_block;
 
 struct packs {

@@ -425,7 +425,7 @@ static void eval_slice(const struct layer_call *c) {
 
 static void eval_concat(const struct layer_call *c) {
     int axis = (int)wrap_axis(c->attr->axis, c->shape.rank);
-    float *out = c->out; /* the begin of the current input's part */
+    float *out = c->out; /* where the current input's part begins */
     for (int k = 0; k < c->layer->n_in; k++) {
         struct shape xs = get_in_shape(c, k);
         int64_t at[SOL_MAX_RANK] = {0};
