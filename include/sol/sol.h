@@ -128,7 +128,8 @@ SOL_API const char *sol_version(void);
 
 /* Measure this machine with SOL's threads, for about 0.1 s. flops: peak floating point operations per second of the
  * instruction set in use, on registers (a multiply-add counts as two). bandwidth: bytes per second of repeated reads of a
- * buffer of `size` bytes, so `size` decides which cache or memory is measured; 0: out of memory. */
+ * buffer of `size` bytes (at least 256 KiB per thread, at most 512 MiB), so `size` decides which cache or memory is
+ * measured; 0: out of memory. */
 SOL_API double sol_measure_flops(void);
 SOL_API double sol_measure_bandwidth(size_t size);
 
