@@ -1,10 +1,10 @@
 /*
- * The pipeline: from a model to a program. This is where to start reading.
+ * The pipeline: compiles a model into a program. Start reading here.
  *
- *   model -> passes -> layouts -> storage -> clusters -> images -> steps (DFP, DNN, copy) -> linked program
+ *   model -> passes -> layouts -> storage -> clusters -> micro-batches -> steps (DFP, DNN, COPY, GATHER) -> linked program
  *
- * One arena per compile holds everything but the program; memory running out anywhere inside longjmps to
- * `compile`, which returns SOL_ENOMEM, and device_compile frees it.
+ * Invariant: all data of a compile but the program is in one arena, which device_compile frees. If memory is out, allocation
+ * longjmps to `compile`, which returns SOL_ENOMEM.
  */
 #include "device/device.h"
 #include "ir/ir.h"
@@ -15,15 +15,15 @@
 #include <string.h>
 
 #define COMPILE_MAX_LAYERS 50000
-#define COMPILE_FRAME 128 /* bytes of stack: walks over the graph recurse as deep as it is */
+#define COMPILE_FRAME 128 /* bytes of stack per layer, for recursive walks over the graph */
 
 static void report_progress(const struct sol_options *options, int done, int total,
                             const char *what) {
     if (options->progress) options->progress(options->user, done, total, what);
 }
 
-/* Devices that optimize: everything between the model and its steps. Plans of layouts and storage edit the list as
- * passes do, so it is cleaned behind them. Progress counts clusters, and the C compiler as one more. */
+/* The whole pipeline, for devices without emit_model. plan_layouts and plan_storage add layers, as passes do, so pass_clean
+ * follows them. Progress counts one unit per cluster, and one for the C compiler. */
 static enum sol_status lower(struct build *b, const struct device *device,
                              const struct model *user_model) {
     struct plan *plan = b->plan;
@@ -103,9 +103,9 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
     return device_compile(device, user, options, out);
 }
 
-/* The text of a copy behind its first `pass` passes. */
+/* The text of a copy of the model after its first `pass` passes. */
 static char *dump(struct arena *arena, const struct model *user, int pass, const char **name) {
-    ARENA_BOUNDARY(arena, return NULL); /* the message is there */
+    ARENA_BOUNDARY(arena, return NULL); /* sol_error() is set */
     struct model *m = ir_clone(arena, user);
     struct text text;
     int at = 0;

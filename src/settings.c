@@ -1,8 +1,10 @@
 /*
- * The environment's values, looked at before they are used: one that means nothing is told with those that do, once per process.
+ * Checks all environment variables of SOL before the first compile.
  *
- * Who needs a variable reads it by base/env.c, and does without a value that means nothing. Here they are all looked at together, so
- * that a mistake is told at the start, also where the variable would not be read this time.
+ *   sol_compile, the program sol -> sol_check_environment -> one warning per invalid value
+ *
+ * The code that uses a variable reads it through base/env.c and ignores an invalid value. Checking all variables at the start
+ * also finds mistakes in variables that this run does not read.
  */
 #include "device/cpu/cpu.h"
 #include "device/device.h"

@@ -1,14 +1,18 @@
 /*
- * SOL, run API: everything needed to run a compiled program.
+ * SOL, run API: runs compiled programs.
+ *
+ *   sol_compile (sol.h) -> program; program + parameters -> sol_weights_new -> weights
+ *   program + weights + inputs -> sol_program_run -> outputs
  *
  *   struct sol_program   compiled network: steps, kernels, size formulas. Immutable, shared, refcounted.
  *   struct sol_weights   packed parameters (folded, reordered, transformed) of one version of the parameters.
  *
- * A program never owns or copies the caller's tensors: inputs, parameters and outputs are plain
- * pointers, valid during the call only. All tensors are contiguous, outermost dim first (row major).
+ * A program does not own the caller's tensors: inputs, parameters and outputs are plain pointers. Inputs and outputs
+ * must be valid during the call, parameters as long as their weights. All tensors are contiguous, outermost dim first
+ * (row major).
  *
- * Errors: every fallible function returns an enum sol_status; sol_error() returns the message of the
- * last failure on the calling thread. Nothing in SOL ends the process.
+ * Errors: a function that can fail returns an enum sol_status, or NULL where it returns a pointer; sol_error() then returns
+ * the message of the last failure on the calling thread. Nothing in SOL ends the process.
  *
  * Threads: all functions may be called from any thread. Calls on one program may overlap.
  */
@@ -57,7 +61,7 @@ enum sol_dtype {
     SOL_N_DTYPES
 };
 
-/* The message of the last failure on this thread; "" when there was none. Valid until the next one. */
+/* The message of the last failure on this thread; "" if there was none. Valid until the next failure on this thread. */
 SOL_API const char *sol_error(void);
 
 struct sol_program;
@@ -85,71 +89,73 @@ SOL_API SOL_CHECKED enum sol_status sol_program_output_shape(const struct sol_pr
                                                              int i, const int64_t *symbols,
                                                              int64_t dim[SOL_MAX_RANK]);
 
-/* Prepacks `params` (n_params pointers in the order of sol_program_param). The caller owns the
- * result. It reads `params` only during this call, except for tensors that are used in place: they
- * must stay valid as long as the weights are used. */
+/* Packs `params` (n_params pointers in the order of sol_program_param). The caller releases the
+ * result. Kernels read some parameters in place instead of packed, so all parameters must stay valid
+ * as long as the weights are used. */
 SOL_API SOL_CHECKED enum sol_status sol_weights_new(const struct sol_program *program,
                                                     const void *const *params,
                                                     struct sol_weights **out);
 SOL_API void sol_weights_retain(struct sol_weights *weights);
 SOL_API void sol_weights_release(struct sol_weights *weights);
 
-/* Runs the program once, synchronously. `symbols` holds one value >= 0 per symbol; a symbol value of 0 (an
- * empty batch) is legal and writes nothing. Inputs may not overlap outputs. */
+/* Runs the program once, synchronously. `symbols` holds one value >= 0 per symbol; `inputs` and `outputs` hold one pointer per
+ * port. A symbol value of 0 (an empty batch) is legal; pointers of empty tensors may be NULL. Inputs may not overlap outputs. */
 SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *program,
                                                     const struct sol_weights *weights,
                                                     const int64_t *symbols,
                                                     const void *const *inputs,
                                                     void *const *outputs);
-/* A speculative run: `guard(user)` is called exactly once, on the calling thread, while workers may
- * already execute the first step. It fills `outputs`. If it returns false, the run is discarded:
- * outputs are untouched and the status is meaningless. */
+/* A speculative run: calls `guard(user)` exactly once, on the calling thread, while workers may
+ * already execute the first step. The guard fills `outputs`. If it returns false, the run is discarded:
+ * nothing is written to outputs, and the status is meaningless. */
 SOL_API SOL_CHECKED enum sol_status sol_program_run_speculative(
     bool (*guard)(void *user), void *user, const struct sol_program *program,
     const struct sol_weights *weights, const int64_t *symbols, const void *const *inputs,
     void *const *outputs);
 
-/* An implementation that a step was offered to. */
+/* An implementation that was considered for a step. */
 struct sol_candidate {
     const char *name;
-    const char *refusal; /* NULL: it accepted; else why not */
-    double seconds;      /* the estimate of one that accepted */
+    const char *refusal; /* NULL: it accepted; else the reason */
+    double seconds;      /* its estimated time, if it accepted */
 };
 
-/* One step of a profiled run: sol_program_profile calls `visit` once per step, in order, after the
- * run. */
+/* One step of a profiled run. The program owns the strings. */
 struct sol_step_time {
     const char *name;   /* e.g. "conv winograd4 3x3 64->64" */
-    const char *module; /* "DFP", "DNN" or "copy" */
+    const char *module; /* "DFP", "DNN", "copy" or "gather" */
     const char *layers; /* the layers fused into this step, as text */
     double seconds;
-    double flops; /* useful floating point operations, direct-convolution count */
-    double bytes; /* compulsory memory traffic */
+    double
+        flops; /* floating point operations; of a convolution as the direct algorithm needs them */
+    double bytes; /* minimal memory traffic: each input and output once */
     int cluster;  /* its number in the report and the graph; -1: the device has no clusters */
-    /* What computes it: the candidate that was chosen, or the step's name where there was no choice. */
+    /* The candidate that was chosen; the step's name if there was no choice. */
     const char *implementation;
     int n_candidates;
     const struct sol_candidate *candidate;
-    const char *choice; /* the report's lines on it, for people */
+    const char *choice; /* the report's lines about this step */
 };
+/* Runs the program once and measures each step. Then it calls `visit` once per step, in order. */
 SOL_API SOL_CHECKED enum sol_status sol_program_profile(
     const struct sol_program *program, const struct sol_weights *weights, const int64_t *symbols,
     const void *const *inputs, void *const *outputs,
     void (*visit)(void *user, const struct sol_step_time *step), void *user);
 
-/* Bytes that SOL itself allocates: packed weights, and the arena of one call with these symbols. */
+/* Bytes that SOL allocates: for packed parameters, and for one call with these symbols (arena and scratch of all
+ * threads; 0 with sol_error() on a failure). */
 SOL_API size_t sol_program_weights_size(const struct sol_program *program);
 SOL_API size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols);
 
-/* All memory of a program, in bytes. One call in flight has `arena` and `scratch`; weights and constants are shared. */
+/* All memory of a program, in bytes. Each call in flight has its own `arena` and `scratch`; calls share the rest. */
 struct sol_memory {
-    size_t weights; /* packed parameters; the caller owns the parameters themselves */
-    size_t
-        constants;  /* the program itself: steps, tables, texts for people; without machine code */
-    size_t arena;   /* intermediate results; those with disjoint lifetimes share memory */
-    size_t live;    /* peak of those that are live at once: a lower bound for `arena` */
-    size_t scratch; /* of all threads together */
+    size_t weights;   /* packed parameters; the caller owns the parameters themselves */
+    size_t constants; /* the program itself: steps, tables, report texts; without machine code */
+    size_t arena;     /* intermediate values; those with disjoint lifetimes share memory */
+    size_t live;      /* peak of simultaneously live intermediates: a lower bound for `arena` */
+    size_t scratch;   /* of all threads together */
 };
+/* The memory that the program needs with these symbols and the current number of threads. */
 SOL_API SOL_CHECKED enum sol_status sol_program_memory(const struct sol_program *program,
                                                        const int64_t *symbols,
                                                        struct sol_memory *out);
@@ -157,7 +163,7 @@ SOL_API SOL_CHECKED enum sol_status sol_program_memory(const struct sol_program 
 SOL_API void sol_program_retain(struct sol_program *program);
 SOL_API void sol_program_release(struct sol_program *program);
 
-/* Threads that take part in a call, the caller included; 0 = one per core that the process may use. */
+/* Number of threads that compute a call, the caller included. 0: $SOL_NUM_THREADS, else one per core that the process may use. */
 SOL_API void sol_set_threads(int n);
 SOL_API int sol_threads(void);
 

@@ -1,5 +1,7 @@
 /*
- * SOL, compile API. Build a model, compile it for a device, run it (run.h).
+ * SOL, compile API: builds a model and compiles it into a program; run.h runs the program.
+ *
+ *   sol_model_new, sol_model_layer, ... -> sol_compile -> struct sol_program -> run.h
  *
  *     struct sol_model *m = sol_model_new("tiny");
  *     int64_t n = sol_model_symbol(m, "batch");                          // a size known only at the call
@@ -11,8 +13,8 @@
  *     struct sol_program *p;
  *     if (sol_compile(m, NULL, &p)) puts(sol_error());
  *
- * The builder is sticky: after the first mistake every call returns a poisoned tensor, and
- * sol_model_check() or sol_compile() reports that first mistake, with the layer and its origin.
+ * Errors of the builder are sticky: after the first error each builder call returns a poisoned tensor,
+ * and sol_model_check() or sol_compile() reports that first error, with the layer and its origin.
  *
  * Dims are always outermost first, as in NumPy. All layers and their attributes: docs/ir.md.
  */
@@ -26,90 +28,93 @@ extern "C" {
 #endif
 
 struct sol_model;
-typedef int32_t sol_tensor; /* index of a tensor in its model; < 0 is poisoned */
+typedef int32_t sol_tensor; /* index of a tensor in its model; < 0: poisoned by an error */
 
 /* ---- Models --------------------------------------------------------------------------------- */
 
-/* NULL only when memory is out. */
+/* An empty model, which the caller frees. NULL: out of memory. `name` is copied, as are all strings below. */
 SOL_API struct sol_model *sol_model_new(const char *name);
 SOL_API void sol_model_free(struct sol_model *model);
 
-/* A size that is given at each run. Returns a negative number to use as a dim. */
+/* Adds a symbol: a size that each call supplies. Returns a negative number that stands for it in `dim`. */
 SOL_API int64_t sol_model_symbol(struct sol_model *model, const char *name);
 
+/* Adds an input. dim[i] is a size, or what sol_model_symbol returned. */
 SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, enum sol_dtype dtype,
                                    int rank, const int64_t *dim);
-/* The caller owns parameters and passes them to sol_weights_new. */
+/* Adds a parameter. Its values stay with the caller, who passes them to sol_weights_new. */
 SOL_API sol_tensor sol_model_param(struct sol_model *model, const char *name, enum sol_dtype dtype,
                                    int rank, const int64_t *dim);
-/* A scalar (rank 0, f32) known at compile time. */
+/* Adds a constant of rank 0 and type f32. */
 SOL_API sol_tensor sol_model_scalar(struct sol_model *model, double value);
 
-/* Adds layer `kind`, with attributes as text: "stride=[2,2] groups=4". `origin` (may be NULL) is shown
- * in error messages: a line of the user's program. Returns the first output. */
+/* Adds a layer of kind `kind` and returns its output. `attributes` is text: "stride=[2,2] groups=4".
+ * `origin` (may be NULL) is the line of the user's program that error messages name. */
 SOL_API sol_tensor sol_model_layer(struct sol_model *model, const char *kind, int n_in,
                                    const sol_tensor *in, const char *attributes,
                                    const char *origin);
 SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_tensor tensor);
 
-/* Shape of a tensor as the builder inferred it: rank, or -1 when poisoned. Symbolic dims come as in
- * struct sol_port; a dim that is a formula of symbols comes as INT64_MIN. */
+/* Writes the shape that the builder inferred to `dim` and returns the rank, or -1 if the tensor is
+ * poisoned. A dim that is a symbol is negative as in struct sol_port; any other formula is INT64_MIN. */
 SOL_API int sol_model_shape(const struct sol_model *model, sol_tensor tensor,
                             int64_t dim[SOL_MAX_RANK]);
 
-/* Input number `i`, in the order in which they were added, with dims as of sol_model_shape; false past the last. The name of symbol
- * number `i`; NULL past the last. Names live as long as the model. */
+/* Describes input number `i`, counted in the order of adding, with dims as in sol_model_shape; false if there is none. */
 SOL_API bool sol_model_get_input(const struct sol_model *model, int i, struct sol_port *out);
+/* The name of symbol number `i`, or NULL if there is none. The model owns it. */
 SOL_API const char *sol_model_symbol_name(const struct sol_model *model, int i);
 
-/* Reports the builder's first error, if any, and verifies the model. */
+/* Returns the builder's first error; without one, verifies the whole model. */
 SOL_API SOL_CHECKED enum sol_status sol_model_check(const struct sol_model *model);
 
-/* The text form (docs/ir.md). sol_model_print returns malloc'ed text, NULL when memory is out;
- * parsing it gives an equal model. */
+/* Converts a model to its text form (docs/ir.md) and back. The text is malloc'ed; NULL: out of memory, or the builder had an
+ * error. Parsing what sol_model_print returns gives an equal model. */
 SOL_API char *sol_model_print(const struct sol_model *model);
 SOL_API SOL_CHECKED enum sol_status sol_model_parse(const char *text, struct sol_model **out);
 
 /* ---- Compiling ------------------------------------------------------------------------------ */
 
 struct sol_options {
-    const char *device; /* "x86", "ref", ...; NULL = the best one available */
-    int64_t batch_hint; /* typical value of the first symbol, for the cost model; 0 = 1 */
-    bool deterministic; /* same bits at every run, errors of plain sums: docs/numerics.md */
-    bool no_autotune;   /* choose by the cost model alone, without timing */
-    bool debug;         /* write generated sources and graphs into ./.sol */
-    const char *name;   /* prefix of debug output */
+    const char *device; /* "x86", "ref", ...; NULL: the best one available */
+    int64_t batch_hint; /* typical value of the first symbol, for the cost model; 0 means 1 */
+    bool
+        deterministic; /* same bits at every run, rounding errors of plain sums: docs/numerics.md */
+    bool no_autotune;  /* choose by the cost model alone, without timing */
+    bool debug;        /* write the C text of generated kernels into ./.sol */
+    const char *name;  /* folder of that text below ./.sol */
     const char
         *cpu; /* instruction set to compile for: "avx512", "avx2", "neon"; NULL: this machine's */
-    bool keep_source; /* the program keeps its generated kernels as text, and interprets them */
+    bool
+        keep_source; /* the program keeps the C text of its generated kernels and interprets them */
     void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
-    void *user;
+    void *user; /* first argument of `progress` */
 };
 
-/* Compiles for a device. `options` may be NULL. The program does not refer to the model. */
+/* Compiles a model into a program that the caller releases. `options` may be NULL. The program does not refer to the model. */
 SOL_API SOL_CHECKED enum sol_status sol_compile(const struct sol_model *model,
                                                 const struct sol_options *options,
                                                 struct sol_program **out);
 
-/* The model as text after pass number `pass` (0 = as built) and that pass's name; NULL past the last. */
+/* The model as text after pass number `pass` (0: as built), malloc'ed; `*name` is that pass. NULL with sol_error(). */
 SOL_API char *sol_dump(const struct sol_model *model, int pass, const char **name);
 
-/* Graphviz text of a compiled program: clusters as boxes, modules as colours. malloc'ed. */
+/* Graphviz text of a compiled program, malloc'ed: a box per cluster, its color shows the module. */
 SOL_API char *sol_program_dot(const struct sol_program *program);
 /* A self-contained HTML report: the network with the time of each step, memory over time, and which
- * implementations were chosen. `steps`: what sol_program_profile reported for all `n` steps with
- * these symbols, or medians of several runs. malloc'ed; NULL with sol_error(). */
+ * implementations were chosen. `steps` has what sol_program_profile reported with these symbols, for each of the program's
+ * `n` steps; their seconds may be medians of several runs. malloc'ed; NULL with sol_error(). */
 SOL_API char *sol_program_html_report(const struct sol_program *program, const char *title,
                                       const int64_t *symbols, const struct sol_step_time *steps,
                                       int n);
-/* What was chosen and refused for each cluster, and why, as text. Valid as long as the program. */
+/* For each cluster, as text: the implementation that was chosen, those that refused, and why. The program owns the text. */
 SOL_API const char *sol_program_report(const struct sol_program *program);
-/* How many kernels this compile handed to the C compiler; 0 when all came from the cache. */
+/* Number of kernels that this compile passed to the C compiler; 0 if all came from the cache. */
 SOL_API int sol_program_n_compiled(const struct sol_program *program);
-/* Processor time that the C compiler took for them. */
+/* Processor time of the C compiler for these kernels, in seconds. */
 SOL_API double sol_program_compiler_seconds(const struct sol_program *program);
 
-/* ---- What is there -------------------------------------------------------------------------- */
+/* ---- This machine --------------------------------------------------------------------------- */
 
 struct sol_info {
     const char *kind; /* "device", "isa", "library", "compiler", "cache" */
@@ -117,37 +122,37 @@ struct sol_info {
     bool available;
     const char *detail; /* version or path; the reason when it is not available */
 };
-/* Calls `visit` for every device, instruction set, kernel library, compiler and cache. */
+/* Calls `visit` once for each device, instruction set and kernel library, for the C compiler, and for the cache. */
 SOL_API void sol_query(void (*visit)(void *user, const struct sol_info *info), void *user);
 SOL_API const char *sol_version(void);
 
-/* Limits of this machine, measured for some milliseconds with SOL's threads: floating point operations per second (a
- * multiply-add is two) that vectors of its best instruction set reach on registers, and bytes per second of reading
- * `size` bytes over and over, from whatever cache or memory holds as many; 0 when memory is out. */
+/* Measure this machine with SOL's threads, for about 0.1 s. flops: peak floating point operations per second of the
+ * instruction set in use, on registers (a multiply-add counts as two). bandwidth: bytes per second of repeated reads of a
+ * buffer of `size` bytes (at least 256 KiB per thread, at most 512 MiB), so `size` decides which cache or memory is
+ * measured; 0: out of memory. */
 SOL_API double sol_measure_flops(void);
 SOL_API double sol_measure_bandwidth(size_t size);
 
-/* The cache of compiled kernels: what is in it, and what was removed (may be NULL). */
+/* The cache of compiled kernels. usage: counts its files. clear: removes them, and counts what it removed (may be NULL). */
 struct sol_cache {
     int64_t n_files, bytes;
 };
 SOL_API SOL_CHECKED enum sol_status sol_cache_usage(struct sol_cache *out);
 SOL_API SOL_CHECKED enum sol_status sol_cache_clear(struct sol_cache *removed);
 
-/* Warns about each environment variable of SOL that has an invalid value, and names the valid ones;
- * once per variable and process. sol_compile does it first. */
+/* Logs a warning, once per process, for each environment variable of SOL that has an invalid value;
+ * it names the valid ones. sol_compile calls this first. */
 SOL_API void sol_check_environment(void);
 /* The largest useful number of threads on this machine. */
 SOL_API int sol_max_threads(void);
 
-/* Identifies a file that is not a model by its first bytes, and says what to do about it:
- * "compressed by gzip: unpack it first". NULL when the bytes are unknown. Call sol_onnx_is_model
- * first. */
+/* Identifies the kind of a file that is not a model by its first bytes, with advice for the user:
+ * "compressed by gzip: unpack it first". NULL: unknown. Call it only if sol_onnx_is_model is false. */
 SOL_API const char *sol_file_kind(const void *bytes, size_t size);
 
-/* Makes untrusted text, such as a name from a file, safe to show on a terminal or in a log: printable UTF-8 stays, any other byte
- * becomes \xNN; with `keep_lines` newlines and tabs stay, too. Writes what fits into `size` bytes, with a NUL; returns the length
- * of all. */
+/* Makes `n` bytes of untrusted text, such as a name from a file, safe for a terminal or a log: printable UTF-8 stays,
+ * any other byte becomes \xNN; with `keep_lines` newlines and tabs stay, too. Writes at most `size` bytes including a NUL;
+ * returns the length of the whole result, without the NUL. */
 SOL_API size_t sol_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size);
 
 /* Log levels: 0 error, 1 warn, 2 info, 3 debug, 4 trace. Default: $SOL_LOG or warn. */

@@ -1,13 +1,12 @@
 /*
- * Memory: the bump allocator of compile time, and the two functions that call malloc.
+ * Memory: the arena (bump allocator), and the functions that call malloc.
  *
  *   arena_alloc, vec_grow, text.c  ->  take_block  ->  mem_alloc  ->  malloc
  *
- * An arena is a list of blocks; only the newest one is filled, so an allocation is an addition.
- * Blocks come zeroed and are never reused before they are freed, which makes everything from an arena
- * zeroed.
+ * An arena is a list of blocks. Allocations take memory from the newest one, so most are one addition.
+ * Memory of an arena is zeroed, as blocks are zeroed and no part is used twice.
  *
- * Invariant: when memory is out, nothing of the arena has changed, and control is at its boundary.
+ * Invariant: when memory is out, the arena is unchanged, and control jumps to its boundary.
  */
 #include "base/base.h"
 
@@ -17,8 +16,8 @@
 
 #define ALIGNMENT 16
 
-/* Most graphs need a few hundred kilobytes: small enough a first block to be cheap for a tiny
- * model, and doubling keeps the number of blocks low for a large one. */
+/* Most models need a few hundred kilobytes. The first block is small, so that a tiny model
+ * is cheap; each next one is twice as large, so that a large model has few blocks. */
 #define FIRST_BLOCK ((size_t)16 << 10)
 #define LARGEST_BLOCK ((size_t)1 << 20)
 
@@ -37,8 +36,8 @@ static bool fails_now(void) { return mem_fail_at > 0 && --mem_fail_at == 0; }
 void *mem_alloc(size_t size, size_t alignment) {
     ASSERT(alignment >= ALIGNMENT && (alignment & (alignment - 1)) == 0);
     if (fails_now() || size > PTRDIFF_MAX) return NULL;
-    if (!size) size = 1; /* NULL shall mean nothing but out of memory */
-    /* calloc gets fresh pages zeroed by the kernel for nothing; malloc is aligned to 16 on 64
+    if (!size) size = 1; /* so that NULL always means out of memory */
+    /* calloc does not clear fresh pages, as they come zeroed from the kernel. Its alignment is 16 on 64
      * bit. */
     if (alignment <= _Alignof(max_align_t)) return calloc(1, size);
     void *memory;
@@ -57,7 +56,7 @@ void mem_free(void *memory) { free(memory); }
 
 void arena_init(struct arena *arena) { *arena = (struct arena){0}; }
 
-/* Frees `block` and older ones up to `end`, which stays. */
+/* Frees `block` and older ones, down to `end`, which stays. */
 static void free_blocks(struct arena_block *block, const struct arena_block *end) {
     for (struct arena_block *older; block != end; block = older) {
         older = block->older;
@@ -77,13 +76,14 @@ size_t arena_size(const struct arena *arena) {
     return size;
 }
 
+/* Reports out of memory and jumps to the boundary. */
 static void __attribute__((noreturn, cold)) leave(struct arena *arena, size_t size) {
     ASSERT(arena->boundary);
     (void)fail(SOL_ENOMEM, "out of memory: cannot allocate %zu bytes", size);
     longjmp(*arena->boundary, 1);
 }
 
-/* Puts a block in front that has at least `size` free bytes. */
+/* Adds a block of at least `size` bytes. */
 static void take_block(struct arena *arena, size_t size) {
     size_t cap = arena->block ? 2 * arena->block->cap : FIRST_BLOCK;
     if (cap > LARGEST_BLOCK) cap = LARGEST_BLOCK;
@@ -96,7 +96,7 @@ static void take_block(struct arena *arena, size_t size) {
 }
 
 void *arena_alloc(struct arena *arena, size_t size) {
-    if (size > PTRDIFF_MAX / 2) leave(arena, size); /* also keeps the sums below from wrapping */
+    if (size > PTRDIFF_MAX / 2) leave(arena, size); /* so that the sums below do not overflow */
     size = (size + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     if (!size) size = ALIGNMENT; /* different objects have different addresses */
     if (!arena->block || arena->block->cap - arena->block->used < size) take_block(arena, size);
@@ -105,13 +105,13 @@ void *arena_alloc(struct arena *arena, size_t size) {
     return memory;
 }
 
-/* A block of its own for what follows. */
+/* Starts a new block, so that later allocations are not in older blocks. */
 struct arena_block *arena_mark(struct arena *arena) {
     take_block(arena, 0);
     return arena->block;
 }
 
-/* Blocks are listed newest first; until here all of them were in the list, so a jump in between loses none. */
+/* Blocks are listed newest first. Until this call all of them are in the list, so arena_fini frees all, also after a jump. */
 void arena_release(struct arena_block *first, struct arena_block *second) {
     struct arena_block *rest = first->older; /* `first` itself is freed */
     free_blocks(second->older, rest);

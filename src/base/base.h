@@ -1,8 +1,8 @@
 /*
- * What every other folder stands on: status + message, arena, text, log, environment, hash, files.
+ * The base of all other folders: status and message, arena, text, log, environment, hash, files, processes.
  *
- * Memory has three lifetimes. Tables are static const. Compile-time data lives in one arena per compile
- * and dies with it. Run-time objects (programs, weights) are malloc'ed and refcounted.
+ * Memory has three lifetimes. Tables are static const. Data of a compile lives in one arena, which is
+ * freed at its end. Run-time objects (programs, weights) are malloc'ed and reference counted.
  */
 #ifndef SOL_BASE_H
 #define SOL_BASE_H
@@ -17,7 +17,7 @@
 /* Formats the thread's message (at most 1 KiB, never allocates) and returns `code`. */
 enum sol_status fail(enum sol_status code, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
-/* Puts text in front of the current message: "layer conv1 (net.py:3): " + message. */
+/* Prepends text to the current message: "layer conv1 (net.py:3): " + message. */
 void fail_prefix(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 
 #define TRY(call)                                \
@@ -26,7 +26,7 @@ void fail_prefix(const char *format, ...) __attribute__((format(printf, 1, 2), c
         if (try_status_) return try_status_;     \
     } while (0)
 
-/* SOL's own invariants only, never anything reachable from a model, an argument or the machine. */
+/* For SOL's own invariants only, never for what a model, an argument or the machine can cause. */
 #ifdef NDEBUG
 #define ASSERT(condition) ((void)sizeof(condition))
 #else
@@ -47,13 +47,13 @@ static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b
 /* ---- base/arena.c ---- */
 
 /*
- * Bump allocator. Memory comes zeroed and aligned to 16 bytes; nothing is freed singly.
- * When memory is out, allocation longjmps to the boundary, so code in between needs no checks, and may
- * hold no lock, FILE or handle across a call that can allocate.
+ * Bump allocator. Memory is zeroed and aligned to 16 bytes; single allocations are not freed.
+ * If memory is out, an allocation longjmps to the boundary. So callers need no checks, but must not
+ * hold a lock, FILE or handle during a call that can allocate.
  */
 struct arena {
     struct arena_block *block; /* newest first */
-    jmp_buf *boundary; /* where to go when memory is out; must be set before the first allocation */
+    jmp_buf *boundary;         /* target of the jump; set it before the first allocation */
 };
 
 void arena_init(struct arena *arena);
@@ -61,10 +61,10 @@ void arena_fini(struct arena *arena);
 size_t arena_size(const struct arena *arena); /* bytes taken from the system */
 void *arena_alloc(struct arena *arena, size_t size);
 void *arena_alloc_array(struct arena *arena, size_t item_size,
-                        size_t n); /* a product too large is ENOMEM */
+                        size_t n); /* an overflow of item_size * n counts as out of memory */
 void *arena_copy(struct arena *arena, const void *data, size_t size);
-/* Releases what was allocated between two marks; what was allocated before the first or after the
- * second stays. For loops. */
+/* arena_release frees what was allocated between two marks; what was allocated before the first or after the
+ * second stays. For temporary data of loops. */
 struct arena_block *arena_mark(struct arena *arena);
 void arena_release(struct arena_block *first, struct arena_block *second);
 char *arena_strdup(struct arena *arena, const char *string);
@@ -75,20 +75,21 @@ char *arena_printf(struct arena *arena, const char *format, ...)
 #define ARENA_ARRAY(arena, type, n) ((type *)arena_alloc_array(arena, sizeof(type), (size_t)(n)))
 
 /*
- * Makes this block the place where control goes when memory is out in `arena_`: it then does `on_out_of_memory`,
- * normally a return. Every public entry that allocates has one. Locals that are changed behind it have no value there.
+ * Sets the boundary of `arena_`: if memory is out, control comes back here and runs `on_out_of_memory`, normally a
+ * return. Each public function that allocates has one. `on_out_of_memory` must not use locals that change after
+ * this line (setjmp).
  */
 #define ARENA_BOUNDARY(arena_, on_out_of_memory) \
     jmp_buf arena_boundary_;                     \
     (arena_)->boundary = &arena_boundary_;       \
     if (setjmp(arena_boundary_)) on_out_of_memory
 
-/* The only two functions that call malloc for SOL's core. The fault tests make the n-th call fail
- * (n counts from 1; 0 = never). Both return NULL when memory is out. */
+/* All memory of SOL's core comes from these, except text that the caller frees (strdup). NULL: out of memory. Fault tests
+ * set mem_fail_at to n, and the n-th call from then on fails (0: none). */
 void *mem_alloc(size_t size, size_t alignment); /* zeroed; alignment a power of two >= 16 */
 void *mem_realloc(void *memory, size_t size);   /* for memory of mem_realloc only; not zeroed */
 void mem_free(void *memory);                    /* for both; NULL is fine */
-extern _Thread_local long mem_fail_at;          /* testing: countdown to the failing allocation */
+extern _Thread_local long mem_fail_at;
 
 /* A growing array in an arena: struct { int n, cap; T *at; } */
 #define VEC(type) struct { int n, cap; type *at; }
@@ -113,24 +114,25 @@ void text_add(struct text *text, const char *format, ...) __attribute__((format(
 void text_add_args(struct text *text, const char *format, va_list args)
     __attribute__((format(printf, 2, 0)));
 void text_add_raw(struct text *text, const char *string, size_t size);
-/* Is the word of `size` bytes in the list, whose words are separated by commas and blanks? */
+/* Is the word of `size` bytes in `list`? Its words are separated by commas and blanks. */
 bool text_lists(const char *list, const char *word, size_t size);
-/* A double that reads back as the same double, whatever the locale: "1.5", "3.0", "-inf", "nan". */
+/* Writes a double so that it reads back as the same double, in any locale: "1.5", "3.0", "-inf", "nan". */
 void text_add_double(struct text *text, double value);
-/* The same rounded to float, as a C expression: "1.5f", "(-2.0f)", "(-1.0f/0.0f)". */
+/* Writes the value, rounded to float, as a C expression: "1.5f", "(-2.0f)", "(-1.0f/0.0f)". */
 void text_add_c_float(struct text *text, double value);
-/* Reads what text_add_double writes, and decimal numbers in general. False, and *at stays, if there is none. */
+/* Reads what text_add_double writes, and other decimal numbers, and advances *at. False, with *at unchanged: no number. */
 bool text_parse_double(const char **at, double *out);
 
 /* ---- base/clean.c ---- */
 
-/* Makes `n` bytes of untrusted text safe to show: printable UTF-8 stays, anything else becomes \xNN; with `keep_lines` newlines and
- * tabs stay, too. Writes what fits into `size` bytes, in whole characters and with a NUL; returns the length of all of it. What is
- * clean does not change. */
+/* Makes `n` bytes of untrusted text safe to show: printable UTF-8 stays, other bytes become \xNN; with `keep_lines` newlines and
+ * tabs stay, too. Writes whole characters and a NUL, at most `size` bytes; returns the length of the whole result. Clean text does
+ * not change. */
 size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size);
-/* The same for a name, in one line. */
+/* Appends a string, cleaned, without newlines and tabs. */
 void text_add_clean(struct text *text, const char *string);
-/* The same for a name in another text, such as HTML: a byte for which `escape` has a text becomes that. */
+/* Appends a string to text of another language, such as HTML: cleaned, and each byte for which `escape` returns text replaced
+ * by that text. */
 void text_add_escaped(struct text *text, const char *string, const char *(*escape)(char byte));
 
 /* ---- base/hash.c ---- */
@@ -152,7 +154,7 @@ void log_check(void); /* warns about an invalid level in $SOL_LOG */
 
 /* ---- base/env.c ---- */
 
-/* Every environment variable that is SOL's own: name, what it does. README.md has the same list. */
+/* All environment variables of SOL: name, what it does. README.md has the same list. */
 #define ENV_LIST(X)                                                                              \
     X(SOL_LOG, "log level: ERROR, WARN, INFO, DEBUG, TRACE")                                     \
     X(SOL_DEBUG, "comma list of plan, pass, kernels, time, or all: what is printed to stderr")           \
@@ -174,21 +176,21 @@ enum env {
 const char *env_get(enum env variable); /* NULL when unset or empty */
 bool env_has(enum env variable,
              const char *word); /* is `word` in the comma list (or the list "all")? */
-/* Warns that the variable's value is invalid, and names the valid ones; once per process and
+/* Logs a warning that the variable's value is invalid, and which values are valid (`valid`); once per process and
  * variable. */
 void env_refuse(enum env variable, const char *valid);
-/* The variable's number; `default_value` when it is unset, or invalid because it is no number from
+/* The variable's number. `default_value` if it is unset; also, with a warning, if it is no number from
  * `min` to `max`. */
 double env_number(enum env variable, double min, double max, const char *valid,
                   double default_value);
-/* Refuses a comma list with a word that is none of `words`. */
+/* Warns if the variable is a comma list with a word that is not in `words`. */
 void env_check_words(enum env variable, const char *words);
 
 /* ---- base/stack.c ---- */
 
-/* Bytes of this thread's stack; SIZE_MAX when the system does not tell. */
+/* Free bytes of this thread's stack; SIZE_MAX if unknown. */
 size_t os_stack_left(void);
-/* ENOMEM with `what` when fewer than `min` are left. */
+/* ENOMEM, with `what` in the message, if fewer than `min` bytes are free. */
 enum sol_status os_stack_check(size_t min, const char *what);
 
 /* ---- base/os.c ---- */
@@ -196,21 +198,21 @@ enum sol_status os_stack_check(size_t min, const char *what);
 double os_now(void);      /* seconds, monotonic */
 int os_cores(void);       /* cores that this process may use (affinity) */
 int os_max_threads(void); /* the largest useful number of threads */
-int os_threads(void);     /* $SOL_NUM_THREADS, else as many as cores */
-/* Reads a whole regular file into mem_alloc'ed memory, NUL behind it. */
+int os_threads(void);     /* $SOL_NUM_THREADS, else one per core */
+/* Reads a whole regular file into memory that the caller frees by mem_free; a NUL follows the `*size` bytes. */
 enum sol_status os_read(const char *path, char **out, size_t *size);
-/* The same for a path of the user's, which may also be a pipe, a socket or a terminal: waits for it, up to its end or 2 GiB. */
+/* The same for a path from the user, which may also be a pipe, a FIFO or a terminal: reads to its end, at most 2 GiB. */
 enum sol_status os_read_any(const char *path, char **out, size_t *size);
-/* How long a child may run, and how it ended. */
+/* Limits of a child process, and its result. */
 struct os_run {
-    double max_processor_s; /* that it and its children may take together; 0: no matter */
-    double max_s;           /* of wall time */
-    int code;               /* 0-255, 128+signal, or -1: it took more and was ended */
-    double processor_s;     /* that they took */
+    double max_processor_s; /* limit of processor time, with its children; 0: none */
+    double max_s;           /* limit of wall time */
+    int code;               /* exit code 0-255, 128+signal, or -1: killed at a limit */
+    double processor_s;     /* processor time that they used */
 };
-/* Runs argv (no shell) with stdin closed, and ends it and its children (own process group) when they take too long. Output (stdout and
- * stderr, the first 64 KiB; more is drained and dropped) goes to `output` (may be NULL), NUL terminated. EDEVICE when it could not be
- * started. */
+/* Runs argv without a shell, with an empty stdin, in a process group of its own, which is killed at a limit. Its stdout and
+ * stderr go to `output` (may be NULL), NUL terminated: the first 64 KiB at most, the rest is read and dropped. EDEVICE: it could
+ * not be started. */
 enum sol_status os_spawn(const char *const *argv, struct os_run *run, char *output,
                          size_t output_size);
 

@@ -1,17 +1,19 @@
 /*
- * Foreign text, such as a name from somebody's file, made fit to be shown.
+ * Makes untrusted text, such as a name from a model file, safe to show on a terminal.
  *
- * A terminal obeys what it is shown: escape sequences move the cursor, rename the window, hide what was written before. So whatever
- * SOL shows to people goes through here: messages (status.c), log lines (log.c), reports, the page, and what the program and
- * the Python side print. Letters of all languages pass; what is no letter to look at becomes \xNN, byte by byte.
+ *   messages (status.c), log lines (log.c), reports, output of the program sol and of the Python package -> text_clean
+ *
+ * A terminal executes escape sequences: they move the cursor, rename the window, hide earlier output. So all untrusted text
+ * that SOL shows goes through this file. Visible characters of all languages pass; other characters and invalid UTF-8
+ * become \xNN, byte by byte.
  */
 #include "base/base.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Ranges of characters that control rather than show: C0 and C1 with DEL, marks that reverse the direction of what follows, line
- * separators, invisible operators, and tags. */
+/* Ranges of control characters and invisible characters: C0, C1 and DEL, direction marks, line separators, invisible operators,
+ * tags. */
 static const struct {
     uint32_t first, last;
 } controls[] = {{0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},
@@ -24,8 +26,8 @@ static bool is_control(uint32_t character) {
     return false;
 }
 
-/* Bytes of the UTF-8 character at `at`, of which `n` are left, and the character; 0 when it is none. Longer forms than
- * needed and halves of UTF-16's pairs are none. */
+/* Decodes the UTF-8 character at `at`, where `n` bytes are left. Returns its length in bytes; 0: invalid. Overlong forms and
+ * surrogates are invalid. */
 static size_t decode(const unsigned char *at, size_t n, uint32_t *out) {
     static const uint32_t min[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t size = *at < 0x80   ? 1
@@ -44,7 +46,7 @@ static size_t decode(const unsigned char *at, size_t n, uint32_t *out) {
     return *out >= min[size] && *out <= 0x10ffff && !is_half ? size : 0;
 }
 
-/* Bytes of the character at `at`, of which `n` > 0 are left, and whether it may be shown. */
+/* Length in bytes of the character at `at`, where `n` > 0 bytes are left (1 if invalid), and whether it is safe to show. */
 static size_t next_character(const char *at, size_t n, bool *is_safe) {
     uint32_t character = 0;
     size_t size = decode((const unsigned char *)at, n, &character);
@@ -52,7 +54,7 @@ static size_t next_character(const char *at, size_t n, bool *is_safe) {
     return size ? size : 1;
 }
 
-/* An unsafe character has 4 bytes at most, hence 16 in the result, and a NUL. */
+/* An unsafe character has at most 4 bytes, so `escapes` needs 16 and a NUL. */
 size_t text_clean(const char *text, size_t n, bool keep_lines, char *out, size_t size) {
     size_t length = 0, end = 0, step;
     bool is_safe, is_full = false;

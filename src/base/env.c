@@ -1,6 +1,6 @@
 /*
- * Environment: each variable of SOL is a row of ENV_LIST and read here, so that none goes
- * undocumented. Values that mean nothing are told, with those that do: once per variable.
+ * Environment variables. Each variable of SOL is a row of ENV_LIST and is read only here, so all are
+ * documented. An invalid value causes one warning per variable, which names the valid values.
  */
 #include "base/base.h"
 
@@ -23,10 +23,10 @@ bool env_has(enum env variable, const char *word) {
     return list && (text_lists(list, word, strlen(word)) || text_lists(list, "all", 3));
 }
 
-/* ---- Values that mean nothing ---- */
+/* ---- Invalid values ---- */
 
 void env_refuse(enum env variable, const char *valid) {
-    static atomic_flag told[COUNT(names)]; /* zero is clear */
+    static atomic_flag told[COUNT(names)]; /* zero: clear */
     if (!atomic_flag_test_and_set(&told[variable]))
         log_write(LOG_WARN, "%s=%s: valid are %s", names[variable], env_get(variable), valid);
 }
@@ -42,7 +42,7 @@ double env_number(enum env variable, double min, double max, const char *valid,
     return default_value;
 }
 
-/* Is each word of `list` one of those of `words`? Both are separated by commas and blanks. */
+/* Is each word of `list` also in `words`? Words are separated by commas and blanks. */
 static bool has_all(const char *list, const char *words) {
     for (size_t size; *list; list += size) {
         list += strspn(list, ", ");

@@ -1,8 +1,8 @@
 /*
- * A 64 bit hash for tables and file names. Not cryptographic: whoever trusts a match compares the
- * data.
+ * A 64 bit hash for tables and file names. Not cryptographic: after a match, callers compare the
+ * data, too.
  *
- * Each step multiplies two 64 bit numbers to 128 bits and folds the halves (the idea of wyhash),
+ * Each step multiplies two 64 bit numbers to 128 bits and combines the halves by xor (as wyhash does),
  * which mixes 16 bytes in about 4 cycles. Values may differ between machines of different byte
  * order.
  */
@@ -32,8 +32,8 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t size) {
     size_t left = size;
     for (; left > 16; left -= 16, at += 16)
         hash = fold(load(at, 8) ^ secret[1], load(at + 8, 8) ^ hash);
-    /* The rest is 0 to 16 bytes. Zeros stand for what is missing; the size below tells them
-     * apart. */
+    /* The last 0 to 16 bytes, filled up with zeros. Inputs that differ only in zeros at the end get different hashes,
+     * as the size is hashed, too. */
     uint64_t low = 0, high = 0;
     if (left) low = load(at, left < 8 ? left : 8);
     if (left > 8) high = load(at + 8, left - 8);

@@ -1,8 +1,9 @@
 /*
- * One gate for all locks: threads that hold some are inside, and a fork waits until everybody has left.
+ * A readers-writer lock, the gate, makes the locks fork-safe: threads that hold locks are its readers, a fork is its writer.
  *
- * A thread enters with its first lock and leaves with its last. Once inside it is not stopped by a fork that waits, so it comes to
- * its second lock, whose holder is inside as well. The gate prefers forks: with many callers it would never be empty otherwise.
+ * A thread takes the gate with its first lock and releases it with its last. It does not take the gate again for a
+ * second lock, so a waiting fork cannot block it there: no deadlock. The gate prefers writers; otherwise a fork could wait
+ * forever with many threads that take locks.
  */
 #include "base/lock.h"
 
@@ -43,7 +44,7 @@ static int process = 1;
 
 int lock_process(void) { return process; }
 
-/* A holder who forks would wait for itself. */
+/* A thread that holds a lock does not take the gate, as it would wait for itself. */
 static void before_fork(void) {
     if (!n_held) pthread_rwlock_wrlock(&gate);
 }
@@ -52,14 +53,14 @@ static void after_fork(void) {
     if (!n_held) pthread_rwlock_unlock(&gate);
 }
 
-/* The gate itself is made anew: it may know of threads that waited in front of it, and there are none. */
+/* Resets the gate: it may count waiting threads, which do not exist in the child. */
 static void after_fork_in_child(void) {
     const pthread_rwlock_t fresh = GATE;
     if (!n_held) gate = fresh;
     process++;
 }
 
-/* When the library is loaded, so before any lock is taken. It fails only when not even then there is memory. */
+/* Runs when the library is loaded, before any lock is taken. Fails only if there is no memory. */
 __attribute__((constructor)) static void watch_forks(void) {
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }

@@ -1,9 +1,10 @@
 /*
- * Fork-safe locks, for data that several threads change and that a forked child needs, too.
+ * Fork-safe locks, for data that several threads change and that a forked child uses, too.
  *
- * While a process forks, nobody holds any of these locks, so in the child all are free and what they guard is whole. For that a
- * fork waits: a lock is held briefly, and never while its holder waits for a thread that may take one. A thread may take a second
- * lock while it holds one. A fork by a thread that itself holds one does not wait.
+ * Invariant: while a process forks, no other thread holds any of these locks. So in the child all locks are free, and the data
+ * that they guard is consistent. A fork waits until all locks are free. So hold a lock only briefly, and do not wait for a
+ * thread that may take a lock meanwhile. A thread may take a second lock while it holds one. A fork by a thread that
+ * itself holds a lock does not wait.
  */
 #ifndef SOL_LOCK_H
 #define SOL_LOCK_H
@@ -19,11 +20,11 @@ void lock_init(struct lock *lock);
 void lock_fini(struct lock *lock);
 void lock_acquire(struct lock *lock);
 void lock_release(struct lock *lock);
-/* Releases the only lock that this thread holds for a moment, for polling: meanwhile others may
- * change what it guards. */
+/* For polling: releases the lock for 0.1 ms and takes it again, so that other threads can change
+ * what it guards. The thread must hold no other lock. */
 void lock_pause(struct lock *lock);
-/* The number of this process in its chain of forks, from 1: it differs from that of every
- * ancestor. */
+/* A number, from 1, that each fork increments in the child: it differs from the number of each
+ * ancestor process. */
 int lock_process(void);
 
 #endif

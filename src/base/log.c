@@ -1,8 +1,8 @@
 /*
- * Log: lines for people on stderr, "sol: warning: ...".
+ * Log: writes lines to stderr, "sol: warning: ...".
  *
- * A line is formatted aside and leaves in one write, so that lines of different threads and
- * processes do not mix. Nothing here allocates or takes a lock: it may be called while memory is
+ * A line is formatted in a buffer and written by one write(), so that lines of different threads and
+ * processes do not mix. Nothing here allocates or takes a lock: it may be called when memory is
  * out.
  */
 #include "base/base.h"
@@ -26,14 +26,14 @@ static const struct {
 
 static _Atomic int current = -1; /* -1: $SOL_LOG has not been read yet */
 
-/* A name or a digit; -1 for anything else. */
+/* The level with this name or digit; -1: none. */
 static int find_level(const char *value) {
     for (int i = 0; i < COUNT(levels); i++)
         if (!strcasecmp(value, levels[i].name) || (value[0] == '0' + i && !value[1])) return i;
     return -1;
 }
 
-/* The default where the value means nothing, which is better than a failure in a logger. */
+/* The level of $SOL_LOG; the default if the value is invalid, as a log must not fail. */
 static int read_level(void) {
     const char *value = env_get(ENV_SOL_LOG);
     int level = value ? find_level(value) : LOG_WARN;
@@ -53,7 +53,7 @@ void sol_set_log_level(int level) {
 bool log_on(enum log_level level) {
     int now = atomic_load_explicit(&current, memory_order_relaxed);
     if (now < 0) {
-        /* sol_set_log_level may come in between: then its value stays. */
+        /* Keeps the value of a concurrent sol_set_log_level. */
         int read = read_level();
         now = atomic_compare_exchange_strong(&current, &now, read) ? read : now;
     }
@@ -62,7 +62,7 @@ bool log_on(enum log_level level) {
 
 void log_write(enum log_level level, const char *format, ...) {
     if (!log_on(level)) return;
-    int before = errno; /* a log line shall not change what the caller goes on to report */
+    int before = errno; /* restored below, as the caller may report it */
     char line[LINE_SIZE];
     int head = snprintf(line, sizeof line, "sol: %s", levels[level].prefix);
     va_list args;
@@ -75,6 +75,6 @@ void log_write(enum log_level level, const char *format, ...) {
     size_t end = strlen(clean);
     clean[end++] = '\n';
     ssize_t written = write(STDERR_FILENO, clean, end);
-    (void)written; /* nobody is left to be told */
+    (void)written; /* a failure cannot be reported anywhere */
     errno = before;
 }

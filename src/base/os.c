@@ -1,9 +1,9 @@
 /*
  * The operating system: time, cores, files and child processes.
  *
- * os_spawn runs in a host with threads of its own, so it uses posix_spawn: no code of ours runs
- * between fork and exec, and no page of a large process is copied. The child leads a process group,
- * which is how its own children (cc1, as, ld) are ended with it.
+ * os_spawn uses posix_spawn, as the host process may be large and have threads: no code of SOL runs
+ * between fork and exec, and no pages are copied. The child leads a process group, so that
+ * its own children (cc1, as, ld) are killed with it.
  *
  * Invariant: every descriptor is opened close-on-exec and closed on every path.
  */
@@ -27,12 +27,11 @@
 
 #define OUTPUT_LIMIT ((size_t)64 << 10)
 #define LARGEST_CPU_SET (1 << 20)
-#define FIRST_ROOM ((size_t)64 << 10)    /* for a stream, whose size nobody knows before its end */
-#define LARGEST_STREAM ((size_t)2 << 30) /* what protobuf allows for a message */
+#define FIRST_ROOM ((size_t)64 << 10)    /* first buffer of a stream, whose size is unknown */
+#define LARGEST_STREAM ((size_t)2 << 30) /* protobuf's limit of a message */
 
-/* How often a silent child is looked at. Its end normally shows at once as the end of its output;
- * this is for the rare child whose output somebody else still holds open, or who closed it
- * early. */
+/* Polling intervals. Normally a child's end is noticed at once, as its output ends. Polling is for a child whose
+ * output another process still holds open (LOOK_MS), or that closed its output early (LOOK_CLOSED_MS). */
 #define LOOK_MS 20
 #define LOOK_CLOSED_MS 1
 
@@ -45,8 +44,7 @@ double os_now(void) {
 }
 
 int os_cores(void) {
-    /* The kernel refuses sets that are smaller than its own, so we ask with larger and larger
-     * ones. */
+    /* The kernel refuses sets that are smaller than its own: doubles the size until it accepts. */
     for (int n = CPU_SETSIZE; n <= LARGEST_CPU_SET; n *= 2) {
         cpu_set_t *set = CPU_ALLOC((size_t)n);
         if (!set) break;
@@ -61,7 +59,7 @@ int os_cores(void) {
     return online > 0 ? (int)online : 1;
 }
 
-/* Four per core, so that one can try what more threads than cores do; behind that there is nothing to try. */
+/* Four per core, at least 16: allows experiments with more threads than cores. */
 int os_max_threads(void) { return os_cores() > 4 ? 4 * os_cores() : 16; }
 
 int os_threads(void) {
@@ -89,8 +87,8 @@ static enum sol_status cannot_read(const char *path, const char *why) {
     return fail(SOL_EINVAL, "cannot read %s: %s", path, why);
 }
 
-/* Memory doubles until it holds all and one byte more, by which the end is seen: of a regular file, whose size is known, at the first
- * try, unless it grows meanwhile. */
+/* Reads to the end of the file. `room` is the first buffer's size, and doubles until a read does not fill the buffer, which
+ * shows the end. For a regular file `room` is its size + 1, so one buffer is enough unless the file grows meanwhile. */
 static enum sol_status read_rest(int fd, const char *path, size_t room, char **out, size_t *size) {
     const size_t max = room > LARGEST_STREAM ? room : LARGEST_STREAM;
     char *data = NULL;
@@ -124,7 +122,7 @@ static enum sol_status read_open(int fd, const char *path, bool is_any, char **o
 }
 
 static enum sol_status read_path(const char *path, bool is_any, char **out, size_t *size) {
-    /* O_NONBLOCK: opening a FIFO shall fail below, not wait for a writer. */
+    /* O_NONBLOCK: opening a FIFO does not wait for a writer; read_open refuses it. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (is_any ? 0 : O_NONBLOCK));
     if (fd < 0) return cannot_read(path, strerror(errno));
     enum sol_status status = read_open(fd, path, is_any, out, size);
@@ -142,15 +140,15 @@ enum sol_status os_read_any(const char *path, char **out, size_t *size) {
 
 /* ---- Child processes ---- */
 
-/* What is known of a child that runs. */
+/* A running child. */
 struct child {
     pid_t pid;
-    int fd; /* where its output comes from; -1 once it has ended */
+    int fd; /* the pipe of its output; -1 once that has ended */
     char *output;
     size_t size, space; /* bytes in output, and what fits (without the NUL) */
 };
 
-/* A child starts with default signal handling: the host may have blocked or ignored anything. */
+/* A child gets a process group of its own and default signal handling, as the host may block or ignore signals. */
 static int set_attributes(posix_spawnattr_t *attributes) {
     sigset_t none, all;
     sigemptyset(&none);
@@ -164,14 +162,13 @@ static int set_attributes(posix_spawnattr_t *attributes) {
     return error ? error : posix_spawnattr_setflags(attributes, flags);
 }
 
-/* stdin reads as empty: a closed descriptor 0 would be taken by the first file the child opens. */
+/* stdin is /dev/null: if it were closed, the first file that the child opens would become stdin. */
 static int set_files(posix_spawn_file_actions_t *actions, int output) {
     int error = posix_spawn_file_actions_adddup2(actions, output, 1);
     if (!error) error = posix_spawn_file_actions_adddup2(actions, output, 2);
     if (!error) error = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
-    /* The host's own descriptors need not be close-on-exec: listening sockets, locks, GPU
-     * handles. */
+    /* The host's own descriptors may not be close-on-exec: sockets, locks, GPU handles. */
     if (!error) error = posix_spawn_file_actions_addclosefrom_np(actions, 3);
 #endif
     return error;
@@ -187,8 +184,7 @@ static int start(const char *const *argv, int output, pid_t *pid) {
     if (!error) {
         error = set_attributes(&attributes);
         if (!error) error = set_files(&actions, output);
-        /* posix_spawnp does not write to argv; its type has no const for historical reasons
-         * only. */
+        /* posix_spawnp does not write to argv; its type lacks const for historical reasons. */
         char *const *plain = (char *const *)(uintptr_t)argv;
         if (!error) error = posix_spawnp(pid, argv[0], &actions, &attributes, plain, environ);
         posix_spawn_file_actions_destroy(&actions);
@@ -197,7 +193,7 @@ static int start(const char *const *argv, int output, pid_t *pid) {
     return error;
 }
 
-/* Waits at most `wait_ms` for output and takes what is there. False: there was nothing. */
+/* Waits at most `wait_ms` for output, and reads it once. False: no output. */
 static bool take_output(struct child *child, int wait_ms) {
     struct pollfd event = {.fd = child->fd, .events = POLLIN}; /* fd -1: poll only waits */
     if (poll(&event, 1, wait_ms) <= 0 || child->fd < 0) return false;
@@ -216,7 +212,7 @@ static bool take_output(struct child *child, int wait_ms) {
     return true;
 }
 
-/* Has the child ended? It stays a zombie, so that its number cannot be given to another process. */
+/* Has the child ended? It stays a zombie, so that its process id is not reused yet. */
 static bool has_ended(const struct child *child) {
     siginfo_t info = {0};
     int error = waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT);
@@ -227,11 +223,10 @@ static double max_double(double a, double b) { return a > b ? a : b; }
 
 static double seconds_of(struct timeval t) { return (double)t.tv_sec + 1e-6 * (double)t.tv_usec; }
 
-/* Reaps the child. Returns its exit code, 128 + signal, or -2 when the host has reaped it before
- * us. */
+/* Reaps the child. Returns its exit code, 128 + signal, or -2 if the host has reaped it already. */
 static int reap(const struct child *child, struct os_run *run) {
     int status;
-    struct rusage usage; /* with that of the children that it waited for */
+    struct rusage usage; /* includes the children that it waited for */
     while (wait4(child->pid, &status, 0, &usage) < 0)
         if (errno != EINTR) return -2;
     double used = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
@@ -239,7 +234,7 @@ static int reap(const struct child *child, struct os_run *run) {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Seconds of processor time of the process /proc/NAME and of the children that it waited for; 0 when it is not of the group. */
+/* Processor time, in seconds, of process /proc/NAME and the children that it waited for; 0 if it is not in the group. */
 static double process_time(int proc, const char *name, pid_t group) {
     char path[32], text[1024];
     unsigned long ticks[4];
@@ -248,7 +243,7 @@ static double process_time(int proc, const char *name, pid_t group) {
     ssize_t size = fd >= 0 ? read_all(fd, text, sizeof text - 1) : 0;
     if (fd >= 0) close(fd);
     text[size > 0 ? size : 0] = 0;
-    const char *at = strrchr(text, ')'); /* behind the name, which may hold anything */
+    const char *at = strrchr(text, ')'); /* end of the name, which may contain any character */
     if (!at || sscanf(at + 1, " %*c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu",
                       &its_group, &ticks[0], &ticks[1], &ticks[2], &ticks[3]) != 5)
         return 0;
@@ -256,8 +251,8 @@ static double process_time(int proc, const char *name, pid_t group) {
     return its_group == group ? all / (double)sysconf(_SC_CLK_TCK) : 0;
 }
 
-/* Of all processes of a group; -1 where there is no /proc. A compiler is some processes one after the other, of which the system
- * limits each, but not all. */
+/* Processor time of all processes of a group, in seconds; -1 without /proc. It is needed because a compiler runs several
+ * processes: setrlimit would limit each of them, but not their sum. */
 static double group_time(pid_t group) {
     double sum = 0;
     DIR *proc = opendir("/proc");
@@ -268,8 +263,8 @@ static double group_time(pid_t group) {
     return proc ? sum : -1;
 }
 
-/* When to look next at what the child has taken: before that it cannot be too much, as it is hardly more than one thread. 0 when it
- * is. Without /proc, wall time counts. */
+/* Measures the child's processor time, and returns the time of the next measurement; 0: it is over the limit. As a compiler
+ * runs mostly one thread, it cannot reach the limit earlier. Without /proc, wall time counts instead. */
 static double next_look(const struct child *child, struct os_run *run, double now) {
     double used = group_time(child->pid);
     double left = used < 0 ? 0 : run->max_processor_s - used;
@@ -277,7 +272,7 @@ static double next_look(const struct child *child, struct os_run *run, double no
     return left <= 0 ? 0 : now + max_double(left, 0.01);
 }
 
-/* Stays with the child to its end, or ends it. Returns as reap, or -1 for timed out. */
+/* Waits for the child's end and collects its output; kills it at a limit. Returns what reap returns; -1: killed. */
 static int attend(struct child *child, struct os_run *run) {
     double deadline = os_now() + run->max_s, look = os_now() + run->max_processor_s;
     while (!has_ended(child)) {
@@ -291,8 +286,7 @@ static int attend(struct child *child, struct os_run *run) {
         int wait_ms = child->fd < 0 ? LOOK_CLOSED_MS : LOOK_MS;
         (void)take_output(child, left_ms < wait_ms ? (int)left_ms + 1 : wait_ms);
     }
-    /* What it wrote last may still be in the pipe, 64 KiB at most unless a grandchild goes on
-     * writing. */
+    /* Reads the rest of the pipe, at most 64 KiB: a grandchild may still write. */
     for (size_t n = 0; n < OUTPUT_LIMIT / 4096 + 1; n++)
         if (!take_output(child, 0)) break;
     return reap(child, run);

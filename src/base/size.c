@@ -3,12 +3,12 @@
  *
  *   dims of a model, strides, trip counts  ->  [this file]  ->  size_eval at each call
  *
- * Terms stand in descending order of their powers (lexicographic, symbol 0 first), so the constant
- * comes last and two equal polynomials have equal bytes. That order is also what makes exact division
+ * Terms are in descending order of their powers (lexicographic, symbol 0 first), so the constant
+ * is last and two equal polynomials have equal bytes. In this order, exact division is
  * a loop over leading terms.
  *
- * A result that does not fit (64 bits, SIZE_TERMS terms, powers up to 255) is `bad`; bad is contagious
- * and has no terms. Callers look at the flag once, at the end of a formula, instead of at each step.
+ * A result that does not fit (64 bits, SIZE_TERMS terms, powers up to 255) is `bad` and has no terms; each operation on a bad
+ * size gives a bad size. So callers check the flag once, at the end of a formula, instead of at each step.
  */
 #include "base/size.h"
 
@@ -40,7 +40,7 @@ struct size size_symbol(int symbol) {
     return size;
 }
 
-/* Takes term `at` out; what follows moves up, and the freed place is zero as normal form demands. */
+/* Removes term `at`. Sets the freed last term to zero, as normal form requires. */
 static void remove_term(struct size *size, int at) {
     memmove(size->term + at, size->term + at + 1, sizeof *size->term * (size_t)(size->n - at - 1));
     size->term[--size->n] = (struct size_term){0};
@@ -116,8 +116,8 @@ static bool divide_terms(struct size_term a, struct size_term b, struct size_ter
     return a.coef % b.coef == 0;
 }
 
-/* Long division. The leading term falls with each step, so it ends; a quotient that fits has at most
- * SIZE_TERMS terms, so more steps than that need not be tried. */
+/* Polynomial long division. Each step yields one term of the quotient, which has at most SIZE_TERMS terms: so no more
+ * steps than that. */
 bool size_divide(struct size a, struct size b, struct size *out) {
     if (a.bad || b.bad || !b.n) return false;
     struct size quotient = {0};
@@ -144,9 +144,9 @@ static const struct {
 int64_t size_element(enum sol_dtype dtype) { return dtypes[dtype].bytes; }
 const char *size_dtype_name(enum sol_dtype dtype) { return dtypes[dtype].name; }
 
-/* ---- Questions ---- */
+/* ---- Properties ---- */
 
-/* Normal form has no padding, and zeros in terms that are not in use. */
+/* In normal form unused terms are zero, and the struct has no padding. */
 bool size_equal(struct size a, struct size b) { return !memcmp(&a, &b, sizeof a); }
 
 bool size_is_const(struct size a) {
@@ -183,7 +183,7 @@ static bool eval_term(const struct size_term *term, const int64_t *symbols, int6
     return true;
 }
 
-/* Overflow on either side gives INT64_MAX: a caller that limits sizes then refuses the call. */
+/* Overflow in either direction gives INT64_MAX, which callers refuse as too large. */
 int64_t size_eval(const struct size *a, const int64_t *symbols) {
     int64_t sum = 0;
     for (int i = 0; i < a->n; i++) {
@@ -196,7 +196,7 @@ int64_t size_eval(const struct size *a, const int64_t *symbols) {
 
 /* ---- Text ---- */
 
-/* Writes one term behind `at`; returns its length. A coefficient of 1 or -1 is implied by symbols. */
+/* Writes one term at `at`; returns its length. A coefficient of 1 or -1 is not written before symbols. */
 static int format_term(char *at, const struct size_term *term, bool first) {
     char *start = at;
     const char *plus = first || term->coef < 0 ? "" : "+";

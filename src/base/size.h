@@ -1,8 +1,10 @@
 /*
  * Sizes: integer polynomials over the model's symbols, such as the batch.
  *
- * They stand wherever a number may be known only at the call: dims, strides, offsets, trip counts. A normal form
- * makes equality a comparison of bytes; the runtime evaluates them once per vector of symbol values.
+ *   dims of a model, strides, offsets, trip counts -> struct size -> size_eval per vector of symbol values (run/bind.c)
+ *
+ * Used for each number that may be known only at the call. Invariant: a size is in normal form, so that equal sizes have equal
+ * bytes.
  */
 #ifndef SOL_SIZE_H
 #define SOL_SIZE_H
@@ -11,7 +13,7 @@
 
 #define SIZE_SYMBOLS 4
 #define SIZE_TERMS 4
-/* Sum of coef * prod(symbol[i]^power[i]); terms sorted by power, no zero coefficients: equal means bytewise equal. */
+/* Sum of coef * prod(symbol[i]^power[i]). Normal form: terms sorted by power, no zero coefficients, all other bytes zero. */
 struct size_term {
     int64_t coef;
     uint8_t power[SIZE_SYMBOLS];
@@ -19,7 +21,7 @@ struct size_term {
 };
 struct size {
     int32_t n;   /* terms in use; unused ones are zero */
-    int32_t bad; /* overflow, or more terms than fit: the builder turns it into an error */
+    int32_t bad; /* overflow, or too many terms: the builder turns this into an error */
     struct size_term term[SIZE_TERMS];
 };
 struct size size_const(int64_t value);
@@ -33,7 +35,7 @@ bool size_divide(struct size a, struct size b,
 bool size_equal(struct size a, struct size b);
 bool size_is_const(struct size a);
 bool size_is(struct size a, int64_t value);
-int64_t size_value(struct size a);       /* of a constant */
+int64_t size_value(struct size a);       /* a must be constant */
 bool size_never_negative(struct size a); /* no coefficient < 0: true of every dim */
 int size_symbols(struct size a);         /* highest symbol in use + 1 */
 int64_t size_eval(const struct size *a, const int64_t *symbols); /* saturates at INT64_MAX */
@@ -42,6 +44,6 @@ int64_t size_element(enum sol_dtype dtype);           /* bytes */
 const char *size_dtype_name(enum sol_dtype dtype);    /* "f32" */
 void size_format(char out[SIZE_TEXT], struct size a); /* size_print without an arena */
 void size_print(struct text *text, struct size a);    /* "3", "$0", "6*$0+1" */
-bool size_parse(const char **at, struct size *out);
+bool size_parse(const char **at, struct size *out); /* reads what size_print writes, advances *at */
 
 #endif

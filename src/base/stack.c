@@ -1,18 +1,18 @@
 /*
- * How much stack a thread has left. Recursions whose depth a file decides ask before they go on, and refuse what would not fit: a host
- * may call from a thread of its own with a small stack, and the system may limit the first one's.
+ * The free stack of the calling thread. Recursive functions whose depth depends on a file check it and fail before the
+ * stack overflows: the calling thread may have a small stack.
  */
 #include "base/base.h"
 
 #include <pthread.h>
 #include <stdint.h>
 
-/* Of this thread; `end` 0: nobody has asked yet. To ask costs reading a file of the system. */
+/* The address range of this thread's stack, cached, as finding it reads a file of the system. `end` 0: not known yet. */
 static _Thread_local struct {
     uintptr_t begin, end;
 } stack;
 
-/* What the system does not tell counts as an empty range, which nothing lies in. */
+/* If the system does not know the range, it is [0, 1), which contains no address of a frame. */
 static void find_stack(void) {
     pthread_attr_t attr;
     void *at = NULL;
@@ -25,7 +25,7 @@ static void find_stack(void) {
     stack.end = size ? stack.begin + size : 1;
 }
 
-/* Stacks grow downwards. A host may switch to stacks of its own (coroutines): of those nothing is known. */
+/* Stacks grow downwards. If the thread runs on another stack (a coroutine of the host), the result is SIZE_MAX. */
 size_t os_stack_left(void) {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     if (!stack.end) find_stack();

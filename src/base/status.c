@@ -1,12 +1,13 @@
 /*
- * Status and message: how every failure in SOL is told.
+ * Status and message: how functions report failures.
  *
- * The message is formatted at the point of failure into a buffer of the thread, so it needs no
- * memory, nobody has to free it, and it can be written even when memory is out. The code travels up
- * by TRY; on the way, callers may put the place in front with fail_prefix.
+ *   fail(code, message) -> TRY returns the code through the callers, fail_prefix adds context -> sol_error()
  *
- * Invariant: the buffer is always NUL terminated, a message that is too long loses its end, and names of files and users in
- * it can do no harm to a terminal.
+ * The message is in a static buffer per thread: nothing is allocated, so it works when memory is out, and nothing
+ * must be freed.
+ *
+ * Invariant: the buffer is NUL terminated, a message that is too long is cut, and the text is safe for a terminal
+ * (text_clean).
  */
 #include "base/base.h"
 
@@ -21,15 +22,14 @@ static _Thread_local char message[MESSAGE_SIZE];
 const char *sol_error(void) { return message; }
 
 enum sol_status fail(enum sol_status code, const char *format, ...) {
-    /* An argument may be sol_error() itself, so the text is made aside before it replaces the
-     * message. */
+    /* Formats into a copy, as an argument may be sol_error(), the buffer itself. */
     char next[MESSAGE_SIZE];
     va_list args;
     va_start(args, format);
     int size = vsnprintf(next, sizeof next, format, args);
     va_end(args);
-    if (size < 0) next[0] = 0; /* the format met an invalid multibyte string: the code has to do */
-    /* What a C compiler says has lines; nothing else has. */
+    if (size < 0) next[0] = 0; /* an invalid multibyte string: report the code without message */
+    /* Only output of the C compiler may have several lines. */
     text_clean(next, strlen(next), code == SOL_ETOOL, message, sizeof message);
     return code;
 }
@@ -43,7 +43,7 @@ void fail_prefix(const char *format, ...) {
     char both[2 * MESSAGE_SIZE];
     text_clean(next, size < 0 ? 0 : strlen(next), false, both, MESSAGE_SIZE);
     strcat(both, message);
-    text_clean(both, strlen(both), true, message, sizeof message); /* cut at a whole character */
+    text_clean(both, strlen(both), true, message, sizeof message); /* cuts between characters */
 }
 
 #ifndef NDEBUG

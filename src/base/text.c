@@ -1,10 +1,11 @@
 /*
- * Text: growing strings, and numbers that survive being written and read.
+ * Text: growing strings, and numbers that read back as the same value.
  *
- * All generated C and the text form of the IR are made here. The process's locale belongs to the
- * host and may write 1.5 as "1,5" or with three bytes in between; so numbers are repaired after
- * printf, and read by strtod in the C locale. setlocale is never called: it would change the whole
- * process.
+ *   generated C, the text form of models, reports -> text_add, text_add_double -> NUL terminated text in an arena
+ *
+ * The host sets the process's locale, in which 1.5 may be printed as "1,5" or with a decimal point of several bytes. So the
+ * decimal point is replaced after printf, and numbers are read by strtod_l in the C locale. setlocale is not
+ * called, as it would change the whole process.
  *
  * Invariant: at[size] == 0 and size < cap.
  */
@@ -53,7 +54,7 @@ void text_add_args(struct text *text, const char *format, va_list args) {
     }
     va_end(again);
     if (size > 0) text->size += (size_t)size;
-    text->at[text->size] = 0; /* undoes what a failed vsnprintf may have written */
+    text->at[text->size] = 0; /* removes what a failed vsnprintf may have written */
 }
 
 void text_add(struct text *text, const char *format, ...) {
@@ -74,11 +75,10 @@ bool text_lists(const char *list, const char *word, size_t size) {
 
 /* ---- Numbers ---- */
 
-/* glibc keeps its C locale in static storage: this neither allocates nor has to be freed or
- * cached. */
+/* The C locale. Cheap in glibc, which keeps it in static storage; callers free it all the same. */
 static locale_t c_locale(void) { return newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
-/* Replaces whatever the locale has put between the digits by one point. Returns the new length. */
+/* Replaces the locale's decimal point, of any number of bytes, by ".". Returns the new length. */
 static size_t repair_point(char *number) {
     char *to = number;
     bool in_point = false;
@@ -92,8 +92,8 @@ static size_t repair_point(char *number) {
     return (size_t)(to - number);
 }
 
-/* Writes the fewest digits from which a finite `value` is read back, as a double or (with `single`)
- * as a float. The result always has a point or an exponent: to C, "3" would be an integer. */
+/* Writes a finite `value` with the fewest digits that read back as the same double, or float (`single`).
+ * The result always has a point or an exponent, as "3" would be an integer in C. */
 static void format_shortest(char number[NUMBER_SIZE], double value, bool single) {
     int max = single ? FLT_DECIMAL_DIG : DBL_DECIMAL_DIG;
     locale_t locale = c_locale();
@@ -116,10 +116,10 @@ void text_add_double(struct text *text, double value) {
     text_add_raw(text, number, strlen(number));
 }
 
-/* Negative numbers come in parentheses, so that "a-" may be written in front of them. */
+/* Negative numbers are in parentheses, so that "a-" before them gives correct C. */
 void text_add_c_float(struct text *text, double value) {
     char number[NUMBER_SIZE];
-    float rounded = (float)value; /* beyond FLT_MAX: infinity, as IEEE 754 (C11 annex F) has it */
+    float rounded = (float)value; /* infinity beyond FLT_MAX, by IEEE 754 (C11 annex F) */
     if (isnan(rounded)) {
         text_add(text, "(0.0f/0.0f)");
     } else if (isinf(rounded)) {
@@ -130,7 +130,7 @@ void text_add_c_float(struct text *text, double value) {
     }
 }
 
-/* Reads "inf" or "nan". Returns false, and leaves *at, when it is neither. */
+/* Reads "inf" or "nan" and advances *at. False, with *at unchanged: neither. */
 static bool parse_word(const char **at, double *out) {
     if (!strncmp(*at, "inf", 3)) *out = (double)INFINITY;
     else if (!strncmp(*at, "nan", 3)) *out = (double)NAN;
@@ -139,8 +139,8 @@ static bool parse_word(const char **at, double *out) {
     return true;
 }
 
-/* The grammar is narrower than strtod's: no white space in front, no hexadecimal, no "infinity", so
- * that each number has one way to be written and a parser knows where it ends. */
+/* The grammar is a part of strtod's, without leading white space, hexadecimal and "infinity", so
+ * that a parser knows where a number begins and ends. */
 bool text_parse_double(const char **at, double *out) {
     const char *start = *at;
     bool negative = *start == '-';

@@ -1,9 +1,11 @@
 /*
  * Devices: where programs run. A device is a folder and one row in devices.c.
  *
- * Compile time: a row answers whether the device can be used here, how wide a channel block is, which convs its DNN module
- * takes and which layers its DFP module can fuse; `emit` turns one cluster into steps, `link` makes generated text
- * callable. Run time: steps call the device's functions directly (run/program.h).
+ *   cluster -> emit: steps, and C text of generated kernels -> link: compiles the text -> struct sol_program
+ *
+ * A row also says whether the device can be used on this machine, the width of its channel blocks, which convolutions and linear
+ * layers its DNN module computes, and which layers its DFP module can fuse. All this is used at compile time. At run
+ * time, steps call the device's functions directly (run/program.h).
  */
 #ifndef SOL_DEVICE_H
 #define SOL_DEVICE_H
@@ -12,31 +14,32 @@
 
 struct device {
     const char *name, *what;
-    const char *(*unavailable)(void); /* NULL: it can be used; else the reason */
-    /* What of it programs are compiled for, such as the instruction set. NULL: there is one kind only. */
+    const char *(*unavailable)(void); /* returns NULL if it can be used; else the reason */
+    /* The variant of the device that programs are compiled for, such as an instruction set. NULL: there is only one. */
     const char *(*variant)(const struct sol_options *options);
-    int (*lanes)(const struct sol_options
-                     *options); /* 0 with a message: refused. NULL: 1, images are never reordered */
+    /* Width of a channel block; 0 with a message: the options are invalid. NULL: 1, layouts are always plain. */
+    int (*lanes)(const struct sol_options *options);
+    /* Does module DNN compute this conv or linear? */
     bool (*supports_anchor)(const struct layer *conv, int lanes);
-    plan_refuse *refuse_fusion;
+    plan_refuse *refuse_fusion; /* why layers cannot share a kernel of module DFP */
     enum sol_status (*emit)(struct build *build, const struct cluster *cluster);
     enum sol_status (*link)(struct build *build); /* after all clusters; may be NULL */
-    /* Set instead of all of the above but `unavailable`: takes the user's model as it is, unoptimized. */
+    /* Alternative to all of the above except `unavailable`: emits steps for the user's model, not optimized. */
     enum sol_status (*emit_model)(struct build *build, const struct model *model);
 };
 
 extern const struct device device_cpu, device_ref, device_c, device_null;
 extern const struct device *const devices[]; /* best first, ended by NULL */
 
-/* NULL: it can be used; else why not, also when the user disabled it. */
+/* NULL: the device can be used; else the reason, which may be SOL_DISABLE. */
 const char *device_unavailable_reason(const struct device *device);
 
-/* The named device, or the best one that can be used when `name` is NULL. */
+/* The device with this name; NULL: the first of `devices` that can be used. EINVAL: no such device. EDEVICE: it cannot be used. */
 enum sol_status device_find(const char *name, const struct device **out);
 
 /* ---- src/compile.c ---- */
 
-/* What sol_compile does once it has found the device: tests call it for one that cannot be found. The model has been checked. */
+/* The part of sol_compile after device_find. The caller has checked the model. Tests call it for devices that are unavailable. */
 enum sol_status device_compile(const struct device *device, const struct sol_model *model,
                                const struct sol_options *options, struct sol_program **out);
 

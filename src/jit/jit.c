@@ -3,12 +3,12 @@
  *
  *   texts -> keys -> load what the cache has -> compile the rest, in parallel -> module
  *
- * The key of a text is everything its machine code depends on, written out; its hash is only the
- * name of the file. A build works in the cache folder, or in a private one in /tmp when that cannot
- * be trusted or written; a cache that is merely full or read-only still serves what it holds.
+ * The key of a text is a string of everything its machine code depends on; the key's hash is only the
+ * name of the file. A build uses the cache folder, or a private folder in /tmp if the cache cannot
+ * be trusted or written. A full or read-only cache is still read.
  *
- * Invariants: what is loaded was either sealed with the same key or compiled by this very build.
- * Nothing is taken from an arena, so builds may run on threads that have no boundary.
+ * Invariants: an object that is loaded was either sealed with the same key or compiled by this build.
+ * Nothing is allocated from an arena, so builds may run on threads without a boundary.
  */
 #include "jit/jit_parts.h"
 
@@ -22,31 +22,31 @@
 #include <unistd.h>
 
 #define LONG_LINES 5000 /* see is_long */
-#define MAX_HELPERS 64 /* threads besides the caller's that wait for compilers */
+#define MAX_HELPERS 64 /* threads besides the caller's that run compilers */
 
-/* Flags from the best to the quickest; the last -O is what counts. A kernel of 4,400 lines takes 5.9, 2.3 and 1.9 s of the compiler, and
- * then 9.5, 10.2 and 11.7 ms. */
+/* Additional flags per level; the last -O is in effect. A kernel of 4,400 lines compiles in 5.9, 2.3 and 1.9 s, and runs in
+ * 9.5, 10.2 and 11.7 ms. */
 enum { BEST, LONG, QUICKEST };
 static const char *const levels[] = {"", "-O2 -DSOL_LONG", "-O1 -DSOL_LONG"};
 
-/* One text on its way to becoming machine code. */
+/* One text, and its state in the build. */
 struct job {
     const char *text;
     char *key;
     size_t key_size;
     char name[JIT_NAME_SIZE];
-    void *object; /* the loader's; NULL: not there yet */
+    void *object; /* loaded; NULL: not yet */
     enum sol_status status;
     double processor_s; /* of the compiler */
     bool is_quick, is_compiled;
-    char message[1024]; /* of the thread that failed, for the thread that called */
+    char message[1024]; /* the failure's message, copied from the thread that compiled */
 };
 
 struct build {
     const struct jit_loader *loader;
     const struct jit_tool *tool;
     struct jit_folder folder;
-    char *flags; /* all of them */
+    char *flags; /* of the device, and -g with `debug` */
     bool debug;
     int n_jobs;
     struct job *jobs;
@@ -61,7 +61,7 @@ struct jit_module {
 
 /* ---- Keys ---- */
 
-/* Lengths stand in front, so that no two different lists of fields give one text. */
+/* Each field has its length in front, so that different fields give different keys. */
 static int print_key(char *out, size_t size, const struct build *build, const char *text) {
     struct utsname machine;
     if (uname(&machine)) machine.machine[0] = 0; /* home folders are shared between machines */
@@ -90,7 +90,7 @@ static void path_of(const struct build *build, const struct job *job, const char
 
 /* ---- One text ---- */
 
-/* In vain before, with no less time than now: then the text is not tried again. */
+/* If the file says that the compiler timed out, with a limit not below today's: the job fails without another try. */
 static void load_late(struct job *job, const char *path) {
     double limit_s = jit_read_timeout(path);
     if (limit_s < jit_limit_s()) return;
@@ -99,8 +99,8 @@ static void load_late(struct job *job, const char *path) {
     (void)snprintf(job->message, sizeof job->message, "%s", sol_error());
 }
 
-/* Anything that is wrong with the file means that it is made anew. So does a failure of the loader: the
- * file may come from a machine with another C library. */
+/* If the file is missing or not sealed with this key, the text is compiled. Also if the loader fails: the
+ * object may be from a machine with another C library. */
 static void load_cached(const struct build *build, struct job *job) {
     char path[JIT_PATH_SIZE];
     path_of(build, job, ".so", path);
@@ -110,9 +110,9 @@ static void load_cached(const struct build *build, struct job *job) {
 }
 
 /*
- * What the compiler will have to do, in lines: one with an exponential becomes many instructions, a loop over lanes a branch for each.
- * Measured over 130 kernels of networks and of generated chains with gcc 12: 5,000 of them are 1.3 s, more grow faster than they do, and
- * the longest kernel of a usual convolutional network is below 500.
+ * Is the text long? Counts lines, with weights: a line with an exponential compiles to many instructions, a loop over lanes to a
+ * branch per lane. Measured with gcc 12 for 130 kernels of networks and of generated chains: 5,000 lines compile in 1.3 s, and
+ * the time grows faster than the number of lines. The longest kernel of a usual convolutional network has fewer than 500.
  */
 static bool is_long(const char *text) {
     static const struct {
@@ -136,13 +136,13 @@ static enum sol_status run_level(struct build *build, struct job *job, struct ji
     return status;
 }
 
-/* Compiles source to object as well as the limit allows, in two runs at most. */
+/* Compiles source to object, in at most two runs: with less optimization after a timeout. */
 static enum sol_status run_levels(struct build *build, struct job *job, struct jit_run *run) {
     enum sol_status status = run_level(build, job, run, is_long(job->text) ? LONG : BEST);
     return run->timed_out ? run_level(build, job, run, QUICKEST) : status;
 }
 
-/* It is loaded before it gets its name: from then on somebody may clear the cache. */
+/* Seals and loads an object. It is loaded before it gets its name in the cache, as from then on any process may remove it. */
 static enum sol_status load_object(const struct build *build, struct job *job,
                                    const struct jit_run *run) {
     if (access(run->object, R_OK))
@@ -155,7 +155,7 @@ static enum sol_status load_object(const struct build *build, struct job *job,
     return SOL_ETOOL;
 }
 
-/* Keeps in mind that the compiler took too long. The message stays that of the compiler. */
+/* Writes a file to the cache that says that the compiler timed out. Keeps the current message. */
 static void note_late(const struct job *job, const struct jit_run *run, const char *final) {
     char message[sizeof job->message];
     (void)snprintf(message, sizeof message, "%s", sol_error());
@@ -165,6 +165,7 @@ static void note_late(const struct job *job, const struct jit_run *run, const ch
     (void)fail(SOL_ETOOL, "%s", message);
 }
 
+/* Compiles and loads one text, and puts its object into the cache. Its source is kept if the compiler fails, and with `debug`. */
 static enum sol_status compile(struct build *build, struct job *job) {
     char source[JIT_PATH_SIZE], object[JIT_PATH_SIZE], shown[JIT_PATH_SIZE], final[JIT_PATH_SIZE];
     path_of(build, job, ".c", shown);
@@ -172,11 +173,11 @@ static enum sol_status compile(struct build *build, struct job *job) {
     TRY(jit_write_source(&build->folder, shown, job->text, source));
     size_t size = strlen(source);
     memcpy(object, source, size - 1);
-    memcpy(object + size - 1, "so", 3); /* instead of the c */
+    memcpy(object + size - 1, "so", 3); /* replaces the "c" */
     struct jit_run run = {{build->flags, ""}, source, object, shown, 0, false};
     enum sol_status status = run_levels(build, job, &run);
     if (!status) status = load_object(build, job, &run);
-    /* A rename that fails costs the next process a compile; this one has what it needs. */
+    /* If the rename fails, the object is not cached, but this build has loaded it. */
     if (run.timed_out) note_late(job, &run, final);
     else if (status || rename(object, final)) unlink(object);
     if ((status != SOL_ETOOL && !build->debug) || rename(source, shown)) unlink(source);
@@ -196,9 +197,9 @@ static void *compile_jobs(void *argument) {
     return NULL;
 }
 
-/* Starts up to `n` threads and returns how many there are. They do not use the pool: a compile
- * takes seconds, and calls of other programs shall find the pool free. Signals are left to threads
- * of the host. */
+/* Starts up to `n` threads and returns their number. They are not the pool's, as a compile
+ * takes seconds and calls of other programs need the pool. They block signals, which the host's threads
+ * handle. */
 static int start_helpers(struct build *build, pthread_t *helpers, int n) {
     sigset_t all, before;
     sigfillset(&all);
@@ -209,7 +210,7 @@ static int start_helpers(struct build *build, pthread_t *helpers, int n) {
     return started;
 }
 
-/* Compiles what has no object yet. Reports the first failure in the order of the texts. */
+/* Compiles all jobs without object. Reports the first failure in the order of the texts. */
 static enum sol_status compile_missing(struct build *build) {
     pthread_t helpers[MAX_HELPERS];
     int n_missing = 0;
@@ -230,7 +231,7 @@ static enum sol_status use_private(struct build *build) {
     return jit_make_private(&build->folder);
 }
 
-/* A full folder shall not be filled with sources that were blamed for it. */
+/* Removes sources of failed jobs: they failed as the disk is full, and would fill it more. */
 static void drop_sources(const struct build *build) {
     char path[JIT_PATH_SIZE];
     for (int i = 0; i < build->n_jobs; i++) {
@@ -247,8 +248,7 @@ static enum sol_status do_jobs(struct build *build) {
         load_cached(build, &build->jobs[i]);
     }
     enum sol_status status = compile_missing(build);
-    /* A full disk shows in many ways, also as an error of the compiler: so we look whether it is
-     * full. */
+    /* A full disk causes many errors, also errors of the compiler: so test whether the folder can be written. */
     if (!status || build->folder.is_private || jit_has_room(&build->folder)) return status;
     drop_sources(build);
     (void)fail(SOL_EDEVICE, "cache folder %s: cannot write to it", build->folder.path);
@@ -265,7 +265,7 @@ static enum sol_status make_module(struct build *build, struct jit_module **out)
     module->n = build->n_jobs;
     for (int i = 0; i < build->n_jobs; i++) {
         module->objects[i] = build->jobs[i].object;
-        build->jobs[i].object = NULL; /* the module's from now on */
+        build->jobs[i].object = NULL; /* now the module closes it */
     }
     *out = module;
     return SOL_OK;
@@ -281,7 +281,7 @@ static void close_jobs(struct build *build) {
     jit_close_folder(&build->folder);
 }
 
-/* Everything that close_jobs frees. */
+/* Allocates what close_jobs frees. */
 static enum sol_status open_jobs(struct build *build, const char *const *texts, int n_texts,
                                  const char *flags) {
     const char *own = build->debug ? " -g" : "";

@@ -1,16 +1,17 @@
 /*
- * The cache folder, and files that prove what they are.
+ * The cache folder, and its files.
  *
- *   <32 hex digits>.so   object + full key + struct seal; appears by rename, so never in part
- *   <32 hex digits>.c    its source: with debug, or when the compiler rejected it
- *   tmp-*                being written by somebody, or left by a process that was killed
+ *   <32 hex digits>.so   object + full key + struct seal; created by rename, so never incomplete
+ *   <32 hex digits>.c    its source: with debug, or if the compiler rejected it
+ *   tmp-*                being written, or left by a process that was killed
+ *   *.choice             winners of autotuning; device/cpu/tune.c reads and writes them
  *
- * Whoever can write to the folder can run code in this process. So it must be ours alone, with folders above it that are ours or the
- * system's, and is not used otherwise. Within a folder that is ours we guard against accidents only: a file is
- * loaded if checksum and full key agree. The linker of the system ignores bytes behind a shared
- * object, which is why all can be in one file, and why there are no two files that could disagree.
+ * A user who can write to the folder can run code in this process. So the folder is used only if it belongs to this user, no
+ * other user can write to it, and the folders above it belong to this user or root. Files in it are checked against accidents
+ * only: a file is loaded if checksum and full key are equal. The system's loader ignores bytes behind a shared object; so
+ * object, key and seal are in one file and cannot be inconsistent.
  *
- * Invariant: nothing here waits for another process; losing a race leaves an equal file.
+ * Invariant: nothing here waits for another process; if two write the same file, the files are equal.
  */
 #include "jit/jit_parts.h"
 
@@ -29,19 +30,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STALE_S 3600          /* no compile takes that long: such temporary files have no owner */
-#define ROOM ((off_t)1 << 20) /* far more than a kernel takes */
+#define STALE_S 3600          /* age of abandoned temporary files: no compile takes that long */
+#define ROOM ((off_t)1 << 20) /* more than the size of any kernel */
 
 struct seal {
     char magic[8];
     uint64_t object_size, key_size;
     uint64_t hash; /* of object and key */
 };
-static const char seal_magic[8] = "SOLSEAL1"; /* the NUL does not fit and is not needed */
+static const char seal_magic[8] = "SOLSEAL1"; /* without NUL */
 
 /* ---- Which folder ---- */
 
-/* Writes the path of the cache folder, or fails with the reason why there is none. */
+/* Writes the path of the cache folder; EINVAL with the reason if there is none. */
 static enum sol_status choose_folder(char path[JIT_FOLDER_SIZE]) {
     const char *own = env_get(ENV_SOL_CACHE_DIR), *xdg = getenv("XDG_CACHE_HOME"),
                *home = getenv("HOME");
@@ -56,7 +57,7 @@ static enum sol_status choose_folder(char path[JIT_FOLDER_SIZE]) {
     return SOL_OK;
 }
 
-/* Makes the folder and those above it that are missing. Failures show when it is opened. */
+/* Makes the folder and missing folders above it. Ignores failures: opening the folder fails later. */
 static void make_folders(char *path) {
     for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = 0;
@@ -77,14 +78,15 @@ static const char *find_objection(int fd) {
     return NULL;
 }
 
-/* A group of the user's own number is taken for one that the system made for that user alone; a umask of 002 lets it write. */
+/* Can other users write to the folder? A group with the number of the user is the user's private group, which a umask of 002 lets
+ * write: it is not counted. */
 static bool others_may_write(const struct stat *folder) {
     const bool is_own_group = folder->st_gid == geteuid();
     return folder->st_mode & (is_own_group ? S_IWOTH : S_IWGRP | S_IWOTH);
 }
 
-/* NULL, or what is wrong with a folder above: whoever may write there can put another one in place of ours. A sticky bit, as that of
- * /tmp, keeps strangers from that. */
+/* NULL, or what is wrong with a folder above: a user who can write there can replace our folder. The sticky bit, as of /tmp,
+ * prevents that. */
 static const char *find_objection_above(const char *path) {
     char real[PATH_MAX];
     struct stat folder;
@@ -112,12 +114,12 @@ static bool is_ours(const char *name) {
 
 enum sweep { COUNT_CACHED, REMOVE_STALE, REMOVE_CACHED };
 
-/* A temporary file that nobody waits for. */
+/* Is it an abandoned temporary file? */
 static bool is_stale(const char *name, const struct stat *file) {
     return !strncmp(name, "tmp-", 4) && time(NULL) - file->st_mtime > STALE_S;
 }
 
-/* Counts what is cached, or removes, and counts, temporary files without an owner and perhaps what is cached. */
+/* COUNT_CACHED: counts cached files. REMOVE_STALE: removes and counts abandoned temporary files. REMOVE_CACHED: both kinds. */
 static struct sol_cache sweep(const char *path, enum sweep what) {
     struct sol_cache found = {0};
     struct stat file;
@@ -163,7 +165,7 @@ void jit_close_folder(const struct jit_folder *folder) {
     for (struct dirent *entry; files && (entry = readdir(files));) {
         size_t size = strlen(entry->d_name);
         bool source =
-            size > 2 && !strcmp(entry->d_name + size - 2, ".c"); /* a message may have named it */
+            size > 2 && !strcmp(entry->d_name + size - 2, ".c"); /* a message may name it */
         if (*entry->d_name != '.' && !source) unlinkat(dirfd(files), entry->d_name, 0);
     }
     if (files) closedir(files);
@@ -186,7 +188,7 @@ enum sol_status sol_cache_usage(struct sol_cache *out) {
     return SOL_OK;
 }
 
-/* Programs that are loaded go on, and so do compiles of other processes. */
+/* Loaded programs and compiles of other processes are not affected. */
 enum sol_status sol_cache_clear(struct sol_cache *removed) {
     struct jit_folder folder;
     TRY(jit_open_folder(&folder));
@@ -197,14 +199,14 @@ enum sol_status sol_cache_clear(struct sol_cache *removed) {
 
 /* ---- Files ---- */
 
-/* How large files of this process may become. */
+/* The largest size of a file that this process may write. */
 static off_t size_limit(void) {
     struct rlimit limit;
     bool is_small = !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < (rlim_t)INT64_MAX;
     return is_small ? (off_t)limit.rlim_cur : INT64_MAX;
 }
 
-/* Going beyond the limit would be a signal that ends the process, so we do not try. */
+/* Checks the limit first, as a write beyond it raises a signal that ends the process. */
 static bool write_all(int fd, const void *data, size_t size) {
     struct stat file;
     if (fstat(fd, &file) || size_limit() - file.st_size < (off_t)size) {
@@ -221,9 +223,9 @@ static bool write_all(int fd, const void *data, size_t size) {
     return true;
 }
 
-/* Creates a file of our own, folder/tmp-*.c, which also reserves the name with another ending. */
+/* Creates a file with a unique name, folder/tmp-*.c. Its name with the ending .so is then unique, too. */
 static int create_temporary(const struct jit_folder *folder, char path[JIT_PATH_SIZE]) {
-    /* Process numbers are unique on one machine only; O_EXCL is what makes the name ours. */
+    /* Several machines may share the folder, with equal process numbers: O_EXCL makes the name unique. */
     static _Atomic uint64_t counter;
     int fd;
     do {
@@ -246,8 +248,7 @@ bool jit_has_room(const struct jit_folder *folder) {
     return room;
 }
 
-/* A #line gives the source the name that it will have, in messages and debug information. Some
- * names cannot be written there. */
+/* A #line with the final name of the source, for messages and debug information. Omitted for names that it cannot contain. */
 static int print_line(char *out, size_t size, const char *shown) {
     if (strpbrk(shown, "\"\\\n")) return snprintf(out, size, "\n");
     return snprintf(out, size, "#line 2 \"%s\"\n", shown);
@@ -270,7 +271,7 @@ enum sol_status jit_write_source(const struct jit_folder *folder, const char *sh
     return fail(SOL_EDEVICE, "cannot write %s: %s", path, strerror(error));
 }
 
-/* Appends the seal to the open file and brings all of it to the disk. */
+/* Appends key and seal to the open file, and syncs it to the disk. */
 static bool append_seal(int fd, const char *key, size_t key_size, const struct seal *seal) {
     bool done = write_all(fd, key, key_size) && write_all(fd, seal, sizeof *seal);
     return done && !fsync(fd);
@@ -301,7 +302,7 @@ static bool agrees(const char *data, size_t size, const char *key, size_t key_si
            seal.hash == hash_bytes(hash_bytes(0, data, object_size), key, key_size);
 }
 
-/* By the file's size and its last bytes: nothing is read whole that has no seal, however large it is. A FIFO does not block. */
+/* A quick check by the file's size and last bytes, so that a large foreign file is not read as a whole. */
 static bool has_seal(int fd, size_t key_size) {
     struct stat file;
     struct seal seal;
@@ -324,7 +325,7 @@ bool jit_is_sealed(const char *path, const char *key, size_t key_size) {
     return sealed;
 }
 
-/* ---- What was in vain ---- */
+/* ---- Timeouts ---- */
 
 #define LATE "no object: the C compiler did not end within %lf s\n"
 

@@ -1,9 +1,12 @@
 /*
- * The C compiler: which one, and running it.
+ * Finds and runs the C compiler.
  *
- * It is started without a shell, and ended when it takes more processor time than $SOL_CC_TIMEOUT: a busy machine makes no text slow.
- * A compiler that waits for something is ended as well, much later. What the probe finds is kept in a list that only grows, without a lock: two threads may probe at once,
- * which costs them some milliseconds, and a fork never finds a lock that is held.
+ *   $SOL_CC -> probe: path and version -> jit_run_tool: source to object
+ *
+ * It is started without a shell. It is killed if it uses more processor time than $SOL_CC_TIMEOUT; this is not wall time, so
+ * that a busy machine causes no timeouts. A compiler that hangs is killed after 15 times that, in wall time. Probed compilers are
+ * kept in a list that only grows, without a lock, so that a fork cannot happen while the list is locked. Two threads may probe at
+ * once, which costs some milliseconds.
  */
 #include "jit/jit_parts.h"
 
@@ -13,9 +16,9 @@
 #include <unistd.h>
 
 #define DEFAULT_LIMIT_S 4
-#define PATIENCE 15      /* wall time over processor time: others may have the machine */
-#define OUTPUT_SIZE 4096 /* of which as much is shown as fits the message */
-#define SHOWN_OUTPUT 700 /* leaves room for the path in the 1 KiB of a message */
+#define PATIENCE 15      /* limit of wall time / limit of processor time, for busy machines */
+#define OUTPUT_SIZE 4096 /* bytes of the compiler's output that are read */
+#define SHOWN_OUTPUT 700 /* bytes of it in a message of 1 KiB, which also has a path */
 
 static _Atomic(struct jit_tool *) tools;
 
@@ -51,7 +54,7 @@ static enum sol_status run(const char *command, const char *const *tail, int n_t
                            struct os_run *out) {
     int n = count_words(command);
     size_t argv_size =
-        sizeof(char *) * (size_t)(n + n_tail + 1); /* the NULL is there: memory comes zeroed */
+        sizeof(char *) * (size_t)(n + n_tail + 1); /* the last is NULL, as memory is zeroed */
     const char **argv = mem_alloc(argv_size + strlen(command) + 1, 16);
     if (!argv) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
     char *words = (char *)argv + argv_size;
@@ -84,8 +87,7 @@ static bool find_program(const char *name, int size, char path[JIT_PATH_SIZE]) {
     return false;
 }
 
-/* Asks for the version: says whether the program runs at all, and belongs to the key of what it
- * makes. */
+/* Runs --version: tests that the program runs. The version is a part of the cache keys. */
 static enum sol_status ask_version(struct jit_tool *tool) {
     static const char *const tail[] = {"--version"};
     struct os_run asked;
@@ -97,7 +99,7 @@ static enum sol_status ask_version(struct jit_tool *tool) {
     return SOL_OK;
 }
 
-/* Makes `words` the command of the tool if the first of them is a program. */
+/* Sets the tool's command to `words`, with the path of the first word; false if that is no program. */
 static bool take_command(struct jit_tool *tool, const char *words) {
     char path[JIT_PATH_SIZE];
     words += strspn(words, " ");
@@ -147,7 +149,7 @@ enum sol_status jit_find_tool(const struct jit_tool **out) {
         tool = new_tool(asked);
         if (!tool) return fail(SOL_ENOMEM, "out of memory: cannot look for a C compiler");
         tool->status = probe(tool);
-        if (tool->status == SOL_ENOMEM) { /* says nothing about the compiler, so it is not kept */
+        if (tool->status == SOL_ENOMEM) { /* not a property of the compiler: not kept */
             mem_free(tool);
             return SOL_ENOMEM;
         }
@@ -169,7 +171,7 @@ enum sol_status jit_compiler(const char **path, const char **version) {
 
 /* ---- Running it ---- */
 
-/* Ends the text after about `size` bytes, behind a whole line where there is one. */
+/* Cuts the text to at most `size` bytes, and to whole lines if there are several. */
 static void cut_lines(char *text, size_t size) {
     size_t length = strlen(text);
     if (length > size) length = size;

@@ -1,8 +1,8 @@
 /*
- * The parts of the kernel compiler, for jit*.c only.
+ * Internal interface of src/jit, for jit*.c only.
  *
- *   jit.c           one build: keys, what is missing, parallel compiles, loaded modules
- *   jit_cache.c     folders, and files that prove what they are
+ *   jit.c           one build: keys, lookup in the cache, parallel compiles, modules
+ *   jit_cache.c     the cache folder, and files with a checksum and their key
  *   jit_compiler.c  finds the C compiler and runs it
  */
 #ifndef JIT_JIT_PARTS_H
@@ -11,18 +11,18 @@
 #include "jit/jit.h"
 
 #define JIT_FOLDER_SIZE 960 /* longer names of cache folders are refused */
-#define JIT_PATH_SIZE 1024  /* of a folder, and any name that we make in it */
+#define JIT_PATH_SIZE 1024  /* for a path of any file in the folder */
 #define JIT_NAME_SIZE 33    /* 128 bits in hexadecimal, and the NUL */
 
 /* ---- jit_compiler.c ---- */
 
-/* Never freed: there is one per value of $SOL_CC that this process has seen. */
+/* A compiler: one per value of $SOL_CC that this process has seen. Never freed. */
 struct jit_tool {
     struct jit_tool *next;
     const char *asked;      /* the value of $SOL_CC, "" for none */
-    enum sol_status status; /* whether it can be used; if not, `version` is the reason */
+    enum sol_status status; /* SOL_OK, or why it cannot be used; then `version` is the message */
     char *version;          /* first line of its --version */
-    char *command;          /* its first words, separated by spaces; the first is a path */
+    char *command;          /* words separated by spaces; the first is a path */
 };
 
 enum sol_status jit_find_tool(const struct jit_tool **out);
@@ -35,8 +35,8 @@ struct jit_run {
     const char *flags[2]; /* words separated by spaces */
     const char *source, *object;
     const char *shown;  /* the name of the source in messages */
-    double processor_s; /* that it took */
-    bool timed_out;     /* it failed because it took too long */
+    double processor_s; /* result: processor time of the run */
+    bool timed_out;     /* result: it was killed at the limit */
 };
 enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *run);
 
@@ -44,28 +44,29 @@ enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *run);
 
 struct jit_folder {
     char path[JIT_FOLDER_SIZE];
-    bool is_private; /* made for one build and removed after it */
+    bool is_private; /* made for one build, and removed after it */
 };
 
-/* The cache folder, checked; EINVAL with the reason when it cannot be trusted. */
+/* Creates and checks the cache folder; EINVAL with the reason if it cannot be trusted. */
 enum sol_status jit_open_folder(struct jit_folder *out);
+/* Creates a folder in /tmp for one build. */
 enum sol_status jit_make_private(struct jit_folder *out);
-/* Removes a private folder, if nothing has been left in it on purpose. */
+/* Removes a private folder, but keeps it if it contains sources, which messages may name. */
 void jit_close_folder(const struct jit_folder *folder);
-/* Can files of the size of a kernel be written? */
+/* Can a file of the size of a kernel be written? */
 bool jit_has_room(const struct jit_folder *folder);
 
-/* Makes a new file `path` = folder/tmp-*.c, with a name that nobody else has, and writes `text` to
- * it. */
+/* Creates a file with a unique name, folder/tmp-*.c, writes `text` to it, and returns its path. `shown` is the name
+ * of the file in the compiler's messages. */
 enum sol_status jit_write_source(const struct jit_folder *folder, const char *shown,
                                  const char *text, char path[JIT_PATH_SIZE]);
 /* Appends the key and a checksum, and waits until all is on the disk. */
 enum sol_status jit_seal(const char *path, const char *key, size_t key_size);
-/* Is `path` whole, and sealed with exactly this key? */
+/* Is the file complete, and sealed with exactly this key? */
 bool jit_is_sealed(const char *path, const char *key, size_t key_size);
-/* In place of an object: the compiler did not end within `limit_s`. To be sealed. */
+/* Writes, in place of an object, that the compiler did not end within `limit_s`. The caller seals the file. */
 enum sol_status jit_write_timeout(const char *path, double limit_s);
-/* That limit; 0 when the file is something else. */
+/* The limit in a file of jit_write_timeout; 0 for other files. */
 double jit_read_timeout(const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* Common subexpressions: layers of one kind with equal attributes and the same inputs are computed once. */
+/* Common subexpression elimination: layers of one kind with equal attributes and the same inputs are computed once. */
 #include "pass/pass.h"
 
 #include <string.h>
@@ -9,15 +9,15 @@ static uint64_t hash_layer(const struct layer *l) {
     return h;
 }
 
-/* Attributes are compared as bytes; ir_default_attr clears padding, so equal ones are equal bytes. */
+/* Attributes are compared as bytes, padding included: ir_default_attr sets it to zero. */
 static bool is_equal(const struct layer *a, const struct layer *b) {
     return a->kind == b->kind && a->n_in == b->n_in &&
            !memcmp(&a->attr, &b->attr, sizeof a->attr) &&
            !memcmp(a->in, b->in, sizeof *a->in * (size_t)a->n_in);
 }
 
-/* When a layer is looked up its inputs have been shared already, so equal trees merge from their leaves upwards in
- * one walk. */
+/* Layers are visited in topological order: the inputs of a layer are already replaced by their first equal ones, so one walk also
+ * merges equal subgraphs. */
 enum sol_status pass_cse(struct model *m) {
     int n_buckets = 2 * m->layers.n + 1;
     struct layer **bucket = ARENA_ARRAY(m->arena, struct layer *, n_buckets);

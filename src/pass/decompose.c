@@ -1,14 +1,15 @@
 /*
- * Composites become simple layers, so that everything after this pass knows only simple ones.
+ * Replaces composite layers by simple ones, the only ones that all later code handles.
  *
  *   batch_norm(x, mean, var, weight, bias) -> x * scale + shift,  scale = weight / sqrt(var + eps), shift = bias - mean * scale
  *   softmax(x) -> e / sum(e),  e = exp(x - max(x))
  *
- * scale and shift depend on parameters only; they are computed once per version of the weights.
+ * scale and shift depend on parameters only, so `prepack` computes them, once per version of the parameters.
  */
 #include "pass/pass.h"
 
-/* [C] as [C, 1, 1, ..]: lines up with axis 1 of a tensor of rank `rank`, at least 2 as batch_norm's shapes say. */
+/* Reshapes [C] to [C, 1, 1, ..], which broadcasts along axis 1 of a tensor of rank `rank`. The rank is at least 2, as shape
+ * inference of batch_norm requires. */
 static struct tensor *align_channel(struct model *m, struct tensor *x, int rank) {
     struct size dim[SOL_MAX_RANK];
     dim[0] = ir_elements(x);
@@ -41,7 +42,7 @@ static struct tensor *reduce_axis(struct model *m, enum layer_kind kind, struct 
     return pass_add(m, kind, 1, &x, &attr, NULL);
 }
 
-/* Less the largest value, every exponent is at most 0, and the sum is at least 1. */
+/* Subtracting the maximum keeps exponents <= 0, so exp does not overflow, and the sum is at least 1. */
 static struct tensor *decompose_softmax(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0];
     struct tensor *top = reduce_axis(m, LAYER_reduce_max, x, l->attr.axis);

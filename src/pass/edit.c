@@ -1,4 +1,4 @@
-/* What rewriting needs: adding layers, asking for readers, and putting the list in order again. */
+/* Tools for passes: add layers, find readers, apply rules, sort the list of layers. */
 #include "pass/pass.h"
 
 struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
@@ -59,7 +59,7 @@ struct layer *pass_single_reader(const struct model *m, const struct tensor *t) 
     return reader;
 }
 
-/* Depth-first walk from the outputs with a stack of its own: models may be deeper than the C stack. */
+/* Depth-first walk from the outputs. It has an explicit stack, as recursion could overflow the C stack on a deep model. */
 struct walk {
     struct model *m;
     char *done; /* by layer id: 1 = opened, 2 = placed */
@@ -74,8 +74,8 @@ static void push_inputs(struct walk *w, const struct layer *layer) {
     }
 }
 
-/* A layer stays on the stack below its inputs; when it comes to light again, they are placed, and it follows them. It
- * may be there several times, but is placed once. */
+/* Appends `layer` to the order, after all layers it depends on. A layer stays on the stack below its inputs; when it is on top
+ * again, they are placed, and it is placed next. It may be on the stack several times, but is placed once. */
 static void place_with_inputs(struct walk *w, struct layer *layer) {
     VEC_PUSH(w->m->arena, &w->stack, layer);
     while (w->stack.n) {
@@ -92,8 +92,8 @@ static void place_with_inputs(struct walk *w, struct layer *layer) {
     }
 }
 
-/* Sources keep their places, so that ports keep their numbers; the rest follows in an order that reads well: each
- * layer as early as its readers need it. */
+/* Inputs and parameters come first, so that they stay in the list even if nothing reads them. The other layers follow depth
+ * first, each when its first reader needs it. */
 void pass_clean(struct model *m) {
     struct walk w = {.m = m, .done = arena_alloc(m->arena, (size_t)m->n_layers + 1)};
     for (int i = 0; i < m->inputs.n; i++) place_with_inputs(&w, m->inputs.at[i]->producer);

@@ -1,11 +1,11 @@
 /*
- * Per-channel products and sums after conv and linear move into their parameters:
+ * Moves per-channel factors and sums after conv and linear into their parameters:
  *
- *   conv(x, w, b) * s  ->  conv(x, w * s, b * s)       s: one value per output channel, from parameters only
+ *   conv(x, w, b) * s  ->  conv(x, w * s, b * s)       s, t: constants with one value per output channel
  *   conv(x, w, b) + t  ->  conv(x, w, b + t)
  *
- * This is how an expanded batch norm disappears. The new parameters depend on parameters only, so they are
- * computed once per version of the weights. A conv with several readers stays as it is.
+ * This removes decomposed batch norms. w * s, b * s and b + t are constant, so `prepack` computes them, once per version
+ * of the parameters. A conv with several readers is not changed.
  */
 #include "pass/pass.h"
 
@@ -26,14 +26,14 @@ static bool is_per_channel(const struct tensor *t, const struct tensor *y, int a
     return true;
 }
 
-/* `t` as [channels], or as a scalar. */
+/* Reshapes `t` to [channels], or to rank 0 if it has one element. */
 static struct tensor *flatten_channel(struct model *m, struct tensor *t) {
     struct size n = ir_elements(t);
     if (t->rank == 0) return t;
     return size_is(n, 1) ? pass_reshape(m, t, 0, NULL) : pass_reshape(m, t, 1, &n);
 }
 
-/* s as [channels, 1, 1, ..], to multiply a weight with. */
+/* w * s, with s of shape [channels] reshaped to [channels, 1, 1, ..]. */
 static struct tensor *scale_weight(struct model *m, struct tensor *w, struct tensor *s) {
     struct size dim[SOL_MAX_RANK];
     if (s->rank == 0) return pass_binary(m, LAYER_mul, w, s, NULL);
@@ -42,7 +42,7 @@ static struct tensor *scale_weight(struct model *m, struct tensor *w, struct ten
     return pass_binary(m, LAYER_mul, w, pass_reshape(m, s, w->rank, dim), NULL);
 }
 
-/* A bias is a vector, even where one number was added to all channels. */
+/* Expands a scalar to a vector of n elements, as a bias must be one. NULL stays NULL. */
 static struct tensor *expand_to(struct model *m, struct tensor *t, struct size n) {
     if (!t || t->rank == 1) return t;
     struct attr attr = ir_default_attr();
@@ -73,7 +73,7 @@ static struct tensor *fold_sum(struct model *m, const struct layer *anchor, stru
     return rebuild(m, anchor, anchor->in[1], b);
 }
 
-/* The anchor layer that makes l's input `i` and is read by l alone, when the other input is per channel. */
+/* The anchor that computes l's input `i`, if only l reads it and l's other input is per channel; else NULL. */
 static const struct layer *find_anchor(const struct model *m, const struct layer *l, int i) {
     const struct tensor *y = l->in[i];
     const struct layer *anchor = y->producer;
@@ -93,5 +93,5 @@ static struct tensor *fold_layer(struct model *m, const struct layer *l) {
 
 static const struct pass_rule rules[] = {{LAYER_mul, fold_layer}, {LAYER_add, fold_layer}};
 
-/* One walk folds a chain: a sum finds the conv that the product before it went into. */
+/* One walk folds a chain: after a product is folded, the sum that follows it reads the new conv. */
 enum sol_status pass_fold(struct model *m) { return pass_apply(m, rules, COUNT(rules)); }

@@ -1,10 +1,13 @@
-/* The passes in their order, and what happens around each of them. */
+/*
+ * The list of passes, and how a pass is run.
+ *
+ *   pass->run -> pass_clean -> ir_verify -> printed with SOL_DEBUG=pass
+ */
 #include "pass/pass.h"
 
 #include <stdio.h>
 
-/* expand comes first, because the others need to know only simple layers then; simplify runs again after fold
- * has made new chances. */
+/* decompose is first, so that the other passes handle simple layers only. */
 const struct pass passes[] = {
     {"decompose",
      "composites become simple layers: batch norm a product and a sum, softmax its five steps",

@@ -1,11 +1,12 @@
 /*
- * Layers without effect go. Each rule returns a cheaper tensor of the same value, or the output itself.
+ * Removes layers without effect, and replaces layers by cheaper ones. Each rule returns a tensor of the same value that is
+ * cheaper to compute, or the layer's own output.
  */
 #include "pass/pass.h"
 
 #include <math.h>
 
-/* Nothing to do when the shape stays; for a pool, when every window is one point. */
+/* For layers that have no effect if the shape stays the same. An adaptive pool then has windows of one point. */
 static struct tensor *drop_same_shape(struct model *m, const struct layer *l) {
     (void)m;
     return ir_same_shape(l->in[0], l->out[0], -1) ? l->in[0] : l->out[0];
@@ -16,7 +17,7 @@ static struct tensor *drop_single_concat(struct model *m, const struct layer *l)
     return l->n_in == 1 ? l->in[0] : l->out[0];
 }
 
-/* A permutation of a permutation is one: dim i comes from where the first one had taken it. */
+/* Merges two permutations into one, and removes the identity. */
 static struct tensor *merge_permute(struct model *m, const struct layer *l) {
     const struct layer *first = l->in[0]->producer;
     struct attr attr = l->attr;
@@ -30,7 +31,7 @@ static struct tensor *merge_permute(struct model *m, const struct layer *l) {
     return moves ? pass_add(m, LAYER_permute, 1, &x, &attr, l->origin) : x;
 }
 
-/* x of x * number; NULL for other layers. */
+/* If `l` is x * scalar: returns x and multiplies `*factor` by the scalar. Else NULL. */
 static struct tensor *find_scaled(const struct layer *l, double *factor) {
     for (int i = 0; i < 2 && l->kind == LAYER_mul; i++) {
         if (l->in[i]->producer->kind != LAYER_scalar) continue;
@@ -40,7 +41,8 @@ static struct tensor *find_scaled(const struct layer *l, double *factor) {
     return NULL;
 }
 
-/* A number that scales a factor scales the product instead: each of a factor's values is read many times. */
+/* matmul(a * s, b * t) -> matmul(a, b) * (s * t) for scalars s, t: a matmul reads each input value many times, and would repeat
+ * the scaling. */
 static struct tensor *scale_product(struct model *m, const struct layer *l) {
     struct tensor *in[2];
     double factor = 1;
@@ -53,7 +55,7 @@ static struct tensor *scale_product(struct model *m, const struct layer *l) {
     return pass_binary(m, LAYER_mul, product, pass_scalar(m, factor), l->origin);
 }
 
-/* A constant matrix on the right makes it a linear layer, which has the better kernels. */
+/* A matmul by a constant matrix becomes a linear layer, which has faster kernels. */
 static struct tensor *simplify_product(struct model *m, const struct layer *l) {
     struct tensor *w = l->in[1];
     struct attr attr = ir_default_attr();

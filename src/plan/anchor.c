@@ -1,13 +1,13 @@
 /*
- * Clusters of module DNN: what a conv or linear computes besides itself.
+ * Clusters of module DNN: which layers are fused with a conv or linear.
  *
- *   cluster.c -> [this file] -> cluster of an anchor layer, its epilogue, its prologue
+ *   cluster.c -> [this file] -> cluster of an anchor, its prologue and its epilogue
  *
- * The kernels know a closed set: scale, shift and relu while they load, a residual sum and relu or clamp before they store.
- * Pointwise layers behind that become the generated epilogue, a cluster of DFP's inside the DNN cluster: the kernel
- * calls it on each tile that is finished, while it is in the cache.
+ * The kernels implement a fixed set of operations: scale, shift and relu when they load, a residual sum and relu or clamp before
+ * they store. Pointwise layers after these become the generated epilogue, a DFP cluster inside the DNN cluster: the
+ * kernel calls it on each finished tile, while the tile is in the cache.
  *
- * Invariant: only one tensor leaves a cluster here, and what it reads can be made without it.
+ * Invariant: a cluster made here has one output, and none of its inputs depends on it.
  */
 #include "plan/cluster.h"
 
@@ -17,22 +17,22 @@ static bool same_place(const struct tensor *a, const struct tensor *b) {
     return ir_same_shape(a, b, -1) && layout_equal(&a->layout, &b->layout);
 }
 
-/* ---- The closed set ---- */
+/* ---- The fixed set: residual and activation ---- */
 
-/* Pad lanes must stay zero, so a clamp has to let zero pass. */
+/* Pad lanes must stay zero, so zero must be in the range of a clamp. */
 static bool is_act(const struct layer *l) {
     if (l->kind == LAYER_clamp) return l->attr.min <= 0 && l->attr.max >= 0;
     return l->kind == LAYER_relu;
 }
 
-/* The other input of add `l`, if it can be summed into the tile: same shape and layout, and not made from `y` itself. */
+/* The other input of `l` besides `y`, if `l` is an add of two different tensors with the same shape and layout; else NULL. */
 static struct tensor *find_residual(const struct layer *l, const struct tensor *y) {
     if (l->kind != LAYER_add || !same_place(l->in[0], l->in[1])) return NULL;
     struct tensor *other = l->in[0] == y ? l->in[1] : l->in[0];
     return other == y ? NULL : other;
 }
 
-/* Does making `t` need layer `l`? Layers in between are found by going up from `t`. */
+/* Does `t` depend on layer `l`? Searches `t`'s producers; `seen`: by layer id. */
 static bool depends_on(struct clustering *c, const struct tensor *t, const struct layer *l,
                        char *seen) {
     if (t->producer == l) return true;
@@ -43,7 +43,7 @@ static bool depends_on(struct clustering *c, const struct tensor *t, const struc
     return false;
 }
 
-/* A sum of two convs goes to the later one, so that the earlier one's result is there. */
+/* Can `t` be computed before `anchor`? Of the sum of two convs, the later conv takes the sum; the earlier one is its residual. */
 static bool is_ready_before(struct clustering *c, const struct tensor *t,
                             const struct layer *anchor) {
     const struct layer *p = t->producer;
@@ -54,18 +54,18 @@ static bool is_ready_before(struct clustering *c, const struct tensor *t,
     return !depends_on(c, t, anchor, seen);
 }
 
-/* Is the tensor there before the kernel of `anchor` runs? */
+/* As is_ready_before. Constants and sources are always ready. */
 static bool is_ready(struct clustering *c, const struct tensor *t, const struct layer *anchor) {
     return t->is_constant || cluster_is_source(t->producer) || is_ready_before(c, t, anchor);
 }
 
-/* Linear layers write rows that follow each other. */
+/* A linear layer's kernel writes rows without gaps between them. */
 static bool can_write(const struct clustering *c, const struct layer *anchor,
                       const struct tensor *out) {
     return anchor->kind != LAYER_linear || !c->plan->storage[out->id].has_batch_stride;
 }
 
-/* Takes the closed set; returns the tensor that the kernel then computes. */
+/* Fuses a residual sum and an activation, if they follow; returns the last tensor of the cluster. */
 static struct tensor *take_closed(struct clustering *c, struct cluster *cluster) {
     struct dnn_fusion *f = cluster->dnn;
     const struct layer *anchor = f->anchor;
@@ -104,7 +104,7 @@ static bool has_layer(const struct cluster *e, const struct layer *l) {
     return false;
 }
 
-/* The first layer in the model's order that reads `t` and is not in the epilogue, if before `first`. */
+/* The earlier one, in the model's order, of `first` (may be NULL) and the readers of `t` outside the epilogue. */
 static struct layer *earlier_reader(const struct clustering *c, const struct cluster *e,
                                     const struct tensor *t, struct layer *first) {
     for (int i = 0; i < c->readers[t->id].n; i++) {
@@ -115,6 +115,7 @@ static struct layer *earlier_reader(const struct clustering *c, const struct clu
     return first;
 }
 
+/* The first layer outside the epilogue that reads one of its tensors. */
 static struct layer *find_next(const struct clustering *c, const struct cluster *e) {
     struct layer *next = earlier_reader(c, e, e->tile, NULL);
     for (int i = 0; i < e->layers.n; i++)
@@ -132,7 +133,8 @@ static bool may_follow(struct clustering *c, const struct cluster *e, const stru
     return true;
 }
 
-/* Does nothing but the last layer's output leave? Layers come in the model's order, so whoever joins all paths is last. */
+/* Is only the last layer's output read outside of the epilogue? Layers are in the model's order, so no other one can be the
+ * single output. */
 static bool leaves_once(const struct clustering *c, const struct cluster *e) {
     for (int i = -1; i < e->layers.n - 1; i++) {
         const struct tensor *t = i < 0 ? e->tile : e->layers.at[i]->out[0];
@@ -141,7 +143,7 @@ static bool leaves_once(const struct clustering *c, const struct cluster *e) {
     return true;
 }
 
-/* Can DFP make it, as far as it goes? */
+/* Can DFP generate the epilogue with the layers that it has now? */
 static bool is_possible(struct clustering *c, const struct cluster *anchor, struct cluster *e) {
     const struct tensor *out = e->layers.at[e->layers.n - 1]->out[0];
     e->inputs.n = e->outputs.n = 0;
@@ -151,7 +153,7 @@ static bool is_possible(struct clustering *c, const struct cluster *anchor, stru
     return !c->refuse(c->plan->arena, e);
 }
 
-/* Grows layer by layer; what counts is the longest beginning that only one tensor leaves. */
+/* Adds layer by layer, then keeps the longest prefix (n layers) that has one output and that DFP can generate. */
 static void take_generated(struct clustering *c, struct cluster *cluster, struct tensor *tile) {
     struct cluster *e = ARENA_NEW(c->plan->arena, struct cluster);
     int n = 0;
@@ -173,7 +175,7 @@ static void take_generated(struct clustering *c, struct cluster *cluster, struct
 
 /* ---- The prologue ---- */
 
-/* x * scale or x + shift with a constant of one value per channel, stored as x's channels are: the constant. */
+/* The constant input of `l`, if `l` is of this kind and the constant has one value per channel in x's layout; else NULL. */
 static struct tensor *per_channel(const struct layer *l, enum layer_kind kind) {
     if (l->kind != kind) return NULL;
     for (int i = 0; i < 2; i++) {
@@ -188,7 +190,7 @@ static struct tensor *other_input(const struct layer *l, const struct tensor *t)
     return l->in[0] == t ? l->in[1] : l->in[0];
 }
 
-/* relu(x * scale + shift) read by one conv only: the conv computes it while it loads. */
+/* Fuses relu(x * scale + shift) into the conv that reads it, if that is the only reader: the conv computes it when it loads. */
 static void take_prologue(struct clustering *c, struct cluster *cluster) {
     struct dnn_fusion *f = cluster->dnn;
     if (f->anchor->kind != LAYER_conv || f->anchor->attr.groups != 1) return;

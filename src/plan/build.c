@@ -1,10 +1,12 @@
 /*
  * From clusters to steps: buffers for tensors, lifetimes of slots, and the finished program.
  *
- * A root tensor's memory is the caller's (input, parameter, output), or a slot: of packed
- * parameters when a `prepack` step makes it, else in the arena of calls. In the end, packed
- * parameters that no call reads move to the arena of `prepack`: a folded weight is gone once it is
- * packed. A slot lives from the first step that touches it to the last; views count as their root.
+ *   device->emit -> build_ref, build_step -> [this file] -> build_finish -> struct sol_program
+ *
+ * A root tensor lies in a buffer of the caller (input, parameter, output) or in a slot. A tensor that `prepack` writes gets a
+ * slot of packed parameters, any other one a slot in the arena of calls. At the end, slots of packed parameters that no call
+ * reads move to the arena of `prepack`: a folded weight, for example, is needed only until it is packed. A slot lives from
+ * the first step that uses it to the last; a use of a view is a use of its root.
  */
 #include "plan/build.h"
 
@@ -38,7 +40,7 @@ static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, struct
     return ref;
 }
 
-/* Whose memory a root is, decided when it is first asked for. */
+/* The buffer of a root tensor; called once per root. */
 static struct buffer_ref make_buffer(struct build *b, const struct tensor *root) {
     const struct model *m = b->plan->model;
     int output = index_of(m->outputs.at, m->outputs.n, root);
@@ -55,8 +57,8 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
     return add_slot(b, prepack ? BUFFER_PACKED : BUFFER_ARENA, slot);
 }
 
-/* Views share their root's buffer, at their own offset. Only inputs and parameters have elements of other than 4 bytes, and those
- * are viewed as a whole. */
+/* A view lies in its root's buffer, at an offset. The factor 4 is right: only inputs and parameters have elements of another
+ * size, and their views begin at offset 0. */
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
     const struct storage *s = &b->plan->storage[t->id];
@@ -83,7 +85,7 @@ static void touch_slot(struct slot *slot, int step) {
     slot->last = step;
 }
 
-/* Slots of the arena live from the first step that names them to the last, so this is where lifetimes come from. */
+/* Also extends the lifetimes of the arena slots that the step uses to this step. */
 enum sol_status build_step(struct build *b, bool prepack, const struct step *step) {
     struct step copy = *step;
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
@@ -115,7 +117,7 @@ const char *build_describe(struct build *b, const struct cluster *cluster) {
     return text.at;
 }
 
-/* Of a gather's table only what comes out is read. */
+/* A gather reads as many elements of its table as it writes. */
 struct size build_bytes(const struct cluster *cluster) {
     struct size n = size_const(0);
     bool reads_part = cluster->module == MODULE_GATHER;
@@ -126,7 +128,7 @@ struct size build_bytes(const struct cluster *cluster) {
     return size_scale(n, 4);
 }
 
-/* Steps that only move values. */
+/* Appends a step of module COPY or GATHER. */
 static enum sol_status add_movement(struct build *b, const struct cluster *cluster,
                                     struct step step) {
     step.flops = size_const(0);
@@ -234,7 +236,7 @@ static void note_use(struct build *b, struct buffer_ref *ref, int step, int *is_
     is_used[ref->index] = true;
 }
 
-/* `place` >= 0: the slot's new number among the packed parameters; else -1 - its number in the
+/* place[i] >= 0: new number of slot i among the packed parameters; else -1 - its number in the
  * arena of `prepack`. */
 static void move_ref(struct build *b, struct buffer_ref *ref, int step, int *place) {
     const int to = place[ref->index];
@@ -244,8 +246,8 @@ static void move_ref(struct build *b, struct buffer_ref *ref, int step, int *pla
     touch_slot(&b->prepack_slots.at[ref->index], step);
 }
 
-/* Keeps the packed parameters that calls read; the rest, such as a variance on the way to a scale,
- * moves to the arena of `prepack`. */
+/* Keeps the slots of packed parameters that calls read. The others, such as an intermediate value of a scale,
+ * move to the arena of `prepack`. */
 static void settle_state(struct build *b) {
     int *place = ARENA_ARRAY(b->arena, int, b->packed.n + 1), kept = 0;
     visit_packed(b, b->steps.at, b->steps.n, note_use, place);
@@ -264,7 +266,7 @@ static void settle_state(struct build *b) {
     visit_packed(b, b->steps.at, b->steps.n, move_ref, place);
 }
 
-/* Ports are the user's model's, not the optimized one's: passes may have dropped a parameter that nothing needs. */
+/* The program's ports are those of the user's model: in the optimized one, passes may have removed unused parameters. */
 enum sol_status build_finish(struct build *b, const struct model *user_model) {
     struct sol_program *p = b->program;
     settle_state(b);

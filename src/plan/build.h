@@ -1,9 +1,9 @@
 /*
- * The build: where devices put the steps of a program while it is compiled.
+ * The build: collects the steps that a device emits, and makes the program of them.
  *
  *   plan -> for each cluster device->emit -> [build_step: buffers, slots, lifetimes] -> program
  *
- * What stays in the program is copied into the program's arena; everything else dies with the compile.
+ * Invariant: the program refers to its own arena, `keep`, only; all other memory is freed at the end of the compile.
  */
 #ifndef SOL_BUILD_H
 #define SOL_BUILD_H
@@ -12,47 +12,47 @@
 #include "run/program.h"
 
 struct build {
-    struct arena *arena; /* dies with the compile */
+    struct arena *arena; /* freed at the end of the compile */
     struct arena *keep;  /* the program's */
     struct sol_program *program;
     const struct sol_options *options;
     struct plan *plan;
     VEC(struct step) prepack, steps;
     VEC(struct slot) prepack_slots, slots, packed;
-    struct buffer_ref *where;      /* by root tensor id: its buffer, once it has one */
-    const struct cluster *cluster; /* that is emitted: new steps are its */
+    struct buffer_ref *where;      /* by root tensor id: its buffer; NONE until first used */
+    const struct cluster *cluster; /* the one being emitted: new steps belong to it */
     struct text report;
-    size_t cluster_begin; /* where the report's lines on it begin, behind its headline */
-    void *device;         /* the device's own, e.g. kernels waiting for the compiler */
+    size_t cluster_begin; /* position in `report` after the cluster's headline */
+    void *device;         /* the device's own data, such as kernels to be compiled */
 };
 
 void build_init(struct build *build);
 
-/* From here on steps are those of `cluster`. */
+/* Starts a cluster: the steps that follow belong to it. Writes its headline into the report. */
 void build_begin(struct build *build, const struct cluster *cluster);
 
-/* Where `t` begins. NONE for NULL. */
+/* The buffer and offset at which `t` begins. NONE if `t` is NULL. */
 struct buffer_ref build_ref(struct build *build, const struct tensor *t);
 /* A new slot of `size` bytes for packed parameters. */
 struct buffer_ref build_packed(struct build *build, int64_t size, const char *name);
 
-/* Appends a step to `prepack` or `steps`; its names, pointers and arguments are copied. */
+/* Appends a step to `prepack` or `steps`. Copies its name, pointers and arguments; keeps its other fields. */
 enum sol_status build_step(struct build *build, bool prepack, const struct step *step);
 
-/* "conv+add+relu" and the places in the user's program, for people; lives in the program. */
+/* "conv+add+relu (net.py:7)": the layers, and the last one's line in the user's program. In the program's arena. */
 const char *build_describe(struct build *build, const struct cluster *cluster);
-struct size build_bytes(
-    const struct cluster *cluster); /* compulsory traffic: inputs and outputs once */
+/* Bytes of minimal memory traffic: each input and output once, as if all elements had 4 bytes. */
+struct size build_bytes(const struct cluster *cluster);
 
-/* Emits a cluster of module COPY; all devices with linear host memory share it. */
+/* Emit a cluster of module COPY or GATHER, for all devices whose buffers are in host memory. */
 enum sol_status build_copy(struct build *build, const struct cluster *cluster);
-enum sol_status build_gather(struct build *build, const struct cluster *cluster); /* likewise */
+enum sol_status build_gather(struct build *build, const struct cluster *cluster);
 
-/* Moves everything into the program: ports, steps, slots, report. */
+/* Fills in the program: ports, steps, slots, report. */
 enum sol_status build_finish(struct build *build, const struct model *user_model);
 
 /* report.c */
-void plan_report(struct build *build);     /* the cluster's headline in build->report */
-const char *plan_dot(struct build *build); /* Graphviz text, in the program */
+void plan_report(struct build *build);     /* writes the cluster's headline into build->report */
+const char *plan_dot(struct build *build); /* Graphviz text, in the program's arena */
 
 #endif

@@ -3,16 +3,17 @@
  *
  *   model with layouts -> [this file] -> plan->clusters, in an order in which they can run
  *
- * Module DNN takes each conv and linear with what fits its epilogue and prologue (anchor.c). Module COPY takes chains that
- * only move values, GATHER its layer alone, VIEW what costs nothing. All the rest is DFP's: a layer joins the clusters that make its inputs as
- * long as DFP can still make one kernel of them, and afterwards clusters that read the same tensor join, so that it is
- * read once. For y = relu(conv(x)); z = softmax(y) + y that gives {conv, relu} and {softmax's five layers, +}.
+ * Module DNN gets each conv and linear with the layers that fit into its epilogue and prologue (anchor.c). Module COPY gets chains
+ * of layers that only move values, GATHER single gathers, VIEW single layers that need no step. Module DFP gets all other
+ * layers: a layer joins the clusters that compute its inputs, if DFP can make one kernel of them. At the end, DFP
+ * clusters that read the same tensor join, so that it is read once. For y = relu(conv(x)); z = softmax(y) + y the result is
+ * {conv, relu} and {softmax's five layers, +}.
  *
- * Invariant: clusters form no cycle. Joining A and B is refused when a path leads from one to the other through a third.
+ * Invariant: clusters form no cycle. A and B do not join if a path from one to the other goes through a third cluster.
  */
 #include "plan/cluster.h"
 
-/* ---- Facts ---- */
+/* ---- Readers and members ---- */
 
 static void find_readers(struct clustering *c) {
     c->readers = arena_alloc(c->plan->arena, sizeof *c->readers * (size_t)c->m->n_tensors);
@@ -49,18 +50,19 @@ static void cluster_copy(struct clustering *c, struct layer *l) {
          next = cluster_single_reader(c, next->out[0])) {
         if (c->of[next->id] || !movement_is_possible(next)) break;
         if (movement_keeps_batch(next) != movement_keeps_batch(l))
-            break; /* where images lie apart it matters */
+            break; /* one table is applied either per sample or to the whole tensor */
         cluster_add(c, cluster, next);
     }
 }
 
 /* ---- DFP ---- */
 
-/* For a path between two clusters through a third: a direct step is no cycle when they are joined, a detour is. */
+/* Search for a path between two clusters through a third one. If they joined, such a path would be a cycle; a direct edge
+ * would not. */
 struct search {
     struct clustering *c;
     const struct cluster *to;
-    char *seen; /* by cluster id: visited once is enough */
+    char *seen; /* by cluster id: already visited */
 };
 
 static bool finds_path(struct search *s, const struct cluster *at, int depth) {
@@ -91,7 +93,7 @@ static char *mark_members(struct clustering *c, struct layer *const *at, int n) 
     return member;
 }
 
-/* Puts layers in the model's order. Insertion: they come nearly sorted, and are few. */
+/* Puts layers in the model's order, by insertion sort: they are few and nearly sorted. */
 static void sort_layers(struct clustering *c, struct layer **at, int n) {
     for (int i = 1; i < n; i++) {
         struct layer *l = at[i];
@@ -131,7 +133,7 @@ static bool is_prepack(const struct clustering *c, const struct cluster *cluster
     return cluster->layers.at[0]->out[0]->is_constant;
 }
 
-/* What the two would be together; not in the list of clusters. */
+/* The union of two clusters, as a trial: it is not in c->all. */
 static struct cluster *unite(struct clustering *c, const struct cluster *a,
                              const struct cluster *b) {
     struct cluster *both = ARENA_NEW(c->plan->arena, struct cluster);
@@ -171,7 +173,7 @@ static void cluster_dfp(struct clustering *c, struct layer *l) {
     }
 }
 
-/* Clusters that read the same tensor and walk the same space read it once. */
+/* Joins DFP clusters that read the same tensor, so that they read it once. */
 static void join_siblings(struct clustering *c) {
     for (int t = 0; t < c->m->layers.n; t++) {
         const struct tensor *shared = c->m->layers.at[t]->out[0];
@@ -184,10 +186,10 @@ static void join_siblings(struct clustering *c) {
     }
 }
 
-/* ---- All of it ---- */
+/* ---- All layers ---- */
 
-/* Anchors come first, in a walk of their own: the layers that they fuse must not belong to DFP
- * clusters by then. */
+/* Puts a layer into a cluster. plan_clusters calls it for all anchors first, so that the layers that they fuse are not in
+ * DFP clusters yet. */
 static void assign(struct clustering *c, struct layer *l) {
     if (cluster_is_source(l) || c->of[l->id]) return;
     if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
@@ -199,13 +201,13 @@ static void assign(struct clustering *c, struct layer *l) {
 
 static void finish(struct clustering *c, struct cluster *cluster) {
     cluster_find_ports(c, cluster);
-    /* Tensors that stay inside, too: one of them may be the root whose memory an output is. */
+    /* Also for tensors that only this cluster reads: one of them may be the root of an output. */
     for (int i = 0; i < cluster->layers.n; i++)
         c->plan->maker[cluster->layers.at[i]->out[0]->id] = cluster;
     cluster->prepack = is_prepack(c, cluster);
 }
 
-/* Depth first: makers before readers. Clusters form no cycle, so this ends. */
+/* Appends the clusters that make the inputs, then the cluster: depth first. Clusters form no cycle, so this ends. */
 static void schedule(struct clustering *c, struct cluster *cluster, char *done) {
     if (done[cluster->id]) return;
     done[cluster->id] = 1;

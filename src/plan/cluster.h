@@ -1,4 +1,8 @@
-/* While clusters are made: what cluster.c (all modules) and anchor.c (DNN's clusters) share. */
+/*
+ * State of clustering, shared by cluster.c (all modules) and anchor.c (module DNN).
+ *
+ *   model with layouts and storage -> cluster.c, anchor.c fill struct clustering -> plan->clusters
+ */
 #ifndef SOL_CLUSTER_H
 #define SOL_CLUSTER_H
 
@@ -10,25 +14,25 @@ struct clustering {
     struct plan *plan;
     struct model *m;
     plan_refuse *refuse;
-    struct cluster **of;          /* by layer id */
-    int *position;                /* by layer id: place in the model */
+    struct cluster **of;          /* by layer id; NULL: in no cluster yet */
+    int *position;                /* by layer id: index in the model's list of layers */
     VEC(struct layer *) *readers; /* by tensor id */
-    VEC(struct cluster *) all;    /* in the order of creation; joined ones have no layers left */
+    VEC(struct cluster *) all;    /* by cluster id; clusters that joined another one are empty */
 };
 
-/* Parameters, inputs and constants are in no cluster. */
+/* Parameters, inputs and constants: they are in no cluster. */
 static inline bool cluster_is_source(const struct layer *l) {
     return layer_infos[l->kind].traits & SOURCE;
 }
 
 struct cluster *cluster_new(struct clustering *c, enum module module);
 void cluster_add(struct clustering *c, struct cluster *cluster, struct layer *l);
-/* The only reader of `t`; NULL when there are several or the caller wants it too. */
+/* The only reader of `t`; NULL if there are none or several, if it reads `t` twice, or if `t` is an output of the model. */
 struct layer *cluster_single_reader(const struct clustering *c, const struct tensor *t);
-/* Fills in what a cluster reads and writes, from its layers. */
+/* Appends the tensors that the cluster's layers read and write to its `inputs` and `outputs`. */
 void cluster_find_ports(struct clustering *c, struct cluster *cluster);
 
-/* anchor.c: is `l` a conv or linear for DNN? If so, its cluster with all that its kernel takes along. */
+/* anchor.c: is `l` a conv or linear that module DNN computes? cluster_dnn makes its cluster, with all layers that it fuses. */
 bool cluster_is_dnn(const struct clustering *c, const struct layer *l);
 void cluster_dnn(struct clustering *c, struct layer *l);
 

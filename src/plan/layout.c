@@ -1,15 +1,17 @@
 /*
- * Layouts: which tensors are stored in channel blocks, and copies where layouts meet.
+ * Layouts: which tensors are stored in channel blocks, and copies between different layouts.
  *
  *   optimized model -> [this file] -> same model with `copy` layers, every tensor with its layout
  *
- * Convolutions read and write blocked images. Layers between them (pointwise, pooling, concat over channels) follow, so that an
- * image is reordered when it enters and when it leaves such an island, and nowhere in between. What no convolution touches
- * stays plain. Inputs, parameters and outputs are the caller's: always plain.
+ * Convolutions of module DNN read and write blocked images. Layers between them (pointwise, pooling, concat over channels) use the
+ * same layout. Tensors connected this way form an island: values are reordered only where they enter or leave an island.
+ * Tensors of an island without such a convolution stay plain. Inputs, parameters and outputs belong to the caller: always plain.
  *
- * Channels as segments. Where tensors are joined or cut at channels that are no multiple of the block, each part is
- * padded to whole blocks, so that concat and slice stay free. Tensors of one class are cut alike: a cut made by one
- * layer spreads through all layers that keep channels in place.
+ * Segments. A concat joins, and a slice cuts, channels at numbers that may be no multiple of the block. Each part then becomes
+ * a segment, padded to whole blocks, so that the concat or slice needs no copy. All tensors of one class have the same
+ * cuts: a cut of one layer spreads through all layers that keep the order of channels.
+ *
+ * Invariant: pad lanes are zero; every kernel that writes a blocked tensor writes zeros there.
  */
 #include "plan/plan.h"
 
@@ -18,11 +20,11 @@
 struct layouts {
     struct plan *plan;
     struct model *m;
-    int n;          /* tensors, those added here included */
-    int *island;    /* union-find: tensors that are blocked or plain together */
-    int *class;     /* union-find: tensors whose channels are cut alike */
-    bool *blocked;  /* by island */
-    VEC(int) *cuts; /* by class: sorted channel numbers where a segment begins */
+    int n;         /* tensors before copies are added */
+    int *island;   /* union-find by tensor id: all tensors of an island are blocked, or all plain */
+    int *class;    /* union-find by tensor id: all tensors of a class have the same cuts */
+    bool *blocked; /* by island */
+    VEC(int) *cuts; /* by class: sorted channel numbers at which segments begin */
 };
 
 int layout_channel_axis(const struct tensor *t) { return t->rank == 1 ? 0 : 1; }
@@ -50,7 +52,8 @@ static bool is_padded(const struct layout *layout) {
     return false;
 }
 
-/* One pixel per image (or one block): blocks lie one behind the other, as plain channels do. */
+/* Are the values in plain order? Also true for a blocked tensor without padding that has one pixel per image: its blocks lie
+ * one behind the other, as plain channels do. */
 static bool is_plain_order(const struct tensor *t) {
     if (!t->layout.block) return true;
     if (is_padded(&t->layout)) return false;
@@ -82,7 +85,7 @@ static void unite(int *parent, int a, int b) {
     parent[find_root(parent, a)] = find_root(parent, b);
 }
 
-/* ---- Which layers keep an image's shape of storage ---- */
+/* ---- Which layers keep the layout of their input ---- */
 
 static bool is_image(const struct tensor *t) {
     return t->rank == 4 && !t->is_constant && t->producer->kind != LAYER_input && ir_is_fixed(t, 1);
@@ -94,7 +97,7 @@ static bool is_window(const struct layer *l) {
            l->kind == LAYER_adaptive_avg_pool || l->kind == LAYER_pad;
 }
 
-/* Reductions over rows and columns leave one value per channel. */
+/* Is it a reduction over rows, columns or both, but not over channels or the batch? */
 static bool is_spatial_reduction(const struct layer *l) {
     if (!l->attr.n_axes || l->in[0]->rank != 4) return false;
     for (int i = 0; i < l->attr.n_axes; i++)
@@ -111,7 +114,7 @@ static bool is_channel_concat(const struct layer *l) {
     return l->kind == LAYER_concat && l->attr.axis == 1;
 }
 
-/* Convolutions with as many channels out as in that work inside each channel (group): depthwise, ResNeXt. */
+/* A grouped convolution with as many output as input channels, as in MobileNet (depthwise) and ResNeXt. */
 static bool keeps_groups(const struct layer *l) {
     return l->kind == LAYER_conv && l->attr.groups > 1 &&
            size_equal(l->in[0]->dim[1], l->out[0]->dim[1]);
@@ -121,7 +124,7 @@ static bool same_channels(const struct tensor *a, const struct tensor *b) {
     return size_equal(a->dim[1], b->dim[1]);
 }
 
-/* Tensors with several channels that l connects, so that they live in one island. */
+/* Joins the islands of the image tensors that `l` connects; also their classes, unless `l` cuts or joins channels. */
 static void join_islands(struct layouts *s, const struct layer *l) {
     const struct tensor *out = l->out[0];
     bool joins = is_pointwise(l) || is_window(l) || is_spatial_reduction(l) ||
@@ -131,13 +134,13 @@ static void join_islands(struct layouts *s, const struct layer *l) {
         const struct tensor *in = l->in[i];
         if (!is_image(in) || (is_pointwise(l) && !same_channels(in, out))) continue;
         if (!is_channel_concat(l) && (size_is(in->dim[1], 1) || size_is(out->dim[1], 1)))
-            continue; /* nothing to block */
+            continue; /* a single channel is not blocked */
         unite(s->island, in->id, out->id);
         if (!is_channel_slice(l) && !is_channel_concat(l)) unite(s->class, in->id, out->id);
     }
 }
 
-/* A convolution of the DNN module; others are plain loops of DFP. */
+/* Is it a convolution of module DNN? Others belong to DFP, which generates plain loops. */
 static bool is_dnn_conv(const struct layouts *s, const struct layer *l) {
     return l->kind == LAYER_conv && l->in[1]->is_constant && is_image(l->out[0]) &&
            s->plan->supports_anchor(l, s->plan->lanes);
@@ -150,7 +153,7 @@ static void mark_blocked(struct layouts *s, const struct layer *l) {
     if (keeps_groups(l) && is_image(l->in[0])) unite(s->class, l->in[0]->id, l->out[0]->id);
 }
 
-/* A convolution reads the caller's own image directly unless it needs whole blocks (groups). */
+/* An ungrouped convolution reads an input of the model in plain layout. A grouped one needs a blocked copy. */
 static bool reads_plain(const struct layer *l, int i) {
     return l->kind == LAYER_conv && i == 0 && l->attr.groups == 1 &&
            l->in[0]->producer->kind == LAYER_input;
@@ -158,6 +161,7 @@ static bool reads_plain(const struct layer *l, int i) {
 
 /* ---- Cuts ---- */
 
+/* Adds a cut to the tensor's class. Returns 1 if it is new, else 0. */
 static int add_cut(struct layouts *s, int tensor, int at) {
     int class = find_root(s->class, tensor), i = 0;
     for (; i < s->cuts[class].n; i++) {
@@ -171,7 +175,7 @@ static int add_cut(struct layouts *s, int tensor, int at) {
     return 1;
 }
 
-/* `part` is channels [start, start + size) of `whole`: both are cut at the same places. Returns how many cuts were new. */
+/* `part` is channels [start, start + size) of `whole`: copies the cuts of each to the other. Returns how many were new. */
 static int share_cuts(struct layouts *s, int whole, int part, int start, int size, int whole_size) {
     int added = 0;
     if (start > 0) added += add_cut(s, whole, start);
@@ -206,7 +210,7 @@ static int spread_cuts(struct layouts *s, const struct layer *l) {
     return added;
 }
 
-/* Each round either adds a cut or is the last; there are finitely many channels. */
+/* Repeats until a round adds no cut. It ends, as the number of channels is finite. */
 static void find_cuts(struct layouts *s) {
     for (int added = 1; added;) {
         added = 0;
@@ -214,7 +218,7 @@ static void find_cuts(struct layouts *s) {
     }
 }
 
-/* Groups of a convolution must not be torn apart by a cut. */
+/* Is no cut inside of a group of the convolution? */
 static bool groups_fit(struct layouts *s, const struct layer *l) {
     int group = (int)(size_value(l->out[0]->dim[1]) / l->attr.groups),
         class = find_root(s->class, l->out[0]->id);
@@ -225,7 +229,7 @@ static bool groups_fit(struct layouts *s, const struct layer *l) {
 
 /* ---- Setting layouts ---- */
 
-/* A cut that lies whole blocks behind the one before needs no padding, and no segment of its own. */
+/* A cut at a whole number of blocks after the previous one needs no padding, so it begins no segment. */
 static struct layout make_layout(struct plan *plan, int n_channels, const int *cut, int n_cuts) {
     struct layout layout = {.block = plan->lanes};
     layout.segment = ARENA_ARRAY(plan->arena, struct segment, n_cuts + 1);
@@ -249,7 +253,7 @@ static struct layout class_layout(struct layouts *s, const struct tensor *t) {
 
 /* ---- Copies ---- */
 
-/* Copies are shared: two readers that want the same layout read the same copy. */
+/* A copy of `from` in `layout`. Reuses an existing one, so that all readers with this layout read the same copy. */
 static enum sol_status get_copy(struct layouts *s, struct tensor *from, struct layout layout,
                                 struct tensor **out) {
     for (int i = s->m->layers.n - 1; i >= 0; i--) {
@@ -264,7 +268,7 @@ static enum sol_status get_copy(struct layouts *s, struct tensor *from, struct l
     return SOL_OK;
 }
 
-/* `t` as [1.., its dims] with the rank of the blocked image that it is combined with. */
+/* Reshapes `t` to [1.., its dims], with the rank of the blocked image that it is combined with. */
 static enum sol_status raise_rank(struct model *m, struct tensor *t, int rank,
                                   struct tensor **out) {
     struct attr attr = ir_default_attr();
@@ -279,7 +283,7 @@ static bool has_channels(const struct tensor *t, int rank) {
     return axis >= 0 && !size_is(t->dim[axis], 1);
 }
 
-/* A blocked layer wants inputs with channels to be blocked as its output is; others are splats and stay plain. */
+/* Gives input `i` of a blocked layer the layout `layout`. An operand with one channel is broadcast: it stays plain. */
 static enum sol_status block_input(struct layouts *s, struct layer *l, int i,
                                    struct layout layout) {
     struct tensor *in = l->in[i];
@@ -290,7 +294,7 @@ static enum sol_status block_input(struct layouts *s, struct layer *l, int i,
     return get_copy(s, in, layout, &l->in[i]);
 }
 
-/* Slices and concats keep their parts' own layouts. */
+/* The layout that input `i` of a blocked layer must have. For a concat: the output's cuts inside this part. */
 static struct layout input_layout(struct layouts *s, const struct layer *l, int i) {
     const struct tensor *in = l->in[i], *out = l->out[0];
     if (!is_channel_concat(l)) return out->layout;
@@ -313,7 +317,7 @@ static enum sol_status fit_conv(struct layouts *s, struct layer *l) {
     return SOL_OK;
 }
 
-/* Layers that only move values take any layout; all others in the plain world want plain inputs. */
+/* For layers with a plain output: inputs must be plain, too, unless the layer only moves values, which any layout allows. */
 static enum sol_status fit_plain(struct layouts *s, struct layer *l) {
     if (movement_is_possible(l)) return SOL_OK;
     for (int i = 0; i < l->n_in; i++)
@@ -341,7 +345,8 @@ static void init_sets(struct layouts *s) {
     for (int i = 0; i < s->n; i++) s->island[i] = s->class[i] = i;
 }
 
-/* All others write plain images, which are copied where blocks are wanted; so do convolutions whose groups are torn. */
+/* Can the layer write a blocked output? If not, it writes a plain one, which is copied for blocked readers. A convolution cannot
+ * if a cut is inside of one of its groups. */
 static bool can_write_blocks(struct layouts *s, const struct layer *l) {
     if (l->kind == LAYER_conv) return is_dnn_conv(s, l) && groups_fit(s, l);
     return is_pointwise(l) || is_window(l) || is_spatial_reduction(l) || is_channel_concat(l) ||
@@ -358,7 +363,8 @@ static void set_layouts(struct layouts *s) {
     }
 }
 
-/* The caller's outputs are plain memory of their own: no input, no parameter, and no tensor twice. */
+/* Each output of the model is plain and in memory of its own: a copy is needed for inputs, parameters, blocked tensors, and
+ * the second use of a tensor. */
 static bool needs_copy(const struct model *m, int i) {
     const struct tensor *t = m->outputs.at[i];
     for (int k = 0; k < i; k++)

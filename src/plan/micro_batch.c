@@ -1,12 +1,13 @@
 /*
- * Which clusters can be computed for a part of the batch, and how much they move.
+ * Which clusters can be computed for a part of the batch, and for how many samples at a time.
  *
- *   clusters with their views -> [this file] -> cluster->by_sample, cluster->micro_batch
+ *   clusters and storage -> [this file] -> cluster->by_sample, cluster->micro_batch
  *
- * A tensor is batch-major when its first dim is the first symbol and no other dim has a symbol:
- * memory then holds one sample after the other. A layer keeps samples apart when each of its
- * tensors is batch-major or batch-invariant: an op that mixes samples (a sum over the batch, a
- * reshape or transpose that moves it) has an output that is neither.
+ * A tensor is batch-major if its first dim is the first symbol and its other dims are constant:
+ * memory then holds one sample after the other. It is batch-invariant if all dims are constant. A layer
+ * keeps samples apart if its inputs are batch-major or batch-invariant and its output is batch-major, or if all of
+ * its tensors are batch-invariant. This excludes layers that mix samples: a sum over the batch has a
+ * batch-invariant output, a reshape or transpose that moves the batch one that is neither.
  */
 #include "run/micro_batch.h"
 #include "plan/build.h"
@@ -27,8 +28,7 @@ static bool keeps_samples_apart(const struct layer *l) {
     return plan_is_batch_major(l->out[0]) || (all_shared && ir_is_fixed(l->out[0], 0));
 }
 
-/* Its memory advances from sample to sample exactly if the tensor is batch-major, and begins at a
- * constant offset. */
+/* Does the tensor begin at a constant offset of its root, and is the root batch-major exactly if the tensor is? */
 static bool is_placed_by_sample(const struct plan *plan, const struct tensor *t) {
     const struct storage *s = &plan->storage[t->id];
     return size_is_const(s->offset) && plan_is_batch_major(t) == plan_is_batch_major(s->root) &&
@@ -45,18 +45,18 @@ static bool is_by_sample(const struct plan *plan, const struct cluster *cluster)
     return true;
 }
 
-/* Only these become steps of a call. */
+/* Does the cluster become a step of a call? */
 static bool has_step(const struct cluster *cluster) {
     return !cluster->prepack && cluster->module != MODULE_VIEW;
 }
 
-/* ---- Lives of results ---- */
+/* ---- Lifetimes of intermediate values ---- */
 
 struct life {
-    int first, last; /* steps; first < 0: none yet */
+    int first, last; /* steps; first < 0: no step uses it yet */
 };
 
-/* The step touches the memory of these tensors. Inputs and outputs of the model are the caller's, in one piece anyway. */
+/* Extends the lifetimes of these tensors' roots to `step`. Skips the caller's tensors: they always have the whole batch. */
 static void touch(const struct plan *plan, struct life *life, struct tensor *const *at, int n,
                   int step) {
     for (int i = 0; i < n; i++) {

@@ -1,19 +1,21 @@
 /*
- * Movements: chains of layers that only move values (reshape, permute, slice, reorder) become one copy with a table.
+ * Movements: chains of layers that only move values (reshape, permute, slice, copy) become one copy with a table.
  *
- *   chain of layers -> simulate on position numbers -> table (run/copy.c)
+ *   chain of layers -> run it on element numbers -> table of positions (run/copy.c)
  *
- * The chain is carried out once, on the numbers 0, 1, 2, .. of the input's elements instead of on values; where each number
- * ends up says what the copy has to read. Tables hold for one image and are applied to every image of the batch.
+ * At compile time the chain runs once on the numbers 0, 1, 2, .. of the input's elements instead of on values. The number that
+ * ends up at an output element is the input element to copy there. If the chain keeps samples apart, the table
+ * describes one sample and is applied to each sample of the batch; else it describes the whole tensor.
  */
 #include "plan/plan.h"
 #include "run/program.h"
 
-/* Elements of one image; larger ones are left to generated loops. Parameters move once only, and their tables would stay. */
+/* The most elements that a table describes; larger movements become DFP kernels. Less for constants: they are moved only once,
+ * but the table would stay in the program. */
 #define MOVEMENT_MAX (1 << 24)
 #define MOVEMENT_MAX_CONSTANT (1 << 14)
 
-/* The first dim counts images, unless it is the channels of a vector of parameters. */
+/* Do both tensors have the batch as first dim? A vector of constant size has none: its dim is the channels of a parameter. */
 static bool is_batched(const struct tensor *a, const struct tensor *b) {
     if (a->rank == 0 || b->rank == 0 || !size_equal(a->dim[0], b->dim[0])) return false;
     return (a->rank > 1 && b->rank > 1) || !size_is_const(a->dim[0]);
@@ -25,7 +27,7 @@ bool movement_keeps_batch(const struct layer *l) {
     return l->kind != LAYER_slice || l->attr.axis != 0;
 }
 
-/* Elements per image when `batched`, else of the whole; -1 when that is no constant or too much. */
+/* Elements per sample if `batched`, else of the whole tensor; -1 if that is not constant or too many. */
 static int64_t count_elements(const struct tensor *t, bool batched) {
     struct size n = ir_count(t, batched, t->rank);
     return size_is_const(n) && size_value(n) <= MOVEMENT_MAX ? size_value(n) : -1;
@@ -43,12 +45,12 @@ bool movement_is_possible(const struct layer *l) {
     return in >= 0 && out >= 0;
 }
 
-/* ---- Carrying out a layer on numbers: out[i] = in[where(i)] ---- */
+/* ---- Running a layer on element numbers: out[i] = in[source_of(i)] ---- */
 
 struct moving {
     struct arena *arena;
     bool batched;
-    int32_t *at; /* by element of the current tensor: number of the chain's input element */
+    int32_t *at; /* by element of the current tensor: number of the input element of the chain */
 };
 
 static int64_t dim_at(const struct tensor *t, int d, bool batched) {
@@ -78,7 +80,7 @@ static int64_t source_of(const struct layer *l, bool batched, int64_t i) {
 }
 
 static void move(struct moving *m, const struct layer *l) {
-    if (l->kind == LAYER_reshape || l->kind == LAYER_copy) return; /* the numbers stay in order */
+    if (l->kind == LAYER_reshape || l->kind == LAYER_copy) return; /* the order stays the same */
     int64_t n = count_elements(l->out[0], m->batched);
     int32_t *at = ARENA_ARRAY(m->arena, int32_t, n);
     for (int64_t i = 0; i < n; i++) at[i] = m->at[source_of(l, m->batched, i)];
@@ -87,7 +89,7 @@ static void move(struct moving *m, const struct layer *l) {
 
 /* ---- From element numbers to stored positions ---- */
 
-/* How a tensor's image is seen by the copy: rows of channels, each with pixels. Blocked images that move as a whole are several. */
+/* How a copy treats a tensor: as images of channels of pixels. `images` > 1 only for a blocked tensor that moves as a whole. */
 struct image {
     int64_t images, channels, pixels;
     int lanes, stored;
@@ -117,7 +119,7 @@ static int64_t position(const struct tensor *t, const struct image *image, int64
            p * image->lanes + c % image->lanes;
 }
 
-/* Is the step from pixel to pixel the same everywhere? Then one base per channel says it all. */
+/* Is the distance from pixel to pixel of the source the same everywhere? Then a table needs one base per channel only. */
 static bool find_pixel_stride(const struct image *image, const int64_t *source, int64_t *stride) {
     *stride = 0;
     for (int64_t c = 0; c < image->channels; c++)
@@ -129,7 +131,8 @@ static bool find_pixel_stride(const struct image *image, const int64_t *source, 
     return true;
 }
 
-/* Rows of a plain image need not be its last dims: as long as the first run of even steps, if all of them are. */
+/* Splits a plain tensor into rows of equal length in which source positions have a constant stride. The length is that of the
+ * first such row. False if there is no such split. */
 static bool find_rows(const struct tensor *t, struct image *image, int64_t n, const int64_t *source,
                       int64_t *stride) {
     int64_t run = 1;
@@ -154,7 +157,7 @@ static void fill_table(struct arena *arena, const struct tensor *out, const stru
     table->base = base;
 }
 
-/* No common stride: every stored element has a base of its own. */
+/* The general case: one base per stored element. */
 static void fill_pointwise(struct arena *arena, const struct tensor *out, const struct image *image,
                            int64_t n, const int64_t *source, struct copy_table *table) {
     int64_t stored = image->images * image->stored * image->pixels;

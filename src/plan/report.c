@@ -1,6 +1,7 @@
 /*
- * The plan in readable form: a report as text, and a Graphviz graph with clusters as boxes and
- * modules as colours.
+ * Prints the plan: lines of the text report, and a Graphviz graph with a box per cluster, colored by module.
+ *
+ *   plan -> [this file] -> build->report, program->dot
  */
 #include "plan/build.h"
 
@@ -27,7 +28,7 @@ void plan_report(struct build *b) {
     text_add(&b->report, "\n");
 }
 
-/* Names come from the user's program: quotes, backslashes and newlines must not end the string. */
+/* Escapes text for a string of Graphviz: quotes and backslashes get a backslash, control characters become spaces. */
 static void add_escaped(struct text *text, const char *string) {
     for (; *string; string++) {
         if (*string == '"' || *string == '\\') text_add(text, "\\%c", *string);
@@ -50,7 +51,7 @@ static void begin_box(struct text *text, const char *prefix, int id, enum module
              prefix, id, module_names[module], module_colours[module]);
 }
 
-/* A generated epilogue is a box of DFP's colour inside; its layers are the last ones. */
+/* A generated epilogue is a DFP box inside the cluster's box; its layers are the cluster's last ones. */
 static void add_cluster(struct text *text, const struct cluster *cluster) {
     const struct cluster *epilogue = epilogue_of(cluster);
     int n_own = cluster->layers.n - (epilogue ? epilogue->layers.n : 0);
@@ -69,7 +70,7 @@ static void add_edges(struct text *text, const struct layer *l) {
     }
 }
 
-/* What only depends on parameters is left out: it would hide the network. */
+/* Omits prepack clusters: there are many, and they would hide the network. */
 const char *plan_dot(struct build *b) {
     struct text text;
     text_init(&text, b->keep);

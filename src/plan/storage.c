@@ -1,16 +1,17 @@
 /*
- * Storage: whose memory each tensor uses, and at which addresses. Decided here, once per tensor; all others read it.
+ * Storage: in which tensor's memory each tensor lies, and at which address. Decided once per tensor, only here.
  *
  *   model with layouts -> [this file] -> plan->storage, and copies where a tensor needs memory of its own
  *
- * Two kinds of layers then cost nothing: a slice, reshape or copy whose output is a piece of its input (an alias), and a
- * concat whose inputs are written straight into its output (placed). A tensor lies in one place only: a concat's
- * input that cannot be placed (it is the caller's, or is placed already, or may be an alias) is copied there.
+ * Two kinds of layers then need no step: a slice, reshape or copy whose output is a piece of its input (an alias), and a
+ * concat whose inputs are written directly into its output (placed). A tensor lies in one place only. So an input of a
+ * concat that cannot be placed (it is the caller's, is placed already, or may be an alias) is copied into the output.
  *
- * Order: first concats, last to first, so that in a growing chain (cat(a, b), then cat(a, b, c)) the largest owns the
- * memory and the smaller ones are its beginnings. Then everything else, each tensor after the one it may be an alias of.
+ * Order: concats first, from the last to the first. So in a growing chain (cat(a, b), then cat(a, b, c)) the largest output
+ * owns the memory, and each smaller one is the beginning of it. Then all other layers in the model's order, so that a tensor
+ * is decided after the tensor of which it may be an alias.
  *
- * Invariant: inside a sample memory is dense, in the layout's order; only the batch stride is free.
+ * Invariant: the memory of one sample is dense, in the layout's order; only the batch stride may be larger.
  */
 #include "plan/plan.h"
 
@@ -84,7 +85,7 @@ void storage_set_in_place(const struct plan *plan, const struct tensor *tile,
 
 /* ---- Aliases ---- */
 
-/* A slice of channels that begins and ends at whole blocks; in a plain layout anywhere. */
+/* Is a slice one piece of memory per sample? True if it is over channels and, in a blocked layout, of whole blocks. */
 static bool is_piece(const struct layer *l) {
     const struct tensor *in = l->in[0], *out = l->out[0];
     if (l->attr.axis != 1 || l->attr.step != 1 || in->layout.block != out->layout.block)
@@ -96,18 +97,19 @@ static bool is_piece(const struct layer *l) {
            round_up(end, in->layout.block) - start == out->layout.stored;
 }
 
-/* As far as the layer itself tells. The caller's outputs and scalars have memory of their own, or none. */
+/* Can the layer's output be an alias, not considering the batch stride of its input? Outputs of the model have memory of their
+ * own, scalars have none. */
 static bool may_be_alias(const struct plan *plan, const struct layer *l) {
     const struct tensor *out = l->out[0];
     if (l->kind != LAYER_slice && l->kind != LAYER_reshape && l->kind != LAYER_copy) return false;
     if (ir_is_output(plan->model, out) || l->in[0]->producer->kind == LAYER_scalar) return false;
     if (l->kind == LAYER_slice) return is_piece(l);
-    /* A copy into the same layout exists to give the tensor memory of its own. */
+    /* A copy to the same layout exists to give the tensor memory of its own: never an alias. */
     if (l->kind == LAYER_copy && layout_equal(&l->in[0]->layout, &out->layout)) return false;
     return layout_is_same_order(l->in[0], out);
 }
 
-/* A reshape that changes the first dim needs samples without gaps between them. */
+/* A reshape that changes the first dim can be an alias only if there are no gaps between samples. */
 static bool is_alias(const struct plan *plan, const struct layer *l) {
     if (!may_be_alias(plan, l)) return false;
     return l->kind == LAYER_slice || keeps_batch(l) ||
@@ -116,7 +118,8 @@ static bool is_alias(const struct plan *plan, const struct layer *l) {
 
 /* ---- Concats ---- */
 
-/* Channels of every sample in a row, so that a slice of channels is one piece of memory per sample. */
+/* Can a concat's inputs be placed in its output? True if it is over channels, only its first dim is a symbol, and it is not
+ * constant. */
 static bool can_be_filled(const struct layer *l) {
     return l->kind == LAYER_concat && l->attr.axis == 1 && !l->out[0]->is_constant &&
            ir_is_fixed(l->out[0], 1);
@@ -132,7 +135,8 @@ static bool crosses_samples(const struct layer *l) {
     return movement_is_possible(l) && !movement_keeps_batch(l);
 }
 
-/* Can its producer write it with a batch stride? All can but linear layers, gathers, sources and aliases. */
+/* Can `t` be placed in a concat's output? It must be undecided, and its producer must be able to write with a batch stride: linear
+ * layers, gathers, sources, aliases and movements across samples cannot. */
 static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (storage_of(plan, t)->kind || t->is_constant || ir_is_output(plan->model, t)) return false;
@@ -153,7 +157,7 @@ static enum sol_status place_inputs(struct plan *plan, struct layer *l) {
     for (int i = 0; i < l->n_in; i++) {
         if (!can_be_placed(plan, l->in[i])) {
             TRY(insert_copy(plan, &l->in[i]));
-            /* A parameter's copy too is written at every call, with its concat. */
+            /* Also the copy of a parameter runs at every call, as the memory is the call's. */
             l->in[i]->is_constant = false;
         }
         set_placed(plan, l->in[i], l->out[0], at);
@@ -162,7 +166,7 @@ static enum sol_status place_inputs(struct plan *plan, struct layer *l) {
     return SOL_OK;
 }
 
-/* Do l's inputs already lie one behind the other, so that its output is there, too? */
+/* Do l's inputs already lie one behind the other in a larger concat's output? Then its own output needs no other memory. */
 static bool is_beginning(const struct plan *plan, const struct layer *l) {
     const struct storage *first = storage_of(plan, l->in[0]);
     if (storage_of(plan, l->out[0])->kind || ir_is_output(plan->model, l->out[0])) return false;
@@ -189,12 +193,13 @@ static enum sol_status decide_concat(struct plan *plan, struct layer *l) {
 
 /* ---- All tensors ---- */
 
-/* Linear layers, and movements across samples, read samples without gaps between them. */
+/* Linear layers and movements across samples need an input without gaps between samples. */
 static bool needs_dense(const struct layer *l) {
     return l->kind == LAYER_linear || crosses_samples(l);
 }
 
-/* Inputs are decided before: layers are in order, and copies that were inserted are decided at once. */
+/* Decides the layer's output. Its inputs are decided: layers are in topological order, and inserted copies are decided
+ * when they are inserted. */
 static enum sol_status decide(struct plan *plan, struct layer *l) {
     if (storage_of(plan, l->out[0])->kind) return SOL_OK;
     if (needs_dense(l) && storage_of(plan, l->in[0])->has_batch_stride) {
@@ -206,7 +211,7 @@ static enum sol_status decide(struct plan *plan, struct layer *l) {
     return SOL_OK;
 }
 
-/* At most one copy per concat's input and per layer that needs a dense input. */
+/* An upper bound: a copy per concat's input, and one per layer that needs a dense input. */
 static int count_tensors(const struct model *m) {
     int n = m->n_tensors + m->layers.n;
     for (int i = 0; i < m->layers.n; i++)

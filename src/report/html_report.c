@@ -1,9 +1,11 @@
 /*
- * A program as one page for a browser: what was measured and where , the network with a bar of time per step, memory over
- * time, what was fused, chosen, refused.
+ * Writes an HTML report of a program: what was measured and where, the network with a time bar per step, memory over time, and
+ * which layers were fused and which implementations were chosen or refused.
  *
- * Everything is in the page itself: style, pictures (SVG), text; no script and nothing to load. Steps stand below each other in the
- * order in which they run; an arrow that skips steps goes around them on the left, in the first lane that is free.
+ *   program, times of its steps -> sol_program_html_report -> HTML text
+ *
+ * The report is self-contained: style and graphs (SVG) are in the text, without scripts. Steps are drawn below each other in
+ * the order in which they run. An arrow that skips steps goes around them on the left, in the first free lane.
  */
 #include "run/bind.h"
 
@@ -13,7 +15,7 @@
 #include <sys/utsname.h>
 #include <time.h>
 
-/* Pixels. */
+/* Sizes in pixels. */
 #define ROW 44
 #define BOX_HEIGHT 30
 #define BOX_WIDTH 430
@@ -42,12 +44,12 @@ struct html_report {
     int n;
     int64_t batch; /* the first size of the first input */
     double seconds, longest;
-    int n_lanes; /* of arrows on the left */
+    int n_lanes; /* for arrows, left of the steps */
 };
 
 /* ---- Text ---- */
 
-/* With that many digits behind the point, which is a point in every locale; value >= 0. */
+/* Writes value >= 0 with `digits` digits after the decimal point, which is "." in every locale. */
 static void add_number(struct html_report *html, double value, int digits) {
     long long scale = 1;
     for (int i = 0; i < digits; i++) scale *= 10;
@@ -67,19 +69,19 @@ static const char *escape_html(char byte) {
     }
 }
 
-/* Names come from a user's program or file: nothing in them is HTML, or invisible. */
+/* Writes untrusted text, such as a name: escapes HTML and control characters. */
 static void add_escaped(struct html_report *html, const char *string) {
     text_add_escaped(&html->text, string, escape_html);
 }
 
-/* A number as a cell of a table. */
+/* Writes a number as a table cell. */
 static void add_cell(struct html_report *html, double value, int digits) {
     text_add(&html->text, "<td class=n>");
     add_number(html, value, digits);
     text_add(&html->text, "</td>");
 }
 
-/* At most `most` characters, for a place of that width. UTF-8 is not cut within a character. */
+/* Writes at most `most` bytes of a string; cuts it between characters and then appends "..". */
 static void add_short(struct html_report *html, const char *string, size_t most) {
     char copy[128];
     size_t n = strlen(string);
@@ -93,7 +95,7 @@ static void add_short(struct html_report *html, const char *string, size_t most)
 
 /* ---- What was measured, where and when ---- */
 
-/* As the kernel names the processor; elsewhere than on x86 it may only tell the architecture. */
+/* The processor's name as in /proc/cpuinfo; the architecture if that has none, as on arm64. */
 static void find_processor(char out[256]) {
     struct utsname system;
     FILE *file = fopen("/proc/cpuinfo", "re");
@@ -233,7 +235,7 @@ static void add_arrow(struct html_report *html, int from, int to, int left, int 
         middle(to) - 14, x, middle(to), left - 8, middle(to), left - 5, middle(to));
 }
 
-/* The most arrows that pass a step at once, up to a few: more would be no picture. */
+/* Sets n_lanes to the largest number of values that are alive across a step, at most 24. */
 static void count_lanes(struct html_report *html) {
     int most = 1;
     for (int at = 0; at < html->n; at++) {
@@ -292,7 +294,7 @@ static void add_network(struct html_report *html) {
 
 /* ---- Memory ---- */
 
-/* Over time: a step is as wide as it takes long. The line is the arena, which all of it shares. */
+/* Draws the bytes of live intermediates over time: a step's width is its time. The line is the arena's size. */
 static void add_memory(struct html_report *html) {
     double arena = (double)html->binding->arena_size, x = 0;
     if (!(arena > 0) || !(html->seconds > 0)) return;
@@ -342,7 +344,7 @@ static void add_table(struct html_report *html) {
     text_add(&html->text, "</table>\n");
 }
 
-/* ---- All of it ---- */
+/* ---- The report ---- */
 
 static char *make_page(struct html_report *html, struct arena *arena, const char *title) {
     ARENA_BOUNDARY(arena, return NULL);

@@ -1,4 +1,7 @@
-/* What is there: devices, kernels and libraries, compiler, cache, each with its version or the reason why it cannot be used. */
+/*
+ * Lists what this machine has: devices, instruction sets, kernel libraries, compiler, cache. Each with its version or path, or
+ * the reason why it cannot be used.
+ */
 #include "device/cpu/cpu.h"
 #include "device/device.h"
 #include "jit/jit.h"
@@ -9,7 +12,7 @@
 
 const char *sol_version(void) { return VERSION; }
 
-/* Where a device can be used its detail is what it is, or the kind that programs are compiled for; else the reason. */
+/* The detail of a device is its variant or description, if it can be used; else the reason. */
 static void list_devices(void (*visit)(void *user, const struct sol_info *info), void *user) {
     static const struct sol_options defaults;
     for (int i = 0; devices[i]; i++) {
@@ -21,8 +24,7 @@ static void list_devices(void (*visit)(void *user, const struct sol_info *info),
     }
 }
 
-/* Libraries of vendors are asked for their version, or tell why they are not there; one that is disabled is not even
- * asked. */
+/* The detail of a vendor's library is its version, or why it cannot be opened. A disabled one is not opened. */
 static void list_kernels(void (*visit)(void *user, const struct sol_info *info), void *user) {
     for (int i = 0; dnn_impls[i]; i++) {
         bool available = !env_has(ENV_SOL_DISABLE, dnn_impls[i]->name);
@@ -32,7 +34,7 @@ static void list_kernels(void (*visit)(void *user, const struct sol_info *info),
     }
 }
 
-/* Each instruction set that kernels were built for; of another processor, they are for libraries. */
+/* All instruction sets that kernels were built for. Those that this machine lacks can be used for deployed libraries. */
 static void list_isas(void (*visit)(void *user, const struct sol_info *info), void *user) {
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
         bool is_used = isa == cpu_isa(), has = cpu_has(isa);

@@ -1,9 +1,11 @@
 /*
  * Bindings: a program's formulas evaluated for one vector of symbol values.
  *
- * A call with sizes seen before finds all arguments, task counts and addresses ready. A few bindings are kept per
- * program, most recently used first. A binding is in use while a call holds one of its workspaces, so only bindings
- * without users are dropped.
+ *   symbols -> sections -> sizes and lifetimes of slots -> memory_place -> arguments, task counts, offsets
+ *
+ * A program keeps a few bindings, most recently used first, so that a call with known sizes evaluates nothing.
+ *
+ * Invariant: a binding with calls in flight (n_users > 0) is not freed.
  */
 #include "run/bind.h"
 
@@ -18,7 +20,7 @@ void binding_free(struct binding *binding) {
         next = w->next;
         mem_free(w);
     }
-    struct arena arena = binding->arena; /* in which it lies itself */
+    struct arena arena = binding->arena; /* a copy: the binding itself is in this arena */
     arena_fini(&arena);
 }
 
@@ -67,8 +69,9 @@ static const struct section *section_of(const struct binding *b, int step) {
     return s;
 }
 
-/* Does the slot hold one micro-batch, for steps of one section? Then its life is what the steps say. All others hold the batch, as
- * long as any of their sections runs: a section's first steps come again after its last. */
+/* Is the slot used by steps of one section only? Then it holds one micro-batch and lives from step `first` to `last`. Any other
+ * slot holds the whole batch and lives from the first step of its first section to the last step of its last section, as the
+ * steps of a section run again for each micro-batch. */
 static bool is_local(const struct binding *b, const struct slot *slot) {
     return section_of(b, slot->first) == section_of(b, slot->last);
 }
@@ -111,7 +114,7 @@ static enum sol_status place_slots(struct arena *arena, struct binding *b,
 
 /* ---- Steps ---- */
 
-/* Arguments and tasks of step i for that many samples. */
+/* Evaluates the arguments and the number of tasks of step i for `samples` samples. */
 static void bind_samples(const struct binding *b, const struct step *step, int i, int64_t samples,
                          const struct bound *to) {
     int64_t symbol[SIZE_SYMBOLS];
@@ -174,7 +177,7 @@ static bool same_symbols(const struct sol_program *program, const struct binding
            !memcmp(b->symbol, symbols, sizeof *symbols * (size_t)program->n_symbols);
 }
 
-/* Drops the least recently used binding without users once there are too many. The lock is held. */
+/* Frees the least recently used binding without users, if there are too many. The caller holds the lock. */
 static void drop_oldest(struct sol_program *program) {
     int n = 0;
     struct binding **victim = NULL;
@@ -186,7 +189,7 @@ static void drop_oldest(struct sol_program *program) {
     binding_free(old);
 }
 
-/* Finds the binding and moves it to the front. The lock is held. */
+/* Finds the binding and moves it to the front. The caller holds the lock. */
 static struct binding *find_binding(struct sol_program *program, const int64_t *symbols) {
     for (struct binding **at = &program->bindings; *at; at = &(*at)->next) {
         struct binding *b = *at;
@@ -199,7 +202,7 @@ static struct binding *find_binding(struct sol_program *program, const int64_t *
     return NULL;
 }
 
-/* The binding for these symbols with its user counted. */
+/* Finds or makes the binding for these symbols, and adds a user. The caller holds the lock. */
 static enum sol_status acquire_binding(struct sol_program *program, const int64_t *symbols,
                                        struct binding **out) {
     struct binding *b = find_binding(program, symbols);
@@ -237,7 +240,8 @@ struct workspace *workspace_new(const struct binding *b, int n_threads) {
     return w;
 }
 
-/* An idle workspace with room for the threads, or a new one. Takes and frees memory outside the lock. */
+/* `idle` (may be NULL) if it has scratch for so many threads; else a new workspace. Called without the lock, as it
+ * allocates. */
 static struct workspace *fit_workspace(struct workspace *idle, const struct binding *b,
                                        int n_threads) {
     if (idle && idle->n_threads >= n_threads) return idle;

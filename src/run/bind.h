@@ -1,4 +1,8 @@
-/* Bindings and workspaces: what one call needs besides the caller's tensors. */
+/*
+ * Bindings and workspaces: the sizes and the memory of one call.
+ *
+ *   program + symbols -> program_acquire -> binding, workspace -> exec.c runs the call -> program_give_back
+ */
 #ifndef SOL_BIND_H
 #define SOL_BIND_H
 
@@ -8,25 +12,28 @@
 struct workspace {
     struct workspace *next;
     char *arena, *scratch;
-    void **pointers; /* of the step that runs */
-    size_t scratch_stride;
+    void **pointers;       /* of the step that runs */
+    size_t scratch_stride; /* bytes from one thread's scratch to the next */
     int n_threads;
 };
+
+/* Evaluates the formulas of a list of steps. The caller frees the binding. */
 
 enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols,
                             struct binding **out);
 void binding_free(struct binding *binding);
-/* What a slot takes in this binding: bytes, and from the first step to the last. */
+/* The size of a slot in this binding, in bytes, and the first and last step of its lifetime. */
 void binding_slot(const struct binding *binding, const struct slot *slot, int64_t *size, int *first,
                   int *last);
 /* Bytes of the list's slots that are alive at a step. */
 int64_t binding_live(const struct binding *binding, const struct step_list *list, int step);
-/* NULL when memory is out; freed by mem_free. */
+/* NULL: out of memory. The caller frees it by mem_free. */
 struct workspace *workspace_new(const struct binding *binding, int n_threads);
-/* Asks the system for huge pages: large buffers cost fewer address translations. A hint, nothing more. */
+/* Hints the system to use huge pages for large memory: they need fewer address translations. */
 void workspace_advise_huge(void *memory, size_t size);
 
-/* The binding for these symbol values and a workspace for one call of `n_threads`; returned by program_give_back. */
+/* The binding for these symbol values, and a workspace for one call with `n_threads` threads. After the call, return both
+ * by program_give_back. */
 enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads,
                                 struct binding **out, struct workspace **workspace);
 void program_give_back(struct sol_program *program, struct binding *binding,

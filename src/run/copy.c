@@ -1,9 +1,11 @@
 /*
- * The copy step: moves values between layouts and places, computing nothing.
+ * The copy step: reorders values without computing anything.
  *
- * Everything that reorders an image's values (into and out of channel blocks, channel shuffles, slices, flattening)
- * is one table per image: for each output channel position where its values start in the input, and one stride
- * from pixel to pixel. plan/movement.c makes the tables.
+ *   plan/movement.c makes the table -> plan/build.c makes the step -> copy_run
+ *
+ * A table describes any reordering of values (into and out of channel blocks, channel shuffle, slice, flatten) of one sample,
+ * or of a whole tensor. It has, for each stored output channel, the position of its first value in the input, and one
+ * stride from pixel to pixel for all channels.
  */
 #include "run/program.h"
 
@@ -14,21 +16,21 @@ int64_t copy_n_tasks(const struct step *step, const int64_t *arg) {
     return arg[0] * table->n_outer;
 }
 
-/* One channel, pixels in a row: the flattening of a blocked tensor, or a plain slice. */
+/* Copies one channel to consecutive elements. */
 static void copy_row(const float *in, float *out, int64_t n, int64_t stride) {
     if (stride == 1) memcpy(out, in, (size_t)n * sizeof *out);
     else
         for (int64_t p = 0; p < n; p++) out[p] = in[p * stride];
 }
 
-/* One block of channels. Pixels go in the outer loop so that each output line is written once. */
+/* Copies one block of channels. Pixels are the outer loop, so that output is written in order. */
 static void copy_block(const struct copy_table *t, const int32_t *base, const float *in,
                        float *out) {
     for (int p = 0; p < t->n_pixels; p++, in += t->pixel_stride, out += t->lanes)
         for (int l = 0; l < t->lanes; l++) out[l] = base[l] < 0 ? 0.0f : in[base[l]];
 }
 
-/* A block whose channels lie side by side in the input keeps its order: whole lines move at once. */
+/* Are the n channels of a block consecutive in the input, too? Then one memcpy moves them. */
 static bool is_run(const int32_t *base, int n) {
     for (int l = 0; l < n; l++)
         if (base[l] < 0 || base[l] != base[0] + l) return false;

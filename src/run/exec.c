@@ -1,8 +1,10 @@
 /*
- * Running a program: resolve each step's pointers, hand its tasks to the thread pool, next step.
+ * Running a program: resolves each step's pointers and passes its tasks to the thread pool.
  *
- * Steps follow each other; within one step all tasks are independent. The hot path takes no lock but the one that
- * finds the binding, and allocates nothing once a workspace exists.
+ *   sol_program_run -> begin_call: binding, workspace, pool -> run_list -> run_section -> run_step -> end_call
+ *
+ * Steps run one after the other; the tasks of one step are independent. A call takes the program's lock twice, to get and
+ * to return its binding, and allocates nothing if the binding has an idle workspace.
  */
 #include "run/bind.h"
 #include "run/pool.h"
@@ -11,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What pointers of one run are relative to. */
+/* The base addresses of all buffers of one call. */
 struct bases {
     const void *const *input, *const *param;
     void *const *output;
@@ -30,7 +32,7 @@ static void *resolve(const struct bases *base, const struct buffer_ref *ref, int
     return NULL;
 }
 
-/* Of the tasks that this thread runs, until somebody takes it. */
+/* Set by a failing task of this thread, cleared by exec_take_failure. */
 static _Thread_local enum sol_status task_status;
 
 void exec_fail(enum sol_status status) { task_status = status; }
@@ -41,7 +43,8 @@ enum sol_status exec_take_failure(void) {
     return status;
 }
 
-/* The first failure is the step's; its message is copied, since it belongs to the thread that failed. */
+/* One step on the pool. Status and message are those of the first task that failed; the message is copied, as sol_error() of
+ * one thread is not visible to others. */
 struct job {
     const struct step *step;
     void **ptr;
@@ -66,7 +69,7 @@ static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
     if (status) note_failure(job, status);
 }
 
-/* One call in flight: the pool, if it was free, and a workspace for its threads. */
+/* One call in flight. */
 struct call {
     bool has_pool;
     int n_threads;
@@ -75,7 +78,7 @@ struct call {
     struct bases base;
 };
 
-/* The samples that steps compute: from `first` on, as many as `bound` was made for. */
+/* The samples that a step computes: from number `first` on, as many as `bound` was evaluated for. */
 struct micro_batch {
     int64_t first;
     const struct bound *bound;
@@ -90,17 +93,17 @@ static void bind_step(struct job *job, const struct call *call, const struct ste
                          b->ptr_offset[i][p] + micro_batch->first * b->ptr_sample_stride[i][p]);
     job->step = step, job->ptr = ptr, job->arg = micro_batch->bound->arg[i];
     job->workspace = call->workspace;
-    job->status = SOL_OK; /* the message is left as it is */
+    job->status = SOL_OK; /* the message needs no clearing: it is read only after a failure */
     atomic_init(&job->n_failures, 0);
 }
 
-/* When all tasks are done: fails on the caller's thread as the first failing task did on its own. */
+/* After all tasks: repeats the failure of a task on the caller's thread. */
 static enum sol_status step_status(const struct job *job) {
     return job->status ? fail(job->status, "%s", job->message) : SOL_OK;
 }
 
-/* Tasks are handed out in about four portions per thread: enough to even out, few enough to be cheap. A call that does
- * not hold the pool runs alone, since its workspace has scratch for one thread. */
+/* The grain makes about four chunks per thread: enough to balance load, few enough to cost little. A call without the pool uses
+ * one thread: its workspace has scratch for one thread only. */
 static enum sol_status run_step(const struct call *call, const struct step *step, int i,
                                 const struct micro_batch *micro_batch) {
     int64_t n = micro_batch->bound->n_tasks[i];
@@ -118,7 +121,7 @@ static void set_bases(struct call *call, const struct sol_weights *weights,
                                 weights->packed.slot};
 }
 
-/* Without the pool (another call has it) this one runs on its own thread, rather than wait. */
+/* If another call has the pool, this one does not wait but runs on its own thread. */
 static void take_pool(struct call *call) {
     call->has_pool = pool_begin();
     call->n_threads = call->has_pool ? pool_threads() : 1;
@@ -127,7 +130,7 @@ static void leave_pool(struct call *call) {
     if (call->has_pool) pool_end();
 }
 
-/* Steps [first, end) on one portion after the other; `seconds` (may be NULL) as for run_list. */
+/* Runs steps [first, section->end) on one micro-batch after the other; `seconds`: as for run_list. */
 static enum sol_status run_section(const struct call *call, const struct step_list *list,
                                    const struct section *section, int first, double *seconds) {
     const int64_t batch = call->binding->symbol[0], size = section->micro_batch;
@@ -144,7 +147,7 @@ static enum sol_status run_section(const struct call *call, const struct step_li
     return SOL_OK;
 }
 
-/* Steps behind the first `done` ones; `seconds` (may be NULL) gets the time of each. */
+/* Runs all steps except the first `done` ones. Adds the time of step i to seconds[i], unless `seconds` is NULL. */
 static enum sol_status run_list(const struct step_list *list, int done, const struct call *call,
                                 double *seconds) {
     for (int i = 0; i < call->binding->n_sections; i++) {
@@ -169,7 +172,7 @@ static bool is_empty_call(const struct sol_program *program, const int64_t *symb
     return false;
 }
 
-/* Empty tensors may come with NULL pointers, so pointers are checked only when there is something to do. */
+/* Pointers of an empty call are not checked, as empty tensors may have the address NULL. `outputs` may be NULL: not checked. */
 static enum sol_status check_call(const struct sol_program *program, const int64_t *symbols,
                                   const void *const *inputs, void *const *outputs) {
     for (int i = 0; i < program->n_symbols; i++)
@@ -199,7 +202,7 @@ static void end_call(struct call *call, const struct sol_program *program) {
     program_give_back((struct sol_program *)(uintptr_t)program, call->binding, call->workspace);
 }
 
-/* SOL_DEBUG=time: one line per step and call. */
+/* SOL_DEBUG=time: prints one line per step and call. */
 static void print_time(void *user, const struct sol_step_time *step) {
     (void)user;
     fprintf(stderr, "%10.1f us %8.1f GF/s %7.1f GB/s  %-5s %-40s %s\n", step->seconds * 1e6,
@@ -219,8 +222,8 @@ enum sol_status sol_program_run(const struct sol_program *program,
     return status;
 }
 
-/* The guard supplies the outputs' addresses, so a step that writes outputs waits for it; with a
- * divided batch a step is more than one job. */
+/* Can the first step run while the guard is evaluated? Not if it writes an output, as the guard supplies the outputs'
+ * addresses; and not if the batch is divided, as the step then is more than one job. */
 static bool can_start_early(const struct sol_program *program, const struct call *call) {
     const struct step *step = program->steps.at;
     if (!program->steps.n || call->n_threads == 1) return false;
@@ -242,8 +245,8 @@ static bool run_guard(void *user) {
     return guard->holds = guard->run(guard->user);
 }
 
-/* Evaluates the guard, and runs the first step at the same time if it may start early. `*done`: how
- * many steps have run. */
+/* Evaluates the guard and, if possible, runs the first step at the same time. `*done`: how many steps
+ * have run, 0 or 1. */
 static enum sol_status run_first_step(const struct sol_program *program, struct call *call,
                                       struct guard *guard, int *done) {
     *done = can_start_early(program, call);
@@ -283,7 +286,7 @@ enum sol_status sol_program_run_speculative(bool (*run)(void *user), void *user,
     return status;
 }
 
-/* Times are told after the call, so that what the visitor does is in none of them. */
+/* Reports one step. Called after the run, so that the visitor's own time is not measured. */
 static void visit_step(const struct step *step, const struct binding *b, double seconds,
                        void (*visit)(void *user, const struct sol_step_time *step), void *user) {
     struct sol_step_time time = {.name = step->name,
@@ -322,7 +325,7 @@ enum sol_status sol_program_profile(const struct sol_program *program,
     return status;
 }
 
-/* The `prepack` steps as a call of its own, with a binding and a workspace that nobody else ever needs. */
+/* Runs the `prepack` steps as a call of their own. Its binding and workspace are freed at the end, as they are not used again. */
 enum sol_status exec_prepack(const struct sol_weights *w) {
     const struct sol_program *program = w->program;
     const int64_t none[SIZE_SYMBOLS] = {0};

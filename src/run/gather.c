@@ -1,8 +1,10 @@
 /*
- * The gather step: rows of a table by numbers that are known only at the call, such as the words of a sentence.
+ * The gather step: copies rows of a table, selected by indices that are an input of the call, such as a sentence's tokens.
  *
- * plan/build.c makes it. A task is one row of the result. Numbers come from anybody, so each is checked: one that is
- * outside of the table ends the call with an error, and nothing outside of the table is read.
+ *   plan/build.c makes the step -> gather_run: one task per index and outer part
+ *
+ * Invariant: indices are untrusted, so each is checked. One outside of the table fails the call, and nothing outside of the
+ * table is read.
  */
 #include "run/program.h"
 
@@ -13,7 +15,7 @@ int64_t gather_n_tasks(const struct step *step, const int64_t *arg) {
     return arg[GATHER_OUTER] * arg[GATHER_INDICES];
 }
 
-/* Number `i`; below 0 it counts from the end. -1 with a message when there is no such row. */
+/* The row that index number `i` selects; a negative index counts from the end. -1 with a message if there is no such row. */
 static int64_t read_row(const void *numbers, int64_t i, const int64_t *arg) {
     int64_t number = arg[GATHER_INDEX_SIZE] == sizeof(int64_t) ? ((const int64_t *)numbers)[i]
                                                                : ((const int32_t *)numbers)[i];

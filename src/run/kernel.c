@@ -1,4 +1,8 @@
-/* Steps of generated kernels: compiled code, or the code for an interpreter where there is no compiler. */
+/*
+ * Steps of generated kernels: call the compiled function, or the interpreter if the kernel has not been compiled.
+ *
+ *   dfp makes struct kernel -> the device's link sets `compiled` -> kernel_run at each call
+ */
 #include "run/program.h"
 
 void kernel_call(const struct kernel *kernel, void *const *ptr, const int64_t *arg, char *scratch,

@@ -1,9 +1,13 @@
 /*
- * Buffer reuse: decides which intermediate values share memory.
+ * Buffer reuse: decides which slots share memory.
  *
- * A value lives from the step that writes it to the last step that reads it; two values may share bytes only if
- * their lives do not touch. Values are placed one after the other into the lowest gap that fits (greedy by size, Pisarchyk and
- * Lee, arXiv 2001.03288). No order is best for all networks, and placing is cheap: so there are several, and the best counts.
+ *   sizes and lifetimes of slots (bind.c) -> memory_place -> offsets in the arena
+ *
+ * A slot lives from the step that writes it to the last step that reads it. Slots are placed one after the other into the
+ * lowest gap that fits (greedy by size, Pisarchyk and Lee, arXiv 2001.03288). No order is best for all networks, and placing
+ * is cheap, so several orders are tried, and the smallest arena wins.
+ *
+ * Invariant: two slots that are alive at the same step do not overlap.
  */
 #include "run/program.h"
 
@@ -14,7 +18,7 @@ struct placed {
     int64_t begin, end;
 };
 
-/* What comes first: the largest, what is large for long, or what begins first. */
+/* Orders of placing: the largest size first, the largest size x lifetime first, or the earliest step first. */
 enum order { BY_SIZE, BY_AREA, BY_TIME, N_ORDERS };
 
 struct slots {
@@ -38,7 +42,7 @@ static double rank_of(const struct slots *s, enum order order, int slot) {
     return size;
 }
 
-/* By falling rank; ties keep their order, so that the plan is the same on every run. */
+/* Sorts slots by falling rank. The sort is stable, so that the placement is the same on every run. */
 static void sort_slots(const struct slots *s, enum order order, int *sorted) {
     for (int i = 0; i < s->n; i++) {
         const double rank = rank_of(s, order, i);
@@ -49,7 +53,7 @@ static void sort_slots(const struct slots *s, enum order order, int *sorted) {
     }
 }
 
-/* The lowest offset at which `size` bytes fit between the placed slots that live at the same time.
+/* The lowest offset at which `size` bytes fit between the placed slots that are alive at the same time.
  * `placed` is sorted by begin. */
 static int64_t find_gap(const struct slots *s, int n, const struct placed *placed, int slot,
                         int64_t size) {
@@ -68,7 +72,7 @@ static void insert_placed(int n, struct placed *placed, struct placed item) {
     placed[at] = item;
 }
 
-/* With no memory for the search itself every slot gets bytes of its own: larger, but right. */
+/* The fallback if the search gets no memory: slots share nothing, which is larger but correct. */
 static size_t place_apart(int n, const int64_t *size, size_t *offset) {
     size_t at = 0;
     for (int i = 0; i < n; i++) {
@@ -90,7 +94,7 @@ static size_t place(const struct slots *s, const int *sorted, struct placed *pla
     return (size_t)total;
 }
 
-/* The best of all orders; the first of them when two are as good. */
+/* Tries all orders and keeps the smallest placement; of equal ones the first. */
 static size_t place_best(const struct slots *s, int *sorted, struct placed *placed,
                          size_t *offset) {
     size_t best = SIZE_MAX;

@@ -1,8 +1,11 @@
 /*
- * Choosing micro-batches: the cheapest path through the steps, where a node is (step, micro-batch) and the cost is bytes from memory.
+ * Choosing micro-batches: a shortest path through the steps, by dynamic programming. A node is (step, micro-batch); the cost is
+ * bytes of memory traffic.
  *
- * bind.c asks for the batch of a call, the compiler beforehand for the batch that was hinted at, so that kernels are planned for
- * the number of images that they will see.
+ *   struct traffic of all steps -> find_path -> a micro-batch per step
+ *
+ * bind.c calls it with the batch of a call. plan/micro_batch.c calls it at compile time with the hinted batch, so that kernels
+ * are planned for the number of samples that they will compute at a time.
  */
 #include "run/micro_batch.h"
 
@@ -35,6 +38,7 @@ static int list_choices(int64_t batch, int64_t *choice) {
     return n;
 }
 
+/* The part of the traffic that does not fit into the caches, in bytes. */
 static double missed(int64_t samples, int64_t bytes) {
     return fmax(0, (double)samples * (double)bytes - (double)micro_batch_cache);
 }
@@ -46,12 +50,13 @@ static double step_cost(const struct traffic *step, int64_t batch, int64_t micro
            (missed(micro_batch, step->per_sample) + (double)(step->shared + micro_batch_step));
 }
 
-/* What is live between two sections is written and read for the whole batch. */
+/* The cost of a border between two sections: values that are live there are written and read for the whole batch. */
 static double border_cost(const struct traffic *after, int64_t batch) {
     return 2 * missed(batch, after->live) + (double)micro_batch_step;
 }
 
-/* The cheapest way to reach `step` with micro-batch `to`: its cost, and the micro-batch of the step before. */
+/* The cost of the cheapest path to `step` with micro-batch number `to`, without the step itself; `*from`: the micro-batch
+ * number of the step before. */
 static double reach(const struct traffic *step, int64_t batch, int n, const double *cost, int to,
                     uint8_t *from) {
     const double border = border_cost(step, batch);
@@ -65,7 +70,7 @@ static double reach(const struct traffic *step, int64_t batch, int n, const doub
     return best;
 }
 
-/* Fills from[step * MICRO_BATCH_CHOICES + choice], and returns the last step's choice. */
+/* Fills from[step * MICRO_BATCH_CHOICES + choice] with the previous step's choice, and returns the last step's choice. */
 static int find_path(int n_steps, const struct traffic *step, int64_t batch, const int64_t *choice,
                      int n, uint8_t *from) {
     double cost[MICRO_BATCH_CHOICES] = {0}, next[MICRO_BATCH_CHOICES];
@@ -82,7 +87,7 @@ static int find_path(int n_steps, const struct traffic *step, int64_t batch, con
     return last;
 }
 
-/* Without memory to think the batch stays whole. */
+/* If the tables get no memory, the batch is not divided. */
 void micro_batch_choose(int n, const struct traffic *step, int64_t batch, int64_t *micro_batch) {
     int64_t choice[MICRO_BATCH_CHOICES];
     const int n_choices = list_choices(batch, choice);

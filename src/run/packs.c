@@ -1,10 +1,13 @@
 /*
- * A table of all packs by a sample of their bytes; equal samples are compared.
+ * Deduplicates packed parameters by a hash table of all packs of the process. The hash is over a sample of a pack's bytes; packs
+ * with equal hashes are compared in full.
  *
- * New slots lie in one block. If others have a good part of them, what is left moves to a smaller block. Otherwise the block stays,
- * large pages and all. A block lives as long as one of its slots is used; so it may keep other slots that nobody reads any more.
+ * The slots of new weights lie in one block. If at least a quarter of their bytes exist in other blocks, those slots are
+ * redirected and the others move to a smaller block. Otherwise the block stays as it is, in huge pages. A block is freed
+ * when none of its slots is used, so unused slots of it may stay in memory.
  *
- * Invariant: the table and all counts are under `lock`. Bytes are read without it, by those who have counted the block.
+ * Invariant: `lock` guards the table and all counts. Bytes of a block are read without the lock, but only while holding a
+ * reference to the block.
  */
 #include "run/packs.h"
 
@@ -14,7 +17,7 @@
 #include <string.h>
 
 #define HEADS 1024
-#define LEAST 4096 /* bytes; a bias is not worth a place in the table */
+#define LEAST 4096 /* bytes; smaller slots, such as a bias, are not deduplicated */
 
 struct pack {
     struct pack *next;
@@ -45,7 +48,7 @@ size_t packs_size(void) {
 
 /* ---- Blocks ---- */
 
-/* For `n` slots, which are its users. */
+/* A block for `n` slots; each of them holds a reference. NULL: out of memory. */
 static struct pack_block *new_block(size_t size, int n) {
     struct pack_block *block = mem_alloc(sizeof *block + sizeof(struct pack) * (size_t)n, 16);
     char *memory = mem_alloc(size + 64, 4096);
@@ -64,7 +67,7 @@ static struct pack_block *new_block(size_t size, int n) {
 
 static struct pack **head_of(uint64_t sample) { return &table[sample % HEADS]; }
 
-/* The lock is held. */
+/* Removes the block's packs from the table. The caller holds the lock. */
 static void unlink_packs(struct pack_block *block) {
     for (int i = 0; i < block->n; i++) {
         struct pack **at = head_of(block->pack[i].sample);
@@ -100,9 +103,9 @@ bool packs_alloc(const struct packs *p) {
 
 static size_t slot_size(const struct packs *p, int i) { return p->offset[i + 1] - p->offset[i]; }
 
-/* ---- Sharing ---- */
+/* ---- Deduplication ---- */
 
-/* Of 64 places. Weights that were trained differ in all of them. */
+/* Hashes the size and 64 bytes at up to 64 positions. Different trained weights differ nearly everywhere, so this is enough. */
 static uint64_t take_sample(const char *at, size_t size) {
     const size_t step = (size_t)round_up((int64_t)size / 64, 64);
     uint64_t sample = size;
@@ -110,7 +113,7 @@ static uint64_t take_sample(const char *at, size_t size) {
     return sample;
 }
 
-/* An equal pack, with a user more; NULL: the newest of the same sample differs, or there is none. */
+/* Finds a pack with equal bytes and adds a user to its block. NULL: not found; compares only the newest pack with this hash. */
 static struct pack *find_equal(const char *at, size_t size) {
     const uint64_t sample = take_sample(at, size);
     lock_acquire(&lock);
@@ -123,7 +126,7 @@ static struct pack *find_equal(const char *at, size_t size) {
     return NULL;
 }
 
-/* Enters the slots that lie in the block. */
+/* Adds the slots that lie in block `own` to the table. */
 static void enter(const struct packs *p, struct pack_block *own) {
     for (int i = 0; i < p->n; i++) {
         const size_t size = slot_size(p, i);
@@ -137,7 +140,7 @@ static void enter(const struct packs *p, struct pack_block *own) {
     }
 }
 
-/* What nobody else has moves to `rest`, which is NULL if that is nothing. */
+/* Redirects slot i to found[i]; slots without one move to block `rest`, which is NULL if there are none. */
 static void move_slots(const struct packs *p, struct pack *const *found, struct pack_block *rest) {
     char *to = rest ? rest->memory : NULL;
     for (int i = 0; i < p->n; i++) {
@@ -152,8 +155,8 @@ static void move_slots(const struct packs *p, struct pack *const *found, struct 
     }
 }
 
-/* Replaces what was found, if moving the rest pays: a quarter is arbitrary. False: all stays as it is, also as there is no memory for the
- * rest. */
+/* Redirects slots if the packs found have at least a quarter of the bytes (an arbitrary limit): less is not worth moving
+ * the others. False: nothing was changed, also if there is no memory for the others. */
 static bool replace(const struct packs *p, struct pack *const *found) {
     struct pack_block *rest = NULL;
     size_t shared = 0;

@@ -1,30 +1,31 @@
 /*
- * Packs: packed parameters, which all programs of a process share where they hold the same bytes.
+ * Packs: memory of packed parameters, of which equal slots are stored once per process.
  *
- * Programs for several sizes of one network derive the same from its parameters, such as transposed
- * and packed weights. Equal slots are found by their content, whatever parameters they were made
- * of.
+ *   packs_alloc -> exec_prepack fills the slots -> packs_deduplicate -> calls read them -> packs_release
+ *
+ * Programs for several sizes of one network have equal packed parameters. Equal slots are found
+ * by their content, not by the parameters they were made of.
  */
 #ifndef SOL_PACKS_H
 #define SOL_PACKS_H
 
 #include "base/base.h"
 
-/* Memory of several slots, counted by the slots that lie in it. */
+/* Memory of several slots, reference counted by the slots that use it. */
 struct pack_block;
 
 struct packs {
     int n; /* slots */
-    /* By slot, and behind the last: bytes from the first one's start if they lay in a row. */
+    /* n + 1 offsets in bytes, in a block of all slots; slot i has offset[i + 1] - offset[i] bytes. */
     size_t *offset;
-    char **slot;               /* its memory */
-    struct pack_block **block; /* what that is part of, counted */
+    char **slot;               /* memory of slot i */
+    struct pack_block **block; /* the block that contains it; holds a reference */
 };
 
-/* With n and the offsets set: zeroed memory for all slots, in one block. False: memory is out. */
+/* Allocates zeroed memory for all slots, in one block; n and the offsets are set. False: out of memory. */
 bool packs_alloc(const struct packs *packs);
-/* Call it once the slots are filled and do not change any more: redirects slots to equal ones of
- * other programs, or offers them to others. If memory is out, nothing changes. */
+/* Replaces slots by equal ones of other programs, and enters the remaining ones into the table. Call it once all slots
+ * are filled; afterwards they are read-only. If memory is out, nothing is replaced. */
 void packs_deduplicate(const struct packs *packs);
 void packs_release(const struct packs *packs);
 /* Bytes of all blocks of the process, for tests. */

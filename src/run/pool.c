@@ -1,18 +1,16 @@
 /*
- * The thread pool: hands the tasks of one job at a time to the caller and to workers that wait for
- * it.
+ * The thread pool: one job at a time, computed by the calling thread and by workers.
  *
- *   caller:  describe job -> open gate ---------> take chunks -> close gate -> wait for the joined
+ *   caller:  write job -> open gate ------------> take chunks -> close gate -> wait for joined workers
  *   worker:  spin or sleep -> gate open: join -> take chunks -> leave -> spin or sleep
  *
- * The gate is one word: a sequence number, a bit for "open", and how many workers have joined. A
- * worker that comes too late finds the gate closed and has missed nothing, so the caller never
- * waits for somebody who still sleeps: a job that the caller finishes alone costs it no more than
- * one thread would.
+ * The gate is one word: a sequence number, a bit for "open", and the number of workers that have joined. A
+ * worker that is late finds the gate closed and skips the job. So the caller waits only for workers that have
+ * joined, never for one that sleeps: a short job that the caller finishes alone is as fast as with one thread.
  *
- * Invariants: the job is written only while the gate is closed and nobody is joined; only the owner
- * of the pool opens and closes the gate; everything is in static memory, so a late look is always
- * legal.
+ * Invariants: the job is written only while the gate is closed and no worker is joined; only the owner
+ * of the pool opens and closes the gate; all data is in static memory, so workers may read the gate at any
+ * time.
  */
 #include "run/pool.h"
 
@@ -27,15 +25,14 @@
 #define MAX_THREADS 1024
 #define CACHE_LINE 128 /* two lines: processors fetch them in pairs */
 
-/* Spinning about as long as a sleeper takes to wake, some 50 us on a virtual machine, is never
- * worse than twice the best choice. While somebody holds the pool the next step comes soon, and the
- * time is burnt within a call that computes anyway. */
+/* A worker spins for about the time of a wake-up, some 50 us on a virtual machine, before it sleeps: this costs at most twice the
+ * time of the best choice. It spins longer between pool_begin and pool_end, when the next step comes soon. */
 #define SPIN_S 50e-6
 #define SPIN_HELD_S 1e-3
-#define PAUSES_PER_LOOK 64 /* pauses between two looks at the clock: 1 to 3 us */
+#define PAUSES_PER_LOOK 64 /* pauses between two reads of the clock: 1 to 3 us */
 
-/* A job comes in about this many chunks per thread: enough for a slow thread to be made up for by
- * others, few enough for the shared counter not to matter. */
+/* About the largest number of chunks per thread of a job: enough to balance the load if a thread is slow, few enough for atomic
+ * counters to cost little. */
 #define CHUNKS_PER_THREAD 16
 
 #define GATE_OPEN 0x8000u
@@ -46,15 +43,14 @@ struct job {
     pool_task *task;
     void *user;
     uint64_t n, chunk;
-    int n_shares;
+    int n_shares;      /* one per thread */
     pool_guard *guard; /* evaluated by the owner before it takes chunks; NULL: none */
     void *guard_user;
 };
 
-/* A part of the job that one thread begins with, and others help with when their own is done. */
+/* A part of the job. Its thread takes chunks of it first; other threads do when their own share is done. */
 struct share {
-    _Alignas(
-        CACHE_LINE) _Atomic uint64_t next; /* first task that nobody has taken; may exceed end */
+    _Alignas(CACHE_LINE) _Atomic uint64_t next; /* the first task not taken; may exceed `end` */
     uint64_t end;
 };
 
@@ -63,24 +59,25 @@ static struct {
     _Alignas(CACHE_LINE) struct job job;
 
     _Alignas(CACHE_LINE) _Atomic uint32_t
-        owner_sleeps;     /* the owner waits for the joined to leave */
-    _Atomic int sleepers; /* workers that sleep, or are about to */
+        owner_sleeps;     /* the owner sleeps until joined workers have left */
+    _Atomic int sleepers; /* number of workers that sleep, or are about to */
     _Atomic bool owned;
     _Atomic bool held;     /* owned from pool_begin to pool_end */
-    _Atomic bool stop;     /* workers shall end */
-    _Atomic bool may_spin; /* false when there are more threads than cores */
-    _Atomic int wanted;    /* threads that were asked for; 0: not known yet */
+    _Atomic bool stop;     /* workers must end */
+    _Atomic bool may_spin; /* false if there are more threads than cores */
+    _Atomic int wanted;    /* requested number of threads; 0: not set yet */
 
-    /* For the owner only. */
-    int built_for;   /* the value of `wanted` for which there are workers */
-    int n_workers;   /* less than built_for - 1 when the system refused a thread */
+    /* Used by the owner only. */
+    int built_for;   /* the value of `wanted` for which workers were started */
+    int n_workers;   /* less than built_for - 1 if the system refused a thread */
     bool knows_fork; /* after_fork is registered */
     pthread_t workers[MAX_THREADS];
     struct share share[MAX_THREADS];
 } pool;
 
-static _Thread_local bool holds;   /* this thread is between pool_begin and pool_end */
-static _Thread_local bool in_task; /* this thread runs a task: pool_run in it runs alone */
+static _Thread_local bool holds; /* this thread is between pool_begin and pool_end */
+static _Thread_local bool
+    in_task; /* this thread runs a task or guard: pool_run uses no other thread */
 
 /* ---- Waiting ---- */
 
@@ -92,7 +89,7 @@ static inline void relax(void) {
 #endif
 }
 
-/* Sleeps while *word == value. May return early; callers look again. */
+/* Sleeps while *word == value. May return early, so callers test again. */
 static void sleep_on(_Atomic uint32_t *word, uint32_t value) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
@@ -112,7 +109,7 @@ static inline void spin(gate_test *done, uint32_t seen, double seconds) {
             relax();
         }
         double now = os_now();
-        if (deadline == 0) deadline = now + seconds; /* short waits never ask for the time */
+        if (deadline == 0) deadline = now + seconds; /* a short wait never reads the clock */
         if (now >= deadline) return;
     }
 }
@@ -129,10 +126,10 @@ static double spin_time(void) {
     return atomic_load_explicit(&pool.held, memory_order_relaxed) ? SPIN_HELD_S : SPIN_S;
 }
 
-/* ---- Doing a job ---- */
+/* ---- Running a job ---- */
 
-/* Takes chunks until none is left: the thread's own share first, which is about the same part of each job, so that it finds
- * in its caches what it wrote there. The job stays as it is until this thread has left the gate. */
+/* Runs chunks until none is left. A thread begins with its own share, which is about the same part of each job, so that the
+ * data it wrote in the previous job is in its caches. The job does not change until this thread has left the gate. */
 static void take_chunks(int thread) {
     const struct job job = pool.job;
     in_task = true;
@@ -159,7 +156,8 @@ static void set_shares(const struct job *job) {
     }
 }
 
-/* Work that the guard itself starts runs alone, since the pool already holds this job. */
+/* Evaluates the guard, if there is one. in_task is set, as the pool is busy with this job: a pool_run inside the guard uses
+ * this thread only. */
 static bool run_guard(const struct job *job) {
     if (!job->guard) return true;
     bool before = in_task;
@@ -180,13 +178,13 @@ static void run_alone(const struct job *job) {
 
 /* ---- Workers ---- */
 
-/* Waits until the gate is no longer as `seen` (its joined do not count) or workers shall end. */
+/* Waits until the gate differs from `seen` (not counting joined workers) or workers must end. */
 static uint32_t await_change(uint32_t seen) {
     spin(has_changed, seen, spin_time());
     uint32_t gate = atomic_load(&pool.gate);
     if (has_changed(gate, seen)) return gate;
-    /* The owner first changes the gate and then looks for sleepers; here it is the other way round.
-     * So in any order of the four, this worker sees the change or the owner sees this worker. */
+    /* The owner changes the gate, then reads `sleepers`. The worker changes `sleepers`, then reads the gate.
+     * So in any order of the four, the worker sees the change or the owner sees the worker: no wake-up is lost. */
     atomic_fetch_add(&pool.sleepers, 1);
     while (!has_changed(gate = atomic_load(&pool.gate), seen) && !atomic_load(&pool.stop))
         sleep_on(&pool.gate, gate);
@@ -194,13 +192,14 @@ static uint32_t await_change(uint32_t seen) {
     return gate;
 }
 
-/* `*gate` is what was seen last, before and after. */
+/* Joins if the gate is open. `*gate` is the last value read, and is updated. */
 static bool join(uint32_t *gate) {
     while (*gate & GATE_OPEN)
         if (atomic_compare_exchange_weak(&pool.gate, gate, *gate + 1)) return true;
     return false;
 }
 
+/* The last worker to leave a closed gate wakes the owner. */
 static void leave(void) {
     uint32_t gate = atomic_fetch_sub(&pool.gate, 1) - 1;
     if (gate & (GATE_OPEN | GATE_JOINED)) return;
@@ -221,7 +220,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Everything that follows until pool_set_threads is for the owner. */
+/* ---- The owner ---- */
 
 static void stop_workers(void) {
     atomic_store(&pool.stop, true);
@@ -233,8 +232,8 @@ static void stop_workers(void) {
     atomic_store(&pool.stop, false);
 }
 
-/* In the child of a fork there are no workers, and whoever owned the pool is gone too. The next job
- * builds it anew. (A fork from inside a task cannot finish its job in the child; nothing could.) */
+/* The child of a fork has no workers, and no other thread owns the pool. The next job
+ * starts new workers. (A job that forks from inside a task cannot be finished in the child.) */
 static void after_fork(void) {
     atomic_store(&pool.gate, 0);
     atomic_store(&pool.owner_sleeps, 0);
@@ -247,10 +246,10 @@ static void after_fork(void) {
     atomic_store(&pool.owned, false);
 }
 
-/* Workers take no signals: handlers of the host run on threads of the host. */
+/* Starts workers until there are n. They block all signals, so that the host's signal handlers run on the host's threads. */
 static void start_workers(int n) {
     if (!pool.knows_fork) pool.knows_fork = !pthread_atfork(NULL, NULL, after_fork);
-    if (!pool.knows_fork) return; /* out of memory: one thread is better than a child that hangs */
+    if (!pool.knows_fork) return; /* out of memory: without the handler a forked child would hang */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -274,7 +273,7 @@ static int wanted_threads(void) {
     return atomic_compare_exchange_strong(&pool.wanted, &n, first) ? first : n;
 }
 
-/* Makes the workers as many as were asked for. */
+/* Starts or ends workers, until there are as many as requested. */
 static void prepare(void) {
     int threads = wanted_threads();
     if (pool.built_for == threads) return;
@@ -294,7 +293,7 @@ static void release(void) { atomic_store(&pool.owned, false); }
 static void await_joined(void) {
     spin(is_empty, 0, spin_time());
     for (;;) {
-        /* Set again in each round: a worker that left the job before may clear it only now. */
+        /* Set again in each round: a worker that left the previous job may clear it late. */
         atomic_store(&pool.owner_sleeps, 1);
         if (is_empty(atomic_load(&pool.gate), 0)) break;
         sleep_on(&pool.owner_sleeps, 1);
@@ -309,7 +308,7 @@ static void dispatch(const struct job *job) {
     atomic_store(&pool.gate, (sequence + GATE_SEQUENCE) | GATE_OPEN);
     if (atomic_load(&pool.sleepers)) {
         uint64_t helpers =
-            (job->n - 1) / job->chunk; /* chunks, less the one that the owner takes */
+            (job->n - 1) / job->chunk; /* number of chunks, without the one that the owner takes */
         wake(&pool.gate, helpers < MAX_THREADS ? (int)helpers : MAX_THREADS);
     }
     if (run_guard(job)) take_chunks(0);
@@ -318,15 +317,15 @@ static void dispatch(const struct job *job) {
     if (!is_empty(atomic_fetch_and(&pool.gate, ~GATE_OPEN), 0)) await_joined();
 }
 
-/* ---- For everybody ---- */
+/* ---- Interface ---- */
 
 int pool_threads(void) { return holds ? pool.n_workers + 1 : wanted_threads(); }
 
 void pool_set_threads(int n) {
     if (n <= 0) n = default_threads();
     atomic_store(&pool.wanted, (int)min_i64(n, MAX_THREADS));
-    /* Threads that are no longer wanted end now; new ones start with the next job. If the pool is
-     * in use, both happen when it is taken next. */
+    /* All workers end now if the number changes; the next job starts new ones. If the pool is
+     * in use, both happen at the next job. */
     if (!acquire()) return;
     if (pool.n_workers && pool.built_for != wanted_threads()) stop_workers();
     release();
@@ -361,7 +360,7 @@ static void run_owned(struct job *job, int64_t grain) {
 
 static void run_job(struct job *job, int64_t grain) {
     int64_t n = (int64_t)job->n;
-    /* The upper limit keeps `next` from wrapping when each thread adds a chunk of almost n. */
+    /* The upper limit of n prevents that `next` overflows when each thread adds a chunk of almost n. */
     bool alone = in_task || n <= grain || n > INT64_MAX / MAX_THREADS;
     if (!alone && holds) {
         run_owned(job, grain);

@@ -1,16 +1,18 @@
 /*
- * The thread pool: one per process, the caller's thread takes part, none at one thread.
+ * The thread pool: one per process. The calling thread computes, too; with one thread there are no workers.
  *
- * A job is a range [0, n) of tasks. Workers spin for a bounded time before they park, so that the steps of one
- * program find them awake, and an idle process costs nothing.
+ *   exec.c -> pool_begin -> a pool_run per step: tasks [0, n) on caller and workers -> pool_end
+ *
+ * Workers spin for a bounded time before they sleep. So they are awake for the next step of a program, and an idle process
+ * uses no processor time.
  */
 #ifndef SOL_POOL_H
 #define SOL_POOL_H
 
 #include "base/base.h"
 
-/* Deployed libraries of one process share the pool of the first of them: the linker takes one definition of each of these
- * functions. The number in the names changes with the interface. */
+/* All deployed libraries of a process share one pool: the functions are weak symbols, of which the linker takes one
+ * definition. The number in their names is the version of this interface. */
 #ifdef POOL_SHARED
 #define pool_run sol_pool_1_run
 #define pool_run_speculative sol_pool_1_run_after
@@ -23,24 +25,24 @@
 #define POOL_API
 #endif
 
-/* Runs `task(user, thread, begin, end)` until all of [0, n) is done; ranges are handed out dynamically in chunks of
- * `grain` tasks or more. `thread` < pool_threads() tells scratch memory apart. A second caller that finds the pool busy, and a call from
- * inside a task, run alone on their own thread (thread == 0: their scratch is their own). After fork the child builds a new pool.
- * Never fails: if threads cannot be created it runs with those it has. */
+/* Computes tasks [0, n) by calls of `task(user, thread, begin, end)`, and returns when all are done. Threads take ranges
+ * dynamically, of at least `grain` tasks. `thread` < pool_threads() selects the scratch memory. If the pool is busy, or
+ * the caller is inside a task, all tasks run on the calling thread with thread == 0, so each caller needs scratch memory of its
+ * own. After a fork the child starts new workers. Never fails: if threads cannot be created, fewer take part. */
 typedef void pool_task(void *user, int thread, int64_t begin, int64_t end);
 POOL_API void pool_run(int64_t n, int64_t grain, pool_task *task, void *user);
 
-/* As pool_run, but the caller's thread first evaluates a guard, while the workers wake and begin;
- * without workers it evaluates the guard before any task. If the guard returns false, tasks that
+/* As pool_run, but the calling thread first evaluates a guard, while the workers already run tasks.
+ * Without workers the guard is evaluated before any task. If it returns false, tasks that
  * have not begun are skipped. */
 typedef bool pool_guard(void *user);
 POOL_API void pool_run_speculative(pool_guard *guard, void *guard_user, int64_t n, int64_t grain,
                                    pool_task *task, void *user);
 
-POOL_API int pool_threads(void);       /* threads that take part, >= 1 */
+POOL_API int pool_threads(void);       /* the caller included, >= 1 */
 POOL_API void pool_set_threads(int n); /* 0: $SOL_NUM_THREADS or all cores */
-/* Between begin and end the caller keeps the pool for itself and its workers spin between steps. Nests never; returns false when
- * another thread has it (then pool_run runs alone, which is right, only slower). */
+/* Between begin and end the calling thread owns the pool, and workers spin longer between jobs. pool_begin returns false if a
+ * thread already owns the pool, or in a task: then do not call pool_end. Without the pool, pool_run still works, on one thread. */
 POOL_API bool pool_begin(void);
 POOL_API void pool_end(void);
 

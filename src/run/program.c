@@ -1,5 +1,5 @@
 /*
- * The life of programs and weights, and what the run API tells about them.
+ * Programs: allocation, reference counts, and the functions of the run API that describe a program.
  */
 #include "run/program.h"
 
@@ -9,7 +9,7 @@
 #include <sol/sol.h>
 #include <string.h>
 
-/* Programs are counted: those that hold one are its owner and every sol_weights made for it. */
+/* References are held by the caller of sol_compile and by each struct sol_weights of the program. */
 struct sol_program *program_new(void) {
     struct sol_program *program = mem_alloc(sizeof *program, 64);
     if (!program) return NULL;
@@ -51,7 +51,7 @@ const struct sol_port *sol_program_output(const struct sol_program *program, int
     return find_port(program->output, program->n_outputs, i);
 }
 
-/* Formulas of dims are never negative for symbols from 0 on (ir_check_shape): a dim below 0 means a symbol below 0. */
+/* A dim's formula is never negative for symbols >= 0 (ir_check_shape). So a negative dim means that a symbol is negative. */
 enum sol_status sol_program_output_shape(const struct sol_program *program, int i,
                                          const int64_t *symbols, int64_t dim[SOL_MAX_RANK]) {
     if (i < 0 || i >= program->n_outputs) return fail(SOL_EINVAL, "program has no output %d", i);
@@ -64,20 +64,20 @@ enum sol_status sol_program_output_shape(const struct sol_program *program, int 
     return SOL_OK;
 }
 
-/* Bytes, also of what it shares with others. */
+/* Includes bytes that are shared with other programs. */
 size_t sol_program_weights_size(const struct sol_program *program) {
     return weights_place(program, NULL);
 }
 
-/* The most bytes that live at the same step: a bound below which no placement can get. Steps times slots, which is little enough for
- * something that only people ask for. */
+/* The most bytes that are alive at one step: a lower bound of any placement. Takes steps x slots operations, which is cheap
+ * enough for a function that only reports call. */
 static size_t count_live(const struct step_list *list, const struct binding *binding) {
     int64_t max = 0;
     for (int at = 0; at < list->n; at++) max = max_i64(max, binding_live(binding, list, at));
     return (size_t)max;
 }
 
-/* A binding is made only to be asked and thrown away, so that the cache keeps what calls need. Every thread has scratch of its own. */
+/* Uses a temporary binding, so that the cache keeps the bindings of calls. */
 enum sol_status sol_program_memory(const struct sol_program *program, const int64_t *symbols,
                                    struct sol_memory *out) {
     struct binding *binding;
@@ -91,7 +91,7 @@ enum sol_status sol_program_memory(const struct sol_program *program, const int6
     return SOL_OK;
 }
 
-/* 0 with a message when there is no such binding. */
+/* 0 with a message if the binding cannot be made. */
 size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols) {
     struct sol_memory memory;
     return sol_program_memory(program, symbols, &memory) ? 0 : memory.arena + memory.scratch;
@@ -104,7 +104,7 @@ double sol_program_compiler_seconds(const struct sol_program *program) {
 const char *sol_program_report(const struct sol_program *program) {
     return program->report ? program->report : "";
 }
-/* Devices that take whole models have no plan to draw, and get an empty graph. */
+/* Devices with `emit_model` have no clusters: their graph is empty. */
 char *sol_program_dot(const struct sol_program *program) {
     return strdup(program->dot ? program->dot : "digraph model {}\n");
 }

@@ -1,15 +1,14 @@
 /*
- * A compiled program: steps over buffers, with every size a formula of the symbols.
+ * A compiled program: steps over buffers, in which every size is a formula of the symbols.
  *
  *   compile.c fills it -> bind.c evaluates it for one vector of symbol values -> exec.c runs it
- *
- * Self-contained: all of it lives in the program's own arena; of the compiler it needs no data, and of its functions only the
- * interpreter of generated kernels (struct kernel). Immutable
- * once compiled, but for the cache of bindings, which has a lock.
  *
  * There are two lists of steps. `prepack` reads only parameters and writes the packed parameters
  * (folded, reordered, transformed); it runs once per version of the parameters. `steps` runs at
  * every call.
+ *
+ * Invariant: a program is self-contained. All its data is in its own arena; of the compiler it uses only the interpreter
+ * of generated kernels (struct kernel). It is immutable once compiled, except for the cache of bindings, which has a lock.
  */
 #ifndef SOL_PROGRAM_H
 #define SOL_PROGRAM_H
@@ -20,7 +19,7 @@
 
 #include <stdatomic.h>
 
-/* Whose memory a step's pointer refers to. Steps never hold host pointers. */
+/* The memory that a step's pointer refers to. Steps hold (buffer, offset), never addresses. */
 enum buffer_kind {
     BUFFER_NONE,
     BUFFER_INPUT,
@@ -30,17 +29,17 @@ enum buffer_kind {
     BUFFER_PACKED
 };
 
-/* NONE is a NULL pointer. */
+/* A pointer of a step. NONE stands for NULL. */
 struct buffer_ref {
     enum buffer_kind kind;
-    int index;             /* port number, or slot number for ARENA and STATE */
+    int index;             /* port number, or slot number for ARENA and PACKED */
     struct size offset;    /* bytes */
     int64_t sample_stride; /* bytes from one sample to the next; 0: all samples share it */
 };
 
-/* Memory for one intermediate. ARENA slots live from step `first` to step `last` and share bytes when their lives do not
- * touch. A slot that `prepack` writes and `steps` reads is PACKED: it lives as long as the
- * weights. */
+/* Memory of one intermediate value. ARENA slots live from step `first` to step `last`, both included; slots with
+ * disjoint lifetimes share bytes. A slot that `prepack` writes and `steps` reads is PACKED: it lives as long as struct
+ * sol_weights. */
 struct slot {
     struct size size; /* bytes */
     int first, last;
@@ -52,20 +51,19 @@ struct step {
     void (*run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                 int64_t begin, int64_t end);
     int64_t (*n_tasks)(const struct step *step, const int64_t *arg);
-    const void
-        *data; /* the module's own constants: a dnn_plan, a kernel's entry, a copy's tables */
+    const void *data; /* constants of `run`: a struct dnn_plan, kernel or copy_table */
     int n_ptr, n_arg;
     struct buffer_ref *ptr;
     struct size *arg;
     size_t scratch_size; /* bytes per thread */
-    bool by_sample;      /* with symbol 0 = n it computes the n samples from its pointers on */
+    bool by_sample;      /* if symbol 0 is n, it computes the n samples at its pointers */
     struct size flops, bytes;
     const char *name, *module, *layers;
     int cluster;                /* its number in the report; -1: the device has no clusters */
     const char *implementation; /* the candidate that was chosen; NULL: there was no choice */
     int n_candidates;
     const struct sol_candidate *candidate;
-    const char *choice; /* the report's lines on it; NULL: none */
+    const char *choice; /* the report's lines about it; NULL: none */
 };
 
 struct step_list {
@@ -75,14 +73,13 @@ struct step_list {
     struct slot *slot; /* ARENA slots of this list */
 };
 
-/* Steps [begin, end), which run on one micro-batch after the other: micro_batch.h. Undivided if
- * that is the whole batch. */
+/* Steps [begin, end), which run together on one micro-batch after the other: micro_batch.h. */
 struct section {
     int begin, end;
-    int64_t micro_batch; /* images */
+    int64_t micro_batch; /* samples; the whole batch if the section is undivided */
 };
 
-/* What depends on the number of samples; by step. */
+/* Values that depend on the number of samples; by step. */
 struct bound {
     int64_t **arg;
     int64_t *n_tasks;
@@ -90,19 +87,19 @@ struct bound {
 
 /* A program's formulas evaluated for one vector of symbol values. */
 struct binding {
-    struct arena arena; /* in which all of it lies */
+    struct arena arena; /* contains the whole binding, this struct too */
     int64_t symbol[SIZE_SYMBOLS];
     struct binding *next;
     int n_sections;
     struct section *section;
     struct bound full,
         rest; /* for a section's micro-batch, and for the last one if it is smaller */
-    int64_t **
-        ptr_offset; /* per step and pointer: bytes from its buffer's start; ARENA: from the arena's start */
-    int64_t **ptr_sample_stride; /* and to the next image: 0 for what holds one micro-batch only */
+    int64_t *
+        *ptr_offset; /* by step and pointer: bytes from the buffer's start; ARENA: the arena's */
+    int64_t **ptr_sample_stride; /* bytes to the next sample; 0 if the slot holds one micro-batch */
     size_t arena_size, scratch_size; /* scratch per thread */
-    int n_ptr;                       /* most pointers of a step */
-    struct workspace *idle;          /* that no call uses at present */
+    int n_ptr;                       /* the largest number of pointers of a step */
+    struct workspace *idle;          /* list of workspaces that no call uses */
     int n_users;                     /* calls in flight */
 };
 
@@ -116,12 +113,12 @@ struct sol_program {
     struct step_list prepack, steps;
     int n_packed;
     struct slot *packed;
-    void *code; /* that was loaded for it, released with it by `release_code`; NULL: none */
+    void *code; /* loaded machine code, which the program releases by `release_code`; NULL: none */
     void (*release_code)(void *code);
     const char *report, *dot, *target; /* target: device and instruction set */
     int n_compiled;
     double compiler_s; /* processor time of the C compiler */
-    bool is_timed;     /* SOL_DEBUG=time when it was compiled */
+    bool is_timed;     /* SOL_DEBUG had "time" at compile time: calls print times */
 
     struct lock lock;         /* guards bindings and their idle workspaces */
     struct binding *bindings; /* most recently used first, at most PROGRAM_BINDINGS */
@@ -131,47 +128,49 @@ struct sol_program {
 struct sol_weights {
     atomic_int n_refs;
     const struct sol_program *program; /* retained */
-    const void **param;                /* caller's pointers, for weights that are used in place */
-    struct packs packed;               /* by slot; nobody changes its memory any more */
+    const void **param;  /* the caller's pointers, for parameters that are used in place */
+    struct packs packed; /* by slot; immutable once prepack has run */
 };
 
-/* weights.c: the offsets of struct packs. Each slot begins at a cache line. Returns the last of them. */
+/* weights.c: fills in the offsets of struct packs (NULL: only counts). Slots are aligned to 64 bytes. Returns the bytes of all. */
 size_t weights_place(const struct sol_program *program, size_t *offset);
 
-/* program.c: an empty program with its arena; NULL when memory is out. */
+/* program.c: an empty program with an arena and one reference; NULL: out of memory. */
 struct sol_program *program_new(void);
 
-/* memory.c: places slots so that those alive together do not overlap; offset[i] in bytes, multiples of 64. Returns the bytes needed. */
+/* memory.c: places n slots, each alive from step first[i] to last[i], so that slots alive at the same step do not overlap.
+ * offset[i]: in bytes, a multiple of 64. Returns the bytes of all. */
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
 
 /* exec.c: runs the `prepack` steps, which write the packed parameters. */
 enum sol_status exec_prepack(const struct sol_weights *weights);
+/* EINVAL if one of the n pointers is NULL; `what` names the kind of port in the message. */
 enum sol_status exec_check_pointers(const char *what, int n, const void *const *pointer,
                                     const struct sol_port *port);
-/* A task may fail, on any thread, after it has called fail(). The steps behind it are left out, and the call
+/* Called by a task, on any thread, to fail the call; call fail() first. The remaining steps do not run, and the call
  * returns `status` with the message. */
 void exec_fail(enum sol_status status);
-/* For callers that run tasks without a program: the status that exec_fail has set on this thread
- * since the last call. */
+/* For callers that run tasks without a program: returns and clears the status that exec_fail has set on this thread. */
 enum sol_status exec_take_failure(void);
 
-/* kernel.c: a generated kernel. `text`, its C, is kept for programs that become libraries. */
+/* kernel.c: a generated kernel. `text` is kept for programs that are deployed as libraries. */
 struct kernel {
     void (*compiled)(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin,
                      int64_t end); /* NULL: interpreted */
     void (*interpret)(const void *code, void *const *ptr, const int64_t *arg, char *scratch,
                       int64_t begin, int64_t end);
     const void *code;
-    const char *symbol, *text; /* without headers; NULL where it is not kept */
+    const char *symbol, *text; /* the function's name, and its C text without headers or NULL */
 };
 void kernel_call(const struct kernel *kernel, void *const *ptr, const int64_t *arg, char *scratch,
                  int64_t begin, int64_t end);
-/* The step of a kernel: data = struct kernel; the last argument is the number of tasks, which the kernel does not read. */
+/* The step of a generated kernel: data = struct kernel. The last argument is the number of tasks, for kernel_n_tasks only. */
 void kernel_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                 int64_t begin, int64_t end);
 int64_t kernel_n_tasks(const struct step *step, const int64_t *arg);
 
-/* copy.c: the step of module copy. data = struct copy_table; ptr = {in, out}; arg = {batch, in stride, out stride} in elements. */
+/* copy.c: the step of module COPY. data = struct copy_table; ptr = {in, out}; arg = {n, batch stride of in, batch stride of out}.
+ * The table is applied n times; strides are in elements. */
 struct copy_table {
     int n_outer, n_pixels, lanes; /* out[(o * n_pixels + p) * lanes + l] */
     int64_t pixel_stride; /* = in[base[o * lanes + l] + p * pixel_stride], or 0 where base < 0 */
@@ -181,17 +180,16 @@ void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
               int64_t begin, int64_t end);
 int64_t copy_n_tasks(const struct step *step, const int64_t *arg);
 
-/* gather.c: the step of a gather. ptr = {table, indices, out}; strides and sizes in elements. The table's dims are
- * [outer.., rows, inner..]; it may lie apart along its first one, whose step is STRIDE; behind that, PLANES of rows
- * follow each other. */
+/* gather.c: the step of module GATHER. ptr = {table, indices, out}. The table's dims are [outer.., rows, inner..]. There may be
+ * gaps between the parts of its first dim; otherwise it is dense. Arguments, with sizes and strides in elements: */
 enum {
-    GATHER_OUTER,
-    GATHER_PLANES,
-    GATHER_STRIDE,
-    GATHER_ROWS,
-    GATHER_ROW_STRIDE,
-    GATHER_INNER,
-    GATHER_INDICES,
+    GATHER_OUTER,      /* product of the outer dims */
+    GATHER_PLANES,     /* product of the outer dims without the first */
+    GATHER_STRIDE,     /* of the first dim */
+    GATHER_ROWS,       /* the dim that indices select from */
+    GATHER_ROW_STRIDE, /* from row to row */
+    GATHER_INNER,      /* product of the inner dims */
+    GATHER_INDICES,    /* number of indices */
     GATHER_INDEX_SIZE, /* bytes: 8 or 4 */
     GATHER_N_ARGS
 };

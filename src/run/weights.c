@@ -1,13 +1,15 @@
 /*
  * Weights: the packed parameters that `prepack` makes of one version of the parameters.
  *
- *   memory for all slots -> exec_prepack fills it -> packs_deduplicate replaces what others have, too
+ *   packs_alloc: memory for all slots -> exec_prepack fills it -> packs_deduplicate redirects slots that exist already
+ *
+ * Invariant: weights are immutable once sol_weights_new has returned.
  */
 #include "run/program.h"
 
 #include <string.h>
 
-/* Packed parameters do not depend on symbols: they are made before any call. */
+/* Sizes of packed parameters do not depend on symbols, as they are made before any call. */
 size_t weights_place(const struct sol_program *program, size_t *offset) {
     const int64_t none[SIZE_SYMBOLS] = {0};
     size_t at = 0;
@@ -19,7 +21,7 @@ size_t weights_place(const struct sol_program *program, size_t *offset) {
     return at;
 }
 
-/* The struct and its tables in one piece. */
+/* Allocates the struct and its tables in one piece. */
 static struct sol_weights *alloc_tables(const struct sol_program *program) {
     const size_t n_packed = (size_t)program->n_packed, n_params = (size_t)program->n_params;
     struct sol_weights *w =

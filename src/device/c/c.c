@@ -1,8 +1,10 @@
 /*
- * The device `c`: one value at a time, in plain C. Libraries for processors that SOL knows nothing about are made with it.
+ * The device `c`: portable C that computes one value at a time, for libraries that run on any processor.
  *
- * Everything is a nest of DFP, convolutions and products too: their point expressions are all it takes. Here the nests are
- * interpreted, which is for tests and for packing weights; as C text they become a library (deploy/portable.c).
+ *   cluster -> dfp_emit, build_copy, build_gather -> steps -> interpreted here, or a library (deploy/portable.c)
+ *
+ * All layers that compute are loop nests of DFP, also convolutions and products, generated from their point expressions. This
+ * device interprets the nests, for tests and to pack weights; deploy/portable.c writes their C text into a library.
  */
 #include "device/device.h"
 #include "dfp/dfp.h"
@@ -21,7 +23,7 @@ static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     case MODULE_DFP: return dfp_emit(b, cluster, &parts);
     case MODULE_COPY: return build_copy(b, cluster);
     case MODULE_GATHER: return build_gather(b, cluster);
-    case MODULE_DNN: /* it takes none */
+    case MODULE_DNN: /* none: supports_anchor */
     case MODULE_VIEW: break;
     }
     return SOL_OK;

@@ -1,10 +1,10 @@
 /*
- * The devices `x86` and `arm64` (and, by the same text, any CPU that gcc knows): own kernels by instruction set,
- * generated C by JIT.
+ * The device of this machine's CPU (`x86`, `arm64`, or `cpu` on other architectures): own kernels per instruction set, and
+ * generated C.
  *
- *   cluster -> DNN: dnn/emit.c | COPY: plan/build.c | DFP: C text, collected -> link: compiled, or interpreted
+ *   cluster -> DNN: dnn/emit.c | COPY, GATHER: plan/build.c | DFP: C text, collected -> link: compiled, or interpreted
  *
- * Equal texts are compiled once. Without a C compiler the same nests run through DFP's interpreter, said once in the log.
+ * Equal texts are compiled once. Without a C compiler, DFP's interpreter runs the same loop nests; the log says so once.
  */
 #include "device/cpu/cpu.h"
 
@@ -22,7 +22,7 @@
 #include <sys/auxv.h>
 #endif
 
-/* Kernels waiting for the compiler, by text. */
+/* Kernels of one text, to be compiled by link_kernels. */
 struct waiting {
     const char *text, *comment;
     VEC(struct kernel *) kernels; /* in the program */
@@ -38,14 +38,14 @@ bool cpu_has(const struct dnn_isa *isa) {
     if (!strcmp(isa->name, "avx512")) return CPU_HAS_AVX512;
     if (!strcmp(isa->name, "avx2")) return CPU_HAS_AVX2;
 #elif defined __aarch64__
-    /* Bits of the kernel's HWCAP for arm64: vectors, and the floating point that they come with. */
+    /* Bits of HWCAP for arm64: vectors and floating point. */
     if (!strcmp(isa->name, "neon"))
         return (getauxval(AT_HWCAP) & (HWCAP_ASIMD | HWCAP_FP)) == (HWCAP_ASIMD | HWCAP_FP);
 #endif
     return !strcmp(isa->name, "generic");
 }
 
-/* Names of all, or of those that this machine has, best first. */
+/* Names of all instruction sets, or of those that this machine has, best first. */
 static const char *list_isas(bool all, char out[128]) {
     int n = 0;
     for (const struct dnn_isa *isa = dnn_isas; isa->name && n < 128; isa++)
@@ -69,7 +69,7 @@ const struct dnn_isa *cpu_isa(void) {
 
 static const char *say_unavailable(void) { return NULL; }
 
-/* What a program is for: an instruction set that is named need not be this machine's. NULL with a message: there is none. */
+/* The instruction set to compile for; options->cpu may name one that this machine lacks. NULL with a message: unknown name. */
 static const struct dnn_isa *isa_of(const struct sol_options *options) {
     if (!options->cpu) return cpu_isa();
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
@@ -108,7 +108,7 @@ static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) 
     return SOL_OK;
 }
 
-/* Timing means nothing for another machine's kernels. */
+/* No timing if this machine cannot run the kernels. */
 static dnn_tune *tune_of(const struct sol_options *options) {
     return options->no_autotune || !cpu_has(isa_of(options)) ? NULL : cpu_tune;
 }
@@ -153,7 +153,7 @@ static void close_object(void *object) { (void)dlclose(object); }
 
 const struct jit_loader cpu_objects = {open_object, dlsym, close_object};
 
-/* The text as the compiler gets it: prelude, name, kernel. */
+/* The text for the compiler: the kernel's name, prelude, kernel. */
 static const char *complete_text(struct build *b, const struct waiting *w) {
     struct text text;
     text_init(&text, b->arena);
@@ -163,7 +163,7 @@ static const char *complete_text(struct build *b, const struct waiting *w) {
     return text.at;
 }
 
-/* Writes ./.sol/<name>/<symbol>.c. Only read by people, so a failure is said and nothing more. */
+/* Writes ./.sol/<name>/<symbol>.c. A failure is only logged, as the file is for debugging. */
 static void keep_text(const char *name, const char *symbol, const char *text) {
     char path[512];
     name = name && !strchr(name, '/') && name[0] != '.' ? name : "model";
@@ -176,7 +176,7 @@ static void keep_text(const char *name, const char *symbol, const char *text) {
     if (file) fclose(file);
 }
 
-/* What people may want to read: SOL_DEBUG=kernels prints it, compiler::debug keeps it in ./.sol. */
+/* Shows generated kernels: SOL_DEBUG=kernels prints them, the option `debug` writes them to ./.sol. */
 static void show_kernels(struct build *b) {
     struct jit_queue *queue = b->device;
     bool print = env_has(ENV_SOL_DEBUG, "kernels");
@@ -202,7 +202,7 @@ static void resolve_kernels(struct build *b, struct jit_module *module) {
     }
 }
 
-/* A kernel that the compiler cannot build still runs: the interpreter does all that the compiler does, slower. */
+/* If the compiler fails, the interpreter runs the kernels, slower. */
 static enum sol_status interpret_instead(void) {
     LOG_ONCE(LOG_WARN, "generated kernels are interpreted, which is slower: %s", sol_error());
     return SOL_OK;

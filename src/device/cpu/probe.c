@@ -1,10 +1,10 @@
 /*
- * The machine's own limits, measured: the rates that no kernel exceeds, with the threads that SOL would use.
+ * Measures the machine's peak floating point rate and bandwidth, with SOL's threads: upper bounds for all kernels.
  *
- *   sol_measure_* -> pool, every thread repeats its part -> the best of many short rounds
+ *   sol_measure_* -> short rounds on the pool -> the rate of the fastest round
  *
- * Other work on the machine only makes a round slower, so the best one counts. A second caller that finds the pool busy
- * measures one thread.
+ * The fastest round counts, as other processes on the machine can only make a round slower. If the pool is busy, one
+ * thread is measured.
  */
 #include "device/cpu/cpu.h"
 #include "dnn/list.h"
@@ -12,16 +12,16 @@
 
 #include <sol/sol.h>
 
-#define MEASURE_SECONDS 0.1       /* of rounds: enough to find one that nothing else on the machine disturbed */
+#define MEASURE_SECONDS 0.1       /* of all rounds: likely contains one without disturbance by other processes */
 #define MULTIPLY_ROUNDS 40000     /* about 0.1 ms per task: longer than a wake-up, shorter than a time slice */
-#define TASK_FLOATS (64 << 10)    /* what a thread reads at a time: 256 KiB */
-#define READ_SECONDS 1e-3         /* of a round at least; small buffers are read again and again */
-#define MAX_BYTES ((size_t)1 << 29) /* larger than caches; more would only take longer */
+#define TASK_FLOATS (64 << 10)    /* floats that a task reads: 256 KiB */
+#define READ_SECONDS 1e-3         /* least time of a round; small buffers are read several times */
+#define MAX_BYTES ((size_t)1 << 29) /* of the buffer: larger than all caches */
 #define MAX_LANES 16
 
 static const struct dnn_probe_kernels *probe_kernels(void) { return cpu_isa()->kernels->probe; }
 
-/* Seconds of the fastest of many runs of all tasks. The first one, which wakes the threads, does not count. */
+/* The time of the fastest round, in seconds. A round runs all tasks. The first one wakes the threads and is not measured. */
 static double time_best(int64_t n, pool_task *task, void *user) {
     double best = 1e9;
     bool has_pool = pool_begin();
@@ -46,7 +46,7 @@ static void multiply(void *user, int thread, int64_t begin, int64_t end) {
 double sol_measure_flops(void) {
     float out[MAX_LANES];
     double task = probe_kernels()->multiply(MULTIPLY_ROUNDS, out);
-    int64_t n = 4 * pool_threads(); /* a thread that came late leaves its tasks to the others */
+    int64_t n = 4 * pool_threads(); /* several per thread: others can do those of a late thread */
     return task * (double)n / time_best(n, multiply, NULL);
 }
 
@@ -54,7 +54,7 @@ double sol_measure_flops(void) {
 
 struct reading {
     const float *at;
-    int64_t n_tasks; /* of TASK_FLOATS each; tasks beyond begin again at the start */
+    int64_t n_tasks; /* tasks that read the buffer once; task i reads part i % n_tasks */
 };
 
 static void read_tasks(void *user, int thread, int64_t begin, int64_t end) {
@@ -65,7 +65,7 @@ static void read_tasks(void *user, int thread, int64_t begin, int64_t end) {
         probe_kernels()->read(r->at + i % r->n_tasks * TASK_FLOATS, TASK_FLOATS, out);
 }
 
-/* How often the buffer is to be read for a round to last READ_SECONDS, from the time of one thread's second reading. */
+/* The number of reads of the buffer in a round of READ_SECONDS, estimated from the time of one thread's second read. */
 static int64_t count_repeats(struct reading *r) {
     read_tasks(r, 0, 0, r->n_tasks);
     double start = os_now();
@@ -77,8 +77,7 @@ double sol_measure_bandwidth(size_t size) {
     size_t bytes = size < MAX_BYTES ? size : MAX_BYTES, task = TASK_FLOATS * sizeof(float);
     struct reading r = {.n_tasks = (int64_t)((bytes + task - 1) / task)};
     if (r.n_tasks < pool_threads()) r.n_tasks = pool_threads();
-    float *memory =
-        mem_alloc((size_t)r.n_tasks * task, 4096); /* comes zeroed: its pages are there */
+    float *memory = mem_alloc((size_t)r.n_tasks * task, 4096); /* zeroed, so all pages are mapped */
     if (!memory) return 0;
     r.at = memory;
     int64_t n = r.n_tasks * count_repeats(&r);

@@ -1,10 +1,10 @@
 /*
- * Settling by timing: when the cost model sees several implementations close together, they are run.
+ * Autotuning: if several implementations have nearly equal cost, it runs and times them.
  *
- *   candidates of one problem -> timed in turns on memory of the real sizes, the minimum of each -> the winner's index
+ *   candidates of one problem -> timed in turns on memory of the problem's sizes -> the best time of each -> the winner's index
  *
- * The winner is remembered in the cache folder under the whole text of the question, so that a machine times each
- * problem once. Weights are evicted from the cache between runs, as the rest of a network would do.
+ * The winner is stored in the cache folder under a key that describes the whole problem, so that a machine times each
+ * problem once. Large weights are evicted from the caches before each run, as the other layers of a network would do.
  */
 #include "device/cpu/tune.h"
 
@@ -20,16 +20,16 @@
 #include <unistd.h>
 
 #define TUNE_ROUNDS 6
-#define TUNE_EVICT_ABOVE (1 << 20)   /* bytes of packed weights that would not survive in L2 */
-#define TUNE_EVICT_SIZE (64 << 20)   /* read in between; above the L3 of common servers per few cores */
+#define TUNE_EVICT_ABOVE (1 << 20)   /* bytes of packed weights, above which L2 would not keep them */
+#define TUNE_EVICT_SIZE (64 << 20)   /* bytes read to evict them: more than a few cores' part of L3 */
 #define TUNE_EVICT_PIECE (64 << 10)
-#define TUNE_SPREAD 1.2 /* second best to best time of the winner; above it somebody else was using the machine */
-#define TUNE_AGAIN_NS 50000000 /* of a process for problems whose times were noisy before */
-#define TUNE_MARGIN 0.97 /* a vendor's library has to be faster by more than what timing is unsure of */
+#define TUNE_SPREAD 1.2 /* largest ratio of the winner's second best to best time; above it the times are noisy */
+#define TUNE_AGAIN_NS 50000000 /* time per process to repeat noisy measurements */
+#define TUNE_MARGIN 0.97 /* a vendor's library wins only if it is faster by more than the error of timing */
 
-/* ---- Remembering ---- */
+/* ---- The cache of winners ---- */
 
-/* The whole problem, with the machine's way to compute and who took part, with versions. */
+/* SOL's version, the instruction set, the problem, and the candidates with the versions of their libraries. */
 const char *cpu_tune_key(struct arena *arena, const struct dnn_plan *plans, int n) {
     struct text key;
     bool available;
@@ -50,8 +50,8 @@ static bool choice_path(const char *key, char *path, size_t size) {
     return n > 0 && (size_t)n < size;
 }
 
-/* The remembered winner's index, UNKNOWN, or NOISY when it was timed in vain. The file holds the whole key, a newline and
- * the name, or NOISY_NAME. */
+/* The stored winner's index, UNKNOWN, or NOISY if its times were noisy. The file contains the key, a newline, and the winner's
+ * name or NOISY_NAME. */
 enum { UNKNOWN = -1, NOISY = -2 };
 #define NOISY_NAME "?"
 static int recall(const char *key, const struct dnn_plan *plans, int n) {
@@ -69,7 +69,7 @@ static int recall(const char *key, const struct dnn_plan *plans, int n) {
     return found;
 }
 
-/* Losing a choice costs time only, so failures to write are silent. */
+/* Stores a winner. Failures are ignored: the next process times the problem again. */
 static void remember(const char *key, const char *winner) {
     char path[4096], temporary[4200];
     if (!choice_path(key, path, sizeof path)) return;
@@ -98,7 +98,7 @@ static void run_trial(void *user, int thread, int64_t begin, int64_t end) {
     if (exec_take_failure()) atomic_store(&t->failed, true);
 }
 
-/* A library that fails never wins. */
+/* The time of one run, in seconds; infinite if the implementation fails. */
 static double time_once(struct trial *t) {
     int64_t n = t->plan->impl->n_tasks(t->plan, t->call.batch);
     double start = os_now();
@@ -106,7 +106,7 @@ static double time_once(struct trial *t) {
     return atomic_load(&t->failed) ? INFINITY : os_now() - start;
 }
 
-/* Everything that candidates read and write; one block, so that it is freed at once. */
+/* All memory that candidates read and write. `all` is one block that contains the others. */
 struct memory {
     float *x, *y, *residual, *bias, *scale, *shift, *packed, *evict;
     char *scratch, *all;
@@ -133,7 +133,7 @@ static bool take_memory(const struct dnn_plan *plans, int n, struct memory *m) {
     m->x = at, at += x, m->y = at, at += y, m->residual = at, at += y;
     m->bias = at, at += p->k, m->scale = at, at += p->c, m->shift = at, at += p->c + 64;
     m->packed = at, at += packed, m->evict = at, at += evict;
-    /* Real pages: untouched memory is all one page of zeros, and faster than any weight. */
+    /* Writes to all pages: reads of untouched memory would be of one shared page of zeros, and too fast. */
     for (float *f = m->x; f < m->evict + evict; f++) *f = 0.001f;
     m->scratch = (char *)(uintptr_t)round_up((int64_t)(uintptr_t)at, 4096);
     return true;
@@ -147,7 +147,7 @@ static void read_pieces(void *user, int thread, int64_t begin, int64_t end) {
         sum += at[i];
 }
 
-/* By all threads, as each has caches of its own. */
+/* Reads other memory with all threads, as each core has caches of its own. */
 static void evict_weights(const struct memory *m) {
     pool_run(TUNE_EVICT_SIZE / TUNE_EVICT_PIECE, 8, read_pieces, m->evict);
 }
@@ -180,7 +180,7 @@ static void note_time(struct times *times, double seconds) {
     else if (seconds < times->second) times->second = seconds;
 }
 
-/* The fastest of the own kernels, unless a library is clearly faster. All plans may be of libraries. */
+/* The fastest plan. A vendor's library is compared with a penalty of TUNE_MARGIN. */
 static int find_winner(const struct dnn_plan *plans, int n, const struct times *times) {
     int winner = 0;
     double min = INFINITY;
@@ -193,7 +193,7 @@ static int find_winner(const struct dnn_plan *plans, int n, const struct times *
     return winner;
 }
 
-/* The winner's index. Candidates take turns, so that what slows the machine down slows all. */
+/* Times all candidates and returns the winner's index. They run in turns, so that a slow phase of the machine affects all. */
 static int time_all(const struct dnn_plan *plans, int n, const struct memory *m, bool *is_noisy) {
     struct times times[DNN_N_IMPLS];
     size_t stride = largest(plans, n, true);
@@ -209,7 +209,7 @@ static int time_all(const struct dnn_plan *plans, int n, const struct memory *m,
     return winner;
 }
 
-/* The winner of new times; the cheapest by the cost model, which is the first, where they are noisy. */
+/* Times and stores the winner. If the times are noisy, returns 0, the cheapest by the cost model. */
 static int time_and_remember(const char *key, const struct dnn_plan *plans, int n) {
     struct memory memory;
     bool is_noisy;
@@ -220,8 +220,8 @@ static int time_and_remember(const char *key, const struct dnn_plan *plans, int 
     return is_noisy ? 0 : winner;
 }
 
-/* Without the pool the times would be those of one thread. On a machine that is always busy a process must not try for ever:
- * what was noisy once gets a small share of its time. */
+/* Returns 0, the cheapest by the cost model, if another thread has the pool, as times of one thread are not those of a call.
+ * On a busy machine times may stay noisy: a process spends about TUNE_AGAIN_NS on repeating such measurements. */
 int cpu_tune(struct arena *arena, const struct dnn_plan *plans, int n) {
     static atomic_llong again_ns;
     const char *key = cpu_tune_key(arena, plans, n);

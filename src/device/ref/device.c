@@ -1,14 +1,16 @@
 /*
- * The device `ref`: runs the user's model as it is, layer by layer, through ref_run. Slow, and right.
+ * The device `ref`: runs the user's model without optimization, layer by layer, by ref_run. Slow, but obviously correct.
  *
- * The program is one step whose pointers are all inputs, parameters and outputs in their order.
+ *   user's model -> emit_model: one step -> run_model -> ref_run
+ *
+ * The step's pointers are all inputs, parameters and outputs in their order.
  */
 #include "device/device.h"
 #include "device/ref/ref.h"
 
 static const char *say_unavailable(void) { return NULL; }
 
-/* The step knows the model and, behind the formulas of the symbols, nothing else. */
+/* One task: ref_run runs on one thread. */
 static int64_t count_tasks(const struct step *step, const int64_t *arg) {
     (void)step, (void)arg;
     return 1;

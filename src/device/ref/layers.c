@@ -3,8 +3,8 @@
  *
  *   ref_layer  ->  [table by kind]  ->  eval_<kind>(call)
  *
- * Each function walks over the points of the output and computes one after the other. Speed does
- * not matter here; being obviously right does. Formulas are those of PyTorch's manual.
+ * Each function loops over the points of the output and computes one after the other. It is meant to be
+ * obviously correct, not fast. Formulas are those of PyTorch's manual.
  */
 #include "device/ref/ref.h"
 
@@ -19,13 +19,13 @@ struct shape {
     int64_t stride[SOL_MAX_RANK];
 };
 
-/* What a layer's function is given. */
+/* The arguments of a layer's function. */
 struct layer_call {
     const struct layer *layer;
     const struct attr *attr;
     const int64_t *symbols;
     struct shape shape;     /* of the output */
-    const float *const *in; /* a gather's numbers are cast */
+    const float *const *in; /* a gather casts its indices to their type */
     float *out;
     enum sol_status *status;
 };
@@ -46,7 +46,7 @@ static struct shape get_in_shape(const struct layer_call *c, int i) {
     return get_shape(c->layer->in[i], c->symbols);
 }
 
-/* The next point of a shape in row-major order: an odometer. */
+/* Advances `at` to the next point of a shape in row-major order. */
 static void step_point(const struct shape *s, int64_t *at) {
     for (int i = s->rank - 1; i >= 0; i--) {
         if (++at[i] < s->dim[i]) return;
@@ -54,7 +54,7 @@ static void step_point(const struct shape *s, int64_t *at) {
     }
 }
 
-/* Where the element lies that broadcasting pairs with point `at` of a shape of rank `rank`. */
+/* The offset of the element of `s` that is broadcast to point `at` of a shape of rank `rank`. */
 static int64_t find_broadcast(const struct shape *s, int rank, const int64_t *at) {
     int64_t offset = 0;
     for (int i = 0; i < s->rank; i++)
@@ -66,8 +66,7 @@ static int64_t wrap_axis(int64_t axis, int rank) { return axis < 0 ? axis + rank
 
 /* ---- Scalars ---- */
 
-/* Comparisons are written so that NaN falls through: PyTorch's clamp, maximum and minimum keep
- * it. */
+/* Comparisons are written so that NaN is returned, as by PyTorch's clamp, maximum and minimum. */
 static float clamp_value(float x, float low, float high) {
     float v = x < low ? low : x;
     return v > high ? high : v;
@@ -77,7 +76,7 @@ static float max_value(float a, float b) { return isnan(a) || a > b ? a : b; }
 
 static float min_value(float a, float b) { return isnan(a) || a < b ? a : b; }
 
-/* PyTorch's threshold: above 20 the function is x to the last bit, and exp would overflow later. */
+/* PyTorch's threshold: above 20 the result, rounded to float, is x. Without it exp would overflow for large x. */
 static float softplus_value(float x) { return x > 20 ? x : log1pf(expf(x)); }
 
 static float sigmoid_value(float x) { return 1 / (1 + expf(-x)); }
@@ -162,9 +161,9 @@ static void eval_where(const struct layer_call *c) {
     }
 }
 
-/* ---- Convolution, linear, and what is rewritten into simpler layers ---- */
+/* ---- Convolution, linear, and composite layers ---- */
 
-/* One output of a convolution. `x` is the image's first channel of the group, `w` the output
+/* One output of a convolution. `x` begins at the sample's first channel of the group, `w` at the output
  * channel's filter. */
 static double convolve_point(const struct attr *a, const struct shape *xs, const struct shape *ws,
                              const float *x, const float *w, int64_t row, int64_t col) {
@@ -206,12 +205,12 @@ static void eval_linear(const struct layer_call *c) {
     }
 }
 
-/* Row `at[rank - 2]` of one matrix times column `at[rank - 1]` of another. */
+/* Output point `at` is the product of row at[rank - 2] of the first matrix and column at[rank - 1] of the second. */
 static void eval_matmul(const struct layer_call *c) {
     struct shape as = get_in_shape(c, 0), bs = get_in_shape(c, 1);
     int rank = c->shape.rank;
     int64_t at[SOL_MAX_RANK] = {0}, n = as.dim[as.rank - 1];
-    as.dim[as.rank - 1] = bs.dim[bs.rank - 2] = 1; /* the point says nothing of these */
+    as.dim[as.rank - 1] = bs.dim[bs.rank - 2] = 1; /* summed over: find_broadcast skips dims of 1 */
     for (int64_t i = 0; i < c->shape.n; i++) {
         const float *a = c->in[0] + find_broadcast(&as, rank, at),
                     *b = c->in[1] + find_broadcast(&bs, rank, at);
@@ -254,12 +253,12 @@ static void eval_softmax(const struct layer_call *c) {
 
 /* ---- Windows over the last two dims ---- */
 
-/* A window of one plane: rows [top, bottom) and columns [left, right), by steps of the dilation. */
+/* A window of one plane: rows [top, bottom) and columns [left, right). */
 struct pool_window {
     int64_t top, left, bottom, right;
 };
 
-/* Calls for each output point; `plane` is the input's plane that belongs to it. */
+/* The value of one output point (row, col) from its plane of the input. */
 typedef float (*window_function)(const struct layer_call *c, const struct shape *xs,
                                  const float *plane, int64_t row, int64_t col);
 
@@ -331,9 +330,9 @@ static void eval_adaptive_avg_pool(const struct layer_call *c) { eval_windows(c,
 
 /* ---- Reductions ---- */
 
-/* Splits the input's dims for a reduction: `reduced` are the summed ones, `kept` the others (as
- * dims of 1 where the other has the real dim). Both keep the input's rank and strides, so points
- * of both add up. */
+/* Splits the input's shape for a reduction: `reduced` has the dims that are reduced, `kept` the others; the remaining dims
+ * of each are 1. Both keep the input's rank and strides, so the offset of an element is the sum of its offsets in
+ * both. */
 static void split_shape(const struct layer_call *c, struct shape *kept, struct shape *reduced) {
     struct shape xs = get_in_shape(c, 0);
     *kept = *reduced = xs;
@@ -398,7 +397,7 @@ static void eval_reshape(const struct layer_call *c) {
         memcpy(c->out, c->in[0], (size_t)(c->shape.n * size_element(c->layer->in[0]->dtype)));
 }
 
-/* Only layouts differ, and here there is but one. */
+/* A copy changes layouts only, and here all are plain. */
 static void eval_copy(const struct layer_call *c) { eval_reshape(c); }
 
 /* Output dim i is input dim axes[i]. */
@@ -426,7 +425,7 @@ static void eval_slice(const struct layer_call *c) {
 
 static void eval_concat(const struct layer_call *c) {
     int axis = (int)wrap_axis(c->attr->axis, c->shape.rank);
-    float *out = c->out; /* where the input at hand begins */
+    float *out = c->out; /* where the current input's part begins */
     for (int k = 0; k < c->layer->n_in; k++) {
         struct shape xs = get_in_shape(c, k);
         int64_t at[SOL_MAX_RANK] = {0};
@@ -461,7 +460,7 @@ static void eval_pad(const struct layer_call *c) {
     }
 }
 
-/* The number at `i`, counted from the front; fails where there is no such row. */
+/* The row that index number `i` selects; -1, with the call's status set, if there is no such row. */
 static int64_t read_row(const struct layer_call *c, int64_t i, int64_t rows) {
     const void *numbers = c->in[1];
     bool is_wide = c->layer->in[1]->dtype == SOL_I64;

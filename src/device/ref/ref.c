@@ -3,8 +3,8 @@
  *
  *   inputs, params  ->  [a buffer per tensor, freed after its last reader]  ->  outputs
  *
- * Outputs are copied out as soon as they exist: a tensor may be an output several times, or an
- * input too, and copying once covers all of these cases alike.
+ * Each output is copied from its tensor's buffer as soon as it is computed. So a tensor may be an output several times, or
+ * an input, too.
  */
 #include "device/ref/ref.h"
 
@@ -19,7 +19,7 @@ struct run {
     int *last;         /* position of the last layer that reads it, -1 for none */
 };
 
-/* Bytes of a tensor, or ENOMEM when they cannot be counted. */
+/* Size of a tensor in bytes; ENOMEM on overflow. */
 static enum sol_status find_bytes(const struct tensor *t, const int64_t *symbols, size_t *out) {
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++)
@@ -31,7 +31,7 @@ static enum sol_status find_bytes(const struct tensor *t, const int64_t *symbols
 }
 
 static enum sol_status start_run(struct run *r) {
-    size_t n = (size_t)r->m->n_tensors + 1; /* never ask for 0 bytes */
+    size_t n = (size_t)r->m->n_tensors + 1; /* never 0 */
     r->data = mem_alloc(n * sizeof *r->data, 16);
     r->owned = mem_alloc(n * sizeof *r->owned, 16);
     r->last = mem_alloc(n * sizeof *r->last, 16);
@@ -50,8 +50,8 @@ static void end_run(struct run *r) {
     mem_free(r->last);
 }
 
-/* Calls a layer with its inputs gathered: few have more than a handful, a concat may have
- * thousands. */
+/* Calls ref_layer with an array of the inputs' addresses. Only layers with many inputs, such as a concat, need to
+ * allocate it. */
 static enum sol_status call_layer(struct run *r, const struct layer *layer) {
     const float *few[8], **in = few;
     if (layer->n_in > COUNT(few)) in = mem_alloc((size_t)layer->n_in * sizeof *in, 16);
@@ -66,7 +66,7 @@ static enum sol_status eval_layer(struct run *r, const struct layer *layer) {
     const struct tensor *t = layer->out[0];
     size_t size;
     TRY(find_bytes(t, r->symbols, &size));
-    r->owned[t->id] = mem_alloc(size + 1, 64); /* an empty tensor has an address too */
+    r->owned[t->id] = mem_alloc(size + 1, 64); /* an empty tensor has an address, too */
     if (!r->owned[t->id]) return fail(SOL_ENOMEM, "no %zu bytes for tensor %d", size, t->id);
     r->data[t->id] = r->owned[t->id];
     return call_layer(r, layer);
@@ -82,7 +82,7 @@ static enum sol_status copy_outputs(struct run *r, const struct tensor *t, void 
     return SOL_OK;
 }
 
-/* Frees what nobody reads after the layer at position `at`. */
+/* Frees the inputs and the output of layer number `at` that no later layer reads. */
 static void drop_dead(struct run *r, int at) {
     const struct layer *layer = r->m->layers.at[at];
     for (int i = -1; i < layer->n_in; i++) {
