@@ -3,10 +3,11 @@
  *
  *   model -> passes -> layouts -> storage -> clusters -> micro-batches -> steps (DFP, DNN, COPY, GATHER) -> linked program
  *
- * Invariant: all data of a compile but the program is in one arena, which device_compile frees. If memory is out, allocation
+ * Invariant: all data of a compile but the program is in one arena, which compile_for frees. If memory is out, allocation
  * longjmps to `compile`, which returns SOL_ENOMEM.
  */
-#include "device/device.h"
+#include "compile.h"
+
 #include "ir/ir.h"
 #include "pass/pass.h"
 #include "plan/build.h"
@@ -78,8 +79,8 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
     return SOL_OK;
 }
 
-enum sol_status device_compile(const struct device *device, const struct sol_model *user,
-                               const struct sol_options *options, struct sol_program **out) {
+enum sol_status compile_for(const struct device *device, const struct sol_model *user,
+                            const struct sol_options *options, struct sol_program **out) {
     struct sol_program *program = program_new();
     if (!program) return fail(SOL_ENOMEM, "no memory for a program");
     struct arena arena;
@@ -100,7 +101,7 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
     sol_check_environment();
     TRY(sol_model_check(user));
     TRY(device_find(options->device, &device));
-    return device_compile(device, user, options, out);
+    return compile_for(device, user, options, out);
 }
 
 /* The text of a copy of the model after its first `pass` passes. */

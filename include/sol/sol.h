@@ -78,15 +78,15 @@ SOL_API SOL_CHECKED enum sol_status sol_model_parse(const char *text, struct sol
 struct sol_options {
     const char *device; /* "x86", "ref", ...; NULL: the best one available */
     int64_t batch_hint; /* typical value of the first symbol, for the cost model; 0 means 1 */
-    bool
-        deterministic; /* same bits at every run, rounding errors of plain sums: docs/numerics.md */
-    bool no_autotune;  /* choose by the cost model alone, without timing */
-    bool debug;        /* write the C text of generated kernels into ./.sol */
-    const char *name;  /* folder of that text below ./.sol */
-    const char
-        *cpu; /* instruction set to compile for: "avx512", "avx2", "neon"; NULL: this machine's */
-    bool
-        keep_source; /* the program keeps the C text of its generated kernels and interprets them */
+    /* same bits at every run, rounding errors of plain sums: docs/numerics.md */
+    bool deterministic;
+    bool no_autotune; /* choose by the cost model alone, without timing */
+    bool debug;       /* write the C text of generated kernels into ./.sol */
+    const char *name; /* folder of that text below ./.sol */
+    /* instruction set to compile for: "avx512", "avx2", "neon"; NULL: this machine's */
+    const char *cpu;
+    /* the program keeps the C text of its generated kernels and interprets them */
+    bool keep_source;
     void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
     void *user; /* first argument of `progress` */
 };

@@ -113,8 +113,8 @@ void close_source(struct source *source);
 
 /* One input of a call. */
 struct input {
-    struct sol_port
-        port; /* as the network tells; rank -1: any; dtype SOL_N_DTYPES: none that files have */
+    /* as the network tells; rank -1: any; dtype SOL_N_DTYPES: none that files have */
+    struct sol_port port;
     struct npy_file array; /* of --input; no file: random */
     int rank;
     int64_t dim[SOL_MAX_RANK]; /* of this call */

@@ -37,10 +37,4 @@ const char *device_unavailable_reason(const struct device *device);
 /* The device with this name; NULL: the first of `devices` that can be used. EINVAL: no such device. EDEVICE: it cannot be used. */
 enum sol_status device_find(const char *name, const struct device **out);
 
-/* ---- src/compile.c ---- */
-
-/* The part of sol_compile after device_find. The caller has checked the model. Tests call it for devices that are unavailable. */
-enum sol_status device_compile(const struct device *device, const struct sol_model *model,
-                               const struct sol_options *options, struct sol_program **out);
-
 #endif

@@ -115,8 +115,8 @@ INLINE void simd_multiply(int step, int rows, int columns, int vectors, int bloc
 struct simd_output {
     float *y;                     /* the tile's first pixel; residual alike */
     const float *residual, *bias; /* NULL: none */
-    int64_t row,
-        block; /* floats to the tile's second row and second channel block, in y and residual */
+    /* floats to the tile's second row and second channel block, in y and residual */
+    int64_t row, block;
     const struct dnn_problem *problem;
 };
 

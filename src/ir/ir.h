@@ -93,10 +93,10 @@ struct layer_info {
     const char *name;
     int min_in, max_in;
     const char *attrs; /* names of its attributes, separated by blanks */
-    enum sol_status (*infer)(
-        struct layer *layer); /* checks, and sets out[0]'s dtype, rank and dims */
-    struct expr *(*define)(
-        struct define *d); /* see expr.h; its answer is NULL for what has no expression */
+    /* checks, and sets out[0]'s dtype, rank and dims */
+    enum sol_status (*infer)(struct layer *layer);
+    /* see expr.h; its answer is NULL for what has no expression */
+    struct expr *(*define)(struct define *d);
     enum {
         POINTWISE = 1,
         SHAPE_ONLY = 2,

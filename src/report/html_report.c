@@ -31,7 +31,7 @@ static const char style[] =
     "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
     ".facts{width:auto}.facts th{font-weight:600;padding-right:2em}"
     "pre{white-space:pre-wrap;margin:.3em 0;font-size:12px;color:#44505f}svg{max-width:100%;height:auto}"
-    "svg text{font:12px system-ui,sans-serif;fill:#1c2430}.DNN{fill:#cfdcf0}.DFP{fill:#cfe8cf}.copy{fill:#f0e0c8}"
+    "svg text{font:12px system-ui,sans-serif;fill:#1c2430}.DNN{fill:#cfdcf0}.DFP{fill:#cfe8cf}.copy,.gather,.ref{fill:#f0e0c8}"
     ".bar{fill:#7a94bd}.edge{fill:none;stroke:#8a97a6}.live{fill:#b9cbe6;stroke:#54749f}.line{stroke:#c05a3c}"
     "summary{cursor:pointer}.key{display:inline-block;padding:0 .6em;border-radius:4px;margin-right:.5em}";
 

@@ -92,10 +92,10 @@ struct binding {
     struct binding *next;
     int n_sections;
     struct section *section;
-    struct bound full,
-        rest; /* for a section's micro-batch, and for the last one if it is smaller */
-    int64_t *
-        *ptr_offset; /* by step and pointer: bytes from the buffer's start; ARENA: the arena's */
+    /* for a section's micro-batch, and for the last one if it is smaller */
+    struct bound full, rest;
+    /* by step and pointer: bytes from the buffer's start; ARENA: the arena's */
+    int64_t **ptr_offset;
     int64_t **ptr_sample_stride; /* bytes to the next sample; 0 if the slot holds one micro-batch */
     size_t arena_size, scratch_size; /* scratch per thread */
     int n_ptr;                       /* the largest number of pointers of a step */
@@ -155,8 +155,9 @@ enum sol_status exec_take_failure(void);
 
 /* kernel.c: a generated kernel. `text` is kept for programs that are deployed as libraries. */
 struct kernel {
+    /* NULL: interpreted */
     void (*compiled)(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin,
-                     int64_t end); /* NULL: interpreted */
+                     int64_t end);
     void (*interpret)(const void *code, void *const *ptr, const int64_t *arg, char *scratch,
                       int64_t begin, int64_t end);
     const void *code;

@@ -1,10 +1,10 @@
 /*
  * src/device/null: the skeleton of a device makes steps and kernels for all modules, and computes nothing.
  *
- * sol_compile refuses this device, so the test calls device_compile.
+ * sol_compile refuses this device, so the test calls compile_for.
  */
 #include "check.h"
-#include "device/device.h"
+#include "compile.h"
 
 /* One layer for each module: linear for DNN, softmax for DFP, permute for COPY, gather for GATHER. */
 static const char model_text[] = "model \"m\" {\n"
@@ -45,7 +45,7 @@ static void test_modules(void) {
     struct sol_program *program = NULL;
     struct sol_options options = {0};
     REQUIRE(!sol_model_parse(model_text, &user));
-    if (CHECK(!device_compile(&device_null, user, &options, &program))) {
+    if (CHECK(!compile_for(&device_null, user, &options, &program))) {
         CHECK(count_steps(program, "DNN") == 1 && count_steps(program, "DFP") > 0);
         CHECK(count_steps(program, "copy") == 1 && count_steps(program, "gather") == 1);
         check_run(program);

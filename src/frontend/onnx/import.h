@@ -26,8 +26,8 @@ struct import_value {
     struct size *shape_value;      /* its elements if they are known integers, of any integer type;
                                     * else NULL */
     sol_tensor tensor; /* < 0: not in the model (yet). A bool that was computed is f32 there */
-    const void *
-        live; /* of this call alone, for sessions: its values may be read, but then they are guarded */
+    /* of this call alone, for sessions: its values may be read, but then they are guarded */
+    const void *live;
     bool is_read; /* live values were read */
 };
 
