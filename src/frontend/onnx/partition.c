@@ -16,8 +16,8 @@
  *   EARLY  this node is interpreted, before the program runs
  *
  * A later call repeats the events; if all guards hold, it may run the program. Example, with x[2,3,4] and y = Neg(Reshape(t,
- * Concat(Shape(t)[0], -1))), t = Tanh(x): Tanh goes to the builder (GUARD x, its shape), Shape of t is [2,3,4] (KNOWN), Concat
- * reads available integers (EARLY), Reshape and Neg go to the builder. This gives one program; x[5,3,4] needs another one.
+ * Concat(Shape(t)[0], -1))), t = Tanh(x): Tanh goes to the builder (GUARD x, its shape), Shape of t is [2,3,4] (KNOWN), Gather [0]
+ * and Concat read available integers (EARLY), Reshape and Neg go to the builder. This is one program; x[5,3,4] needs another one.
  *
  * Invariants: each value in the call's scope is correct even if the partition is not used, since either the interpreter has
  * computed it or it follows from guards that hold. A node is interpreted once per call, even if planning begins again. A
