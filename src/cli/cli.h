@@ -103,7 +103,8 @@ const char *print_shape(char out[512], int rank, const int64_t *dim, name_size *
 /* A model file. */
 struct source {
     const char *path;
-    char *bytes; /* the whole content, with a NUL at the end; of an ONNX file on disk only the beginning */
+    char *
+        bytes; /* the whole content, with a NUL at the end; of an ONNX file on disk only the beginning */
     size_t size;
     bool is_onnx, is_stream; /* a stream can be read only once */
 };

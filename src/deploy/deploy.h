@@ -66,7 +66,7 @@ enum sol_status deploy_close(FILE *file, const char *path);
 
 /* ---- replace.c ---- */
 
-/* Moves `files` to `place` and removes the other files of an earlier deployment with this name. A failure leaves `place` unchanged. */
+/* Moves `files` to `place` and removes the other files of an earlier deployment with this name. A failure changes nothing there. */
 enum sol_status deploy_replace(struct deployment *d);
 
 /* ---- deploy.c ---- */
@@ -129,8 +129,9 @@ enum sol_status deploy_run(struct deployment *d, const char *command, const char
 struct deploy_source {
     const char *name; /* "src/run/exec.c" */
     const char *text;
-    const char *part; /* the kernels that need this file, such as "winograd"; "": the runtime needs it */
-    bool is_kernel;   /* compile it with the flags of the instruction set */
+    const char
+        *part; /* the kernels that need this file, such as "winograd"; "": the runtime needs it */
+    bool is_kernel; /* compile it with the flags of the instruction set */
 };
 extern const struct deploy_source deploy_sources[]; /* ended by name == NULL */
 extern const char *const deploy_portable_math, *const deploy_portable_library;

@@ -136,7 +136,7 @@ void run_qlinear_matmul(struct eval *e) {
     }
 }
 
-/* alpha * A * B + beta * C, A and B perhaps transposed. */
+/* alpha * A * B + beta * C; attributes may transpose A and B. */
 void run_gemm(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     eval_check(e, a->rank == 2 && b->rank == 2, "matrices of another rank than 2");

@@ -325,14 +325,14 @@ void run_center_crop_pad(struct eval *e) {
 
 /* ---- Blocks and diagonals ---- */
 
-/* As six dims, permuted, and back to four. */
+/* Reshapes to six dims, permutes them, and reshapes to four. */
 static void move_blocks(struct eval *e, const int64_t six[6], const int64_t axes[6],
                         const int64_t out[4]) {
     const struct array *x = array_view(e->space, eval_in(e, 0), 6, six);
     eval_set_output(e, 0, array_view(e->space, move_permute(e, x, axes), 4, out));
 }
 
-/* Held below what could overflow when squared. */
+/* The attribute blocksize; the limit keeps its square from overflowing. */
 static int64_t read_block(struct eval *e, const struct array *x) {
     int64_t b = eval_int(e, "blocksize", 0);
     eval_check(e, x->rank == 4 && b > 0 && b <= INT16_MAX, "the blocksize or rank");
@@ -349,7 +349,7 @@ void run_depth_to_space(struct eval *e) {
                 (int64_t[]){d[0], rest, d[2] * b, d[3] * b});
 }
 
-/* The way back of DepthToSpace. */
+/* The inverse of DepthToSpace. */
 void run_space_to_depth(struct eval *e) {
     const int64_t *d = eval_in(e, 0)->dim, b = read_block(e, e->in[0]);
     static const int64_t dcr_axes[6] = {0, 3, 5, 1, 2, 4}, crd_axes[6] = {0, 1, 3, 5, 2, 4};
@@ -358,7 +358,7 @@ void run_space_to_depth(struct eval *e) {
                 (int64_t[]){d[0], d[1] * b * b, d[2] / b, d[3] / b});
 }
 
-/* The other triangle is 0, also where the input is NaN: values are copied, not multiplied. */
+/* The other triangle is 0, even where the input is NaN, since values are copied, not multiplied by a mask. */
 void run_trilu(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     bool is_upper = eval_int(e, "upper", 1);

@@ -13,7 +13,7 @@
 /* How scales are assigned to elements. */
 struct grid {
     int64_t n, inner,
-        block;   /* the axis: its size, the product of the dims after it, elements that share a scale */
+        block; /* the axis: its size, the product of the dims after it, elements that share a scale */
     int64_t per; /* number of scales along the axis; 1: one for all */
 };
 

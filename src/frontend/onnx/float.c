@@ -1,9 +1,9 @@
 /*
  * Decodes and encodes floats below 32 bits. A table gives the sizes of exponent and mantissa of each type.
  *
- * Sources: IEEE 754 (f16, e5m2), bfloat16, "FP8 Formats for Deep Learning" (e4m3fn), the FNUZ variants of Graphcore and AMD, and the
- * microscaling formats of the Open Compute Project (e2m1, e8m0). Tables of 256 values would work for 8 bits, too, but this code
- * serves all types. Decoding is exact; encoding rounds once.
+ * Sources: IEEE 754 (f16, e5m2), bfloat16, "FP8 Formats for Deep Learning" (e4m3fn), the FNUZ variants of Graphcore and AMD, and
+ * the microscaling formats of the Open Compute Project (e2m1, e8m0). Tables of 256 values would work for 8 bits, too, but this
+ * code serves all types. Decoding is exact; encoding rounds once.
  */
 #include "array.h"
 
@@ -94,7 +94,8 @@ unsigned float_encode(enum type type, double value, bool saturates) {
     const struct format *f = &formats[type];
     if (type == TYPE_E8M0) return encode_power(value);
     unsigned sign = signbit(value) ? 1u << (f->exponent + f->mantissa) : 0;
-    bool is_wide = type == TYPE_F16 || type == TYPE_BF16; /* these overflow to infinity, never saturate */
+    bool is_wide =
+        type == TYPE_F16 || type == TYPE_BF16; /* these overflow to infinity, never saturate */
     if (isnan(value)) return encode_nan(f, sign);
     value = fabs(value);
     if (isinf(value)) return encode_large(f, sign, saturates && !is_wide);

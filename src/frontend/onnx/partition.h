@@ -13,8 +13,8 @@ struct event {
     enum event_kind kind;
     const char *name;
     struct import_value *value; /* GUARD, while planning: the builder's value of this name */
-    struct array *array;        /* GUARD: the shape, and the bytes unless data is NULL; KNOWN: the value */
-    int node;                   /* EARLY */
+    struct array *array; /* GUARD: the shape, and the bytes unless data is NULL; KNOWN: the value */
+    int node;            /* EARLY */
 };
 
 /* The nodes from `first` up to, not including, `end`. n_taken of them are in the program; the others are constants or
@@ -27,7 +27,7 @@ struct partition {
     VEC(struct event) events;
     VEC(const char *) inputs;
     VEC(const char *) outputs;
-    VEC(bool) truths;        /* by output: is it a bool in ONNX, and so f32 with 0 or 1 in the program? */
+    VEC(bool) truths; /* by output: is it a bool in ONNX, and so f32 with 0 or 1 in the program? */
     struct sol_model *model; /* while planning */
     struct sol_program *program;
     struct sol_weights *weights;
