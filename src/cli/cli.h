@@ -103,8 +103,7 @@ const char *print_shape(char out[512], int rank, const int64_t *dim, name_size *
 /* A model file. */
 struct source {
     const char *path;
-    char *
-        bytes; /* the whole content, with a NUL at the end; of an ONNX file on disk only the beginning */
+    char *bytes; /* all, with a NUL at the end; of an ONNX file on disk only the beginning */
     size_t size;
     bool is_onnx, is_stream; /* a stream can be read only once */
 };
@@ -115,8 +114,7 @@ void close_source(struct source *source);
 
 /* One input of a call. */
 struct input {
-    struct sol_port
-        port; /* as the network declares it; rank -1: any; dtype SOL_N_DTYPES: a type that files cannot have */
+    struct sol_port port;  /* of the network; rank -1: any; SOL_N_DTYPES: no type of files */
     struct npy_file array; /* the file of --input; without one, values are random */
     int rank;
     int64_t dim[SOL_MAX_RANK]; /* of this call */

@@ -78,9 +78,8 @@ struct array {
 /* The limit is per call, so that the memory of one call does not depend on other calls. */
 struct space {
     struct arena arena;
-    int64_t left; /* bytes that may still be allocated */
-    enum sol_status
-        status; /* set by space_stop; SOL_OK at the boundary means that the arena is out of memory */
+    int64_t left;           /* bytes that may still be allocated */
+    enum sol_status status; /* of space_stop; SOL_OK after a jump: the arena is out of memory */
 };
 
 void space_init(struct space *space, int64_t limit);

@@ -87,8 +87,7 @@ const struct onnx_attribute *eval_attribute(const struct eval *e, const char *na
 int64_t eval_int(struct eval *e, const char *name, int64_t default_value);
 double eval_float(struct eval *e, const char *name, double default_value);
 const char *eval_string(struct eval *e, const char *name, const char *default_value);
-bool eval_is(struct eval *e, const char *name,
-             const char *value); /* does a string attribute equal `value`? */
+bool eval_is(struct eval *e, const char *name, const char *value); /* are the strings equal? */
 /* A string attribute that must be one of `words`, which are separated by spaces. */
 const char *eval_word(struct eval *e, const char *name, const char *default_value,
                       const char *words);
@@ -139,8 +138,7 @@ void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int6
 
 /* scope.c */
 struct scope *scope_new(struct space *space, struct scope *outer, int max_names);
-struct array *scope_find(const struct scope *scope,
-                         const char *name); /* here or in an outer scope; else NULL */
+struct array *scope_find(const struct scope *scope, const char *name); /* or in outer ones; NULL */
 /* Where the value of a name is stored in this scope, not in an outer one. The scope must have room for the name (scope_new). */
 struct array **scope_slot(struct scope *scope, const char *name);
 /* Runs `graph` in a new scope inside e->scope, with `n_in` values for its inputs; stores its outputs in `out`. */

@@ -94,8 +94,7 @@ unsigned float_encode(enum type type, double value, bool saturates) {
     const struct format *f = &formats[type];
     if (type == TYPE_E8M0) return encode_power(value);
     unsigned sign = signbit(value) ? 1u << (f->exponent + f->mantissa) : 0;
-    bool is_wide =
-        type == TYPE_F16 || type == TYPE_BF16; /* these overflow to infinity, never saturate */
+    bool is_wide = type == TYPE_F16 || type == TYPE_BF16; /* they overflow to infinity */
     if (isnan(value)) return encode_nan(f, sign);
     value = fabs(value);
     if (isinf(value)) return encode_large(f, sign, saturates && !is_wide);

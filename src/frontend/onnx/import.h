@@ -21,15 +21,12 @@ struct import_value {
     const char *name;
     enum sol_dtype dtype;
     int rank;
-    struct size
-        dim[SOL_MAX_RANK];    /* `bad` where the builder has a formula that its interface hides */
-    const void *data;         /* values of the file; NULL: the value is computed */
-    struct size *shape_value; /* its elements if they are known integers, of any integer type;
-                                    * else NULL */
-    sol_tensor tensor;        /* < 0: not in the model (yet). A computed bool is f32 in the model */
-    const void *
-        live; /* in sessions: values of this call only. Reading them makes a guard of the partition */
-    bool is_read; /* live values were read: they need a guard */
+    struct size dim[SOL_MAX_RANK]; /* `bad`: a formula that the builder does not return */
+    const void *data;              /* values of the file; NULL: the value is computed */
+    struct size *shape_value;      /* elements of a known integer tensor of any type; else NULL */
+    sol_tensor tensor; /* < 0: not in the model (yet). A computed bool is f32 in the model */
+    const void *live;  /* in sessions: values of this call only; reading them makes a guard */
+    bool is_read;      /* live values were read: they need a guard */
 };
 
 struct import {
@@ -72,9 +69,8 @@ struct op_call {
     const struct onnx_node *node;
     const struct op *op;
     int n_in, n_out;
-    struct import_value **in; /* NULL: left out */
-    struct import_value *
-        *out; /* filled by call_set_output*; NULL: the node does not name this output */
+    struct import_value **in;  /* NULL: left out */
+    struct import_value **out; /* set by call_set_output*; NULL: the node names no such output */
 };
 /* Adds the layers of the node and sets all its outputs. */
 typedef enum sol_status op_build(struct op_call *c);

@@ -96,8 +96,7 @@ enum sol_status op_pad(struct op_call *c) {
     if (!is_constant && strcmp(mode, "edge") && strcmp(mode, "reflect") && strcmp(mode, "wrap"))
         return fail(SOL_EINVAL, "mode \"%.32s\"", mode);
     read_pads(c, rank, begin, end);
-    if (c->im->status)
-        return c->im->status; /* crop negates pads, which could overflow if out of range */
+    if (c->im->status) return c->im->status; /* crop negates pads, which must be in range */
     sol_tensor x = call_tensor(c, 0);
     for (int d = 0; d < rank; d++)
         if (begin[d] || end[d]) x = crop(c, x, d, &begin[d], &end[d]);

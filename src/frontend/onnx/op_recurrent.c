@@ -20,8 +20,7 @@ struct cell {
     struct op_call *c;
     int64_t hidden;
     const char *act[3]; /* kinds of layers: f, g, h in ONNX's documentation */
-    bool
-        reset_behind; /* GRU: the reset gate multiplies the product with the weights, not the state */
+    bool reset_behind;  /* GRU: the reset gate multiplies the product, not the state */
     sol_tensor weight, recurrence, bias, recurrent_bias, peephole;
     sol_tensor h, state; /* `state`: the cell state of an LSTM, C in the documentation */
 };
