@@ -19,8 +19,8 @@ struct library_file {
 };
 
 /*
- * The steps of a program in a compact form. Opening the library makes the runtime's steps from them. A size is an index into
- * `size` of struct library, the table of all different sizes.
+ * The steps of a program in a compact form. Opening the library makes the runtime's steps from them. `bytes`, `offset`, `size` and
+ * `arg` are indices into `size` of struct library, the table of all different sizes; `scratch_size` is in bytes.
  */
 enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_DNN, LIBRARY_PACK, LIBRARY_GATHER };
 struct library_step {

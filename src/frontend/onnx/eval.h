@@ -87,7 +87,7 @@ const struct onnx_attribute *eval_attribute(const struct eval *e, const char *na
 int64_t eval_int(struct eval *e, const char *name, int64_t default_value);
 double eval_float(struct eval *e, const char *name, double default_value);
 const char *eval_string(struct eval *e, const char *name, const char *default_value);
-bool eval_is(struct eval *e, const char *name, const char *value); /* are the strings equal? */
+bool eval_is(struct eval *e, const char *name, const char *value); /* is the attribute `value`? */
 /* A string attribute that must be one of `words`, which are separated by spaces. */
 const char *eval_word(struct eval *e, const char *name, const char *default_value,
                       const char *words);
@@ -138,7 +138,8 @@ void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int6
 
 /* scope.c */
 struct scope *scope_new(struct space *space, struct scope *outer, int max_names);
-struct array *scope_find(const struct scope *scope, const char *name); /* or in outer ones; NULL */
+/* The value of a name in this scope or the nearest outer one; NULL when it has none. */
+struct array *scope_find(const struct scope *scope, const char *name);
 /* Where the value of a name is stored in this scope, not in an outer one. The scope must have room for the name (scope_new). */
 struct array **scope_slot(struct scope *scope, const char *name);
 /* Runs `graph` in a new scope inside e->scope, with `n_in` values for its inputs; stores its outputs in `out`. */

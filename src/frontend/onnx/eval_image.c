@@ -90,7 +90,7 @@ static int64_t weigh(const struct resize *r, const struct axis *x, double at, in
 static double *resize_axis(struct eval *e, const struct resize *r, const struct axis *x,
                            const double *v, int64_t outer, int64_t inner) {
     double *y = SPACE_ARRAY(e->space, double, outer * x->out * inner);
-    /* A filter covers at most 4 / scale pixels; with a large input dim less, as all pixels beyond an edge are equal. */
+    /* A filter covers at most 4 / scale pixels. The input dim limits it, too, since all pixels beyond an edge are equal. */
     int64_t most = x->scale < 1 ? (int64_t)fmin(4 / x->scale + 8, 4 * (double)x->in + 64) : 8;
     double *weight = SPACE_ARRAY(e->space, double, most);
     for (int64_t i = 0; i < x->out; i++) {

@@ -114,7 +114,7 @@ void run_linear_attention(struct eval *e) {
     eval_set_output_doubles(e, 1, eval_has(e, 3) ? e->in[3]->type : type, 4, state, l.state);
 }
 
-/* A convolution of each channel with itself over the current and earlier positions; the state is the last kernel - 1 inputs. */
+/* A depthwise convolution over the current and earlier positions; the state is the last kernel - 1 inputs. */
 void run_causal_conv(struct eval *e) {
     const struct array *x = eval_in(e, 0), *w = eval_in(e, 1);
     eval_check(e,

@@ -215,8 +215,8 @@ static void place_transposed(struct eval *e, struct eval_window *w) {
     }
 }
 
-/* Adds the product of one input value with the kernel to the output planes of its group. `back`: the window, with `in` and `out`
- * swapped. */
+/* Adds the product of one input value with the kernel to the output planes of its group. `back`: the window,
+ * whose `in` is the size of the output planes. */
 static void spread(const struct eval_window *back, const struct walk *point, const double *k,
                    double value, int64_t features, double *y) {
     int64_t taps = eval_window_inner(back, back->kernel), out = eval_window_inner(back, back->in);

@@ -20,7 +20,7 @@ struct eval_window {
 void eval_window_list(struct eval *e, const char *name, int n, int64_t min, int64_t *out);
 /* Sets all but the kernel, which the caller has set, and the output's dims, which eval_window_place sets. */
 void eval_window_read(struct eval *e, const struct array *x, struct eval_window *w);
-/* Sets the output's dims. `is_ceil`: the last window may end behind the padded input if it begins in the input or in the pad
+/* Sets the output's dims. `is_ceil`: the last window may end after the padded input if it begins in the input or in the pad
  * before it. */
 void eval_window_place(struct eval *e, struct eval_window *w, bool is_ceil);
 /* The offset, within a channel of the input, that tap `k` reads for output position `o`; -1: in the padding. */

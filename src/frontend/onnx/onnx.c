@@ -38,7 +38,7 @@ const void *const *sol_onnx_params(const struct sol_onnx *onnx) { return onnx->p
 
 int sol_onnx_n_nodes(const struct sol_onnx *onnx) { return onnx->n_nodes; }
 
-/* ---- Is it an ONNX model? ---- */
+/* ---- Recognizing ONNX ---- */
 
 /* The field numbers that a message may have, as bits: those of varints, and those with a length. */
 struct known {

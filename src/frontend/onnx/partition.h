@@ -1,5 +1,5 @@
 /*
- * Partitions: partition.c plans and runs them, partitions.c keeps them for later calls. partition.c begins with what events are.
+ * Partitions: partition.c plans and runs them, partitions.c keeps them for later calls. The head of partition.c explains events.
  */
 #ifndef SOL_ONNX_PARTITION_H
 #define SOL_ONNX_PARTITION_H
