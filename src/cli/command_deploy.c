@@ -1,4 +1,4 @@
-/* `sol deploy`: a network becomes a library. */
+/* `sol deploy`: writes a network as a library. */
 #include "cli.h"
 
 #include <sol/deploy.h>

@@ -45,7 +45,7 @@ struct deployment {
     VEC(const char *) files; /* names of files in `work` that belong to the result */
     int n_done, n_total;     /* progress */
 
-    /* The weights that the library gets. */
+    /* The weights of the library. */
     bool is_packed;
     int64_t *param; /* offset of each parameter; -1: no step reads it */
     int64_t weights_size;

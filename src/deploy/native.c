@@ -144,7 +144,7 @@ static enum sol_status write_weights(struct deployment *d, struct library_file *
 
 /* ---- Compiling ---- */
 
-/* Sources that are compiled with the same flags, and joined to one object. */
+/* Sources that are compiled with the same flags and linked to one object. */
 struct unit {
     const char *object, *flags;
     VEC(const char *) files;

@@ -25,7 +25,7 @@ struct cell {
     sol_tensor h, state; /* `state`: the cell state of an LSTM, C in the documentation */
 };
 
-/* What all directions share. */
+/* Values that are common to all directions. */
 struct sequence {
     struct op_call *c;
     int n_gates, n_directions;

@@ -21,7 +21,7 @@ static inline double sign_of(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 /* NaN stays NaN, as in compiled layers. */
 static inline double rectify(double x) { return x > 0 || x != x ? x : 0; }
 static inline double sigmoid(double x) { return 1 / (1 + exp(-x)); }
-/* log(1 + e^x) with an exponent that is not positive. */
+/* log(1 + e^x), without overflow: the exponent is never positive. */
 static inline double softplus(double x) { return fmax(x, 0) + log1p(exp(-fabs(x))); }
 static inline double softsign(double x) { return x / (1 + fabs(x)); }
 static inline double mish(double x) { return x * tanh(softplus(x)); }
