@@ -8,8 +8,8 @@
  *     sol_compile(sol_onnx_model(onnx), NULL, &program);
  *     sol_weights_new(program, sol_onnx_params(onnx), &weights);
  *
- * Opsets 6 to 28 of the default domain. Files are untrusted: any content gives a model or an error
- * that names the node, and nothing outside of the file's folder is read.
+ * It reads opsets 6 to 28 of the default domain. Files are untrusted: any content gives a model or an
+ * error that names the node. Nothing outside the file's folder is read.
  */
 #ifndef SOL_ONNX_H
 #define SOL_ONNX_H
@@ -22,17 +22,18 @@ extern "C" {
 
 struct sol_onnx;
 
-/* Do these bytes look like an ONNX model, whatever the file's name? The first few KiB of a file will do. A quick look, for choosing a
- * reader: a file that looks like one may still be malformed. */
+/* Do these bytes look like an ONNX model? The first few KiB of a file are enough; the file's name does not matter. This is a quick
+ * check to choose a reader: a file that passes it may still be malformed. */
 SOL_API bool sol_onnx_is_model(const void *bytes, size_t size);
 
-/* `path` may also be a pipe, or /dev/stdin: it is read to its end. EINVAL when the file cannot be read or is malformed, EUNSUPPORTED for what SOL does not have. */
+/* Reads a file; sol_onnx_free frees *out. `path` may also be a pipe or /dev/stdin, which is read to its end. EINVAL when the file
+ * cannot be read or is malformed, EUNSUPPORTED when it uses something that SOL does not support. */
 SOL_API SOL_CHECKED enum sol_status sol_onnx_read(const char *path, struct sol_onnx **out);
-/* The same from memory, which is copied. `folder`: where external data may lie; NULL: nowhere. */
+/* The same from memory, which is copied. `folder`: the folder of external data; NULL: external data is an error. */
 SOL_API SOL_CHECKED enum sol_status sol_onnx_parse(const void *data, size_t size,
                                                    const char *folder, struct sol_onnx **out);
-/* The same with fixed shapes for inputs whose sizes the file leaves open, so that a network whose
- * structure depends on them can be compiled as a whole. */
+/* The same, but with fixed shapes for `n` inputs whose sizes the file leaves open. So a network whose
+ * structure depends on these sizes can be compiled as a whole. */
 struct sol_onnx_shape {
     const char *input;
     int rank;
@@ -45,9 +46,9 @@ SOL_API SOL_CHECKED enum sol_status sol_onnx_parse_shaped(const void *data, size
                                                           const char *folder,
                                                           const struct sol_onnx_shape *shapes,
                                                           int n, struct sol_onnx **out);
-/* The model; it belongs to `onnx`. */
+/* The model; `onnx` owns it. */
 SOL_API struct sol_model *sol_onnx_model(const struct sol_onnx *onnx);
-/* Values of the model's parameters for sol_weights_new, in its order; valid until sol_onnx_free. */
+/* Values of the model's parameters, in the order of sol_weights_new; valid until sol_onnx_free. */
 SOL_API int sol_onnx_n_params(const struct sol_onnx *onnx);
 SOL_API const void *const *sol_onnx_params(const struct sol_onnx *onnx);
 SOL_API int sol_onnx_n_nodes(const struct sol_onnx *onnx);
@@ -56,8 +57,8 @@ SOL_API void sol_onnx_free(struct sol_onnx *onnx);
 /*
  * Sessions run networks that cannot be compiled as a whole. A call compiles the partitions of the
  * graph that SOL supports, as soon as their shapes are known, and caches them for later calls. It
- * interprets the other nodes. Sessions support all element types of ONNX except complex numbers;
- * also sequences, optionals, control flow and model-local functions.
+ * interprets the other nodes. Sessions support all element types of ONNX except complex numbers,
+ * and also sequences, optionals, control flow and model-local functions.
  *
  *     struct sol_session *net;
  *     struct sol_results *results;
@@ -67,33 +68,34 @@ SOL_API void sol_onnx_free(struct sol_onnx *onnx);
  *     if (sol_session_run(net, (const struct sol_value *[]){&x}, &results)) puts(sol_error());
  *     const struct sol_value *y = sol_results_get(results, 0);
  *
- * The interpreter is a reference: plain loops, results that are at least as precise as their type, and slow. Try sol_onnx_read first.
- * Each call has limits: $SOL_CALL_MEMORY for memory, $SOL_LOOP_SECONDS for loops of the network. An
- * index out of range, an integer division by 0 and the like are EINVAL; the message begins with the
- * node's number, operator and name.
+ * The interpreter is a slow reference: it runs plain loops, and its results are at least as precise as their type. Try
+ * sol_onnx_read first. Each call has limits: $SOL_CALL_MEMORY for memory, $SOL_LOOP_SECONDS for loops of the network. Bad values,
+ * such as an index out of range or an integer division by 0, are EINVAL; the message begins with the node's number, operator and
+ * name.
  */
 
-/* `type`: ONNX's number of the element type, with one of these besides. */
+/* Values of `type` in struct sol_value: ONNX's number of the element type, or one of these two. */
 enum { SOL_VALUE_NONE = 0, SOL_VALUE_SEQUENCE = -1 };
 
-/* A tensor, row major; elements below 8 bits take a byte each, strings are struct sol_string. Or a sequence, whose `data` are `n`
- * pointers to values; or an optional that has no value. */
+/* A tensor, a sequence, or an optional without a value. A tensor is row-major; each element below 8 bits takes a byte, and
+ * strings are struct sol_string. The `data` of a sequence is an array of `n` pointers to values. */
 struct sol_value {
     int type, rank;
     int64_t dim[SOL_MAX_RANK];
-    int64_t n; /* elements or items */
+    int64_t n; /* elements of a tensor, items of a sequence */
     const void *data;
 };
 struct sol_string {
-    const char *at; /* no NUL behind it */
+    const char *at; /* without a NUL at the end */
     size_t size;
 };
 
 struct sol_session;
 struct sol_results;
 
-/* EINVAL when the file cannot be read or is malformed, EUNSUPPORTED when an operator is neither compiled nor interpreted. `options`
- * (NULL: defaults) are those of all compiled parts; only device, deterministic and no_autotune count, and must stay valid. */
+/* EINVAL when the file cannot be read or is malformed, EUNSUPPORTED when SOL can neither compile nor interpret an operator.
+ * `options` (NULL: defaults) apply to all partitions; only device, deterministic and no_autotune have an effect, and must stay
+ * valid. */
 SOL_API SOL_CHECKED enum sol_status sol_session_read(const char *path,
                                                      const struct sol_options *options,
                                                      struct sol_session **out);
@@ -103,9 +105,9 @@ SOL_API SOL_CHECKED enum sol_status sol_session_parse(const void *data, size_t s
                                                       struct sol_session **out);
 SOL_API void sol_session_free(struct sol_session *session);
 
-/* Return the name. Type 0: not a tensor; rank -1: unknown rank. A negative dim is open: input dims
- * with the same number below -1 have one name, which sol_session_size_name returns; -1 has no name
- * (NULL). */
+/* sol_session_input and sol_session_output return the name. Type 0: not a tensor; rank -1: the rank
+ * is unknown. A negative dim is an open size. Input dims with the same number below -1 are the same
+ * size, and sol_session_size_name returns its name. A dim of -1 has no name (NULL). */
 SOL_API int sol_session_n_inputs(const struct sol_session *session);
 SOL_API int sol_session_n_outputs(const struct sol_session *session);
 SOL_API const char *sol_session_input(const struct sol_session *session, int i, int *type,
@@ -113,12 +115,12 @@ SOL_API const char *sol_session_input(const struct sol_session *session, int i, 
 SOL_API const char *sol_session_output(const struct sol_session *session, int i, int *type,
                                        int *rank, int64_t dim[SOL_MAX_RANK]);
 SOL_API const char *sol_session_size_name(const struct sol_session *session, int64_t dim);
-/* How many nodes the last call ran compiled and how many it interpreted; nodes of subgraphs count
- * as the node that contains them. */
+/* How many nodes the last call ran compiled and how many it interpreted. A node with subgraphs counts
+ * as one node. */
 SOL_API void sol_session_count(const struct sol_session *session, int *compiled, int *interpreted);
 
-/* One call, with a value for each input (NULL: an optional one left out). Calls on one network may overlap. The results belong to
- * the caller. */
+/* Runs one call, with a value for each input (NULL: an optional input that is left out). Calls of one session may overlap. The
+ * caller frees the results with sol_results_free; the values of sol_results_get are valid until then. */
 SOL_API SOL_CHECKED enum sol_status sol_session_run(struct sol_session *session,
                                                     const struct sol_value *const *inputs,
                                                     struct sol_results **out);

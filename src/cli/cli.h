@@ -1,16 +1,17 @@
 /*
- * The program `sol`: what libsol can do, without Python.
+ * The command line program `sol`: offers the functions of libsol without Python.
  *
  *   sol.c      the commands, and their help
- *   option.c   options, what each command takes of them -> struct options
- *   source.c   a file, pipe or standard input -> a model, known by its content
- *   input.c    what a call is given: --input, --shape, --batch -> a shape for each input, and values
+ *   option.c   arguments of the process -> struct options; which options each command has
+ *   source.c   a file, pipe or standard input -> a model; its content decides which kind it is
+ *   input.c    --input, --shape, --batch -> a shape and values for each input of a call
  *   network.c  model -> compiled network with weights and memory for a call
- *   npy.c      arrays in NumPy's files
- *   say.c      what is printed
+ *   npy.c      reads and writes NumPy's array files
+ *   say.c      prints text and messages
  *   command_*  one file per group of commands
  *
- * It sees only include/sol. Every command returns the process's exit code: 0, 1 for a failure that was told, 2 for bad usage.
+ * The program includes only headers of include/sol. Every command returns the exit code of the process: 0, 1 after a failure with a
+ * message, 2 for wrong usage.
  */
 #ifndef SOL_CLI_H
 #define SOL_CLI_H
@@ -27,8 +28,8 @@ struct options {
     const char *json, *output;   /* files to write */
     const char *input[MAX_FILES], *shape[MAX_FILES];
     int n_inputs, n_shapes;
-    int64_t batch; /* -1: not told */
-    int runs;      /* calls at least */
+    int64_t batch; /* -1: not given */
+    int runs;      /* least number of calls */
     double seconds;
     uint64_t seed;
     const char *target, *weights, *lib_name, *func_name, *compiler; /* deploy */
@@ -36,44 +37,44 @@ struct options {
     struct sol_options compile;
 };
 
-/* ---- say.c: names, paths and texts of files come out clean, see sol_clean ---- */
+/* ---- say.c: names, paths and texts of files are cleaned before they are printed, see sol_clean ---- */
 
 /* Prints to stdout (printf). */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A remark on stderr: "sol: ...". */
+/* Prints "sol: ..." to stderr. */
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Says what went wrong, as `note`, and returns 1. */
+/* Prints an error message, as `note`, and returns 1. */
 int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A name in one line. Valid until the eighth call from now; long ones lose their end. */
+/* A name as clean text in one line. Long names are cut. The result is valid until the eighth call from now. */
 const char *clean(const char *name);
-/* A line on the terminal that is overwritten; for compiles. */
+/* Progress of a compile, as a line on the terminal that each call overwrites and clear_progress clears. */
 void show_progress(void *user, int done, int total, const char *what);
 void clear_progress(void);
 double now(void); /* seconds */
 
 /* ---- option.c ---- */
 
-/* Fills `out`. -1: the command may run; else the exit code. */
+/* Fills `out`. Returns -1 when the command may run, else the exit code. */
 int read_options(int argc, char **argv, struct options *out);
 
 struct command {
     const char *name;
     int (*run)(const struct options *options);
-    const char *word; /* what stands behind it: "MODEL", or one that may be left out, "[clear]" */
-    const char *text; /* in one line */
-    uint64_t takes;   /* bits of options */
-    const char *more; /* further lines of its own help, or NULL */
+    const char *word; /* its argument: "MODEL", or an optional one, "[clear]" */
+    const char *text; /* a description in one line */
+    uint64_t takes;   /* the options that it has, as BITs of enum option_row */
+    const char *more; /* further lines of the help of this command, or NULL */
 };
-extern const struct command commands[];               /* ended by a name of NULL */
-const struct command *find_command(const char *name); /* NULL after a complaint */
+extern const struct command commands[];               /* the last row has the name NULL */
+const struct command *find_command(const char *name); /* NULL after a message */
 void print_options(FILE *to, uint64_t takes);
-/* Of the program, and of a command. */
+/* Print the help of the program, and of a command. */
 void print_help(FILE *to);
 void print_command_help(const struct command *command);
 
 /* ---- npy.c ---- */
 
-/* An open array file. Without a header (raw values) there is no type, and the rank is -1. */
+/* An open array file. A raw file has values without a header: its type is unknown and its rank is -1. */
 struct npy_file {
     FILE *file;
     const char *path;
@@ -83,28 +84,28 @@ struct npy_file {
     int64_t dim[SOL_MAX_RANK];
 };
 
-/* 0, or 1 after a complaint; `close_array` in either case. A file whose name does not end in .npy is raw. */
+/* Returns 0, or 1 after a message; call `close_array` in both cases. A file whose name does not end in .npy is raw. */
 int open_array(const char *path, struct npy_file *out);
-/* Does it hold such elements? A raw file does. */
+/* Does the file hold elements of this type? True for every raw file. */
 bool array_is(const struct npy_file *array, enum sol_dtype dtype);
-/* Reads all `n` elements; more or fewer are a complaint. */
+/* Reads all `n` elements. Returns 0, or 1 after a message, also when the file has more or fewer. */
 int read_array(struct npy_file *array, enum sol_dtype dtype, int64_t n, void *data);
 void close_array(struct npy_file *array);
 int write_array(const char *path, enum sol_dtype dtype, int rank, const int64_t *dim,
                 const void *data);
-/* "(2, 3)" and "(2,)", as Python prints tuples; a dim below 0 by its name, or as ?. */
+/* Prints "(2, 3)" or "(2,)", as Python prints tuples; a dim below 0 as the name that `name` returns for it, or as ?. */
 typedef const char *name_size(const void *user, int64_t dim);
 const char *print_shape(char out[512], int rank, const int64_t *dim, name_size *name,
                         const void *user);
 
 /* ---- source.c ---- */
 
-/* A file as it was named. */
+/* A model file. */
 struct source {
     const char *path;
-    char *bytes; /* all of it, NUL behind it; of an ONNX file in a folder only the beginning */
+    char *bytes; /* all, with a NUL at the end; of an ONNX file on disk only the beginning */
     size_t size;
-    bool is_onnx, is_stream; /* a stream is gone once it was read */
+    bool is_onnx, is_stream; /* a stream can be read only once */
 };
 int open_source(const char *path, struct source *out);
 void close_source(struct source *source);
@@ -113,19 +114,18 @@ void close_source(struct source *source);
 
 /* One input of a call. */
 struct input {
-    /* as the network tells; rank -1: any; dtype SOL_N_DTYPES: none that files have */
-    struct sol_port port;
-    struct npy_file array; /* of --input; no file: random */
+    struct sol_port port;  /* of the network; rank -1: any; SOL_N_DTYPES: no type of files */
+    struct npy_file array; /* the file of --input; without one, values are random */
     int rank;
     int64_t dim[SOL_MAX_RANK]; /* of this call */
     void *data;
 };
 
-/* Open sizes: those of equal number are equal, but for LOOSE ones, each of which is for itself. */
+/* Open sizes are numbers below 0. Dims with the same number have the same size, except LOOSE dims, whose sizes are independent. */
 #define LOOSE INT64_C(-1000000)
 struct size_value {
     int64_t number, value;
-    char from[160]; /* who said so */
+    char from[160]; /* the option that has set it, for messages */
 };
 struct inputs {
     int n, n_sizes;
@@ -136,13 +136,13 @@ struct inputs {
     int64_t batch;    /* the first size of the first input, else 1 */
 };
 
-/* Decides the shape of every input by --shape, --batch and the files of --input. What nobody says is 1, which a note tells.
- * `inputs` holds ports, the rest zero. */
+/* Sets the shape of every input from --shape, --batch and the files of --input. A size that none of them gives becomes 1, and a
+ * note says so. The caller has set the ports of `inputs`, and the rest to zero. */
 int plan_inputs(const struct options *options, struct inputs *inputs);
 bool has_open_sizes(const struct inputs *inputs);
-/* The value of an open size, -1 when none of the inputs has it. */
+/* The value of an open size, -1 when no input has it. */
 int64_t size_of(const struct inputs *inputs, int64_t number);
-/* Allocates and fills all values: from files, or random. */
+/* Allocates the values of all inputs; reads them from files, or fills them with random values. */
 int fill_inputs(const struct options *options, struct inputs *inputs);
 void free_inputs(struct inputs *inputs);
 /* Elements of a shape; -1 when they do not fit. */
@@ -159,43 +159,43 @@ struct network {
     int64_t symbols[4];
     struct sol_program *program;
     struct sol_weights *weights;
-    void **params; /* random ones, of a text; NULL entries for none */
+    void **params; /* random values, for the text form; entries may be NULL */
     void **outputs;
     const void **input_data;
     double read_s, compile_s, weights_s;
 };
 
-/* Each returns 0, or 1 after it has complained. `close_network` undoes whatever was done. */
+/* Each function returns 0, or 1 after a message. `close_network` frees everything, also after a failure. */
 int open_model(const struct options *options, struct network *out);
-/* Its inputs' shapes and its symbols, for --batch, --shape and --input; compile_network does it first. */
+/* Sets the shapes of its inputs and its symbols from --batch, --shape and --input. compile_network calls it first. */
 int choose_sizes(const struct options *options, struct network *network);
 int compile_network(const struct options *options, struct network *network);
 /* Weights, inputs (random, or from --input) and memory for outputs. */
 int fill_network(const struct options *options, struct network *network);
 void close_network(struct network *network);
-/* As open_model, but an ONNX model that cannot be compiled as a whole gives NEEDS_INTERPRETER without a complaint. */
+/* As open_model, but returns NEEDS_INTERPRETER, without a message, for an ONNX model that cannot be compiled as a whole. */
 enum { NEEDS_INTERPRETER = -1 };
 int read_model(const struct options *options, struct network *out);
-/* Values in [-scale, scale) for f32; other types stay as they are. */
+/* Fills f32 with values in [-scale, scale); memory of other types does not change. */
 void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale, void *data);
-/* Zeroed; NULL when there is no memory, or no such array. */
+/* Zeroed memory for `n` elements; NULL when memory is out or `n` is invalid. */
 void *make_array(int64_t n, enum sol_dtype dtype);
 size_t dtype_size(enum sol_dtype dtype);
 const char *dtype_name(enum sol_dtype dtype);
 
 /* ---- command_run.c, command_session.c ---- */
 
-/* Opens, compiles and fills a network, then does `job` with it. */
+/* Opens, compiles and fills a network, then calls `job` with it. */
 typedef int network_job(const struct options *, struct network *);
 int with_network(const struct options *options, network_job *job);
 int call_network(struct network *network);
-/* Prints output `i`, or writes it where --output says. */
+/* Prints output `i`, or writes it to the file of --output. */
 int show_array(const struct options *options, const char *name, enum sol_dtype dtype, int rank,
                const int64_t *dim, const void *data, int i);
 int run_session(const struct options *options, const struct source *source);
 enum sol_status open_session(const struct options *options, const struct source *source,
                              struct sol_session **out);
-/* Fills `out` with the network's ports; names live as long as the network. */
+/* Fills `out` with the session's input ports; their names are valid as long as the session. */
 int list_session_ports(const struct sol_session *net, struct inputs *out);
 
 /* ---- Commands ---- */

@@ -1,13 +1,13 @@
-/* `sol deploy`: a network becomes a library. */
+/* `sol deploy`: writes a network as a library. */
 #include "cli.h"
 
 #include <sol/deploy.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Names of options are those of the Python function. */
+/* The names of options and their values are those of sol.deploy in Python. */
 
-/* The place of `name` in a list of three; -1 after a complaint. NULL is the first. */
+/* The index of `name` in a list of three; -1 after a message. NULL selects the first. */
 static int find_name(const char *option, const char *name, const char *const names[3]) {
     for (int i = 0; i < 3; i++)
         if (!name || !strcmp(names[i], name)) return i;
@@ -25,8 +25,8 @@ static int write_library(const struct options *o, const struct network *network,
     return 0;
 }
 
-/* C sources come from device c unless another one is asked for. Sizes that are open in the file are fixed, by --batch and --shape,
- * for the function. A text is refused: a library of invented weights is of no use to anybody. */
+/* The default device of C sources is c. The sizes of the simple function come from --batch and --shape. The text form is refused,
+ * since it has no weights. */
 int command_deploy(const struct options *o) {
     static const char *const targets[] = {"shared_lib", "static_lib", "c_source"};
     static const char *const weights[] = {"embedded", "file", "packed"};

@@ -1,4 +1,4 @@
-/* `sol profile` and `sol report`: where the time goes, as a table, as JSON, or as a page. */
+/* `sol profile` and `sol report`: the time of each step, as a table, as JSON, or as an HTML report. */
 #include "cli.h"
 
 #include <errno.h>
@@ -18,10 +18,10 @@ struct profile {
 
 typedef int show_profile(const struct options *, const struct network *, const struct profile *);
 
-/* ---- Taking it ---- */
+/* ---- Measuring ---- */
 
-/* Steps come in the same order in each run, so their places tell them apart; those beyond MAX_STEPS are left out.
- * Without memory for its times a step counts as 0. */
+/* Called for each step of a run, always in the same order, so the position identifies a step. Steps beyond MAX_STEPS are ignored.
+ * When memory is out, the time of a step is 0. */
 static void visit_step(void *user, const struct sol_step_time *facts) {
     struct profile *profile = user;
     if (profile->n == MAX_STEPS) return;
@@ -36,7 +36,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Leaves the median of all runs in each step's facts. */
+/* Sets the time of each step to the median of all runs. */
 static void take_medians(struct profile *profile) {
     for (int i = 0; i < profile->n; i++) {
         struct step *step = &profile->step[i];
@@ -45,8 +45,7 @@ static void take_medians(struct profile *profile) {
     }
 }
 
-/* Times all steps and hands their medians to `show`. The first call, which is not timed, pays for what is made only
- * once. */
+/* Measures all steps and passes their medians to `show`. The first call is not timed, since it does work that is done only once. */
 static int profile_calls(const struct options *options, struct network *network,
                          show_profile *show) {
     struct profile *profile = calloc(1, sizeof *profile);
@@ -68,7 +67,7 @@ static int profile_calls(const struct options *options, struct network *network,
 
 /* ---- As JSON ---- */
 
-/* Strings come from files; what sol_clean leaves is UTF-8 without control characters. */
+/* Prints a JSON string. `text` may come from a file; after sol_clean it is UTF-8 without control characters. */
 static void print_string(FILE *file, const char *text) {
     const size_t n = strlen(text), size = sol_clean(text, n, false, NULL, 0) + 1;
     char *clean_text = malloc(size);
@@ -109,10 +108,10 @@ static int write_json(const struct options *options, const struct network *netwo
     return fclose(file) ? complain("cannot write %s", options->json) : 0;
 }
 
-/* ---- For people ---- */
+/* ---- As a table ---- */
 
-/* Operations are counted as of a plain convolution, so a better algorithm may come out above the peak; bytes are
- * those that no kernel can do without. */
+/* Operations are those of a direct convolution, so a faster algorithm may exceed the machine's peak. Bytes are the least that a
+ * kernel must move. */
 static void print_step(const struct sol_step_time *f, double total) {
     const double seconds = f->seconds > 1e-12 ? f->seconds : 1e-12;
     say("%9.3f %5.1f %8.1f %7.1f  %-6s %s: %s\n", 1e3 * f->seconds,
@@ -135,7 +134,7 @@ static int print_profile(const struct options *options, const struct network *ne
     return options->json ? write_json(options, network, profile) : 0;
 }
 
-/* A full disk may be noticed only when the buffer is written out, hence the look at fclose. */
+/* Checks fclose, too, since a full disk may be reported only when the buffer is written. */
 static int write_text(const char *path, const char *text) {
     FILE *file = fopen(path, "w");
     bool is_written = file && fputs(text, file) >= 0;

@@ -1,4 +1,4 @@
-/* Commands that compile and run a network. All go through with_network, and differ in what they do then. */
+/* Commands that compile and run a network. All use with_network, which calls the command's own function at the end. */
 #include "cli.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@ int call_network(struct network *network) {
     return status ? complain("%s", sol_error()) : 0;
 }
 
-/* What comes between a model and the command's own job. `code` is how reading the model went. */
+/* Compiles and fills the network, calls the command's own function, and closes the network. `code`: the result of reading the
+ * model. */
 static int go_on(int code, const struct options *options, struct network *network,
                  network_job *todo) {
     if (!code) code = compile_network(options, network);
@@ -28,8 +29,8 @@ int with_network(const struct options *options, network_job *todo) {
 
 /* ---- compile ---- */
 
-/* The arena is what values between kernels take. Alive at once is the sum of those that some step needs together: no
- * placement can do with less, so the two tell how good this one is. */
+/* The arena is the memory of intermediate values. "alive at once" is the largest sum of values that are alive at one step, a
+ * lower bound of the arena, so the two show how good the placement is. */
 static int print_compiled(const struct options *options, struct network *network) {
     struct sol_memory memory;
     (void)options;
@@ -51,8 +52,8 @@ int command_compile(const struct options *options) { return with_network(options
 
 /* ---- run ---- */
 
-/* Range and mean over all of them, then the first eight: enough to see whether two runs agree. A NaN shows in the
- * mean. There is at least one value. */
+/* Prints range and mean of all values, then the first eight, to compare two runs. The mean is NaN if a value is. `n` is at least
+ * 1. */
 static void print_values(const float *at, int64_t n) {
     double min = at[0], max = at[0], sum = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -65,7 +66,7 @@ static void print_values(const float *at, int64_t n) {
     printf(n > 8 ? " ..\n" : "\n");
 }
 
-/* Values are printed for f32 alone; files take every type that NumPy has. Output 1 of --output=y goes to y1.npy. */
+/* Prints values of f32 only; files may have any type of NumPy. With --output=y, output 1 is written to y1.npy. */
 int show_array(const struct options *options, const char *name, enum sol_dtype dtype, int rank,
                const int64_t *dim, const void *data, int i) {
     const int64_t n = count_elements(rank, dim);
@@ -114,8 +115,8 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The smallest time that `share` of all calls do not exceed (nearest rank). It rounds up with a little less than 1,
- * as a product may come out a hair above the integer that it is. */
+/* The smallest time that a fraction `share` of all calls does not exceed (nearest rank). It adds slightly less than 1 to round
+ * up, since the product may exceed an integer by a rounding error. */
 static double percentile(const double *sorted, int n, double share) {
     int at = (int)(share * n + 0.999999) - 1;
     return sorted[at < 0 ? 0 : at >= n ? n - 1 : at];
@@ -146,8 +147,7 @@ static void print_times(const struct network *network, const double *t, int n) {
 
 #define MAX_CALLS 1000000
 
-/* Five calls that do not count warm up caches and threads. Then it goes on until there are enough calls and enough
- * seconds. */
+/* Five calls that are not timed warm up caches and threads. Then it times calls until --runs and --seconds are reached. */
 static int time_calls(const struct options *options, struct network *network) {
     int n = 0, code = 0;
     double *t = malloc(sizeof *t * MAX_CALLS);

@@ -1,21 +1,22 @@
 /*
- * `sol run` for networks of which parts are interpreted: values of any shape in and out, and nothing is known before the call.
+ * `sol run` for a network that needs a session, as it cannot be compiled as a whole. Shapes of outputs are known only after the
+ * call.
  *
- * Inputs come from files, or are random (reals) and zero (everything else), of the shapes that input.c finds.
+ * Inputs come from files; without a file, f32 is random and other types are zero. input.c chooses the shapes.
  */
 #include "cli.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ONNX's numbers of element types; those that have no name here stay inside of networks. */
+/* ONNX's numbers of element types. Types that are not in the list cannot be inputs from files or printed outputs. */
 static const struct {
     int type;
     enum sol_dtype dtype;
 } types[] = {{1, SOL_F32}, {2, SOL_U8},   {3, SOL_I8},   {5, SOL_I16},  {6, SOL_I32},
              {7, SOL_I64}, {9, SOL_BOOL}, {10, SOL_F16}, {11, SOL_F64}, {16, SOL_BF16}};
 
-/* SOL_N_DTYPES: it has no name. */
+/* SOL_N_DTYPES: the type is not in the list. */
 static enum sol_dtype find_type(int type) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].type == type) return types[i].dtype;
@@ -33,7 +34,7 @@ enum sol_status open_session(const struct options *o, const struct source *sourc
     return sol_session_parse(source->bytes, source->size, NULL, &o->compile, out);
 }
 
-/* Sizes without a name are each for itself. */
+/* Sizes without a name become LOOSE: they are independent. */
 int list_session_ports(const struct sol_session *net, struct inputs *out) {
     *out = (struct inputs){.n = sol_session_n_inputs(net), .name = name_dim, .user = net};
     out->at = calloc((size_t)out->n + 1, sizeof *out->at);
@@ -49,7 +50,7 @@ int list_session_ports(const struct sol_session *net, struct inputs *out) {
     return 0;
 }
 
-/* ONNX's number of the type stays what the network tells. */
+/* The type is the one that the session declares. */
 static void make_value(const struct sol_session *net, const struct input *input, int i,
                        struct sol_value *out) {
     int64_t dim[SOL_MAX_RANK];
@@ -60,7 +61,8 @@ static void make_value(const struct sol_session *net, const struct input *input,
     out->n = count_elements(input->rank, input->dim);
 }
 
-/* Sequences, strings and optionals have no file format; their sizes are told. */
+/* Prints or writes a tensor. Values of other types, such as sequences and strings, have no file format: only their size is
+ * printed. */
 static int show_value(const struct options *o, const struct sol_session *net,
                       const struct sol_value *value, int i) {
     int type, rank;

@@ -1,11 +1,11 @@
-/* Commands that show something and run nothing. */
+/* Commands that print information and run no network: dump, devices, cache, help. */
 #include "cli.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of a pass that is named or numbered; -1 when there is none. The library has no list of passes: each dump
- * tells the name of its own, and there is none behind the last one. */
+/* The number of a pass that is given by name or number; -1 when there is none. `names` gets a list of all names. The library has
+ * no list of passes: sol_dump gives the name of each, and NULL after the last one. */
 static int find_pass(const struct sol_model *model, const char *wanted, char names[1024]) {
     char *end;
     const long number = strtol(wanted, &end, 10);
@@ -20,7 +20,7 @@ static int find_pass(const struct sol_model *model, const char *wanted, char nam
     }
 }
 
-/* The pass's name goes into a comment, so that the output can be read as a model again. */
+/* The name of the pass is printed as a comment, so that the output is a valid model. */
 static int print_dump(const struct options *options, const struct sol_model *model) {
     const char *name;
     char names[1024] = "";

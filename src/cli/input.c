@@ -1,6 +1,6 @@
 /*
- * What a call is given. Each input's shape comes from the network as far as it is fixed there; open sizes come from --batch, --shape and the
- * arrays of --input. All of them must agree: a size that two inputs share is one size.
+ * Shapes and values of a call's inputs. The network fixes a shape or leaves some sizes open. Open sizes come from --batch,
+ * --shape and the arrays of --input, which must agree, also if several inputs have the same open size.
  */
 #include "cli.h"
 
@@ -37,7 +37,7 @@ bool has_open_sizes(const struct inputs *inputs) {
 
 /* ---- Shapes ---- */
 
-/* What is known of the input's shape by now. */
+/* The shape of the port, with the open sizes that have a value by now; the others stay below 0. */
 static void known_shape(const struct inputs *inputs, const struct sol_port *port, int64_t *out) {
     for (int d = 0; d < port->rank; d++) {
         const int64_t value = port->dim[d] < 0 ? size_of(inputs, port->dim[d]) : port->dim[d];
@@ -45,7 +45,7 @@ static void known_shape(const struct inputs *inputs, const struct sol_port *port
     }
 }
 
-/* "; height is 480 by input a (a.npy)": why a size that the network leaves open may not be this one. */
+/* "; height is 480 by input a (a.npy)": where the present value of an open size comes from; "" if it has none. */
 static void explain(const struct inputs *inputs, int64_t dim, char out[512]) {
     const struct size_value *size = dim < 0 ? find_size(inputs, dim) : NULL;
     *out = 0;
@@ -65,7 +65,7 @@ static int refuse_shape(const struct inputs *inputs, const struct sol_port *port
                     print_shape(found, rank, dim, NULL, NULL), clean(port->name), reason);
 }
 
-/* The input has this shape, says `from`. */
+/* Sets the shape of an input, which comes from `from`, and the open sizes in it. Refuses a shape that does not fit. */
 static int take_shape(struct inputs *inputs, struct input *input, int rank, const int64_t *dim,
                       const char *from) {
     const struct sol_port *port = &input->port;
@@ -90,9 +90,9 @@ static int take_shape(struct inputs *inputs, struct input *input, int rank, cons
     return 0;
 }
 
-/* ---- Who says so ---- */
+/* ---- Where shapes come from ---- */
 
-/* --batch is the first size of each input: where that is fixed, there is nothing to choose. */
+/* --batch sets the first size of each input in which it is open. An error if no input has an open first size or one equal to it. */
 static int take_batch(const struct options *o, struct inputs *inputs) {
     char from[64];
     bool is_open = false;
@@ -137,7 +137,7 @@ static void list_inputs(const struct inputs *inputs, char out[2048]) {
     if (!inputs->n) snprintf(out, 2048, "none");
 }
 
-/* The input that --shape=NAME:SIZES means; the only one may go without its name. A name may have colons of its own. */
+/* The input of --shape=NAME:SIZES. The name may be left out if there is only one input. It may contain colons. */
 static struct input *find_input(const struct inputs *inputs, const char *text, const char **sizes) {
     const char *colon = strrchr(text, ':');
     const size_t n = colon ? (size_t)(colon - text) : 0;
@@ -175,9 +175,9 @@ static int take_file(struct inputs *inputs, struct input *input, const char *pat
     return take_shape(inputs, input, input->array.rank, input->array.dim, path);
 }
 
-/* ---- What nobody says ---- */
+/* ---- Sizes that nothing gives ---- */
 
-/* The batch is 1 without a word; any other size that is made up is told. */
+/* Open sizes without a value become 1. A note says so, except for the batch. */
 static int complete(struct inputs *inputs, struct input *input) {
     bool is_guess = false;
     char shape[512];
@@ -225,7 +225,7 @@ int64_t count_elements(int rank, const int64_t *dim) {
     return n < INT64_MAX / 16 ? n : -1;
 }
 
-/* The seed differs from that of parameters. */
+/* The state of the random numbers differs from that of parameters. */
 int fill_inputs(const struct options *o, struct inputs *inputs) {
     uint64_t state = o->seed + 0x2545F4914F6CDD1Du;
     for (int i = 0; i < inputs->n; i++) {

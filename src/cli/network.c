@@ -1,4 +1,4 @@
-/* A network from its model to a call: ports, compile, weights, inputs, outputs. */
+/* Prepares a network for calls: model -> ports and sizes -> program -> weights, inputs, outputs. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ const char *dtype_name(enum sol_dtype dtype) { return dtypes[dtype].name; }
 
 /* ---- Ports ---- */
 
-/* Names that several sizes have tell none of them. */
+/* The name of an open size; "?" when it has none, or when several sizes have the same name. */
 static const char *name_symbol(const void *user, int64_t dim) {
     const struct sol_model *model = user;
     const char *name = sol_model_symbol_name(model, (int)(-1 - dim)), *other;
@@ -46,7 +46,7 @@ static int list_ports(struct network *network) {
     return 0;
 }
 
-/* Symbols that no input shows are the batch's. A network that was read for one shape has its inputs already. */
+/* A symbol that is no input's dim gets the value of --batch, or 1. A network that was read for one shape has its inputs already. */
 int choose_sizes(const struct options *options, struct network *network) {
     int code = 0;
     if (!network->inputs.at) {
@@ -60,7 +60,7 @@ int choose_sizes(const struct options *options, struct network *network) {
     return code;
 }
 
-/* Progress is for people: when stderr is a file or a pipe there is none. Kernels are chosen for the call's batch. */
+/* Prints progress only if stderr is a terminal. batch_hint: kernels are chosen for the batch of the call. */
 int compile_network(const struct options *options, struct network *network) {
     struct sol_options compile = options->compile;
     if (choose_sizes(options, network)) return 1;
@@ -76,13 +76,13 @@ int compile_network(const struct options *options, struct network *network) {
 
 /* ---- Values ---- */
 
-/* With room for an empty one. */
+/* 16 more elements, so that an empty array is not NULL. */
 void *make_array(int64_t n, enum sol_dtype dtype) {
     return n < 0 ? NULL : calloc((size_t)n + 16, dtype_size(dtype));
 }
 
-/* xorshift, in [-1, 1). Source: G. Marsaglia, "Xorshift RNGs", 2003. The upper 24 bits are used, as many as a float
- * has. */
+/* A random number in [-1, 1) from the upper 24 bits of xorshift, as many as a float has. Source: G. Marsaglia, "Xorshift RNGs",
+ * 2003. */
 static float draw(uint64_t *state) {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -90,15 +90,15 @@ static float draw(uint64_t *state) {
     return (float)((double)(*state >> 40) / (1 << 23) - 1);
 }
 
-/* Other types stay 0: integers are mostly indices, and 0 is one that every table has. */
+/* Other types stay 0: integers are mostly indices, and 0 is valid for every table that is not empty. */
 void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale, void *data) {
     for (int64_t i = 0; dtype == SOL_F32 && i < n; i++)
         ((float *)data)[i] = draw(state) * (float)scale;
 }
 
-/* Random parameters of a text: small enough that a deep network stays finite. A uniform number in [-s, s) has the
- * variance s^2 / 3, so s = 1.7 / sqrt(fan in + 1) keeps sums about as large as their inputs. A single dim is a bias
- * or a variance: 0.5 to 1.5. */
+/* Random parameters for the text form, small enough that a deep network stays finite. A uniform number in [-s, s) has the variance
+ * s^2 / 3, so s = 1.7 / sqrt(fan in + 1) keeps sums about as large as their inputs. A parameter with one dim is a bias or a
+ * variance: 0.5 to 1.5. */
 static void fill_param(uint64_t *state, const struct sol_port *port, const int64_t *dim, int64_t n,
                        void *data) {
     int64_t fan = 1;
@@ -174,7 +174,7 @@ static void free_arrays(void **arrays, int n) {
     free(arrays);
 }
 
-/* The program knows how many arrays there are, so they go before it. What was not reached is still NULL. */
+/* Arrays are freed before the program, which has their number. Members that were not set are NULL. */
 void close_network(struct network *network) {
     if (network->weights) sol_weights_release(network->weights);
     if (network->program) {

@@ -1,7 +1,7 @@
 /*
- * Arrays in files: NumPy's .npy (format versions 1 to 3, numpy.lib.format), and raw values.
+ * Reads and writes arrays: NumPy's .npy (format versions 1 to 3, numpy.lib.format), and raw values.
  *
- * A header is a Python dict as text. Only its three known keys are looked for.
+ * The header is the text of a Python dict. The reader searches it for three keys: descr, fortran_order and shape.
  */
 #include "cli.h"
 
@@ -12,7 +12,7 @@
 
 #define LARGEST_HEADER 65536
 
-/* NumPy's names of types, little endian. */
+/* NumPy's names of the element types, little endian. */
 static const char *const descriptions[] = {
     [SOL_F32] = "<f4", [SOL_F64] = "<f8", [SOL_F16] = "<f2", [SOL_I64] = "<i8", [SOL_I32] = "<i4",
     [SOL_I16] = "<i2", [SOL_I8] = "|i1",  [SOL_U8] = "|u1",  [SOL_BOOL] = "|b1"};
@@ -37,7 +37,7 @@ const char *print_shape(char out[512], int rank, const int64_t *dim, name_size *
 
 /* ---- Reading ---- */
 
-/* The header's text, NUL behind it; false when this is no .npy. */
+/* Reads the header's text, with a NUL at the end; false when the file is no .npy. */
 static bool read_header(FILE *file, char *out) {
     unsigned char head[12];
     if (fread(head, 1, 10, file) != 10 || memcmp(head, "\x93NUMPY", 6) != 0 || head[6] < 1 ||
@@ -53,13 +53,13 @@ static bool read_header(FILE *file, char *out) {
     return true;
 }
 
-/* What follows "'key': ", or "". */
+/* The text after `key`, which is such as "'shape': "; "" when the header does not have it. */
 static const char *find_key(const char *header, const char *key) {
     const char *at = strstr(header, key);
     return at ? at + strlen(key) : "";
 }
 
-/* "(2, 3)" into the array's dims; false when it is no shape that a network may have. */
+/* Parses "(2, 3)" into the array's dims; false when it is malformed or has too many dims. */
 static bool read_shape(const char *at, struct npy_file *out) {
     if (*at++ != '(') return false;
     for (out->rank = 0; *at != ')'; out->rank++) {

@@ -1,4 +1,4 @@
-/* Options: a table, which is their help, too. What a value may be is checked here, before anything is read. */
+/* Options: a table from which their help is printed, too. Values are checked here, before any file is read. */
 #include "option.h"
 
 #include "cli.h"
@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* `value` is what stands behind the = in the help; NULL: a switch without a value. Most texts end with the default,
- * behind a semicolon. A new option is a row, a number in option.h, a case of read_option, and a bit of the commands that take it. */
+/* `value`: the text after = in the help; NULL: an option without a value. Most texts end with a semicolon and the default. A new
+ * option needs a row, a number in option.h, a case of read_option, and a bit in the commands that have it. */
 static const struct {
     const char *name, *value, *text;
 } rows[N_OPTION_ROWS] = {
@@ -59,7 +59,7 @@ void print_options(FILE *to, uint64_t takes) {
 /* The names of a kind, and whether `wanted` is one of them. */
 struct names {
     const char *kind, *wanted;
-    bool is_any, is_found; /* is_any: also of what cannot be used here */
+    bool is_any, is_found; /* is_any: includes names that are not available on this machine */
     char list[512];
 };
 
@@ -71,7 +71,7 @@ static void visit_name(void *user, const struct sol_info *info) {
     snprintf(names->list + n, sizeof names->list - n, n ? ", %s" : "%s", info->name);
 }
 
-/* 0, or 2 after a complaint with the names that there are. NULL is the best one. */
+/* Returns 0, or 2 after a message that lists the names. NULL, which selects the best one, is valid. */
 static int check_name(const char *option, const char *kind, const char *wanted, bool is_any) {
     struct names names = {.kind = kind, .wanted = wanted, .is_any = is_any};
     if (wanted) sol_query(visit_name, &names);
@@ -79,7 +79,7 @@ static int check_name(const char *option, const char *kind, const char *wanted, 
     return complain("--%s=%s: it can be %s", option, wanted, names.list) + 1;
 }
 
-/* Libraries are for other machines, too, and sol_deploy knows which. */
+/* A library may be for another machine; sol_deploy checks its device. */
 static int check_names(const struct command *command, const struct options *o) {
     const bool is_library = command->takes & BIT(TARGET);
     if (!is_library && check_name("device", "device", o->compile.device, true)) return 2;
@@ -88,7 +88,7 @@ static int check_names(const struct command *command, const struct options *o) {
 
 /* ---- Reading ---- */
 
-/* An integer from `min` on. Returns 0, or 2 for bad usage: complain gives 1. The limit lets it fit an int. */
+/* An integer from `min` to INT32_MAX. Returns 0, or 2 for wrong usage (complain returns 1). */
 static int read_count(const char *name, const char *text, long long min, int64_t *out) {
     char *end;
     errno = 0;
@@ -106,14 +106,14 @@ static int read_seconds(const char *text, double *out) {
     return 0;
 }
 
-/* That this process may use. */
+/* The cores that this process may use. */
 static int count_cores(void) {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
                                                   : CPU_COUNT(&set);
 }
 
-/* The number of threads belongs to the library, not to a network, so it takes effect at once. */
+/* Sets the number of threads at once, since it belongs to the library, not to a network. */
 static int read_threads(const char *text) {
     const int max = sol_max_threads(), cores = count_cores();
     int64_t n;
@@ -133,7 +133,7 @@ static int add_file(const char *name, const char *value, const char **list, int 
     return 0;
 }
 
-/* Texts stay where they are, in argv, which lives as long as the options. */
+/* Stores the value of an option. Strings point into argv, which lives as long as the options. */
 static int read_option(int row, const char *value, struct options *o) {
     int64_t n = 0;
     int code = 0;
@@ -168,7 +168,8 @@ static int read_option(int row, const char *value, struct options *o) {
     }
 }
 
-/* getopt_long says which option lacks a value, or has one that it does not take; one that it does not know was the last it looked at. */
+/* After '?' of getopt_long: optopt is the option whose value is missing or not allowed; an unknown option is the last argument
+ * that was read. */
 static int refuse_option(int argc, char **argv) {
     const char *text = optind > 0 && optind <= argc ? argv[optind - 1] : "";
     if (optopt <= 0 || optopt >= N_OPTION_ROWS)
@@ -178,8 +179,8 @@ static int refuse_option(int argc, char **argv) {
     return complain("--%s needs a value: --%s=%s", name, name, value) + 1;
 }
 
-/* Options may stand anywhere: getopt_long moves them to the front, and what is left are the command and the model. The bits of those
- * that were given go to `given`. */
+/* Options may be anywhere: getopt_long moves them to the front, and the command and the model remain. *given gets the bits of the
+ * options that were given. */
 static int read_all(int argc, char **argv, struct options *o, uint64_t *given) {
     struct option table[N_OPTION_ROWS] = {0};
     for (int i = 1; i < N_OPTION_ROWS; i++)
@@ -194,7 +195,7 @@ static int read_all(int argc, char **argv, struct options *o, uint64_t *given) {
     return 0;
 }
 
-/* What a command does not use would be ignored: that is refused. */
+/* Refuses options that the command does not use, instead of ignoring them. */
 static int check_given(const struct command *command, uint64_t given) {
     const uint64_t extra = given & ~command->takes;
     for (int i = 1; i < N_OPTION_ROWS; i++) {

@@ -1,4 +1,4 @@
-/* Numbers of the program's options: rows of option.c's table, from 1 on, as getopt_long has 0 for flags. */
+/* Numbers of the program's options: the rows of option.c's table. They begin at 1, since getopt_long returns 0 for flags. */
 #ifndef SOL_CLI_OPTION_H
 #define SOL_CLI_OPTION_H
 

@@ -1,4 +1,4 @@
-/* What is printed. Everything goes through sol_clean: names, paths and texts of files must not control the terminal. */
+/* Prints text and messages. sol_clean cleans them, so that names, paths and texts of files cannot control the terminal. */
 #include "cli.h"
 
 #include <stdarg.h>
@@ -34,7 +34,7 @@ void say(const char *format, ...) {
 }
 
 static void remark(const char *format, va_list args) {
-    fflush(stdout); /* in the order in which things happened, where both go to one place */
+    fflush(stdout); /* keeps the order of messages if stdout and stderr are the same file */
     fputs("sol: ", stderr);
     print(stderr, format, args);
     fputs("\n", stderr);
@@ -63,7 +63,7 @@ const char *clean(const char *name) {
     return out;
 }
 
-/* `what` comes from the report, which is clean. */
+/* `what` is clean already, as libsol cleans it. */
 void show_progress(void *user, int done, int total, const char *what) {
     (void)user;
     fprintf(stderr, "\r\033[K%d/%d %.60s", done, total, what);

@@ -1,11 +1,11 @@
-/* The program's commands, in a table, which is its help, too. */
+/* The program's commands, in a table from which the help is printed, too. */
 #include "cli.h"
 #include "option.h"
 
 #include <string.h>
 #include <sys/resource.h>
 
-#define MIN_STACK 128 /* KiB: a quarter may be arguments; frames with paths take a half. Beyond, the library asks */
+#define MIN_STACK 128 /* KiB: arguments may need a quarter, frames with paths a half. libsol checks deeper recursions */
 
 #define CALL                                                                           \
     (BIT(BATCH) | BIT(SHAPE) | BIT(DEVICE) | BIT(CPU) | BIT(THREADS) | BIT(DETERMINISTIC) | \
@@ -18,7 +18,7 @@
     "Sizes that the file leaves open come from the arrays of --input, from --shape, and the first one from --batch.\n" \
     "All others are 1, which is said."
 
-/* A new command is a row here. */
+/* A new command needs a row here. */
 const struct command commands[] = {
     {"compile", command_compile, "MODEL",
      "compiles a network, fills the kernel cache, says what was chosen", CALL, SIZES},
@@ -51,7 +51,7 @@ const struct command *find_command(const char *name) {
     return NULL;
 }
 
-/* Help that was asked for goes to stdout, after a mistake it goes to stderr. */
+/* `to`: stdout for the command help, stderr after wrong usage. */
 void print_help(FILE *to) {
     fprintf(
         to,
@@ -72,7 +72,7 @@ void print_command_help(const struct command *command) {
     print_options(stdout, command->takes);
 }
 
-/* Without this the first large frame would end the program. */
+/* Without this check, the first large frame would crash the program. */
 static bool has_stack(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >> 10 >= MIN_STACK) return true;

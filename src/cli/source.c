@@ -1,6 +1,6 @@
 /*
- * From a path to a model. What the file is, its content says, never its name: an ONNX model, SOL's text form, or something else, which is
- * told. The path may be a pipe, and - is standard input.
+ * Reads a model from a path, which may be a pipe; - is standard input. The content decides what the file is, not its name: an
+ * ONNX model, SOL's text form, or another kind of file, which the message names.
  */
 #include "cli.h"
 
@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HEAD 65536 /* enough to know an ONNX model */
+#define HEAD 65536 /* bytes that are enough to recognize an ONNX model */
 
 /* ---- Bytes ---- */
 
-/* Reads on, until there are `size` bytes or the end; false after an error, with errno. */
+/* Reads until the source has `size` bytes, or to the end of the file; false after an error, with errno. */
 static bool read_until(int fd, size_t size, struct source *source) {
     for (size_t room = source->size + 1; source->size < size;) {
         if (source->size + 1 >= room) {
@@ -36,7 +36,7 @@ static bool read_until(int fd, size_t size, struct source *source) {
     return true;
 }
 
-/* An ONNX file is read by libsol, with the files beside it. All else is read here, and so is what can be read only once. */
+/* Reads the whole source, except an ONNX file on disk, which libsol reads itself, with its external data. */
 static bool read_source(int fd, struct source *out) {
     struct stat file;
     if (fstat(fd, &file)) return false;
@@ -79,7 +79,7 @@ static int read_onnx(const struct source *source, struct network *out) {
     return 0;
 }
 
-/* No byte that a text does not have. */
+/* False when a byte cannot occur in a text. */
 static bool is_text(const struct source *source) {
     for (size_t i = 0; i < source->size; i++)
         if ((unsigned char)source->bytes[i] < ' ' && !strchr("\n\r\t\f", source->bytes[i]))
@@ -87,7 +87,7 @@ static bool is_text(const struct source *source) {
     return !memchr(source->bytes, 0, source->size);
 }
 
-/* Does it begin as the text form does, behind blanks and lines of comment? */
+/* Does it begin like the text form, after white space and comment lines? */
 static bool begins_a_model(const char *at) {
     for (at += strspn(at, " \t\r\n"); *at == '#'; at += strspn(at, " \t\r\n"))
         at += strcspn(at, "\n");
@@ -103,7 +103,7 @@ static int read_text(const struct source *source, struct network *out) {
     return status ? complain("%s: %s", source->path, sol_error()) : 0;
 }
 
-/* Bytes that are no text, and nothing that is known: the reader of ONNX says what is wrong with them. */
+/* If the file is no known kind and no text, the reader of ONNX gives the message. */
 static int read_source_model(const struct source *source, struct network *out) {
     if (source->is_onnx) return read_onnx(source, out);
     const char *kind = sol_file_kind(source->bytes, source->size);
@@ -122,7 +122,7 @@ int read_model(const struct options *options, struct network *out) {
 
 /* ---- One shape ---- */
 
-/* Compiled with the sizes that the inputs have now. */
+/* Reads the ONNX model for the shapes that the inputs have now. */
 static int read_for_shapes(const struct source *source, const struct inputs *inputs,
                            struct network *out) {
     struct sol_onnx_shape *shapes = calloc((size_t)inputs->n + 1, sizeof *shapes);
@@ -139,8 +139,8 @@ static int read_for_shapes(const struct source *source, const struct inputs *inp
     return 0;
 }
 
-/* What depends on sizes that are open cannot be compiled as a whole; for one choice of them it may be. The inputs' files stay open: they
- * may be pipes. */
+/* A network whose structure depends on open sizes cannot be compiled as a whole, but perhaps for one choice of these sizes. A
+ * session gives the ports of the inputs. The files of --input stay open, since they may be pipes. */
 static int choose_one_shape(const struct options *options, struct network *out) {
     struct sol_session *net;
     char message[1024];

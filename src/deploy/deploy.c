@@ -1,8 +1,10 @@
 /*
- * From a model to a library: checks, the program and its weights, and finished files in their places.
+ * sol_deploy: from a model to a library.
  *
- * Everything is made in a folder beside the result; what is complete takes the place of what was there, and the folder is removed,
- * whatever happens. So there are never parts of a library, and files of that name stay as they are when something fails.
+ *   check_names, find_isa -> deploy_begin -> compile -> place_weights -> deploy_native or deploy_portable -> deploy_replace
+ *
+ * All files are written to a temporary folder beside the result. Complete files replace those of an earlier deployment, and the
+ * folder is always removed. So the result is never incomplete, and after a failure the earlier files are unchanged.
  */
 #include "deploy/deploy.h"
 #include "deploy/weights_hash.h"
@@ -16,7 +18,7 @@
 
 /* ---- Names ---- */
 
-/* Of C and C++: the header is for both. */
+/* Keywords of C and C++, since the header is for both. */
 static bool is_keyword(const char *name) {
     static const char *const words[] = {
         "auto",     "break",   "case",    "char",     "const",  "continue",  "default",
@@ -32,10 +34,10 @@ static bool is_keyword(const char *name) {
     return false;
 }
 
-/* As C knows them, whatever the locale says. */
+/* The characters of C identifiers, independent of the locale. */
 static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
 
-/* Does the text have the word? */
+/* Does the text contain the word, as a whole word? */
 static bool has_word(const char *text, const char *word) {
     const size_t n = strlen(word);
     for (const char *at = text; (at = strstr(at, word)); at += n)
@@ -43,8 +45,8 @@ static bool has_word(const char *text, const char *word) {
     return false;
 }
 
-/* The library is one file with its own functions, or linked with those of the C library: a name of theirs would replace it. Names of
- * types end in _t, as in all of POSIX. */
+/* Refuses names that the library itself or the C library uses, which would conflict: those of portable_math.h, symbols of the
+ * process, and names that end in _t, which POSIX reserves for types. */
 static enum sol_status check_taken(const char *what, const char *name) {
     static const char *const words[] = {"FILE", "NULL", "EOF", "errno"};
     const size_t n = strlen(name);
@@ -74,7 +76,7 @@ static enum sol_status check_names(const struct sol_library *library) {
     return SOL_OK;
 }
 
-/* ---- Facts ---- */
+/* ---- Helpers ---- */
 
 void deploy_progress(struct deployment *d, const char *what) {
     const struct sol_library *library = d->library;
@@ -103,15 +105,16 @@ int64_t deploy_packed_size(const struct deployment *d, int slot) {
     return (int64_t)(offset[slot + 1] - offset[slot]);
 }
 
-/* Parameters that passes have made superfluous, such as counters of a batch norm, stay behind. */
+/* Marks the parameters that steps of the list read. Others, such as the counter of a batch norm, do not become part of the
+ * library. */
 static void note_params(struct deployment *d, const struct step_list *list) {
     for (int i = 0; i < list->n; i++)
         for (int p = 0; p < list->at[i].n_ptr; p++)
             if (list->at[i].ptr[p].kind == BUFFER_PARAM) d->param[list->at[i].ptr[p].index] = 0;
 }
 
-/* The packed parameters, if the library has them, then each parameter that a step reads, on cache
- * lines of its own. */
+/* Sets the offsets of the weights: packed parameters first, if the library has them, then each parameter that a step reads. Each
+ * begins at a multiple of 64 bytes. */
 static void place_weights(struct deployment *d) {
     const struct sol_program *p = d->program;
     d->param = ARENA_ARRAY(d->arena, int64_t, p->n_params + 1);
@@ -126,7 +129,7 @@ static void place_weights(struct deployment *d) {
     }
 }
 
-/* Whole lines of 64 bytes, as the weights lie in memory; so the sum is that of the file. */
+/* Writes a block and adds it to the hash, both padded with zeros to a multiple of 64 bytes, as weights are in memory. */
 static void write_block(FILE *file, struct weights_hash *hash, const void *data, int64_t size) {
     const size_t whole = (size_t)size / 64 * 64, rest = (size_t)size - whole;
     char last[64] = {0};
@@ -163,7 +166,8 @@ enum sol_status deploy_write_weights(struct deployment *d, const char *name, boo
 
 /* ---- The program ---- */
 
-/* A device of this machine means what this machine has; for another one the first row, its best, unless one is named. */
+/* Sets d->isa: that of `cpu` if it is given; else for this machine's device the one that the machine has, for another device the
+ * first, which is its best. */
 static enum sol_status find_isa(struct deployment *d) {
     const char *device = d->library->device ? d->library->device : CPU_NAME;
     const char *cpu = d->library->cpu;
@@ -186,8 +190,8 @@ static enum sol_status find_isa(struct deployment *d) {
                 cpu ? " and its instruction set " : "", cpu ? cpu : "");
 }
 
-/* A compile of its own, whatever the user has compiled before: own kernels only, texts kept. For packed weights its `prepack` steps
- * run here, those of another processor's kernels too, as plain vectors. */
+/* Compiles the model with keep_source, which keeps the texts of kernels and uses own kernels only. For packed weights, the
+ * prepack steps run here, also those for another processor, as portable vector code. */
 static enum sol_status compile(struct deployment *d, const struct sol_model *model) {
     const struct sol_library *library = d->library;
     struct sol_options options = {.device = d->isa ? CPU_NAME : "c",

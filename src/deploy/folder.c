@@ -1,8 +1,8 @@
 /*
- * Where a deployment works: a new folder `.NAME-XXXXXX` beside the result, on the same file system, gone in the end.
+ * The temporary folder of a deployment: `.NAME-XXXXXX` beside the result, on the same file system, removed at the end.
  *
- * Whoever is killed leaves it behind. So it holds a file that its process keeps locked: a folder with such a file that nobody has
- * locked is removed by the next deployment to the same place. Nothing else there is ever taken for one.
+ * A killed process leaves its folder behind. So the folder contains a lock file, which its process keeps locked. The next
+ * deployment to the same place removes folders whose lock file is not locked, and nothing else.
  */
 #include "deploy/deploy.h"
 
@@ -17,10 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK_NAME "sol-deploy.lock" /* no name of a file that users get has such signs */
-#define RANDOM_SIGNS 6              /* of mkdtemp */
+#define LOCK_NAME "sol-deploy.lock" /* differs from all deployed files, whose names have no - */
+#define RANDOM_SIGNS 6              /* characters that mkdtemp chooses */
 #define MAX_TRIES 16
-/* With the folder's own name, and with that of the lock. */
+/* Room for a path with the folder's own name, and with that of the lock. */
 #define FOLDER_PATH (DEPLOY_PATH + DEPLOY_NAME)
 #define LOCK_PATH (FOLDER_PATH + 32)
 
@@ -30,7 +30,7 @@ const char *deploy_path(struct deployment *d, const char *name) {
     return arena_printf(d->arena, "%s/%s", d->folder, name);
 }
 
-/* Makes the folders in `name`, which is one of ours. */
+/* Creates the folders in `name`, such as src/run of src/run/exec.c. */
 static void make_folders(struct deployment *d, const char *name) {
     for (const char *at = strchr(name, '/'); at; at = strchr(at + 1, '/'))
         (void)mkdir(deploy_path(d, arena_printf(d->arena, "%.*s", (int)(at - name), name)), 0777);
@@ -58,7 +58,7 @@ enum sol_status deploy_write_text(struct deployment *d, const char *name, const 
 
 /* ---- Removing ---- */
 
-/* All but the folder itself and its lock. */
+/* Called by nftw: removes all entries except the folder itself and its lock. */
 static int remove_entry(const char *path, const struct stat *file, int type, struct FTW *walk) {
     (void)file, (void)type;
     bool is_lock = walk->level == 1 && !strcmp(path + walk->base, LOCK_NAME);
@@ -72,7 +72,8 @@ static int open_lock(const char *folder, int flags) {
     return open(path, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 }
 
-/* The compiler of a killed deployment may still be writing: then the lock is put back, and the folder is left to the next one. */
+/* Removes the folder. This fails if the compiler of a killed deployment still writes files; then the lock file is created again,
+ * so that a later deployment removes the folder. */
 static void remove_folder(const char *folder) {
     char lock[LOCK_PATH];
     (void)snprintf(lock, sizeof lock, "%s/" LOCK_NAME, folder);
@@ -83,7 +84,7 @@ static void remove_folder(const char *folder) {
     if (fd >= 0) close(fd);
 }
 
-/* Killed before it had a lock: empty, and as mkdtemp makes it. */
+/* Removes the folder of a deployment that was killed before it had a lock: empty, with the mode of mkdtemp. */
 static void remove_empty(const char *folder) {
     struct stat at;
     if (!lstat(folder, &at) && S_ISDIR(at.st_mode) && (at.st_mode & 07777) == 0700 &&
@@ -91,7 +92,7 @@ static void remove_empty(const char *folder) {
         (void)rmdir(folder);
 }
 
-/* `is_own`: it has this library's name, so an empty one is no stranger's. */
+/* Removes the folder if no process has locked it. `is_own`: it has this library's name, so it is removed if it is empty, too. */
 static void remove_if_dead(const char *folder, bool is_own) {
     int fd = open_lock(folder, 0);
     if (fd < 0 && is_own) remove_empty(folder);
@@ -108,7 +109,7 @@ static bool is_working_name(const char *name) {
                RANDOM_SIGNS;
 }
 
-/* Whatever library they were to be. */
+/* Removes the folders of killed deployments of all libraries. */
 static void remove_dead(const struct deployment *d) {
     char path[FOLDER_PATH];
     const size_t n = strlen(d->lib);
@@ -124,7 +125,7 @@ static void remove_dead(const struct deployment *d) {
 
 /* ---- Making ---- */
 
-/* A folder that is there is fine, however mkdir refuses to make it. */
+/* Creates one folder. If it exists already, each error of mkdir is ignored. */
 static enum sol_status make_one(struct deployment *d, const char *path) {
     struct stat at;
     if (!mkdir(path, 0777)) {
@@ -139,7 +140,7 @@ static enum sol_status make_one(struct deployment *d, const char *path) {
     return fail(SOL_EINVAL, "cannot make the folder %s: %s", path, strerror(error));
 }
 
-/* The folder for the result, with those above it. Absolute from here on, so that no compiler takes it for an option. */
+/* Creates the folder of the result and its parents. `place` is an absolute path, so that no compiler takes it for an option. */
 static enum sol_status make_place(struct deployment *d) {
     char place[DEPLOY_PATH];
     const char *wanted = d->library->path && *d->library->path ? d->library->path : ".";
@@ -154,7 +155,8 @@ static enum sol_status make_place(struct deployment *d) {
     return SOL_OK;
 }
 
-/* False when another deployment came between and took the folder for a dead one's. Where files cannot be locked, nobody does. */
+/* Creates and locks the lock file. False when another deployment has removed the folder meanwhile, as it was not locked yet. On a
+ * file system without locks, no deployment removes folders. */
 static bool lock_folder(struct deployment *d, const char *folder) {
     struct stat at;
     d->lock = open_lock(folder, O_CREAT | O_EXCL);

@@ -1,8 +1,9 @@
 /*
- * The header that users include, and for native libraries the functions behind it.
+ * Prints the header that users include, and for native libraries the functions that it declares.
  *
- * It says what is true of this library: of portable C sizes are fixed, memory is each call's own or static. Names from the model are in
- * comments, and behind input0_ and the like in declarations; of them only letters, digits and a few signs.
+ * The text of the header depends on the library: in portable C, sizes are fixed, and memory is allocated per call or static.
+ * Names of the model occur in comments, and in declarations after a prefix such as input0_; only letters, digits and a few other
+ * characters are printed.
  */
 #include "deploy/deploy.h"
 
@@ -18,7 +19,7 @@ static const char *const c_types[] = {
 
 #define IDENTIFIER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
-/* Each run of other signs is one line below. */
+/* Prints at most `max` characters of `name`. Each run of characters that are not in `signs` becomes one "_". */
 static void print_plain(struct text *text, const char *name, const char *signs, int max) {
     for (int n = 0; *name && n < max; n++) {
         if (strchr(signs, *name)) text_add_raw(text, name++, 1);
@@ -32,12 +33,12 @@ static const struct sol_port *port_of(const struct deployment *d, bool is_output
 
 static bool is_portable(const struct deployment *d) { return !d->isa; }
 
-/* Portable C is for the sizes of the simple interface; other libraries take what the model leaves open. */
+/* The sizes of portable C are fixed; in other libraries, sizes that the model leaves open are open. */
 static bool has_open_sizes(const struct deployment *d) {
     return !is_portable(d) && d->program->n_symbols > 0;
 }
 
-/* Sizes that the simple interface is for; open ones with a star. */
+/* Prints the sizes of the simple interface; open ones with a star. */
 static void print_dims(struct deployment *d, struct text *text, bool is_output, int i) {
     const struct sol_port *port = port_of(d, is_output, i);
     int64_t dim[SOL_MAX_RANK];
@@ -62,7 +63,7 @@ static void print_ports(struct deployment *d, struct text *text, bool is_output)
     }
 }
 
-/* "output0_scores": the number keeps it apart from all other names and macros. */
+/* Prints a name such as "output0_scores"; the prefix makes it differ from other arguments and from macros. */
 static void print_argument(struct deployment *d, struct text *text, bool is_output, int i) {
     const char *name = port_of(d, is_output, i)->name;
     const char *number = arena_printf(d->arena, "%s%d", is_output ? "output" : "input", i);
@@ -72,7 +73,7 @@ static void print_argument(struct deployment *d, struct text *text, bool is_outp
     print_plain(text, name, IDENTIFIER, 40);
 }
 
-/* One argument per input, then one per output; with names for people, or without for code. */
+/* One argument per input, then one per output. */
 void deploy_print_arguments(struct deployment *d, struct text *text, bool with_names) {
     const struct sol_program *p = d->program;
     text_add(text, "void *ctx");
@@ -143,7 +144,7 @@ static const char *calls(const struct deployment *d) {
     return d->library->static_memory ? one_at_a_time : overlapping_portable;
 }
 
-/* init, seed, predict, error: four functions with the name that the user chose. */
+/* The simple interface: four functions with the name that the user chose, predict by default. */
 static const char simple[] =
     "/* ---- Simple: one call ---- */\n\n"
     "/* Makes ready what the first call would else make ready. deviceIdx: 0, as there is one device. */\n"
@@ -215,7 +216,7 @@ enum sol_status deploy_header(struct deployment *d) {
     return deploy_write_text(d, name, &text);
 }
 
-/* ---- Behind it ---- */
+/* ---- The functions ---- */
 
 static const char functions[] =
     "#define EXPORT __attribute__((visibility(\"default\")))\n"
@@ -237,7 +238,7 @@ static const char simple_functions[] =
     "EXPORT int $_seed(const int seed) { return (void)seed, library_seed(); }\n"
     "EXPORT const char *$_error(void) { return sol_error(); }\n";
 
-/* The arguments as two lists; a list of nothing has one entry that nobody reads. */
+/* Prints the arguments as two arrays. Each ends with an unused 0, since an array must not be empty. */
 void deploy_print_lists(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
     text_add(text, "    const void *const inputs[] = {");

@@ -1,8 +1,8 @@
 /*
- * Behind the interface of a deployed library: opening its weights, contexts, calls.
+ * The functions that the interface of a deployed library calls: opening its weights, contexts, calls.
  *
- * The weights are opened once per process and shared by all contexts; they stay until the process ends, so that a context is
- * cheap. A context is what a caller holds; calls with different contexts, or the same, may overlap.
+ * The weights are opened once per process; all contexts share them, and they stay until the process ends. So a context is cheap.
+ * Calls with different contexts, or with the same one, may overlap.
  */
 #include "deploy/library.h"
 
@@ -24,20 +24,20 @@ struct library_context {
     const struct sol_weights *weights;
 };
 
-/* Guards the two below while they are made: once per process, and a fork in the meantime waits. */
+/* Protects `mapped` and `shared` while they are set, once per process; a fork waits for it. */
 static struct lock lock = LOCK_INITIALIZER;
-static const char *mapped; /* the file of weights, which has been checked */
+static const char *mapped; /* the weights of the file, after it was checked */
 static struct sol_weights *shared;
-static _Atomic(struct library_context *) first; /* that `predict` uses without a context */
+static _Atomic(struct library_context *) first; /* the default context of `predict` */
 
-/* What a call may have noted on its way to success is no message for users. */
+/* Clears the message after success, since functions may have set one on the way. */
 static enum sol_status done(enum sol_status status) {
     return status ? status : fail(SOL_OK, "%s", "");
 }
 
-/* ---- The weights' file ---- */
+/* ---- The file of weights ---- */
 
-/* The folder of the library, or of the program that it was linked into, and the file's name. */
+/* The path of the file: in the folder of the library, or of the program that it is linked into. */
 static void find_file(char *out, size_t size) {
     Dl_info info = {0};
     const char *from = dladdr(&this_library, &info) && info.dli_fname ? info.dli_fname : "";
@@ -46,7 +46,7 @@ static void find_file(char *out, size_t size) {
     (void)snprintf(out, size, "%.*s%s", folder, from, this_library.file);
 }
 
-/* A file of another network, half of one, or a damaged one would give results that look like some. */
+/* Checks that the file is complete, undamaged and of this network; otherwise results would be wrong without an error. */
 static enum sol_status check_content(const char *path, const char *at, size_t size) {
     const struct library_file *head = (const void *)at, *expect = &this_library.expect;
     struct weights_hash hash = {0};
@@ -80,7 +80,7 @@ static enum sol_status map_open(int fd, const char *path, const char **out) {
     return status;
 }
 
-/* O_NONBLOCK: a pipe is refused, not waited for. */
+/* O_NONBLOCK: a pipe is refused instead of waiting for a writer. */
 static enum sol_status map_file(const char *path, const char **out) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
@@ -113,7 +113,7 @@ static void expand_call(struct step *to, uint8_t call) {
     }
 }
 
-/* `*ptr` and `*arg` are this step's; they move on to the next one's. */
+/* *ptr and *arg point to the entries of this step, and are advanced to those of the next one. */
 static bool expand_step(struct step *to, const struct library_step *from,
                         const struct library_ref **ptr, const uint32_t **arg) {
     to->ptr = mem_alloc(sizeof *to->ptr * (from->n_ptr + 1u), 16);
@@ -138,7 +138,7 @@ static struct slot *expand_slots(const struct library_slot *from, int n) {
     return to;
 }
 
-/* What was made stays when memory runs out on the way: opening again begins anew, and this is small. */
+/* When memory is out, the memory that was allocated so far is not freed, which is little. Opening again begins from the start. */
 static enum sol_status expand_list(struct step_list *to, const struct library_list *from) {
     const struct library_ref *ptr = from->ptr;
     const uint32_t *arg = from->arg;
@@ -162,7 +162,7 @@ static enum sol_status expand_program(void) {
 
 /* ---- Opening ---- */
 
-/* Packed parameters as they lie in the weights: nothing to compute, nothing to free. */
+/* Makes `shared` of packed parameters, which it uses in place: nothing is computed or copied. */
 static enum sol_status adopt_packed(const void *const *param, const char *packed) {
     const struct sol_program *program = this_library.program;
     const size_t n = (size_t)program->n_packed;
@@ -180,15 +180,15 @@ static enum sol_status adopt_packed(const void *const *param, const char *packed
     return SOL_OK;
 }
 
-/* Once per process, under the lock: the processor, the weights, the steps, and the packed
- * parameters unless the library has them. */
+/* Called once per process, under the lock: checks the processor, finds the weights, expands the steps, and packs the parameters
+ * unless the library has packed ones. */
 static enum sol_status open_weights(const char *path) {
     const struct sol_program *program = this_library.program;
     const char *weights, *refusal = this_library.refuse();
     if (refusal) return fail(SOL_EUNSUPPORTED, "this library needs a processor with %s", refusal);
     TRY(find_weights(path, &weights));
     TRY(expand_program());
-    /* Parameters in use are used in place: the list stays. */
+    /* adopt_packed keeps this list; sol_weights_new copies it. */
     const void **param = mem_alloc(sizeof *param * (size_t)(program->n_params + 1), 16);
     if (!param) return fail(SOL_ENOMEM, "no memory for %d parameters", program->n_params);
     for (int i = 0; i < program->n_params; i++)
@@ -250,7 +250,7 @@ int library_shape(bool is_output, int i, const int64_t *symbols, int64_t *dim) {
     return sol_program_output_shape(p, i, symbols, dim) ? -1 : port->rank;
 }
 
-/* malloc, as the caller frees it; never of size 0. */
+/* Allocates with malloc, since the caller frees it; never 0 bytes. */
 static void *new_output(int i) {
     int64_t dim[SOL_MAX_RANK];
     int rank = library_shape(true, i, NULL, dim);
@@ -261,7 +261,7 @@ static void *new_output(int i) {
     return memory;
 }
 
-/* Two threads may come at once: one context wins, the other is closed. */
+/* The default context. Two threads may open one at the same time; then one is kept, and the other is closed. */
 static struct library_context *open_first(void) {
     struct library_context *context = atomic_load(&first), *none = NULL;
     if (context || library_open(NULL, &context)) return context;
@@ -280,7 +280,7 @@ int library_seed(void) {
     return 0;
 }
 
-/* What was allocated here is given back when the call fails. */
+/* Outputs that are allocated here are freed when the call fails. */
 static void predict(struct library_context *context, const void *const *inputs,
                     void **const *outputs) {
     const int n = this_library.program->n_outputs;
@@ -303,7 +303,7 @@ static void predict(struct library_context *context, const void *const *inputs,
 void library_predict(struct library_context *context, const void *const *inputs,
                      void **const *outputs) {
     if (!context) context = open_first();
-    if (!context) return; /* the message is there */
+    if (!context) return; /* open_first has set the message */
     for (int i = 0; i < this_library.program->n_outputs; i++)
         if (!outputs[i]) {
             (void)fail(SOL_EINVAL, "where shall output %d go? its pointer is NULL", i);

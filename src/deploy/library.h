@@ -1,5 +1,5 @@
 /*
- * What a deployed library consists of: a program in constant memory, its weights, and the functions behind its interface.
+ * A deployed library: a program in constant memory, its weights, and the functions that its interface calls.
  *
  * This header and library.c are compiled into each library, with src/run and the kernels that it needs; `network.c` beside
  * them is generated (native.c) and defines `this_library`.
@@ -9,18 +9,18 @@
 
 #include "run/program.h"
 
-/* In front of the weights in a file of their own. */
+/* The head of a weights file; the weights follow at offset LIBRARY_FILE_HEAD. */
 #define LIBRARY_MAGIC "SOLW002"
 #define LIBRARY_FILE_HEAD 4096
 struct library_file {
     char magic[8];
     uint64_t hash; /* of the weights: deploy/weights_hash.h */
-    uint64_t size; /* of them, in bytes, behind LIBRARY_FILE_HEAD */
+    uint64_t size; /* of the weights, in bytes, without the head */
 };
 
 /*
- * The steps of a program in few bytes, from which the runtime's are made when the library is opened. Sizes are numbers in one
- * table of all that differ.
+ * The steps of a program in a compact form. Opening the library makes the runtime's steps from them. `bytes`, `offset`, `size` and
+ * `arg` are indices into `size` of struct library, the table of all different sizes; `scratch_size` is in bytes.
  */
 enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_DNN, LIBRARY_PACK, LIBRARY_GATHER };
 struct library_step {
@@ -42,8 +42,8 @@ struct library_list {
     int n_steps, n_slots;
     const struct library_step *step;
     const struct library_slot *slot;
-    const struct library_ref *ptr; /* of all steps, one behind the other */
-    const uint32_t *arg;
+    const struct library_ref *ptr; /* pointers of all steps, one step after the other */
+    const uint32_t *arg;           /* arguments likewise, as sizes */
 };
 
 struct library {
@@ -52,30 +52,32 @@ struct library {
     struct library_list steps, prepack;
     int n_packed;
     const struct library_slot *packed;
-    const int64_t *symbols;      /* that `predict` is for */
-    const char *weights;         /* NULL: in a file */
-    const char *file;            /* its name */
-    struct library_file expect;  /* what the file must be */
-    bool is_packed;              /* the packed parameters are the weights' first bytes */
-    const int64_t *param;        /* where each parameter is in the weights; -1: nobody reads it */
-    const char *(*refuse)(void); /* why this processor cannot run it; NULL: it can */
+    const int64_t *symbols;      /* sizes for which the simple function is */
+    const char *weights;         /* NULL: they are in a file */
+    const char *file;            /* name of that file */
+    struct library_file expect;  /* the head that the file must have */
+    bool is_packed;              /* the weights begin with the packed parameters */
+    const int64_t *param;        /* offset of each parameter in the weights; -1: no step reads it */
+    const char *(*refuse)(void); /* the reason why this processor cannot run it; NULL: it can */
 };
 extern const struct library this_library;
 
 #define LIBRARY_MAX_OUTPUTS 64
 struct library_context;
 
-/* Each of these leaves its message in sol_error(), "" when it did not fail. */
+/* Each of these sets the message of sol_error(), which is "" after success. */
 enum sol_status library_open(const char *weights_file, struct library_context **out);
 void library_close(struct library_context *context);
 enum sol_status library_run(struct library_context *context, const int64_t *symbols,
                             const void *const *inputs, void *const *outputs);
-/* Port i's dims for these symbols (NULL: the default ones); returns the rank, -1: there is no such port, or it cannot be so large. */
+/* Writes the dims of port i for these symbols (NULL: the default ones) to `dim`. Returns the rank; -1: there is no such port, or
+ * its size overflows. */
 int library_shape(bool is_output, int i, const int64_t *symbols, int64_t *dim);
-/* The simple form. `context` NULL: one that is opened by the first call. An output that is NULL is malloc'ed. */
+/* The simple interface. `context` NULL: a default one, which the first call opens. If *outputs[i] is NULL, it is set to malloc'ed
+ * memory. */
 void library_predict(struct library_context *context, const void *const *inputs,
                      void **const *outputs);
-/* The device must be 0: there is no other. */
+/* `device` must be 0, the only one. */
 void library_init(int device);
 int library_seed(void); /* 0 */
 void library_set_threads(int n);

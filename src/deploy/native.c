@@ -1,10 +1,11 @@
 /*
- * Libraries for processors that SOL has kernels for: the program as constants, with the runtime and the kernels that it needs.
+ * Native libraries, for processors that SOL has kernels for: the program as constants, with the runtime and the kernels that it
+ * needs.
  *
- *   network.c  program.c's text and the interface    kernels.c  generated kernels    sources.c's files
- *        -> one object, from which everything that nobody reaches is left out -> libNAME.so | libNAME.a | a folder of sources
+ *   network.c (text of program.c, interface) + kernels.c (generated kernels) + files of sources.c
+ *        -> objects, without functions that are never called -> libNAME.so | libNAME.a | a folder of sources
  *
- * The compiler works in the deployment's folder; nothing of what users get names it.
+ * The compiler works in the temporary folder; its path does not occur in the result.
  */
 #include "deploy/deploy.h"
 #include "device/cpu/cpu.h"
@@ -22,7 +23,7 @@
 
 /* ---- Which sources ---- */
 
-/* Has a step been planned with this implementation? */
+/* Does a step use this implementation? */
 static bool uses(const struct deployment *d, const struct dnn_impl *impl) {
     const struct step_list *steps = &d->program->steps;
     for (int i = 0; i < steps->n; i++)
@@ -41,7 +42,7 @@ static bool is_needed(const struct deployment *d, const struct deploy_source *so
     return !*source->part;
 }
 
-/* The whole runtime, and of the kernels those that some step uses. */
+/* Writes the runtime, and the kernels that a step uses. */
 static enum sol_status write_sources(struct deployment *d) {
     for (const struct deploy_source *s = deploy_sources; s->name; s++)
         if (is_needed(d, s)) TRY(deploy_write(d, s->name, s->text, strlen(s->text)));
@@ -50,7 +51,7 @@ static enum sol_status write_sources(struct deployment *d) {
 
 /* ---- network.c ---- */
 
-/* What dnn/list.c is in libsol: the kernels of one instruction set, here without those that nobody uses. */
+/* Prints `dnn_isas`, which dnn/list.c defines in libsol: one instruction set, with only the kernels that a step uses. */
 static void print_kernel_tables(struct deployment *d, struct text *text) {
     const char *isa = d->isa->name;
     for (int i = 0; dnn_impls[i]; i++)
@@ -70,7 +71,7 @@ static void print_kernel_tables(struct deployment *d, struct text *text) {
 #define QUOTED(...) #__VA_ARGS__
 #define TEXT_OF(macro) QUOTED(macro)
 
-/* Asked before anything of the network runs: files without the kernels' flags are all that runs until then. */
+/* Prints `refuse`, which checks the processor. It is called before any code that is compiled for the instruction set. */
 static void print_refusal(struct deployment *d, struct text *text) {
     const char *condition = "1", *what = "";
     if (!strcmp(d->isa->name, "avx512")) condition = TEXT_OF(CPU_HAS_AVX512), what = "AVX-512";
@@ -79,18 +80,18 @@ static void print_refusal(struct deployment *d, struct text *text) {
              what);
 }
 
-/* The assembler reads the file of weights; its path is written in octal, so that it may hold anything. */
+/* The assembler includes the file of weights. Its path is printed in octal, so that it may contain any character. */
 static void print_embedded(struct deployment *d, struct text *text) {
     text_add(text, "__asm__(\".section .rodata.library_weights,\\\"a\\\"\\n.balign 4096\\n"
                    "library_weights:\\n.incbin \\\"");
     const bool is_here =
-        d->library->target == SOL_C_SOURCE; /* the compiler will run in the folder */
+        d->library->target == SOL_C_SOURCE; /* build.sh runs the compiler in the folder */
     for (const char *at = is_here ? "weights" : deploy_path(d, "weights"); *at; at++)
         text_add(text, "\\\\%03o", (unsigned char)*at);
     text_add(text, "\\\"\\n.byte 0\\n.previous\\n\");\nextern const char library_weights[];\n");
 }
 
-/* The one object that library.c knows. */
+/* Prints `this_library`, the object that library.c uses. */
 static void print_library(struct deployment *d, struct text *text,
                           const struct library_file *expect) {
     text_add(text, "static const int64_t symbols[] = ");
@@ -124,7 +125,7 @@ static enum sol_status write_network(struct deployment *d, const struct library_
     return deploy_write_text(d, "network.c", &text);
 }
 
-/* One file: they share the functions in front of them, and are few, as equal ones are one. */
+/* One file for all kernels, since they share the functions of dfp_prelude. Equal kernels are printed once. */
 static enum sol_status write_kernels(struct deployment *d) {
     struct text text;
     text_init(&text, d->arena);
@@ -143,15 +144,15 @@ static enum sol_status write_weights(struct deployment *d, struct library_file *
 
 /* ---- Compiling ---- */
 
-/* Sources that are compiled with the same flags, and joined to one object. */
+/* Sources that are compiled with the same flags and linked to one object. */
 struct unit {
     const char *object, *flags;
     VEC(const char *) files;
 };
 enum { RUNTIME, OWN, GENERATED, N_UNITS };
 
-/* Either the kernels or all the rest, which must run on any processor of the kind. A network without own kernels has an empty one, as
- * the linker wants the object. */
+/* Finds either the kernels or all other files, which must run on any processor of the architecture. Without own kernels, an empty
+ * file is compiled, since the linker needs the object. */
 static enum sol_status find_files(struct deployment *d, bool kernels, struct unit *unit) {
     for (const struct deploy_source *s = deploy_sources; s->name; s++) {
         bool is_c = !strcmp(s->name + strlen(s->name) - 2, ".c");
@@ -198,7 +199,8 @@ static enum sol_status compile(struct deployment *d, const struct deploy_tool *t
     "-shared -s -pthread -Wl,--gc-sections -Wl,--as-needed -Wl,-z,nodelete -Wl,-z,relro "     \
     "-Wl,-z,now -Wl,-z,noexecstack"
 
-/* Hidden symbols stay in; what the interface does not reach goes, and so do names. No unload: threads of the pool outlive it. */
+/* Exports only the interface and removes unused functions and symbol names. nodelete: the library is never unloaded, since
+ * threads of the pool still run its code. */
 static enum sol_status link_shared(struct deployment *d, const struct deploy_tool *tool) {
     const char *name = arena_printf(d->arena, "lib%s.so", d->lib);
     const char *const words[] = {"-o",
@@ -214,12 +216,13 @@ static enum sol_status link_shared(struct deployment *d, const struct deploy_too
     return deploy_run(d, arena_printf(d->arena, "%s " LINK_FLAGS, tool->compiler), words);
 }
 
-/* The interface behind the function's and the library's name: the roots of what a static library keeps. header.c has its text. */
+/* The functions of the interface, without the function's or the library's name in front. The linker keeps what they reach in a
+ * static library. header.c prints them. */
 static const char *const simple_symbols[] = {"", "_init", "_seed", "_error"};
 static const char *const symbols[] = {"_error",       "_open",         "_close",      "_run",
                                       "_input_shape", "_output_shape", "_set_threads"};
 
-/* One object, in which all symbols but those of the interface are local. */
+/* Links one object, in which all symbols except those of the interface are local, and puts it into an archive. */
 static enum sol_status link_static(struct deployment *d, const struct deploy_tool *tool) {
     const char *name = arena_printf(d->arena, "lib%s.a", d->lib);
     const char *object = arena_printf(d->arena, "%s.o", d->lib);
@@ -250,9 +253,9 @@ static enum sol_status make_library(struct deployment *d, const struct unit *uni
     return d->library->target == SOL_SHARED_LIB ? link_shared(d, &tool) : link_static(d, &tool);
 }
 
-/* ---- Sources instead ---- */
+/* ---- Sources ---- */
 
-/* The same commands, for whoever builds the library elsewhere. */
+/* Writes build.sh, with the same commands, to build the library on another machine. */
 static enum sol_status write_script(struct deployment *d, const struct unit *units) {
     struct text text;
     text_init(&text, d->arena);
@@ -296,7 +299,7 @@ static enum sol_status write_all(struct deployment *d, struct unit units[N_UNITS
     return write_kernels(d);
 }
 
-/* The folder of the library's name is what users get of it. */
+/* The result is a folder with the library's name, which contains all files. */
 static enum sol_status deploy_sources_only(struct deployment *d) {
     struct unit units[N_UNITS];
     const char *folder = d->folder;

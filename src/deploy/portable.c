@@ -1,8 +1,8 @@
 /*
- * Portable C: one file of C99, one function per generated kernel, one that calls them in turn.
+ * Portable C: one C99 file, with a function per generated kernel, and one that calls them in order.
  *
- * Everything that a runtime would compute is a number in the text: sizes, addresses in the arena, tasks. The weights are packed
- * here; up to 4 MiB they are text, too, above they are a file that the library reads.
+ * Everything that the runtime would compute is a constant in the text: sizes, offsets in the arena, numbers of tasks. The weights
+ * are packed while deploying. Up to 4 MiB, they are text, too; larger ones are a file that the library reads.
  *
  *     static const float sol_weights[] = {0.0123f, ..};
  *     static void sol_kernel_5e..(void *const *ptr, const int64_t *arg, ..) { .. }    a generated kernel, LANES 1
@@ -39,7 +39,7 @@ size_t deploy_portable_memory(const struct deployment *d) {
 
 /* ---- Kernels ---- */
 
-/* Each text is a comment, which says what is fused, and one function. */
+/* The text of a kernel is a comment, which lists the fused layers, and a function. */
 static void print_kernel(struct text *text, const struct kernel *kernel) {
     static const char head[] = "void SOL_KERNEL";
     const char *function = strstr(kernel->text, head);
@@ -47,7 +47,7 @@ static void print_kernel(struct text *text, const struct kernel *kernel) {
     text_add(text, "static void %s%s\n", kernel->symbol, function + strlen(head));
 }
 
-/* Where each value of a copy comes from. */
+/* Prints the source of each value of copies. */
 static void print_tables(struct deployment *d, struct text *text) {
     const struct step_list *list = &d->program->steps;
     for (int i = 0; i < list->n; i++) {
@@ -63,7 +63,7 @@ static void print_tables(struct deployment *d, struct text *text) {
 
 /* ---- Weights ---- */
 
-/* In the order and with the gaps of the file of weights, so that offsets are the same in both. */
+/* Prints values with the padding of a weights file, so that offsets are the same in both. */
 static void print_floats(struct text *text, const void *data, int64_t size) {
     const int64_t n = round_up(size, ALIGN) / 4;
     for (int64_t i = 0; i < n; i++) {
@@ -86,7 +86,7 @@ static void print_weights(struct deployment *d, struct text *text) {
 
 /* ---- Steps ---- */
 
-/* Whose memory it is; packed and other parameters lie in the weights, at offsets of their own. */
+/* Prints the base of a pointer. For parameters it is the weights, and *offset is increased by the parameter's offset. */
 static void print_base(struct deployment *d, struct text *text, const struct buffer_ref *ref,
                        int64_t *offset) {
     switch (ref->kind) {
@@ -105,7 +105,7 @@ static void print_base(struct deployment *d, struct text *text, const struct buf
     }
 }
 
-/* Pointers are bytes from their bases; in a divided batch they move with the first image. */
+/* Prints pointers as a base and an offset in bytes. If the batch is divided, they advance with `first`, the first sample. */
 static void print_pointers(struct deployment *d, struct text *text, const struct binding *b, int i,
                            bool divided) {
     const struct step *step = &d->program->steps.at[i];
@@ -121,7 +121,7 @@ static void print_pointers(struct deployment *d, struct text *text, const struct
     }
 }
 
-/* Of copies and gathers only the numbers are printed: portable_math.h has what they do. */
+/* Copies and gathers have arguments for the functions of portable_math.h. */
 static void print_arguments(struct text *text, const struct step *step, const int64_t *arg) {
     if (step->run == copy_run) {
         const struct copy_table *t = step->data;
@@ -149,7 +149,7 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
                  ((const struct kernel *)step->data)->symbol, tasks);
 }
 
-/* A batch that is divided becomes a loop over its micro-batches, and the rest of it in line (run/micro_batch.h). */
+/* A divided batch becomes a loop over its micro-batches; the steps for the rest follow it (run/micro_batch.h). */
 static void print_section(struct deployment *d, struct text *text, const struct binding *b,
                           const struct section *section) {
     const long long batch = (long long)b->symbol[0], micro_batch = (long long)section->micro_batch;
@@ -164,7 +164,7 @@ static void print_section(struct deployment *d, struct text *text, const struct 
     for (int i = section->begin; i < section->end; i++) print_step(d, text, b, i, &b->rest, true);
 }
 
-/* Scratch lies behind the arena: there is one thread. */
+/* There is one thread, whose scratch follows the arena. */
 static void print_steps(struct deployment *d, struct text *text, const struct binding *b) {
     text_add(text,
              "static int sol_steps(const char *weights, const char *const *in, void *const *out, "
@@ -177,7 +177,7 @@ static void print_steps(struct deployment *d, struct text *text, const struct bi
 
 /* ---- The interface ---- */
 
-/* NAME_ and FUNC_, where a word begins with them, become the library's and the function's name. */
+/* Prints `at` with NAME_ and FUNC_ at the begin of a word replaced by the library's and the function's name. */
 static void print_named(struct deployment *d, struct text *text, const char *at) {
     while (*at) {
         const size_t word =
@@ -190,7 +190,7 @@ static void print_named(struct deployment *d, struct text *text, const char *at)
     }
 }
 
-/* Rank and dims of every port, and bytes of the outputs. */
+/* Prints rank and dims of every port; size[i] becomes the number of bytes of output i. */
 static void print_shapes(struct deployment *d, struct text *text, bool is_output, int64_t *size) {
     const struct sol_program *p = d->program;
     const int n = is_output ? p->n_outputs : p->n_inputs;
@@ -210,7 +210,7 @@ static void print_shapes(struct deployment *d, struct text *text, bool is_output
     text_add(text, "    {0}};\n");
 }
 
-/* What portable_library.c asks for by name. */
+/* Prints the constants that portable_library.c uses. */
 static void print_numbers(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
     int64_t size[LIBRARY_MAX_OUTPUTS + 1] = {0};
@@ -257,7 +257,7 @@ static void print_interface(struct deployment *d, struct text *text,
 
 /* ---- The file ---- */
 
-/* What cannot be done is said before any file is written. */
+/* Refuses what portable C does not support, before any file is written. */
 static enum sol_status check_steps(const struct deployment *d) {
     const struct step_list *list = &d->program->steps;
     for (int i = 0; i < list->n; i++)

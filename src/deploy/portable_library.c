@@ -1,13 +1,13 @@
 /* ---- The interface ---- */
 
 /*
- * Behind the interface of a portable library. This is the end of its file: NAME and FUNC stand for the library's and the function's
- * name, and what comes before it defines the tables and sol_steps, which computes.
+ * The interface of a portable library, and the end of its C file. NAME and FUNC are replaced by the library's and the function's
+ * name. The text before it defines tables, and sol_steps, which computes the network.
  *
- * Nothing that a call writes to is shared, but for the memory of a library with static memory, which one call has at a time.
+ * Calls share no memory that they write to, except in a library with static memory, which allows one call at a time.
  */
 
-/* A message per thread, where threads are to be expected. For others: -DSOL_THREAD_LOCAL=_Thread_local. */
+/* The message is per thread on systems that usually have threads. On others: -DSOL_THREAD_LOCAL=_Thread_local. */
 #ifndef SOL_THREAD_LOCAL
 #if !defined(__unix__) && !defined(__APPLE__) && !defined(_WIN32)
 #define SOL_THREAD_LOCAL
@@ -24,7 +24,7 @@
 
 static SOL_THREAD_LOCAL const char *sol_message = "";
 
-/* What every function of the interface ends with. */
+/* Every function of the interface ends with this one, which sets the message. */
 static int sol_end(int code, const char *text) {
     sol_message = text;
     return code;
@@ -37,10 +37,10 @@ const char *FUNC_error(void) { return sol_message; }
 int FUNC_seed(const int seed) { return (void)seed, sol_done(); }
 void NAME_set_threads(int n) { (void)n, sol_done(); }
 
-/* ---- What threads share ---- */
+/* ---- Shared by threads ---- */
 
-/* A pointer that the first of several threads sets. sol_claim: whether it was this one. Processors that have no such instruction get
- * plain variables, rather than calls of a library that may not be there. */
+/* A pointer that the first of several threads sets. sol_claim returns whether it was the calling thread. Without atomic
+ * instructions, it is a plain variable, since a library for atomic operations may not exist. */
 #if SOL_FILE || SOL_STATIC
 #ifdef __GCC_ATOMIC_POINTER_LOCK_FREE
 #define SOL_BUILTIN (__GCC_ATOMIC_POINTER_LOCK_FREE == 2)
@@ -84,7 +84,7 @@ static int sol_claim(sol_pointer *at, char *value) {
 static sol_pointer sol_read;
 #define SOL_WEIGHTS SOL_READ(&sol_read)
 
-/* fopen of a pipe would wait for somebody who writes. */
+/* fopen of a pipe would wait for a writer. */
 #if defined(__unix__) || defined(__APPLE__)
 #include <sys/stat.h>
 static int sol_is_file(const char *path) {
@@ -95,7 +95,7 @@ static int sol_is_file(const char *path) {
 static int sol_is_file(const char *path) { return (void)path, 1; }
 #endif
 
-/* What a file of this network begins with, has behind that, and nothing more. */
+/* Reads the weights and checks the head, the size and the hash of the file. */
 static int sol_check_weights(FILE *file, char *values) {
     char head[4096];
     size_t zeros = sizeof sol_expected;
@@ -116,7 +116,7 @@ static int sol_check_weights(FILE *file, char *values) {
     return 0;
 }
 
-/* Several threads may read it at once; what the first one read stays. */
+/* Several threads may read the file at the same time; the weights of the first one are kept. */
 static int sol_read_weights(FILE *file) {
     char *values = (char *)malloc(SOL_WEIGHTS_SIZE + 1);
     int code;
@@ -145,7 +145,7 @@ static int sol_open_weights(const char *path) { return (void)path, 0; }
 
 /* ---- Memory ---- */
 
-/* sol_take: for all intermediate results of a call. sol_new: for an output. */
+/* sol_take: memory for all intermediate values of a call. sol_new: memory for an output. */
 #if SOL_STATIC
 static union {
     double align;
@@ -187,7 +187,7 @@ static char *sol_align(char *memory) {
 
 /* ---- Contexts ---- */
 
-/* There is nothing to keep between calls, so there is one for all. */
+/* There is one context for all callers, since calls keep no state. */
 struct NAME_context {
     char none;
 };
@@ -246,7 +246,7 @@ int NAME_run(struct NAME_context *context, const int64_t *sizes, const void *con
     return code ? code : sol_compute(inputs, outputs);
 }
 
-/* What was allocated here is given back when the call fails. */
+/* Outputs that are allocated here are freed when the call fails. */
 static void sol_predict(struct NAME_context *context, const void *const *inputs,
                         void **const *outputs) {
     void *result[SOL_N_OUTPUTS + 1];

@@ -1,8 +1,8 @@
 /*
- * What generated kernels call, for one value at a time: a "vector" is a float here. At the end the two steps that are no
- * generated kernels.
+ * What generated kernels call, for one value at a time: a "vector" is a float here. At the end are the two steps that
+ * are not generated kernels.
  *
- * C99 and its library. MAX and MIN are NaN when either argument is, as in NumPy.
+ * C99 and its library. MAX and MIN are NaN when either argument is NaN, as in NumPy.
  */
 #ifndef SOL_PORTABLE_MATH_H
 #define SOL_PORTABLE_MATH_H
@@ -74,7 +74,7 @@ static inline float ERF1(float a) { return erff(a); }
 #define MIN_lanes(x) (x)
 
 /* Moves values: out[(o * n_pixels + p) * lanes + l] = in[base[o * lanes + l] + p * stride], 0 where base < 0.
- * arg: n_outer, n_pixels, lanes, stride, and the strides of an image in `in` and `out`. */
+ * arg: n_outer, n_pixels, lanes, stride, and the strides of n in `in` and `out`. */
 static inline void sol_copy(void *const *ptr, const int64_t *arg, const int32_t *base,
                             int64_t tasks) {
     const int64_t n_outer = arg[0], n_pixels = arg[1], lanes = arg[2];
@@ -91,7 +91,7 @@ static inline void sol_copy(void *const *ptr, const int64_t *arg, const int32_t 
     }
 }
 
-/* Rows of a table, by numbers of 8 or 4 bytes that count from the end below 0. Returns 1 where there is no such row.
+/* Moves rows of a table, by indices of 8 or 4 bytes that count from the end below 0. Returns 1 where there is no such row.
  * arg: outer, planes, stride, rows, row stride, inner, numbers, bytes of a number. */
 static inline int sol_gather(void *const *ptr, const int64_t *arg, int64_t tasks) {
     const int64_t planes = arg[1], rows = arg[3], inner = arg[5], numbers = arg[6];

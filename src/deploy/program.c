@@ -1,9 +1,9 @@
 /*
- * A program as C: constants that the runtime of libsol runs as they are.
+ * Prints a program as C constants, which library.c expands into the program that the runtime runs.
  *
- * What a step points to comes before it: kernels, the works of the DNN module, the tables of copies. Everything has a number, by the
- * place of its step, so that nothing depends on names from the model. Of a large network the tables are most of the code's size: so
- * they are small ones, which library.c expands.
+ * Data that a step points to is printed before it: kernels, the work of DNN steps, the tables of copies. Names contain the number
+ * of the step, so they do not depend on names of the model. The tables are compact, since they are most of the size of a large
+ * network.
  *
  * A convolution with relu behind it becomes, shortened:
  *
@@ -11,8 +11,8 @@
  *     static const struct dnn_work data_0 = {.plan = {.impl = &dnn_direct, .kernels = &kernels, .param = {224, ..},
  *                                            .problem = {.kind = 0, .c = 3, .k = 64, ..}}, .finish = &k_sol_kernel_5e..};
  *     static const struct library_step run_steps[] = {{.call = LIBRARY_DNN, .data = &data_0, .n_ptr = 9, ..}, ..};
- *     static const struct library_ref run_ptr[] = {{0, 0, 1, 602112}, ..};     x is input 0, images lie 602112 bytes apart
- *     static const uint32_t run_arg[] = {1, 2, 3, ..};                          the batch, strides: places in `sizes`
+ *     static const struct library_ref run_ptr[] = {{0, 0, 1, 602112}, ..};     x is input 0, its samples are 602112 bytes apart
+ *     static const uint32_t run_arg[] = {1, 2, 3, ..};                          the batch, strides: indices into `sizes`
  *     static const struct size sizes[] = {{0}, {1, 0, {{1, {1, 0, 0, 0}}}}, ..};  0, the batch, ..
  */
 #include "deploy/deploy.h"
@@ -22,8 +22,8 @@
 
 /* ---- Values ---- */
 
-/* Everything but harmless signs is written in octal, three digits always: so no digit behind it is taken for one of its, and there
- * are no trigraphs. */
+/* All characters except a few safe ones are printed in octal with three digits, so that a digit after them is not part of the
+ * escape, and trigraphs cannot occur. */
 void deploy_print_string(struct text *text, const char *string) {
     text_add(text, "\"");
     for (const char *at = string; *at; at++) {
@@ -35,7 +35,7 @@ void deploy_print_string(struct text *text, const char *string) {
     text_add(text, "\"");
 }
 
-/* The least number has no literal of its own in C. */
+/* INT64_MIN has no literal in C. */
 void deploy_print_int(struct text *text, int64_t value) {
     bool small = value > -INT32_MAX && value < INT32_MAX;
     if (value == INT64_MIN) text_add(text, "(-INT64_MAX - 1)");
@@ -51,7 +51,7 @@ void deploy_print_ints(struct text *text, int64_t n, const int64_t *value) {
     text_add(text, n ? "}" : "0}");
 }
 
-/* {n, 0, {{coef, {powers}}, ..}}; zero is {0}. */
+/* Prints {n, 0, {{coef, {powers}}, ..}}; zero is {0}. */
 static void print_size(struct text *text, const struct size *size) {
     text_add(text, "{%d", size->n);
     if (size->n) text_add(text, ", 0, {");
@@ -67,8 +67,7 @@ static void print_size(struct text *text, const struct size *size) {
 
 /* ---- Which steps ---- */
 
-/* A packed library contains the packed parameters: it has no prepack steps, and no kernels that
- * only they use. */
+/* A library with packed parameters has no prepack steps. */
 int deploy_n_lists(const struct deployment *d) { return d->is_packed ? 1 : 2; }
 
 const struct step_list *deploy_list(const struct deployment *d, int i) {
@@ -82,7 +81,7 @@ static const struct kernel *kernel_of(const struct step *step) {
     return NULL;
 }
 
-/* Is a kernel of this name in front of step `end` of list `list`? */
+/* Does a step before step `end` of list `list` use a kernel with this name? */
 static bool is_known(const struct deployment *d, int list, int end, const char *symbol) {
     for (int l = 0; l <= list; l++) {
         const struct step_list *steps = deploy_list(d, l);
@@ -94,7 +93,7 @@ static bool is_known(const struct deployment *d, int list, int end, const char *
     return false;
 }
 
-/* Kernels are named by a hash of their text, so that equal ones, from whatever layers, are one function. */
+/* The name of a kernel is a hash of its text, so equal kernels of different layers are one function. */
 void deploy_visit_kernels(struct deployment *d,
                           void (*visit)(struct text *text, const struct kernel *kernel),
                           struct text *text) {
@@ -109,7 +108,7 @@ void deploy_visit_kernels(struct deployment *d,
 
 /* ---- Kernels ---- */
 
-/* The texts call themselves SOL_KERNEL. */
+/* The function in the text has the name SOL_KERNEL. */
 static void print_kernel_text(struct text *text, const struct kernel *kernel) {
     text_add(text, "#undef SOL_KERNEL\n#define SOL_KERNEL %s\n", kernel->symbol);
     text_add_raw(text, kernel->text, strlen(kernel->text));
@@ -128,7 +127,7 @@ static void print_kernel(struct text *text, const struct kernel *kernel) {
 
 /* ---- Data of steps ---- */
 
-/* The plan as it was chosen; its implementation and kernels are names, which the linker resolves. */
+/* Prints the plan of a DNN step. Its implementation and kernels are names, which the linker resolves. */
 static void print_work(struct text *text, const struct dnn_work *work, int step) {
     text_add(text, "static const struct dnn_work data_%d = {.plan =", step);
     dnn_print_plan(text, &work->plan);
@@ -136,7 +135,7 @@ static void print_work(struct text *text, const struct dnn_work *work, int step)
     text_add(text, "};\n");
 }
 
-/* Where each value of an image comes from; the only tables that grow with the network's tensors. */
+/* Prints the source of each value of a sample. Only these tables grow with the tensors of the network. */
 static void print_table(struct text *text, const struct copy_table *table, const char *list,
                         int step) {
     const int64_t n = (int64_t)table->n_outer * table->lanes;
@@ -149,7 +148,7 @@ static void print_table(struct text *text, const struct copy_table *table, const
              (long long)table->pixel_stride, list, step);
 }
 
-/* The step that runs what this one packs. */
+/* The number of the step that reads the packed parameters of `plan`; -1: there is none. */
 static int find_user(const struct step_list *steps, const struct dnn_plan *plan) {
     for (int i = 0; i < steps->n; i++)
         if (steps->at[i].run == dnn_step_run &&
@@ -158,7 +157,7 @@ static int find_user(const struct step_list *steps, const struct dnn_plan *plan)
     return -1;
 }
 
-/* Constants that steps point to, in front of them. */
+/* Prints the constants that steps point to. */
 static void print_data(struct text *text, const struct step_list *list, const char *name) {
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
@@ -169,7 +168,7 @@ static void print_data(struct text *text, const struct step_list *list, const ch
 
 /* ---- Sizes ---- */
 
-/* The size's number in the table of all that differ; 0 is the size 0. */
+/* The index of a size in the table of all different sizes; the size 0 has index 0. */
 static int number_of(struct deployment *d, const struct size *size) {
     if (!d->sizes.n) VEC_PUSH(d->arena, &d->sizes, size_const(0));
     for (int i = 0; i < d->sizes.n; i++)
@@ -220,7 +219,7 @@ static void print_steps(struct text *text, struct deployment *d, const struct st
     text_add(text, list->n ? "};\n" : " {0}};\n");
 }
 
-/* All steps' pointers in one table, and all arguments in another: the expansion walks along both. */
+/* Prints the pointers of all steps as one table, and the arguments as another; library.c reads both step by step. */
 static void print_pointers(struct text *text, struct deployment *d, const struct step_list *list,
                            const char *name) {
     text_add(text, "static const struct library_ref %s_ptr[] = {\n", name);
@@ -260,7 +259,7 @@ static void print_list(struct text *text, struct deployment *d, const struct ste
 
 /* ---- The program ---- */
 
-/* Names of inputs and outputs are shown to people who ask for a shape; they are data here, never code. */
+/* The names of inputs and outputs are for messages. They are printed as strings only, never as code. */
 static void print_ports(struct text *text, const char *name, const struct sol_port *port, int n) {
     text_add(text, "static struct sol_port %s[] = {\n", name);
     for (int i = 0; i < n; i++) {
@@ -273,7 +272,7 @@ static void print_ports(struct text *text, const char *name, const struct sol_po
     text_add(text, n ? "};\n" : " {0}};\n");
 }
 
-/* The shapes of outputs are formulas of the open sizes. */
+/* Prints the dims of outputs, which are formulas of the open sizes. */
 static void print_output_dims(struct text *text, const struct sol_program *p) {
     text_add(text, "static struct size output_dims[][SOL_MAX_RANK] = {\n");
     for (int i = 0; i < p->n_outputs; i++) {
@@ -287,7 +286,7 @@ static void print_output_dims(struct text *text, const struct sol_program *p) {
     text_add(text, p->n_outputs ? "};\n" : " {{0}}};\n");
 }
 
-/* Parameters' names and shapes are not needed at run time: one empty port stands for all. */
+/* Names and shapes of parameters are not needed at run time, so their ports are empty. */
 void deploy_print_program(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
     const struct step_list none = {0};

@@ -1,9 +1,9 @@
 /*
- * Putting finished files in the place of those that an earlier deployment left under the same name.
+ * Replaces the files of an earlier deployment with the same name by the new ones.
  *
- * What is there is known by its content. A file of ours goes, whether there is a new one of its name or not; a file of somebody else
- * is never touched, and where it is in the way, nothing is. Files are exchanged one by one with those in the working folder, so that
- * the old ones are there in the end; when one cannot be, the exchanges so far are undone.
+ * Deployed files are recognized by their content. A deployed file is removed, even if there is no new one of its name. A foreign
+ * file is never changed; if it has the name of a new file, the deployment fails. Files are exchanged one by one with those of the
+ * working folder, which then has the old ones. If an exchange fails, the earlier ones are undone.
  */
 #include "deploy/deploy.h"
 
@@ -18,19 +18,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* In the working folder; no names of libraries. */
+/* Names in the working folder; no library can have them, since they contain a dot. */
 #define EARLIER "earlier.d"
 #define ASIDE "aside.d"
 #define LOCK_TRIES 100 /* of 50 ms */
 
-/* ---- Whose file is it? ---- */
+/* ---- Recognizing deployed files ---- */
 
 static bool holds(const char *data, size_t size, const char *mark, size_t n, bool at_begin) {
     if (at_begin) return size >= n && !memcmp(data, mark, n);
     return memmem(data, size, mark, n) != NULL;
 }
 
-/* Is it a regular file that begins with the mark, or has it anywhere, with the NUL behind it? */
+/* Is it a regular file that begins with the mark, or contains it anywhere, followed by a NUL? */
 static bool has_mark(const char *path, const char *mark, bool at_begin) {
     struct stat at;
     bool answer = false;
@@ -46,7 +46,7 @@ static bool has_mark(const char *path, const char *mark, bool at_begin) {
     return answer;
 }
 
-/* `pattern` with the library's name for its @, if it has one: a name of a file, or a mark. */
+/* `pattern`, the name of a file or a mark, with its @ replaced by the library's name. */
 static const char *fill(const struct deployment *d, const char *pattern, char out[DEPLOY_NAME]) {
     const size_t n = strcspn(pattern, "@");
     (void)snprintf(out, DEPLOY_NAME, "%.*s%s%s", (int)n, pattern, pattern[n] ? d->lib : "",
@@ -56,7 +56,7 @@ static const char *fill(const struct deployment *d, const char *pattern, char ou
 
 /* ---- A folder of sources ---- */
 
-/* A file, or a folder on the way to one, that deploying sources writes or build.sh makes. */
+/* Is it the name of a file that a deployment of sources writes or build.sh makes, or a folder in such a name? */
 static bool is_of_sources(const struct deployment *d, const char *name) {
     static const char *const fixed[] = {"network.c", "kernels.c", "none.c", "weights",
                                         "build.sh",  "runtime.o", "own.o",  "generated.o"};
@@ -72,7 +72,8 @@ static bool is_of_sources(const struct deployment *d, const char *name) {
     return false;
 }
 
-/* Finds the first entry that is not of a folder of sources, which begins at `base` of the path: the path is then its. */
+/* Is there an entry in the folder `path` that no deployment of sources makes? `path` becomes the path of the first one. The
+ * folder of sources is the first `base` characters of it. */
 static bool find_foreign(const struct deployment *d, char path[DEPLOY_PATH], size_t base) {
     const size_t end = strlen(path);
     DIR *folder = opendir(path);
@@ -90,10 +91,10 @@ static bool find_foreign(const struct deployment *d, char path[DEPLOY_PATH], siz
     return found;
 }
 
-/* ---- What is there ---- */
+/* ---- Files of a deployment ---- */
 
-/* All that a deployment may leave in its place, and the mark of it; NULL: a folder of sources. What users build from portable C has
- * the mark of a library, but not the second one: it is replaced by a new one, and else stays. */
+/* All files of deployments, and the marks by which they are recognized; mark NULL: a folder of sources. A library that a user has
+ * built from portable C has the first mark but not the second: a new library replaces it, otherwise it stays. */
 struct kind {
     const char *pattern, *mark;
     bool at_begin;
@@ -109,13 +110,14 @@ static const struct kind kinds[] = {
     {"@.h", DEPLOY_HEADER_HEAD, true, NULL},
 };
 
-/* A file's two places: for users, and in the working folder. What is there and not ours counts as absent, as it stays. */
+/* The two paths of a file: in the folder of the result (outside), and in the working folder (inside). was_outside is false for a
+ * foreign file, which stays. */
 struct exchange {
     const char *outside, *inside;
     bool was_outside, was_inside;
 };
 
-/* A folder is ours by its header; then all of it must be. */
+/* A folder is a deployed one if its header is. Then it must not contain foreign files. */
 static enum sol_status check_folder(const struct deployment *d, const char *path, bool *is_ours) {
     char entry[DEPLOY_PATH], mark[DEPLOY_NAME];
     struct stat at;
@@ -152,7 +154,7 @@ static enum sol_status check_one(const struct deployment *d, const struct kind *
 
 /* ---- Exchanging ---- */
 
-/* At once, where the file system can; then nobody ever misses a file. */
+/* Exchanges both files atomically if the file system can, so that the file always exists; otherwise by three renames. */
 static int exchange_both(const struct exchange *e, const char *aside) {
     if (!renameat2(AT_FDCWD, e->inside, AT_FDCWD, e->outside, RENAME_EXCHANGE)) return 0;
     if (errno != EINVAL && errno != ENOSYS) return -1;
@@ -166,7 +168,7 @@ static int exchange_both(const struct exchange *e, const char *aside) {
     return -1;
 }
 
-/* What was inside is outside then, and the other way round; with `undo` all is as it was before. */
+/* Exchanges the inside and the outside file, either of which may be absent; `undo` restores the state before. */
 static int exchange(const struct exchange *e, bool undo, const char *aside) {
     if (e->was_inside && e->was_outside) return exchange_both(e, aside);
     if (!e->was_inside && !e->was_outside) return 0;
@@ -186,7 +188,8 @@ static enum sol_status exchange_all(const struct exchange *all, const char *asid
 
 /* ---- All of it ---- */
 
-/* Two deployments of one name shall not mix their files. Whoever holds the folder for long is none of them: then it goes without. */
+/* Locks the folder of the result, so that two deployments do not mix their files. A deployment holds the lock only for a short
+ * time, so after 5 s the function gives up and continues without it. */
 static int lock_place(const char *place) {
     int fd = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const struct timespec pause = {.tv_nsec = 50000000};
@@ -205,7 +208,7 @@ static void name_exchange(struct deployment *d, const struct kind *kind, struct 
     e->inside = arena_printf(d->arena, "%s/%s%s", d->work, e->was_inside ? "" : EARLIER "/", name);
 }
 
-/* Nothing is allocated while the lock is held. */
+/* Nothing is allocated while the lock is held, so no jump can leave it locked. */
 enum sol_status deploy_replace(struct deployment *d) {
     struct exchange all[COUNT(kinds)];
     for (int i = 0; i < COUNT(kinds); i++) name_exchange(d, &kinds[i], &all[i]);

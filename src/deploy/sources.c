@@ -1,8 +1,8 @@
 /*
- * The runtime and the kernels as text: what libraries are compiled from is what libsol itself was compiled from.
+ * The source text of the runtime and the kernels. Libraries are compiled from the same files as libsol itself.
  *
- * The assembler puts each file into this object as it is. A new file of the runtime is one more line here; without it
- * libraries fail to link, and test/deploy with them. Files of own kernels follow from the list of implementations.
+ * The assembler includes each file into this object. A new file of the runtime needs a line here; without it, libraries fail to
+ * link, and test/deploy fails. Files of own kernels follow from the list of implementations.
  */
 #include "deploy/deploy.h"
 #include "dnn/list.h"
@@ -49,7 +49,7 @@
     X(weights_hash_h, "src/deploy/weights_hash.h", "", 0)                                    \
     X(library_c, "src/deploy/library.c", "", 0)
 
-/* Of own kernels, three files for each row of the list. */
+/* Own kernels have three files for each row of the list. */
 #define OWN_FILES(file, name, X)                                        \
     X(file##_h, "src/dnn/" #file ".h", #file, 0)                        \
     X(file##_c, "src/dnn/" #file ".c", #file, 0)                        \

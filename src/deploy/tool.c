@@ -1,4 +1,4 @@
-/* The compiler of a library: which one, and running it. Never a shell, never without a time limit. */
+/* Finds the compiler for a library and runs it, without a shell and with a time limit. */
 #include "deploy/deploy.h"
 
 #include "device/cpu/cpu.h"
@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A library is far more text than a kernel. */
+/* Longer than for a kernel, since a library has far more text. */
 #define TIMEOUT_S 900
 #define OUTPUT_SIZE 4096
 #define SHOWN_OUTPUT 700
 
-/* Without a compiler that is named: that of generated kernels, or the usual cross compiler. */
+/* The compiler of the option, else that of generated kernels, or the usual cross compiler for arm64. */
 static enum sol_status find_compiler(struct deployment *d, const char **out) {
     const char *version, *path;
     if (d->library->compiler) {
@@ -28,7 +28,7 @@ static enum sol_status find_compiler(struct deployment *d, const char **out) {
     return SOL_OK;
 }
 
-/* What the compiler itself uses for `program`: "objcopy", "ar". */
+/* The path of the "objcopy" or "ar" that the compiler uses. */
 static enum sol_status ask_program(struct deployment *d, const char *compiler, const char *program,
                                    const char **out) {
     char output[OUTPUT_SIZE];
@@ -52,7 +52,7 @@ enum sol_status deploy_find_tool(struct deployment *d, struct deploy_tool *out) 
 
 /* ---- Running ---- */
 
-/* What `env` answers when it cannot start a program. */
+/* Exit codes of `env` when it cannot start a program. */
 enum { CANNOT_RUN = 126, CANNOT_FIND = 127 };
 
 static enum sol_status report_failure(const char *program, int code, char *output) {
@@ -63,7 +63,7 @@ static enum sol_status report_failure(const char *program, int code, char *outpu
     return fail(SOL_ETOOL, "%s failed with exit code %d:\n%s", program, code, output);
 }
 
-/* What a compiler leaves in its folder for temporary files when it is killed goes with ours. */
+/* TMPDIR is the temporary folder, so that files that a killed compiler leaves are removed with it. */
 enum sol_status deploy_run(struct deployment *d, const char *command, const char *const *words) {
     VEC(const char *) argv = {0};
     char output[OUTPUT_SIZE], *at = arena_strdup(d->arena, command);

@@ -1,9 +1,9 @@
 /*
- * The sum over a file of weights that shows damage: at the speed of memory, and the same in libsol, in libraries and in portable C,
- * whose text has this file.
+ * The hash of a weights file, which detects damage. It runs at the speed of memory. libsol, native libraries and portable C, which
+ * includes this text, compute the same value.
  *
- * Four lanes take every fourth word. What a lane does with a word can be undone, so a change within one word always changes the sum.
- * Words are the machine's: with another order of bytes the sum differs, as the weights would.
+ * Each of four lanes hashes every fourth word. Each step of a lane is invertible, so a change within one word always changes the
+ * hash. Words have the machine's byte order: on a machine with the other order the hash differs, and so would the weights.
  */
 #ifndef SOL_WEIGHTS_HASH_H
 #define SOL_WEIGHTS_HASH_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Begins with zeros. */
+/* The four lanes; they start as zeros. */
 struct weights_hash {
     uint64_t a, b, c, d;
 };
@@ -23,7 +23,7 @@ static uint64_t weights_hash_mix(uint64_t lane, const char *at) {
     return lane ^ lane >> 32;
 }
 
-/* `size`: a multiple of 32. */
+/* Adds `size` bytes, a multiple of 32. */
 static void weights_hash_add(struct weights_hash *hash, const char *at, size_t size) {
     struct weights_hash h = *hash;
     const char *end = at + size;

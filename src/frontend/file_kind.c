@@ -1,11 +1,11 @@
-/* What a file is that is no model: told by its first bytes, for people who named the wrong one. */
+/* Tells from the first bytes what kind of file it is if it is not a model, for a helpful error message. */
 #include <sol/sol.h>
 #include <string.h>
 #include <strings.h>
 
 #define EXPORT "export the module by torch.onnx.export, or give it to sol.optimize in Python"
 
-/* In the order in which they are tried; `size` because of NULs. */
+/* In the order in which they are tried. A magic may contain NULs, so it has a size. */
 static const struct {
     size_t offset;
     const char *magic;
@@ -33,7 +33,7 @@ static const struct {
     {0, "%PDF", 4, "a PDF document, no model"},
 };
 
-/* Of texts: behind white space, and whatever the case of letters. */
+/* Text formats: how they begin, after white space; upper and lower case are equal. */
 static const struct {
     const char *begin, *text;
 } texts[] = {

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_ELEMENTS ((int64_t)1 << 56) /* so that sizes in bytes fit */
-#define MAX_EMPTY ((int64_t)1 << 28)    /* rows without elements are walked, too: that must end */
+#define MAX_ELEMENTS ((int64_t)1 << 56) /* so that sizes in bytes fit in 64 bits */
+#define MAX_EMPTY ((int64_t)1 << 28)    /* limits loops over the other dims of an array without elements */
 
 const struct type_row types[N_TYPES] = {
 #define ROW(code, number, name, size, kind) [number] = {name, size, KIND_##kind},
@@ -19,7 +19,7 @@ enum type type_find(const char *name) {
     return TYPE_NONE;
 }
 
-/* The two lists overlap: SOL's dtypes are those that compiled layers may meet one day, ONNX's are all that files have. */
+/* ONNX's type for each SOL dtype. ONNX has more types than SOL. */
 static const enum type of_dtype[SOL_N_DTYPES] = {
     [SOL_F32] = TYPE_F32, [SOL_F64] = TYPE_F64,  [SOL_BF16] = TYPE_BF16, [SOL_F16] = TYPE_F16,
     [SOL_I64] = TYPE_I64, [SOL_I32] = TYPE_I32,  [SOL_I16] = TYPE_I16,   [SOL_I8] = TYPE_I8,
@@ -38,7 +38,6 @@ bool type_dtype(enum type type, enum sol_dtype *out) {
 
 /* ---- Memory ---- */
 
-/* Nothing is taken before the first array. */
 void space_init(struct space *space, int64_t limit) {
     *space = (struct space){.left = limit};
     arena_init(&space->arena);
@@ -49,8 +48,8 @@ void space_stop(struct space *space, enum sol_status status) {
     longjmp(*space->arena.boundary, 1);
 }
 
-/* The extra byte makes arrays without elements differ from NULL. Memory is zeroed, fresh pages by the kernel for nothing, so
- * what is asked for and never touched costs nothing. */
+/* The extra byte makes the data of an array without elements differ from NULL. The arena zeroes memory; new pages are zeroed by the
+ * operating system when they are first used, so memory that is never used costs nothing. */
 void *space_alloc(struct space *space, int64_t n, size_t size) {
     int64_t bytes;
     if (n < 0 || __builtin_mul_overflow(n, (int64_t)size, &bytes))
@@ -143,7 +142,7 @@ struct array *array_view(struct space *space, const struct array *array, int ran
     return view;
 }
 
-/* Row major: the last dim moves fastest. */
+/* Row-major: the last dim has stride 1. */
 void array_strides(const struct array *array, int64_t stride[SOL_MAX_RANK]) {
     int64_t n = 1;
     for (int d = array->rank - 1; d >= 0; d--) {
@@ -152,13 +151,13 @@ void array_strides(const struct array *array, int64_t stride[SOL_MAX_RANK]) {
     }
 }
 
-/* Types that C has. Those below 8 bits lie in the low bits of a byte, and are extended where they are read. */
+/* Types that C has. Elements below 8 bits are in the low bits of a byte, and are extended when they are read. */
 #define PLAIN_LIST(X)                                                                          \
     X(F32, float) X(F64, double) X(U8, uint8_t) X(I8, int8_t) X(U16, uint16_t) X(I16, int16_t) \
     X(I32, int32_t) X(I64, int64_t) X(U32, uint32_t) X(U64, uint64_t) X(BOOL, uint8_t)
 
-/* The low bits of a byte as a number; of signed types the highest of them is the sign, which is what the exclusive or and the
- * subtraction do. */
+/* The low bits of a byte as an integer. For signed types, the exclusive or and the subtraction extend the sign, the highest of
+ * these bits. */
 static int64_t extend(enum type type, uint8_t byte) {
     switch (type) {
     case TYPE_U4: return byte & 15;
@@ -168,7 +167,7 @@ static int64_t extend(enum type type, uint8_t byte) {
     }
 }
 
-/* Of a float of one or two bytes. */
+/* The bits of a float of one or two bytes. */
 static unsigned small_bits(const struct array *array, int64_t i) {
     uint16_t wide;
     if (types[array->type].size == 1) return ((const uint8_t *)array->data)[i];
@@ -176,7 +175,8 @@ static unsigned small_bits(const struct array *array, int64_t i) {
     return wide;
 }
 
-/* A switch per element: slow, but each operator is then written once for all types. Whoever wants speed has a compiled core. */
+/* The switch per element is slow, but lets each operator be written once for all types. Speed is the task of compiled
+ * partitions. */
 double array_double(const struct array *array, int64_t i) {
     switch (array->type) {
 #define READ(code, ctype) \
@@ -190,14 +190,14 @@ double array_double(const struct array *array, int64_t i) {
     return float_decode(array->type, small_bits(array, i));
 }
 
-/* Cut off, held within 64 bits. */
+/* Truncates to an integer, saturated to 64 bits; NaN becomes 0. */
 static int64_t whole_of(double value) {
     if (value != value) return 0;
     if (value >= 9223372036854775808.0) return INT64_MAX;
     return value < -9223372036854775808.0 ? INT64_MIN : (int64_t)value;
 }
 
-/* Types that C has take the short way; floats of few bits go through a double. */
+/* Types that C has are converted directly; small floats via a double. */
 int64_t array_int(const struct array *array, int64_t i) {
     switch (array->type) {
     case TYPE_F32: return whole_of((double)((const float *)array->data)[i]);
@@ -220,8 +220,8 @@ int64_t array_int(const struct array *array, int64_t i) {
     return whole_of(array_double(array, i));
 }
 
-/* Conversion to a smaller unsigned type is by modulo in C; to a signed one the compilers that build SOL cut the bits off, too.
- * Conversion to a smaller unsigned type is by modulo in C; to a signed one the compilers that build SOL cut the bits off, too. */
+/* Keeps the low bits of the value: C defines that for conversions to unsigned types, and the compilers that build SOL do the same
+ * for signed types. */
 void array_set_int(struct array *array, int64_t i, int64_t value) {
     switch (array->type) {
     case TYPE_BOOL: ((uint8_t *)array->data)[i] = value != 0; return;
@@ -243,15 +243,15 @@ void array_set_int(struct array *array, int64_t i, int64_t value) {
     else array_set_double(array, i, (double)value);
 }
 
-/* Into integers as array_ints says, but above 2^63 into the unsigned. */
+/* Truncates a double to the integer that is stored: as array_ints, but an array of u64 also gets values of 2^63 and above. */
 static int64_t cut(const struct array *array, double value) {
     bool is_high = array->type == TYPE_U64 && value >= 9223372036854775808.0;
     if (!is_high) return whole_of(value);
     return value < 18446744073709551616.0 ? (int64_t)(uint64_t)value : -1;
 }
 
-/* Infinities and what is too large saturate in types without an infinity, as casts of ONNX do unless they are told otherwise.
- * Infinities and what is too large saturate in types without an infinity, as casts of ONNX do unless they are told otherwise. */
+/* Infinities and values that are too large saturate in small floats, as ONNX's casts do by default; f16 and bf16 get
+ * an infinity. */
 void array_set_double(struct array *array, int64_t i, double value) {
     unsigned bits;
     switch (array->type) {
@@ -269,14 +269,14 @@ void array_set_double(struct array *array, int64_t i, double value) {
     else ((uint16_t *)array->data)[i] = (uint16_t)bits;
 }
 
-/* Strings, sequences, complex numbers and empty optionals have no place among numbers. */
+/* Stops for strings, sequences, complex numbers and empty optionals, which are not converted to numbers. */
 static void check_numbers(struct space *space, const struct array *array) {
     if (is_float(array->type) || is_integer(array->type)) return;
     space_stop(space, fail(SOL_EUNSUPPORTED, "elements of type %s",
                            array->type > 0 ? types[array->type].name : "sequence or none"));
 }
 
-/* A copy, so whoever asked may compute in it. */
+/* A copy, which the caller may change. */
 double *array_doubles(struct space *space, const struct array *array) {
     check_numbers(space, array);
     double *out = SPACE_ARRAY(space, double, array->n);
@@ -301,14 +301,13 @@ void array_fill_ints(struct array *array, const int64_t *values) {
 
 /* ---- Walking ---- */
 
-/* All operands stand still until they get strides. */
+/* All strides begin as 0. */
 void walk_init(struct walk *walk, int rank, const int64_t *dim) {
     *walk = (struct walk){.rank = rank, .n = product(rank, dim)};
     for (int d = 0; d < rank; d++) walk->dim[d] = dim[d];
 }
 
-/* A dim of 1 does not move, whatever the shape has there; dims that the operand lacks in front do not move either, as strides
- * begin as 0. */
+/* A dim of 1 gets stride 0, so it is repeated along the dim of the shape. Leading dims that the operand lacks keep stride 0. */
 void walk_broadcast(struct walk *walk, int k, const struct array *array) {
     int64_t n = 1;
     for (int d = array->rank - 1; d >= 0; d--) {
@@ -317,8 +316,8 @@ void walk_broadcast(struct walk *walk, int k, const struct array *array) {
     }
 }
 
-/* Like the hand of a counter: a dim that has gone round goes back to its start and moves the next one outwards. Behind the
- * last point all are at the start again. */
+/* Advances the last dim; a dim that reaches its end goes back to 0 and advances the one before it. After the last point, the
+ * iterator is at the first point again. */
 void walk_next(struct walk *walk) {
     for (int d = walk->rank - 1; d >= 0; d--) {
         for (int k = 0; k < MAX_OPERANDS; k++) walk->offset[k] += walk->stride[k][d];

@@ -1,12 +1,12 @@
 /*
  * Values of the interpreter: tensors of all of ONNX's element types, sequences, optionals.
  *
- * All of them live in a `struct space`, an arena with a limit that dies with the call. What goes wrong while computing (no memory,
- * a result over the limit, a bad value) jumps to the space's boundary, so that operators read as formulas; nothing in between holds
- * a lock, a file or memory of its own.
+ * All of them live in a `struct space`, an arena with a limit, which is freed at the end of the call. Each error while computing
+ * (no memory, a result over the limit, a bad value) jumps to the space's boundary, so that operators read as formulas. So code
+ * that may jump holds no lock, no open file and no memory outside the space.
  *
- * Elements below 8 bits take a byte each. Operators mostly see elements as doubles or as 64-bit integers, which hold every element
- * type but strings exactly; results are rounded or cut to the element type once.
+ * Each element below 8 bits takes a byte. Most operators read elements as doubles or as 64-bit integers, which hold every element
+ * type except strings exactly. Results are rounded or truncated to the element type once.
  */
 #ifndef SOL_ONNX_ARRAY_H
 #define SOL_ONNX_ARRAY_H
@@ -28,8 +28,8 @@
     X(E2M1, 23, "f4e2m1", 1, FLOAT) X(E8M0, 24, "f8e8m0", 1, FLOAT) X(U2, 25, "u2", 1, UNSIGNED)  \
     X(I2, 26, "i2", 1, SIGNED)
 
-/* Numbers are ONNX's, so that none has to be translated. An optional without a value and a sequence are types besides: they
- * say what `data` is. */
+/* The numbers are those of ONNX, so no translation is needed. Two more types are no element types: an optional without a value,
+ * and a sequence. */
 enum type {
     TYPE_NONE, /* an optional without a value */
     TYPE_SEQUENCE = -1,
@@ -40,13 +40,13 @@ enum type {
 };
 enum type_kind { KIND_NONE, KIND_FLOAT, KIND_SIGNED, KIND_UNSIGNED, KIND_TEXT, KIND_COMPLEX };
 
-/* What there is to know of an element type. */
+/* Properties of an element type. */
 struct type_row {
     const char *name;
     size_t size;
     enum type_kind kind;
 };
-/* By ONNX's number; one without a name is none. */
+/* Indexed by ONNX's number; a row without a name is not a type. */
 extern const struct type_row types[N_TYPES];
 /* The type of this name; TYPE_NONE when there is none. */
 enum type type_find(const char *name);
@@ -57,13 +57,13 @@ static inline bool is_float(enum type type) { return type > 0 && types[type].kin
 static inline bool is_integer(enum type type) {
     return type > 0 && (types[type].kind == KIND_SIGNED || types[type].kind == KIND_UNSIGNED);
 }
-/* As bits of a SOL dtype, for compiled parts; false when SOL has none. */
+/* The SOL dtype with the same bits, for partitions; false when there is none. */
 bool type_dtype(enum type type, enum sol_dtype *out);
 enum type type_of_dtype(enum sol_dtype dtype);
 
 /*
- * A value. Whoever makes it fills it before anybody else sees it; from then on it never changes, so views, sequences and scopes share
- * data freely. An array without elements has dims nevertheless, of which one is 0.
+ * A value. It is filled before it becomes an output or gets a name, and never changes afterwards. So views, sequences and scopes
+ * may share data. An array without elements has dims, too; one of them is 0.
  */
 struct array {
     enum type type;
@@ -75,21 +75,22 @@ struct array {
 
 /* ---- Memory ---- */
 
-/* Limits are per call: what a file may ask for must not depend on what other calls have taken. */
+/* The limit is per call, so that the memory of one call does not depend on other calls. */
 struct space {
     struct arena arena;
-    int64_t left;           /* bytes that may still be taken */
-    enum sol_status status; /* why control went to the boundary, when not for the arena's reason */
+    int64_t left;           /* bytes that may still be allocated */
+    enum sol_status status; /* of space_stop; SOL_OK after a jump: the arena is out of memory */
 };
 
 void space_init(struct space *space, int64_t limit);
-/* Gives up: control goes to the boundary. The message stands. */
+/* Jumps to the boundary with `status`. The message of sol_error() stays. */
 void space_stop(struct space *space, enum sol_status status) __attribute__((noreturn, cold));
-/* Zeroed memory for `n` items; stops at overflow and over the limit. */
+/* Zeroed memory for `n` items of `size` bytes; jumps to the boundary at overflow and over the limit. */
 void *space_alloc(struct space *space, int64_t n, size_t size);
 #define SPACE_ARRAY(space, type, n) ((type *)space_alloc(space, n, sizeof(type)))
 
-/* A place in the order of what was taken. What lies between two of them can be given back; then it no longer counts. */
+/* A position in the order of allocations. space_release frees all memory that was allocated between two marks; it no longer counts
+ * towards the limit. */
 struct space_mark {
     struct arena_block *block;
     int64_t left;
@@ -100,19 +101,19 @@ void space_release(struct space *space, const struct space_mark *first,
 
 /* ---- Arrays ---- */
 
-/* The number of elements. False when a dim is below 0, or when the product of all that are not 0 is too large: so any product of
- * some dims of an array fits, also where there are no elements. */
+/* *n is the number of elements. False when a dim is below 0, or when the product of all dims that are not 0 is too large. So the
+ * product of any dims of an array fits, even if the array has no elements. */
 bool dims_count(int rank, const int64_t *dim, int64_t *n);
 
 /* Zeroed. Stops when the dims are negative, overflow or go over the limit. */
 struct array *array_new(struct space *space, enum type type, int rank, const int64_t *dim);
-/* The same data with another shape, which has as many elements. */
+/* The same data with another shape; stops when it has another number of elements. */
 struct array *array_view(struct space *space, const struct array *array, int rank,
                          const int64_t *dim);
-/* One that shares nothing with `array`, which may be NULL; items of sequences and texts are copied, too. */
+/* A deep copy: items of sequences and strings are copied, too. `array` may be NULL; the result is NULL then. */
 struct array *array_copy(struct space *space, const struct array *array);
-/* All elements as doubles or integers, in memory of their own. Floats become integers by cutting, held within 64 bits, NaN as 0. Stops
- * for strings. Unsigned 64-bit integers keep their bits as integers. */
+/* All elements as doubles or integers, in new memory. A float becomes an integer by truncation, saturated to 64 bits; NaN becomes
+ * 0. An unsigned 64-bit integer keeps its bits as an integer. Stops for types that are no numbers, such as strings. */
 double *array_doubles(struct space *space, const struct array *array);
 int64_t *array_ints(struct space *space, const struct array *array);
 /* One element. */
@@ -120,7 +121,7 @@ double array_double(const struct array *array, int64_t i);
 int64_t array_int(const struct array *array, int64_t i);
 void array_set_double(struct array *array, int64_t i, double value);
 void array_set_int(struct array *array, int64_t i, int64_t value);
-/* From values, as many as the array has: rounded to nearest even or cut to the type's bits. */
+/* Set all elements of the array: doubles are rounded to nearest even, integers are truncated to the type's bits. */
 void array_fill_doubles(struct array *array, const double *values);
 void array_fill_ints(struct array *array, const int64_t *values);
 static inline char *array_at(const struct array *array, int64_t i) {
@@ -128,7 +129,8 @@ static inline char *array_at(const struct array *array, int64_t i) {
 }
 static inline bool is_tensor(const struct array *array) { return array->type > 0; }
 
-/* float.c: floats below 32 bits by their bits. `saturates`: too large becomes the largest instead of infinity or NaN. */
+/* float.c: floats below 32 bits, from and to their bits. `saturates`: a value that is too large becomes the largest finite value
+ * instead of infinity or NaN. */
 double float_decode(enum type type, unsigned bits);
 unsigned float_encode(enum type type, double value, bool saturates);
 
@@ -136,18 +138,18 @@ unsigned float_encode(enum type type, double value, bool saturates);
 
 #define MAX_OPERANDS 4
 
-/* All points of a shape in row-major order, with the offsets of up to four operands. */
+/* An iterator over all points of a shape in row-major order, with the offsets of up to MAX_OPERANDS operands. */
 struct walk {
     int rank;
     int64_t n, dim[SOL_MAX_RANK], at[SOL_MAX_RANK];
     int64_t stride[MAX_OPERANDS][SOL_MAX_RANK], offset[MAX_OPERANDS];
 };
 void walk_init(struct walk *walk, int rank, const int64_t *dim);
-/* Operand `k` is an array that is broadcast to the shape; all of its strides are set. */
+/* Sets the strides of operand `k` to those of an array that is broadcast to the shape. */
 void walk_broadcast(struct walk *walk, int k, const struct array *array);
 void walk_next(struct walk *walk);
 
-/* Elements from one dim to the next. */
+/* Strides of the array, in elements. */
 void array_strides(const struct array *array, int64_t stride[SOL_MAX_RANK]);
 static inline int64_t product(int rank, const int64_t *dim) {
     int64_t n = 1;

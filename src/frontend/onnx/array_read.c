@@ -1,14 +1,16 @@
 /*
- * A TensorProto of any element type as an array. tensor.c reads the types that SOL compiles, in place; this reads all, and strings.
+ * Reads a TensorProto of any element type, including strings, as an array. tensor.c reads only the types that SOL compiles, in
+ * place.
  *
- * Elements of 4 and 2 bits lie packed in bytes, the first one lowest. Nothing is allocated for sizes that only the file claims.
+ * Elements of 4 and 2 bits are packed in bytes, the first one in the lowest bits. Memory is allocated only after the size has been
+ * compared with that of the data.
  */
 #include "eval.h"
 #include "tensor.h"
 
 #include <string.h>
 
-/* Elements that share a byte in a file. */
+/* The number of elements that share a byte in a file. */
 static int packed_in_byte(enum type type) {
     bool is_half = type == TYPE_U4 || type == TYPE_I4 || type == TYPE_E2M1;
     return is_half ? 2 : type == TYPE_U2 || type == TYPE_I2 ? 4 : 1;
@@ -28,8 +30,8 @@ static enum sol_status read_dims(const struct onnx_tensor *tensor, struct array 
                : fail(SOL_EINVAL, "dims below 0, or more elements than can be counted");
 }
 
-/* Which field of the message holds elements of this type, after the comments in onnx.proto. Types below 32 bits, also as bits
- * of floats, are in int32_data. */
+/* The field of the message that holds elements of this type, as onnx.proto defines. Types below 32 bits are in int32_data, floats
+ * as their bits. */
 static const struct list *typed_field(const struct onnx_tensor *tensor, enum type type) {
     switch (type) {
     case TYPE_F32: return &tensor->floats;
@@ -42,13 +44,13 @@ static const struct list *typed_field(const struct onnx_tensor *tensor, enum typ
     }
 }
 
-/* Typed fields that hold something; there may be one at most. */
+/* The number of typed fields that have values; there may be at most one. */
 static int count_typed(const struct onnx_tensor *t) {
     return (t->floats.n > 0) + (t->doubles.n > 0) + (t->int32s.n > 0) + (t->int64s.n > 0) +
            (t->uint64s.n > 0) + (t->strings.n > 0);
 }
 
-/* Numbers of 64 bits cut to the size of an element; floats, doubles and strings have theirs. */
+/* Floats, doubles and strings are copied as they are; integers of 64 bits are truncated to the size of an element. */
 static enum sol_status read_typed(struct space *space, const struct onnx_tensor *tensor,
                                   struct array *out) {
     const struct list *field = typed_field(tensor, out->type);
@@ -66,7 +68,7 @@ static enum sol_status read_typed(struct space *space, const struct onnx_tensor 
     return SOL_OK;
 }
 
-/* raw_data, or a file beside the model. Sizes must agree to the byte; only then is memory taken. */
+/* Reads raw_data, or an external file. The size in bytes must be exact; it is checked before memory is allocated. */
 static enum sol_status read_bytes(struct space *space, const char *folder,
                                   const struct onnx_tensor *tensor, struct array *out) {
     size_t item = types[out->type].size;
@@ -84,7 +86,7 @@ static enum sol_status read_bytes(struct space *space, const char *folder,
     return SOL_OK;
 }
 
-/* From the end, so that no packed byte is overwritten before its turn. */
+/* Goes from the last element to the first, so that no packed byte is overwritten before it is read. */
 static void unpack(struct array *array) {
     int packed = packed_in_byte(array->type), bits = 8 / packed;
     uint8_t *at = array->data;
@@ -92,7 +94,7 @@ static void unpack(struct array *array) {
         at[i] = (uint8_t)(at[i / packed] >> (i % packed * bits)) & (uint8_t)((1 << bits) - 1);
 }
 
-/* As other elements of few bits are kept: numbers below 0 with their sign in all bits. */
+/* Extends the sign of small integers to all bits of the byte; bools become 0 or 1. */
 static void normalize(struct array *array) {
     bool is_small = packed_in_byte(array->type) > 1 && is_integer(array->type);
     for (int64_t i = 0; i < array->n && is_small; i++) array_set_int(array, i, array_int(array, i));
@@ -100,8 +102,8 @@ static void normalize(struct array *array) {
         ((uint8_t *)array->data)[i] = ((uint8_t *)array->data)[i] != 0;
 }
 
-/* Exactly one place holds the values. Whatever is unclear is refused: two places with values have been used to show a checker
- * something else than what runs. */
+/* Values in two places, raw and typed, are refused: such files have been used to make a checker read other values than the
+ * runtime. */
 enum sol_status array_read(struct space *space, const char *folder,
                            const struct onnx_tensor *tensor, struct array **out) {
     struct array *array = *out = SPACE_ARRAY(space, struct array, 1);

@@ -1,14 +1,14 @@
 /*
- * What operator functions are made of: attributes, inputs as numbers or tensors, layers, results.
+ * Helpers for operator functions: attributes, inputs as shape values or tensors, layers, results.
  *
- * Mistakes are sticky, as in the builder: functions read as formulas, and the first mistake is what call_set_output returns.
+ * Errors are sticky, as in the builder, so functions read as formulas. call_set_output returns the first error.
  */
 #include "import.h"
 
 #include <stdarg.h>
 #include <string.h>
 
-/* The first mistake stays; later ones follow from it. */
+/* Keeps the first error, since later ones follow from it. */
 enum sol_status call_fail(struct op_call *c, enum sol_status status) {
     if (!c->im->status) c->im->status = status;
     return status;
@@ -22,7 +22,7 @@ const struct onnx_attribute *call_attribute(const struct op_call *c, const char 
     return proto_attribute(c->node, name);
 }
 
-/* NULL when it is missing, or a mistake. */
+/* NULL when it is missing or has another type, which is an error. */
 static const struct onnx_attribute *find_typed(struct op_call *c, const char *name,
                                                enum onnx_attribute_type type) {
     const struct onnx_attribute *a;
@@ -60,9 +60,9 @@ int call_ints(struct op_call *c, const char *name, int max, int64_t *out) {
     return a->ints.n;
 }
 
-/* ---- Inputs as numbers ---- */
+/* ---- Inputs as shape values ---- */
 
-/* A formula counts as 0: what has numbers has none among its dims. */
+/* The dims of a known value are constants. A dim that is a formula would count as 0. */
 int64_t call_count(const struct import_value *v) {
     int64_t n = 1;
     for (int d = 0; d < v->rank; d++) n *= size_is_const(v->dim[d]) ? size_value(v->dim[d]) : 0;
@@ -75,7 +75,7 @@ const struct size *call_shape_value(struct op_call *c, int i) {
     return c->in[i]->shape_value;
 }
 
-/* All of them must be known, and none may depend on the batch. */
+/* Reports an error when the values are not known, are more than `max`, or depend on the batch. */
 int call_input_ints(struct op_call *c, int i, int max, int64_t *out) {
     (void)call_shape_value(c, i);
     const struct import_value *v = c->in[i];
@@ -95,7 +95,7 @@ int call_input_ints(struct op_call *c, int i, int max, int64_t *out) {
     return (int)n;
 }
 
-/* Whoever reads a live value binds the program to it. */
+/* `is_read` makes a guard: after reading a live value, the program is valid for this value only. */
 double call_input_float(struct op_call *c, int i) {
     struct import_value *v = c->in[i];
     const void *at = v->data ? v->data : v->live;
@@ -111,8 +111,8 @@ double call_input_float(struct op_call *c, int i) {
 /* ---- Inputs as tensors ---- */
 
 /*
- * A known value becomes a parameter when a layer wants it, and once: its tensor stays with it. Values that were moved as numbers since
- * then are new ones. Integers for a gather are parameters of their own each time, as the value may be wanted as numbers, too.
+ * A known value becomes a parameter when the first layer reads it, and keeps that tensor. A copy of it with other dims is a new
+ * value. The integer index of a gather becomes a new parameter each time, since the value may also be read as a shape value.
  */
 
 sol_tensor call_param(struct op_call *c, enum sol_dtype dtype, int rank, const int64_t *dim,
@@ -134,7 +134,7 @@ static void add_param(struct op_call *c, struct import_value *v) {
     VEC_PUSH(c->im->arena, &c->im->params, v->data);
 }
 
-/* Known truth values, as the model keeps them. */
+/* Known bools as a parameter of f32 with 1 and 0, as the model represents them. */
 static void add_truth(struct op_call *c, struct import_value *v) {
     int64_t dim[SOL_MAX_RANK], n = call_count(v);
     float *data = arena_alloc_array(c->im->arena, sizeof *data, (size_t)n + 1);
@@ -145,7 +145,7 @@ static void add_truth(struct op_call *c, struct import_value *v) {
     v->tensor = call_param(c, SOL_F32, v->rank, dim, data);
 }
 
-/* A value of this call: the model takes it as an input. */
+/* A live value becomes an input of the model. */
 static void add_input(struct op_call *c, struct import_value *v) {
     int64_t dim[SOL_MAX_RANK];
     if (!call_count(v)) call_fail(c, fail(SOL_EUNSUPPORTED, "an input without values"));
@@ -177,8 +177,8 @@ sol_tensor call_index(struct op_call *c, int i) {
     return call_param(c, SOL_I64, v->rank, dim, data);
 }
 
-/* A scalar is a number within a kernel; a parameter would have to be loaded. It has no rank, so it stands only beside
- * an input of at least the value's own: [1,1] + [3] is [1,3], and would be [3] with a scalar. */
+/* A scalar is a constant in the kernel's code; a parameter would have to be loaded. A scalar has rank 0, so it is used only if
+ * another input has at least the rank of the value: [1,1] + [3] is [1,3], but with a scalar it would be [3]. */
 sol_tensor call_operand(struct op_call *c, int i) {
     const struct import_value *v = c->in[i];
     int highest = 0;
@@ -189,7 +189,7 @@ sol_tensor call_operand(struct op_call *c, int i) {
     return is_scalar ? sol_model_scalar(c->im->model, call_input_float(c, i)) : call_tensor(c, i);
 }
 
-/* The builder says -1 - s for symbol s, and INT64_MIN for a formula that it does not tell. */
+/* sol_model_shape gives -1 - s for symbol s, and INT64_MIN for any other formula. */
 int call_shape(struct op_call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]) {
     int64_t known[SOL_MAX_RANK];
     int rank = sol_model_shape(c->im->model, tensor, known);
@@ -290,7 +290,7 @@ sol_tensor call_pick(struct op_call *c, sol_tensor x, int axis, int64_t n, const
 
 /* ---- Results ---- */
 
-/* A result that is an input of this call alone, passed on, is a tensor of the model. */
+/* A result that is a live input, passed on unchanged, becomes a tensor of the model. */
 static void settle(struct op_call *c, struct import_value *value) {
     for (int k = 0; k < c->n_in && value->live && value->tensor < 0; k++)
         if (c->in[k] && c->in[k]->live == value->live) value->tensor = call_tensor(c, k);
@@ -314,7 +314,8 @@ enum sol_status call_set_output_as(struct op_call *c, int i, enum sol_dtype dtyp
     return call_set_output_value(c, i, &value);
 }
 
-/* Layers compute with f32 alone, and with truth values ONNX does not compute: of another type are only those that are moved. */
+/* Layers compute only with f32. A result has the type of the first input, since values of other types are only moved, not
+ * computed. */
 enum sol_status call_set_output(struct op_call *c, int i, sol_tensor tensor) {
     bool is_moved = c->n_in && c->in[0];
     return call_set_output_as(c, i, is_moved ? c->in[0]->dtype : SOL_F32, tensor);

@@ -1,9 +1,9 @@
 /*
- * The table of interpreted operators, and what their functions work with: attributes, inputs, results.
+ * The table of interpreted operators, and helpers for their functions: attributes, inputs, results.
  *
- * Values come as they are asked for. An attribute of the wrong type, an input that is missing or no tensor, an axis beyond the rank:
- * each is found by the helper that fetches it, which leaves with a message, so functions check only what is theirs to know. The
- * message gets the node's number and name where the call ends (session.c).
+ * The helpers check what they return: an attribute of the wrong type, an input that is missing or no tensor, or an axis beyond
+ * the rank jumps out with a message. So functions check only what is specific to the operator. session.c adds the node's number
+ * and name to the message.
  */
 #include "eval.h"
 
@@ -19,7 +19,7 @@ static const struct operator operators[] = {
 #undef EVAL
 };
 
-/* By name within a domain: ONNX's own is called "" or "ai.onnx". */
+/* ONNX's own domain is "" or "ai.onnx". */
 const struct operator *operator_find(const char *domain, const char *name) {
     bool is_standard = !domain || !*domain || !strcmp(domain, "ai.onnx");
     for (int i = 0; name && i < COUNT(operators); i++) {
@@ -39,7 +39,7 @@ void eval_check(struct eval *e, bool holds, const char *what) {
 
 /* ---- A node ---- */
 
-/* The values behind the names. Trailing inputs that are left out are as if they had not been named. */
+/* Finds the values of the inputs. Inputs that are left out at the end of the list are not counted. */
 static void find_inputs(struct eval *e) {
     for (int i = 0; i < e->n_in; i++) {
         const char *name = *ITEM(e->node->inputs, const char *, i);
@@ -55,8 +55,8 @@ static void find_inputs(struct eval *e) {
         eval_stop(e, fail(SOL_EINVAL, "%d inputs; it takes at most %d", e->n_in, e->op->max_in));
 }
 
-/* Results whose name is empty are not wanted. One that is wanted and was not given is something that the function does not
- * have. */
+/* Stores the outputs in the scope. An output with an empty name is not needed. If the function has not set another one, SOL does
+ * not support that output. */
 static void store_outputs(struct eval *e) {
     for (int i = 0; i < e->n_out; i++) {
         const char *name = *ITEM(e->node->outputs, const char *, i);
@@ -66,7 +66,7 @@ static void store_outputs(struct eval *e) {
     }
 }
 
-/* Attributes are checked before anything is computed: one that the function does not know would change the result unseen. */
+/* Checks attributes first: ignoring one that the function does not know could give a wrong result. */
 enum sol_status eval_node(struct eval_context *run, struct scope *scope,
                           const struct onnx_node *node) {
     struct eval e = {.run = run,
@@ -111,7 +111,7 @@ double eval_float(struct eval *e, const char *name, double default_value) {
     return a ? (double)a->f : default_value;
 }
 
-/* Bytes of the file have no NUL behind them; a copy has. */
+/* A copy, since strings in the file do not end with a NUL. */
 const char *eval_string(struct eval *e, const char *name, const char *default_value) {
     const struct onnx_attribute *a = find_typed(e, name, ONNX_STRING);
     if (!a || !a->s) return default_value;
@@ -145,14 +145,15 @@ int eval_floats(struct eval *e, const char *name, const float **out) {
     return a ? a->floats.n : 0;
 }
 
-/* There is no operator that has an optional graph, but for those that ask eval_attribute before. */
+/* Stops when the graph is missing; an operator with an optional graph calls eval_attribute first. */
 const struct onnx_graph *eval_graph(struct eval *e, const char *name) {
     const struct onnx_attribute *a = find_typed(e, name, ONNX_GRAPH);
     if (!a || !a->g) eval_stop(e, fail(SOL_EINVAL, "attribute %s is missing", name));
     return a->g;
 }
 
-/* Read at every run: nodes within loops are few, and constants of the outer graph are computed once anyway. */
+/* The tensor is read each time the node runs. That is rare: nodes of the outer graph that read only constants run once, while
+ * loading. */
 struct array *eval_tensor(struct eval *e, const char *name) {
     const struct onnx_attribute *a = find_typed(e, name, ONNX_TENSOR);
     struct array *array = NULL;
@@ -171,7 +172,7 @@ struct array *eval_in(struct eval *e, int i) {
     return e->in[i];
 }
 
-/* Lists of numbers are tensors of rank 1, and scalars where files were careless. */
+/* A list is a tensor of rank 1; some files use a scalar for a list of one number. */
 int eval_in_ints(struct eval *e, int i, int64_t **out) {
     *out = NULL;
     if (!eval_has(e, i)) return 0;
@@ -182,7 +183,7 @@ int eval_in_ints(struct eval *e, int i, int64_t **out) {
     return (int)x->n;
 }
 
-/* A single number, of whatever rank: files write scalars as [1], too. Floats are cut. */
+/* A single number of any rank, since some files write a scalar as [1]. Floats are truncated. */
 int64_t eval_in_int(struct eval *e, int i, int64_t default_value) {
     if (!eval_has(e, i)) return default_value;
     const struct array *x = eval_in(e, i);
@@ -200,7 +201,7 @@ double eval_in_double(struct eval *e, int i, double default_value) {
     return array_double(x, 0);
 }
 
-/* Many operators had lists as attributes first and as inputs later; the input wins. */
+/* Many lists were an attribute in early opsets and are an input in later ones. */
 int eval_list(struct eval *e, int i, const char *name, const int64_t **out) {
     int64_t *list;
     if (!eval_has(e, i)) return eval_ints(e, name, out);
@@ -223,7 +224,7 @@ int eval_axis_of_list(struct eval *e, int64_t axis, int rank, bool named[SOL_MAX
     return at;
 }
 
-/* The comparison comes before the addition, so nothing overflows however wild the index is. */
+/* The range is checked before the addition, so nothing overflows. */
 int64_t eval_index(struct eval *e, int64_t index, int64_t size) {
     if (index < -size || index >= size)
         eval_stop(
@@ -266,7 +267,7 @@ void eval_set_output_doubles(struct eval *e, int i, enum type type, int rank, co
     eval_set_output(e, i, eval_from_doubles(e, type, rank, dim, values));
 }
 
-/* As NumPy does: shapes are aligned at their ends, and a dim of 1 fits any other. */
+/* As in NumPy: shapes are aligned at their last dims, and a dim of 1 fits any other. */
 int eval_broadcast(struct eval *e, int n, struct array *const *arrays, int64_t dim[SOL_MAX_RANK]) {
     int rank = 0;
     for (int i = 0; i < n; i++)

@@ -1,13 +1,13 @@
 /*
- * The interpreter: one node at a time, plain loops, all element types. It computes what SOL's compiled core does not have.
+ * The interpreter: computes one node at a time in plain loops, for all element types. It runs the nodes that SOL cannot compile.
  *
  *   eval.def    THE list of operators
- *   eval.c      that table, and what the functions behind it work with: attributes, inputs, results
+ *   eval.c      the table, and helpers for its functions: attributes, inputs, results
  *   eval_*.c    the functions, by group
  *   scope.c     names and values of a graph while it runs; subgraphs
  *
- * A function reads e->in (NULL: left out) and gives e->out. Mistakes do not return: eval_stop leaves with the message, as does all
- * that allocates (array.h). So a function reads like the operator's definition:
+ * A function reads e->in (NULL: left out) and sets e->out. Errors do not return: eval_stop jumps out of the function with the
+ * message, and so does each function that allocates (array.h). So a function reads like the operator's definition:
  *
  *     void run_trace(struct eval *e) {
  *         const struct array *x = eval_in(e, 0);
@@ -17,8 +17,8 @@
  *         eval_set_output_doubles(e, 0, x->type, 0, NULL, &sum);
  *     }
  *
- * What it must check itself is what data can say: indices, sizes, divisors, and dims of inputs against each other. Sizes of results
- * need no check: allocation refuses those that are negative, overflow or go over the limit.
+ * A function must check the values that come from data: indices, sizes, divisors, and dims of inputs against each other. Sizes of
+ * results need no check: allocation refuses sizes that are negative, overflow or exceed the limit.
  */
 #ifndef SOL_ONNX_EVAL_H
 #define SOL_ONNX_EVAL_H
@@ -34,26 +34,26 @@ struct eval_context {
     struct space *space;
     const char *folder; /* for external data */
     int64_t opset;
-    double deadline; /* os_now() at which loops are ended */
-    int depth;       /* of subgraphs */
-    int node;        /* of the outer graph, for messages; -1: none */
+    double deadline; /* loops stop when os_now() exceeds it */
+    int depth;       /* how deep subgraphs are nested */
+    int node;        /* node of the outer graph, for messages; -1: none */
 };
 
 /* One node. */
 struct eval {
     struct eval_context *run;
     struct space *space;
-    struct scope *scope; /* what subgraphs see */
+    struct scope *scope; /* names that the node and its subgraphs can read */
     const struct onnx_node *node;
     const struct operator* op;
     int64_t opset;
     int n_in, n_out;
     struct array **in, **out;
-    bool is_unsigned; /* how int_binary functions take their bits */
+    bool is_unsigned; /* int_binary functions treat 64-bit integers as unsigned */
 };
 typedef void eval_function(struct eval *e);
 
-/* A row of the list. Which of the kernels and numbers count depends on `run`. */
+/* A row of eval.def. `run` decides which of the other functions and numbers have a meaning. */
 struct operator{
     const char *name;
     int min_in, max_in;
@@ -66,10 +66,10 @@ struct operator{
     const char *alpha, *beta; /* attributes of `shaped` */
     double alpha_is, beta_is; /* their defaults */
     double start;             /* of a reduction */
-    int result;               /* TYPE_BOOL: whatever the inputs are; 0: as the first */
-    int choice;               /* which member of a family */
-    const char *domain;       /* NULL: ONNX's own */
-    const char *attributes;   /* all that it may have; another one refuses the node */
+    int result;         /* element type of the result: TYPE_BOOL, or 0: that of the first input */
+    int choice;         /* which member of a family */
+    const char *domain; /* NULL: ONNX's own */
+    const char *attributes; /* the allowed ones; a node with another one is refused */
 };
 const struct operator* operator_find(const char *domain, const char *name);
 
@@ -82,13 +82,13 @@ enum sol_status eval_node(struct eval_context *run, struct scope *scope,
 void eval_stop(struct eval *e, enum sol_status status) __attribute__((noreturn, cold));
 static inline bool eval_has(const struct eval *e, int i) { return i < e->n_in && e->in[i]; }
 
-/* Attributes, or what holds without them. A wrong type stops. */
+/* The attribute, or the default when it is missing. A wrong type stops the call. */
 const struct onnx_attribute *eval_attribute(const struct eval *e, const char *name);
 int64_t eval_int(struct eval *e, const char *name, int64_t default_value);
 double eval_float(struct eval *e, const char *name, double default_value);
 const char *eval_string(struct eval *e, const char *name, const char *default_value);
-bool eval_is(struct eval *e, const char *name, const char *value); /* a string attribute */
-/* A string attribute that must be one of the words of a list. */
+bool eval_is(struct eval *e, const char *name, const char *value); /* is the attribute `value`? */
+/* A string attribute that must be one of `words`, which are separated by spaces. */
 const char *eval_word(struct eval *e, const char *name, const char *default_value,
                       const char *words);
 int eval_ints(struct eval *e, const char *name, const int64_t **out);
@@ -97,14 +97,14 @@ const struct onnx_graph *eval_graph(struct eval *e, const char *name);
 /* A tensor attribute's values; NULL when missing. */
 struct array *eval_tensor(struct eval *e, const char *name);
 
-/* Numbers of input `i`, which may be missing: then 0 of them. */
+/* Values of input `i`. eval_in_ints returns their count, 0 when the input is missing. */
 int eval_in_ints(struct eval *e, int i, int64_t **out);
 int64_t eval_in_int(struct eval *e, int i, int64_t default_value);
 double eval_in_double(struct eval *e, int i, double default_value);
-/* Input `i` or attribute `name`, whichever there is. */
+/* The list in input `i` if it is present, otherwise in attribute `name`. */
 int eval_list(struct eval *e, int i, const char *name, const int64_t **out);
 int eval_axis(struct eval *e, int64_t axis, int rank);
-/* One of a list, which is noted in `named`; one that is there already stops. */
+/* The same for an axis of a list: it is marked in `named`, and an axis that occurs twice stops the call. */
 int eval_axis_of_list(struct eval *e, int64_t axis, int rank, bool named[SOL_MAX_RANK]);
 /* An index or bound that counts from the end when negative, within `size`; stops outside. */
 int64_t eval_index(struct eval *e, int64_t index, int64_t size);
@@ -112,8 +112,9 @@ int64_t eval_index(struct eval *e, int64_t index, int64_t size);
 struct array *eval_in(struct eval *e, int i);
 void eval_check(struct eval *e, bool holds, const char *what); /* EINVAL */
 
-/* Results. eval_set_output hands one over that is complete; eval_out makes one to be filled, zeros so far. Whoever gives an output that nobody
- * wants does no harm. eval_sequence: `n` places, to be filled. */
+/* Results. eval_set_output sets an output to a complete array. eval_out sets it to a new array of zeros, which the caller then
+ * fills. An output that the node does not name may be set, too. eval_sequence makes a sequence of `n` items, which the caller
+ * sets. */
 struct array *eval_sequence(struct eval *e, int64_t n);
 struct array *eval_new(struct eval *e, enum type type, int rank, const int64_t *dim);
 void eval_set_output(struct eval *e, int i, struct array *array);
@@ -122,13 +123,13 @@ void eval_set_output_doubles(struct eval *e, int i, enum type type, int rank, co
                              const double *values);
 struct array *eval_from_doubles(struct eval *e, enum type type, int rank, const int64_t *dim,
                                 const double *values);
-/* The dims that `n` arrays broadcast to; the rank. */
+/* Computes the dims that `n` arrays broadcast to; returns the rank. */
 int eval_broadcast(struct eval *e, int n, struct array *const *arrays, int64_t dim[SOL_MAX_RANK]);
 
 /* Tools that several groups share. */
 struct array *cast_array(struct eval *e, const struct array *x, enum type type, bool saturates);
 struct array *move_permute(struct eval *e, const struct array *x, const int64_t *axes);
-/* out[d] of `dim` from x at offset + sum(index * stride). */
+/* An array of `dim` whose element at `index` is element offset + sum(index[d] * stride[d]) of x. */
 struct array *move_strided(struct eval *e, const struct array *x, int rank, const int64_t *dim,
                            int64_t offset, const int64_t *stride);
 void softmax_rows(double *x, int64_t outer, int64_t n, int64_t inner);
@@ -137,13 +138,14 @@ void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int6
 
 /* scope.c */
 struct scope *scope_new(struct space *space, struct scope *outer, int max_names);
-struct array *scope_find(const struct scope *scope, const char *name); /* here or outside; NULL */
-/* The place of a name in this very scope, for its value. There must be room (scope_new). */
+/* The value of a name in this scope or the nearest outer one; NULL when it has none. */
+struct array *scope_find(const struct scope *scope, const char *name);
+/* Where the value of a name is stored in this scope, not in an outer one. The scope must have room for the name (scope_new). */
 struct array **scope_slot(struct scope *scope, const char *name);
-/* Runs `graph` in a scope below e->scope, with values for its inputs; gives its outputs. */
+/* Runs `graph` in a new scope inside e->scope, with `n_in` values for its inputs; stores its outputs in `out`. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out);
-/* Names that the graph itself defines, without those of graphs in it. */
+/* The number of names that the graph defines, without its subgraphs. */
 int scope_count_names(const struct onnx_graph *graph);
 enum sol_status scope_run(struct eval_context *run, struct scope *scope,
                           const struct onnx_graph *graph);

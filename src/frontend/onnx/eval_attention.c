@@ -1,9 +1,9 @@
 /*
- * Attention and what goes with it: rotation by position, SwiGLU.
+ * Attention, rotary embedding, SwiGLU.
  *
- * Everything is brought to [batch, heads, places, size of a head] first, whether heads came packed into the last dim or not. Scores of
- * all heads exist at once, [batch, heads, rows, columns]: this is for understanding and for types that are not compiled, not for long
- * sequences. -infinity is how a mask says no; a row that may see nothing gives zeros, not NaN.
+ * Inputs are first converted to [batch, heads, places, size of a head], where places are the positions of a sequence. The scores
+ * of all heads are in memory at once, [batch, heads, rows, columns], so this is not for long sequences. A mask adds -infinity to
+ * the scores of places that a query must not see. A row that sees no place gives zeros, not NaN.
  */
 #include "eval.h"
 
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* [batch, places, heads * size] as [batch, heads, places, size]; rank 4 stays. */
+/* [batch, places, heads * size] to [batch, heads, places, size]; rank 4 does not change. */
 static struct array *by_head(struct eval *e, const struct array *x, int64_t heads) {
     if (x->rank == 4) return array_view(e->space, x, 4, x->dim);
     eval_check(e, x->rank == 3 && heads > 0 && x->dim[2] % heads == 0, "heads that do not fit");
@@ -19,14 +19,14 @@ static struct array *by_head(struct eval *e, const struct array *x, int64_t head
     return move_permute(e, array_view(e->space, x, 4, dim), (int64_t[]){0, 2, 1, 3});
 }
 
-/* And back. */
+/* The inverse of by_head. */
 static struct array *join_heads(struct eval *e, const struct array *x, int rank) {
     if (rank == 4) return array_view(e->space, x, 4, x->dim);
     int64_t dim[3] = {x->dim[0], x->dim[2], x->dim[1] * x->dim[3]};
     return array_view(e->space, move_permute(e, x, (int64_t[]){0, 2, 1, 3}), 3, dim);
 }
 
-/* Two caches one behind the other: along axis 2 of four. */
+/* Concatenates `past`, which may be NULL, and x along axis 2 of four. */
 static struct array *behind(struct eval *e, const struct array *past, const struct array *x) {
     if (!past) return array_view(e->space, x, 4, x->dim);
     eval_check(e,
@@ -44,13 +44,13 @@ static struct array *behind(struct eval *e, const struct array *past, const stru
     return y;
 }
 
-/* Shapes of one attention: batch, heads of q and of k and v, places of q and of k, sizes of a head of q and of v. */
+/* Sizes: batch, heads of q, heads of k and v, places of q (rows), places of k (columns), sizes of a head of q and of v. */
 struct attention {
     int64_t batch, heads, kv_heads, rows, columns, size, v_size;
     double scale, softcap;
 };
 
-/* Checks that the three fit; the scale is 1 / sqrt(size of a head) unless it is given. */
+/* Reads the sizes and checks that q, k and v fit. The default scale is 1 / sqrt(size of a head). */
 static struct attention measure(struct eval *e, const struct array *q, const struct array *k,
                                 const struct array *v) {
     struct attention a = {q->dim[0], q->dim[1], k->dim[1], q->dim[2], k->dim[2],
@@ -93,7 +93,7 @@ static double *weigh(struct eval *e, const struct attention *a, const double *p,
 
 /* ---- Masks ---- */
 
-/* The mask for one place; its last dim may be short, then the rest is masked. */
+/* The mask at one point. If its last dim is too short, the rest is masked. */
 static double mask_at(const struct array *mask, const int64_t at[4]) {
     int64_t offset = 0, n = 1;
     for (int d = mask->rank - 1; d >= 0; d--) {
@@ -106,7 +106,7 @@ static double mask_at(const struct array *mask, const int64_t at[4]) {
     return array_double(mask, offset);
 }
 
-/* It is broadcast to [batch, heads, rows, columns], but its last dim may be shorter than the columns. */
+/* The mask must broadcast to [batch, heads, rows, columns], but its last dim may be shorter than the columns. */
 static void check_mask(struct eval *e, const struct array *mask, const struct attention *a) {
     int64_t dim[4] = {a->batch, a->heads, a->rows, a->columns};
     eval_check(e, mask->rank <= 4 && mask->n > 0, "a mask of another rank");
@@ -117,20 +117,20 @@ static void check_mask(struct eval *e, const struct array *mask, const struct at
     }
 }
 
-/* Which places a query may see. Left and right count from the query's own place, -1 for no bound; `past`: cached places in
- * front; `lengths`: how many places of each sequence of the batch are no padding. */
+/* Which places a query may see. left, right: how far before and after its own place; -1: no limit. past: the number of cached
+ * places before the first one. lengths: how many places of each sequence are not padding. */
 struct attention_window {
     bool is_causal;
     int64_t left, right, past;
     const struct array *mask, *lengths;
 };
 
-/* What is added to the score of a place: -infinity where it must not be seen. */
+/* The term that is added to a score: -infinity if the query must not see the place, else the mask. */
 static double bias_at(const struct attention_window *w, const struct attention *a,
                       const int64_t at[4]) {
     int64_t length = w->lengths ? array_int(w->lengths, at[0]) : a->columns;
     int64_t offset = w->lengths ? length - a->rows : w->past, from = offset + at[2], j = at[3];
-    /* Padding first: no mask makes it visible. */
+    /* Padding is never visible, even if the mask allows it. */
     if (w->lengths && j >= length) return -INFINITY;
     if (w->is_causal && j > from) return -INFINITY;
     if (w->left >= 0 && j < from - w->left) return -INFINITY;
@@ -138,8 +138,8 @@ static double bias_at(const struct attention_window *w, const struct attention *
     return w->mask ? mask_at(w->mask, at) : 0;
 }
 
-/* The score of what must not be seen becomes -infinity, which softmax turns into 0. Which rows may see anything is the masks' word
- * alone: a score that is infinite, or no number, does not change it. */
+/* Adds bias_at to all scores. Returns for each row whether it sees any place, which depends on the masks only, not on scores that
+ * are infinite or NaN. */
 static bool *add_bias(struct eval *e, const struct attention_window *w, const struct attention *a,
                       double *s) {
     bool *sees = SPACE_ARRAY(e->space, bool, a->batch * a->heads * a->rows);
@@ -153,7 +153,8 @@ static bool *add_bias(struct eval *e, const struct attention_window *w, const st
     return sees;
 }
 
-/* A row that sees nothing stays 0, as does one of -infinity alone; one with NaN has NaN. `sees`: NULL when all rows do. */
+/* Softmax of each row. A row that sees no place, or has only -infinity, becomes 0; a row with NaN becomes NaN. `sees` may be
+ * NULL: all rows see places. */
 static void softmax(const struct attention *a, const bool *sees, double *s) {
     for (int64_t r = 0; r < a->batch * a->heads * a->rows; r++) {
         double *row = s + r * a->columns;
@@ -164,7 +165,7 @@ static void softmax(const struct attention *a, const bool *sees, double *s) {
     }
 }
 
-/* Windows count from a query's own position, which lies behind all that is cached. */
+/* The position of a query counts from the first cached place. */
 static struct attention_window read_window(struct eval *e, const struct attention *a,
                                            int64_t past) {
     struct attention_window w = {.is_causal = eval_int(e, "is_causal", 0),
@@ -181,7 +182,7 @@ static struct attention_window read_window(struct eval *e, const struct attentio
     return w;
 }
 
-/* Output 3 shows the scores after one of the steps. */
+/* Sets output 3 to the scores, if the attribute qk_matmul_output_mode selects this step. */
 static void show(struct eval *e, int64_t step, const struct attention *a, enum type type,
                  const double *s) {
     if (eval_int(e, "qk_matmul_output_mode", 0) == step)
@@ -189,8 +190,8 @@ static void show(struct eval *e, int64_t step, const struct attention *a, enum t
                                 s);
 }
 
-/* The order of steps is that of opset 25: scale, cap, mask, softmax. A cache that comes in is put in front of k and v, and
- * goes out again as outputs 1 and 2. */
+/* The steps are those of opset 25: scale, cap, mask, softmax. The cached k and v, inputs 4 and 5, are put before the new ones;
+ * outputs 1 and 2 are the extended caches. */
 void run_attention(struct eval *e) {
     int rank = eval_in(e, 0)->rank;
     int64_t heads = eval_int(e, "q_num_heads", 0), kv_heads = eval_int(e, "kv_num_heads", 0);
@@ -217,7 +218,7 @@ void run_attention(struct eval *e) {
     eval_set_output(e, 2, v);
 }
 
-/* Lets a graph of the node change scores or probabilities. */
+/* Runs the subgraph `name` of the node, if there is one, on scores or probabilities; returns the result. */
 static double *modify(struct eval *e, const char *name, const struct attention *a, double *s) {
     if (!eval_attribute(e, name)) return s;
     int64_t dim[4] = {a->batch, a->heads, a->rows, a->columns};
@@ -232,7 +233,7 @@ static double *modify(struct eval *e, const char *name, const struct attention *
     return array_doubles(e->space, out);
 }
 
-/* Grouped heads as in run_attention, but any graph may change scores before softmax and probabilities behind it. */
+/* Grouped heads as in run_attention; subgraphs may change the scores before the softmax, and the probabilities after it. */
 void run_flex_attention(struct eval *e) {
     const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
     eval_check(e, q->rank == 4 && k->rank == 4 && v->rank == 4, "a rank other than 4");
@@ -247,7 +248,8 @@ void run_flex_attention(struct eval *e) {
 
 /* ---- Rotation ---- */
 
-/* Pairs of a head's values turn by an angle of the position: halves, or neighbours. */
+/* Rotates pairs of a head's values by an angle that depends on the position. Pairs are (i, i + half), or neighbours if
+ * interleaved. */
 void run_rotary_embedding(struct eval *e) {
     int rank = eval_in(e, 0)->rank;
     const struct array *x = by_head(e, eval_in(e, 0), eval_int(e, "num_heads", 0));

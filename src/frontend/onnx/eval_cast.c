@@ -1,9 +1,9 @@
 /*
- * From one element type to another.
+ * Casts from one element type to another.
  *
- * Floats to integers are cut towards 0. What does not fit is undefined in ONNX and in C; here it is held within 64 bits first, NaN
- * being 0, and then cut to the low bits of the type. Integers to integers keep their low bits. Floats of 8 bits saturate or
- * not, as the node says.
+ * Floats are truncated towards 0 to integers. A value that does not fit is undefined in ONNX and in C; here it is saturated to 64
+ * bits, with NaN as 0, and then truncated to the low bits of the type. Integers to integers keep their low bits. The attribute
+ * saturate decides whether floats of 8 bits saturate.
  */
 #include "eval.h"
 
@@ -14,7 +14,7 @@
 
 /* ---- Strings ---- */
 
-/* A number as NumPy prints it, in the shortest form that reads back as the same of its type. */
+/* A number in the shortest form that gives the same value of its type when it is parsed. */
 static struct bytes print_number(struct space *space, const struct array *x, int64_t i) {
     char *text = SPACE_ARRAY(space, char, 32);
     int digits = x->type == TYPE_F64 ? 17 : x->type == TYPE_F32 ? 9 : 5;
@@ -33,7 +33,7 @@ static struct bytes print_number(struct space *space, const struct array *x, int
     return (struct bytes){(const uint8_t *)text, strlen(text)};
 }
 
-/* Everything of the string must belong to the number; NaN and INF are numbers, too. */
+/* The whole string must be a number; NaN and INF are numbers, too. */
 static double parse_number(struct eval *e, const struct bytes *s) {
     char text[64] = {0}, *end;
     if (s->size && s->size < sizeof text) memcpy(text, s->at, s->size);
@@ -54,12 +54,12 @@ static void cast_strings(struct eval *e, const struct array *x, struct array *y)
 
 /* ---- Numbers ---- */
 
-/* Only the 8-bit floats know values that do not fit in two ways. */
+/* The attribute saturate is for floats of 8 bits only. */
 static void set_float8(struct array *y, int64_t i, double value, bool saturates) {
     ((uint8_t *)y->data)[i] = (uint8_t)float_encode(y->type, value, saturates);
 }
 
-/* Integers become floats of 8 bits here as well: a double between holds them. */
+/* Converts via doubles, also integers to floats. */
 static void cast_doubles(const struct array *x, struct array *y, bool saturates) {
     bool is_byte = is_float(y->type) && types[y->type].size == 1;
     for (int64_t i = 0; i < x->n; i++) {
@@ -69,7 +69,7 @@ static void cast_doubles(const struct array *x, struct array *y, bool saturates)
     }
 }
 
-/* Integers to integers keep their low bits; through a double, 64-bit numbers would lose digits. */
+/* Integers are not converted to integers via doubles, since 64-bit integers would lose digits. */
 struct array *cast_array(struct eval *e, const struct array *x, enum type type, bool saturates) {
     struct array *y = eval_new(e, type, x->rank, x->dim);
     bool is_text = x->type == TYPE_STRING, to_text = type == TYPE_STRING;
@@ -86,7 +86,7 @@ struct array *cast_array(struct eval *e, const struct array *x, enum type type, 
     return y;
 }
 
-/* Powers of two round as `round_mode` says; float_encode rounds to the nearest. */
+/* E8M0: corrects the rounding to that of `round_mode`; float_encode rounds to nearest. */
 static void round_powers(struct eval *e, const struct array *x, struct array *y) {
     const char *mode = eval_word(e, "round_mode", "up", "up down nearest");
     bool is_up = *mode == 'u', is_down = *mode == 'd';
@@ -109,7 +109,7 @@ void run_cast(struct eval *e) {
     eval_set_output(e, 0, y);
 }
 
-/* The same bits; elements of other sizes would change the shape, which it does not allow. */
+/* Keeps the bits. Both types must have the same size, so that the shape does not change. */
 void run_bit_cast(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t to = eval_int(e, "to", 0);

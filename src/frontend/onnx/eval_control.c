@@ -1,30 +1,30 @@
 /*
  * Control flow, sequences, optionals.
  *
- * An optional with a value is the value itself; one without has TYPE_NONE. Loops end at the call's deadline with an error, so that
- * no trip count in a file can hold a process.
+ * An optional with a value is the value itself; one without has TYPE_NONE. A loop that runs until the call's deadline ends with an
+ * error, so that no file can block a process.
  */
 #include "eval.h"
 
 #include <string.h>
 
-#define SWEEP_BYTES ((int64_t)16 << 20) /* many times what a mark may waste, see arena_mark */
+#define SWEEP_BYTES ((int64_t)16 << 20) /* far more than a mark may waste, see arena_mark */
 
-/* Conditions of files may have the shape [1]. */
+/* A condition; some files give it the shape [1]. */
 static bool truth(struct eval *e, const struct array *x) {
     eval_check(e, x && is_tensor(x) && x->n == 1 && x->type == TYPE_BOOL,
                "a condition that is no single truth value");
     return array_int(x, 0) != 0;
 }
 
-/* A scalar, as bodies of loops get their counter. */
+/* A scalar. */
 static struct array *new_number(struct eval *e, enum type type, int64_t value) {
     struct array *y = eval_new(e, type, 0, NULL);
     array_set_int(y, 0, value);
     return y;
 }
 
-/* Results of one run of a graph within this node. */
+/* Runs a subgraph of the node and returns its outputs. */
 static struct array **run_graph(struct eval *e, const struct onnx_graph *graph, int n_in,
                                 struct array **in) {
     struct array **out = SPACE_ARRAY(e->space, struct array *, graph->outputs.n + 1);
@@ -32,7 +32,7 @@ static struct array **run_graph(struct eval *e, const struct onnx_graph *graph, 
     return out;
 }
 
-/* Only the branch that is taken is looked at; its inputs are names from outside. */
+/* Runs only the branch that is taken. Branches have no inputs; they read names of the outer graphs. */
 void run_if(struct eval *e) {
     bool holds = truth(e, e->in[0]);
     const struct onnx_graph *graph = eval_graph(e, holds ? "then_branch" : "else_branch");
@@ -43,14 +43,15 @@ void run_if(struct eval *e) {
 
 /* ---- Loop ---- */
 
-/* Results of one output over all iterations. The first `n_kept`, and perhaps the list, lie in front of the mark of the loop. */
+/* The values of one output of all iterations. The first `n_kept` values, and the list if is_kept, are before the mark of the
+ * loop, so sweep does not free them. */
 struct history {
     struct array **items;
     int64_t n, cap, n_kept;
     bool is_kept;
 };
 
-/* The list doubles where it is full. */
+/* Appends a value; a full list doubles. */
 static void remember(struct eval *e, struct history *history, struct array *item) {
     eval_check(e, item && is_tensor(item), "an output of the loop that is no tensor");
     if (history->n == history->cap) {
@@ -63,8 +64,8 @@ static void remember(struct eval *e, struct history *history, struct array *item
     history->items[history->n++] = item;
 }
 
-/* What a loop carries from one iteration to the next, and what it collects. What iterations take besides lies behind the mark, which
- * is there once they have taken a lot. */
+/* The state that a loop carries from one iteration to the next, and the results that it collects. Memory that was allocated after
+ * the mark can be freed. sweep sets the mark when iterations have allocated much memory. */
 struct loop {
     int n_state, n_results;
     struct array **state;
@@ -77,7 +78,8 @@ static struct loop new_loop(struct eval *e, int n_state, int n_results, struct a
     return (struct loop){n_state, n_results, state, results, {NULL, e->space->left}};
 }
 
-/* Results that came since, and the list if it grew, are copied; unless all of them lie in front of the mark anyway. */
+/* Moves results since the last sweep, and the list if it has grown, before the next mark. `copies`: false at the first sweep, which
+ * frees nothing, so that all of them are before its mark anyway. */
 static void keep(struct eval *e, struct history *history, bool copies) {
     for (int64_t i = history->n_kept; i < history->n && copies; i++)
         history->items[i] = array_copy(e->space, history->items[i]);
@@ -89,8 +91,9 @@ static void keep(struct eval *e, struct history *history, bool copies) {
     history->is_kept = true;
 }
 
-/* Behind an iteration: gives back what iterations have left behind, once it is worth the copies. Results stay for good; states only up
- * to the next time, so they come behind the new mark. */
+/* Called after an iteration. When iterations have allocated more than SWEEP_BYTES since the mark, it copies results and states,
+ * then frees the memory since the mark. Results stay, so they are copied before the new mark; states are needed only until the
+ * next sweep, so they are copied after it. */
 static void sweep(struct eval *e, struct loop *loop) {
     bool is_first = !loop->mark.block;
     if (loop->mark.left - e->space->left < SWEEP_BYTES) return;
@@ -106,7 +109,7 @@ static void sweep(struct eval *e, struct loop *loop) {
     loop->mark = next;
 }
 
-/* Of no iterations, only the body's own words say what a result would have been. Sizes that it leaves open are 0. */
+/* After no iterations, type and shape of a result come from the declaration of the body's output; open sizes are 0. */
 static const struct array *declared(struct eval *e, const struct onnx_value *output) {
     const struct onnx_tensor_type *type = output->type ? output->type->tensor : NULL;
     struct array *none = SPACE_ARRAY(e->space, struct array, 1);
@@ -120,7 +123,7 @@ static const struct array *declared(struct eval *e, const struct onnx_value *out
     return none;
 }
 
-/* All of them as one tensor with a new axis; backwards when wanted. */
+/* All values of the history as one tensor with a new axis; `is_back`: in reverse order. */
 static struct array *stack(struct eval *e, const struct history *history,
                            const struct onnx_value *output, int axis, bool is_back) {
     int64_t dim[SOL_MAX_RANK + 1], n = history->n;
@@ -140,7 +143,7 @@ static struct array *stack(struct eval *e, const struct history *history,
     return y;
 }
 
-/* Looked at once per iteration: what lies in one is bounded by the memory that a call may take. */
+/* Called once per iteration; the duration of one iteration is limited by the memory of the call. */
 static void check_time(struct eval *e, int64_t done) {
     if (os_now() > e->run->deadline)
         eval_stop(e, fail(SOL_EINVAL,
@@ -150,9 +153,9 @@ static void check_time(struct eval *e, int64_t done) {
 }
 
 /*
- * The body takes (number, condition, state..) and gives (condition, state.., results..). Trip count and condition may both be left
- * out: then the body's condition alone ends the loop, or the call's deadline. ONNX's text would ignore that condition where
- * none comes in; its reference and other runtimes stop, and so does this.
+ * Inputs of the body: (iteration, condition, states..); outputs: (condition, states.., results..). Trip count and condition may
+ * both be left out; then the body's condition ends the loop, or the call's deadline. ONNX's specification ignores the body's
+ * condition if the node has none, but its reference implementation and other runtimes stop, and so does SOL.
  */
 void run_loop(struct eval *e) {
     const struct onnx_graph *body = eval_graph(e, "body");
@@ -165,7 +168,7 @@ void run_loop(struct eval *e) {
     struct loop loop = new_loop(e, n_state, n_results, state + 2);
     for (int i = 0; i < n_state; i++) state[2 + i] = i + 2 < e->n_in ? e->in[2 + i] : NULL;
     for (int64_t t = 0; t < max && goes_on; t++) {
-        /* A body may run fast and for ever; memory would be the next limit. */
+        /* Without a deadline, a fast endless loop would stop only when memory is out. */
         check_time(e, t);
         state[0] = new_number(e, TYPE_I64, t);
         state[1] = new_number(e, TYPE_BOOL, goes_on);
@@ -175,7 +178,7 @@ void run_loop(struct eval *e) {
         for (int i = 0; i < n_results; i++) remember(e, &loop.results[i], out[1 + n_state + i]);
         sweep(e, &loop);
     }
-    /* Without a single iteration, states are what they were, and results have no values. */
+    /* After no iterations, states are the initial ones, and results are empty. */
     for (int i = 0; i < n_state; i++) eval_set_output(e, i, state[2 + i]);
     for (int i = 0; i < n_results; i++) {
         const struct onnx_value *output = ITEM(body->outputs, struct onnx_value, 1 + n_state + i);
@@ -185,7 +188,7 @@ void run_loop(struct eval *e) {
 
 /* ---- Scan ---- */
 
-/* Place `t` of an axis, which vanishes. */
+/* The slice at position `t` of an axis, without that axis. */
 static struct array *take_place(struct eval *e, const struct array *x, int axis, int64_t t) {
     int64_t own[SOL_MAX_RANK], dim[SOL_MAX_RANK], stride[SOL_MAX_RANK];
     array_strides(x, own);
@@ -198,7 +201,7 @@ static struct array *take_place(struct eval *e, const struct array *x, int axis,
 
 static int64_t item_of(const int64_t *list, int n, int i) { return i < n ? list[i] : 0; }
 
-/* The attributes of a Scan. Lists may be shorter than what they speak of; what they lack is 0. */
+/* The attributes of a Scan. Missing items of a list are 0. */
 struct scan {
     const struct onnx_graph *body;
     int n_state, n_scan, n_results;
@@ -207,7 +210,7 @@ struct scan {
     int n_axes, n_directions, n_out_axes, n_out_directions;
 };
 
-/* Inputs are states first, then sequences; the body gives new states first, then results of the step. */
+/* Inputs: states, then sequences. Outputs of the body: new states, then results of the step. */
 static struct scan read_scan(struct eval *e, int n_in) {
     struct scan s = {.body = eval_graph(e, "body"), .steps = -1};
     int64_t n = eval_int(e, "num_scan_inputs", 0);
@@ -224,7 +227,7 @@ static struct scan read_scan(struct eval *e, int n_in) {
     return s;
 }
 
-/* All steps over inputs `in`; gives final states and stacked results to `out`. */
+/* Runs all steps over the inputs `in`; stores final states and stacked results in `out`. */
 static void scan(struct eval *e, struct scan s, struct array **in, struct array **out) {
     struct array **now = SPACE_ARRAY(e->space, struct array *, s.n_state + s.n_scan), **got;
     struct loop loop = new_loop(e, s.n_state, s.n_results, now);
@@ -256,7 +259,7 @@ static void scan(struct eval *e, struct scan s, struct array **in, struct array 
                   item_of(s.out_directions, s.n_out_directions, i));
 }
 
-/* Opset 8: the first input is a list of lengths, and everything has a batch in front. */
+/* Opset 8: the first input is an optional list of lengths, and all other inputs and outputs have a leading batch dim. */
 static void scan_batch(struct eval *e) {
     struct scan s = read_scan(e, e->n_in - 1);
     int n_in = s.n_state + s.n_scan, n_out = s.n_state + s.n_results;
@@ -278,7 +281,7 @@ static void scan_batch(struct eval *e) {
                         stack(e, &all[i], ITEM(s.body->outputs, struct onnx_value, i), 0, false));
 }
 
-/* Since opset 9 there is no batch, and each sequence may have an axis and a direction of its own. */
+/* Since opset 9 there is no batch dim, and each sequence may have its own axis and direction. */
 void run_scan(struct eval *e) {
     if (e->opset < 9) {
         e->n_in = e->node->inputs.n;
@@ -296,7 +299,7 @@ void run_scan(struct eval *e) {
 
 static struct array **items_of(const struct array *list) { return list->data; }
 
-/* Tensors are no sequences of one. */
+/* Input `i`, which must be a sequence; a tensor is not accepted as a sequence of one item. */
 static const struct array *sequence_in(struct eval *e, int i) {
     eval_check(e, eval_has(e, i) && e->in[i]->type == TYPE_SEQUENCE,
                "an input that is no sequence");
@@ -305,14 +308,14 @@ static const struct array *sequence_in(struct eval *e, int i) {
 
 void run_sequence_empty(struct eval *e) { eval_set_output(e, 0, eval_sequence(e, 0)); }
 
-/* Sequences share the tensors that they were made of; nobody changes a tensor once it is made. */
+/* A sequence shares its tensors with other values, since complete tensors never change. */
 void run_sequence_construct(struct eval *e) {
     struct array *list = eval_sequence(e, e->n_in);
     for (int i = 0; i < e->n_in; i++) items_of(list)[i] = eval_in(e, i);
     eval_set_output(e, 0, list);
 }
 
-/* In front of the item at a place, which may count from the end; without one, behind the last. */
+/* Inserts before the item at a position, which counts from the end below 0; without a position, at the end. */
 void run_sequence_insert(struct eval *e) {
     const struct array *from = sequence_in(e, 0);
     int64_t at = eval_in_int(e, 2, from->n);
@@ -324,7 +327,7 @@ void run_sequence_insert(struct eval *e) {
     eval_set_output(e, 0, list);
 }
 
-/* The last item when no place is given. */
+/* Erases the last item when no position is given. */
 void run_sequence_erase(struct eval *e) {
     const struct array *from = sequence_in(e, 0);
     int64_t at = eval_index(e, eval_in_int(e, 1, -1), from->n);
@@ -343,7 +346,7 @@ void run_sequence_length(struct eval *e) {
     eval_set_output(e, 0, new_number(e, TYPE_I64, sequence_in(e, 0)->n));
 }
 
-/* The body for each item; further sequences go along, tensors come whole. */
+/* Runs the body for each item. Further inputs that are sequences are passed item by item, tensors as a whole. */
 void run_sequence_map(struct eval *e) {
     const struct onnx_graph *body = eval_graph(e, "body");
     int64_t n = sequence_in(e, 0)->n;
@@ -363,13 +366,13 @@ void run_sequence_map(struct eval *e) {
 
 /* ---- Optionals ---- */
 
-/* Without an input the optional is empty, whatever type its attribute says. */
+/* Without an input, the optional is empty; its type attribute is ignored. */
 void run_optional(struct eval *e) {
     struct array *none = SPACE_ARRAY(e->space, struct array, 1);
     eval_set_output(e, 0, eval_has(e, 0) ? e->in[0] : none);
 }
 
-/* Since opset 18 a plain tensor counts as an optional that has a value, and no input as one without. */
+/* Since opset 18, a plain tensor is an optional with a value, and a missing input one without. */
 void run_optional_has(struct eval *e) {
     bool has = eval_has(e, 0) && e->in[0]->type != TYPE_NONE;
     eval_set_output(e, 0, new_number(e, TYPE_BOOL, has));

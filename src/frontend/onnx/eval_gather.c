@@ -1,8 +1,8 @@
 /*
- * Operators that read or write by index.
+ * Operators that read or write elements at indices.
  *
- * An index may count from the end. One outside of its dim stops the call with a message, at every element: indices are data, and
- * nobody has seen them before. What is written goes into a copy of the input, so that the input stays what others read.
+ * An index below 0 counts from the end. Each index is checked, since indices are data of the call; one out of range stops the
+ * call with a message. Operators that write do so in a copy of the input, since other nodes may read it.
  */
 #include "eval.h"
 
@@ -10,19 +10,20 @@
 
 #include <string.h>
 
-/* Every index goes through here, so none reaches outside. */
+/* Element `i` of `index`, as a position in a dim of `size`; stops when it is out of range. All indices are read with this
+ * function. */
 static int64_t index_at(struct eval *e, const struct array *index, int64_t i, int64_t size) {
     return eval_index(e, array_int(index, i), size);
 }
 
-/* 32 or 64 bits, as files have them. */
+/* Input `i`, which must be of an integer type. */
 static struct array *index_in(struct eval *e, int i) {
     struct array *index = eval_in(e, i);
     eval_check(e, is_integer(index->type), "an index that is no integer");
     return index;
 }
 
-/* x's dims with those of the index in the axis's place. */
+/* The dims of the index replace dim `axis` of x. */
 void run_gather(struct eval *e) {
     const struct array *x = eval_in(e, 0), *index = index_in(e, 1);
     int axis = eval_axis(e, eval_int(e, "axis", 0), x->rank), rank = x->rank - 1 + index->rank;
@@ -42,7 +43,7 @@ void run_gather(struct eval *e) {
     }
 }
 
-/* The place in `x` that `walk` shows, but for `axis`, which an index says. */
+/* The offset in `x` of the point of `walk`, but with `index` as the position along `axis`. */
 static int64_t place_along(const struct array *x, const struct walk *walk, int axis,
                            int64_t index) {
     int64_t stride[SOL_MAX_RANK], at = 0;
@@ -51,7 +52,7 @@ static int64_t place_along(const struct array *x, const struct walk *walk, int a
     return at;
 }
 
-/* An index for GatherElements and ScatterElements has the rank of the data, and dims no larger but for the axis. */
+/* The index of GatherElements and ScatterElements has the rank of the data; its dims are not larger, except along the axis. */
 static void check_within(struct eval *e, const struct array *x, const struct array *index,
                          int axis) {
     bool fits = x->rank == index->rank;
@@ -75,7 +76,7 @@ void run_gather_elements(struct eval *e) {
 
 /* ---- Tuples of indices ---- */
 
-/* The offset that `k` indices from `at` on say, in dims from `first` on. */
+/* The offset in x for a tuple: the `k` elements of `index` from `at` on, as positions in the dims from `first` on. */
 static int64_t tuple_offset(struct eval *e, const struct array *x, const struct array *index,
                             int64_t at, int first, int k) {
     int64_t stride[SOL_MAX_RANK], offset = 0;
@@ -85,7 +86,7 @@ static int64_t tuple_offset(struct eval *e, const struct array *x, const struct 
     return offset;
 }
 
-/* The last dim of the index is how many indices belong together; they choose in that many dims behind the batch. */
+/* The number of indices per tuple: the last dim of `index`. A tuple selects in as many dims after the batch dims. */
 static int tuple_size(struct eval *e, const struct array *x, const struct array *index, int batch) {
     eval_check(e, index->rank > 0 && batch >= 0 && batch < index->rank && batch < x->rank + 1,
                "batch_dims, or an index without dims");
@@ -94,7 +95,7 @@ static int tuple_size(struct eval *e, const struct array *x, const struct array 
     return (int)k;
 }
 
-/* One slice per tuple of indices. Leading batch dims are walked side by side in data and index. */
+/* One slice of x per tuple of indices. Leading batch dims are common to data and index. */
 void run_gather_nd(struct eval *e) {
     const struct array *x = eval_in(e, 0), *index = index_in(e, 1);
     int batch = (int)min_i64(SOL_MAX_RANK, max_i64(-1, eval_int(e, "batch_dims", 0)));
@@ -107,7 +108,7 @@ void run_gather_nd(struct eval *e) {
     int64_t batches = product(batch, x->dim), tuples = product(index->rank - 1, index->dim);
     for (int d = 0; d < batch; d++)
         eval_check(e, index->dim[d] == x->dim[d], "batch dims that do not fit");
-    /* Tuples per batch entry. Without elements there is nothing to divide by. */
+    /* Tuples per batch entry; 0 without batch entries, to avoid a division by 0. */
     rows = batches ? tuples / batches : 0;
     for (int64_t t = 0; t < tuples && inner; t++) {
         int64_t from = t / rows * (x->n / batches) + tuple_offset(e, x, index, t * k, batch, k);
@@ -117,20 +118,20 @@ void run_gather_nd(struct eval *e) {
 
 /* ---- Writing ---- */
 
-/* The first result: a copy of the data, to be written to. */
+/* Sets output 0 to a copy of x, which the caller then changes. */
 static struct array *copy(struct eval *e, const struct array *x) {
     struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
     memcpy(y->data, x->data, (size_t)x->n * types[x->type].size);
     return y;
 }
 
-/* How a value meets what is there: nothing (it replaces), add, mul, min, max. */
+/* How an update is combined with the old value: it replaces it (NULL), or add, mul, min, max. */
 struct meeting {
     double (*on_float)(double, double);
     int64_t (*on_int)(struct eval *, int64_t, int64_t);
 };
 
-/* None of them depends on the order of updates but the first; there ONNX leaves open who wins, and here the last does. */
+/* With "none", the last of several updates of an element stays; ONNX does not define which one. */
 static struct meeting read_meeting(struct eval *e) {
     static const struct {
         const char *name;
@@ -146,7 +147,7 @@ static struct meeting read_meeting(struct eval *e) {
     eval_stop(e, fail(SOL_EUNSUPPORTED, "reduction \"%.32s\"", name));
 }
 
-/* Floats are rounded at each step, as if the tensor itself were updated. */
+/* Combines element `i` of x into element `at` of y. The result is rounded to the type of y at each update. */
 static void meet(struct eval *e, const struct meeting *meeting, struct array *y, int64_t at,
                  const struct array *x, int64_t i) {
     if (!meeting->on_float) memcpy(array_at(y, at), array_at(x, i), types[x->type].size);
@@ -155,7 +156,7 @@ static void meet(struct eval *e, const struct meeting *meeting, struct array *y,
     else array_set_double(y, at, meeting->on_float(array_double(y, at), array_double(x, i)));
 }
 
-/* One update per index, or per element of the slices that tuples choose. */
+/* Input 2, which must have `n` elements of y's type: one per index, or per element of the selected slices. */
 static struct array *updates_for(struct eval *e, const struct array *y, int64_t n) {
     struct array *updates = eval_in(e, 2);
     eval_check(e, updates->type == y->type && updates->n == n, "updates that do not fit");
@@ -194,7 +195,7 @@ void run_scatter_nd(struct eval *e) {
     }
 }
 
-/* A cache of sequences: updates go to places [start, start + n) of each, perhaps around the end. */
+/* Updates a cache of sequences at positions [start, start + n) of each; mode circular wraps around at the end. */
 void run_tensor_scatter(struct eval *e) {
     struct array *y = copy(e, eval_in(e, 0));
     const struct array *updates = eval_in(e, 1);

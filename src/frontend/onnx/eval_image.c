@@ -1,9 +1,9 @@
 /*
  * Sampling images between their pixels: Resize, GridSample, AffineGrid, RoiAlign, DeformConv.
  *
- * They differ in how a point of the result becomes a place in the input, and in what lies outside of it; between pixels all of them
- * weigh neighbours, linearly or with a cubic. Places are doubles that files and data decide, so before they become indices they are
- * held within bounds: a cast of NaN or of 1e30 to an integer would be undefined.
+ * They differ in how a point of the result is mapped to a position in the input, and in the values outside of it. Between pixels
+ * they interpolate linearly or with a cubic. Positions are doubles that depend on files and data, so they are clamped before they
+ * become indices: a cast of NaN or 1e30 to an integer would be undefined.
  */
 #include "eval.h"
 
@@ -14,25 +14,25 @@
 
 enum mode { NEAREST, LINEAR, CUBIC };
 
-/* A region of interest is a part of the image, perhaps with some surroundings: in sizes of the image. */
+/* Limits of a region of interest, relative to the size of the image; it may extend beyond the image. */
 #define FARTHEST 1000
 
 /* How one dim is resized. */
 struct axis {
     int64_t in, out;
-    double scale, start, end; /* start, end: of the region of interest */
+    double scale, start, end; /* start, end: of the region of interest, relative to `in` */
 };
 
-/* The attributes, by what they mean rather than by what they are called, and every dim. */
+/* The attributes, and all dims. */
 struct resize {
     enum mode mode;
     const char *transform, *nearest;
-    double a, outside; /* of the cubic; the value outside of the region */
+    double a, outside; /* coefficient of the cubic; value outside of the input */
     bool antialias, excludes, crops;
     struct axis axis[SOL_MAX_RANK];
 };
 
-/* Where output point `i` lies in the input. */
+/* The position in the input of output point `i`. */
 static double source_of(const struct resize *r, const struct axis *x, int64_t i) {
     double at = (double)i, in = (double)x->in, out = (double)x->out;
     const char *t = r->transform;
@@ -48,14 +48,14 @@ static double source_of(const struct resize *r, const struct axis *x, int64_t i)
     return offset + (at + 0.5) / x->scale - 0.5;
 }
 
-/* The weight of a pixel at a distance, after Keys: two pieces of third degree, which meet at 1 and end at 2. */
+/* The weight of a pixel at a distance: Keys' cubic, a polynomial below 1, another one below 2, then 0. */
 static double cubic(double distance, double a) {
     double d = fabs(distance);
     if (d < 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
     return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
-/* Halfway, "prefer floor" goes down and "prefer ceil" up; neither is C's rint, which goes to the even one. */
+/* Halfway between pixels, round_prefer_floor rounds down and round_prefer_ceil up, unlike C's rint, which rounds to even. */
 static int64_t nearest_to(const struct resize *r, double at) {
     if (!strcmp(r->nearest, "floor")) return (int64_t)floor(at);
     if (!strcmp(r->nearest, "ceil")) return (int64_t)ceil(at);
@@ -63,7 +63,8 @@ static int64_t nearest_to(const struct resize *r, double at) {
     return (int64_t)ceil(at - 0.5);
 }
 
-/* The weights of input points [*first, *first + n) for a point at `at`; n. With antialias, the filter widens by 1 / scale. */
+/* The weights of input points [*first, *first + n) for a point at `at`; returns n, at most `most`. With antialias, the filter is
+ * widened by 1 / scale. */
 static int64_t weigh(const struct resize *r, const struct axis *x, double at, int64_t *first,
                      double *weight, int64_t most) {
     if (r->mode == NEAREST) {
@@ -85,16 +86,16 @@ static int64_t weigh(const struct resize *r, const struct axis *x, double at, in
     return n;
 }
 
-/* [outer, in, inner] to [outer, out, inner]. Points beyond the edge are the edge. */
+/* Resizes [outer, in, inner] to [outer, out, inner]. Points outside the input read the edge. */
 static double *resize_axis(struct eval *e, const struct resize *r, const struct axis *x,
                            const double *v, int64_t outer, int64_t inner) {
     double *y = SPACE_ARRAY(e->space, double, outer * x->out * inner);
-    /* A filter covers 4 / scale pixels at most, and beyond the edges all pixels are the same. */
+    /* A filter covers at most 4 / scale pixels. The input dim limits it, too, since all pixels beyond an edge are equal. */
     int64_t most = x->scale < 1 ? (int64_t)fmin(4 / x->scale + 8, 4 * (double)x->in + 64) : 8;
     double *weight = SPACE_ARRAY(e->space, double, most);
     for (int64_t i = 0; i < x->out; i++) {
         double at = source_of(r, x, i);
-        /* Only crops can lie outside on purpose. */
+        /* Only with crops does a point outside the input get the extrapolation value. */
         bool is_outside = r->crops && (at < 0 || at > (double)(x->in - 1));
         int64_t first, n = weigh(r, x, fmax(-4e9, fmin(4e9, at)), &first, weight, most);
         for (int64_t o = 0; o < outer; o++) {
@@ -111,7 +112,7 @@ static double *resize_axis(struct eval *e, const struct resize *r, const struct 
     return y;
 }
 
-/* Before opset 11 there was one way only: nearest, downwards, from x / scale. */
+/* Before opset 11 there are no attributes for coordinates: x / scale, rounded down for nearest. */
 static void read_modes(struct eval *e, struct resize *r) {
     const char *mode = eval_string(e, "mode", "nearest");
     r->mode = !strcmp(mode, "linear") ? LINEAR : !strcmp(mode, "cubic") ? CUBIC : NEAREST;
@@ -130,13 +131,14 @@ static void read_modes(struct eval *e, struct resize *r) {
     r->crops = !strcmp(r->transform, "tf_crop_and_resize");
 }
 
-/* A size that was computed, downwards. Memory decides about large ones, as long as they are numbers. */
+/* A computed size, rounded down. Large sizes are refused by allocation. */
 static int64_t size_of(struct eval *e, double size) {
     eval_check(e, size >= 0 && size < 1e15, "a size out of range");
     return (int64_t)size;
 }
 
-/* Sizes that keep the ratio of the named dims: by the smallest or the largest of their scales. */
+/* Sets the sizes of the dims `named`. With not_larger or not_smaller, all dims get the smallest or the largest scale, which keeps
+ * the aspect ratio. */
 static void keep_ratio(struct eval *e, struct resize *r, const int *named, int n,
                        const int64_t *sizes) {
     const char *policy =
@@ -155,8 +157,7 @@ static void keep_ratio(struct eval *e, struct resize *r, const int *named, int n
     }
 }
 
-/* Either sizes or scales. A scale stays what it was said to be, though out / in is not exactly that: positions are computed
- * with it. */
+/* Reads sizes or scales. Positions are computed with the scale of the file, even if out / in differs from it. */
 static void read_sizes(struct eval *e, struct resize *r, const struct array *x, int scales_at,
                        const int *named, int n) {
     const struct array *scales =
@@ -180,7 +181,8 @@ static void read_sizes(struct eval *e, struct resize *r, const struct array *x, 
     if (n_sizes) keep_ratio(e, r, named, n, sizes);
 }
 
-/* Weights of several dims are products, so dims can be resized one after the other. Dims that stay are not touched. */
+/* The weights of a point are products over the dims, so dims are resized one after the other. Dims that do not change are
+ * skipped. */
 static void resize(struct eval *e, int scales_at) {
     const struct array *x = eval_in(e, 0),
                        *roi = scales_at == 2 && eval_has(e, 1) ? eval_in(e, 1) : NULL;
@@ -216,10 +218,10 @@ static void resize(struct eval *e, int scales_at) {
     array_fill_doubles(y, v);
 }
 
-/* Opset 10 had scales in the second place. */
+/* In opset 10, scales are input 1. */
 void run_resize(struct eval *e) { resize(e, e->opset < 11 ? 1 : 2); }
 
-/* What Resize was called before; its rules are those of opset 9. */
+/* The predecessor of Resize; its rules are those of opset 9. */
 void run_upsample(struct eval *e) {
     e->opset = 9;
     resize(e, 1);
@@ -227,16 +229,16 @@ void run_upsample(struct eval *e) {
 
 /* ---- Reading at a point ---- */
 
-/* A plane of up to 6 dims. */
+/* One channel of an image, with `n` spatial dims. */
 struct plane {
     const double *v;
     int n;
     const int64_t *dim;
 };
-/* What a place outside of the image reads: nothing, the nearest pixel, or the image in a mirror. */
+/* The value of a position outside the image: 0, the nearest pixel, or the mirrored image. */
 enum beyond { ZEROS, BORDER, REFLECTION };
 
-/* To and fro between two mirrors. */
+/* Reflects x at `low` and `high` until it is between them. */
 static double reflect(double x, double low, double high) {
     double range = high - low;
     if (range <= 0) return 0;
@@ -244,7 +246,7 @@ static double reflect(double x, double low, double high) {
     return d > range ? high - (d - range) : low + d;
 }
 
-/* The pixel, with what lies beyond the border. */
+/* The pixel at `at`, which may be outside the image. */
 static double pixel(const struct plane *p, const int64_t *at, enum beyond beyond, bool aligned) {
     int64_t offset = 0;
     for (int d = 0; d < p->n; d++) {
@@ -257,7 +259,7 @@ static double pixel(const struct plane *p, const int64_t *at, enum beyond beyond
     return p->v[offset];
 }
 
-/* N-linear or N-cubic: the sum over all corners of the product of weights. */
+/* Nearest, linear or cubic interpolation in all dims: the sum over all neighbours, each weighted by the product of its weights. */
 static double interpolate(const struct plane *p, const double *at, enum mode mode,
                           enum beyond beyond, bool aligned) {
     int64_t size[SOL_MAX_RANK], place[SOL_MAX_RANK];
@@ -282,14 +284,14 @@ static double interpolate(const struct plane *p, const double *at, enum mode mod
 
 /* ---- GridSample ---- */
 
-/* How points are read: what the attributes say. */
+/* The attributes. */
 struct sampling {
     enum mode mode;
     enum beyond beyond;
-    bool aligned; /* -1 and 1 are the centers of the border's pixels, not their outer edges */
+    bool aligned; /* -1 and 1 are the centers of the outermost pixels, not their outer edges */
 };
 
-/* Opset 16 said bilinear and bicubic, opset 20 linear and cubic. */
+/* The modes are bilinear and bicubic in opset 16, linear and cubic in opset 20. */
 static struct sampling read_sampling(struct eval *e) {
     const char *mode = eval_string(e, "mode", "linear");
     const char *beyond = eval_string(e, "padding_mode", "zeros");
@@ -303,10 +305,11 @@ static struct sampling read_sampling(struct eval *e) {
     return s;
 }
 
-/* Far away is as good as anywhere outside; NaN is outside, too. */
+/* Clamps a position, so that it can be cast to an integer; NaN becomes a position outside. */
 static double tame(double at) { return at == at ? fmax(-1e9, fmin(1e9, at)) : -1e9; }
 
-/* From [-1, 1] to pixels of a dim. The cubic reads around the point as it is; its pixels are put inside one by one. */
+/* Maps [-1, 1] to pixels of a dim, and moves a point outside into the image. For the cubic, `pixel` moves each
+ * neighbour instead. */
 static double pixel_of(const struct sampling *s, double g, int64_t size) {
     double last = (double)size - 1,
            at = s->aligned ? (g + 1) / 2 * last : ((g + 1) * (last + 1) - 1) / 2;
@@ -317,7 +320,7 @@ static double pixel_of(const struct sampling *s, double g, int64_t size) {
     return tame(at);
 }
 
-/* Each output point reads the image where the grid says, in all channels alike. */
+/* Each output point samples the image at the position of the grid, in all channels. */
 void run_grid_sample(struct eval *e) {
     const struct array *x = eval_in(e, 0), *grid = eval_in(e, 1);
     struct sampling s = read_sampling(e);
@@ -334,7 +337,7 @@ void run_grid_sample(struct eval *e) {
     eval_check(e, size > 0 || !y->n, "an empty image");
     for (int64_t i = 0; i < y->n; i++) {
         int64_t place = (i / (points * dim[1]) * points + i % points) * n;
-        /* A point's coordinates begin with that of the innermost dim. */
+        /* The coordinates of a point begin with the innermost dim. */
         for (int d = 0; d < n; d++)
             at[d] = pixel_of(&s, array_double(grid, place + n - 1 - d), x->dim[2 + d]);
         struct plane p = {v + i / points * size, n, x->dim + 2};
@@ -342,7 +345,7 @@ void run_grid_sample(struct eval *e) {
     }
 }
 
-/* Positions from -1 to 1 in each dim, through a matrix per image. */
+/* Multiplies positions, from -1 to 1 in each dim, by a matrix per sample. */
 void run_affine_grid(struct eval *e) {
     const struct array *theta = eval_in(e, 0);
     int64_t *size, dim[SOL_MAX_RANK];
@@ -373,7 +376,8 @@ void run_affine_grid(struct eval *e) {
 
 /* ---- RoiAlign ---- */
 
-/* Linear, within half a pixel around the image; 0 outside of that. `product`: the largest weighted corner instead of the sum. */
+/* Linear interpolation; 0 for positions more than one pixel outside the image. `takes_most`: the largest weighted corner instead
+ * of the sum. */
 static double sample_region(const struct plane *p, double row, double column, bool takes_most) {
     double at[2] = {row, column}, most = -INFINITY, sum = 0;
     int64_t low[2];
@@ -395,19 +399,19 @@ static double sample_region(const struct plane *p, double row, double column, bo
     return takes_most ? most : sum;
 }
 
-/* A region of one image, in pixels, cut into rows by columns of bins. */
+/* A region of one channel, in pixels, divided into bins. */
 struct region {
     struct plane plane;
     double top, left, bin_height, bin_width;
     int64_t n_rows, n_columns; /* samples in a bin */
 };
 
-/* As many samples as a bin has pixels, unless their number is fixed. */
+/* The number of samples along one dim of a bin: `fixed`, or if that is 0, the size of the bin in pixels, rounded up. */
 static int64_t count_samples(int64_t fixed, double size) {
     return fixed ? fixed : (int64_t)fmax(0, fmin(1024, ceil(size)));
 }
 
-/* One bin: the mean of its samples, or the largest. */
+/* The mean of the samples of one bin, or their maximum. */
 static double pool_region(const struct region *r, int64_t row, int64_t column, bool is_max) {
     double sum = 0, most = -INFINITY;
     int64_t n = r->n_rows * r->n_columns;
@@ -422,7 +426,8 @@ static double pool_region(const struct region *r, int64_t row, int64_t column, b
     return is_max ? most : sum / (double)max_i64(1, n);
 }
 
-/* `corner`: left, top, right, bottom. Without the shift by half a pixel, which came with opset 16, a region has at least one pixel. */
+/* `corner`: left, top, right, bottom. In the old coordinate mode, without the shift by half a pixel of opset 16, a region is at
+ * least one pixel large. */
 static void place_region(struct eval *e, const double corner[4], int64_t rows, int64_t columns,
                          struct region *r) {
     bool is_old =
@@ -439,7 +444,7 @@ static void place_region(struct eval *e, const double corner[4], int64_t rows, i
     r->n_columns = count_samples(fixed, r->bin_width);
 }
 
-/* [regions, channels, rows, columns]: every region of interest as a small image of one size. */
+/* The result is [regions, channels, rows, columns]: each region of interest, resampled to the same size. */
 void run_roi_align(struct eval *e) {
     const struct array *x = eval_in(e, 0), *rois = eval_in(e, 1), *batch = eval_in(e, 2);
     int64_t rows = eval_int(e, "output_height", 1), columns = eval_int(e, "output_width", 1);
@@ -461,18 +466,19 @@ void run_roi_align(struct eval *e) {
     }
 }
 
-/* ---- DeformConv: each tap of the kernel reads where an offset says, and counts as much as a mask says ---- */
+/* ---- DeformConv: an offset moves each tap of the kernel, and a mask weights it ---- */
 
 /* Inputs and attributes. Offsets and masks have a plane of points for each tap of each group. */
 struct deform {
-    int n; /* dims that the kernel moves over */
+    int n; /* spatial dims */
     const struct array *x, *weight, *offset, *mask;
     const double *v, *w;
     int64_t groups, offset_groups, taps, points;
     int64_t pad[SOL_MAX_RANK], stride[SOL_MAX_RANK], dilation[SOL_MAX_RANK];
 };
 
-/* Lists of the window; of the pads only those in front count, as the offsets' shape says how large the result is. */
+/* An attribute of `most` integers, of which the first `n` are used: of the pads only those at the begin, since the size of the
+ * result is that of the offsets. */
 static void read_moves(struct eval *e, const char *name, int most, int n, int64_t default_value,
                        int64_t *out) {
     const int64_t *list;
@@ -483,7 +489,7 @@ static void read_moves(struct eval *e, const char *name, int most, int n, int64_
         eval_check(e, out[d] >= 0 && out[d] <= INT32_MAX, "an attribute out of range");
 }
 
-/* `dim`: of the result. */
+/* Reads inputs and attributes; `dim` becomes the dims of the result. */
 static struct deform read_deform(struct eval *e, int64_t dim[SOL_MAX_RANK]) {
     struct deform d = {.x = eval_in(e, 0), .weight = eval_in(e, 1), .offset = eval_in(e, 2)};
     const int64_t *x = d.x->dim, *w = d.weight->dim;
@@ -512,7 +518,7 @@ static struct deform read_deform(struct eval *e, int64_t dim[SOL_MAX_RANK]) {
     return d;
 }
 
-/* The sum over one input channel at a place `o` of the result, which is point number `point` of its plane. */
+/* The sum over the taps of one input channel at the point of `o`, whose offset within a plane of the result is `point`. */
 static double deform_channel(const struct deform *d, const struct walk *o, int64_t channel,
                              const double *w, int64_t point) {
     int64_t size = product(d->n, d->x->dim + 2),
@@ -533,8 +539,8 @@ static double deform_channel(const struct deform *d, const struct walk *o, int64
     return sum;
 }
 
-/* A convolution whose taps are moved by offsets that were computed, point by point; between pixels it interpolates, and
- * outside is 0. */
+/* A convolution whose taps are moved by offsets, which are an input. Values between pixels are interpolated; those
+ * outside are 0. */
 void run_deform_conv(struct eval *e) {
     int64_t dim[SOL_MAX_RANK];
     struct deform d = read_deform(e, dim);

@@ -1,7 +1,7 @@
 /*
- * Linear attention and causal convolution: what has a state instead of a past, place by place.
+ * Linear attention and causal convolution: they process a sequence position by position and keep a state.
  *
- * A state stands for all places so far; it comes in and goes out, so that a sequence can be given in parts.
+ * The state summarizes all earlier positions. It is an input and an output, so that a sequence can be processed in several calls.
  */
 #include "eval.h"
 
@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-/* S = exp(g) S + beta k (v - exp(g) S^T k)^T for one head and place; without decay or beta those are left out. */
+/* S = exp(g) S + beta k (v - exp(g) S^T k)^T for one head and position; g is `decay`. Without decay S is not scaled; without beta
+ * the update is k v^T. `seen` is scratch. */
 static void update_state(double *state, const double *k, const double *v, const double *decay,
                          int64_t decay_step, const double *beta, int64_t size, int64_t v_size,
                          double *seen) {
@@ -24,15 +25,16 @@ static void update_state(double *state, const double *k, const double *v, const 
         for (int64_t j = 0; j < v_size; j++) state[i * v_size + j] += k[i] * seen[j];
 }
 
-/* What the inputs say: values as [batch, places, heads, size], a state [kv_heads, size, v_size] per batch. */
+/* The inputs: values are [batch, places, heads, size]; the state is [kv_heads, size, v_size] per sample. A place is a position of
+ * the sequence. */
 struct linear {
     int64_t batch, places, heads, kv, size, v_size;
-    int64_t per_decay, per_beta; /* numbers per head, and per place */
+    int64_t per_decay, per_beta; /* decays per head (1 or size), betas per place (1 or kv) */
     const double *q, *k, *v, *decay, *beta;
     double scale, *state, *seen;
 };
 
-/* Heads are packed into the last dim. Several query heads may share a head of k and v, and with it the state. */
+/* The last dim of each input contains all heads. Several query heads may share a head of k and v, and its state. */
 static struct linear read_heads(struct eval *e) {
     const struct array *q = eval_in(e, 0), *k = eval_in(e, 1), *v = eval_in(e, 2);
     struct linear l = {.heads = eval_int(e, "q_num_heads", 0),
@@ -58,7 +60,7 @@ static struct linear read_heads(struct eval *e) {
     return l;
 }
 
-/* Decay and beta, as the rule wants them, and the state to begin with. */
+/* Decay and beta, if the update rule has them, and the initial state. */
 static void read_rule(struct eval *e, struct linear *l) {
     const char *rule = eval_word(e, "update_rule", "gated_delta", "linear gated delta gated_delta");
     int64_t rows = l->batch * l->places, n_state = l->batch * l->kv * l->size * l->v_size;
@@ -78,7 +80,8 @@ static void read_rule(struct eval *e, struct linear *l) {
     l->seen = SPACE_ARRAY(e->space, double, l->v_size);
 }
 
-/* Place `bt` of batch and time: the states of all heads move on, then every query reads its head's. */
+/* One step, where `bt` is sample * places + place: updates the states of all heads, then multiplies each query with its head's
+ * state. */
 static void step_linear(const struct linear *l, int64_t bt, double *y) {
     int64_t n = l->size * l->v_size;
     double *states = l->state + bt / l->places * l->kv * n;
@@ -98,8 +101,7 @@ static void step_linear(const struct linear *l, int64_t bt, double *y) {
     }
 }
 
-/* One place after the other: S becomes decay * S + k (beta * (v - S^T k))^T, where rules leave out decay or beta, and the
- * result is q^T S * scale. */
+/* For each position: update_state, then the result q^T S * scale. */
 void run_linear_attention(struct eval *e) {
     struct linear l = read_heads(e);
     read_rule(e, &l);
@@ -112,7 +114,7 @@ void run_linear_attention(struct eval *e) {
     eval_set_output_doubles(e, 1, eval_has(e, 3) ? e->in[3]->type : type, 4, state, l.state);
 }
 
-/* Each channel by itself, over this and past places; the last ones are kept for the next call. */
+/* A depthwise convolution over the current and earlier positions; the state is the last kernel - 1 inputs. */
 void run_causal_conv(struct eval *e) {
     const struct array *x = eval_in(e, 0), *w = eval_in(e, 1);
     eval_check(e,

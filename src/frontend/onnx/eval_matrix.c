@@ -1,16 +1,16 @@
 /*
- * Products of matrices, of floats and of integers; Einsum; determinants.
+ * Matrix products of floats and of integers; Einsum; determinants.
  *
- * Batches are broadcast: the walk over them counts whole matrices. Floats are summed up in double. Integers wrap at 64 bits and
- * are cut to their type, which is what wrapping at every step would give. Quantized products take zero points off first, multiply
- * exactly, and scale last.
+ * Batch dims are broadcast by a walk whose offsets count matrices. Floats are summed up in double. Integers wrap at 64 bits and are
+ * truncated to their type once, which gives the same bits as wrapping at every step. Quantized products subtract zero points,
+ * multiply exactly, and scale last.
  */
 #include "eval.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The innermost loop runs along rows of b and c. */
+/* The innermost loop runs along rows of b and c, which are contiguous. */
 void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int64_t n, double *c) {
     memset(c, 0, (size_t)(m * n) * sizeof *c);
     for (int64_t i = 0; i < m; i++)
@@ -18,7 +18,7 @@ void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int6
             for (int64_t j = 0; j < n; j++) c[i * n + j] += a[i * k + p] * b[p * n + j];
 }
 
-/* Wrapping, as integers of ONNX do. */
+/* c += a b, wrapping at 64 bits; c is zero before. */
 static void int_product(const int64_t *a, const int64_t *b, int64_t m, int64_t k, int64_t n,
                         int64_t *c) {
     for (int64_t i = 0; i < m; i++)
@@ -28,12 +28,12 @@ static void int_product(const int64_t *a, const int64_t *b, int64_t m, int64_t k
                                          (uint64_t)a[i * k + p] * (uint64_t)b[p * n + j]);
 }
 
-/* The shape of a product as NumPy's matmul has it: a vector is a row on the left, a column on the right. */
+/* The sizes of a product [m, k] x [k, n], as in numpy.matmul: a vector is a row on the left, a column on the right. */
 struct product {
     int64_t m, k, n;
     int rank; /* of the result */
     int64_t dim[SOL_MAX_RANK];
-    struct walk batch; /* operands 0 and 1, counted in matrices */
+    struct walk batch; /* offsets of operands 0 and 1 are in matrices */
 };
 
 /* The dims before the last two, as an array of single matrices. */
@@ -43,7 +43,7 @@ static struct array batch_of(const struct array *x) {
     return batch;
 }
 
-/* Vectors lose their dim of 1 again in the result. */
+/* Computes the sizes; the result has no dim for an operand that is a vector. */
 static struct product plan_product(struct eval *e, const struct array *a, const struct array *b) {
     struct product p = {.m = 1, .n = 1};
     struct array left = batch_of(a), right = batch_of(b);
@@ -62,13 +62,13 @@ static struct product plan_product(struct eval *e, const struct array *a, const 
     return p;
 }
 
-/* Integers less their zero points, if there are any: one, or one per row of a or column of b. */
+/* x minus its zero points, which may be NULL. `by_row`: x is the left operand, with zero points per row; else per column. */
 static int64_t *shifted(struct eval *e, const struct array *x, const struct array *zero,
                         bool by_row) {
     int64_t *v = array_ints(e->space, x), columns = x->rank ? x->dim[x->rank - 1] : 1;
     int64_t rows = x->rank > 1 ? x->dim[x->rank - 2] : 1;
     if (!zero) return v;
-    /* One for all, one per row of the left or column of the right matrix, or that for each matrix of a batch. */
+    /* One zero point for all; one per row or column; or one per row or column of each matrix of a batch. */
     int64_t per = zero->n == 1 ? 1 : by_row ? rows : columns;
     eval_check(e,
                zero->n && (zero->n == per || zero->n == x->n / max_i64(1, by_row ? columns : rows)),
@@ -80,7 +80,7 @@ static int64_t *shifted(struct eval *e, const struct array *x, const struct arra
     return v;
 }
 
-/* Zero points are taken off before, so this is exact for 8 bits however long the sums are. */
+/* Multiplies integers; sums of 64 bits are exact for inputs of 8 bits. */
 static int64_t *multiply_ints(struct eval *e, const struct product *p, const int64_t *a,
                               const int64_t *b) {
     struct walk batch = p->batch;
@@ -91,7 +91,6 @@ static int64_t *multiply_ints(struct eval *e, const struct product *p, const int
     return c;
 }
 
-/* Floats are summed up in double and rounded once. */
 void run_matmul(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     struct product p = plan_product(e, a, b);
@@ -108,7 +107,7 @@ void run_matmul(struct eval *e) {
     array_fill_doubles(y, c);
 }
 
-/* Products of 8 bits as numbers of 32. */
+/* Inputs of 8 bits; the result is i32. */
 void run_matmul_integer(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     struct product p = plan_product(e, a, b);
@@ -117,7 +116,7 @@ void run_matmul_integer(struct eval *e) {
     array_fill_ints(eval_out(e, 0, TYPE_I32, p.rank, p.dim), multiply_ints(e, &p, left, right));
 }
 
-/* A product in integers, scaled and rounded into the type of y's zero point. */
+/* An integer product, which is scaled, then rounded to the type of y's zero point. */
 void run_qlinear_matmul(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 3), *zero = eval_in(e, 7);
     struct product p = plan_product(e, a, b);
@@ -137,7 +136,7 @@ void run_qlinear_matmul(struct eval *e) {
     }
 }
 
-/* alpha * A * B + beta * C, A and B perhaps transposed. */
+/* alpha * A * B + beta * C; attributes may transpose A and B. */
 void run_gemm(struct eval *e) {
     const struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     eval_check(e, a->rank == 2 && b->rank == 2, "matrices of another rank than 2");
@@ -165,16 +164,16 @@ void run_gemm(struct eval *e) {
 
 /* ---- Einsum ---- */
 
-#define MAX_LABELS SOL_MAX_RANK /* letters, and dims that "..." stands for */
+#define MAX_LABELS SOL_MAX_RANK /* letters, and dims of "..." */
 
-/* Labels in the order in which they are walked: those of the result first. The dims of "..." have labels from 128 on. */
+/* Labels in the order of the walk: those of the result first. The dims of "..." have labels from 128 on. */
 struct einsum {
     int n_labels, n_out;
     int label[MAX_LABELS];
     int64_t size[MAX_LABELS];
 };
 
-/* One operand's labels, "..." expanded; their number. */
+/* Writes the labels of one operand, with "..." expanded, to `out`; returns their number. */
 static int read_term(struct eval *e, const char *at, const char *end, int rank, int *out) {
     int n = 0, letters = 0;
     for (const char *c = at; c < end; c++) letters += *c != '.' && *c != ' ';
@@ -191,7 +190,7 @@ static int read_term(struct eval *e, const char *at, const char *end, int rank, 
     return n;
 }
 
-/* The place of a label, which is added when it is new: in the order in which they come, the walk goes through them. */
+/* The index of a label, which is appended if it is new. */
 static int find_label(struct eval *e, struct einsum *s, int label) {
     for (int i = 0; i < s->n_labels; i++)
         if (s->label[i] == label) return i;
@@ -207,7 +206,7 @@ static int count_label(const int *labels, int n, int label) {
     return count;
 }
 
-/* Without "->", the result has what occurs once, in alphabetical order, behind the dims of "...". */
+/* Without "->", the result has the dims of "...", then the letters that occur once, in alphabetical order. */
 static void default_result(struct eval *e, struct einsum *s, const int *all, int n) {
     for (int label = 128; label < 128 + SOL_MAX_RANK; label++)
         if (count_label(all, n, label)) find_label(e, s, label);
@@ -215,7 +214,7 @@ static void default_result(struct eval *e, struct einsum *s, const int *all, int
         if (count_label(all, n, label) == 1) find_label(e, s, label);
 }
 
-/* A dim of 1 is broadcast. */
+/* Sets the sizes of the labels of x; a dim of 1 is broadcast. */
 static void add_sizes(struct eval *e, struct einsum *s, const struct array *x, const int *labels) {
     for (int d = 0; d < x->rank; d++) {
         int64_t *size = &s->size[find_label(e, s, labels[d])];
@@ -225,7 +224,7 @@ static void add_sizes(struct eval *e, struct einsum *s, const struct array *x, c
     }
 }
 
-/* The labels of the result come first in the walk, so all terms of a result point follow each other. */
+/* Labels of the result come first in the walk, so all terms of a result point are consecutive. */
 static struct array *sum_products(struct eval *e, const struct einsum *s, struct walk *walk) {
     struct array *y = eval_new(e, e->in[0]->type, s->n_out, s->size);
     int64_t inner = product(s->n_labels - s->n_out, s->size + s->n_out);
@@ -243,7 +242,7 @@ static struct array *sum_products(struct eval *e, const struct einsum *s, struct
     return y;
 }
 
-/* What is said of the result: labels[k][..] are the operands' labels, `all` of them `n`. */
+/* Reads the labels of the result, after the arrow. `all`: the `n` labels of all operands. */
 static void read_result(struct eval *e, struct einsum *s, const char *arrow, const int *all,
                         int n) {
     int dots = 0, letters = 0, result[SOL_MAX_RANK];
@@ -255,7 +254,7 @@ static void read_result(struct eval *e, struct einsum *s, const char *arrow, con
     for (int i = 0; i < count; i++) find_label(e, s, result[i]);
 }
 
-/* A walk over all labels; a label that an operand has twice moves along its diagonal. */
+/* A walk over all labels. If an operand has a label twice, its strides are added: the walk goes along the diagonal. */
 static struct walk walk_labels(struct eval *e, struct einsum *s, int labels[][SOL_MAX_RANK]) {
     struct walk walk;
     s->n_out = s->n_labels;
@@ -270,7 +269,7 @@ static struct walk walk_labels(struct eval *e, struct einsum *s, int labels[][SO
     return walk;
 }
 
-/* By definition: for each point of the result, a sum over all values of the other labels of the product of operands. */
+/* Each point of the result is the sum, over all positions of the other labels, of the product of the operands. */
 void run_einsum(struct eval *e) {
     const char *at = eval_string(e, "equation", ""), *arrow = strstr(at, "->");
     int labels[MAX_OPERANDS][SOL_MAX_RANK], all[MAX_OPERANDS * SOL_MAX_RANK], n_all = 0;
@@ -291,14 +290,14 @@ void run_einsum(struct eval *e) {
 
 /* ---- Determinants ---- */
 
-/* By Gauss, with the largest pivot. The matrix is used up. */
+/* Gaussian elimination with partial pivoting; overwrites the matrix. */
 static double determinant(double *a, int64_t n) {
     double result = 1;
     for (int64_t k = 0; k < n; k++) {
         int64_t top = k;
         for (int64_t i = k + 1; i < n; i++)
             if (fabs(a[i * n + k]) > fabs(a[top * n + k])) top = i;
-        /* A column of zeros: the matrix has no inverse. */
+        /* The column is zero, so the matrix is singular. */
         if (a[top * n + k] == 0) return 0;
         for (int64_t j = 0; j < n && top != k; j++) {
             double kept = a[k * n + j];
@@ -314,7 +313,7 @@ static double determinant(double *a, int64_t n) {
     return result;
 }
 
-/* One per matrix; dims in front are a batch. */
+/* One determinant per matrix of the last two dims. */
 void run_det(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     eval_check(e, x->rank >= 2 && x->dim[x->rank - 1] == x->dim[x->rank - 2], "no square matrix");

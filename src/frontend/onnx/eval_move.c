@@ -1,9 +1,8 @@
 /*
- * Operators that move values of any type: elements are bytes of some size here, strings included.
+ * Operators that move values of any type, including strings: they copy elements as bytes.
  *
- * Most are a walk over the result with strides into the input: permutation, slices forwards and backwards, broadcasting. The rest
- * compute for each point where it comes from, one dim after the other. Dims that files ask for are checked where the result is
- * allocated, so a repetition to more than memory holds ends there.
+ * Most walk over the result with strides in the input: permutation, slices, broadcasting. The others compute the source of each
+ * point, dim by dim. Sizes of results are checked by allocation, so a Tile that needs too much memory stops there.
  */
 #include "eval.h"
 
@@ -35,7 +34,7 @@ struct array *move_permute(struct eval *e, const struct array *x, const int64_t 
     return move_strided(e, x, x->rank, dim, 0, stride);
 }
 
-/* Without perm all dims turn around. Unlike axes, its numbers do not count from the end. */
+/* Without perm, the order of all dims is reversed. Numbers of perm may not be negative, unlike axes. */
 void run_transpose(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t reversed[SOL_MAX_RANK];
@@ -49,7 +48,7 @@ void run_transpose(struct eval *e) {
     eval_set_output(e, 0, move_permute(e, x, n ? perm : reversed));
 }
 
-/* Broadcast with the wanted shape: a 1 in it leaves the input's dim. */
+/* The input is broadcast with the new shape; a 1 in it keeps the input's dim. */
 void run_expand(struct eval *e) {
     struct array *x = eval_in(e, 0), shape = {.type = TYPE_BOOL};
     int64_t *wanted, dim[SOL_MAX_RANK];
@@ -67,14 +66,15 @@ void run_expand(struct eval *e) {
 
 /* ---- Parts ---- */
 
-/* Bounds clamp as in Python; a bound far below stays below the first when stepping backwards. */
+/* Clamps the bounds as in Python; *n is the number of values. With a negative step, the lower bound may be -1, before the first
+ * value. */
 static void clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t step, int64_t *n) {
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
     if (*start < 0) *start = *start < -size ? low : *start + size;
     if (end < 0) end = end < -size ? low : end + size;
     *start = min_i64(max_i64(*start, low), high);
     end = min_i64(max_i64(end, low), high);
-    /* Bounds are within the dim now, so distances fit; the step may be any number, also the least one. */
+    /* The bounds are within the dim, so distances fit in 64 bits. The step may be any number, also INT64_MIN. */
     uint64_t distance = step > 0       ? end > *start ? (uint64_t)(end - *start) : 0
                         : *start > end ? (uint64_t)(*start - end)
                                        : 0;
@@ -82,7 +82,7 @@ static void clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t step,
     *n = distance ? (int64_t)((distance - 1) / pace) + 1 : 0;
 }
 
-/* Attributes before opset 10, inputs since. */
+/* Bounds are attributes before opset 10, inputs since. */
 void run_slice(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     const int64_t *starts, *ends, *axes, *steps;
@@ -99,7 +99,7 @@ void run_slice(struct eval *e) {
         int64_t step = n_steps ? steps[i] : 1, start = starts[i];
         eval_check(e, step != 0, "a step of 0");
         clamp_slice(x->dim[axis], &start, ends[i], step, &dim[axis]);
-        /* An empty slice begins nowhere, and one value needs no step: so no product of strides and steps overflows. */
+        /* An empty slice needs no offset, and a single value no stride; so no product overflows. */
         if (dim[axis] > 0) offset += start * stride[axis];
         stride[axis] = dim[axis] > 1 ? stride[axis] * step : 0;
     }
@@ -116,7 +116,7 @@ static struct array *part(struct eval *e, const struct array *x, int axis, int64
     return move_strided(e, x, x->rank, dim, start * stride[axis], stride);
 }
 
-/* Into parts of given sizes, or into equal ones of which the last may be smaller. */
+/* Splits into parts of given sizes, or into equal parts, of which the last may be smaller. */
 void run_split(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     const int64_t *sizes;
@@ -134,7 +134,7 @@ void run_split(struct eval *e) {
     eval_check(e, start == size, "parts that do not fill the axis");
 }
 
-/* What lies behind the axis is contiguous in each input, and is copied in one piece. */
+/* The dims from the axis on are contiguous in each input, so they are copied in one piece. */
 static struct array *concat(struct eval *e, int n, struct array *const *x, int axis) {
     int64_t dim[SOL_MAX_RANK], outer = product(axis, x[0]->dim), at = 0;
     memcpy(dim, x[0]->dim, sizeof dim);
@@ -165,7 +165,7 @@ void run_concat(struct eval *e) {
 
 /* ---- Sequences of tensors ---- */
 
-/* Like Concat, or like stacking when the axis is new. */
+/* Concatenates the items along an axis, or stacks them along a new one. */
 void run_concat_from_sequence(struct eval *e) {
     const struct array *list = e->in[0];
     bool is_new = eval_int(e, "new_axis", 0);
@@ -184,7 +184,7 @@ void run_concat_from_sequence(struct eval *e) {
     eval_set_output(e, 0, concat(e, (int)list->n, x, axis));
 }
 
-/* Into parts of one size, of given sizes, or of single places whose axis may vanish. */
+/* Splits into parts of one size, or of given sizes; without input 1 into single positions, whose axis keepdims 0 removes. */
 void run_split_to_sequence(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t *sizes, at = 0;
@@ -210,8 +210,7 @@ void run_split_to_sequence(struct eval *e) {
 
 /* ---- Repetition and padding ---- */
 
-/* A dim of the result is that many times the input's, so the place in it modulo the input's size is where a value comes from.
- * A dim of the result is that many times the input's, so the place in it modulo the input's size is where a value comes from. */
+/* Along each dim, the source of a position is the position modulo the input's dim. */
 void run_tile(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t *times, dim[SOL_MAX_RANK], own[SOL_MAX_RANK];
@@ -229,25 +228,25 @@ void run_tile(struct eval *e) {
     }
 }
 
-/* Pads and crops beyond this are mistakes; sums of a few of them fit. */
+/* Limits pads and crops, so that sums of a few of them fit in 64 bits. */
 #define FARTHEST ((int64_t)1 << 48)
 
-/* Where a padded value comes from: a constant, the mirror image, the nearest, or the other end. */
+/* The source of padding: a constant, the mirrored input, the nearest value, or the other end. */
 enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 
-/* Where the value at `i` of a dim of `n` comes from, -1: from the pad value. */
+/* The source of position `i` in a dim of `n` values; -1: the pad value. */
 static int64_t pad_source(enum pad_mode mode, int64_t i, int64_t n) {
     if (i >= 0 && i < n) return i;
     if (mode == PAD_CONSTANT || !n) return -1;
     if (mode == PAD_EDGE) return i < 0 ? 0 : n - 1;
     if (mode == PAD_WRAP) return i - floor_div(i, n) * n;
     if (n == 1) return 0;
-    /* The edge itself is not repeated: 0 1 2 goes on as 1 0. */
+    /* The edge is not repeated: 0 1 2 continues with 1 0. */
     int64_t period = 2 * (n - 1), at = i - floor_div(i, period) * period;
     return at < n ? at : period - at;
 }
 
-/* `before` is where the input begins in the result; negative ones crop. Without a value, zeros are already there. */
+/* `before`: the position in the result where the input begins; below 0, it is cropped. `value` NULL: zeros. */
 static struct array *pad(struct eval *e, const struct array *x, const int64_t *before,
                          const int64_t *dim, enum pad_mode mode, const void *value) {
     struct array *y = eval_new(e, x->type, x->rank, dim);
@@ -267,7 +266,7 @@ static struct array *pad(struct eval *e, const struct array *x, const int64_t *b
     return y;
 }
 
-/* Names of ONNX in the order of the enum. */
+/* The names are in the order of the enum. */
 static enum pad_mode read_mode(struct eval *e) {
     static const char *const names[] = {"constant", "reflect", "edge", "wrap"};
     const char *mode = eval_string(e, "mode", "constant");
@@ -276,7 +275,7 @@ static enum pad_mode read_mode(struct eval *e) {
     eval_stop(e, fail(SOL_EUNSUPPORTED, "mode \"%.32s\"", mode));
 }
 
-/* Attributes before opset 11, inputs since; axes since 18. Pads below 0 crop. */
+/* Pads are attributes before opset 11, inputs since; axes exist since 18. Pads below 0 crop. */
 void run_pad(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     const int64_t *pads;
@@ -304,7 +303,7 @@ void run_pad(struct eval *e) {
     eval_set_output(e, 0, pad(e, x, before, dim, read_mode(e), value->data));
 }
 
-/* Of an odd difference the larger half is at the end. */
+/* Crops or pads around the center. If the difference is odd, the larger half is at the end. */
 void run_center_crop_pad(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     const int64_t *axes;
@@ -326,14 +325,14 @@ void run_center_crop_pad(struct eval *e) {
 
 /* ---- Blocks and diagonals ---- */
 
-/* As six dims, permuted, and back to four. */
+/* Reshapes to six dims, permutes them, and reshapes to four. */
 static void move_blocks(struct eval *e, const int64_t six[6], const int64_t axes[6],
                         const int64_t out[4]) {
     const struct array *x = array_view(e->space, eval_in(e, 0), 6, six);
     eval_set_output(e, 0, array_view(e->space, move_permute(e, x, axes), 4, out));
 }
 
-/* Held below what could overflow when squared. */
+/* The attribute blocksize; the limit keeps its square from overflowing. */
 static int64_t read_block(struct eval *e, const struct array *x) {
     int64_t b = eval_int(e, "blocksize", 0);
     eval_check(e, x->rank == 4 && b > 0 && b <= INT16_MAX, "the blocksize or rank");
@@ -350,7 +349,7 @@ void run_depth_to_space(struct eval *e) {
                 (int64_t[]){d[0], rest, d[2] * b, d[3] * b});
 }
 
-/* The way back of DepthToSpace. */
+/* The inverse of DepthToSpace. */
 void run_space_to_depth(struct eval *e) {
     const int64_t *d = eval_in(e, 0)->dim, b = read_block(e, e->in[0]);
     static const int64_t dcr_axes[6] = {0, 3, 5, 1, 2, 4}, crd_axes[6] = {0, 1, 3, 5, 2, 4};
@@ -359,7 +358,7 @@ void run_space_to_depth(struct eval *e) {
                 (int64_t[]){d[0], d[1] * b * b, d[2] / b, d[3] / b});
 }
 
-/* The other triangle is 0, also where the input is NaN: values are copied, not multiplied. */
+/* The other triangle is 0, even where the input is NaN, since values are copied, not multiplied by a mask. */
 void run_trilu(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     bool is_upper = eval_int(e, "upper", 1);
@@ -367,7 +366,7 @@ void run_trilu(struct eval *e) {
     struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
     eval_check(e, x->rank >= 2, "a rank below 2");
     int64_t columns = x->dim[x->rank - 1], rows = x->dim[x->rank - 2];
-    /* Beyond the corners all diagonals are alike. */
+    /* All diagonals beyond the corners give the same result. */
     k = max_i64(-rows - 1, min_i64(k, columns + 1));
     for (int64_t i = 0; i < x->n; i++) {
         int64_t column = i % columns, row = i / columns % rows;
@@ -376,7 +375,7 @@ void run_trilu(struct eval *e) {
     }
 }
 
-/* The first lengths[b] steps of each sequence turn around. */
+/* Reverses the first lengths[b] steps of each sequence. */
 void run_reverse_sequence(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t *lengths, own[SOL_MAX_RANK];

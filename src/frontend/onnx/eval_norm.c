@@ -1,8 +1,8 @@
 /*
- * Normalization (values less their mean, over their deviation, over some dims) and losses of classification.
+ * Normalization, (x - mean) / standard deviation over some dims, and losses of classification.
  *
- * All of it is computed in double, whatever type files want for the steps between (stash_type), and rounded once to the type of the
- * input: never less precise than what the operator promises. Means and deviations that are results of their own have the stash type.
+ * Everything is computed in double and rounded once to the type of the input, which is at least as precise as with the type that
+ * files set for intermediate results (stash_type). Means and deviations that are outputs have the stash type.
  */
 #include "eval.h"
 
@@ -14,7 +14,7 @@ struct moments {
     double mean, inverse;
 };
 
-/* In two passes: the mean of squares less the square of the mean would lose digits. */
+/* In two passes, since mean(x^2) - mean(x)^2 would lose digits. */
 static struct moments measure(const double *x, int64_t n, double epsilon) {
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i];
@@ -23,7 +23,7 @@ static struct moments measure(const double *x, int64_t n, double epsilon) {
     return (struct moments){mean, 1 / sqrt(squares / (double)n + epsilon)};
 }
 
-/* Gives v * scale + bias (inputs 1 and 2, where they are there), which are broadcast to x but must not widen it. */
+/* Sets output 0 to v * scale + bias. Scale and bias are inputs 1 and 2, both optional; they must broadcast to the shape of x. */
 static void scale_rows(struct eval *e, const struct array *x, double *v) {
     struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
     struct walk walk;
@@ -42,14 +42,14 @@ static void scale_rows(struct eval *e, const struct array *x, double *v) {
     }
 }
 
-/* The type that ONNX computes in; here it is that of the outputs for mean and deviation. */
+/* The type of the outputs for mean and deviation. */
 static enum type stash_type(struct eval *e) {
     int64_t type = eval_int(e, "stash_type", 1);
     eval_check(e, type_is_known(type) && is_float((enum type)type), "stash_type");
     return (enum type)type;
 }
 
-/* Over all dims from `axis` on. */
+/* Over all dims from `axis` on. Outputs 1 and 2 are the mean and 1 / standard deviation. */
 void run_layer_norm(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int axis = eval_axis(e, eval_int(e, "axis", -1), x->rank);
@@ -83,13 +83,13 @@ void run_rms_norm(struct eval *e) {
     scale_rows(e, x, v);
 }
 
-/* One number per channel, or per group. */
+/* Input `i` as doubles; it must have `n` values, one per channel or group. */
 static double *channel_input(struct eval *e, int i, int64_t n) {
     eval_check(e, eval_in(e, i)->n == n, "a vector that does not fit the channels");
     return array_doubles(e->space, e->in[i]);
 }
 
-/* Over groups of channels: all dims behind the batch are cut into `groups`. Before opset 21 the scale was one per group. */
+/* Normalizes each group of channels of each sample. Scale and bias have a value per channel; before opset 21, per group. */
 static void normalize_groups(struct eval *e, const struct array *x, int64_t groups) {
     eval_check(e, x->rank >= 2 && groups > 0 && x->dim[1] % groups == 0, "groups or rank");
     int64_t channels = x->dim[1], n = x->n / max_i64(1, x->dim[0] * groups);
@@ -107,7 +107,6 @@ static void normalize_groups(struct eval *e, const struct array *x, int64_t grou
     eval_set_output_doubles(e, 0, x->type, x->rank, x->dim, v);
 }
 
-/* Channels that lie side by side form a group. */
 void run_group_norm(struct eval *e) {
     normalize_groups(e, eval_in(e, 0), eval_int(e, "num_groups", 0));
 }
@@ -118,7 +117,7 @@ void run_instance_norm(struct eval *e) {
     normalize_groups(e, x, x->rank >= 2 ? x->dim[1] : 0);
 }
 
-/* Training computes the statistics, and running ones besides. */
+/* In training mode, mean and variance are computed from x, and outputs 1 and 2 are the new running statistics. */
 void run_batch_norm(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     eval_check(e, x->rank >= 1, "a scalar");
@@ -131,7 +130,7 @@ void run_batch_norm(struct eval *e) {
     bool trains = eval_int(e, "training_mode", 0);
     struct array *running[2] = {eval_out(e, 1, e->in[3]->type, 1, &channels),
                                 eval_out(e, 2, e->in[4]->type, 1, &channels)};
-    /* Training normalizes by what it sees, and lets running statistics follow slowly. */
+    /* new running value = old value * momentum + value of x * (1 - momentum) */
     for (int64_t c = 0; c < channels && trains; c++) {
         double sum = 0, squares = 0, n = (double)x->n / (double)channels;
         for (int64_t i = 0; i < x->n; i++) sum += i / inner % channels == c ? v[i] : 0;
@@ -149,7 +148,7 @@ void run_batch_norm(struct eval *e) {
     eval_set_output_doubles(e, 0, x->type, x->rank, x->dim, v);
 }
 
-/* x over its norm along an axis; 0 stays 0. */
+/* x / norm along an axis; where the norm is 0, x stays 0. */
 void run_lp_norm(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int axis = eval_axis(e, eval_int(e, "axis", -1), x->rank);
@@ -167,7 +166,7 @@ void run_lp_norm(struct eval *e) {
     eval_set_output_doubles(e, 0, x->type, x->rank, x->dim, v);
 }
 
-/* Over named dims; the deviation has a small number added, as the operator's function has it. */
+/* Over the dims `axes`, by default 0, 2, 3. 1e-9 is added to the deviation, as in ONNX's definition of the operator. */
 void run_mean_variance_norm(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     static const int64_t usual[] = {0, 2, 3};
@@ -199,7 +198,7 @@ void run_mean_variance_norm(struct eval *e) {
     eval_set_output_doubles(e, 0, x->type, x->rank, x->dim, v);
 }
 
-/* Over `size` neighbouring channels. */
+/* x / (bias + alpha / size * sum over `size` neighbouring channels of x^2) ^ beta */
 void run_lrn(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     double alpha = eval_float(e, "alpha", 1e-4), beta = eval_float(e, "beta", 0.75),
@@ -221,10 +220,9 @@ void run_lrn(struct eval *e) {
 
 /* ---- Losses ---- */
 
-/* What becomes of the losses of all places. */
+/* How the losses are reduced: not at all, to their weighted mean, or to their sum. */
 enum reduction { KEEP, MEAN, SUM };
 
-/* Of all losses: none of it, their mean by weight, or their sum. */
 static enum reduction read_reduction(struct eval *e) {
     const char *name = eval_string(e, "reduction", "mean");
     if (!strcmp(name, "none")) return KEEP;
@@ -232,7 +230,7 @@ static enum reduction read_reduction(struct eval *e) {
     return !strcmp(name, "mean") ? MEAN : SUM;
 }
 
-/* -weight[t] * v[n, t, ...] for the class t that each place has; `ignore_index` counts for nothing. */
+/* The loss is -weight[t] * v[n, t, ...], where t is the class of the target at [n, ...]; the class ignore_index has weight 0. */
 static void output_losses(struct eval *e, const struct array *x, const double *v) {
     const struct array *target = eval_in(e, 1);
     enum reduction reduction = read_reduction(e);
@@ -256,13 +254,13 @@ static void output_losses(struct eval *e, const struct array *x, const double *v
     if (reduction != KEEP) array_set_double(y, 0, reduction == MEAN ? sum / total : sum);
 }
 
-/* Its input are logarithms of probabilities already. */
+/* The input is logarithms of probabilities. */
 void run_nll_loss(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     output_losses(e, x, array_doubles(e->space, x));
 }
 
-/* The same of log softmax over the classes. */
+/* The same for scores: applies log softmax over the classes first, which is output 1. */
 void run_softmax_loss(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     eval_check(e, x->rank >= 2, "scores without classes");

@@ -1,8 +1,8 @@
 /*
- * Selection of boxes, steps of training, and the simplest of classical machine learning.
+ * Selection of boxes, optimizer steps of training, and simple operators of classical machine learning.
  *
- * Operators outside of ONNX's own domain name theirs in eval.def. Steps of training are plain arithmetic on lists of tensors: they
- * change weights that come in as inputs, and have nothing to do with how SOL handles parameters.
+ * eval.def names the domain of operators that are not in ONNX's own. An optimizer step is plain arithmetic on lists of tensors: it
+ * computes new weights from weights that are inputs, and does not change parameters of SOL.
  */
 #include "eval.h"
 
@@ -13,12 +13,12 @@
 
 /* ---- Boxes ---- */
 
-/* Corners, whichever way the file gave them. */
+/* A box by its lower and upper corner. */
 struct box {
     double low[2], high[2];
 };
 
-/* Two corners in any order, or a center and a size. */
+/* `v` has two opposite corners in any order, or with is_center the center and the size. */
 static struct box read_box(const double *v, bool is_center) {
     struct box b;
     for (int d = 0; d < 2; d++) {
@@ -30,7 +30,7 @@ static struct box read_box(const double *v, bool is_center) {
     return b;
 }
 
-/* The area of both over that of either. */
+/* Intersection over union. */
 static double overlap(const struct box *a, const struct box *b) {
     double both = 1, left = 1, right = 1;
     for (int d = 0; d < 2; d++) {
@@ -42,20 +42,20 @@ static double overlap(const struct box *a, const struct box *b) {
     return either > 0 ? both / either : 0;
 }
 
-/* A box by its number, to be sorted. */
+/* The score of a box, for sorting. */
 struct scored {
     double score;
     int64_t index;
 };
 
-/* The best first; of equals, the one with the lower number. */
+/* The highest score first; for equal scores, the lower index. */
 static int by_score(const void *left, const void *right) {
     const struct scored *a = left, *b = right;
     if (a->score != b->score) return a->score < b->score ? 1 : -1;
     return (a->index > b->index) - (a->index < b->index);
 }
 
-/* The best boxes of one class that do not overlap; their number. */
+/* Writes the indices of the best boxes of one class that do not overlap to `out`; returns their number, at most `max`. */
 static int64_t select_boxes(const double *boxes, bool is_center, struct scored *order, int64_t n,
                             int64_t max, double limit, int64_t *out) {
     int64_t found = 0;
@@ -72,8 +72,8 @@ static int64_t select_boxes(const double *boxes, bool is_center, struct scored *
     return found;
 }
 
-/* By class and image: take the best box, drop those that overlap it, and so on. Without a number of boxes nothing is selected,
- * as the operator wants it. */
+/* For each class of each sample: repeatedly selects the best box that does not overlap a selected one. Without the input for the
+ * number of boxes nothing is selected, as ONNX defines. */
 void run_non_max_suppression(struct eval *e) {
     const struct array *boxes = eval_in(e, 0), *scores = eval_in(e, 1);
     eval_check(e,
@@ -104,27 +104,27 @@ void run_non_max_suppression(struct eval *e) {
 
 /* ---- Training: inputs are rate, count, then all values, all gradients, all states; outputs are the new values and states ---- */
 
-/* Attributes and inputs that all values share; which of them count depends on the rule. */
+/* Attributes and inputs that are common to all values; each optimizer uses some of them. */
 struct rule {
     double rate, count, norm, post, alpha, beta, epsilon;
     bool is_nesterov;
 };
 
-/* The rate falls with the sum of squares of all gradients so far. */
+/* The rate decreases with the sum of squares of all gradients so far. */
 static double step_adagrad(const struct rule *r, double x, double g, double *state) {
     g += r->norm * x;
     state[0] += g * g;
     return x - r->rate / (1 + r->count * r->alpha) * g / (sqrt(state[0]) + r->epsilon);
 }
 
-/* The first step takes the gradient whole. Nesterov looks one step ahead. */
+/* At the first step (count 0), the gradient is not scaled by beta. Nesterov uses the gradient plus the next momentum. */
 static double step_momentum(const struct rule *r, double x, double g, double *state) {
     g += r->norm * x;
     state[0] = r->alpha * state[0] + (r->count > 0 ? r->beta : 1) * g;
     return x - r->rate * (r->is_nesterov ? g + r->alpha * state[0] : state[0]);
 }
 
-/* States are running means of the gradient and of its square, which begin at 0 and are corrected for that. */
+/* States are running means of the gradient and of its square. They begin at 0; the rate corrects that bias. */
 static double step_adam(const struct rule *r, double x, double g, double *state) {
     g += r->norm * x;
     state[0] = r->alpha * state[0] + (1 - r->alpha) * g;
@@ -177,7 +177,7 @@ void run_binarizer(struct eval *e) {
     for (int64_t i = 0; i < x->n; i++) array_set_double(y, i, v[i] > limit);
 }
 
-/* Columns of the last dim by index. */
+/* Selects positions of the last dim. */
 void run_array_feature_extractor(struct eval *e) {
     const struct array *x = eval_in(e, 0), *index = eval_in(e, 1);
     int64_t dim[SOL_MAX_RANK], n = x->rank ? x->dim[x->rank - 1] : 1;
@@ -194,7 +194,7 @@ void run_array_feature_extractor(struct eval *e) {
     }
 }
 
-/* A list in one of the attributes NAMEs, NAMEi64s.., or NAME_tensor, as an array; NULL. */
+/* The list in attribute NAME_tensor, NAME_strings, NAME_int64s or NAME_floats, as an array; NULL when there is none. */
 static struct array *find_list(struct eval *e, const char *name) {
     static const struct {
         const char *end;
@@ -214,7 +214,7 @@ static struct array *find_list(struct eval *e, const char *name) {
     return array;
 }
 
-/* What a value without a label becomes. */
+/* The result for a value that is no key. */
 static struct array *default_label(struct eval *e, enum type type) {
     struct array *y = eval_tensor(e, "default_tensor");
     if (y) return y;
@@ -230,7 +230,7 @@ static struct array *default_label(struct eval *e, enum type type) {
     return y;
 }
 
-/* NaN is a key like any other. */
+/* Is element `i` of x equal to key `k`? NaN equals NaN here. */
 static bool is_key(const struct array *keys, int64_t k, const struct array *x, int64_t i) {
     const struct bytes *a = (const struct bytes *)keys->data + k,
                        *b = (const struct bytes *)x->data + i;
@@ -240,7 +240,7 @@ static bool is_key(const struct array *keys, int64_t k, const struct array *x, i
     return p == q || (p != p && q != q);
 }
 
-/* A table from keys to values. Of equal keys the first one counts. */
+/* Maps keys to values; of equal keys, the first one is used. */
 void run_label_encoder(struct eval *e) {
     const struct array *x = eval_in(e, 0), *keys = find_list(e, "keys"),
                        *values = find_list(e, "values");

@@ -1,9 +1,9 @@
 /*
- * Operators that compute each point by itself.
+ * Pointwise operators.
  *
- * Most are rows of eval.def with functions of scalar.h: `float_unary` for floats, which are computed in double and rounded once, and `int_unary`
- * for integers, computed in 64 bits and cut to the type, so that they wrap as the type itself would. A row without one of the two
- * refuses such elements. Truth values are integers of one bit.
+ * Most are rows of eval.def with functions of scalar.h: float_* for floats, which are computed in double and rounded once; int_*
+ * for integers, which are computed in 64 bits and truncated, so that they wrap as their type does. If a row does not have one of
+ * the two, it refuses such elements. Bools are integers of one bit.
  */
 #include "eval.h"
 
@@ -13,18 +13,17 @@
 
 /* ---- One input ---- */
 
-/* The operator may have such elements in ONNX; this function has not. */
+/* ONNX may allow the element type, but SOL does not support it for this operator. */
 static void refuse_type(struct eval *e, enum type type) {
     eval_stop(e, fail(SOL_EUNSUPPORTED, "elements of type %s", types[type].name));
 }
 
-/* A result of the input's shape, and of its type unless the row says another. */
+/* A new output 0 with the shape of x, and its type unless the row has another one. */
 static struct array *like(struct eval *e, const struct array *x) {
     enum type type = e->op->result ? (enum type)e->op->result : x->type;
     return eval_out(e, 0, type, x->rank, x->dim);
 }
 
-/* The row has a function for floats, one for integers, or both. */
 void run_unary(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
@@ -38,7 +37,7 @@ void run_unary(struct eval *e) {
     }
 }
 
-/* Functions with one or two parameters, whose names and defaults are in the row. */
+/* Functions with one or two attributes; the row has their names and defaults. */
 void run_shaped(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
@@ -49,7 +48,7 @@ void run_shaped(struct eval *e) {
         array_set_double(y, i, e->op->shaped(array_double(x, i), alpha, beta));
 }
 
-/* x * P(X <= x) for a normal X, exactly or by the usual approximation with tanh. */
+/* x * P(X <= x) for a normally distributed X, exactly or by the approximation with tanh. */
 void run_gelu(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
@@ -61,7 +60,7 @@ void run_gelu(struct eval *e) {
     }
 }
 
-/* Either sign can be left out. */
+/* Attributes can exclude either sign. */
 void run_is_inf(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = eval_out(e, 0, TYPE_BOOL, x->rank, x->dim);
@@ -70,7 +69,7 @@ void run_is_inf(struct eval *e) {
     for (int64_t i = 0; i < x->n; i++) array_set_int(y, i, isinf(v[i]) && (v[i] > 0 ? up : down));
 }
 
-/* Bounds: attributes before opset 11, inputs since. */
+/* Bounds are attributes before opset 11, inputs since. */
 void run_clip(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct array *y = like(e, x);
@@ -90,7 +89,8 @@ void run_clip(struct eval *e) {
 
 /* ---- Two inputs, broadcast ---- */
 
-/* Before opset 7 the second operand began at `axis` of the first. */
+/* Before opset 7, the dims of the second operand are aligned at `axis` of the first; dims of 1 are appended to align at the last
+ * dim. */
 static struct array *at_axis(struct eval *e, const struct array *a, struct array *b) {
     int64_t dim[SOL_MAX_RANK];
     const struct onnx_attribute *axis = eval_attribute(e, "axis");
@@ -100,7 +100,7 @@ static struct array *at_axis(struct eval *e, const struct array *a, struct array
     return array_view(e->space, b, rank, dim);
 }
 
-/* The shape that both broadcast to, with both as operands. */
+/* A walk over the shape to which both are broadcast, with both as operands. */
 static void walk_two(struct eval *e, struct array *const x[2], struct walk *walk) {
     int64_t dim[SOL_MAX_RANK];
     int rank = eval_broadcast(e, 2, x, dim);
@@ -112,7 +112,7 @@ static void walk_two(struct eval *e, struct array *const x[2], struct walk *walk
 typedef double float_function(double, double);
 typedef int64_t int_function(struct eval *, int64_t, int64_t);
 
-/* y[i] = f(a, b) with both broadcast; the whole one for integers. */
+/* y = f(a, b), broadcast; on_int for integers, else on_float. Stops when the function is NULL. */
 static struct array *combine(struct eval *e, struct array *a, struct array *b, enum type type,
                              float_function *on_float, int_function *on_int) {
     struct walk walk;
@@ -133,7 +133,7 @@ static struct array *combine(struct eval *e, struct array *a, struct array *b, e
     return y;
 }
 
-/* The only operator of two strings that gives truth values. */
+/* Equal for strings. */
 static void equal_strings(struct eval *e, struct array *a, struct array *b) {
     struct walk walk;
     walk_two(e, (struct array *[]){a, b}, &walk);
@@ -146,7 +146,7 @@ static void equal_strings(struct eval *e, struct array *a, struct array *b) {
     }
 }
 
-/* Both inputs have one type; comparisons give truth values. */
+/* Both inputs have the same type. */
 void run_binary(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = at_axis(e, a, eval_in(e, 1));
     enum type type = e->op->result ? (enum type)e->op->result : a->type;
@@ -157,7 +157,7 @@ void run_binary(struct eval *e) {
     else eval_set_output(e, 0, combine(e, a, b, type, e->op->float_binary, e->op->int_binary));
 }
 
-/* The type is that of the base; the exponent may have another one. */
+/* The result has the type of the base; the exponent may have another type. */
 void run_pow(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     eval_set_output(e, 0, combine(e, a, b, a->type, pow, int_pow));
@@ -171,7 +171,6 @@ void run_mod(struct eval *e) {
         e, 0, combine(e, a, b, a->type, is_c ? fmod : modulo, is_c ? int_remainder : int_modulo));
 }
 
-/* Shifts as wide as the type leave 0, or the sign. */
 void run_bit_shift(struct eval *e) {
     struct array *a = eval_in(e, 0), *b = eval_in(e, 1);
     bool is_left = *eval_word(e, "direction", "", "LEFT RIGHT") == 'L';
@@ -182,7 +181,7 @@ void run_bit_shift(struct eval *e) {
 
 /* ---- Any number of inputs ---- */
 
-/* From left to right, rounding at each step. */
+/* Combines the inputs from left to right; the result is rounded at each step. */
 void run_variadic(struct eval *e) {
     struct array *y = eval_in(e, 0);
     for (int i = 1; i < e->n_in; i++)
@@ -190,7 +189,7 @@ void run_variadic(struct eval *e) {
     eval_set_output(e, 0, y);
 }
 
-/* Summed up in double, and rounded once. */
+/* Summed up in double and rounded once. */
 void run_mean_of(struct eval *e) {
     enum type type = eval_in(e, 0)->type;
     struct array *y = cast_array(e, e->in[0], TYPE_F64, true);

@@ -1,10 +1,10 @@
-/* Pooling over windows, and back: the largest value, the mean, norms. */
+/* Pooling over windows: maximum, mean, norms; and MaxUnpool. */
 #include "eval_window.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Is a tap within the input and its pads? Windows that hang over reach further. */
+/* Is a tap within the padded input? With ceil_mode, the last window may extend beyond it. */
 static bool is_padded(const struct eval_window *w, const int64_t *o, const int64_t *k) {
     for (int d = 0; d < w->n; d++)
         if (o[d] * w->stride[d] + k[d] * w->dilation[d] >= w->in[d] + w->before[d] + w->after[d])
@@ -12,7 +12,7 @@ static bool is_padded(const struct eval_window *w, const int64_t *o, const int64
     return true;
 }
 
-/* A pad as wide as the window would make windows over pads alone, which have no largest value and no average. */
+/* Refuses padding as wide as the window: such a window would contain only padding, which has no maximum and no average. */
 static void check_pads(struct eval *e, const struct eval_window *w) {
     for (int d = 0; d < w->n; d++) {
         int64_t pad = max_i64(w->before[d], w->after[d]),
@@ -23,7 +23,7 @@ static void check_pads(struct eval *e, const struct eval_window *w) {
     }
 }
 
-/* `dim`: of the result. */
+/* Reads the window; `dim` becomes the dims of the result. */
 static struct eval_window plan_pool(struct eval *e, const struct array *x,
                                     int64_t dim[SOL_MAX_RANK]) {
     struct eval_window w = {0};
@@ -38,7 +38,7 @@ static struct eval_window plan_pool(struct eval *e, const struct array *x,
     return w;
 }
 
-/* A place counted with the first of the moving dims fastest. */
+/* Converts a row-major offset in a plane to a column-major one: the first spatial dim is the fastest. */
 static int64_t column_major(const struct eval_window *w, int64_t at) {
     int64_t result = 0, place[MAX_DIMS];
     for (int d = w->n - 1; d >= 0; d--) {
@@ -49,7 +49,7 @@ static int64_t column_major(const struct eval_window *w, int64_t at) {
     return result;
 }
 
-/* Pads count as nothing; a window over pads alone has -infinity. The index counts in the whole input. */
+/* Padding is ignored; a window without input values gives -infinity. Output 1 has the index of each maximum in the whole input. */
 void run_max_pool(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t dim[SOL_MAX_RANK];
@@ -67,7 +67,7 @@ void run_max_pool(struct eval *e) {
         walk_init(&k, w.n, w.kernel);
         for (int64_t t = 0; t < k.n; t++, walk_next(&k)) {
             int64_t at = eval_window_tap(&w, o.at + 2, k.at);
-            /* The first of equals; NaN wins over all. */
+            /* Takes the first of equal values; NaN is larger than all. */
             if (at >= 0 && (best < 0 || plane[at] > plane[best] || plane[at] != plane[at]))
                 best = at;
         }
@@ -77,14 +77,14 @@ void run_max_pool(struct eval *e) {
     }
 }
 
-/* The power of a norm; of 0 there is none. */
+/* The p of a norm, at least 1. */
 static double read_power(struct eval *e) {
     int64_t p = eval_int(e, "p", 2);
     if (p < 1) eval_stop(e, fail(SOL_EINVAL, "p is %lld", (long long)p));
     return (double)p;
 }
 
-/* choice 0: the mean; 1: the norm to the power p. */
+/* choice 0: mean; 1: p-norm. */
 void run_sum_pool(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t dim[SOL_MAX_RANK];
@@ -107,7 +107,7 @@ void run_sum_pool(struct eval *e) {
     }
 }
 
-/* Over all moving dims. choice 0: mean, 1: largest, 2: norm. */
+/* Over all spatial dims. choice 0: mean, 1: maximum, 2: p-norm. */
 void run_global_pool(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t dim[SOL_MAX_RANK];
@@ -130,7 +130,7 @@ void run_global_pool(struct eval *e) {
     }
 }
 
-/* Places count from the front alone. */
+/* Element `i` of `index`; unlike other indices, it may not be negative. */
 static int64_t unpool_place(struct eval *e, const struct array *index, int64_t i, int64_t size) {
     int64_t at = array_int(index, i);
     if (at < 0 || at >= size)
@@ -138,7 +138,8 @@ static int64_t unpool_place(struct eval *e, const struct array *index, int64_t i
     return at;
 }
 
-/* Values go back to where they were the largest. With a wanted shape, the indices count in the shape that the window says. */
+/* Puts each value at the position of its maximum. Indices are positions in the shape that the window implies, also with
+ * output_shape. */
 void run_max_unpool(struct eval *e) {
     const struct array *x = eval_in(e, 0), *index = eval_in(e, 1);
     struct eval_window w = {0};

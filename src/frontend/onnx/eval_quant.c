@@ -1,22 +1,23 @@
 /*
- * Between floats and few bits: a scale and a zero point for all, per axis, or per block of an axis.
+ * Quantization: a scale and a zero point for the whole tensor, per position of an axis, or per block of an axis.
  *
- * Division by the scale is rounded to float32 first, as the operator says: what lies halfway between two integers there must not
- * be decided by digits that float32 does not have. Then it is rounded to even, moved by the zero point, and held within the type.
+ * The quotient by the scale is rounded to f32 first, as the operator defines: otherwise digits that f32 does not have would
+ * decide how values halfway between two integers are rounded. Then it is rounded to even, the zero point is added, and the sum is
+ * saturated.
  */
 #include "eval.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Which scale each element has. */
+/* How scales are assigned to elements. */
 struct grid {
     int64_t n, inner,
-        block;   /* of the axis: its size, what lies behind it, elements that share a scale */
-    int64_t per; /* scales along the axis; 1: one for all */
+        block; /* the axis: its size, the product of the dims after it, elements that share a scale */
+    int64_t per; /* number of scales along the axis; 1: one for all */
 };
 
-/* Scales are one number, a list along an axis, or a tensor of the data's rank where each covers a block of the axis. */
+/* `scale` is one number, a list along an axis, or a tensor of x's rank in which each scale is for a block of the axis. */
 static struct grid read_grid(struct eval *e, const struct array *x, const struct array *scale) {
     struct grid g = {1, 1, eval_int(e, "block_size", 0), 1};
     if (scale->n == 1 && scale->rank <= 1) return g;
@@ -39,14 +40,14 @@ static struct grid read_grid(struct eval *e, const struct array *x, const struct
     return g;
 }
 
-/* The number of the scale of element i. */
+/* The index of the scale of element `i`. */
 static int64_t scale_of(const struct grid *g, bool is_blocked, int64_t i) {
     if (g->per == 1 && !is_blocked) return 0;
     int64_t at = i / g->inner % g->n / g->block;
     return is_blocked ? (i / g->inner / g->n * g->per + at) * g->inner + i % g->inner : at;
 }
 
-/* What fits into the type. */
+/* The least and the greatest value of an integer type. */
 static void bounds_of(enum type type, double *low, double *high) {
     int bits = type == TYPE_I4 || type == TYPE_U4   ? 4
                : type == TYPE_I2 || type == TYPE_U2 ? 2
@@ -56,7 +57,7 @@ static void bounds_of(enum type type, double *low, double *high) {
     *high = ldexp(1, is_signed ? bits - 1 : bits) - 1;
 }
 
-/* Integers are rounded to even, moved by the zero point, and held within the type; floats of 8 bits are only rounded. */
+/* For integers: rounds to even, adds the zero point and saturates to the type. For small floats: adds the zero point and rounds. */
 static void set_quantized(struct array *y, int64_t i, double value, double zero, bool saturates) {
     double low, high;
     if (is_float(y->type)) {
@@ -68,7 +69,7 @@ static void set_quantized(struct array *y, int64_t i, double value, double zero,
     array_set_double(y, i, fmax(low, fmin(high, value)));
 }
 
-/* The result's type: that of the zero point, or an attribute. */
+/* The result's type is that of the attribute, else of the zero point, else u8. */
 void run_quantize(struct eval *e) {
     const struct array *x = eval_in(e, 0), *scale = eval_in(e, 1);
     const struct array *zero = eval_has(e, 2) ? eval_in(e, 2) : NULL;
@@ -108,8 +109,8 @@ void run_dequantize(struct eval *e) {
     }
 }
 
-/* A scale so that the range of the values, 0 among them, fits 8 bits without sign. All of it is float32, rounded at every step: a scale
- * that is another one in its last digit makes other integers. */
+/* Chooses a scale so that the range of the values and 0 fits u8. Everything is computed in f32 with rounding at each step, as a
+ * scale with another last digit would give other integers. */
 void run_dynamic_quantize(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     float low = 0, high = 0;

@@ -1,9 +1,10 @@
 /*
- * Operators along axes: reductions, cumulation, extremes, sorting, softmax.
+ * Operators along axes: reductions, cumulative sums, ArgMax, sorting, softmax.
  *
- * A reduction walks the input in order, and a stride of 0 for the reduced dims says which sum an element goes to: no dims are moved
- * to where they would be convenient. What works along one axis sees a tensor as [outer, n, inner] around it. Sets without elements
- * have the neutral element as their result; a maximum of none is the least value of the type.
+ * A reduction walks the input in order. The strides of the result are 0 for the reduced dims, so the walk gives the result
+ * element that each input element is combined into, and no transposition is needed. Operators along one axis see a tensor as
+ * [outer, n, inner]. The result of a reduction over no elements is the neutral element; for a maximum, the least value of the
+ * type.
  */
 #include "eval.h"
 
@@ -13,7 +14,7 @@
 
 /* ---- Reductions ---- */
 
-/* Which dims vanish. Without any axes all do, or none. */
+/* Marks the dims to reduce. Without axes all are, or none with noop_with_empty_axes; then it returns false. */
 static bool read_axes(struct eval *e, int rank, bool named[SOL_MAX_RANK]) {
     const int64_t *axes;
     int n = eval_list(e, 1, "axes", &axes);
@@ -23,7 +24,7 @@ static bool read_axes(struct eval *e, int rank, bool named[SOL_MAX_RANK]) {
     return !is_nothing;
 }
 
-/* A walk over the input whose operand 0 is the place of the result. */
+/* A walk over the input; offset[0] is the offset in the result. */
 static void walk_result(const struct array *x, const bool named[SOL_MAX_RANK], struct walk *walk) {
     int64_t n = 1;
     walk_init(walk, x->rank, x->dim);
@@ -33,7 +34,7 @@ static void walk_result(const struct array *x, const bool named[SOL_MAX_RANK], s
     }
 }
 
-/* Reduced dims stay as 1, or vanish. */
+/* A new output 0. With keepdims, reduced dims become 1; otherwise they are removed. */
 static struct array *new_result(struct eval *e, const struct array *x,
                                 const bool named[SOL_MAX_RANK]) {
     int64_t dim[SOL_MAX_RANK];
@@ -44,9 +45,9 @@ static struct array *new_result(struct eval *e, const struct array *x,
     return eval_out(e, 0, x->type, rank, dim);
 }
 
-/* The neutral element, within what the type can hold. */
+/* The neutral element as a value of the type. */
 static int64_t int_start(enum type type, double start) {
-    /* Of a sum or product it is a number; of an extreme, the other end of the type. */
+    /* 0 or 1 for sums and products; the least or greatest value of the type for a maximum or minimum. */
     if (!isinf(start)) return (int64_t)start;
     bool is_unsigned = types[type].kind == KIND_UNSIGNED;
     int bits = type == TYPE_BOOL ? 1 : 8 * (int)types[type].size;
@@ -54,7 +55,7 @@ static int64_t int_start(enum type type, double start) {
     return is_unsigned ? (int64_t)(UINT64_MAX >> (64 - bits)) : INT64_MAX >> (64 - bits);
 }
 
-/* Sums wrap at 64 bits, and are cut to the type at the end. */
+/* Sums wrap at 64 bits and are truncated to the type at the end. */
 static void reduce_ints(struct eval *e, const struct array *x, struct walk *walk, struct array *y) {
     int64_t *sum = SPACE_ARRAY(e->space, int64_t, y->n);
     e->is_unsigned = x->type == TYPE_U64;
@@ -64,7 +65,7 @@ static void reduce_ints(struct eval *e, const struct array *x, struct walk *walk
     array_fill_ints(y, sum);
 }
 
-/* In the order of the input; sums are in double, so that order hardly matters. */
+/* Combines elements in the order of the input, in double. `n`: the number of results. */
 static double *reduce_doubles(struct eval *e, const double *x, struct walk walk, int64_t n,
                               double start, double (*join)(double, double)) {
     double *sum = SPACE_ARRAY(e->space, double, n);
@@ -74,11 +75,11 @@ static double *reduce_doubles(struct eval *e, const double *x, struct walk walk,
     return sum;
 }
 
-/* The largest is taken off before, so that nothing overflows. */
+/* log(sum(exp(x - max))) + max, so that nothing overflows. Overwrites x. */
 static double *log_sum_exp(struct eval *e, double *x, const struct walk *walk, int64_t n) {
     double *top = reduce_doubles(e, x, *walk, n, -INFINITY, fmax);
     struct walk at = *walk;
-    /* Sets of infinities alone would give infinity less infinity. */
+    /* An infinite maximum becomes 0, since infinity - infinity is NaN. */
     for (int64_t i = 0; i < n; i++) top[i] = isinf(top[i]) ? 0 : top[i];
     for (int64_t i = 0; i < at.n; i++, walk_next(&at)) x[i] = exp(x[i] - top[at.offset[0]]);
     double *sum = reduce_doubles(e, x, *walk, n, 0, e->op->float_binary);
@@ -86,7 +87,7 @@ static double *log_sum_exp(struct eval *e, double *x, const struct walk *walk, i
     return sum;
 }
 
-/* No axes mean that every value is a set of its own. */
+/* With noop_with_empty_axes and no axes, each value is reduced alone. */
 void run_reduce(struct eval *e) {
     bool named[SOL_MAX_RANK] = {false};
     struct array *x = eval_in(e, 0);
@@ -116,13 +117,13 @@ struct split {
     int64_t outer, n, inner;
 };
 
-/* Everything in front of the axis and behind it as one number each. */
 static struct split split_at(const struct array *x, int axis) {
     return (struct split){axis, product(axis, x->dim), x->dim[axis],
                           product(x->rank - axis - 1, x->dim + axis + 1)};
 }
 
-/* Orders values: integers of 64 bits would lose digits as doubles. */
+/* Compares two elements: below 0, 0 or above 0. Signed integers are not compared as doubles, in which those of 64 bits lose
+ * digits. */
 static int compare(const struct array *x, int64_t i, int64_t k) {
     if (is_integer(x->type) && x->type != TYPE_U64) {
         int64_t a = array_int(x, i), b = array_int(x, k);
@@ -132,7 +133,7 @@ static int compare(const struct array *x, int64_t i, int64_t k) {
     return (a > b) - (a < b);
 }
 
-/* Of equals the first one wins, or the last when wanted. */
+/* choice 1: ArgMax, -1: ArgMin. Of equal values, the first one is selected, or the last with select_last_index. */
 void run_arg_extreme(struct eval *e) {
     struct array *x = eval_in(e, 0);
     bool takes_last = eval_int(e, "select_last_index", 0), named[SOL_MAX_RANK] = {false};
@@ -152,7 +153,7 @@ void run_arg_extreme(struct eval *e) {
     }
 }
 
-/* One line of values, forwards or backwards. */
+/* The cumulative sum or product of one line of `n` values; a negative `step` goes backwards. */
 static void cumulate_line(struct eval *e, const struct array *x, struct array *y, int64_t base,
                           int64_t n, int64_t step, bool is_exclusive) {
     double as_double = e->op->start;
@@ -168,7 +169,7 @@ static void cumulate_line(struct eval *e, const struct array *x, struct array *y
     }
 }
 
-/* Lines are independent. A reverse one begins at its last place and steps backwards. */
+/* With reverse, each line begins at its last position and goes backwards. */
 void run_cumulate(struct eval *e) {
     struct array *x = eval_in(e, 0);
     struct split s = split_at(x, eval_axis(e, eval_in_int(e, 1, 0), x->rank));
@@ -184,21 +185,21 @@ void run_cumulate(struct eval *e) {
 
 /* ---- Sorting ---- */
 
-/* What qsort compares: places in `x`; of equals the first comes first. */
+/* An item of qsort: element `at` of x, at position `index` of its line; `sign` -1 sorts in descending order. */
 struct place {
     const struct array *x;
     int64_t at, index;
     int sign;
 };
 
-/* Stable, though qsort is not: places decide between equals. */
+/* Equal values are ordered by position, which makes the sort stable; qsort is not. */
 static int by_value(const void *left, const void *right) {
     const struct place *a = left, *b = right;
     int order = a->sign * compare(a->x, a->at, b->at);
     return order ? order : (a->index > b->index) - (a->index < b->index);
 }
 
-/* A line is sorted whole: simple, and lines are short. */
+/* Sorts each line completely, which is simple; lines are short. */
 void run_top_k(struct eval *e) {
     struct array *x = eval_in(e, 0);
     int axis = eval_axis(e, eval_int(e, "axis", -1), x->rank);
@@ -227,20 +228,20 @@ void run_top_k(struct eval *e) {
 
 /* ---- Unique ---- */
 
-/* Slices [index] of x along an axis, as if it were first. */
+/* Slice `index` of x along its first axis. */
 struct slice {
     const struct array *x; /* [n, inner] */
     int64_t index, inner;
 };
 
-/* By bytes, which orders UTF-8 by code points. */
+/* Compares bytes, which orders UTF-8 by code points. */
 static int compare_text(const struct bytes *a, const struct bytes *b) {
     size_t n = a->size < b->size ? a->size : b->size;
     int order = n ? memcmp(a->at, b->at, n) : 0;
     return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
-/* Element by element, as NumPy orders rows. */
+/* Compares element by element, the order of rows in NumPy. */
 static int compare_slices(const void *left, const void *right) {
     const struct slice *a = left, *b = right;
     for (int64_t i = 0; i < a->inner; i++) {
@@ -259,19 +260,20 @@ static int by_slice(const void *left, const void *right) {
     return order ? order : (a->index > b->index) - (a->index < b->index);
 }
 
-/* As they first occurred. */
+/* The order of the first occurrence. */
 static int by_index(const void *left, const void *right) {
     const struct slice *a = left, *b = right;
     return (a->index > b->index) - (a->index < b->index);
 }
 
-/* Fills the outputs 1 to 3 for `n` slices, sorted, of which the first of each group of equals stays in `first`. */
+/* Groups `n` sorted slices by equality; returns the number of groups. `first`: the first slice of each group, sorted or by first
+ * occurrence; `inverse`: the group of each slice; `counts`: the size of each group. */
 static int64_t group(struct eval *e, struct slice *sorted, int64_t n, struct slice *first,
                      bool is_sorted, int64_t *inverse, int64_t *counts) {
     int64_t groups = 0, *owner = SPACE_ARRAY(e->space, int64_t, n);
     for (int64_t i = 0; i < n; i++) {
         if (!i || compare_slices(&sorted[i - 1], &sorted[i])) first[groups++] = sorted[i];
-        owner[sorted[i].index] = first[groups - 1].index; /* the first of the equals */
+        owner[sorted[i].index] = first[groups - 1].index; /* the first slice of the group */
     }
     if (!is_sorted) qsort(first, (size_t)groups, sizeof *first, by_index);
     int64_t *number = SPACE_ARRAY(e->space, int64_t, n);
@@ -287,7 +289,7 @@ static void output_list(struct eval *e, int i, int64_t n, const int64_t *list) {
     array_fill_ints(eval_out(e, i, TYPE_I64, 1, &n), list);
 }
 
-/* Without an axis all values count; with one, slices. */
+/* Unique values, or with an axis unique slices. */
 void run_unique(struct eval *e) {
     struct array *x = eval_in(e, 0);
     const struct onnx_attribute *has_axis = eval_attribute(e, "axis");
@@ -322,12 +324,12 @@ void run_unique(struct eval *e) {
 
 /* ---- Others ---- */
 
-/* Minus zero is zero. */
+/* -0 is zero, too. */
 static bool is_zero(const struct array *x, int64_t i) {
     return is_float(x->type) ? array_double(x, i) == 0 : array_int(x, i) == 0;
 }
 
-/* One column of coordinates per value. */
+/* The result has one column of coordinates per value that is not 0. */
 void run_non_zero(struct eval *e) {
     struct array *x = eval_in(e, 0);
     int64_t n = 0, at = 0;
@@ -343,7 +345,8 @@ void run_non_zero(struct eval *e) {
     }
 }
 
-/* e^x over its sum, along the middle of [outer, n, inner]. */
+/* exp(x) / sum(exp(x)) along the middle dim of [outer, n, inner], in place. The maximum is subtracted first, so that nothing
+ * overflows. */
 void softmax_rows(double *x, int64_t outer, int64_t n, int64_t inner) {
     for (int64_t i = 0; i < outer * inner; i++) {
         double *row = x + i / inner * n * inner + i % inner, top = -INFINITY, sum = 0;
@@ -353,7 +356,7 @@ void softmax_rows(double *x, int64_t outer, int64_t n, int64_t inner) {
     }
 }
 
-/* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
+/* x - max - log(sum(exp(x - max))). The logarithm of the softmax would lose digits. */
 static void log_softmax_rows(double *x, const struct split *s) {
     for (int64_t i = 0; i < s->outer * s->inner; i++) {
         double *row = x + i / s->inner * s->n * s->inner + i % s->inner, top = -INFINITY, sum = 0;
@@ -363,7 +366,7 @@ static void log_softmax_rows(double *x, const struct split *s) {
     }
 }
 
-/* 1 for the first of the largest values. */
+/* 1 for the first maximum, 0 for all other values. */
 static void hardmax_rows(double *x, const struct split *s) {
     for (int64_t i = 0; i < s->outer * s->inner; i++) {
         double *row = x + i / s->inner * s->n * s->inner + i % s->inner;
@@ -374,7 +377,7 @@ static void hardmax_rows(double *x, const struct split *s) {
     }
 }
 
-/* Before opset 13 all dims from `axis` on counted as one. */
+/* Before opset 13, the softmax is over all dims from `axis` on. */
 void run_softmax(struct eval *e) {
     struct array *x = eval_in(e, 0);
     bool is_old = e->opset < 13;

@@ -1,9 +1,9 @@
 /*
  * RNN, GRU, LSTM: one layer, one or both directions, step by step.
  *
- * Per sequence and direction there is one state (and for LSTM a memory); at each step the sums of all gates are computed from the input
- * and from the state, then the cell's formula makes the next state. Sequences of a batch have nothing to do with each other. A sequence
- * that is shorter than the others ends early: its last state is what it had then, and its further outputs are 0.
+ * Each sequence of each direction has a state, and for LSTM a memory. A step computes the sums of all gates from the input and
+ * the state, then the next state by the formula of the cell. Sequences of a batch are independent. A sequence that is shorter
+ * than the others ends early: its last state is that of its last step, and its further outputs are 0.
  */
 #include "eval.h"
 
@@ -27,7 +27,7 @@ static double act_scaled_tanh(double x, double a, double b) { return a * tanh(b 
 static double act_softsign(double x, double a, double b) { return (void)a, (void)b, softsign(x); }
 static double act_softplus(double x, double a, double b) { return (void)a, (void)b, softplus(x); }
 
-/* What they are, and which of alpha and beta they take from the lists. */
+/* The activations with their defaults, and whether they take an alpha and a beta from the attributes' lists. */
 static const struct row {
     const char *name;
     struct activation usual;
@@ -46,7 +46,7 @@ static const struct row {
     {"Softplus", {act_softplus, 0, 0}, false, false},
 };
 
-/* Names are compared as bytes: those of the file have no NUL behind them. */
+/* Strings of the file do not end with a NUL. */
 static const struct row *find_row(struct eval *e, const struct bytes *name) {
     for (int i = 0; i < COUNT(activations); i++)
         if (strlen(activations[i].name) == name->size &&
@@ -55,7 +55,7 @@ static const struct row *find_row(struct eval *e, const struct bytes *name) {
     eval_stop(e, fail(SOL_EUNSUPPORTED, "an activation that is not known"));
 }
 
-/* `n` of them; what is not given is `usual`. */
+/* Reads `n` activations; missing ones are those of `usual`. */
 static void read_activations(struct eval *e, int n, const char *const *usual,
                              struct activation *out) {
     const struct onnx_attribute *a = eval_attribute(e, "activations");
@@ -82,7 +82,7 @@ static double act(const struct activation *a, double x, double clip) {
 /* In the order of `choice` in eval.def. */
 enum cell { CELL_RNN, CELL_GRU, CELL_LSTM };
 
-/* Sizes, weights of the direction that is running, and room for one step. */
+/* Sizes, the weights of the current direction, and scratch for one step. */
 struct layer {
     enum cell cell;
     int64_t steps, batch, inputs, hidden, gates;
@@ -90,10 +90,10 @@ struct layer {
     double clip;
     const double *w, *r, *b, *p; /* of this direction; b and p may be NULL */
     struct activation act[3];
-    double *sums, *state, *memory; /* scratch [2 * gates * hidden], h and c of one sequence */
+    double *sums, *state, *memory; /* scratch [(2 * gates + 2) * hidden], h and c of one sequence */
 };
 
-/* Gate g's sums: of the input, and of the state (with its own bias), apart. */
+/* The sums of all gates: first those of the input, then those of the state, each with its bias. */
 static void sum_gates(const struct layer *l, const double *x, const double *h) {
     for (int64_t i = 0; i < l->gates * l->hidden; i++) {
         double from_x = l->b ? l->b[i] : 0, from_h = l->b ? l->b[l->gates * l->hidden + i] : 0;
@@ -104,7 +104,7 @@ static void sum_gates(const struct layer *l, const double *x, const double *h) {
     }
 }
 
-/* `more`: of peepholes. */
+/* The value of gate `g` for unit `i`; `more` is the peephole's term. */
 static double gate(const struct layer *l, int64_t g, int64_t i, double more, int act_number) {
     int64_t at = g * l->hidden + i;
     return act(&l->act[act_number], l->sums[at] + l->sums[l->gates * l->hidden + at] + more,
@@ -115,7 +115,7 @@ static void step_rnn(const struct layer *l) {
     for (int64_t i = 0; i < l->hidden; i++) l->state[i] = gate(l, 0, i, 0, 0);
 }
 
-/* Gates z, r, h. The state that h sees is reset before or after its product. */
+/* Gates z, r, h. The reset gate multiplies the state before the product with the weights, or the product (linear_before_reset). */
 static void step_gru(const struct layer *l) {
     int64_t n = l->hidden;
     double *reset = l->sums + 2 * l->gates * n, *new = reset + n;
@@ -149,7 +149,7 @@ static void step_lstm(const struct layer *l) {
     }
 }
 
-/* The state is both input and result, so sums of all gates come first. */
+/* Computes the sums of all gates first, since the cell overwrites the state. */
 static void step(const struct layer *l, const double *x) {
     sum_gates(l, x, l->state);
     if (l->cell == CELL_RNN) step_rnn(l);
@@ -159,7 +159,7 @@ static void step(const struct layer *l, const double *x) {
 
 /* ---- All of it ---- */
 
-/* What weights say of sizes: gates * hidden rows, one block per direction. */
+/* Sizes, from the shapes of x and the weights, which are [directions, gates * hidden, ..]; and attributes. */
 static struct layer read_layer(struct eval *e, const struct array *x, const struct array *w) {
     static const int64_t gates[] = {1, 3, 4};
     struct layer l = {.cell = (enum cell)e->op->choice, .gates = gates[e->op->choice]};
@@ -183,24 +183,24 @@ static struct layer read_layer(struct eval *e, const struct array *x, const stru
     return l;
 }
 
-/* An optional input's values, of which there must be `n`; NULL. */
+/* The `n` values of an optional input; NULL when it is missing. */
 static double *optional(struct eval *e, int i, int64_t n) {
     if (!eval_has(e, i)) return NULL;
     eval_check(e, eval_in(e, i)->n == n, "an input of another size");
     return array_doubles(e->space, e->in[i]);
 }
 
-/* Where the state of direction d, sequence b lies. */
+/* The offset of the state of direction d, sequence b. */
 static int64_t state_at(const struct layer *l, int64_t n_directions, int64_t d, int64_t b) {
     return (l->by_batch ? b * n_directions + d : d * l->batch + b) * l->hidden;
 }
 
-/* All outputs, then the last state and memory. */
+/* The outputs of all steps, the last states, the last memories. */
 struct results {
     double *y, *h, *c;
 };
 
-/* One sequence in one direction. Beyond its length the outputs stay 0. */
+/* Runs one sequence in one direction. Outputs after its length stay 0. */
 static void run_sequence(const struct layer *l, const double *x, int64_t n_directions, int64_t d,
                          bool is_back, int64_t b, int64_t length, const struct results *out) {
     for (int64_t t = 0; t < length; t++) {
@@ -229,7 +229,7 @@ static void give(struct eval *e, const struct layer *l, int64_t n_directions,
         eval_set_output_doubles(e, 2, type, 3, l->by_batch ? h_by_batch : h, r->c);
 }
 
-/* Each direction has functions of its own; those that are not given are the usual ones of the cell. */
+/* The activations of each direction; missing ones are the cell's defaults. */
 static void read_cell(struct eval *e, enum cell cell, int64_t n_directions,
                       struct activation acts[2][3]) {
     static const char *const usual[][3] = {
@@ -243,7 +243,7 @@ static void read_cell(struct eval *e, enum cell cell, int64_t n_directions,
     for (int i = 0; i < n * n_directions; i++) acts[i / n][i % n] = all[i];
 }
 
-/* The optional inputs, of all directions; NULL where there are none. */
+/* The optional inputs, for all directions; NULL when missing. */
 struct extras {
     const double *bias, *h, *c, *peephole;
     const int64_t *lengths;
@@ -266,7 +266,7 @@ static struct extras read_extras(struct eval *e, const struct layer *l, int64_t 
     return x;
 }
 
-/* All sequences of the batch, each from its initial state. */
+/* Runs all sequences of the batch in one direction, each from its initial state. */
 static void run_direction(struct layer *l, const struct extras *x, const double *v, int64_t n,
                           int64_t d, bool is_back, const struct results *out) {
     for (int64_t b = 0; b < l->batch; b++) {
@@ -279,7 +279,7 @@ static void run_direction(struct layer *l, const struct extras *x, const double 
     }
 }
 
-/* One direction forwards or backwards, or both: then weights, states and results have a first dim of 2. */
+/* Runs one direction, or both. The directions are a dim of weights, states and results. */
 void run_recurrent(struct eval *e) {
     const struct array *x = eval_in(e, 0), *w = eval_in(e, 1);
     struct layer l = read_layer(e, x, w);

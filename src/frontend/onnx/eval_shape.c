@@ -1,8 +1,8 @@
 /*
- * Operators that make tensors of shapes and numbers, or give the same values another shape.
+ * Operators that make tensors from shapes and numbers, or give the same values another shape.
  *
- * A new shape is a view of the same data: nobody writes to a tensor once it is a result. All checks of shapes are here, at run time,
- * since what decides a shape may have been computed: two dims of -1, products that overflow, axes given twice are errors of the node.
+ * A reshaped tensor is a view of the same data, since complete tensors never change. Shapes are checked when the node runs, since
+ * they may be computed: two dims of -1, products that overflow, or axes that occur twice are errors of the node.
  */
 #include "eval.h"
 
@@ -25,7 +25,7 @@ static void output_ints(struct eval *e, const int64_t *values, int64_t n, int ra
     array_fill_ints(eval_out(e, 0, TYPE_I64, rank, &n), values);
 }
 
-/* Exactly one of seven attributes holds the value. */
+/* Exactly one of seven attributes has the value. */
 void run_constant(struct eval *e) {
     eval_check(e, e->node->attributes.n == 1, "it has no value, or several");
     const struct onnx_attribute *a = ITEM(e->node->attributes, struct onnx_attribute, 0);
@@ -50,7 +50,7 @@ void run_constant(struct eval *e) {
     }
 }
 
-/* Zeros of float32 unless a value is given. */
+/* Zeros of f32 unless the node has a value. */
 void run_constant_of_shape(struct eval *e) {
     int64_t *dim;
     int rank = eval_in_ints(e, 0, &dim);
@@ -72,7 +72,7 @@ void run_shape(struct eval *e) {
 
 void run_size(struct eval *e) { output_ints(e, &eval_in(e, 0)->n, 1, 0); }
 
-/* As many numbers as there are below the limit, or above it when stepping down. */
+/* start, start + step, .. up to, not including, the limit. */
 void run_range(struct eval *e) {
     enum type type = eval_in(e, 0)->type;
     double start = eval_in_double(e, 0, 0), step = eval_in_double(e, 2, 0);
@@ -87,7 +87,7 @@ void run_range(struct eval *e) {
     }
 }
 
-/* Ones on a diagonal, which may lie beside the main one. */
+/* Ones on diagonal k. */
 void run_eye_like(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t type = eval_int(e, "dtype", x->type), k = eval_int(e, "k", 0);
@@ -98,7 +98,7 @@ void run_eye_like(struct eval *e) {
             array_set_double(y, i * x->dim[1] + i + k, 1);
 }
 
-/* A new axis of `depth`, on where the index says. */
+/* Adds an axis of `depth`, with the on-value at the position that the index gives, else the off-value. */
 void run_one_hot(struct eval *e) {
     const struct array *index = eval_in(e, 0), *values = eval_in(e, 2);
     int64_t depth = eval_in_int(e, 1, 0), dim[SOL_MAX_RANK];
@@ -121,7 +121,7 @@ void run_one_hot(struct eval *e) {
 
 void run_identity(struct eval *e) { eval_set_output(e, 0, e->in[0]); }
 
-/* In inference it changes nothing; in training only without dropping anything. */
+/* The result is the input. Training mode is supported only with ratio 0, since dropped values would be random. */
 void run_dropout(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     bool trains = eval_in_int(e, 2, 0);
@@ -132,7 +132,7 @@ void run_dropout(struct eval *e) {
     memset(mask->data, 1, (size_t)mask->n);
 }
 
-/* 0 stays the input's dim unless allowzero; one -1 is what is left. */
+/* A 0 keeps the input's dim, unless allowzero is set; one -1 is inferred. */
 void run_reshape(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t *dim, known = 1;
@@ -153,7 +153,7 @@ void run_reshape(struct eval *e) {
     eval_set_output(e, 0, array_view(e->space, x, rank, dim));
 }
 
-/* Two dims: all before the axis, and all from it on. */
+/* To [product of the dims before axis, product of the dims from axis on]. */
 void run_flatten(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t axis = eval_int(e, "axis", 1);
@@ -163,7 +163,7 @@ void run_flatten(struct eval *e) {
     eval_set_output(e, 0, array_view(e->space, x, 2, dim));
 }
 
-/* Axes that are named; their number. */
+/* Marks the axes in `named`; returns their number. */
 static int read_axes(struct eval *e, int rank, bool named[SOL_MAX_RANK]) {
     const int64_t *axes;
     int n = eval_list(e, 1, "axes", &axes);
@@ -171,7 +171,7 @@ static int read_axes(struct eval *e, int rank, bool named[SOL_MAX_RANK]) {
     return n;
 }
 
-/* Without axes, all dims of 1 vanish. */
+/* Without axes, removes all dims of 1. */
 void run_squeeze(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     bool named[SOL_MAX_RANK] = {false};
@@ -184,7 +184,7 @@ void run_squeeze(struct eval *e) {
     eval_set_output(e, 0, array_view(e->space, x, rank, dim));
 }
 
-/* Axes count in the result. */
+/* Axes are those of the result. */
 void run_unsqueeze(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     bool named[SOL_MAX_RANK] = {false};

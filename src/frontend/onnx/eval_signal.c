@@ -1,15 +1,16 @@
 /*
- * Spectra: Fourier transforms by the definition, windows, the mel scale.
+ * Fourier transforms, window functions, mel weights.
  *
- * A transform is a sum over all values for each frequency, in double: n^2 steps, and errors far below those of float32. Complex numbers
- * are a last dim of two, real ones of one. Half spectra leave out what is the mirror image of the rest.
+ * A transform is computed by its definition, in double: n^2 steps, and errors far below those of f32. The last dim is 2 for complex
+ * values, 1 for real values. A one-sided spectrum omits the half that is the complex conjugate of the other.
  */
 #include "eval.h"
 
 #include <math.h>
 #include <string.h>
 
-/* out[k] = sum over n of in[n] e^(sign 2 pi j k n / size), for n_out values of k; pairs of real and imaginary parts. */
+/* out[k] = sum over n of in[n] e^(sign 2 pi j k n / size), for k from 0 to n_out - 1. Values are pairs of real and imaginary
+ * part. */
 static void transform(const double *in, int64_t size, int sign, int64_t n_out, double *out) {
     for (int64_t k = 0; k < n_out; k++) {
         double re = 0, im = 0;
@@ -23,7 +24,7 @@ static void transform(const double *in, int64_t size, int sign, int64_t n_out, d
     }
 }
 
-/* A line of `n` values cut or filled to `size`; half a spectrum gets its mirror image. */
+/* Copies `n` values to `line`, cut or padded with zeros to `size`. `mirrors`: they are a one-sided spectrum, which is completed. */
 static void fill_line(const double *v, int64_t step, int64_t n, int64_t parts, int64_t size,
                       bool mirrors, double *line) {
     memset(line, 0, 2 * (size_t)size * sizeof *line);
@@ -35,7 +36,7 @@ static void fill_line(const double *v, int64_t step, int64_t n, int64_t parts, i
     }
 }
 
-/* Before opset 20 the axis was an attribute. */
+/* Before opset 20, the axis is an attribute. */
 void run_dft(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     eval_check(e, x->rank >= 2, "a rank below 2");
@@ -67,7 +68,7 @@ void run_dft(struct eval *e) {
     }
 }
 
-/* Windowed pieces of the signal, one transform each. */
+/* One transform per frame of the signal, multiplied by the window. */
 void run_stft(struct eval *e) {
     const struct array *x = eval_in(e, 0), *window = eval_has(e, 2) ? eval_in(e, 2) : NULL;
     int64_t step = eval_in_int(e, 1, 0);
@@ -106,7 +107,7 @@ void run_window(struct eval *e) {
     }
 }
 
-/* Triangles over the bins of a spectrum, whose corners are evenly spaced on the mel scale. */
+/* Triangular filters over the bins of a spectrum; their corners are evenly spaced on the mel scale. */
 void run_mel_weights(struct eval *e) {
     int64_t n = eval_in_int(e, 0, 0), length = eval_in_int(e, 1, 0), rate = eval_in_int(e, 2, 0);
     int64_t type = eval_int(e, "output_datatype", TYPE_F32), bins = length / 2 + 1;

@@ -1,8 +1,8 @@
 /*
- * Strings: joined, cut, normalized, counted.
+ * Operators on strings: concatenation, splitting, normalization, counting of n-grams.
  *
- * An element is a pair of address and length over bytes of the file, of the caller or of this call; pieces of a string are parts of its
- * bytes, without copies. Bytes are taken for UTF-8, of which ASCII letters alone change their case.
+ * An element is an address and a length; its bytes belong to the file, the caller or this call. Pieces of a string point into it,
+ * without copies. Strings are UTF-8, but only ASCII letters change their case.
  */
 #include "eval.h"
 
@@ -13,14 +13,14 @@ static const struct bytes *text_at(const struct array *x, int64_t i) {
     return (const struct bytes *)x->data + i;
 }
 
-/* Numbers are not printed on the way. */
+/* Input `i`, which must be a tensor of strings. */
 static struct array *text_in(struct eval *e, int i) {
     struct array *x = eval_in(e, i);
     eval_check(e, x->type == TYPE_STRING, "an input that is no text");
     return x;
 }
 
-/* Byte by byte; case is that of ASCII. */
+/* Compares bytes; `ignores_case` is for ASCII letters. */
 static bool is_same(const struct bytes *a, const struct bytes *b, bool ignores_case) {
     if (a->size != b->size) return false;
     for (size_t i = 0; i < a->size; i++) {
@@ -30,7 +30,7 @@ static bool is_same(const struct bytes *a, const struct bytes *b, bool ignores_c
     return true;
 }
 
-/* Broadcast, like numbers. */
+/* Concatenates element by element, with broadcasting. */
 void run_string_concat(struct eval *e) {
     struct array *x[2] = {text_in(e, 0), text_in(e, 1)};
     int64_t dim[SOL_MAX_RANK];
@@ -53,7 +53,8 @@ void run_string_concat(struct eval *e) {
 
 static bool is_blank(uint8_t c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/* The next piece of what is left, up to a delimiter or, without one, a run of blanks. `is_last`: all of it. False: there is none. */
+/* Removes the next piece from `left`: up to a delimiter, or to white space if `delimiter` is empty. `is_last`: the piece is the
+ * whole rest. False when there is no piece. */
 static bool next_piece(struct bytes *left, const struct bytes *delimiter, bool is_last,
                        struct bytes *out) {
     size_t at = 0, skip = delimiter->size;
@@ -74,7 +75,7 @@ static bool next_piece(struct bytes *left, const struct bytes *delimiter, bool i
     return true;
 }
 
-/* Counts them, and writes them down where there is room for that. */
+/* Splits at most `max` times; returns the number of pieces, and stores them in `out` unless it is NULL. */
 static int64_t count_pieces(struct bytes left, const struct bytes *delimiter, int64_t max,
                             struct bytes *out) {
     struct bytes piece;
@@ -86,7 +87,7 @@ static int64_t count_pieces(struct bytes left, const struct bytes *delimiter, in
     return n;
 }
 
-/* A new last dim as long as the longest list of pieces; shorter ones end with empty strings. */
+/* The new last dim has the length of the longest list of pieces; shorter lists are padded with empty strings. */
 void run_string_split(struct eval *e) {
     static const uint8_t empty[1];
     const struct array *x = text_in(e, 0);
@@ -119,7 +120,7 @@ static bool is_stopword(const struct onnx_attribute *words, const struct bytes *
     return false;
 }
 
-/* Bytes above 127 belong to other letters, and stay. */
+/* Bytes above 127 are part of other characters and do not change. */
 static struct bytes change_case(struct eval *e, const struct bytes *text, int (*change)(int)) {
     uint8_t *copy = SPACE_ARRAY(e->space, uint8_t, (int64_t)text->size);
     for (size_t i = 0; i < text->size; i++)
@@ -151,21 +152,21 @@ void run_string_normalizer(struct eval *e) {
 
 /* ---- Counting n-grams ---- */
 
-/* n-grams that are looked for, one behind the other, and where their counts go. */
+/* The n-grams to count, one after the other, and the columns of their counts. */
 struct pool {
     const struct onnx_attribute *texts;
     const int64_t *ints, *starts, *indexes;
     int n_ints, n_starts, n_indexes;
 };
 
-/* Is item `at` of the pool what is at place i of x? */
+/* Is item `at` of the pool equal to element `i` of x? */
 static bool is_item(const struct pool *pool, int64_t at, const struct array *x, int64_t i) {
     if (pool->texts)
         return is_same(ITEM(pool->texts->strings, struct bytes, at), text_at(x, i), false);
     return pool->ints[at] == array_int(x, i);
 }
 
-/* How often the n-gram at `at` of the pool is in [first, first + n) of x, with `skip` items between its own. */
+/* How often the n-gram at `at` of the pool occurs in [first, first + n) of x, with `skip` other items between two of its items. */
 static int64_t count_grams(const struct pool *pool, int64_t at, int64_t length,
                            const struct array *x, int64_t first, int64_t n, int64_t skip) {
     int64_t count = 0;
@@ -177,7 +178,7 @@ static int64_t count_grams(const struct pool *pool, int64_t at, int64_t length,
     return count;
 }
 
-/* Either strings or integers, like the input; what it says of places is checked when it is used. */
+/* The pool has strings or integers, as x has. `starts` is checked where it is used. */
 static struct pool read_pool(struct eval *e, const struct array *x) {
     struct pool pool = {.texts = eval_attribute(e, "pool_strings")};
     pool.n_ints = eval_ints(e, "pool_int64s", &pool.ints);
@@ -191,7 +192,7 @@ static struct pool read_pool(struct eval *e, const struct array *x) {
     return pool;
 }
 
-/* The pool has all n-grams of length 1, then those of length 2, and so on: [*at, *end) are those of `length`. */
+/* The pool has all n-grams of length 1, then those of length 2, and so on. [*at, *end) are those of `length`. */
 static void find_grams(struct eval *e, const struct pool *pool, int64_t length, int64_t *at,
                        int64_t *end) {
     int64_t total = pool->texts ? pool->texts->strings.n : pool->n_ints;
@@ -201,7 +202,7 @@ static void find_grams(struct eval *e, const struct pool *pool, int64_t length, 
                "ngram_counts");
 }
 
-/* TF: how often; IDF: whether, times a weight; TFIDF: how often, times a weight. */
+/* TF: the count; IDF: the weight if the count is above 0; TFIDF: count * weight. */
 static double weigh(struct eval *e, double count, int gram) {
     const float *weights;
     int n = eval_floats(e, "weights", &weights);
@@ -210,7 +211,7 @@ static double weigh(struct eval *e, double count, int gram) {
     return eval_is(e, "mode", "IDF") ? (count > 0) * weight : count * weight;
 }
 
-/* Row `r` of the result for one n-gram. */
+/* The count of one n-gram in row `r`, summed over 0 to `skips` skipped items. */
 static double count_in_row(const struct pool *pool, int64_t at, int64_t length,
                            const struct array *x, int64_t r, int64_t n, int64_t skips) {
     double count = 0;
@@ -219,7 +220,7 @@ static double count_in_row(const struct pool *pool, int64_t at, int64_t length,
     return count;
 }
 
-/* One column per n-gram of the pool that has an index. */
+/* The count of each n-gram goes to the column of its index. */
 void run_tf_idf(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     struct pool pool = read_pool(e, x);

@@ -1,14 +1,13 @@
 /*
  * Windows over any number of dims, and convolutions as plain loops.
  *
- * All of them ask a `struct eval_window` where in the input a tap of the kernel lies for a place of the output.
+ * All of them use eval_window_tap, which finds the input element that a tap of the kernel reads for an output position.
  */
 #include "eval_window.h"
 
 #include <math.h>
 #include <string.h>
 
-/* `n` numbers, not below `min`, which is also their default. */
 void eval_window_list(struct eval *e, const char *name, int n, int64_t min, int64_t *out) {
     const int64_t *list;
     int found = eval_ints(e, name, &list);
@@ -19,7 +18,7 @@ void eval_window_list(struct eval *e, const char *name, int n, int64_t min, int6
     }
 }
 
-/* Pads so that the output has as many places as strides fit into the input. */
+/* auto_pad SAME: pads so that the output has ceil(input / stride) positions. */
 static void pad_same(struct eval_window *w, bool is_upper) {
     for (int d = 0; d < w->n; d++) {
         int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
@@ -30,7 +29,7 @@ static void pad_same(struct eval_window *w, bool is_upper) {
     }
 }
 
-/* auto_pad, where it is given, wins over pads. */
+/* auto_pad overrides pads if it is given. */
 static void read_pads(struct eval *e, struct eval_window *w) {
     const char *mode = eval_string(e, "auto_pad", "NOTSET");
     int64_t pads[2 * MAX_DIMS];
@@ -46,7 +45,6 @@ static void read_pads(struct eval *e, struct eval_window *w) {
     } else eval_check(e, !strcmp(mode, "NOTSET"), "auto_pad");
 }
 
-/* Whether the last window may hang over, as long as it begins within the input or the pad before it. */
 void eval_window_place(struct eval *e, struct eval_window *w, bool is_ceil) {
     for (int d = 0; d < w->n; d++) {
         int64_t reach = (w->kernel[d] - 1) * w->dilation[d] + 1;
@@ -54,12 +52,11 @@ void eval_window_place(struct eval *e, struct eval_window *w, bool is_ceil) {
         eval_check(e, room >= 0 || is_ceil, "a window larger than its input");
         w->out[d] =
             room < 0 ? 1 : (is_ceil ? ceil_div(room, w->stride[d]) : room / w->stride[d]) + 1;
-        /* A window that would begin in the pad behind the input is left out. */
+        /* A window that would begin in the pad after the input is left out. */
         if (is_ceil && (w->out[d] - 1) * w->stride[d] >= w->in[d] + w->before[d]) w->out[d]--;
     }
 }
 
-/* All but the kernel, which is set. */
 void eval_window_read(struct eval *e, const struct array *x, struct eval_window *w) {
     eval_check(e, x->rank >= 3, "an input without dims to move over");
     w->n = x->rank - 2;
@@ -69,7 +66,6 @@ void eval_window_read(struct eval *e, const struct array *x, struct eval_window 
     read_pads(e, w);
 }
 
-/* The input's offset of tap `k` at output place `o`, within one channel; -1: in the pad. */
 int64_t eval_window_tap(const struct eval_window *w, const int64_t *o, const int64_t *k) {
     int64_t at = 0;
     for (int d = 0; d < w->n; d++) {
@@ -82,14 +78,14 @@ int64_t eval_window_tap(const struct eval_window *w, const int64_t *o, const int
 
 /* ---- Convolution ---- */
 
-/* Shapes of [n, c, ..] and [m, c / groups, ..]. */
+/* Sizes of a convolution of [batch, channels, ..] with [features, channels / groups, ..]. */
 struct conv {
     struct eval_window w;
     int64_t batch, channels, features, groups, per_group; /* per_group: input channels */
     int64_t dim[SOL_MAX_RANK];                            /* of the result */
 };
 
-/* A group of features reads a group of channels. */
+/* Reads the attributes and checks that the shapes fit. */
 static struct conv plan_conv(struct eval *e, const struct array *x, const struct array *weight) {
     struct conv c = {.groups = eval_int(e, "group", 1)};
     eval_check(e, x->rank >= 3 && weight->rank == x->rank, "ranks that do not fit");
@@ -109,7 +105,7 @@ static struct conv plan_conv(struct eval *e, const struct array *x, const struct
     return c;
 }
 
-/* One output point. */
+/* The value of feature `m` at output position `o`; `x` is one sample. */
 static double convolve_at(const struct conv *c, const double *x, const double *weight, int64_t m,
                           const int64_t *o) {
     int64_t in = eval_window_inner(&c->w, c->w.in),
@@ -125,7 +121,7 @@ static double convolve_at(const struct conv *c, const double *x, const double *w
     return sum;
 }
 
-/* Exact for integers of 8 bits as long as sums stay below 2^53, which memory sees to. */
+/* All output points. Exact for integers of 8 bits, since sums cannot reach 2^53 within the memory limit. */
 static double *convolve(struct eval *e, const struct conv *c, const double *x,
                         const double *weight) {
     double *y = SPACE_ARRAY(e->space, double, product(c->w.n + 2, c->dim));
@@ -137,7 +133,7 @@ static double *convolve(struct eval *e, const struct conv *c, const double *x,
     return y;
 }
 
-/* One number per feature, which is dim 1. */
+/* Adds bias[f] for each feature f, which is dim 1. */
 static void add_bias(struct eval *e, const struct array *bias, const int64_t *dim, int rank,
                      double *y) {
     int64_t inner = product(rank - 2, dim + 2);
@@ -145,7 +141,6 @@ static void add_bias(struct eval *e, const struct array *bias, const int64_t *di
     for (int64_t i = 0; i < product(rank, dim); i++) y[i] += array_double(bias, i / inner % dim[1]);
 }
 
-/* As a definition, not as an algorithm: a sum over taps and channels for each point. */
 void run_conv(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 1);
     struct conv c = plan_conv(e, x, weight);
@@ -154,7 +149,7 @@ void run_conv(struct eval *e) {
     eval_set_output_doubles(e, 0, x->type, x->rank, c.dim, y);
 }
 
-/* Integers less their zero points; one per row (dim 0) or one for all. */
+/* x minus its zero point, in input `zero`: one per position of dim 0, or one for all. */
 static double *shifted(struct eval *e, const struct array *x, int zero) {
     double *v = array_doubles(e->space, x);
     if (!eval_has(e, zero)) return v;
@@ -164,7 +159,7 @@ static double *shifted(struct eval *e, const struct array *x, int zero) {
     return v;
 }
 
-/* Sums of 8 bits as numbers of 32. */
+/* Inputs of 8 bits; the result is i32. */
 void run_conv_integer(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 1);
     struct conv c = plan_conv(e, x, weight);
@@ -173,7 +168,7 @@ void run_conv_integer(struct eval *e) {
                             convolve(e, &c, v, shifted(e, weight, 3)));
 }
 
-/* Inputs: x, scale, zero; weight, scale, zero; scale, zero of y; bias. */
+/* Inputs: x, its scale and zero point; weight, its scale and zero point; scale and zero point of y; bias. */
 void run_qlinear_conv(struct eval *e) {
     const struct array *x = eval_in(e, 0), *weight = eval_in(e, 3), *w_scale = eval_in(e, 4);
     struct conv c = plan_conv(e, x, weight);
@@ -195,7 +190,7 @@ void run_qlinear_conv(struct eval *e) {
 
 /* ---- Transposed convolution ---- */
 
-/* Each input point adds the kernel to the output: the window moves over the output, and `in` and `out` are exchanged. */
+/* Each input point adds the kernel to the output, so the window moves over the output. Sets the output's dims and the padding. */
 static void place_transposed(struct eval *e, struct eval_window *w) {
     const char *mode = eval_string(e, "auto_pad", "NOTSET");
     const int64_t *shape;
@@ -220,7 +215,8 @@ static void place_transposed(struct eval *e, struct eval_window *w) {
     }
 }
 
-/* One input point, of channel `c`, into the planes of the outputs that read its channel. */
+/* Adds the product of one input value with the kernel to the output planes of its group. `back`: the window,
+ * whose `in` is the size of the output planes. */
 static void spread(const struct eval_window *back, const struct walk *point, const double *k,
                    double value, int64_t features, double *y) {
     int64_t taps = eval_window_inner(back, back->kernel), out = eval_window_inner(back, back->in);
@@ -253,7 +249,7 @@ void run_conv_transpose(struct eval *e) {
     struct array *result = eval_out(e, 0, x->type, x->rank, dim);
     double *y = SPACE_ARRAY(e->space, double, result->n), *v = array_doubles(e->space, x),
            *k = array_doubles(e->space, weight);
-    memcpy(w.in, w.out, sizeof w.in); /* from the output's side: its planes are what taps lie in */
+    memcpy(w.in, w.out, sizeof w.in); /* taps are positions in the output's planes */
     struct walk point;
     walk_init(&point, x->rank, x->dim);
     for (int64_t i = 0; i < x->n; i++, walk_next(&point)) {
@@ -264,7 +260,7 @@ void run_conv_transpose(struct eval *e) {
     array_fill_doubles(result, y);
 }
 
-/* Blocks are added to where they were taken from. */
+/* Adds each block of columns to its position in the image. */
 void run_col2im(struct eval *e) {
     const struct array *x = eval_in(e, 0);
     int64_t *image, *block, dim[SOL_MAX_RANK];

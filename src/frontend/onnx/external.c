@@ -1,8 +1,9 @@
 /*
- * Tensors in files beside the model. A model may come from anywhere, so it must not make us read anything but plain files of its
- * own folder: no absolute paths, no "..", no links of either kind, no devices.
+ * Reads tensors from external files. A model is untrusted, so it must not make SOL read anything except regular files in the
+ * model's folder: no absolute paths, no "..", no symbolic or hard links, no devices.
  *
- * Folders are opened one below the other without following links, and what was opened is checked, not a name that could change.
+ * Each folder of a path is opened in the previous one without following links. Checks use the open file, not its name, which could
+ * change meanwhile.
  */
 #include "tensor.h"
 
@@ -30,7 +31,7 @@ static enum sol_status read_number(const struct onnx_entry *entry, int64_t *out)
     return SOL_OK;
 }
 
-/* Other keys, such as a checksum, are not needed. */
+/* Other keys, such as a checksum, are ignored. */
 static enum sol_status read_entry(const struct onnx_entry *entry, struct place *out) {
     if (!entry->key || !entry->value) return fail(SOL_EINVAL, "external data lacks a key or value");
     if (!strcmp(entry->key, "location")) out->location = entry->value;
@@ -39,13 +40,13 @@ static enum sol_status read_entry(const struct onnx_entry *entry, struct place *
     return SOL_OK;
 }
 
-/* A folder or file name that stays where it is. */
+/* Is it the name of an entry of the folder: not empty, not "." or ".."? */
 static bool is_plain_name(const char *name, size_t size) {
     if (!size || size > 255 || memchr(name, '\\', size)) return false;
     return strncmp(name, ".", size) != 0 && strncmp(name, "..", size) != 0;
 }
 
-/* Opens `name` in `folder`, which is closed. The descriptor, or -1. */
+/* Opens `name` in `folder` and closes `folder`. Returns the descriptor, or -1. */
 static int open_in(int folder, const char *name, size_t size, int flags) {
     char copy[256] = {0};
     int file = -1;
@@ -57,7 +58,7 @@ static int open_in(int folder, const char *name, size_t size, int flags) {
     return file;
 }
 
-/* "./" is how some writers begin a location, and leads nowhere. */
+/* Opens `location`, a relative path. Parts that are "." are skipped, since some writers begin a location with "./". */
 static int open_beneath(const char *folder, const char *location) {
     int at = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (const char *slash; (slash = strchr(location, '/')); location = slash + 1)
@@ -83,7 +84,7 @@ static enum sol_status read_open(int file, const struct place *place, size_t siz
     return SOL_OK;
 }
 
-/* The file's size, before memory is taken for what it is said to hold; -1 when it cannot be opened. */
+/* The file's size, -1 when it cannot be opened. It limits how much memory is allocated. */
 static int64_t size_of(const char *folder, const char *location) {
     struct stat facts;
     int file = open_beneath(folder, location);
@@ -107,7 +108,7 @@ enum sol_status external_read(struct arena *arena, const char *folder, const str
         return fail(SOL_EINVAL,
                     "external data \"%.128s\" is not in the model's folder, or too short",
                     place.location);
-    char *data = arena_alloc(arena, size); /* before the file is open: it may jump */
+    char *data = arena_alloc(arena, size); /* may jump, so the file is opened afterwards */
     int file = open_beneath(folder, place.location);
     if (file < 0)
         return fail(SOL_EINVAL, "external data \"%.128s\" cannot be opened", place.location);

@@ -1,6 +1,6 @@
 /*
- * Inputs whose file leaves sizes open, with sizes that the caller chooses. What could only be compiled call by call, as its shapes depend on
- * such sizes, can then be compiled as a whole.
+ * Replaces open sizes of inputs by sizes of the caller. A network whose structure depends on open sizes can then be compiled as a
+ * whole, instead of in partitions at each call.
  */
 #include "proto.h"
 

@@ -1,19 +1,19 @@
 /*
- * Floats below 32 bits: sign, exponent, mantissa as a table says, whatever their sizes.
+ * Decodes and encodes floats below 32 bits. A table gives the sizes of exponent and mantissa of each type.
  *
- * Sources: IEEE 754 (f16, e5m2), bfloat16, "FP8 Formats for Deep Learning" (e4m3fn), the FNUZ variants of Graphcore and AMD, and the
- * microscaling formats of the Open Compute Project (e2m1, e8m0). Tables of 256 values would be as good for 8 bits; this is one way for
- * all of them, exact in both directions.
+ * Sources: IEEE 754 (f16, e5m2), bfloat16, "FP8 Formats for Deep Learning" (e4m3fn), the FNUZ variants of Graphcore and AMD, and
+ * the microscaling formats of the Open Compute Project (e2m1, e8m0). Tables of 256 values would work for 8 bits, too, but this
+ * code serves all types. Decoding is exact; encoding rounds once.
  */
 #include "array.h"
 
 #include <math.h>
 
-/* What the highest patterns mean: as IEEE 754 (infinity and NaNs); all bits set is NaN (FN); minus zero is NaN (FNUZ); all are
- * numbers (FINITE). */
+/* Which bit patterns are no finite numbers. IEEE: the highest exponent means infinity and NaNs. FN: only all ones is NaN. FNUZ:
+ * only the pattern of -0 is NaN. FINITE: none. */
 enum style { IEEE, FN, FNUZ, FINITE };
 
-/* By ONNX's number. The largest finite value decides what saturates. */
+/* Indexed by ONNX's number. Values above `largest`, the largest finite value, overflow. */
 static const struct format {
     int exponent, mantissa, bias;
     enum style style;
@@ -25,11 +25,11 @@ static const struct format {
     [TYPE_E2M1] = {2, 1, 1, FINITE, 6},
 };
 
-/* E8M0 is a power of two without sign or zero. */
+/* E8M0 is a power of two; it has no sign and no zero. */
 #define E8M0_BIAS 127
 #define E8M0_NAN 255
 
-/* By the style's rule for the highest patterns. */
+/* Is the pattern a NaN of this style? */
 static bool is_nan(const struct format *f, unsigned bits, unsigned exponent, unsigned mantissa) {
     unsigned highest = (1u << f->exponent) - 1;
     switch (f->style) {
@@ -40,7 +40,7 @@ static bool is_nan(const struct format *f, unsigned bits, unsigned exponent, uns
     }
 }
 
-/* Exact: all of them fit a double. Exponent 0 has no leading 1. */
+/* Exact, since a double can hold every value. With exponent 0 there is no implicit leading 1. */
 double float_decode(enum type type, unsigned bits) {
     const struct format *f = &formats[type];
     if (type == TYPE_E8M0) return bits == E8M0_NAN ? (double)NAN : ldexp(1, (int)bits - E8M0_BIAS);
@@ -53,7 +53,7 @@ double float_decode(enum type type, unsigned bits) {
     return sign * ldexp(whole, (int)(exponent ? exponent : 1) - f->bias - f->mantissa);
 }
 
-/* A quiet NaN; where there is just one pattern, that one. */
+/* A quiet NaN, or the only NaN of the style. */
 static unsigned encode_nan(const struct format *f, unsigned sign) {
     unsigned highest = (1u << f->exponent) - 1, all = (1u << f->mantissa) - 1;
     switch (f->style) {
@@ -64,21 +64,22 @@ static unsigned encode_nan(const struct format *f, unsigned sign) {
     }
 }
 
-/* A finite value above 0 by its bits; the last step of the mantissa is 2^(e - mantissa). */
+/* The bits of a finite value above 0, rounded to a multiple of 2^(e - mantissa), the last bit of the mantissa. */
 static unsigned encode_finite(const struct format *f, double value) {
     int e = ilogb(value) < 1 - f->bias ? 1 - f->bias : ilogb(value);
     unsigned steps = (unsigned)rint(ldexp(value, f->mantissa - e));
     return ((unsigned)(e + f->bias - 1) << f->mantissa) + steps;
 }
 
-/* Too large: infinity where there is one, else NaN; or the largest. */
+/* A value that is too large: the largest finite value if the type is FINITE or `saturates`, else infinity, or NaN without
+ * infinity. */
 static unsigned encode_large(const struct format *f, unsigned sign, bool saturates) {
     if (f->style == FINITE || saturates) return sign | encode_finite(f, f->largest);
     if (f->style == IEEE) return sign | ((1u << f->exponent) - 1) << f->mantissa;
     return encode_nan(f, sign);
 }
 
-/* To the nearest power of two, halfway up; 0 becomes the smallest. */
+/* E8M0: rounds to the nearest power of two, halfway up. 0 becomes the smallest; negative values and infinity become NaN. */
 static unsigned encode_power(double value) {
     if (!(value > 0)) return value == 0 ? 0 : E8M0_NAN;
     if (isinf(value)) return E8M0_NAN;
@@ -88,12 +89,12 @@ static unsigned encode_power(double value) {
     return power < 0 ? 0 : power > 254 ? 254 : (unsigned)power;
 }
 
-/* Rounded to nearest, halves to even, by one scaling and rint: subnormals need nothing of their own. */
+/* Rounds to nearest, ties to even, by scaling and rint; subnormals need no extra code. */
 unsigned float_encode(enum type type, double value, bool saturates) {
     const struct format *f = &formats[type];
     if (type == TYPE_E8M0) return encode_power(value);
     unsigned sign = signbit(value) ? 1u << (f->exponent + f->mantissa) : 0;
-    bool is_wide = type == TYPE_F16 || type == TYPE_BF16; /* they have an infinity for that */
+    bool is_wide = type == TYPE_F16 || type == TYPE_BF16; /* they overflow to infinity */
     if (isnan(value)) return encode_nan(f, sign);
     value = fabs(value);
     if (isinf(value)) return encode_large(f, sign, saturates && !is_wide);

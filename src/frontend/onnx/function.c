@@ -1,12 +1,12 @@
 /*
- * Functions of a file's own: their nodes take the place of the nodes that call them, so that nothing behind the reader knows
- * functions.
+ * Inlines model-local functions: each node that calls one is replaced by the nodes of the function, so that the rest of the
+ * frontend needs no functions.
  *
  *   y = f(a, b)  with  f(p, q) -> r { t = Mul(p, q); r = Relu(t) }   becomes   f0/t = Mul(a, b); y = Relu(f0/t)
  *
- * Parameters become the caller's names, other names get a prefix of their own per call, also within graphs of nodes. Attributes that
- * refer to the function's become the caller's, or the default, or nothing. A file can say in a few lines what expands to more nodes
- * than memory holds: depth and number of nodes are limited.
+ * Parameters become the caller's names. Other names get a prefix that is unique per call, also in subgraphs. An attribute that
+ * refers to an attribute of the function becomes the caller's one, or the default, or is removed. Depth and number of nodes are
+ * limited, since a small file can expand to more nodes than fit in memory.
  */
 #include "proto.h"
 
@@ -14,19 +14,19 @@
 
 #define DEEPEST 100
 #define MAX_NODES (1 << 20)
-#define EXPAND_STACK ((size_t)16 << 10) /* as READ_STACK: later walks take less for each level */
+#define EXPAND_STACK ((size_t)16 << 10) /* stack per level, as READ_STACK of proto.c */
 
-/* Counts that limit what a file can make of itself. */
+/* The state of inlining; n_nodes and depth are limited. */
 struct inliner {
     struct arena *arena;
     const struct onnx_model *model;
     int n_calls, n_nodes, depth;
 };
 
-/* One call being expanded; NULL for the model's own graph, whose names stay. */
+/* A call that is being expanded. Functions take NULL for the model's own graph, whose names do not change. */
 struct expansion {
     const struct onnx_function *function;
-    const struct onnx_node *node; /* the caller, its names as they are outside */
+    const struct onnx_node *node; /* the calling node, with the names of the graph around it */
     const char *prefix;
 };
 
@@ -34,7 +34,7 @@ static const char *or_empty(const char *text) { return text ? text : ""; }
 
 static bool is_same(const char *a, const char *b) { return !strcmp(or_empty(a), or_empty(b)); }
 
-/* By name, domain and overload. Few files have more than some tens, so a search will do. */
+/* Compares name, domain and overload. Files have few functions, so a linear search is enough. */
 static const struct onnx_function *find_function(const struct inliner *in,
                                                  const struct onnx_node *node) {
     for (int i = 0; i < in->model->functions.n; i++) {
@@ -48,7 +48,7 @@ static const struct onnx_function *find_function(const struct inliner *in,
 
 /* ---- Names ---- */
 
-/* The caller's name for the parameter `name`; NULL when it is none, "" when the caller leaves it out. */
+/* The caller's name for the parameter `name`; NULL when `name` is no parameter, "" when the caller leaves it out. */
 static const char *find_argument(const struct list *parameters, const struct list *arguments,
                                  const char *name) {
     for (int i = 0; i < parameters->n; i++)
@@ -57,18 +57,18 @@ static const char *find_argument(const struct list *parameters, const struct lis
     return NULL;
 }
 
-/* Names that are left out stay so: an input that the caller does not give is none inside, either. */
+/* The new name of `name` in a call. An input that the caller leaves out is left out in the function's nodes, too. */
 static const char *rename_one(struct inliner *in, const struct expansion *x, const char *name) {
     if (!x || !name || !*name) return name;
     const char *outside = find_argument(&x->function->inputs, &x->node->inputs, name);
     if (!outside) outside = find_argument(&x->function->outputs, &x->node->outputs, name);
-    /* An output that the caller does not want still has a name inside. */
+    /* An output that the caller leaves out still needs a name, since other nodes of the function may read it. */
     bool is_input = find_argument(&x->function->inputs, &x->node->inputs, name) != NULL;
     if (outside && (*outside || is_input)) return outside;
     return arena_printf(in->arena, "%s%s", x->prefix, name);
 }
 
-/* Lists are copied: one function may be called often. */
+/* A new list, since a function may be called several times. */
 static struct list rename_all(struct inliner *in, const struct expansion *x, struct list names) {
     struct list out = {names.n, names.n, ARENA_ARRAY(in->arena, const char *, names.n + 1)};
     for (int i = 0; i < names.n; i++)
@@ -122,7 +122,8 @@ static const struct onnx_attribute *find_attribute(const struct list *list, cons
     return NULL;
 }
 
-/* The attribute itself, or what it refers to under its own name; NULL when the caller gives nothing and there is no default. */
+/* The attribute, or a copy, with its name, of the attribute that it refers to; NULL when the caller gives none and there is no
+ * default. */
 static const struct onnx_attribute *resolve(struct inliner *in, const struct expansion *x,
                                             const struct onnx_attribute *a) {
     if (!x || !a->reference || !*a->reference) return a;
@@ -144,14 +145,14 @@ static enum sol_status expand_attributes(struct inliner *in, const struct expans
         if (!a) continue;
         struct onnx_attribute *copy = ITEM(out, struct onnx_attribute, out.n++);
         *copy = *a;
-        /* A graph that the caller handed over has the caller's names already. */
+        /* A graph that comes from the caller's attribute has the caller's names already. */
         if (copy->g) TRY(expand_graph(in, a == own ? x : NULL, &copy->g));
     }
     node->attributes = out;
     return SOL_OK;
 }
 
-/* The function's operators must mean what the model's mean. */
+/* The function must use the same opsets as the model, so that operators have the same meaning. */
 static enum sol_status check_opsets(const struct inliner *in, const struct onnx_function *f) {
     for (int i = 0; i < f->opsets.n; i++) {
         const struct onnx_opset *inner = ITEM(f->opsets, struct onnx_opset, i);

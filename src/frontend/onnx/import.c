@@ -1,8 +1,8 @@
 /*
- * A graph of ONNX becomes calls of SOL's builder: initializers, inputs, nodes in their order, outputs.
+ * Imports a graph of ONNX: calls SOL's builder for initializers, inputs, nodes in their order, and outputs.
  *
- * ONNX wants nodes in topological order and every name to be made once; both are checked here, so that whatever a node reads is
- * known when its turn comes. Errors name the node.
+ * ONNX requires that nodes are in topological order and that every name is defined once. Both are checked here, so all inputs of
+ * a node are defined when it is imported. Errors name the node.
  */
 #include "import.h"
 
@@ -10,7 +10,8 @@
 
 /* ---- Names ---- */
 
-/* Where the name is or would be: linear probing. Half of the slots stay empty, so the search ends. */
+/* The slot of the name, or the empty slot where it would be stored; linear probing. Half of the slots stay empty, so the search
+ * ends. */
 static struct import_value **find_slot(const struct import *im, const char *name) {
     unsigned mask = (unsigned)im->slots.cap - 1;
     unsigned at = (unsigned)hash_bytes(0, name, strlen(name)) & mask;
@@ -34,7 +35,7 @@ struct import_value *import_define(struct import *im, const char *name) {
     return *slot;
 }
 
-/* At least twice as many slots as names. */
+/* Callers pass twice the number of names as `n`, so that at least half of the slots stay empty. */
 void import_make_slots(struct import *im, size_t n) {
     for (im->slots.cap = 16; (size_t)im->slots.cap < n;) im->slots.cap *= 2;
     im->slots.at = ARENA_ARRAY(im->arena, struct import_value *, im->slots.cap);
@@ -65,7 +66,7 @@ static int64_t read_whole(const struct data *data, int64_t i) {
 
 static bool is_integer(enum sol_dtype dtype) { return dtype >= SOL_I64; }
 
-/* A value that holds the data; integers also as numbers. */
+/* Larger integer tensors get no shape value: they are data. */
 void import_constant(struct import *im, const struct data *data, struct import_value *out) {
     out->dtype = data->dtype;
     out->rank = data->rank;
@@ -88,7 +89,8 @@ static enum sol_status add_initializer(struct import *im, const struct onnx_tens
 
 /* ---- Inputs and outputs ---- */
 
-/* Equal names are equal sizes; a size without a name differs from all others. */
+/* The number of the symbol for an open size. Sizes with equal names are one symbol; a size without a name is a symbol
+ * of its own. */
 static int64_t find_symbol(struct import *im, const char *name) {
     for (int i = 0; i < im->symbols.n; i++)
         if (name && im->symbols.at[i] && !strcmp(im->symbols.at[i], name)) return -1 - i;
@@ -126,7 +128,8 @@ static enum sol_status read_input(struct import *im, const struct onnx_value *in
     return value->tensor < 0 ? sol_model_check(im->model) : SOL_OK;
 }
 
-/* Before IR version 4 initializers were inputs, too, with a default that nobody changes. They are no tensors of the model yet. */
+/* Before IR version 4, initializers were listed as inputs, too; they are skipped here. An initializer is no tensor of the model
+ * yet. */
 static enum sol_status add_input(struct import *im, const struct onnx_value *input) {
     const struct import_value *known = input->name ? import_find(im, input->name) : NULL;
     if (known && known->tensor < 0) return SOL_OK;
@@ -163,7 +166,7 @@ static bool has_word(const char *list, const char *word) {
     return false;
 }
 
-/* An attribute that SOL does not know would change the result unseen. */
+/* Ignoring an attribute that SOL does not know could give a wrong result, so it is an error. */
 enum sol_status import_check_attributes(const struct onnx_node *node, const char *known) {
     for (int i = 0; i < node->attributes.n; i++) {
         const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, i);
@@ -179,7 +182,7 @@ enum sol_status import_check_attributes(const struct onnx_node *node, const char
     return SOL_OK;
 }
 
-/* An empty name is an input left out; at the end of the list it does not count at all. */
+/* An input with an empty name is left out; at the end of the list, such inputs are not counted. */
 static enum sol_status find_inputs(struct op_call *c) {
     for (int i = 0; i < c->n_in; i++) {
         const char *name = *ITEM(c->node->inputs, const char *, i);
@@ -203,14 +206,14 @@ static enum sol_status define_outputs(struct op_call *c) {
     return SOL_OK;
 }
 
-/* Then the node can be folded into numbers, without a layer. */
+/* Are all inputs shape values, so that the node can be folded without a layer? */
 static bool all_numbers(const struct op_call *c) {
     for (int i = 0; i < c->n_in; i++)
         if (c->in[i] && !c->in[i]->shape_value) return false;
     return c->n_in > 0;
 }
 
-/* An output that somebody reads and the operator did not give. */
+/* Refuses a node with an output that it names but the operator function has not set. */
 static enum sol_status check_given(const struct op_call *c) {
     for (int i = 0; i < c->n_out; i++) {
         const struct import_value *v = c->out[i];
@@ -225,7 +228,7 @@ static const char *why_unknown(const struct onnx_node *node) {
     return "SOL interprets this operator and cannot compile it, so no library can have it";
 }
 
-/* Numbers that are folded count as read: in a session the program then holds for them alone. */
+/* Shape values that are folded are marked as read: in a session, the partition gets guards for them. */
 enum sol_status import_node(struct import *im, const struct onnx_node *node) {
     struct op_call c = {.im = im, .node = node, .n_in = node->inputs.n, .n_out = node->outputs.n};
     bool is_standard = !node->domain || !*node->domain || !strcmp(node->domain, "ai.onnx");

@@ -1,13 +1,13 @@
 /*
- * Inside the ONNX frontend: what an import knows of each value, and what the functions behind the table of operators work with.
+ * Inside the ONNX frontend: the state of an import, and the helpers that the operator functions use.
  *
  *   onnx.c    file -> struct onnx_model -> import_graph -> struct sol_onnx
  *   import.c  the graph: names, inputs, initializers, nodes in order, outputs
  *   call.c    a node's inputs, attributes and results, for op_*.c
- *   op_*.c    one function per operator or family; op.def says which
+ *   op_*.c    one function per operator or family of operators; op.def lists them
  *
- * A value is a tensor of the model, or known: values of the file, or integers that were computed while importing, such as
- * shapes, which may be formulas of the batch. Known ones become tensors only when a layer wants them.
+ * A value is either a tensor of the model, or known while importing. A known value has data in the file, or is a shape value:
+ * integers such as shapes, which may be formulas of the batch. A known value becomes a tensor only when a layer reads it.
  */
 #ifndef SOL_ONNX_IMPORT_H
 #define SOL_ONNX_IMPORT_H
@@ -21,14 +21,12 @@ struct import_value {
     const char *name;
     enum sol_dtype dtype;
     int rank;
-    struct size dim[SOL_MAX_RANK]; /* `bad` where the builder has a formula that it does not tell */
-    const void *data;              /* of the file; NULL: computed */
-    struct size *shape_value;      /* its elements if they are known integers, of any integer type;
-                                    * else NULL */
-    sol_tensor tensor; /* < 0: not in the model (yet). A bool that was computed is f32 there */
-    /* of this call alone, for sessions: its values may be read, but then they are guarded */
-    const void *live;
-    bool is_read; /* live values were read */
+    struct size dim[SOL_MAX_RANK]; /* `bad`: a formula that the builder does not return */
+    const void *data;              /* values of the file; NULL: the value is computed */
+    struct size *shape_value;      /* elements of a known integer tensor of any type; else NULL */
+    sol_tensor tensor; /* < 0: not in the model (yet). A computed bool is f32 in the model */
+    const void *live;  /* in sessions: values of this call only; reading them makes a guard */
+    bool is_read;      /* live values were read: they need a guard */
 };
 
 struct import {
@@ -36,7 +34,7 @@ struct import {
     struct sol_model *model;
     const char *folder; /* for external data; may be NULL */
     int64_t opset;
-    enum sol_status status; /* of the first failed helper: functions go on and say so at the end */
+    enum sol_status status; /* of the first helper that failed; functions return it at their end */
     VEC(struct import_value *) slots;  /* a hash table by name; cap a power of two */
     VEC(const void *) params;          /* values of the model's parameters, in order */
     VEC(const char *) symbols;         /* names of open batch sizes */
@@ -47,19 +45,20 @@ struct import {
 #define IMPORT_MAX_SHAPE_VALUES 65536
 
 struct import_value *import_find(const struct import *im, const char *name);
-/* A value that holds the data of `data`; small integer tensors also as numbers. */
+/* Fills `out` with the data of `data`; a small integer tensor also gets shape_value. */
 void import_constant(struct import *im, const struct data *data, struct import_value *out);
 enum sol_status import_graph(struct import *im, const struct onnx_graph *graph);
-/* The pieces of it, for sessions. Room for `n` names; a new name (NULL when taken); one node. */
+/* Parts of import_graph, for sessions. import_make_slots: room for `n` / 2 names. import_define: adds a name; NULL with a message
+ * when it exists already. import_node: adds one node. */
 void import_make_slots(struct import *im, size_t n);
 struct import_value *import_define(struct import *im, const char *name);
 enum sol_status import_node(struct import *im, const struct onnx_node *node);
-/* Are all of a node's attributes in the list of words `known`, and none twice? */
+/* Checks that all attributes of a node are in the list of words `known`, and that none occurs twice. */
 enum sol_status import_check_attributes(const struct onnx_node *node, const char *known);
 
-/* onnx.c: is this a model that SOL knows the versions of? Its opset. */
+/* onnx.c: checks that SOL supports the model's IR version and opset; *opset is the opset of the default domain. */
 enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset);
-/* The folder of a path; false when it does not fit. */
+/* Copies the folder of `path` to `out`; false when it does not fit. */
 bool onnx_folder(const char *path, char out[4096]);
 
 /* ---- A node ---- */
@@ -71,13 +70,14 @@ struct op_call {
     const struct op *op;
     int n_in, n_out;
     struct import_value **in;  /* NULL: left out */
-    struct import_value **out; /* to be filled by call_set_output*; an unwanted one is NULL */
+    struct import_value **out; /* set by call_set_output*; NULL: the node names no such output */
 };
-/* Adds the node's layers and gives all its results. */
+/* Adds the layers of the node and sets all its outputs. */
 typedef enum sol_status op_build(struct op_call *c);
 
-/* name in ONNX; inputs at least and at most; the attributes that it may have; `layer`: argument of shared functions. `fold`: for inputs
- * that are known integers; NULL: there is none. */
+/* A row of op.def: name in ONNX; least and greatest number of inputs; `build` adds layers; `fold` computes the node instead when
+ * all inputs are shape values (op_none: it cannot); `layer` is an argument for shared functions; `attributes` lists the allowed
+ * ones. */
 struct op {
     const char *name;
     int min_in, max_in;
@@ -86,51 +86,51 @@ struct op {
 };
 /* NULL when SOL cannot compile such an operator. */
 const struct op *op_find(const char *name);
-/* NULL when it cannot interpret it either: eval.c. */
+/* eval.c: NULL when the interpreter does not have the operator. */
 const struct operator* operator_find(const char *domain, const char *name);
 
-/* call.c. Helpers that return values are sticky: after the first mistake they return something harmless, and call_set_output, which every
- * function ends with, returns the mistake. */
-enum sol_status call_fail(struct op_call *c, enum sol_status status); /* remembers it */
-bool call_has(const struct op_call *c, int i);                        /* is input `i` there? */
-/* The attribute, or the default. A wrong type is a mistake. */
+/* call.c. Errors are sticky: after the first error, helpers return harmless values. Each operator function ends with a
+ * call_set_output*, which returns that error. */
+enum sol_status call_fail(struct op_call *c, enum sol_status status); /* keeps the first error */
+bool call_has(const struct op_call *c, int i);                        /* is input `i` present? */
+/* The attribute, or the default. A wrong type is an error. */
 int64_t call_int(struct op_call *c, const char *name, int64_t default_value);
 double call_float(struct op_call *c, const char *name, double default_value);
-/* As text, "" when missing; the caller compares. */
+/* The attribute as text, "" when it is missing. */
 const char *call_string(struct op_call *c, const char *name);
-/* Up to `max` numbers; their count, 0 when missing. */
+/* An attribute of up to `max` integers; returns their count, 0 when it is missing. */
 int call_ints(struct op_call *c, const char *name, int max, int64_t *out);
 const struct onnx_attribute *call_attribute(const struct op_call *c, const char *name);
-/* Numbers of input `i`, which must be known and constant; their count. */
+/* The integers of input `i`, which must be a shape value without formulas; returns their count, at most `max`. */
 int call_input_ints(struct op_call *c, int i, int max, int64_t *out);
 /* The one float of input `i`, which must be known. */
 double call_input_float(struct op_call *c, int i);
-/* All numbers of input `i`, NULL when they are not known. In a session, numbers that are read by these three functions are
- * what a program depends on; `shape_value` itself may tell whether there are any. */
+/* The shape value of input `i`, NULL when it has none. In a session, a partition gets a guard for each value that one of these
+ * three functions reads. Testing whether `shape_value` is NULL makes no guard. */
 const struct size *call_shape_value(struct op_call *c, int i);
 
-/* Elements of a known value. */
+/* The number of elements of a known value. */
 int64_t call_count(const struct import_value *v);
 
 /* Input `i` as a tensor of the model; a known one becomes a parameter. */
 sol_tensor call_tensor(struct op_call *c, int i);
-/* Input `i` as integers for a gather: an input of the model, or known. */
+/* Input `i` as the integer index of a gather layer: an input of the model, or a parameter made of a known value. */
 sol_tensor call_index(struct op_call *c, int i);
-/* A parameter of the node's own; `data` is in the import's arena. */
+/* A new parameter that belongs to this node alone; `data` is in the import's arena. */
 sol_tensor call_param(struct op_call *c, enum sol_dtype dtype, int rank, const int64_t *dim,
                       const void *data);
-/* The same, for layers that broadcast: a single number becomes a scalar. */
+/* Input `i` as a tensor, for layers that broadcast: a known value with one element becomes a scalar. */
 sol_tensor call_operand(struct op_call *c, int i);
-/* Any tensor's shape; dims that are formulas are `bad`. */
+/* The shape of any tensor of the model; returns the rank. Dims that are formulas are `bad`. */
 int call_shape(struct op_call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]);
-/* Of input `i`. A dim that must be a constant. */
+/* Rank of input `i`; its dim `d`, which must be a constant; an axis of `rank` dims, which may be negative, as 0 to rank - 1. */
 int call_rank(const struct op_call *c, int i);
 int64_t call_dim(struct op_call *c, int i, int d);
 int64_t call_axis(struct op_call *c, int64_t axis, int rank);
-/* One of a list, which is noted in `named`; one that is there already is a mistake. */
+/* The same for an axis of a list: it is marked in `named`, and an axis that occurs twice is an error. */
 int64_t call_axis_of_list(struct op_call *c, int64_t axis, int rank, bool named[SOL_MAX_RANK]);
 
-/* Adds a layer; the attributes are formatted. */
+/* Adds a layer; `attributes` is a printf format of the text form. */
 sol_tensor call_layer(struct op_call *c, const char *kind, int n, const sol_tensor *in,
                       const char *attributes, ...) __attribute__((format(printf, 5, 6)));
 #define LAYER1(c, kind, x, ...) call_layer(c, kind, 1, &(sol_tensor){x}, __VA_ARGS__)
@@ -138,20 +138,20 @@ sol_tensor call_layer(struct op_call *c, const char *kind, int n, const sol_tens
 sol_tensor call_reshape(struct op_call *c, sol_tensor x, int rank, const struct size *dim);
 sol_tensor call_expand(struct op_call *c, sol_tensor x, int rank, const struct size *dim);
 sol_tensor call_permute(struct op_call *c, sol_tensor x, int rank, const int64_t *axes);
-/* "1.5" and "[1,2]" as attributes, in the import's arena, whatever the locale. */
+/* Text of attributes, "1.5" and "[1,2]", in the import's arena. It does not depend on the locale. */
 const char *call_format_double(struct op_call *c, double value);
 const char *call_format_ints(struct op_call *c, int n, const int64_t *list);
 
-/* Values index[0], index[1], .. of dim `axis`, each in its range. */
+/* The elements index[0], index[1], .. of dim `axis`; each index is within the dim. */
 sol_tensor call_pick(struct op_call *c, sol_tensor x, int axis, int64_t n, const int64_t *index);
 
-/* Of the first input's type. */
+/* Sets output `i` to a tensor, with the element type of the first input. */
 enum sol_status call_set_output(struct op_call *c, int i, sol_tensor tensor);
-/* The same, of a type: bool is f32 in the model, 1 or 0. */
+/* The same with another element type. A bool is f32 in the model, 1 or 0. */
 enum sol_status call_set_output_as(struct op_call *c, int i, enum sol_dtype dtype,
                                    sol_tensor tensor);
 enum sol_status call_set_output_value(struct op_call *c, int i, struct import_value *value);
-/* Known numbers; copied. */
+/* Sets output `i` to a shape value; `number` is copied. */
 enum sol_status call_set_shape_value(struct op_call *c, int i, int rank, const int64_t *dim,
                                      const struct size *number);
 

@@ -1,7 +1,9 @@
 /*
- * The ONNX frontend's entry: a file in, a model with the values of its parameters out.
+ * The ONNX frontend's public functions: they read a file into a model with the values of its parameters.
  *
- * All that is read lives in the arena of a struct sol_onnx; tensors may still lie in the file's bytes, which it keeps, too.
+ *   bytes -> proto_read -> onnx_check -> onnx_fix_shapes -> function_inline -> import_graph -> struct sol_onnx
+ *
+ * Everything that is read is in the arena of a struct sol_onnx. It also keeps the file's bytes, since tensors may point into them.
  */
 #include "import.h"
 
@@ -14,7 +16,7 @@
 
 struct sol_onnx {
     struct arena arena;
-    char *file; /* its bytes */
+    char *file; /* the bytes of the file */
     struct sol_model *model;
     const void *const *params;
     int n_params, n_nodes;
@@ -36,9 +38,9 @@ const void *const *sol_onnx_params(const struct sol_onnx *onnx) { return onnx->p
 
 int sol_onnx_n_nodes(const struct sol_onnx *onnx) { return onnx->n_nodes; }
 
-/* ---- What a file is ---- */
+/* ---- Recognizing ONNX ---- */
 
-/* The fields that a message may have, as bits by number. */
+/* The field numbers that a message may have, as bits: those of varints, and those with a length. */
 struct known {
     uint32_t varints, bytes;
 };
@@ -49,8 +51,8 @@ static const struct known model_fields = {BIT(1) | BIT(5), BIT(2) | BIT(3) | BIT
 static const struct known graph_fields = {0, BIT(1) | BIT(2) | BIT(5) | BIT(10) | BIT(11) |
                                                  BIT(12) | BIT(13) | BIT(14) | BIT(15) | BIT(16)};
 
-/* Takes a field off the front; its number, 0 when it is none of those. Where `in` is only the beginning of a message, the content
- * may be cut. */
+/* Removes the first field from `in` and returns its number; 0 when it is not one of `known`. If `in` is only the beginning of a
+ * message, the content may be cut. */
 static int take_known(struct bytes *in, const struct known *known, struct bytes *content) {
     uint64_t tag, value;
     if (wire_value(in, WIRE_VARINT, &tag) || tag >> 3 > 31) return 0;
@@ -64,8 +66,8 @@ static int take_known(struct bytes *in, const struct known *known, struct bytes 
     return (int)(tag >> 3);
 }
 
-/* A few fields are enough: texts and other binary formats fail at the first one or two. Near the end a tag (2 bytes) or a length (10)
- * may be cut. */
+/* Checks only eight fields: text and other binary formats fail at the first one or two. It stops 12 bytes before the end, where a
+ * tag (2 bytes) and a length (10) may be cut. */
 static bool is_graph(struct bytes in) {
     struct bytes content;
     for (int i = 0; i < 8 && in.size > 12; i++)
@@ -73,7 +75,7 @@ static bool is_graph(struct bytes in) {
     return true;
 }
 
-/* Writers put the graph behind some short fields, in the order of their numbers; any order is right. */
+/* Usually some short fields come before the graph, in the order of their numbers; other orders are valid, too. */
 bool sol_onnx_is_model(const void *bytes, size_t size) {
     struct bytes in = {bytes, bytes ? size : 0}, content;
     for (int field = -1; field && in.size;) {
@@ -89,9 +91,9 @@ static bool is_standard(const char *domain) {
     return !domain || !*domain || !strcmp(domain, "ai.onnx");
 }
 
-/* The opset of the standard operators, whose domain is "" or "ai.onnx"; 0 when the file has none. Other domains have versions of their
- * own, which say nothing about these. Some writers list a domain twice. With two versions nobody can say what is meant: of other
- * runtimes one takes the first, another the last. */
+/* The opset of the standard operators, whose domain is "" or "ai.onnx"; 0 when the file has none. The versions of other domains
+ * do not matter here. Some writers list a domain twice; two different versions are an error, since other runtimes disagree: some
+ * use the first, others the last. */
 static enum sol_status find_opset(const struct onnx_model *model, int64_t *out) {
     *out = 0;
     for (int i = 0; i < model->opsets.n; i++) {
@@ -110,7 +112,7 @@ static enum sol_status find_opset(const struct onnx_model *model, int64_t *out) 
 static enum sol_status check_opset(const struct onnx_model *model, int64_t *out) {
     if (!model->opsets.n) return fail(SOL_EINVAL, "it has no opset");
     TRY(find_opset(model, out));
-    if (!*out) *out = NEWEST_OPSET; /* nodes of other domains only, as far as it tells */
+    if (!*out) *out = NEWEST_OPSET; /* the file declares only other domains */
     if (*out >= OLDEST_OPSET && *out <= NEWEST_OPSET) return SOL_OK;
     return fail(SOL_EUNSUPPORTED, "opset %lld; SOL knows %d to %d", (long long)*out, OLDEST_OPSET,
                 NEWEST_OPSET);
@@ -127,8 +129,8 @@ enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset) {
     return check_opset(model, opset);
 }
 
-/* After an error `onnx` holds half a model, which finish frees. Nodes are counted after inlining: functions count as
- * what they stand for. */
+/* After an error `onnx` holds an incomplete model, which finish frees. Nodes are counted after inlining: a call of a function
+ * counts as the nodes of the function. */
 static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const char *folder,
                               const struct sol_onnx_shape *shapes, int n) {
     struct onnx_model model;
@@ -146,8 +148,8 @@ static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const ch
     return SOL_OK;
 }
 
-/* On failure `onnx` is freed. Memory that runs out anywhere while reading comes back to here; `status` is volatile
- * because it is set after setjmp. */
+/* Frees `onnx` on failure. When memory runs out while reading, control jumps back to this function. `status` is volatile because
+ * it is set after setjmp. */
 static enum sol_status finish(struct sol_onnx *onnx, struct bytes file, const char *folder,
                               const struct sol_onnx_shape *shapes, int n, struct sol_onnx **out) {
     jmp_buf out_of_memory;
@@ -169,7 +171,7 @@ static struct sol_onnx *new_onnx(void) {
     return onnx;
 }
 
-/* The bytes are copied: values of tensors are used where they lie for as long as the model lives. */
+/* The bytes are copied, since tensors point into them as long as the model exists. */
 enum sol_status sol_onnx_parse_shaped(const void *data, size_t size, const char *folder,
                                       const struct sol_onnx_shape *shapes, int n,
                                       struct sol_onnx **out) {

@@ -1,17 +1,16 @@
 /*
- * ConvTranspose as a convolution: zeros are put between the pixels of x, as many as the stride leaves out, and the weight is turned
- * around.
+ * ConvTranspose as a convolution: stride - 1 zeros are inserted between the pixels of x, and the weight is rotated by 180 degrees.
  */
 #include "window.h"
 
 #include <string.h>
 
-/* Zeros behind each of the values of dim `d` of [n, c, h, w], `stride` - 1 of them. */
+/* Inserts `stride` - 1 zeros after each value of dim `d` of [n, c, h, w]. */
 static sol_tensor stretch(struct op_call *c, sol_tensor x, int d, int64_t stride) {
     struct size dim[SOL_MAX_RANK], rest = size_const(1);
     if (stride == 1 || call_shape(c, x, dim) != 4) return x;
     for (int i = d + 1; i < 4; i++) rest = size_mul(rest, dim[i]);
-    /* One value, or one row of values, and behind it rows of zeros. */
+    /* Reshape so that each value (or row of values) is a row of its own, and append rows of zeros. */
     struct size lines = size_mul(dim[1], d == 2 ? dim[2] : size_mul(dim[2], dim[3]));
     x = call_reshape(c, x, 4, (struct size[]){dim[0], lines, size_const(1), rest});
     x = LAYER1(c, "pad", x, "pad=[0,0,%lld,0]", (long long)(stride - 1));
@@ -19,7 +18,7 @@ static sol_tensor stretch(struct op_call *c, sol_tensor x, int d, int64_t stride
     return call_reshape(c, x, 4, dim);
 }
 
-/* A pad below 0 takes values away instead; it is left as 0. */
+/* A pad below 0 removes values; *begin and *end become 0 then. */
 static sol_tensor crop(struct op_call *c, sol_tensor x, int d, int64_t *begin, int64_t *end) {
     struct size dim[SOL_MAX_RANK];
     int64_t from = max_i64(0, -*begin), to = max_i64(0, -*end);
@@ -31,14 +30,14 @@ static sol_tensor crop(struct op_call *c, sol_tensor x, int d, int64_t *begin, i
                   (long long)n);
 }
 
-/* The same with dim `d` in the other direction. */
+/* Reverses dim `d`, which has `n` values. */
 static sol_tensor reverse(struct op_call *c, sol_tensor x, int d, int64_t n) {
     int64_t *index = ARENA_ARRAY(c->im->arena, int64_t, n);
     for (int64_t i = 0; i < n; i++) index[i] = n - 1 - i;
     return n > 1 ? call_pick(c, x, d, n, index) : x;
 }
 
-/* [groups * c, k, h, w] as [groups * k, c, h, w], each image turned by half a circle. */
+/* Makes [groups * k, c, h, w] of [groups * c, k, h, w], and rotates each image by 180 degrees. */
 static sol_tensor turn_weight(struct op_call *c, sol_tensor x, int64_t groups,
                               const struct op_window *w) {
     struct size dim[SOL_MAX_RANK];
@@ -50,8 +49,8 @@ static sol_tensor turn_weight(struct op_call *c, sol_tensor x, int64_t groups,
     return call_reshape(c, x, 4, (struct size[]){size_scale(k, groups), channels, dim[2], dim[3]});
 }
 
-/* The result's size is the input's times the stride, or output_shape; what is too much is padding, what is
- * missing is added at the end. */
+/* Sets the padding for output_shape, or for auto_pad SAME, whose result is the input's size times the stride. A larger result is
+ * cropped by the padding; a smaller one gets zeros at the end. */
 static void pad_to_shape(struct op_call *c, struct op_window *w, const int64_t more[WINDOW_DIMS]) {
     const char *mode = call_string(c, "auto_pad");
     int64_t wanted[WINDOW_DIMS] = {0};
@@ -81,9 +80,9 @@ static enum sol_status read_attributes(struct op_call *c, struct op_window *w,
 }
 
 /*
- * A pixel of x adds its window to the result at stride times its place. Seen from the result, that is a convolution with the turned
- * window over x with zeros in between, padded by what a window reaches, less the pads, which cut the result. The stretched x has
- * stride - 1 zeros too many at its end.
+ * Each pixel of x adds its window to the result at position * stride. So each value of the result is a convolution of x, with zeros
+ * inserted, with the rotated window. Its padding is (kernel - 1) * dilation minus the node's pads, which crop the result. The
+ * stretched x ends with stride - 1 zeros too many, so they are subtracted from the padding at the end.
  */
 enum sol_status op_deconv(struct op_call *c) {
     struct op_window w;

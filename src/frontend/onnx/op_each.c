@@ -1,8 +1,9 @@
 /*
- * Operators that compute each of known integers by itself: arithmetic, comparisons, choices, types.
+ * Operators on shape values that compute element by element: arithmetic, comparisons, Where, casts.
  *
- * Numbers are formulas of the batch. Sums and products of formulas are formulas; a quotient is one if nothing is left; an order is
- * known if both are plain numbers, or if one is below 0, as sizes never are. What is not known ends the import with a reason.
+ * Elements are formulas of the batch. Sums and products of formulas are formulas. A quotient is a formula only if the division is
+ * exact. A comparison is known if both sides are constants, or if one is negative and the other is a formula that never is. If a
+ * result is not known, the function fails with a reason.
  */
 #include "import.h"
 
@@ -10,10 +11,10 @@
 
 /* ---- Element by element, with broadcasting ---- */
 
-/* What one element of the result is; x: the inputs' elements that broadcasting pairs. */
+/* Computes one element of the result from the elements `x` of the inputs, which broadcasting has aligned. */
 typedef enum sol_status compute_number(struct op_call *c, const struct size *x, struct size *out);
 
-/* Dims of all inputs, broadcast; their product, or -1 when they do not fit. */
+/* Broadcasts the dims of all inputs; returns their product, or -1 when they do not fit. */
 static int64_t broadcast(const struct op_call *c, int *rank, int64_t dim[SOL_MAX_RANK]) {
     int64_t n = 1;
     for (int i = *rank = 0; i < c->n_in; i++)
@@ -30,7 +31,7 @@ static int64_t broadcast(const struct op_call *c, int *rank, int64_t dim[SOL_MAX
     return n;
 }
 
-/* The element of `v` that belongs to element `i` of dims. */
+/* The element of `v` that is broadcast to element `i` of `dim`. */
 static struct size element(const struct import_value *v, int rank, const int64_t *dim, int64_t i) {
     int64_t at = 0, step = 1;
     for (int d = rank - 1, k = v->rank - 1; k >= 0; d--, k--) {
@@ -61,7 +62,7 @@ static enum sol_status output_each(struct op_call *c, compute_number *compute) {
     return call_set_shape_value(c, 0, rank, dim, numbers);
 }
 
-/* Division of integers cuts off towards 0. */
+/* Integer division, towards 0. */
 static enum sol_status divide(struct size x, struct size y, struct size *out) {
     if (size_divide(x, y, out)) return SOL_OK;
     if (!size_is_const(x) || !size_is_const(y) || size_value(y) <= 0)
@@ -89,7 +90,8 @@ static enum sol_status compute_negative(struct op_call *c, const struct size *x,
 
 enum sol_status op_fold_negate(struct op_call *c) { return output_each(c, compute_negative); }
 
-/* Below 0, 0 or above; a formula is a size, which is above any number below 0. False when that depends on the batch. */
+/* *out is below 0, 0 or above 0, as a is less than, equal to or greater than b. False when that depends on the batch. A formula
+ * that is never negative is greater than any negative constant. */
 static bool find_order(struct size a, struct size b, int64_t *out) {
     bool a_below = size_is_const(a) && size_value(a) < 0,
          b_below = size_is_const(b) && size_value(b) < 0;
@@ -121,7 +123,7 @@ static enum sol_status output_truth(struct op_call *c, compute_number *compute) 
 
 enum sol_status op_fold_compare(struct op_call *c) { return output_truth(c, compute_comparison); }
 
-/* And, Or, Xor, Not; of 1 and 0. */
+/* And, Or, Xor, Not. The result is 1 or 0. */
 static enum sol_status compute_logic(struct op_call *c, const struct size *x, struct size *out) {
     bool a = !size_is(x[0], 0), b = c->n_in > 1 && !size_is(x[1], 0);
     const char *layer = c->op->layer;
@@ -144,7 +146,7 @@ enum sol_status op_fold_where(struct op_call *c) { return output_each(c, compute
 
 /* ---- Expand ---- */
 
-/* Like a sum with zeros of the wanted shape, whose dims are the second input. */
+/* Broadcasts input 0 with the shape in input 1, as if zeros of that shape were added. */
 enum sol_status op_fold_expand(struct op_call *c) {
     int64_t dim[SOL_MAX_RANK] = {0};
     struct import_value zeros = {0};
@@ -166,7 +168,7 @@ enum sol_status op_fold_expand(struct op_call *c) {
 
 /* ---- Types ---- */
 
-/* Known numbers as floats. */
+/* A shape value as a known value of f32. */
 static enum sol_status cast_to_float(struct op_call *c) {
     struct import_value value = *c->in[0];
     int64_t n = call_count(&value);
@@ -199,7 +201,7 @@ static enum sol_status cast_numbers(struct op_call *c, enum sol_dtype to) {
     return call_set_output_value(c, 0, &value);
 }
 
-/* Numbers stay numbers in whatever integer type; a computed truth value is a float already. */
+/* A shape value keeps its elements in any integer type. A computed bool is f32 in the model, so its cast to f32 is free. */
 enum sol_status op_cast(struct op_call *c) {
     enum sol_dtype to;
     if (c->op->max_in == 2) to = c->in[1]->dtype; /* CastLike */

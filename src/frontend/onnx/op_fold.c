@@ -1,6 +1,6 @@
 /*
- * Operators on integers that are known while importing: they decide shapes. Numbers are formulas of the batch, so that
- * Shape, Gather, Mul, Reshape keep an open batch open.
+ * Operators on shape values: integers that are known while importing, and may decide shapes. They are formulas of the batch, so
+ * an open batch stays open through Shape, Gather, Mul and Reshape.
  */
 #include "import.h"
 
@@ -18,8 +18,8 @@ static enum sol_status output_data(struct op_call *c, struct data data) {
     return call_set_output_value(c, 0, &value);
 }
 
-/* Exactly one of five attributes holds the value: a tensor, or value_int, value_ints, value_float, value_floats,
- * whose names tell their types (AttributeProto.type: 1 float, 2 int, 4 tensor, 6 floats, 7 ints). */
+/* Exactly one of five attributes has the value: value (a tensor), value_int, value_ints, value_float or value_floats. The name
+ * decides the type that the attribute must have (AttributeProto.type: 1 float, 2 int, 4 tensor, 6 floats, 7 ints). */
 enum sol_status op_constant(struct op_call *c) {
     if (c->node->attributes.n != 1)
         return fail(SOL_EINVAL, "it has %d values", c->node->attributes.n);
@@ -46,8 +46,8 @@ enum sol_status op_constant(struct op_call *c) {
     return output_data(c, data);
 }
 
-/* Numbers of one value, or a tensor of one real. Numbers are written out one by one, so there may not be too many;
- * the tensor is a layer that expands a scalar, and its shape may depend on the batch. */
+/* For f32: a layer that expands a scalar, whose shape may depend on the batch. For integers: a shape value, all of whose elements
+ * are stored, so their number is limited. */
 enum sol_status op_constant_of_shape(struct op_call *c) {
     const struct onnx_attribute *a = call_attribute(c, "value");
     struct data one = {.dtype = SOL_F32, .n = 1, .at = &(float){0}};
@@ -99,8 +99,8 @@ enum sol_status op_size(struct op_call *c) {
     return call_set_shape_value(c, 0, 0, NULL, &n);
 }
 
-/* There are ceil((limit - start) / step) numbers. Floats count them, and unsigned arithmetic makes them, since
- * differences of 64-bit numbers may overflow. */
+/* ceil((limit - start) / step) integers. They are counted in doubles and computed unsigned, since a difference of 64-bit integers
+ * may overflow. */
 enum sol_status op_range(struct op_call *c) {
     int64_t at[3] = {0};
     for (int i = 0; i < 3; i++) call_input_ints(c, i, 1, &at[i]);
@@ -119,7 +119,7 @@ enum sol_status op_range(struct op_call *c) {
 
 /* ---- Moving ---- */
 
-/* Numbers of the first input's type. */
+/* Sets output 0 to a shape value with the element type of the first input. */
 static enum sol_status output_like(struct op_call *c, int rank, const int64_t *dim,
                                    const struct size *numbers) {
     TRY(call_set_shape_value(c, 0, rank, dim, numbers));
@@ -133,9 +133,9 @@ static int64_t product(const struct import_value *v, int begin, int end) {
     return n;
 }
 
-/* Row-major positions of [outer, rows, inner] do all of the moving here: an axis has what is in front of it and what is behind. */
+/* The functions below see a value as [outer, rows, inner]: the dims before an axis, the axis, and the dims after it. */
 
-/* Index `i` of a dim of `rows`; -1 with a message when it is outside. */
+/* Element `i` of `index`, as a position in a dim of `rows`; -1 with a message when it is out of range. */
 static int64_t read_row(const struct import_value *index, int64_t i, int64_t rows) {
     int64_t at =
         size_is_const(index->shape_value[i]) ? size_value(index->shape_value[i]) : INT64_MAX;
@@ -145,7 +145,7 @@ static int64_t read_row(const struct import_value *index, int64_t i, int64_t row
     return -1;
 }
 
-/* The dim of x becomes the dims of the index. */
+/* The dims of the index replace dim `axis` of x. */
 enum sol_status op_fold_gather(struct op_call *c) {
     const struct import_value *x = c->in[0], *index = c->in[1];
     int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank), rank = x->rank - 1 + index->rank;
@@ -168,7 +168,7 @@ enum sol_status op_fold_gather(struct op_call *c) {
     return output_like(c, rank, dim, numbers);
 }
 
-/* Each index of a tensor of indices replaces the position along the axis of its own point. */
+/* Each element has the position of its index, but along the axis that of the index's value. */
 enum sol_status op_fold_gather_elements(struct op_call *c) {
     const struct import_value *x = c->in[0], *index = c->in[1];
     int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank);
@@ -194,7 +194,7 @@ enum sol_status op_fold_gather_elements(struct op_call *c) {
     return output_like(c, index->rank, dim, numbers);
 }
 
-/* Vectors only, as shapes are put together from them: the axis can but be 0. */
+/* Supports vectors only, which shapes are; so the axis is 0. */
 enum sol_status op_fold_concat(struct op_call *c) {
     VEC(struct size) all = {0};
     for (int i = 0; i < c->n_in; i++) {
@@ -208,8 +208,8 @@ enum sol_status op_fold_concat(struct op_call *c) {
     return output_like(c, 1, (int64_t[]){all.n}, all.at);
 }
 
-/* One range of a vector, without a step: parts of shapes. Bounds below 0 count from the end, and all are clamped, as
- * in Python. */
+/* Supports one range of a vector with step 1, as for parts of shapes. Bounds below 0 count from the end; bounds are clamped, as in
+ * Python. */
 enum sol_status op_fold_slice(struct op_call *c) {
     int64_t start = 0, end = 0, axis = 0, step = 1;
     const struct import_value *x = c->in[0];
@@ -226,7 +226,7 @@ enum sol_status op_fold_slice(struct op_call *c) {
     return output_like(c, 1, (int64_t[]){max_i64(0, end - start)}, x->shape_value + start);
 }
 
-/* A 0 keeps the input's dim, and a dim below 0 is what is left over. Numbers stay in their order, so nothing moves. */
+/* A 0 keeps the input's dim; a dim below 0 is inferred. The elements do not change. */
 enum sol_status op_fold_reshape(struct op_call *c) {
     int64_t dim[SOL_MAX_RANK], known = 1;
     int rank = call_input_ints(c, 1, SOL_MAX_RANK, dim), open = -1;

@@ -1,9 +1,10 @@
-/* Operators that pick or repeat: Gather, Tile. */
+/* Operators that select or repeat values: Gather, Tile. */
 #include "import.h"
 
 /* ---- Gather ---- */
 
-/* Known numbers of one dim as start, start + step, ..; false when they are none, or those of one call only. Those below 0 count from the end of `size`. */
+/* Are the known indices start, start + step, ..? False also for values of one call only. Indices below 0 count from the end of a
+ * dim of `size`. */
 static bool find_run(const struct import_value *v, int64_t size, int64_t *start, int64_t *step,
                      int64_t *n) {
     *n = v->rank ? size_value(v->dim[0]) : 1;
@@ -27,7 +28,7 @@ static sol_tensor drop_dim(struct op_call *c, sol_tensor x, int axis) {
     return call_reshape(c, x, rank - 1, dim);
 }
 
-/* Numbers that are known and in even steps are a slice, which costs nothing or little. */
+/* Known indices with a constant step become a slice, which is cheaper than a gather, and often a view. */
 enum sol_status op_gather(struct op_call *c) {
     const struct import_value *numbers = c->in[1];
     int axis = (int)call_axis(c, call_int(c, "axis", 0), call_rank(c, 0));
@@ -44,7 +45,7 @@ enum sol_status op_gather(struct op_call *c) {
 
 /* ---- Tile ---- */
 
-/* Dim d, repeated k times, is [k, d] expanded from [1, d]; dims that are not repeated stay one. */
+/* To repeat a dim d k times, [1, d] is expanded to [k, d]. */
 enum sol_status op_tile(struct op_call *c) {
     int64_t times[SOL_MAX_RANK];
     struct size before[2 * SOL_MAX_RANK], after[2 * SOL_MAX_RANK], dim[SOL_MAX_RANK];

@@ -1,6 +1,6 @@
 /*
- * Operators on truth values. In the model a truth value is an f32 of 1 or 0: struct import_value says that it is a bool, so that nobody
- * hands it out as what it is not.
+ * Operators on bools. In the model, a bool is an f32 of 1 or 0. The dtype of struct import_value stays SOL_BOOL, so that it does
+ * not become an output of type f32.
  */
 #include "import.h"
 
@@ -15,7 +15,7 @@ static sol_tensor negate(struct op_call *c, sol_tensor x) {
     return LAYER2(c, "equal", x, scalar(c, 0), "");
 }
 
-/* NaN is unequal to all, itself included, and neither less nor greater: so "not greater" is no "less or equal". */
+/* Comparisons with NaN are false, so a <= b is (a < b) or (a == b), not the negation of a > b. */
 enum sol_status op_compare(struct op_call *c) {
     bool swaps = !strncmp(c->op->name, "Greater", 7),
          or_equal = strstr(c->op->name, "OrEqual") != NULL;
@@ -40,7 +40,7 @@ enum sol_status op_is_nan(struct op_call *c) {
     return call_set_output_as(c, 0, SOL_BOOL, negate(c, LAYER2(c, "equal", x, x, "")));
 }
 
-/* Either sign counts, unless an attribute says 0. */
+/* Detects infinities of both signs, unless an attribute excludes one. */
 enum sol_status op_is_inf(struct op_call *c) {
     bool above = call_int(c, "detect_positive", 1) != 0,
          below = call_int(c, "detect_negative", 1) != 0;
@@ -58,7 +58,7 @@ enum sol_status op_where(struct op_call *c) {
                               call_layer(c, "where", 3, in, ""));
 }
 
-/* 1 where the element of a matrix stays: at or above diagonal k for the upper part, at or below it for the lower. */
+/* A matrix of 1 and 0. 1: the element stays, as it is at or above diagonal k (is_upper), or at or below it. */
 static sol_tensor triangle(struct op_call *c, int64_t rows, int64_t columns, int64_t k,
                            bool is_upper) {
     const int64_t dim[2] = {rows, columns};
@@ -80,7 +80,7 @@ enum sol_status op_trilu(struct op_call *c) {
     TRY(c->im->status);
     if (rows && columns > MAX_MASK / rows)
         return fail(SOL_EUNSUPPORTED, "a matrix of more than %lld values", (long long)MAX_MASK);
-    k = max_i64(-rows, min_i64(k, columns)); /* beyond that, nothing or all is in the triangle */
+    k = max_i64(-rows, min_i64(k, columns)); /* beyond these, the triangle is empty or everything */
     sol_tensor mask = triangle(c, rows, columns, k, call_int(c, "upper", 1) != 0);
     sol_tensor in[3] = {mask, call_tensor(c, 0), scalar(c, 0)};
     return call_set_output(c, 0, call_layer(c, "where", 3, in, ""));

@@ -1,4 +1,4 @@
-/* Operators that compute on numbers: products, normalization, pointwise functions, reductions. */
+/* Operators that compute on floats: products, normalization, pointwise functions, reductions. Each function adds layers. */
 #include "import.h"
 
 #include <float.h>
@@ -15,7 +15,7 @@ static sol_tensor scale(struct op_call *c, sol_tensor x, double factor) {
 
 /* ---- Products ---- */
 
-/* The dims of a matrix in another order. */
+/* The transposed matrix. */
 static sol_tensor transposed(struct op_call *c, sol_tensor x) {
     return LAYER1(c, "permute", x, "axes=[1,0]");
 }
@@ -23,7 +23,7 @@ static sol_tensor transposed(struct op_call *c, sol_tensor x) {
 /* Is input `i` constant, so that a layer may take it as its weight? */
 static bool is_weight(const struct op_call *c, int i) { return c->in[i]->data != NULL; }
 
-/* alpha * A * B + beta * C, A and B perhaps transposed. */
+/* alpha * A * B + beta * C; attributes may transpose A and B. */
 enum sol_status op_gemm(struct op_call *c) {
     double alpha = call_float(c, "alpha", 1), beta = call_float(c, "beta", 1);
     if (call_rank(c, 0) != 2 || call_rank(c, 1) != 2)
@@ -49,7 +49,7 @@ static sol_tensor as_matrix(struct op_call *c, int i) {
     return call_reshape(c, call_tensor(c, i), 2, dim);
 }
 
-/* As numpy.matmul. The dims of 1 that vectors got vanish again. */
+/* As numpy.matmul. The dims of 1 that as_matrix adds to vectors are removed from the result. */
 enum sol_status op_matmul(struct op_call *c) {
     struct size dim[SOL_MAX_RANK];
     int left = call_rank(c, 0), right = call_rank(c, 1);
@@ -76,9 +76,9 @@ enum sol_status op_batch_norm(struct op_call *c) {
                                       call_format_double(c, call_float(c, "epsilon", 1e-5))));
 }
 
-/* (x - mean) / sqrt(variance + epsilon) over `n` axes from `first` on, and what it is made of. */
+/* y = (x - mean) / sqrt(variance + epsilon), with mean and variance over `n` axes from `first` on. */
 struct normal {
-    sol_tensor y, mean, inverse; /* the last: 1 / sqrt(variance + epsilon) */
+    sol_tensor y, mean, inverse; /* inverse = 1 / sqrt(variance + epsilon) */
 };
 
 static struct normal normalize(struct op_call *c, sol_tensor x, int first, int n) {
@@ -112,7 +112,7 @@ enum sol_status op_instance_norm(struct op_call *c) {
     return call_set_output(c, 0, LAYER2(c, "add", y, by_channel(c, call_tensor(c, 2), rank), ""));
 }
 
-/* Over all dims from `axis` on. The outputs 1 and 2, for training, are the mean and 1 / deviation. */
+/* Over all dims from `axis` on. Outputs 1 and 2, for training, are the mean and 1 / standard deviation. */
 enum sol_status op_layer_norm(struct op_call *c) {
     int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
     struct normal normal = normalize(c, call_tensor(c, 0), axis, rank - axis);
@@ -123,7 +123,7 @@ enum sol_status op_layer_norm(struct op_call *c) {
     return call_set_output(c, 0, y);
 }
 
-/* x over the root of the mean of its squares. */
+/* x / sqrt(mean(x^2) + epsilon) * scale */
 enum sol_status op_rms_norm(struct op_call *c) {
     int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
     int64_t axes[SOL_MAX_RANK];
@@ -136,7 +136,8 @@ enum sol_status op_rms_norm(struct op_call *c) {
     return call_set_output(c, 0, LAYER2(c, "mul", y, call_tensor(c, 1), ""));
 }
 
-/* x over the norm of one dim: the sum of absolute values, or the root of that of squares. ONNX's rule for norms of 0: the result is 0. */
+/* x / norm along one axis, with the sum of absolute values (p 1) or the root of the sum of squares (p 2). If the norm is 0, ONNX
+ * defines the result as 0, so 1 is added to the norm. */
 enum sol_status op_lp_norm(struct op_call *c) {
     const int64_t axis = call_axis(c, call_int(c, "axis", -1), call_rank(c, 0)),
                   p = call_int(c, "p", 2);
@@ -149,14 +150,14 @@ enum sol_status op_lp_norm(struct op_call *c) {
     return call_set_output(c, 0, LAYER2(c, "div", x, LAYER2(c, "add", norm, is_zero, ""), ""));
 }
 
-/* Layers know no largest of nothing; the interpreter does. */
+/* Has input `i` a dim of 0? Layers cannot reduce over no values; the interpreter can. */
 static bool is_empty(const struct op_call *c, int i) {
     for (int d = 0; d < c->in[i]->rank; d++)
         if (size_is(c->in[i]->dim[d], 0)) return true;
     return false;
 }
 
-/* x - max - log(sum(exp(x - max))): the logarithm of softmax itself would lose digits. */
+/* x - max - log(sum(exp(x - max))). The logarithm of the softmax would lose digits. */
 static sol_tensor log_softmax(struct op_call *c, sol_tensor x, int axis) {
     sol_tensor shifted =
         LAYER2(c, "sub", x, LAYER1(c, "reduce_max", x, "axes=[%d] keepdim=true", axis), "");
@@ -165,7 +166,7 @@ static sol_tensor log_softmax(struct op_call *c, sol_tensor x, int axis) {
     return LAYER2(c, "sub", shifted, LAYER1(c, "log", total, ""), "");
 }
 
-/* Before opset 13 all dims from `axis` on counted as one. */
+/* Before opset 13, the softmax is over all dims from `axis` on. */
 enum sol_status op_softmax(struct op_call *c) {
     bool is_old = c->im->opset < 13, is_log = !strcmp(c->op->layer, "log");
     int rank = call_rank(c, 0),
@@ -285,7 +286,7 @@ enum sol_status op_prelu(struct op_call *c) {
     return call_set_output(c, 0, LAYER2(c, "add", LAYER1(c, "relu", x, ""), below, ""));
 }
 
-/* Powers that layers can say: x^p for other p would need the sign of x. */
+/* Only the powers that layers can express: for other p, x^p depends on the sign of x. */
 enum sol_status op_power(struct op_call *c) {
     static const struct {
         double power;
@@ -308,7 +309,8 @@ enum sol_status op_power(struct op_call *c) {
     return c->im->status ? c->im->status : fail(SOL_EUNSUPPORTED, "x^%g", power);
 }
 
-/* Before opset 7 the second operand began at `axis` of the first; it lines up at the end now. */
+/* Before opset 7, the dims of the second operand were aligned at `axis` of the first; dims of 1 are appended, since layers align
+ * at the last dim. */
 static sol_tensor at_axis(struct op_call *c, sol_tensor b) {
     struct size dim[SOL_MAX_RANK];
     int rank = call_rank(c, 0), n = call_rank(c, 1);
@@ -341,8 +343,8 @@ enum sol_status op_average(struct op_call *c) {
 
 /* ---- Reductions ---- */
 
-/* log(sum(exp(x - max))) + max. An infinite maximum becomes the last finite number: infinity less itself is no number, less this one it
- * stays infinite. The last sum is over dims of 1, which vanish. */
+/* log(sum(exp(x - max))) + max. An infinite maximum becomes the largest finite number, since infinity - infinity is NaN, but
+ * infinity minus a finite number is infinite. The last sum is over dims of 1, and removes them. */
 static sol_tensor log_sum_exp(struct op_call *c, sol_tensor x, const char *axes, bool keeps) {
     const char *last = call_format_double(c, (double)FLT_MAX),
                *first = call_format_double(c, -(double)FLT_MAX);
@@ -354,7 +356,7 @@ static sol_tensor log_sum_exp(struct op_call *c, sol_tensor x, const char *axes,
     return keeps ? y : LAYER1(c, "sum", y, "axes=%s keepdim=false", axes);
 }
 
-/* Composites are simple layers before and behind a sum. */
+/* The composite reductions are a sum with pointwise layers before and after it. */
 static sol_tensor reduce(struct op_call *c, const char *kind, sol_tensor x, const char *axes) {
     const char *sum = "axes=%s keepdim=%s", *keep = call_int(c, "keepdims", 1) ? "true" : "false";
     if (!strcmp(kind, "log_sum_exp")) return log_sum_exp(c, x, axes, *keep == 't');
@@ -373,7 +375,8 @@ static sol_tensor reduce(struct op_call *c, const char *kind, sol_tensor x, cons
     return LAYER1(c, kind, x, sum, axes, keep);
 }
 
-/* The axes are an attribute first, an input later. Without any, all dims count, or none. */
+/* Axes are an attribute in early opsets and an input later. Without axes, it reduces all dims, or none with
+ * noop_with_empty_axes. */
 enum sol_status op_reduce(struct op_call *c) {
     int64_t axes[SOL_MAX_RANK];
     int n = call_has(c, 1) ? call_input_ints(c, 1, SOL_MAX_RANK, axes)

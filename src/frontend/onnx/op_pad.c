@@ -1,6 +1,6 @@
 /*
- * Pad. Constants are a layer, which pads rows and columns; other dims become rows first, by reshapes around it. Copies of the
- * input (edge, reflect, wrap) are picked, dim by dim, by numbers that are known here: a gather. Pads below 0 are slices.
+ * Pad. Constant padding is a pad layer, which pads rows and columns; a reshape makes other dims rows first. Padding with copies
+ * of the input (edge, reflect, wrap) is a gather per dim, with known indices. Pads below 0 are slices.
  */
 #include "import.h"
 
@@ -8,7 +8,7 @@
 
 #define MAX_SIZE 65536 /* of a dim */
 
-/* The pads of all dims. They are an attribute before opset 11; since opset 18, axes may say which dims are meant. */
+/* The pads of all dims. They are an attribute before opset 11; since opset 18, an input may list the axes that they are for. */
 static void read_pads(struct op_call *c, int rank, int64_t begin[SOL_MAX_RANK],
                       int64_t end[SOL_MAX_RANK]) {
     int64_t pads[2 * SOL_MAX_RANK] = {0}, axes[SOL_MAX_RANK];
@@ -30,7 +30,7 @@ static void read_pads(struct op_call *c, int rank, int64_t begin[SOL_MAX_RANK],
     }
 }
 
-/* Pads below 0 take values away; they are left as 0. */
+/* Pads below 0 remove values; *begin and *end become 0 then. */
 static sol_tensor crop(struct op_call *c, sol_tensor x, int d, int64_t *begin, int64_t *end) {
     int64_t from = max_i64(0, -*begin), n = call_dim(c, 0, d) - from - max_i64(0, -*end);
     *begin = max_i64(0, *begin), *end = max_i64(0, *end);
@@ -40,7 +40,7 @@ static sol_tensor crop(struct op_call *c, sol_tensor x, int d, int64_t *begin, i
                   (long long)n);
 }
 
-/* The layer pads rows: whatever is in front of dim d counts as one dim, and so does what is behind. */
+/* Pads dim `d` as the rows of [dims before d, dim d, dims after d]. */
 static sol_tensor pad_constant(struct op_call *c, sol_tensor x, int d, int64_t begin, int64_t end,
                                double value) {
     struct size dim[SOL_MAX_RANK], front = size_const(1), behind = size_const(1);
@@ -55,7 +55,8 @@ static sol_tensor pad_constant(struct op_call *c, sol_tensor x, int d, int64_t b
     return call_reshape(c, x, rank, dim);
 }
 
-/* Where position `i` of a dim of n takes its value: the nearest, the mirror image without the edge, or from the other end. */
+/* The source of position `i` in a dim of `n` values. edge: the nearest value; wrap: from the other end; reflect: mirrored, without
+ * repeating the edge. */
 static int64_t find_source(const char *mode, int64_t i, int64_t n) {
     if (!strcmp(mode, "edge") || n == 1) return max_i64(0, min_i64(i, n - 1));
     int64_t period = !strcmp(mode, "wrap") ? n : 2 * n - 2, at = ((i % period) + period) % period;
@@ -77,7 +78,7 @@ static sol_tensor pad_copies(struct op_call *c, sol_tensor x, int d, int64_t beg
     return call_pick(c, x, d, n, index);
 }
 
-/* The last two dims at once: as rows and columns an image keeps its layout. */
+/* Pads the last two dims in one layer, so that an image keeps its layout. */
 static sol_tensor pad_image(struct op_call *c, sol_tensor x, const int64_t *begin,
                             const int64_t *end, double value) {
     const int64_t pads[4] = {begin[0], begin[1], end[0], end[1]};
@@ -95,7 +96,7 @@ enum sol_status op_pad(struct op_call *c) {
     if (!is_constant && strcmp(mode, "edge") && strcmp(mode, "reflect") && strcmp(mode, "wrap"))
         return fail(SOL_EINVAL, "mode \"%.32s\"", mode);
     read_pads(c, rank, begin, end);
-    if (c->im->status) return c->im->status; /* pads out of range may not even be negated */
+    if (c->im->status) return c->im->status; /* crop negates pads, which must be in range */
     sol_tensor x = call_tensor(c, 0);
     for (int d = 0; d < rank; d++)
         if (begin[d] || end[d]) x = crop(c, x, d, &begin[d], &end[d]);

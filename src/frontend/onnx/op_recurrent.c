@@ -1,10 +1,10 @@
 /*
- * RNN, GRU, LSTM, unrolled: the number of steps is known, so every step becomes layers of its own.
+ * RNN, GRU, LSTM, unrolled: the number of steps is known, so layers are added for each step.
  *
  *   x [batch, steps, inputs] -> one linear layer for all steps -> per step: linear of the state, sum, gates -> state
  *
- * Inside, states are [batch, hidden] and sequences [batch, steps, ..], so that the part of a step or gate is a view. Formulas are
- * those of ONNX's manual.
+ * States are [batch, hidden] and sequences [batch, steps, ..], so that the slice of a step or a gate can be a view. The formulas
+ * are those of ONNX's documentation.
  */
 #include "import.h"
 
@@ -15,17 +15,17 @@
 /* The inputs of all three operators. */
 enum { X, WEIGHT, RECURRENCE, BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLE };
 
-/* One direction on its way through the steps. A tensor < 0 is not there. */
+/* The state of one direction while it is unrolled. A tensor below 0 does not exist. */
 struct cell {
     struct op_call *c;
     int64_t hidden;
-    const char *act[3]; /* kinds of layers: f, g, h in ONNX's manual */
-    bool reset_behind;  /* GRU: the reset gate applies to the product, not to the state */
+    const char *act[3]; /* kinds of layers: f, g, h in ONNX's documentation */
+    bool reset_behind;  /* GRU: the reset gate multiplies the product, not the state */
     sol_tensor weight, recurrence, bias, recurrent_bias, peephole;
-    sol_tensor h, state; /* `state` is LSTM's, called C */
+    sol_tensor h, state; /* `state`: the cell state of an LSTM, C in the documentation */
 };
 
-/* What all directions share. */
+/* Values that are common to all directions. */
 struct sequence {
     struct op_call *c;
     int n_gates, n_directions;
@@ -42,7 +42,7 @@ static sol_tensor mul(struct op_call *c, sol_tensor a, sol_tensor b) {
     return LAYER2(c, "mul", a, b, "");
 }
 
-/* Part `k` of several with `n` values each. */
+/* Part `k` of an axis that is divided into parts of `n` values. */
 static sol_tensor part(struct op_call *c, sol_tensor x, int axis, int64_t k, int64_t n) {
     return LAYER1(c, "slice", x, "axis=%d start=%lld step=1 shape=[%lld]", axis, (long long)(k * n),
                   (long long)n);
@@ -55,13 +55,14 @@ static sol_tensor act(const struct cell *s, int i, sol_tensor x) {
     return LAYER1(s->c, s->act[i], x, "");
 }
 
-/* ---- One step. `x`: what the inputs give, bias included ---- */
+/* ---- One step. `x`: the linear layer of the inputs at this step, with bias ---- */
 
 static void step_rnn(struct cell *s, sol_tensor x) {
     s->h = act(s, 0, add(s->c, x, LAYER2(s->c, "linear", s->h, s->recurrence, "")));
 }
 
-/* Gates: update z, reset r, hidden n. h = (1 - z) * n + z * h. Behind the product, the reset gate sees all of it, bias included. */
+/* Gates: update z, reset r, hidden n. h = (1 - z) * n + z * h, computed as n + z * (h - n). With reset_behind, the reset gate
+ * multiplies the product and its bias. */
 static void step_gru(struct cell *s, sol_tensor x) {
     struct op_call *c = s->c;
     bool is_behind = s->reset_behind, has_bias = is_behind && s->recurrent_bias >= 0;
@@ -82,7 +83,7 @@ static sol_tensor peep(const struct cell *s, sol_tensor x, int k) {
     return add(s->c, x, mul(s->c, s->state, part(s->c, s->peephole, 0, k, s->hidden)));
 }
 
-/* Gates: input, output, forget, cell. The output gate peeps at the new state. */
+/* Gates: input, output, forget, cell. The peephole of the output gate reads the new cell state. */
 static void step_lstm(struct cell *s, sol_tensor x) {
     struct op_call *c = s->c;
     x = add(c, x, LAYER2(c, "linear", s->h, s->recurrence, ""));
@@ -112,7 +113,8 @@ static sol_tensor direction(const struct sequence *q, sol_tensor x, int d) {
     return rank < 1 ? x : call_reshape(q->c, x, rank - 1, dim + 1);
 }
 
-/* The state before the first step: [directions, batch, hidden], or the batch first, or zeros. */
+/* The state before the first step, as [batch, hidden]: zeros, or an input [directions, batch, hidden] (batch first with layout
+ * 1). */
 static sol_tensor initial(const struct sequence *q, int input, int d) {
     const struct size dim[2] = {q->batch, size_const(q->hidden)};
     if (call_has(q->c, input)) {
@@ -123,7 +125,8 @@ static sol_tensor initial(const struct sequence *q, int input, int d) {
     return call_expand(q->c, sol_model_scalar(q->c->im->model, 0), 2, dim);
 }
 
-/* The biases of inputs and recurrence count as one, unless GRU's reset gate comes between them. */
+/* The biases of inputs and recurrence are added, except for a GRU with reset_behind, whose reset gate multiplies only
+ * the second. */
 static void read_bias(const struct sequence *q, struct cell *s, int d) {
     s->bias = s->recurrent_bias = -1;
     if (!call_has(q->c, BIAS)) return;
@@ -134,7 +137,7 @@ static void read_bias(const struct sequence *q, struct cell *s, int d) {
     if (!s->reset_behind) s->bias = add(q->c, s->bias, s->recurrent_bias);
 }
 
-/* ONNX's name of an activation as a layer; NULL when it is another one. */
+/* The kind of layer for ONNX's name of an activation; NULL when there is none. */
 static const char *find_act(const struct bytes *name) {
     static const char *const names[][2] = {
         {"Sigmoid", "sigmoid"}, {"Tanh", "tanh"}, {"Relu", "relu"}};
@@ -144,7 +147,7 @@ static const char *find_act(const struct bytes *name) {
     return NULL;
 }
 
-/* The attribute lists those of all directions, one after the other. */
+/* The attribute lists the activations of all directions, one direction after the other. */
 static void read_acts(const struct sequence *q, const struct recurrent *kind, struct cell *s,
                       int d) {
     const struct onnx_attribute *a = call_attribute(q->c, "activations");
@@ -175,7 +178,8 @@ static struct cell begin_cell(const struct sequence *q, const struct recurrent *
 
 /* ---- All steps ---- */
 
-/* Runs one direction. Returns [batch, steps * hidden], in the order of time whatever the direction; -1 when nobody reads it. */
+/* Adds the layers of all steps of one direction. Returns [batch, steps * hidden], always in the order of time; -1 when output 0
+ * is not needed. */
 static sol_tensor unroll(const struct sequence *q, const struct recurrent *kind, struct cell *s,
                          bool is_reverse) {
     struct op_call *c = q->c;
@@ -220,7 +224,7 @@ static enum sol_status output_last(const struct sequence *q, int i, sol_tensor *
 
 /* ---- The operator ---- */
 
-/* Sequences of different lengths would end at different steps. */
+/* Refuses sequences that are shorter than the number of steps. */
 static enum sol_status check_lengths(struct op_call *c, int64_t steps) {
     if (!call_has(c, LENGTHS)) return SOL_OK;
     const struct import_value *v = c->in[LENGTHS];
@@ -257,7 +261,7 @@ static enum sol_status read_sequence(struct op_call *c, const struct recurrent *
     return check_lengths(c, q->steps);
 }
 
-/* "forward", "reverse", "bidirectional", and as many directions in the weights. */
+/* Checks the attribute, and that the weights have as many directions. */
 static enum sol_status read_direction(const struct sequence *q, bool *is_reverse) {
     const char *text = call_string(q->c, "direction");
     bool is_both = !strcmp(text, "bidirectional");

@@ -1,10 +1,10 @@
 /*
  * Resize and Upsample, dim by dim.
  *
- * A value of the result lies at some place between the input's values, which depends on sizes only (find_place). Nearest picks the
- * value next to it: a gather. Linear and cubic add up two or four of them, each picked by a gather and weighted by a parameter
- * of one number per place; dims follow each other, as the weights of a point are products over the dims. Since a place outside
- * of the input reads its edge, tables of places are clamped, unless exclude_outside drops such taps.
+ * Each value of the result has a position between the input's values, which depends on sizes only (find_place). Mode nearest is a
+ * gather of the nearest value. Modes linear and cubic are a weighted sum of two or four taps: each is a gather, multiplied by a
+ * parameter with a weight per position. Dims are resized one after the other, since the weights of a point are products over the
+ * dims. A tap outside the input reads the edge, so indices are clamped, unless exclude_outside gives it the weight 0.
  */
 #include "import.h"
 
@@ -13,7 +13,7 @@
 
 #define MAX_SIZE 65536 /* of a dim */
 
-/* One dim on its way: `size` values become `n`; `scale` is n / size, or what the file says. */
+/* The resizing of one dim: `size` values become `n`; `scale` is n / size, or that of the file. */
 struct stretch {
     const char *mode, *coordinates, *nearest;
     int64_t size, n;
@@ -22,7 +22,7 @@ struct stretch {
     bool drops_outside;
 };
 
-/* Where the value of result `i` lies in the input. */
+/* The position in the input of value `i` of the result. */
 static double find_place(const struct stretch *s, int64_t i) {
     double x = (double)i, last = (double)s->size - 1;
     if (!strcmp(s->coordinates, "asymmetric")) return x / s->scale;
@@ -43,14 +43,14 @@ static int64_t round_place(const char *how, double x) {
     return (int64_t)ceil(x - 0.5); /* round_prefer_floor */
 }
 
-/* How much tap `k` of the weighted sum counts, when the place lies `t` behind tap 0 (linear) or tap 1 (cubic). Keys' cubic. */
+/* The weight of tap `k`, when the position is `t` after tap 0 (linear) or tap 1 (cubic, after Keys). */
 static double weigh(const struct stretch *s, int k, double t) {
     double a = s->cubic, d = fabs(t + 1 - k);
     if (!strcmp(s->mode, "linear")) return k ? t : 1 - t;
     return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
 }
 
-/* Tap `k` of all results: where it reads, and how much it counts. Weights are divided by their sum, which is 1 but where taps were
+/* The indices and weights of tap `k` for all results. Weights are divided by their sum, which differs from 1 only if taps are
  * dropped. */
 static void fill_tap(const struct stretch *s, int k, int n_taps, int64_t *index, float *weight) {
     for (int64_t i = 0; i < s->n; i++) {
@@ -67,7 +67,7 @@ static void fill_tap(const struct stretch *s, int k, int n_taps, int64_t *index,
     }
 }
 
-/* The weights stand along dim `d` of `rank`, with dims of 1 behind it. */
+/* Linear or cubic, along dim `d` of `rank`. Weights have dims of 1 after dim `d`, to broadcast. */
 static sol_tensor stretch_weighted(struct op_call *c, sol_tensor x, int d, int rank,
                                    const struct stretch *s) {
     int n_taps = !strcmp(s->mode, "linear") ? 2 : 4;
@@ -92,7 +92,7 @@ static sol_tensor stretch_nearest(struct op_call *c, sol_tensor x, int d, const 
     return call_pick(c, x, d, s->n, index);
 }
 
-/* Known floats of input `i`; their count. */
+/* The floats of input `i`, which must be known; returns their count. */
 static int read_floats(struct op_call *c, int i, float out[SOL_MAX_RANK]) {
     struct import_value *v = call_has(c, i) ? c->in[i] : NULL;
     if (!v || (v->rank == 1 && size_is(v->dim[0], 0))) return 0;
@@ -113,7 +113,7 @@ static const char *string_or(struct op_call *c, const char *name, const char *de
     return *text ? text : default_value;
 }
 
-/* What all dims share. Opset 10 knew no coordinates: asymmetric, rounded down. */
+/* The attributes, which are equal for all dims. Before opset 11: asymmetric, rounded down. */
 static struct stretch read_stretch(struct op_call *c) {
     bool is_old = c->im->opset < 11 || !strcmp(c->op->name, "Upsample");
     return (struct stretch){
@@ -125,7 +125,7 @@ static struct stretch read_stretch(struct op_call *c) {
         .drops_outside = call_int(c, "exclude_outside", 0) != 0};
 }
 
-/* Which dims change: all, or those of the attribute. Their count. */
+/* The dims to resize: those of the attribute, or all. Returns their count. */
 static int read_axes(struct op_call *c, int rank, int64_t axes[SOL_MAX_RANK]) {
     int n = call_ints(c, "axes", SOL_MAX_RANK, axes);
     bool named[SOL_MAX_RANK] = {false};
@@ -156,7 +156,7 @@ static enum sol_status check_resize(struct op_call *c, const struct stretch *s) 
     return c->im->status;
 }
 
-/* Resize: x, roi, scales, sizes; before opset 11, and Upsample: x, scales, which were an attribute before opset 9. */
+/* Inputs of Resize: x, roi, scales, sizes. Before opset 11, and of Upsample: x, scales. */
 enum sol_status op_resize(struct op_call *c) {
     struct stretch s = read_stretch(c);
     int64_t axes[SOL_MAX_RANK], sizes[SOL_MAX_RANK];

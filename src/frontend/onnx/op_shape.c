@@ -1,4 +1,4 @@
-/* Operators that move values of tensors: reshape, transpose, concat, split, slice, pad. */
+/* Operators that change shapes or move values: reshape, transpose, concat, split, slice, expand, blocks of pixels. */
 #include "import.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ enum sol_status op_identity(struct op_call *c) {
     return call_set_output_value(c, 0, &same);
 }
 
-/* In inference it changes nothing, and the mask, which was of x's type before opset 10, keeps everything. */
+/* In inference, the result is the input. The mask is all ones; before opset 10 its type was f32. */
 enum sol_status op_dropout(struct op_call *c) {
     struct import_value same = *c->in[0];
     if (call_has(c, 2) && call_input_float(c, 2) != 0)
@@ -19,7 +19,8 @@ enum sol_status op_dropout(struct op_call *c) {
     return call_set_output_as(c, 1, c->im->opset < 10 ? SOL_F32 : SOL_BOOL, all);
 }
 
-/* The wanted dims, of which 0 means the input's dim at its place and -1 what is left. */
+/* Reads the new shape; returns its rank. A 0 is replaced by the input's dim, unless allowzero is set. A -1 stays: the reshape layer
+ * infers it. */
 static int read_shape(struct op_call *c, struct size *dim) {
     const struct import_value *x = c->in[0], *shape = c->in[1];
     bool keeps_zero = call_int(c, "allowzero", 0) != 0;
@@ -44,7 +45,7 @@ enum sol_status op_reshape(struct op_call *c) {
     return call_set_output(c, 0, call_reshape(c, call_tensor(c, 0), n, dim));
 }
 
-/* [dims before axis, dims from axis on]; the one with the batch is what is left. */
+/* To [product of the dims before axis, product of the dims from axis on]. */
 enum sol_status op_flatten(struct op_call *c) {
     int rank = call_rank(c, 0);
     int64_t axis = call_int(c, "axis", 1);
@@ -56,7 +57,8 @@ enum sol_status op_flatten(struct op_call *c) {
     return call_set_output(c, 0, call_reshape(c, call_tensor(c, 0), 2, dim));
 }
 
-/* Which dims `axes` (an attribute before opset 13, an input since) names, of a tensor of `rank`; whether it names any. */
+/* Marks the dims that `axes` names, of a tensor of `rank`; false when there are none. An attribute before opset 13, an input
+ * since. */
 static bool read_axes(struct op_call *c, int rank, bool named[SOL_MAX_RANK]) {
     int64_t axes[SOL_MAX_RANK];
     int n = call_has(c, 1) ? call_input_ints(c, 1, SOL_MAX_RANK, axes)
@@ -65,18 +67,18 @@ static bool read_axes(struct op_call *c, int rank, bool named[SOL_MAX_RANK]) {
     return n > 0;
 }
 
-/* The same values with other dims: of a tensor or of numbers. */
+/* Sets output 0 to input 0 with other dims: a reshape of a tensor, or a known value. */
 static enum sol_status output_with_dims(struct op_call *c, int rank, const struct size *dim) {
     struct import_value same = *c->in[0];
     if (!same.shape_value && !(same.data && same.dtype != SOL_F32))
         return call_set_output(c, 0, call_reshape(c, call_tensor(c, 0), rank, dim));
     same.rank = rank;
     memcpy(same.dim, dim, sizeof *dim * (size_t)rank);
-    same.tensor = -1; /* it would have the old dims */
+    same.tensor = -1; /* a tensor would have the old dims */
     return call_set_output_value(c, 0, &same);
 }
 
-/* Without axes all dims of 1 vanish, which must be known before the call: the rank may not depend on the batch. */
+/* Without axes, all dims of 1 are removed. They must be constants, since the rank must not depend on the batch. */
 enum sol_status op_squeeze(struct op_call *c) {
     bool named[SOL_MAX_RANK] = {false};
     struct size dim[SOL_MAX_RANK];
@@ -106,7 +108,7 @@ enum sol_status op_unsqueeze(struct op_call *c) {
     return c->im->status ? c->im->status : output_with_dims(c, rank, dim);
 }
 
-/* Unlike axes, the numbers of perm do not count from the end. */
+/* Numbers of perm may not be negative, unlike axes. */
 enum sol_status op_transpose(struct op_call *c) {
     int64_t perm[SOL_MAX_RANK];
     int rank = call_rank(c, 0), n = call_ints(c, "perm", SOL_MAX_RANK, perm);
@@ -135,7 +137,7 @@ static sol_tensor slice(struct op_call *c, sol_tensor x, int axis, int64_t start
                   (long long)start, (long long)step, (long long)n);
 }
 
-/* Sizes of `n` parts of a dim of `size`: given, or equal but for the last. */
+/* Sizes of the `n` parts of a dim of `size`: those of the node, or equal ones, of which the last may be smaller. */
 static void read_parts(struct op_call *c, int64_t size, int n, int64_t *part) {
     int found = call_has(c, 1) ? call_input_ints(c, 1, n, part) : call_ints(c, "split", n, part);
     int64_t sum = 0, each = ceil_div(size, n);
@@ -160,7 +162,7 @@ enum sol_status op_split(struct op_call *c) {
     return c->im->status;
 }
 
-/* Starts, ends, axes, steps: attributes before opset 10, inputs since. Their count. */
+/* Starts, ends, axes, steps: attributes before opset 10, inputs since. Returns their count. */
 static int read_slices(struct op_call *c, int64_t list[4][SOL_MAX_RANK]) {
     static const char *const names[] = {"starts", "ends", "axes"};
     int n[4] = {0};
@@ -176,14 +178,14 @@ static int read_slices(struct op_call *c, int64_t list[4][SOL_MAX_RANK]) {
     return c->im->status ? 0 : n[0];
 }
 
-/* Bounds as ONNX clamps them, for steps forward. The number of values. */
+/* Clamps the bounds as ONNX defines, for steps above 0. Returns the number of values. */
 static int64_t clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t step) {
     *start = *start < 0 ? max_i64(0, *start + size) : min_i64(*start, size);
     end = end < 0 ? max_i64(0, end + size) : min_i64(end, size);
     return end > *start ? ceil_div(end - *start, step) : 0;
 }
 
-/* A dim with the batch can be taken whole only: from 0 to an end beyond all sizes. */
+/* A dim that depends on the batch can only be taken completely: from 0 to an end of at least INT32_MAX. */
 enum sol_status op_slice(struct op_call *c) {
     int64_t list[4][SOL_MAX_RANK];
     bool named[SOL_MAX_RANK] = {false};
@@ -200,7 +202,7 @@ enum sol_status op_slice(struct op_call *c) {
     return call_set_output(c, 0, x);
 }
 
-/* The shape is broadcast with the input's own: a 1 in it leaves the input's dim. */
+/* The shape is broadcast with the input's shape, so a 1 keeps the input's dim. */
 enum sol_status op_expand(struct op_call *c) {
     struct size dim[SOL_MAX_RANK], shape[SOL_MAX_RANK];
     const struct import_value *x = c->in[0], *wanted = c->in[1];

@@ -1,9 +1,9 @@
 /*
- * Windows over three dims, made of windows over two, which is what layers have.
+ * Windows over three dims, composed of windows over two, since layers have no others.
  *
- * A maximum over a box is the maximum over depth of maxima over rows and columns; an average likewise, since how many values a
- * window has is a product over the dims. A convolution is one over rows and columns of more channels: for each depth of the
- * result, the images that its window reaches are stacked as channels.
+ * Pooling runs first over rows and columns, then over depth. This is exact for maxima, and for averages, too, since the number of
+ * values in a window is a product over the dims. A convolution becomes one over rows and columns with more channels: for each
+ * depth of the result, the images that its window covers are stacked as channels.
  */
 #include "window.h"
 
@@ -35,7 +35,7 @@ sol_tensor volume_pool(struct op_call *c, sol_tensor x, const struct op_window *
 
 /* ---- Convolution ---- */
 
-/* Zeros in front of and behind dim 2 of [n, c, d, h, w]. */
+/* Pads dim 2 of [n, c, d, h, w] with zeros. */
 static sol_tensor pad_depth(struct op_call *c, sol_tensor x, const struct op_window *w) {
     struct size dim[SOL_MAX_RANK];
     if (!w->begin[0] && !w->end[0]) return x;
@@ -47,7 +47,7 @@ static sol_tensor pad_depth(struct op_call *c, sol_tensor x, const struct op_win
     return call_reshape(c, x, 5, (struct size[]){dim[0], dim[1], depth, dim[3], dim[4]});
 }
 
-/* [n, c, depth, h, w] as [n * windows, groups * taps * channels of a group, h, w]. */
+/* Makes [n * windows, groups * taps * channels per group, h, w] of [n, c, depth, h, w]. */
 static sol_tensor stack_taps(struct op_call *c, sol_tensor x, const struct op_window *w,
                              int64_t groups, int64_t windows) {
     struct size dim[SOL_MAX_RANK];
@@ -75,7 +75,7 @@ static sol_tensor stack_taps(struct op_call *c, sol_tensor x, const struct op_wi
                                         dim[4]});
 }
 
-/* [k, channels, taps, rows, columns] as [k, taps * channels, rows, columns]. */
+/* Makes [k, taps * channels, rows, columns] of [k, channels, taps, rows, columns]. */
 static sol_tensor stack_weight(struct op_call *c, sol_tensor weight) {
     struct size dim[SOL_MAX_RANK];
     if (call_shape(c, weight, dim) != 5) return weight;

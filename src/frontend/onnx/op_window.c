@@ -1,5 +1,6 @@
 /*
- * Operators that move a window over dims: convolution, pooling, LRN. With one dim they are images of one row; three are in op_volume.c.
+ * Operators with windows: convolution, pooling, LRN. A tensor with one spatial dim becomes an image of one row; op_volume.c has
+ * three spatial dims.
  */
 #include "window.h"
 
@@ -16,7 +17,7 @@ void window_init(struct op_call *c, struct op_window *w) {
     w->n = 2;
 }
 
-/* What is missing stays as it is: the caller has set the default. */
+/* If the attribute is missing, `out` keeps the default that the caller has set. */
 void window_list(struct op_call *c, const char *name, const struct op_window *w, int64_t min,
                  int64_t *out) {
     int64_t list[WINDOW_DIMS] = {0};
@@ -45,7 +46,8 @@ void window_kernel(struct op_call *c, struct op_window *w) {
                               call_format_ints(c, found, given)));
 }
 
-/* ONNX's SAME: as many windows as strides fit into the input; an odd pad's larger half is at the end with UPPER. */
+/* auto_pad SAME: pads so that there are ceil(input / stride) windows. Of an odd padding, the larger half is at the end with
+ * UPPER. */
 static void pad_same(struct op_call *c, bool is_upper, struct op_window *w) {
     for (int i = WINDOW_DIMS - w->n; i < WINDOW_DIMS; i++) {
         int64_t in = call_dim(c, 0, i - WINDOW_DIMS + w->n + 2),
@@ -57,7 +59,7 @@ static void pad_same(struct op_call *c, bool is_upper, struct op_window *w) {
     }
 }
 
-/* All begins, then all ends. auto_pad wins over pads, which VALID takes away. */
+/* The attribute pads lists all begins, then all ends. auto_pad SAME_* and VALID override it; VALID means no padding. */
 static void read_pads(struct op_call *c, struct op_window *w) {
     const char *mode = call_string(c, "auto_pad");
     int64_t pads[2 * WINDOW_DIMS] = {0};
@@ -119,7 +121,7 @@ sol_tensor window_conv(struct op_call *c, const sol_tensor in[3], const struct o
                       (long long)groups);
 }
 
-/* Lines become images of one row, volumes images of more channels; the layer knows images alone. */
+/* The layer supports images only: one spatial dim becomes an image of one row, three become images of more channels. */
 enum sol_status op_conv(struct op_call *c) {
     struct op_window w;
     window_init(c, &w);
@@ -136,8 +138,8 @@ enum sol_status op_conv(struct op_call *c) {
 /* ---- Pooling ---- */
 
 /*
- * SOL's windows are never more than half in the padding; where ONNX's are, the padding becomes a layer of its own. Zeros that do
- * not count: the average is too small by the part of ones that there is in each window.
+ * SOL's pooling allows padding of at most half a window. For more, a pad layer comes first. An average that does not count the
+ * padding is then divided by the same average over ones, which is the share of each window that is not padding.
  */
 static bool is_wide(const struct op_window *w) {
     for (int i = 1; i < WINDOW_DIMS; i++)
@@ -179,7 +181,7 @@ sol_tensor window_pool(struct op_call *c, sol_tensor x, const struct op_window *
                   ceils ? "true" : "false", more);
 }
 
-/* A pad as wide as the window would make windows over pads alone, which have no largest value and no average. */
+/* Refuses padding as wide as the window: such a window would contain only padding, which has no maximum and no average. */
 static enum sol_status check_pads(const struct op_window *w) {
     for (int i = 0; i < WINDOW_DIMS; i++) {
         int64_t pad = max_i64(w->begin[i], w->end[i]),
@@ -208,7 +210,7 @@ enum sol_status op_pool(struct op_call *c) {
     return call_set_output(c, 0, window_no_rows(c, window_pool(c, window_rows(c, x, &w), &w), &w));
 }
 
-/* Over all dims behind the channels. */
+/* Over all dims after the channels. */
 enum sol_status op_global_pool(struct op_call *c) {
     int64_t axes[SOL_MAX_RANK];
     int n = call_rank(c, 0) - 2;
@@ -220,8 +222,9 @@ enum sol_status op_global_pool(struct op_call *c) {
 }
 
 /*
- * x / (bias + alpha / size * sum over `size` neighbouring channels of x^2) ^ beta, after ONNX's LRN. The mean over channels is an
- * average window over the rows of [n, 1, channels, pixels]; what lies outside counts as 0. The base is positive.
+ * x / (bias + alpha / size * sum over `size` neighbouring channels of x^2) ^ beta. The mean over channels is an average pooling
+ * over the rows of [n, 1, channels, pixels], with padding that counts as 0. The power is exp(-beta * log(base)), as the base is
+ * positive.
  */
 enum sol_status op_lrn(struct op_call *c) {
     int64_t size = call_int(c, "size", 0);

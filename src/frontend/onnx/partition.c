@@ -1,24 +1,27 @@
 /*
- * Partitions: what of a graph is compiled, and when the result may be used again.
+ * Partitions: plans which nodes of a graph are compiled together, and decides when a later call may use the result again.
  *
- * From some node on, nodes are taken in order. One whose inputs are all at hand and that does no arithmetic of floats is interpreted
- * at once. Any other goes to the builder, as if the graph were of these shapes only; the values of this call are inputs of that
- * model, and where the builder reads a value as a number (a new shape, bounds), it is part of what the program depends on. A node
- * that the builder refuses is interpreted if its inputs are at hand; if they are still to be computed, the partition ends before it.
+ *   values of a call, nodes from `first` on -> make_plan -> struct partition -> run_program -> values in the call's scope
  *
- * A partition remembers this as a list of events, in the order in which they happened:
+ * Planning goes through the nodes in order. A value is available when it is in the call's scope; the results of nodes in the
+ * program are not, until it runs. A node whose inputs are all available and that does no arithmetic on f32 is interpreted at
+ * once. Any other node goes to the builder, with the shapes of this call as constants. Values of this call are inputs of that
+ * model. When the builder reads a value (a new shape, bounds), a guard makes the program depend on it. A node that the builder
+ * refuses is interpreted if its inputs are available; otherwise the partition ends before it.
+ *
+ * A partition keeps a list of events, in the order in which they happened:
  *
  *   GUARD  the value of this name must have this shape, and perhaps these bytes
- *   KNOWN  then this name has this value (the shape of something that is computed later)
- *   EARLY  this node is interpreted
+ *   KNOWN  then this name has this value (the shape of a tensor that the program computes)
+ *   EARLY  this node is interpreted, before the program runs
  *
- * At later calls the events are repeated; as long as all guards hold, the program fits. Example, with x[2,3,4] and y = Neg(Reshape(t,
- * Concat(Shape(t)[0], -1))), t = Tanh(x): Tanh goes to the builder (GUARD x, its shape), Shape of t is [2] (KNOWN), Concat reads
- * integers that are at hand (EARLY), Reshape and Neg go to the builder. One program, and for x[5,3,4] another one.
+ * A later call repeats the events; if all guards hold, it may run the program. Example, with x[2,3,4] and y = Neg(Reshape(t,
+ * Concat(Shape(t)[0], -1))), t = Tanh(x): Tanh goes to the builder (GUARD x, its shape), Shape of t is [2,3,4] (KNOWN), Gather [0]
+ * and Concat read available integers (EARLY), Reshape and Neg go to the builder. This is one program; x[5,3,4] needs another one.
  *
- * Invariants: what stands in the call's scope is right whatever becomes of the partition, since it was either computed by the
- * interpreter or follows from guards that held. A node is interpreted once per call, however often plans begin again. A partition does
- * not change once it is ready.
+ * Invariants: each value in the call's scope is correct even if the partition is not used, since either the interpreter has
+ * computed it or it follows from guards that hold. A node is interpreted once per call, even if planning begins again. A
+ * partition does not change once it is ready.
  */
 #include "partition.h"
 
@@ -28,7 +31,7 @@ static const struct onnx_node *node_at(const struct session_call *call, int i) {
     return ITEM(call->graph->graph->nodes, struct onnx_node, i);
 }
 
-/* Shape and type, and the values if they count. */
+/* A copy in the partition's arena: type and shape, and the values if `bytes` is true. */
 static struct array *keep_array(struct partition *partition, const struct array *array,
                                 bool bytes) {
     struct array *copy = arena_copy(&partition->arena, array, sizeof *array);
@@ -40,7 +43,7 @@ static struct array *keep_array(struct partition *partition, const struct array 
 
 /* ---- Planning ---- */
 
-/* A partition in the making, and the model that it will be compiled from. */
+/* The state of planning: the partition, and the import of its model. */
 struct partition_plan {
     struct session_call *call;
     struct partition *partition;
@@ -48,15 +51,15 @@ struct partition_plan {
     bool *barred; /* by node: the builder refused it */
 };
 
-/* Has the name a value already? Those that a partition is about to compute have none. */
+/* Is the value of the name available? Values that the program will compute are not. */
 static bool is_at_hand(const struct partition_plan *plan, const char *name) {
     return !*name || scope_find(plan->call->scope, name);
 }
 
-/* What graphs within a node read of this one must not be still to come. */
+/* Are all values available that a subgraph reads of this graph? */
 static bool graph_at_hand(const struct partition_plan *plan, const struct onnx_graph *graph);
 
-/* Names of an inner graph that nobody outside makes are its own. */
+/* Are all inputs of the node available? `is_inner`: a name that the import does not know is defined inside the subgraph. */
 static bool reads_at_hand(const struct partition_plan *plan, const struct onnx_node *node,
                           bool is_inner) {
     for (int i = 0; i < node->inputs.n; i++) {
@@ -80,7 +83,7 @@ static bool graph_at_hand(const struct partition_plan *plan, const struct onnx_g
     return true;
 }
 
-/* Nothing that a kernel would speed up. */
+/* Is the node cheaper to interpret than to compile: no input is f32, or it only passes values or reads shapes? */
 static bool is_bookkeeping(const struct session_call *call, const struct onnx_node *node) {
     static const char *const names[] = {"Identity", "Shape", "Size", "Constant"};
     for (int i = 0; i < COUNT(names); i++)
@@ -93,19 +96,18 @@ static bool is_bookkeeping(const struct session_call *call, const struct onnx_no
     return true;
 }
 
-/* In the order in which things became known. */
 static void add_event(struct partition *partition, struct event event) {
     VEC_PUSH(&partition->arena, &partition->events, event);
 }
 
-/* As the importer wants it. */
+/* The array as the importer's struct data. */
 static void describe(const struct array *array, struct data *out) {
     *out = (struct data){.rank = array->rank, .n = array->n, .at = array->data};
     memcpy(out->dim, array->dim, sizeof out->dim);
     (void)type_dtype(array->type, &out->dtype);
 }
 
-/* A value at hand becomes known to the builder: one of the file as its data, one of this call as live. */
+/* Defines an available value in the import: a constant of the session with its data, a value of this call as live. */
 static enum sol_status bring(struct partition_plan *plan, const char *name) {
     struct session_graph *graph = plan->call->graph;
     struct array *array = scope_find(plan->call->scope, name);
@@ -113,12 +115,12 @@ static enum sol_status bring(struct partition_plan *plan, const char *name) {
     struct data data;
     if (!array || !is_tensor(array) || !type_dtype(array->type, &dtype))
         return fail(SOL_EUNSUPPORTED, "an input of a type that is not compiled");
-    /* A list without values is how files leave an input out (Resize's roi): nobody reads it. */
+    /* Files write an empty list for an input that is left out, such as Resize's roi; no operator reads it. */
     if (!array->n && array->rank != 1) return fail(SOL_EUNSUPPORTED, "an empty input");
     describe(array, &data);
     struct import_value *value = import_define(&plan->im, name);
     import_constant(&plan->im, &data, value);
-    /* Weights: the program packs them once, and nothing about them can change. */
+    /* Constants need no guard: they never change, and the program packs them once. */
     if (scope_find(graph->constants, name)) return SOL_OK;
     value->live = value->data;
     value->data = NULL;
@@ -126,7 +128,7 @@ static enum sol_status bring(struct partition_plan *plan, const char *name) {
     return SOL_OK;
 }
 
-/* What a taken node gave that is no tensor: numbers, which are known now. */
+/* Stores the outputs of a node that are known values in the call's scope, and adds KNOWN events for later calls. */
 static void note_known(struct partition_plan *plan, const struct onnx_node *node) {
     struct session_call *call = plan->call;
     for (int i = 0; i < node->outputs.n; i++) {
@@ -148,7 +150,7 @@ static void note_known(struct partition_plan *plan, const struct onnx_node *node
     }
 }
 
-/* The builder may leave out what nobody reads. */
+/* Refuses the node if an operator function has not set an output that is read. */
 static enum sol_status check_read(const struct partition_plan *plan, const struct onnx_node *node) {
     for (int i = 0; i < node->outputs.n; i++) {
         const char *name = *ITEM(node->outputs, const char *, i);
@@ -160,7 +162,7 @@ static enum sol_status check_read(const struct partition_plan *plan, const struc
     return SOL_OK;
 }
 
-/* Hands one node to the builder, with whatever inputs it does not know yet. */
+/* Imports one node, after those of its inputs that the import does not know yet. */
 static enum sol_status build(struct partition_plan *plan, int i) {
     const struct onnx_node *node = node_at(plan->call, i);
     for (int k = 0; k < node->inputs.n; k++) {
@@ -173,7 +175,7 @@ static enum sol_status build(struct partition_plan *plan, int i) {
     return SOL_OK;
 }
 
-/* All that an import may define. */
+/* The greatest number of names that an import can define. */
 static size_t count_names(const struct onnx_graph *graph) {
     size_t n = (size_t)graph->inputs.n;
     for (int i = 0; i < graph->nodes.n; i++) {
@@ -183,7 +185,8 @@ static size_t count_names(const struct onnx_graph *graph) {
     return n;
 }
 
-/* An empty model, no events. The import's memory is the partition's, since weights may use in place what operators have made. */
+/* Begins with an empty model and no events. The import uses the partition's arena, since weights may use data of operators in
+ * place. */
 static void start_over(struct partition_plan *plan) {
     struct partition *partition = plan->partition;
     struct arena *arena = &partition->arena;
@@ -206,18 +209,19 @@ static void start_over(struct partition_plan *plan) {
     partition->n_taken = 0;
 }
 
-/* Before the program runs, though it may stand behind nodes of the program. */
+/* Interprets a node before the program runs, even if it comes after nodes of the program. */
 static enum sol_status interpret_early(struct partition_plan *plan, int i) {
     add_event(plan->partition, (struct event){.kind = EARLY, .node = i});
     return session_interpret(plan->call, i);
 }
 
-/* Whose fault it is that a node was not taken: memory and bugs are errors, anything else a refusal. */
+/* Did the builder refuse the node? Lack of memory and bugs are errors instead. */
 static bool is_refusal(enum sol_status status) {
     return status != SOL_ENOMEM && status != SOL_EBUG;
 }
 
-/* Takes nodes until one must wait for this partition's results. `*again`: one was refused, and what it left in the model spoils it. */
+/* Takes nodes until one needs results of this partition. *again: the builder refused a node, so planning must begin again, since
+ * the node may have left layers in the model. */
 static enum sol_status take_nodes(struct partition_plan *plan, bool *again) {
     struct session_call *call = plan->call;
     struct partition *partition = plan->partition;
@@ -227,15 +231,14 @@ static enum sol_status take_nodes(struct partition_plan *plan, bool *again) {
         int i = partition->end;
         const struct onnx_node *node = node_at(call, i);
         if (call->graph->is_constant[i]) continue;
-        /* What is at hand and needs no kernel, what the builder refused before, and what an earlier plan of this call has
-         * interpreted already: all of them now. */
+        /* Interpret an available node that needs no kernel, that the builder has refused, or that this call has interpreted. */
         bool is_ready = reads_at_hand(plan, node, false);
         if (is_ready && (plan->barred[i] || call->done[i] || is_bookkeeping(call, node))) {
             TRY(interpret_early(plan, i));
             continue;
         }
         if (plan->barred[i]) return i > partition->first ? SOL_OK : session_interpret(call, i);
-        /* A refusal may leave layers in the model, so the plan begins again without this node. */
+        /* A refusal may leave layers in the model, so planning begins again without this node. */
         enum sol_status status = build(plan, i);
         if (status && !is_refusal(status)) return status;
         if (status) log_write(LOG_DEBUG, "node %d is interpreted: %s", i, sol_error());
@@ -249,13 +252,13 @@ static enum sol_status take_nodes(struct partition_plan *plan, bool *again) {
 
 /* ---- Compiling ---- */
 
-/* By a node behind this partition, or as an output of the graph (whose number is that of all nodes). */
+/* Is the name read by a node after this partition, or an output of the graph, which counts as read after the last node? */
 static bool is_used_later(const struct partition_plan *plan, const char *name) {
     const struct array *last = scope_find(plan->call->graph->last_use, name);
     return last && array_int(last, 0) >= plan->partition->end;
 }
 
-/* Only what is read later leaves the program; the rest it may fuse away. */
+/* Only tensors that are read later become outputs of the program; others may be fused away. */
 static void name_outputs(struct partition_plan *plan) {
     struct partition *partition = plan->partition;
     for (int i = partition->first; i < partition->end; i++) {
@@ -271,19 +274,19 @@ static void name_outputs(struct partition_plan *plan) {
     }
 }
 
-/* Now, when it is known what the builder has read as numbers. */
+/* Fills the guards at the end of planning, when it is known which values the builder has read. */
 static void keep_guards(struct partition_plan *plan) {
     for (int i = 0; i < plan->partition->events.n; i++) {
         struct event *event = &plan->partition->events.at[i];
         if (event->kind != GUARD) continue;
         const struct array *array = scope_find(plan->call->scope, event->name);
-        /* What became no input of the model can only have been read, or did not matter. */
+        /* A value that is no input of the model can influence the program only if it was read. */
         bool is_read = event->value->is_read || event->value->tensor < 0;
         event->array = keep_array(plan->partition, array, is_read);
     }
 }
 
-/* A partition whose results nobody reads has no program. */
+/* A partition without outputs has no program. */
 static enum sol_status compile(struct partition_plan *plan) {
     struct partition *partition = plan->partition;
     partition->inputs.n = partition->outputs.n = partition->truths.n = 0;
@@ -291,18 +294,18 @@ static enum sol_status compile(struct partition_plan *plan) {
     keep_guards(plan);
     for (int i = 0; i < plan->im.inputs.n; i++)
         VEC_PUSH(&partition->arena, &partition->inputs, plan->im.inputs.at[i]->name);
-    /* All that was taken is numbers that are known, or is read by nobody. */
+    /* The results of all nodes are known values, or are not read. */
     if (!partition->outputs.n) return SOL_OK;
     TRY(sol_compile(partition->model, &plan->call->graph->options, &partition->program));
     return sol_weights_new(partition->program, plan->im.params.at, &partition->weights);
 }
 
-/* Nothing of these nodes can be compiled together: they are interpreted. */
+/* The model could not be compiled, so all its nodes will be interpreted. */
 static void bar_all(struct partition_plan *plan) {
     for (int i = plan->partition->first; i < plan->partition->end; i++) plan->barred[i] = true;
 }
 
-/* Each round ends with a plan or with one more node barred, so rounds end. */
+/* Each round ends with a plan or bars at least one more node, so the loop ends. */
 static enum sol_status make_plan(struct partition_plan *plan) {
     bool again = true;
     while (again) {
@@ -324,7 +327,7 @@ static enum sol_status make_plan(struct partition_plan *plan) {
 
 /* ---- Running ---- */
 
-/* A place for each result. */
+/* Allocates an array for each output of the program. */
 static enum sol_status new_outputs(struct session_call *call, const struct partition *partition,
                                    struct array **arrays, void **memory) {
     for (int i = 0; i < partition->outputs.n; i++) {
@@ -345,7 +348,7 @@ static struct array *to_truth(struct session_call *call, const struct array *arr
     return truth;
 }
 
-/* Inputs are read where they lie; the program writes its results into arrays of this call. */
+/* Runs the program. It reads its inputs in place and writes its outputs to new arrays of this call. */
 static enum sol_status run_program(struct session_call *call, const struct partition *partition) {
     struct space *space = call->run.space;
     if (!partition->program) return SOL_OK;
@@ -363,14 +366,14 @@ static enum sol_status run_program(struct session_call *call, const struct parti
     return SOL_OK;
 }
 
-/* Partitions come and go; values of a call are its own. */
+/* Copies a value of a partition, which may be freed before the call ends. */
 static struct array *copy_array(struct session_call *call, const struct array *array) {
     struct array *copy = array_new(call->run.space, array->type, array->rank, array->dim);
     memcpy(copy->data, array->data, (size_t)array->n * types[array->type].size);
     return copy;
 }
 
-/* Bytes are compared, not numbers: NaN equals itself, and 0 is not minus 0. */
+/* Compares bytes, not floats: NaN equals itself, and 0 differs from -0. */
 static bool guard_holds(const struct session_call *call, const struct event *guard) {
     const struct array *want = guard->array, *have = scope_find(call->scope, guard->name);
     if (!have || have->type != want->type || have->rank != want->rank) return false;
@@ -379,7 +382,8 @@ static bool guard_holds(const struct session_call *call, const struct event *gua
     return !want->data || !memcmp(have->data, want->data, (size_t)want->n * types[want->type].size);
 }
 
-/* Repeats the events. `*fits`: all guards held. What was interpreted for a partition that does not fit in the end is right anyway. */
+/* Repeats the events until a guard fails. *fits: all guards hold. Values that were interpreted before a guard failed are still
+ * correct. */
 static enum sol_status repeat(struct session_call *call, const struct partition *partition,
                               bool *fits) {
     *fits = true;
@@ -392,7 +396,7 @@ static enum sol_status repeat(struct session_call *call, const struct partition 
     return SOL_OK;
 }
 
-/* The newest that fits; NULL: none does. */
+/* The newest partition from node `first` on whose guards hold; NULL: there is none. */
 static enum sol_status find_partition(struct session_call *call, int first,
                                       struct partition **out) {
     bool fits = false;
@@ -405,7 +409,7 @@ static enum sol_status find_partition(struct session_call *call, int first,
     return SOL_OK;
 }
 
-/* Nobody else sees it before it is ready. */
+/* Plans a new partition, unless another call has just planned one that fits. Other calls see it only when it is ready. */
 static enum sol_status plan_partition(struct session_call *call, int first,
                                       struct partition **out) {
     partitions_begin(call);
@@ -425,7 +429,7 @@ enum sol_status partition_run(struct session_call *call, int first, int *end) {
     if (!partition) TRY(plan_partition(call, first, &partition));
     partitions_end(call);
     *end = partition->end;
-    call->run.node = first; /* for a message */
+    call->run.node = first; /* for the message of an error */
     enum sol_status status = run_program(call, partition);
     if (!status) call->run.node = -1;
     return status;

@@ -1,5 +1,5 @@
 /*
- * Partitions: what partition.c makes and runs, and partitions.c keeps for later calls.
+ * Partitions: partition.c plans and runs them, partitions.c keeps them for later calls. The head of partition.c explains events.
  */
 #ifndef SOL_ONNX_PARTITION_H
 #define SOL_ONNX_PARTITION_H
@@ -7,39 +7,41 @@
 #include "session.h"
 
 enum event_kind { GUARD, KNOWN, EARLY };
-/* What its kind does not need is not set. */
+/* What a later call repeats before it runs the program: a check of a value, a value that planning has computed, or a node to
+ * interpret. A field is set only for the kinds that its comment names. */
 struct event {
     enum event_kind kind;
     const char *name;
-    struct import_value *value; /* GUARD, while planning: what the builder reads */
-    struct array *array;        /* GUARD: shape, and bytes unless data is NULL; KNOWN: the value */
-    int node;                   /* EARLY */
+    struct import_value *value; /* GUARD, while planning: the builder's value of this name */
+    struct array *array; /* GUARD: the shape, and the bytes unless data is NULL; KNOWN: the value */
+    int node;            /* EARLY */
 };
 
-/* `first` is the node that it begins with, `end` the one behind its last; n_taken of those in between are in the program, the
- * others are constants or were interpreted. */
+/* The nodes from `first` up to, not including, `end`. n_taken of them are in the program; the others are constants or
+ * interpreted. */
 struct partition {
-    atomic_int n_refs;      /* of the list and of calls */
+    atomic_int n_refs;      /* references of the list and of calls */
     struct partition *next; /* in the list */
     struct arena arena;
     int first, end, n_taken;
     VEC(struct event) events;
     VEC(const char *) inputs;
     VEC(const char *) outputs;
-    VEC(bool) truths;        /* by output: a truth value, which is 0 or 1 in the program */
+    VEC(bool) truths; /* by output: is it a bool in ONNX, and so f32 with 0 or 1 in the program? */
     struct sol_model *model; /* while planning */
     struct sol_program *program;
     struct sol_weights *weights;
 };
 
-/* The call holds those that begin with that node, newest first, and no others. */
+/* Takes references for the call to all partitions that begin with node `first`, newest first, and releases those it had. */
 void partitions_hold(struct session_call *call, int first);
-/* An empty one, which the call holds; stops when memory is out. */
+/* An empty partition, to which the call has the only reference; stops the call when memory is out. */
 struct partition *partitions_new(struct session_call *call, int first);
-/* For later calls, too, from now on. */
+/* Adds a partition to the list, for later calls. */
 void partitions_keep(struct session_graph *graph, struct partition *partition);
 
-/* Only the call between these two plans; it looks again first, as it may have waited. */
+/* Between these two functions no other call plans. A caller searches the list again after partitions_begin, since it may have
+ * waited. */
 void partitions_begin(struct session_call *call);
 void partitions_end(struct session_call *call);
 

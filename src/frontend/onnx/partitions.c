@@ -1,10 +1,12 @@
 /*
- * The partitions of a network: a list that calls share, newest first, at most PARTITIONS_KEPT from one node on.
+ * The partitions of a session: a list that calls share, newest first, with at most PARTITIONS_KEPT that begin with the same node.
  *
- * The lock is held to look into the list only. A partition is counted: by the list, and by each call that looks at it, so that a call
- * goes on with one that has been replaced meanwhile. What a call holds is noted in the call, for jumps that leave it.
+ * The lock is held only while the list is read or changed. Partitions are reference counted: the list has a reference, and so has
+ * each call that uses one, so a call can continue with a partition that has left the list. A call records its references
+ * (`held`), so that they are released even after a jump.
  *
- * Calls that plan take turns: often they want the same. They wait without the lock, since planning takes long.
+ * Only one call plans at a time, since waiting calls often need the same partition. They wait without the lock, as planning is
+ * slow.
  */
 #include "partition.h"
 
@@ -52,7 +54,7 @@ struct partition *partitions_new(struct session_call *call, int first) {
     return partition;
 }
 
-/* Takes the oldest beyond the limit out of the list. */
+/* Removes the oldest partition beyond the limit from the list and returns it. */
 static struct partition *unlink_oldest(struct session_graph *graph, int first) {
     int n = 0;
     for (struct partition **at = &graph->partitions; *at; at = &(*at)->next) {
@@ -76,7 +78,8 @@ void partitions_keep(struct session_graph *graph, struct partition *partition) {
 
 /* ---- Turns ---- */
 
-/* Who planned when this process was forked is not in it: the turn is that of another process, and free. */
+/* `planner` is the id of a process. After a fork it is the parent's, whose planning call does not exist in the child, so it is
+ * ignored. */
 void partitions_begin(struct session_call *call) {
     struct session_graph *graph = call->graph;
     lock_acquire(&graph->lock);

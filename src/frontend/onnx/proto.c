@@ -1,20 +1,20 @@
 /*
- * Fills the structs of proto.h from wire format. Which field goes where is said by tables, one per message.
+ * Reads wire format into the structs of proto.h. A table per message maps field numbers to members of its struct.
  *
- * Fields are handled as protobuf does: unknown numbers are skipped, of a field given twice the last one counts, repeated numbers
- * may come packed or one by one. A known field of another type is an error.
+ * Fields are handled as in protobuf: unknown numbers are skipped; if a single field occurs twice, the last one counts; repeated
+ * numbers may be packed or single. A known field of another type is an error.
  */
 #include "proto.h"
 
 #include <string.h>
 
-#define DEEPEST 100 /* messages in each other; a graph within a graph's node takes three */
-/* What reading a message, or telling its mistake, may take besides the messages in it. Walks over graphs that were read take less for
- * each level than reading did. */
+#define DEEPEST 100 /* nested messages; each nested graph adds three: graph, node, attribute */
+/* Stack that reading one message needs at most, including an error message, without the messages in it. Later recursions over
+ * graphs need less stack per level than reading. */
 #define READ_STACK ((size_t)16 << 10)
 
-/* Those from INTS on are repeated and live in a struct list; read_field relies on the order. OPTIONAL_INT can tell a
- * 0 from nothing, which a dim must. */
+/* Kinds from INTS on are repeated and stored in a struct list; read_field relies on this order. OPTIONAL_INT is stored as a
+ * pointer, which is NULL when the field is missing: a dim of 0 differs from an open one. */
 enum kind {
     INT,
     FLOAT,
@@ -83,7 +83,7 @@ TABLE(function, FIELD(function, 1, STRING, name), FIELD(function, 4, STRINGS, in
 TABLE(model, FIELD(model, 1, INT, ir_version), NESTED(model, 7, MESSAGE, graph, graph),
       NESTED(model, 8, MESSAGES, opsets, opset), NESTED(model, 25, MESSAGES, functions, function));
 
-/* Graphs hold nodes, nodes hold graphs: this table was declared above. */
+/* Declared above, since the tables of graphs and nodes refer to each other. */
 static const struct field graph_fields[] = {NESTED(graph, 1, MESSAGES, nodes, node),
                                             FIELD(graph, 2, STRING, name),
                                             NESTED(graph, 5, MESSAGES, initializers, tensor),
@@ -114,7 +114,7 @@ static size_t utf8_length(const uint8_t *at, size_t left) {
     return n;
 }
 
-/* A NUL within would cut a C string short and make two names look alike, so it is an error. */
+/* A NUL inside a name is an error, since it would end the C string, and two names could become equal. */
 static enum sol_status copy_string(struct arena *arena, struct bytes in, const char **out) {
     for (size_t i = 0, n; i < in.size; i += n) {
         n = utf8_length(in.at + i, in.size - i);
@@ -126,7 +126,7 @@ static enum sol_status copy_string(struct arena *arena, struct bytes in, const c
     return SOL_OK;
 }
 
-/* A new item at the end, zeroed. */
+/* Appends a zeroed item and returns it. */
 static void *append(struct arena *arena, struct list *list, size_t size) {
     if (list->n == list->cap) list->at = vec_grow(arena, list->at, list->n, &list->cap, size);
     void *item = (char *)list->at + size * (size_t)list->n++;
@@ -134,7 +134,7 @@ static void *append(struct arena *arena, struct list *list, size_t size) {
     return item;
 }
 
-/* Integers take 64 bits whatever their type in the file; floats are the low half of `bits`. */
+/* Integers of all types are stored in 64 bits; a float is the low half of `bits`. */
 static void append_number(struct arena *arena, struct list *list, enum kind kind, uint64_t bits) {
     if (kind == INTS) memcpy(append(arena, list, 8), &bits, 8);
     else if (kind == DOUBLES) memcpy(append(arena, list, 8), &bits, 8);
@@ -146,7 +146,7 @@ static enum wire_type number_type(enum kind kind) {
     return is_int ? WIRE_VARINT : kind == DOUBLES ? WIRE_FIXED64 : WIRE_FIXED32;
 }
 
-/* Packed, or a single one. */
+/* Reads packed numbers, or a single one. */
 static enum sol_status read_numbers(struct arena *arena, const struct wire_field *in,
                                     enum kind kind, struct list *out) {
     enum wire_type type = number_type(kind);
@@ -163,7 +163,7 @@ static enum sol_status read_numbers(struct arena *arena, const struct wire_field
 static enum sol_status read_message(struct arena *arena, struct bytes in,
                                     const struct message *message, void *out, int depth);
 
-/* A message that is given twice is not merged, as other readers do: the last one counts. */
+/* If a message occurs twice, the last one counts; other readers merge them. */
 static enum sol_status read_single(struct arena *arena, const struct wire_field *in,
                                    const struct field *field, char *at, int depth) {
     switch (field->kind) {
@@ -195,7 +195,7 @@ static enum sol_status read_repeated(struct arena *arena, const struct wire_fiel
     }
 }
 
-/* Repeated numbers may come packed, as bytes. */
+/* Does the field have a wire type that its kind allows? Repeated numbers may be packed, as bytes. */
 static bool has_type(const struct field *field, enum wire_type type) {
     bool is_number = field->kind == INT || field->kind == FLOAT || field->kind == OPTIONAL_INT;
     bool is_numbers = field->kind == INTS || field->kind == FLOATS || field->kind == DOUBLES;
@@ -230,7 +230,7 @@ static enum sol_status read_message(struct arena *arena, struct bytes in,
     return status;
 }
 
-/* An error says where it is, from the outside inwards: "model: graph, node, field 3 has the wrong type". */
+/* An error names the enclosing messages, outermost first: "model: graph, node, field 3 has the wrong type". */
 enum sol_status proto_read(struct arena *arena, struct bytes file, struct onnx_model *out) {
     *out = (struct onnx_model){0};
     return read_message(arena, file, &model_message, out, 0);
@@ -246,7 +246,7 @@ const struct onnx_attribute *proto_attribute(const struct onnx_node *node, const
     return NULL;
 }
 
-/* Files say the type of an attribute besides its value; it must be the one that the operator wants. */
+/* The file declares the type of an attribute; it must be the one that the operator has. */
 enum sol_status proto_typed_attribute(const struct onnx_node *node, const char *name,
                                       enum onnx_attribute_type type,
                                       const struct onnx_attribute **out) {

@@ -1,10 +1,10 @@
 /*
  * The messages of an ONNX file, as structs, and the reader that fills them.
  *
- *   bytes of a file  --proto_read-->  struct onnx_model and all below it, in an arena
+ *   bytes of a file  --proto_read-->  struct onnx_model and all that it points to, in an arena
  *
- * Field numbers are those of onnx.proto (ONNX IR version 14); fields that nothing here needs are skipped. Strings are copied, and
- * are UTF-8 without NUL; `struct bytes` still point into the file. What a message lacks is zero, NULL or an empty list.
+ * Field numbers are those of onnx.proto (ONNX IR version 14); fields that SOL does not use are skipped. Strings are copied, and
+ * are UTF-8 without NUL; `struct bytes` point into the file. A field that a message does not have is zero, NULL or an empty list.
  */
 #ifndef SOL_ONNX_PROTO_H
 #define SOL_ONNX_PROTO_H
@@ -27,7 +27,7 @@ struct onnx_tensor {
     int64_t data_type, data_location;
     struct list dims;                    /* int64_t */
     struct list floats, doubles;         /* float, double */
-    struct list int32s, int64s, uint64s; /* int64_t: the bits */
+    struct list int32s, int64s, uint64s; /* all as int64_t; uint64s keep their bits */
     struct list strings;                 /* struct bytes */
     struct bytes *raw;                   /* NULL when there is no such field */
     struct list external;                /* struct onnx_entry */
@@ -85,7 +85,7 @@ struct onnx_graph {
     struct list nodes;           /* struct onnx_node */
     struct list initializers;    /* struct onnx_tensor */
     struct list inputs, outputs; /* struct onnx_value */
-    struct list sparse;          /* struct bytes: sparse initializers, which nobody reads yet */
+    struct list sparse;          /* struct bytes: sparse initializers, which SOL refuses */
 };
 
 struct onnx_opset {
@@ -100,7 +100,7 @@ struct onnx_model {
     struct list functions; /* struct onnx_function */
 };
 
-/* A function of the file's own: nodes that a node stands for. */
+/* A model-local function: a node that calls it is replaced by `nodes`. */
 struct onnx_function {
     const char *name, *domain, *overload;
     struct list inputs, outputs, attributes; /* const char * */
@@ -109,7 +109,7 @@ struct onnx_function {
     struct list opsets;                      /* struct onnx_opset */
 };
 
-/* Reads a whole model. EINVAL when it is no well-formed message. Allocates in `arena`, whose boundary is set. */
+/* Reads a whole model. EINVAL when it is not a well-formed message. Allocates in `arena`, whose boundary the caller has set. */
 enum sol_status proto_read(struct arena *arena, struct bytes file, struct onnx_model *out);
 
 /* A node's attribute; NULL when it is missing. */
@@ -119,11 +119,11 @@ enum sol_status proto_typed_attribute(const struct onnx_node *node, const char *
                                       enum onnx_attribute_type type,
                                       const struct onnx_attribute **out);
 
-/* function.c: puts the nodes of functions in the place of the nodes that call them, everywhere in the model's graph. EINVAL when
- * functions call each other in a circle. */
+/* function.c: inlines model-local functions: replaces each node that calls one by the nodes of the function, in the whole graph
+ * of the model. EINVAL when functions call each other recursively. */
 enum sol_status function_inline(struct arena *arena, struct onnx_model *model);
 
-/* fix.c: gives inputs the shapes that the caller has chosen. EINVAL when there is no such input, or the file fixes another size. */
+/* fix.c: gives inputs the `n` shapes of the caller. EINVAL when there is no such input, or the file fixes another size. */
 struct sol_onnx_shape;
 enum sol_status onnx_fix_shapes(struct arena *arena, struct onnx_graph *graph,
                                 const struct sol_onnx_shape *shapes, int n);

@@ -1,28 +1,28 @@
 /*
- * Names and values of a graph that is being interpreted.
+ * Scopes: the names and values of a graph that is being interpreted.
  *
- * A subgraph sees the names of the graphs around it: a scope has a link outwards. Its own names live as long as its run.
+ * A subgraph can read names of the graphs around it, so a scope points to the outer scope.
  */
 #include "eval.h"
 
 #include <string.h>
 
-#define MAX_DEPTH 100                      /* graphs within graphs */
-#define NODE_STACK ((size_t)24 << 10) /* what one node may take besides the graphs in it */
+#define MAX_DEPTH 100                      /* of nested graphs */
+#define NODE_STACK ((size_t)24 << 10) /* stack that one node needs at most, without its subgraphs */
 
-/* A name without a value is free, or was asked for and never made. */
+/* A slot of the hash table. The value is NULL while the name has none; the name is NULL in an empty slot. */
 struct binding {
     const char *name;
     struct array *value;
 };
-/* Names are those of the file, so a comparison of pointers would not do: a subgraph has copies of its own. */
+/* Names are compared as strings, since the file has a copy of a name for each use. */
 struct scope {
     struct scope *outer;
     struct binding *slots; /* a hash table; cap is a power of two and more than the names */
     int cap;
 };
 
-/* Room for twice as many names as will be entered, so that every search ends. */
+/* The table has at least twice as many slots as names, so every search ends. */
 struct scope *scope_new(struct space *space, struct scope *outer, int max_names) {
     struct scope *scope = SPACE_ARRAY(space, struct scope, 1);
     for (scope->cap = 8; scope->cap < 2 * (int64_t)max_names;) scope->cap *= 2;
@@ -31,7 +31,7 @@ struct scope *scope_new(struct space *space, struct scope *outer, int max_names)
     return scope;
 }
 
-/* Where a name is, or would be. */
+/* The slot of a name, or the empty slot where it would be stored. */
 static struct binding *find_slot(const struct scope *scope, const char *name) {
     unsigned mask = (unsigned)scope->cap - 1;
     unsigned at = (unsigned)hash_bytes(0, name, strlen(name)) & mask;
@@ -39,7 +39,6 @@ static struct binding *find_slot(const struct scope *scope, const char *name) {
     return &scope->slots[at];
 }
 
-/* From the inside outwards. */
 struct array *scope_find(const struct scope *scope, const char *name) {
     for (; scope; scope = scope->outer) {
         const struct binding *slot = find_slot(scope, name);
@@ -63,7 +62,7 @@ int scope_count_names(const struct onnx_graph *graph) {
     return n > 1 << 26 ? 1 << 26 : (int)n;
 }
 
-/* Graphs within nodes may have initializers of their own; they are read at every run. */
+/* Initializers of a subgraph are read each time it runs. */
 static enum sol_status add_initializer(struct eval_context *run, struct scope *scope,
                                        const struct onnx_tensor *tensor) {
     struct array *array;
@@ -73,7 +72,6 @@ static enum sol_status add_initializer(struct eval_context *run, struct scope *s
     return SOL_OK;
 }
 
-/* Nodes in their order. */
 enum sol_status scope_run(struct eval_context *run, struct scope *scope,
                           const struct onnx_graph *graph) {
     for (int i = 0; i < graph->initializers.n; i++)
@@ -87,7 +85,7 @@ enum sol_status scope_run(struct eval_context *run, struct scope *scope,
     return SOL_OK;
 }
 
-/* By position: names inside and outside have nothing to do with each other. */
+/* Inputs are bound by position, not by name. */
 static void bind_inputs(struct eval *e, struct scope *scope, const struct onnx_graph *graph,
                         int n_in, struct array **in) {
     if (graph->inputs.n != n_in)
@@ -99,7 +97,7 @@ static void bind_inputs(struct eval *e, struct scope *scope, const struct onnx_g
     }
 }
 
-/* Its scope and all that it makes live until the call ends. */
+/* The scope and all its values are freed at the end of the call, or by a loop's space_release. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out) {
     struct scope *scope = scope_new(e->space, e->scope, scope_count_names(graph));

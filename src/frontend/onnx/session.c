@@ -1,12 +1,14 @@
 /*
- * Sessions: networks that are not compiled as a whole, and calls of them.
+ * Sessions: load a network that is not compiled as a whole, and run calls of it.
  *
- * What a call makes lives in a space of its own; what it returns is copied, so that results depend on nobody. Calls on one network
- * may overlap: they share constants, which never change, and partitions, which are counted.
+ *   file -> load -> struct session_graph;   inputs of a call -> compute: partition_run until no node is left -> results
  *
- * Loading does all that does not depend on inputs: it finds operators that nobody has, names that are made twice, the last reader of
- * each name; it reads initializers and computes what depends on the file alone. A call then needs only its inputs. Memory has a limit
- * per call, time has one for loops: a file may ask for anything, but gets a message.
+ * The values of a call are in its own space. Results are copied, so that they stay valid after the call. Calls of one session may
+ * overlap: they share constants, which never change, and partitions, which are reference counted.
+ *
+ * Loading does everything that does not depend on inputs. It refuses unknown operators and names that are defined twice, finds the
+ * last reader of each name, reads initializers, and computes the nodes that depend on no input. Each call has a limit of memory,
+ * and a limit of time for loops, so that no file can exhaust the machine.
  */
 #include "session.h"
 
@@ -15,9 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOP_SECONDS 60 /* unless SOL_LOOP_SECONDS says otherwise */
+#define LOOP_SECONDS 60 /* the default of SOL_LOOP_SECONDS */
 
-/* Everything but the counts stays as it is after loading; partitions come and go under the graph's lock. */
+/* After loading, only the counts change, and the partitions, under the graph's lock. */
 struct sol_session {
     char *file;
     struct space space; /* the graph, constants, names */
@@ -26,28 +28,28 @@ struct sol_session {
     atomic_int n_compiled, n_interpreted; /* of the last call that ended */
 };
 
-/* Values and all that they point to, in a space that the caller frees with them. */
+/* Values and all that they point to, in a space that sol_results_free frees. */
 struct sol_results {
     struct space space;
     int n;
     struct sol_value **values;
 };
 
-/* A positive number of the environment, or `default_value`. */
+/* A positive number in an environment variable, or `default_value`. */
 static double setting(enum env variable, double default_value) {
     const char *text = env_get(variable);
     double value;
     return text && text_parse_double(&text, &value) && value > 0 ? value : default_value;
 }
 
-/* Half of the machine's memory: whoever wants more has made a mistake, or means harm. */
+/* The limit in bytes: SOL_CALL_MEMORY, which is in MiB; by default half of the machine's memory. */
 static int64_t memory_limit(void) {
     long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
     double half = pages > 0 && size > 0 ? (double)pages * (double)size / 2 : 0x1p32;
     return (int64_t)fmin(setting(ENV_SOL_CALL_MEMORY, half / 0x1p20), 0x1p40) * ((int64_t)1 << 20);
 }
 
-/* Does `call` with control returning here from wherever something goes wrong. */
+/* Calls `request(user)`. Each error in it that jumps to the boundary of `space` ends here, as a status. */
 static enum sol_status protect(struct space *space, enum sol_status (*request)(void *),
                                void *user) {
     jmp_buf boundary;
@@ -61,7 +63,7 @@ static enum sol_status protect(struct space *space, enum sol_status (*request)(v
 
 /* ---- Loading ---- */
 
-/* Operators that are neither compiled nor interpreted are found before any call. */
+/* Refuses operators that SOL can neither compile nor interpret, also in subgraphs. */
 static enum sol_status check_nodes(const struct onnx_graph *graph) {
     for (int i = 0; i < graph->nodes.n; i++) {
         const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
@@ -80,7 +82,7 @@ static enum sol_status check_nodes(const struct onnx_graph *graph) {
     return SOL_OK;
 }
 
-/* Nodes are walked in order, so what stays is the last one. */
+/* Notes that node `i` reads the name. Nodes come in order, so the last reader stays. */
 static void note_use(struct session_graph *graph, struct space *space, const char *name, int i) {
     if (!name || !*name) return;
     struct array **slot = scope_slot(graph->last_use, name);
@@ -88,7 +90,7 @@ static void note_use(struct session_graph *graph, struct space *space, const cha
     array_set_int(*slot, 0, i);
 }
 
-/* Also what graphs within a node read; names of their own do no harm. */
+/* Includes all names that subgraphs of the node read; entering their own names, too, does no harm. */
 static void note_uses(struct session_graph *graph, struct space *space,
                       const struct onnx_node *node, int i) {
     for (int k = 0; k < node->inputs.n; k++)
@@ -102,7 +104,7 @@ static void note_uses(struct session_graph *graph, struct space *space,
     }
 }
 
-/* With names of inner graphs, which note_uses enters into the same table. */
+/* Counts the names of subgraphs, too, since note_uses enters them into the same table. */
 static int64_t count_names(const struct onnx_graph *graph) {
     int64_t n = (int64_t)graph->initializers.n + graph->inputs.n + graph->outputs.n;
     for (int i = 0; i < graph->nodes.n; i++) {
@@ -116,7 +118,8 @@ static int64_t count_names(const struct onnx_graph *graph) {
     return n;
 }
 
-/* Enters a name. A mark says by whom; a name that has another mark than `may`, or the same, is there already. */
+/* Enters a name. `mark` tells what kind of definition it is. A second definition is an error, unless the first has the mark
+ * `may`. */
 static enum sol_status note_name(struct scope *seen, const char *name, struct array *mark,
                                  const struct array *may) {
     if (!name || !*name) return SOL_OK;
@@ -126,8 +129,8 @@ static enum sol_status note_name(struct scope *seen, const char *name, struct ar
     return SOL_OK;
 }
 
-/* Every name once in a graph, as ONNX wants it; then scopes cannot mix up what two nodes made. An initializer may be the default of an
- * input. Graphs within nodes have names of their own. */
+/* ONNX requires that each name of a graph is defined once, so that a scope has one value per name. An initializer may have the
+ * name of an input, whose default it is. Subgraphs have their own names. */
 static enum sol_status check_names(struct space *space, const struct onnx_graph *graph) {
     static struct array given, input, made;
     struct scope *seen = scope_new(space, NULL, scope_count_names(graph));
@@ -147,7 +150,7 @@ static enum sol_status check_names(struct space *space, const struct onnx_graph 
     return SOL_OK;
 }
 
-/* Time counts from here. */
+/* The time limit of loops starts here. */
 static void run_init(struct session_graph *graph, struct space *space, struct eval_context *out) {
     *out =
         (struct eval_context){.space = space,
@@ -157,7 +160,7 @@ static void run_init(struct session_graph *graph, struct space *space, struct ev
                               .deadline = os_now() + setting(ENV_SOL_LOOP_SECONDS, LOOP_SECONDS)};
 }
 
-/* Read once, and shared by all calls. */
+/* Initializers are read once; all calls share them. */
 static enum sol_status add_initializers(struct sol_session *session) {
     const struct onnx_graph *graph = session->graph.graph;
     if (graph->sparse.n) return fail(SOL_EUNSUPPORTED, "sparse initializers");
@@ -174,7 +177,8 @@ static enum sol_status add_initializers(struct sol_session *session) {
     return SOL_OK;
 }
 
-/* Nodes with graphs of their own may read names that are not among their inputs: they wait for the call. */
+/* Can the node be computed while loading, since all its inputs are constants? Not if it has subgraphs, which may read other
+ * names. */
 static bool reads_constants(const struct session_graph *graph, const struct onnx_node *node) {
     for (int i = 0; i < node->inputs.n; i++) {
         const char *name = *ITEM(node->inputs, const char *, i);
@@ -185,7 +189,7 @@ static bool reads_constants(const struct session_graph *graph, const struct onnx
     return operator_find(node->domain, node->op_type) != NULL;
 }
 
-/* What depends on nothing but the file is computed once: Constant nodes, and what is made of them. */
+/* Nodes that depend on no input are computed once, here: Constant nodes, and nodes that read only constants. */
 static enum sol_status add_constants(struct sol_session *session) {
     struct session_graph *graph = &session->graph;
     struct session_call call = {.graph = graph, .scope = graph->constants};
@@ -210,21 +214,21 @@ static enum sol_status find_inputs(struct sol_session *session) {
     return SOL_OK;
 }
 
-/* Arguments of load, which protect calls. */
+/* Arguments of load, which is called by protect. */
 struct loading {
     struct sol_session *session;
     struct bytes file;
     const char *folder;
 };
 
-/* Whatever is wrong with a file as such is found here, before any call. */
+/* Finds all errors that do not depend on the inputs of a call. */
 static enum sol_status load(void *user) {
     struct loading *loading = user;
     struct sol_session *session = loading->session;
     struct space *space = &session->space;
     struct session_graph *graph = &session->graph;
     struct onnx_model *model = ARENA_NEW(&space->arena, struct onnx_model);
-    /* Strings of the file are copied, bytes of tensors are not: `file` lives as long. */
+    /* Strings of the file are copied. Tensors point into `file`, which is freed with the session. */
     TRY(proto_read(&space->arena, loading->file, model));
     TRY(onnx_check(model, &graph->opset));
     TRY(function_inline(&space->arena, model));
@@ -234,10 +238,10 @@ static enum sol_status load(void *user) {
     int64_t max = count_names(graph->graph);
     if (max > 1 << 26) return fail(SOL_EUNSUPPORTED, "more than %d names", 1 << 26);
     TRY(check_names(space, graph->graph));
-    /* Scopes cannot grow: all names that may ever be entered are counted first. */
+    /* Scopes cannot grow, so their names are counted first. */
     graph->constants = scope_new(space, NULL, (int)max);
     graph->last_use = scope_new(space, NULL, (int)max);
-    /* Outputs of the graph are read by a node behind the last one, so to speak. */
+    /* Outputs of the graph count as read by node `n`, which is after the last one. */
     int n = graph->graph->nodes.n;
     for (int i = 0; i < n; i++)
         note_uses(graph, space, ITEM(graph->graph->nodes, struct onnx_node, i), i);
@@ -256,7 +260,7 @@ void sol_session_free(struct sol_session *session) {
     mem_free(session);
 }
 
-/* `file` is mem_alloc'ed and taken over. */
+/* Takes ownership of `file`, which is mem_alloc'ed. */
 static enum sol_status open_file(char *file, size_t size, const char *folder,
                                  const struct sol_options *options, struct sol_session **out) {
     struct sol_session *session = mem_alloc(sizeof *session, 64);
@@ -295,23 +299,23 @@ enum sol_status sol_session_read(const char *path, const struct sol_options *opt
     return status;
 }
 
-/* ---- What it takes and gives ---- */
+/* ---- Inputs and outputs ---- */
 
-/* NULL when the value's rank is open, or too large. */
+/* NULL when the rank of the value is unknown or too large. */
 static const struct onnx_shape *find_shape(const struct onnx_value *value) {
     const struct onnx_shape *shape =
         value->type && value->type->tensor ? value->type->tensor->shape : NULL;
     return shape && shape->dims.n <= SOL_MAX_RANK ? shape : NULL;
 }
 
-/* Some writers put a mark, such as ?, where the name of an open size is meant to be. */
+/* False for a mark such as "?", which some writers use instead of a name of an open size. */
 static bool is_name(const char *param) {
     for (; param && *param; param++)
         if (isalnum((unsigned char)*param) || (unsigned char)*param >= 0x80) return true;
     return false;
 }
 
-/* The name of the open dim `at` of all inputs' dims, each input with room for SOL_MAX_RANK; NULL: none. */
+/* The name of an open dim: dim at % SOL_MAX_RANK of input at / SOL_MAX_RANK. NULL when it has none. */
 static const char *name_at(const struct sol_session *session, int64_t at) {
     const bool is_input = at >= 0 && at / SOL_MAX_RANK < session->inputs.n;
     const struct onnx_shape *shape =
@@ -321,7 +325,7 @@ static const char *name_at(const struct sol_session *session, int64_t at) {
     return dim->value || !is_name(dim->param) ? NULL : dim->param;
 }
 
-/* Numbers of names are -2 and less: the first place where an input has it. */
+/* The number of a named size is -2 - at, where `at` is its first occurrence among the inputs (name_at). */
 const char *sol_session_size_name(const struct sol_session *session, int64_t dim) {
     return dim < -1 ? name_at(session, -2 - dim) : NULL;
 }
@@ -334,7 +338,7 @@ static int64_t number_name(const struct sol_session *session, const char *param)
     return -1;
 }
 
-/* Dims with a name, or with nothing at all, are open: -1. */
+/* Returns the name; sets type, rank and dims. Open dims become -1. */
 static const char *tell(const struct onnx_value *value, int *type, int *rank, int64_t *dim) {
     const struct onnx_tensor_type *tensor = value->type ? value->type->tensor : NULL;
     const struct onnx_shape *shape = find_shape(value);
@@ -380,9 +384,9 @@ void sol_session_count(const struct sol_session *session, int *compiled, int *in
 
 /* ---- A call ---- */
 
-/* A caller's value as an array, over the same memory. */
+/* A caller's value as an array that points to the same memory. */
 static struct array *borrow(struct space *space, const struct sol_value *value, int depth) {
-    /* Callers nest sequences and optionals once or twice; a circle of pointers must not recurse for ever. */
+    /* Values are nested once or twice; the limit stops at a cycle of pointers. */
     if (depth > 8 || (value->type > 0 && !type_is_known(value->type)) ||
         value->type < SOL_VALUE_SEQUENCE || value->rank < 0 || value->rank > SOL_MAX_RANK)
         space_stop(space,
@@ -402,10 +406,10 @@ static struct array *borrow(struct space *space, const struct sol_value *value, 
     return array;
 }
 
-/* Strings are laid out as struct bytes are. */
+/* struct sol_string and struct bytes have the same layout. */
 _Static_assert(sizeof(struct sol_string) == sizeof(struct bytes), "strings");
 
-/* A deep copy: what a call made may point into inputs, constants and programs. */
+/* A deep copy, since an array of the call may share memory with inputs, constants or partitions. */
 static struct sol_value *hand_out(struct space *space, const struct array *array) {
     struct sol_value *value = SPACE_ARRAY(space, struct sol_value, 1);
     *value = (struct sol_value){.type = array->type, .rank = array->rank, .n = array->n};
@@ -427,7 +431,7 @@ static struct sol_value *hand_out(struct space *space, const struct array *array
     return value;
 }
 
-/* As far as the file says what it wants. */
+/* Checks type and shape as far as the file declares them. */
 static enum sol_status check_input(const struct onnx_value *input, const struct array *array) {
     int type, rank;
     int64_t dim[SOL_MAX_RANK];
@@ -441,7 +445,7 @@ static enum sol_status check_input(const struct onnx_value *input, const struct 
     return fits ? SOL_OK : fail(SOL_EINVAL, "it has another shape than the file says");
 }
 
-/* A call on its way: what it was given, what it works with, what it will return. */
+/* A running call: its inputs, its state and its results. */
 struct request {
     struct sol_session *session;
     const struct sol_value *const *inputs;
@@ -450,7 +454,7 @@ struct request {
     struct sol_results *results;
 };
 
-/* An optional input that is left out is no name at all. */
+/* An optional input that is left out gets no value. */
 static enum sol_status bind_inputs(struct request *request) {
     for (int i = 0; i < request->session->inputs.n; i++) {
         const struct onnx_value *input = request->session->inputs.at[i];
@@ -464,7 +468,7 @@ static enum sol_status bind_inputs(struct request *request) {
     return SOL_OK;
 }
 
-/* Results have a space of their own, so that what a call made besides them is freed. */
+/* Copies the results to their own space, so that the space of the call can be freed. */
 static enum sol_status output_results(void *user) {
     struct request *request = user;
     const struct onnx_graph *graph = request->session->graph.graph;
@@ -480,7 +484,7 @@ static enum sol_status output_results(void *user) {
     return SOL_OK;
 }
 
-/* Partition by partition, until no node is left. */
+/* Runs partition after partition until no node is left. */
 static enum sol_status compute(void *user) {
     struct request *request = user;
     struct session_graph *graph = &request->session->graph;
@@ -490,12 +494,12 @@ static enum sol_status compute(void *user) {
     run_init(graph, &request->space, &call->run);
     call->done = SPACE_ARRAY(&request->space, bool, graph->graph->nodes.n);
     TRY(bind_inputs(request));
-    /* partition_run moves i on; a partition has at least one node. */
+    /* partition_run advances i; a partition has at least one node. */
     for (int i = 0; i < graph->graph->nodes.n;) TRY(partition_run(call, i, &i));
     return SOL_OK;
 }
 
-/* The node's number stays noted while it runs, for the message if it jumps. */
+/* run.node is set while the node runs, and stays set after an error or a jump, for the message. */
 enum sol_status session_interpret(struct session_call *call, int i) {
     const struct onnx_node *node = ITEM(call->graph->graph->nodes, struct onnx_node, i);
     if (call->done[i]) return SOL_OK;
@@ -508,7 +512,7 @@ enum sol_status session_interpret(struct session_call *call, int i) {
     return SOL_OK;
 }
 
-/* Errors of the interpreter name the node, also those that jumped. */
+/* Puts the node's number, operator and name in front of the message, also after a jump. */
 static void name_node(const struct session_call *call) {
     if (call->run.node < 0) return;
     const struct onnx_node *node =
@@ -517,7 +521,7 @@ static void name_node(const struct session_call *call) {
                 node->name ? node->name : "");
 }
 
-/* Results are copied behind their own boundary: their space is another one. */
+/* Results are copied under a second boundary, since they have another space. */
 static enum sol_status run_call(struct request *request) {
     request->call.run.node = -1;
     enum sol_status status = protect(&request->space, compute, request);
@@ -536,7 +540,7 @@ enum sol_status sol_session_run(struct sol_session *session, const struct sol_va
     if (!request.results) return fail(SOL_ENOMEM, "no memory for results");
     space_init(&request.space, memory_limit());
     space_init(&request.results->space, memory_limit());
-    /* Nothing between the two can leave past them: jumps end in run_call. */
+    /* Jumps end in run_call, so both spaces are always freed or returned. */
     enum sol_status status = run_call(&request);
     arena_fini(&request.space.arena);
     if (status) sol_results_free(request.results);

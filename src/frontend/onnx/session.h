@@ -1,9 +1,9 @@
 /*
- * Sessions: run a graph of which the builder compiles partitions; the other nodes are interpreted.
+ * Sessions: run a graph whose partitions are compiled; the other nodes are interpreted.
  *
  *   session.c    the public functions; a call: inputs, nodes from the first to the last, outputs
- *   partition.c  consecutive nodes that became one program, for known shapes and shape values
- *   partitions.c those that calls share
+ *   partition.c  plans and runs one partition, for known shapes and shape values
+ *   partitions.c the list of partitions that calls share
  *   eval.h       the interpreter
  */
 #ifndef SOL_ONNX_SESSION_H
@@ -15,40 +15,40 @@
 
 #include <sol/onnx.h>
 
-#define PARTITIONS_KEPT 16 /* from one node on: for other shapes or numbers; then the oldest goes */
+#define PARTITIONS_KEPT 16 /* with the same first node, for different shapes or values; a further one replaces the oldest */
 struct partition;
-/* A graph that is ready to be called: what is known of it without inputs, and what earlier calls compiled. */
+/* A graph that is ready to run: what is known of it without inputs, and the partitions of earlier calls. */
 struct session_graph {
     const struct onnx_graph *graph;
     const char *folder;
     int64_t opset;
     struct sol_options options;
-    struct scope *constants; /* initializers, and what Constant nodes give: they outlive calls */
-    bool *is_constant;       /* by node: its result is among the constants */
-    struct scope *last_use;  /* by name: the last node that reads it, as an array of one number */
-    struct lock lock;        /* guards the two below */
-    int planner;             /* the process in which a call plans; 0: none does */
+    struct scope *constants; /* initializers, and results of nodes that depend on no input */
+    bool *is_constant;       /* by node: its results are in `constants` */
+    struct scope *last_use;  /* by name: the last node that reads it, as a scalar array */
+    struct lock lock;        /* protects `planner` and `partitions` */
+    int planner;             /* the process whose call plans a partition now; 0: no call plans */
     struct partition *partitions; /* newest first */
 };
 
-/* A call's state. */
+/* State of one call. */
 struct session_call {
     struct session_graph *graph;
     struct eval_context run;
-    struct scope *scope; /* below the constants */
-    bool *done;          /* by node: interpreted already in this call */
+    struct scope *scope; /* values of this call; its outer scope is `constants` */
+    bool *done;          /* by node: already interpreted in this call */
     int n_compiled, n_interpreted;
-    int n_held; /* partitions that it uses, or looks at */
+    int n_held; /* partitions that the call has a reference to */
     struct partition *held[PARTITIONS_KEPT];
     bool is_planner;
 };
 
-/* Runs nodes from `first` on, as far as one partition goes; *end is the first that is left. */
+/* Runs nodes from `first` on, up to the end of one partition; *end is the node after it. */
 enum sol_status partition_run(struct session_call *call, int first, int *end);
-/* partitions.c: at the end of a call, however it ends; and of the network. */
+/* partitions.c: releases what a call holds, at its end, also after an error; releases all partitions of the session. */
 void partitions_leave(struct session_call *call);
 void partitions_free(struct session_graph *graph);
-/* Node `i` by the interpreter, once per call; its error names it. */
+/* Interprets node `i`, unless this call has done so already. An error names the node. */
 enum sol_status session_interpret(struct session_call *call, int i);
 
 #endif

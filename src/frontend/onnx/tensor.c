@@ -1,6 +1,6 @@
 /*
- * Values of a TensorProto: in raw_data, in one of the typed fields, or in another file. There must be exactly one of them, with
- * exactly as many elements as the dims say.
+ * Reads the values of a TensorProto from raw_data, from one of the typed fields, or from an external file. Exactly one of these
+ * must have values, and exactly as many as the dims require.
  */
 #include "tensor.h"
 
@@ -10,7 +10,7 @@
 
 enum store { FLOATS, DOUBLES, INT32S, INT64S };
 
-/* By ONNX's numbers of element types; SOL_N_DTYPES where SOL has no such type. */
+/* Indexed by ONNX's number of the element type; SOL_N_DTYPES: SOL does not have the type. */
 static const struct element {
     const char *name;
     enum sol_dtype dtype;
@@ -52,7 +52,7 @@ static enum sol_status read_dims(const struct onnx_tensor *tensor, struct data *
     return SOL_OK;
 }
 
-/* By onnx.proto: small integers, bools and floats of 16 bits come as int32_data, the latter as their bits. */
+/* As onnx.proto defines: small integers, bools and floats of 16 bits are in int32_data, the floats as their bits. */
 static const struct list *typed_field(const struct onnx_tensor *tensor) {
     switch (elements[tensor->data_type].store) {
     case FLOATS: return &tensor->floats;
@@ -62,13 +62,13 @@ static const struct list *typed_field(const struct onnx_tensor *tensor) {
     }
 }
 
-/* How many typed fields hold something. */
+/* The number of typed fields that have values. */
 static int count_typed(const struct onnx_tensor *t) {
     return (t->floats.n > 0) + (t->doubles.n > 0) + (t->int32s.n > 0) + (t->int64s.n > 0) +
            (t->uint64s.n > 0) + (t->strings.n > 0);
 }
 
-/* Numbers of 64 bits cut to the size of an element; floats and doubles have it already. */
+/* Copies integers of 64 bits, truncated to the size of an element. */
 static const void *narrow(struct arena *arena, const struct list *from, size_t size) {
     char *out = arena_alloc_array(arena, size, (size_t)from->n);
     for (int i = 0; i < from->n; i++) memcpy(out + size * (size_t)i, ITEM(*from, int64_t, i), size);
@@ -87,7 +87,7 @@ static enum sol_status read_typed(struct arena *arena, const struct onnx_tensor 
     return SOL_OK;
 }
 
-/* In place where they are aligned: ONNX's order is row major and little endian, as is SOL's. */
+/* Uses the bytes in place if they are aligned, else copies them: raw_data is row-major and little endian, as in SOL. */
 static enum sol_status read_raw(struct arena *arena, const struct onnx_tensor *tensor,
                                 struct data *out) {
     const struct bytes *raw = tensor->raw;
@@ -100,7 +100,7 @@ static enum sol_status read_raw(struct arena *arena, const struct onnx_tensor *t
     return SOL_OK;
 }
 
-/* Without elements there is still an address, since a value whose data is NULL counts as unknown. */
+/* A tensor without elements gets an address, too, since a value whose data is NULL counts as not known. */
 enum sol_status tensor_read(struct arena *arena, const char *folder,
                             const struct onnx_tensor *tensor, struct data *out) {
     static const char nothing[SOL_MAX_RANK];

@@ -1,10 +1,10 @@
-/* Tensors that lie in an ONNX file, or in files beside it. */
+/* Reads tensors of an ONNX file, whose values are in it or in external files of the same folder. */
 #ifndef SOL_ONNX_TENSOR_H
 #define SOL_ONNX_TENSOR_H
 
 #include "proto.h"
 
-/* Values, row major. `at` is aligned to its elements; NULL: there are none at hand. */
+/* A tensor, row-major. `at` is aligned to its elements. */
 struct data {
     enum sol_dtype dtype;
     int rank;
@@ -13,14 +13,15 @@ struct data {
     const void *at;
 };
 
-/* ONNX's number of an element type as SOL's; EUNSUPPORTED when SOL has none. */
+/* SOL's dtype for ONNX's number of an element type; EUNSUPPORTED when SOL has none. */
 enum sol_status tensor_dtype(int64_t onnx, enum sol_dtype *out);
-/* The values of `tensor`, read or pointed to. `folder` (NULL: none) is where external data may lie. EINVAL where anything about
- * it does not fit; nothing is allocated for sizes that only the file claims. */
+/* The values of `tensor`: a pointer into the file, or a copy in `arena`. `folder` is that of external data (NULL: external data
+ * is an error). EINVAL when the tensor contradicts itself. Memory is allocated only after the size has been compared with that of
+ * the data. */
 enum sol_status tensor_read(struct arena *arena, const char *folder,
                             const struct onnx_tensor *tensor, struct data *out);
 
-/* external.c: `size` bytes as `entries` (location, offset, length) say, from a regular file within `folder`. */
+/* external.c: reads `size` bytes from a regular file within `folder`; `entries` are its location, offset and length. */
 enum sol_status external_read(struct arena *arena, const char *folder, const struct list *entries,
                               size_t size, const void **out);
 

@@ -1,13 +1,13 @@
 /*
  * Protobuf's wire format: a message is a sequence of (field number, type, value).
  *
- * Source: protobuf.dev, "Encoding". Groups (types 3 and 4) are deprecated there; ONNX never had any, so they are refused.
+ * Source: protobuf.dev, "Encoding". Groups (types 3 and 4) are deprecated there and not used by ONNX, so they are refused.
  */
 #include "wire.h"
 
 #include <string.h>
 
-#define LARGEST_VARINT 10 /* bytes: 7 bits of 64 in each */
+#define LARGEST_VARINT 10 /* bytes; each has 7 bits of a value of 64 */
 
 static enum sol_status read_varint(struct bytes *in, uint64_t *out) {
     uint64_t value = 0;

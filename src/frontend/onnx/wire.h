@@ -1,10 +1,11 @@
-/* Protobuf's wire format, read where it lies. Nothing is trusted: a length is compared with what is left before it is used. */
+/* Reads Protobuf's wire format without copying. Input is untrusted: a length is compared with the bytes that are left before it
+ * is used. */
 #ifndef SOL_ONNX_WIRE_H
 #define SOL_ONNX_WIRE_H
 
 #include "base/base.h"
 
-/* Bytes of somebody else's memory. */
+/* Bytes that another object owns. */
 struct bytes {
     const uint8_t *at;
     size_t size;
@@ -15,13 +16,13 @@ enum wire_type { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32
 struct wire_field {
     int number; /* 0: the message has ended */
     enum wire_type type;
-    uint64_t value;     /* of a varint or fixed field, the bits */
-    struct bytes bytes; /* of a field with a length */
+    uint64_t value;     /* WIRE_VARINT and WIRE_FIXED*: the bits */
+    struct bytes bytes; /* WIRE_BYTES: the content */
 };
 
-/* Takes the next field off the front of `message`. EINVAL when it is malformed. */
+/* Reads the first field of `message` and removes it from `message`. EINVAL when it is malformed. */
 enum sol_status wire_next(struct bytes *message, struct wire_field *out);
-/* Takes one bare value of a packed field. */
+/* The same for one value of a packed repeated field, which has no field number. */
 enum sol_status wire_value(struct bytes *packed, enum wire_type type, uint64_t *out);
 
 #endif
