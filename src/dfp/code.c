@@ -238,7 +238,8 @@ static bool is_strip(const struct encoder *e, const struct block *b) {
     return true;
 }
 
-/* The columns of a strip. If the grid runs over lanes and uses scratch, a value in scratch is one vector: so is a strip. */
+/* The number of columns of a strip. If the grid runs over lanes, scratch has room for one vector per value, so a strip that uses
+ * it must not be longer. */
 static int64_t strip_columns(const struct encoder *e, const struct block *b) {
     if (b->is_row && e->nest->grid_lane && e->nest->scratch_size) return e->nest->lanes;
     return e->nest->lane_var >= 0 ? CODE_STRIP / e->nest->lanes : CODE_STRIP;

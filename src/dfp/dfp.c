@@ -91,7 +91,7 @@ static void find_pointers(struct arena *arena, const struct cluster *c, struct d
     for (int i = 0; i < c->outputs.n; i++) out->ptr[c->inputs.n + i] = c->outputs.at[i];
 }
 
-/* Kinds and origins of the layers. It is not part of the text: equal structures have equal text, whatever the origins. */
+/* Kinds and origins of the layers. The comment is not part of the text, which must not depend on origins. */
 static const char *make_comment(struct arena *arena, const struct cluster *c) {
     struct text text;
     text_init(&text, arena);

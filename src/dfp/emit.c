@@ -159,8 +159,8 @@ static void print_interior_test(struct printer *p, const struct block *outer) {
     text_add(p->text, ") {\n");
 }
 
-/* Clipped loops are printed twice: with the full extents, which the C compiler knows and unrolls, for windows inside the image,
- * and from i<k>_begin to i<k>_end for others. */
+/* Clipped loops are printed twice. Windows inside the image have the full, constant extents, so that the C compiler unrolls the
+ * loops; other windows run from i<k>_begin to i<k>_end. */
 static void print_loops(struct printer *p, const struct block *outer) {
     bool interior = p->interior, clipped = false;
     for (const struct block *b = outer; b; b = nest_inner_loop(b)) {

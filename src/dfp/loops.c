@@ -136,7 +136,7 @@ void nest_merge_loops(struct nest *nest) {
 /* ---- Lanes ---- */
 
 /* Rates an access if `var` runs over lanes: 3 for a vector, 0 for a splat, -3 for a gather, -6 for element
- * by element, if a quotient depends on `var`. These numbers are not tuned; their order is what matters. */
+ * by element, if a quotient depends on `var`. These numbers are not tuned; only their order matters. */
 static double score_access(const struct nest *nest, const struct affine *offset, int var) {
     struct size coef = affine_coef(offset, var);
     if (!(affine_deps(nest, offset) & var_bit(var))) return 0;

@@ -5,8 +5,7 @@
  *
  * The value of a tensor at a point becomes one of three nodes. If it lies in memory, or another stage computes it: a load. If
  * the same stage computes it at the same point: that node. Else: its layer's expression, with the point's indices in
- * place of the variables. This last case, inlining, is what fuses pointwise layers; it works for any layer without a
- * reduction.
+ * place of the variables. This last case, inlining, fuses pointwise layers; it works for any layer without a reduction.
  *
  * Outside of a padded tensor the value is the fill, not the tensor's expression of a fill: lower_load makes a select between
  * the two. Since both operands of a select are computed, loads below it test their own bounds (`guarded`). Selects

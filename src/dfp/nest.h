@@ -114,7 +114,7 @@ enum node_kind { NODE_CONST, NODE_LOAD, NODE_RANGE, NODE_REDUCE, NODE_APPLY, NOD
 struct node {
     enum node_kind kind;
     enum primitive primitive; /* APPLY */
-    int id;                   /* index in nest->nodes; the text calls it v<id> */
+    int id;                   /* index in nest->nodes; its name in the text is v<id> */
     uint64_t deps;            /* bits of variables */
     double value;             /* CONST */
     struct node *arg[3];
@@ -209,7 +209,7 @@ struct nest {
     uint64_t grid_vars;
     VEC(int) grid;        /* loops of all stages, outermost first; the last is cut into chunks */
     bool grid_lane;       /* the last loop of the grid runs over lanes, in all stages */
-    struct size chunks;   /* number of chunks of the last loop; one task computes one chunk */
+    struct size chunks;   /* number of chunks of the last loop; a task computes one of them */
     struct size chunk;    /* iterations per chunk */
     int64_t scratch_size; /* floats */
     struct block *body;
@@ -237,7 +237,7 @@ static inline bool value_is_single(const struct value *v, int d) {
 
 static inline uint64_t var_bit(int var) { return (uint64_t)1 << var; }
 
-/* ---- affine.c ---- */
+/* ---- affine.c: sums and ranges are unique, so that equal ones are the same pointer; divisors are positive ---- */
 const struct affine *affine_const(struct nest *nest, struct size value);
 const struct affine *affine_var(struct nest *nest, int var);
 const struct affine *affine_add(struct nest *nest, const struct affine *a, const struct affine *b);
@@ -281,12 +281,12 @@ bool node_known_in_pads(const struct nest *nest, struct node *node, double *out)
 void nest_collect(struct nest *nest);
 
 /* ---- stage.c, address.c, loops.c, block.c: in this order, after nest_collect ---- */
-void nest_find_grid(struct nest *nest);
-void nest_place_scratch(struct nest *nest);
-void nest_address(struct nest *nest);
+void nest_find_grid(struct nest *nest);     /* grid; stages keep their other loops */
+void nest_place_scratch(struct nest *nest); /* strides and places of values in scratch */
+void nest_address(struct nest *nest);       /* node->offset of loads, value->at of roots */
 void nest_merge_loops(struct nest *nest);
-void nest_plan_loops(struct nest *nest);
-void nest_build_blocks(struct nest *nest);
+void nest_plan_loops(struct nest *nest);   /* lanes, chunks */
+void nest_build_blocks(struct nest *nest); /* body */
 /* The next loop of a reduction, from outer to inner; NULL behind the innermost one. */
 const struct block *nest_inner_loop(const struct block *b);
 /* The variable of a reduction that should run over lanes, if its stage has none; -1: none. */
@@ -303,7 +303,9 @@ static inline bool nest_is_vector(const struct nest *nest, uint64_t deps, int la
 /* The index in arg[] of a size, which must stay at its address. Sizes are told apart by address, not by value: two that happen
  * to be equal get two arguments, so that the text depends on the structure only. */
 int nest_arg(struct nest *nest, const struct size *size);
+/* Appends the kernel's C text, without the prelude. */
 void nest_emit(struct nest *nest, struct text *text);
+/* The same kernel as code for the interpreter, in the nest's arena. Adds its registers to nest->scratch_size. */
 void nest_encode(struct nest *nest, const void **code, size_t *size);
 
 #endif
