@@ -202,7 +202,7 @@ static void split(struct nest *nest, const struct affine *a, struct size divisor
 }
 
 /*
- * floor((whole * d + rest) / d) = whole + floor(rest / d), and the last is 0 where 0 <= rest < d.
+ * floor((whole * d + rest) / d) = whole + floor(rest / d), and floor(rest / d) is 0 if 0 <= rest < d.
  * Examples with i < 16: (16*b + i) / 16 = b; (16*b + i) / 4 = 4*b + i/4; (32*b + 16) / 16 = 2*b + 1.
  */
 const struct affine *affine_div(struct nest *nest, const struct affine *a, struct size divisor) {

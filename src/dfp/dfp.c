@@ -144,9 +144,9 @@ static double count_flops(const struct nest *nest) {
     return flops;
 }
 
-/* Outputs may have changed since clustering accepted these layers. The last attempt repeats the
- * accepted configuration, in which outputs without readers do not restrict the grid, and cannot
- * fail. */
+/* Outputs may have been added since clustering accepted these layers. The last attempt comes closest to what it
+ * accepted: values are not materialized unless they reduce, and independent stages, such as those of added outputs, do
+ * not restrict the grid. */
 static struct nest *generate_nest(struct arena *arena, const struct cluster *cluster,
                                   const struct storage *storage, int lanes) {
     struct nest *nest = build(arena, cluster, storage, lanes, true, false);
