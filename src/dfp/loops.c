@@ -294,8 +294,8 @@ static void widen_scratch(struct nest *nest) {
 
 /*
  * Cuts the last loop of the grid into chunks. Their number must be a polynomial: c * (symbols) iterations
- * become ceil(c / wanted) * (symbols) chunks, the last of which may be empty. A kernel computes consecutive
- * chunks in one loop, so small chunks cost nothing. Chunks are whole vectors, unless c is smaller, so that a
+ * become ceil(c / wanted) * (symbols) chunks, some of which may be empty. A kernel computes consecutive
+ * chunks in one loop, so small chunks cost nothing. Chunks are whole vectors, unless c < wanted, so that a
  * partial vector only occurs at the end of the loop. An epilogue's tasks are points in the order of memory, as the DNN kernel
  * that calls it counts them.
  */

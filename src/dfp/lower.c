@@ -7,8 +7,8 @@
  * the same stage computes it at the same point: that node. Else: its layer's expression, with the point's indices in
  * place of the variables. This last case, inlining, fuses pointwise layers; it works for any layer without a reduction.
  *
- * Outside of a padded tensor the value is the fill, not the tensor's expression of a fill: lower_load makes a select between
- * the two. Since both operands of a select are computed, loads below it test their own bounds (`guarded`). Selects
+ * Outside of a padded tensor the value is the fill, and the tensor's expression is not applied to it: lower_load makes a
+ * select between the two. Since both operands of a select are computed, loads below it test their own bounds (`guarded`). Selects
  * in a layer's own expression need no such tests: loads that may lie outside are `checked` there.
  */
 #include "dfp/nest.h"

@@ -131,7 +131,7 @@ void nest_find_stages(struct nest *nest) {
 
 /* ---- The grid ---- */
 
-/* If a stage reads a dim of a root at other indices than those of the grid point, all of the dim must be computed before, so
+/* If a stage reads a root's dim at other indices than its own point's, the whole dim must be computed before, so
  * its loop cannot be in the grid. In softmax the sum reads e at all c, so c is a loop inside of each stage. */
 static void keep_whole(struct nest *nest, const struct node *load) {
     const struct value *v = load->from;

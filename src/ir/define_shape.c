@@ -56,7 +56,7 @@ struct expr *define_concat(struct define *d) {
 
 struct expr *define_expand(struct define *d) { return define_in(d, 0); }
 
-/* Pads the last two dims. If no padding is in front of or behind them, the load needs no check. */
+/* Pads the last two dims. If all pads are 0, the load needs no check. */
 struct expr *define_pad(struct define *d) {
     const struct attr *a = &d->layer->attr;
     int rank = d->layer->out[0]->rank;

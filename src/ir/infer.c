@@ -148,7 +148,7 @@ static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], str
     return SOL_OK;
 }
 
-/* Each dim is checked: the number of elements is the constant 0 where a symbol is multiplied by an empty dim. */
+/* Each dim must be constant. To check the number of elements is not enough: a symbol times an empty dim is the constant 0. */
 static enum sol_status check_weight(const struct tensor *w, int rank, const char *what) {
     bool sound = w->rank == rank;
     for (int d = 0; sound && d < rank; d++) sound = size_is_const(w->dim[d]);
