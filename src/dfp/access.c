@@ -3,9 +3,9 @@
  *
  *   print.c, emit.c: an instruction of a block  ->  [this file]  ->  lines of text
  *
- * In the version for what is left of a loop over lanes, accesses touch `n` elements and no more. Whatever needs a loop over lanes is
- * a call where it can be: in the text of a kernel each such loop becomes a branch per lane, which is most of what the compiler then
- * does.
+ * In the partial version of a loop over lanes, accesses touch n elements only. Where an access needs a loop over lanes, the text
+ * calls a function of vector.h if possible: in a kernel's text each such loop becomes a branch per lane, which takes most of the
+ * C compiler's time.
  */
 #include "dfp/print.h"
 
@@ -26,8 +26,8 @@ static void print_pointer(struct printer *p, const struct value *v) {
     else text_add(p->text, "p%d", v->ptr);
 }
 
-/* The variable that makes an access differ between lanes: the lane's, or that of the position in
- * a block. */
+/* The variable by which an access differs between lanes: the position in a block, or the loop that runs over
+ * lanes. */
 static int lane_of(const struct printer *p, uint64_t deps) {
     if (p->nest->lane_var >= 0 && (deps & var_bit(p->nest->lane_var))) return p->nest->lane_var;
     return p->lane;
@@ -35,7 +35,7 @@ static int lane_of(const struct printer *p, uint64_t deps) {
 
 static const struct size one = {.n = 1, .term = {{.coef = 1}}};
 
-/* The distance from lane to lane; false when it is not the same everywhere. */
+/* The distance from lane to lane, in elements; false if it is not constant, since a quotient depends on the lane. */
 static bool find_step(const struct printer *p, const struct affine *offset, int lane,
                       const struct size **step) {
     *step = affine_find_coef(offset, lane);
@@ -57,7 +57,7 @@ static void print_element(struct printer *p, const struct value *v, const struct
 static void print_address(struct printer *p, const struct value *v, const struct affine *offset) {
     print_pointer(p, v);
     text_add(p->text, " + ");
-    /* Scratch of a vector of grid points has no term in the lane: it holds just these. */
+    /* If the grid runs over lanes, scratch holds a vector per value, so its offsets have no term in the lane. */
     print_sum(p, offset, false, false, -1);
 }
 
@@ -75,7 +75,7 @@ static void print_vector_load(struct printer *p, const struct value *v, const st
     text_add(p->text, p->partial ? ", n)" : ")");
 }
 
-/* Lane by lane: for whatever has no simpler form. The value is declared already. */
+/* A loop over lanes, for loads that have no simpler form. The vector v<id> is declared already. */
 static void print_lane_loads(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     print_line(p, "v%d = ", n->id);
@@ -93,8 +93,8 @@ static void print_lane_loads(struct printer *p, const struct item *item) {
     text_add(p->text, ";\n");
 }
 
-/* Conditions that change with the lane and are linear in it: inside the image, where most
- * vectors lie, one test of the first and the last lane is all. Elsewhere they hold from some lane to another. */
+/* Are all conditions linear in the lane, and constant or growing? Then they hold in a range of lanes: in all of them if they
+ * hold in the first and the last, as for most vectors, which are inside the image. */
 static bool is_monotone(struct printer *p, const struct item *item, int lane) {
     const struct size *step;
     for (int i = 0; i < item->n_ranges; i++) {
@@ -105,7 +105,8 @@ static bool is_monotone(struct printer *p, const struct item *item, int lane) {
     return true;
 }
 
-/* The lanes [from, to) in which the conditions hold; one that is the same in all lanes leaves them or none. */
+/* Prints the range of lanes [from, to) in which the conditions hold. A condition that is the same in all lanes empties it if it
+ * fails. */
 static void print_lane_range(struct printer *p, const struct item *item, int lane) {
     print_line(p, "int64_t from = 0, to = %s;\n", count_text(p));
     for (int i = 0; i < item->n_ranges; i++) {
@@ -135,6 +136,7 @@ static void print_edge_test(struct printer *p, const struct item *item, int lane
     }
 }
 
+/* if (conditions hold in the first and the last lane) v = load(...); else v = load_lanes(..., from, to); */
 static void print_edge_load(struct printer *p, const struct item *item, int lane,
                             const struct size *step) {
     const struct node *n = item->node;
@@ -158,7 +160,7 @@ static void print_edge_load(struct printer *p, const struct item *item, int lane
     print_line(p, "}\n");
 }
 
-/* vec v = fill; if (conditions) v = load(...): nothing is read where it may not be. */
+/* vec v = fill; if (conditions) v = load(...); for conditions that are the same in all lanes. */
 static void print_guarded_load(struct printer *p, const struct item *item, bool vector,
                                const struct size *step) {
     const struct node *n = item->node;
@@ -178,7 +180,7 @@ static void print_guarded_load(struct printer *p, const struct item *item, bool 
     text_add(p->text, ";\n");
 }
 
-/* Scratch of a nest whose grid runs over lanes: one vector per value, whatever else it depends on. */
+/* Is the value in scratch while the grid runs over lanes? Then it is one vector, even if it does not depend on the lane. */
 static bool is_grid_tile(const struct printer *p, const struct value *v) {
     return nest_in_scratch(v) && p->nest->grid_lane;
 }
@@ -210,8 +212,8 @@ static void print_vector_item(struct printer *p, const struct item *item) {
 }
 
 /*
- * In the order of their cost: a scalar, a splat, a vector, a gather, a loop over lanes. Conditions
- * are tested once where they are the same for all lanes, else in the first and last lane, else in each.
+ * The cheapest of: a scalar, a splat, a vector, a gather, a loop over lanes. Conditions are tested
+ * once if they are the same in all lanes, else in the first and the last lane if possible, else in each.
  */
 void print_load(struct printer *p, const struct item *item) {
     const struct node *n = item->node;

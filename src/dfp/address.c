@@ -1,12 +1,12 @@
 /*
- * Addresses: indices become offsets from the start of a tensor's memory, or of a value's place in
+ * Addresses: indices become offsets, in floats, from the start of a tensor's memory, or from the start of
  * scratch.
  *
  *   nodes with an index per dim  ->  [this file]  ->  node->offset of loads, value->at of roots
  *
  * A channel index of a blocked tensor is split into block and position. For the usual index,
- * 16*block + lane, both come out as plain variables, so that the lane's stride is 1; any other
- * index works too, but lane by lane.
+ * 16*block + lane, both are plain variables, so that the lane's stride is 1. Other indices
+ * work, too, but are accessed lane by lane.
  */
 #include "dfp/nest.h"
 
@@ -23,9 +23,9 @@ static void find_dense_strides(struct nest *nest, struct value *v) {
 }
 
 /*
- * x = b * quotient + remainder, seen when both come with fitting coefficients:
+ * Replaces a quotient (term q) and a remainder (term r) whose coefficients fit, as a reshape of a dense tensor gives them:
  *     B*d * (x / (a*d)) + B * ((x / a) % d)  =  B * (x / a)
- * which is what a reshape followed by dense addresses gives.
+ * NULL if they do not fit.
  */
 static const struct affine *join_pair(struct nest *nest, const struct affine *sum, int q, int r) {
     const struct var *div = &nest->var[sum->term[q].var], *mod = &nest->var[sum->term[r].var];
@@ -44,7 +44,7 @@ static const struct affine *join_pair(struct nest *nest, const struct affine *su
     return affine_add(nest, rest, affine_mul(nest, mod->of, coef));
 }
 
-/* Each pair that is joined leaves one term less, so this ends. */
+/* Each joined pair leaves at least one term less, so the recursion ends. */
 static const struct affine *join_pairs(struct nest *nest, const struct affine *sum) {
     for (int q = 0; q < sum->n; q++)
         for (int r = 0; r < sum->n; r++) {
@@ -54,7 +54,7 @@ static const struct affine *join_pairs(struct nest *nest, const struct affine *s
     return sum;
 }
 
-/* Offsets in elements, of which x[n][c / 16][h][w][16] at channel 16*b + l has
+/* The offset of a point, in elements. Example: x[n][c / 16][h][w][16] at channel 16*b + l has
  * n * stride[0] + b * stride[1] + h * stride[2] + w * stride[3] + l. */
 static const struct affine *find_offset(struct nest *nest, const struct value *v,
                                         const struct affine *const *index) {
@@ -72,8 +72,7 @@ static const struct affine *find_offset(struct nest *nest, const struct value *v
     return join_pairs(nest, sum);
 }
 
-/* Plain values of dims that run over blocks are handed on in blocks as well: their lanes belong
- * together. */
+/* Does dim `d` of a value in scratch run over channel blocks? address_root refuses this for plain tensors. */
 static bool is_scratch_in_blocks(const struct nest *nest, const struct value *v, int d) {
     return nest_in_scratch(v) && v->dim_class[d] >= 0 && nest->class_blocked[v->dim_class[d]];
 }

@@ -1,11 +1,11 @@
 /*
- * Sums of loop variables: every index and every address is base + sum of coef * variable.
+ * Affine sums of loop variables: every index and every address is base + sum of coef * variable.
  *
  *   lower.c, address.c  ->  [this file]  ->  unique struct affine, struct range
  *
  * Quotients and remainders (from reshapes, and from channels in blocks) are variables of their own,
- * so that all else can treat indices as linear. They are simplified where the sizes allow: (16*b +
- * l) / 16 is b.
+ * so that other code can treat all indices as linear. They are simplified if the sizes allow it:
+ * (16*b + l) / 16 is b for l < 16.
  *
  * Invariant: equal sums are the same pointer, terms are sorted by variable and none is zero.
  */
@@ -55,7 +55,7 @@ const struct range *affine_range(struct nest *nest, const struct affine *x, stru
     return range;
 }
 
-/* A quotient or remainder as a variable; the same one for the same operands. */
+/* The variable for a quotient or remainder (VAR_DIV, VAR_MOD); equal operands give the same variable. */
 static const struct affine *make_derived(struct nest *nest, enum var_kind kind,
                                          const struct affine *of, struct size divisor) {
     for (int i = 0; i < nest->n_vars; i++) {
@@ -90,12 +90,12 @@ static void push_term(struct nest *nest, struct affine *a, const struct term *te
         nest_refuse(nest, "an index with too many loop variables");
         return;
     }
-    /* Field by field: padding has to stay zero, since sums are compared as bytes. */
+    /* Not as a struct: padding bytes must stay zero, since sums are compared as bytes. */
     a->term[a->n].var = term->var;
     a->term[a->n++].coef = term->coef;
 }
 
-/* Merges two sorted lists; what cancels out is left away by push_term. */
+/* Merges two sorted lists of terms; push_term drops terms that cancel out. */
 const struct affine *affine_add(struct nest *nest, const struct affine *a, const struct affine *b) {
     struct affine sum = {.base = size_add(a->base, b->base)};
     for (int i = 0, k = 0; i < a->n || k < b->n;) {
@@ -118,7 +118,7 @@ const struct affine *affine_mul(struct nest *nest, const struct affine *a, struc
     return make_unique(nest, &product);
 }
 
-/* The sum as it is where `var` is 0. */
+/* The sum without the term of `var`. */
 const struct affine *affine_without(struct nest *nest, const struct affine *a, int var) {
     struct affine rest = {.base = a->base};
     for (int i = 0; i < a->n; i++)
@@ -135,7 +135,7 @@ const struct size *affine_find_coef(const struct affine *a, int var) {
 
 struct size affine_coef(const struct affine *a, int var) { return *affine_find_coef(a, var); }
 
-/* By way of quotients too: of x / 16 these are the division's own bit and all that x depends on. */
+/* Includes indirect dependences: x / 16 has the bit of the quotient's variable and all bits of x. */
 uint64_t affine_deps(const struct nest *nest, const struct affine *a) {
     uint64_t deps = 0;
     for (int i = 0; i < a->n; i++) deps |= nest->var[a->term[i].var].deps;
@@ -144,7 +144,7 @@ uint64_t affine_deps(const struct nest *nest, const struct affine *a) {
 
 /* ---- Bounds ---- */
 
-/* Least and greatest value of a sum whose coefficients and extents are all numbers. */
+/* The least and the greatest value of a sum; false if a coefficient or an extent is not a number. */
 static bool find_bounds(const struct nest *nest, const struct affine *a, int64_t *low,
                         int64_t *high) {
     if (!size_is_const(a->base)) return false;
@@ -160,9 +160,9 @@ static bool find_bounds(const struct nest *nest, const struct affine *a, int64_t
 }
 
 /*
- * Three proofs, none of which needs the sizes' values unless they are numbers: a bare loop variable
- * over the same extent (the usual case, and the only one for symbolic sizes), zero, and interval
- * arithmetic. False only costs a test in the kernel, so it is no loss to be unable to tell.
+ * Three proofs: a single loop variable with the same extent (the usual case, also for symbolic sizes), the
+ * constant 0, and interval arithmetic if all sizes are numbers. If none succeeds, the answer is false, which
+ * only costs a test in the kernel.
  */
 bool affine_is_within(const struct nest *nest, const struct affine *a, struct size extent) {
     int64_t low, high;
@@ -170,14 +170,14 @@ bool affine_is_within(const struct nest *nest, const struct affine *a, struct si
         nest->var[a->term[0].var].kind != VAR_DIV &&
         size_equal(nest->var[a->term[0].var].extent, extent))
         return true;
-    if (a->n == 0 && size_is(a->base, 0)) return true; /* a dim is empty only if nothing runs */
+    if (a->n == 0 && size_is(a->base, 0)) return true; /* if the dim is empty, no loop runs */
     return size_is_const(extent) && find_bounds(nest, a, &low, &high) && low >= 0 &&
            high < size_value(extent);
 }
 
 /* ---- Quotient and remainder ---- */
 
-/* a = whole * divisor + rest, with whatever divides exactly in `whole`. The base's part of `rest` is
+/* a = whole * divisor + rest. `whole` has all terms that the divisor divides exactly. The base of `rest` is
  * made non-negative, so that (4*b - 1) / 4 becomes (b - 1) + 3 / 4 and then b - 1. */
 static void split(struct nest *nest, const struct affine *a, struct size divisor,
                   const struct affine **whole, const struct affine **rest) {
@@ -202,7 +202,7 @@ static void split(struct nest *nest, const struct affine *a, struct size divisor
 }
 
 /*
- * floor((whole * d + rest) / d) = whole + floor(rest / d), and the last is 0 where 0 <= rest < d.
+ * floor((whole * d + rest) / d) = whole + floor(rest / d), and floor(rest / d) is 0 if 0 <= rest < d.
  * Examples with i < 16: (16*b + i) / 16 = b; (16*b + i) / 4 = 4*b + i/4; (32*b + 16) / 16 = 2*b + 1.
  */
 const struct affine *affine_div(struct nest *nest, const struct affine *a, struct size divisor) {
@@ -219,7 +219,7 @@ const struct affine *affine_div(struct nest *nest, const struct affine *a, struc
     return affine_add(nest, whole, rest);
 }
 
-/* The rest alone decides: (16*b + i) % 16 is i where i < 16, else a variable for i % 16. */
+/* Only the rest matters: (16*b + i) % 16 is i if i < 16, else a variable for i % 16. */
 const struct affine *affine_mod(struct nest *nest, const struct affine *a, struct size divisor) {
     const struct affine *whole, *rest;
     if (size_is(divisor, 1)) return affine_const(nest, size_const(0));

@@ -3,12 +3,12 @@
  *
  *   stages, their loops, nodes  ->  [this file]  ->  blocks of items
  *
- * Each node is computed in the outermost loop that knows all of its variables, before whatever
- * inner loop is being built: so nothing is computed more often than it changes, and a node that is
- * there already is used again.
+ * Each node is computed in the outermost loop inside which all of its variables have values, in front of
+ * the inner loop that is being built. So it is computed only as often as its value changes, and later uses
+ * inside that loop find it there.
  *
- * Conditions of a reduction become bounds of its loops where each of them concerns one loop. Then
- * taps outside of an image are not visited, and inside nothing is tested.
+ * A condition of a reduction becomes a bound of one of its loops if possible (bounds_loop). Then taps outside
+ * of an image are skipped, and taps inside need no test.
  */
 #include "dfp/nest.h"
 
@@ -24,7 +24,7 @@ static bool holds(const struct block *b, uint64_t deps) {
     return b->var >= 0 && (deps & var_bit(b->var));
 }
 
-/* Walks out of loops as long as they do not matter. Out of a guard nothing may go: it would run
+/* Leaves loops as long as `deps` do not depend on them. Nothing leaves a guard: it would also run
  * where its stage does not. */
 static struct block *find_home(const struct building *b, uint64_t deps) {
     struct block *home = b->at;
@@ -32,14 +32,14 @@ static struct block *find_home(const struct building *b, uint64_t deps) {
     return home;
 }
 
-/* A node may be used again only from within the block it was computed in: C's scopes are the blocks. */
+/* A node may be used again only inside the block that computes it: in C its variable is local to the block. */
 static bool is_open(const struct building *b, const struct block *block) {
     for (const struct block *at = b->at; at; at = at->parent)
         if (at == block) return true;
     return false;
 }
 
-/* Does a loop around us keep the condition true? */
+/* Is the condition true in the open block, because it bounds a loop or guard around it? */
 static bool is_known(const struct building *b, const struct range *r) {
     for (const struct block *at = b->at; at; at = at->parent)
         for (int i = 0; i < at->n_clips; i++)
@@ -51,7 +51,7 @@ static void add_item(struct building *b, struct block *block, const struct item 
     VEC_PUSH(b->nest->arena, &block->items, *item);
 }
 
-/* The block is put into its parent's items when it is closed: behind what was hoisted meanwhile. */
+/* close_loop adds the block to its parent's items, so that items hoisted until then are in front of it. */
 static struct block *open_block(struct building *b, int var, bool is_lanes) {
     struct block *block = ARENA_NEW(b->nest->arena, struct block);
     block->var = var;
@@ -71,8 +71,8 @@ static void close_loop(struct building *b, struct block *block) {
 
 static struct node *build_node(struct building *b, struct node *n);
 
-/* May the condition bound the loop over `var`? Its other variables must be fixed by then, and
- * the same for all lanes. */
+/* Can the condition bound the loop over `var`? Its other variables must have values before the loop, the same in
+ * all lanes. */
 static bool bounds_loop(const struct building *b, const struct node *reduce, const struct range *r,
                         int var) {
     struct size coef = affine_coef(r->x, var);
@@ -85,7 +85,7 @@ static bool bounds_loop(const struct building *b, const struct node *reduce, con
     return !nest_is_vector(b->nest, deps, b->lane);
 }
 
-/* Of the reduction's conditions, those that this loop can keep true. The rest is tested at each tap. */
+/* Bounds the loop by all conditions of the reduction for which this is possible. Others are tested at each tap. */
 static void find_bounds(struct building *b, const struct node *reduce, struct block *block) {
     block->clip = ARENA_ARRAY(b->nest->arena, const struct range *, reduce->n_clips);
     for (int i = 0; i < reduce->n_clips; i++) {
@@ -95,7 +95,7 @@ static void find_bounds(struct building *b, const struct node *reduce, struct bl
     }
 }
 
-/* The loops of a reduction, with a lane of its own as the innermost one. */
+/* Opens the loops of a reduction, the one over `lane` (-1: none) innermost. Returns the outermost. */
 static struct block *open_reduction(struct building *b, struct node *reduce, int lane) {
     struct block *outer = NULL;
     for (int i = 0; i <= reduce->n_vars; i++) {
@@ -114,9 +114,9 @@ const struct block *nest_inner_loop(const struct block *b) {
 }
 
 /*
- * The reduction goes where its result belongs, which may be loops further out than where it is used:
- * the mean of a row is computed once per row. If nothing here runs over lanes, its own innermost loop
- * may: partial sums in a vector, combined at the end.
+ * The reduction is placed where its result belongs (find_home), which may be further out than where it is used:
+ * the mean of a row is computed once per row. If no loop around it runs over lanes, its own innermost loop
+ * may: it makes a vector of partial sums, which are combined at the end.
  */
 static void build_reduction(struct building *b, struct node *n) {
     struct building outside = *b;
@@ -137,7 +137,7 @@ static void build_reduction(struct building *b, struct node *n) {
 
 /* ---- Nodes ---- */
 
-/* Those of n's conditions that no loop around us keeps true. */
+/* The conditions of n that must be tested: no loop or guard around makes them true. Returns their number. */
 static int filter_ranges(struct building *b, const struct node *n, const struct range ***out) {
     int left = 0;
     *out = ARENA_ARRAY(b->nest->arena, const struct range *, n->n_ranges);
@@ -146,7 +146,7 @@ static int filter_ranges(struct building *b, const struct node *n, const struct 
     return left;
 }
 
-/* A condition that the loops keep true is 1, and a select on it is its first operand. */
+/* A condition that loops make true is 1, and a select on it is its first value. NULL: not such a node. */
 static struct node *build_known(struct building *b, struct node *n) {
     const struct range **left;
     const struct node *condition = n->primitive == PRIMITIVE_SELECT ? n->arg[0] : n;
@@ -154,7 +154,7 @@ static struct node *build_known(struct building *b, struct node *n) {
     return n == condition ? node_const(b->nest, 1) : build_node(b, n->arg[1]);
 }
 
-/* Builds what is needed for `n` and returns the node that stands for it here. */
+/* Adds the instructions that compute `n`. Returns the node to use for it in this block, which may be a simpler one. */
 static struct node *build_node(struct building *b, struct node *n) {
     struct node *known = build_known(b, n);
     if (known) return known;
@@ -175,7 +175,7 @@ static struct node *build_node(struct building *b, struct node *n) {
 
 static bool is_stored(const struct value *v) { return v->is_output || nest_in_scratch(v); }
 
-/* A stage apart that lacks some of the grid's variables runs where these are 0, so once. */
+/* An independent stage may lack some of the grid's variables: it runs only where these are 0, so once. */
 static void open_guard(struct building *b, const struct stage *s) {
     struct nest *nest = b->nest;
     const struct range **clip = ARENA_ARRAY(nest->arena, const struct range *, nest->grid.n);
@@ -204,8 +204,7 @@ static void build_stage(struct nest *nest, struct block *around, struct stage *s
     while (b.at != around) close_loop(&b, b.at);
 }
 
-/* Dims of 1 leave no loop: then the lanes of blocks are an empty loop's body, which is the
- * grid's. */
+/* Without a grid, as when all dims are 1, the stages are in the kernel's body itself. */
 void nest_build_blocks(struct nest *nest) {
     struct building b = {.nest = nest, .lane = -1};
     nest->body = open_block(&b, -1, false);

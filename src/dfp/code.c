@@ -1,16 +1,16 @@
 /*
- * Encoding: the blocks of a nest as code for interp.c. The words are described in code.h.
+ * Encoding: the blocks of a nest as code for interp.c. code.h describes the words.
  *
  *   nest->body  ->  [this file]  ->  dfp_kernel.code, registers behind the nest's scratch
  *
- * The innermost loop of each stage becomes strips, unless it holds reductions over whole dims: then
- * those do, and the columns of a strip are folded at the end.
+ * The innermost loop of each stage runs in strips, unless it contains reductions over whole dims: then the innermost
+ * loops of these run in strips, and the columns of their results are folded at the end.
  */
 #include "dfp/code.h"
 
 #include <string.h>
 
-/* Where a node's value is. */
+/* The place of a node's value, with the fields of code.h's place; `at` is the register. */
 struct place {
     int64_t at;
     int columns, inner;
@@ -33,7 +33,7 @@ static void put_double(struct encoder *e, double value) {
     put(e, bits);
 }
 
-/* Here only the value matters, so any argument that has it will do. */
+/* Code, unlike the text, depends on values: any argument of the same value can be used. */
 static int find_arg(struct nest *nest, struct size size) {
     for (int i = 0; i < nest->args.n; i++)
         if (size_equal(nest->args.at[i], size)) return i;
@@ -60,8 +60,8 @@ static void put_sum(struct encoder *e, const struct affine *a) {
 static bool depends(uint64_t deps, int var) { return var >= 0 && (deps & var_bit(var)); }
 
 /*
- * Registers are never used twice: a kernel has some dozens of nodes, and the strip is short enough for
- * all of them to stay in L1 or L2. Single values take 16 floats, so that rows stay aligned.
+ * Registers are not reused: a kernel has some dozens of nodes, and a strip is short enough that
+ * all of them fit in L1 or L2. Single values take 16 floats, so that rows stay aligned.
  */
 static struct place take_register(struct encoder *e, int columns, int inner) {
     struct place p = {e->registers, columns, inner};
@@ -79,7 +79,7 @@ static void set_place(struct encoder *e, const struct node *n, struct place p) {
     e->places.at[n->id] = p;
 }
 
-/* Constants get their register when they are first met, and their value in the code's head. */
+/* Constants get a register at their first use; encode_constants writes their values. */
 static struct place find_place(struct encoder *e, const struct node *n) {
     if (n->kind == NODE_CONST && (n->id >= e->places.n || e->places.at[n->id].at < 0)) {
         set_place(e, n, make_place(e, 0));
@@ -94,13 +94,13 @@ static void put_place(struct encoder *e, struct place p) {
     put(e, p.at);
 }
 
-/* The beginning of most instructions: what is done, and the register that it is done to. */
+/* Most instructions begin with the operation and the place that it writes. */
 static void put_code(struct encoder *e, enum code_op op, struct place to) {
     put(e, op);
     put_place(e, to);
 }
 
-/* The operand as a register of the wanted shape. */
+/* The register of an operand; if the operand has another shape, that of a new register to which it is broadcast. */
 static int64_t widen(struct encoder *e, const struct node *n, struct place shape) {
     struct place from = find_place(e, n);
     if (from.columns == shape.columns && from.inner == shape.inner) return from.at;
@@ -112,7 +112,7 @@ static int64_t widen(struct encoder *e, const struct node *n, struct place shape
 
 /* ---- Accesses ---- */
 
-/* Do all terms but `var` itself stay as they are when `var` changes? */
+/* Is the sum linear in `var`? Not if it has a quotient or remainder that depends on `var`. */
 static bool is_linear(const struct nest *nest, const struct affine *a, int var) {
     for (int i = 0; i < a->n; i++) {
         int v = a->term[i].var;
@@ -160,7 +160,7 @@ static void encode_load(struct encoder *e, const struct item *item, struct place
     put_ranges(e, item->range, item->n_ranges);
 }
 
-/* Pairs of the last block of each segment and how many lanes of it are channels; others have all. */
+/* For each segment, its last block and the number of lanes that hold channels in it. Other blocks are full. */
 static void encode_valid(struct encoder *e, struct place to) {
     const struct layout *layout = e->nest->layout;
     put_code(e, CODE_VALID, to);
@@ -203,7 +203,7 @@ static void encode_node(struct encoder *e, const struct item *item) {
     set_place(e, item->node, to);
 }
 
-/* A value that does not depend on the strip may still be stored once per column: a broadcast. */
+/* A value that does not depend on the strip may still be stored once per column: then it is broadcast first. */
 static void encode_store(struct encoder *e, const struct item *item) {
     const struct value *v = item->value;
     struct place shape = {.inner = 1};
@@ -219,13 +219,14 @@ static void encode_store(struct encoder *e, const struct item *item) {
 
 static void encode_items(struct encoder *e, const struct block *b, int n);
 
+/* Does the reduction run over the taps of a window only? */
 static bool is_windowed(const struct nest *nest, const struct node *reduce) {
     for (int i = 0; i < reduce->n_vars; i++)
         if (!nest->var[reduce->var[i]].is_window) return false;
     return true;
 }
 
-/* Does the loop become strips? */
+/* Does the loop run in strips? */
 static bool is_strip(const struct encoder *e, const struct block *b) {
     if (e->strip >= 0 || b->is_guard) return false;
     if (b->is_lanes) return true;
@@ -237,13 +238,14 @@ static bool is_strip(const struct encoder *e, const struct block *b) {
     return true;
 }
 
-/* What is handed from stage to stage at a point of a vector of the grid is one vector. */
+/* The number of columns of a strip. If the grid runs over lanes, scratch has room for one vector per value, so a strip that uses
+ * it must not be longer. */
 static int64_t strip_columns(const struct encoder *e, const struct block *b) {
     if (b->is_row && e->nest->grid_lane && e->nest->scratch_size) return e->nest->lanes;
     return e->nest->lane_var >= 0 ? CODE_STRIP / e->nest->lanes : CODE_STRIP;
 }
 
-/* Returns where the body's length has to be written. */
+/* Returns the position of the word with the loop's length, which end_loop writes. */
 static int begin_loop(struct encoder *e, const struct block *b, bool strip) {
     put(e, CODE_LOOP);
     put(e, b->var);
@@ -277,7 +279,7 @@ static void put_set(struct encoder *e, struct place to, double value) {
     put_double(e, value);
 }
 
-/* The loops of a reduction, from outer to inner; what was hoisted between them is in their items. */
+/* The loops of a reduction, from outer to inner, with the instructions that were hoisted between them. */
 static void encode_loops(struct encoder *e, const struct block *b, struct place sum) {
     bool strip = e->strip < 0 && b->reduce;
     int length = begin_loop(e, b, strip);
@@ -292,7 +294,7 @@ static void encode_loops(struct encoder *e, const struct block *b, struct place 
     end_loop(e, length, strip);
 }
 
-/* With a strip of its own, a reduction sums into columns, which are folded when all is done. */
+/* A reduction whose own loop runs in strips combines each column separately; the columns are folded at the end. */
 static void encode_reduce(struct encoder *e, const struct item *item) {
     const struct node *n = item->node;
     struct place to = make_place(e, n->deps), sum = to;
@@ -313,7 +315,7 @@ static void encode_reduce(struct encoder *e, const struct item *item) {
     put(e, CODE_STRIP / (e->nest->lane_var >= 0 ? e->nest->lanes : 1));
 }
 
-/* The first n of them. */
+/* The first n items of the block. */
 static void encode_items(struct encoder *e, const struct block *b, int n) {
     for (int i = 0; i < n; i++) {
         const struct item *item = &b->items.at[i];
@@ -328,7 +330,7 @@ static void encode_items(struct encoder *e, const struct block *b, int n) {
 
 /* ---- The head ---- */
 
-/* Behind the table, as the sums of quotients differ in length. */
+/* A table of all variables, and behind it the sums of quotients and remainders, whose lengths differ. */
 static void encode_vars(struct encoder *e) {
     struct nest *nest = e->nest;
     e->words.at[HEAD_VARS] = e->words.n;

@@ -1,16 +1,21 @@
 /*
- * Code for machines without a C compiler: the words that code.c writes and interp.c runs.
+ * The interpreter's code, for machines without a C compiler.
  *
- * Code is an array of 64 bit words without pointers, so it can be copied and stored. Values live in
- * registers, which are rows of floats: a strip of up to CODE_STRIP values of the innermost loop
- * (times the lanes of a channel block) is computed by one instruction, so that decoding it costs
- * little.
+ *   nest  ->  code.c encodes it  ->  the words described here  ->  interp.c runs them
  *
- *   size      argument number or -1, number: what arg[] holds at the call, or the number itself
- *   sum       n, n times (variable, size), size: base + sum of coef * variable
+ * Code is an array of 64 bit words without pointers, so it can be copied and stored. Values are in
+ * registers, which are rows of floats. One instruction computes a strip: up to CODE_STRIP floats, which are
+ * consecutive iterations (columns) of one loop, times the lanes of a channel block. So decoding costs little per value.
+ *
+ *   size      i, number: arg[i] of the call, or `number` if i is -1
+ *   sum       n, n times (variable, size), size: the sum of variable * size, and the last size, the base
  *   range     sum, low size, high size, 1 if linear in the strip's variable and equal in all lanes
+ *   ranges    n, n times range: all of them must hold
  *   register  offset in floats
- *   place     columns (1: one per value of the strip), inner (1, or the lanes of a block), register
+ *   place     columns (1: a value per column of the strip, 0: one), inner (1, or the lanes of a block), register
+ *   memory    index of a pointer, or -1 for scratch
+ *   access    sum, step per column, step per lane, 1 if each element's address must be computed on its own
+ *   double    its bits
  *
  * Example: y = relu(x) is a LOOP over the row in strips of CODE_STRIP columns, with the body
  *   LOAD r0 <- x + 1 * i;  BROADCAST r2 <- r1;  ARITH MAX r3 <- r0, r2;  STORE y + 1 * i <- r3;  END
@@ -21,32 +26,29 @@
 
 #include "dfp/nest.h"
 
-#define CODE_STRIP 512 /* floats: a dozen registers fit into L1 */
+#define CODE_STRIP 512 /* floats per register: a dozen registers fit in L1 */
 
 enum code_op {
-    CODE_END,       /* of a loop's body, or of all */
+    CODE_END,       /* ends a loop's body, and the code */
     CODE_ARITH,     /* place to, 3 registers, primitive */
     CODE_BROADCAST, /* place to, place from */
-    CODE_LOAD,      /* place to, memory, fill, access, n ranges */
+    CODE_LOAD,      /* place to, memory, double fill, access, ranges */
     CODE_STORE,     /* place from, memory, access */
-    CODE_RANGE,     /* place to, n ranges */
-    CODE_VALID,     /* place to, variable, n, n times (last block, lanes) */
-    CODE_SET,       /* place to, value; the whole register */
-    CODE_FOLD,      /* primitive, inner, to, from, columns: all of them combined with `to` */
-    CODE_LOOP, /* variable, row, size, words of the body, columns of a strip or 0, n ranges, body */
+    CODE_RANGE,     /* place to, ranges: 1 where they hold, else 0 */
+    CODE_VALID,     /* place to, block variable, n, n times (block, lanes that hold channels) */
+    CODE_SET,       /* place to, double: sets the whole register */
+    CODE_FOLD,      /* primitive, inner, register to, from, columns: combines them into `to` */
+    CODE_LOOP, /* variable, 1 for the row, extent, words from here to the end, columns or 0, ranges, body */
 };
 
-/* access = sum, column step, lane step, 1 if every element's address has to be computed by itself.
- * memory = pointer number, or -1 for scratch. Values (fill, constants) are the bits of a double. */
-
-/* The head: everything that comes before the body. */
+/* The head: the first words of the code. Offsets are from the start of the code, in words. */
 enum {
     HEAD_LANE_VAR,
-    HEAD_TILE,      /* floats of scratch in front of the registers */
+    HEAD_TILE,      /* floats of scratch before the registers, for values between stages */
     HEAD_VARS,      /* offset of: n, n times (kind, sum offset or 0, divisor size) */
-    HEAD_GRID,      /* offset of: n, n times (variable, size), chunks size, chunk size */
-    HEAD_CONSTANTS, /* offset of: n, n times (register, value) */
-    HEAD_BODY,
+    HEAD_GRID,      /* offset of: n, n times (variable, extent size), chunks size, chunk size */
+    HEAD_CONSTANTS, /* offset of: n, n times (register, double) */
+    HEAD_BODY,      /* offset of the first instruction */
     HEAD_WORDS,
 };
 

@@ -1,24 +1,23 @@
 /*
- * DFP's entry points: may these layers share a kernel, and what is the kernel of a cluster.
+ * DFP's entry points: whether layers can share a kernel, and generating the kernel of a cluster.
  *
- *   cluster.c asks dfp_refuse with growing clusters; the device asks dfp_generate for each one that
- *   came out
+ *   plan/cluster.c  ->  dfp_refuse, for growing clusters          device (dfp/step.c)  ->  dfp_generate, for the final ones
  *
- * Both build the same nest, so that what was accepted can be generated. Keeping expensive values in
- * scratch is tried first; where that cannot be, they are computed again for each reader.
+ * Both build the same nest, so that every accepted cluster can be generated. They first try to materialize expensive
+ * values; if that is refused, these are computed again for each reader.
  */
 #include "dfp/nest.h"
 
-#define DEFAULT_LANES 16 /* for refusing when no tensor is blocked: then it decides nothing */
+#define DEFAULT_LANES 16 /* for dfp_refuse if no tensor is blocked: then the width does not matter */
 
-/* Does the node read the epilogue's tile anywhere else than where it then writes? */
+/* Does the node load the epilogue's tile at another place than `at`, where the result is stored? */
 static bool reads_elsewhere(const struct nest *nest, const struct node *n,
                             const struct affine *at) {
     if (n->kind != NODE_LOAD || n->from->tensor != nest->tile) return false;
     return n->n_ranges || n->offset != at;
 }
 
-/* One stage whose loops are all in the grid: a task is a point, and points know nothing of each other. */
+/* An epilogue must be a single stage whose loops are all in the grid: a task is a point, and points are independent. */
 static void check_epilogue(struct nest *nest) {
     const struct stage *s = &nest->stage[0];
     if (nest->n_stages != 1 || s->roots.n != 1 || s->loops.n || nest->scratch_size) {
@@ -31,7 +30,8 @@ static void check_epilogue(struct nest *nest) {
             nest_refuse(nest, "not pointwise");
 }
 
-/* From layers to loops; afterwards only text is missing. `storage` NULL: while clustering. */
+/* From layers to addresses, or to nest->refusal. Clustering needs no more and passes NULL for `storage`; dfp_generate
+ * continues with loops, blocks and text. */
 static struct nest *build(struct arena *arena, const struct cluster *cluster,
                           const struct storage *storage, int lanes, bool may_materialize,
                           bool has_free_outputs) {
@@ -69,7 +69,7 @@ static const char *refuse(struct arena *arena, const struct cluster *cluster) {
     return build(arena, cluster, NULL, lanes, false, false)->refusal;
 }
 
-/* Clustering asks thousands of times, so each answer's nest dies at once. Reasons are constants. */
+/* Clustering calls this thousands of times, so each nest has an arena that is freed at once. Reasons are constant strings. */
 const char *dfp_refuse(struct arena *arena, const struct cluster *cluster) {
     struct arena own;
     arena_init(&own);
@@ -91,7 +91,7 @@ static void find_pointers(struct arena *arena, const struct cluster *c, struct d
     for (int i = 0; i < c->outputs.n; i++) out->ptr[c->inputs.n + i] = c->outputs.at[i];
 }
 
-/* Kinds are part of the structure; the origins, and so the comment, are not. */
+/* Kinds and origins of the layers. The comment is not part of the text, which must not depend on origins. */
 static const char *make_comment(struct arena *arena, const struct cluster *c) {
     struct text text;
     text_init(&text, arena);
@@ -120,7 +120,7 @@ static struct size count_tasks(const struct nest *nest) {
     return tasks;
 }
 
-/* Points of one task at which something that depends on these variables is computed. */
+/* How often one task computes a node that depends on these variables. Symbolic extents count as 1. */
 static double count_points(const struct nest *nest, uint64_t deps) {
     double points = 1;
     for (int k = 0; k + 1 < nest->grid.n; k++) deps &= ~var_bit(nest->grid.at[k]);
@@ -144,9 +144,9 @@ static double count_flops(const struct nest *nest) {
     return flops;
 }
 
-/* Outputs may have changed since clustering accepted these layers. The last attempt repeats the
- * accepted configuration, in which outputs without readers do not restrict the grid, and cannot
- * fail. */
+/* Outputs may have been added since clustering accepted these layers. The last attempt comes closest to what it
+ * accepted: values are not materialized unless they reduce, and independent stages, such as those of added outputs, do
+ * not restrict the grid. */
 static struct nest *generate_nest(struct arena *arena, const struct cluster *cluster,
                                   const struct storage *storage, int lanes) {
     struct nest *nest = build(arena, cluster, storage, lanes, true, false);

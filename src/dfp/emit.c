@@ -3,8 +3,8 @@
  *
  *   nest->body  ->  [this file], print.c  ->  text of SOL_KERNEL; sizes go to nest->args
  *
- * A loop over lanes is printed twice: for whole vectors, and for what is left. So are windows: for
- * those inside the image, and for those that hang over its edge.
+ * A loop over lanes is printed twice: for whole vectors, and for the rest. So are the loops of a window: for
+ * windows inside the image, and for windows that extend beyond its edge.
  *
  * relu(x) + 1 on dense memory becomes, without the declarations:
  *
@@ -23,9 +23,9 @@
  *         }
  *     }
  *
- * Invariant: equal structures give equal text, byte by byte. So numbers in the text are small
- * constants of the layers (window sizes, strides); all that depends on shapes is a<i>, the i-th
- * argument.
+ * Invariant: equal structures give equal text, byte by byte. So the only numbers in the text are small
+ * constants of the layers (window sizes, strides). Anything that depends on shapes is an argument: a<i> is
+ * arg[i].
  */
 #include "dfp/print.h"
 
@@ -35,8 +35,8 @@
 
 static void print_items(struct printer *p, const struct block *b);
 
-/* v = ADD(v, x) at the end of a reduction's innermost body. With lanes of its own the sum is a vector
- * v_lanes, into which the rest of the loop adds only the lanes that have an element. */
+/* v = ADD(v, x) at the end of a reduction's innermost body. A reduction with lanes of its own combines into a vector
+ * v_lanes; the partial version changes only the n lanes that have an element. */
 static void print_combine(struct printer *p, const struct block *b) {
     const struct node *n = b->reduce;
     const struct combine_info *combine = &combines[n->combine];
@@ -70,7 +70,7 @@ static void print_end(struct printer *p, const struct block *b) {
     else print_size(p, &v->extent, v->is_window);
 }
 
-/* What is left behind the whole vectors. */
+/* The partial version: the n < LANES iterations behind the last whole vector. */
 static void print_rest(struct printer *p, const struct block *b) {
     print_line(p, "if (i%d < ", b->var);
     print_end(p, b);
@@ -95,7 +95,7 @@ static void print_lanes_loop(struct printer *p, const struct block *b) {
     p->lane = lane;
 }
 
-/* Where a loop starts: at its piece of the row, behind the taps that are outside, or at 0. */
+/* The first iteration: the start of the tasks' row, the first tap inside the image, or 0. */
 static void print_begin(struct printer *p, const struct block *b) {
     bool clipped = b->n_clips && !p->interior;
     if (b->is_row) text_add(p->text, "row");
@@ -146,7 +146,7 @@ static void print_clips(struct printer *p, const struct block *b) {
     }
 }
 
-/* Is nothing cut off from any of the loops? */
+/* Prints the test that no loop is clipped. */
 static void print_interior_test(struct printer *p, const struct block *outer) {
     const char *and = "if (";
     print_line(p, "");
@@ -159,7 +159,8 @@ static void print_interior_test(struct printer *p, const struct block *outer) {
     text_add(p->text, ") {\n");
 }
 
-/* Windows inside the image run over all of their taps, a number the compiler knows and unrolls. */
+/* Clipped loops are printed twice. Windows inside the image have the full, constant extents, so that the C compiler unrolls the
+ * loops; other windows run from i<k>_begin to i<k>_end. */
 static void print_loops(struct printer *p, const struct block *outer) {
     bool interior = p->interior, clipped = false;
     for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
@@ -190,7 +191,7 @@ static bool has_lanes(const struct block *outer) {
     return false;
 }
 
-/* float v7 = 0; vec v7_lanes = 0; loops; v7 = ADD1(v7, ADD_lanes(v7_lanes)). */
+/* float v7 = 0; vec v7_lanes = 0; loops; v7 = ADD1(v7, ADD_lanes(v7_lanes)); v7_lanes only if a loop runs over lanes. */
 static void print_reduce(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     const struct combine_info *combine = &combines[n->combine];
@@ -223,7 +224,7 @@ static void print_items(struct printer *p, const struct block *b) {
 
 /* ---- The function ---- */
 
-/* A task is a number: chunk of the last loop of the grid, then the other loops, innermost first. */
+/* Decodes the number of a task: the chunk of the grid's last loop changes fastest, then the other loops, innermost first. */
 static void print_decoding(struct printer *p) {
     struct nest *nest = p->nest;
     int n = nest->grid.n;
@@ -265,7 +266,7 @@ static void print_head(struct printer *p) {
     print_line(p, "    (void)tile;\n");
 }
 
-/* The body first: printing it finds the arguments that the head declares. */
+/* Prints the body first, as this finds the arguments that the head declares. */
 void nest_emit(struct nest *nest, struct text *text) {
     struct text body;
     struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 2, .interior = true};

@@ -1,13 +1,16 @@
 /*
- * Fusing: which tensors of a cluster are computed where.
+ * Fusing: which tensors of a cluster are inlined, and which ones a stage computes.
  *
  *   layers + their point expressions  ->  [this file]  ->  values, roots, classes of tied dims
  *
- * A layer without a reduction is computed inside its readers, as often as they need it. The others are materialized: one stage computes and stores them, and their readers load them. An expensive layer (exponentials) that several stages read is materialized, too, if it fits into scratch and nest->may_materialize is set. Outputs are computed by a stage in any case.
+ * A layer without a reduction is inlined: each reader computes it. Layers with a reduction are materialized: a stage
+ * computes and stores their values, and readers load them. Expensive layers (exponentials) that several layers read are
+ * materialized, too, if nest->may_materialize is set. Outputs are always computed by a stage. Values that a stage computes
+ * are called roots.
  *
- * Dims are tied by identity: where a layer reads input dim d at plain variable k, input dim d and
- * output dim k run together. No two dims of one tensor are ever tied, or its diagonal would be all
- * that is computed.
+ * Tied dims share a loop; a class is a set of tied dims. If a layer reads dim d of its input at the plain variable k, dim d of
+ * the input and dim k of the output are tied. Two dims of one tensor are never tied, since one loop over both would compute
+ * the diagonal only.
  */
 #include "dfp/nest.h"
 
@@ -33,7 +36,7 @@ static struct value *add_value(struct nest *nest, struct tensor *t) {
     return &nest->values.at[nest->values.n - 1];
 }
 
-/* A source with a definition (a scalar) needs no memory: it becomes a constant. */
+/* Among sources, only a scalar has an expression: it becomes a constant of the kernel and needs no memory. */
 static void add_input(struct nest *nest, struct tensor *t) {
     struct value *v = add_value(nest, t);
     const struct layer *l = t->producer;
@@ -82,12 +85,12 @@ static bool has_one_channel(const struct value *v) {
 static void use_layout(struct nest *nest, struct value *v) {
     if (!nest->layout) nest->layout = &v->tensor->layout;
     v->is_blocked = layout_equal(nest->layout, &v->tensor->layout);
-    /* A single channel is read as a splat, whatever surrounds it. */
+    /* An input of one channel may have another layout: its only channel is read for all lanes. */
     if (!v->is_blocked && (v->layer || !has_one_channel(v)))
         nest_refuse(nest, "different blocked layouts");
 }
 
-/* Single channels come last, because they do not decide. */
+/* Tensors of one channel come last: they determine the layout only if no other tensor is blocked. */
 static void find_layout(struct nest *nest) {
     for (int single = 0; single < 2; single++)
         for (int i = 0; i < nest->values.n; i++) {
@@ -101,7 +104,7 @@ static void find_layout(struct nest *nest) {
 
 /* ---- Classes of dims ---- */
 
-/* The classes of all dims, as a forest over (value, dim). */
+/* Union-find over all dims of all values; the number of a dim is value * SOL_MAX_RANK + dim. */
 struct ties {
     struct nest *nest;
     int *parent;
@@ -112,7 +115,7 @@ static int find(struct ties *t, int i) {
     return i;
 }
 
-/* Would the union of classes a and b hold two dims of one tensor? x + transpose(x) would do that. */
+/* Would the union of classes a and b contain two dims of one tensor? For example in x + transpose(x). */
 static bool would_tie_one_tensor(struct ties *t, int a, int b) {
     for (int i = 0; i < t->nest->values.n; i++) {
         bool has_a = false, has_b = false;
@@ -125,8 +128,8 @@ static bool would_tie_one_tensor(struct ties *t, int a, int b) {
     return false;
 }
 
-/* Dims of 1 have no loop and are left out (they broadcast); dims of other extents are read in parts,
- * as by a slice, and do not run together. */
+/* Dims of extent 1 are not tied: they broadcast and have no loop. Dims of different extents are not tied either: one
+ * is read in part, for example by a slice. */
 static void tie(struct ties *t, int from, int from_dim, int to, int to_dim) {
     struct value *values = t->nest->values.at;
     int a = find(t, from * SOL_MAX_RANK + from_dim), b = find(t, to * SOL_MAX_RANK + to_dim);
@@ -147,7 +150,7 @@ static void tie_loads(struct ties *t, int to, const struct expr *e) {
             tie(t, from, d, to, e->index[d]->var);
 }
 
-/* Classes get numbers as they are met, value by value: equal clusters number them alike. */
+/* Classes are numbered in the order of values and dims, so that clusters of equal structure have equal numbers. */
 static void number_class(struct ties *t, int value, int dim, int *class_of) {
     struct nest *nest = t->nest;
     struct value *v = &nest->values.at[value];
@@ -184,14 +187,13 @@ static void find_classes(struct nest *nest) {
 
 /* ---- Roots ---- */
 
-/* Multiplications or so per point, with what a load brings left out; only EXPENSIVE is compared with it. */
+/* The cost of a layer per point, roughly in multiplications, without its inputs. It is only compared with EXPENSIVE. */
 static double find_cost(const struct expr *e) {
     double cost = primitives[e->primitive].cost;
     for (int i = 0; i < 3 && e->arg[i]; i++) cost += find_cost(e->arg[i]);
     return cost;
 }
 
-/* Does `reader` load `from` at its own point, dim by dim? */
 bool nest_is_identity(const struct value *reader, const struct value *from,
                       const struct expr *load) {
     for (int d = 0; d < from->tensor->rank; d++) {
@@ -205,8 +207,8 @@ bool nest_is_identity(const struct value *reader, const struct value *from,
 
 struct uses {
     const struct value *of, *reader;
-    int elsewhere; /* loads at another point or from a reader with more points */
-    int windows;   /* loads whose indices overlap: each element is read several times */
+    int elsewhere; /* loads at another point, or by a reader with another number of dims */
+    int windows;   /* loads by overlapping windows: each element is read several times */
 };
 
 static int count_dims(const struct value *v) {
@@ -217,7 +219,8 @@ static int count_dims(const struct value *v) {
 
 static bool is_sum(const struct index *x) { return x->op == INDEX_ADD; }
 
-/* A pooling window reads x[2*i + r], a sum of two variables: neighbours read the same elements. */
+/* Counts the loads of u->of in `e`. A window's index is a sum of two variables, as in x[2*i + r]: windows next to each other
+ * read the same elements. */
 static void count_uses(struct uses *u, const struct expr *e, bool in_reduction) {
     in_reduction |= e->kind == EXPR_REDUCE;
     for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(u, e->arg[i], in_reduction);
@@ -227,7 +230,8 @@ static void count_uses(struct uses *u, const struct expr *e, bool in_reduction) 
     for (int d = 0; d < e->n_index; d++) u->windows += in_reduction && is_sum(e->index[d]);
 }
 
-/* Is it better to compute this value once and keep it? */
+/* Should the value be computed once and stored? Yes if it is expensive and several layers read it, at least one of them
+ * elsewhere (struct uses). */
 static bool is_worth_materializing(struct nest *nest, const struct value *v) {
     struct uses u = {.of = v};
     int readers = 0;

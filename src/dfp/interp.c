@@ -3,16 +3,16 @@
  *
  *   dfp_kernel.code  ->  [this file]  ->  the same results as the compiled text
  *
- * One instruction works on a row: the columns of a strip that are active, times the lanes of a
- * block. A window that hangs over the image's edge makes some columns inactive for some taps; since
- * conditions are linear in the strip's variable, the active ones are always a range. The code was
- * made by code.c and is trusted.
+ * One instruction works on a row: the active columns of a strip, times the lanes of a block. If a window
+ * extends beyond the image's edge, some columns are inactive for some taps. The conditions of loops are
+ * linear in the strip's variable, so the active columns are always a range. The code comes from code.c and is
+ * not checked.
  */
 #include "dfp/code.h"
 
 #include <string.h>
 
-#define LANES 4 /* what every machine has: this file is compiled without special flags */
+#define LANES 4 /* all processors have such vectors; this file is compiled without flags for others */
 #define TEXT(...) __VA_ARGS__
 #include "dfp/vector.h"
 
@@ -23,7 +23,7 @@ struct machine {
     int64_t var[NEST_VARS];
     int strip, lane_var;
     int64_t first, end;   /* active columns of the strip */
-    int64_t row, row_end; /* the piece of the grid's last loop that the tasks cover */
+    int64_t row, row_end; /* the iterations of the grid's last loop that the tasks cover */
 };
 
 /* ---- Operands ---- */
@@ -43,7 +43,7 @@ static double read_double(struct machine *m) {
 
 static int64_t read_sum(struct machine *m, int64_t *strip_coef);
 
-/* Quotients and remainders are computed from what they are made of. */
+/* The value of a variable. Quotients and remainders are computed from their sums. */
 static int64_t find_var(struct machine *m, int64_t var) {
     const int64_t *entry = m->vars + 1 + 4 * var, *pc = m->pc;
     if (!entry[1]) return m->var[var];
@@ -56,7 +56,7 @@ static int64_t find_var(struct machine *m, int64_t var) {
     return entry[0] == VAR_DIV ? div_floor(of, divisor) : mod_floor(of, divisor);
 }
 
-/* The sum in the strip's first column, and what it grows by from column to column. */
+/* The sum in the strip's first column, and its step from column to column. */
 static int64_t read_sum(struct machine *m, int64_t *strip_coef) {
     int64_t sum = 0;
     *strip_coef = 0;
@@ -91,8 +91,8 @@ static float *read_memory(struct machine *m) {
 #define CALL_2(name) name(x, y)
 #define CALL_3(name) name(x, y, z)
 
-/* Whole vectors, then what is left: registers beyond an active range may hold sums of other
- * columns. */
+/* Whole vectors, then the rest with partial accesses: what is behind the active columns may be sums of other columns, which must
+ * not change. */
 #define ROW(name, value)                                                                           \
     static void row_##name(float *to, const float *a, const float *b, const float *c, int64_t n) { \
         int64_t i = 0;                                                                             \
@@ -132,7 +132,7 @@ static void run_arith(struct machine *m) {
     rows[next(m)](to.at + begin, a + begin, b + begin, c + begin, to.end * to.inner - begin);
 }
 
-/* From one value per row, column or block to the wanted shape; `from` is the smaller one. */
+/* Copies one value per row, per column or per block to all places of a larger register. */
 static void run_broadcast(struct machine *m) {
     struct place to = read_place(m), from = read_place(m);
     for (int64_t c = to.begin; c < to.end; c++) {
@@ -163,7 +163,7 @@ static void narrow(int64_t base, int64_t step, int64_t low, int64_t high, int64_
     *end = max_int(*first, min_int(*end, div_ceil(high - base, step)));
 }
 
-/* Reads ranges and narrows the columns by those that are linear in them; false when one is not. */
+/* Reads ranges and narrows the columns by those that are linear in the column; false if there are others. */
 static bool read_ranges(struct machine *m, int64_t *first, int64_t *end) {
     bool linear = true;
     for (int64_t n = next(m); n > 0; n--) {
@@ -174,7 +174,7 @@ static bool read_ranges(struct machine *m, int64_t *first, int64_t *end) {
     return linear;
 }
 
-/* One element, with the strip's variable and the lane set to it. */
+/* Do all ranges hold for the element that set_point has chosen? */
 static bool holds_here(struct machine *m) {
     bool holds = true;
     for (int64_t n = next(m); n > 0; n--) {
@@ -185,7 +185,8 @@ static bool holds_here(struct machine *m) {
     return holds;
 }
 
-/* The strip's variable stands at its first column; these two visit one column, and one lane, of it. */
+/* The strip's variable normally has the value of the first column. set_point sets it to a column, and the lane; unset_point
+ * undoes this. */
 static void set_point(struct machine *m, int64_t column, int64_t lane) {
     if (m->strip >= 0) m->var[m->strip] += column;
     if (m->lane_var >= 0) m->var[m->lane_var] = lane;
@@ -196,7 +197,7 @@ static void unset_point(struct machine *m, int64_t column) {
     if (m->lane_var >= 0) m->var[m->lane_var] = 0;
 }
 
-/* A block that is the last of its segment has as many channels as the code says; all others are full. */
+/* The code has the number of channels in the last block of each segment; all other blocks are full. */
 static void run_valid(struct machine *m) {
     struct place to = read_place(m);
     int64_t var = next(m), n = next(m);
@@ -217,7 +218,7 @@ struct access {
     bool single; /* element by element */
 };
 
-/* `sum` stays, to be evaluated again for each element where it is not linear. */
+/* Keeps the position of the sum, which is evaluated again per element if it is not linear. */
 static struct access read_access(struct machine *m) {
     struct access a = {.sum = m->pc};
     int64_t ignored;
@@ -234,7 +235,7 @@ static int64_t find_offset(struct machine *m, const struct access *a) {
     return read_sum(m, &ignored);
 }
 
-/* Columns [first, end) of a register from memory. */
+/* Loads columns [first, end) of a register. */
 static void load_columns(float *to, const float *from, const struct access *a, int64_t inner,
                          int64_t first, int64_t end) {
     int64_t step = a->column_step;
@@ -256,8 +257,8 @@ static void load_columns(float *to, const float *from, const struct access *a, i
     }
 }
 
-/* Any index at all, as behind a quotient, and any condition: the formulas are evaluated per element. What does not hold stays as it
- * is; without memory to load from, what holds is 1. */
+/* Loads with any index, such as a quotient, and any condition: formulas are evaluated per element. Elements whose conditions fail
+ * are not changed. If `from` is NULL, the others become 1. */
 static void load_singly(struct machine *m, struct place to, const float *from,
                         const struct access *a) {
     const int64_t *after = m->pc;
@@ -280,7 +281,7 @@ static void run_range(struct machine *m) {
     else load_singly(m, to, NULL, &none);
 }
 
-/* Columns outside of [first, last) are padding and get the fill; inside nothing is tested any more. */
+/* Columns outside of [first, last) are padding and get the fill; columns inside need no further test. */
 static void run_load(struct machine *m) {
     struct place to = read_place(m);
     const float *from = read_memory(m);
@@ -319,7 +320,7 @@ static void run_set(struct machine *m) {
     fill_row(to.at, (float)read_double(m), to.columns ? CODE_STRIP : to.inner);
 }
 
-/* Columns are combined by halves, which rounds less than one after the other. */
+/* Combines the columns by halves: the rounding error is smaller than in one chain of sums. */
 static void run_fold(struct machine *m) {
     row_function *row = rows[next(m)];
     int64_t inner = next(m);
@@ -330,8 +331,8 @@ static void run_fold(struct machine *m) {
 
 static void run_body(struct machine *m);
 
-/* The body for the current value (or strip of values) of the loop's variable, in the columns the
- * ranges leave. */
+/* Runs the body for the current value (or strip of values) of the loop's variable, in the columns in which the loop's
+ * ranges hold. */
 static void run_columns(struct machine *m, const int64_t *ranges) {
     int64_t first = m->first, end = m->end;
     m->pc = ranges;
@@ -341,7 +342,7 @@ static void run_columns(struct machine *m, const int64_t *ranges) {
     m->end = end;
 }
 
-/* `width` columns at a time; the body's instructions then work on rows of that many values. */
+/* Runs a loop in strips of `width` columns; the body's instructions then work on that many values. */
 static void run_strips(struct machine *m, int64_t var, int64_t begin, int64_t end, int64_t width,
                        const int64_t *ranges) {
     m->strip = (int)var;
@@ -396,7 +397,8 @@ static void set_constants(struct machine *m) {
     }
 }
 
-/* Sets the grid's variables for the run of tasks from `begin`, and returns how many it has. */
+/* Sets the grid's variables for the task `begin` and the tasks behind it that differ only in the chunk. Returns the number of
+ * these tasks. */
 static int64_t begin_run(struct machine *m, int64_t begin, int64_t end) {
     int64_t var[NEST_VARS], extent[NEST_VARS];
     m->pc = m->code + m->code[HEAD_GRID];

@@ -1,19 +1,19 @@
 /*
- * Loops: as few as possible, the innermost over lanes, the outermost cut into tasks.
+ * Loops: merges them, chooses which ones run over lanes, and divides the grid into tasks.
  *
  *   nodes with offsets, grid and stages  ->  [this file]  ->  merged variables, lanes, chunks
  *
- * Two loops, one directly inside the other, become one where every offset and condition sees them
- * as one: the outer coefficient is the inner one times the inner extent. A chain of pointwise
- * layers over dense tensors ends as one loop.
+ * Two loops, one directly inside the other, are merged if in every offset and condition the outer
+ * coefficient is the inner coefficient times the inner extent. A chain of pointwise layers over dense
+ * tensors becomes one loop.
  *
- * Sizes may be symbolic, so nothing here asks how large a loop is, unless that is a number.
+ * Extents may be symbolic; only those that are numbers influence decisions.
  */
 #include "dfp/nest.h"
 
 /* ---- Merging ---- */
 
-/* In h * stride + w, with stride = extent of w, both are one loop; where neither occurs, too. */
+/* True for h * stride + w if stride is the extent of w; also if neither variable occurs. */
 static bool merges_in(const struct nest *nest, const struct affine *a, int outer, int inner) {
     struct size coef = size_mul(affine_coef(a, inner), nest->var[inner].extent);
     return size_equal(affine_coef(a, outer), coef);
@@ -26,7 +26,7 @@ static bool merges_in_ranges(const struct nest *nest, const struct range *const 
     return true;
 }
 
-/* Which lanes are padding depends on the block's number, so that must stay a variable. */
+/* A VALID node needs the block's number, so this variable must remain. */
 static bool merges_in_node(const struct nest *nest, const struct node *n, int outer, int inner) {
     bool uses_block = outer == nest->block_var || inner == nest->block_var;
     if (n->kind == NODE_VALID && uses_block) return false;
@@ -35,7 +35,7 @@ static bool merges_in_node(const struct nest *nest, const struct node *n, int ou
            merges_in_ranges(nest, n->clip, n->n_clips, outer, inner);
 }
 
-/* Variables that some node needs, directly or by way of a quotient. */
+/* Variables that a node uses, directly or inside a quotient or remainder. */
 static uint64_t find_used_vars(const struct nest *nest) {
     uint64_t used = 0;
     for (int i = 0; i < nest->nodes.n; i++) {
@@ -62,7 +62,7 @@ static bool merges_everywhere(const struct nest *nest, int outer, int inner) {
     return true;
 }
 
-/* Stages that run over one of the two must run over both, one right inside the other. */
+/* A list of loops must have `inner` directly behind `outer`, or neither of them. */
 static bool is_adjacent_in(const int *at, int n, int outer, int inner) {
     for (int i = 0; i < n; i++) {
         if (at[i] == outer) return i + 1 < n && at[i + 1] == inner;
@@ -93,7 +93,7 @@ static void rename_dep(uint64_t *deps, int from, int to) {
     if (*deps & var_bit(from)) *deps = (*deps & ~var_bit(from)) | var_bit(to);
 }
 
-/* The inner variable now runs over both; what the outer one added is in its coefficient already. */
+/* The inner variable now runs over both loops. The outer one's terms are dropped, as the inner coefficients cover them. */
 static void merge(struct nest *nest, int outer, int inner) {
     struct var *v = &nest->var[inner];
     v->extent = size_mul(v->extent, nest->var[outer].extent);
@@ -117,7 +117,7 @@ static void merge(struct nest *nest, int outer, int inner) {
     }
 }
 
-/* From the inside out, so that a chain of n loops ends as one. `n` shrinks with each merge. */
+/* From the innermost loop outwards, so that a whole chain can become one loop. Each merge decreases *n. */
 static void merge_list(struct nest *nest, const int *at, const int *n) {
     for (int i = *n - 1; i > 0; i--)
         if (is_adjacent(nest, at[i - 1], at[i]) && merges_everywhere(nest, at[i - 1], at[i]))
@@ -135,9 +135,8 @@ void nest_merge_loops(struct nest *nest) {
 
 /* ---- Lanes ---- */
 
-/* How well one access goes when `var` runs over lanes: a vector (3), a splat (0), a gather (-3), or
- * element by element (-6), as behind a division. Only the order of these numbers was ever looked at;
- * accesses in a reduction count more because they run more often. */
+/* Rates an access if `var` runs over lanes: 3 for a vector, 0 for a splat, -3 for a gather, -6 for element
+ * by element, if a quotient depends on `var`. These numbers are not tuned; only their order matters. */
 static double score_access(const struct nest *nest, const struct affine *offset, int var) {
     struct size coef = affine_coef(offset, var);
     if (!(affine_deps(nest, offset) & var_bit(var))) return 0;
@@ -154,6 +153,7 @@ static bool is_reduced(const struct nest *nest, uint64_t deps) {
     return false;
 }
 
+/* Sums up the loads of `n` and its operands. Loads in reductions count four times, since they run more often. */
 static void score_nodes(const struct nest *nest, struct node *n, int var, int stamp,
                         double *score) {
     if (n->mark == stamp) return;
@@ -163,7 +163,7 @@ static void score_nodes(const struct nest *nest, struct node *n, int var, int st
         *score += score_access(nest, n->offset, var) * (is_reduced(nest, n->deps) ? 4 : 1);
 }
 
-/* A short loop fills a part of the lanes only. */
+/* A loop shorter than a vector uses only some of the lanes. */
 static double scale_score(const struct nest *nest, int var, double score) {
     struct size extent = nest->var[var].extent;
     if (score <= 0 || !size_is_const(extent) || size_value(extent) >= nest->lanes) return score;
@@ -182,7 +182,7 @@ static double score_stage(struct nest *nest, const struct stage *s, int var) {
     return scale_score(nest, var, score);
 }
 
-/* The last of the best: inner loops come last and win ties. */
+/* The loop with the highest score, if it is at least *best, else -1. Of equal scores the innermost loop, the last, wins. */
 static int find_best_lane(struct nest *nest, const struct stage *s, const int *at, int n,
                           double *best) {
     int lane = -1;
@@ -209,7 +209,7 @@ int nest_reduce_lane(struct nest *nest, const struct node *reduce) {
     return lane;
 }
 
-/* What a stage gains from lanes in its reductions instead. */
+/* The score of a stage if its reductions run over lanes instead of its loops. */
 static double score_reductions(struct nest *nest, const struct stage *s) {
     double best = 0;
     for (int i = 0; i < nest->n_vars; i++) {
@@ -226,8 +226,8 @@ static void move_last(int *at, int n, int var) {
 }
 
 /*
- * Lanes over the stage's innermost loop, or inside of its reductions, if these score more: the sum of a
- * row over dense memory should not gather one element of each of 16 rows.
+ * Chooses the stage's loop that runs over lanes, or -1 if lanes inside of its reductions score higher: the sum of a
+ * dense row should not gather one element of each of 16 rows. Returns the score.
  */
 static double plan_stage_lane(struct nest *nest, struct stage *s) {
     double best = 0, reductions = score_reductions(nest, s);
@@ -237,22 +237,22 @@ static double plan_stage_lane(struct nest *nest, struct stage *s) {
     return reductions;
 }
 
-/* A lane of the grid is one for all stages, so its score is the sum of theirs. */
+/* If a loop of the grid runs over lanes, it does so in all stages, so their scores are added. */
 static double score_grid(struct nest *nest, int var) {
     double score = 0;
     for (int i = 0; i < nest->n_stages; i++) score += score_stage(nest, &nest->stage[i], var);
     return score;
 }
 
-/* Is a point of the grid so much work that a chunk of one vector is worth a task? */
+/* Is one point of the grid enough work that a task may be a single point, or a single vector of points? */
 static bool has_work(const struct nest *nest) {
     for (int i = 0; i < nest->nodes.n; i++)
         if (nest->nodes.at[i]->kind == NODE_REDUCE) return true;
     return nest->n_stages > 1;
 }
 
-/* One vector of the grid for all stages, or each stage its own lanes: whichever reads and writes
- * more whole vectors. */
+/* Lanes are either a loop of the grid, for all stages, or chosen per stage: the one with the higher score. With blocked
+ * tensors they are the lanes of a block. */
 static void plan_lanes(struct nest *nest) {
     double own = 0, best = -1e30;
     int lane = -1;
@@ -275,7 +275,7 @@ static void plan_lanes(struct nest *nest) {
     }
 }
 
-/* Each value that is handed on now is a vector. */
+/* If the grid runs over lanes, each value in scratch is a vector. */
 static void widen_scratch(struct nest *nest) {
     struct size lanes = size_const(nest->lanes);
     for (int i = 0; i < nest->values.n; i++) {
@@ -293,10 +293,11 @@ static void widen_scratch(struct nest *nest) {
 /* ---- Tasks ---- */
 
 /*
- * The last loop of the grid is cut into chunks. Their number has to be a polynomial: of c *
- * (symbols) elements we make ceil(c / wanted) * (symbols) chunks. A call works on runs of chunks,
- * so small ones cost nothing; they have to be whole vectors, though, for a run to end with the only
- * partial one. An epilogue's tasks are points, in the order of memory, as the kernel that calls it counts them.
+ * Cuts the last loop of the grid into chunks. Their number must be a polynomial: c * (symbols) iterations
+ * become ceil(c / wanted) * (symbols) chunks, some of which may be empty. A kernel computes consecutive
+ * chunks in one loop, so small chunks cost nothing. Chunks are whole vectors, unless c < wanted, so that a
+ * partial vector only occurs at the end of the loop. An epilogue's tasks are points in the order of memory, as the DNN kernel
+ * that calls it counts them.
  */
 static void plan_chunks(struct nest *nest) {
     nest->chunks = size_const(1);

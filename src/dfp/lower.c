@@ -3,22 +3,21 @@
  *
  *   roots with their classes of dims  ->  [this file]  ->  value->node of each root
  *
- * The value of a tensor at a point is: a load, when it lies in memory or another stage made it; the
- * node itself, when it is made at the same point of the same stage; else its layer's expression
- * with the point put in for the variables. That last case is all there is to fusing pointwise
- * layers, and works for any layer without a reduction.
+ * The value of a tensor at a point becomes one of three nodes. If it lies in memory, or another stage computes it: a load. If
+ * the same stage computes it at the same point: that node. Else: its layer's expression, with the point's indices in
+ * place of the variables. This last case, inlining, fuses pointwise layers; it works for any layer without a reduction.
  *
- * What lies outside of a padded tensor is the fill value, never a function of it: a select on
- * ranges keeps it apart. Since both sides of a select are computed, loads below it test their own
- * bounds. (A select of a layer's own needs nothing: a load that may lie outside is `checked` there, too.)
+ * Outside of a padded tensor the value is the fill, and the tensor's expression is not applied to it: lower_load makes a
+ * select between the two. Since both operands of a select are computed, loads below it test their own bounds (`guarded`). Selects
+ * in a layer's own expression need no such tests: loads that may lie outside are `checked` there.
  */
 #include "dfp/nest.h"
 
 #include <string.h>
 
-#define LOWER_STACK ((size_t)8 << 10) /* what the innermost layer of a chain may take */
+#define LOWER_STACK ((size_t)8 << 10) /* bytes of stack that lowering the innermost layer may need */
 
-/* `guarded`: below a select that lower_load made, so that indices may be out of bounds. */
+/* `guarded`: the value is below a select that lower_load made, so its indices may be out of bounds. */
 static struct node *lower_value(struct nest *nest, struct value *v, const struct affine **index,
                                 bool guarded);
 
@@ -39,7 +38,6 @@ static const struct affine *lower_index(struct nest *nest, const struct index *x
     return affine_const(nest, size_const(0));
 }
 
-/* The index that runs over a class of dims; for channels in blocks it is the stored position. */
 const struct affine *nest_class_index(struct nest *nest, int dim_class) {
     if (dim_class < 0) return affine_const(nest, size_const(0));
     const struct affine *outer = affine_var(nest, nest->class_var[dim_class]);
@@ -52,8 +50,8 @@ static bool runs_over_blocks(const struct nest *nest, const struct affine *x) {
     return nest->lane_var >= 0 && (affine_deps(nest, x) & var_bit(nest->lane_var));
 }
 
-/* Is index x of dim `dim` surely inside the tensor? Stored positions are inside any tensor of
- * the same layout. */
+/* True only if it is certain that index x of dim `dim` is inside the tensor. Stored positions are inside all tensors
+ * of the same layout. */
 static bool is_inside(const struct nest *nest, const struct value *v, int dim,
                       const struct affine *x) {
     struct size extent = v->tensor->dim[dim];
@@ -61,8 +59,8 @@ static bool is_inside(const struct nest *nest, const struct value *v, int dim,
     return affine_is_within(nest, x, extent);
 }
 
-/* With several segments a channel's number says nothing about its place; only the common
- * position may be used. */
+/* With several segments, stored positions and channel numbers differ by more than a constant. So channels may only be read at
+ * the stored position that the loops have; other indices are refused. */
 static void check_segments(struct nest *nest, const struct value *v, int dim,
                            const struct affine *x) {
     bool is_position = runs_over_blocks(nest, x) && is_inside(nest, v, dim, x) && x->n == 2;
@@ -94,7 +92,7 @@ static struct node *make_load(struct nest *nest, struct value *v, const struct a
     const struct range *range[SOL_MAX_RANK];
     for (int d = 0; d < v->tensor->rank; d++) {
         check_segments(nest, v, d, index[d]);
-        /* Pad lanes of a plain tensor do not exist. */
+        /* A plain tensor has no pad lanes, so loads must not read there. */
         guarded |= !value_is_channel(v, d) && runs_over_blocks(nest, index[d]);
     }
     if (guarded) n.n_ranges = add_guards(nest, v, index, range);
@@ -103,8 +101,8 @@ static struct node *make_load(struct nest *nest, struct value *v, const struct a
     return node_make(nest, &n);
 }
 
-/* Another stage's values are read point by point: then what the grid point holds is all that is
- * needed. */
+/* A load of a value that another stage computes. Each index must be the point's own, or inside and with one variable at most:
+ * windows over such values are refused. */
 static struct node *load_root(struct nest *nest, struct value *v, const struct affine **index,
                               bool guarded) {
     for (int d = 0; d < v->tensor->rank; d++) {
@@ -116,7 +114,7 @@ static struct node *load_root(struct nest *nest, struct value *v, const struct a
     return make_load(nest, v, index, guarded, 0);
 }
 
-/* Indices are unique, so that comparing pointers compares points. */
+/* Indices are unique, so comparing pointers compares points. */
 static bool is_own_point(struct nest *nest, const struct value *v, const struct affine **index) {
     for (int d = 0; d < v->tensor->rank; d++)
         if (index[d] != nest_class_index(nest, v->dim_class[d])) return false;
@@ -127,9 +125,9 @@ static struct node *lower_expr(struct nest *nest, const struct expr *e, const st
                                bool guarded);
 
 /*
- * A checked load may lie outside of its tensor, as a padded window does. Guards that can be proved are
- * left out; of those that remain, a load from memory takes them along (it then yields the fill), and
- * any other value becomes select(range, value, fill).
+ * A checked load may lie outside of its tensor, as in a padded window. Conditions that are proved to hold are
+ * left out. With the others, a load from memory yields the fill where they fail; any other value becomes
+ * select(condition, value, fill).
  */
 static struct node *lower_load(struct nest *nest, const struct expr *e, const struct affine **env,
                                bool guarded) {
@@ -145,7 +143,7 @@ static struct node *lower_load(struct nest *nest, const struct expr *e, const st
     return node_apply(nest, PRIMITIVE_SELECT, condition, value, node_const(nest, e->fill));
 }
 
-/* A condition of the layer's own (where a concat's part begins, say), as 1 or 0. */
+/* A condition in a layer's expression, such as the range of a part of a concat, as 1.0 or 0.0. */
 static struct node *lower_range(struct nest *nest, const struct expr *e,
                                 const struct affine **env) {
     const struct affine *x = lower_index(nest, e->index[0], env);
@@ -165,8 +163,8 @@ static void add_clips(struct nest *nest, struct node *reduce, const struct node 
     reduce->n_clips = all;
 }
 
-/* Conditions without which `body` changes nothing: the loops need not run where they do not hold. A
- * padded factor of a product counts too: taps in the padding are not there, even if the other
+/* Collects conditions without which `body` is neutral: the loops can skip iterations in which one fails. In a product,
+ * conditions of either factor count: a tap in the padding contributes nothing, even if the other
  * factor is infinite. */
 static void find_clips(struct nest *nest, struct node *reduce, const struct node *body) {
     double neutral = combines[reduce->combine].neutral;
@@ -183,8 +181,8 @@ static void find_clips(struct nest *nest, struct node *reduce, const struct node
     }
 }
 
-/* A window's extents are few and small numbers, and the compiler shall unroll them: they go into
- * the text. */
+/* Small constant extents of windows are printed as numbers, not passed as arguments, so that the C compiler unrolls
+ * their loops. */
 static void mark_window(struct nest *nest, const struct affine *x) {
     if (x->n < 2) return;
     for (int i = 0; i < x->n; i++) {
@@ -194,7 +192,7 @@ static void mark_window(struct nest *nest, const struct affine *x) {
     }
 }
 
-/* Of (2*i + r) both i and r are marked if they are reductions and small: r is, i is an output's. */
+/* A sum of two or more variables is a window's index. In 2*i + r, only r is marked: i is not a reduction's variable. */
 static void mark_windows(struct nest *nest) {
     for (int i = 0; i < nest->nodes.n; i++) {
         const struct node *n = nest->nodes.at[i];
@@ -203,7 +201,7 @@ static void mark_windows(struct nest *nest) {
     }
 }
 
-/* All of its dims are 1: a sum of one, max(x, -inf). */
+/* A reduction over dims of extent 1 only: the sum of x is x, the maximum is max(x, -inf). */
 static struct node *combine_once(struct nest *nest, const struct node *reduce) {
     const struct combine_info *combine = &combines[reduce->combine];
     if (reduce->combine == COMBINE_ADD) return reduce->arg[0];
@@ -212,8 +210,8 @@ static struct node *combine_once(struct nest *nest, const struct node *reduce) {
 }
 
 /*
- * Each use of a reduction has variables of its own; dims of 1 have none. What bounds the window's taps
- * is taken from the body (clips), so that the loops can be cut instead of testing each tap.
+ * Each lowered reduction has variables of its own; dims of extent 1 have none. Conditions of the body become clips, so
+ * that loops can be shortened instead of testing each tap.
  */
 static struct node *lower_reduce(struct nest *nest, const struct expr *e,
                                  const struct affine **outer, bool guarded) {
@@ -249,8 +247,8 @@ static struct node *lower_expr(struct nest *nest, const struct expr *e, const st
     return node_make(nest, &n);
 }
 
-/* A chain of layers in one kernel is lowered as deep as it is long. Clustering (nest->refuses_waste) stops a kernel's growth well before
- * the stack ends; what it accepted can then be made from a little further down. */
+/* Inlining a chain of layers recurses once per layer. Clustering (nest->refuses_waste) requires twice the stack, so that a cluster
+ * that it accepts can be generated later, when somewhat less stack is left. */
 static struct node *inline_value(struct nest *nest, struct value *v, const struct affine **index,
                                  bool guarded) {
     const struct affine *env[NEST_VARS] = {0};
@@ -266,7 +264,7 @@ static struct node *inline_value(struct nest *nest, struct value *v, const struc
     return lower_expr(nest, v->expr, env, guarded);
 }
 
-/* Values are looked up by point, or a diamond of layers would be computed once per path through
+/* Nodes are remembered by value and point; otherwise a diamond of layers would be lowered once per path through
  * it. */
 static struct node *lower_inlined(struct nest *nest, struct value *v, const struct affine **index,
                                   bool guarded) {
@@ -295,7 +293,7 @@ static struct node *lower_value(struct nest *nest, struct value *v, const struct
 
 /* ---- Roots ---- */
 
-/* Roots are lowered in topological order: lower_value finds the nodes of earlier ones of the stage. */
+/* Roots are lowered in topological order, so lower_value finds the nodes of earlier roots of the same stage. */
 static void lower_root(struct nest *nest, struct value *v) {
     nest->lowered_stage = v->stage;
     const struct affine *index[SOL_MAX_RANK] = {0};
@@ -303,7 +301,7 @@ static void lower_root(struct nest *nest, struct value *v) {
     v->node = inline_value(nest, v, index, false);
 }
 
-/* Pad lanes are written as zero. Often they are zero anyway. */
+/* Makes an output zero in pad lanes, unless it is known to be zero there. */
 static void mask_pads(struct nest *nest, struct value *v) {
     double in_pads;
     bool padded = false;

@@ -1,36 +1,37 @@
 /*
- * The nest: what DFP knows of one kernel between the layers' point expressions and the text.
+ * The nest: the intermediate form of one kernel, between the layers' point expressions and the C text.
  *
- *   fuse.c    values, which of them are roots, stages, grid
+ *   fuse.c    values, and which of them are roots; stage.c: stages, grid
  *   lower.c   expressions -> nodes; affine.c: their indices as sums of loop variables
  *   address.c indices -> offsets in memory or scratch
  *   loops.c   fewer loops, which of them runs over lanes, how the grid is cut into tasks
- *   block.c   nodes -> instructions in loops, each as far out as its variables allow
- *   emit.c    C text, with print.c and access.c; code.c and interp.c: the same blocks, encoded and run without a compiler
+ *   block.c   nodes -> instructions in loops, each in the outermost loop that its variables allow
+ *   emit.c    C text, with print.c and access.c; code.c encodes the same blocks for the interpreter, interp.c
  *
  * Nodes and affine sums are unique: equal ones are the same pointer. So an expression that occurs
- * in two layers is one node and is computed once. All of it lives in one arena.
+ * in two layers is one node and is computed once. The whole nest lives in one arena.
  *
- * Example: y = softmax(x) over the last dim of x[n][c], which pass/decompose.c made five layers of.
+ * Example: y = softmax(x) over the last dim of x[n][c], which pass/decompose.c has replaced by five layers.
  *
  *   values   x; m = max over c; e = exp(x - m); s = sum over c of e; y = e / s
- *   roots    m and s, because they reduce; e, because it is expensive and two read it; y, the output
- *   stages   {m}, {e}, {s}, {y}: each reads the one before at other points than its own
- *   grid     n, which all stages run over; so m, e and s of one n lie in scratch
+ *   roots    m and s, because they reduce; e, because it is expensive and two layers read it; y, the output
+ *   stages   {m}, {e}, {s}, {y}: each reads an earlier one at other points, or has other dims
+ *   grid     n, the loop of all stages; so scratch holds m, e and s of a single n
  *   blocks   for n { max loop; loop over c: e; sum loop; loop over c: y }, loops over c in lanes
  *
- * Had the cluster been y = relu(x) + x, there would be one root, y, one stage, and its grid would be
- * all of n * c as a single loop over lanes: relu(x) is a node inside.
+ * The cluster y = relu(x) + x would have one root, y, and one stage; the grid would be n * c, merged into a
+ * single loop over lanes, with relu(x) as a node inside.
  *
- * Refusals. A function that finds that the cluster cannot be one kernel calls nest_refuse and continues with a harmless value; its callers check nest->refusal before they rely on the result. A refusal
- * is no error: clustering then keeps the layers apart.
+ * Refusals. A function that finds that the cluster cannot be one kernel calls nest_refuse and continues with a
+ * harmless value; its callers check nest->refusal before they rely on the result. A refusal is not an error:
+ * clustering then puts the layers into different clusters.
  */
 #ifndef DFP_NEST_H
 #define DFP_NEST_H
 
 #include "dfp/dfp.h"
 
-#define NEST_VARS 64 /* so that a set of variables is one word */
+#define NEST_VARS 64 /* so that a set of variables is one uint64_t */
 #define NEST_TERMS 12
 #define NEST_HASH 512
 #define NEST_STAGES 32
@@ -38,23 +39,23 @@
 /* ---- Variables and sums of them ---- */
 
 enum var_kind {
-    VAR_OUT,    /* runs over a dim of an output; for a blocked dim over its blocks */
+    VAR_OUT,    /* runs over a dim of a root; for a blocked dim over its blocks */
     VAR_LANE,   /* position inside a channel block */
-    VAR_REDUCE, /* runs over what a reduction combines */
+    VAR_REDUCE, /* a variable of a reduction */
     VAR_DIV,    /* floor(of / divisor) */
     VAR_MOD,    /* of - divisor * floor(of / divisor) */
 };
 
-/* OUT and REDUCE are loops, LANE is a position in the vectors of these. DIV and MOD are computed from them where they are used; their `deps`
- * hold both their own bit and those of what they are made of, so that asking "does it change with
- * loop i" is one test for sums of any kind. */
+/* OUT and REDUCE are loops, LANE is the position in a vector. DIV and MOD are not loops: they are computed from an affine sum
+ * of other variables (`of`) where they are used. Their `deps` contain their own bit and the deps of `of`, so that one test
+ * of a bit says whether a sum changes with a loop. */
 struct var {
     enum var_kind kind;
-    struct size extent; /* runs from 0 to extent - 1; of DIV unknown */
-    bool is_window;     /* extent is a number of the text */
-    const struct affine *of;
+    struct size extent;      /* runs from 0 to extent - 1; unknown for DIV */
+    bool is_window;          /* over a window's taps; the text has the extent as a number */
+    const struct affine *of; /* DIV, MOD */
     struct size divisor;
-    uint64_t deps; /* the variables it is made of, itself included */
+    uint64_t deps; /* bits of the variables that it depends on, its own included */
 };
 
 struct term {
@@ -62,8 +63,8 @@ struct term {
     struct size coef;
 };
 
-/* base + sum of coef * var; terms sorted by variable, no zero coefficients. Coefficients are sizes,
- * so that the batch may be in them: the channel's stride of [c][n] is the symbol n. */
+/* base + sum of coef * var; terms are sorted by variable, coefficients are not zero. Coefficients are sizes,
+ * since they may contain the batch: the stride of c in [c][n] is the symbol n. */
 struct affine {
     int n;
     struct term term[NEST_TERMS];
@@ -78,43 +79,44 @@ struct range {
 
 /* ---- Values: the tensors of a cluster ---- */
 
-/* Without an expression a value is loaded. What else happens follows from its flags: !is_root is
- * computed inside its readers; is_root
- * && is_output is stored to memory (and, if kept, read back by other stages from there); is_root &&
- * !is_output is stored to scratch if another stage reads it, else only carries a node. */
+/* How a value is computed follows from its fields:
+ *   expr == NULL            loaded from memory
+ *   !is_root                inlined: computed inside each reader
+ *   is_root && is_output    stored to memory; if is_materialized, other stages load it from there
+ *   is_root && !is_output   stored to scratch if another stage reads it (is_read), else not stored */
 struct value {
     struct tensor *tensor;
-    const struct layer *layer; /* the layer of this cluster that makes it, or NULL */
-    struct expr *expr;         /* NULL when it is loaded from memory */
-    int n_vars;
+    const struct layer *layer; /* the layer of this cluster that produces it, or NULL */
+    struct expr *expr;
+    int n_vars; /* variables in `expr` */
     bool is_output;
-    bool is_blocked;      /* stored as nest->layout says */
-    bool is_root;         /* computed by a stage: outputs, and what is materialized */
-    bool is_materialized; /* stored: other stages load it instead of recomputing it */
-    bool is_read;         /* another stage does load it */
-    int stage;
-    int visit;                   /* the last visit while roots are placed: stage.c */
-    int dim_class[SOL_MAX_RANK]; /* dims that run together have the same class; -1: extent 1 */
+    bool is_blocked;             /* stored in nest->layout */
+    bool is_root;                /* computed by a stage: outputs, and what is materialized */
+    bool is_materialized;        /* stored: other stages load it instead of recomputing it */
+    bool is_read;                /* at least one other stage loads it */
+    int stage;                   /* a root: index in nest->stage */
+    int visit;                   /* mark of stage.c: how it was last visited */
+    int dim_class[SOL_MAX_RANK]; /* dims of one class share a loop; -1: extent 1, no loop */
     int ptr;                     /* index in dfp_kernel.ptr, or -1 */
-    const struct size *stride;   /* in memory */
-    int64_t scratch;             /* offset in floats, when it lies in scratch */
-    struct node *node;           /* a root's value at its own point */
-    const struct affine *at;     /* where a root is stored */
+    const struct size *stride;   /* per dim, in floats: in memory, or in scratch */
+    int64_t scratch;             /* offset in scratch, in floats; 0 for values in memory */
+    struct node *node;           /* a root: its value at the point of its stage's loops */
+    const struct affine *at;     /* a root: the offset where it is stored, in floats */
 };
 
 /* ---- Nodes ---- */
 
-/* As the kinds of expressions, and VALID: 1.0 in lanes that hold channels, 0.0 in pad lanes. */
+/* The kinds of expressions, and VALID: 1.0 in lanes that hold channels, 0.0 in pad lanes. */
 enum node_kind { NODE_CONST, NODE_LOAD, NODE_RANGE, NODE_REDUCE, NODE_APPLY, NODE_VALID };
 
-/* A value at the current point of the loops in `deps`. A node does not say where it is computed:
- * block.c finds the outermost loop that knows all of `deps`. */
+/* A value that depends on the variables in `deps`. A node does not determine in which loop it is computed:
+ * block.c takes the outermost loop inside which all of `deps` have values. */
 struct node {
     enum node_kind kind;
     enum primitive primitive; /* APPLY */
-    int id;
-    uint64_t deps;
-    double value; /* CONST */
+    int id;                   /* index in nest->nodes; its name in the text is v<id> */
+    uint64_t deps;            /* bits of variables */
+    double value;             /* CONST */
     struct node *arg[3];
     /* LOAD */
     struct value *from;
@@ -122,119 +124,120 @@ struct node {
     const struct affine **index; /* per dim */
     const struct affine *offset; /* in elements */
     double fill;
-    /* LOAD: guards, all of which must hold; RANGE: conditions, all of which make 1.0. */
+    /* LOAD: if one does not hold, the value is `fill` and nothing is read. RANGE: 1.0 if all hold, else 0.0. */
     int n_ranges;
     const struct range **range;
     /* REDUCE */
     enum combine combine;
     int n_vars;
     int *var;
-    int n_clips; /* where one of them does not hold, the body is neutral */
+    int n_clips; /* if one of these conditions does not hold, the body is neutral and can be skipped */
     const struct range **clip;
     struct node *next;  /* in its hash chain */
-    struct block *home; /* where it is computed, while blocks are built */
-    int mark;
-    enum { PADS_NOT_ASKED, PADS_KNOWN, PADS_UNKNOWN } in_pads;
+    struct block *home; /* block.c: where it is computed */
+    int mark;           /* the last walk that visited it: nest->stamp */
+    enum { PADS_NOT_ASKED, PADS_KNOWN, PADS_UNKNOWN } in_pads; /* cache of node_known_in_pads */
     double pad_value;
 };
 
 /* ---- Stages and blocks ---- */
 
-/* One instruction: what `node` computes, with operands as they are at this place. */
+/* One instruction. Its operands may be simpler than node->arg, where a loop around it makes a condition true. */
 struct item {
     enum { ITEM_NODE, ITEM_REDUCE, ITEM_LOOP, ITEM_STORE } kind;
     struct node *node;
     struct node *arg[3];
     int n_ranges;
-    const struct range **range; /* those that still have to be tested */
+    const struct range **range; /* the node's conditions that no loop around it makes true */
     struct block *block;        /* LOOP, REDUCE: the outermost loop */
     const struct value *value;  /* STORE */
 };
 
-/* A loop with what is done in it, in order. The body of a reduction is a chain of blocks, one per
- * variable, of which the innermost has `reduce` and `operand`. */
+/* A loop and its instructions in order. A reduction is a chain of nested blocks, one per variable; the innermost
+ * has `reduce` and `operand`. */
 struct block {
-    int var;       /* -1: the outermost */
-    bool is_lanes; /* a vector of values of `var` at a time */
-    bool is_row;   /* runs over the piece of `var` that the task has */
-    bool is_guard; /* no loop: entered where all of `clip` hold */
+    int var;       /* -1: the kernel's body, which is no loop */
+    bool is_lanes; /* each iteration computes a vector of values of `var` */
+    bool is_row;   /* the last loop of the grid: the part of it that the tasks give */
+    bool is_guard; /* not a loop: runs if all of `clip` hold */
     int n_clips;
-    const struct range **clip; /* bound the loop */
+    const struct range **clip; /* the loop is limited to iterations in which these hold */
     struct block *parent;
-    struct node *reduce; /* what the innermost block of a reduction adds to */
-    struct node *operand;
+    struct node *reduce;  /* the reduction whose result this block combines `operand` into */
+    struct node *operand; /* what each iteration contributes */
     VEC(struct item) items;
 };
 
 struct stage {
-    uint64_t vars;       /* output variables */
-    bool is_independent; /* exchanges no values with other stages */
+    uint64_t vars;       /* the variables of its roots' dims: VAR_OUT, VAR_LANE */
+    bool is_independent; /* neither loads values of other stages nor has values that they load */
     VEC(struct value *) roots;
-    VEC(int) loops; /* that are not in the grid, outermost first */
-    int lane;       /* variable that runs over lanes, -1: none outside of reductions */
+    VEC(int) loops; /* outermost first; from nest_find_grid on without the grid's */
+    int lane;       /* the variable that runs over lanes; -1: at most its reductions have lanes */
 };
 
 struct nest {
     struct arena *arena;
     int lanes;
-    const char *refusal;   /* why it cannot be one kernel; the first reason stays */
-    bool may_materialize;  /* expensive values read by several stages may be kept in scratch */
-    bool has_free_outputs; /* outputs that nobody reads here do not restrict the grid */
-    bool refuses_waste;    /* refuse fusion that is possible but computes values several times */
-    struct tensor *tile;   /* an epilogue works in place on this one; NULL: no epilogue */
+    const char *refusal;   /* the first reason why the cluster cannot be one kernel, or NULL */
+    bool may_materialize;  /* expensive values that several layers read may be materialized */
+    bool has_free_outputs; /* independent stages do not restrict the grid */
+    bool refuses_waste;    /* while clustering: refuse to compute expensive values several times */
+    struct tensor *tile;   /* an epilogue works in place on this tensor; NULL: no epilogue */
 
-    VEC(struct value) values; /* tensors read and made, topological */
-    int n_classes;
-    int *class_var;
+    VEC(struct value) values; /* the tensors read and produced, in topological order */
+    int n_classes;            /* classes of dims; the next three are indexed by class */
+    int *class_var;           /* the loop variable, or -1 */
     struct size *class_extent;
-    bool *class_blocked;
-    const struct layout *layout; /* of all blocked tensors */
+    bool *class_blocked;         /* the dim is stored in blocks */
+    const struct layout *layout; /* the layout of all blocked tensors; NULL: none is blocked */
 
     int n_vars;
     struct var var[NEST_VARS];
-    int lane_var;  /* the VAR_LANE, or -1 */
-    int block_var; /* the blocks' variable, or -1 */
-    VEC(struct node *) nodes;
+    int lane_var;             /* the VAR_LANE, or -1 */
+    int block_var;            /* the variable that runs over channel blocks, or -1 */
+    VEC(struct node *) nodes; /* operands before users */
     struct node *node_hash[NEST_HASH];
     VEC(const struct affine *) affines;
     VEC(struct range *) ranges;
-    int stamp;             /* last mark given to nodes by a walk */
-    VEC(struct memo) memo; /* values at points: lower.c */
-    int lowered_stage;     /* whose root is being lowered */
+    int stamp;             /* the last node->mark in use; each walk takes the next */
+    VEC(struct memo) memo; /* lower.c: values at points that are nodes already */
+    int lowered_stage;     /* lower.c: the stage whose root is being lowered */
 
     int n_stages;
     struct stage stage[NEST_STAGES];
     uint64_t grid_vars;
-    VEC(int) grid;        /* outermost first; the last one is cut into chunks */
-    bool grid_lane;       /* the last one runs over lanes */
-    struct size chunks;   /* per run of the last one */
-    struct size chunk;    /* values of it in a chunk */
+    VEC(int) grid;        /* loops of all stages, outermost first; the last is cut into chunks */
+    bool grid_lane;       /* the last loop of the grid runs over lanes, in all stages */
+    struct size chunks;   /* number of chunks of the last loop; a task computes one of them */
+    struct size chunk;    /* iterations per chunk */
     int64_t scratch_size; /* floats */
     struct block *body;
-    VEC(struct size) args;
-    VEC(const struct size *) roles; /* where each of them stands */
+    VEC(struct size) args;          /* what the kernel gets as arg[], as formulas */
+    VEC(const struct size *) roles; /* per argument, the address of its size: nest_arg */
 };
 
+/* The node of `value` at the point `index`. */
 struct memo {
     const struct value *value;
     const struct affine *index[SOL_MAX_RANK];
-    bool guarded;
+    bool guarded; /* see lower_value in lower.c */
     struct node *node;
 };
 
-/* Is dim `d` the one that is cut into blocks? */
+/* Is dim `d` the channels of a blocked tensor? */
 static inline bool value_is_channel(const struct value *v, int d) {
     return v->is_blocked && d == layout_channel_axis(v->tensor);
 }
 
-/* Is dim `d` of 1, and so without a loop? A single channel in blocks still has its lanes. */
+/* Has dim `d` extent 1, and so no loop? A blocked dim of a single channel still has its lanes. */
 static inline bool value_is_single(const struct value *v, int d) {
     return !value_is_channel(v, d) && size_is(v->tensor->dim[d], 1);
 }
 
 static inline uint64_t var_bit(int var) { return (uint64_t)1 << var; }
 
-/* ---- affine.c ---- */
+/* ---- affine.c: sums and ranges are unique, so that equal ones are the same pointer; divisors are positive ---- */
 const struct affine *affine_const(struct nest *nest, struct size value);
 const struct affine *affine_var(struct nest *nest, int var);
 const struct affine *affine_add(struct nest *nest, const struct affine *a, const struct affine *b);
@@ -242,50 +245,54 @@ const struct affine *affine_mul(struct nest *nest, const struct affine *a, struc
 const struct affine *affine_div(struct nest *nest, const struct affine *a, struct size divisor);
 const struct affine *affine_mod(struct nest *nest, const struct affine *a, struct size divisor);
 const struct affine *affine_without(struct nest *nest, const struct affine *a, int var);
-/* The coefficient, which is 0 where the variable does not occur; as a pointer it also says which of equal sizes it is. */
+/* The coefficient of `var`, 0 if it does not occur. nest_arg needs the pointer: it tells equal sizes apart by address. */
 struct size affine_coef(const struct affine *a, int var);
 const struct size *affine_find_coef(const struct affine *a, int var);
 uint64_t affine_deps(const struct nest *nest, const struct affine *a);
-/* Does it surely lie in [0, extent)? */
+/* True only if it is certain that 0 <= a < extent. */
 bool affine_is_within(const struct nest *nest, const struct affine *a, struct size extent);
 const struct range *affine_range(struct nest *nest, const struct affine *x, struct size low,
                                  struct size high);
 int nest_add_var(struct nest *nest, enum var_kind kind, struct size extent);
+/* Records why the cluster cannot be one kernel; the first reason stays. `reason` is a constant string. */
 void nest_refuse(struct nest *nest, const char *reason);
 
 /* ---- fuse.c, stage.c ---- */
-/* Fills in everything up to the stages. `storage` NULL: while clustering, dense strides do. */
+/* Sets values, classes of dims, roots and stages. `storage` NULL, while clustering: strides are assumed to be dense. */
 void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct storage *storage);
 void nest_find_stages(struct nest *nest);
 struct value *nest_find_value(struct nest *nest, const struct tensor *t);
+/* Does `load`, in the expression of `reader`, read `from` at the reader's own point, in every dim? */
 bool nest_is_identity(const struct value *reader, const struct value *from,
                       const struct expr *load);
 
 /* ---- lower.c, node.c ---- */
-void nest_lower(struct nest *nest);
+void nest_lower(struct nest *nest); /* sets value->node of roots */
+/* The index that runs over a class of dims; for blocked channels the stored position, block * lanes + lane. */
 const struct affine *nest_class_index(struct nest *nest, int dim_class);
 struct node *node_const(struct nest *nest, double value);
+/* The unique node equal to `like`, simplified. `like` is copied; its deps get those of its operands. */
 struct node *node_make(struct nest *nest, const struct node *like);
 struct node *node_apply(struct nest *nest, enum primitive primitive, struct node *x, struct node *y,
                         struct node *z);
-/* What the node is in pad lanes, where blocked inputs are zero; false when that is not known. */
+/* The node's value in pad lanes, given that blocked tensors hold zero there; false if it is not known. */
 bool node_known_in_pads(const struct nest *nest, struct node *node, double *out);
-/* All nodes that the roots need, operands first. */
+/* Sets nest->nodes to the nodes that the roots need, operands first. */
 void nest_collect(struct nest *nest);
 
 /* ---- stage.c, address.c, loops.c, block.c: in this order, after nest_collect ---- */
-void nest_find_grid(struct nest *nest);
-void nest_place_scratch(struct nest *nest);
-void nest_address(struct nest *nest);
+void nest_find_grid(struct nest *nest);     /* grid; stages keep their other loops */
+void nest_place_scratch(struct nest *nest); /* strides and places of values in scratch */
+void nest_address(struct nest *nest);       /* node->offset of loads, value->at of roots */
 void nest_merge_loops(struct nest *nest);
-void nest_plan_loops(struct nest *nest);
-void nest_build_blocks(struct nest *nest);
+void nest_plan_loops(struct nest *nest);   /* lanes, chunks */
+void nest_build_blocks(struct nest *nest); /* body */
 /* The next loop of a reduction, from outer to inner; NULL behind the innermost one. */
 const struct block *nest_inner_loop(const struct block *b);
-/* Reductions of a stage without a lane may have lanes of their own; -1 if not. */
+/* The variable of a reduction that should run over lanes, if its stage has none; -1: none. */
 int nest_reduce_lane(struct nest *nest, const struct node *reduce);
 bool nest_in_scratch(const struct value *v);
-/* Does something with these variables differ from lane to lane, when `lane` runs over lanes? */
+/* Does a value that depends on `deps` differ between lanes, if the variable `lane` (-1: none) runs over lanes? */
 static inline bool nest_is_vector(const struct nest *nest, uint64_t deps, int lane) {
     uint64_t lanes = lane >= 0 ? var_bit(lane) : 0;
     if (nest->lane_var >= 0) lanes |= var_bit(nest->lane_var);
@@ -293,10 +300,12 @@ static inline bool nest_is_vector(const struct nest *nest, uint64_t deps, int la
 }
 
 /* ---- emit.c, code.c ---- */
-/* The argument for a size; its number depends on where the size stands, not on its value, so that
- * different sizes which happen to be equal do not change the text. */
+/* The index in arg[] of a size, which must stay at its address. Sizes are told apart by address, not by value: two that happen
+ * to be equal get two arguments, so that the text depends on the structure only. */
 int nest_arg(struct nest *nest, const struct size *size);
+/* Appends the kernel's C text, without the prelude. */
 void nest_emit(struct nest *nest, struct text *text);
+/* The same kernel as code for the interpreter, in the nest's arena. Adds its registers to nest->scratch_size. */
 void nest_encode(struct nest *nest, const void **code, size_t *size);
 
 #endif

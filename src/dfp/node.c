@@ -1,10 +1,10 @@
 /*
- * Nodes: the values a kernel computes, as a graph in which equal nodes are one.
+ * Nodes: the values that a kernel computes, as an acyclic graph without two equal nodes.
  *
  *   lower.c  ->  node_make  ->  nest->nodes, operands before users
  *
- * Simplifications happen here, at construction, so that every user of the graph profits: conditions
- * that are multiplied become one condition, and arithmetic on constants is done.
+ * Nodes are simplified when they are made: a product of conditions becomes one condition, and arithmetic on
+ * constants becomes a constant.
  */
 #include "dfp/nest.h"
 
@@ -12,7 +12,7 @@
 
 /* ---- Making unique ---- */
 
-/* Indices and ranges are unique themselves, so their pointers may be hashed and compared as bytes. */
+/* Operands, indices and ranges are unique themselves, so their pointers are hashed and compared as bytes. */
 static uint64_t hash_node(const struct node *n) {
     uint64_t hash =
         hash_bytes((uint64_t)n->kind + (uint64_t)n->primitive, &n->value, sizeof n->value);
@@ -35,9 +35,9 @@ static bool is_same(const struct node *a, const struct node *b) {
            same_bytes(a->range, b->range, sizeof *a->range * (size_t)a->n_ranges);
 }
 
-/* What a reduction runs over ends with it: outside nothing depends on these variables any more. */
+/* A reduction's result does not depend on the variables that it runs over. */
 static uint64_t find_deps(const struct nest *nest, const struct node *n) {
-    uint64_t deps = n->deps; /* VALID brings its own */
+    uint64_t deps = n->deps; /* set by the caller for VALID */
     for (int i = 0; i < 3; i++)
         if (n->arg[i]) deps |= n->arg[i]->deps;
     for (int i = 0; i < n->n_index; i++) deps |= affine_deps(nest, n->index[i]);
@@ -46,7 +46,7 @@ static uint64_t find_deps(const struct nest *nest, const struct node *n) {
     return deps;
 }
 
-/* Reductions have variables of their own, so no two are equal but by way of the memo in lower.c. */
+/* Two reductions are never equal, as each has variables of its own; nest->memo keeps lower.c from making one twice. */
 static struct node *make_unique(struct nest *nest, const struct node *like) {
     struct node **chain = &nest->node_hash[hash_node(like) % NEST_HASH];
     for (struct node *n = *chain; n; n = n->next)
@@ -67,7 +67,7 @@ struct node *node_const(struct nest *nest, double value) {
 
 /* ---- Arithmetic on constants ---- */
 
-/* In double, then rounded to float by node_const: constants are not less exact than the kernel's. */
+/* Computes in double, and node_const rounds to float: not less exact than the same arithmetic in the kernel. */
 static struct node *fold(struct nest *nest, const struct node *n) {
     double x[3] = {0};
     if (n->kind != NODE_APPLY) return NULL;
@@ -80,7 +80,7 @@ static struct node *fold(struct nest *nest, const struct node *n) {
     return node_const(nest, primitives[n->primitive].value(x[0], x[1], x[2]));
 }
 
-/* The product of two conditions holds where all their parts hold. */
+/* The product of two conditions holds if all ranges of both hold. */
 static struct node *join_ranges(struct nest *nest, const struct node *a, const struct node *b) {
     struct node n = {.kind = NODE_RANGE};
     n.range = ARENA_ARRAY(nest->arena, const struct range *, a->n_ranges + b->n_ranges);
@@ -111,8 +111,8 @@ struct node *node_apply(struct nest *nest, enum primitive primitive, struct node
 
 /* ---- Pad lanes ---- */
 
-/* How many equal values are combined does not matter where they change nothing, and for a maximum or minimum, since a window
- * holds at least one. */
+/* A reduction of equal values is known if their number does not matter: if they are neutral, or if the combine is idempotent,
+ * since a reduction has at least one value. */
 static bool known_reduction(const struct nest *nest, const struct node *n, double *out) {
     const struct combine_info *combine = &combines[n->combine];
     double x;
@@ -123,10 +123,9 @@ static bool known_reduction(const struct nest *nest, const struct node *n, doubl
 }
 
 /*
- * What a node is where its channel is padding, if that is the same everywhere. Blocked inputs are
- * zero there by invariant, so relu(x) and 2 * x are zero again and need no mask, while x + 1 and exp(x)
- * are 1 and have to be cut off before they are stored; so are sums with another tensor whose pad
- * lanes are unknown.
+ * The value of a node in pad lanes, if it is the same in all of them. Blocked inputs are zero there
+ * by invariant, so relu(x) and 2 * x are zero and need no mask. x + 1 and exp(x) are 1 there and must be masked
+ * before they are stored; so must a sum with a tensor whose pad lanes are unknown.
  */
 static bool find_known(const struct nest *nest, const struct node *n, double *out) {
     double x[3] = {0};
@@ -135,10 +134,10 @@ static bool find_known(const struct nest *nest, const struct node *n, double *ou
     switch (n->kind) {
     case NODE_CONST: *out = n->value; return true;
     case NODE_LOAD:
-        /* Scratch is not masked: there, pad lanes hold what the stage computed from zeros. */
+        /* Values in scratch are not masked: their pad lanes hold what the stage has computed there. */
         if (n->from->is_root && !n->from->is_output)
             return node_known_in_pads(nest, n->from->node, out);
-        /* Where a guard fails the node has its fill value, which then must be zero as well. */
+        /* If a guard fails, the load yields its fill value, which must be zero as well. */
         return n->from->is_blocked && nest->lane_var >= 0 && (n->deps & var_bit(nest->lane_var)) &&
                (!n->n_ranges || n->fill == 0);
     case NODE_RANGE:
@@ -151,7 +150,7 @@ static bool find_known(const struct nest *nest, const struct node *n, double *ou
     return known;
 }
 
-/* The answer is kept with the node: a graph has far more paths than nodes. */
+/* The answer is cached in the node, since a graph has far more paths than nodes. */
 bool node_known_in_pads(const struct nest *nest, struct node *n, double *out) {
     if (n->in_pads == PADS_NOT_ASKED)
         n->in_pads = find_known(nest, n, &n->pad_value) ? PADS_KNOWN : PADS_UNKNOWN;
@@ -170,7 +169,7 @@ static void collect(struct nest *nest, struct node *n) {
     VEC_PUSH(nest->arena, &nest->nodes, n);
 }
 
-/* Simplification leaves nodes behind that nobody uses; they must not hinder the merging of
+/* Drops nodes that no root uses any more after simplification: they could prevent the merging of
  * loops. */
 void nest_collect(struct nest *nest) {
     nest->nodes.n = 0;

@@ -1,8 +1,8 @@
 /*
- * The text that stands in front of generated kernels: vector.h, turned into a string.
+ * The text in front of generated kernels: vector.h as a string, and the macros that it uses.
  *
- * A kernel with SOL_LONG gets its exponentials as calls: they are most of what a long kernel's text becomes, and the compiler's time
- * grows faster than the text.
+ * SOL_LONG is defined for long kernels (jit/jit.c). Then exp, log, tanh and erf are calls: inlined, they would be most of the
+ * machine code, and the C compiler's time grows faster than the code.
  */
 #include "dfp/dfp.h"
 
@@ -40,8 +40,8 @@ const char dfp_prelude[] =
     "#define rotate(v, n) __builtin_shuffle(v, NUMBERS + (n))\n"
     "#endif\n"
 #include "dfp/vector.h"
-    /* Every second value, from two vectors that overlap so that nothing behind the last value is
-     * touched. This is what poolings and convolutions with a stride of 2 read in plain images. */
+    /* Loads every second value with two vectors, which overlap so that nothing behind the last value is
+     * read. Poolings and convolutions with a stride of 2 read plain images in this way. */
     "#ifdef __clang__\n"
     "static inline vec gather2(const float *at) { return gather(at, 2); }\n"
     "#else\n"

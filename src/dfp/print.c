@@ -3,8 +3,8 @@
  *
  *   emit.c walks the blocks  ->  [this file]  ->  one or more lines of text per item
  *
- * A node's value is called v<id>: a `vec` where it differs from lane to lane, else a float. Loads, stores
- * and what else depends on the lane's number are in access.c.
+ * A node's value is called v<id>: a `vec` if it differs between lanes, else a float. Loads, stores and
+ * conditions are in access.c.
  */
 #include "dfp/print.h"
 
@@ -28,7 +28,7 @@ int nest_arg(struct nest *nest, const struct size *size) {
     return nest->args.n - 1;
 }
 
-/* Numbers that come from layers are part of the structure; sizes of tensors are not. */
+/* Numbers of layers, such as strides, are part of the structure; sizes of tensors are not. */
 void print_size(struct printer *p, const struct size *size, bool is_number) {
     bool small = is_number || size_is(*size, 0) || size_is(*size, 1);
     if (small && size_is_const(*size)) text_add(p->text, "%" PRId64, size_value(*size));
@@ -53,7 +53,6 @@ static void print_var(struct printer *p, int var, bool in_lane) {
     }
 }
 
-/* The sum of all terms but that of variable `without`. */
 void print_sum(struct printer *p, const struct affine *a, bool in_lane, bool is_number,
                int without) {
     const char *plus = "";
@@ -75,7 +74,7 @@ void print_sum(struct printer *p, const struct affine *a, bool in_lane, bool is_
 
 /* ---- Conditions ---- */
 
-#define FAR ((int64_t)1 << 40) /* bounds beyond are no bounds */
+#define FAR ((int64_t)1 << 40) /* larger bounds stand for infinity */
 
 bool print_is_bound(struct size size) {
     return !size_is_const(size) || (size_value(size) > -FAR && size_value(size) < FAR);
@@ -151,7 +150,7 @@ void print_declaration(struct printer *p, const struct node *n) {
 
 /* ---- Arithmetic ---- */
 
-/* How many lanes of a block hold channels: all, but for the last block of each padded segment. */
+/* Prints how many lanes of a block hold channels: all, except in the last block of each padded segment. */
 static void print_valid(struct printer *p, const struct item *item) {
     const struct layout *layout = p->nest->layout;
     int end = 0;
@@ -201,7 +200,7 @@ void print_node(struct printer *p, const struct item *item) {
     case NODE_RANGE: print_range(p, item); break;
     case NODE_VALID: print_valid(p, item); break;
     case NODE_APPLY: print_arithmetic(p, item); break;
-    case NODE_CONST: /* stands in the text of its users */
+    case NODE_CONST: /* printed by print_operand */
     case NODE_REDUCE: ASSERT(!"an item of its own"); break;
     }
 }

@@ -1,5 +1,7 @@
 /*
- * Printing C: what print.c (values), access.c (loads, stores) and emit.c (loops, the function) share.
+ * Printing C: what print.c (sums, arithmetic), access.c (loads, stores, conditions) and emit.c (loops, the function) share.
+ *
+ *   emit.c: blocks  ->  print.c: their items  ->  access.c: those that access memory  ->  printer->text
  */
 #ifndef DFP_PRINT_H
 #define DFP_PRINT_H
@@ -9,28 +11,29 @@
 struct printer {
     struct nest *nest;
     struct text *text;
-    int lane;      /* variable that runs over lanes here, -1: none */
-    bool partial;  /* in the version for n < LANES lanes */
-    bool interior; /* in the version for windows that lie inside the image */
+    int lane;      /* the variable that runs over lanes here, -1: none */
+    bool partial;  /* in the version of a loop's body for n < LANES lanes */
+    bool interior; /* in the version of a reduction whose loops are not clipped */
     int indent;
 };
 
 void print_line(struct printer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A number where it belongs to the structure (`is_number`, 0, 1), else an argument. */
+/* A number if it is part of the structure (`is_number`, or 0 or 1), else an argument a<i>. */
 void print_size(struct printer *p, const struct size *size, bool is_number);
-/* The sum without the term of variable `without`; in lane `l`, or in the first lane. */
+/* The sum without the term of variable `without` (-1: all terms), in lane `l` of the text, or in the first lane. */
 void print_sum(struct printer *p, const struct affine *a, bool in_lane, bool is_number,
                int without);
 void print_condition(struct printer *p, const struct range *r, bool in_lane);
 void print_conditions(struct printer *p, const struct range *const *r, int n, bool in_lane);
-/* Lines that raise `begin` and lower `end`, names of variables, to where the condition holds for A + coef * i, A being the sum without
- * the term of `without`: low <= A + c * i < high gives ceil((low - A) / c) <= i < ceil((high - A) / c). */
+/* Lines that raise `begin` and lower `end`, names of variables of the text, so that `r` holds for all i in [begin, end). The
+ * sum is A + coef * i, where A is r->x without the term of `without`, and coef > 0:
+ * low <= A + coef * i < high gives ceil((low - A) / coef) <= i < ceil((high - A) / coef). */
 void print_bounds(struct printer *p, const struct range *r, int64_t coef, int without,
                   const char *begin, const char *end);
-bool print_is_bound(struct size size);
-bool print_is_vector(const struct printer *p, uint64_t deps);
-/* As vectors where these are wanted. */
+bool print_is_bound(struct size size); /* false: so large that it stands for infinity */
+bool print_is_vector(const struct printer *p, uint64_t deps); /* does it differ between lanes? */
+/* If `as_vector`, a single value is printed as splat(value). */
 void print_number(struct printer *p, double value, bool as_vector);
 void print_operand(struct printer *p, const struct node *n, bool as_vector);
 /* "const vec v7 = " */

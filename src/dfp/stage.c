@@ -1,12 +1,12 @@
 /*
- * Stages and the grid: the order in which a kernel computes its roots.
+ * Stages and the grid: the order in which a kernel computes its roots (fuse.c).
  *
  *   roots with classes of dims  ->  [this file]  ->  variables, stages, the grid's variables
  *
- * Roots with the same dims share a stage, so that they share loops and values, unless one needs the
- * other at other points: then it comes in a later stage. The grid is what all stages run over; a
- * grid point carries its values through all stages before the next one begins, and what stages hand
- * on lies in scratch of one grid point.
+ * Roots with the same dims share a stage, so that they share loops and nodes, unless one reads the
+ * other at points other than its own: then it is in a later stage. The grid is the loops that all stages
+ * share. All stages run for one grid point before any runs for the next, so scratch only holds the values that
+ * stages exchange at one grid point.
  */
 #include "dfp/nest.h"
 
@@ -21,7 +21,7 @@ static void make_blocked_var(struct nest *nest, int dim_class) {
     nest->lane_var = nest_add_var(nest, VAR_LANE, size_const(nest->lanes));
 }
 
-/* A loop variable per class of dims, the first time a root has one of them. */
+/* Adds a loop variable for each class of the root's dims that has none yet. */
 static void make_vars(struct nest *nest, const struct value *v) {
     for (int d = 0; d < v->tensor->rank; d++) {
         int c = v->dim_class[d];
@@ -45,21 +45,22 @@ static uint64_t own_vars(const struct nest *nest, const struct value *v) {
 
 /* ---- Stages ---- */
 
-/* The first stage in which a root may be: after those it reads, or in one that it reads at its
- * own point. */
+/* The search for the first stage in which a root may be: behind the stages whose values it loads, or in the same stage as
+ * values that it needs at its own point only. */
 struct placing {
     struct nest *nest;
-    int root; /* its number among the values */
+    int root; /* its index in nest->values */
     uint64_t vars;
-    int first;
-    bool loads; /* it takes something from another stage */
+    int first;  /* the result, an index in nest->stage */
+    bool loads; /* it loads values of another stage */
 };
 
 static void visit_loads(struct placing *p, const struct value *reader, const struct expr *e,
                         bool at_point);
 
-/* What a value that is not kept reads is visited once per root, or twice when it is met at the root's own point first: another
- * point asks for more. Without that, a chain of layers that read their input twice would double the work with each layer. */
+/* Visits the loads of an inlined value: at most twice per root, once at the root's own point and once at other points, where the
+ * rules are stricter and include the first. Otherwise a chain of layers that each read their input twice would double the work
+ * with each layer. */
 static void visit_inlined(struct placing *p, struct value *v, bool at_point) {
     int visit = 2 * p->root + (at_point ? 1 : 2);
     if (v->visit >= visit) return;
@@ -87,7 +88,7 @@ static void visit_loads(struct placing *p, const struct value *reader, const str
     if (e->kind == EXPR_LOAD) visit_load(p, reader, e, at_point);
 }
 
-/* Outermost first, as the dims of the root that opens the stage. */
+/* The loops of a stage are the dims of its first root, outermost first. */
 static void add_loops(struct nest *nest, struct stage *stage, const struct value *v) {
     for (int d = 0; d < v->tensor->rank; d++)
         if (v->dim_class[d] >= 0)
@@ -95,8 +96,8 @@ static void add_loops(struct nest *nest, struct stage *stage, const struct value
 }
 
 /*
- * Roots come in topological order, so that what this one reads is placed already. It joins the first
- * stage that has its variables and is not too early, else opens one.
+ * Roots come in topological order, so the roots that this one reads have stages already. It joins the first
+ * possible stage with the same variables, or opens a new one.
  */
 static void place_root(struct nest *nest, int root) {
     struct value *v = &nest->values.at[root];
@@ -130,8 +131,8 @@ void nest_find_stages(struct nest *nest) {
 
 /* ---- The grid ---- */
 
-/* A dim that some reader takes at another point than its own has to be there as a whole, so it cannot
- * be in the grid: softmax over c reads the sum over c, and c is then a loop inside of each stage. */
+/* If a stage reads a root's dim at other indices than its own point's, the whole dim must be computed before, so
+ * its loop cannot be in the grid. In softmax the sum reads e at all c, so c is a loop inside of each stage. */
 static void keep_whole(struct nest *nest, const struct node *load) {
     const struct value *v = load->from;
     for (int d = 0; d < v->tensor->rank; d++) {
@@ -140,7 +141,7 @@ static void keep_whole(struct nest *nest, const struct node *load) {
     }
 }
 
-/* The one with most loops among those that run over all of `vars`. */
+/* The stage with the most loops among those that have all of `vars`. */
 static const struct stage *find_longest(const struct nest *nest, uint64_t vars) {
     const struct stage *longest = NULL;
     for (int i = 0; i < nest->n_stages; i++) {
@@ -150,8 +151,8 @@ static const struct stage *find_longest(const struct nest *nest, uint64_t vars) 
     return longest;
 }
 
-/* In a loose nest, stages apart run only where the grid's variables that they lack are 0: they
- * restrict nothing. */
+/* The grid has the variables of all stages. With has_free_outputs, independent stages do not restrict it: they
+ * run only at grid points where the variables that they lack are 0 (open_guard in block.c). */
 static void find_grid_vars(struct nest *nest) {
     uint64_t all = ~(uint64_t)0;
     nest->grid_vars = all;
@@ -164,7 +165,7 @@ static void find_grid_vars(struct nest *nest) {
             keep_whole(nest, nest->nodes.at[i]);
 }
 
-/* The grid's variables leave the stages' loops; their order is that of the stage with the most
+/* Moves the grid's variables from the stages' loops to nest->grid, in the order of the stage with the most
  * loops. */
 static void take_grid(struct nest *nest) {
     const struct stage *longest = find_longest(nest, nest->grid_vars);
@@ -180,8 +181,8 @@ static void take_grid(struct nest *nest) {
     }
 }
 
-/* Several stages without a common loop would leave all of the work to one thread. Small tensors
- * may: a kernel more costs more than what the other threads would save. */
+/* Without a loop that all stages share, one thread computes everything. Small tensors are accepted: a second
+ * kernel would cost more than other threads could save. */
 static bool has_little_work(const struct nest *nest) {
     for (int i = 0; i < nest->values.n; i++) {
         struct size n = ir_elements(nest->values.at[i].tensor);
@@ -199,7 +200,8 @@ void nest_find_grid(struct nest *nest) {
 
 /* ---- Scratch ---- */
 
-/* Values of one grid point that later stages read. (A lane of the grid is added in loops.c.) */
+/* Sets the strides of a value in scratch, dense over the dims that are not in the grid. Returns its size in floats. (If the grid
+ * runs over lanes, widen_scratch in loops.c multiplies offsets and sizes.) */
 static struct size place_scratch(struct nest *nest, struct value *v) {
     struct size *stride = ARENA_ARRAY(nest->arena, struct size, SOL_MAX_RANK);
     bool blocked = nest->lane_var >= 0 && (own_vars(nest, v) & var_bit(nest->lane_var));

@@ -1,7 +1,7 @@
 /*
- * Steps of generated kernels: what dfp_generate answers, in the program's memory and as pointers and formulas of a step.
+ * Steps of generated kernels: copies the result of dfp_generate into the program's memory and makes a step of it.
  *
- * The number of tasks is one more argument behind the kernel's own; kernel_n_tasks (run/kernel.c) reads it there.
+ * The number of tasks is an additional argument behind those of the kernel; kernel_n_tasks (run/kernel.c) reads it there.
  */
 #include "dfp/step.h"
 

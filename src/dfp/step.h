@@ -1,27 +1,31 @@
-/* From a DFP cluster to a step of a program; what all devices that run generated C have in common. */
+/*
+ * From a DFP cluster to a step of a program, for all devices that run generated C.
+ *
+ *   dfp_generate  ->  dfp_make_parts: parts in the program's memory  ->  dfp_emit: a step
+ */
 #ifndef DFP_STEP_H
 #define DFP_STEP_H
 
 #include "dfp/dfp.h"
 #include "plan/build.h"
 
-/* A kernel as parts of a step: what it is called with, and its text, which a device may compile. */
+/* The parts of a kernel's step: the kernel, its arguments, and its text, which a device may compile. */
 struct dfp_parts {
-    struct kernel *kernel; /* in the program; interpreted as long as nobody sets `compiled` */
+    struct kernel *kernel; /* in the program's arena; interpreted unless `compiled` is set */
     const char *text, *comment;
     int n_ptr, n_arg;
     struct buffer_ref *ptr;
-    struct size *arg; /* room for one more */
+    struct size *arg; /* n_arg formulas, and room for one more */
     struct size tasks;
     size_t scratch_size; /* bytes per thread */
     double flops_per_task;
 };
 enum sol_status dfp_make_parts(struct build *build, const struct cluster *cluster,
                                struct dfp_parts *out);
-/* The same, and the step. */
+/* The same, and appends the step, whose last argument is the number of tasks. */
 enum sol_status dfp_emit(struct build *build, const struct cluster *cluster, struct dfp_parts *out);
 
-/* The name of a kernel with this text: equal for equal texts. */
+/* The C name of the kernel with this text: a hash, so equal texts get equal names. */
 const char *dfp_symbol(struct arena *arena, const char *text);
 
 #endif

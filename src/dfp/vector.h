@@ -1,22 +1,23 @@
 /*
- * The functions that generated kernels call: vectors, comparisons as PyTorch makes them, exp, log,
- * tanh, erf.
+ * The functions that generated kernels call: loads and stores of vectors, comparisons with PyTorch's handling of NaN, exp, log,
+ * tanh, erf, and combining the lanes of a vector.
  *
  *   prelude.c includes this as text  ->  dfp_prelude, in front of generated kernels
  *   interp.c  includes this as code  ->  the interpreter computes the same values
  *
- * One source for both, so that they cannot differ. It is text of C99 with GNU vectors, in pieces
- * TEXT(...); as a piece becomes one line, there are no preprocessor lines inside. LANES is the
+ * One source serves both, so that they cannot differ. It is C99 with GNU vectors, in pieces
+ * TEXT(...); a piece becomes one line of text, so it cannot contain preprocessor lines. LANES is the
  * number of floats in a vector.
  *
- * A FUNCTION is inlined but in long kernels. What is APART is compiled once and called. Loops over lanes become a branch or an
- * instruction per lane wherever they are inlined; that was more than half of the compiler's time, and is why there are few.
+ * FUNCTION: inlined, except in long kernels. APART: compiled once and called. A loop over lanes that is inlined becomes a branch
+ * or an instruction per lane at each call. Such loops took more than half of the C compiler's time, so there are few.
  *
- * Selects are written with masks: gcc's C has no ?: on vectors. Bits are added as unsigned, where
- * nothing overflows.
+ * Selects use masks, since gcc's C has no ?: on vectors. Bit patterns are added as unsigned, since signed overflow is
+ * undefined.
  */
 
-/* As code; prelude.c has those of the text: one instruction where the processor has it. */
+/* These definitions are for the interpreter. Those for generated kernels are in prelude.c: one instruction where the processor
+ * has it. */
 #define FUNCTION static inline
 #define APART static __attribute__((noinline, unused))
 #define load_part load_part_any
@@ -33,8 +34,8 @@ TEXT(static inline int64_t div_floor(int64_t a, int64_t b) { return a / b - (a %
 TEXT(static inline int64_t mod_floor(int64_t a, int64_t b) { return a - div_floor(a, b) * b; })
 TEXT(static inline int64_t div_ceil(int64_t a, int64_t b) { return a / b + (a % b > 0); })
 
-/* ---- Memory. The _part versions touch n elements only; what is in the other lanes does not
- * matter. load_lanes touches those from `from` to before `to`, at most LANES. ---- */
+/* ---- Memory. The _part versions access n elements only; the other lanes have no defined value. load_lanes loads lanes
+ * [from, to), at most LANES, and sets the others to `other`. ---- */
 
 TEXT(static inline vec splat(float x) { return x - (vec){0}; })
 TEXT(static inline vec load(const float *at) { return *(const vec *)at; })
@@ -76,8 +77,8 @@ TEXT(static inline void scatter_part(float *at, int64_t step, vec v, int n) {
     for (int l = 0; l < n; l++) at[l * step] = v[l];
 })
 
-/* ---- Choices. MAX(a, b) is NaN when either is: b is taken where it is larger, or NaN itself.
- * ---- */
+/* ---- Choices. MAX(a, b) is NaN if an operand is: b is taken where b > a or b is NaN; a NaN in a stays, as comparisons with it
+ * are false. ---- */
 
 TEXT(static inline vec pick(ivec mask, vec a, vec b) {
     return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
@@ -105,7 +106,7 @@ TEXT(static inline vec keep_part(vec v, int n, float neutral) {
     return pick(lane_numbers() < splat((float)n), v, splat(neutral));
 })
 
-/* ---- Functions. sqrt by lane becomes one instruction. ---- */
+/* ---- Functions. Compilers turn the loop of SQRT into one instruction. ---- */
 
 TEXT(static inline vec SQRT(vec x) {
     for (int l = 0; l < LANES; l++) x[l] = __builtin_sqrtf(x[l]);
@@ -113,8 +114,8 @@ TEXT(static inline vec SQRT(vec x) {
 })
 
 /* exp(x) = 2^n * exp(r), |r| <= ln(2)/2, by a polynomial of degree 6. Adding 1.5 * 2^23 rounds
- * to an integer. The power of two is applied in two steps, so that results may be denormal. NaN
- * goes through all of it. */
+ * to an integer. 2^n is applied as two factors, so that results may be denormal. The result of NaN
+ * is NaN. */
 TEXT(FUNCTION vec EXP(vec x) {
     vec c = pick(x > 89.0f, splat(89.0f), x);
     c = pick(c < -104.0f, splat(-104.0f), c);
@@ -158,8 +159,7 @@ TEXT(FUNCTION vec LOG(vec x) {
     return pick((x < 0.0f) | (x != x), splat(__builtin_nanf("")), r);
 })
 
-/* Near zero an odd polynomial (Cephes), elsewhere by way of exp; the sign is put back by its
- * bit. */
+/* Near zero an odd polynomial (Cephes), elsewhere 1 - 2 / (exp(2 |x|) + 1) with the sign bit of x. */
 TEXT(FUNCTION vec TANH(vec x) {
     vec a = ABS(x);
     vec s = x * x;
@@ -196,7 +196,7 @@ TEXT(FUNCTION vec ERF(vec x) {
     return pick(t > 0.927734375f, far, q * x + x);
 })
 
-/* ---- The same for one value. What is rare goes through a vector. ---- */
+/* ---- The same for one value. exp, log, tanh and erf of one value are rare, so they use the vector versions. ---- */
 
 TEXT(static inline float ADD1(float a, float b) { return a + b; })
 TEXT(static inline float LESS1(float a, float b) { return a < b ? 1.0f : 0.0f; })
@@ -212,8 +212,8 @@ TEXT(APART float LOG1(float a) { return LOG(splat(a))[0]; })
 TEXT(APART float TANH1(float a) { return TANH(splat(a))[0]; })
 TEXT(APART float ERF1(float a) { return ERF(splat(a))[0]; })
 
-/* ---- All lanes combined, halves first: lanes [0, n) take in lanes [n, 2n), until one is left. The last four of a maximum are
- * done one by one: a chain of fewer steps. ---- */
+/* ---- NAME_lanes combines all lanes of a vector: lanes [0, n) with lanes [n, 2n) for n = LANES / 2, LANES / 4, .. 1. The last
+ * four lanes of a maximum or minimum are combined as single values, which has a shorter chain of dependencies. ---- */
 
 TEXT(static inline vec rotate_any(vec v, int n) {
     vec w = v;

@@ -1,8 +1,10 @@
 /*
  * The builder of sol.h. A sol_model owns an arena and the model in it.
  *
- * Sticky: the first mistake is kept with its message, and later calls change nothing. Every entry is a boundary for running
- * out of memory, which is kept like any other mistake.
+ *   sol_model_* (sol.h)  ->  [this file]  ->  ir_add, ir_add_source (model.c), ir_parse (text.c)
+ *
+ * Errors are sticky: the first one is kept with its message, and later calls change nothing. Every public function is a
+ * boundary at which running out of memory ends (base.h); it is kept like any other error.
  */
 #include "ir/ir.h"
 
@@ -14,7 +16,7 @@ struct sol_model {
     struct arena arena;
     struct model *m;
     VEC(struct tensor *) tensors; /* by handle */
-    enum sol_status status;       /* of the first mistake */
+    enum sol_status status;       /* of the first error */
     char message[1024];
 };
 
@@ -28,11 +30,11 @@ static void keep_mistake(struct sol_model *user, enum sol_status status) {
     snprintf(user->message, sizeof user->message, "%s", sol_error());
 }
 
-/* After a longjmp, only what lies in memory has a known value: what a boundary's body changes must not have been drawn
- * into a register by inlining. */
+/* Functions that run inside a boundary. After a longjmp, a local variable of the function with the setjmp has no defined value if
+ * it was changed in a register. So bodies are not inlined: they change such variables in memory, through pointers. */
 #define BODY static __attribute__((noinline))
 
-/* Runs `body` unless there was a mistake; its error, or memory running out inside, is one. */
+/* Runs `body` unless there was an error; keeps its error, also that memory is out. */
 #define BUILDER_BOUNDARY(user, body)                                                 \
     do {                                                                             \
         jmp_buf out_of_memory_;                                                      \
@@ -104,7 +106,7 @@ static enum sol_status read_dims(const struct model *m, int rank, const int64_t 
             return fail(SOL_EINVAL, "dim %d is %lld", i, (long long)dim[i]);
         out[i] = dim[i] < 0 ? size_symbol((int)(-1 - dim[i])) : size_const(dim[i]);
     }
-    /* What a user declares is a bad argument, where a layer's output would be unsupported. */
+    /* ir_check_shape may return SOL_EUNSUPPORTED, for the output of a layer. A declared shape is a bad argument. */
     return ir_check_shape(m, rank, out) ? SOL_EINVAL : SOL_OK;
 }
 
@@ -161,7 +163,7 @@ BODY enum sol_status add_layer(struct sol_model *user, const char *kind, int n_i
                                sol_tensor *out) {
     TRY(ir_check_name(origin));
     enum sol_status status = build_layer(user, kind, n_in, in, attributes, origin, out);
-    /* ir_add has said where already; what fails before it has not. */
+    /* Messages of ir_add contain the origin already; messages of errors before it do not. */
     if (status && origin && !strstr(sol_error(), origin)) fail_prefix("%s: ", origin);
     return status;
 }
@@ -201,7 +203,7 @@ void sol_model_output(struct sol_model *user, const char *name, sol_tensor handl
     BUILDER_BOUNDARY(user, add_output(user, name, handle));
 }
 
-/* ---- Asking ---- */
+/* ---- Queries ---- */
 
 int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim[SOL_MAX_RANK]) {
     const struct tensor *t = get_tensor(user, handle);
@@ -222,7 +224,8 @@ const char *sol_model_symbol_name(const struct sol_model *user, int i) {
     return user && !user->status && i >= 0 && i < user->m->n_symbols ? user->m->symbol[i] : NULL;
 }
 
-/* Asking leaves the model alone: a model without outputs yet is not a mistake to keep, and several threads may ask. */
+/* Does not change the model: a missing output is not kept as an error, since it may still be added, and several threads may
+ * call this. */
 enum sol_status sol_model_check(const struct sol_model *user) {
     if (!user) return fail(SOL_EINVAL, "there is no model");
     if (user->status) return fail(user->status, "%s", user->message);
@@ -232,7 +235,7 @@ enum sol_status sol_model_check(const struct sol_model *user) {
 
 /* ---- Text ---- */
 
-/* Into memory of malloc, which the caller frees. */
+/* The text lies in memory of malloc, which the caller frees; NULL if memory is out. */
 static char *print_model(struct arena *arena, const struct model *m) {
     struct text text;
     ARENA_BOUNDARY(arena, return NULL);

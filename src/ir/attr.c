@@ -1,13 +1,13 @@
 /*
- * Attributes as text, for the builder and for the text form: "stride=[2,2] groups=4". Which attributes exist stands in
- * attr.def, which ones a layer has in layer.def; only those that differ from the default are printed.
+ * Attributes as text, for the builder and for the text form of models: "stride=[2,2] groups=4". attr.def lists all attributes,
+ * layer.def those of each kind of layer. Attributes with their default value are not printed, except shapes.
  */
 #include "ir/ir.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* INTS: exactly n numbers, one of them without brackets. LIST: axes, as many as there are. SIZES: a shape, whose dims
+/* INTS: exactly n numbers, without brackets if n is 1. LIST: the axes, any number of them. SIZES: a shape, whose dims
  * may be formulas of symbols. */
 enum attr_type { INTS, LIST, SIZES, FLOAT, BOOL };
 struct attr_info {
@@ -59,7 +59,7 @@ static bool is_default(const struct attr_info *info, const struct attr *a) {
     size_t size = 0;
     switch (info->type) {
     case LIST: return a->n_axes == 0;
-    case SIZES: return false; /* an empty shape is a scalar: always said */
+    case SIZES: return false; /* always printed: an empty shape is a scalar's */
     case BOOL: size = sizeof(bool); break;
     case FLOAT: size = sizeof(double); break;
     case INTS: size = sizeof(int64_t) * (size_t)info->n; break;
@@ -85,7 +85,8 @@ static bool parse_int(const char **at, int64_t *out) {
     return true;
 }
 
-/* "[" item ("," item)* "]" with at most `max` items; each goes to `ints` or `sizes`. Returns how many, or -1. */
+/* Parses "[" item ("," item)* "]" into `ints`, or into `sizes` if that is NULL. Returns the number of items; -1 if the text is
+ * wrong or has more than `max`. */
 static int parse_list(const char **at, int64_t *ints, struct size *sizes, int max) {
     int n = 0;
     if (*(*at)++ != '[') return -1;
@@ -105,7 +106,7 @@ static bool take(const char **at, const char *word) {
     return true;
 }
 
-/* true and false; 1 and 0 do as well. */
+/* true, false, 1 or 0. */
 static bool parse_bool(const char **at, bool *out) {
     *out = take(at, "true") || take(at, "1");
     return *out || take(at, "false") || take(at, "0");
@@ -123,7 +124,7 @@ static bool parse_value(const char **at, const struct attr_info *info, struct at
     return info->n == 1 ? parse_int(at, to) : parse_list(at, to, NULL, info->n) == info->n;
 }
 
-/* After an error the counts may be -1; `out` is not used then. */
+/* After an error n_axes or n_shape may be -1: callers do not use `out` then. */
 enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, struct attr *out) {
     *out = ir_default_attr();
     for (const char *at = text; *(at += strspn(at, " "));) {

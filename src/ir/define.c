@@ -1,7 +1,9 @@
 /*
- * What pointwise layers compute, as point expressions. Windows and reductions: define_window.c; shapes: define_shape.c.
+ * Pointwise layers as point expressions. Windows and reductions: define_window.c; layers that move values: define_shape.c.
  *
- * Formulas are PyTorch's. Anything that DFP needs to know about a layer is said here and nowhere else.
+ *   layer  ->  ir_define: the define function of its kind  ->  struct expr
+ *
+ * The formulas are PyTorch's. DFP generates kernels from these expressions and uses no other description of a layer.
  */
 #include "ir/define.h"
 
@@ -71,7 +73,7 @@ struct expr *define_scalar(struct define *d) { return C(d->layer->attr.value); }
 
 /* ---- One input ---- */
 
-/* min(max(x, low), high), so `high` wins where the bounds are exchanged. A bound at infinity costs nothing. */
+/* min(max(x, low), high), which is `high` if low > high. Infinite bounds are left out. */
 static struct expr *clamp(struct define *d, struct expr *x, double low, double high) {
     struct expr *e = x;
     if (low != -INFINITY) e = BINARY(MAX, e, C(low));
@@ -81,7 +83,7 @@ static struct expr *clamp(struct define *d, struct expr *x, double low, double h
 static struct expr *sigmoid(struct define *d, struct expr *x) {
     return BINARY(DIV, C(1), BINARY(ADD, C(1), UNARY(EXP, UNARY(NEG, x))));
 }
-/* log(1 + e) for e in [0, 1], to the last digits of a small e, too: the quotient makes up for what 1 + e has lost of e. Goldberg,
+/* log(1 + e) for e in [0, 1], exact also for small e: the factor e / ((1 + e) - 1) corrects the rounding of 1 + e. Goldberg,
  * "What every computer scientist should know about floating-point arithmetic", ACM Computing Surveys 23(1), 1991, theorem 4. */
 static struct expr *log_one_plus(struct define *d, struct expr *e) {
     struct expr *sum = BINARY(ADD, C(1), e), *kept = BINARY(SUB, sum, C(1));
@@ -108,7 +110,7 @@ struct expr *define_leaky_relu(struct define *d) {
     struct expr *x = X;
     return SELECT(BINARY(LESS, x, C(0)), BINARY(MUL, x, C(d->layer->attr.alpha)), x);
 }
-/* x < 0 ? alpha * (exp(x) - 1) : x. Both sides are computed for all x in a vector: the min keeps exp from
+/* x < 0 ? alpha * (exp(x) - 1) : x. Both sides are computed for all lanes of a vector, so min(x, 0) keeps exp from
  * overflowing. */
 struct expr *define_elu(struct define *d) {
     struct expr *x = X, *below = BINARY(MUL, C(d->layer->attr.alpha),
@@ -129,7 +131,7 @@ struct expr *define_gelu_tanh(struct define *d) {
     struct expr *t = UNARY(TANH, BINARY(MUL, inner, C(sqrt(M_2_PI))));
     return BINARY(MUL, BINARY(MUL, x, C(0.5)), BINARY(ADD, C(1), t));
 }
-/* x * sigmoid(x), with one division and no product */
+/* x * sigmoid(x) as x / (1 + exp(-x)): one division and no product */
 struct expr *define_silu(struct define *d) {
     struct expr *x = X;
     return BINARY(DIV, x, BINARY(ADD, C(1), UNARY(EXP, UNARY(NEG, x))));
@@ -140,8 +142,8 @@ struct expr *define_hardswish(struct define *d) {
     return BINARY(MUL, x, hard_sigmoid(d, x));
 }
 struct expr *define_softplus(struct define *d) { return softplus(d, X); }
-/* x * tanh(softplus(x)) without their logarithm and hyperbolic tangent, which cancel: with e = exp(x) it is
- * x * q / (q + 2), q = e * (e + 2). From 20 on the quotient is 1 in float, and larger e would overflow. */
+/* x * tanh(softplus(x)). The logarithm and the hyperbolic tangent cancel: with e = exp(x) it is x * q / (q + 2),
+ * q = e * (e + 2). For x >= 20 the quotient is 1 in float; the min keeps e * e from overflowing. */
 struct expr *define_mish(struct define *d) {
     struct expr *x = X, *e = UNARY(EXP, BINARY(MIN, x, C(20))),
                 *q = BINARY(MUL, e, BINARY(ADD, e, C(2)));

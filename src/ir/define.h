@@ -1,23 +1,30 @@
-/* Inside src/ir: building blocks of define functions. */
+/*
+ * Inside src/ir: building blocks of define functions.
+ *
+ *   define.c, define_shape.c, define_window.c: one function per line of layer.def  ->  struct expr
+ */
 #ifndef SOL_IR_DEFINE_H
 #define SOL_IR_DEFINE_H
 
 #include "ir/layer.h"
 
-/* Input `i` at the output's own point, after broadcasting. */
+/* Loads input `i` at the output's own point, after broadcasting. */
 struct expr *define_in(struct define *d, int i);
-/* Input `i` at `index`; `checked` with `fill` outside. */
+/* Loads input `i` at `index`, which may leave the input only if `checked` is set: then the value there is `fill`. */
 struct expr *define_load(struct define *d, int i, const struct index **index, bool checked,
                          double fill);
-/* A reduction over n variables with these extents, numbered from d->n_vars on; what is combined, arg[0], is set later. */
+/* A reduction over n new variables with these extents, numbered from d->n_vars on. The caller sets arg[0], the expression
+ * whose values are combined. */
 struct expr *define_reduce(struct define *d, enum combine combine, int n,
                            const struct size *extent);
 const struct index **define_point(struct define *d, int rank); /* v0, v1, .. */
+/* 1.0 where low <= index < high, else 0.0. */
 struct expr *define_range(struct define *d, const struct index *index, int64_t low, int64_t high);
-/* The index along dim `dim` of `in`, broadcast: dims line up at the end, and one of 1 beside a longer one is read at 0. */
+/* The index along dim `dim` of `in`, broadcast to the output: dims are aligned at the end, and a dim of 1 that is broadcast
+ * is read at 0. */
 const struct index *define_broadcast(struct define *d, const struct tensor *in, int dim);
 
-/* Short forms; `d` is the define at hand. */
+/* Short forms; they need a variable `d`, the struct define. */
 #define C(value) expr_const(d->arena, value)
 #define UNARY(op, x) expr_apply(d->arena, PRIMITIVE_##op, x, NULL, NULL)
 #define BINARY(op, x, y) expr_apply(d->arena, PRIMITIVE_##op, x, y, NULL)

@@ -1,4 +1,4 @@
-/* Layers that only move values: where the value at an output point comes from. */
+/* Layers that only move values, as point expressions: each loads the input point that an output point is copied from. */
 #include "ir/define.h"
 
 /* Position of a point in row-major order. */
@@ -8,8 +8,8 @@ static const struct index *flatten(struct define *d, const struct tensor *t) {
     return at;
 }
 
-/* A point keeps its position in row-major order, which the input's dims take apart from the last one to the first:
- * position % dim is the index, position / dim what is left for the next. The first needs no %: it is in range. */
+/* A value keeps its position in row-major order. The input's indices follow from it, from the last dim to the first:
+ * index = position % dim; position = position / dim. The first dim needs no %, as its index is in range. */
 struct expr *define_reshape(struct define *d) {
     const struct tensor *in = d->layer->in[0], *out = d->layer->out[0];
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank + 1);
@@ -27,7 +27,7 @@ struct expr *define_permute(struct define *d) {
     return define_load(d, 0, index, false, 0);
 }
 
-/* out[i] = in[start + i * step] along the axis; inference has seen to it that this is inside. */
+/* out[i] = in[start + i * step] along the axis; infer_slice has checked that this is inside. */
 struct expr *define_slice(struct define *d) {
     const struct attr *a = &d->layer->attr;
     const struct index **index = define_point(d, d->layer->out[0]->rank);
@@ -36,7 +36,7 @@ struct expr *define_slice(struct define *d) {
     return define_load(d, 0, index, false, 0);
 }
 
-/* Nested choices from the back: where the point is before the end of part i, part i, else the later ones. */
+/* A chain of selects, built from the last part to the first: part i if the index is in its range, else the later parts. */
 struct expr *define_concat(struct define *d) {
     const struct layer *l = d->layer;
     int64_t axis = l->attr.axis, end = 0;
@@ -56,7 +56,7 @@ struct expr *define_concat(struct define *d) {
 
 struct expr *define_expand(struct define *d) { return define_in(d, 0); }
 
-/* Rows and columns, the last two dims. Without any padding the load needs no check. */
+/* Pads the last two dims. If all pads are 0, the load needs no check. */
 struct expr *define_pad(struct define *d) {
     const struct attr *a = &d->layer->attr;
     int rank = d->layer->out[0]->rank;

@@ -1,7 +1,7 @@
 /*
- * Layers that combine several input points: windows, reductions, convolution, linear, batch norm.
+ * Layers that combine several input points, as point expressions: windows, reductions, convolution, linear, batch norm.
  *
- * A load is `checked` only where it can leave the input; what is provably inside stays a plain load, and its loop has no tests.
+ * A load is `checked` only if it can leave the input; loops over other loads need no tests.
  */
 #include "ir/define.h"
 
@@ -34,7 +34,7 @@ static struct expr *reduce_window(struct define *d, enum combine combine, int64_
     return define_reduce(d, combine, 2, (struct size[]){size_const(rows), size_const(columns)});
 }
 
-/* What lies outside of the input changes nothing. */
+/* Combines the values in a window. Taps outside of the input read the neutral value. */
 static struct expr *over_window(struct define *d, enum combine combine) {
     const int64_t *kernel = d->layer->attr.kernel;
     struct expr *e = reduce_window(d, combine, kernel[0], kernel[1]);
@@ -50,8 +50,8 @@ struct expr *define_max_pool(struct define *d) {
     return floor == -INFINITY ? e : BINARY(MAX, e, C(floor));
 }
 
-/* How many taps count: those inside the input, or inside the padded input when padding counts. PyTorch clips windows that
- * hang over the padding (ceil mode) either way. */
+/* The number of taps that an average is divided by: those inside the input, or inside the padded input if padding counts.
+ * Taps beyond the padding, which ceil mode allows, never count, as in PyTorch. */
 static struct expr *count_taps(struct define *d) {
     const struct attr *a = &d->layer->attr;
     struct expr *e = reduce_window(d, COMBINE_ADD, a->kernel[0], a->kernel[1]);
@@ -94,8 +94,8 @@ struct adaptive {
 
 static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
-/* Window i begins f = i*in mod n n-ths into its first value, so it touches ceil((f + in) / n) values; f takes all
- * multiples of gcd(in, n) below n. */
+/* With f = i*in mod n, window i has ceil((f + in) / n) values. f takes all multiples of gcd(in, n) below n, so the longest
+ * window has f = n - gcd(in, n). */
 static struct adaptive adapt(struct define *d, int axis) {
     int64_t in = size_value(d->layer->in[0]->dim[2 + axis]), n = d->layer->attr.kernel[axis];
     const struct index *scaled = TIMES(VAR(2 + axis), size_const(in));
@@ -107,13 +107,13 @@ static struct adaptive adapt(struct define *d, int axis) {
     return a;
 }
 
-/* 1 where tap `var` is inside its window. */
+/* 1.0 where tap `var` is inside its window, that is length - var >= 1. */
 static struct expr *inside(struct define *d, const struct adaptive *a, int var) {
     const struct index *left = PLUS(a->length, TIMES(VAR(var), size_const(-1)));
     return define_range(d, left, 1, INT32_MAX);
 }
 
-/* 1 / window length is summed up as count of taps, so that the length need not become a float. */
+/* A second reduction counts the taps of a window: expressions cannot convert the length, an index, to a float. */
 struct expr *define_adaptive_avg_pool(struct define *d) {
     struct adaptive rows = adapt(d, 0), columns = adapt(d, 1);
     struct expr *sum = reduce_window(d, COMBINE_ADD, rows.longest, columns.longest);
@@ -143,7 +143,7 @@ static bool is_reduced(const struct attr *a, int axis) {
     return false;
 }
 
-/* Kept axes come from the output's point, reduced ones are variables. */
+/* Kept axes are indexed by the output's variables, reduced axes by the reduction's. */
 static struct expr *over_axes(struct define *d, enum combine combine) {
     const struct attr *a = &d->layer->attr;
     const struct tensor *in = d->layer->in[0];
@@ -164,7 +164,7 @@ struct expr *define_sum(struct define *d) { return over_axes(d, COMBINE_ADD); }
 struct expr *define_reduce_max(struct define *d) { return over_axes(d, COMBINE_MAX); }
 struct expr *define_reduce_min(struct define *d) { return over_axes(d, COMBINE_MIN); }
 
-/* A count that is known only at the call is summed up: one for each element. */
+/* If the number of elements is known only at the call, a second reduction counts them. */
 struct expr *define_mean(struct define *d) {
     const struct attr *a = &d->layer->attr;
     struct size n = size_const(1), extent[SOL_MAX_RANK];
@@ -219,7 +219,7 @@ struct expr *define_linear(struct define *d) {
     return add_bias(d, sum, x->rank - 1);
 }
 
-/* Reads a matrix of input `i`: its leading dims are the output's, broadcast; `row` and `column` are variables. */
+/* Loads an element of a matrix of input `i`, at variables `row` and `column`; leading dims are the output's, broadcast. */
 static struct expr *matrix(struct define *d, int i, int row, int column) {
     const struct tensor *in = d->layer->in[i];
     const struct index **index = ARENA_ARRAY(d->arena, const struct index *, in->rank);
@@ -238,7 +238,7 @@ struct expr *define_matmul(struct define *d) {
     return sum;
 }
 
-/* (x - mean) / sqrt(var + eps) * weight + bias; pass/decompose.c rewrites it before it gets here. */
+/* (x - mean) / sqrt(var + eps) * weight + bias. pass/decompose.c replaces the layer, so kernels do not use this. */
 struct expr *define_batch_norm(struct define *d) {
     struct expr *in[5] = {define_in(d, 0)};
     for (int i = 1; i < 5; i++) {

@@ -1,6 +1,9 @@
-/* Constructors of index and point expressions. They fold what is known, so that loops see the simplest form: with
- * stride 1 and no padding, v2 * 1 + r + 0 is v2 + r, and a 1x1 window's v2 alone, which DFP then knows to be an
- * identity. Operands may be shared: an expression is a graph without circles, as x in x * x shows. */
+/*
+ * Constructors of index and point expressions, and the tables of primitives and combines.
+ *
+ * Indices are simplified: with stride 1 and no padding, v2 * 1 + r + 0 becomes v2 + r. DFP can only see that a load reads the
+ * reader's own point if its index is a plain variable. Expressions are acyclic graphs: x * x has one node for x.
+ */
 #include "ir/expr.h"
 
 #include <math.h>
@@ -69,7 +72,7 @@ const struct index *index_mul(struct arena *a, const struct index *x, struct siz
     return new_index(a, INDEX_MUL, x, index_size(a, factor));
 }
 
-/* Rounds down below 0, too, as positions in padding are negative: -1 / 2 is -1. */
+/* Rounds down also below 0, since positions in padding are negative: -1 / 2 is -1. */
 const struct index *index_div(struct arena *a, const struct index *x, struct size divisor) {
     if (size_is(divisor, 1)) return x;
     if (is_const(x) && size_is_const(x->value) && size_is_const(divisor))
@@ -77,7 +80,7 @@ const struct index *index_div(struct arena *a, const struct index *x, struct siz
     return new_index(a, INDEX_DIV, x, index_size(a, divisor));
 }
 
-/* What index_div leaves over, so never negative: -1 mod 3 is 2. */
+/* The remainder of index_div, which is never negative: -1 mod 3 is 2. */
 const struct index *index_mod(struct arena *a, const struct index *x, struct size divisor) {
     if (size_is(divisor, 1)) return index_const(a, 0);
     if (is_const(x) && size_is_const(x->value) && size_is_const(divisor)) {

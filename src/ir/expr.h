@@ -1,8 +1,10 @@
 /*
- * Point expressions: a layer's mathematics, said once.
+ * Point expressions: what a layer computes, as a formula for one output point.
  *
- * For the output point (v0, v1, ... v[rank-1]) a layer's define function (define.c) says which input points it
- * reads and how they combine. DFP lowers these trees to loops; it knows no layer by name.
+ *   layer  ->  its define function (define.c, define_shape.c, define_window.c)  ->  struct expr  ->  DFP's loops (dfp/lower.c)
+ *
+ * For the output point (v0, v1, ... v[rank-1]) the expression gives the input points that are read and how they are
+ * combined. DFP generates loops from these expressions alone, so it has no code for any kind of layer.
  * Example, relu: max(in0[v0,v1,..], 0). Average pooling: sum over r, s of in0[v0, v1, v2*2+r, v3*2+s] / 4.
  */
 #ifndef SOL_EXPR_H
@@ -15,13 +17,13 @@ enum index_op { INDEX_CONST, INDEX_VAR, INDEX_ADD, INDEX_MUL, INDEX_DIV, INDEX_M
 struct index {
     enum index_op op;
     struct size value; /* INDEX_CONST: a polynomial of the model's symbols, mostly a plain number */
-    int var;           /* INDEX_VAR: 0..rank-1 output dims, then reduction variables */
-    const struct index *a, *b; /* operands; of MUL, DIV, MOD `b` is INDEX_CONST */
+    int var;           /* INDEX_VAR: output dims are 0..rank-1, reduction variables follow */
+    const struct index *a, *b; /* operands; `b` of MUL, DIV, MOD is INDEX_CONST */
 };
 
-/* Functions of one point's values. The list is primitive.def. */
+/* Operations on the values of one point. The list is primitive.def. */
 enum primitive {
-    PRIMITIVE_NONE, /* of expressions that apply none */
+    PRIMITIVE_NONE, /* in expressions other than EXPR_APPLY */
 #define PRIMITIVE(name, ...) PRIMITIVE_##name,
 #include "ir/primitive.def"
     N_PRIMITIVES
@@ -34,7 +36,7 @@ struct primitive_info {
 };
 extern const struct primitive_info primitives[N_PRIMITIVES];
 
-/* What a reduction combines values by. The list is primitive.def, too. */
+/* Operations by which reductions merge values. The list is in primitive.def, too. */
 enum combine {
 #define COMBINE(name, ...) COMBINE_##name,
 #include "ir/primitive.def"
@@ -52,7 +54,7 @@ enum expr_kind {
     EXPR_CONST, /* value */
     EXPR_LOAD, /* input[index...]; `fill` where an index is outside the input and `checked` is set */
     EXPR_RANGE,  /* 1.0 where low <= index[0] < high, else 0.0 */
-    EXPR_REDUCE, /* arg[0] over n_vars variables, combined */
+    EXPR_REDUCE, /* arg[0] combined over n_vars variables */
     EXPR_APPLY,  /* a primitive of arg[] */
 };
 
@@ -74,17 +76,18 @@ struct expr {
     struct size *extent;
 };
 
-/* What a define function is given. Reduction variables are numbered from n_vars on. */
+/* The argument of define functions. n_vars counts the variables in use: the output's dims first, then reductions. */
 struct define {
     struct arena *arena;
     const struct layer *layer;
     int n_vars;
 };
 
-/* Expression of layer->out[0] at (v0..v[rank-1]); *n_vars returns the number of variables in use. */
+/* The expression of layer->out[0] at (v0..v[rank-1]), or NULL if the kind has none. *n_vars returns the number of variables in
+ * it, reductions included. */
 struct expr *ir_define(struct arena *arena, const struct layer *layer, int *n_vars);
 
-/* Constructors, for define functions. They simplify: x + 0, x * 1, numbers. */
+/* Constructors, for define functions. Those of indices simplify x + 0, x * 1, x / 1, and arithmetic on constants. */
 const struct index *index_const(struct arena *a, int64_t value);
 const struct index *index_size(struct arena *a, struct size value);
 const struct index *index_var(struct arena *a, int var);
@@ -96,6 +99,6 @@ struct expr *expr_const(struct arena *a, double value);
 /* `y` and `z` are NULL where the primitive has fewer operands. */
 struct expr *expr_apply(struct arena *a, enum primitive primitive, struct expr *x, struct expr *y,
                         struct expr *z);
-bool expr_has(const struct expr *e, enum expr_kind kind); /* in it or below it */
+bool expr_has(const struct expr *e, enum expr_kind kind); /* `e` or an expression below it */
 
 #endif

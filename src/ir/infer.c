@@ -1,13 +1,13 @@
 /*
  * Shape inference of layers that compute: checks a layer's inputs and attributes, sets its output's rank and dims.
- * Messages name the shapes. Shapes of layers that only move values are in infer_shape.c.
+ * Error messages contain the shapes. Layers that only move values are in infer_shape.c.
  */
 #include "ir/layer.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A ? for what depends on symbols: "[?,3,224,224]". Long ones are cut off. */
+/* Dims that depend on symbols are printed as ?: "[?,3,224,224]". Long texts are cut off. */
 const char *infer_shape_text(const struct tensor *t, char text[256]) {
     int at = snprintf(text, 256, "[");
     for (int i = 0; i < t->rank && at < 230; i++) {
@@ -52,19 +52,19 @@ enum sol_status infer_scalar(struct layer *l) {
     return SOL_OK;
 }
 
-/* Output as the first input. Also checks `axis`, which softmax has. */
+/* The output has the first input's shape. Also checks `axis`, which softmax has. */
 enum sol_status infer_same(struct layer *l) {
     infer_set_shape(l->out[0], l->in[0]);
     return l->kind == LAYER_softmax ? infer_axis(&l->attr.axis, l->in[0]->rank) : SOL_OK;
 }
 
-/* A symbol fits itself and 1 alone: that it might be 1 in some call does not count. */
+/* A formula broadcasts with itself and with 1 only, although a symbol in it may be 1 at some calls. */
 bool ir_broadcast(struct size a, struct size b, struct size *out) {
     *out = size_is(a, 1) ? b : a;
     return size_is(a, 1) || size_is(b, 1) || size_equal(a, b);
 }
 
-/* The dims of `t`, but the last `skip`, broadcast with those of `out`, which are there already; both line up at the end. */
+/* Broadcasts the dims of `out` with those of `t`, except the last `skip`; both are aligned at the end. False: not possible. */
 static bool broadcast_into(struct tensor *out, const struct tensor *t, int skip) {
     for (int d = 1 + skip; d <= t->rank; d++) {
         struct size *dim = &out->dim[out->rank - d];
@@ -73,7 +73,7 @@ static bool broadcast_into(struct tensor *out, const struct tensor *t, int skip)
     return true;
 }
 
-/* As many dims as the input with most of them, all of them 1. */
+/* Gives the output the highest rank of all inputs, with all dims 1. */
 static void set_ones(struct layer *l) {
     struct tensor *out = l->out[0];
     for (int i = out->rank = 0; i < l->n_in; i++)
@@ -100,7 +100,7 @@ static enum sol_status check_positive(const char *what, const int64_t value[2], 
     return SOL_OK;
 }
 
-/* An image with numbers for all but the batch, and a window whose attributes can be meant. */
+/* The input must be [n,c,h,w] with constant c, h, w, not empty; stride, dilation and pad must be in range. */
 static enum sol_status check_window(const struct layer *l) {
     const struct attr *a = &l->attr;
     if (l->in[0]->rank != 4)
@@ -119,8 +119,8 @@ static enum sol_status check_window(const struct layer *l) {
     return check_positive("pad", a->pad + 2, 0);
 }
 
-/* Positions of a window over one dim. With `ceil` a last window may hang over, if it begins inside the input or its
- * front padding: PyTorch's rule. */
+/* The number of positions of a window along one dim, or -1 if it does not fit. With `ceil`, the last window may end behind the
+ * padded input if it begins inside the input or its front padding, as in PyTorch. */
 static int64_t count_windows(int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
                              int64_t front, int64_t back, bool ceil) {
     int64_t space = in + front + back - dilation * (kernel - 1) - 1;
@@ -129,7 +129,7 @@ static int64_t count_windows(int64_t in, int64_t kernel, int64_t stride, int64_t
     return ceil && (n - 1) * stride >= in + front ? n - 1 : n;
 }
 
-/* The output [n, channels, rows, columns], where rows and columns count the window's positions. */
+/* Sets the output to [n, channels, rows, columns], where rows and columns are the numbers of the window's positions. */
 static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], struct size channels) {
     const struct attr *a = &l->attr;
     struct tensor *out = l->out[0];
@@ -148,7 +148,7 @@ static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], str
     return SOL_OK;
 }
 
-/* The element count alone would not do: a symbol times an empty dim is the constant 0. */
+/* Each dim must be constant. To check the number of elements is not enough: a symbol times an empty dim is the constant 0. */
 static enum sol_status check_weight(const struct tensor *w, int rank, const char *what) {
     bool sound = w->rank == rank;
     for (int d = 0; sound && d < rank; d++) sound = size_is_const(w->dim[d]);
@@ -189,7 +189,7 @@ enum sol_status infer_pool(struct layer *l) {
     TRY(check_positive("kernel", a->kernel, 1));
     for (int i = 0; i < 4; i++) {
         int64_t reach =
-            a->dilation[i % 2] * (a->kernel[i % 2] - 1) + 1; /* PyTorch's rule counts the holes */
+            a->dilation[i % 2] * (a->kernel[i % 2] - 1) + 1; /* as in PyTorch, with dilation */
         if (2 * a->pad[i] > reach)
             return fail(SOL_EINVAL, "pad %lld is more than half of a window over %lld",
                         (long long)a->pad[i], (long long)reach);
@@ -208,7 +208,7 @@ enum sol_status infer_adaptive(struct layer *l) {
 
 /* ---- Others ---- */
 
-/* Over the last dim, whatever stands in front of it: x [.., c], weight [k, c] gives [.., k]. */
+/* x [.., c], weight [k, c], bias [k] gives [.., k], with any leading dims. */
 enum sol_status infer_linear(struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
     TRY(check_weight(w, 2, "[k,c]"));
@@ -220,7 +220,7 @@ enum sol_status infer_linear(struct layer *l) {
     return SOL_OK;
 }
 
-/* a [..,m,c] times b [..,c,n] gives [..,m,n]; the dims in front broadcast. */
+/* a [..,m,c] times b [..,c,n] gives [..,m,n]; the leading dims broadcast. */
 enum sol_status infer_matmul(struct layer *l) {
     const struct tensor *a = l->in[0], *b = l->in[1];
     struct tensor *out = l->out[0];
@@ -245,7 +245,7 @@ enum sol_status infer_batch_norm(struct layer *l) {
     return infer_same(l);
 }
 
-/* All axes when none are given. The list is left sorted and without negatives. */
+/* Sorts `axes` and makes them non-negative; all axes if none is given. Sets reduced[axis] for each. */
 static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK]) {
     struct attr *a = &l->attr;
     int rank = l->in[0]->rank;
@@ -257,7 +257,7 @@ static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK
     return SOL_OK;
 }
 
-/* A sum over an empty axis is 0; a largest value of nothing there is not. */
+/* A sum over an empty axis is 0, but a maximum or minimum over it does not exist. */
 enum sol_status infer_reduce(struct layer *l) {
     bool reduced[SOL_MAX_RANK] = {false};
     struct tensor *out = l->out[0];

@@ -5,7 +5,7 @@
 
 static bool is_wildcard(struct size s) { return size_is(s, -1); }
 
-/* One dim may be -1: what is left. The attribute is left without it. */
+/* One dim may be -1: it is computed from the number of elements and replaced in the attribute. */
 enum sol_status infer_reshape(struct layer *l) {
     struct attr *a = &l->attr;
     struct size known = size_const(1), all = ir_elements(l->in[0]);
@@ -36,8 +36,8 @@ enum sol_status infer_permute(struct layer *l) {
     return SOL_OK;
 }
 
-/* shape holds the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. A dim with
- * a symbol may only be taken whole, since nothing could be checked before the call. */
+/* `shape` is the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. A symbolic
+ * dim may only be taken as a whole, since the bounds could not be checked before the call. */
 enum sol_status infer_slice(struct layer *l) {
     struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
@@ -77,7 +77,7 @@ enum sol_status infer_concat(struct layer *l) {
     return SOL_OK;
 }
 
-/* Dims line up at the end, as in broadcasting; new ones come in front. */
+/* Dims are aligned at the end, as in broadcasting; new ones are in front. */
 enum sol_status infer_expand(struct layer *l) {
     const struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
@@ -94,7 +94,7 @@ enum sol_status infer_expand(struct layer *l) {
     return SOL_OK;
 }
 
-/* The last two dims are rows and columns, whatever stands in front of them. */
+/* Pads the last two dims, with any leading dims. */
 enum sol_status infer_pad(struct layer *l) {
     const struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
@@ -110,7 +110,7 @@ enum sol_status infer_pad(struct layer *l) {
     return SOL_OK;
 }
 
-/* The axis of the table becomes the dims of the numbers. */
+/* The output has the table's dims, with the dims of the indices in place of the axis. */
 enum sol_status infer_gather(struct layer *l) {
     const struct tensor *x = l->in[0], *at = l->in[1];
     struct tensor *out = l->out[0];

@@ -3,12 +3,12 @@
  *
  *   builder (model.c) / text (text.c)  ->  struct model  ->  passes  ->  clusters  ->  program
  *
- * All of it lives in one arena. Tensors and layers have dense ids for side arrays; an id is never used twice
- * in a model. A tensor knows its producer but not its readers; passes search the list for them
- * (pass/edit.c).
+ * A model lives in one arena. Tensors and layers have dense ids, so that other parts keep data in arrays by id; an id
+ * is never used twice in a model. A tensor points to its producer, but not to its readers; passes search the list of
+ * layers for those (pass/edit.c).
  *
- * Every layer's facts stand in one line of layer.def: name, arity, attributes, and three functions:
- * infer (shapes), define (its mathematics as a point expression, for DFP), and, in device/ref, its scalar reference.
+ * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and two functions: infer computes the
+ * output's shape, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref/layers.c.
  */
 #ifndef SOL_IR_H
 #define SOL_IR_H
@@ -19,17 +19,17 @@
 
 /* ---- Layouts ---- */
 
-/* A channel dim may be stored as segments, each padded to whole blocks: valid <= stored, stored % block == 0. */
+/* A range of channels that is padded to whole blocks: `valid` channels take `stored` places; stored % block == 0. */
 struct segment {
     int valid, stored;
 };
-/* block == 0: plain, dense, row major. Else the channel axis (1; 0 for rank 1) is split: [n][c / block][h][w][block],
- * and pad lanes hold zero by invariant: every writer writes zero there. */
+/* The order of a tensor's values in memory. block == 0: plain, that is dense and row major. Else the channel axis (1; 0 for
+ * rank 1) is split into blocks: [n][c / block][h][w][block]. Invariant: pad lanes hold zero, every writer writes zero there. */
 struct layout {
     int block;
     int n_segments;
     struct segment *segment;
-    int stored; /* channels with padding */
+    int stored; /* channels including padding: the sum over all segments */
 };
 
 /* ---- Model ---- */
@@ -41,7 +41,7 @@ enum layer_kind {
     N_LAYER_KINDS
 };
 
-/* All attributes of all layers; which ones a kind has stands in layer.def. Printed and parsed by attr.def's table. */
+/* The attributes of all kinds of layers; layer.def lists which ones a kind has. attr.def is their table for the text form. */
 struct attr {
     int64_t kernel[2], stride[2], dilation[2]; /* rows, columns; 1 by default */
     int64_t pad[4];                            /* top, left, bottom, right */
@@ -62,7 +62,7 @@ struct tensor {
     struct size dim[SOL_MAX_RANK]; /* outermost first */
     struct layer *producer;
     const char *name;
-    bool is_constant;     /* depends on parameters only: computed once per version of the weights */
+    bool is_constant;     /* depends on parameters only: computed once per version of them */
     struct layout layout; /* chosen by plan/layout.c */
 };
 
@@ -70,9 +70,9 @@ struct layer {
     int id;
     enum layer_kind kind;
     int n_in, n_out;
-    struct tensor **in, *out[1]; /* one output each today; several are reached by several layers */
+    struct tensor **in, *out[1]; /* always one output today: frontends add one layer per output */
     struct attr attr;
-    const char *origin; /* a line of the user's program, or NULL */
+    const char *origin; /* where the user's program calls it, such as "net.py:7", or NULL */
 };
 
 struct model {
@@ -80,22 +80,22 @@ struct model {
     const char *name;
     int n_symbols;
     const char *symbol[SIZE_SYMBOLS];
-    VEC(struct layer *) layers; /* topological: inputs before readers */
+    VEC(struct layer *) layers; /* topological order: producers before readers */
     VEC(struct tensor *) inputs, params;
     VEC(struct tensor *) outputs;
     VEC(const char *) output_names;
-    int n_tensors, n_layers; /* ids given out so far */
+    int n_tensors, n_layers; /* ids in use are below these */
 };
 
-/* The facts of one kind of layer, from layer.def. */
+/* One kind of layer: a line of layer.def. */
 struct define;
 struct layer_info {
     const char *name;
     int min_in, max_in;
-    const char *attrs; /* names of its attributes, separated by blanks */
-    /* checks, and sets out[0]'s dtype, rank and dims */
+    const char *attrs; /* the names of its attributes, separated by blanks */
+    /* checks inputs and attributes; sets out[0]'s rank and dims */
     enum sol_status (*infer)(struct layer *layer);
-    /* see expr.h; its answer is NULL for what has no expression */
+    /* see expr.h; returns NULL if the kind has no point expression */
     struct expr *(*define)(struct define *d);
     enum {
         POINTWISE = 1,
@@ -106,9 +106,9 @@ struct layer_info {
         ANY_TYPE = 32
     } traits;
 };
-/* POINTWISE: out[i] depends on in[i] (after broadcasting) only. SHAPE_ONLY: moves values, computes nothing.
- * ANCHOR: an op that the DNN module computes, around which clusters are built. INTEGER_INDEX: input 1
- * holds integers. ANY_TYPE: the output is of the input's type, which may be any. All other inputs
+/* POINTWISE: out[i] depends on in[i] (after broadcasting) only. SHAPE_ONLY: moves values, computes nothing. SOURCE: has no
+ * inputs. ANCHOR: conv or linear, which the DNN module computes and DNN clusters are built around. INTEGER_INDEX: input 1
+ * holds integers. ANY_TYPE: the input may be of any type, and the output is of the same. All other inputs
  * and outputs are f32. */
 extern const struct layer_info layer_infos[N_LAYER_KINDS];
 
@@ -117,33 +117,34 @@ extern const struct layer_info layer_infos[N_LAYER_KINDS];
 struct model *ir_model_new(struct arena *arena, const char *name);
 struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name,
                              enum sol_dtype dtype, int rank, const struct size *dim);
-/* Names and origins, so that all that is printed can be parsed; the parser is the one that needs a limit. */
+/* Limit of names and origins, in bytes. The parser needs one; the builder has the same, so that every printed model can be
+ * parsed. */
 #define IR_MAX_NAME 65536
 enum sol_status ir_check_name(const char *name); /* NULL is fine */
-/* Is this a shape that a model may have? Known symbols, never negative, and sizes of it in bytes, padded, fit 64 bits. */
+/* Checks a shape: its symbols are the model's, no dim can be negative, and its padded size in bytes fits in 64 bits. */
 enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim);
-/* Appends a layer, infers its output. `attr` NULL = defaults. */
+/* Appends a layer and infers its output. `attr` and `origin` may be NULL. On errors `*out` is not set. */
 enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                        const struct attr *attr, const char *origin, struct tensor **out);
 struct attr ir_default_attr(void);
 /* Deep copy into another arena, so that passes never change the user's model. */
 struct model *ir_clone(struct arena *arena, const struct model *m);
-/* Every reader of `from` reads `to` instead; outputs too. */
+/* Makes all readers of `from` read `to` instead; where `from` is an output of the model, `to` becomes it. */
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
 struct size ir_count(const struct tensor *t, int begin, int end); /* product of dims [begin, end) */
-/* Equal dims but for dim `except`; -1: all of them. */
+/* Are all dims equal, except dim `except`? -1: no exception. */
 bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except);
-/* Is no dim from `begin` on open until the call? */
+/* Are dims [begin, rank) numbers, so that none depends on symbols? */
 bool ir_is_fixed(const struct tensor *t, int begin);
-/* Dims as the public interface shows them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
+/* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
 /* ---- ir/infer.c, ir/verify.c, ir/text.c ---- */
 
 bool ir_broadcast(struct size a, struct size b, struct size *out); /* NumPy's rule for one dim */
-enum sol_status ir_verify(const struct model *m); /* EBUG with the broken invariant */
+enum sol_status ir_verify(const struct model *m); /* the message names the broken invariant */
 void ir_print(struct text *text, const struct model *m);
 enum sol_status ir_parse(const char *source, struct arena *arena, struct model **out);
 void ir_print_shape(struct text *text, const struct tensor *t); /* "f32[$0,3,224,224]" */
@@ -153,7 +154,7 @@ enum layer_kind ir_find_kind(const char *name); /* N_LAYER_KINDS when unknown */
 
 /* ---- ir/api.c ---- */
 
-/* The model inside a user's handle. */
+/* The model in a user's handle, which keeps owning it. */
 const struct model *ir_user_model(const struct sol_model *user);
 
 #endif

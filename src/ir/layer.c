@@ -18,7 +18,7 @@ enum layer_kind ir_find_kind(const char *name) {
 
 struct attr ir_default_attr(void) {
     struct attr a;
-    memset(&a, 0, sizeof a); /* padding too: pass/cse.c compares bytes */
+    memset(&a, 0, sizeof a); /* also padding bytes, since pass/cse.c compares bytes */
     for (int i = 0; i < 2; i++) a.kernel[i] = a.stride[i] = a.dilation[i] = 1;
     a.groups = a.step = 1;
     a.min = -(double)INFINITY;

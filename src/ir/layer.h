@@ -1,4 +1,8 @@
-/* Inside src/ir: what the infer and define functions share. */
+/*
+ * Inside src/ir: the infer and define functions, and helpers of the infer functions.
+ *
+ *   layer.def  ->  [declarations here], layer.c: the table  ->  infer.c, infer_shape.c, define*.c: the functions
+ */
 #ifndef SOL_IR_LAYER_H
 #define SOL_IR_LAYER_H
 
@@ -6,19 +10,19 @@
 
 #include <math.h>
 
-/* Every infer and define function that layer.def names; `none` stands for "there is nothing to do". */
+/* Every infer and define function that layer.def names. infer_none does nothing; define_none returns NULL. */
 #define LAYER(kind, min, max, shape, math, traits, attrs) \
     enum sol_status infer_##shape(struct layer *layer);   \
     struct expr *define_##math(struct define *d);
 #include "ir/layer.def"
 #undef LAYER
 
-/* "axis 4 of a tensor of rank 3" as an error; negative axes count from the end. */
+/* Checks an axis and makes it non-negative: negative axes count from the end. */
 enum sol_status infer_axis(int64_t *axis, int rank);
-/* The same for all of `axes`, each of which may be given once; marks them in `seen`. */
+/* The same for all of attr->axes, none of which may occur twice. Sets seen[axis] for each; the caller clears `seen` before. */
 enum sol_status infer_axes(struct attr *attr, int rank, bool seen[SOL_MAX_RANK]);
 void infer_set_shape(struct tensor *out, const struct tensor *like);
-/* Shape as text for a message, valid in the block around it. */
+/* A shape as text for a message; the text is valid to the end of the enclosing block. */
 #define SHAPE_TEXT(t) infer_shape_text(t, (char[256]){0})
 const char *infer_shape_text(const struct tensor *t, char text[256]);
 

@@ -1,8 +1,10 @@
 /*
  * Building and changing models.
  *
+ *   api.c, text.c, passes  ->  ir_add, ir_add_source, ir_replace  ->  struct model
+ *
  * Invariant: layers are in topological order while building, ids are dense, every tensor has one producer. Passes may
- * append layers out of order; pass_clean puts them in order again.
+ * append layers out of order; pass_clean sorts them again.
  */
 #include "ir/ir.h"
 
@@ -47,7 +49,7 @@ struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *
     return t;
 }
 
-/* Layers in error messages: "conv (net.py:7): ". */
+/* Puts the layer in front of the current error message: "conv (net.py:7): ". */
 static void prefix_layer(const struct layer *l) {
     const char *name = layer_infos[l->kind].name;
     if (l->origin) fail_prefix("%s (%s): ", name, l->origin);
@@ -79,7 +81,8 @@ enum sol_status ir_check_name(const char *name) {
                 IR_MAX_NAME);
 }
 
-/* Bytes of one element, times the padding of one channel to the widest block, with room to add such sizes up. */
+/* A shape's number of elements, times this, must not overflow: bytes per element, times the padding of a single channel to the
+ * widest block, times a reserve for sums of such sizes. */
 #define ELEMENT_HEADROOM 1024
 
 static enum sol_status check_dim(const struct model *m, int i, struct size dim) {
@@ -89,13 +92,13 @@ static enum sol_status check_dim(const struct model *m, int i, struct size dim) 
         return fail(SOL_EINVAL, "dim %d is %s, a symbol that the model does not have", i, text);
     if (size_is_const(dim) && size_value(dim) < 0)
         return fail(SOL_EINVAL, "dim %d would be %s", i, text);
-    /* With symbols >= 0 only a negative coefficient can give a negative size. */
+    /* Symbols are >= 0, so only a negative coefficient can make a size negative. */
     return dim.bad || size_never_negative(dim)
                ? SOL_OK
                : fail(SOL_EINVAL, "dim %d would be %s, which may be negative", i, text);
 }
 
-/* An empty dim does not hide the others: strides are products without it. */
+/* Dims of 0 are left out of the product: the strides, products of the other dims, must not overflow either. */
 enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim) {
     struct size n = size_const(ELEMENT_HEADROOM);
     if (rank < 0 || rank > SOL_MAX_RANK)
@@ -122,7 +125,7 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
         prefix_layer(l);
         return status;
     }
-    /* What has the batch's size is made at every call, even from constants. */
+    /* A tensor whose size depends on symbols is computed at every call, even from constants. */
     t->is_constant &= size_is_const(ir_elements(t));
     VEC_PUSH(m->arena, &m->layers, l);
     *out = t;
@@ -161,7 +164,7 @@ struct model *ir_clone(struct arena *arena, const struct model *m) {
     return copy;
 }
 
-/* ---- Asking and changing ---- */
+/* ---- Queries and changes ---- */
 
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to) {
     for (int i = 0; i < m->layers.n; i++) {

@@ -1,7 +1,9 @@
 /*
- * The text form of a model: printing, and parsing hostile text. The language is defined in docs/ir.md.
+ * The text form of a model: printing and parsing. docs/ir.md defines the language.
  *
- * The parser goes line by line, never recurses, and counts every error with its line.
+ *   ir_print: struct model  ->  text          ir_parse: text, which may be malicious  ->  struct model
+ *
+ * The parser works line by line, without recursion; each error message begins with the line.
  */
 #include "ir/ir.h"
 
@@ -17,7 +19,7 @@ static const char *escape_quote(char byte) {
     return byte == '"' ? "\\\"" : byte == '\\' ? "\\\\" : NULL;
 }
 
-/* What cannot be shown, and would not survive a terminal or an editor, becomes \xNN. */
+/* A name in quotes. Bytes that terminals or editors would not keep become \xNN. */
 static void print_name(struct text *text, const char *name) {
     text_add(text, "\"");
     text_add_escaped(text, name, escape_quote);
@@ -33,7 +35,7 @@ void ir_print_shape(struct text *text, const struct tensor *t) {
     text_add(text, "]");
 }
 
-/* Tensors are numbered in the order of the text, so that printing what was parsed gives the same text. */
+/* Tensors are numbered in the order of the text, so that printing and parsing again gives the same text. */
 static int *number_tensors(struct arena *arena, const struct model *m) {
     int *number = ARENA_ARRAY(arena, int, m->n_tensors + 1);
     for (int i = 0; i < m->layers.n; i++) number[m->layers.at[i]->out[0]->id] = i;
@@ -81,9 +83,9 @@ void ir_print(struct text *text, const struct model *m) {
 struct parser {
     struct arena *arena;
     struct model *m;
-    const char *start, *at; /* the current line, which is NUL terminated, and the place in it */
+    const char *start, *at; /* the current line, which is NUL terminated, and the position in it */
     int line;
-    VEC(struct tensor *) tensors; /* by number in the text; NULL = not there */
+    VEC(struct tensor *) tensors; /* by number in the text; NULL: not defined */
 };
 
 /* Columns count bytes from 1. */
@@ -132,7 +134,7 @@ static int hex_digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The character at an escape, or -1. NUL is no part of a name. */
+/* Reads an escape behind its backslash. Returns the character, or -1 if it is wrong; NUL is not allowed in names. */
 static int take_escape(struct parser *p) {
     char c = *p->at++;
     if (c == '"' || c == '\\') return c;
@@ -142,7 +144,7 @@ static int take_escape(struct parser *p) {
     return value ? value : -1;
 }
 
-/* The name is no longer than the rest of its line, so memory stays in proportion to the text. */
+/* Allocates as much as the rest of the line has, so memory stays proportional to the text. */
 static enum sol_status take_name(struct parser *p, const char **out) {
     if (!take_char(p, '"')) return complain(p, "a name in quotes is missing");
     char *name = arena_alloc(p->arena, strlen(p->at) + 1);
@@ -157,7 +159,7 @@ static enum sol_status take_name(struct parser *p, const char **out) {
     return *p->at++ == '"' ? SOL_OK : (p->at--, complain(p, "a name does not end"));
 }
 
-/* Without a sign, and with a limit that is checked at each digit, so that no text can make it overflow. */
+/* A number from 0 to INT32_MAX. The limit is checked at each digit, so that no text can cause an overflow. */
 static bool take_number(struct parser *p, int64_t *out) {
     if (!isdigit((unsigned char)*p->at)) return false;
     for (*out = 0; isdigit((unsigned char)*p->at); p->at++)
@@ -175,7 +177,7 @@ static enum sol_status take_tensor(struct parser *p, struct tensor **out) {
     return SOL_OK;
 }
 
-/* Numbers are the text's own and may have gaps; the table grows to the largest, which is bounded. */
+/* The numbers in a text may have gaps; the table grows to the largest number, which is limited. */
 static enum sol_status name_tensor(struct parser *p, int64_t number, struct tensor *t) {
     if (number > TEXT_MAX_LAYERS) return complain(p, "a tensor's number is too large");
     while (p->tensors.n <= number) VEC_PUSH(p->arena, &p->tensors, NULL);
@@ -196,7 +198,7 @@ static enum sol_status take_dtype(struct parser *p, enum sol_dtype *out) {
     return complain(p, "unknown type");
 }
 
-/* Behind the [, up to and with the ]. The model then says whether it may have such a shape. */
+/* Reads dims behind the [ up to and including the ], and checks the shape. */
 static enum sol_status take_dims(struct parser *p, int *rank, struct size dim[SOL_MAX_RANK]) {
     for (*rank = 0; *p->at != ']'; (*rank)++) {
         if (*rank && *p->at++ != ',') return complain(p, "bad shape");
@@ -222,7 +224,7 @@ static enum sol_status parse_source(struct parser *p, enum layer_kind kind, stru
     return SOL_OK;
 }
 
-/* Attributes reach up to the origin, which begins with #. */
+/* Splits the rest of the line into attributes and the origin, which begins with #. */
 static enum sol_status split_origin(struct parser *p, char **attrs, const char **origin) {
     const char *hash = strchr(p->at, '#');
     size_t n = hash ? (size_t)(hash - p->at) : strlen(p->at);
@@ -234,7 +236,7 @@ static enum sol_status split_origin(struct parser *p, char **attrs, const char *
     return take_name(p, origin);
 }
 
-/* Kind, operands, attributes, origin. Errors of inference get the line, but no column: the whole layer is meant. */
+/* Operands, attributes, origin. Errors of attributes and of inference get the line but no column. */
 static enum sol_status parse_computed(struct parser *p, enum layer_kind kind, struct tensor **out) {
     VEC(struct tensor *) in = {0};
     for (skip_blanks(p); *p->at == '%'; skip_blanks(p)) {
@@ -310,7 +312,7 @@ static enum sol_status parse_header(struct parser *p) {
     return take_char(p, '{') && at_end(p) ? SOL_OK : complain(p, "{ is missing");
 }
 
-/* One line without comment lines and blank ones: header, statements, closing brace. */
+/* One line: the header, a statement, or the closing brace. Blank lines and comments are skipped. */
 static enum sol_status parse_line(struct parser *p, bool *ended) {
     if (at_end(p) || *p->at == '#') return SOL_OK;
     if (*ended) return complain(p, "something follows the model's end");

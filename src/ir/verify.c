@@ -1,4 +1,4 @@
-/* The invariants of the IR, checked after every pass. A failure is a bug of SOL, never of the user. */
+/* Checks the invariants of the IR after every pass. A failure is a bug of SOL, not an error of the user. */
 #include "ir/ir.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static enum sol_status verify_inputs(const struct layer *l, const char *made) {
     return SOL_OK;
 }
 
-/* The shape that is there must be the one that the inputs give. */
+/* The output's shape must be the one that infer computes from the inputs. */
 static enum sol_status verify_shape(const struct layer *l) {
     struct layer again = *l;
     struct tensor out = *l->out[0];
@@ -40,7 +40,7 @@ static enum sol_status verify_layers(const struct model *m, char *made) {
     return SOL_OK;
 }
 
-/* Takes nothing from the model's arena: several threads may compile one model. */
+/* Does not allocate in the model's arena, since several threads may compile one model. */
 enum sol_status ir_verify(const struct model *m) {
     char *made = mem_alloc((size_t)m->n_tensors + 1, 16);
     if (!made) return fail(SOL_ENOMEM, "no memory to verify the model");
