@@ -325,7 +325,7 @@ static PyMethodDef core_methods[] = {
     {"file_kind", core_file_kind, METH_VARARGS,
      "file_kind(bytes) -> what a file is that is no model, or None."},
     {"clean", core_clean, METH_VARARGS,
-     "clean(text, keep_lines=False) -> foreign text as a terminal or a log may be shown it."},
+     "clean(text, keep_lines=False) -> untrusted text, made safe for a terminal or a log."},
     {"open_session", core_open_session, METH_VARARGS,
      "open_session(path or bytes, folder, device, winograd, autotune) -> Session."},
     {"query", core_query, METH_NOARGS,

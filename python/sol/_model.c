@@ -200,8 +200,7 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
 }
 
 static PyMethodDef model_methods[] = {
-    {"symbol", model_symbol, METH_VARARGS,
-     "symbol(name) -> a negative number that stands as a dim."},
+    {"symbol", model_symbol, METH_VARARGS, "symbol(name) -> a negative number to use as a dim."},
     {"input", model_input, METH_VARARGS, "input(name, dtype, shape) -> tensor."},
     {"param", model_param, METH_VARARGS, "param(name, dtype, shape) -> tensor."},
     {"scalar", model_scalar, METH_VARARGS, "scalar(value) -> tensor of rank 0."},

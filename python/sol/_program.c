@@ -12,7 +12,7 @@ static void weights_dealloc(PyObject *self) {
 }
 
 static PyType_Slot weights_slots[] = {
-    {Py_tp_doc, "Derived forms of one version of the parameters; made by Program.weights."},
+    {Py_tp_doc, "Packed parameters: one version of the parameters, prepacked by Program.weights."},
     {Py_tp_dealloc, weights_dealloc},
     {0, NULL},
 };

@@ -359,7 +359,7 @@ static PyObject *get_refused(PyObject *self, void *closure) {
 
 static PyMethodDef shortcut_methods[] = {
     {"run", (PyCFunction)(void (*)(void))shortcut_run, METH_FASTCALL,
-     "run(args, own) -> the result, or NotImplemented: not an ordinary call."},
+     "run(args, own) -> the result, or NotImplemented: the call needs Python code."},
     {"grant", shortcut_grant, METH_O,
      "grant(seconds) -> those used of the grant before: lets calls of undecided batches run."},
     {NULL, NULL, 0, NULL},
@@ -367,14 +367,14 @@ static PyMethodDef shortcut_methods[] = {
 
 static PyGetSetDef shortcut_getset[] = {
     {"is_refused", get_refused, NULL,
-     "the last call was not an ordinary one, and there will be no further attempt", NULL},
+     "true if the last call needed Python code, and no later call is tried here", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot shortcut_slots[] = {
     {Py_tp_doc,
      "Shortcut(guards, values, questions, types, refuse, inputs, taken, program, weights, empty, "
-     "keywords, batches, verdicts, build, threads): an ordinary call without Python."},
+     "keywords, batches, verdicts, build, threads): the usual call without Python code."},
     {Py_tp_new, shortcut_new},
     {Py_tp_dealloc, shortcut_dealloc},
     {Py_tp_traverse, shortcut_traverse},

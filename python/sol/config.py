@@ -17,9 +17,9 @@ class Key(NamedTuple):
 KEYS = {
     "compiler::name": Key(str, "", "name of the network in logs and debug output; '' = its class"),
     "compiler::device": Key(str, "", "device to compile for, see sol.devices(); '' = the best one"),
-    "compiler::debug": Key(bool, False, "write sources, pictures and times for people into ./.sol"),
+    "compiler::debug": Key(bool, False, "write generated sources, graphs and times into ./.sol"),
     "compiler::debug_memory_consumption": Key(
-        bool, False, "a picture of memory over time into ./.sol"
+        bool, False, "write a chart of memory over time into ./.sol"
     ),
     "compiler::profile": Key(bool, False, "log the time of every step at each call"),
     "compiler::autotune": Key(

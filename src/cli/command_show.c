@@ -26,7 +26,8 @@ static int print_dump(const struct options *options, const struct sol_model *mod
     char names[1024] = "";
     int pass = options->after ? find_pass(model, options->after, names) : 0;
     if (pass < 0)
-        return complain("there is no pass \"%s\": 0 to its number, or %s", options->after, names);
+        return complain("there is no pass \"%s\"; give its number, or one of: %s", options->after,
+                        names);
     char *text = sol_dump(model, pass, &name);
     if (!text) return complain("%s: %s", options->model, sol_error());
     say("# %s\n%s", name, text);

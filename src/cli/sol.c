@@ -16,7 +16,7 @@
 
 #define SIZES                                                                                          \
     "Sizes that the file leaves open come from the arrays of --input, from --shape, and the first one from --batch.\n" \
-    "All others are 1, which is said."
+    "The other open sizes are 1; the output says so."
 
 /* A new command needs a row here. */
 const struct command commands[] = {

@@ -137,7 +137,7 @@ static const char overlapping_portable[] =
     " * thread on Unix and Windows; elsewhere compile with -DSOL_THREAD_LOCAL=_Thread_local, if there are threads. */\n\n";
 static const char one_at_a_time[] =
     "/* One call at a time: memory is static. A call of $ or @_run that begins during another one fails with a message and\n"
-    " * writes nothing, if the compiler has atomic operations for pointers; where it has none, nobody notices. */\n\n";
+    " * writes nothing, if the compiler has atomic operations for pointers; without them, this is not detected. */\n\n";
 
 static const char *calls(const struct deployment *d) {
     if (!is_portable(d)) return overlapping;
@@ -153,7 +153,7 @@ static const char simple[] =
     "int $_seed(const int seed);\n";
 static const char predict_malloc[] =
     "/* Computes. Where *output is NULL it is set to new memory for free(), else it is written to. ctx: a\n"
-    " * struct @_context *, or NULL. When it fails, $_error() says why, and new memory there is none. */\n";
+    " * struct @_context *, or NULL. When it fails, $_error() says why, and leaves no new memory. */\n";
 static const char predict_static[] =
     "/* Computes, and writes to *output, which is memory of the caller. ctx: a struct @_context *, or NULL. When it fails,\n"
     " * $_error() says why. */\n";
@@ -176,8 +176,8 @@ static const char contexts[] =
     "/* An int that these return is 0, or an error: 1 bad argument, 2 not possible on this processor, 3 out of memory, 4 the\n"
     " * system failed. @_error() is $_error(). */\n"
     "struct @_context;\n"
-    "/* weights_file: for weights in a file of their own, where it is; NULL: the usual place. They are read and checked once,\n"
-    " * by whoever comes first, and are the same for all contexts. */\n"
+    "/* weights_file: for weights in a file of their own, where it is; NULL: the usual place. The first call reads and\n"
+    " * checks them; all contexts share them. */\n"
     "int @_open(const char *weights_file, struct @_context **out);\n"
     "void @_close(struct @_context *context);\n";
 static const char open_sizes[] =

@@ -200,7 +200,7 @@ static enum sol_status open_weights(const char *path) {
 }
 
 enum sol_status library_open(const char *path, struct library_context **out) {
-    if (!out) return fail(SOL_EINVAL, "where shall the context go? its pointer is NULL");
+    if (!out) return fail(SOL_EINVAL, "the pointer to the new context is NULL");
     struct library_context *context = NULL;
     *out = NULL;
     lock_acquire(&lock);
@@ -306,7 +306,7 @@ void library_predict(struct library_context *context, const void *const *inputs,
     if (!context) return; /* open_first has set the message */
     for (int i = 0; i < this_library.program->n_outputs; i++)
         if (!outputs[i]) {
-            (void)fail(SOL_EINVAL, "where shall output %d go? its pointer is NULL", i);
+            (void)fail(SOL_EINVAL, "the pointer to output %d is NULL", i);
             return;
         }
     predict(context, inputs, outputs);

@@ -195,7 +195,7 @@ static struct NAME_context sol_context;
 
 int NAME_open(const char *weights_file, struct NAME_context **out) {
     int code;
-    if (!out) return sol_end(1, "where shall the context go? its pointer is NULL");
+    if (!out) return sol_end(1, "the pointer to the new context is NULL");
     code = sol_open_weights(weights_file);
     *out = code ? (struct NAME_context *)0 : &sol_context;
     return code ? code : sol_done();
@@ -267,7 +267,7 @@ static void sol_simple(struct NAME_context *context, const void *const *inputs,
     int i;
     for (i = 0; i < SOL_N_OUTPUTS; i++)
         if (!outputs[i]) {
-            sol_end(1, "where shall an output go? its pointer is NULL");
+            sol_end(1, "the pointer to an output is NULL");
             return;
         }
     if (!context && sol_open_weights((const char *)0)) return;

@@ -28,8 +28,8 @@ static const struct {
     {8, "{\"", 2, "a safetensors file, which has weights and no network: " EXPORT},
     {0, "\x93NUMPY", 6, "an array of NumPy, no model"},
     {0, "\177ELF", 4, "a program or a library, no model"},
-    {0, "\x89PNG", 4, "a picture, no model"},
-    {0, "\xff\xd8\xff", 3, "a picture, no model"},
+    {0, "\x89PNG", 4, "an image, not a model"},
+    {0, "\xff\xd8\xff", 3, "an image, not a model"},
     {0, "%PDF", 4, "a PDF document, no model"},
 };
 

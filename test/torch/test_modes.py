@@ -244,7 +244,7 @@ LEFT_TO_PYTORCH = {
     "view of input": (lambda x: x.transpose(1, 2), "shares memory"),
     "results of one memory": (lambda x: (lambda y: (y, y.flatten(1)))(x * 2), "share memory"),
     "write through a view": (_write_through_view, "aten.relu_.default"),
-    "write seen by a view": (_write_seen_by_view, "is seen through"),
+    "write seen by a view": (_write_seen_by_view, "which shares its memory"),
     "fixed batch": (lambda x: x + torch.arange(2.0).view(2, 1, 1), "torch.export"),
     "joined batches": (lambda x: torch.cat([x, x * 2]), "aten.cat.default"),
     "product of a vector": (lambda x: x @ x.mean((0, 1)), "aten.matmul.default"),

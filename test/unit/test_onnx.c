@@ -244,7 +244,7 @@ static void check_node(const char *op, const char *inputs, const char *outputs, 
 
 static void test_nodes(void) {
     NODE_REFUSED("Relu", "later", "z",
-                 "node 8, Relu \"\": input \"later\" is made by nobody before it");
+                 "node 8, Relu \"\": input \"later\" is no output of an earlier node");
     NODE_REFUSED("Relu", "y", "a", "\"a\" is made twice");
     NODE_REFUSED("Relu", "", "z", "input 0 is missing");
     NODE_REFUSED("Relu", "y y", "z", "at most 1");

@@ -45,7 +45,7 @@ def make_parser():
     )
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for one process")
     parser.add_argument("--json", type=Path, help="write all results here")
-    parser.add_argument("--svg", type=Path, help="write a picture of the ratios here")
+    parser.add_argument("--svg", type=Path, help="write a chart of the ratios to this file")
     parser.add_argument(
         "--readme", type=Path, help="rewrite the block between bench: begin and end in this file"
     )

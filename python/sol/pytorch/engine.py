@@ -267,7 +267,7 @@ class Engine:
             bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
             args = bound.args
             if bound.kwargs:
-                raise ValueError(f"sol.optimize was not told of the inputs {list(bound.kwargs)}")
+                raise ValueError(f"sol.optimize was called without the inputs {list(bound.kwargs)}")
         if len(args) != len(self.structure.children):
             self._refuse_number(len(args))
         return self.structure.leaves(tuple(args))
@@ -317,7 +317,7 @@ class Engine:
             return self._fall_back(str(error), args, kwargs)
         except Exception as own:
             if hasattr(own, "add_note"):  # Python 3.11
-                own.add_note(f"sol.optimize was told of other inputs: {error}")
+                own.add_note(f"sol.optimize was called with other inputs: {error}")
             raise
 
     def _log(self, reason, level=log.warn):

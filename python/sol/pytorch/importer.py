@@ -155,7 +155,7 @@ class _Importer:
         written = _written_argument(node)
         function = ops.OPS.get(f"{packet.removesuffix('_')}.{overload}" if written else name)
         if function is None:
-            raise Unsupported("SOL does not know this operation")
+            raise Unsupported("SOL does not support this operator")
         if written:
             self._check_write(node, written)
         result = function(self._builder, **self._arguments(node), out=_out_shapes(node))
@@ -209,7 +209,7 @@ class _Importer:
             raise Unsupported(f"it writes into {base.name}")
         for other in self._alive(base, node):
             if self._cell[other] is not self._cell[written] and not _disjoint(other, written):
-                raise Unsupported(f"the write is seen through {other.name}")
+                raise Unsupported(f"the write also changes {other.name}, which shares its memory")
 
     def _alive(self, base, node):
         """Yields the members of an alias set that are used after ``node``."""

@@ -46,7 +46,7 @@ static void find_inputs(struct eval *e) {
         if (!*name) continue;
         e->in[i] = scope_find(e->scope, name);
         if (!e->in[i])
-            eval_stop(e, fail(SOL_EINVAL, "input \"%.64s\" is made by nobody before it", name));
+            eval_stop(e, fail(SOL_EINVAL, "input \"%.64s\" is no output of an earlier node", name));
     }
     while (e->n_in && !e->in[e->n_in - 1]) e->n_in--;
     for (int i = 0; i < e->op->min_in; i++)

@@ -188,7 +188,8 @@ static enum sol_status find_inputs(struct op_call *c) {
         const char *name = *ITEM(c->node->inputs, const char *, i);
         if (!*name) continue;
         c->in[i] = import_find(c->im, name);
-        if (!c->in[i]) return fail(SOL_EINVAL, "input \"%.64s\" is made by nobody before it", name);
+        if (!c->in[i])
+            return fail(SOL_EINVAL, "input \"%.64s\" is no output of an earlier node", name);
     }
     while (c->n_in && !c->in[c->n_in - 1]) c->n_in--;
     for (int i = 0; i < c->op->min_in; i++)
