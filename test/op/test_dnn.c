@@ -96,6 +96,7 @@ static bool choose_image(struct random *r, struct job *j, int kernel, int stride
     if (random_one_in(r, 8)) p->kw = random_int(r, 1, 4);
     if (random_one_in(r, 8)) p->sw = random_int(r, 1, 4);
     int most = min_i64(kernel - 1, 3), pad = kernel / 2;
+    if (kernel == 1 && random_one_in(r, 4)) most = 2; /* legal, though nothing but bias is there */
     bool even = random_one_in(r, 2);
     p->pt = even ? pad : random_int(r, 0, most);
     p->pl = even ? pad : random_int(r, 0, most);
@@ -159,7 +160,7 @@ static bool make_grouped(struct random *r, struct job *j) {
     if (!depthwise && random_one_in(r, 3)) c = k = 16;
     if (c * j->p.groups > 320 || k * j->p.groups > 320) return false;
     choose_channels(r, j, c * j->p.groups, k * j->p.groups);
-    return choose_image(r, j, random_int(r, 1, 2) * 2 + 1, random_int(r, 1, 2));
+    return choose_image(r, j, random_int(r, 0, 2) * 2 + 1, random_int(r, 1, 2));
 }
 
 /* The first layer of most networks: few plain channels, a large window. */
@@ -628,13 +629,17 @@ static void test_implementation(const struct dnn_impl *impl, const struct dnn_is
 /* Arguments: [seed [implementation]] */
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    int n_tested = 0;
     printf("seed %llu\n", (unsigned long long)seed);
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
         const bool has = cpu_has(isa);
         if (!has) printf("skipped %s: this CPU lacks it\n", isa->name);
         for (int i = 0; has && dnn_impls[i]; i++)
-            if (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))
+            if (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name)) {
                 test_implementation(dnn_impls[i], isa, seed);
+                n_tested++;
+            }
     }
+    if (!CHECK(n_tested > 0)) fprintf(stderr, "no implementation has the name %s\n", argv[2]);
     return check_done();
 }
