@@ -171,6 +171,20 @@ static bool check_outputs(struct group *group, const struct gen *g, const struct
     return CHECK(worst <= 1);
 }
 
+/* A device that links must set `compiled` in each kernel: without it, the interpreter computes the same, only slower. */
+static bool is_compiled(const struct sol_program *p, const char *name) {
+    const struct device *device;
+    const char *compiler = getenv("SOL_CC");
+    REQUIRE(!device_find(name, &device));
+    if (!device->link || getenv("TEST_RUNNER") || (compiler && !strcmp(compiler, "none")))
+        return true;
+    for (int i = 0; i < p->steps.n; i++) {
+        const struct step *step = &p->steps.at[i];
+        if (step->run == kernel_run && !((const struct kernel *)step->data)->compiled) return false;
+    }
+    return true;
+}
+
 static void test_device(struct group *group, const struct gen *g, const char *device,
                         const int64_t *symbols, const struct tensors *in,
                         const struct tensors *params, const struct tensors *expected) {
@@ -181,7 +195,7 @@ static void test_device(struct group *group, const struct gen *g, const char *de
     bool ok = CHECK(!sol_compile(g->model, &options, &p));
     int n_steps = ok ? run_program(p, symbols, in, params, &out) : -1;
     if (ok) ok = CHECK(n_steps >= 0);
-    if (ok) ok = check_outputs(group, g, &out, expected);
+    if (ok) ok = check_outputs(group, g, &out, expected) && CHECK(is_compiled(p, device));
     if (ok && !strcmp(group->name, "fusible") && strcmp(device, "ref") && symbols[0] > 0)
         ok = CHECK(n_steps == 1);
     if (!ok) {
