@@ -10,6 +10,8 @@
 #ifndef SOL_DEVICE_H
 #define SOL_DEVICE_H
 
+#include "dfp/step.h"
+#include "jit/jit.h"
 #include "plan/build.h"
 
 struct device {
@@ -36,5 +38,16 @@ const char *device_unavailable_reason(const struct device *device);
 
 /* The device with this name; NULL: the first of `devices` that can be used. EINVAL: no such device. EDEVICE: it cannot be used. */
 enum sol_status device_find(const char *name, const struct device **out);
+
+/* ---- link.c: generated kernels, for devices that compile their C text ---- */
+
+/* Queues a kernel of DFP for device_link. The queue is build->device. */
+void device_queue_kernel(struct build *build, const struct dfp_parts *parts);
+/* A device's `link`: compiles what is queued, in parallel and with a cache, and sets `compiled` in each kernel. Does what users expect
+ * of every device: SOL_DEBUG=kernels and time, the option `debug`, keep_source. `flags` are the compiler's, with -DLANES=n, n being
+ * the vector width of generated code: 4, 8 or 16, which is also what `lanes` returns. Without a compiler, all kernels stay
+ * interpreted, and the log says so. Fails only with ENOMEM. */
+enum sol_status device_link(struct build *build, const struct jit_loader *loader,
+                            const char *flags);
 
 #endif

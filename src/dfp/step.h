@@ -15,7 +15,7 @@ struct dfp_parts {
     const char *text, *comment;
     int n_ptr, n_arg;
     struct buffer_ref *ptr;
-    struct size *arg; /* n_arg formulas, and room for one more */
+    struct size *arg; /* n_arg formulas, and room for one more: the number of tasks */
     struct size tasks;
     size_t scratch_size; /* bytes per thread */
     double flops_per_task;

@@ -26,12 +26,14 @@ struct jit_stats {
     double longest_s;   /* the most processor time of one text */
 };
 
-/* How a device loads the compiler's output. The CPU's loader is `cpu_objects` (device/cpu/cpu.h). */
+/* How a device loads the compiler's output. */
 struct jit_loader {
     void *(*open)(const char *path);                 /* NULL with a message: it cannot be loaded */
     void *(*find)(void *object, const char *symbol); /* NULL: it has no such symbol */
     void (*close)(void *object);
 };
+/* Opens shared objects by dlopen: the compiler's flags are -shared -fPIC. */
+extern const struct jit_loader jit_objects;
 
 /* Loads `texts` from the cache, and compiles missing ones in parallel. `flags` are words for the compiler,
  * separated by spaces; with them its output must be what `loader` opens. -lm is added. `debug` adds -g and

@@ -4,6 +4,7 @@
  *   jit.c           one build: keys, lookup in the cache, parallel compiles, modules
  *   jit_cache.c     the cache folder, and files with a checksum and their key
  *   jit_compiler.c  finds the C compiler and runs it
+ *   jit_objects.c   the loader of shared objects
  */
 #ifndef JIT_JIT_PARTS_H
 #define JIT_JIT_PARTS_H

@@ -114,7 +114,7 @@ struct sol_program {
     int n_packed;
     struct slot *packed;
     void *code; /* loaded machine code, which the program releases by `release_code`; NULL: none */
-    void (*release_code)(void *code);
+    void (*release_code)(void *code);  /* set if `code` is */
     const char *report, *dot, *target; /* target: device and instruction set */
     int n_compiled;
     double compiler_s; /* processor time of the C compiler */

@@ -42,7 +42,7 @@ static int call(struct jit_module *module, const char *name) {
 static int build_two(const char *const *texts, const char *flags, bool debug) {
     struct jit_module *module = NULL;
     struct jit_stats stats;
-    if (!CHECK(!jit_build(&cpu_objects, flags, texts, 2, debug, &module, &stats))) {
+    if (!CHECK(!jit_build(&jit_objects, flags, texts, 2, debug, &module, &stats))) {
         fprintf(stderr, "    %s\n", sol_error());
         return -1;
     }
@@ -109,7 +109,7 @@ static void test_hits(void) {
     CHECK(build() == 2);
 
     struct jit_module *module;
-    CHECK(!jit_build(&cpu_objects, FLAGS, NULL, 0, false, &module, NULL) &&
+    CHECK(!jit_build(&jit_objects, FLAGS, NULL, 0, false, &module, NULL) &&
           !jit_find(module, "one"));
     jit_release(module);
     jit_release(NULL);
@@ -194,20 +194,20 @@ static void test_damage(void) {
 static void test_collision(void) {
     use_cache("collision");
     struct jit_module *module;
-    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts, 1, false, &module, NULL));
+    CHECK(!jit_build(&jit_objects, FLAGS, two_texts, 1, false, &module, NULL));
     jit_release(module);
     char first[PATH_SIZE];
     REQUIRE(count_files(".so", first) == 1);
     char kept[PATH_SIZE];
     (void)snprintf(kept, sizeof kept, "%.250s/kept", scratch);
     CHECK(!rename(first, kept));
-    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts + 1, 1, false, &module, NULL));
+    CHECK(!jit_build(&jit_objects, FLAGS, two_texts + 1, 1, false, &module, NULL));
     jit_release(module);
     char second[PATH_SIZE];
     REQUIRE(count_files(".so", second) == 1 && strcmp(first, second));
     CHECK(!rename(kept, second));
     struct jit_stats stats;
-    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts + 1, 1, false, &module, &stats) &&
+    CHECK(!jit_build(&jit_objects, FLAGS, two_texts + 1, 1, false, &module, &stats) &&
           stats.n_compiled == 1);
     CHECK(call(module, "two") == 2 && !jit_find(module, "one"));
     jit_release(module);
@@ -277,7 +277,7 @@ static void test_full(void) {
     struct jit_module *module;
     struct jit_stats stats;
     CHECK(!chmod(cache, 0500));
-    CHECK(!jit_build(&cpu_objects, FLAGS, two_texts, 2, false, &module, &stats) &&
+    CHECK(!jit_build(&jit_objects, FLAGS, two_texts, 2, false, &module, &stats) &&
           !stats.n_compiled);
     jit_release(module);
     if (geteuid()) { /* root may write to any folder */
@@ -298,7 +298,7 @@ static void test_size_limit(void) {
         struct rlimit limit = {8 << 10, 8 << 10};
         struct jit_module *module;
         bool fails = !setrlimit(RLIMIT_FSIZE, &limit) &&
-                     jit_build(&cpu_objects, FLAGS, texts, 1, false, &module, NULL) == SOL_EDEVICE;
+                     jit_build(&jit_objects, FLAGS, texts, 1, false, &module, NULL) == SOL_EDEVICE;
         _exit(!fails);
     }
     int status = -1;
@@ -337,7 +337,7 @@ static void use_script(const char *name, const char *body) {
 
 static enum sol_status build_status(const char *text) {
     struct jit_module *module;
-    enum sol_status status = jit_build(&cpu_objects, FLAGS, &text, 1, false, &module, NULL);
+    enum sol_status status = jit_build(&jit_objects, FLAGS, &text, 1, false, &module, NULL);
     if (!status) jit_release(module);
     return status;
 }
@@ -355,7 +355,7 @@ static void test_bad_text(void) {
     const char *const session[] = {two_texts[0], "#error no\n", two_texts[1]};
     struct jit_module *module;
     struct jit_stats stats;
-    CHECK(jit_build(&cpu_objects, FLAGS, session, 3, false, &module, &stats) == SOL_ETOOL);
+    CHECK(jit_build(&jit_objects, FLAGS, session, 3, false, &module, &stats) == SOL_ETOOL);
     CHECK(stats.n_compiled == 2);
     CHECK(build() == 0);
 }
@@ -409,7 +409,7 @@ static struct jit_stats build_late(const char *limit_s, enum sol_status expected
     struct jit_module *module;
     struct jit_stats stats;
     setenv("SOL_CC_TIMEOUT", limit_s, 1);
-    enum sol_status status = jit_build(&cpu_objects, FLAGS, &text, 1, false, &module, &stats);
+    enum sol_status status = jit_build(&jit_objects, FLAGS, &text, 1, false, &module, &stats);
     unsetenv("SOL_CC_TIMEOUT");
     CHECK(status == expected);
     if (!status) jit_release(module);
@@ -452,7 +452,7 @@ static void test_long(void) {
         text[is_long ? sizeof text - 1 : 4000] = 0;
         struct jit_module *module;
         struct jit_stats stats;
-        CHECK(!jit_build(&cpu_objects, FLAGS, texts, 1, false, &module, &stats));
+        CHECK(!jit_build(&jit_objects, FLAGS, texts, 1, false, &module, &stats));
         jit_release(module);
         CHECK(stats.n_compiled == 1 && stats.n_quick == is_long);
         text[4000] = '\n';
@@ -501,7 +501,7 @@ static void test_memory(void) {
     for (int n = 1;; n++) {
         struct jit_module *module;
         mem_fail_at = n;
-        enum sol_status status = jit_build(&cpu_objects, FLAGS, two_texts, 2, false, &module, NULL);
+        enum sol_status status = jit_build(&jit_objects, FLAGS, two_texts, 2, false, &module, NULL);
         bool reached = mem_fail_at == 0;
         mem_fail_at = 0;
         CHECK(!status || status == SOL_ENOMEM);

@@ -2,34 +2,20 @@
  * The device of this machine's CPU (`x86`, `arm64`, or `cpu` on other architectures): own kernels per instruction set, and
  * generated C.
  *
- *   cluster -> DNN: dnn/emit.c | COPY, GATHER: plan/build.c | DFP: C text, collected -> link: compiled, or interpreted
- *
- * Equal texts are compiled once. Without a C compiler, DFP's interpreter runs the same loop nests; the log says so once.
+ *   cluster -> DNN: dnn/emit.c | COPY, GATHER: plan/build.c | DFP: dfp/step.c, and device/link.c compiles its C text
  */
 #include "device/cpu/cpu.h"
 
 #include "device/cpu/tune.h"
 #include "device/device.h"
 #include "dfp/dfp.h"
-#include "dfp/step.h"
 #include "dnn/emit.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #ifdef __aarch64__
 #include <sys/auxv.h>
 #endif
-
-/* Kernels of one text, to be compiled by link_kernels. */
-struct waiting {
-    const char *text, *comment;
-    VEC(struct kernel *) kernels; /* in the program */
-};
-struct jit_queue {
-    VEC(struct waiting) kernels;
-};
 
 /* ---- Instruction set ---- */
 
@@ -87,24 +73,12 @@ static int get_lanes(const struct sol_options *options) {
 
 static const char *name_isa(const struct sol_options *options) { return isa_of(options)->name; }
 
-/* ---- DFP steps ---- */
-
-static void queue_text(struct build *b, const struct dfp_parts *parts) {
-    struct jit_queue *queue = b->device;
-    for (int i = 0; i < queue->kernels.n; i++) {
-        if (strcmp(queue->kernels.at[i].text, parts->text)) continue;
-        VEC_PUSH(b->arena, &queue->kernels.at[i].kernels, parts->kernel);
-        return;
-    }
-    struct waiting waiting = {.text = parts->text, .comment = parts->comment};
-    VEC_PUSH(b->arena, &waiting.kernels, parts->kernel);
-    VEC_PUSH(b->arena, &queue->kernels, waiting);
-}
+/* ---- Steps ---- */
 
 static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) {
     struct dfp_parts parts = {0};
     TRY(dfp_emit(b, cluster, &parts));
-    queue_text(b, &parts);
+    device_queue_kernel(b, &parts);
     return SOL_OK;
 }
 
@@ -119,7 +93,7 @@ static enum sol_status emit_dnn(struct build *b, const struct cluster *cluster) 
     dnn_tune *tune = tune_of(b->options);
     if (!cluster->dnn->epilogue) return dnn_emit(b, cluster, isa, tune, NULL);
     TRY(dfp_make_parts(b, cluster->dnn->epilogue, &parts));
-    queue_text(b, &parts);
+    device_queue_kernel(b, &parts);
     struct step epilogue = {.data = parts.kernel,
                             .n_ptr = parts.n_ptr,
                             .n_arg = parts.n_arg,
@@ -130,7 +104,6 @@ static enum sol_status emit_dnn(struct build *b, const struct cluster *cluster) 
 }
 
 static enum sol_status emit(struct build *b, const struct cluster *cluster) {
-    if (!b->device) b->device = ARENA_NEW(b->arena, struct jit_queue);
     switch (cluster->module) {
     case MODULE_DNN: return emit_dnn(b, cluster);
     case MODULE_DFP: return emit_dfp(b, cluster);
@@ -141,103 +114,10 @@ static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     return SOL_OK;
 }
 
-/* ---- Linking ---- */
-
-static void *open_object(const char *path) {
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!object) (void)fail(SOL_ETOOL, "%s", dlerror());
-    return object;
-}
-
-static void close_object(void *object) { (void)dlclose(object); }
-
-const struct jit_loader cpu_objects = {open_object, dlsym, close_object};
-
-/* The text for the compiler: the kernel's name, prelude, kernel. */
-static const char *complete_text(struct build *b, const struct waiting *w) {
-    struct text text;
-    text_init(&text, b->arena);
-    text_add(&text, "#define SOL_KERNEL %s\n", dfp_symbol(b->arena, w->text));
-    text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
-    text_add_raw(&text, w->text, strlen(w->text));
-    return text.at;
-}
-
-/* Writes ./.sol/<name>/<symbol>.c. A failure is only logged, as the file is for debugging. */
-static void keep_text(const char *name, const char *symbol, const char *text) {
-    char path[512];
-    name = name && !strchr(name, '/') && name[0] != '.' ? name : "model";
-    mkdir(".sol", 0777);
-    snprintf(path, sizeof path, ".sol/%.200s", name);
-    mkdir(path, 0777);
-    snprintf(path, sizeof path, ".sol/%.200s/%s.c", name, symbol);
-    FILE *file = fopen(path, "we");
-    if (!file || fputs(text, file) < 0) log_write(LOG_WARN, "cannot write %s", path);
-    if (file) fclose(file);
-}
-
-/* Shows generated kernels: SOL_DEBUG=kernels prints them, the option `debug` writes them to ./.sol. */
-static void show_kernels(struct build *b) {
-    struct jit_queue *queue = b->device;
-    bool print = env_has(ENV_SOL_DEBUG, "kernels");
-    for (int i = 0; i < queue->kernels.n && (print || b->options->debug); i++) {
-        const struct waiting *w = &queue->kernels.at[i];
-        const char *text =
-            arena_printf(b->arena, "/* %s\n * %s */\n%s", dfp_symbol(b->arena, w->text),
-                         w->comment ? w->comment : "", w->text);
-        if (print) fprintf(stderr, "%s\n", text);
-        if (b->options->debug) keep_text(b->options->name, dfp_symbol(b->arena, w->text), text);
-    }
-}
-
-static void release_module(void *handle) { jit_release(handle); }
-
-static void resolve_kernels(struct build *b, struct jit_module *module) {
-    struct jit_queue *queue = b->device;
-    for (int i = 0; i < queue->kernels.n; i++) {
-        struct waiting *w = &queue->kernels.at[i];
-        void *address = jit_find(module, dfp_symbol(b->arena, w->text));
-        for (int k = 0; k < w->kernels.n; k++)
-            memcpy(&w->kernels.at[k]->compiled, &address, sizeof address);
-    }
-}
-
-/* If the compiler fails, the interpreter runs the kernels, slower. */
-static enum sol_status interpret_instead(void) {
-    LOG_ONCE(LOG_WARN, "generated kernels are interpreted, which is slower: %s", sol_error());
-    return SOL_OK;
-}
-
-static void report_effort(int n, const struct jit_stats *stats) {
-    if (env_has(ENV_SOL_DEBUG, "time"))
-        fprintf(
-            stderr,
-            "%d generated kernels, %d compiled (%d as long ones): %.2f s of processor time of the C compiler, "
-            "%.2f s for one\n",
-            n, stats->n_compiled, stats->n_quick, stats->processor_s, stats->longest_s);
-}
-
 static enum sol_status link_kernels(struct build *b) {
-    struct jit_queue *queue = b->device;
-    if (!queue || !queue->kernels.n || b->options->keep_source) return SOL_OK;
-    show_kernels(b);
-    const char **texts = ARENA_ARRAY(b->arena, const char *, queue->kernels.n);
-    for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
     const char *flags = arena_printf(
         b->arena, CPU_OBJECT_FLAGS "-std=gnu99 " CPU_KERNEL_FLAGS " %s", isa_of(b->options)->flags);
-    struct jit_module *module = NULL;
-    struct jit_stats stats = {0};
-    enum sol_status status =
-        jit_build(&cpu_objects, flags, texts, queue->kernels.n, b->options->debug, &module, &stats);
-    b->program->n_compiled = stats.n_compiled;
-    b->program->compiler_s = stats.processor_s;
-    report_effort(queue->kernels.n, &stats);
-    if (status == SOL_ENOMEM) return status;
-    if (status) return interpret_instead();
-    b->program->code = module;
-    b->program->release_code = release_module;
-    resolve_kernels(b, module);
-    return SOL_OK;
+    return device_link(b, &jit_objects, flags);
 }
 
 const struct device device_cpu = {

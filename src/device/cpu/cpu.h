@@ -1,4 +1,4 @@
-/* The CPU device's interface for other folders: its name, its instruction sets, its compiler flags, its loader. */
+/* The CPU device's interface for other folders: its name, its instruction sets, its compiler flags. */
 #ifndef SOL_CPU_H
 #define SOL_CPU_H
 
@@ -24,9 +24,8 @@
 #define CPU_KERNEL_FLAGS \
     "-O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing -w"
 
-/* The flags to compile generated kernels into shared objects, and the loader that opens these. */
+/* The flags to compile generated kernels into shared objects. */
 #define CPU_OBJECT_FLAGS "-shared -fPIC "
-extern const struct jit_loader cpu_objects;
 
 /* Does this machine have the instruction set? All have "generic". */
 bool cpu_has(const struct dnn_isa *isa);

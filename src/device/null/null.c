@@ -10,7 +10,7 @@
 #include "dfp/dfp.h"
 #include "dfp/step.h"
 
-/* Kernels to be compiled by `link`. A working device also keeps `text` of struct dfp_parts. */
+/* The kernels that `link` makes ready. A device that compiles their text has no such list: device/link.c keeps one. */
 struct waiting {
     VEC(struct kernel *) kernels; /* in the program */
 };
@@ -23,7 +23,8 @@ static const char *say_unavailable(void) {
     return "a skeleton for new devices: it computes nothing";
 }
 
-/* Width of a channel block in floats: a blocked layout stores this many channels of a pixel together. 1: plain layouts. */
+/* Width of a channel block in floats: a blocked layout stores this many channels of a pixel together. 1: plain layouts. It is
+ * also the vector width of generated code, which must be 4, 8 or 16 if that is compiled (-DLANES=). */
 static int get_lanes(const struct sol_options *options) {
     (void)options;
     return 1;
@@ -60,7 +61,7 @@ static void run_nothing(const struct step *step, void *const *ptr, const int64_t
 }
 
 /* DFP: dfp_emit makes the step and the C text of its loop nest. Unless `link` sets kernel->compiled, the nest is interpreted on
- * the host: so results are right before the device has a compiler. */
+ * the host: so results are right before the device has a compiler. Then device_queue_kernel(build, &parts) replaces the list. */
 static enum sol_status emit_dfp(struct build *build, const struct cluster *cluster) {
     struct waiting *waiting = build->device;
     struct dfp_parts parts = {0};
@@ -113,10 +114,9 @@ static void compute_nothing(void *const *ptr, const int64_t *arg, char *scratch,
     (void)ptr, (void)arg, (void)scratch, (void)begin, (void)end;
 }
 
-/* Called once, after all clusters: compiles the collected texts and sets kernel->compiled. jit_build (jit/jit.h) runs a compiler,
- * in parallel and with a cache; its arguments are the compiler's flags and a loader of the compiler's output. Put the module
- * that it returns into program->code, and the function that frees it into program->release_code, as device/cpu does. Without
- * `link` all nests are interpreted. */
+/* Called once, after all clusters: sets kernel->compiled. A working device returns device_link(build, &jit_objects, flags)
+ * (device/link.c): it compiles all queued texts by src/jit, in parallel and with a cache on disk, and releases them with the program.
+ * Without `link`, all nests are interpreted. */
 static enum sol_status link_kernels(struct build *build) {
     struct waiting *waiting = build->device;
     for (int i = 0; waiting && i < waiting->kernels.n; i++)

@@ -1,0 +1,120 @@
+/*
+ * Generated kernels of any device that compiles them by src/jit.
+ *
+ *   dfp_emit, dfp_make_parts -> device_queue_kernel -> device_link -> kernel->compiled
+ *
+ * Equal texts are compiled once. Without a C compiler, DFP's interpreter runs the same loop nests; the log says so once.
+ * The queue is build->device.
+ */
+#include "device/device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Kernels of one text. */
+struct waiting {
+    const char *text, *comment;
+    VEC(struct kernel *) kernels; /* in the program */
+};
+struct jit_queue {
+    VEC(struct waiting) kernels;
+};
+
+void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
+    if (!b->device) b->device = ARENA_NEW(b->arena, struct jit_queue);
+    struct jit_queue *queue = b->device;
+    for (int i = 0; i < queue->kernels.n; i++) {
+        if (strcmp(queue->kernels.at[i].text, parts->text)) continue;
+        VEC_PUSH(b->arena, &queue->kernels.at[i].kernels, parts->kernel);
+        return;
+    }
+    struct waiting waiting = {.text = parts->text, .comment = parts->comment};
+    VEC_PUSH(b->arena, &waiting.kernels, parts->kernel);
+    VEC_PUSH(b->arena, &queue->kernels, waiting);
+}
+
+/* The text for the compiler: the kernel's name, prelude, kernel. */
+static const char *complete_text(struct build *b, const struct waiting *w) {
+    struct text text;
+    text_init(&text, b->arena);
+    text_add(&text, "#define SOL_KERNEL %s\n", dfp_symbol(b->arena, w->text));
+    text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
+    text_add_raw(&text, w->text, strlen(w->text));
+    return text.at;
+}
+
+/* Writes ./.sol/<name>/<symbol>.c. A failure is only logged, as the file is for debugging. */
+static void keep_text(const char *name, const char *symbol, const char *text) {
+    char path[512];
+    name = name && !strchr(name, '/') && name[0] != '.' ? name : "model";
+    mkdir(".sol", 0777);
+    snprintf(path, sizeof path, ".sol/%.200s", name);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, ".sol/%.200s/%s.c", name, symbol);
+    FILE *file = fopen(path, "we");
+    if (!file || fputs(text, file) < 0) log_write(LOG_WARN, "cannot write %s", path);
+    if (file) fclose(file);
+}
+
+/* Shows generated kernels: SOL_DEBUG=kernels prints them, the option `debug` writes them to ./.sol. */
+static void show_kernels(struct build *b) {
+    struct jit_queue *queue = b->device;
+    bool print = env_has(ENV_SOL_DEBUG, "kernels");
+    for (int i = 0; i < queue->kernels.n && (print || b->options->debug); i++) {
+        const struct waiting *w = &queue->kernels.at[i];
+        const char *text =
+            arena_printf(b->arena, "/* %s\n * %s */\n%s", dfp_symbol(b->arena, w->text),
+                         w->comment ? w->comment : "", w->text);
+        if (print) fprintf(stderr, "%s\n", text);
+        if (b->options->debug) keep_text(b->options->name, dfp_symbol(b->arena, w->text), text);
+    }
+}
+
+static void release_module(void *handle) { jit_release(handle); }
+
+static void resolve_kernels(struct build *b, struct jit_module *module) {
+    struct jit_queue *queue = b->device;
+    for (int i = 0; i < queue->kernels.n; i++) {
+        struct waiting *w = &queue->kernels.at[i];
+        void *address = jit_find(module, dfp_symbol(b->arena, w->text));
+        for (int k = 0; k < w->kernels.n; k++)
+            memcpy(&w->kernels.at[k]->compiled, &address, sizeof address);
+    }
+}
+
+/* If the compiler fails, the interpreter runs the kernels, slower. */
+static enum sol_status interpret_instead(void) {
+    LOG_ONCE(LOG_WARN, "generated kernels are interpreted, which is slower: %s", sol_error());
+    return SOL_OK;
+}
+
+static void report_effort(int n, const struct jit_stats *stats) {
+    if (env_has(ENV_SOL_DEBUG, "time"))
+        fprintf(
+            stderr,
+            "%d generated kernels, %d compiled (%d as long ones): %.2f s of processor time of the C compiler, "
+            "%.2f s for one\n",
+            n, stats->n_compiled, stats->n_quick, stats->processor_s, stats->longest_s);
+}
+
+enum sol_status device_link(struct build *b, const struct jit_loader *loader, const char *flags) {
+    struct jit_queue *queue = b->device;
+    if (!queue || b->options->keep_source) return SOL_OK;
+    show_kernels(b);
+    const char **texts = ARENA_ARRAY(b->arena, const char *, queue->kernels.n);
+    for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
+    struct jit_module *module = NULL;
+    struct jit_stats stats = {0};
+    enum sol_status status =
+        jit_build(loader, flags, texts, queue->kernels.n, b->options->debug, &module, &stats);
+    b->program->n_compiled = stats.n_compiled;
+    b->program->compiler_s = stats.processor_s;
+    report_effort(queue->kernels.n, &stats);
+    if (status == SOL_ENOMEM) return status;
+    if (status) return interpret_instead();
+    b->program->code = module;
+    b->program->release_code = release_module;
+    resolve_kernels(b, module);
+    return SOL_OK;
+}
