@@ -99,16 +99,19 @@ struct layer_info {
     struct expr *(*define)(struct define *d);
     enum {
         POINTWISE = 1,
-        SHAPE_ONLY = 2,
+        MOVEMENT = 2,
         SOURCE = 4,
         ANCHOR = 8,
         INTEGER_INDEX = 16,
-        ANY_TYPE = 32
+        ANY_TYPE = 32,
+        WINDOW = 64,
+        REDUCTION = 128
     } traits;
 };
-/* POINTWISE: out[i] depends on in[i] (after broadcasting) only. SHAPE_ONLY: moves values, computes nothing. SOURCE: has no
+/* POINTWISE: out[i] depends on in[i] (after broadcasting) only. MOVEMENT: moves values of its only input, computes nothing. SOURCE: has no
  * inputs. ANCHOR: conv or linear, which the DNN module computes and DNN clusters are built around. INTEGER_INDEX: input 1
- * holds integers. ANY_TYPE: the input may be of any type, and the output is of the same. All other inputs
+ * holds integers. ANY_TYPE: the input may be of any type, and the output is of the same.
+ * WINDOW: reads rows and columns around each point, channel by channel. REDUCTION: over `axes`, with `keepdim`. All other inputs
  * and outputs are f32. */
 extern const struct layer_info layer_infos[N_LAYER_KINDS];
 

@@ -92,19 +92,15 @@ static bool is_image(const struct tensor *t) {
 }
 static bool is_pointwise(const struct layer *l) { return layer_infos[l->kind].traits & POINTWISE; }
 
-static bool is_window(const struct layer *l) {
-    return l->kind == LAYER_max_pool || l->kind == LAYER_avg_pool ||
-           l->kind == LAYER_adaptive_avg_pool || l->kind == LAYER_pad;
-}
+static bool is_window(const struct layer *l) { return layer_infos[l->kind].traits & WINDOW; }
 
 /* Is it a reduction over rows, columns or both, but not over channels or the batch? */
 static bool is_spatial_reduction(const struct layer *l) {
+    if (!(layer_infos[l->kind].traits & REDUCTION)) return false;
     if (!l->attr.n_axes || l->in[0]->rank != 4) return false;
     for (int i = 0; i < l->attr.n_axes; i++)
         if (l->attr.axes[i] < 2) return false;
-    return (l->kind == LAYER_mean || l->kind == LAYER_sum || l->kind == LAYER_reduce_max ||
-            l->kind == LAYER_reduce_min) &&
-           (l->attr.keepdim || l->attr.n_axes == 2);
+    return l->attr.keepdim || l->attr.n_axes == 2;
 }
 
 static bool is_channel_slice(const struct layer *l) {

@@ -35,9 +35,7 @@ static int64_t count_elements(const struct tensor *t, bool batched) {
 
 /* Scalars are constants of the generated text and have no memory to move from. */
 bool movement_is_possible(const struct layer *l) {
-    if (l->kind != LAYER_reshape && l->kind != LAYER_permute && l->kind != LAYER_slice &&
-        l->kind != LAYER_copy)
-        return false;
+    if (!(layer_infos[l->kind].traits & MOVEMENT)) return false;
     if (l->in[0]->producer->kind == LAYER_scalar) return false;
     bool batched = movement_keeps_batch(l);
     int64_t in = count_elements(l->in[0], batched), out = count_elements(l->out[0], batched);

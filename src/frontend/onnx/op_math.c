@@ -382,6 +382,7 @@ enum sol_status op_reduce(struct op_call *c) {
     int n = call_has(c, 1) ? call_input_ints(c, 1, SOL_MAX_RANK, axes)
                            : call_ints(c, "axes", SOL_MAX_RANK, axes);
     bool is_nothing = !n && call_int(c, "noop_with_empty_axes", 0);
+    /* The names of composites have an underscore ("log_sum"), but for "reduce_max" and "reduce_min". */
     bool is_plain = strchr(c->op->layer, '_') == NULL || !strncmp(c->op->layer, "reduce", 6);
     if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
     if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a reduction of no values");
