@@ -23,11 +23,14 @@ static void copy_row(const float *in, float *out, int64_t n, int64_t stride) {
         for (int64_t p = 0; p < n; p++) out[p] = in[p * stride];
 }
 
-/* Copies one block of channels. Pixels are the outer loop, so that output is written in order. */
+/* Copies one block of channels. Pixels are the outer loop, so that output is written in order. Unrolled, because the time of the
+ * short loop would depend on its address: where it crossed a cache line, a channel shuffle took 1.8 times as long (Zen 5). */
 static void copy_block(const struct copy_table *t, const int32_t *base, const float *in,
                        float *out) {
-    for (int p = 0; p < t->n_pixels; p++, in += t->pixel_stride, out += t->lanes)
+    for (int p = 0; p < t->n_pixels; p++, in += t->pixel_stride, out += t->lanes) {
+#pragma GCC unroll 8
         for (int l = 0; l < t->lanes; l++) out[l] = base[l] < 0 ? 0.0f : in[base[l]];
+    }
 }
 
 /* Are the n channels of a block consecutive in the input, too? Then one memcpy moves them. */
