@@ -13,29 +13,29 @@
 #include <sys/stat.h>
 
 /* Kernels of one text. */
-struct waiting {
+struct queued_text {
     const char *text, *comment;
     VEC(struct kernel *) kernels; /* in the program */
 };
-struct jit_queue {
-    VEC(struct waiting) kernels;
+struct kernel_queue {
+    VEC(struct queued_text) texts;
 };
 
 void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
-    if (!b->device) b->device = ARENA_NEW(b->arena, struct jit_queue);
-    struct jit_queue *queue = b->device;
-    for (int i = 0; i < queue->kernels.n; i++) {
-        if (strcmp(queue->kernels.at[i].text, parts->text)) continue;
-        VEC_PUSH(b->arena, &queue->kernels.at[i].kernels, parts->kernel);
+    if (!b->device) b->device = ARENA_NEW(b->arena, struct kernel_queue);
+    struct kernel_queue *queue = b->device;
+    for (int i = 0; i < queue->texts.n; i++) {
+        if (strcmp(queue->texts.at[i].text, parts->text)) continue;
+        VEC_PUSH(b->arena, &queue->texts.at[i].kernels, parts->kernel);
         return;
     }
-    struct waiting waiting = {.text = parts->text, .comment = parts->comment};
-    VEC_PUSH(b->arena, &waiting.kernels, parts->kernel);
-    VEC_PUSH(b->arena, &queue->kernels, waiting);
+    struct queued_text queued = {.text = parts->text, .comment = parts->comment};
+    VEC_PUSH(b->arena, &queued.kernels, parts->kernel);
+    VEC_PUSH(b->arena, &queue->texts, queued);
 }
 
 /* The text for the compiler: the kernel's name, prelude, kernel. */
-static const char *complete_text(struct build *b, const struct waiting *w) {
+static const char *complete_text(struct build *b, const struct queued_text *w) {
     struct text text;
     text_init(&text, b->arena);
     text_add(&text, "#define SOL_KERNEL %s\n", dfp_symbol(b->arena, w->text));
@@ -59,10 +59,10 @@ static void keep_text(const char *name, const char *symbol, const char *text) {
 
 /* Shows generated kernels: SOL_DEBUG=kernels prints them, the option `debug` writes them to ./.sol. */
 static void show_kernels(struct build *b) {
-    struct jit_queue *queue = b->device;
+    struct kernel_queue *queue = b->device;
     bool print = env_has(ENV_SOL_DEBUG, "kernels");
-    for (int i = 0; i < queue->kernels.n && (print || b->options->debug); i++) {
-        const struct waiting *w = &queue->kernels.at[i];
+    for (int i = 0; i < queue->texts.n && (print || b->options->debug); i++) {
+        const struct queued_text *w = &queue->texts.at[i];
         const char *text =
             arena_printf(b->arena, "/* %s\n * %s */\n%s", dfp_symbol(b->arena, w->text),
                          w->comment ? w->comment : "", w->text);
@@ -74,9 +74,9 @@ static void show_kernels(struct build *b) {
 static void release_module(void *handle) { jit_release(handle); }
 
 static void resolve_kernels(struct build *b, struct jit_module *module) {
-    struct jit_queue *queue = b->device;
-    for (int i = 0; i < queue->kernels.n; i++) {
-        struct waiting *w = &queue->kernels.at[i];
+    struct kernel_queue *queue = b->device;
+    for (int i = 0; i < queue->texts.n; i++) {
+        struct queued_text *w = &queue->texts.at[i];
         void *address = jit_find(module, dfp_symbol(b->arena, w->text));
         for (int k = 0; k < w->kernels.n; k++)
             memcpy(&w->kernels.at[k]->compiled, &address, sizeof address);
@@ -99,18 +99,18 @@ static void report_effort(int n, const struct jit_stats *stats) {
 }
 
 enum sol_status device_link(struct build *b, const struct jit_loader *loader, const char *flags) {
-    struct jit_queue *queue = b->device;
+    struct kernel_queue *queue = b->device;
     if (!queue || b->options->keep_source) return SOL_OK;
     show_kernels(b);
-    const char **texts = ARENA_ARRAY(b->arena, const char *, queue->kernels.n);
-    for (int i = 0; i < queue->kernels.n; i++) texts[i] = complete_text(b, &queue->kernels.at[i]);
+    const char **texts = ARENA_ARRAY(b->arena, const char *, queue->texts.n);
+    for (int i = 0; i < queue->texts.n; i++) texts[i] = complete_text(b, &queue->texts.at[i]);
     struct jit_module *module = NULL;
     struct jit_stats stats = {0};
     enum sol_status status =
-        jit_build(loader, flags, texts, queue->kernels.n, b->options->debug, &module, &stats);
+        jit_build(loader, flags, texts, queue->texts.n, b->options->debug, &module, &stats);
     b->program->n_compiled = stats.n_compiled;
     b->program->compiler_s = stats.processor_s;
-    report_effort(queue->kernels.n, &stats);
+    report_effort(queue->texts.n, &stats);
     if (status == SOL_ENOMEM) return status;
     if (status) return interpret_instead();
     b->program->code = module;

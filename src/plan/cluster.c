@@ -128,9 +128,10 @@ void cluster_find_ports(struct clustering *c, struct cluster *cluster) {
 
 /* Computed once per version of the parameters. What the caller gets is written at every call. */
 static bool is_prepack(const struct clustering *c, const struct cluster *cluster) {
+    if (!cluster->layers.at[0]->out[0]->is_constant) return false;
     for (int i = 0; i < cluster->layers.n; i++)
         if (ir_is_output(c->m, cluster->layers.at[i]->out[0])) return false;
-    return cluster->layers.at[0]->out[0]->is_constant;
+    return true;
 }
 
 /* The union of two clusters, as a trial: it is not in c->all. */

@@ -148,14 +148,16 @@ static void bind_step(struct binding *b, const struct step_list *list, int i,
     if (step->n_ptr > b->n_ptr) b->n_ptr = step->n_ptr;
 }
 
-static enum sol_status make_binding(struct arena *arena, const struct step_list *list,
-                                    const int64_t *symbols, int n_symbols, struct binding **out) {
+static enum sol_status make_binding(struct arena *arena, struct arena *temporary,
+                                    const struct step_list *list, const int64_t *symbols,
+                                    int n_symbols, struct binding **out) {
     ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "no memory for a program's arguments"));
+    temporary->boundary = arena->boundary;
     struct binding *b = alloc_tables(arena, list);
-    size_t *offset = ARENA_ARRAY(arena, size_t, list->n_slots);
+    size_t *offset = ARENA_ARRAY(temporary, size_t, list->n_slots);
     if (n_symbols) memcpy(b->symbol, symbols, sizeof *symbols * (size_t)n_symbols);
-    make_sections(arena, b, list);
-    TRY(place_slots(arena, b, list, offset));
+    make_sections(temporary, b, list);
+    TRY(place_slots(temporary, b, list, offset));
     for (int i = 0; i < list->n; i++) bind_step(b, list, i, offset);
     *out = b;
     return SOL_OK;
@@ -163,9 +165,11 @@ static enum sol_status make_binding(struct arena *arena, const struct step_list 
 
 enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols,
                             struct binding **out) {
-    struct arena arena;
+    struct arena arena, temporary;
     arena_init(&arena);
-    enum sol_status status = make_binding(&arena, list, symbols, n_symbols, out);
+    arena_init(&temporary);
+    enum sol_status status = make_binding(&arena, &temporary, list, symbols, n_symbols, out);
+    arena_fini(&temporary);
     if (status) arena_fini(&arena);
     else (*out)->arena = arena;
     return status;

@@ -84,8 +84,8 @@ struct micro_batch {
     const struct bound *bound;
 };
 
-static void bind_step(struct job *job, const struct call *call, const struct step *step, int i,
-                      const struct micro_batch *micro_batch) {
+static void init_job(struct job *job, const struct call *call, const struct step *step, int i,
+                     const struct micro_batch *micro_batch) {
     const struct binding *b = call->binding;
     void **ptr = call->workspace->pointers;
     for (int p = 0; p < step->n_ptr; p++)
@@ -109,7 +109,7 @@ static enum sol_status run_step(const struct call *call, const struct step *step
     int64_t n = micro_batch->bound->n_tasks[i];
     if (n == 0) return SOL_OK;
     struct job job;
-    bind_step(&job, call, step, i, micro_batch);
+    init_job(&job, call, step, i, micro_batch);
     if (call->n_threads > 1) pool_run(n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
     return step_status(&job);
@@ -256,7 +256,7 @@ static enum sol_status run_first_step(const struct sol_program *program, struct 
     }
     struct job job;
     const struct micro_batch whole = {0, &call->binding->full};
-    bind_step(&job, call, program->steps.at, 0, &whole);
+    init_job(&job, call, program->steps.at, 0, &whole);
     int64_t n = whole.bound->n_tasks[0];
     pool_run_speculative(run_guard, guard, n, max_i64(1, n / (4 * call->n_threads)), run_tasks,
                          &job);
