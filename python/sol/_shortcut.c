@@ -55,17 +55,12 @@ struct shortcut_object {
 /* ---- Making one ---- */
 
 static int parse_input(struct input *input, PyObject *spec) {
-    static const struct {
-        const char *name;
-        int code, bits;
-    } kinds[] = {{"f32", 2, 32}, {"f64", 2, 64}, {"f16", 2, 16}, {"bf16", 4, 16}, {"i64", 0, 64},
-                 {"i32", 0, 32}, {"i16", 0, 16}, {"i8", 0, 8},   {"u8", 1, 8},    {"bool", 6, 8}};
     const char *name;
     PyObject *shape;
+    struct dl_tensor type;
     Py_ssize_t ndim;
     if (!PyArg_ParseTuple(spec, "sO", &name, &shape)) return -1;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(name, kinds[i].name)) input->code = kinds[i].code, input->bits = kinds[i].bits;
+    if (find_dl_type(name, &type)) input->code = type.dtype.code, input->bits = type.dtype.bits;
     int64_t *dim = get_ints(shape, &ndim);
     if (!dim) return -1;
     bool fits = input->bits && ndim <= SOL_MAX_RANK;

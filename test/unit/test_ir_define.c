@@ -259,7 +259,8 @@ static void test_layers(void) {
                                 [LAYER_param] = true,
                                 [LAYER_scalar] = true,
                                 [LAYER_gather] = true,
-                                [LAYER_softmax] = true};
+                                [LAYER_softmax] = true,
+                                [LAYER_host] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);
         size_t size = strcspn(rows[i].layer, " ");
