@@ -39,7 +39,7 @@ struct shortcut_object {
     PyObject *types;     /* tuple of the exact types that an input may have */
     PyObject *refuse;    /* function(input): False if the program can read this input */
     PyObject *program, *weights;
-    PyObject *empty, *keywords; /* function that makes an output, and its keyword arguments */
+    PyObject *empty, *keywords; /* function that makes an output; tuple of its keyword arguments, one dict per output */
     PyObject *batches;          /* {batch: tuple of arguments of `empty`, one per output} */
     /* {batch: True: runs here; another value: the framework runs it; no entry: no verdict yet}; None: all batches run here. */
     PyObject *verdicts;
@@ -104,6 +104,8 @@ static int check_parts(struct shortcut_object *s) {
         return PyErr_SetString(PyExc_NotImplementedError, "no shortcut for this program"), -1;
     if (s->verdicts != Py_None && !PyDict_Check(s->verdicts))
         return PyErr_SetString(PyExc_TypeError, "expected a dict of verdicts"), -1;
+    if (PyTuple_Size(s->keywords) != s->n_outputs)
+        return PyErr_SetString(PyExc_ValueError, "expected keyword arguments for each output"), -1;
     for (Py_ssize_t i = 0; i < PyTuple_Size(s->guards); i++)
         if (!PyObject_TypeCheck(PyTuple_GetItem(s->guards, i), guard_type))
             return PyErr_SetString(PyExc_TypeError, "expected a Guard"), -1;
@@ -120,7 +122,7 @@ static PyObject *shortcut_new(PyTypeObject *type, PyObject *args, PyObject *kwar
                          &PyTuple_Type, &s->values, &PyTuple_Type, &s->questions, &PyTuple_Type,
                          &s->types, &s->refuse, &PyTuple_Type, &inputs, &PyTuple_Type, &taken,
                          program_type, &s->program, weights_type, &s->weights, &s->empty,
-                         &PyDict_Type, &s->keywords, &PyDict_Type, &s->batches, &s->verdicts,
+                         &PyTuple_Type, &s->keywords, &PyDict_Type, &s->batches, &s->verdicts,
                          &s->build, &s->n_threads) &&
         !parse_inputs(s, inputs, taken) && !check_parts(s))
         return self;
@@ -249,7 +251,8 @@ static bool make_outputs(struct shortcut_call *call, PyObject *shapes) {
     call->outputs = PyList_New(0);
     for (int i = 0; call->outputs && i < call->s->n_outputs; i++) {
         PyObject *output =
-            PyObject_Call(call->s->empty, PyTuple_GetItem(shapes, i), call->s->keywords);
+            PyObject_Call(call->s->empty, PyTuple_GetItem(shapes, i),
+                          PyTuple_GetItem(call->s->keywords, i));
         if (append(call->outputs, output) || view_tensor(output, &view)) return false;
         call->out[i] = (char *)view.data + view.byte_offset;
     }

@@ -22,6 +22,10 @@ from sol.pytorch.functional import make_functional, storage_of
 from sol.pytorch.host import HostNode, make_function
 from sol.pytorch.inputs import DTYPE_NAMES, describe
 
+# Layers that take most of a network's time, and in which SOL is faster.
+ANCHORS = {"conv", "linear", "matmul"}
+MOVES = {"reshape", "permute", "slice", "expand"}  # layers that compute nothing
+MAX_REASONS = 4  # that a message lists
 # Ops whose result is the first argument itself: a write to one is a write to the other.
 SAME = {"detach", "alias"} | ops.MAYBE_ALIAS
 
@@ -31,7 +35,8 @@ class Imported(NamedTuple):
 
     ``builder``: has the model. ``inputs``: indices of the graph's inputs that the model reads. ``params``: for each param
     its name in the module, or the tensor itself if the module does not own it. ``outputs``: for each output of the graph the
-    index of the model's output. ``hosts``: a HostNode for each node that PyTorch computes.
+    index of the model's output. ``hosts``: a HostNode for each node that PyTorch computes. ``n_layers``: the number of nodes that
+    became layers.
     """
 
     builder: Builder
@@ -39,6 +44,7 @@ class Imported(NamedTuple):
     params: list
     outputs: list
     hosts: list
+    n_layers: int
 
 
 class _Aliased(Unsupported):
@@ -104,7 +110,23 @@ class _Importer:
                 outputs = self._output(node)
             else:
                 raise Unsupported(f"a graph node {node.op} {node.target}")
-        return Imported(self._builder, self._inputs, self._params, outputs, self._hosts)
+        self._check_worth()
+        return Imported(
+            self._builder, self._inputs, self._params, outputs, self._hosts, self._n_layers
+        )
+
+    def _check_worth(self):
+        """Raises Unsupported if SOL would compute too little.
+
+        A host node costs some microseconds and a copy of its result, which few small layers do not save. The limit only avoids
+        compiles that cannot pay: the selector times what is compiled.
+        """
+        kinds = {record.kind for record in self._builder.records}
+        if not self._hosts or self._n_layers >= len(self._hosts) or not kinds.isdisjoint(ANCHORS):
+            return
+        reasons = "; ".join(f"{x.call}: {x.reason}" for x in self._hosts[:MAX_REASONS])
+        n = self._n_layers + len(self._hosts)
+        raise Unsupported(f"SOL would compute {self._n_layers} of {n} operations: {reasons}")
 
     # ---- Sources ----
 
@@ -193,9 +215,11 @@ class _Importer:
         self._check_dtype(node)
         if written:
             self._check_write(node, written)
+        n_records = len(self._builder.records)
         result = function(self._builder, **self._arguments(node), out=_out_shapes(node))
         _check_shapes(result, _out_shapes(node))
-        self._n_layers += 1
+        added = {record.kind for record in self._builder.records[n_records:]}
+        self._n_layers += not added <= MOVES
         packet = packet.removesuffix("_")
         first = node.args[0] if node.args else None
         if written:
