@@ -20,7 +20,7 @@ static struct tensor *align_channel(struct model *m, struct tensor *x, int rank)
 static struct tensor *decompose_batch_norm(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0], *mean = l->in[1], *var = l->in[2], *weight = l->in[3],
                   *bias = l->in[4];
-    struct tensor *eps = pass_scalar(m, l->attr.eps);
+    struct tensor *eps = pass_scalar(m, x->dtype, l->attr.eps);
     struct tensor *deviation = pass_binary(m, LAYER_add, var, eps, l->origin);
     struct tensor *inverse = pass_add(m, LAYER_rsqrt, 1, &deviation, NULL, l->origin);
     struct tensor *scale = pass_binary(m, LAYER_mul, weight, inverse, l->origin);

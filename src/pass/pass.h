@@ -34,7 +34,7 @@ enum sol_status pass_cse(struct model *m);
  * invalid, which is a bug of the pass. */
 struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                         const struct attr *attr, const char *origin);
-struct tensor *pass_scalar(struct model *m, double value);
+struct tensor *pass_scalar(struct model *m, enum sol_dtype dtype, double value);
 struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a,
                            struct tensor *b, const char *origin);
 struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
