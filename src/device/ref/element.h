@@ -43,7 +43,7 @@ void ref_put_whole(enum sol_dtype type, void *array, int64_t i, int64_t value);
 /* The same for a real value. To an integer: rounded towards 0; what does not fit in an i64 gives the smallest i64. NaN is true. */
 void ref_put_real(enum sol_dtype type, void *array, int64_t i, double value);
 
-/* An attribute's value as a number of an integer type: rounded towards 0; infinities, and other values beyond the type's range, are
+/* An attribute's value as an integer or bool: rounded towards 0; infinities, and other values beyond the type's range, are
  * the type's limits. */
 int64_t ref_constant(enum sol_dtype type, double value);
 

@@ -50,8 +50,8 @@ void ref_move(const struct layer_call *c, int64_t i, int k, int64_t from) {
 
 void ref_set_constant(const struct layer_call *c, int64_t i, double value) {
     enum sol_dtype type = c->layer->out[0]->dtype;
-    if (size_family(type) == FAMILY_INTEGER) ref_set_whole(c, i, ref_constant(type, value));
-    else ref_set_real(c, i, value);
+    if (size_family(type) == FAMILY_FLOAT) ref_set_real(c, i, value);
+    else ref_set_whole(c, i, ref_constant(type, value));
 }
 
 /* ---- The table ---- */
