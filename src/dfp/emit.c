@@ -42,8 +42,8 @@ static void print_combine(struct printer *p, const struct block *b) {
     const struct combine_info *combine = &combines[n->combine];
     const char *lanes = b->is_lanes ? "_lanes" : "";
     bool vector = b->is_lanes || print_is_vector(p, n->deps);
-    print_line(p, "v%d%s = %s%s%s(v%d%s, ", n->id, lanes, combine->name, print_one(p, n->reg, vector),
-               reg_suffix(n->reg), n->id, lanes);
+    print_line(p, "v%d%s = %s%s%s(v%d%s, ", n->id, lanes, combine->name,
+               print_one(p, n->reg, vector), reg_suffix(n->reg), n->id, lanes);
     print_need_types(p, n->combine == COMBINE_MUL);
     bool keep = b->is_lanes && p->partial;
     if (keep) text_add(p->text, "keep_part%s(", reg_suffix(n->reg));

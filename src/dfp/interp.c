@@ -14,9 +14,12 @@
 
 #define LANES 4 /* all processors have such vectors; this file is compiled without flags for others */
 #define LANE(v, l) (v)[l]
-#pragma GCC diagnostic ignored "-Wpsabi" /* vectors of doubles are passed to static functions only */
+#pragma GCC diagnostic ignored \
+    "-Wpsabi" /* vectors of doubles are passed to static functions only */
 #define TEXT(...) __VA_ARGS__
 #include "dfp/vector.h"
+/* behind vector.h, whose types it uses */
+
 #include "dfp/kernel_types.h"
 
 struct machine {
@@ -138,7 +141,8 @@ static void run_typed(const struct place *to, const float *a, const float *b, co
                       enum primitive primitive, enum reg reg) {
     const int64_t begin = to->begin * to->inner, n = to->end * to->inner - begin,
                   wide = begin * reg_floats(reg);
-    bool selects = primitive == PRIMITIVE_SELECT, compares = primitives[primitive].traits & COMPARES;
+    bool selects = primitive == PRIMITIVE_SELECT,
+         compares = primitives[primitive].traits & COMPARES;
     code_rows[reg][primitive](to->at + (compares ? begin : wide), a + (selects ? begin : wide),
                               b + wide, c + wide, n);
 }
@@ -159,8 +163,8 @@ static void run_cast(struct machine *m) {
     const float *from = m->reg + next(m);
     enum reg reg = (enum reg)next(m);
     enum sol_dtype dtype = (enum sol_dtype)next(m);
-    code_cast(reg, dtype, to.at + begin * reg_floats(reg_of(dtype)),
-              from + begin * reg_floats(reg), n);
+    code_cast(reg, dtype, to.at + begin * reg_floats(reg_of(dtype)), from + begin * reg_floats(reg),
+              n);
 }
 
 /* Copies one value per row, per column or per block to all places of a larger register. */

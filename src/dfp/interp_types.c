@@ -135,15 +135,15 @@ SOL_TYPES(ACCESS)
 
 typedef void access_row(void *to, const void *from, int64_t step, int64_t n);
 static access_row *const loads[SOL_N_DTYPES] = {
-    [SOL_F32] = load_row_f32, [SOL_F64] = load_row_f64, [SOL_BF16] = load_row_bf16,
-    [SOL_F16] = load_row_f16, [SOL_I64] = load_row_i64, [SOL_I32] = load_row_i32,
-    [SOL_I16] = load_row_i16, [SOL_I8] = load_row_i8,   [SOL_U8] = load_row_u8,
+    [SOL_F32] = load_row_f32,    [SOL_F64] = load_row_f64, [SOL_BF16] = load_row_bf16,
+    [SOL_F16] = load_row_f16,    [SOL_I64] = load_row_i64, [SOL_I32] = load_row_i32,
+    [SOL_I16] = load_row_i16,    [SOL_I8] = load_row_i8,   [SOL_U8] = load_row_u8,
     [SOL_BOOL] = load_row_truth,
 };
 static access_row *const stores[SOL_N_DTYPES] = {
-    [SOL_F32] = store_row_f32, [SOL_F64] = store_row_f64, [SOL_BF16] = store_row_bf16,
-    [SOL_F16] = store_row_f16, [SOL_I64] = store_row_i64, [SOL_I32] = store_row_i32,
-    [SOL_I16] = store_row_i16, [SOL_I8] = store_row_i8,   [SOL_U8] = store_row_u8,
+    [SOL_F32] = store_row_f32,    [SOL_F64] = store_row_f64, [SOL_BF16] = store_row_bf16,
+    [SOL_F16] = store_row_f16,    [SOL_I64] = store_row_i64, [SOL_I32] = store_row_i32,
+    [SOL_I16] = store_row_i16,    [SOL_I8] = store_row_i8,   [SOL_U8] = store_row_u8,
     [SOL_BOOL] = store_row_truth,
 };
 

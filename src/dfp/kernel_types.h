@@ -46,7 +46,7 @@ SOL_INTEGER(i64, int64_t, uint64_t, 64)
     static inline T name##1##s(T a, T b) { return value; }
 SOL_FUNCTION2(ADD, _f64, double, a + b)
 SOL_FUNCTION2(SUB, _f64, double, a - b)
-SOL_FUNCTION2(MUL, _f64, double, a * b)
+SOL_FUNCTION2(MUL, _f64, double, a *b)
 SOL_FUNCTION2(DIV, _f64, double, a / b)
 SOL_FUNCTION2(MAX, _f64, double, b > a || b != b ? b : a)
 SOL_FUNCTION2(MIN, _f64, double, b < a || b != b ? b : a)
@@ -63,7 +63,7 @@ SOL_FUNCTION1(SIN, _f64, double, sin(a))
 SOL_FUNCTION1(COS, _f64, double, cos(a))
 SOL_FUNCTION2(POW, _f64, double, pow(a, b))
 SOL_FUNCTION2(REMAINDER, _f64, double, fmod(a, b))
-SOL_FUNCTION2(MUL, , float, a * b)
+SOL_FUNCTION2(MUL, , float, a *b)
 SOL_FUNCTION1(FLOOR, , float, floorf(a))
 SOL_FUNCTION1(ROUND, , float, rintf(a))
 SOL_FUNCTION1(SIN, , float, sinf(a))
@@ -115,7 +115,8 @@ static inline float sol_bits_float(uint32_t bits) {
 static inline float get_f16(const uint16_t *at) {
     const uint32_t sign = (uint32_t)(*at & 0x8000) << 16, rest = *at & 0x7fff;
     if (rest >= 0x7c00) return sol_bits_float(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    return sol_bits_float(sign | sol_float_bits(sol_bits_float(rest << 13) * 5.192296858534828e33f));
+    return sol_bits_float(sign |
+                          sol_float_bits(sol_bits_float(rest << 13) * 5.192296858534828e33f));
 }
 /* Below 2^-14, adding 0.5 rounds to a multiple of 2^-24, the smallest f16. From 65520 on, the result is infinite. */
 static inline void put_f16(uint16_t *at, float x) {
@@ -384,12 +385,12 @@ SOL_TYPES(SOL_MEMORY)
 #define MUL_lanes_i64(x) (x)
 #define MAX_lanes_i64(x) (x)
 #define MIN_lanes_i64(x) (x)
-#define MUL MUL1
-#define FLOOR FLOOR1
-#define ROUND ROUND1
-#define SIN SIN1
-#define COS COS1
-#define POW POW1
-#define REMAINDER REMAINDER1
+static inline float MUL(float a, float b) { return MUL1(a, b); }
+static inline float FLOOR(float a) { return FLOOR1(a); }
+static inline float ROUND(float a) { return ROUND1(a); }
+static inline float SIN(float a) { return SIN1(a); }
+static inline float COS(float a) { return COS1(a); }
+static inline float POW(float a, float b) { return POW1(a, b); }
+static inline float REMAINDER(float a, float b) { return REMAINDER1(a, b); }
 
 #endif

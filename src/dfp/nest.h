@@ -133,7 +133,7 @@ struct node {
     enum sol_dtype to;        /* CAST: the element type whose values the result has */
     int id;                   /* index in nest->nodes; its name in the text is v<id> */
     uint64_t deps;            /* bits of variables */
-    double value;             /* CONST: of an integer, an infinity stands for the register's limit */
+    double value; /* CONST: of an integer, an infinity stands for the register's limit */
     struct node *arg[3];
     /* LOAD; INDEX: its value is the sum in index[0] and offset */
     struct value *from;
@@ -277,9 +277,10 @@ void nest_refuse(struct nest *nest, const char *reason);
 
 /* ---- types.c ---- */
 enum reg reg_of(enum sol_dtype dtype);
-enum sol_dtype reg_dtype(enum reg reg); /* the element type of the same values and size: of values in scratch */
-int reg_floats(enum reg reg);           /* the register's size, in floats */
-const char *reg_suffix(enum reg reg);   /* of functions in the text: "", "_f64", "_i32", "_i64" */
+enum sol_dtype reg_dtype(
+    enum reg reg); /* the element type of the same values and size: of values in scratch */
+int reg_floats(enum reg reg);         /* the register's size, in floats */
+const char *reg_suffix(enum reg reg); /* of functions in the text: "", "_f64", "_i32", "_i64" */
 bool reg_is_integer(enum reg reg);
 /* Must a value of type `from` change in order to be one of type `to`, or are all values the same in registers? */
 bool reg_needs_cast(enum sol_dtype from, enum sol_dtype to);

@@ -15,9 +15,8 @@
 
 /* Operands, indices and ranges are unique themselves, so their pointers are hashed and compared as bytes. */
 static uint64_t hash_node(const struct node *n) {
-    uint64_t hash =
-        hash_bytes((uint64_t)n->kind + (uint64_t)n->primitive + 64 * (uint64_t)n->reg, &n->value,
-                   sizeof n->value);
+    uint64_t hash = hash_bytes((uint64_t)n->kind + (uint64_t)n->primitive + 64 * (uint64_t)n->reg,
+                               &n->value, sizeof n->value);
     hash = hash_bytes(hash, n->arg, sizeof n->arg);
     hash = hash_bytes(hash, n->index, sizeof *n->index * (size_t)n->n_index);
     return hash_bytes(hash, n->range, sizeof *n->range * (size_t)n->n_ranges);
@@ -29,8 +28,7 @@ static bool same_bytes(const void *a, const void *b, size_t size) {
 
 static bool is_same(const struct node *a, const struct node *b) {
     return a->kind == b->kind && a->primitive == b->primitive && a->reg == b->reg &&
-           a->to == b->to &&
-           same_bytes(&a->value, &b->value, sizeof a->value) &&
+           a->to == b->to && same_bytes(&a->value, &b->value, sizeof a->value) &&
            same_bytes(a->arg, b->arg, sizeof a->arg) && a->from == b->from &&
            a->n_index == b->n_index && a->n_ranges == b->n_ranges &&
            same_bytes(&a->fill, &b->fill, sizeof a->fill) &&
