@@ -30,7 +30,7 @@ static const char *const kept[] = {
 };
 
 void gen_kept(struct gen *g, struct random *r) {
-    const struct gen_range range = {-1, 1};
+    const struct gen_range range = {.low = -1, .high = 1};
     struct sol_model *parsed;
     gen_start(g, r, "kept");
     if (sol_model_parse(kept[random_int(r, 0, (int)(sizeof kept / sizeof *kept) - 1)], &parsed))
