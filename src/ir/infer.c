@@ -47,9 +47,21 @@ enum sol_status infer_none(struct layer *l) {
     return SOL_OK;
 }
 
+/* Does the element type have this value? Doubles hold integers up to 2^53. */
+static bool has_value(enum sol_dtype dtype, double value) {
+    if (size_family(dtype) == FAMILY_FLOAT) return true;
+    if (value != floor(value)) return false;
+    if (dtype == SOL_BOOL || dtype == SOL_U8)
+        return value >= 0 && value <= (dtype == SOL_U8 ? 255 : 1);
+    const double limit = ldexp(1, dtype == SOL_I64 ? 53 : (int)size_element(dtype) * 8 - 1);
+    return value >= -limit && value <= limit - (dtype != SOL_I64);
+}
+
 enum sol_status infer_scalar(struct layer *l) {
     l->out[0]->rank = 0;
-    return SOL_OK;
+    if (has_value(l->attr.dtype, l->attr.value)) return SOL_OK;
+    return fail(SOL_EINVAL, "%g is no constant of type %s", l->attr.value,
+                size_dtype_name(l->attr.dtype));
 }
 
 /* The output has the first input's shape. */
