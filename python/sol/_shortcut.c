@@ -39,8 +39,9 @@ struct shortcut_object {
     PyObject *types;     /* tuple of the exact types that an input may have */
     PyObject *refuse;    /* function(input): False if the program can read this input */
     PyObject *program, *weights;
-    PyObject *empty, *keywords; /* function that makes an output; tuple of its keyword arguments, one dict per output */
-    PyObject *batches;          /* {batch: tuple of arguments of `empty`, one per output} */
+    PyObject *empty,
+        *keywords; /* function that makes an output; tuple of its keyword arguments, one dict per output */
+    PyObject *batches; /* {batch: tuple of arguments of `empty`, one per output} */
     /* {batch: True: runs here; another value: the framework runs it; no entry: no verdict yet}; None: all batches run here. */
     PyObject *verdicts;
     PyObject *build; /* function(list of outputs) -> result; None: the result is the only output */
@@ -250,9 +251,8 @@ static bool make_outputs(struct shortcut_call *call, PyObject *shapes) {
     struct dl_tensor view;
     call->outputs = PyList_New(0);
     for (int i = 0; call->outputs && i < call->s->n_outputs; i++) {
-        PyObject *output =
-            PyObject_Call(call->s->empty, PyTuple_GetItem(shapes, i),
-                          PyTuple_GetItem(call->s->keywords, i));
+        PyObject *output = PyObject_Call(call->s->empty, PyTuple_GetItem(shapes, i),
+                                         PyTuple_GetItem(call->s->keywords, i));
         if (append(call->outputs, output) || view_tensor(output, &view)) return false;
         call->out[i] = (char *)view.data + view.byte_offset;
     }

@@ -237,8 +237,7 @@ static enum sol_status build_host_layer(struct sol_model *user, int host, int n_
     TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[LAYER_host], &attr));
     attr.host = host;
     TRY(ir_parse_types(types ? types : "", user->m, &type, &n_types));
-    if (n_types != n_out)
-        return fail(SOL_EINVAL, "host: %d types for %d outputs", n_types, n_out);
+    if (n_types != n_out) return fail(SOL_EINVAL, "host: %d types for %d outputs", n_types, n_out);
     TRY(ir_add_host(user->m, n_in, tensors, n_out, type, &attr, origin, results));
     for (int i = 0; i < n_out; i++) out[i] = hand_out(user, results[i]);
     return SOL_OK;
@@ -254,8 +253,8 @@ void sol_model_host_layer(struct sol_model *user, int host, int n_in, const sol_
                           const char *types, const char *attributes, const char *origin, int n_out,
                           sol_tensor *out) {
     for (int i = 0; i < n_out; i++) out[i] = POISON;
-    BUILDER_BOUNDARY(
-        user, add_host_layer(user, host, n_in, in, types, attributes, origin, n_out, out));
+    BUILDER_BOUNDARY(user,
+                     add_host_layer(user, host, n_in, in, types, attributes, origin, n_out, out));
 }
 
 BODY enum sol_status add_output(struct sol_model *user, const char *name, sol_tensor handle) {
@@ -278,6 +277,11 @@ int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim
     if (!t) return -1;
     ir_show_dims(t, dim);
     return t->rank;
+}
+
+enum sol_dtype sol_model_dtype(const struct sol_model *user, sol_tensor handle) {
+    const struct tensor *t = get_tensor(user, handle);
+    return t ? t->dtype : SOL_N_DTYPES;
 }
 
 bool sol_model_get_input(const struct sol_model *user, int i, struct sol_port *out) {

@@ -325,8 +325,7 @@ static enum sol_status parse_host_layer(struct parser *p, int n_out, struct tens
     if (n != n_out) return complain(p, "there must be one type for each output");
     TRY(take_operands(p, LAYER_host, &o));
     o.attr.host = host;
-    enum sol_status status =
-        ir_add_host(p->m, o.in.n, o.in.at, n, types, &o.attr, o.origin, out);
+    enum sol_status status = ir_add_host(p->m, o.in.n, o.in.at, n, types, &o.attr, o.origin, out);
     if (status) fail_prefix("line %d: ", p->line);
     return status;
 }
@@ -361,9 +360,9 @@ static enum sol_status parse_layer(struct parser *p) {
     if (n_out > 1 && kind != LAYER_host) return complain(p, "only a host has several outputs");
     struct tensor **t = ARENA_ARRAY(p->arena, struct tensor *, n_out);
     bool source = kind == LAYER_input || kind == LAYER_param;
-    TRY(source                ? parse_source(p, kind, t)
+    TRY(source               ? parse_source(p, kind, t)
         : kind == LAYER_host ? parse_host_layer(p, n_out, t)
-                              : parse_computed(p, kind, t));
+                             : parse_computed(p, kind, t));
     for (int i = 0; i < n_out; i++) TRY(name_tensor(p, number[i], t[i]));
     return SOL_OK;
 }

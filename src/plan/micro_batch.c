@@ -18,10 +18,16 @@ bool plan_is_batch_major(const struct tensor *t) {
     return t->rank > 0 && size_equal(t->dim[0], size_symbol(0)) && ir_is_fixed(t, 1);
 }
 
+/* Does a sample of the output depend on other samples, or on its position in the batch, although the shapes do not show it? */
+static bool reads_batch(const struct layer *l) {
+    if (l->kind == LAYER_arange) return !ir_is_fixed(l->out[0], 0);
+    bool along_axis = l->kind == LAYER_gather || l->kind == LAYER_cumsum;
+    return along_axis && l->attr.axis == 0 && !ir_is_fixed(l->in[0], 0);
+}
+
 static bool keeps_samples_apart(const struct layer *l) {
     bool all_shared = true;
-    if (l->kind == LAYER_host) return false;
-    if (l->kind == LAYER_gather && l->attr.axis == 0 && !ir_is_fixed(l->in[0], 0)) return false;
+    if (l->kind == LAYER_host || reads_batch(l)) return false;
     for (int i = 0; i < l->n_in; i++) {
         if (ir_is_fixed(l->in[i], 0)) continue;
         if (!plan_is_batch_major(l->in[i])) return false;
@@ -85,7 +91,7 @@ static void note_lives(const struct plan *plan, struct cluster *const *steps, in
             const struct life *l = &life[t->id];
             if (l->first >= 0)
                 micro_batch_note_life(traffic, l->first, l->last,
-                                      size_scale(layout_elements(t), 4));
+                                      size_scale(layout_elements(t), size_element(t->dtype)));
         }
 }
 

@@ -140,10 +140,9 @@ static bool crosses_samples(const struct layer *l) {
 static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (storage_of(plan, t)->kind || t->is_constant || ir_is_output(plan->model, t)) return false;
-    return !(layer_infos[producer->kind].traits & (SOURCE | INTEGER_INDEX)) &&
+    return !(layer_infos[producer->kind].traits & SOURCE) && producer->kind != LAYER_gather &&
            producer->kind != LAYER_linear && producer->kind != LAYER_host &&
-           !crosses_samples(producer) &&
-           !may_be_alias(plan, producer);
+           !crosses_samples(producer) && !may_be_alias(plan, producer);
 }
 
 static enum sol_status insert_copy(struct plan *plan, struct tensor **in) {

@@ -79,9 +79,9 @@ static enum sol_status add_all(void *user, const struct sol_host_call *call) {
 }
 
 static int new_host(struct sol_model *m, struct record *record, int number) {
-    return sol_model_host(
-        m, &(struct sol_host){number ? "add_all" : "halve", number ? add_all : halve,
-                              new_user(record, number), release});
+    return sol_model_host(m,
+                          &(struct sol_host){number ? "add_all" : "halve", number ? add_all : halve,
+                                             new_user(record, number), release});
 }
 
 /* conv, relu, halve, conv: the first output is read by the second conv, the second one is an output of the model. */
@@ -89,8 +89,7 @@ static struct sol_model *make_network(struct record *record) {
     struct sol_model *m = sol_model_new("network");
     int64_t n = sol_model_symbol(m, "n");
     sol_tensor x = sol_model_input(m, "x", SOL_F32, 4, (int64_t[]){n, CHANNELS, 6, 6});
-    sol_tensor w =
-        sol_model_param(m, "w", SOL_F32, 4, (int64_t[]){CHANNELS, CHANNELS, 1, 1});
+    sol_tensor w = sol_model_param(m, "w", SOL_F32, 4, (int64_t[]){CHANNELS, CHANNELS, 1, 1});
     sol_tensor half[2];
     int host = new_host(m, record, 0);
     sol_tensor y = sol_model_layer(m, "conv", 2, (sol_tensor[]){x, w}, "", "net:1");
@@ -117,7 +116,8 @@ static bool is_right(int64_t n, const float *y, const float *sum) {
             float middle[CHANNELS];
             for (int k = 0; k < CHANNELS; k++) {
                 middle[k] = 0;
-                for (int c = 0; c < CHANNELS; c++) middle[k] += weight[k * CHANNELS + c] * x[c * PIXELS];
+                for (int c = 0; c < CHANNELS; c++)
+                    middle[k] += weight[k * CHANNELS + c] * x[c * PIXELS];
                 middle[k] = middle[k] > 0 ? middle[k] / 2 : 0;
             }
             for (int k = 0; k < CHANNELS; k++) {
@@ -213,16 +213,17 @@ static void test_failure(void) {
     }
 }
 
-static const char *const text = "model \"m\" {\n"
-                                "  symbol $0 \"n\"\n"
-                                "  host @0 \"aten.\\\"sort\\\"\"\n"
-                                "  host @1 \"print\"\n"
-                                "  %0 = input f32[$0,4] \"x\"\n"
-                                "  %1, %2 = host @0 f32[$0,4] i64[2*$0+1] %0 pure=true # \"net:1\"\n"
-                                "  %3 = host @1 f32[] effects=true\n"
-                                "  %4 = relu %1\n"
-                                "  output %4 \"y\"\n"
-                                "}\n";
+static const char *const text =
+    "model \"m\" {\n"
+    "  symbol $0 \"n\"\n"
+    "  host @0 \"aten.\\\"sort\\\"\"\n"
+    "  host @1 \"print\"\n"
+    "  %0 = input f32[$0,4] \"x\"\n"
+    "  %1, %2 = host @0 f32[$0,4] i64[2*$0+1] %0 pure=true # \"net:1\"\n"
+    "  %3 = host @1 f32[] effects=true\n"
+    "  %4 = relu %1\n"
+    "  output %4 \"y\"\n"
+    "}\n";
 
 static void test_text(void) {
     struct sol_model *m = NULL;
@@ -247,7 +248,8 @@ static void refuse(const char *line, const char *message) {
     char whole[512];
     struct sol_model *m = NULL;
     snprintf(whole, sizeof whole,
-             "model \"m\" {\nsymbol $0 \"n\"\nhost @0 \"f\"\n%%0 = input f32[$0,4] \"x\"\n%s\n}\n", line);
+             "model \"m\" {\nsymbol $0 \"n\"\nhost @0 \"f\"\n%%0 = input f32[$0,4] \"x\"\n%s\n}\n",
+             line);
     CHECK(sol_model_parse(whole, &m) == SOL_EINVAL);
     if (!CHECK(strstr(sol_error(), message))) fprintf(stderr, "    %s: %s\n", line, sol_error());
 }

@@ -12,7 +12,9 @@ def make_functional(exported):
     PyTorch keeps some composite operators whole, and then takes their results for new tensors, also those that share memory with
     an argument. A write into such a result would be lost.
     """
-    nodes = [node for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    nodes = [
+        node for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)
+    ]
     hidden = set().union(*map(_hidden_storages, nodes))
     if any(storage in hidden for node in nodes for storage in _written_storages(node)):
         return None

@@ -80,7 +80,11 @@ class Function:
         with torch.no_grad():
             if self._clones:
                 args[0] = args[0].clone()
-            results = _run_forked(self._target, args, kwargs) if _is_forked else self._target(*args, **kwargs)
+            results = (
+                _run_forked(self._target, args, kwargs)
+                if _is_forked
+                else self._target(*args, **kwargs)
+            )
             if isinstance(results, torch.Tensor):
                 results = (results,)
             for result, capsule in zip(results, outputs, strict=True):
@@ -177,7 +181,12 @@ def _check_value(value):
 
 def _depends_on_data(sizes):
     """Whether a size is known only after values of tensors have been computed."""
-    symbols = [s for size in sizes if not isinstance(size, (int, float, bool)) for s in size.node.expr.free_symbols]
+    symbols = [
+        s
+        for size in sizes
+        if not isinstance(size, (int, float, bool))
+        for s in size.node.expr.free_symbols
+    ]
     return any(str(symbol).startswith(("u", "zu")) for symbol in symbols)
 
 

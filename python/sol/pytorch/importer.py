@@ -255,7 +255,11 @@ class _Importer:
 
     def _find_base(self, node):
         """Returns the base of a host node's results: that of the argument whose memory they share, else the node itself."""
-        owners = {storage_of(x.meta["val"]): self._base[x] for x in node.all_input_nodes if x in self._base}
+        owners = {
+            storage_of(x.meta["val"]): self._base[x]
+            for x in node.all_input_nodes
+            if x in self._base
+        }
         results = [storage_of(x) for x in _as_list(node.meta["val"])]
         bases = {owners.get(storage, node) for storage in results}
         if len(bases) > 1:
