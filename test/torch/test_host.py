@@ -104,6 +104,13 @@ def _unknown_write(x):
 def _write_into_result_view(x):
     """The result of an unknown operator is a view; a write into it changes the base."""
     y = torch.relu(x) * 2
+    y.diagonal(0, 1, 2).mul_(3)
+    return y + 1
+
+
+def _write_for_one_batch(x):
+    """PyTorch makes the graph without writes for one batch size only."""
+    y = torch.relu(x) * 2
     y.unfold(2, 2, 2).mul_(3)
     return y + 1
 
@@ -115,14 +122,16 @@ def _hidden_alias(x):
     return y + b + 1
 
 
-def _transposed(x):
-    y = torch.relu(x).transpose(1, 2)
-    return torch.as_strided(y, (2, 4), (4, 1), 1) + 1 if y.shape[0] == 2 else y
+def _written_hidden_alias(x):
+    """A graph without writes would take einsum's result for a new tensor, and lose the write."""
+    y = torch.relu(x) * 2
+    a = torch.einsum("nij->nji", y)
+    a.mul_(2)
+    return y.transpose(1, 2) + a + 1
 
 
 PARTIAL = {
     "write through a view": _write_through_view,
-    "write seen by a view": _write_seen_by_view,
     "joined batches": lambda x: torch.cat([x, x * 2]),
     "product of a vector": lambda x: x @ x.mean((0, 1)) + 1,
     "unknown write": _unknown_write,
@@ -135,6 +144,14 @@ PARTIAL = {
     "two equal nodes": lambda x: torch.special.i0(x) * 2 + torch.special.i0(x) + torch.relu(x),
     "empty": lambda x: torch.relu(torch.cat([x, x.new_empty(x.shape[0], 0, 4)], 1).erfinv()) + x.exp(),
 }
+
+
+def test_functional_form():
+    """A write that another tensor sees: SOL computes the graph without writes, all of it."""
+    fast = sol.optimize(Function(_write_seen_by_view).eval(), sol.input([0, 3, 4]))
+    for n in 2, 1, 5:
+        assert_runs_in_sol(fast, torch.randn(n, 3, 4))
+    assert not sol.host_nodes(fast)
 
 
 @pytest.mark.parametrize("function", PARTIAL.values(), ids=PARTIAL.keys())
@@ -157,7 +174,9 @@ LEFT = {
     "result of unknown size": (lambda x: torch.relu(x * 2 + 1)[x > 0], "values of a tensor"),
     "number of a tensor": (lambda x: torch.relu(x * 2) * x.sum().item(), "values of a tensor"),
     "complex numbers": (lambda x: torch.fft.fft(torch.relu(x * 2)).abs() + 1, "complex64"),
-    "hidden alias": (_hidden_alias, "which shares its memory"),
+    "hidden alias": (_hidden_alias, "share memory with several tensors"),
+    "graph of one batch": (_write_for_one_batch, "which shares its memory"),
+    "written hidden alias": (_written_hidden_alias, "which shares its memory"),
     "too little": (lambda x: torch.special.i0(torch.special.i1(x)) + 1, "would compute 1 of 3"),
 }
 
