@@ -76,7 +76,9 @@ def test_report(tmp_path):
     fast = sol.optimize(Block().eval(), sol.input([0, 8, 6, 6]))
     sol.report(fast, torch.randn(2, 8, 6, 6), path=tmp_path / "report.html", runs=1)
     text = (tmp_path / "report.html").read_text()
-    assert "aten.special_bessel_j0.default" in text and 'class="host"' in text.replace("=host", '="host"')
+    assert "aten.special_bessel_j0.default" in text and 'class="host"' in text.replace(
+        "=host", '="host"'
+    )
 
 
 # ---- Operators ----
@@ -138,11 +140,17 @@ PARTIAL = {
     "write into a view of a host node": _write_into_result_view,
     "sizes of the batch": lambda x: torch.relu(x) + x.new_ones(x.shape[0], 1, 4) * x.shape[0],
     "several results": lambda x: torch.relu(torch.frexp(x * 2).mantissa) + 1,
-    "list of tensors": lambda x: torch.block_diag(x[0], torch.relu(x[1])) + 1 if x.shape[0] == 2 else x * 2,
-    "constants": lambda x: torch.special.polygamma(1, x.abs() + 1) + torch.relu(x) + torch.full((), 2.5),
+    "list of tensors": lambda x: (
+        torch.block_diag(x[0], torch.relu(x[1])) + 1 if x.shape[0] == 2 else x * 2
+    ),
+    "constants": lambda x: (
+        torch.special.polygamma(1, x.abs() + 1) + torch.relu(x) + torch.full((), 2.5)
+    ),
     "number": lambda x: torch.hypot(torch.full((1,), 3.0), torch.relu(x)) + x,
     "two equal nodes": lambda x: torch.special.i0(x) * 2 + torch.special.i0(x) + torch.relu(x),
-    "empty": lambda x: torch.relu(torch.cat([x, x.new_empty(x.shape[0], 0, 4)], 1).erfinv()) + x.exp(),
+    "empty": lambda x: (
+        torch.relu(torch.cat([x, x.new_empty(x.shape[0], 0, 4)], 1).erfinv()) + x.exp()
+    ),
 }
 
 
@@ -356,7 +364,9 @@ VIEWS = [
     lambda x: x.diagonal(0, 1, 2), lambda x: x.chunk(2, 1)[0], lambda x: x.flatten(1), lambda x: x.view(x.shape[0], 2, 2, 4),
     lambda x: x.narrow(2, 1, 2), lambda x: x.unsqueeze(1), lambda x: x[:2] if False else x,
 ]  # fmt: skip
-WRITTEN = VIEWS[1:]  # a graph with a write into unfold's result has no functional form for all batch sizes
+WRITTEN = VIEWS[
+    1:
+]  # a graph with a write into unfold's result has no functional form for all batch sizes
 WRITES = [
     lambda x: x.mul_(0.5), lambda x: x.relu_(), lambda x: x.add_(1), lambda x: x.tanh_(), lambda x: x.fill_(0.25), lambda x: x.sinc_(),
     lambda x: x.clamp_(-1, 1), lambda x: x.copy_(x * 2), lambda x: x.zero_(), lambda x: x.index_fill_(1, torch.arange(2) % x.shape[1], 2.0),
@@ -377,8 +387,16 @@ class Graph(nn.Module):
     @staticmethod
     def _choose(pick, i):
         kind = pick.choice(["known", "known", "unknown", "unknown", "view", "write", "add", "cat"])
-        table = {"known": KNOWN, "unknown": UNKNOWN, "view": VIEWS, "write": WRITTEN}.get(kind, [None])
-        return kind, pick.choice(table), pick.choice(WRITES), pick.randrange(i + 1), pick.randrange(i + 1)
+        table = {"known": KNOWN, "unknown": UNKNOWN, "view": VIEWS, "write": WRITTEN}.get(
+            kind, [None]
+        )
+        return (
+            kind,
+            pick.choice(table),
+            pick.choice(WRITES),
+            pick.randrange(i + 1),
+            pick.randrange(i + 1),
+        )
 
     def forward(self, x):
         values = [self.fc(x) if self.has_fc else x * 1.5]
@@ -421,8 +439,8 @@ def run_graphs(begin, end, at_once):
             x = torch.randn(n, 4, 4)
             with torch.no_grad():
                 expected, got = model(x.clone()), fast(x)
-            for a, b in zip(got, expected, strict=True):
-                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4, equal_nan=True, msg=lambda m: f"seed {seed}: {m}")
+            for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+                assert torch.allclose(a, b, 1e-4, 1e-4, equal_nan=True), (seed, n, i, a, b)
         n_sol += not sol.fallbacks(fast)
         n_partial += bool(sol.host_nodes(fast))
     return n_sol, n_partial
