@@ -222,10 +222,15 @@ static void make_batch_norm(struct gen *g, const char *kind, const char *attribu
 /* softmax, cumsum, argmax, argmin: along one axis. */
 static void make_along(struct gen *g, const char *kind, const char *attributes) {
     char text[32];
-    int x = gen_random_leaf(g, -8, 8);
+    bool is_index = !strncmp(kind, "arg", 3);
+    int x = gen_random_leaf(g, -8, 8), axis = random_int(g->random, 0, g->value[x].rank - 1);
     (void)attributes;
-    snprintf(text, sizeof text, "axis=%d", random_int(g->random, 0, g->value[x].rank - 1));
-    if (!strncmp(kind, "arg", 3) && random_one_in(g->random, 2)) strcat(text, " keepdim=true");
+    if (is_index && g->value[x].dim[axis] < 0) { /* of an empty batch there is no index */
+        x = gen_leaf(g, false, 2, (int64_t[]){g->batch, 17}, -8, 8);
+        axis = 1;
+    }
+    snprintf(text, sizeof text, "axis=%d", axis);
+    if (is_index && random_one_in(g->random, 2)) strcat(text, " keepdim=true");
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }
 
