@@ -388,7 +388,7 @@ static void test_row(const struct row *row) {
 static void test_layers(void) {
     bool seen[N_LAYER_KINDS] = {
         [LAYER_input] = true,   [LAYER_param] = true,  [LAYER_scalar] = true, [LAYER_gather] = true,
-        [LAYER_softmax] = true, [LAYER_argmax] = true, [LAYER_argmin] = true};
+        [LAYER_softmax] = true, [LAYER_argmax] = true, [LAYER_argmin] = true, [LAYER_host] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);
         size_t size = strcspn(rows[i].layer, " ");

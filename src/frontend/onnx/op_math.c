@@ -343,8 +343,7 @@ static bool may_divide_by_zero(const struct op_call *c) {
 enum sol_status op_binary(struct op_call *c) {
     const char *kind = c->op->layer;
     bool divides = !strcmp(kind, "div");
-    if (divides && may_divide_by_zero(c))
-        return fail(SOL_EUNSUPPORTED, "a divisor that may be 0");
+    if (divides && may_divide_by_zero(c)) return fail(SOL_EUNSUPPORTED, "a divisor that may be 0");
     if (divides && size_family(c->in[0]->dtype) == FAMILY_INTEGER) kind = "trunc_div";
     bool is_aligned = call_attribute(c, "axis") && call_rank(c, 1);
     sol_tensor b = is_aligned ? at_axis(c, call_tensor(c, 1)) : call_operand(c, 1);
