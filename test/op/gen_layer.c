@@ -294,7 +294,7 @@ static const struct {
     float low, high;
 } unaries[] = {
     {"relu", "", -4, 4},
-    {"clamp", "min=-1.0 max=2.0", -4, 4},
+    {"clamp", "min=1.0 max=2.0", -4, 4},
     {"leaky_relu", "alpha=0.1", -4, 4},
     {"elu", "alpha=1.5", -4, 4},
     {"sigmoid", "", -20, 20},
@@ -391,9 +391,9 @@ static void make_case(struct gen *g, const char *kind) {
 /* Does the layer's rule allow inputs of this type, or, without inputs, this output? */
 static bool allows(enum layer_kind kind, enum sol_dtype type) {
     struct tensor of_type = {.dtype = type}, index = {.dtype = SOL_I64},
-                  truth = {.dtype = SOL_BOOL}, out = {0},
+                  truth = {.dtype = SOL_BOOL}, out = {0}, *list[1] = {&out},
                   *in[5] = {&of_type, &of_type, &of_type, &of_type, &of_type};
-    struct layer layer = {.kind = kind, .n_in = layer_infos[kind].min_in, .in = in, .out = {&out}};
+    struct layer layer = {.kind = kind, .n_in = layer_infos[kind].min_in, .in = in, .out = list};
     if (kind == LAYER_where) in[0] = &truth;
     if (kind == LAYER_gather) in[1] = &index;
     return !layer_infos[kind].types(&layer);

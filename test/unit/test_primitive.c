@@ -152,9 +152,10 @@ static void write_value(enum sol_dtype type, void *array, int64_t i, struct numb
 
 /* The layer's rule refuses types for which the primitive has no meaning. QUOTIENT is of integers: of floats, trunc_div is no primitive. */
 static bool has_meaning(enum primitive p, enum sol_dtype type) {
-    struct tensor in = {.dtype = type}, condition = {.dtype = SOL_BOOL}, out,
+    struct tensor in = {.dtype = type}, condition = {.dtype = SOL_BOOL}, out, *results[1] = {&out},
                   *list[3] = {&in, &in, &in};
-    struct layer layer = {.kind = ir_find_kind(primitive_rows[p].layer), .in = list, .out = {&out}};
+    struct layer layer = {
+        .kind = ir_find_kind(primitive_rows[p].layer), .in = list, .out = results};
     layer.n_in = primitives[p].n_args;
     if (p == PRIMITIVE_SELECT) list[0] = &condition;
     return !layer_infos[layer.kind].types(&layer) && !(p == PRIMITIVE_QUOTIENT && is_float(type));
