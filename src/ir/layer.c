@@ -26,5 +26,6 @@ struct attr ir_default_attr(void) {
     a.max = (double)INFINITY;
     a.alpha = 0.01;
     a.eps = 1e-5;
+    a.wraps = true;
     return a;
 }

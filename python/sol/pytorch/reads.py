@@ -237,7 +237,8 @@ class Walker:
             raise Unwatchable(source_name(source))
         if id(base) in self._namespaces:
             return self._entry(base, key)
-        return base.get(key, ABSENT)
+        # A subclass may override get; Dynamo reads the dict itself.
+        return dict.get(base, key, ABSENT) if isinstance(base, dict) else base.get(key, ABSENT)
 
     def _key(self, base, source):
         keys = list(base)
