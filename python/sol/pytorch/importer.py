@@ -241,7 +241,7 @@ class _Importer:
         elif _is_view(node.target):
             self._define(node, node, self._base[first], result)
         else:
-            self._define(node, node, self._find_base(node), result)
+            self._define(node, node, node, result)
 
     def _host(self, node, reason):
         """Adds a node that PyTorch computes, because of ``reason``. Raises Unsupported if PyTorch cannot do so in a program."""
@@ -266,7 +266,7 @@ class _Importer:
             self._define(node, node, base, results)
 
     def _find_base(self, node):
-        """Returns the base of a node's results: that of the argument whose memory they share, else the node itself."""
+        """Returns the base of a host node's results: that of the argument whose memory they share, else the node itself."""
         owners = {
             storage_of(x.meta["val"]): self._base[x]
             for x in node.all_input_nodes
