@@ -9,7 +9,8 @@ from sol.pytorch.audit import quiet
 from sol.pytorch.capture import oblivious
 
 
-COPY = torch.ops.aten.lift_fresh_copy.default  # of a constant; it copies although its example tensor does not
+# Copies a constant, although its example tensor shares memory with the constant.
+COPY = torch.ops.aten.lift_fresh_copy.default
 
 
 def make_functional(exported):
