@@ -27,6 +27,7 @@ struct import_value {
     sol_tensor tensor; /* < 0: not in the model (yet). A computed bool is f32 in the model */
     const void *live;  /* in sessions: values of this call only; reading them makes a guard */
     bool is_read;      /* live values were read: they need a guard */
+    bool varies;       /* the live values must not be read: they differ from run to run */
 };
 
 struct import {
@@ -111,6 +112,8 @@ const struct size *call_shape_value(struct op_call *c, int i);
 
 /* The number of elements of a known value. */
 int64_t call_count(const struct import_value *v);
+/* The bytes of a value that is known, or of this call only: a guard makes the program depend on them. NULL: there are none. */
+const void *call_read_bytes(struct import_value *v);
 
 /* Input `i` as a tensor of the model; a known one becomes a parameter. */
 sol_tensor call_tensor(struct op_call *c, int i);
