@@ -68,12 +68,12 @@ static void store_outputs(struct eval *e) {
 
 /* Checks attributes first: ignoring one that the function does not know could give a wrong result. */
 enum sol_status eval_node(struct eval_context *run, struct scope *scope,
-                          const struct onnx_node *node) {
+                          const struct onnx_node *node, const struct operator *op) {
     struct eval e = {.run = run,
                      .space = run->space,
                      .scope = scope,
                      .node = node,
-                     .op = operator_find(node->domain, node->op_type),
+                     .op = op,
                      .opset = run->opset,
                      .n_in = node->inputs.n,
                      .n_out = node->outputs.n};

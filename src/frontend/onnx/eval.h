@@ -75,9 +75,9 @@ struct operator{
 };
 const struct operator* operator_find(const char *domain, const char *name);
 
-/* Computes a node of the graph of `scope` and stores its results there. */
+/* Computes a node of the graph of `scope` and stores its results there. `op` is the node's operator, NULL: there is none. */
 enum sol_status eval_node(struct eval_context *run, struct scope *scope,
-                          const struct onnx_node *node);
+                          const struct onnx_node *node, const struct operator* op);
 
 /* ---- For operators ---- */
 

@@ -27,8 +27,8 @@ struct partition {
     struct partition *next; /* with the same first node, next older */
     struct partition *next_of_all; /* of the session, next older */
     struct partition_slot *slot;
-    int n_uses;             /* runs; under the lock, as all above */
-    int64_t last_call;      /* the number of the last call that used it */
+    atomic_int n_uses;      /* runs */
+    atomic_llong last_call; /* the number of the last call that used it */
     struct arena arena;
     int first, end, n_taken;
     VEC(struct event) events;
@@ -47,7 +47,7 @@ struct partition *partitions_new(struct session_call *call, int first);
 /* Adds a partition to the lists, for later runs. */
 void partitions_keep(struct session_call *call, struct partition *partition);
 /* Notes that the run uses the partition. */
-void partitions_use(struct session_call *call, struct partition *partition);
+void partitions_use(const struct session_call *call, struct partition *partition);
 /* No partition from node `first` on fits. In the body of a loop a new one may not be worth its time: returns the end of the nodes
  * to interpret instead, or 0. */
 int partitions_skip(struct session_call *call, int first);

@@ -108,11 +108,10 @@ void partitions_keep(struct session_call *call, struct partition *partition) {
     if (old) let_go(old);
 }
 
-void partitions_use(struct session_call *call, struct partition *partition) {
-    lock_acquire(&call->graph->shared->lock);
-    partition->n_uses++;
-    partition->last_call = call->run->number;
-    lock_release(&call->graph->shared->lock);
+/* Without the lock, as this is done in each iteration of a loop. */
+void partitions_use(const struct session_call *call, struct partition *partition) {
+    atomic_fetch_add_explicit(&partition->n_uses, 1, memory_order_relaxed);
+    atomic_store_explicit(&partition->last_call, call->run->number, memory_order_relaxed);
 }
 
 /* ---- Bodies of loops ---- */

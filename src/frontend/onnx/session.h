@@ -56,7 +56,8 @@ struct session_graph {
     bool *is_constant;       /* by node: its results are in `constants` */
     struct scope *last_use;  /* by name: the last node that reads it, as a scalar array */
     struct session_graph **inner; /* by node, then by attribute: its subgraphs; NULL: the node has none */
-    struct partition_slot *slots; /* by first node */
+    const struct operator** operators; /* by node; NULL: the interpreter does not have it */
+    struct partition_slot *slots;      /* by first node */
 };
 
 /* One run of a graph: of the outer graph, a branch, or one iteration of a body. It is in the call's space. */

@@ -50,7 +50,7 @@ enum sol_status session_interpret(struct session_call *call, int i) {
     const struct onnx_node *node = ITEM(call->graph->graph->nodes, struct onnx_node, i);
     if (call->done[i]) return SOL_OK;
     call->node = i;
-    TRY(eval_node(call->run, call->scope, node));
+    TRY(eval_node(call->run, call->scope, node, call->graph->operators[i]));
     call->done[i] = true;
     call->run->n_interpreted++;
     call->node = -1;

@@ -146,7 +146,8 @@ static void replace_values(struct session_graph *graph, const struct array *from
 
 /* Can the node be computed while loading, since all its inputs are constants? Not if it has subgraphs, which may read other
  * names. */
-static bool reads_constants(const struct session_graph *graph, const struct onnx_node *node) {
+static bool reads_constants(const struct session_graph *graph, int n) {
+    const struct onnx_node *node = ITEM(graph->graph->nodes, struct onnx_node, n);
     for (int i = 0; i < node->inputs.n; i++) {
         const char *name = *ITEM(node->inputs, const char *, i);
         const struct array *value = *name ? scope_find(graph->constants, name) : NULL;
@@ -154,7 +155,7 @@ static bool reads_constants(const struct session_graph *graph, const struct onnx
     }
     for (int i = 0; i < node->attributes.n; i++)
         if (ITEM(node->attributes, struct onnx_attribute, i)->g) return false;
-    return operator_find(node->domain, node->op_type) != NULL;
+    return graph->operators[n] != NULL;
 }
 
 /* A node that is computed while loading, for interpret_constant. */
@@ -176,7 +177,7 @@ static enum sol_status add_constants(struct space *space, struct session_graph *
     call.done = graph->is_constant = SPACE_ARRAY(space, bool, graph->graph->nodes.n);
     for (int i = 0; i < graph->graph->nodes.n; i++) {
         struct constant_node constant = {&call, i};
-        if (!reads_constants(graph, ITEM(graph->graph->nodes, struct onnx_node, i))) continue;
+        if (!reads_constants(graph, i)) continue;
         if (!graph->is_inner) TRY(session_interpret(&call, i));
         else (void)session_protect(space, interpret_constant, &constant);
     }
@@ -230,6 +231,11 @@ static enum sol_status load_graph(struct space *space, struct session_graph *gra
     graph->constants = scope_new(space, outer ? outer->constants : NULL, graph->n_names);
     graph->inner = SPACE_ARRAY(space, struct session_graph *, n);
     graph->slots = SPACE_ARRAY(space, struct partition_slot, n);
+    graph->operators = SPACE_ARRAY(space, const struct operator *, n);
+    for (int i = 0; i < n; i++) {
+        const struct onnx_node *node = ITEM(graph->graph->nodes, struct onnx_node, i);
+        graph->operators[i] = operator_find(node->domain, node->op_type);
+    }
     find_last_uses(space, graph);
     TRY(add_initializers(space, graph));
     if (graph->is_inner) replace_values(graph, NULL, &unknown);
