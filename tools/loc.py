@@ -57,7 +57,7 @@ FOLDERS = {
     "test/deploy": 1370,
     "test/fault": 120,
     "test/fuzz": 220,
-    "test/onnx": 2230,
+    "test/onnx": 2600,
     "test/op": 2170,
     "test/torch": 3610,
     "test/unit": 5420,

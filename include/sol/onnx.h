@@ -56,8 +56,8 @@ SOL_API void sol_onnx_free(struct sol_onnx *onnx);
 
 /*
  * Sessions run networks that cannot be compiled as a whole. A call compiles the partitions of the
- * graph that SOL supports, as soon as their shapes are known, and caches them for later calls. It
- * interprets the other nodes. Sessions support all element types of ONNX except complex numbers,
+ * graph that SOL supports, as soon as their shapes are known, and keeps them for later calls, also in branches
+ * and loops. It interprets the other nodes. Sessions support all element types of ONNX except complex numbers,
  * and also sequences, optionals, control flow and model-local functions.
  *
  *     struct sol_session *net;
@@ -115,8 +115,8 @@ SOL_API const char *sol_session_input(const struct sol_session *session, int i, 
 SOL_API const char *sol_session_output(const struct sol_session *session, int i, int *type,
                                        int *rank, int64_t dim[SOL_MAX_RANK]);
 SOL_API const char *sol_session_size_name(const struct sol_session *session, int64_t dim);
-/* How many nodes the last call ran compiled and how many it interpreted. A node with subgraphs counts
- * as one node. */
+/* How many nodes the last call ran compiled and how many it interpreted. Nodes of branches and of bodies of loops count each time
+ * that they run. A node with subgraphs is interpreted itself. */
 SOL_API void sol_session_count(const struct sol_session *session, int *compiled, int *interpreted);
 
 /* Runs one call, with a value for each input (NULL: an optional input that is left out). Calls of one session may overlap. The

@@ -71,7 +71,8 @@ class Network:
 
     @property
     def counts(self):
-        """(compiled, interpreted): numbers of nodes; for a session, those of the last call."""
+        """(compiled, interpreted): numbers of nodes. For a session, those that the last call ran: in branches and in bodies of
+        loops, a node counts each time that it runs."""
         return self.session.counts if self.session else self._counts
 
     def __call__(self, *arrays, **named):

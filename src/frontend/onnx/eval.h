@@ -35,9 +35,9 @@ struct eval_context {
     struct space *space;
     const char *folder; /* for external data */
     int64_t opset;
-    double deadline;           /* loops stop when os_now() exceeds it */
-    struct session_call *call; /* the innermost graph that runs now; NULL: none */
-    int64_t number;            /* calls of a session are counted */
+    double deadline;               /* loops stop when os_now() exceeds it */
+    struct session_call *call;     /* the innermost graph that runs now; NULL: none */
+    int64_t number;                /* calls of a session are counted */
     int n_compiled, n_interpreted; /* nodes, also those of subgraphs, each time that they run */
 };
 
@@ -141,8 +141,7 @@ void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int6
 /* scope.c */
 struct scope *scope_new(struct space *space, struct scope *outer, int max_names);
 /* The constants of a graph, seen inside of another scope. The result shares the names and values of `constants`. */
-struct scope *scope_inside(struct space *space, const struct scope *constants,
-                           struct scope *outer);
+struct scope *scope_inside(struct space *space, const struct scope *constants, struct scope *outer);
 /* The value of a name in this scope or the nearest outer one; NULL when it has none. */
 struct array *scope_find(const struct scope *scope, const char *name);
 /* Is this value a constant of the session? */

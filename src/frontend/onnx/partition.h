@@ -17,14 +17,14 @@ struct event {
     struct import_value *value; /* GUARD, while planning: the builder's value of this name */
     struct array *array; /* GUARD: the shape, and the bytes unless data is NULL; KNOWN: the value */
     int node;            /* EARLY, SMALL_EARLY */
-    bool varies;         /* GUARD: other runs had other values, so the program does not depend on them */
+    bool varies; /* GUARD: other runs had other values, so the program does not depend on them */
 };
 
 /* The nodes from `first` up to, not including, `end`. n_taken of them are in the program; the others are constants or
  * interpreted. */
 struct partition {
-    atomic_int n_refs;      /* references of the lists and of runs */
-    struct partition *next; /* with the same first node, next older */
+    atomic_int n_refs;             /* references of the lists and of runs */
+    struct partition *next;        /* with the same first node, next older */
     struct partition *next_of_all; /* of the session, next older */
     struct partition_slot *slot;
     atomic_int n_uses;      /* runs */

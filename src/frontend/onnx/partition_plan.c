@@ -153,10 +153,8 @@ static enum sol_status bring(struct partition_plan *plan, const char *name) {
     value->data = NULL;
     value->varies = has_varied(plan, name, array);
     if (value->varies) value->shape_value = NULL;
-    add_event(plan->partition, (struct event){.kind = GUARD,
-                                              .name = name,
-                                              .value = value,
-                                              .varies = value->varies});
+    add_event(plan->partition,
+              (struct event){.kind = GUARD, .name = name, .value = value, .varies = value->varies});
     return SOL_OK;
 }
 

@@ -33,7 +33,8 @@ void session_leave(struct session_call *call) {
 void session_fail(struct eval_context *run) {
     for (struct session_call *call; (call = run->call); session_leave(call)) {
         if (call->node < 0) continue;
-        const struct onnx_node *node = ITEM(call->graph->graph->nodes, struct onnx_node, call->node);
+        const struct onnx_node *node =
+            ITEM(call->graph->graph->nodes, struct onnx_node, call->node);
         fail_prefix("node %d, %.64s \"%.64s\": ", call->node, node->op_type,
                     node->name ? node->name : "");
     }
