@@ -124,6 +124,12 @@ SOL_API void sol_session_count(const struct sol_session *session, int *compiled,
 SOL_API SOL_CHECKED enum sol_status sol_session_run(struct sol_session *session,
                                                     const struct sol_value *const *inputs,
                                                     struct sol_results **out);
+/* Runs one call, without results, and measures it. Then it calls `visit` once for each step of a partition and each interpreted
+ * node (module "node"; `layers` has its number and name, and the nodes around it), in the order in which they ran first. What
+ * runs several times has the sum of its times. Texts are valid until `visit` returns. */
+SOL_API SOL_CHECKED enum sol_status sol_session_profile(
+    struct sol_session *session, const struct sol_value *const *inputs,
+    void (*visit)(void *user, const struct sol_step_time *step), void *user);
 SOL_API const struct sol_value *sol_results_get(const struct sol_results *results, int i);
 SOL_API void sol_results_free(struct sol_results *results);
 

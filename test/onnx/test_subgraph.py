@@ -1,6 +1,7 @@
 """Branches and bodies of loops are compiled as the graph around them is: values of outer graphs, shapes and values that change,
 limits, errors, threads."""
 
+import json
 import resource
 import threading
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from test_cli import run
 from test_overlap import check_forks
 from test_session import make_model, real, whole
 
@@ -337,6 +339,31 @@ def test_a_counting_loop_is_interpreted():
     assert net.counts == (0, 3 * 20 + 1)
     net(N(20), real(40))  # no longer small
     assert net.counts == (2 * 20, 20 + 1)
+
+
+# ---- Profiles ----
+
+
+def test_a_profile_has_steps_and_interpreted_nodes():
+    """A row per step and node, also if it runs in many iterations; the nodes around it are named."""
+    net, inputs = branch_in_loop(), (N(6), real(1, 4, 8, 8), real(4, 1, 1))
+    profile = sol.profile(net.net, *inputs, runs=3)
+    nodes = [step for step in profile.steps if step.module == "node"]
+    assert [step.name for step in nodes] == ["Mod", "Equal", "If", "Identity", "Loop"]
+    assert nodes[0].layers == 'node 0, Loop "": node 0, Mod ""'
+    kernels = [step for step in profile.steps if step.module in ("DNN", "DFP")]
+    assert [step.layers.split()[0] for step in kernels] == ["conv+tanh", "sub"]
+    assert all(step.seconds > 0 for step in nodes + kernels) and "conv" in str(profile)
+    assert kernels[0].flops == pytest.approx(3 * 2 * 4 * 4 * 9 * 64, rel=0.3)  # of 3 iterations
+
+
+def test_the_program_profiles_a_session(tmp_path):
+    (tmp_path / "net.onnx").write_bytes(conv_or_lstm().file)
+    shape = "--shape=x:1,3,16,16"
+    shown = run("profile", tmp_path / "net.onnx", shape, "--runs=2", f"--json={tmp_path / 'p'}")
+    assert 'If: node 4, If ""' in shown and "conv+relu" in shown
+    steps = json.loads((tmp_path / "p").read_text())["steps"]
+    assert {"node", "DNN"} <= {step["module"] for step in steps}
 
 
 # ---- Many calls ----

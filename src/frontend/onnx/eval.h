@@ -29,16 +29,18 @@
 struct scope;
 struct operator;
 struct session_call;
+struct session_profile;
 
 /* One call of a network. */
 struct eval_context {
     struct space *space;
     const char *folder; /* for external data */
     int64_t opset;
-    double deadline;               /* loops stop when os_now() exceeds it */
-    struct session_call *call;     /* the innermost graph that runs now; NULL: none */
-    int64_t number;                /* calls of a session are counted */
-    int n_compiled, n_interpreted; /* nodes, also those of subgraphs, each time that they run */
+    double deadline;                 /* loops stop when os_now() exceeds it */
+    struct session_call *call;       /* the innermost graph that runs now; NULL: none */
+    int64_t number;                  /* calls of a session are counted */
+    struct session_profile *profile; /* NULL: the call is not profiled */
+    int n_compiled, n_interpreted;   /* nodes, also those of subgraphs, each time that they run */
 };
 
 /* One node. */

@@ -30,6 +30,28 @@ static struct array *to_truth(struct session_call *call, const struct array *arr
     return truth;
 }
 
+/* A partition that is profiled now. */
+struct profiled {
+    struct session_profile *profile;
+    const struct partition *partition;
+    int n_steps;
+};
+
+static void visit_step(void *user, const struct sol_step_time *time) {
+    struct profiled *now = user;
+    session_profile_step(now->profile, now->partition, now->n_steps++, time);
+}
+
+/* The program has no symbols. */
+static enum sol_status run_steps(struct session_call *call, const struct partition *partition,
+                                 const void *const *in, void *const *out) {
+    struct profiled now = {call->run->profile, partition, 0};
+    const int64_t none[4] = {0};
+    if (!now.profile) return sol_program_run(partition->program, partition->weights, none, in, out);
+    return sol_program_profile(partition->program, partition->weights, none, in, out, visit_step,
+                               &now);
+}
+
 /* Runs the program. It reads its inputs in place and writes its outputs to new arrays of this call. */
 static enum sol_status run_program(struct session_call *call, const struct partition *partition) {
     struct space *space = call->run->space;
@@ -40,7 +62,7 @@ static enum sol_status run_program(struct session_call *call, const struct parti
     for (int i = 0; i < partition->inputs.n; i++)
         in[i] = scope_find(call->scope, partition->inputs.at[i])->data;
     TRY(new_outputs(call, partition, arrays, out));
-    TRY(sol_program_run(partition->program, partition->weights, (int64_t[4]){0}, in, out));
+    TRY(run_steps(call, partition, in, out));
     for (int i = 0; i < partition->outputs.n; i++)
         *scope_slot(call->scope, partition->outputs.at[i]) =
             partition->truths.at[i] ? to_truth(call, arrays[i]) : arrays[i];

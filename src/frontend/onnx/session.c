@@ -295,6 +295,7 @@ static enum sol_status check_input(const struct onnx_value *input, const struct 
 struct request {
     struct sol_session *session;
     const struct sol_value *const *inputs;
+    struct session_profile *profile; /* NULL: the call is not profiled */
     struct eval_context run;
     struct space space;
     struct sol_results *results;
@@ -332,6 +333,7 @@ static enum sol_status output_results(void *user) {
 
 static enum sol_status compute(void *user) {
     struct request *request = user;
+    if (request->run.profile) request->run.profile->arena.boundary = request->space.arena.boundary;
     struct session_call *call = session_enter(&request->run, &request->session->graph);
     TRY(bind_inputs(request, call->scope));
     return session_run_nodes(call);
@@ -341,6 +343,7 @@ static enum sol_status compute(void *user) {
 static enum sol_status run_call(struct request *request) {
     struct sol_session *session = request->session;
     request->run = session_context(&request->space, &session->shared);
+    request->run.profile = request->profile;
     request->run.number = partitions_number(&session->shared);
     enum sol_status status = session_protect(&request->space, compute, request);
     if (!status) status = session_protect(&request->results->space, output_results, request);
@@ -350,9 +353,10 @@ static enum sol_status run_call(struct request *request) {
     return status;
 }
 
-enum sol_status sol_session_run(struct sol_session *session, const struct sol_value *const *inputs,
-                                struct sol_results **out) {
-    struct request request = {.session = session, .inputs = inputs};
+static enum sol_status run_session(struct sol_session *session,
+                                   const struct sol_value *const *inputs,
+                                   struct session_profile *profile, struct sol_results **out) {
+    struct request request = {.session = session, .inputs = inputs, .profile = profile};
     request.results = mem_alloc(sizeof *request.results, 64);
     if (!request.results) return fail(SOL_ENOMEM, "no memory for results");
     space_init(&request.space, memory_limit());
@@ -362,6 +366,25 @@ enum sol_status sol_session_run(struct sol_session *session, const struct sol_va
     arena_fini(&request.space.arena);
     if (status) sol_results_free(request.results);
     else *out = request.results;
+    return status;
+}
+
+enum sol_status sol_session_run(struct sol_session *session, const struct sol_value *const *inputs,
+                                struct sol_results **out) {
+    return run_session(session, inputs, NULL, out);
+}
+
+enum sol_status sol_session_profile(struct sol_session *session,
+                                    const struct sol_value *const *inputs,
+                                    void (*visit)(void *user, const struct sol_step_time *step),
+                                    void *user) {
+    struct session_profile profile = {0};
+    struct sol_results *results;
+    arena_init(&profile.arena);
+    enum sol_status status = run_session(session, inputs, &profile, &results);
+    if (!status) session_profile_visit(&profile, visit, user);
+    if (!status) sol_results_free(results);
+    arena_fini(&profile.arena);
     return status;
 }
 

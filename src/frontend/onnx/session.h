@@ -7,6 +7,7 @@
  *   partition_plan.c  plans and compiles one partition, for known shapes and shape values
  *   partition.c       finds the partition that fits, and runs it
  *   partitions.c      the partitions that calls share
+ *   session_profile.c the times of a profiled call
  *   eval.h            the interpreter
  *
  * Subgraphs (the branches of If, the bodies of Loop and Scan) are run as the outer graph is, so they are compiled, too. Each node
@@ -95,6 +96,24 @@ struct eval_context session_context(struct space *space, struct session_shared *
 /* Calls `request(user)`. Each error in it that jumps to the boundary of `space` ends here, as a status. */
 enum sol_status session_protect(struct space *space, enum sol_status (*request)(void *),
                                 void *user);
+
+/* "node 3, Conv "name"": the node that the run is at. */
+void session_add_node(struct text *text, const struct session_call *call);
+
+/* session_profile.c: the times of a call. */
+struct session_profile {
+    struct arena arena;
+    struct profile_row *last, *found;
+    double seconds; /* of all rows */
+};
+/* Adds the time of step `at` of the partition `owner`. */
+void session_profile_step(struct session_profile *profile, const void *owner, int at,
+                          const struct sol_step_time *time);
+/* Interprets node call->node, and adds its time. */
+enum sol_status session_profile_node(struct session_call *call, const struct onnx_node *node);
+/* Visits the rows in the order in which they ran first. */
+void session_profile_visit(const struct session_profile *profile,
+                           void (*visit)(void *user, const struct sol_step_time *step), void *user);
 
 /* partitions.c: releases what a run holds, also after an error; releases all partitions of the session. */
 void partitions_leave(struct session_call *call);

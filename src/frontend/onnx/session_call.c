@@ -30,14 +30,20 @@ void session_leave(struct session_call *call) {
     call->run->call = call->outer;
 }
 
+static const struct onnx_node *node_of(const struct session_call *call) {
+    return ITEM(call->graph->graph->nodes, struct onnx_node, call->node);
+}
+
+#define NODE_FORMAT "node %d, %.64s \"%.64s\""
+#define NODE_ARGS(call) (call)->node, node_of(call)->op_type, node_of(call)->name ? node_of(call)->name : ""
+
+void session_add_node(struct text *text, const struct session_call *call) {
+    text_add(text, NODE_FORMAT, NODE_ARGS(call));
+}
+
 void session_fail(struct eval_context *run) {
-    for (struct session_call *call; (call = run->call); session_leave(call)) {
-        if (call->node < 0) continue;
-        const struct onnx_node *node =
-            ITEM(call->graph->graph->nodes, struct onnx_node, call->node);
-        fail_prefix("node %d, %.64s \"%.64s\": ", call->node, node->op_type,
-                    node->name ? node->name : "");
-    }
+    for (struct session_call *call; (call = run->call); session_leave(call))
+        if (call->node >= 0) fail_prefix(NODE_FORMAT ": ", NODE_ARGS(call));
 }
 
 /* partition_run advances i; a partition has at least one node. */
@@ -48,10 +54,10 @@ enum sol_status session_run_nodes(struct session_call *call) {
 
 /* call->node is set while the node runs, and stays set after an error or a jump, for the message. */
 enum sol_status session_interpret(struct session_call *call, int i) {
-    const struct onnx_node *node = ITEM(call->graph->graph->nodes, struct onnx_node, i);
     if (call->done[i]) return SOL_OK;
     call->node = i;
-    TRY(eval_node(call->run, call->scope, node, call->graph->operators[i]));
+    if (call->run->profile) TRY(session_profile_node(call, node_of(call)));
+    else TRY(eval_node(call->run, call->scope, node_of(call), call->graph->operators[i]));
     call->done[i] = true;
     call->run->n_interpreted++;
     call->node = -1;
@@ -63,9 +69,8 @@ enum sol_status session_interpret(struct session_call *call, int i) {
 /* The subgraph `graph` of the node that the call runs. */
 static struct session_graph *find_inner(const struct session_call *call,
                                         const struct onnx_graph *graph) {
-    const struct onnx_node *node = ITEM(call->graph->graph->nodes, struct onnx_node, call->node);
-    for (int k = 0; k < node->attributes.n; k++)
-        if (ITEM(node->attributes, struct onnx_attribute, k)->g == graph)
+    for (int k = 0; k < node_of(call)->attributes.n; k++)
+        if (ITEM(node_of(call)->attributes, struct onnx_attribute, k)->g == graph)
             return &call->graph->inner[call->node][k];
     return NULL;
 }
