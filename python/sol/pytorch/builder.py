@@ -8,6 +8,11 @@ from typing import NamedTuple
 import sympy
 
 from sol import _core
+from sol.pytorch.inputs import DTYPE_NAMES
+
+MAX_EXACT = 2**53  # integers of a larger magnitude are no exact Python floats
+# {the name of an element type in libsol: torch's}
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 # The only symbol of a model: the batch size, which is known only at the call.
 BATCH = sympy.Symbol("n", integer=True, nonnegative=True)
@@ -18,7 +23,7 @@ class Unsupported(Exception):
 
 
 class Value(NamedTuple):
-    """A tensor of the model. ``shape``: ints and polynomials of BATCH.
+    """A tensor of the model. ``shape``: ints and polynomials of BATCH. ``dtype``: its name in libsol.
 
     ``constant``: the tensor depends on parameters only, so it may be the weight of a conv or linear.
     """
@@ -26,6 +31,7 @@ class Value(NamedTuple):
     id: int
     shape: tuple
     constant: bool = False
+    dtype: str = "f32"
 
     @property
     def rank(self):
@@ -46,7 +52,8 @@ class Record(NamedTuple):
 class Builder:
     """Adds layers to ``model`` (a _core.Model).
 
-    ``origin``: the user's line that new layers come from. ``excluded``: batch sizes for which the graph is not valid.
+    ``origin``: the user's line that new layers come from. ``excluded``: batch sizes for which the graph is not valid. ``dtype``: the
+    element type of the op's result, which numbers get where no tensor decides.
     """
 
     def __init__(self, name):
@@ -54,12 +61,14 @@ class Builder:
         self.records = []
         self.excluded = set()
         self.origin = ""
+        self.dtype = "f32"
         self._batch = None
+        self._hosts = {}  # key of a function -> its number in the model
 
     def source(self, add, name, dtype, shape, constant):
         """Adds an input or a param. Returns its Value. ``add``: Model.input or Model.param. Raises Unsupported."""
         dims = [size if isinstance(size, int) else self._symbol(size) for size in shape]
-        value = Value(add(name, dtype, dims), tuple(shape), constant)
+        value = Value(add(name, dtype, dims), tuple(shape), constant, dtype)
         kind = "param" if constant else "input"
         self.records.append(Record(kind, (), value.id, name, "", value.shape))
         return value
@@ -71,38 +80,64 @@ class Builder:
             self._batch = self.model.symbol("batch")
         return self._batch
 
-    def scalar(self, number):
-        """Returns a Python number as a Value of rank 0."""
-        return Value(self.model.scalar(float(number)), (), True)
+    def scalar(self, number, dtype="f32"):
+        """Returns a Python number as a Value of rank 0. Raises Unsupported if the element type does not have it."""
+        if dtype == "f32":
+            return Value(self.model.scalar(float(number)), (), True)
+        if isinstance(number, int) and abs(number) > MAX_EXACT:
+            raise Unsupported(f"the number {number}")
+        return self.layer("scalar", value=float(number), dtype=dtype)
 
-    def value(self, x):
+    def value(self, x, dtype=None):
         """Returns ``x`` if it is a Value, else the number ``x`` as one. Raises Unsupported for a formula of the batch size."""
         if isinstance(x, sympy.Expr):
             raise Unsupported(f"the number {x}, which depends on the batch size n")
-        return x if isinstance(x, Value) else self.scalar(x)
+        return x if isinstance(x, Value) else self.scalar(x, dtype or self.dtype)
+
+    def cast(self, x, dtype):
+        """Returns ``x`` in an element type; ``x`` itself if it has that type."""
+        return x if x.dtype == dtype else self.layer("cast", x, dtype=dtype)
 
     def layer(self, kind, *inputs, **attributes):
         """Adds a layer of the kind ``kind`` (src/ir/layer.def). Returns its output as a Value. Inputs may be numbers.
 
         Raises ValueError with libsol's message when the layer does not accept the inputs or attributes.
         """
-        inputs = [self.value(x) for x in inputs]
+        known = [x.dtype for x in inputs if isinstance(x, Value)]
+        inputs = [self.value(x, known[0] if known else None) for x in inputs]
         text = " ".join(f"{key}={format_attribute(x)}" for key, x in attributes.items())
         ids = tuple(x.id for x in inputs)
         output = self.model.layer(kind, ids, text, self.origin)
         dims = self.model.shape(output)
         if dims is None:
-            self.model.check()
+            self.model.recover()
             raise Unsupported(f"layer {kind} was refused")
         # Model.shape returns None for a formula. The attribute `shape` of reshape and expand contains the formula.
-        given = attributes.get("shape") if kind in ("reshape", "expand") else None
+        given = attributes.get("shape") if kind in ("reshape", "expand", "arange") else None
         shape = tuple(given or map(from_dim, dims))
         self.records.append(Record(kind, ids, output, text, self.origin, shape))
-        return Value(output, shape, all(x.constant for x in inputs))
+        constant = all(x.constant for x in inputs)
+        return Value(output, shape, constant, self.model.dtype(output))
 
     def reshape(self, x, shape):
         """Returns ``x`` in the shape ``shape``; ``x`` itself if it has that shape."""
         return x if tuple(shape) == x.shape else self.layer("reshape", x, shape=list(shape))
+
+    def host(self, name, function, inputs, types):
+        """Adds a layer that ``function`` (host.Function) computes. Returns its outputs as a list of Values.
+
+        ``types``: (dtype, shape) of each output. Layers with equal functions and inputs are computed once.
+        """
+        if function.key not in self._hosts:
+            self._hosts[function.key] = self.model.host(name, function)
+        text = " ".join(f"{dtype}{format_attribute(shape)}" for dtype, shape in types)
+        ids = tuple(x.id for x in inputs)
+        host = self._hosts[function.key]
+        outputs = self.model.host_layer(host, ids, text, "pure=true", self.origin, len(types))
+        self.model.recover()
+        for output, (_, shape) in zip(outputs, types):
+            self.records.append(Record(name, ids, output, "", self.origin, tuple(shape)))
+        return [Value(x, tuple(shape), dtype=dtype) for x, (dtype, shape) in zip(outputs, types)]
 
     def exclude(self, size):
         """Notes that the graph is not valid for the batch size ``size``."""
@@ -122,6 +157,21 @@ def to_size(size):
     if expression.is_Integer:
         return int(expression)
     return sympy.expand(expression.xreplace(dict.fromkeys(expression.free_symbols, BATCH)))
+
+
+def make_formula(size):
+    """Returns a function that computes an expression of BATCH of the values of the model's symbols. Raises Unsupported."""
+    code = compile(str(size), "<size>", "eval")
+
+    def evaluate(symbols):
+        return eval(code, {"__builtins__": {}}, {str(BATCH): symbols[0]})
+
+    try:
+        if all(evaluate((n,)) == int(size.subs(BATCH, n)) for n in (1, 2, 7)):
+            return evaluate
+    except Exception:
+        pass  # it has a function that is no Python operator
+    raise Unsupported(f"the size {size}")
 
 
 def format_size(size):
@@ -146,6 +196,8 @@ def format_attribute(x):
         return str(x).lower()
     if isinstance(x, float):
         return repr(x)
+    if isinstance(x, str):
+        return x
     return format_size(x)
 
 

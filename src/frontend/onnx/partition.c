@@ -22,14 +22,6 @@ static enum sol_status new_outputs(struct session_call *call, const struct parti
     return SOL_OK;
 }
 
-static struct array *to_truth(struct session_call *call, const struct array *array) {
-    struct array *truth =
-        array_new(call->run->space, type_of_dtype(SOL_BOOL), array->rank, array->dim);
-    for (int64_t i = 0; i < array->n; i++)
-        ((uint8_t *)truth->data)[i] = ((const float *)array->data)[i] != 0;
-    return truth;
-}
-
 /* A partition that is profiled now. */
 struct profiled {
     struct session_profile *profile;
@@ -64,8 +56,7 @@ static enum sol_status run_program(struct session_call *call, const struct parti
     TRY(new_outputs(call, partition, arrays, out));
     TRY(run_steps(call, partition, in, out));
     for (int i = 0; i < partition->outputs.n; i++)
-        *scope_slot(call->scope, partition->outputs.at[i]) =
-            partition->truths.at[i] ? to_truth(call, arrays[i]) : arrays[i];
+        *scope_slot(call->scope, partition->outputs.at[i]) = arrays[i];
     call->run->n_compiled += partition->n_taken;
     return SOL_OK;
 }

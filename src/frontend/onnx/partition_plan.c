@@ -227,7 +227,6 @@ static void start_over(struct partition_plan *plan) {
     memset(&partition->events, 0, sizeof partition->events);
     memset(&partition->inputs, 0, sizeof partition->inputs);
     memset(&partition->outputs, 0, sizeof partition->outputs);
-    memset(&partition->truths, 0, sizeof partition->truths);
     partition->model = sol_model_new("part");
     if (!partition->model)
         space_stop(plan->call->run->space, fail(SOL_ENOMEM, "no memory for a model"));
@@ -301,7 +300,6 @@ static void name_outputs(struct partition_plan *plan) {
             if (!v || v->tensor < 0 || !is_used_later(plan, name)) continue;
             sol_model_output(partition->model, name, v->tensor);
             VEC_PUSH(&partition->arena, &partition->outputs, name);
-            VEC_PUSH(&partition->arena, &partition->truths, v->dtype == SOL_BOOL);
         }
     }
 }
@@ -321,7 +319,7 @@ static void keep_guards(struct partition_plan *plan) {
 /* A partition without outputs has no program. */
 static enum sol_status compile(struct partition_plan *plan) {
     struct partition *partition = plan->partition;
-    partition->inputs.n = partition->outputs.n = partition->truths.n = 0;
+    partition->inputs.n = partition->outputs.n = 0;
     name_outputs(plan);
     keep_guards(plan);
     for (int i = 0; i < plan->im.inputs.n; i++)
