@@ -151,7 +151,7 @@ def test_errors_name_all_nodes_around_them():
     net = sol.load(make_model([node("Exp", ["x"], ["e"]), loop], inputs).SerializeToString())
     path = 'node 1, Loop "turns": node 1, If "choice": node 0, Gather "pick"'
     for _ in range(2):
-        with pytest.raises(ValueError, match=path):
+        with pytest.raises(IndexError, match=path):
             net(real(50), whole(99), N(True), N(3))
         net(real(50), whole(99), N(False), N(3))
 
