@@ -89,12 +89,12 @@ static struct message make_model(const struct message *graph) {
     return model;
 }
 
-/* y = sqrt(cumsum(exp(reshape(x, s)), axis)): cumsum is interpreted, the other nodes are compiled. */
+/* y = sqrt(cumprod(exp(reshape(x, s)), axis)): cumprod is interpreted, the other nodes are compiled. */
 static struct message make_network(void) {
     struct message graph = {0};
     put_node(&graph, "Reshape", "x", "s", "a");
     put_node(&graph, "Exp", "a", NULL, "b");
-    put_node(&graph, "CumSum", "b", "axis", "c");
+    put_node(&graph, "CumProd", "b", "axis", "c");
     put_node(&graph, "Sqrt", "c", NULL, "y");
     put_port(&graph, 11, "x", 1, 2);
     put_port(&graph, 11, "s", 7, 1);
@@ -150,7 +150,7 @@ static struct message make_branches(void) {
     struct message graph = {0}, choice = {0}, branch = make_branch();
     put_node(&graph, "Reshape", "x", "s", "a");
     put_node(&graph, "Exp", "a", NULL, "b");
-    put_node(&graph, "CumSum", "b", "axis", "c");
+    put_node(&graph, "CumProd", "b", "axis", "c");
     put_text(&choice, 1, "true");
     put_text(&choice, 2, "y");
     put_text(&choice, 4, "If");
@@ -185,10 +185,10 @@ static enum sol_status call_part(struct sol_session *net, int n, bool is_row, in
 
 static bool part_is_right(int n, int columns, const float y[6]) {
     static const double x[6] = {0, 0.5, 1, -1, 2, 0.25};
-    double sum[6] = {0};
+    double product[6] = {1, 1, 1, 1, 1, 1};
     bool right = true;
     for (int i = 0; i < n; i++)
-        right &= fabs((double)y[i] - sqrt(sum[i % columns] += exp(x[i]))) < 1e-5;
+        right &= fabs((double)y[i] - sqrt(product[i % columns] *= exp(x[i]))) < 1e-5;
     return right;
 }
 

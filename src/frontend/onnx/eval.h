@@ -153,10 +153,6 @@ struct array **scope_slot(struct scope *scope, const char *name);
 /* session_call.c: runs a subgraph of the node inside e->scope, with `n_in` values for its inputs; stores its outputs in `out`. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out);
-/* A tensor of the file as an array. */
-enum sol_status array_read(struct space *space, const char *folder,
-                           const struct onnx_tensor *tensor, struct array **out);
-
 #define EVAL(name, min, max, function, ...) eval_function run_##function;
 #include "eval.def"
 #undef EVAL

@@ -54,6 +54,8 @@ enum sol_status import_graph(struct import *im, const struct onnx_graph *graph);
 void import_make_slots(struct import *im, size_t n);
 struct import_value *import_define(struct import *im, const char *name);
 enum sol_status import_node(struct import *im, const struct onnx_node *node);
+/* Is `word` in a list of words that are separated by spaces? */
+bool import_has_word(const char *list, const char *word);
 /* Checks that all attributes of a node are in the list of words `known`, and that none occurs twice. */
 enum sol_status import_check_attributes(const struct onnx_node *node, const char *known);
 

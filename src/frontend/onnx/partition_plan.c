@@ -205,16 +205,6 @@ static enum sol_status build(struct partition_plan *plan, int i) {
     return SOL_OK;
 }
 
-/* The greatest number of names that an import can define. */
-static size_t count_names(const struct onnx_graph *graph) {
-    size_t n = (size_t)graph->inputs.n;
-    for (int i = 0; i < graph->nodes.n; i++) {
-        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
-        n += (size_t)node->inputs.n + (size_t)node->outputs.n;
-    }
-    return n;
-}
-
 /* Begins with an empty model and no events. The import uses the partition's arena, since weights may use data of operators in
  * place. */
 static void start_over(struct partition_plan *plan) {
@@ -234,7 +224,7 @@ static void start_over(struct partition_plan *plan) {
                                .model = partition->model,
                                .folder = plan->call->graph->shared->folder,
                                .opset = plan->call->graph->shared->opset};
-    import_make_slots(&plan->im, 16 + 2 * count_names(plan->call->graph->graph));
+    import_make_slots(&plan->im, 16 + 2 * (size_t)plan->call->graph->max_names);
     partition->n_taken = 0;
 }
 

@@ -53,6 +53,7 @@ struct session_graph {
     bool hides;             /* defines names that outer graphs define, too */
     struct scope *names;    /* that the graph defines, without its subgraphs */
     int n_names;
+    int max_names; /* that it and its subgraphs define and read: the names that an import may need */
     struct scope *constants; /* initializers, and results of nodes that depend on no input */
     bool *is_constant;       /* by node: its results are in `constants` */
     struct scope *last_use;  /* by name: the last node that reads it, as a scalar array */

@@ -113,10 +113,10 @@ static enum sol_status add_initializers(struct space *space, struct session_grap
     if (graph->graph->sparse.n) return fail(SOL_EUNSUPPORTED, "sparse initializers");
     for (int i = 0; i < graph->graph->initializers.n; i++) {
         const struct onnx_tensor *tensor = ITEM(graph->graph->initializers, struct onnx_tensor, i);
-        struct array *array;
+        struct array *array = SPACE_ARRAY(space, struct array, 1);
         if (!tensor->name || !*tensor->name)
             return fail(SOL_EINVAL, "an initializer without a name");
-        enum sol_status status = array_read(space, graph->shared->folder, tensor, &array);
+        enum sol_status status = array_read(&space->arena, graph->shared->folder, tensor, array);
         if (status) fail_prefix("initializer \"%.64s\": ", tensor->name);
         if (status) return status;
         *scope_slot(graph->constants, tensor->name) = array;
@@ -189,7 +189,7 @@ static enum sol_status add_constants(struct space *space, struct session_graph *
 /* Outputs of the graph count as read by node `n`, which is after the last one. */
 static void find_last_uses(struct space *space, struct session_graph *graph) {
     int n = graph->graph->nodes.n;
-    graph->last_use = scope_new(space, NULL, (int)count_names(graph->graph));
+    graph->last_use = scope_new(space, NULL, graph->max_names);
     for (int i = 0; i < n; i++)
         note_uses(graph, space, ITEM(graph->graph->nodes, struct onnx_node, i), i);
     for (int i = 0; i < graph->graph->outputs.n; i++)
@@ -226,6 +226,7 @@ static enum sol_status load_graph(struct space *space, struct session_graph *gra
     int n = graph->graph->nodes.n;
     TRY(os_stack_check(LOAD_STACK, "graphs nested too deep"));
     graph->n_names = count_defined(graph->graph);
+    graph->max_names = (int)count_names(graph->graph);
     graph->names = scope_new(space, outer ? outer->names : NULL, graph->n_names);
     TRY(note_names(graph));
     graph->constants = scope_new(space, outer ? outer->constants : NULL, graph->n_names);
