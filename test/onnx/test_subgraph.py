@@ -341,6 +341,25 @@ def test_a_counting_loop_is_interpreted():
     assert net.counts == (2 * 20, 20 + 1)
 
 
+# ---- Element types ----
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32, np.int64])
+def test_partitions_compute_with_all_types(dtype):
+    """NonZero needs a session; the other nodes are compiled, and at the next call, too, without a new plan."""
+    nodes = [
+        node("Mul", ["x", "w"], ["a"]),
+        node("Add", ["a", "x"], ["b"]),
+        node("NonZero", ["b"], ["places"]),
+        node("Neg", ["b"], ["y"]),
+    ]
+    x, w = np.arange(64).astype(dtype), N([3]).astype(dtype)
+    net = Net(nodes, {"x": x}, ("y", "places"), {"w": w})
+    for i in range(3):
+        net(x % (7 + i))
+        assert net.counts == (3, 1)
+
+
 # ---- Profiles ----
 
 

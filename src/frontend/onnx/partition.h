@@ -6,7 +6,7 @@
 
 #include "session.h"
 
-#define SMALL 32 /* elements of all inputs of a node together */
+#define SMALL 32 /* elements: fewer are not worth a kernel, and may decide shapes */
 
 enum event_kind { GUARD, KNOWN, EARLY, SMALL_EARLY };
 /* What a later call repeats before it runs the program: a check of a value, a value that planning has computed, or a node to

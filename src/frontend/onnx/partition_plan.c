@@ -4,9 +4,9 @@
  *   values of a call, nodes from `first` on -> partition_plan -> struct partition -> run_program (partition.c) -> values in the scope
  *
  * Planning goes through the nodes in order. A value is available when it is in the call's scope; the results of nodes in the
- * program are not, until it runs. A node whose inputs are all available and that does no arithmetic on f32 is interpreted at
- * once. Any other node goes to the builder, with the shapes of this call as constants. Values of this call are inputs of that
- * model. When the builder reads a value (a new shape, bounds), a guard makes the program depend on it. A node that the builder
+ * program are not, until it runs. A node whose inputs are all available, without floats and with at most SMALL integers each, is
+ * interpreted at once, since its results may decide shapes. Any other node goes to the builder, with the shapes of this call as
+ * constants. Values of this call are inputs of that model. When the builder reads a value (a new shape, bounds), a guard makes the program depend on it. A node that the builder
  * refuses is interpreted if its inputs are available; otherwise the partition ends before it.
  *
  * A partition keeps a list of events, in the order in which they happened:
@@ -85,19 +85,6 @@ static bool graph_at_hand(const struct partition_plan *plan, const struct onnx_g
     return true;
 }
 
-/* Is the node cheaper to interpret than to compile: no input is f32, or it only passes values or reads shapes? */
-static bool is_bookkeeping(const struct session_call *call, const struct onnx_node *node) {
-    static const char *const names[] = {"Identity", "Shape", "Size", "Constant"};
-    for (int i = 0; i < COUNT(names); i++)
-        if (!strcmp(names[i], node->op_type)) return true;
-    for (int i = 0; i < node->inputs.n; i++) {
-        const char *name = *ITEM(node->inputs, const char *, i);
-        const struct array *x = *name ? scope_find(call->scope, name) : NULL;
-        if (x && x->type == TYPE_F32) return false;
-    }
-    return true;
-}
-
 bool partition_is_small(const struct session_call *call, int i) {
     const struct onnx_node *node = node_at(call, i);
     int64_t n = 0;
@@ -106,6 +93,23 @@ bool partition_is_small(const struct session_call *call, int i) {
         const struct array *x = *name ? scope_find(call->scope, name) : NULL;
         if (x && x->n > SMALL - n) return false;
         n += x ? x->n : 0;
+    }
+    return true;
+}
+
+/* Does a partition compute with such values? Integers may decide shapes, if they are few. */
+static bool is_arithmetic(const struct array *x) {
+    return x && (is_float(x->type) || (is_integer(x->type) && x->n > SMALL));
+}
+
+/* Is the node cheaper to interpret than to compile: it has no floats and few integers, or it only passes values or reads shapes? */
+static bool is_bookkeeping(const struct session_call *call, const struct onnx_node *node) {
+    static const char *const names[] = {"Identity", "Shape", "Size", "Constant"};
+    for (int i = 0; i < COUNT(names); i++)
+        if (!strcmp(names[i], node->op_type)) return true;
+    for (int i = 0; i < node->inputs.n; i++) {
+        const char *name = *ITEM(node->inputs, const char *, i);
+        if (*name && is_arithmetic(scope_find(call->scope, name))) return false;
     }
     return true;
 }
@@ -134,8 +138,8 @@ static bool has_varied(const struct partition_plan *plan, const char *name,
     return false;
 }
 
-/* Defines an available value in the import: a constant of the session with its data, a value of this run as live. Values that vary
- * cannot be read while planning, so the builder refuses nodes whose layers depend on them. */
+/* Defines an available value in the import: a constant of the session with its data, a value of this run as live. Values that vary,
+ * and large ones, cannot be read while planning, so the builder refuses nodes whose layers depend on them. */
 static enum sol_status bring(struct partition_plan *plan, const char *name) {
     struct array *array = scope_find(plan->call->scope, name);
     enum sol_dtype dtype;
@@ -151,7 +155,7 @@ static enum sol_status bring(struct partition_plan *plan, const char *name) {
     if (scope_is_constant(plan->call->scope, name)) return SOL_OK;
     value->live = value->data;
     value->data = NULL;
-    value->varies = has_varied(plan, name, array);
+    value->varies = array->n > SMALL || has_varied(plan, name, array);
     if (value->varies) value->shape_value = NULL;
     add_event(plan->partition,
               (struct event){.kind = GUARD, .name = name, .value = value, .varies = value->varies});
