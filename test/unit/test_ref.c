@@ -298,7 +298,7 @@ static void test_index(void) {
     for (int64_t i = -5; i < 5; i++) {
         const void *in[2] = {(uint8_t[3]){1, 2, 3}, &i};
         enum sol_status status = ref_layer(m->layers.at[2], (int64_t[SIZE_SYMBOLS]){1}, in, &out);
-        CHECK(status == (i < -3 || i > 2 ? SOL_EINVAL : SOL_OK));
+        CHECK(status == (i < -3 || i > 2 ? SOL_EINDEX : SOL_OK));
     }
 }
 
