@@ -198,6 +198,7 @@ static struct message make_weighted(void) {
     put_raw(&tensor, 9, w, sizeof w);
     put_message(&graph, 5, &tensor);
     put_port(&graph, 11, "x", 1, 2);
+    put_port(&graph, 11, "axis", 7, 0);
     put_port(&graph, 12, "y", 1, 2);
     return make_model(&graph);
 }
