@@ -8,7 +8,7 @@
  * layers for those (pass/edit.c).
  *
  * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and three functions: infer computes the
- * output's shape, types its element type, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref/layers.c.
+ * output's shape, types its element type, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref.
  */
 #ifndef SOL_IR_H
 #define SOL_IR_H
