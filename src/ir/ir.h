@@ -163,7 +163,7 @@ bool ir_is_fixed(const struct tensor *t, int begin);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
-/* ---- ir/infer.c, ir/verify.c, ir/text.c ---- */
+/* ---- ir/infer.c, ir/verify.c, ir/print.c, ir/text.c ---- */
 
 bool ir_broadcast(struct size a, struct size b, struct size *out); /* NumPy's rule for one dim */
 enum sol_status ir_verify(const struct model *m); /* the message names the broken invariant */
