@@ -52,10 +52,16 @@ enum sol_status infer_scalar(struct layer *l) {
     return SOL_OK;
 }
 
-/* The output has the first input's shape. Also checks `axis`, which softmax has. */
+/* The output has the first input's shape. */
 enum sol_status infer_same(struct layer *l) {
     infer_set_shape(l->out[0], l->in[0]);
-    return l->kind == LAYER_softmax ? infer_axis(&l->attr.axis, l->in[0]->rank) : SOL_OK;
+    return SOL_OK;
+}
+
+/* The same, for layers that work along `axis`. */
+enum sol_status infer_axis_same(struct layer *l) {
+    TRY(infer_axis(&l->attr.axis, l->in[0]->rank));
+    return infer_same(l);
 }
 
 /* A formula broadcasts with itself and with 1 only, although a symbol in it may be 1 at some calls. */
@@ -64,8 +70,7 @@ bool ir_broadcast(struct size a, struct size b, struct size *out) {
     return size_is(a, 1) || size_is(b, 1) || size_equal(a, b);
 }
 
-/* Broadcasts the dims of `out` with those of `t`, except the last `skip`; both are aligned at the end. False: not possible. */
-static bool broadcast_into(struct tensor *out, const struct tensor *t, int skip) {
+bool infer_broadcast_into(struct tensor *out, const struct tensor *t, int skip) {
     for (int d = 1 + skip; d <= t->rank; d++) {
         struct size *dim = &out->dim[out->rank - d];
         if (!ir_broadcast(*dim, t->dim[t->rank - d], dim)) return false;
@@ -73,8 +78,7 @@ static bool broadcast_into(struct tensor *out, const struct tensor *t, int skip)
     return true;
 }
 
-/* Gives the output the highest rank of all inputs, with all dims 1. */
-static void set_ones(struct layer *l) {
+void infer_set_ones(struct layer *l) {
     struct tensor *out = l->out[0];
     for (int i = out->rank = 0; i < l->n_in; i++)
         if (l->in[i]->rank > out->rank) out->rank = l->in[i]->rank;
@@ -82,9 +86,9 @@ static void set_ones(struct layer *l) {
 }
 
 enum sol_status infer_broadcast(struct layer *l) {
-    set_ones(l);
+    infer_set_ones(l);
     for (int i = 0; i < l->n_in; i++)
-        if (!broadcast_into(l->out[0], l->in[i], 0))
+        if (!infer_broadcast_into(l->out[0], l->in[i], 0))
             return fail(SOL_EINVAL, "shapes %s and %s do not broadcast", SHAPE_TEXT(l->in[0]),
                         SHAPE_TEXT(l->in[i]));
     return SOL_OK;
@@ -224,10 +228,10 @@ enum sol_status infer_linear(struct layer *l) {
 enum sol_status infer_matmul(struct layer *l) {
     const struct tensor *a = l->in[0], *b = l->in[1];
     struct tensor *out = l->out[0];
-    set_ones(l);
+    infer_set_ones(l);
     bool fits = a->rank >= 2 && b->rank >= 2 &&
-                size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) && broadcast_into(out, a, 2) &&
-                broadcast_into(out, b, 2);
+                size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) && infer_broadcast_into(out, a, 2) &&
+                infer_broadcast_into(out, b, 2);
     if (!fits) return fail(SOL_EINVAL, "no product of %s and %s", SHAPE_TEXT(a), SHAPE_TEXT(b));
     out->dim[out->rank - 2] = a->dim[a->rank - 2];
     out->dim[out->rank - 1] = b->dim[b->rank - 1];
@@ -245,8 +249,7 @@ enum sol_status infer_batch_norm(struct layer *l) {
     return infer_same(l);
 }
 
-/* Sorts `axes` and makes them non-negative; all axes if none is given. Sets reduced[axis] for each. */
-static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK]) {
+enum sol_status infer_reduced_axes(struct layer *l, bool reduced[SOL_MAX_RANK]) {
     struct attr *a = &l->attr;
     int rank = l->in[0]->rank;
     TRY(infer_axes(a, rank, reduced));
@@ -257,12 +260,18 @@ static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK
     return SOL_OK;
 }
 
+/* Is the result, or a step of it, a maximum or minimum? */
+static bool finds_extreme(const struct layer *l) {
+    return l->kind == LAYER_reduce_max || l->kind == LAYER_reduce_min ||
+           l->kind == LAYER_logsumexp || (l->kind == LAYER_norm && isinf(l->attr.p));
+}
+
 /* A sum over an empty axis is 0, but a maximum or minimum over it does not exist. */
 enum sol_status infer_reduce(struct layer *l) {
     bool reduced[SOL_MAX_RANK] = {false};
     struct tensor *out = l->out[0];
-    TRY(normalize_axes(l, reduced));
-    bool extreme = l->kind == LAYER_reduce_max || l->kind == LAYER_reduce_min;
+    TRY(infer_reduced_axes(l, reduced));
+    bool extreme = finds_extreme(l);
     out->rank = 0;
     for (int d = 0; d < l->in[0]->rank; d++) {
         if (reduced[d] && extreme && size_is(l->in[0]->dim[d], 0))

@@ -46,13 +46,13 @@ struct attr {
     int64_t kernel[2], stride[2], dilation[2]; /* rows, columns; 1 by default */
     int64_t pad[4];                            /* top, left, bottom, right */
     int64_t groups;
-    int64_t axis, start, step;
+    int64_t axis, start, step, diagonal;
     int n_axes;
     int64_t axes[SOL_MAX_RANK];
     int n_shape;
     struct size shape[SOL_MAX_RANK];
-    double min, max, alpha, value, eps;
-    bool keepdim, ceil, count_pad;
+    double min, max, alpha, value, eps, p, scale, input_scale, correction, softcap;
+    bool keepdim, ceil, count_pad, causal;
 };
 
 struct tensor {
@@ -147,6 +147,8 @@ void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 /* ---- ir/infer.c, ir/verify.c, ir/text.c ---- */
 
 bool ir_broadcast(struct size a, struct size b, struct size *out); /* NumPy's rule for one dim */
+/* How many heads of an attention's queries share one head of keys and values; 1 unless heads are grouped. */
+int64_t ir_head_group(const struct layer *layer);
 enum sol_status ir_verify(const struct model *m); /* the message names the broken invariant */
 void ir_print(struct text *text, const struct model *m);
 enum sol_status ir_parse(const char *source, struct arena *arena, struct model **out);

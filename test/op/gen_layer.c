@@ -231,10 +231,10 @@ static void random_axes(struct gen *g, int rank, char text[32]) {
 static void make_reduce(struct gen *g, const char *kind, const char *attributes) {
     char axes[32], text[64];
     int x = random_leaf(g, -1, 2);
-    (void)attributes;
     random_axes(g, g->value[x].rank, axes);
-    snprintf(text, sizeof text, "%s keepdim=%s", axes,
-             random_one_in(g->random, 2) ? "true" : "false");
+    snprintf(text, sizeof text, "%s keepdim=%s %s", axes,
+             random_one_in(g->random, 2) ? "true" : "false",
+             random_one_in(g->random, 2) ? attributes : "");
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }
 
@@ -355,7 +355,7 @@ static const struct {
     {"relu", "", -4, 4},
     {"clamp", "min=-1.0 max=2.5", -4, 4},
     {"leaky_relu", "alpha=0.1", -4, 4},
-    {"elu", "alpha=1.5", -4, 4},
+    {"elu", "alpha=1.5 scale=1.25 input_scale=0.5", -4, 4},
     {"sigmoid", "", -20, 20},
     {"tanh", "", -9, 9},
     {"gelu", "", -6, 6},
@@ -374,6 +374,7 @@ static const struct {
     {"square", "", -4, 4},
     {"reciprocal", "", 0.01f, 4},
     {"erf", "", -4, 4},
+    {"softsign", "", -4, 4},
 };
 
 static const struct {
@@ -388,6 +389,12 @@ static const struct {
     {"linear", make_linear, ""},
     {"batch_norm", make_batch_norm, ""},
     {"softmax", make_softmax, ""},
+    {"log_softmax", make_softmax, ""},
+    {"layer_norm", gen_axes_norm, ""},
+    {"rms_norm", gen_axes_norm, ""},
+    {"group_norm", gen_group_norm, ""},
+    {"attention", gen_attention, ""},
+    {"prelu", make_binary, ""},
     {"add", make_binary, ""},
     {"sub", make_binary, ""},
     {"mul", make_binary, ""},
@@ -406,12 +413,17 @@ static const struct {
     {"mean", make_reduce, ""},
     {"reduce_max", make_reduce, ""},
     {"reduce_min", make_reduce, ""},
+    {"logsumexp", make_reduce, ""},
+    {"norm", make_reduce, "p=1.0"},
+    {"variance", make_reduce, ""},
     {"reshape", make_reshape, ""},
     {"permute", make_permute, ""},
     {"slice", make_slice, ""},
     {"concat", make_concat, ""},
     {"expand", make_expand, ""},
     {"pad", make_pad, ""},
+    {"tril", gen_triangle, ""},
+    {"triu", gen_triangle, ""},
 };
 
 void gen_layer(struct gen *g, struct random *r, const char *kind) {

@@ -1,4 +1,4 @@
-/* Functions of gen.c for all generators: gen_layer.c, gen_dag.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
+/* Functions of gen.c for all generators: gen_layer.c, gen_dag.c, gen_composite.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
 #ifndef GEN_PARTS_H
 #define GEN_PARTS_H
 
@@ -21,6 +21,11 @@ int64_t gen_extent(const struct gen *g, int64_t dim); /* the dim at the largest 
 int64_t gen_elements(const struct gen *g, int value);
 /* A shape of rank 1 to 4 with at most `most` elements; the first dim is sometimes the batch. */
 int gen_shape(struct gen *g, int64_t most, int64_t *dim);
+/* gen_composite.c: cases of gen_layer.c. */
+void gen_axes_norm(struct gen *g, const char *kind, const char *attributes);
+void gen_group_norm(struct gen *g, const char *kind, const char *attributes);
+void gen_attention(struct gen *g, const char *kind, const char *attributes);
+void gen_triangle(struct gen *g, const char *kind, const char *attributes);
 /* A dim as attribute text: "7" or "$0". */
 const char *gen_dim_text(int64_t dim, char text[24]);
 

@@ -121,6 +121,7 @@ static const struct row rows[] = {
     {X, "clamp max=0.25", NEVER},
     {X, "leaky_relu alpha=0.2", NEVER},
     {X, "elu alpha=1.5", NEVER},
+    {X, "elu alpha=1.5 scale=0.5 input_scale=2.0", NEVER},
     {X, "sigmoid", NEVER},
     {X, "tanh", NEVER},
     {X, "gelu", NEVER},
@@ -139,6 +140,7 @@ static const struct row rows[] = {
     {X, "square", NEVER},
     {X, "reciprocal", NEVER},
     {X, "erf", NEVER},
+    {X, "softsign", NEVER},
     {X, "copy", NEVER},
     {X " f32[4,1,1]", "add", NEVER},
     {"f32[6] " X, "sub", NEVER},
@@ -148,6 +150,7 @@ static const struct row rows[] = {
     {"f32[1,1] f32[1]", "minimum", NEVER},
     {X " f32[4,1,1]", "less", NEVER},
     {"f32[3] f32[2,1]", "equal", NEVER},
+    {X " f32[4,1,1]", "prelu", NEVER},
     {"f32[6] " X " f32[4,1,1]", "where", NEVER},
     {X, "max_pool kernel=[2,2] stride=[2,2]", NEVER},
     {X, "max_pool kernel=[3,2] stride=[2,2] pad=[1,0,1,1] min=0.0", ALWAYS},
@@ -182,6 +185,10 @@ static const struct row rows[] = {
     {X, "concat axis=1", NEVER},
     {"f32[4,1,6]", "expand shape=[3,4,$0,6]", NEVER},
     {X, "pad pad=[1,2,0,3] value=-7.5", ALWAYS},
+    {X, "tril", NEVER},
+    {X, "tril diagonal=2 value=-inf", NEVER},
+    {X, "triu diagonal=-3 value=0.5", NEVER},
+    {"f32[3,$0]", "triu diagonal=1", NEVER},
 };
 
 static int64_t count(const struct tensor *t) { return eval_size(ir_elements(t)); }
@@ -254,12 +261,14 @@ static void test_row(const struct row *row) {
                 e.n_checked, e.n_outside);
 }
 
+/* Composites have no expression (test_composite.c), nor have sources; a gather is not generated. */
 static void test_layers(void) {
-    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true,
-                                [LAYER_param] = true,
-                                [LAYER_scalar] = true,
-                                [LAYER_gather] = true,
-                                [LAYER_softmax] = true};
+    bool seen[N_LAYER_KINDS] = {
+        [LAYER_input] = true,       [LAYER_param] = true,      [LAYER_scalar] = true,
+        [LAYER_gather] = true,      [LAYER_softmax] = true,    [LAYER_log_softmax] = true,
+        [LAYER_layer_norm] = true,  [LAYER_rms_norm] = true,   [LAYER_group_norm] = true,
+        [LAYER_attention] = true,   [LAYER_logsumexp] = true,  [LAYER_norm] = true,
+        [LAYER_variance] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);
         size_t size = strcspn(rows[i].layer, " ");

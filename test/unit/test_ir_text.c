@@ -60,6 +60,12 @@ static const char *const pointwise[] = {
     "erf",
     "copy",
     "softmax axis=3",
+    "log_softmax axis=1",
+    "elu alpha=1.0 scale=2.0 input_scale=0.5",
+    "softsign",
+    "layer_norm axes=[2,3] eps=0.25",
+    "rms_norm axes=[3] eps=0.25",
+    "group_norm groups=2 eps=0.25",
 };
 
 static const char *const moving[] = {
@@ -71,6 +77,11 @@ static const char *const moving[] = {
     "mean axes=[3] keepdim=true",
     "reduce_max axes=[0,1,2,3]",
     "reduce_min axes=[2]",
+    "logsumexp axes=[1] keepdim=true",
+    "norm axes=[3] p=inf keepdim=true",
+    "variance axes=[2,3] correction=1.0",
+    "tril diagonal=-2 value=-inf",
+    "triu diagonal=1",
     "reshape shape=[$0,2,128]",
     "permute axes=[3,0,1,2]",
     "slice axis=1 start=1 step=2 shape=[2]",
@@ -79,7 +90,7 @@ static const char *const moving[] = {
 };
 
 static const char *const binary[] = {"add",     "sub",     "mul",  "div",
-                                     "maximum", "minimum", "less", "equal"};
+                                     "maximum", "minimum", "less", "equal", "prelu"};
 
 /* Appends, for each line of a list, a layer that reads %0. Returns the next free number. */
 static int add_layers(struct text *text, int number, const char *const *list, int n,
@@ -101,6 +112,7 @@ static const char *write_every_layer(void) {
     n = add_layers(&text, n, binary, COUNT(binary), "%0 %5");
     text_add(&text, "  %%%d = where %%0 %%5 %%0\n", n++);
     text_add(&text, "  %%%d = matmul %%0 %%0\n", n++);
+    text_add(&text, "  %%%d = attention %%0 %%0 %%0 %%0 scale=0.5 softcap=2.5 causal=true\n", n++);
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
     text_add(&text, "  %%%d = concat %%0 %%0 %%0 axis=2\n", n);
     text_add(&text, "  output %%%d \"joined\"\n  output %%0 \"\"\n  output %%%d \"y\"\n}\n", n, n);

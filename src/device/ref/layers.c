@@ -6,29 +6,10 @@
  * Each function loops over the points of the output and computes one after the other. It is meant to be
  * obviously correct, not fast. Formulas are those of PyTorch's manual.
  */
-#include "device/ref/ref.h"
+#include "device/ref/eval.h"
 
 #include <math.h>
 #include <string.h>
-
-/* A tensor's dims as numbers, for the symbols of this call. */
-struct shape {
-    int rank;
-    int64_t n; /* elements */
-    int64_t dim[SOL_MAX_RANK];
-    int64_t stride[SOL_MAX_RANK];
-};
-
-/* The arguments of a layer's function. */
-struct layer_call {
-    const struct layer *layer;
-    const struct attr *attr;
-    const int64_t *symbols;
-    struct shape shape;     /* of the output */
-    const float *const *in; /* a gather casts its indices to their type */
-    float *out;
-    enum sol_status *status;
-};
 
 /* ---- Points and shapes ---- */
 
@@ -105,7 +86,7 @@ static void eval_scalar(const struct layer_call *c) { c->out[0] = (float)c->attr
 UNARY(relu, x < 0 ? 0 : x)
 UNARY(clamp, clamp_value(x, (float)a->min, (float)a->max))
 UNARY(leaky_relu, x > 0 ? x : (float)a->alpha * x)
-UNARY(elu, x > 0 ? x : (float)a->alpha * expm1f(x))
+UNARY(elu, (float)a->scale * (x > 0 ? x : (float)a->alpha * expm1f((float)a->input_scale * x)))
 UNARY(sigmoid, sigmoid_value(x))
 UNARY(tanh, tanhf(x))
 UNARY(gelu, 0.5f * x * (1 + erff(x * (float)M_SQRT1_2)))
@@ -125,6 +106,7 @@ UNARY(neg, -x)
 UNARY(square, x *x)
 UNARY(reciprocal, 1 / x)
 UNARY(erf, erff(x))
+UNARY(softsign, x / (1 + fabsf(x)))
 
 /* ---- Pointwise, two inputs ---- */
 
@@ -148,6 +130,7 @@ BINARY(maximum, max_value(x, y))
 BINARY(minimum, min_value(x, y))
 BINARY(less, x < y)
 BINARY(equal, x == y)
+BINARY(prelu, x < 0 ? y * x : x)
 
 /* ---- Pointwise, three inputs ---- */
 
@@ -481,6 +464,24 @@ static void eval_gather(const struct layer_call *c) {
         c->out[i] = c->in[0][(outer * rows + row) * inner + i % inner];
     }
 }
+
+struct shape ref_get_shape(const struct layer_call *c, int i) { return get_in_shape(c, i); }
+void ref_step_point(const struct shape *s, int64_t *at) { step_point(s, at); }
+int64_t ref_find_broadcast(const struct shape *s, int rank, const int64_t *at) {
+    return find_broadcast(s, rank, at);
+}
+int64_t ref_find_offset(const struct shape *s, const int64_t *at) { return find_offset(s, at); }
+int ref_wrap_axis(int64_t axis, int rank) { return (int)wrap_axis(axis, rank); }
+#define eval_layer_norm ref_eval_layer_norm
+#define eval_rms_norm ref_eval_rms_norm
+#define eval_group_norm ref_eval_group_norm
+#define eval_log_softmax ref_eval_log_softmax
+#define eval_attention ref_eval_attention
+#define eval_logsumexp ref_eval_logsumexp
+#define eval_norm ref_eval_norm
+#define eval_variance ref_eval_variance
+#define eval_tril ref_eval_tril
+#define eval_triu ref_eval_triu
 
 /* ---- The table ---- */
 
