@@ -100,6 +100,8 @@
     {"simplify", X "%1 = slice %0 axis=1 shape=[8]\n%2 = exp %1\noutput %2 \"y\"\n",
      X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify", X "%1 = slice %0 axis=1 shape=[7]\n%2 = exp %1\noutput %2 \"y\"\n", NULL},
+    {"simplify",
+     X "%1 = slice %0 axis=1 start=7 step=-1 shape=[8]\n%2 = exp %1\noutput %2 \"y\"\n", NULL},
     {"simplify", X "%1 = relu %0\n%2 = relu %1\noutput %2 \"y\"\n",
      X "%1 = relu %0\noutput %1 \"y\"\n"},
     {"simplify", V "%1 = param f32[8,4] \"w\"\n%2 = matmul %0 %1\noutput %2 \"y\"\n",

@@ -181,6 +181,7 @@ static const struct row rows[] = {
     {"f32[1,1]", "reshape shape=[]", NEVER},
     {X, "permute axes=[2,0,3,1]", NEVER},
     {X, "slice axis=2 start=1 step=2 shape=[3]", NEVER},
+    {X, "slice axis=2 start=6 step=-3 shape=[3]", NEVER},
     {X " f32[$0,1,7,6] " X, "concat axis=1", ALWAYS},
     {X, "concat axis=1", NEVER},
     {"f32[4,1,6]", "expand shape=[3,4,$0,6]", NEVER},

@@ -149,6 +149,12 @@ def format_attribute(x):
     return format_size(x)
 
 
+def needs(condition, reason):
+    """Raises Unsupported with the reason if the condition does not hold."""
+    if not condition:
+        raise Unsupported(reason)
+
+
 def pair(x):
     """Returns a number, or a list of one or two numbers, as [rows, columns]."""
     x = list(x) if isinstance(x, (list, tuple)) else [x]
