@@ -45,7 +45,7 @@ SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, en
 /* Adds a parameter. Its values stay with the caller, who passes them to sol_weights_new. */
 SOL_API sol_tensor sol_model_param(struct sol_model *model, const char *name, enum sol_dtype dtype,
                                    int rank, const int64_t *dim);
-/* Adds a constant of rank 0 and type f32. */
+/* Adds a constant of rank 0 and type f32. The layer "scalar" with the attribute dtype makes other types. */
 SOL_API sol_tensor sol_model_scalar(struct sol_model *model, double value);
 
 /* Adds a layer of kind `kind` and returns its output. `attributes` is text: "stride=[2,2] groups=4".
@@ -59,6 +59,9 @@ SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_ten
  * poisoned. A dim that is a symbol is negative as in struct sol_port; any other formula is INT64_MIN. */
 SOL_API int sol_model_shape(const struct sol_model *model, sol_tensor tensor,
                             int64_t dim[SOL_MAX_RANK]);
+
+/* The element type of a tensor; SOL_N_DTYPES if it is poisoned. */
+SOL_API enum sol_dtype sol_model_dtype(const struct sol_model *model, sol_tensor tensor);
 
 /* Describes input number `i`, counted in the order of adding, with dims as in sol_model_shape; false if there is none. */
 SOL_API bool sol_model_get_input(const struct sol_model *model, int i, struct sol_port *out);

@@ -39,7 +39,7 @@ PyObject *new_name(const char *name) {
 }
 
 const char *const dtype_names[] = {
-#define NAME(code, name, size) name,
+#define NAME(code, name, type, family) name,
     SOL_DTYPE_LIST(NAME)
 #undef NAME
 };

@@ -40,8 +40,12 @@ bool size_never_negative(struct size a); /* no coefficient < 0: true of every di
 int size_symbols(struct size a);         /* highest symbol in use + 1 */
 int64_t size_eval(const struct size *a, const int64_t *symbols); /* saturates at INT64_MAX */
 #define SIZE_TEXT 256
-int64_t size_element(enum sol_dtype dtype);           /* bytes */
-const char *size_dtype_name(enum sol_dtype dtype);    /* "f32" */
+int64_t size_element(enum sol_dtype dtype);        /* bytes */
+const char *size_dtype_name(enum sol_dtype dtype); /* "f32" */
+const char *size_c_type(enum sol_dtype dtype);     /* "float": the C type of a stored element */
+/* What can be computed with an element type. */
+enum size_family { FAMILY_FLOAT = 1, FAMILY_INTEGER = 2, FAMILY_TRUTH = 4 };
+enum size_family size_family(enum sol_dtype dtype);
 void size_format(char out[SIZE_TEXT], struct size a); /* size_print without an arena */
 void size_print(struct text *text, struct size a);    /* "3", "$0", "6*$0+1" */
 bool size_parse(const char **at, struct size *out); /* reads what size_print writes, advances *at */

@@ -212,6 +212,11 @@ int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim
     return t->rank;
 }
 
+enum sol_dtype sol_model_dtype(const struct sol_model *user, sol_tensor handle) {
+    const struct tensor *t = get_tensor(user, handle);
+    return t ? t->dtype : SOL_N_DTYPES;
+}
+
 bool sol_model_get_input(const struct sol_model *user, int i, struct sol_port *out) {
     if (!user || user->status || i < 0 || i >= user->m->inputs.n) return false;
     const struct tensor *t = user->m->inputs.at[i];

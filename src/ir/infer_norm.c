@@ -43,9 +43,7 @@ enum sol_status infer_group_norm(struct layer *l) {
 /* ---- Reductions ---- */
 
 enum sol_status infer_norm(struct layer *l) {
-    double p = l->attr.p;
-    if (p != 0 && p != 1 && p != 2 && !isinf(p)) return fail(SOL_EUNSUPPORTED, "a norm of p=%g", p);
-    return infer_reduce(l);
+    return isnan(l->attr.p) ? fail(SOL_EINVAL, "p is NaN") : infer_reduce(l);
 }
 
 /* A correction needs the number of values, which becomes a constant. */

@@ -7,8 +7,8 @@
  * is never used twice in a model. A tensor points to its producer, but not to its readers; passes search the list of
  * layers for those (pass/edit.c).
  *
- * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and two functions: infer computes the
- * output's shape, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref/layers.c.
+ * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and three functions: infer computes the
+ * output's shape, types its element type, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref/layers.c.
  */
 #ifndef SOL_IR_H
 #define SOL_IR_H
@@ -52,6 +52,7 @@ struct attr {
     int n_shape;
     struct size shape[SOL_MAX_RANK];
     double min, max, alpha, value, eps, p, scale, input_scale, correction, softcap;
+    enum sol_dtype dtype; /* of the output */
     bool keepdim, ceil, count_pad, causal;
 };
 
@@ -97,22 +98,20 @@ struct layer_info {
     enum sol_status (*infer)(struct layer *layer);
     /* see expr.h; returns NULL if the kind has no point expression */
     struct expr *(*define)(struct define *d);
+    /* checks the inputs' element types; sets out[0]'s */
+    enum sol_status (*types)(struct layer *layer);
     enum {
         POINTWISE = 1,
         MOVEMENT = 2,
         SOURCE = 4,
         ANCHOR = 8,
-        INTEGER_INDEX = 16,
-        ANY_TYPE = 32,
-        WINDOW = 64,
-        REDUCTION = 128
+        WINDOW = 16,
+        REDUCTION = 32
     } traits;
 };
 /* POINTWISE: out[i] depends on in[i] (after broadcasting) only. MOVEMENT: moves values of its only input, computes nothing. SOURCE: has no
- * inputs. ANCHOR: conv or linear, which the DNN module computes and DNN clusters are built around. INTEGER_INDEX: input 1
- * holds integers. ANY_TYPE: the input may be of any type, and the output is of the same.
- * WINDOW: reads rows and columns around each point, channel by channel. REDUCTION: over `axes`, with `keepdim`. All other inputs
- * and outputs are f32. */
+ * inputs. ANCHOR: conv or linear, which the DNN module computes and DNN clusters are built around.
+ * WINDOW: reads rows and columns around each point, channel by channel. REDUCTION: over `axes`, with `keepdim`. */
 extern const struct layer_info layer_infos[N_LAYER_KINDS];
 
 /* ---- ir/model.c: building and changing ---- */

@@ -58,20 +58,8 @@ static void prefix_layer(const struct layer *l) {
 
 static enum sol_status check_inputs(const struct layer *l) {
     const struct layer_info *info = &layer_infos[l->kind];
-    if (l->n_in < info->min_in || l->n_in > info->max_in)
-        return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in,
-                    info->max_in);
-    if (info->traits & ANY_TYPE) return SOL_OK;
-    for (int i = 0; i < l->n_in; i++) {
-        enum sol_dtype dtype = l->in[i]->dtype;
-        bool is_index = (info->traits & INTEGER_INDEX) && i == 1;
-        if (is_index ? dtype != SOL_I64 && dtype != SOL_I32 : dtype != SOL_F32)
-            return fail(SOL_EUNSUPPORTED,
-                        is_index ? "input %d must be i64 or i32"
-                                 : "input %d is not f32, the only type that can be computed with",
-                        i);
-    }
-    return SOL_OK;
+    if (l->n_in >= info->min_in && l->n_in <= info->max_in) return SOL_OK;
+    return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in, info->max_in);
 }
 
 enum sol_status ir_check_name(const char *name) {
@@ -115,10 +103,10 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
                        const struct attr *attr, const char *origin, struct tensor **out) {
     struct layer *l = new_layer(m, kind, n_in, in, attr, origin);
     struct tensor *t = l->out[0];
-    t->dtype = n_in && (layer_infos[kind].traits & ANY_TYPE) ? in[0]->dtype : SOL_F32;
     t->is_constant = true;
     for (int i = 0; i < n_in; i++) t->is_constant &= l->in[i]->is_constant;
     enum sol_status status = check_inputs(l);
+    if (!status) status = layer_infos[kind].types(l);
     if (!status) status = layer_infos[kind].infer(l);
     if (!status) status = ir_check_shape(m, t->rank, t->dim);
     if (status) {

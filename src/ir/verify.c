@@ -17,9 +17,11 @@ static enum sol_status verify_shape(const struct layer *l) {
     struct tensor out = *l->out[0];
     again.out[0] = &out;
     if (layer_infos[l->kind].traits & SOURCE) return SOL_OK;
+    TRY(layer_infos[l->kind].types(&again));
     TRY(layer_infos[l->kind].infer(&again));
-    if (ir_same_shape(&out, l->out[0], -1)) return SOL_OK;
-    return fail(SOL_EBUG, "layer %d (%s) has a stale shape", l->id, layer_infos[l->kind].name);
+    if (out.dtype == l->out[0]->dtype && ir_same_shape(&out, l->out[0], -1)) return SOL_OK;
+    return fail(SOL_EBUG, "layer %d (%s) has a stale type or shape", l->id,
+                layer_infos[l->kind].name);
 }
 
 static enum sol_status verify_layer(const struct model *m, const struct layer *l, char *made) {

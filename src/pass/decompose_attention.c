@@ -8,7 +8,6 @@
  */
 #include "pass/decompose.h"
 
-#include <float.h>
 #include <math.h>
 
 /* Divides dim `rank - 3` into `groups` and the rest; a dim of 1 becomes two. Tensors without this dim stay. */
@@ -49,13 +48,13 @@ static struct tensor *hide_later(struct model *m, const struct layer *l, struct 
     return l->attr.causal ? pass_add(m, LAYER_tril, 1, &x, &attr, l->origin) : x;
 }
 
-/* Softmax over the last dim. The maximum is limited to at least -FLT_MAX and the sum to at least 1. A row of only -infinity then has
+/* Softmax over the last dim. The maximum is limited to a finite number and the sum to at least 1. A row of only -infinity then has
  * exponentials of 0, and 0 / 1 = 0. For any other row the limits have no effect: its largest element adds exp(0) = 1 to the sum. */
 static struct tensor *row_softmax(struct model *m, const struct layer *l, struct tensor *x) {
     if (!x) return NULL;
     const int64_t last = x->rank - 1;
     struct tensor *top = decompose_reduce(m, l, LAYER_reduce_max, x, 1, &last, true);
-    top = decompose_with(m, l, LAYER_maximum, top, -(double)FLT_MAX);
+    top = decompose_with(m, l, LAYER_maximum, top, -decompose_largest(x));
     struct tensor *e =
         decompose_unary(m, l, LAYER_exp, decompose_binary(m, l, LAYER_sub, x, top));
     struct tensor *total = decompose_reduce(m, l, LAYER_sum, e, 1, &last, true);
@@ -71,13 +70,22 @@ static void take_inputs(struct model *m, const struct layer *l, struct tensor *i
     for (int i = 0; i < l->n_in; i++) in[i] = split_heads(m, l->in[i], groups);
 }
 
+/* A float is added to the scores. Where a bool is false, the score becomes -infinity. */
+static struct tensor *apply_mask(struct model *m, const struct layer *l, struct tensor *x,
+                                 struct tensor *mask) {
+    if (!x || !mask) return NULL;
+    if (mask->dtype != SOL_BOOL) return decompose_binary(m, l, LAYER_add, x, mask);
+    struct tensor *in[] = {mask, x, pass_scalar(m, x->dtype, -(double)INFINITY)};
+    return pass_add(m, LAYER_where, 3, in, NULL, l->origin);
+}
+
 struct tensor *decompose_attention(struct model *m, const struct layer *l) {
     struct tensor *in[4] = {NULL};
     take_inputs(m, l, in);
     struct tensor *scores = decompose_binary(m, l, LAYER_matmul, in[0], transpose(m, l, in[1]));
     if (l->attr.scale != 1) scores = decompose_with(m, l, LAYER_mul, scores, l->attr.scale);
     scores = cap(m, l, scores);
-    if (l->n_in > 3) scores = decompose_binary(m, l, LAYER_add, scores, in[3]);
+    if (l->n_in > 3) scores = apply_mask(m, l, scores, in[3]);
     struct tensor *weights = row_softmax(m, l, hide_later(m, l, scores));
     struct tensor *y = decompose_binary(m, l, LAYER_matmul, weights, in[2]);
     return y && ir_head_group(l) > 1 ? pass_reshape(m, y, l->out[0]->rank, l->out[0]->dim) : y;

@@ -13,7 +13,6 @@
  */
 #include "pass/decompose.h"
 
-#include <float.h>
 #include <math.h>
 
 /* x * weight + bias, as far as `l` has these inputs; `dim` is the shape in which they broadcast, NULL: their own. */
@@ -112,8 +111,9 @@ struct tensor *decompose_variance(struct model *m, const struct layer *l) {
 
 /* How many values are not 0. */
 static struct tensor *count_nonzero(struct model *m, const struct layer *l) {
+    enum sol_dtype type = l->in[0]->dtype;
     struct tensor *is_zero = decompose_with(m, l, LAYER_equal, l->in[0], 0);
-    struct tensor *in[] = {is_zero, pass_scalar(m, 0), pass_scalar(m, 1)};
+    struct tensor *in[] = {is_zero, pass_scalar(m, type, 0), pass_scalar(m, type, 1)};
     return reduce(m, l, LAYER_sum, pass_add(m, LAYER_where, 3, in, NULL, l->origin));
 }
 
@@ -125,8 +125,11 @@ struct tensor *decompose_norm(struct model *m, const struct layer *l) {
         return decompose_unary(
             m, l, LAYER_sqrt,
             reduce(m, l, LAYER_sum, decompose_unary(m, l, LAYER_square, l->in[0])));
-    enum layer_kind kind = p == 1 ? LAYER_sum : p > 0 ? LAYER_reduce_max : LAYER_reduce_min;
-    return reduce(m, l, kind, decompose_unary(m, l, LAYER_abs, l->in[0]));
+    struct tensor *size = decompose_unary(m, l, LAYER_abs, l->in[0]);
+    if (p == 1) return reduce(m, l, LAYER_sum, size);
+    if (isinf(p)) return reduce(m, l, p > 0 ? LAYER_reduce_max : LAYER_reduce_min, size);
+    struct tensor *total = reduce(m, l, LAYER_sum, decompose_with(m, l, LAYER_pow, size, p));
+    return decompose_with(m, l, LAYER_pow, total, 1 / p);
 }
 
 /* An infinite maximum becomes the largest finite number: infinity - infinity would be NaN, but infinity minus a finite number is
@@ -134,7 +137,7 @@ struct tensor *decompose_norm(struct model *m, const struct layer *l) {
 struct tensor *decompose_logsumexp(struct model *m, const struct layer *l) {
     const struct attr *a = &l->attr;
     struct attr finite = ir_default_attr();
-    finite.min = -(double)FLT_MAX, finite.max = (double)FLT_MAX;
+    finite.max = decompose_largest(l->in[0]), finite.min = -finite.max;
     struct tensor *top =
         decompose_reduce(m, l, LAYER_reduce_max, l->in[0], a->n_axes, a->axes, true);
     top = pass_add(m, LAYER_clamp, 1, &top, &finite, l->origin);

@@ -9,9 +9,10 @@ struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct 
     return ir_add(m, kind, n_in, in, attr, origin, &out) ? NULL : out;
 }
 
-struct tensor *pass_scalar(struct model *m, double value) {
+struct tensor *pass_scalar(struct model *m, enum sol_dtype dtype, double value) {
     struct attr attr = ir_default_attr();
     attr.value = value;
+    attr.dtype = dtype;
     return pass_add(m, LAYER_scalar, 0, NULL, &attr, NULL);
 }
 

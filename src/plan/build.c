@@ -52,13 +52,13 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
                                    .index = index_of(m->params.at, m->params.n, root)};
     if (output >= 0) return (struct buffer_ref){.kind = BUFFER_OUTPUT, .index = output};
     bool prepack = b->plan->maker[root->id] && b->plan->maker[root->id]->prepack;
-    struct slot slot = {
-        .size = size_scale(layout_elements(root), 4), .first = -1, .name = "intermediate"};
+    struct slot slot = {.size = size_scale(layout_elements(root), size_element(root->dtype)),
+                        .first = -1,
+                        .name = "intermediate"};
     return add_slot(b, prepack ? BUFFER_PACKED : BUFFER_ARENA, slot);
 }
 
-/* A view lies in its root's buffer, at an offset. The factor 4 is right: only inputs and parameters have elements of another
- * size, and their views begin at offset 0. */
+/* A view lies in its root's buffer, at an offset, and has its element type. */
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
     const struct storage *s = &b->plan->storage[t->id];
@@ -70,7 +70,7 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
                 size_element(s->root->dtype) * size_value(b->plan->storage[s->root->id].stride[0]);
     }
     struct buffer_ref ref = *root;
-    ref.offset = size_scale(s->offset, 4);
+    ref.offset = size_scale(s->offset, size_element(t->dtype));
     return ref;
 }
 
@@ -117,15 +117,19 @@ const char *build_describe(struct build *b, const struct cluster *cluster) {
     return text.at;
 }
 
-/* A gather reads as many elements of its table as it writes. */
+static struct size count_bytes(const struct tensor *t) {
+    return size_scale(ir_elements(t), size_element(t->dtype));
+}
+
+/* A gather reads as much of its table as it writes. */
 struct size build_bytes(const struct cluster *cluster) {
     struct size n = size_const(0);
     bool reads_part = cluster->module == MODULE_GATHER;
     for (int i = 0; i < cluster->inputs.n; i++)
-        n = size_add(n, ir_elements(reads_part ? cluster->outputs.at[0] : cluster->inputs.at[i]));
+        n = size_add(n, count_bytes(reads_part ? cluster->outputs.at[0] : cluster->inputs.at[i]));
     for (int i = 0; i < cluster->outputs.n; i++)
-        n = size_add(n, ir_elements(cluster->outputs.at[i]));
-    return size_scale(n, 4);
+        n = size_add(n, count_bytes(cluster->outputs.at[i]));
+    return n;
 }
 
 /* Appends a step of module COPY or GATHER. */
@@ -148,6 +152,7 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, &table, &batch));
     size_t n = (size_t)table.n_outer * (size_t)table.lanes;
     table.base = arena_copy(b->keep, table.base, n * sizeof *table.base);
+    table.element = (int)size_element(out->dtype);
     *kept = table;
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
     struct size arg[] = {batch, in->rank ? b->plan->storage[in->id].stride[0] : size_const(0),
@@ -169,8 +174,9 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
     const struct layer *l = cluster->layers.at[0];
     const struct tensor *table = l->in[0], *numbers = l->in[1];
     int axis = (int)l->attr.axis;
-    struct size stride = b->plan->storage[table->id].stride[0],
-                inner = ir_count(table, axis + 1, table->rank);
+    const int64_t bytes = size_element(table->dtype);
+    struct size stride = size_scale(b->plan->storage[table->id].stride[0], bytes),
+                inner = size_scale(ir_count(table, axis + 1, table->rank), bytes);
     struct buffer_ref ptr[] = {build_ref(b, table), build_ref(b, numbers), build_ref(b, l->out[0])};
     struct size arg[GATHER_N_ARGS] = {[GATHER_OUTER] = ir_count(table, 0, axis),
                                       [GATHER_PLANES] = ir_count(table, 1, axis),

@@ -41,7 +41,7 @@ enum sol_status build_step(struct build *build, bool prepack, const struct step 
 
 /* "conv+add+relu (net.py:7)": the layers, and the last one's line in the user's program. In the program's arena. */
 const char *build_describe(struct build *build, const struct cluster *cluster);
-/* Bytes of minimal memory traffic: each input and output once, as if all elements had 4 bytes. */
+/* Bytes of minimal memory traffic: each input and output once. */
 struct size build_bytes(const struct cluster *cluster);
 
 /* Emit a cluster of module COPY or GATHER, for all devices whose buffers are in host memory. */

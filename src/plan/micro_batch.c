@@ -81,7 +81,8 @@ static void note_lives(const struct plan *plan, struct cluster *const *steps, in
         const struct tensor *t = m->layers.at[i]->out[0];
         const struct life *l = &life[t->id];
         if (l->first >= 0)
-            micro_batch_note_life(traffic, l->first, l->last, size_scale(layout_elements(t), 4));
+            micro_batch_note_life(traffic, l->first, l->last,
+                                  size_scale(layout_elements(t), size_element(t->dtype)));
     }
 }
 

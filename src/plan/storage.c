@@ -140,7 +140,7 @@ static bool crosses_samples(const struct layer *l) {
 static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (storage_of(plan, t)->kind || t->is_constant || ir_is_output(plan->model, t)) return false;
-    return !(layer_infos[producer->kind].traits & (SOURCE | INTEGER_INDEX)) &&
+    return !(layer_infos[producer->kind].traits & SOURCE) && producer->kind != LAYER_gather &&
            producer->kind != LAYER_linear && !crosses_samples(producer) &&
            !may_be_alias(plan, producer);
 }

@@ -34,8 +34,8 @@ void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, v
     for (int64_t task = begin; task < end; task++) {
         int64_t outer = task / numbers, row = read_row(ptr[1], task % numbers, arg);
         if (row < 0) return;
-        const float *in = (const float *)ptr[0] + outer / planes * arg[GATHER_STRIDE] +
-                          outer % planes * arg[GATHER_ROWS] * inner + row * arg[GATHER_ROW_STRIDE];
-        memcpy((float *)ptr[2] + task * inner, in, (size_t)inner * sizeof *in);
+        const char *in = (const char *)ptr[0] + outer / planes * arg[GATHER_STRIDE] +
+                         outer % planes * arg[GATHER_ROWS] * inner + row * arg[GATHER_ROW_STRIDE];
+        memcpy((char *)ptr[2] + task * inner, in, (size_t)inner);
     }
 }

@@ -173,6 +173,7 @@ int64_t kernel_n_tasks(const struct step *step, const int64_t *arg);
 /* copy.c: the step of module COPY. data = struct copy_table; ptr = {in, out}; arg = {n, batch stride of in, batch stride of out}.
  * The table is applied n times; strides are in elements. */
 struct copy_table {
+    int element;                  /* bytes: 1, 2, 4 or 8 */
     int n_outer, n_pixels, lanes; /* out[(o * n_pixels + p) * lanes + l] */
     int64_t pixel_stride; /* = in[base[o * lanes + l] + p * pixel_stride], or 0 where base < 0 */
     const int32_t *base;
@@ -182,14 +183,14 @@ void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
 int64_t copy_n_tasks(const struct step *step, const int64_t *arg);
 
 /* gather.c: the step of module GATHER. ptr = {table, indices, out}. The table's dims are [outer.., rows, inner..]. There may be
- * gaps between the parts of its first dim; otherwise it is dense. Arguments, with sizes and strides in elements: */
+ * gaps between the parts of its first dim; otherwise it is dense. Arguments, with sizes and strides in bytes: */
 enum {
-    GATHER_OUTER,      /* product of the outer dims */
-    GATHER_PLANES,     /* product of the outer dims without the first */
+    GATHER_OUTER,      /* product of the outer dims, a count */
+    GATHER_PLANES,     /* product of the outer dims without the first, a count */
     GATHER_STRIDE,     /* of the first dim */
     GATHER_ROWS,       /* the dim that indices select from */
     GATHER_ROW_STRIDE, /* from row to row */
-    GATHER_INNER,      /* product of the inner dims */
+    GATHER_INNER,      /* of the inner dims */
     GATHER_INDICES,    /* number of indices */
     GATHER_INDEX_SIZE, /* bytes: 8 or 4 */
     GATHER_N_ARGS

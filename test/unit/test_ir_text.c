@@ -59,6 +59,15 @@ static const char *const pointwise[] = {
     "reciprocal",
     "erf",
     "copy",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "sign",
+    "cast",
+    "cast dtype=bf16",
     "softmax axis=3",
     "log_softmax axis=1",
     "elu alpha=1.0 scale=2.0 input_scale=0.5",
@@ -66,6 +75,9 @@ static const char *const pointwise[] = {
     "layer_norm axes=[2,3] eps=0.25",
     "rms_norm axes=[3] eps=0.25",
     "group_norm groups=2 eps=0.25",
+    "cumsum axis=2",
+    "argmax axis=1 keepdim=true",
+    "argmin",
 };
 
 static const char *const moving[] = {
@@ -75,6 +87,7 @@ static const char *const moving[] = {
     "adaptive_avg_pool kernel=[3,5]",
     "sum axes=[1,2]",
     "mean axes=[3] keepdim=true",
+    "prod axes=[2]",
     "reduce_max axes=[0,1,2,3]",
     "reduce_min axes=[2]",
     "logsumexp axes=[1] keepdim=true",
@@ -89,8 +102,12 @@ static const char *const moving[] = {
     "pad pad=[1,2,3,4] value=-inf",
 };
 
-static const char *const binary[] = {"add",     "sub",     "mul",  "div",
-                                     "maximum", "minimum", "less", "equal", "prelu"};
+static const char *const binary[] = {
+    "add",       "sub", "mul", "div",        "maximum", "minimum", "pow",
+    "floor_div", "mod", "rem", "less_equal", "less",    "equal",   "trunc_div", "prelu",
+};
+
+static const char *const integer[] = {"bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"};
 
 /* Appends, for each line of a list, a layer that reads %0. Returns the next free number. */
 static int add_layers(struct text *text, int number, const char *const *list, int n,
@@ -110,7 +127,11 @@ static const char *write_every_layer(void) {
     int n = add_layers(&text, 10, pointwise, COUNT(pointwise), "%0");
     n = add_layers(&text, n, moving, COUNT(moving), "%0");
     n = add_layers(&text, n, binary, COUNT(binary), "%0 %5");
-    text_add(&text, "  %%%d = where %%0 %%5 %%0\n", n++);
+    n = add_layers(&text, n, integer, COUNT(integer), "%2 %2");
+    text_add(&text, "  %%%d = bit_not %%2\n", n++);
+    text_add(&text, "  %%%d = arange start=-2 step=3 shape=[$1] dtype=u8\n", n++);
+    text_add(&text, "  %%%d = less %%5 %%0\n  %%%d = where %%%d %%5 %%0\n", n, n + 1, n);
+    n += 2;
     text_add(&text, "  %%%d = matmul %%0 %%0\n", n++);
     text_add(&text, "  %%%d = attention %%0 %%0 %%0 %%0 scale=0.5 softcap=2.5 causal=true\n", n++);
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
@@ -204,6 +225,16 @@ static void test_attributes(void) {
                                         "kernel=[1,2", "kernel=1",      "kernel=[1,2,3]",
                                         "kernel=[]",   "kernel=[$0,1]", "kernel=[1,,2]"};
     for (int i = 0; i < COUNT(lists); i++) CHECK(ir_parse_attr(lists[i], pool, &a) == SOL_EINVAL);
+    const struct layer_info *cast = &layer_infos[LAYER_cast];
+    CHECK(!ir_parse_attr("", cast, &a) && a.dtype == SOL_F32);
+    for (int i = 0; i < SOL_N_DTYPES; i++) {
+        const char *name = size_dtype_name((enum sol_dtype)i);
+        CHECK(!ir_parse_attr(arena_printf(&arena, "dtype=%s", name), cast, &a) &&
+              (int)a.dtype == i);
+    }
+    static const char *const types[] = {"dtype=",  "dtype=f",    "dtype=f322",  "dtype=F32",
+                                        "dtype=0", "dtype=f32,", "dtype=[f32]", "dtype=f32x=1"};
+    for (int i = 0; i < COUNT(types); i++) CHECK(ir_parse_attr(types[i], cast, &a) == SOL_EINVAL);
     CHECK(ir_find_kind("conv") == LAYER_conv && ir_find_kind("con") == N_LAYER_KINDS);
 }
 

@@ -209,7 +209,9 @@ static double find_score(const struct layer_call *c, const int64_t *at, int64_t 
         sum += read_matrix(c, 0, at, row, d) * read_matrix(c, 1, at, j, d);
     sum *= c->attr->scale;
     if (cap != 0) sum = cap * tanh(sum / cap);
-    if (c->layer->n_in > 3) sum += read_matrix(c, 3, at, row, j);
+    bool is_condition = c->layer->n_in > 3 && c->layer->in[3]->dtype == SOL_BOOL;
+    if (is_condition && read_matrix(c, 3, at, row, j) == 0) return -INFINITY;
+    if (c->layer->n_in > 3 && !is_condition) sum += read_matrix(c, 3, at, row, j);
     return c->attr->causal && j > row ? -INFINITY : sum;
 }
 

@@ -7,6 +7,7 @@
  * an input, too.
  */
 #include "device/ref/ref.h"
+#include "device/ref/element.h"
 
 #include <string.h>
 
@@ -53,11 +54,11 @@ static void end_run(struct run *r) {
 /* Calls ref_layer with an array of the inputs' addresses. Only layers with many inputs, such as a concat, need to
  * allocate it. */
 static enum sol_status call_layer(struct run *r, const struct layer *layer) {
-    const float *few[8], **in = few;
+    const void *few[8], **in = few;
     if (layer->n_in > COUNT(few)) in = mem_alloc((size_t)layer->n_in * sizeof *in, 16);
     if (!in) return fail(SOL_ENOMEM, "out of memory");
     for (int i = 0; i < layer->n_in; i++) in[i] = r->data[layer->in[i]->id];
-    enum sol_status status = ref_layer(layer, r->symbols, in, r->owned[layer->out[0]->id]);
+    enum sol_status status = ref_layer(layer, r->symbols, in, &r->owned[layer->out[0]->id]);
     if (in != few) mem_free(in);
     return status;
 }
@@ -112,5 +113,64 @@ enum sol_status ref_run(const struct model *m, const int64_t *symbols, const voi
     for (int i = 0; !status && i < m->params.n; i++) r.data[m->params.at[i]->id] = params[i];
     if (!status) status = eval_layers(&r, outputs);
     end_run(&r);
+    return status;
+}
+
+/* ---- In double ---- */
+
+static enum sol_dtype widen(enum sol_dtype type) {
+    return size_family(type) == FAMILY_FLOAT ? SOL_F64 : type;
+}
+
+/* A copy of the model in which every float type is f64. All layers keep their rules: floats may be of any type, and equal types stay
+ * equal. */
+static struct model *widen_model(struct arena *arena, const struct model *m) {
+    struct model *wide = ir_clone(arena, m);
+    for (int i = 0; i < wide->layers.n; i++) {
+        struct layer *layer = wide->layers.at[i];
+        layer->attr.dtype = widen(layer->attr.dtype);
+        layer->out[0]->dtype = widen(layer->out[0]->dtype);
+    }
+    return wide;
+}
+
+/* The values of tensor `t`, which lie at `from`, in its widened type. */
+static enum sol_status widen_values(struct arena *arena, const struct tensor *t,
+                                    const int64_t *symbols, const void *from, const void **out) {
+    enum sol_dtype to = widen(t->dtype);
+    size_t size;
+    *out = from;
+    TRY(find_bytes(t, symbols, &size));
+    if (t->dtype == to) return SOL_OK;
+    size_t n = size / (size_t)size_element(t->dtype);
+    double *wide = arena_alloc_array(arena, sizeof *wide, n + 1);
+    for (size_t i = 0; i < n; i++) wide[i] = ref_get_real(t->dtype, from, (int64_t)i);
+    *out = wide;
+    return SOL_OK;
+}
+
+static enum sol_status run_double(struct arena *arena, const struct model *m,
+                                  const int64_t *symbols, const void *const *inputs,
+                                  const void *const *params, void *const *outputs) {
+    int n_in = m->inputs.n;
+    const void **values = ARENA_ARRAY(arena, const void *, n_in + m->params.n + 1);
+    for (int i = 0; i < n_in; i++)
+        TRY(widen_values(arena, m->inputs.at[i], symbols, inputs[i], &values[i]));
+    for (int i = 0; i < m->params.n; i++)
+        TRY(widen_values(arena, m->params.at[i], symbols, params[i], &values[n_in + i]));
+    return ref_run(widen_model(arena, m), symbols, values, values + n_in, outputs);
+}
+
+enum sol_status ref_run_double(const struct model *m, const int64_t *symbols,
+                               const void *const *inputs, const void *const *params,
+                               void *const *outputs) {
+    struct arena arena;
+    arena_init(&arena);
+    ARENA_BOUNDARY(&arena, {
+        arena_fini(&arena);
+        return fail(SOL_ENOMEM, "out of memory");
+    });
+    enum sol_status status = run_double(&arena, m, symbols, inputs, params, outputs);
+    arena_fini(&arena);
     return status;
 }
