@@ -199,6 +199,28 @@ static enum sol_status check_attributes(struct op_call *c) {
     return SOL_OK;
 }
 
+/* The mask, in which -infinity also hides what causal attention hides. q and k are [batch, heads, places, size]. */
+static sol_tensor causal_mask(struct op_call *c, sol_tensor q, sol_tensor k) {
+    struct size dim[SOL_MAX_RANK], places[SOL_MAX_RANK] = {size_const(1)};
+    sol_tensor mask = call_tensor(c, 3);
+    if (!call_int(c, "is_causal", 0) || call_shape(c, q, dim) != 4) return mask;
+    int rank = call_shape(c, mask, places), full = rank < 2 ? 2 : rank;
+    places[full - 2] = dim[2];
+    if (call_shape(c, k, dim) == 4) places[full - 1] = dim[2];
+    return LAYER1(c, "tril", call_expand(c, mask, full, places), "value=-inf");
+}
+
+/* ONNX: a row that the mask hides as a whole is 0, whatever its scores. The layer adds a mask of floats to the scores, as PyTorch,
+ * so that NaN stays NaN. */
+static sol_tensor clear_hidden(struct op_call *c, sol_tensor y, const sol_tensor in[4]) {
+    if (!call_has(c, 3) || c->in[3]->dtype == SOL_BOOL) return y;
+    sol_tensor top =
+        LAYER1(c, "reduce_max", causal_mask(c, in[0], in[1]), "axes=[-1] keepdim=true");
+    sol_tensor is_hidden = LAYER2(c, "equal", top, call_scalar(c, -(double)INFINITY), "");
+    sol_tensor choice[3] = {is_hidden, call_scalar(c, 0), y};
+    return call_layer(c, "where", 3, choice, "");
+}
+
 enum sol_status op_attention(struct op_call *c) {
     TRY(check_attention(c));
     TRY(check_attributes(c));
@@ -216,5 +238,5 @@ enum sol_status op_attention(struct op_call *c) {
                    call_int(c, "is_causal", 0) ? "true" : "false");
     if (c->n_out > 1) TRY(call_set_output(c, 1, in[1]));
     if (c->n_out > 2) TRY(call_set_output(c, 2, in[2]));
-    return call_set_output(c, 0, join_heads(c, y));
+    return call_set_output(c, 0, join_heads(c, clear_hidden(c, y, in)));
 }
