@@ -148,6 +148,13 @@ static PyObject *model_check(PyObject *self, PyObject *none) {
     Py_RETURN_NONE;
 }
 
+static PyObject *model_recover(PyObject *self, PyObject *none) {
+    (void)none;
+    enum sol_status status = sol_model_recover(model_of(self));
+    if (status) return raise_status(status);
+    Py_RETURN_NONE;
+}
+
 static PyObject *model_print(PyObject *self, PyObject *none) {
     (void)none;
     return take_text(sol_model_print(model_of(self)));
@@ -206,6 +213,10 @@ static PyMethodDef model_methods[] = {
     {"scalar", model_scalar, METH_VARARGS, "scalar(value) -> tensor of rank 0."},
     {"layer", (PyCFunction)(void (*)(void))model_layer, METH_VARARGS | METH_KEYWORDS,
      "layer(kind, inputs, attributes='', origin=None) -> tensor; < 0 after the first mistake."},
+    {"host", model_host, METH_VARARGS,
+     "host(name, function) -> its number. function(inputs, outputs, symbols) gets DLPack capsules."},
+    {"host_layer", model_host_layer, METH_VARARGS,
+     "host_layer(host, inputs, types, attributes, origin, n_out) -> tensors; see sol_model_host_layer."},
     {"output", model_output, METH_VARARGS, "output(name, tensor)."},
     {"shape", model_shape, METH_VARARGS,
      "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
@@ -214,6 +225,7 @@ static PyMethodDef model_methods[] = {
     {"symbols", model_symbols, METH_NOARGS, "Names of the symbols: the first is that of dim -1."},
     {"n_nodes", model_n_nodes, METH_NOARGS, "Nodes of the file; 0 of other models."},
     {"check", model_check, METH_NOARGS, "Raises the builder's first error."},
+    {"recover", model_recover, METH_NOARGS, "Raises the builder's first error, and forgets it."},
     {"print", model_print, METH_NOARGS, "The text form."},
     {"dump", model_dump, METH_VARARGS,
      "dump(pass) -> (name of the pass, text), or None past the last."},

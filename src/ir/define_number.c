@@ -54,10 +54,13 @@ struct expr *define_trunc_div(struct define *d) {
     return is_float(d) ? truncate(d, BINARY(DIV, X, Y)) : BINARY(QUOTIENT, X, Y);
 }
 
-/* Floats as PyTorch: (x - x mod y) / y is nearly whole, and is rounded to the nearest. Where y is 0 the result is x / y. */
+/* Floats as PyTorch: for the remainder r of C, (x - r) / y is nearly whole, and is rounded to the nearest. Where the remainder of Python
+ * is r + y, the quotient is smaller by 1. Where y is 0 the result is x / y. */
 static struct expr *floor_quotient(struct define *d, struct expr *x, struct expr *y) {
-    struct expr *whole = BINARY(DIV, BINARY(SUB, x, modulo(d, x, y)), y);
-    return SELECT(BINARY(EQUAL, y, C(0)), BINARY(DIV, x, y), UNARY(ROUND, whole));
+    struct expr *r = BINARY(REMAINDER, x, y), *whole = BINARY(DIV, BINARY(SUB, x, r), y);
+    struct expr *shift = SELECT(needs_shift(d, r, y), C(1), C(0));
+    struct expr *quotient = UNARY(ROUND, BINARY(SUB, whole, shift));
+    return SELECT(BINARY(EQUAL, y, C(0)), BINARY(DIV, x, y), quotient);
 }
 
 struct expr *define_floor_div(struct define *d) {

@@ -53,7 +53,8 @@ struct attr {
     struct size shape[SOL_MAX_RANK];
     double min, max, alpha, value, eps, p, scale, input_scale, correction, softcap;
     enum sol_dtype dtype; /* of the output */
-    bool keepdim, ceil, count_pad, causal;
+    bool keepdim, ceil, count_pad, causal, effects, pure;
+    int64_t host; /* of a host layer: its number in the model's list of hosts */
 };
 
 struct tensor {
@@ -71,9 +72,15 @@ struct layer {
     int id;
     enum layer_kind kind;
     int n_in, n_out;
-    struct tensor **in, *out[1]; /* always one output today: frontends add one layer per output */
+    struct tensor **in, **out; /* one output or more; only host layers have several */
     struct attr attr;
     const char *origin; /* where the user's program calls it, such as "net.py:7", or NULL */
+};
+
+/* A function of the frontend that computes host layers. `function` is NULL in a model that was read from text. */
+struct host {
+    const char *name;
+    struct host_function *function; /* run/host.h */
 };
 
 struct model {
@@ -81,7 +88,9 @@ struct model {
     const char *name;
     int n_symbols;
     const char *symbol[SIZE_SYMBOLS];
-    VEC(struct layer *) layers; /* topological order: producers before readers */
+    VEC(struct host) hosts;
+    /* Topological order: producers before readers. Layers with the attribute `effects` are in the order of their effects. */
+    VEC(struct layer *) layers;
     VEC(struct tensor *) inputs, params;
     VEC(struct tensor *) outputs;
     VEC(const char *) output_names;
@@ -128,6 +137,17 @@ enum sol_status ir_check_shape(const struct model *m, int rank, const struct siz
 /* Appends a layer and infers its output. `attr` and `origin` may be NULL. On errors `*out` is not set. */
 enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                        const struct attr *attr, const char *origin, struct tensor **out);
+/* The type of a tensor that a frontend declares. */
+struct tensor_type {
+    enum sol_dtype dtype;
+    int rank;
+    struct size dim[SOL_MAX_RANK];
+};
+#define IR_MAX_PORTS 4096 /* the most inputs of a layer, and outputs of a host layer */
+/* Appends a layer that host number attr->host computes, with outputs of the declared types. On errors `out` is not set. */
+enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in, int n_out,
+                            const struct tensor_type *type, const struct attr *attr,
+                            const char *origin, struct tensor **out);
 struct attr ir_default_attr(void);
 /* Deep copy into another arena, so that passes never change the user's model. */
 struct model *ir_clone(struct arena *arena, const struct model *m);
@@ -152,6 +172,8 @@ enum sol_status ir_verify(const struct model *m); /* the message names the broke
 void ir_print(struct text *text, const struct model *m);
 enum sol_status ir_parse(const char *source, struct arena *arena, struct model **out);
 void ir_print_shape(struct text *text, const struct tensor *t); /* "f32[$0,3,224,224]" */
+/* Reads types separated by blanks, "f32[$0,3] i64[$0]". Returns them in m's arena. */
+enum sol_status ir_parse_types(const char *text, struct model *m, struct tensor_type **out, int *n);
 enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, struct attr *out);
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr);
 enum layer_kind ir_find_kind(const char *name); /* N_LAYER_KINDS when unknown */

@@ -49,7 +49,8 @@ struct pass_rule {
 enum sol_status pass_apply(struct model *m, const struct pass_rule *rules, int n_rules);
 /* The only reader of `t`; NULL if there are none or several, if it reads `t` twice, or if `t` is an output of the model. */
 struct layer *pass_single_reader(const struct model *m, const struct tensor *t);
-/* Sorts the layers topologically and removes those that no output depends on, except inputs and parameters. */
+/* Sorts the layers topologically and removes those that neither outputs nor layers with effects depend on, except inputs and
+ * parameters. */
 void pass_clean(struct model *m);
 
 #endif

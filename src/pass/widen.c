@@ -17,8 +17,18 @@ static struct tensor *cast(struct model *m, struct tensor *x, enum sol_dtype to)
 
 static bool has_half(const struct model *m) {
     for (int i = 0; i < m->layers.n; i++)
-        if (is_half(m->layers.at[i]->out[0]->dtype)) return true;
+        for (int k = 0; k < m->layers.at[i]->n_out; k++)
+            if (is_half(m->layers.at[i]->out[k]->dtype)) return true;
     return false;
+}
+
+/* A host's function takes and gives the types that were declared, so its inputs are rounded. */
+static enum sol_status widen_host(struct model *m, struct layer *l, struct tensor **now) {
+    for (int i = 0; i < l->n_in; i++)
+        if (!(l->in[i] = cast(m, now[l->in[i]->id], l->in[i]->dtype))) return SOL_EBUG;
+    for (int k = 0; k < l->n_out; k++)
+        if (!(now[l->out[k]->id] = cast(m, l->out[k], wide(l->out[k]->dtype)))) return SOL_EBUG;
+    return SOL_OK;
 }
 
 /* The layer again, on the widened inputs. A cast between types that are equal now is left out. */
@@ -39,8 +49,9 @@ enum sol_status pass_widen(struct model *m) {
     if (!has_half(m)) return SOL_OK;
     struct tensor **now = ARENA_ARRAY(m->arena, struct tensor *, m->n_tensors + 1);
     for (int i = 0, n = m->layers.n; i < n; i++) {
-        const struct layer *l = m->layers.at[i];
-        if (!(now[l->out[0]->id] = widen_layer(m, l, now))) return SOL_EBUG;
+        struct layer *l = m->layers.at[i];
+        if (l->kind == LAYER_host) TRY(widen_host(m, l, now));
+        else if (!(now[l->out[0]->id] = widen_layer(m, l, now))) return SOL_EBUG;
     }
     for (int i = 0; i < m->outputs.n; i++) {
         struct tensor *t = m->outputs.at[i];

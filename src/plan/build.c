@@ -103,11 +103,17 @@ enum sol_status build_step(struct build *b, bool prepack, const struct step *ste
     return SOL_OK;
 }
 
+const char *build_kind_name(const struct model *m, const struct layer *l) {
+    return l->kind == LAYER_host ? m->hosts.at[l->attr.host].name : layer_infos[l->kind].name;
+}
+
 const char *build_describe(struct build *b, const struct cluster *cluster) {
     struct text text;
     text_init(&text, b->keep);
-    for (int i = 0; i < cluster->layers.n; i++)
-        text_add(&text, "%s%s", i ? "+" : "", layer_infos[cluster->layers.at[i]->kind].name);
+    for (int i = 0; i < cluster->layers.n; i++) {
+        if (i) text_add(&text, "+");
+        text_add_clean(&text, build_kind_name(b->plan->model, cluster->layers.at[i]));
+    }
     const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
     if (last->origin) {
         text_add(&text, " (");
@@ -276,6 +282,7 @@ static void settle_state(struct build *b) {
 enum sol_status build_finish(struct build *b, const struct model *user_model) {
     struct sol_program *p = b->program;
     settle_state(b);
+    TRY(build_hosts(b, user_model));
     finish_ports(b, user_model);
     p->name = arena_strdup(b->keep, user_model->name);
     p->prepack =

@@ -57,6 +57,7 @@ struct step {
     struct size *arg;
     size_t scratch_size; /* bytes per thread */
     bool by_sample;      /* if symbol 0 is n, it computes the n samples at its pointers */
+    bool on_caller; /* one task, on the thread of the call, and only after a guard: host nodes */
     struct size flops, bytes;
     const char *name, *module, *layers;
     int cluster;                /* its number in the report; -1: the device has no clusters */
@@ -114,8 +115,11 @@ struct sol_program {
     int n_packed;
     struct slot *packed;
     void *code; /* loaded machine code, which the program releases by `release_code`; NULL: none */
-    void (*release_code)(void *code);  /* set if `code` is */
-    const char *report, *dot, *target; /* target: device and instruction set */
+    void (*release_code)(void *code); /* set if `code` is */
+    void *
+        hosts; /* functions of the frontend, which the program releases by `release_hosts`; NULL: none */
+    void (*release_hosts)(void *hosts); /* set if `hosts` is */
+    const char *report, *dot, *target;  /* target: device and instruction set */
     int n_compiled;
     double compiler_s; /* processor time of the C compiler */
     bool is_timed;     /* SOL_DEBUG had "time" at compile time: calls print times */

@@ -71,6 +71,6 @@ void gen_triangle(struct gen *g, const char *kind, const char *attributes) {
     if (random_one_in(r, 4)) dim[random_int(r, 2, 3)] = g->batch;
     int x = gen_leaf(g, false, 4 - drop, dim + drop, -1, 1);
     snprintf(text, sizeof text, "diagonal=%d value=%s", random_int(r, -5, 5),
-             random_one_in(r, 2) ? "0.0" : "-1.5");
+             random_one_in(r, 2) ? "0.0" : "1.0");
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }

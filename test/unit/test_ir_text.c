@@ -22,6 +22,8 @@ static const char *print(const struct model *m) {
 static const char first_layers[] = "model \"every \\\"layer\\\" \\\\ \\x0a\" {\n"
                                    "  symbol $0 \"batch\"\n"
                                    "  symbol $1 \"length\"\n"
+                                   "  host @0 \"unused\"\n"
+                                   "  host @1 \"aten.\\\"sort\\\"\"\n"
                                    "  %0 = input f32[$0,4,8,8] \"x\"\n"
                                    "  %1 = input f32[$0,2*$1+1] \"tokens\"\n"
                                    "  %2 = input i64[] \"a number\"\n"
@@ -134,6 +136,9 @@ static const char *write_every_layer(void) {
     n += 2;
     text_add(&text, "  %%%d = matmul %%0 %%0\n", n++);
     text_add(&text, "  %%%d = attention %%0 %%0 %%0 %%0 scale=0.5 softcap=2.5 causal=true\n", n++);
+    text_add(&text, "  %%%d, %%%d = host @1 f32[$0,2*$1] i64[] %%0 %%2 pure=true # \"net:1\"\n", n,
+             n + 1);
+    n += 2;
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
     text_add(&text, "  %%%d = concat %%0 %%0 %%0 axis=2\n", n);
     text_add(&text, "  output %%%d \"joined\"\n  output %%0 \"\"\n  output %%%d \"y\"\n}\n", n, n);

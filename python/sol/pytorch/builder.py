@@ -18,7 +18,7 @@ class Unsupported(Exception):
 
 
 class Value(NamedTuple):
-    """A tensor of the model. ``shape``: ints and polynomials of BATCH.
+    """A tensor of the model. ``shape``: ints and polynomials of BATCH. ``dtype``: its name in libsol.
 
     ``constant``: the tensor depends on parameters only, so it may be the weight of a conv or linear.
     """
@@ -26,6 +26,7 @@ class Value(NamedTuple):
     id: int
     shape: tuple
     constant: bool = False
+    dtype: str = "f32"
 
     @property
     def rank(self):
@@ -55,11 +56,12 @@ class Builder:
         self.excluded = set()
         self.origin = ""
         self._batch = None
+        self._hosts = {}  # key of a function -> its number in the model
 
     def source(self, add, name, dtype, shape, constant):
         """Adds an input or a param. Returns its Value. ``add``: Model.input or Model.param. Raises Unsupported."""
         dims = [size if isinstance(size, int) else self._symbol(size) for size in shape]
-        value = Value(add(name, dtype, dims), tuple(shape), constant)
+        value = Value(add(name, dtype, dims), tuple(shape), constant, dtype)
         kind = "param" if constant else "input"
         self.records.append(Record(kind, (), value.id, name, "", value.shape))
         return value
@@ -92,7 +94,7 @@ class Builder:
         output = self.model.layer(kind, ids, text, self.origin)
         dims = self.model.shape(output)
         if dims is None:
-            self.model.check()
+            self.model.recover()
             raise Unsupported(f"layer {kind} was refused")
         # Model.shape returns None for a formula. The attribute `shape` of reshape and expand contains the formula.
         given = attributes.get("shape") if kind in ("reshape", "expand") else None
@@ -103,6 +105,22 @@ class Builder:
     def reshape(self, x, shape):
         """Returns ``x`` in the shape ``shape``; ``x`` itself if it has that shape."""
         return x if tuple(shape) == x.shape else self.layer("reshape", x, shape=list(shape))
+
+    def host(self, name, function, inputs, types):
+        """Adds a layer that ``function`` (host.Function) computes. Returns its outputs as a list of Values.
+
+        ``types``: (dtype, shape) of each output. Layers with equal functions and inputs are computed once.
+        """
+        if function.key not in self._hosts:
+            self._hosts[function.key] = self.model.host(name, function)
+        text = " ".join(f"{dtype}{format_attribute(shape)}" for dtype, shape in types)
+        ids = tuple(x.id for x in inputs)
+        host = self._hosts[function.key]
+        outputs = self.model.host_layer(host, ids, text, "pure=true", self.origin, len(types))
+        self.model.recover()
+        for output, (_, shape) in zip(outputs, types):
+            self.records.append(Record(name, ids, output, "", self.origin, tuple(shape)))
+        return [Value(x, tuple(shape), dtype=dtype) for x, (dtype, shape) in zip(outputs, types)]
 
     def exclude(self, size):
         """Notes that the graph is not valid for the batch size ``size``."""
@@ -122,6 +140,21 @@ def to_size(size):
     if expression.is_Integer:
         return int(expression)
     return sympy.expand(expression.xreplace(dict.fromkeys(expression.free_symbols, BATCH)))
+
+
+def make_formula(size):
+    """Returns a function that computes an expression of BATCH of the values of the model's symbols. Raises Unsupported."""
+    code = compile(str(size), "<size>", "eval")
+
+    def evaluate(symbols):
+        return eval(code, {"__builtins__": {}}, {str(BATCH): symbols[0]})
+
+    try:
+        if all(evaluate((n,)) == int(size.subs(BATCH, n)) for n in (1, 2, 7)):
+            return evaluate
+    except Exception:
+        pass  # it has a function that is no Python operator
+    raise Unsupported(f"the size {size}")
 
 
 def format_size(size):

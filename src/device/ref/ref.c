@@ -9,6 +9,9 @@
 #include "device/ref/ref.h"
 #include "device/ref/element.h"
 
+#include "run/host.h"
+
+#include <stdio.h>
 #include <string.h>
 
 /* The state of one run; arrays by tensor id. */
@@ -63,14 +66,45 @@ static enum sol_status call_layer(struct run *r, const struct layer *layer) {
     return status;
 }
 
-static enum sol_status eval_layer(struct run *r, const struct layer *layer) {
-    const struct tensor *t = layer->out[0];
+static void describe(const struct run *r, const struct tensor *t, struct sol_host_tensor *to) {
+    to->data = (void *)(uintptr_t)r->data[t->id];
+    to->dtype = t->dtype;
+    to->rank = t->rank;
+    for (int d = 0; d < t->rank; d++) to->dim[d] = size_eval(&t->dim[d], r->symbols);
+}
+
+/* Calls the frontend's function of a host layer. */
+static enum sol_status call_host(struct run *r, const struct layer *l) {
+    const struct host *host = &r->m->hosts.at[l->attr.host];
+    char what[512];
+    struct sol_host_tensor *tensor = mem_alloc(sizeof *tensor * (size_t)(l->n_in + l->n_out), 16);
+    if (!tensor) return fail(SOL_ENOMEM, "out of memory");
+    for (int i = 0; i < l->n_in; i++) describe(r, l->in[i], &tensor[i]);
+    for (int i = 0; i < l->n_out; i++) describe(r, l->out[i], &tensor[l->n_in + i]);
+    snprintf(what, sizeof what, l->origin ? "%s (%s)" : "%s", host->name, l->origin);
+    struct sol_host_call call = {.n_in = l->n_in,
+                                 .n_out = l->n_out,
+                                 .in = tensor,
+                                 .out = tensor + l->n_in,
+                                 .n_symbols = r->m->n_symbols,
+                                 .symbol = r->symbols};
+    enum sol_status status = host_call(host->function, what, &call);
+    mem_free(tensor);
+    return status;
+}
+
+static enum sol_status alloc_output(struct run *r, const struct tensor *t) {
     size_t size;
     TRY(find_bytes(t, r->symbols, &size));
     r->owned[t->id] = mem_alloc(size + 1, 64); /* an empty tensor has an address, too */
     if (!r->owned[t->id]) return fail(SOL_ENOMEM, "no %zu bytes for tensor %d", size, t->id);
     r->data[t->id] = r->owned[t->id];
-    return call_layer(r, layer);
+    return SOL_OK;
+}
+
+static enum sol_status eval_layer(struct run *r, const struct layer *layer) {
+    for (int i = 0; i < layer->n_out; i++) TRY(alloc_output(r, layer->out[i]));
+    return layer->kind == LAYER_host ? call_host(r, layer) : call_layer(r, layer);
 }
 
 static enum sol_status copy_outputs(struct run *r, const struct tensor *t, void *const *outputs) {
@@ -83,11 +117,11 @@ static enum sol_status copy_outputs(struct run *r, const struct tensor *t, void 
     return SOL_OK;
 }
 
-/* Frees the inputs and the output of layer number `at` that no later layer reads. */
+/* Frees the inputs and outputs of layer number `at` that no later layer reads. */
 static void drop_dead(struct run *r, int at) {
     const struct layer *layer = r->m->layers.at[at];
-    for (int i = -1; i < layer->n_in; i++) {
-        int id = i < 0 ? layer->out[0]->id : layer->in[i]->id;
+    for (int i = -layer->n_out; i < layer->n_in; i++) {
+        int id = i < 0 ? layer->out[-1 - i]->id : layer->in[i]->id;
         if (r->last[id] > at) continue;
         mem_free(r->owned[id]);
         r->owned[id] = NULL;
@@ -97,9 +131,8 @@ static void drop_dead(struct run *r, int at) {
 static enum sol_status eval_layers(struct run *r, void *const *outputs) {
     for (int i = 0; i < r->m->layers.n; i++) {
         const struct layer *layer = r->m->layers.at[i];
-        const struct tensor *t = layer->out[0];
-        if (!r->data[t->id]) TRY(eval_layer(r, layer));
-        TRY(copy_outputs(r, t, outputs));
+        if (!r->data[layer->out[0]->id]) TRY(eval_layer(r, layer));
+        for (int k = 0; k < layer->n_out; k++) TRY(copy_outputs(r, layer->out[k], outputs));
         drop_dead(r, i);
     }
     return SOL_OK;

@@ -184,6 +184,7 @@ static enum sol_status cast_to_float(struct op_call *c) {
     value.data = data;
     value.shape_value = NULL;
     value.tensor = -1;
+    value.live = NULL; /* it has been read, so a guard holds it */
     return call_set_output_value(c, 0, &value);
 }
 
@@ -193,6 +194,7 @@ static enum sol_status cast_numbers(struct op_call *c, enum sol_dtype to) {
     if (to == SOL_F32) return cast_to_float(c);
     if (to < SOL_I64) return fail(SOL_EUNSUPPORTED, "integers to floats of this type");
     value.data = to == value.dtype ? value.data : NULL;
+    if (to != value.dtype) value.live = NULL;
     value.dtype = to;
     value.tensor = -1;
     if (to == SOL_BOOL) {

@@ -217,10 +217,23 @@ static sol_tensor at_axis(struct op_call *c, sol_tensor b) {
     return call_reshape(c, b, (int)(rank - axis), dim);
 }
 
+/* Is input 1 an integer that may be 0? A division by 0 is an error, which only the interpreter finds. */
+static bool may_divide_by_zero(const struct op_call *c) {
+    const struct import_value *divisor = c->in[1];
+    if (size_family(divisor->dtype) == FAMILY_FLOAT) return false;
+    if (divisor->live || divisor->tensor >= 0 || !divisor->shape_value) return true;
+    for (int64_t i = 0; i < call_count(divisor); i++)
+        if (!size_is_const(divisor->shape_value[i]) || size_is(divisor->shape_value[i], 0))
+            return true;
+    return false;
+}
+
 /* A quotient of integers is rounded towards 0. */
 enum sol_status op_binary(struct op_call *c) {
     const char *kind = c->op->layer;
-    if (!strcmp(kind, "div") && size_family(c->in[0]->dtype) == FAMILY_INTEGER) kind = "trunc_div";
+    bool divides = !strcmp(kind, "div");
+    if (divides && may_divide_by_zero(c)) return fail(SOL_EUNSUPPORTED, "a divisor that may be 0");
+    if (divides && size_family(c->in[0]->dtype) == FAMILY_INTEGER) kind = "trunc_div";
     bool is_aligned = call_attribute(c, "axis") && call_rank(c, 1);
     sol_tensor b = is_aligned ? at_axis(c, call_tensor(c, 1)) : call_operand(c, 1);
     return call_set_output(c, 0, LAYER2(c, kind, call_operand(c, 0), b, ""));
@@ -229,6 +242,7 @@ enum sol_status op_binary(struct op_call *c) {
 /* fmod: the remainder has the sign of the dividend, else that of the divisor. */
 enum sol_status op_modulo(struct op_call *c) {
     const char *kind = call_int(c, "fmod", 0) ? "rem" : "mod";
+    if (may_divide_by_zero(c)) return fail(SOL_EUNSUPPORTED, "a divisor that may be 0");
     return call_set_output(c, 0, LAYER2(c, kind, call_operand(c, 0), call_operand(c, 1), ""));
 }
 
