@@ -40,7 +40,8 @@ extern "C" {
     X(ENOMEM, MemoryError, "out of memory")                                    \
     X(EDEVICE, RuntimeError, "the device or its driver failed")                \
     X(ETOOL, RuntimeError, "the C compiler rejected a kernel or did not end")  \
-    X(EBUG, RuntimeError, "an invariant of SOL is broken")
+    X(EBUG, RuntimeError, "an invariant of SOL is broken")                     \
+    X(EINDEX, IndexError, "an index in the data is out of range")
 
 enum sol_status {
     SOL_OK,

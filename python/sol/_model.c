@@ -116,6 +116,14 @@ static PyObject *model_shape(PyObject *self, PyObject *args) {
     return new_shape(rank, dim);
 }
 
+static PyObject *model_dtype(PyObject *self, PyObject *args) {
+    int tensor;
+    if (!PyArg_ParseTuple(args, "i:dtype", &tensor)) return NULL;
+    enum sol_dtype dtype = sol_model_dtype(model_of(self), tensor);
+    if (dtype == SOL_N_DTYPES) Py_RETURN_NONE;
+    return PyUnicode_FromString(dtype_names[dtype]);
+}
+
 static PyObject *model_values(PyObject *self, PyObject *none) {
     const struct sol_onnx *onnx = ((struct model_object *)self)->onnx;
     PyObject *addresses = PyList_New(0);
@@ -220,6 +228,7 @@ static PyMethodDef model_methods[] = {
     {"output", model_output, METH_VARARGS, "output(name, tensor)."},
     {"shape", model_shape, METH_VARARGS,
      "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
+    {"dtype", model_dtype, METH_VARARGS, "dtype(tensor) -> its name; None when poisoned."},
     {"values", model_values, METH_NOARGS,
      "Addresses of the parameters' values, of a model from a file; they live as long as it."},
     {"symbols", model_symbols, METH_NOARGS, "Names of the symbols: the first is that of dim -1."},

@@ -111,15 +111,15 @@ static inline void sol_copy_any(void *const *ptr, const int64_t *arg, const int3
 }
 
 /* Moves rows of a table, by indices of 8 or 4 bytes that count from the end below 0. Returns 1 where there is no such row.
- * arg: outer, planes, stride, rows, row stride, inner, numbers, bytes of a number; strides and inner are bytes. */
+ * arg: outer, planes, stride, rows, row stride, inner, numbers, bytes of a number, least index; strides and inner are bytes. */
 static inline int sol_gather(void *const *ptr, const int64_t *arg, int64_t tasks) {
     const int64_t planes = arg[1], rows = arg[3], inner = arg[5], numbers = arg[6];
     int64_t task;
     for (task = 0; task < tasks; task++) {
         const int64_t outer = task / numbers, at = task % numbers;
         int64_t row = arg[7] == 8 ? ((const int64_t *)ptr[1])[at] : ((const int32_t *)ptr[1])[at];
+        if (row < arg[8] || row >= rows) return 1;
         if (row < 0) row += rows;
-        if (row < 0 || row >= rows) return 1;
         memcpy((char *)ptr[2] + task * inner,
                (const char *)ptr[0] + outer / planes * arg[2] + outer % planes * rows * inner +
                    row * arg[4],

@@ -28,5 +28,6 @@ struct attr ir_default_attr(void) {
     a.eps = 1e-5;
     a.p = 2;
     a.scale = a.input_scale = 1;
+    a.wraps = true;
     return a;
 }

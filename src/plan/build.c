@@ -184,15 +184,16 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
     struct size stride = size_scale(b->plan->storage[table->id].stride[0], bytes),
                 inner = size_scale(ir_count(table, axis + 1, table->rank), bytes);
     struct buffer_ref ptr[] = {build_ref(b, table), build_ref(b, numbers), build_ref(b, l->out[0])};
-    struct size arg[GATHER_N_ARGS] = {[GATHER_OUTER] = ir_count(table, 0, axis),
-                                      [GATHER_PLANES] = ir_count(table, 1, axis),
-                                      [GATHER_STRIDE] = stride,
-                                      [GATHER_ROWS] = table->dim[axis],
-                                      [GATHER_ROW_STRIDE] = axis ? inner : stride,
-                                      [GATHER_INNER] = inner,
-                                      [GATHER_INDICES] = ir_elements(numbers),
-                                      [GATHER_INDEX_SIZE] =
-                                          size_const(size_element(numbers->dtype))};
+    struct size arg[GATHER_N_ARGS] = {
+        [GATHER_OUTER] = ir_count(table, 0, axis),
+        [GATHER_PLANES] = ir_count(table, 1, axis),
+        [GATHER_STRIDE] = stride,
+        [GATHER_ROWS] = table->dim[axis],
+        [GATHER_ROW_STRIDE] = axis ? inner : stride,
+        [GATHER_INNER] = inner,
+        [GATHER_INDICES] = ir_elements(numbers),
+        [GATHER_INDEX_SIZE] = size_const(size_element(numbers->dtype)),
+        [GATHER_LEAST] = size_scale(table->dim[axis], l->attr.wraps ? -1 : 0)};
     return add_movement(b, cluster,
                         (struct step){.run = gather_run,
                                       .n_tasks = gather_n_tasks,

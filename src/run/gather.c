@@ -19,9 +19,9 @@ int64_t gather_n_tasks(const struct step *step, const int64_t *arg) {
 static int64_t read_row(const void *numbers, int64_t i, const int64_t *arg) {
     int64_t number = arg[GATHER_INDEX_SIZE] == sizeof(int64_t) ? ((const int64_t *)numbers)[i]
                                                                : ((const int32_t *)numbers)[i];
-    int64_t rows = arg[GATHER_ROWS], row = number < 0 && number >= -rows ? number + rows : number;
-    if (row >= 0 && row < rows) return row;
-    exec_fail(fail(SOL_EINVAL, "gather: number %lld, but there are %lld rows", (long long)number,
+    const int64_t rows = arg[GATHER_ROWS];
+    if (number >= arg[GATHER_LEAST] && number < rows) return number < 0 ? number + rows : number;
+    exec_fail(fail(SOL_EINDEX, "gather: number %lld, but there are %lld rows", (long long)number,
                    (long long)rows));
     return -1;
 }

@@ -197,6 +197,7 @@ enum {
     GATHER_INNER,      /* of the inner dims */
     GATHER_INDICES,    /* number of indices */
     GATHER_INDEX_SIZE, /* bytes: 8 or 4 */
+    GATHER_LEAST,      /* legal index: -rows where negative ones count from the end, or 0 */
     GATHER_N_ARGS
 };
 void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,

@@ -106,6 +106,7 @@ LAYERS = {
     "instance_norm tracked": (_norm(nn.InstanceNorm2d, 3, track_running_stats=True), SHAPE),
     "batch statistics": (nn.BatchNorm2d(3, track_running_stats=False), SHAPE),
     "batch statistics 1d": (nn.BatchNorm1d(3, affine=False, track_running_stats=False), (3, 5)),
+    "attention with a condition": (lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x[:, :, :, :1] < x[:, :1, :, 1:2].mT), SHAPE),
     "causal attention": (lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True), SHAPE),
     "masked attention": (Masked(), SHAPE),
     "scaled attention": (lambda x: F.scaled_dot_product_attention(x, x, x * 2, scale=0.3), SHAPE),
@@ -152,6 +153,7 @@ POINTWISE = {
     "clamp low": lambda x: x.clamp(min=0.1), "clamp high": lambda x: x.clamp_max(0.1),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2), "elu": lambda x: F.elu(x, 0.7), "selu": F.selu,
     "celu": lambda x: F.celu(x, 0.5), "log_sigmoid": F.logsigmoid, "softsign": F.softsign,
+    "hardshrink": lambda x: F.hardshrink(x, 0.3), "threshold": lambda x: F.threshold(x, 0.2, 3.0),
     "softshrink": lambda x: F.softshrink(x, 0.3), "tanhshrink": F.tanhshrink, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "gelu": F.gelu,
     "gelu tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu,
     "silu_": lambda x: F.silu(x, inplace=True), "hardswish": F.hardswish,
@@ -210,6 +212,23 @@ SHAPES = {
     "repeat": lambda x: x.repeat(1, 2, 1, 3), "repeat more": lambda x: x.mean(1).repeat(2, 1, 1, 1),
     "tile": lambda x: x.tile(2, 1), "repeat_interleave": lambda x: x.repeat_interleave(3, 2),
     "tril": lambda x: x.tril(), "triu": lambda x: x.triu(-2), "tril_": lambda x: x.tril_(1) + 1,
+    "reflect": lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"),
+    "replicate": lambda x: F.pad(x, (2, 0, 1, 3), mode="replicate"),
+    "crop": lambda x: F.pad(x, (-1, 2, -2, -1)),
+    "crop and reflect": lambda x: F.pad(x, (-1, 2, 0, 1), mode="reflect"),
+    "pad channels": lambda x: F.pad(x, (0, 1, 0, 0, 1, 2), value=0.5),
+    "nearest": lambda x: F.interpolate(x, scale_factor=2), "nearest size": lambda x: F.interpolate(x, (9, 3)),
+    "nearest odd": lambda x: F.interpolate(x, scale_factor=1.7), "upsample rows": lambda x:
+    F.interpolate(x[:, 0], scale_factor=3), "nearest exact": lambda x: F.interpolate(x, (10, 4), mode="nearest-exact"),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "bilinear corners": lambda x: F.interpolate(x, (9, 11), mode="bilinear", align_corners=True),
+    "bilinear scale": lambda x: F.interpolate(x, scale_factor=(1.3, 0.6), mode="bilinear"),
+    "linear": lambda x: F.interpolate(x[:, 0], 8, mode="linear"),
+    "bicubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
+    "bicubic corners": lambda x: F.interpolate(x, (4, 9), mode="bicubic", align_corners=True),
+    "antialias": lambda x: F.interpolate(x, (3, 4), mode="bilinear", antialias=True),
+    "bicubic antialias": lambda x: F.interpolate(x, (3, 11), mode="bicubic", antialias=True),
+    "trilinear": lambda x: F.interpolate(x.unsqueeze(1), (4, 9, 7), mode="trilinear"),
     "to": lambda x: x.to(torch.float32) + 1, "contiguous": lambda x: x.contiguous() + 1,
     "broadcast": lambda x: x * x.mean((2, 3), keepdim=True), "constant": lambda x: x + torch.ones(5),
     "rows": lambda x: x + torch.full((7, 1), 2.0),
@@ -270,6 +289,16 @@ def test_norms_far_from_zero(norm):
     with torch.no_grad():
         got, exact = fast(x), copy.deepcopy(norm).double()(x.double()).float()
     assert_equal(got, exact, 2e-5)
+
+
+def test_circular():
+    """PyTorch does not export this for an empty batch."""
+    model = Model(lambda x: F.pad(x, (1, 2, 3, 0), mode="circular")).eval()
+    fast = sol.optimize(model, sol.input([0, *SHAPE]), fullgraph=True)
+    with torch.no_grad():
+        for n in (2, 1, 3):
+            x = torch.randn(n, *SHAPE)
+            assert_equal(fast(x), model(x), 0)
 
 
 def test_pixel_unshuffle():

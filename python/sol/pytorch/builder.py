@@ -8,6 +8,11 @@ from typing import NamedTuple
 import sympy
 
 from sol import _core
+from sol.pytorch.inputs import DTYPE_NAMES
+
+MAX_EXACT = 2**53  # integers of a larger magnitude are no exact Python floats
+# {the name of an element type in libsol: torch's}
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 # The only symbol of a model: the batch size, which is known only at the call.
 BATCH = sympy.Symbol("n", integer=True, nonnegative=True)
@@ -47,7 +52,8 @@ class Record(NamedTuple):
 class Builder:
     """Adds layers to ``model`` (a _core.Model).
 
-    ``origin``: the user's line that new layers come from. ``excluded``: batch sizes for which the graph is not valid.
+    ``origin``: the user's line that new layers come from. ``excluded``: batch sizes for which the graph is not valid. ``dtype``: the
+    element type of the op's result, which numbers get where no tensor decides.
     """
 
     def __init__(self, name):
@@ -55,6 +61,8 @@ class Builder:
         self.records = []
         self.excluded = set()
         self.origin = ""
+        self.dtype = "f32"
+        self.params = []  # what each param of the model is; see importer.Imported
         self._batch = None
         self._hosts = {}  # key of a function -> its number in the model
 
@@ -73,22 +81,38 @@ class Builder:
             self._batch = self.model.symbol("batch")
         return self._batch
 
-    def scalar(self, number):
-        """Returns a Python number as a Value of rank 0."""
-        return Value(self.model.scalar(float(number)), (), True)
+    def constant(self, tensor):
+        """Adds a param for a tensor that belongs to no module. Returns its Value."""
+        name = f"constant{len(self.params)}"
+        self.params.append(tensor)
+        dtype = DTYPE_NAMES[tensor.dtype]
+        return self.source(self.model.param, name, dtype, tensor.shape, True)
 
-    def value(self, x):
+    def scalar(self, number, dtype="f32"):
+        """Returns a Python number as a Value of rank 0. Raises Unsupported if the element type does not have it."""
+        if dtype == "f32":
+            return Value(self.model.scalar(float(number)), (), True)
+        if isinstance(number, int) and abs(number) > MAX_EXACT:
+            raise Unsupported(f"the number {number}")
+        return self.layer("scalar", value=float(number), dtype=dtype)
+
+    def value(self, x, dtype=None):
         """Returns ``x`` if it is a Value, else the number ``x`` as one. Raises Unsupported for a formula of the batch size."""
         if isinstance(x, sympy.Expr):
             raise Unsupported(f"the number {x}, which depends on the batch size n")
-        return x if isinstance(x, Value) else self.scalar(x)
+        return x if isinstance(x, Value) else self.scalar(x, dtype or self.dtype)
+
+    def cast(self, x, dtype):
+        """Returns ``x`` in an element type; ``x`` itself if it has that type."""
+        return x if x.dtype == dtype else self.layer("cast", x, dtype=dtype)
 
     def layer(self, kind, *inputs, **attributes):
         """Adds a layer of the kind ``kind`` (src/ir/layer.def). Returns its output as a Value. Inputs may be numbers.
 
         Raises ValueError with libsol's message when the layer does not accept the inputs or attributes.
         """
-        inputs = [self.value(x) for x in inputs]
+        known = [x.dtype for x in inputs if isinstance(x, Value)]
+        inputs = [self.value(x, known[0] if known else None) for x in inputs]
         text = " ".join(f"{key}={format_attribute(x)}" for key, x in attributes.items())
         ids = tuple(x.id for x in inputs)
         output = self.model.layer(kind, ids, text, self.origin)
@@ -97,10 +121,11 @@ class Builder:
             self.model.recover()
             raise Unsupported(f"layer {kind} was refused")
         # Model.shape returns None for a formula. The attribute `shape` of reshape and expand contains the formula.
-        given = attributes.get("shape") if kind in ("reshape", "expand") else None
+        given = attributes.get("shape") if kind in ("reshape", "expand", "arange") else None
         shape = tuple(given or map(from_dim, dims))
         self.records.append(Record(kind, ids, output, text, self.origin, shape))
-        return Value(output, shape, all(x.constant for x in inputs))
+        constant = all(x.constant for x in inputs)
+        return Value(output, shape, constant, self.model.dtype(output))
 
     def reshape(self, x, shape):
         """Returns ``x`` in the shape ``shape``; ``x`` itself if it has that shape."""
@@ -179,6 +204,8 @@ def format_attribute(x):
         return str(x).lower()
     if isinstance(x, float):
         return repr(x)
+    if isinstance(x, str):
+        return x
     return format_size(x)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch.export.graph_signature import OutputKind
 
-from sol.pytorch import ops
+from sol.pytorch import ops, ops_type
 from sol.pytorch.builder import Builder, Unsupported, Value, to_size
 from sol.pytorch.capture import PREFIX
 from sol.pytorch.functional import make_functional, storage_of
@@ -93,7 +93,7 @@ class _Importer:
         self._base = {}  # node -> the base of its alias set
         self._members = {}  # base -> the nodes of its alias set
         self._sources = set()  # placeholders: inputs and parameters
-        self._inputs, self._params = [], []
+        self._inputs, self._params = [], self._builder.params
         self._partial = partial
         self._hosts = []  # HostNodes
         self._joined = set()  # host nodes with several results that may overlap in memory
@@ -145,8 +145,8 @@ class _Importer:
 
     def _source(self, node, name, add, constant):
         value = node.meta["val"]
-        if value.dtype is not torch.float32:
-            raise Unsupported(f"{name} is {show(node)}; only f32 is supported")
+        if value.dtype not in DTYPE_NAMES:
+            raise Unsupported(f"{name} is {show(node)}, which has no type in SOL")
         shape = tuple(map(to_size, value.shape))
         self._sources.add(node)
         dtype = DTYPE_NAMES[value.dtype]
@@ -192,13 +192,21 @@ class _Importer:
             raise Unsupported(f"the operation {show_call(node)}")
 
     def _check_dtype(self, node):
-        """Raises Unsupported unless all arguments and results are f32."""
-        for argument in node.all_input_nodes:
-            if argument in self._cell and self._value(argument).dtype != "f32":
-                raise Unsupported(f"an argument is {show(argument)}; only f32 is supported")
         for value in _as_list(node.meta["val"]):
-            if value.dtype is not torch.float32:
-                raise Unsupported(f"the result is {show(node)}; only f32 is supported")
+            if value.dtype not in DTYPE_NAMES:
+                raise Unsupported(f"the result is {show(node)}, which has no type in SOL")
+
+    def _promote(self, packet, node, arguments):
+        """Casts the arguments of an op to the element type of its result, as PyTorch's promotion does."""
+        if packet in ops_type.KEEPING or not isinstance(node.meta["val"], torch.Tensor):
+            return arguments
+
+        def cast(x):
+            if isinstance(x, list):
+                return [cast(item) for item in x]
+            return self._builder.cast(x, self._builder.dtype) if isinstance(x, Value) else x
+
+        return {name: x if name in ops_type.KEPT else cast(x) for name, x in arguments.items()}
 
     def _getitem(self, node):
         parts, index = node.args
@@ -216,8 +224,11 @@ class _Importer:
         if written:
             self._check_write(node, written)
         n_records = len(self._builder.records)
-        result = function(self._builder, **self._arguments(node), out=_out_shapes(node))
+        self._builder.dtype = DTYPE_NAMES[_as_list(node.meta["val"])[0].dtype]
+        arguments = self._promote(packet.removesuffix("_"), node, self._arguments(node))
+        result = function(self._builder, **arguments, out=_out_shapes(node))
         _check_shapes(result, _out_shapes(node))
+        _check_dtypes(result, node)
         added = {record.kind for record in self._builder.records[n_records:]}
         self._n_layers += not added <= MOVES
         packet = packet.removesuffix("_")
@@ -419,6 +430,13 @@ def _check_shapes(result, expected):
         known = zip(value.shape, shape)
         if value.rank != len(shape) or any(a is not None and a != b for a, b in known):
             raise Unsupported(f"SOL gives {value.shape} where PyTorch gives {shape}")
+
+
+def _check_dtypes(result, node):
+    values = [result] if isinstance(result, Value) else result
+    for value, expected in zip(values, _as_list(node.meta["val"])):
+        if value.dtype != DTYPE_NAMES[expected.dtype]:
+            raise Unsupported(f"SOL gives {value.dtype} where PyTorch gives {show(node)}")
 
 
 def show(node):

@@ -5,14 +5,14 @@ tensors are Values), and ``out``, the shape that PyTorch computed, or the list o
 Values for an op with several results. It raises Unsupported with a reason for what SOL does not support. It never gets an
 in-place op: the importer replaces ``relu_`` by ``relu`` if no other tensor sees the write.
 
-Norms, attention, activations with parameters and statistics are in ops_norm.py, ops that rearrange values in ops_move.py. A new
-op is one row of a TABLE.
+Norms, attention, activations with parameters, and statistics are in ops_norm.py, ops that rearrange values in ops_move.py,
+upsampling in ops_resize.py, ops of element types in ops_type.py. A new op is one row of a TABLE.
 """
 
 import functools
 import math
 
-from sol.pytorch import ops_move, ops_norm
+from sol.pytorch import ops_move, ops_norm, ops_resize, ops_type
 from sol.pytorch.builder import Value, all_axes, normal_axis, pair
 from sol.pytorch.builder import needs as _needs
 
@@ -150,7 +150,8 @@ def _pow(b, x, exponent, out):
         return x
     if exponent == 3:
         return b.layer("mul", b.layer("square", x), x)
-    _needs(not isinstance(exponent, Value) and exponent in powers, f"pow by {exponent}")
+    if isinstance(exponent, Value) or exponent not in powers:
+        return b.layer("pow", x, exponent)
     for kind in powers[exponent]:
         x = b.layer(kind, x)
     return x
@@ -169,8 +170,7 @@ def _rsub(b, x, other, out, alpha=1):
     return b.layer("sub", other, _scale(b, x, alpha))
 
 
-def _div(b, x, other, out, rounding_mode=None):
-    _needs(rounding_mode is None, f"div with rounding_mode={rounding_mode}")
+def _div(b, x, other, out):
     return b.layer("div", x, other)
 
 
@@ -348,10 +348,12 @@ def _stack(b, tensors, out, dim=0):
 
 
 def _pad(b, x, pad, out, mode="constant", value=0):
-    """Constant padding. ``pad`` has two values per dim, from the last dim on; libsol pads only the last two dims."""
-    _needs(mode == "constant", f"pad with mode={mode}")
-    pad = list(pad) + [0] * (4 - len(pad))
-    _needs(not any(pad[4:]) and min(pad) >= 0, f"pad by {pad}")
+    """``pad`` has two values per dim, from the last dim on. A value below 0 removes elements."""
+    if mode != "constant":
+        return ops_move.pad_with_copies(b, x, pad, mode)
+    x = ops_move.crop(b, x, pad)
+    pad = [max(0, size) for size in pad] + [0] * (4 - len(pad))
+    x, pad = ops_move.pad_outer_dims(b, x, pad[4:], value or 0), pad[:4]
     if not any(pad):
         return x
     left, right, top, bottom = pad[:4]
@@ -362,7 +364,8 @@ def _pad(b, x, pad, out, mode="constant", value=0):
 
 
 def _full(b, out, fill_value=0.0, **_):
-    return b.layer("expand", float(fill_value), shape=list(out)) if out else b.scalar(fill_value)
+    value = b.value(fill_value)
+    return b.layer("expand", value, shape=list(out)) if out else value
 
 
 _ones = functools.partial(_full, fill_value=1.0)
@@ -402,12 +405,13 @@ TABLE = {
     "square.default": _unary("square"),
     "reciprocal.default": _unary("reciprocal"),
     "erf.default special_erf.default": _unary("erf"),
-    "pow.Tensor_Scalar": _pow,
+    "pow.Tensor_Scalar pow.Tensor_Tensor": _pow,
+    "pow.Scalar": lambda b, x, exponent, out: b.layer("pow", b.value(x), exponent),
     "add.Tensor add.Scalar": _binary("add"),
     "sub.Tensor sub.Scalar subtract.Tensor": _binary("sub"),
     "mul.Tensor mul.Scalar multiply.Tensor": _binary("mul"),
     "rsub.Scalar rsub.Tensor": _rsub,
-    "div.Tensor div.Scalar div.Tensor_mode divide.Tensor true_divide.Tensor": _div,
+    "div.Tensor div.Scalar divide.Tensor true_divide.Tensor": _div,
     "maximum.default max.other": _binary("maximum"),
     "minimum.default min.other": _binary("minimum"),
     "addcmul.default": _addcmul("mul"),
@@ -425,7 +429,6 @@ TABLE = {
     "dropout.default feature_dropout.default alpha_dropout.default": _dropout,
     "feature_alpha_dropout.default": _dropout,
     "contiguous.default clone.default detach.default alias.default lift_fresh_copy.default": _identity,
-    "to.dtype to.device to.dtype_layout to.other _to_copy.default type_as.default": _identity,
     "view.default reshape.default flatten.using_ints unflatten.int": _reshape,
     "unsqueeze.default _unsafe_view.default view_as.default reshape_as.default": _reshape,
     "squeeze.default squeeze.dim squeeze.dims": _squeeze,
@@ -447,8 +450,9 @@ TABLE = {
     "ones.default ones_like.default new_ones.default": _ones,
 }
 
-_ALL = {**TABLE, **ops_norm.TABLE, **ops_move.TABLE}
-OPS = {name: function for names, function in _ALL.items() for name in names.split()}
+TABLE |= ops_norm.TABLE | ops_move.TABLE | ops_resize.TABLE | ops_type.TABLE
+
+OPS = {name: function for names, function in TABLE.items() for name in names.split()}
 
 # Ops that only check something: torch.export has evaluated them, and Batches checks the batch size at each call.
 IGNORED = {

@@ -2,7 +2,7 @@
 
 import math
 
-from sol.pytorch.builder import normal_axis
+from sol.pytorch.builder import needs, normal_axis
 
 
 def _slice(b, x, axis, start, size, step=1):
@@ -108,6 +108,64 @@ def _repeat_interleave(b, x, repeats, out, dim=None, output_size=None):
     apart = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
     full = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
     return b.reshape(b.layer("expand", b.reshape(x, apart), shape=list(full)), out)
+
+
+# ---- Padding ----
+
+
+def _pairs(x, pad):
+    """Yields (axis, number of values before, after) of a padding, which begins with the last dim."""
+    for i in range(0, len(pad), 2):
+        yield x.rank - 1 - i // 2, pad[i], pad[i + 1]
+
+
+def crop(b, x, pad):
+    """Removes the values that a padding below 0 removes."""
+    for axis, before, after in _pairs(x, pad):
+        gone = max(0, -before), max(0, -after)
+        if any(gone):
+            x = _slice(b, x, axis, gone[0], x.shape[axis] - sum(gone))
+    return x
+
+
+def pad_outer_dims(b, x, pad, value):
+    """Constant padding of dims -3, -4, .."""
+    for axis, before, after in _pairs(x, [0] * 4 + list(pad)):
+        if before or after:
+            rest = x.shape[:axis], x.shape[axis + 1 :]
+            sides = [
+                b.layer("expand", b.value(value, x.dtype), shape=[*rest[0], size, *rest[1]])
+                if size
+                else None
+                for size in (before, after)
+            ]
+            parts = [part for part in (sides[0], x, sides[1]) if part is not None]
+            x = b.layer("concat", *parts, axis=axis)
+    return x
+
+
+def _side(b, x, axis, size, mode, is_front):
+    """Returns the ``size`` values that a padding puts in front of ``x``, or behind it."""
+    whole = x.shape[axis]
+    if mode == "replicate":
+        edge = _slice(b, x, axis, 0 if is_front else whole - 1, 1)
+        return b.layer("expand", edge, shape=[*x.shape[:axis], size, *x.shape[axis + 1 :]])
+    if mode == "circular":
+        return _slice(b, x, axis, whole - size if is_front else 0, size)
+    return _slice(b, x, axis, size if is_front else whole - 2, size, -1)
+
+
+def pad_with_copies(b, x, pad, mode):
+    """Pads with values of ``x``: reflect, replicate, circular."""
+    needs(mode in ("reflect", "replicate", "circular"), f"pad with mode={mode}")
+    x = crop(b, x, pad)
+    for axis, before, after in _pairs(x, pad):
+        needs(isinstance(x.shape[axis], int), "padding of a dim of unknown size")
+        front = [_side(b, x, axis, before, mode, True)] if before > 0 else []
+        behind = [_side(b, x, axis, after, mode, False)] if after > 0 else []
+        if front or behind:
+            x = b.layer("concat", *front, x, *behind, axis=axis)
+    return x
 
 
 # ---- Triangles ----

@@ -5,10 +5,9 @@ Most of these ops are one composite layer each, which libsol decomposes.
 
 import math
 
-from sol.pytorch.builder import all_axes, needs, normal_axis
+import torch
 
-FLOAT_EPS = 1.1920928955078125e-07  # the distance from 1 to the next float32
-
+from sol.pytorch.builder import DTYPES, all_axes, needs, normal_axis
 
 # ---- Norms ----
 
@@ -29,8 +28,9 @@ def _layer_norm(b, x, normalized_shape, weight=None, bias=None, eps=1e-5, out=No
     return b.layer("layer_norm", x, *_affine(weight, bias), axes=axes, eps=float(eps))
 
 
-def _rms_norm(b, x, normalized_shape, weight=None, eps=FLOAT_EPS, out=None):
+def _rms_norm(b, x, normalized_shape, weight=None, eps=None, out=None):
     axes = _last_axes(x, normalized_shape)
+    eps = torch.finfo(DTYPES[x.dtype]).eps if eps is None else eps
     return b.layer("rms_norm", x, *_affine(weight, None), axes=axes, eps=float(eps))
 
 
@@ -126,6 +126,16 @@ def _log_sigmoid(b, x, out):
     return b.layer("neg", b.layer("softplus", b.layer("neg", x)))
 
 
+def _hardshrink(b, x, out, lambd=0.5):
+    near = b.layer("less_equal", b.layer("abs", x), float(lambd))
+    return b.layer("where", near, b.value(0.0, x.dtype), x)
+
+
+def _threshold(b, x, threshold, value, out):
+    below = b.layer("less_equal", x, threshold)
+    return b.layer("where", below, b.value(value, x.dtype), x)
+
+
 def _softshrink(b, x, lambd=0.5, out=None):
     lambd = float(lambd)
     return b.layer("sub", x, b.layer("clamp", x, min=-lambd, max=lambd))
@@ -207,7 +217,9 @@ TABLE = {
     "prelu.default": _prelu,
     "rrelu.default": _rrelu,
     "log_sigmoid.default": _log_sigmoid,
+    "hardshrink.default": _hardshrink,
     "softshrink.default": _softshrink,
+    "threshold.default": _threshold,
     "glu.default": _glu,
     "linalg_vector_norm.default norm.Scalar norm.ScalarOpt_dim frobenius_norm.dim": _norm,
     "var.default var.dim var.correction": _variance,

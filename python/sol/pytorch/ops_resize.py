@@ -33,11 +33,12 @@ def _scale_names(n_dims):
 
 
 def _apply(op, units, n, n_dims, given, factor):
-    """Runs the op on [1, c, size] and returns [c, n]. The other dims have one element."""
-    image = units.reshape(1, *units.shape[-2:], *[1] * (n_dims - 1))
-    size = [n] + [1] * (n_dims - 1)
-    factors = [factor] + [None] * (n_dims - 1)
-    return op.default(image, size, *given, *factors).reshape(units.shape[-2], n)
+    """Runs the op on rows, [c, size], and returns [c, n]. An image has one row: PyTorch 2.13 with antialias resizes an image of
+    one column wrongly."""
+    beside = [1] * (n_dims - 1)
+    image = units.reshape(1, len(units), *beside, units.shape[1])
+    factors = [None] * (n_dims - 1) + [factor]
+    return op.default(image, [*beside, n], *given, *factors).reshape(len(units), n)
 
 
 def _resize(b, x, axis, n, apply):

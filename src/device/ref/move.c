@@ -74,8 +74,9 @@ void ref_eval_pad(const struct layer_call *c) {
 /* The row that index number `i` selects; -1, with the call's status set, if there is no such row. */
 static int64_t read_row(const struct layer_call *c, int64_t i, int64_t rows) {
     int64_t row = ref_whole(c, 1, i);
-    if (row >= -rows && row < rows) return row < 0 ? row + rows : row;
-    *c->status = fail(SOL_EINVAL, "gather: number %lld, but there are %lld rows", (long long)row,
+    const int64_t least = c->attr->wraps ? -rows : 0;
+    if (row >= least && row < rows) return row < 0 ? row + rows : row;
+    *c->status = fail(SOL_EINDEX, "gather: number %lld, but there are %lld rows", (long long)row,
                       (long long)rows);
     return -1;
 }
