@@ -221,6 +221,42 @@ enum sol_status infer_conv(struct layer *l) {
     return set_windows(l, kernel, w->dim[0]);
 }
 
+/* Sets the output to [n, k, rows, columns]: in each dim, the windows of all input points, without the padding. */
+static enum sol_status set_spread(struct layer *l, const int64_t kernel[2], struct size channels) {
+    const struct attr *a = &l->attr;
+    struct tensor *out = l->out[0];
+    infer_set_shape(out, l->in[0]);
+    out->dim[1] = channels;
+    for (int i = 0; i < 2; i++) {
+        int64_t in = size_value(l->in[0]->dim[2 + i]), n;
+        bool fits = !__builtin_mul_overflow(in - 1, a->stride[i], &n) && n <= INT32_MAX;
+        if (fits) n += a->dilation[i] * (kernel[i] - 1) + 1 + a->output_pad[i] - a->pad[i] - a->pad[2 + i];
+        if (!fits || n < 1)
+            return fail(SOL_EINVAL, "the result of input %s has no rows or columns, or too many",
+                        SHAPE_TEXT(l->in[0]));
+        out->dim[2 + i] = size_const(n);
+    }
+    return SOL_OK;
+}
+
+/* x [n,c,h,w], weight [c, k/groups, r, s], bias [k] gives [n,k,..]. */
+enum sol_status infer_conv_transpose(struct layer *l) {
+    const struct tensor *x = l->in[0], *w = l->in[1];
+    TRY(check_window(l));
+    TRY(check_weight(w, 4, "[c,k,r,s]"));
+    int64_t groups = l->attr.groups, c = size_value(x->dim[1]), k = size_value(w->dim[1]);
+    if (groups < 1 || c % groups || c != size_value(w->dim[0]))
+        return fail(SOL_EINVAL, "weight %s in %lld groups does not fit input %s", SHAPE_TEXT(w),
+                    (long long)groups, SHAPE_TEXT(x));
+    if (l->n_in > 2 && (l->in[2]->rank != 1 || !size_is(l->in[2]->dim[0], k * groups)))
+        return fail(SOL_EINVAL, "bias %s does not fit weight %s", SHAPE_TEXT(l->in[2]),
+                    SHAPE_TEXT(w));
+    int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
+    TRY(check_positive("kernel", kernel, 1));
+    TRY(check_positive("output_pad", l->attr.output_pad, 0));
+    return set_spread(l, kernel, size_const(k * groups));
+}
+
 enum sol_status infer_pool(struct layer *l) {
     const struct attr *a = &l->attr;
     TRY(check_window(l));

@@ -7,7 +7,7 @@
  *   argmax(x) -> min(where(x == max(x) or x is NaN, position, large))
  *
  * scale and shift depend on parameters only, so `prepack` computes them, once per version of the parameters. The other composites
- * are in decompose_norm.c and decompose_attention.c.
+ * are in decompose_norm.c, decompose_attention.c and decompose_transposed.c.
  */
 #include "pass/decompose.h"
 
@@ -137,7 +137,8 @@ static struct tensor *decompose_extreme(struct model *m, const struct layer *l) 
     return pass_reshape(m, index, l->out[0]->rank, l->out[0]->dim);
 }
 
-static const struct pass_rule rules[] = {{LAYER_batch_norm, decompose_batch_norm},
+static const struct pass_rule rules[] = {{LAYER_conv_transpose, decompose_conv_transpose},
+                                         {LAYER_batch_norm, decompose_batch_norm},
                                          {LAYER_layer_norm, decompose_layer_norm},
                                          {LAYER_rms_norm, decompose_rms_norm},
                                          {LAYER_group_norm, decompose_group_norm},

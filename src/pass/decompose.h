@@ -2,7 +2,8 @@
  * Inside the pass decompose: one function per composite layer. Each returns the tensor that replaces the layer's output, made of
  * simple layers with the layer's origin; NULL after an error.
  *
- *   decompose.c: the table, batch_norm, softmax   decompose_norm.c: norms, reductions   decompose_attention.c
+ *   decompose.c: the table, batch_norm, softmax      decompose_norm.c: norms, reductions
+ *   decompose_attention.c                             decompose_transposed.c: conv_transpose
  */
 #ifndef SOL_DECOMPOSE_H
 #define SOL_DECOMPOSE_H
@@ -17,6 +18,10 @@ struct tensor *decompose_group_norm(struct model *m, const struct layer *l);
 struct tensor *decompose_norm(struct model *m, const struct layer *l);
 struct tensor *decompose_variance(struct model *m, const struct layer *l);
 struct tensor *decompose_logsumexp(struct model *m, const struct layer *l);
+
+/* ---- decompose_transposed.c ---- */
+
+struct tensor *decompose_conv_transpose(struct model *m, const struct layer *l);
 
 /* ---- decompose_attention.c ---- */
 

@@ -1,4 +1,4 @@
-/* Random cases of composites: norms, attention, reductions that are composites, and of triangles. */
+/* Random cases of composites: norms, attention, reductions that are composites, and of triangles, and of transposed convolutions. */
 #include "gen_parts.h"
 
 #include <stdio.h>
@@ -36,6 +36,26 @@ void gen_group_norm(struct gen *g, const char *kind, const char *attributes) {
     for (int i = 1; i < 3; i++) in[i] = gen_leaf(g, true, 1, &c, -2, 2);
     snprintf(text, sizeof text, "groups=%d eps=0.01", groups);
     gen_output(g, gen_add(g, kind, random_int(r, 1, 3), in, text));
+}
+
+void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes) {
+    static const int counts[] = {1, 2, 3, 8, 17};
+    struct random *r = g->random;
+    int groups = random_int(r, 1, 3), h = random_int(r, 1, 9), w = random_int(r, 1, 9), in[3];
+    int64_t c = groups * RANDOM_PICK(r, counts), k = RANDOM_PICK(r, counts), all = groups * k;
+    int kh = random_int(r, 1, 5), kw = random_int(r, 1, 5), dilation = random_one_in(r, 4) ? 2 : 1;
+    int top = random_int(r, 0, (kh - 1) / 2), left = random_int(r, 0, (kw - 1) / 2);
+    char text[160];
+    (void)attributes;
+    in[0] = gen_leaf(g, false, 4, (int64_t[]){g->batch, c, h, w}, -1, 1);
+    in[1] = gen_leaf(g, true, 4, (int64_t[]){c, k, kh, kw}, -0.5f, 0.5f);
+    in[2] = gen_leaf(g, true, 1, &all, -1, 1);
+    snprintf(text, sizeof text,
+             "stride=[%d,%d] pad=[%d,%d,%d,%d] output_pad=[%d,%d] dilation=[%d,%d] groups=%d",
+             random_int(r, 1, 3), random_int(r, 1, 3), top, left, top, left, random_int(r, 0, 2),
+             random_int(r, 0, 2), dilation, dilation, groups);
+    gen_output(g, gen_add(g, kind, random_int(r, 2, 3), in, text));
+    g->tolerance = 4e-5; /* Winograd */
 }
 
 /* Heads may be grouped, or shared by all batches; the mask may lack dims. */

@@ -331,6 +331,7 @@ static const struct {
     {"scalar", make_source, ""},
     {"conv", make_conv, ""},
     {"linear", make_linear, ""},
+    {"conv_transpose", gen_conv_transpose, ""},
     {"batch_norm", make_batch_norm, ""},
     {"softmax", make_along, ""},
     {"log_softmax", make_along, ""},

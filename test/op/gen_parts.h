@@ -27,6 +27,7 @@ int gen_shape(struct gen *g, int64_t most, int64_t *dim);
 /* gen_composite.c: cases of gen_layer.c. */
 void gen_axes_norm(struct gen *g, const char *kind, const char *attributes);
 void gen_group_norm(struct gen *g, const char *kind, const char *attributes);
+void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes);
 void gen_attention(struct gen *g, const char *kind, const char *attributes);
 void gen_triangle(struct gen *g, const char *kind, const char *attributes);
 /* The same, also of rank 0 or 5, and sometimes with a dim of 0. */

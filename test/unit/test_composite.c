@@ -26,6 +26,14 @@ struct row {
 #define X "f32[$0,6,7,5]"
 static const struct row rows[] = {
     {X " f32[6] f32[6] f32[6] f32[6]", "batch_norm eps=0.5", 0},
+    {X " f32[6,4,3,2] f32[4]", "conv_transpose", 0},
+    {X " f32[6,4,2,2] f32[4]", "conv_transpose stride=[2,2]", 0},
+    {X " f32[6,4,4,4]", "conv_transpose stride=[2,2] pad=[1,1,1,1]", 0},
+    {X " f32[6,4,3,3] f32[4]", "conv_transpose stride=[2,3] pad=[1,0,1,2] output_pad=[1,2]", 0},
+    {X " f32[6,2,3,3] f32[6]", "conv_transpose stride=[3,2] groups=3 output_pad=[5,0]", 0},
+    {X " f32[6,1,3,2] f32[6]", "conv_transpose groups=6 dilation=[2,3] pad=[3,2,0,1]", 0},
+    {X " f32[6,4,3,2]", "conv_transpose stride=[2,2] dilation=[3,2] pad=[5,1,4,0]", 0},
+    {X " f32[6,4,1,2]", "conv_transpose stride=[3,4] pad=[4,0,2,3]", 0},
     {X, "softmax axis=1", 0},
     {X, "softmax axis=-1", 100},
     {"f32[$0,0]", "softmax axis=1", 0},

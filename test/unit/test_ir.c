@@ -156,6 +156,17 @@ static const struct row rows[] = {
     {X, "softmax axis=-5", "!axis -5", SOL_EINVAL},
     {X, "log_softmax axis=1", X, 0},
     {X, "log_softmax axis=4", "!axis 4 of a tensor of rank 4", SOL_EINVAL},
+    /* Transposed convolution */
+    {X " f32[3,4,3,3] f32[4]", "conv_transpose", "f32[$0,4,10,10]", 0},
+    {X6 " f32[6,2,4,3]", "conv_transpose groups=2 stride=[2,3] pad=[1,1,1,0] output_pad=[1,0]",
+     "f32[$0,4,17,23]", 0},
+    {X " f32[4,3,3,3]", "conv_transpose", "!weight [4,3,3,3] in 1 groups does not fit", SOL_EINVAL},
+    {X " f32[3,4,3,3]", "conv_transpose groups=2", "!in 2 groups", SOL_EINVAL},
+    {X " f32[3,4,3,3] f32[3]", "conv_transpose", "!bias [3]", SOL_EINVAL},
+    {X " f32[3,4,3,3]", "conv_transpose pad=[9,0,9,0]", "!no rows", SOL_EINVAL},
+    {X " f32[3,4,3,3]", "conv_transpose stride=[0,1]", "!stride", SOL_EINVAL},
+    {X " f32[3,4,3,3]", "conv_transpose output_pad=[-1,0]", "!output_pad", SOL_EINVAL},
+    {X " f32[3,4,3,3]", "conv_transpose stride=[2147483647,1]", "!too many", SOL_EINVAL},
     /* Norms and composite reductions */
     {X " f32[8] f32[8,1]", "layer_norm axes=[-1]", X, 0},
     {X " f32[8] f32[9]", "layer_norm axes=[-1]", "!parameter [9] does not broadcast", SOL_EINVAL},

@@ -400,7 +400,7 @@ static void test_layers(void) {
         [LAYER_gather] = true,      [LAYER_softmax] = true,    [LAYER_log_softmax] = true,
         [LAYER_layer_norm] = true,  [LAYER_rms_norm] = true,   [LAYER_group_norm] = true,
         [LAYER_attention] = true,   [LAYER_logsumexp] = true,  [LAYER_norm] = true,
-        [LAYER_variance] = true,    [LAYER_argmax] = true,     [LAYER_argmin] = true,
+        [LAYER_conv_transpose] = true, [LAYER_variance] = true,    [LAYER_argmax] = true,     [LAYER_argmin] = true,
         [LAYER_host] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);

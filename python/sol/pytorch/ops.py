@@ -71,9 +71,34 @@ def _conv1d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     return b.reshape(y, out)
 
 
-def _convolution(b, x, weight, bias, stride, padding, dilation, transposed, groups, out, **_):
-    _needs(not transposed, "a transposed convolution")
+def _conv_transpose2d(
+    b, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, out=None
+):
+    _needs(weight.constant, "a convolution whose weight is computed from the input")
+    inputs = [weight] if bias is None else [weight, bias]
+    pads = {"pad": pair(padding) * 2, "output_pad": pair(output_padding)}
+    attributes = {"stride": pair(stride), "dilation": pair(dilation), "groups": groups, **pads}
+    return _batched(b, x, lambda x4: b.layer("conv_transpose", x4, *inputs, **attributes))
+
+
+def _conv_transpose1d(
+    b, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, out=None
+):
+    """A 1-D transposed convolution, as a 2-D one of images with one row."""
+    image, window = (b.reshape(v, (*v.shape[:-1], 1, v.shape[-1])) for v in (x, weight))
+    stride, dilation = ([1, pair(n)[-1]] for n in (stride, dilation))
+    padding, output_padding = ([0, pair(n)[-1]] for n in (padding, output_padding))
+    y = _conv_transpose2d(b, image, window, bias, stride, padding, output_padding, groups, dilation)
+    return b.reshape(y, out)
+
+
+def _convolution(
+    b, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, **_
+):
     _needs(weight.rank in (3, 4), f"a convolution over {weight.rank - 2} dimensions")
+    if transposed:
+        conv = _conv_transpose2d if weight.rank == 4 else _conv_transpose1d
+        return conv(b, x, weight, bias, stride, padding, output_padding, groups, dilation, out)
     conv = _conv2d if weight.rank == 4 else _conv1d
     return conv(b, x, weight, bias, stride, padding, dilation, groups, out)
 
@@ -378,6 +403,8 @@ TABLE = {
     "conv2d.default conv2d.padding": _conv2d,
     "conv1d.default conv1d.padding": _conv1d,
     "convolution.default _convolution.default _convolution.deprecated": _convolution,
+    "conv_transpose2d.input": _conv_transpose2d,
+    "conv_transpose1d.default": _conv_transpose1d,
     "linear.default": _linear,
     "matmul.default": _matmul,
     "mm.default bmm.default": _mm,

@@ -1,4 +1,5 @@
-/* The reference of norms, of reductions that are composites, of attention and of triangles. All in double. */
+/* The reference of norms, of reductions that are composites, of attention, of transposed convolution and of triangles.
+ * All in double. */
 #include "device/ref/eval.h"
 
 #include <math.h>
@@ -231,6 +232,44 @@ void ref_eval_attention(const struct layer_call *c) {
             value += weight * read_matrix(c, 2, at, j, at[c->shape.rank - 1]);
         }
         ref_set_real(c, i, top == -INFINITY ? 0 : value / sum);
+        ref_step_point(&c->shape, at);
+    }
+}
+
+/* ---- Transposed convolution ---- */
+
+/* Which input position reaches output position `at` along dim `i` (0 rows, 1 columns) by weight number `r`; -1: none. */
+static int64_t find_reader(const struct layer_call *c, int i, int64_t at, int64_t r, int64_t size) {
+    int64_t distance = at + c->attr->pad[i] - r * c->attr->dilation[i], stride = c->attr->stride[i];
+    if (distance < 0 || distance % stride || distance / stride >= size) return -1;
+    return distance / stride;
+}
+
+/* The contribution of channel `channel` of x to the output's point `at`. */
+static double sum_windows(const struct layer_call *c, const int64_t *at, int64_t channel, int64_t k) {
+    struct shape xs = ref_get_shape(c, 0), ws = ref_get_shape(c, 1);
+    double sum = 0;
+    for (int64_t r = 0; r < ws.dim[2]; r++)
+        for (int64_t s = 0; s < ws.dim[3]; s++) {
+            int64_t row = find_reader(c, 0, at[2], r, xs.dim[2]),
+                    column = find_reader(c, 1, at[3], s, xs.dim[3]);
+            if (row < 0 || column < 0) continue;
+            int64_t x = at[0] * xs.stride[0] + channel * xs.stride[1] + row * xs.stride[2] + column,
+                    w = channel * ws.stride[0] + k * ws.stride[1] + r * ws.stride[2] + s;
+            sum += ref_real(c, 0, x) * ref_real(c, 1, w);
+        }
+    return sum;
+}
+
+void ref_eval_conv_transpose(const struct layer_call *c) {
+    struct shape ws = ref_get_shape(c, 1);
+    int64_t at[SOL_MAX_RANK] = {0}, each = ws.dim[0] / c->attr->groups;
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        int64_t group = at[1] / ws.dim[1];
+        double sum = c->layer->n_in > 2 ? ref_real(c, 2, at[1]) : 0;
+        for (int64_t channel = group * each; channel < (group + 1) * each; channel++)
+            sum += sum_windows(c, at, channel, at[1] % ws.dim[1]);
+        ref_set_real(c, i, sum);
         ref_step_point(&c->shape, at);
     }
 }
