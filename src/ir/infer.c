@@ -57,17 +57,30 @@ static bool has_value(enum sol_dtype dtype, double value) {
     return value >= -limit && value <= limit - (dtype != SOL_I64);
 }
 
+static enum sol_status check_constant(enum sol_dtype dtype, double value) {
+    if (has_value(dtype, value)) return SOL_OK;
+    return fail(SOL_EINVAL, "%g is no constant of type %s", value, size_dtype_name(dtype));
+}
+
+enum sol_status infer_bound(enum sol_dtype dtype, double value) {
+    return isinf(value) ? SOL_OK : check_constant(dtype, value);
+}
+
 enum sol_status infer_scalar(struct layer *l) {
     l->out[0]->rank = 0;
-    if (has_value(l->attr.dtype, l->attr.value)) return SOL_OK;
-    return fail(SOL_EINVAL, "%g is no constant of type %s", l->attr.value,
-                size_dtype_name(l->attr.dtype));
+    return check_constant(l->attr.dtype, l->attr.value);
 }
 
 /* The output has the first input's shape. */
 enum sol_status infer_same(struct layer *l) {
     infer_set_shape(l->out[0], l->in[0]);
     return SOL_OK;
+}
+
+enum sol_status infer_clamp(struct layer *l) {
+    TRY(infer_bound(l->in[0]->dtype, l->attr.min));
+    TRY(infer_bound(l->in[0]->dtype, l->attr.max));
+    return infer_same(l);
 }
 
 /* The same, for layers that work along `axis`. */
@@ -230,7 +243,9 @@ static enum sol_status set_spread(struct layer *l, const int64_t kernel[2], stru
     for (int i = 0; i < 2; i++) {
         int64_t in = size_value(l->in[0]->dim[2 + i]), n;
         bool fits = !__builtin_mul_overflow(in - 1, a->stride[i], &n) && n <= INT32_MAX;
-        if (fits) n += a->dilation[i] * (kernel[i] - 1) + 1 + a->output_pad[i] - a->pad[i] - a->pad[2 + i];
+        if (fits)
+            n +=
+                a->dilation[i] * (kernel[i] - 1) + 1 + a->output_pad[i] - a->pad[i] - a->pad[2 + i];
         if (!fits || n < 1)
             return fail(SOL_EINVAL, "the result of input %s has no rows or columns, or too many",
                         SHAPE_TEXT(l->in[0]));
@@ -268,6 +283,7 @@ enum sol_status infer_pool(struct layer *l) {
             return fail(SOL_EINVAL, "pad %lld is more than half of a window over %lld",
                         (long long)a->pad[i], (long long)reach);
     }
+    TRY(infer_bound(l->in[0]->dtype, a->min));
     return set_windows(l, a->kernel, l->in[0]->dim[1]);
 }
 
@@ -300,8 +316,8 @@ enum sol_status infer_matmul(struct layer *l) {
     struct tensor *out = l->out[0];
     infer_set_ones(l);
     bool fits = a->rank >= 2 && b->rank >= 2 &&
-                size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) && infer_broadcast_into(out, a, 2) &&
-                infer_broadcast_into(out, b, 2);
+                size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) &&
+                infer_broadcast_into(out, a, 2) && infer_broadcast_into(out, b, 2);
     if (!fits) return fail(SOL_EINVAL, "no product of %s and %s", SHAPE_TEXT(a), SHAPE_TEXT(b));
     out->dim[out->rank - 2] = a->dim[a->rank - 2];
     out->dim[out->rank - 1] = b->dim[b->rank - 1];

@@ -129,5 +129,6 @@ enum sol_status infer_triangle(struct layer *l) {
     if (l->in[0]->rank < 2) return fail(SOL_EINVAL, "needs rows and columns");
     if (l->attr.diagonal < INT32_MIN || l->attr.diagonal > INT32_MAX)
         return fail(SOL_EINVAL, "diagonal %lld is too far away", (long long)l->attr.diagonal);
+    TRY(infer_bound(l->in[0]->dtype, l->attr.value));
     return infer_same(l);
 }

@@ -24,6 +24,8 @@ enum sol_status infer_axis(int64_t *axis, int rank);
 enum sol_status infer_axes(struct attr *attr, int rank, bool seen[SOL_MAX_RANK]);
 /* Sorts attr.axes, makes them non-negative, and fills in all axes if none is given. Sets reduced[axis] for each. */
 enum sol_status infer_reduced_axes(struct layer *l, bool reduced[SOL_MAX_RANK]);
+/* Has the type this value, for a bound or a fill value? An infinity stands for the limit of an integer type. */
+enum sol_status infer_bound(enum sol_dtype dtype, double value);
 void infer_set_shape(struct tensor *out, const struct tensor *like);
 /* Gives the output the highest rank of all inputs, with all dims 1. */
 void infer_set_ones(struct layer *l);

@@ -124,8 +124,7 @@ static struct tensor *positions(struct model *m, const struct tensor *x, int64_t
 static struct tensor *decompose_extreme(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0];
     bool is_max = l->kind == LAYER_argmax;
-    struct tensor *top =
-        reduce_axis(m, l, is_max ? LAYER_reduce_max : LAYER_reduce_min, x);
+    struct tensor *top = reduce_axis(m, l, is_max ? LAYER_reduce_max : LAYER_reduce_min, x);
     struct tensor *found = pass_binary(m, LAYER_equal, x, top, l->origin);
     if (size_family(x->dtype) == FAMILY_FLOAT && found)
         found = pass_binary(m, LAYER_bit_or, found, find_nan(m, x), l->origin);

@@ -55,8 +55,7 @@ static struct tensor *row_softmax(struct model *m, const struct layer *l, struct
     const int64_t last = x->rank - 1;
     struct tensor *top = decompose_reduce(m, l, LAYER_reduce_max, x, 1, &last, true);
     top = decompose_with(m, l, LAYER_maximum, top, -decompose_largest(x));
-    struct tensor *e =
-        decompose_unary(m, l, LAYER_exp, decompose_binary(m, l, LAYER_sub, x, top));
+    struct tensor *e = decompose_unary(m, l, LAYER_exp, decompose_binary(m, l, LAYER_sub, x, top));
     struct tensor *total = decompose_reduce(m, l, LAYER_sum, e, 1, &last, true);
     return decompose_binary(m, l, LAYER_div, e, decompose_with(m, l, LAYER_maximum, total, 1));
 }

@@ -32,8 +32,8 @@ static struct phases plan_phases(const struct layer *l, int i) {
     return p;
 }
 
-static struct tensor *pad_end(struct model *m, const struct layer *l, struct tensor *x, int64_t rows,
-                              int64_t columns) {
+static struct tensor *pad_end(struct model *m, const struct layer *l, struct tensor *x,
+                              int64_t rows, int64_t columns) {
     struct attr attr = ir_default_attr();
     attr.pad[2] = rows;
     attr.pad[3] = columns;
@@ -68,7 +68,8 @@ static struct tensor *dilate(struct model *m, const struct layer *l, struct tens
     w = pass_reshape(m, w, 5, (struct size[]){c, k, r, s, size_const(1)});
     w = w ? pad_end(m, l, w, 0, d[1] - 1) : NULL;
     struct size columns = size_scale(s, d[1]);
-    w = w ? pass_reshape(m, w, 4, (struct size[]){c, size_mul(k, r), size_const(1), columns}) : NULL;
+    w = w ? pass_reshape(m, w, 4, (struct size[]){c, size_mul(k, r), size_const(1), columns})
+          : NULL;
     w = w ? pad_end(m, l, w, d[0] - 1, 0) : NULL;
     return w ? pass_reshape(m, w, 4, (struct size[]){c, k, size_scale(r, d[0]), columns}) : NULL;
 }
@@ -85,7 +86,8 @@ static struct tensor *fit_weight(struct model *m, const struct layer *l, struct 
 }
 
 /* The weight of the convolution, [g*k*t*t', c/g, q, q']. */
-static struct tensor *turn_weight(struct model *m, const struct layer *l, const struct phases p[2]) {
+static struct tensor *turn_weight(struct model *m, const struct layer *l,
+                                  const struct phases p[2]) {
     struct tensor *w = fit_weight(m, l, dilate(m, l, l->in[1]), p);
     if (!w) return NULL;
     struct size groups = size_const(l->attr.groups), k = w->dim[1],

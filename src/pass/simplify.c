@@ -96,7 +96,7 @@ static const struct pass_rule rules[] = {
     {LAYER_reshape, merge_reshape},     {LAYER_expand, drop_same_shape},
     {LAYER_concat, drop_single_concat}, {LAYER_permute, merge_permute},
     {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_same_shape},
-    {LAYER_slice, drop_slice},     {LAYER_relu, drop_relu},
+    {LAYER_slice, drop_slice},          {LAYER_relu, drop_relu},
     {LAYER_matmul, simplify_product},
 };
 

@@ -97,7 +97,8 @@ static void *fill(const struct layer *l, int input, double offset) {
     for (int64_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
         double x = (double)(state >> 8) / (1 << 22) - 2 + (input ? 0 : offset);
-        bool is_mask = l->kind == LAYER_attention && input == 3, hides = i < row || state >> 30 == 0;
+        bool is_mask = l->kind == LAYER_attention && input == 3,
+             hides = i < row || state >> 30 == 0;
         if (is_mask && hides) x = t->dtype == SOL_BOOL ? 0 : -INFINITY;
         if (l->kind == LAYER_batch_norm && input == 2) x = fabs(x);
         if (l->kind == LAYER_norm && i % 5 == 0) x = 0;

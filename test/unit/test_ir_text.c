@@ -105,8 +105,8 @@ static const char *const moving[] = {
 };
 
 static const char *const binary[] = {
-    "add",       "sub", "mul", "div",        "maximum", "minimum", "pow",
-    "floor_div", "mod", "rem", "less_equal", "less",    "equal",   "trunc_div", "prelu",
+    "add", "sub", "mul",        "div",  "maximum", "minimum",   "pow",   "floor_div",
+    "mod", "rem", "less_equal", "less", "equal",   "trunc_div", "prelu",
 };
 
 static const char *const integer[] = {"bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"};

@@ -199,7 +199,7 @@ def _argument_size(node):
     if _depends_on_data([value]):
         raise Unsupported("an argument depends on the values of a tensor")
     if not isinstance(value, torch.SymInt):
-        raise Unsupported(f"the argument {value}")
+        raise Unsupported(f"an argument is {value}")
     size = to_size(value)
     return size if isinstance(size, int) else _Formula(str(size), make_formula(size))
 

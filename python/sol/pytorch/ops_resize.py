@@ -5,6 +5,8 @@ of all its results: the rows of a matrix, with the rounding and the treatment of
 become sums of gathers, others (antialiasing) a product with the matrix. The table and its conventions are those of ops.py.
 """
 
+import functools
+
 import torch
 
 from sol.pytorch.builder import needs
@@ -21,8 +23,9 @@ def _upsample(name, n_dims):
         given = [] if align_corners is None else [align_corners]
         factors = scale_factors or [scales.get(key) for key in _scale_names(n_dims)]
         for i in range(n_dims):
+            apply = functools.partial(_apply, op, given, [None] * (n_dims - 1) + [factors[i]])
             axis = x.rank - n_dims + i
-            x = _resize(b, x, axis, out[axis], lambda t, n: _apply(op, t, n, n_dims, given, factors[i]))
+            x = _resize(b, x, axis, out[axis], apply)
         return x
 
     return run
@@ -32,12 +35,11 @@ def _scale_names(n_dims):
     return ["scales"] if n_dims == 1 else ["scales_d", "scales_h", "scales_w"][-n_dims:]
 
 
-def _apply(op, units, n, n_dims, given, factor):
+def _apply(op, given, factors, units, n):
     """Runs the op on rows, [c, size], and returns [c, n]. An image has one row: PyTorch 2.13 with antialias resizes an image of
     one column wrongly."""
-    beside = [1] * (n_dims - 1)
+    beside = [1] * (len(factors) - 1)
     image = units.reshape(1, len(units), *beside, units.shape[1])
-    factors = [None] * (n_dims - 1) + [factor]
     return op.default(image, [*beside, n], *given, *factors).reshape(len(units), n)
 
 

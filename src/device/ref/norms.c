@@ -150,7 +150,8 @@ static void norm_of(const struct layer_call *c, const struct windows *w, int64_t
     int64_t first = ref_find_offset(&w->kept, at);
     double p = c->attr->p;
     if (isinf(p)) {
-        ref_set_real(c, number, p > 0 ? find_top(c, w, first, fabs) : -find_top(c, w, first, negative_size));
+        ref_set_real(c, number,
+                     p > 0 ? find_top(c, w, first, fabs) : -find_top(c, w, first, negative_size));
         return;
     }
     double sum = sum_window(c, w, first, absolute_power, p);
@@ -246,7 +247,8 @@ static int64_t find_reader(const struct layer_call *c, int i, int64_t at, int64_
 }
 
 /* The contribution of channel `channel` of x to the output's point `at`. */
-static double sum_windows(const struct layer_call *c, const int64_t *at, int64_t channel, int64_t k) {
+static double sum_windows(const struct layer_call *c, const int64_t *at, int64_t channel,
+                          int64_t k) {
     struct shape xs = ref_get_shape(c, 0), ws = ref_get_shape(c, 1);
     double sum = 0;
     for (int64_t r = 0; r < ws.dim[2]; r++)

@@ -99,8 +99,8 @@ NUMBERS(relu, x < 0 ? 0 : x, x < 0 ? 0 : x)
 NUMBERS(clamp, R(clamp((double)x, (double)R(c->attr->min), (double)R(c->attr->max))),
         clamp_whole(c, x))
 FLOATS(leaky_relu, x > 0 ? x : R(c->attr->alpha) * x)
-FLOATS(elu, R(c->attr->scale) *
-                (x > 0 ? x : R(c->attr->alpha) * expm1(R(c->attr->input_scale) * x)))
+FLOATS(elu,
+       R(c->attr->scale) * (x > 0 ? x : R(c->attr->alpha) * expm1(R(c->attr->input_scale) * x)))
 FLOATS(sigmoid, 1 / (1 + exp(-x)))
 FLOATS(tanh, tanh(x))
 FLOATS(gelu, R(0.5) * x * (1 + erf(x * R(M_SQRT1_2))))

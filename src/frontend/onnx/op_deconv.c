@@ -44,9 +44,9 @@ enum sol_status op_deconv(struct op_call *c) {
         more[i] += max_i64(0, -w.end[i]);
         w.end[i] = max_i64(0, w.end[i]);
     }
-    sol_tensor y = call_layer(
-        c, "conv_transpose", 2 + call_has(c, 2), in,
-        "stride=%s dilation=%s pad=%s output_pad=%s groups=%lld", window_pair(c, w.stride),
-        window_pair(c, w.dilation), window_pads(c, &w), window_pair(c, more), (long long)groups);
+    sol_tensor y = call_layer(c, "conv_transpose", 2 + call_has(c, 2), in,
+                              "stride=%s dilation=%s pad=%s output_pad=%s groups=%lld",
+                              window_pair(c, w.stride), window_pair(c, w.dilation),
+                              window_pads(c, &w), window_pair(c, more), (long long)groups);
     return call_set_output(c, 0, window_no_rows(c, y, &w));
 }

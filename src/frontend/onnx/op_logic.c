@@ -50,6 +50,5 @@ enum sol_status op_trilu(struct op_call *c) {
     int64_t k = 0;
     if (call_has(c, 1)) call_input_ints(c, 1, 1, &k);
     k = max_i64(INT32_MIN, min_i64(k, INT32_MAX)); /* beyond these, it is empty or everything */
-    return call_set_output(
-        c, 0, LAYER1(c, kind, call_tensor(c, 0), "diagonal=%lld", (long long)k));
+    return call_set_output(c, 0, LAYER1(c, kind, call_tensor(c, 0), "diagonal=%lld", (long long)k));
 }

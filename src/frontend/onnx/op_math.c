@@ -86,10 +86,9 @@ enum sol_status op_selu(struct op_call *c) {
 /* max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) */
 enum sol_status op_celu(struct op_call *c) {
     double alpha = call_float(c, "alpha", 1);
-    return call_set_output(
-        c, 0,
-        LAYER1(c, "elu", call_tensor(c, 0), "alpha=%s input_scale=%s", call_format_double(c, alpha),
-               call_format_double(c, 1 / alpha)));
+    return call_set_output(c, 0,
+                           LAYER1(c, "elu", call_tensor(c, 0), "alpha=%s input_scale=%s",
+                                  call_format_double(c, alpha), call_format_double(c, 1 / alpha)));
 }
 
 static sol_tensor clamp(struct op_call *c, sol_tensor x, double low, double high) {
@@ -123,8 +122,8 @@ enum sol_status op_shrink(struct op_call *c) {
                up = LAYER2(c, "add", x, call_scalar(c, bias), "");
     sol_tensor is_above = LAYER2(c, "less", call_scalar(c, lambd), x, ""),
                is_below = LAYER2(c, "less", x, call_scalar(c, -lambd), "");
-    return call_set_output(
-        c, 0, where(c, is_below, up, where(c, is_above, down, call_scalar(c, 0))));
+    return call_set_output(c, 0,
+                           where(c, is_below, up, where(c, is_above, down, call_scalar(c, 0))));
 }
 
 /* (exp(x) + exp(-x)) / 2 */
@@ -300,7 +299,8 @@ enum sol_status op_reduce(struct op_call *c) {
     bool is_plain = !find_composed(c->op->layer); /* then a reduction over no dims gives x */
     if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
     if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a reduction of no values");
-    if (is_nothing || (is_plain && !call_rank(c, 0))) return call_set_output(c, 0, call_tensor(c, 0));
+    if (is_nothing || (is_plain && !call_rank(c, 0)))
+        return call_set_output(c, 0, call_tensor(c, 0));
     return call_set_output(
         c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_format_ints(c, n, axes)));
 }

@@ -52,9 +52,9 @@ enum sol_status op_group_norm(struct op_call *c) {
     int64_t groups = call_int(c, "num_groups", 0), channels = call_dim(c, 0, 1);
     sol_tensor in[3] = {call_tensor(c, 0), per_channel(c, 1, groups, channels),
                         per_channel(c, 2, groups, channels)};
-    return call_set_output(c, 0,
-                           call_layer(c, "group_norm", 3, in, "groups=%lld eps=%s",
-                                      (long long)groups, epsilon(c)));
+    return call_set_output(
+        c, 0,
+        call_layer(c, "group_norm", 3, in, "groups=%lld eps=%s", (long long)groups, epsilon(c)));
 }
 
 /* Outputs 1 and 2, for training, are the mean and 1 / standard deviation. */
@@ -72,9 +72,9 @@ enum sol_status op_layer_norm(struct op_call *c) {
     sol_tensor in[3] = {call_tensor(c, 0), call_tensor(c, 1), -1};
     if (call_has(c, 2)) in[2] = call_tensor(c, 2);
     if (c->n_out > 1) TRY(set_statistics(c, axes));
-    return call_set_output(c, 0,
-                           call_layer(c, "layer_norm", 2 + call_has(c, 2), in, "axes=%s eps=%s",
-                                      axes, epsilon(c)));
+    return call_set_output(
+        c, 0,
+        call_layer(c, "layer_norm", 2 + call_has(c, 2), in, "axes=%s eps=%s", axes, epsilon(c)));
 }
 
 enum sol_status op_rms_norm(struct op_call *c) {
