@@ -164,7 +164,7 @@ bool ir_is_fixed(const struct tensor *t, int begin);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
-/* ---- ir/infer.c, ir/verify.c, ir/text.c ---- */
+/* ---- ir/infer.c, ir/infer_norm.c, ir/verify.c, ir/text.c ---- */
 
 bool ir_broadcast(struct size a, struct size b, struct size *out); /* NumPy's rule for one dim */
 /* How many heads of an attention's queries share one head of keys and values; 1 unless heads are grouped. */

@@ -24,12 +24,6 @@ int64_t gen_extent(const struct gen *g, int64_t dim); /* the dim at the largest 
 int64_t gen_elements(const struct gen *g, int value);
 /* A shape of rank 1 to 4 with at most `most` elements; the first dim is sometimes the batch. */
 int gen_shape(struct gen *g, int64_t most, int64_t *dim);
-/* gen_composite.c: cases of gen_layer.c. */
-void gen_axes_norm(struct gen *g, const char *kind, const char *attributes);
-void gen_group_norm(struct gen *g, const char *kind, const char *attributes);
-void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes);
-void gen_attention(struct gen *g, const char *kind, const char *attributes);
-void gen_triangle(struct gen *g, const char *kind, const char *attributes);
 /* The same, also of rank 0 or 5, and sometimes with a dim of 0. */
 int gen_any_shape(struct gen *g, int64_t most, int64_t *dim);
 /* A dim as attribute text: "7" or "$0". */
@@ -51,5 +45,13 @@ void gen_concat_case(struct gen *g, const char *kind, const char *attributes);
 void gen_expand_case(struct gen *g, const char *kind, const char *attributes);
 void gen_pad_case(struct gen *g, const char *kind, const char *attributes);
 void gen_gather_case(struct gen *g, const char *kind, const char *attributes);
+
+/* ---- gen_composite.c ---- */
+
+void gen_axes_norm(struct gen *g, const char *kind, const char *attributes);
+void gen_group_norm(struct gen *g, const char *kind, const char *attributes);
+void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes);
+void gen_attention(struct gen *g, const char *kind, const char *attributes);
+void gen_triangle(struct gen *g, const char *kind, const char *attributes);
 
 #endif

@@ -93,7 +93,8 @@ LAYERS = {
     "transposed 2x2": (nn.ConvTranspose2d(3, 4, 2, stride=2), SHAPE),
     "transposed 4x4": (nn.ConvTranspose2d(17, 16, 4, stride=2, padding=1), (17, 7, 5)),
     "transposed strided": (
-        nn.ConvTranspose2d(6, 9, (3, 2), (2, 3), (1, 0), (1, 2), groups=3), (6, 7, 5),
+        nn.ConvTranspose2d(6, 9, (3, 2), (2, 3), (1, 0), (1, 2), groups=3),
+        (6, 7, 5),
     ),
     "transposed dilated": (nn.ConvTranspose2d(3, 4, 3, 2, 1, dilation=(1, 2), bias=False), SHAPE),
     "transposed 1d": (nn.ConvTranspose1d(3, 4, 4, stride=2, padding=1), (3, 17)),
@@ -114,7 +115,12 @@ LAYERS = {
     "instance_norm tracked": (_norm(nn.InstanceNorm2d, 3, track_running_stats=True), SHAPE),
     "batch statistics": (nn.BatchNorm2d(3, track_running_stats=False), SHAPE),
     "batch statistics 1d": (nn.BatchNorm1d(3, affine=False, track_running_stats=False), (3, 5)),
-    "attention with a condition": (lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x[:, :, :, :1] < x[:, :1, :, 1:2].mT), SHAPE),
+    "attention with a condition": (
+        lambda x: F.scaled_dot_product_attention(
+            x, x, x, attn_mask=x[:, :, :, :1] < x[:, :1, :, 1:2].mT
+        ),
+        SHAPE,
+    ),
     "causal attention": (lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True), SHAPE),
     "masked attention": (Masked(), SHAPE),
     "scaled attention": (lambda x: F.scaled_dot_product_attention(x, x, x * 2, scale=0.3), SHAPE),
