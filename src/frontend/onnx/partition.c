@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define COMPILE_STACK ((size_t)96 << 10) /* more than compiling takes */
+
 /* Allocates an array for each output of the program. */
 static enum sol_status new_outputs(struct session_call *call, const struct partition *partition,
                                    struct array **arrays, void **memory) {
@@ -127,13 +129,20 @@ static enum sol_status interpret_all(struct session_call *call, int first, int e
     return SOL_OK;
 }
 
+/* The end of the nodes to interpret from `first` on, since none of the kept partitions fits and a new one is not worth its time, or
+ * the stack may be too small for the compiler inside of so many graphs; 0: plan one. */
+static int find_end(struct session_call *call, int first) {
+    if (call->graph->is_inner && os_stack_left() < COMPILE_STACK) return first + 1;
+    return partitions_skip(call, first);
+}
+
 /* Nodes of a graph that hides names of outer graphs are interpreted in order: whether a value is available cannot be told by its
  * name then. */
 enum sol_status partition_run(struct session_call *call, int first, int *end) {
     struct partition *partition = NULL;
     *end = call->graph->hides ? first + 1 : 0;
     if (!*end) TRY(find_partition(call, first, &partition));
-    if (!*end && !partition) *end = partitions_skip(call, first);
+    if (!*end && !partition) *end = find_end(call, first);
     if (*end) return interpret_all(call, first, *end);
     if (!partition) TRY(plan_partition(call, first, &partition));
     partitions_end(call);
