@@ -53,12 +53,11 @@ struct session_graph {
     bool hides;             /* defines names that outer graphs define, too */
     struct scope *names;    /* that the graph defines, without its subgraphs */
     int n_names;
-    int max_names; /* that it and its subgraphs define and read: the names that an import may need */
-    struct scope *constants; /* initializers, and results of nodes that depend on no input */
-    bool *is_constant;       /* by node: its results are in `constants` */
-    struct scope *last_use;  /* by name: the last node that reads it, as a scalar array */
-    struct session_graph *
-        *inner; /* by node, then by attribute: its subgraphs; NULL: the node has none */
+    int max_names; /* that it and its subgraphs define and read: an import may need them all */
+    struct scope *constants;      /* initializers, and results of nodes that depend on no input */
+    bool *is_constant;            /* by node: its results are in `constants` */
+    struct scope *last_use;       /* by name: the last node that reads it, as a scalar array */
+    struct session_graph **inner; /* by node, by attribute: subgraphs; NULL: the node has none */
     const struct operator** operators; /* by node; NULL: the interpreter does not have it */
     struct partition_slot *slots;      /* by first node */
 };
@@ -68,11 +67,10 @@ struct session_call {
     struct session_graph *graph;
     struct eval_context *run;
     struct session_call *outer; /* the run of the graph around this one; NULL: none */
-    struct scope *
-        scope; /* values of this run; outside of it are the graph's constants, then the outer run's scope */
-    bool *done; /* by node: already interpreted in this run */
-    int node;   /* that runs now, for messages; -1: none */
-    int n_held; /* partitions that the run has a reference to, newest first */
+    struct scope *scope; /* its values; then constants of the graph; then the outer run's scope */
+    bool *done;          /* by node: already interpreted in this run */
+    int node;            /* that runs now, for messages; -1: none */
+    int n_held;          /* partitions that the run has a reference to, newest first */
     struct partition *held[PARTITIONS_KEPT + 1];
     bool is_planner;
 };
