@@ -186,10 +186,10 @@ static void random_axes(struct gen *g, int rank, char text[32]) {
 static void make_reduce(struct gen *g, const char *kind, const char *attributes) {
     char axes[32], text[64];
     int x = gen_random_leaf(g, -1, 2);
-    (void)attributes;
     random_axes(g, g->value[x].rank, axes);
-    snprintf(text, sizeof text, "%s keepdim=%s", axes,
-             random_one_in(g->random, 2) ? "true" : "false");
+    snprintf(text, sizeof text, "%s keepdim=%s %s", axes,
+             random_one_in(g->random, 2) ? "true" : "false",
+             random_one_in(g->random, 2) ? attributes : "");
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }
 
@@ -204,7 +204,7 @@ static const struct {
     {"relu", "", -4, 4},
     {"clamp", "min=1.0 max=2.0", -4, 4},
     {"leaky_relu", "alpha=0.1", -4, 4},
-    {"elu", "alpha=1.5", -4, 4},
+    {"elu", "alpha=1.5 scale=1.25 input_scale=0.5", -4, 4},
     {"sigmoid", "", -20, 20},
     {"tanh", "", -9, 9},
     {"gelu", "", -6, 6},
@@ -223,6 +223,7 @@ static const struct {
     {"square", "", -4, 4},
     {"reciprocal", "", 0.01f, 4},
     {"erf", "", -4, 4},
+    {"softsign", "", -4, 4},
     {"sin", "", -20, 20},
     {"cos", "", -20, 20},
     {"floor", "", -9, 9},
@@ -243,13 +244,20 @@ static const struct {
     {"scalar", make_source, ""},
     {"conv", gen_conv_case, ""},
     {"linear", gen_linear_case, ""},
+    {"conv_transpose", gen_conv_transpose, ""},
     {"batch_norm", gen_batch_norm_case, ""},
     {"softmax", make_along, ""},
+    {"log_softmax", make_along, ""},
     {"cumsum", make_along, ""},
     {"argmax", make_along, ""},
     {"argmin", make_along, ""},
     {"arange", make_arange, ""},
     {"cast", make_cast, ""},
+    {"layer_norm", gen_axes_norm, ""},
+    {"rms_norm", gen_axes_norm, ""},
+    {"group_norm", gen_group_norm, ""},
+    {"attention", gen_attention, ""},
+    {"prelu", make_binary, ""},
     {"add", make_binary, ""},
     {"sub", make_binary, ""},
     {"mul", make_binary, ""},
@@ -280,12 +288,17 @@ static const struct {
     {"prod", make_reduce, ""},
     {"reduce_max", make_reduce, ""},
     {"reduce_min", make_reduce, ""},
+    {"logsumexp", make_reduce, ""},
+    {"norm", make_reduce, "p=1.0"},
+    {"variance", make_reduce, ""},
     {"reshape", gen_reshape_case, ""},
     {"permute", gen_permute_case, ""},
     {"slice", gen_slice_case, ""},
     {"concat", gen_concat_case, ""},
     {"expand", gen_expand_case, ""},
     {"pad", gen_pad_case, ""},
+    {"tril", gen_triangle, ""},
+    {"triu", gen_triangle, ""},
 };
 
 static void make_case(struct gen *g, const char *kind) {
@@ -311,7 +324,8 @@ static bool allows(enum layer_kind kind, enum sol_dtype type) {
 static bool takes_specials(enum layer_kind kind) {
     static const enum layer_kind more[] = {LAYER_reduce_max, LAYER_reduce_min, LAYER_argmax,
                                            LAYER_argmin,     LAYER_max_pool,   LAYER_gather,
-                                           LAYER_concat,     LAYER_expand,     LAYER_pad};
+                                           LAYER_concat,     LAYER_expand,     LAYER_pad,
+                                           LAYER_tril,       LAYER_triu};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         if (more[i] == kind) return true;
     return layer_infos[kind].traits & (POINTWISE | MOVEMENT);

@@ -1,4 +1,4 @@
-/* What the generators share: gen_layer.c, gen_move.c, gen_dag.c, gen_mixed.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
+/* What the generators share: gen_layer.c, gen_move.c, gen_composite.c, gen_dag.c, gen_mixed.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
 #ifndef GEN_PARTS_H
 #define GEN_PARTS_H
 
@@ -52,5 +52,13 @@ void gen_concat_case(struct gen *g, const char *kind, const char *attributes);
 void gen_expand_case(struct gen *g, const char *kind, const char *attributes);
 void gen_pad_case(struct gen *g, const char *kind, const char *attributes);
 void gen_gather_case(struct gen *g, const char *kind, const char *attributes);
+
+/* ---- gen_composite.c ---- */
+
+void gen_axes_norm(struct gen *g, const char *kind, const char *attributes);
+void gen_group_norm(struct gen *g, const char *kind, const char *attributes);
+void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes);
+void gen_attention(struct gen *g, const char *kind, const char *attributes);
+void gen_triangle(struct gen *g, const char *kind, const char *attributes);
 
 #endif

@@ -210,11 +210,19 @@ def _walk_guard(guard, walker):
         raise Unwatchable(f"{source_name(source)} ({kind})")
     if _root(source) == "args":
         if kind == "HASATTR":
-            raise Unwatchable(f"an attribute of {source_name(source)}")
+            _note_attribute(guard, source, walker)
         return
     value = walker.walk(source)
     if isinstance(value, (types.BuiltinFunctionType, types.FunctionType)) and value in QUESTIONS:
         walker.reads.questions.append((value, value()))
+
+
+def _note_attribute(guard, source, walker):
+    """Notes that the forward asks whether an input has an attribute. Raises Unwatchable if the tensor classes have it."""
+    name = getattr(guard.create_fn, "keywords", {}).get("attr")
+    if name is None or hasattr(torch.Tensor, name):
+        raise Unwatchable(f"an attribute of {source_name(source)}")
+    walker.reads.asked_attributes.add(name)
 
 
 def _root(source):

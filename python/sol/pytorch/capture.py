@@ -180,7 +180,7 @@ def _export(flat, examples, are_open):
     """
     dims = tuple({0: torch.export.Dim.AUTO} if is_open else None for is_open in are_open)
     try:
-        with _oblivious():
+        with oblivious():
             return torch.export.export(flat, examples, dynamic_shapes=(dims,), strict=False)
     except _ForwardFailed as error:
         cause = error.__cause__
@@ -189,7 +189,7 @@ def _export(flat, examples, are_open):
         raise CannotCapture(f"torch.export: {_first_line(error)}") from error
 
 
-def _oblivious():
+def oblivious():
     """Returns a context in which torch.export treats sizes 0 and 1 like all others, instead of assuming sizes >= 2.
 
     If PyTorch does not have the option, the graph is valid from 2 on: smaller batches fall back.
@@ -245,7 +245,9 @@ def _first_line(error):
 def _batches(exported):
     """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for one about another input."""
     low, high = 0, 2**62
-    for interval in exported.range_constraints.values():
+    for symbol, interval in exported.range_constraints.items():
+        if not symbol.is_integer:
+            continue  # a number that is computed from values of a tensor
         low = max(low, int(interval.lower))
         if interval.upper < high:
             high = int(interval.upper)
