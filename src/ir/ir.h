@@ -8,7 +8,7 @@
  * layers for those (pass/edit.c).
  *
  * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and three functions: infer computes the
- * output's shape, types its element type, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref/layers.c.
+ * output's shape, types its element type, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref.
  */
 #ifndef SOL_IR_H
 #define SOL_IR_H
@@ -164,7 +164,7 @@ bool ir_is_fixed(const struct tensor *t, int begin);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
-/* ---- ir/infer.c, ir/infer_norm.c, ir/verify.c, ir/text.c ---- */
+/* ---- ir/infer.c, ir/infer_norm.c, ir/verify.c, ir/print.c, ir/text.c ---- */
 
 bool ir_broadcast(struct size a, struct size b, struct size *out); /* NumPy's rule for one dim */
 /* How many heads of an attention's queries share one head of keys and values; 1 unless heads are grouped. */

@@ -144,6 +144,7 @@ static const char *write_every_layer(void) {
              n + 1);
     n += 2;
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
+    text_add(&text, "  %%%d = gather %%0 %%2 wraps=false\n", n++);
     text_add(&text, "  %%%d = concat %%0 %%0 %%0 axis=2\n", n);
     text_add(&text, "  output %%%d \"joined\"\n  output %%0 \"\"\n  output %%%d \"y\"\n}\n", n, n);
     return text.at;

@@ -3,8 +3,8 @@
  *
  *   values x, y of the inputs at one point  ->  the layer's formula  ->  the value of the output at this point
  *
- * The formula for floats is compiled twice: for float, in which f32, f16 and bf16 compute, and for double. tgmath.h makes
- * functions such as exp follow the type of their argument. Integers and bools compute in int64_t.
+ * The formula for floats is compiled twice: for float, in which f32, f16 and bf16 compute, and for double. With C's type-generic
+ * functions, exp is expf for a float. Integers and bools compute in int64_t.
  */
 #include "device/ref/eval.h"
 
