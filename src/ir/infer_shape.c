@@ -36,14 +36,15 @@ enum sol_status infer_permute(struct layer *l) {
     return SOL_OK;
 }
 
-/* `shape` is the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. A symbolic
+/* `shape` is the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. A step below 0 goes
+ * backwards. A symbolic
  * dim may only be taken as a whole, since the bounds could not be checked before the call. */
 enum sol_status infer_slice(struct layer *l) {
     struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
     TRY(infer_axis(&a->axis, in->rank));
-    if (a->n_shape != 1 || a->start < 0 || a->step < 1)
-        return fail(SOL_EINVAL, "needs start >= 0, step >= 1 and one length in shape");
+    if (a->n_shape != 1 || a->start < 0 || a->step == 0)
+        return fail(SOL_EINVAL, "needs start >= 0, a step and one length in shape");
     infer_set_shape(l->out[0], in);
     l->out[0]->dim[a->axis] = a->shape[0];
     if (!size_is_const(in->dim[a->axis]) || !size_is_const(a->shape[0])) {
@@ -51,10 +52,10 @@ enum sol_status infer_slice(struct layer *l) {
         return whole ? SOL_OK
                      : fail(SOL_EUNSUPPORTED, "cuts a dim of unknown size of %s", SHAPE_TEXT(in));
     }
-    int64_t n = size_value(a->shape[0]), last;
+    int64_t n = size_value(a->shape[0]), size = size_value(in->dim[a->axis]), last;
     bool overflow = n > 0 && (__builtin_mul_overflow(n - 1, a->step, &last) ||
                               __builtin_add_overflow(last, a->start, &last));
-    if (n < 0 || overflow || (n > 0 && last >= size_value(in->dim[a->axis])))
+    if (n < 0 || overflow || (n > 0 && (a->start >= size || last < 0 || last >= size)))
         return fail(SOL_EINVAL, "%lld values from %lld by %lld leave axis %lld of %s", (long long)n,
                     (long long)a->start, (long long)a->step, (long long)a->axis, SHAPE_TEXT(in));
     return SOL_OK;

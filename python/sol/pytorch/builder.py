@@ -62,6 +62,7 @@ class Builder:
         self.excluded = set()
         self.origin = ""
         self.dtype = "f32"
+        self.params = []  # what each param of the model is; see importer.Imported
         self._batch = None
         self._hosts = {}  # key of a function -> its number in the model
 
@@ -79,6 +80,13 @@ class Builder:
         if self._batch is None:
             self._batch = self.model.symbol("batch")
         return self._batch
+
+    def constant(self, tensor):
+        """Adds a param for a tensor that belongs to no module. Returns its Value."""
+        name = f"constant{len(self.params)}"
+        self.params.append(tensor)
+        dtype = DTYPE_NAMES[tensor.dtype]
+        return self.source(self.model.param, name, dtype, tensor.shape, True)
 
     def scalar(self, number, dtype="f32"):
         """Returns a Python number as a Value of rank 0. Raises Unsupported if the element type does not have it."""
@@ -199,6 +207,12 @@ def format_attribute(x):
     if isinstance(x, str):
         return x
     return format_size(x)
+
+
+def needs(condition, reason):
+    """Raises Unsupported with the reason if the condition does not hold."""
+    if not condition:
+        raise Unsupported(reason)
 
 
 def pair(x):

@@ -94,7 +94,7 @@ class _Importer:
         self._base = {}  # node -> the base of its alias set
         self._members = {}  # base -> the nodes of its alias set
         self._sources = set()  # placeholders: inputs and parameters
-        self._inputs, self._params = [], []
+        self._inputs, self._params = [], self._builder.params
         self._partial = partial
         self._hosts = []  # HostNodes
         self._joined = set()  # host nodes with several results that may overlap in memory
