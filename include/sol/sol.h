@@ -38,6 +38,10 @@ SOL_API void sol_model_free(struct sol_model *model);
 
 /* Adds a symbol: a size that each call supplies. Returns a negative number that stands for it in `dim`. */
 SOL_API int64_t sol_model_symbol(struct sol_model *model, const char *name);
+/* The same for a size that is always a multiple of a number >= 1; a call with another value is refused. A U-Net whose image
+ * is halved four times and enlarged again needs to know that its height is a multiple of 16. */
+SOL_API int64_t sol_model_symbol_multiple(struct sol_model *model, const char *name,
+                                          int64_t multiple);
 
 /* Adds an input. dim[i] is a size, or what sol_model_symbol returned. */
 SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, enum sol_dtype dtype,
@@ -78,6 +82,9 @@ SOL_API SOL_CHECKED enum sol_status sol_model_parse(const char *text, struct sol
 struct sol_options {
     const char *device; /* "x86", "ref", ...; NULL: the best one available */
     int64_t batch_hint; /* typical value of the first symbol, for the cost model; 0 means 1 */
+    /* typical values of the first n_hints symbols, in their order; 0: unknown. hints[0] is not used */
+    int n_hints;
+    const int64_t *hints;
     /* same bits at every run, rounding errors of plain sums: docs/numerics.md */
     bool deterministic;
     bool no_autotune; /* choose by the cost model alone, without timing */

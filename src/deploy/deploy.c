@@ -214,7 +214,7 @@ static enum sol_status make_files(struct deployment *d) {
 }
 
 static enum sol_status deploy(struct deployment *d, const struct sol_model *model) {
-    static const int64_t ones[SIZE_SYMBOLS] = {1, 1, 1, 1};
+    static const int64_t ones[SIZE_FREE] = {1, 1, 1, 1, 1, 1, 1, 1};
     TRY(check_names(d->library));
     TRY(find_isa(d));
     d->lib = d->library->lib_name, d->func = d->library->func_name;

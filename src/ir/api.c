@@ -76,20 +76,23 @@ void sol_model_free(struct sol_model *user) {
 
 /* ---- Building ---- */
 
-BODY enum sol_status add_symbol(struct sol_model *user, const char *name, int64_t *out) {
-    struct model *m = user->m;
-    if (m->n_symbols == SIZE_SYMBOLS)
-        return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS);
+BODY enum sol_status add_symbol(struct sol_model *user, const char *name, int64_t multiple,
+                                int64_t *out) {
+    int number;
     TRY(ir_check_name(name));
-    m->symbol[m->n_symbols] = arena_strdup(&user->arena, name ? name : "");
-    *out = -1 - m->n_symbols++;
+    TRY(ir_add_symbol(user->m, arena_strdup(&user->arena, name ? name : ""), multiple, &number));
+    *out = -1 - number;
     return SOL_OK;
 }
 
-int64_t sol_model_symbol(struct sol_model *user, const char *name) {
+int64_t sol_model_symbol_multiple(struct sol_model *user, const char *name, int64_t multiple) {
     int64_t symbol = -1;
-    BUILDER_BOUNDARY(user, add_symbol(user, name, &symbol));
+    BUILDER_BOUNDARY(user, add_symbol(user, name, multiple, &symbol));
     return symbol;
+}
+
+int64_t sol_model_symbol(struct sol_model *user, const char *name) {
+    return sol_model_symbol_multiple(user, name, 1);
 }
 
 static sol_tensor hand_out(struct sol_model *user, struct tensor *t) {
@@ -97,14 +100,14 @@ static sol_tensor hand_out(struct sol_model *user, struct tensor *t) {
     return user->tensors.n - 1;
 }
 
-static enum sol_status read_dims(const struct model *m, int rank, const int64_t *dim,
+static enum sol_status read_dims(struct model *m, int rank, const int64_t *dim,
                                  struct size *out) {
     if (rank < 0 || rank > SOL_MAX_RANK)
         return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
     for (int i = 0; i < rank; i++) {
         if (dim[i] < 0 && -1 - dim[i] >= m->n_symbols)
             return fail(SOL_EINVAL, "dim %d is %lld", i, (long long)dim[i]);
-        out[i] = dim[i] < 0 ? size_symbol((int)(-1 - dim[i])) : size_const(dim[i]);
+        out[i] = dim[i] < 0 ? ir_symbol(m, (int)(-1 - dim[i])) : size_const(dim[i]);
     }
     /* ir_check_shape may return SOL_EUNSUPPORTED, for the output of a layer. A declared shape is a bad argument. */
     return ir_check_shape(m, rank, out) ? SOL_EINVAL : SOL_OK;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* INTS: exactly n numbers, without brackets if n is 1. LIST: the axes, any number of them. SIZES: a shape, whose dims
- * may be formulas of symbols. */
-enum attr_type { INTS, LIST, SIZES, FLOAT, BOOL };
+ * may be formulas of symbols. SIZE: one such formula. */
+enum attr_type { INTS, LIST, SIZES, SIZE, FLOAT, BOOL };
 struct attr_info {
     const char *name;
     enum attr_type type;
@@ -45,6 +45,7 @@ static void print_value(struct text *text, const struct attr_info *info, const s
     case BOOL: text_add(text, "%s", *(const bool *)at ? "true" : "false"); break;
     case INTS: print_ints(text, at, info->n, info->n != 1); break;
     case LIST: print_ints(text, a->axes, a->n_axes, true); break;
+    case SIZE: size_print(text, *(const struct size *)at); break;
     case SIZES:
         for (int i = 0; i < a->n_shape; i++) {
             text_add(text, i ? "," : "[");
@@ -60,6 +61,7 @@ static bool is_default(const struct attr_info *info, const struct attr *a) {
     switch (info->type) {
     case LIST: return a->n_axes == 0;
     case SIZES: return false; /* always printed: an empty shape is a scalar's */
+    case SIZE: size = sizeof(struct size); break;
     case BOOL: size = sizeof(bool); break;
     case FLOAT: size = sizeof(double); break;
     case INTS: size = sizeof(int64_t) * (size_t)info->n; break;
@@ -119,6 +121,7 @@ static bool parse_value(const char **at, const struct attr_info *info, struct at
     case BOOL: return parse_bool(at, to);
     case LIST: return (a->n_axes = parse_list(at, a->axes, NULL, SOL_MAX_RANK)) >= 0;
     case SIZES: return (a->n_shape = parse_list(at, NULL, a->shape, SOL_MAX_RANK)) >= 0;
+    case SIZE: return size_parse(at, to);
     case INTS: break;
     }
     return info->n == 1 ? parse_int(at, to) : parse_list(at, to, NULL, info->n) == info->n;

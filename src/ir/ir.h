@@ -46,7 +46,8 @@ struct attr {
     int64_t kernel[2], stride[2], dilation[2]; /* rows, columns; 1 by default */
     int64_t pad[4];                            /* top, left, bottom, right */
     int64_t groups;
-    int64_t axis, start, step;
+    int64_t axis, step;
+    struct size start;
     int n_axes;
     int64_t axes[SOL_MAX_RANK];
     int n_shape;
@@ -72,14 +73,17 @@ struct layer {
     int n_in, n_out;
     struct tensor **in, *out[1]; /* always one output today: frontends add one layer per output */
     struct attr attr;
+    struct model *model; /* that it is part of */
     const char *origin; /* where the user's program calls it, such as "net.py:7", or NULL */
 };
 
 struct model {
     struct arena *arena;
     const char *name;
-    int n_symbols;
-    const char *symbol[SIZE_SYMBOLS];
+    int n_symbols; /* free ones, by number */
+    const char *symbol[SIZE_FREE];
+    int64_t multiple[SIZE_FREE]; /* the symbol's values are multiples of this; 1: any */
+    struct size_table quotients; /* the derived symbols */
     VEC(struct layer *) layers; /* topological order: producers before readers */
     VEC(struct tensor *) inputs, params;
     VEC(struct tensor *) outputs;
@@ -124,8 +128,15 @@ struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *
  * parsed. */
 #define IR_MAX_NAME 65536
 enum sol_status ir_check_name(const char *name); /* NULL is fine */
+/* Appends a free symbol; *out: its number. `multiple` >= 1. */
+enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t multiple, int *out);
+/* The size that is the value of free symbol `symbol`: 16*$8 with $8 = floor($1/16), if the values of $1 are multiples of 16. So
+ * sums of its halves and quarters are known to fit. */
+struct size ir_symbol(struct model *m, int symbol);
 /* Checks a shape: its symbols are the model's, no dim can be negative, and its padded size in bytes fits in 64 bits. */
 enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim);
+/* EINVAL if the model does not have all symbols of a size. */
+enum sol_status ir_check_symbols(const struct model *m, struct size size);
 /* Appends a layer and infers its output. `attr` and `origin` may be NULL. On errors `*out` is not set. */
 enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                        const struct attr *attr, const char *origin, struct tensor **out);
@@ -139,8 +150,8 @@ struct size ir_elements(const struct tensor *t);
 struct size ir_count(const struct tensor *t, int begin, int end); /* product of dims [begin, end) */
 /* Are all dims equal, except dim `except`? -1: no exception. */
 bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except);
-/* Are dims [begin, rank) numbers, so that none depends on symbols? */
-bool ir_is_fixed(const struct tensor *t, int begin);
+/* Are dims [begin, rank) the same for any batch, that is independent of symbol 0? */
+bool ir_is_invariant(const struct tensor *t, int begin);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
@@ -154,6 +165,12 @@ void ir_print_shape(struct text *text, const struct tensor *t); /* "f32[$0,3,224
 enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, struct attr *out);
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr);
 enum layer_kind ir_find_kind(const char *name); /* N_LAYER_KINDS when unknown */
+
+/* ---- ir/condition.c: what must hold at a call ---- */
+
+struct condition; /* run/program.h */
+/* All conditions on the symbols of a model whose sizes depend on them, in `arena`. */
+struct condition *ir_conditions(struct arena *arena, const struct model *m, int *n);
 
 /* ---- ir/api.c ---- */
 

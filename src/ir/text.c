@@ -59,16 +59,26 @@ static void print_layer(struct text *text, const struct layer *l, const int *num
     text_add(text, "\n");
 }
 
+static void print_symbols(struct text *text, const struct model *m) {
+    for (int i = 0; i < m->n_symbols; i++) {
+        text_add(text, "  symbol $%d ", i);
+        print_name(text, m->symbol[i]);
+        if (m->multiple[i] > 1) text_add(text, " multiple=%" PRId64, m->multiple[i]);
+        text_add(text, "\n");
+    }
+    for (int i = 0; i < m->quotients.n; i++) {
+        text_add(text, "  symbol $%d = floor((", SIZE_FREE + i);
+        size_print(text, m->quotients.at[i].numerator);
+        text_add(text, ")/%" PRId64 ")\n", m->quotients.at[i].divisor);
+    }
+}
+
 void ir_print(struct text *text, const struct model *m) {
     const int *number = number_tensors(text->arena, m);
     text_add(text, "model ");
     print_name(text, m->name);
     text_add(text, " {\n");
-    for (int i = 0; i < m->n_symbols; i++) {
-        text_add(text, "  symbol $%d ", i);
-        print_name(text, m->symbol[i]);
-        text_add(text, "\n");
-    }
+    print_symbols(text, m);
     for (int i = 0; i < m->layers.n; i++) print_layer(text, m->layers.at[i], number);
     for (int i = 0; i < m->outputs.n; i++) {
         text_add(text, "  output %%%d ", number[m->outputs.at[i]->id]);
@@ -272,16 +282,49 @@ static enum sol_status parse_layer(struct parser *p) {
     return name_tensor(p, number, t);
 }
 
+/* = floor((size)/divisor), in normal form: so it must get the number that the text gives it. Statements that repeat a
+ * symbol which a `multiple` has made are printed, too. */
+static enum sol_status parse_quotient(struct parser *p, int64_t symbol) {
+    struct size numerator = {0};
+    int64_t divisor = 0;
+    bool is_well_formed = take_word(p, "floor") && take_char(p, '(') && take_char(p, '(') &&
+                          size_parse(&p->at, &numerator) && take_char(p, ')') &&
+                          take_char(p, '/') && take_number(p, &divisor) && divisor > 1 &&
+                          take_char(p, ')');
+    if (!is_well_formed) return complain(p, "a derived symbol is floor((size)/number)");
+    if (ir_check_shape(p->m, 1, &numerator)) {
+        prefix_place(p);
+        return SOL_EINVAL;
+    }
+    struct size found = size_floor(&p->m->quotients, numerator, divisor);
+    if (!size_equal(found, size_symbol((int)symbol)))
+        return complain(p, "derived symbols are $8, $9, .. in order, different and in normal form");
+    return SOL_OK;
+}
+
+/* multiple=16 behind the name, or nothing */
+static enum sol_status take_multiple(struct parser *p, int64_t *out) {
+    *out = 1;
+    if (!take_word(p, "multiple")) return SOL_OK;
+    if (take_char(p, '=') && take_number(p, out) && *out > 0) return SOL_OK;
+    return complain(p, "multiple is a number >= 1");
+}
+
 static enum sol_status parse_symbol(struct parser *p) {
-    int64_t number;
+    int64_t number, multiple;
+    int added;
     const char *name;
     if (!take_char(p, '$') || !take_number(p, &number))
         return complain(p, "a symbol's number is missing");
-    if (number != p->m->n_symbols || number >= SIZE_SYMBOLS)
+    if (number >= SIZE_FREE && number < SIZE_SYMBOLS && take_char(p, '='))
+        return parse_quotient(p, number);
+    if (number != p->m->n_symbols || number >= SIZE_FREE)
         return complain(p, "symbols are $0, $1, .. in order");
     TRY(take_name(p, &name));
-    p->m->symbol[p->m->n_symbols++] = name;
-    return SOL_OK;
+    TRY(take_multiple(p, &multiple));
+    enum sol_status status = ir_add_symbol(p->m, name, multiple, &added);
+    if (status) prefix_place(p);
+    return status;
 }
 
 /* %7 "logits" */

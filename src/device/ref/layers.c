@@ -415,7 +415,7 @@ static void eval_permute(const struct layer_call *c) {
 static void eval_slice(const struct layer_call *c) {
     struct shape xs = get_in_shape(c, 0);
     int axis = (int)wrap_axis(c->attr->axis, xs.rank);
-    int64_t at[SOL_MAX_RANK] = {0}, first = c->attr->start * xs.stride[axis];
+    int64_t at[SOL_MAX_RANK] = {0}, first = size_eval(&c->attr->start, c->symbols) * xs.stride[axis];
     xs.stride[axis] *= c->attr->step;
     for (int64_t i = 0; i < c->shape.n; i++) {
         c->out[i] = c->in[0][first + find_offset(&xs, at)];
