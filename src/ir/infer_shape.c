@@ -51,8 +51,7 @@ enum sol_status infer_slice(struct layer *l) {
     last = size_add(last, a->start);
     struct size left = size_sub(size_sub(in->dim[a->axis], size_const(1)), last);
     bool is_empty = size_is(a->shape[0], 0);
-    if (last.bad) return fail(SOL_EINVAL, "the last index overflows");
-    if (size_is_const(left) && size_value(left) < 0 && !is_empty)
+    if (last.bad || (size_is_const(left) && size_value(left) < 0 && !is_empty))
         return fail(SOL_EINVAL, "%s values from %s by %lld leave axis %lld of %s",
                     SIZE_FORMAT(a->shape[0]), SIZE_FORMAT(a->start), (long long)a->step,
                     (long long)a->axis, SHAPE_TEXT(in));

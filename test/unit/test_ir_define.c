@@ -81,7 +81,7 @@ static double eval_expr(struct eval *e, const struct expr *x) {
     case EXPR_CONST: return x->value;
     case EXPR_LOAD: return eval_load(e, x);
     case EXPR_REDUCE: return eval_reduce(e, x, 0, meaning_of_nothing(x->combine));
-    case EXPR_RANGE: at = eval_index(e, x->index[0]); return at >= x->low && at < x->high;
+    case EXPR_RANGE: at = eval_index(e, x->index[0]); return at >= size_value(x->low) && at < size_value(x->high);
     case EXPR_APPLY:
         for (int i = 0; i < 3 && x->arg[i]; i++) arg[i] = eval_expr(e, x->arg[i]);
         return meaning_of_primitive(x->primitive, arg[0], arg[1], arg[2]);

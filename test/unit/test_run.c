@@ -117,7 +117,7 @@ static void test_copy(void) {
     for (int round = 0; round < 200; round++) {
         int32_t base[64];
         struct copy_table t = {(int)draw(4) + 1, (int)draw(6) + 1, draw(2) ? 16 : 1, 1 + draw(3),
-                               base};
+                               base, 0};
         for (int i = 0; i < t.n_outer * t.lanes; i++) base[i] = draw(6) ? (int32_t)draw(900) : -1;
         if (draw(2))
             for (int i = 1; i < t.n_outer * t.lanes; i++) base[i] = base[0] < 0 ? -1 : base[0] + i;
