@@ -223,12 +223,14 @@ int64_t size_eval(const struct size *a, const int64_t *symbols) {
 
 static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
-/* Moves what the divisor divides from *a to the result, divided: coefficients of *a become 0 <= coef < divisor. */
+/* Moves what the divisor divides from *a to the result, divided. Negative coefficients and the constant become
+ * 0 <= coef < divisor. Others stay as they are: 4*x/3 is one quotient, where x + x/3 would be two terms. */
 static struct size take_whole(struct size *a, int64_t divisor) {
     struct size whole = {0}, rest = {0};
     for (int i = 0; i < a->n; i++) {
         struct size_term term = a->term[i];
-        term.coef = floor_div(a->term[i].coef, divisor);
+        bool stays = term.coef > 0 && term.coef % divisor && !is_constant_term(&term);
+        term.coef = stays ? 0 : floor_div(a->term[i].coef, divisor);
         add_term(&whole, term);
         term.coef = a->term[i].coef - term.coef * divisor;
         add_term(&rest, term);

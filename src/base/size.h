@@ -49,8 +49,9 @@ bool size_never_negative(struct size a); /* no coefficient < 0: true of every di
 /* `symbols` has the values of all symbols, by number; size_derive fills in the derived ones. Saturates at INT64_MAX. */
 int64_t size_eval(const struct size *a, const int64_t *symbols);
 
-/* Derived symbol number SIZE_FREE + i is floor(numerator / divisor) of entry i. Normal form: divisor > 1, 0 <= coefficient <
- * divisor, and no divisor of all of them but the constant. So its value is never negative, as no symbol's is. */
+/* Derived symbol number SIZE_FREE + i is floor(numerator / divisor) of entry i. Normal form: divisor > 1; no
+ * coefficient is negative or a multiple of the divisor, and they have no divisor in common with it, but for the constant, which
+ * is less than the divisor. So its value is never negative, as no symbol's is. */
 struct size_quotient {
     struct size numerator;
     int64_t divisor;

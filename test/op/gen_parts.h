@@ -2,6 +2,7 @@
 #ifndef GEN_PARTS_H
 #define GEN_PARTS_H
 
+#include "base/size.h"
 #include "gen.h"
 
 #define GEN_BATCH 7 /* the largest batch that tests use, for bounds of sums over it */
@@ -21,6 +22,9 @@ int64_t gen_extent(const struct gen *g, int64_t dim); /* the dim at the largest 
 int64_t gen_elements(const struct gen *g, int value);
 /* A shape of rank 1 to 4 with at most `most` elements; the first dim is sometimes the batch. */
 int gen_shape(struct gen *g, int64_t most, int64_t *dim);
+/* Dim `d` of a value as attribute text, also if it is a formula. */
+const char *gen_size_text(const struct gen *g, int value, int d, char text[SIZE_TEXT]);
+bool gen_same_dim(const struct gen *g, int x, int y, int d);
 /* A dim as attribute text: "7" or "$0". */
 const char *gen_dim_text(int64_t dim, char text[24]);
 
