@@ -64,6 +64,15 @@ SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_ten
 SOL_API int sol_model_shape(const struct sol_model *model, sol_tensor tensor,
                             int64_t dim[SOL_MAX_RANK]);
 
+/* Writes dim `d` of a tensor in its text form, such as "3" or "2*$8+1" (docs/ir.md); false if there is none. SOL_SIZE_TEXT
+ * bytes are enough for any. */
+#define SOL_SIZE_TEXT 256
+SOL_API bool sol_model_dim(const struct sol_model *model, sol_tensor tensor, int d, char *out,
+                           size_t size);
+/* Writes the normal form of a size, which attributes may contain: equal sizes have equal texts. `text` may have quotients:
+ * "floor(($1+1)/2)" becomes "$8". False if it is no size; that is kept as the builder's error. */
+SOL_API bool sol_model_size(struct sol_model *model, const char *text, char *out, size_t size);
+
 /* Describes input number `i`, counted in the order of adding, with dims as in sol_model_shape; false if there is none. */
 SOL_API bool sol_model_get_input(const struct sol_model *model, int i, struct sol_port *out);
 /* The name of symbol number `i`, or NULL if there is none. The model owns it. */

@@ -286,6 +286,12 @@ struct size size_floor(struct size_table *table, struct size a, int64_t divisor)
     return size_is_const(a) ? whole : size_add(whole, find_quotient(table, a, divisor));
 }
 
+struct size size_free(struct size_table *table, int symbol) {
+    const int64_t multiple = symbol >= 0 && symbol < SIZE_FREE ? table->multiple[symbol] : 0;
+    if (multiple <= 1) return size_symbol(symbol);
+    return size_scale(size_floor(table, size_symbol(symbol), multiple), multiple);
+}
+
 struct size size_ceil(struct size_table *table, struct size a, int64_t divisor) {
     return size_floor(table, size_add(a, size_const(divisor - 1)), divisor);
 }
@@ -359,44 +365,79 @@ static bool parse_number(const char **at, int64_t *out) {
     return true;
 }
 
-/* factor = number | "$" symbol [ "^" power ]; multiplies it into `term`. */
-static bool parse_factor(const char **at, struct size_term *term) {
+/* Reads nested quotients to this depth: a text cannot exhaust the stack. */
+#define MAX_DEPTH 16
+
+static bool parse_sum(const char **at, struct size_table *table, int depth, struct size *out);
+
+static bool take(const char **at, const char *word) {
+    size_t n = strlen(word);
+    if (strncmp(*at, word, n)) return false;
+    *at += n;
+    return true;
+}
+
+/* Behind "floor(": "(" size ")/" number ")". */
+static bool parse_quotient(const char **at, struct size_table *table, int depth, struct size *out) {
+    struct size numerator;
+    int64_t divisor;
+    if (depth == MAX_DEPTH || !take(at, "(") || !parse_sum(at, table, depth + 1, &numerator))
+        return false;
+    if (!take(at, ")/") || !parse_number(at, &divisor) || !take(at, ")")) return false;
+    *out = size_floor(table, numerator, divisor);
+    return true;
+}
+
+/* Behind "$": symbol [ "^" power ]. In quotients only symbols that exist, so that none is made of itself. */
+static bool parse_symbol(const char **at, struct size_table *table, int depth, struct size *out) {
     int64_t number, power = 1;
-    bool symbol = **at == '$';
-    if (symbol) ++*at;
+    if (!parse_number(at, &number) || number >= SIZE_SYMBOLS) return false;
+    if (depth && number >= (number < SIZE_FREE ? table->n_free : SIZE_FREE + table->n)) return false;
+    if (take(at, "^") && (!parse_number(at, &power) || power > UINT8_MAX)) return false;
+    struct size symbol = size_free(table, (int)number);
+    *out = size_const(1);
+    for (int64_t i = 0; i < power; i++) *out = size_mul(*out, symbol);
+    return true;
+}
+
+/* factor = number | "$" symbol [ "^" power ] | "floor((" size ")/" number ")" */
+static bool parse_factor(const char **at, struct size_table *table, int depth, struct size *out) {
+    int64_t number;
+    if (take(at, "$")) return parse_symbol(at, table, depth, out);
+    if (take(at, "floor(")) return parse_quotient(at, table, depth, out);
     if (!parse_number(at, &number)) return false;
-    struct size_term factor = {.coef = number};
-    if (symbol) {
-        if (number >= SIZE_SYMBOLS) return false;
-        if (**at == '^') {
-            ++*at;
-            if (!parse_number(at, &power) || power > UINT8_MAX) return false;
-        }
-        factor.coef = 1;
-        if (power) factor.factor[0] = (struct size_factor){(uint8_t)number, (uint8_t)power};
-    }
-    return multiply_terms(*term, factor, term);
+    *out = size_const(number);
+    return true;
 }
 
-static bool parse_term(const char **at, struct size_term *term) {
-    for (;; ++*at) {
-        if (!parse_factor(at, term)) return false;
-        if (**at != '*') return true;
-    }
-}
-
-/* size = [ "-" ] term { ( "+" | "-" ) term }, without blanks. */
-bool size_parse(const char **at, struct size *out) {
-    const char *next = *at;
-    struct size sum = {0};
-    if (*next == '+') return false;
+static bool parse_product(const char **at, struct size_table *table, int depth, struct size *out) {
+    struct size factor;
+    *out = size_const(1);
     do {
-        struct size_term term = {.coef = *next == '-' ? -1 : 1};
-        if (*next == '-' || *next == '+') next++;
-        if (!parse_term(&next, &term)) return false;
-        add_term(&sum, term);
-    } while (*next == '+' || *next == '-');
-    if (sum.bad) return false;
+        if (!parse_factor(at, table, depth, &factor)) return false;
+        *out = size_mul(*out, factor);
+    } while (take(at, "*"));
+    return true;
+}
+
+/* size = [ "-" ] product { ( "+" | "-" ) product }, without blanks. */
+static bool parse_sum(const char **at, struct size_table *table, int depth, struct size *out) {
+    *out = size_const(0);
+    if (**at == '+') return false;
+    do {
+        struct size product;
+        int sign = take(at, "-") ? -1 : 1;
+        if (sign > 0) (void)take(at, "+");
+        if (!parse_product(at, table, depth, &product)) return false;
+        *out = size_add(*out, size_scale(product, sign));
+    } while (**at == '+' || **at == '-');
+    return !out->bad;
+}
+
+bool size_parse(const char **at, struct size_table *table, struct size *out) {
+    const char *next = *at;
+    struct size sum;
+    if (!parse_sum(&next, table, 0, &sum)) return false;
     *at = next;
     *out = sum;
     return true;

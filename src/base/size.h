@@ -57,9 +57,14 @@ struct size_quotient {
     int64_t divisor;
 };
 struct size_table {
+    int n_free;
+    int64_t multiple[SIZE_FREE]; /* of free symbols: their values are multiples of this; 0 and 1: any */
     int n;
     struct size_quotient at[SIZE_SYMBOLS - SIZE_FREE];
 };
+/* The size that is the value of a free symbol: 16*$8 with $8 = floor($1/16), if its values are multiples of 16. So sums of its
+ * halves and quarters are known to fit. */
+struct size size_free(struct size_table *table, int symbol);
 /* floor(a / divisor) and ceil(a / divisor), for divisor >= 1. Adds a derived symbol to the table if it needs a new one; bad if
  * the table is full. Parts that the divisor divides need no symbol: floor((4*a+3)/2) is 2*a+1. */
 struct size size_floor(struct size_table *table, struct size a, int64_t divisor);
@@ -78,6 +83,7 @@ static inline const char *size_format_in(char out[SIZE_TEXT], struct size a) {
     return out;
 }
 void size_print(struct text *text, struct size a);    /* "3", "$0", "6*$0+1" */
-bool size_parse(const char **at, struct size *out); /* reads what size_print writes, advances *at */
+/* Reads what size_print writes, and quotients such as floor(($1+1)/2); advances *at. */
+bool size_parse(const char **at, struct size_table *table, struct size *out);
 
 #endif

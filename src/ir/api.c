@@ -107,7 +107,7 @@ static enum sol_status read_dims(struct model *m, int rank, const int64_t *dim,
     for (int i = 0; i < rank; i++) {
         if (dim[i] < 0 && -1 - dim[i] >= m->n_symbols)
             return fail(SOL_EINVAL, "dim %d is %lld", i, (long long)dim[i]);
-        out[i] = dim[i] < 0 ? ir_symbol(m, (int)(-1 - dim[i])) : size_const(dim[i]);
+        out[i] = dim[i] < 0 ? size_free(&m->quotients, (int)(-1 - dim[i])) : size_const(dim[i]);
     }
     /* ir_check_shape may return SOL_EUNSUPPORTED, for the output of a layer. A declared shape is a bad argument. */
     return ir_check_shape(m, rank, out) ? SOL_EINVAL : SOL_OK;
@@ -155,7 +155,8 @@ static enum sol_status build_layer(struct sol_model *user, const char *kind_name
         if (!(tensors[i] = get_tensor(user, in[i])))
             return fail(SOL_EINVAL, "%s: input %d is no tensor", kind_name, i);
     struct attr attr;
-    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind], &attr));
+    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind],
+                      &user->m->quotients, &attr));
     TRY(ir_add(user->m, kind, n_in, tensors, &attr, origin, &result));
     *out = hand_out(user, result);
     return SOL_OK;
@@ -213,6 +214,29 @@ int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim
     if (!t) return -1;
     ir_show_dims(t, dim);
     return t->rank;
+}
+
+bool sol_model_dim(const struct sol_model *user, sol_tensor handle, int d, char *out, size_t size) {
+    const struct tensor *t = get_tensor(user, handle);
+    if (!t || d < 0 || d >= t->rank) return false;
+    snprintf(out, size, "%s", SIZE_FORMAT(t->dim[d]));
+    return true;
+}
+
+BODY enum sol_status read_size(struct sol_model *user, const char *text, char *out, size_t size) {
+    struct size found;
+    const char *at = text;
+    if (!size_parse(&at, &user->m->quotients, &found) || *at)
+        return fail(SOL_EINVAL, "\"%.64s\" is no size", text);
+    TRY(ir_check_symbols(user->m, found));
+    snprintf(out, size, "%s", SIZE_FORMAT(found));
+    return SOL_OK;
+}
+
+/* Its error is kept as others are: a size that is none belongs to a layer that cannot be built. */
+bool sol_model_size(struct sol_model *user, const char *text, char *out, size_t size) {
+    BUILDER_BOUNDARY(user, read_size(user, text, out, size));
+    return user && !user->status;
 }
 
 bool sol_model_get_input(const struct sol_model *user, int i, struct sol_port *out) {

@@ -84,11 +84,11 @@ static void check_layer(struct collector *c, const struct layer *l) {
 /* The symbol is its multiple times a quotient that was rounded down. */
 static void check_symbol(struct collector *c, struct model *m, int symbol) {
     const struct size value = size_symbol(symbol);
-    struct condition condition = {.value = size_sub(ir_symbol(m, symbol), value), .rank = 1};
-    if (m->multiple[symbol] == 1) return;
+    struct condition condition = {.value = size_sub(size_free(&m->quotients, symbol), value), .rank = 1};
+    if (m->quotients.multiple[symbol] <= 1) return;
     condition.shape[0] = value;
     condition.what = arena_printf(c->arena, "%s must be a multiple of %lld, and is",
-                                  m->symbol[symbol], (long long)m->multiple[symbol]);
+                                  m->symbol[symbol], (long long)m->quotients.multiple[symbol]);
     VEC_PUSH(c->arena, &c->found, condition);
 }
 

@@ -82,8 +82,7 @@ struct model {
     const char *name;
     int n_symbols; /* free ones, by number */
     const char *symbol[SIZE_FREE];
-    int64_t multiple[SIZE_FREE]; /* the symbol's values are multiples of this; 1: any */
-    struct size_table quotients; /* the derived symbols */
+    struct size_table quotients; /* the derived symbols, and what is known of the free ones */
     VEC(struct layer *) layers; /* topological order: producers before readers */
     VEC(struct tensor *) inputs, params;
     VEC(struct tensor *) outputs;
@@ -130,9 +129,6 @@ struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *
 enum sol_status ir_check_name(const char *name); /* NULL is fine */
 /* Appends a free symbol; *out: its number. `multiple` >= 1. */
 enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t multiple, int *out);
-/* The size that is the value of free symbol `symbol`: 16*$8 with $8 = floor($1/16), if the values of $1 are multiples of 16. So
- * sums of its halves and quarters are known to fit. */
-struct size ir_symbol(struct model *m, int symbol);
 /* Checks a shape: its symbols are the model's, no dim can be negative, and its padded size in bytes fits in 64 bits. */
 enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim);
 /* EINVAL if the model does not have all symbols of a size. */
@@ -162,7 +158,8 @@ enum sol_status ir_verify(const struct model *m); /* the message names the broke
 void ir_print(struct text *text, const struct model *m);
 enum sol_status ir_parse(const char *source, struct arena *arena, struct model **out);
 void ir_print_shape(struct text *text, const struct tensor *t); /* "f32[$0,3,224,224]" */
-enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, struct attr *out);
+enum sol_status ir_parse_attr(const char *text, const struct layer_info *info,
+                              struct size_table *table, struct attr *out);
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr);
 enum layer_kind ir_find_kind(const char *name); /* N_LAYER_KINDS when unknown */
 

@@ -42,15 +42,11 @@ enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t multipl
         return fail(SOL_EINVAL, "symbol \"%.64s\" is a multiple of %lld; at least 1 is possible",
                     name, (long long)multiple);
     *out = m->n_symbols++;
+    m->quotients.n_free = m->n_symbols;
     m->symbol[*out] = name;
-    m->multiple[*out] = multiple;
-    if (!ir_symbol(m, *out).bad) return SOL_OK;
+    m->quotients.multiple[*out] = multiple;
+    if (!size_free(&m->quotients, *out).bad) return SOL_OK;
     return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS);
-}
-
-struct size ir_symbol(struct model *m, int symbol) {
-    struct size quotient = size_floor(&m->quotients, size_symbol(symbol), m->multiple[symbol]);
-    return size_scale(quotient, m->multiple[symbol]);
 }
 
 struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name,
@@ -186,7 +182,6 @@ struct model *ir_clone(struct arena *arena, const struct model *m) {
     struct tensor **map = ARENA_ARRAY(arena, struct tensor *, m->n_tensors + 1);
     copy->n_symbols = m->n_symbols;
     for (int i = 0; i < m->n_symbols; i++) copy->symbol[i] = arena_strdup(arena, m->symbol[i]);
-    memcpy(copy->multiple, m->multiple, sizeof m->multiple);
     copy->quotients = m->quotients;
     for (int i = 0; i < m->layers.n; i++)
         map[m->layers.at[i]->out[0]->id] = clone_layer(copy, m->layers.at[i], map);
@@ -244,6 +239,6 @@ void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]) {
         dim[d] = size_is_const(t->dim[d]) ? size_value(t->dim[d]) : INT64_MIN;
         struct model *m = t->producer->model;
         for (int s = 0; s < m->n_symbols; s++)
-            if (size_equal(t->dim[d], ir_symbol(m, s))) dim[d] = -1 - s;
+            if (size_equal(t->dim[d], size_free(&m->quotients, s))) dim[d] = -1 - s;
     }
 }

@@ -63,7 +63,8 @@ static void print_symbols(struct text *text, const struct model *m) {
     for (int i = 0; i < m->n_symbols; i++) {
         text_add(text, "  symbol $%d ", i);
         print_name(text, m->symbol[i]);
-        if (m->multiple[i] > 1) text_add(text, " multiple=%" PRId64, m->multiple[i]);
+        if (m->quotients.multiple[i] > 1)
+            text_add(text, " multiple=%" PRId64, m->quotients.multiple[i]);
         text_add(text, "\n");
     }
     for (int i = 0; i < m->quotients.n; i++) {
@@ -213,7 +214,7 @@ static enum sol_status take_dims(struct parser *p, int *rank, struct size dim[SO
     for (*rank = 0; *p->at != ']'; (*rank)++) {
         if (*rank && *p->at++ != ',') return complain(p, "bad shape");
         if (*rank == SOL_MAX_RANK) return complain(p, "too many dims");
-        if (!size_parse(&p->at, &dim[*rank])) return complain(p, "bad size");
+        if (!size_parse(&p->at, &p->m->quotients, &dim[*rank])) return complain(p, "bad size");
     }
     p->at++;
     enum sol_status status = ir_check_shape(p->m, *rank, dim);
@@ -258,7 +259,7 @@ static enum sol_status parse_computed(struct parser *p, enum layer_kind kind, st
     const char *origin = NULL;
     struct attr attr;
     TRY(split_origin(p, &attrs, &origin));
-    enum sol_status status = ir_parse_attr(attrs, &layer_infos[kind], &attr);
+    enum sol_status status = ir_parse_attr(attrs, &layer_infos[kind], &p->m->quotients, &attr);
     if (!status) status = ir_add(p->m, kind, in.n, in.at, &attr, origin, out);
     if (status) fail_prefix("line %d: ", p->line);
     return status;
@@ -285,18 +286,11 @@ static enum sol_status parse_layer(struct parser *p) {
 /* = floor((size)/divisor), in normal form: so it must get the number that the text gives it. Statements that repeat a
  * symbol which a `multiple` has made are printed, too. */
 static enum sol_status parse_quotient(struct parser *p, int64_t symbol) {
-    struct size numerator = {0};
-    int64_t divisor = 0;
-    bool is_well_formed = take_word(p, "floor") && take_char(p, '(') && take_char(p, '(') &&
-                          size_parse(&p->at, &numerator) && take_char(p, ')') &&
-                          take_char(p, '/') && take_number(p, &divisor) && divisor > 1 &&
-                          take_char(p, ')');
-    if (!is_well_formed) return complain(p, "a derived symbol is floor((size)/number)");
-    if (ir_check_shape(p->m, 1, &numerator)) {
-        prefix_place(p);
-        return SOL_EINVAL;
-    }
-    struct size found = size_floor(&p->m->quotients, numerator, divisor);
+    struct size_table *table = &p->m->quotients;
+    struct size found;
+    skip_blanks(p);
+    bool is_quotient = !strncmp(p->at, "floor(", 6) && size_parse(&p->at, table, &found);
+    if (!is_quotient) return complain(p, "a derived symbol is floor((size)/number)");
     if (!size_equal(found, size_symbol((int)symbol)))
         return complain(p, "derived symbols are $8, $9, .. in order, different and in normal form");
     return SOL_OK;

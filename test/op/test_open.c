@@ -67,7 +67,7 @@ static void draw_symbols(const struct model *m, struct random *r, int vector, in
     static const int batches[] = {1, 2, 3, 5, 0, 1};
     for (int i = 1; i < m->n_symbols; i++) {
         int64_t size = vector == 1 ? 1 : RANDOM_PICK(r, sizes);
-        symbols[i] = round_up(size, m->multiple[i]);
+        symbols[i] = round_up(size, m->quotients.multiple[i]);
     }
     symbols[0] = batches[vector % (int)(sizeof batches / sizeof *batches)];
 }

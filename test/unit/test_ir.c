@@ -17,7 +17,7 @@ static struct arena arena; /* of the running test; main creates and frees it */
 
 static struct size read_size(const char *text) {
     struct size size = {0};
-    CHECK(size_parse(&text, &size) && !*text);
+    CHECK(size_parse(&text, &(struct size_table){0}, &size) && !*text);
     return size;
 }
 
@@ -53,7 +53,7 @@ static void test_size_text(void) {
     for (int i = 0; i < COUNT(wrong); i++) {
         const char *at = wrong[i];
         struct size size;
-        CHECK(!size_parse(&at, &size));
+        CHECK(!size_parse(&at, &(struct size_table){0}, &size));
         CHECK(at == wrong[i]);
     }
 }
@@ -113,6 +113,19 @@ static void test_size_quotients(void) {
     for (int i = 2; table.n < COUNT(table.at); i++)
         CHECK(!size_floor(&table, size_symbol(0), i).bad);
     CHECK(size_floor(&table, size_symbol(2), 7).bad && !size_ceil(&table, half, 2).bad);
+
+    /* As text; also a symbol whose values are multiples of 16. */
+    struct size_table two = {.n_free = 2, .multiple = {1, 16}};
+    struct size size;
+    const char *text = "2*floor(($0+1)/2)+floor(($1)/4)+$1";
+    CHECK(size_parse(&text, &two, &size) && !*text);
+    CHECK_TEXT(show_size(size), "2*$8+20*$9");
+    static const char *const wrong[] = {"floor($0/2)", "floor(($2)/2)", "floor(($10)/2)", "floor(($0)/0)",
+                                        "floor(($0)/2", "floor(($0/2))", "floor()", "floor(($0)/-2)"};
+    for (int i = 0; i < COUNT(wrong); i++) CHECK(!size_parse(&(const char *){wrong[i]}, &two, &size));
+    char deep[400] = "";
+    for (int i = 0; i < 20; i++) strcat(deep, "floor((");
+    CHECK(!size_parse(&(const char *){deep}, &two, &size));
 }
 
 /* Random quotients of quotients have the values of the divisions, and equal sizes one symbol. */
