@@ -203,13 +203,18 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     struct sol_options options = {0};
     long long batch = 0;
     int winograd = 1, autotune = 1, debug = 0;
-    PyObject *progress = Py_None;
-    static char *keywords[] = {"device", "batch_hint", "winograd", "autotune",
-                               "debug",  "name",       "progress", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzO:compile", keywords, &options.device,
+    PyObject *progress = Py_None, *given = NULL;
+    static char *keywords[] = {"device", "batch_hint", "winograd", "autotune", "debug",
+                               "name",   "progress",   "hints",    NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzOO:compile", keywords, &options.device,
                                      &batch, &winograd, &autotune, &debug, &options.name,
-                                     &progress))
+                                     &progress, &given))
         return NULL;
+    Py_ssize_t n_hints = 0;
+    int64_t *hints = given ? get_ints(given, &n_hints) : NULL;
+    if (given && !hints) return NULL;
+    options.hints = hints;
+    options.n_hints = (int)n_hints;
     options.batch_hint = batch;
     options.deterministic = !winograd;
     options.no_autotune = !autotune;
@@ -221,7 +226,8 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     struct sol_program *program = NULL;
     enum sol_status status;
     Py_BEGIN_ALLOW_THREADS status = sol_compile(model_of(self), &options, &program);
-    Py_END_ALLOW_THREADS return status ? raise_status(status) : wrap_program(program);
+    Py_END_ALLOW_THREADS free(hints);
+    return status ? raise_status(status) : wrap_program(program);
 }
 
 static PyMethodDef model_methods[] = {
@@ -247,8 +253,8 @@ static PyMethodDef model_methods[] = {
     {"dump", model_dump, METH_VARARGS,
      "dump(pass) -> (name of the pass, text), or None past the last."},
     {"compile", (PyCFunction)(void (*)(void))model_compile, METH_VARARGS | METH_KEYWORDS,
-     "compile(device=None, batch_hint=0, winograd=True, autotune=True, debug=False, name=None, progress=None)"
-     " -> Program. progress(done, total, what) is called now and then."},
+     "compile(device=None, batch_hint=0, winograd=True, autotune=True, debug=False, name=None, progress=None,"
+     " hints=()) -> Program. hints: typical values of the symbols. progress(done, total, what) is called now and then."},
     {"deploy", (PyCFunction)(void (*)(void))model_deploy, METH_VARARGS | METH_KEYWORDS,
      "deploy(params, symbols, lib_name, func_name, path, target, weights, device=None, cpu=None, compiler=None,"
      " static_memory=False, winograd=True, autotune=True, progress=None). `params`: addresses."},

@@ -3,14 +3,17 @@
 importer.py, ops.py  ->  Builder  ->  _core.Model
 """
 
+import re
 from typing import NamedTuple
 
 import sympy
 
 from sol import _core
 
-# The only symbol of a model: the batch size, which is known only at the call.
-BATCH = sympy.Symbol("n", integer=True, nonnegative=True)
+# Functions of torch.export's sizes that are quotients, rounded down: of sizes that the divisor divides, and of others.
+QUOTIENTS = {"FloorDiv", "CleanDiv"}
+REMAINDERS = {"Mod", "PythonMod"}
+TERM = re.compile(r"[+-]?[^+-]+")
 
 
 class Unsupported(Exception):
@@ -18,7 +21,7 @@ class Unsupported(Exception):
 
 
 class Value(NamedTuple):
-    """A tensor of the model. ``shape``: ints and polynomials of BATCH.
+    """A tensor of the model. ``shape``: ints and polynomials of libsol's symbols: "$0", "$8" as in docs/ir.md.
 
     ``constant``: the tensor depends on parameters only, so it may be the weight of a conv or linear.
     """
@@ -46,39 +49,71 @@ class Record(NamedTuple):
 class Builder:
     """Adds layers to ``model`` (a _core.Model).
 
-    ``origin``: the user's line that new layers come from. ``excluded``: batch sizes for which the graph is not valid.
+    ``origin``: the user's line that new layers come from. ``excluded``: {(name of an open size, value)} for which the graph
+    is not valid. ``symbols``: the names of the model's symbols. ``batches``: the graph's Batches, which name open sizes.
     """
 
-    def __init__(self, name):
+    def __init__(self, name, batches):
         self.model = _core.Model(name)
         self.records = []
         self.excluded = set()
         self.origin = ""
-        self._batch = None
+        self.symbols = []
+        self._batches = batches
+        self._sizes = {}
 
     def source(self, add, name, dtype, shape, constant):
         """Adds an input or a param. Returns its Value. ``add``: Model.input or Model.param. Raises Unsupported."""
-        dims = [size if isinstance(size, int) else self._symbol(size) for size in shape]
+        dims = [size if isinstance(size, int) else self._dim(size) for size in shape]
         value = Value(add(name, dtype, dims), tuple(shape), constant)
         kind = "param" if constant else "input"
         self.records.append(Record(kind, (), value.id, name, "", value.shape))
         return value
 
-    def _symbol(self, size):
-        if size != BATCH:
-            raise Unsupported(f"an input of size {size}")
-        if self._batch is None:
-            self._batch = self.model.symbol("batch")
-        return self._batch
+    def _dim(self, size):
+        """Returns a symbol as a dim of Model.input. Raises Unsupported for a formula."""
+        for i, name in enumerate(self.symbols):
+            if size == self._symbol(name):
+                return -1 - i
+        raise Unsupported(f"an input of size {size}")
+
+    def _symbol(self, name):
+        """Returns the value of an open size: 16*$8 if it is a multiple of 16."""
+        if name not in self.symbols:
+            multiple = self._batches.multiples.get(name, 1)
+            self.model.symbol("batch" if name == "n" else name, multiple)
+            self.symbols.append(name)
+        return self._normal(f"${self.symbols.index(name)}")
+
+    def size(self, size):
+        """Converts an int or SymInt of torch.export to an int or a polynomial. Raises Unsupported for other formulas."""
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        if expression not in self._sizes:
+            names = self._batches.symbols
+            unknown = expression.free_symbols - names.keys()
+            if unknown:
+                raise Unsupported(f"the size {expression}, which depends on data")
+            known = {x: self._symbol(names[x]) for x in expression.free_symbols}
+            self._sizes[expression] = self._normal(format_size(expression.xreplace(known)))
+        return self._sizes[expression]
+
+    def _normal(self, text):
+        """Returns the size in a text, in normal form, so that equal sizes are equal."""
+        normal = self.model.size(text)
+        if normal is None:
+            self.model.check()
+        return parse_size(normal)
 
     def scalar(self, number):
         """Returns a Python number as a Value of rank 0."""
         return Value(self.model.scalar(float(number)), (), True)
 
     def value(self, x):
-        """Returns ``x`` if it is a Value, else the number ``x`` as one. Raises Unsupported for a formula of the batch size."""
+        """Returns ``x`` if it is a Value, else the number ``x`` as one. Raises Unsupported for a formula of open sizes."""
         if isinstance(x, sympy.Expr):
-            raise Unsupported(f"the number {x}, which depends on the batch size n")
+            raise Unsupported(f"the number {x}, which depends on open sizes")
         return x if isinstance(x, Value) else self.scalar(x)
 
     def layer(self, kind, *inputs, **attributes):
@@ -90,13 +125,11 @@ class Builder:
         text = " ".join(f"{key}={format_attribute(x)}" for key, x in attributes.items())
         ids = tuple(x.id for x in inputs)
         output = self.model.layer(kind, ids, text, self.origin)
-        dims = self.model.shape(output)
+        dims = self.model.dims(output)
         if dims is None:
             self.model.check()
             raise Unsupported(f"layer {kind} was refused")
-        # Model.shape returns None for a formula. The attribute `shape` of reshape and expand contains the formula.
-        given = attributes.get("shape") if kind in ("reshape", "expand") else None
-        shape = tuple(given or map(from_dim, dims))
+        shape = tuple(map(parse_size, dims))
         self.records.append(Record(kind, ids, output, text, self.origin, shape))
         return Value(output, shape, all(x.constant for x in inputs))
 
@@ -104,38 +137,64 @@ class Builder:
         """Returns ``x`` in the shape ``shape``; ``x`` itself if it has that shape."""
         return x if tuple(shape) == x.shape else self.layer("reshape", x, shape=list(shape))
 
-    def exclude(self, size):
-        """Notes that the graph is not valid for the batch size ``size``."""
-        self.excluded.add(size)
+    def exclude(self, size, value):
+        """Notes that the graph is not valid where ``size`` is ``value``. Raises Unsupported if it is a formula."""
+        for name in self.symbols:
+            if size == self._symbol(name):
+                self.excluded.add((name, value))
+                return
+        raise Unsupported(f"an op that has another meaning where {size} is {value}")
 
 
-def from_dim(dim):
-    """Converts a dim of Model.shape: a negative number is a symbol, so BATCH; None (a formula) stays None."""
-    return BATCH if dim is not None and dim < 0 else dim
+def parse_size(text):
+    """Returns the int or polynomial of a text such as "3" or "2*$8+1"."""
+    if text.isdigit():
+        return int(text)
+    return sympy.Add(*[_parse_term(term) for term in TERM.findall(text)])
 
 
-def to_size(size):
-    """Converts an int or SymInt of torch.export to an int or an expression of BATCH. All symbols are the batch size."""
-    if isinstance(size, int):
-        return size
-    expression = size.node.expr
-    if expression.is_Integer:
-        return int(expression)
-    return sympy.expand(expression.xreplace(dict.fromkeys(expression.free_symbols, BATCH)))
+def _parse_term(text):
+    product = sympy.Integer(-1 if text[0] == "-" else 1)
+    for factor in text.lstrip("+-").split("*"):
+        base, _, power = factor.partition("^")
+        value = symbol(base) if base[0] == "$" else sympy.Integer(base)
+        product *= value ** int(power or 1)
+    return product
+
+
+def symbol(name):
+    return sympy.Symbol(name, integer=True, nonnegative=True)
 
 
 def format_size(size):
-    """Returns a size as text for libsol: 3, $0, 6*$0+1. Raises Unsupported for an expression that is no polynomial."""
+    """Returns a size as text for libsol: 3, $0, 6*$0+floor(($1+1)/2). Raises Unsupported for another expression."""
     if isinstance(size, int):
         return str(size)
-    if not size.is_polynomial(BATCH):
-        raise Unsupported(f"the size {size} is no polynomial of the batch size")
-    text = ""
-    for (power,), factor in sympy.Poly(size, BATCH).terms():
-        sign = "-" if factor < 0 else "+" if text else ""
-        factors = [str(abs(factor))] + [f"$0^{power}" if power > 1 else "$0"] * (power > 0)
-        text += sign + "*".join(factors)
-    return text
+    terms = sympy.Add.make_args(sympy.expand(size))
+    text = "".join(_format_term(size, term) for term in terms)
+    return text.removeprefix("+") or "0"
+
+
+def _format_term(size, term):
+    sign, factors = "+", []
+    for factor in sympy.Mul.make_args(term):
+        base, power = factor.as_base_exp()
+        if factor.is_Integer:
+            sign = "-" if factor < 0 else "+"
+            factors.append(str(abs(factor)))
+        elif base.is_Symbol and power.is_Integer and power > 0:
+            factors.append(base.name if power == 1 else f"{base.name}^{power}")
+        else:
+            factors.append(_format_quotient(size, factor))
+    return sign + "*".join(factors)
+
+
+def _format_quotient(size, factor):
+    kind = type(factor).__name__
+    if kind not in QUOTIENTS or not factor.args[1].is_Integer:
+        raise Unsupported(f"the size {size} is no polynomial or quotient of open sizes")
+    whole, divisor = factor.args
+    return f"floor(({format_size(whole)})/{divisor})"
 
 
 def format_attribute(x):

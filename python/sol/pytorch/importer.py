@@ -12,7 +12,7 @@ import torch
 from torch.export.graph_signature import OutputKind
 
 from sol.pytorch import ops
-from sol.pytorch.builder import Builder, Unsupported, Value, to_size
+from sol.pytorch.builder import Builder, Unsupported, Value
 from sol.pytorch.capture import PREFIX
 from sol.pytorch.inputs import describe
 
@@ -34,13 +34,13 @@ class Imported(NamedTuple):
     outputs: list
 
 
-def import_graph(exported, module, name, ports=None):
-    """Builds the libsol model of an ExportedProgram of ``module``. Returns an Imported. Raises Unsupported.
+def import_graph(captured, module, name, ports=None):
+    """Builds the libsol model of a Captured of ``module``. Returns an Imported. Raises Unsupported.
 
     ``ports``: (names of the graph's inputs, names of its outputs), for a library. Without it, outputs of the graph that are
     the same tensor share one output of the model.
     """
-    return _Importer(exported, module, name, ports).run()
+    return _Importer(captured, module, name, ports).run()
 
 
 def find_tensor(module, name):
@@ -51,11 +51,11 @@ def find_tensor(module, name):
 
 
 class _Importer:
-    def __init__(self, exported, module, name, ports):
-        self._exported = exported
+    def __init__(self, captured, module, name, ports):
+        exported = self._exported = captured.exported
         self._ports = ports
         self._module = module
-        self._builder = Builder(name)
+        self._builder = Builder(name, captured.batches)
         self._order = {node: i for i, node in enumerate(exported.graph.nodes)}
         # Copies, as the signature computes these properties at each access.
         signature = exported.graph_signature
@@ -101,7 +101,7 @@ class _Importer:
         value = node.meta["val"]
         if value.dtype is not torch.float32:
             raise Unsupported(f"{name} is {show(node)}; only f32 is supported")
-        shape = tuple(map(to_size, value.shape))
+        shape = tuple(map(self._builder.size, value.shape))
         self._sources.add(node)
         self._define(node, node, node, self._builder.source(add, name, "f32", shape, constant))
 
@@ -158,8 +158,8 @@ class _Importer:
             raise Unsupported("SOL does not support this operator")
         if written:
             self._check_write(node, written)
-        result = function(self._builder, **self._arguments(node), out=_out_shapes(node))
-        _check_shapes(result, _out_shapes(node))
+        result = function(self._builder, **self._arguments(node), out=self._out_shapes(node))
+        _check_shapes(result, self._out_shapes(node))
         packet = packet.removesuffix("_")
         first = node.args[0] if node.args else None
         if written:
@@ -170,6 +170,13 @@ class _Importer:
             self._define(node, node, self._base[first], result)
         else:
             self._define(node, node, node, result)
+
+    def _out_shapes(self, node):
+        """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
+        value, size = node.meta["val"], self._builder.size
+        if isinstance(value, torch.Tensor):
+            return tuple(map(size, value.shape))
+        return [tuple(map(size, x.shape)) for x in value]
 
     def _define(self, node, cell, base, value):
         self._cell[node] = cell
@@ -198,7 +205,7 @@ class _Importer:
             return value
         if value in self._cell:
             return self._values[self._cell[value]]
-        return to_size(value.meta["val"])
+        return self._builder.size(value.meta["val"])
 
     # ---- Aliases ----
 
@@ -242,7 +249,7 @@ class _Importer:
     def _check_result(self, result, ports):
         if not isinstance(result, torch.fx.Node) or result not in self._cell:
             raise Unsupported(f"the result {result} is no tensor of the graph")
-        if 0 in _out_shapes(result):
+        if 0 in self._out_shapes(result):
             raise Unsupported(f"the result {show(result)} is empty")
         if self._base[result] in self._sources:
             raise Unsupported(f"the result shares memory with {self._base[result].name}")
@@ -280,14 +287,6 @@ def _is_tensors(value):
     return bool(values) and all(isinstance(x, torch.Tensor) for x in values)
 
 
-def _out_shapes(node):
-    """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
-    value = node.meta["val"]
-    if isinstance(value, torch.Tensor):
-        return tuple(map(to_size, value.shape))
-    return [tuple(map(to_size, x.shape)) for x in value]
-
-
 def _written_argument(node):
     """Returns the node that an in-place op writes to, or None. Raises Unsupported for out= variants."""
     written = [i for i, a in enumerate(node.target._schema.arguments) if _writes(a)]
@@ -315,8 +314,7 @@ def _check_shapes(result, expected):
     """Raises Unsupported unless libsol and PyTorch compute the same shapes."""
     pairs = [(result, expected)] if isinstance(result, Value) else zip(result, expected)
     for value, shape in pairs:
-        known = zip(value.shape, shape)
-        if value.rank != len(shape) or any(a is not None and a != b for a, b in known):
+        if value.shape != shape:
             raise Unsupported(f"SOL gives {value.shape} where PyTorch gives {shape}")
 
 
