@@ -69,7 +69,7 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
                           .options = options,
                           .plan = &plan};
     if (!plan.lanes) return SOL_EINVAL;
-    plan_set_hints(&plan, options);
+    plan_set_hints(&plan, model, options);
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
     program->target = device->variant ? arena_printf(&program->arena, "%s, %s", device->name,
                                                      device->variant(options))

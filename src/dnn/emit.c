@@ -50,14 +50,19 @@ static bool is_open(const struct layer *conv) {
     return conv->kind == LAYER_conv && !size_is_const(size_mul(x->dim[2], x->dim[3]));
 }
 
+/* A dim's known or expected value. For expected sizes that do not fit, an image has one row or column. */
+static int expect_dim(const struct tensor *t, int d, const int64_t *symbols) {
+    return (int)max_i64(1, min_i64(INT32_MAX, size_eval(&t->dim[d], symbols)));
+}
+
 /* Rows and columns of x and y: known, or expected ones. */
 static void set_images(const struct plan *plan, const struct tensor *x, const struct tensor *y,
                        struct dnn_problem *p) {
     int64_t symbols[SIZE_SYMBOLS];
     plan_expect(plan, 1, symbols);
     p->open = is_open(y->producer);
-    p->h = (int)size_eval(&x->dim[2], symbols), p->w = (int)size_eval(&x->dim[3], symbols);
-    p->oh = (int)size_eval(&y->dim[2], symbols), p->ow = (int)size_eval(&y->dim[3], symbols);
+    p->h = expect_dim(x, 2, symbols), p->w = expect_dim(x, 3, symbols);
+    p->oh = expect_dim(y, 2, symbols), p->ow = expect_dim(y, 3, symbols);
 }
 
 /* Shapes come from the tensors, stored channels and maps from their layouts. x is the cluster's input, before the prologue. */

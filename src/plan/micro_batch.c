@@ -57,12 +57,19 @@ static bool has_step(const struct cluster *cluster) {
 /* An unknown size that is not the batch: usually rows or columns of an image. */
 #define SIZE_HINT 224
 
-void plan_set_hints(struct plan *plan, const struct sol_options *options) {
+/* Is the first symbol the batch, that is the first dim of an input? Else it is a size like others. */
+static bool has_batch(const struct model *m) {
+    for (int i = 0; i < m->inputs.n; i++)
+        if (m->inputs.at[i]->rank && size_equal(m->inputs.at[i]->dim[0], size_symbol(0))) return true;
+    return !m->n_symbols;
+}
+
+void plan_set_hints(struct plan *plan, const struct model *m, const struct sol_options *options) {
     for (int i = 0; i < SIZE_FREE; i++) {
         int64_t hint = i < options->n_hints ? options->hints[i] : 0;
         plan->hint[i] = hint > 0 ? hint : SIZE_HINT;
     }
-    plan->hint[0] = max_i64(1, options->batch_hint);
+    if (options->batch_hint > 0 || has_batch(m)) plan->hint[0] = max_i64(1, options->batch_hint);
 }
 
 void plan_expect(const struct plan *plan, int64_t batch, int64_t symbols[SIZE_SYMBOLS]) {

@@ -87,7 +87,7 @@ struct plan {
 
 /* ---- micro_batch.c: expected sizes ---- */
 /* Fills in plan->hint from the options. */
-void plan_set_hints(struct plan *plan, const struct sol_options *options);
+void plan_set_hints(struct plan *plan, const struct model *m, const struct sol_options *options);
 /* The expected values of all symbols, for a batch of `batch`. */
 void plan_expect(const struct plan *plan, int64_t batch, int64_t symbols[SIZE_SYMBOLS]);
 

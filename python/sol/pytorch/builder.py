@@ -95,8 +95,9 @@ class Builder:
             unknown = expression.free_symbols - names.keys()
             if unknown:
                 raise Unsupported(f"the size {expression}, which depends on data")
-            known = {x: self._symbol(names[x]) for x in expression.free_symbols}
-            self._sizes[expression] = self._normal(format_size(expression.xreplace(known)))
+            settled = self._batches.settle(expression)
+            known = {x: self._symbol(names[x]) for x in settled.free_symbols}
+            self._sizes[expression] = self._normal(format_size(settled.xreplace(known)))
         return self._sizes[expression]
 
     def _normal(self, text):

@@ -16,6 +16,7 @@ import re
 import threading
 from typing import Any, NamedTuple
 
+import sympy
 import torch
 
 from sol.pytorch.audit import CannotCapture, MayRefuse, audit, find_user_line, quiet
@@ -73,12 +74,14 @@ class Batches:
     """The open sizes for which an exported graph is valid: a range for each, and guards of torch.export as expressions.
 
     ``names``: of the sizes in a key, in order (inputs.py); ``ranges``: {name: (lowest, highest)}. ``symbols``: {symbol of
-    the graph: name}. ``multiples``: {name: number that all valid sizes are multiples of}.
+    the graph: name}. ``example``: the key for which it was captured. ``multiples``: {name: number that all valid sizes are
+    multiples of}.
     """
 
-    def __init__(self, names, ranges, guards, symbols=None):
+    def __init__(self, names, ranges, guards, symbols, example):
         self.names = names
-        self.symbols = symbols or {}
+        self.symbols = symbols
+        self.example = example
         self.multiples = {}
         self._ranges = ranges
         self._guards = [compile(guard, "<guard>", "eval") for guard in guards]
@@ -106,7 +109,7 @@ class Batches:
         return self._known[key]
 
     def _holds(self, key):
-        values = dict(zip(self.names, key if isinstance(key, tuple) else (key,)))
+        values = dict(zip(self.names, _as_tuple(key)))
         for name, (low, high) in self._ranges.items():
             if not low <= values[name] <= high or values[name] % self.multiples.get(name, 1):
                 return False
@@ -115,8 +118,33 @@ class Batches:
         except ZeroDivisionError:
             return False
 
-    def find_multiples(self, key):
-        """Finds ``multiples``, from the sizes near those of ``key`` that are valid. The batch size has none."""
+    def settle(self, size):
+        """Returns a formula without minima and maxima: each becomes its value for the example, and sizes for which it has
+        another value are no longer valid."""
+        parts = sympy.preorder_traversal(size)
+        found = [x for x in parts if type(x).__name__ in ("Min", "Max")]
+        for extreme in sorted(found, key=sympy.count_ops):
+            chosen = self._choose(extreme)
+            if chosen is not None:
+                return self.settle(size.xreplace({extreme: chosen}))
+        return size
+
+    def _choose(self, extreme):
+        names = {symbol: sympy.Symbol(name) for symbol, name in self.symbols.items()}
+        values = dict(zip(self.names, _as_tuple(self.example)))
+        texts = {x: str(x.xreplace(names)) for x in extreme.args}
+        if not all(_is_expression(text, self.names) for text in texts.values()):
+            return None
+        best = min if type(extreme).__name__ == "Min" else max
+        chosen = best(extreme.args, key=lambda x: eval(texts[x], GUARD_NAMES, dict(values)))
+        guard = f"{texts[chosen]} == {best.__name__}({', '.join(texts.values())})"
+        self._guards.append(compile(guard, "<guard>", "eval"))
+        self._known.clear()
+        return chosen
+
+    def find_multiples(self):
+        """Finds ``multiples``, from the sizes near those of the example that are valid. The batch size has none."""
+        key = self.example
         for i, name in enumerate(self.names):
             if name == "n":
                 continue
@@ -322,10 +350,14 @@ def _batches(exported, specs, shapes, sizes):
         guards.append(text)
         if not _is_expression(text, names):
             raise CannotCapture(f"the model depends on {guard}")
-    batches = Batches(names, ranges, guards, symbols)
+    batches = Batches(names, ranges, guards, symbols, sizes)
     if isinstance(sizes, tuple):
-        batches.find_multiples(sizes)
+        batches.find_multiples()
     return batches
+
+
+def _as_tuple(key):
+    return key if isinstance(key, tuple) else (key,)
 
 
 def _lower(high, upper):

@@ -22,8 +22,8 @@ MAX_BYTES = 2**63 - 1
 # The batch size of example inputs. PyTorch treats sizes of 0 and 1 as special cases.
 EXAMPLE_BATCH = 2
 # The other open sizes of example inputs: (the first, the distance to the next). All are different, so that PyTorch does not
-# take one for another, and have many divisors. If a model refuses the first ones, smaller ones are tried.
-EXAMPLE_SIZES = (256, 64), (32, 16), (8, 4)
+# take one for another, and have many divisors. If a model refuses the first ones, smaller and equal ones are tried.
+EXAMPLE_SIZES = (256, 64), (32, 16), (8, 4), (64, 0), (8, 0)
 
 DTYPE_NAMES = {
     torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16",
