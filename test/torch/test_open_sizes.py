@@ -78,12 +78,12 @@ def is_close(a, b):
     )
 
 
-def check(module, fast, shapes):
+def check(module, fast, shapes, recompiles=0):
     for shape in shapes:
         x = torch.randn(shape)
         with torch.no_grad():
             assert is_close(fast(x), module(x)), shape
-    assert sol.fallbacks(fast) == {} and sol.recompiles(fast) == 0
+    assert sol.fallbacks(fast) == {} and sol.recompiles(fast) <= recompiles
 
 
 @pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5", "mobilenet_v2"])
@@ -134,7 +134,7 @@ def test_sequences():
     torch.manual_seed(0)
     module = Encoder().eval()
     fast = sol.optimize(module, sol.input([0, 0, 32]))
-    check(module, fast, [(n, s, 32) for n, s in ((1, 5), (2, 64), (3, 17), (1, 40), (2, 2))])
+    check(module, fast, [(n, s, 32) for n, s in ((1, 5), (2, 64), (3, 17), (1, 40), (2, 2))], 1)
     with torch.no_grad(), pytest.raises(RuntimeError, match="size"):
         fast(torch.zeros(1, 65, 32))
 
