@@ -40,7 +40,8 @@ extern "C" {
     X(ENOMEM, MemoryError, "out of memory")                                    \
     X(EDEVICE, RuntimeError, "the device or its driver failed")                \
     X(ETOOL, RuntimeError, "the C compiler rejected a kernel or did not end")  \
-    X(EBUG, RuntimeError, "an invariant of SOL is broken")
+    X(EBUG, RuntimeError, "an invariant of SOL is broken")                     \
+    X(EINDEX, IndexError, "an index in the data is out of range")
 
 enum sol_status {
     SOL_OK,
@@ -49,13 +50,22 @@ enum sol_status {
 #undef SOL_STATUS_ENUM
 };
 
-/* name, bytes of one element */
-#define SOL_DTYPE_LIST(X) \
-    X(F32, "f32", 4) X(F64, "f64", 8) X(BF16, "bf16", 2) X(F16, "f16", 2) X(I64, "i64", 8) \
-    X(I32, "i32", 4) X(I16, "i16", 2) X(I8, "i8", 1) X(U8, "u8", 1) X(BOOL, "bool", 1)
+/* All element types: code, name, the C type that holds one element, family. Elements of bf16 and f16 are stored as their bits; a
+ * bool is 0 or 1. */
+#define SOL_DTYPE_LIST(X)          \
+    X(F32, "f32", float, FLOAT)      \
+    X(F64, "f64", double, FLOAT)     \
+    X(BF16, "bf16", uint16_t, FLOAT) \
+    X(F16, "f16", uint16_t, FLOAT)   \
+    X(I64, "i64", int64_t, INTEGER)  \
+    X(I32, "i32", int32_t, INTEGER)  \
+    X(I16, "i16", int16_t, INTEGER)  \
+    X(I8, "i8", int8_t, INTEGER)     \
+    X(U8, "u8", uint8_t, INTEGER)    \
+    X(BOOL, "bool", uint8_t, TRUTH)
 
 enum sol_dtype {
-#define SOL_DTYPE_ENUM(code, name, size) SOL_##code,
+#define SOL_DTYPE_ENUM(code, name, type, family) SOL_##code,
     SOL_DTYPE_LIST(SOL_DTYPE_ENUM)
 #undef SOL_DTYPE_ENUM
     SOL_N_DTYPES

@@ -49,7 +49,7 @@ SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, en
 /* Adds a parameter. Its values stay with the caller, who passes them to sol_weights_new. */
 SOL_API sol_tensor sol_model_param(struct sol_model *model, const char *name, enum sol_dtype dtype,
                                    int rank, const int64_t *dim);
-/* Adds a constant of rank 0 and type f32. */
+/* Adds a constant of rank 0 and type f32. The layer "scalar" with the attribute dtype makes other types. */
 SOL_API sol_tensor sol_model_scalar(struct sol_model *model, double value);
 
 /* Adds a layer of kind `kind` and returns its output. `attributes` is text: "stride=[2,2] groups=4".
@@ -58,6 +58,42 @@ SOL_API sol_tensor sol_model_layer(struct sol_model *model, const char *kind, in
                                    const sol_tensor *in, const char *attributes,
                                    const char *origin);
 SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_tensor tensor);
+
+/* Host nodes: a function of yours computes a layer that SOL does not have. It runs at every call of the program, on the calling
+ * thread; calls of a program on several threads may overlap. All tensors are contiguous, outermost dim first, and valid during
+ * the function only. It must write each output, and no input. It may run programs, but not the one that it belongs to. */
+struct sol_host_tensor {
+    void *data; /* any address if the tensor is empty */
+    enum sol_dtype dtype;
+    int rank;
+    int64_t dim[SOL_MAX_RANK];
+};
+#define SOL_HOST_MESSAGE 512
+struct sol_host_call {
+    int n_in, n_out, n_symbols;
+    const struct sol_host_tensor *in, *out;
+    const int64_t *symbol; /* the symbols' values in this call */
+    char *message;         /* SOL_HOST_MESSAGE bytes, in which the function may explain an error */
+};
+struct sol_host {
+    const char *name; /* in reports and messages */
+    /* A failure ends the program's run, which returns this status, and sol_error() the node's name and the message. */
+    enum sol_status (*run)(void *user, const struct sol_host_call *call);
+    void *user; /* first argument of `run` */
+    void (*release)(
+        void *
+            user); /* called once, when no model and no program needs `user` any more; may be NULL */
+};
+/* Adds a function to the model, and returns its number. The model owns host->user from now on, also after an error. Programs
+ * that are compiled of the model keep it. */
+SOL_API int sol_model_host(struct sol_model *model, const struct sol_host *host);
+/* Adds a layer that function number `host` computes. `types`: the `n_out` outputs, such as "f32[$0,8] i64[2*$0+1]". `attributes`:
+ * "effects=true" if it does more than to write its outputs (it is never dropped, and keeps its place among such layers),
+ * "pure=true" if equal inputs give equal outputs (so two such layers with equal inputs may be computed once), or "".
+ * Writes n_out tensors to `out`; there must be at least one. */
+SOL_API void sol_model_host_layer(struct sol_model *model, int host, int n_in, const sol_tensor *in,
+                                  const char *types, const char *attributes, const char *origin,
+                                  int n_out, sol_tensor *out);
 
 /* Writes the shape that the builder inferred to `dim` and returns the rank, or -1 if the tensor is
  * poisoned. A dim that is a symbol is negative as in struct sol_port; any other formula is INT64_MIN. */
@@ -72,11 +108,17 @@ SOL_API bool sol_model_dim(const struct sol_model *model, sol_tensor tensor, int
 /* Writes the normal form of a size, which attributes may contain: equal sizes have equal texts. `text` may have quotients:
  * "floor(($1+1)/2)" becomes "$8". False if it is no size; that is kept as the builder's error. */
 SOL_API bool sol_model_size(struct sol_model *model, const char *text, char *out, size_t size);
+/* The element type of a tensor; SOL_N_DTYPES if it is poisoned. */
+SOL_API enum sol_dtype sol_model_dtype(const struct sol_model *model, sol_tensor tensor);
 
 /* Describes input number `i`, counted in the order of adding, with dims as in sol_model_shape; false if there is none. */
 SOL_API bool sol_model_get_input(const struct sol_model *model, int i, struct sol_port *out);
 /* The name of symbol number `i`, or NULL if there is none. The model owns it. */
 SOL_API const char *sol_model_symbol_name(const struct sol_model *model, int i);
+
+/* Returns the builder's first error, with its message in sol_error(), and forgets it: the call that failed has added nothing, and
+ * the model can be continued in another way. Memory that is out is not forgotten. */
+SOL_API SOL_CHECKED enum sol_status sol_model_recover(struct sol_model *model);
 
 /* Returns the builder's first error; without one, verifies the whole model. */
 SOL_API SOL_CHECKED enum sol_status sol_model_check(const struct sol_model *model);

@@ -23,7 +23,7 @@ static PyObject *const *const exceptions[] = {
 };
 
 PyObject *raise_status(enum sol_status status) {
-    PyErr_SetString(*exceptions[status], sol_error());
+    if (!PyErr_Occurred()) PyErr_SetString(*exceptions[status], sol_error());
     return NULL;
 }
 
@@ -39,7 +39,7 @@ PyObject *new_name(const char *name) {
 }
 
 const char *const dtype_names[] = {
-#define NAME(code, name, size) name,
+#define NAME(code, name, type, family) name,
     SOL_DTYPE_LIST(NAME)
 #undef NAME
 };
@@ -131,6 +131,22 @@ struct dl_exchange {
 };
 
 int (*view_tensor)(void *tensor, struct dl_tensor *out);
+
+bool find_dl_type(const char *name, struct dl_tensor *out) {
+    static const struct {
+        const char *name;
+        uint8_t code, bits;
+    } types[] = {{"f32", 2, 32}, {"f64", 2, 64}, {"f16", 2, 16}, {"bf16", 4, 16}, {"i64", 0, 64},
+                 {"i32", 0, 32}, {"i16", 0, 16}, {"i8", 0, 8},   {"u8", 1, 8},    {"bool", 6, 8}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(name, types[i].name) != 0) continue;
+        out->dtype.code = types[i].code;
+        out->dtype.bits = types[i].bits;
+        out->dtype.lanes = 1;
+        return true;
+    }
+    return false;
+}
 
 PyObject *core_use_tensors(PyObject *module, PyObject *capsule) {
     (void)module;

@@ -1,6 +1,6 @@
 /*
- * Declarations that the files of the extension share: _core.c (the module, conversions), _model.c, _program.c, _session.c,
- * _guard.c, _slots.c, _deploy.c, _shortcut.c. Each Python type has a file, a spec, and a type object, which PyInit__core makes.
+ * Declarations that the files of the extension share: _core.c (the module, conversions), _model.c, _host.c, _program.c,
+ * _session.c, _guard.c, _slots.c, _deploy.c, _shortcut.c. Each Python type has a file, a spec, and a type object, which PyInit__core makes.
  *
  * As in CPython's API, a function that returns an object returns a new reference, or NULL with an exception set.
  */
@@ -22,7 +22,8 @@ extern const char *const dtype_names[]; /* by enum sol_dtype */
 
 /* ---- Errors and conversions ---- */
 
-/* Raises the exception of a status, with sol_error() as its message. Returns NULL. */
+/* Raises the exception of a status, with sol_error() as its message; an exception that a host node has raised stays as it is.
+ * Returns NULL. */
 PyObject *raise_status(enum sol_status status);
 /* Converts a malloc'ed text to a str, and frees it. NULL raises MemoryError. */
 PyObject *take_text(char *text);
@@ -39,6 +40,8 @@ PyObject *new_shape(int rank, const int64_t *dim);
 /* A progress callback of libsol: calls the Python function `user` with the GIL. */
 void report_progress(void *user, int done, int total, const char *what);
 PyObject *model_deploy(PyObject *model, PyObject *args, PyObject *kwargs);
+PyObject *model_host(PyObject *model, PyObject *args);
+PyObject *model_host_layer(PyObject *model, PyObject *args);
 /* Appends `item`, and drops the caller's reference to it. `item` may be NULL. Returns -1 with an exception set. */
 int append(PyObject *list, PyObject *item);
 /* Create and free an object of a heap type, which holds a reference to its type. */
@@ -108,6 +111,8 @@ struct dl_tensor {
     uint64_t byte_offset;
 };
 enum { DL_CPU = 1 };
+/* Sets the tensor's type to that of the name, such as "f32". Returns false if DLPack has no such type. */
+bool find_dl_type(const char *name, struct dl_tensor *out);
 
 /* The framework's function that fills *out for a tensor; returns -1 with an exception set. NULL until core_use_tensors has
  * got the framework's table of functions, the DLPack capsule "dlpack_exchange_api". */

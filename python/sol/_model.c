@@ -141,6 +141,14 @@ static PyObject *model_size(PyObject *self, PyObject *args) {
     return PyUnicode_FromString(out);
 }
 
+static PyObject *model_dtype(PyObject *self, PyObject *args) {
+    int tensor;
+    if (!PyArg_ParseTuple(args, "i:dtype", &tensor)) return NULL;
+    enum sol_dtype dtype = sol_model_dtype(model_of(self), tensor);
+    if (dtype == SOL_N_DTYPES) Py_RETURN_NONE;
+    return PyUnicode_FromString(dtype_names[dtype]);
+}
+
 static PyObject *model_values(PyObject *self, PyObject *none) {
     const struct sol_onnx *onnx = ((struct model_object *)self)->onnx;
     PyObject *addresses = PyList_New(0);
@@ -169,6 +177,13 @@ static PyObject *model_n_nodes(PyObject *self, PyObject *none) {
 static PyObject *model_check(PyObject *self, PyObject *none) {
     (void)none;
     enum sol_status status = sol_model_check(model_of(self));
+    if (status) return raise_status(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *model_recover(PyObject *self, PyObject *none) {
+    (void)none;
+    enum sol_status status = sol_model_recover(model_of(self));
     if (status) return raise_status(status);
     Py_RETURN_NONE;
 }
@@ -241,14 +256,20 @@ static PyMethodDef model_methods[] = {
     {"scalar", model_scalar, METH_VARARGS, "scalar(value) -> tensor of rank 0."},
     {"layer", (PyCFunction)(void (*)(void))model_layer, METH_VARARGS | METH_KEYWORDS,
      "layer(kind, inputs, attributes='', origin=None) -> tensor; < 0 after the first mistake."},
+    {"host", model_host, METH_VARARGS,
+     "host(name, function) -> its number. function(inputs, outputs, symbols) gets DLPack capsules."},
+    {"host_layer", model_host_layer, METH_VARARGS,
+     "host_layer(host, inputs, types, attributes, origin, n_out) -> tensors; see sol_model_host_layer."},
     {"output", model_output, METH_VARARGS, "output(name, tensor)."},
     {"shape", model_shape, METH_VARARGS,
      "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
+    {"dtype", model_dtype, METH_VARARGS, "dtype(tensor) -> its name; None when poisoned."},
     {"values", model_values, METH_NOARGS,
      "Addresses of the parameters' values, of a model from a file; they live as long as it."},
     {"symbols", model_symbols, METH_NOARGS, "Names of the symbols: the first is that of dim -1."},
     {"n_nodes", model_n_nodes, METH_NOARGS, "Nodes of the file; 0 of other models."},
     {"check", model_check, METH_NOARGS, "Raises the builder's first error."},
+    {"recover", model_recover, METH_NOARGS, "Raises the builder's first error, and forgets it."},
     {"print", model_print, METH_NOARGS, "The text form."},
     {"dump", model_dump, METH_VARARGS,
      "dump(pass) -> (name of the pass, text), or None past the last."},

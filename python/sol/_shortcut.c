@@ -39,8 +39,9 @@ struct shortcut_object {
     PyObject *types;     /* tuple of the exact types that an input may have */
     PyObject *refuse;    /* function(input): False if the program can read this input */
     PyObject *program, *weights;
-    PyObject *empty, *keywords; /* function that makes an output, and its keyword arguments */
-    PyObject *batches;          /* {batch: tuple of arguments of `empty`, one per output} */
+    PyObject *empty,
+        *keywords; /* function that makes an output; tuple of its keyword arguments, one dict per output */
+    PyObject *batches; /* {batch: tuple of arguments of `empty`, one per output} */
     /* {batch: True: runs here; another value: the framework runs it; no entry: no verdict yet}; None: all batches run here. */
     PyObject *verdicts;
     PyObject *build; /* function(list of outputs) -> result; None: the result is the only output */
@@ -55,17 +56,12 @@ struct shortcut_object {
 /* ---- Making one ---- */
 
 static int parse_input(struct input *input, PyObject *spec) {
-    static const struct {
-        const char *name;
-        int code, bits;
-    } kinds[] = {{"f32", 2, 32}, {"f64", 2, 64}, {"f16", 2, 16}, {"bf16", 4, 16}, {"i64", 0, 64},
-                 {"i32", 0, 32}, {"i16", 0, 16}, {"i8", 0, 8},   {"u8", 1, 8},    {"bool", 6, 8}};
     const char *name;
     PyObject *shape;
+    struct dl_tensor type;
     Py_ssize_t ndim;
     if (!PyArg_ParseTuple(spec, "sO", &name, &shape)) return -1;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(name, kinds[i].name)) input->code = kinds[i].code, input->bits = kinds[i].bits;
+    if (find_dl_type(name, &type)) input->code = type.dtype.code, input->bits = type.dtype.bits;
     int64_t *dim = get_ints(shape, &ndim);
     if (!dim) return -1;
     bool fits = input->bits && ndim <= SOL_MAX_RANK;
@@ -109,6 +105,8 @@ static int check_parts(struct shortcut_object *s) {
         return PyErr_SetString(PyExc_NotImplementedError, "no shortcut for this program"), -1;
     if (s->verdicts != Py_None && !PyDict_Check(s->verdicts))
         return PyErr_SetString(PyExc_TypeError, "expected a dict of verdicts"), -1;
+    if (PyTuple_Size(s->keywords) != s->n_outputs)
+        return PyErr_SetString(PyExc_ValueError, "expected keyword arguments for each output"), -1;
     for (Py_ssize_t i = 0; i < PyTuple_Size(s->guards); i++)
         if (!PyObject_TypeCheck(PyTuple_GetItem(s->guards, i), guard_type))
             return PyErr_SetString(PyExc_TypeError, "expected a Guard"), -1;
@@ -125,7 +123,7 @@ static PyObject *shortcut_new(PyTypeObject *type, PyObject *args, PyObject *kwar
                          &PyTuple_Type, &s->values, &PyTuple_Type, &s->questions, &PyTuple_Type,
                          &s->types, &s->refuse, &PyTuple_Type, &inputs, &PyTuple_Type, &taken,
                          program_type, &s->program, weights_type, &s->weights, &s->empty,
-                         &PyDict_Type, &s->keywords, &PyDict_Type, &s->batches, &s->verdicts,
+                         &PyTuple_Type, &s->keywords, &PyDict_Type, &s->batches, &s->verdicts,
                          &s->build, &s->n_threads) &&
         !parse_inputs(s, inputs, taken) && !check_parts(s))
         return self;
@@ -253,8 +251,8 @@ static bool make_outputs(struct shortcut_call *call, PyObject *shapes) {
     struct dl_tensor view;
     call->outputs = PyList_New(0);
     for (int i = 0; call->outputs && i < call->s->n_outputs; i++) {
-        PyObject *output =
-            PyObject_Call(call->s->empty, PyTuple_GetItem(shapes, i), call->s->keywords);
+        PyObject *output = PyObject_Call(call->s->empty, PyTuple_GetItem(shapes, i),
+                                         PyTuple_GetItem(call->s->keywords, i));
         if (append(call->outputs, output) || view_tensor(output, &view)) return false;
         call->out[i] = (char *)view.data + view.byte_offset;
     }

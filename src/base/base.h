@@ -120,6 +120,7 @@ bool text_lists(const char *list, const char *word, size_t size);
 void text_add_double(struct text *text, double value);
 /* Writes the value, rounded to float, as a C expression: "1.5f", "(-2.0f)", "(-1.0f/0.0f)". */
 void text_add_c_float(struct text *text, double value);
+void text_add_c_double(struct text *text, double value);
 /* Reads what text_add_double writes, and other decimal numbers, and advances *at. False, with *at unchanged: no number. */
 bool text_parse_double(const char **at, double *out);
 

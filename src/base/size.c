@@ -165,16 +165,19 @@ bool size_divide(struct size a, struct size b, struct size *out) {
 }
 
 static const struct {
-    const char *name;
+    const char *name, *type;
     int64_t bytes;
+    enum size_family family;
 } dtypes[SOL_N_DTYPES] = {
-#define DTYPE(code, name, bytes) [SOL_##code] = {name, bytes},
+#define DTYPE(code, name, type, family) [SOL_##code] = {name, #type, sizeof(type), FAMILY_##family},
     SOL_DTYPE_LIST(DTYPE)
 #undef DTYPE
 };
 
 int64_t size_element(enum sol_dtype dtype) { return dtypes[dtype].bytes; }
 const char *size_dtype_name(enum sol_dtype dtype) { return dtypes[dtype].name; }
+const char *size_c_type(enum sol_dtype dtype) { return dtypes[dtype].type; }
+enum size_family size_family(enum sol_dtype dtype) { return dtypes[dtype].family; }
 
 /* ---- Properties ---- */
 

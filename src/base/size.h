@@ -74,8 +74,12 @@ bool size_depends(const struct size_table *table, struct size a, int symbol);
 /* Computes the values of the n derived symbols from those of the free ones. */
 void size_derive(const struct size_quotient *quotient, int n, int64_t symbols[SIZE_SYMBOLS]);
 #define SIZE_TEXT 256
-int64_t size_element(enum sol_dtype dtype);           /* bytes */
-const char *size_dtype_name(enum sol_dtype dtype);    /* "f32" */
+int64_t size_element(enum sol_dtype dtype);        /* bytes */
+const char *size_dtype_name(enum sol_dtype dtype); /* "f32" */
+const char *size_c_type(enum sol_dtype dtype);     /* "float": the C type of a stored element */
+/* What can be computed with an element type. */
+enum size_family { FAMILY_FLOAT = 1, FAMILY_INTEGER = 2, FAMILY_TRUTH = 4 };
+enum size_family size_family(enum sol_dtype dtype);
 void size_format(char out[SIZE_TEXT], struct size a); /* size_print without an arena */
 #define SIZE_FORMAT(a) size_format_in((char[SIZE_TEXT]){0}, a) /* text to the end of the block */
 static inline const char *size_format_in(char out[SIZE_TEXT], struct size a) {

@@ -117,6 +117,18 @@ void text_add_double(struct text *text, double value) {
 }
 
 /* Negative numbers are in parentheses, so that "a-" before them gives correct C. */
+void text_add_c_double(struct text *text, double value) {
+    char number[NUMBER_SIZE];
+    if (isnan(value)) {
+        text_add(text, "(0.0/0.0)");
+    } else if (isinf(value)) {
+        text_add(text, "(%s1.0/0.0)", value < 0 ? "-" : "");
+    } else {
+        format_shortest(number, value, false);
+        text_add(text, signbit(value) ? "(%s)" : "%s", number);
+    }
+}
+
 void text_add_c_float(struct text *text, double value) {
     char number[NUMBER_SIZE];
     float rounded = (float)value; /* infinity beyond FLT_MAX, by IEEE 754 (C11 annex F) */

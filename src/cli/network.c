@@ -9,7 +9,7 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[] = {
-#define DTYPE(code, name, size) [SOL_##code] = {name, size},
+#define DTYPE(code, name, type, family) [SOL_##code] = {name, sizeof(type)},
     SOL_DTYPE_LIST(DTYPE)
 #undef DTYPE
 };

@@ -10,6 +10,8 @@
 #include "deploy/weights_hash.h"
 
 #include "device/cpu/cpu.h"
+#include "ir/ir.h"
+#include "plan/build.h"
 #include "run/bind.h"
 
 #include <dlfcn.h>
@@ -190,6 +192,19 @@ static enum sol_status find_isa(struct deployment *d) {
                 cpu ? " and its instruction set " : "", cpu ? cpu : "");
 }
 
+/* A library has no frontend whose functions it could call. */
+static enum sol_status check_hosts(const struct deployment *d, const struct model *m) {
+    struct text text;
+    int n = 0;
+    text_init(&text, d->arena);
+    for (int i = 0; i < m->layers.n; i++)
+        if (m->layers.at[i]->kind == LAYER_host)
+            text_add(&text, "%s%s", n++ ? ", " : "", build_host_name(d->arena, m, m->layers.at[i]));
+    return n ? fail(SOL_EUNSUPPORTED, "a library cannot compute %d nodes of the frontend: %s", n,
+                    text.at)
+             : SOL_OK;
+}
+
 /* Compiles the model with keep_source, which keeps the texts of kernels and uses own kernels only. For packed weights, the
  * prepack steps run here, also those for another processor, as portable vector code. */
 static enum sol_status compile(struct deployment *d, const struct sol_model *model) {
@@ -215,6 +230,8 @@ static enum sol_status make_files(struct deployment *d) {
 
 static enum sol_status deploy(struct deployment *d, const struct sol_model *model) {
     static const int64_t ones[SIZE_FREE] = {1, 1, 1, 1, 1, 1, 1, 1};
+    TRY(sol_model_check(model));
+    TRY(check_hosts(d, ir_user_model(model)));
     TRY(check_names(d->library));
     TRY(find_isa(d));
     d->lib = d->library->lib_name, d->func = d->library->func_name;

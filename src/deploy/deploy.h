@@ -100,6 +100,8 @@ void deploy_print_ints(struct text *text, int64_t n, const int64_t *value);
 void deploy_visit_kernels(struct deployment *d,
                           void (*visit)(struct text *text, const struct kernel *kernel),
                           struct text *text);
+/* Do the kernels need dfp_types? */
+bool deploy_needs_types(struct deployment *d);
 /* The step lists of the library: `steps`, and `prepack` unless the library contains packed parameters. */
 int deploy_n_lists(const struct deployment *d);
 const struct step_list *deploy_list(const struct deployment *d, int i);

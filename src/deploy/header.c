@@ -9,12 +9,6 @@
 
 #include <string.h>
 
-static const char *const c_types[] = {
-    [SOL_F32] = "float",   [SOL_F64] = "double",   [SOL_BF16] = "uint16_t", [SOL_F16] = "uint16_t",
-    [SOL_I64] = "int64_t", [SOL_I32] = "int32_t",  [SOL_I16] = "int16_t",   [SOL_I8] = "int8_t",
-    [SOL_U8] = "uint8_t",  [SOL_BOOL] = "uint8_t",
-};
-
 /* ---- Ports ---- */
 
 #define IDENTIFIER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
@@ -54,7 +48,8 @@ static void print_ports(struct deployment *d, struct text *text, bool is_output)
     const struct sol_program *p = d->program;
     for (int i = 0; i < (is_output ? p->n_outputs : p->n_inputs); i++) {
         const struct sol_port *port = port_of(d, is_output, i);
-        text_add(text, " *   %s %d  %s ", is_output ? "output" : "input ", i, c_types[port->dtype]);
+        text_add(text, " *   %s %d  %s ", is_output ? "output" : "input ", i,
+                 size_c_type(port->dtype));
         print_dims(d, text, is_output, i);
         text_add(text, "  ");
         if (!*port->name) text_add(text, "(no name)");
@@ -78,12 +73,12 @@ void deploy_print_arguments(struct deployment *d, struct text *text, bool with_n
     const struct sol_program *p = d->program;
     text_add(text, "void *ctx");
     for (int i = 0; i < p->n_inputs; i++) {
-        text_add(text, ", const %s *", c_types[p->input[i].dtype]);
+        text_add(text, ", const %s *", size_c_type(p->input[i].dtype));
         if (with_names) print_argument(d, text, false, i);
         else text_add(text, "input%d", i);
     }
     for (int i = 0; i < p->n_outputs; i++) {
-        text_add(text, ", %s **", c_types[p->output[i].dtype]);
+        text_add(text, ", %s **", size_c_type(p->output[i].dtype));
         if (with_names) print_argument(d, text, true, i);
         else text_add(text, "output%d", i);
     }

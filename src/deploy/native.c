@@ -130,6 +130,7 @@ static enum sol_status write_kernels(struct deployment *d) {
     struct text text;
     text_init(&text, d->arena);
     text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
+    if (deploy_needs_types(d)) text_add_raw(&text, dfp_types, strlen(dfp_types));
     deploy_print_kernels(d, &text);
     return deploy_write_text(d, "kernels.c", &text);
 }

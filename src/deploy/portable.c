@@ -21,6 +21,7 @@
  *     portable_library.c: contexts, memory, errors
  */
 #include "deploy/deploy.h"
+#include "dfp/dfp.h"
 #include "run/bind.h"
 
 #include <string.h>
@@ -74,13 +75,35 @@ static void print_floats(struct text *text, const void *data, int64_t size) {
     }
 }
 
-static void print_weights(struct deployment *d, struct text *text) {
-    text_add(text, "static const float sol_weights[] = {");
-    for (int i = 0; i < d->program->n_packed; i++)
-        print_floats(text, d->weights->packed.slot[i], deploy_packed_size(d, i));
+/* The same as words of 64 bits, for values of other types. */
+static void print_words(struct text *text, const void *data, int64_t size) {
+    const int64_t n = round_up(size, ALIGN) / 8;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t word = 0;
+        if (8 * i < size)
+            memcpy(&word, (const char *)data + 8 * i, (size_t)min_i64(8, size - 8 * i));
+        text_add(text, "%s0x%llxu,", i % 8 ? " " : "\n    ", (unsigned long long)word);
+    }
+}
+
+/* Are all values of the program floats? */
+static bool is_float_only(struct deployment *d) {
+    bool is_float = !deploy_needs_types(d);
     for (int i = 0; i < d->program->n_params; i++)
-        if (d->param[i] >= 0) print_floats(text, d->params[i], deploy_param_size(d, i));
-    text_add(text, "\n    0.0f};\n\n");
+        is_float &= d->program->param[i].dtype == SOL_F32;
+    return is_float;
+}
+
+static void print_weights(struct deployment *d, struct text *text) {
+    const bool is_float = is_float_only(d);
+    void (*print)(struct text *text, const void *data, int64_t size) =
+        is_float ? print_floats : print_words;
+    text_add(text, "static const %s sol_weights[] = {", is_float ? "float" : "uint64_t");
+    for (int i = 0; i < d->program->n_packed; i++)
+        print(text, d->weights->packed.slot[i], deploy_packed_size(d, i));
+    for (int i = 0; i < d->program->n_params; i++)
+        if (d->param[i] >= 0) print(text, d->params[i], deploy_param_size(d, i));
+    text_add(text, is_float ? "\n    0.0f};\n\n" : "\n    0};\n\n");
 }
 
 /* ---- Steps ---- */
@@ -139,8 +162,13 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
     print_arguments(text, step, bound->arg[i]);
     text_add(text, ";\n");
     print_pointers(d, text, b, i, divided);
-    if (step->run == copy_run)
+    const int element =
+        step->run == copy_run ? ((const struct copy_table *)step->data)->element : 0;
+    if (element == 4)
         text_add(text, "        sol_copy(ptr, arg, sol_base_%d, %lld);\n    }\n", i, tasks);
+    else if (element)
+        text_add(text, "        sol_copy_any(ptr, arg, sol_base_%d, %lld, %d);\n    }\n", i, tasks,
+                 element);
     else if (step->run == gather_run)
         text_add(text, "        if (sol_gather(ptr, arg, %lld)) return 1;\n    }\n", tasks);
     else
@@ -298,8 +326,12 @@ static enum sol_status write_network(struct deployment *d, const struct binding 
 
 static enum sol_status write_math(struct deployment *d) {
     const char *name = arena_printf(d->arena, "%s_math.h", d->lib);
+    struct text text;
+    text_init(&text, d->arena);
+    text_add_raw(&text, deploy_portable_math, strlen(deploy_portable_math));
+    if (deploy_needs_types(d)) text_add_raw(&text, dfp_types, strlen(dfp_types));
     VEC_PUSH(d->arena, &d->files, name);
-    return deploy_write(d, name, deploy_portable_math, strlen(deploy_portable_math));
+    return deploy_write_text(d, name, &text);
 }
 
 enum sol_status deploy_portable(struct deployment *d) {

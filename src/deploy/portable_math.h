@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #define LANES 1
 #define LANE(v, l) v
@@ -91,21 +92,38 @@ static inline void sol_copy(void *const *ptr, const int64_t *arg, const int32_t 
     }
 }
 
+/* The same for elements of `size` bytes. */
+static inline void sol_copy_any(void *const *ptr, const int64_t *arg, const int32_t *base,
+                                int64_t tasks, int64_t size) {
+    const int64_t n_outer = arg[0], n_pixels = arg[1], lanes = arg[2];
+    int64_t task, p, l;
+    for (task = 0; task < tasks; task++) {
+        const int64_t n = task / n_outer, o = task % n_outer;
+        const char *in = (const char *)ptr[0] + n * arg[4] * size;
+        char *out = (char *)ptr[1] + (n * arg[5] + o * n_pixels * lanes) * size;
+        for (p = 0; p < n_pixels; p++)
+            for (l = 0; l < lanes; l++, out += size) {
+                const int64_t from = base[o * lanes + l];
+                if (from < 0) memset(out, 0, (size_t)size);
+                else memcpy(out, in + (from + p * arg[3]) * size, (size_t)size);
+            }
+    }
+}
+
 /* Moves rows of a table, by indices of 8 or 4 bytes that count from the end below 0. Returns 1 where there is no such row.
- * arg: outer, planes, stride, rows, row stride, inner, numbers, bytes of a number. */
+ * arg: outer, planes, stride, rows, row stride, inner, numbers, bytes of a number, least index; strides and inner are bytes. */
 static inline int sol_gather(void *const *ptr, const int64_t *arg, int64_t tasks) {
     const int64_t planes = arg[1], rows = arg[3], inner = arg[5], numbers = arg[6];
-    int64_t task, i;
+    int64_t task;
     for (task = 0; task < tasks; task++) {
         const int64_t outer = task / numbers, at = task % numbers;
         int64_t row = arg[7] == 8 ? ((const int64_t *)ptr[1])[at] : ((const int32_t *)ptr[1])[at];
-        const float *in;
-        float *out = (float *)ptr[2] + task * inner;
+        if (row < arg[8] || row >= rows) return 1;
         if (row < 0) row += rows;
-        if (row < 0 || row >= rows) return 1;
-        in = (const float *)ptr[0] + outer / planes * arg[2] + outer % planes * rows * inner +
-             row * arg[4];
-        for (i = 0; i < inner; i++) out[i] = in[i];
+        memcpy((char *)ptr[2] + task * inner,
+               (const char *)ptr[0] + outer / planes * arg[2] + outer % planes * rows * inner +
+                   row * arg[4],
+               (size_t)inner);
     }
     return 0;
 }

@@ -16,6 +16,7 @@
  *     static const struct size sizes[] = {{0}, {1, 0, {{1, {{0, 1}}}}}, ..};  0, the batch, ..
  */
 #include "deploy/deploy.h"
+#include "dfp/dfp.h"
 #include "dnn/step.h"
 
 #include <string.h>
@@ -121,6 +122,13 @@ void deploy_print_kernels(struct deployment *d, struct text *text) {
     deploy_visit_kernels(d, print_kernel_text, text);
 }
 
+bool deploy_needs_types(struct deployment *d) {
+    struct text text;
+    text_init(&text, d->arena);
+    deploy_print_kernels(d, &text);
+    return text.at && strstr(text.at, DFP_NEEDS_TYPES);
+}
+
 static void print_kernel(struct text *text, const struct kernel *kernel) {
     text_add(text,
              "extern void %s(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, "
@@ -145,9 +153,10 @@ static void print_table(struct text *text, const struct copy_table *table, const
     text_add(text, "static const int32_t %s_base_%d[] = {", list, step);
     for (int64_t i = 0; i < n; i++) text_add(text, i % 16 ? "%d," : "\n%d,", table->base[i]);
     text_add(text,
-             "0};\nstatic const struct copy_table %s_data_%d = {.n_outer = %d, .n_pixels = %d, "
-             ".lanes = %d, .pixel_stride = %lld, .base = %s_base_%d, .in_lanes = %d};\n",
-             list, step, table->n_outer, table->n_pixels, table->lanes,
+             "0};\nstatic const struct copy_table %s_data_%d = {.element = %d, .n_outer = %d, "
+             ".n_pixels = %d, .lanes = %d, .pixel_stride = %lld, .base = %s_base_%d, .in_lanes = "
+             "%d};\n",
+             list, step, table->element, table->n_outer, table->n_pixels, table->lanes,
              (long long)table->pixel_stride, list, step, table->in_lanes);
 }
 

@@ -40,6 +40,7 @@ static const char *complete_text(struct build *b, const struct queued_text *w) {
     text_init(&text, b->arena);
     text_add(&text, "#define SOL_KERNEL %s\n", dfp_symbol(b->arena, w->text));
     text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
+    if (strstr(w->text, DFP_NEEDS_TYPES)) text_add_raw(&text, dfp_types, strlen(dfp_types));
     text_add_raw(&text, w->text, strlen(w->text));
     return text.at;
 }

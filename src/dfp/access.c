@@ -21,9 +21,23 @@ static const char *count_text(const struct printer *p) { return p->partial ? "n"
 
 /* ---- Loads ---- */
 
+/* Accesses of f32 have names without a suffix; "bool" is a macro of C. */
+const char *print_suffix(const struct value *v) {
+    static const char *const suffixes[SOL_N_DTYPES] = {
+#define SUFFIX(code, name, type, family) "_" name,
+        SOL_DTYPE_LIST(SUFFIX)
+#undef SUFFIX
+    };
+    enum sol_dtype dtype = nest_stored_type(v);
+    return dtype == SOL_F32 ? "" : dtype == SOL_BOOL ? "_truth" : suffixes[dtype];
+}
+
 static void print_pointer(struct printer *p, const struct value *v) {
-    if (nest_in_scratch(v)) text_add(p->text, "tile");
-    else text_add(p->text, "p%d", v->ptr);
+    enum sol_dtype dtype = nest_stored_type(v);
+    print_need_types(p, dtype != SOL_F32);
+    if (!nest_in_scratch(v)) text_add(p->text, "p%d", v->ptr);
+    else if (dtype == SOL_F32) text_add(p->text, "tile");
+    else text_add(p->text, "((%s *)(void *)tile)", size_c_type(dtype));
 }
 
 /* The variable by which an access differs between lanes: the position in a block, or the loop that runs over
@@ -46,14 +60,6 @@ static bool find_step(const struct printer *p, const struct affine *offset, int 
     return true;
 }
 
-static void print_element(struct printer *p, const struct value *v, const struct affine *offset,
-                          bool in_lane) {
-    print_pointer(p, v);
-    text_add(p->text, "[");
-    print_sum(p, offset, in_lane, false, -1);
-    text_add(p->text, "]");
-}
-
 static void print_address(struct printer *p, const struct value *v, const struct affine *offset) {
     print_pointer(p, v);
     text_add(p->text, " + ");
@@ -61,12 +67,32 @@ static void print_address(struct printer *p, const struct value *v, const struct
     print_sum(p, offset, false, false, -1);
 }
 
+/* An element of f32; elements of other types are widened: get_u8(address). */
+static void print_element(struct printer *p, const struct value *v, const struct affine *offset,
+                          bool in_lane) {
+    bool widens = *print_suffix(v);
+    if (widens) text_add(p->text, "get%s(", print_suffix(v));
+    print_pointer(p, v);
+    text_add(p->text, widens ? " + " : "[");
+    print_sum(p, offset, in_lane, false, -1);
+    text_add(p->text, widens ? ")" : "]");
+}
+
+/* The first element at an address, also if it is one for all lanes. */
+static void print_first(struct printer *p, const struct value *v, const struct affine *offset) {
+    const char *suffix = print_suffix(v);
+    text_add(p->text, "%s%s(", *suffix ? "get" : "", suffix);
+    print_address(p, v, offset);
+    text_add(p->text, *suffix ? ")" : ")[0]");
+}
+
 /* A vector whose lanes lie `step` apart. */
 static void print_vector_load(struct printer *p, const struct value *v, const struct affine *offset,
                               const struct size *step) {
-    bool dense = size_is(*step, 1), second = size_is(*step, 2) && !p->partial;
+    const char *suffix = print_suffix(v);
+    bool dense = size_is(*step, 1), second = size_is(*step, 2) && !p->partial && !*suffix;
     const char *name = dense ? "load" : second ? "gather2" : "gather";
-    text_add(p->text, "%s%s(", name, p->partial ? "_part" : "");
+    text_add(p->text, "%s%s%s(", name, p->partial ? "_part" : "", suffix);
     print_address(p, v, offset);
     if (!dense && !second) {
         text_add(p->text, ", ");
@@ -79,7 +105,7 @@ static void print_vector_load(struct printer *p, const struct value *v, const st
 static void print_lane_loads(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     print_line(p, "v%d = ", n->id);
-    print_number(p, n->fill, true);
+    print_number(p, n->reg, n->fill, true);
     text_add(p->text, ";\n");
     print_line(p, "for (int l = 0; l < %s; l++)\n", count_text(p));
     print_line(p, "    ");
@@ -149,12 +175,12 @@ static void print_edge_load(struct printer *p, const struct item *item, int lane
     print_line(p, "} else {\n");
     p->indent++;
     print_lane_range(p, item, lane);
-    print_line(p, "v%d = load_lanes(", n->id);
+    print_line(p, "v%d = load_lanes%s(", n->id, print_suffix(n->from));
     print_address(p, n->from, n->offset);
     text_add(p->text, ", ");
     print_size(p, step, false);
     text_add(p->text, ", ");
-    text_add_c_float(p->text, n->fill);
+    print_number(p, n->reg, n->fill, false);
     text_add(p->text, ", from, to);\n");
     p->indent--;
     print_line(p, "}\n");
@@ -164,19 +190,14 @@ static void print_edge_load(struct printer *p, const struct item *item, int lane
 static void print_guarded_load(struct printer *p, const struct item *item, bool vector,
                                const struct size *step) {
     const struct node *n = item->node;
-    print_line(p, "%s v%d = ", vector ? "vec" : "float", n->id);
-    print_number(p, n->fill, vector);
+    print_line(p, "%s v%d = ", print_type(n->reg, vector), n->id);
+    print_number(p, n->reg, n->fill, vector);
     text_add(p->text, ";\n");
     print_line(p, "if (");
     print_conditions(p, item->range, item->n_ranges, false);
     text_add(p->text, ") v%d = ", n->id);
-    if (vector) {
-        print_vector_load(p, n->from, n->offset, step);
-    } else {
-        text_add(p->text, "(");
-        print_address(p, n->from, n->offset);
-        text_add(p->text, ")[0]");
-    }
+    if (vector) print_vector_load(p, n->from, n->offset, step);
+    else print_first(p, n->from, n->offset);
     text_add(p->text, ";\n");
 }
 
@@ -191,7 +212,7 @@ static void print_vector_item(struct printer *p, const struct item *item) {
     int lane = lane_of(p, n->deps);
     bool even = is_grid_tile(p, n->from) || find_step(p, n->offset, lane, &step);
     bool edge = ranges_are_vector(p, item);
-    if (!even || edge) print_line(p, "vec v%d;\n", n->id);
+    if (!even || edge) print_line(p, "%s v%d;\n", print_type(n->reg, true), n->id);
     if (!even || (edge && !is_monotone(p, item, lane))) {
         print_lane_loads(p, item);
     } else if (edge) {
@@ -201,9 +222,9 @@ static void print_vector_item(struct printer *p, const struct item *item) {
     } else {
         print_declaration(p, n);
         if (size_is(*step, 0)) {
-            text_add(p->text, "splat((");
-            print_address(p, n->from, n->offset);
-            text_add(p->text, ")[0])");
+            text_add(p->text, "splat%s(", reg_suffix(n->reg));
+            print_first(p, n->from, n->offset);
+            text_add(p->text, ")");
         } else {
             print_vector_load(p, n->from, n->offset, step);
         }
@@ -264,7 +285,8 @@ void print_store(struct printer *p, const struct item *item) {
     uint64_t deps = affine_deps(p->nest, v->at);
     const struct size *step = &one;
     bool vector = print_is_vector(p, deps) || is_grid_tile(p, v);
-    if (!vector) {
+    const char *suffix = print_suffix(v);
+    if (!vector && !*suffix) {
         print_line(p, "");
         print_element(p, v, v->at, false);
         text_add(p->text, " = ");
@@ -272,10 +294,18 @@ void print_store(struct printer *p, const struct item *item) {
         text_add(p->text, ";\n");
         return;
     }
+    if (!vector) {
+        print_line(p, "put%s(", suffix);
+        print_address(p, v, v->at);
+        text_add(p->text, ", ");
+        print_operand(p, item->arg[0], false);
+        text_add(p->text, ");\n");
+        return;
+    }
     /* A root is stored at its own point, which is linear in every variable. */
     if (!is_grid_tile(p, v)) find_step(p, v->at, lane_of(p, deps), &step);
     bool dense = size_is(*step, 1);
-    print_line(p, dense ? "store%s(" : "scatter%s(", p->partial ? "_part" : "");
+    print_line(p, "%s%s%s(", dense ? "store" : "scatter", p->partial ? "_part" : "", suffix);
     print_address(p, v, v->at);
     if (!dense) {
         text_add(p->text, ", ");

@@ -1,5 +1,5 @@
 /*
- * Addresses: indices become offsets, in floats, from the start of a tensor's memory, or from the start of
+ * Addresses: indices become offsets, in elements, from the start of a tensor's memory, or from the start of
  * scratch.
  *
  *   nodes with an index per dim  ->  [this file]  ->  node->offset of loads, value->at of roots

@@ -151,7 +151,7 @@ static struct node *build_known(struct building *b, struct node *n) {
     const struct range **left;
     const struct node *condition = n->primitive == PRIMITIVE_SELECT ? n->arg[0] : n;
     if (condition->kind != NODE_RANGE || filter_ranges(b, condition, &left)) return NULL;
-    return n == condition ? node_const(b->nest, 1) : build_node(b, n->arg[1]);
+    return n == condition ? node_const(b->nest, REG_F32, 1) : build_node(b, n->arg[1]);
 }
 
 /* Adds the instructions that compute `n`. Returns the node to use for it in this block, which may be a simpler one. */

@@ -14,6 +14,7 @@
 struct place {
     int64_t at;
     int columns, inner;
+    enum reg reg;
 };
 
 struct encoder {
@@ -63,15 +64,15 @@ static bool depends(uint64_t deps, int var) { return var >= 0 && (deps & var_bit
  * Registers are not reused: a kernel has some dozens of nodes, and a strip is short enough that
  * all of them fit in L1 or L2. Single values take 16 floats, so that rows stay aligned.
  */
-static struct place take_register(struct encoder *e, int columns, int inner) {
-    struct place p = {e->registers, columns, inner};
-    e->registers += columns ? CODE_STRIP : round_up(inner, 16);
+static struct place take_register(struct encoder *e, enum reg reg, int columns, int inner) {
+    struct place p = {e->registers, columns, inner, reg};
+    e->registers += (columns ? CODE_STRIP : round_up(inner, 16)) * reg_floats(reg);
     return p;
 }
 
-static struct place make_place(struct encoder *e, uint64_t deps) {
+static struct place make_place(struct encoder *e, enum reg reg, uint64_t deps) {
     bool in_lanes = depends(deps, e->nest->lane_var);
-    return take_register(e, depends(deps, e->strip), in_lanes ? e->nest->lanes : 1);
+    return take_register(e, reg, depends(deps, e->strip), in_lanes ? e->nest->lanes : 1);
 }
 
 static void set_place(struct encoder *e, const struct node *n, struct place p) {
@@ -82,7 +83,7 @@ static void set_place(struct encoder *e, const struct node *n, struct place p) {
 /* Constants get a register at their first use; encode_constants writes their values. */
 static struct place find_place(struct encoder *e, const struct node *n) {
     if (n->kind == NODE_CONST && (n->id >= e->places.n || e->places.at[n->id].at < 0)) {
-        set_place(e, n, make_place(e, 0));
+        set_place(e, n, make_place(e, n->reg, 0));
         VEC_PUSH(e->nest->arena, &e->constants, n);
     }
     return e->places.at[n->id];
@@ -104,9 +105,10 @@ static void put_code(struct encoder *e, enum code_op op, struct place to) {
 static int64_t widen(struct encoder *e, const struct node *n, struct place shape) {
     struct place from = find_place(e, n);
     if (from.columns == shape.columns && from.inner == shape.inner) return from.at;
-    struct place to = take_register(e, shape.columns, shape.inner);
+    struct place to = take_register(e, from.reg, shape.columns, shape.inner);
     put_code(e, CODE_BROADCAST, to);
     put_place(e, from);
+    put(e, from.reg);
     return to.at;
 }
 
@@ -136,6 +138,7 @@ static void put_ranges(struct encoder *e, const struct range *const *r, int n) {
 
 static void put_memory(struct encoder *e, const struct value *v) {
     put(e, nest_in_scratch(v) ? -1 : v->ptr);
+    put(e, nest_stored_type(v));
 }
 
 static void put_access(struct encoder *e, const struct value *v, const struct affine *offset) {
@@ -174,21 +177,31 @@ static void encode_valid(struct encoder *e, struct place to) {
     }
 }
 
-static void put_arith(struct encoder *e, enum primitive primitive, struct place to,
+static void put_arith(struct encoder *e, enum primitive primitive, enum reg reg, struct place to,
                       const int64_t from[3]) {
     put_code(e, CODE_ARITH, to);
     for (int i = 0; i < 3; i++) put(e, from[i]);
     put(e, primitive);
+    put(e, reg);
 }
 
 static void encode_arith(struct encoder *e, const struct item *item, struct place to) {
     int64_t from[3] = {0};
     for (int i = 0; i < 3 && item->arg[i]; i++) from[i] = widen(e, item->arg[i], to);
-    put_arith(e, item->node->primitive, to, from);
+    bool selects = item->node->primitive == PRIMITIVE_SELECT;
+    put_arith(e, item->node->primitive, selects ? to.reg : item->arg[0]->reg, to, from);
+}
+
+static void encode_cast(struct encoder *e, const struct item *item, struct place to) {
+    int64_t from = widen(e, item->arg[0], to);
+    put_code(e, CODE_CAST, to);
+    put(e, from);
+    put(e, item->arg[0]->reg);
+    put(e, item->node->to);
 }
 
 static void encode_node(struct encoder *e, const struct item *item) {
-    struct place to = make_place(e, item->node->deps);
+    struct place to = make_place(e, item->node->reg, item->node->deps);
     switch (item->node->kind) {
     case NODE_LOAD: encode_load(e, item, to); break;
     case NODE_RANGE:
@@ -197,6 +210,11 @@ static void encode_node(struct encoder *e, const struct item *item) {
         break;
     case NODE_VALID: encode_valid(e, to); break;
     case NODE_APPLY: encode_arith(e, item, to); break;
+    case NODE_CAST: encode_cast(e, item, to); break;
+    case NODE_INDEX:
+        put_code(e, CODE_INDEX, to);
+        put_sum(e, item->node->offset);
+        break;
     case NODE_CONST: /* in the code's head */
     case NODE_REDUCE: ASSERT(!"an item of its own"); break;
     }
@@ -206,7 +224,7 @@ static void encode_node(struct encoder *e, const struct item *item) {
 /* A value that does not depend on the strip may still be stored once per column: then it is broadcast first. */
 static void encode_store(struct encoder *e, const struct item *item) {
     const struct value *v = item->value;
-    struct place shape = {.inner = 1};
+    struct place shape = {.inner = 1, .reg = v->node->reg};
     shape.columns = depends(v->node->deps | affine_deps(e->nest, v->at), e->strip);
     if (depends(affine_deps(e->nest, v->at), e->nest->lane_var)) shape.inner = e->nest->lanes;
     shape.at = widen(e, item->arg[0], shape);
@@ -276,6 +294,7 @@ static void encode_loop(struct encoder *e, const struct block *b) {
 
 static void put_set(struct encoder *e, struct place to, double value) {
     put_code(e, CODE_SET, to);
+    put(e, to.reg);
     put_double(e, value);
 }
 
@@ -286,7 +305,7 @@ static void encode_loops(struct encoder *e, const struct block *b, struct place 
     if (b->reduce) {
         encode_items(e, b, b->items.n);
         int64_t from[3] = {sum.at, widen(e, b->operand, sum)};
-        put_arith(e, combines[b->reduce->combine].primitive, sum, from);
+        put_arith(e, combines[b->reduce->combine].primitive, sum.reg, sum, from);
     } else {
         encode_items(e, b, b->items.n - 1);
         encode_loops(e, nest_inner_loop(b), sum);
@@ -297,18 +316,19 @@ static void encode_loops(struct encoder *e, const struct block *b, struct place 
 /* A reduction whose own loop runs in strips combines each column separately; the columns are folded at the end. */
 static void encode_reduce(struct encoder *e, const struct item *item) {
     const struct node *n = item->node;
-    struct place to = make_place(e, n->deps), sum = to;
+    struct place to = make_place(e, n->reg, n->deps), sum = to;
     bool strip = e->strip < 0;
     set_place(e, n, to);
     put_set(e, to, combines[n->combine].neutral);
     if (strip) {
-        sum = take_register(e, true, to.inner);
+        sum = take_register(e, n->reg, true, to.inner);
         put_set(e, sum, combines[n->combine].neutral);
     }
     encode_loops(e, item->block, sum);
     if (!strip) return;
     put(e, CODE_FOLD);
     put(e, combines[n->combine].primitive);
+    put(e, n->reg);
     put(e, to.inner);
     put(e, to.at);
     put(e, sum.at);
@@ -365,6 +385,7 @@ static void encode_constants(struct encoder *e) {
     put(e, e->constants.n);
     for (int i = 0; i < e->constants.n; i++) {
         put(e, e->places.at[e->constants.at[i]->id].at);
+        put(e, e->constants.at[i]->reg);
         put_double(e, e->constants.at[i]->value);
     }
 }

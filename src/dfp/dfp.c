@@ -20,7 +20,8 @@ static bool reads_elsewhere(const struct nest *nest, const struct node *n,
 /* An epilogue must be a single stage whose loops are all in the grid: a task is a point, and points are independent. */
 static void check_epilogue(struct nest *nest) {
     const struct stage *s = &nest->stage[0];
-    if (nest->n_stages != 1 || s->roots.n != 1 || s->loops.n || nest->scratch_size) {
+    bool is_float = s->roots.n == 1 && s->roots.at[0]->tensor->dtype == SOL_F32;
+    if (nest->n_stages != 1 || !is_float || s->loops.n || nest->scratch_size) {
         nest_refuse(nest, "not pointwise");
         return;
     }

@@ -26,6 +26,9 @@ enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
 /* C text to put in front of the kernels of one translation unit: vector types and helper functions. LANES must be
  * defined before it. */
 extern const char dfp_prelude[];
+/* The text of dfp/kernel_types.h, which kernels need behind the prelude if they contain this line. */
+extern const char dfp_types[];
+#define DFP_NEEDS_TYPES "/* with kernel_types.h */\n"
 
 /* Runs tasks [begin, end) of dfp_kernel.code without a C compiler. The other arguments are those of the compiled kernel:
  * `scratch` has dfp_kernel.scratch_size bytes. */

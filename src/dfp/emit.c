@@ -42,14 +42,15 @@ static void print_combine(struct printer *p, const struct block *b) {
     const struct combine_info *combine = &combines[n->combine];
     const char *lanes = b->is_lanes ? "_lanes" : "";
     bool vector = b->is_lanes || print_is_vector(p, n->deps);
-    print_line(p, "v%d%s = %s%s(v%d%s, ", n->id, lanes, combine->name, vector ? "" : "1", n->id,
-               lanes);
+    print_line(p, "v%d%s = %s%s%s(v%d%s, ", n->id, lanes, combine->name,
+               print_one(p, n->reg, vector), reg_suffix(n->reg), n->id, lanes);
+    print_need_types(p, n->combine == COMBINE_MUL);
     bool keep = b->is_lanes && p->partial;
-    text_add(p->text, keep ? "keep_part(" : "");
+    if (keep) text_add(p->text, "keep_part%s(", reg_suffix(n->reg));
     print_operand(p, b->operand, vector);
     if (keep) {
         text_add(p->text, ", n, ");
-        print_number(p, combine->neutral, false);
+        print_number(p, n->reg, combine->neutral, false);
         text_add(p->text, ")");
     }
     text_add(p->text, ");\n");
@@ -196,18 +197,18 @@ static void print_reduce(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     const struct combine_info *combine = &combines[n->combine];
     bool vector = print_is_vector(p, n->deps), lanes = has_lanes(item->block);
-    print_line(p, "%s v%d = ", vector ? "vec" : "float", n->id);
-    print_number(p, combine->neutral, vector);
+    print_line(p, "%s v%d = ", print_type(n->reg, vector), n->id);
+    print_number(p, n->reg, combine->neutral, vector);
     text_add(p->text, ";\n");
     if (lanes) {
-        print_line(p, "vec v%d_lanes = ", n->id);
-        print_number(p, combine->neutral, true);
+        print_line(p, "%s v%d_lanes = ", print_type(n->reg, true), n->id);
+        print_number(p, n->reg, combine->neutral, true);
         text_add(p->text, ";\n");
     }
     print_loops(p, item->block);
     if (lanes)
-        print_line(p, "v%d = %s1(v%d, %s_lanes(v%d_lanes));\n", n->id, combine->name, n->id,
-                   combine->name, n->id);
+        print_line(p, "v%d = %s1%s(v%d, %s_lanes%s(v%d_lanes));\n", n->id, combine->name,
+                   reg_suffix(n->reg), n->id, combine->name, reg_suffix(n->reg), n->id);
 }
 
 static void print_items(struct printer *p, const struct block *b) {
@@ -257,8 +258,9 @@ static void print_head(struct printer *p) {
         if (v->ptr < 0) continue;
         const char *constant = v->is_output ? "" : "const ";
         bool in_place = nest->tile && (v->is_output || v->tensor == nest->tile);
-        print_line(p, "    %sfloat *%sp%d = (%sfloat *)ptr[%d];\n", constant,
-                   in_place ? "" : "restrict ", v->ptr, constant, v->ptr);
+        const char *type = size_c_type(v->tensor->dtype);
+        print_line(p, "    %s%s *%sp%d = (%s%s *)ptr[%d];\n", constant, type,
+                   in_place ? "" : "restrict ", v->ptr, constant, type, v->ptr);
     }
     for (int i = 0; i < nest->args.n; i++)
         print_line(p, "    const int64_t a%d = arg[%d];\n", i, i);
@@ -273,6 +275,7 @@ void nest_emit(struct nest *nest, struct text *text) {
     text_init(&body, nest->arena);
     print_decoding(&p);
     print_items(&p, nest->body);
+    if (nest->needs_types) text_add(text, DFP_NEEDS_TYPES);
     struct printer head = {.nest = nest, .text = text, .lane = -1};
     print_head(&head);
     print_line(&head, "    while (begin < end) {\n");

@@ -30,7 +30,6 @@ static struct value *add_value(struct nest *nest, struct tensor *t) {
     struct value *known = nest_find_value(nest, t);
     if (known) return known;
     struct value v = {.tensor = t, .ptr = -1, .stage = -1};
-    if (t->dtype != SOL_F32) nest_refuse(nest, "only f32 has kernels");
     for (int d = 0; d < t->rank; d++) v.dim_class[d] = -1;
     VEC_PUSH(nest->arena, &nest->values, v);
     return &nest->values.at[nest->values.n - 1];
@@ -40,7 +39,7 @@ static struct value *add_value(struct nest *nest, struct tensor *t) {
 static void add_input(struct nest *nest, struct tensor *t) {
     struct value *v = add_value(nest, t);
     const struct layer *l = t->producer;
-    if (v->layer || v->expr || !l || l->n_in) return;
+    if (v->layer || v->expr || !l || !(layer_infos[l->kind].traits & SOURCE)) return;
     v->expr = ir_define(nest->arena, l, &v->n_vars);
 }
 

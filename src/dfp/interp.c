@@ -13,8 +13,14 @@
 #include <string.h>
 
 #define LANES 4 /* all processors have such vectors; this file is compiled without flags for others */
+#define LANE(v, l) (v)[l]
+#pragma GCC diagnostic ignored \
+    "-Wpsabi" /* vectors of doubles are passed to static functions only */
 #define TEXT(...) __VA_ARGS__
 #include "dfp/vector.h"
+/* behind vector.h, whose types it uses */
+
+#include "dfp/kernel_types.h"
 
 struct machine {
     const int64_t *code, *pc, *arg, *vars;
@@ -80,8 +86,10 @@ static struct place read_place(struct machine *m) {
                           columns ? m->end : 1};
 }
 
-static float *read_memory(struct machine *m) {
+/* The memory of a tensor, or of scratch. */
+static void *read_memory(struct machine *m, enum sol_dtype *dtype) {
     int64_t pointer = next(m);
+    *dtype = (enum sol_dtype)next(m);
     return pointer < 0 ? m->tile : m->ptr[pointer];
 }
 
@@ -109,11 +117,13 @@ static float *read_memory(struct machine *m) {
     }
 #define PRIMITIVE(name, n, ...) ROW(name, CALL_##n(name))
 #define OPERATOR(name, symbol) ROW(name, x symbol y)
+#define INTEGRAL(name, ...)
 #include "ir/primitive.def"
 
 typedef void row_function(float *to, const float *a, const float *b, const float *c, int64_t n);
 static row_function *const rows[N_PRIMITIVES] = {
 #define PRIMITIVE(name, ...) [PRIMITIVE_##name] = row_##name,
+#define INTEGRAL(name, ...)
 #include "ir/primitive.def"
 };
 
@@ -125,21 +135,49 @@ static void fill_columns(const struct place *to, float value, int64_t begin, int
     fill_row(to->at + begin * to->inner, value, (end - begin) * to->inner);
 }
 
+/* The reg of an instruction's operands decides its function. The first operand of a select is a bool, and so is the result of a
+ * comparison: both are floats. */
+static void run_typed(const struct place *to, const float *a, const float *b, const float *c,
+                      enum primitive primitive, enum reg reg) {
+    const int64_t begin = to->begin * to->inner, n = to->end * to->inner - begin,
+                  wide = begin * reg_floats(reg);
+    bool selects = primitive == PRIMITIVE_SELECT,
+         compares = primitives[primitive].traits & COMPARES;
+    code_rows[reg][primitive](to->at + (compares ? begin : wide), a + (selects ? begin : wide),
+                              b + wide, c + wide, n);
+}
+
 static void run_arith(struct machine *m) {
     struct place to = read_place(m);
     int64_t begin = to.begin * to.inner;
     float *a = m->reg + next(m), *b = m->reg + next(m), *c = m->reg + next(m);
-    rows[next(m)](to.at + begin, a + begin, b + begin, c + begin, to.end * to.inner - begin);
+    enum primitive primitive = (enum primitive)next(m);
+    enum reg reg = (enum reg)next(m);
+    if (reg != REG_F32) run_typed(&to, a, b, c, primitive, reg);
+    else rows[primitive](to.at + begin, a + begin, b + begin, c + begin, to.end * to.inner - begin);
+}
+
+static void run_cast(struct machine *m) {
+    struct place to = read_place(m);
+    const int64_t begin = to.begin * to.inner, n = to.end * to.inner - begin;
+    const float *from = m->reg + next(m);
+    enum reg reg = (enum reg)next(m);
+    enum sol_dtype dtype = (enum sol_dtype)next(m);
+    code_cast(reg, dtype, to.at + begin * reg_floats(reg_of(dtype)), from + begin * reg_floats(reg),
+              n);
 }
 
 /* Copies one value per row, per column or per block to all places of a larger register. */
 static void run_broadcast(struct machine *m) {
     struct place to = read_place(m), from = read_place(m);
+    const int64_t floats = reg_floats((enum reg)next(m));
     for (int64_t c = to.begin; c < to.end; c++) {
-        const float *x = from.at + (from.columns ? c * from.inner : 0);
-        float *y = to.at + c * to.inner;
-        if (from.inner == to.inner) memcpy(y, x, sizeof *y * (size_t)to.inner);
-        else fill_row(y, *x, to.inner);
+        const float *x = from.at + (from.columns ? c * from.inner : 0) * floats;
+        float *y = to.at + c * to.inner * floats;
+        const int64_t copies = to.inner / from.inner, n = from.inner * floats;
+        if (n == 1) fill_row(y, *x, copies);
+        else
+            for (int64_t i = 0; i < copies; i++) memcpy(y + i * n, x, sizeof *y * (size_t)n);
     }
 }
 
@@ -281,27 +319,89 @@ static void run_range(struct machine *m) {
     else load_singly(m, to, NULL, &none);
 }
 
+/* The same for elements of any type. */
+static void load_singly_typed(struct machine *m, struct place to, enum sol_dtype dtype,
+                              const char *from, const struct access *a) {
+    const int64_t *after = m->pc, floats = reg_floats(reg_of(dtype));
+    for (int64_t c = to.begin; c < to.end; c++)
+        for (int64_t l = 0; l < to.inner; l++) {
+            set_point(m, c, l);
+            m->pc = a->ranges;
+            if (holds_here(m))
+                code_load(dtype, to.at + (c * to.inner + l) * floats,
+                          from + find_offset(m, a) * size_element(dtype), 1, 1);
+            unset_point(m, c);
+        }
+    m->pc = after;
+}
+
+static void load_typed(struct machine *m, struct place to, enum sol_dtype dtype, const char *from,
+                       double fill, struct access *a) {
+    int64_t first = to.begin, last = to.end, size = size_element(dtype);
+    const int64_t floats = reg_floats(reg_of(dtype)) * to.inner;
+    bool linear = read_ranges(m, &first, &last) && !a->single;
+    code_fill(reg_of(dtype), to.at + to.begin * floats, fill, (to.end - to.begin) * to.inner);
+    if (!linear) load_singly_typed(m, to, dtype, from, a);
+    else if (to.inner == 1 && first < last)
+        code_load(dtype, to.at + first * floats, from + (a->offset + first * a->column_step) * size,
+                  a->column_step, last - first);
+    else
+        for (int64_t c = first; c < last; c++)
+            code_load(dtype, to.at + c * floats, from + (a->offset + c * a->column_step) * size,
+                      a->lane_step, to.inner);
+}
+
 /* Columns outside of [first, last) are padding and get the fill; columns inside need no further test. */
 static void run_load(struct machine *m) {
     struct place to = read_place(m);
-    const float *from = read_memory(m);
-    float fill = (float)read_double(m);
+    enum sol_dtype dtype;
+    const float *from = read_memory(m, &dtype);
+    double fill = read_double(m);
     struct access a = read_access(m);
     int64_t first = to.begin, last = to.end;
     a.ranges = m->pc;
+    if (dtype != SOL_F32) {
+        load_typed(m, to, dtype, (const char *)from, fill, &a);
+        return;
+    }
     bool linear = read_ranges(m, &first, &last) && !a.single;
     if (!linear) last = first;
-    fill_columns(&to, fill, to.begin, first);
-    fill_columns(&to, fill, last, to.end);
+    fill_columns(&to, (float)fill, to.begin, first);
+    fill_columns(&to, (float)fill, last, to.end);
     if (linear) load_columns(to.at, from, &a, to.inner, first, last);
     else load_singly(m, to, from, &a);
 }
 
+static void run_index(struct machine *m) {
+    struct place to = read_place(m);
+    const struct access sum = {.sum = m->pc};
+    for (int64_t c = to.begin; c < to.end; c++) {
+        set_point(m, c, 0);
+        int64_t value = find_offset(m, &sum);
+        memcpy(to.at + 2 * c, &value, sizeof value);
+        unset_point(m, c);
+    }
+    if (to.begin >= to.end) find_offset(m, &sum); /* moves behind the sum */
+}
+
+static void store_typed(const struct place *from, enum sol_dtype dtype, char *to,
+                        const struct access *a) {
+    const int64_t size = size_element(dtype), floats = reg_floats(reg_of(dtype)) * from->inner;
+    for (int64_t c = from->begin; c < from->end; c++)
+        code_store(dtype, to + (a->offset + c * a->column_step) * size, from->at + c * floats,
+                   a->lane_step, from->inner);
+}
+
 static void run_store(struct machine *m) {
     struct place from = read_place(m);
-    float *to = read_memory(m);
+    enum sol_dtype dtype;
+    float *to = read_memory(m, &dtype);
     struct access a = read_access(m);
     bool dense = a.lane_step == 1 || from.inner == 1;
+    if (dtype != SOL_F32) {
+        store_typed(&from, dtype, (char *)to, &a);
+        return;
+    }
     to += a.offset;
     if (dense && a.column_step == from.inner) {
         memcpy(to + from.begin * from.inner, from.at + from.begin * from.inner,
@@ -317,16 +417,26 @@ static void run_store(struct machine *m) {
 
 static void run_set(struct machine *m) {
     struct place to = read_place(m);
-    fill_row(to.at, (float)read_double(m), to.columns ? CODE_STRIP : to.inner);
+    enum reg reg = (enum reg)next(m);
+    code_fill(reg, to.at, read_double(m), to.columns ? CODE_STRIP : to.inner);
+}
+
+/* to = to combined with x */
+static void combine_row(enum primitive primitive, enum reg reg, float *to, const float *x,
+                        int64_t n) {
+    if (reg == REG_F32) rows[primitive](to, to, x, to, n);
+    else code_rows[reg][primitive](to, to, x, to, n);
 }
 
 /* Combines the columns by halves: the rounding error is smaller than in one chain of sums. */
 static void run_fold(struct machine *m) {
-    row_function *row = rows[next(m)];
-    int64_t inner = next(m);
+    enum primitive primitive = (enum primitive)next(m);
+    enum reg reg = (enum reg)next(m);
+    int64_t inner = next(m), floats = reg_floats(reg);
     float *to = m->reg + next(m), *from = m->reg + next(m);
-    for (int64_t n = next(m) / 2; n > 0; n /= 2) row(from, from, from + n * inner, from, n * inner);
-    row(to, to, from, to, inner);
+    for (int64_t n = next(m) / 2; n > 0; n /= 2)
+        combine_row(primitive, reg, from, from + n * inner * floats, n * inner);
+    combine_row(primitive, reg, to, from, inner);
 }
 
 static void run_body(struct machine *m);
@@ -376,6 +486,8 @@ static void run_body(struct machine *m) {
         case CODE_END: return;
         case CODE_ARITH: run_arith(m); break;
         case CODE_BROADCAST: run_broadcast(m); break;
+        case CODE_CAST: run_cast(m); break;
+        case CODE_INDEX: run_index(m); break;
         case CODE_LOAD: run_load(m); break;
         case CODE_STORE: run_store(m); break;
         case CODE_RANGE: run_range(m); break;
@@ -393,7 +505,8 @@ static void set_constants(struct machine *m) {
     m->pc = m->code + m->code[HEAD_CONSTANTS];
     for (int64_t n = next(m); n > 0; n--) {
         float *to = m->reg + next(m);
-        *to = (float)read_double(m);
+        enum reg reg = (enum reg)next(m);
+        code_fill(reg, to, read_double(m), 1);
     }
 }
 

@@ -30,7 +30,7 @@ static bool merges_in_ranges(const struct nest *nest, const struct range *const 
 static bool merges_in_node(const struct nest *nest, const struct node *n, int outer, int inner) {
     bool uses_block = outer == nest->block_var || inner == nest->block_var;
     if (n->kind == NODE_VALID && uses_block) return false;
-    if (n->kind == NODE_LOAD && !merges_in(nest, n->offset, outer, inner)) return false;
+    if (n->offset && !merges_in(nest, n->offset, outer, inner)) return false;
     return merges_in_ranges(nest, n->range, n->n_ranges, outer, inner) &&
            merges_in_ranges(nest, n->clip, n->n_clips, outer, inner);
 }
@@ -40,7 +40,7 @@ static uint64_t find_used_vars(const struct nest *nest) {
     uint64_t used = 0;
     for (int i = 0; i < nest->nodes.n; i++) {
         const struct node *n = nest->nodes.at[i];
-        if (n->kind == NODE_LOAD)
+        if (n->offset)
             for (int k = 0; k < n->offset->n; k++) used |= nest->var[n->offset->term[k].var].deps;
         for (int k = 0; k < n->n_ranges; k++) used |= affine_deps(nest, n->range[k]->x);
     }

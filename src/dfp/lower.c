@@ -89,6 +89,7 @@ static int add_guards(struct nest *nest, const struct value *v, const struct aff
 static struct node *make_load(struct nest *nest, struct value *v, const struct affine **index,
                               bool guarded, double fill) {
     struct node n = {.kind = NODE_LOAD, .from = v, .fill = fill, .n_index = v->tensor->rank};
+    n.reg = reg_of(v->tensor->dtype);
     const struct range *range[SOL_MAX_RANK];
     for (int d = 0; d < v->tensor->rank; d++) {
         check_segments(nest, v, d, index[d]);
@@ -140,7 +141,8 @@ static struct node *lower_load(struct nest *nest, const struct expr *e, const st
     if (!v->expr) return make_load(nest, v, index, true, e->fill);
     struct node *condition = make_range(nest, range, n);
     struct node *value = lower_value(nest, v, index, true);
-    return node_apply(nest, PRIMITIVE_SELECT, condition, value, node_const(nest, e->fill));
+    struct node *fill = node_const(nest, value->reg, e->fill);
+    return node_apply(nest, PRIMITIVE_SELECT, condition, value, fill);
 }
 
 /* A condition in a layer's expression, such as the range of a part of a concat, as 1.0 or 0.0. */
@@ -148,7 +150,8 @@ static struct node *lower_range(struct nest *nest, const struct expr *e,
                                 const struct affine **env) {
     const struct affine *x = lower_index(nest, e->index[0], env);
     const struct range *range = affine_range(nest, x, e->low, e->high);
-    if (size_is(e->low, 0) && affine_is_within(nest, x, e->high)) return node_const(nest, 1);
+    if (size_is(e->low, 0) && affine_is_within(nest, x, e->high))
+        return node_const(nest, REG_F32, 1);
     return make_range(nest, &range, 1);
 }
 
@@ -201,12 +204,19 @@ static void mark_windows(struct nest *nest) {
     }
 }
 
-/* A reduction over dims of extent 1 only: the sum of x is x, the maximum is max(x, -inf). */
+/* A reduction over dims of extent 1 only: the sum or product of x is x, the maximum is max(x, -inf). */
 static struct node *combine_once(struct nest *nest, const struct node *reduce) {
     const struct combine_info *combine = &combines[reduce->combine];
-    if (reduce->combine == COMBINE_ADD) return reduce->arg[0];
-    struct node *neutral = node_const(nest, combine->neutral);
+    if (reduce->combine == COMBINE_ADD || reduce->combine == COMBINE_MUL) return reduce->arg[0];
+    struct node *neutral = node_const(nest, reduce->reg, combine->neutral);
     return node_apply(nest, combine->primitive, reduce->arg[0], neutral, NULL);
+}
+
+/* Short integers are computed in 32 bits and wrapped where a result may have left their range. */
+static struct node *wrap(struct nest *nest, struct node *n, enum sol_dtype type,
+                         enum primitive primitive) {
+    bool wraps = reg_of(type) == REG_I32 && (primitives[primitive].traits & WRAPS);
+    return wraps ? node_cast(nest, n, SOL_I32, type) : n;
 }
 
 /*
@@ -215,7 +225,7 @@ static struct node *combine_once(struct nest *nest, const struct node *reduce) {
  */
 static struct node *lower_reduce(struct nest *nest, const struct expr *e,
                                  const struct affine **outer, bool guarded) {
-    struct node n = {.kind = NODE_REDUCE, .combine = e->combine};
+    struct node n = {.kind = NODE_REDUCE, .reg = reg_of(e->type), .combine = e->combine};
     const struct affine **env = arena_copy(nest->arena, outer, sizeof *env * NEST_VARS);
     n.var = ARENA_ARRAY(nest->arena, int, e->n_vars);
     for (int i = 0; i < e->n_vars; i++) {
@@ -228,23 +238,39 @@ static struct node *lower_reduce(struct nest *nest, const struct expr *e,
     n.arg[0] = lower_expr(nest, e->arg[0], env, guarded);
     if (!n.n_vars) return combine_once(nest, &n);
     find_clips(nest, &n, n.arg[0]);
-    return node_make(nest, &n);
+    return wrap(nest, node_make(nest, &n), e->type, combines[e->combine].primitive);
 }
 
 /* ---- Expressions ---- */
 
+static struct node *lower_position(struct nest *nest, const struct expr *e,
+                                   const struct affine **env) {
+    const struct affine *x = lower_index(nest, e->index[0], env);
+    struct node n = {.kind = NODE_INDEX, .reg = REG_I64, .n_index = 1, .offset = x};
+    n.index = arena_copy(nest->arena, &x, sizeof x);
+    if (runs_over_blocks(nest, x)) nest_refuse(nest, "the number of a channel in blocks");
+    return node_make(nest, &n);
+}
+
+static struct node *lower_cast(struct nest *nest, const struct expr *e, const struct affine **env,
+                               bool guarded) {
+    return node_cast(nest, lower_expr(nest, e->arg[0], env, guarded), e->arg[0]->type, e->type);
+}
+
 static struct node *lower_expr(struct nest *nest, const struct expr *e, const struct affine **env,
                                bool guarded) {
-    struct node n = {.kind = NODE_APPLY, .primitive = e->primitive};
+    struct node n = {.kind = NODE_APPLY, .reg = reg_of(e->type), .primitive = e->primitive};
     switch (e->kind) {
-    case EXPR_CONST: return node_const(nest, e->value);
+    case EXPR_CONST: return node_const(nest, reg_of(e->type), e->value);
     case EXPR_LOAD: return lower_load(nest, e, env, guarded);
     case EXPR_RANGE: return lower_range(nest, e, env);
     case EXPR_REDUCE: return lower_reduce(nest, e, env, guarded);
+    case EXPR_INDEX: return lower_position(nest, e, env);
+    case EXPR_CAST: return lower_cast(nest, e, env, guarded);
     case EXPR_APPLY: break;
     }
     for (int i = 0; i < 3 && e->arg[i]; i++) n.arg[i] = lower_expr(nest, e->arg[i], env, guarded);
-    return node_make(nest, &n);
+    return wrap(nest, node_make(nest, &n), e->type, e->primitive);
 }
 
 /* Inlining a chain of layers recurses once per layer. Clustering (nest->refuses_waste) requires twice the stack, so that a cluster
@@ -254,11 +280,11 @@ static struct node *inline_value(struct nest *nest, struct value *v, const struc
     const struct affine *env[NEST_VARS] = {0};
     if (os_stack_left() < (nest->refuses_waste ? 2 : 1) * LOWER_STACK) {
         nest_refuse(nest, "a chain of layers too long for the stack");
-        return node_const(nest, 0);
+        return node_const(nest, reg_of(v->tensor->dtype), 0);
     }
     if (v->n_vars > NEST_VARS) {
         nest_refuse(nest, "a layer with too many loops");
-        return node_const(nest, 0);
+        return node_const(nest, reg_of(v->tensor->dtype), 0);
     }
     for (int d = 0; d < v->tensor->rank; d++) env[d] = index[d];
     return lower_expr(nest, v->expr, env, guarded);
@@ -313,7 +339,8 @@ static void mask_pads(struct nest *nest, struct value *v) {
     struct node valid = {.kind = NODE_VALID};
     valid.deps = var_bit(nest->lane_var) | var_bit(nest->block_var);
     struct node *is_channel_lane = node_make(nest, &valid);
-    v->node = node_apply(nest, PRIMITIVE_SELECT, is_channel_lane, v->node, node_const(nest, 0));
+    struct node *zero = node_const(nest, v->node->reg, 0);
+    v->node = node_apply(nest, PRIMITIVE_SELECT, is_channel_lane, v->node, zero);
 }
 
 void nest_lower(struct nest *nest) {

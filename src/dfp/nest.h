@@ -36,6 +36,12 @@
 #define NEST_HASH 512
 #define NEST_STAGES 32
 
+/* ---- Registers ---- */
+
+/* The types of values while they are computed. A load widens a stored element to its register type, a store narrows it again.
+ * f16, bf16 and bool are floats in registers (a bool is 1.0 or 0.0), short integers are i32. */
+enum reg { REG_F32, REG_F64, REG_I32, REG_I64, N_REGS };
+
 /* ---- Variables and sums of them ---- */
 
 enum var_kind {
@@ -98,27 +104,38 @@ struct value {
     int visit;                   /* mark of stage.c: how it was last visited */
     int dim_class[SOL_MAX_RANK]; /* dims of one class share a loop; -1: extent 1, no loop */
     int ptr;                     /* index in dfp_kernel.ptr, or -1 */
-    const struct size *stride;   /* per dim, in floats: in memory, or in scratch */
-    int64_t scratch;             /* offset in scratch, in floats; 0 for values in memory */
+    const struct size *stride;   /* per dim, in elements: in memory, or in scratch */
+    int64_t scratch;             /* offset in scratch, in elements; 0 for values in memory */
     struct node *node;           /* a root: its value at the point of its stage's loops */
-    const struct affine *at;     /* a root: the offset where it is stored, in floats */
+    const struct affine *at;     /* a root: the offset where it is stored, in elements */
 };
 
 /* ---- Nodes ---- */
 
 /* The kinds of expressions, and VALID: 1.0 in lanes that hold channels, 0.0 in pad lanes. */
-enum node_kind { NODE_CONST, NODE_LOAD, NODE_RANGE, NODE_REDUCE, NODE_APPLY, NODE_VALID };
+enum node_kind {
+    NODE_CONST,
+    NODE_LOAD,
+    NODE_RANGE,
+    NODE_REDUCE,
+    NODE_APPLY,
+    NODE_VALID,
+    NODE_INDEX,
+    NODE_CAST,
+};
 
 /* A value that depends on the variables in `deps`. A node does not determine in which loop it is computed:
  * block.c takes the outermost loop inside which all of `deps` have values. */
 struct node {
     enum node_kind kind;
+    enum reg reg;             /* of the value */
     enum primitive primitive; /* APPLY */
+    enum sol_dtype to;        /* CAST: the element type whose values the result has */
     int id;                   /* index in nest->nodes; its name in the text is v<id> */
     uint64_t deps;            /* bits of variables */
-    double value;             /* CONST */
+    double value; /* CONST: of an integer, an infinity stands for the register's limit */
     struct node *arg[3];
-    /* LOAD */
+    /* LOAD; INDEX: its value is the sum in index[0] and offset */
     struct value *from;
     int n_index;
     const struct affine **index; /* per dim */
@@ -181,6 +198,7 @@ struct nest {
     int lanes;
     const char *refusal;   /* the first reason why the cluster cannot be one kernel, or NULL */
     bool may_materialize;  /* expensive values that several layers read may be materialized */
+    bool needs_types;      /* the text calls functions of dfp/kernel_types.h */
     bool has_free_outputs; /* independent stages do not restrict the grid */
     bool refuses_waste;    /* while clustering: refuse to compute expensive values several times */
     struct tensor *tile;   /* an epilogue works in place on this tensor; NULL: no epilogue */
@@ -257,6 +275,18 @@ int nest_add_var(struct nest *nest, enum var_kind kind, struct size extent);
 /* Records why the cluster cannot be one kernel; the first reason stays. `reason` is a constant string. */
 void nest_refuse(struct nest *nest, const char *reason);
 
+/* ---- types.c ---- */
+enum reg reg_of(enum sol_dtype dtype);
+enum sol_dtype reg_dtype(
+    enum reg reg); /* the element type of the same values and size: of values in scratch */
+int reg_floats(enum reg reg);         /* the register's size, in floats */
+const char *reg_suffix(enum reg reg); /* of functions in the text: "", "_f64", "_i32", "_i64" */
+bool reg_is_integer(enum reg reg);
+/* Must a value of type `from` change in order to be one of type `to`, or are all values the same in registers? */
+bool reg_needs_cast(enum sol_dtype from, enum sol_dtype to);
+/* The element type in which the value is stored: its tensor's in memory, its register's in scratch. */
+enum sol_dtype nest_stored_type(const struct value *v);
+
 /* ---- fuse.c, stage.c ---- */
 /* Sets values, classes of dims, roots and stages. `storage` NULL, while clustering: strides are assumed to be dense. */
 void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct storage *storage);
@@ -270,11 +300,14 @@ bool nest_is_identity(const struct value *reader, const struct value *from,
 void nest_lower(struct nest *nest); /* sets value->node of roots */
 /* The index that runs over a class of dims; for blocked channels the stored position, block * lanes + lane. */
 const struct affine *nest_class_index(struct nest *nest, int dim_class);
-struct node *node_const(struct nest *nest, double value);
+struct node *node_const(struct nest *nest, enum reg reg, double value);
 /* The unique node equal to `like`, simplified. `like` is copied; its deps get those of its operands. */
 struct node *node_make(struct nest *nest, const struct node *like);
+/* The result has the operands' type; that of y and z for a select, a bool's for comparisons. */
 struct node *node_apply(struct nest *nest, enum primitive primitive, struct node *x, struct node *y,
                         struct node *z);
+/* The value of element type `from` in x, as one of type `to`. */
+struct node *node_cast(struct nest *nest, struct node *x, enum sol_dtype from, enum sol_dtype to);
 /* The node's value in pad lanes, given that blocked tensors hold zero there; false if it is not known. */
 bool node_known_in_pads(const struct nest *nest, struct node *node, double *out);
 /* Sets nest->nodes to the nodes that the roots need, operands first. */

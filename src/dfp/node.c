@@ -8,14 +8,15 @@
  */
 #include "dfp/nest.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- Making unique ---- */
 
 /* Operands, indices and ranges are unique themselves, so their pointers are hashed and compared as bytes. */
 static uint64_t hash_node(const struct node *n) {
-    uint64_t hash =
-        hash_bytes((uint64_t)n->kind + (uint64_t)n->primitive, &n->value, sizeof n->value);
+    uint64_t hash = hash_bytes((uint64_t)n->kind + (uint64_t)n->primitive + 64 * (uint64_t)n->reg,
+                               &n->value, sizeof n->value);
     hash = hash_bytes(hash, n->arg, sizeof n->arg);
     hash = hash_bytes(hash, n->index, sizeof *n->index * (size_t)n->n_index);
     return hash_bytes(hash, n->range, sizeof *n->range * (size_t)n->n_ranges);
@@ -26,8 +27,8 @@ static bool same_bytes(const void *a, const void *b, size_t size) {
 }
 
 static bool is_same(const struct node *a, const struct node *b) {
-    return a->kind == b->kind && a->primitive == b->primitive &&
-           same_bytes(&a->value, &b->value, sizeof a->value) &&
+    return a->kind == b->kind && a->primitive == b->primitive && a->reg == b->reg &&
+           a->to == b->to && same_bytes(&a->value, &b->value, sizeof a->value) &&
            same_bytes(a->arg, b->arg, sizeof a->arg) && a->from == b->from &&
            a->n_index == b->n_index && a->n_ranges == b->n_ranges &&
            same_bytes(&a->fill, &b->fill, sizeof a->fill) &&
@@ -60,24 +61,32 @@ static struct node *make_unique(struct nest *nest, const struct node *like) {
     return made;
 }
 
-struct node *node_const(struct nest *nest, double value) {
-    struct node n = {.kind = NODE_CONST, .value = (float)value};
+struct node *node_const(struct nest *nest, enum reg reg, double value) {
+    struct node n = {.kind = NODE_CONST, .reg = reg, .value = value};
+    if (reg == REG_F32) n.value = (float)value;
     return make_unique(nest, &n);
 }
 
 /* ---- Arithmetic on constants ---- */
 
+/* Numbers whose sums and products doubles hold exactly. Larger ones may wrap, which the kernel computes. */
+static bool is_small(double x) { return fabs(x) < 1 << 24; }
+
 /* Computes in double, and node_const rounds to float: not less exact than the same arithmetic in the kernel. */
 static struct node *fold(struct nest *nest, const struct node *n) {
     double x[3] = {0};
+    bool exact = true;
     if (n->kind != NODE_APPLY) return NULL;
     if (n->primitive == PRIMITIVE_SELECT && n->arg[0]->kind == NODE_CONST)
         return n->arg[0]->value != 0 ? n->arg[1] : n->arg[2];
     for (int i = 0; i < 3 && n->arg[i]; i++) {
         if (n->arg[i]->kind != NODE_CONST) return NULL;
         x[i] = n->arg[i]->value;
+        exact &= !reg_is_integer(n->arg[i]->reg) || is_small(x[i]);
     }
-    return node_const(nest, primitives[n->primitive].value(x[0], x[1], x[2]));
+    double value = exact ? primitives[n->primitive].value(x[0], x[1], x[2]) : 0;
+    if (!exact || (reg_is_integer(n->reg) && !is_small(value))) return NULL;
+    return node_const(nest, n->reg, value);
 }
 
 /* The product of two conditions holds if all ranges of both hold. */
@@ -106,7 +115,14 @@ struct node *node_make(struct nest *nest, const struct node *like) {
 struct node *node_apply(struct nest *nest, enum primitive primitive, struct node *x, struct node *y,
                         struct node *z) {
     struct node n = {.kind = NODE_APPLY, .primitive = primitive, .arg = {x, y, z}};
+    if (primitive == PRIMITIVE_SELECT) n.reg = y->reg;
+    else if (!(primitives[primitive].traits & COMPARES)) n.reg = x->reg;
     return node_make(nest, &n);
+}
+
+struct node *node_cast(struct nest *nest, struct node *x, enum sol_dtype from, enum sol_dtype to) {
+    struct node n = {.kind = NODE_CAST, .reg = reg_of(to), .to = to, .arg = {x}};
+    return reg_needs_cast(from, to) ? node_make(nest, &n) : x;
 }
 
 /* ---- Pad lanes ---- */
@@ -141,8 +157,10 @@ static bool find_known(const struct nest *nest, const struct node *n, double *ou
         return n->from->is_blocked && nest->lane_var >= 0 && (n->deps & var_bit(nest->lane_var)) &&
                (!n->n_ranges || n->fill == 0);
     case NODE_RANGE:
+    case NODE_INDEX:
     case NODE_VALID: return false;
     case NODE_REDUCE: return known_reduction(nest, n, out);
+    case NODE_CAST: return node_known_in_pads(nest, n->arg[0], out) && *out == 0;
     case NODE_APPLY: break;
     }
     for (int i = 0; i < 3 && n->arg[i]; i++) known &= node_known_in_pads(nest, n->arg[i], &x[i]);

@@ -9,6 +9,7 @@
 #include "dfp/print.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 void print_line(struct printer *p, const char *format, ...) {
     va_list args;
@@ -132,20 +133,45 @@ bool print_is_vector(const struct printer *p, uint64_t deps) {
 
 /* ---- Operands ---- */
 
-void print_number(struct printer *p, double value, bool as_vector) {
-    if (as_vector) text_add(p->text, "splat(");
-    text_add_c_float(p->text, value);
+const char *print_type(enum reg reg, bool vector) {
+    static const char *const vectors[N_REGS] = {"vec", "vec_f64", "vec_i32", "vec_i64"};
+    return vector ? vectors[reg] : size_c_type(reg_dtype(reg));
+}
+
+const char *print_one(const struct printer *p, enum reg reg, bool vector) {
+    return vector && (p->nest->lanes > 1 || reg == REG_F32) ? "" : "1";
+}
+
+void print_need_types(struct printer *p, bool is_rare) { p->nest->needs_types |= is_rare; }
+
+/* The smallest integer has no literal of its own. */
+static void print_integer(struct printer *p, enum reg reg, double value) {
+    const int bits = reg == REG_I64 ? 64 : 32;
+    const int64_t most = (int64_t)(UINT64_MAX >> (65 - bits));
+    const char *end = bits == 64 ? "LL" : "";
+    if (value == -INFINITY) text_add(p->text, "(-%" PRId64 "%s - 1)", most, end);
+    else text_add(p->text, "%" PRId64 "%s", value == INFINITY ? most : (int64_t)value, end);
+}
+
+void print_number(struct printer *p, enum reg reg, double value, bool as_vector) {
+    print_need_types(p, reg != REG_F32);
+    if (as_vector) text_add(p->text, "splat%s(", reg_suffix(reg));
+    if (reg == REG_F32) text_add_c_float(p->text, value);
+    else if (reg == REG_F64) text_add_c_double(p->text, value);
+    else print_integer(p, reg, value);
     if (as_vector) text_add(p->text, ")");
 }
 
 void print_operand(struct printer *p, const struct node *n, bool as_vector) {
     bool widen = as_vector && !print_is_vector(p, n->deps);
-    if (n->kind == NODE_CONST) print_number(p, n->value, widen);
-    else text_add(p->text, widen ? "splat(v%d)" : "v%d", n->id);
+    if (n->kind == NODE_CONST) print_number(p, n->reg, n->value, widen);
+    else if (widen) text_add(p->text, "splat%s(v%d)", reg_suffix(n->reg), n->id);
+    else text_add(p->text, "v%d", n->id);
 }
 
 void print_declaration(struct printer *p, const struct node *n) {
-    print_line(p, "const %s v%d = ", print_is_vector(p, n->deps) ? "vec" : "float", n->id);
+    print_need_types(p, n->reg != REG_F32);
+    print_line(p, "const %s v%d = ", print_type(n->reg, print_is_vector(p, n->deps)), n->id);
 }
 
 /* ---- Arithmetic ---- */
@@ -172,7 +198,11 @@ static void print_call(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     bool vector = print_is_vector(p, n->deps);
     const char *separator = "(";
-    text_add(p->text, "%s%s", primitives[n->primitive].name, vector ? "" : "1");
+    /* A comparison is named by its operands, a select by the values that it selects. */
+    enum reg reg = n->primitive == PRIMITIVE_SELECT ? n->reg : n->arg[0]->reg;
+    print_need_types(p, reg != REG_F32 || (primitives[n->primitive].traits & RARE));
+    text_add(p->text, "%s%s%s", primitives[n->primitive].name, print_one(p, reg, vector),
+             reg_suffix(reg));
     for (int i = 0; i < 3 && item->arg[i]; i++) {
         text_add(p->text, "%s", separator);
         print_operand(p, item->arg[i], vector);
@@ -184,7 +214,8 @@ static void print_call(struct printer *p, const struct item *item) {
 static void print_arithmetic(struct printer *p, const struct item *item) {
     const char *symbol = primitives[item->node->primitive].symbol;
     print_declaration(p, item->node);
-    if (!symbol) {
+    /* Operators on signed integers are undefined where they overflow; the functions wrap. */
+    if (!symbol || reg_is_integer(item->node->reg)) {
         print_call(p, item);
         return;
     }
@@ -194,12 +225,56 @@ static void print_arithmetic(struct printer *p, const struct item *item) {
     text_add(p->text, ";\n");
 }
 
+/* ---- Casts and positions ---- */
+
+/* The function that makes a value of the register type one of element type `to`, such as ROUND_f16; NULL: no further one. */
+static const char *find_shape(enum sol_dtype to) {
+    if (to == reg_dtype(reg_of(to))) return NULL;
+    return size_family(to) == FAMILY_INTEGER ? "WRAP" : "ROUND";
+}
+
+/* ROUND_f16(TO_f32_i64(v)): first to the register's type, then to the element type. A bool is TRUTH(v): is v not 0? */
+static void print_cast(struct printer *p, const struct item *item) {
+    const struct node *n = item->node;
+    const bool vector = print_is_vector(p, n->deps);
+    const char *one = vector && p->nest->lanes > 1 ? "" : "1", *shape = find_shape(n->to);
+    enum reg from = n->arg[0]->reg;
+    bool converts = n->to != SOL_BOOL && from != n->reg;
+    print_need_types(p, true);
+    print_declaration(p, n);
+    if (n->to == SOL_BOOL) text_add(p->text, "TRUTH%s_%s(", one, size_dtype_name(reg_dtype(from)));
+    else if (shape) text_add(p->text, "%s%s_%s(", shape, one, size_dtype_name(n->to));
+    if (converts)
+        text_add(p->text, "TO%s_%s_%s(", one, size_dtype_name(reg_dtype(n->reg)),
+                 size_dtype_name(reg_dtype(from)));
+    print_operand(p, item->arg[0], vector);
+    text_add(p->text, "%s%s;\n", converts ? ")" : "", shape || n->to == SOL_BOOL ? ")" : "");
+}
+
+/* The value of a sum of loop variables. */
+static void print_position(struct printer *p, const struct item *item) {
+    const struct node *n = item->node;
+    print_need_types(p, true);
+    if (!print_is_vector(p, n->deps)) {
+        print_declaration(p, n);
+        print_sum(p, n->offset, false, false, -1);
+        text_add(p->text, ";\n");
+        return;
+    }
+    print_line(p, "vec_i64 v%d = splat_i64(0);\n", n->id);
+    print_line(p, "for (int l = 0; l < LANES; l++) LANE(v%d, l) = ", n->id);
+    print_sum(p, n->offset, true, false, -1);
+    text_add(p->text, ";\n");
+}
+
 void print_node(struct printer *p, const struct item *item) {
     switch (item->node->kind) {
     case NODE_LOAD: print_load(p, item); break;
     case NODE_RANGE: print_range(p, item); break;
     case NODE_VALID: print_valid(p, item); break;
     case NODE_APPLY: print_arithmetic(p, item); break;
+    case NODE_CAST: print_cast(p, item); break;
+    case NODE_INDEX: print_position(p, item); break;
     case NODE_CONST: /* printed by print_operand */
     case NODE_REDUCE: ASSERT(!"an item of its own"); break;
     }

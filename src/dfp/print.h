@@ -33,8 +33,16 @@ void print_bounds(struct printer *p, const struct range *r, int64_t coef, int wi
                   const char *begin, const char *end);
 bool print_is_bound(struct size size); /* false: so large that it stands for infinity */
 bool print_is_vector(const struct printer *p, uint64_t deps); /* does it differ between lanes? */
+/* "float", "vec", "int64_t", "vec_i64", ...: the type of a value in the text */
+const char *print_type(enum reg reg, bool vector);
+/* The suffix of functions that access memory: "" for f32, else "_u8", ... */
+const char *print_suffix(const struct value *v);
+/* "1" for functions of one value, "" for those of vectors. Portable C has no vectors of other types than f32. */
+const char *print_one(const struct printer *p, enum reg reg, bool vector);
+/* Notes that the text needs the functions of dfp/kernel_types.h, if `is_rare`. */
+void print_need_types(struct printer *p, bool is_rare);
 /* If `as_vector`, a single value is printed as splat(value). */
-void print_number(struct printer *p, double value, bool as_vector);
+void print_number(struct printer *p, enum reg reg, double value, bool as_vector);
 void print_operand(struct printer *p, const struct node *n, bool as_vector);
 /* "const vec v7 = " */
 void print_declaration(struct printer *p, const struct node *n);

@@ -200,7 +200,7 @@ void nest_find_grid(struct nest *nest) {
 
 /* ---- Scratch ---- */
 
-/* Sets the strides of a value in scratch, dense over the dims that are not in the grid. Returns its size in floats. (If the grid
+/* Sets the strides of a value in scratch, dense over the dims that are not in the grid. Returns its number of elements. (If the grid
  * runs over lanes, widen_scratch in loops.c multiplies offsets and sizes.) */
 static struct size place_scratch(struct nest *nest, struct value *v) {
     struct size *stride = ARENA_ARRAY(nest->arena, struct size, SOL_MAX_RANK);
@@ -225,11 +225,13 @@ void nest_place_scratch(struct nest *nest) {
         struct value *v = &nest->values.at[i];
         if (!nest_in_scratch(v)) continue;
         struct size n = place_scratch(nest, v);
-        if (!size_is_const(n) || size_value(n) > SCRATCH_MAX / 4 - nest->scratch_size) {
+        int floats = reg_floats(reg_of(v->tensor->dtype));
+        if (!size_is_const(n) || size_value(n) > SCRATCH_MAX / 4 / floats - nest->scratch_size) {
             nest_refuse(nest, "what one stage hands to the next is too large to keep");
             return;
         }
-        v->scratch = nest->scratch_size;
-        nest->scratch_size += round_up(size_value(n), nest->lanes);
+        nest->scratch_size = round_up(nest->scratch_size, floats);
+        v->scratch = nest->scratch_size / floats;
+        nest->scratch_size += round_up(size_value(n) * floats, nest->lanes);
     }
 }

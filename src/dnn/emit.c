@@ -18,6 +18,7 @@
 
 /* With groups: each group fills full blocks (direct), or full groups fit into one block (grouped). */
 bool dnn_supports(const struct layer *conv, int lanes) {
+    if (conv->in[0]->dtype != SOL_F32) return false;
     if (conv->kind == LAYER_linear) return true;
     int64_t groups = conv->attr.groups;
     if (groups == 1) return true;

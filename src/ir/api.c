@@ -7,6 +7,7 @@
  * boundary at which running out of memory ends (base.h); it is kept like any other error.
  */
 #include "ir/ir.h"
+#include "run/host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,8 @@ struct sol_model *sol_model_new(const char *name) {
 
 void sol_model_free(struct sol_model *user) {
     if (!user) return;
+    for (int i = 0; user->m && i < user->m->hosts.n; i++)
+        host_release(user->m->hosts.at[i].function);
     arena_fini(&user->arena);
     mem_free(user);
 }
@@ -144,16 +147,24 @@ static struct tensor *get_tensor(const struct sol_model *user, sol_tensor handle
     return user && handle >= 0 && handle < user->tensors.n ? user->tensors.at[handle] : NULL;
 }
 
+static enum sol_status get_inputs(struct sol_model *user, const char *kind, int n_in,
+                                  const sol_tensor *in, struct tensor ***out) {
+    if (n_in < 0) return fail(SOL_EINVAL, "%s: %d inputs", kind, n_in);
+    *out = ARENA_ARRAY(&user->arena, struct tensor *, n_in + 1);
+    for (int i = 0; i < n_in; i++)
+        if (!((*out)[i] = get_tensor(user, in[i])))
+            return fail(SOL_EINVAL, "%s: input %d is no tensor", kind, i);
+    return SOL_OK;
+}
+
 static enum sol_status build_layer(struct sol_model *user, const char *kind_name, int n_in,
                                    const sol_tensor *in, const char *attributes, const char *origin,
                                    sol_tensor *out) {
     enum layer_kind kind = ir_find_kind(kind_name ? kind_name : "");
-    if (kind == N_LAYER_KINDS || kind == LAYER_input || kind == LAYER_param || n_in < 0)
+    if (kind == N_LAYER_KINDS || kind == LAYER_input || kind == LAYER_param || kind == LAYER_host)
         return fail(SOL_EINVAL, "there is no layer \"%.64s\" to add", kind_name ? kind_name : "");
-    struct tensor **tensors = ARENA_ARRAY(&user->arena, struct tensor *, n_in + 1), *result;
-    for (int i = 0; i < n_in; i++)
-        if (!(tensors[i] = get_tensor(user, in[i])))
-            return fail(SOL_EINVAL, "%s: input %d is no tensor", kind_name, i);
+    struct tensor **tensors, *result;
+    TRY(get_inputs(user, kind_name, n_in, in, &tensors));
     struct attr attr;
     TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind],
                       &user->m->quotients, &attr));
@@ -192,6 +203,62 @@ sol_tensor sol_model_scalar(struct sol_model *user, double value) {
     sol_tensor out = POISON;
     BUILDER_BOUNDARY(user, add_scalar(user, value, &out));
     return out;
+}
+
+/* The entry exists before the function, so that nothing is lost if memory for the entry is out. */
+BODY enum sol_status add_host(struct sol_model *user, const struct sol_host *host, int *out) {
+    TRY(ir_check_name(host->name));
+    if (!host->run) return fail(SOL_EINVAL, "a host without a function");
+    const char *name = arena_strdup(&user->arena, host->name ? host->name : "");
+    VEC_PUSH(&user->arena, &user->m->hosts, (struct host){.name = name});
+    *out = user->m->hosts.n;
+    return SOL_OK;
+}
+
+int sol_model_host(struct sol_model *user, const struct sol_host *host) {
+    int n = 0;
+    BUILDER_BOUNDARY(user, add_host(user, host, &n));
+    if (!n) {
+        if (host->release) host->release(host->user);
+        return -1;
+    }
+    struct host_function *function = host_new(host);
+    if (!function) keep_mistake(user, fail(SOL_ENOMEM, "out of memory in the builder"));
+    user->m->hosts.at[n - 1].function = function;
+    return n - 1;
+}
+
+static enum sol_status build_host_layer(struct sol_model *user, int host, int n_in,
+                                        const sol_tensor *in, const char *types,
+                                        const char *attributes, const char *origin, int n_out,
+                                        sol_tensor *out) {
+    struct attr attr;
+    struct tensor_type *type;
+    struct tensor **tensors, **results = ARENA_ARRAY(&user->arena, struct tensor *, n_out);
+    int n_types;
+    TRY(ir_check_name(origin));
+    TRY(get_inputs(user, "host", n_in, in, &tensors));
+    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[LAYER_host], &user->m->quotients, &attr));
+    attr.host = host;
+    TRY(ir_parse_types(types ? types : "", user->m, &type, &n_types));
+    if (n_types != n_out) return fail(SOL_EINVAL, "host: %d types for %d outputs", n_types, n_out);
+    TRY(ir_add_host(user->m, n_in, tensors, n_out, type, &attr, origin, results));
+    for (int i = 0; i < n_out; i++) out[i] = hand_out(user, results[i]);
+    return SOL_OK;
+}
+
+BODY enum sol_status add_host_layer(struct sol_model *user, int host, int n_in,
+                                    const sol_tensor *in, const char *types, const char *attributes,
+                                    const char *origin, int n_out, sol_tensor *out) {
+    return build_host_layer(user, host, n_in, in, types, attributes, origin, n_out, out);
+}
+
+void sol_model_host_layer(struct sol_model *user, int host, int n_in, const sol_tensor *in,
+                          const char *types, const char *attributes, const char *origin, int n_out,
+                          sol_tensor *out) {
+    for (int i = 0; i < n_out; i++) out[i] = POISON;
+    BUILDER_BOUNDARY(user,
+                     add_host_layer(user, host, n_in, in, types, attributes, origin, n_out, out));
 }
 
 BODY enum sol_status add_output(struct sol_model *user, const char *name, sol_tensor handle) {
@@ -239,6 +306,11 @@ bool sol_model_size(struct sol_model *user, const char *text, char *out, size_t 
     return user && !user->status;
 }
 
+enum sol_dtype sol_model_dtype(const struct sol_model *user, sol_tensor handle) {
+    const struct tensor *t = get_tensor(user, handle);
+    return t ? t->dtype : SOL_N_DTYPES;
+}
+
 bool sol_model_get_input(const struct sol_model *user, int i, struct sol_port *out) {
     if (!user || user->status || i < 0 || i >= user->m->inputs.n) return false;
     const struct tensor *t = user->m->inputs.at[i];
@@ -249,6 +321,14 @@ bool sol_model_get_input(const struct sol_model *user, int i, struct sol_port *o
 
 const char *sol_model_symbol_name(const struct sol_model *user, int i) {
     return user && !user->status && i >= 0 && i < user->m->n_symbols ? user->m->symbol[i] : NULL;
+}
+
+enum sol_status sol_model_recover(struct sol_model *user) {
+    if (!user) return fail(SOL_EINVAL, "there is no model");
+    if (!user->status) return SOL_OK;
+    const enum sol_status status = fail(user->status, "%s", user->message);
+    if (status != SOL_ENOMEM) user->status = SOL_OK;
+    return status;
 }
 
 /* Does not change the model: a missing output is not kept as an error, since it may still be added, and several threads may
@@ -284,7 +364,9 @@ char *sol_model_print(const struct sol_model *user) {
 
 BODY enum sol_status parse_model(struct sol_model *user, const char *text) {
     TRY(ir_parse(text, &user->arena, &user->m));
-    for (int i = 0; i < user->m->layers.n; i++) hand_out(user, user->m->layers.at[i]->out[0]);
+    for (int i = 0; i < user->m->layers.n; i++)
+        for (int k = 0; k < user->m->layers.at[i]->n_out; k++)
+            hand_out(user, user->m->layers.at[i]->out[k]);
     return SOL_OK;
 }
 

@@ -9,7 +9,7 @@
 
 /* INTS: exactly n numbers, without brackets if n is 1. LIST: the axes, any number of them. SIZES: a shape, whose dims
  * may be formulas of symbols. SIZE: one such formula. */
-enum attr_type { INTS, LIST, SIZES, SIZE, FLOAT, BOOL };
+enum attr_type { INTS, LIST, SIZES, SIZE, FLOAT, BOOL, DTYPE };
 struct attr_info {
     const char *name;
     enum attr_type type;
@@ -43,6 +43,7 @@ static void print_value(struct text *text, const struct attr_info *info, const s
     switch (info->type) {
     case FLOAT: text_add_double(text, *(const double *)at); break;
     case BOOL: text_add(text, "%s", *(const bool *)at ? "true" : "false"); break;
+    case DTYPE: text_add(text, "%s", size_dtype_name(*(const enum sol_dtype *)at)); break;
     case INTS: print_ints(text, at, info->n, info->n != 1); break;
     case LIST: print_ints(text, a->axes, a->n_axes, true); break;
     case SIZE: size_print(text, *(const struct size *)at); break;
@@ -63,6 +64,7 @@ static bool is_default(const struct attr_info *info, const struct attr *a) {
     case SIZES: return false; /* always printed: an empty shape is a scalar's */
     case SIZE: size = sizeof(struct size); break;
     case BOOL: size = sizeof(bool); break;
+    case DTYPE: size = sizeof(enum sol_dtype); break;
     case FLOAT: size = sizeof(double); break;
     case INTS: size = sizeof(int64_t) * (size_t)info->n; break;
     }
@@ -102,6 +104,18 @@ static int parse_list(const char **at, int64_t *ints, struct size *sizes, struct
     return *(*at)++ == ']' ? n : -1;
 }
 
+static bool parse_dtype(const char **at, enum sol_dtype *out) {
+    size_t n = strcspn(*at, " ");
+    for (int i = 0; i < SOL_N_DTYPES; i++) {
+        const char *name = size_dtype_name((enum sol_dtype)i);
+        if (strlen(name) != n || strncmp(*at, name, n) != 0) continue;
+        *out = (enum sol_dtype)i;
+        *at += n;
+        return true;
+    }
+    return false;
+}
+
 static bool take(const char **at, const char *word) {
     size_t n = strlen(word);
     if (strncmp(*at, word, n)) return false;
@@ -121,6 +135,7 @@ static bool parse_value(const char **at, const struct attr_info *info, struct si
     switch (info->type) {
     case FLOAT: return text_parse_double(at, to);
     case BOOL: return parse_bool(at, to);
+    case DTYPE: return parse_dtype(at, to);
     case LIST: return (a->n_axes = parse_list(at, a->axes, NULL, table, SOL_MAX_RANK)) >= 0;
     case SIZES: return (a->n_shape = parse_list(at, NULL, a->shape, table, SOL_MAX_RANK)) >= 0;
     case SIZE: return size_parse(at, table, to);

@@ -70,15 +70,17 @@ static void check_slice(struct collector *c, const struct layer *l) {
         require(c, size_sub(in->dim[a->axis], last), 1, l, "the slice leaves input", in);
 }
 
+static void check_sizes(struct collector *c, const struct layer *l, const struct tensor *out) {
+    for (int d = 0; d < out->rank; d++)
+        require(c, out->dim[d], 0, l, "a negative size, of input", l->n_in ? l->in[0] : out);
+}
+
 static void check_layer(struct collector *c, const struct layer *l) {
-    const struct tensor *out = l->out[0];
     bool is_window = l->kind == LAYER_conv || l->kind == LAYER_max_pool ||
                      l->kind == LAYER_avg_pool || l->kind == LAYER_adaptive_avg_pool;
     if (is_window) check_window(c, l);
     if (l->kind == LAYER_slice) check_slice(c, l);
-    for (int d = 0; d < out->rank; d++)
-        require(c, out->dim[d], 0, l, "a negative size, of input",
-                l->n_in ? l->in[0] : l->out[0]);
+    for (int i = 0; i < l->n_out; i++) check_sizes(c, l, l->out[i]);
 }
 
 /* The symbol is its multiple times a quotient that was rounded down. */

@@ -1,5 +1,6 @@
 /*
- * Pointwise layers as point expressions. Windows and reductions: define_window.c; layers that move values: define_shape.c.
+ * Pointwise layers as point expressions. Quotients, bits and comparisons: define_number.c; windows and reductions:
+ * define_window.c; layers that move values: define_shape.c.
  *
  *   layer  ->  ir_define: the define function of its kind  ->  struct expr
  *
@@ -11,7 +12,9 @@
 #include <string.h>
 
 struct expr *ir_define(struct arena *arena, const struct layer *layer, int *n_vars) {
+    const struct tensor *typical = layer->n_in ? layer->in[layer->n_in - 1] : layer->out[0];
     struct define d = {.arena = arena, .layer = layer, .n_vars = layer->out[0]->rank};
+    d.type = typical->dtype;
     struct expr *e = layer_infos[layer->kind].define(&d);
     *n_vars = d.n_vars;
     return e;
@@ -29,6 +32,7 @@ struct expr *define_load(struct define *d, int i, const struct index **index, bo
                          double fill) {
     struct expr load = {.kind = EXPR_LOAD, .index = index, .checked = checked, .fill = fill};
     load.tensor = d->layer->in[i];
+    load.type = load.tensor->dtype;
     load.n_index = load.tensor->rank;
     return arena_copy(d->arena, &load, sizeof load);
 }
@@ -49,7 +53,7 @@ struct expr *define_in(struct define *d, int i) {
 
 struct expr *define_reduce(struct define *d, enum combine combine, int n,
                            const struct size *extent) {
-    struct expr reduce = {.kind = EXPR_REDUCE, .combine = combine, .n_vars = n};
+    struct expr reduce = {.kind = EXPR_REDUCE, .type = d->type, .combine = combine, .n_vars = n};
     reduce.first_var = d->n_vars;
     reduce.extent = arena_copy(d->arena, extent, sizeof *extent * (size_t)n);
     d->n_vars += n;
@@ -58,7 +62,8 @@ struct expr *define_reduce(struct define *d, enum combine combine, int n,
 
 struct expr *define_range(struct define *d, const struct index *index, struct size low,
                           struct size high) {
-    struct expr range = {.kind = EXPR_RANGE, .n_index = 1, .low = low, .high = high};
+    struct expr range = {
+        .kind = EXPR_RANGE, .type = SOL_BOOL, .n_index = 1, .low = low, .high = high};
     range.index = arena_copy(d->arena, &index, sizeof index);
     return arena_copy(d->arena, &range, sizeof range);
 }
@@ -71,6 +76,7 @@ struct expr *define_none(struct define *d) {
     return NULL;
 }
 struct expr *define_scalar(struct define *d) { return C(d->layer->attr.value); }
+struct expr *define_cast(struct define *d) { return CAST(d->layer->attr.dtype, X); }
 
 /* ---- One input ---- */
 
@@ -171,6 +177,4 @@ struct expr *define_mul(struct define *d) { return BINARY(MUL, X, Y); }
 struct expr *define_div(struct define *d) { return BINARY(DIV, X, Y); }
 struct expr *define_maximum(struct define *d) { return BINARY(MAX, X, Y); }
 struct expr *define_minimum(struct define *d) { return BINARY(MIN, X, Y); }
-struct expr *define_less(struct define *d) { return BINARY(LESS, X, Y); }
-struct expr *define_equal(struct define *d) { return BINARY(EQUAL, X, Y); }
 struct expr *define_where(struct define *d) { return SELECT(X, Y, define_in(d, 2)); }

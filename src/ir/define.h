@@ -18,7 +18,7 @@ struct expr *define_load(struct define *d, int i, const struct index **index, bo
 struct expr *define_reduce(struct define *d, enum combine combine, int n,
                            const struct size *extent);
 const struct index **define_point(struct define *d, int rank); /* v0, v1, .. */
-/* 1.0 where low <= index < high, else 0.0. */
+/* The bool low <= index < high. */
 struct expr *define_range(struct define *d, const struct index *index, struct size low,
                           struct size high);
 /* The index along dim `dim` of `in`, broadcast to the output: dims are aligned at the end, and a dim of 1 that is broadcast
@@ -26,7 +26,8 @@ struct expr *define_range(struct define *d, const struct index *index, struct si
 const struct index *define_broadcast(struct define *d, const struct tensor *in, int dim);
 
 /* Short forms; they need a variable `d`, the struct define. */
-#define C(value) expr_const(d->arena, value)
+#define C(value) expr_const(d->arena, d->type, value)
+#define CAST(type, x) expr_cast(d->arena, type, x)
 #define UNARY(op, x) expr_apply(d->arena, PRIMITIVE_##op, x, NULL, NULL)
 #define BINARY(op, x, y) expr_apply(d->arena, PRIMITIVE_##op, x, y, NULL)
 #define VAR(v) index_var(d->arena, v)

@@ -70,7 +70,7 @@ static struct expr *count_taps(struct define *d) {
         struct size high = size_add(d->layer->in[0]->dim[2 + i], size_const(behind));
         inside[i] = define_range(d, tap(d, i, 2 + i, e->first_var + i), size_const(-before), high);
     }
-    e->arg[0] = BINARY(MUL, inside[0], inside[1]);
+    e->arg[0] = CAST(d->type, BINARY(MUL, inside[0], inside[1]));
     return e;
 }
 
@@ -126,7 +126,7 @@ static struct adaptive adapt(struct define *d, int axis) {
     return a;
 }
 
-/* 1.0 where tap `var` is inside its window, that is length - var >= 1. */
+/* Is tap `var` inside its window, that is length - var >= 1? */
 static struct expr *inside(struct define *d, const struct adaptive *a, int var) {
     const struct index *left = PLUS(a->length, TIMES(VAR(var), size_const(-1)));
     return define_range(d, left, size_const(1), size_const(INT32_MAX));
@@ -159,8 +159,8 @@ struct expr *define_adaptive_avg_pool(struct define *d) {
         BINARY(MUL, inside(d, &rows, sum->first_var), inside(d, &columns, sum->first_var + 1));
     sum->arg[0] = SELECT(guard, value, C(0));
     struct expr *count = reduce_window(d, COMBINE_ADD, rows.longest, columns.longest);
-    count->arg[0] =
-        BINARY(MUL, inside(d, &rows, count->first_var), inside(d, &columns, count->first_var + 1));
+    count->arg[0] = CAST(d->type, BINARY(MUL, inside(d, &rows, count->first_var),
+                                         inside(d, &columns, count->first_var + 1)));
     return BINARY(DIV, sum, count);
 }
 
@@ -190,8 +190,23 @@ static struct expr *over_axes(struct define *d, enum combine combine) {
 }
 
 struct expr *define_sum(struct define *d) { return over_axes(d, COMBINE_ADD); }
+struct expr *define_prod(struct define *d) { return over_axes(d, COMBINE_MUL); }
 struct expr *define_reduce_max(struct define *d) { return over_axes(d, COMBINE_MAX); }
 struct expr *define_reduce_min(struct define *d) { return over_axes(d, COMBINE_MIN); }
+
+/* The sum over all positions r of x[r], or 0 where r is behind the output's position. */
+struct expr *define_cumsum(struct define *d) {
+    const struct tensor *in = d->layer->in[0];
+    int axis = (int)d->layer->attr.axis;
+    struct expr *sum = define_reduce(d, COMBINE_ADD, 1, &in->dim[axis]);
+    const struct index **index = define_point(d, in->rank);
+    const struct index *ahead = PLUS(VAR(axis), TIMES(VAR(sum->first_var), size_const(-1)));
+    index[axis] = VAR(sum->first_var);
+    sum->arg[0] = SELECT(
+        define_range(d, ahead, size_const(0), size_const(INT64_MAX / 2)), /* kernels subtract: it must not overflow */
+        define_load(d, 0, index, false, 0), C(0));
+    return sum;
+}
 
 /* If the number of elements is known only at the call, a second reduction counts them. */
 struct expr *define_mean(struct define *d) {

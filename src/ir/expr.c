@@ -10,7 +10,7 @@
 
 /* ---- The tables of primitive.def ---- */
 
-#define PRIMITIVE(name, n, value, cost, flops)                 \
+#define PRIMITIVE(name, n, value, cost, flops, traits)         \
     static double value_##name(double a, double b, double c) { \
         (void)a, (void)b, (void)c;                             \
         return value;                                          \
@@ -18,9 +18,9 @@
 #include "ir/primitive.def"
 
 const struct primitive_info primitives[N_PRIMITIVES] = {
-#define PRIMITIVE(name, n, value, cost, flops) \
-    [PRIMITIVE_##name] = {#name, NULL, n, cost, flops, value_##name},
-#define OPERATOR(name, symbol) [PRIMITIVE_##name] = {#name, #symbol, 2, 1, 1, value_##name},
+#define PRIMITIVE(name, n, value, cost, flops, traits) \
+    [PRIMITIVE_##name] = {#name, NULL, n, cost, flops, traits, value_##name},
+#define OPERATOR(name, symbol) [PRIMITIVE_##name] = {#name, #symbol, 2, 1, 1, WRAPS, value_##name},
 #include "ir/primitive.def"
 };
 
@@ -92,10 +92,26 @@ const struct index *index_mod(struct arena *a, const struct index *x, struct siz
 
 /* ---- Expressions ---- */
 
-struct expr *expr_const(struct arena *a, double value) {
+struct expr *expr_const(struct arena *a, enum sol_dtype type, double value) {
     struct expr *e = ARENA_NEW(a, struct expr);
-    e->value = value;
+    *e = (struct expr){.kind = EXPR_CONST, .type = type, .value = value};
     return e;
+}
+
+struct expr *expr_cast(struct arena *a, enum sol_dtype type, struct expr *x) {
+    struct expr cast = {.kind = EXPR_CAST, .type = type, .arg = {x}};
+    return x->type == type ? x : arena_copy(a, &cast, sizeof cast);
+}
+
+/* The operands have one type; the first operand of a select is a bool. */
+static enum sol_dtype type_of_result(enum primitive primitive, const struct expr *x,
+                                     const struct expr *y, const struct expr *z) {
+    if (primitive == PRIMITIVE_SELECT) {
+        ASSERT(x->type == SOL_BOOL && y->type == z->type);
+        return y->type;
+    }
+    ASSERT(!y || y->type == x->type);
+    return primitives[primitive].traits & COMPARES ? SOL_BOOL : x->type;
 }
 
 struct expr *expr_apply(struct arena *a, enum primitive primitive, struct expr *x, struct expr *y,
@@ -103,6 +119,7 @@ struct expr *expr_apply(struct arena *a, enum primitive primitive, struct expr *
     struct expr *e = ARENA_NEW(a, struct expr);
     ASSERT(primitives[primitive].n_args == 1 + !!y + !!z);
     *e = (struct expr){.kind = EXPR_APPLY, .primitive = primitive, .arg = {x, y, z}};
+    e->type = type_of_result(primitive, x, y, z);
     return e;
 }
 

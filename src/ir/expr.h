@@ -32,6 +32,7 @@ struct primitive_info {
     const char *name, *symbol; /* symbol: C's operator, or NULL */
     int n_args;
     double cost, flops;
+    enum { COMPARES = 1, WRAPS = 2, RARE = 4 } traits; /* see primitive.def */
     double (*value)(double a, double b, double c);
 };
 extern const struct primitive_info primitives[N_PRIMITIVES];
@@ -51,19 +52,22 @@ struct combine_info {
 extern const struct combine_info combines[N_COMBINES];
 
 enum expr_kind {
-    EXPR_CONST, /* value */
+    EXPR_CONST, /* value: of an integer type a whole number, or an infinity for the type's limit */
     EXPR_LOAD, /* input[index...]; `fill` where an index is outside the input and `checked` is set */
-    EXPR_RANGE,  /* 1.0 where low <= index[0] < high, else 0.0 */
+    EXPR_RANGE,  /* a bool: low <= index[0] < high */
+    EXPR_INDEX,  /* the value of index[0], an i64 */
     EXPR_REDUCE, /* arg[0] combined over n_vars variables */
     EXPR_APPLY,  /* a primitive of arg[] */
+    EXPR_CAST,   /* arg[0] in type `type` */
 };
 
 struct expr {
     enum expr_kind kind;
+    enum sol_dtype type;      /* of the value */
     enum primitive primitive; /* APPLY */
     struct expr *arg[3];
     double value; /* CONST */
-    /* LOAD, RANGE */
+    /* LOAD, RANGE, INDEX */
     struct tensor *tensor;
     int n_index;
     const struct index **index;
@@ -80,6 +84,7 @@ struct expr {
 struct define {
     struct arena *arena;
     const struct layer *layer;
+    enum sol_dtype type; /* of the constants: that of the layer's inputs */
     int n_vars;
 };
 
@@ -95,8 +100,10 @@ const struct index *index_add(struct arena *a, const struct index *x, const stru
 const struct index *index_mul(struct arena *a, const struct index *x, struct size factor);
 const struct index *index_div(struct arena *a, const struct index *x, struct size divisor);
 const struct index *index_mod(struct arena *a, const struct index *x, struct size divisor);
-struct expr *expr_const(struct arena *a, double value);
-/* `y` and `z` are NULL where the primitive has fewer operands. */
+struct expr *expr_const(struct arena *a, enum sol_dtype type, double value);
+/* `x` itself if it has this type. */
+struct expr *expr_cast(struct arena *a, enum sol_dtype type, struct expr *x);
+/* `y` and `z` are NULL where the primitive has fewer operands. The result has the operands' type, or is a bool. */
 struct expr *expr_apply(struct arena *a, enum primitive primitive, struct expr *x, struct expr *y,
                         struct expr *z);
 bool expr_has(const struct expr *e, enum expr_kind kind); /* `e` or an expression below it */

@@ -47,15 +47,56 @@ enum sol_status infer_none(struct layer *l) {
     return SOL_OK;
 }
 
+/* Does the element type have this value? Doubles hold integers up to 2^53. */
+static bool has_value(enum sol_dtype dtype, double value) {
+    if (size_family(dtype) == FAMILY_FLOAT) return true;
+    if (value != floor(value)) return false;
+    if (dtype == SOL_BOOL || dtype == SOL_U8)
+        return value >= 0 && value <= (dtype == SOL_U8 ? 255 : 1);
+    const double limit = ldexp(1, dtype == SOL_I64 ? 53 : (int)size_element(dtype) * 8 - 1);
+    return value >= -limit && value <= limit - (dtype != SOL_I64);
+}
+
 enum sol_status infer_scalar(struct layer *l) {
     l->out[0]->rank = 0;
+    if (has_value(l->attr.dtype, l->attr.value)) return SOL_OK;
+    return fail(SOL_EINVAL, "%g is no constant of type %s", l->attr.value,
+                size_dtype_name(l->attr.dtype));
+}
+
+/* The output has the first input's shape. */
+enum sol_status infer_same(struct layer *l) {
+    infer_set_shape(l->out[0], l->in[0]);
     return SOL_OK;
 }
 
-/* The output has the first input's shape. Also checks `axis`, which softmax has. */
-enum sol_status infer_same(struct layer *l) {
-    infer_set_shape(l->out[0], l->in[0]);
-    return l->kind == LAYER_softmax ? infer_axis(&l->attr.axis, l->in[0]->rank) : SOL_OK;
+/* The same, for layers that work along `axis`. */
+enum sol_status infer_axis_same(struct layer *l) {
+    TRY(infer_axis(&l->attr.axis, l->in[0]->rank));
+    return infer_same(l);
+}
+
+enum sol_status infer_arange(struct layer *l) {
+    if (l->attr.n_shape != 1) return fail(SOL_EINVAL, "needs one length in shape");
+    TRY(ir_check_symbols(l->model, l->attr.start));
+    l->out[0]->rank = 1;
+    l->out[0]->dim[0] = l->attr.shape[0];
+    return SOL_OK;
+}
+
+/* `axis` is removed, or kept with size 1. */
+enum sol_status infer_extreme(struct layer *l) {
+    const struct tensor *x = l->in[0];
+    struct tensor *out = l->out[0];
+    TRY(infer_axis(&l->attr.axis, x->rank));
+    if (size_is(x->dim[l->attr.axis], 0))
+        return fail(SOL_EINVAL, "no largest or smallest of axis %lld, which is empty",
+                    (long long)l->attr.axis);
+    out->rank = 0;
+    for (int d = 0; d < x->rank; d++)
+        if (d != l->attr.axis) out->dim[out->rank++] = x->dim[d];
+        else if (l->attr.keepdim) out->dim[out->rank++] = size_const(1);
+    return SOL_OK;
 }
 
 /* A formula broadcasts with itself and with 1 only, although a symbol in it may be 1 at some calls. */

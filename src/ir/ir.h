@@ -7,8 +7,8 @@
  * is never used twice in a model. A tensor points to its producer, but not to its readers; passes search the list of
  * layers for those (pass/edit.c).
  *
- * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and two functions: infer computes the
- * output's shape, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref/layers.c.
+ * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and three functions: infer computes the
+ * output's shape, types its element type, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref/layers.c.
  */
 #ifndef SOL_IR_H
 #define SOL_IR_H
@@ -53,7 +53,9 @@ struct attr {
     int n_shape;
     struct size shape[SOL_MAX_RANK];
     double min, max, alpha, value, eps;
-    bool keepdim, ceil, count_pad;
+    enum sol_dtype dtype; /* of the output */
+    bool keepdim, ceil, count_pad, effects, pure, wraps;
+    int64_t host; /* of a host layer: its number in the model's list of hosts */
 };
 
 struct tensor {
@@ -71,10 +73,16 @@ struct layer {
     int id;
     enum layer_kind kind;
     int n_in, n_out;
-    struct tensor **in, *out[1]; /* always one output today: frontends add one layer per output */
+    struct tensor **in, **out; /* one output or more; only host layers have several */
     struct attr attr;
     struct model *model; /* that it is part of */
     const char *origin; /* where the user's program calls it, such as "net.py:7", or NULL */
+};
+
+/* A function of the frontend that computes host layers. `function` is NULL in a model that was read from text. */
+struct host {
+    const char *name;
+    struct host_function *function; /* run/host.h */
 };
 
 struct model {
@@ -83,7 +91,9 @@ struct model {
     int n_symbols; /* free ones, by number */
     const char *symbol[SIZE_FREE];
     struct size_table quotients; /* the derived symbols, and what is known of the free ones */
-    VEC(struct layer *) layers; /* topological order: producers before readers */
+    VEC(struct host) hosts;
+    /* Topological order: producers before readers. Layers with the attribute `effects` are in the order of their effects. */
+    VEC(struct layer *) layers;
     VEC(struct tensor *) inputs, params;
     VEC(struct tensor *) outputs;
     VEC(const char *) output_names;
@@ -100,22 +110,20 @@ struct layer_info {
     enum sol_status (*infer)(struct layer *layer);
     /* see expr.h; returns NULL if the kind has no point expression */
     struct expr *(*define)(struct define *d);
+    /* checks the inputs' element types; sets out[0]'s */
+    enum sol_status (*types)(struct layer *layer);
     enum {
         POINTWISE = 1,
         MOVEMENT = 2,
         SOURCE = 4,
         ANCHOR = 8,
-        INTEGER_INDEX = 16,
-        ANY_TYPE = 32,
-        WINDOW = 64,
-        REDUCTION = 128
+        WINDOW = 16,
+        REDUCTION = 32
     } traits;
 };
 /* POINTWISE: out[i] depends on in[i] (after broadcasting) only. MOVEMENT: moves values of its only input, computes nothing. SOURCE: has no
- * inputs. ANCHOR: conv or linear, which the DNN module computes and DNN clusters are built around. INTEGER_INDEX: input 1
- * holds integers. ANY_TYPE: the input may be of any type, and the output is of the same.
- * WINDOW: reads rows and columns around each point, channel by channel. REDUCTION: over `axes`, with `keepdim`. All other inputs
- * and outputs are f32. */
+ * inputs. ANCHOR: conv or linear, which the DNN module computes and DNN clusters are built around.
+ * WINDOW: reads rows and columns around each point, channel by channel. REDUCTION: over `axes`, with `keepdim`. */
 extern const struct layer_info layer_infos[N_LAYER_KINDS];
 
 /* ---- ir/model.c: building and changing ---- */
@@ -136,6 +144,17 @@ enum sol_status ir_check_symbols(const struct model *m, struct size size);
 /* Appends a layer and infers its output. `attr` and `origin` may be NULL. On errors `*out` is not set. */
 enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                        const struct attr *attr, const char *origin, struct tensor **out);
+/* The type of a tensor that a frontend declares. */
+struct tensor_type {
+    enum sol_dtype dtype;
+    int rank;
+    struct size dim[SOL_MAX_RANK];
+};
+#define IR_MAX_PORTS 4096 /* the most inputs of a layer, and outputs of a host layer */
+/* Appends a layer that host number attr->host computes, with outputs of the declared types. On errors `out` is not set. */
+enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in, int n_out,
+                            const struct tensor_type *type, const struct attr *attr,
+                            const char *origin, struct tensor **out);
 struct attr ir_default_attr(void);
 /* Deep copy into another arena, so that passes never change the user's model. */
 struct model *ir_clone(struct arena *arena, const struct model *m);
@@ -158,6 +177,8 @@ enum sol_status ir_verify(const struct model *m); /* the message names the broke
 void ir_print(struct text *text, const struct model *m);
 enum sol_status ir_parse(const char *source, struct arena *arena, struct model **out);
 void ir_print_shape(struct text *text, const struct tensor *t); /* "f32[$0,3,224,224]" */
+/* Reads types separated by blanks, "f32[$0,3] i64[$0]". Returns them in m's arena. */
+enum sol_status ir_parse_types(const char *text, struct model *m, struct tensor_type **out, int *n);
 enum sol_status ir_parse_attr(const char *text, const struct layer_info *info,
                               struct size_table *table, struct attr *out);
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr);

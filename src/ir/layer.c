@@ -4,8 +4,9 @@
 #include <string.h>
 
 const struct layer_info layer_infos[N_LAYER_KINDS] = {
-#define LAYER(kind, min, max, shape, math, traits, attrs) \
-    [LAYER_##kind] = {#kind, min, max, attrs, infer_##shape, define_##math, traits},
+#define LAYER(kind, min, max, shape, math, types, traits, attrs)    \
+    [LAYER_##kind] = {#kind,        min,           max,    attrs, \
+                      infer_##shape, define_##math, types_##types, traits},
 #include "ir/layer.def"
 #undef LAYER
 };
@@ -25,5 +26,6 @@ struct attr ir_default_attr(void) {
     a.max = (double)INFINITY;
     a.alpha = 0.01;
     a.eps = 1e-5;
+    a.wraps = true;
     return a;
 }

@@ -1,7 +1,7 @@
 /*
- * Inside src/ir: the infer and define functions, and helpers of the infer functions.
+ * Inside src/ir: the infer, define and types functions, and helpers of the infer functions.
  *
- *   layer.def  ->  [declarations here], layer.c: the table  ->  infer.c, infer_shape.c, define*.c: the functions
+ *   layer.def  ->  [declarations here], layer.c: the table  ->  infer*.c, define*.c, types.c: the functions
  */
 #ifndef SOL_IR_LAYER_H
 #define SOL_IR_LAYER_H
@@ -10,10 +10,11 @@
 
 #include <math.h>
 
-/* Every infer and define function that layer.def names. infer_none does nothing; define_none returns NULL. */
-#define LAYER(kind, min, max, shape, math, traits, attrs) \
-    enum sol_status infer_##shape(struct layer *layer);   \
-    struct expr *define_##math(struct define *d);
+/* Every infer, define and types function that layer.def names. infer_none does nothing; define_none returns NULL. */
+#define LAYER(kind, min, max, shape, math, types, traits, attrs) \
+    enum sol_status infer_##shape(struct layer *layer);          \
+    struct expr *define_##math(struct define *d);                \
+    enum sol_status types_##types(struct layer *layer);
 #include "ir/layer.def"
 #undef LAYER
 

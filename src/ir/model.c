@@ -18,7 +18,7 @@ struct model *ir_model_new(struct arena *arena, const char *name) {
 }
 
 static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in,
-                               struct tensor *const *in, const struct attr *attr,
+                               struct tensor *const *in, int n_out, const struct attr *attr,
                                const char *origin) {
     struct layer *l = ARENA_NEW(m->arena, struct layer);
     l->id = m->n_layers++;
@@ -28,10 +28,13 @@ static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in,
     l->in = arena_copy(m->arena, in, sizeof *in * (size_t)n_in);
     l->attr = attr ? *attr : ir_default_attr();
     l->origin = origin ? arena_strdup(m->arena, origin) : NULL;
-    l->n_out = 1;
-    l->out[0] = ARENA_NEW(m->arena, struct tensor);
-    l->out[0]->id = m->n_tensors++;
-    l->out[0]->producer = l;
+    l->n_out = n_out;
+    l->out = ARENA_ARRAY(m->arena, struct tensor *, n_out);
+    for (int i = 0; i < n_out; i++) {
+        l->out[i] = ARENA_NEW(m->arena, struct tensor);
+        l->out[i]->id = m->n_tensors++;
+        l->out[i]->producer = l;
+    }
     return l;
 }
 
@@ -51,7 +54,7 @@ enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t multipl
 
 struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name,
                              enum sol_dtype dtype, int rank, const struct size *dim) {
-    struct layer *l = new_layer(m, kind, 0, NULL, NULL, NULL);
+    struct layer *l = new_layer(m, kind, 0, NULL, 1, NULL, NULL);
     struct tensor *t = l->out[0];
     t->dtype = dtype;
     t->rank = rank;
@@ -73,20 +76,8 @@ static void prefix_layer(const struct layer *l) {
 
 static enum sol_status check_inputs(const struct layer *l) {
     const struct layer_info *info = &layer_infos[l->kind];
-    if (l->n_in < info->min_in || l->n_in > info->max_in)
-        return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in,
-                    info->max_in);
-    if (info->traits & ANY_TYPE) return SOL_OK;
-    for (int i = 0; i < l->n_in; i++) {
-        enum sol_dtype dtype = l->in[i]->dtype;
-        bool is_index = (info->traits & INTEGER_INDEX) && i == 1;
-        if (is_index ? dtype != SOL_I64 && dtype != SOL_I32 : dtype != SOL_F32)
-            return fail(SOL_EUNSUPPORTED,
-                        is_index ? "input %d must be i64 or i32"
-                                 : "input %d is not f32, the only type that can be computed with",
-                        i);
-    }
-    return SOL_OK;
+    if (l->n_in >= info->min_in && l->n_in <= info->max_in) return SOL_OK;
+    return fail(SOL_EINVAL, "%d inputs; it takes %d to %d", l->n_in, info->min_in, info->max_in);
 }
 
 enum sol_status ir_check_name(const char *name) {
@@ -142,12 +133,12 @@ enum sol_status ir_check_shape(const struct model *m, int rank, const struct siz
 
 enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                        const struct attr *attr, const char *origin, struct tensor **out) {
-    struct layer *l = new_layer(m, kind, n_in, in, attr, origin);
+    struct layer *l = new_layer(m, kind, n_in, in, 1, attr, origin);
     struct tensor *t = l->out[0];
-    t->dtype = n_in && (layer_infos[kind].traits & ANY_TYPE) ? in[0]->dtype : SOL_F32;
     t->is_constant = true;
     for (int i = 0; i < n_in; i++) t->is_constant &= l->in[i]->is_constant;
     enum sol_status status = check_inputs(l);
+    if (!status) status = layer_infos[kind].types(l);
     if (!status) status = layer_infos[kind].infer(l);
     if (!status) status = ir_check_shape(m, t->rank, t->dim);
     if (status) {
@@ -161,20 +152,54 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
     return SOL_OK;
 }
 
+static enum sol_status check_host(const struct model *m, int n_in, int n_out,
+                                  const struct tensor_type *type, const struct attr *attr) {
+    if (attr->host < 0 || attr->host >= m->hosts.n)
+        return fail(SOL_EINVAL, "there is no host %lld", (long long)attr->host);
+    if (n_in > IR_MAX_PORTS || n_out < 1 || n_out > IR_MAX_PORTS)
+        return fail(SOL_EINVAL,
+                    "%d inputs and %d outputs; there may be up to %d, and at least one output",
+                    n_in, n_out, IR_MAX_PORTS);
+    if (attr->effects && attr->pure) return fail(SOL_EINVAL, "a layer with effects cannot be pure");
+    for (int i = 0; i < n_out; i++) TRY(ir_check_shape(m, type[i].rank, type[i].dim));
+    return SOL_OK;
+}
+
+/* The outputs are never constant: the function runs at every call, also if its inputs are. */
+enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in, int n_out,
+                            const struct tensor_type *type, const struct attr *attr,
+                            const char *origin, struct tensor **out) {
+    enum sol_status status = check_host(m, n_in, n_out, type, attr);
+    if (status) {
+        fail_prefix(origin ? "host (%s): " : "host: ", origin);
+        return status;
+    }
+    struct layer *l = new_layer(m, LAYER_host, n_in, in, n_out, attr, origin);
+    for (int i = 0; i < n_out; i++) {
+        out[i] = l->out[i];
+        out[i]->dtype = type[i].dtype;
+        out[i]->rank = type[i].rank;
+        memcpy(out[i]->dim, type[i].dim, sizeof out[i]->dim);
+    }
+    VEC_PUSH(m->arena, &m->layers, l);
+    return SOL_OK;
+}
+
 /* ---- Cloning ---- */
 
-static struct tensor *clone_layer(struct model *copy, const struct layer *l, struct tensor **map) {
+static void clone_layer(struct model *copy, const struct layer *l, struct tensor **map) {
     struct tensor **in = ARENA_ARRAY(copy->arena, struct tensor *, l->n_in + 1);
     for (int i = 0; i < l->n_in; i++) in[i] = map[l->in[i]->id];
-    struct layer *c = new_layer(copy, l->kind, l->n_in, in, &l->attr, l->origin);
-    struct tensor *t = c->out[0];
-    int id = t->id;
-    *t = *l->out[0];
-    t->id = id;
-    t->producer = c;
-    if (t->name) t->name = arena_strdup(copy->arena, t->name);
+    struct layer *c = new_layer(copy, l->kind, l->n_in, in, l->n_out, &l->attr, l->origin);
+    for (int i = 0; i < l->n_out; i++) {
+        struct tensor *t = map[l->out[i]->id] = c->out[i];
+        int id = t->id;
+        *t = *l->out[i];
+        t->id = id;
+        t->producer = c;
+        if (t->name) t->name = arena_strdup(copy->arena, t->name);
+    }
     VEC_PUSH(copy->arena, &copy->layers, c);
-    return t;
 }
 
 struct model *ir_clone(struct arena *arena, const struct model *m) {
@@ -183,8 +208,12 @@ struct model *ir_clone(struct arena *arena, const struct model *m) {
     copy->n_symbols = m->n_symbols;
     for (int i = 0; i < m->n_symbols; i++) copy->symbol[i] = arena_strdup(arena, m->symbol[i]);
     copy->quotients = m->quotients;
-    for (int i = 0; i < m->layers.n; i++)
-        map[m->layers.at[i]->out[0]->id] = clone_layer(copy, m->layers.at[i], map);
+    for (int i = 0; i < m->hosts.n; i++) {
+        struct host host = m->hosts.at[i];
+        host.name = arena_strdup(arena, host.name);
+        VEC_PUSH(arena, &copy->hosts, host);
+    }
+    for (int i = 0; i < m->layers.n; i++) clone_layer(copy, m->layers.at[i], map);
     for (int i = 0; i < m->inputs.n; i++) VEC_PUSH(arena, &copy->inputs, map[m->inputs.at[i]->id]);
     for (int i = 0; i < m->params.n; i++) VEC_PUSH(arena, &copy->params, map[m->params.at[i]->id]);
     for (int i = 0; i < m->outputs.n; i++) {

@@ -38,12 +38,25 @@ void ir_print_shape(struct text *text, const struct tensor *t) {
 /* Tensors are numbered in the order of the text, so that printing and parsing again gives the same text. */
 static int *number_tensors(struct arena *arena, const struct model *m) {
     int *number = ARENA_ARRAY(arena, int, m->n_tensors + 1);
-    for (int i = 0; i < m->layers.n; i++) number[m->layers.at[i]->out[0]->id] = i;
+    for (int i = 0, n = 0; i < m->layers.n; i++)
+        for (int k = 0; k < m->layers.at[i]->n_out; k++) number[m->layers.at[i]->out[k]->id] = n++;
     return number;
 }
 
+/* " @0 f32[$0,8] i64[$0]": the number of the host, and the outputs' types. */
+static void print_host(struct text *text, const struct layer *l) {
+    text_add(text, " @%" PRId64, l->attr.host);
+    for (int i = 0; i < l->n_out; i++) {
+        text_add(text, " ");
+        ir_print_shape(text, l->out[i]);
+    }
+}
+
 static void print_layer(struct text *text, const struct layer *l, const int *number) {
-    text_add(text, "  %%%d = %s", number[l->out[0]->id], layer_infos[l->kind].name);
+    for (int i = 0; i < l->n_out; i++)
+        text_add(text, i ? ", %%%d" : "  %%%d", number[l->out[i]->id]);
+    text_add(text, " = %s", layer_infos[l->kind].name);
+    if (l->kind == LAYER_host) print_host(text, l);
     if (l->kind == LAYER_input || l->kind == LAYER_param) {
         text_add(text, " ");
         ir_print_shape(text, l->out[0]);
@@ -80,6 +93,11 @@ void ir_print(struct text *text, const struct model *m) {
     print_name(text, m->name);
     text_add(text, " {\n");
     print_symbols(text, m);
+    for (int i = 0; i < m->hosts.n; i++) {
+        text_add(text, "  host @%d ", i);
+        print_name(text, m->hosts.at[i].name);
+        text_add(text, "\n");
+    }
     for (int i = 0; i < m->layers.n; i++) print_layer(text, m->layers.at[i], number);
     for (int i = 0; i < m->outputs.n; i++) {
         text_add(text, "  output %%%d ", number[m->outputs.at[i]->id]);
@@ -247,40 +265,130 @@ static enum sol_status split_origin(struct parser *p, char **attrs, const char *
     return take_name(p, origin);
 }
 
-/* Operands, attributes, origin. Errors of attributes and of inference get the line but no column. */
-static enum sol_status parse_computed(struct parser *p, enum layer_kind kind, struct tensor **out) {
-    VEC(struct tensor *) in = {0};
+/* What follows the kind of a layer: operands, attributes, origin. */
+struct operands {
+    VEC(struct tensor *) in;
+    struct attr attr;
+    const char *origin;
+};
+
+/* Errors of attributes get the line but no column. */
+static enum sol_status take_operands(struct parser *p, enum layer_kind kind, struct operands *out) {
+    char *attrs;
     for (skip_blanks(p); *p->at == '%'; skip_blanks(p)) {
         struct tensor *t;
         TRY(take_tensor(p, &t));
-        VEC_PUSH(p->arena, &in, t);
+        VEC_PUSH(p->arena, &out->in, t);
     }
-    char *attrs;
-    const char *origin = NULL;
-    struct attr attr;
-    TRY(split_origin(p, &attrs, &origin));
-    enum sol_status status = ir_parse_attr(attrs, &layer_infos[kind], &p->m->quotients, &attr);
-    if (!status) status = ir_add(p->m, kind, in.n, in.at, &attr, origin, out);
+    TRY(split_origin(p, &attrs, &out->origin));
+    enum sol_status status =
+        ir_parse_attr(attrs, &layer_infos[kind], &p->m->quotients, &out->attr);
     if (status) fail_prefix("line %d: ", p->line);
     return status;
 }
 
-/* Behind the %: 7 = conv %0 %1 stride=[2,2] # "net.py:12". */
+/* Errors of inference get the line but no column. */
+static enum sol_status parse_computed(struct parser *p, enum layer_kind kind, struct tensor **out) {
+    struct operands o = {0};
+    TRY(take_operands(p, kind, &o));
+    enum sol_status status = ir_add(p->m, kind, o.in.n, o.in.at, &o.attr, o.origin, out);
+    if (status) fail_prefix("line %d: ", p->line);
+    return status;
+}
+
+/* A word before a bracket: an attribute has a = between them. */
+static bool at_type(struct parser *p) {
+    const char *at = p->at;
+    while (isalnum((unsigned char)*at)) at++;
+    return at > p->at && *at == '[';
+}
+
+/* Types separated by blanks: f32[$0,8] i64[$0]. Ends where no type begins. */
+static enum sol_status take_types(struct parser *p, struct tensor_type **out, int *n) {
+    VEC(struct tensor_type) types = {0};
+    for (skip_blanks(p); at_type(p); skip_blanks(p)) {
+        struct tensor_type type;
+        if (types.n == IR_MAX_PORTS) return complain(p, "too many types");
+        TRY(take_dtype(p, &type.dtype));
+        TRY(take_dims(p, &type.rank, type.dim));
+        VEC_PUSH(p->arena, &types, type);
+    }
+    *out = types.at;
+    *n = types.n;
+    return SOL_OK;
+}
+
+enum sol_status ir_parse_types(const char *text, struct model *m, struct tensor_type **out,
+                               int *n) {
+    struct parser p = {.arena = m->arena, .m = m, .start = text, .at = text, .line = 1};
+    TRY(take_types(&p, out, n));
+    return at_end(&p) ? SOL_OK : complain(&p, "a type is missing");
+}
+
+/* @0 f32[$0,8] i64[$0] %1 %2 pure=true # "net.py:12". `out` has room for `n_out` outputs. */
+static enum sol_status parse_host_layer(struct parser *p, int n_out, struct tensor **out) {
+    struct operands o = {0};
+    struct tensor_type *types;
+    int64_t host;
+    int n;
+    if (!take_char(p, '@') || !take_number(p, &host))
+        return complain(p, "a host's number is missing");
+    TRY(take_types(p, &types, &n));
+    if (n != n_out) return complain(p, "there must be one type for each output");
+    TRY(take_operands(p, LAYER_host, &o));
+    o.attr.host = host;
+    enum sol_status status = ir_add_host(p->m, o.in.n, o.in.at, n, types, &o.attr, o.origin, out);
+    if (status) fail_prefix("line %d: ", p->line);
+    return status;
+}
+
+/* Outputs behind the first %: 7, %8 =. */
+static enum sol_status take_outputs(struct parser *p, int64_t **number, int *n) {
+    VEC(int64_t) numbers = {0};
+    do {
+        int64_t at;
+        if (numbers.n && !take_char(p, '%')) return complain(p, "a tensor is missing");
+        if (numbers.n == IR_MAX_PORTS) return complain(p, "too many outputs");
+        if (!take_number(p, &at)) return complain(p, "a tensor's number is missing");
+        VEC_PUSH(p->arena, &numbers, at);
+    } while (take_char(p, ','));
+    *number = numbers.at;
+    *n = numbers.n;
+    return take_char(p, '=') ? SOL_OK : complain(p, "= is missing");
+}
+
+/* Behind the first %: 7 = conv %0 %1 stride=[2,2] # "net.py:12". */
 static enum sol_status parse_layer(struct parser *p) {
-    int64_t number;
-    struct tensor *t;
+    int64_t *number = NULL;
+    int n_out = 0;
     if (p->m->layers.n >= TEXT_MAX_LAYERS) return complain(p, "too many layers");
-    if (!take_number(p, &number)) return complain(p, "a tensor's number is missing");
-    if (!take_char(p, '=')) return complain(p, "= is missing");
+    TRY(take_outputs(p, &number, &n_out));
     skip_blanks(p);
     size_t n = strcspn(p->at, " \t\r");
     enum layer_kind kind = ir_find_kind(copy_part(p->arena, p->at, n));
     if (kind == N_LAYER_KINDS) return complain(p, "unknown layer");
     p->at += n;
     skip_blanks(p);
+    if (n_out > 1 && kind != LAYER_host) return complain(p, "only a host has several outputs");
+    struct tensor **t = ARENA_ARRAY(p->arena, struct tensor *, n_out);
     bool source = kind == LAYER_input || kind == LAYER_param;
-    TRY(source ? parse_source(p, kind, &t) : parse_computed(p, kind, &t));
-    return name_tensor(p, number, t);
+    TRY(source               ? parse_source(p, kind, t)
+        : kind == LAYER_host ? parse_host_layer(p, n_out, t)
+                             : parse_computed(p, kind, t));
+    for (int i = 0; i < n_out; i++) TRY(name_tensor(p, number[i], t[i]));
+    return SOL_OK;
+}
+
+/* host @0 "aten.foo": a function that the text does not have, only its name. */
+static enum sol_status parse_host(struct parser *p) {
+    int64_t number;
+    struct host host = {0};
+    if (!take_char(p, '@') || !take_number(p, &number))
+        return complain(p, "a host's number is missing");
+    if (number != p->m->hosts.n) return complain(p, "hosts are @0, @1, .. in order");
+    TRY(take_name(p, &host.name));
+    VEC_PUSH(p->arena, &p->m->hosts, host);
+    return SOL_OK;
 }
 
 /* = floor((size)/divisor), in normal form: so it must get the number that the text gives it. Statements that repeat a
@@ -335,9 +443,10 @@ static enum sol_status parse_output(struct parser *p) {
 
 static enum sol_status parse_statement(struct parser *p) {
     if (take_word(p, "symbol")) TRY(parse_symbol(p));
+    else if (take_word(p, "host")) TRY(parse_host(p));
     else if (take_word(p, "output")) TRY(parse_output(p));
     else if (take_char(p, '%')) TRY(parse_layer(p));
-    else return complain(p, "a statement begins with symbol, % or output");
+    else return complain(p, "a statement begins with symbol, host, % or output");
     return at_end(p) ? SOL_OK : complain(p, "something is left over");
 }
 

@@ -11,25 +11,36 @@ static enum sol_status verify_inputs(const struct layer *l, const char *made) {
     return SOL_OK;
 }
 
-/* The output's shape must be the one that infer computes from the inputs. */
+/* The output's shape must be the one that infer computes from the inputs. A frontend declares the shapes of host layers. */
 static enum sol_status verify_shape(const struct layer *l) {
     struct layer again = *l;
-    struct tensor out = *l->out[0];
-    again.out[0] = &out;
-    if (layer_infos[l->kind].traits & SOURCE) return SOL_OK;
+    struct tensor out = *l->out[0], *outs[] = {&out};
+    again.out = outs;
+    if (layer_infos[l->kind].traits & SOURCE || l->kind == LAYER_host) return SOL_OK;
+    TRY(layer_infos[l->kind].types(&again));
     TRY(layer_infos[l->kind].infer(&again));
-    if (ir_same_shape(&out, l->out[0], -1)) return SOL_OK;
-    return fail(SOL_EBUG, "layer %d (%s) has a stale shape", l->id, layer_infos[l->kind].name);
+    if (out.dtype == l->out[0]->dtype && ir_same_shape(&out, l->out[0], -1)) return SOL_OK;
+    return fail(SOL_EBUG, "layer %d (%s) has a stale type or shape", l->id,
+                layer_infos[l->kind].name);
+}
+
+static enum sol_status verify_output(const struct model *m, const struct layer *l, int i,
+                                     char *made) {
+    const struct tensor *t = l->out[i];
+    if (t->id >= m->n_tensors) return fail(SOL_EBUG, "tensor id out of range");
+    if (made[t->id]) return fail(SOL_EBUG, "tensor %d is made twice", t->id);
+    if (t->producer != l) return fail(SOL_EBUG, "tensor %d names another producer", t->id);
+    made[t->id] = 1;
+    return SOL_OK;
 }
 
 static enum sol_status verify_layer(const struct model *m, const struct layer *l, char *made) {
-    if (l->id < 0 || l->id >= m->n_layers || l->out[0]->id >= m->n_tensors)
-        return fail(SOL_EBUG, "layer id out of range");
-    if (made[l->out[0]->id]) return fail(SOL_EBUG, "tensor %d is made twice", l->out[0]->id);
-    if (l->out[0]->producer != l)
-        return fail(SOL_EBUG, "tensor %d names another producer", l->out[0]->id);
+    if (l->id < 0 || l->id >= m->n_layers) return fail(SOL_EBUG, "layer id out of range");
+    if (l->n_out < 1 || (l->n_out > 1 && l->kind != LAYER_host))
+        return fail(SOL_EBUG, "layer %d (%s) has %d outputs", l->id, layer_infos[l->kind].name,
+                    l->n_out);
     TRY(verify_inputs(l, made));
-    made[l->out[0]->id] = 1;
+    for (int i = 0; i < l->n_out; i++) TRY(verify_output(m, l, i, made));
     return verify_shape(l);
 }
 

@@ -3,6 +3,7 @@
  *
  *   batch_norm(x, mean, var, weight, bias) -> x * scale + shift,  scale = weight / sqrt(var + eps), shift = bias - mean * scale
  *   softmax(x) -> e / sum(e),  e = exp(x - max(x))
+ *   argmax(x) -> min(where(x == max(x) or x is NaN, position, large))
  *
  * scale and shift depend on parameters only, so `prepack` computes them, once per version of the parameters.
  */
@@ -20,7 +21,7 @@ static struct tensor *align_channel(struct model *m, struct tensor *x, int rank)
 static struct tensor *decompose_batch_norm(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0], *mean = l->in[1], *var = l->in[2], *weight = l->in[3],
                   *bias = l->in[4];
-    struct tensor *eps = pass_scalar(m, l->attr.eps);
+    struct tensor *eps = pass_scalar(m, x->dtype, l->attr.eps);
     struct tensor *deviation = pass_binary(m, LAYER_add, var, eps, l->origin);
     struct tensor *inverse = pass_add(m, LAYER_rsqrt, 1, &deviation, NULL, l->origin);
     struct tensor *scale = pass_binary(m, LAYER_mul, weight, inverse, l->origin);
@@ -52,7 +53,47 @@ static struct tensor *decompose_softmax(struct model *m, const struct layer *l) 
     return pass_binary(m, LAYER_div, e, total, l->origin);
 }
 
+/* Is x NaN? */
+static struct tensor *find_nan(struct model *m, struct tensor *x) {
+    struct tensor *same = pass_binary(m, LAYER_equal, x, x, NULL);
+    return pass_add(m, LAYER_bit_not, 1, &same, NULL, NULL);
+}
+
+/* The positions 0, 1, .. along an axis, in a shape that broadcasts with x. */
+static struct tensor *positions(struct model *m, const struct tensor *x, int64_t axis) {
+    struct attr attr = ir_default_attr();
+    struct size dim[SOL_MAX_RANK];
+    for (int d = 0; d < x->rank; d++) dim[d] = size_const(1);
+    dim[axis] = attr.shape[0] = x->dim[axis];
+    attr.n_shape = 1;
+    attr.dtype = SOL_I64;
+    struct tensor *at = pass_add(m, LAYER_arange, 0, NULL, &attr, NULL);
+    return at ? pass_reshape(m, at, x->rank, dim) : NULL;
+}
+
+/*
+ * argmax(x) -> the least position where x is its maximum, or NaN. If a value is NaN, the maximum is NaN and equals
+ * nothing, so the first NaN is found.
+ */
+static struct tensor *decompose_extreme(struct model *m, const struct layer *l) {
+    struct tensor *x = l->in[0];
+    bool is_max = l->kind == LAYER_argmax;
+    struct tensor *top =
+        reduce_axis(m, is_max ? LAYER_reduce_max : LAYER_reduce_min, x, l->attr.axis);
+    struct tensor *found = pass_binary(m, LAYER_equal, x, top, l->origin);
+    if (size_family(x->dtype) == FAMILY_FLOAT && found)
+        found = pass_binary(m, LAYER_bit_or, found, find_nan(m, x), l->origin);
+    struct tensor *at[3] = {found, positions(m, x, l->attr.axis),
+                            pass_scalar(m, SOL_I64, INT32_MAX)};
+    struct tensor *first = pass_add(m, LAYER_where, 3, at, NULL, l->origin);
+    struct tensor *index = first ? reduce_axis(m, LAYER_reduce_min, first, l->attr.axis) : NULL;
+    if (!index || l->attr.keepdim) return index;
+    return pass_reshape(m, index, l->out[0]->rank, l->out[0]->dim);
+}
+
 static const struct pass_rule rules[] = {{LAYER_batch_norm, decompose_batch_norm},
-                                         {LAYER_softmax, decompose_softmax}};
+                                         {LAYER_softmax, decompose_softmax},
+                                         {LAYER_argmax, decompose_extreme},
+                                         {LAYER_argmin, decompose_extreme}};
 
 enum sol_status pass_decompose(struct model *m) { return pass_apply(m, rules, COUNT(rules)); }

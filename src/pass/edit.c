@@ -9,9 +9,10 @@ struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct 
     return ir_add(m, kind, n_in, in, attr, origin, &out) ? NULL : out;
 }
 
-struct tensor *pass_scalar(struct model *m, double value) {
+struct tensor *pass_scalar(struct model *m, enum sol_dtype dtype, double value) {
     struct attr attr = ir_default_attr();
     attr.value = value;
+    attr.dtype = dtype;
     return pass_add(m, LAYER_scalar, 0, NULL, &attr, NULL);
 }
 
@@ -92,12 +93,14 @@ static void place_with_inputs(struct walk *w, struct layer *layer) {
     }
 }
 
-/* Inputs and parameters come first, so that they stay in the list even if nothing reads them. The other layers follow depth
- * first, each when its first reader needs it. */
+/* Inputs and parameters come first, so that they stay in the list even if nothing reads them. Then layers with effects, which
+ * stay in their order, with what they depend on. The other layers follow depth first, each when its first reader needs it. */
 void pass_clean(struct model *m) {
     struct walk w = {.m = m, .done = arena_alloc(m->arena, (size_t)m->n_layers + 1)};
     for (int i = 0; i < m->inputs.n; i++) place_with_inputs(&w, m->inputs.at[i]->producer);
     for (int i = 0; i < m->params.n; i++) place_with_inputs(&w, m->params.at[i]->producer);
+    for (int i = 0; i < m->layers.n; i++)
+        if (m->layers.at[i]->attr.effects) place_with_inputs(&w, m->layers.at[i]);
     for (int i = 0; i < m->outputs.n; i++) place_with_inputs(&w, m->outputs.at[i]->producer);
     m->layers.n = 0;
     for (int i = 0; i < w.order.n; i++) VEC_PUSH(m->arena, &m->layers, w.order.at[i]);

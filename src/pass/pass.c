@@ -7,8 +7,9 @@
 
 #include <stdio.h>
 
-/* decompose is first, so that the other passes handle simple layers only. */
+/* widen is first, so that other passes make f32 layers only; then decompose, so that the rest handle simple layers only. */
 const struct pass passes[] = {
+    {"widen", "f16 and bf16 are computed as f32; inputs are widened, outputs rounded", pass_widen},
     {"decompose",
      "composites become simple layers: batch norm a product and a sum, softmax its five steps",
      pass_decompose},

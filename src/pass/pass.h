@@ -1,7 +1,7 @@
 /*
  * Passes: each rewrites a model into an equivalent, cheaper one, without knowledge of devices.
  *
- *   user's model -> decompose -> simplify -> fold -> cse -> plan
+ *   user's model -> widen -> decompose -> simplify -> fold -> cse -> plan
  *
  * A pass is one file and one row in pass.c. It may append layers, and leave layers without readers: pass_run then calls
  * pass_clean and ir_verify.
@@ -22,7 +22,8 @@ extern const struct pass passes[]; /* in order, ended by name == NULL */
 enum sol_status pass_run(const struct pass *pass, struct model *m);
 enum sol_status pass_run_all(struct model *m);
 
-/* pass/decompose.c, fold.c, simplify.c, cse.c */
+/* pass/widen.c, decompose.c, fold.c, simplify.c, cse.c */
+enum sol_status pass_widen(struct model *m);
 enum sol_status pass_decompose(struct model *m);
 enum sol_status pass_fold(struct model *m);
 enum sol_status pass_simplify(struct model *m);
@@ -34,7 +35,7 @@ enum sol_status pass_cse(struct model *m);
  * invalid, which is a bug of the pass. */
 struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                         const struct attr *attr, const char *origin);
-struct tensor *pass_scalar(struct model *m, double value);
+struct tensor *pass_scalar(struct model *m, enum sol_dtype dtype, double value);
 struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a,
                            struct tensor *b, const char *origin);
 struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
@@ -48,7 +49,8 @@ struct pass_rule {
 enum sol_status pass_apply(struct model *m, const struct pass_rule *rules, int n_rules);
 /* The only reader of `t`; NULL if there are none or several, if it reads `t` twice, or if `t` is an output of the model. */
 struct layer *pass_single_reader(const struct model *m, const struct tensor *t);
-/* Sorts the layers topologically and removes those that no output depends on, except inputs and parameters. */
+/* Sorts the layers topologically and removes those that neither outputs nor layers with effects depend on, except inputs and
+ * parameters. */
 void pass_clean(struct model *m);
 
 #endif

@@ -52,7 +52,8 @@ static struct tensor *scale_product(struct model *m, const struct layer *l) {
     }
     if (in[0] == l->in[0] && in[1] == l->in[1]) return l->out[0];
     struct tensor *product = pass_add(m, l->kind, 2, in, NULL, l->origin);
-    return pass_binary(m, LAYER_mul, product, pass_scalar(m, factor), l->origin);
+    if (!product) return NULL;
+    return pass_binary(m, LAYER_mul, product, pass_scalar(m, product->dtype, factor), l->origin);
 }
 
 /* A matmul by a constant matrix becomes a linear layer, which has faster kernels. */

@@ -52,13 +52,13 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
                                    .index = index_of(m->params.at, m->params.n, root)};
     if (output >= 0) return (struct buffer_ref){.kind = BUFFER_OUTPUT, .index = output};
     bool prepack = b->plan->maker[root->id] && b->plan->maker[root->id]->prepack;
-    struct slot slot = {
-        .size = size_scale(layout_elements(root), 4), .first = -1, .name = "intermediate"};
+    struct slot slot = {.size = size_scale(layout_elements(root), size_element(root->dtype)),
+                        .first = -1,
+                        .name = "intermediate"};
     return add_slot(b, prepack ? BUFFER_PACKED : BUFFER_ARENA, slot);
 }
 
-/* A view lies in its root's buffer, at an offset. The factor 4 is right: only inputs and parameters have elements of another
- * size, and their views begin at offset 0. */
+/* A view lies in its root's buffer, at an offset, and has its element type. */
 struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     if (!t) return (struct buffer_ref){.kind = BUFFER_NONE};
     const struct storage *s = &b->plan->storage[t->id];
@@ -71,7 +71,7 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
             root->sample_stride = arena_copy(b->keep, &stride, sizeof stride);
     }
     struct buffer_ref ref = *root;
-    ref.offset = size_scale(s->offset, 4);
+    ref.offset = size_scale(s->offset, size_element(t->dtype));
     return ref;
 }
 
@@ -104,11 +104,17 @@ enum sol_status build_step(struct build *b, bool prepack, const struct step *ste
     return SOL_OK;
 }
 
+const char *build_kind_name(const struct model *m, const struct layer *l) {
+    return l->kind == LAYER_host ? m->hosts.at[l->attr.host].name : layer_infos[l->kind].name;
+}
+
 const char *build_describe(struct build *b, const struct cluster *cluster) {
     struct text text;
     text_init(&text, b->keep);
-    for (int i = 0; i < cluster->layers.n; i++)
-        text_add(&text, "%s%s", i ? "+" : "", layer_infos[cluster->layers.at[i]->kind].name);
+    for (int i = 0; i < cluster->layers.n; i++) {
+        if (i) text_add(&text, "+");
+        text_add_clean(&text, build_kind_name(b->plan->model, cluster->layers.at[i]));
+    }
     const struct layer *last = cluster->layers.at[cluster->layers.n - 1];
     if (last->origin) {
         text_add(&text, " (");
@@ -118,15 +124,19 @@ const char *build_describe(struct build *b, const struct cluster *cluster) {
     return text.at;
 }
 
-/* A gather reads as many elements of its table as it writes. */
+static struct size count_bytes(const struct tensor *t) {
+    return size_scale(ir_elements(t), size_element(t->dtype));
+}
+
+/* A gather reads as much of its table as it writes. */
 struct size build_bytes(const struct cluster *cluster) {
     struct size n = size_const(0);
     bool reads_part = cluster->module == MODULE_GATHER;
     for (int i = 0; i < cluster->inputs.n; i++)
-        n = size_add(n, ir_elements(reads_part ? cluster->outputs.at[0] : cluster->inputs.at[i]));
+        n = size_add(n, count_bytes(reads_part ? cluster->outputs.at[0] : cluster->inputs.at[i]));
     for (int i = 0; i < cluster->outputs.n; i++)
-        n = size_add(n, ir_elements(cluster->outputs.at[i]));
-    return size_scale(n, 4);
+        n = size_add(n, count_bytes(cluster->outputs.at[i]));
+    return n;
 }
 
 /* Appends a step of module COPY or GATHER. */
@@ -149,6 +159,7 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, &table, &batch, &pixels));
     size_t n = (size_t)table.n_outer * (size_t)table.lanes;
     table.base = arena_copy(b->keep, table.base, n * sizeof *table.base);
+    table.element = (int)size_element(out->dtype);
     *kept = table;
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
     struct size arg[] = {batch, in->rank ? b->plan->storage[in->id].stride[0] : size_const(0),
@@ -172,18 +183,20 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
     const struct layer *l = cluster->layers.at[0];
     const struct tensor *table = l->in[0], *numbers = l->in[1];
     int axis = (int)l->attr.axis;
-    struct size stride = b->plan->storage[table->id].stride[0],
-                inner = ir_count(table, axis + 1, table->rank);
+    const int64_t bytes = size_element(table->dtype);
+    struct size stride = size_scale(b->plan->storage[table->id].stride[0], bytes),
+                inner = size_scale(ir_count(table, axis + 1, table->rank), bytes);
     struct buffer_ref ptr[] = {build_ref(b, table), build_ref(b, numbers), build_ref(b, l->out[0])};
-    struct size arg[GATHER_N_ARGS] = {[GATHER_OUTER] = ir_count(table, 0, axis),
-                                      [GATHER_PLANES] = ir_count(table, 1, axis),
-                                      [GATHER_STRIDE] = stride,
-                                      [GATHER_ROWS] = table->dim[axis],
-                                      [GATHER_ROW_STRIDE] = axis ? inner : stride,
-                                      [GATHER_INNER] = inner,
-                                      [GATHER_INDICES] = ir_elements(numbers),
-                                      [GATHER_INDEX_SIZE] =
-                                          size_const(size_element(numbers->dtype))};
+    struct size arg[GATHER_N_ARGS] = {
+        [GATHER_OUTER] = ir_count(table, 0, axis),
+        [GATHER_PLANES] = ir_count(table, 1, axis),
+        [GATHER_STRIDE] = stride,
+        [GATHER_ROWS] = table->dim[axis],
+        [GATHER_ROW_STRIDE] = axis ? inner : stride,
+        [GATHER_INNER] = inner,
+        [GATHER_INDICES] = ir_elements(numbers),
+        [GATHER_INDEX_SIZE] = size_const(size_element(numbers->dtype)),
+        [GATHER_LEAST] = size_scale(table->dim[axis], l->attr.wraps ? -1 : 0)};
     return add_movement(b, cluster,
                         (struct step){.run = gather_run,
                                       .n_tasks = gather_n_tasks,
@@ -283,6 +296,7 @@ static void finish_formulas(struct build *b, const struct model *user_model) {
 enum sol_status build_finish(struct build *b, const struct model *user_model) {
     struct sol_program *p = b->program;
     settle_state(b);
+    TRY(build_hosts(b, user_model));
     finish_ports(b, user_model);
     finish_formulas(b, user_model);
     p->name = arena_strdup(b->keep, user_model->name);

@@ -39,14 +39,22 @@ struct buffer_ref build_packed(struct build *build, int64_t size, const char *na
 /* Appends a step to `prepack` or `steps`. Copies its name, pointers and arguments; keeps its other fields. */
 enum sol_status build_step(struct build *build, bool prepack, const struct step *step);
 
+/* The kind of a layer, such as "conv"; of a host layer the name of its function. */
+const char *build_kind_name(const struct model *m, const struct layer *l);
 /* "conv+add+relu (net.py:7)": the layers, and the last one's line in the user's program. In the program's arena. */
 const char *build_describe(struct build *build, const struct cluster *cluster);
-/* Bytes of minimal memory traffic: each input and output once, as if all elements had 4 bytes. */
+/* Bytes of minimal memory traffic: each input and output once. */
 struct size build_bytes(const struct cluster *cluster);
 
 /* Emit a cluster of module COPY or GATHER, for all devices whose buffers are in host memory. */
 enum sol_status build_copy(struct build *build, const struct cluster *cluster);
 enum sol_status build_gather(struct build *build, const struct cluster *cluster);
+/* build_host.c: emits a cluster of module HOST. */
+enum sol_status build_host(struct build *build, const struct cluster *cluster);
+/* Gives the program references to the functions of the model's hosts. */
+enum sol_status build_hosts(struct build *build, const struct model *model);
+/* "aten.foo (net.py:7)": how messages name a host layer. In `arena`. */
+const char *build_host_name(struct arena *arena, const struct model *m, const struct layer *l);
 
 /* Fills in the program: ports, steps, slots, report. */
 enum sol_status build_finish(struct build *build, const struct model *user_model);

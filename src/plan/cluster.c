@@ -4,7 +4,7 @@
  *   model with layouts -> [this file] -> plan->clusters, in an order in which they can run
  *
  * Module DNN gets each conv and linear with the layers that fit into its epilogue and prologue (anchor.c). Module COPY gets chains
- * of layers that only move values, GATHER single gathers, VIEW single layers that need no step. Module DFP gets all other
+ * of layers that only move values, GATHER single gathers, HOST single host layers, VIEW single layers that need no step. Module DFP gets all other
  * layers: a layer joins the clusters that compute its inputs, if DFP can make one kernel of them. At the end, DFP
  * clusters that read the same tensor join, so that it is read once. For y = relu(conv(x)); z = softmax(y) + y the result is
  * {conv, relu} and {softmax's five layers, +}.
@@ -20,6 +20,20 @@ static void find_readers(struct clustering *c) {
     for (int i = 0; i < c->m->layers.n; i++) {
         struct layer *l = c->m->layers.at[i];
         for (int k = 0; k < l->n_in; k++) VEC_PUSH(c->plan->arena, &c->readers[l->in[k]->id], l);
+    }
+}
+
+/* The order of layers with effects is a dependency, too. */
+static void find_effects(struct clustering *c) {
+    struct layer *earlier = NULL;
+    c->earlier = ARENA_ARRAY(c->plan->arena, struct layer *, c->m->n_layers + 1);
+    c->later = ARENA_ARRAY(c->plan->arena, struct layer *, c->m->n_layers + 1);
+    for (int i = 0; i < c->m->layers.n; i++) {
+        struct layer *l = c->m->layers.at[i];
+        if (!l->attr.effects) continue;
+        c->earlier[l->id] = earlier;
+        if (earlier) c->later[earlier->id] = l;
+        earlier = l;
     }
 }
 
@@ -65,17 +79,26 @@ struct search {
     char *seen; /* by cluster id: already visited */
 };
 
+static bool finds_path(struct search *s, const struct cluster *at, int depth);
+
+/* Continues the search at the cluster of `l`, which runs after the cluster `at`. */
+static bool finds_behind(struct search *s, const struct cluster *at, const struct layer *l,
+                         int depth) {
+    const struct cluster *next = s->c->of[l->id];
+    if (!next || next == at) return false;
+    if (next == s->to && depth > 0) return true;
+    if (next == s->to || s->seen[next->id]) return false;
+    s->seen[next->id] = 1;
+    return finds_path(s, next, depth + 1);
+}
+
 static bool finds_path(struct search *s, const struct cluster *at, int depth) {
     for (int i = 0; i < at->layers.n; i++) {
-        const struct tensor *out = at->layers.at[i]->out[0];
-        for (int k = 0; k < s->c->readers[out->id].n; k++) {
-            const struct cluster *next = s->c->of[s->c->readers[out->id].at[k]->id];
-            if (!next || next == at) continue;
-            if (next == s->to && depth > 0) return true;
-            if (next == s->to || s->seen[next->id]) continue;
-            s->seen[next->id] = 1;
-            if (finds_path(s, next, depth + 1)) return true;
-        }
+        const struct layer *l = at->layers.at[i], *later = s->c->later[l->id];
+        for (int o = 0; o < l->n_out; o++)
+            for (int k = 0; k < s->c->readers[l->out[o]->id].n; k++)
+                if (finds_behind(s, at, s->c->readers[l->out[o]->id].at[k], depth)) return true;
+        if (later && finds_behind(s, at, later, depth)) return true;
     }
     return false;
 }
@@ -109,6 +132,14 @@ static bool lists(struct tensor *const *at, int n, const struct tensor *t) {
     return false;
 }
 
+static bool is_read_outside(const struct clustering *c, const char *inside,
+                            const struct tensor *t) {
+    for (int k = 0; k < c->readers[t->id].n; k++)
+        if (!inside[c->readers[t->id].at[k]->id]) return true;
+    return ir_is_output(c->m, t);
+}
+
+/* A host writes all its outputs, also those that nothing reads. */
 void cluster_find_ports(struct clustering *c, struct cluster *cluster) {
     const char *inside = mark_members(c, cluster->layers.at, cluster->layers.n);
     for (int i = 0; i < cluster->layers.n; i++) {
@@ -119,10 +150,9 @@ void cluster_find_ports(struct clustering *c, struct cluster *cluster) {
             if (!lists(cluster->inputs.at, cluster->inputs.n, t))
                 VEC_PUSH(c->plan->arena, &cluster->inputs, t);
         }
-        bool read_outside = ir_is_output(c->m, l->out[0]);
-        for (int k = 0; k < c->readers[l->out[0]->id].n; k++)
-            read_outside |= !inside[c->readers[l->out[0]->id].at[k]->id];
-        if (read_outside) VEC_PUSH(c->plan->arena, &cluster->outputs, l->out[0]);
+        for (int k = 0; k < l->n_out; k++)
+            if (l->kind == LAYER_host || is_read_outside(c, inside, l->out[k]))
+                VEC_PUSH(c->plan->arena, &cluster->outputs, l->out[k]);
     }
 }
 
@@ -175,16 +205,19 @@ static void cluster_dfp(struct clustering *c, struct layer *l) {
 }
 
 /* Joins DFP clusters that read the same tensor, so that they read it once. */
-static void join_siblings(struct clustering *c) {
-    for (int t = 0; t < c->m->layers.n; t++) {
-        const struct tensor *shared = c->m->layers.at[t]->out[0];
-        int n = c->readers[shared->id].n;
-        for (int i = 1; i < n; i++) {
-            struct cluster *a = c->of[c->readers[shared->id].at[i - 1]->id],
-                           *b = c->of[c->readers[shared->id].at[i]->id];
-            if (a && b) join(c, a, b);
-        }
+static void join_readers(struct clustering *c, const struct tensor *shared) {
+    int n = c->readers[shared->id].n;
+    for (int i = 1; i < n; i++) {
+        struct cluster *a = c->of[c->readers[shared->id].at[i - 1]->id],
+                       *b = c->of[c->readers[shared->id].at[i]->id];
+        if (a && b) join(c, a, b);
     }
+}
+
+static void join_siblings(struct clustering *c) {
+    for (int i = 0; i < c->m->layers.n; i++)
+        for (int k = 0; k < c->m->layers.at[i]->n_out; k++)
+            join_readers(c, c->m->layers.at[i]->out[k]);
 }
 
 /* ---- All layers ---- */
@@ -197,6 +230,7 @@ static void assign(struct clustering *c, struct layer *l) {
     else if (storage_is_view(c->plan, l)) cluster_add(c, cluster_new(c, MODULE_VIEW), l);
     else if (movement_is_possible(l)) cluster_copy(c, l);
     else if (l->kind == LAYER_gather) cluster_add(c, cluster_new(c, MODULE_GATHER), l);
+    else if (l->kind == LAYER_host) cluster_add(c, cluster_new(c, MODULE_HOST), l);
     else cluster_dfp(c, l);
 }
 
@@ -204,11 +238,13 @@ static void finish(struct clustering *c, struct cluster *cluster) {
     cluster_find_ports(c, cluster);
     /* Also for tensors that only this cluster reads: one of them may be the root of an output. */
     for (int i = 0; i < cluster->layers.n; i++)
-        c->plan->maker[cluster->layers.at[i]->out[0]->id] = cluster;
+        for (int k = 0; k < cluster->layers.at[i]->n_out; k++)
+            c->plan->maker[cluster->layers.at[i]->out[k]->id] = cluster;
     cluster->prepack = is_prepack(c, cluster);
 }
 
-/* Appends the clusters that make the inputs, then the cluster: depth first. Clusters form no cycle, so this ends. */
+/* Appends the clusters that make the inputs and the one with the effect before, then the cluster: depth first. Clusters form no
+ * cycle, so this ends. */
 static void schedule(struct clustering *c, struct cluster *cluster, char *done) {
     if (done[cluster->id]) return;
     done[cluster->id] = 1;
@@ -216,6 +252,8 @@ static void schedule(struct clustering *c, struct cluster *cluster, char *done) 
         struct cluster *maker = c->of[cluster->inputs.at[i]->producer->id];
         if (maker) schedule(c, maker, done);
     }
+    const struct layer *earlier = c->earlier[cluster->layers.at[0]->id];
+    if (earlier) schedule(c, c->of[earlier->id], done);
     VEC_PUSH(c->plan->arena, &c->plan->clusters, cluster);
 }
 
@@ -226,6 +264,7 @@ enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse) {
     c.position = ARENA_ARRAY(plan->arena, int, c.m->n_layers + 1);
     for (int i = 0; i < c.m->layers.n; i++) c.position[c.m->layers.at[i]->id] = i;
     find_readers(&c);
+    find_effects(&c);
     for (int i = 0; i < c.m->layers.n; i++)
         if (cluster_is_dnn(&c, c.m->layers.at[i])) assign(&c, c.m->layers.at[i]);
     for (int i = 0; i < c.m->layers.n; i++) assign(&c, c.m->layers.at[i]);

@@ -17,7 +17,9 @@ struct clustering {
     struct cluster **of;          /* by layer id; NULL: in no cluster yet */
     int *position;                /* by layer id: index in the model's list of layers */
     VEC(struct layer *) *readers; /* by tensor id */
-    VEC(struct cluster *) all;    /* by cluster id; clusters that joined another one are empty */
+    struct layer **earlier,
+        **later; /* by layer id: the layers with effects before and after this one, or NULL */
+    VEC(struct cluster *) all; /* by cluster id; clusters that joined another one are empty */
 };
 
 /* Parameters, inputs and constants: they are in no cluster. */

@@ -373,9 +373,6 @@ static bool needs_copy(const struct model *m, int i) {
 static enum sol_status separate_outputs(struct layouts *s) {
     struct model *m = s->m;
     for (int i = 0; i < m->outputs.n; i++) {
-        if (m->outputs.at[i]->dtype != SOL_F32)
-            return fail(SOL_EUNSUPPORTED, "output %d is not f32, the only type that can be moved",
-                        i);
         if (!needs_copy(m, i)) continue;
         struct tensor *from = m->outputs.at[i];
         TRY(ir_add(m, LAYER_copy, 1, &from, NULL, from->producer->origin, &m->outputs.at[i]));

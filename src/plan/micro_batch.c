@@ -7,7 +7,8 @@
  * memory then holds one sample after the other. It is batch-invariant if no dim depends on the first symbol. A layer
  * keeps samples apart if its inputs are batch-major or batch-invariant and its output is batch-major, or if all of
  * its tensors are batch-invariant. This excludes layers that mix samples: a sum over the batch has a
- * batch-invariant output, a reshape or transpose that moves the batch one that is neither.
+ * batch-invariant output, a reshape or transpose that moves the batch one that is neither. What a host layer does is not
+ * known, so it never keeps samples apart.
  */
 #include "run/micro_batch.h"
 #include "plan/build.h"
@@ -17,11 +18,18 @@ bool plan_is_batch_major(const struct tensor *t) {
     return t->rank > 0 && size_equal(t->dim[0], size_symbol(0)) && ir_is_invariant(t, 1);
 }
 
+/* Does a sample of the output depend on other samples, or on its position in the batch, although the shapes do not show it? */
+static bool reads_batch(const struct layer *l) {
+    if (l->kind == LAYER_arange) return !ir_is_invariant(l->out[0], 0);
+    bool along_axis = l->kind == LAYER_gather || l->kind == LAYER_cumsum;
+    return along_axis && l->attr.axis == 0 && !ir_is_invariant(l->in[0], 0);
+}
+
 static bool keeps_samples_apart(const struct layer *l) {
     bool all_shared = true;
     const struct size_table *quotients = &l->model->quotients;
-    if (l->kind == LAYER_gather && l->attr.axis == 0 && !ir_is_invariant(l->in[0], 0)) return false;
-    if (l->kind == LAYER_slice && size_depends(quotients, l->attr.start, 0)) return false;
+    if (l->kind == LAYER_host || reads_batch(l)) return false;
+    if (size_depends(quotients, l->attr.start, 0)) return false;
     for (int i = 0; i < l->n_in; i++) {
         if (ir_is_invariant(l->in[i], 0)) continue;
         if (!plan_is_batch_major(l->in[i])) return false;
@@ -106,14 +114,15 @@ static void note_lives(const struct plan *plan, struct cluster *const *steps, in
         touch(plan, life, steps[i]->inputs.at, steps[i]->inputs.n, i);
         touch(plan, life, steps[i]->outputs.at, steps[i]->outputs.n, i);
     }
-    for (int i = 0; i < m->layers.n; i++) {
-        const struct tensor *t = m->layers.at[i]->out[0];
-        const struct life *l = &life[t->id];
-        if (l->first >= 0)
-            micro_batch_note_life(
-                traffic, l->first, l->last,
-                micro_batch_per_sample(size_scale(layout_elements(t), 4), none, one));
-    }
+    for (int i = 0; i < m->layers.n; i++)
+        for (int k = 0; k < m->layers.at[i]->n_out; k++) {
+            const struct tensor *t = m->layers.at[i]->out[k];
+            const struct life *l = &life[t->id];
+            struct size size = size_scale(layout_elements(t), size_element(t->dtype));
+            if (l->first >= 0)
+                micro_batch_note_life(traffic, l->first, l->last,
+                                      micro_batch_per_sample(size, none, one));
+        }
 }
 
 enum sol_status plan_micro_batches(struct plan *plan, int64_t batch) {

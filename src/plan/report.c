@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-static const char *const module_names[] = {"DFP", "DNN", "copy", "gather", "view"};
-static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8", "#f0e0c8", "#eeeeee"};
+static const char *const module_names[] = {"DFP", "DNN", "copy", "gather", "host", "view"};
+static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8",
+                                             "#f0e0c8", "#f0cfd6", "#eeeeee"};
 
 static const struct cluster *epilogue_of(const struct cluster *cluster) {
     return cluster->dnn ? cluster->dnn->epilogue : NULL;
@@ -36,11 +37,13 @@ static void add_escaped(struct text *text, const char *string) {
     }
 }
 
-static void add_layer(struct text *text, const struct layer *l) {
+static void add_layer(struct text *text, const struct model *m, const struct layer *l) {
     struct text shape;
     text_init(&shape, text->arena);
     ir_print_shape(&shape, l->out[0]);
-    text_add(text, "    l%d [label=\"%s\\n", l->id, layer_infos[l->kind].name);
+    text_add(text, "    l%d [label=\"", l->id);
+    add_escaped(text, build_kind_name(m, l));
+    text_add(text, "\\n");
     add_escaped(text, shape.at);
     if (l->out[0]->layout.block) text_add(text, " /%d", l->out[0]->layout.block);
     text_add(text, "\"];\n");
@@ -52,20 +55,20 @@ static void begin_box(struct text *text, const char *prefix, int id, enum module
 }
 
 /* A generated epilogue is a DFP box inside the cluster's box; its layers are the cluster's last ones. */
-static void add_cluster(struct text *text, const struct cluster *cluster) {
+static void add_cluster(struct text *text, const struct model *m, const struct cluster *cluster) {
     const struct cluster *epilogue = epilogue_of(cluster);
     int n_own = cluster->layers.n - (epilogue ? epilogue->layers.n : 0);
     begin_box(text, "", cluster->id, cluster->module);
-    for (int i = 0; i < n_own; i++) add_layer(text, cluster->layers.at[i]);
+    for (int i = 0; i < n_own; i++) add_layer(text, m, cluster->layers.at[i]);
     if (epilogue) begin_box(text, "epilogue_", cluster->id, MODULE_DFP);
-    for (int i = n_own; i < cluster->layers.n; i++) add_layer(text, cluster->layers.at[i]);
+    for (int i = n_own; i < cluster->layers.n; i++) add_layer(text, m, cluster->layers.at[i]);
     text_add(text, epilogue ? "  }\n  }\n" : "  }\n");
 }
 
 static void add_edges(struct text *text, const struct layer *l) {
     for (int i = 0; i < l->n_in; i++) {
         const struct layer *from = l->in[i]->producer;
-        if (from->out[0]->is_constant) continue;
+        if (l->in[i]->is_constant) continue;
         text_add(text, "  l%d -> l%d;\n", from->id, l->id);
     }
 }
@@ -78,11 +81,11 @@ const char *plan_dot(struct build *b) {
         &text,
         "digraph model {\n  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=sans];\n");
     const struct model *m = b->plan->model;
-    for (int i = 0; i < m->inputs.n; i++) add_layer(&text, m->inputs.at[i]->producer);
+    for (int i = 0; i < m->inputs.n; i++) add_layer(&text, m, m->inputs.at[i]->producer);
     for (int i = 0; i < b->plan->clusters.n; i++) {
         const struct cluster *cluster = b->plan->clusters.at[i];
         if (cluster->prepack) continue;
-        add_cluster(&text, cluster);
+        add_cluster(&text, m, cluster);
         for (int k = 0; k < cluster->layers.n; k++) add_edges(&text, cluster->layers.at[k]);
     }
     text_add(&text, "}\n");

@@ -134,13 +134,13 @@ static bool crosses_samples(const struct layer *l) {
 }
 
 /* Can `t` be placed in a concat's output? It must be undecided, and its producer must be able to write with a batch stride: linear
- * layers, gathers, sources, aliases and movements across samples cannot. */
+ * layers, gathers, host layers, sources, aliases and movements across samples cannot. */
 static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (storage_of(plan, t)->kind || t->is_constant || ir_is_output(plan->model, t)) return false;
-    return !(layer_infos[producer->kind].traits & (SOURCE | INTEGER_INDEX)) &&
-           producer->kind != LAYER_linear && !crosses_samples(producer) &&
-           !may_be_alias(plan, producer);
+    return !(layer_infos[producer->kind].traits & SOURCE) && producer->kind != LAYER_gather &&
+           producer->kind != LAYER_linear && producer->kind != LAYER_host &&
+           !crosses_samples(producer) && !may_be_alias(plan, producer);
 }
 
 static enum sol_status insert_copy(struct plan *plan, struct tensor **in) {
@@ -196,24 +196,42 @@ static bool needs_dense(const struct layer *l) {
     return l->kind == LAYER_linear || crosses_samples(l);
 }
 
+static enum sol_status insert_own_copy(struct plan *plan, struct tensor **in) {
+    TRY(insert_copy(plan, in));
+    set_own(plan, *in);
+    return SOL_OK;
+}
+
+/* The frontend's function reads and writes whole tensors without gaps. Scalars have no memory, so it reads copies of them. */
+static enum sol_status decide_host(struct plan *plan, struct layer *l) {
+    for (int i = 0; i < l->n_in; i++) {
+        bool has_memory = l->in[i]->producer->kind != LAYER_scalar;
+        if (has_memory && !storage_of(plan, l->in[i])->has_batch_stride) continue;
+        TRY(insert_own_copy(plan, &l->in[i]));
+    }
+    for (int i = 0; i < l->n_out; i++) set_own(plan, l->out[i]);
+    return SOL_OK;
+}
+
 /* Decides the layer's output. Its inputs are decided: layers are in topological order, and inserted copies are decided
  * when they are inserted. */
 static enum sol_status decide(struct plan *plan, struct layer *l) {
+    if (l->kind == LAYER_host) return decide_host(plan, l);
     if (storage_of(plan, l->out[0])->kind) return SOL_OK;
     if (needs_dense(l) && storage_of(plan, l->in[0])->has_batch_stride) {
-        TRY(insert_copy(plan, &l->in[0]));
-        set_own(plan, l->in[0]);
+        TRY(insert_own_copy(plan, &l->in[0]));
     }
     if (is_alias(plan, l)) set_alias(plan, l);
     else set_own(plan, l->out[0]);
     return SOL_OK;
 }
 
-/* An upper bound: a copy per concat's input, and one per layer that needs a dense input. */
+/* An upper bound: a copy per input of concats and host layers, and one per layer that needs a dense input. */
 static int count_tensors(const struct model *m) {
     int n = m->n_tensors + m->layers.n;
     for (int i = 0; i < m->layers.n; i++)
-        if (m->layers.at[i]->kind == LAYER_concat) n += m->layers.at[i]->n_in;
+        if (m->layers.at[i]->kind == LAYER_concat || m->layers.at[i]->kind == LAYER_host)
+            n += m->layers.at[i]->n_in;
     return n;
 }
 

@@ -283,7 +283,8 @@ static void add_network(struct html_report *html) {
     text_add(
         &html->text,
         "<h2>Network</h2><p>One box is one kernel; the bar is its time. <span class=\"key\" style=\"background:#cfdcf0\">DNN</span>"
-        "<span class=\"key\" style=\"background:#cfe8cf\">DFP</span><span class=\"key\" style=\"background:#f0e0c8\">copy</span></p>\n"
+        "<span class=\"key\" style=\"background:#cfe8cf\">DFP</span><span class=\"key\" style=\"background:#f0e0c8\">copy</span>"
+        "<span class=\"key\" style=\"background:#f0cfd6\">host</span></p>\n"
         "<svg viewBox=\"0 0 %d %d\" width=\"%d\"><defs><marker id=\"tip\" markerWidth=\"7\" markerHeight=\"7\" refX=\"3\" "
         "refY=\"3\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#8a97a6\"/></marker></defs>\n",
         width, html->n * ROW + 20, width);

@@ -110,7 +110,8 @@ static enum sol_status run_step(const struct call *call, const struct step *step
     if (n == 0) return SOL_OK;
     struct job job;
     init_job(&job, call, step, i, micro_batch);
-    if (call->n_threads > 1) pool_run(n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
+    if (call->n_threads > 1 && !step->on_caller)
+        pool_run(n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
     return step_status(&job);
 }
@@ -222,10 +223,11 @@ enum sol_status sol_program_run(const struct sol_program *program,
 }
 
 /* Can the first step run while the guard is evaluated? Not if it writes an output, as the guard supplies the outputs'
- * addresses; and not if the batch is divided, as the step then is more than one job. */
+ * addresses; not if the frontend computes it, as a guard that fails must leave no trace; and not if the batch is divided, as the
+ * step then is more than one job. */
 static bool can_start_early(const struct sol_program *program, const struct call *call) {
     const struct step *step = program->steps.at;
-    if (!program->steps.n || call->n_threads == 1) return false;
+    if (!program->steps.n || call->n_threads == 1 || step->on_caller) return false;
     const struct binding *b = call->binding;
     if (!b->full.n_tasks[0] || b->section->micro_batch != b->symbol[0]) return false;
     for (int i = 0; i < step->n_ptr; i++)

@@ -19,9 +19,9 @@ int64_t gather_n_tasks(const struct step *step, const int64_t *arg) {
 static int64_t read_row(const void *numbers, int64_t i, const int64_t *arg) {
     int64_t number = arg[GATHER_INDEX_SIZE] == sizeof(int64_t) ? ((const int64_t *)numbers)[i]
                                                                : ((const int32_t *)numbers)[i];
-    int64_t rows = arg[GATHER_ROWS], row = number < 0 && number >= -rows ? number + rows : number;
-    if (row >= 0 && row < rows) return row;
-    exec_fail(fail(SOL_EINVAL, "gather: number %lld, but there are %lld rows", (long long)number,
+    const int64_t rows = arg[GATHER_ROWS];
+    if (number >= arg[GATHER_LEAST] && number < rows) return number < 0 ? number + rows : number;
+    exec_fail(fail(SOL_EINDEX, "gather: number %lld, but there are %lld rows", (long long)number,
                    (long long)rows));
     return -1;
 }
@@ -34,8 +34,8 @@ void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, v
     for (int64_t task = begin; task < end; task++) {
         int64_t outer = task / numbers, row = read_row(ptr[1], task % numbers, arg);
         if (row < 0) return;
-        const float *in = (const float *)ptr[0] + outer / planes * arg[GATHER_STRIDE] +
-                          outer % planes * arg[GATHER_ROWS] * inner + row * arg[GATHER_ROW_STRIDE];
-        memcpy((float *)ptr[2] + task * inner, in, (size_t)inner * sizeof *in);
+        const char *in = (const char *)ptr[0] + outer / planes * arg[GATHER_STRIDE] +
+                         outer % planes * arg[GATHER_ROWS] * inner + row * arg[GATHER_ROW_STRIDE];
+        memcpy((char *)ptr[2] + task * inner, in, (size_t)inner);
     }
 }

@@ -28,6 +28,7 @@ void sol_program_release(struct sol_program *program) {
         binding_free(b);
     }
     if (program->code) program->release_code(program->code);
+    if (program->hosts) program->release_hosts(program->hosts);
     lock_fini(&program->lock);
     arena_fini(&program->arena);
     mem_free(program);

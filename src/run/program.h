@@ -62,6 +62,7 @@ struct step {
     struct size *arg;
     size_t scratch_size; /* bytes per thread */
     bool by_sample;      /* if symbol 0 is n, it computes the n samples at its pointers */
+    bool on_caller; /* one task, on the thread of the call, and only after a guard: host nodes */
     struct size flops, bytes;
     const char *name, *module, *layers;
     int cluster;                /* its number in the report; -1: the device has no clusters */
@@ -145,8 +146,11 @@ struct sol_program {
     int n_packed;
     struct slot *packed;
     void *code; /* loaded machine code, which the program releases by `release_code`; NULL: none */
-    void (*release_code)(void *code);  /* set if `code` is */
-    const char *report, *dot, *target; /* target: device and instruction set */
+    void (*release_code)(void *code); /* set if `code` is */
+    void *
+        hosts; /* functions of the frontend, which the program releases by `release_hosts`; NULL: none */
+    void (*release_hosts)(void *hosts); /* set if `hosts` is */
+    const char *report, *dot, *target;  /* target: device and instruction set */
     int n_compiled;
     double compiler_s; /* processor time of the C compiler */
     bool is_timed;     /* SOL_DEBUG had "time" at compile time: calls print times */
@@ -205,6 +209,7 @@ int64_t kernel_n_tasks(const struct step *step, const int64_t *arg);
  * pixels}.
  * The table is applied n times; strides are in elements. */
 struct copy_table {
+    int element;                  /* bytes: 1, 2, 4 or 8 */
     int n_outer, n_pixels, lanes; /* out[(o * n_pixels + p) * lanes + l] */
     int64_t pixel_stride; /* = in[base[o * lanes + l] + p * pixel_stride], or 0 where base < 0 */
     const int32_t *base;
@@ -220,16 +225,17 @@ void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
 int64_t copy_n_tasks(const struct step *step, const int64_t *arg);
 
 /* gather.c: the step of module GATHER. ptr = {table, indices, out}. The table's dims are [outer.., rows, inner..]. There may be
- * gaps between the parts of its first dim; otherwise it is dense. Arguments, with sizes and strides in elements: */
+ * gaps between the parts of its first dim; otherwise it is dense. Arguments, with sizes and strides in bytes: */
 enum {
-    GATHER_OUTER,      /* product of the outer dims */
-    GATHER_PLANES,     /* product of the outer dims without the first */
+    GATHER_OUTER,      /* product of the outer dims, a count */
+    GATHER_PLANES,     /* product of the outer dims without the first, a count */
     GATHER_STRIDE,     /* of the first dim */
     GATHER_ROWS,       /* the dim that indices select from */
     GATHER_ROW_STRIDE, /* from row to row */
-    GATHER_INNER,      /* product of the inner dims */
+    GATHER_INNER,      /* of the inner dims */
     GATHER_INDICES,    /* number of indices */
     GATHER_INDEX_SIZE, /* bytes: 8 or 4 */
+    GATHER_LEAST,      /* legal index: -rows where negative ones count from the end, or 0 */
     GATHER_N_ARGS
 };
 void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,

@@ -1,4 +1,5 @@
 /* The functions that all generators share. */
+#include "base/size.h"
 #include "gen_parts.h"
 
 #include "ir/ir.h"
@@ -25,25 +26,34 @@ int gen_value(struct gen *g, sol_tensor tensor, double size, double low, double 
 }
 
 static int add_leaf(struct gen *g, enum sol_dtype dtype, bool param, int rank, const int64_t *dim,
-                    float low, float high) {
+                    struct gen_range range) {
     char name[16];
     for (int i = 0; i < rank; i++) param = param && dim[i] >= 0; /* parameters have fixed sizes */
     int at = param ? g->n_params++ : g->n_inputs++;
-    struct gen_range range = {low, high};
+    double low = (double)range.low, high = (double)range.high;
     snprintf(name, sizeof name, "%c%d", param ? 'w' : 'x', at);
     (param ? g->param : g->input)[at] = range;
     sol_tensor t = param ? sol_model_param(g->model, name, dtype, rank, dim)
                          : sol_model_input(g->model, name, dtype, rank, dim);
-    return gen_value(g, t, fmax(fabs((double)low), fabs((double)high)), (double)low, 0);
+    return gen_value(g, t, fmax(fabs(low), fabs(high)), low, 0);
 }
 
 int gen_leaf(struct gen *g, bool param, int rank, const int64_t *dim, float low, float high) {
-    return add_leaf(g, SOL_F32, param, rank, dim, low, high);
+    struct gen_range range = {.low = low, .high = high, .special = g->special};
+    return add_leaf(g, g->type, param, rank, dim, range);
 }
 
 int gen_numbers(struct gen *g, bool param, int rank, const int64_t *dim, int64_t n) {
     enum sol_dtype dtype = random_one_in(g->random, 2) ? SOL_I64 : SOL_I32;
-    return add_leaf(g, dtype, param, rank, dim, (float)-n, (float)(n - 1));
+    struct gen_range range = {.low = (float)-n, .high = (float)(n - 1), .is_index = true};
+    return add_leaf(g, dtype, param, rank, dim, range);
+}
+
+int gen_scalar(struct gen *g, double value) {
+    char text[64];
+    snprintf(text, sizeof text, "value=%g dtype=%s", value, size_dtype_name(g->type));
+    sol_tensor t = sol_model_layer(g->model, "scalar", 0, NULL, text, NULL);
+    return gen_value(g, t, fabs(value), value, 0);
 }
 
 int gen_add(struct gen *g, const char *kind, int n_in, const int *in, const char *attributes) {
@@ -84,6 +94,14 @@ int gen_shape(struct gen *g, int64_t most, int64_t *dim) {
         if (n * gen_extent(g, dim[i]) > most) dim[i] = 1;
         n *= gen_extent(g, dim[i]);
     }
+    return rank;
+}
+
+int gen_any_shape(struct gen *g, int64_t most, int64_t *dim) {
+    int rank = gen_shape(g, most, dim), how = random_int(g->random, 0, 15);
+    if (how == 0) return 0;
+    if (how == 1) dim[rank++] = random_int(g->random, 1, 2);
+    if (how == 2) dim[random_int(g->random, 0, rank - 1)] = 0;
     return rank;
 }
 

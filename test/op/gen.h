@@ -3,6 +3,7 @@
  * everywhere.
  *
  *   gen_layer   one layer of a given kind between inputs and an output
+ *   gen_types   the same layer for each element type that it allows, in one model
  *   gen_dag     any graph of DFP's layers: chains, diamonds, broadcasts, reductions
  *   gen_fusible a graph that DFP must turn into exactly one kernel
  *   gen_epilogue a convolution or linear layer, and pointwise layers after it
@@ -34,17 +35,22 @@ struct gen_value {
     int readers;
 };
 
-/* The range of the values of an input or parameter. */
+/* The values of an input or parameter: floats from low to high. Integers are of their type's whole range, or from low to high if
+ * `is_index` is set. */
 struct gen_range {
     float low, high;
+    bool is_index;
+    bool special; /* some floats are NaN, infinite, -0 or tiny */
 };
 
 struct gen {
     struct random *random;
     struct sol_model *model;
-    int64_t batch;    /* symbol 0, as a dim */
-    double tolerance; /* allowed relative to the largest output */
-    double error;     /* allowed in addition, absolute */
+    int64_t batch;       /* symbol 0, as a dim */
+    enum sol_dtype type; /* of new leaves: f32 unless the generator is for types */
+    bool special;        /* new leaves have special values */
+    double tolerance;    /* allowed relative to the largest output */
+    double error;        /* allowed in addition, absolute */
     int n, n_inputs, n_params, n_outputs;
     struct gen_value value[GEN_VALUES];
     struct gen_range input[GEN_LEAVES], param[GEN_LEAVES];
@@ -53,6 +59,7 @@ struct gen {
 /* Each starts a model in *g, which the caller frees with sol_model_free(g->model). */
 void gen_layer(struct gen *g, struct random *r,
                const char *kind); /* no output: a kind without cases */
+void gen_types(struct gen *g, struct random *r, const char *kind);
 void gen_dag(struct gen *g, struct random *r);
 void gen_fusible(struct gen *g, struct random *r);
 void gen_epilogue(struct gen *g, struct random *r);

@@ -27,10 +27,14 @@ static const char *const kept[] = {
     "model \"large\" {\n  %0 = input f32[2,300] \"x\"\n  %1 = param f32[300,2,100] \"w\"\n"
     "  %2 = permute %1 axes=[1,2,0]\n  %3 = reshape %2 shape=[200,300]\n  %4 = linear %0 %3\n"
     "  output %4 \"y\"\n}\n",
+    /* Sums over the batch, and positions in it: the batch is not divided. */
+    "model \"positions\" {\n  symbol $0 \"n\"\n  %0 = input f32[$0,64,9] \"x\"\n"
+    "  %1 = exp %0\n  %2 = cumsum %1\n  %3 = arange shape=[$0]\n  %4 = reshape %3 shape=[$0,1,1]\n"
+    "  %5 = mul %2 %4\n  %6 = tanh %0\n  %7 = add %6 %4\n  output %5 \"y\"\n  output %7 \"z\"\n}\n",
 };
 
 void gen_kept(struct gen *g, struct random *r) {
-    const struct gen_range range = {-1, 1};
+    const struct gen_range range = {.low = -1, .high = 1};
     struct sol_model *parsed;
     gen_start(g, r, "kept");
     if (sol_model_parse(kept[random_int(r, 0, (int)(sizeof kept / sizeof *kept) - 1)], &parsed))

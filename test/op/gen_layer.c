@@ -1,26 +1,50 @@
 /*
- * One layer at a time: a random case for each kind of ir/layer.def.
+ * One layer at a time: a random case for each kind of ir/layer.def, of one type (gen_layer) or of all types that its rule allows
+ * (gen_types).
  *
  * A function per kind chooses shapes and attributes. Sizes include 1, primes and multiples of all
  * vector widths. Windows extend beyond edges, and are larger or smaller than their stride.
  */
 #include "gen_parts.h"
+#include "ir/ir.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define MOST 20000 /* elements of a tensor */
-
-static int random_leaf(struct gen *g, float low, float high) {
+int gen_random_leaf(struct gen *g, float low, float high) {
     int64_t dim[SOL_MAX_RANK];
-    int rank = gen_shape(g, MOST, dim);
+    int rank = gen_shape(g, GEN_MOST, dim);
     return gen_leaf(g, false, rank, dim, low, high);
 }
 
 static void make_unary(struct gen *g, const char *kind, const char *attributes, float low,
                        float high) {
-    int x = random_leaf(g, low, high);
+    int64_t dim[SOL_MAX_RANK];
+    int rank = gen_any_shape(g, GEN_MOST, dim), x = gen_leaf(g, false, rank, dim, low, high);
     gen_output(g, gen_add(g, kind, 1, &x, attributes));
+}
+
+/* To each type, from values that it can hold: what other floats become is undefined. */
+static void make_cast(struct gen *g, const char *kind, const char *attributes) {
+    static const float high[SOL_N_DTYPES] = {
+        [SOL_I64] = 9e18f, [SOL_I32] = 2.1e9f, [SOL_I16] = 32767.9f,
+        [SOL_I8] = 127.9f, [SOL_U8] = 255.9f,
+    };
+    bool special = g->special;
+    (void)attributes;
+    for (int to = 0; to < SOL_N_DTYPES; to++) {
+        int64_t dim[SOL_MAX_RANK];
+        char text[32];
+        float most = high[to] > 0 ? high[to] : 70000;
+        if (g->type == SOL_F16 && most > 65000) most = 65000;
+        if (g->type == SOL_BF16 && most > 100) most *= 0.99f; /* so that rounding stays inside */
+        g->special = special && high[to] == 0;
+        int rank = gen_any_shape(g, 500, dim);
+        int x = gen_leaf(g, false, rank, dim, to == SOL_U8 ? 0 : -most, most);
+        snprintf(text, sizeof text, "dtype=%s", size_dtype_name((enum sol_dtype)to));
+        gen_output(g, gen_add(g, kind, 1, &x, text));
+    }
+    g->special = special;
 }
 
 /* The second input has any shape that broadcasts with the first, which may lack dims as well. */
@@ -28,13 +52,14 @@ static void make_binary(struct gen *g, const char *kind, const char *attributes)
     struct random *r = g->random;
     int64_t dim[2][SOL_MAX_RANK];
     (void)attributes;
-    int rank = gen_shape(g, MOST, dim[0]),
-        drop = random_one_in(r, 3) ? random_int(r, 0, rank - 1) : 0;
+    int rank = gen_any_shape(g, GEN_MOST, dim[0]),
+        drop = random_one_in(r, 3) && rank ? random_int(r, 0, rank - 1) : 0;
     memcpy(dim[1], dim[0], sizeof dim[1]);
     for (int i = 0; i < rank; i++)
         if (random_one_in(r, 4)) dim[random_int(r, 0, 1)][i] = 1;
     int side = random_int(r, 0, 1);
-    int in[2] = {gen_leaf(g, false, rank, dim[0], -4, 4), 0};
+    bool is_power = !strcmp(kind, "pow");
+    int in[2] = {gen_leaf(g, false, rank, dim[0], is_power ? 0.1f : -4, is_power ? 3 : 4), 0};
     float low = strcmp(kind, "div") ? -4 : 0.5f;
     in[1] = gen_leaf(g, side, rank - drop, dim[1] + drop, low, 4);
     gen_output(g, gen_add(g, kind, 2, in, ""));
@@ -44,24 +69,25 @@ static void make_binary(struct gen *g, const char *kind, const char *attributes)
 static void make_equal(struct gen *g, const char *kind, const char *attributes) {
     int64_t dim[SOL_MAX_RANK], n = 5;
     (void)attributes;
-    int rank = gen_shape(g, MOST / 8, dim);
+    int rank = gen_shape(g, GEN_MOST / 8, dim);
     int numbers = gen_numbers(g, false, rank, dim, 5), table = gen_leaf(g, true, 1, &n, -1, 1),
         looked_up = gen_add(g, "gather", 2, (int[]){table, numbers}, "");
     int in[2] = {looked_up, gen_add(g, "gather", 2, (int[]){table, numbers}, "")};
-    if (random_one_in(g->random, 2)) in[1] = gen_add(g, "abs", 1, in + 1, "");
+    if (random_one_in(g->random, 2) && g->type != SOL_BOOL)
+        in[1] = gen_add(g, "abs", 1, in + 1, "");
     gen_output(g, gen_add(g, kind, 2, in, ""));
 }
 
 static void make_where(struct gen *g, const char *kind, const char *attributes) {
     struct random *r = g->random;
     int64_t dim[SOL_MAX_RANK], some[SOL_MAX_RANK];
-    int rank = gen_shape(g, MOST, dim), in[3];
+    int rank = gen_any_shape(g, GEN_MOST, dim), in[3];
     (void)attributes;
     for (int i = 0; i < 3; i++) {
         memcpy(some, dim, sizeof some);
         for (int d = 0; d < rank && i; d++)
             if (random_one_in(r, 4)) some[d] = 1;
-        int drop = i && random_one_in(r, 3) ? random_int(r, 0, rank - 1) : 0;
+        int drop = i && rank && random_one_in(r, 3) ? random_int(r, 0, rank - 1) : 0;
         in[i] = gen_leaf(g, i == 1, rank - drop, some + drop, -4, 4);
     }
     int on[2] = {in[0], in[1]};
@@ -70,11 +96,11 @@ static void make_where(struct gen *g, const char *kind, const char *attributes) 
 }
 
 static void make_source(struct gen *g, const char *kind, const char *attributes) {
-    int x = random_leaf(g, -4, 4);
+    int x = gen_random_leaf(g, -4, 4);
     (void)attributes;
     if (!strcmp(kind, "scalar")) {
-        int in[2] = {x, gen_value(g, sol_model_scalar(g->model, 0.75), 1, 0, 0)};
-        x = gen_add(g, "mul", 2, in, "");
+        int in[2] = {x, gen_scalar(g, size_family(g->type) == FAMILY_FLOAT ? 0.75 : 1)};
+        x = gen_add(g, g->type == SOL_F32 ? "mul" : "maximum", 2, in, "");
     }
     gen_output(g, x);
     if (strcmp(kind, "param")) return;
@@ -82,12 +108,26 @@ static void make_source(struct gen *g, const char *kind, const char *attributes)
      * it. */
     int w = gen_leaf(g, true, 2, (int64_t[]){3, 17}, -1, 1);
     gen_output(g, w);
-    gen_output(g, gen_add(g, "sigmoid", 1, &w, ""));
+    gen_output(g, gen_add(g, g->type == SOL_F32 ? "sigmoid" : "copy", 1, &w, ""));
+}
+
+/* Alone, and broadcast to a tensor. */
+static void make_arange(struct gen *g, const char *kind, const char *attributes) {
+    struct random *r = g->random;
+    char text[128], one[24];
+    int64_t dim[2] = {random_int(r, 1, 9), random_one_in(r, 2) ? g->batch : random_int(r, 0, 40)};
+    (void)attributes;
+    snprintf(text, sizeof text, "start=%d step=%d shape=[%s] dtype=%s", random_int(r, -5, 5),
+             random_int(r, -3, 3), gen_dim_text(dim[1], one), size_dtype_name(g->type));
+    int in[2] = {gen_leaf(g, false, 2, dim, -9, 9), 0};
+    in[1] = gen_value(g, sol_model_layer(g->model, kind, 0, NULL, text, NULL), 120, 0, 0);
+    gen_output(g, in[1]);
+    gen_output(g, gen_add(g, "maximum", 2, in, ""));
 }
 
 /* ---- Convolution, linear, composites ---- */
 
-static int random_image(struct gen *g, int c) {
+int gen_random_image(struct gen *g, int c) {
     static const int sizes[] = {1, 2, 3, 5, 7, 8, 13, 16, 17, 28};
     int h = RANDOM_PICK(g->random, sizes), w = RANDOM_PICK(g->random, sizes);
     return gen_leaf(g, false, 4, (int64_t[]){random_one_in(g->random, 6) ? 2 : g->batch, c, h, w},
@@ -104,7 +144,7 @@ static void make_conv(struct gen *g, const char *kind, const char *attributes) {
     if (groups > 4) c = k = 1;
     int kernel = random_int(r, 0, 2) * 2 + 1,
         wide = random_one_in(r, 6) ? random_int(r, 1, 4) : kernel;
-    int x = random_image(g, c * groups), dilation = random_one_in(r, 6) ? 2 : 1;
+    int x = gen_random_image(g, c * groups), dilation = random_one_in(r, 6) ? 2 : 1;
     int in[3] = {x, gen_leaf(g, true, 4, (int64_t[]){k * groups, c, kernel, wide}, -0.5f, 0.5f), 0};
     in[2] = gen_leaf(g, true, 1, (int64_t[]){k * groups}, -1, 1);
     /* The window must fit at least once, so small images get padding of the window's size. */
@@ -137,7 +177,7 @@ static void make_linear(struct gen *g, const char *kind, const char *attributes)
 static int add_attention(struct gen *g, int x, int y) {
     struct random *r = g->random;
     int64_t value[2] = {g->value[y].dim[g->value[y].rank - 1], random_int(r, 1, 20)};
-    int scale = gen_value(g, sol_model_scalar(g->model, 0.5), 1, 0, 0);
+    int scale = gen_scalar(g, 0.5);
     if (random_one_in(r, 2)) x = gen_add(g, "mul", 2, (int[]){x, scale}, "");
     if (random_one_in(r, 2)) y = gen_add(g, "mul", 2, (int[]){y, scale}, "");
     int scores = gen_add(g, "matmul", 2, (int[]){x, y}, "");
@@ -161,7 +201,7 @@ static void make_matmul(struct gen *g, const char *kind, const char *attributes)
         if (random_one_in(r, 3)) (random_one_in(r, 2) ? a : b)[d] = 1;
     int in[2] = {gen_leaf(g, false, 4 - at, a + at, -1, 1),
                  gen_leaf(g, random_one_in(r, 4), 4 - bt, b + bt, -1, 1)};
-    bool is_alone = random_one_in(r, 2);
+    bool is_alone = size_family(g->type) != FAMILY_FLOAT || random_one_in(r, 2);
     gen_output(g, is_alone ? gen_add(g, kind, 2, in, "") : add_attention(g, in[0], in[1]));
 }
 
@@ -170,7 +210,7 @@ static void make_batch_norm(struct gen *g, const char *kind, const char *attribu
     struct random *r = g->random;
     (void)attributes;
     int64_t dim[SOL_MAX_RANK], c;
-    int rank = gen_shape(g, MOST, dim), in[5];
+    int rank = gen_shape(g, GEN_MOST, dim), in[5];
     if (rank == 1) dim[rank++] = 17;
     c = dim[1];
     in[0] = gen_leaf(g, false, rank, dim, -4, 4);
@@ -179,11 +219,13 @@ static void make_batch_norm(struct gen *g, const char *kind, const char *attribu
     gen_output(g, gen_add(g, kind, 5, in, "eps=1e-05"));
 }
 
-static void make_softmax(struct gen *g, const char *kind, const char *attributes) {
+/* softmax, cumsum, argmax, argmin: along one axis. */
+static void make_along(struct gen *g, const char *kind, const char *attributes) {
     char text[32];
-    int x = random_leaf(g, -8, 8);
+    int x = gen_random_leaf(g, -8, 8);
     (void)attributes;
     snprintf(text, sizeof text, "axis=%d", random_int(g->random, 0, g->value[x].rank - 1));
+    if (!strncmp(kind, "arg", 3) && random_one_in(g->random, 2)) strcat(text, " keepdim=true");
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }
 
@@ -193,7 +235,7 @@ static void make_pool(struct gen *g, const char *kind, const char *attributes) {
     static const int counts[] = {1, 3, 16, 17};
     struct random *r = g->random;
     char text[160];
-    int x = random_image(g, RANDOM_PICK(r, counts)), most = 5;
+    int x = gen_random_image(g, RANDOM_PICK(r, counts)), most = 5;
     if (g->value[x].dim[2] < most) most = (int)g->value[x].dim[2];
     if (g->value[x].dim[3] < most) most = (int)g->value[x].dim[3];
     int kh = random_int(r, 1, most), kw = random_int(r, 1, most);
@@ -209,7 +251,7 @@ static void make_pool(struct gen *g, const char *kind, const char *attributes) {
 
 static void make_adaptive(struct gen *g, const char *kind, const char *attributes) {
     char text[64];
-    int x = random_image(g, random_int(g->random, 1, 20));
+    int x = gen_random_image(g, random_int(g->random, 1, 20));
     (void)attributes;
     snprintf(text, sizeof text, "kernel=[%d,%d]", random_int(g->random, 1, 8),
              random_int(g->random, 1, 8));
@@ -230,118 +272,12 @@ static void random_axes(struct gen *g, int rank, char text[32]) {
 
 static void make_reduce(struct gen *g, const char *kind, const char *attributes) {
     char axes[32], text[64];
-    int x = random_leaf(g, -1, 2);
+    int x = gen_random_leaf(g, -1, 2);
     (void)attributes;
     random_axes(g, g->value[x].rank, axes);
     snprintf(text, sizeof text, "%s keepdim=%s", axes,
              random_one_in(g->random, 2) ? "true" : "false");
     gen_output(g, gen_add(g, kind, 1, &x, text));
-}
-
-/* ---- Shapes ---- */
-
-/* Splits the last dim in two if possible, and merges the first two dims after the batch if there
- * are two. */
-static void make_reshape(struct gen *g, const char *kind, const char *attributes) {
-    char text[160] = "shape=[", dim[24];
-    int x = random_leaf(g, -1, 1), rank = g->value[x].rank;
-    size_t used = strlen(text);
-    (void)attributes;
-    for (int i = 0; i < rank - 1; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s,",
-                                 gen_dim_text(g->value[x].dim[i], dim));
-    int64_t last = g->value[x].dim[rank - 1], factor = last > 0 && last % 4 == 0 ? 4 : 1;
-    if (last < 0) snprintf(text + used, sizeof text - used, "%s,1]", gen_dim_text(last, dim));
-    else snprintf(text + used, sizeof text - used, "%d,%d]", (int)factor, (int)(last / factor));
-    gen_output(g, gen_add(g, kind, 1, &x, text));
-}
-
-static void make_permute(struct gen *g, const char *kind, const char *attributes) {
-    int x = random_leaf(g, -1, 1), rank = g->value[x].rank, axis[SOL_MAX_RANK];
-    char text[64] = "axes=[";
-    (void)attributes;
-    for (int i = 0; i < rank; i++) {
-        int at = random_int(g->random, 0, i);
-        axis[i] = axis[at];
-        axis[at] = i;
-    }
-    for (int i = 0; i < rank; i++)
-        sprintf(text + strlen(text), "%d%s", axis[i], i + 1 < rank ? "," : "]");
-    gen_output(g, gen_add(g, kind, 1, &x, text));
-}
-
-static void make_slice(struct gen *g, const char *kind, const char *attributes) {
-    struct random *r = g->random;
-    char text[96];
-    int x = random_leaf(g, -1, 1), axis = random_int(r, 0, g->value[x].rank - 1);
-    int64_t extent = g->value[x].dim[axis];
-    (void)attributes;
-    if (extent < 0) { /* a symbolic dim is sliced only as a whole */
-        int rank = g->value[x].rank;
-        int64_t dim[SOL_MAX_RANK] = {5};
-        memcpy(dim + 1, g->value[x].dim, sizeof *dim * (size_t)rank);
-        x = gen_leaf(g, false, rank + 1, dim, -1, 1), axis = 0, extent = 5;
-    }
-    int start = random_int(r, 0, (int)extent - 1), step = random_one_in(r, 3) ? 2 : 1;
-    int n = random_int(r, 1, (int)((extent - start + step - 1) / step));
-    snprintf(text, sizeof text, "axis=%d start=%d step=%d shape=[%d]", axis, start, step, n);
-    gen_output(g, gen_add(g, kind, 1, &x, text));
-}
-
-static void make_concat(struct gen *g, const char *kind, const char *attributes) {
-    struct random *r = g->random;
-    int64_t dim[SOL_MAX_RANK];
-    int rank = gen_shape(g, MOST / 4, dim), axis = random_int(r, 0, rank - 1),
-        n = random_int(r, 1, 5), in[5];
-    char text[32];
-    (void)attributes;
-    if (dim[axis] < 0) dim[axis] = 3;
-    for (int i = 0; i < n; i++) {
-        in[i] = gen_leaf(g, random_one_in(r, 4), rank, dim, -1, 1);
-        if (random_one_in(r, 2)) dim[axis] = random_int(r, 1, 17);
-    }
-    snprintf(text, sizeof text, "axis=%d", axis);
-    gen_output(g, gen_add(g, kind, n, in, text));
-}
-
-static void make_expand(struct gen *g, const char *kind, const char *attributes) {
-    struct random *r = g->random;
-    int64_t dim[SOL_MAX_RANK];
-    int rank = gen_shape(g, MOST, dim), drop = random_int(r, 0, rank - 1);
-    char text[128] = "shape=[", one[24];
-    (void)attributes;
-    for (int i = 0; i < rank; i++) {
-        sprintf(text + strlen(text), "%s%s", gen_dim_text(dim[i], one), i + 1 < rank ? "," : "]");
-        if (random_one_in(r, 2)) dim[i] = 1;
-    }
-    int x = gen_leaf(g, false, rank - drop, dim + drop, -1, 1);
-    gen_output(g, gen_add(g, kind, 1, &x, text));
-}
-
-static void make_pad(struct gen *g, const char *kind, const char *attributes) {
-    struct random *r = g->random;
-    char text[96];
-    int x = random_image(g, random_int(r, 1, 17));
-    (void)attributes;
-    snprintf(text, sizeof text, "pad=[%d,%d,%d,%d] value=%s", random_int(r, 0, 3),
-             random_int(r, 0, 3), random_int(r, 0, 3), random_int(r, 0, 3),
-             random_one_in(r, 2) ? "0.0" : "-1.5");
-    gen_output(g, gen_add(g, kind, 1, &x, text));
-}
-
-/* Indices from the whole range, including negative ones. */
-static void make_gather(struct gen *g, const char *kind, const char *attributes) {
-    struct random *r = g->random;
-    int64_t dim[SOL_MAX_RANK], numbers[2] = {g->batch, random_int(r, 1, 9)};
-    char text[32];
-    (void)attributes;
-    int rank = gen_shape(g, MOST / 16, dim), axis = random_int(r, 0, rank - 1);
-    if (dim[axis] < 0) dim[axis] = 5;
-    int drop = random_int(r, 0, 2);
-    int in[2] = {gen_leaf(g, random_one_in(r, 2), rank, dim, -4, 4), 0};
-    in[1] = gen_numbers(g, random_one_in(r, 4), 2 - drop, numbers + drop, dim[axis]);
-    snprintf(text, sizeof text, "axis=%d", axis);
-    gen_output(g, gen_add(g, kind, 2, in, text));
 }
 
 /* ---- The table ---- */
@@ -353,7 +289,7 @@ static const struct {
     float low, high;
 } unaries[] = {
     {"relu", "", -4, 4},
-    {"clamp", "min=-1.0 max=2.5", -4, 4},
+    {"clamp", "min=-1.0 max=2.0", -4, 4},
     {"leaky_relu", "alpha=0.1", -4, 4},
     {"elu", "alpha=1.5", -4, 4},
     {"sigmoid", "", -20, 20},
@@ -374,6 +310,14 @@ static const struct {
     {"square", "", -4, 4},
     {"reciprocal", "", 0.01f, 4},
     {"erf", "", -4, 4},
+    {"sin", "", -20, 20},
+    {"cos", "", -20, 20},
+    {"floor", "", -9, 9},
+    {"ceil", "", -9, 9},
+    {"trunc", "", -9, 9},
+    {"round", "", -9, 9},
+    {"sign", "", -4, 4},
+    {"bit_not", "", 0, 1},
 };
 
 static const struct {
@@ -387,38 +331,92 @@ static const struct {
     {"conv", make_conv, ""},
     {"linear", make_linear, ""},
     {"batch_norm", make_batch_norm, ""},
-    {"softmax", make_softmax, ""},
+    {"softmax", make_along, ""},
+    {"cumsum", make_along, ""},
+    {"argmax", make_along, ""},
+    {"argmin", make_along, ""},
+    {"arange", make_arange, ""},
+    {"cast", make_cast, ""},
     {"add", make_binary, ""},
     {"sub", make_binary, ""},
     {"mul", make_binary, ""},
     {"div", make_binary, ""},
     {"maximum", make_binary, ""},
     {"minimum", make_binary, ""},
+    {"pow", make_binary, ""},
+    {"floor_div", make_binary, ""},
+    {"mod", make_binary, ""},
+    {"trunc_div", make_binary, ""},
+    {"rem", make_binary, ""},
+    {"bit_and", make_binary, ""},
+    {"bit_or", make_binary, ""},
+    {"bit_xor", make_binary, ""},
+    {"shift_left", make_binary, ""},
+    {"shift_right", make_binary, ""},
     {"less", make_binary, ""},
+    {"less_equal", make_binary, ""},
     {"equal", make_equal, ""},
     {"where", make_where, ""},
     {"matmul", make_matmul, ""},
-    {"gather", make_gather, ""},
+    {"gather", gen_gather_case, ""},
     {"max_pool", make_pool, "min=0.0"},
     {"avg_pool", make_pool, "count_pad=true"},
     {"adaptive_avg_pool", make_adaptive, ""},
     {"sum", make_reduce, ""},
     {"mean", make_reduce, ""},
+    {"prod", make_reduce, ""},
     {"reduce_max", make_reduce, ""},
     {"reduce_min", make_reduce, ""},
-    {"reshape", make_reshape, ""},
-    {"permute", make_permute, ""},
-    {"slice", make_slice, ""},
-    {"concat", make_concat, ""},
-    {"expand", make_expand, ""},
-    {"pad", make_pad, ""},
+    {"reshape", gen_reshape_case, ""},
+    {"permute", gen_permute_case, ""},
+    {"slice", gen_slice_case, ""},
+    {"concat", gen_concat_case, ""},
+    {"expand", gen_expand_case, ""},
+    {"pad", gen_pad_case, ""},
 };
 
-void gen_layer(struct gen *g, struct random *r, const char *kind) {
-    gen_start(g, r, kind);
+static void make_case(struct gen *g, const char *kind) {
     for (size_t i = 0; i < sizeof unaries / sizeof *unaries; i++)
         if (!strcmp(kind, unaries[i].kind))
             make_unary(g, kind, unaries[i].attributes, unaries[i].low, unaries[i].high);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (!strcmp(kind, others[i].kind)) others[i].make(g, kind, others[i].attributes);
+}
+
+/* Does the layer's rule allow inputs of this type, or, without inputs, this output? */
+static bool allows(enum layer_kind kind, enum sol_dtype type) {
+    struct tensor of_type = {.dtype = type}, index = {.dtype = SOL_I64},
+                  truth = {.dtype = SOL_BOOL}, out = {0},
+                  *in[5] = {&of_type, &of_type, &of_type, &of_type, &of_type};
+    struct layer layer = {.kind = kind, .n_in = layer_infos[kind].min_in, .in = in, .out = {&out}};
+    if (kind == LAYER_where) in[0] = &truth;
+    if (kind == LAYER_gather) in[1] = &index;
+    return !layer_infos[kind].types(&layer);
+}
+
+/* NaN and infinities have a defined result where each output depends on few inputs. */
+static bool takes_specials(enum layer_kind kind) {
+    static const enum layer_kind more[] = {LAYER_reduce_max, LAYER_reduce_min, LAYER_argmax,
+                                           LAYER_argmin,     LAYER_max_pool,   LAYER_gather,
+                                           LAYER_concat,     LAYER_expand,     LAYER_pad};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (more[i] == kind) return true;
+    return layer_infos[kind].traits & (POINTWISE | MOVEMENT);
+}
+
+void gen_layer(struct gen *g, struct random *r, const char *kind) {
+    gen_start(g, r, kind);
+    g->type = ir_find_kind(kind) < N_LAYER_KINDS && allows(ir_find_kind(kind), SOL_F32) ? SOL_F32
+                                                                                        : SOL_I32;
+    make_case(g, kind);
+}
+
+void gen_types(struct gen *g, struct random *r, const char *name) {
+    enum layer_kind kind = ir_find_kind(name);
+    gen_start(g, r, name);
+    g->special = takes_specials(kind);
+    for (int type = 0; type < SOL_N_DTYPES; type++) {
+        g->type = (enum sol_dtype)type;
+        if (allows(kind, g->type)) make_case(g, name);
+    }
 }

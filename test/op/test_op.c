@@ -5,11 +5,12 @@
  *                   -> ref_run on the model as it was built             |
  *
  * A failure prints the seed of the model and the model itself; `test_op GROUP SEED 1` runs that one
- * again, with GROUP a kind of layer, dag, fusible, epilogue, cnn, many or kept.
+ * again, with GROUP a kind of layer, types:KIND for all its element types, dag, fusible, epilogue, cnn, many or kept.
  */
 #include "../unit/check.h"
 #include "device/cpu/cpu.h"
 #include "device/device.h"
+#include "device/ref/element.h"
 #include "device/ref/ref.h"
 #include "gen.h"
 #include "run/micro_batch.h"
@@ -17,6 +18,7 @@
 #include <math.h>
 
 #define CASES_PER_LAYER 24
+#define CASES_OF_TYPES  4
 #define N_DAGS 500
 #define N_FUSIBLE 120
 #define N_EPILOGUES 150
@@ -28,7 +30,8 @@
 struct tensors {
     int n;
     void *at[MAX_PORTS];
-    int64_t size[MAX_PORTS]; /* floats */
+    enum sol_dtype type[MAX_PORTS];
+    int64_t size[MAX_PORTS]; /* elements */
 };
 
 struct group {
@@ -46,61 +49,116 @@ static int64_t count_elements(const struct tensor *t, const int64_t *symbols) {
     return n;
 }
 
-/* Allocates exactly as many bytes as needed, so ASan finds accesses beyond the end. */
-static void add_tensor(struct tensors *list, int64_t n) {
+/* Allocates exactly as many bytes as needed, so ASan finds accesses beyond the end. Bytes that no program writes as a result show where
+ * an output was not written: as a float they are large, as a bool illegal. */
+static void *add_tensor(struct tensors *list, enum sol_dtype type, int64_t n) {
     REQUIRE(list->n < MAX_PORTS && n >= 0 && n < 1 << 26);
+    size_t size = (size_t)(n * size_element(type));
+    void *at = malloc(size + !size);
+    REQUIRE(at);
+    memset(at, 0x77, size);
+    list->at[list->n] = at;
     list->size[list->n] = n;
-    list->at[list->n] = malloc(n ? (size_t)n * sizeof(float) : 1);
-    REQUIRE(list->at[list->n]);
-    list->n++;
+    list->type[list->n++] = type;
+    return at;
+}
+
+static double random_double(struct random *r, double low, double high) {
+    return low + (high - low) * (double)(random_next(r) >> 8) / (double)((int64_t)1 << 40);
+}
+
+static double random_real(struct random *r, enum sol_dtype type, struct gen_range range) {
+    static const double special[] = {NAN, INFINITY, -INFINITY, -0.0, 0, 1e-40, -6e-8, 1};
+    if (range.special && random_one_in(r, 12)) return RANDOM_PICK(r, special);
+    if (type == SOL_F32) return (double)random_float(r, range.low, range.high);
+    return random_double(r, (double)range.low, (double)range.high);
+}
+
+/* Limits, small numbers, such as distances of shifts, and any numbers. */
+static int64_t random_whole(struct random *r, enum sol_dtype type, struct gen_range range) {
+    int64_t lowest = ref_constant(type, -INFINITY), highest = ref_constant(type, INFINITY);
+    if (range.is_index) return random_int(r, (int)range.low, (int)range.high);
+    switch (random_int(r, 0, 7)) {
+    case 0: return lowest;
+    case 1: return highest;
+    case 2: return random_int(r, -1, 1);
+    case 3:
+    case 4: return random_int(r, -3, 70);
+    default: return (int64_t)(random_next(r) ^ random_next(r) << 24);
+    }
 }
 
 static void add_random(struct tensors *list, struct random *r, const struct tensor *t,
                        const int64_t *symbols, struct gen_range range) {
     int64_t n = count_elements(t, symbols);
-    add_tensor(list, n * size_element(t->dtype) / (int64_t)sizeof(float));
-    void *at = list->at[list->n - 1];
-    for (int64_t i = 0; i < n; i++) {
-        if (t->dtype == SOL_I64)
-            ((int64_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
-        else if (t->dtype == SOL_I32)
-            ((int32_t *)at)[i] = random_int(r, (int)range.low, (int)range.high);
-        else ((float *)at)[i] = random_float(r, range.low, range.high);
-    }
+    void *at = add_tensor(list, t->dtype, n);
+    for (int64_t i = 0; i < n; i++)
+        if (size_family(t->dtype) == FAMILY_FLOAT)
+            ref_put_real(t->dtype, at, i, random_real(r, t->dtype, range));
+        else ref_put_whole(t->dtype, at, i, random_whole(r, t->dtype, range));
 }
 
 static void free_tensors(struct tensors *list) {
     for (int i = 0; i < list->n; i++) free(list->at[i]);
 }
 
-/* A tensor with a value that no program writes: where it is left, an output was not written. */
-static void add_marked(struct tensors *list, int64_t n) {
-    add_tensor(list, n);
-    for (int64_t i = 0; i < n; i++) ((float *)list->at[list->n - 1])[i] = 77777;
-}
-
 /* ---- Comparing ---- */
 
-static bool is_same(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
+static bool is_same(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+
+/* The allowed error of floats, relative to that of f32. Those of 16 bits may differ by a few units in the last place, as some layers are
+ * several, each of which rounds. */
+static double get_scale(enum sol_dtype type) {
+    static const double scale[SOL_N_DTYPES] = {1, 1e-7, 2500, 400};
+    return scale[type];
+}
 
 /* The largest error, relative to the allowed error; infinite if NaN or Inf are in different
  * places. */
-static double compare(const struct gen *g, const float *is, const float *expected, int64_t n) {
+static double compare_floats(const struct gen *g, enum sol_dtype type, const void *is,
+                             const void *expected, int64_t n) {
     double worst = 0, largest = 0;
     int64_t where = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (isfinite(expected[i])) largest = fmax(largest, fabs((double)expected[i]));
     for (int64_t i = 0; i < n; i++) {
-        if (is_same(is[i], expected[i])) continue;
-        double error = fabs((double)is[i] - (double)expected[i]);
+        double should = ref_get_real(type, expected, i);
+        if (isfinite(should)) largest = fmax(largest, fabs(should));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double a = ref_get_real(type, is, i), b = ref_get_real(type, expected, i);
+        if (is_same(a, b)) continue;
+        double error = fabs(a - b);
         if (!isfinite(error)) error = INFINITY;
         if (error > worst) where = i, worst = error;
     }
-    double allowed = g->tolerance * largest + g->error;
+    double allowed = (g->tolerance * largest + g->error) * get_scale(type);
     if (worst > allowed)
-        printf("element %lld is %g, expected %g, largest %g\n", (long long)where, (double)is[where],
-               (double)expected[where], largest);
+        printf("%s: element %lld is %g, expected %g, largest %g\n", size_dtype_name(type),
+               (long long)where, ref_get_real(type, is, where), ref_get_real(type, expected, where),
+               largest);
     return worst > 0 ? worst / allowed : 0;
+}
+
+/* 0, or infinite if there is a difference: integers are exact. */
+static double compare_integers(enum sol_dtype type, const void *is, const void *expected,
+                               int64_t n) {
+    size_t size = (size_t)size_element(type);
+    for (int64_t i = 0; i < n; i++) {
+        const char *a = (const char *)is + (size_t)i * size,
+                   *b = (const char *)expected + (size_t)i * size;
+        if (!memcmp(a, b, size)) continue;
+        printf("%s: element %lld is %lld, expected %lld\n", size_dtype_name(type), (long long)i,
+               (long long)ref_get_whole(type, is, i), (long long)ref_get_whole(type, expected, i));
+        return INFINITY;
+    }
+    return 0;
+}
+
+static double compare(const struct gen *g, const struct tensors *is, const struct tensors *expected,
+                      int i) {
+    enum sol_dtype type = expected->type[i];
+    if (size_family(type) != FAMILY_FLOAT)
+        return compare_integers(type, is->at[i], expected->at[i], expected->size[i]);
+    return compare_floats(g, type, is->at[i], expected->at[i], expected->size[i]);
 }
 
 /* ---- One model on one device ---- */
@@ -165,8 +223,7 @@ static void print_model(const struct gen *g, const struct sol_program *p, const 
 static bool check_outputs(struct group *group, const struct gen *g, const struct tensors *is,
                           const struct tensors *expected) {
     double worst = 0;
-    for (int i = 0; i < expected->n; i++)
-        worst = fmax(worst, compare(g, is->at[i], expected->at[i], expected->size[i]));
+    for (int i = 0; i < expected->n; i++) worst = fmax(worst, compare(g, is, expected, i));
     group->worst = fmax(group->worst, worst);
     return CHECK(worst <= 1);
 }
@@ -191,7 +248,7 @@ static void test_device(struct group *group, const struct gen *g, const char *de
     struct sol_options options = {.device = device, .no_autotune = true};
     struct sol_program *p = NULL;
     struct tensors out = {0};
-    for (int i = 0; i < expected->n; i++) add_marked(&out, expected->size[i]);
+    for (int i = 0; i < expected->n; i++) add_tensor(&out, expected->type[i], expected->size[i]);
     bool ok = CHECK(!sol_compile(g->model, &options, &p));
     int n_steps = ok ? run_program(p, symbols, in, params, &out) : -1;
     if (ok) ok = CHECK(n_steps >= 0);
@@ -218,7 +275,7 @@ static void test_batch(struct group *group, struct gen *g, const struct model *m
     for (int i = 0; i < m->params.n; i++)
         add_random(&params, g->random, m->params.at[i], symbols, g->param[i]);
     for (int i = 0; i < m->outputs.n; i++)
-        add_marked(&expected, count_elements(m->outputs.at[i], symbols));
+        add_tensor(&expected, m->outputs.at[i]->dtype, count_elements(m->outputs.at[i], symbols));
     enum sol_status status = ref_run(m, symbols, (const void *const *)in.at,
                                      (const void *const *)params.at, expected.at);
     if (!CHECK(!status))
@@ -239,6 +296,7 @@ static void generate(struct gen *g, struct random *r, const char *name) {
     else if (!strcmp(name, "cnn")) gen_cnn(g, r);
     else if (!strcmp(name, "many")) gen_many(g, r);
     else if (!strcmp(name, "kept")) gen_kept(g, r);
+    else if (!strncmp(name, "types:", 6)) gen_types(g, r, name + 6);
     else gen_layer(g, r, name);
 }
 
@@ -275,7 +333,7 @@ static void test_group(const char *name, uint64_t seed, int n) {
         group.seed = seed + (uint64_t)i;
         if (test_model(&group)) continue;
         /* Only the planner adds copies. */
-        if (!CHECK(!strcmp(name, "copy"))) printf("%s has no row in gen_layer.c\n", name);
+        if (!CHECK(strstr(name, "copy"))) printf("%s has no row in gen_layer.c\n", name);
         return;
     }
     printf("%-18s %4d models from seed %llu, worst error %.2f of what is allowed, %d failures\n",
@@ -308,8 +366,12 @@ int main(int argc, char **argv) {
     }
     /* An emulator is slow, and is used to find differences between processors, not between models. */
     const int part = check_is_emulated("three models of four") ? 4 : 1;
-    for (int i = 0; i < N_LAYER_KINDS; i++)
+    for (int i = 0; i < N_LAYER_KINDS; i++) {
+        char name[64];
         test_group(layer_infos[i].name, seed, CASES_PER_LAYER / part);
+        snprintf(name, sizeof name, "types:%s", layer_infos[i].name);
+        test_group(name, seed, CASES_OF_TYPES);
+    }
     test_group("dag", seed, N_DAGS / part);
     test_group("fusible", seed, N_FUSIBLE / part);
     test_everywhere("epilogue", seed, N_EPILOGUES / part);

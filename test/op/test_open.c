@@ -108,7 +108,7 @@ static void test_refusal(const struct device_program *at, int n, const int64_t *
 static void test_vector(uint64_t seed, struct gen *g, const struct model *m,
                         const struct device_program *at, int n, const struct tensors *params,
                         const int64_t *free_symbols) {
-    const struct gen_range none = {0, 0};
+    const struct gen_range none = {0};
     int64_t symbols[SIZE_SYMBOLS] = {0};
     struct tensors in = {0}, expected = {0}, out = {0};
     formulas_derive(&at[0].program->formulas, free_symbols, m->n_symbols, symbols);

@@ -6,6 +6,7 @@
  * generated code: a load that is not `checked` never reads outside of its input.
  */
 #include "check.h"
+#include "device/ref/element.h"
 #include "device/ref/ref.h"
 #include "meaning.h"
 #include "one_layer.h"
@@ -20,13 +21,21 @@ static const int64_t symbols[SIZE_SYMBOLS] = {2, 3, 1, 1};
 
 /* ---- The interpreter ---- */
 
+/* `real` of floats, which are not rounded to their type until the end; `whole` of integers and bools, which wrap at each step. */
+struct value {
+    double real;
+    int64_t whole;
+};
+
 struct eval {
     const struct layer *layer;
-    const float *in[MAX_INPUTS];
+    const void *in[MAX_INPUTS];
     int64_t var[MAX_VARS];
     int n_checked; /* checked loads that were evaluated */
     int n_outside; /* of these, loads outside of the input */
 };
+
+static bool is_float(enum sol_dtype type) { return size_family(type) == FAMILY_FLOAT; }
 
 static int64_t eval_size(struct size size) { return size_eval(&size, symbols); }
 
@@ -40,17 +49,36 @@ static int64_t eval_index(const struct eval *e, const struct index *i) {
     return meaning_of_index(i->op, a, b);
 }
 
-static const float *find_data(const struct eval *e, const struct tensor *t) {
+static const void *find_data(const struct eval *e, const struct tensor *t) {
     for (int i = 0; i < e->layer->n_in; i++)
         if (e->layer->in[i] == t) return e->in[i];
     return NULL;
 }
 
-static double eval_load(struct eval *e, const struct expr *x) {
-    const float *data = find_data(e, x->tensor);
+static struct value read_value(enum sol_dtype type, const void *data, int64_t at) {
+    if (is_float(type)) return (struct value){.real = ref_get_real(type, data, at)};
+    return (struct value){.whole = ref_get_whole(type, data, at)};
+}
+
+static struct value make_constant(enum sol_dtype type, double value) {
+    if (is_float(type)) return (struct value){.real = value};
+    return (struct value){.whole = meaning_of_constant(type, value)};
+}
+
+/* A value of type `from` in type `to`. */
+static struct value convert(enum sol_dtype from, enum sol_dtype to, struct value v) {
+    uint64_t element[1];
+    if (is_float(from)) ref_put_real(to, element, 0, v.real);
+    else ref_put_whole(to, element, 0, v.whole);
+    return read_value(to, element, 0);
+}
+
+static struct value eval_load(struct eval *e, const struct expr *x) {
+    const void *data = find_data(e, x->tensor);
     int64_t at = 0;
     bool inside = true;
     if (!data || x->n_index != x->tensor->rank) REQUIRE(!"a load reads an input at a point");
+    if (x->type != x->tensor->dtype) REQUIRE(!"a load has its tensor's type");
     for (int i = 0; i < x->n_index; i++) {
         int64_t index = eval_index(e, x->index[i]), n = eval_size(x->tensor->dim[i]);
         inside &= index >= 0 && index < n;
@@ -59,14 +87,21 @@ static double eval_load(struct eval *e, const struct expr *x) {
     e->n_checked += x->checked;
     e->n_outside += !inside;
     if (!x->checked && !inside) REQUIRE(!"a load without check stays inside");
-    return inside ? data[at] : x->fill;
+    return inside ? read_value(x->type, data, at) : make_constant(x->type, x->fill);
 }
 
-static double eval_expr(struct eval *e, const struct expr *x);
+static struct value eval_expr(struct eval *e, const struct expr *x);
+
+static struct value eval_combine(const struct expr *x, struct value a, struct value b) {
+    if (is_float(x->type))
+        return (struct value){.real = meaning_of_combine(x->combine, a.real, b.real)};
+    return (struct value){.whole =
+                              meaning_of_combined_integers(x->combine, x->type, a.whole, b.whole)};
+}
 
 /* Merges the body's values at all points of variables k, k+1, .. of the reduction into `sum`. */
-static double eval_reduce(struct eval *e, const struct expr *x, int k, double sum) {
-    if (k == x->n_vars) return meaning_of_combine(x->combine, sum, eval_expr(e, x->arg[0]));
+static struct value eval_reduce(struct eval *e, const struct expr *x, int k, struct value sum) {
+    if (k == x->n_vars) return eval_combine(x, sum, eval_expr(e, x->arg[0]));
     int var = x->first_var + k;
     if (var >= MAX_VARS) REQUIRE(!"few variables");
     for (e->var[var] = 0; e->var[var] < eval_size(x->extent[k]); e->var[var]++)
@@ -74,20 +109,33 @@ static double eval_reduce(struct eval *e, const struct expr *x, int k, double su
     return sum;
 }
 
-static double eval_expr(struct eval *e, const struct expr *x) {
-    double arg[3] = {0};
+static struct value eval_apply(struct eval *e, const struct expr *x) {
+    struct value v[3] = {{0}};
+    for (int i = 0; i < 3 && x->arg[i]; i++) v[i] = eval_expr(e, x->arg[i]);
+    if (x->primitive == PRIMITIVE_SELECT) return v[0].whole ? v[1] : v[2];
+    if (!is_float(x->arg[0]->type))
+        return (struct value){.whole = meaning_of_integers(x->primitive, x->type, v[0].whole,
+                                                           v[1].whole, v[2].whole)};
+    double real = meaning_of_primitive(x->primitive, v[0].real, v[1].real, v[2].real);
+    return is_float(x->type) ? (struct value){.real = real} : (struct value){.whole = real != 0};
+}
+
+static struct value eval_expr(struct eval *e, const struct expr *x) {
     int64_t at;
     switch (x->kind) {
-    case EXPR_CONST: return x->value;
+    case EXPR_CONST: return make_constant(x->type, x->value);
     case EXPR_LOAD: return eval_load(e, x);
-    case EXPR_REDUCE: return eval_reduce(e, x, 0, meaning_of_nothing(x->combine));
-    case EXPR_RANGE: at = eval_index(e, x->index[0]); return at >= size_value(x->low) && at < size_value(x->high);
-    case EXPR_APPLY:
-        for (int i = 0; i < 3 && x->arg[i]; i++) arg[i] = eval_expr(e, x->arg[i]);
-        return meaning_of_primitive(x->primitive, arg[0], arg[1], arg[2]);
+    case EXPR_REDUCE:
+        return eval_reduce(e, x, 0, make_constant(x->type, meaning_of_nothing(x->combine)));
+    case EXPR_RANGE:
+        at = eval_index(e, x->index[0]);
+        return (struct value){.whole = at >= size_value(x->low) && at < size_value(x->high)};
+    case EXPR_INDEX: return (struct value){.whole = eval_index(e, x->index[0])};
+    case EXPR_APPLY: return eval_apply(e, x);
+    case EXPR_CAST: return convert(x->arg[0]->type, x->type, eval_expr(e, x->arg[0]));
     }
     REQUIRE(!"a kind of expression");
-    return 0;
+    return (struct value){0};
 }
 
 /* ---- Comparing with device/ref ---- */
@@ -96,29 +144,31 @@ static double eval_expr(struct eval *e, const struct expr *x) {
  * otherwise the case tests nothing. EITHER: loads are checked for safety, but are always inside. */
 enum checks { NEVER, ALWAYS, EITHER };
 
+/* T is each type that the layer's rule allows. */
 struct row {
     const char *inputs, *layer;
     enum checks checks;
 };
 
-#define X "f32[$0,4,7,6]"
+#define X "T[$0,4,7,6]"
 static const struct row rows[] = {
-    {X " f32[6,4,3,3]", "conv", NEVER},
-    {X " f32[6,4,3,3] f32[6]", "conv pad=[1,1,1,1]", ALWAYS},
-    {X " f32[6,4,3,2]", "conv stride=[2,3] dilation=[2,1] pad=[2,0,1,1]", ALWAYS},
-    {X " f32[6,2,3,3] f32[6]", "conv groups=2", NEVER},
-    {X " f32[4,1,3,3]", "conv groups=4 stride=[2,2]", NEVER},
-    {X " f32[8,1,1,1]", "conv groups=4", NEVER},
-    {X " f32[6,4,1,1]", "conv pad=[0,0,1,1] stride=[2,2]", EITHER},
-    {"f32[$0,3,5] f32[4,5] f32[4]", "linear", NEVER},
-    {"f32[5] f32[4,5]", "linear", NEVER},
-    {"f32[$0,3,5] f32[$0,5,4]", "matmul", NEVER},
-    {"f32[3,1,2,5] f32[4,5,6]", "matmul", NEVER},
-    {"f32[2,5] f32[3,5,1]", "matmul", NEVER},
-    {X " f32[4] f32[4] f32[4] f32[4]", "batch_norm eps=0.5", NEVER},
+    {X " T[6,4,3,3]", "conv", NEVER},
+    {X " T[6,4,3,3] T[6]", "conv pad=[1,1,1,1]", ALWAYS},
+    {X " T[6,4,3,2]", "conv stride=[2,3] dilation=[2,1] pad=[2,0,1,1]", ALWAYS},
+    {X " T[6,2,3,3] T[6]", "conv groups=2", NEVER},
+    {X " T[4,1,3,3]", "conv groups=4 stride=[2,2]", NEVER},
+    {X " T[8,1,1,1]", "conv groups=4", NEVER},
+    {X " T[6,4,1,1]", "conv pad=[0,0,1,1] stride=[2,2]", EITHER},
+    {"T[$0,3,5] T[4,5] T[4]", "linear", NEVER},
+    {"T[5] T[4,5]", "linear", NEVER},
+    {"T[$0,3,5] T[$0,5,4]", "matmul", NEVER},
+    {"T[3,1,2,5] T[4,5,6]", "matmul", NEVER},
+    {"T[2,5] T[3,5,1]", "matmul", NEVER},
+    {X " T[4] T[4] T[4] T[4]", "batch_norm eps=0.5", NEVER},
     {X, "relu", NEVER},
-    {X, "clamp min=-0.5 max=0.25", NEVER},
-    {X, "clamp max=0.25", NEVER},
+    {"f32[5,7]", "clamp min=-0.5 max=0.25", NEVER},
+    {X, "clamp min=-1.0 max=2.0", NEVER},
+    {X, "clamp max=1.0", NEVER},
     {X, "leaky_relu alpha=0.2", NEVER},
     {X, "elu alpha=1.5", NEVER},
     {X, "sigmoid", NEVER},
@@ -139,27 +189,56 @@ static const struct row rows[] = {
     {X, "square", NEVER},
     {X, "reciprocal", NEVER},
     {X, "erf", NEVER},
+    {X, "sin", NEVER},
+    {X, "cos", NEVER},
+    {X, "floor", NEVER},
+    {X, "ceil", NEVER},
+    {X, "trunc", NEVER},
+    {X, "round", NEVER},
+    {X, "sign", NEVER},
+    {X, "bit_not", NEVER},
+    {X, "cast dtype=f32", NEVER},
+    {X, "cast dtype=f64", NEVER},
+    {X, "cast dtype=bf16", NEVER},
+    {X, "cast dtype=f16", NEVER},
+    {X, "cast dtype=i64", NEVER},
+    {X, "cast dtype=i32", NEVER},
+    {X, "cast dtype=i16", NEVER},
+    {X, "cast dtype=i8", NEVER},
+    {X, "cast dtype=u8", NEVER},
+    {X, "cast dtype=bool", NEVER},
     {X, "copy", NEVER},
-    {X " f32[4,1,1]", "add", NEVER},
-    {"f32[6] " X, "sub", NEVER},
-    {"f32[$0,1,3] f32[4,1]", "mul", NEVER},
-    {X " f32[]", "div", NEVER},
+    {X " T[4,1,1]", "add", NEVER},
+    {"T[6] " X, "sub", NEVER},
+    {"T[$0,1,3] T[4,1]", "mul", NEVER},
+    {X " T[]", "div", NEVER},
     {X " " X, "maximum", NEVER},
-    {"f32[1,1] f32[1]", "minimum", NEVER},
-    {X " f32[4,1,1]", "less", NEVER},
-    {"f32[3] f32[2,1]", "equal", NEVER},
-    {"f32[6] " X " f32[4,1,1]", "where", NEVER},
+    {"T[1,1] T[1]", "minimum", NEVER},
+    {X " " X, "pow", NEVER},
+    {X " " X, "floor_div", NEVER},
+    {X " " X, "mod", NEVER},
+    {X " " X, "trunc_div", NEVER},
+    {X " " X, "rem", NEVER},
+    {X " " X, "bit_and", NEVER},
+    {X " " X, "bit_or", NEVER},
+    {X " " X, "bit_xor", NEVER},
+    {X " " X, "shift_left", NEVER},
+    {X " " X, "shift_right", NEVER},
+    {X " T[4,1,1]", "less", NEVER},
+    {X " T[4,1,1]", "less_equal", NEVER},
+    {"T[3] T[2,1]", "equal", NEVER},
+    {"bool[6] " X " T[4,1,1]", "where", NEVER},
     {X, "max_pool kernel=[2,2] stride=[2,2]", NEVER},
     {X, "max_pool kernel=[3,2] stride=[2,2] pad=[1,0,1,1] min=0.0", ALWAYS},
     {X, "max_pool kernel=[2,2] stride=[3,4] dilation=[2,1] ceil=true", ALWAYS},
-    {"f32[1,1,1,1]", "max_pool kernel=[2,2] dilation=[2,2] pad=[1,1,1,1]", ALWAYS},
+    {"T[1,1,1,1]", "max_pool kernel=[2,2] dilation=[2,2] pad=[1,1,1,1]", ALWAYS},
     {X, "avg_pool kernel=[3,3] stride=[2,2]", NEVER},
     {X, "avg_pool kernel=[3,3] stride=[2,3] pad=[1,1,1,1]", ALWAYS},
     {X, "avg_pool kernel=[3,3] stride=[2,3] pad=[1,1,1,1] count_pad=true", ALWAYS},
     {X, "avg_pool kernel=[3,2] stride=[3,4] pad=[1,0,1,1] ceil=true count_pad=true", ALWAYS},
     {X, "avg_pool kernel=[3,3] stride=[2,2] pad=[1,1,1,1] ceil=true count_pad=true", ALWAYS},
     {X, "avg_pool kernel=[2,4] stride=[2,3] pad=[0,2,1,1] ceil=true", ALWAYS},
-    {"f32[1,2,1,1]", "avg_pool kernel=[2,2] stride=[2,2] ceil=true", ALWAYS},
+    {"T[1,2,1,1]", "avg_pool kernel=[2,2] stride=[2,2] ceil=true", ALWAYS},
     {X, "adaptive_avg_pool kernel=[1,1]", NEVER},
     {X, "adaptive_avg_pool kernel=[7,3]", NEVER},
     {X, "adaptive_avg_pool kernel=[3,4]", EITHER},
@@ -169,44 +248,70 @@ static const struct row rows[] = {
     {X, "sum axes=[1,3]", NEVER},
     {X, "mean axes=[-1,-2] keepdim=true", NEVER},
     {X, "mean axes=[0]", NEVER},
-    {"f32[]", "mean", NEVER},
+    {"T[]", "mean", NEVER},
     {X, "reduce_max axes=[0,2]", NEVER},
     {X, "reduce_min keepdim=true", NEVER},
+    {X, "prod axes=[1,3]", NEVER},
+    {"T[4,0]", "prod", NEVER},
+    {X, "cumsum axis=2", NEVER},
+    {"T[$0]", "cumsum axis=-1", NEVER},
+    {"", "arange start=-3 step=2 shape=[9] dtype=T", NEVER},
+    {"", "arange shape=[$0]", NEVER},
     {X, "reshape shape=[$0,-1]", NEVER},
     {X, "reshape shape=[8,-1]", NEVER},
-    {"f32[4,1,6]", "reshape shape=[2,3,2,1,2]", NEVER},
-    {"f32[1,1]", "reshape shape=[]", NEVER},
+    {"T[4,1,6]", "reshape shape=[2,3,2,1,2]", NEVER},
+    {"T[1,1]", "reshape shape=[]", NEVER},
     {X, "permute axes=[2,0,3,1]", NEVER},
     {X, "slice axis=2 start=1 step=2 shape=[3]", NEVER},
-    {X " f32[$0,1,7,6] " X, "concat axis=1", ALWAYS},
+    {X " T[$0,1,7,6] " X, "concat axis=1", ALWAYS},
     {X, "concat axis=1", NEVER},
-    {"f32[4,1,6]", "expand shape=[3,4,$0,6]", NEVER},
-    {X, "pad pad=[1,2,0,3] value=-7.5", ALWAYS},
+    {"T[4,1,6]", "expand shape=[3,4,$0,6]", NEVER},
+    {"f32[5,7]", "pad pad=[1,2,0,3] value=-7.5", ALWAYS},
+    {X, "pad pad=[1,2,0,3] value=1.0", ALWAYS},
+    {X, "pad pad=[0,1,0,1] value=-inf", ALWAYS},
 };
 
 static int64_t count(const struct tensor *t) { return eval_size(ir_elements(t)); }
 
-/* Values around zero, and each special value at some place. NaN only for a pointwise layer, where
- * it affects one output only. */
-static float *fill(const struct layer *l, int input) {
-    int64_t n = count(l->in[input]);
-    float *data = ARENA_ARRAY(&arena, float, n);
-    uint32_t state = 12345u + (uint32_t)input;
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 1664525u + 1013904223u;
-        data[i] = (float)(state >> 8) / (float)(1 << 22) - 2;
-    }
+/* Floats are around zero, and each special value is at some place. NaN only for a pointwise layer, where
+ * it affects one output only. What a cast of it to an integer gives is undefined. */
+static double make_real(const struct layer *l, int input, int64_t i, uint32_t bits) {
+    static const double special[] = {0, -0.0, 40, -40, INFINITY, -INFINITY, NAN};
     bool one = layer_infos[l->kind].traits & POINTWISE && layer_infos[l->kind].max_in == 1;
-    static const float special[] = {0, -0.0f, 40, -40, INFINITY, -INFINITY, NAN};
-    for (int i = 0; one && i < COUNT(special); i++) data[i] = special[i];
-    if (l->kind == LAYER_batch_norm && input == 2)
-        for (int64_t i = 0; i < n; i++) data[i] = fabsf(data[i]);
+    bool to_integer = size_family(l->out[0]->dtype) == FAMILY_INTEGER;
+    if (one && !to_integer && i < COUNT(special)) return special[i];
+    double value = (double)(bits >> 8) / (1 << 22) - 2;
+    bool positive = (l->kind == LAYER_batch_norm && input == 2) || l->out[0]->dtype == SOL_U8;
+    if (to_integer) value *= 50;
+    return positive ? fabs(value) : value;
+}
+
+/* Integers are small at every second place, and of the type's whole range at the others. */
+static void *fill(const struct layer *l, int input) {
+    enum sol_dtype type = l->in[input]->dtype;
+    int64_t n = count(l->in[input]);
+    void *data = ARENA_ARRAY(&arena, uint64_t, n);
+    uint64_t state = 12345u + (uint64_t)input;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        int64_t number = (int64_t)(state >> 32) - INT32_MAX;
+        if (is_float(type))
+            ref_put_real(type, data, i, make_real(l, input, i, (uint32_t)(state >> 32)));
+        else ref_put_whole(type, data, i, i % 2 ? number % 5 : (int64_t)(state ^ state >> 29));
+    }
     return data;
 }
 
-static bool is_close(double is, double expected) {
-    if (is != is || expected != expected) return is != is && expected != expected;
-    return is == expected || fabs(is - expected) <= 1e-5 + 1e-5 * fabs(expected);
+/* Floats that overflow their type are infinite. */
+static bool is_close(enum sol_dtype type, struct value is, struct value expected) {
+    if (!is_float(type)) return is.whole == expected.whole;
+    double allowed = type == SOL_F64    ? 1e-12
+                     : type == SOL_F16  ? 2e-3
+                     : type == SOL_BF16 ? 2e-2
+                                        : 1e-5;
+    double a = convert(type, type, is).real, b = expected.real;
+    if (a != a || b != b) return a != a && b != b;
+    return a == b || fabs(a - b) <= allowed + allowed * fabs(b);
 }
 
 /* Moves to the next output point; the last dim changes fastest. */
@@ -217,12 +322,14 @@ static void step(struct eval *e, const struct tensor *out) {
     }
 }
 
-static bool compare(struct eval *e, const struct expr *x, const float *expected) {
+static bool compare(struct eval *e, const struct expr *x, const void *results) {
     const struct tensor *out = e->layer->out[0];
+    if (x->type != out->dtype) REQUIRE(!"the expression has the output's type");
     for (int64_t i = 0; i < count(out); i++, step(e, out)) {
-        double is = eval_expr(e, x);
-        if (is_close(is, expected[i])) continue;
-        fprintf(stderr, "    at %lld: %.9g, expected %.9g\n", (long long)i, is, expected[i]);
+        struct value is = eval_expr(e, x), expected = read_value(out->dtype, results, i);
+        if (is_close(out->dtype, is, expected)) continue;
+        fprintf(stderr, "    at %lld: %.17g, %lld; expected %.17g, %lld\n", (long long)i, is.real,
+                (long long)is.whole, expected.real, (long long)expected.whole);
         return false;
     }
     return true;
@@ -233,33 +340,55 @@ static bool check_loads(const struct eval *e, enum checks checks) {
     return checks == ALWAYS ? e->n_outside > 0 : e->n_checked > 0;
 }
 
-static void test_row(const struct row *row) {
-    struct model *m;
-    const char *source = write_one_layer(&arena, row->inputs, row->layer);
-    enum sol_status status = ir_parse(source, &arena, &m);
-    if (status) fprintf(stderr, "    %s\n", sol_error());
-    REQUIRE(!status);
+/* `text` with the type's name in place of T. */
+static const char *write_type(const char *text, enum sol_dtype type) {
+    struct text out;
+    text_init(&out, &arena);
+    for (; *text; text++)
+        if (*text == 'T') text_add(&out, "%s", size_dtype_name(type));
+        else text_add_raw(&out, text, 1);
+    return out.at;
+}
+
+static void test_model(const struct model *m, const struct row *row) {
     struct eval e = {.layer = m->layers.at[m->layers.n - 1]};
+    const struct tensor *out = e.layer->out[0];
     for (int i = 0; i < e.layer->n_in; i++) e.in[i] = fill(e.layer, i);
-    float *expected = ARENA_ARRAY(&arena, float, count(e.layer->out[0]));
-    REQUIRE(!ref_layer(e.layer, symbols, e.in, expected));
+    void *expected = ARENA_ARRAY(&arena, uint64_t, count(out));
+    REQUIRE(!ref_layer(e.layer, symbols, e.in, &expected));
     int n_vars;
     const struct expr *x = ir_define(&arena, e.layer, &n_vars);
-    REQUIRE(x && n_vars >= e.layer->out[0]->rank && n_vars <= MAX_VARS);
+    REQUIRE(x && n_vars >= out->rank && n_vars <= MAX_VARS);
     bool right = compare(&e, x, expected), loads = check_loads(&e, row->checks);
     CHECK(right);
     CHECK(loads);
     if (!right || !loads)
-        fprintf(stderr, "    %s on %s: %d checked loads, %d outside\n", row->layer, row->inputs,
-                e.n_checked, e.n_outside);
+        fprintf(stderr, "    %s on %s as %s: %d checked loads, %d outside\n", row->layer,
+                row->inputs, size_dtype_name(out->dtype), e.n_checked, e.n_outside);
+}
+
+/* With each type that the layer's rule does not refuse. */
+static void test_row(const struct row *row) {
+    bool has_type = strchr(row->inputs, 'T') || strchr(row->layer, 'T');
+    int n = 0;
+    for (int type = 0; type < (has_type ? SOL_N_DTYPES : 1); type++) {
+        struct model *m;
+        const char *inputs = write_type(row->inputs, (enum sol_dtype)type),
+                   *layer = write_type(row->layer, (enum sol_dtype)type);
+        enum sol_status status = ir_parse(write_one_layer(&arena, inputs, layer), &arena, &m);
+        if (status == SOL_EUNSUPPORTED && has_type) continue;
+        if (status) fprintf(stderr, "    %s\n", sol_error());
+        REQUIRE(!status);
+        test_model(m, row);
+        n++;
+    }
+    CHECK(n > 0);
 }
 
 static void test_layers(void) {
-    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true,
-                                [LAYER_param] = true,
-                                [LAYER_scalar] = true,
-                                [LAYER_gather] = true,
-                                [LAYER_softmax] = true};
+    bool seen[N_LAYER_KINDS] = {
+        [LAYER_input] = true,   [LAYER_param] = true,  [LAYER_scalar] = true, [LAYER_gather] = true,
+        [LAYER_softmax] = true, [LAYER_argmax] = true, [LAYER_argmin] = true, [LAYER_host] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);
         size_t size = strcspn(rows[i].layer, " ");

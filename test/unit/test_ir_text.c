@@ -22,6 +22,8 @@ static const char *print(const struct model *m) {
 static const char first_layers[] = "model \"every \\\"layer\\\" \\\\ \\x0a\" {\n"
                                    "  symbol $0 \"batch\"\n"
                                    "  symbol $1 \"length\"\n"
+                                   "  host @0 \"unused\"\n"
+                                   "  host @1 \"aten.\\\"sort\\\"\"\n"
                                    "  %0 = input f32[$0,4,8,8] \"x\"\n"
                                    "  %1 = input f32[$0,2*$1+1] \"tokens\"\n"
                                    "  %2 = input i64[] \"a number\"\n"
@@ -59,7 +61,19 @@ static const char *const pointwise[] = {
     "reciprocal",
     "erf",
     "copy",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "sign",
+    "cast",
+    "cast dtype=bf16",
     "softmax axis=3",
+    "cumsum axis=2",
+    "argmax axis=1 keepdim=true",
+    "argmin",
 };
 
 static const char *const moving[] = {
@@ -69,6 +83,7 @@ static const char *const moving[] = {
     "adaptive_avg_pool kernel=[3,5]",
     "sum axes=[1,2]",
     "mean axes=[3] keepdim=true",
+    "prod axes=[2]",
     "reduce_max axes=[0,1,2,3]",
     "reduce_min axes=[2]",
     "reshape shape=[$0,2,128]",
@@ -78,8 +93,12 @@ static const char *const moving[] = {
     "pad pad=[1,2,3,4] value=-inf",
 };
 
-static const char *const binary[] = {"add",     "sub",     "mul",  "div",
-                                     "maximum", "minimum", "less", "equal"};
+static const char *const binary[] = {
+    "add",       "sub", "mul", "div",        "maximum", "minimum", "pow",
+    "floor_div", "mod", "rem", "less_equal", "less",    "equal",   "trunc_div",
+};
+
+static const char *const integer[] = {"bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"};
 
 /* Appends, for each line of a list, a layer that reads %0. Returns the next free number. */
 static int add_layers(struct text *text, int number, const char *const *list, int n,
@@ -99,8 +118,15 @@ static const char *write_every_layer(void) {
     int n = add_layers(&text, 10, pointwise, COUNT(pointwise), "%0");
     n = add_layers(&text, n, moving, COUNT(moving), "%0");
     n = add_layers(&text, n, binary, COUNT(binary), "%0 %5");
-    text_add(&text, "  %%%d = where %%0 %%5 %%0\n", n++);
+    n = add_layers(&text, n, integer, COUNT(integer), "%2 %2");
+    text_add(&text, "  %%%d = bit_not %%2\n", n++);
+    text_add(&text, "  %%%d = arange start=-2 step=3 shape=[$1] dtype=u8\n", n++);
+    text_add(&text, "  %%%d = less %%5 %%0\n  %%%d = where %%%d %%5 %%0\n", n, n + 1, n);
+    n += 2;
     text_add(&text, "  %%%d = matmul %%0 %%0\n", n++);
+    text_add(&text, "  %%%d, %%%d = host @1 f32[$0,2*$1] i64[] %%0 %%2 pure=true # \"net:1\"\n", n,
+             n + 1);
+    n += 2;
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
     text_add(&text, "  %%%d = concat %%0 %%0 %%0 axis=2\n", n);
     text_add(&text, "  output %%%d \"joined\"\n  output %%0 \"\"\n  output %%%d \"y\"\n}\n", n, n);
@@ -193,6 +219,16 @@ static void test_attributes(void) {
                                         "kernel=[1,2", "kernel=1",      "kernel=[1,2,3]",
                                         "kernel=[]",   "kernel=[$0,1]", "kernel=[1,,2]"};
     for (int i = 0; i < COUNT(lists); i++) CHECK(ir_parse_attr(lists[i], pool, &none, &a) == SOL_EINVAL);
+    const struct layer_info *cast = &layer_infos[LAYER_cast];
+    CHECK(!ir_parse_attr("", cast, &none, &a) && a.dtype == SOL_F32);
+    for (int i = 0; i < SOL_N_DTYPES; i++) {
+        const char *name = size_dtype_name((enum sol_dtype)i);
+        CHECK(!ir_parse_attr(arena_printf(&arena, "dtype=%s", name), cast, &none, &a) &&
+              (int)a.dtype == i);
+    }
+    static const char *const types[] = {"dtype=",  "dtype=f",    "dtype=f322",  "dtype=F32",
+                                        "dtype=0", "dtype=f32,", "dtype=[f32]", "dtype=f32x=1"};
+    for (int i = 0; i < COUNT(types); i++) CHECK(ir_parse_attr(types[i], cast, &none, &a) == SOL_EINVAL);
     CHECK(ir_find_kind("conv") == LAYER_conv && ir_find_kind("con") == N_LAYER_KINDS);
 }
 

@@ -1,11 +1,14 @@
 /*
- * Portable C has each primitive and each combine a second time, in deploy/portable_math.h. Here all rows of ir/primitive.def are called
+ * Portable C has each primitive and each combine of floats a second time, in deploy/portable_math.h and dfp/kernel_types.h. Here all rows of ir/primitive.def are called
  * as generated text calls them, and compared with the formulas of meaning.h. A row without its functions does not compile.
  */
 #include "meaning.h"
 
 /* Last: its macros are words of other headers. */
 #include "deploy/portable_math.h"
+/* Behind it, as in libraries. */
+
+#include "dfp/kernel_types.h"
 
 #define CALL_1(f) f(a)
 #define CALL_2(f) f(a, b)
@@ -13,7 +16,8 @@
 
 /* Operators of C need no function. `f` is expanded as in generated text, `f##1` is the form for floats. */
 #define OPERATOR(name, symbol)
-#define PRIMITIVE(name, n, value, cost, flops)           \
+#define INTEGRAL(name, ...)
+#define PRIMITIVE(name, n, ...)                          \
     static float vector_##name(float a, float b, float c) { \
         (void)a, (void)b, (void)c;                       \
         return CALL_##n(name);                           \
@@ -33,7 +37,8 @@ static const struct {
     float (*vector)(float, float, float), (*scalar)(float, float, float);
 } primitive_rows[] = {
 #define OPERATOR(name, symbol)
-#define PRIMITIVE(name, n, value, cost, flops) \
+#define INTEGRAL(name, ...)
+#define PRIMITIVE(name, n, ...) \
     {#name, PRIMITIVE_##name, vector_##name, float_##name},
 #include "ir/primitive.def"
 };

@@ -17,6 +17,15 @@ DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "i64": "int64", 
 DTYPES |= {"i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool"}
 
 
+def to_numpy(dtype):
+    """Returns the numpy dtype of an element type of SOL; NumPy itself has no bf16."""
+    if dtype != "bf16":
+        return numpy.dtype(DTYPES[dtype])
+    import ml_dtypes  # only models with such types need it
+
+    return numpy.dtype(ml_dtypes.bfloat16)
+
+
 def load(model, batch_size=None, folder=None, shapes=None):
     """Reads and compiles an ONNX file. Returns a Network.
 
@@ -188,4 +197,4 @@ def _describe_type(dtype):
 
 
 def _port(name, dtype, shape):
-    return name, numpy.dtype(DTYPES[dtype]), shape
+    return name, to_numpy(dtype), shape

@@ -9,6 +9,11 @@ from typing import NamedTuple
 import sympy
 
 from sol import _core
+from sol.pytorch.inputs import DTYPE_NAMES
+
+MAX_EXACT = 2**53  # integers of a larger magnitude are no exact Python floats
+# {the name of an element type in libsol: torch's}
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 # Functions of torch.export's sizes that are quotients, rounded down: of sizes that the divisor divides, and of others.
 QUOTIENTS = {"FloorDiv", "CleanDiv"}
@@ -21,7 +26,8 @@ class Unsupported(Exception):
 
 
 class Value(NamedTuple):
-    """A tensor of the model. ``shape``: ints and polynomials of libsol's symbols: "$0", "$8" as in docs/ir.md.
+    """A tensor of the model. ``shape``: ints and polynomials of libsol's symbols: "$0", "$8" as in docs/ir.md. ``dtype``: its
+    name in libsol.
 
     ``constant``: the tensor depends on parameters only, so it may be the weight of a conv or linear.
     """
@@ -29,6 +35,7 @@ class Value(NamedTuple):
     id: int
     shape: tuple
     constant: bool = False
+    dtype: str = "f32"
 
     @property
     def rank(self):
@@ -51,6 +58,7 @@ class Builder:
 
     ``origin``: the user's line that new layers come from. ``excluded``: {(name of an open size, value)} for which the graph
     is not valid. ``symbols``: the names of the model's symbols. ``batches``: the graph's Batches, which name open sizes.
+    ``dtype``: the element type of the op's result, which numbers get where no tensor decides.
     """
 
     def __init__(self, name, batches):
@@ -59,13 +67,15 @@ class Builder:
         self.excluded = set()
         self.origin = ""
         self.symbols = []
+        self.dtype = "f32"
         self._batches = batches
         self._sizes = {}
+        self._hosts = {}  # key of a function -> its number in the model
 
     def source(self, add, name, dtype, shape, constant):
         """Adds an input or a param. Returns its Value. ``add``: Model.input or Model.param. Raises Unsupported."""
         dims = [size if isinstance(size, int) else self._dim(size) for size in shape]
-        value = Value(add(name, dtype, dims), tuple(shape), constant)
+        value = Value(add(name, dtype, dims), tuple(shape), constant, dtype)
         kind = "param" if constant else "input"
         self.records.append(Record(kind, (), value.id, name, "", value.shape))
         return value
@@ -100,6 +110,25 @@ class Builder:
             self._sizes[expression] = self._normal(format_size(settled.xreplace(known)))
         return self._sizes[expression]
 
+    def formula(self, size):
+        """Returns (text, a function of the values of the model's symbols) of a SymInt. Raises Unsupported."""
+        expression, names = size.node.expr, self._batches.symbols
+        if expression.free_symbols - names.keys():
+            raise Unsupported(f"the size {expression}, which depends on data")
+        for x in expression.free_symbols:
+            self._symbol(names[x])
+        text = str(expression.xreplace({x: symbol(names[x]) for x in expression.free_symbols}))
+        code, symbols = compile(text, "<size>", "eval"), self.symbols
+
+        def evaluate(values):
+            return eval(code, {"__builtins__": {}, "Min": min, "Max": max}, dict(zip(symbols, values)))
+
+        try:
+            evaluate([8] * len(symbols))
+        except Exception:
+            raise Unsupported(f"the size {size}") from None  # it has a function that is no Python operator
+        return text, evaluate
+
     def _normal(self, text):
         """Returns the size in a text, in normal form, so that equal sizes are equal."""
         normal = self.model.size(text)
@@ -107,36 +136,62 @@ class Builder:
             self.model.check()
         return parse_size(normal)
 
-    def scalar(self, number):
-        """Returns a Python number as a Value of rank 0."""
-        return Value(self.model.scalar(float(number)), (), True)
+    def scalar(self, number, dtype="f32"):
+        """Returns a Python number as a Value of rank 0. Raises Unsupported if the element type does not have it."""
+        if dtype == "f32":
+            return Value(self.model.scalar(float(number)), (), True)
+        if isinstance(number, int) and abs(number) > MAX_EXACT:
+            raise Unsupported(f"the number {number}")
+        return self.layer("scalar", value=float(number), dtype=dtype)
 
-    def value(self, x):
+    def value(self, x, dtype=None):
         """Returns ``x`` if it is a Value, else the number ``x`` as one. Raises Unsupported for a formula of open sizes."""
         if isinstance(x, sympy.Expr):
             raise Unsupported(f"the number {x}, which depends on open sizes")
-        return x if isinstance(x, Value) else self.scalar(x)
+        return x if isinstance(x, Value) else self.scalar(x, dtype or self.dtype)
+
+    def cast(self, x, dtype):
+        """Returns ``x`` in an element type; ``x`` itself if it has that type."""
+        return x if x.dtype == dtype else self.layer("cast", x, dtype=dtype)
 
     def layer(self, kind, *inputs, **attributes):
         """Adds a layer of the kind ``kind`` (src/ir/layer.def). Returns its output as a Value. Inputs may be numbers.
 
         Raises ValueError with libsol's message when the layer does not accept the inputs or attributes.
         """
-        inputs = [self.value(x) for x in inputs]
+        known = [x.dtype for x in inputs if isinstance(x, Value)]
+        inputs = [self.value(x, known[0] if known else None) for x in inputs]
         text = " ".join(f"{key}={format_attribute(x)}" for key, x in attributes.items())
         ids = tuple(x.id for x in inputs)
         output = self.model.layer(kind, ids, text, self.origin)
         dims = self.model.dims(output)
         if dims is None:
-            self.model.check()
+            self.model.recover()
             raise Unsupported(f"layer {kind} was refused")
         shape = tuple(map(parse_size, dims))
         self.records.append(Record(kind, ids, output, text, self.origin, shape))
-        return Value(output, shape, all(x.constant for x in inputs))
+        constant = all(x.constant for x in inputs)
+        return Value(output, shape, constant, self.model.dtype(output))
 
     def reshape(self, x, shape):
         """Returns ``x`` in the shape ``shape``; ``x`` itself if it has that shape."""
         return x if tuple(shape) == x.shape else self.layer("reshape", x, shape=list(shape))
+
+    def host(self, name, function, inputs, types):
+        """Adds a layer that ``function`` (host.Function) computes. Returns its outputs as a list of Values.
+
+        ``types``: (dtype, shape) of each output. Layers with equal functions and inputs are computed once.
+        """
+        if function.key not in self._hosts:
+            self._hosts[function.key] = self.model.host(name, function)
+        text = " ".join(f"{dtype}{format_attribute(shape)}" for dtype, shape in types)
+        ids = tuple(x.id for x in inputs)
+        host = self._hosts[function.key]
+        outputs = self.model.host_layer(host, ids, text, "pure=true", self.origin, len(types))
+        self.model.recover()
+        for output, (_, shape) in zip(outputs, types):
+            self.records.append(Record(name, ids, output, "", self.origin, tuple(shape)))
+        return [Value(x, tuple(shape), dtype=dtype) for x, (dtype, shape) in zip(outputs, types)]
 
     def exclude(self, size, value):
         """Notes that the graph is not valid where ``size`` is ``value``. Raises Unsupported if it is a formula."""
@@ -206,6 +261,8 @@ def format_attribute(x):
         return str(x).lower()
     if isinstance(x, float):
         return repr(x)
+    if isinstance(x, str):
+        return x
     return format_size(x)
 
 

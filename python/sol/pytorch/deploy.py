@@ -102,7 +102,11 @@ def _import(model, specs, structure, name):
         for i, value in captured.constants.items():
             raise Unsupported(f"the result {outputs[i]} is {value!r:.40}; a library has tensors")
         inputs = [name for name, spec in zip(inputs, specs) if isinstance(spec, TensorSpec)]
-        return captured, import_graph(captured, model, name, (inputs, outputs))
+        imported = import_graph(captured, model, name, (inputs, outputs))
+        if imported.hosts:
+            nodes = "; ".join(map(str, imported.hosts))
+            raise Unsupported(f"a library has no PyTorch, which would compute {nodes}")
+        return captured, imported
     except (CannotCapture, Unsupported) as error:
         raise NotImplementedError(f"sol.deploy: {error}") from error
 

@@ -135,6 +135,12 @@ class Engine:
         known = self.refusal or (entry.reason if entry else None)
         return {**dict.fromkeys([known] if known else [], 0), **self.fallbacks}
 
+    def host_nodes(self):
+        """Returns a list with a HostNode for each node that PyTorch computes inside of the program."""
+        state = self._state
+        entry = state.first(self._key) if state else None
+        return list(entry.plan.hosts) if entry and entry.plan else []
+
     def find_run(self, args):
         """Returns (plan, weights, tensors, batch) of an inference call with these inputs, without running it.
 
@@ -397,10 +403,11 @@ class Engine:
 
     def _try_plan(self, specs, old_plan, batch, must_fit):
         """Returns an Entry with a plan, or with the reason why PyTorch must run the model. Any exception becomes a reason."""
-        name, hint, _ = self.options
+        name, hint, fullgraph = self.options
         try:
             plan, reads = make_plan(
-                self.module, specs, self.structure, name, hint, batch or None, old_plan
+                self.module, specs, self.structure, name, hint, batch or None, old_plan,
+                not fullgraph,
             )
             self._n_writes = 0
             return Entry(plan, reads=reads, selector=make_selector(self.options))

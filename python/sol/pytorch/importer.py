@@ -2,7 +2,11 @@
 
 torch.export leaves in-place ops and views in the graph. So each node belongs to an alias set: the nodes that may share
 memory with one node, the set's ``base``. An in-place op becomes a normal layer only if no other node of its set that is
-used later would see the write. A write into an input or a parameter is Unsupported.
+used later would see the write. If one would, the graph's functional form is imported, which torch.export makes. A write into
+an input or a parameter is Unsupported.
+
+A call that ops.py does not know or refuses becomes a host node (host.py), which PyTorch computes inside of the program. Whether
+its result shares memory with an argument follows from the memory of the graph's example tensors.
 """
 
 import operator
@@ -11,11 +15,17 @@ from typing import NamedTuple
 import torch
 from torch.export.graph_signature import OutputKind
 
-from sol.pytorch import ops
+from sol.pytorch import ops, ops_type
 from sol.pytorch.builder import Builder, Unsupported, Value
 from sol.pytorch.capture import PREFIX
-from sol.pytorch.inputs import describe
+from sol.pytorch.functional import make_functional, storage_of
+from sol.pytorch.host import HostNode, make_function
+from sol.pytorch.inputs import DTYPE_NAMES, describe
 
+# Layers that take most of a network's time, and in which SOL is faster.
+ANCHORS = {"conv", "linear", "matmul"}
+MOVES = {"reshape", "permute", "slice", "expand"}  # layers that compute nothing
+MAX_REASONS = 4  # that a message lists
 # Ops whose result is the first argument itself: a write to one is a write to the other.
 SAME = {"detach", "alias"} | ops.MAYBE_ALIAS
 
@@ -25,22 +35,39 @@ class Imported(NamedTuple):
 
     ``builder``: has the model. ``inputs``: indices of the graph's inputs that the model reads. ``params``: for each param
     its name in the module, or the tensor itself if the module does not own it. ``outputs``: for each output of the graph the
-    index of the model's output.
+    index of the model's output. ``hosts``: a HostNode for each node that PyTorch computes. ``n_layers``: the number of nodes that
+    became layers.
     """
 
     builder: Builder
     inputs: list
     params: list
     outputs: list
+    hosts: list
+    n_layers: int
 
 
-def import_graph(captured, module, name, ports=None):
+class _Aliased(Unsupported):
+    """A write that another tensor sees. The functional form of the graph has no such write."""
+
+
+def import_graph(captured, module, name, ports=None, partial=True):
     """Builds the libsol model of a Captured of ``module``. Returns an Imported. Raises Unsupported.
 
     ``ports``: (names of the graph's inputs, names of its outputs), for a library. Without it, outputs of the graph that are
-    the same tensor share one output of the model.
+    the same tensor share one output of the model. ``partial``: PyTorch may compute nodes of the program.
     """
-    return _Importer(captured, module, name, ports).run()
+    try:
+        return _Importer(captured, module, name, ports, partial).run()
+    except _Aliased as error:
+        functional = make_functional(captured.exported)
+        if functional is None:
+            raise
+        try:
+            functional = captured._replace(exported=functional)
+            return _Importer(functional, module, name, ports, partial).run()
+        except Unsupported:
+            raise error from None
 
 
 def find_tensor(module, name):
@@ -51,7 +78,7 @@ def find_tensor(module, name):
 
 
 class _Importer:
-    def __init__(self, captured, module, name, ports):
+    def __init__(self, captured, module, name, ports, partial):
         exported = self._exported = captured.exported
         self._ports = ports
         self._module = module
@@ -68,6 +95,10 @@ class _Importer:
         self._members = {}  # base -> the nodes of its alias set
         self._sources = set()  # placeholders: inputs and parameters
         self._inputs, self._params = [], []
+        self._partial = partial
+        self._hosts = []  # HostNodes
+        self._joined = set()  # host nodes with several results that may overlap in memory
+        self._n_layers = 0  # number of nodes that became layers
 
     def run(self):
         for node in self._exported.graph.nodes:
@@ -80,7 +111,23 @@ class _Importer:
                 outputs = self._output(node)
             else:
                 raise Unsupported(f"a graph node {node.op} {node.target}")
-        return Imported(self._builder, self._inputs, self._params, outputs)
+        self._check_worth()
+        return Imported(
+            self._builder, self._inputs, self._params, outputs, self._hosts, self._n_layers
+        )
+
+    def _check_worth(self):
+        """Raises Unsupported if SOL would compute too little.
+
+        A host node costs some microseconds and a copy of its result, which few small layers do not save. The limit only avoids
+        compiles that cannot pay: the selector times what is compiled.
+        """
+        kinds = {record.kind for record in self._builder.records}
+        if not self._hosts or self._n_layers >= len(self._hosts) or not kinds.isdisjoint(ANCHORS):
+            return
+        reasons = "; ".join(f"{x.call}: {x.reason}" for x in self._hosts[:MAX_REASONS])
+        n = self._n_layers + len(self._hosts)
+        raise Unsupported(f"SOL would compute {self._n_layers} of {n} operations: {reasons}")
 
     # ---- Sources ----
 
@@ -99,11 +146,12 @@ class _Importer:
 
     def _source(self, node, name, add, constant):
         value = node.meta["val"]
-        if value.dtype is not torch.float32:
-            raise Unsupported(f"{name} is {show(node)}; only f32 is supported")
+        if value.dtype not in DTYPE_NAMES:
+            raise Unsupported(f"{name} is {show(node)}, which has no type in SOL")
         shape = tuple(map(self._builder.size, value.shape))
         self._sources.add(node)
-        self._define(node, node, node, self._builder.source(add, name, "f32", shape, constant))
+        dtype = DTYPE_NAMES[value.dtype]
+        self._define(node, node, node, self._builder.source(add, name, dtype, shape, constant))
 
     def _find_parameter(self, node):
         """Returns (name, owner): the owner is a name in the module, or the tensor itself. Raises Unsupported."""
@@ -127,22 +175,39 @@ class _Importer:
             return self._skip(node)
         if not isinstance(node.target, torch._ops.OpOverload):
             raise Unsupported(f"the operation {node.target}")
-        self._check_dtype(node)
         try:
             self._op(node)
+        except _Aliased as error:
+            raise _Aliased(f"{show_call(node)}: {error}") from error
         except (Unsupported, ValueError, NotImplementedError) as error:
-            raise Unsupported(f"{show_call(node)}: {error}") from error
+            if not self._partial:
+                raise Unsupported(f"{show_call(node)}: {error}") from error
+            self._host(node, str(error))
 
     def _skip(self, node):
         """Skips a node without tensor results. A size needs no layer: its users read it from the node's metadata."""
         name = _op_name(node.target)
-        if node.meta.get("val") is None and name not in ops.IGNORED:
+        values = _as_list(node.meta.get("val"))
+        is_mixed = any(isinstance(x, torch.Tensor) for x in values)
+        if is_mixed or (values == [None] and name not in ops.IGNORED):
             raise Unsupported(f"the operation {show_call(node)}")
 
     def _check_dtype(self, node):
         for value in _as_list(node.meta["val"]):
-            if value.dtype is not torch.float32:
-                raise Unsupported(f"{show_call(node)} gives {show(node)}; only f32 is supported")
+            if value.dtype not in DTYPE_NAMES:
+                raise Unsupported(f"the result is {show(node)}, which has no type in SOL")
+
+    def _promote(self, packet, node, arguments):
+        """Casts the arguments of an op to the element type of its result, as PyTorch's promotion does."""
+        if packet in ops_type.KEEPING or not isinstance(node.meta["val"], torch.Tensor):
+            return arguments
+
+        def cast(x):
+            if isinstance(x, list):
+                return [cast(item) for item in x]
+            return self._builder.cast(x, self._builder.dtype) if isinstance(x, Value) else x
+
+        return {name: x if name in ops_type.KEPT else cast(x) for name, x in arguments.items()}
 
     def _getitem(self, node):
         parts, index = node.args
@@ -156,10 +221,17 @@ class _Importer:
         function = ops.OPS.get(f"{packet.removesuffix('_')}.{overload}" if written else name)
         if function is None:
             raise Unsupported("SOL does not support this operator")
+        self._check_dtype(node)
         if written:
             self._check_write(node, written)
-        result = function(self._builder, **self._arguments(node), out=self._out_shapes(node))
+        n_records = len(self._builder.records)
+        self._builder.dtype = DTYPE_NAMES[_as_list(node.meta["val"])[0].dtype]
+        arguments = self._promote(packet.removesuffix("_"), node, self._arguments(node))
+        result = function(self._builder, **arguments, out=self._out_shapes(node))
         _check_shapes(result, self._out_shapes(node))
+        _check_dtypes(result, node)
+        added = {record.kind for record in self._builder.records[n_records:]}
+        self._n_layers += not added <= MOVES
         packet = packet.removesuffix("_")
         first = node.args[0] if node.args else None
         if written:
@@ -177,6 +249,46 @@ class _Importer:
         if isinstance(value, torch.Tensor):
             return tuple(map(size, value.shape))
         return [tuple(map(size, x.shape)) for x in value]
+
+    def _host(self, node, reason):
+        """Adds a node that PyTorch computes, because of ``reason``. Raises Unsupported if PyTorch cannot do so in a program."""
+        try:
+            written = _written_argument(node)
+            function, inputs = make_function(node, bool(written), self._builder.formula)
+            base = self._find_base(node)
+        except Unsupported as error:
+            raise Unsupported(f"{show_call(node)}: {reason}; in PyTorch: {error}") from error
+        if written:
+            self._check_write(node, written)
+        values = _as_list(node.meta["val"])
+        types = [(DTYPE_NAMES[x.dtype], tuple(map(self._builder.size, x.shape))) for x in values]
+        name, inputs = str(node.target), [self._value(x) for x in inputs]
+        results = self._builder.host(name, function, inputs, types)
+        self._hosts.append(HostNode(show_call(node), self._builder.origin, reason))
+        if isinstance(node.meta["val"], torch.Tensor):
+            results = results[0]
+        if written:
+            self._define(node, self._cell[written], self._base[written], results)
+        else:
+            self._define(node, node, base, results)
+
+    def _find_base(self, node):
+        """Returns the base of a host node's results: that of the argument whose memory they share, else the node itself."""
+        owners = {
+            storage_of(x.meta["val"]): self._base[x]
+            for x in node.all_input_nodes
+            if x in self._base
+        }
+        results = [storage_of(x) for x in _as_list(node.meta["val"])]
+        bases = {owners.get(storage, node) for storage in results}
+        if len(bases) > 1:
+            raise Unsupported("its results share memory with several tensors")
+        if len(set(results)) < len(results):
+            self._joined.add(node)
+        return bases.pop()
+
+    def _value(self, node):
+        return self._values[self._cell[node]]
 
     def _define(self, node, cell, base, value):
         self._cell[node] = cell
@@ -204,7 +316,7 @@ class _Importer:
         if not isinstance(value, torch.fx.Node):
             return value
         if value in self._cell:
-            return self._values[self._cell[value]]
+            return self._value(value)
         return self._builder.size(value.meta["val"])
 
     # ---- Aliases ----
@@ -215,8 +327,14 @@ class _Importer:
         if base in self._sources:
             raise Unsupported(f"it writes into {base.name}")
         for other in self._alive(base, node):
-            if self._cell[other] is not self._cell[written] and not _disjoint(other, written):
-                raise Unsupported(f"the write also changes {other.name}, which shares its memory")
+            if self._cell[other] is not self._cell[written] and not self._disjoint(other, written):
+                raise _Aliased(f"the write also changes {other.name}, which shares its memory")
+
+    def _disjoint(self, a, b):
+        """Whether both nodes are different parts of the same chunk, split or unbind."""
+        if a.target is not operator.getitem or b.target is not operator.getitem:
+            return False
+        return a.args[0] is b.args[0] and a.args[1] != b.args[1] and a.args[0] not in self._joined
 
     def _alive(self, base, node):
         """Yields the members of an alias set that are used after ``node``."""
@@ -258,7 +376,7 @@ class _Importer:
             if (
                 not same
                 and self._base[other] is self._base[result]
-                and not _disjoint(other, result)
+                and not self._disjoint(other, result)
             ):
                 raise Unsupported(f"the results {other.name} and {result.name} share memory")
 
@@ -292,6 +410,8 @@ def _written_argument(node):
     written = [i for i, a in enumerate(node.target._schema.arguments) if _writes(a)]
     if written and written != [0]:
         raise Unsupported("it writes into an argument")
+    if written and not isinstance(node.args[0], torch.fx.Node):
+        raise Unsupported("it writes into a list of tensors")
     return node.args[0] if written else None
 
 
@@ -303,19 +423,19 @@ def _is_view(target):
     return any(x.alias_info is not None for x in target._schema.returns)
 
 
-def _disjoint(a, b):
-    """Whether both nodes are different parts of the same chunk, split or unbind."""
-    if a.target is not operator.getitem or b.target is not operator.getitem:
-        return False
-    return a.args[0] is b.args[0] and a.args[1] != b.args[1]
-
-
 def _check_shapes(result, expected):
     """Raises Unsupported unless libsol and PyTorch compute the same shapes."""
     pairs = [(result, expected)] if isinstance(result, Value) else zip(result, expected)
     for value, shape in pairs:
         if value.shape != shape:
             raise Unsupported(f"SOL gives {value.shape} where PyTorch gives {shape}")
+
+
+def _check_dtypes(result, node):
+    values = [result] if isinstance(result, Value) else result
+    for value, expected in zip(values, _as_list(node.meta["val"])):
+        if value.dtype != DTYPE_NAMES[expected.dtype]:
+            raise Unsupported(f"SOL gives {value.dtype} where PyTorch gives {show(node)}")
 
 
 def show(node):

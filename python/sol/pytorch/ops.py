@@ -11,6 +11,7 @@ A new op is one row of TABLE.
 import functools
 import math
 
+from sol.pytorch import ops_type
 from sol.pytorch.builder import Unsupported, Value, all_axes, normal_axis, pair
 
 FLOAT_MAX = 3.4028234663852886e38  # the largest finite float32
@@ -229,7 +230,8 @@ def _pow(b, x, exponent, out):
         return x
     if exponent == 3:
         return b.layer("mul", b.layer("square", x), x)
-    _needs(not isinstance(exponent, Value) and exponent in powers, f"pow by {exponent}")
+    if isinstance(exponent, Value) or exponent not in powers:
+        return b.layer("pow", x, exponent)
     for kind in powers[exponent]:
         x = b.layer(kind, x)
     return x
@@ -248,8 +250,7 @@ def _rsub(b, x, other, out, alpha=1):
     return b.layer("sub", other, _scale(b, x, alpha))
 
 
-def _div(b, x, other, out, rounding_mode=None):
-    _needs(rounding_mode is None, f"div with rounding_mode={rounding_mode}")
+def _div(b, x, other, out):
     return b.layer("div", x, other)
 
 
@@ -420,7 +421,8 @@ def _pad(b, x, pad, out, mode="constant", value=0):
 
 
 def _full(b, out, fill_value=0.0, **_):
-    return b.layer("expand", float(fill_value), shape=list(out)) if out else b.scalar(fill_value)
+    value = b.value(fill_value)
+    return b.layer("expand", value, shape=list(out)) if out else value
 
 
 _ones = functools.partial(_full, fill_value=1.0)
@@ -467,12 +469,13 @@ TABLE = {
     "square.default": _unary("square"),
     "reciprocal.default": _unary("reciprocal"),
     "erf.default special_erf.default": _unary("erf"),
-    "pow.Tensor_Scalar": _pow,
+    "pow.Tensor_Scalar pow.Tensor_Tensor": _pow,
+    "pow.Scalar": lambda b, x, exponent, out: b.layer("pow", b.value(x), exponent),
     "add.Tensor add.Scalar": _binary("add"),
     "sub.Tensor sub.Scalar subtract.Tensor": _binary("sub"),
     "mul.Tensor mul.Scalar multiply.Tensor": _binary("mul"),
     "rsub.Scalar rsub.Tensor": _rsub,
-    "div.Tensor div.Scalar div.Tensor_mode divide.Tensor true_divide.Tensor": _div,
+    "div.Tensor div.Scalar divide.Tensor true_divide.Tensor": _div,
     "maximum.default max.other": _binary("maximum"),
     "minimum.default min.other": _binary("minimum"),
     "addcmul.default": _addcmul("mul"),
@@ -487,7 +490,6 @@ TABLE = {
     "dropout.default feature_dropout.default alpha_dropout.default": _dropout,
     "feature_alpha_dropout.default": _dropout,
     "contiguous.default clone.default detach.default alias.default lift_fresh_copy.default": _identity,
-    "to.dtype to.device to.dtype_layout to.other _to_copy.default type_as.default": _identity,
     "view.default reshape.default flatten.using_ints unflatten.int": _reshape,
     "unsqueeze.default _unsafe_view.default view_as.default reshape_as.default": _reshape,
     "squeeze.default squeeze.dim squeeze.dims": _squeeze,
@@ -508,6 +510,8 @@ TABLE = {
     "full_like.default new_full.default": _full,
     "ones.default ones_like.default new_ones.default": _ones,
 }
+
+TABLE |= ops_type.TABLE
 
 OPS = {name: function for names, function in TABLE.items() for name in names.split()}
 

@@ -1,4 +1,4 @@
-"""The public functions ``optimize``, ``fallbacks``, ``recompiles`` and ``refresh``."""
+"""The public functions ``optimize``, ``fallbacks``, ``host_nodes``, ``recompiles`` and ``refresh``."""
 
 import torch
 
@@ -12,7 +12,8 @@ from sol.pytorch.module import Optimized
 def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=None):
     """Returns a torch.nn.Module that computes what ``model`` computes: SOL runs inference, PyTorch runs all other calls.
 
-    The result shares parameters, buffers and submodules with ``model``. ``fallbacks`` tells which calls PyTorch ran and why.
+    The result shares parameters, buffers and submodules with ``model``. ``fallbacks`` tells which calls PyTorch ran and why,
+    ``host_nodes`` which operations PyTorch computes inside of SOL's program, as SOL does not have them.
 
     inputs      one per argument of ``model.forward``: ``sol.input``, an example tensor (dense, on the CPU), a torch.Size, a
                 number, another constant (bool, str, bytes, None, torch.dtype), or tuples, lists, dicts, dataclasses of
@@ -20,7 +21,7 @@ def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=
                 ``sol.input`` or torch.Size stays open: it is the batch size, and equal for all such inputs.
     batch_size  the batch size to tune for, from 1 to 2**31 - 1; other batch sizes run, too
     vdims       None, or [0]: the first size of every tensor stays open, also that of example tensors
-    fullgraph   raise NotImplementedError instead of falling back to PyTorch, here and in calls
+    fullgraph   raise NotImplementedError instead of falling back to PyTorch, here and in calls; SOL then computes everything
     name        name of the network in logs and debug output; default: ``compiler::name``, or the class of ``model``
 
     Raises TypeError or ValueError for bad arguments, ValueError for shapes that ``model`` itself refuses, and
@@ -90,6 +91,16 @@ def fallbacks(module):
     other module.
     """
     return _engine(module).reasons()
+
+
+def host_nodes(module):
+    """Returns a list of the operations that PyTorch computes inside of the program of an optimized module.
+
+    Each item has the fields ``call`` (the operator with its arguments), ``origin`` (the user's line) and ``reason`` (why SOL
+    does not compute it). The list is empty if SOL computes everything, and if PyTorch runs the whole module: then
+    ``fallbacks`` has the reason. Raises TypeError for any other module.
+    """
+    return _engine(module).host_nodes()
 
 
 def recompiles(module):

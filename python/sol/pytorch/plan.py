@@ -5,18 +5,22 @@ make_plan: module -> capture -> import -> compile -> Plan
 
 from time import perf_counter
 
-from torch import empty, float32, get_num_threads
+import torch
+from torch import empty, get_num_threads
 
 from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
 from sol.pytorch.capture import capture, capture_any
 from sol.pytorch.importer import describe_graph, find_tensor, import_graph
+from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.reads import is_same
 from sol.pytorch.selector import forget_times
 
 # The number of batch sizes for which the shapes of results are cached.
 MAX_SHAPES = 64
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+CPU = torch.device("cpu")
 
 
 class Plan:
@@ -25,8 +29,8 @@ class Plan:
     ``graph``: the captured graph as text; equal texts give equal plans. ``inputs``: indices of the tensors that the program
     reads. ``batches``: the open sizes for which the graph is valid. ``ready``: for shortcuts, {key of the open sizes: for each
     output of the program the arguments of torch.empty}; it only grows. ``symbols_at``: for each symbol of the program its
-    position in a key. ``is_single``: the result is one tensor. ``debug``: a
-    Recorder, or None.
+    position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``hosts``: a
+    HostNode for each node that PyTorch computes. ``debug``: a Recorder, or None.
     """
 
     def __init__(self, captured, imported, program, graph):
@@ -39,7 +43,8 @@ class Plan:
         self._structure = captured.output
         self._constants = captured.constants
         self._n_leaves = captured.n_leaves
-        self._n_ports = len(program.outputs)
+        self.kinds = tuple({"dtype": DTYPES[x], "device": CPU} for _, x, _ in program.outputs)
+        self.hosts = imported.hosts
         self.symbols_at = tuple(map(captured.batches.names.index, imported.builder.symbols))
         self._shapes = {}
         self.ready = {}
@@ -79,9 +84,7 @@ class Plan:
         ``tensors``: one contiguous tensor per tensor input of the model, in the order of its specs.
         """
         symbols = self.symbols(batch)
-        outputs = [
-            empty(shape, dtype=float32, device="cpu") for shape in self._output_shapes(symbols)
-        ]
+        outputs = self._make_outputs(symbols)
         inputs = [tensors[i].data_ptr() for i in self.inputs]
         addresses = [output.data_ptr() for output in outputs]
         if self.debug:
@@ -100,7 +103,7 @@ class Plan:
     def profile(self, weights, tensors, batch):
         """Runs the program once and discards its results. Returns the rows of Program.profile, one per step."""
         symbols = self.symbols(batch)
-        outputs = [empty(shape) for shape in self._output_shapes(symbols)]
+        outputs = self._make_outputs(symbols)
         inputs = [tensors[i].data_ptr() for i in self.inputs]
         return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
 
@@ -123,12 +126,15 @@ class Plan:
             return tuple(batch[i] for i in self.symbols_at)
         return (batch,) if self.symbols_at else ()
 
+    def _make_outputs(self, symbols):
+        return [empty(s, **kind) for s, kind in zip(self._output_shapes(symbols), self.kinds)]
+
     def _output_shapes(self, symbols):
         shapes = self._shapes.get(symbols)
         if shapes is None:
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes = {}
-            shapes = [self.program.output_shape(i, symbols) for i in range(self._n_ports)]
+            shapes = [self.program.output_shape(i, symbols) for i in range(len(self.kinds))]
             self._shapes[symbols] = shapes
         return shapes
 
@@ -140,12 +146,14 @@ class Plan:
         return self._structure.build(iter(leaves))
 
 
-def make_plan(module, specs, structure, name, batch_hint, batch, old=None):
+def make_plan(
+    module, specs, structure, name, batch_hint, batch, old=None, partial=True
+):
     """Captures for the open sizes ``batch`` (a key; None: any), imports and compiles. Returns (Plan, Reads).
 
     The plan is ``old`` itself if the graph and the result's structure are the same. ``batch_hint``: the batch size to tune
-    for, or None. Raises CannotCapture or Unsupported when PyTorch must run the model, Refused when the model itself refuses
-    such inputs.
+    for, or None. ``partial``: PyTorch may compute nodes of the program. Raises CannotCapture or Unsupported when PyTorch must run
+    the model, Refused when the model itself refuses such inputs.
     """
     times = [perf_counter()]
     if batch is None:
@@ -156,7 +164,7 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None):
     times.append(perf_counter())
     if old is not None and old.graph == graph and old.returns_as(captured):
         return old, captured.reads
-    imported = import_graph(captured, module, name)
+    imported = import_graph(captured, module, name, partial=partial)
     for size, value in imported.builder.excluded:
         captured.batches.exclude(size, value)
     at = map(captured.batches.names.index, imported.builder.symbols)
@@ -177,6 +185,8 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None):
         )
     times.append(perf_counter())
     log.say(log.info, _describe_times(name, times, program))
+    if imported.hosts:
+        log.say(log.info, _describe_hosts(name, imported))
     plan = Plan(captured, imported, program, graph)
     plan.debug = debug.make_recorder(name, imported.builder.records, program)
     return plan, captured.reads
@@ -194,6 +204,11 @@ def _describe_times(name, times, program):
         f" {program.n_compiled} kernels were not in the cache, which took the C compiler"
         f" {program.compiler_s:.2f} s of processor time"
     )
+
+
+def _describe_hosts(name, imported):
+    n, of = len(imported.hosts), len(imported.hosts) + imported.n_layers
+    return f"{name}: PyTorch computes {n} of {of} operations inside of the program: sol.host_nodes lists them"
 
 
 _threads = None

@@ -16,7 +16,6 @@ from sol.pytorch.watch import CAN_VIEW, OWN_HOOKS, make_hook_guard
 
 # Attributes of an instance that nn.Module.__call__ would call instead of the class's forward.
 OVERRIDES = {"_compiled_call_impl", "forward"}
-EMPTY = {"dtype": torch.float32, "device": torch.device("cpu")}
 
 
 def make_shortcut(module, guard, specs, entry, weights, selector=None):
@@ -49,7 +48,7 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
         return _core.Shortcut(
             (hook_guard, guard), tuple(values), tuple(questions), types, torch.Tensor.is_neg,
             inputs, tuple(plan.inputs), plan.program, weights,
-            torch.empty, EMPTY, plan.ready, verdicts, None if plan.is_single else plan.build, _core.threads(),
+            torch.empty, plan.kinds, plan.ready, verdicts, None if plan.is_single else plan.build, _core.threads(),
         )  # fmt: skip
     except NotImplementedError:
         return None

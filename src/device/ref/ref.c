@@ -7,7 +7,11 @@
  * an input, too.
  */
 #include "device/ref/ref.h"
+#include "device/ref/element.h"
 
+#include "run/host.h"
+
+#include <stdio.h>
 #include <string.h>
 
 /* The state of one run; arrays by tensor id. */
@@ -53,23 +57,54 @@ static void end_run(struct run *r) {
 /* Calls ref_layer with an array of the inputs' addresses. Only layers with many inputs, such as a concat, need to
  * allocate it. */
 static enum sol_status call_layer(struct run *r, const struct layer *layer) {
-    const float *few[8], **in = few;
+    const void *few[8], **in = few;
     if (layer->n_in > COUNT(few)) in = mem_alloc((size_t)layer->n_in * sizeof *in, 16);
     if (!in) return fail(SOL_ENOMEM, "out of memory");
     for (int i = 0; i < layer->n_in; i++) in[i] = r->data[layer->in[i]->id];
-    enum sol_status status = ref_layer(layer, r->symbols, in, r->owned[layer->out[0]->id]);
+    enum sol_status status = ref_layer(layer, r->symbols, in, &r->owned[layer->out[0]->id]);
     if (in != few) mem_free(in);
     return status;
 }
 
-static enum sol_status eval_layer(struct run *r, const struct layer *layer) {
-    const struct tensor *t = layer->out[0];
+static void describe(const struct run *r, const struct tensor *t, struct sol_host_tensor *to) {
+    to->data = (void *)(uintptr_t)r->data[t->id];
+    to->dtype = t->dtype;
+    to->rank = t->rank;
+    for (int d = 0; d < t->rank; d++) to->dim[d] = size_eval(&t->dim[d], r->symbols);
+}
+
+/* Calls the frontend's function of a host layer. */
+static enum sol_status call_host(struct run *r, const struct layer *l) {
+    const struct host *host = &r->m->hosts.at[l->attr.host];
+    char what[512];
+    struct sol_host_tensor *tensor = mem_alloc(sizeof *tensor * (size_t)(l->n_in + l->n_out), 16);
+    if (!tensor) return fail(SOL_ENOMEM, "out of memory");
+    for (int i = 0; i < l->n_in; i++) describe(r, l->in[i], &tensor[i]);
+    for (int i = 0; i < l->n_out; i++) describe(r, l->out[i], &tensor[l->n_in + i]);
+    snprintf(what, sizeof what, l->origin ? "%s (%s)" : "%s", host->name, l->origin);
+    struct sol_host_call call = {.n_in = l->n_in,
+                                 .n_out = l->n_out,
+                                 .in = tensor,
+                                 .out = tensor + l->n_in,
+                                 .n_symbols = r->m->n_symbols,
+                                 .symbol = r->symbols};
+    enum sol_status status = host_call(host->function, what, &call);
+    mem_free(tensor);
+    return status;
+}
+
+static enum sol_status alloc_output(struct run *r, const struct tensor *t) {
     size_t size;
     TRY(find_bytes(t, r->symbols, &size));
     r->owned[t->id] = mem_alloc(size + 1, 64); /* an empty tensor has an address, too */
     if (!r->owned[t->id]) return fail(SOL_ENOMEM, "no %zu bytes for tensor %d", size, t->id);
     r->data[t->id] = r->owned[t->id];
-    return call_layer(r, layer);
+    return SOL_OK;
+}
+
+static enum sol_status eval_layer(struct run *r, const struct layer *layer) {
+    for (int i = 0; i < layer->n_out; i++) TRY(alloc_output(r, layer->out[i]));
+    return layer->kind == LAYER_host ? call_host(r, layer) : call_layer(r, layer);
 }
 
 static enum sol_status copy_outputs(struct run *r, const struct tensor *t, void *const *outputs) {
@@ -82,11 +117,11 @@ static enum sol_status copy_outputs(struct run *r, const struct tensor *t, void 
     return SOL_OK;
 }
 
-/* Frees the inputs and the output of layer number `at` that no later layer reads. */
+/* Frees the inputs and outputs of layer number `at` that no later layer reads. */
 static void drop_dead(struct run *r, int at) {
     const struct layer *layer = r->m->layers.at[at];
-    for (int i = -1; i < layer->n_in; i++) {
-        int id = i < 0 ? layer->out[0]->id : layer->in[i]->id;
+    for (int i = -layer->n_out; i < layer->n_in; i++) {
+        int id = i < 0 ? layer->out[-1 - i]->id : layer->in[i]->id;
         if (r->last[id] > at) continue;
         mem_free(r->owned[id]);
         r->owned[id] = NULL;
@@ -96,9 +131,8 @@ static void drop_dead(struct run *r, int at) {
 static enum sol_status eval_layers(struct run *r, void *const *outputs) {
     for (int i = 0; i < r->m->layers.n; i++) {
         const struct layer *layer = r->m->layers.at[i];
-        const struct tensor *t = layer->out[0];
-        if (!r->data[t->id]) TRY(eval_layer(r, layer));
-        TRY(copy_outputs(r, t, outputs));
+        if (!r->data[layer->out[0]->id]) TRY(eval_layer(r, layer));
+        for (int k = 0; k < layer->n_out; k++) TRY(copy_outputs(r, layer->out[k], outputs));
         drop_dead(r, i);
     }
     return SOL_OK;
@@ -112,5 +146,64 @@ enum sol_status ref_run(const struct model *m, const int64_t *symbols, const voi
     for (int i = 0; !status && i < m->params.n; i++) r.data[m->params.at[i]->id] = params[i];
     if (!status) status = eval_layers(&r, outputs);
     end_run(&r);
+    return status;
+}
+
+/* ---- In double ---- */
+
+static enum sol_dtype widen(enum sol_dtype type) {
+    return size_family(type) == FAMILY_FLOAT ? SOL_F64 : type;
+}
+
+/* A copy of the model in which every float type is f64. All layers keep their rules: floats may be of any type, and equal types stay
+ * equal. */
+static struct model *widen_model(struct arena *arena, const struct model *m) {
+    struct model *wide = ir_clone(arena, m);
+    for (int i = 0; i < wide->layers.n; i++) {
+        struct layer *layer = wide->layers.at[i];
+        layer->attr.dtype = widen(layer->attr.dtype);
+        layer->out[0]->dtype = widen(layer->out[0]->dtype);
+    }
+    return wide;
+}
+
+/* The values of tensor `t`, which lie at `from`, in its widened type. */
+static enum sol_status widen_values(struct arena *arena, const struct tensor *t,
+                                    const int64_t *symbols, const void *from, const void **out) {
+    enum sol_dtype to = widen(t->dtype);
+    size_t size;
+    *out = from;
+    TRY(find_bytes(t, symbols, &size));
+    if (t->dtype == to) return SOL_OK;
+    size_t n = size / (size_t)size_element(t->dtype);
+    double *wide = arena_alloc_array(arena, sizeof *wide, n + 1);
+    for (size_t i = 0; i < n; i++) wide[i] = ref_get_real(t->dtype, from, (int64_t)i);
+    *out = wide;
+    return SOL_OK;
+}
+
+static enum sol_status run_double(struct arena *arena, const struct model *m,
+                                  const int64_t *symbols, const void *const *inputs,
+                                  const void *const *params, void *const *outputs) {
+    int n_in = m->inputs.n;
+    const void **values = ARENA_ARRAY(arena, const void *, n_in + m->params.n + 1);
+    for (int i = 0; i < n_in; i++)
+        TRY(widen_values(arena, m->inputs.at[i], symbols, inputs[i], &values[i]));
+    for (int i = 0; i < m->params.n; i++)
+        TRY(widen_values(arena, m->params.at[i], symbols, params[i], &values[n_in + i]));
+    return ref_run(widen_model(arena, m), symbols, values, values + n_in, outputs);
+}
+
+enum sol_status ref_run_double(const struct model *m, const int64_t *symbols,
+                               const void *const *inputs, const void *const *params,
+                               void *const *outputs) {
+    struct arena arena;
+    arena_init(&arena);
+    ARENA_BOUNDARY(&arena, {
+        arena_fini(&arena);
+        return fail(SOL_ENOMEM, "out of memory");
+    });
+    enum sol_status status = run_double(&arena, m, symbols, inputs, params, outputs);
+    arena_fini(&arena);
     return status;
 }

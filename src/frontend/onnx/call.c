@@ -100,7 +100,8 @@ double call_input_float(struct op_call *c, int i) {
     struct import_value *v = c->in[i];
     const void *at = v->data ? v->data : v->live;
     v->is_read = true;
-    if (at && v->dtype == SOL_F32 && call_count(v) == 1) return (double)*(const float *)at;
+    if (at && size_family(v->dtype) == FAMILY_FLOAT && call_count(v) == 1)
+        return tensor_double(v->dtype, at);
     if (v->shape_value && call_count(v) == 1 && size_is_const(*v->shape_value))
         return (double)size_value(*v->shape_value);
     call_fail(
@@ -112,7 +113,7 @@ double call_input_float(struct op_call *c, int i) {
 
 /*
  * A known value becomes a parameter when the first layer reads it, and keeps that tensor. A copy of it with other dims is a new
- * value. The integer index of a gather becomes a new parameter each time, since the value may also be read as a shape value.
+ * value.
  */
 
 sol_tensor call_param(struct op_call *c, enum sol_dtype dtype, int rank, const int64_t *dim,
@@ -127,22 +128,27 @@ static void known_dims(const struct import_value *v, int64_t dim[SOL_MAX_RANK]) 
     for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
 }
 
-static void add_param(struct op_call *c, struct import_value *v) {
-    int64_t dim[SOL_MAX_RANK];
-    known_dims(v, dim);
-    v->tensor = sol_model_param(c->im->model, v->name, v->dtype, v->rank, dim);
-    VEC_PUSH(c->im->arena, &c->im->params, v->data);
+/* The elements of a shape value in memory, as integers of its type. */
+static const void *write_shape_value(struct op_call *c, struct import_value *v) {
+    const int64_t n = call_count(v), size = size_element(v->dtype);
+    char *data = arena_alloc_array(c->im->arena, (size_t)size, (size_t)n + 1);
+    v->is_read = true;
+    for (int64_t i = 0; i < n; i++) {
+        if (!size_is_const(v->shape_value[i]))
+            call_fail(c, fail(SOL_EUNSUPPORTED, "a number that depends on the batch, as data"));
+        const int64_t number = size_is_const(v->shape_value[i]) ? size_value(v->shape_value[i]) : 0;
+        memcpy(data + i * size, &number, (size_t)size); /* the low bytes come first */
+    }
+    return data;
 }
 
-/* Known bools as a parameter of f32 with 1 and 0, as the model represents them. */
-static void add_truth(struct op_call *c, struct import_value *v) {
-    int64_t dim[SOL_MAX_RANK], n = call_count(v);
-    float *data = arena_alloc_array(c->im->arena, sizeof *data, (size_t)n + 1);
-    for (int64_t i = 0; i < n; i++)
-        data[i] = v->data ? ((const uint8_t *)v->data)[i] != 0 : !size_is(v->shape_value[i], 0);
+static void add_param(struct op_call *c, struct import_value *v) {
+    int64_t dim[SOL_MAX_RANK];
+    const void *data = v->data ? v->data : write_shape_value(c, v);
     known_dims(v, dim);
-    v->is_read = true;
-    v->tensor = call_param(c, SOL_F32, v->rank, dim, data);
+    if (c->im->status) return;
+    v->tensor = sol_model_param(c->im->model, v->name, v->dtype, v->rank, dim);
+    VEC_PUSH(c->im->arena, &c->im->params, data);
 }
 
 /* A live value becomes an input of the model. */
@@ -156,25 +162,21 @@ static void add_input(struct op_call *c, struct import_value *v) {
 
 sol_tensor call_tensor(struct op_call *c, int i) {
     struct import_value *v = c->in[i];
-    if (v->tensor < 0 && (v->data || v->shape_value) && v->dtype == SOL_BOOL) add_truth(c, v);
-    else if (v->tensor < 0 && v->live) add_input(c, v);
-    else if (v->tensor < 0 && v->data && v->dtype == SOL_F32) add_param(c, v);
-    else if (v->tensor < 0)
-        call_fail(c,
-                  fail(SOL_EUNSUPPORTED,
-                       "input %d (\"%.64s\") is not f32, the only type that can be computed with",
-                       i, v->name));
+    if (v->tensor < 0 && v->live) add_input(c, v);
+    else if (v->tensor < 0 && (v->data || v->shape_value)) add_param(c, v);
+    else if (v->tensor < 0) call_fail(c, fail(SOL_EBUG, "input %d has no value", i));
     return v->tensor;
 }
 
-sol_tensor call_index(struct op_call *c, int i) {
-    struct import_value *v = c->in[i];
-    int64_t dim[SOL_MAX_RANK], n = call_count(v);
-    if (v->tensor >= 0 || v->live || !v->shape_value) return call_tensor(c, i);
-    int64_t *data = arena_alloc_array(c->im->arena, sizeof *data, (size_t)n + 1);
-    call_input_ints(c, i, (int)min_i64(n, INT32_MAX), data);
-    known_dims(v, dim);
-    return call_param(c, SOL_I64, v->rank, dim, data);
+sol_tensor call_scalar(struct op_call *c, double value) {
+    enum sol_dtype dtype = c->n_in && c->in[0] ? c->in[0]->dtype : SOL_F32;
+    return call_layer(c, "scalar", 0, NULL, "value=%s dtype=%s", call_format_double(c, value),
+                      size_dtype_name(dtype));
+}
+
+sol_tensor call_cast(struct op_call *c, sol_tensor x, enum sol_dtype to) {
+    if (c->im->status || sol_model_dtype(c->im->model, x) == to) return x;
+    return LAYER1(c, "cast", x, "dtype=%s", size_dtype_name(to));
 }
 
 /* A scalar is a constant in the kernel's code; a parameter would have to be loaded. A scalar has rank 0, so it is used only if
@@ -184,9 +186,11 @@ sol_tensor call_operand(struct op_call *c, int i) {
     int highest = 0;
     for (int k = 0; k < c->n_in; k++)
         if (k != i && c->in[k] && c->in[k]->rank > highest) highest = c->in[k]->rank;
-    bool is_scalar =
-        v->tensor < 0 && v->data && v->dtype == SOL_F32 && call_count(v) == 1 && v->rank <= highest;
-    return is_scalar ? sol_model_scalar(c->im->model, call_input_float(c, i)) : call_tensor(c, i);
+    bool is_scalar = v->tensor < 0 && v->data && size_family(v->dtype) == FAMILY_FLOAT &&
+                     call_count(v) == 1 && v->rank <= highest;
+    if (!is_scalar) return call_tensor(c, i);
+    return call_layer(c, "scalar", 0, NULL, "value=%s dtype=%s",
+                      call_format_double(c, call_input_float(c, i)), size_dtype_name(v->dtype));
 }
 
 /* sol_model_shape gives -1 - s for symbol s, and INT64_MIN for any other formula. */
@@ -307,18 +311,10 @@ enum sol_status call_set_output_value(struct op_call *c, int i, struct import_va
     return SOL_OK;
 }
 
-enum sol_status call_set_output_as(struct op_call *c, int i, enum sol_dtype dtype,
-                                   sol_tensor tensor) {
-    struct import_value value = {.dtype = dtype, .tensor = tensor};
+enum sol_status call_set_output(struct op_call *c, int i, sol_tensor tensor) {
+    struct import_value value = {.dtype = sol_model_dtype(c->im->model, tensor), .tensor = tensor};
     if (!c->im->status) value.rank = call_shape(c, tensor, value.dim);
     return call_set_output_value(c, i, &value);
-}
-
-/* Layers compute only with f32. A result has the type of the first input, since values of other types are only moved, not
- * computed. */
-enum sol_status call_set_output(struct op_call *c, int i, sol_tensor tensor) {
-    bool is_moved = c->n_in && c->in[0];
-    return call_set_output_as(c, i, is_moved ? c->in[0]->dtype : SOL_F32, tensor);
 }
 
 enum sol_status call_set_shape_value(struct op_call *c, int i, int rank, const int64_t *dim,

@@ -145,8 +145,6 @@ static enum sol_status add_output(struct import *im, const struct onnx_value *ou
     if (!value)
         return fail(SOL_EINVAL, "output \"%.64s\" is made by no node",
                     output->name ? output->name : "");
-    if (value->dtype != SOL_F32)
-        return fail(SOL_EUNSUPPORTED, "output \"%.64s\" is not f32", output->name);
     struct op_call call = {.im = im, .n_in = 1, .in = &value};
     sol_tensor tensor = value->tensor < 0 ? call_tensor(&call, 0) : value->tensor;
     if (tensor < 0) {

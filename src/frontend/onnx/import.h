@@ -24,9 +24,9 @@ struct import_value {
     struct size dim[SOL_MAX_RANK]; /* `bad`: a formula that the builder does not return */
     const void *data;              /* values of the file; NULL: the value is computed */
     struct size *shape_value;      /* elements of a known integer tensor of any type; else NULL */
-    sol_tensor tensor; /* < 0: not in the model (yet). A computed bool is f32 in the model */
-    const void *live;  /* in sessions: values of this call only; reading them makes a guard */
-    bool is_read;      /* live values were read: they need a guard */
+    sol_tensor tensor;             /* < 0: not in the model (yet) */
+    const void *live; /* in sessions: values of this call only; reading them makes a guard */
+    bool is_read;     /* live values were read: they need a guard */
 };
 
 struct import {
@@ -114,8 +114,10 @@ int64_t call_count(const struct import_value *v);
 
 /* Input `i` as a tensor of the model; a known one becomes a parameter. */
 sol_tensor call_tensor(struct op_call *c, int i);
-/* Input `i` as the integer index of a gather layer: an input of the model, or a parameter made of a known value. */
-sol_tensor call_index(struct op_call *c, int i);
+/* A constant of the first input's element type. */
+sol_tensor call_scalar(struct op_call *c, double value);
+/* `x` itself if it has this element type. */
+sol_tensor call_cast(struct op_call *c, sol_tensor x, enum sol_dtype to);
 /* A new parameter that belongs to this node alone; `data` is in the import's arena. */
 sol_tensor call_param(struct op_call *c, enum sol_dtype dtype, int rank, const int64_t *dim,
                       const void *data);
@@ -145,11 +147,8 @@ const char *call_format_ints(struct op_call *c, int n, const int64_t *list);
 /* The elements index[0], index[1], .. of dim `axis`; each index is within the dim. */
 sol_tensor call_pick(struct op_call *c, sol_tensor x, int axis, int64_t n, const int64_t *index);
 
-/* Sets output `i` to a tensor, with the element type of the first input. */
+/* Sets output `i` to a tensor. */
 enum sol_status call_set_output(struct op_call *c, int i, sol_tensor tensor);
-/* The same with another element type. A bool is f32 in the model, 1 or 0. */
-enum sol_status call_set_output_as(struct op_call *c, int i, enum sol_dtype dtype,
-                                   sol_tensor tensor);
 enum sol_status call_set_output_value(struct op_call *c, int i, struct import_value *value);
 /* Sets output `i` to a shape value; `number` is copied. */
 enum sol_status call_set_shape_value(struct op_call *c, int i, int rank, const int64_t *dim,

@@ -110,8 +110,8 @@ static enum sol_status compute_comparison(struct op_call *c, const struct size *
     int64_t order;
     if (!find_order(x[swaps], x[!swaps], &order))
         return fail(SOL_EUNSUPPORTED, "a comparison that depends on the batch");
-    bool is_less = !strcmp(c->op->layer, "less") && order < 0;
-    *out = size_const(is_less || (order == 0 && (or_equal || strcmp(c->op->layer, "less") != 0)));
+    bool is_equal = !strcmp(c->op->layer, "equal");
+    *out = size_const(order == 0 ? is_equal || or_equal : !is_equal && order < 0);
     return SOL_OK;
 }
 
@@ -127,7 +127,9 @@ enum sol_status op_fold_compare(struct op_call *c) { return output_truth(c, comp
 static enum sol_status compute_logic(struct op_call *c, const struct size *x, struct size *out) {
     bool a = !size_is(x[0], 0), b = c->n_in > 1 && !size_is(x[1], 0);
     const char *layer = c->op->layer;
-    *out = size_const(!strcmp(layer, "mul") ? a && b : !strcmp(layer, "maximum") ? a || b : a != b);
+    *out = size_const(!strcmp(layer, "bit_and")  ? a && b
+                      : !strcmp(layer, "bit_or") ? a || b
+                                                 : a != b);
     if (c->n_in == 1) *out = size_const(!a);
     return SOL_OK;
 }
@@ -182,6 +184,7 @@ static enum sol_status cast_to_float(struct op_call *c) {
     value.data = data;
     value.shape_value = NULL;
     value.tensor = -1;
+    value.live = NULL; /* it has been read, so a guard holds it */
     return call_set_output_value(c, 0, &value);
 }
 
@@ -191,6 +194,7 @@ static enum sol_status cast_numbers(struct op_call *c, enum sol_dtype to) {
     if (to == SOL_F32) return cast_to_float(c);
     if (to < SOL_I64) return fail(SOL_EUNSUPPORTED, "integers to floats of this type");
     value.data = to == value.dtype ? value.data : NULL;
+    if (to != value.dtype) value.live = NULL;
     value.dtype = to;
     value.tensor = -1;
     if (to == SOL_BOOL) {
@@ -201,21 +205,15 @@ static enum sol_status cast_numbers(struct op_call *c, enum sol_dtype to) {
     return call_set_output_value(c, 0, &value);
 }
 
-/* A shape value keeps its elements in any integer type. A computed bool is f32 in the model, so its cast to f32 is free. */
+/* A shape value keeps its elements in any integer type. */
 enum sol_status op_cast(struct op_call *c) {
     enum sol_dtype to;
     if (c->op->max_in == 2) to = c->in[1]->dtype; /* CastLike */
     else TRY(tensor_dtype(call_int(c, "to", 0), &to));
     struct import_value same = *c->in[0];
-    if (call_shape_value(c, 0)) return cast_numbers(c, to);
-    bool is_truth = same.dtype == SOL_BOOL && same.tensor >= 0;
-    if (same.dtype == SOL_F32 && to == SOL_BOOL) {
-        sol_tensor zero = sol_model_scalar(c->im->model, 0),
-                   is_zero = LAYER2(c, "equal", call_tensor(c, 0), zero, "");
-        return call_set_output_as(c, 0, SOL_BOOL, LAYER2(c, "equal", is_zero, zero, ""));
-    }
-    if (same.dtype != to && !(is_truth && to == SOL_F32))
-        return fail(SOL_EUNSUPPORTED, "a change of type");
-    same.dtype = to;
-    return call_set_output_value(c, 0, &same);
+    bool is_number = size_family(to) != FAMILY_FLOAT || to == SOL_F32;
+    if (same.shape_value && same.tensor < 0 && is_number && call_shape_value(c, 0))
+        return cast_numbers(c, to);
+    if (same.dtype == to) return call_set_output_value(c, 0, &same);
+    return call_set_output(c, 0, call_cast(c, call_tensor(c, 0), to));
 }

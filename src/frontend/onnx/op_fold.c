@@ -46,7 +46,7 @@ enum sol_status op_constant(struct op_call *c) {
     return output_data(c, data);
 }
 
-/* For f32: a layer that expands a scalar, whose shape may depend on the batch. For integers: a shape value, all of whose elements
+/* For floats: a layer that expands a scalar, whose shape may depend on the batch. For integers: a shape value, all of whose elements
  * are stored, so their number is limited. */
 enum sol_status op_constant_of_shape(struct op_call *c) {
     const struct onnx_attribute *a = call_attribute(c, "value");
@@ -58,9 +58,11 @@ enum sol_status op_constant_of_shape(struct op_call *c) {
     if (a) TRY(tensor_read(c->im->arena, c->im->folder, a->t, &one));
     if (one.n != 1) return fail(SOL_EINVAL, "its value has %lld elements", (long long)one.n);
     int rank = (int)call_count(shape);
-    if (one.dtype == SOL_F32) {
-        sol_tensor value = sol_model_scalar(c->im->model, (double)*(const float *)one.at);
-        return call_set_output_as(c, 0, SOL_F32, call_expand(c, value, rank, shape->shape_value));
+    if (size_family(one.dtype) == FAMILY_FLOAT) {
+        const char *text = call_format_double(c, tensor_double(one.dtype, one.at));
+        sol_tensor value =
+            call_layer(c, "scalar", 0, NULL, "value=%s dtype=%s", text, size_dtype_name(one.dtype));
+        return call_set_output(c, 0, call_expand(c, value, rank, shape->shape_value));
     }
     int64_t dim[SOL_MAX_RANK], n = 1;
     call_input_ints(c, 0, SOL_MAX_RANK, dim);

@@ -37,7 +37,7 @@ enum sol_status op_gather(struct op_call *c) {
     TRY(c->im->status);
     struct size size = c->in[0]->dim[axis];
     if (size.bad || !size_is_const(size) || !find_run(numbers, size_value(size), &start, &step, &n))
-        return call_set_output(c, 0, LAYER2(c, "gather", x, call_index(c, 1), "axis=%d", axis));
+        return call_set_output(c, 0, LAYER2(c, "gather", x, call_tensor(c, 1), "axis=%d", axis));
     x = LAYER1(c, "slice", x, "axis=%d start=%lld step=%lld shape=[%lld]", axis, (long long)start,
                (long long)step, (long long)n);
     return call_set_output(c, 0, numbers->rank ? x : drop_dim(c, x, axis));

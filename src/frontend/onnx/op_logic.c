@@ -1,43 +1,32 @@
-/*
- * Operators on bools. In the model, a bool is an f32 of 1 or 0. The dtype of struct import_value stays SOL_BOOL, so that it does
- * not become an output of type f32.
- */
+/* Operators on bools and on the bits of integers. */
 #include "import.h"
 
 #include <math.h>
 #include <string.h>
 
-static sol_tensor scalar(struct op_call *c, double value) {
-    return sol_model_scalar(c->im->model, value);
-}
-
-static sol_tensor negate(struct op_call *c, sol_tensor x) {
-    return LAYER2(c, "equal", x, scalar(c, 0), "");
-}
-
-/* Comparisons with NaN are false, so a <= b is (a < b) or (a == b), not the negation of a > b. */
 enum sol_status op_compare(struct op_call *c) {
-    bool swaps = !strncmp(c->op->name, "Greater", 7),
-         or_equal = strstr(c->op->name, "OrEqual") != NULL;
+    bool swaps = !strncmp(c->op->name, "Greater", 7);
     sol_tensor a = call_operand(c, swaps), b = call_operand(c, !swaps);
-    sol_tensor y = LAYER2(c, c->op->layer, a, b, "");
-    if (or_equal) y = LAYER2(c, "maximum", y, LAYER2(c, "equal", a, b, ""), "");
-    return call_set_output_as(c, 0, SOL_BOOL, y);
+    return call_set_output(c, 0, LAYER2(c, c->op->layer, a, b, ""));
 }
 
-/* And, Or, Xor. */
+/* And, Or, Xor, and the same of bits. */
 enum sol_status op_logic(struct op_call *c) {
-    sol_tensor y = LAYER2(c, c->op->layer, call_tensor(c, 0), call_tensor(c, 1), "");
-    return call_set_output_as(c, 0, SOL_BOOL, !strcmp(c->op->layer, "equal") ? negate(c, y) : y);
+    return call_set_output(c, 0, LAYER2(c, c->op->layer, call_tensor(c, 0), call_tensor(c, 1), ""));
 }
 
-enum sol_status op_not(struct op_call *c) {
-    return call_set_output_as(c, 0, SOL_BOOL, negate(c, call_tensor(c, 0)));
+enum sol_status op_shift(struct op_call *c) {
+    const char *direction = call_string(c, "direction");
+    bool is_left = !strcmp(direction, "LEFT");
+    if (!is_left && strcmp(direction, "RIGHT") != 0)
+        return fail(SOL_EINVAL, "direction \"%.32s\"", direction);
+    const char *kind = is_left ? "shift_left" : "shift_right";
+    return call_set_output(c, 0, LAYER2(c, kind, call_tensor(c, 0), call_tensor(c, 1), ""));
 }
 
 enum sol_status op_is_nan(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0);
-    return call_set_output_as(c, 0, SOL_BOOL, negate(c, LAYER2(c, "equal", x, x, "")));
+    return call_set_output(c, 0, LAYER1(c, "bit_not", LAYER2(c, "equal", x, x, ""), ""));
 }
 
 /* Detects infinities of both signs, unless an attribute excludes one. */
@@ -47,26 +36,24 @@ enum sol_status op_is_inf(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0);
     if (above && below) x = LAYER1(c, "abs", x, "");
     if (!above && !below) return fail(SOL_EUNSUPPORTED, "neither sign");
-    return call_set_output_as(c, 0, SOL_BOOL,
-                              LAYER2(c, "equal", x, scalar(c, above ? INFINITY : -INFINITY), ""));
+    sol_tensor infinity = call_scalar(c, above ? INFINITY : -INFINITY);
+    return call_set_output(c, 0, LAYER2(c, "equal", x, infinity, ""));
 }
 
 enum sol_status op_where(struct op_call *c) {
     sol_tensor in[3] = {call_tensor(c, 0), call_operand(c, 1), call_operand(c, 2)};
-    bool is_truth = c->in[1]->dtype == SOL_BOOL;
-    return call_set_output_as(c, 0, is_truth ? SOL_BOOL : SOL_F32,
-                              call_layer(c, "where", 3, in, ""));
+    return call_set_output(c, 0, call_layer(c, "where", 3, in, ""));
 }
 
-/* A matrix of 1 and 0. 1: the element stays, as it is at or above diagonal k (is_upper), or at or below it. */
+/* A matrix of bools. True: the element stays, as it is at or above diagonal k (is_upper), or at or below it. */
 static sol_tensor triangle(struct op_call *c, int64_t rows, int64_t columns, int64_t k,
                            bool is_upper) {
     const int64_t dim[2] = {rows, columns};
-    float *mask = arena_alloc_array(c->im->arena, sizeof *mask, (size_t)(rows * columns) + 1);
+    uint8_t *mask = arena_alloc_array(c->im->arena, sizeof *mask, (size_t)(rows * columns) + 1);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             mask[i * columns + j] = is_upper ? j - i >= k : j - i <= k;
-    return call_param(c, SOL_F32, 2, dim, mask);
+    return call_param(c, SOL_BOOL, 2, dim, mask);
 }
 
 #define MAX_MASK ((int64_t)1 << 24)
@@ -82,6 +69,6 @@ enum sol_status op_trilu(struct op_call *c) {
         return fail(SOL_EUNSUPPORTED, "a matrix of more than %lld values", (long long)MAX_MASK);
     k = max_i64(-rows, min_i64(k, columns)); /* beyond these, the triangle is empty or everything */
     sol_tensor mask = triangle(c, rows, columns, k, call_int(c, "upper", 1) != 0);
-    sol_tensor in[3] = {mask, call_tensor(c, 0), scalar(c, 0)};
+    sol_tensor in[3] = {mask, call_tensor(c, 0), call_scalar(c, 0)};
     return call_set_output(c, 0, call_layer(c, "where", 3, in, ""));
 }

@@ -5,12 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-static sol_tensor scalar(struct op_call *c, double value) {
-    return sol_model_scalar(c->im->model, value);
-}
-
 static sol_tensor scale(struct op_call *c, sol_tensor x, double factor) {
-    return factor == 1 ? x : LAYER2(c, "mul", x, scalar(c, factor), "");
+    return factor == 1 ? x : LAYER2(c, "mul", x, call_scalar(c, factor), "");
 }
 
 /* ---- Products ---- */
@@ -90,7 +86,8 @@ static struct normal normalize(struct op_call *c, sol_tensor x, int first, int n
     sol_tensor centered = LAYER2(c, "sub", x, out.mean, "");
     sol_tensor variance =
         LAYER1(c, "mean", LAYER1(c, "square", centered, ""), "axes=%s keepdim=true", list);
-    sol_tensor padded = LAYER2(c, "add", variance, scalar(c, call_float(c, "epsilon", 1e-5)), "");
+    sol_tensor padded =
+        LAYER2(c, "add", variance, call_scalar(c, call_float(c, "epsilon", 1e-5)), "");
     out.inverse = LAYER1(c, "rsqrt", padded, "");
     out.y = LAYER2(c, "mul", centered, out.inverse, "");
     return out;
@@ -131,7 +128,7 @@ enum sol_status op_rms_norm(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0), squares = LAYER1(c, "square", x, "");
     sol_tensor mean =
         LAYER1(c, "mean", squares, "axes=%s keepdim=true", call_format_ints(c, rank - axis, axes));
-    sol_tensor padded = LAYER2(c, "add", mean, scalar(c, call_float(c, "epsilon", 1e-5)), "");
+    sol_tensor padded = LAYER2(c, "add", mean, call_scalar(c, call_float(c, "epsilon", 1e-5)), "");
     sol_tensor y = LAYER2(c, "mul", x, LAYER1(c, "rsqrt", padded, ""), "");
     return call_set_output(c, 0, LAYER2(c, "mul", y, call_tensor(c, 1), ""));
 }
@@ -146,7 +143,7 @@ enum sol_status op_lp_norm(struct op_call *c) {
     sol_tensor norm =
         LAYER1(c, "sum", powers, "axes=%s keepdim=true", call_format_ints(c, 1, &axis));
     if (p == 2) norm = LAYER1(c, "sqrt", norm, "");
-    sol_tensor is_zero = LAYER2(c, "equal", norm, scalar(c, 0), "");
+    sol_tensor is_zero = LAYER2(c, "equal", norm, call_scalar(c, 0), "");
     return call_set_output(c, 0, LAYER2(c, "div", x, LAYER2(c, "add", norm, is_zero, ""), ""));
 }
 
@@ -227,14 +224,15 @@ static sol_tensor clamp(struct op_call *c, sol_tensor x, double low, double high
 /* max(0, min(1, alpha * x + beta)) */
 enum sol_status op_hard_sigmoid(struct op_call *c) {
     double alpha = call_float(c, "alpha", 0.2), beta = call_float(c, "beta", 0.5);
-    sol_tensor line = LAYER2(c, "add", scale(c, call_tensor(c, 0), alpha), scalar(c, beta), "");
+    sol_tensor line =
+        LAYER2(c, "add", scale(c, call_tensor(c, 0), alpha), call_scalar(c, beta), "");
     return call_set_output(c, 0, clamp(c, line, 0, 1));
 }
 
 /* x where it is above alpha, else 0. */
 enum sol_status op_thresholded_relu(struct op_call *c) {
-    sol_tensor x = call_tensor(c, 0), zero = scalar(c, 0);
-    sol_tensor is_above = LAYER2(c, "less", scalar(c, call_float(c, "alpha", 1)), x, "");
+    sol_tensor x = call_tensor(c, 0), zero = call_scalar(c, 0);
+    sol_tensor is_above = LAYER2(c, "less", call_scalar(c, call_float(c, "alpha", 1)), x, "");
     return call_set_output(c, 0, call_layer(c, "where", 3, (sol_tensor[]){is_above, x, zero}, ""));
 }
 
@@ -248,7 +246,7 @@ enum sol_status op_cosh(struct op_call *c) {
 /* x / (1 + |x|) */
 enum sol_status op_softsign(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0);
-    sol_tensor below = LAYER2(c, "add", LAYER1(c, "abs", x, ""), scalar(c, 1), "");
+    sol_tensor below = LAYER2(c, "add", LAYER1(c, "abs", x, ""), call_scalar(c, 1), "");
     return call_set_output(c, 0, LAYER2(c, "div", x, below, ""));
 }
 
@@ -286,7 +284,13 @@ enum sol_status op_prelu(struct op_call *c) {
     return call_set_output(c, 0, LAYER2(c, "add", LAYER1(c, "relu", x, ""), below, ""));
 }
 
-/* Only the powers that layers can express: for other p, x^p depends on the sign of x. */
+/* Input `i` in the element type of x. */
+static sol_tensor as_type_of(struct op_call *c, sol_tensor x, int i) {
+    sol_tensor y = call_tensor(c, i);
+    return c->im->status ? y : call_cast(c, y, sol_model_dtype(c->im->model, x));
+}
+
+/* Usual powers are cheaper layers. */
 enum sol_status op_power(struct op_call *c) {
     static const struct {
         double power;
@@ -296,8 +300,11 @@ enum sol_status op_power(struct op_call *c) {
                 {-1, "reciprocal", NULL},
                 {-0.5, "rsqrt", NULL},
                 {4, "square", "square"}};
-    double power = call_input_float(c, 1);
+    const struct import_value *p = c->in[1];
     sol_tensor x = call_tensor(c, 0);
+    if ((!p->data && !p->live) || call_count(p) != 1 || p->rank > call_rank(c, 0))
+        return call_set_output(c, 0, LAYER2(c, "pow", x, as_type_of(c, x, 1), ""));
+    double power = call_input_float(c, 1);
     if (power == 1) return call_set_output(c, 0, x);
     if (power == 3)
         return call_set_output(c, 0, LAYER2(c, "mul", LAYER1(c, "square", x, ""), x, ""));
@@ -306,7 +313,7 @@ enum sol_status op_power(struct op_call *c) {
         sol_tensor y = LAYER1(c, rows[i].first, x, "");
         return call_set_output(c, 0, rows[i].second ? LAYER1(c, rows[i].second, y, "") : y);
     }
-    return c->im->status ? c->im->status : fail(SOL_EUNSUPPORTED, "x^%g", power);
+    return call_set_output(c, 0, LAYER2(c, "pow", x, call_scalar(c, power), ""));
 }
 
 /* Before opset 7, the dims of the second operand were aligned at `axis` of the first; dims of 1 are appended, since layers align
@@ -321,12 +328,33 @@ static sol_tensor at_axis(struct op_call *c, sol_tensor b) {
     return call_reshape(c, b, (int)(rank - axis), dim);
 }
 
+/* Is input 1 an integer that may be 0? A division by 0 is an error, which only the interpreter finds. */
+static bool may_divide_by_zero(const struct op_call *c) {
+    const struct import_value *divisor = c->in[1];
+    if (size_family(divisor->dtype) == FAMILY_FLOAT) return false;
+    if (divisor->live || divisor->tensor >= 0 || !divisor->shape_value) return true;
+    for (int64_t i = 0; i < call_count(divisor); i++)
+        if (!size_is_const(divisor->shape_value[i]) || size_is(divisor->shape_value[i], 0))
+            return true;
+    return false;
+}
+
+/* A quotient of integers is rounded towards 0. */
 enum sol_status op_binary(struct op_call *c) {
-    if (call_attribute(c, "axis") && call_rank(c, 1))
-        return call_set_output(
-            c, 0, LAYER2(c, c->op->layer, call_operand(c, 0), at_axis(c, call_tensor(c, 1)), ""));
-    return call_set_output(c, 0,
-                           LAYER2(c, c->op->layer, call_operand(c, 0), call_operand(c, 1), ""));
+    const char *kind = c->op->layer;
+    bool divides = !strcmp(kind, "div");
+    if (divides && may_divide_by_zero(c)) return fail(SOL_EUNSUPPORTED, "a divisor that may be 0");
+    if (divides && size_family(c->in[0]->dtype) == FAMILY_INTEGER) kind = "trunc_div";
+    bool is_aligned = call_attribute(c, "axis") && call_rank(c, 1);
+    sol_tensor b = is_aligned ? at_axis(c, call_tensor(c, 1)) : call_operand(c, 1);
+    return call_set_output(c, 0, LAYER2(c, kind, call_operand(c, 0), b, ""));
+}
+
+/* fmod: the remainder has the sign of the dividend, else that of the divisor. */
+enum sol_status op_modulo(struct op_call *c) {
+    const char *kind = call_int(c, "fmod", 0) ? "rem" : "mod";
+    if (may_divide_by_zero(c)) return fail(SOL_EUNSUPPORTED, "a divisor that may be 0");
+    return call_set_output(c, 0, LAYER2(c, kind, call_operand(c, 0), call_operand(c, 1), ""));
 }
 
 static sol_tensor fold_inputs(struct op_call *c) {
@@ -389,4 +417,21 @@ enum sol_status op_reduce(struct op_call *c) {
     if (is_nothing || !call_rank(c, 0)) return call_set_output(c, 0, call_tensor(c, 0));
     return call_set_output(
         c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_format_ints(c, n, axes)));
+}
+
+enum sol_status op_arg_extreme(struct op_call *c) {
+    if (call_int(c, "select_last_index", 0)) return fail(SOL_EUNSUPPORTED, "select_last_index");
+    return call_set_output(c, 0,
+                           LAYER1(c, c->op->layer, call_tensor(c, 0), "axis=%lld keepdim=%s",
+                                  (long long)call_int(c, "axis", 0),
+                                  call_int(c, "keepdims", 1) ? "true" : "false"));
+}
+
+enum sol_status op_cumulate(struct op_call *c) {
+    int64_t axis = 0;
+    if (call_int(c, "exclusive", 0) || call_int(c, "reverse", 0))
+        return fail(SOL_EUNSUPPORTED, "exclusive or reverse");
+    call_input_ints(c, 1, 1, &axis);
+    return call_set_output(c, 0,
+                           LAYER1(c, "cumsum", call_tensor(c, 0), "axis=%lld", (long long)axis));
 }

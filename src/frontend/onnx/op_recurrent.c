@@ -122,7 +122,7 @@ static sol_tensor initial(const struct sequence *q, int input, int d) {
         if (q->n_directions > 1) x = part(q->c, x, q->batch_first, d, 1);
         return call_reshape(q->c, x, 2, dim);
     }
-    return call_expand(q->c, sol_model_scalar(q->c->im->model, 0), 2, dim);
+    return call_expand(q->c, call_scalar(q->c, 0), 2, dim);
 }
 
 /* The biases of inputs and recurrence are added, except for a GRU with reset_behind, whose reset gate multiplies only

@@ -15,8 +15,8 @@ enum sol_status op_dropout(struct op_call *c) {
         return fail(SOL_EUNSUPPORTED, "training_mode");
     TRY(call_set_output_value(c, 0, &same));
     if (c->n_out < 2 || !c->out[1]) return c->im->status;
-    sol_tensor all = call_expand(c, sol_model_scalar(c->im->model, 1), same.rank, same.dim);
-    return call_set_output_as(c, 1, c->im->opset < 10 ? SOL_F32 : SOL_BOOL, all);
+    sol_tensor all = call_expand(c, call_scalar(c, 1), same.rank, same.dim);
+    return call_set_output(c, 1, call_cast(c, all, c->im->opset < 10 ? SOL_F32 : SOL_BOOL));
 }
 
 /* Reads the new shape; returns its rank. A 0 is replaced by the input's dim, unless allowzero is set. A -1 stays: the reshape layer
@@ -70,7 +70,7 @@ static bool read_axes(struct op_call *c, int rank, bool named[SOL_MAX_RANK]) {
 /* Sets output 0 to input 0 with other dims: a reshape of a tensor, or a known value. */
 static enum sol_status output_with_dims(struct op_call *c, int rank, const struct size *dim) {
     struct import_value same = *c->in[0];
-    if (!same.shape_value && !(same.data && same.dtype != SOL_F32))
+    if (!same.shape_value && !(same.data && size_family(same.dtype) != FAMILY_FLOAT))
         return call_set_output(c, 0, call_reshape(c, call_tensor(c, 0), rank, dim));
     same.rank = rank;
     memcpy(same.dim, dim, sizeof *dim * (size_t)rank);

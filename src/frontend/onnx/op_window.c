@@ -122,17 +122,21 @@ sol_tensor window_conv(struct op_call *c, const sol_tensor in[3], const struct o
 }
 
 /* The layer supports images only: one spatial dim becomes an image of one row, three become images of more channels. */
-enum sol_status op_conv(struct op_call *c) {
+sol_tensor window_conv_node(struct op_call *c, sol_tensor in[3]) {
     struct op_window w;
     window_init(c, &w);
     window_kernel(c, &w);
     window_read(c, &w);
     int64_t groups = call_int(c, "group", 1);
+    if (w.n == 3) return volume_conv(c, in, &w, groups);
+    for (int i = 0; i < 2; i++) in[i] = window_rows(c, in[i], &w);
+    return window_no_rows(c, window_conv(c, in, &w, groups), &w);
+}
+
+enum sol_status op_conv(struct op_call *c) {
     sol_tensor in[3] = {call_tensor(c, 0), call_tensor(c, 1), -1};
     if (call_has(c, 2)) in[2] = call_tensor(c, 2);
-    if (w.n == 3) return call_set_output(c, 0, volume_conv(c, in, &w, groups));
-    for (int i = 0; i < 2; i++) in[i] = window_rows(c, in[i], &w);
-    return call_set_output(c, 0, window_no_rows(c, window_conv(c, in, &w, groups), &w));
+    return call_set_output(c, 0, window_conv_node(c, in));
 }
 
 /* ---- Pooling ---- */
@@ -164,7 +168,7 @@ static sol_tensor pool_wide(struct op_call *c, sol_tensor x, const struct op_win
     sol_tensor y = pad_and_pool(c, x, w);
     if (is_max || call_int(c, "count_include_pad", 0) || call_shape(c, x, dim) != 4) return y;
     dim[0] = dim[1] = size_const(1);
-    sol_tensor ones = call_expand(c, sol_model_scalar(c->im->model, 1), 4, dim);
+    sol_tensor ones = call_expand(c, call_scalar(c, 1), 4, dim);
     return LAYER2(c, "div", y, pad_and_pool(c, ones, w), "");
 }
 
@@ -243,11 +247,9 @@ enum sol_status op_lrn(struct op_call *c) {
     sol_tensor mean = LAYER1(c, "avg_pool", flat,
                              "kernel=[%lld,1] stride=[1,1] pad=[%lld,0,%lld,0] count_pad=true",
                              (long long)size, (long long)((size - 1) / 2), (long long)(size / 2));
-    sol_tensor base = LAYER2(c, "add",
-                             LAYER2(c, "mul", call_reshape(c, mean, rank, dim),
-                                    sol_model_scalar(c->im->model, alpha), ""),
-                             sol_model_scalar(c->im->model, bias), "");
-    sol_tensor power =
-        LAYER2(c, "mul", LAYER1(c, "log", base, ""), sol_model_scalar(c->im->model, -beta), "");
+    sol_tensor base = LAYER2(
+        c, "add", LAYER2(c, "mul", call_reshape(c, mean, rank, dim), call_scalar(c, alpha), ""),
+        call_scalar(c, bias), "");
+    sol_tensor power = LAYER2(c, "mul", LAYER1(c, "log", base, ""), call_scalar(c, -beta), "");
     return call_set_output(c, 0, LAYER2(c, "mul", x, LAYER1(c, "exp", power, ""), ""));
 }

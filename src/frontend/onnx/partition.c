@@ -197,7 +197,6 @@ static void start_over(struct partition_plan *plan) {
     memset(&partition->events, 0, sizeof partition->events);
     memset(&partition->inputs, 0, sizeof partition->inputs);
     memset(&partition->outputs, 0, sizeof partition->outputs);
-    memset(&partition->truths, 0, sizeof partition->truths);
     partition->model = sol_model_new("part");
     if (!partition->model)
         space_stop(plan->call->run.space, fail(SOL_ENOMEM, "no memory for a model"));
@@ -269,7 +268,6 @@ static void name_outputs(struct partition_plan *plan) {
             if (!v || v->tensor < 0 || !is_used_later(plan, name)) continue;
             sol_model_output(partition->model, name, v->tensor);
             VEC_PUSH(&partition->arena, &partition->outputs, name);
-            VEC_PUSH(&partition->arena, &partition->truths, v->dtype == SOL_BOOL);
         }
     }
 }
@@ -289,7 +287,7 @@ static void keep_guards(struct partition_plan *plan) {
 /* A partition without outputs has no program. */
 static enum sol_status compile(struct partition_plan *plan) {
     struct partition *partition = plan->partition;
-    partition->inputs.n = partition->outputs.n = partition->truths.n = 0;
+    partition->inputs.n = partition->outputs.n = 0;
     name_outputs(plan);
     keep_guards(plan);
     for (int i = 0; i < plan->im.inputs.n; i++)
@@ -340,14 +338,6 @@ static enum sol_status new_outputs(struct session_call *call, const struct parti
     return SOL_OK;
 }
 
-static struct array *to_truth(struct session_call *call, const struct array *array) {
-    struct array *truth =
-        array_new(call->run.space, type_of_dtype(SOL_BOOL), array->rank, array->dim);
-    for (int64_t i = 0; i < array->n; i++)
-        ((uint8_t *)truth->data)[i] = ((const float *)array->data)[i] != 0;
-    return truth;
-}
-
 /* Runs the program. It reads its inputs in place and writes its outputs to new arrays of this call. */
 static enum sol_status run_program(struct session_call *call, const struct partition *partition) {
     struct space *space = call->run.space;
@@ -360,8 +350,7 @@ static enum sol_status run_program(struct session_call *call, const struct parti
     TRY(new_outputs(call, partition, arrays, out));
     TRY(sol_program_run(partition->program, partition->weights, (int64_t[4]){0}, in, out));
     for (int i = 0; i < partition->outputs.n; i++)
-        *scope_slot(call->scope, partition->outputs.at[i]) =
-            partition->truths.at[i] ? to_truth(call, arrays[i]) : arrays[i];
+        *scope_slot(call->scope, partition->outputs.at[i]) = arrays[i];
     call->n_compiled += partition->n_taken;
     return SOL_OK;
 }

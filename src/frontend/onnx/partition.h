@@ -27,7 +27,6 @@ struct partition {
     VEC(struct event) events;
     VEC(const char *) inputs;
     VEC(const char *) outputs;
-    VEC(bool) truths; /* by output: is it a bool in ONNX, and so f32 with 0 or 1 in the program? */
     struct sol_model *model; /* while planning */
     struct sol_program *program;
     struct sol_weights *weights;

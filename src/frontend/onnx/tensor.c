@@ -4,6 +4,8 @@
  */
 #include "tensor.h"
 
+#include "array.h"
+
 #include "base/size.h"
 
 #include <string.h>
@@ -118,4 +120,12 @@ enum sol_status tensor_read(struct arena *arena, const char *folder,
     }
     if (!out->n) out->at = nothing;
     return SOL_OK;
+}
+
+double tensor_double(enum sol_dtype dtype, const void *at) {
+    uint16_t bits;
+    if (dtype == SOL_F32) return (double)*(const float *)at;
+    if (dtype == SOL_F64) return *(const double *)at;
+    memcpy(&bits, at, sizeof bits);
+    return float_decode(dtype == SOL_F16 ? TYPE_F16 : TYPE_BF16, bits);
 }

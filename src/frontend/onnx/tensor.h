@@ -21,6 +21,9 @@ enum sol_status tensor_dtype(int64_t onnx, enum sol_dtype *out);
 enum sol_status tensor_read(struct arena *arena, const char *folder,
                             const struct onnx_tensor *tensor, struct data *out);
 
+/* The number at `at`, an element of a float type. */
+double tensor_double(enum sol_dtype dtype, const void *at);
+
 /* external.c: reads `size` bytes from a regular file within `folder`; `entries` are its location, offset and length. */
 enum sol_status external_read(struct arena *arena, const char *folder, const struct list *entries,
                               size_t size, const void **out);

@@ -38,4 +38,7 @@ sol_tensor volume_conv(struct op_call *c, const sol_tensor in[3], const struct o
                        int64_t groups);
 sol_tensor volume_pool(struct op_call *c, sol_tensor x, const struct op_window *w);
 
+/* The layers of a Conv node, on its input, weight and bias (< 0: none). */
+sol_tensor window_conv_node(struct op_call *c, sol_tensor in[3]);
+
 #endif

@@ -1,0 +1,51 @@
+"""The functional form of a graph: without writes, as torch.export makes it (ExportedProgram.run_decompositions).
+
+It takes the place of a graph with writes that several tensors see.
+"""
+
+import torch
+
+
+def make_functional(exported):
+    """Returns an equal ExportedProgram without in-place operators, or None if that is not certain to be equal.
+
+    PyTorch keeps some composite operators whole, and then takes their results for new tensors, also those that share memory with
+    an argument. A write into such a result would be lost.
+    """
+    nodes = [
+        node for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)
+    ]
+    hidden = set().union(*map(_hidden_storages, nodes))
+    if any(storage in hidden for node in nodes for storage in _written_storages(node)):
+        return None
+    with torch.no_grad():
+        return exported.run_decompositions({})
+
+
+def storage_of(value):
+    """Returns a key of the memory that an example tensor of a graph lies in."""
+    return value.untyped_storage()._cdata
+
+
+def _hidden_storages(node):
+    """Returns the storages that results of ``node`` share with its arguments although the operator's schema does not say so."""
+    if any(x.alias_info is not None for x in node.target._schema.returns):
+        return set()
+    given = {storage for x in node.all_input_nodes for storage in _storages(x.meta.get("val"))}
+    return given.intersection(_storages(node.meta.get("val")))
+
+
+def _written_storages(node):
+    """Returns the storages of the arguments that ``node`` writes into."""
+    written = set()
+    for argument, value in zip(node.target._schema.arguments, node.args):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            nodes = value if isinstance(value, (list, tuple)) else [value]
+            for x in nodes:
+                written.update(_storages(x.meta.get("val")) if isinstance(x, torch.fx.Node) else ())
+    return written
+
+
+def _storages(value):
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [storage_of(x) for x in values if isinstance(x, torch.Tensor)]

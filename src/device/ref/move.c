@@ -1,0 +1,93 @@
+/* The reference of layers that only move values, of any type. */
+#include "device/ref/eval.h"
+
+#include <string.h>
+
+void ref_eval_reshape(const struct layer_call *c) {
+    if (c->shape.n) memcpy(c->out, c->in[0], (size_t)(c->shape.n * size_element(c->type)));
+}
+
+/* A copy changes layouts only, and here all are plain. */
+void ref_eval_copy(const struct layer_call *c) { ref_eval_reshape(c); }
+
+/* Output dim i is input dim axes[i]. */
+void ref_eval_permute(const struct layer_call *c) {
+    struct shape xs = ref_get_shape(c, 0), moved = xs;
+    int64_t at[SOL_MAX_RANK] = {0};
+    for (int i = 0; i < xs.rank; i++)
+        moved.stride[i] = xs.stride[ref_wrap_axis(c->attr->axes[i], xs.rank)];
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        ref_move(c, i, 0, ref_find_offset(&moved, at));
+        ref_step_point(&c->shape, at);
+    }
+}
+
+void ref_eval_slice(const struct layer_call *c) {
+    struct shape xs = ref_get_shape(c, 0);
+    int axis = ref_wrap_axis(c->attr->axis, xs.rank);
+    int64_t at[SOL_MAX_RANK] = {0}, first = size_eval(&c->attr->start, c->symbols) * xs.stride[axis];
+    xs.stride[axis] *= c->attr->step;
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        ref_move(c, i, 0, first + ref_find_offset(&xs, at));
+        ref_step_point(&c->shape, at);
+    }
+}
+
+void ref_eval_concat(const struct layer_call *c) {
+    int axis = ref_wrap_axis(c->attr->axis, c->shape.rank);
+    int64_t out = 0; /* where the current input's part begins */
+    for (int k = 0; k < c->layer->n_in; k++) {
+        struct shape xs = ref_get_shape(c, k);
+        int64_t at[SOL_MAX_RANK] = {0};
+        for (int64_t i = 0; i < xs.n; i++) {
+            ref_move(c, out + ref_find_offset(&c->shape, at), k, i);
+            ref_step_point(&xs, at);
+        }
+        out += xs.dim[axis] * c->shape.stride[axis];
+    }
+}
+
+void ref_eval_expand(const struct layer_call *c) {
+    struct shape xs = ref_get_shape(c, 0);
+    int64_t at[SOL_MAX_RANK] = {0};
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        ref_move(c, i, 0, ref_find_broadcast(&xs, c->shape.rank, at));
+        ref_step_point(&c->shape, at);
+    }
+}
+
+/* Negative padding crops, as in PyTorch: a point is padding exactly when it is outside the
+ * input. */
+void ref_eval_pad(const struct layer_call *c) {
+    struct shape xs = ref_get_shape(c, 0);
+    int64_t h = xs.dim[xs.rank - 2], w = xs.dim[xs.rank - 1];
+    int64_t rows = c->shape.dim[xs.rank - 2], cols = c->shape.dim[xs.rank - 1];
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        int64_t row = i / cols % rows - c->attr->pad[0], col = i % cols - c->attr->pad[1];
+        bool inside = row >= 0 && row < h && col >= 0 && col < w;
+        int64_t plane = i / (rows * cols);
+        if (inside) ref_move(c, i, 0, (plane * h + row) * w + col);
+        else ref_set_constant(c, i, c->attr->value);
+    }
+}
+
+/* The row that index number `i` selects; -1, with the call's status set, if there is no such row. */
+static int64_t read_row(const struct layer_call *c, int64_t i, int64_t rows) {
+    int64_t row = ref_whole(c, 1, i);
+    const int64_t least = c->attr->wraps ? -rows : 0;
+    if (row >= least && row < rows) return row < 0 ? row + rows : row;
+    *c->status = fail(SOL_EINDEX, "gather: number %lld, but there are %lld rows", (long long)row,
+                      (long long)rows);
+    return -1;
+}
+
+void ref_eval_gather(const struct layer_call *c) {
+    struct shape xs = ref_get_shape(c, 0), ns = ref_get_shape(c, 1);
+    int axis = ref_wrap_axis(c->attr->axis, xs.rank);
+    int64_t rows = xs.dim[axis], inner = xs.stride[axis];
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        int64_t outer = i / inner / ns.n, row = read_row(c, i / inner % ns.n, rows);
+        if (row < 0) return;
+        ref_move(c, i, 0, (outer * rows + row) * inner + i % inner);
+    }
+}

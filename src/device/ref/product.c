@@ -1,0 +1,104 @@
+/* The reference of layers that sum products: convolution, linear, matmul; and of batch norm. */
+#include "device/ref/eval.h"
+
+#include <math.h>
+
+/* A sum of products: of floats in double, of integers modulo 2^64. */
+struct sum {
+    double real;
+    int64_t whole;
+};
+
+static void add_element(struct sum *sum, const struct layer_call *c, int k, int64_t i) {
+    if (c->is_real) sum->real += ref_real(c, k, i);
+    else sum->whole = REF_WRAP(sum->whole, +, ref_whole(c, k, i));
+}
+
+/* Adds the product of element `i` of the first input and element `j` of the second. */
+static void add_product(struct sum *sum, const struct layer_call *c, int64_t i, int64_t j) {
+    if (c->is_real) sum->real += ref_real(c, 0, i) * ref_real(c, 1, j);
+    else sum->whole = REF_WRAP(sum->whole, +, REF_WRAP(ref_whole(c, 0, i), *, ref_whole(c, 1, j)));
+}
+
+static void set_sum(const struct layer_call *c, int64_t i, struct sum sum) {
+    if (c->is_real) ref_set_real(c, i, sum.real);
+    else ref_set_whole(c, i, sum.whole);
+}
+
+/* One output of a convolution. The sample's first channel of the group begins at element `x` of the first input, the output channel's
+ * filter at element `w` of the second. */
+static struct sum convolve_point(const struct layer_call *c, const struct shape *xs,
+                                 const struct shape *ws, int64_t x, int64_t w, const int64_t *at) {
+    const struct attr *a = c->attr;
+    struct sum sum = {0};
+    for (int64_t k = 0; k < ws->dim[1]; k++)
+        for (int64_t r = 0; r < ws->dim[2]; r++)
+            for (int64_t s = 0; s < ws->dim[3]; s++) {
+                int64_t i = at[2] * a->stride[0] - a->pad[0] + r * a->dilation[0];
+                int64_t j = at[3] * a->stride[1] - a->pad[1] + s * a->dilation[1];
+                if (i < 0 || i >= xs->dim[2] || j < 0 || j >= xs->dim[3]) continue;
+                add_product(&sum, c, x + k * xs->stride[1] + i * xs->stride[2] + j,
+                            w + k * ws->stride[1] + r * ws->stride[2] + s);
+            }
+    return sum;
+}
+
+void ref_eval_conv(const struct layer_call *c) {
+    struct shape xs = ref_get_shape(c, 0), ws = ref_get_shape(c, 1);
+    int64_t at[SOL_MAX_RANK] = {0}, k_per_group = ws.dim[0] / c->attr->groups;
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        int64_t k = at[1], group = k / k_per_group;
+        int64_t x = at[0] * xs.stride[0] + group * ws.dim[1] * xs.stride[1];
+        struct sum sum = convolve_point(c, &xs, &ws, x, k * ws.stride[0], at);
+        if (c->layer->n_in > 2) add_element(&sum, c, 2, k);
+        set_sum(c, i, sum);
+        ref_step_point(&c->shape, at);
+    }
+}
+
+void ref_eval_linear(const struct layer_call *c) {
+    struct shape ws = ref_get_shape(c, 1);
+    int64_t n_k = ws.dim[0], n_c = ws.dim[1];
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        struct sum sum = {0};
+        if (c->layer->n_in > 2) add_element(&sum, c, 2, i % n_k);
+        for (int64_t j = 0; j < n_c; j++)
+            add_product(&sum, c, i / n_k * n_c + j, i % n_k * n_c + j);
+        set_sum(c, i, sum);
+    }
+}
+
+/* Output point `at` is the product of row at[rank - 2] of the first matrix and column at[rank - 1] of the second. */
+void ref_eval_matmul(const struct layer_call *c) {
+    struct shape as = ref_get_shape(c, 0), bs = ref_get_shape(c, 1);
+    int rank = c->shape.rank;
+    int64_t at[SOL_MAX_RANK] = {0}, n = as.dim[as.rank - 1];
+    as.dim[as.rank - 1] = bs.dim[bs.rank - 2] = 1; /* summed over: not part of the broadcast */
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        int64_t a = ref_find_broadcast(&as, rank, at), b = ref_find_broadcast(&bs, rank, at);
+        struct sum sum = {0};
+        for (int64_t j = 0; j < n; j++) add_product(&sum, c, a + j, b + j * bs.stride[bs.rank - 2]);
+        set_sum(c, i, sum);
+        ref_step_point(&c->shape, at);
+    }
+}
+
+/* `v` has x, mean, variance, weight and bias of one point. */
+static double normalize(const double v[5], double eps) {
+    return (v[0] - v[1]) * (v[3] / sqrt(v[2] + eps)) + v[4];
+}
+static float normalize_single(const double v[5], float eps) {
+    float scale = (float)v[3] / sqrtf((float)v[2] + eps);
+    return ((float)v[0] - (float)v[1]) * scale + (float)v[4];
+}
+
+void ref_eval_batch_norm(const struct layer_call *c) {
+    int64_t at[SOL_MAX_RANK] = {0};
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        double v[5] = {ref_real(c, 0, i)}, eps = c->attr->eps;
+        for (int k = 1; k < 5; k++) v[k] = ref_real(c, k, at[1]);
+        bool is_double = c->type == SOL_F64;
+        ref_set_real(c, i, is_double ? normalize(v, eps) : (double)normalize_single(v, (float)eps));
+        ref_step_point(&c->shape, at);
+    }
+}

@@ -1,0 +1,88 @@
+/*
+ * Type rules: which element types a layer's inputs may have, and the element type of its output.
+ *
+ *   ir_add  ->  the rule in the layer's line of layer.def  ->  out[0]->dtype, or an error that names the input
+ *
+ * Layers never convert: where types differ, frontends add `cast` layers by the rules of their framework.
+ */
+#include "ir/layer.h"
+
+#define ANY (FAMILY_FLOAT | FAMILY_INTEGER | FAMILY_TRUTH)
+
+static const char *type_of(const struct layer *l, int i) {
+    return size_dtype_name(l->in[i]->dtype);
+}
+
+/* All inputs from number `first` on must have one type, of one of the families. */
+static enum sol_status check_equal(const struct layer *l, int first, int families,
+                                   const char *what) {
+    for (int i = first; i < l->n_in; i++) {
+        if (!(size_family(l->in[i]->dtype) & families))
+            return fail(SOL_EUNSUPPORTED, "input %d is %s; it must be %s", i, type_of(l, i), what);
+        if (l->in[i]->dtype != l->in[first]->dtype)
+            return fail(SOL_EINVAL, "input %d is %s, but input %d is %s", first, type_of(l, first),
+                        i, type_of(l, i));
+    }
+    return SOL_OK;
+}
+
+/* The output has the inputs' type. */
+static enum sol_status keep_type(struct layer *l, int families, const char *what) {
+    TRY(check_equal(l, 0, families, what));
+    l->out[0]->dtype = l->in[0]->dtype;
+    return SOL_OK;
+}
+
+enum sol_status types_any(struct layer *l) { return keep_type(l, ANY, "of any type"); }
+enum sol_status types_floats(struct layer *l) { return keep_type(l, FAMILY_FLOAT, "a float"); }
+enum sol_status types_numbers(struct layer *l) {
+    return keep_type(l, FAMILY_FLOAT | FAMILY_INTEGER, "a float or an integer");
+}
+enum sol_status types_integers(struct layer *l) {
+    return keep_type(l, FAMILY_INTEGER, "an integer");
+}
+enum sol_status types_bits(struct layer *l) {
+    return keep_type(l, FAMILY_INTEGER | FAMILY_TRUTH, "an integer or bool");
+}
+
+enum sol_status types_compare(struct layer *l) {
+    TRY(check_equal(l, 0, ANY, "of any type"));
+    l->out[0]->dtype = SOL_BOOL;
+    return SOL_OK;
+}
+
+enum sol_status types_index(struct layer *l) {
+    TRY(check_equal(l, 0, ANY, "of any type"));
+    l->out[0]->dtype = SOL_I64;
+    return SOL_OK;
+}
+
+/* A condition, and two values of one type. */
+enum sol_status types_where(struct layer *l) {
+    if (l->in[0]->dtype != SOL_BOOL)
+        return fail(SOL_EUNSUPPORTED, "the condition is %s; it must be bool", type_of(l, 0));
+    TRY(check_equal(l, 1, ANY, "of any type"));
+    l->out[0]->dtype = l->in[1]->dtype;
+    return SOL_OK;
+}
+
+enum sol_status types_gather(struct layer *l) {
+    enum sol_dtype index = l->in[1]->dtype;
+    if (index != SOL_I64 && index != SOL_I32)
+        return fail(SOL_EUNSUPPORTED, "input 1 is %s; it must be i64 or i32", type_of(l, 1));
+    l->out[0]->dtype = l->in[0]->dtype;
+    return SOL_OK;
+}
+
+/* The attribute says the type: of casts, and of layers without inputs. */
+enum sol_status types_cast(struct layer *l) {
+    l->out[0]->dtype = l->attr.dtype;
+    return SOL_OK;
+}
+enum sol_status types_source(struct layer *l) { return types_cast(l); }
+
+/* The frontend has declared the outputs. */
+enum sol_status types_declared(struct layer *l) {
+    (void)l;
+    return SOL_OK;
+}

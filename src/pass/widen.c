@@ -1,0 +1,61 @@
+/*
+ * Computes f16 and bf16 as f32: inputs and parameters are widened, outputs are rounded. Between them no value is rounded, so
+ * that results are closer to the exact ones than if each layer rounded.
+ *
+ *   x: f16 -> cast f32 -> the same layers in f32 -> cast f16 -> output
+ */
+#include "pass/pass.h"
+
+static bool is_half(enum sol_dtype dtype) { return dtype == SOL_F16 || dtype == SOL_BF16; }
+static enum sol_dtype wide(enum sol_dtype dtype) { return is_half(dtype) ? SOL_F32 : dtype; }
+
+static struct tensor *cast(struct model *m, struct tensor *x, enum sol_dtype to) {
+    struct attr attr = ir_default_attr();
+    attr.dtype = to;
+    return x->dtype == to ? x : pass_add(m, LAYER_cast, 1, &x, &attr, x->producer->origin);
+}
+
+static bool has_half(const struct model *m) {
+    for (int i = 0; i < m->layers.n; i++)
+        for (int k = 0; k < m->layers.at[i]->n_out; k++)
+            if (is_half(m->layers.at[i]->out[k]->dtype)) return true;
+    return false;
+}
+
+/* A host's function takes and gives the types that were declared, so its inputs are rounded. */
+static enum sol_status widen_host(struct model *m, struct layer *l, struct tensor **now) {
+    for (int i = 0; i < l->n_in; i++)
+        if (!(l->in[i] = cast(m, now[l->in[i]->id], l->in[i]->dtype))) return SOL_EBUG;
+    for (int k = 0; k < l->n_out; k++)
+        if (!(now[l->out[k]->id] = cast(m, l->out[k], wide(l->out[k]->dtype)))) return SOL_EBUG;
+    return SOL_OK;
+}
+
+/* The layer again, on the widened inputs. A cast between types that are equal now is left out. */
+static struct tensor *widen_layer(struct model *m, const struct layer *l, struct tensor **now) {
+    struct tensor **in = ARENA_ARRAY(m->arena, struct tensor *, l->n_in + 1);
+    struct attr attr = l->attr;
+    bool is_new = is_half(attr.dtype);
+    if (layer_infos[l->kind].traits & SOURCE && l->kind != LAYER_scalar)
+        return cast(m, l->out[0], wide(l->out[0]->dtype));
+    for (int i = 0; i < l->n_in; i++) is_new |= (in[i] = now[l->in[i]->id]) != l->in[i];
+    attr.dtype = wide(attr.dtype);
+    if (!is_new) return l->out[0];
+    if (l->kind == LAYER_cast && in[0] && in[0]->dtype == attr.dtype) return in[0];
+    return pass_add(m, l->kind, l->n_in, in, &attr, l->origin);
+}
+
+enum sol_status pass_widen(struct model *m) {
+    if (!has_half(m)) return SOL_OK;
+    struct tensor **now = ARENA_ARRAY(m->arena, struct tensor *, m->n_tensors + 1);
+    for (int i = 0, n = m->layers.n; i < n; i++) {
+        struct layer *l = m->layers.at[i];
+        if (l->kind == LAYER_host) TRY(widen_host(m, l, now));
+        else if (!(now[l->out[0]->id] = widen_layer(m, l, now))) return SOL_EBUG;
+    }
+    for (int i = 0; i < m->outputs.n; i++) {
+        struct tensor *t = m->outputs.at[i];
+        if (!(m->outputs.at[i] = cast(m, now[t->id], t->dtype))) return SOL_EBUG;
+    }
+    return SOL_OK;
+}
