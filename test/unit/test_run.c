@@ -116,8 +116,12 @@ static void test_copy(void) {
     for (int i = 0; i < COUNT(in); i++) in[i] = (float)i + 1;
     for (int round = 0; round < 200; round++) {
         int32_t base[64];
-        struct copy_table t = {(int)draw(4) + 1, (int)draw(6) + 1, draw(2) ? 16 : 1, 1 + draw(3),
-                               base, 0};
+        struct copy_table t = {.element = 4,
+                               .n_outer = (int)draw(4) + 1,
+                               .n_pixels = (int)draw(6) + 1,
+                               .lanes = draw(2) ? 16 : 1,
+                               .pixel_stride = 1 + draw(3),
+                               .base = base};
         for (int i = 0; i < t.n_outer * t.lanes; i++) base[i] = draw(6) ? (int32_t)draw(900) : -1;
         if (draw(2))
             for (int i = 1; i < t.n_outer * t.lanes; i++) base[i] = base[0] < 0 ? -1 : base[0] + i;
