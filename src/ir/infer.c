@@ -57,17 +57,30 @@ static bool has_value(enum sol_dtype dtype, double value) {
     return value >= -limit && value <= limit - (dtype != SOL_I64);
 }
 
+static enum sol_status check_constant(enum sol_dtype dtype, double value) {
+    if (has_value(dtype, value)) return SOL_OK;
+    return fail(SOL_EINVAL, "%g is no constant of type %s", value, size_dtype_name(dtype));
+}
+
+enum sol_status infer_bound(enum sol_dtype dtype, double value) {
+    return isinf(value) ? SOL_OK : check_constant(dtype, value);
+}
+
 enum sol_status infer_scalar(struct layer *l) {
     l->out[0]->rank = 0;
-    if (has_value(l->attr.dtype, l->attr.value)) return SOL_OK;
-    return fail(SOL_EINVAL, "%g is no constant of type %s", l->attr.value,
-                size_dtype_name(l->attr.dtype));
+    return check_constant(l->attr.dtype, l->attr.value);
 }
 
 /* The output has the first input's shape. */
 enum sol_status infer_same(struct layer *l) {
     infer_set_shape(l->out[0], l->in[0]);
     return SOL_OK;
+}
+
+enum sol_status infer_clamp(struct layer *l) {
+    TRY(infer_bound(l->in[0]->dtype, l->attr.min));
+    TRY(infer_bound(l->in[0]->dtype, l->attr.max));
+    return infer_same(l);
 }
 
 /* The same, for layers that work along `axis`. */
@@ -243,6 +256,7 @@ enum sol_status infer_pool(struct layer *l) {
             return fail(SOL_EINVAL, "pad %lld is more than half of a window over %lld",
                         (long long)a->pad[i], (long long)reach);
     }
+    TRY(infer_bound(l->in[0]->dtype, a->min));
     return set_windows(l, a->kernel, l->in[0]->dim[1]);
 }
 

@@ -95,6 +95,7 @@ enum sol_status infer_pad(struct layer *l) {
     const struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
     if (in->rank < 2) return fail(SOL_EINVAL, "needs rows and columns");
+    TRY(infer_bound(in->dtype, a->value));
     infer_set_shape(l->out[0], in);
     for (int i = 0; i < 2; i++) {
         if (a->pad[i] < 0 || a->pad[2 + i] < 0 || a->pad[i] > INT32_MAX ||

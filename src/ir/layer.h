@@ -22,6 +22,8 @@
 enum sol_status infer_axis(int64_t *axis, int rank);
 /* The same for all of attr->axes, none of which may occur twice. Sets seen[axis] for each; the caller clears `seen` before. */
 enum sol_status infer_axes(struct attr *attr, int rank, bool seen[SOL_MAX_RANK]);
+/* Has the type this value, for a bound or a fill value? An infinity stands for the limit of an integer type. */
+enum sol_status infer_bound(enum sol_dtype dtype, double value);
 void infer_set_shape(struct tensor *out, const struct tensor *like);
 /* A shape as text for a message; the text is valid to the end of the enclosing block. */
 #define SHAPE_TEXT(t) infer_shape_text(t, (char[256]){0})

@@ -19,7 +19,8 @@ void gen_start(struct gen *g, struct random *r, const char *name) {
 }
 
 int gen_value(struct gen *g, sol_tensor tensor, double size, double low, double error) {
-    struct gen_value v = {.tensor = tensor, .size = size, .low = low, .error = error};
+    struct gen_value v = {
+        .tensor = tensor, .type = g->type, .size = size, .low = low, .error = error};
     v.rank = sol_model_shape(g->model, tensor, v.dim);
     g->value[g->n] = v;
     return g->n++;
@@ -35,7 +36,9 @@ static int add_leaf(struct gen *g, enum sol_dtype dtype, bool param, int rank, c
     (param ? g->param : g->input)[at] = range;
     sol_tensor t = param ? sol_model_param(g->model, name, dtype, rank, dim)
                          : sol_model_input(g->model, name, dtype, rank, dim);
-    return gen_value(g, t, fmax(fabs(low), fabs(high)), low, 0);
+    int value = gen_value(g, t, fmax(fabs(low), fabs(high)), low, 0);
+    g->value[value].type = dtype;
+    return value;
 }
 
 int gen_leaf(struct gen *g, bool param, int rank, const int64_t *dim, float low, float high) {
@@ -64,11 +67,14 @@ int gen_add(struct gen *g, const char *kind, int n_in, const int *in, const char
     }
     const struct gen_value *first = &g->value[in[0]];
     sol_tensor out = sol_model_layer(g->model, kind, n_in, tensors, attributes, NULL);
-    return gen_value(g, out, first->size, first->low, first->error);
+    int value = gen_value(g, out, first->size, first->low, first->error);
+    g->value[value].type = first->type;
+    return value;
 }
 
 void gen_output(struct gen *g, int value) {
     char name[16];
+    g->output_error[g->n_outputs] = g->value[value].error;
     snprintf(name, sizeof name, "y%d", g->n_outputs++);
     sol_model_output(g->model, name, g->value[value].tensor);
     g->value[value].readers++;

@@ -5,6 +5,7 @@
  *   gen_layer   one layer of a given kind between inputs and an output
  *   gen_types   the same layer for each element type that it allows, in one model
  *   gen_dag     any graph of DFP's layers: chains, diamonds, broadcasts, reductions
+ *   gen_mixed   a graph of several element types
  *   gen_fusible a graph that DFP must turn into exactly one kernel
  *   gen_epilogue a convolution or linear layer, and pointwise layers after it
  *   gen_cnn     a small network of convolutions, poolings, concats, slices and residual sums
@@ -27,11 +28,12 @@
 /* A tensor of the model under construction. */
 struct gen_value {
     sol_tensor tensor;
+    enum sol_dtype type;
     int rank;
     int64_t dim[SOL_MAX_RANK]; /* as sol_model_shape returns them */
     double size;               /* absolute values are at most this */
     double low;                /* values are at least this, if it is above 0 */
-    double error;              /* a high estimate of the rounding error */
+    double error;              /* a high estimate of the rounding error; 0: the value is exact */
     int readers;
 };
 
@@ -46,11 +48,13 @@ struct gen_range {
 struct gen {
     struct random *random;
     struct sol_model *model;
-    int64_t batch;       /* symbol 0, as a dim */
-    enum sol_dtype type; /* of new leaves: f32 unless the generator is for types */
-    bool special;        /* new leaves have special values */
-    double tolerance;    /* allowed relative to the largest output */
-    double error;        /* allowed in addition, absolute */
+    int64_t batch;                   /* symbol 0, as a dim */
+    enum sol_dtype type;             /* of new leaves: f32 unless the generator is for types */
+    bool is_mixed;                   /* output_error is allowed, and nothing else */
+    bool special;                    /* new leaves have special values */
+    double tolerance;                /* allowed relative to the largest output */
+    double error;                    /* allowed in addition, absolute */
+    double output_error[GEN_LEAVES]; /* of each output */
     int n, n_inputs, n_params, n_outputs;
     struct gen_value value[GEN_VALUES];
     struct gen_range input[GEN_LEAVES], param[GEN_LEAVES];
@@ -61,6 +65,7 @@ void gen_layer(struct gen *g, struct random *r,
                const char *kind); /* no output: a kind without cases */
 void gen_types(struct gen *g, struct random *r, const char *kind);
 void gen_dag(struct gen *g, struct random *r);
+void gen_mixed(struct gen *g, struct random *r); /* sets is_mixed */
 void gen_fusible(struct gen *g, struct random *r);
 void gen_epilogue(struct gen *g, struct random *r);
 void gen_cnn(struct gen *g, struct random *r);

@@ -222,10 +222,15 @@ static void make_batch_norm(struct gen *g, const char *kind, const char *attribu
 /* softmax, cumsum, argmax, argmin: along one axis. */
 static void make_along(struct gen *g, const char *kind, const char *attributes) {
     char text[32];
-    int x = gen_random_leaf(g, -8, 8);
+    bool is_index = !strncmp(kind, "arg", 3);
+    int x = gen_random_leaf(g, -8, 8), axis = random_int(g->random, 0, g->value[x].rank - 1);
     (void)attributes;
-    snprintf(text, sizeof text, "axis=%d", random_int(g->random, 0, g->value[x].rank - 1));
-    if (!strncmp(kind, "arg", 3) && random_one_in(g->random, 2)) strcat(text, " keepdim=true");
+    if (is_index && g->value[x].dim[axis] < 0) { /* of an empty batch there is no index */
+        x = gen_leaf(g, false, 2, (int64_t[]){g->batch, 17}, -8, 8);
+        axis = 1;
+    }
+    snprintf(text, sizeof text, "axis=%d", axis);
+    if (is_index && random_one_in(g->random, 2)) strcat(text, " keepdim=true");
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }
 
@@ -289,7 +294,7 @@ static const struct {
     float low, high;
 } unaries[] = {
     {"relu", "", -4, 4},
-    {"clamp", "min=-1.0 max=2.0", -4, 4},
+    {"clamp", "min=1.0 max=2.0", -4, 4},
     {"leaky_relu", "alpha=0.1", -4, 4},
     {"elu", "alpha=1.5", -4, 4},
     {"sigmoid", "", -20, 20},
@@ -386,9 +391,9 @@ static void make_case(struct gen *g, const char *kind) {
 /* Does the layer's rule allow inputs of this type, or, without inputs, this output? */
 static bool allows(enum layer_kind kind, enum sol_dtype type) {
     struct tensor of_type = {.dtype = type}, index = {.dtype = SOL_I64},
-                  truth = {.dtype = SOL_BOOL}, out = {0},
+                  truth = {.dtype = SOL_BOOL}, out = {0}, *list[1] = {&out},
                   *in[5] = {&of_type, &of_type, &of_type, &of_type, &of_type};
-    struct layer layer = {.kind = kind, .n_in = layer_infos[kind].min_in, .in = in, .out = {&out}};
+    struct layer layer = {.kind = kind, .n_in = layer_infos[kind].min_in, .in = in, .out = list};
     if (kind == LAYER_where) in[0] = &truth;
     if (kind == LAYER_gather) in[1] = &index;
     return !layer_infos[kind].types(&layer);

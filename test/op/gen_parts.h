@@ -1,4 +1,4 @@
-/* What the generators share: gen_layer.c, gen_move.c, gen_dag.c, gen_types.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
+/* What the generators share: gen_layer.c, gen_move.c, gen_dag.c, gen_mixed.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
 #ifndef GEN_PARTS_H
 #define GEN_PARTS_H
 

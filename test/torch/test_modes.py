@@ -219,19 +219,6 @@ def _write_input(x):
     return x + 1
 
 
-def _write_through_view(x):
-    y = x * 2
-    y[:, 0].relu_()
-    return y + 1
-
-
-def _write_seen_by_view(x):
-    y = x * 2
-    first = y[:, :1]
-    y.mul_(3)
-    return first + y
-
-
 def _data_dependent(x):
     return x * 2 if x.sum() > 0 else x - 1
 
@@ -243,11 +230,6 @@ LEFT_TO_PYTORCH = {
     "input as result": (lambda x: x, "shares memory"),
     "view of input": (lambda x: x.transpose(1, 2), "shares memory"),
     "results of one memory": (lambda x: (lambda y: (y, y.flatten(1)))(x * 2), "share memory"),
-    "write through a view": (_write_through_view, "aten.relu_.default"),
-    "write seen by a view": (_write_seen_by_view, "which shares its memory"),
-    "fixed batch": (lambda x: x + torch.arange(2.0).view(2, 1, 1), "torch.export"),
-    "joined batches": (lambda x: torch.cat([x, x * 2]), "aten.cat.default"),
-    "product of a vector": (lambda x: x @ x.mean((0, 1)), "aten.matmul.default"),
 }
 
 

@@ -20,6 +20,7 @@ static inline void compiled_write(const char *path, const struct text *source) {
     FILE *file = fopen(path, "w");
     REQUIRE(file);
     fputs(dfp_prelude, file);
+    if (strstr(source->at, DFP_NEEDS_TYPES)) fputs(dfp_types, file);
     fwrite(source->at, 1, source->size, file);
     REQUIRE(!fclose(file));
 }

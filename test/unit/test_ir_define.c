@@ -167,7 +167,7 @@ static const struct row rows[] = {
     {X " T[4] T[4] T[4] T[4]", "batch_norm eps=0.5", NEVER},
     {X, "relu", NEVER},
     {"f32[5,7]", "clamp min=-0.5 max=0.25", NEVER},
-    {X, "clamp min=-1.0 max=2.0", NEVER},
+    {X, "clamp min=1.0 max=2.0", NEVER},
     {X, "clamp max=1.0", NEVER},
     {X, "leaky_relu alpha=0.2", NEVER},
     {X, "elu alpha=1.5", NEVER},

@@ -1,39 +1,69 @@
 /*
  * Conformance of each primitive and each combine of ir/primitive.def with the formulas of meaning.h: folded from constants,
- * interpreted, and compiled, for floats and for vectors.
+ * interpreted, and compiled, for vectors and for single values, of each type in which kernels compute.
  *
  * The tests walk the lists. So a row that has no layer in the tables below fails, and its name is printed.
  */
 #include "compiled.h"
+#include "device/ref/element.h"
 #include "dfp/nest.h"
 #include "meaning.h"
 
 #define LANES 8
 
-/* A layer that applies only this primitive to its inputs; the largest allowed error, in units in the last place; its flops. */
+/* A layer that applies only this primitive to its inputs; the largest allowed error in f32, in units in the last place; its flops; an
+ * approximation, such as EXP, is expensive. */
 static const struct {
     const char *layer;
     double ulps;
     double flops;
 } primitive_rows[N_PRIMITIVES] = {
-    [PRIMITIVE_ADD] = {"add", 0, 1},     [PRIMITIVE_SUB] = {"sub", 0, 1},
-    [PRIMITIVE_MUL] = {"mul", 0, 1},     [PRIMITIVE_DIV] = {"div", 0, 1},
-    [PRIMITIVE_MAX] = {"maximum", 0, 1}, [PRIMITIVE_MIN] = {"minimum", 0, 1},
-    [PRIMITIVE_NEG] = {"neg", 0, 1},     [PRIMITIVE_ABS] = {"abs", 0, 1},
-    [PRIMITIVE_SQRT] = {"sqrt", 0, 1},   [PRIMITIVE_EXP] = {"exp", 4, 1},
-    [PRIMITIVE_LOG] = {"log", 4, 1},     [PRIMITIVE_TANH] = {"tanh", 4, 1},
-    [PRIMITIVE_ERF] = {"erf", 4, 1},     [PRIMITIVE_LESS] = {"less", 0, 0},
-    [PRIMITIVE_EQUAL] = {"equal", 0, 0}, [PRIMITIVE_SELECT] = {"where", 0, 0},
+    [PRIMITIVE_ADD] = {"add", 0, 1},
+    [PRIMITIVE_SUB] = {"sub", 0, 1},
+    [PRIMITIVE_MUL] = {"mul", 0, 1},
+    [PRIMITIVE_DIV] = {"div", 0, 1},
+    [PRIMITIVE_MAX] = {"maximum", 0, 1},
+    [PRIMITIVE_MIN] = {"minimum", 0, 1},
+    [PRIMITIVE_NEG] = {"neg", 0, 1},
+    [PRIMITIVE_ABS] = {"abs", 0, 1},
+    [PRIMITIVE_SQRT] = {"sqrt", 0, 1},
+    [PRIMITIVE_EXP] = {"exp", 4, 1},
+    [PRIMITIVE_LOG] = {"log", 4, 1},
+    [PRIMITIVE_TANH] = {"tanh", 4, 1},
+    [PRIMITIVE_ERF] = {"erf", 4, 1},
+    [PRIMITIVE_LESS] = {"less", 0, 0},
+    [PRIMITIVE_EQUAL] = {"equal", 0, 0},
+    [PRIMITIVE_SELECT] = {"where", 0, 0},
+    [PRIMITIVE_FLOOR] = {"floor", 0, 1},
+    [PRIMITIVE_ROUND] = {"round", 0, 1},
+    [PRIMITIVE_SIN] = {"sin", 4, 1},
+    [PRIMITIVE_COS] = {"cos", 4, 1},
+    [PRIMITIVE_POW] = {"pow", 4, 1},
+    [PRIMITIVE_REMAINDER] = {"rem", 0, 1},
+    [PRIMITIVE_QUOTIENT] = {"trunc_div", 0, 1},
+    [PRIMITIVE_AND] = {"bit_and", 0, 1},
+    [PRIMITIVE_OR] = {"bit_or", 0, 1},
+    [PRIMITIVE_XOR] = {"bit_xor", 0, 1},
+    [PRIMITIVE_SHIFT_LEFT] = {"shift_left", 0, 1},
+    [PRIMITIVE_SHIFT_RIGHT] = {"shift_right", 0, 1},
 };
 static const char *const combine_rows[N_COMBINES] = {
     [COMBINE_ADD] = "sum",
+    [COMBINE_MUL] = "prod",
     [COMBINE_MAX] = "reduce_max",
     [COMBINE_MIN] = "reduce_min",
 };
 
-static const float edges[] = {0,        -0.0f,  1,     -1,       0.5f,      -2.5f, 1e-45f, -1e-45f,
-                              1.2e-38f, 1e-4f,  -0.7f, 20,       -20,       88.8f, -104,   16777216,
-                              3.4e38f,  -3e38f, 3,     INFINITY, -INFINITY, NAN};
+/* The types that values have while they are computed. */
+static const enum sol_dtype types[] = {SOL_F32, SOL_F64, SOL_I32, SOL_I64};
+
+/* Values that every type rounds or cuts to its own. */
+static const double edges[] = {0,       -0.0,  1,    -1,       0.5,       -2.5, 1e-45, -1e-45,
+                               1.2e-38, 1e-4,  -0.7, 20,       -20,       88.8, -104,  16777216,
+                               3.4e38,  -3e38, 3,    INFINITY, -INFINITY, NAN};
+static const int64_t whole_edges[] = {
+    0,         1,  -1, 2,  -2, 3,   7,   -8,  31,  32,  33,        63,        64,
+    INT64_MIN, 65, 96, -7, 5,  100, 255, 256, 127, -95, INT64_MAX, INT32_MIN, INT32_MAX};
 enum {
     N_EDGES = sizeof edges / sizeof *edges,
     N_POINTS = N_EDGES * N_EDGES,
@@ -51,10 +81,11 @@ struct test_kernel {
     struct dfp_kernel kernel;
     int n_in;
     const char *form;
+    enum sol_dtype type;
     enum primitive primitive;
     enum combine combine;
 };
-static struct test_kernel kernels[4 * N_PRIMITIVES + 4 * N_COMBINES];
+static struct test_kernel kernels[4 * (2 * N_PRIMITIVES + 2 * N_COMBINES)];
 static int n_kernels;
 
 static void make_kernel(const char *layers, const struct test_kernel *like) {
@@ -79,8 +110,8 @@ static void make_kernel(const char *layers, const struct test_kernel *like) {
     REQUIRE(!dfp_generate(&arena, c, views, LANES, &k->kernel));
 }
 
-static void run_kernel(const struct test_kernel *k, kernel_function *function, float *const *in,
-                       float *out) {
+static void run_kernel(const struct test_kernel *k, kernel_function *function, void *const *in,
+                       void *out) {
     void *ptr[4] = {in[0], in[1], in[2]};
     int64_t arg[64];
     ptr[k->n_in] = out;
@@ -99,71 +130,149 @@ static void check_flops(const struct dfp_kernel *k, double flops, int points) {
     CHECK(all >= flops * points && all <= 4 * flops * points);
 }
 
+/* A value of a float type, or of an integer type. */
+struct number {
+    double real;
+    int64_t whole;
+};
+
+static bool is_float(enum sol_dtype type) { return size_family(type) == FAMILY_FLOAT; }
+
+static struct number read_value(enum sol_dtype type, const void *array, int64_t i) {
+    if (is_float(type)) return (struct number){.real = ref_get_real(type, array, i)};
+    return (struct number){.whole = ref_get_whole(type, array, i)};
+}
+
+static void write_value(enum sol_dtype type, void *array, int64_t i, struct number v) {
+    if (is_float(type)) ref_put_real(type, array, i, v.real);
+    else ref_put_whole(type, array, i, v.whole);
+}
+
 /* ---- Primitives ---- */
 
-/* Operand a, b or c (0, 1, 2) of point i: a and b are every pair of edge values, c varies. */
-static float operand(int which, int i) {
-    return edges[which == 0   ? i % N_EDGES
-                 : which == 1 ? i / N_EDGES
-                              : (i + i / N_EDGES + 1) % N_EDGES];
+/* The layer's rule refuses types for which the primitive has no meaning. QUOTIENT is of integers: of floats, trunc_div is no primitive. */
+static bool has_meaning(enum primitive p, enum sol_dtype type) {
+    struct tensor in = {.dtype = type}, condition = {.dtype = SOL_BOOL}, out, *results[1] = {&out},
+                  *list[3] = {&in, &in, &in};
+    struct layer layer = {
+        .kind = ir_find_kind(primitive_rows[p].layer), .in = list, .out = results};
+    layer.n_in = primitives[p].n_args;
+    if (p == PRIMITIVE_SELECT) list[0] = &condition;
+    return !layer_infos[layer.kind].types(&layer) && !(p == PRIMITIVE_QUOTIENT && is_float(type));
+}
+
+/* Operand a, b or c (0, 1, 2) of point i: a and b are every pair of edge values, c varies. The type rounds or wraps it. */
+static struct number operand(enum sol_dtype type, int which, int i) {
+    uint64_t element;
+    int at = which == 0 ? i % N_EDGES : which == 1 ? i / N_EDGES : (i + i / N_EDGES + 1) % N_EDGES;
+    write_value(type, &element, 0, (struct number){edges[at], whole_edges[at]});
+    return read_value(type, &element, 0);
+}
+
+static enum sol_dtype type_of_operand(enum primitive p, enum sol_dtype type, int which) {
+    return p == PRIMITIVE_SELECT && which == 0 ? SOL_BOOL : type;
+}
+static enum sol_dtype type_of_result(enum primitive p, enum sol_dtype type) {
+    return primitives[p].traits & COMPARES ? SOL_BOOL : type;
+}
+
+static struct number meaning(enum primitive p, enum sol_dtype type, int i) {
+    struct number a = operand(type_of_operand(p, type, 0), 0, i), b = operand(type, 1, i),
+                  c = operand(type, 2, i);
+    if (p == PRIMITIVE_SELECT) return a.whole ? b : c;
+    if (!is_float(type))
+        return (struct number){
+            .whole = meaning_of_integers(p, type_of_result(p, type), a.whole, b.whole, c.whole)};
+    double real = meaning_of_primitive(p, a.real, b.real, c.real);
+    return (struct number){real, real != 0};
 }
 
 /* MAX and MIN of two zeros may have either sign. An approximation such as tanh may lose the sign of a zero. */
-static bool agrees(enum primitive p, float is, double should, double ulps) {
+static bool agrees_f32(enum primitive p, double is, double should, double ulps) {
     bool any_zero = p == PRIMITIVE_MAX || p == PRIMITIVE_MIN || (ulps > 0 && should == 0);
     bool same_sign = isnan(is) || any_zero || !signbit(is) == !signbit(should);
-    return same_sign && meaning_ulps(is, should) <= ulps;
+    return same_sign && meaning_ulps((float)is, should) <= ulps;
 }
 
-static void compare_points(enum primitive p, const char *how, const float *is, double ulps) {
+/* Functions of doubles are the C library's, here and in kernels. */
+static bool agrees(enum primitive p, enum sol_dtype type, struct number is, struct number should,
+                   double ulps) {
+    if (type == SOL_F32) return agrees_f32(p, is.real, should.real, ulps);
+    if (!is_float(type)) return is.whole == should.whole;
+    double allowed = ulps > 0 ? 4e-16 * fabs(should.real) : 0;
+    if (isnan(should.real)) return isnan(is.real);
+    return is.real == should.real || fabs(is.real - should.real) <= allowed;
+}
+
+/* `is` holds the results of all points, in the type that the primitive gives for operands of type `type`. */
+static void compare_points(enum primitive p, enum sol_dtype type, const char *how, const void *is,
+                           double ulps) {
     int wrong = 0;
+    enum sol_dtype result = type_of_result(p, type);
     for (int i = 0; i < N_POINTS; i++) {
-        double a = (double)operand(0, i), b = (double)operand(1, i), c = (double)operand(2, i);
-        double should = meaning_of_primitive(p, a, b, c);
-        if (!agrees(p, is[i], should, ulps) && !wrong++)
-            fprintf(stderr, "%s, %s: of %g, %g, %g it is %g, not %g\n", primitives[p].name, how, a,
-                    b, c, (double)is[i], should);
+        struct number v = read_value(result, is, i), should = meaning(p, type, i);
+        if (agrees(p, result, v, should, ulps) || wrong++) continue;
+        struct number a = operand(type, 0, i), b = operand(type, 1, i);
+        fprintf(
+            stderr, "%s of %s, %s: of %g or %lld, %g or %lld it is %g or %lld, not %g or %lld\n",
+            primitives[p].name, size_dtype_name(type), how, a.real, (long long)a.whole, b.real,
+            (long long)b.whole, v.real, (long long)v.whole, should.real, (long long)should.whole);
     }
     CHECK(wrong == 0);
 }
 
-static void test_folded(enum primitive p) {
-    float is[N_POINTS];
-    for (int i = 0; i < N_POINTS; i++)
-        is[i] = (float)primitives[p].value((double)operand(0, i), (double)operand(1, i),
-                                           (double)operand(2, i));
-    compare_points(p, "the row's value", is, 0);
-    struct nest *nest = ARENA_NEW(&arena, struct nest);
-    nest->arena = &arena;
-    for (int i = 0; i < N_POINTS; i++) {
-        struct node *arg[3] = {NULL};
-        for (int k = 0; k < primitives[p].n_args; k++)
-            arg[k] = node_const(nest, (double)operand(k, i));
-        struct node *n = node_apply(nest, p, arg[0], arg[1], arg[2]);
-        REQUIRE(n->kind == NODE_CONST);
-        is[i] = (float)n->value;
-    }
-    compare_points(p, "folded", is, 0);
+static double as_double(enum sol_dtype type, struct number v) {
+    return is_float(type) ? v.real : (double)v.whole;
 }
 
-/* The text calls NAME, or NAME1 if the operands are the same for all lanes. */
-static void check_text(enum primitive p, const char *text, bool is_vector) {
-    const struct primitive_info *info = &primitives[p];
+/* Floats are folded always, integers where all numbers are small. */
+static void test_folded(enum primitive p, enum sol_dtype type) {
+    struct nest *nest = ARENA_NEW(&arena, struct nest);
+    nest->arena = &arena;
+    int n_folded = 0;
+    for (int i = 0; i < N_POINTS; i++) {
+        struct node *arg[3] = {NULL};
+        for (int k = 0; k < primitives[p].n_args; k++) {
+            enum sol_dtype of = type_of_operand(p, type, k);
+            arg[k] = node_const(nest, reg_of(of), as_double(of, operand(of, k, i)));
+        }
+        struct node *n = node_apply(nest, p, arg[0], arg[1], arg[2]);
+        struct number should = meaning(p, type, i);
+        enum sol_dtype result = type_of_result(p, type);
+        if (is_float(type)) REQUIRE(n->kind == NODE_CONST);
+        if (n->kind != NODE_CONST) continue;
+        n_folded++;
+        struct number is = {n->value, is_float(result) ? 0 : (int64_t)n->value};
+        if (!CHECK(agrees(p, result, is, should, 0)))
+            fprintf(stderr, "%s of %s, folded: %g, not %g\n", primitives[p].name,
+                    size_dtype_name(type), n->value, as_double(result, should));
+    }
+    CHECK(n_folded > N_POINTS / 4);
+}
+
+/* The text calls NAME, or NAME1 if the operands are the same for all lanes, with the suffix of the operands' type. */
+static void check_text(const struct test_kernel *k, const char *text) {
+    const struct primitive_info *info = &primitives[k->primitive];
+    bool is_operator = info->symbol && is_float(k->type), is_vector = !strcmp(k->form, "vector");
     char call[64];
-    if (info->symbol) snprintf(call, sizeof call, " %s v", info->symbol);
-    else snprintf(call, sizeof call, "= %s%s(v", info->name, is_vector ? "" : "1");
+    if (is_operator) snprintf(call, sizeof call, " %s v", info->symbol);
+    else
+        snprintf(call, sizeof call, "= %s%s%s(v", info->name, is_vector ? "" : "1",
+                 reg_suffix(reg_of(k->type)));
     if (!CHECK(strstr(text, call))) fprintf(stderr, "no \"%s\" in\n%s", call, text);
 }
 
-/* A kernel with the primitive on vectors of points or on floats. For floats, each operand is every second element of an input, and the
- * result is copied COPIES times, so the loop over the copies runs over lanes. */
-static void make_primitive(enum primitive p, bool is_vector) {
+/* A kernel with the primitive on vectors of points or on single values. For single values, each operand is every second element of an
+ * input, and the result is copied COPIES times, so the loop over the copies runs over lanes. */
+static void make_primitive(enum primitive p, enum sol_dtype type, bool is_vector) {
     int n = primitives[p].n_args;
-    struct test_kernel k = {.n_in = n, .primitive = p, .form = is_vector ? "vector" : "float"};
+    struct test_kernel k = {
+        .n_in = n, .primitive = p, .type = type, .form = is_vector ? "vector" : "single value"};
     struct text text;
     text_init(&text, &arena);
     for (int i = 0; i < n; i++)
-        text_add(&text, "%%%d = input f32[%d,%d] \"x\"\n", i, N_POINTS, is_vector ? 1 : 2);
+        text_add(&text, "%%%d = input %s[%d,%d] \"x\"\n", i,
+                 size_dtype_name(type_of_operand(p, type, i)), N_POINTS, is_vector ? 1 : 2);
     for (int i = 0; i < n && !is_vector; i++)
         text_add(&text, "%%%d = slice %%%d axis=1 shape=[1]\n", n + i, i);
     int first = is_vector ? 0 : n, last = first + n;
@@ -173,34 +282,44 @@ static void make_primitive(enum primitive p, bool is_vector) {
         text_add(&text, "\n%%%d = expand %%%d shape=[%d,%d]", last + 1, last, N_POINTS, COPIES);
     text_add(&text, "\n");
     make_kernel(text.at, &k);
-    check_text(p, kernels[n_kernels - 1].kernel.text, is_vector);
+    check_text(&k, kernels[n_kernels - 1].kernel.text);
     check_flops(&kernels[n_kernels - 1].kernel, primitive_rows[p].flops, N_POINTS);
 }
 
 static void test_compiled(const struct test_kernel *k, kernel_function *function) {
-    static float in[3][2 * N_POINTS], out[N_POINTS * COPIES], is[N_POINTS];
+    static int64_t in[3][2 * N_POINTS], out[N_POINTS * COPIES], is[N_POINTS];
     bool is_vector = !strcmp(k->form, "vector");
+    enum sol_dtype result = type_of_result(k->primitive, k->type);
     for (int which = 0; which < 3; which++)
-        for (int i = 0; i < N_POINTS; i++) in[which][is_vector ? i : 2 * i] = operand(which, i);
+        for (int i = 0; i < N_POINTS; i++) {
+            enum sol_dtype of = type_of_operand(k->primitive, k->type, which);
+            write_value(of, in[which], is_vector ? i : 2 * i, operand(of, which, i));
+        }
     for (int compiled = 0; compiled < 2; compiled++) {
         char how[64];
         snprintf(how, sizeof how, "%s of a %s", compiled ? "compiled" : "interpreted", k->form);
-        run_kernel(k, compiled ? function : NULL, (float *[]){in[0], in[1], in[2]}, out);
-        for (int i = 0; i < N_POINTS; i++) is[i] = out[is_vector ? i : i * COPIES + i % COPIES];
-        compare_points(k->primitive, how, is, primitive_rows[k->primitive].ulps);
+        run_kernel(k, compiled ? function : NULL, (void *[]){in[0], in[1], in[2]}, out);
+        for (int i = 0; i < N_POINTS; i++)
+            write_value(result, is, i,
+                        read_value(result, out, is_vector ? i : i * COPIES + i % COPIES));
+        compare_points(k->primitive, k->type, how, is, primitive_rows[k->primitive].ulps);
     }
 }
 
-/* Costs are estimates. But a primitive is expensive (8 or more) exactly if it is an approximation. */
+/* Costs are estimates. But a primitive of floats is expensive (8 or more) exactly if it is an approximation or divides. */
 static void test_primitive(enum primitive p) {
     if (!primitive_rows[p].layer)
         fprintf(stderr, "%s has no row in primitive_rows\n", primitives[p].name);
     if (!CHECK(primitive_rows[p].layer)) return;
-    CHECK((primitives[p].cost >= 8) == (primitive_rows[p].ulps > 0));
+    bool divides = p == PRIMITIVE_REMAINDER || p == PRIMITIVE_QUOTIENT;
+    CHECK((primitives[p].cost >= 8) == (primitive_rows[p].ulps > 0 || divides));
     CHECK(primitives[p].flops == primitive_rows[p].flops);
-    test_folded(p);
-    make_primitive(p, true);
-    make_primitive(p, false);
+    for (int i = 0; i < COUNT(types); i++) {
+        if (!has_meaning(p, types[i])) continue;
+        test_folded(p, types[i]);
+        make_primitive(p, types[i], true);
+        make_primitive(p, types[i], false);
+    }
 }
 
 /* ---- Combines ---- */
@@ -211,7 +330,7 @@ static void test_algebra(enum combine combine) {
     double (*value)(double, double, double) = primitives[info->primitive].value;
     bool idempotent = true;
     for (int i = 0; i < N_EDGES; i++) {
-        double x = (double)edges[i];
+        double x = edges[i];
         CHECK(isnan(x) ? isnan(value(x, info->neutral, 0)) : value(x, info->neutral, 0) == x);
         CHECK(isnan(x) ? isnan(value(info->neutral, x, 0)) : value(info->neutral, x, 0) == x);
         idempotent &= isnan(x) || value(x, x, 0) == x;
@@ -219,46 +338,65 @@ static void test_algebra(enum combine combine) {
     CHECK(idempotent == info->is_idempotent);
 }
 
-/* Integers, so sums are exact in any order. Some rows and columns are all negative, all positive, or have special values. */
-static float element(int row, int column) {
+/* Integers, so sums are exact in any order. Some rows and columns are all negative, all positive, or have special values. Products are
+ * powers of 2, or 0. */
+static struct number element(const struct test_kernel *k, int row, int column) {
     int x = (row * 31 + column * 17) % 23 - 11;
     int special = row == column ? row : -1;
     if (row == 1 || column == 1) x = -abs(x) - 1;
     if (row == 2 || column == 2) x = abs(x) + 1;
-    return special == 3 ? NAN : special == 4 ? INFINITY : special == 5 ? -INFINITY : (float)x;
+    if (k->combine == COMBINE_MUL) x = x % 5 ? 1 : row == 6 ? 0 : -2;
+    double real = special == 3 ? NAN : special == 4 ? INFINITY : special == 5 ? -INFINITY : x;
+    return (struct number){real, k->type == SOL_I64 ? x * ((int64_t)1 << 33 | 1) : x};
 }
 
 /* Along a row, the lanes of a vector are merged at the end. Along a column, each lane has its own result. */
-static void make_combine(enum combine combine, bool along_row) {
-    struct test_kernel k = {.n_in = 1, .combine = combine, .form = along_row ? "row" : "column"};
-    make_kernel(arena_printf(&arena, "%%0 = input f32[%d,%d] \"x\"\n%%1 = %s %%0 axes=[%d]\n", ROWS,
-                             COLUMNS, combine_rows[combine], along_row),
+static void make_combine(enum combine combine, enum sol_dtype type, bool along_row) {
+    struct test_kernel k = {
+        .n_in = 1, .combine = combine, .type = type, .form = along_row ? "row" : "column"};
+    make_kernel(arena_printf(&arena, "%%0 = input %s[%d,%d] \"x\"\n%%1 = %s %%0 axes=[%d]\n",
+                             size_dtype_name(type), ROWS, COLUMNS, combine_rows[combine],
+                             along_row),
                 &k);
     char call[64];
-    snprintf(call, sizeof call, "%s_lanes(v", combines[combine].name);
+    snprintf(call, sizeof call, "%s_lanes%s(v", combines[combine].name, reg_suffix(reg_of(type)));
     CHECK(!strstr(kernels[n_kernels - 1].kernel.text, call) == !along_row);
     check_flops(&kernels[n_kernels - 1].kernel, 1, ROWS * COLUMNS);
 }
 
-static void compare_results(const struct test_kernel *k, const char *how, const float *is) {
+/* The result for row, or column, number i. */
+static struct number combine_all(const struct test_kernel *k, bool along_row, int i) {
+    double nothing = meaning_of_nothing(k->combine);
+    struct number all = {nothing, is_float(k->type) ? 0 : meaning_of_constant(k->type, nothing)};
+    for (int x = 0; x < (along_row ? COLUMNS : ROWS); x++) {
+        struct number v = along_row ? element(k, i, x) : element(k, x, i);
+        all.real = meaning_of_combine(k->combine, all.real, v.real);
+        all.whole = meaning_of_combined_integers(k->combine, k->type, all.whole, v.whole);
+    }
+    return all;
+}
+
+static void compare_results(const struct test_kernel *k, const char *how, const void *results) {
     bool along_row = !strcmp(k->form, "row");
     for (int i = 0; i < (along_row ? ROWS : COLUMNS); i++) {
-        double should = meaning_of_nothing(k->combine);
-        for (int x = 0; x < (along_row ? COLUMNS : ROWS); x++)
-            should = meaning_of_combine(k->combine, should,
-                                        (double)(along_row ? element(i, x) : element(x, i)));
-        if (!CHECK(meaning_ulps(is[i], should) == 0))
-            fprintf(stderr, "%s of %s %d, %s: %g, not %g\n", combines[k->combine].name, k->form, i,
-                    how, (double)is[i], should);
+        struct number is = read_value(k->type, results, i), should = combine_all(k, along_row, i);
+        bool right = is_float(k->type)
+                         ? is.real == should.real || (isnan(is.real) && isnan(should.real))
+                         : is.whole == should.whole;
+        if (!CHECK(right))
+            fprintf(stderr, "%s of %s, of %s %d, %s: %g or %lld, not %g or %lld\n",
+                    combines[k->combine].name, size_dtype_name(k->type), k->form, i, how, is.real,
+                    (long long)is.whole, should.real, (long long)should.whole);
     }
 }
 
 static void test_reduction(const struct test_kernel *k, kernel_function *function) {
-    static float in[ROWS * COLUMNS], out[COLUMNS];
-    for (int i = 0; i < ROWS * COLUMNS; i++) in[i] = element(i / COLUMNS, i % COLUMNS);
-    run_kernel(k, function, (float *[]){in, NULL, NULL}, out);
+    static int64_t in[ROWS * COLUMNS], out[COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        write_value(k->type, in, i, element(k, i / COLUMNS, i % COLUMNS));
+    run_kernel(k, function, (void *[]){in, NULL, NULL}, out);
     compare_results(k, "compiled", out);
-    run_kernel(k, NULL, (float *[]){in, NULL, NULL}, out);
+    run_kernel(k, NULL, (void *[]){in, NULL, NULL}, out);
     compare_results(k, "interpreted", out);
 }
 
@@ -267,8 +405,10 @@ static void test_combine(enum combine combine) {
         fprintf(stderr, "%s has no row in combine_rows\n", combines[combine].name);
     if (!CHECK(combine_rows[combine])) return;
     test_algebra(combine);
-    make_combine(combine, true);
-    make_combine(combine, false);
+    for (int i = 0; i < COUNT(types); i++) {
+        make_combine(combine, types[i], true);
+        make_combine(combine, types[i], false);
+    }
 }
 
 /* ---- All of them ---- */

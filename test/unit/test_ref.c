@@ -68,7 +68,7 @@ static const struct row {
     {"f32[4]", "sign", "-0.5 -0.0 nan inf", "-1 0 0 1"},
     {"i8[3]", "relu", "-128 0 5", "0 0 5"},
     {"i8[4]", "clamp min=-3.0", "-128 -3 0 127", "-3 -3 0 127"},
-    {"u8[3]", "clamp min=-3.0 max=200.0", "0 200 255", "0 200 200"},
+    {"u8[3]", "clamp min=3.0 max=200.0", "0 200 255", "3 200 200"},
     /* Quotients and remainders, of both signs, by 0 and at the limit. */
     {"i32[6] i32[6]", "floor_div", "7 -7 7 -7 5 -2147483648 2 2 -2 -2 0 -1",
      "3 -4 -4 3 0 -2147483648"},
@@ -155,7 +155,7 @@ static const struct row {
     {"", "scalar value=-3.0 dtype=i8", "", "-3"},
     {"", "scalar value=0.1 dtype=bf16", "", "0.10009765625"},
     {"", "scalar value=0.1 dtype=f64", "", "0.1"},
-    {"", "scalar value=2.0 dtype=bool", "", "1"},
+    {"", "scalar value=1.0 dtype=bool", "", "1"},
     /* Functions are of the type's precision. */
     {"f64[2]", "exp", "1 -1", "2.718281828459045 0.36787944117144233"},
     {"f32[1]", "exp", "1", "2.7182817459106445"},

@@ -110,33 +110,37 @@ static void test_portions_without_memory(void) {
     CHECK(micro_batch == 8);
 }
 
-/* Compares copies by random tables with the definition in program.h. */
-static void test_copy(void) {
-    static float in[4096], out[4096];
-    for (int i = 0; i < COUNT(in); i++) in[i] = (float)i + 1;
-    for (int round = 0; round < 200; round++) {
-        int32_t base[64];
-        struct copy_table t = {.element = 4,
-                               .n_outer = (int)draw(4) + 1,
-                               .n_pixels = (int)draw(6) + 1,
-                               .lanes = draw(2) ? 16 : 1,
-                               .pixel_stride = 1 + draw(3),
-                               .base = base};
-        for (int i = 0; i < t.n_outer * t.lanes; i++) base[i] = draw(6) ? (int32_t)draw(900) : -1;
-        if (draw(2))
-            for (int i = 1; i < t.n_outer * t.lanes; i++) base[i] = base[0] < 0 ? -1 : base[0] + i;
-        int64_t image = (int64_t)t.n_outer * t.n_pixels * t.lanes, arg[] = {2, 1000, image + 5};
-        struct step step = {.data = &t};
-        memset(out, 0, sizeof out);
-        copy_run(&step, (void *[]){in, out}, arg, NULL, 0, copy_n_tasks(&step, arg));
-        for (int64_t i = 0; i < 2 * image; i++) {
-            int64_t n = i / image, l = i % t.lanes, p = i / t.lanes % t.n_pixels,
-                    o = i % image / (t.n_pixels * t.lanes);
-            int32_t from = base[o * t.lanes + l];
-            float expected = from < 0 ? 0 : in[n * arg[1] + from + p * t.pixel_stride];
-            CHECK(out[n * arg[2] + i % image] == expected);
-        }
+/* Copies elements of `t.element` bytes by a random table, and compares with the definition in program.h. */
+static void test_table(int element) {
+    static char in[4096 * 8], out[4096 * 8];
+    const char zero[8] = {0};
+    int32_t base[64];
+    struct copy_table t = {.element = element,
+                           .n_outer = (int)draw(4) + 1,
+                           .n_pixels = (int)draw(6) + 1,
+                           .lanes = draw(2) ? 16 : 1,
+                           .pixel_stride = 1 + draw(3),
+                           .base = base};
+    for (int i = 0; i < COUNT(in); i++) in[i] = (char)(draw(255) + 1);
+    for (int i = 0; i < t.n_outer * t.lanes; i++) base[i] = draw(6) ? (int32_t)draw(900) : -1;
+    if (draw(2))
+        for (int i = 1; i < t.n_outer * t.lanes; i++) base[i] = base[0] < 0 ? -1 : base[0] + i;
+    int64_t image = (int64_t)t.n_outer * t.n_pixels * t.lanes, arg[] = {2, 1000, image + 5};
+    struct step step = {.data = &t};
+    memset(out, 0, sizeof out);
+    copy_run(&step, (void *[]){in, out}, arg, NULL, 0, copy_n_tasks(&step, arg));
+    for (int64_t i = 0; i < 2 * image; i++) {
+        int64_t n = i / image, l = i % t.lanes, p = i / t.lanes % t.n_pixels,
+                o = i % image / (t.n_pixels * t.lanes), from = base[o * t.lanes + l];
+        const char *expected =
+            from < 0 ? zero : &in[(n * arg[1] + from + p * t.pixel_stride) * element];
+        CHECK(!memcmp(&out[(n * arg[2] + i % image) * element], expected, (size_t)element));
     }
+}
+
+static void test_copy(void) {
+    for (int round = 0; round < 200; round++)
+        for (int element = 1; element <= 8; element *= 2) test_table(element);
 }
 
 /* Buffers whose size is not a multiple of a thread's chunk are read completely, and not beyond their end. */

@@ -165,7 +165,7 @@ static void test_indices(void) {
 }
 
 int main(void) {
-    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true, [LAYER_param] = true};
+    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true, [LAYER_param] = true, [LAYER_host] = true};
     arena_init(&arena);
     arena.boundary = &boundary;
     if (setjmp(boundary)) return 1;

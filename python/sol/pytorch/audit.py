@@ -40,7 +40,6 @@ class MayRefuse(CannotCapture):
 
 OPTIONS = {
     "allow_rnn": True,
-    "side_effect_replay_policy": "error",
     "specialize_int": True,
     "specialize_float": True,
     "assume_static_by_default": True,
@@ -139,11 +138,20 @@ def _interpret(function, model, args):
         from torch._dynamo.convert_frame import fullgraph_capture
     except ImportError as error:
         raise CannotCapture(f"this PyTorch has another Dynamo: {error}") from None
-    try:
-        with config.patch(OPTIONS), utils.get_metrics_context():
+    def run(policy):
+        options = OPTIONS | {"side_effect_replay_policy": policy}
+        with config.patch(options), utils.get_metrics_context():
             return fullgraph_capture(function, (model, args))
+
+    try:
+        try:
+            return run("error")
+        except RuntimeError as error:
+            if not _are_restored(_find_effects(error)):
+                raise
+            return run("info")
     except Exception as error:
-        effects = _side_effects(error)
+        effects = _describe_effects(error)
         if effects:
             raise Writes(f"its forward writes to {effects}") from error
         kind = MayRefuse if _is_of_forward(error) else CannotCapture
@@ -202,11 +210,19 @@ def _walk_guard(guard, walker):
         raise Unwatchable(f"{source_name(source)} ({kind})")
     if _root(source) == "args":
         if kind == "HASATTR":
-            raise Unwatchable(f"an attribute of {source_name(source)}")
+            _note_attribute(guard, source, walker)
         return
     value = walker.walk(source)
     if isinstance(value, (types.BuiltinFunctionType, types.FunctionType)) and value in QUESTIONS:
         walker.reads.questions.append((value, value()))
+
+
+def _note_attribute(guard, source, walker):
+    """Notes that the forward asks whether an input has an attribute. Raises Unwatchable if the tensor classes have it."""
+    name = getattr(guard.create_fn, "keywords", {}).get("attr")
+    if name is None or hasattr(torch.Tensor, name):
+        raise Unwatchable(f"an attribute of {source_name(source)}")
+    walker.reads.asked_attributes.add(name)
 
 
 def _root(source):
@@ -251,17 +267,40 @@ def _describe(error):
     return f"Dynamo: {text}{_user_line(getattr(error, 'real_stack', None))}"
 
 
-def _side_effects(error):
+def _find_effects(error):
+    """Returns Dynamo's SideEffects object from the frames of an error's traceback; None if the error is no side effect."""
+    effects, at = None, error.__traceback__ if "side effects" in str(error) else None
+    while at is not None and effects is None:
+        effects = getattr(at.tb_frame.f_locals.get("self"), "side_effects", None)
+        at = at.tb_next
+    return effects
+
+
+def _are_restored(effects):
+    """Whether all attributes that a forward writes have the same values at its end as before, so that a call writes nothing."""
+    written = [x for x in getattr(effects, "mutation_user_stacks", {}) if x.source is not None]
+    attributes = getattr(effects, "store_attr_mutations", {})
+    try:
+        return bool(written) and all(
+            x in attributes
+            and all(
+                value.as_python_constant() is getattr(x.value, name)
+                for name, value in attributes[x].items()
+            )
+            for x in written
+        )
+    except (AttributeError, NotImplementedError):
+        return False
+
+
+def _describe_effects(error):
     """Returns the names that a forward writes, such as "model.n (net.py:12)"; "" if the error is no side effect.
 
-    The names come from Dynamo's SideEffects object in the frames of the traceback; "Python objects" if there are none.
+    The names come from Dynamo's SideEffects object; "Python objects" if there are none.
     """
     if "side effects" not in str(error):
         return ""
-    graph, at = None, error.__traceback__
-    while at is not None and graph is None:
-        graph = getattr(at.tb_frame.f_locals.get("self"), "side_effects", None)
-        at = at.tb_next
+    graph = _find_effects(error)
     found = []
     for written, stacks in getattr(graph, "mutation_user_stacks", {}).items():
         source = getattr(written, "source", None)

@@ -7,11 +7,14 @@ same properties, but they do not change its results.
 import dis
 import pathlib
 import sys
+import sysconfig
 
 import torch
 
 # Folders of code that is not the user's: torch and this package.
 FOLDERS = tuple(str(pathlib.Path(file).parent) for file in (torch.__file__, __file__))
+
+STDLIB = sysconfig.get_path("stdlib") + "/"
 
 # Attributes of tensors that Dynamo treats as constants.
 ATTRIBUTES = {"requires_grad", "_version", "is_leaf", "_base"}
@@ -53,7 +56,14 @@ def uses_all_attributes(codes):
 
 
 def _user_codes(codes):
-    return [code for code in codes if not code.co_filename.startswith(FOLDERS)]
+    return [code for code in codes if not _is_library(code.co_filename)]
+
+
+def _is_library(file):
+    """Whether a file belongs to PyTorch, to this package or to Python's own library, whose Parameter is no tensor."""
+    if file.startswith(FOLDERS):
+        return True
+    return file.startswith(STDLIB) and not {"site-packages", "dist-packages"} & set(file.split("/"))
 
 
 def _methods(code):

@@ -274,7 +274,7 @@ def _export(flat, examples, are_open):
     """
     dims = tuple({d: torch.export.Dim.AUTO for d in is_open} or None for is_open in are_open)
     try:
-        with _oblivious():
+        with oblivious():
             return torch.export.export(flat, examples, dynamic_shapes=(dims,), strict=False)
     except _ForwardFailed as error:
         cause = error.__cause__
@@ -283,7 +283,7 @@ def _export(flat, examples, are_open):
         raise CannotCapture(f"torch.export: {_first_line(error)}") from error
 
 
-def _oblivious():
+def oblivious():
     """Returns a context in which torch.export treats sizes 0 and 1 like all others, instead of assuming sizes >= 2.
 
     If PyTorch does not have the option, the graph is valid from 2 on: smaller batches fall back.
@@ -336,6 +336,7 @@ def _first_line(error):
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"
 
 
+<<<<<<< HEAD
 def _batches(exported, specs, shapes, sizes):
     """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for an assumption of another kind."""
     names, dims = name_sizes(specs)
@@ -345,6 +346,18 @@ def _batches(exported, specs, shapes, sizes):
         if symbol in symbols:
             low, high = ranges[symbols[symbol]]
             ranges[symbols[symbol]] = max(low, int(interval.lower)), _lower(high, interval.upper)
+=======
+def _batches(exported):
+    """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for one about another input."""
+    low, high = 0, 2**62
+    for symbol, interval in exported.range_constraints.items():
+        if not symbol.is_integer:
+            continue  # a number that is computed from values of a tensor
+        low = max(low, int(interval.lower))
+        if interval.upper < high:
+            high = int(interval.upper)
+    guards = []
+>>>>>>> main
     for guard in getattr(exported, "_guards_code", None) or []:
         text = INPUT_SIZE.sub(lambda x: _name_size(dims, shapes, int(x[1]), int(x[2])), guard)
         guards.append(text)

@@ -5,6 +5,9 @@ It takes the place of a graph with writes that several tensors see.
 
 import torch
 
+from sol.pytorch.audit import quiet
+from sol.pytorch.capture import oblivious
+
 
 def make_functional(exported):
     """Returns an equal ExportedProgram without in-place operators, or None if that is not certain to be equal.
@@ -18,8 +21,15 @@ def make_functional(exported):
     hidden = set().union(*map(_hidden_storages, nodes))
     if any(storage in hidden for node in nodes for storage in _written_storages(node)):
         return None
-    with torch.no_grad():
-        return exported.run_decompositions({})
+    with torch.no_grad(), oblivious(), quiet():
+        functional = exported.run_decompositions({})
+    # It may assume more about the batch size, which the plan does not know.
+    known = _assumptions(exported) == _assumptions(functional)
+    return functional if known else None
+
+
+def _assumptions(exported):
+    return exported.range_constraints, getattr(exported, "_guards_code", None) or []
 
 
 def storage_of(value):

@@ -74,7 +74,8 @@ class Reads:
     ``dicts``, ``slots``: what the guard checks. ``tensors``: tensors outside of the model. ``attributes``: {(id of a module,
     name)} of the modules' attributes that are read, or None: all. ``questions``: [(function, result)], of QUESTIONS.
     ``is_of_objects``: a deep copy of the model would read copies of some of these objects. ``asks_kinds``: the result may
-    depend on the inputs' classes, or on whether two inputs are the same object.
+    depend on the inputs' classes, or on whether two inputs are the same object. ``asked_attributes``: names; the forward asks whether
+    an input has such an attribute.
     """
 
     def __init__(self):
@@ -82,6 +83,7 @@ class Reads:
         self.attributes = set()
         self.is_of_objects = False
         self.asks_kinds = False
+        self.asked_attributes = set()
         self._entries = []
 
     def freeze(self):
@@ -99,6 +101,9 @@ class Reads:
         the capture; or None."""
         if self.asks_kinds and not _are_plain(leaves):
             return "its forward asks for its inputs' types or whether they are the same"
+        for leaf in leaves if self.asked_attributes else ():
+            if not self.asked_attributes.isdisjoint(getattr(leaf, "__dict__", ())):
+                return "its forward asks for attributes that an input has"
         for function, answer in self.questions:
             if function() != answer:
                 return f"its forward asks torch.{function.__name__}(), which was {answer} when it was captured"
@@ -237,7 +242,8 @@ class Walker:
             raise Unwatchable(source_name(source))
         if id(base) in self._namespaces:
             return self._entry(base, key)
-        return base.get(key, ABSENT)
+        # A subclass may override get; Dynamo reads the dict itself.
+        return dict.get(base, key, ABSENT) if isinstance(base, dict) else base.get(key, ABSENT)
 
     def _key(self, base, source):
         keys = list(base)

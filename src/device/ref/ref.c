@@ -182,10 +182,19 @@ static enum sol_status widen_values(struct arena *arena, const struct tensor *t,
     return SOL_OK;
 }
 
+/* A host layer's function expects the types that it was declared with. */
+static enum sol_status refuse_hosts(const struct model *m) {
+    for (int i = 0; i < m->layers.n; i++)
+        if (m->layers.at[i]->kind == LAYER_host)
+            return fail(SOL_EUNSUPPORTED, "host layers cannot run in double");
+    return SOL_OK;
+}
+
 static enum sol_status run_double(struct arena *arena, const struct model *m,
                                   const int64_t *symbols, const void *const *inputs,
                                   const void *const *params, void *const *outputs) {
     int n_in = m->inputs.n;
+    TRY(refuse_hosts(m));
     const void **values = ARENA_ARRAY(arena, const void *, n_in + m->params.n + 1);
     for (int i = 0; i < n_in; i++)
         TRY(widen_values(arena, m->inputs.at[i], symbols, inputs[i], &values[i]));

@@ -1,0 +1,369 @@
+"""Host nodes: operators that SOL does not have run in PyTorch, inside of SOL's program."""
+
+import random
+import threading
+
+import pytest
+import torch
+from conftest import Function, assert_equal, assert_falls_back, assert_runs_in_sol
+from torch import nn
+
+import sol.pytorch as sol
+
+
+class Block(nn.Module):
+    """A residual block with an unknown operator in the middle."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        y = torch.special.bessel_j0(self.norm(self.a(x)))
+        return torch.relu(self.b(y) + x)
+
+
+def modules_of(fast, x):
+    """Returns the modules of the steps of a call."""
+    return [step.module for step in sol.profile(fast, x, runs=1).steps]
+
+
+def test_block():
+    fast = sol.optimize(Block().eval(), sol.input([0, 8, 6, 6]))
+    for n in 3, 1, 3, 7:
+        assert_runs_in_sol(fast, torch.randn(n, 8, 6, 6))
+    modules = modules_of(fast, torch.randn(2, 8, 6, 6))
+    assert modules.count("host") == 1 and modules.count("DNN") == 2
+    (node,) = sol.host_nodes(fast)
+    assert node.call == "aten.special_bessel_j0.default(f32[*,8,6,6])"
+    assert "test_host.py" in node.origin and "does not support" in node.reason
+    with torch.no_grad():
+        assert fast(torch.randn(0, 8, 6, 6)).shape == (0, 8, 6, 6)
+
+
+def test_resnet():
+    models = pytest.importorskip("torchvision.models")
+    model = models.resnet18()
+    model.layer2.add_module("odd", Function(torch.special.bessel_j0))
+    fast = sol.optimize(model.eval(), sol.input([0, 3, 64, 64]))
+    assert_runs_in_sol(fast, torch.randn(2, 3, 64, 64))
+    modules = modules_of(fast, torch.randn(2, 3, 64, 64))
+    assert modules.count("host") == 1 and modules.count("DNN") == 21  # 20 convolutions, one linear
+
+
+def test_fullgraph():
+    with pytest.raises(NotImplementedError) as error:
+        sol.optimize(Block().eval(), sol.input([0, 8, 6, 6]), fullgraph=True)
+    assert "aten.special_bessel_j0.default(f32[*,8,6,6])" in str(error.value)
+
+
+def test_info(caplog, monkeypatch, capfd):
+    lines = []
+    monkeypatch.setattr("sol.log.say", lambda level, text: lines.append(text))
+    sol.optimize(Block().eval(), sol.input([0, 8, 6, 6]))
+    assert any("PyTorch computes 1 of 6 operations" in line for line in lines), lines
+
+
+def test_deploy(tmp_path):
+    with pytest.raises(NotImplementedError, match="aten.special_bessel_j0.default") as error:
+        sol.deploy(Block().eval(), sol.input([0, 8, 6, 6]), path=str(tmp_path))
+    assert "test_host.py" in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_report(tmp_path):
+    fast = sol.optimize(Block().eval(), sol.input([0, 8, 6, 6]))
+    sol.report(fast, torch.randn(2, 8, 6, 6), path=tmp_path / "report.html", runs=1)
+    text = (tmp_path / "report.html").read_text()
+    assert "aten.special_bessel_j0.default" in text and 'class="host"' in text.replace("=host", '="host"')
+
+
+# ---- Operators ----
+
+
+def _write_through_view(x):
+    y = x * 2
+    y[:, 0].relu_()
+    return y + 1
+
+
+def _write_seen_by_view(x):
+    y = x * 2
+    first = y[:, :1]
+    y.mul_(3)
+    return first + y
+
+
+def _unknown_write(x):
+    y = x * 2
+    y.erfinv_()
+    return torch.relu(y) + x
+
+
+def _write_into_result_view(x):
+    """The result of an unknown operator is a view; a write into it changes the base."""
+    y = torch.relu(x) * 2
+    y.diagonal(0, 1, 2).mul_(3)
+    return y + 1
+
+
+def _write_for_one_batch(x):
+    """PyTorch makes the graph without writes for one batch size only."""
+    y = torch.relu(x) * 2
+    y.unfold(2, 2, 2).mul_(3)
+    return y + 1
+
+
+def _hidden_alias(x):
+    y = torch.relu(x) * 2
+    a, b = torch.broadcast_tensors(y, y + 1)
+    a.mul_(2)
+    return y + b + 1
+
+
+def _written_hidden_alias(x):
+    """A graph without writes would take einsum's result for a new tensor, and lose the write."""
+    y = torch.relu(x) * 2
+    a = torch.einsum("nij->nji", y)
+    a.mul_(2)
+    return y.transpose(1, 2) + a + 1
+
+
+PARTIAL = {
+    "write through a view": _write_through_view,
+    "joined batches": lambda x: torch.cat([x, x * 2]),
+    "product of a vector": lambda x: x @ x.mean((0, 1)) + 1,
+    "unknown write": _unknown_write,
+    "write into a view of a host node": _write_into_result_view,
+    "sizes of the batch": lambda x: torch.relu(x) + x.new_ones(x.shape[0], 1, 4) * x.shape[0],
+    "several results": lambda x: torch.relu(torch.frexp(x * 2).mantissa) + 1,
+    "list of tensors": lambda x: torch.block_diag(x[0], torch.relu(x[1])) + 1 if x.shape[0] == 2 else x * 2,
+    "constants": lambda x: torch.special.polygamma(1, x.abs() + 1) + torch.relu(x) + torch.full((), 2.5),
+    "number": lambda x: torch.hypot(torch.full((1,), 3.0), torch.relu(x)) + x,
+    "two equal nodes": lambda x: torch.special.i0(x) * 2 + torch.special.i0(x) + torch.relu(x),
+    "empty": lambda x: torch.relu(torch.cat([x, x.new_empty(x.shape[0], 0, 4)], 1).erfinv()) + x.exp(),
+}
+
+
+def test_functional_form():
+    """A write that another tensor sees: SOL computes the graph without writes, all of it."""
+    fast = sol.optimize(Function(_write_seen_by_view).eval(), sol.input([0, 3, 4]))
+    for n in 2, 1, 5:
+        assert_runs_in_sol(fast, torch.randn(n, 3, 4))
+    assert not sol.host_nodes(fast)
+
+
+@pytest.mark.parametrize("function", PARTIAL.values(), ids=PARTIAL.keys())
+def test_partial(function):
+    fast = sol.optimize(Function(function).eval(), sol.input([0, 3, 4]))
+    assert sol.host_nodes(fast), sol.fallbacks(fast)
+    for n in 2, 1, 2, 5:
+        with torch.no_grad():
+            x = torch.randn(n, 3, 4)
+            assert_equal(fast(x), function(x.clone()))
+    with torch.no_grad():
+        x = torch.randn(2, 3, 4)
+        assert_runs_in_sol(fast, x)
+        empty = torch.randn(0, 3, 4)
+        assert fast(empty).shape == function(empty).shape
+
+
+LEFT = {
+    "random numbers": (lambda x: torch.relu(x) + torch.rand(3, 4) + 1, "random"),
+    "result of unknown size": (lambda x: torch.relu(x * 2 + 1)[x > 0], "values of a tensor"),
+    "number of a tensor": (lambda x: torch.relu(x * 2) * x.sum().item(), "values of a tensor"),
+    "complex numbers": (lambda x: torch.fft.fft(torch.relu(x * 2)).abs() + 1, "complex64"),
+    "hidden alias": (_hidden_alias, "share memory with several tensors"),
+    "graph of one batch": (_write_for_one_batch, "which shares its memory"),
+    "written hidden alias": (_written_hidden_alias, "which shares its memory"),
+    "too little": (lambda x: torch.special.i0(torch.special.i1(x)) + 1, "would compute 1 of 3"),
+}
+
+
+@pytest.mark.parametrize("function, reason", LEFT.values(), ids=LEFT.keys())
+def test_left_to_pytorch(function, reason):
+    fast = sol.optimize(Function(function).eval(), sol.input([0, 3, 4]))
+    (text,) = sol.fallbacks(fast)
+    assert reason in text and not sol.host_nodes(fast)
+    if reason != "random":
+        assert_falls_back(fast, reason, torch.randn(2, 3, 4))
+
+
+def test_strides():
+    """An operator that reads strides gets a tensor with other strides than in PyTorch, so PyTorch runs the network."""
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return torch.as_strided(torch.relu(x * 2).transpose(0, 1), (2, 4), (4, 1), 1).exp() + 1
+
+    fast = sol.optimize(Net().eval(), sol.input([3, 4]))
+    assert_falls_back(fast, "strides", torch.randn(3, 4))
+
+
+# ---- Exceptions, state, threads ----
+
+
+class Picks(nn.Module):
+    """Raises IndexError for data outside of the table."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.table = nn.Parameter(torch.randn(5, 4))
+
+    def forward(self, x):
+        y = self.fc(x)
+        return torch.linalg.cholesky(y.unsqueeze(-1) @ y.unsqueeze(-2) + torch.eye(4) * x.sum())
+
+
+def test_exception():
+    fast = sol.optimize(Picks().eval(), sol.input([0, 4]))
+    assert sol.host_nodes(fast)
+    good, bad = torch.ones(2, 4), -10 * torch.ones(2, 4)
+    for _ in range(3):
+        assert_runs_in_sol(fast, good)
+        with torch.no_grad():
+            for model in vars(fast)["_original"], fast:
+                with pytest.raises(torch.linalg.LinAlgError, match="not positive-definite"):
+                    model(bad)
+    assert not sol.fallbacks(fast)
+
+
+def test_changes():
+    model = Block().eval()
+    fast = sol.optimize(model, sol.input([0, 8, 6, 6]))
+    x = torch.randn(2, 8, 6, 6)
+    for change in range(4):
+        for _ in range(3):
+            assert_runs_in_sol(fast, x)
+        with torch.no_grad():
+            if change % 2:
+                model.a.weight = nn.Parameter(torch.randn_like(model.a.weight))
+            else:
+                model.norm.bias.add_(1)
+
+
+def test_parameter_of_host_node():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(4))
+
+        def forward(self, x):
+            return torch.relu(x) * torch.special.i0(self.w)
+
+    model = Net().eval()
+    fast = sol.optimize(model, sol.input([0, 4]))
+    for _ in range(3):
+        assert_runs_in_sol(fast, torch.randn(3, 4))
+        with torch.no_grad():
+            model.w.add_(1)
+
+
+def test_threads():
+    fast = sol.optimize(Block().eval(), sol.input([0, 8, 6, 6]))
+    wrong = []
+
+    def work(n):
+        with torch.no_grad():
+            for _ in range(20):
+                x = torch.randn(n, 8, 6, 6)
+                if not torch.allclose(fast(x), vars(fast)["_original"](x), atol=1e-5):
+                    wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 2, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and not sol.fallbacks(fast)
+
+
+def test_inference_mode():
+    fast = sol.optimize(Block().eval(), sol.input([0, 8, 6, 6]))
+    x = torch.randn(2, 8, 6, 6)
+    with torch.inference_mode():
+        assert_equal(fast(x), vars(fast)["_original"](x))
+    assert not sol.fallbacks(fast)
+
+
+# ---- Random graphs ----
+
+KNOWN = [
+    torch.relu, torch.tanh, torch.exp, lambda x: x * 2, lambda x: x + 1, lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    lambda x: x - x.mean(1, keepdim=True), torch.sigmoid, lambda x: torch.softmax(x, 2), lambda x: x.flip(1) if False else -x,
+]  # fmt: skip
+UNKNOWN = [
+    torch.special.i0e, torch.special.bessel_j0, lambda x: torch.cumsum(x, 1), lambda x: torch.cummax(x, 2).values, torch.sinc,
+    lambda x: x.roll(1, 1), lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True), lambda x: torch.renorm(x, 2, 1, 3.0),
+    lambda x: torch.sort(x, 2).values, lambda x: x.rot90(2, (1, 2)), lambda x: torch.atan2(x, x.abs() + 1), torch.special.i1e,
+]  # fmt: skip
+VIEWS = [
+    lambda x: x[:, 1:3], lambda x: x[:, :, ::2], lambda x: x.transpose(1, 2), lambda x: x[:, 1], lambda x: x.unfold(2, 2, 2),
+    lambda x: x.diagonal(0, 1, 2), lambda x: x.chunk(2, 1)[0], lambda x: x.flatten(1), lambda x: x.view(x.shape[0], 2, 2, 4),
+    lambda x: x.narrow(2, 1, 2), lambda x: x.unsqueeze(1), lambda x: x[:2] if False else x,
+]  # fmt: skip
+WRITES = [
+    lambda x: x.mul_(0.5), lambda x: x.relu_(), lambda x: x.add_(1), lambda x: x.tanh_(), lambda x: x.fill_(0.25), lambda x: x.sinc_(),
+    lambda x: x.clamp_(-1, 1), lambda x: x.copy_(x * 2), lambda x: x.zero_(), lambda x: x.frac_(),
+]  # fmt: skip
+
+
+class Graph(nn.Module):
+    """A random graph over tensors of the shape [n,4,4]: known and unknown operators, views, and writes into them."""
+
+    def __init__(self, seed):
+        super().__init__()
+        pick = random.Random(seed)
+        self.fc = nn.Linear(4, 4)
+        self.steps = [self._choose(pick, i) for i in range(pick.randint(3, 9))]
+        self.n_results = pick.randint(1, 2)
+        self.has_fc = pick.random() < 0.7
+
+    @staticmethod
+    def _choose(pick, i):
+        kind = pick.choice(["known", "known", "unknown", "unknown", "view", "write", "add", "cat"])
+        table = {"known": KNOWN, "unknown": UNKNOWN, "view": VIEWS, "write": VIEWS}.get(kind, [None])
+        return kind, pick.choice(table), pick.choice(WRITES), pick.randrange(i + 1), pick.randrange(i + 1)
+
+    def forward(self, x):
+        values = [self.fc(x) if self.has_fc else x * 1.5]
+        for kind, function, write, i, k in self.steps:
+            a, b = values[i], values[k]
+            if kind == "add":
+                values.append(a + b)
+            elif kind == "cat":
+                values.append(torch.cat([a, b], 1)[:, 2:6])
+            elif kind == "view":
+                values.append(function(a).sum() * 0.1 + a)
+            elif kind == "write":
+                write(function(a))
+                values.append(a)
+            else:
+                values.append(function(a) + torch.zeros(4, 4))
+        results = [values[-1], *values[: self.n_results - 1]]
+        return [result * 1 for result in results]
+
+
+def run_graphs(seeds):
+    """Compares random graphs with PyTorch. Returns how many ran in SOL, and how many of these had host nodes."""
+    n_sol = n_partial = 0
+    for seed in seeds:
+        torch.manual_seed(seed)
+        model = Graph(seed).eval()
+        fast = sol.optimize(model, sol.input([0, 4, 4]))
+        for n in 2, 1, 3:
+            x = torch.randn(n, 4, 4)
+            with torch.no_grad():
+                expected, got = model(x.clone()), fast(x)
+            for a, b in zip(got, expected, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4, equal_nan=True, msg=lambda m: f"seed {seed}: {m}")
+        n_sol += not sol.fallbacks(fast)
+        n_partial += bool(sol.host_nodes(fast))
+    return n_sol, n_partial
+
+
+def test_random_graphs():
+    n_sol, n_partial = run_graphs(range(200))
+    assert n_partial > 60 and n_sol > n_partial, (n_sol, n_partial)
