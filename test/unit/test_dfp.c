@@ -95,13 +95,11 @@ static double eval(struct point *p, const struct expr *e) {
     case EXPR_CONST: return e->value;
     case EXPR_LOAD: return eval_load(p, e);
     case EXPR_REDUCE: return eval_reduce(p, e, 0);
-<<<<<<< HEAD
-    case EXPR_RANGE: at = eval_index(p, e->index[0]); return at >= size_value(e->low) && at < size_value(e->high);
-=======
-    case EXPR_RANGE: at = eval_index(p, e->index[0]); return at >= e->low && at < e->high;
+    case EXPR_RANGE:
+        at = eval_index(p, e->index[0]);
+        return at >= size_value(e->low) && at < size_value(e->high);
     case EXPR_INDEX: return (double)eval_index(p, e->index[0]);
     case EXPR_CAST: return eval(p, e->arg[0]); /* bools to f32: 1 or 0 in both */
->>>>>>> main
     case EXPR_APPLY:
         for (int i = 0; i < 3 && e->arg[i]; i++) x[i] = eval(p, e->arg[i]);
         return meaning_of_primitive(e->primitive, x[0], x[1], x[2]);

@@ -336,7 +336,6 @@ def _first_line(error):
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"
 
 
-<<<<<<< HEAD
 def _batches(exported, specs, shapes, sizes):
     """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for an assumption of another kind."""
     names, dims = name_sizes(specs)
@@ -346,18 +345,6 @@ def _batches(exported, specs, shapes, sizes):
         if symbol in symbols:
             low, high = ranges[symbols[symbol]]
             ranges[symbols[symbol]] = max(low, int(interval.lower)), _lower(high, interval.upper)
-=======
-def _batches(exported):
-    """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for one about another input."""
-    low, high = 0, 2**62
-    for symbol, interval in exported.range_constraints.items():
-        if not symbol.is_integer:
-            continue  # a number that is computed from values of a tensor
-        low = max(low, int(interval.lower))
-        if interval.upper < high:
-            high = int(interval.upper)
-    guards = []
->>>>>>> main
     for guard in getattr(exported, "_guards_code", None) or []:
         text = INPUT_SIZE.sub(lambda x: _name_size(dims, shapes, int(x[1]), int(x[2])), guard)
         guards.append(text)

@@ -199,14 +199,8 @@ def _argument_size(node, formula):
     if _depends_on_data([value]):
         raise Unsupported("an argument depends on the values of a tensor")
     if not isinstance(value, torch.SymInt):
-<<<<<<< HEAD
-        raise Unsupported(f"the argument {value}")
-    return _Formula(*formula(value))
-=======
         raise Unsupported(f"an argument is {value}")
-    size = to_size(value)
-    return size if isinstance(size, int) else _Formula(str(size), make_formula(size))
->>>>>>> main
+    return _Formula(*formula(value))
 
 
 def _is_dense(node):
