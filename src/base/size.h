@@ -15,7 +15,7 @@
 
 #include "base/base.h"
 
-#define SIZE_FREE 8     /* the most free symbols of a model */
+#define SIZE_FREE SOL_MAX_SYMBOLS /* the most free symbols of a model */
 #define SIZE_SYMBOLS 96 /* the most symbols of a model, derived ones included */
 #define SIZE_TERMS 4
 #define SIZE_FACTORS 4
