@@ -6,7 +6,7 @@
  * Shape inference gives sizes as formulas: a convolution of 7x7 makes h-6 rows of h. Whether h is at least 7 is known at the
  * call. The order is that of the layers, so the first layer that does not fit is the one in the message.
  */
-#include "ir/ir.h"
+#include "ir/layer.h"
 #include "run/program.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ static void require(struct collector *c, struct size value, int64_t min, const s
 static void check_window(struct collector *c, const struct layer *l) {
     const struct tensor *in = l->in[0];
     const struct attr *a = &l->attr;
-    bool is_conv = l->kind == LAYER_conv;
+    bool is_conv = l->kind == LAYER_conv || l->kind == LAYER_conv_transpose;
     long long rows = is_conv ? size_value(l->in[1]->dim[2]) : a->kernel[0],
               columns = is_conv ? size_value(l->in[1]->dim[3]) : a->kernel[1];
     const char *what = arena_printf(
@@ -58,16 +58,13 @@ static void check_window(struct collector *c, const struct layer *l) {
     }
 }
 
-/* The last index is start + (n - 1) * step. */
 static void check_slice(struct collector *c, const struct layer *l) {
-    const struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
-    struct size n = l->out[0]->dim[a->axis];
-    struct size last = size_scale(size_sub(n, size_const(1)), a->step);
-    last = size_add(last, a->start);
-    require(c, a->start, 0, l, "the slice begins before input", in);
-    if (!size_is(n, 0))
-        require(c, size_sub(in->dim[a->axis], last), 1, l, "the slice leaves input", in);
+    struct size least, most;
+    if (size_is(l->attr.shape[0], 0)) return;
+    infer_slice_bounds(l, &least, &most);
+    require(c, least, 0, l, "the slice begins before input", in);
+    require(c, size_sub(in->dim[l->attr.axis], most), 1, l, "the slice leaves input", in);
 }
 
 static void check_sizes(struct collector *c, const struct layer *l, const struct tensor *out) {
@@ -76,7 +73,8 @@ static void check_sizes(struct collector *c, const struct layer *l, const struct
 }
 
 static void check_layer(struct collector *c, const struct layer *l) {
-    bool is_window = l->kind == LAYER_conv || l->kind == LAYER_max_pool ||
+    bool is_window = l->kind == LAYER_conv || l->kind == LAYER_conv_transpose ||
+                     l->kind == LAYER_max_pool ||
                      l->kind == LAYER_avg_pool || l->kind == LAYER_adaptive_avg_pool;
     if (is_window) check_window(c, l);
     if (l->kind == LAYER_slice) check_slice(c, l);

@@ -117,12 +117,17 @@ struct expr *define_leaky_relu(struct define *d) {
     struct expr *x = X;
     return SELECT(BINARY(LESS, x, C(0)), BINARY(MUL, x, C(d->layer->attr.alpha)), x);
 }
-/* x < 0 ? alpha * (exp(x) - 1) : x. Both sides are computed for all lanes of a vector, so min(x, 0) keeps exp from
- * overflowing. */
+/* x * factor */
+static struct expr *scaled(struct define *d, struct expr *x, double factor) {
+    return factor == 1 ? x : BINARY(MUL, x, C(factor));
+}
+/* scale * (x < 0 ? alpha * (exp(input_scale * x) - 1) : x). Both sides are computed for all lanes of a vector, so min(x, 0) keeps
+ * exp from overflowing. */
 struct expr *define_elu(struct define *d) {
-    struct expr *x = X, *below = BINARY(MUL, C(d->layer->attr.alpha),
-                                        BINARY(SUB, UNARY(EXP, BINARY(MIN, x, C(0))), C(1)));
-    return SELECT(BINARY(LESS, x, C(0)), below, x);
+    const struct attr *a = &d->layer->attr;
+    struct expr *x = X, *power = UNARY(EXP, scaled(d, BINARY(MIN, x, C(0)), a->input_scale)),
+                *below = BINARY(MUL, C(a->alpha), BINARY(SUB, power, C(1)));
+    return scaled(d, SELECT(BINARY(LESS, x, C(0)), below, x), a->scale);
 }
 struct expr *define_sigmoid(struct define *d) { return sigmoid(d, X); }
 struct expr *define_tanh(struct define *d) { return UNARY(TANH, X); }
@@ -168,6 +173,11 @@ struct expr *define_square(struct define *d) {
 }
 struct expr *define_reciprocal(struct define *d) { return BINARY(DIV, C(1), X); }
 struct expr *define_erf(struct define *d) { return UNARY(ERF, X); }
+/* x / (1 + |x|) */
+struct expr *define_softsign(struct define *d) {
+    struct expr *x = X;
+    return BINARY(DIV, x, BINARY(ADD, UNARY(ABS, x), C(1)));
+}
 
 /* ---- Two and three inputs ---- */
 
@@ -177,4 +187,8 @@ struct expr *define_mul(struct define *d) { return BINARY(MUL, X, Y); }
 struct expr *define_div(struct define *d) { return BINARY(DIV, X, Y); }
 struct expr *define_maximum(struct define *d) { return BINARY(MAX, X, Y); }
 struct expr *define_minimum(struct define *d) { return BINARY(MIN, X, Y); }
+struct expr *define_prelu(struct define *d) {
+    struct expr *x = X;
+    return SELECT(BINARY(LESS, x, C(0)), BINARY(MUL, Y, x), x);
+}
 struct expr *define_where(struct define *d) { return SELECT(X, Y, define_in(d, 2)); }

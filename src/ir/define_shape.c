@@ -65,3 +65,24 @@ struct expr *define_pad(struct define *d) {
     bool outside = a->pad[0] || a->pad[1] || a->pad[2] || a->pad[3];
     return define_load(d, 0, index, outside, a->value);
 }
+
+/* Greater than every distance from a diagonal, but far from overflow. */
+#define FAR ((int64_t)1 << 40)
+
+/* x where 0 <= distance, else `value`. */
+static struct expr *keep_where(struct define *d, const struct index *distance) {
+    return SELECT(define_range(d, distance, size_const(0), size_const(FAR)), define_in(d, 0), C(d->layer->attr.value));
+}
+
+/* Below the diagonal, row - column is greater than -diagonal. */
+struct expr *define_tril(struct define *d) {
+    int rank = d->layer->out[0]->rank;
+    const struct index *left = PLUS(VAR(rank - 2), TIMES(VAR(rank - 1), size_const(-1)));
+    return keep_where(d, PLUS(left, NUMBER(d->layer->attr.diagonal)));
+}
+
+struct expr *define_triu(struct define *d) {
+    int rank = d->layer->out[0]->rank;
+    const struct index *right = PLUS(VAR(rank - 1), TIMES(VAR(rank - 2), size_const(-1)));
+    return keep_where(d, PLUS(right, NUMBER(-d->layer->attr.diagonal)));
+}

@@ -118,8 +118,7 @@ bool ir_broadcast(struct size a, struct size b, struct size *out) {
     return size_is(a, 1) || size_is(b, 1) || size_equal(a, b);
 }
 
-/* Broadcasts the dims of `out` with those of `t`, except the last `skip`; both are aligned at the end. False: not possible. */
-static bool broadcast_into(struct tensor *out, const struct tensor *t, int skip) {
+bool infer_broadcast_into(struct tensor *out, const struct tensor *t, int skip) {
     for (int d = 1 + skip; d <= t->rank; d++) {
         struct size *dim = &out->dim[out->rank - d];
         if (!ir_broadcast(*dim, t->dim[t->rank - d], dim)) return false;
@@ -127,8 +126,7 @@ static bool broadcast_into(struct tensor *out, const struct tensor *t, int skip)
     return true;
 }
 
-/* Gives the output the highest rank of all inputs, with all dims 1. */
-static void set_ones(struct layer *l) {
+void infer_set_ones(struct layer *l) {
     struct tensor *out = l->out[0];
     for (int i = out->rank = 0; i < l->n_in; i++)
         if (l->in[i]->rank > out->rank) out->rank = l->in[i]->rank;
@@ -136,9 +134,9 @@ static void set_ones(struct layer *l) {
 }
 
 enum sol_status infer_broadcast(struct layer *l) {
-    set_ones(l);
+    infer_set_ones(l);
     for (int i = 0; i < l->n_in; i++)
-        if (!broadcast_into(l->out[0], l->in[i], 0))
+        if (!infer_broadcast_into(l->out[0], l->in[i], 0))
             return fail(SOL_EINVAL, "shapes %s and %s do not broadcast", SHAPE_TEXT(l->in[0]),
                         SHAPE_TEXT(l->in[i]));
     return SOL_OK;
@@ -245,6 +243,44 @@ enum sol_status infer_conv(struct layer *l) {
     return set_windows(l, kernel, w->dim[0]);
 }
 
+/* Sets the output to [n, k, rows, columns]: in each dim, the windows of all input points, without the padding. */
+static enum sol_status set_spread(struct layer *l, const int64_t kernel[2], struct size channels) {
+    const struct attr *a = &l->attr;
+    struct tensor *out = l->out[0];
+    infer_set_shape(out, l->in[0]);
+    out->dim[1] = channels;
+    for (int i = 0; i < 2; i++) {
+        struct size steps = size_sub(l->in[0]->dim[2 + i], size_const(1)),
+                    n = size_scale(steps, a->stride[i]);
+        bool fits = !size_is_const(n) || size_value(n) <= INT32_MAX;
+        n = size_add(n, size_const(a->dilation[i] * (kernel[i] - 1) + 1 + a->output_pad[i] -
+                                   a->pad[i] - a->pad[2 + i]));
+        if (n.bad || !fits || (size_is_const(n) && size_value(n) < 1))
+            return fail(SOL_EINVAL, "the result of input %s has no rows or columns, or too many",
+                        SHAPE_TEXT(l->in[0]));
+        out->dim[2 + i] = n;
+    }
+    return SOL_OK;
+}
+
+/* x [n,c,h,w], weight [c, k/groups, r, s], bias [k] gives [n,k,..]. */
+enum sol_status infer_conv_transpose(struct layer *l) {
+    const struct tensor *x = l->in[0], *w = l->in[1];
+    TRY(check_window(l));
+    TRY(check_weight(w, 4, "[c,k,r,s]"));
+    int64_t groups = l->attr.groups, c = size_value(x->dim[1]), k = size_value(w->dim[1]);
+    if (groups < 1 || c % groups || c != size_value(w->dim[0]))
+        return fail(SOL_EINVAL, "weight %s in %lld groups does not fit input %s", SHAPE_TEXT(w),
+                    (long long)groups, SHAPE_TEXT(x));
+    if (l->n_in > 2 && (l->in[2]->rank != 1 || !size_is(l->in[2]->dim[0], k * groups)))
+        return fail(SOL_EINVAL, "bias %s does not fit weight %s", SHAPE_TEXT(l->in[2]),
+                    SHAPE_TEXT(w));
+    int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
+    TRY(check_positive("kernel", kernel, 1));
+    TRY(check_positive("output_pad", l->attr.output_pad, 0));
+    return set_spread(l, kernel, size_const(k * groups));
+}
+
 enum sol_status infer_pool(struct layer *l) {
     const struct attr *a = &l->attr;
     TRY(check_window(l));
@@ -287,10 +323,10 @@ enum sol_status infer_linear(struct layer *l) {
 enum sol_status infer_matmul(struct layer *l) {
     const struct tensor *a = l->in[0], *b = l->in[1];
     struct tensor *out = l->out[0];
-    set_ones(l);
+    infer_set_ones(l);
     bool fits = a->rank >= 2 && b->rank >= 2 &&
-                size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) && broadcast_into(out, a, 2) &&
-                broadcast_into(out, b, 2);
+                size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) &&
+                infer_broadcast_into(out, a, 2) && infer_broadcast_into(out, b, 2);
     if (!fits) return fail(SOL_EINVAL, "no product of %s and %s", SHAPE_TEXT(a), SHAPE_TEXT(b));
     out->dim[out->rank - 2] = a->dim[a->rank - 2];
     out->dim[out->rank - 1] = b->dim[b->rank - 1];
@@ -308,8 +344,7 @@ enum sol_status infer_batch_norm(struct layer *l) {
     return infer_same(l);
 }
 
-/* Sorts `axes` and makes them non-negative; all axes if none is given. Sets reduced[axis] for each. */
-static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK]) {
+enum sol_status infer_reduced_axes(struct layer *l, bool reduced[SOL_MAX_RANK]) {
     struct attr *a = &l->attr;
     int rank = l->in[0]->rank;
     TRY(infer_axes(a, rank, reduced));
@@ -320,12 +355,18 @@ static enum sol_status normalize_axes(struct layer *l, bool reduced[SOL_MAX_RANK
     return SOL_OK;
 }
 
+/* Is the result, or a step of it, a maximum or minimum? */
+static bool finds_extreme(const struct layer *l) {
+    return l->kind == LAYER_reduce_max || l->kind == LAYER_reduce_min ||
+           l->kind == LAYER_logsumexp || (l->kind == LAYER_norm && isinf(l->attr.p));
+}
+
 /* A sum over an empty axis is 0, but a maximum or minimum over it does not exist. */
 enum sol_status infer_reduce(struct layer *l) {
     bool reduced[SOL_MAX_RANK] = {false};
     struct tensor *out = l->out[0];
-    TRY(normalize_axes(l, reduced));
-    bool extreme = l->kind == LAYER_reduce_max || l->kind == LAYER_reduce_min;
+    TRY(infer_reduced_axes(l, reduced));
+    bool extreme = finds_extreme(l);
     out->rank = 0;
     for (int d = 0; d < l->in[0]->rank; d++) {
         if (reduced[d] && extreme && size_is(l->in[0]->dim[d], 0))

@@ -36,22 +36,31 @@ enum sol_status infer_permute(struct layer *l) {
     return SOL_OK;
 }
 
-/* `shape` is the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. Of an open dim,
- * ir/condition.c has calls refused in which the slice leaves it. */
+void infer_slice_bounds(const struct layer *l, struct size *least, struct size *most) {
+    const struct attr *a = &l->attr;
+    struct size last = size_scale(size_sub(a->shape[0], size_const(1)), a->step);
+    last = size_add(last, a->start);
+    *least = a->step > 0 ? a->start : last;
+    *most = a->step > 0 ? last : a->start;
+}
+
+/* `shape` is the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. A step below 0 goes
+ * backwards. Of an open dim, ir/condition.c has calls refused in which the slice leaves it. */
 enum sol_status infer_slice(struct layer *l) {
     struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
     TRY(infer_axis(&a->axis, in->rank));
-    if (a->n_shape != 1 || a->step < 1 || (size_is_const(a->start) && size_value(a->start) < 0))
-        return fail(SOL_EINVAL, "needs start >= 0, step >= 1 and one length in shape");
+    if (a->n_shape != 1 || a->step == 0 || (size_is_const(a->start) && size_value(a->start) < 0))
+        return fail(SOL_EINVAL, "needs start >= 0, a step and one length in shape");
     TRY(ir_check_symbols(l->model, a->start));
     infer_set_shape(l->out[0], in);
     l->out[0]->dim[a->axis] = a->shape[0];
-    struct size last = size_scale(size_sub(a->shape[0], size_const(1)), a->step);
-    last = size_add(last, a->start);
-    struct size left = size_sub(size_sub(in->dim[a->axis], size_const(1)), last);
-    bool is_empty = size_is(a->shape[0], 0);
-    if (last.bad || (size_is_const(left) && size_value(left) < 0 && !is_empty))
+    struct size least, most;
+    infer_slice_bounds(l, &least, &most);
+    struct size left = size_sub(size_sub(in->dim[a->axis], size_const(1)), most);
+    bool is_outside = most.bad || least.bad || (size_is_const(left) && size_value(left) < 0) ||
+                      (size_is_const(least) && size_value(least) < 0);
+    if (is_outside && !size_is(a->shape[0], 0))
         return fail(SOL_EINVAL, "%s values from %s by %lld leave axis %lld of %s",
                     SIZE_FORMAT(a->shape[0]), SIZE_FORMAT(a->start), (long long)a->step,
                     (long long)a->axis, SHAPE_TEXT(in));

@@ -8,7 +8,7 @@
  * layers for those (pass/edit.c).
  *
  * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and three functions: infer computes the
- * output's shape, types its element type, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref/layers.c.
+ * output's shape, types its element type, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref.
  */
 #ifndef SOL_IR_H
 #define SOL_IR_H
@@ -45,16 +45,17 @@ enum layer_kind {
 struct attr {
     int64_t kernel[2], stride[2], dilation[2]; /* rows, columns; 1 by default */
     int64_t pad[4];                            /* top, left, bottom, right */
+    int64_t output_pad[2];                     /* rows, columns */
     int64_t groups;
-    int64_t axis, step;
+    int64_t axis, step, diagonal;
     struct size start;
     int n_axes;
     int64_t axes[SOL_MAX_RANK];
     int n_shape;
     struct size shape[SOL_MAX_RANK];
-    double min, max, alpha, value, eps;
+    double min, max, alpha, value, eps, p, scale, input_scale, correction, softcap;
     enum sol_dtype dtype; /* of the output */
-    bool keepdim, ceil, count_pad, effects, pure, wraps;
+    bool keepdim, ceil, count_pad, causal, effects, pure, wraps;
     int64_t host; /* of a host layer: its number in the model's list of hosts */
 };
 
@@ -170,9 +171,11 @@ bool ir_is_invariant(const struct tensor *t, int begin);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
-/* ---- ir/infer.c, ir/verify.c, ir/text.c ---- */
+/* ---- ir/infer.c, ir/infer_norm.c, ir/verify.c, ir/print.c, ir/text.c ---- */
 
 bool ir_broadcast(struct size a, struct size b, struct size *out); /* NumPy's rule for one dim */
+/* How many heads of an attention's queries share one head of keys and values; 1 unless heads are grouped. */
+int64_t ir_head_group(const struct layer *layer);
 enum sol_status ir_verify(const struct model *m); /* the message names the broken invariant */
 void ir_print(struct text *text, const struct model *m);
 enum sol_status ir_parse(const char *source, struct arena *arena, struct model **out);

@@ -26,6 +26,8 @@ struct attr ir_default_attr(void) {
     a.max = (double)INFINITY;
     a.alpha = 0.01;
     a.eps = 1e-5;
+    a.p = 2;
+    a.scale = a.input_scale = 1;
     a.wraps = true;
     return a;
 }

@@ -66,6 +66,13 @@ enum sol_status types_where(struct layer *l) {
     return SOL_OK;
 }
 
+/* Floats, and as input 3 a mask, which may also be bool. */
+enum sol_status types_attention(struct layer *l) {
+    struct layer all = *l;
+    if (l->n_in > 3 && l->in[3]->dtype == SOL_BOOL) all.n_in = 3;
+    return keep_type(&all, FAMILY_FLOAT, "a float");
+}
+
 enum sol_status types_gather(struct layer *l) {
     enum sol_dtype index = l->in[1]->dtype;
     if (index != SOL_I64 && index != SOL_I32)

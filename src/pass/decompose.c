@@ -3,11 +3,48 @@
  *
  *   batch_norm(x, mean, var, weight, bias) -> x * scale + shift,  scale = weight / sqrt(var + eps), shift = bias - mean * scale
  *   softmax(x) -> e / sum(e),  e = exp(x - max(x))
+ *   log_softmax(x) -> d - log(sum(exp(d))),  d = x - max(x)
  *   argmax(x) -> min(where(x == max(x) or x is NaN, position, large))
  *
- * scale and shift depend on parameters only, so `prepack` computes them, once per version of the parameters.
+ * scale and shift depend on parameters only, so `prepack` computes them, once per version of the parameters. The other composites
+ * are in decompose_norm.c, decompose_attention.c and decompose_transposed.c.
  */
-#include "pass/pass.h"
+#include "pass/decompose.h"
+
+#include <float.h>
+
+/* ---- Helpers ---- */
+
+struct tensor *decompose_unary(struct model *m, const struct layer *l, enum layer_kind kind,
+                               struct tensor *x) {
+    return pass_add(m, kind, 1, &x, NULL, l->origin);
+}
+
+struct tensor *decompose_binary(struct model *m, const struct layer *l, enum layer_kind kind,
+                                struct tensor *x, struct tensor *y) {
+    return pass_binary(m, kind, x, y, l->origin);
+}
+
+struct tensor *decompose_with(struct model *m, const struct layer *l, enum layer_kind kind,
+                              struct tensor *x, double value) {
+    return x ? decompose_binary(m, l, kind, x, pass_scalar(m, x->dtype, value)) : NULL;
+}
+
+struct tensor *decompose_reduce(struct model *m, const struct layer *l, enum layer_kind kind,
+                                struct tensor *x, int n, const int64_t *axes, bool keepdim) {
+    struct attr attr = ir_default_attr();
+    attr.n_axes = n;
+    for (int i = 0; i < n; i++) attr.axes[i] = axes[i];
+    attr.keepdim = keepdim;
+    return pass_add(m, kind, 1, &x, &attr, l->origin);
+}
+
+/* f16 and bf16 are computed as f32 (pass/widen.c). */
+double decompose_largest(const struct tensor *x) {
+    return x->dtype == SOL_F64 ? DBL_MAX : (double)FLT_MAX;
+}
+
+/* ---- Batch norm ---- */
 
 /* Reshapes [C] to [C, 1, 1, ..], which broadcasts along axis 1 of a tensor of rank `rank`. The rank is at least 2, as shape
  * inference of batch_norm requires. */
@@ -33,24 +70,33 @@ static struct tensor *decompose_batch_norm(struct model *m, const struct layer *
     return pass_binary(m, LAYER_add, product, align_channel(m, shift, x->rank), l->origin);
 }
 
+/* ---- Softmax ---- */
+
 /* The axis stays with length 1, so that the result broadcasts with x. */
-static struct tensor *reduce_axis(struct model *m, enum layer_kind kind, struct tensor *x,
-                                  int64_t axis) {
-    struct attr attr = ir_default_attr();
-    attr.n_axes = 1;
-    attr.axes[0] = axis;
-    attr.keepdim = true;
-    return pass_add(m, kind, 1, &x, &attr, NULL);
+static struct tensor *reduce_axis(struct model *m, const struct layer *l, enum layer_kind kind,
+                                  struct tensor *x) {
+    return decompose_reduce(m, l, kind, x, 1, &l->attr.axis, true);
 }
 
-/* Subtracting the maximum keeps exponents <= 0, so exp does not overflow, and the sum is at least 1. */
+/* Subtracting the maximum keeps exponents <= 0, so exp does not overflow, and the sum is at least 1. An empty axis has no maximum,
+ * but then the result has no values either. */
 static struct tensor *decompose_softmax(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0];
-    struct tensor *top = reduce_axis(m, LAYER_reduce_max, x, l->attr.axis);
-    struct tensor *below = pass_binary(m, LAYER_sub, x, top, l->origin);
-    struct tensor *e = pass_add(m, LAYER_exp, 1, &below, NULL, l->origin);
-    struct tensor *total = e ? reduce_axis(m, LAYER_sum, e, l->attr.axis) : NULL;
-    return pass_binary(m, LAYER_div, e, total, l->origin);
+    if (size_is(x->dim[l->attr.axis], 0)) return x;
+    struct tensor *below =
+        decompose_binary(m, l, LAYER_sub, x, reduce_axis(m, l, LAYER_reduce_max, x));
+    struct tensor *e = decompose_unary(m, l, LAYER_exp, below);
+    return decompose_binary(m, l, LAYER_div, e, reduce_axis(m, l, LAYER_sum, e));
+}
+
+/* The logarithm of the softmax would lose digits. */
+static struct tensor *decompose_log_softmax(struct model *m, const struct layer *l) {
+    struct tensor *x = l->in[0];
+    if (size_is(x->dim[l->attr.axis], 0)) return x;
+    struct tensor *below =
+        decompose_binary(m, l, LAYER_sub, x, reduce_axis(m, l, LAYER_reduce_max, x));
+    struct tensor *total = reduce_axis(m, l, LAYER_sum, decompose_unary(m, l, LAYER_exp, below));
+    return decompose_binary(m, l, LAYER_sub, below, decompose_unary(m, l, LAYER_log, total));
 }
 
 /* Is x NaN? */
@@ -78,21 +124,29 @@ static struct tensor *positions(struct model *m, const struct tensor *x, int64_t
 static struct tensor *decompose_extreme(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0];
     bool is_max = l->kind == LAYER_argmax;
-    struct tensor *top =
-        reduce_axis(m, is_max ? LAYER_reduce_max : LAYER_reduce_min, x, l->attr.axis);
+    struct tensor *top = reduce_axis(m, l, is_max ? LAYER_reduce_max : LAYER_reduce_min, x);
     struct tensor *found = pass_binary(m, LAYER_equal, x, top, l->origin);
     if (size_family(x->dtype) == FAMILY_FLOAT && found)
         found = pass_binary(m, LAYER_bit_or, found, find_nan(m, x), l->origin);
     struct tensor *at[3] = {found, positions(m, x, l->attr.axis),
                             pass_scalar(m, SOL_I64, INT32_MAX)};
     struct tensor *first = pass_add(m, LAYER_where, 3, at, NULL, l->origin);
-    struct tensor *index = first ? reduce_axis(m, LAYER_reduce_min, first, l->attr.axis) : NULL;
+    struct tensor *index = first ? reduce_axis(m, l, LAYER_reduce_min, first) : NULL;
     if (!index || l->attr.keepdim) return index;
     return pass_reshape(m, index, l->out[0]->rank, l->out[0]->dim);
 }
 
-static const struct pass_rule rules[] = {{LAYER_batch_norm, decompose_batch_norm},
+static const struct pass_rule rules[] = {{LAYER_conv_transpose, decompose_conv_transpose},
+                                         {LAYER_batch_norm, decompose_batch_norm},
+                                         {LAYER_layer_norm, decompose_layer_norm},
+                                         {LAYER_rms_norm, decompose_rms_norm},
+                                         {LAYER_group_norm, decompose_group_norm},
                                          {LAYER_softmax, decompose_softmax},
+                                         {LAYER_log_softmax, decompose_log_softmax},
+                                         {LAYER_attention, decompose_attention},
+                                         {LAYER_logsumexp, decompose_logsumexp},
+                                         {LAYER_norm, decompose_norm},
+                                         {LAYER_variance, decompose_variance},
                                          {LAYER_argmax, decompose_extreme},
                                          {LAYER_argmin, decompose_extreme}};
 

@@ -12,6 +12,11 @@ static struct tensor *drop_same_shape(struct model *m, const struct layer *l) {
     return ir_same_shape(l->in[0], l->out[0], -1) ? l->in[0] : l->out[0];
 }
 
+/* With a step of -1, a slice of the whole dim reverses it. */
+static struct tensor *drop_slice(struct model *m, const struct layer *l) {
+    return l->attr.step > 0 ? drop_same_shape(m, l) : l->out[0];
+}
+
 static struct tensor *drop_single_concat(struct model *m, const struct layer *l) {
     (void)m;
     return l->n_in == 1 ? l->in[0] : l->out[0];
@@ -91,7 +96,7 @@ static const struct pass_rule rules[] = {
     {LAYER_reshape, merge_reshape},     {LAYER_expand, drop_same_shape},
     {LAYER_concat, drop_single_concat}, {LAYER_permute, merge_permute},
     {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_same_shape},
-    {LAYER_slice, drop_same_shape},     {LAYER_relu, drop_relu},
+    {LAYER_slice, drop_slice},          {LAYER_relu, drop_relu},
     {LAYER_matmul, simplify_product},
 };
 

@@ -48,13 +48,13 @@ def check(model, inputs, tolerance=1e-5):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * abs(b).max(initial=1e-6))
 
 
-def run(op, inputs, constants=(), opset=17, n_out=1, **attributes):
+def run(op, inputs, constants=(), opset=17, n_out=1, tolerance=1e-5, **attributes):
     """Runs one node, with inputs x0, x1, .. and initializers c0, c1, .., and compares with the reference."""
     inputs = {f"x{i}": x for i, x in enumerate(inputs)}
     constants = {f"c{i}": x for i, x in enumerate(constants)}
     outputs = [f"y{i}" for i in range(n_out)]
     node = helper.make_node(op, [*inputs, *constants], outputs, **attributes)
-    check(make_model([node], inputs, constants, outputs, opset), inputs)
+    check(make_model([node], inputs, constants, outputs, opset), inputs, tolerance)
 
 
 # ---- Operators ----

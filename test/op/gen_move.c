@@ -48,6 +48,7 @@ void gen_slice_case(struct gen *g, const char *kind, const char *attributes) {
     }
     int start = random_int(r, 0, (int)extent - 1), step = random_one_in(r, 3) ? 2 : 1;
     int n = random_int(r, 1, (int)((extent - start + step - 1) / step));
+    if (random_one_in(r, 3)) start += (n - 1) * step, step = -step; /* backwards */
     snprintf(text, sizeof text, "axis=%d start=%d step=%d shape=[%d]", axis, start, step, n);
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }

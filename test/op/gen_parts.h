@@ -1,4 +1,4 @@
-/* What the generators share: gen_layer.c, gen_move.c, gen_dag.c, gen_mixed.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
+/* What the generators share: gen_layer.c, gen_move.c, gen_composite.c, gen_dag.c, gen_mixed.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
 #ifndef GEN_PARTS_H
 #define GEN_PARTS_H
 
@@ -38,7 +38,14 @@ int gen_scalar(struct gen *g, double value);
 /* ---- gen_layer.c ---- */
 
 int gen_random_leaf(struct gen *g, float low, float high); /* of any shape */
-int gen_random_image(struct gen *g, int c);                /* [n,c,h,w], from -1 to 1 */
+
+/* ---- gen_product.c ---- */
+
+int gen_random_image(struct gen *g, int c); /* [n,c,h,w], from -1 to 1 */
+void gen_conv_case(struct gen *g, const char *kind, const char *attributes);
+void gen_linear_case(struct gen *g, const char *kind, const char *attributes);
+void gen_matmul_case(struct gen *g, const char *kind, const char *attributes);
+void gen_batch_norm_case(struct gen *g, const char *kind, const char *attributes);
 
 /* ---- gen_move.c ---- */
 
@@ -49,5 +56,13 @@ void gen_concat_case(struct gen *g, const char *kind, const char *attributes);
 void gen_expand_case(struct gen *g, const char *kind, const char *attributes);
 void gen_pad_case(struct gen *g, const char *kind, const char *attributes);
 void gen_gather_case(struct gen *g, const char *kind, const char *attributes);
+
+/* ---- gen_composite.c ---- */
+
+void gen_axes_norm(struct gen *g, const char *kind, const char *attributes);
+void gen_group_norm(struct gen *g, const char *kind, const char *attributes);
+void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes);
+void gen_attention(struct gen *g, const char *kind, const char *attributes);
+void gen_triangle(struct gen *g, const char *kind, const char *attributes);
 
 #endif

@@ -18,9 +18,9 @@
 #include <math.h>
 
 #define CASES_PER_LAYER 24
-#define CASES_OF_TYPES  3
+#define CASES_OF_TYPES  2
 #define N_DAGS 500
-#define N_MIXED         120
+#define N_MIXED         80
 #define N_FUSIBLE 120
 #define N_EPILOGUES 150
 #define N_CNNS 120
@@ -344,6 +344,16 @@ static void test_group(const char *name, uint64_t seed, int n) {
            name, n, (unsigned long long)seed, group.worst, atomic_load(&check_failed) - failed);
 }
 
+/* Some models with the compiler, and more with the interpreter of generated kernels, which takes less time. */
+static void test_both_ways(const char *name, uint64_t seed, int n_compiled, int n_interpreted) {
+    test_group(name, seed, n_compiled);
+    if (getenv("SOL_CC")) return;
+    setenv("SOL_CC", "none", 1);
+    printf("SOL_CC=none ");
+    test_group(name, seed + (uint64_t)n_compiled, n_interpreted);
+    unsetenv("SOL_CC");
+}
+
 /* With each instruction set that the machine has, and without a compiler. */
 static void test_everywhere(const char *name, uint64_t seed, int n) {
     static const char *const settings[][2] = {
@@ -374,10 +384,10 @@ int main(int argc, char **argv) {
         char name[64];
         test_group(layer_infos[i].name, seed, CASES_PER_LAYER / part);
         snprintf(name, sizeof name, "types:%s", layer_infos[i].name);
-        test_group(name, seed, CASES_OF_TYPES);
+        test_both_ways(name, seed, CASES_OF_TYPES, 3 * CASES_OF_TYPES);
     }
     test_group("dag", seed, N_DAGS / part);
-    test_group("mixed", seed, N_MIXED / part);
+    test_both_ways("mixed", seed, N_MIXED / part, 3 * N_MIXED / part);
     test_group("fusible", seed, N_FUSIBLE / part);
     test_everywhere("epilogue", seed, N_EPILOGUES / part);
     test_group("cnn", seed, N_CNNS / part);

@@ -76,7 +76,9 @@ def test_report(tmp_path):
     fast = sol.optimize(Block().eval(), sol.input([0, 8, 6, 6]))
     sol.report(fast, torch.randn(2, 8, 6, 6), path=tmp_path / "report.html", runs=1)
     text = (tmp_path / "report.html").read_text()
-    assert "aten.special_bessel_j0.default" in text and 'class="host"' in text.replace("=host", '="host"')
+    assert "aten.special_bessel_j0.default" in text and 'class="host"' in text.replace(
+        "=host", '="host"'
+    )
 
 
 # ---- Operators ----
@@ -138,11 +140,17 @@ PARTIAL = {
     "write into a view of a host node": _write_into_result_view,
     "sizes of the batch": lambda x: torch.relu(x) + x.new_ones(x.shape[0], 1, 4) * x.shape[0],
     "several results": lambda x: torch.relu(torch.frexp(x * 2).mantissa) + 1,
-    "list of tensors": lambda x: torch.block_diag(x[0], torch.relu(x[1])) + 1 if x.shape[0] == 2 else x * 2,
-    "constants": lambda x: torch.special.polygamma(1, x.abs() + 1) + torch.relu(x) + torch.full((), 2.5),
+    "list of tensors": lambda x: (
+        torch.block_diag(x[0], torch.relu(x[1])) + 1 if x.shape[0] == 2 else x * 2
+    ),
+    "constants": lambda x: (
+        torch.special.polygamma(1, x.abs() + 1) + torch.relu(x) + torch.full((), 2.5)
+    ),
     "number": lambda x: torch.hypot(torch.full((1,), 3.0), torch.relu(x)) + x,
     "two equal nodes": lambda x: torch.special.i0(x) * 2 + torch.special.i0(x) + torch.relu(x),
-    "empty": lambda x: torch.relu(torch.cat([x, x.new_empty(x.shape[0], 0, 4)], 1).erfinv()) + x.exp(),
+    "empty": lambda x: (
+        torch.relu(torch.cat([x, x.new_empty(x.shape[0], 0, 4)], 1).erfinv()) + x.exp()
+    ),
 }
 
 
@@ -199,6 +207,55 @@ def test_strides():
 
     fast = sol.optimize(Net().eval(), sol.input([3, 4]))
     assert_falls_back(fast, "strides", torch.randn(3, 4))
+
+
+# ---- Element types ----
+
+
+def _ranks(x):
+    """Integers between host nodes, and as results."""
+    order = torch.argsort(torch.relu(x) * 2 - x, 1)
+    return order, torch.argsort(order, 1) + 1, x.exp()
+
+
+def _masks(x):
+    mask = torch.isin(torch.round(x.abs()), torch.tensor([1.0, 2.0]))
+    return mask, torch.where(mask, x * 2, x + 1), torch.logical_not(mask).double()
+
+
+TYPES = {
+    "ranks": _ranks,
+    "masks": _masks,
+    "f64": lambda x: torch.special.i0(x.double()) + torch.exp(x).double(),
+    "i8": lambda x: torch.bitwise_left_shift(torch.relu(x).to(torch.int8), 1).float() + x,
+}
+
+
+@pytest.mark.parametrize("function", TYPES.values(), ids=TYPES.keys())
+def test_types(function):
+    fast = sol.optimize(Function(function).eval(), sol.input([0, 3, 4]))
+    assert sol.host_nodes(fast), sol.fallbacks(fast)
+    for n in 2, 1, 5, 2, 2:
+        assert_runs_in_sol(fast, torch.randn(n, 3, 4) * 3)
+
+
+def test_index_error():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.fc = nn.Parameter(torch.randn(5, 4)), nn.Linear(4, 3)
+
+        def forward(self, i):
+            return self.fc(self.table.gather(0, i)).relu()
+
+    fast = sol.optimize(Net().eval(), sol.input([0, 4], dtype=torch.int64))
+    assert sol.host_nodes(fast), sol.fallbacks(fast)
+    for _ in range(3):
+        assert_runs_in_sol(fast, torch.randint(0, 5, (3, 4)))
+        with torch.no_grad():
+            for model in vars(fast)["_original"], fast:
+                with pytest.raises(RuntimeError, match="index 7 is out of bounds"):
+                    model(torch.full((2, 4), 7))
 
 
 # ---- Exceptions, state, threads ----
@@ -296,17 +353,23 @@ KNOWN = [
 ]  # fmt: skip
 UNKNOWN = [
     torch.special.i0e, torch.special.bessel_j0, lambda x: torch.cumsum(x, 1), lambda x: torch.cummax(x, 2).values, torch.sinc,
+    lambda x: x.gather(2, torch.arange(4).flip(0).expand(x.shape[0], 4, 4)), lambda x: x.gather(1, torch.argsort(x, 1)),
+    lambda x: x.masked_fill(torch.ones(4, 4).triu().bool().roll(1, 0), 0.5), lambda x: torch.topk(x, 4, 2).values,
+    lambda x: x.index_add(1, torch.arange(4) % 3, x), lambda x: torch.logcumsumexp(x.double(), 1).float(),
     lambda x: x.roll(1, 1), lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True), lambda x: torch.renorm(x, 2, 1, 3.0),
     lambda x: torch.sort(x, 2).values, lambda x: x.rot90(2, (1, 2)), lambda x: torch.atan2(x, x.abs() + 1), torch.special.i1e,
 ]  # fmt: skip
 VIEWS = [
-    lambda x: x[:, 1:3], lambda x: x[:, :, ::2], lambda x: x.transpose(1, 2), lambda x: x[:, 1], lambda x: x.unfold(2, 2, 2),
+    lambda x: x.unfold(2, 2, 2), lambda x: x[:, 1:3], lambda x: x[:, :, ::2], lambda x: x.transpose(1, 2), lambda x: x[:, 1],
     lambda x: x.diagonal(0, 1, 2), lambda x: x.chunk(2, 1)[0], lambda x: x.flatten(1), lambda x: x.view(x.shape[0], 2, 2, 4),
     lambda x: x.narrow(2, 1, 2), lambda x: x.unsqueeze(1), lambda x: x[:2] if False else x,
 ]  # fmt: skip
+WRITTEN = VIEWS[
+    1:
+]  # a graph with a write into unfold's result has no functional form for all batch sizes
 WRITES = [
     lambda x: x.mul_(0.5), lambda x: x.relu_(), lambda x: x.add_(1), lambda x: x.tanh_(), lambda x: x.fill_(0.25), lambda x: x.sinc_(),
-    lambda x: x.clamp_(-1, 1), lambda x: x.copy_(x * 2), lambda x: x.zero_(), lambda x: x.frac_(),
+    lambda x: x.clamp_(-1, 1), lambda x: x.copy_(x * 2), lambda x: x.zero_(), lambda x: x.index_fill_(1, torch.arange(2) % x.shape[1], 2.0),
 ]  # fmt: skip
 
 
@@ -324,8 +387,16 @@ class Graph(nn.Module):
     @staticmethod
     def _choose(pick, i):
         kind = pick.choice(["known", "known", "unknown", "unknown", "view", "write", "add", "cat"])
-        table = {"known": KNOWN, "unknown": UNKNOWN, "view": VIEWS, "write": VIEWS}.get(kind, [None])
-        return kind, pick.choice(table), pick.choice(WRITES), pick.randrange(i + 1), pick.randrange(i + 1)
+        table = {"known": KNOWN, "unknown": UNKNOWN, "view": VIEWS, "write": WRITTEN}.get(
+            kind, [None]
+        )
+        return (
+            kind,
+            pick.choice(table),
+            pick.choice(WRITES),
+            pick.randrange(i + 1),
+            pick.randrange(i + 1),
+        )
 
     def forward(self, x):
         values = [self.fc(x) if self.has_fc else x * 1.5]
@@ -346,24 +417,35 @@ class Graph(nn.Module):
         return [result * 1 for result in results]
 
 
-def run_graphs(seeds):
-    """Compares random graphs with PyTorch. Returns how many ran in SOL, and how many of these had host nodes."""
+class Graphs(nn.Module):
+    """Several graphs, as each capture takes long."""
+
+    def __init__(self, seeds):
+        super().__init__()
+        self.graphs = nn.ModuleList(map(Graph, seeds))
+
+    def forward(self, x):
+        return [result for graph in self.graphs for result in graph(x)]
+
+
+def run_graphs(begin, end, at_once):
+    """Compares random graphs with PyTorch. Returns how many models ran in SOL, and how many of these had host nodes."""
     n_sol = n_partial = 0
-    for seed in seeds:
+    for seed in range(begin, end, at_once):
         torch.manual_seed(seed)
-        model = Graph(seed).eval()
+        model = Graphs(range(seed, seed + at_once)).eval()
         fast = sol.optimize(model, sol.input([0, 4, 4]))
         for n in 2, 1, 3:
             x = torch.randn(n, 4, 4)
             with torch.no_grad():
                 expected, got = model(x.clone()), fast(x)
-            for a, b in zip(got, expected, strict=True):
-                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4, equal_nan=True, msg=lambda m: f"seed {seed}: {m}")
+            for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+                assert torch.allclose(a, b, 1e-4, 1e-4, equal_nan=True), (seed, n, i, a, b)
         n_sol += not sol.fallbacks(fast)
         n_partial += bool(sol.host_nodes(fast))
     return n_sol, n_partial
 
 
 def test_random_graphs():
-    n_sol, n_partial = run_graphs(range(200))
-    assert n_partial > 60 and n_sol > n_partial, (n_sol, n_partial)
+    n_sol, n_partial = run_graphs(0, 200, 8)
+    assert n_sol >= 20 and n_partial >= 20, (n_sol, n_partial)

@@ -1,5 +1,8 @@
 """Each op of the table against PyTorch: odd shapes, batches 2, 1 and 0, and strided inputs."""
 
+import copy
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -43,6 +46,37 @@ class Matrix(nn.Module):
         return self.function(x, self.weight)
 
 
+class Masked(nn.Module):
+    """Attention with a mask that hides some places, and all places of row 0."""
+
+    def __init__(self):
+        super().__init__()
+        mask = torch.randn(3, 7, 7)
+        mask[:, torch.ones(7, 7).triu(3).bool()] = -math.inf
+        mask[:, 0] = -math.inf
+        self.register_buffer("mask", mask)
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=self.mask)
+
+
+def _weights(norm):
+    with torch.no_grad():
+        norm.weight.normal_()
+        norm.bias.normal_()
+    return norm
+
+
+def _grouped(x):
+    """Six heads of the query, two of key and value, with places of another number."""
+    key = x[:, :2, 1:] * 2
+    return F.scaled_dot_product_attention(x, key, key + 1, is_causal=True, enable_gqa=True)
+
+
+def _one_head(x):
+    return F.scaled_dot_product_attention(x, x[:, :1], x[:, 1:2, :, :3])
+
+
 # name: (model or function, shape of one sample)
 LAYERS = {
     "conv2d": (nn.Conv2d(3, 5, 3), SHAPE),
@@ -55,6 +89,15 @@ LAYERS = {
     "conv2d valid": (nn.Conv2d(3, 4, 3, padding="valid"), SHAPE),
     "conv1d": (nn.Conv1d(3, 4, 3, stride=2, padding=1, dilation=2), (3, 17)),
     "conv1d same": (nn.Conv1d(3, 4, 4, padding="same"), (3, 17)),
+    "transposed": (nn.ConvTranspose2d(3, 4, 3), SHAPE),
+    "transposed 2x2": (nn.ConvTranspose2d(3, 4, 2, stride=2), SHAPE),
+    "transposed 4x4": (nn.ConvTranspose2d(17, 16, 4, stride=2, padding=1), (17, 7, 5)),
+    "transposed strided": (
+        nn.ConvTranspose2d(6, 9, (3, 2), (2, 3), (1, 0), (1, 2), groups=3),
+        (6, 7, 5),
+    ),
+    "transposed dilated": (nn.ConvTranspose2d(3, 4, 3, 2, 1, dilation=(1, 2), bias=False), SHAPE),
+    "transposed 1d": (nn.ConvTranspose1d(3, 4, 4, stride=2, padding=1), (3, 17)),
     "linear": (nn.Linear(7, 5), (7,)),
     "linear 3d": (nn.Linear(5, 9, bias=False), (3, 5)),
     "linear 4d": (nn.Linear(5, 9), SHAPE),
@@ -63,6 +106,36 @@ LAYERS = {
     "matmul 3d": (Matrix(torch.matmul, 5, 4), (3, 5)),
     "torch.mm": (Matrix(torch.mm, 7, 5), (7,)),
     "layer_norm": (nn.LayerNorm(5), SHAPE),
+    "rms_norm": (nn.RMSNorm(5), SHAPE),
+    "rms_norm plain": (nn.RMSNorm((7, 5), eps=0.1, elementwise_affine=False), SHAPE),
+    "group_norm": (_weights(nn.GroupNorm(2, 6)), (6, 7, 5)),
+    "group_norm plain": (nn.GroupNorm(3, 6, affine=False), (6, 4)),
+    "instance_norm": (nn.InstanceNorm2d(3), SHAPE),
+    "instance_norm affine": (_weights(nn.InstanceNorm1d(3, affine=True)), (3, 5)),
+    "instance_norm tracked": (_norm(nn.InstanceNorm2d, 3, track_running_stats=True), SHAPE),
+    "batch statistics": (nn.BatchNorm2d(3, track_running_stats=False), SHAPE),
+    "batch statistics 1d": (nn.BatchNorm1d(3, affine=False, track_running_stats=False), (3, 5)),
+    "attention with a condition": (
+        lambda x: F.scaled_dot_product_attention(
+            x, x, x, attn_mask=x[:, :, :, :1] < x[:, :1, :, 1:2].mT
+        ),
+        SHAPE,
+    ),
+    "causal attention": (lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True), SHAPE),
+    "masked attention": (Masked(), SHAPE),
+    "scaled attention": (lambda x: F.scaled_dot_product_attention(x, x, x * 2, scale=0.3), SHAPE),
+    "grouped attention": (_grouped, (6, 7, 5)),
+    "attention of many": (_one_head, (6, 7, 5)),
+    "baddbmm": (lambda x: torch.baddbmm(x, x, x.mT @ x, beta=0.5, alpha=2), (7, 5)),
+    "glu": (nn.GLU(1), (6, 5)),
+    "rrelu": (nn.RReLU(), SHAPE),
+    "max_pool1d": (nn.MaxPool1d(3, 2, 1), (3, 17)),
+    "max_pool1d dilated": (nn.MaxPool1d(2, dilation=2, ceil_mode=True), (3, 17)),
+    "avg_pool1d": (nn.AvgPool1d(3, padding=1, count_include_pad=False), (3, 17)),
+    "adaptive 1d": (nn.AdaptiveAvgPool1d(4), (3, 17)),
+    "pixel_shuffle": (nn.PixelShuffle(2), (12, 3, 5)),
+    "channel_shuffle": (nn.ChannelShuffle(3), (6, 3, 5)),
+    "softmax2d": (nn.Softmax2d(), SHAPE),
     "layer_norm plain": (nn.LayerNorm((7, 5), eps=0.1, elementwise_affine=False), SHAPE),
     "self attention": (lambda x: F.scaled_dot_product_attention(x, x * 2, x), SHAPE),
     "product": (lambda x: x @ x.transpose(2, 3), SHAPE),
@@ -93,7 +166,9 @@ POINTWISE = {
     "hardtanh_": lambda x: F.hardtanh(x, -0.2, 0.7, inplace=True), "clamp": lambda x: x.clamp(-1, 1),
     "clamp low": lambda x: x.clamp(min=0.1), "clamp high": lambda x: x.clamp_max(0.1),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2), "elu": lambda x: F.elu(x, 0.7), "selu": F.selu,
-    "celu1": F.elu, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "gelu": F.gelu,
+    "celu": lambda x: F.celu(x, 0.5), "log_sigmoid": F.logsigmoid, "softsign": F.softsign,
+    "hardshrink": lambda x: F.hardshrink(x, 0.3), "threshold": lambda x: F.threshold(x, 0.2, 3.0),
+    "softshrink": lambda x: F.softshrink(x, 0.3), "tanhshrink": F.tanhshrink, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "gelu": F.gelu,
     "gelu tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu,
     "silu_": lambda x: F.silu(x, inplace=True), "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid, "softplus": F.softplus, "softplus beta": lambda x: F.softplus(x, 3),
@@ -107,14 +182,24 @@ POINTWISE = {
     "rdiv": lambda x: 2 / (x.abs() + 1), "maximum": lambda x: torch.maximum(x, -x),
     "minimum": lambda x: torch.minimum(x, x * x), "addcmul": lambda x: torch.addcmul(x, x, x, value=2),
     "log_softmax": lambda x: F.log_softmax(x, 1), "softmax": lambda x: F.softmax(x, -1),
-    "softmax 1": lambda x: x.softmax(1),
+    "softmax 1": lambda x: x.softmax(1), "softmin": lambda x: F.softmin(x, 1),
 }  # fmt: skip
 
 REDUCTIONS = {
     "mean": lambda x: x.mean((2, 3)), "mean keep": lambda x: x.mean(-1, keepdim=True),
     "mean rows": lambda x: x.mean([1]), "sum": lambda x: x.sum((1, 3)),
     "sum keep": lambda x: x.sum(2, keepdim=True), "amax": lambda x: x.amax((2, 3)),
-    "amin": lambda x: x.amin(1, keepdim=True), "var by hand": lambda x: (x - x.mean((2, 3), True)) ** 2,
+    "amin": lambda x: x.amin(1, keepdim=True), "var": lambda x: x.var((1, 2)),
+    "std": lambda x: x.std(1, unbiased=False, keepdim=True), "std all": lambda x: x.std(correction=0) + x,
+    "var correction": lambda x: x.var(2, correction=3), "var_mean": lambda x: sum(torch.var_mean(x, 1)),
+    "std_mean": lambda x: sum(torch.std_mean(x, (1, 2), keepdim=True)),
+    "logsumexp": lambda x: x.logsumexp(1), "logsumexp 2": lambda x: x.logsumexp((1, 3), keepdim=True),
+    "norm": lambda x: x.norm(dim=1), "norm 1": lambda x: torch.norm(x, 1, (1, 2), keepdim=True),
+    "norm inf": lambda x: torch.linalg.vector_norm(x, math.inf, dim=1),
+    "norm -inf": lambda x: torch.linalg.vector_norm(x, -math.inf, dim=(1, 2)),
+    "norm 0": lambda x: torch.linalg.vector_norm(x.relu(), 0, dim=1), "normalize": F.normalize,
+    "normalize 1": lambda x: F.normalize(x, 1, 2), "cosine": lambda x: F.cosine_similarity(x, x * x, 1),
+    "distance": lambda x: F.pairwise_distance(x, x * x), "var by hand": lambda x: (x - x.mean((2, 3), True)) ** 2,
 }  # fmt: skip
 
 SHAPES = {
@@ -135,6 +220,29 @@ SHAPES = {
     .contiguous().view(x.shape[0], 6, 7, 5), "expand": lambda x: x[:, :1].expand(-1, 4, 7, 5) + 1,
     "clone": lambda x: x.clone(), "detach": lambda x: x.detach() + 1,
     "pad": lambda x: F.pad(x, (1, 2)), "pad 4": lambda x: F.pad(x, (1, 0, 2, 3), value=0.5),
+    "roll": lambda x: x.roll(2, 1), "roll 2": lambda x: x.roll((-1, 8), (2, 3)),
+    "roll flat": lambda x: x[:, 0].flatten(1).T.roll(1, 0), "flip": lambda x: x.flip(1, -1),
+    "movedim": lambda x: x.movedim(1, 3) + 1, "movedim 2": lambda x: x.movedim((1, 2), (3, 1)) + 1,
+    "repeat": lambda x: x.repeat(1, 2, 1, 3), "repeat more": lambda x: x.mean(1).repeat(2, 1, 1, 1),
+    "tile": lambda x: x.tile(2, 1), "repeat_interleave": lambda x: x.repeat_interleave(3, 2),
+    "tril": lambda x: x.tril(), "triu": lambda x: x.triu(-2), "tril_": lambda x: x.tril_(1) + 1,
+    "reflect": lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"),
+    "replicate": lambda x: F.pad(x, (2, 0, 1, 3), mode="replicate"),
+    "crop": lambda x: F.pad(x, (-1, 2, -2, -1)),
+    "crop and reflect": lambda x: F.pad(x, (-1, 2, 0, 1), mode="reflect"),
+    "pad channels": lambda x: F.pad(x, (0, 1, 0, 0, 1, 2), value=0.5),
+    "nearest": lambda x: F.interpolate(x, scale_factor=2), "nearest size": lambda x: F.interpolate(x, (9, 3)),
+    "nearest odd": lambda x: F.interpolate(x, scale_factor=1.7), "upsample rows": lambda x:
+    F.interpolate(x[:, 0], scale_factor=3), "nearest exact": lambda x: F.interpolate(x, (10, 4), mode="nearest-exact"),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "bilinear corners": lambda x: F.interpolate(x, (9, 11), mode="bilinear", align_corners=True),
+    "bilinear scale": lambda x: F.interpolate(x, scale_factor=(1.3, 0.6), mode="bilinear"),
+    "linear": lambda x: F.interpolate(x[:, 0], 8, mode="linear"),
+    "bicubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
+    "bicubic corners": lambda x: F.interpolate(x, (4, 9), mode="bicubic", align_corners=True),
+    "antialias": lambda x: F.interpolate(x, (3, 4), mode="bilinear", antialias=True),
+    "bicubic antialias": lambda x: F.interpolate(x, (3, 11), mode="bicubic", antialias=True),
+    "trilinear": lambda x: F.interpolate(x.unsqueeze(1), (4, 9, 7), mode="trilinear"),
     "to": lambda x: x.to(torch.float32) + 1, "contiguous": lambda x: x.contiguous() + 1,
     "broadcast": lambda x: x * x.mean((2, 3), keepdim=True), "constant": lambda x: x + torch.ones(5),
     "rows": lambda x: x + torch.full((7, 1), 2.0),
@@ -162,7 +270,7 @@ def test_op(function, shape):
         for x in _inputs(shape):
             try:
                 expected = model(x)
-            except RuntimeError:
+            except (RuntimeError, IndexError):
                 # PyTorch refuses some ops on an empty batch, and view() of some strides.
                 continue
             assert_equal(fast(x), expected, 3e-5)
@@ -181,6 +289,42 @@ def test_special_values():
             got, expected = fast(x), model(x)
         assert torch.equal(got.isnan(), expected.isnan()), (name, got, expected)
         assert torch.equal(got.isinf(), expected.isinf()), (name, got, expected)
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [nn.LayerNorm(5), nn.GroupNorm(2, 6), nn.InstanceNorm2d(6), nn.RMSNorm(5)],
+    ids=lambda norm: type(norm).__name__,
+)
+def test_norms_far_from_zero(norm):
+    """The mean is much larger than the differences from it, so the sum of squares alone would have no digits."""
+    fast = sol.optimize(norm.eval(), sol.input([0, 6, 7, 5]), fullgraph=True)
+    x = torch.randn(2, 6, 7, 5) * 4 + 100
+    with torch.no_grad():
+        got, exact = fast(x), copy.deepcopy(norm).double()(x.double()).float()
+    assert_equal(got, exact, 2e-5)
+
+
+def test_circular():
+    """PyTorch does not export this for an empty batch."""
+    model = Model(lambda x: F.pad(x, (1, 2, 3, 0), mode="circular")).eval()
+    fast = sol.optimize(model, sol.input([0, *SHAPE]), fullgraph=True)
+    with torch.no_grad():
+        for n in (2, 1, 3):
+            x = torch.randn(n, *SHAPE)
+            assert_equal(fast(x), model(x), 0)
+
+
+def test_pixel_unshuffle():
+    """PyTorch gives an empty batch another shape, so SOL leaves it to PyTorch."""
+    model = Model(nn.PixelUnshuffle(2)).eval()
+    fast = sol.optimize(model, sol.input([0, 3, 4, 6]))
+    with torch.no_grad():
+        for n in (2, 1, 0):
+            x = torch.randn(n, 3, 4, 6)
+            assert bool(sol.fallbacks(fast)) is False
+            assert_equal(fast(x), model(x))
+    assert sol.fallbacks(fast)
 
 
 def test_single_sample_without_batch():

@@ -11,6 +11,69 @@
     {"decompose", V "%1 = softmax %0 axis=1\noutput %1 \"y\"\n",
      V "%1 = reduce_max %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = exp %2\n"
        "%4 = sum %3 axes=[1] keepdim=true\n%5 = div %3 %4\noutput %5 \"y\"\n"},
+    {"decompose", V "%1 = log_softmax %0 axis=1\noutput %1 \"y\"\n",
+     V "%1 = reduce_max %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = exp %2\n"
+       "%4 = sum %3 axes=[1] keepdim=true\n%5 = log %4\n%6 = sub %2 %5\noutput %6 \"y\"\n"},
+    {"decompose", "%0 = input f32[$0,0] \"x\"\n%1 = softmax %0 axis=1\noutput %1 \"y\"\n",
+     "%0 = input f32[$0,0] \"x\"\noutput %0 \"y\"\n"},
+    {"decompose",
+     V "%1 = param f32[8] \"w\"\n%2 = param f32[8] \"b\"\n"
+       "%3 = layer_norm %0 %1 %2 axes=[1] eps=0.5\noutput %3 \"y\"\n",
+     V "%1 = param f32[8] \"w\"\n%2 = param f32[8] \"b\"\n"
+       "%3 = mean %0 axes=[1] keepdim=true\n%4 = sub %0 %3\n%5 = square %4\n"
+       "%6 = mean %5 axes=[1] keepdim=true\n%7 = scalar value=0.5\n%8 = add %6 %7\n"
+       "%9 = rsqrt %8\n%10 = mul %4 %9\n%11 = mul %10 %1\n%12 = add %11 %2\n"
+       "output %12 \"y\"\n"},
+    {"decompose",
+     V "%1 = param f32[8] \"w\"\n%2 = rms_norm %0 %1 axes=[1] eps=0.5\noutput %2 \"y\"\n",
+     V "%1 = param f32[8] \"w\"\n%2 = square %0\n%3 = mean %2 axes=[1] keepdim=true\n"
+       "%4 = scalar value=0.5\n%5 = add %3 %4\n%6 = rsqrt %5\n%7 = mul %0 %6\n"
+       "%8 = mul %7 %1\noutput %8 \"y\"\n"},
+    /* A group of one channel keeps the shape; other groups become dims. */
+    {"decompose",
+     X "%1 = param f32[8] \"w\"\n%2 = group_norm %0 %1 groups=8 eps=0.5\noutput %2 \"y\"\n",
+     X "%1 = param f32[8] \"w\"\n%2 = mean %0 axes=[2,3] keepdim=true\n%3 = sub %0 %2\n"
+       "%4 = square %3\n%5 = mean %4 axes=[2,3] keepdim=true\n%6 = scalar value=0.5\n"
+       "%7 = add %5 %6\n%8 = rsqrt %7\n%9 = mul %3 %8\n%10 = reshape %1 shape=[8,1,1]\n"
+       "%11 = mul %9 %10\noutput %11 \"y\"\n"},
+    {"decompose",
+     X "%1 = param f32[8] \"w\"\n%2 = group_norm %0 %1 groups=2 eps=0.5\noutput %2 \"y\"\n",
+     X "%1 = param f32[8] \"w\"\n%2 = reshape %0 shape=[$0,2,4,36]\n"
+       "%3 = mean %2 axes=[2,3] keepdim=true\n%4 = sub %2 %3\n%5 = square %4\n"
+       "%6 = mean %5 axes=[2,3] keepdim=true\n%7 = scalar value=0.5\n%8 = add %6 %7\n"
+       "%9 = rsqrt %8\n%10 = mul %4 %9\n%11 = reshape %1 shape=[2,4,1]\n%12 = mul %10 %11\n"
+       "%13 = reshape %12 shape=[$0,8,6,6]\noutput %13 \"y\"\n"},
+    {"decompose", V "%1 = logsumexp %0 axes=[1]\noutput %1 \"y\"\n",
+     V "%1 = reduce_max %0 axes=[1] keepdim=true\n"
+       "%2 = clamp %1 min=-3.4028234663852886e+38 max=3.4028234663852886e+38\n%3 = sub %0 %2\n"
+       "%4 = exp %3\n%5 = sum %4 axes=[1] keepdim=true\n%6 = log %5\n%7 = add %6 %2\n"
+       "%8 = reshape %7 shape=[$0]\noutput %8 \"y\"\n"},
+    {"decompose", V "%1 = norm %0 axes=[1]\noutput %1 \"y\"\n",
+     V "%1 = square %0\n%2 = sum %1 axes=[1]\n%3 = sqrt %2\noutput %3 \"y\"\n"},
+    {"decompose", V "%1 = norm %0 axes=[1] p=1.0 keepdim=true\noutput %1 \"y\"\n",
+     V "%1 = abs %0\n%2 = sum %1 axes=[1] keepdim=true\noutput %2 \"y\"\n"},
+    {"decompose", V "%1 = norm %0 axes=[1] p=-inf\noutput %1 \"y\"\n",
+     V "%1 = abs %0\n%2 = reduce_min %1 axes=[1]\noutput %2 \"y\"\n"},
+    {"decompose", V "%1 = norm %0 axes=[1] p=0.0\noutput %1 \"y\"\n",
+     V "%1 = scalar value=0.0\n%2 = equal %0 %1\n%3 = scalar value=0.0\n%4 = scalar value=1.0\n"
+       "%5 = where %2 %3 %4\n%6 = sum %5 axes=[1]\noutput %6 \"y\"\n"},
+    {"decompose", V "%1 = variance %0 axes=[1] correction=1.0\noutput %1 \"y\"\n",
+     V "%1 = mean %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = square %2\n"
+       "%4 = sum %3 axes=[1]\n%5 = scalar value=7.0\n%6 = div %4 %5\noutput %6 \"y\"\n"},
+    {"decompose",
+     "%0 = input f32[$0,6,4,8] \"q\"\n%1 = input f32[$0,2,5,8] \"k\"\n"
+     "%2 = input f32[4,5] \"mask\"\n"
+     "%3 = attention %0 %1 %1 %2 scale=0.5 softcap=2.0 causal=true\noutput %3 \"y\"\n",
+     "%0 = input f32[$0,6,4,8] \"q\"\n%1 = input f32[$0,2,5,8] \"k\"\n"
+     "%2 = input f32[4,5] \"mask\"\n%3 = reshape %0 shape=[$0,2,3,4,8]\n"
+     "%4 = reshape %1 shape=[$0,2,1,5,8]\n%5 = permute %4 axes=[0,1,2,4,3]\n%6 = matmul %3 %5\n"
+     "%7 = scalar value=0.5\n%8 = mul %6 %7\n%9 = scalar value=0.5\n%10 = mul %8 %9\n"
+     "%11 = tanh %10\n%12 = scalar value=2.0\n%13 = mul %11 %12\n%14 = add %13 %2\n"
+     "%15 = tril %14 value=-inf\n%16 = reduce_max %15 axes=[4] keepdim=true\n"
+     "%17 = scalar value=-3.4028234663852886e+38\n%18 = maximum %16 %17\n%19 = sub %15 %18\n"
+     "%20 = exp %19\n%21 = sum %20 axes=[4] keepdim=true\n%22 = scalar value=1.0\n"
+     "%23 = maximum %21 %22\n%24 = div %20 %23\n%25 = reshape %1 shape=[$0,2,1,5,8]\n"
+     "%26 = matmul %24 %25\n%27 = reshape %26 shape=[$0,6,4,8]\noutput %27 \"y\"\n"},
     {"simplify", X "%1 = reshape %0 shape=[$0,8,6,6]\n%2 = exp %1\noutput %2 \"y\"\n",
      X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify",
@@ -37,6 +100,8 @@
     {"simplify", X "%1 = slice %0 axis=1 shape=[8]\n%2 = exp %1\noutput %2 \"y\"\n",
      X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify", X "%1 = slice %0 axis=1 shape=[7]\n%2 = exp %1\noutput %2 \"y\"\n", NULL},
+    {"simplify", X "%1 = slice %0 axis=1 start=7 step=-1 shape=[8]\n%2 = exp %1\noutput %2 \"y\"\n",
+     NULL},
     {"simplify", X "%1 = relu %0\n%2 = relu %1\noutput %2 \"y\"\n",
      X "%1 = relu %0\noutput %1 \"y\"\n"},
     {"simplify", V "%1 = param f32[8,4] \"w\"\n%2 = matmul %0 %1\noutput %2 \"y\"\n",

@@ -171,6 +171,7 @@ static const struct row rows[] = {
     {X, "clamp max=1.0", NEVER},
     {X, "leaky_relu alpha=0.2", NEVER},
     {X, "elu alpha=1.5", NEVER},
+    {X, "elu alpha=1.5 scale=0.5 input_scale=2.0", NEVER},
     {X, "sigmoid", NEVER},
     {X, "tanh", NEVER},
     {X, "gelu", NEVER},
@@ -189,6 +190,7 @@ static const struct row rows[] = {
     {X, "square", NEVER},
     {X, "reciprocal", NEVER},
     {X, "erf", NEVER},
+    {X, "softsign", NEVER},
     {X, "sin", NEVER},
     {X, "cos", NEVER},
     {X, "floor", NEVER},
@@ -227,6 +229,7 @@ static const struct row rows[] = {
     {X " T[4,1,1]", "less", NEVER},
     {X " T[4,1,1]", "less_equal", NEVER},
     {"T[3] T[2,1]", "equal", NEVER},
+    {X " T[4,1,1]", "prelu", NEVER},
     {"bool[6] " X " T[4,1,1]", "where", NEVER},
     {X, "max_pool kernel=[2,2] stride=[2,2]", NEVER},
     {X, "max_pool kernel=[3,2] stride=[2,2] pad=[1,0,1,1] min=0.0", ALWAYS},
@@ -263,12 +266,17 @@ static const struct row rows[] = {
     {"T[1,1]", "reshape shape=[]", NEVER},
     {X, "permute axes=[2,0,3,1]", NEVER},
     {X, "slice axis=2 start=1 step=2 shape=[3]", NEVER},
+    {X, "slice axis=2 start=6 step=-3 shape=[3]", NEVER},
     {X " T[$0,1,7,6] " X, "concat axis=1", ALWAYS},
     {X, "concat axis=1", NEVER},
     {"T[4,1,6]", "expand shape=[3,4,$0,6]", NEVER},
     {"f32[5,7]", "pad pad=[1,2,0,3] value=-7.5", ALWAYS},
     {X, "pad pad=[1,2,0,3] value=1.0", ALWAYS},
     {X, "pad pad=[0,1,0,1] value=-inf", ALWAYS},
+    {X, "tril", NEVER},
+    {X, "tril diagonal=2 value=1.0", NEVER},
+    {X, "triu diagonal=-3 value=-inf", NEVER},
+    {"T[3,$0]", "triu diagonal=1", NEVER},
 };
 
 static int64_t count(const struct tensor *t) { return eval_size(ir_elements(t)); }
@@ -385,10 +393,15 @@ static void test_row(const struct row *row) {
     CHECK(n > 0);
 }
 
+/* Composites have no expression (test_composite.c), nor have sources; a gather is not generated. */
 static void test_layers(void) {
     bool seen[N_LAYER_KINDS] = {
-        [LAYER_input] = true,   [LAYER_param] = true,  [LAYER_scalar] = true, [LAYER_gather] = true,
-        [LAYER_softmax] = true, [LAYER_argmax] = true, [LAYER_argmin] = true, [LAYER_host] = true};
+        [LAYER_input] = true,          [LAYER_param] = true,     [LAYER_scalar] = true,
+        [LAYER_gather] = true,         [LAYER_softmax] = true,   [LAYER_log_softmax] = true,
+        [LAYER_layer_norm] = true,     [LAYER_rms_norm] = true,  [LAYER_group_norm] = true,
+        [LAYER_attention] = true,      [LAYER_logsumexp] = true, [LAYER_norm] = true,
+        [LAYER_conv_transpose] = true, [LAYER_variance] = true,  [LAYER_argmax] = true,
+        [LAYER_argmin] = true,         [LAYER_host] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);
         size_t size = strcspn(rows[i].layer, " ");

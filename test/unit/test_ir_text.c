@@ -71,6 +71,12 @@ static const char *const pointwise[] = {
     "cast",
     "cast dtype=bf16",
     "softmax axis=3",
+    "log_softmax axis=1",
+    "elu alpha=1.0 scale=2.0 input_scale=0.5",
+    "softsign",
+    "layer_norm axes=[2,3] eps=0.25",
+    "rms_norm axes=[3] eps=0.25",
+    "group_norm groups=2 eps=0.25",
     "cumsum axis=2",
     "argmax axis=1 keepdim=true",
     "argmin",
@@ -86,6 +92,11 @@ static const char *const moving[] = {
     "prod axes=[2]",
     "reduce_max axes=[0,1,2,3]",
     "reduce_min axes=[2]",
+    "logsumexp axes=[1] keepdim=true",
+    "norm axes=[3] p=inf keepdim=true",
+    "variance axes=[2,3] correction=1.0",
+    "tril diagonal=-2 value=-inf",
+    "triu diagonal=1",
     "reshape shape=[$0,2,128]",
     "permute axes=[3,0,1,2]",
     "slice axis=1 start=1 step=2 shape=[2]",
@@ -94,8 +105,8 @@ static const char *const moving[] = {
 };
 
 static const char *const binary[] = {
-    "add",       "sub", "mul", "div",        "maximum", "minimum", "pow",
-    "floor_div", "mod", "rem", "less_equal", "less",    "equal",   "trunc_div",
+    "add", "sub", "mul",        "div",  "maximum", "minimum",   "pow",   "floor_div",
+    "mod", "rem", "less_equal", "less", "equal",   "trunc_div", "prelu",
 };
 
 static const char *const integer[] = {"bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"};
@@ -124,10 +135,16 @@ static const char *write_every_layer(void) {
     text_add(&text, "  %%%d = less %%5 %%0\n  %%%d = where %%%d %%5 %%0\n", n, n + 1, n);
     n += 2;
     text_add(&text, "  %%%d = matmul %%0 %%0\n", n++);
+    text_add(&text,
+             "  %%%d = conv_transpose %%6 %%3 %%4 stride=[2,3] dilation=[1,2] pad=[1,2,0,1] "
+             "output_pad=[1,0] groups=4\n",
+             n++);
+    text_add(&text, "  %%%d = attention %%0 %%0 %%0 %%0 scale=0.5 softcap=2.5 causal=true\n", n++);
     text_add(&text, "  %%%d, %%%d = host @1 f32[$0,2*$1] i64[] %%0 %%2 pure=true # \"net:1\"\n", n,
              n + 1);
     n += 2;
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
+    text_add(&text, "  %%%d = gather %%0 %%2 wraps=false\n", n++);
     text_add(&text, "  %%%d = concat %%0 %%0 %%0 axis=2\n", n);
     text_add(&text, "  output %%%d \"joined\"\n  output %%0 \"\"\n  output %%%d \"y\"\n}\n", n, n);
     return text.at;

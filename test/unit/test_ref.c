@@ -290,15 +290,16 @@ static void test_double(void) {
 }
 
 /* An index that is not a row is an error of the call. */
-static void test_index(void) {
+static void test_index(bool wraps) {
     struct model *m;
-    const char *text = write_one_layer(&arena, "u8[3] i64[1]", "gather axis=0");
+    const char *text =
+        write_one_layer(&arena, "u8[3] i64[1]", wraps ? "gather" : "gather wraps=false");
     REQUIRE(!ir_parse(text, &arena, &m));
     void *out = (uint8_t[1]){0};
     for (int64_t i = -5; i < 5; i++) {
         const void *in[2] = {(uint8_t[3]){1, 2, 3}, &i};
         enum sol_status status = ref_layer(m->layers.at[2], (int64_t[SIZE_SYMBOLS]){1}, in, &out);
-        CHECK(status == (i < -3 || i > 2 ? SOL_EINVAL : SOL_OK));
+        CHECK(status == (i < (wraps ? -3 : 0) || i > 2 ? SOL_EINDEX : SOL_OK));
     }
 }
 
@@ -310,7 +311,8 @@ int main(void) {
     test_16_bits(SOL_F16, 0x7c00);
     test_16_bits(SOL_BF16, 0x7f80);
     test_double();
-    test_index();
+    test_index(true);
+    test_index(false);
     arena_fini(&arena);
     return check_done();
 }

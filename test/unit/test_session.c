@@ -89,16 +89,15 @@ static struct message make_model(const struct message *graph) {
     return model;
 }
 
-/* y = sqrt(cumsum(exp(reshape(x, s)), axis)): cumsum is interpreted, the other nodes are compiled. */
+/* y = sqrt(sinh(exp(reshape(x, s)))): sinh is interpreted, the other nodes are compiled. */
 static struct message make_network(void) {
     struct message graph = {0};
     put_node(&graph, "Reshape", "x", "s", "a");
     put_node(&graph, "Exp", "a", NULL, "b");
-    put_node(&graph, "CumSum", "b", "axis", "c");
+    put_node(&graph, "Sinh", "b", NULL, "c");
     put_node(&graph, "Sqrt", "c", NULL, "y");
     put_port(&graph, 11, "x", 1, 2);
     put_port(&graph, 11, "s", 7, 1);
-    put_port(&graph, 11, "axis", 7, 0);
     put_port(&graph, 12, "y", 1, 2);
     return make_model(&graph);
 }
@@ -107,13 +106,11 @@ static struct message make_network(void) {
 static enum sol_status call_part(struct sol_session *net, int n, bool is_row, int columns,
                                  float y[6]) {
     static const float x[6] = {0, 0.5f, 1, -1, 2, 0.25f};
-    static const int64_t axis = 0;
     const int64_t shape[2] = {n / columns, columns};
-    struct sol_value values[3] = {
+    struct sol_value values[2] = {
         {.type = 1, .rank = 2, .dim = {is_row ? 1 : n, is_row ? n : 1}, .n = n, .data = x},
-        {.type = 7, .rank = 1, .dim = {2}, .n = 2, .data = shape},
-        {.type = 7, .n = 1, .data = &axis}};
-    const struct sol_value *inputs[3] = {&values[0], &values[1], &values[2]};
+        {.type = 7, .rank = 1, .dim = {2}, .n = 2, .data = shape}};
+    const struct sol_value *inputs[2] = {&values[0], &values[1]};
     struct sol_results *results = NULL;
     enum sol_status status = sol_session_run(net, inputs, &results);
     if (!status) memcpy(y, sol_results_get(results, 0)->data, (size_t)n * sizeof *y);
@@ -121,19 +118,17 @@ static enum sol_status call_part(struct sol_session *net, int n, bool is_row, in
     return status;
 }
 
-static bool part_is_right(int n, int columns, const float y[6]) {
+static bool part_is_right(int n, const float y[6]) {
     static const double x[6] = {0, 0.5, 1, -1, 2, 0.25};
-    double sum[6] = {0};
     bool right = true;
-    for (int i = 0; i < n; i++)
-        right &= fabs((double)y[i] - sqrt(sum[i % columns] += exp(x[i]))) < 1e-5;
+    for (int i = 0; i < n; i++) right &= fabs((double)y[i] / sqrt(sinh(exp(x[i]))) - 1) < 1e-5;
     return right;
 }
 
 static enum sol_status call(struct sol_session *net, float y[6]) {
     return call_part(net, 6, true, 2, y);
 }
-static bool is_right(const float y[6]) { return part_is_right(6, 2, y); }
+static bool is_right(const float y[6]) { return part_is_right(6, y); }
 
 static void test_network(void) {
     struct message model = make_network();
@@ -157,7 +152,7 @@ static int call_shapes(struct sol_session *net) {
         const int n = 1 + i / 12 % 6, columns = 1 + i / 2 % 6;
         float y[6];
         if (n % columns) continue;
-        wrong += call_part(net, n, i % 2, columns, y) != SOL_OK || !part_is_right(n, columns, y);
+        wrong += call_part(net, n, i % 2, columns, y) != SOL_OK || !part_is_right(n, y);
     }
     return wrong;
 }

@@ -68,6 +68,7 @@ class Builder:
         self.origin = ""
         self.symbols = []
         self.dtype = "f32"
+        self.params = []  # what each param of the model is; see importer.Imported
         self._batches = batches
         self._sizes = {}
         self._hosts = {}  # key of a function -> its number in the model
@@ -135,6 +136,13 @@ class Builder:
         if normal is None:
             self.model.check()
         return parse_size(normal)
+
+    def constant(self, tensor):
+        """Adds a param for a tensor that belongs to no module. Returns its Value."""
+        name = f"constant{len(self.params)}"
+        self.params.append(tensor)
+        dtype = DTYPE_NAMES[tensor.dtype]
+        return self.source(self.model.param, name, dtype, tensor.shape, True)
 
     def scalar(self, number, dtype="f32"):
         """Returns a Python number as a Value of rank 0. Raises Unsupported if the element type does not have it."""
@@ -264,6 +272,12 @@ def format_attribute(x):
     if isinstance(x, str):
         return x
     return format_size(x)
+
+
+def needs(condition, reason):
+    """Raises Unsupported with the reason if the condition does not hold."""
+    if not condition:
+        raise Unsupported(reason)
 
 
 def pair(x):

@@ -16,6 +16,7 @@ from torch.utils.dlpack import from_dlpack
 
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.inputs import DTYPE_NAMES
+from sol.pytorch.nodes import as_list
 
 # Operators of other namespaces may do anything, such as write a file.
 NAMESPACES = {"aten", "torchvision"}
@@ -160,7 +161,7 @@ def _check_operator(target):
 
 
 def _check_results(node):
-    for value in _as_list(node.meta["val"]):
+    for value in as_list(node.meta["val"]):
         if torch.Tag.data_dependent_output in node.target.tags or _depends_on_data(value.shape):
             raise Unsupported("the shape of its result depends on the values of a tensor")
         _check_value(value)
@@ -206,7 +207,3 @@ def _argument_size(node, formula):
 def _is_dense(node):
     value = node.meta["val"]
     return value.is_contiguous() and value.storage_offset() == 0
-
-
-def _as_list(value):
-    return list(value) if isinstance(value, (list, tuple)) else [value]

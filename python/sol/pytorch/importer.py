@@ -20,7 +20,8 @@ from sol.pytorch.builder import Builder, Unsupported, Value
 from sol.pytorch.capture import PREFIX
 from sol.pytorch.functional import make_functional, storage_of
 from sol.pytorch.host import HostNode, make_function
-from sol.pytorch.inputs import DTYPE_NAMES, describe
+from sol.pytorch.inputs import DTYPE_NAMES
+from sol.pytorch.nodes import as_list, find_origin, show, show_call
 
 # Layers that take most of a network's time, and in which SOL is faster.
 ANCHORS = {"conv", "linear", "matmul"}
@@ -94,7 +95,7 @@ class _Importer:
         self._base = {}  # node -> the base of its alias set
         self._members = {}  # base -> the nodes of its alias set
         self._sources = set()  # placeholders: inputs and parameters
-        self._inputs, self._params = [], []
+        self._inputs, self._params = [], self._builder.params
         self._partial = partial
         self._hosts = []  # HostNodes
         self._joined = set()  # host nodes with several results that may overlap in memory
@@ -187,13 +188,13 @@ class _Importer:
     def _skip(self, node):
         """Skips a node without tensor results. A size needs no layer: its users read it from the node's metadata."""
         name = _op_name(node.target)
-        values = _as_list(node.meta.get("val"))
+        values = as_list(node.meta.get("val"))
         is_mixed = any(isinstance(x, torch.Tensor) for x in values)
         if is_mixed or (values == [None] and name not in ops.IGNORED):
             raise Unsupported(f"the operation {show_call(node)}")
 
     def _check_dtype(self, node):
-        for value in _as_list(node.meta["val"]):
+        for value in as_list(node.meta["val"]):
             if value.dtype not in DTYPE_NAMES:
                 raise Unsupported(f"the result is {show(node)}, which has no type in SOL")
 
@@ -225,7 +226,7 @@ class _Importer:
         if written:
             self._check_write(node, written)
         n_records = len(self._builder.records)
-        self._builder.dtype = DTYPE_NAMES[_as_list(node.meta["val"])[0].dtype]
+        self._builder.dtype = DTYPE_NAMES[as_list(node.meta["val"])[0].dtype]
         arguments = self._promote(packet.removesuffix("_"), node, self._arguments(node))
         result = function(self._builder, **arguments, out=self._out_shapes(node))
         _check_shapes(result, self._out_shapes(node))
@@ -241,7 +242,7 @@ class _Importer:
         elif _is_view(node.target):
             self._define(node, node, self._base[first], result)
         else:
-            self._define(node, node, node, result)
+            self._define(node, node, self._find_base(node), result)
 
     def _out_shapes(self, node):
         """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
@@ -260,7 +261,7 @@ class _Importer:
             raise Unsupported(f"{show_call(node)}: {reason}; in PyTorch: {error}") from error
         if written:
             self._check_write(node, written)
-        values = _as_list(node.meta["val"])
+        values = as_list(node.meta["val"])
         types = [(DTYPE_NAMES[x.dtype], tuple(map(self._builder.size, x.shape))) for x in values]
         name, inputs = str(node.target), [self._value(x) for x in inputs]
         results = self._builder.host(name, function, inputs, types)
@@ -273,13 +274,13 @@ class _Importer:
             self._define(node, node, base, results)
 
     def _find_base(self, node):
-        """Returns the base of a host node's results: that of the argument whose memory they share, else the node itself."""
+        """Returns the base of a node's results: that of the argument whose memory they share, else the node itself."""
         owners = {
             storage_of(x.meta["val"]): self._base[x]
             for x in node.all_input_nodes
             if x in self._base
         }
-        results = [storage_of(x) for x in _as_list(node.meta["val"])]
+        results = [storage_of(x) for x in as_list(node.meta["val"])]
         bases = {owners.get(storage, node) for storage in results}
         if len(bases) > 1:
             raise Unsupported("its results share memory with several tensors")
@@ -384,24 +385,12 @@ class _Importer:
 # ---- Facts of nodes ----
 
 
-def describe_graph(exported):
-    """Returns everything that a plan depends on as text: nodes with shapes, literals with values, and the signature."""
-    lines = [f"{node.format_node()} {show(node)}" for node in exported.graph.nodes]
-    literals = {name: x for name, x in exported.constants.items() if isinstance(x, torch.Tensor)}
-    lines += [f"{name} = {x.tolist()}" for name, x in literals.items()]
-    return "\n".join([*lines, str(exported.graph_signature)])
-
-
 def _op_name(target):
     return str(target).removeprefix("aten.")
 
 
-def _as_list(value):
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
 def _is_tensors(value):
-    values = _as_list(value)
+    values = as_list(value)
     return bool(values) and all(isinstance(x, torch.Tensor) for x in values)
 
 
@@ -433,48 +422,6 @@ def _check_shapes(result, expected):
 
 def _check_dtypes(result, node):
     values = [result] if isinstance(result, Value) else result
-    for value, expected in zip(values, _as_list(node.meta["val"])):
+    for value, expected in zip(values, as_list(node.meta["val"])):
         if value.dtype != DTYPE_NAMES[expected.dtype]:
             raise Unsupported(f"SOL gives {value.dtype} where PyTorch gives {show(node)}")
-
-
-def show(node):
-    """Returns a node's dtype and shape for messages: f32[*,3,224,224]."""
-    parts = []
-    for value in _as_list(node.meta.get("val")):
-        if isinstance(value, torch.Tensor):
-            sizes = [size if isinstance(size, int) else None for size in value.shape]
-            parts.append(describe(value.dtype, sizes))
-        else:
-            parts.append(str(value))
-    return " ".join(parts)
-
-
-def show_call(node):
-    """Returns an op with its arguments for messages: aten.foo.default(f32[*,3], 2)."""
-    args = torch.fx.node.map_aggregate(
-        list(node.args), lambda x: _Shown(show(x) if isinstance(x, torch.fx.Node) else repr(x))
-    )
-    return f"{node.target}({', '.join(map(str, args))})"
-
-
-class _Shown(str):
-    """A str that prints without quotes in a list."""
-
-    __repr__ = str.__str__
-
-
-def find_origin(node):
-    """Returns the user's module and line of a node: layer1.0.conv1 (resnet.py:93)."""
-    modules = list((node.meta.get("nn_module_stack") or {}).values())
-    path = modules[-1][0].removeprefix(PREFIX.rstrip(".")).lstrip(".") if modules else ""
-    return " ".join(filter(None, [path, _find_line(node.meta.get("stack_trace") or "")]))
-
-
-def _find_line(trace):
-    """Returns the innermost frame of a stack trace as "(file:line)", or ""."""
-    frames = [line for line in trace.splitlines() if line.lstrip().startswith('File "')]
-    if not frames:
-        return ""
-    file, line = frames[-1].split('"')[1], frames[-1].split(" line ")[1].split(",")[0]
-    return f"({file.rsplit('/', 1)[-1]}:{line})"

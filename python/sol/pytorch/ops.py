@@ -5,22 +5,16 @@ tensors are Values), and ``out``, the shape that PyTorch computed, or the list o
 Values for an op with several results. It raises Unsupported with a reason for what SOL does not support. It never gets an
 in-place op: the importer replaces ``relu_`` by ``relu`` if no other tensor sees the write.
 
-A new op is one row of TABLE.
+Norms, attention, activations with parameters, and statistics are in ops_norm.py, ops that rearrange values in ops_move.py,
+upsampling in ops_resize.py, ops of element types in ops_type.py. A new op is one row of a TABLE.
 """
 
 import functools
 import math
 
-from sol.pytorch import ops_type
-from sol.pytorch.builder import Unsupported, Value, all_axes, normal_axis, pair
-
-FLOAT_MAX = 3.4028234663852886e38  # the largest finite float32
-
-
-def _needs(condition, reason):
-    if not condition:
-        raise Unsupported(reason)
-
+from sol.pytorch import ops_move, ops_norm, ops_resize, ops_type
+from sol.pytorch.builder import Value, all_axes, normal_axis, pair
+from sol.pytorch.builder import needs as _needs
 
 # ---- Convolution and linear ----
 
@@ -77,9 +71,34 @@ def _conv1d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     return b.reshape(y, out)
 
 
-def _convolution(b, x, weight, bias, stride, padding, dilation, transposed, groups, out, **_):
-    _needs(not transposed, "a transposed convolution")
+def _conv_transpose2d(
+    b, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, out=None
+):
+    _needs(weight.constant, "a convolution whose weight is computed from the input")
+    inputs = [weight] if bias is None else [weight, bias]
+    pads = {"pad": pair(padding) * 2, "output_pad": pair(output_padding)}
+    attributes = {"stride": pair(stride), "dilation": pair(dilation), "groups": groups, **pads}
+    return _batched(b, x, lambda x4: b.layer("conv_transpose", x4, *inputs, **attributes))
+
+
+def _conv_transpose1d(
+    b, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, out=None
+):
+    """A 1-D transposed convolution, as a 2-D one of images with one row."""
+    image, window = (b.reshape(v, (*v.shape[:-1], 1, v.shape[-1])) for v in (x, weight))
+    stride, dilation = ([1, pair(n)[-1]] for n in (stride, dilation))
+    padding, output_padding = ([0, pair(n)[-1]] for n in (padding, output_padding))
+    y = _conv_transpose2d(b, image, window, bias, stride, padding, output_padding, groups, dilation)
+    return b.reshape(y, out)
+
+
+def _convolution(
+    b, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, **_
+):
     _needs(weight.rank in (3, 4), f"a convolution over {weight.rank - 2} dimensions")
+    if transposed:
+        conv = _conv_transpose2d if weight.rank == 4 else _conv_transpose1d
+        return conv(b, x, weight, bias, stride, padding, output_padding, groups, dilation, out)
     conv = _conv2d if weight.rank == 4 else _conv1d
     return conv(b, x, weight, bias, stride, padding, dilation, groups, out)
 
@@ -111,70 +130,13 @@ def _addmm(b, x, mat1, mat2, beta=1, alpha=1, out=None):
     return b.layer("add", product, _scale(b, x, beta))
 
 
+def _baddbmm(b, x, batch1, batch2, out, beta=1, alpha=1):
+    product = _scale(b, b.layer("matmul", batch1, batch2), alpha)
+    return b.layer("add", product, _scale(b, x, beta))
+
+
 def _scale(b, x, factor):
     return x if factor == 1 else b.layer("mul", x, factor)
-
-
-# ---- Normalization, softmax ----
-
-
-def _batch_norm(b, x, weight, bias, running_mean, running_var, training, eps, out, **_):
-    _needs(not training and running_mean is not None, "batch_norm with the statistics of the batch")
-    channels = list(running_mean.shape)
-    if weight is None:
-        weight = b.layer("expand", 1.0, shape=channels)
-    if bias is None:
-        bias = b.layer("expand", 0.0, shape=channels)
-    return b.layer("batch_norm", x, running_mean, running_var, weight, bias, eps=float(eps))
-
-
-def _layer_norm(b, x, normalized_shape, weight=None, bias=None, eps=1e-5, out=None, **_):
-    axes = list(range(x.rank - len(normalized_shape), x.rank))
-    centered = b.layer("sub", x, b.layer("mean", x, axes=axes, keepdim=True))
-    variance = b.layer("mean", b.layer("square", centered), axes=axes, keepdim=True)
-    y = b.layer("mul", centered, b.layer("rsqrt", b.layer("add", variance, float(eps))))
-    y = y if weight is None else b.layer("mul", y, weight)
-    return y if bias is None else b.layer("add", y, bias)
-
-
-def _softmax(b, x, dim, out, **_):
-    _needs(x.rank > 0, "softmax of a number")
-    return b.layer("softmax", x, axis=normal_axis(dim, x.rank))
-
-
-def _log_softmax(b, x, dim, out, **_):
-    """x - max - log(sum(exp(x - max))). The logarithm of a softmax would be less accurate."""
-    _needs(x.rank > 0, "log_softmax of a number")
-    axes = [normal_axis(dim, x.rank)]
-    shifted = b.layer("sub", x, b.layer("reduce_max", x, axes=axes, keepdim=True))
-    total = b.layer("sum", b.layer("exp", shifted), axes=axes, keepdim=True)
-    return b.layer("sub", shifted, b.layer("log", total))
-
-
-def _masked_softmax(b, x):
-    """Softmax over the last dim. As in PyTorch's attention, a row of only -inf gives 0 instead of NaN.
-
-    The maximum is limited to at least -FLOAT_MAX and the sum to at least 1. A row of only -inf then has exponentials of 0,
-    and 0 / 1 = 0. For any other row the limits have no effect: its largest element adds exp(0) = 1 to the sum.
-    """
-    axes = [len(x.shape) - 1]
-    top = b.layer("maximum", b.layer("reduce_max", x, axes=axes, keepdim=True), -FLOAT_MAX)
-    e = b.layer("exp", b.layer("sub", x, top))
-    total = b.layer("sum", e, axes=axes, keepdim=True)
-    return b.layer("div", e, b.layer("maximum", total, 1.0))
-
-
-def _attention(
-    b, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
-    enable_gqa=False, out=None,
-):  # fmt: skip
-    """softmax(query @ key^T * scale + mask) @ value; a row that is masked as a whole gives 0."""
-    _needs(not (dropout_p or is_causal or enable_gqa), "dropout, a causal mask or grouped heads")
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    turned = _transpose(b, key, -2, -1, None)
-    scores = b.layer("mul", b.layer("matmul", query, turned), scale)
-    scores = scores if attn_mask is None else b.layer("add", scores, attn_mask)
-    return b.layer("matmul", _masked_softmax(b, scores), value)
 
 
 # ---- Pointwise ----
@@ -198,15 +160,6 @@ def _leaky_relu(b, x, negative_slope=0.01, out=None):
     return b.layer("leaky_relu", x, alpha=float(negative_slope))
 
 
-def _elu(b, x, alpha=1, scale=1, input_scale=1, out=None):
-    _needs(input_scale == 1, f"elu with input_scale={input_scale}")
-    return _scale(b, b.layer("elu", x, alpha=float(alpha)), scale)
-
-
-def _selu(b, x, out):
-    return _elu(b, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
-
-
 def _gelu(b, x, approximate="none", out=None):
     return b.layer("gelu_tanh" if approximate == "tanh" else "gelu", x)
 
@@ -214,14 +167,6 @@ def _gelu(b, x, approximate="none", out=None):
 def _softplus(b, x, beta=1, threshold=20, out=None):
     _needs(threshold == 20, f"softplus with threshold={threshold}")
     return _scale(b, b.layer("softplus", _scale(b, x, beta)), 1 / beta)
-
-
-def _prelu(b, x, weight, out):
-    """max(x, 0) + weight * min(x, 0), with one weight per channel or one for all."""
-    if x.rank > 1:
-        weight = b.reshape(weight, (*weight.shape, *[1] * (x.rank - 2)))
-    negative = b.layer("clamp", x, min=-math.inf, max=0.0)
-    return b.layer("add", b.layer("relu", x), b.layer("mul", weight, negative))
 
 
 def _pow(b, x, exponent, out):
@@ -282,6 +227,29 @@ def _avg_pool2d(
     _needs(divisor_override is None, "avg_pool2d with divisor_override")
     window = _window(kernel_size, stride, padding, ceil=ceil_mode, count_pad=count_include_pad)
     return _batched(b, x, lambda x4: b.layer("avg_pool", x4, **window))
+
+
+def _pool1d(pool):
+    """A pool of rows, as a pool of images with one row."""
+
+    def one_row(name, sizes):
+        beside = 0 if name == "padding" else 1
+        return [beside, *(sizes if isinstance(sizes, (list, tuple)) else [sizes])]
+
+    def run(b, x, kernel_size, out, **names):
+        pairs = {k: one_row(k, v) for k, v in names.items() if k in ("padding", "dilation")}
+        if names.get("stride") not in ([], None):
+            pairs["stride"] = one_row("stride", names["stride"])
+        kernel = one_row("kernel", kernel_size)
+        image = b.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+        return b.reshape(pool(b, image, kernel, **{**names, **pairs}, out=None), out)
+
+    return run
+
+
+def _adaptive_avg_pool1d(b, x, output_size, out):
+    image = b.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+    return b.reshape(_adaptive_avg_pool2d(b, image, None, (1, out[-1])), out)
 
 
 def _adaptive_avg_pool2d(b, x, output_size, out):
@@ -407,10 +375,12 @@ def _stack(b, tensors, out, dim=0):
 
 
 def _pad(b, x, pad, out, mode="constant", value=0):
-    """Constant padding. ``pad`` has two values per dim, from the last dim on; libsol pads only the last two dims."""
-    _needs(mode == "constant", f"pad with mode={mode}")
-    pad = list(pad) + [0] * (4 - len(pad))
-    _needs(not any(pad[4:]) and min(pad) >= 0, f"pad by {pad}")
+    """``pad`` has two values per dim, from the last dim on. A value below 0 removes elements."""
+    if mode != "constant":
+        return ops_move.pad_with_copies(b, x, pad, mode)
+    x = ops_move.crop(b, x, pad)
+    pad = [max(0, size) for size in pad] + [0] * (4 - len(pad))
+    x, pad = ops_move.pad_outer_dims(b, x, pad[4:], value or 0), pad[:4]
     if not any(pad):
         return x
     left, right, top, bottom = pad[:4]
@@ -435,25 +405,20 @@ TABLE = {
     "conv2d.default conv2d.padding": _conv2d,
     "conv1d.default conv1d.padding": _conv1d,
     "convolution.default _convolution.default _convolution.deprecated": _convolution,
+    "conv_transpose2d.input": _conv_transpose2d,
+    "conv_transpose1d.default": _conv_transpose1d,
     "linear.default": _linear,
     "matmul.default": _matmul,
     "mm.default bmm.default": _mm,
-    "layer_norm.default": _layer_norm,
-    "scaled_dot_product_attention.default": _attention,
     "addmm.default": _addmm,
-    "batch_norm.default": _batch_norm,
-    "softmax.int _softmax.default": _softmax,
-    "log_softmax.int _log_softmax.default": _log_softmax,
+    "baddbmm.default": _baddbmm,
     "relu.default": _unary("relu"),
     "relu6.default": lambda b, x, out: _clamp(b, x, 0.0, 6.0),
     "hardtanh.default clamp.default clamp.Tensor clip.default clip.Tensor": _clamp,
     "clamp_min.default clamp_min.Tensor clamp_max.default clamp_max.Tensor": _clamp,
     "leaky_relu.default": _leaky_relu,
-    "elu.default": _elu,
-    "selu.default": _selu,
     "gelu.default": _gelu,
     "softplus.default": _softplus,
-    "prelu.default": _prelu,
     "sigmoid.default": _unary("sigmoid"),
     "tanh.default": _unary("tanh"),
     "silu.default": _unary("silu"),
@@ -483,6 +448,9 @@ TABLE = {
     "max_pool2d.default": _max_pool2d,
     "avg_pool2d.default": _avg_pool2d,
     "adaptive_avg_pool2d.default": _adaptive_avg_pool2d,
+    "max_pool1d.default": _pool1d(_max_pool2d),
+    "avg_pool1d.default": _pool1d(_avg_pool2d),
+    "adaptive_avg_pool1d.default": _adaptive_avg_pool1d,
     "mean.default mean.dim": _reduce("mean"),
     "sum.default sum.dim_IntList": _reduce("sum"),
     "amax.default max.default": _reduce("reduce_max"),
@@ -511,7 +479,7 @@ TABLE = {
     "ones.default ones_like.default new_ones.default": _ones,
 }
 
-TABLE |= ops_type.TABLE
+TABLE |= ops_norm.TABLE | ops_move.TABLE | ops_resize.TABLE | ops_type.TABLE
 
 OPS = {name: function for names, function in TABLE.items() for name in names.split()}
 

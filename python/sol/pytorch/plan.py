@@ -12,8 +12,9 @@ from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
 from sol.pytorch.capture import capture, capture_any
-from sol.pytorch.importer import describe_graph, find_tensor, import_graph
+from sol.pytorch.importer import find_tensor, import_graph
 from sol.pytorch.inputs import DTYPE_NAMES
+from sol.pytorch.nodes import describe_graph
 from sol.pytorch.reads import is_same
 from sol.pytorch.selector import forget_times
 

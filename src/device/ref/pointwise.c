@@ -3,8 +3,8 @@
  *
  *   values x, y of the inputs at one point  ->  the layer's formula  ->  the value of the output at this point
  *
- * The formula for floats is compiled twice: for float, in which f32, f16 and bf16 compute, and for double. tgmath.h makes
- * functions such as exp follow the type of their argument. Integers and bools compute in int64_t.
+ * The formula for floats is compiled twice: for float, in which f32, f16 and bf16 compute, and for double. With C's type-generic
+ * functions, exp is expf for a float. Integers and bools compute in int64_t.
  */
 #include "device/ref/eval.h"
 
@@ -100,7 +100,8 @@ NUMBERS(relu, x < 0 ? 0 : x, x < 0 ? 0 : x)
 NUMBERS(clamp, R(clamp((double)x, (double)R(c->attr->min), (double)R(c->attr->max))),
         clamp_whole(c, x))
 FLOATS(leaky_relu, x > 0 ? x : R(c->attr->alpha) * x)
-FLOATS(elu, x > 0 ? x : R(c->attr->alpha) * expm1(x))
+FLOATS(elu,
+       R(c->attr->scale) * (x > 0 ? x : R(c->attr->alpha) * expm1(R(c->attr->input_scale) * x)))
 FLOATS(sigmoid, 1 / (1 + exp(-x)))
 FLOATS(tanh, tanh(x))
 FLOATS(gelu, R(0.5) * x * (1 + erf(x * R(M_SQRT1_2))))
@@ -120,6 +121,7 @@ NUMBERS(neg, -x, REF_WRAP(0, -, x))
 NUMBERS(square, x *x, REF_WRAP(x, *, x))
 FLOATS(reciprocal, 1 / x)
 FLOATS(erf, erf(x))
+FLOATS(softsign, x / (1 + fabs(x)))
 FLOATS(sin, sin(x))
 FLOATS(cos, cos(x))
 FLOATS(floor, floor(x))
@@ -142,6 +144,7 @@ NUMBERS(sub, x - y, REF_WRAP(x, -, y))
 NUMBERS(mul, x *y, REF_WRAP(x, *, y))
 FLOATS(div, x / y)
 FLOATS(pow, pow(x, y))
+FLOATS(prelu, x < 0 ? y * x : x)
 NUMBERS(less, x < y, x < y)
 NUMBERS(less_equal, x <= y, x <= y)
 NUMBERS(equal, x == y, x == y)

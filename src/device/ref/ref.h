@@ -21,7 +21,7 @@
 #include "ir/ir.h"
 
 /* Computes one layer: writes its outputs to `out`, from its inputs `in`, all of them in the types of their tensors. `symbols` are
- * the values of the model's symbols. For inputs and parameters it does nothing. Never allocates. EINVAL: an index of a gather is
+ * the values of the model's symbols. For inputs and parameters it does nothing. Never allocates. EINDEX: an index of a gather is
  * outside of its table. */
 enum sol_status ref_layer(const struct layer *layer, const int64_t *symbols, const void *const *in,
                           void *const *out);

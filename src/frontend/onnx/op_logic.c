@@ -45,30 +45,10 @@ enum sol_status op_where(struct op_call *c) {
     return call_set_output(c, 0, call_layer(c, "where", 3, in, ""));
 }
 
-/* A matrix of bools. True: the element stays, as it is at or above diagonal k (is_upper), or at or below it. */
-static sol_tensor triangle(struct op_call *c, int64_t rows, int64_t columns, int64_t k,
-                           bool is_upper) {
-    const int64_t dim[2] = {rows, columns};
-    uint8_t *mask = arena_alloc_array(c->im->arena, sizeof *mask, (size_t)(rows * columns) + 1);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            mask[i * columns + j] = is_upper ? j - i >= k : j - i <= k;
-    return call_param(c, SOL_BOOL, 2, dim, mask);
-}
-
-#define MAX_MASK ((int64_t)1 << 24)
-
 enum sol_status op_trilu(struct op_call *c) {
-    int rank = call_rank(c, 0);
+    const char *kind = call_int(c, "upper", 1) ? "triu" : "tril";
     int64_t k = 0;
-    if (rank < 2) return fail(SOL_EINVAL, "a tensor of rank %d", rank);
-    int64_t rows = call_dim(c, 0, rank - 2), columns = call_dim(c, 0, rank - 1);
     if (call_has(c, 1)) call_input_ints(c, 1, 1, &k);
-    TRY(c->im->status);
-    if (rows && columns > MAX_MASK / rows)
-        return fail(SOL_EUNSUPPORTED, "a matrix of more than %lld values", (long long)MAX_MASK);
-    k = max_i64(-rows, min_i64(k, columns)); /* beyond these, the triangle is empty or everything */
-    sol_tensor mask = triangle(c, rows, columns, k, call_int(c, "upper", 1) != 0);
-    sol_tensor in[3] = {mask, call_tensor(c, 0), call_scalar(c, 0)};
-    return call_set_output(c, 0, call_layer(c, "where", 3, in, ""));
+    k = max_i64(INT32_MIN, min_i64(k, INT32_MAX)); /* beyond these, it is empty or everything */
+    return call_set_output(c, 0, LAYER1(c, kind, call_tensor(c, 0), "diagonal=%lld", (long long)k));
 }

@@ -1,7 +1,6 @@
-/* Operators that compute on floats: products, normalization, pointwise functions, reductions. Each function adds layers. */
+/* Operators that compute on floats: products, pointwise functions, reductions. Each function adds layers. */
 #include "import.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -57,129 +56,6 @@ enum sol_status op_matmul(struct op_call *c) {
     return call_set_output(c, 0, call_reshape(c, y, rank - (left == 1) - (right == 1), dim));
 }
 
-/* ---- Normalization ---- */
-
-/* ONNX's order is x, scale, bias, mean, variance; SOL's x, mean, variance, weight, bias. */
-enum sol_status op_batch_norm(struct op_call *c) {
-    if (call_int(c, "training_mode", 0) || c->n_out > 1)
-        return fail(SOL_EUNSUPPORTED, "training_mode");
-    if (!call_int(c, "spatial", 1)) return fail(SOL_EUNSUPPORTED, "spatial=0");
-    static const int order[] = {0, 3, 4, 1, 2};
-    sol_tensor in[5];
-    for (int i = 0; i < 5; i++) in[i] = call_tensor(c, order[i]);
-    return call_set_output(c, 0,
-                           call_layer(c, "batch_norm", 5, in, "eps=%s",
-                                      call_format_double(c, call_float(c, "epsilon", 1e-5))));
-}
-
-/* y = (x - mean) / sqrt(variance + epsilon), with mean and variance over `n` axes from `first` on. */
-struct normal {
-    sol_tensor y, mean, inverse; /* inverse = 1 / sqrt(variance + epsilon) */
-};
-
-static struct normal normalize(struct op_call *c, sol_tensor x, int first, int n) {
-    struct normal out;
-    int64_t axes[SOL_MAX_RANK];
-    for (int i = 0; i < n; i++) axes[i] = first + i;
-    const char *list = call_format_ints(c, n, axes);
-    out.mean = LAYER1(c, "mean", x, "axes=%s keepdim=true", list);
-    sol_tensor centered = LAYER2(c, "sub", x, out.mean, "");
-    sol_tensor variance =
-        LAYER1(c, "mean", LAYER1(c, "square", centered, ""), "axes=%s keepdim=true", list);
-    sol_tensor padded =
-        LAYER2(c, "add", variance, call_scalar(c, call_float(c, "epsilon", 1e-5)), "");
-    out.inverse = LAYER1(c, "rsqrt", padded, "");
-    out.y = LAYER2(c, "mul", centered, out.inverse, "");
-    return out;
-}
-
-/* [channels] as [channels, 1, ..], to broadcast along axis 1 of `rank` dims. */
-static sol_tensor by_channel(struct op_call *c, sol_tensor x, int rank) {
-    struct size dim[SOL_MAX_RANK];
-    if (call_shape(c, x, dim) != 1) return x;
-    for (int d = 1; d < rank - 1; d++) dim[d] = size_const(1);
-    return call_reshape(c, x, rank - 1, dim);
-}
-
-enum sol_status op_instance_norm(struct op_call *c) {
-    int rank = call_rank(c, 0);
-    if (rank < 3) return fail(SOL_EINVAL, "an input of rank %d", rank);
-    sol_tensor y = normalize(c, call_tensor(c, 0), 2, rank - 2).y;
-    y = LAYER2(c, "mul", y, by_channel(c, call_tensor(c, 1), rank), "");
-    return call_set_output(c, 0, LAYER2(c, "add", y, by_channel(c, call_tensor(c, 2), rank), ""));
-}
-
-/* Over all dims from `axis` on. Outputs 1 and 2, for training, are the mean and 1 / standard deviation. */
-enum sol_status op_layer_norm(struct op_call *c) {
-    int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
-    struct normal normal = normalize(c, call_tensor(c, 0), axis, rank - axis);
-    sol_tensor y = LAYER2(c, "mul", normal.y, call_tensor(c, 1), "");
-    if (call_has(c, 2)) y = LAYER2(c, "add", y, call_tensor(c, 2), "");
-    TRY(call_set_output(c, 1, normal.mean));
-    TRY(call_set_output(c, 2, normal.inverse));
-    return call_set_output(c, 0, y);
-}
-
-/* x / sqrt(mean(x^2) + epsilon) * scale */
-enum sol_status op_rms_norm(struct op_call *c) {
-    int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
-    int64_t axes[SOL_MAX_RANK];
-    for (int d = axis; d < rank; d++) axes[d - axis] = d;
-    sol_tensor x = call_tensor(c, 0), squares = LAYER1(c, "square", x, "");
-    sol_tensor mean =
-        LAYER1(c, "mean", squares, "axes=%s keepdim=true", call_format_ints(c, rank - axis, axes));
-    sol_tensor padded = LAYER2(c, "add", mean, call_scalar(c, call_float(c, "epsilon", 1e-5)), "");
-    sol_tensor y = LAYER2(c, "mul", x, LAYER1(c, "rsqrt", padded, ""), "");
-    return call_set_output(c, 0, LAYER2(c, "mul", y, call_tensor(c, 1), ""));
-}
-
-/* x / norm along one axis, with the sum of absolute values (p 1) or the root of the sum of squares (p 2). If the norm is 0, ONNX
- * defines the result as 0, so 1 is added to the norm. */
-enum sol_status op_lp_norm(struct op_call *c) {
-    const int64_t axis = call_axis(c, call_int(c, "axis", -1), call_rank(c, 0)),
-                  p = call_int(c, "p", 2);
-    if (p != 1 && p != 2) return fail(SOL_EINVAL, "p is %lld", (long long)p);
-    sol_tensor x = call_tensor(c, 0), powers = LAYER1(c, p == 1 ? "abs" : "square", x, "");
-    sol_tensor norm =
-        LAYER1(c, "sum", powers, "axes=%s keepdim=true", call_format_ints(c, 1, &axis));
-    if (p == 2) norm = LAYER1(c, "sqrt", norm, "");
-    sol_tensor is_zero = LAYER2(c, "equal", norm, call_scalar(c, 0), "");
-    return call_set_output(c, 0, LAYER2(c, "div", x, LAYER2(c, "add", norm, is_zero, ""), ""));
-}
-
-/* Has input `i` a dim of 0? Layers cannot reduce over no values; the interpreter can. */
-static bool is_empty(const struct op_call *c, int i) {
-    for (int d = 0; d < c->in[i]->rank; d++)
-        if (size_is(c->in[i]->dim[d], 0)) return true;
-    return false;
-}
-
-/* x - max - log(sum(exp(x - max))). The logarithm of the softmax would lose digits. */
-static sol_tensor log_softmax(struct op_call *c, sol_tensor x, int axis) {
-    sol_tensor shifted =
-        LAYER2(c, "sub", x, LAYER1(c, "reduce_max", x, "axes=[%d] keepdim=true", axis), "");
-    sol_tensor total =
-        LAYER1(c, "sum", LAYER1(c, "exp", shifted, ""), "axes=[%d] keepdim=true", axis);
-    return LAYER2(c, "sub", shifted, LAYER1(c, "log", total, ""), "");
-}
-
-/* Before opset 13, the softmax is over all dims from `axis` on. */
-enum sol_status op_softmax(struct op_call *c) {
-    bool is_old = c->im->opset < 13, is_log = !strcmp(c->op->layer, "log");
-    int rank = call_rank(c, 0),
-        axis = (int)call_axis(c, call_int(c, "axis", is_old ? 1 : -1), rank);
-    struct size dim[SOL_MAX_RANK], flat[2] = {size_const(1), size_const(1)};
-    sol_tensor x = call_tensor(c, 0);
-    bool joins = is_old && axis != rank - 1;
-    if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a softmax of no values");
-    call_shape(c, x, dim);
-    for (int d = 0; d < rank; d++) flat[d >= axis] = size_mul(flat[d >= axis], dim[d]);
-    if (joins) x = call_reshape(c, x, 2, flat);
-    if (joins) axis = 1;
-    x = is_log ? log_softmax(c, x, axis) : LAYER1(c, "softmax", x, "axis=%d", axis);
-    return call_set_output(c, 0, joins ? call_reshape(c, x, rank, dim) : x);
-}
-
 /* ---- Pointwise ---- */
 
 enum sol_status op_unary(struct op_call *c) {
@@ -202,18 +78,17 @@ enum sol_status op_alpha(struct op_call *c) {
 enum sol_status op_selu(struct op_call *c) {
     double alpha = call_float(c, "alpha", 1.67326319217681884765625),
            gamma = call_float(c, "gamma", 1.05070102214813232421875);
-    return call_set_output(
-        c, 0,
-        scale(c, LAYER1(c, "elu", call_tensor(c, 0), "alpha=%s", call_format_double(c, alpha)),
-              gamma));
+    return call_set_output(c, 0,
+                           LAYER1(c, "elu", call_tensor(c, 0), "alpha=%s scale=%s",
+                                  call_format_double(c, alpha), call_format_double(c, gamma)));
 }
 
-/* max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) is alpha * elu(x / alpha). */
+/* max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) */
 enum sol_status op_celu(struct op_call *c) {
     double alpha = call_float(c, "alpha", 1);
-    return call_set_output(
-        c, 0,
-        scale(c, LAYER1(c, "elu", scale(c, call_tensor(c, 0), 1 / alpha), "alpha=1.0"), alpha));
+    return call_set_output(c, 0,
+                           LAYER1(c, "elu", call_tensor(c, 0), "alpha=%s input_scale=%s",
+                                  call_format_double(c, alpha), call_format_double(c, 1 / alpha)));
 }
 
 static sol_tensor clamp(struct op_call *c, sol_tensor x, double low, double high) {
@@ -236,18 +111,26 @@ enum sol_status op_thresholded_relu(struct op_call *c) {
     return call_set_output(c, 0, call_layer(c, "where", 3, (sol_tensor[]){is_above, x, zero}, ""));
 }
 
+static sol_tensor where(struct op_call *c, sol_tensor condition, sol_tensor yes, sol_tensor no) {
+    return call_layer(c, "where", 3, (sol_tensor[]){condition, yes, no}, "");
+}
+
+/* x + bias below -lambd, x - bias above lambd, else 0. */
+enum sol_status op_shrink(struct op_call *c) {
+    double lambd = call_float(c, "lambd", 0.5), bias = call_float(c, "bias", 0);
+    sol_tensor x = call_tensor(c, 0), down = LAYER2(c, "sub", x, call_scalar(c, bias), ""),
+               up = LAYER2(c, "add", x, call_scalar(c, bias), "");
+    sol_tensor is_above = LAYER2(c, "less", call_scalar(c, lambd), x, ""),
+               is_below = LAYER2(c, "less", x, call_scalar(c, -lambd), "");
+    return call_set_output(c, 0,
+                           where(c, is_below, up, where(c, is_above, down, call_scalar(c, 0))));
+}
+
 /* (exp(x) + exp(-x)) / 2 */
 enum sol_status op_cosh(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0), up = LAYER1(c, "exp", x, ""),
                down = LAYER1(c, "exp", LAYER1(c, "neg", x, ""), "");
     return call_set_output(c, 0, scale(c, LAYER2(c, "add", up, down, ""), 0.5));
-}
-
-/* x / (1 + |x|) */
-enum sol_status op_softsign(struct op_call *c) {
-    sol_tensor x = call_tensor(c, 0);
-    sol_tensor below = LAYER2(c, "add", LAYER1(c, "abs", x, ""), call_scalar(c, 1), "");
-    return call_set_output(c, 0, LAYER2(c, "div", x, below, ""));
 }
 
 /* x * sigmoid(alpha * x) */
@@ -274,14 +157,19 @@ enum sol_status op_clip(struct op_call *c) {
     return call_set_output(c, 0, clamp(c, call_tensor(c, 0), low, high));
 }
 
-/* max(x, 0) + slope * min(x, 0). */
+/* [channels] as [channels, 1, ..], to broadcast along axis 1 of `rank` dims. */
+static sol_tensor by_channel(struct op_call *c, sol_tensor x, int rank) {
+    struct size dim[SOL_MAX_RANK];
+    if (call_shape(c, x, dim) != 1) return x;
+    for (int d = 1; d < rank - 1; d++) dim[d] = size_const(1);
+    return call_reshape(c, x, rank - 1, dim);
+}
+
 enum sol_status op_prelu(struct op_call *c) {
-    sol_tensor x = call_tensor(c, 0);
     bool is_old = c->im->opset < 7 && call_rank(c, 1) == 1; /* then its one dim is the channels */
     sol_tensor slope =
         is_old ? by_channel(c, call_tensor(c, 1), call_rank(c, 0)) : call_operand(c, 1);
-    sol_tensor below = LAYER2(c, "mul", clamp(c, x, -INFINITY, 0), slope, "");
-    return call_set_output(c, 0, LAYER2(c, "add", LAYER1(c, "relu", x, ""), below, ""));
+    return call_set_output(c, 0, LAYER2(c, "prelu", call_tensor(c, 0), slope, ""));
 }
 
 /* Input `i` in the element type of x. */
@@ -371,36 +259,34 @@ enum sol_status op_average(struct op_call *c) {
 
 /* ---- Reductions ---- */
 
-/* log(sum(exp(x - max))) + max. An infinite maximum becomes the largest finite number, since infinity - infinity is NaN, but
- * infinity minus a finite number is infinite. The last sum is over dims of 1, and removes them. */
-static sol_tensor log_sum_exp(struct op_call *c, sol_tensor x, const char *axes, bool keeps) {
-    const char *last = call_format_double(c, (double)FLT_MAX),
-               *first = call_format_double(c, -(double)FLT_MAX);
-    sol_tensor top = LAYER1(c, "clamp", LAYER1(c, "reduce_max", x, "axes=%s keepdim=true", axes),
-                            "min=%s max=%s", first, last);
-    sol_tensor below = LAYER1(c, "exp", LAYER2(c, "sub", x, top, ""), "");
-    sol_tensor total = LAYER1(c, "sum", below, "axes=%s keepdim=true", axes);
-    sol_tensor y = LAYER2(c, "add", LAYER1(c, "log", total, ""), top, "");
-    return keeps ? y : LAYER1(c, "sum", y, "axes=%s keepdim=false", axes);
+/* Has input `i` a dim of 0? Layers cannot reduce over no values; the interpreter can. */
+static bool is_empty(const struct op_call *c, int i) {
+    for (int d = 0; d < c->in[i]->rank; d++)
+        if (size_is(c->in[i]->dim[d], 0)) return true;
+    return false;
 }
 
-/* The composite reductions are a sum with pointwise layers before and after it. */
+/* Reductions that are no layer: a sum with pointwise layers before and after it. */
+struct composed {
+    const char *kind, *before, *after;
+};
+static const struct composed *find_composed(const char *kind) {
+    static const struct composed rows[] = {{"sum_square", "square", NULL},
+                                           {"l1", "abs", NULL},
+                                           {"l2", "square", "sqrt"},
+                                           {"log_sum", NULL, "log"}};
+    for (int i = 0; i < COUNT(rows); i++)
+        if (!strcmp(rows[i].kind, kind)) return &rows[i];
+    return NULL;
+}
+
 static sol_tensor reduce(struct op_call *c, const char *kind, sol_tensor x, const char *axes) {
-    const char *sum = "axes=%s keepdim=%s", *keep = call_int(c, "keepdims", 1) ? "true" : "false";
-    if (!strcmp(kind, "log_sum_exp")) return log_sum_exp(c, x, axes, *keep == 't');
-    static const struct {
-        const char *kind, *before, *after;
-    } rows[] = {{"sum_square", "square", NULL},
-                {"l1", "abs", NULL},
-                {"l2", "square", "sqrt"},
-                {"log_sum", NULL, "log"}};
-    for (int i = 0; i < COUNT(rows); i++) {
-        if (strcmp(rows[i].kind, kind) != 0) continue;
-        if (rows[i].before) x = LAYER1(c, rows[i].before, x, "");
-        x = LAYER1(c, "sum", x, sum, axes, keep);
-        return rows[i].after ? LAYER1(c, rows[i].after, x, "") : x;
-    }
-    return LAYER1(c, kind, x, sum, axes, keep);
+    const char *list = "axes=%s keepdim=%s", *keep = call_int(c, "keepdims", 1) ? "true" : "false";
+    const struct composed *row = find_composed(kind);
+    if (!row) return LAYER1(c, kind, x, list, axes, keep);
+    if (row->before) x = LAYER1(c, row->before, x, "");
+    x = LAYER1(c, "sum", x, list, axes, keep);
+    return row->after ? LAYER1(c, row->after, x, "") : x;
 }
 
 /* Axes are an attribute in early opsets and an input later. Without axes, it reduces all dims, or none with
@@ -410,11 +296,11 @@ enum sol_status op_reduce(struct op_call *c) {
     int n = call_has(c, 1) ? call_input_ints(c, 1, SOL_MAX_RANK, axes)
                            : call_ints(c, "axes", SOL_MAX_RANK, axes);
     bool is_nothing = !n && call_int(c, "noop_with_empty_axes", 0);
-    /* The names of composites have an underscore ("log_sum"), but for "reduce_max" and "reduce_min". */
-    bool is_plain = strchr(c->op->layer, '_') == NULL || !strncmp(c->op->layer, "reduce", 6);
+    bool is_plain = !find_composed(c->op->layer); /* then a reduction over no dims gives x */
     if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
     if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a reduction of no values");
-    if (is_nothing || !call_rank(c, 0)) return call_set_output(c, 0, call_tensor(c, 0));
+    if (is_nothing || (is_plain && !call_rank(c, 0)))
+        return call_set_output(c, 0, call_tensor(c, 0));
     return call_set_output(
         c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_format_ints(c, n, axes)));
 }

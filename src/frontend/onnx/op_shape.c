@@ -178,11 +178,20 @@ static int read_slices(struct op_call *c, int64_t list[4][SOL_MAX_RANK]) {
     return c->im->status ? 0 : n[0];
 }
 
-/* Clamps the bounds as ONNX defines, for steps above 0. Returns the number of values. */
+/* A bound counts from the end if it is below 0. Then it is clamped to [low, high]. */
+static int64_t clamp_bound(int64_t bound, int64_t size, int64_t low, int64_t high) {
+    if (bound < 0) bound = bound < -size ? low : bound + size;
+    return min_i64(max_i64(bound, low), high);
+}
+
+/* Clamps the bounds as NumPy. A slice that goes backwards may end before the first value, at -1. Returns the number of values. */
 static int64_t clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t step) {
-    *start = *start < 0 ? max_i64(0, *start + size) : min_i64(*start, size);
-    end = end < 0 ? max_i64(0, end + size) : min_i64(end, size);
-    return end > *start ? ceil_div(end - *start, step) : 0;
+    int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
+    *start = clamp_bound(*start, size, low, high);
+    end = clamp_bound(end, size, low, high);
+    int64_t n = step > 0 ? ceil_div(end - *start, step) : ceil_div(*start - end, -step);
+    if (n <= 0) *start = 0;
+    return max_i64(n, 0);
 }
 
 /* An open dim: bounds that count from its ends are formulas. An end that counts from its beginning may be behind it. */
@@ -193,6 +202,7 @@ static sol_tensor slice_open(struct op_call *c, sol_tensor x, int axis, int64_t 
     if (to < 0) end = size_add(dim, size_const(to));
     else if (to < INT32_MAX)
         call_fail(c, fail(SOL_EUNSUPPORTED, "values up to %lld of an open size", (long long)to));
+    if (step < 1) call_fail(c, fail(SOL_EUNSUPPORTED, "a step of %lld", (long long)step));
     struct size length = size_add(size_sub(end, start), size_const(step - 1));
     if (step > 1) length = call_floor(c, length, step);
     return LAYER1(c, "slice", x, "axis=%d start=%s step=%lld shape=[%s]", axis,
@@ -207,9 +217,9 @@ enum sol_status op_slice(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0);
     for (int i = 0; i < n; i++) {
         int axis = (int)call_axis_of_list(c, list[2][i], call_rank(c, 0), named);
-        if (list[3][i] < 1) return fail(SOL_EUNSUPPORTED, "a step of %lld", (long long)list[3][i]);
+        if (list[3][i] == 0) return fail(SOL_EINVAL, "a step of 0");
         if (list[0][i] == 0 && list[1][i] >= INT32_MAX && list[3][i] == 1) continue;
-        int64_t start = list[0][i], step = min_i64(list[3][i], INT32_MAX);
+        int64_t start = list[0][i], step = max_i64(-INT32_MAX, min_i64(list[3][i], INT32_MAX));
         if (!size_is_const(c->in[0]->dim[axis])) {
             x = slice_open(c, x, axis, start, list[1][i], step);
             continue;

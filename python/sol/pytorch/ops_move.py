@@ -1,0 +1,194 @@
+"""A part of the table of ATen ops (ops.py): ops that rearrange or repeat values, and triangles of matrices."""
+
+import math
+
+from sol.pytorch.builder import needs, normal_axis
+
+
+def _slice(b, x, axis, start, size, step=1):
+    return b.layer("slice", x, axis=axis, start=start, step=step, shape=[size])
+
+
+# ---- Order of values ----
+
+
+def _flip(b, x, dims, out):
+    for dim in dims:
+        axis = normal_axis(dim, x.rank)
+        if x.rank and x.shape[axis] != 1:
+            x = _slice(b, x, axis, x.shape[axis] - 1, x.shape[axis], -1)
+    return x
+
+
+def _roll(b, x, shifts, out, dims=()):
+    """Without dims, the values are rolled in row-major order."""
+    shifts = shifts if isinstance(shifts, (list, tuple)) else [shifts]
+    if not dims:
+        flat = b.reshape(x, (math.prod(x.shape),))
+        return b.reshape(_roll(b, flat, shifts, flat.shape, [0]), x.shape)
+    for shift, dim in zip(shifts, dims if isinstance(dims, (list, tuple)) else [dims]):
+        axis = normal_axis(dim, x.rank)
+        size = x.shape[axis]
+        first = size - shift % size if size != 0 else 0  # becomes number 0
+        if first not in (0, size):
+            parts = _slice(b, x, axis, first, size - first), _slice(b, x, axis, 0, first)
+            x = b.layer("concat", *parts, axis=axis)
+    return x
+
+
+def _movedim(b, x, source, destination, out):
+    source, destination = (
+        [normal_axis(d, x.rank) for d in (dims if isinstance(dims, (list, tuple)) else [dims])]
+        for dims in (source, destination)
+    )
+    axes = [d for d in range(x.rank) if d not in source]
+    for to, axis in sorted(zip(destination, source)):
+        axes.insert(to, axis)
+    return x if axes == sorted(axes) else b.layer("permute", x, axes=axes)
+
+
+def _turn(b, x, out):
+    """numpy_T: reverses the order of all dims."""
+    return x if x.rank < 2 else b.layer("permute", x, axes=list(reversed(range(x.rank))))
+
+
+def _turn_matrix(b, x, out):
+    """mT: exchanges the last two dims."""
+    return b.layer("permute", x, axes=[*range(x.rank - 2), x.rank - 1, x.rank - 2])
+
+
+def _regroup(b, x, parts, axes, out):
+    """Splits dims into ``parts``, permutes these, and joins them to the shape ``out``."""
+    return b.reshape(b.layer("permute", b.reshape(x, parts), axes=axes), out)
+
+
+def _pixel_shuffle(b, x, upscale_factor, out):
+    factor, lead = upscale_factor, list(x.shape[:-3])
+    channels, rows, columns = x.shape[-3] // factor**2, *x.shape[-2:]
+    axes = [*range(len(lead)), *(len(lead) + i for i in (0, 3, 1, 4, 2))]
+    return _regroup(b, x, (*lead, channels, factor, factor, rows, columns), axes, out)
+
+
+def _pixel_unshuffle(b, x, downscale_factor, out):
+    factor, lead = downscale_factor, list(x.shape[:-3])
+    if any(not isinstance(size, int) for size in lead):
+        b.exclude(0)  # PyTorch returns an empty batch in its old shape
+    channels, rows, columns = x.shape[-3], *(size // factor for size in x.shape[-2:])
+    axes = [*range(len(lead)), *(len(lead) + i for i in (0, 2, 4, 1, 3))]
+    return _regroup(b, x, (*lead, channels, rows, factor, columns, factor), axes, out)
+
+
+def _channel_shuffle(b, x, groups, out):
+    batch, channels, *rest = x.shape
+    axes = [0, 2, 1, *range(3, len(rest) + 3)]
+    return _regroup(b, x, (batch, groups, channels // groups, *rest), axes, out)
+
+
+# ---- Repetitions ----
+
+
+def _repeat(b, x, repeats, out):
+    """[h, w] becomes [1, h, 1, w]; this is expanded, and pairs of dims are joined."""
+    shape = (1,) * (len(repeats) - x.rank) + x.shape
+    if all(times == 1 for times in repeats):
+        return b.reshape(x, shape)
+    apart = [size for dim in shape for size in (1, dim)]
+    full = [size for pair in zip(repeats, shape) for size in pair]
+    return b.reshape(b.layer("expand", b.reshape(x, apart), shape=full), out)
+
+
+def _tile(b, x, dims, out):
+    return _repeat(b, x, [1] * (x.rank - len(dims)) + list(dims), out)
+
+
+def _repeat_interleave(b, x, repeats, out, dim=None, output_size=None):
+    if dim is None:
+        x, dim = b.reshape(x, (math.prod(x.shape),)), 0
+    axis = normal_axis(dim, x.rank)
+    apart = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
+    full = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
+    return b.reshape(b.layer("expand", b.reshape(x, apart), shape=list(full)), out)
+
+
+# ---- Padding ----
+
+
+def _pairs(x, pad):
+    """Yields (axis, number of values before, after) of a padding, which begins with the last dim."""
+    for i in range(0, len(pad), 2):
+        yield x.rank - 1 - i // 2, pad[i], pad[i + 1]
+
+
+def crop(b, x, pad):
+    """Removes the values that a padding below 0 removes."""
+    for axis, before, after in _pairs(x, pad):
+        gone = max(0, -before), max(0, -after)
+        if any(gone):
+            x = _slice(b, x, axis, gone[0], x.shape[axis] - sum(gone))
+    return x
+
+
+def pad_outer_dims(b, x, pad, value):
+    """Constant padding of dims -3, -4, .."""
+    for axis, before, after in _pairs(x, [0] * 4 + list(pad)):
+        if before or after:
+            rest = x.shape[:axis], x.shape[axis + 1 :]
+            sides = [
+                b.layer("expand", b.value(value, x.dtype), shape=[*rest[0], size, *rest[1]])
+                if size
+                else None
+                for size in (before, after)
+            ]
+            parts = [part for part in (sides[0], x, sides[1]) if part is not None]
+            x = b.layer("concat", *parts, axis=axis)
+    return x
+
+
+def _side(b, x, axis, size, mode, is_front):
+    """Returns the ``size`` values that a padding puts in front of ``x``, or behind it."""
+    whole = x.shape[axis]
+    if mode == "replicate":
+        edge = _slice(b, x, axis, 0 if is_front else whole - 1, 1)
+        return b.layer("expand", edge, shape=[*x.shape[:axis], size, *x.shape[axis + 1 :]])
+    if mode == "circular":
+        return _slice(b, x, axis, whole - size if is_front else 0, size)
+    return _slice(b, x, axis, size if is_front else whole - 2, size, -1)
+
+
+def pad_with_copies(b, x, pad, mode):
+    """Pads with values of ``x``: reflect, replicate, circular."""
+    needs(mode in ("reflect", "replicate", "circular"), f"pad with mode={mode}")
+    x = crop(b, x, pad)
+    for axis, before, after in _pairs(x, pad):
+        needs(isinstance(x.shape[axis], int), "padding of a dim of unknown size")
+        front = [_side(b, x, axis, before, mode, True)] if before > 0 else []
+        behind = [_side(b, x, axis, after, mode, False)] if after > 0 else []
+        if front or behind:
+            x = b.layer("concat", *front, x, *behind, axis=axis)
+    return x
+
+
+# ---- Triangles ----
+
+
+def _triangle(kind):
+    return lambda b, x, out, diagonal=0: b.layer(kind, x, diagonal=diagonal)
+
+
+# ---- The table ----
+
+TABLE = {
+    "flip.default": _flip,
+    "roll.default": _roll,
+    "movedim.int movedim.intlist": _movedim,
+    "numpy_T.default": _turn,
+    "mT.default": _turn_matrix,
+    "pixel_shuffle.default": _pixel_shuffle,
+    "pixel_unshuffle.default": _pixel_unshuffle,
+    "channel_shuffle.default native_channel_shuffle.default": _channel_shuffle,
+    "repeat.default": _repeat,
+    "tile.default": _tile,
+    "repeat_interleave.self_int": _repeat_interleave,
+    "tril.default": _triangle("tril"),
+    "triu.default": _triangle("triu"),
+}

@@ -1,0 +1,232 @@
+"""A part of the table of ATen ops (ops.py): norms, softmax, attention, activations with parameters, statistics.
+
+Most of these ops are one composite layer each, which libsol decomposes.
+"""
+
+import math
+
+import torch
+
+from sol.pytorch.builder import DTYPES, all_axes, needs, normal_axis
+
+# ---- Norms ----
+
+
+def _affine(weight, bias):
+    """Returns the inputs after x of a norm. A bias alone needs a weight of 1."""
+    if bias is None:
+        return [] if weight is None else [weight]
+    return [1.0 if weight is None else weight, bias]
+
+
+def _last_axes(x, shape):
+    return list(range(x.rank - len(shape), x.rank))
+
+
+def _layer_norm(b, x, normalized_shape, weight=None, bias=None, eps=1e-5, out=None, **_):
+    axes = _last_axes(x, normalized_shape)
+    return b.layer("layer_norm", x, *_affine(weight, bias), axes=axes, eps=float(eps))
+
+
+def _rms_norm(b, x, normalized_shape, weight=None, eps=None, out=None):
+    axes = _last_axes(x, normalized_shape)
+    eps = torch.finfo(DTYPES[x.dtype]).eps if eps is None else eps
+    return b.layer("rms_norm", x, *_affine(weight, None), axes=axes, eps=float(eps))
+
+
+def _group_norm(b, x, num_groups, weight=None, bias=None, eps=1e-5, out=None, **_):
+    if weight is None and bias is not None:
+        weight = b.layer("expand", 1.0, shape=list(bias.shape))
+    return b.layer("group_norm", x, *_affine(weight, bias), groups=num_groups, eps=float(eps))
+
+
+def _instance_norm(
+    b, x, weight=None, bias=None, running_mean=None, running_var=None, use_input_stats=True,
+    eps=1e-5, out=None, **_,
+):  # fmt: skip
+    if use_input_stats:
+        return _group_norm(b, x, x.shape[1], weight, bias, eps)
+    return _batch_norm(b, x, weight, bias, running_mean, running_var, False, eps, out)
+
+
+def _batch_norm(
+    b, x, weight=None, bias=None, running_mean=None, running_var=None, training=False,
+    eps=1e-5, out=None, **_,
+):  # fmt: skip
+    if running_mean is None:
+        return _batch_statistics(b, x, weight, bias, eps)
+    needs(not training, "batch_norm that updates its statistics")
+    channels = list(running_mean.shape)
+    if weight is None:
+        weight = b.layer("expand", 1.0, shape=channels)
+    if bias is None:
+        bias = b.layer("expand", 0.0, shape=channels)
+    return b.layer("batch_norm", x, running_mean, running_var, weight, bias, eps=float(eps))
+
+
+def _batch_statistics(b, x, weight, bias, eps):
+    """batch_norm with mean and variance of the input: a layer norm over all dims but the channels."""
+    channels = (x.shape[1], *[1] * (x.rank - 2))
+    inputs = [t if t is None else b.reshape(t, channels) for t in (weight, bias)]
+    axes = [0, *range(2, x.rank)]
+    return b.layer("layer_norm", x, *_affine(*inputs), axes=axes, eps=float(eps))
+
+
+# ---- Softmax, attention ----
+
+
+def _softmax(kind):
+    def run(b, x, dim, out, **_):
+        needs(x.rank > 0, f"{kind} of a number")
+        return b.layer(kind, x, axis=normal_axis(dim, x.rank))
+
+    return run
+
+
+def _attention(
+    b, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+    out=None, **_,
+):  # fmt: skip
+    """Heads are grouped if the key has fewer than the query; then ``enable_gqa`` is set."""
+    needs(not dropout_p, "attention with dropout")
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    inputs = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
+    return b.layer("attention", *inputs, scale=scale, causal=bool(is_causal))
+
+
+# ---- Activations ----
+
+
+def _elu(b, x, alpha=1, scale=1, input_scale=1, out=None):
+    scales = {"scale": float(scale), "input_scale": float(input_scale)}
+    return b.layer("elu", x, alpha=float(alpha), **scales)
+
+
+def _selu(b, x, out):
+    return _elu(b, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+
+
+def _celu(b, x, alpha=1.0, out=None):
+    return _elu(b, x, alpha, 1, 1 / alpha)
+
+
+def _prelu(b, x, weight, out):
+    """There is one weight per channel, or one for all."""
+    if x.rank > 1:
+        weight = b.reshape(weight, (*weight.shape, *[1] * (x.rank - 2)))
+    return b.layer("prelu", x, weight)
+
+
+def _rrelu(b, x, lower=0.125, upper=1 / 3, training=False, out=None, **_):
+    needs(not training, "rrelu in training mode")
+    return b.layer("leaky_relu", x, alpha=(float(lower) + float(upper)) / 2)
+
+
+def _log_sigmoid(b, x, out):
+    return b.layer("neg", b.layer("softplus", b.layer("neg", x)))
+
+
+def _hardshrink(b, x, out, lambd=0.5):
+    near = b.layer("less_equal", b.layer("abs", x), float(lambd))
+    return b.layer("where", near, b.value(0.0, x.dtype), x)
+
+
+def _threshold(b, x, threshold, value, out):
+    below = b.layer("less_equal", x, threshold)
+    return b.layer("where", below, b.value(value, x.dtype), x)
+
+
+def _softshrink(b, x, lambd=0.5, out=None):
+    lambd = float(lambd)
+    return b.layer("sub", x, b.layer("clamp", x, min=-lambd, max=lambd))
+
+
+def _glu(b, x, out, dim=-1):
+    axis = normal_axis(dim, x.rank)
+    size = out[axis]
+    a, gate = (b.layer("slice", x, axis=axis, start=i * size, shape=[size]) for i in (0, 1))
+    return b.layer("mul", a, b.layer("sigmoid", gate))
+
+
+# ---- Statistics, norms of vectors ----
+
+
+def _norm(b, x, ord=2, dim=None, keepdim=False, out=None, **names):
+    """linalg_vector_norm, and norm, which calls the order ``p``."""
+    if x.rank == 0:
+        return b.layer("abs", x)
+    power = names.get("p", ord)
+    axes = all_axes(dim, x.rank)
+    return b.layer("norm", x, p=float(2 if power is None else power), axes=axes, keepdim=keepdim)
+
+
+def _variance(b, x, out, dim=None, unbiased=True, correction=None, keepdim=False):
+    needs(x.rank > 0, "the variance of a number")
+    correction = float(unbiased) if correction is None else float(correction)
+    axes = all_axes(dim, x.rank)
+    return b.layer("variance", x, correction=correction, axes=axes, keepdim=keepdim)
+
+
+def _deviation(b, x, out, **names):
+    return b.layer("sqrt", _variance(b, x, out, **names))
+
+
+def _with_mean(statistic):
+    """var_mean and std_mean: [the statistic, the mean]."""
+
+    def run(b, x, out, dim=None, keepdim=False, **names):
+        mean = b.layer("mean", x, axes=all_axes(dim, x.rank), keepdim=keepdim)
+        return [statistic(b, x, out, dim=dim, keepdim=keepdim, **names), mean]
+
+    return run
+
+
+def _logsumexp(b, x, dim, out, keepdim=False):
+    if x.rank == 0:
+        return x
+    return b.layer("logsumexp", x, axes=all_axes(dim, x.rank), keepdim=keepdim)
+
+
+def _cosine_similarity(b, x1, x2, out, dim=1, eps=1e-8):
+    def unit(x):
+        size = b.layer("norm", x, axes=[dim], keepdim=True)
+        return b.layer("div", x, b.layer("maximum", size, float(eps)))
+
+    product = b.layer("mul", unit(x1), unit(x2))
+    return b.layer("sum", product, axes=[normal_axis(dim, len(product.shape))])
+
+
+def _pairwise_distance(b, x1, x2, out, p=2, eps=1e-6, keepdim=False):
+    return _norm(b, b.layer("add", b.layer("sub", x1, x2), float(eps)), p, [-1], keepdim)
+
+
+# ---- The table ----
+
+TABLE = {
+    "layer_norm.default": _layer_norm,
+    "rms_norm.default": _rms_norm,
+    "group_norm.default": _group_norm,
+    "instance_norm.default": _instance_norm,
+    "batch_norm.default": _batch_norm,
+    "softmax.int _softmax.default special_softmax.int": _softmax("softmax"),
+    "log_softmax.int _log_softmax.default special_log_softmax.int": _softmax("log_softmax"),
+    "scaled_dot_product_attention.default": _attention,
+    "elu.default": _elu,
+    "selu.default": _selu,
+    "celu.default": _celu,
+    "prelu.default": _prelu,
+    "rrelu.default": _rrelu,
+    "log_sigmoid.default": _log_sigmoid,
+    "hardshrink.default": _hardshrink,
+    "softshrink.default": _softshrink,
+    "threshold.default": _threshold,
+    "glu.default": _glu,
+    "linalg_vector_norm.default norm.Scalar norm.ScalarOpt_dim frobenius_norm.dim": _norm,
+    "var.default var.dim var.correction": _variance,
+    "std.default std.dim std.correction": _deviation,
+    "var_mean.default var_mean.dim var_mean.correction": _with_mean(_variance),
+    "std_mean.default std_mean.dim std_mean.correction": _with_mean(_deviation),
+    "logsumexp.default special_logsumexp.default": _logsumexp,
+    "cosine_similarity.default": _cosine_similarity,
+    "pairwise_distance.default": _pairwise_distance,
+}

@@ -1,0 +1,103 @@
+"""ATen ops that resize images: upsampling in all modes, dim by dim.
+
+Such an op is linear and treats each dim on its own. So PyTorch's op, applied to the unit vectors of one dim, gives the weights
+of all its results: the rows of a matrix, with the rounding and the treatment of edges that PyTorch has. Rows with few weights
+become sums of gathers, others (antialiasing) a product with the matrix. The table and its conventions are those of ops.py.
+"""
+
+import functools
+
+import torch
+
+from sol.pytorch.builder import needs
+
+MAX_TAPS = 4  # as many gathers at most: a cubic polynomial has four
+MAX_SIZE = 4096  # of a dim; the matrix has the product of two sizes
+
+
+def _upsample(name, n_dims):
+    """``n_dims``: how many dims the op resizes."""
+    op = getattr(torch.ops.aten, name)
+
+    def run(b, x, out, output_size=None, align_corners=None, scale_factors=None, **scales):
+        given = [] if align_corners is None else [align_corners]
+        factors = scale_factors or [scales.get(key) for key in _scale_names(n_dims)]
+        for i in range(n_dims):
+            apply = functools.partial(_apply, op, given, [None] * (n_dims - 1) + [factors[i]])
+            axis = x.rank - n_dims + i
+            x = _resize(b, x, axis, out[axis], apply)
+        return x
+
+    return run
+
+
+def _scale_names(n_dims):
+    return ["scales"] if n_dims == 1 else ["scales_d", "scales_h", "scales_w"][-n_dims:]
+
+
+def _apply(op, given, factors, units, n):
+    """Runs the op on rows, [c, size], and returns [c, n]. An image has one row: PyTorch 2.13 with antialias resizes an image of
+    one column wrongly."""
+    beside = [1] * (len(factors) - 1)
+    image = units.reshape(1, len(units), *beside, units.shape[1])
+    return op.default(image, [*beside, n], *given, *factors).reshape(len(units), n)
+
+
+def _resize(b, x, axis, n, apply):
+    """Resizes one dim to ``n`` values. ``apply``: PyTorch's op on rows."""
+    size = x.shape[axis]
+    needs(isinstance(size, int) and isinstance(n, int), "resizing a dim of unknown size")
+    needs(0 < size <= MAX_SIZE and 0 < n <= MAX_SIZE, f"resizing {size} values to {n}")
+    units = torch.eye(size, dtype=torch.float64 if x.dtype == "f64" else torch.float32)
+    matrix = apply(units, n).T.contiguous()  # [n, size]
+    if n == size and torch.equal(matrix, units):
+        return x
+    taps = int((matrix != 0).sum(1).max())
+    if taps > MAX_TAPS:
+        return _multiply(b, x, axis, matrix)
+    weights, index = matrix.abs().topk(taps, 1)
+    index = index.sort(1).values
+    weights = matrix.gather(1, index)
+    if taps == 1 and bool((weights == 1).all()):
+        return _pick(b, x, axis, n, index[:, 0])
+    return _add_taps(b, x, axis, index, weights)
+
+
+def _pick(b, x, axis, n, index):
+    """Takes one value per result. If each value is repeated equally often, no indices are needed."""
+    size = x.shape[axis]
+    if n % size == 0 and torch.equal(index, torch.arange(n) // (n // size)):
+        front, behind = x.shape[: axis + 1], x.shape[axis + 1 :]
+        apart = b.reshape(x, (*front, 1, *behind))
+        repeated = b.layer("expand", apart, shape=[*front, n // size, *behind])
+        return b.reshape(repeated, (*x.shape[:axis], n, *behind))
+    return b.layer("gather", x, b.constant(index.contiguous()), axis=axis)
+
+
+def _add_taps(b, x, axis, index, weights):
+    total = None
+    for k in range(index.shape[1]):
+        weight = weights[:, k].reshape(-1, *[1] * (x.rank - axis - 1)).contiguous()
+        tap = b.layer("gather", x, b.constant(index[:, k].contiguous()), axis=axis)
+        tap = b.layer("mul", tap, b.cast(b.constant(weight), x.dtype))
+        total = tap if total is None else b.layer("add", total, tap)
+    return total
+
+
+def _multiply(b, x, axis, matrix):
+    """Turns the dim to the end and multiplies by the matrix [n, size]."""
+    order = [d for d in range(x.rank) if d != axis] + [axis]
+    back = sorted(range(x.rank), key=order.__getitem__)
+    turned = x if axis == x.rank - 1 else b.layer("permute", x, axes=order)
+    y = b.layer("linear", turned, b.cast(b.constant(matrix), x.dtype))
+    return y if axis == x.rank - 1 else b.layer("permute", y, axes=back)
+
+
+_NAMES = {
+    "upsample_nearest1d": 1, "upsample_nearest2d": 2, "upsample_nearest3d": 3,
+    "_upsample_nearest_exact1d": 1, "_upsample_nearest_exact2d": 2, "_upsample_nearest_exact3d": 3,
+    "upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_trilinear3d": 3,
+    "upsample_bicubic2d": 2, "_upsample_bilinear2d_aa": 2, "_upsample_bicubic2d_aa": 2,
+}  # fmt: skip
+
+TABLE = {f"{name}.default {name}.vec": _upsample(name, n_dims) for name, n_dims in _NAMES.items()}

@@ -1,0 +1,242 @@
+/*
+ * Operators that normalize: norms, softmax, and attention. Most become one composite layer each, which pass/decompose.c replaces
+ * by simpler ones.
+ */
+#include "import.h"
+
+#include <math.h>
+#include <string.h>
+
+/* "axes=[first,..,rank-1]" */
+static const char *axes_from(struct op_call *c, int first, int rank) {
+    int64_t axes[SOL_MAX_RANK];
+    for (int d = first; d < rank; d++) axes[d - first] = d;
+    return call_format_ints(c, rank - first, axes);
+}
+
+static const char *epsilon(struct op_call *c) {
+    return call_format_double(c, call_float(c, "epsilon", 1e-5));
+}
+
+/* ONNX's order is x, scale, bias, mean, variance; SOL's x, mean, variance, weight, bias. */
+enum sol_status op_batch_norm(struct op_call *c) {
+    if (call_int(c, "training_mode", 0) || c->n_out > 1)
+        return fail(SOL_EUNSUPPORTED, "training_mode");
+    if (!call_int(c, "spatial", 1)) return fail(SOL_EUNSUPPORTED, "spatial=0");
+    static const int order[] = {0, 3, 4, 1, 2};
+    sol_tensor in[5];
+    for (int i = 0; i < 5; i++) in[i] = call_tensor(c, order[i]);
+    return call_set_output(c, 0, call_layer(c, "batch_norm", 5, in, "eps=%s", epsilon(c)));
+}
+
+/* Each channel is a group of its own. */
+enum sol_status op_instance_norm(struct op_call *c) {
+    int rank = call_rank(c, 0);
+    if (rank < 3) return fail(SOL_EINVAL, "an input of rank %d", rank);
+    sol_tensor in[3] = {call_tensor(c, 0), call_tensor(c, 1), call_tensor(c, 2)};
+    return call_set_output(c, 0,
+                           call_layer(c, "group_norm", 3, in, "groups=%lld eps=%s",
+                                      (long long)call_dim(c, 0, 1), epsilon(c)));
+}
+
+/* Before opset 21, scale and bias have one value per group: each is repeated for the channels of its group. */
+static sol_tensor per_channel(struct op_call *c, int i, int64_t groups, int64_t channels) {
+    sol_tensor x = call_tensor(c, i);
+    if (c->im->opset >= 21 || groups == channels || groups < 1) return x;
+    struct size each[2] = {size_const(groups), size_const(1)},
+                full[2] = {each[0], size_const(channels / groups)}, all = size_const(channels);
+    return call_reshape(c, call_expand(c, call_reshape(c, x, 2, each), 2, full), 1, &all);
+}
+
+enum sol_status op_group_norm(struct op_call *c) {
+    int64_t groups = call_int(c, "num_groups", 0), channels = call_dim(c, 0, 1);
+    sol_tensor in[3] = {call_tensor(c, 0), per_channel(c, 1, groups, channels),
+                        per_channel(c, 2, groups, channels)};
+    return call_set_output(
+        c, 0,
+        call_layer(c, "group_norm", 3, in, "groups=%lld eps=%s", (long long)groups, epsilon(c)));
+}
+
+/* Outputs 1 and 2, for training, are the mean and 1 / standard deviation. */
+static enum sol_status set_statistics(struct op_call *c, const char *axes) {
+    sol_tensor x = call_tensor(c, 0), eps = call_scalar(c, call_float(c, "epsilon", 1e-5));
+    sol_tensor variance = LAYER1(c, "variance", x, "axes=%s keepdim=true", axes);
+    TRY(call_set_output(c, 1, LAYER1(c, "mean", x, "axes=%s keepdim=true", axes)));
+    return call_set_output(c, 2, LAYER1(c, "rsqrt", LAYER2(c, "add", variance, eps, ""), ""));
+}
+
+/* Over all dims from `axis` on. */
+enum sol_status op_layer_norm(struct op_call *c) {
+    int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
+    const char *axes = axes_from(c, axis, rank);
+    sol_tensor in[3] = {call_tensor(c, 0), call_tensor(c, 1), -1};
+    if (call_has(c, 2)) in[2] = call_tensor(c, 2);
+    if (c->n_out > 1) TRY(set_statistics(c, axes));
+    return call_set_output(
+        c, 0,
+        call_layer(c, "layer_norm", 2 + call_has(c, 2), in, "axes=%s eps=%s", axes, epsilon(c)));
+}
+
+enum sol_status op_rms_norm(struct op_call *c) {
+    int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank);
+    return call_set_output(c, 0,
+                           LAYER2(c, "rms_norm", call_tensor(c, 0), call_tensor(c, 1),
+                                  "axes=%s eps=%s", axes_from(c, axis, rank), epsilon(c)));
+}
+
+/* x / norm along one axis. If the norm is 0, ONNX defines the result as 0. */
+enum sol_status op_lp_norm(struct op_call *c) {
+    const int64_t axis = call_axis(c, call_int(c, "axis", -1), call_rank(c, 0)),
+                  p = call_int(c, "p", 2);
+    if (p != 1 && p != 2) return fail(SOL_EINVAL, "p is %lld", (long long)p);
+    sol_tensor x = call_tensor(c, 0), norm = LAYER1(c, "norm", x, "p=%lld axes=%s keepdim=true",
+                                                    (long long)p, call_format_ints(c, 1, &axis));
+    sol_tensor is_zero = LAYER2(c, "equal", norm, call_scalar(c, 0), "");
+    sol_tensor in[3] = {is_zero, call_scalar(c, 1), norm};
+    return call_set_output(c, 0, LAYER2(c, "div", x, call_layer(c, "where", 3, in, ""), ""));
+}
+
+/* (x - mean) / (standard deviation + 1e-9); the number is ONNX's. */
+enum sol_status op_mean_variance(struct op_call *c) {
+    int64_t axes[SOL_MAX_RANK] = {0, 2, 3};
+    int n = call_attribute(c, "axes") ? call_ints(c, "axes", SOL_MAX_RANK, axes) : 3;
+    const char *list = call_format_ints(c, n, axes);
+    sol_tensor x = call_tensor(c, 0), mean = LAYER1(c, "mean", x, "axes=%s keepdim=true", list),
+               variance = LAYER1(c, "variance", x, "axes=%s keepdim=true", list);
+    sol_tensor deviation =
+        LAYER2(c, "add", LAYER1(c, "sqrt", variance, ""), call_scalar(c, 1e-9), "");
+    return call_set_output(c, 0, LAYER2(c, "div", LAYER2(c, "sub", x, mean, ""), deviation, ""));
+}
+
+/* ---- Softmax ---- */
+
+/* 1 at the first largest value along the axis, else 0. */
+static sol_tensor hardmax(struct op_call *c, sol_tensor x, int axis) {
+    struct size dim[SOL_MAX_RANK], along[SOL_MAX_RANK];
+    int rank = call_shape(c, x, dim);
+    if (c->im->status || !size_is_const(dim[axis])) {
+        call_fail(c, fail(SOL_EUNSUPPORTED, "a dim that is not known"));
+        return x;
+    }
+    for (int d = axis; d < rank; d++) along[d - axis] = d == axis ? dim[d] : size_const(1);
+    sol_tensor index = LAYER1(c, "argmax", x, "axis=%d keepdim=true", axis),
+               position = call_layer(c, "arange", 0, NULL, "shape=[%lld] dtype=i64",
+                                     (long long)size_value(dim[axis]));
+    position = call_reshape(c, position, rank - axis, along);
+    sol_tensor is_largest = LAYER2(c, "equal", position, index, "");
+    return c->im->status ? x : call_cast(c, is_largest, sol_model_dtype(c->im->model, x));
+}
+
+/* Has input 0 a dim of 0? Then there is no maximum; the interpreter can compute it. */
+static bool is_empty(const struct op_call *c) {
+    for (int d = 0; d < c->in[0]->rank; d++)
+        if (size_is(c->in[0]->dim[d], 0)) return true;
+    return false;
+}
+
+/* Softmax, LogSoftmax, Hardmax. Before opset 13, they are over all dims from `axis` on. */
+enum sol_status op_softmax(struct op_call *c) {
+    bool is_old = c->im->opset < 13;
+    const char *kind = c->op->layer;
+    int rank = call_rank(c, 0),
+        axis = (int)call_axis(c, call_int(c, "axis", is_old ? 1 : -1), rank);
+    struct size dim[SOL_MAX_RANK], flat[2] = {size_const(1), size_const(1)};
+    sol_tensor x = call_tensor(c, 0);
+    bool joins = is_old && axis != rank - 1;
+    if (is_empty(c)) return fail(SOL_EUNSUPPORTED, "a softmax of no values");
+    call_shape(c, x, dim);
+    for (int d = 0; d < rank; d++) flat[d >= axis] = size_mul(flat[d >= axis], dim[d]);
+    if (joins) x = call_reshape(c, x, 2, flat);
+    if (joins) axis = 1;
+    x = *kind ? LAYER1(c, kind, x, "axis=%d", axis) : hardmax(c, x, axis);
+    return call_set_output(c, 0, joins ? call_reshape(c, x, rank, dim) : x);
+}
+
+/* ---- Attention ---- */
+
+/* [batch, places, heads * size] to [batch, heads, places, size]; rank 4 does not change. */
+static sol_tensor by_head(struct op_call *c, int i, int64_t heads) {
+    struct size dim[4];
+    sol_tensor x = call_tensor(c, i);
+    if (call_rank(c, i) == 4) return x;
+    int64_t all = call_rank(c, i) == 3 ? call_dim(c, i, 2) : 1;
+    if (heads < 1 || all % heads) {
+        call_fail(c, fail(SOL_EINVAL, "%lld heads of input %d do not fit", (long long)heads, i));
+        return x;
+    }
+    for (int d = 0; d < 2; d++) dim[d] = c->in[i]->dim[d];
+    dim[2] = size_const(heads);
+    dim[3] = size_const(all / heads);
+    return call_permute(c, call_reshape(c, x, 4, dim), 4, (int64_t[]){0, 2, 1, 3});
+}
+
+/* The inverse of by_head. */
+static sol_tensor join_heads(struct op_call *c, sol_tensor x) {
+    struct size dim[SOL_MAX_RANK];
+    if (call_rank(c, 0) == 4 || call_shape(c, x, dim) != 4) return x;
+    dim[0] = c->in[0]->dim[0];
+    dim[1] = c->in[0]->dim[1];
+    dim[2] = size_mul(dim[3], size_const(call_int(c, "q_num_heads", 0)));
+    return call_reshape(c, call_permute(c, x, 4, (int64_t[]){0, 2, 1, 3}), 3, dim);
+}
+
+/* Caches, padding and windows are left to the interpreter, and so is a mask whose last dim is shorter than the keys. */
+static enum sol_status check_attention(const struct op_call *c) {
+    for (int i = 4; i < 7; i++)
+        if (call_has(c, i)) return fail(SOL_EUNSUPPORTED, "input %d, a cache or lengths", i);
+    if (c->n_out > 3 && c->out[3]) return fail(SOL_EUNSUPPORTED, "the scores as an output");
+    return SOL_OK;
+}
+
+static enum sol_status check_attributes(struct op_call *c) {
+    if (call_int(c, "left_window_size", -1) != -1 || call_int(c, "right_window_size", -1) != -1)
+        return fail(SOL_EUNSUPPORTED, "a window");
+    const struct import_value *mask = call_has(c, 3) ? c->in[3] : NULL, *k = c->in[1];
+    if (!mask || mask->rank < 1 || k->rank < 2) return SOL_OK;
+    struct size last = mask->dim[mask->rank - 1], keys = k->dim[k->rank == 4 ? 2 : 1];
+    if (!size_is(last, 1) && !size_equal(last, keys))
+        return fail(SOL_EUNSUPPORTED, "a mask that is shorter than the keys");
+    return SOL_OK;
+}
+
+/* The mask, in which -infinity also hides what causal attention hides. q and k are [batch, heads, places, size]. */
+static sol_tensor causal_mask(struct op_call *c, sol_tensor q, sol_tensor k) {
+    struct size dim[SOL_MAX_RANK], places[SOL_MAX_RANK] = {size_const(1)};
+    sol_tensor mask = call_tensor(c, 3);
+    if (!call_int(c, "is_causal", 0) || call_shape(c, q, dim) != 4) return mask;
+    int rank = call_shape(c, mask, places), full = rank < 2 ? 2 : rank;
+    places[full - 2] = dim[2];
+    if (call_shape(c, k, dim) == 4) places[full - 1] = dim[2];
+    return LAYER1(c, "tril", call_expand(c, mask, full, places), "value=-inf");
+}
+
+/* ONNX: a row that the mask hides as a whole is 0, whatever its scores. The layer adds a mask of floats to the scores, as PyTorch,
+ * so that NaN stays NaN. */
+static sol_tensor clear_hidden(struct op_call *c, sol_tensor y, const sol_tensor in[4]) {
+    if (!call_has(c, 3) || c->in[3]->dtype == SOL_BOOL) return y;
+    sol_tensor top =
+        LAYER1(c, "reduce_max", causal_mask(c, in[0], in[1]), "axes=[-1] keepdim=true");
+    sol_tensor is_hidden = LAYER2(c, "equal", top, call_scalar(c, -(double)INFINITY), "");
+    sol_tensor choice[3] = {is_hidden, call_scalar(c, 0), y};
+    return call_layer(c, "where", 3, choice, "");
+}
+
+enum sol_status op_attention(struct op_call *c) {
+    TRY(check_attention(c));
+    TRY(check_attributes(c));
+    int64_t heads = call_int(c, "q_num_heads", 0), kv_heads = call_int(c, "kv_num_heads", 0);
+    struct size dim[SOL_MAX_RANK];
+    sol_tensor in[4] = {by_head(c, 0, heads), by_head(c, 1, kv_heads), by_head(c, 2, kv_heads)};
+    int n = 3 + call_has(c, 3);
+    if (n > 3) in[3] = call_tensor(c, 3);
+    if (call_shape(c, in[0], dim) != 4 || !size_is_const(dim[3]))
+        return c->im->status ? c->im->status : fail(SOL_EUNSUPPORTED, "heads of unknown size");
+    double scale = call_float(c, "scale", 1 / sqrt((double)size_value(dim[3])));
+    sol_tensor y =
+        call_layer(c, "attention", n, in, "scale=%s softcap=%s causal=%s",
+                   call_format_double(c, scale), call_format_double(c, call_float(c, "softcap", 0)),
+                   call_int(c, "is_causal", 0) ? "true" : "false");
+    if (c->n_out > 1) TRY(call_set_output(c, 1, in[1]));
+    if (c->n_out > 2) TRY(call_set_output(c, 2, in[2]));
+    return call_set_output(c, 0, join_heads(c, clear_hidden(c, y, in)));
+}

@@ -1,0 +1,97 @@
+/* Random cases of convolution, linear, matmul and batch norm; the table is in gen_layer.c. */
+#include "base/size.h"
+#include "gen_parts.h"
+
+#include <stdio.h>
+
+int gen_random_image(struct gen *g, int c) {
+    static const int sizes[] = {1, 2, 3, 5, 7, 8, 13, 16, 17, 28};
+    int h = RANDOM_PICK(g->random, sizes), w = RANDOM_PICK(g->random, sizes);
+    return gen_leaf(g, false, 4, (int64_t[]){random_one_in(g->random, 6) ? 2 : g->batch, c, h, w},
+                    -1, 1);
+}
+
+void gen_conv_case(struct gen *g, const char *kind, const char *attributes) {
+    static const int counts[] = {1, 3, 8, 16, 17, 32, 58, 64},
+                     group_counts[] = {1, 1, 1, 2, 3, 16, 17};
+    struct random *r = g->random;
+    (void)attributes;
+    int groups = RANDOM_PICK(r, group_counts), c = RANDOM_PICK(r, counts),
+        k = RANDOM_PICK(r, counts);
+    if (groups > 4) c = k = 1;
+    int kernel = random_int(r, 0, 2) * 2 + 1,
+        wide = random_one_in(r, 6) ? random_int(r, 1, 4) : kernel;
+    int x = gen_random_image(g, c * groups), dilation = random_one_in(r, 6) ? 2 : 1;
+    int in[3] = {x, gen_leaf(g, true, 4, (int64_t[]){k * groups, c, kernel, wide}, -0.5f, 0.5f), 0};
+    in[2] = gen_leaf(g, true, 1, (int64_t[]){k * groups}, -1, 1);
+    /* The window must fit at least once, so small images get padding of the window's size. */
+    int reach = (kernel - 1) * dilation, reach_w = (wide - 1) * dilation;
+    bool small =
+        g->value[x].dim[2] <= reach || g->value[x].dim[3] <= reach_w || random_one_in(r, 8);
+    int pad = small ? reach : kernel / 2, pad_w = small ? reach_w : wide / 2;
+    char text[128];
+    snprintf(text, sizeof text, "stride=[%d,%d] pad=[%d,%d,%d,%d] dilation=[%d,%d] groups=%d",
+             random_int(r, 1, 2), random_int(r, 1, 2), pad, pad_w, pad + random_int(r, 0, 1), pad_w,
+             dilation, dilation, groups);
+    gen_output(g, gen_add(g, kind, random_int(r, 2, 3), in, text));
+    g->tolerance = 4e-5; /* Winograd */
+}
+
+void gen_linear_case(struct gen *g, const char *kind, const char *attributes) {
+    static const int sizes[] = {1, 3, 7, 16, 17, 64, 100, 257, 1000};
+    struct random *r = g->random;
+    (void)attributes;
+    int c = RANDOM_PICK(r, sizes), k = RANDOM_PICK(r, sizes), rank = random_int(r, 1, 3);
+    int64_t dim[3] = {g->batch, 5, c};
+    int in[3] = {gen_leaf(g, false, rank, dim + 3 - rank, -1, 1), 0, 0};
+    if (rank == 2) in[0] = gen_leaf(g, false, 2, (int64_t[]){g->batch, c}, -1, 1);
+    in[1] = gen_leaf(g, true, 2, (int64_t[]){k, c}, -1, 1);
+    in[2] = gen_leaf(g, true, 1, (int64_t[]){k}, -1, 1);
+    gen_output(g, gen_add(g, kind, random_int(r, 2, 3), in, ""));
+}
+
+/* The layers around a product in a transformer: scales before it, a softmax and a second product after it. */
+static int add_attention(struct gen *g, int x, int y) {
+    struct random *r = g->random;
+    int64_t value[2] = {g->value[y].dim[g->value[y].rank - 1], random_int(r, 1, 20)};
+    int scale = gen_scalar(g, 0.5);
+    if (random_one_in(r, 2)) x = gen_add(g, "mul", 2, (int[]){x, scale}, "");
+    if (random_one_in(r, 2)) y = gen_add(g, "mul", 2, (int[]){y, scale}, "");
+    int scores = gen_add(g, "matmul", 2, (int[]){x, y}, "");
+    if (random_one_in(r, 4)) gen_output(g, scores);
+    char text[32];
+    snprintf(text, sizeof text, "axis=%d", g->value[scores].rank - 1);
+    int weights = gen_add(g, "softmax", 1, &scores, text);
+    return gen_add(g, "matmul", 2,
+                   (int[]){weights, gen_leaf(g, random_one_in(r, 2), 2, value, -1, 1)}, "");
+}
+
+/* Leading dims may be missing or 1 in either operand. */
+void gen_matmul_case(struct gen *g, const char *kind, const char *attributes) {
+    static const int sizes[] = {1, 2, 5, 16, 17, 31, 64};
+    struct random *r = g->random;
+    (void)attributes;
+    int64_t a[4] = {g->batch, 3, RANDOM_PICK(r, sizes), RANDOM_PICK(r, sizes)},
+            b[4] = {g->batch, 3, a[3], RANDOM_PICK(r, sizes)};
+    int at = random_int(r, 0, 2), bt = random_int(r, 0, 2);
+    for (int d = 0; d < 2; d++)
+        if (random_one_in(r, 3)) (random_one_in(r, 2) ? a : b)[d] = 1;
+    int in[2] = {gen_leaf(g, false, 4 - at, a + at, -1, 1),
+                 gen_leaf(g, random_one_in(r, 4), 4 - bt, b + bt, -1, 1)};
+    bool is_alone = size_family(g->type) != FAMILY_FLOAT || random_one_in(r, 2);
+    gen_output(g, is_alone ? gen_add(g, kind, 2, in, "") : add_attention(g, in[0], in[1]));
+}
+
+void gen_batch_norm_case(struct gen *g, const char *kind, const char *attributes) {
+    static const float low[] = {-1, 0.5f, 0.5f, -1}, high[] = {1, 2, 2, 1};
+    struct random *r = g->random;
+    (void)attributes;
+    int64_t dim[SOL_MAX_RANK], c;
+    int rank = gen_shape(g, GEN_MOST, dim), in[5];
+    if (rank == 1) dim[rank++] = 17;
+    c = dim[1];
+    in[0] = gen_leaf(g, false, rank, dim, -4, 4);
+    bool param = !random_one_in(r, 5);
+    for (int i = 0; i < 4; i++) in[i + 1] = gen_leaf(g, param, 1, &c, low[i], high[i]);
+    gen_output(g, gen_add(g, kind, 5, in, "eps=1e-05"));
+}
