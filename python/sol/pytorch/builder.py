@@ -78,8 +78,13 @@ class Builder:
         dims = [size if isinstance(size, int) else self._dim(size) for size in shape]
         value = Value(add(name, dtype, dims), tuple(shape), constant, dtype)
         kind = "param" if constant else "input"
-        self.records.append(Record(kind, (), value.id, name, "", value.shape))
+        self.records.append(Record(kind, (), value.id, name, "", self._show(value.shape)))
         return value
+
+    def _show(self, shape):
+        """Returns a shape for people: with the names of open sizes."""
+        names = {symbol(f"${i}"): sympy.Symbol(name) for i, name in enumerate(self.symbols)}
+        return tuple(x if isinstance(x, int) else x.xreplace(names) for x in shape)
 
     def _dim(self, size):
         """Returns a symbol as a dim of Model.input. Raises Unsupported for a formula."""
@@ -177,7 +182,7 @@ class Builder:
             self.model.recover()
             raise Unsupported(f"layer {kind} was refused")
         shape = tuple(map(parse_size, dims))
-        self.records.append(Record(kind, ids, output, text, self.origin, shape))
+        self.records.append(Record(kind, ids, output, text, self.origin, self._show(shape)))
         constant = all(x.constant for x in inputs)
         return Value(output, shape, constant, self.model.dtype(output))
 
@@ -198,7 +203,7 @@ class Builder:
         outputs = self.model.host_layer(host, ids, text, "pure=true", self.origin, len(types))
         self.model.recover()
         for output, (_, shape) in zip(outputs, types):
-            self.records.append(Record(name, ids, output, "", self.origin, tuple(shape)))
+            self.records.append(Record(name, ids, output, "", self.origin, self._show(shape)))
         return [Value(x, tuple(shape), dtype=dtype) for x, (dtype, shape) in zip(outputs, types)]
 
     def exclude(self, size, value):
