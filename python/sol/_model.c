@@ -222,8 +222,8 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     static char *keywords[] = {"device", "batch_hint", "winograd", "autotune", "debug",
                                "name",   "progress",   "hints",    NULL};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzOO:compile", keywords, &options.device,
-                                     &batch, &winograd, &autotune, &debug, &options.name,
-                                     &progress, &given))
+                                     &batch, &winograd, &autotune, &debug, &options.name, &progress,
+                                     &given))
         return NULL;
     Py_ssize_t n_hints = 0;
     int64_t *hints = given ? get_ints(given, &n_hints) : NULL;

@@ -395,7 +395,8 @@ static bool parse_quotient(const char **at, struct size_table *table, int depth,
 static bool parse_symbol(const char **at, struct size_table *table, int depth, struct size *out) {
     int64_t number, power = 1;
     if (!parse_number(at, &number) || number >= SIZE_SYMBOLS) return false;
-    if (depth && number >= (number < SIZE_FREE ? table->n_free : SIZE_FREE + table->n)) return false;
+    if (depth && number >= (number < SIZE_FREE ? table->n_free : SIZE_FREE + table->n))
+        return false;
     if (take(at, "^") && (!parse_number(at, &power) || power > UINT8_MAX)) return false;
     struct size symbol = size_free(table, (int)number);
     *out = size_const(1);

@@ -58,7 +58,8 @@ struct size_quotient {
 };
 struct size_table {
     int n_free;
-    int64_t multiple[SIZE_FREE]; /* of free symbols: their values are multiples of this; 0 and 1: any */
+    int64_t
+        multiple[SIZE_FREE]; /* of free symbols: their values are multiples of this; 0 and 1: any */
     int n;
     struct size_quotient at[SIZE_SYMBOLS - SIZE_FREE];
 };
@@ -86,7 +87,7 @@ static inline const char *size_format_in(char out[SIZE_TEXT], struct size a) {
     size_format(out, a);
     return out;
 }
-void size_print(struct text *text, struct size a);    /* "3", "$0", "6*$0+1" */
+void size_print(struct text *text, struct size a); /* "3", "$0", "6*$0+1" */
 /* Reads what size_print writes, and quotients such as floor(($1+1)/2); advances *at. */
 bool size_parse(const char **at, struct size_table *table, struct size *out);
 

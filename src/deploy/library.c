@@ -127,10 +127,9 @@ static bool expand_step(struct step *to, const struct library_step *from,
     to->scratch_size = from->scratch_size, to->bytes = this_library.size[from->bytes];
     for (uint32_t i = 0; i < from->n_ptr; i++, ++*ptr) {
         const uint32_t stride = (*ptr)->sample_stride;
-        to->ptr[i] =
-            (struct buffer_ref){(enum buffer_kind)(*ptr)->kind, (*ptr)->index,
-                                this_library.size[(*ptr)->offset],
-                                stride ? &this_library.size[stride] : NULL};
+        to->ptr[i] = (struct buffer_ref){(enum buffer_kind)(*ptr)->kind, (*ptr)->index,
+                                         this_library.size[(*ptr)->offset],
+                                         stride ? &this_library.size[stride] : NULL};
     }
     for (uint32_t i = 0; i < from->n_arg; i++) to->arg[i] = this_library.size[*(*arg)++];
     return true;

@@ -343,7 +343,8 @@ enum sol_status deploy_portable(struct deployment *d) {
         VEC_PUSH(d->arena, &d->files, file);
         TRY(deploy_write_weights(d, file, true, &expect));
     }
-    TRY(binding_new(&d->program->steps, &d->program->formulas, d->symbols, d->program->n_symbols, &d->binding));
+    TRY(binding_new(&d->program->steps, &d->program->formulas, d->symbols, d->program->n_symbols,
+                    &d->binding));
     TRY(deploy_header(d));
     return write_network(d, d->binding, &expect);
 }

@@ -103,8 +103,7 @@ static sol_tensor hand_out(struct sol_model *user, struct tensor *t) {
     return user->tensors.n - 1;
 }
 
-static enum sol_status read_dims(struct model *m, int rank, const int64_t *dim,
-                                 struct size *out) {
+static enum sol_status read_dims(struct model *m, int rank, const int64_t *dim, struct size *out) {
     if (rank < 0 || rank > SOL_MAX_RANK)
         return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
     for (int i = 0; i < rank; i++) {
@@ -166,8 +165,8 @@ static enum sol_status build_layer(struct sol_model *user, const char *kind_name
     struct tensor **tensors, *result;
     TRY(get_inputs(user, kind_name, n_in, in, &tensors));
     struct attr attr;
-    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind],
-                      &user->m->quotients, &attr));
+    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind], &user->m->quotients,
+                      &attr));
     TRY(ir_add(user->m, kind, n_in, tensors, &attr, origin, &result));
     *out = hand_out(user, result);
     return SOL_OK;
@@ -238,7 +237,8 @@ static enum sol_status build_host_layer(struct sol_model *user, int host, int n_
     int n_types;
     TRY(ir_check_name(origin));
     TRY(get_inputs(user, "host", n_in, in, &tensors));
-    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[LAYER_host], &user->m->quotients, &attr));
+    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[LAYER_host], &user->m->quotients,
+                      &attr));
     attr.host = host;
     TRY(ir_parse_types(types ? types : "", user->m, &type, &n_types));
     if (n_types != n_out) return fail(SOL_EINVAL, "host: %d types for %d outputs", n_types, n_out);

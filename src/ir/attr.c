@@ -97,7 +97,8 @@ static int parse_list(const char **at, int64_t *ints, struct size *sizes, struct
     if (*(*at)++ != '[') return -1;
     if (**at == ']') return (*at)++, 0;
     for (;; (*at)++) {
-        if (n == max || !(ints ? parse_int(at, table, &ints[n]) : size_parse(at, table, &sizes[n]))) return -1;
+        if (n == max || !(ints ? parse_int(at, table, &ints[n]) : size_parse(at, table, &sizes[n])))
+            return -1;
         n++;
         if (**at != ',') break;
     }
@@ -141,7 +142,8 @@ static bool parse_value(const char **at, const struct attr_info *info, struct si
     case SIZE: return size_parse(at, table, to);
     case INTS: break;
     }
-    return info->n == 1 ? parse_int(at, table, to) : parse_list(at, to, NULL, table, info->n) == info->n;
+    return info->n == 1 ? parse_int(at, table, to)
+                        : parse_list(at, to, NULL, table, info->n) == info->n;
 }
 
 /* After an error n_axes or n_shape may be -1: callers do not use `out` then. */

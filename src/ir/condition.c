@@ -50,8 +50,8 @@ static void check_window(struct collector *c, const struct layer *l) {
     bool is_conv = l->kind == LAYER_conv || l->kind == LAYER_conv_transpose;
     long long rows = is_conv ? size_value(l->in[1]->dim[2]) : a->kernel[0],
               columns = is_conv ? size_value(l->in[1]->dim[3]) : a->kernel[1];
-    const char *what = arena_printf(
-        c->arena, "a window of [%lld,%lld] does not fit into input", rows, columns);
+    const char *what =
+        arena_printf(c->arena, "a window of [%lld,%lld] does not fit into input", rows, columns);
     for (int d = 2; d < 4; d++) {
         require(c, in->dim[d], 1, l, "no rows or columns in input", in);
         require(c, l->out[0]->dim[d], 1, l, what, in);
@@ -74,8 +74,8 @@ static void check_sizes(struct collector *c, const struct layer *l, const struct
 
 static void check_layer(struct collector *c, const struct layer *l) {
     bool is_window = l->kind == LAYER_conv || l->kind == LAYER_conv_transpose ||
-                     l->kind == LAYER_max_pool ||
-                     l->kind == LAYER_avg_pool || l->kind == LAYER_adaptive_avg_pool;
+                     l->kind == LAYER_max_pool || l->kind == LAYER_avg_pool ||
+                     l->kind == LAYER_adaptive_avg_pool;
     if (is_window) check_window(c, l);
     if (l->kind == LAYER_slice) check_slice(c, l);
     for (int i = 0; i < l->n_out; i++) check_sizes(c, l, l->out[i]);
@@ -84,7 +84,8 @@ static void check_layer(struct collector *c, const struct layer *l) {
 /* The symbol is its multiple times a quotient that was rounded down. */
 static void check_symbol(struct collector *c, struct model *m, int symbol) {
     const struct size value = size_symbol(symbol);
-    struct condition condition = {.value = size_sub(size_free(&m->quotients, symbol), value), .rank = 1};
+    struct condition condition = {.value = size_sub(size_free(&m->quotients, symbol), value),
+                                  .rank = 1};
     if (m->quotients.multiple[symbol] <= 1) return;
     condition.shape[0] = value;
     condition.what = arena_printf(c->arena, "%s must be a multiple of %lld, and is",

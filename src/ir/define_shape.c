@@ -71,7 +71,8 @@ struct expr *define_pad(struct define *d) {
 
 /* x where 0 <= distance, else `value`. */
 static struct expr *keep_where(struct define *d, const struct index *distance) {
-    return SELECT(define_range(d, distance, size_const(0), size_const(FAR)), define_in(d, 0), C(d->layer->attr.value));
+    return SELECT(define_range(d, distance, size_const(0), size_const(FAR)), define_in(d, 0),
+                  C(d->layer->attr.value));
 }
 
 /* Below the diagonal, row - column is greater than -diagonal. */

@@ -202,9 +202,10 @@ struct expr *define_cumsum(struct define *d) {
     const struct index **index = define_point(d, in->rank);
     const struct index *ahead = PLUS(VAR(axis), TIMES(VAR(sum->first_var), size_const(-1)));
     index[axis] = VAR(sum->first_var);
-    sum->arg[0] = SELECT(
-        define_range(d, ahead, size_const(0), size_const(INT64_MAX / 2)), /* kernels subtract: it must not overflow */
-        define_load(d, 0, index, false, 0), C(0));
+    sum->arg[0] =
+        SELECT(define_range(d, ahead, size_const(0),
+                            size_const(INT64_MAX / 2)), /* kernels subtract: it must not overflow */
+               define_load(d, 0, index, false, 0), C(0));
     return sum;
 }
 

@@ -77,7 +77,7 @@ struct layer {
     struct tensor **in, **out; /* one output or more; only host layers have several */
     struct attr attr;
     struct model *model; /* that it is part of */
-    const char *origin; /* where the user's program calls it, such as "net.py:7", or NULL */
+    const char *origin;  /* where the user's program calls it, such as "net.py:7", or NULL */
 };
 
 /* A function of the frontend that computes host layers. `function` is NULL in a model that was read from text. */

@@ -39,8 +39,7 @@ static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in,
 }
 
 enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t multiple, int *out) {
-    if (m->n_symbols == SIZE_FREE)
-        return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_FREE);
+    if (m->n_symbols == SIZE_FREE) return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_FREE);
     if (multiple < 1 || multiple > INT32_MAX)
         return fail(SOL_EINVAL, "symbol \"%.64s\" is a multiple of %lld; at least 1 is possible",
                     name, (long long)multiple);

@@ -184,8 +184,7 @@ static enum sol_status take_operands(struct parser *p, enum layer_kind kind, str
         VEC_PUSH(p->arena, &out->in, t);
     }
     TRY(split_origin(p, &attrs, &out->origin));
-    enum sol_status status =
-        ir_parse_attr(attrs, &layer_infos[kind], &p->m->quotients, &out->attr);
+    enum sol_status status = ir_parse_attr(attrs, &layer_infos[kind], &p->m->quotients, &out->attr);
     if (status) fail_prefix("line %d: ", p->line);
     return status;
 }

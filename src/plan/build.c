@@ -65,8 +65,8 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     struct buffer_ref *root = &b->where[s->root->id];
     if (root->kind == BUFFER_NONE) {
         *root = make_buffer(b, s->root);
-        struct size stride = size_scale(b->plan->storage[s->root->id].stride[0],
-                                        size_element(s->root->dtype));
+        struct size stride =
+            size_scale(b->plan->storage[s->root->id].stride[0], size_element(s->root->dtype));
         if (plan_is_batch_major(s->root))
             root->sample_stride = arena_copy(b->keep, &stride, sizeof stride);
     }

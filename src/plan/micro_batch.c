@@ -41,7 +41,8 @@ static bool keeps_samples_apart(const struct layer *l) {
 /* Does the tensor begin at an offset of its root that no sample changes, and is the root batch-major exactly if the tensor is? */
 static bool is_placed_by_sample(const struct plan *plan, const struct tensor *t) {
     const struct storage *s = &plan->storage[t->id];
-    return !size_depends(&plan->model->quotients, s->offset, 0) && plan_is_batch_major(t) == plan_is_batch_major(s->root) &&
+    return !size_depends(&plan->model->quotients, s->offset, 0) &&
+           plan_is_batch_major(t) == plan_is_batch_major(s->root) &&
            (plan_is_batch_major(t) || ir_is_invariant(s->root, 0));
 }
 
@@ -68,7 +69,8 @@ static bool has_step(const struct cluster *cluster) {
 /* Is the first symbol the batch, that is the first dim of an input? Else it is a size like others. */
 static bool has_batch(const struct model *m) {
     for (int i = 0; i < m->inputs.n; i++)
-        if (m->inputs.at[i]->rank && size_equal(m->inputs.at[i]->dim[0], size_symbol(0))) return true;
+        if (m->inputs.at[i]->rank && size_equal(m->inputs.at[i]->dim[0], size_symbol(0)))
+            return true;
     return !m->n_symbols;
 }
 

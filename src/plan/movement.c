@@ -75,7 +75,7 @@ struct moving {
     struct arena *arena;
     bool batched;
     bool is_open; /* the elements are channels of open pixels */
-    int32_t *at; /* by element of the current tensor: number of the input element of the chain */
+    int32_t *at;  /* by element of the current tensor: number of the input element of the chain */
 };
 
 /* The dims that the chain runs on: without the batch, and without open pixels. */

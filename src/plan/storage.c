@@ -88,11 +88,13 @@ void storage_set_in_place(const struct plan *plan, const struct tensor *tile,
 /* Is a slice one piece of memory per sample? True if it is over channels and, in a blocked layout, of whole blocks. */
 static bool is_piece(const struct layer *l) {
     const struct tensor *in = l->in[0], *out = l->out[0];
-    if (l->attr.axis != 1 || l->attr.step != 1 || !size_is_const(l->attr.start) || in->layout.block != out->layout.block)
+    if (l->attr.axis != 1 || l->attr.step != 1 || !size_is_const(l->attr.start) ||
+        in->layout.block != out->layout.block)
         return false;
     if (!in->layout.block) return true;
     int start = layout_position(&in->layout, (int)size_value(l->attr.start));
-    int end = layout_position(&in->layout, (int)(size_value(l->attr.start) + size_value(out->dim[1])));
+    int end =
+        layout_position(&in->layout, (int)(size_value(l->attr.start) + size_value(out->dim[1])));
     return start % in->layout.block == 0 &&
            round_up(end, in->layout.block) - start == out->layout.stored;
 }

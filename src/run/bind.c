@@ -188,8 +188,7 @@ static enum sol_status bind_step(struct arena *arena, struct binding *b,
     const struct step *step = &list->at[i];
     const int64_t micro_batch = section_of(b, i)->micro_batch;
     TRY(bind_samples(arena, b, i, step, micro_batch, &b->full));
-    if (micro_batch)
-        TRY(bind_samples(arena, b, i, step, b->symbol[0] % micro_batch, &b->rest));
+    if (micro_batch) TRY(bind_samples(arena, b, i, step, b->symbol[0] % micro_batch, &b->rest));
     bind_pointers(b, list, i, slot_offset);
     if (b->step[i]->scratch_size > b->scratch_size) b->scratch_size = b->step[i]->scratch_size;
     if (step->n_ptr > b->n_ptr) b->n_ptr = step->n_ptr;
@@ -197,9 +196,8 @@ static enum sol_status bind_step(struct arena *arena, struct binding *b,
 }
 
 static enum sol_status make_binding(struct arena *arena, struct arena *temporary,
-                                    const struct step_list *list,
-                                    const struct formulas *formulas, const int64_t *symbols,
-                                    int n_symbols, struct binding **out) {
+                                    const struct step_list *list, const struct formulas *formulas,
+                                    const int64_t *symbols, int n_symbols, struct binding **out) {
     ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "no memory for a program's arguments"));
     temporary->boundary = arena->boundary;
     struct binding *b = alloc_tables(arena, list);
@@ -219,7 +217,8 @@ enum sol_status binding_new(const struct step_list *list, const struct formulas 
     struct arena arena, temporary;
     arena_init(&arena);
     arena_init(&temporary);
-    enum sol_status status = make_binding(&arena, &temporary, list, formulas, symbols, n_symbols, out);
+    enum sol_status status =
+        make_binding(&arena, &temporary, list, formulas, symbols, n_symbols, out);
     arena_fini(&temporary);
     if (status) arena_fini(&arena);
     else (*out)->arena = arena;

@@ -32,7 +32,7 @@ enum buffer_kind {
 /* A pointer of a step. NONE stands for NULL. */
 struct buffer_ref {
     enum buffer_kind kind;
-    int index;             /* port number, or slot number for ARENA and PACKED */
+    int index;          /* port number, or slot number for ARENA and PACKED */
     struct size offset; /* bytes */
     /* bytes from one sample to the next; NULL: 0, all samples share it */
     const struct size *sample_stride;

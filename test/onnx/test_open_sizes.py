@@ -34,7 +34,11 @@ def make(nodes, inputs, outputs, weights):
 def images():
     """A convolution and pooling of stride 2, an enlargement, slices that count from the end, and a global pooling."""
     node = helper.make_node
-    nearest = dict(mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    nearest = {
+        "mode": "nearest",
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
     nodes = [
         node("Conv", ["x", "w"], ["a"], pads=[3, 3, 3, 3], strides=[2, 2]),
         node("Relu", ["a"], ["b"]),
@@ -65,7 +69,12 @@ def sequences():
         node("Slice", ["y", "starts", "ends", "axes"], ["last"]),
         node("Concat", ["x", "y", "last"], ["z"], axis=1),
     ]
-    weights = [weight("w", 16, 16), numbers("starts", -1), numbers("ends", 2**40), numbers("axes", 1)]
+    weights = [
+        weight("w", 16, 16),
+        numbers("starts", -1),
+        numbers("ends", 2**40),
+        numbers("axes", 1),
+    ]
     outputs = {"z": ["n", "zs", 16]}
     return make(nodes, {"x": ["n", "length", 16]}, outputs, weights)
 
@@ -95,7 +104,9 @@ def test_too_small():
     """A window that does not fit is an error that names the node and the sizes."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], name="first")]
     inputs, outputs = {"x": ["n", 3, "h", "w_"]}, {"y": ["n", 4, "a", "b"]}
-    network = sol.onnx.load(make(nodes, inputs, outputs, [weight("w", 4, 3, 5, 5)]).SerializeToString())
+    network = sol.onnx.load(
+        make(nodes, inputs, outputs, [weight("w", 4, 3, 5, 5)]).SerializeToString()
+    )
     message = r"conv \(first\): a window of \[5,5\] does not fit into input \[2,3,4,9\]"
     with pytest.raises(ValueError, match=message):
         network(np.zeros((2, 3, 4, 9), "f4"))

@@ -29,8 +29,9 @@ static int add_formatted(struct gen *g, const char *kind, int x, const char *for
 /* ---- Windows ---- */
 
 static int add_pool(struct gen *g, int x) {
-    static const char *const kinds[] = {"max_pool", "avg_pool", "avg_pool"},
-                      *const more[] = {"", " min=0.0", ""};
+    static const char *const kinds[] = {"max_pool", "avg_pool", "avg_pool"}, *const more[] = {
+                                                                                 "", " min=0.0",
+                                                                                 ""};
     struct random *r = g->random;
     char text[160];
     int kind = random_int(r, 0, 2), kh = random_int(r, 1, 4), kw = random_int(r, 1, 4);

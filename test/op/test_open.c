@@ -81,8 +81,8 @@ struct device_program {
 static void complain(uint64_t seed, const char *device, const struct gen *g,
                      const int64_t *symbols) {
     char *text = sol_model_print(g->model);
-    printf("seed %llu on %s with sizes %lld, %lld, %lld: %s\n%s\n", (unsigned long long)seed, device,
-           (long long)symbols[0], (long long)symbols[1], (long long)symbols[2], sol_error(),
+    printf("seed %llu on %s with sizes %lld, %lld, %lld: %s\n%s\n", (unsigned long long)seed,
+           device, (long long)symbols[0], (long long)symbols[1], (long long)symbols[2], sol_error(),
            text ? text : "(no text)");
     free(text);
 }
@@ -116,12 +116,15 @@ static void test_vector(uint64_t seed, struct gen *g, const struct model *m,
         test_refusal(at, n, free_symbols);
         return;
     }
-    for (int i = 0; i < m->inputs.n; i++) add_tensor(&in, m->inputs.at[i], symbols, g->random, g->input[i]);
-    for (int i = 0; i < m->outputs.n; i++) add_tensor(&expected, m->outputs.at[i], symbols, NULL, none);
+    for (int i = 0; i < m->inputs.n; i++)
+        add_tensor(&in, m->inputs.at[i], symbols, g->random, g->input[i]);
+    for (int i = 0; i < m->outputs.n; i++)
+        add_tensor(&expected, m->outputs.at[i], symbols, NULL, none);
     REQUIRE(!ref_run(m, symbols, (const void *const *)in.at, (const void *const *)params->at,
                      (void *const *)expected.at));
     for (int i = 0; i < n; i++) {
-        for (int k = 0; k < m->outputs.n; k++) add_tensor(&out, m->outputs.at[k], symbols, NULL, none);
+        for (int k = 0; k < m->outputs.n; k++)
+            add_tensor(&out, m->outputs.at[k], symbols, NULL, none);
         bool ok = CHECK(!sol_program_run(at[i].program, at[i].weights, free_symbols,
                                          (const void *const *)in.at, (void *const *)out.at));
         if (ok) ok = CHECK(compare(&out, &expected, g->tolerance) <= 1);
@@ -146,7 +149,8 @@ static void test_model(uint64_t seed) {
     bool ok = CHECK(!sol_model_check(g.model));
     if (!ok) printf("seed %llu: %s\n", (unsigned long long)seed, sol_error());
     const struct model *m = ir_user_model(g.model);
-    for (int i = 0; ok && i < m->params.n; i++) add_tensor(&params, m->params.at[i], none, &r, g.param[i]);
+    for (int i = 0; ok && i < m->params.n; i++)
+        add_tensor(&params, m->params.at[i], none, &r, g.param[i]);
     for (int i = 0; ok && devices[i]; i++) {
         struct sol_options options = {.device = devices[i]->name, .no_autotune = true};
         if (!strcmp(devices[i]->name, "null") || device_unavailable_reason(devices[i])) continue;
@@ -171,7 +175,8 @@ static void test_model(uint64_t seed) {
 /* Arguments: [seed [number of models]] */
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
-    int n = argc > 2 ? atoi(argv[2]) : N_MODELS / (check_is_emulated("three models of four") ? 4 : 1);
+    int n =
+        argc > 2 ? atoi(argv[2]) : N_MODELS / (check_is_emulated("three models of four") ? 4 : 1);
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 0; i < n; i++) test_model(seed + (uint64_t)i);
     printf("%d models, %d runs, %d vectors of sizes refused\n", n, n_runs, n_refused);

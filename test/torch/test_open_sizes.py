@@ -1,9 +1,10 @@
 """Open sizes besides the batch: one compile for many heights, widths and lengths, guards, multiples, and bad input."""
 
 import pytest
-import sol
 import torch
 from torch import nn
+
+import sol
 
 SIZES = (64, 64), (97, 130), (128, 33), (224, 224), (40, 71)
 
@@ -174,5 +175,8 @@ def test_equal_sizes():
 def test_declaration():
     assert "sol.input([2, 0, 3], dtype=torch.float32)" == repr(sol.input([2, 0, 3]))
     fast = sol.optimize(Cropping().eval(), sol.input([1, 3, 0, 0]), fullgraph=True)
-    with torch.no_grad(), pytest.raises(ValueError, match=r"expected f32\[1,3,\*,\*\], got f32\[1,4,"):
+    with (
+        torch.no_grad(),
+        pytest.raises(ValueError, match=r"expected f32\[1,3,\*,\*\], got f32\[1,4,"),
+    ):
         fast(torch.zeros(1, 4, 20, 20))

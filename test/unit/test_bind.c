@@ -40,8 +40,8 @@ static void point_to_slots(struct program *p, int i) {
     int64_t bytes = 0;
     for (int s = 0; s < p->list.n_slots; s++) {
         if (p->slot[s].first > i || p->slot[s].last < i) continue;
-        p->ptr[i][step->n_ptr++] = (struct buffer_ref){
-            .kind = BUFFER_ARENA, .index = s, .sample_stride = &p->stride[s]};
+        p->ptr[i][step->n_ptr++] =
+            (struct buffer_ref){.kind = BUFFER_ARENA, .index = s, .sample_stride = &p->stride[s]};
         bytes += p->units[s] * UNIT;
     }
     step->ptr = p->ptr[i];

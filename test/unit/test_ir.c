@@ -120,9 +120,11 @@ static void test_size_quotients(void) {
     const char *text = "2*floor(($0+1)/2)+floor(($1)/4)+$1";
     CHECK(size_parse(&text, &two, &size) && !*text);
     CHECK_TEXT(show_size(size), "2*$8+20*$9");
-    static const char *const wrong[] = {"floor($0/2)", "floor(($2)/2)", "floor(($10)/2)", "floor(($0)/0)",
-                                        "floor(($0)/2", "floor(($0/2))", "floor()", "floor(($0)/-2)"};
-    for (int i = 0; i < COUNT(wrong); i++) CHECK(!size_parse(&(const char *){wrong[i]}, &two, &size));
+    static const char *const wrong[] = {"floor($0/2)",   "floor(($2)/2)", "floor(($10)/2)",
+                                        "floor(($0)/0)", "floor(($0)/2",  "floor(($0/2))",
+                                        "floor()",       "floor(($0)/-2)"};
+    for (int i = 0; i < COUNT(wrong); i++)
+        CHECK(!size_parse(&(const char *){wrong[i]}, &two, &size));
     char deep[400] = "";
     for (int i = 0; i < 20; i++) strcat(deep, "floor((");
     CHECK(!size_parse(&(const char *){deep}, &two, &size));
@@ -142,7 +144,8 @@ static void test_random_quotients(void) {
         for (int i = 2; i < 8; i++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             int a = (int)(state >> 40) % i, b = (int)(state >> 44) % i;
-            int64_t divisor = 1 + (int64_t)(state >> 50) % 6, added = (int64_t)(state >> 56) % 9 - 4;
+            int64_t divisor = 1 + (int64_t)(state >> 50) % 6,
+                    added = (int64_t)(state >> 56) % 9 - 4;
             struct size sum = size_add(size_add(size[a], size[b]), size_const(added));
             size[i] = size_floor(&table, sum, divisor);
             value[i] = floor_div(value[a] + value[b] + added, divisor);
@@ -693,9 +696,10 @@ static void test_verify(void) {
 
 int main(void) {
     static void (*const tests[])(void) = {
-        test_size_text,     test_size_arithmetic, test_size_quotients, test_random_quotients, test_size_eval,  test_infer,       test_broadcast,
-        test_builder,       test_sticky,          test_long_names, test_check_again, test_dtypes,
-        test_out_of_memory, test_clone,           test_replace,    test_verify,
+        test_size_text,     test_size_arithmetic, test_size_quotients, test_random_quotients,
+        test_size_eval,     test_infer,           test_broadcast,      test_builder,
+        test_sticky,        test_long_names,      test_check_again,    test_dtypes,
+        test_out_of_memory, test_clone,           test_replace,        test_verify,
     };
     jmp_buf boundary;
     arena_init(&arena);

@@ -231,11 +231,13 @@ static void test_attributes(void) {
     static const char *const wrong[] = {"min",    "min=",    "min=1,",   "min=1max=2",
                                         "mi=1",   "=1",      "min=[1]",  "minimum=1",
                                         "min =1", "min=1\n", "min=1 max"};
-    for (int i = 0; i < COUNT(wrong); i++) CHECK(ir_parse_attr(wrong[i], clamp, &none, &a) == SOL_EINVAL);
+    for (int i = 0; i < COUNT(wrong); i++)
+        CHECK(ir_parse_attr(wrong[i], clamp, &none, &a) == SOL_EINVAL);
     static const char *const lists[] = {"kernel=",     "kernel=[",      "kernel=[1,",
                                         "kernel=[1,2", "kernel=1",      "kernel=[1,2,3]",
                                         "kernel=[]",   "kernel=[$0,1]", "kernel=[1,,2]"};
-    for (int i = 0; i < COUNT(lists); i++) CHECK(ir_parse_attr(lists[i], pool, &none, &a) == SOL_EINVAL);
+    for (int i = 0; i < COUNT(lists); i++)
+        CHECK(ir_parse_attr(lists[i], pool, &none, &a) == SOL_EINVAL);
     const struct layer_info *cast = &layer_infos[LAYER_cast];
     CHECK(!ir_parse_attr("", cast, &none, &a) && a.dtype == SOL_F32);
     for (int i = 0; i < SOL_N_DTYPES; i++) {
@@ -245,7 +247,8 @@ static void test_attributes(void) {
     }
     static const char *const types[] = {"dtype=",  "dtype=f",    "dtype=f322",  "dtype=F32",
                                         "dtype=0", "dtype=f32,", "dtype=[f32]", "dtype=f32x=1"};
-    for (int i = 0; i < COUNT(types); i++) CHECK(ir_parse_attr(types[i], cast, &none, &a) == SOL_EINVAL);
+    for (int i = 0; i < COUNT(types); i++)
+        CHECK(ir_parse_attr(types[i], cast, &none, &a) == SOL_EINVAL);
     CHECK(ir_find_kind("conv") == LAYER_conv && ir_find_kind("con") == N_LAYER_KINDS);
 }
 

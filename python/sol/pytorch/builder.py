@@ -127,12 +127,16 @@ class Builder:
         code, symbols = compile(text, "<size>", "eval"), self.symbols
 
         def evaluate(values):
-            return eval(code, {"__builtins__": {}, "Min": min, "Max": max}, dict(zip(symbols, values)))
+            return eval(
+                code, {"__builtins__": {}, "Min": min, "Max": max}, dict(zip(symbols, values))
+            )
 
         try:
             evaluate([8] * len(symbols))
         except Exception:
-            raise Unsupported(f"the size {size}") from None  # it has a function that is no Python operator
+            raise Unsupported(
+                f"the size {size}"
+            ) from None  # it has a function that is no Python operator
         return text, evaluate
 
     def _normal(self, text):

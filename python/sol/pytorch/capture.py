@@ -272,7 +272,7 @@ def _export(flat, examples, are_open):
 
     Raises MayRefuse when the forward raises an exception, else CannotCapture.
     """
-    dims = tuple({d: torch.export.Dim.AUTO for d in is_open} or None for is_open in are_open)
+    dims = tuple(dict.fromkeys(is_open, torch.export.Dim.AUTO) or None for is_open in are_open)
     try:
         with oblivious():
             return torch.export.export(flat, examples, dynamic_shapes=(dims,), strict=False)
@@ -340,7 +340,7 @@ def _batches(exported, specs, shapes, sizes):
     """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for an assumption of another kind."""
     names, dims = name_sizes(specs)
     symbols, guards = _name_symbols(exported, dims)
-    ranges = {name: (0, 2**62) for name in names}
+    ranges = dict.fromkeys(names, (0, 2**62))
     for symbol, interval in exported.range_constraints.items():
         if symbol in symbols:
             low, high = ranges[symbols[symbol]]

@@ -406,7 +406,13 @@ class Engine:
         name, hint, fullgraph = self.options
         try:
             plan, reads = make_plan(
-                self.module, specs, self.structure, name, hint, batch or None, old_plan,
+                self.module,
+                specs,
+                self.structure,
+                name,
+                hint,
+                batch or None,
+                old_plan,
                 not fullgraph,
             )
             self._n_writes = 0

@@ -147,9 +147,7 @@ class Plan:
         return self._structure.build(iter(leaves))
 
 
-def make_plan(
-    module, specs, structure, name, batch_hint, batch, old=None, partial=True
-):
+def make_plan(module, specs, structure, name, batch_hint, batch, old=None, partial=True):
     """Captures for the open sizes ``batch`` (a key; None: any), imports and compiles. Returns (Plan, Reads).
 
     The plan is ``old`` itself if the graph and the result's structure are the same. ``batch_hint``: the batch size to tune
@@ -176,7 +174,9 @@ def make_plan(
     with Bar(f"SOL {name}") as progress:
         program = model.compile(
             device=config["compiler::device"] or None,
-            batch_hint=hints[0] if imported.builder.symbols[:1] not in ([], ["n"]) else batch_hint or 0,
+            batch_hint=hints[0]
+            if imported.builder.symbols[:1] not in ([], ["n"])
+            else batch_hint or 0,
             hints=hints,
             winograd=config["compiler::winograd"],
             autotune=config["compiler::autotune"],

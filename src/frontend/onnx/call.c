@@ -215,8 +215,8 @@ int call_shape(struct op_call *c, sol_tensor tensor, struct size dim[SOL_MAX_RAN
 
 struct size call_floor(struct op_call *c, struct size a, int64_t divisor) {
     char text[SOL_SIZE_TEXT];
-    const char *size = arena_printf(c->im->arena, "floor((%s)/%lld)", SIZE_FORMAT(a),
-                                    (long long)divisor);
+    const char *size =
+        arena_printf(c->im->arena, "floor((%s)/%lld)", SIZE_FORMAT(a), (long long)divisor);
     if (sol_model_size(c->im->model, size, text, sizeof text)) return read_size(text);
     call_fail(c, sol_model_check(c->im->model));
     return size_const(0);

@@ -22,9 +22,9 @@ struct import_value {
     enum sol_dtype dtype;
     int rank;
     struct size dim[SOL_MAX_RANK];
-    const void *data;              /* values of the file; NULL: the value is computed */
-    struct size *shape_value;      /* elements of a known integer tensor of any type; else NULL */
-    sol_tensor tensor;             /* < 0: not in the model (yet) */
+    const void *data;         /* values of the file; NULL: the value is computed */
+    struct size *shape_value; /* elements of a known integer tensor of any type; else NULL */
+    sol_tensor tensor;        /* < 0: not in the model (yet) */
     const void *live; /* in sessions: values of this call only; reading them makes a guard */
     bool is_read;     /* live values were read: they need a guard */
 };

@@ -247,9 +247,8 @@ enum sol_status op_lrn(struct op_call *c) {
         return fail(SOL_EINVAL, "size %lld, bias %g, rank %d", (long long)size, bias, rank);
     struct size pixels = size_const(1);
     for (int d = 2; d < rank; d++) pixels = size_mul(pixels, dim[d]);
-    sol_tensor flat =
-        call_reshape(c, LAYER1(c, "square", x, ""), 4,
-                     (struct size[]){dim[0], size_const(1), dim[1], pixels});
+    sol_tensor flat = call_reshape(c, LAYER1(c, "square", x, ""), 4,
+                                   (struct size[]){dim[0], size_const(1), dim[1], pixels});
     sol_tensor mean = LAYER1(c, "avg_pool", flat,
                              "kernel=[%lld,1] stride=[1,1] pad=[%lld,0,%lld,0] count_pad=true",
                              (long long)size, (long long)((size - 1) / 2), (long long)(size / 2));
