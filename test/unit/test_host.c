@@ -264,7 +264,7 @@ static void test_bad_text(void) {
     refuse("%1 = host @1 f32[] %0", "there is no host 1");
     refuse("%1 = host f32[] %0", "a host's number is missing");
     refuse("%1 = host @0 f32[$1] %0", "does not have");
-    refuse("%1 = host @0 f32[$0-1] %0", "may be negative");
+    refuse("%1 = host @0 f32[-1] %0", "dim 0 would be -1");
     refuse("%1, %1 = host @0 f32[] f32[] %0", "made twice");
     refuse("%1 = host @0 f32[] %0 pure=true effects=true", "cannot be pure");
     refuse("host @0 \"g\"", "in order");

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from sol.pytorch.builder import Unsupported, make_formula, to_size
+from sol.pytorch.builder import Unsupported
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list
 
@@ -123,8 +123,8 @@ def _fill(x, inputs, symbols):
     return x
 
 
-def make_function(node, is_written):
-    """Returns (Function, nodes that are its inputs). Raises Unsupported if PyTorch cannot compute ``node`` in a program."""
+def make_function(node, is_written, formula):
+    """Returns (Function, nodes that are its inputs). ``formula``: Builder.formula. Raises Unsupported if PyTorch cannot compute ``node`` in a program."""
     target = node.target
     _check_operator(target)
     _check_results(node)
@@ -135,7 +135,7 @@ def make_function(node, is_written):
             if isinstance(x.meta.get("val"), torch.Tensor):
                 _check_tensor(x)
                 return _Slot(tensors.setdefault(x, len(tensors)))
-            return _argument_size(x)
+            return _argument_size(x, formula)
         if isinstance(x, (list, tuple)):
             return [argument(item) for item in x]
         if isinstance(x, slice):
@@ -191,7 +191,7 @@ def _depends_on_data(sizes):
     return any(str(symbol).startswith(("u", "zu")) for symbol in symbols)
 
 
-def _argument_size(node):
+def _argument_size(node, formula):
     value = node.meta.get("val")
     if isinstance(value, (int, float, bool)):
         return value
@@ -201,8 +201,7 @@ def _argument_size(node):
         raise Unsupported("an argument depends on the values of a tensor")
     if not isinstance(value, torch.SymInt):
         raise Unsupported(f"an argument is {value}")
-    size = to_size(value)
-    return size if isinstance(size, int) else _Formula(str(size), make_formula(size))
+    return _Formula(*formula(value))
 
 
 def _is_dense(node):
