@@ -36,7 +36,7 @@ FOLDERS = {
     "python/sol/onnx": 400,
     "python/sol/pytorch": 3020,
     "src": 160,
-    "src/base": 1240,
+    "src/base": 1410,
     "src/cli": 1690,
     "src/deploy": 2490,
     "src/device": 160,

@@ -156,7 +156,7 @@ struct network {
     struct sol_model *text; /* NULL for ONNX */
     const struct sol_model *model;
     struct inputs inputs;
-    int64_t symbols[4];
+    int64_t symbols[SOL_MAX_SYMBOLS];
     struct sol_program *program;
     struct sol_weights *weights;
     void **params; /* random values, for the text form; entries may be NULL */

@@ -229,7 +229,7 @@ static enum sol_status make_files(struct deployment *d) {
 }
 
 static enum sol_status deploy(struct deployment *d, const struct sol_model *model) {
-    static const int64_t ones[SIZE_SYMBOLS] = {1, 1, 1, 1};
+    static const int64_t ones[SIZE_FREE] = {1, 1, 1, 1, 1, 1, 1, 1};
     TRY(sol_model_check(model));
     TRY(check_hosts(d, ir_user_model(model)));
     TRY(check_names(d->library));

@@ -201,7 +201,7 @@ REDUCTIONS = {
     "norm -inf": lambda x: torch.linalg.vector_norm(x, -math.inf, dim=(1, 2)),
     "norm 0": lambda x: torch.linalg.vector_norm(x.relu(), 0, dim=1), "normalize": F.normalize,
     "normalize 1": lambda x: F.normalize(x, 1, 2), "cosine": lambda x: F.cosine_similarity(x, x * x, 1),
-    "mse": lambda x: F.mse_loss(x, x * x) + x, "l1": lambda x: F.l1_loss(x, x * x, reduction="sum") + x,
+    "mse": lambda x: torch.ops.aten.mse_loss(x, x * x) + x, "l1": lambda x: torch.ops.aten.l1_loss(x, x * x, 2) + x,
     "adaptive 3d": lambda x: F.adaptive_avg_pool3d(x.unsqueeze(1), 1), "einsum": lambda x:
     torch.einsum("bchw,bcHw->bhH", x, x * 2), "einsum scores": lambda x: torch.einsum("bchw,bcvw->bchv", x, x),
     "einsum turned": lambda x: torch.einsum("bchw->bwc", x), "einsum outer": lambda x:

@@ -16,7 +16,7 @@ import torch
 from torch.export.graph_signature import OutputKind
 
 from sol.pytorch import ops, ops_type
-from sol.pytorch.builder import Builder, Unsupported, Value, to_size
+from sol.pytorch.builder import Builder, Unsupported, Value
 from sol.pytorch.capture import PREFIX
 from sol.pytorch.functional import COPY, make_functional, storage_of
 from sol.pytorch.host import HostNode, make_function
@@ -55,19 +55,20 @@ class _Aliased(Unsupported):
     """A write that another tensor sees. The functional form of the graph has no such write."""
 
 
-def import_graph(exported, module, name, ports=None, partial=True):
-    """Builds the libsol model of an ExportedProgram of ``module``. Returns an Imported. Raises Unsupported.
+def import_graph(captured, module, name, ports=None, partial=True):
+    """Builds the libsol model of a Captured of ``module``. Returns an Imported. Raises Unsupported.
 
     ``ports``: (names of the graph's inputs, names of its outputs), for a library. Without it, outputs of the graph that are
     the same tensor share one output of the model. ``partial``: PyTorch may compute nodes of the program.
     """
     try:
-        return _Importer(exported, module, name, ports, partial).run()
+        return _Importer(captured, module, name, ports, partial).run()
     except _Aliased as error:
-        functional = make_functional(exported)
+        functional = make_functional(captured.exported)
         if functional is None:
             raise
         try:
+            functional = captured._replace(exported=functional)
             return _Importer(functional, module, name, ports, partial).run()
         except Unsupported:
             raise error from None
@@ -81,11 +82,11 @@ def find_tensor(module, name):
 
 
 class _Importer:
-    def __init__(self, exported, module, name, ports, partial):
-        self._exported = exported
+    def __init__(self, captured, module, name, ports, partial):
+        exported = self._exported = captured.exported
         self._ports = ports
         self._module = module
-        self._builder = Builder(name)
+        self._builder = Builder(name, captured.batches)
         self._order = {node: i for i, node in enumerate(exported.graph.nodes)}
         # Copies, as the signature computes these properties at each access.
         signature = exported.graph_signature
@@ -155,7 +156,7 @@ class _Importer:
         value = node.meta["val"]
         if value.dtype not in DTYPE_NAMES:
             raise Unsupported(f"{name} is {show(node)}, which has no type in SOL")
-        shape = tuple(map(to_size, value.shape))
+        shape = tuple(map(self._builder.size, value.shape))
         self._sources.add(node)
         dtype = DTYPE_NAMES[value.dtype]
         self._define(node, node, node, self._builder.source(add, name, dtype, shape, constant))
@@ -236,8 +237,8 @@ class _Importer:
         n_records = len(self._builder.records)
         self._builder.dtype = DTYPE_NAMES[as_list(node.meta["val"])[0].dtype]
         arguments = self._promote(packet.removesuffix("_"), node, self._arguments(node))
-        result = function(self._builder, **arguments, out=_out_shapes(node))
-        _check_shapes(result, _out_shapes(node))
+        result = function(self._builder, **arguments, out=self._out_shapes(node))
+        _check_shapes(result, self._out_shapes(node))
         _check_dtypes(result, node)
         added = {record.kind for record in self._builder.records[n_records:]}
         self._n_layers += not added <= MOVES
@@ -253,18 +254,25 @@ class _Importer:
             base = node if node.target is COPY else self._find_base(node)
             self._define(node, node, base, result)
 
+    def _out_shapes(self, node):
+        """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
+        value, size = node.meta["val"], self._builder.size
+        if isinstance(value, torch.Tensor):
+            return tuple(map(size, value.shape))
+        return [tuple(map(size, x.shape)) for x in value]
+
     def _host(self, node, reason):
         """Adds a node that PyTorch computes, because of ``reason``. Raises Unsupported if PyTorch cannot do so in a program."""
         try:
             written = _written_argument(node)
-            function, inputs = make_function(node, bool(written))
+            function, inputs = make_function(node, bool(written), self._builder.formula)
             base = self._find_base(node)
         except Unsupported as error:
             raise Unsupported(f"{show_call(node)}: {reason}; in PyTorch: {error}") from error
         if written:
             self._check_write(node, written)
         values = as_list(node.meta["val"])
-        types = [(DTYPE_NAMES[x.dtype], tuple(map(to_size, x.shape))) for x in values]
+        types = [(DTYPE_NAMES[x.dtype], tuple(map(self._builder.size, x.shape))) for x in values]
         name, inputs = str(node.target), [self._value(x) for x in inputs]
         results = self._builder.host(name, function, inputs, types)
         self._hosts.append(HostNode(show_call(node), self._builder.origin, reason))
@@ -324,7 +332,7 @@ class _Importer:
             return value
         if value in self._cell:
             return self._value(value)
-        return to_size(value.meta["val"])
+        return self._builder.size(value.meta["val"])
 
     # ---- Aliases ----
 
@@ -374,7 +382,7 @@ class _Importer:
     def _check_result(self, result, ports):
         if not isinstance(result, torch.fx.Node) or result not in self._cell:
             raise Unsupported(f"the result {result} is no tensor of the graph")
-        if 0 in _out_shapes(result):
+        if 0 in self._out_shapes(result):
             raise Unsupported(f"the result {show(result)} is empty")
         if self._base[result] in self._sources:
             raise Unsupported(f"the result shares memory with {self._base[result].name}")
@@ -400,14 +408,6 @@ def _is_tensors(value):
     return bool(values) and all(isinstance(x, torch.Tensor) for x in values)
 
 
-def _out_shapes(node):
-    """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
-    value = node.meta["val"]
-    if isinstance(value, torch.Tensor):
-        return tuple(map(to_size, value.shape))
-    return [tuple(map(to_size, x.shape)) for x in value]
-
-
 def _written_argument(node):
     """Returns the node that an in-place op writes to, or None. Raises Unsupported for out= variants."""
     written = [i for i, a in enumerate(node.target._schema.arguments) if _writes(a)]
@@ -430,8 +430,7 @@ def _check_shapes(result, expected):
     """Raises Unsupported unless libsol and PyTorch compute the same shapes."""
     pairs = [(result, expected)] if isinstance(result, Value) else zip(result, expected)
     for value, shape in pairs:
-        known = zip(value.shape, shape)
-        if value.rank != len(shape) or any(a is not None and a != b for a, b in known):
+        if value.shape != shape:
             raise Unsupported(f"SOL gives {value.shape} where PyTorch gives {shape}")
 
 

@@ -290,7 +290,8 @@ def _adaptive_avg_pool1d(b, x, output_size, out):
 
 
 def _adaptive_avg_pool2d(b, x, output_size, out):
-    size = [int(n) for n in out[-2:]]
+    size = list(out[-2:])
+    _needs(all(isinstance(n, int) for n in size), "adaptive pooling to an open size")
     return _batched(b, x, lambda x4: b.layer("adaptive_avg_pool", x4, kernel=size))
 
 
@@ -320,10 +321,10 @@ def _reshape(b, x, out, **_):
 
 
 def _squeeze(b, x, out, dim=None):
-    """Squeezes dims of size 1. If a dim has the batch size, the graph is not valid for a batch of 1, which has another rank."""
+    """Squeezes dims of size 1. If a dim is open, the graph is not valid for a size of 1, which has another rank."""
     for axis in all_axes(dim, x.rank):
         if not isinstance(x.shape[axis], int):
-            b.exclude(1)
+            b.exclude(x.shape[axis], 1)
     return b.reshape(x, out)
 
 
@@ -356,30 +357,31 @@ def _cut(b, x, axis, start, size, step=1):
     """Returns ``size`` elements of ``axis``, from the index ``start`` on, with the distance ``step``."""
     if size == x.shape[axis] and step == 1:
         return x
-    _needs(isinstance(x.shape[axis], int), "a slice of the batch dimension")
     return b.layer("slice", x, axis=axis, start=start, step=step, shape=[size])
+
+
+def _first(start, whole):
+    """Returns the first index of a slice: negative ones count from the end. Open sizes are large enough: torch.export checks."""
+    if isinstance(start, int) and start < 0:
+        start += whole
+    if isinstance(start, int) and isinstance(whole, int):
+        return min(max(start, 0), whole)
+    return start
 
 
 def _slice(b, x, out, dim=0, start=None, end=None, step=1):
     axis = normal_axis(dim, x.rank)
-    whole = x.shape[axis]
-    if out[axis] == whole and step == 1:
-        return x
-    _needs(isinstance(whole, int), "a slice of the batch dimension")
-    start = 0 if start is None else start
-    start = min(max(start + whole if start < 0 else start, 0), whole)
-    return _cut(b, x, axis, start, out[axis], step)
+    return _cut(b, x, axis, _first(start or 0, x.shape[axis]), out[axis], step)
 
 
 def _narrow(b, x, dim, start, length, out):
     axis = normal_axis(dim, x.rank)
-    return _cut(b, x, axis, start % max(x.shape[axis], 1), length)
+    return _cut(b, x, axis, _first(start, x.shape[axis]), length)
 
 
 def _select(b, x, dim, index, out):
     axis = normal_axis(dim, x.rank)
-    _needs(isinstance(x.shape[axis], int), "one row picked from the batch dimension")
-    return b.reshape(_cut(b, x, axis, index % x.shape[axis], 1), out)
+    return b.reshape(_cut(b, x, axis, _first(index, x.shape[axis]), 1), out)
 
 
 def _split(b, x, out, dim=0, **_):

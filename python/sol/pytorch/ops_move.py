@@ -117,13 +117,6 @@ def _im2col(b, x, kernel_size, dilation, padding, stride, out):
 # ---- Repetitions ----
 
 
-def _broadcast(b, tensors, out):
-    return [
-        x if x.shape == shape else b.layer("expand", x, shape=list(shape))
-        for x, shape in zip(tensors, out)
-    ]
-
-
 def _repeat(b, x, repeats, out):
     """[h, w] becomes [1, h, 1, w]; this is expanded, and pairs of dims are joined."""
     shape = (1,) * (len(repeats) - x.rank) + x.shape
@@ -225,7 +218,6 @@ TABLE = {
     "channel_shuffle.default native_channel_shuffle.default": _channel_shuffle,
     "unfold.default": _unfold,
     "im2col.default": _im2col,
-    "broadcast_tensors.default": _broadcast,
     "repeat.default": _repeat,
     "tile.default": _tile,
     "repeat_interleave.self_int": _repeat_interleave,

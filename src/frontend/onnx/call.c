@@ -197,16 +197,37 @@ sol_tensor call_operand(struct op_call *c, int i) {
                       call_format_double(c, call_input_float(c, i)), size_dtype_name(v->dtype));
 }
 
-/* sol_model_shape gives -1 - s for symbol s, and INT64_MIN for any other formula. */
+/* The builder's sizes have no quotients in their texts, so the table stays empty. */
+static struct size read_size(const char *text) {
+    struct size_table none = {0};
+    struct size size;
+    if (!size_parse(&text, &none, &size)) size.bad = 1;
+    return size;
+}
+
 int call_shape(struct op_call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]) {
     int64_t known[SOL_MAX_RANK];
     int rank = sol_model_shape(c->im->model, tensor, known);
+    char text[SOL_SIZE_TEXT];
     for (int d = 0; d < rank; d++) {
-        dim[d] = known[d] < 0 && known[d] != INT64_MIN ? size_symbol((int)(-1 - known[d]))
-                                                       : size_const(known[d]);
-        dim[d].bad |= known[d] == INT64_MIN;
+        dim[d] = size_const(known[d]);
+        if (known[d] < 0 && sol_model_dim(c->im->model, tensor, d, text, sizeof text))
+            dim[d] = read_size(text);
     }
     return rank < 0 ? 0 : rank;
+}
+
+struct size call_floor(struct op_call *c, struct size a, int64_t divisor) {
+    char text[SOL_SIZE_TEXT];
+    const char *size =
+        arena_printf(c->im->arena, "floor((%s)/%lld)", SIZE_FORMAT(a), (long long)divisor);
+    if (sol_model_size(c->im->model, size, text, sizeof text)) return read_size(text);
+    call_fail(c, sol_model_check(c->im->model));
+    return size_const(0);
+}
+
+const char *call_format_size(struct op_call *c, struct size size) {
+    return arena_printf(c->im->arena, "%s", SIZE_FORMAT(size));
 }
 
 int call_rank(const struct op_call *c, int i) { return c->in[i]->rank; }

@@ -7,7 +7,7 @@
  *   op_*.c    one function per operator or family of operators; op.def lists them
  *
  * A value is either a tensor of the model, or known while importing. A known value has data in the file, or is a shape value:
- * integers such as shapes, which may be formulas of the batch. A known value becomes a tensor only when a layer reads it.
+ * integers such as shapes, which may be formulas of open sizes. A known value becomes a tensor only when a layer reads it.
  */
 #ifndef SOL_ONNX_IMPORT_H
 #define SOL_ONNX_IMPORT_H
@@ -21,10 +21,10 @@ struct import_value {
     const char *name;
     enum sol_dtype dtype;
     int rank;
-    struct size dim[SOL_MAX_RANK]; /* `bad`: a formula that the builder does not return */
-    const void *data;              /* values of the file; NULL: the value is computed */
-    struct size *shape_value;      /* elements of a known integer tensor of any type; else NULL */
-    sol_tensor tensor;             /* < 0: not in the model (yet) */
+    struct size dim[SOL_MAX_RANK];
+    const void *data;         /* values of the file; NULL: the value is computed */
+    struct size *shape_value; /* elements of a known integer tensor of any type; else NULL */
+    sol_tensor tensor;        /* < 0: not in the model (yet) */
     const void *live; /* in sessions: values of this call only; reading them makes a guard */
     bool is_read;     /* live values were read: they need a guard */
     bool varies;      /* the live values must not be read: they differ from run to run */
@@ -38,7 +38,8 @@ struct import {
     enum sol_status status; /* of the first helper that failed; functions return it at their end */
     VEC(struct import_value *) slots;  /* a hash table by name; cap a power of two */
     VEC(const void *) params;          /* values of the model's parameters, in order */
-    VEC(const char *) symbols;         /* names of open batch sizes */
+    VEC(const char *) symbols;         /* names of open sizes */
+    bool has_open_dims;                /* other than the first of an input */
     VEC(struct import_value *) inputs; /* live values that became inputs of the model, in order */
 };
 
@@ -128,8 +129,12 @@ sol_tensor call_param(struct op_call *c, enum sol_dtype dtype, int rank, const i
                       const void *data);
 /* Input `i` as a tensor, for layers that broadcast: a known value with one element becomes a scalar. */
 sol_tensor call_operand(struct op_call *c, int i);
-/* The shape of any tensor of the model; returns the rank. Dims that are formulas are `bad`. */
+/* The shape of any tensor of the model; returns the rank. */
 int call_shape(struct op_call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]);
+/* floor(a / divisor); `bad` if there are too many such sizes. */
+struct size call_floor(struct op_call *c, struct size a, int64_t divisor);
+/* A size as attribute text, in the import's arena. */
+const char *call_format_size(struct op_call *c, struct size size);
 /* Rank of input `i`; its dim `d`, which must be a constant; an axis of `rank` dims, which may be negative, as 0 to rank - 1. */
 int call_rank(const struct op_call *c, int i);
 int64_t call_dim(struct op_call *c, int i, int d);
