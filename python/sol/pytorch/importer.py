@@ -242,7 +242,7 @@ class _Importer:
         elif _is_view(node.target):
             self._define(node, node, self._base[first], result)
         else:
-            self._define(node, node, self._find_base(node), result)
+            self._define(node, node, node, result)
 
     def _out_shapes(self, node):
         """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
@@ -274,7 +274,7 @@ class _Importer:
             self._define(node, node, base, results)
 
     def _find_base(self, node):
-        """Returns the base of a node's results: that of the argument whose memory they share, else the node itself."""
+        """Returns the base of a host node's results: that of the argument whose memory they share, else the node itself."""
         owners = {
             storage_of(x.meta["val"]): self._base[x]
             for x in node.all_input_nodes

@@ -96,10 +96,14 @@ int call_input_ints(struct op_call *c, int i, int max, int64_t *out) {
 }
 
 /* `is_read` makes a guard: after reading a live value, the program is valid for this value only. */
+const void *call_read_bytes(struct import_value *v) {
+    v->is_read = true;
+    return v->data || v->varies ? v->data : v->live;
+}
+
 double call_input_float(struct op_call *c, int i) {
     struct import_value *v = c->in[i];
-    const void *at = v->data ? v->data : v->live;
-    v->is_read = true;
+    const void *at = call_read_bytes(v);
     if (at && size_family(v->dtype) == FAMILY_FLOAT && call_count(v) == 1)
         return tensor_double(v->dtype, at);
     if (v->shape_value && call_count(v) == 1 && size_is_const(*v->shape_value))

@@ -155,7 +155,7 @@ static enum sol_status add_output(struct import *im, const struct onnx_value *ou
 
 /* ---- Nodes ---- */
 
-static bool has_word(const char *list, const char *word) {
+bool import_has_word(const char *list, const char *word) {
     size_t n = strlen(word);
     for (const char *at = list; n && (at = strstr(at, word)); at += n)
         if ((at == list || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
@@ -166,7 +166,7 @@ static bool has_word(const char *list, const char *word) {
 enum sol_status import_check_attributes(const struct onnx_node *node, const char *known) {
     for (int i = 0; i < node->attributes.n; i++) {
         const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, i);
-        if (!a->name || !has_word(known, a->name))
+        if (!a->name || !import_has_word(known, a->name))
             return fail(SOL_EUNSUPPORTED, "attribute \"%.64s\" is not known",
                         a->name ? a->name : "");
         if (a->reference && *a->reference)

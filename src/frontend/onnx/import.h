@@ -27,6 +27,7 @@ struct import_value {
     sol_tensor tensor;        /* < 0: not in the model (yet) */
     const void *live; /* in sessions: values of this call only; reading them makes a guard */
     bool is_read;     /* live values were read: they need a guard */
+    bool varies;      /* the live values must not be read: they differ from run to run */
 };
 
 struct import {
@@ -54,6 +55,8 @@ enum sol_status import_graph(struct import *im, const struct onnx_graph *graph);
 void import_make_slots(struct import *im, size_t n);
 struct import_value *import_define(struct import *im, const char *name);
 enum sol_status import_node(struct import *im, const struct onnx_node *node);
+/* Is `word` in a list of words that are separated by spaces? */
+bool import_has_word(const char *list, const char *word);
 /* Checks that all attributes of a node are in the list of words `known`, and that none occurs twice. */
 enum sol_status import_check_attributes(const struct onnx_node *node, const char *known);
 
@@ -112,6 +115,8 @@ const struct size *call_shape_value(struct op_call *c, int i);
 
 /* The number of elements of a known value. */
 int64_t call_count(const struct import_value *v);
+/* The bytes of a value that is known, or of this call only: a guard makes the program depend on them. NULL: there are none. */
+const void *call_read_bytes(struct import_value *v);
 
 /* Input `i` as a tensor of the model; a known one becomes a parameter. */
 sol_tensor call_tensor(struct op_call *c, int i);

@@ -96,8 +96,7 @@ static sol_tensor stretch_nearest(struct op_call *c, sol_tensor x, int d, const 
 static int read_floats(struct op_call *c, int i, float out[SOL_MAX_RANK]) {
     struct import_value *v = call_has(c, i) ? c->in[i] : NULL;
     if (!v || (v->rank == 1 && size_is(v->dim[0], 0))) return 0;
-    const void *at = v->data ? v->data : v->live;
-    v->is_read = true;
+    const void *at = call_read_bytes(v);
     bool is_known =
         at && v->dtype == SOL_F32 && v->rank == 1 && size_value(v->dim[0]) <= SOL_MAX_RANK;
     if (!is_known) {
