@@ -42,7 +42,7 @@ def test_sizes(tmp_path, weights):
         close(out, net(x))
     status, _ = run(library, context, torch.zeros(1, 3, 1, 40))
     assert status == 1
-    assert b"a window of [2,2] does not fit into input [1,24,1,20]" in library.Net_error()
+    assert b"dim 2 of input[0] must be at least 7, and is [1]" in library.Net_error()
     library.Net_close(context)
 
 

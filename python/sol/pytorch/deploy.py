@@ -100,7 +100,9 @@ def _check_mode(model):
 
 def _import(model, specs, structure, name):
     try:
-        captured, _ = capture_any(model, specs, structure, None)
+        captured, sizes = capture_any(model, specs, structure, None)
+        if isinstance(sizes, tuple):
+            captured.batches.find_least()
         inputs, outputs = _input_names(model, structure), _output_names(captured.output)
         for i, value in captured.constants.items():
             raise Unsupported(f"the result {outputs[i]} is {value!r:.40}; a library has tensors")
