@@ -349,7 +349,8 @@ static enum sol_status convert(void *user, const struct sol_host_call *call) {
             ((int64_t *)out->data)[i] = (int64_t)(10 * ((float *)in->data)[i]);
             continue;
         }
-        if (in[0].dtype != SOL_I64 || in[1].dtype != SOL_BOOL || out[1].dtype != SOL_I8) return SOL_EBUG;
+        if (in[0].dtype != SOL_I64 || in[1].dtype != SOL_BOOL || out[1].dtype != SOL_I8)
+            return SOL_EBUG;
         const bool truth = ((bool *)in[1].data)[i];
         ((double *)out[0].data)[i] = (double)((int64_t *)in[0].data)[i] + truth;
         ((int8_t *)out[1].data)[i] = (int8_t)truth;
@@ -365,7 +366,8 @@ static void test_types(void) {
     int host = sol_model_host(m, &(struct sol_host){"convert", convert, NULL, NULL});
     sol_model_host_layer(m, host, 1, &x, "i64[$0,3]", "", NULL, 1, &y);
     y = sol_model_layer(m, "add", 2, (sol_tensor[]){y, y}, "", NULL);
-    sol_tensor mask = sol_model_layer(m, "less", 2, (sol_tensor[]){x, sol_model_scalar(m, 1)}, "", NULL);
+    sol_tensor mask =
+        sol_model_layer(m, "less", 2, (sol_tensor[]){x, sol_model_scalar(m, 1)}, "", NULL);
     sol_model_host_layer(m, host, 2, (sol_tensor[]){y, mask}, "f64[$0,3] i8[$0,3]", "", NULL, 2, z);
     sol_model_output(m, "sum", z[0]);
     sol_model_output(m, "truth", z[1]);

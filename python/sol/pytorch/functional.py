@@ -8,7 +8,6 @@ import torch
 from sol.pytorch.audit import quiet
 from sol.pytorch.capture import oblivious
 
-
 # Copies a constant, although its example tensor shares memory with the constant.
 COPY = torch.ops.aten.lift_fresh_copy.default
 

@@ -126,7 +126,7 @@ def _fill(x, inputs, symbols):
 def make_function(node, is_written, formula):
     """Returns (Function, nodes that are its inputs). ``formula``: Builder.formula. Raises Unsupported if PyTorch cannot compute ``node`` in a program."""
     target = node.target
-    _check_operator(target)
+    _check_operator(node)
     _check_results(node)
     tensors = {}
 
@@ -150,10 +150,20 @@ def make_function(node, is_written, formula):
     return Function(target, args, kwargs, is_written), list(tensors)
 
 
-def _check_operator(target):
+def _draws_numbers(node):
+    """Whether an operator draws random numbers; those with dropout do not if it is off."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    names = [x.name for x in node.target._schema.arguments]
+    given = dict(zip(names, node.args)) | node.kwargs
+    return bool(given.get("train", True) and given.get("dropout_p", 0.0 if "dropout_p" in names else 1.0))
+
+
+def _check_operator(node):
+    target = node.target
     if target.namespace not in NAMESPACES:
         raise Unsupported("it is no operator of PyTorch itself")
-    if torch.Tag.nondeterministic_seeded in target.tags:
+    if _draws_numbers(node):
         raise Unsupported("it draws random numbers")
     name = target._schema.name.partition("::")[2].rstrip("_")
     if name in ("resize", "resize_as", "set"):

@@ -18,7 +18,7 @@ from torch.export.graph_signature import OutputKind
 from sol.pytorch import ops, ops_type
 from sol.pytorch.builder import Builder, Unsupported, Value
 from sol.pytorch.capture import PREFIX
-from sol.pytorch.functional import make_functional, storage_of
+from sol.pytorch.functional import COPY, make_functional, storage_of
 from sol.pytorch.host import HostNode, make_function
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list, find_origin, show, show_call
@@ -27,6 +27,9 @@ from sol.pytorch.nodes import as_list, find_origin, show, show_call
 ANCHORS = {"conv", "linear", "matmul"}
 MOVES = {"reshape", "permute", "slice", "expand"}  # layers that compute nothing
 MAX_REASONS = 4  # that a message lists
+# A network without ANCHORS is compiled if it has so many layers that compute for each host node. A host node takes about 8 us
+# longer than PyTorch's own call, and copies its result; a pointwise layer saves about 4 us, or a pass over memory.
+LAYERS_PER_HOST = 2
 # Ops whose result is the first argument itself: a write to one is a write to the other.
 SAME = {"detach", "alias"} | ops.MAYBE_ALIAS
 
@@ -98,7 +101,8 @@ class _Importer:
         self._inputs, self._params = [], self._builder.params
         self._partial = partial
         self._hosts = []  # HostNodes
-        self._joined = set()  # host nodes with several results that may overlap in memory
+        self._bases = {}  # node whose results are in several alias sets -> their bases
+        self._joined = set()  # nodes with several results that may overlap in memory
         self._n_layers = 0  # number of nodes that became layers
 
     def run(self):
@@ -120,11 +124,14 @@ class _Importer:
     def _check_worth(self):
         """Raises Unsupported if SOL would compute too little.
 
-        A host node costs some microseconds and a copy of its result, which few small layers do not save. The limit only avoids
-        compiles that cannot pay: the selector times what is compiled.
+        The limit only avoids compiles that cannot pay: the selector times what is compiled.
         """
         kinds = {record.kind for record in self._builder.records}
-        if not self._hosts or self._n_layers >= len(self._hosts) or not kinds.isdisjoint(ANCHORS):
+        if (
+            not self._hosts
+            or self._n_layers >= LAYERS_PER_HOST * len(self._hosts)
+            or not kinds.isdisjoint(ANCHORS)
+        ):
             return
         reasons = "; ".join(f"{x.call}: {x.reason}" for x in self._hosts[:MAX_REASONS])
         n = self._n_layers + len(self._hosts)
@@ -212,7 +219,9 @@ class _Importer:
 
     def _getitem(self, node):
         parts, index = node.args
-        self._define(node, node, self._base[parts], self._values[parts][index])
+        bases = self._bases.get(parts)
+        base = bases[index] if bases else self._base[parts]
+        self._define(node, node, base, self._values[parts][index])
 
     def _op(self, node):
         """Imports one ATen op: calls its function of ops.py, and puts the result into an alias set."""
@@ -242,7 +251,8 @@ class _Importer:
         elif _is_view(node.target):
             self._define(node, node, self._base[first], result)
         else:
-            self._define(node, node, node, result)
+            base = node if node.target is COPY else self._find_base(node)
+            self._define(node, node, base, result)
 
     def _out_shapes(self, node):
         """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
@@ -274,19 +284,23 @@ class _Importer:
             self._define(node, node, base, results)
 
     def _find_base(self, node):
-        """Returns the base of a host node's results: that of the argument whose memory they share, else the node itself."""
+        """Returns the base of a node's results: that of the argument whose memory they share, else the node itself.
+
+        Not all schemas say so: einsum may return a view.
+        """
         owners = {
             storage_of(x.meta["val"]): self._base[x]
             for x in node.all_input_nodes
             if x in self._base
         }
         results = [storage_of(x) for x in as_list(node.meta["val"])]
-        bases = {owners.get(storage, node) for storage in results}
-        if len(bases) > 1:
-            raise Unsupported("its results share memory with several tensors")
+        bases = [owners.get(storage, node) for storage in results]
         if len(set(results)) < len(results):
             self._joined.add(node)
-        return bases.pop()
+        if len(set(bases)) == 1:
+            return bases[0]
+        self._bases[node] = bases
+        return node
 
     def _value(self, node):
         return self._values[self._cell[node]]
