@@ -42,6 +42,9 @@ SOL_API int64_t sol_model_symbol(struct sol_model *model, const char *name);
  * is halved four times and enlarged again needs to know that its height is a multiple of 16. */
 SOL_API int64_t sol_model_symbol_multiple(struct sol_model *model, const char *name,
                                           int64_t multiple);
+/* The same for a size that is also at least `least` >= 0. */
+SOL_API int64_t sol_model_symbol_limited(struct sol_model *model, const char *name, int64_t least,
+                                         int64_t multiple);
 
 /* Adds an input. dim[i] is a size, or what sol_model_symbol returned. */
 SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, enum sol_dtype dtype,

@@ -38,9 +38,9 @@ static void model_dealloc(PyObject *self) {
 
 static PyObject *model_symbol(PyObject *self, PyObject *args) {
     const char *name;
-    long long multiple = 1;
-    if (!PyArg_ParseTuple(args, "s|L:symbol", &name, &multiple)) return NULL;
-    return PyLong_FromLongLong(sol_model_symbol_multiple(model_of(self), name, multiple));
+    long long multiple = 1, least = 0;
+    if (!PyArg_ParseTuple(args, "s|LL:symbol", &name, &multiple, &least)) return NULL;
+    return PyLong_FromLongLong(sol_model_symbol_limited(model_of(self), name, least, multiple));
 }
 
 typedef sol_tensor add_port(struct sol_model *, const char *, enum sol_dtype, int, const int64_t *);
@@ -246,7 +246,7 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
 }
 
 static PyMethodDef model_methods[] = {
-    {"symbol", model_symbol, METH_VARARGS, "symbol(name) -> a negative number to use as a dim."},
+    {"symbol", model_symbol, METH_VARARGS, "symbol(name, multiple=1, least=0) -> a negative number to use as a dim."},
     {"input", model_input, METH_VARARGS, "input(name, dtype, shape) -> tensor."},
     {"param", model_param, METH_VARARGS, "param(name, dtype, shape) -> tensor."},
     {"dims", model_dims, METH_VARARGS,

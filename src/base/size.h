@@ -58,8 +58,8 @@ struct size_quotient {
 };
 struct size_table {
     int n_free;
-    int64_t
-        multiple[SIZE_FREE]; /* of free symbols: their values are multiples of this; 0 and 1: any */
+    /* Of free symbols: their values are multiples of `multiple` (0 and 1: any), and at least `least`. */
+    int64_t multiple[SIZE_FREE], least[SIZE_FREE];
     int n;
     struct size_quotient at[SIZE_SYMBOLS - SIZE_FREE];
 };

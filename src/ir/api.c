@@ -79,19 +79,25 @@ void sol_model_free(struct sol_model *user) {
 
 /* ---- Building ---- */
 
-BODY enum sol_status add_symbol(struct sol_model *user, const char *name, int64_t multiple,
-                                int64_t *out) {
+BODY enum sol_status add_symbol(struct sol_model *user, const char *name, int64_t least,
+                                int64_t multiple, int64_t *out) {
     int number;
     TRY(ir_check_name(name));
-    TRY(ir_add_symbol(user->m, arena_strdup(&user->arena, name ? name : ""), multiple, &number));
+    TRY(ir_add_symbol(user->m, arena_strdup(&user->arena, name ? name : ""), least, multiple,
+                      &number));
     *out = -1 - number;
     return SOL_OK;
 }
 
-int64_t sol_model_symbol_multiple(struct sol_model *user, const char *name, int64_t multiple) {
+int64_t sol_model_symbol_limited(struct sol_model *user, const char *name, int64_t least,
+                                 int64_t multiple) {
     int64_t symbol = -1;
-    BUILDER_BOUNDARY(user, add_symbol(user, name, multiple, &symbol));
+    BUILDER_BOUNDARY(user, add_symbol(user, name, least, multiple, &symbol));
     return symbol;
+}
+
+int64_t sol_model_symbol_multiple(struct sol_model *user, const char *name, int64_t multiple) {
+    return sol_model_symbol_limited(user, name, 0, multiple);
 }
 
 int64_t sol_model_symbol(struct sol_model *user, const char *name) {

@@ -81,16 +81,23 @@ static void check_layer(struct collector *c, const struct layer *l) {
     for (int i = 0; i < l->n_out; i++) check_sizes(c, l, l->out[i]);
 }
 
-/* The symbol is its multiple times a quotient that was rounded down. */
-static void check_symbol(struct collector *c, struct model *m, int symbol) {
-    const struct size value = size_symbol(symbol);
-    struct condition condition = {.value = size_sub(size_free(&m->quotients, symbol), value),
-                                  .rank = 1};
-    if (m->quotients.multiple[symbol] <= 1) return;
-    condition.shape[0] = value;
-    condition.what = arena_printf(c->arena, "%s must be a multiple of %lld, and is",
-                                  m->symbol[symbol], (long long)m->quotients.multiple[symbol]);
+/* value >= min, else the message is "height must be `what` `limit`, and is [33]". */
+static void limit_symbol(struct collector *c, const struct model *m, int symbol, struct size value,
+                         int64_t min, const char *what, int64_t limit) {
+    struct condition condition = {.value = value, .min = min, .rank = 1};
+    condition.shape[0] = size_symbol(symbol);
+    condition.what = arena_printf(c->arena, "%s must be %s %lld, and is", m->symbol[symbol], what,
+                                  (long long)limit);
     VEC_PUSH(c->arena, &c->found, condition);
+}
+
+/* A multiple of 16 is 16 times its quotient, which is rounded down. */
+static void check_symbol(struct collector *c, struct model *m, int symbol) {
+    const int64_t multiple = m->quotients.multiple[symbol], least = m->quotients.least[symbol];
+    const struct size value = size_symbol(symbol),
+                      below = size_sub(size_free(&m->quotients, symbol), value);
+    if (multiple > 1) limit_symbol(c, m, symbol, below, 0, "a multiple of", multiple);
+    if (least > 0) limit_symbol(c, m, symbol, value, least, "at least", least);
 }
 
 struct condition *ir_conditions(struct arena *arena, const struct model *m, int *n) {

@@ -136,8 +136,9 @@ struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *
  * parsed. */
 #define IR_MAX_NAME 65536
 enum sol_status ir_check_name(const char *name); /* NULL is fine */
-/* Appends a free symbol; *out: its number. `multiple` >= 1. */
-enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t multiple, int *out);
+/* Appends a free symbol; *out: its number. least >= 0, multiple >= 1. */
+enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t least, int64_t multiple,
+                              int *out);
 /* Checks a shape: its symbols are the model's, no dim can be negative, and its padded size in bytes fits in 64 bits. */
 enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim);
 /* EINVAL if the model does not have all symbols of a size. */

@@ -38,15 +38,20 @@ static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in,
     return l;
 }
 
-enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t multiple, int *out) {
+enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t least, int64_t multiple,
+                              int *out) {
     if (m->n_symbols == SIZE_FREE) return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_FREE);
     if (multiple < 1 || multiple > INT32_MAX)
         return fail(SOL_EINVAL, "symbol \"%.64s\" is a multiple of %lld; at least 1 is possible",
                     name, (long long)multiple);
+    if (least < 0)
+        return fail(SOL_EINVAL, "symbol \"%.64s\" is at least %lld; sizes are >= 0", name,
+                    (long long)least);
     *out = m->n_symbols++;
     m->quotients.n_free = m->n_symbols;
     m->symbol[*out] = name;
     m->quotients.multiple[*out] = multiple;
+    m->quotients.least[*out] = least;
     if (!size_free(&m->quotients, *out).bad) return SOL_OK;
     return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS);
 }

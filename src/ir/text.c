@@ -306,16 +306,15 @@ static enum sol_status parse_quotient(struct parser *p, int64_t symbol) {
     return SOL_OK;
 }
 
-/* multiple=16 behind the name, or nothing */
-static enum sol_status take_multiple(struct parser *p, int64_t *out) {
-    *out = 1;
-    if (!take_word(p, "multiple")) return SOL_OK;
+/* " multiple=16" behind the name, or nothing, which leaves *out. */
+static enum sol_status take_limit(struct parser *p, const char *word, int64_t *out) {
+    if (!take_word(p, word)) return SOL_OK;
     if (take_char(p, '=') && take_number(p, out) && *out > 0) return SOL_OK;
-    return complain(p, "multiple is a number >= 1");
+    return complain(p, "a limit of a symbol is a number >= 1");
 }
 
 static enum sol_status parse_symbol(struct parser *p) {
-    int64_t number, multiple;
+    int64_t number, multiple = 1, least = 0;
     int added;
     const char *name;
     if (!take_char(p, '$') || !take_number(p, &number))
@@ -325,8 +324,9 @@ static enum sol_status parse_symbol(struct parser *p) {
     if (number != p->m->n_symbols || number >= SIZE_FREE)
         return complain(p, "symbols are $0, $1, .. in order");
     TRY(take_name(p, &name));
-    TRY(take_multiple(p, &multiple));
-    enum sol_status status = ir_add_symbol(p->m, name, multiple, &added);
+    TRY(take_limit(p, "multiple", &multiple));
+    TRY(take_limit(p, "least", &least));
+    enum sol_status status = ir_add_symbol(p->m, name, least, multiple, &added);
     if (status) prefix_place(p);
     return status;
 }

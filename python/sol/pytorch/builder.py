@@ -97,7 +97,8 @@ class Builder:
         """Returns the value of an open size: 16*$8 if it is a multiple of 16."""
         if name not in self.symbols:
             multiple = self._batches.multiples.get(name, 1)
-            self.model.symbol("batch" if name == "n" else name, multiple)
+            least = self._batches.least.get(name, 0)
+            self.model.symbol(self._batches.titles[name], multiple, least)
             self.symbols.append(name)
         return self._normal(f"${self.symbols.index(name)}")
 

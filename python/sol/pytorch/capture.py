@@ -75,14 +75,14 @@ class Batches:
 
     ``names``: of the sizes in a key, in order (inputs.py); ``ranges``: {name: (lowest, highest)}. ``symbols``: {symbol of
     the graph: name}. ``example``: the key for which it was captured. ``multiples``: {name: number that all valid sizes are
-    multiples of}.
+    multiples of}; ``least``: {name: the least size for which a library is valid}; ``titles``: {name: text for messages}.
     """
 
     def __init__(self, names, ranges, guards, symbols, example):
         self.names = names
         self.symbols = symbols
         self.example = example
-        self.multiples = {}
+        self.multiples, self.least, self.titles = {}, {}, {}
         self._ranges = ranges
         self._guards = [compile(guard, "<guard>", "eval") for guard in guards]
         self._known = {}
@@ -154,6 +154,17 @@ class Batches:
             if multiple > 1:
                 self.multiples[name] = multiple
         self._known.clear()
+
+    def find_least(self):
+        """Fills in ``least``: no size from there up to the example's is invalid, as far as a size's multiples are valid at all."""
+        key = self.example
+        for i, name in enumerate(self.names):
+            step = self.multiples.get(name, 1)
+            least = key[i]
+            while least > step and self._holds((*key[:i], least - step, *key[i + 1 :])):
+                least -= step
+            if name != "n":
+                self.least[name] = least
 
     def __getstate__(self):
         raise TypeError("batches are not pickled: a model is captured again where it is loaded")
@@ -351,6 +362,8 @@ def _batches(exported, specs, shapes, sizes):
         if not _is_expression(text, names):
             raise CannotCapture(f"the model depends on {guard}")
     batches = Batches(names, ranges, guards, symbols, sizes)
+    batches.titles = {name: f"dim {d} of {specs[i].name}" for (i, d), name in dims.items()}
+    batches.titles["n"] = "batch"
     if isinstance(sizes, tuple):
         batches.find_multiples()
     return batches

@@ -10,11 +10,13 @@ from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import capture_any
 from sol.pytorch.engine import without_collections
 from sol.pytorch.importer import find_tensor, import_graph
-from sol.pytorch.inputs import TensorSpec, make_specs
+from sol.pytorch.inputs import TensorSpec, has_open_dims, make_specs
 from sol.pytorch.module import Optimized
 
 # The maximum length, in characters, of an input's or output's name in the header.
 MAX_NAME = 100
+# Open sizes below this are tried, one dim at a time.
+TRIED_SIZES = 600
 
 
 def deploy(
@@ -36,8 +38,9 @@ def deploy(
     result: "scores" for {"scores": x}, "boxes.0" and "boxes.1" for {"boxes": (x, y)}.
 
     trained_model  a torch.nn.Module in eval mode, or the result of sol.optimize; the library gets its current parameters
-    inputs         as for sol.optimize; None: those of the optimized module. A first size of 0 stays open: ``func_name`` then
-                   computes one sample; except for sol.device.c, the library's other functions take any batch size
+    inputs         as for sol.optimize; None: those of the optimized module. Sizes of 0 stay open: ``func_name`` then
+                   computes one sample, of the sizes that the header shows; except for sol.device.c, the library's other
+                   functions take any sizes
     target         sol.deployment.shared_lib, static_lib or c_source (portable C99)
     device         None: this machine ("c" for c_source); sol.device.x86, (sol.device.x86, "avx2"), sol.device.arm64
                    (needs a cross compiler on other machines), sol.device.c
@@ -57,11 +60,11 @@ def deploy(
     specs, structure, model = _describe(trained_model, inputs)
     _check_mode(model)
     with without_collections():
-        specs, imported = _import_for_any(model, specs, structure, lib_name)
+        specs, captured, imported = _import_for_any(model, specs, structure, lib_name)
     tensors = [_value(model, owner) for owner in imported.params]
     built = imported.builder.model
     built.check()
-    symbols = (1,) if any(map(is_open, specs)) else ()
+    symbols = _default_sizes(captured.batches, imported.builder)
     deployment.write(
         built, [t.data_ptr() for t in tensors], symbols, target=target, device=device,
         lib_name=lib_name, func_name=func_name, path=path, weights=weights, memory=memory,
@@ -97,7 +100,9 @@ def _check_mode(model):
 
 def _import(model, specs, structure, name):
     try:
-        captured, _ = capture_any(model, specs, structure, None)
+        captured, sizes = capture_any(model, specs, structure, None)
+        if isinstance(sizes, tuple):
+            captured.batches.find_least()
         inputs, outputs = _input_names(model, structure), _output_names(captured.output)
         for i, value in captured.constants.items():
             raise Unsupported(f"the result {outputs[i]} is {value!r:.40}; a library has tensors")
@@ -112,12 +117,52 @@ def _import(model, specs, structure, name):
 
 
 def _import_for_any(model, specs, structure, name):
-    """Returns (specs, Imported). If the graph is not valid for all batch sizes, it is captured for a fixed batch of 1."""
+    """Returns (specs, Captured, Imported). If the graph is not valid for all batch sizes, it is captured for a fixed batch of 1."""
     captured, imported = _import(model, specs, structure, name)
-    if captured.batches.is_free and not imported.builder.excluded:
-        return specs, imported
+    for size, value in imported.builder.excluded:
+        captured.batches.exclude(size, value)
+    if captured.batches.is_free:
+        return specs, captured, imported
+    if has_open_dims([spec for spec in specs if isinstance(spec, TensorSpec)]):
+        _check_sizes(captured.batches, imported.builder)
+        return specs, captured, imported
     specs = [spec._replace(shape=(1, *spec.shape[1:])) if is_open(spec) else spec for spec in specs]
-    return specs, _import(model, specs, structure, name)[1]
+    return specs, *_import(model, specs, structure, name)
+
+
+# ---- Open sizes ----
+
+
+def _default_sizes(batches, builder):
+    """Returns the values of the model's symbols for the library's simple function: one sample, and the example's other sizes."""
+    example = batches.example if isinstance(batches.example, tuple) else (batches.example,)
+    sizes = dict(zip(batches.names, example))
+    return tuple(1 if name == "n" else sizes[name] for name in builder.symbols)
+
+
+def _check_sizes(batches, builder):
+    """Raises NotImplementedError unless the graph is valid for all sizes that the library accepts, as far as trying many shows.
+
+    A library has no guards of torch.export. It refuses sizes at which a window does not fit, and other than the multiples.
+    """
+    program = builder.model.compile(device="ref")
+    example = batches.example
+    at = [batches.names.index(name) for name in builder.symbols]
+    for i in range(len(example)):
+        for n in range(1, TRIED_SIZES):
+            key = (*example[:i], n, *example[i + 1 :])
+            if not batches.admit(key) and _accepts(program, [key[k] for k in at]):
+                raise NotImplementedError(
+                    f"sol.deploy: with the sizes {key} the network may compute something else"
+                )
+
+
+def _accepts(program, symbols):
+    try:
+        program.output_shape(0, symbols)
+    except ValueError:
+        return False
+    return True
 
 
 # ---- Names of inputs and outputs ----

@@ -11,7 +11,7 @@ from torch.jit import is_tracing
 
 from sol import _core
 from sol.config import config
-from sol.pytorch.inputs import DTYPE_NAMES, PLAIN_TENSORS
+from sol.pytorch.inputs import DTYPE_NAMES, PLAIN_TENSORS, has_open_dims
 from sol.pytorch.watch import CAN_VIEW, OWN_HOOKS, make_hook_guard
 
 # Attributes of an instance that nn.Module.__call__ would call instead of the class's forward.
@@ -25,11 +25,13 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
     decides which batch sizes SOL runs; None: all.
     """
     plan = entry.plan
+    if has_open_dims(specs):  # a shortcut knows one open size
+        return None
     hook_guard = make_hook_guard(module) if CAN_VIEW and not plan.debug else None
     if (
         hook_guard is None
         or not OVERRIDES.isdisjoint(vars(module))
-        or any(spec.dtype not in DTYPE_NAMES or spec.open_dims for spec in specs)
+        or any(spec.dtype not in DTYPE_NAMES for spec in specs)
         or (entry.reads.asks_kinds and len(specs) > 1)
         or entry.reads.asked_attributes
     ):
