@@ -30,7 +30,7 @@ static void test_text(void) {
     const char *text = HEAD "  update %1 %4\n  update %2 %1\n}\n";
     struct sol_model *m = parse(text);
     char *again = sol_model_print(m);
-    CHECK_STR(again, text);
+    CHECK_TEXT(again, text);
     free(again);
     const char *name;
     char *dump = sol_dump(m, 100, &name);
@@ -47,7 +47,7 @@ static void fails(const char *statements, const char *message) {
     struct sol_model *m = NULL;
     snprintf(text, sizeof text, "%s%s}\n", HEAD, statements);
     CHECK(sol_model_parse(text, &m) == SOL_EINVAL);
-    CHECK_STR(sol_error(), message);
+    CHECK_TEXT(sol_error(), message);
 }
 
 static void test_errors(void) {
@@ -65,7 +65,7 @@ static void test_errors(void) {
     sol_tensor s = sol_model_param(m, "s", SOL_F32, 0, NULL);
     sol_model_update(m, s, 7);
     CHECK(sol_model_check(m) == SOL_EINVAL);
-    CHECK_STR(sol_error(), "update: the value is no tensor");
+    CHECK_TEXT(sol_error(), "update: the value is no tensor");
     sol_model_free(m);
 }
 
@@ -79,7 +79,7 @@ static void verify_fails(void (*damage)(struct model *m), const char *message) {
     CHECK(!ir_verify(m));
     damage(m);
     CHECK(ir_verify(m) == SOL_EBUG);
-    CHECK_STR(sol_error(), message);
+    CHECK_TEXT(sol_error(), message);
     arena_fini(&arena);
 }
 
@@ -272,7 +272,7 @@ static void test_deploy(void) {
     float s[4] = {0};
     struct sol_library library = {.lib_name = "lib_state", .func_name = "run_state", .path = "/tmp"};
     CHECK(sol_deploy(m, (const void *[]){s, s}, &library) == SOL_EUNSUPPORTED);
-    CHECK_STR(sol_error(), "a library has no state, but the model writes parameter \"t\"");
+    CHECK_TEXT(sol_error(), "a library has no state, but the model writes parameter \"t\"");
     sol_model_free(m);
 }
 
