@@ -104,7 +104,7 @@ def audit(model, args):
     try:
         for module in model.modules():
             walker.touch(type(module))
-        _check_graph(captured.backend_input, walker)
+        _check_graph(captured.backend_input, walker, {id(x) for x in model.buffers()})
         for guard in graph.output_graph.guards:
             _walk_guard(guard, walker)
     except Unwatchable as error:
@@ -232,17 +232,21 @@ def _root(source):
     return getattr(source, "local_name", None)
 
 
-def _check_graph(backend_input, walker):
+def _check_graph(backend_input, walker, buffers):
     """Raises Unwatchable or CannotCapture for a graph that SOL cannot use.
 
     Each input of the graph must be an argument of the call or a tensor that the guard checks: no random numbers, no NumPy
-    arrays. The graph must not write into an input, nor into ``input.data``, which has its own version counter.
+    arrays. The graph must not write into an input, nor into ``input.data``, which has its own version counter. It may write into
+    the model's ``buffers`` (ids): the importer finds these writes again.
     """
     for node in backend_input.graph_module.graph.nodes if backend_input else ():
         is_input = node.op == "placeholder"
         if is_input and _root(source := node._dynamo_source) != "args":
-            if not isinstance(walker.walk(source), torch.Tensor):
+            value = walker.walk(source)
+            if not isinstance(value, torch.Tensor):
                 raise Unwatchable(source_name(source))
+            if id(value) in buffers:
+                continue
         if is_input or "data" in str(getattr(node.target, "__name__", "")):
             if getattr(node.meta.get("example_value"), "_version", 0):
                 raise CannotCapture(f"its forward writes to {_input_name(node)}")
