@@ -281,20 +281,44 @@ def _find_effects(error):
 
 
 def _are_restored(effects):
-    """Whether all attributes that a forward writes have the same values at its end as before, so that a call writes nothing."""
+    """Whether all attributes and dicts that a forward writes have the same values at its end as before, so that a call writes none
+    of them."""
     written = [x for x in getattr(effects, "mutation_user_stacks", {}) if x.source is not None]
     attributes = getattr(effects, "store_attr_mutations", {})
     try:
         return bool(written) and all(
-            x in attributes
-            and all(
-                value.as_python_constant() is getattr(x.value, name)
-                for name, value in attributes[x].items()
-            )
+            _is_restored(x, attributes[x]) if x in attributes else _keeps_tensors(x, effects)
             for x in written
         )
-    except (AttributeError, NotImplementedError):
+    except (AttributeError, NotImplementedError, KeyError):
         return False
+
+
+def _is_restored(written, attributes):
+    return all(
+        value.as_python_constant() is getattr(written.value, name)
+        for name, value in attributes.items()
+    )
+
+
+def _keeps_tensors(written, effects):
+    """Whether a dict of buffers still has the same tensors: ``self.n += 1`` writes into the tensor, and then stores it again."""
+    graph = effects.output_graph_weakref().graph
+    sources = {
+        id(node.meta["example_value"]): node._dynamo_source
+        for node in graph.nodes
+        if node.op == "placeholder" and hasattr(node, "_dynamo_source")
+    }
+    now = {key.vt.as_python_constant(): value for key, value in written.items.items()}
+    before = [key.vt.as_python_constant() for key in written.original_items]
+
+    def is_same(name, value):
+        source = value.source
+        if source is None:  # the result of an operation, perhaps one in place
+            source = sources.get(id(value.proxy.node.meta["example_value"]))
+        return source is not None and source.base == written.source and source.index == name
+
+    return list(now) == before and all(is_same(*item) for item in now.items())
 
 
 def _describe_effects(error):

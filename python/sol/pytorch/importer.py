@@ -57,6 +57,10 @@ class _Aliased(Unsupported):
     """A write that another tensor sees. The functional form of the graph has no such write."""
 
 
+class _Buffered(_Aliased):
+    """A write into a buffer. The functional form of the graph returns the new value."""
+
+
 def import_graph(exported, module, name, ports=None, partial=True):
     """Builds the libsol model of an ExportedProgram of ``module``. Returns an Imported. Raises Unsupported.
 
@@ -71,8 +75,8 @@ def import_graph(exported, module, name, ports=None, partial=True):
             raise
         try:
             return _Importer(functional, module, name, ports, partial).run()
-        except Unsupported:
-            raise error from None
+        except Unsupported as other:
+            raise (other if isinstance(error, _Buffered) else error) from None
 
 
 class _Importer:
@@ -190,7 +194,7 @@ class _Importer:
         try:
             self._op(node)
         except _Aliased as error:
-            raise _Aliased(f"{show_call(node)}: {error}") from error
+            raise type(error)(f"{show_call(node)}: {error}") from error
         except (Unsupported, ValueError, NotImplementedError) as error:
             if not self._partial:
                 raise Unsupported(f"{show_call(node)}: {error}") from error
@@ -330,7 +334,7 @@ class _Importer:
         """Raises Unsupported if a node that is another tensor than ``written`` would see the write of this in-place op."""
         base = self._base[written]
         if base in self._sources:
-            kind = _Aliased if base.name in self._buffers else Unsupported
+            kind = _Buffered if base.name in self._buffers else Unsupported
             raise kind(f"it writes into {base.name}")
         for other in self._alive(base, node):
             if self._cell[other] is not self._cell[written] and not self._disjoint(other, written):

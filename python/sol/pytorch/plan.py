@@ -3,6 +3,7 @@
 make_plan: module -> capture -> import -> compile -> Plan
 """
 
+import contextlib
 from time import perf_counter
 
 import torch
@@ -81,7 +82,7 @@ class Plan:
         return any(has_moved(find_tensor(module, x), y) for x, y in zip(self.updates, written))
 
     def _written(self, weights):
-        return [weights.keep[i] for i in self._updated]
+        return [weights.keep[i] for i in self._updated] if self._updated else []
 
     @property
     def kept(self):
@@ -135,10 +136,16 @@ class Plan:
         symbols = self.symbols(batch)
         outputs = self._make_outputs(symbols)
         inputs = [tensors[i].data_ptr() for i in self.inputs]
+        with self.unchanged(weights):
+            return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
+
+    @contextlib.contextmanager
+    def unchanged(self, weights):
+        """Returns a context at whose end the buffers have the values from its beginning."""
         written = self._written(weights)
         before = [tensor.clone() for tensor in written]
         try:
-            return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
+            yield
         finally:
             restore(written, before)
 
