@@ -333,11 +333,11 @@ class Shared(nn.Module):
     def __init__(self):
         super().__init__()
         self.register_buffer("a", torch.zeros(2, 4))
-        self.register_buffer("b", self.a[0])
+        self.b = self.a[0]
 
     def forward(self, x):
         self.a.add_(1)
-        return x + self.b
+        return x + self.a
 
 
 class Sparse(nn.Module):

@@ -310,7 +310,7 @@ def _keeps_tensors(written, effects):
         if node.op == "placeholder" and hasattr(node, "_dynamo_source")
     }
     now = {key.vt.as_python_constant(): value for key, value in written.items.items()}
-    before = [key.vt.as_python_constant() for key in written.original_items]
+    before = [key.as_python_constant() for key in written.original_items]
 
     def is_same(name, value):
         source = value.source
