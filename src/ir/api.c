@@ -272,7 +272,8 @@ void sol_model_output(struct sol_model *user, const char *name, sol_tensor handl
 
 BODY enum sol_status add_update(struct sol_model *user, sol_tensor param, sol_tensor value) {
     struct tensor *to = get_tensor(user, param), *from = get_tensor(user, value);
-    if (!to || !from) return fail(SOL_EINVAL, "update: the %s is no tensor", to ? "value" : "param");
+    if (!to || !from)
+        return fail(SOL_EINVAL, "update: the %s is no tensor", to ? "value" : "param");
     return ir_add_update(user->m, to, from);
 }
 

@@ -103,7 +103,7 @@ struct model {
     VEC(struct tensor *) outputs;
     VEC(const char *) output_names;
     VEC(struct update) updates; /* at most one per parameter */
-    int n_tensors, n_layers; /* ids in use are below these */
+    int n_tensors, n_layers;    /* ids in use are below these */
 };
 
 /* One kind of layer: a line of layer.def. */

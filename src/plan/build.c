@@ -241,9 +241,10 @@ enum sol_status build_updates(struct build *b) {
 /* ---- Finishing ---- */
 
 static struct sol_port make_port(struct build *b, const struct tensor *t, const char *name) {
-    struct sol_port port = {
-        .name = arena_strdup(b->keep, name ? name : ""), .dtype = t->dtype, .rank = t->rank,
-        .is_updated = t->is_updated};
+    struct sol_port port = {.name = arena_strdup(b->keep, name ? name : ""),
+                            .dtype = t->dtype,
+                            .rank = t->rank,
+                            .is_updated = t->is_updated};
     ir_show_dims(t, port.dim);
     return port;
 }

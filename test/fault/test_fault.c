@@ -94,7 +94,8 @@ static void test_allocations(const char *text, const char *device) {
         enum sol_status status = live_once(text, device, y);
         failed = mem_fail_at == 0;
         mem_fail_at = 0;
-        bool right = status ? status == SOL_ENOMEM && failed && is_unchanged(y) : is_close(y, expected);
+        bool right =
+            status ? status == SOL_ENOMEM && failed && is_unchanged(y) : is_close(y, expected);
         if (!CHECK(right))
             printf("%s: allocation %ld: %s\n", device, n, status ? sol_error() : "wrong result");
         survived += failed && !status;

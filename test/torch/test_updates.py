@@ -4,9 +4,10 @@ import copy
 import threading
 
 import pytest
-import sol
 import torch
 from torch import nn
+
+import sol
 
 
 class Counter(nn.Module):
@@ -72,15 +73,63 @@ class Weight(nn.Module):
         return y
 
 
-NETWORKS = [(Counter, (3, 4)), (Mean, (3, 4)), (Cache, (2, 4)), (Weight, (2, 8, 5, 5))]
+class Attention(nn.Module):
+    """Keys and values of one position per call, at an index that is a buffer, too. PyTorch writes them, inside of the program."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("keys", torch.zeros(2, 32, 4))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x):
+        query = self.linear(x)
+        self.keys.index_copy_(1, self.at % 32, query)
+        self.at += 1
+        return torch.softmax(query @ self.keys.transpose(1, 2), -1) @ self.keys
+
+
+class Types(nn.Module):
+    """Buffers of several element types; a maximum of all calls; a history; buffers that are only overwritten."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("best", torch.tensor(-1e9))
+        self.register_buffer("history", torch.zeros(3, 4))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("small", torch.zeros(2, dtype=torch.uint8))
+        self.register_buffer("middle", torch.zeros(2, dtype=torch.int32))
+
+    def forward(self, x):
+        y = torch.relu(self.linear(x))
+        self.best.copy_(torch.maximum(self.best, y.max()))
+        self.history.copy_(torch.roll(self.history, 1, 0))
+        self.history[0] = y.mean(0)
+        self.seen.fill_(True)
+        self.small.add_(1)
+        self.middle.zero_()
+        self.middle[1] = 7
+        return y - self.best
+
+
+NETWORKS = [
+    (Counter, (3, 4)),
+    (Mean, (3, 4)),
+    (Cache, (2, 4)),
+    (Weight, (2, 8, 5, 5)),
+    (Attention, (2, 1, 4)),
+    (Types, (3, 4)),
+]
+PARTIAL = Weight, Attention
 
 
 def make_pair(kind, shape):
-    """PyTorch computes convolutions whose weights are written, inside of the program."""
+    """PyTorch computes parts of the networks in PARTIAL, such as a convolution whose weight is written."""
     torch.manual_seed(0)
     eager = kind().eval()
     example = sol.input([0, *shape[1:]]) if kind in (Counter, Mean) else torch.randn(shape)
-    optimized = sol.optimize(copy.deepcopy(eager), example, fullgraph=kind is not Weight)
+    optimized = sol.optimize(copy.deepcopy(eager), example, fullgraph=kind not in PARTIAL)
     return eager, optimized
 
 
@@ -111,9 +160,9 @@ def test_calls(kind, shape):
         if i == 4:  # the user writes
             with torch.no_grad():
                 for name, buffer in eager.named_buffers():
-                    buffer.add_(3)
-                    find_buffer(optimized, name).add_(3)
-        if i == 7:  # so does load_state_dict, without the version of a tensor's data in sight
+                    buffer.copy_(buffer + 3)
+                    find_buffer(optimized, name).copy_(buffer)
+        if i == 7:  # so does load_state_dict
             state = {key: x * 2 for key, x in eager.state_dict().items()}
             eager.load_state_dict(state)
             keys = optimized.state_dict().keys()
@@ -134,11 +183,11 @@ def test_moved(kind, shape):
         for name, buffer in list(eager.named_buffers()):
             mine = find_buffer(optimized, name)
             if i % 2:
-                mine.data = buffer.clone() + 1
+                mine.data = (buffer + 1).to(buffer.dtype)
             else:
                 owner = next(m for m in optimized.modules() if m._buffers.get(name) is mine)
-                setattr(owner, name, buffer.clone() + 1)
-            setattr(eager, name, buffer + 1)
+                setattr(owner, name, (buffer + 1).to(buffer.dtype))
+            setattr(eager, name, (buffer + 1).to(buffer.dtype))
     assert not sol.fallbacks(optimized)
 
 

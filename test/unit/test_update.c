@@ -143,15 +143,17 @@ static void test_sum(const char *device) {
 
 /* Two parameters are exchanged, a third one gets an input, a fourth one a constant, a fifth one a part of an input. */
 static void test_sources(const char *device) {
-    float a[2] = {1, 2}, b[2] = {3, 4}, c[2] = {5, 6}, d[2] = {7, 8}, e[2] = {9, 10}, f[2] = {-1, 1};
+    float a[2] = {1, 2}, b[2] = {3, 4}, c[2] = {5, 6}, d[2] = {7, 8}, e[2] = {9, 10},
+          f[2] = {-1, 1};
     float x[2] = {11, 12}, y[2], z[4] = {13, 14, 15, 16};
-    start("model \"m\" {\n%0 = param f32[2] \"a\"\n%1 = param f32[2] \"b\"\n%2 = param f32[2] \"c\"\n"
-          "%3 = param f32[2] \"d\"\n%4 = param f32[2] \"e\"\n%5 = param f32[2] \"f\"\n"
-          "%6 = input f32[2] \"x\"\n%7 = input f32[1,4] \"z\"\n%8 = add %0 %6\n%9 = relu %5\n"
-          "%10 = slice %7 axis=1 start=1 shape=[2]\n%11 = reshape %10 shape=[2]\n"
-          "output %8 \"y\"\nupdate %0 %1\nupdate %1 %0\nupdate %2 %6\nupdate %3 %9\n"
-          "update %4 %11\n}",
-          device, (void *[]){a, b, c, d, e, f});
+    start(
+        "model \"m\" {\n%0 = param f32[2] \"a\"\n%1 = param f32[2] \"b\"\n%2 = param f32[2] \"c\"\n"
+        "%3 = param f32[2] \"d\"\n%4 = param f32[2] \"e\"\n%5 = param f32[2] \"f\"\n"
+        "%6 = input f32[2] \"x\"\n%7 = input f32[1,4] \"z\"\n%8 = add %0 %6\n%9 = relu %5\n"
+        "%10 = slice %7 axis=1 start=1 shape=[2]\n%11 = reshape %10 shape=[2]\n"
+        "output %8 \"y\"\nupdate %0 %1\nupdate %1 %0\nupdate %2 %6\nupdate %3 %9\n"
+        "update %4 %11\n}",
+        device, (void *[]){a, b, c, d, e, f});
     REQUIRE(!sol_program_run(program, weights, NULL, (const void *[]){x, z}, (void *[]){y}));
     CHECK(a[0] == 3 && a[1] == 4 && b[0] == 1 && b[1] == 2 && c[0] == 11 && c[1] == 12);
     CHECK(d[0] == 0 && d[1] == 1 && e[0] == 14 && e[1] == 15 && f[0] == -1 && y[0] == 12);
@@ -189,6 +191,29 @@ static void test_weights(const char *device) {
     stop();
 }
 
+/* The steps before an update are divided into micro-batches; it gets the sum over all of them. */
+static void test_micro_batches(const char *device) {
+    enum { N = 96, SAMPLE = 8 * 32 * 32 };
+    float w[8 * 8 * 9] = {0}, s[8] = {0}, *x = malloc(sizeof(float) * N * SAMPLE), y[N * 8];
+    REQUIRE(x);
+    for (int k = 0; k < 8; k++)
+        for (int c = 0; c < 8; c++) w[(k * 8 + c) * 9 + 4] = 1;
+    for (int i = 0; i < N * SAMPLE; i++) x[i] = (float)(i % 2);
+    start(
+        "model \"m\" {\nsymbol $0 \"n\"\n%0 = input f32[$0,8,32,32] \"x\"\n%1 = param f32[8,8,3,3] \"w\"\n"
+        "%2 = param f32[8] \"s\"\n%3 = conv %0 %1 pad=[1,1,1,1]\n%4 = relu %3\n"
+        "%5 = conv %4 %1 pad=[1,1,1,1]\n%6 = add %5 %4\n%7 = sum %6 axes=[2,3]\n"
+        "%8 = sum %7 axes=[0]\n%9 = add %2 %8\noutput %7 \"y\"\nupdate %2 %9\n}",
+        device, (void *[]){w, s});
+    for (int call = 1; call <= 2; call++) {
+        int64_t n = N;
+        REQUIRE(!sol_program_run(program, weights, &n, (const void *[]){x}, (void *[]){y}));
+        CHECK(y[0] == 72 * 512 && s[0] == (float)(72 * 512 * N * call) && s[7] == s[0]);
+    }
+    stop();
+    free(x);
+}
+
 /* A part of a cache is replaced; a value that is an output and the new value of two parameters; types of all sizes. */
 static void test_types(const char *device) {
     for (int type = 0; type < SOL_N_DTYPES; type++) {
@@ -198,11 +223,12 @@ static void test_types(const char *device) {
         char text[1024];
         for (int i = 0; i < COUNT(x); i++) x[i] = 1, cache[i] = other[i] = y[i] = 0;
         memset(expected, 0, sizeof expected), memset(expected, 1, bytes / 3);
-        snprintf(text, sizeof text,
-                 "model \"m\" {\n%%0 = input %s[2,1] \"x\"\n%%1 = param %s[2,3] \"cache\"\n"
-                 "%%2 = param %s[2,3] \"other\"\n%%3 = slice %%1 axis=1 start=1 shape=[2]\n"
-                 "%%4 = concat %%0 %%3 axis=1\n output %%4 \"y\"\nupdate %%1 %%4\nupdate %%2 %%4\n}",
-                 name, name, name);
+        snprintf(
+            text, sizeof text,
+            "model \"m\" {\n%%0 = input %s[2,1] \"x\"\n%%1 = param %s[2,3] \"cache\"\n"
+            "%%2 = param %s[2,3] \"other\"\n%%3 = slice %%1 axis=1 start=1 shape=[2]\n"
+            "%%4 = concat %%0 %%3 axis=1\n output %%4 \"y\"\nupdate %%1 %%4\nupdate %%2 %%4\n}",
+            name, name, name);
         start(text, device, (void *[]){cache, other});
         REQUIRE(!sol_program_run(program, weights, NULL, (const void *[]){x}, (void *[]){y}));
         for (int i = 0; i < 2; i++) {
@@ -270,7 +296,8 @@ static void test_report(void) {
 static void test_deploy(void) {
     struct sol_model *m = parse(HEAD "update %2 %4\n}");
     float s[4] = {0};
-    struct sol_library library = {.lib_name = "lib_state", .func_name = "run_state", .path = "/tmp"};
+    struct sol_library library = {
+        .lib_name = "lib_state", .func_name = "run_state", .path = "/tmp"};
     CHECK(sol_deploy(m, (const void *[]){s, s}, &library) == SOL_EUNSUPPORTED);
     CHECK_TEXT(sol_error(), "a library has no state, but the model writes parameter \"t\"");
     sol_model_free(m);
@@ -288,6 +315,7 @@ int main(void) {
         test_failure(devices[i]);
         test_speculative(devices[i]);
     }
+    test_micro_batches(NULL);
     test_report();
     test_deploy();
     return check_done();

@@ -228,6 +228,7 @@ TABLE = {
     "repeat_interleave.self_int": _repeat_interleave,
     "copy.default": _copy,
     "fill.Scalar fill.Tensor": _fill,
+    "zero.default": lambda b, x, out: _fill(b, x, 0, out),
     "slice_scatter.default": _slice_scatter,
     "select_scatter.default": _select_scatter,
     "tril.default": _triangle("tril"),
