@@ -185,7 +185,9 @@ def _put(b, x, source, axis, start, size):
     """Returns ``x`` with ``source`` in place of ``size`` values along an axis."""
     whole = x.shape[axis]
     front = [_slice(b, x, axis, 0, start)] if start else []
-    behind = [_slice(b, x, axis, start + size, whole - start - size)] if start + size < whole else []
+    behind = (
+        [_slice(b, x, axis, start + size, whole - start - size)] if start + size < whole else []
+    )
     return b.layer("concat", *front, source, *behind, axis=axis) if front or behind else source
 
 
