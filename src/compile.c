@@ -44,6 +44,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
         build_begin(b, cluster);
         TRY(device->emit(b, cluster));
     }
+    TRY(build_updates(b));
     report_progress(b->options, plan->clusters.n, plan->clusters.n + 1, "compiling kernels");
     if (device->link) TRY(device->link(b));
     report_progress(b->options, plan->clusters.n + 1, plan->clusters.n + 1, "done");

@@ -9,12 +9,14 @@
  *
  * A program does not own the caller's tensors: inputs, parameters and outputs are plain pointers. Inputs and outputs
  * must be valid during the call, parameters as long as their weights. All tensors are contiguous, outermost dim first
- * (row major).
+ * (row major). A program may write parameters (sol_model_update); their ports say so (`is_updated`). It does so at the end of a
+ * call that has not failed.
  *
  * Errors: a function that can fail returns an enum sol_status, or NULL where it returns a pointer; sol_error() then returns
  * the message of the last failure on the calling thread. Nothing in SOL ends the process.
  *
- * Threads: all functions may be called from any thread. Calls on one program may overlap.
+ * Threads: all functions may be called from any thread. Calls on one program may overlap, unless the program updates parameters:
+ * then the caller must not let a call overlap with another use of these parameters' memory, just as for a function of his own.
  */
 #ifndef SOL_RUN_H
 #define SOL_RUN_H
@@ -85,6 +87,7 @@ struct sol_port {
     enum sol_dtype dtype;
     int rank;
     int64_t dim[SOL_MAX_RANK];
+    bool is_updated; /* of a parameter: calls write it */
 };
 
 SOL_API int sol_program_n_inputs(const struct sol_program *program);
@@ -102,7 +105,8 @@ SOL_API SOL_CHECKED enum sol_status sol_program_output_shape(const struct sol_pr
 
 /* Packs `params` (n_params pointers in the order of sol_program_param). The caller releases the
  * result. Kernels read some parameters in place instead of packed, so all parameters must stay valid
- * as long as the weights are used. */
+ * as long as the weights are used. The memory of parameters that the program updates must be writable, and may not overlap outputs
+ * or other parameters. Their values are never packed, so the caller may change them between calls without new weights. */
 SOL_API SOL_CHECKED enum sol_status sol_weights_new(const struct sol_program *program,
                                                     const void *const *params,
                                                     struct sol_weights **out);

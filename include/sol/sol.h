@@ -61,6 +61,10 @@ SOL_API sol_tensor sol_model_layer(struct sol_model *model, const char *kind, in
                                    const sol_tensor *in, const char *attributes,
                                    const char *origin);
 SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_tensor tensor);
+/* State: after all layers of a call, the values of `tensor` are written into the caller's memory of `param`, which has the same
+ * shape and element type and is updated once at most. Layers read the values from before the call. A call that fails writes
+ * nothing. Add all layers that read `param` in any order: what they compute is never prepacked. */
+SOL_API void sol_model_update(struct sol_model *model, sol_tensor param, sol_tensor tensor);
 
 /* Host nodes: a function of yours computes a layer that SOL does not have. It runs at every call of the program, on the calling
  * thread; calls of a program on several threads may overlap. All tensors are contiguous, outermost dim first, and valid during

@@ -108,6 +108,13 @@ static PyObject *model_output(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *model_update(PyObject *self, PyObject *args) {
+    int param, tensor;
+    if (!PyArg_ParseTuple(args, "ii:update", &param, &tensor)) return NULL;
+    sol_model_update(model_of(self), param, tensor);
+    Py_RETURN_NONE;
+}
+
 static PyObject *model_shape(PyObject *self, PyObject *args) {
     int tensor;
     int64_t dim[SOL_MAX_RANK];
@@ -261,6 +268,8 @@ static PyMethodDef model_methods[] = {
     {"host_layer", model_host_layer, METH_VARARGS,
      "host_layer(host, inputs, types, attributes, origin, n_out) -> tensors; see sol_model_host_layer."},
     {"output", model_output, METH_VARARGS, "output(name, tensor)."},
+    {"update", model_update, METH_VARARGS,
+     "update(param, tensor): each call writes the tensor's values into the parameter."},
     {"shape", model_shape, METH_VARARGS,
      "shape(tensor) -> dims: < 0 symbols, None formulas; None when poisoned."},
     {"dtype", model_dtype, METH_VARARGS, "dtype(tensor) -> its name; None when poisoned."},

@@ -11,9 +11,20 @@ static void weights_dealloc(PyObject *self) {
     free_object(self);
 }
 
+static PyObject *weights_keep(PyObject *self, void *closure) {
+    (void)closure;
+    return Py_NewRef(((struct weights_object *)self)->keep);
+}
+
+static PyGetSetDef weights_getset[] = {
+    {"keep", weights_keep, NULL, "what Program.weights got as `keep`", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyType_Slot weights_slots[] = {
     {Py_tp_doc, "Packed parameters: one version of the parameters, prepacked by Program.weights."},
     {Py_tp_dealloc, weights_dealloc},
+    {Py_tp_getset, weights_getset},
     {0, NULL},
 };
 PyType_Spec weights_spec = {"sol._core.Weights", sizeof(struct weights_object), 0,

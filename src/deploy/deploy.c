@@ -205,6 +205,16 @@ static enum sol_status check_hosts(const struct deployment *d, const struct mode
              : SOL_OK;
 }
 
+/* A library's parameters are constant data. */
+static enum sol_status check_updates(const struct model *m) {
+    char name[128];
+    if (!m->updates.n) return SOL_OK;
+    const char *param = m->updates.at[0].param->name;
+    sol_clean(param, strlen(param), false, name, sizeof name);
+    return fail(SOL_EUNSUPPORTED, "a library has no state, but the model writes parameter \"%s\"",
+                name);
+}
+
 /* Compiles the model with keep_source, which keeps the texts of kernels and uses own kernels only. For packed weights, the
  * prepack steps run here, also those for another processor, as portable vector code. */
 static enum sol_status compile(struct deployment *d, const struct sol_model *model) {
@@ -232,6 +242,7 @@ static enum sol_status deploy(struct deployment *d, const struct sol_model *mode
     static const int64_t ones[SIZE_FREE] = {1, 1, 1, 1, 1, 1, 1, 1};
     TRY(sol_model_check(model));
     TRY(check_hosts(d, ir_user_model(model)));
+    TRY(check_updates(ir_user_model(model)));
     TRY(check_names(d->library));
     TRY(find_isa(d));
     d->lib = d->library->lib_name, d->func = d->library->func_name;

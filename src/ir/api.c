@@ -280,6 +280,17 @@ void sol_model_output(struct sol_model *user, const char *name, sol_tensor handl
     BUILDER_BOUNDARY(user, add_output(user, name, handle));
 }
 
+BODY enum sol_status add_update(struct sol_model *user, sol_tensor param, sol_tensor value) {
+    struct tensor *to = get_tensor(user, param), *from = get_tensor(user, value);
+    if (!to || !from)
+        return fail(SOL_EINVAL, "update: the %s is no tensor", to ? "value" : "param");
+    return ir_add_update(user->m, to, from);
+}
+
+void sol_model_update(struct sol_model *user, sol_tensor param, sol_tensor value) {
+    BUILDER_BOUNDARY(user, add_update(user, param, value));
+}
+
 /* ---- Queries ---- */
 
 int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim[SOL_MAX_RANK]) {

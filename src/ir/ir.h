@@ -66,7 +66,9 @@ struct tensor {
     struct size dim[SOL_MAX_RANK]; /* outermost first */
     struct layer *producer;
     const char *name;
-    bool is_constant;     /* depends on parameters only: computed once per version of them */
+    /* Depends only on parameters that no call writes: computed once per version of them. */
+    bool is_constant;
+    bool is_updated;      /* a parameter that is in the model's list of updates */
     struct layout layout; /* chosen by plan/layout.c */
 };
 
@@ -86,6 +88,11 @@ struct host {
     struct host_function *function; /* run/host.h */
 };
 
+/* After the last layer of a call, the values of `value` are written into the memory of the parameter `param`. */
+struct update {
+    struct tensor *param, *value;
+};
+
 struct model {
     struct arena *arena;
     const char *name;
@@ -98,7 +105,8 @@ struct model {
     VEC(struct tensor *) inputs, params;
     VEC(struct tensor *) outputs;
     VEC(const char *) output_names;
-    int n_tensors, n_layers; /* ids in use are below these */
+    VEC(struct update) updates; /* at most one per parameter */
+    int n_tensors, n_layers;    /* ids in use are below these */
 };
 
 /* One kind of layer: a line of layer.def. */
@@ -158,10 +166,14 @@ enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in,
                             const struct tensor_type *type, const struct attr *attr,
                             const char *origin, struct tensor **out);
 struct attr ir_default_attr(void);
-/* Deep copy into another arena, so that passes never change the user's model. */
+/* Adds an update. Tensors that depend on the parameter keep `is_constant` until the model is cloned, as a compile does. */
+enum sol_status ir_add_update(struct model *m, struct tensor *param, struct tensor *value);
+/* Deep copy into another arena, so that passes never change the user's model. What depends on updated parameters is not constant
+ * in the copy. */
 struct model *ir_clone(struct arena *arena, const struct model *m);
-/* Makes all readers of `from` read `to` instead; where `from` is an output of the model, `to` becomes it. */
+/* Makes all readers of `from` read `to` instead; where `from` is an output or the value of an update, `to` becomes it. */
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
+/* Is the tensor a result of a call: an output, or the value of an update? */
 bool ir_is_output(const struct model *m, const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
 struct size ir_count(const struct tensor *t, int begin, int end); /* product of dims [begin, end) */

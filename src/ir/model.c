@@ -189,6 +189,21 @@ enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in,
     return SOL_OK;
 }
 
+enum sol_status ir_add_update(struct model *m, struct tensor *param, struct tensor *value) {
+    if (param->producer->kind != LAYER_param)
+        return fail(SOL_EINVAL, "update: only a parameter can be updated");
+    if (param->is_updated)
+        return fail(SOL_EINVAL, "update: parameter \"%s\" is updated twice", param->name);
+    if (param->dtype != value->dtype || !ir_same_shape(param, value, -1))
+        return fail(SOL_EINVAL,
+                    "update: parameter \"%s\" and its new value differ in shape or element type",
+                    param->name);
+    param->is_updated = true;
+    param->is_constant = false;
+    VEC_PUSH(m->arena, &m->updates, ((struct update){param, value}));
+    return SOL_OK;
+}
+
 /* ---- Cloning ---- */
 
 static void clone_layer(struct model *copy, const struct layer *l, struct tensor **map) {
@@ -201,6 +216,7 @@ static void clone_layer(struct model *copy, const struct layer *l, struct tensor
         *t = *l->out[i];
         t->id = id;
         t->producer = c;
+        for (int k = 0; k < l->n_in; k++) t->is_constant &= in[k]->is_constant;
         if (t->name) t->name = arena_strdup(copy->arena, t->name);
     }
     VEC_PUSH(copy->arena, &copy->layers, c);
@@ -224,6 +240,10 @@ struct model *ir_clone(struct arena *arena, const struct model *m) {
         VEC_PUSH(arena, &copy->outputs, map[m->outputs.at[i]->id]);
         VEC_PUSH(arena, &copy->output_names, arena_strdup(arena, m->output_names.at[i]));
     }
+    for (int i = 0; i < m->updates.n; i++) {
+        const struct update *u = &m->updates.at[i];
+        VEC_PUSH(arena, &copy->updates, ((struct update){map[u->param->id], map[u->value->id]}));
+    }
     return copy;
 }
 
@@ -237,11 +257,15 @@ void ir_replace(struct model *m, struct tensor *from, struct tensor *to) {
     }
     for (int i = 0; i < m->outputs.n; i++)
         if (m->outputs.at[i] == from) m->outputs.at[i] = to;
+    for (int i = 0; i < m->updates.n; i++)
+        if (m->updates.at[i].value == from) m->updates.at[i].value = to;
 }
 
 bool ir_is_output(const struct model *m, const struct tensor *t) {
     for (int i = 0; i < m->outputs.n; i++)
         if (m->outputs.at[i] == t) return true;
+    for (int i = 0; i < m->updates.n; i++)
+        if (m->updates.at[i].value == t) return true;
     return false;
 }
 

@@ -98,5 +98,8 @@ void ir_print(struct text *text, const struct model *m) {
         print_name(text, m->output_names.at[i]);
         text_add(text, "\n");
     }
+    for (int i = 0; i < m->updates.n; i++)
+        text_add(text, "  update %%%d %%%d\n", number[m->updates.at[i].param->id],
+                 number[m->updates.at[i].value->id]);
     text_add(text, "}\n");
 }

@@ -343,12 +343,26 @@ static enum sol_status parse_output(struct parser *p) {
     return SOL_OK;
 }
 
+/* %1 %7: parameter and new value */
+static enum sol_status parse_update(struct parser *p) {
+    struct tensor *t[2];
+    for (int i = 0; i < 2; i++) {
+        skip_blanks(p);
+        if (*p->at != '%') return complain(p, "a tensor is missing");
+        TRY(take_tensor(p, &t[i]));
+    }
+    enum sol_status status = ir_add_update(p->m, t[0], t[1]);
+    if (status) fail_prefix("line %d: ", p->line);
+    return status;
+}
+
 static enum sol_status parse_statement(struct parser *p) {
     if (take_word(p, "symbol")) TRY(parse_symbol(p));
     else if (take_word(p, "host")) TRY(parse_host(p));
     else if (take_word(p, "output")) TRY(parse_output(p));
+    else if (take_word(p, "update")) TRY(parse_update(p));
     else if (take_char(p, '%')) TRY(parse_layer(p));
-    else return complain(p, "a statement begins with symbol, host, % or output");
+    else return complain(p, "a statement begins with symbol, host, %, output or update");
     return at_end(p) ? SOL_OK : complain(p, "something is left over");
 }
 

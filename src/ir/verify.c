@@ -44,10 +44,25 @@ static enum sol_status verify_layer(const struct model *m, const struct layer *l
     return verify_shape(l);
 }
 
+/* `made` becomes 2 for the parameters of earlier updates. Passes may change what computes a value, but not its type. */
+static enum sol_status verify_update(const struct update *u, int i, char *made) {
+    const struct tensor *param = u->param, *value = u->value;
+    if (!made[param->id] || !made[value->id])
+        return fail(SOL_EBUG, "update %d has a tensor that is made by no layer", i);
+    if (param->producer->kind != LAYER_param || !param->is_updated || param->is_constant)
+        return fail(SOL_EBUG, "update %d is not of a parameter that is marked as updated", i);
+    if (made[param->id] == 2) return fail(SOL_EBUG, "update %d is the second of a parameter", i);
+    if (param->dtype != value->dtype || !ir_same_shape(param, value, -1))
+        return fail(SOL_EBUG, "update %d has a value of another type or shape", i);
+    made[param->id] = 2;
+    return SOL_OK;
+}
+
 static enum sol_status verify_layers(const struct model *m, char *made) {
     for (int i = 0; i < m->layers.n; i++) TRY(verify_layer(m, m->layers.at[i], made));
     for (int i = 0; i < m->outputs.n; i++)
         if (!made[m->outputs.at[i]->id]) return fail(SOL_EBUG, "output %d is made by no layer", i);
+    for (int i = 0; i < m->updates.n; i++) TRY(verify_update(&m->updates.at[i], i, made));
     return SOL_OK;
 }
 

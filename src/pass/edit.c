@@ -102,6 +102,7 @@ void pass_clean(struct model *m) {
     for (int i = 0; i < m->layers.n; i++)
         if (m->layers.at[i]->attr.effects) place_with_inputs(&w, m->layers.at[i]);
     for (int i = 0; i < m->outputs.n; i++) place_with_inputs(&w, m->outputs.at[i]->producer);
+    for (int i = 0; i < m->updates.n; i++) place_with_inputs(&w, m->updates.at[i].value->producer);
     m->layers.n = 0;
     for (int i = 0; i < w.order.n; i++) VEC_PUSH(m->arena, &m->layers, w.order.at[i]);
 }

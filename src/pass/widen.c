@@ -57,5 +57,9 @@ enum sol_status pass_widen(struct model *m) {
         struct tensor *t = m->outputs.at[i];
         if (!(m->outputs.at[i] = cast(m, now[t->id], t->dtype))) return SOL_EBUG;
     }
+    for (int i = 0; i < m->updates.n; i++) {
+        struct tensor **value = &m->updates.at[i].value;
+        if (!(*value = cast(m, now[(*value)->id], (*value)->dtype))) return SOL_EBUG;
+    }
     return SOL_OK;
 }

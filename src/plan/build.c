@@ -207,11 +207,47 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
                                       .name = "gather"});
 }
 
+/* ---- Updates ---- */
+
+static enum sol_status add_update(struct build *b, const struct update *u) {
+    const struct cluster none = {.id = -1};
+    struct size n = size_scale(ir_elements(u->param), size_element(u->param->dtype));
+    struct buffer_ref ptr[] = {build_ref(b, u->value), build_ref(b, u->param)};
+    struct text name;
+    text_init(&name, b->keep);
+    text_add(&name, "update of ");
+    text_add_clean(&name, u->param->name);
+    text_add(&b->report, "%s\n", name.at);
+    b->cluster = &none;
+    b->cluster_begin = b->report.size;
+    return build_step(b, false,
+                      &(struct step){.run = update_run,
+                                     .n_tasks = update_n_tasks,
+                                     .n_ptr = COUNT(ptr),
+                                     .ptr = ptr,
+                                     .n_arg = 1,
+                                     .arg = &n,
+                                     .flops = size_const(0),
+                                     .bytes = size_scale(n, 2),
+                                     .name = "update",
+                                     .module = "copy",
+                                     .layers = name.at});
+}
+
+enum sol_status build_updates(struct build *b) {
+    for (int i = 0; i < b->plan->model->updates.n; i++)
+        TRY(add_update(b, &b->plan->model->updates.at[i]));
+    b->cluster = NULL;
+    return SOL_OK;
+}
+
 /* ---- Finishing ---- */
 
 static struct sol_port make_port(struct build *b, const struct tensor *t, const char *name) {
-    struct sol_port port = {
-        .name = arena_strdup(b->keep, name ? name : ""), .dtype = t->dtype, .rank = t->rank};
+    struct sol_port port = {.name = arena_strdup(b->keep, name ? name : ""),
+                            .dtype = t->dtype,
+                            .rank = t->rank,
+                            .is_updated = t->is_updated};
     ir_show_dims(t, port.dim);
     return port;
 }

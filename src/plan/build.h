@@ -49,6 +49,8 @@ struct size build_bytes(const struct cluster *cluster);
 /* Emit a cluster of module COPY or GATHER, for all devices whose buffers are in host memory. */
 enum sol_status build_copy(struct build *build, const struct cluster *cluster);
 enum sol_status build_gather(struct build *build, const struct cluster *cluster);
+/* The last steps: copy the new values of updated parameters into the caller's memory. No later step can fail. */
+enum sol_status build_updates(struct build *build);
 /* build_host.c: emits a cluster of module HOST. */
 enum sol_status build_host(struct build *build, const struct cluster *cluster);
 /* Gives the program references to the functions of the model's hosts. */

@@ -370,6 +370,18 @@ static bool needs_copy(const struct model *m, int i) {
     return t->layout.block || t->is_constant || (layer_infos[t->producer->kind].traits & SOURCE);
 }
 
+/* The new value of a parameter is plain, is computed at every call, and is not in the caller's memory of inputs and parameters: so
+ * all updates of a call can be applied in any order. It may be an output, too. */
+static enum sol_status separate_updates(struct layouts *s) {
+    for (int i = 0; i < s->m->updates.n; i++) {
+        struct tensor **value = &s->m->updates.at[i].value, *from = *value;
+        bool is_source = layer_infos[from->producer->kind].traits & SOURCE;
+        if (!from->layout.block && !from->is_constant && !is_source) continue;
+        TRY(ir_add(s->m, LAYER_copy, 1, &from, NULL, from->producer->origin, value));
+    }
+    return SOL_OK;
+}
+
 static enum sol_status separate_outputs(struct layouts *s) {
     struct model *m = s->m;
     for (int i = 0; i < m->outputs.n; i++) {
@@ -388,5 +400,6 @@ enum sol_status plan_layouts(struct plan *plan) {
     find_cuts(&s);
     set_layouts(&s);
     for (int i = 0, n = s.m->layers.n; i < n; i++) TRY(fit_inputs(&s, s.m->layers.at[i]));
-    return separate_outputs(&s);
+    TRY(separate_outputs(&s));
+    return separate_updates(&s);
 }

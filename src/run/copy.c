@@ -6,6 +6,8 @@
  * A table describes any reordering of values (into and out of channel blocks, channel shuffle, slice, flatten) of one sample,
  * or of a whole tensor. It has, for each stored output channel, the position of its first value in the input, and one
  * stride from pixel to pixel for all channels.
+ *
+ * The update step copies bytes as they are, from a new value to the caller's parameter.
  */
 #include "run/program.h"
 
@@ -104,4 +106,18 @@ void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
         default: copy_task_uint64_t(t, ptr, arg, task); break;
         }
     }
+}
+
+#define UPDATE_PIECE 65536 /* bytes per task */
+
+int64_t update_n_tasks(const struct step *step, const int64_t *arg) {
+    (void)step;
+    return ceil_div(arg[0], UPDATE_PIECE);
+}
+
+void update_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                int64_t begin, int64_t end) {
+    (void)step, (void)scratch;
+    const int64_t from = begin * UPDATE_PIECE, to = min_i64(end * UPDATE_PIECE, arg[0]);
+    memcpy((char *)ptr[1] + from, (const char *)ptr[0] + from, (size_t)(to - from));
 }

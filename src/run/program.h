@@ -224,6 +224,11 @@ void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
               int64_t begin, int64_t end);
 int64_t copy_n_tasks(const struct step *step, const int64_t *arg);
 
+/* copy.c: the step that writes a parameter: ptr = {new value, parameter}; arg = {bytes}. */
+void update_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                int64_t begin, int64_t end);
+int64_t update_n_tasks(const struct step *step, const int64_t *arg);
+
 /* gather.c: the step of module GATHER. ptr = {table, indices, out}. The table's dims are [outer.., rows, inner..]. There may be
  * gaps between the parts of its first dim; otherwise it is dense. Arguments, with sizes and strides in bytes: */
 enum {

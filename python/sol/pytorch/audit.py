@@ -104,7 +104,7 @@ def audit(model, args):
     try:
         for module in model.modules():
             walker.touch(type(module))
-        _check_graph(captured.backend_input, walker)
+        _check_graph(captured.backend_input, walker, {id(x) for x in model.buffers()})
         for guard in graph.output_graph.guards:
             _walk_guard(guard, walker)
     except Unwatchable as error:
@@ -233,17 +233,21 @@ def _root(source):
     return getattr(source, "local_name", None)
 
 
-def _check_graph(backend_input, walker):
+def _check_graph(backend_input, walker, buffers):
     """Raises Unwatchable or CannotCapture for a graph that SOL cannot use.
 
     Each input of the graph must be an argument of the call or a tensor that the guard checks: no random numbers, no NumPy
-    arrays. The graph must not write into an input, nor into ``input.data``, which has its own version counter.
+    arrays. The graph must not write into an input, nor into ``input.data``, which has its own version counter. It may write into
+    the model's ``buffers`` (ids): the importer finds these writes again.
     """
     for node in backend_input.graph_module.graph.nodes if backend_input else ():
         is_input = node.op == "placeholder"
         if is_input and _root(source := node._dynamo_source) != "args":
-            if not isinstance(walker.walk(source), torch.Tensor):
+            value = walker.walk(source)
+            if not isinstance(value, torch.Tensor):
                 raise Unwatchable(source_name(source))
+            if id(value) in buffers:
+                continue
         if is_input or "data" in str(getattr(node.target, "__name__", "")):
             if getattr(node.meta.get("example_value"), "_version", 0):
                 raise CannotCapture(f"its forward writes to {_input_name(node)}")
@@ -278,20 +282,44 @@ def _find_effects(error):
 
 
 def _are_restored(effects):
-    """Whether all attributes that a forward writes have the same values at its end as before, so that a call writes nothing."""
+    """Whether all attributes and dicts that a forward writes have the same values at its end as before, so that a call writes none
+    of them."""
     written = [x for x in getattr(effects, "mutation_user_stacks", {}) if x.source is not None]
     attributes = getattr(effects, "store_attr_mutations", {})
     try:
         return bool(written) and all(
-            x in attributes
-            and all(
-                value.as_python_constant() is getattr(x.value, name)
-                for name, value in attributes[x].items()
-            )
+            _is_restored(x, attributes[x]) if x in attributes else _keeps_tensors(x, effects)
             for x in written
         )
-    except (AttributeError, NotImplementedError):
+    except (AttributeError, NotImplementedError, KeyError):
         return False
+
+
+def _is_restored(written, attributes):
+    return all(
+        value.as_python_constant() is getattr(written.value, name)
+        for name, value in attributes.items()
+    )
+
+
+def _keeps_tensors(written, effects):
+    """Whether a dict of buffers still has the same tensors: ``self.n += 1`` writes into the tensor, and then stores it again."""
+    graph = effects.output_graph_weakref().graph
+    sources = {
+        id(node.meta["example_value"]): node._dynamo_source
+        for node in graph.nodes
+        if node.op == "placeholder" and hasattr(node, "_dynamo_source")
+    }
+    now = {key.vt.as_python_constant(): value for key, value in written.items.items()}
+    before = [key.as_python_constant() for key in written.original_items]
+
+    def is_same(name, value):
+        source = value.source
+        if source is None:  # the result of an operation, perhaps one in place
+            source = sources.get(id(value.proxy.node.meta["example_value"]))
+        return source is not None and source.base == written.source and source.index == name
+
+    return list(now) == before and all(is_same(*item) for item in now.items())
 
 
 def _describe_effects(error):

@@ -334,12 +334,17 @@ def _same_attributes(model):
 
 
 def _check_runs(flat, examples, tensors):
-    """Raises Refused when the model fails in plain PyTorch too."""
+    """Raises Refused when the model fails in plain PyTorch too. Restores buffers that the forward writes."""
+    before = [(x, x._version, x.clone()) for x in flat.buffers() if not x.is_inference()]
     try:
         flat(*examples)
     except _ForwardFailed as error:
         shapes = ", ".join(map(str, tensors))
         raise Refused(f"the model refuses {shapes}: {_first_line(error.__cause__)}") from error
+    finally:
+        for buffer, version, value in before:
+            if buffer._version != version:
+                buffer.copy_(value)
 
 
 def _first_line(error):

@@ -9,9 +9,10 @@ from sol.pytorch.audit import CannotCapture
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import capture_any
 from sol.pytorch.engine import without_collections
-from sol.pytorch.importer import find_tensor, import_graph
+from sol.pytorch.importer import import_graph
 from sol.pytorch.inputs import TensorSpec, has_open_dims, make_specs
 from sol.pytorch.module import Optimized
+from sol.pytorch.watch import find_tensor
 
 # The maximum length, in characters, of an input's or output's name in the header.
 MAX_NAME = 100

@@ -155,7 +155,9 @@ class Engine:
             entry = self._find_entry(state, constants, batch)
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
-            return entry.plan, entry.weights or self._make_weights(entry), tensors, batch
+            weights = self._find_weights(entry)
+            self._refuse_run(entry.plan.find_overlap(weights, leaves))
+            return entry.plan, weights, tensors, batch
 
     def find_plan(self, batch=None):
         """Returns the plan for ``batch`` samples, or for the declared batch size. Raises RuntimeError with the reason if PyTorch
@@ -209,7 +211,22 @@ class Engine:
         reason = entry.reads.find_conflict(leaves)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
+        if entry.plan.updates:
+            return self._run_writing(entry, tensors, batch, leaves, args, kwargs)
         return self._run(state, entry, tensors, batch, leaves is args, args, kwargs)
+
+    def _run_writing(self, entry, tensors, batch, leaves, args, kwargs):
+        """Runs a call that writes buffers. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
+        try:
+            weights = self._find_weights(entry)
+        except ValueError as error:
+            self._state = None  # captures again at the next call, as a buffer is another one now
+            return self._fall_back(str(error), args, kwargs)
+        reason = entry.plan.find_overlap(weights, leaves)
+        if reason:
+            return self._fall_back(reason, args, kwargs, is_mode=True)
+        follow_threads()
+        return entry.plan.run(weights, tensors, batch)
 
     def _run(self, state, entry, tensors, batch, is_plain, args, kwargs):
         """Runs a call in SOL, unless the selector chooses PyTorch. ``is_plain``: the arguments are a flat list of leaves."""
@@ -416,7 +433,9 @@ class Engine:
                 not fullgraph,
             )
             self._n_writes = 0
-            return Entry(plan, reads=reads, selector=make_selector(self.options))
+            # A call that writes may not run twice.
+            selector = None if plan.updates else make_selector(self.options)
+            return Entry(plan, reads=reads, selector=selector)
         except Refused as error:
             if must_fit:
                 raise
@@ -429,6 +448,17 @@ class Engine:
         except Exception as error:
             log.say(log.debug, traceback.format_exc())
             return Entry(None, f"{type(error).__name__}: {error}", only=batch)
+
+    def _find_weights(self, entry):
+        """Returns the entry's weights. Makes new ones if a buffer that calls write lies elsewhere now.
+
+        Raises ValueError if SOL cannot write the buffer any more.
+        """
+        weights = entry.weights
+        if weights is not None and entry.plan.has_moved(weights, self.module):
+            with self._lock:
+                entry.weights = weights = None
+        return weights or self._make_weights(entry)
 
     def _make_weights(self, entry):
         with self._lock:

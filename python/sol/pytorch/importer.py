@@ -2,8 +2,9 @@
 
 torch.export leaves in-place ops and views in the graph. So each node belongs to an alias set: the nodes that may share
 memory with one node, the set's ``base``. An in-place op becomes a normal layer only if no other node of its set that is
-used later would see the write. If one would, the graph's functional form is imported, which torch.export makes. A write into
-an input or a parameter is Unsupported.
+used later would see the write. If one would, the graph's functional form is imported, which torch.export makes. So is that of a
+graph that writes into buffers: it returns their new values, which become updates of the model. A write into an input or another
+tensor that exists before the call is Unsupported.
 
 A call that ops.py does not know or refuses becomes a host node (host.py), which PyTorch computes inside of the program. Whether
 its result shares memory with an argument follows from the memory of the graph's example tensors.
@@ -22,6 +23,8 @@ from sol.pytorch.functional import COPY, make_functional, storage_of
 from sol.pytorch.host import HostNode, make_function
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list, find_origin, show, show_call
+from sol.pytorch.updates import find_fault
+from sol.pytorch.watch import find_tensor
 
 # Layers that take most of a network's time, and in which SOL is faster.
 ANCHORS = {"conv", "linear", "matmul"}
@@ -38,7 +41,8 @@ class Imported(NamedTuple):
     """A model that is ready to compile.
 
     ``builder``: has the model. ``inputs``: indices of the graph's inputs that the model reads. ``params``: for each param
-    its name in the module, or the tensor itself if the module does not own it. ``outputs``: for each output of the graph the
+    its name in the module, or the tensor itself if the module does not own it. ``updates``: indices of the params that calls
+    write. ``outputs``: for each output of the graph the
     index of the model's output. ``hosts``: a HostNode for each node that PyTorch computes. ``n_layers``: the number of nodes that
     became layers.
     """
@@ -46,6 +50,7 @@ class Imported(NamedTuple):
     builder: Builder
     inputs: list
     params: list
+    updates: list
     outputs: list
     hosts: list
     n_layers: int
@@ -53,6 +58,10 @@ class Imported(NamedTuple):
 
 class _Aliased(Unsupported):
     """A write that another tensor sees. The functional form of the graph has no such write."""
+
+
+class _Buffered(_Aliased):
+    """A write into a buffer. The functional form of the graph returns the new value."""
 
 
 def import_graph(captured, module, name, ports=None, partial=True):
@@ -70,15 +79,8 @@ def import_graph(captured, module, name, ports=None, partial=True):
         try:
             functional = captured._replace(exported=functional)
             return _Importer(functional, module, name, ports, partial).run()
-        except Unsupported:
-            raise error from None
-
-
-def find_tensor(module, name):
-    """Returns the tensor that a module currently has at ``name`` (conv1.weight), or None."""
-    for part in name.split("."):
-        module = getattr(module, part, None)
-    return module if isinstance(module, torch.Tensor) else None
+        except Unsupported as other:
+            raise (other if isinstance(error, _Buffered) else error) from None
 
 
 class _Importer:
@@ -92,6 +94,13 @@ class _Importer:
         signature = exported.graph_signature
         self._positions = {name: i for i, name in enumerate(signature.user_inputs)}
         self._owned = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        self._buffers = signature.inputs_to_buffers
+        self._updated = {  # names of buffers
+            spec.target
+            for spec in signature.output_specs
+            if spec.kind == OutputKind.BUFFER_MUTATION
+        }
+        self._updates = []  # indices of params
         self._literals = signature.inputs_to_lifted_tensor_constants
         self._values = {}  # cell -> Value, or list of Values
         self._cell = {}  # node -> the cell of its tensor: the first node that is the same tensor object
@@ -118,7 +127,13 @@ class _Importer:
                 raise Unsupported(f"a graph node {node.op} {node.target}")
         self._check_worth()
         return Imported(
-            self._builder, self._inputs, self._params, outputs, self._hosts, self._n_layers
+            self._builder,
+            self._inputs,
+            self._params,
+            self._updates,
+            outputs,
+            self._hosts,
+            self._n_layers,
         )
 
     def _check_worth(self):
@@ -140,7 +155,8 @@ class _Importer:
     # ---- Sources ----
 
     def _placeholder(self, node):
-        if not node.users:
+        is_updated = self._buffers.get(node.name) in self._updated
+        if not node.users and not is_updated:
             return
         position = self._positions.get(node.name)
         if position is not None:
@@ -150,7 +166,7 @@ class _Importer:
         else:
             name, owner = self._find_parameter(node)
             self._params.append(owner)
-            self._source(node, name, self._builder.model.param, True)
+            self._source(node, name, self._builder.model.param, not is_updated)
 
     def _source(self, node, name, add, constant):
         value = node.meta["val"]
@@ -186,7 +202,7 @@ class _Importer:
         try:
             self._op(node)
         except _Aliased as error:
-            raise _Aliased(f"{show_call(node)}: {error}") from error
+            raise type(error)(f"{show_call(node)}: {error}") from error
         except (Unsupported, ValueError, NotImplementedError) as error:
             if not self._partial:
                 raise Unsupported(f"{show_call(node)}: {error}") from error
@@ -340,7 +356,8 @@ class _Importer:
         """Raises Unsupported if a node that is another tensor than ``written`` would see the write of this in-place op."""
         base = self._base[written]
         if base in self._sources:
-            raise Unsupported(f"it writes into {base.name}")
+            kind = _Buffered if base.name in self._buffers else Unsupported
+            raise kind(f"it writes into {base.name}")
         for other in self._alive(base, node):
             if self._cell[other] is not self._cell[written] and not self._disjoint(other, written):
                 raise _Aliased(f"the write also changes {other.name}, which shares its memory")
@@ -361,15 +378,23 @@ class _Importer:
     def _output(self, node):
         """Adds the model's outputs. Returns the index of the model's output for each result. Raises Unsupported.
 
-        Results that share memory with each other, or with an input or parameter, are not supported.
+        Results that share memory with each other, or with an input, parameter or buffer, are not supported.
         """
-        for spec in self._exported.graph_signature.output_specs:
-            if spec.kind != OutputKind.USER_OUTPUT:
+        ports, results, written = {}, [], {}
+        for spec, result in zip(self._exported.graph_signature.output_specs, node.args[0]):
+            if spec.kind == OutputKind.BUFFER_MUTATION:
+                written[spec.target] = result
+            elif spec.kind == OutputKind.USER_OUTPUT:
+                results.append(result)
+            else:
                 raise Unsupported(f"the model writes into {spec.target}")
-        ports = {}
-        results = list(node.args[0])
+        self._update(written)
+        owners = {self._base[node]: name for name, node in written.items()}
         for result in results:
             self._check_result(result, ports)
+            if self._base[result] in owners:
+                name = owners[self._base[result]].removeprefix(PREFIX)
+                raise Unsupported(f"the result shares memory with {name}, which it writes")
             ports.setdefault(self._cell[result], len(ports))
         if self._ports:
             for name, result in zip(self._ports[1], results):
@@ -378,6 +403,18 @@ class _Importer:
         for cell, port in ports.items():
             self._builder.model.output(f"output{port}", self._values[cell].id)
         return [ports[self._cell[result]] for result in results]
+
+    def _update(self, written):
+        """Adds the model's updates. ``written``: {name of a buffer: the node of its new value}. Raises Unsupported."""
+        nodes = {self._buffers[x.name]: x for x in self._sources if x.name in self._buffers}
+        for name, node in written.items():
+            if name not in nodes or not isinstance(node, torch.fx.Node) or node not in self._cell:
+                raise Unsupported(f"the model writes into {name}")
+            self._builder.model.update(self._value(nodes[name]).id, self._value(node).id)
+            self._updates.append(self._params.index(name.removeprefix(PREFIX)))
+        fault = find_fault(self._module, [self._params[i] for i in self._updates])
+        if fault:
+            raise Unsupported(fault)
 
     def _check_result(self, result, ports):
         if not isinstance(result, torch.fx.Node) or result not in self._cell:

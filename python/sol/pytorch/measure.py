@@ -14,7 +14,7 @@ def profile(module, *inputs, runs=20):
     engine = _engine(module)
     plan, weights, tensors, batch = engine.find_run(inputs)
     follow_threads()
-    with torch.no_grad(), without_selectors():
+    with torch.no_grad(), without_selectors(), plan.unchanged(weights):
         return make_profile(
             engine.options.name,
             plan.program.dot(),
@@ -29,7 +29,7 @@ def report(module, *inputs, path="report.html", runs=20):
     engine = _engine(module)
     plan, weights, tensors, batch = engine.find_run(inputs)
     follow_threads()
-    with torch.no_grad(), without_selectors():
+    with torch.no_grad(), without_selectors(), plan.unchanged(weights):
         write_report(
             path,
             engine.options.name,

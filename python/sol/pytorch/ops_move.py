@@ -1,4 +1,5 @@
-"""A part of the table of ATen ops (ops.py): ops that rearrange or repeat values, and triangles of matrices."""
+"""A part of the table of ATen ops (ops.py): ops that rearrange, repeat or replace values, and triangles
+of matrices."""
 
 import math
 
@@ -198,6 +199,44 @@ def pad_with_copies(b, x, pad, mode):
     return x
 
 
+# ---- Writes into a part: the functional form of `x[...] = source` ----
+
+
+def _copy(b, x, src, out, non_blocking=False):
+    return src if src.shape == tuple(out) else b.layer("expand", src, shape=list(out))
+
+
+def _fill(b, x, value, out):
+    value = b.value(value)
+    return b.layer("expand", value, shape=list(out)) if out else value
+
+
+def _put(b, x, source, axis, start, size):
+    """Returns ``x`` with ``source`` in place of ``size`` values along an axis."""
+    whole = x.shape[axis]
+    front = [_slice(b, x, axis, 0, start)] if start else []
+    behind = (
+        [_slice(b, x, axis, start + size, whole - start - size)] if start + size < whole else []
+    )
+    return b.layer("concat", *front, source, *behind, axis=axis) if front or behind else source
+
+
+def _slice_scatter(b, x, src, out, dim=0, start=None, end=None, step=1):
+    axis = normal_axis(dim, x.rank)
+    size = x.shape[axis]
+    needs(step == 1 and isinstance(size, int), "a write with steps, or into an open size")
+    needs(all(isinstance(i, int) or i is None for i in (start, end)), "a write of an open size")
+    start, end, _ = slice(start, end).indices(size)
+    return _put(b, x, src, axis, start, end - start) if end > start else x
+
+
+def _select_scatter(b, x, src, dim, index, out):
+    axis = normal_axis(dim, x.rank)
+    needs(isinstance(x.shape[axis], int), "a write into an open size")
+    part = b.reshape(src, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    return _put(b, x, part, axis, index % x.shape[axis], 1)
+
+
 # ---- Triangles ----
 
 
@@ -221,6 +260,11 @@ TABLE = {
     "repeat.default": _repeat,
     "tile.default": _tile,
     "repeat_interleave.self_int": _repeat_interleave,
+    "copy.default": _copy,
+    "fill.Scalar fill.Tensor": _fill,
+    "zero.default": lambda b, x, out: _fill(b, x, 0, out),
+    "slice_scatter.default": _slice_scatter,
+    "select_scatter.default": _select_scatter,
     "tril.default": _triangle("tril"),
     "triu.default": _triangle("triu"),
 }

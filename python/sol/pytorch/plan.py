@@ -3,6 +3,7 @@
 make_plan: module -> capture -> import -> compile -> Plan
 """
 
+import contextlib
 from time import perf_counter
 
 import torch
@@ -12,11 +13,13 @@ from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
 from sol.pytorch.capture import capture, capture_any
-from sol.pytorch.importer import find_tensor, import_graph
+from sol.pytorch.importer import import_graph
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import describe_graph
 from sol.pytorch.reads import is_same
 from sol.pytorch.selector import forget_times
+from sol.pytorch.updates import count_up, find_fault, has_moved, restore, share_memory
+from sol.pytorch.watch import find_tensor
 
 # The number of batch sizes for which the shapes of results are cached.
 MAX_SHAPES = 64
@@ -30,8 +33,9 @@ class Plan:
     ``graph``: the captured graph as text; equal texts give equal plans. ``inputs``: indices of the tensors that the program
     reads. ``batches``: the open sizes for which the graph is valid. ``ready``: for shortcuts, {key of the open sizes: for each
     output of the program the arguments of torch.empty}; it only grows. ``symbols_at``: for each symbol of the program its
-    position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``hosts``: a
-    HostNode for each node that PyTorch computes. ``debug``: a Recorder, or None.
+    position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``updates``: names
+    of the module's buffers that calls write. ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
+    None.
     """
 
     def __init__(self, captured, imported, program, graph):
@@ -40,6 +44,8 @@ class Plan:
         self.graph = graph
         self.inputs = imported.inputs
         self._params = imported.params
+        self._updated = imported.updates  # indices of params
+        self.updates = [imported.params[i] for i in imported.updates]
         self._ports = imported.outputs
         self._structure = captured.output
         self._constants = captured.constants
@@ -59,6 +65,9 @@ class Plan:
 
         Raises ValueError when a parameter does not exist any more or has another shape than in the plan.
         """
+        fault = find_fault(module, self.updates)
+        if fault:
+            raise ValueError(fault)
         tensors = []
         for owner, (name, _, shape) in zip(self._params, self.program.params):
             tensor = find_tensor(module, owner) if isinstance(owner, str) else owner
@@ -67,6 +76,19 @@ class Plan:
             # A detached tensor keeps its memory alive, also if the parameter's `.data` is set to other memory.
             tensors.append(tensor.detach().resolve_neg().contiguous())
         return self.program.weights([tensor.data_ptr() for tensor in tensors], tensors)
+
+    def has_moved(self, weights, module):
+        """Whether a buffer that calls write lies elsewhere than when ``weights`` were made. Its values may have changed."""
+        written = self._written(weights)
+        return any(has_moved(find_tensor(module, x), y) for x, y in zip(self.updates, written))
+
+    def _written(self, weights):
+        return [weights.keep[i] for i in self._updated] if self._updated else []
+
+    @property
+    def kept(self):
+        """Names of the module's tensors that calls read but do not write."""
+        return {x for x in self._params if isinstance(x, str)}.difference(self.updates)
 
     # ---- Calls ----
 
@@ -77,6 +99,14 @@ class Plan:
         is_empty = 0 in batch if isinstance(batch, tuple) else batch == 0
         if is_empty and any(0 not in shape for shape in self._output_shapes(self.symbols(batch))):
             return "an empty batch with a result that is not empty"
+        return None
+
+    def find_overlap(self, weights, leaves):
+        """Returns the reason why SOL must not run a call: an input lies in the memory of a buffer that it writes. Or None."""
+        for name, tensor in zip(self.updates, self._written(weights)):
+            for leaf in leaves:
+                if isinstance(leaf, torch.Tensor) and share_memory(leaf, tensor):
+                    return f"an input shares memory with {name}, which the model writes"
         return None
 
     def run(self, weights, tensors, batch):
@@ -92,6 +122,8 @@ class Plan:
             self.debug.run(self.program, weights, symbols, inputs, addresses)
         else:
             self.program.run(weights, symbols, inputs, addresses)
+        if self._updated:
+            count_up(self._written(weights))
         return outputs[0] if self.is_single else self.build(outputs)
 
     def note_batch(self, batch):
@@ -102,11 +134,22 @@ class Plan:
             self.ready[key] = tuple((shape,) for shape in shapes)
 
     def profile(self, weights, tensors, batch):
-        """Runs the program once and discards its results. Returns the rows of Program.profile, one per step."""
+        """Runs the program once and discards its results, also what it writes. Returns the rows of Program.profile, one per step."""
         symbols = self.symbols(batch)
         outputs = self._make_outputs(symbols)
         inputs = [tensors[i].data_ptr() for i in self.inputs]
-        return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
+        with self.unchanged(weights):
+            return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
+
+    @contextlib.contextmanager
+    def unchanged(self, weights):
+        """Returns a context at whose end the buffers have the values from its beginning."""
+        written = self._written(weights)
+        before = [tensor.clone() for tensor in written]
+        try:
+            yield
+        finally:
+            restore(written, before)
 
     def memory(self, batch):
         """Returns Program.memory for this batch size."""
@@ -162,6 +205,7 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     graph = describe_graph(captured.exported)
     times.append(perf_counter())
     if old is not None and old.graph == graph and old.returns_as(captured):
+        captured.reads.updates, captured.reads.kept = old.updates, old.kept
         return old, captured.reads
     imported = import_graph(captured, module, name, partial=partial)
     for size, value in imported.builder.excluded:
@@ -189,6 +233,7 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     if imported.hosts:
         log.say(log.info, _describe_hosts(name, imported))
     plan = Plan(captured, imported, program, graph)
+    captured.reads.updates, captured.reads.kept = plan.updates, plan.kept
     plan.debug = debug.make_recorder(name, imported.builder.records, program)
     return plan, captured.reads
 

@@ -75,7 +75,8 @@ class Reads:
     name)} of the modules' attributes that are read, or None: all. ``questions``: [(function, result)], of QUESTIONS.
     ``is_of_objects``: a deep copy of the model would read copies of some of these objects. ``asks_kinds``: the result may
     depend on the inputs' classes, or on whether two inputs are the same object. ``asked_attributes``: names; the forward asks whether
-    an input has such an attribute.
+    an input has such an attribute. ``updates``, ``kept``: names of the model's tensors that SOL's calls write, and of those that they
+    only read.
     """
 
     def __init__(self):
@@ -84,6 +85,7 @@ class Reads:
         self.is_of_objects = False
         self.asks_kinds = False
         self.asked_attributes = set()
+        self.updates, self.kept = [], set()
         self._entries = []
 
     def freeze(self):

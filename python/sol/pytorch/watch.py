@@ -34,7 +34,7 @@ class Snapshot:
     def __init__(self, root, reads=(), is_guarded=True):
         # The guard is created first, so that it detects changes that are made while the rest is read.
         self.modules = dict(root.named_modules())
-        self.guard = _make_guard(self.modules.values(), reads) if is_guarded else None
+        self.guard = _make_guard(root, self.modules.values(), reads) if is_guarded else None
         self.parameters = list(root.parameters())
         self.attributes = {name: _plain_attributes(m) for name, m in self.modules.items()}
         self.tensors = dict(_named_tensors(self.modules))
@@ -126,6 +126,13 @@ def module_tensors(module):
                 yield name, value
 
 
+def find_tensor(module, name):
+    """Returns the tensor that a module currently has at ``name`` (conv1.weight), or None."""
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module if isinstance(module, torch.Tensor) else None
+
+
 def _named_tensors(modules):
     for path, module in modules.items():
         for name, tensor in module_tensors(module):
@@ -133,7 +140,16 @@ def _named_tensors(modules):
             yield f"{path}.{name}" if path else name, facts
 
 
-def _make_guard(modules, reads):
+def _find_written(root, reads):
+    """Returns the ids of the tensors that calls write and none only reads. Calls read their memory, so a new value needs no new
+    weights."""
+    names = set().union(*(read.updates for read in reads))
+    names -= set().union(*(read.kept for read in reads))
+    return {id(find_tensor(root, name)) for name in names}
+
+
+def _make_guard(root, modules, reads):
+    written = _find_written(root, reads)
     dicts, slots = list(GLOBAL_HOOKS), []
     tensors = {}
     for read in reads:
@@ -148,7 +164,11 @@ def _make_guard(modules, reads):
         for _, tensor in module_tensors(module):
             tensors[id(tensor)] = tensor
     # Integer tensors are no weights; batch norm changes its counter `num_batches_tracked`.
-    kept = [t for t in tensors.values() if t.is_floating_point() and _has_memory(t)]
+    kept = [
+        t
+        for t in tensors.values()
+        if t.is_floating_point() and _has_memory(t) and id(t) not in written
+    ]
     return _core.Guard(dicts, kept, [(*_sample_places(t), _hints(t)) for t in kept], slots)
 
 

@@ -4,7 +4,7 @@
  *   inputs, params  ->  [a buffer per tensor, freed after its last reader]  ->  outputs
  *
  * Each output is copied from its tensor's buffer as soon as it is computed. So a tensor may be an output several times, or
- * an input, too.
+ * an input, too. New values of parameters are kept in the same way, and written after the last layer.
  */
 #include "device/ref/ref.h"
 #include "device/ref/element.h"
@@ -21,6 +21,7 @@ struct run {
     const void **data; /* the tensor's values, NULL before it exists */
     void **owned;      /* the buffer to free, NULL for the caller's tensors */
     int *last;         /* position of the last layer that reads it, -1 for none */
+    void **update;     /* by update: the parameter's new value, NULL before it exists */
 };
 
 /* Size of a tensor in bytes; ENOMEM on overflow. */
@@ -39,7 +40,8 @@ static enum sol_status start_run(struct run *r) {
     r->data = mem_alloc(n * sizeof *r->data, 16);
     r->owned = mem_alloc(n * sizeof *r->owned, 16);
     r->last = mem_alloc(n * sizeof *r->last, 16);
-    if (!r->data || !r->owned || !r->last) return fail(SOL_ENOMEM, "out of memory");
+    r->update = mem_alloc(((size_t)r->m->updates.n + 1) * sizeof *r->update, 16);
+    if (!r->data || !r->owned || !r->last || !r->update) return fail(SOL_ENOMEM, "out of memory");
     for (int i = 0; i < r->m->n_tensors; i++) r->last[i] = -1;
     for (int i = 0; i < r->m->layers.n; i++)
         for (int j = 0; j < r->m->layers.at[i]->n_in; j++)
@@ -49,9 +51,11 @@ static enum sol_status start_run(struct run *r) {
 
 static void end_run(struct run *r) {
     for (int i = 0; r->owned && i < r->m->n_tensors; i++) mem_free(r->owned[i]);
+    for (int i = 0; r->update && i < r->m->updates.n; i++) mem_free(r->update[i]);
     mem_free(r->data);
     mem_free(r->owned);
     mem_free(r->last);
+    mem_free(r->update);
 }
 
 /* Calls ref_layer with an array of the inputs' addresses. Only layers with many inputs, such as a concat, need to
@@ -117,6 +121,28 @@ static enum sol_status copy_outputs(struct run *r, const struct tensor *t, void 
     return SOL_OK;
 }
 
+static enum sol_status keep_updates(struct run *r, const struct tensor *t) {
+    for (int i = 0; i < r->m->updates.n; i++) {
+        size_t size;
+        if (r->m->updates.at[i].value != t) continue;
+        TRY(find_bytes(t, r->symbols, &size));
+        r->update[i] = mem_alloc(size + 1, 64);
+        if (!r->update[i]) return fail(SOL_ENOMEM, "no %zu bytes for tensor %d", size, t->id);
+        memcpy(r->update[i], r->data[t->id], size);
+    }
+    return SOL_OK;
+}
+
+/* Nothing can fail here: keep_updates has found all sizes. A parameter without elements may have the address NULL. */
+static void apply_updates(const struct run *r) {
+    for (int i = 0; i < r->m->updates.n; i++) {
+        const struct tensor *param = r->m->updates.at[i].param;
+        size_t size = 0;
+        enum sol_status status = find_bytes(param, r->symbols, &size);
+        if (!status && size) memcpy((void *)(uintptr_t)r->data[param->id], r->update[i], size);
+    }
+}
+
 /* Frees the inputs and outputs of layer number `at` that no later layer reads. */
 static void drop_dead(struct run *r, int at) {
     const struct layer *layer = r->m->layers.at[at];
@@ -132,7 +158,10 @@ static enum sol_status eval_layers(struct run *r, void *const *outputs) {
     for (int i = 0; i < r->m->layers.n; i++) {
         const struct layer *layer = r->m->layers.at[i];
         if (!r->data[layer->out[0]->id]) TRY(eval_layer(r, layer));
-        for (int k = 0; k < layer->n_out; k++) TRY(copy_outputs(r, layer->out[k], outputs));
+        for (int k = 0; k < layer->n_out; k++) {
+            TRY(copy_outputs(r, layer->out[k], outputs));
+            TRY(keep_updates(r, layer->out[k]));
+        }
         drop_dead(r, i);
     }
     return SOL_OK;
@@ -145,6 +174,7 @@ enum sol_status ref_run(const struct model *m, const int64_t *symbols, const voi
     for (int i = 0; !status && i < m->inputs.n; i++) r.data[m->inputs.at[i]->id] = inputs[i];
     for (int i = 0; !status && i < m->params.n; i++) r.data[m->params.at[i]->id] = params[i];
     if (!status) status = eval_layers(&r, outputs);
+    if (!status) apply_updates(&r);
     end_run(&r);
     return status;
 }
@@ -156,9 +186,10 @@ static enum sol_dtype widen(enum sol_dtype type) {
 }
 
 /* A copy of the model in which every float type is f64. All layers keep their rules: floats may be of any type, and equal types stay
- * equal. */
+ * equal. It has no updates, as not all parameters are the caller's. */
 static struct model *widen_model(struct arena *arena, const struct model *m) {
     struct model *wide = ir_clone(arena, m);
+    wide->updates.n = 0;
     for (int i = 0; i < wide->layers.n; i++) {
         struct layer *layer = wide->layers.at[i];
         layer->attr.dtype = widen(layer->attr.dtype);

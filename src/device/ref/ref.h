@@ -26,12 +26,13 @@
 enum sol_status ref_layer(const struct layer *layer, const int64_t *symbols, const void *const *in,
                           void *const *out);
 
-/* Runs a whole model; pointers are in the order of m->inputs, m->params and m->outputs. ENOMEM: no memory for a
- * buffer. */
+/* Runs a whole model; pointers are in the order of m->inputs, m->params and m->outputs. Parameters that the model updates are
+ * written after the last layer. ENOMEM: no memory for a buffer. */
 enum sol_status ref_run(const struct model *m, const int64_t *symbols, const void *const *inputs,
                         const void *const *params, void *const *outputs);
 /* The same model with f64 in place of every float type, so that nothing is rounded to f32, f16 or bf16: for tests that need exacter
- * results than those of ref_run. Inputs and parameters have their declared types; outputs that are floats are written as f64. */
+ * results than those of ref_run. Inputs and parameters have their declared types; outputs that are floats are written as f64. Updates
+ * are not applied. */
 enum sol_status ref_run_double(const struct model *m, const int64_t *symbols,
                                const void *const *inputs, const void *const *params,
                                void *const *outputs);
