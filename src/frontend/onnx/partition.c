@@ -4,8 +4,8 @@
  *   values of a call, nodes from `first` on -> make_plan -> struct partition -> run_program -> values in the call's scope
  *
  * Planning goes through the nodes in order. A value is available when it is in the call's scope; the results of nodes in the
- * program are not, until it runs. A node whose inputs are all available and that does no arithmetic on f32 is interpreted at
- * once. Any other node goes to the builder, with the shapes of this call as constants. Values of this call are inputs of that
+ * program are not, until it runs. A node whose inputs are all available and that only computes with a few integers is interpreted
+ * at once. Any other node goes to the builder, with the shapes of this call as constants. Values of this call are inputs of that
  * model. When the builder reads a value (a new shape, bounds), a guard makes the program depend on it. A node that the builder
  * refuses is interpreted if its inputs are available; otherwise the partition ends before it.
  *
@@ -42,6 +42,9 @@ static struct array *keep_array(struct partition *partition, const struct array 
 }
 
 /* ---- Planning ---- */
+
+/* Live integers that may be shapes, axes and the like: numbers, and vectors of up to so many. */
+#define MAX_BOOKKEEPING 64
 
 /* The state of planning: the partition, and the import of its model. */
 struct partition_plan {
@@ -83,17 +86,39 @@ static bool graph_at_hand(const struct partition_plan *plan, const struct onnx_g
     return true;
 }
 
-/* Is the node cheaper to interpret than to compile: no input is f32, or it only passes values or reads shapes? */
-static bool is_bookkeeping(const struct session_call *call, const struct onnx_node *node) {
-    static const char *const names[] = {"Identity", "Shape", "Size", "Constant"};
-    for (int i = 0; i < COUNT(names); i++)
-        if (!strcmp(names[i], node->op_type)) return true;
+/* Does the import know the value at every call that has the same shapes, so that folding it needs no guard for its bytes? */
+static bool is_known(const struct partition_plan *plan, const char *name) {
+    const struct import_value *v = import_find(&plan->im, name);
+    if (scope_find(plan->call->graph->constants, name)) return true;
+    return v && !v->live && v->shape_value;
+}
+
+/* Can the builder compute the node without a layer? */
+static bool is_foldable(const struct partition_plan *plan, const struct onnx_node *node) {
+    const struct op *op = op_find(node->op_type);
     for (int i = 0; i < node->inputs.n; i++) {
         const char *name = *ITEM(node->inputs, const char *, i);
-        const struct array *x = *name ? scope_find(call->scope, name) : NULL;
-        if (x && x->type == TYPE_F32) return false;
+        if (*name && !is_known(plan, name)) return false;
     }
-    return true;
+    return op && op->fold != op_none;
+}
+
+/* Is the node, whose inputs are available, cheaper to interpret than to compile? It is if it only passes a value, if it computes
+ * with a few integers, or if an input has a type that is not compiled. */
+static bool is_bookkeeping(const struct partition_plan *plan, const struct onnx_node *node) {
+    const char *type = node->op_type;
+    bool is_small = node->inputs.n > 0;
+    if (!strcmp(type, "Identity") || !strcmp(type, "Constant")) return true;
+    if (!strcmp(type, "Shape") || !strcmp(type, "Size") || is_foldable(plan, node)) return false;
+    for (int i = 0; i < node->inputs.n; i++) {
+        const char *name = *ITEM(node->inputs, const char *, i);
+        const struct array *x = *name ? scope_find(plan->call->scope, name) : NULL;
+        enum sol_dtype dtype;
+        if (!x) continue;
+        if (!is_tensor(x) || !type_dtype(x->type, &dtype)) return true;
+        is_small &= dtype >= SOL_I64 && x->rank <= 1 && x->n <= MAX_BOOKKEEPING;
+    }
+    return is_small;
 }
 
 static void add_event(struct partition *partition, struct event event) {
@@ -124,6 +149,8 @@ static enum sol_status bring(struct partition_plan *plan, const char *name) {
     if (scope_find(graph->constants, name)) return SOL_OK;
     value->live = value->data;
     value->data = NULL;
+    /* Larger ones are data: folding them would make the program depend on their bytes. */
+    if (array->rank > 1 || array->n > MAX_BOOKKEEPING) value->shape_value = NULL;
     add_event(plan->partition, (struct event){.kind = GUARD, .name = name, .value = value});
     return SOL_OK;
 }
@@ -232,7 +259,7 @@ static enum sol_status take_nodes(struct partition_plan *plan, bool *again) {
         if (call->graph->is_constant[i]) continue;
         /* Interpret an available node that needs no kernel, that the builder has refused, or that this call has interpreted. */
         bool is_ready = reads_at_hand(plan, node, false);
-        if (is_ready && (plan->barred[i] || call->done[i] || is_bookkeeping(call, node))) {
+        if (is_ready && (plan->barred[i] || call->done[i] || is_bookkeeping(plan, node))) {
             TRY(interpret_early(plan, i));
             continue;
         }
