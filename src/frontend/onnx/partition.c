@@ -103,12 +103,12 @@ static bool is_foldable(const struct partition_plan *plan, const struct onnx_nod
     return op && op->fold != op_none;
 }
 
-/* Is the node, whose inputs are available, cheaper to interpret than to compile? It is if it only passes a value, if it computes
- * with a few integers, or if an input has a type that is not compiled. */
+/* Is the node, whose inputs are available, cheaper to interpret than to compile? It is if it computes with a few integers, or if an
+ * input has a type that is not compiled. */
 static bool is_bookkeeping(const struct partition_plan *plan, const struct onnx_node *node) {
     const char *type = node->op_type;
     bool is_small = node->inputs.n > 0;
-    if (!strcmp(type, "Identity") || !strcmp(type, "Constant")) return true;
+    if (!strcmp(type, "Constant")) return true;
     if (!strcmp(type, "Shape") || !strcmp(type, "Size") || is_foldable(plan, node)) return false;
     for (int i = 0; i < node->inputs.n; i++) {
         const char *name = *ITEM(node->inputs, const char *, i);
@@ -259,7 +259,9 @@ static enum sol_status take_nodes(struct partition_plan *plan, bool *again) {
         if (call->graph->is_constant[i]) continue;
         /* Interpret an available node that needs no kernel, that the builder has refused, or that this call has interpreted. */
         bool is_ready = reads_at_hand(plan, node, false);
-        if (is_ready && (plan->barred[i] || call->done[i] || is_bookkeeping(plan, node))) {
+        bool is_small = is_ready && !plan->barred[i] && is_bookkeeping(plan, node);
+        if (is_small) log_write(LOG_DEBUG, "node %d is interpreted: %s of few values", i, node->op_type);
+        if (is_ready && (plan->barred[i] || call->done[i] || is_small)) {
             TRY(interpret_early(plan, i));
             continue;
         }
