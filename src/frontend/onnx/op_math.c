@@ -289,6 +289,33 @@ static sol_tensor reduce(struct op_call *c, const char *kind, sol_tensor x, cons
     return row->after ? LAYER1(c, row->after, x, "") : x;
 }
 
+/* A reduction of an input without values, if it gives values: the number that the reduction of no values is. */
+static enum sol_status reduce_nothing(struct op_call *c, int n, const int64_t *axes) {
+    static const struct {
+        const char *kind;
+        double value;
+    } rows[] = {{"prod", 1},          {"log_sum", -INFINITY},    {"logsumexp", -INFINITY},
+                {"mean", NAN},        {"reduce_max", -INFINITY}, {"reduce_min", INFINITY},
+                {"sum", 0},           {"sum_square", 0},         {"l1", 0},
+                {"l2", 0}};
+    struct size dim[SOL_MAX_RANK];
+    bool named[SOL_MAX_RANK] = {false};
+    double value = 0;
+    int rank = 0;
+    if (size_family(c->in[0]->dtype) != FAMILY_FLOAT) return fail(SOL_EUNSUPPORTED, "no integers");
+    for (int i = 0; i < n; i++) call_axis_of_list(c, axes[i], call_rank(c, 0), named);
+    for (int d = 0; d < call_rank(c, 0); d++) {
+        const bool is_reduced = !n || named[d];
+        if (!is_reduced || call_int(c, "keepdims", 1))
+            dim[rank++] = is_reduced ? size_const(1) : c->in[0]->dim[d];
+    }
+    for (int i = 0; i < COUNT(rows); i++)
+        if (!strcmp(rows[i].kind, c->op->layer)) value = rows[i].value;
+    for (int d = 0; d < rank; d++)
+        if (size_is(dim[d], 0)) return fail(SOL_EUNSUPPORTED, "a result without values");
+    return call_set_output(c, 0, call_expand(c, call_scalar(c, value), rank, dim));
+}
+
 /* Axes are an attribute in early opsets and an input later. Without axes, it reduces all dims, or none with
  * noop_with_empty_axes. */
 enum sol_status op_reduce(struct op_call *c) {
@@ -298,7 +325,7 @@ enum sol_status op_reduce(struct op_call *c) {
     bool is_nothing = !n && call_int(c, "noop_with_empty_axes", 0);
     bool is_plain = !find_composed(c->op->layer); /* then a reduction over no dims gives x */
     if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
-    if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a reduction of no values");
+    if (is_empty(c, 0) && !is_nothing) return reduce_nothing(c, n, axes);
     if (is_nothing || (is_plain && !call_rank(c, 0)))
         return call_set_output(c, 0, call_tensor(c, 0));
     return call_set_output(

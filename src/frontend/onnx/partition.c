@@ -140,8 +140,6 @@ static enum sol_status bring(struct partition_plan *plan, const char *name) {
     struct data data;
     if (!array || !is_tensor(array) || !type_dtype(array->type, &dtype))
         return fail(SOL_EUNSUPPORTED, "an input of a type that is not compiled");
-    /* Files write an empty list for an input that is left out, such as Resize's roi; no operator reads it. */
-    if (!array->n && array->rank != 1) return fail(SOL_EUNSUPPORTED, "an empty input");
     describe(array, &data);
     struct import_value *value = import_define(&plan->im, name);
     import_constant(&plan->im, &data, value);
