@@ -126,13 +126,6 @@ enum sol_status op_shrink(struct op_call *c) {
                            where(c, is_below, up, where(c, is_above, down, call_scalar(c, 0))));
 }
 
-/* (exp(x) + exp(-x)) / 2 */
-enum sol_status op_cosh(struct op_call *c) {
-    sol_tensor x = call_tensor(c, 0), up = LAYER1(c, "exp", x, ""),
-               down = LAYER1(c, "exp", LAYER1(c, "neg", x, ""), "");
-    return call_set_output(c, 0, scale(c, LAYER2(c, "add", up, down, ""), 0.5));
-}
-
 /* x * sigmoid(alpha * x) */
 static sol_tensor swish(struct op_call *c, sol_tensor x) {
     double alpha = call_float(c, "alpha", 1);
