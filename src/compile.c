@@ -36,7 +36,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
     pass_clean(plan->model);
     TRY(ir_verify(plan->model));
     TRY(plan_clusters(plan, device->refuse_fusion));
-    TRY(plan_micro_batches(plan, max_i64(1, b->options->batch_hint)));
+    TRY(plan_micro_batches(plan, plan->hint[0]));
     build_init(b);
     for (int i = 0; i < plan->clusters.n; i++) {
         const struct cluster *cluster = plan->clusters.at[i];
@@ -69,6 +69,7 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
                           .options = options,
                           .plan = &plan};
     if (!plan.lanes) return SOL_EINVAL;
+    plan_set_hints(&plan, model, options);
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
     program->target = device->variant ? arena_printf(&program->arena, "%s, %s", device->name,
                                                      device->variant(options))

@@ -39,7 +39,6 @@ EXCUSES = {
     "test_loop16_seq_none": "the suite compares sequences of scalars with len(), which scalars do not have",
     "test_dft_inverse": "expects the rounding errors of a transform in float32; SOL's result is closer to 0",
     "test_dft_inverse_opset19": "as test_dft_inverse",
-    "test_attention_4d_causal_fp16_expanded": "expects a softmax that was rounded to float16 at every step",
 }
 
 

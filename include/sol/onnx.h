@@ -56,8 +56,8 @@ SOL_API void sol_onnx_free(struct sol_onnx *onnx);
 
 /*
  * Sessions run networks that cannot be compiled as a whole. A call compiles the partitions of the
- * graph that SOL supports, as soon as their shapes are known, and caches them for later calls. It
- * interprets the other nodes. Sessions support all element types of ONNX except complex numbers,
+ * graph that SOL supports, as soon as their shapes are known, and keeps them for later calls, also in branches
+ * and loops. It interprets the other nodes. Sessions support all element types of ONNX except complex numbers,
  * and also sequences, optionals, control flow and model-local functions.
  *
  *     struct sol_session *net;
@@ -115,8 +115,8 @@ SOL_API const char *sol_session_input(const struct sol_session *session, int i, 
 SOL_API const char *sol_session_output(const struct sol_session *session, int i, int *type,
                                        int *rank, int64_t dim[SOL_MAX_RANK]);
 SOL_API const char *sol_session_size_name(const struct sol_session *session, int64_t dim);
-/* How many nodes the last call ran compiled and how many it interpreted. A node with subgraphs counts
- * as one node. */
+/* How many nodes the last call ran compiled and how many it interpreted. Nodes of branches and of bodies of loops count each time
+ * that they run. A node with subgraphs is interpreted itself. */
 SOL_API void sol_session_count(const struct sol_session *session, int *compiled, int *interpreted);
 
 /* Runs one call, with a value for each input (NULL: an optional input that is left out). Calls of one session may overlap. The
@@ -124,6 +124,12 @@ SOL_API void sol_session_count(const struct sol_session *session, int *compiled,
 SOL_API SOL_CHECKED enum sol_status sol_session_run(struct sol_session *session,
                                                     const struct sol_value *const *inputs,
                                                     struct sol_results **out);
+/* Runs one call, without results, and measures it. Then it calls `visit` once for each step of a partition and each interpreted
+ * node (module "node"; `layers` has its number and name, and the nodes around it), in the order in which they ran first. What
+ * runs several times has the sum of its times. Texts are valid until `visit` returns. */
+SOL_API SOL_CHECKED enum sol_status sol_session_profile(
+    struct sol_session *session, const struct sol_value *const *inputs,
+    void (*visit)(void *user, const struct sol_step_time *step), void *user);
 SOL_API const struct sol_value *sol_results_get(const struct sol_results *results, int i);
 SOL_API void sol_results_free(struct sol_results *results);
 

@@ -32,6 +32,7 @@ extern "C" {
 #endif
 #define SOL_CHECKED __attribute__((warn_unused_result))
 #define SOL_MAX_RANK 8
+#define SOL_MAX_SYMBOLS 8 /* of a model */
 
 /* code, Python exception, meaning */
 #define SOL_STATUS_LIST(X)                                                     \

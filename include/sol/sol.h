@@ -38,6 +38,10 @@ SOL_API void sol_model_free(struct sol_model *model);
 
 /* Adds a symbol: a size that each call supplies. Returns a negative number that stands for it in `dim`. */
 SOL_API int64_t sol_model_symbol(struct sol_model *model, const char *name);
+/* The same for a size that is always a multiple of a number >= 1; a call with another value is refused. A U-Net whose image
+ * is halved four times and enlarged again needs to know that its height is a multiple of 16. */
+SOL_API int64_t sol_model_symbol_multiple(struct sol_model *model, const char *name,
+                                          int64_t multiple);
 
 /* Adds an input. dim[i] is a size, or what sol_model_symbol returned. */
 SOL_API sol_tensor sol_model_input(struct sol_model *model, const char *name, enum sol_dtype dtype,
@@ -96,6 +100,14 @@ SOL_API void sol_model_host_layer(struct sol_model *model, int host, int n_in, c
 SOL_API int sol_model_shape(const struct sol_model *model, sol_tensor tensor,
                             int64_t dim[SOL_MAX_RANK]);
 
+/* Writes dim `d` of a tensor in its text form, such as "3" or "2*$8+1" (docs/ir.md); false if there is none. SOL_SIZE_TEXT
+ * bytes are enough for any. */
+#define SOL_SIZE_TEXT 256
+SOL_API bool sol_model_dim(const struct sol_model *model, sol_tensor tensor, int d, char *out,
+                           size_t size);
+/* Writes the normal form of a size, which attributes may contain: equal sizes have equal texts. `text` may have quotients:
+ * "floor(($1+1)/2)" becomes "$8". False if it is no size; that is kept as the builder's error. */
+SOL_API bool sol_model_size(struct sol_model *model, const char *text, char *out, size_t size);
 /* The element type of a tensor; SOL_N_DTYPES if it is poisoned. */
 SOL_API enum sol_dtype sol_model_dtype(const struct sol_model *model, sol_tensor tensor);
 
@@ -121,6 +133,9 @@ SOL_API SOL_CHECKED enum sol_status sol_model_parse(const char *text, struct sol
 struct sol_options {
     const char *device; /* "x86", "ref", ...; NULL: the best one available */
     int64_t batch_hint; /* typical value of the first symbol, for the cost model; 0 means 1 */
+    /* typical values of the first n_hints symbols, in their order; 0: unknown. hints[0] is not used */
+    int n_hints;
+    const int64_t *hints;
     /* same bits at every run, rounding errors of plain sums: docs/numerics.md */
     bool deterministic;
     bool no_autotune; /* choose by the cost model alone, without timing */

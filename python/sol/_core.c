@@ -7,8 +7,8 @@
  *   Shortcut                  runs a usual call of such a module without Python code
  *
  * A status becomes the exception of SOL_STATUS_LIST with libsol's message. Compiles, prepacks, runs, deployments, read_onnx
- * and measurements release the GIL; parse_onnx, open_session and Program.profile hold it. The types are static variables, so
- * only one interpreter per process can use the extension.
+ * and measurements release the GIL; parse_onnx, open_session, Program.profile and Session.profile hold it. The types are static
+ * variables, so only one interpreter per process can use the extension.
  */
 #include "_core.h"
 

@@ -44,6 +44,8 @@ PyObject *model_host(PyObject *model, PyObject *args);
 PyObject *model_host_layer(PyObject *model, PyObject *args);
 /* Appends `item`, and drops the caller's reference to it. `item` may be NULL. Returns -1 with an exception set. */
 int append(PyObject *list, PyObject *item);
+/* A visitor of profiles: appends a row to the list `list`. The GIL must be held. */
+void append_step(void *list, const struct sol_step_time *step);
 /* Create and free an object of a heap type, which holds a reference to its type. */
 PyObject *new_object(PyTypeObject *type);
 void free_object(PyObject *self);

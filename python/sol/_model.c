@@ -38,8 +38,9 @@ static void model_dealloc(PyObject *self) {
 
 static PyObject *model_symbol(PyObject *self, PyObject *args) {
     const char *name;
-    if (!PyArg_ParseTuple(args, "s:symbol", &name)) return NULL;
-    return PyLong_FromLongLong(sol_model_symbol(model_of(self), name));
+    long long multiple = 1;
+    if (!PyArg_ParseTuple(args, "s|L:symbol", &name, &multiple)) return NULL;
+    return PyLong_FromLongLong(sol_model_symbol_multiple(model_of(self), name, multiple));
 }
 
 typedef sol_tensor add_port(struct sol_model *, const char *, enum sol_dtype, int, const int64_t *);
@@ -114,6 +115,30 @@ static PyObject *model_shape(PyObject *self, PyObject *args) {
     int rank = sol_model_shape(model_of(self), tensor, dim);
     if (rank < 0) Py_RETURN_NONE;
     return new_shape(rank, dim);
+}
+
+/* The texts of a tensor's dims. */
+static PyObject *model_dims(PyObject *self, PyObject *args) {
+    int tensor;
+    int64_t dim[SOL_MAX_RANK];
+    char text[SOL_SIZE_TEXT];
+    if (!PyArg_ParseTuple(args, "i:dims", &tensor)) return NULL;
+    int rank = sol_model_shape(model_of(self), tensor, dim);
+    if (rank < 0) Py_RETURN_NONE;
+    PyObject *dims = PyList_New(0);
+    for (int d = 0; dims && d < rank; d++) {
+        sol_model_dim(model_of(self), tensor, d, text, sizeof text);
+        if (append(dims, PyUnicode_FromString(text))) Py_CLEAR(dims);
+    }
+    return dims;
+}
+
+static PyObject *model_size(PyObject *self, PyObject *args) {
+    const char *text;
+    char out[SOL_SIZE_TEXT];
+    if (!PyArg_ParseTuple(args, "s:size", &text)) return NULL;
+    if (!sol_model_size(model_of(self), text, out, sizeof out)) Py_RETURN_NONE;
+    return PyUnicode_FromString(out);
 }
 
 static PyObject *model_dtype(PyObject *self, PyObject *args) {
@@ -193,13 +218,18 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     struct sol_options options = {0};
     long long batch = 0;
     int winograd = 1, autotune = 1, debug = 0;
-    PyObject *progress = Py_None;
-    static char *keywords[] = {"device", "batch_hint", "winograd", "autotune",
-                               "debug",  "name",       "progress", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzO:compile", keywords, &options.device,
-                                     &batch, &winograd, &autotune, &debug, &options.name,
-                                     &progress))
+    PyObject *progress = Py_None, *given = NULL;
+    static char *keywords[] = {"device", "batch_hint", "winograd", "autotune", "debug",
+                               "name",   "progress",   "hints",    NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzOO:compile", keywords, &options.device,
+                                     &batch, &winograd, &autotune, &debug, &options.name, &progress,
+                                     &given))
         return NULL;
+    Py_ssize_t n_hints = 0;
+    int64_t *hints = given ? get_ints(given, &n_hints) : NULL;
+    if (given && !hints) return NULL;
+    options.hints = hints;
+    options.n_hints = (int)n_hints;
     options.batch_hint = batch;
     options.deterministic = !winograd;
     options.no_autotune = !autotune;
@@ -211,13 +241,18 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     struct sol_program *program = NULL;
     enum sol_status status;
     Py_BEGIN_ALLOW_THREADS status = sol_compile(model_of(self), &options, &program);
-    Py_END_ALLOW_THREADS return status ? raise_status(status) : wrap_program(program);
+    Py_END_ALLOW_THREADS free(hints);
+    return status ? raise_status(status) : wrap_program(program);
 }
 
 static PyMethodDef model_methods[] = {
     {"symbol", model_symbol, METH_VARARGS, "symbol(name) -> a negative number to use as a dim."},
     {"input", model_input, METH_VARARGS, "input(name, dtype, shape) -> tensor."},
     {"param", model_param, METH_VARARGS, "param(name, dtype, shape) -> tensor."},
+    {"dims", model_dims, METH_VARARGS,
+     "dims(tensor) -> a text per dim, such as '3' or '2*$8+1'; None if the tensor is poisoned."},
+    {"size", model_size, METH_VARARGS,
+     "size(text) -> the normal form of a size, or None: check() raises the reason."},
     {"scalar", model_scalar, METH_VARARGS, "scalar(value) -> tensor of rank 0."},
     {"layer", (PyCFunction)(void (*)(void))model_layer, METH_VARARGS | METH_KEYWORDS,
      "layer(kind, inputs, attributes='', origin=None) -> tensor; < 0 after the first mistake."},
@@ -239,8 +274,8 @@ static PyMethodDef model_methods[] = {
     {"dump", model_dump, METH_VARARGS,
      "dump(pass) -> (name of the pass, text), or None past the last."},
     {"compile", (PyCFunction)(void (*)(void))model_compile, METH_VARARGS | METH_KEYWORDS,
-     "compile(device=None, batch_hint=0, winograd=True, autotune=True, debug=False, name=None, progress=None)"
-     " -> Program. progress(done, total, what) is called now and then."},
+     "compile(device=None, batch_hint=0, winograd=True, autotune=True, debug=False, name=None, progress=None,"
+     " hints=()) -> Program. hints: typical values of the symbols. progress(done, total, what) is called now and then."},
     {"deploy", (PyCFunction)(void (*)(void))model_deploy, METH_VARARGS | METH_KEYWORDS,
      "deploy(params, symbols, lib_name, func_name, path, target, weights, device=None, cpu=None, compiler=None,"
      " static_memory=False, winograd=True, autotune=True, progress=None). `params`: addresses."},

@@ -142,8 +142,7 @@ static PyObject *get_refusals(const struct sol_step_time *step) {
     return refused;
 }
 
-/* Called by sol_program_profile for each step, with the GIL held. Appends a row to the list `user`. */
-static void visit_step(void *user, const struct sol_step_time *step) {
+void append_step(void *user, const struct sol_step_time *step) {
     PyObject *refused = get_refusals(step);
     PyObject *item = refused ? Py_BuildValue("(sssdddisNs)", step->name, step->module, step->layers,
                                              step->seconds, step->flops, step->bytes, step->cluster,
@@ -161,7 +160,7 @@ static PyObject *program_profile(PyObject *self, PyObject *const *args, Py_ssize
     }
     enum sol_status status =
         sol_program_profile(program_of(self), call.weights, call.symbols,
-                            (const void *const *)call.inputs, call.outputs, visit_step, steps);
+                            (const void *const *)call.inputs, call.outputs, append_step, steps);
     call_fini(&call);
     if (!status) return steps;
     Py_DECREF(steps);

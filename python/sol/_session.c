@@ -208,7 +208,21 @@ static PyObject *run_values(struct sol_session *session, const struct sol_value 
     return list;
 }
 
-static PyObject *session_run(PyObject *self, PyObject *list) {
+/* The GIL stays held, since rows are made during the call. */
+static PyObject *profile_values(struct sol_session *session,
+                                const struct sol_value *const *inputs) {
+    PyObject *rows = PyList_New(0);
+    if (!rows) return NULL;
+    enum sol_status status = sol_session_profile(session, inputs, append_step, rows);
+    if (!status) return rows;
+    Py_DECREF(rows);
+    return raise_status(status);
+}
+
+/* Converts the values of the list and calls `job` with them. */
+static PyObject *with_values(PyObject *self, PyObject *list,
+                             PyObject *(*job)(struct sol_session *,
+                                              const struct sol_value *const *)) {
     struct sol_session *session = session_of(self);
     int n = sol_session_n_inputs(session), done = 0;
     if (!PyList_Check(list) || PyList_Size(list) != n) {
@@ -218,11 +232,18 @@ static PyObject *session_run(PyObject *self, PyObject *list) {
     struct sol_value **inputs = calloc((size_t)n + 1, sizeof *inputs);
     if (!inputs) return PyErr_NoMemory();
     while (done < n && (inputs[done] = get_value(PyList_GetItem(list, done)))) done++;
-    PyObject *result =
-        done == n ? run_values(session, (const struct sol_value *const *)inputs) : NULL;
+    PyObject *result = done == n ? job(session, (const struct sol_value *const *)inputs) : NULL;
     for (int i = 0; i < done; i++) free_value(inputs[i]);
     free(inputs);
     return result;
+}
+
+static PyObject *session_run(PyObject *self, PyObject *list) {
+    return with_values(self, list, run_values);
+}
+
+static PyObject *session_profile(PyObject *self, PyObject *list) {
+    return with_values(self, list, profile_values);
 }
 
 typedef const char *tell_port(const struct sol_session *, int, int *, int *, int64_t *);
@@ -269,6 +290,7 @@ static PyMethodDef session_methods[] = {
     {"size_name", session_size_name, METH_VARARGS,
      "size_name(dim) of an open dim of inputs, or None."},
     {"run", session_run, METH_O, "run(values) -> values; the GIL is released."},
+    {"profile", session_profile, METH_O, "profile(values) -> rows, as of Program.profile."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -25,8 +25,10 @@ def profile(network, *inputs, runs=20):
     network  an optimized module (sol.optimize) or a Network (sol.load)
     inputs   the arguments of one call of ``network``: tensors, or NumPy arrays
 
-    Raises RuntimeError with the reason when PyTorch runs the module, NotImplementedError for an ONNX network that is partly
-    interpreted, TypeError or ValueError for inputs that do not fit.
+    The steps of an ONNX network that is partly interpreted are those of its compiled parts, and the nodes that are
+    interpreted (module "node"). A step that runs several times, in a loop, has the sum of its times.
+
+    Raises RuntimeError with the reason when PyTorch runs the module, TypeError or ValueError for inputs that do not fit.
     """
     return _frontend(network).profile(network, *inputs, runs=runs)
 
@@ -35,8 +37,8 @@ def report(network, *inputs, path="report.html", runs=20):
     """Writes an HTML report to the file ``path``: the network with the median time of each step, memory over time, fused
     layers, and the implementations that were chosen and refused.
 
-    ``network``, ``inputs``, ``runs``: as for ``profile``. Raises the same exceptions, and OSError when ``path`` cannot be
-    written.
+    ``network``, ``inputs``, ``runs``: as for ``profile``. Raises the same exceptions, OSError when ``path`` cannot be
+    written, and NotImplementedError for an ONNX network that is partly interpreted.
     """
     _frontend(network).report(network, *inputs, path=path, runs=runs)
 

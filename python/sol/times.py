@@ -45,7 +45,7 @@ def median_rows(runs):
     )
 
 
-def make_profile(name, program, call, run, runs):
+def make_profile(name, dot, call, run, runs):
     """Returns a Profile from ``runs`` calls and as many profiled runs, which alternate.
 
     ``call()`` calls the network as a user does; ``run()`` returns rows of Program.profile.
@@ -63,7 +63,7 @@ def make_profile(name, program, call, run, runs):
         median_steps(every),
         statistics.median(calls),
         statistics.median(overheads),
-        program.dot(),
+        dot,
     )
 
 

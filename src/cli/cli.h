@@ -156,7 +156,7 @@ struct network {
     struct sol_model *text; /* NULL for ONNX */
     const struct sol_model *model;
     struct inputs inputs;
-    int64_t symbols[4];
+    int64_t symbols[SOL_MAX_SYMBOLS];
     struct sol_program *program;
     struct sol_weights *weights;
     void **params; /* random values, for the text form; entries may be NULL */
@@ -185,14 +185,18 @@ const char *dtype_name(enum sol_dtype dtype);
 
 /* ---- command_run.c, command_session.c ---- */
 
-/* Opens, compiles and fills a network, then calls `job` with it. */
+/* Opens, compiles and fills a network, then calls `job` with it; `in_session`, if it is not NULL, with the session and the inputs of
+ * a network that cannot be compiled as a whole. */
 typedef int network_job(const struct options *, struct network *);
-int with_network(const struct options *options, network_job *job);
+typedef int session_job(const struct options *, struct sol_session *, const struct inputs *,
+                        const struct sol_value *const *values);
+int with_network(const struct options *options, network_job *job, session_job *in_session);
 int call_network(struct network *network);
 /* Prints output `i`, or writes it to the file of --output. */
 int show_array(const struct options *options, const char *name, enum sol_dtype dtype, int rank,
                const int64_t *dim, const void *data, int i);
-int run_session(const struct options *options, const struct source *source);
+session_job run_session;
+int with_session(const struct options *options, const struct source *source, session_job *job);
 enum sol_status open_session(const struct options *options, const struct source *source,
                              struct sol_session **out);
 /* Fills `out` with the session's input ports; their names are valid as long as the session. */

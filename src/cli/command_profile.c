@@ -10,15 +10,30 @@
 struct profile {
     int n, run;
     struct step {
-        struct sol_step_time facts; /* of the last run; texts live as long as the program */
-        double *seconds;            /* of each run */
+        struct sol_step_time facts; /* of the first run; candidates live as long as the program */
+        char *name, *module, *layers;
+        double *seconds; /* of each run */
     } step[MAX_STEPS];
     int runs;
 };
 
 typedef int show_profile(const struct options *, const struct network *, const struct profile *);
+/* Makes a call of `user` and visits its steps. */
+typedef void visit_function(void *profile, const struct sol_step_time *facts);
+typedef enum sol_status profiled_call(void *user, visit_function *visit, void *profile);
 
 /* ---- Measuring ---- */
+
+/* The texts of a session's steps are valid only now. A text is "" when memory is out. */
+static void keep_facts(struct step *step, const struct sol_step_time *facts) {
+    step->facts = *facts;
+    step->name = strdup(facts->name);
+    step->module = strdup(facts->module);
+    step->layers = strdup(facts->layers);
+    step->facts.name = step->name ? step->name : "";
+    step->facts.module = step->module ? step->module : "";
+    step->facts.layers = step->layers ? step->layers : "";
+}
 
 /* Called for each step of a run, always in the same order, so the position identifies a step. Steps beyond MAX_STEPS are ignored.
  * When memory is out, the time of a step is 0. */
@@ -26,8 +41,8 @@ static void visit_step(void *user, const struct sol_step_time *facts) {
     struct profile *profile = user;
     if (profile->n == MAX_STEPS) return;
     struct step *step = &profile->step[profile->n++];
+    if (!step->name) keep_facts(step, facts);
     if (!step->seconds) step->seconds = calloc((size_t)profile->runs, sizeof(double));
-    step->facts = *facts;
     if (step->seconds) step->seconds[profile->run] = facts->seconds;
 }
 
@@ -45,24 +60,53 @@ static void take_medians(struct profile *profile) {
     }
 }
 
+static void free_profile(struct profile *profile) {
+    for (int i = 0; i < MAX_STEPS; i++) {
+        free(profile->step[i].seconds);
+        free(profile->step[i].name);
+        free(profile->step[i].module);
+        free(profile->step[i].layers);
+    }
+    free(profile);
+}
+
+static void ignore_step(void *profile, const struct sol_step_time *facts) {
+    (void)profile;
+    (void)facts;
+}
+
 /* Measures all steps and passes their medians to `show`. The first call is not timed, since it does work that is done only once. */
 static int profile_calls(const struct options *options, struct network *network,
-                         show_profile *show) {
+                         profiled_call *call, void *user, show_profile *show) {
     struct profile *profile = calloc(1, sizeof *profile);
     if (!profile) return complain("out of memory");
-    int code = call_network(network);
+    int code = call(user, ignore_step, NULL) ? complain("%s", sol_error()) : 0;
     profile->runs = options->runs;
     for (; !code && profile->run < profile->runs; profile->run++) {
         profile->n = 0;
-        if (sol_program_profile(network->program, network->weights, network->symbols,
-                                network->input_data, network->outputs, visit_step, profile))
-            code = complain("%s", sol_error());
+        if (call(user, visit_step, profile)) code = complain("%s", sol_error());
     }
     if (!code) take_medians(profile);
     if (!code) code = show(options, network, profile);
-    for (int i = 0; i < MAX_STEPS; i++) free(profile->step[i].seconds);
-    free(profile);
+    free_profile(profile);
     return code;
+}
+
+static enum sol_status profile_program(void *user, visit_function *visit, void *profile) {
+    struct network *network = user;
+    return sol_program_profile(network->program, network->weights, network->symbols,
+                               network->input_data, network->outputs, visit, profile);
+}
+
+/* A session, and the inputs of its calls. */
+struct session_inputs {
+    struct sol_session *session;
+    const struct sol_value *const *inputs;
+};
+
+static enum sol_status profile_session(void *user, visit_function *visit, void *profile) {
+    struct session_inputs *of = user;
+    return sol_session_profile(of->session, of->inputs, visit, profile);
 }
 
 /* ---- As JSON ---- */
@@ -160,15 +204,24 @@ static int write_report(const struct options *options, const struct network *net
 }
 
 static int profile_network(const struct options *options, struct network *network) {
-    return profile_calls(options, network, print_profile);
+    return profile_calls(options, network, profile_program, network, print_profile);
+}
+
+static int print_session(const struct options *options, struct sol_session *session,
+                         const struct inputs *inputs, const struct sol_value *const *values) {
+    struct session_inputs of = {session, values};
+    struct network network = {.inputs = *inputs}; /* for its batch */
+    return profile_calls(options, &network, profile_session, &of, print_profile);
 }
 
 int command_profile(const struct options *options) {
-    return with_network(options, profile_network);
+    return with_network(options, profile_network, print_session);
 }
 
 static int report_network(const struct options *options, struct network *network) {
-    return profile_calls(options, network, write_report);
+    return profile_calls(options, network, profile_program, network, write_report);
 }
 
-int command_report(const struct options *options) { return with_network(options, report_network); }
+int command_report(const struct options *options) {
+    return with_network(options, report_network, NULL);
+}

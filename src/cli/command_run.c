@@ -22,9 +22,14 @@ static int go_on(int code, const struct options *options, struct network *networ
     return code;
 }
 
-int with_network(const struct options *options, network_job *todo) {
+int with_network(const struct options *options, network_job *todo, session_job *in_session) {
     struct network network;
-    return go_on(open_model(options, &network), options, &network, todo);
+    if (!in_session) return go_on(open_model(options, &network), options, &network, todo);
+    int code = read_model(options, &network);
+    if (code != NEEDS_INTERPRETER) return go_on(code, options, &network, todo);
+    code = with_session(options, &network.source, in_session);
+    close_network(&network);
+    return code;
 }
 
 /* ---- compile ---- */
@@ -48,7 +53,9 @@ static int print_compiled(const struct options *options, struct network *network
     return 0;
 }
 
-int command_compile(const struct options *options) { return with_network(options, print_compiled); }
+int command_compile(const struct options *options) {
+    return with_network(options, print_compiled, NULL);
+}
 
 /* ---- run ---- */
 
@@ -100,12 +107,7 @@ static int run_once(const struct options *options, struct network *network) {
 }
 
 int command_run(const struct options *options) {
-    struct network network;
-    int code = read_model(options, &network);
-    if (code != NEEDS_INTERPRETER) return go_on(code, options, &network, run_once);
-    code = run_session(options, &network.source);
-    close_network(&network);
-    return code;
+    return with_network(options, run_once, run_session);
 }
 
 /* ---- bench ---- */
@@ -168,4 +170,4 @@ static int time_calls(const struct options *options, struct network *network) {
     return code;
 }
 
-int command_bench(const struct options *options) { return with_network(options, time_calls); }
+int command_bench(const struct options *options) { return with_network(options, time_calls, NULL); }

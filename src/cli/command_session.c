@@ -1,5 +1,5 @@
 /*
- * `sol run` for a network that needs a session, as it cannot be compiled as a whole. Shapes of outputs are known only after the
+ * `sol run` and `sol profile` for a network that needs a session, as it cannot be compiled as a whole. Shapes of outputs are known only after the
  * call.
  *
  * Inputs come from files; without a file, f32 is random and other types are zero. input.c chooses the shapes.
@@ -75,11 +75,12 @@ static int show_value(const struct options *o, const struct sol_session *net,
     return 0;
 }
 
-static int call(const struct options *o, struct sol_session *net,
-                const struct sol_value *const *inputs) {
+int run_session(const struct options *o, struct sol_session *net, const struct inputs *inputs,
+                const struct sol_value *const *values) {
     struct sol_results *results;
     int code = 0, compiled, interpreted;
-    if (sol_session_run(net, inputs, &results)) return complain("%s: %s", o->model, sol_error());
+    (void)inputs;
+    if (sol_session_run(net, values, &results)) return complain("%s: %s", o->model, sol_error());
     for (int i = 0; i < sol_session_n_outputs(net) && !code; i++)
         code = show_value(o, net, sol_results_get(results, i), i);
     sol_results_free(results);
@@ -88,7 +89,8 @@ static int call(const struct options *o, struct sol_session *net,
     return code;
 }
 
-static int run(const struct options *o, struct sol_session *net, struct inputs *inputs) {
+static int fill_and_do(const struct options *o, struct sol_session *net, struct inputs *inputs,
+                       session_job *job) {
     struct sol_value *values = calloc((size_t)inputs->n + 1, sizeof *values);
     const struct sol_value **pointers = calloc((size_t)inputs->n + 1, sizeof *pointers);
     int code = values && pointers ? plan_inputs(o, inputs) : complain("no memory for inputs");
@@ -97,18 +99,18 @@ static int run(const struct options *o, struct sol_session *net, struct inputs *
         make_value(net, &inputs->at[i], i, &values[i]);
         pointers[i] = &values[i];
     }
-    if (!code) code = call(o, net, pointers);
+    if (!code) code = job(o, net, inputs, pointers);
     free(values);
     free(pointers);
     return code;
 }
 
-int run_session(const struct options *o, const struct source *source) {
+int with_session(const struct options *o, const struct source *source, session_job *job) {
     struct sol_session *net;
     struct inputs inputs;
     if (open_session(o, source, &net)) return complain("%s", sol_error());
     int code = list_session_ports(net, &inputs);
-    if (!code) code = run(o, net, &inputs);
+    if (!code) code = fill_and_do(o, net, &inputs, job);
     free_inputs(&inputs);
     sol_session_free(net);
     return code;

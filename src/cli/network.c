@@ -53,18 +53,20 @@ int choose_sizes(const struct options *options, struct network *network) {
         code = list_ports(network);
         if (!code) code = plan_inputs(options, &network->inputs);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < SOL_MAX_SYMBOLS; i++) {
         const int64_t value = size_of(&network->inputs, -1 - i);
         network->symbols[i] = value >= 0 ? value : options->batch >= 0 ? options->batch : 1;
     }
     return code;
 }
 
-/* Prints progress only if stderr is a terminal. batch_hint: kernels are chosen for the batch of the call. */
+/* Prints progress only if stderr is a terminal. Kernels are chosen for the sizes of the call. */
 int compile_network(const struct options *options, struct network *network) {
     struct sol_options compile = options->compile;
     if (choose_sizes(options, network)) return 1;
     compile.batch_hint = network->symbols[0];
+    compile.hints = network->symbols;
+    compile.n_hints = SOL_MAX_SYMBOLS;
     if (isatty(2)) compile.progress = show_progress;
     const double start = now();
     enum sol_status status = sol_compile(network->model, &compile, &network->program);
@@ -117,7 +119,7 @@ static int make_params(const struct options *options, struct network *network) {
         const struct sol_port *port = sol_program_param(network->program, i);
         int64_t dim[SOL_MAX_RANK];
         for (int d = 0; d < port->rank; d++) {
-            const bool is_symbol = port->dim[d] < 0 && port->dim[d] >= -4;
+            const bool is_symbol = port->dim[d] < 0 && port->dim[d] >= -SOL_MAX_SYMBOLS;
             dim[d] = is_symbol ? network->symbols[-1 - port->dim[d]] : port->dim[d];
         }
         const int64_t size = count_elements(port->rank, dim);

@@ -200,7 +200,7 @@ static enum sol_status check_hosts(const struct deployment *d, const struct mode
     for (int i = 0; i < m->layers.n; i++)
         if (m->layers.at[i]->kind == LAYER_host)
             text_add(&text, "%s%s", n++ ? ", " : "", build_host_name(d->arena, m, m->layers.at[i]));
-    return n ? fail(SOL_EUNSUPPORTED, "a library cannot compute %d nodes of the frontend: %s", n,
+    return n ? fail(SOL_EUNSUPPORTED, "a library cannot compute nodes of the frontend (%d): %s", n,
                     text.at)
              : SOL_OK;
 }
@@ -229,7 +229,7 @@ static enum sol_status make_files(struct deployment *d) {
 }
 
 static enum sol_status deploy(struct deployment *d, const struct sol_model *model) {
-    static const int64_t ones[SIZE_SYMBOLS] = {1, 1, 1, 1};
+    static const int64_t ones[SIZE_FREE] = {1, 1, 1, 1, 1, 1, 1, 1};
     TRY(sol_model_check(model));
     TRY(check_hosts(d, ir_user_model(model)));
     TRY(check_names(d->library));

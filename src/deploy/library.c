@@ -103,7 +103,7 @@ static enum sol_status find_weights(const char *path, const char **out) {
 
 /* ---- The steps ---- */
 
-static void expand_call(struct step *to, uint8_t call) {
+static void expand_call(struct step *to, uint8_t call, bool is_open) {
     switch ((enum library_call)call) {
     case LIBRARY_KERNEL: to->run = kernel_run, to->n_tasks = kernel_n_tasks; break;
     case LIBRARY_COPY: to->run = copy_run, to->n_tasks = copy_n_tasks; break;
@@ -111,6 +111,7 @@ static void expand_call(struct step *to, uint8_t call) {
     case LIBRARY_PACK: to->run = dnn_step_pack, to->n_tasks = dnn_step_n_pack_tasks; break;
     case LIBRARY_GATHER: to->run = gather_run, to->n_tasks = gather_n_tasks; break;
     }
+    if (is_open) to->adapt = call == LIBRARY_COPY ? copy_adapt : dnn_step_adapt;
 }
 
 /* *ptr and *arg point to the entries of this step, and are advanced to those of the next one. */
@@ -119,13 +120,17 @@ static bool expand_step(struct step *to, const struct library_step *from,
     to->ptr = mem_alloc(sizeof *to->ptr * (from->n_ptr + 1u), 16);
     to->arg = mem_alloc(sizeof *to->arg * (from->n_arg + 1u), 16);
     if (!to->ptr || !to->arg) return false;
-    expand_call(to, from->call);
+    expand_call(to, from->call, from->is_open);
+    to->name = to->layers = "a step";
     to->data = from->data, to->by_sample = from->by_sample;
     to->n_ptr = (int)from->n_ptr, to->n_arg = (int)from->n_arg;
     to->scratch_size = from->scratch_size, to->bytes = this_library.size[from->bytes];
-    for (uint32_t i = 0; i < from->n_ptr; i++, ++*ptr)
+    for (uint32_t i = 0; i < from->n_ptr; i++, ++*ptr) {
+        const uint32_t stride = (*ptr)->sample_stride;
         to->ptr[i] = (struct buffer_ref){(enum buffer_kind)(*ptr)->kind, (*ptr)->index,
-                                         this_library.size[(*ptr)->offset], (*ptr)->sample_stride};
+                                         this_library.size[(*ptr)->offset],
+                                         stride ? &this_library.size[stride] : NULL};
+    }
     for (uint32_t i = 0; i < from->n_arg; i++) to->arg[i] = this_library.size[*(*arg)++];
     return true;
 }

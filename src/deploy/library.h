@@ -19,20 +19,20 @@ struct library_file {
 };
 
 /*
- * The steps of a program in a compact form. Opening the library makes the runtime's steps from them. `bytes`, `offset`, `size` and
+ * The steps of a program in a compact form. Opening the library makes the runtime's steps from them. `bytes`, `offset`, `sample_stride`, `size` and
  * `arg` are indices into `size` of struct library, the table of all different sizes; `scratch_size` is in bytes.
  */
 enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_DNN, LIBRARY_PACK, LIBRARY_GATHER };
 struct library_step {
     const void *data;
     uint32_t n_ptr, n_arg, scratch_size, bytes;
-    uint8_t call, by_sample;
+    uint8_t call, by_sample, is_open; /* is_open: planned again for each vector of sizes */
 };
 struct library_ref {
     uint32_t offset;
     uint16_t index;
     uint8_t kind;
-    int64_t sample_stride;
+    uint32_t sample_stride;
 };
 struct library_slot {
     uint32_t size;

@@ -50,10 +50,9 @@ static void print_kernel(struct text *text, const struct kernel *kernel) {
 
 /* Prints the source of each value of copies. */
 static void print_tables(struct deployment *d, struct text *text) {
-    const struct step_list *list = &d->program->steps;
-    for (int i = 0; i < list->n; i++) {
-        if (list->at[i].run != copy_run) continue;
-        const struct copy_table *table = list->at[i].data;
+    for (int i = 0; i < d->program->steps.n; i++) {
+        if (d->binding->step[i]->run != copy_run) continue;
+        const struct copy_table *table = d->binding->step[i]->data;
         int64_t n = (int64_t)table->n_outer * table->lanes;
         text_add(text, "static const int32_t sol_base_%d[] = {", i);
         for (int64_t k = 0; k < n; k++)
@@ -131,7 +130,7 @@ static void print_base(struct deployment *d, struct text *text, const struct buf
 /* Prints pointers as a base and an offset in bytes. If the batch is divided, they advance with `first`, the first sample. */
 static void print_pointers(struct deployment *d, struct text *text, const struct binding *b, int i,
                            bool divided) {
-    const struct step *step = &d->program->steps.at[i];
+    const struct step *step = b->step[i];
     text_add(text, "        void *ptr[%d];\n", step->n_ptr ? step->n_ptr : 1);
     for (int p = 0; p < step->n_ptr; p++) {
         int64_t offset = b->ptr_offset[i][p];
@@ -157,7 +156,7 @@ static void print_arguments(struct text *text, const struct step *step, const in
 
 static void print_step(struct deployment *d, struct text *text, const struct binding *b, int i,
                        const struct bound *bound, bool divided) {
-    const struct step *step = &d->program->steps.at[i];
+    const struct step *step = b->step[i];
     const long long tasks = (long long)bound->n_tasks[i];
     text_add(text, "    {\n        static const int64_t arg[] = ");
     print_arguments(text, step, bound->arg[i]);
@@ -344,7 +343,8 @@ enum sol_status deploy_portable(struct deployment *d) {
         VEC_PUSH(d->arena, &d->files, file);
         TRY(deploy_write_weights(d, file, true, &expect));
     }
-    TRY(binding_new(&d->program->steps, d->symbols, d->program->n_symbols, &d->binding));
+    TRY(binding_new(&d->program->steps, &d->program->formulas, d->symbols, d->program->n_symbols,
+                    &d->binding));
     TRY(deploy_header(d));
     return write_network(d, d->binding, &expect);
 }

@@ -13,7 +13,7 @@
  *     static const struct library_step run_steps[] = {{.call = LIBRARY_DNN, .data = &data_0, .n_ptr = 9, ..}, ..};
  *     static const struct library_ref run_ptr[] = {{0, 0, 1, 602112}, ..};     x is input 0, its samples are 602112 bytes apart
  *     static const uint32_t run_arg[] = {1, 2, 3, ..};                          the batch, strides: indices into `sizes`
- *     static const struct size sizes[] = {{0}, {1, 0, {{1, {1, 0, 0, 0}}}}, ..};  0, the batch, ..
+ *     static const struct size sizes[] = {{0}, {1, 0, {{1, {{0, 1}}}}}, ..};  0, the batch, ..
  */
 #include "deploy/deploy.h"
 #include "dfp/dfp.h"
@@ -52,7 +52,7 @@ void deploy_print_ints(struct text *text, int64_t n, const int64_t *value) {
     text_add(text, n ? "}" : "0}");
 }
 
-/* Prints {n, 0, {{coef, {powers}}, ..}}; zero is {0}. */
+/* Prints {n, 0, {{coef, {{symbol, power}, ..}}, ..}}; zero is {0}. */
 static void print_size(struct text *text, const struct size *size) {
     text_add(text, "{%d", size->n);
     if (size->n) text_add(text, ", 0, {");
@@ -60,8 +60,11 @@ static void print_size(struct text *text, const struct size *size) {
         const struct size_term *term = &size->term[i];
         text_add(text, "%s{", i ? ", " : "");
         deploy_print_int(text, term->coef);
-        text_add(text, ", {%d, %d, %d, %d}}", term->power[0], term->power[1], term->power[2],
-                 term->power[3]);
+        text_add(text, ", {");
+        for (int f = 0; f < SIZE_FACTORS && (!f || term->factor[f].power); f++)
+            text_add(text, "%s{%d, %d}", f ? ", " : "", term->factor[f].symbol,
+                     term->factor[f].power);
+        text_add(text, "}}");
     }
     text_add(text, size->n ? "}}" : "}");
 }
@@ -151,9 +154,10 @@ static void print_table(struct text *text, const struct copy_table *table, const
     for (int64_t i = 0; i < n; i++) text_add(text, i % 16 ? "%d," : "\n%d,", table->base[i]);
     text_add(text,
              "0};\nstatic const struct copy_table %s_data_%d = {.element = %d, .n_outer = %d, "
-             ".n_pixels = %d, .lanes = %d, .pixel_stride = %lld, .base = %s_base_%d};\n",
+             ".n_pixels = %d, .lanes = %d, .pixel_stride = %lld, .base = %s_base_%d, .in_lanes = "
+             "%d};\n",
              list, step, table->element, table->n_outer, table->n_pixels, table->lanes,
-             (long long)table->pixel_stride, list, step);
+             (long long)table->pixel_stride, list, step, table->in_lanes);
 }
 
 /* The number of the step that reads the packed parameters of `plan`; -1: there is none. */
@@ -220,9 +224,9 @@ static void print_steps(struct text *text, struct deployment *d, const struct st
         print_call(text, d, step, name, i);
         text_add(
             text,
-            ", .n_ptr = %d, .n_arg = %d, .scratch_size = %zu, .by_sample = %d, .bytes = %d},\n",
+            ", .n_ptr = %d, .n_arg = %d, .scratch_size = %zu, .by_sample = %d, .bytes = %d%s},\n",
             step->n_ptr, step->n_arg, step->scratch_size, step->by_sample,
-            number_of(d, &step->bytes));
+            number_of(d, &step->bytes), step->adapt ? ", .is_open = 1" : "");
     }
     text_add(text, list->n ? "};\n" : " {0}};\n");
 }
@@ -234,8 +238,9 @@ static void print_pointers(struct text *text, struct deployment *d, const struct
     for (int i = 0; i < list->n; i++)
         for (int p = 0; p < list->at[i].n_ptr; p++) {
             const struct buffer_ref *ref = &list->at[i].ptr[p];
-            text_add(text, " {%d, %d, %d, %lld},\n", number_of(d, &ref->offset), ref->index,
-                     (int)ref->kind, (long long)ref->sample_stride);
+            int stride = ref->sample_stride ? number_of(d, ref->sample_stride) : 0;
+            text_add(text, " {%d, %d, %d, %d},\n", number_of(d, &ref->offset), ref->index,
+                     (int)ref->kind, stride);
         }
     text_add(text, " {0}};\nstatic const uint32_t %s_arg[] = {", name);
     for (int i = 0; i < list->n; i++) {
@@ -294,6 +299,33 @@ static void print_output_dims(struct text *text, const struct sol_program *p) {
     text_add(text, p->n_outputs ? "};\n" : " {{0}}};\n");
 }
 
+/* Prints the derived symbols and the conditions of a call. */
+static void print_formulas(struct text *text, const struct formulas *f) {
+    text_add(text, "static const struct size_quotient quotients[] = {\n");
+    for (int i = 0; i < f->n_quotients; i++) {
+        text_add(text, " {");
+        print_size(text, &f->quotient[i].numerator);
+        text_add(text, ", ");
+        deploy_print_int(text, f->quotient[i].divisor);
+        text_add(text, "},\n");
+    }
+    text_add(text, " {{0}, 1}};\nstatic const struct condition conditions[] = {\n");
+    for (int i = 0; i < f->n_conditions; i++) {
+        const struct condition *c = &f->condition[i];
+        text_add(text, " {.value = ");
+        print_size(text, &c->value);
+        text_add(text, ", .min = %lld, .what = ", (long long)c->min);
+        deploy_print_string(text, c->what);
+        text_add(text, ", .rank = %d, .shape = {", c->rank);
+        for (int d = 0; d < c->rank; d++) {
+            if (d) text_add(text, ", ");
+            print_size(text, &c->shape[d]);
+        }
+        text_add(text, c->rank ? "}},\n" : "{0}}},\n");
+    }
+    text_add(text, " {.min = 0}};\n");
+}
+
 /* Names and shapes of parameters are not needed at run time, so their ports are empty. */
 void deploy_print_program(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
@@ -306,10 +338,13 @@ void deploy_print_program(struct deployment *d, struct text *text) {
     print_ports(text, "inputs", p->input, p->n_inputs);
     print_ports(text, "outputs", p->output, p->n_outputs);
     print_output_dims(text, p);
+    print_formulas(text, &p->formulas);
     text_add(text, "static struct sol_port params[%d];\n", p->n_params + 1);
     text_add(text,
              "static struct sol_program program = {\n .n_refs = 1, .name = \"\", .n_symbols = %d, "
              ".n_inputs = %d, .n_params = %d, .n_outputs = %d,\n .input = inputs, .param = params, "
-             ".output = outputs, .output_dim = output_dims, .lock = PTHREAD_MUTEX_INITIALIZER};\n",
-             p->n_symbols, p->n_inputs, p->n_params, p->n_outputs);
+             ".output = outputs, .output_dim = output_dims,\n .formulas = {%d, %d, quotients, "
+             "conditions}, .lock = PTHREAD_MUTEX_INITIALIZER};\n",
+             p->n_symbols, p->n_inputs, p->n_params, p->n_outputs, p->formulas.n_quotients,
+             p->formulas.n_conditions);
 }

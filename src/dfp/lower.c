@@ -149,8 +149,8 @@ static struct node *lower_load(struct nest *nest, const struct expr *e, const st
 static struct node *lower_range(struct nest *nest, const struct expr *e,
                                 const struct affine **env) {
     const struct affine *x = lower_index(nest, e->index[0], env);
-    const struct range *range = affine_range(nest, x, size_const(e->low), size_const(e->high));
-    if (e->low == 0 && affine_is_within(nest, x, size_const(e->high)))
+    const struct range *range = affine_range(nest, x, e->low, e->high);
+    if (size_is(e->low, 0) && affine_is_within(nest, x, e->high))
         return node_const(nest, REG_F32, 1);
     return make_range(nest, &range, 1);
 }

@@ -68,10 +68,15 @@ static void clip_kernel(int64_t size, int64_t out, int64_t kernel, int64_t step,
     *n = max_i64(1, end - *first);
 }
 
-/* Clips the kernel. Rows and columns that are cut off at its beginning reduce the padding. */
+/* Clips the kernel, unless the image's size is open: the packed weight has the clipped kernel. Rows and columns that are cut off
+ * at its beginning reduce the padding. */
 static void set_kernel(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
+    param[DIRECT_KH] = p->kh, param[DIRECT_KW] = p->kw;
+    param[DIRECT_PT] = p->pt, param[DIRECT_PL] = p->pl;
+    param[DIRECT_KERNEL_ROW] = param[DIRECT_KERNEL_COLUMN] = 0;
+    if (p->open) return;
     clip_kernel(p->h, p->oh, p->kh, p->sh, p->pt, p->dh, &param[DIRECT_KERNEL_ROW],
                 &param[DIRECT_KH]);
     clip_kernel(p->w, p->ow, p->kw, p->sw, p->pl, p->dw, &param[DIRECT_KERNEL_COLUMN],

@@ -24,7 +24,7 @@
 enum dnn_kind { DNN_CONV, DNN_LINEAR };
 enum dnn_act { DNN_ACT_NONE, DNN_ACT_RELU, DNN_ACT_CLAMP };
 
-/* One conv or linear. All is known at compile time except the batch.
+/* One conv or linear. All is known at compile time except the batch and, if `open`, the sizes of the images.
  *   y[n,k,i,j] = act(bias[k] + sum_{c,r,s} P(x[n, c, i*sh - pt + r*dh, j*sw - pl + s*dw]) * w[k,c,r,s] + residual[n,k,i,j])
  * with P(v) = v without prologue, else max(v*scale[c] + shift[c], prologue_min). The prologue applies to the values of x,
  * not to the zero padding (pt, pl) around them.
@@ -47,6 +47,8 @@ enum dnn_act { DNN_ACT_NONE, DNN_ACT_RELU, DNN_ACT_CLAMP };
      * the concat of 3 and 2 channels in blocks of 4 is stored as 0 1 2 -1 3 4 -1 -1. */           \
     X(C_MAP, const int *, c_map) X(K_MAP, const int *, k_map)                                      \
     X(INT, int, h) X(INT, int, w) X(INT, int, oh) X(INT, int, ow) X(INT, int, kh) X(INT, int, kw)  \
+    /* h, w, oh and ow are expected ones: the packed weight must not depend on them, since a call for other sizes plans again */\
+    X(INT, bool, open)                                                                             \
     X(INT, int, sh) X(INT, int, sw) X(INT, int, pt) X(INT, int, pl) X(INT, int, dh) X(INT, int, dw)\
     X(INT, bool, x_plain) X(INT, bool, y_plain) /* else blocked */                                 \
     X(INT, bool, bias) X(INT, bool, residual) X(INT, bool, prologue)                               \

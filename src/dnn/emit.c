@@ -46,6 +46,26 @@ static int stored_channels(const struct tensor *t) {
     return t->layout.block ? t->layout.stored : const_dim(t, 1);
 }
 
+static bool is_open(const struct layer *conv) {
+    const struct tensor *x = conv->in[0];
+    return conv->kind == LAYER_conv && !size_is_const(size_mul(x->dim[2], x->dim[3]));
+}
+
+/* A dim's known or expected value. For expected sizes that do not fit, an image has one row or column. */
+static int expect_dim(const struct tensor *t, int d, const int64_t *symbols) {
+    return (int)max_i64(1, min_i64(INT32_MAX, size_eval(&t->dim[d], symbols)));
+}
+
+/* Rows and columns of x and y: known, or expected ones. */
+static void set_images(const struct plan *plan, const struct tensor *x, const struct tensor *y,
+                       struct dnn_problem *p) {
+    int64_t symbols[SIZE_SYMBOLS];
+    plan_expect(plan, 1, symbols);
+    p->open = is_open(y->producer);
+    p->h = expect_dim(x, 2, symbols), p->w = expect_dim(x, 3, symbols);
+    p->oh = expect_dim(y, 2, symbols), p->ow = expect_dim(y, 3, symbols);
+}
+
 /* Shapes come from the tensors, stored channels and maps from their layouts. x is the cluster's input, before the prologue. */
 static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn_problem *p) {
     const struct layer *l = cluster->dnn->anchor;
@@ -59,8 +79,7 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
     p->k = stored_channels(y);
     p->c_map = make_map(b, x);
     p->k_map = make_map(b, y);
-    p->h = const_dim(x, 2), p->w = const_dim(x, 3), p->oh = const_dim(y, 2),
-    p->ow = const_dim(y, 3);
+    set_images(b->plan, x, y, p);
     p->kh = const_dim(w, 2), p->kw = const_dim(w, 3);
     p->sh = (int)a->stride[0], p->sw = (int)a->stride[1], p->dh = (int)a->dilation[0],
     p->dw = (int)a->dilation[1];
@@ -72,8 +91,10 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
 /* Rows of a linear layer: all dims but the last. */
 static struct size count_rows(const struct tensor *x) { return ir_count(x, 0, x->rank - 1); }
 
-static void fill_linear(const struct cluster *cluster, struct dnn_problem *p) {
-    const int64_t symbols[SIZE_SYMBOLS] = {cluster->micro_batch, 1, 1, 1};
+static void fill_linear(const struct plan *plan, const struct cluster *cluster,
+                        struct dnn_problem *p) {
+    int64_t symbols[SIZE_SYMBOLS];
+    plan_expect(plan, cluster->micro_batch, symbols);
     struct size rows = count_rows(cluster->dnn->x);
     p->batch_hint = max_i64(1, size_eval(&rows, symbols));
     p->kind = DNN_LINEAR;
@@ -94,7 +115,7 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
     struct dnn_problem p = {
         .batch_hint = cluster->micro_batch, .lanes = b->plan->lanes, .threads = pool_threads()};
     if (cluster->dnn->anchor->kind == LAYER_conv) fill_conv(b, cluster, &p);
-    else fill_linear(cluster, &p);
+    else fill_linear(b->plan, cluster, &p);
     p.bias = cluster->dnn->anchor->n_in > 2;
     p.residual = cluster->dnn->residual != NULL;
     p.prologue = cluster->dnn->scale != NULL;
@@ -222,7 +243,9 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     const struct layer *anchor = cluster->dnn->anchor;
     const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];
     bool linear = anchor->kind == LAYER_linear;
-    const int n_ptr = DNN_N_POINTERS + epilogue->n_ptr, n_arg = DNN_N_ARGS + epilogue->n_arg;
+    const bool open = is_open(anchor);
+    const int n_ptr = DNN_N_POINTERS + epilogue->n_ptr, n_last = DNN_N_ARGS + epilogue->n_arg,
+              n_arg = n_last + (open ? DNN_N_SIZES : 0);
     struct buffer_ref *ptr = ARENA_ARRAY(b->arena, struct buffer_ref, n_ptr);
     struct size *arg = ARENA_ARRAY(b->arena, struct size, n_arg);
     ptr[DNN_X] = build_ref(b, cluster->dnn->x);
@@ -238,9 +261,12 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     arg[DNN_Y_STRIDE] = batch_stride(b, y, linear);
     arg[DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->dnn->residual, linear);
     for (int i = DNN_N_POINTERS; i < n_ptr; i++) ptr[i] = epilogue->ptr[i - DNN_N_POINTERS];
-    for (int i = DNN_N_ARGS; i < n_arg; i++) arg[i] = epilogue->arg[i - DNN_N_ARGS];
+    for (int i = DNN_N_ARGS; i < n_last; i++) arg[i] = epilogue->arg[i - DNN_N_ARGS];
+    for (int i = n_last; i < n_arg; i++)
+        arg[i] = (i < n_last + 2 ? anchor->in[0] : anchor->out[0])->dim[2 + (i - n_last) % 2];
     struct step step = {.run = dnn_step_run,
                         .n_tasks = dnn_step_n_tasks,
+                        .adapt = open ? dnn_step_adapt : NULL,
                         .data = work,
                         .n_ptr = n_ptr,
                         .ptr = ptr,

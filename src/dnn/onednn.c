@@ -75,6 +75,7 @@ static bool keeps_groups(const struct dnn_problem *p) {
 static const char *refuse_conv(const struct dnn_problem *p) {
     if (p->y_plain) return "y is not blocked";
     if (p->lanes != 16 && p->lanes != 8) return "no blocks of 16 or 8 channels";
+    if (p->open) return "sizes of images are open";
     if (p->h < 1 || p->w < 1 || p->oh < 1 || p->ow < 1) return "empty image";
     if (!p->x_plain && p->c % p->lanes) return "channels do not fill blocks";
     if (p->k % p->lanes) return "channels do not fill blocks";

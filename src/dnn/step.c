@@ -53,6 +53,38 @@ static struct finishing make_finishing(const struct dnn_work *work, void *const 
                               .pixels = linear ? p->k : (int64_t)p->oh * p->ow};
 }
 
+/* ---- Other sizes ---- */
+
+static enum sol_status set_sizes(const struct step *step, const int64_t *arg,
+                                 struct dnn_problem *p) {
+    const int64_t *size = arg + step->n_arg - DNN_N_SIZES;
+    int *const to[DNN_N_SIZES] = {&p->h, &p->w, &p->oh, &p->ow};
+    for (int i = 0; i < DNN_N_SIZES; i++) {
+        if (size[i] > INT32_MAX)
+            return fail(SOL_EUNSUPPORTED, "%s: an image with a side of %lld is too large",
+                        step->name, (long long)size[i]);
+        *to[i] = (int)size[i];
+    }
+    p->batch_hint = max_i64(1, arg[DNN_BATCH]);
+    return SOL_OK;
+}
+
+/* The scratch of the epilogue follows that of the implementation, so it moves if that changes. */
+enum sol_status dnn_step_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
+                               const struct step **out) {
+    struct dnn_work work = *(const struct dnn_work *)step->data;
+    struct step copy = *step;
+    const size_t packed_size = work.plan.packed_size, scratch = dnn_step_scratch(&work.plan);
+    TRY(set_sizes(step, arg, &work.plan.problem));
+    work.plan.impl->plan(&work.plan);
+    if (work.plan.packed_size != packed_size)
+        return fail(SOL_EBUG, "%s: the packed weight depends on the image", step->name);
+    copy.scratch_size = step->scratch_size - scratch + dnn_step_scratch(&work.plan);
+    copy.data = arena_copy(arena, &work, sizeof work);
+    *out = arena_copy(arena, &copy, sizeof copy);
+    return SOL_OK;
+}
+
 /* ---- Running ---- */
 
 int64_t dnn_step_n_tasks(const struct step *step, const int64_t *arg) {

@@ -26,6 +26,8 @@ enum {
     DNN_N_POINTERS
 };
 enum { DNN_BATCH, DNN_X_STRIDE, DNN_Y_STRIDE, DNN_RESIDUAL_STRIDE, DNN_N_ARGS };
+/* The last arguments of a step whose problem is `open`: h, w, oh, ow. */
+#define DNN_N_SIZES 4
 
 /* step->data of the run step; lies in the program's memory. */
 struct dnn_work {
@@ -37,6 +39,9 @@ struct dnn_work {
 void dnn_step_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                   int64_t begin, int64_t end);
 int64_t dnn_step_n_tasks(const struct step *step, const int64_t *arg);
+/* Plans again for the sizes in the last arguments. The packed weight stays the same. */
+enum sol_status dnn_step_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
+                               const struct step **out);
 /* Bytes of scratch per thread that the implementation needs, rounded up to a cache line. The epilogue's scratch follows. */
 size_t dnn_step_scratch(const struct dnn_plan *plan);
 

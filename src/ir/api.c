@@ -79,20 +79,23 @@ void sol_model_free(struct sol_model *user) {
 
 /* ---- Building ---- */
 
-BODY enum sol_status add_symbol(struct sol_model *user, const char *name, int64_t *out) {
-    struct model *m = user->m;
-    if (m->n_symbols == SIZE_SYMBOLS)
-        return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS);
+BODY enum sol_status add_symbol(struct sol_model *user, const char *name, int64_t multiple,
+                                int64_t *out) {
+    int number;
     TRY(ir_check_name(name));
-    m->symbol[m->n_symbols] = arena_strdup(&user->arena, name ? name : "");
-    *out = -1 - m->n_symbols++;
+    TRY(ir_add_symbol(user->m, arena_strdup(&user->arena, name ? name : ""), multiple, &number));
+    *out = -1 - number;
     return SOL_OK;
 }
 
-int64_t sol_model_symbol(struct sol_model *user, const char *name) {
+int64_t sol_model_symbol_multiple(struct sol_model *user, const char *name, int64_t multiple) {
     int64_t symbol = -1;
-    BUILDER_BOUNDARY(user, add_symbol(user, name, &symbol));
+    BUILDER_BOUNDARY(user, add_symbol(user, name, multiple, &symbol));
     return symbol;
+}
+
+int64_t sol_model_symbol(struct sol_model *user, const char *name) {
+    return sol_model_symbol_multiple(user, name, 1);
 }
 
 static sol_tensor hand_out(struct sol_model *user, struct tensor *t) {
@@ -100,14 +103,13 @@ static sol_tensor hand_out(struct sol_model *user, struct tensor *t) {
     return user->tensors.n - 1;
 }
 
-static enum sol_status read_dims(const struct model *m, int rank, const int64_t *dim,
-                                 struct size *out) {
+static enum sol_status read_dims(struct model *m, int rank, const int64_t *dim, struct size *out) {
     if (rank < 0 || rank > SOL_MAX_RANK)
         return fail(SOL_EINVAL, "rank %d; it may be 0 to %d", rank, SOL_MAX_RANK);
     for (int i = 0; i < rank; i++) {
         if (dim[i] < 0 && -1 - dim[i] >= m->n_symbols)
             return fail(SOL_EINVAL, "dim %d is %lld", i, (long long)dim[i]);
-        out[i] = dim[i] < 0 ? size_symbol((int)(-1 - dim[i])) : size_const(dim[i]);
+        out[i] = dim[i] < 0 ? size_free(&m->quotients, (int)(-1 - dim[i])) : size_const(dim[i]);
     }
     /* ir_check_shape may return SOL_EUNSUPPORTED, for the output of a layer. A declared shape is a bad argument. */
     return ir_check_shape(m, rank, out) ? SOL_EINVAL : SOL_OK;
@@ -163,7 +165,8 @@ static enum sol_status build_layer(struct sol_model *user, const char *kind_name
     struct tensor **tensors, *result;
     TRY(get_inputs(user, kind_name, n_in, in, &tensors));
     struct attr attr;
-    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind], &attr));
+    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind], &user->m->quotients,
+                      &attr));
     TRY(ir_add(user->m, kind, n_in, tensors, &attr, origin, &result));
     *out = hand_out(user, result);
     return SOL_OK;
@@ -234,7 +237,8 @@ static enum sol_status build_host_layer(struct sol_model *user, int host, int n_
     int n_types;
     TRY(ir_check_name(origin));
     TRY(get_inputs(user, "host", n_in, in, &tensors));
-    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[LAYER_host], &attr));
+    TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[LAYER_host], &user->m->quotients,
+                      &attr));
     attr.host = host;
     TRY(ir_parse_types(types ? types : "", user->m, &type, &n_types));
     if (n_types != n_out) return fail(SOL_EINVAL, "host: %d types for %d outputs", n_types, n_out);
@@ -277,6 +281,29 @@ int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim
     if (!t) return -1;
     ir_show_dims(t, dim);
     return t->rank;
+}
+
+bool sol_model_dim(const struct sol_model *user, sol_tensor handle, int d, char *out, size_t size) {
+    const struct tensor *t = get_tensor(user, handle);
+    if (!t || d < 0 || d >= t->rank) return false;
+    snprintf(out, size, "%s", SIZE_FORMAT(t->dim[d]));
+    return true;
+}
+
+BODY enum sol_status read_size(struct sol_model *user, const char *text, char *out, size_t size) {
+    struct size found;
+    const char *at = text;
+    if (!size_parse(&at, &user->m->quotients, &found) || *at)
+        return fail(SOL_EINVAL, "\"%.64s\" is no size", text);
+    TRY(ir_check_symbols(user->m, found));
+    snprintf(out, size, "%s", SIZE_FORMAT(found));
+    return SOL_OK;
+}
+
+/* Its error is kept as others are: a size that is none belongs to a layer that cannot be built. */
+bool sol_model_size(struct sol_model *user, const char *text, char *out, size_t size) {
+    BUILDER_BOUNDARY(user, read_size(user, text, out, size));
+    return user && !user->status;
 }
 
 enum sol_dtype sol_model_dtype(const struct sol_model *user, sol_tensor handle) {

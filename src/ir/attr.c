@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* INTS: exactly n numbers, without brackets if n is 1. LIST: the axes, any number of them. SIZES: a shape, whose dims
- * may be formulas of symbols. */
-enum attr_type { INTS, LIST, SIZES, FLOAT, BOOL, DTYPE };
+ * may be formulas of symbols. SIZE: one such formula. */
+enum attr_type { INTS, LIST, SIZES, SIZE, FLOAT, BOOL, DTYPE };
 struct attr_info {
     const char *name;
     enum attr_type type;
@@ -46,6 +46,7 @@ static void print_value(struct text *text, const struct attr_info *info, const s
     case DTYPE: text_add(text, "%s", size_dtype_name(*(const enum sol_dtype *)at)); break;
     case INTS: print_ints(text, at, info->n, info->n != 1); break;
     case LIST: print_ints(text, a->axes, a->n_axes, true); break;
+    case SIZE: size_print(text, *(const struct size *)at); break;
     case SIZES:
         for (int i = 0; i < a->n_shape; i++) {
             text_add(text, i ? "," : "[");
@@ -61,6 +62,7 @@ static bool is_default(const struct attr_info *info, const struct attr *a) {
     switch (info->type) {
     case LIST: return a->n_axes == 0;
     case SIZES: return false; /* always printed: an empty shape is a scalar's */
+    case SIZE: size = sizeof(struct size); break;
     case BOOL: size = sizeof(bool); break;
     case DTYPE: size = sizeof(enum sol_dtype); break;
     case FLOAT: size = sizeof(double); break;
@@ -80,21 +82,23 @@ void ir_print_attr(struct text *text, const struct layer_info *info, const struc
 
 /* ---- Parsing ---- */
 
-static bool parse_int(const char **at, int64_t *out) {
+static bool parse_int(const char **at, struct size_table *table, int64_t *out) {
     struct size value;
-    if (!size_parse(at, &value) || !size_is_const(value)) return false;
+    if (!size_parse(at, table, &value) || !size_is_const(value)) return false;
     *out = size_value(value);
     return true;
 }
 
 /* Parses "[" item ("," item)* "]" into `ints`, or into `sizes` if that is NULL. Returns the number of items; -1 if the text is
  * wrong or has more than `max`. */
-static int parse_list(const char **at, int64_t *ints, struct size *sizes, int max) {
+static int parse_list(const char **at, int64_t *ints, struct size *sizes, struct size_table *table,
+                      int max) {
     int n = 0;
     if (*(*at)++ != '[') return -1;
     if (**at == ']') return (*at)++, 0;
     for (;; (*at)++) {
-        if (n == max || !(ints ? parse_int(at, &ints[n]) : size_parse(at, &sizes[n]))) return -1;
+        if (n == max || !(ints ? parse_int(at, table, &ints[n]) : size_parse(at, table, &sizes[n])))
+            return -1;
         n++;
         if (**at != ',') break;
     }
@@ -126,21 +130,25 @@ static bool parse_bool(const char **at, bool *out) {
     return *out || take(at, "false") || take(at, "0");
 }
 
-static bool parse_value(const char **at, const struct attr_info *info, struct attr *a) {
+static bool parse_value(const char **at, const struct attr_info *info, struct size_table *table,
+                        struct attr *a) {
     void *to = (char *)a + info->offset;
     switch (info->type) {
     case FLOAT: return text_parse_double(at, to);
     case BOOL: return parse_bool(at, to);
     case DTYPE: return parse_dtype(at, to);
-    case LIST: return (a->n_axes = parse_list(at, a->axes, NULL, SOL_MAX_RANK)) >= 0;
-    case SIZES: return (a->n_shape = parse_list(at, NULL, a->shape, SOL_MAX_RANK)) >= 0;
+    case LIST: return (a->n_axes = parse_list(at, a->axes, NULL, table, SOL_MAX_RANK)) >= 0;
+    case SIZES: return (a->n_shape = parse_list(at, NULL, a->shape, table, SOL_MAX_RANK)) >= 0;
+    case SIZE: return size_parse(at, table, to);
     case INTS: break;
     }
-    return info->n == 1 ? parse_int(at, to) : parse_list(at, to, NULL, info->n) == info->n;
+    return info->n == 1 ? parse_int(at, table, to)
+                        : parse_list(at, to, NULL, table, info->n) == info->n;
 }
 
 /* After an error n_axes or n_shape may be -1: callers do not use `out` then. */
-enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, struct attr *out) {
+enum sol_status ir_parse_attr(const char *text, const struct layer_info *info,
+                              struct size_table *table, struct attr *out) {
     *out = ir_default_attr();
     for (const char *at = text; *(at += strspn(at, " "));) {
         size_t length = strcspn(at, "= ");
@@ -149,7 +157,7 @@ enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, s
             return fail(SOL_EINVAL, "%s has no attribute \"%.*s\"", info->name,
                         (int)(length < 64 ? length : 64), at);
         at += length;
-        if (*at++ != '=' || !parse_value(&at, a, out) || (*at && *at != ' '))
+        if (*at++ != '=' || !parse_value(&at, a, table, out) || (*at && *at != ' '))
             return fail(SOL_EINVAL, "%s: the value of attribute %s cannot be read", info->name,
                         a->name);
     }

@@ -60,7 +60,8 @@ struct expr *define_reduce(struct define *d, enum combine combine, int n,
     return arena_copy(d->arena, &reduce, sizeof reduce);
 }
 
-struct expr *define_range(struct define *d, const struct index *index, int64_t low, int64_t high) {
+struct expr *define_range(struct define *d, const struct index *index, struct size low,
+                          struct size high) {
     struct expr range = {
         .kind = EXPR_RANGE, .type = SOL_BOOL, .n_index = 1, .low = low, .high = high};
     range.index = arena_copy(d->arena, &index, sizeof index);

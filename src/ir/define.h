@@ -19,7 +19,8 @@ struct expr *define_reduce(struct define *d, enum combine combine, int n,
                            const struct size *extent);
 const struct index **define_point(struct define *d, int rank); /* v0, v1, .. */
 /* The bool low <= index < high. */
-struct expr *define_range(struct define *d, const struct index *index, int64_t low, int64_t high);
+struct expr *define_range(struct define *d, const struct index *index, struct size low,
+                          struct size high);
 /* The index along dim `dim` of `in`, broadcast to the output: dims are aligned at the end, and a dim of 1 that is broadcast
  * is read at 0. */
 const struct index *define_broadcast(struct define *d, const struct tensor *in, int dim);

@@ -111,7 +111,8 @@ struct expr *define_less_equal(struct define *d) {
 /* start + i * step. Computed as i64, then cast: exact for all types that hold the result. */
 struct expr *define_arange(struct define *d) {
     const struct attr *a = &d->layer->attr;
-    const struct index *at = PLUS(TIMES(VAR(0), size_const(a->step)), NUMBER(a->start));
+    const struct index *at =
+        PLUS(TIMES(VAR(0), size_const(a->step)), index_size(d->arena, a->start));
     struct expr index = {.kind = EXPR_INDEX, .type = SOL_I64, .n_index = 1};
     index.index = arena_copy(d->arena, &at, sizeof at);
     return CAST(d->type, arena_copy(d->arena, &index, sizeof index));

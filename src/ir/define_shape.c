@@ -32,20 +32,20 @@ struct expr *define_slice(struct define *d) {
     const struct attr *a = &d->layer->attr;
     const struct index **index = define_point(d, d->layer->out[0]->rank);
     const struct index *scaled = TIMES(index[a->axis], size_const(a->step));
-    index[a->axis] = PLUS(scaled, NUMBER(a->start));
+    index[a->axis] = PLUS(scaled, index_size(d->arena, a->start));
     return define_load(d, 0, index, false, 0);
 }
 
 /* A chain of selects, built from the last part to the first: part i if the index is in its range, else the later parts. */
 struct expr *define_concat(struct define *d) {
     const struct layer *l = d->layer;
-    int64_t axis = l->attr.axis, end = 0;
+    int64_t axis = l->attr.axis;
+    struct size end = l->out[0]->dim[axis];
     struct expr *e = NULL;
-    for (int i = 0; i < l->n_in; i++) end += size_value(l->in[i]->dim[axis]);
     for (int i = l->n_in - 1; i >= 0; i--) {
-        int64_t start = end - size_value(l->in[i]->dim[axis]);
+        struct size start = size_sub(end, l->in[i]->dim[axis]);
         const struct index **index = define_point(d, l->out[0]->rank);
-        index[axis] = PLUS(index[axis], NUMBER(-start));
+        index[axis] = PLUS(index[axis], index_size(d->arena, size_scale(start, -1)));
         struct expr *part = define_load(d, i, index, l->n_in > 1, 0);
         struct expr *here = define_range(d, VAR((int)axis), start, end);
         e = e ? SELECT(here, part, e) : part;
@@ -71,7 +71,8 @@ struct expr *define_pad(struct define *d) {
 
 /* x where 0 <= distance, else `value`. */
 static struct expr *keep_where(struct define *d, const struct index *distance) {
-    return SELECT(define_range(d, distance, 0, FAR), define_in(d, 0), C(d->layer->attr.value));
+    return SELECT(define_range(d, distance, size_const(0), size_const(FAR)), define_in(d, 0),
+                  C(d->layer->attr.value));
 }
 
 /* Below the diagonal, row - column is greater than -diagonal. */

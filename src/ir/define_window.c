@@ -17,27 +17,36 @@ static const struct index *tap(struct define *d, int axis, int out_var, int var)
     return PLUS(at, NUMBER(-a->pad[axis]));
 }
 
-/* Can a window of this many taps leave the input? */
+/* Can a window of this many taps leave the input? Without `ceil`, the last window ends inside the padded input. */
 static bool hangs_over(const struct define *d, const int64_t kernel[2]) {
     const struct attr *a = &d->layer->attr;
     for (int i = 0; i < 2; i++) {
-        int64_t in = size_value(d->layer->in[0]->dim[2 + i]),
-                out = size_value(d->layer->out[0]->dim[2 + i]);
-        int64_t last = (out - 1) * a->stride[i] + (kernel[i] - 1) * a->dilation[i] - a->pad[i];
-        if (a->pad[i] > 0 || last >= in) return true;
+        struct size in = d->layer->in[0]->dim[2 + i], out = d->layer->out[0]->dim[2 + i];
+        if (a->pad[i] > 0) return true;
+        if (!size_is_const(in)) {
+            if (a->pad[2 + i] > 0 || a->ceil) return true;
+            continue;
+        }
+        int64_t last = (size_value(out) - 1) * a->stride[i] + (kernel[i] - 1) * a->dilation[i];
+        if (last >= size_value(in)) return true;
     }
     return false;
 }
 
-static struct expr *reduce_window(struct define *d, enum combine combine, int64_t rows,
-                                  int64_t columns) {
-    return define_reduce(d, combine, 2, (struct size[]){size_const(rows), size_const(columns)});
+static struct expr *reduce_window(struct define *d, enum combine combine, struct size rows,
+                                  struct size columns) {
+    return define_reduce(d, combine, 2, (struct size[]){rows, columns});
+}
+
+static struct expr *reduce_kernel(struct define *d, enum combine combine) {
+    const int64_t *kernel = d->layer->attr.kernel;
+    return reduce_window(d, combine, size_const(kernel[0]), size_const(kernel[1]));
 }
 
 /* Combines the values in a window. Taps outside of the input read the neutral value. */
 static struct expr *over_window(struct define *d, enum combine combine) {
     const int64_t *kernel = d->layer->attr.kernel;
-    struct expr *e = reduce_window(d, combine, kernel[0], kernel[1]);
+    struct expr *e = reduce_kernel(d, combine);
     const struct index **index = define_point(d, 4);
     for (int i = 0; i < 2; i++) index[2 + i] = tap(d, i, 2 + i, e->first_var + i);
     e->arg[0] = define_load(d, 0, index, hangs_over(d, kernel), combines[combine].neutral);
@@ -54,25 +63,27 @@ struct expr *define_max_pool(struct define *d) {
  * Taps beyond the padding, which ceil mode allows, never count, as in PyTorch. */
 static struct expr *count_taps(struct define *d) {
     const struct attr *a = &d->layer->attr;
-    struct expr *e = reduce_window(d, COMBINE_ADD, a->kernel[0], a->kernel[1]);
+    struct expr *e = reduce_kernel(d, COMBINE_ADD);
     struct expr *inside[2];
     for (int i = 0; i < 2; i++) {
-        int64_t in = size_value(d->layer->in[0]->dim[2 + i]);
-        int64_t low = a->count_pad ? -a->pad[i] : 0, high = a->count_pad ? in + a->pad[2 + i] : in;
-        inside[i] = define_range(d, tap(d, i, 2 + i, e->first_var + i), low, high);
+        int64_t before = a->count_pad ? a->pad[i] : 0, behind = a->count_pad ? a->pad[2 + i] : 0;
+        struct size high = size_add(d->layer->in[0]->dim[2 + i], size_const(behind));
+        inside[i] = define_range(d, tap(d, i, 2 + i, e->first_var + i), size_const(-before), high);
     }
     e->arg[0] = CAST(d->type, BINARY(MUL, inside[0], inside[1]));
     return e;
 }
 
-/* Does every window count all its taps? */
+/* Does every window count all its taps? Without `ceil`, all taps are inside the padded input. */
 static bool counts_all(const struct define *d) {
     const struct attr *a = &d->layer->attr;
     if (!hangs_over(d, a->kernel)) return true;
     for (int i = 0; i < 2; i++) {
-        int64_t in = size_value(d->layer->in[0]->dim[2 + i]),
-                out = size_value(d->layer->out[0]->dim[2 + i]);
-        if ((out - 1) * a->stride[i] + a->kernel[i] > in + a->pad[i] + a->pad[2 + i]) return false;
+        struct size in = d->layer->in[0]->dim[2 + i], out = d->layer->out[0]->dim[2 + i];
+        if (!a->ceil) continue;
+        if (!size_is_const(in)) return false;
+        int64_t last = (size_value(out) - 1) * a->stride[i] + a->kernel[i];
+        if (last > size_value(in) + a->pad[i] + a->pad[2 + i]) return false;
     }
     return a->count_pad;
 }
@@ -88,29 +99,47 @@ struct expr *define_avg_pool(struct define *d) {
 
 struct adaptive {
     const struct index *start, *length;
-    int64_t longest;
+    struct size longest;
     bool same; /* every window has the longest length */
 };
 
 static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
 /* With f = i*in mod n, window i has ceil((f + in) / n) values. f takes all multiples of gcd(in, n) below n, so the longest
- * window has f = n - gcd(in, n). */
+ * window has f = n - gcd(in, n). Of an open dim the gcd is not known: it is at least 1. */
+static struct size find_longest(struct define *d, struct size in, int64_t n) {
+    int64_t gcd = size_is_const(in) ? common_divisor(size_value(in), n) : 1;
+    return size_ceil(&d->layer->model->quotients, size_add(in, size_const(n - gcd)), n);
+}
+
 static struct adaptive adapt(struct define *d, int axis) {
-    int64_t in = size_value(d->layer->in[0]->dim[2 + axis]), n = d->layer->attr.kernel[axis];
-    const struct index *scaled = TIMES(VAR(2 + axis), size_const(in));
-    struct adaptive a = {.start = index_div(d->arena, scaled, size_const(n)), .same = in % n == 0};
-    if (a.same) a.start = TIMES(VAR(2 + axis), size_const(in / n));
-    const struct index *end = index_div(d->arena, PLUS(scaled, NUMBER(in + n - 1)), size_const(n));
+    const struct size in = d->layer->in[0]->dim[2 + axis],
+                      n = size_const(d->layer->attr.kernel[axis]);
+    const struct index *scaled = TIMES(VAR(2 + axis), in);
+    struct adaptive a = {.start = index_div(d->arena, scaled, n)};
+    a.same = size_divide(in, n, &a.longest);
+    if (a.same) a.start = TIMES(VAR(2 + axis), a.longest);
+    else a.longest = find_longest(d, in, size_value(n));
+    const struct size up = size_add(in, size_const(size_value(n) - 1));
+    const struct index *end = index_div(d->arena, PLUS(scaled, index_size(d->arena, up)), n);
     a.length = PLUS(end, TIMES(a.start, size_const(-1)));
-    a.longest = (in + n - common_divisor(in, n) + n - 1) / n;
     return a;
 }
 
 /* Is tap `var` inside its window, that is length - var >= 1? */
 static struct expr *inside(struct define *d, const struct adaptive *a, int var) {
     const struct index *left = PLUS(a->length, TIMES(VAR(var), size_const(-1)));
-    return define_range(d, left, 1, INT32_MAX);
+    return define_range(d, left, size_const(1), size_const(INT32_MAX));
+}
+
+/* The sum over windows of one length, divided by their number of taps. */
+static struct expr *divide_by_taps(struct define *d, struct expr *sum, struct size rows,
+                                   struct size columns) {
+    struct size n = size_mul(rows, columns);
+    if (size_is_const(n)) return BINARY(MUL, sum, C(1.0 / (double)size_value(n)));
+    struct expr *count = reduce_window(d, COMBINE_ADD, rows, columns);
+    count->arg[0] = C(1);
+    return BINARY(DIV, sum, count);
 }
 
 /* A second reduction counts the taps of a window: expressions cannot convert the length, an index, to a float. */
@@ -124,7 +153,7 @@ struct expr *define_adaptive_avg_pool(struct define *d) {
     struct expr *value = define_load(d, 0, index, !exact, 0);
     if (exact) {
         sum->arg[0] = value;
-        return BINARY(MUL, sum, C(1.0 / (double)(rows.longest * columns.longest)));
+        return divide_by_taps(d, sum, rows.longest, columns.longest);
     }
     struct expr *guard =
         BINARY(MUL, inside(d, &rows, sum->first_var), inside(d, &columns, sum->first_var + 1));
@@ -173,9 +202,10 @@ struct expr *define_cumsum(struct define *d) {
     const struct index **index = define_point(d, in->rank);
     const struct index *ahead = PLUS(VAR(axis), TIMES(VAR(sum->first_var), size_const(-1)));
     index[axis] = VAR(sum->first_var);
-    sum->arg[0] = SELECT(
-        define_range(d, ahead, 0, INT64_MAX / 2), /* kernels subtract: it must not overflow */
-        define_load(d, 0, index, false, 0), C(0));
+    sum->arg[0] =
+        SELECT(define_range(d, ahead, size_const(0),
+                            size_const(INT64_MAX / 2)), /* kernels subtract: it must not overflow */
+               define_load(d, 0, index, false, 0), C(0));
     return sum;
 }
 

@@ -73,7 +73,7 @@ struct expr {
     const struct index **index;
     bool checked;
     double fill;
-    int64_t low, high;
+    struct size low, high;
     /* REDUCE */
     enum combine combine;
     int first_var, n_vars;

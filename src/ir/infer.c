@@ -91,6 +91,7 @@ enum sol_status infer_axis_same(struct layer *l) {
 
 enum sol_status infer_arange(struct layer *l) {
     if (l->attr.n_shape != 1) return fail(SOL_EINVAL, "needs one length in shape");
+    TRY(ir_check_symbols(l->model, l->attr.start));
     l->out[0]->rank = 1;
     l->out[0]->dim[0] = l->attr.shape[0];
     return SOL_OK;
@@ -151,15 +152,14 @@ static enum sol_status check_positive(const char *what, const int64_t value[2], 
     return SOL_OK;
 }
 
-/* The input must be [n,c,h,w] with constant c, h, w, not empty; stride, dilation and pad must be in range. */
+/* The input must be [n,c,h,w] with constant c, not empty; stride, dilation and pad must be in range. */
 static enum sol_status check_window(const struct layer *l) {
     const struct attr *a = &l->attr;
     if (l->in[0]->rank != 4)
         return fail(SOL_EINVAL, "input %s is no [n,c,h,w]", SHAPE_TEXT(l->in[0]));
+    if (!size_is_const(l->in[0]->dim[1]))
+        return fail(SOL_EUNSUPPORTED, "the channels of %s may not vary", SHAPE_TEXT(l->in[0]));
     for (int d = 1; d < 4; d++) {
-        if (!size_is_const(l->in[0]->dim[d]))
-            return fail(SOL_EUNSUPPORTED, "only the first dim of %s may vary",
-                        SHAPE_TEXT(l->in[0]));
         if (size_is(l->in[0]->dim[d], 0))
             return fail(SOL_EINVAL, "input %s has no channels, rows or columns",
                         SHAPE_TEXT(l->in[0]));
@@ -170,31 +170,40 @@ static enum sol_status check_window(const struct layer *l) {
     return check_positive("pad", a->pad + 2, 0);
 }
 
-/* The number of positions of a window along one dim, or -1 if it does not fit. With `ceil`, the last window may end behind the
- * padded input if it begins inside the input or its front padding, as in PyTorch. */
-static int64_t count_windows(int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
-                             int64_t front, int64_t back, bool ceil) {
-    int64_t space = in + front + back - dilation * (kernel - 1) - 1;
-    if (space < 0 && !(ceil && space + stride > 0)) return -1;
-    int64_t n = (space + (ceil ? stride - 1 : 0)) / stride + 1;
-    return ceil && (n - 1) * stride >= in + front ? n - 1 : n;
+/* The number of positions of a window along rows (axis 0) or columns (1); 0 if it does not fit. With `ceil`, the last window may
+ * end behind the padded input if it begins inside the input or its front padding, as in PyTorch: of an open dim it must be
+ * known that no window begins behind that. */
+static enum sol_status count_windows(struct layer *l, int axis, int64_t kernel, struct size *out) {
+    const struct attr *a = &l->attr;
+    const struct size in = l->in[0]->dim[2 + axis];
+    const int64_t stride = a->stride[axis], front = a->pad[axis], back = a->pad[2 + axis];
+    const int64_t reach = a->dilation[axis] * (kernel - 1) + 1;
+    const struct size space = size_add(in, size_const(front + back - reach));
+    *out = a->ceil ? size_ceil(&l->model->quotients, space, stride)
+                   : size_floor(&l->model->quotients, space, stride);
+    *out = size_add(*out, size_const(1));
+    if (a->ceil && size_is_const(in)) {
+        int64_t n = size_value(*out);
+        if ((n - 1) * stride >= size_value(in) + front) *out = size_const(n - 1);
+    } else if (a->ceil && back + stride > reach) {
+        return fail(SOL_EUNSUPPORTED, "the number of windows, rounded up, of %s is no formula",
+                    SHAPE_TEXT(l->in[0]));
+    }
+    return SOL_OK;
 }
 
 /* Sets the output to [n, channels, rows, columns], where rows and columns are the numbers of the window's positions. */
 static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], struct size channels) {
-    const struct attr *a = &l->attr;
     struct tensor *out = l->out[0];
     out->rank = 4;
     out->dim[0] = l->in[0]->dim[0];
     out->dim[1] = channels;
     for (int i = 0; i < 2; i++) {
-        int64_t in = size_value(l->in[0]->dim[2 + i]);
-        int64_t n = count_windows(in, kernel[i], a->stride[i], a->dilation[i], a->pad[i],
-                                  a->pad[2 + i], a->ceil);
-        if (n < 1)
+        struct size *n = &out->dim[2 + i];
+        TRY(count_windows(l, i, kernel[i], n));
+        if (size_is_const(*n) && size_value(*n) < 1)
             return fail(SOL_EINVAL, "a window of [%lld,%lld] does not fit into input %s",
                         (long long)kernel[0], (long long)kernel[1], SHAPE_TEXT(l->in[0]));
-        out->dim[2 + i] = size_const(n);
     }
     return SOL_OK;
 }
@@ -241,15 +250,15 @@ static enum sol_status set_spread(struct layer *l, const int64_t kernel[2], stru
     infer_set_shape(out, l->in[0]);
     out->dim[1] = channels;
     for (int i = 0; i < 2; i++) {
-        int64_t in = size_value(l->in[0]->dim[2 + i]), n;
-        bool fits = !__builtin_mul_overflow(in - 1, a->stride[i], &n) && n <= INT32_MAX;
-        if (fits)
-            n +=
-                a->dilation[i] * (kernel[i] - 1) + 1 + a->output_pad[i] - a->pad[i] - a->pad[2 + i];
-        if (!fits || n < 1)
+        struct size steps = size_sub(l->in[0]->dim[2 + i], size_const(1)),
+                    n = size_scale(steps, a->stride[i]);
+        bool fits = !size_is_const(n) || size_value(n) <= INT32_MAX;
+        n = size_add(n, size_const(a->dilation[i] * (kernel[i] - 1) + 1 + a->output_pad[i] -
+                                   a->pad[i] - a->pad[2 + i]));
+        if (n.bad || !fits || (size_is_const(n) && size_value(n) < 1))
             return fail(SOL_EINVAL, "the result of input %s has no rows or columns, or too many",
                         SHAPE_TEXT(l->in[0]));
-        out->dim[2 + i] = size_const(n);
+        out->dim[2 + i] = n;
     }
     return SOL_OK;
 }

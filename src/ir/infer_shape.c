@@ -36,28 +36,34 @@ enum sol_status infer_permute(struct layer *l) {
     return SOL_OK;
 }
 
+void infer_slice_bounds(const struct layer *l, struct size *least, struct size *most) {
+    const struct attr *a = &l->attr;
+    struct size last = size_scale(size_sub(a->shape[0], size_const(1)), a->step);
+    last = size_add(last, a->start);
+    *least = a->step > 0 ? a->start : last;
+    *most = a->step > 0 ? last : a->start;
+}
+
 /* `shape` is the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. A step below 0 goes
- * backwards. A symbolic
- * dim may only be taken as a whole, since the bounds could not be checked before the call. */
+ * backwards. Of an open dim, ir/condition.c has calls refused in which the slice leaves it. */
 enum sol_status infer_slice(struct layer *l) {
     struct attr *a = &l->attr;
     const struct tensor *in = l->in[0];
     TRY(infer_axis(&a->axis, in->rank));
-    if (a->n_shape != 1 || a->start < 0 || a->step == 0)
+    if (a->n_shape != 1 || a->step == 0 || (size_is_const(a->start) && size_value(a->start) < 0))
         return fail(SOL_EINVAL, "needs start >= 0, a step and one length in shape");
+    TRY(ir_check_symbols(l->model, a->start));
     infer_set_shape(l->out[0], in);
     l->out[0]->dim[a->axis] = a->shape[0];
-    if (!size_is_const(in->dim[a->axis]) || !size_is_const(a->shape[0])) {
-        bool whole = a->start == 0 && a->step == 1 && size_equal(in->dim[a->axis], a->shape[0]);
-        return whole ? SOL_OK
-                     : fail(SOL_EUNSUPPORTED, "cuts a dim of unknown size of %s", SHAPE_TEXT(in));
-    }
-    int64_t n = size_value(a->shape[0]), size = size_value(in->dim[a->axis]), last;
-    bool overflow = n > 0 && (__builtin_mul_overflow(n - 1, a->step, &last) ||
-                              __builtin_add_overflow(last, a->start, &last));
-    if (n < 0 || overflow || (n > 0 && (a->start >= size || last < 0 || last >= size)))
-        return fail(SOL_EINVAL, "%lld values from %lld by %lld leave axis %lld of %s", (long long)n,
-                    (long long)a->start, (long long)a->step, (long long)a->axis, SHAPE_TEXT(in));
+    struct size least, most;
+    infer_slice_bounds(l, &least, &most);
+    struct size left = size_sub(size_sub(in->dim[a->axis], size_const(1)), most);
+    bool is_outside = most.bad || least.bad || (size_is_const(left) && size_value(left) < 0) ||
+                      (size_is_const(least) && size_value(least) < 0);
+    if (is_outside && !size_is(a->shape[0], 0))
+        return fail(SOL_EINVAL, "%s values from %s by %lld leave axis %lld of %s",
+                    SIZE_FORMAT(a->shape[0]), SIZE_FORMAT(a->start), (long long)a->step,
+                    (long long)a->axis, SHAPE_TEXT(in));
     return SOL_OK;
 }
 
@@ -70,8 +76,6 @@ enum sol_status infer_concat(struct layer *l) {
         if (!ir_same_shape(first, l->in[i], l->attr.axis))
             return fail(SOL_EINVAL, "shapes %s and %s differ in more than axis %lld",
                         SHAPE_TEXT(first), SHAPE_TEXT(l->in[i]), (long long)l->attr.axis);
-        if (!size_is_const(l->in[i]->dim[l->attr.axis]))
-            return fail(SOL_EUNSUPPORTED, "joins along a dim of unknown size");
         if (i)
             out->dim[l->attr.axis] = size_add(out->dim[l->attr.axis], l->in[i]->dim[l->attr.axis]);
     }

@@ -47,7 +47,8 @@ struct attr {
     int64_t pad[4];                            /* top, left, bottom, right */
     int64_t output_pad[2];                     /* rows, columns */
     int64_t groups;
-    int64_t axis, start, step, diagonal;
+    int64_t axis, step, diagonal;
+    struct size start;
     int n_axes;
     int64_t axes[SOL_MAX_RANK];
     int n_shape;
@@ -75,7 +76,8 @@ struct layer {
     int n_in, n_out;
     struct tensor **in, **out; /* one output or more; only host layers have several */
     struct attr attr;
-    const char *origin; /* where the user's program calls it, such as "net.py:7", or NULL */
+    struct model *model; /* that it is part of */
+    const char *origin;  /* where the user's program calls it, such as "net.py:7", or NULL */
 };
 
 /* A function of the frontend that computes host layers. `function` is NULL in a model that was read from text. */
@@ -87,8 +89,9 @@ struct host {
 struct model {
     struct arena *arena;
     const char *name;
-    int n_symbols;
-    const char *symbol[SIZE_SYMBOLS];
+    int n_symbols; /* free ones, by number */
+    const char *symbol[SIZE_FREE];
+    struct size_table quotients; /* the derived symbols, and what is known of the free ones */
     VEC(struct host) hosts;
     /* Topological order: producers before readers. Layers with the attribute `effects` are in the order of their effects. */
     VEC(struct layer *) layers;
@@ -133,8 +136,12 @@ struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *
  * parsed. */
 #define IR_MAX_NAME 65536
 enum sol_status ir_check_name(const char *name); /* NULL is fine */
+/* Appends a free symbol; *out: its number. `multiple` >= 1. */
+enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t multiple, int *out);
 /* Checks a shape: its symbols are the model's, no dim can be negative, and its padded size in bytes fits in 64 bits. */
 enum sol_status ir_check_shape(const struct model *m, int rank, const struct size *dim);
+/* EINVAL if the model does not have all symbols of a size. */
+enum sol_status ir_check_symbols(const struct model *m, struct size size);
 /* Appends a layer and infers its output. `attr` and `origin` may be NULL. On errors `*out` is not set. */
 enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                        const struct attr *attr, const char *origin, struct tensor **out);
@@ -159,8 +166,8 @@ struct size ir_elements(const struct tensor *t);
 struct size ir_count(const struct tensor *t, int begin, int end); /* product of dims [begin, end) */
 /* Are all dims equal, except dim `except`? -1: no exception. */
 bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except);
-/* Are dims [begin, rank) numbers, so that none depends on symbols? */
-bool ir_is_fixed(const struct tensor *t, int begin);
+/* Are dims [begin, rank) the same for any batch, that is independent of symbol 0? */
+bool ir_is_invariant(const struct tensor *t, int begin);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
@@ -175,9 +182,16 @@ enum sol_status ir_parse(const char *source, struct arena *arena, struct model *
 void ir_print_shape(struct text *text, const struct tensor *t); /* "f32[$0,3,224,224]" */
 /* Reads types separated by blanks, "f32[$0,3] i64[$0]". Returns them in m's arena. */
 enum sol_status ir_parse_types(const char *text, struct model *m, struct tensor_type **out, int *n);
-enum sol_status ir_parse_attr(const char *text, const struct layer_info *info, struct attr *out);
+enum sol_status ir_parse_attr(const char *text, const struct layer_info *info,
+                              struct size_table *table, struct attr *out);
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr);
 enum layer_kind ir_find_kind(const char *name); /* N_LAYER_KINDS when unknown */
+
+/* ---- ir/condition.c: what must hold at a call ---- */
+
+struct condition; /* run/program.h */
+/* All conditions on the symbols of a model whose sizes depend on them, in `arena`. */
+struct condition *ir_conditions(struct arena *arena, const struct model *m, int *n);
 
 /* ---- ir/api.c ---- */
 

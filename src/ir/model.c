@@ -22,6 +22,7 @@ static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in,
                                const char *origin) {
     struct layer *l = ARENA_NEW(m->arena, struct layer);
     l->id = m->n_layers++;
+    l->model = m;
     l->kind = kind;
     l->n_in = n_in;
     l->in = arena_copy(m->arena, in, sizeof *in * (size_t)n_in);
@@ -35,6 +36,19 @@ static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in,
         l->out[i]->producer = l;
     }
     return l;
+}
+
+enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t multiple, int *out) {
+    if (m->n_symbols == SIZE_FREE) return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_FREE);
+    if (multiple < 1 || multiple > INT32_MAX)
+        return fail(SOL_EINVAL, "symbol \"%.64s\" is a multiple of %lld; at least 1 is possible",
+                    name, (long long)multiple);
+    *out = m->n_symbols++;
+    m->quotients.n_free = m->n_symbols;
+    m->symbol[*out] = name;
+    m->quotients.multiple[*out] = multiple;
+    if (!size_free(&m->quotients, *out).bad) return SOL_OK;
+    return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS);
 }
 
 struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name,
@@ -76,17 +90,31 @@ enum sol_status ir_check_name(const char *name) {
  * widest block, times a reserve for sums of such sizes. */
 #define ELEMENT_HEADROOM 1024
 
+/* Does the model have all symbols of the size? */
+static bool has_symbols(const struct model *m, struct size size) {
+    for (int i = 0; i < size.n; i++)
+        for (int f = 0; f < SIZE_FACTORS && size.term[i].factor[f].power; f++) {
+            int symbol = size.term[i].factor[f].symbol;
+            bool free = symbol < SIZE_FREE;
+            if (free ? symbol >= m->n_symbols : symbol >= SIZE_FREE + m->quotients.n) return false;
+        }
+    return true;
+}
+
+enum sol_status ir_check_symbols(const struct model *m, struct size size) {
+    if (has_symbols(m, size)) return SOL_OK;
+    return fail(SOL_EINVAL, "%s has a symbol that the model does not have", SIZE_FORMAT(size));
+}
+
+/* A size with a negative coefficient may be negative at a call: ir/condition.c has such calls refused. */
 static enum sol_status check_dim(const struct model *m, int i, struct size dim) {
     char text[SIZE_TEXT];
     size_format(text, dim);
-    if (size_symbols(dim) > m->n_symbols)
+    if (!has_symbols(m, dim))
         return fail(SOL_EINVAL, "dim %d is %s, a symbol that the model does not have", i, text);
     if (size_is_const(dim) && size_value(dim) < 0)
         return fail(SOL_EINVAL, "dim %d would be %s", i, text);
-    /* Symbols are >= 0, so only a negative coefficient can make a size negative. */
-    return dim.bad || size_never_negative(dim)
-               ? SOL_OK
-               : fail(SOL_EINVAL, "dim %d would be %s, which may be negative", i, text);
+    return SOL_OK;
 }
 
 /* Dims of 0 are left out of the product: the strides, products of the other dims, must not overflow either. */
@@ -178,6 +206,7 @@ struct model *ir_clone(struct arena *arena, const struct model *m) {
     struct tensor **map = ARENA_ARRAY(arena, struct tensor *, m->n_tensors + 1);
     copy->n_symbols = m->n_symbols;
     for (int i = 0; i < m->n_symbols; i++) copy->symbol[i] = arena_strdup(arena, m->symbol[i]);
+    copy->quotients = m->quotients;
     for (int i = 0; i < m->hosts.n; i++) {
         struct host host = m->hosts.at[i];
         host.name = arena_strdup(arena, host.name);
@@ -226,16 +255,18 @@ bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t excep
     return true;
 }
 
-bool ir_is_fixed(const struct tensor *t, int begin) {
+bool ir_is_invariant(const struct tensor *t, int begin) {
+    const struct size_table *quotients = &t->producer->model->quotients;
     for (int d = begin; d < t->rank; d++)
-        if (!size_is_const(t->dim[d])) return false;
+        if (size_depends(quotients, t->dim[d], 0)) return false;
     return true;
 }
 
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]) {
     for (int d = 0; d < t->rank; d++) {
         dim[d] = size_is_const(t->dim[d]) ? size_value(t->dim[d]) : INT64_MIN;
-        for (int s = 0; s < SIZE_SYMBOLS; s++)
-            if (size_equal(t->dim[d], size_symbol(s))) dim[d] = -1 - s;
+        struct model *m = t->producer->model;
+        for (int s = 0; s < m->n_symbols; s++)
+            if (size_equal(t->dim[d], size_free(&m->quotients, s))) dim[d] = -1 - s;
     }
 }

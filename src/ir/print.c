@@ -64,16 +64,27 @@ static void print_layer(struct text *text, const struct layer *l, const int *num
     text_add(text, "\n");
 }
 
+static void print_symbols(struct text *text, const struct model *m) {
+    for (int i = 0; i < m->n_symbols; i++) {
+        text_add(text, "  symbol $%d ", i);
+        print_name(text, m->symbol[i]);
+        if (m->quotients.multiple[i] > 1)
+            text_add(text, " multiple=%" PRId64, m->quotients.multiple[i]);
+        text_add(text, "\n");
+    }
+    for (int i = 0; i < m->quotients.n; i++) {
+        text_add(text, "  symbol $%d = floor((", SIZE_FREE + i);
+        size_print(text, m->quotients.at[i].numerator);
+        text_add(text, ")/%" PRId64 ")\n", m->quotients.at[i].divisor);
+    }
+}
+
 void ir_print(struct text *text, const struct model *m) {
     const int *number = number_tensors(text->arena, m);
     text_add(text, "model ");
     print_name(text, m->name);
     text_add(text, " {\n");
-    for (int i = 0; i < m->n_symbols; i++) {
-        text_add(text, "  symbol $%d ", i);
-        print_name(text, m->symbol[i]);
-        text_add(text, "\n");
-    }
+    print_symbols(text, m);
     for (int i = 0; i < m->hosts.n; i++) {
         text_add(text, "  host @%d ", i);
         print_name(text, m->hosts.at[i].name);

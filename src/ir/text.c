@@ -135,7 +135,7 @@ static enum sol_status take_dims(struct parser *p, int *rank, struct size dim[SO
     for (*rank = 0; *p->at != ']'; (*rank)++) {
         if (*rank && *p->at++ != ',') return complain(p, "bad shape");
         if (*rank == SOL_MAX_RANK) return complain(p, "too many dims");
-        if (!size_parse(&p->at, &dim[*rank])) return complain(p, "bad size");
+        if (!size_parse(&p->at, &p->m->quotients, &dim[*rank])) return complain(p, "bad size");
     }
     p->at++;
     enum sol_status status = ir_check_shape(p->m, *rank, dim);
@@ -184,7 +184,7 @@ static enum sol_status take_operands(struct parser *p, enum layer_kind kind, str
         VEC_PUSH(p->arena, &out->in, t);
     }
     TRY(split_origin(p, &attrs, &out->origin));
-    enum sol_status status = ir_parse_attr(attrs, &layer_infos[kind], &out->attr);
+    enum sol_status status = ir_parse_attr(attrs, &layer_infos[kind], &p->m->quotients, &out->attr);
     if (status) fail_prefix("line %d: ", p->line);
     return status;
 }
@@ -293,16 +293,42 @@ static enum sol_status parse_host(struct parser *p) {
     return SOL_OK;
 }
 
+/* = floor((size)/divisor), in normal form: so it must get the number that the text gives it. Statements that repeat a
+ * symbol which a `multiple` has made are printed, too. */
+static enum sol_status parse_quotient(struct parser *p, int64_t symbol) {
+    struct size_table *table = &p->m->quotients;
+    struct size found;
+    skip_blanks(p);
+    bool is_quotient = !strncmp(p->at, "floor(", 6) && size_parse(&p->at, table, &found);
+    if (!is_quotient) return complain(p, "a derived symbol is floor((size)/number)");
+    if (!size_equal(found, size_symbol((int)symbol)))
+        return complain(p, "derived symbols are $8, $9, .. in order, different and in normal form");
+    return SOL_OK;
+}
+
+/* multiple=16 behind the name, or nothing */
+static enum sol_status take_multiple(struct parser *p, int64_t *out) {
+    *out = 1;
+    if (!take_word(p, "multiple")) return SOL_OK;
+    if (take_char(p, '=') && take_number(p, out) && *out > 0) return SOL_OK;
+    return complain(p, "multiple is a number >= 1");
+}
+
 static enum sol_status parse_symbol(struct parser *p) {
-    int64_t number;
+    int64_t number, multiple;
+    int added;
     const char *name;
     if (!take_char(p, '$') || !take_number(p, &number))
         return complain(p, "a symbol's number is missing");
-    if (number != p->m->n_symbols || number >= SIZE_SYMBOLS)
+    if (number >= SIZE_FREE && number < SIZE_SYMBOLS && take_char(p, '='))
+        return parse_quotient(p, number);
+    if (number != p->m->n_symbols || number >= SIZE_FREE)
         return complain(p, "symbols are $0, $1, .. in order");
     TRY(take_name(p, &name));
-    p->m->symbol[p->m->n_symbols++] = name;
-    return SOL_OK;
+    TRY(take_multiple(p, &multiple));
+    enum sol_status status = ir_add_symbol(p->m, name, multiple, &added);
+    if (status) prefix_place(p);
+    return status;
 }
 
 /* %7 "logits" */

@@ -75,7 +75,11 @@ static struct tensor *decompose_batch_norm(struct model *m, const struct layer *
 /* The axis stays with length 1, so that the result broadcasts with x. */
 static struct tensor *reduce_axis(struct model *m, const struct layer *l, enum layer_kind kind,
                                   struct tensor *x) {
-    return decompose_reduce(m, l, kind, x, 1, &l->attr.axis, true);
+    struct attr attr = ir_default_attr();
+    attr.n_axes = 1;
+    attr.axes[0] = l->attr.axis;
+    attr.keepdim = true;
+    return pass_add(m, kind, 1, &x, &attr, NULL);
 }
 
 /* Subtracting the maximum keeps exponents <= 0, so exp does not overflow, and the sum is at least 1. An empty axis has no maximum,
@@ -93,9 +97,11 @@ static struct tensor *decompose_softmax(struct model *m, const struct layer *l) 
 static struct tensor *decompose_log_softmax(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0];
     if (size_is(x->dim[l->attr.axis], 0)) return x;
-    struct tensor *below =
-        decompose_binary(m, l, LAYER_sub, x, reduce_axis(m, l, LAYER_reduce_max, x));
-    struct tensor *total = reduce_axis(m, l, LAYER_sum, decompose_unary(m, l, LAYER_exp, below));
+    const int64_t *axis = &l->attr.axis;
+    struct tensor *top = decompose_reduce(m, l, LAYER_reduce_max, x, 1, axis, true);
+    struct tensor *below = decompose_binary(m, l, LAYER_sub, x, top);
+    struct tensor *e = decompose_unary(m, l, LAYER_exp, below),
+                  *total = decompose_reduce(m, l, LAYER_sum, e, 1, axis, true);
     return decompose_binary(m, l, LAYER_sub, below, decompose_unary(m, l, LAYER_log, total));
 }
 

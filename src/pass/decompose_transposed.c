@@ -14,21 +14,24 @@
 
 /* What rows or columns need: `n` weights per phase; the convolution's padding; `skip`: points to cut off at the beginning. */
 struct phases {
-    int64_t stride, n, pad, pad_end, skip, out;
+    int64_t stride, n, pad, pad_end, skip;
+    struct size out;
 };
 
 /* The convolution's padding starts with n - 1 and absorbs as much of the layer's pad as it can. The end needs so many windows
- * that all results exist. Points that the input does not reach get padding, too. */
-static struct phases plan_phases(const struct layer *l, int i) {
+ * that all results exist. Points that the input does not reach get padding, too. All that is independent of the input's size, which may
+ * be open: the result has stride points more per input point. */
+static struct phases plan_phases(struct model *m, const struct layer *l, int i) {
     const struct attr *a = &l->attr;
-    int64_t in = size_value(l->in[0]->dim[2 + i]),
-            reach = (size_value(l->in[1]->dim[2 + i]) - 1) * a->dilation[i] + 1;
-    struct phases p = {.stride = a->stride[i], .out = size_value(l->out[0]->dim[2 + i])};
+    int64_t reach = (size_value(l->in[1]->dim[2 + i]) - 1) * a->dilation[i] + 1;
+    struct phases p = {.stride = a->stride[i], .out = l->out[0]->dim[2 + i]};
     p.n = ceil_div(reach, p.stride);
     p.pad = max_i64(0, p.n - 1 - a->pad[i] / p.stride);
     p.skip = a->pad[i] - (p.n - 1 - p.pad) * p.stride;
-    int64_t windows = ceil_div(p.skip + p.out, p.stride);
-    p.pad_end = max_i64(0, windows + p.n - 1 - in - p.pad);
+    struct size points = size_add(p.out, size_const(p.skip)),
+                windows = size_ceil(&m->quotients, points, p.stride);
+    int64_t more = size_value(size_sub(windows, l->in[0]->dim[2 + i]));
+    p.pad_end = max_i64(0, more + p.n - 1 - p.pad);
     return p;
 }
 
@@ -41,14 +44,14 @@ static struct tensor *pad_end(struct model *m, const struct layer *l, struct ten
 }
 
 static struct tensor *slice(struct model *m, const struct layer *l, struct tensor *x, int axis,
-                            int64_t start, int64_t step, int64_t n) {
+                            int64_t start, int64_t step, struct size n) {
     struct attr attr = ir_default_attr();
-    if (!x || (start == 0 && step == 1 && size_is(x->dim[axis], n))) return x;
+    if (!x || (start == 0 && step == 1 && size_equal(x->dim[axis], n))) return x;
     attr.axis = axis;
-    attr.start = start;
+    attr.start = size_const(start);
     attr.step = step;
     attr.n_shape = 1;
-    attr.shape[0] = size_const(n);
+    attr.shape[0] = n;
     return pass_add(m, LAYER_slice, 1, &x, &attr, l->origin);
 }
 
@@ -79,7 +82,7 @@ static struct tensor *fit_weight(struct model *m, const struct layer *l, struct 
                                  const struct phases p[2]) {
     for (int i = 0; i < 2 && w; i++) {
         int64_t has = size_value(w->dim[2 + i]), needs = p[i].n * p[i].stride;
-        if (has > needs) w = slice(m, l, w, 2 + i, 0, 1, needs);
+        if (has > needs) w = slice(m, l, w, 2 + i, 0, 1, size_const(needs));
         else w = pad_end(m, l, w, i ? 0 : needs - has, i ? needs - has : 0);
     }
     return w;
@@ -94,8 +97,8 @@ static struct tensor *turn_weight(struct model *m, const struct layer *l,
                 c = size_const(size_value(w->dim[0]) / l->attr.groups), q[2], t[2];
     for (int i = 0; i < 2; i++) q[i] = size_const(p[i].n), t[i] = size_const(p[i].stride);
     w = pass_reshape(m, w, 7, (struct size[]){groups, c, k, q[0], t[0], q[1], t[1]});
-    w = slice(m, l, w, 3, p[0].n - 1, p[0].n > 1 ? -1 : 1, p[0].n);
-    w = slice(m, l, w, 5, p[1].n - 1, p[1].n > 1 ? -1 : 1, p[1].n);
+    w = slice(m, l, w, 3, p[0].n - 1, p[0].n > 1 ? -1 : 1, q[0]);
+    w = slice(m, l, w, 5, p[1].n - 1, p[1].n > 1 ? -1 : 1, q[1]);
     w = permute(m, l, w, 7, (int64_t[]){0, 2, 4, 6, 1, 3, 5});
     struct size all = size_mul(size_mul(groups, k), size_mul(t[0], t[1]));
     return w ? pass_reshape(m, w, 4, (struct size[]){all, c, q[0], q[1]}) : NULL;
@@ -126,7 +129,7 @@ static struct tensor *interleave(struct model *m, const struct layer *l, struct 
 }
 
 struct tensor *decompose_conv_transpose(struct model *m, const struct layer *l) {
-    struct phases p[2] = {plan_phases(l, 0), plan_phases(l, 1)};
+    struct phases p[2] = {plan_phases(m, l, 0), plan_phases(m, l, 1)};
     int64_t n_phases = p[0].stride * p[1].stride;
     struct attr attr = ir_default_attr();
     attr.groups = l->attr.groups;

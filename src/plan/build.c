@@ -65,9 +65,10 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
     struct buffer_ref *root = &b->where[s->root->id];
     if (root->kind == BUFFER_NONE) {
         *root = make_buffer(b, s->root);
+        struct size stride =
+            size_scale(b->plan->storage[s->root->id].stride[0], size_element(s->root->dtype));
         if (plan_is_batch_major(s->root))
-            root->sample_stride =
-                size_element(s->root->dtype) * size_value(b->plan->storage[s->root->id].stride[0]);
+            root->sample_stride = arena_copy(b->keep, &stride, sizeof stride);
     }
     struct buffer_ref ref = *root;
     ref.offset = size_scale(s->offset, size_element(t->dtype));
@@ -154,22 +155,24 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     const struct tensor *in = cluster->layers.at[0]->in[0],
                         *out = cluster->layers.at[cluster->layers.n - 1]->out[0];
     struct copy_table table, *kept = ARENA_NEW(b->keep, struct copy_table);
-    struct size batch;
-    TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, &table, &batch));
+    struct size batch, pixels;
+    TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, &table, &batch, &pixels));
     size_t n = (size_t)table.n_outer * (size_t)table.lanes;
     table.base = arena_copy(b->keep, table.base, n * sizeof *table.base);
     table.element = (int)size_element(out->dtype);
     *kept = table;
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
     struct size arg[] = {batch, in->rank ? b->plan->storage[in->id].stride[0] : size_const(0),
-                         out->rank ? b->plan->storage[out->id].stride[0] : size_const(0)};
+                         out->rank ? b->plan->storage[out->id].stride[0] : size_const(0), pixels};
+    bool is_open = table.in_lanes > 0;
     return add_movement(b, cluster,
                         (struct step){.run = copy_run,
                                       .n_tasks = copy_n_tasks,
+                                      .adapt = is_open ? copy_adapt : NULL,
                                       .data = kept,
                                       .n_ptr = COUNT(ptr),
                                       .ptr = ptr,
-                                      .n_arg = COUNT(arg),
+                                      .n_arg = is_open ? COUNT(arg) : COPY_PIXELS,
                                       .arg = arg,
                                       .name = "copy"});
 }
@@ -279,12 +282,23 @@ static void settle_state(struct build *b) {
     visit_packed(b, b->steps.at, b->steps.n, move_ref, place);
 }
 
+/* Derived symbols are those of the optimized model, which has the user's and may have more. */
+static void finish_formulas(struct build *b, const struct model *user_model) {
+    struct formulas *f = &b->program->formulas;
+    const struct model *m = b->plan->model ? b->plan->model : user_model;
+    const struct size_table *quotients = &m->quotients;
+    f->n_quotients = quotients->n;
+    f->quotient = arena_copy(b->keep, quotients->at, sizeof *quotients->at * (size_t)quotients->n);
+    f->condition = ir_conditions(b->keep, user_model, &f->n_conditions);
+}
+
 /* The program's ports are those of the user's model: in the optimized one, passes may have removed unused parameters. */
 enum sol_status build_finish(struct build *b, const struct model *user_model) {
     struct sol_program *p = b->program;
     settle_state(b);
     TRY(build_hosts(b, user_model));
     finish_ports(b, user_model);
+    finish_formulas(b, user_model);
     p->name = arena_strdup(b->keep, user_model->name);
     p->prepack =
         (struct step_list){b->prepack.n, b->prepack.at, b->prepack_slots.n, b->prepack_slots.at};

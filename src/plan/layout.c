@@ -88,7 +88,8 @@ static void unite(int *parent, int a, int b) {
 /* ---- Which layers keep the layout of their input ---- */
 
 static bool is_image(const struct tensor *t) {
-    return t->rank == 4 && !t->is_constant && t->producer->kind != LAYER_input && ir_is_fixed(t, 1);
+    return t->rank == 4 && !t->is_constant && t->producer->kind != LAYER_input &&
+           size_is_const(t->dim[1]);
 }
 static bool is_pointwise(const struct layer *l) { return layer_infos[l->kind].traits & POINTWISE; }
 
@@ -104,7 +105,8 @@ static bool is_spatial_reduction(const struct layer *l) {
 }
 
 static bool is_channel_slice(const struct layer *l) {
-    return l->kind == LAYER_slice && l->attr.axis == 1 && l->attr.step == 1;
+    return l->kind == LAYER_slice && l->attr.axis == 1 && l->attr.step == 1 &&
+           size_is_const(l->attr.start);
 }
 static bool is_channel_concat(const struct layer *l) {
     return l->kind == LAYER_concat && l->attr.axis == 1;
@@ -195,7 +197,7 @@ static int spread_cuts(struct layouts *s, const struct layer *l) {
     int added = 0, start = 0;
     if (!is_blocked(s, out)) return 0;
     if (is_channel_slice(l) && is_blocked(s, l->in[0]))
-        return share_cuts(s, l->in[0]->id, out->id, (int)l->attr.start, channels(out),
+        return share_cuts(s, l->in[0]->id, out->id, (int)size_value(l->attr.start), channels(out),
                           channels(l->in[0]));
     if (!is_channel_concat(l)) return 0;
     for (int i = 0; i < l->n_in; start += channels(l->in[i++])) {

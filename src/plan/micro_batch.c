@@ -3,8 +3,8 @@
  *
  *   clusters and storage -> [this file] -> cluster->by_sample, cluster->micro_batch
  *
- * A tensor is batch-major if its first dim is the first symbol and its other dims are constant:
- * memory then holds one sample after the other. It is batch-invariant if all dims are constant. A layer
+ * A tensor is batch-major if its first dim is the first symbol and its other dims do not depend on it:
+ * memory then holds one sample after the other. It is batch-invariant if no dim depends on the first symbol. A layer
  * keeps samples apart if its inputs are batch-major or batch-invariant and its output is batch-major, or if all of
  * its tensors are batch-invariant. This excludes layers that mix samples: a sum over the batch has a
  * batch-invariant output, a reshape or transpose that moves the batch one that is neither. What a host layer does is not
@@ -15,32 +15,35 @@
 #include "plan/cluster.h"
 
 bool plan_is_batch_major(const struct tensor *t) {
-    return t->rank > 0 && size_equal(t->dim[0], size_symbol(0)) && ir_is_fixed(t, 1);
+    return t->rank > 0 && size_equal(t->dim[0], size_symbol(0)) && ir_is_invariant(t, 1);
 }
 
 /* Does a sample of the output depend on other samples, or on its position in the batch, although the shapes do not show it? */
 static bool reads_batch(const struct layer *l) {
-    if (l->kind == LAYER_arange) return !ir_is_fixed(l->out[0], 0);
+    if (l->kind == LAYER_arange) return !ir_is_invariant(l->out[0], 0);
     bool along_axis = l->kind == LAYER_gather || l->kind == LAYER_cumsum;
-    return along_axis && l->attr.axis == 0 && !ir_is_fixed(l->in[0], 0);
+    return along_axis && l->attr.axis == 0 && !ir_is_invariant(l->in[0], 0);
 }
 
 static bool keeps_samples_apart(const struct layer *l) {
     bool all_shared = true;
+    const struct size_table *quotients = &l->model->quotients;
     if (l->kind == LAYER_host || reads_batch(l)) return false;
+    if (size_depends(quotients, l->attr.start, 0)) return false;
     for (int i = 0; i < l->n_in; i++) {
-        if (ir_is_fixed(l->in[i], 0)) continue;
+        if (ir_is_invariant(l->in[i], 0)) continue;
         if (!plan_is_batch_major(l->in[i])) return false;
         all_shared = false;
     }
-    return plan_is_batch_major(l->out[0]) || (all_shared && ir_is_fixed(l->out[0], 0));
+    return plan_is_batch_major(l->out[0]) || (all_shared && ir_is_invariant(l->out[0], 0));
 }
 
-/* Does the tensor begin at a constant offset of its root, and is the root batch-major exactly if the tensor is? */
+/* Does the tensor begin at an offset of its root that no sample changes, and is the root batch-major exactly if the tensor is? */
 static bool is_placed_by_sample(const struct plan *plan, const struct tensor *t) {
     const struct storage *s = &plan->storage[t->id];
-    return size_is_const(s->offset) && plan_is_batch_major(t) == plan_is_batch_major(s->root) &&
-           (plan_is_batch_major(t) || ir_is_fixed(s->root, 0));
+    return !size_depends(&plan->model->quotients, s->offset, 0) &&
+           plan_is_batch_major(t) == plan_is_batch_major(s->root) &&
+           (plan_is_batch_major(t) || ir_is_invariant(s->root, 0));
 }
 
 static bool is_by_sample(const struct plan *plan, const struct cluster *cluster) {
@@ -56,6 +59,34 @@ static bool is_by_sample(const struct plan *plan, const struct cluster *cluster)
 /* Does the cluster become a step of a call? */
 static bool has_step(const struct cluster *cluster) {
     return !cluster->prepack && cluster->module != MODULE_VIEW;
+}
+
+/* ---- Expected sizes ---- */
+
+/* An unknown size that is not the batch: usually rows or columns of an image. */
+#define SIZE_HINT 224
+
+/* Is the first symbol the batch, that is the first dim of an input? Else it is a size like others. */
+static bool has_batch(const struct model *m) {
+    for (int i = 0; i < m->inputs.n; i++)
+        if (m->inputs.at[i]->rank && size_equal(m->inputs.at[i]->dim[0], size_symbol(0)))
+            return true;
+    return !m->n_symbols;
+}
+
+void plan_set_hints(struct plan *plan, const struct model *m, const struct sol_options *options) {
+    for (int i = 0; i < SIZE_FREE; i++) {
+        int64_t hint = i < options->n_hints ? options->hints[i] : 0;
+        plan->hint[i] = hint > 0 ? hint : SIZE_HINT;
+    }
+    if (options->batch_hint > 0 || has_batch(m)) plan->hint[0] = max_i64(1, options->batch_hint);
+}
+
+void plan_expect(const struct plan *plan, int64_t batch, int64_t symbols[SIZE_SYMBOLS]) {
+    const struct size_table *quotients = &plan->model->quotients;
+    for (int i = 0; i < SIZE_FREE; i++) symbols[i] = plan->hint[i];
+    symbols[0] = batch;
+    size_derive(quotients->at, quotients->n, symbols);
 }
 
 /* ---- Lifetimes of intermediate values ---- */
@@ -77,7 +108,7 @@ static void touch(const struct plan *plan, struct life *life, struct tensor *con
 }
 
 static void note_lives(const struct plan *plan, struct cluster *const *steps, int n,
-                       struct traffic *traffic) {
+                       struct traffic *traffic, const int64_t *none, const int64_t *one) {
     const struct model *m = plan->model;
     struct life *life = ARENA_ARRAY(plan->arena, struct life, m->n_tensors + 1);
     for (int t = 0; t < m->n_tensors; t++) life[t].first = -1;
@@ -89,9 +120,10 @@ static void note_lives(const struct plan *plan, struct cluster *const *steps, in
         for (int k = 0; k < m->layers.at[i]->n_out; k++) {
             const struct tensor *t = m->layers.at[i]->out[k];
             const struct life *l = &life[t->id];
+            struct size size = size_scale(layout_elements(t), size_element(t->dtype));
             if (l->first >= 0)
                 micro_batch_note_life(traffic, l->first, l->last,
-                                      size_scale(layout_elements(t), size_element(t->dtype)));
+                                      micro_batch_per_sample(size, none, one));
         }
 }
 
@@ -100,16 +132,19 @@ enum sol_status plan_micro_batches(struct plan *plan, int64_t batch) {
     struct traffic *traffic = ARENA_ARRAY(plan->arena, struct traffic, n + 1);
     struct cluster **steps = ARENA_ARRAY(plan->arena, struct cluster *, n + 1);
     int64_t *micro_batch = ARENA_ARRAY(plan->arena, int64_t, n + 1);
+    int64_t none[SIZE_SYMBOLS], one[SIZE_SYMBOLS];
     int n_steps = 0;
+    plan_expect(plan, 0, none);
+    plan_expect(plan, 1, one);
     for (int i = 0; i < n; i++) {
         struct cluster *cluster = plan->clusters.at[i];
         cluster->by_sample = is_by_sample(plan, cluster);
         cluster->micro_batch = batch;
         if (!has_step(cluster)) continue;
-        traffic[n_steps] = micro_batch_traffic(build_bytes(cluster), cluster->by_sample);
+        traffic[n_steps] = micro_batch_traffic(build_bytes(cluster), cluster->by_sample, none, one);
         steps[n_steps++] = cluster;
     }
-    note_lives(plan, steps, n_steps, traffic);
+    note_lives(plan, steps, n_steps, traffic, none, one);
     micro_batch_choose(n_steps, traffic, batch, micro_batch);
     for (int i = 0; i < n_steps; i++) steps[i]->micro_batch = micro_batch[i];
     return SOL_OK;

@@ -6,6 +6,9 @@
  * At compile time the chain runs once on the numbers 0, 1, 2, .. of the input's elements instead of on values. The number that
  * ends up at an output element is the input element to copy there. If the chain keeps samples apart, the table
  * describes one sample and is applied to each sample of the batch; else it describes the whole tensor.
+ *
+ * Open pixels: if the last dims of a sample are open, and each layer of the chain keeps them as they are, the chain runs on the
+ * numbers of the dims before them (channels, or groups of channels) instead of on elements, and the table is for channels.
  */
 #include "plan/plan.h"
 #include "run/program.h"
@@ -27,6 +30,27 @@ bool movement_keeps_batch(const struct layer *l) {
     return l->kind != LAYER_slice || l->attr.axis != 0;
 }
 
+/* The first dim of a sample's open pixels; the rank if all its dims are known. A blocked image's channels are dim 1 alone, so the
+ * pixels of any image begin behind it. */
+static int find_pixels(const struct tensor *t) {
+    int open = 1;
+    while (open < t->rank && size_is_const(t->dim[open])) open++;
+    return t->rank == 4 && open == 3 ? 2 : open;
+}
+
+/* Does the layer move channels, or groups of channels, whose open pixels stay as they are? */
+static bool keeps_pixels(const struct layer *l) {
+    const struct tensor *in = l->in[0], *out = l->out[0];
+    int from = find_pixels(in), to = find_pixels(out);
+    if (from < 2 || to < 2 || !is_batched(in, out) || from >= in->rank || to >= out->rank)
+        return false;
+    if (!size_equal(ir_count(in, from, in->rank), ir_count(out, to, out->rank))) return false;
+    if (l->kind == LAYER_slice) return l->attr.axis > 0 && l->attr.axis < from;
+    for (int d = 0; d < in->rank && l->kind == LAYER_permute; d++)
+        if ((d == 0 || d >= from) && l->attr.axes[d] != d) return false;
+    return true;
+}
+
 /* Elements per sample if `batched`, else of the whole tensor; -1 if that is not constant or too many. */
 static int64_t count_elements(const struct tensor *t, bool batched) {
     struct size n = ir_count(t, batched, t->rank);
@@ -37,6 +61,8 @@ static int64_t count_elements(const struct tensor *t, bool batched) {
 bool movement_is_possible(const struct layer *l) {
     if (!(layer_infos[l->kind].traits & MOVEMENT)) return false;
     if (l->in[0]->producer->kind == LAYER_scalar) return false;
+    if (l->kind == LAYER_slice && !size_is_const(l->attr.start)) return false;
+    if (keeps_pixels(l)) return true;
     bool batched = movement_keeps_batch(l);
     int64_t in = count_elements(l->in[0], batched), out = count_elements(l->out[0], batched);
     if (l->out[0]->is_constant && max_i64(in, out) > MOVEMENT_MAX_CONSTANT) return false;
@@ -48,40 +74,49 @@ bool movement_is_possible(const struct layer *l) {
 struct moving {
     struct arena *arena;
     bool batched;
-    int32_t *at; /* by element of the current tensor: number of the input element of the chain */
+    bool is_open; /* the elements are channels of open pixels */
+    int32_t *at;  /* by element of the current tensor: number of the input element of the chain */
 };
 
-static int64_t dim_at(const struct tensor *t, int d, bool batched) {
-    return d == 0 && batched ? 1 : size_value(t->dim[d]);
+/* The dims that the chain runs on: without the batch, and without open pixels. */
+static int first_dim(const struct moving *m) { return m->batched ? 1 : 0; }
+static int end_dim(const struct moving *m, const struct tensor *t) {
+    return m->is_open ? find_pixels(t) : t->rank;
 }
 
-static void split_index(const struct tensor *t, bool batched, int64_t i, int64_t *index) {
-    for (int d = t->rank - 1; d >= 0; d--) {
-        int64_t n = dim_at(t, d, batched);
+static int64_t count_moved(const struct moving *m, const struct tensor *t) {
+    struct size n = ir_count(t, first_dim(m), end_dim(m, t));
+    return size_is_const(n) && size_value(n) <= MOVEMENT_MAX ? size_value(n) : -1;
+}
+
+static void split_index(const struct moving *m, const struct tensor *t, int64_t i, int64_t *index) {
+    for (int d = end_dim(m, t) - 1; d >= first_dim(m); d--) {
+        int64_t n = size_value(t->dim[d]);
         index[d] = i % n;
         i /= n;
     }
 }
-static int64_t join_index(const struct tensor *t, bool batched, const int64_t *index) {
+static int64_t join_index(const struct moving *m, const struct tensor *t, const int64_t *index) {
     int64_t i = 0;
-    for (int d = 0; d < t->rank; d++) i = i * dim_at(t, d, batched) + index[d];
+    for (int d = first_dim(m); d < end_dim(m, t); d++) i = i * size_value(t->dim[d]) + index[d];
     return i;
 }
 
-static int64_t source_of(const struct layer *l, bool batched, int64_t i) {
-    int64_t out[SOL_MAX_RANK], in[SOL_MAX_RANK];
-    split_index(l->out[0], batched, i, out);
+static int64_t source_of(const struct moving *m, const struct layer *l, int64_t i) {
+    int64_t out[SOL_MAX_RANK] = {0}, in[SOL_MAX_RANK];
+    split_index(m, l->out[0], i, out);
     for (int d = 0; d < l->out[0]->rank; d++)
         in[l->kind == LAYER_permute ? l->attr.axes[d] : d] = out[d];
-    if (l->kind == LAYER_slice) in[l->attr.axis] = l->attr.start + in[l->attr.axis] * l->attr.step;
-    return join_index(l->in[0], batched, in);
+    if (l->kind == LAYER_slice)
+        in[l->attr.axis] = size_value(l->attr.start) + in[l->attr.axis] * l->attr.step;
+    return join_index(m, l->in[0], in);
 }
 
 static void move(struct moving *m, const struct layer *l) {
     if (l->kind == LAYER_reshape || l->kind == LAYER_copy) return; /* the order stays the same */
-    int64_t n = count_elements(l->out[0], m->batched);
+    int64_t n = count_moved(m, l->out[0]);
     int32_t *at = ARENA_ARRAY(m->arena, int32_t, n);
-    for (int64_t i = 0; i < n; i++) at[i] = m->at[source_of(l, m->batched, i)];
+    for (int64_t i = 0; i < n; i++) at[i] = m->at[source_of(m, l, i)];
     m->at = at;
 }
 
@@ -167,26 +202,56 @@ static void fill_pointwise(struct arena *arena, const struct tensor *out, const 
         .n_outer = (int)(stored / max_i64(1, lanes)), .n_pixels = 1, .lanes = lanes, .base = base};
 }
 
+/* A table for open pixels: bases are stored channels. A plain tensor is blocks of one channel. */
+static void fill_open(struct moving *m, const struct tensor *in, const struct tensor *out,
+                      struct copy_table *table) {
+    const int64_t n = count_moved(m, out);
+    const int lanes = out->layout.block ? out->layout.block : 1;
+    const int64_t stored = out->layout.block ? out->layout.stored : n;
+    int32_t *base = ARENA_ARRAY(m->arena, int32_t, stored + 1);
+    for (int64_t i = 0; i < stored; i++) base[i] = -1;
+    for (int64_t i = 0; i < n; i++)
+        base[layout_position(&out->layout, (int)i)] = layout_position(&in->layout, m->at[i]);
+    const int in_lanes = in->layout.block ? in->layout.block : 1;
+    *table = (struct copy_table){.n_outer = (int)(stored / lanes),
+                                 .n_pixels = 1,
+                                 .lanes = lanes,
+                                 .pixel_stride = in_lanes,
+                                 .base = base,
+                                 .in_lanes = in_lanes};
+}
+
+static void fill_fixed(struct moving *m, const struct tensor *in, const struct tensor *out,
+                       struct copy_table *table) {
+    const int64_t n_out = count_moved(m, out);
+    struct image from = view_image(in, m->batched), to = view_image(out, m->batched);
+    int64_t *source = ARENA_ARRAY(m->arena, int64_t, n_out + 1);
+    for (int64_t i = 0; i < n_out; i++) source[i] = position(in, &from, m->at[i]);
+    struct image rows = to;
+    if (to.images == 1 && find_pixel_stride(&to, source, &table->pixel_stride))
+        fill_table(m->arena, out, &to, source, table);
+    else if (find_rows(out, &rows, n_out, source, &table->pixel_stride))
+        fill_table(m->arena, out, &rows, source, table);
+    else fill_pointwise(m->arena, out, &to, n_out, source, table);
+}
+
 enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n,
-                               struct copy_table *table, struct size *batch) {
+                               struct copy_table *table, struct size *batch, struct size *pixels) {
     const struct tensor *in = chain[0]->in[0], *out = chain[n - 1]->out[0];
-    struct moving m = {.arena = arena, .batched = true};
+    struct moving m = {.arena = arena, .batched = true, .is_open = keeps_pixels(chain[0])};
     for (int i = 0; i < n; i++) m.batched = m.batched && movement_keeps_batch(chain[i]);
-    int64_t n_in = count_elements(in, m.batched), n_out = count_elements(out, m.batched);
-    if (n_in < 0 || n_out < 0) return fail(SOL_EBUG, "movement of an image without constant size");
+    for (int i = 0; i < n && m.is_open; i++)
+        if (!keeps_pixels(chain[i])) return fail(SOL_EBUG, "movement of open and known pixels");
+    int64_t n_in = count_moved(&m, in);
+    if (n_in < 0 || count_moved(&m, out) < 0)
+        return fail(SOL_EBUG, "movement of an image without constant size");
     m.at = ARENA_ARRAY(arena, int32_t, n_in + 1);
     for (int64_t i = 0; i < n_in; i++) m.at[i] = (int32_t)i;
     for (int i = 0; i < n; i++) move(&m, chain[i]);
-
-    struct image from = view_image(in, m.batched), to = view_image(out, m.batched);
-    int64_t *source = ARENA_ARRAY(arena, int64_t, n_out + 1);
-    for (int64_t i = 0; i < n_out; i++) source[i] = position(in, &from, m.at[i]);
+    *table = (struct copy_table){0};
     *batch = m.batched ? out->dim[0] : size_const(1);
-    struct image rows = to;
-    if (to.images == 1 && find_pixel_stride(&to, source, &table->pixel_stride))
-        fill_table(arena, out, &to, source, table);
-    else if (find_rows(out, &rows, n_out, source, &table->pixel_stride))
-        fill_table(arena, out, &rows, source, table);
-    else fill_pointwise(arena, out, &to, n_out, source, table);
+    *pixels = ir_count(out, end_dim(&m, out), out->rank);
+    if (m.is_open) fill_open(&m, in, out, table);
+    else fill_fixed(&m, in, out, table);
     return SOL_OK;
 }

@@ -77,6 +77,7 @@ struct storage {
 struct plan {
     struct arena *arena;
     struct model *model;
+    int64_t hint[SIZE_FREE];        /* expected values of the free symbols */
     int lanes;                      /* width of a channel block; from the device */
     VEC(struct cluster *) clusters; /* in the order of execution */
     /* can the device's DNN module do this conv or linear? */
@@ -84,6 +85,12 @@ struct plan {
     struct storage *storage;
     struct cluster **maker; /* the cluster that computes the tensor; NULL for sources */
 };
+
+/* ---- micro_batch.c: expected sizes ---- */
+/* Fills in plan->hint from the options. */
+void plan_set_hints(struct plan *plan, const struct model *m, const struct sol_options *options);
+/* The expected values of all symbols, for a batch of `batch`. */
+void plan_expect(const struct plan *plan, int64_t batch, int64_t symbols[SIZE_SYMBOLS]);
 
 /* ---- layout.c: which tensors are blocked, and copies between different layouts ---- */
 enum sol_status plan_layouts(struct plan *plan);
@@ -109,16 +116,17 @@ enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse);
 
 /* ---- micro_batch.c: which clusters can be computed for a part of the batch ---- */
 enum sol_status plan_micro_batches(struct plan *plan, int64_t batch);
-/* Is the first dim the batch (symbol 0), and are all other dims constant? */
+/* Is the first dim the batch (symbol 0), and are all other dims independent of it? */
 bool plan_is_batch_major(const struct tensor *t);
 
 /* ---- movement.c: copies as tables ---- */
 struct copy_table;
 bool movement_keeps_batch(const struct layer *layer); /* does it move values within samples only? */
 bool movement_is_possible(const struct layer *layer); /* can a copy step do it? */
-/* The table that copies chain[0]'s input to chain[n-1]'s output. `*batch`: how often a call applies it: per sample, or once. */
+/* The table that copies chain[0]'s input to chain[n-1]'s output. `*batch`: how often a call applies it: per sample, or once.
+ * `*pixels`: per channel, if the table is for open pixels (in_lanes > 0). */
 enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n,
-                               struct copy_table *out, struct size *batch);
+                               struct copy_table *out, struct size *batch, struct size *pixels);
 
 /* ---- What DFP generates for a cluster: dfp/dfp.h ---- */
 

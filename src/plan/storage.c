@@ -68,7 +68,7 @@ static void set_alias(const struct plan *plan, const struct layer *l) {
     s->offset = in->offset;
     if (keeps_batch(l)) s->stride[0] = in->stride[0];
     if (l->kind != LAYER_slice) return;
-    int start = (int)l->attr.start;
+    int start = (int)size_value(l->attr.start);
     if (block) start = layout_position(&l->in[0]->layout, start) / block;
     s->offset = size_add(s->offset, size_scale(in->stride[1], start));
 }
@@ -88,11 +88,13 @@ void storage_set_in_place(const struct plan *plan, const struct tensor *tile,
 /* Is a slice one piece of memory per sample? True if it is over channels and, in a blocked layout, of whole blocks. */
 static bool is_piece(const struct layer *l) {
     const struct tensor *in = l->in[0], *out = l->out[0];
-    if (l->attr.axis != 1 || l->attr.step != 1 || in->layout.block != out->layout.block)
+    if (l->attr.axis != 1 || l->attr.step != 1 || !size_is_const(l->attr.start) ||
+        in->layout.block != out->layout.block)
         return false;
     if (!in->layout.block) return true;
-    int start = layout_position(&in->layout, (int)l->attr.start);
-    int end = layout_position(&in->layout, (int)(l->attr.start + size_value(out->dim[1])));
+    int start = layout_position(&in->layout, (int)size_value(l->attr.start));
+    int end =
+        layout_position(&in->layout, (int)(size_value(l->attr.start) + size_value(out->dim[1])));
     return start % in->layout.block == 0 &&
            round_up(end, in->layout.block) - start == out->layout.stored;
 }
@@ -118,11 +120,9 @@ static bool is_alias(const struct plan *plan, const struct layer *l) {
 
 /* ---- Concats ---- */
 
-/* Can a concat's inputs be placed in its output? True if it is over channels, only its first dim is a symbol, and it is not
- * constant. */
+/* Can a concat's inputs be placed in its output? True if it is over channels, and it is not constant. */
 static bool can_be_filled(const struct layer *l) {
-    return l->kind == LAYER_concat && l->attr.axis == 1 && !l->out[0]->is_constant &&
-           ir_is_fixed(l->out[0], 1);
+    return l->kind == LAYER_concat && l->attr.axis == 1 && !l->out[0]->is_constant;
 }
 
 /* Elements of one sample of `t`. */

@@ -370,7 +370,8 @@ char *sol_program_html_report(const struct sol_program *program, const char *tit
         (void)fail(SOL_EINVAL, "times of %d steps; the program has %d", n, program->steps.n);
         return NULL;
     }
-    if (binding_new(&program->steps, symbols, program->n_symbols, &binding)) return NULL;
+    if (binding_new(&program->steps, &program->formulas, symbols, program->n_symbols, &binding))
+        return NULL;
     struct html_report html = {.program = program,
                                .binding = binding,
                                .step = steps,

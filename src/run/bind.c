@@ -11,8 +11,44 @@
 
 #include "run/micro_batch.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+
+/* ---- Symbols ---- */
+
+void formulas_derive(const struct formulas *formulas, const int64_t *free, int n,
+                     int64_t symbols[SIZE_SYMBOLS]) {
+    if (n) memcpy(symbols, free, sizeof *free * (size_t)n);
+    size_derive(formulas->quotient, formulas->n_quotients, symbols);
+}
+
+static enum sol_status complain(const struct condition *condition, const int64_t *symbols) {
+    char shape[256];
+    int at = 0;
+    for (int d = 0; d < condition->rank && at < 230; d++)
+        at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%lld", d ? "," : "",
+                       (long long)size_eval(&condition->shape[d], symbols));
+    return fail(SOL_EINVAL, "%s [%.*s]", condition->what, at, shape);
+}
+
+enum sol_status formulas_check(const struct formulas *formulas, const int64_t *symbols) {
+    for (int i = 0; i < formulas->n_conditions; i++) {
+        const struct condition *condition = &formulas->condition[i];
+        int64_t value = size_eval(&condition->value, symbols);
+        if (value < condition->min) return complain(condition, symbols);
+    }
+    return SOL_OK;
+}
+
+/* The binding's symbols, for another number of samples. */
+static void set_samples(const struct binding *b, int64_t samples, int64_t symbols[SIZE_SYMBOLS]) {
+    memcpy(symbols, b->symbol, sizeof b->symbol);
+    symbols[0] = samples;
+    size_derive(b->formulas->quotient, b->formulas->n_quotients, symbols);
+}
+
+/* ---- Tables ---- */
 
 void binding_free(struct binding *binding) {
     if (!binding) return;
@@ -34,6 +70,7 @@ static struct binding *alloc_tables(struct arena *arena, const struct step_list 
     b->section = ARENA_ARRAY(arena, struct section, list->n + 1);
     b->full = new_bound(arena, list->n);
     b->rest = new_bound(arena, list->n);
+    b->step = ARENA_ARRAY(arena, const struct step *, list->n);
     b->ptr_offset = ARENA_ARRAY(arena, int64_t *, list->n);
     b->ptr_sample_stride = ARENA_ARRAY(arena, int64_t *, list->n);
     for (int i = 0; i < list->n; i++) {
@@ -51,10 +88,14 @@ static struct binding *alloc_tables(struct arena *arena, const struct step_list 
 static void make_sections(struct arena *arena, struct binding *b, const struct step_list *list) {
     struct traffic *traffic = ARENA_ARRAY(arena, struct traffic, list->n);
     int64_t *micro_batch = ARENA_ARRAY(arena, int64_t, list->n);
+    int64_t none[SIZE_SYMBOLS], one[SIZE_SYMBOLS];
+    set_samples(b, 0, none);
+    set_samples(b, 1, one);
     for (int i = 0; i < list->n; i++)
-        traffic[i] = micro_batch_traffic(list->at[i].bytes, list->at[i].by_sample);
+        traffic[i] = micro_batch_traffic(list->at[i].bytes, list->at[i].by_sample, none, one);
     for (int i = 0; i < list->n_slots; i++)
-        micro_batch_note_life(traffic, list->slot[i].first, list->slot[i].last, list->slot[i].size);
+        micro_batch_note_life(traffic, list->slot[i].first, list->slot[i].last,
+                              micro_batch_per_sample(list->slot[i].size, none, one));
     micro_batch_choose(list->n, traffic, b->symbol[0], micro_batch);
     for (int i = 0; i < list->n; i++) {
         if (!i || micro_batch[i] != micro_batch[i - 1])
@@ -80,8 +121,7 @@ void binding_slot(const struct binding *b, const struct slot *slot, int64_t *siz
                   int *last) {
     const struct section *from = section_of(b, slot->first);
     int64_t symbol[SIZE_SYMBOLS];
-    memcpy(symbol, b->symbol, sizeof symbol);
-    if (is_local(b, slot)) symbol[0] = from->micro_batch;
+    set_samples(b, is_local(b, slot) ? from->micro_batch : b->symbol[0], symbol);
     *size = size_eval(&slot->size, symbol);
     *first = is_local(b, slot) ? slot->first : from->begin;
     *last = is_local(b, slot) ? slot->last : section_of(b, slot->last)->end - 1;
@@ -114,14 +154,19 @@ static enum sol_status place_slots(struct arena *arena, struct binding *b,
 
 /* ---- Steps ---- */
 
-/* Evaluates the arguments and the number of tasks of step i for `samples` samples. */
-static void bind_samples(const struct binding *b, const struct step *step, int i, int64_t samples,
-                         const struct bound *to) {
+/* Evaluates the arguments and the number of tasks of step i for `samples` samples. The first evaluation adapts the step. */
+static enum sol_status bind_samples(struct arena *arena, const struct binding *b, int i,
+                                    const struct step *step, int64_t samples,
+                                    const struct bound *to) {
     int64_t symbol[SIZE_SYMBOLS];
-    memcpy(symbol, b->symbol, sizeof symbol);
-    symbol[0] = samples;
+    set_samples(b, samples, symbol);
     for (int a = 0; a < step->n_arg; a++) to->arg[i][a] = size_eval(&step->arg[a], symbol);
-    to->n_tasks[i] = max_i64(0, step->n_tasks(step, to->arg[i]));
+    if (!b->step[i]) {
+        b->step[i] = step;
+        if (step->adapt) TRY(step->adapt(step, to->arg[i], arena, &b->step[i]));
+    }
+    to->n_tasks[i] = max_i64(0, b->step[i]->n_tasks(b->step[i], to->arg[i]));
+    return SOL_OK;
 }
 
 static void bind_pointers(struct binding *b, const struct step_list *list, int i,
@@ -130,45 +175,50 @@ static void bind_pointers(struct binding *b, const struct step_list *list, int i
     for (int p = 0; p < step->n_ptr; p++) {
         const struct buffer_ref *ref = &step->ptr[p];
         b->ptr_offset[i][p] = size_eval(&ref->offset, b->symbol);
-        b->ptr_sample_stride[i][p] = ref->sample_stride;
+        b->ptr_sample_stride[i][p] =
+            ref->sample_stride ? size_eval(ref->sample_stride, b->symbol) : 0;
         if (ref->kind != BUFFER_ARENA) continue;
         b->ptr_offset[i][p] += (int64_t)slot_offset[ref->index];
         if (is_local(b, &list->slot[ref->index])) b->ptr_sample_stride[i][p] = 0;
     }
 }
 
-static void bind_step(struct binding *b, const struct step_list *list, int i,
-                      const size_t *slot_offset) {
+static enum sol_status bind_step(struct arena *arena, struct binding *b,
+                                 const struct step_list *list, int i, const size_t *slot_offset) {
     const struct step *step = &list->at[i];
     const int64_t micro_batch = section_of(b, i)->micro_batch;
-    bind_samples(b, step, i, micro_batch, &b->full);
-    if (micro_batch) bind_samples(b, step, i, b->symbol[0] % micro_batch, &b->rest);
+    TRY(bind_samples(arena, b, i, step, micro_batch, &b->full));
+    if (micro_batch) TRY(bind_samples(arena, b, i, step, b->symbol[0] % micro_batch, &b->rest));
     bind_pointers(b, list, i, slot_offset);
-    if (step->scratch_size > b->scratch_size) b->scratch_size = step->scratch_size;
+    if (b->step[i]->scratch_size > b->scratch_size) b->scratch_size = b->step[i]->scratch_size;
     if (step->n_ptr > b->n_ptr) b->n_ptr = step->n_ptr;
+    return SOL_OK;
 }
 
 static enum sol_status make_binding(struct arena *arena, struct arena *temporary,
-                                    const struct step_list *list, const int64_t *symbols,
-                                    int n_symbols, struct binding **out) {
+                                    const struct step_list *list, const struct formulas *formulas,
+                                    const int64_t *symbols, int n_symbols, struct binding **out) {
     ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "no memory for a program's arguments"));
     temporary->boundary = arena->boundary;
     struct binding *b = alloc_tables(arena, list);
     size_t *offset = ARENA_ARRAY(temporary, size_t, list->n_slots);
-    if (n_symbols) memcpy(b->symbol, symbols, sizeof *symbols * (size_t)n_symbols);
+    b->formulas = formulas;
+    formulas_derive(formulas, symbols, n_symbols, b->symbol);
+    TRY(formulas_check(formulas, b->symbol));
     make_sections(temporary, b, list);
     TRY(place_slots(temporary, b, list, offset));
-    for (int i = 0; i < list->n; i++) bind_step(b, list, i, offset);
+    for (int i = 0; i < list->n; i++) TRY(bind_step(arena, b, list, i, offset));
     *out = b;
     return SOL_OK;
 }
 
-enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols,
-                            struct binding **out) {
+enum sol_status binding_new(const struct step_list *list, const struct formulas *formulas,
+                            const int64_t *symbols, int n_symbols, struct binding **out) {
     struct arena arena, temporary;
     arena_init(&arena);
     arena_init(&temporary);
-    enum sol_status status = make_binding(&arena, &temporary, list, symbols, n_symbols, out);
+    enum sol_status status =
+        make_binding(&arena, &temporary, list, formulas, symbols, n_symbols, out);
     arena_fini(&temporary);
     if (status) arena_fini(&arena);
     else (*out)->arena = arena;
@@ -211,7 +261,7 @@ static enum sol_status acquire_binding(struct sol_program *program, const int64_
                                        struct binding **out) {
     struct binding *b = find_binding(program, symbols);
     if (!b) {
-        TRY(binding_new(&program->steps, symbols, program->n_symbols, &b));
+        TRY(binding_new(&program->steps, &program->formulas, symbols, program->n_symbols, &b));
         b->next = program->bindings;
         program->bindings = b;
         drop_oldest(program);

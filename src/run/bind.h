@@ -17,10 +17,10 @@ struct workspace {
     int n_threads;
 };
 
-/* Evaluates the formulas of a list of steps. The caller frees the binding. */
-
-enum sol_status binding_new(const struct step_list *list, const int64_t *symbols, int n_symbols,
-                            struct binding **out);
+/* Evaluates the formulas of a list of steps for these values of the free symbols. The caller frees the binding. EINVAL if a
+ * condition does not hold. */
+enum sol_status binding_new(const struct step_list *list, const struct formulas *formulas,
+                            const int64_t *symbols, int n_symbols, struct binding **out);
 void binding_free(struct binding *binding);
 /* The size of a slot in this binding, in bytes, and the first and last step of its lifetime. */
 void binding_slot(const struct binding *binding, const struct slot *slot, int64_t *size, int *first,

@@ -16,6 +16,34 @@ int64_t copy_n_tasks(const struct step *step, const int64_t *arg) {
     return arg[0] * table->n_outer;
 }
 
+/* Position of the first pixel of a stored channel: the blocks before it have `pixels` pixels each. */
+static int64_t first_pixel(const struct copy_table *table, int32_t channel, int64_t pixels) {
+    if (channel < 0) return -1;
+    const int64_t lane = channel % table->in_lanes;
+    return (channel - lane) * pixels + lane;
+}
+
+enum sol_status copy_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
+                           const struct step **out) {
+    const struct copy_table *open = step->data;
+    const int64_t n = (int64_t)open->n_outer * open->lanes, pixels = arg[COPY_PIXELS];
+    int32_t *base = ARENA_ARRAY(arena, int32_t, n + 1);
+    struct copy_table table = *open;
+    struct step copy = *step;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = first_pixel(open, open->base[i], pixels);
+        if (at > INT32_MAX || pixels > INT32_MAX)
+            return fail(SOL_EUNSUPPORTED, "%s: an image of %lld pixels is too large", step->layers,
+                        (long long)pixels);
+        base[i] = (int32_t)at;
+    }
+    table.n_pixels = (int)pixels;
+    table.base = base;
+    copy.data = arena_copy(arena, &table, sizeof table);
+    *out = arena_copy(arena, &copy, sizeof copy);
+    return SOL_OK;
+}
+
 /* Are the n channels of a block consecutive in the input, too? Then one memcpy moves them. */
 static bool is_run(const int32_t *base, int n) {
     for (int l = 0; l < n; l++)

@@ -132,15 +132,15 @@ static void leave_pool(struct call *call) {
 }
 
 /* Runs steps [first, section->end) on one micro-batch after the other; `seconds`: as for run_list. */
-static enum sol_status run_section(const struct call *call, const struct step_list *list,
-                                   const struct section *section, int first, double *seconds) {
+static enum sol_status run_section(const struct call *call, const struct section *section,
+                                   int first, double *seconds) {
     const int64_t batch = call->binding->symbol[0], size = section->micro_batch;
     struct micro_batch micro_batch = {0, &call->binding->full};
     do {
         if (micro_batch.first + size > batch) micro_batch.bound = &call->binding->rest;
         for (int i = first; i < section->end; i++) {
             const double start = seconds ? os_now() : 0;
-            TRY(run_step(call, &list->at[i], i, &micro_batch));
+            TRY(run_step(call, call->binding->step[i], i, &micro_batch));
             if (seconds) seconds[i] += os_now() - start;
         }
         micro_batch.first += size;
@@ -149,13 +149,12 @@ static enum sol_status run_section(const struct call *call, const struct step_li
 }
 
 /* Runs all steps except the first `done` ones. Adds the time of step i to seconds[i], unless `seconds` is NULL. */
-static enum sol_status run_list(const struct step_list *list, int done, const struct call *call,
-                                double *seconds) {
+static enum sol_status run_list(const struct call *call, int done, double *seconds) {
     for (int i = 0; i < call->binding->n_sections; i++) {
         const struct section *section = &call->binding->section[i];
         if (section->end <= done) continue;
         const int first = section->begin > done ? section->begin : done;
-        TRY(run_section(call, list, section, first, seconds));
+        TRY(run_section(call, section, first, seconds));
     }
     return SOL_OK;
 }
@@ -218,7 +217,7 @@ enum sol_status sol_program_run(const struct sol_program *program,
     if (program->is_timed)
         return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
     TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
-    enum sol_status status = run_list(&program->steps, 0, &call, NULL);
+    enum sol_status status = run_list(&call, 0, NULL);
     end_call(&call, program);
     return status;
 }
@@ -258,7 +257,7 @@ static enum sol_status run_first_step(const struct sol_program *program, struct 
     }
     struct job job;
     const struct micro_batch whole = {0, &call->binding->full};
-    init_job(&job, call, program->steps.at, 0, &whole);
+    init_job(&job, call, call->binding->step[0], 0, &whole);
     int64_t n = whole.bound->n_tasks[0];
     pool_run_speculative(run_guard, guard, n, max_i64(1, n / (4 * call->n_threads)), run_tasks,
                          &job);
@@ -283,7 +282,7 @@ enum sol_status sol_program_run_speculative(bool (*run)(void *user), void *user,
     else if (!status)
         status = exec_check_pointers("output", program->n_outputs, (const void *const *)outputs,
                                      program->output);
-    if (guard.holds && !status) status = run_list(&program->steps, done, &call, NULL);
+    if (guard.holds && !status) status = run_list(&call, done, NULL);
     end_call(&call, program);
     return status;
 }
@@ -316,7 +315,7 @@ enum sol_status sol_program_profile(const struct sol_program *program,
     if (!seconds) return fail(SOL_ENOMEM, "no memory to profile %d steps", program->steps.n);
     enum sol_status status = begin_call(&call, program, weights, symbols, inputs, outputs);
     if (!status) {
-        status = run_list(&program->steps, 0, &call, seconds);
+        status = run_list(&call, 0, seconds);
         leave_pool(&call);
         call.has_pool = false;
         for (int i = 0; i < program->steps.n && !status; i++)
@@ -330,15 +329,15 @@ enum sol_status sol_program_profile(const struct sol_program *program,
 /* Runs the `prepack` steps as a call of their own. Its binding and workspace are freed at the end, as they are not used again. */
 enum sol_status exec_prepack(const struct sol_weights *w) {
     const struct sol_program *program = w->program;
-    const int64_t none[SIZE_SYMBOLS] = {0};
+    static const struct formulas none;
     struct call call;
-    TRY(binding_new(&program->prepack, none, 0, &call.binding));
+    TRY(binding_new(&program->prepack, &none, NULL, 0, &call.binding));
     take_pool(&call);
     call.workspace = workspace_new(call.binding, call.n_threads);
     enum sol_status status = SOL_OK;
     if (call.workspace) {
         set_bases(&call, w, NULL, NULL);
-        status = run_list(&program->prepack, 0, &call, NULL);
+        status = run_list(&call, 0, NULL);
     } else {
         status = fail(SOL_ENOMEM, "no memory to pack weights");
     }

@@ -15,20 +15,19 @@
 int64_t micro_batch_cache = (int64_t)8 << 20, micro_batch_step = (int64_t)128 << 10;
 #define MICRO_BATCH_CHOICES 8 /* 1, 2, 4, .. 64, and the batch */
 
-static int64_t per_sample(const struct size *bytes) {
-    const int64_t none[SIZE_SYMBOLS] = {0}, one[SIZE_SYMBOLS] = {1};
-    return size_eval(bytes, one) - size_eval(bytes, none);
+int64_t micro_batch_per_sample(struct size size, const int64_t *none, const int64_t *one) {
+    return size_eval(&size, one) - size_eval(&size, none);
 }
 
-struct traffic micro_batch_traffic(struct size bytes, bool by_sample) {
-    const int64_t none[SIZE_SYMBOLS] = {0};
-    return (struct traffic){.per_sample = per_sample(&bytes),
+struct traffic micro_batch_traffic(struct size bytes, bool by_sample, const int64_t *none,
+                                   const int64_t *one) {
+    return (struct traffic){.per_sample = micro_batch_per_sample(bytes, none, one),
                             .shared = size_eval(&bytes, none),
                             .by_sample = by_sample};
 }
 
-void micro_batch_note_life(struct traffic *step, int first, int last, struct size size) {
-    for (int i = first + 1; i <= last; i++) step[i].live += per_sample(&size);
+void micro_batch_note_life(struct traffic *step, int first, int last, int64_t per_sample) {
+    for (int i = first + 1; i <= last; i++) step[i].live += per_sample;
 }
 
 static int list_choices(int64_t batch, int64_t *choice) {

@@ -26,10 +26,13 @@ struct traffic {
     bool by_sample; /* can it run on a part of the batch? */
 };
 
-/* `bytes`: total traffic of the step, a formula of symbol 0. */
-struct traffic micro_batch_traffic(struct size bytes, bool by_sample);
-/* Adds an intermediate value of `size` bytes (a formula of symbol 0) that lives from step `first` to `last`. */
-void micro_batch_note_life(struct traffic *step, int first, int last, struct size size);
+/* What one more sample adds to a size. `none`, `one`: the values of all symbols for batches of 0 and 1. */
+int64_t micro_batch_per_sample(struct size size, const int64_t *none, const int64_t *one);
+/* `bytes`: total traffic of the step. */
+struct traffic micro_batch_traffic(struct size bytes, bool by_sample, const int64_t *none,
+                                   const int64_t *one);
+/* Adds an intermediate value of so many bytes per sample that lives from step `first` to `last`. */
+void micro_batch_note_life(struct traffic *step, int first, int last, int64_t per_sample);
 
 /* Chooses the micro-batch of each of the n steps, in samples, so that memory traffic is least;
  * `batch` means undivided. Adjacent steps with equal micro-batches form a section. The result depends on

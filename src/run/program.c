@@ -52,12 +52,15 @@ const struct sol_port *sol_program_output(const struct sol_program *program, int
     return find_port(program->output, program->n_outputs, i);
 }
 
-/* A dim's formula is never negative for symbols >= 0 (ir_check_shape). So a negative dim means that a symbol is negative. */
+/* A negative dim means that a symbol is negative: other calls that would make one do not fulfil a condition. */
 enum sol_status sol_program_output_shape(const struct sol_program *program, int i,
                                          const int64_t *symbols, int64_t dim[SOL_MAX_RANK]) {
     if (i < 0 || i >= program->n_outputs) return fail(SOL_EINVAL, "program has no output %d", i);
+    int64_t all[SIZE_SYMBOLS];
+    formulas_derive(&program->formulas, symbols, program->n_symbols, all);
+    TRY(formulas_check(&program->formulas, all));
     for (int d = 0; d < program->output[i].rank; d++) {
-        dim[d] = size_eval(&program->output_dim[i][d], symbols);
+        dim[d] = size_eval(&program->output_dim[i][d], all);
         if (dim[d] < 0)
             return fail(SOL_EINVAL, "output %s: dim %d would be %lld", program->output[i].name, d,
                         (long long)dim[d]);
@@ -82,7 +85,7 @@ static size_t count_live(const struct step_list *list, const struct binding *bin
 enum sol_status sol_program_memory(const struct sol_program *program, const int64_t *symbols,
                                    struct sol_memory *out) {
     struct binding *binding;
-    TRY(binding_new(&program->steps, symbols, program->n_symbols, &binding));
+    TRY(binding_new(&program->steps, &program->formulas, symbols, program->n_symbols, &binding));
     *out = (struct sol_memory){.weights = sol_program_weights_size(program),
                                .constants = sizeof *program + arena_size(&program->arena),
                                .arena = binding->arena_size,

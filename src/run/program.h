@@ -32,9 +32,10 @@ enum buffer_kind {
 /* A pointer of a step. NONE stands for NULL. */
 struct buffer_ref {
     enum buffer_kind kind;
-    int index;             /* port number, or slot number for ARENA and PACKED */
-    struct size offset;    /* bytes */
-    int64_t sample_stride; /* bytes from one sample to the next; 0: all samples share it */
+    int index;          /* port number, or slot number for ARENA and PACKED */
+    struct size offset; /* bytes */
+    /* bytes from one sample to the next; NULL: 0, all samples share it */
+    const struct size *sample_stride;
 };
 
 /* Memory of one intermediate value. ARENA slots live from step `first` to step `last`, both included; slots with
@@ -51,6 +52,10 @@ struct step {
     void (*run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                 int64_t begin, int64_t end);
     int64_t (*n_tasks)(const struct step *step, const int64_t *arg);
+    /* Makes the step for one binding's arguments, in that binding's arena: its decisions, such as tile sizes, may differ from
+     * those for the sizes that the compiler expected. NULL: the step serves all sizes. */
+    enum sol_status (*adapt)(const struct step *step, const int64_t *arg, struct arena *arena,
+                             const struct step **out);
     const void *data; /* constants of `run`: a struct dnn_plan, kernel or copy_table */
     int n_ptr, n_arg;
     struct buffer_ref *ptr;
@@ -86,15 +91,40 @@ struct bound {
     int64_t *n_tasks;
 };
 
+/* What must hold at a call, as the compiler could not know it: value >= min. If not, the message is `what` with the dims of
+ * `shape`: "conv (net.py:7): a window of [7,7] does not fit into input [1,3,5,5]". */
+struct condition {
+    struct size value;
+    int64_t min;
+    const char *what;
+    int rank;
+    struct size shape[SOL_MAX_RANK];
+};
+
+/* What follows from the values of a program's free symbols. */
+struct formulas {
+    int n_quotients, n_conditions;
+    const struct size_quotient *quotient; /* the derived symbols */
+    const struct condition *condition;
+};
+
+/* bind.c: fills in the values of all symbols from those of the n free ones. */
+void formulas_derive(const struct formulas *formulas, const int64_t *free, int n,
+                     int64_t symbols[SIZE_SYMBOLS]);
+/* EINVAL if a condition does not hold for these values of all symbols. */
+enum sol_status formulas_check(const struct formulas *formulas, const int64_t *symbols);
+
 /* A program's formulas evaluated for one vector of symbol values. */
 struct binding {
     struct arena arena; /* contains the whole binding, this struct too */
-    int64_t symbol[SIZE_SYMBOLS];
+    const struct formulas *formulas;
+    int64_t symbol[SIZE_SYMBOLS]; /* all symbols, derived ones too */
     struct binding *next;
     int n_sections;
     struct section *section;
     /* for a section's micro-batch, and for the last one if it is smaller */
     struct bound full, rest;
+    const struct step **step; /* the list's steps, or adapted ones */
     /* by step and pointer: bytes from the buffer's start; ARENA: the arena's */
     int64_t **ptr_offset;
     int64_t **ptr_sample_stride; /* bytes to the next sample; 0 if the slot holds one micro-batch */
@@ -111,6 +141,7 @@ struct sol_program {
     int n_symbols, n_inputs, n_params, n_outputs;
     struct sol_port *input, *param, *output;
     struct size (*output_dim)[SOL_MAX_RANK];
+    struct formulas formulas;
     struct step_list prepack, steps;
     int n_packed;
     struct slot *packed;
@@ -174,14 +205,21 @@ void kernel_run(const struct step *step, void *const *ptr, const int64_t *arg, v
                 int64_t begin, int64_t end);
 int64_t kernel_n_tasks(const struct step *step, const int64_t *arg);
 
-/* copy.c: the step of module COPY. data = struct copy_table; ptr = {in, out}; arg = {n, batch stride of in, batch stride of out}.
+/* copy.c: the step of module COPY. data = struct copy_table; ptr = {in, out}; arg = {n, batch stride of in, batch stride of out,
+ * pixels}.
  * The table is applied n times; strides are in elements. */
 struct copy_table {
     int element;                  /* bytes: 1, 2, 4 or 8 */
     int n_outer, n_pixels, lanes; /* out[(o * n_pixels + p) * lanes + l] */
     int64_t pixel_stride; /* = in[base[o * lanes + l] + p * pixel_stride], or 0 where base < 0 */
     const int32_t *base;
+    /* Of a table for open pixels: the number of channels in a block of the input; else 0. `base` then has stored channels
+     * instead of positions; copy_adapt makes a table with positions for the number of pixels in arg[COPY_PIXELS]. */
+    int in_lanes;
 };
+enum { COPY_N, COPY_IN_STRIDE, COPY_OUT_STRIDE, COPY_PIXELS, COPY_N_ARGS };
+enum sol_status copy_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
+                           const struct step **out);
 void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
               int64_t begin, int64_t end);
 int64_t copy_n_tasks(const struct step *step, const int64_t *arg);

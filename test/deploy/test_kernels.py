@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from deploy_net import close, load
+from deploy_net import build_portable, close, load
 from torch import nn
 
 import sol.pytorch as sol
@@ -52,4 +52,37 @@ def test_every_own_kernel(name, tmp_path, monkeypatch):
     y = np.empty(tuple(expected.shape), np.float32)
     address = ctypes.c_void_p(y.ctypes.data)
     load(tmp_path / "Net").predict(None, ctypes.c_void_p(x.data_ptr()), ctypes.byref(address))
+    close(y, expected)
+
+
+def build_native(folder):
+    done = subprocess.run(["sh", folder / "build.sh"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return load(folder)
+
+
+class Composites(nn.Module):
+    """Layers that SOL decomposes, one with indices and weights that belong to no module."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up = nn.GroupNorm(2, 8), nn.ConvTranspose2d(8, 4, 4, stride=2, padding=1)
+
+    def forward(self, x):
+        y = nn.functional.interpolate(self.norm(x), scale_factor=1.5, mode="bilinear")
+        y = nn.functional.scaled_dot_product_attention(y, y, y, is_causal=True)
+        return nn.functional.pad(self.up(y), (1, 1, 2, 2), mode="reflect")
+
+
+@pytest.mark.parametrize("is_portable", [False, True])
+def test_composites(is_portable, tmp_path):
+    net, x = Composites().eval(), torch.randn(2, 8, 6, 4)
+    device = {} if is_portable else {"device": sol.device.x86}
+    sol.deploy(net, [x], lib_name="Net", path=tmp_path, target="c_source", **device)
+    library = build_portable(tmp_path) if is_portable else build_native(tmp_path / "Net")
+    with torch.no_grad():
+        expected = net(x)
+    y = np.empty(tuple(expected.shape), np.float32)
+    address = ctypes.c_void_p(y.ctypes.data)
+    library.predict(None, ctypes.c_void_p(x.data_ptr()), ctypes.byref(address))
     close(y, expected)

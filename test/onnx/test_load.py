@@ -164,7 +164,6 @@ def test_memory(net):
 def test_an_interpreted_network_has_no_program(tmp_path):
     net = sol.load(session())
     for call in (
-        lambda: sol.profile(net, np.ones((1, 3), np.int32)),
         lambda: sol.report(net, path=tmp_path / "page.html"),
         lambda: sol.memory(net),
     ):

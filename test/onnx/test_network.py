@@ -276,7 +276,7 @@ def test_embedding():
     np.testing.assert_array_equal(net(index), np.maximum(words[index], 0))
     for wrong in (50, -51, 2**40):
         index[1, 333] = wrong
-        with pytest.raises(ValueError, match=f"number {wrong}, but there are 50 rows"):
+        with pytest.raises(IndexError, match=f"number {wrong}, but there are 50 rows"):
             net(index)
 
 

@@ -80,6 +80,19 @@ def test_nested_graphs_in_the_program(tmp_path, kib, words):
     assert done.returncode == (0 if kib > 32 else 1) and words in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("kib, compiled", [(128, 0), (256, 1)])
+def test_branches_are_interpreted_where_the_stack_is_too_small_to_compile(tmp_path, kib, compiled):
+    """All 30 conditions hold, so the value of the innermost branch is the result."""
+    model = nested_graphs(30)
+    model.graph.input[1].CopyFrom(port("x", shape=(64, 64)))
+    del model.graph.input[0]
+    model.graph.initializer.append(helper.make_tensor("c", TensorProto.BOOL, [], [True]))
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    done = run_program(tmp_path / "net.onnx", kib)
+    assert done.returncode == 0, done.stderr
+    assert f"{compiled} nodes ran compiled, {31 - compiled} were interpreted" in done.stdout
+
+
 def test_a_long_chain_is_several_kernels(tmp_path):
     path = tmp_path / "net.onnx"
     path.write_bytes(long_chain(150).SerializeToString())

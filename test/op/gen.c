@@ -2,6 +2,8 @@
 #include "base/size.h"
 #include "gen_parts.h"
 
+#include "ir/ir.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -113,4 +115,19 @@ const char *gen_dim_text(int64_t dim, char text[24]) {
     if (dim < 0) snprintf(text, 24, "$%d", (int)(-dim - 1));
     else snprintf(text, 24, "%d", (int)dim);
     return text;
+}
+
+/* The builder's handles are numbers of layers, as every layer and source makes one tensor. */
+static struct size size_of(const struct gen *g, int value, int d) {
+    const struct model *m = ir_user_model(g->model);
+    return m->layers.at[g->value[value].tensor]->out[0]->dim[d];
+}
+
+const char *gen_size_text(const struct gen *g, int value, int d, char text[SIZE_TEXT]) {
+    size_format(text, size_of(g, value, d));
+    return text;
+}
+
+bool gen_same_dim(const struct gen *g, int x, int y, int d) {
+    return size_equal(size_of(g, x, d), size_of(g, y, d));
 }

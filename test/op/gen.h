@@ -10,6 +10,7 @@
  *   gen_epilogue a convolution or linear layer, and pointwise layers after it
  *   gen_cnn     a small network of convolutions, poolings, concats, slices and residual sums
  *   gen_kept    a model that was compiled wrongly once
+ *   gen_open    layers and networks over open rows, columns and sequences
  *
  * The generator tracks bounds of the values and of their rounding errors. So models have no
  * overflow, no logarithm of a negative number, and no division by nearly 0.
@@ -70,5 +71,8 @@ void gen_epilogue(struct gen *g, struct random *r);
 void gen_cnn(struct gen *g, struct random *r);
 void gen_many(struct gen *g, struct random *r); /* more tensors than a kernel can read */
 void gen_kept(struct gen *g, struct random *r); /* regression tests */
+void gen_open(struct gen *g, struct random *r); /* several symbols; symbol 0 is the batch */
+/* A network as gen_cnn's over `rows` rows and `columns` columns, which may be symbols; adds its outputs. */
+void gen_cnn_of(struct gen *g, int64_t rows, int64_t columns);
 
 #endif

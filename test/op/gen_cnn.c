@@ -80,8 +80,8 @@ static int find_like(struct gen *g, int x, bool same_channels) {
     for (int i = 0; i < 12; i++) {
         int y = random_int(g->random, 0, g->n - 1);
         const struct gen_value *w = &g->value[y];
-        if (w->rank != 4 || w->dim[0] != v->dim[0] || w->dim[2] != v->dim[2] ||
-            w->dim[3] != v->dim[3])
+        if (w->rank != 4 || w->dim[0] != v->dim[0] || !gen_same_dim(g, x, y, 2) ||
+            !gen_same_dim(g, x, y, 3))
             continue;
         if (!same_channels || w->dim[1] == v->dim[1]) return y;
     }
@@ -119,13 +119,14 @@ static int add_excitation(struct gen *g, int x) {
 
 /* Channel shuffle with two groups, as in ShuffleNet. */
 static int add_shuffle(struct gen *g, int x) {
-    int c = channels(g, x), h = (int)g->value[x].dim[2], w = (int)g->value[x].dim[3];
-    char text[64];
+    int c = channels(g, x);
+    char text[3 * SIZE_TEXT], h[SIZE_TEXT], w[SIZE_TEXT];
     if (c % 2) return x;
-    snprintf(text, sizeof text, "shape=[$0,2,%d,%d,%d]", c / 2, h, w);
+    gen_size_text(g, x, 2, h), gen_size_text(g, x, 3, w);
+    snprintf(text, sizeof text, "shape=[$0,2,%d,%s,%s]", c / 2, h, w);
     int y = gen_add(g, "reshape", 1, &x, text);
     y = gen_add(g, "permute", 1, &y, "axes=[0,2,1,3,4]");
-    snprintf(text, sizeof text, "shape=[$0,%d,%d,%d]", c, h, w);
+    snprintf(text, sizeof text, "shape=[$0,%d,%s,%s]", c, h, w);
     return gen_add(g, "reshape", 1, &y, text);
 }
 
@@ -169,11 +170,17 @@ static int add_head(struct gen *g, int x) {
 
 void gen_cnn(struct gen *g, struct random *r) {
     static const int sizes[] = {1, 4, 7, 8, 13, 16};
-    int size = RANDOM_PICK(r, sizes), x;
+    int size = RANDOM_PICK(r, sizes);
     gen_start(g, r, "cnn");
+    gen_cnn_of(g, size, size);
+}
+
+void gen_cnn_of(struct gen *g, int64_t rows, int64_t columns) {
+    struct random *r = g->random;
+    int x;
     g->tolerance = 1e-4; /* several layers, also with Winograd */
-    x = gen_leaf(g, false, 4, (int64_t[]){g->batch, random_one_in(r, 2) ? 3 : 16, size, size}, -1,
-                 1);
+    x = gen_leaf(g, false, 4, (int64_t[]){g->batch, random_one_in(r, 2) ? 3 : 16, rows, columns},
+                 -1, 1);
     for (int i = random_int(r, 1, 7); i > 0 && g->n < GEN_VALUES - 30; i--) {
         x = add_block(g, x);
         if (random_one_in(r, 8)) gen_output(g, x);

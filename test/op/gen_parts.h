@@ -2,6 +2,7 @@
 #ifndef GEN_PARTS_H
 #define GEN_PARTS_H
 
+#include "base/size.h"
 #include "gen.h"
 
 #define GEN_MOST  20000 /* elements of a tensor of a single layer's case */
@@ -24,6 +25,9 @@ int64_t gen_extent(const struct gen *g, int64_t dim); /* the dim at the largest 
 int64_t gen_elements(const struct gen *g, int value);
 /* A shape of rank 1 to 4 with at most `most` elements; the first dim is sometimes the batch. */
 int gen_shape(struct gen *g, int64_t most, int64_t *dim);
+/* Dim `d` of a value as attribute text, also if it is a formula. */
+const char *gen_size_text(const struct gen *g, int value, int d, char text[SIZE_TEXT]);
+bool gen_same_dim(const struct gen *g, int x, int y, int d);
 /* The same, also of rank 0 or 5, and sometimes with a dim of 0. */
 int gen_any_shape(struct gen *g, int64_t most, int64_t *dim);
 /* A dim as attribute text: "7" or "$0". */

@@ -335,9 +335,7 @@ static void test_group(const char *name, uint64_t seed, int n) {
     for (int i = 0; i < n; i++) {
         group.seed = seed + (uint64_t)i;
         if (test_model(&group)) continue;
-        /* Only the planner adds copies; test_host tests host layers. */
-        if (!CHECK(strstr(name, "copy") || strstr(name, "host")))
-            printf("%s has no row in gen_layer.c\n", name);
+        if (!CHECK(!"a kind of layer has cases")) printf("%s has no row in gen_layer.c\n", name);
         return;
     }
     printf("%-18s %4d models from seed %llu, worst error %.2f of what is allowed, %d failures\n",
@@ -382,6 +380,8 @@ int main(int argc, char **argv) {
     const int part = check_is_emulated("three models of four") ? 4 : 1;
     for (int i = 0; i < N_LAYER_KINDS; i++) {
         char name[64];
+        /* Only the planner adds copies; test_host tests host layers. */
+        if (i == LAYER_copy || i == LAYER_host) continue;
         test_group(layer_infos[i].name, seed, CASES_PER_LAYER / part);
         snprintf(name, sizeof name, "types:%s", layer_infos[i].name);
         test_both_ways(name, seed, CASES_OF_TYPES, 3 * CASES_OF_TYPES);

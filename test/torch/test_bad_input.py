@@ -113,7 +113,6 @@ def test_another_batch_than_the_fixed_one(net, batch):
 @pytest.mark.parametrize(
     "shape, error, words",
     [
-        ([3, 0], ValueError, "only the first size"),
         ([-1, 3], ValueError, "negative"),
         ([2**40, 2**40], ValueError, "bytes"),
         ([0, 3.0], TypeError, "integers"),

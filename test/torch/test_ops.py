@@ -182,6 +182,8 @@ POINTWISE = {
     "rdiv": lambda x: 2 / (x.abs() + 1), "maximum": lambda x: torch.maximum(x, -x),
     "minimum": lambda x: torch.minimum(x, x * x), "addcmul": lambda x: torch.addcmul(x, x, x, value=2),
     "log_softmax": lambda x: F.log_softmax(x, 1), "softmax": lambda x: F.softmax(x, -1),
+    "exp2": torch.exp2, "log2": lambda x: torch.log2(x.abs() + 0.1), "tan": torch.tan,
+    "log10": lambda x: torch.log10(x.abs() + 0.1), "lerp": lambda x: torch.lerp(x, -x, 0.3),
     "softmax 1": lambda x: x.softmax(1), "softmin": lambda x: F.softmin(x, 1),
 }  # fmt: skip
 
@@ -199,7 +201,11 @@ REDUCTIONS = {
     "norm -inf": lambda x: torch.linalg.vector_norm(x, -math.inf, dim=(1, 2)),
     "norm 0": lambda x: torch.linalg.vector_norm(x.relu(), 0, dim=1), "normalize": F.normalize,
     "normalize 1": lambda x: F.normalize(x, 1, 2), "cosine": lambda x: F.cosine_similarity(x, x * x, 1),
-    "distance": lambda x: F.pairwise_distance(x, x * x), "var by hand": lambda x: (x - x.mean((2, 3), True)) ** 2,
+    "mse": lambda x: torch.ops.aten.mse_loss(x, x * x) + x, "l1": lambda x: torch.ops.aten.l1_loss(x, x * x, 2) + x,
+    "adaptive 3d": lambda x: F.adaptive_avg_pool3d(x.unsqueeze(1), 1), "einsum": lambda x:
+    torch.einsum("bchw,bcHw->bhH", x, x * 2), "einsum scores": lambda x: torch.einsum("bchw,bcvw->bchv", x, x),
+    "einsum turned": lambda x: torch.einsum("bchw->bwc", x), "einsum outer": lambda x:
+    torch.einsum("bc,bhw->bwhc", x.mean((2, 3)), x.mean(1)), "distance": lambda x: F.pairwise_distance(x, x * x), "var by hand": lambda x: (x - x.mean((2, 3), True)) ** 2,
 }  # fmt: skip
 
 SHAPES = {
@@ -224,6 +230,8 @@ SHAPES = {
     "roll flat": lambda x: x[:, 0].flatten(1).T.roll(1, 0), "flip": lambda x: x.flip(1, -1),
     "movedim": lambda x: x.movedim(1, 3) + 1, "movedim 2": lambda x: x.movedim((1, 2), (3, 1)) + 1,
     "repeat": lambda x: x.repeat(1, 2, 1, 3), "repeat more": lambda x: x.mean(1).repeat(2, 1, 1, 1),
+    "unfold": lambda x: x.unfold(2, 3, 2), "im2col": lambda x: F.unfold(x, 3, padding=1, stride=2),
+    "im2col 2": lambda x: F.unfold(x, (2, 3), dilation=(2, 1)), "tensor_split": lambda x: x.tensor_split(2, 2)[1] + 1,
     "tile": lambda x: x.tile(2, 1), "repeat_interleave": lambda x: x.repeat_interleave(3, 2),
     "tril": lambda x: x.tril(), "triu": lambda x: x.triu(-2), "tril_": lambda x: x.tril_(1) + 1,
     "reflect": lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"),

@@ -43,6 +43,23 @@
        "%6 = mean %5 axes=[2,3] keepdim=true\n%7 = scalar value=0.5\n%8 = add %6 %7\n"
        "%9 = rsqrt %8\n%10 = mul %4 %9\n%11 = reshape %1 shape=[2,4,1]\n%12 = mul %10 %11\n"
        "%13 = reshape %12 shape=[$0,8,6,6]\noutput %13 \"y\"\n"},
+    /* A stride of 2 has four phases; with stride 1, the weight is reversed and the result is that of the conv. */
+    {"decompose",
+     X "%1 = param f32[8,3,2,2] \"w\"\n%2 = param f32[3] \"b\"\n"
+       "%3 = conv_transpose %0 %1 %2 stride=[2,2]\noutput %3 \"y\"\n",
+     X "%1 = param f32[8,3,2,2] \"w\"\n%2 = param f32[3] \"b\"\n"
+       "%3 = reshape %1 shape=[1,8,3,1,2,1,2]\n%4 = permute %3 axes=[0,2,4,6,1,3,5]\n"
+       "%5 = reshape %4 shape=[12,8,1,1]\n%6 = reshape %2 shape=[3,1]\n"
+       "%7 = expand %6 shape=[3,4]\n%8 = reshape %7 shape=[12]\n%9 = conv %0 %5 %8\n"
+       "%10 = reshape %9 shape=[$0,3,2,2,6,6]\n%11 = permute %10 axes=[0,1,4,2,5,3]\n"
+       "%12 = reshape %11 shape=[$0,3,12,12]\noutput %12 \"y\"\n"},
+    {"decompose",
+     X "%1 = param f32[8,3,3,1] \"w\"\n%2 = conv_transpose %0 %1 pad=[1,0,1,0]\n"
+       "output %2 \"y\"\n",
+     X "%1 = param f32[8,3,3,1] \"w\"\n%2 = reshape %1 shape=[1,8,3,3,1,1,1]\n"
+       "%3 = slice %2 axis=3 start=2 step=-1 shape=[3]\n"
+       "%4 = permute %3 axes=[0,2,4,6,1,3,5]\n%5 = reshape %4 shape=[3,8,3,1]\n"
+       "%6 = conv %0 %5 pad=[1,0,1,0]\noutput %6 \"y\"\n"},
     {"decompose", V "%1 = logsumexp %0 axes=[1]\noutput %1 \"y\"\n",
      V "%1 = reduce_max %0 axes=[1] keepdim=true\n"
        "%2 = clamp %1 min=-3.4028234663852886e+38 max=3.4028234663852886e+38\n%3 = sub %0 %2\n"

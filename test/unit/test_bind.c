@@ -25,7 +25,9 @@ struct program {
     struct slot slot[SLOTS];
     struct buffer_ref ptr[STEPS][SLOTS];
     int64_t units[SLOTS]; /* per sample */
+    struct size stride[SLOTS];
 };
+static const struct formulas none;
 
 static int64_t one_task(const struct step *step, const int64_t *arg) {
     (void)step, (void)arg;
@@ -38,8 +40,8 @@ static void point_to_slots(struct program *p, int i) {
     int64_t bytes = 0;
     for (int s = 0; s < p->list.n_slots; s++) {
         if (p->slot[s].first > i || p->slot[s].last < i) continue;
-        p->ptr[i][step->n_ptr++] = (struct buffer_ref){
-            .kind = BUFFER_ARENA, .index = s, .sample_stride = p->units[s] * UNIT};
+        p->ptr[i][step->n_ptr++] =
+            (struct buffer_ref){.kind = BUFFER_ARENA, .index = s, .sample_stride = &p->stride[s]};
         bytes += p->units[s] * UNIT;
     }
     step->ptr = p->ptr[i];
@@ -53,6 +55,7 @@ static void draw_program(struct program *p) {
         p->units[s] = draw(20);
         p->slot[s].first = (int)draw(p->list.n);
         p->slot[s].last = (int)min_i64(p->list.n - 1, p->slot[s].first + draw(6));
+        p->stride[s] = size_const(p->units[s] * UNIT);
         p->slot[s].size = size_scale(size_symbol(0), p->units[s] * UNIT);
     }
     for (int i = 0; i < p->list.n; i++) {
@@ -68,7 +71,7 @@ static void play_image(const struct program *p, const struct binding *b, int i, 
     const int s = p->ptr[i][ptr].index;
     const int64_t in_micro_batch = image - first, mark = 1 + s + SLOTS * image;
     const int64_t at = b->ptr_offset[i][ptr] + first * b->ptr_sample_stride[i][ptr] +
-                       in_micro_batch * p->ptr[i][ptr].sample_stride;
+                       in_micro_batch * p->units[s] * UNIT;
     CHECK(at >= 0 && at + p->units[s] * UNIT <= (int64_t)b->arena_size);
     for (int64_t u = 0; u < p->units[s]; u++) {
         if (p->slot[s].first == i) memory[at / UNIT + u] = mark;
@@ -99,7 +102,7 @@ static void test_random_programs(void) {
         struct binding *b = NULL;
         draw_program(&p);
         micro_batch_cache = draw(12000);
-        if (!CHECK(!binding_new(&p.list, symbols, 1, &b))) continue;
+        if (!CHECK(!binding_new(&p.list, &none, symbols, 1, &b))) continue;
         int64_t *memory = calloc(b->arena_size / UNIT + 1, sizeof *memory);
         divided += play(&p, b, batch, memory) > p.list.n;
         n_sections += b->n_sections;

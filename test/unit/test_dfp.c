@@ -95,7 +95,9 @@ static double eval(struct point *p, const struct expr *e) {
     case EXPR_CONST: return e->value;
     case EXPR_LOAD: return eval_load(p, e);
     case EXPR_REDUCE: return eval_reduce(p, e, 0);
-    case EXPR_RANGE: at = eval_index(p, e->index[0]); return at >= e->low && at < e->high;
+    case EXPR_RANGE:
+        at = eval_index(p, e->index[0]);
+        return at >= size_value(e->low) && at < size_value(e->high);
     case EXPR_INDEX: return (double)eval_index(p, e->index[0]);
     case EXPR_CAST: return eval(p, e->arg[0]); /* bools to f32: 1 or 0 in both */
     case EXPR_APPLY:

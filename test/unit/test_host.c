@@ -8,6 +8,7 @@
 #include "run/micro_batch.h"
 
 #include <pthread.h>
+#include <sol/deploy.h>
 #include <sol/sol.h>
 
 #define PIXELS 36
@@ -263,7 +264,7 @@ static void test_bad_text(void) {
     refuse("%1 = host @1 f32[] %0", "there is no host 1");
     refuse("%1 = host f32[] %0", "a host's number is missing");
     refuse("%1 = host @0 f32[$1] %0", "does not have");
-    refuse("%1 = host @0 f32[$0-1] %0", "may be negative");
+    refuse("%1 = host @0 f32[-1] %0", "dim 0 would be -1");
     refuse("%1, %1 = host @0 f32[] f32[] %0", "made twice");
     refuse("%1 = host @0 f32[] %0 pure=true effects=true", "cannot be pure");
     refuse("host @0 \"g\"", "in order");
@@ -333,6 +334,70 @@ static void test_memory(void) {
         CHECK(out[3][29] == 54 && out[4][0] == 10);
         finish();
     }
+    sol_model_free(m);
+    CHECK(record.n_released == 1);
+}
+
+/* ---- Element types ---- */
+
+/* f32 to i64: out[i] = 10 * in[i]. i64 and bool to f64 and i8: the sum of both, and the bool */
+static enum sol_status convert(void *user, const struct sol_host_call *call) {
+    (void)user;
+    const struct sol_host_tensor *in = call->in, *out = call->out;
+    for (int64_t i = 0; i < count(in); i++) {
+        if (in->dtype == SOL_F32) {
+            ((int64_t *)out->data)[i] = (int64_t)(10 * ((float *)in->data)[i]);
+            continue;
+        }
+        if (in[0].dtype != SOL_I64 || in[1].dtype != SOL_BOOL || out[1].dtype != SOL_I8)
+            return SOL_EBUG;
+        const bool truth = ((bool *)in[1].data)[i];
+        ((double *)out[0].data)[i] = (double)((int64_t *)in[0].data)[i] + truth;
+        ((int8_t *)out[1].data)[i] = (int8_t)truth;
+    }
+    return SOL_OK;
+}
+
+static void test_types(void) {
+    static const char *const devices[] = {NULL, "c", "ref"};
+    struct sol_model *m = sol_model_new("types");
+    int64_t n = sol_model_symbol(m, "n");
+    sol_tensor x = sol_model_input(m, "x", SOL_F32, 2, (int64_t[]){n, 3}), y, z[2];
+    int host = sol_model_host(m, &(struct sol_host){"convert", convert, NULL, NULL});
+    sol_model_host_layer(m, host, 1, &x, "i64[$0,3]", "", NULL, 1, &y);
+    y = sol_model_layer(m, "add", 2, (sol_tensor[]){y, y}, "", NULL);
+    sol_tensor mask =
+        sol_model_layer(m, "less", 2, (sol_tensor[]){x, sol_model_scalar(m, 1)}, "", NULL);
+    sol_model_host_layer(m, host, 2, (sol_tensor[]){y, mask}, "f64[$0,3] i8[$0,3]", "", NULL, 2, z);
+    sol_model_output(m, "sum", z[0]);
+    sol_model_output(m, "truth", z[1]);
+    sol_model_output(m, "y", y);
+    for (int d = 0; d < COUNT(devices); d++) {
+        struct sol_options options = {.device = devices[d]};
+        float in[6] = {-2, 0.5f, 1, 3, 0, 7};
+        double sum[6];
+        int8_t truth[6];
+        int64_t twice[6];
+        REQUIRE(!sol_compile(m, &options, &program));
+        REQUIRE(!sol_weights_new(program, NULL, &weights));
+        CHECK(!sol_program_run(program, weights, (int64_t[]){2}, (const void *[]){in},
+                               (void *[]){sum, truth, twice}));
+        for (int i = 0; i < 6; i++) {
+            CHECK(twice[i] == (int64_t)(20 * in[i]) && truth[i] == (in[i] < 1));
+            CHECK(sum[i] == (double)twice[i] + truth[i]);
+        }
+        finish();
+    }
+    sol_model_free(m);
+}
+
+/* A library has no frontend. */
+static void test_library(void) {
+    struct record record = {.fails_at = -1};
+    struct sol_model *m = make_network(&record);
+    struct sol_library library = {.lib_name = "lib", .func_name = "run", .path = "."};
+    CHECK(sol_deploy(m, (const void *[]){weight}, &library) == SOL_EUNSUPPORTED);
+    CHECK_TEXT(sol_error(), "a library cannot compute nodes of the frontend (1): halve (net:3)");
     sol_model_free(m);
     CHECK(record.n_released == 1);
 }
@@ -472,6 +537,8 @@ int main(void) {
     test_bad_text();
     test_builder();
     test_memory();
+    test_types();
+    test_library();
     test_effects();
     test_threads_and_forks();
     test_guard();

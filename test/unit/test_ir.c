@@ -17,7 +17,7 @@ static struct arena arena; /* of the running test; main creates and frees it */
 
 static struct size read_size(const char *text) {
     struct size size = {0};
-    CHECK(size_parse(&text, &size) && !*text);
+    CHECK(size_parse(&text, &(struct size_table){0}, &size) && !*text);
     return size;
 }
 
@@ -37,7 +37,7 @@ static void test_size_text(void) {
     static const char *const wrong[] = {"",
                                         "x",
                                         "$",
-                                        "$4",
+                                        "$96",
                                         "+",
                                         "+1",
                                         "+$0-1",
@@ -53,7 +53,7 @@ static void test_size_text(void) {
     for (int i = 0; i < COUNT(wrong); i++) {
         const char *at = wrong[i];
         struct size size;
-        CHECK(!size_parse(&at, &size));
+        CHECK(!size_parse(&at, &(struct size_table){0}, &size));
         CHECK(at == wrong[i]);
     }
 }
@@ -75,7 +75,85 @@ static void test_size_arithmetic(void) {
     CHECK(!size_divide(size_const(INT64_MIN), size_const(-1), &q));
     CHECK(size_symbol(SIZE_SYMBOLS).bad && size_symbol(-1).bad);
     CHECK(size_never_negative(read_size("3*$0+1")) && !size_never_negative(read_size("$0-1")));
-    CHECK(size_symbols(read_size("5")) == 0 && size_symbols(read_size("$0+$2")) == 3);
+}
+
+/* floor(a / divisor), with what a table prints for new symbols. */
+static void check_quotient(const char *a, int64_t divisor, const char *want, const char *numerator,
+                           int64_t new_divisor) {
+    struct size_table table = {0};
+    struct size found = size_floor(&table, read_size(a), divisor);
+    CHECK(size_equal(found, read_size(want)));
+    if (!CHECK(table.n == (numerator != NULL)) || !numerator) return;
+    CHECK(size_equal(table.at[0].numerator, read_size(numerator)));
+    CHECK(table.at[0].divisor == new_divisor);
+}
+
+static void test_size_quotients(void) {
+    check_quotient("4*$0+3", 2, "2*$0+1", NULL, 0);
+    check_quotient("-4*$0-3", 2, "-2*$0-2", NULL, 0);
+    check_quotient("7", 2, "3", NULL, 0);
+    check_quotient("$0+7", 1, "$0+7", NULL, 0);
+    check_quotient("$0+7", 2, "$8+3", "$0+1", 2);
+    check_quotient("$0-3", 2, "$8-2", "$0+1", 2);
+    check_quotient("2*$0+3", 4, "$8", "$0+1", 2);
+    check_quotient("-$0", 2, "-$0+$8", "$0", 2);
+    check_quotient("5*$0*$1+3*$2", 3, "$2+$8", "5*$0*$1", 3);
+    CHECK(size_floor(&(struct size_table){0}, size_symbol(0), 0).bad);
+    CHECK(size_floor(&(struct size_table){0}, size_symbol(SIZE_SYMBOLS), 2).bad);
+
+    struct size_table table = {0};
+    struct size half = size_ceil(&table, size_symbol(1), 2);
+    CHECK(size_equal(half, size_floor(&table, read_size("$1+1"), 2)) && table.n == 1);
+    struct size quarter = size_ceil(&table, half, 2);
+    CHECK(size_equal(quarter, size_ceil(&table, size_symbol(1), 4)) && table.n == 2);
+    CHECK(size_depends(&table, quarter, 1) && !size_depends(&table, quarter, 0));
+    int64_t symbols[SIZE_SYMBOLS] = {3, 9};
+    size_derive(table.at, table.n, symbols);
+    CHECK(size_eval(&half, symbols) == 5 && size_eval(&quarter, symbols) == 3);
+    for (int i = 2; table.n < COUNT(table.at); i++)
+        CHECK(!size_floor(&table, size_symbol(0), i).bad);
+    CHECK(size_floor(&table, size_symbol(2), 7).bad && !size_ceil(&table, half, 2).bad);
+
+    /* As text; also a symbol whose values are multiples of 16. */
+    struct size_table two = {.n_free = 2, .multiple = {1, 16}};
+    struct size size;
+    const char *text = "2*floor(($0+1)/2)+floor(($1)/4)+$1";
+    CHECK(size_parse(&text, &two, &size) && !*text);
+    CHECK_TEXT(show_size(size), "2*$8+20*$9");
+    static const char *const wrong[] = {"floor($0/2)",   "floor(($2)/2)", "floor(($10)/2)",
+                                        "floor(($0)/0)", "floor(($0)/2",  "floor(($0/2))",
+                                        "floor()",       "floor(($0)/-2)"};
+    for (int i = 0; i < COUNT(wrong); i++)
+        CHECK(!size_parse(&(const char *){wrong[i]}, &two, &size));
+    char deep[400] = "";
+    for (int i = 0; i < 20; i++) strcat(deep, "floor((");
+    CHECK(!size_parse(&(const char *){deep}, &two, &size));
+}
+
+/* Random quotients of quotients have the values of the divisions, and equal sizes one symbol. */
+static void test_random_quotients(void) {
+    uint64_t state = 1;
+    for (int round = 0; round < 500; round++) {
+        struct size_table table = {0};
+        struct size size[8] = {size_symbol(0), size_symbol(1)};
+        int64_t symbols[SIZE_SYMBOLS] = {0}, value[8];
+        for (int i = 0; i < 2; i++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            symbols[i] = value[i] = (int64_t)(state >> 58);
+        }
+        for (int i = 2; i < 8; i++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            int a = (int)(state >> 40) % i, b = (int)(state >> 44) % i;
+            int64_t divisor = 1 + (int64_t)(state >> 50) % 6,
+                    added = (int64_t)(state >> 56) % 9 - 4;
+            struct size sum = size_add(size_add(size[a], size[b]), size_const(added));
+            size[i] = size_floor(&table, sum, divisor);
+            value[i] = floor_div(value[a] + value[b] + added, divisor);
+            if (size[i].bad) break;
+            size_derive(table.at, table.n, symbols);
+            CHECK(size_eval(&size[i], symbols) == value[i]);
+        }
+    }
 }
 
 static void test_size_eval(void) {
@@ -121,8 +199,9 @@ static const struct row rows[] = {
     {X " f32[4,3,3,3]", "conv groups=0", "!groups", SOL_EINVAL},
     {X " f32[4,3,3,3]", "conv groups=2", "!groups", SOL_EINVAL},
     {"f32[3,8,8] f32[4,3,3,3]", "conv", "![3,8,8]", SOL_EINVAL},
-    {"f32[1,$0,8,8] f32[4,3,3,3]", "conv", "!first dim", SOL_EUNSUPPORTED},
-    {"f32[1,3,$0,8] f32[4,3,3,3]", "conv", "!first dim", SOL_EUNSUPPORTED},
+    {"f32[1,$0,8,8] f32[4,3,3,3]", "conv", "!channels", SOL_EUNSUPPORTED},
+    {"f32[1,3,$0,8] f32[4,3,3,3]", "conv", "f32[1,4,$0-2,6]", 0},
+    {"f32[1,3,$0,$0] f32[4,3,3,3]", "conv stride=[2,1] pad=[1,1,1,1]", "f32[1,4,$8,$0]", 0},
     {X, "conv", "!1 inputs", SOL_EINVAL},
     {X " f64[4,3,3,3]", "conv", "!input 0 is f32, but input 1 is f64", SOL_EINVAL},
     /* Linear, batch norm, softmax */
@@ -250,6 +329,10 @@ static const struct row rows[] = {
     {"f32[1,1,1,1]", "avg_pool kernel=[2,2] stride=[2,2] ceil=true", "f32[1,1,1,1]", 0},
     {"f32[1,1,1,1]", "avg_pool kernel=[2,2] stride=[2,2]", "!does not fit", SOL_EINVAL},
     {X, "max_pool kernel=[3,3] dilation=[2,2]", "f32[$0,3,4,4]", 0},
+    {"f32[1,1,$0,$0]", "max_pool kernel=[3,3] stride=[2,1] ceil=true", "f32[1,1,$8,$0-2]", 0},
+    {"f32[1,1,$0,6]", "max_pool kernel=[2,2] stride=[3,3] ceil=true", "!is no formula",
+     SOL_EUNSUPPORTED},
+    {"f32[1,1,$0,$0]", "adaptive_avg_pool kernel=[2,3]", "f32[1,1,2,3]", 0},
     {X, "avg_pool kernel=[3,3] pad=[2,0,0,0]", "!pad 2 is more than half", SOL_EINVAL},
     {X, "avg_pool kernel=[0,3]", "!kernel", SOL_EINVAL},
     {X, "avg_pool kernel=[4294967296,3]", "!kernel", SOL_EINVAL},
@@ -291,9 +374,13 @@ static const struct row rows[] = {
     {X, "slice axis=3 start=7 step=-3 shape=[3]", "f32[$0,3,8,3]", 0},
     {X, "slice axis=3 start=7 step=-3 shape=[4]", "!leave axis 3", SOL_EINVAL},
     {X, "slice axis=3 start=8 step=-1 shape=[2]", "!leave axis 3", SOL_EINVAL},
-    {X, "slice axis=0 step=-1 shape=[$0]", "!unknown size", SOL_EUNSUPPORTED},
+    {X, "slice axis=0 start=$0-1 step=-1 shape=[$0]", X, 0},
     {X, "slice axis=1 start=-1 shape=[1]", "!start", SOL_EINVAL},
-    {X, "slice axis=0 shape=[1]", "!unknown size", SOL_EUNSUPPORTED},
+    {X, "slice axis=0 shape=[1]", "f32[1,3,8,8]", 0},
+    {X, "slice axis=0 start=$0-1 shape=[1]", "f32[1,3,8,8]", 0},
+    {X, "slice axis=0 start=2 shape=[$0-2]", "f32[$0-2,3,8,8]", 0},
+    {X, "slice axis=0 start=$1 shape=[1]", "!a symbol that the model does not have", SOL_EINVAL},
+    {X, "slice axis=1 start=$0 shape=[1]", "f32[$0,1,8,8]", 0},
     {X " " X6, "concat axis=1", "f32[$0,9,8,8]", 0},
     {X " " X, "concat axis=-1", "f32[$0,3,8,16]", 0},
     {X " " X6, "concat axis=2", "!differ", SOL_EINVAL},
@@ -318,8 +405,9 @@ static const struct row rows[] = {
     /* Symbols that the model does not have; sizes that may be negative, or overflow */
     {"f32[1]", "expand shape=[$1]", "!dim 0 is $1, a symbol that the model does not have",
      SOL_EINVAL},
-    {"f32[1]", "expand shape=[$0-5]", "!dim 0 would be $0-5, which may be negative", SOL_EINVAL},
-    {"f32[$0-5]", "relu", "!which may be negative", SOL_EINVAL},
+    {"f32[1]", "expand shape=[$0-5]", "f32[$0-5]", 0},
+    {"f32[1]", "expand shape=[-5]", "!dim 0 would be -5", SOL_EINVAL},
+    {"f32[$0-5]", "relu", "f32[$0-5]", 0},
     {X " f32[0,$0,1,1]", "conv", "!weight", SOL_EINVAL},
     {X " f32[0,3,1,1]", "conv groups=9223372036854775807", "!no channels", SOL_EUNSUPPORTED},
     {"f32[1,3,0,8] f32[4,3,1,1]", "conv pad=[1,1,1,1]", "!rows", SOL_EINVAL},
@@ -441,7 +529,7 @@ static void test_sticky(void) {
     check_mistake(m, SOL_EINVAL, "net.py:9: relu has no attribute");
 
     m = sol_model_new("m");
-    for (int i = 0; i <= SIZE_SYMBOLS; i++) (void)sol_model_symbol(m, "s");
+    for (int i = 0; i <= SIZE_FREE; i++) (void)sol_model_symbol(m, "s");
     check_mistake(m, SOL_EUNSUPPORTED, "symbols");
 
     m = sol_model_new("m");
@@ -608,9 +696,10 @@ static void test_verify(void) {
 
 int main(void) {
     static void (*const tests[])(void) = {
-        test_size_text,     test_size_arithmetic, test_size_eval,  test_infer,       test_broadcast,
-        test_builder,       test_sticky,          test_long_names, test_check_again, test_dtypes,
-        test_out_of_memory, test_clone,           test_replace,    test_verify,
+        test_size_text,     test_size_arithmetic, test_size_quotients, test_random_quotients,
+        test_size_eval,     test_infer,           test_broadcast,      test_builder,
+        test_sticky,        test_long_names,      test_check_again,    test_dtypes,
+        test_out_of_memory, test_clone,           test_replace,        test_verify,
     };
     jmp_buf boundary;
     arena_init(&arena);

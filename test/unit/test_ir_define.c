@@ -129,7 +129,7 @@ static struct value eval_expr(struct eval *e, const struct expr *x) {
         return eval_reduce(e, x, 0, make_constant(x->type, meaning_of_nothing(x->combine)));
     case EXPR_RANGE:
         at = eval_index(e, x->index[0]);
-        return (struct value){.whole = at >= x->low && at < x->high};
+        return (struct value){.whole = at >= size_value(x->low) && at < size_value(x->high)};
     case EXPR_INDEX: return (struct value){.whole = eval_index(e, x->index[0])};
     case EXPR_APPLY: return eval_apply(e, x);
     case EXPR_CAST: return convert(x->arg[0]->type, x->type, eval_expr(e, x->arg[0]));

@@ -231,29 +231,33 @@ static void test_public_text(void) {
 static void test_attributes(void) {
     const struct layer_info *clamp = &layer_infos[LAYER_clamp],
                             *pool = &layer_infos[LAYER_max_pool];
+    struct size_table none = {0};
     struct attr a;
-    CHECK(!ir_parse_attr("", clamp, &a) && a.min == -INFINITY && a.max == INFINITY);
-    CHECK(!ir_parse_attr("  max=6  min=-1e-3 ", clamp, &a) && a.min == -0.001 && a.max == 6);
-    CHECK(!ir_parse_attr("kernel=[3,2] ceil=true", pool, &a) && a.kernel[1] == 2 && a.ceil);
+    CHECK(!ir_parse_attr("", clamp, &none, &a) && a.min == -INFINITY && a.max == INFINITY);
+    CHECK(!ir_parse_attr("  max=6  min=-1e-3 ", clamp, &none, &a) && a.min == -0.001 && a.max == 6);
+    CHECK(!ir_parse_attr("kernel=[3,2] ceil=true", pool, &none, &a) && a.kernel[1] == 2 && a.ceil);
     CHECK(a.stride[0] == 1 && a.dilation[1] == 1 && a.min == -INFINITY && !a.pad[3]);
     static const char *const wrong[] = {"min",    "min=",    "min=1,",   "min=1max=2",
                                         "mi=1",   "=1",      "min=[1]",  "minimum=1",
                                         "min =1", "min=1\n", "min=1 max"};
-    for (int i = 0; i < COUNT(wrong); i++) CHECK(ir_parse_attr(wrong[i], clamp, &a) == SOL_EINVAL);
+    for (int i = 0; i < COUNT(wrong); i++)
+        CHECK(ir_parse_attr(wrong[i], clamp, &none, &a) == SOL_EINVAL);
     static const char *const lists[] = {"kernel=",     "kernel=[",      "kernel=[1,",
                                         "kernel=[1,2", "kernel=1",      "kernel=[1,2,3]",
                                         "kernel=[]",   "kernel=[$0,1]", "kernel=[1,,2]"};
-    for (int i = 0; i < COUNT(lists); i++) CHECK(ir_parse_attr(lists[i], pool, &a) == SOL_EINVAL);
+    for (int i = 0; i < COUNT(lists); i++)
+        CHECK(ir_parse_attr(lists[i], pool, &none, &a) == SOL_EINVAL);
     const struct layer_info *cast = &layer_infos[LAYER_cast];
-    CHECK(!ir_parse_attr("", cast, &a) && a.dtype == SOL_F32);
+    CHECK(!ir_parse_attr("", cast, &none, &a) && a.dtype == SOL_F32);
     for (int i = 0; i < SOL_N_DTYPES; i++) {
         const char *name = size_dtype_name((enum sol_dtype)i);
-        CHECK(!ir_parse_attr(arena_printf(&arena, "dtype=%s", name), cast, &a) &&
+        CHECK(!ir_parse_attr(arena_printf(&arena, "dtype=%s", name), cast, &none, &a) &&
               (int)a.dtype == i);
     }
     static const char *const types[] = {"dtype=",  "dtype=f",    "dtype=f322",  "dtype=F32",
                                         "dtype=0", "dtype=f32,", "dtype=[f32]", "dtype=f32x=1"};
-    for (int i = 0; i < COUNT(types); i++) CHECK(ir_parse_attr(types[i], cast, &a) == SOL_EINVAL);
+    for (int i = 0; i < COUNT(types); i++)
+        CHECK(ir_parse_attr(types[i], cast, &none, &a) == SOL_EINVAL);
     CHECK(ir_find_kind("conv") == LAYER_conv && ir_find_kind("con") == N_LAYER_KINDS);
 }
 

@@ -102,6 +102,67 @@ static struct message make_network(void) {
     return make_model(&graph);
 }
 
+static void put_tensor(struct message *graph, const char *name, int type, int64_t n,
+                       const void *data, size_t size) {
+    struct message tensor = {0};
+    if (n) put_int(&tensor, 1, (uint64_t)n);
+    put_int(&tensor, 2, (uint64_t)type);
+    put_text(&tensor, 8, name);
+    put_raw(&tensor, 9, data, size);
+    put_message(graph, 5, &tensor);
+}
+
+static void put_graph(struct message *node, const char *name, const struct message *graph) {
+    struct message attribute = {0};
+    put_text(&attribute, 1, name);
+    put_message(&attribute, 6, graph);
+    put_int(&attribute, 20, 5);
+    put_message(node, 5, &attribute);
+}
+
+/* y = sqrt(c), for so many values that the branch is compiled: max(sqrt(c + zeros)) over the first of three dims. */
+static struct message make_branch(void) {
+    static const float zeros[40];
+    static const int64_t shape[3] = {40, 1, 1}, axis = 0;
+    struct message graph = {0}, max = {0}, keep = {0};
+    put_node(&graph, "Reshape", "zeros", "shape", "z");
+    put_node(&graph, "Add", "c", "z", "d");
+    put_node(&graph, "Sqrt", "d", NULL, "e");
+    put_text(&max, 1, "e");
+    put_text(&max, 1, "axes");
+    put_text(&max, 2, "f");
+    put_text(&max, 4, "ReduceMax");
+    put_text(&keep, 1, "keepdims");
+    put_int(&keep, 20, 2);
+    put_int(&keep, 3, 0);
+    put_message(&max, 5, &keep);
+    put_message(&graph, 1, &max);
+    put_tensor(&graph, "zeros", 1, 40, zeros, sizeof zeros);
+    put_tensor(&graph, "shape", 7, 3, shape, sizeof shape);
+    put_tensor(&graph, "axes", 7, 1, &axis, sizeof axis);
+    put_port(&graph, 12, "f", 1, 2);
+    return graph;
+}
+
+/* The same as make_network, but the last node is an If whose branches compute it. */
+static struct message make_branches(void) {
+    struct message graph = {0}, choice = {0}, branch = make_branch();
+    put_node(&graph, "Reshape", "x", "s", "a");
+    put_node(&graph, "Exp", "a", NULL, "b");
+    put_node(&graph, "Sinh", "b", NULL, "c");
+    put_text(&choice, 1, "true");
+    put_text(&choice, 2, "y");
+    put_text(&choice, 4, "If");
+    put_graph(&choice, "then_branch", &branch);
+    put_graph(&choice, "else_branch", &branch);
+    put_message(&graph, 1, &choice);
+    put_tensor(&graph, "true", 9, 0, &(bool){true}, 1);
+    put_port(&graph, 11, "x", 1, 2);
+    put_port(&graph, 11, "s", 7, 1);
+    put_port(&graph, 12, "y", 1, 2);
+    return make_model(&graph);
+}
+
 /* x: the first n of 6 values, as one row or as one column. */
 static enum sol_status call_part(struct sol_session *net, int n, bool is_row, int columns,
                                  float y[6]) {
@@ -130,8 +191,7 @@ static enum sol_status call(struct sol_session *net, float y[6]) {
 }
 static bool is_right(const float y[6]) { return part_is_right(6, y); }
 
-static void test_network(void) {
-    struct message model = make_network();
+static void test_network(struct message model, int n_compiled, int n_interpreted) {
     struct sol_session *net;
     float y[6];
     int compiled, interpreted;
@@ -139,7 +199,7 @@ static void test_network(void) {
     for (int i = 0; i < 2; i++) {
         CHECK(!call(net, y) && is_right(y));
         sol_session_count(net, &compiled, &interpreted);
-        CHECK(compiled == 3 && interpreted == 1);
+        CHECK(compiled == n_compiled && interpreted == n_interpreted);
     }
     sol_session_free(net);
 }
@@ -171,10 +231,10 @@ static struct sol_session *overlapped;
 /* Also called in a forked child, in whose parent another thread may have been planning. */
 static bool shapes_are_right(void) { return !call_shapes(overlapped); }
 
-static void test_calls_that_overlap(void) {
-    struct message model = make_network();
+static void test_calls_that_overlap(struct message model) {
     pthread_t callers[3];
     REQUIRE(!sol_session_parse(model.at, model.size, NULL, NULL, &overlapped));
+    atomic_store(&stop, false);
     for (int i = 0; i < COUNT(callers); i++)
         REQUIRE(!pthread_create(&callers[i], NULL, call_until_stopped, overlapped));
     const int n_forks = check_cannot_fork() ? 0 : 20;
@@ -234,8 +294,7 @@ static void test_weights_of_lengths(void) {
 }
 
 /* Each allocation fails once, while loading or in a call. Afterwards a call of the same network gives the correct result. */
-static void test_failing_allocations(void) {
-    struct message model = make_network();
+static void test_failing_allocations(struct message model) {
     enum sol_status status = SOL_ENOMEM;
     int wrong = 0;
     for (long n = 1; status && n < 100000; n++) {
@@ -259,9 +318,12 @@ int main(void) {
     setenv("SOL_CC", "none", 1);
     test_floats();
     test_elements();
-    test_network();
-    test_calls_that_overlap();
+    test_network(make_network(), 3, 1);
+    test_network(make_branches(), 5, 2);
+    test_calls_that_overlap(make_network());
+    test_calls_that_overlap(make_branches());
     test_weights_of_lengths();
-    test_failing_allocations();
+    test_failing_allocations(make_network());
+    test_failing_allocations(make_branches());
     return check_done();
 }

@@ -10,17 +10,28 @@ from sol.times import Memory, make_profile, write_report
 
 
 def profile(network, *arrays, runs=20):
-    """See sol.profile."""
-    call, _ = _prepare(network, arrays)
-    program = network.program
-    return make_profile(
-        network.name, program, lambda: network(*arrays), lambda: program.profile(*call), runs
-    )
+    """See sol.profile. The steps of a session are those of its partitions, and the nodes that it interprets."""
+    if network.session:
+        values, dot = network.check_values(arrays), ""
+        network.session.profile(values)  # makes the partitions
+
+        def run():
+            return network.session.profile(values)
+
+    else:
+        call, _ = network.prepare(arrays)
+        dot = network.program.dot()
+
+        def run():
+            return network.program.profile(*call)
+
+    return make_profile(network.name, dot, lambda: network(*arrays), run, runs)
 
 
 def report(network, *arrays, path="report.html", runs=20):
     """See sol.report."""
-    call, _ = _prepare(network, arrays)
+    _refuse_session(network)
+    call, _ = network.prepare(arrays)
     program = network.program
     write_report(path, network.name, program, call[1], lambda: program.profile(*call), runs)
 
@@ -38,16 +49,11 @@ def parameter_bytes(program):
     return sum(math.prod(shape) * sizes.get(dtype, 1) for _, dtype, shape in program.params)
 
 
-def _prepare(network, arrays):
-    _refuse_session(network)
-    return network.prepare(arrays)
-
-
 def _refuse_session(network):
     if network.session:
         raise NotImplementedError(
-            f"{_core.clean(network.name)} is partly interpreted, and has no program as a whole to look into; with"
-            " shapes={input: sizes} sol.load may compile it as one"
+            f"{_core.clean(network.name)} is partly interpreted, and has no program as a whole to look into;"
+            " sol.profile shows its parts; with shapes={input: sizes} sol.load may compile it as one"
         )
 
 

@@ -80,7 +80,8 @@ class Network:
 
     @property
     def counts(self):
-        """(compiled, interpreted): numbers of nodes; for a session, those of the last call."""
+        """(compiled, interpreted): numbers of nodes. For a session, those that the last call ran: in branches and in bodies of
+        loops, a node counts each time that it runs."""
         return self.session.counts if self.session else self._counts
 
     def __call__(self, *arrays, **named):
@@ -92,11 +93,7 @@ class Network:
         Raises TypeError for a missing or unknown input or another dtype, ValueError for a shape that does not fit.
         """
         if self.session:
-            values = self._order(arrays, named)
-            for (name, _, shape), value in zip(self.inputs, values):
-                if shape is not None and isinstance(value, numpy.ndarray):
-                    check_shape(name, shape, value.shape, self.size_name)
-            results = self.session.run(values)
+            results = self.session.run(self.check_values(arrays, named))
             return results[0] if len(results) == 1 else tuple(results)
         call, results = self.prepare(arrays, named)
         self.program.run(*call)
@@ -142,6 +139,14 @@ class Network:
             for i, (_, dtype, _) in enumerate(self.outputs)
         ]
         return (self._weights, symbols, Addresses(arrays), Addresses(results)), results
+
+    def check_values(self, arrays, named=()):
+        """Returns the values of a session's call in the file's order. Raises ValueError for a shape that does not fit."""
+        values = self._order(arrays, dict(named))
+        for (name, _, shape), value in zip(self.inputs, values):
+            if shape is not None and isinstance(value, numpy.ndarray):
+                check_shape(name, shape, value.shape, self.size_name)
+        return values
 
     def find_sizes(self, arrays):
         """Returns {open size: its value} from the shapes of the input arrays. Raises ValueError when they do not fit."""

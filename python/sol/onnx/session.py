@@ -62,6 +62,11 @@ class Session:
         """The name of an open size of an input, or None."""
         return self._core.size_name(size)
 
+    def profile(self, values):
+        """Runs a call and returns its rows, as Program.profile does."""
+        kept = []
+        return self._core.profile([to_core(x, kept) for x in values])
+
     def run(self, values):
         """Returns the list of results for ``values``, one per input, in the file's order."""
         kept = []

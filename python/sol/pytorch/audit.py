@@ -138,6 +138,7 @@ def _interpret(function, model, args):
         from torch._dynamo.convert_frame import fullgraph_capture
     except ImportError as error:
         raise CannotCapture(f"this PyTorch has another Dynamo: {error}") from None
+
     def run(policy):
         options = OPTIONS | {"side_effect_replay_policy": policy}
         with config.patch(options), utils.get_metrics_context():

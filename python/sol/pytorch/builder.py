@@ -3,6 +3,7 @@
 importer.py, ops.py  ->  Builder  ->  _core.Model
 """
 
+import re
 from typing import NamedTuple
 
 import sympy
@@ -14,8 +15,10 @@ MAX_EXACT = 2**53  # integers of a larger magnitude are no exact Python floats
 # {the name of an element type in libsol: torch's}
 DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
-# The only symbol of a model: the batch size, which is known only at the call.
-BATCH = sympy.Symbol("n", integer=True, nonnegative=True)
+# Functions of torch.export's sizes that are quotients, rounded down: of sizes that the divisor divides, and of others.
+QUOTIENTS = {"FloorDiv", "CleanDiv"}
+REMAINDERS = {"Mod", "PythonMod"}
+TERM = re.compile(r"[+-]?[^+-]+")
 
 
 class Unsupported(Exception):
@@ -23,7 +26,8 @@ class Unsupported(Exception):
 
 
 class Value(NamedTuple):
-    """A tensor of the model. ``shape``: ints and polynomials of BATCH. ``dtype``: its name in libsol.
+    """A tensor of the model. ``shape``: ints and polynomials of libsol's symbols: "$0", "$8" as in docs/ir.md. ``dtype``: its
+    name in libsol.
 
     ``constant``: the tensor depends on parameters only, so it may be the weight of a conv or linear.
     """
@@ -52,34 +56,95 @@ class Record(NamedTuple):
 class Builder:
     """Adds layers to ``model`` (a _core.Model).
 
-    ``origin``: the user's line that new layers come from. ``excluded``: batch sizes for which the graph is not valid. ``dtype``: the
-    element type of the op's result, which numbers get where no tensor decides.
+    ``origin``: the user's line that new layers come from. ``excluded``: {(name of an open size, value)} for which the graph
+    is not valid. ``symbols``: the names of the model's symbols. ``batches``: the graph's Batches, which name open sizes.
+    ``dtype``: the element type of the op's result, which numbers get where no tensor decides.
     """
 
-    def __init__(self, name):
+    def __init__(self, name, batches):
         self.model = _core.Model(name)
         self.records = []
         self.excluded = set()
         self.origin = ""
+        self.symbols = []
         self.dtype = "f32"
         self.params = []  # what each param of the model is; see importer.Imported
-        self._batch = None
+        self._batches = batches
+        self._sizes = {}
         self._hosts = {}  # key of a function -> its number in the model
 
     def source(self, add, name, dtype, shape, constant):
         """Adds an input or a param. Returns its Value. ``add``: Model.input or Model.param. Raises Unsupported."""
-        dims = [size if isinstance(size, int) else self._symbol(size) for size in shape]
+        dims = [size if isinstance(size, int) else self._dim(size) for size in shape]
         value = Value(add(name, dtype, dims), tuple(shape), constant, dtype)
         kind = "param" if constant else "input"
-        self.records.append(Record(kind, (), value.id, name, "", value.shape))
+        self.records.append(Record(kind, (), value.id, name, "", self._show(value.shape)))
         return value
 
-    def _symbol(self, size):
-        if size != BATCH:
-            raise Unsupported(f"an input of size {size}")
-        if self._batch is None:
-            self._batch = self.model.symbol("batch")
-        return self._batch
+    def _show(self, shape):
+        """Returns a shape for people: with the names of open sizes."""
+        names = {symbol(f"${i}"): sympy.Symbol(name) for i, name in enumerate(self.symbols)}
+        return tuple(x if isinstance(x, int) else x.xreplace(names) for x in shape)
+
+    def _dim(self, size):
+        """Returns a symbol as a dim of Model.input. Raises Unsupported for a formula."""
+        for i, name in enumerate(self.symbols):
+            if size == self._symbol(name):
+                return -1 - i
+        raise Unsupported(f"an input of size {size}")
+
+    def _symbol(self, name):
+        """Returns the value of an open size: 16*$8 if it is a multiple of 16."""
+        if name not in self.symbols:
+            multiple = self._batches.multiples.get(name, 1)
+            self.model.symbol("batch" if name == "n" else name, multiple)
+            self.symbols.append(name)
+        return self._normal(f"${self.symbols.index(name)}")
+
+    def size(self, size):
+        """Converts an int or SymInt of torch.export to an int or a polynomial. Raises Unsupported for other formulas."""
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        if expression not in self._sizes:
+            names = self._batches.symbols
+            unknown = expression.free_symbols - names.keys()
+            if unknown:
+                raise Unsupported(f"the size {expression}, which depends on data")
+            settled = self._batches.settle(expression)
+            known = {x: self._symbol(names[x]) for x in settled.free_symbols}
+            self._sizes[expression] = self._normal(format_size(settled.xreplace(known)))
+        return self._sizes[expression]
+
+    def formula(self, size):
+        """Returns (text, a function of the values of the model's symbols) of a SymInt. Raises Unsupported."""
+        expression, names = size.node.expr, self._batches.symbols
+        if expression.free_symbols - names.keys():
+            raise Unsupported(f"the size {expression}, which depends on data")
+        for x in expression.free_symbols:
+            self._symbol(names[x])
+        text = str(expression.xreplace({x: symbol(names[x]) for x in expression.free_symbols}))
+        code, symbols = compile(text, "<size>", "eval"), self.symbols
+
+        def evaluate(values):
+            return eval(
+                code, {"__builtins__": {}, "Min": min, "Max": max}, dict(zip(symbols, values))
+            )
+
+        try:
+            evaluate([8] * len(symbols))
+        except Exception:
+            raise Unsupported(
+                f"the size {size}"
+            ) from None  # it has a function that is no Python operator
+        return text, evaluate
+
+    def _normal(self, text):
+        """Returns the size in a text, in normal form, so that equal sizes are equal."""
+        normal = self.model.size(text)
+        if normal is None:
+            self.model.check()
+        return parse_size(normal)
 
     def constant(self, tensor):
         """Adds a param for a tensor that belongs to no module. Returns its Value."""
@@ -97,9 +162,9 @@ class Builder:
         return self.layer("scalar", value=float(number), dtype=dtype)
 
     def value(self, x, dtype=None):
-        """Returns ``x`` if it is a Value, else the number ``x`` as one. Raises Unsupported for a formula of the batch size."""
+        """Returns ``x`` if it is a Value, else the number ``x`` as one. Raises Unsupported for a formula of open sizes."""
         if isinstance(x, sympy.Expr):
-            raise Unsupported(f"the number {x}, which depends on the batch size n")
+            raise Unsupported(f"the number {x}, which depends on open sizes")
         return x if isinstance(x, Value) else self.scalar(x, dtype or self.dtype)
 
     def cast(self, x, dtype):
@@ -116,14 +181,12 @@ class Builder:
         text = " ".join(f"{key}={format_attribute(x)}" for key, x in attributes.items())
         ids = tuple(x.id for x in inputs)
         output = self.model.layer(kind, ids, text, self.origin)
-        dims = self.model.shape(output)
+        dims = self.model.dims(output)
         if dims is None:
             self.model.recover()
             raise Unsupported(f"layer {kind} was refused")
-        # Model.shape returns None for a formula. The attribute `shape` of reshape and expand contains the formula.
-        given = attributes.get("shape") if kind in ("reshape", "expand", "arange") else None
-        shape = tuple(given or map(from_dim, dims))
-        self.records.append(Record(kind, ids, output, text, self.origin, shape))
+        shape = tuple(map(parse_size, dims))
+        self.records.append(Record(kind, ids, output, text, self.origin, self._show(shape)))
         constant = all(x.constant for x in inputs)
         return Value(output, shape, constant, self.model.dtype(output))
 
@@ -144,56 +207,67 @@ class Builder:
         outputs = self.model.host_layer(host, ids, text, "pure=true", self.origin, len(types))
         self.model.recover()
         for output, (_, shape) in zip(outputs, types):
-            self.records.append(Record(name, ids, output, "", self.origin, tuple(shape)))
+            self.records.append(Record(name, ids, output, "", self.origin, self._show(shape)))
         return [Value(x, tuple(shape), dtype=dtype) for x, (dtype, shape) in zip(outputs, types)]
 
-    def exclude(self, size):
-        """Notes that the graph is not valid for the batch size ``size``."""
-        self.excluded.add(size)
+    def exclude(self, size, value):
+        """Notes that the graph is not valid where ``size`` is ``value``. Raises Unsupported if it is a formula."""
+        for name in self.symbols:
+            if size == self._symbol(name):
+                self.excluded.add((name, value))
+                return
+        raise Unsupported(f"an op that has another meaning where {size} is {value}")
 
 
-def from_dim(dim):
-    """Converts a dim of Model.shape: a negative number is a symbol, so BATCH; None (a formula) stays None."""
-    return BATCH if dim is not None and dim < 0 else dim
+def parse_size(text):
+    """Returns the int or polynomial of a text such as "3" or "2*$8+1"."""
+    if text.isdigit():
+        return int(text)
+    return sympy.Add(*[_parse_term(term) for term in TERM.findall(text)])
 
 
-def to_size(size):
-    """Converts an int or SymInt of torch.export to an int or an expression of BATCH. All symbols are the batch size."""
-    if isinstance(size, int):
-        return size
-    expression = size.node.expr
-    if expression.is_Integer:
-        return int(expression)
-    return sympy.expand(expression.xreplace(dict.fromkeys(expression.free_symbols, BATCH)))
+def _parse_term(text):
+    product = sympy.Integer(-1 if text[0] == "-" else 1)
+    for factor in text.lstrip("+-").split("*"):
+        base, _, power = factor.partition("^")
+        value = symbol(base) if base[0] == "$" else sympy.Integer(base)
+        product *= value ** int(power or 1)
+    return product
 
 
-def make_formula(size):
-    """Returns a function that computes an expression of BATCH of the values of the model's symbols. Raises Unsupported."""
-    code = compile(str(size), "<size>", "eval")
-
-    def evaluate(symbols):
-        return eval(code, {"__builtins__": {}}, {str(BATCH): symbols[0]})
-
-    try:
-        if all(evaluate((n,)) == int(size.subs(BATCH, n)) for n in (1, 2, 7)):
-            return evaluate
-    except Exception:
-        pass  # it has a function that is no Python operator
-    raise Unsupported(f"the size {size}")
+def symbol(name):
+    return sympy.Symbol(name, integer=True, nonnegative=True)
 
 
 def format_size(size):
-    """Returns a size as text for libsol: 3, $0, 6*$0+1. Raises Unsupported for an expression that is no polynomial."""
+    """Returns a size as text for libsol: 3, $0, 6*$0+floor(($1+1)/2). Raises Unsupported for another expression."""
     if isinstance(size, int):
         return str(size)
-    if not size.is_polynomial(BATCH):
-        raise Unsupported(f"the size {size} is no polynomial of the batch size")
-    text = ""
-    for (power,), factor in sympy.Poly(size, BATCH).terms():
-        sign = "-" if factor < 0 else "+" if text else ""
-        factors = [str(abs(factor))] + [f"$0^{power}" if power > 1 else "$0"] * (power > 0)
-        text += sign + "*".join(factors)
-    return text
+    terms = sympy.Add.make_args(sympy.expand(size))
+    text = "".join(_format_term(size, term) for term in terms)
+    return text.removeprefix("+") or "0"
+
+
+def _format_term(size, term):
+    sign, factors = "+", []
+    for factor in sympy.Mul.make_args(term):
+        base, power = factor.as_base_exp()
+        if factor.is_Integer:
+            sign = "-" if factor < 0 else "+"
+            factors.append(str(abs(factor)))
+        elif base.is_Symbol and power.is_Integer and power > 0:
+            factors.append(base.name if power == 1 else f"{base.name}^{power}")
+        else:
+            factors.append(_format_quotient(size, factor))
+    return sign + "*".join(factors)
+
+
+def _format_quotient(size, factor):
+    kind = type(factor).__name__
+    if kind not in QUOTIENTS or not factor.args[1].is_Integer:
+        raise Unsupported(f"the size {size} is no polynomial or quotient of open sizes")
+    whole, divisor = factor.args
+    return f"floor(({format_size(whole)})/{divisor})"
 
 
 def format_attribute(x):

@@ -1,4 +1,4 @@
-"""Capture: from a PyTorch module to its graph, the Python state that it reads, and the batch sizes for which it is valid.
+"""Capture: from a PyTorch module to its graph, the Python state that it reads, and the open sizes for which it is valid.
 
     audit.py        decides whether a graph may replace the forward; it interprets the code and changes no Python state
     torch.export    runs the forward once with tensors that have no memory -> the graph
@@ -10,21 +10,38 @@ Both steps change state of the whole process while they run. So LOCK lets one th
 
 import contextlib
 import enum
+import math
 import os
 import re
 import threading
 from typing import Any, NamedTuple
 
+import sympy
 import torch
 
 from sol.pytorch.audit import CannotCapture, MayRefuse, audit, find_user_line, quiet
-from sol.pytorch.inputs import EXAMPLE_BATCH, ConstantSpec, TensorSpec
+from sol.pytorch.inputs import (
+    EXAMPLE_BATCH,
+    EXAMPLE_SIZES,
+    ConstantSpec,
+    TensorSpec,
+    example_sizes,
+    fill_shapes,
+    has_open_dims,
+    name_sizes,
+)
 from sol.pytorch.structure import flatten
 
 # The wrapper's attribute that holds the model: all names in the exported program begin with it.
 PREFIX = "model."
-# The first size of an input in the text of torch.export's guards.
-FIRST_SIZE = re.compile(r"L(?:\[[^\]]*\]|\.\w+)+\.size\(\)\[0\]")
+# A size of an input of the wrapper in the text of torch.export's guards: L['tensors'][0].size()[2].
+INPUT_SIZE = re.compile(r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
+# What the guards may call.
+GUARD_NAMES = {"__builtins__": {}, "max": max, "min": min, "abs": abs}
+# Sizes around the examples that are tried to find a multiple.
+MULTIPLE_RANGE = 64
+# The number of keys whose validity is cached.
+MAX_KNOWN = 1024
 
 # Types of constants that a result may contain besides tensors. They are immutable, so all calls may return one object.
 UNCHANGING = (
@@ -54,32 +71,89 @@ class Captured(NamedTuple):
 
 
 class Batches:
-    """The batch sizes for which an exported graph is valid: a range, and guards of torch.export as Python expressions of n."""
+    """The open sizes for which an exported graph is valid: a range for each, and guards of torch.export as expressions.
 
-    def __init__(self, low, high, guards):
-        self._low, self._high = low, high
+    ``names``: of the sizes in a key, in order (inputs.py); ``ranges``: {name: (lowest, highest)}. ``symbols``: {symbol of
+    the graph: name}. ``example``: the key for which it was captured. ``multiples``: {name: number that all valid sizes are
+    multiples of}.
+    """
+
+    def __init__(self, names, ranges, guards, symbols, example):
+        self.names = names
+        self.symbols = symbols
+        self.example = example
+        self.multiples = {}
+        self._ranges = ranges
         self._guards = [compile(guard, "<guard>", "eval") for guard in guards]
         self._known = {}
 
-    def exclude(self, size):
-        """Removes a batch size for which an op of the graph has another meaning."""
-        self._guards.append(compile(f"n != {int(size)}", "<guard>", "eval"))
+    def exclude(self, name, value):
+        """Removes a value of an open size for which an op of the graph has another meaning."""
+        self._guards.append(compile(f"{name} != {int(value)}", "<guard>", "eval"))
         self._known.clear()
 
     @property
     def is_free(self):
-        """Whether the graph is valid for every batch size from 1 on."""
-        return not self._guards and self._low <= 1 and self._high >= 2**31 - 1
+        """Whether the graph is valid for all sizes from 1 on."""
+        ranges = self._ranges.values()
+        return not self._guards and all(a <= 1 and b >= 2**31 - 1 for a, b in ranges)
 
-    def admit(self, n):
-        """Whether the graph is valid for the batch size ``n``; always for None (no dynamic input)."""
-        if n is None:
+    def admit(self, key):
+        """Whether the graph is valid for the open sizes ``key``; always for None (no open sizes)."""
+        if key is None:
             return True
-        if n not in self._known:
-            self._known[n] = self._low <= n <= self._high and all(
-                eval(guard, {"__builtins__": {}}, {"n": n}) for guard in self._guards
-            )
-        return self._known[n]
+        if key not in self._known:
+            if len(self._known) > MAX_KNOWN:
+                self._known.clear()
+            self._known[key] = self._holds(key)
+        return self._known[key]
+
+    def _holds(self, key):
+        values = dict(zip(self.names, _as_tuple(key)))
+        for name, (low, high) in self._ranges.items():
+            if not low <= values[name] <= high or values[name] % self.multiples.get(name, 1):
+                return False
+        try:
+            return all(eval(guard, GUARD_NAMES, values) for guard in self._guards)
+        except ZeroDivisionError:
+            return False
+
+    def settle(self, size):
+        """Returns a formula without minima and maxima: each becomes its value for the example, and sizes for which it has
+        another value are no longer valid."""
+        parts = sympy.preorder_traversal(size)
+        found = [x for x in parts if type(x).__name__ in ("Min", "Max")]
+        for extreme in sorted(found, key=sympy.count_ops):
+            chosen = self._choose(extreme)
+            if chosen is not None:
+                return self.settle(size.xreplace({extreme: chosen}))
+        return size
+
+    def _choose(self, extreme):
+        names = {symbol: sympy.Symbol(name) for symbol, name in self.symbols.items()}
+        values = dict(zip(self.names, _as_tuple(self.example)))
+        texts = {x: str(x.xreplace(names)) for x in extreme.args}
+        if not all(_is_expression(text, self.names) for text in texts.values()):
+            return None
+        best = min if type(extreme).__name__ == "Min" else max
+        chosen = best(extreme.args, key=lambda x: eval(texts[x], GUARD_NAMES, dict(values)))
+        guard = f"{texts[chosen]} == {best.__name__}({', '.join(texts.values())})"
+        self._guards.append(compile(guard, "<guard>", "eval"))
+        self._known.clear()
+        return chosen
+
+    def find_multiples(self):
+        """Finds ``multiples``, from the sizes near those of the example that are valid. The batch size has none."""
+        key = self.example
+        for i, name in enumerate(self.names):
+            if name == "n":
+                continue
+            near = range(max(1, key[i] - MULTIPLE_RANGE), key[i] + MULTIPLE_RANGE + 1)
+            valid = [n for n in near if self._holds((*key[:i], n, *key[i + 1 :]))]
+            multiple = math.gcd(*valid)
+            if multiple > 1:
+                self.multiples[name] = multiple
+        self._known.clear()
 
     def __getstate__(self):
         raise TypeError("batches are not pickled: a model is captured again where it is loaded")
@@ -124,26 +198,26 @@ class _Flat(torch.nn.Module):
         return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
-def capture(model, specs, structure, batch):
-    """Captures ``model`` for inference with ``batch`` samples. Returns a Captured, valid for ``Captured.batches``.
+def capture(model, specs, structure, sizes):
+    """Captures ``model`` for inference with the open sizes ``sizes`` (a key). Returns a Captured, valid for ``Captured.batches``.
 
-    With ``batch`` 1 the graph is valid for that size only, as PyTorch treats sizes of 1 as a special case. Raises
-    CannotCapture when PyTorch must run the model, Refused when the model itself refuses these inputs. All modules are in
-    eval mode during the capture.
+    A size of 1 becomes fixed, as PyTorch treats it as a special case. Raises CannotCapture when PyTorch must run the
+    model, Refused when the model itself refuses these inputs. All modules are in eval mode during the capture.
     """
     tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
-    examples = tuple(spec.example(batch) for spec in tensors)
+    shapes = fill_shapes(tensors, sizes)
+    examples = tuple(torch.zeros(n, dtype=spec.dtype) for n, spec in zip(shapes, tensors))
     flat = _Flat(model, specs, structure)
     with LOCK, _eval_mode(model), _same_attributes(model), torch.no_grad(), quiet():
         try:
             reads = audit(model, _build(specs, structure, examples))
-            exported = _export(flat, examples, [x.is_dynamic and batch > 1 for x in tensors])
+            exported = _export(flat, examples, _find_open(tensors, shapes))
         except MayRefuse as error:
             _check_runs(flat, examples, tensors)
             raise CannotCapture(str(error)) from error
     result = flat.result
     _check_result(result)
-    batches = _batches(exported) if batch > 1 else Batches(batch, batch, [])
+    batches = _batches(exported, tensors, shapes, sizes)
     return Captured(exported, reads, result.structure, result.constants, result.n_leaves, batches)
 
 
@@ -161,9 +235,29 @@ def _check_result(result):
         raise CannotCapture(f"the result cannot be built again: {_first_line(error)}") from None
 
 
-def choose_batch(hint):
-    """Returns the batch size of the example inputs for a batch size to tune for, or None."""
-    return max(hint or 0, EXAMPLE_BATCH)
+def capture_any(model, specs, structure, hint):
+    """Captures for all open sizes. Returns (Captured, the key of its example). ``hint``: a batch size to tune for, or None.
+
+    If the model refuses the first example, others are tried: a model may have a limit, such as the length of a sequence.
+    """
+    tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
+    n = len(EXAMPLE_SIZES) if has_open_dims(tensors) else 1
+    for attempt in range(n):
+        sizes = example_sizes(tensors, max(hint or 0, EXAMPLE_BATCH), attempt)
+        try:
+            return capture(model, specs, structure, sizes), sizes
+        except Refused:
+            if attempt + 1 == n:
+                raise
+    raise AssertionError("no example was tried")
+
+
+def _find_open(specs, shapes):
+    """Returns for each tensor the set of its dims that the graph leaves open."""
+    return [
+        {d for d, size in enumerate(spec.shape) if size is None and shape[d] > 1}
+        for spec, shape in zip(specs, shapes)
+    ]
 
 
 def _build(specs, structure, tensors):
@@ -174,11 +268,11 @@ def _build(specs, structure, tensors):
 
 
 def _export(flat, examples, are_open):
-    """Returns the ExportedProgram. ``are_open``: for each example whether its first size is open.
+    """Returns the ExportedProgram. ``are_open``: for each example the set of its open dims.
 
     Raises MayRefuse when the forward raises an exception, else CannotCapture.
     """
-    dims = tuple({0: torch.export.Dim.AUTO} if is_open else None for is_open in are_open)
+    dims = tuple(dict.fromkeys(is_open, torch.export.Dim.AUTO) or None for is_open in are_open)
     try:
         with oblivious():
             return torch.export.export(flat, examples, dynamic_shapes=(dims,), strict=False)
@@ -242,19 +336,62 @@ def _first_line(error):
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"
 
 
-def _batches(exported):
-    """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for one about another input."""
-    low, high = 0, 2**62
+def _batches(exported, specs, shapes, sizes):
+    """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for an assumption of another kind."""
+    names, dims = name_sizes(specs)
+    symbols, guards = _name_symbols(exported, dims)
+    ranges = dict.fromkeys(names, (0, 2**62))
     for symbol, interval in exported.range_constraints.items():
-        if not symbol.is_integer:
-            continue  # a number that is computed from values of a tensor
-        low = max(low, int(interval.lower))
-        if interval.upper < high:
-            high = int(interval.upper)
-    guards = []
+        if symbol in symbols:
+            low, high = ranges[symbols[symbol]]
+            ranges[symbols[symbol]] = max(low, int(interval.lower)), _lower(high, interval.upper)
     for guard in getattr(exported, "_guards_code", None) or []:
-        text = FIRST_SIZE.sub("n", guard)
-        if "L[" in text:
-            raise CannotCapture(f"the model depends on {guard}")
+        text = INPUT_SIZE.sub(lambda x: _name_size(dims, shapes, int(x[1]), int(x[2])), guard)
         guards.append(text)
-    return Batches(low, high, guards)
+        if not _is_expression(text, names):
+            raise CannotCapture(f"the model depends on {guard}")
+    batches = Batches(names, ranges, guards, symbols, sizes)
+    if isinstance(sizes, tuple):
+        batches.find_multiples()
+    return batches
+
+
+def _as_tuple(key):
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _lower(high, upper):
+    return int(upper) if upper < high else high
+
+
+def _is_expression(text, names):
+    """Whether a guard can be evaluated: it has the names of sizes only."""
+    try:
+        used = compile(text, "<guard>", "eval").co_names
+    except SyntaxError:
+        return False
+    return set(used) <= {*names, *GUARD_NAMES}
+
+
+def _name_size(dims, shapes, i, d):
+    return dims.get((i, d)) or str(shapes[i][d])
+
+
+def _name_symbols(exported, dims):
+    """Returns ({symbol: name} of the open dims, guards): two dims may have one symbol, and a dim may have become a number."""
+    symbols, guards = {}, []
+    nodes = {node.name: node for node in exported.graph.nodes if node.op == "placeholder"}
+    inputs = [nodes[name] for name in exported.graph_signature.user_inputs]
+    others = []
+    for (i, d), name in dims.items():
+        size = inputs[i].meta["val"].shape[d]
+        size = size if isinstance(size, int) else size.node.expr
+        if isinstance(size, int) or size.is_Integer:
+            guards.append(f"{name} == {int(size)}")
+        elif size.is_Symbol and symbols.setdefault(size, name) != name:
+            guards.append(f"{name} == {symbols[size]}")
+        elif not size.is_Symbol:
+            others.append((name, size))
+    for name, size in others:
+        raise CannotCapture(f"the size {name} is {size}")
+    return symbols, guards

@@ -7,7 +7,7 @@ import torch
 from sol import deployment
 from sol.pytorch.audit import CannotCapture
 from sol.pytorch.builder import Unsupported
-from sol.pytorch.capture import capture, choose_batch
+from sol.pytorch.capture import capture_any
 from sol.pytorch.engine import without_collections
 from sol.pytorch.importer import find_tensor, import_graph
 from sol.pytorch.inputs import TensorSpec, make_specs
@@ -97,12 +97,12 @@ def _check_mode(model):
 
 def _import(model, specs, structure, name):
     try:
-        captured = capture(model, specs, structure, choose_batch(None))
+        captured, _ = capture_any(model, specs, structure, None)
         inputs, outputs = _input_names(model, structure), _output_names(captured.output)
         for i, value in captured.constants.items():
             raise Unsupported(f"the result {outputs[i]} is {value!r:.40}; a library has tensors")
         inputs = [name for name, spec in zip(inputs, specs) if isinstance(spec, TensorSpec)]
-        imported = import_graph(captured.exported, model, name, (inputs, outputs))
+        imported = import_graph(captured, model, name, (inputs, outputs))
         if imported.hosts:
             nodes = "; ".join(map(str, imported.hosts))
             raise Unsupported(f"a library has no PyTorch, which would compute {nodes}")

@@ -26,16 +26,18 @@ from sol import log
 from sol._core import threads
 from sol.pytorch.audit import CannotCapture, Writes
 from sol.pytorch.builder import Unsupported
-from sol.pytorch.capture import LOCK, Refused, choose_batch
+from sol.pytorch.capture import LOCK, Refused
 from sol.pytorch.inputs import (
     ConstantSpec,
     TensorSpec,
     check_constant,
     check_tensor,
     find_batch,
+    find_sizes,
+    has_open_dims,
 )
 from sol.pytorch.modes import GRADIENT, find_mode
-from sol.pytorch.plan import follow_threads, make_plan
+from sol.pytorch.plan import describe_sizes, follow_threads, make_plan
 from sol.pytorch.selector import is_on, make_selector
 from sol.pytorch.shortcut import make_shortcut
 from sol.pytorch.state import Entry, State, next_state
@@ -78,6 +80,7 @@ class Engine:
         self.wrapper = None
         self.shortcut = None
         self._tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
+        self._find_sizes = find_sizes if has_open_dims(self._tensors) else find_batch
         self._is_flat = all(child.is_leaf for child in structure.children)
         self._only_tensors = self._is_flat and len(self._tensors) == len(specs)
         self._constants = [spec.value for spec in specs if isinstance(spec, ConstantSpec)]
@@ -95,7 +98,7 @@ class Engine:
             with self._lock, without_collections():
                 self._state = State(Snapshot(self.module))
                 entry = self._make_entry(self._state, self._key, self._constants, must_fit=True)
-                if self.options.batch_hint and not entry.reason:
+                if self.options.batch_hint and not entry.reason and self._find_sizes is find_batch:
                     self._find_entry(self._state, self._constants, self.options.batch_hint)
             reason = entry.reason or self._state.snapshot.find_hook()
         if reason and self.options.fullgraph:
@@ -282,19 +285,19 @@ class Engine:
         raise ValueError(f"expected {len(self.structure.children)} inputs, got {n}")
 
     def _bind(self, leaves):
-        """Returns (contiguous tensors, constants, batch size). Raises TypeError or ValueError for leaves that do not fit."""
+        """Returns (contiguous tensors, constants, key of the open sizes). Raises TypeError or ValueError for leaves that do not fit."""
         if len(leaves) != len(self.specs):
             self._refuse_number(len(leaves))
         if self._only_tensors:
             tensors = list(map(check_tensor, self.specs, leaves))
-            return tensors, (), find_batch(self._tensors, tensors)
+            return tensors, (), self._find_sizes(self._tensors, tensors)
         tensors, constants = [], []
         for spec, leaf in zip(self.specs, leaves):
             if isinstance(spec, TensorSpec):
                 tensors.append(check_tensor(spec, leaf))
             else:
                 constants.append(check_constant(spec, leaf))
-        return tensors, constants, find_batch(self._tensors, tensors)
+        return tensors, constants, self._find_sizes(self._tensors, tensors)
 
     # ---- PyTorch's forward ----
 
@@ -401,10 +404,16 @@ class Engine:
     def _try_plan(self, specs, old_plan, batch, must_fit):
         """Returns an Entry with a plan, or with the reason why PyTorch must run the model. Any exception becomes a reason."""
         name, hint, fullgraph = self.options
-        n = batch or choose_batch(hint)
         try:
             plan, reads = make_plan(
-                self.module, specs, self.structure, name, hint, n, old_plan, not fullgraph
+                self.module,
+                specs,
+                self.structure,
+                name,
+                hint,
+                batch or None,
+                old_plan,
+                not fullgraph,
             )
             self._n_writes = 0
             return Entry(plan, reads=reads, selector=make_selector(self.options))
@@ -456,7 +465,7 @@ def without_collections():
 
 
 def outside(batch):
-    return f"batch size {batch} is outside of what was captured"
+    return f"{describe_sizes(batch)} is outside of what was captured"
 
 
 def make_key(constants):

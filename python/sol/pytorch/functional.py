@@ -8,6 +8,9 @@ import torch
 from sol.pytorch.audit import quiet
 from sol.pytorch.capture import oblivious
 
+# Copies a constant, although its example tensor shares memory with the constant.
+COPY = torch.ops.aten.lift_fresh_copy.default
+
 
 def make_functional(exported):
     """Returns an equal ExportedProgram without in-place operators, or None if that is not certain to be equal.
@@ -39,7 +42,7 @@ def storage_of(value):
 
 def _hidden_storages(node):
     """Returns the storages that results of ``node`` share with its arguments although the operator's schema does not say so."""
-    if any(x.alias_info is not None for x in node.target._schema.returns):
+    if any(x.alias_info is not None for x in node.target._schema.returns) or node.target is COPY:
         return set()
     given = {storage for x in node.all_input_nodes for storage in _storages(x.meta.get("val"))}
     return given.intersection(_storages(node.meta.get("val")))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from sol.pytorch.builder import Unsupported, make_formula, to_size
+from sol.pytorch.builder import Unsupported
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list
 
@@ -123,10 +123,10 @@ def _fill(x, inputs, symbols):
     return x
 
 
-def make_function(node, is_written):
-    """Returns (Function, nodes that are its inputs). Raises Unsupported if PyTorch cannot compute ``node`` in a program."""
+def make_function(node, is_written, formula):
+    """Returns (Function, nodes that are its inputs). ``formula``: Builder.formula. Raises Unsupported if PyTorch cannot compute ``node`` in a program."""
     target = node.target
-    _check_operator(target)
+    _check_operator(node)
     _check_results(node)
     tensors = {}
 
@@ -135,7 +135,7 @@ def make_function(node, is_written):
             if isinstance(x.meta.get("val"), torch.Tensor):
                 _check_tensor(x)
                 return _Slot(tensors.setdefault(x, len(tensors)))
-            return _argument_size(x)
+            return _argument_size(x, formula)
         if isinstance(x, (list, tuple)):
             return [argument(item) for item in x]
         if isinstance(x, slice):
@@ -150,10 +150,20 @@ def make_function(node, is_written):
     return Function(target, args, kwargs, is_written), list(tensors)
 
 
-def _check_operator(target):
+def _draws_numbers(node):
+    """Whether an operator draws random numbers; those with dropout do not if it is off."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    names = [x.name for x in node.target._schema.arguments]
+    given = dict(zip(names, node.args)) | node.kwargs
+    return bool(given.get("train", True) and given.get("dropout_p", 0.0 if "dropout_p" in names else 1.0))
+
+
+def _check_operator(node):
+    target = node.target
     if target.namespace not in NAMESPACES:
         raise Unsupported("it is no operator of PyTorch itself")
-    if torch.Tag.nondeterministic_seeded in target.tags:
+    if _draws_numbers(node):
         raise Unsupported("it draws random numbers")
     name = target._schema.name.partition("::")[2].rstrip("_")
     if name in ("resize", "resize_as", "set"):
@@ -191,7 +201,7 @@ def _depends_on_data(sizes):
     return any(str(symbol).startswith(("u", "zu")) for symbol in symbols)
 
 
-def _argument_size(node):
+def _argument_size(node, formula):
     value = node.meta.get("val")
     if isinstance(value, (int, float, bool)):
         return value
@@ -201,8 +211,7 @@ def _argument_size(node):
         raise Unsupported("an argument depends on the values of a tensor")
     if not isinstance(value, torch.SymInt):
         raise Unsupported(f"an argument is {value}")
-    size = to_size(value)
-    return size if isinstance(size, int) else _Formula(str(size), make_formula(size))
+    return _Formula(*formula(value))
 
 
 def _is_dense(node):

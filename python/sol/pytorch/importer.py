@@ -16,9 +16,9 @@ import torch
 from torch.export.graph_signature import OutputKind
 
 from sol.pytorch import ops, ops_type
-from sol.pytorch.builder import Builder, Unsupported, Value, to_size
+from sol.pytorch.builder import Builder, Unsupported, Value
 from sol.pytorch.capture import PREFIX
-from sol.pytorch.functional import make_functional, storage_of
+from sol.pytorch.functional import COPY, make_functional, storage_of
 from sol.pytorch.host import HostNode, make_function
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list, find_origin, show, show_call
@@ -27,6 +27,9 @@ from sol.pytorch.nodes import as_list, find_origin, show, show_call
 ANCHORS = {"conv", "linear", "matmul"}
 MOVES = {"reshape", "permute", "slice", "expand"}  # layers that compute nothing
 MAX_REASONS = 4  # that a message lists
+# A network without ANCHORS is compiled if it has so many layers that compute for each host node. A host node takes about 8 us
+# longer than PyTorch's own call, and copies its result; a pointwise layer saves about 4 us, or a pass over memory.
+LAYERS_PER_HOST = 2
 # Ops whose result is the first argument itself: a write to one is a write to the other.
 SAME = {"detach", "alias"} | ops.MAYBE_ALIAS
 
@@ -52,19 +55,20 @@ class _Aliased(Unsupported):
     """A write that another tensor sees. The functional form of the graph has no such write."""
 
 
-def import_graph(exported, module, name, ports=None, partial=True):
-    """Builds the libsol model of an ExportedProgram of ``module``. Returns an Imported. Raises Unsupported.
+def import_graph(captured, module, name, ports=None, partial=True):
+    """Builds the libsol model of a Captured of ``module``. Returns an Imported. Raises Unsupported.
 
     ``ports``: (names of the graph's inputs, names of its outputs), for a library. Without it, outputs of the graph that are
     the same tensor share one output of the model. ``partial``: PyTorch may compute nodes of the program.
     """
     try:
-        return _Importer(exported, module, name, ports, partial).run()
+        return _Importer(captured, module, name, ports, partial).run()
     except _Aliased as error:
-        functional = make_functional(exported)
+        functional = make_functional(captured.exported)
         if functional is None:
             raise
         try:
+            functional = captured._replace(exported=functional)
             return _Importer(functional, module, name, ports, partial).run()
         except Unsupported:
             raise error from None
@@ -78,11 +82,11 @@ def find_tensor(module, name):
 
 
 class _Importer:
-    def __init__(self, exported, module, name, ports, partial):
-        self._exported = exported
+    def __init__(self, captured, module, name, ports, partial):
+        exported = self._exported = captured.exported
         self._ports = ports
         self._module = module
-        self._builder = Builder(name)
+        self._builder = Builder(name, captured.batches)
         self._order = {node: i for i, node in enumerate(exported.graph.nodes)}
         # Copies, as the signature computes these properties at each access.
         signature = exported.graph_signature
@@ -97,7 +101,8 @@ class _Importer:
         self._inputs, self._params = [], self._builder.params
         self._partial = partial
         self._hosts = []  # HostNodes
-        self._joined = set()  # host nodes with several results that may overlap in memory
+        self._bases = {}  # node whose results are in several alias sets -> their bases
+        self._joined = set()  # nodes with several results that may overlap in memory
         self._n_layers = 0  # number of nodes that became layers
 
     def run(self):
@@ -119,11 +124,14 @@ class _Importer:
     def _check_worth(self):
         """Raises Unsupported if SOL would compute too little.
 
-        A host node costs some microseconds and a copy of its result, which few small layers do not save. The limit only avoids
-        compiles that cannot pay: the selector times what is compiled.
+        The limit only avoids compiles that cannot pay: the selector times what is compiled.
         """
         kinds = {record.kind for record in self._builder.records}
-        if not self._hosts or self._n_layers >= len(self._hosts) or not kinds.isdisjoint(ANCHORS):
+        if (
+            not self._hosts
+            or self._n_layers >= LAYERS_PER_HOST * len(self._hosts)
+            or not kinds.isdisjoint(ANCHORS)
+        ):
             return
         reasons = "; ".join(f"{x.call}: {x.reason}" for x in self._hosts[:MAX_REASONS])
         n = self._n_layers + len(self._hosts)
@@ -148,7 +156,7 @@ class _Importer:
         value = node.meta["val"]
         if value.dtype not in DTYPE_NAMES:
             raise Unsupported(f"{name} is {show(node)}, which has no type in SOL")
-        shape = tuple(map(to_size, value.shape))
+        shape = tuple(map(self._builder.size, value.shape))
         self._sources.add(node)
         dtype = DTYPE_NAMES[value.dtype]
         self._define(node, node, node, self._builder.source(add, name, dtype, shape, constant))
@@ -211,7 +219,9 @@ class _Importer:
 
     def _getitem(self, node):
         parts, index = node.args
-        self._define(node, node, self._base[parts], self._values[parts][index])
+        bases = self._bases.get(parts)
+        base = bases[index] if bases else self._base[parts]
+        self._define(node, node, base, self._values[parts][index])
 
     def _op(self, node):
         """Imports one ATen op: calls its function of ops.py, and puts the result into an alias set."""
@@ -227,8 +237,8 @@ class _Importer:
         n_records = len(self._builder.records)
         self._builder.dtype = DTYPE_NAMES[as_list(node.meta["val"])[0].dtype]
         arguments = self._promote(packet.removesuffix("_"), node, self._arguments(node))
-        result = function(self._builder, **arguments, out=_out_shapes(node))
-        _check_shapes(result, _out_shapes(node))
+        result = function(self._builder, **arguments, out=self._out_shapes(node))
+        _check_shapes(result, self._out_shapes(node))
         _check_dtypes(result, node)
         added = {record.kind for record in self._builder.records[n_records:]}
         self._n_layers += not added <= MOVES
@@ -241,20 +251,28 @@ class _Importer:
         elif _is_view(node.target):
             self._define(node, node, self._base[first], result)
         else:
-            self._define(node, node, self._find_base(node), result)
+            base = node if node.target is COPY else self._find_base(node)
+            self._define(node, node, base, result)
+
+    def _out_shapes(self, node):
+        """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
+        value, size = node.meta["val"], self._builder.size
+        if isinstance(value, torch.Tensor):
+            return tuple(map(size, value.shape))
+        return [tuple(map(size, x.shape)) for x in value]
 
     def _host(self, node, reason):
         """Adds a node that PyTorch computes, because of ``reason``. Raises Unsupported if PyTorch cannot do so in a program."""
         try:
             written = _written_argument(node)
-            function, inputs = make_function(node, bool(written))
+            function, inputs = make_function(node, bool(written), self._builder.formula)
             base = self._find_base(node)
         except Unsupported as error:
             raise Unsupported(f"{show_call(node)}: {reason}; in PyTorch: {error}") from error
         if written:
             self._check_write(node, written)
         values = as_list(node.meta["val"])
-        types = [(DTYPE_NAMES[x.dtype], tuple(map(to_size, x.shape))) for x in values]
+        types = [(DTYPE_NAMES[x.dtype], tuple(map(self._builder.size, x.shape))) for x in values]
         name, inputs = str(node.target), [self._value(x) for x in inputs]
         results = self._builder.host(name, function, inputs, types)
         self._hosts.append(HostNode(show_call(node), self._builder.origin, reason))
@@ -266,19 +284,23 @@ class _Importer:
             self._define(node, node, base, results)
 
     def _find_base(self, node):
-        """Returns the base of a node's results: that of the argument whose memory they share, else the node itself."""
+        """Returns the base of a node's results: that of the argument whose memory they share, else the node itself.
+
+        Not all schemas say so: einsum may return a view.
+        """
         owners = {
             storage_of(x.meta["val"]): self._base[x]
             for x in node.all_input_nodes
             if x in self._base
         }
         results = [storage_of(x) for x in as_list(node.meta["val"])]
-        bases = {owners.get(storage, node) for storage in results}
-        if len(bases) > 1:
-            raise Unsupported("its results share memory with several tensors")
+        bases = [owners.get(storage, node) for storage in results]
         if len(set(results)) < len(results):
             self._joined.add(node)
-        return bases.pop()
+        if len(set(bases)) == 1:
+            return bases[0]
+        self._bases[node] = bases
+        return node
 
     def _value(self, node):
         return self._values[self._cell[node]]
@@ -310,7 +332,7 @@ class _Importer:
             return value
         if value in self._cell:
             return self._value(value)
-        return to_size(value.meta["val"])
+        return self._builder.size(value.meta["val"])
 
     # ---- Aliases ----
 
@@ -360,7 +382,7 @@ class _Importer:
     def _check_result(self, result, ports):
         if not isinstance(result, torch.fx.Node) or result not in self._cell:
             raise Unsupported(f"the result {result} is no tensor of the graph")
-        if 0 in _out_shapes(result):
+        if 0 in self._out_shapes(result):
             raise Unsupported(f"the result {show(result)} is empty")
         if self._base[result] in self._sources:
             raise Unsupported(f"the result shares memory with {self._base[result].name}")
@@ -386,14 +408,6 @@ def _is_tensors(value):
     return bool(values) and all(isinstance(x, torch.Tensor) for x in values)
 
 
-def _out_shapes(node):
-    """Returns the result's shape as a tuple of sizes, or a list of shapes for a list of results."""
-    value = node.meta["val"]
-    if isinstance(value, torch.Tensor):
-        return tuple(map(to_size, value.shape))
-    return [tuple(map(to_size, x.shape)) for x in value]
-
-
 def _written_argument(node):
     """Returns the node that an in-place op writes to, or None. Raises Unsupported for out= variants."""
     written = [i for i, a in enumerate(node.target._schema.arguments) if _writes(a)]
@@ -416,8 +430,7 @@ def _check_shapes(result, expected):
     """Raises Unsupported unless libsol and PyTorch compute the same shapes."""
     pairs = [(result, expected)] if isinstance(result, Value) else zip(result, expected)
     for value, shape in pairs:
-        known = zip(value.shape, shape)
-        if value.rank != len(shape) or any(a is not None and a != b for a, b in known):
+        if value.shape != shape:
             raise Unsupported(f"SOL gives {value.shape} where PyTorch gives {shape}")
 
 

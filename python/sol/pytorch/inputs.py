@@ -3,6 +3,9 @@
     spec = TensorSpec("x", (None, 3, 224, 224), torch.float32)   # None: any size
     tensor = check_tensor(spec, value)                            # contiguous, or an exception
 
+The open sizes of a call have a key: the batch size, if only first sizes are open (all of these are the batch size); else a
+tuple of the batch size, if it is open, and each other open size in the order of the inputs; None without open sizes.
+
 make_specs: the inputs of ``sol.optimize`` -> a TensorSpec or ConstantSpec per leaf. The value of a constant (a number, a
 string, None) is compiled into the plan.
 """
@@ -18,6 +21,9 @@ from sol.pytorch.structure import flatten
 MAX_BYTES = 2**63 - 1
 # The batch size of example inputs. PyTorch treats sizes of 0 and 1 as special cases.
 EXAMPLE_BATCH = 2
+# The other open sizes of example inputs: (the first, the distance to the next). All are different, so that PyTorch does not
+# take one for another, and have many divisors. If a model refuses the first ones, smaller and equal ones are tried.
+EXAMPLE_SIZES = (256, 64), (32, 16), (8, 4), (64, 0), (8, 0)
 
 DTYPE_NAMES = {
     torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16",
@@ -45,7 +51,7 @@ class Input:
 
 
 class TensorSpec(NamedTuple):
-    """A tensor argument. ``shape[0]`` may be None: the batch size, which all such inputs share."""
+    """A tensor argument. A size of None is open. An open first size is the batch size, which all such inputs share."""
 
     name: str
     shape: tuple
@@ -57,10 +63,16 @@ class TensorSpec(NamedTuple):
         """Whether the first size is open."""
         return bool(self.shape) and self.shape[0] is None
 
-    def example(self, batch):
-        """Returns a tensor of zeros for torch.export, with ``batch`` as the open size."""
-        shape = [batch if size is None else size for size in self.shape]
-        return torch.zeros(shape, dtype=self.dtype)
+    @property
+    def open_dims(self):
+        """The open dims but the first."""
+        return [d for d, size in enumerate(self.shape) if size is None and d]
+
+    def fits(self, shape):
+        """Whether a tensor of this shape fits."""
+        return len(shape) == len(self.shape) and all(
+            a is None or a == b for a, b in zip(self.shape, shape)
+        )
 
     def __str__(self):
         return describe(self.dtype, self.shape)
@@ -76,12 +88,13 @@ class ConstantSpec(NamedTuple):
 def input(shape, dtype=torch.float32, requires_grad=False):
     """Declares a tensor argument for ``sol.optimize`` and ``sol.deploy``.
 
-    shape          a list of sizes. The first size may be 0, which leaves it open: it is the batch size.
+    shape          a list of sizes. Any size may be 0, which leaves it open: a call may have any value there. The first size
+                   is the batch size, if it is open: it is equal for all inputs.
     dtype          a torch.dtype. SOL computes with float32 inputs only; PyTorch runs a model that reads others.
     requires_grad  has no effect: at each call, SOL checks whether a gradient is needed
 
-    Raises TypeError if a size is no integer or ``dtype`` no torch.dtype, ValueError if a size is negative, if another size
-    than the first is 0, or if the tensor has more than 2**63 - 1 bytes.
+    Raises TypeError if a size is no integer or ``dtype`` no torch.dtype, ValueError if a size is negative or if the tensor
+    has more than 2**63 - 1 bytes.
     """
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"sol.input: dtype must be a torch.dtype, not {dtype!r}")
@@ -99,8 +112,6 @@ def _check_sizes(sizes, dtype):
     text = f"sol.input({list(sizes)})"
     if any(size < 0 for size in sizes):
         raise ValueError(f"{text}: sizes cannot be negative")
-    if 0 in sizes[1:]:
-        raise ValueError(f"{text}: only the first size may be 0 (any)")
     size = dtype.itemsize
     for n in sizes:
         size *= max(n, 1)
@@ -150,6 +161,8 @@ def _make_spec(name, leaf, first_is_any):
 
 def _tensor_spec(name, shape, facts, first_is_any):
     shape = tuple(shape)
+    if isinstance(facts, Input):
+        shape = tuple(size or None for size in shape)
     if first_is_any and shape:
         shape = (None, *shape[1:])
     return TensorSpec(name, shape, facts.dtype, facts.requires_grad)
@@ -193,7 +206,9 @@ def check_tensor(spec, value):
     ):
         shape = value.shape
         if len(shape) == len(spec.shape) and (
-            shape == spec.shape or (spec.is_dynamic and shape[1:] == spec.shape[1:])
+            shape == spec.shape
+            or (spec.is_dynamic and shape[1:] == spec.shape[1:])
+            or spec.fits(shape)
         ):
             return value if _is_plain(value) else _copy(spec, value)
     _check_kind(spec.name, value)
@@ -225,6 +240,59 @@ def _copy(spec, tensor):
         f"{spec.name}: strides {tuple(tensor.stride())} are not row major, copied at each call",
     )
     return tensor.resolve_neg().contiguous()
+
+
+def has_open_dims(specs):
+    """Whether a size other than the batch size is open."""
+    return any(spec.open_dims for spec in specs)
+
+
+def find_sizes(specs, tensors):
+    """Returns the key of the open sizes of a call. Raises ValueError if the batch size differs between inputs."""
+    batch = find_batch(specs, tensors)
+    others = [tensor.shape[d] for spec, tensor in zip(specs, tensors) for d in spec.open_dims]
+    return (*([] if batch is None else [batch]), *others)
+
+
+def example_sizes(specs, batch, attempt=0):
+    """Returns the key of example inputs; ``attempt``: an index into EXAMPLE_SIZES."""
+    if not has_open_dims(specs):
+        return batch
+    first, step = EXAMPLE_SIZES[attempt]
+    n = sum(len(spec.open_dims) for spec in specs)
+    is_batched = any(spec.is_dynamic for spec in specs)
+    return (*([batch] if is_batched else []), *(first + i * step for i in range(n)))
+
+
+def fill_shapes(specs, key):
+    """Returns the shapes of the inputs for a key of their open sizes."""
+    values = list(key) if isinstance(key, tuple) else []
+    batch = key
+    if values and any(spec.is_dynamic for spec in specs):
+        batch = values.pop(0)
+    others = iter(values)
+    return [
+        [
+            size if size is not None else next(others) if d else batch
+            for d, size in enumerate(spec.shape)
+        ]
+        for spec in specs
+    ]
+
+
+def name_sizes(specs):
+    """Returns (a name for each size of a key, {(input, dim): name} of the open dims)."""
+    names, dims = [], {}
+    if any(spec.is_dynamic for spec in specs):
+        names.append("n")
+    for i, spec in enumerate(specs):
+        if spec.is_dynamic:
+            dims[i, 0] = "n"
+    for i, spec in enumerate(specs):
+        for d in spec.open_dims:
+            names.append(f"s{len(names)}")
+            dims[i, d] = names[-1]
+    return names, dims
 
 
 def find_batch(specs, tensors):

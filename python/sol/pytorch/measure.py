@@ -17,7 +17,7 @@ def profile(module, *inputs, runs=20):
     with torch.no_grad(), without_selectors():
         return make_profile(
             engine.options.name,
-            plan.program,
+            plan.program.dot(),
             lambda: module(*inputs),
             lambda: plan.profile(weights, tensors, batch),
             runs,

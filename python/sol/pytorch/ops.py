@@ -12,7 +12,7 @@ upsampling in ops_resize.py, ops of element types in ops_type.py. A new op is on
 import functools
 import math
 
-from sol.pytorch import ops_move, ops_norm, ops_resize, ops_type
+from sol.pytorch import ops_einsum, ops_move, ops_norm, ops_resize, ops_type
 from sol.pytorch.builder import Value, all_axes, normal_axis, pair
 from sol.pytorch.builder import needs as _needs
 
@@ -199,6 +199,33 @@ def _div(b, x, other, out):
     return b.layer("div", x, other)
 
 
+def _scaled(kind, factor):
+    """A layer and a factor, such as a logarithm with another base."""
+    return lambda b, x, out: b.layer("mul", b.layer(kind, x), factor)
+
+
+def _exp2(b, x, out):
+    return b.layer("exp", b.layer("mul", x, math.log(2)))
+
+
+def _tan(b, x, out):
+    return b.layer("div", b.layer("sin", x), b.layer("cos", x))
+
+
+def _lerp(b, x, end, weight, out):
+    return b.layer("add", x, b.layer("mul", b.layer("sub", end, x), weight))
+
+
+def _loss(kind):
+    """mse_loss and l1_loss. ``reduction``: 0 none, 1 mean, 2 sum."""
+
+    def run(b, x, target, out, reduction=1):
+        y = b.layer(kind, b.layer("sub", x, target))
+        return y if reduction == 0 else b.layer("mean" if reduction == 1 else "sum", y)
+
+    return run
+
+
 def _addcmul(kind):
     def run(b, x, tensor1, tensor2, out, value=1):
         return b.layer("add", x, _scale(b, b.layer(kind, tensor1, tensor2), value))
@@ -247,13 +274,24 @@ def _pool1d(pool):
     return run
 
 
+def _pool_all(kind, n_dims):
+    """An adaptive pool to one value."""
+
+    def run(b, x, output_size, out):
+        _needs(all(size == 1 for size in out[-n_dims:]), f"an adaptive pool to {out[-n_dims:]}")
+        return b.layer(kind, x, axes=list(range(x.rank - n_dims, x.rank)), keepdim=True)
+
+    return run
+
+
 def _adaptive_avg_pool1d(b, x, output_size, out):
     image = b.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
     return b.reshape(_adaptive_avg_pool2d(b, image, None, (1, out[-1])), out)
 
 
 def _adaptive_avg_pool2d(b, x, output_size, out):
-    size = [int(n) for n in out[-2:]]
+    size = list(out[-2:])
+    _needs(all(isinstance(n, int) for n in size), "adaptive pooling to an open size")
     return _batched(b, x, lambda x4: b.layer("adaptive_avg_pool", x4, kernel=size))
 
 
@@ -283,10 +321,10 @@ def _reshape(b, x, out, **_):
 
 
 def _squeeze(b, x, out, dim=None):
-    """Squeezes dims of size 1. If a dim has the batch size, the graph is not valid for a batch of 1, which has another rank."""
+    """Squeezes dims of size 1. If a dim is open, the graph is not valid for a size of 1, which has another rank."""
     for axis in all_axes(dim, x.rank):
         if not isinstance(x.shape[axis], int):
-            b.exclude(1)
+            b.exclude(x.shape[axis], 1)
     return b.reshape(x, out)
 
 
@@ -319,30 +357,31 @@ def _cut(b, x, axis, start, size, step=1):
     """Returns ``size`` elements of ``axis``, from the index ``start`` on, with the distance ``step``."""
     if size == x.shape[axis] and step == 1:
         return x
-    _needs(isinstance(x.shape[axis], int), "a slice of the batch dimension")
     return b.layer("slice", x, axis=axis, start=start, step=step, shape=[size])
+
+
+def _first(start, whole):
+    """Returns the first index of a slice: negative ones count from the end. Open sizes are large enough: torch.export checks."""
+    if isinstance(start, int) and start < 0:
+        start += whole
+    if isinstance(start, int) and isinstance(whole, int):
+        return min(max(start, 0), whole)
+    return start
 
 
 def _slice(b, x, out, dim=0, start=None, end=None, step=1):
     axis = normal_axis(dim, x.rank)
-    whole = x.shape[axis]
-    if out[axis] == whole and step == 1:
-        return x
-    _needs(isinstance(whole, int), "a slice of the batch dimension")
-    start = 0 if start is None else start
-    start = min(max(start + whole if start < 0 else start, 0), whole)
-    return _cut(b, x, axis, start, out[axis], step)
+    return _cut(b, x, axis, _first(start or 0, x.shape[axis]), out[axis], step)
 
 
 def _narrow(b, x, dim, start, length, out):
     axis = normal_axis(dim, x.rank)
-    return _cut(b, x, axis, start % max(x.shape[axis], 1), length)
+    return _cut(b, x, axis, _first(start, x.shape[axis]), length)
 
 
 def _select(b, x, dim, index, out):
     axis = normal_axis(dim, x.rank)
-    _needs(isinstance(x.shape[axis], int), "one row picked from the batch dimension")
-    return b.reshape(_cut(b, x, axis, index % x.shape[axis], 1), out)
+    return b.reshape(_cut(b, x, axis, _first(index, x.shape[axis]), 1), out)
 
 
 def _split(b, x, out, dim=0, **_):
@@ -439,6 +478,13 @@ TABLE = {
     "mul.Tensor mul.Scalar multiply.Tensor": _binary("mul"),
     "rsub.Scalar rsub.Tensor": _rsub,
     "div.Tensor div.Scalar divide.Tensor true_divide.Tensor": _div,
+    "log2.default": _scaled("log", 1 / math.log(2)),
+    "log10.default": _scaled("log", 1 / math.log(10)),
+    "exp2.default special_exp2.default": _exp2,
+    "tan.default": _tan,
+    "lerp.Scalar lerp.Tensor": _lerp,
+    "mse_loss.default": _loss("square"),
+    "l1_loss.default": _loss("abs"),
     "maximum.default max.other": _binary("maximum"),
     "minimum.default min.other": _binary("minimum"),
     "addcmul.default": _addcmul("mul"),
@@ -449,6 +495,7 @@ TABLE = {
     "max_pool1d.default": _pool1d(_max_pool2d),
     "avg_pool1d.default": _pool1d(_avg_pool2d),
     "adaptive_avg_pool1d.default": _adaptive_avg_pool1d,
+    "adaptive_avg_pool3d.default": _pool_all("mean", 3),
     "mean.default mean.dim": _reduce("mean"),
     "sum.default sum.dim_IntList": _reduce("sum"),
     "amax.default max.default": _reduce("reduce_max"),
@@ -456,7 +503,7 @@ TABLE = {
     "dropout.default feature_dropout.default alpha_dropout.default": _dropout,
     "feature_alpha_dropout.default": _dropout,
     "contiguous.default clone.default detach.default alias.default lift_fresh_copy.default": _identity,
-    "view.default reshape.default flatten.using_ints unflatten.int": _reshape,
+    "view.default reshape.default flatten.using_ints unflatten.int ravel.default": _reshape,
     "unsqueeze.default _unsafe_view.default view_as.default reshape_as.default": _reshape,
     "squeeze.default squeeze.dim squeeze.dims": _squeeze,
     "permute.default": _permute,
@@ -468,6 +515,7 @@ TABLE = {
     "narrow.default": _narrow,
     "select.int": _select,
     "chunk.default split.Tensor split.sizes split_with_sizes.default": _split,
+    "tensor_split.sections tensor_split.indices": _split,
     "unbind.int": _unbind,
     "cat.default concat.default concatenate.default": _cat,
     "stack.default": _stack,
@@ -477,7 +525,7 @@ TABLE = {
     "ones.default ones_like.default new_ones.default": _ones,
 }
 
-TABLE |= ops_norm.TABLE | ops_move.TABLE | ops_resize.TABLE | ops_type.TABLE
+TABLE |= ops_einsum.TABLE | ops_norm.TABLE | ops_move.TABLE | ops_resize.TABLE | ops_type.TABLE
 
 OPS = {name: function for names, function in TABLE.items() for name in names.split()}
 

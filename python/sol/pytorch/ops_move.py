@@ -2,7 +2,7 @@
 
 import math
 
-from sol.pytorch.builder import needs, normal_axis
+from sol.pytorch.builder import needs, normal_axis, pair
 
 
 def _slice(b, x, axis, start, size, step=1):
@@ -82,6 +82,36 @@ def _channel_shuffle(b, x, groups, out):
     batch, channels, *rest = x.shape
     axes = [0, 2, 1, *range(3, len(rest) + 3)]
     return _regroup(b, x, (batch, groups, channels // groups, *rest), axes, out)
+
+
+# ---- Windows ----
+
+MAX_WINDOW = 256  # values of a window; each becomes a slice
+
+
+def _unfold(b, x, dimension, size, step, out):
+    """Windows along one dim; their values become the last dim: value j of all windows is a slice."""
+    axis, n = normal_axis(dimension, x.rank), out[normal_axis(dimension, x.rank)]
+    needs(x.rank > 0 and size <= MAX_WINDOW, f"windows of {size} values")
+    parts = [_slice(b, x, axis, j, n, step) for j in range(size)]
+    return b.layer("concat", *(b.reshape(part, (*part.shape, 1)) for part in parts), axis=x.rank)
+
+
+def _im2col(b, x, kernel_size, dilation, padding, stride, out):
+    """The windows of images [n,c,h,w] as columns [n, c * window, number of windows]."""
+    (kh, kw), (dh, dw), (ph, pw), (sh, sw) = map(pair, (kernel_size, dilation, padding, stride))
+    needs(x.rank == 4 and kh * kw <= MAX_WINDOW, f"windows of {kh * kw} values")
+    if ph or pw:
+        x = b.layer("pad", x, pad=[ph, pw, ph, pw])
+    h, w = x.shape[2:]
+    rows, columns = (h - dh * (kh - 1) - 1) // sh + 1, (w - dw * (kw - 1) - 1) // sw + 1
+    parts = []
+    for i in range(kh):
+        lines = _slice(b, x, 2, i * dh, rows, sh)
+        for j in range(kw):
+            part = _slice(b, lines, 3, j * dw, columns, sw)
+            parts.append(b.reshape(part, (*x.shape[:2], 1, rows * columns)))
+    return b.reshape(b.layer("concat", *parts, axis=2), out)
 
 
 # ---- Repetitions ----
@@ -182,10 +212,12 @@ TABLE = {
     "roll.default": _roll,
     "movedim.int movedim.intlist": _movedim,
     "numpy_T.default": _turn,
-    "mT.default": _turn_matrix,
+    "mT.default mH.default": _turn_matrix,
     "pixel_shuffle.default": _pixel_shuffle,
     "pixel_unshuffle.default": _pixel_unshuffle,
     "channel_shuffle.default native_channel_shuffle.default": _channel_shuffle,
+    "unfold.default": _unfold,
+    "im2col.default": _im2col,
     "repeat.default": _repeat,
     "tile.default": _tile,
     "repeat_interleave.self_int": _repeat_interleave,

@@ -11,7 +11,7 @@ from torch import empty, get_num_threads
 from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
-from sol.pytorch.capture import capture
+from sol.pytorch.capture import capture, capture_any
 from sol.pytorch.importer import find_tensor, import_graph
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import describe_graph
@@ -28,10 +28,10 @@ class Plan:
     """Runs a model's program. Immutable, except for cached shapes; shared by copies of a module.
 
     ``graph``: the captured graph as text; equal texts give equal plans. ``inputs``: indices of the tensors that the program
-    reads. ``batches``: the batch sizes for which the graph is valid. ``ready``: for shortcuts, {batch size: for each output
-    of the program the arguments of torch.empty}; it only grows. ``kinds``: for each of them its dtype and device.
-    ``is_single``: the result is one tensor. ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder,
-    or None.
+    reads. ``batches``: the open sizes for which the graph is valid. ``ready``: for shortcuts, {key of the open sizes: for each
+    output of the program the arguments of torch.empty}; it only grows. ``symbols_at``: for each symbol of the program its
+    position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``hosts``: a
+    HostNode for each node that PyTorch computes. ``debug``: a Recorder, or None.
     """
 
     def __init__(self, captured, imported, program, graph):
@@ -46,7 +46,7 @@ class Plan:
         self._n_leaves = captured.n_leaves
         self.kinds = tuple({"dtype": DTYPES[x], "device": CPU} for _, x, _ in program.outputs)
         self.hosts = imported.hosts
-        self._has_symbol = any(dim < 0 for port in program.inputs for dim in port[2])
+        self.symbols_at = tuple(map(captured.batches.names.index, imported.builder.symbols))
         self._shapes = {}
         self.ready = {}
         self.is_single = captured.output.is_leaf and not captured.constants
@@ -71,10 +71,11 @@ class Plan:
     # ---- Calls ----
 
     def refusal(self, batch):
-        """Returns the reason why SOL must not run this batch size, or None."""
+        """Returns the reason why SOL must not run these open sizes, or None."""
         if not self.batches.admit(batch):
-            return f"batch size {batch} is outside of what torch.export proved"
-        if batch == 0 and any(0 not in shape for shape in self._output_shapes(self.symbols(0))):
+            return f"{describe_sizes(batch)} is outside of what torch.export proved"
+        is_empty = 0 in batch if isinstance(batch, tuple) else batch == 0
+        if is_empty and any(0 not in shape for shape in self._output_shapes(self.symbols(batch))):
             return "an empty batch with a result that is not empty"
         return None
 
@@ -121,8 +122,10 @@ class Plan:
         )
 
     def symbols(self, batch):
-        """Returns the values of the program's symbols: the batch size, or none."""
-        return (batch,) if self._has_symbol else ()
+        """Returns the values of the program's symbols for a key of open sizes."""
+        if isinstance(batch, tuple):
+            return tuple(batch[i] for i in self.symbols_at)
+        return (batch,) if self.symbols_at else ()
 
     def _make_outputs(self, symbols):
         return [empty(s, **kind) for s, kind in zip(self._output_shapes(symbols), self.kinds)]
@@ -145,28 +148,36 @@ class Plan:
 
 
 def make_plan(module, specs, structure, name, batch_hint, batch, old=None, partial=True):
-    """Captures with ``batch`` samples, imports and compiles. Returns (Plan, Reads).
+    """Captures for the open sizes ``batch`` (a key; None: any), imports and compiles. Returns (Plan, Reads).
 
     The plan is ``old`` itself if the graph and the result's structure are the same. ``batch_hint``: the batch size to tune
     for, or None. ``partial``: PyTorch may compute nodes of the program. Raises CannotCapture or Unsupported when PyTorch must run
     the model, Refused when the model itself refuses such inputs.
     """
     times = [perf_counter()]
-    captured = capture(module, specs, structure, batch)
+    if batch is None:
+        captured, batch = capture_any(module, specs, structure, batch_hint)
+    else:
+        captured = capture(module, specs, structure, batch)
     graph = describe_graph(captured.exported)
     times.append(perf_counter())
     if old is not None and old.graph == graph and old.returns_as(captured):
         return old, captured.reads
-    imported = import_graph(captured.exported, module, name, partial=partial)
-    for size in imported.builder.excluded:
-        captured.batches.exclude(size)
+    imported = import_graph(captured, module, name, partial=partial)
+    for size, value in imported.builder.excluded:
+        captured.batches.exclude(size, value)
+    at = map(captured.batches.names.index, imported.builder.symbols)
+    hints = [batch[i] for i in at] if isinstance(batch, tuple) else []
     model = imported.builder.model
     model.check()
     times.append(perf_counter())
     with Bar(f"SOL {name}") as progress:
         program = model.compile(
             device=config["compiler::device"] or None,
-            batch_hint=batch_hint or 0,
+            batch_hint=hints[0]
+            if imported.builder.symbols[:1] not in ([], ["n"])
+            else batch_hint or 0,
+            hints=hints,
             winograd=config["compiler::winograd"],
             autotune=config["compiler::autotune"],
             debug=config["compiler::debug"],
@@ -180,6 +191,11 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     plan = Plan(captured, imported, program, graph)
     plan.debug = debug.make_recorder(name, imported.builder.records, program)
     return plan, captured.reads
+
+
+def describe_sizes(key):
+    """Returns a key of open sizes as text."""
+    return f"{'the sizes' if isinstance(key, tuple) else 'batch size'} {key}"
 
 
 def _describe_times(name, times, program):

@@ -266,7 +266,9 @@ def is_noisy(times):
 
 
 def describe(text, ours, theirs, batch):
-    size = "" if batch is None else f" for batch {batch}"
+    size = (
+        "" if batch is None else f" for {'sizes' if isinstance(batch, tuple) else 'batch'} {batch}"
+    )
     return f"{text}: {ours * 1e3:.3g} ms against {theirs * 1e3:.3g} ms{size}"
 
 

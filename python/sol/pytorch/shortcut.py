@@ -29,7 +29,7 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
     if (
         hook_guard is None
         or not OVERRIDES.isdisjoint(vars(module))
-        or any(spec.dtype not in DTYPE_NAMES for spec in specs)
+        or any(spec.dtype not in DTYPE_NAMES or spec.open_dims for spec in specs)
         or (entry.reads.asks_kinds and len(specs) > 1)
         or entry.reads.asked_attributes
     ):

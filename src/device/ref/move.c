@@ -25,7 +25,8 @@ void ref_eval_permute(const struct layer_call *c) {
 void ref_eval_slice(const struct layer_call *c) {
     struct shape xs = ref_get_shape(c, 0);
     int axis = ref_wrap_axis(c->attr->axis, xs.rank);
-    int64_t at[SOL_MAX_RANK] = {0}, first = c->attr->start * xs.stride[axis];
+    int64_t at[SOL_MAX_RANK] = {0},
+            first = size_eval(&c->attr->start, c->symbols) * xs.stride[axis];
     xs.stride[axis] *= c->attr->step;
     for (int64_t i = 0; i < c->shape.n; i++) {
         ref_move(c, i, 0, first + ref_find_offset(&xs, at));

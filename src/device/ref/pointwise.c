@@ -20,8 +20,9 @@ void ref_eval_param(const struct layer_call *c) { (void)c; }
 void ref_eval_scalar(const struct layer_call *c) { ref_set_constant(c, 0, c->attr->value); }
 
 void ref_eval_arange(const struct layer_call *c) {
+    const int64_t start = size_eval(&c->attr->start, c->symbols);
     for (int64_t i = 0; i < c->shape.n; i++)
-        ref_set_whole(c, i, REF_WRAP(c->attr->start, +, REF_WRAP(i, *, c->attr->step)));
+        ref_set_whole(c, i, REF_WRAP(start, +, REF_WRAP(i, *, c->attr->step)));
 }
 
 /* ---- Formulas ---- */

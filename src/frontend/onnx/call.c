@@ -96,10 +96,14 @@ int call_input_ints(struct op_call *c, int i, int max, int64_t *out) {
 }
 
 /* `is_read` makes a guard: after reading a live value, the program is valid for this value only. */
+const void *call_read_bytes(struct import_value *v) {
+    v->is_read = true;
+    return v->data || v->varies ? v->data : v->live;
+}
+
 double call_input_float(struct op_call *c, int i) {
     struct import_value *v = c->in[i];
-    const void *at = v->data ? v->data : v->live;
-    v->is_read = true;
+    const void *at = call_read_bytes(v);
     if (at && size_family(v->dtype) == FAMILY_FLOAT && call_count(v) == 1)
         return tensor_double(v->dtype, at);
     if (v->shape_value && call_count(v) == 1 && size_is_const(*v->shape_value))
@@ -196,16 +200,37 @@ sol_tensor call_operand(struct op_call *c, int i) {
                       call_format_double(c, call_input_float(c, i)), size_dtype_name(v->dtype));
 }
 
-/* sol_model_shape gives -1 - s for symbol s, and INT64_MIN for any other formula. */
+/* The builder's sizes have no quotients in their texts, so the table stays empty. */
+static struct size read_size(const char *text) {
+    struct size_table none = {0};
+    struct size size;
+    if (!size_parse(&text, &none, &size)) size.bad = 1;
+    return size;
+}
+
 int call_shape(struct op_call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]) {
     int64_t known[SOL_MAX_RANK];
     int rank = sol_model_shape(c->im->model, tensor, known);
+    char text[SOL_SIZE_TEXT];
     for (int d = 0; d < rank; d++) {
-        dim[d] = known[d] < 0 && known[d] != INT64_MIN ? size_symbol((int)(-1 - known[d]))
-                                                       : size_const(known[d]);
-        dim[d].bad |= known[d] == INT64_MIN;
+        dim[d] = size_const(known[d]);
+        if (known[d] < 0 && sol_model_dim(c->im->model, tensor, d, text, sizeof text))
+            dim[d] = read_size(text);
     }
     return rank < 0 ? 0 : rank;
+}
+
+struct size call_floor(struct op_call *c, struct size a, int64_t divisor) {
+    char text[SOL_SIZE_TEXT];
+    const char *size =
+        arena_printf(c->im->arena, "floor((%s)/%lld)", SIZE_FORMAT(a), (long long)divisor);
+    if (sol_model_size(c->im->model, size, text, sizeof text)) return read_size(text);
+    call_fail(c, sol_model_check(c->im->model));
+    return size_const(0);
+}
+
+const char *call_format_size(struct op_call *c, struct size size) {
+    return arena_printf(c->im->arena, "%s", SIZE_FORMAT(size));
 }
 
 int call_rank(const struct op_call *c, int i) { return c->in[i]->rank; }

@@ -68,12 +68,12 @@ static void store_outputs(struct eval *e) {
 
 /* Checks attributes first: ignoring one that the function does not know could give a wrong result. */
 enum sol_status eval_node(struct eval_context *run, struct scope *scope,
-                          const struct onnx_node *node) {
+                          const struct onnx_node *node, const struct operator *op) {
     struct eval e = {.run = run,
                      .space = run->space,
                      .scope = scope,
                      .node = node,
-                     .op = operator_find(node->domain, node->op_type),
+                     .op = op,
                      .opset = run->opset,
                      .n_in = node->inputs.n,
                      .n_out = node->outputs.n};
@@ -127,9 +127,7 @@ bool eval_is(struct eval *e, const char *name, const char *value) {
 const char *eval_word(struct eval *e, const char *name, const char *default_value,
                       const char *words) {
     const char *word = eval_string(e, name, default_value);
-    size_t n = strlen(word);
-    for (const char *at = words; n && (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return word;
+    if (import_has_word(words, word)) return word;
     eval_stop(e, fail(SOL_EUNSUPPORTED, "%s \"%.32s\"", name, word));
 }
 
@@ -156,10 +154,10 @@ const struct onnx_graph *eval_graph(struct eval *e, const char *name) {
  * loading. */
 struct array *eval_tensor(struct eval *e, const char *name) {
     const struct onnx_attribute *a = find_typed(e, name, ONNX_TENSOR);
-    struct array *array = NULL;
     if (!a) return NULL;
     if (!a->t) eval_stop(e, fail(SOL_EINVAL, "attribute %s holds no tensor", name));
-    enum sol_status status = array_read(e->space, e->run->folder, a->t, &array);
+    struct array *array = SPACE_ARRAY(e->space, struct array, 1);
+    enum sol_status status = array_read(&e->space->arena, e->run->folder, a->t, array);
     if (status) eval_stop(e, status);
     return array;
 }

@@ -4,7 +4,7 @@
  *   eval.def    THE list of operators
  *   eval.c      the table, and helpers for its functions: attributes, inputs, results
  *   eval_*.c    the functions, by group
- *   scope.c     names and values of a graph while it runs; subgraphs
+ *   scope.c     names and values of a graph while it runs
  *
  * A function reads e->in (NULL: left out) and sets e->out. Errors do not return: eval_stop jumps out of the function with the
  * message, and so does each function that allocates (array.h). So a function reads like the operator's definition:
@@ -28,15 +28,19 @@
 
 struct scope;
 struct operator;
+struct session_call;
+struct session_profile;
 
 /* One call of a network. */
 struct eval_context {
     struct space *space;
     const char *folder; /* for external data */
     int64_t opset;
-    double deadline; /* loops stop when os_now() exceeds it */
-    int depth;       /* how deep subgraphs are nested */
-    int node;        /* node of the outer graph, for messages; -1: none */
+    double deadline;                 /* loops stop when os_now() exceeds it */
+    struct session_call *call;       /* the innermost graph that runs now; NULL: none */
+    int64_t number;                  /* calls of a session are counted */
+    struct session_profile *profile; /* NULL: the call is not profiled */
+    int n_compiled, n_interpreted;   /* nodes, also those of subgraphs, each time that they run */
 };
 
 /* One node. */
@@ -73,9 +77,9 @@ struct operator{
 };
 const struct operator* operator_find(const char *domain, const char *name);
 
-/* Computes a node of the graph of `scope` and stores its results there. */
+/* Computes a node of the graph of `scope` and stores its results there. `op` is the node's operator, NULL: there is none. */
 enum sol_status eval_node(struct eval_context *run, struct scope *scope,
-                          const struct onnx_node *node);
+                          const struct onnx_node *node, const struct operator* op);
 
 /* ---- For operators ---- */
 
@@ -138,21 +142,17 @@ void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int6
 
 /* scope.c */
 struct scope *scope_new(struct space *space, struct scope *outer, int max_names);
+/* The constants of a graph, seen inside of another scope. The result shares the names and values of `constants`. */
+struct scope *scope_inside(struct space *space, const struct scope *constants, struct scope *outer);
 /* The value of a name in this scope or the nearest outer one; NULL when it has none. */
 struct array *scope_find(const struct scope *scope, const char *name);
+/* Is this value a constant of the session? */
+bool scope_is_constant(const struct scope *scope, const char *name);
 /* Where the value of a name is stored in this scope, not in an outer one. The scope must have room for the name (scope_new). */
 struct array **scope_slot(struct scope *scope, const char *name);
-/* Runs `graph` in a new scope inside e->scope, with `n_in` values for its inputs; stores its outputs in `out`. */
+/* session_call.c: runs a subgraph of the node inside e->scope, with `n_in` values for its inputs; stores its outputs in `out`. */
 void eval_subgraph(struct eval *e, const struct onnx_graph *graph, int n_in, struct array **in,
                    struct array **out);
-/* The number of names that the graph defines, without its subgraphs. */
-int scope_count_names(const struct onnx_graph *graph);
-enum sol_status scope_run(struct eval_context *run, struct scope *scope,
-                          const struct onnx_graph *graph);
-/* A tensor of the file as an array. */
-enum sol_status array_read(struct space *space, const char *folder,
-                           const struct onnx_tensor *tensor, struct array **out);
-
 #define EVAL(name, min, max, function, ...) eval_function run_##function;
 #include "eval.def"
 #undef EVAL

@@ -91,11 +91,11 @@ static enum sol_status add_initializer(struct import *im, const struct onnx_tens
 
 /* The number of the symbol for an open size. Sizes with equal names are one symbol; a size without a name is a symbol
  * of its own. */
-static int64_t find_symbol(struct import *im, const char *name) {
+static int64_t find_symbol(struct import *im, const char *name, int d) {
     for (int i = 0; i < im->symbols.n; i++)
         if (name && im->symbols.at[i] && !strcmp(im->symbols.at[i], name)) return -1 - i;
     VEC_PUSH(im->arena, &im->symbols, name);
-    return sol_model_symbol(im->model, name ? name : "batch");
+    return sol_model_symbol(im->model, name ? name : d ? "size" : "batch");
 }
 
 static enum sol_status read_dim(struct import *im, const struct onnx_dim *dim, int d,
@@ -103,10 +103,8 @@ static enum sol_status read_dim(struct import *im, const struct onnx_dim *dim, i
     const char *param = dim->param && *dim->param ? dim->param : NULL;
     if (dim->value && *dim->value < 0)
         return fail(SOL_EINVAL, "dim %d is %lld", d, (long long)*dim->value);
-    if (!dim->value && d)
-        return fail(SOL_EUNSUPPORTED, "dim %d (%.64s) is open; only the first one may be", d,
-                    param ? param : "no name");
-    *out = dim->value ? *dim->value : find_symbol(im, param);
+    im->has_open_dims |= !dim->value && d;
+    *out = dim->value ? *dim->value : find_symbol(im, param, d);
     return SOL_OK;
 }
 
@@ -157,7 +155,7 @@ static enum sol_status add_output(struct import *im, const struct onnx_value *ou
 
 /* ---- Nodes ---- */
 
-static bool has_word(const char *list, const char *word) {
+bool import_has_word(const char *list, const char *word) {
     size_t n = strlen(word);
     for (const char *at = list; n && (at = strstr(at, word)); at += n)
         if ((at == list || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
@@ -168,7 +166,7 @@ static bool has_word(const char *list, const char *word) {
 enum sol_status import_check_attributes(const struct onnx_node *node, const char *known) {
     for (int i = 0; i < node->attributes.n; i++) {
         const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, i);
-        if (!a->name || !has_word(known, a->name))
+        if (!a->name || !import_has_word(known, a->name))
             return fail(SOL_EUNSUPPORTED, "attribute \"%.64s\" is not known",
                         a->name ? a->name : "");
         if (a->reference && *a->reference)

@@ -7,7 +7,7 @@
  *   op_*.c    one function per operator or family of operators; op.def lists them
  *
  * A value is either a tensor of the model, or known while importing. A known value has data in the file, or is a shape value:
- * integers such as shapes, which may be formulas of the batch. A known value becomes a tensor only when a layer reads it.
+ * integers such as shapes, which may be formulas of open sizes. A known value becomes a tensor only when a layer reads it.
  */
 #ifndef SOL_ONNX_IMPORT_H
 #define SOL_ONNX_IMPORT_H
@@ -21,12 +21,13 @@ struct import_value {
     const char *name;
     enum sol_dtype dtype;
     int rank;
-    struct size dim[SOL_MAX_RANK]; /* `bad`: a formula that the builder does not return */
-    const void *data;              /* values of the file; NULL: the value is computed */
-    struct size *shape_value;      /* elements of a known integer tensor of any type; else NULL */
-    sol_tensor tensor;             /* < 0: not in the model (yet) */
+    struct size dim[SOL_MAX_RANK];
+    const void *data;         /* values of the file; NULL: the value is computed */
+    struct size *shape_value; /* elements of a known integer tensor of any type; else NULL */
+    sol_tensor tensor;        /* < 0: not in the model (yet) */
     const void *live; /* in sessions: values of this call only; reading them makes a guard */
     bool is_read;     /* live values were read: they need a guard */
+    bool varies;      /* the live values must not be read: they differ from run to run */
 };
 
 struct import {
@@ -37,7 +38,8 @@ struct import {
     enum sol_status status; /* of the first helper that failed; functions return it at their end */
     VEC(struct import_value *) slots;  /* a hash table by name; cap a power of two */
     VEC(const void *) params;          /* values of the model's parameters, in order */
-    VEC(const char *) symbols;         /* names of open batch sizes */
+    VEC(const char *) symbols;         /* names of open sizes */
+    bool has_open_dims;                /* other than the first of an input */
     VEC(struct import_value *) inputs; /* live values that became inputs of the model, in order */
 };
 
@@ -53,6 +55,8 @@ enum sol_status import_graph(struct import *im, const struct onnx_graph *graph);
 void import_make_slots(struct import *im, size_t n);
 struct import_value *import_define(struct import *im, const char *name);
 enum sol_status import_node(struct import *im, const struct onnx_node *node);
+/* Is `word` in a list of words that are separated by spaces? */
+bool import_has_word(const char *list, const char *word);
 /* Checks that all attributes of a node are in the list of words `known`, and that none occurs twice. */
 enum sol_status import_check_attributes(const struct onnx_node *node, const char *known);
 
@@ -111,6 +115,8 @@ const struct size *call_shape_value(struct op_call *c, int i);
 
 /* The number of elements of a known value. */
 int64_t call_count(const struct import_value *v);
+/* The bytes of a value that is known, or of this call only: a guard makes the program depend on them. NULL: there are none. */
+const void *call_read_bytes(struct import_value *v);
 
 /* Input `i` as a tensor of the model; a known one becomes a parameter. */
 sol_tensor call_tensor(struct op_call *c, int i);
@@ -124,8 +130,12 @@ sol_tensor call_param(struct op_call *c, enum sol_dtype dtype, int rank, const i
                       const void *data);
 /* Input `i` as a tensor, for layers that broadcast: a known value with one element becomes a scalar. */
 sol_tensor call_operand(struct op_call *c, int i);
-/* The shape of any tensor of the model; returns the rank. Dims that are formulas are `bad`. */
+/* The shape of any tensor of the model; returns the rank. */
 int call_shape(struct op_call *c, sol_tensor tensor, struct size dim[SOL_MAX_RANK]);
+/* floor(a / divisor); `bad` if there are too many such sizes. */
+struct size call_floor(struct op_call *c, struct size a, int64_t divisor);
+/* A size as attribute text, in the import's arena. */
+const char *call_format_size(struct op_call *c, struct size size);
 /* Rank of input `i`; its dim `d`, which must be a constant; an axis of `rank` dims, which may be negative, as 0 to rank - 1. */
 int call_rank(const struct op_call *c, int i);
 int64_t call_dim(struct op_call *c, int i, int d);

@@ -129,6 +129,13 @@ enum sol_status onnx_check(const struct onnx_model *model, int64_t *opset) {
     return check_opset(model, opset);
 }
 
+/* With open rows or lengths, shapes that do not fit may only be unknown to fit: a session computes them as numbers. */
+static enum sol_status import_all(struct import *im, const struct onnx_graph *graph) {
+    enum sol_status status = import_graph(im, graph);
+    if (status != SOL_EINVAL || !im->has_open_dims) return status;
+    return fail(SOL_EUNSUPPORTED, "%s", arena_strdup(im->arena, sol_error()));
+}
+
 /* After an error `onnx` holds an incomplete model, which finish frees. Nodes are counted after inlining: a call of a function
  * counts as the nodes of the function. */
 static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const char *folder,
@@ -141,7 +148,7 @@ static enum sol_status import(struct sol_onnx *onnx, struct bytes file, const ch
     TRY(function_inline(&onnx->arena, &model));
     onnx->model = im.model = sol_model_new(model.graph->name ? model.graph->name : "onnx");
     if (!im.model) return SOL_ENOMEM;
-    TRY(import_graph(&im, model.graph));
+    TRY(import_all(&im, model.graph));
     onnx->params = im.params.at;
     onnx->n_params = im.params.n;
     onnx->n_nodes = model.graph->nodes.n;

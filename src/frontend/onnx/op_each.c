@@ -75,13 +75,14 @@ static enum sol_status output_each(struct op_call *c, compute_number *compute) {
     return SOL_OK;
 }
 
-/* Integer division, towards 0. */
-static enum sol_status divide(struct size x, struct size y, struct size *out) {
+/* Integer division, towards 0: that is down where x is not negative. */
+static enum sol_status divide(struct op_call *c, struct size x, struct size y, struct size *out) {
     if (size_divide(x, y, out)) return SOL_OK;
-    if (!size_is_const(x) || !size_is_const(y) || size_value(y) <= 0)
-        return fail(SOL_EUNSUPPORTED, "a quotient that depends on the batch, or by 0");
-    *out = size_const(size_value(x) / size_value(y));
-    return SOL_OK;
+    if (!size_is_const(y) || size_value(y) <= 0 || (!size_is_const(x) && !size_never_negative(x)))
+        return fail(SOL_EUNSUPPORTED, "a quotient by an open size or 0, or of a negative size");
+    *out = size_is_const(x) ? size_const(size_value(x) / size_value(y))
+                            : call_floor(c, x, size_value(y));
+    return c->im->status;
 }
 
 static enum sol_status compute_arithmetic(struct op_call *c, const struct size *x,
@@ -89,7 +90,7 @@ static enum sol_status compute_arithmetic(struct op_call *c, const struct size *
     if (!strcmp(c->op->layer, "add")) *out = size_add(x[0], x[1]);
     else if (!strcmp(c->op->layer, "sub")) *out = size_sub(x[0], x[1]);
     else if (!strcmp(c->op->layer, "mul")) *out = size_mul(x[0], x[1]);
-    else return divide(x[0], x[1], out);
+    else return divide(c, x[0], x[1], out);
     return SOL_OK;
 }
 

@@ -96,8 +96,7 @@ static sol_tensor stretch_nearest(struct op_call *c, sol_tensor x, int d, const 
 static int read_floats(struct op_call *c, int i, float out[SOL_MAX_RANK]) {
     struct import_value *v = call_has(c, i) ? c->in[i] : NULL;
     if (!v || (v->rank == 1 && size_is(v->dim[0], 0))) return 0;
-    const void *at = v->data ? v->data : v->live;
-    v->is_read = true;
+    const void *at = call_read_bytes(v);
     bool is_known =
         at && v->dtype == SOL_F32 && v->rank == 1 && size_value(v->dim[0]) <= SOL_MAX_RANK;
     if (!is_known) {
@@ -144,6 +143,28 @@ static sol_tensor stretch_dim(struct op_call *c, sol_tensor x, int d, int rank, 
                                        : stretch_weighted(c, x, d, rank, s);
 }
 
+/* Nearest neighbours of an open dim, a whole number of times as large: each value is repeated. */
+static sol_tensor repeat_dim(struct op_call *c, sol_tensor x, int d, int rank, double scale,
+                             const struct stretch *s) {
+    struct size dim[SOL_MAX_RANK + 1];
+    bool floors = !strcmp(s->coordinates, "asymmetric") && !strcmp(s->nearest, "floor"),
+         rounds = strstr(s->coordinates, "half_pixel") && !strcmp(s->nearest, "round_prefer_floor");
+    if (strcmp(s->mode, "nearest") || !(floors || rounds) || scale != floor(scale) || scale < 1 ||
+        scale > MAX_SIZE || rank == SOL_MAX_RANK) {
+        call_fail(c, fail(SOL_EUNSUPPORTED, "dim %d is open", d));
+        return -1;
+    }
+    call_shape(c, x, dim);
+    memmove(dim + d + 2, dim + d + 1, sizeof *dim * (size_t)(rank - d - 1));
+    dim[d + 1] = size_const(1);
+    x = call_reshape(c, x, rank + 1, dim);
+    dim[d + 1] = size_const((int64_t)scale);
+    x = call_expand(c, x, rank + 1, dim);
+    dim[d] = size_scale(dim[d], (int64_t)scale);
+    memmove(dim + d + 1, dim + d + 2, sizeof *dim * (size_t)(rank - d - 1));
+    return call_reshape(c, x, rank, dim);
+}
+
 static enum sol_status check_resize(struct op_call *c, const struct stretch *s) {
     const char *policy = call_string(c, "keep_aspect_ratio_policy");
     if (strcmp(s->mode, "nearest") && strcmp(s->mode, "linear") && strcmp(s->mode, "cubic"))
@@ -172,6 +193,10 @@ enum sol_status op_resize(struct op_call *c) {
     for (int i = 0; i < n; i++) {
         int d = (int)axes[i];
         if (has_sizes ? size_is(c->in[0]->dim[d], sizes[i]) : scales[i] == 1) continue;
+        if (!has_sizes && !size_is_const(c->in[0]->dim[d])) {
+            x = repeat_dim(c, x, d, rank, (double)scales[i], &s);
+            continue;
+        }
         double size = (double)call_dim(c, 0, d);
         if (!has_sizes && !(scales[i] > 0 && scales[i] * size < MAX_SIZE))
             return fail(SOL_EUNSUPPORTED, "a scale of %g", (double)scales[i]);

@@ -194,7 +194,22 @@ static int64_t clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t st
     return max_i64(n, 0);
 }
 
-/* A dim that depends on the batch can only be taken completely: from 0 to an end of at least INT32_MAX. */
+/* An open dim: bounds that count from its ends are formulas. An end that counts from its beginning may be behind it. */
+static sol_tensor slice_open(struct op_call *c, sol_tensor x, int axis, int64_t from, int64_t to,
+                             int64_t step) {
+    struct size dim = c->in[0]->dim[axis], start = size_const(from), end = dim;
+    if (from < 0) start = size_add(dim, size_const(from));
+    if (to < 0) end = size_add(dim, size_const(to));
+    else if (to < INT32_MAX)
+        call_fail(c, fail(SOL_EUNSUPPORTED, "values up to %lld of an open size", (long long)to));
+    if (step < 1) call_fail(c, fail(SOL_EUNSUPPORTED, "a step of %lld", (long long)step));
+    struct size length = size_add(size_sub(end, start), size_const(step - 1));
+    if (step > 1) length = call_floor(c, length, step);
+    return LAYER1(c, "slice", x, "axis=%d start=%s step=%lld shape=[%s]", axis,
+                  call_format_size(c, start), (long long)step, call_format_size(c, length));
+}
+
+/* An open dim that is taken completely, from 0 to an end of at least INT32_MAX, needs no slice. */
 enum sol_status op_slice(struct op_call *c) {
     int64_t list[4][SOL_MAX_RANK];
     bool named[SOL_MAX_RANK] = {false};
@@ -205,6 +220,10 @@ enum sol_status op_slice(struct op_call *c) {
         if (list[3][i] == 0) return fail(SOL_EINVAL, "a step of 0");
         if (list[0][i] == 0 && list[1][i] >= INT32_MAX && list[3][i] == 1) continue;
         int64_t start = list[0][i], step = max_i64(-INT32_MAX, min_i64(list[3][i], INT32_MAX));
+        if (!size_is_const(c->in[0]->dim[axis])) {
+            x = slice_open(c, x, axis, start, list[1][i], step);
+            continue;
+        }
         int64_t length = clamp_slice(call_dim(c, 0, axis), &start, list[1][i], step);
         x = slice(c, x, axis, start, step, length);
     }

@@ -50,6 +50,12 @@ void window_kernel(struct op_call *c, struct op_window *w) {
  * UPPER. */
 static void pad_same(struct op_call *c, bool is_upper, struct op_window *w) {
     for (int i = WINDOW_DIMS - w->n; i < WINDOW_DIMS; i++) {
+        if (w->stride[i] == 1) { /* it does not depend on the size, which may be open */
+            const int64_t pads = (w->kernel[i] - 1) * w->dilation[i];
+            w->begin[i] = is_upper ? pads / 2 : pads - pads / 2;
+            w->end[i] = pads - w->begin[i];
+            continue;
+        }
         int64_t in = call_dim(c, 0, i - WINDOW_DIMS + w->n + 2),
                 windows = ceil_div(in, w->stride[i]);
         int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
@@ -238,11 +244,10 @@ enum sol_status op_lrn(struct op_call *c) {
     int rank = call_shape(c, x, dim);
     if (size < 1 || rank < 3 || !(bias > 0))
         return fail(SOL_EINVAL, "size %lld, bias %g, rank %d", (long long)size, bias, rank);
-    int64_t pixels = 1;
-    for (int d = 2; d < rank; d++) pixels *= call_dim(c, 0, d);
-    sol_tensor flat =
-        call_reshape(c, LAYER1(c, "square", x, ""), 4,
-                     (struct size[]){dim[0], size_const(1), dim[1], size_const(pixels)});
+    struct size pixels = size_const(1);
+    for (int d = 2; d < rank; d++) pixels = size_mul(pixels, dim[d]);
+    sol_tensor flat = call_reshape(c, LAYER1(c, "square", x, ""), 4,
+                                   (struct size[]){dim[0], size_const(1), dim[1], pixels});
     sol_tensor mean = LAYER1(c, "avg_pool", flat,
                              "kernel=[%lld,1] stride=[1,1] pad=[%lld,0,%lld,0] count_pad=true",
                              (long long)size, (long long)((size - 1) / 2), (long long)(size / 2));

@@ -1,13 +1,10 @@
 /*
- * Sessions: load a network that is not compiled as a whole, and run calls of it.
+ * Sessions: the public functions.
  *
- *   file -> load -> struct session_graph;   inputs of a call -> compute: partition_run until no node is left -> results
+ *   file -> session_load -> struct session_graph;   inputs of a call -> session_run_nodes -> results
  *
  * The values of a call are in its own space. Results are copied, so that they stay valid after the call. Calls of one session may
- * overlap: they share constants, which never change, and partitions, which are reference counted.
- *
- * Loading does everything that does not depend on inputs. It refuses unknown operators and names that are defined twice, finds the
- * last reader of each name, reads initializers, and computes the nodes that depend on no input. Each call has a limit of memory,
+ * overlap: they share constants, which never change, and partitions, which are reference counted. Each call has a limit of memory,
  * and a limit of time for loops, so that no file can exhaust the machine.
  */
 #include "session.h"
@@ -19,10 +16,11 @@
 
 #define LOOP_SECONDS 60 /* the default of SOL_LOOP_SECONDS */
 
-/* After loading, only the counts change, and the partitions, under the graph's lock. */
+/* After loading, only the counts change, and the partitions, under the lock. */
 struct sol_session {
     char *file;
     struct space space; /* the graph, constants, names */
+    struct session_shared shared;
     struct session_graph graph;
     VEC(const struct onnx_value *) inputs;
     atomic_int n_compiled, n_interpreted; /* of the last call that ended */
@@ -49,158 +47,28 @@ static int64_t memory_limit(void) {
     return (int64_t)fmin(setting(ENV_SOL_CALL_MEMORY, half / 0x1p20), 0x1p40) * ((int64_t)1 << 20);
 }
 
-/* Calls `request(user)`. Each error in it that jumps to the boundary of `space` ends here, as a status. */
-static enum sol_status protect(struct space *space, enum sol_status (*request)(void *),
-                               void *user) {
-    jmp_buf boundary;
+/* Calls may be nested: the outer boundary is valid again afterwards. */
+enum sol_status session_protect(struct space *space, enum sol_status (*request)(void *),
+                                void *user) {
+    jmp_buf boundary, *outer = space->arena.boundary;
     volatile enum sol_status status;
     space->arena.boundary = &boundary;
+    space->status = SOL_OK;
     if (setjmp(boundary)) status = space->status ? space->status : SOL_ENOMEM;
     else status = request(user);
-    space->arena.boundary = NULL;
+    space->arena.boundary = outer;
     return status;
 }
 
+struct eval_context session_context(struct space *space, struct session_shared *shared) {
+    return (struct eval_context){.space = space,
+                                 .folder = shared->folder,
+                                 .opset = shared->opset,
+                                 .deadline =
+                                     os_now() + setting(ENV_SOL_LOOP_SECONDS, LOOP_SECONDS)};
+}
+
 /* ---- Loading ---- */
-
-/* Refuses operators that SOL can neither compile nor interpret, also in subgraphs. */
-static enum sol_status check_nodes(const struct onnx_graph *graph) {
-    for (int i = 0; i < graph->nodes.n; i++) {
-        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
-        const char *domain = node->domain ? node->domain : "", *type = node->op_type;
-        bool is_standard = !*domain || !strcmp(domain, "ai.onnx");
-        if (!operator_find(domain, type) && !(is_standard && type && op_find(type)))
-            return fail(SOL_EUNSUPPORTED,
-                        "node %d, %.64s%s%.64s \"%.64s\": SOL has no such operator", i, domain,
-                        *domain ? "." : "", type ? type : "(no operator)",
-                        node->name ? node->name : "");
-        for (int k = 0; k < node->attributes.n; k++) {
-            const struct onnx_attribute *a = ITEM(node->attributes, struct onnx_attribute, k);
-            if (a->g) TRY(check_nodes(a->g));
-        }
-    }
-    return SOL_OK;
-}
-
-/* Notes that node `i` reads the name. Nodes come in order, so the last reader stays. */
-static void note_use(struct session_graph *graph, struct space *space, const char *name, int i) {
-    if (!name || !*name) return;
-    struct array **slot = scope_slot(graph->last_use, name);
-    if (!*slot) *slot = array_new(space, TYPE_I64, 0, NULL);
-    array_set_int(*slot, 0, i);
-}
-
-/* Includes all names that subgraphs of the node read; entering their own names, too, does no harm. */
-static void note_uses(struct session_graph *graph, struct space *space,
-                      const struct onnx_node *node, int i) {
-    for (int k = 0; k < node->inputs.n; k++)
-        note_use(graph, space, *ITEM(node->inputs, const char *, k), i);
-    for (int k = 0; k < node->attributes.n; k++) {
-        const struct onnx_graph *inner = ITEM(node->attributes, struct onnx_attribute, k)->g;
-        for (int j = 0; inner && j < inner->nodes.n; j++)
-            note_uses(graph, space, ITEM(inner->nodes, struct onnx_node, j), i);
-        for (int j = 0; inner && j < inner->outputs.n; j++)
-            note_use(graph, space, ITEM(inner->outputs, struct onnx_value, j)->name, i);
-    }
-}
-
-/* Counts the names of subgraphs, too, since note_uses enters them into the same table. */
-static int64_t count_names(const struct onnx_graph *graph) {
-    int64_t n = (int64_t)graph->initializers.n + graph->inputs.n + graph->outputs.n;
-    for (int i = 0; i < graph->nodes.n; i++) {
-        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
-        n += (int64_t)node->inputs.n + node->outputs.n;
-        for (int k = 0; k < node->attributes.n; k++) {
-            const struct onnx_graph *inner = ITEM(node->attributes, struct onnx_attribute, k)->g;
-            if (inner) n += count_names(inner);
-        }
-    }
-    return n;
-}
-
-/* Enters a name. `mark` tells what kind of definition it is. A second definition is an error, unless the first has the mark
- * `may`. */
-static enum sol_status note_name(struct scope *seen, const char *name, struct array *mark,
-                                 const struct array *may) {
-    if (!name || !*name) return SOL_OK;
-    const struct array *known = scope_find(seen, name);
-    if (known && known != may) return fail(SOL_EINVAL, "\"%.64s\" is made twice", name);
-    *scope_slot(seen, name) = mark;
-    return SOL_OK;
-}
-
-/* ONNX requires that each name of a graph is defined once, so that a scope has one value per name. An initializer may have the
- * name of an input, whose default it is. Subgraphs have their own names. */
-static enum sol_status check_names(struct space *space, const struct onnx_graph *graph) {
-    static struct array given, input, made;
-    struct scope *seen = scope_new(space, NULL, scope_count_names(graph));
-    for (int i = 0; i < graph->initializers.n; i++)
-        TRY(note_name(seen, ITEM(graph->initializers, struct onnx_tensor, i)->name, &given, NULL));
-    for (int i = 0; i < graph->inputs.n; i++)
-        TRY(note_name(seen, ITEM(graph->inputs, struct onnx_value, i)->name, &input, &given));
-    for (int i = 0; i < graph->nodes.n; i++) {
-        const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
-        for (int k = 0; k < node->outputs.n; k++)
-            TRY(note_name(seen, *ITEM(node->outputs, const char *, k), &made, NULL));
-        for (int k = 0; k < node->attributes.n; k++) {
-            const struct onnx_graph *inner = ITEM(node->attributes, struct onnx_attribute, k)->g;
-            if (inner) TRY(check_names(space, inner));
-        }
-    }
-    return SOL_OK;
-}
-
-/* The time limit of loops starts here. */
-static void run_init(struct session_graph *graph, struct space *space, struct eval_context *out) {
-    *out =
-        (struct eval_context){.space = space,
-                              .folder = graph->folder,
-                              .opset = graph->opset,
-                              .node = -1,
-                              .deadline = os_now() + setting(ENV_SOL_LOOP_SECONDS, LOOP_SECONDS)};
-}
-
-/* Initializers are read once; all calls share them. */
-static enum sol_status add_initializers(struct sol_session *session) {
-    const struct onnx_graph *graph = session->graph.graph;
-    if (graph->sparse.n) return fail(SOL_EUNSUPPORTED, "sparse initializers");
-    for (int i = 0; i < graph->initializers.n; i++) {
-        const struct onnx_tensor *tensor = ITEM(graph->initializers, struct onnx_tensor, i);
-        struct array *array;
-        if (!tensor->name || !*tensor->name)
-            return fail(SOL_EINVAL, "an initializer without a name");
-        enum sol_status status = array_read(&session->space, session->graph.folder, tensor, &array);
-        if (status) fail_prefix("initializer \"%.64s\": ", tensor->name);
-        if (status) return status;
-        *scope_slot(session->graph.constants, tensor->name) = array;
-    }
-    return SOL_OK;
-}
-
-/* Can the node be computed while loading, since all its inputs are constants? Not if it has subgraphs, which may read other
- * names. */
-static bool reads_constants(const struct session_graph *graph, const struct onnx_node *node) {
-    for (int i = 0; i < node->inputs.n; i++) {
-        const char *name = *ITEM(node->inputs, const char *, i);
-        if (*name && !scope_find(graph->constants, name)) return false;
-    }
-    for (int i = 0; i < node->attributes.n; i++)
-        if (ITEM(node->attributes, struct onnx_attribute, i)->g) return false;
-    return operator_find(node->domain, node->op_type) != NULL;
-}
-
-/* Nodes that depend on no input are computed once, here: Constant nodes, and nodes that read only constants. */
-static enum sol_status add_constants(struct sol_session *session) {
-    struct session_graph *graph = &session->graph;
-    struct session_call call = {.graph = graph, .scope = graph->constants};
-    run_init(graph, &session->space, &call.run);
-    call.done = graph->is_constant = SPACE_ARRAY(&session->space, bool, graph->graph->nodes.n);
-    for (int i = 0; i < graph->graph->nodes.n; i++) {
-        const struct onnx_node *node = ITEM(graph->graph->nodes, struct onnx_node, i);
-        if (reads_constants(graph, node)) TRY(session_interpret(&call, i));
-    }
-    return SOL_OK;
-}
 
 /* Before IR version 4, initializers were listed among the inputs, too. */
 static enum sol_status find_inputs(struct sol_session *session) {
@@ -214,7 +82,7 @@ static enum sol_status find_inputs(struct sol_session *session) {
     return SOL_OK;
 }
 
-/* Arguments of load, which is called by protect. */
+/* Arguments of load, which is called by session_protect. */
 struct loading {
     struct sol_session *session;
     struct bytes file;
@@ -225,36 +93,13 @@ struct loading {
 static enum sol_status load(void *user) {
     struct loading *loading = user;
     struct sol_session *session = loading->session;
-    struct space *space = &session->space;
-    struct session_graph *graph = &session->graph;
-    struct onnx_model *model = ARENA_NEW(&space->arena, struct onnx_model);
-    /* Strings of the file are copied. Tensors point into `file`, which is freed with the session. */
-    TRY(proto_read(&space->arena, loading->file, model));
-    TRY(onnx_check(model, &graph->opset));
-    TRY(function_inline(&space->arena, model));
-    graph->graph = model->graph;
-    graph->folder = loading->folder ? arena_strdup(&space->arena, loading->folder) : NULL;
-    TRY(check_nodes(graph->graph));
-    int64_t max = count_names(graph->graph);
-    if (max > 1 << 26) return fail(SOL_EUNSUPPORTED, "more than %d names", 1 << 26);
-    TRY(check_names(space, graph->graph));
-    /* Scopes cannot grow, so their names are counted first. */
-    graph->constants = scope_new(space, NULL, (int)max);
-    graph->last_use = scope_new(space, NULL, (int)max);
-    /* Outputs of the graph count as read by node `n`, which is after the last one. */
-    int n = graph->graph->nodes.n;
-    for (int i = 0; i < n; i++)
-        note_uses(graph, space, ITEM(graph->graph->nodes, struct onnx_node, i), i);
-    for (int i = 0; i < graph->graph->outputs.n; i++)
-        note_use(graph, space, ITEM(graph->graph->outputs, struct onnx_value, i)->name, n);
-    TRY(add_initializers(session));
-    TRY(add_constants(session));
+    TRY(session_load(&session->space, loading->file, loading->folder, &session->graph));
     return find_inputs(session);
 }
 
 void sol_session_free(struct sol_session *session) {
     if (!session) return;
-    partitions_free(&session->graph);
+    partitions_free(&session->shared);
     arena_fini(&session->space.arena);
     mem_free(session->file);
     mem_free(session);
@@ -269,11 +114,12 @@ static enum sol_status open_file(char *file, size_t size, const char *folder,
         return fail(SOL_ENOMEM, "no memory for an ONNX model");
     }
     session->file = file;
-    lock_init(&session->graph.lock);
+    lock_init(&session->shared.lock);
+    session->graph.shared = &session->shared;
     space_init(&session->space, memory_limit());
-    if (options) session->graph.options = *options;
+    if (options) session->shared.options = *options;
     struct loading loading = {session, {(const uint8_t *)file, size}, folder};
-    enum sol_status status = protect(&session->space, load, &loading);
+    enum sol_status status = session_protect(&session->space, load, &loading);
     if (status) sol_session_free(session);
     else *out = session;
     return status;
@@ -449,13 +295,14 @@ static enum sol_status check_input(const struct onnx_value *input, const struct 
 struct request {
     struct sol_session *session;
     const struct sol_value *const *inputs;
-    struct session_call call;
+    struct session_profile *profile; /* NULL: the call is not profiled */
+    struct eval_context run;
     struct space space;
     struct sol_results *results;
 };
 
 /* An optional input that is left out gets no value. */
-static enum sol_status bind_inputs(struct request *request) {
+static enum sol_status bind_inputs(struct request *request, struct scope *scope) {
     for (int i = 0; i < request->session->inputs.n; i++) {
         const struct onnx_value *input = request->session->inputs.at[i];
         if (!request->inputs[i]) continue;
@@ -463,7 +310,7 @@ static enum sol_status bind_inputs(struct request *request) {
         enum sol_status status = check_input(input, array);
         if (status) fail_prefix("input %.64s: ", input->name);
         if (status) return status;
-        *scope_slot(request->call.scope, input->name) = array;
+        *scope_slot(scope, input->name) = array;
     }
     return SOL_OK;
 }
@@ -476,7 +323,7 @@ static enum sol_status output_results(void *user) {
     results->values = SPACE_ARRAY(&results->space, struct sol_value *, graph->outputs.n);
     for (int i = 0; i < graph->outputs.n; i++) {
         const char *name = ITEM(graph->outputs, struct onnx_value, i)->name;
-        const struct array *array = name ? scope_find(request->call.scope, name) : NULL;
+        const struct array *array = name ? scope_find(request->run.call->scope, name) : NULL;
         if (!array)
             return fail(SOL_EINVAL, "output \"%.64s\" is made by no node", name ? name : "");
         results->values[results->n++] = hand_out(&results->space, array);
@@ -484,58 +331,32 @@ static enum sol_status output_results(void *user) {
     return SOL_OK;
 }
 
-/* Runs partition after partition until no node is left. */
 static enum sol_status compute(void *user) {
     struct request *request = user;
-    struct session_graph *graph = &request->session->graph;
-    struct session_call *call = &request->call;
-    call->graph = graph;
-    call->scope = scope_new(&request->space, graph->constants, (int)count_names(graph->graph));
-    run_init(graph, &request->space, &call->run);
-    call->done = SPACE_ARRAY(&request->space, bool, graph->graph->nodes.n);
-    TRY(bind_inputs(request));
-    /* partition_run advances i; a partition has at least one node. */
-    for (int i = 0; i < graph->graph->nodes.n;) TRY(partition_run(call, i, &i));
-    return SOL_OK;
-}
-
-/* run.node is set while the node runs, and stays set after an error or a jump, for the message. */
-enum sol_status session_interpret(struct session_call *call, int i) {
-    const struct onnx_node *node = ITEM(call->graph->graph->nodes, struct onnx_node, i);
-    if (call->done[i]) return SOL_OK;
-    call->run.node = i;
-    enum sol_status status = eval_node(&call->run, call->scope, node);
-    if (status) return status;
-    call->done[i] = true;
-    call->n_interpreted++;
-    call->run.node = -1;
-    return SOL_OK;
-}
-
-/* Puts the node's number, operator and name in front of the message, also after a jump. */
-static void name_node(const struct session_call *call) {
-    if (call->run.node < 0) return;
-    const struct onnx_node *node =
-        ITEM(call->graph->graph->nodes, struct onnx_node, call->run.node);
-    fail_prefix("node %d, %.64s \"%.64s\": ", call->run.node, node->op_type,
-                node->name ? node->name : "");
+    if (request->run.profile) request->run.profile->arena.boundary = request->space.arena.boundary;
+    struct session_call *call = session_enter(&request->run, &request->session->graph);
+    TRY(bind_inputs(request, call->scope));
+    return session_run_nodes(call);
 }
 
 /* Results are copied under a second boundary, since they have another space. */
 static enum sol_status run_call(struct request *request) {
-    request->call.run.node = -1;
-    enum sol_status status = protect(&request->space, compute, request);
-    if (status && request->call.graph) name_node(&request->call);
-    if (!status) status = protect(&request->results->space, output_results, request);
-    partitions_leave(&request->call);
-    atomic_store(&request->session->n_compiled, request->call.n_compiled);
-    atomic_store(&request->session->n_interpreted, request->call.n_interpreted);
+    struct sol_session *session = request->session;
+    request->run = session_context(&request->space, &session->shared);
+    request->run.profile = request->profile;
+    request->run.number = partitions_number(&session->shared);
+    enum sol_status status = session_protect(&request->space, compute, request);
+    if (!status) status = session_protect(&request->results->space, output_results, request);
+    session_fail(&request->run);
+    atomic_store(&session->n_compiled, request->run.n_compiled);
+    atomic_store(&session->n_interpreted, request->run.n_interpreted);
     return status;
 }
 
-enum sol_status sol_session_run(struct sol_session *session, const struct sol_value *const *inputs,
-                                struct sol_results **out) {
-    struct request request = {.session = session, .inputs = inputs};
+static enum sol_status run_session(struct sol_session *session,
+                                   const struct sol_value *const *inputs,
+                                   struct session_profile *profile, struct sol_results **out) {
+    struct request request = {.session = session, .inputs = inputs, .profile = profile};
     request.results = mem_alloc(sizeof *request.results, 64);
     if (!request.results) return fail(SOL_ENOMEM, "no memory for results");
     space_init(&request.space, memory_limit());
@@ -545,6 +366,25 @@ enum sol_status sol_session_run(struct sol_session *session, const struct sol_va
     arena_fini(&request.space.arena);
     if (status) sol_results_free(request.results);
     else *out = request.results;
+    return status;
+}
+
+enum sol_status sol_session_run(struct sol_session *session, const struct sol_value *const *inputs,
+                                struct sol_results **out) {
+    return run_session(session, inputs, NULL, out);
+}
+
+enum sol_status sol_session_profile(struct sol_session *session,
+                                    const struct sol_value *const *inputs,
+                                    void (*visit)(void *user, const struct sol_step_time *step),
+                                    void *user) {
+    struct session_profile profile = {0};
+    struct sol_results *results;
+    arena_init(&profile.arena);
+    enum sol_status status = run_session(session, inputs, &profile, &results);
+    if (!status) session_profile_visit(&profile, visit, user);
+    if (!status) sol_results_free(results);
+    arena_fini(&profile.arena);
     return status;
 }
 

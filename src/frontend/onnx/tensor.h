@@ -18,6 +18,10 @@ enum sol_status tensor_dtype(int64_t onnx, enum sol_dtype *out);
 /* The values of `tensor`: a pointer into the file, or a copy in `arena`. `folder` is that of external data (NULL: external data
  * is an error). EINVAL when the tensor contradicts itself. Memory is allocated only after the size has been compared with that of
  * the data. */
+struct array;
+enum sol_status array_read(struct arena *arena, const char *folder,
+                           const struct onnx_tensor *tensor, struct array *out);
+/* The same for element types that SOL compiles. */
 enum sol_status tensor_read(struct arena *arena, const char *folder,
                             const struct onnx_tensor *tensor, struct data *out);
 

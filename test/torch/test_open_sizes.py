@@ -1,0 +1,182 @@
+"""Open sizes besides the batch: one compile for many heights, widths and lengths, guards, multiples, and bad input."""
+
+import pytest
+import torch
+from torch import nn
+
+import sol
+
+SIZES = (64, 64), (97, 130), (128, 33), (224, 224), (40, 71)
+
+
+class Resize(nn.Module):
+    """Nearest neighbours, twice as large, by moving values only."""
+
+    def forward(self, x):
+        n, c, h, w = x.shape
+        x = x.reshape(n, c, h, 1, w, 1).expand(n, c, h, 2, w, 2)
+        return x.reshape(n, c, h * 2, w * 2)
+
+
+def block(c, k):
+    return nn.Sequential(nn.Conv2d(c, k, 3, padding=1), nn.BatchNorm2d(k), nn.ReLU())
+
+
+class UNet(nn.Module):
+    """Halves the image ``depth`` times and enlarges it again: sizes must be multiples of 2 ** depth."""
+
+    def __init__(self, depth, joins):
+        super().__init__()
+        channels = [8 * 2**i for i in range(depth + 1)]
+        pairs = list(zip(channels, channels[1:]))
+        self.first = block(3, 8)
+        self.down = nn.ModuleList(block(a, b) for a, b in pairs)
+        self.up = nn.ModuleList(block(b, a) for a, b in reversed(pairs))
+        self.merge = nn.ModuleList(block(2 * a if joins else a, a) for a, _ in reversed(pairs))
+        self.pool, self.resize, self.joins = nn.MaxPool2d(2), Resize(), joins
+
+    def forward(self, x):
+        x, kept = self.first(x), []
+        for down in self.down:
+            kept.append(x)
+            x = down(self.pool(x))
+        for up, merge in zip(self.up, self.merge):
+            x, y = up(self.resize(x)), kept.pop()
+            x = merge(torch.cat([x, y], 1) if self.joins else x + y)
+        return x
+
+
+class Cropping(nn.Module):
+    """Convolutions without padding, so that skip connections are cropped."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 5)
+
+    def forward(self, x):
+        y = self.a(x).relu()
+        z = self.b(y)
+        return z + y[:, :, 2:-2, 2:-2], z[:, :, -1]
+
+
+class Encoder(nn.Module):
+    """A transformer's layer, its last token and its mean token."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.table = nn.Parameter(torch.randn(1, 64, 32))
+
+    def forward(self, x):
+        y = self.layer(x + self.table[:, : x.shape[1]])
+        return y + 1, y[:, -1] * 2, y[:, 1:].mean(1)
+
+
+def is_close(a, b):
+    a, b = (x if isinstance(x, tuple) else (x,) for x in (a, b))
+    return all(
+        x.shape == y.shape and (x - y).abs().max() <= 1e-4 * y.abs().max() for x, y in zip(a, b)
+    )
+
+
+def check(module, fast, shapes, recompiles=0):
+    for shape in shapes:
+        x = torch.randn(shape)
+        with torch.no_grad():
+            assert is_close(fast(x), module(x)), shape
+    assert sol.fallbacks(fast) == {} and sol.recompiles(fast) <= recompiles
+
+
+@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5", "mobilenet_v2"])
+def test_networks(name):
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    module = getattr(torchvision.models, name)(weights=None).eval()
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    check(module, fast, [(1 + i % 2, 3, h, w) for i, (h, w) in enumerate(SIZES)])
+
+
+@pytest.mark.parametrize(("depth", "joins"), [(2, True), (4, False)])
+def test_unet(depth, joins):
+    torch.manual_seed(0)
+    module, m = UNet(depth, joins).eval(), 2**depth
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    sizes = (4, 4), (2, 6), (3, 5), (7, 2), (6, 6)
+    check(module, fast, [(1 + i % 2, 3, h * m, w * m) for i, (h, w) in enumerate(sizes)])
+
+
+def test_unet_of_other_sizes():
+    """Sizes that are no multiples of 4 do not fit; PyTorch raises its own error."""
+    module = UNet(2, True).eval()
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    with torch.no_grad(), pytest.raises(RuntimeError, match="[Ss]izes of tensors"):
+        fast(torch.zeros(1, 3, 30, 32))
+    check_one = torch.zeros(1, 3, 32, 32)
+    with torch.no_grad():
+        assert is_close(fast(check_one), module(check_one))
+
+
+def test_cropping():
+    torch.manual_seed(0)
+    module = Cropping().eval()
+    fast = sol.optimize(module, sol.input([1, 3, 0, 0]))
+    check(module, fast, [(1, 3, h, w) for h, w in SIZES])
+
+
+def test_too_small():
+    """PyTorch runs, and refuses, an image that is smaller than the window."""
+    fast = sol.optimize(Cropping().eval(), sol.input([1, 3, 0, 0]))
+    with torch.no_grad(), pytest.raises(RuntimeError, match="[Kk]ernel size"):
+        fast(torch.zeros(1, 3, 4, 20))
+    assert list(sol.fallbacks(fast))
+
+
+def test_sequences():
+    torch.manual_seed(0)
+    module = Encoder().eval()
+    fast = sol.optimize(module, sol.input([0, 0, 32]))
+    check(module, fast, [(n, s, 32) for n, s in ((1, 5), (2, 64), (3, 17), (1, 40), (2, 2))], 1)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="size"):
+        fast(torch.zeros(1, 65, 32))
+
+
+def test_two_inputs():
+    """Each open size of each input has its own value."""
+
+    class Join(nn.Module):
+        def forward(self, x, y):
+            return torch.cat([x, y], 1).softmax(1), x.mean(1) - y.amax(1)
+
+    module = Join().eval()
+    fast = sol.optimize(module, sol.input([0, 0, 8]), sol.input([0, 0, 8]))
+    for n, a, b in ((1, 3, 4), (2, 7, 7), (3, 20, 2), (1, 5, 33), (2, 2, 2)):
+        x, y = torch.randn(n, a, 8), torch.randn(n, b, 8)
+        with torch.no_grad():
+            assert is_close(fast(x, y), module(x, y))
+    assert sol.fallbacks(fast) == {}
+
+
+def test_equal_sizes():
+    """A model that needs two equal sizes runs for these in SOL, and raises PyTorch's error for others."""
+
+    class Sum(nn.Module):
+        def forward(self, x, y):
+            return (x + y).relu()
+
+    fast = sol.optimize(Sum().eval(), sol.input([2, 0]), sol.input([2, 0]))
+    with torch.no_grad():
+        for n in 3, 8, 40:
+            x, y = torch.randn(2, n), torch.randn(2, n)
+            assert is_close(fast(x, y), (x + y).relu())
+        with pytest.raises(RuntimeError, match="must match the size"):
+            fast(torch.zeros(2, 3), torch.zeros(2, 5))
+
+
+def test_declaration():
+    assert "sol.input([2, 0, 3], dtype=torch.float32)" == repr(sol.input([2, 0, 3]))
+    fast = sol.optimize(Cropping().eval(), sol.input([1, 3, 0, 0]), fullgraph=True)
+    with (
+        torch.no_grad(),
+        pytest.raises(ValueError, match=r"expected f32\[1,3,\*,\*\], got f32\[1,4,"),
+    ):
+        fast(torch.zeros(1, 4, 20, 20))
