@@ -107,6 +107,7 @@ enum sol_status op_sum_pool(struct op_call *c) {
     if (!call_attribute(c, "kernel_shape")) return fail(SOL_EINVAL, "kernel_shape is missing");
     window_list(c, "kernel_shape", &given, 1, given.kernel);
     window_read(c, &given);
+    TRY(window_check_pads(&given));
     if (p < 1) return fail(SOL_EUNSUPPORTED, "p is %g", p);
     w = given;
     for (int i = WINDOW_DIMS - w.n; i < WINDOW_DIMS; i++) {
