@@ -90,7 +90,7 @@ def input(shape, dtype=torch.float32, requires_grad=False):
 
     shape          a list of sizes. Any size may be 0, which leaves it open: a call may have any value there. The first size
                    is the batch size, if it is open: it is equal for all inputs.
-    dtype          a torch.dtype. SOL computes with float32 inputs only; PyTorch runs a model that reads others.
+    dtype          a torch.dtype: a float, integer or bool type. PyTorch runs a model that reads others, such as complex numbers.
     requires_grad  has no effect: at each call, SOL checks whether a gradient is needed
 
     Raises TypeError if a size is no integer or ``dtype`` no torch.dtype, ValueError if a size is negative or if the tensor

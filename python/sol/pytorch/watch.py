@@ -8,6 +8,7 @@ import torch
 from torch.nn.modules import module as nn_module
 
 from sol import _core
+from sol.pytorch.inputs import DTYPE_NAMES
 
 N_SAMPLES = 8
 # Attributes that every nn.Module has. A snapshot handles those that matter (tensors, modes, hooks) separately.
@@ -61,7 +62,7 @@ class Snapshot:
         for name, (_, dtype, device, layout) in self.tensors.items():
             if device.type != "cpu" or layout is not torch.strided:
                 return f"{name} is {layout} on {device}"
-            if dtype.is_floating_point and dtype is not torch.float32:
+            if dtype not in DTYPE_NAMES:
                 return f"{name} is {dtype}"
         return None
 
