@@ -5,7 +5,7 @@
  * computed by integer layers: the position in each dim, times the stride of that dim, summed up.
  *
  * Invariant: indices are data of the call, so each one is checked against its own dim. A sum of positions could hide one that is
- * out of range; such an index makes the row number INT64_MIN instead, which gather refuses with a message, as it does not wrap here.
+ * out of range; such an index makes the row number -2^53 instead, which gather refuses with a message, as it does not wrap here.
  */
 #include "rows.h"
 
@@ -47,7 +47,7 @@ sol_tensor rows_take(struct op_call *c, const struct rows *rows, sol_tensor x, i
     struct size all[SOL_MAX_RANK];
     const int x_rank = call_shape(c, x, all);
     for (int d = n; d < x_rank; d++) table[rank++] = all[d];
-    if (rows->is_bad >= 0) row = call_where(c, rows->is_bad, call_scalar_of(c, (double)INT64_MIN, SOL_I64), row);
+    if (rows->is_bad >= 0) row = call_where(c, rows->is_bad, call_scalar_of(c, -0x1p53, SOL_I64), row);
     return LAYER2(c, "gather", call_reshape(c, x, rank, table), row, "axis=0 wraps=false");
 }
 
