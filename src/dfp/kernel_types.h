@@ -61,6 +61,15 @@ SOL_FUNCTION1(FLOOR, _f64, double, floor(a))
 SOL_FUNCTION1(ROUND, _f64, double, rint(a))
 SOL_FUNCTION1(SIN, _f64, double, sin(a))
 SOL_FUNCTION1(COS, _f64, double, cos(a))
+SOL_FUNCTION1(TAN, _f64, double, tan(a))
+SOL_FUNCTION1(ASIN, _f64, double, asin(a))
+SOL_FUNCTION1(ACOS, _f64, double, acos(a))
+SOL_FUNCTION1(ATAN, _f64, double, atan(a))
+SOL_FUNCTION1(SINH, _f64, double, sinh(a))
+SOL_FUNCTION1(COSH, _f64, double, cosh(a))
+SOL_FUNCTION1(ASINH, _f64, double, asinh(a))
+SOL_FUNCTION1(ACOSH, _f64, double, acosh(a))
+SOL_FUNCTION1(ATANH, _f64, double, atanh(a))
 SOL_FUNCTION2(POW, _f64, double, pow(a, b))
 SOL_FUNCTION2(REMAINDER, _f64, double, fmod(a, b))
 SOL_FUNCTION2(MUL, , float, a *b)
@@ -68,6 +77,15 @@ SOL_FUNCTION1(FLOOR, , float, floorf(a))
 SOL_FUNCTION1(ROUND, , float, rintf(a))
 SOL_FUNCTION1(SIN, , float, sinf(a))
 SOL_FUNCTION1(COS, , float, cosf(a))
+SOL_FUNCTION1(TAN, , float, tanf(a))
+SOL_FUNCTION1(ASIN, , float, asinf(a))
+SOL_FUNCTION1(ACOS, , float, acosf(a))
+SOL_FUNCTION1(ATAN, , float, atanf(a))
+SOL_FUNCTION1(SINH, , float, sinhf(a))
+SOL_FUNCTION1(COSH, , float, coshf(a))
+SOL_FUNCTION1(ASINH, , float, asinhf(a))
+SOL_FUNCTION1(ACOSH, , float, acoshf(a))
+SOL_FUNCTION1(ATANH, , float, atanhf(a))
 SOL_FUNCTION2(POW, , float, powf(a, b))
 SOL_FUNCTION2(REMAINDER, , float, fmodf(a, b))
 
@@ -244,6 +262,15 @@ SOL_EACH1(FLOOR, , vec)
 SOL_EACH1(ROUND, , vec)
 SOL_EACH1(SIN, , vec)
 SOL_EACH1(COS, , vec)
+SOL_EACH1(TAN, , vec)
+SOL_EACH1(ASIN, , vec)
+SOL_EACH1(ACOS, , vec)
+SOL_EACH1(ATAN, , vec)
+SOL_EACH1(SINH, , vec)
+SOL_EACH1(COSH, , vec)
+SOL_EACH1(ASINH, , vec)
+SOL_EACH1(ACOSH, , vec)
+SOL_EACH1(ATANH, , vec)
 SOL_EACH2(POW, , vec)
 SOL_EACH2(REMAINDER, , vec)
 SOL_EACH1(ROUND, _f16, vec)
@@ -258,6 +285,15 @@ SOL_EACH1(FLOOR, _f64, vec_f64)
 SOL_EACH1(ROUND, _f64, vec_f64)
 SOL_EACH1(SIN, _f64, vec_f64)
 SOL_EACH1(COS, _f64, vec_f64)
+SOL_EACH1(TAN, _f64, vec_f64)
+SOL_EACH1(ASIN, _f64, vec_f64)
+SOL_EACH1(ACOS, _f64, vec_f64)
+SOL_EACH1(ATAN, _f64, vec_f64)
+SOL_EACH1(SINH, _f64, vec_f64)
+SOL_EACH1(COSH, _f64, vec_f64)
+SOL_EACH1(ASINH, _f64, vec_f64)
+SOL_EACH1(ACOSH, _f64, vec_f64)
+SOL_EACH1(ATANH, _f64, vec_f64)
 SOL_EACH2(POW, _f64, vec_f64)
 SOL_EACH2(REMAINDER, _f64, vec_f64)
 SOL_EACH2(QUOTIENT, _i32, vec_i32)
@@ -390,6 +426,15 @@ static inline float FLOOR(float a) { return FLOOR1(a); }
 static inline float ROUND(float a) { return ROUND1(a); }
 static inline float SIN(float a) { return SIN1(a); }
 static inline float COS(float a) { return COS1(a); }
+static inline float TAN(float a) { return TAN1(a); }
+static inline float ASIN(float a) { return ASIN1(a); }
+static inline float ACOS(float a) { return ACOS1(a); }
+static inline float ATAN(float a) { return ATAN1(a); }
+static inline float SINH(float a) { return SINH1(a); }
+static inline float COSH(float a) { return COSH1(a); }
+static inline float ASINH(float a) { return ASINH1(a); }
+static inline float ACOSH(float a) { return ACOSH1(a); }
+static inline float ATANH(float a) { return ATANH1(a); }
 static inline float POW(float a, float b) { return POW1(a, b); }
 static inline float REMAINDER(float a, float b) { return REMAINDER1(a, b); }
 

@@ -31,6 +31,15 @@ struct expr *define_sign(struct define *d) {
 }
 struct expr *define_sin(struct define *d) { return UNARY(SIN, X); }
 struct expr *define_cos(struct define *d) { return UNARY(COS, X); }
+struct expr *define_tan(struct define *d) { return UNARY(TAN, X); }
+struct expr *define_asin(struct define *d) { return UNARY(ASIN, X); }
+struct expr *define_acos(struct define *d) { return UNARY(ACOS, X); }
+struct expr *define_atan(struct define *d) { return UNARY(ATAN, X); }
+struct expr *define_sinh(struct define *d) { return UNARY(SINH, X); }
+struct expr *define_cosh(struct define *d) { return UNARY(COSH, X); }
+struct expr *define_asinh(struct define *d) { return UNARY(ASINH, X); }
+struct expr *define_acosh(struct define *d) { return UNARY(ACOSH, X); }
+struct expr *define_atanh(struct define *d) { return UNARY(ATANH, X); }
 struct expr *define_pow(struct define *d) { return BINARY(POW, X, Y); }
 
 /* ---- Quotients and remainders ---- */

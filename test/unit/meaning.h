@@ -38,6 +38,15 @@ static inline double meaning_of_primitive(enum primitive primitive, double a, do
     case PRIMITIVE_ROUND: return rint(a);
     case PRIMITIVE_SIN: return sin(a);
     case PRIMITIVE_COS: return cos(a);
+    case PRIMITIVE_TAN: return tan(a);
+    case PRIMITIVE_ASIN: return asin(a);
+    case PRIMITIVE_ACOS: return acos(a);
+    case PRIMITIVE_ATAN: return atan(a);
+    case PRIMITIVE_SINH: return sinh(a);
+    case PRIMITIVE_COSH: return cosh(a);
+    case PRIMITIVE_ASINH: return asinh(a);
+    case PRIMITIVE_ACOSH: return acosh(a);
+    case PRIMITIVE_ATANH: return atanh(a);
     case PRIMITIVE_POW: return pow(a, b);
     case PRIMITIVE_REMAINDER: return fmod(a, b);
     default: break; /* of integers only */

@@ -94,7 +94,7 @@ static struct message make_network(void) {
     struct message graph = {0};
     put_node(&graph, "Reshape", "x", "s", "a");
     put_node(&graph, "Exp", "a", NULL, "b");
-    put_node(&graph, "Sinh", "b", NULL, "c");
+    put_node(&graph, "OptionalGetElement", "b", NULL, "c");
     put_node(&graph, "Sqrt", "c", NULL, "y");
     put_port(&graph, 11, "x", 1, 2);
     put_port(&graph, 11, "s", 7, 1);
@@ -149,7 +149,7 @@ static struct message make_branches(void) {
     struct message graph = {0}, choice = {0}, branch = make_branch();
     put_node(&graph, "Reshape", "x", "s", "a");
     put_node(&graph, "Exp", "a", NULL, "b");
-    put_node(&graph, "Sinh", "b", NULL, "c");
+    put_node(&graph, "OptionalGetElement", "b", NULL, "c");
     put_text(&choice, 1, "true");
     put_text(&choice, 2, "y");
     put_text(&choice, 4, "If");
@@ -182,7 +182,7 @@ static enum sol_status call_part(struct sol_session *net, int n, bool is_row, in
 static bool part_is_right(int n, const float y[6]) {
     static const double x[6] = {0, 0.5, 1, -1, 2, 0.25};
     bool right = true;
-    for (int i = 0; i < n; i++) right &= fabs((double)y[i] / sqrt(sinh(exp(x[i]))) - 1) < 1e-5;
+    for (int i = 0; i < n; i++) right &= fabs((double)y[i] / sqrt(exp(x[i])) - 1) < 1e-5;
     return right;
 }
 

@@ -172,10 +172,13 @@ sol_tensor call_tensor(struct op_call *c, int i) {
     return v->tensor;
 }
 
-sol_tensor call_scalar(struct op_call *c, double value) {
-    enum sol_dtype dtype = c->n_in && c->in[0] ? c->in[0]->dtype : SOL_F32;
+sol_tensor call_scalar_of(struct op_call *c, double value, enum sol_dtype dtype) {
     return call_layer(c, "scalar", 0, NULL, "value=%s dtype=%s", call_format_double(c, value),
                       size_dtype_name(dtype));
+}
+
+sol_tensor call_scalar(struct op_call *c, double value) {
+    return call_scalar_of(c, value, c->n_in && c->in[0] ? c->in[0]->dtype : SOL_F32);
 }
 
 sol_tensor call_cast(struct op_call *c, sol_tensor x, enum sol_dtype to) {
@@ -289,6 +292,30 @@ sol_tensor call_reshape(struct op_call *c, sol_tensor x, int rank, const struct 
 
 sol_tensor call_expand(struct op_call *c, sol_tensor x, int rank, const struct size *dim) {
     return LAYER1(c, "expand", x, "shape=[%s]", print_dims(c, rank, dim));
+}
+
+sol_tensor call_arange(struct op_call *c, struct size n, int64_t step, int after) {
+    struct size dim[SOL_MAX_RANK] = {n};
+    for (int d = 1; d <= after; d++) dim[d] = size_const(1);
+    sol_tensor x = call_layer(c, "arange", 0, NULL, "step=%lld shape=[%s] dtype=i64",
+                              (long long)step, print_dims(c, 1, &n));
+    return after ? call_reshape(c, x, after + 1, dim) : x;
+}
+
+sol_tensor call_where(struct op_call *c, sol_tensor condition, sol_tensor yes, sol_tensor no) {
+    return call_layer(c, "where", 3, (sol_tensor[]){condition, yes, no}, "");
+}
+
+enum sol_dtype call_dtype(struct op_call *c, sol_tensor x) {
+    return c->im->status ? SOL_F32 : sol_model_dtype(c->im->model, x);
+}
+
+bool call_fixed_shape(struct op_call *c, sol_tensor x, int rank, struct size dim[SOL_MAX_RANK]) {
+    const int known = call_shape(c, x, dim);
+    bool fits = known == rank;
+    for (int d = 0; d < known; d++) fits &= !dim[d].bad && size_is_const(dim[d]);
+    if (!fits) call_fail(c, fail(SOL_EUNSUPPORTED, "a shape of another rank, or with open dims"));
+    return !c->im->status;
 }
 
 const char *call_format_double(struct op_call *c, double value) {

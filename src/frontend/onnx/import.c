@@ -100,7 +100,7 @@ static int64_t find_symbol(struct import *im, const char *name, int d) {
 
 static enum sol_status read_dim(struct import *im, const struct onnx_dim *dim, int d,
                                 int64_t *out) {
-    const char *param = dim->param && *dim->param ? dim->param : NULL;
+    const char *param = proto_is_name(dim->param) ? dim->param : NULL;
     if (dim->value && *dim->value < 0)
         return fail(SOL_EINVAL, "dim %d is %lld", d, (long long)*dim->value);
     im->has_open_dims |= !dim->value && d;

@@ -122,6 +122,7 @@ const void *call_read_bytes(struct import_value *v);
 sol_tensor call_tensor(struct op_call *c, int i);
 /* A constant of the first input's element type. */
 sol_tensor call_scalar(struct op_call *c, double value);
+sol_tensor call_scalar_of(struct op_call *c, double value, enum sol_dtype dtype);
 /* `x` itself if it has this element type. */
 sol_tensor call_cast(struct op_call *c, sol_tensor x, enum sol_dtype to);
 /* A new parameter that belongs to this node alone; `data` is in the import's arena. */
@@ -150,6 +151,13 @@ sol_tensor call_layer(struct op_call *c, const char *kind, int n, const sol_tens
 sol_tensor call_reshape(struct op_call *c, sol_tensor x, int rank, const struct size *dim);
 sol_tensor call_expand(struct op_call *c, sol_tensor x, int rank, const struct size *dim);
 sol_tensor call_permute(struct op_call *c, sol_tensor x, int rank, const int64_t *axes);
+/* The i64 0, step, 2 * step, .., of shape [n,1,..] with `after` dims of 1. */
+sol_tensor call_arange(struct op_call *c, struct size n, int64_t step, int after);
+sol_tensor call_where(struct op_call *c, sol_tensor condition, sol_tensor yes, sol_tensor no);
+/* After an error: f32. */
+enum sol_dtype call_dtype(struct op_call *c, sol_tensor x);
+/* Reads the dims of a tensor; refuses the node, and returns false, if one is open or their number is not `rank`. */
+bool call_fixed_shape(struct op_call *c, sol_tensor x, int rank, struct size dim[SOL_MAX_RANK]);
 /* Text of attributes, "1.5" and "[1,2]", in the import's arena. It does not depend on the locale. */
 const char *call_format_double(struct op_call *c, double value);
 const char *call_format_ints(struct op_call *c, int n, const int64_t *list);

@@ -43,7 +43,17 @@ static struct size element(const struct import_value *v, int rank, const int64_t
     return v->shape_value[at];
 }
 
+/* The number as an element of the type, modulo 2^bits. */
+static struct size wrap(struct size number, enum sol_dtype to) {
+    const int unused = 64 - 8 * (int)size_element(to);
+    if (number.bad || !size_is_const(number) || to == SOL_BOOL) return number;
+    const uint64_t bits = (uint64_t)size_value(number) << unused;
+    return size_const(to == SOL_U8 ? (int64_t)(bits >> unused) : (int64_t)bits >> unused);
+}
+
+/* The result has the element type of the last input. */
 static enum sol_status output_each(struct op_call *c, compute_number *compute) {
+    const enum sol_dtype dtype = c->in[c->n_in - 1]->dtype;
     int64_t dim[SOL_MAX_RANK];
     int rank;
     int64_t n = broadcast(c, &rank, dim);
@@ -55,11 +65,14 @@ static enum sol_status output_each(struct op_call *c, compute_number *compute) {
         struct size x[3];
         for (int k = 0; k < c->n_in; k++) x[k] = element(c->in[k], rank, dim, i);
         TRY(compute(c, x, &numbers[i]));
+        numbers[i] = wrap(numbers[i], dtype);
         if (numbers[i].bad)
             return fail(SOL_EUNSUPPORTED,
                         "a number that overflows or depends on the batch in too many ways");
     }
-    return call_set_shape_value(c, 0, rank, dim, numbers);
+    TRY(call_set_shape_value(c, 0, rank, dim, numbers));
+    if (c->out[0]) c->out[0]->dtype = dtype;
+    return SOL_OK;
 }
 
 /* Integer division, towards 0: that is down where x is not negative. */
@@ -82,6 +95,17 @@ static enum sol_status compute_arithmetic(struct op_call *c, const struct size *
 }
 
 enum sol_status op_arithmetic(struct op_call *c) { return output_each(c, compute_arithmetic); }
+
+/* The remainder has the sign of the divisor; with fmod, of the dividend. */
+static enum sol_status compute_modulo(struct op_call *c, const struct size *x, struct size *out) {
+    if (!size_is_const(x[0]) || !size_is_const(x[1]) || size_value(x[1]) <= 0)
+        return fail(SOL_EUNSUPPORTED, "a remainder that depends on the batch, or by 0");
+    const int64_t y = size_value(x[1]), r = size_value(x[0]) % y;
+    *out = size_const(r < 0 && !call_int(c, "fmod", 0) ? r + y : r);
+    return SOL_OK;
+}
+
+enum sol_status op_fold_modulo(struct op_call *c) { return output_each(c, compute_modulo); }
 
 static enum sol_status compute_negative(struct op_call *c, const struct size *x, struct size *out) {
     (void)c;
@@ -198,10 +222,10 @@ static enum sol_status cast_numbers(struct op_call *c, enum sol_dtype to) {
     if (to != value.dtype) value.live = NULL;
     value.dtype = to;
     value.tensor = -1;
-    if (to == SOL_BOOL) {
-        value.shape_value = ARENA_ARRAY(c->im->arena, struct size, n + 1);
-        for (int64_t i = 0; i < n; i++)
-            value.shape_value[i] = size_const(!size_is(c->in[0]->shape_value[i], 0));
+    value.shape_value = ARENA_ARRAY(c->im->arena, struct size, n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        const struct size number = c->in[0]->shape_value[i];
+        value.shape_value[i] = to == SOL_BOOL ? size_const(!size_is(number, 0)) : wrap(number, to);
     }
     return call_set_output_value(c, 0, &value);
 }

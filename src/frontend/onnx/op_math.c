@@ -126,13 +126,6 @@ enum sol_status op_shrink(struct op_call *c) {
                            where(c, is_below, up, where(c, is_above, down, call_scalar(c, 0))));
 }
 
-/* (exp(x) + exp(-x)) / 2 */
-enum sol_status op_cosh(struct op_call *c) {
-    sol_tensor x = call_tensor(c, 0), up = LAYER1(c, "exp", x, ""),
-               down = LAYER1(c, "exp", LAYER1(c, "neg", x, ""), "");
-    return call_set_output(c, 0, scale(c, LAYER2(c, "add", up, down, ""), 0.5));
-}
-
 /* x * sigmoid(alpha * x) */
 static sol_tensor swish(struct op_call *c, sol_tensor x) {
     double alpha = call_float(c, "alpha", 1);
@@ -289,6 +282,33 @@ static sol_tensor reduce(struct op_call *c, const char *kind, sol_tensor x, cons
     return row->after ? LAYER1(c, row->after, x, "") : x;
 }
 
+/* A reduction of an input without values, if it gives values: the number that the reduction of no values is. */
+static enum sol_status reduce_nothing(struct op_call *c, int n, const int64_t *axes) {
+    static const struct {
+        const char *kind;
+        double value;
+    } rows[] = {{"prod", 1},          {"log_sum", -INFINITY},    {"logsumexp", -INFINITY},
+                {"mean", NAN},        {"reduce_max", -INFINITY}, {"reduce_min", INFINITY},
+                {"sum", 0},           {"sum_square", 0},         {"l1", 0},
+                {"l2", 0}};
+    struct size dim[SOL_MAX_RANK];
+    bool named[SOL_MAX_RANK] = {false};
+    double value = 0;
+    int rank = 0;
+    if (size_family(c->in[0]->dtype) != FAMILY_FLOAT) return fail(SOL_EUNSUPPORTED, "no integers");
+    for (int i = 0; i < n; i++) call_axis_of_list(c, axes[i], call_rank(c, 0), named);
+    for (int d = 0; d < call_rank(c, 0); d++) {
+        const bool is_reduced = !n || named[d];
+        if (!is_reduced || call_int(c, "keepdims", 1))
+            dim[rank++] = is_reduced ? size_const(1) : c->in[0]->dim[d];
+    }
+    for (int i = 0; i < COUNT(rows); i++)
+        if (!strcmp(rows[i].kind, c->op->layer)) value = rows[i].value;
+    for (int d = 0; d < rank; d++)
+        if (size_is(dim[d], 0)) return fail(SOL_EUNSUPPORTED, "a result without values");
+    return call_set_output(c, 0, call_expand(c, call_scalar(c, value), rank, dim));
+}
+
 /* Axes are an attribute in early opsets and an input later. Without axes, it reduces all dims, or none with
  * noop_with_empty_axes. */
 enum sol_status op_reduce(struct op_call *c) {
@@ -298,26 +318,64 @@ enum sol_status op_reduce(struct op_call *c) {
     bool is_nothing = !n && call_int(c, "noop_with_empty_axes", 0);
     bool is_plain = !find_composed(c->op->layer); /* then a reduction over no dims gives x */
     if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
-    if (is_empty(c, 0)) return fail(SOL_EUNSUPPORTED, "a reduction of no values");
+    if (is_empty(c, 0) && !is_nothing) return reduce_nothing(c, n, axes);
     if (is_nothing || (is_plain && !call_rank(c, 0)))
         return call_set_output(c, 0, call_tensor(c, 0));
     return call_set_output(
         c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_format_ints(c, n, axes)));
 }
 
-enum sol_status op_arg_extreme(struct op_call *c) {
-    if (call_int(c, "select_last_index", 0)) return fail(SOL_EUNSUPPORTED, "select_last_index");
-    return call_set_output(c, 0,
-                           LAYER1(c, c->op->layer, call_tensor(c, 0), "axis=%lld keepdim=%s",
-                                  (long long)call_int(c, "axis", 0),
-                                  call_int(c, "keepdims", 1) ? "true" : "false"));
+/* The last of equal values is the first one in reverse order. */
+static sol_tensor last_extreme(struct op_call *c, sol_tensor x, int64_t axis, const char *keep) {
+    const int64_t n = call_dim(c, 0, (int)axis);
+    x = LAYER1(c, "slice", x, "axis=%lld start=%lld step=-1 shape=[%lld]", (long long)axis,
+               (long long)n - 1, (long long)n);
+    x = LAYER1(c, c->op->layer, x, "axis=%lld keepdim=%s", (long long)axis, keep);
+    return LAYER2(c, "sub", call_scalar_of(c, (double)(n - 1), SOL_I64), x, "");
 }
 
+enum sol_status op_arg_extreme(struct op_call *c) {
+    const int64_t axis = call_axis(c, call_int(c, "axis", 0), call_rank(c, 0));
+    const char *keep = call_int(c, "keepdims", 1) ? "true" : "false";
+    sol_tensor x = call_tensor(c, 0);
+    TRY(c->im->status);
+    if (call_int(c, "select_last_index", 0))
+        return call_set_output(c, 0, last_extreme(c, x, axis, keep));
+    return call_set_output(
+        c, 0, LAYER1(c, c->op->layer, x, "axis=%lld keepdim=%s", (long long)axis, keep));
+}
+
+/* Reduces, for each position, the values up to this one: the row of a triangle [n, n] whose other elements are neutral. Exclusive
+ * leaves out the diagonal; reverse takes the values from the position on. */
+static sol_tensor reduce_triangle(struct op_call *c, sol_tensor x, int axis) {
+    struct size dim[SOL_MAX_RANK];
+    const int rank = call_shape(c, x, dim);
+    const bool is_reverse = call_int(c, "reverse", 0), is_sum = !strcmp(c->op->layer, "sum");
+    const int by = call_int(c, "exclusive", 0) != 0;
+    int64_t order[SOL_MAX_RANK];
+    if (rank >= SOL_MAX_RANK) call_fail(c, fail(SOL_EUNSUPPORTED, "rank %d", rank));
+    if (c->im->status) return x;
+    for (int d = 0; d < rank; d++) order[d] = d == axis ? rank - 1 : d == rank - 1 ? axis : d;
+    x = call_permute(c, x, rank, order); /* swaps the axis and the last dim: its own inverse */
+    call_shape(c, x, dim);
+    dim[rank] = dim[rank - 1];
+    dim[rank - 1] = size_const(1);
+    x = call_reshape(c, x, rank + 1, dim);
+    dim[rank - 1] = dim[rank];
+    x = LAYER1(c, is_reverse ? "triu" : "tril", call_expand(c, x, rank + 1, dim),
+               "diagonal=%d value=%d", is_reverse ? by : -by, !is_sum);
+    return call_permute(c, LAYER1(c, c->op->layer, x, "axes=[-1]"), rank, order);
+}
+
+/* CumSum, CumProd. */
 enum sol_status op_cumulate(struct op_call *c) {
     int64_t axis = 0;
-    if (call_int(c, "exclusive", 0) || call_int(c, "reverse", 0))
-        return fail(SOL_EUNSUPPORTED, "exclusive or reverse");
+    const bool is_plain = !call_int(c, "exclusive", 0) && !call_int(c, "reverse", 0);
     call_input_ints(c, 1, 1, &axis);
-    return call_set_output(c, 0,
-                           LAYER1(c, "cumsum", call_tensor(c, 0), "axis=%lld", (long long)axis));
+    axis = call_axis(c, axis, call_rank(c, 0));
+    if (c->im->status) return c->im->status;
+    sol_tensor x = call_tensor(c, 0);
+    if (!is_plain || !strcmp(c->op->layer, "prod"))
+        return call_set_output(c, 0, reduce_triangle(c, x, (int)axis));
+    return call_set_output(c, 0, LAYER1(c, "cumsum", x, "axis=%lld", (long long)axis));
 }

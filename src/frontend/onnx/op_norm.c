@@ -1,5 +1,5 @@
 /*
- * Operators that normalize: norms, softmax, and attention. Most become one composite layer each, which pass/decompose.c replaces
+ * Operators that normalize: norms and softmax. Most become one composite layer each, which pass/decompose.c replaces
  * by simpler ones.
  */
 #include "import.h"
@@ -150,93 +150,4 @@ enum sol_status op_softmax(struct op_call *c) {
     if (joins) axis = 1;
     x = *kind ? LAYER1(c, kind, x, "axis=%d", axis) : hardmax(c, x, axis);
     return call_set_output(c, 0, joins ? call_reshape(c, x, rank, dim) : x);
-}
-
-/* ---- Attention ---- */
-
-/* [batch, places, heads * size] to [batch, heads, places, size]; rank 4 does not change. */
-static sol_tensor by_head(struct op_call *c, int i, int64_t heads) {
-    struct size dim[4];
-    sol_tensor x = call_tensor(c, i);
-    if (call_rank(c, i) == 4) return x;
-    int64_t all = call_rank(c, i) == 3 ? call_dim(c, i, 2) : 1;
-    if (heads < 1 || all % heads) {
-        call_fail(c, fail(SOL_EINVAL, "%lld heads of input %d do not fit", (long long)heads, i));
-        return x;
-    }
-    for (int d = 0; d < 2; d++) dim[d] = c->in[i]->dim[d];
-    dim[2] = size_const(heads);
-    dim[3] = size_const(all / heads);
-    return call_permute(c, call_reshape(c, x, 4, dim), 4, (int64_t[]){0, 2, 1, 3});
-}
-
-/* The inverse of by_head. */
-static sol_tensor join_heads(struct op_call *c, sol_tensor x) {
-    struct size dim[SOL_MAX_RANK];
-    if (call_rank(c, 0) == 4 || call_shape(c, x, dim) != 4) return x;
-    dim[0] = c->in[0]->dim[0];
-    dim[1] = c->in[0]->dim[1];
-    dim[2] = size_mul(dim[3], size_const(call_int(c, "q_num_heads", 0)));
-    return call_reshape(c, call_permute(c, x, 4, (int64_t[]){0, 2, 1, 3}), 3, dim);
-}
-
-/* Caches, padding and windows are left to the interpreter, and so is a mask whose last dim is shorter than the keys. */
-static enum sol_status check_attention(const struct op_call *c) {
-    for (int i = 4; i < 7; i++)
-        if (call_has(c, i)) return fail(SOL_EUNSUPPORTED, "input %d, a cache or lengths", i);
-    if (c->n_out > 3 && c->out[3]) return fail(SOL_EUNSUPPORTED, "the scores as an output");
-    return SOL_OK;
-}
-
-static enum sol_status check_attributes(struct op_call *c) {
-    if (call_int(c, "left_window_size", -1) != -1 || call_int(c, "right_window_size", -1) != -1)
-        return fail(SOL_EUNSUPPORTED, "a window");
-    const struct import_value *mask = call_has(c, 3) ? c->in[3] : NULL, *k = c->in[1];
-    if (!mask || mask->rank < 1 || k->rank < 2) return SOL_OK;
-    struct size last = mask->dim[mask->rank - 1], keys = k->dim[k->rank == 4 ? 2 : 1];
-    if (!size_is(last, 1) && !size_equal(last, keys))
-        return fail(SOL_EUNSUPPORTED, "a mask that is shorter than the keys");
-    return SOL_OK;
-}
-
-/* The mask, in which -infinity also hides what causal attention hides. q and k are [batch, heads, places, size]. */
-static sol_tensor causal_mask(struct op_call *c, sol_tensor q, sol_tensor k) {
-    struct size dim[SOL_MAX_RANK], places[SOL_MAX_RANK] = {size_const(1)};
-    sol_tensor mask = call_tensor(c, 3);
-    if (!call_int(c, "is_causal", 0) || call_shape(c, q, dim) != 4) return mask;
-    int rank = call_shape(c, mask, places), full = rank < 2 ? 2 : rank;
-    places[full - 2] = dim[2];
-    if (call_shape(c, k, dim) == 4) places[full - 1] = dim[2];
-    return LAYER1(c, "tril", call_expand(c, mask, full, places), "value=-inf");
-}
-
-/* ONNX: a row that the mask hides as a whole is 0, whatever its scores. The layer adds a mask of floats to the scores, as PyTorch,
- * so that NaN stays NaN. */
-static sol_tensor clear_hidden(struct op_call *c, sol_tensor y, const sol_tensor in[4]) {
-    if (!call_has(c, 3) || c->in[3]->dtype == SOL_BOOL) return y;
-    sol_tensor top =
-        LAYER1(c, "reduce_max", causal_mask(c, in[0], in[1]), "axes=[-1] keepdim=true");
-    sol_tensor is_hidden = LAYER2(c, "equal", top, call_scalar(c, -(double)INFINITY), "");
-    sol_tensor choice[3] = {is_hidden, call_scalar(c, 0), y};
-    return call_layer(c, "where", 3, choice, "");
-}
-
-enum sol_status op_attention(struct op_call *c) {
-    TRY(check_attention(c));
-    TRY(check_attributes(c));
-    int64_t heads = call_int(c, "q_num_heads", 0), kv_heads = call_int(c, "kv_num_heads", 0);
-    struct size dim[SOL_MAX_RANK];
-    sol_tensor in[4] = {by_head(c, 0, heads), by_head(c, 1, kv_heads), by_head(c, 2, kv_heads)};
-    int n = 3 + call_has(c, 3);
-    if (n > 3) in[3] = call_tensor(c, 3);
-    if (call_shape(c, in[0], dim) != 4 || !size_is_const(dim[3]))
-        return c->im->status ? c->im->status : fail(SOL_EUNSUPPORTED, "heads of unknown size");
-    double scale = call_float(c, "scale", 1 / sqrt((double)size_value(dim[3])));
-    sol_tensor y =
-        call_layer(c, "attention", n, in, "scale=%s softcap=%s causal=%s",
-                   call_format_double(c, scale), call_format_double(c, call_float(c, "softcap", 0)),
-                   call_int(c, "is_causal", 0) ? "true" : "false");
-    if (c->n_out > 1) TRY(call_set_output(c, 1, in[1]));
-    if (c->n_out > 2) TRY(call_set_output(c, 2, in[2]));
-    return call_set_output(c, 0, join_heads(c, clear_hidden(c, y, in)));
 }

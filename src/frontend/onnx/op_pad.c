@@ -108,3 +108,24 @@ enum sol_status op_pad(struct op_call *c) {
     if (is_image) x = pad_image(c, x, begin + rank - 2, end + rank - 2, value);
     return call_set_output(c, 0, x);
 }
+
+/* Crops or pads around the center. If the difference is odd, the larger half is at the end. */
+enum sol_status op_center_crop_pad(struct op_call *c) {
+    int64_t wanted[SOL_MAX_RANK], axes[SOL_MAX_RANK];
+    bool named[SOL_MAX_RANK] = {false};
+    const int rank = call_rank(c, 0), n = call_input_ints(c, 1, SOL_MAX_RANK, wanted),
+              n_axes = call_ints(c, "axes", SOL_MAX_RANK, axes);
+    sol_tensor x = call_tensor(c, 0);
+    TRY(c->im->status);
+    if (n != (n_axes ? n_axes : rank)) return fail(SOL_EINVAL, "a shape that does not fit");
+    for (int i = 0; i < n; i++) {
+        const int d = (int)call_axis_of_list(c, n_axes ? axes[i] : i, rank, named);
+        const int64_t size = call_dim(c, 0, d);
+        if (wanted[i] < 1 || wanted[i] > INT32_MAX) return fail(SOL_EUNSUPPORTED, "an empty dim");
+        int64_t begin = wanted[i] > size ? (wanted[i] - size) / 2 : -((size - wanted[i]) / 2),
+                end = wanted[i] - size - begin;
+        if (begin < 0 || end < 0) x = crop(c, x, d, &begin, &end);
+        if (begin || end) x = pad_constant(c, x, d, begin, end, 0);
+    }
+    return call_set_output(c, 0, x);
+}

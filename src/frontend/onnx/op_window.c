@@ -191,8 +191,7 @@ sol_tensor window_pool(struct op_call *c, sol_tensor x, const struct op_window *
                   ceils ? "true" : "false", more);
 }
 
-/* Refuses padding as wide as the window: such a window would contain only padding, which has no maximum and no average. */
-static enum sol_status check_pads(const struct op_window *w) {
+enum sol_status window_check_pads(const struct op_window *w) {
     for (int i = 0; i < WINDOW_DIMS; i++) {
         int64_t pad = max_i64(w->begin[i], w->end[i]),
                 reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
@@ -211,9 +210,8 @@ enum sol_status op_pool(struct op_call *c) {
     window_list(c, "kernel_shape", &w, 1, w.kernel);
     window_read(c, &w);
     bool is_dilated = w.dilation[0] != 1 || w.dilation[1] != 1 || w.dilation[2] != 1;
-    if (strcmp(c->op->layer, "max_pool") != 0 && is_dilated)
-        return fail(SOL_EUNSUPPORTED, "an average with dilation");
-    TRY(check_pads(&w));
+    TRY(window_check_pads(&w));
+    if (strcmp(c->op->layer, "max_pool") != 0 && is_dilated) return op_sum_pool(c);
     if (call_int(c, "storage_order", 0)) return fail(SOL_EUNSUPPORTED, "storage_order");
     sol_tensor x = call_tensor(c, 0);
     if (w.n == 3) return call_set_output(c, 0, volume_pool(c, x, &w));

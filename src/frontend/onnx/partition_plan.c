@@ -4,10 +4,10 @@
  *   values of a call, nodes from `first` on -> partition_plan -> struct partition -> run_program (partition.c) -> values in the scope
  *
  * Planning goes through the nodes in order. A value is available when it is in the call's scope; the results of nodes in the
- * program are not, until it runs. A node whose inputs are all available, without floats and with at most SMALL integers each, is
- * interpreted at once, since its results may decide shapes. Any other node goes to the builder, with the shapes of this call as
- * constants. Values of this call are inputs of that model. When the builder reads a value (a new shape, bounds), a guard makes the program depend on it. A node that the builder
- * refuses is interpreted if its inputs are available; otherwise the partition ends before it.
+ * program are not, until it runs. A node whose inputs are all available, and only numbers and vectors of at most SMALL integers,
+ * is interpreted at once, since its results may decide shapes. Any other node goes to the builder, with the shapes of this call as
+ * constants, and so do nodes that follow from shapes alone, which it folds. Values of this call are inputs of that model. When the
+ * builder reads a value (a new shape, bounds), a guard makes the program depend on it. A node that the builder refuses is interpreted if its inputs are available; otherwise the partition ends before it.
  *
  * A partition keeps a list of events, in the order in which they happened:
  *
@@ -97,21 +97,45 @@ bool partition_is_small(const struct session_call *call, int i) {
     return true;
 }
 
-/* Does a partition compute with such values? Integers may decide shapes, if they are few. */
-static bool is_arithmetic(const struct array *x) {
-    return x && (is_float(x->type) || (is_integer(x->type) && x->n > SMALL));
+/* Does the import know the value for all runs with the same shapes, so that folding it needs no guard for its bytes? */
+static bool is_known(const struct partition_plan *plan, const char *name) {
+    const struct import_value *v = import_find(&plan->im, name);
+    return scope_is_constant(plan->call->scope, name) || (v && !v->live && v->shape_value);
 }
 
-/* Is the node cheaper to interpret than to compile: it has no floats and few integers, or it only passes values or reads shapes? */
-static bool is_bookkeeping(const struct session_call *call, const struct onnx_node *node) {
-    static const char *const names[] = {"Identity", "Shape", "Size", "Constant"};
-    for (int i = 0; i < COUNT(names); i++)
-        if (!strcmp(names[i], node->op_type)) return true;
+/* Can the builder compute the node without a layer, from shapes alone? */
+static bool is_foldable(const struct partition_plan *plan, const struct onnx_node *node) {
+    const struct op *op = op_find(node->op_type);
+    if (!strcmp(node->op_type, "Shape") || !strcmp(node->op_type, "Size")) return true;
     for (int i = 0; i < node->inputs.n; i++) {
         const char *name = *ITEM(node->inputs, const char *, i);
-        if (*name && is_arithmetic(scope_find(call->scope, name))) return false;
+        if (*name && !is_known(plan, name)) return false;
     }
-    return true;
+    return op && op->fold != op_none;
+}
+
+/* Is the value data: not one of the few integers, a number or a short vector, that may be shapes, axes and the like? */
+static bool is_data(const struct array *x) {
+    return is_float(x->type) || x->n > SMALL || x->rank > 1;
+}
+
+/* Is the node, whose inputs are available, cheaper to interpret than to compile? It is if it has no data, or an input of a type that
+ * is not compiled. What the builder folds is left to it; but in subgraphs, whose shapes may change with each iteration, it would
+ * make a partition for each of them. */
+static bool is_bookkeeping(const struct partition_plan *plan, const struct onnx_node *node) {
+    static const char *const names[] = {"Identity", "Shape", "Size"};
+    bool is_inner = plan->call->graph->is_inner, has_data = false;
+    for (int i = 0; i < COUNT(names); i++)
+        if (is_inner && !strcmp(names[i], node->op_type)) return true;
+    if (!is_inner && node->inputs.n && is_foldable(plan, node)) return false;
+    for (int i = 0; i < node->inputs.n; i++) {
+        const char *name = *ITEM(node->inputs, const char *, i);
+        const struct array *x = *name ? scope_find(plan->call->scope, name) : NULL;
+        enum sol_dtype dtype;
+        if (x && (!is_tensor(x) || !type_dtype(x->type, &dtype))) return true;
+        has_data |= x && is_data(x);
+    }
+    return !has_data;
 }
 
 static void add_event(struct partition *partition, struct event event) {
@@ -146,8 +170,6 @@ static enum sol_status bring(struct partition_plan *plan, const char *name) {
     struct data data;
     if (!array || !is_tensor(array) || !type_dtype(array->type, &dtype))
         return fail(SOL_EUNSUPPORTED, "an input of a type that is not compiled");
-    /* Files write an empty list for an input that is left out, such as Resize's roi; no operator reads it. */
-    if (!array->n && array->rank != 1) return fail(SOL_EUNSUPPORTED, "an empty input");
     describe(array, &data);
     struct import_value *value = import_define(&plan->im, name);
     import_constant(&plan->im, &data, value);
@@ -156,7 +178,7 @@ static enum sol_status bring(struct partition_plan *plan, const char *name) {
     value->live = value->data;
     value->data = NULL;
     value->varies = array->n > SMALL || has_varied(plan, name, array);
-    if (value->varies) value->shape_value = NULL;
+    if (value->varies || array->rank > 1) value->shape_value = NULL;
     add_event(plan->partition,
               (struct event){.kind = GUARD, .name = name, .value = value, .varies = value->varies});
     return SOL_OK;
@@ -256,8 +278,10 @@ static enum sol_status take_nodes(struct partition_plan *plan, bool *again) {
         if (call->graph->is_constant[i]) continue;
         /* Interpret an available node that needs no kernel, that the builder has refused, or that this run has interpreted. */
         bool is_ready = reads_at_hand(plan, node, false);
-        bool is_early = plan->barred[i] || is_bookkeeping(call, node);
+        bool is_early = plan->barred[i] || (is_ready && is_bookkeeping(plan, node));
         bool is_small = call->graph->is_inner && !is_early && partition_is_small(call, i);
+        if (is_ready && is_early && !plan->barred[i])
+            log_write(LOG_DEBUG, "node %d is interpreted: %s of few values", i, node->op_type);
         if (is_ready && (is_early || is_small || call->done[i])) {
             TRY(interpret_early(plan, i, is_small ? SMALL_EARLY : EARLY));
             continue;

@@ -6,6 +6,7 @@
  */
 #include "proto.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #define DEEPEST 100 /* nested messages; each nested graph adds three: graph, node, attribute */
@@ -254,4 +255,10 @@ enum sol_status proto_typed_attribute(const struct onnx_node *node, const char *
     if (!*out || (*out)->type == (int64_t)type) return SOL_OK;
     return fail(SOL_EINVAL, "attribute %s has type %lld instead of %d", name,
                 (long long)(*out)->type, (int)type);
+}
+
+bool proto_is_name(const char *param) {
+    for (; param && *param; param++)
+        if (isalnum((unsigned char)*param) || (unsigned char)*param >= 0x80) return true;
+    return false;
 }

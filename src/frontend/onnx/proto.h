@@ -128,4 +128,7 @@ struct sol_onnx_shape;
 enum sol_status onnx_fix_shapes(struct arena *arena, struct onnx_graph *graph,
                                 const struct sol_onnx_shape *shapes, int n);
 
+/* False for no name, and for a mark such as "?", which some writers use instead of a name of an open size. */
+bool proto_is_name(const char *param);
+
 #endif

@@ -9,7 +9,6 @@
  */
 #include "session.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -154,13 +153,6 @@ static const struct onnx_shape *find_shape(const struct onnx_value *value) {
     return shape && shape->dims.n <= SOL_MAX_RANK ? shape : NULL;
 }
 
-/* False for a mark such as "?", which some writers use instead of a name of an open size. */
-static bool is_name(const char *param) {
-    for (; param && *param; param++)
-        if (isalnum((unsigned char)*param) || (unsigned char)*param >= 0x80) return true;
-    return false;
-}
-
 /* The name of an open dim: dim at % SOL_MAX_RANK of input at / SOL_MAX_RANK. NULL when it has none. */
 static const char *name_at(const struct sol_session *session, int64_t at) {
     const bool is_input = at >= 0 && at / SOL_MAX_RANK < session->inputs.n;
@@ -168,7 +160,7 @@ static const char *name_at(const struct sol_session *session, int64_t at) {
         is_input ? find_shape(session->inputs.at[at / SOL_MAX_RANK]) : NULL;
     if (!shape || at % SOL_MAX_RANK >= shape->dims.n) return NULL;
     const struct onnx_dim *dim = ITEM(shape->dims, struct onnx_dim, at % SOL_MAX_RANK);
-    return dim->value || !is_name(dim->param) ? NULL : dim->param;
+    return dim->value || !proto_is_name(dim->param) ? NULL : dim->param;
 }
 
 /* The number of a named size is -2 - at, where `at` is its first occurrence among the inputs (name_at). */
@@ -177,7 +169,7 @@ const char *sol_session_size_name(const struct sol_session *session, int64_t dim
 }
 
 static int64_t number_name(const struct sol_session *session, const char *param) {
-    for (int64_t at = 0; is_name(param) && at < (int64_t)session->inputs.n * SOL_MAX_RANK; at++) {
+    for (int64_t at = 0; proto_is_name(param) && at < (int64_t)session->inputs.n * SOL_MAX_RANK; at++) {
         const char *name = name_at(session, at);
         if (name && !strcmp(name, param)) return -2 - at;
     }

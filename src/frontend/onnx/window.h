@@ -33,6 +33,9 @@ sol_tensor window_conv(struct op_call *c, const sol_tensor in[3], const struct o
                        int64_t groups);
 sol_tensor window_pool(struct op_call *c, sol_tensor x, const struct op_window *w);
 
+/* Refuses padding as wide as the window: such a window would contain only padding, which has no maximum and no average. */
+enum sol_status window_check_pads(const struct op_window *w);
+
 /* op_volume.c: the same over three dims, composed of layers over two. */
 sol_tensor volume_conv(struct op_call *c, const sol_tensor in[3], const struct op_window *w,
                        int64_t groups);
