@@ -1,6 +1,6 @@
 /*
- * Computes f16 and bf16 as f32: inputs and parameters are widened, outputs are rounded. Between them no value is rounded, so
- * that results are closer to the exact ones than if each layer rounded.
+ * Computes f16 and bf16 as f32: inputs and parameters are widened, outputs are rounded, and so is what the model casts to such a
+ * type. Other values are not rounded, so that results are closer to the exact ones than if each layer rounded.
  *
  *   x: f16 -> cast f32 -> the same layers in f32 -> cast f16 -> output
  */
@@ -31,7 +31,7 @@ static enum sol_status widen_host(struct model *m, struct layer *l, struct tenso
     return SOL_OK;
 }
 
-/* The layer again, on the widened inputs. A cast between types that are equal now is left out. */
+/* The layer again, on the widened inputs. A cast to f16 or bf16 still rounds. */
 static struct tensor *widen_layer(struct model *m, const struct layer *l, struct tensor **now) {
     struct tensor **in = ARENA_ARRAY(m->arena, struct tensor *, l->n_in + 1);
     struct attr attr = l->attr;
@@ -41,7 +41,8 @@ static struct tensor *widen_layer(struct model *m, const struct layer *l, struct
     for (int i = 0; i < l->n_in; i++) is_new |= (in[i] = now[l->in[i]->id]) != l->in[i];
     attr.dtype = wide(attr.dtype);
     if (!is_new) return l->out[0];
-    if (l->kind == LAYER_cast && in[0] && in[0]->dtype == attr.dtype) return in[0];
+    if (l->kind == LAYER_cast && is_half(l->attr.dtype)) in[0] = cast(m, in[0], l->attr.dtype);
+    if (l->kind == LAYER_cast && in[0]) return cast(m, in[0], attr.dtype);
     return pass_add(m, l->kind, l->n_in, in, &attr, l->origin);
 }
 

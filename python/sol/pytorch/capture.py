@@ -209,8 +209,8 @@ class _Flat(torch.nn.Module):
         return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
-def capture(model, specs, structure, sizes):
-    """Captures ``model`` for inference with the open sizes ``sizes`` (a key). Returns a Captured, valid for ``Captured.batches``.
+def _capture_sizes(model, specs, structure, sizes):
+    """Captures for the open sizes ``sizes`` (a key): see ``capture``.
 
     A size of 1 becomes fixed, as PyTorch treats it as a special case. Raises CannotCapture when PyTorch must run the
     model, Refused when the model itself refuses these inputs. All modules are in eval mode during the capture.
@@ -246,21 +246,22 @@ def _check_result(result):
         raise CannotCapture(f"the result cannot be built again: {_first_line(error)}") from None
 
 
-def capture_any(model, specs, structure, hint):
-    """Captures for all open sizes. Returns (Captured, the key of its example). ``hint``: a batch size to tune for, or None.
+def capture(model, specs, structure, sizes=None, hint=None):
+    """Captures ``model`` for inference. Returns a Captured, valid for ``Captured.batches``.
 
-    If the model refuses the first example, others are tried: a model may have a limit, such as the length of a sequence.
+    ``sizes``: the open sizes of the example, a key; None: chosen here, with ``hint`` samples if that is not None. If the model
+    refuses those, others are tried: a model may have a limit, such as the length of a sequence. Raises CannotCapture when
+    PyTorch must run the model, Refused when the model itself refuses these inputs.
     """
+    if sizes is not None:
+        return _capture_sizes(model, specs, structure, sizes)
     tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
-    n = len(EXAMPLE_SIZES) if has_open_dims(tensors) else 1
-    for attempt in range(n):
-        sizes = example_sizes(tensors, max(hint or 0, EXAMPLE_BATCH), attempt)
-        try:
-            return capture(model, specs, structure, sizes), sizes
-        except Refused:
-            if attempt + 1 == n:
-                raise
-    raise AssertionError("no example was tried")
+    n, batch = len(EXAMPLE_SIZES) if has_open_dims(tensors) else 1, max(hint or 0, EXAMPLE_BATCH)
+    for attempt in range(n - 1):
+        with contextlib.suppress(Refused):
+            sizes = example_sizes(tensors, batch, attempt)
+            return _capture_sizes(model, specs, structure, sizes)
+    return _capture_sizes(model, specs, structure, example_sizes(tensors, batch, n - 1))
 
 
 def _find_open(specs, shapes):

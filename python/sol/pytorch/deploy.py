@@ -7,7 +7,7 @@ import torch
 from sol import deployment
 from sol.pytorch.audit import CannotCapture
 from sol.pytorch.builder import Unsupported
-from sol.pytorch.capture import capture_any
+from sol.pytorch.capture import capture
 from sol.pytorch.engine import without_collections
 from sol.pytorch.importer import import_graph
 from sol.pytorch.inputs import TensorSpec, has_open_dims, make_specs
@@ -101,8 +101,8 @@ def _check_mode(model):
 
 def _import(model, specs, structure, name):
     try:
-        captured, sizes = capture_any(model, specs, structure, None)
-        if isinstance(sizes, tuple):
+        captured = capture(model, specs, structure)
+        if isinstance(captured.batches.example, tuple):
             captured.batches.find_least()
         inputs, outputs = _input_names(model, structure), _output_names(captured.output)
         for i, value in captured.constants.items():

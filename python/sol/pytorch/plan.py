@@ -198,10 +198,7 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     the model, Refused when the model itself refuses such inputs.
     """
     times = [perf_counter()]
-    if batch is None:
-        captured, batch = capture_any(module, specs, structure, batch_hint)
-    else:
-        captured = capture(module, specs, structure, batch)
+    captured = capture(module, specs, structure, batch, batch_hint)
     graph = describe_graph(captured.exported)
     times.append(perf_counter())
     if old is not None and old.graph == graph and old.returns_as(captured):
@@ -211,7 +208,8 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     for size, value in imported.builder.excluded:
         captured.batches.exclude(size, value)
     at = map(captured.batches.names.index, imported.builder.symbols)
-    hints = [batch[i] for i in at] if isinstance(batch, tuple) else []
+    sizes = captured.batches.example
+    hints = [sizes[i] for i in at] if isinstance(sizes, tuple) else []
     model = imported.builder.model
     model.check()
     times.append(perf_counter())
