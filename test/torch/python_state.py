@@ -322,7 +322,7 @@ def store(container, key, value):
     container[key] = value
 
 
-# name: the forward, applied to the layer's output. Each writes state, or gives another result at each call.
+# name: the forward, applied to the layer's output. Each writes state, or gives another result at each call. SOL runs "buffer".
 WRITES = {
     "last output": lambda s, y: (y + s.previous if s.previous is not None else y, setattr(s, "previous", y))[0],
     "counter": lambda s, y: (setattr(s, "n", s.n + 1), y * s.n)[1],
