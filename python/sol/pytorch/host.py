@@ -156,7 +156,9 @@ def _draws_numbers(node):
         return False
     names = [x.name for x in node.target._schema.arguments]
     given = dict(zip(names, node.args)) | node.kwargs
-    return bool(given.get("train", True) and given.get("dropout_p", 0.0 if "dropout_p" in names else 1.0))
+    return bool(
+        given.get("train", True) and given.get("dropout_p", 0.0 if "dropout_p" in names else 1.0)
+    )
 
 
 def _check_operator(node):
