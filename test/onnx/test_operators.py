@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-import sol.onnx as sol
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+
+import sol.onnx as sol
 
 rng = np.random.default_rng(0)
 
@@ -54,7 +55,7 @@ def test_acosh():
     run("Acosh", rng.uniform(1, 9, (3, 37)).astype(np.float32))
 
 
-@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_])
 def test_gather_elements(axis, dtype):
     x = rng.integers(0, 9, (4, 5, 3)).astype(dtype)
@@ -101,7 +102,9 @@ def test_losses(reduction, ignored):
     if ignored is not None:
         target[0, 1] = ignored
     for weight in ([], [rng.uniform(0.5, 1, 5).astype(np.float32)]):
-        run("NegativeLogLikelihoodLoss", real(3, 5, 4), target, *weight, reduction=reduction, **more)
+        run(
+            "NegativeLogLikelihoodLoss", real(3, 5, 4), target, *weight, reduction=reduction, **more
+        )
         run("SoftmaxCrossEntropyLoss", real(3, 5, 4), target, *weight, reduction=reduction, **more)
 
 
