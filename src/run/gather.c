@@ -24,8 +24,9 @@ static int64_t read_row(const void *numbers, int64_t i, const int64_t *arg) {
     /* Frontends that compute row numbers from several indices use this one for an index out of range. */
     if (number == -((int64_t)1 << 53) && !arg[GATHER_LEAST])
         exec_fail(fail(SOL_EINDEX, "gather: an index is outside of its dim"));
-    else exec_fail(fail(SOL_EINDEX, "gather: number %lld, but there are %lld rows", (long long)number,
-                   (long long)rows));
+    else
+        exec_fail(fail(SOL_EINDEX, "gather: number %lld, but there are %lld rows",
+                       (long long)number, (long long)rows));
     return -1;
 }
 

@@ -68,8 +68,18 @@ def check(op, *inputs, opset=20, **attributes):
     [
         ("Gather", (real(3, 2), whole(3)), {}, "number 3, but there are 3 rows"),
         ("Gather", (real(3, 2), whole(BOTTOM)), {}, "number -9223372036854775808"),
-        ("GatherElements", (real(3, 2), whole(5).reshape(1, 1)), {}, "an index is outside|index [25] of"),
-        ("GatherND", (real(3, 2), whole(0, 2).reshape(1, 2)), {}, "an index is outside|index [25] of"),
+        (
+            "GatherElements",
+            (real(3, 2), whole(5).reshape(1, 1)),
+            {},
+            "an index is outside|index [25] of",
+        ),
+        (
+            "GatherND",
+            (real(3, 2), whole(0, 2).reshape(1, 2)),
+            {},
+            "an index is outside|index [25] of",
+        ),
         ("ScatterElements", (real(3), whole(-4), real(1)), {}, "index -4"),
         ("ScatterND", (real(3), whole(3).reshape(1, 1), real(1)), {}, "index 3"),
         ("TopK", (real(3), whole(4)), {}, "the first 4 of 3"),

@@ -93,8 +93,8 @@ static sol_tensor read_lengths(struct op_call *c, const struct steps *s) {
     for (int64_t i = 0; i < n; i++) table[i] = i;
     sol_tensor index = call_cast(c, call_tensor(c, 6), SOL_I64);
     index = LAYER2(c, "gather", call_param(c, SOL_I64, 1, &n, table), index, "axis=0 wraps=false");
-    return call_reshape(
-        c, index, 4, (struct size[]){s->batch, size_const(1), size_const(1), size_const(1)});
+    return call_reshape(c, index, 4,
+                        (struct size[]){s->batch, size_const(1), size_const(1), size_const(1)});
 }
 
 static sol_tensor both(struct op_call *c, sol_tensor a, sol_tensor b) {
@@ -162,8 +162,7 @@ static sol_tensor add_mask(struct op_call *c, const struct steps *s, sol_tensor 
 static sol_tensor weigh_places(struct op_call *c, sol_tensor scores, sol_tensor hidden) {
     const enum sol_dtype dtype = call_dtype(c, scores);
     sol_tensor top = LAYER1(c, "reduce_max", scores, "axes=[-1] keepdim=true");
-    sol_tensor is_dead =
-        LAYER2(c, "equal", top, call_scalar_of(c, -(double)INFINITY, dtype), "");
+    sol_tensor is_dead = LAYER2(c, "equal", top, call_scalar_of(c, -(double)INFINITY, dtype), "");
     if (hidden >= 0) is_dead = LAYER2(c, "bit_or", is_dead, hidden, "");
     return call_where(c, is_dead, call_scalar_of(c, 0, dtype),
                       LAYER1(c, "softmax", scores, "axis=-1"));
@@ -229,10 +228,10 @@ static enum sol_status measure(struct op_call *c, const sol_tensor in[3], struct
 }
 
 static enum sol_status use_layer(struct op_call *c, const sol_tensor in[4], double scale) {
-    sol_tensor y = call_layer(
-        c, "attention", 3 + call_has(c, 3), in, "scale=%s softcap=%s causal=%s",
-        call_format_double(c, scale), call_format_double(c, call_float(c, "softcap", 0)),
-        call_int(c, "is_causal", 0) ? "true" : "false");
+    sol_tensor y =
+        call_layer(c, "attention", 3 + call_has(c, 3), in, "scale=%s softcap=%s causal=%s",
+                   call_format_double(c, scale), call_format_double(c, call_float(c, "softcap", 0)),
+                   call_int(c, "is_causal", 0) ? "true" : "false");
     return call_set_output(c, 0, join_heads(c, clear_hidden(c, y, in)));
 }
 
@@ -241,7 +240,8 @@ enum sol_status op_attention(struct op_call *c) {
     struct size dim[SOL_MAX_RANK];
     struct steps steps;
     for (int i = 4; i < 6; i++)
-        if (call_has(c, i) && call_rank(c, i) != 4) return fail(SOL_EINVAL, "a cache of rank %d", call_rank(c, i));
+        if (call_has(c, i) && call_rank(c, i) != 4)
+            return fail(SOL_EINVAL, "a cache of rank %d", call_rank(c, i));
     sol_tensor in[4] = {by_head(c, 0, heads), behind(c, 4, by_head(c, 1, kv_heads)),
                         behind(c, 5, by_head(c, 2, kv_heads)), -1};
     if (call_has(c, 3)) in[3] = call_tensor(c, 3);
@@ -283,8 +283,8 @@ static sol_tensor join_sides(struct op_call *c, sol_tensor a, sol_tensor b, bool
     if (call_shape(c, a, dim) != 4) return a;
     memcpy(five, dim, sizeof dim[0] * 4);
     five[4] = size_const(1);
-    sol_tensor y = LAYER2(c, "concat", call_reshape(c, a, 5, five), call_reshape(c, b, 5, five),
-                          "axis=4");
+    sol_tensor y =
+        LAYER2(c, "concat", call_reshape(c, a, 5, five), call_reshape(c, b, 5, five), "axis=4");
     dim[3] = size_scale(dim[3], 2);
     return call_reshape(c, y, 4, dim);
 }
@@ -311,7 +311,8 @@ enum sol_status op_rotary_embedding(struct op_call *c) {
     const bool alternates = call_int(c, "interleaved", 0) != 0;
     sol_tensor x = by_place(c, dim);
     TRY(c->im->status);
-    if (!size_is_const(dim[1]) || !size_is_const(dim[3])) return fail(SOL_EUNSUPPORTED, "open places");
+    if (!size_is_const(dim[1]) || !size_is_const(dim[3]))
+        return fail(SOL_EUNSUPPORTED, "open places");
     const int64_t places = size_value(dim[1]), size = size_value(dim[3]),
                   wanted = call_int(c, "rotary_embedding_dim", 0), turned = wanted ? wanted : size;
     if (turned < 2 || turned > size || turned % 2) return fail(SOL_EINVAL, "rotary_embedding_dim");
@@ -319,8 +320,10 @@ enum sol_status op_rotary_embedding(struct op_call *c) {
     sol_tensor head = LAYER1(c, "slice", x, "axis=3 shape=[%lld]", (long long)turned);
     sol_tensor a = side(c, head, 0, turned / 2, alternates),
                b = side(c, head, 1, turned / 2, alternates);
-    sol_tensor first = LAYER2(c, "sub", LAYER2(c, "mul", co, a, ""), LAYER2(c, "mul", si, b, ""), ""),
-               second = LAYER2(c, "add", LAYER2(c, "mul", si, a, ""), LAYER2(c, "mul", co, b, ""), "");
+    sol_tensor first =
+                   LAYER2(c, "sub", LAYER2(c, "mul", co, a, ""), LAYER2(c, "mul", si, b, ""), ""),
+               second =
+                   LAYER2(c, "add", LAYER2(c, "mul", si, a, ""), LAYER2(c, "mul", co, b, ""), "");
     sol_tensor y = join_sides(c, first, second, alternates);
     if (turned < size) {
         sol_tensor rest = LAYER1(c, "slice", x, "axis=3 start=%lld shape=[%lld]", (long long)turned,

@@ -26,20 +26,18 @@ void rows_add(struct op_call *c, struct rows *rows, sol_tensor offset) {
 
 /* Marks the rows of an index that is out of range. */
 void rows_add_checked(struct op_call *c, struct rows *rows, sol_tensor index, int64_t size,
-                       int64_t stride) {
+                      int64_t stride) {
     sol_tensor at = from_end(c, call_cast(c, index, SOL_I64), size);
     sol_tensor is_below = LAYER2(c, "less", at, call_scalar_of(c, 0, SOL_I64), ""),
-               is_above =
-                   LAYER2(c, "less_equal", call_scalar_of(c, (double)size, SOL_I64), at, "");
+               is_above = LAYER2(c, "less_equal", call_scalar_of(c, (double)size, SOL_I64), at, "");
     sol_tensor is_bad = LAYER2(c, "bit_or", is_below, is_above, "");
     rows->is_bad = rows->is_bad < 0 ? is_bad : LAYER2(c, "bit_or", rows->is_bad, is_bad, "");
-    if (stride != 1)
-        at = LAYER2(c, "mul", at, call_scalar_of(c, (double)stride, SOL_I64), "");
+    if (stride != 1) at = LAYER2(c, "mul", at, call_scalar_of(c, (double)stride, SOL_I64), "");
     rows_add(c, rows, at);
 }
 
 sol_tensor rows_take(struct op_call *c, const struct rows *rows, sol_tensor x, int n,
-                      const struct size *dim) {
+                     const struct size *dim) {
     struct size table[SOL_MAX_RANK] = {size_const(1)};
     sol_tensor row = rows->sum;
     for (int d = 0; d < n; d++) table[0] = size_mul(table[0], dim[d]);
@@ -47,7 +45,8 @@ sol_tensor rows_take(struct op_call *c, const struct rows *rows, sol_tensor x, i
     struct size all[SOL_MAX_RANK];
     const int x_rank = call_shape(c, x, all);
     for (int d = n; d < x_rank; d++) table[rank++] = all[d];
-    if (rows->is_bad >= 0) row = call_where(c, rows->is_bad, call_scalar_of(c, -0x1p53, SOL_I64), row);
+    if (rows->is_bad >= 0)
+        row = call_where(c, rows->is_bad, call_scalar_of(c, -0x1p53, SOL_I64), row);
     return LAYER2(c, "gather", call_reshape(c, x, rank, table), row, "axis=0 wraps=false");
 }
 
@@ -75,8 +74,8 @@ enum sol_status op_gather_elements(struct op_call *c) {
     const int axis = (int)call_axis(c, call_int(c, "axis", 0), call_rank(c, 0));
     if (size_family(c->in[1]->dtype) != FAMILY_INTEGER)
         return fail(SOL_EINVAL, "an index that is no integer");
-    return call_set_output(
-        c, 0, rows_gather_elements(c, call_tensor(c, 0), call_tensor(c, 1), axis));
+    return call_set_output(c, 0,
+                           rows_gather_elements(c, call_tensor(c, 0), call_tensor(c, 1), axis));
 }
 
 /* ---- GatherND ---- */

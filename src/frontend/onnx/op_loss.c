@@ -38,8 +38,7 @@ static enum sol_status output_loss(struct op_call *c, sol_tensor x, enum sol_dty
     if (!is_sum && !is_mean && strcmp(reduction, "none") != 0)
         return fail(SOL_EINVAL, "reduction \"%.32s\"", reduction);
     if (call_attribute(c, "ignore_index")) {
-        sol_tensor ignored =
-            call_scalar_of(c, (double)call_int(c, "ignore_index", 0), SOL_I64);
+        sol_tensor ignored = call_scalar_of(c, (double)call_int(c, "ignore_index", 0), SOL_I64);
         counts = LAYER1(c, "bit_not", LAYER2(c, "equal", target, ignored, ""), "");
         target = call_where(c, counts, target, call_scalar_of(c, 0, SOL_I64));
     }
@@ -58,7 +57,8 @@ enum sol_status op_class_loss(struct op_call *c) {
     const int rank = call_rank(c, 0);
     const bool is_short = c->in[0]->dtype == SOL_F16 || c->in[0]->dtype == SOL_BF16;
     const enum sol_dtype dtype = is_short ? SOL_F32 : c->in[0]->dtype;
-    if (rank < 2 || call_rank(c, 1) != rank - 1) return fail(SOL_EINVAL, "a target of another rank");
+    if (rank < 2 || call_rank(c, 1) != rank - 1)
+        return fail(SOL_EINVAL, "a target of another rank");
     sol_tensor x = call_cast(c, call_tensor(c, 0), dtype);
     if (*c->op->layer) x = LAYER1(c, c->op->layer, x, "axis=1");
     if (c->n_out > 1) TRY(call_set_output(c, 1, call_cast(c, x, c->in[0]->dtype)));

@@ -287,9 +287,9 @@ static enum sol_status reduce_nothing(struct op_call *c, int n, const int64_t *a
     static const struct {
         const char *kind;
         double value;
-    } rows[] = {{"prod", 1},          {"log_sum", -INFINITY},    {"logsumexp", -INFINITY},
-                {"mean", NAN},        {"reduce_max", -INFINITY}, {"reduce_min", INFINITY},
-                {"sum", 0},           {"sum_square", 0},         {"l1", 0},
+    } rows[] = {{"prod", 1},   {"log_sum", -INFINITY},    {"logsumexp", -INFINITY},
+                {"mean", NAN}, {"reduce_max", -INFINITY}, {"reduce_min", INFINITY},
+                {"sum", 0},    {"sum_square", 0},         {"l1", 0},
                 {"l2", 0}};
     struct size dim[SOL_MAX_RANK];
     bool named[SOL_MAX_RANK] = {false};

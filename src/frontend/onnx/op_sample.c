@@ -51,8 +51,8 @@ static sol_tensor locate(struct op_call *c, const struct sampling *s, int d) {
     const double last = (double)size_value(s->dim[2 + d]) - 1, low = s->aligned ? 0 : -0.5,
                  high = last - low;
     struct size dim[SOL_MAX_RANK];
-    sol_tensor g = LAYER1(c, "slice", call_tensor(c, 1),
-                          "axis=-1 start=%d shape=[1]", s->n - 1 - d);
+    sol_tensor g =
+        LAYER1(c, "slice", call_tensor(c, 1), "axis=-1 start=%d shape=[1]", s->n - 1 - d);
     call_shape(c, g, dim);
     g = with(c, "add", call_cast(c, call_reshape(c, g, s->n + 1, dim), SOL_F64), 1);
     sol_tensor at = s->aligned ? with(c, "mul", with(c, "div", g, 2), last)
@@ -95,8 +95,7 @@ static void add_dim(struct op_call *c, const struct sampling *s, int d, int k, i
     const double last = (double)size_value(s->dim[2 + d]) - 1, low = s->aligned ? 0 : -0.5;
     sol_tensor place = neighbour(c, s, d, k), away = LAYER2(c, "sub", s->at[d], place, "");
     sol_tensor weight = -1;
-    if (s->width == 2)
-        weight = LAYER2(c, "sub", number(c, 1), LAYER1(c, "abs", away, ""), "");
+    if (s->width == 2) weight = LAYER2(c, "sub", number(c, 1), LAYER1(c, "abs", away, ""), "");
     if (s->width == 4) weight = cubic(c, away, k == 1 || k == 2);
     if (weight >= 0)
         tap->weight = tap->weight < 0 ? weight : LAYER2(c, "mul", tap->weight, weight, "");
@@ -127,14 +126,11 @@ static sol_tensor read_tap(struct op_call *c, const struct sampling *s, sol_tens
     dim[rank] = size_const(1);
     sol_tensor zero = call_scalar_of(c, 0, dtype);
     if (tap.weight >= 0) {
-        sol_tensor weight =
-            call_reshape(c, call_cast(c, tap.weight, dtype), rank + 1, dim);
+        sol_tensor weight = call_reshape(c, call_cast(c, tap.weight, dtype), rank + 1, dim);
         y = call_where(c, LAYER2(c, "equal", weight, zero, ""), zero,
                        LAYER2(c, "mul", y, weight, ""));
     }
-    return tap.counts < 0
-               ? y
-               : call_where(c, call_reshape(c, tap.counts, rank + 1, dim), y, zero);
+    return tap.counts < 0 ? y : call_where(c, call_reshape(c, tap.counts, rank + 1, dim), y, zero);
 }
 
 /* The modes are bilinear and bicubic in opset 16, linear and cubic in opset 20. */
@@ -143,8 +139,11 @@ static enum sol_status read_sampling(struct op_call *c, struct sampling *s) {
     const bool is_linear = !*mode || strstr(mode, "linear"), is_cubic = strstr(mode, "cubic");
     *s = (struct sampling){.n = call_rank(c, 0) - 2, .aligned = call_int(c, "align_corners", 0)};
     s->width = is_linear ? 2 : is_cubic ? 4 : 1;
-    s->beyond = !strcmp(beyond, "border") ? BORDER : !strcmp(beyond, "reflection") ? REFLECTION : ZEROS;
-    if (s->width == 1 && strcmp(mode, "nearest") != 0) return fail(SOL_EINVAL, "mode \"%.32s\"", mode);
+    s->beyond = !strcmp(beyond, "border")       ? BORDER
+                : !strcmp(beyond, "reflection") ? REFLECTION
+                                                : ZEROS;
+    if (s->width == 1 && strcmp(mode, "nearest") != 0)
+        return fail(SOL_EINVAL, "mode \"%.32s\"", mode);
     if (s->beyond == ZEROS && *beyond && strcmp(beyond, "zeros") != 0)
         return fail(SOL_EINVAL, "padding_mode \"%.32s\"", beyond);
     if (s->n < 1 || s->n > MAX_SPATIAL || (is_cubic && s->n > 2) || call_rank(c, 1) != s->n + 2)
@@ -172,7 +171,8 @@ enum sol_status op_grid_sample(struct op_call *c) {
     }
     order[s.n + 1] = 1;
     back[1] = s.n + 1;
-    sol_tensor table = call_permute(c, call_cast(c, call_tensor(c, 0), dtype), s.n + 2, order), y = -1;
+    sol_tensor table = call_permute(c, call_cast(c, call_tensor(c, 0), dtype), s.n + 2, order),
+               y = -1;
     for (int t = 0; t < n_taps; t++) {
         sol_tensor value = read_tap(c, &s, table, t, dtype);
         y = y < 0 ? value : LAYER2(c, "add", y, value, "");

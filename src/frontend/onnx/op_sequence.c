@@ -43,7 +43,8 @@ enum sol_status op_causal_conv(struct op_call *c) {
     in[0] = call_reshape(c, line, 4, (struct size[]){dim[0], dim[1], size_const(1), dim[2]});
     in[1] = call_reshape(c, in[1], 4, weight);
     if (call_has(c, 2)) in[2] = read(c, 2);
-    sol_tensor y = call_layer(c, "conv", 2 + call_has(c, 2), in, "groups=%lld", (long long)channels);
+    sol_tensor y =
+        call_layer(c, "conv", 2 + call_has(c, 2), in, "groups=%lld", (long long)channels);
     if (is_active) y = LAYER1(c, "silu", y, "");
     y = call_reshape(c, y, 3, c->in[0]->dim);
     if (c->n_out > 1 && c->out[1]) {
@@ -94,7 +95,8 @@ static enum sol_status read_rule(struct op_call *c, struct linear *l) {
         return fail(SOL_EINVAL, "no decay, or no beta");
     const int64_t decays = is_gated ? per_place(c, 4) / l->kv : 0,
                   betas = is_delta ? per_place(c, 5) : 0;
-    if ((is_gated && decays != 1 && decays != l->size) || (is_delta && betas != 1 && betas != l->kv))
+    if ((is_gated && decays != 1 && decays != l->size) ||
+        (is_delta && betas != 1 && betas != l->kv))
         return fail(SOL_EINVAL, "a decay or a beta that does not fit");
     if (is_gated) l->decay = LAYER1(c, "exp", five(c, l, 4, l->kv, decays, 1), "");
     if (is_delta) l->beta = five(c, l, 5, betas, 1, 1);

@@ -65,7 +65,7 @@ enum sol_status op_affine_grid(struct op_call *c) {
     }
     if (points > 1 << 22) return fail(SOL_EUNSUPPORTED, "%lld points", (long long)points);
     dim[n + 1] = size_const(n);
-    double *v = ARENA_ARRAY(c->im->arena, double, points * (n + 1));
+    double *v = ARENA_ARRAY(c->im->arena, double, points *(n + 1));
     for (int64_t p = 0; p < points; p++) {
         int64_t rest = p;
         for (int d = n - 1; d >= 0; d--, rest /= size[3 + d])
@@ -76,8 +76,7 @@ enum sol_status op_affine_grid(struct op_call *c) {
     sol_tensor base = call_param(c, SOL_F64, 2, shape, v),
                theta = call_cast(c, call_tensor(c, 0), SOL_F64);
     sol_tensor y = LAYER2(c, "matmul", base, LAYER1(c, "permute", theta, "axes=[0,2,1]"), "");
-    return call_set_output(c, 0,
-                           call_cast(c, call_reshape(c, y, n + 2, dim), c->in[0]->dtype));
+    return call_set_output(c, 0, call_cast(c, call_reshape(c, y, n + 2, dim), c->in[0]->dtype));
 }
 
 /* ---- DFT ---- */

@@ -51,9 +51,8 @@ static sol_tensor sum_windows(struct op_call *c, sol_tensor x, const struct op_w
     const struct size batch = c->in[0]->dim[0], channels = c->in[0]->dim[1],
                       all = size_mul(batch, channels);
     struct op_window deep = *w;
-    x = call_reshape(
-        c, x, 3,
-        (struct size[]){size_scale(all, in[0]), size_const(in[1]), size_const(in[2])});
+    x = call_reshape(c, x, 3,
+                     (struct size[]){size_scale(all, in[0]), size_const(in[1]), size_const(in[2])});
     x = sum_plane(c, x, w);
     if (w->n == 3) {
         for (int i = 1; i < WINDOW_DIMS; i++) {

@@ -7,7 +7,8 @@
  * program are not, until it runs. A node whose inputs are all available, and only numbers and vectors of at most SMALL integers,
  * is interpreted at once, since its results may decide shapes. Any other node goes to the builder, with the shapes of this call as
  * constants, and so do nodes that follow from shapes alone, which it folds. Values of this call are inputs of that model. When the
- * builder reads a value (a new shape, bounds), a guard makes the program depend on it. A node that the builder refuses is interpreted if its inputs are available; otherwise the partition ends before it.
+ * builder reads a value (a new shape, bounds), a guard makes the program depend on it. A node that the builder refuses is
+ * interpreted if its inputs are available; otherwise the partition ends before it.
  *
  * A partition keeps a list of events, in the order in which they happened:
  *

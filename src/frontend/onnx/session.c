@@ -169,7 +169,8 @@ const char *sol_session_size_name(const struct sol_session *session, int64_t dim
 }
 
 static int64_t number_name(const struct sol_session *session, const char *param) {
-    for (int64_t at = 0; proto_is_name(param) && at < (int64_t)session->inputs.n * SOL_MAX_RANK; at++) {
+    for (int64_t at = 0; proto_is_name(param) && at < (int64_t)session->inputs.n * SOL_MAX_RANK;
+         at++) {
         const char *name = name_at(session, at);
         if (name && !strcmp(name, param)) return -2 - at;
     }
