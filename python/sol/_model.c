@@ -253,7 +253,8 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
 }
 
 static PyMethodDef model_methods[] = {
-    {"symbol", model_symbol, METH_VARARGS, "symbol(name, multiple=1, least=0) -> a negative number to use as a dim."},
+    {"symbol", model_symbol, METH_VARARGS,
+     "symbol(name, multiple=1, least=0) -> a negative number to use as a dim."},
     {"input", model_input, METH_VARARGS, "input(name, dtype, shape) -> tensor."},
     {"param", model_param, METH_VARARGS, "param(name, dtype, shape) -> tensor."},
     {"dims", model_dims, METH_VARARGS,

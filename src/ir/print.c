@@ -70,8 +70,7 @@ static void print_symbols(struct text *text, const struct model *m) {
         print_name(text, m->symbol[i]);
         if (m->quotients.multiple[i] > 1)
             text_add(text, " multiple=%" PRId64, m->quotients.multiple[i]);
-        if (m->quotients.least[i] > 0)
-            text_add(text, " least=%" PRId64, m->quotients.least[i]);
+        if (m->quotients.least[i] > 0) text_add(text, " least=%" PRId64, m->quotients.least[i]);
         text_add(text, "\n");
     }
     for (int i = 0; i < m->quotients.n; i++) {

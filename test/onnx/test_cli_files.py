@@ -245,9 +245,10 @@ def test_inputs_through_a_pipe(cnn, tmp_path):
     writer.join()
 
 
-def test_deploy_fixes_open_sizes(cnn, tmp_path):
+def test_sizes_of_a_library_s_simple_function(cnn, tmp_path):
+    """Open sizes stay open in the library; those of its simple function come from the command line."""
     run("deploy", cnn, f"--output={tmp_path}", "--shape=x:2,3,10,12", "--lib-name=Net")
-    assert "[2, 3, 10, 12]" in (tmp_path / "Net.h").read_text()
+    assert "[2*, 3, 10*, 12*]" in (tmp_path / "Net.h").read_text()
 
 
 def test_a_formula_as_a_size(tmp_path):

@@ -12,7 +12,7 @@ from torch import empty, get_num_threads
 from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
-from sol.pytorch.capture import capture, capture_any
+from sol.pytorch.capture import capture
 from sol.pytorch.importer import import_graph
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import describe_graph
