@@ -103,7 +103,7 @@ static enum sol_status read_dim(struct import *im, const struct onnx_dim *dim, i
     const char *param = proto_is_name(dim->param) ? dim->param : NULL;
     if (dim->value && *dim->value < 0)
         return fail(SOL_EINVAL, "dim %d is %lld", d, (long long)*dim->value);
-    im->has_open_dims |= !dim->value && d;
+    im->has_open_dims |= !dim->value && (d || !param);
     *out = dim->value ? *dim->value : find_symbol(im, param, d);
     return SOL_OK;
 }

@@ -36,10 +36,11 @@ struct import {
     const char *folder; /* for external data; may be NULL */
     int64_t opset;
     enum sol_status status; /* of the first helper that failed; functions return it at their end */
-    VEC(struct import_value *) slots;  /* a hash table by name; cap a power of two */
-    VEC(const void *) params;          /* values of the model's parameters, in order */
-    VEC(const char *) symbols;         /* names of open sizes */
-    bool has_open_dims;                /* other than the first of an input */
+    VEC(struct import_value *) slots; /* a hash table by name; cap a power of two */
+    VEC(const void *) params;         /* values of the model's parameters, in order */
+    VEC(const char *) symbols;        /* names of open sizes */
+    bool
+        has_open_dims; /* not only first dims of inputs that have names: sizes may be equal without being known to be */
     VEC(struct import_value *) inputs; /* live values that became inputs of the model, in order */
 };
 
