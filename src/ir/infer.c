@@ -133,18 +133,11 @@ void infer_set_ones(struct layer *l) {
     for (int d = 0; d < out->rank; d++) out->dim[d] = size_const(1);
 }
 
-enum sol_status infer_misfit(const struct layer *l) {
-    bool is_fixed = true;
-    for (int i = 0; i < l->n_in; i++)
-        for (int d = 0; d < l->in[i]->rank; d++) is_fixed &= size_is_const(l->in[i]->dim[d]);
-    return is_fixed ? SOL_EINVAL : SOL_EUNSUPPORTED;
-}
-
 enum sol_status infer_broadcast(struct layer *l) {
     infer_set_ones(l);
     for (int i = 0; i < l->n_in; i++)
         if (!infer_broadcast_into(l->out[0], l->in[i], 0))
-            return fail(infer_misfit(l), "shapes %s and %s do not broadcast", SHAPE_TEXT(l->in[0]),
+            return fail(SOL_EINVAL, "shapes %s and %s do not broadcast", SHAPE_TEXT(l->in[0]),
                         SHAPE_TEXT(l->in[i]));
     return SOL_OK;
 }
@@ -334,8 +327,7 @@ enum sol_status infer_matmul(struct layer *l) {
     bool fits = a->rank >= 2 && b->rank >= 2 &&
                 size_equal(a->dim[a->rank - 1], b->dim[b->rank - 2]) &&
                 infer_broadcast_into(out, a, 2) && infer_broadcast_into(out, b, 2);
-    if (!fits)
-        return fail(infer_misfit(l), "no product of %s and %s", SHAPE_TEXT(a), SHAPE_TEXT(b));
+    if (!fits) return fail(SOL_EINVAL, "no product of %s and %s", SHAPE_TEXT(a), SHAPE_TEXT(b));
     out->dim[out->rank - 2] = a->dim[a->rank - 2];
     out->dim[out->rank - 1] = b->dim[b->rank - 1];
     return SOL_OK;

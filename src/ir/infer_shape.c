@@ -74,7 +74,7 @@ enum sol_status infer_concat(struct layer *l) {
     infer_set_shape(out, first);
     for (int i = 0; i < l->n_in; i++) {
         if (!ir_same_shape(first, l->in[i], l->attr.axis))
-            return fail(infer_misfit(l), "shapes %s and %s differ in more than axis %lld",
+            return fail(SOL_EINVAL, "shapes %s and %s differ in more than axis %lld",
                         SHAPE_TEXT(first), SHAPE_TEXT(l->in[i]), (long long)l->attr.axis);
         if (i)
             out->dim[l->attr.axis] = size_add(out->dim[l->attr.axis], l->in[i]->dim[l->attr.axis]);

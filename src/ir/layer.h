@@ -28,8 +28,6 @@ enum sol_status infer_reduced_axes(struct layer *l, bool reduced[SOL_MAX_RANK]);
 enum sol_status infer_bound(enum sol_dtype dtype, double value);
 /* The least and the largest index that a slice with values reads. */
 void infer_slice_bounds(const struct layer *layer, struct size *least, struct size *most);
-/* The status for shapes that do not fit: open sizes may fit at the call, which SOL does not find out. */
-enum sol_status infer_misfit(const struct layer *l);
 void infer_set_shape(struct tensor *out, const struct tensor *like);
 /* Gives the output the highest rank of all inputs, with all dims 1. */
 void infer_set_ones(struct layer *l);
