@@ -319,10 +319,10 @@ static void encode_reduce(struct encoder *e, const struct item *item) {
     struct place to = make_place(e, n->reg, n->deps), sum = to;
     bool strip = e->strip < 0;
     set_place(e, n, to);
-    put_set(e, to, combines[n->combine].neutral);
+    put_set(e, to, reduce_neutral(n));
     if (strip) {
         sum = take_register(e, n->reg, true, to.inner);
-        put_set(e, sum, combines[n->combine].neutral);
+        put_set(e, sum, reduce_neutral(n));
     }
     encode_loops(e, item->block, sum);
     if (!strip) return;

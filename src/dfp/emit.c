@@ -50,7 +50,7 @@ static void print_combine(struct printer *p, const struct block *b) {
     print_operand(p, b->operand, vector);
     if (keep) {
         text_add(p->text, ", n, ");
-        print_number(p, n->reg, combine->neutral, false);
+        print_number(p, n->reg, reduce_neutral(n), false);
         text_add(p->text, ")");
     }
     text_add(p->text, ");\n");
@@ -198,11 +198,11 @@ static void print_reduce(struct printer *p, const struct item *item) {
     const struct combine_info *combine = &combines[n->combine];
     bool vector = print_is_vector(p, n->deps), lanes = has_lanes(item->block);
     print_line(p, "%s v%d = ", print_type(n->reg, vector), n->id);
-    print_number(p, n->reg, combine->neutral, vector);
+    print_number(p, n->reg, reduce_neutral(n), vector);
     text_add(p->text, ";\n");
     if (lanes) {
         print_line(p, "%s v%d_lanes = ", print_type(n->reg, true), n->id);
-        print_number(p, n->reg, combine->neutral, true);
+        print_number(p, n->reg, reduce_neutral(n), true);
         text_add(p->text, ";\n");
     }
     print_loops(p, item->block);

@@ -225,7 +225,8 @@ static struct node *wrap(struct nest *nest, struct node *n, enum sol_dtype type,
  */
 static struct node *lower_reduce(struct nest *nest, const struct expr *e,
                                  const struct affine **outer, bool guarded) {
-    struct node n = {.kind = NODE_REDUCE, .reg = reg_of(e->type), .combine = e->combine};
+    struct node n = {
+        .kind = NODE_REDUCE, .reg = reg_of(e->type), .to = e->type, .combine = e->combine};
     const struct affine **env = arena_copy(nest->arena, outer, sizeof *env * NEST_VARS);
     n.var = ARENA_ARRAY(nest->arena, int, e->n_vars);
     for (int i = 0; i < e->n_vars; i++) {

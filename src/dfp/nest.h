@@ -130,7 +130,7 @@ struct node {
     enum node_kind kind;
     enum reg reg;             /* of the value */
     enum primitive primitive; /* APPLY */
-    enum sol_dtype to;        /* CAST: the element type whose values the result has */
+    enum sol_dtype to;        /* CAST, REDUCE: the element type whose values the result has */
     int id;                   /* index in nest->nodes; its name in the text is v<id> */
     uint64_t deps;            /* bits of variables */
     double value; /* CONST: of an integer, an infinity stands for the register's limit */
@@ -284,6 +284,8 @@ const char *reg_suffix(enum reg reg); /* of functions in the text: "", "_f64", "
 bool reg_is_integer(enum reg reg);
 /* Must a value of type `from` change in order to be one of type `to`, or are all values the same in registers? */
 bool reg_needs_cast(enum sol_dtype from, enum sol_dtype to);
+/* The value that a reduction begins with, which is its result over no values: the limit of a short integer, not of its register. */
+double reduce_neutral(const struct node *reduce);
 /* The element type in which the value is stored: its tensor's in memory, its register's in scratch. */
 enum sol_dtype nest_stored_type(const struct value *v);
 

@@ -5,6 +5,8 @@
  */
 #include "dfp/nest.h"
 
+#include <math.h>
+
 static const struct {
     enum sol_dtype dtype;
     int floats;
@@ -32,6 +34,16 @@ bool reg_needs_cast(enum sol_dtype from, enum sol_dtype to) {
     bool wider = to == reg_dtype(reg_of(to)) || (from == SOL_BOOL && reg_of(to) == REG_F32) ||
                  (to == SOL_I16 && (from == SOL_U8 || from == SOL_I8));
     return from != to && !(reg_of(from) == reg_of(to) && wider);
+}
+
+double reduce_neutral(const struct node *n) {
+    const double neutral = combines[n->combine].neutral;
+    const int bits = 8 * (int)size_element(n->to);
+    const bool is_short = reg_of(n->to) == REG_I32 && n->to != SOL_I32, is_signed = n->to != SOL_U8;
+    if (!isinf(neutral) || (!is_short && n->to != SOL_BOOL)) return neutral;
+    if (n->to == SOL_BOOL) return neutral > 0;
+    if (neutral < 0) return is_signed ? -ldexp(1, bits - 1) : 0;
+    return ldexp(1, is_signed ? bits - 1 : bits) - 1;
 }
 
 enum sol_dtype nest_stored_type(const struct value *v) {
