@@ -167,7 +167,7 @@ def test_inside_another_module(fast, net, x):
 def test_other_dtype(fast, x):
     assert_runs_in_sol(fast, x)
     fast.double()
-    assert_falls_back(fast, "float64", x.double())
+    assert_falls_back(fast, "f64", x.double())
     assert_runs_in_sol(fast.float(), x)
 
 

@@ -91,7 +91,7 @@ def audit(model, args):
     with the reason when PyTorch must run the model, MayRefuse when the forward raises an exception.
     """
     function = _fresh(_call)
-    captured = _interpret(function, model, args)
+    captured, written = _interpret(function, model, args)
     graph = captured.graph_capture_output
     walker = Walker(
         {"model": model, "args": args},
@@ -107,6 +107,8 @@ def audit(model, args):
         _check_graph(captured.backend_input, walker, {id(x) for x in model.buffers()})
         for guard in graph.output_graph.guards:
             _walk_guard(guard, walker)
+        for source in written:
+            walker.walk(source)
     except Unwatchable as error:
         raise CannotCapture(f"its forward reads {error}, which may change unseen") from None
     if uses_all_attributes(graph.traced_code):
@@ -133,6 +135,7 @@ def _fresh(function):
 
 
 def _interpret(function, model, args):
+    """Returns (what Dynamo captured, sources of attributes that the forward sets to the values that they have)."""
     try:
         from torch._dynamo import config, utils
         from torch._dynamo.convert_frame import fullgraph_capture
@@ -146,11 +149,12 @@ def _interpret(function, model, args):
 
     try:
         try:
-            return run("error")
+            return run("error"), []
         except RuntimeError as error:
-            if not _are_restored(_find_effects(error)):
+            effects = _find_effects(error)
+            if not _are_restored(effects):
                 raise
-            return run("info")
+            return run("info"), _sources_of(effects)
     except Exception as error:
         effects = _describe_effects(error)
         if effects:
@@ -295,8 +299,21 @@ def _are_restored(effects):
         return False
 
 
+def _sources_of(effects):
+    """Returns the sources of the attributes that are written. While they have these values, the forward writes nothing."""
+    from torch._dynamo.source import AttrSource
+
+    return [
+        AttrSource(x.source, name)
+        for x, attributes in effects.store_attr_mutations.items()
+        if x.source is not None
+        for name in attributes
+    ]
+
+
 def _is_restored(written, attributes):
-    return all(
+    # Other threads have other values.
+    return not isinstance(written.value, threading.local) and all(
         value.as_python_constant() is getattr(written.value, name)
         for name, value in attributes.items()
     )

@@ -72,8 +72,9 @@ def _pixel_shuffle(b, x, upscale_factor, out):
 
 def _pixel_unshuffle(b, x, downscale_factor, out):
     factor, lead = downscale_factor, list(x.shape[:-3])
-    if any(not isinstance(size, int) for size in lead):
-        b.exclude(0)  # PyTorch returns an empty batch in its old shape
+    for size in lead:
+        if not isinstance(size, int):
+            b.exclude(size, 0)  # PyTorch returns an empty batch in its old shape
     channels, rows, columns = x.shape[-3], *(size // factor for size in x.shape[-2:])
     axes = [*range(len(lead)), *(len(lead) + i for i in (0, 2, 4, 1, 3))]
     return _regroup(b, x, (*lead, channels, rows, factor, columns, factor), axes, out)
