@@ -226,19 +226,18 @@ def test_what_is_only_interpreted(tmp_path):
 
     onnx = pytest.importorskip("onnx")
     helper = onnx.helper
-    nodes = [helper.make_node("Compress", ["x", "scale"], ["y"], name="q")]
+    nodes = [helper.make_node("NonZero", ["x"], ["y"], name="q")]
     graph = helper.make_graph(
         nodes,
         "g",
         [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [2])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])],
-        [onnx.numpy_helper.from_array(np.float32(0.5), "scale")],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [1, None])],
     )
     opset = [helper.make_opsetid("", 17)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
     (tmp_path / "q.onnx").write_bytes(model)
-    assert sol.onnx.load(model)(np.array([2, 4], np.uint8)).tolist() == [1, 2]
-    with pytest.raises(NotImplementedError, match="Compress") as info:
+    assert sol.onnx.load(model)(np.array([2, 4], np.uint8)).tolist() == [[0, 1]]
+    with pytest.raises(NotImplementedError, match="NonZero") as info:
         sol.onnx.deploy(model, path=tmp_path)
     assert "no such operator" not in str(info.value) and "interprets" in str(info.value)
 
