@@ -15,14 +15,17 @@
 int64_t micro_batch_cache = (int64_t)8 << 20, micro_batch_step = (int64_t)128 << 10;
 #define MICRO_BATCH_CHOICES 8 /* 1, 2, 4, .. 64, and the batch */
 
+/* Formulas of sizes that a call will refuse may be too large; sums of many limited ones do not overflow. */
+static int64_t limit(int64_t bytes) { return min_i64(bytes, INT64_MAX >> 16); }
+
 int64_t micro_batch_per_sample(struct size size, const int64_t *none, const int64_t *one) {
-    return size_eval(&size, one) - size_eval(&size, none);
+    return limit(size_eval(&size, one)) - limit(size_eval(&size, none));
 }
 
 struct traffic micro_batch_traffic(struct size bytes, bool by_sample, const int64_t *none,
                                    const int64_t *one) {
     return (struct traffic){.per_sample = micro_batch_per_sample(bytes, none, one),
-                            .shared = size_eval(&bytes, none),
+                            .shared = limit(size_eval(&bytes, none)),
                             .by_sample = by_sample};
 }
 
