@@ -9,7 +9,8 @@ import math
 
 import torch
 
-from sol.pytorch.builder import DTYPES, Unsupported, Value, all_axes, normal_axis
+from sol.pytorch.builder import DTYPES, Value, all_axes, normal_axis
+from sol.pytorch.builder import needs as _needs
 
 # Arguments that never take the result's type: indices and conditions.
 KEPT = {"index", "indices", "mask", "condition", "attn_mask"}
@@ -20,11 +21,6 @@ KEEPING = {
     "view_as_complex", "view",
 }  # fmt: skip
 FLOATS = {"f32", "f64", "f16", "bf16"}
-
-
-def _needs(condition, reason):
-    if not condition:
-        raise Unsupported(reason)
 
 
 # ---- Promotion ----

@@ -12,9 +12,9 @@ from torch import empty, get_num_threads
 from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
+from sol.pytorch.builder import DTYPES
 from sol.pytorch.capture import capture
 from sol.pytorch.importer import import_graph
-from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import describe_graph
 from sol.pytorch.reads import is_same
 from sol.pytorch.selector import forget_times
@@ -23,7 +23,6 @@ from sol.pytorch.watch import find_tensor
 
 # The number of batch sizes for which the shapes of results are cached.
 MAX_SHAPES = 64
-DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 CPU = torch.device("cpu")
 
 

@@ -196,8 +196,7 @@ sol_tensor call_operand(struct op_call *c, int i) {
     bool is_scalar = v->tensor < 0 && v->data && size_family(v->dtype) == FAMILY_FLOAT &&
                      call_count(v) == 1 && v->rank <= highest;
     if (!is_scalar) return call_tensor(c, i);
-    return call_layer(c, "scalar", 0, NULL, "value=%s dtype=%s",
-                      call_format_double(c, call_input_float(c, i)), size_dtype_name(v->dtype));
+    return call_scalar_of(c, call_input_float(c, i), v->dtype);
 }
 
 /* The builder's sizes have no quotients in their texts, so the table stays empty. */

@@ -59,9 +59,7 @@ enum sol_status op_constant_of_shape(struct op_call *c) {
     if (one.n != 1) return fail(SOL_EINVAL, "its value has %lld elements", (long long)one.n);
     int rank = (int)call_count(shape);
     if (size_family(one.dtype) == FAMILY_FLOAT) {
-        const char *text = call_format_double(c, tensor_double(one.dtype, one.at));
-        sol_tensor value =
-            call_layer(c, "scalar", 0, NULL, "value=%s dtype=%s", text, size_dtype_name(one.dtype));
+        sol_tensor value = call_scalar_of(c, tensor_double(one.dtype, one.at), one.dtype);
         return call_set_output(c, 0, call_expand(c, value, rank, shape->shape_value));
     }
     int64_t dim[SOL_MAX_RANK], n = 1;
