@@ -57,7 +57,7 @@ FOLDERS = {
     "test/deploy": 1460,
     "test/fault": 130,
     "test/fuzz": 220,
-    "test/onnx": 2970,
+    "test/onnx": 3400,
     "test/op": 3110,
     "test/torch": 4560,
     "test/unit": 7620,

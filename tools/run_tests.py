@@ -1,14 +1,18 @@
-"""Runs the tests and counts them: run_tests.py --build DIR [--only-c] [--runner WORDS] [GROUP...]
+"""Runs the tests and counts them: run_tests.py --build DIR [--jobs N] [--only-c] [--runner WORDS] [GROUP...]
 
 A group is a folder in test/. make has built its C programs as DIR/test/GROUP/NAME; each prints "N passed, N failed" as its
 last line. Its files test_*.py run under pytest. The last line of the output is the sum "N passed, N failed[, N skipped]",
 which is also written to DIR/test-summary. The exit code is 1 if any test failed, or none passed.
+
+With --jobs, so many programs run at a time; the output of each is printed when it ends. By default there are two, as most tests
+wait for one C compiler, and no more, as some of them measure.
 
 --runner is a command that executes each C program: an emulator, for programs of another machine. Tests find it in
 $TEST_RUNNER and skip what an emulator cannot do.
 """
 
 import argparse
+import concurrent.futures
 import os
 import re
 import shlex
@@ -21,6 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
+KINDS = ("passed", "failed", "skipped")
 KIND = {"error": "failed", "errors": "failed", "xfailed": "skipped", "xpassed": "passed"}
 
 
@@ -29,15 +34,15 @@ def parse_summary(lines):
     for line in reversed(lines):
         found = COUNT.findall(line)
         if found:
-            counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
+            counts = dict.fromkeys(KINDS, 0)
             for number, kind in found:
                 counts[KIND.get(kind, kind)] += int(number)
             return counts
     return None
 
 
-def run_program(argv, env, timeout):
-    """Runs one program and prints its output immediately. Returns (its lines, its exit code)."""
+def run_program(argv, env, timeout, say):
+    """Runs one program and passes each line of its output to `say`. Returns (its lines, its exit code)."""
     child = subprocess.Popen(
         argv,
         env=env,
@@ -53,35 +58,56 @@ def run_program(argv, env, timeout):
     timer.start()
     lines = []
     for line in child.stdout:
-        print("   ", line, end="", flush=True)
+        say(f"    {line.rstrip()}")
         lines.append(line)
     child.wait()
     timer.cancel()
     return lines, child.returncode
 
 
-def run_one(name, argv, env, timeout, total):
-    """Runs one program and adds its counts to `total`. Returns its name if a test failed, else None.
-
-    A crash or a missing summary counts as one failed test.
-    """
-    print(f"== {name}", flush=True)
+def run_one(name, argv, env, timeout, say):
+    """Runs one program. Returns its counts. A crash or a missing summary counts as one failed test."""
+    say(f"== {name}")
     start = time.monotonic()
     try:
-        lines, code = run_program(argv, env, timeout)
+        lines, code = run_program(argv, env, timeout, say)
     except OSError as error:
         lines, code = [], str(error)
-    counts = parse_summary(lines) or dict.fromkeys(total, 0)
+    counts = parse_summary(lines) or dict.fromkeys(KINDS, 0)
     if code and not counts["failed"]:
-        print(f"    {name}: exit code {code}")
+        say(f"    {name}: exit code {code}")
         counts["failed"] = 1
     elif not code and not any(counts.values()):
-        print(f"    {name}: ended without a line 'N passed, N failed'")
+        say(f"    {name}: ended without a line 'N passed, N failed'")
         counts["failed"] = 1
-    for kind, number in counts.items():
-        total[kind] += number
-    print(f"   ({time.monotonic() - start:.1f} s)", flush=True)
-    return name if counts["failed"] else None
+    say(f"   ({time.monotonic() - start:.1f} s)")
+    return counts
+
+
+def print_now(text):
+    print(text, flush=True)
+
+
+def run_all(work, env, timeout, jobs):
+    """Runs all programs of `work`, [(name, command line)]. Returns (the sum of their counts, the names of those that failed)."""
+
+    def run(item):
+        lines = []
+        say = print_now if jobs == 1 else lines.append
+        if jobs > 1:
+            print_now(f"   {item[0]} runs")
+        counts = run_one(*item, env, timeout, say)
+        if lines:
+            print_now("\n".join(lines))
+        return item[0], counts
+
+    total, failed = dict.fromkeys(KINDS, 0), []
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for name, counts in pool.map(run, work):
+            for kind, number in counts.items():
+                total[kind] += number
+            failed += [name] if counts["failed"] else []
+    return total, failed
 
 
 def programs(build, groups, only_c, runner):
@@ -136,6 +162,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--only-c", action="store_true")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for one program")
     parser.add_argument("--runner", default="", help="words in front of each C program")
@@ -147,11 +174,9 @@ def main():
         (p.name for p in (ROOT / "test").iterdir() if p.is_dir()),
         key=lambda name: (name != "unit", name),
     )
-    total, failed = dict.fromkeys(("passed", "failed", "skipped"), 0), []
-    env = test_environment(build, args.runner)
-    for name, argv in programs(build, groups, args.only_c, args.runner):
-        failed.append(run_one(name, argv, env, args.timeout, total))
-    failed = [name for name in failed if name]
+    work = list(programs(build, groups, args.only_c, args.runner))
+    jobs = max(1, min(args.jobs, len(work)))
+    total, failed = run_all(work, test_environment(build, args.runner), args.timeout, jobs)
     if failed:
         print("failed:", ", ".join(failed))
     summary = f"{total['passed']} passed, {total['failed']} failed"

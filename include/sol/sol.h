@@ -156,6 +156,14 @@ struct sol_options {
     void *user; /* first argument of `progress` */
 };
 
+/* Runs a model once, layer by layer, without compiling it: for values that are needed once, or that are few. Slow for large ones.
+ * `inputs`, `params` and `outputs` are in the order of the model, as in sol_program_run; NULL for those that it does not have.
+ * EINVAL: the model has symbols. EINDEX: an index of a gather is outside of its table. */
+SOL_API SOL_CHECKED enum sol_status sol_model_evaluate(const struct sol_model *model,
+                                                       const void *const *inputs,
+                                                       const void *const *params,
+                                                       void *const *outputs);
+
 /* Compiles a model into a program that the caller releases. `options` may be NULL. The program does not refer to the model. */
 SOL_API SOL_CHECKED enum sol_status sol_compile(const struct sol_model *model,
                                                 const struct sol_options *options,

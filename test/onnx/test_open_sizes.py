@@ -137,3 +137,44 @@ def test_program(tmp_path):
     argv = [PROGRAM, "run", tmp_path / "net.onnx", "--shape=1,3,0,60"]
     done = subprocess.run(list(map(str, argv)), capture_output=True, text=True)
     assert done.returncode != 0 and "no rows or columns in input [1,3,0,60]" in done.stderr
+
+
+def test_formulas_are_moved_as_numbers_are():
+    """Sizes that are stacked, reversed, transposed and picked before they become a shape, as exporters write them for paddings."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Concat", ["n", "n", "two", "three"], ["q"], axis=0),
+        helper.make_node("Reshape", ["q", "square"], ["r"]),
+        helper.make_node("Slice", ["r", "last", "first", "zero", "last"], ["t"]),
+        helper.make_node("Transpose", ["t"], ["u"], perm=[1, 0]),
+        helper.make_node("Tile", ["u", "twice"], ["v"]),
+        helper.make_node("Flatten", ["v"], ["w"], axis=0),
+        helper.make_node("GatherElements", ["w", "pick"], ["picked"], axis=1),
+        helper.make_node("Squeeze", ["picked", "zero"], ["shape"]),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    constants = {
+        "zero": [0],
+        "two": [2],
+        "three": [3],
+        "square": [2, 2],
+        "last": [-1],
+        "first": [-(2**62)],
+        "twice": [1, 2],
+        "pick": [[1, 0, 4]],
+    }
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(v, np.int64), k) for k, v in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    net = sol.onnx.load(model.SerializeToString())
+    assert not net.session
+    for n in 1, 3, 5:
+        x = np.arange(6 * n, dtype=np.float32).reshape(n, 6)
+        expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
+        np.testing.assert_array_equal(net(x), expected)

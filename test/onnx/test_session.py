@@ -89,14 +89,14 @@ def check(op, *inputs, opset=20, **attributes):
         ("Div", (whole(1, 2), whole(1, 0)), {}, "by 0"),
         ("Mod", (whole(1, 2), whole(1, 0)), {}, "by 0"),
         ("Reshape", (real(4), whole(-1, -1)), {}, "two dims are -1"),
-        ("Reshape", (real(4), whole(3)), {}, "do not fit"),
-        ("Reshape", (real(4), whole(TOP, TOP)), {}, "overflows"),
+        ("Reshape", (real(4), whole(3)), {}, "number of elements"),
+        ("Reshape", (real(4), whole(TOP, TOP)), {}, "number of elements"),
         ("OneHot", (whole(1), whole(-3)[0], real(2)), {}, "depth below 0"),
         ("Resize", (real(1, 1, 4, 4), real(0), np.float32([1, 1, 0, 1])), {}, "scale"),
         ("Resize", (real(1, 1, 4, 4), real(0), np.float32([1, 1, np.inf, 1])), {}, "scale"),
         ("Transpose", (real(2, 3),), {"perm": [0, 0]}, "twice|permut"),
         ("Einsum", (real(2, 3), real(3, 2)), {"equation": "ij,jk,kl->il"}, "labels"),
-        ("Expand", (real(3), whole(2)), {}, "broadcast"),
+        ("Expand", (real(3), whole(2)), {}, "cannot be expanded"),
         ("Pad", (real(3), whole(BOTTOM, 0)), {}, "pad"),
         ("Pad", (real(3), whole(0, TOP)), {"mode": "edge"}, "pad|overflows"),
         ("MaxPool", (real(1, 1, 4, 4),), {"kernel_shape": [9, 9]}, "window|larger|pad"),
@@ -114,12 +114,12 @@ def test_bad_values_are_errors(op, inputs, attributes, message):
         ("Expand", (real(1), whole(10**6, 10**6))),
         ("ConstantOfShape", (whole(10**6, 10**6),)),
         ("Range", (whole(0)[0], whole(10**12)[0], whole(1)[0])),
-        ("Pad", (real(1), whole(10**12, 0))),
+        ("Pad", (real(1, 1), whole(10**6, 10**6, 10**6, 10**6))),
         ("OneHot", (whole(1), whole(10**13)[0], real(2))),
     ],
 )
 def test_too_large_is_an_error(op, inputs):
-    with pytest.raises(MemoryError, match=f"node 0, {op}.*more memory"):
+    with pytest.raises(MemoryError, match=f"node 0, {op}.*more memory|no memory for"):
         run(op, *inputs)
 
 

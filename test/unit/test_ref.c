@@ -303,6 +303,29 @@ static void test_index(bool wraps) {
     }
 }
 
+/* A model of the builder, without a program. */
+static void test_evaluate(void) {
+    struct sol_model *m = sol_model_new("m");
+    sol_tensor x = sol_model_input(m, "x", SOL_I32, 1, (int64_t[]){3});
+    sol_tensor w = sol_model_param(m, "w", SOL_I32, 1, (int64_t[]){3});
+    sol_tensor y = sol_model_layer(m, "mul", 2, (sol_tensor[]){x, w}, "", NULL);
+    const void *in = (int32_t[]){1, -2, 3}, *param = (int32_t[]){4, 5, 6};
+    int32_t out[3] = {0};
+    void *to = out;
+    CHECK(sol_model_evaluate(m, &in, &param, &to) == SOL_EINVAL); /* no output */
+    sol_model_output(m, "y", y);
+    CHECK(!sol_model_evaluate(m, &in, &param, &to));
+    CHECK(out[0] == 4 && out[1] == -10 && out[2] == 18);
+    (void)sol_model_layer(m, "no such layer", 1, &x, "", NULL);
+    CHECK(sol_model_evaluate(m, &in, &param, &to) == SOL_EINVAL);
+    sol_model_free(m);
+    m = sol_model_new("open");
+    int64_t n = sol_model_symbol(m, "n");
+    sol_model_output(m, "x", sol_model_input(m, "x", SOL_I32, 1, &n));
+    CHECK(sol_model_evaluate(m, &in, NULL, &to) == SOL_EINVAL);
+    sol_model_free(m);
+}
+
 int main(void) {
     arena_init(&arena);
     arena.boundary = &boundary;
@@ -313,6 +336,7 @@ int main(void) {
     test_double();
     test_index(true);
     test_index(false);
+    test_evaluate();
     arena_fini(&arena);
     return check_done();
 }

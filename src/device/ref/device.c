@@ -1,5 +1,6 @@
 /*
- * The device `ref`: runs the user's model without optimization, layer by layer, by ref_run. Slow, but obviously correct.
+ * The device `ref`: runs the user's model without optimization, layer by layer, by ref_run. Slow, but obviously correct. And
+ * sol_model_evaluate, which does so without a program.
  *
  *   user's model -> emit_model: one step -> run_model -> ref_run
  *
@@ -53,6 +54,15 @@ static enum sol_status emit_model(struct build *b, const struct model *user_mode
     VEC_PUSH(b->keep, &b->steps, step);
     b->steps.at[0].arg = arena_copy(b->keep, arg, sizeof arg);
     return SOL_OK;
+}
+
+enum sol_status sol_model_evaluate(const struct sol_model *user, const void *const *inputs,
+                                   const void *const *params, void *const *outputs) {
+    static const int64_t none[SIZE_SYMBOLS];
+    TRY(sol_model_check(user));
+    const struct model *m = ir_user_model(user);
+    if (m->n_symbols) return fail(SOL_EINVAL, "a model with open sizes");
+    return ref_run(m, none, inputs, params, outputs);
 }
 
 const struct device device_ref = {

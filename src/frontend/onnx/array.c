@@ -48,6 +48,18 @@ void space_stop(struct space *space, enum sol_status status) {
     longjmp(*space->arena.boundary, 1);
 }
 
+/* Calls may be nested: the outer boundary is valid again afterwards. */
+enum sol_status space_protect(struct space *space, enum sol_status (*request)(void *), void *user) {
+    jmp_buf boundary, *outer = space->arena.boundary;
+    volatile enum sol_status status;
+    space->arena.boundary = &boundary;
+    space->status = SOL_OK;
+    if (setjmp(boundary)) status = space->status ? space->status : SOL_ENOMEM;
+    else status = request(user);
+    space->arena.boundary = outer;
+    return status;
+}
+
 /* The extra byte makes the data of an array without elements differ from NULL. The arena zeroes memory; new pages are zeroed by the
  * operating system when they are first used, so memory that is never used costs nothing. */
 void *space_alloc(struct space *space, int64_t n, size_t size) {
@@ -104,6 +116,13 @@ struct array *array_new(struct space *space, enum type type, int rank, const int
     set_dims(space, array, rank, dim);
     array->data = space_alloc(space, array->n, types[type].size);
     return array;
+}
+
+bool array_is_like(const struct array *have, const struct array *want) {
+    if (have->type != want->type || have->rank != want->rank) return false;
+    for (int d = 0; d < want->rank; d++)
+        if (have->dim[d] != want->dim[d]) return false;
+    return !want->data || !memcmp(have->data, want->data, (size_t)want->n * types[want->type].size);
 }
 
 static void copy_items(struct space *space, struct array *copy) {

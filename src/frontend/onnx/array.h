@@ -85,6 +85,8 @@ struct space {
 void space_init(struct space *space, int64_t limit);
 /* Jumps to the boundary with `status`. The message of sol_error() stays. */
 void space_stop(struct space *space, enum sol_status status) __attribute__((noreturn, cold));
+/* Calls `request(user)`. Each error in it that jumps to the boundary of `space` ends here, as a status. */
+enum sol_status space_protect(struct space *space, enum sol_status (*request)(void *), void *user);
 /* Zeroed memory for `n` items of `size` bytes; jumps to the boundary at overflow and over the limit. */
 void *space_alloc(struct space *space, int64_t n, size_t size);
 #define SPACE_ARRAY(space, type, n) ((type *)space_alloc(space, n, sizeof(type)))
@@ -112,6 +114,8 @@ struct array *array_view(struct space *space, const struct array *array, int ran
                          const int64_t *dim);
 /* A deep copy: items of sequences and strings are copied, too. `array` may be NULL; the result is NULL then. */
 struct array *array_copy(struct space *space, const struct array *array);
+/* Has `have` the type and shape of `want`, and its bytes unless want->data is NULL? NaN equals itself, and 0 differs from -0. */
+bool array_is_like(const struct array *have, const struct array *want);
 /* All elements as doubles or integers, in new memory. A float becomes an integer by truncation, saturated to 64 bits; NaN becomes
  * 0. An unsigned 64-bit integer keeps its bits as an integer. Stops for types that are no numbers, such as strings. */
 double *array_doubles(struct space *space, const struct array *array);

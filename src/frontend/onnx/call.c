@@ -22,9 +22,8 @@ const struct onnx_attribute *call_attribute(const struct op_call *c, const char 
     return proto_attribute(c->node, name);
 }
 
-/* NULL when it is missing or has another type, which is an error. */
-static const struct onnx_attribute *find_typed(struct op_call *c, const char *name,
-                                               enum onnx_attribute_type type) {
+const struct onnx_attribute *call_typed(struct op_call *c, const char *name,
+                                        enum onnx_attribute_type type) {
     const struct onnx_attribute *a;
     enum sol_status status = proto_typed_attribute(c->node, name, type, &a);
     if (status) call_fail(c, status);
@@ -32,17 +31,17 @@ static const struct onnx_attribute *find_typed(struct op_call *c, const char *na
 }
 
 int64_t call_int(struct op_call *c, const char *name, int64_t default_value) {
-    const struct onnx_attribute *a = find_typed(c, name, ONNX_INT);
+    const struct onnx_attribute *a = call_typed(c, name, ONNX_INT);
     return a ? a->i : default_value;
 }
 
 double call_float(struct op_call *c, const char *name, double default_value) {
-    const struct onnx_attribute *a = find_typed(c, name, ONNX_FLOAT);
+    const struct onnx_attribute *a = call_typed(c, name, ONNX_FLOAT);
     return a ? (double)a->f : default_value;
 }
 
 const char *call_string(struct op_call *c, const char *name) {
-    const struct onnx_attribute *a = find_typed(c, name, ONNX_STRING);
+    const struct onnx_attribute *a = call_typed(c, name, ONNX_STRING);
     if (!a || !a->s) return "";
     char *copy = arena_alloc(c->im->arena, a->s->size + 1);
     memcpy(copy, a->s->at, a->s->size);
@@ -50,7 +49,7 @@ const char *call_string(struct op_call *c, const char *name) {
 }
 
 int call_ints(struct op_call *c, const char *name, int max, int64_t *out) {
-    const struct onnx_attribute *a = find_typed(c, name, ONNX_INTS);
+    const struct onnx_attribute *a = call_typed(c, name, ONNX_INTS);
     if (!a) return 0;
     if (a->ints.n > max) {
         call_fail(c, fail(SOL_EUNSUPPORTED, "attribute %s has %d values", name, a->ints.n));
@@ -132,8 +131,7 @@ static void known_dims(const struct import_value *v, int64_t dim[SOL_MAX_RANK]) 
     for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
 }
 
-/* The elements of a shape value in memory, as integers of its type. */
-static const void *write_shape_value(struct op_call *c, struct import_value *v) {
+const void *call_write_numbers(struct op_call *c, struct import_value *v) {
     const int64_t n = call_count(v), size = size_element(v->dtype);
     char *data = arena_alloc_array(c->im->arena, (size_t)size, (size_t)n + 1);
     v->is_read = true;
@@ -148,7 +146,7 @@ static const void *write_shape_value(struct op_call *c, struct import_value *v) 
 
 static void add_param(struct op_call *c, struct import_value *v) {
     int64_t dim[SOL_MAX_RANK];
-    const void *data = v->data ? v->data : write_shape_value(c, v);
+    const void *data = v->data ? v->data : call_write_numbers(c, v);
     known_dims(v, dim);
     if (c->im->status) return;
     v->tensor = sol_model_param(c->im->model, v->name, v->dtype, v->rank, dim);
@@ -158,7 +156,8 @@ static void add_param(struct op_call *c, struct import_value *v) {
 /* A live value becomes an input of the model. */
 static void add_input(struct op_call *c, struct import_value *v) {
     int64_t dim[SOL_MAX_RANK];
-    if (!call_count(v)) call_fail(c, fail(SOL_EUNSUPPORTED, "an input without values"));
+    if (!call_count(v) && !c->im->is_single)
+        call_fail(c, fail(SOL_EUNSUPPORTED, "an input without values"));
     known_dims(v, dim);
     v->tensor = sol_model_input(c->im->model, v->name, v->dtype, v->rank, dim);
     VEC_PUSH(c->im->arena, &c->im->inputs, v);
@@ -186,16 +185,19 @@ sol_tensor call_cast(struct op_call *c, sol_tensor x, enum sol_dtype to) {
     return LAYER1(c, "cast", x, "dtype=%s", size_dtype_name(to));
 }
 
+static bool is_one_float(const struct import_value *v) {
+    return v->tensor < 0 && v->data && size_family(v->dtype) == FAMILY_FLOAT && call_count(v) == 1;
+}
+
 /* A scalar is a constant in the kernel's code; a parameter would have to be loaded. A scalar has rank 0, so it is used only if
- * another input has at least the rank of the value: [1,1] + [3] is [1,3], but with a scalar it would be [3]. */
+ * another input, which is none, has at least the rank of the value: [1,1] + [3] is [1,3], but with a scalar it would be [3]. */
 sol_tensor call_operand(struct op_call *c, int i) {
     const struct import_value *v = c->in[i];
-    int highest = 0;
+    int64_t highest = 0;
     for (int k = 0; k < c->n_in; k++)
-        if (k != i && c->in[k] && c->in[k]->rank > highest) highest = c->in[k]->rank;
-    bool is_scalar = v->tensor < 0 && v->data && size_family(v->dtype) == FAMILY_FLOAT &&
-                     call_count(v) == 1 && v->rank <= highest;
-    if (!is_scalar) return call_tensor(c, i);
+        if (k != i && c->in[k] && !is_one_float(c->in[k]))
+            highest = max_i64(highest, c->in[k]->rank);
+    if (!is_one_float(v) || v->rank > highest) return call_tensor(c, i);
     return call_scalar_of(c, call_input_float(c, i), v->dtype);
 }
 
@@ -271,8 +273,7 @@ sol_tensor call_layer(struct op_call *c, const char *kind, int n, const sol_tens
     return out;
 }
 
-/* "2,$0,4" */
-static const char *print_dims(struct op_call *c, int rank, const struct size *dim) {
+const char *call_format_dims(struct op_call *c, int rank, const struct size *dim) {
     struct text text;
     text_init(&text, c->im->arena);
     for (int d = 0; d < rank; d++) {
@@ -286,23 +287,35 @@ static const char *print_dims(struct op_call *c, int rank, const struct size *di
 }
 
 sol_tensor call_reshape(struct op_call *c, sol_tensor x, int rank, const struct size *dim) {
-    return LAYER1(c, "reshape", x, "shape=[%s]", print_dims(c, rank, dim));
+    return LAYER1(c, "reshape", x, "shape=[%s]", call_format_dims(c, rank, dim));
 }
 
 sol_tensor call_expand(struct op_call *c, sol_tensor x, int rank, const struct size *dim) {
-    return LAYER1(c, "expand", x, "shape=[%s]", print_dims(c, rank, dim));
+    return LAYER1(c, "expand", x, "shape=[%s]", call_format_dims(c, rank, dim));
 }
 
 sol_tensor call_arange(struct op_call *c, struct size n, int64_t step, int after) {
     struct size dim[SOL_MAX_RANK] = {n};
     for (int d = 1; d <= after; d++) dim[d] = size_const(1);
     sol_tensor x = call_layer(c, "arange", 0, NULL, "step=%lld shape=[%s] dtype=i64",
-                              (long long)step, print_dims(c, 1, &n));
+                              (long long)step, call_format_dims(c, 1, &n));
     return after ? call_reshape(c, x, after + 1, dim) : x;
 }
 
 sol_tensor call_where(struct op_call *c, sol_tensor condition, sol_tensor yes, sol_tensor no) {
     return call_layer(c, "where", 3, (sol_tensor[]){condition, yes, no}, "");
+}
+
+/* A layer takes a limited number of tensors, so a longer list is joined in parts, and these again. */
+sol_tensor call_concat(struct op_call *c, int n, const sol_tensor *list, int axis) {
+    const int most = 4096;
+    sol_tensor *part = ARENA_ARRAY(c->im->arena, sol_tensor, n / most + 1);
+    int n_parts = 0;
+    if (n <= most) return call_layer(c, "concat", n, list, "axis=%d", axis);
+    for (int i = 0; i < n; i += most)
+        part[n_parts++] =
+            call_layer(c, "concat", i + most < n ? most : n - i, list + i, "axis=%d", axis);
+    return call_concat(c, n_parts, part, axis);
 }
 
 enum sol_dtype call_dtype(struct op_call *c, sol_tensor x) {

@@ -8,7 +8,6 @@
 #include "eval.h"
 
 #include "import.h"
-#include "scalar.h"
 
 #include <string.h>
 
@@ -20,7 +19,7 @@ static const struct operator operators[] = {
 };
 
 /* ONNX's own domain is "" or "ai.onnx". */
-const struct operator *operator_find(const char *domain, const char *name) {
+static const struct operator *operator_find(const char *domain, const char *name) {
     bool is_standard = !domain || !*domain || !strcmp(domain, "ai.onnx");
     for (int i = 0; name && i < COUNT(operators); i++) {
         const struct operator *op = &operators[i];
@@ -29,6 +28,13 @@ const struct operator *operator_find(const char *domain, const char *name) {
         if (!strcmp(op->name, name)) return op;
     }
     return NULL;
+}
+
+void node_kind(const struct onnx_node *node, struct node_kind *out) {
+    const char *domain = node->domain;
+    bool is_standard = !domain || !*domain || !strcmp(domain, "ai.onnx");
+    out->interpreted = operator_find(domain, node->op_type);
+    out->compiled = is_standard && node->op_type ? op_find(node->op_type) : NULL;
 }
 
 void eval_stop(struct eval *e, enum sol_status status) { space_stop(e->space, status); }
@@ -49,6 +55,9 @@ static void find_inputs(struct eval *e) {
             eval_stop(e, fail(SOL_EINVAL, "input \"%.64s\" is no output of an earlier node", name));
     }
     while (e->n_in && !e->in[e->n_in - 1]) e->n_in--;
+}
+
+static void check_inputs(struct eval *e) {
     for (int i = 0; i < e->op->min_in; i++)
         if (!eval_has(e, i)) eval_stop(e, fail(SOL_EINVAL, "input %d is missing", i));
     if (e->n_in > e->op->max_in)
@@ -66,25 +75,33 @@ static void store_outputs(struct eval *e) {
     }
 }
 
-/* Checks attributes first: ignoring one that the function does not know could give a wrong result. */
+/* Runs the operator's own function. Checks attributes first: ignoring one that it does not know could give a wrong result. */
+static enum sol_status run_function(struct eval *e) {
+    TRY(import_check_attributes(e->node, e->op->attributes ? e->op->attributes : ""));
+    check_inputs(e);
+    e->op->run(e);
+    return SOL_OK;
+}
+
+/* Operators that have layers are computed by these. What the layers refuse is left to the operator's function, if it has one. */
 enum sol_status eval_node(struct eval_context *run, struct scope *scope,
-                          const struct onnx_node *node, const struct operator *op) {
+                          const struct onnx_node *node, struct node_kind *kind) {
     struct eval e = {.run = run,
                      .space = run->space,
                      .scope = scope,
                      .node = node,
-                     .op = op,
+                     .op = kind->interpreted,
                      .opset = run->opset,
                      .n_in = node->inputs.n,
                      .n_out = node->outputs.n};
-    if (!e.op) return fail(SOL_EUNSUPPORTED, "SOL has no such operator");
     e.in = SPACE_ARRAY(e.space, struct array *, e.n_in + 1);
     e.out = SPACE_ARRAY(e.space, struct array *, e.n_out + 1);
-    TRY(import_check_attributes(node, e.op->attributes ? e.op->attributes : ""));
     find_inputs(&e);
-    e.op->run(&e);
-    store_outputs(&e);
-    return SOL_OK;
+    enum sol_status status = kind->compiled ? eval_layers(&e, kind) : SOL_EUNSUPPORTED;
+    if (status == SOL_EUNSUPPORTED && kind->interpreted) status = run_function(&e);
+    else if (!kind->compiled) status = fail(SOL_EUNSUPPORTED, "SOL has no such operator");
+    if (!status) store_outputs(&e);
+    return status;
 }
 
 /* ---- Attributes ---- */
@@ -251,6 +268,19 @@ struct array *eval_sequence(struct eval *e, int64_t n) {
     *list = (struct array){.type = TYPE_SEQUENCE, .n = n};
     list->data = SPACE_ARRAY(e->space, struct array *, n);
     return list;
+}
+
+/* A scalar. */
+struct array *eval_number(struct eval *e, enum type type, int64_t value) {
+    struct array *y = eval_new(e, type, 0, NULL);
+    array_set_int(y, 0, value);
+    return y;
+}
+
+const struct array *eval_sequence_in(struct eval *e, int i) {
+    eval_check(e, eval_has(e, i) && e->in[i]->type == TYPE_SEQUENCE,
+               "an input that is no sequence");
+    return e->in[i];
 }
 
 struct array *eval_from_doubles(struct eval *e, enum type type, int rank, const int64_t *dim,

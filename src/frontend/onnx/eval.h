@@ -1,10 +1,12 @@
 /*
- * The interpreter: computes one node at a time in plain loops, for all element types. It runs the nodes that SOL cannot compile.
+ * The interpreter: computes one node at a time, for all element types. It runs the nodes that are too small to compile, or that SOL
+ * cannot compile.
  *
- *   eval.def    THE list of operators
- *   eval.c      the table, and helpers for its functions: attributes, inputs, results
- *   eval_*.c    the functions, by group
- *   scope.c     names and values of a graph while it runs
+ *   eval_layer.c  operators of op.def: by their layers
+ *   eval.def      THE list of operators that have a function
+ *   eval.c        the table, and helpers for its functions: attributes, inputs, results
+ *   eval_*.c      the functions, by group
+ *   scope.c       names and values of a graph while it runs
  *
  * A function reads e->in (NULL: left out) and sets e->out. Errors do not return: eval_stop jumps out of the function with the
  * message, and so does each function that allocates (array.h). So a function reads like the operator's definition:
@@ -26,10 +28,13 @@
 #include "array.h"
 #include "proto.h"
 
+#include <stdatomic.h>
+
 struct scope;
 struct operator;
 struct session_call;
 struct session_profile;
+struct singles;
 
 /* One call of a network. */
 struct eval_context {
@@ -40,6 +45,7 @@ struct eval_context {
     struct session_call *call;       /* the innermost graph that runs now; NULL: none */
     int64_t number;                  /* calls of a session are counted */
     struct session_profile *profile; /* NULL: the call is not profiled */
+    struct singles *singles;         /* of the session; NULL while it is loaded */
     int n_compiled, n_interpreted;   /* nodes, also those of subgraphs, each time that they run */
 };
 
@@ -53,33 +59,41 @@ struct eval {
     int64_t opset;
     int n_in, n_out;
     struct array **in, **out;
-    bool is_unsigned; /* int_binary functions treat 64-bit integers as unsigned */
 };
 typedef void eval_function(struct eval *e);
 
-/* A row of eval.def. `run` decides which of the other functions and numbers have a meaning. */
+/* A row of eval.def. */
 struct operator{
     const char *name;
     int min_in, max_in;
     eval_function *run;
-    double (*float_unary)(double);
-    double (*shaped)(double x, double alpha, double beta);
-    double (*float_binary)(double, double);
-    int64_t (*int_unary)(int64_t);
-    int64_t (*int_binary)(struct eval *e, int64_t, int64_t);
-    const char *alpha, *beta; /* attributes of `shaped` */
-    double alpha_is, beta_is; /* their defaults */
-    double start;             /* of a reduction */
-    int result;         /* element type of the result: TYPE_BOOL, or 0: that of the first input */
-    int choice;         /* which member of a family */
-    const char *domain; /* NULL: ONNX's own */
+    int choice;             /* which member of a family */
+    const char *domain;     /* NULL: ONNX's own */
     const char *attributes; /* the allowed ones; a node with another one is refused */
 };
-const struct operator* operator_find(const char *domain, const char *name);
 
-/* Computes a node of the graph of `scope` and stores its results there. `op` is the node's operator, NULL: there is none. */
+/* How a node can be computed: by a function of eval.def, by the layers of op.def. NULL: not so. */
+struct op;
+struct single;
+struct node_kind {
+    const struct operator* interpreted;
+    const struct op *compiled;
+    struct single
+        *_Atomic singles; /* eval_layer.c: models of earlier runs of the node, newest first */
+    atomic_int n_singles;
+};
+void node_kind(const struct onnx_node *node, struct node_kind *out);
+/* All singles of a session. */
+struct singles {
+    struct single *_Atomic newest;
+};
+
+/* Computes a node of the graph of `scope` and stores its results there. */
 enum sol_status eval_node(struct eval_context *run, struct scope *scope,
-                          const struct onnx_node *node, const struct operator* op);
+                          const struct onnx_node *node, struct node_kind *kind);
+/* eval_layer.c: computes the node by the layers that it is compiled to, and sets all results. */
+enum sol_status eval_layers(struct eval *e, struct node_kind *kind);
+void eval_free_singles(struct singles *all);
 
 /* ---- For operators ---- */
 
@@ -120,6 +134,9 @@ void eval_check(struct eval *e, bool holds, const char *what); /* EINVAL */
  * fills. An output that the node does not name may be set, too. eval_sequence makes a sequence of `n` items, which the caller
  * sets. */
 struct array *eval_sequence(struct eval *e, int64_t n);
+static inline struct array **eval_items(const struct array *sequence) { return sequence->data; }
+/* Input `i`, which must be a sequence; a tensor is not accepted as a sequence of one item. */
+const struct array *eval_sequence_in(struct eval *e, int i);
 struct array *eval_new(struct eval *e, enum type type, int rank, const int64_t *dim);
 void eval_set_output(struct eval *e, int i, struct array *array);
 struct array *eval_out(struct eval *e, int i, enum type type, int rank, const int64_t *dim);
@@ -130,15 +147,13 @@ struct array *eval_from_doubles(struct eval *e, enum type type, int rank, const 
 /* Computes the dims that `n` arrays broadcast to; returns the rank. */
 int eval_broadcast(struct eval *e, int n, struct array *const *arrays, int64_t dim[SOL_MAX_RANK]);
 
-/* Tools that several groups share. */
-struct array *cast_array(struct eval *e, const struct array *x, enum type type, bool saturates);
-struct array *move_permute(struct eval *e, const struct array *x, const int64_t *axes);
-/* An array of `dim` whose element at `index` is element offset + sum(index[d] * stride[d]) of x. */
+/* A scalar. */
+struct array *eval_number(struct eval *e, enum type type, int64_t value);
+/* eval_sequence.c. An array of `dim` whose element at `index` is element offset + sum(index[d] * stride[d]) of x. */
 struct array *move_strided(struct eval *e, const struct array *x, int rank, const int64_t *dim,
                            int64_t offset, const int64_t *stride);
-void softmax_rows(double *x, int64_t outer, int64_t n, int64_t inner);
-/* c = a b for row-major matrices. */
-void matrix_product(const double *a, const double *b, int64_t m, int64_t k, int64_t n, double *c);
+/* Dim d of the result is dim axes[d] of x. */
+struct array *move_permute(struct eval *e, const struct array *x, const int64_t *axes);
 
 /* scope.c */
 struct scope *scope_new(struct space *space, struct scope *outer, int max_names);

@@ -70,7 +70,8 @@ static void cast_doubles(const struct array *x, struct array *y, bool saturates)
 }
 
 /* Integers are not converted to integers via doubles, since 64-bit integers would lose digits. */
-struct array *cast_array(struct eval *e, const struct array *x, enum type type, bool saturates) {
+static struct array *cast_array(struct eval *e, const struct array *x, enum type type,
+                                bool saturates) {
     struct array *y = eval_new(e, type, x->rank, x->dim);
     bool is_text = x->type == TYPE_STRING, to_text = type == TYPE_STRING;
     if (types[x->type].kind == KIND_COMPLEX || types[type].kind == KIND_COMPLEX)

@@ -17,13 +17,6 @@ static bool truth(struct eval *e, const struct array *x) {
     return array_int(x, 0) != 0;
 }
 
-/* A scalar. */
-static struct array *new_number(struct eval *e, enum type type, int64_t value) {
-    struct array *y = eval_new(e, type, 0, NULL);
-    array_set_int(y, 0, value);
-    return y;
-}
-
 /* Runs a subgraph of the node and returns its outputs. */
 static struct array **run_graph(struct eval *e, const struct onnx_graph *graph, int n_in,
                                 struct array **in) {
@@ -170,8 +163,8 @@ void run_loop(struct eval *e) {
     for (int64_t t = 0; t < max && goes_on; t++) {
         /* Without a deadline, a fast endless loop would stop only when memory is out. */
         check_time(e, t);
-        state[0] = new_number(e, TYPE_I64, t);
-        state[1] = new_number(e, TYPE_BOOL, goes_on);
+        state[0] = eval_number(e, TYPE_I64, t);
+        state[1] = eval_number(e, TYPE_BOOL, goes_on);
         out = run_graph(e, body, n_state + 2, state);
         goes_on = truth(e, out[0]);
         for (int i = 0; i < n_state; i++) state[2 + i] = out[1 + i];
@@ -295,61 +288,10 @@ void run_scan(struct eval *e) {
     for (int i = 0; i < s.n_state + s.n_results; i++) eval_set_output(e, i, out[i]);
 }
 
-/* ---- Sequences ---- */
-
-static struct array **items_of(const struct array *list) { return list->data; }
-
-/* Input `i`, which must be a sequence; a tensor is not accepted as a sequence of one item. */
-static const struct array *sequence_in(struct eval *e, int i) {
-    eval_check(e, eval_has(e, i) && e->in[i]->type == TYPE_SEQUENCE,
-               "an input that is no sequence");
-    return e->in[i];
-}
-
-void run_sequence_empty(struct eval *e) { eval_set_output(e, 0, eval_sequence(e, 0)); }
-
-/* A sequence shares its tensors with other values, since complete tensors never change. */
-void run_sequence_construct(struct eval *e) {
-    struct array *list = eval_sequence(e, e->n_in);
-    for (int i = 0; i < e->n_in; i++) items_of(list)[i] = eval_in(e, i);
-    eval_set_output(e, 0, list);
-}
-
-/* Inserts before the item at a position, which counts from the end below 0; without a position, at the end. */
-void run_sequence_insert(struct eval *e) {
-    const struct array *from = sequence_in(e, 0);
-    int64_t at = eval_in_int(e, 2, from->n);
-    eval_check(e, at >= -from->n && at <= from->n, "a place outside of the sequence");
-    if (at < 0) at += from->n;
-    struct array *list = eval_sequence(e, from->n + 1);
-    for (int64_t i = 0; i < list->n; i++)
-        items_of(list)[i] = i == at ? eval_in(e, 1) : items_of(from)[i - (i > at)];
-    eval_set_output(e, 0, list);
-}
-
-/* Erases the last item when no position is given. */
-void run_sequence_erase(struct eval *e) {
-    const struct array *from = sequence_in(e, 0);
-    int64_t at = eval_index(e, eval_in_int(e, 1, -1), from->n);
-    struct array *list = eval_sequence(e, from->n - 1);
-    for (int64_t i = 0; i < list->n; i++) items_of(list)[i] = items_of(from)[i + (i >= at)];
-    eval_set_output(e, 0, list);
-}
-
-/* The item itself, not a copy. */
-void run_sequence_at(struct eval *e) {
-    const struct array *list = sequence_in(e, 0);
-    eval_set_output(e, 0, items_of(list)[eval_index(e, eval_in_int(e, 1, 0), list->n)]);
-}
-
-void run_sequence_length(struct eval *e) {
-    eval_set_output(e, 0, new_number(e, TYPE_I64, sequence_in(e, 0)->n));
-}
-
 /* Runs the body for each item. Further inputs that are sequences are passed item by item, tensors as a whole. */
 void run_sequence_map(struct eval *e) {
     const struct onnx_graph *body = eval_graph(e, "body");
-    int64_t n = sequence_in(e, 0)->n;
+    int64_t n = eval_sequence_in(e, 0)->n;
     eval_check(e, body->outputs.n == e->n_out, "the body's outputs");
     for (int i = 0; i < e->n_out; i++) eval_set_output(e, i, eval_sequence(e, n));
     struct array **in = SPACE_ARRAY(e->space, struct array *, e->n_in);
@@ -357,29 +299,9 @@ void run_sequence_map(struct eval *e) {
         for (int i = 0; i < e->n_in; i++) {
             bool is_list = e->in[i] && e->in[i]->type == TYPE_SEQUENCE;
             eval_check(e, !is_list || e->in[i]->n == n, "sequences of different lengths");
-            in[i] = is_list ? items_of(e->in[i])[t] : e->in[i];
+            in[i] = is_list ? eval_items(e->in[i])[t] : e->in[i];
         }
         struct array **out = run_graph(e, body, e->n_in, in);
-        for (int i = 0; i < e->n_out; i++) items_of(e->out[i])[t] = out[i];
+        for (int i = 0; i < e->n_out; i++) eval_items(e->out[i])[t] = out[i];
     }
-}
-
-/* ---- Optionals ---- */
-
-/* Without an input, the optional is empty; its type attribute is ignored. */
-void run_optional(struct eval *e) {
-    struct array *none = SPACE_ARRAY(e->space, struct array, 1);
-    eval_set_output(e, 0, eval_has(e, 0) ? e->in[0] : none);
-}
-
-/* Since opset 18, a plain tensor is an optional with a value, and a missing input one without. */
-void run_optional_has(struct eval *e) {
-    bool has = eval_has(e, 0) && e->in[0]->type != TYPE_NONE;
-    eval_set_output(e, 0, new_number(e, TYPE_BOOL, has));
-}
-
-/* An optional with a value is that value. */
-void run_optional_get(struct eval *e) {
-    eval_check(e, e->in[0]->type != TYPE_NONE, "an optional without a value");
-    eval_set_output(e, 0, e->in[0]);
 }

@@ -6,8 +6,6 @@
  */
 #include "eval.h"
 
-#include "scalar.h"
-
 #include <string.h>
 
 /* Element `i` of `index`, as a position in a dim of `size`; stops when it is out of range. All indices are read with this
@@ -21,26 +19,6 @@ static struct array *index_in(struct eval *e, int i) {
     struct array *index = eval_in(e, i);
     eval_check(e, is_integer(index->type), "an index that is no integer");
     return index;
-}
-
-/* The dims of the index replace dim `axis` of x. */
-void run_gather(struct eval *e) {
-    const struct array *x = eval_in(e, 0), *index = index_in(e, 1);
-    int axis = eval_axis(e, eval_int(e, "axis", 0), x->rank), rank = x->rank - 1 + index->rank;
-    int64_t dim[2 * SOL_MAX_RANK];
-    for (int d = 0; d < rank; d++)
-        dim[d] = d < axis                 ? x->dim[d]
-                 : d < axis + index->rank ? index->dim[d - axis]
-                                          : x->dim[d - index->rank + 1];
-    struct array *y = eval_out(e, 0, x->type, rank, dim);
-    int64_t outer = product(axis, x->dim), n = x->dim[axis], inner = 1, at = 0;
-    for (int d = axis + 1; d < x->rank; d++) inner *= x->dim[d];
-    for (int64_t o = 0; o < outer; o++) {
-        for (int64_t i = 0; i < index->n; i++, at += inner) {
-            int64_t from = (o * n + index_at(e, index, i, n)) * inner;
-            memcpy(array_at(y, at), array_at(x, from), (size_t)inner * types[x->type].size);
-        }
-    }
 }
 
 /* The offset in `x` of the point of `walk`, but with `index` as the position along `axis`. */
@@ -58,20 +36,6 @@ static void check_within(struct eval *e, const struct array *x, const struct arr
     bool fits = x->rank == index->rank;
     for (int d = 0; fits && d < x->rank; d++) fits = d == axis || index->dim[d] <= x->dim[d];
     eval_check(e, fits, "an index of a shape that does not fit");
-}
-
-/* y[i][j] = x[index[i][j]][j] for axis 0 of two. */
-void run_gather_elements(struct eval *e) {
-    const struct array *x = eval_in(e, 0), *index = index_in(e, 1);
-    int axis = eval_axis(e, eval_int(e, "axis", 0), x->rank);
-    check_within(e, x, index, axis);
-    struct array *y = eval_out(e, 0, x->type, index->rank, index->dim);
-    struct walk walk;
-    walk_init(&walk, index->rank, index->dim);
-    for (int64_t i = 0; i < y->n; i++, walk_next(&walk)) {
-        int64_t from = place_along(x, &walk, axis, index_at(e, index, i, x->dim[axis]));
-        memcpy(array_at(y, i), array_at(x, from), types[x->type].size);
-    }
 }
 
 /* ---- Tuples of indices ---- */
@@ -95,27 +59,6 @@ static int tuple_size(struct eval *e, const struct array *x, const struct array 
     return (int)k;
 }
 
-/* One slice of x per tuple of indices. Leading batch dims are common to data and index. */
-void run_gather_nd(struct eval *e) {
-    const struct array *x = eval_in(e, 0), *index = index_in(e, 1);
-    int batch = (int)min_i64(SOL_MAX_RANK, max_i64(-1, eval_int(e, "batch_dims", 0)));
-    int k = tuple_size(e, x, index, batch), rank = index->rank - 1;
-    int64_t dim[2 * SOL_MAX_RANK], rows = 1;
-    memcpy(dim, index->dim, sizeof index->dim);
-    for (int d = batch + k; d < x->rank; d++) dim[rank++] = x->dim[d];
-    struct array *y = eval_out(e, 0, x->type, rank, dim);
-    int64_t inner = product(x->rank - batch - k, x->dim + batch + k);
-    int64_t batches = product(batch, x->dim), tuples = product(index->rank - 1, index->dim);
-    for (int d = 0; d < batch; d++)
-        eval_check(e, index->dim[d] == x->dim[d], "batch dims that do not fit");
-    /* Tuples per batch entry; 0 without batch entries, to avoid a division by 0. */
-    rows = batches ? tuples / batches : 0;
-    for (int64_t t = 0; t < tuples && inner; t++) {
-        int64_t from = t / rows * (x->n / batches) + tuple_offset(e, x, index, t * k, batch, k);
-        memcpy(array_at(y, t * inner), array_at(x, from), (size_t)inner * types[x->type].size);
-    }
-}
-
 /* ---- Writing ---- */
 
 /* Sets output 0 to a copy of x, which the caller then changes. */
@@ -125,42 +68,47 @@ static struct array *copy(struct eval *e, const struct array *x) {
     return y;
 }
 
-/* How an update is combined with the old value: it replaces it (NULL), or add, mul, min, max. */
-struct meeting {
-    double (*on_float)(double, double);
-    int64_t (*on_int)(struct eval *, int64_t, int64_t);
-};
+/* How an update is combined with the old value: it replaces it, or a sum, a product, or an extreme takes its place. */
+enum meeting { REPLACE, SUM, PRODUCT, SMALLER, LARGER };
 
 /* With "none", the last of several updates of an element stays; ONNX does not define which one. */
-static struct meeting read_meeting(struct eval *e) {
-    static const struct {
-        const char *name;
-        struct meeting meeting;
-    } rows[] = {{"none", {NULL, NULL}},
-                {"add", {add, int_add}},
-                {"mul", {mul, int_mul}},
-                {"min", {smaller, int_smaller}},
-                {"max", {larger, int_larger}}};
+static enum meeting read_meeting(struct eval *e) {
+    static const char *const names[] = {"none", "add", "mul", "min", "max"};
     const char *name = eval_string(e, "reduction", "none");
-    for (int i = 0; i < COUNT(rows); i++)
-        if (!strcmp(rows[i].name, name)) return rows[i].meeting;
+    for (int i = 0; i < COUNT(names); i++)
+        if (!strcmp(names[i], name)) return (enum meeting)i;
     eval_stop(e, fail(SOL_EUNSUPPORTED, "reduction \"%.32s\"", name));
 }
 
+/* NaN if either is NaN, as in NumPy. */
+static double meet_floats(enum meeting how, double a, double b) {
+    if (how == SUM) return a + b;
+    if (how == PRODUCT) return a * b;
+    if (a != a || b != b) return a + b;
+    return (how == SMALLER ? a < b : a > b) ? a : b;
+}
+
+/* Wraps at 64 bits. */
+static int64_t meet_ints(enum meeting how, bool is_unsigned, int64_t a, int64_t b) {
+    bool is_less = is_unsigned ? (uint64_t)a < (uint64_t)b : a < b;
+    if (how == SUM) return (int64_t)((uint64_t)a + (uint64_t)b);
+    if (how == PRODUCT) return (int64_t)((uint64_t)a * (uint64_t)b);
+    return is_less == (how == SMALLER) ? a : b;
+}
+
 /* Combines element `i` of x into element `at` of y. The result is rounded to the type of y at each update. */
-static void meet(struct eval *e, const struct meeting *meeting, struct array *y, int64_t at,
-                 const struct array *x, int64_t i) {
-    if (!meeting->on_float) memcpy(array_at(y, at), array_at(x, i), types[x->type].size);
+static void meet(enum meeting how, struct array *y, int64_t at, const struct array *x, int64_t i) {
+    bool is_unsigned = y->type == TYPE_U64;
+    if (how == REPLACE) memcpy(array_at(y, at), array_at(x, i), types[x->type].size);
     else if (is_integer(y->type))
-        array_set_int(y, at, meeting->on_int(e, array_int(y, at), array_int(x, i)));
-    else array_set_double(y, at, meeting->on_float(array_double(y, at), array_double(x, i)));
+        array_set_int(y, at, meet_ints(how, is_unsigned, array_int(y, at), array_int(x, i)));
+    else array_set_double(y, at, meet_floats(how, array_double(y, at), array_double(x, i)));
 }
 
 /* Input 2, which must have `n` elements of y's type: one per index, or per element of the selected slices. */
 static struct array *updates_for(struct eval *e, const struct array *y, int64_t n) {
     struct array *updates = eval_in(e, 2);
     eval_check(e, updates->type == y->type && updates->n == n, "updates that do not fit");
-    e->is_unsigned = y->type == TYPE_U64;
     return updates;
 }
 
@@ -169,14 +117,14 @@ void run_scatter_elements(struct eval *e) {
     const struct array *index = index_in(e, 1);
     struct array *y = copy(e, eval_in(e, 0)), *updates = updates_for(e, y, index->n);
     int axis = eval_axis(e, eval_int(e, "axis", 0), y->rank);
-    struct meeting meeting = read_meeting(e);
+    enum meeting how = read_meeting(e);
     struct walk walk;
-    eval_check(e, y->type != TYPE_STRING || !meeting.on_float, "strings");
+    eval_check(e, y->type != TYPE_STRING || how == REPLACE, "strings");
     check_within(e, y, index, axis);
     walk_init(&walk, index->rank, index->dim);
     for (int64_t i = 0; i < index->n; i++, walk_next(&walk)) {
         int64_t to = place_along(y, &walk, axis, index_at(e, index, i, y->dim[axis]));
-        meet(e, &meeting, y, to, updates, i);
+        meet(how, y, to, updates, i);
     }
 }
 
@@ -187,11 +135,11 @@ void run_scatter_nd(struct eval *e) {
     int k = tuple_size(e, y, index, 0);
     int64_t tuples = product(index->rank - 1, index->dim), inner = product(y->rank - k, y->dim + k);
     const struct array *updates = updates_for(e, y, tuples * inner);
-    struct meeting meeting = read_meeting(e);
-    eval_check(e, y->type != TYPE_STRING || !meeting.on_float, "strings");
+    enum meeting how = read_meeting(e);
+    eval_check(e, y->type != TYPE_STRING || how == REPLACE, "strings");
     for (int64_t t = 0; t < tuples; t++) {
         int64_t to = tuple_offset(e, y, index, t * k, 0, k);
-        for (int64_t i = 0; i < inner; i++) meet(e, &meeting, y, to + i, updates, t * inner + i);
+        for (int64_t i = 0; i < inner; i++) meet(how, y, to + i, updates, t * inner + i);
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * Selection of boxes, optimizer steps of training, and simple operators of classical machine learning.
+ * Determinants, selection of boxes, optimizer steps of training, and simple operators of classical machine learning.
  *
  * eval.def names the domain of operators that are not in ONNX's own. An optimizer step is plain arithmetic on lists of tensors: it
  * computes new weights from weights that are inputs, and does not change parameters of SOL.
@@ -10,6 +10,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Determinants ---- */
+
+/* Gaussian elimination with partial pivoting; overwrites the matrix. */
+static double determinant(double *a, int64_t n) {
+    double result = 1;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t top = k;
+        for (int64_t i = k + 1; i < n; i++)
+            if (fabs(a[i * n + k]) > fabs(a[top * n + k])) top = i;
+        /* The column is zero, so the matrix is singular. */
+        if (a[top * n + k] == 0) return 0;
+        for (int64_t j = 0; j < n && top != k; j++) {
+            double kept = a[k * n + j];
+            a[k * n + j] = a[top * n + j];
+            a[top * n + j] = kept;
+        }
+        result *= top != k ? -a[k * n + k] : a[k * n + k];
+        for (int64_t i = k + 1; i < n; i++) {
+            double factor = a[i * n + k] / a[k * n + k];
+            for (int64_t j = k; j < n; j++) a[i * n + j] -= factor * a[k * n + j];
+        }
+    }
+    return result;
+}
+
+/* One determinant per matrix of the last two dims. */
+void run_det(struct eval *e) {
+    const struct array *x = eval_in(e, 0);
+    eval_check(e, x->rank >= 2 && x->dim[x->rank - 1] == x->dim[x->rank - 2], "no square matrix");
+    int64_t n = x->dim[x->rank - 1];
+    struct array *y = eval_out(e, 0, x->type, x->rank - 2, x->dim);
+    double *v = array_doubles(e->space, x);
+    for (int64_t i = 0; i < y->n; i++) array_set_double(y, i, determinant(v + i * n * n, n));
+}
 
 /* ---- Boxes ---- */
 

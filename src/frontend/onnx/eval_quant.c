@@ -108,22 +108,3 @@ void run_dequantize(struct eval *e) {
         array_set_double(y, i, value * array_double(scale, k));
     }
 }
-
-/* Chooses a scale so that the range of the values and 0 fits u8. Everything is computed in f32 with rounding at each step, as a
- * scale with another last digit would give other integers. */
-void run_dynamic_quantize(struct eval *e) {
-    const struct array *x = eval_in(e, 0);
-    float low = 0, high = 0;
-    double *v = array_doubles(e->space, x);
-    for (int64_t i = 0; i < x->n; i++) {
-        low = fminf(low, (float)v[i]);
-        high = fmaxf(high, (float)v[i]);
-    }
-    float scale = (low == high ? 1 : high - low) / 255;
-    double zero = rint(fmax(0, fmin(255, (double)(-low / scale))));
-    struct array *y = eval_out(e, 0, TYPE_U8, x->rank, x->dim);
-    for (int64_t i = 0; i < x->n; i++)
-        set_quantized(y, i, (double)((float)v[i] / scale), zero, true);
-    array_set_double(eval_out(e, 1, TYPE_F32, 0, NULL), 0, (double)scale);
-    array_set_double(eval_out(e, 2, TYPE_U8, 0, NULL), 0, zero);
-}

@@ -36,38 +36,6 @@ static void fill_line(const double *v, int64_t step, int64_t n, int64_t parts, i
     }
 }
 
-/* Before opset 20, the axis is an attribute. */
-void run_dft(struct eval *e) {
-    const struct array *x = eval_in(e, 0);
-    eval_check(e, x->rank >= 2, "a rank below 2");
-    int axis =
-        eval_axis(e, eval_in_int(e, 2, eval_int(e, "axis", e->opset < 20 ? 1 : -2)), x->rank);
-    bool is_inverse = eval_int(e, "inverse", 0), is_half = eval_int(e, "onesided", 0);
-    int64_t parts = x->dim[x->rank - 1], n = x->dim[axis], dim[SOL_MAX_RANK];
-    int64_t size = eval_in_int(e, 1, is_half && is_inverse ? 2 * (n - 1) : n);
-    eval_check(e, axis < x->rank - 1 && (parts == 1 || parts == 2) && size > 0 && size < INT32_MAX,
-               "axis, parts or length");
-    int64_t n_out = is_half && !is_inverse ? size / 2 + 1 : size,
-            out_parts = is_half && is_inverse ? 1 : 2;
-    memcpy(dim, x->dim, sizeof dim);
-    dim[axis] = n_out;
-    dim[x->rank - 1] = out_parts;
-    struct array *y = eval_out(e, 0, x->type, x->rank, dim);
-    double *v = array_doubles(e->space, x), *line = SPACE_ARRAY(e->space, double, 2 * size),
-           *out = SPACE_ARRAY(e->space, double, 2 * n_out);
-    int64_t inner = product(x->rank - axis - 2, x->dim + axis + 1);
-    for (int64_t i = 0; i < x->n / max_i64(1, n * parts); i++) {
-        int64_t outer = i / inner, at = i % inner;
-        fill_line(v + (outer * n * inner + at) * parts, inner * parts, n, parts, size,
-                  is_half && is_inverse, line);
-        transform(line, size, is_inverse ? 1 : -1, n_out, out);
-        for (int64_t k = 0; k < n_out; k++)
-            for (int64_t p = 0; p < out_parts; p++)
-                array_set_double(y, ((outer * n_out + k) * inner + at) * out_parts + p,
-                                 out[2 * k + p] / (is_inverse ? (double)size : 1));
-    }
-}
-
 /* One transform per frame of the signal, multiplied by the window. */
 void run_stft(struct eval *e) {
     const struct array *x = eval_in(e, 0), *window = eval_has(e, 2) ? eval_in(e, 2) : NULL;

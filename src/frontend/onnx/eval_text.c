@@ -30,16 +30,32 @@ static bool is_same(const struct bytes *a, const struct bytes *b, bool ignores_c
     return true;
 }
 
+/* Sets output 0 to an array of the shape to which inputs 0 and 1, both strings, are broadcast. */
+static struct array *broadcast_texts(struct eval *e, enum type type, struct array *x[2],
+                                     struct walk *walk) {
+    int64_t dim[SOL_MAX_RANK];
+    for (int i = 0; i < 2; i++) x[i] = text_in(e, i);
+    int rank = eval_broadcast(e, 2, x, dim);
+    walk_init(walk, rank, dim);
+    for (int i = 0; i < 2; i++) walk_broadcast(walk, i, x[i]);
+    return eval_out(e, 0, type, rank, dim);
+}
+
+/* Equal of strings. */
+void run_string_equal(struct eval *e) {
+    struct array *x[2];
+    struct walk walk;
+    struct array *y = broadcast_texts(e, TYPE_BOOL, x, &walk);
+    for (int64_t i = 0; i < y->n; i++, walk_next(&walk))
+        ((uint8_t *)y->data)[i] =
+            is_same(text_at(x[0], walk.offset[0]), text_at(x[1], walk.offset[1]), false);
+}
+
 /* Concatenates element by element, with broadcasting. */
 void run_string_concat(struct eval *e) {
-    struct array *x[2] = {text_in(e, 0), text_in(e, 1)};
-    int64_t dim[SOL_MAX_RANK];
-    int rank = eval_broadcast(e, 2, x, dim);
-    struct array *y = eval_out(e, 0, TYPE_STRING, rank, dim);
+    struct array *x[2];
     struct walk walk;
-    walk_init(&walk, rank, dim);
-    walk_broadcast(&walk, 0, x[0]);
-    walk_broadcast(&walk, 1, x[1]);
+    struct array *y = broadcast_texts(e, TYPE_STRING, x, &walk);
     for (int64_t i = 0; i < y->n; i++, walk_next(&walk)) {
         const struct bytes *a = text_at(x[0], walk.offset[0]), *b = text_at(x[1], walk.offset[1]);
         uint8_t *joined = SPACE_ARRAY(e->space, uint8_t, (int64_t)(a->size + b->size));

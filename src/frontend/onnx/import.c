@@ -6,6 +6,8 @@
  */
 #include "import.h"
 
+#include "eval.h"
+
 #include <string.h>
 
 /* ---- Names ---- */
@@ -64,17 +66,31 @@ static int64_t read_whole(const struct data *data, int64_t i) {
     }
 }
 
-static bool is_integer(enum sol_dtype dtype) { return dtype >= SOL_I64; }
-
-/* Larger integer tensors get no shape value: they are data. */
-void import_constant(struct import *im, const struct data *data, struct import_value *out) {
+void import_data(const struct data *data, struct import_value *out) {
     out->dtype = data->dtype;
     out->rank = data->rank;
     out->data = data->at;
     for (int d = 0; d < data->rank; d++) out->dim[d] = size_const(data->dim[d]);
-    if (!is_integer(data->dtype) || data->n > IMPORT_MAX_SHAPE_VALUES) return;
+}
+
+/* Larger integer tensors get no shape value: they are data. */
+void import_constant(struct import *im, const struct data *data, struct import_value *out) {
+    import_data(data, out);
+    if (data->dtype < SOL_I64 || data->n > IMPORT_MAX_SHAPE_VALUES) return;
     out->shape_value = ARENA_ARRAY(im->arena, struct size, data->n + 1);
     for (int64_t i = 0; i < data->n; i++) out->shape_value[i] = size_const(read_whole(data, i));
+}
+
+struct array *import_array(struct space *space, const struct import_value *v) {
+    int64_t dim[SOL_MAX_RANK];
+    for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
+    struct array *array = array_new(space, type_of_dtype(v->dtype), v->rank, dim);
+    if (v->tensor < 0 && v->data)
+        memcpy(array->data, v->data, (size_t)array->n * types[array->type].size);
+    else if (v->tensor < 0 && v->shape_value)
+        for (int64_t k = 0; k < array->n; k++)
+            array_set_int(array, k, size_value(v->shape_value[k]));
+    return array;
 }
 
 static enum sol_status add_initializer(struct import *im, const struct onnx_tensor *tensor) {
@@ -221,22 +237,26 @@ static enum sol_status check_given(const struct op_call *c) {
 }
 
 static const char *why_unknown(const struct onnx_node *node) {
-    if (!operator_find(node->domain, node->op_type)) return "SOL has no such operator";
+    struct node_kind kind = {0};
+    node_kind(node, &kind);
+    if (!kind.interpreted) return "SOL has no such operator";
     return "SOL interprets this operator and cannot compile it, so no library can have it";
 }
 
 /* Shape values that are folded are marked as read: in a session, the partition gets guards for them. */
 enum sol_status import_node(struct import *im, const struct onnx_node *node) {
     struct op_call c = {.im = im, .node = node, .n_in = node->inputs.n, .n_out = node->outputs.n};
-    bool is_standard = !node->domain || !*node->domain || !strcmp(node->domain, "ai.onnx");
-    c.op = is_standard && node->op_type ? op_find(node->op_type) : NULL;
+    struct node_kind kind = {0};
+    node_kind(node, &kind);
+    c.op = kind.compiled;
     if (!c.op) return fail(SOL_EUNSUPPORTED, "%s", why_unknown(node));
     c.in = ARENA_ARRAY(im->arena, struct import_value *, c.n_in + 1);
     c.out = ARENA_ARRAY(im->arena, struct import_value *, c.n_out + 1);
     TRY(import_check_attributes(node, c.op->attributes));
     TRY(find_inputs(&c));
     TRY(define_outputs(&c));
-    bool folds = c.op->fold != op_none && all_numbers(&c);
+    bool folds =
+        c.op->fold != op_none && all_numbers(&c) && (!im->is_single || c.op->build == op_none);
     for (int i = 0; i < c.n_in && folds; i++) (void)call_shape_value(&c, i);
     TRY((folds ? c.op->fold : c.op->build)(&c));
     return im->status ? im->status : check_given(&c);

@@ -5,6 +5,7 @@
  *   import.c  the graph: names, inputs, initializers, nodes in order, outputs
  *   call.c    a node's inputs, attributes and results, for op_*.c
  *   op_*.c    one function per operator or family of operators; op.def lists them
+ *   settle.c  for sequences that are too long for one model
  *
  * A value is either a tensor of the model, or known while importing. A known value has data in the file, or is a shape value:
  * integers such as shapes, which may be formulas of open sizes. A known value becomes a tensor only when a layer reads it.
@@ -12,6 +13,7 @@
 #ifndef SOL_ONNX_IMPORT_H
 #define SOL_ONNX_IMPORT_H
 
+#include "array.h"
 #include "base/size.h"
 #include "tensor.h"
 
@@ -30,6 +32,16 @@ struct import_value {
     bool varies;      /* the live values must not be read: they differ from run to run */
 };
 
+/* A tensor that call_settle has computed. */
+struct settled {
+    sol_tensor tensor;
+    enum sol_dtype dtype;
+    int rank;
+    int64_t dim[SOL_MAX_RANK];
+    void *data;
+    bool is_new; /* computed by the last call_settle, not by one before */
+};
+
 struct import {
     struct arena *arena;
     struct sol_model *model;
@@ -39,6 +51,8 @@ struct import {
     VEC(struct import_value *) slots; /* a hash table by name; cap a power of two */
     VEC(const void *) params;         /* values of the model's parameters, in order */
     VEC(const char *) symbols;        /* names of open sizes */
+    bool is_single; /* the model has one node and is run at once: layers are as good as folding */
+    VEC(struct settled) settled; /* not empty: the model is valid for the values of this run only */
     bool
         has_open_dims; /* not only first dims of inputs that have names: sizes may be equal without being known to be */
     VEC(struct import_value *) inputs; /* live values that became inputs of the model, in order */
@@ -50,6 +64,10 @@ struct import {
 struct import_value *import_find(const struct import *im, const char *name);
 /* Fills `out` with the data of `data`; a small integer tensor also gets shape_value. */
 void import_constant(struct import *im, const struct data *data, struct import_value *out);
+/* The same, without the shape value. */
+void import_data(const struct data *data, struct import_value *out);
+/* An array for a value whose dims are constants, with its elements if they are known. */
+struct array *import_array(struct space *space, const struct import_value *v);
 enum sol_status import_graph(struct import *im, const struct onnx_graph *graph);
 /* Parts of import_graph, for sessions. import_make_slots: room for `n` / 2 names. import_define: adds a name; NULL with a message
  * when it exists already. import_node: adds one node. */
@@ -91,8 +109,6 @@ struct op {
 };
 /* NULL when SOL cannot compile such an operator. */
 const struct op *op_find(const char *name);
-/* eval.c: NULL when the interpreter does not have the operator. */
-const struct operator* operator_find(const char *domain, const char *name);
 
 /* call.c. Errors are sticky: after the first error, helpers return harmless values. Each operator function ends with a
  * call_set_output*, which returns that error. */
@@ -106,6 +122,9 @@ const char *call_string(struct op_call *c, const char *name);
 /* An attribute of up to `max` integers; returns their count, 0 when it is missing. */
 int call_ints(struct op_call *c, const char *name, int max, int64_t *out);
 const struct onnx_attribute *call_attribute(const struct op_call *c, const char *name);
+/* NULL when it is missing or has another type, which is an error. */
+const struct onnx_attribute *call_typed(struct op_call *c, const char *name,
+                                        enum onnx_attribute_type type);
 /* The integers of input `i`, which must be a shape value without formulas; returns their count, at most `max`. */
 int call_input_ints(struct op_call *c, int i, int max, int64_t *out);
 /* The one float of input `i`, which must be known. */
@@ -118,6 +137,9 @@ const struct size *call_shape_value(struct op_call *c, int i);
 int64_t call_count(const struct import_value *v);
 /* The bytes of a value that is known, or of this call only: a guard makes the program depend on them. NULL: there are none. */
 const void *call_read_bytes(struct import_value *v);
+
+/* The elements of a shape value in memory, as integers of its type. */
+const void *call_write_numbers(struct op_call *c, struct import_value *v);
 
 /* Input `i` as a tensor of the model; a known one becomes a parameter. */
 sol_tensor call_tensor(struct op_call *c, int i);
@@ -137,6 +159,8 @@ int call_shape(struct op_call *c, sol_tensor tensor, struct size dim[SOL_MAX_RAN
 struct size call_floor(struct op_call *c, struct size a, int64_t divisor);
 /* A size as attribute text, in the import's arena. */
 const char *call_format_size(struct op_call *c, struct size size);
+/* "2,$0,4" */
+const char *call_format_dims(struct op_call *c, int rank, const struct size *dim);
 /* Rank of input `i`; its dim `d`, which must be a constant; an axis of `rank` dims, which may be negative, as 0 to rank - 1. */
 int call_rank(const struct op_call *c, int i);
 int64_t call_dim(struct op_call *c, int i, int d);
@@ -152,6 +176,8 @@ sol_tensor call_layer(struct op_call *c, const char *kind, int n, const sol_tens
 sol_tensor call_reshape(struct op_call *c, sol_tensor x, int rank, const struct size *dim);
 sol_tensor call_expand(struct op_call *c, sol_tensor x, int rank, const struct size *dim);
 sol_tensor call_permute(struct op_call *c, sol_tensor x, int rank, const int64_t *axes);
+/* Joins `n` tensors along `axis`; there may be more than a layer takes. */
+sol_tensor call_concat(struct op_call *c, int n, const sol_tensor *list, int axis);
 /* The i64 0, step, 2 * step, .., of shape [n,1,..] with `after` dims of 1. */
 sol_tensor call_arange(struct op_call *c, struct size n, int64_t step, int after);
 sol_tensor call_where(struct op_call *c, sol_tensor condition, sol_tensor yes, sol_tensor no);
@@ -165,6 +191,10 @@ const char *call_format_ints(struct op_call *c, int n, const int64_t *list);
 
 /* The elements index[0], index[1], .. of dim `axis`; each index is within the dim. */
 sol_tensor call_pick(struct op_call *c, sol_tensor x, int axis, int64_t n, const int64_t *index);
+
+/* settle.c, for models that are run at once and would be too large: computes the `n` tensors of the list (< 0: none) now.
+ * They become parameters of a new model; all other tensors are lost, but for the inputs. */
+enum sol_status call_settle(struct op_call *c, int n, sol_tensor *const *list);
 
 /* Sets output `i` to a tensor. */
 enum sol_status call_set_output(struct op_call *c, int i, sol_tensor tensor);

@@ -1,5 +1,5 @@
 /*
- * Operators on shape values that compute element by element: arithmetic, comparisons, Where, casts.
+ * Operators on shape values that compute element by element: arithmetic, comparisons, casts.
  *
  * Elements are formulas of the batch. Sums and products of formulas are formulas. A quotient is a formula only if the division is
  * exact. A comparison is known if both sides are constants, or if one is negative and the other is a formula that never is. If a
@@ -160,38 +160,6 @@ static enum sol_status compute_logic(struct op_call *c, const struct size *x, st
 }
 
 enum sol_status op_fold_logic(struct op_call *c) { return output_truth(c, compute_logic); }
-
-static enum sol_status compute_where(struct op_call *c, const struct size *x, struct size *out) {
-    if (!size_is_const(x[0]))
-        return fail(SOL_EUNSUPPORTED, "a condition that depends on the batch");
-    *out = size_is(x[0], 0) ? x[2] : x[1];
-    (void)c;
-    return SOL_OK;
-}
-
-enum sol_status op_fold_where(struct op_call *c) { return output_each(c, compute_where); }
-
-/* ---- Expand ---- */
-
-/* Broadcasts input 0 with the shape in input 1, as if zeros of that shape were added. */
-enum sol_status op_fold_expand(struct op_call *c) {
-    int64_t dim[SOL_MAX_RANK] = {0};
-    struct import_value zeros = {0};
-    int rank = call_input_ints(c, 1, SOL_MAX_RANK, dim);
-    struct import_value *in[2] = {c->in[0], &zeros};
-    struct op_call both = *c;
-    both.in = in;
-    zeros.rank = rank;
-    for (int d = 0; d < rank; d++) zeros.dim[d] = size_const(dim[d]);
-    int64_t n = c->im->status ? -1 : broadcast(&both, &rank, dim);
-    if (n < 0 || n > IMPORT_MAX_SHAPE_VALUES)
-        return c->im->status ? c->im->status : fail(SOL_EUNSUPPORTED, "a shape that does not fit");
-    struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
-    for (int64_t i = 0; i < n; i++) numbers[i] = element(c->in[0], rank, dim, i);
-    TRY(call_set_shape_value(c, 0, rank, dim, numbers));
-    if (c->out[0]) c->out[0]->dtype = c->in[0]->dtype;
-    return SOL_OK;
-}
 
 /* ---- Types ---- */
 

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define MAX_OPERANDS 16
+#define MAX_INPUTS 16
 #define DOTS 128 /* labels from DOTS on are dims of "..."; DOTS + SOL_MAX_RANK - 1 is the last one */
 
 /* The labels of a tensor's dims, from outermost to innermost. */
@@ -55,7 +55,7 @@ static int count_letters(const char *at, const char *end) {
 /* An equation: the labels of all operands and of the result. */
 struct equation {
     int n;
-    struct labels operand[MAX_OPERANDS], result;
+    struct labels operand[MAX_INPUTS], result;
 };
 
 /* Without an arrow, the result has the dims of all ellipses, and in alphabetical order the letters that occur once. */
@@ -75,7 +75,7 @@ static enum sol_status read_equation(struct op_call *c, struct equation *q) {
     int dots = 0;
     for (const char *s = at; *s; s++)
         if ((unsigned char)*s >= DOTS) return fail(SOL_EINVAL, "a label that is no letter");
-    if (c->n_in > MAX_OPERANDS) return fail(SOL_EUNSUPPORTED, "%d operands", c->n_in);
+    if (c->n_in > MAX_INPUTS) return fail(SOL_EUNSUPPORTED, "%d operands", c->n_in);
     for (q->n = 0; q->n < c->n_in; q->n++) {
         const char *end = q->n + 1 < c->n_in ? strchr(at, ',') : arrow ? arrow : at + strlen(at);
         if (!end) return fail(SOL_EINVAL, "an equation of fewer operands");
@@ -217,7 +217,7 @@ static sol_tensor multiply(struct op_call *c, const struct equation *q, const so
 
 enum sol_status op_einsum(struct op_call *c) {
     struct equation q = {0};
-    sol_tensor x[MAX_OPERANDS];
+    sol_tensor x[MAX_INPUTS];
     TRY(read_equation(c, &q));
     for (int i = 0; i < q.result.n; i++) {
         int found = 0;

@@ -119,127 +119,103 @@ enum sol_status op_range(struct op_call *c) {
 
 /* ---- Moving ---- */
 
-/* Sets output 0 to a shape value with the element type of the first input. */
-static enum sol_status output_like(struct op_call *c, int rank, const int64_t *dim,
-                                   const struct size *numbers) {
-    TRY(call_set_shape_value(c, 0, rank, dim, numbers));
-    if (c->out[0]) c->out[0]->dtype = c->in[0]->dtype;
+/* An operator that moves elements moves formulas as it moves numbers. So its layers are run once, at importing, on the numbers of the
+ * formulas, and the formulas take the places that their numbers have come to. */
+struct moving {
+    struct op_call *c;
+    struct import im; /* of a model of the node alone */
+    VEC(struct size) moved;
+    int64_t *number; /* the result */
+};
+
+/* Is input `i` moved? The others tell where to: their numbers must be known. */
+static bool is_moved(const struct op_call *c, int i) {
+    if (!strcmp(c->op->name, "Concat")) return true;
+    return strcmp(c->op->name, "Where") ? i == 0 : i > 0;
+}
+
+/* Numbers for the formulas of input `i`. */
+static const int64_t *number_formulas(struct moving *m, int i) {
+    struct op_call *c = m->c;
+    int64_t n = call_count(c->in[i]);
+    int64_t *number = ARENA_ARRAY(c->im->arena, int64_t, n + 1);
+    for (int64_t k = 0; k < n; k++) {
+        number[k] = m->moved.n;
+        VEC_PUSH(c->im->arena, &m->moved, c->in[i]->shape_value[k]);
+    }
+    return number;
+}
+
+static enum sol_status bring(struct moving *m, int i) {
+    struct import_value *v = m->c->in[i];
+    const char *name = *ITEM(m->c->node->inputs, const char *, i);
+    struct data data = {.dtype = v->dtype, .rank = v->rank, .n = call_count(v)};
+    for (int k = 0; k < i; k++) {
+        if (m->c->in[k] != v) continue;
+        if (is_moved(m->c, k) == is_moved(m->c, i)) return SOL_OK;
+        return fail(SOL_EUNSUPPORTED, "numbers that are moved by themselves");
+    }
+    for (int d = 0; d < v->rank; d++) data.dim[d] = size_value(v->dim[d]);
+    if (is_moved(m->c, i)) data.dtype = SOL_I64;
+    data.at = is_moved(m->c, i) ? number_formulas(m, i) : call_write_numbers(m->c, v);
+    TRY(m->c->im->status);
+    struct import_value *value = import_define(&m->im, name);
+    if (!value) return SOL_EINVAL;
+    import_constant(&m->im, &data, value);
     return SOL_OK;
 }
 
-static int64_t product(const struct import_value *v, int begin, int end) {
-    int64_t n = 1;
-    for (int d = begin; d < end; d++) n *= size_value(v->dim[d]);
-    return n;
-}
-
-/* The functions below see a value as [outer, rows, inner]: the dims before an axis, the axis, and the dims after it. */
-
-/* Element `i` of `index`, as a position in a dim of `rows`; -1 with a message when it is out of range. */
-static int64_t read_row(const struct import_value *index, int64_t i, int64_t rows) {
-    int64_t at =
-        size_is_const(index->shape_value[i]) ? size_value(index->shape_value[i]) : INT64_MAX;
-    if (at < 0) at += rows;
-    if (at >= 0 && at < rows) return at;
-    (void)fail(SOL_EINVAL, "an index outside of %lld numbers", (long long)rows);
-    return -1;
-}
-
-/* The dims of the index replace dim `axis` of x. */
-enum sol_status op_fold_gather(struct op_call *c) {
-    const struct import_value *x = c->in[0], *index = c->in[1];
-    int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank), rank = x->rank - 1 + index->rank;
-    TRY(c->im->status);
-    if (rank > SOL_MAX_RANK) return fail(SOL_EUNSUPPORTED, "rank %d", rank);
-    int64_t dim[2 * SOL_MAX_RANK], rows = size_value(x->dim[axis]), n = call_count(index),
-                                   outer = product(x, 0, axis),
-                                   inner = product(x, axis + 1, x->rank);
-    if (n && outer * inner > IMPORT_MAX_SHAPE_VALUES / n)
+/* Numbers that the builder knows, without a layer, stay as they are. */
+static enum sol_status move_numbers(struct moving *m) {
+    const char *name = *ITEM(m->c->node->outputs, const char *, 0);
+    import_make_slots(&m->im, 16 + 2 * (size_t)(m->c->n_in + m->c->n_out));
+    for (int i = 0; i < m->c->n_in; i++)
+        if (m->c->in[i]) TRY(bring(m, i));
+    TRY(import_node(&m->im, m->c->node));
+    const struct import_value *v = import_find(&m->im, name);
+    if (!v) return fail(SOL_EUNSUPPORTED, "no output");
+    int64_t n = call_count(v);
+    if (n > IMPORT_MAX_SHAPE_VALUES)
         return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MAX_SHAPE_VALUES);
-    struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, outer * n * inner + 1);
-    for (int64_t i = 0; i < outer * n * inner; i++) {
-        int64_t row = read_row(index, i / inner % n, rows);
-        if (row < 0) return SOL_EINVAL;
-        numbers[i] = x->shape_value[(i / inner / n * rows + row) * inner + i % inner];
-    }
-    for (int d = 0; d < axis; d++) dim[d] = size_value(x->dim[d]);
-    dims_of(index, dim + axis);
-    for (int d = axis + 1; d < x->rank; d++) dim[index->rank + d - 1] = size_value(x->dim[d]);
-    return output_like(c, rank, dim, numbers);
+    m->number = ARENA_ARRAY(m->im.arena, int64_t, n + 1);
+    for (int64_t k = 0; k < n && v->shape_value; k++) m->number[k] = size_value(v->shape_value[k]);
+    if (v->tensor < 0) return SOL_OK;
+    sol_model_output(m->im.model, name, v->tensor);
+    return sol_model_evaluate(m->im.model, NULL, m->im.params.at, (void *[]){m->number});
 }
 
-/* Each element has the position of its index, but along the axis that of the index's value. */
-enum sol_status op_fold_gather_elements(struct op_call *c) {
-    const struct import_value *x = c->in[0], *index = c->in[1];
-    int axis = (int)call_axis(c, call_int(c, "axis", 0), x->rank);
-    int64_t dim[SOL_MAX_RANK], n = call_count(index);
-    if (c->im->status || x->rank != index->rank)
-        return c->im->status ? c->im->status
-                             : fail(SOL_EINVAL, "ranks %d and %d", x->rank, index->rank);
-    for (int d = 0; d < x->rank; d++)
-        if (d != axis && size_value(index->dim[d]) > size_value(x->dim[d]))
-            return fail(SOL_EINVAL, "more indices than numbers along dim %d", d);
-    struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, n + 1);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t rest = i, at = 0, step = 1, row = read_row(index, i, size_value(x->dim[axis]));
-        if (row < 0) return SOL_EINVAL;
-        for (int d = x->rank - 1; d >= 0; d--) {
-            at += (d == axis ? row : rest % size_value(index->dim[d])) * step;
-            rest /= size_value(index->dim[d]);
-            step *= size_value(x->dim[d]);
-        }
-        numbers[i] = x->shape_value[at];
+/* The model is no memory of the arena, so a jump to the arena's boundary stops here first. */
+static enum sol_status run_moving(struct moving *m) {
+    struct arena *arena = m->im.arena;
+    jmp_buf own, *outer = arena->boundary;
+    volatile bool has_jumped = true;
+    volatile enum sol_status status = SOL_ENOMEM;
+    m->im.model = sol_model_new("numbers");
+    if (!m->im.model) return fail(SOL_ENOMEM, "no memory for a model");
+    arena->boundary = &own;
+    if (!setjmp(own)) {
+        status = move_numbers(m);
+        has_jumped = false;
     }
-    dims_of(index, dim);
-    return output_like(c, index->rank, dim, numbers);
+    arena->boundary = outer;
+    sol_model_free(m->im.model);
+    if (has_jumped) longjmp(*outer, 1);
+    return status;
 }
 
-/* Supports vectors only, which shapes are; so the axis is 0. */
-enum sol_status op_fold_concat(struct op_call *c) {
-    VEC(struct size) all = {0};
-    for (int i = 0; i < c->n_in; i++) {
-        if (call_rank(c, i) != 1)
-            return fail(SOL_EUNSUPPORTED, "numbers of rank %d", call_rank(c, i));
-        for (int64_t k = 0; k < call_count(c->in[i]); k++)
-            VEC_PUSH(c->im->arena, &all, c->in[i]->shape_value[k]);
-        if (all.n > IMPORT_MAX_SHAPE_VALUES)
-            return fail(SOL_EUNSUPPORTED, "more than %d numbers", IMPORT_MAX_SHAPE_VALUES);
-    }
-    return output_like(c, 1, (int64_t[]){all.n}, all.at);
-}
-
-/* Supports one range of a vector with step 1, as for parts of shapes. Bounds below 0 count from the end; bounds are clamped, as in
- * Python. */
-enum sol_status op_fold_slice(struct op_call *c) {
-    int64_t start = 0, end = 0, axis = 0, step = 1;
-    const struct import_value *x = c->in[0];
-    if (x->rank != 1 || c->n_in < 3) return fail(SOL_EUNSUPPORTED, "numbers of rank %d", x->rank);
-    int n = call_input_ints(c, 1, 1, &start) + call_input_ints(c, 2, 1, &end);
-    if (call_has(c, 3)) call_input_ints(c, 3, 1, &axis);
-    if (call_has(c, 4)) call_input_ints(c, 4, 1, &step);
-    if (c->im->status) return c->im->status;
-    if (n != 2 || step != 1 || call_axis(c, axis, 1))
-        return fail(SOL_EUNSUPPORTED, "a step of %lld", (long long)step);
-    int64_t size = call_count(x);
-    start = start < 0 ? max_i64(0, start + size) : min_i64(start, size);
-    end = end < 0 ? max_i64(0, end + size) : min_i64(end, size);
-    return output_like(c, 1, (int64_t[]){max_i64(0, end - start)}, x->shape_value + start);
-}
-
-/* A 0 keeps the input's dim; a dim below 0 is inferred. The elements do not change. */
-enum sol_status op_fold_reshape(struct op_call *c) {
-    int64_t dim[SOL_MAX_RANK], known = 1;
-    int rank = call_input_ints(c, 1, SOL_MAX_RANK, dim), open = -1;
-    for (int d = 0; d < rank; d++) {
-        if (dim[d] == 0 && d < call_rank(c, 0)) dim[d] = size_value(c->in[0]->dim[d]);
-        if (dim[d] < 0 && open >= 0) return fail(SOL_EINVAL, "two dims are below 0");
-        if (dim[d] < 0) open = d;
-        else if (__builtin_mul_overflow(known, dim[d], &known)) known = -1;
-    }
-    int64_t n = call_count(c->in[0]);
-    if (c->im->status) return c->im->status;
-    if (open >= 0 && known > 0) dim[open] = n / known;
-    if (known < 0 || (open >= 0 ? known == 0 || n % known : known != n))
-        return fail(SOL_EINVAL, "%lld numbers do not fit the new shape", (long long)n);
-    return output_like(c, rank, dim, c->in[0]->shape_value);
+/* Concat, Expand, Gather, GatherElements, Reshape, Slice, Where, .. The result has the element type of the last input that is
+ * moved. */
+enum sol_status op_fold_moves(struct op_call *c) {
+    struct moving m = {.c = c};
+    int64_t dim[SOL_MAX_RANK];
+    m.im = (struct import){.arena = c->im->arena, .opset = c->im->opset, .is_single = true};
+    TRY(run_moving(&m));
+    const struct import_value *v = import_find(&m.im, *ITEM(c->node->outputs, const char *, 0));
+    struct size *numbers = ARENA_ARRAY(c->im->arena, struct size, call_count(v) + 1);
+    for (int64_t k = 0; k < call_count(v); k++) numbers[k] = m.moved.at[m.number[k]];
+    dims_of(v, dim);
+    TRY(call_set_shape_value(c, 0, v->rank, dim, numbers));
+    const int giver = is_moved(c, 0) ? 0 : 1;
+    if (c->out[0]) c->out[0]->dtype = c->in[giver]->dtype;
+    return SOL_OK;
 }

@@ -125,8 +125,10 @@ enum sol_status op_one_hot(struct op_call *c) {
     struct size dim[SOL_MAX_RANK];
     const int rank = call_rank(c, 0), axis = (int)call_axis(c, call_int(c, "axis", -1), rank + 1);
     const double wanted = call_input_float(c, 1);
-    if (!(wanted >= 1 && wanted < 1 << 30) || rank == SOL_MAX_RANK)
-        return c->im->status ? c->im->status : fail(SOL_EUNSUPPORTED, "depth or rank");
+    TRY(c->im->status);
+    if (!(wanted >= 0)) return fail(SOL_EINVAL, "depth below 0");
+    if (rank == SOL_MAX_RANK || wanted < 1 || wanted > 0x1p53)
+        return fail(SOL_EUNSUPPORTED, "depth %g, rank %d", wanted, rank);
     const int64_t depth = (int64_t)wanted;
     sol_tensor index = from_end(c, call_cast(c, call_tensor(c, 0), SOL_I64), depth);
     call_shape(c, index, dim);

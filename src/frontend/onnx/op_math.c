@@ -171,7 +171,44 @@ static sol_tensor as_type_of(struct op_call *c, sol_tensor x, int i) {
     return c->im->status ? y : call_cast(c, y, sol_model_dtype(c->im->model, x));
 }
 
-/* Usual powers are cheaper layers. */
+/* Are integers odd? A bool. */
+static sol_tensor is_odd(struct op_call *c, sol_tensor y) {
+    return call_cast(c, LAYER2(c, "bit_and", y, call_scalar_of(c, 1, SOL_I64), ""), SOL_BOOL);
+}
+
+/* The number of bits that exponents have: 63, if they are not known. */
+static int count_bits(struct op_call *c) {
+    int64_t power = INT64_MAX;
+    int n = 1;
+    if (c->in[1]->shape_value && call_count(c->in[1]) == 1) call_input_ints(c, 1, 1, &power);
+    while (n < 63 && power >> n) n++;
+    return n;
+}
+
+/* Powers of integers by repeated squaring, modulo 2^64. A negative exponent gives 0, except for the bases 1 and -1. */
+static sol_tensor whole_power(struct op_call *c, sol_tensor x) {
+    sol_tensor y = call_cast(c, call_tensor(c, 1), SOL_I64), base = call_cast(c, x, SOL_I64);
+    sol_tensor one = call_scalar_of(c, 1, SOL_I64), zero = call_scalar_of(c, 0, SOL_I64);
+    sol_tensor power = base, result = one, rest = y, two = call_scalar_of(c, 2, SOL_I64);
+    for (int k = 0; k < count_bits(c); k++) {
+        if (k) power = LAYER2(c, "mul", power, power, "");
+        if (k) rest = LAYER2(c, "trunc_div", rest, two, "");
+        result = LAYER2(c, "mul", result, call_where(c, is_odd(c, rest), power, one), "");
+    }
+    sol_tensor is_unit = LAYER2(c, "equal", LAYER2(c, "mul", base, base, ""), one, "");
+    sol_tensor unit = call_where(c, is_unit, call_where(c, is_odd(c, y), base, one), zero);
+    result = call_where(c, LAYER2(c, "less", y, zero, ""), unit, result);
+    return call_cast(c, result, call_dtype(c, x));
+}
+
+/* Usual powers are cheaper layers. An integer to the power of a float is a float that is rounded towards 0. */
+static sol_tensor power_of_whole(struct op_call *c, sol_tensor x) {
+    enum sol_dtype own = call_dtype(c, x);
+    if (size_family(c->in[1]->dtype) != FAMILY_FLOAT) return whole_power(c, x);
+    sol_tensor y = call_cast(c, call_tensor(c, 1), SOL_F64);
+    return call_cast(c, LAYER2(c, "pow", call_cast(c, x, SOL_F64), y, ""), own);
+}
+
 enum sol_status op_power(struct op_call *c) {
     static const struct {
         double power;
@@ -183,6 +220,8 @@ enum sol_status op_power(struct op_call *c) {
                 {4, "square", "square"}};
     const struct import_value *p = c->in[1];
     sol_tensor x = call_tensor(c, 0);
+    if (size_family(c->in[0]->dtype) != FAMILY_FLOAT)
+        return call_set_output(c, 0, power_of_whole(c, x));
     if ((!p->data && !p->live) || call_count(p) != 1 || p->rank > call_rank(c, 0))
         return call_set_output(c, 0, LAYER2(c, "pow", x, as_type_of(c, x, 1), ""));
     double power = call_input_float(c, 1);
@@ -209,22 +248,30 @@ static sol_tensor at_axis(struct op_call *c, sol_tensor b) {
     return call_reshape(c, b, (int)(rank - axis), dim);
 }
 
-/* Is input 1 an integer that may be 0? A division by 0 is an error, which only the interpreter finds. */
-static bool may_divide_by_zero(const struct op_call *c) {
+/* A division of integers by 0 is an error, so divisors must be known to differ from it. */
+static enum sol_status check_divisor(struct op_call *c) {
     const struct import_value *divisor = c->in[1];
-    if (size_family(divisor->dtype) == FAMILY_FLOAT) return false;
-    if (divisor->live || divisor->tensor >= 0 || !divisor->shape_value) return true;
-    for (int64_t i = 0; i < call_count(divisor); i++)
-        if (!size_is_const(divisor->shape_value[i]) || size_is(divisor->shape_value[i], 0))
-            return true;
-    return false;
+    const int64_t size = size_element(divisor->dtype);
+    const char *at = c->im->is_single ? call_read_bytes(c->in[1]) : divisor->data;
+    bool has_zero = false;
+    if (size_family(divisor->dtype) == FAMILY_FLOAT) return SOL_OK;
+    if (!at && (divisor->live || divisor->tensor >= 0 || !divisor->shape_value))
+        return fail(SOL_EUNSUPPORTED, "a divisor that may be 0");
+    for (int64_t i = 0; i < call_count(divisor); i++) {
+        const struct size *number = at ? NULL : &divisor->shape_value[i];
+        if (number && !size_is_const(*number))
+            return fail(SOL_EUNSUPPORTED, "a divisor that depends on the batch");
+        has_zero |=
+            number ? size_is(*number, 0) : !memcmp(at + i * size, (char[8]){0}, (size_t)size);
+    }
+    return has_zero ? fail(SOL_EINVAL, "a division of integers by 0") : SOL_OK;
 }
 
 /* A quotient of integers is rounded towards 0. */
 enum sol_status op_binary(struct op_call *c) {
     const char *kind = c->op->layer;
     bool divides = !strcmp(kind, "div");
-    if (divides && may_divide_by_zero(c)) return fail(SOL_EUNSUPPORTED, "a divisor that may be 0");
+    if (divides) TRY(check_divisor(c));
     if (divides && size_family(c->in[0]->dtype) == FAMILY_INTEGER) kind = "trunc_div";
     bool is_aligned = call_attribute(c, "axis") && call_rank(c, 1);
     sol_tensor b = is_aligned ? at_axis(c, call_tensor(c, 1)) : call_operand(c, 1);
@@ -234,7 +281,7 @@ enum sol_status op_binary(struct op_call *c) {
 /* fmod: the remainder has the sign of the dividend, else that of the divisor. */
 enum sol_status op_modulo(struct op_call *c) {
     const char *kind = call_int(c, "fmod", 0) ? "rem" : "mod";
-    if (may_divide_by_zero(c)) return fail(SOL_EUNSUPPORTED, "a divisor that may be 0");
+    TRY(check_divisor(c));
     return call_set_output(c, 0, LAYER2(c, kind, call_operand(c, 0), call_operand(c, 1), ""));
 }
 
@@ -252,13 +299,6 @@ enum sol_status op_average(struct op_call *c) {
 
 /* ---- Reductions ---- */
 
-/* Has input `i` a dim of 0? Layers cannot reduce over no values; the interpreter can. */
-static bool is_empty(const struct op_call *c, int i) {
-    for (int d = 0; d < c->in[i]->rank; d++)
-        if (size_is(c->in[i]->dim[d], 0)) return true;
-    return false;
-}
-
 /* Reductions that are no layer: a sum with pointwise layers before and after it. */
 struct composed {
     const char *kind, *before, *after;
@@ -273,40 +313,56 @@ static const struct composed *find_composed(const char *kind) {
     return NULL;
 }
 
+/* Integers are reduced as doubles where the result need not be whole, and rounded towards 0. */
 static sol_tensor reduce(struct op_call *c, const char *kind, sol_tensor x, const char *axes) {
     const char *list = "axes=%s keepdim=%s", *keep = call_int(c, "keepdims", 1) ? "true" : "false";
     const struct composed *row = find_composed(kind);
-    if (!row) return LAYER1(c, kind, x, list, axes, keep);
-    if (row->before) x = LAYER1(c, row->before, x, "");
-    x = LAYER1(c, "sum", x, list, axes, keep);
-    return row->after ? LAYER1(c, row->after, x, "") : x;
+    enum sol_dtype own = call_dtype(c, x);
+    if (size_family(own) != FAMILY_FLOAT && import_has_word("mean l2 log_sum logsumexp", kind))
+        x = call_cast(c, x, SOL_F64);
+    if (row && row->before) x = LAYER1(c, row->before, x, "");
+    x = LAYER1(c, row ? "sum" : kind, x, list, axes, keep);
+    return call_cast(c, row && row->after ? LAYER1(c, row->after, x, "") : x, own);
 }
 
-/* A reduction of an input without values, if it gives values: the number that the reduction of no values is. */
-static enum sol_status reduce_nothing(struct op_call *c, int n, const int64_t *axes) {
-    static const struct {
-        const char *kind;
-        double value;
-    } rows[] = {{"prod", 1},   {"log_sum", -INFINITY},    {"logsumexp", -INFINITY},
-                {"mean", NAN}, {"reduce_max", -INFINITY}, {"reduce_min", INFINITY},
-                {"sum", 0},    {"sum_square", 0},         {"l1", 0},
-                {"l2", 0}};
+/* What a reduction over no dims computes of each element. */
+static sol_tensor without_sum(struct op_call *c, const struct composed *row, sol_tensor x) {
+    if (row && row->before) x = LAYER1(c, row->before, x, "");
+    return row && row->after ? LAYER1(c, row->after, x, "") : x;
+}
+
+/* Has input 0 a dim of 0? */
+static bool is_empty(const struct op_call *c) {
+    for (int d = 0; d < call_rank(c, 0); d++)
+        if (size_is(c->in[0]->dim[d], 0)) return true;
+    return false;
+}
+
+/* The smallest or the largest number of an element type. */
+static sol_tensor limit_of(struct op_call *c, enum sol_dtype dtype, bool is_largest) {
+    const int64_t bits = dtype == SOL_BOOL ? 1 : 8 * size_element(dtype);
+    const bool is_signed = dtype != SOL_BOOL && dtype != SOL_U8;
+    int64_t *limit = arena_alloc(c->im->arena, sizeof *limit);
+    if (size_family(dtype) == FAMILY_FLOAT)
+        return call_scalar(c, is_largest ? INFINITY : -INFINITY);
+    *limit = (int64_t)(UINT64_MAX >> (64 - bits + is_signed));
+    if (!is_largest) *limit = is_signed ? -*limit - 1 : 0;
+    return call_param(c, dtype, 0, NULL, limit); /* the low bytes come first */
+}
+
+/* The extreme of no values, which layers refuse: the number that no value is beyond. */
+static enum sol_status extreme_of_nothing(struct op_call *c, int n, const int64_t *axes) {
     struct size dim[SOL_MAX_RANK];
     bool named[SOL_MAX_RANK] = {false};
-    double value = 0;
     int rank = 0;
-    if (size_family(c->in[0]->dtype) != FAMILY_FLOAT) return fail(SOL_EUNSUPPORTED, "no integers");
     for (int i = 0; i < n; i++) call_axis_of_list(c, axes[i], call_rank(c, 0), named);
     for (int d = 0; d < call_rank(c, 0); d++) {
         const bool is_reduced = !n || named[d];
         if (!is_reduced || call_int(c, "keepdims", 1))
             dim[rank++] = is_reduced ? size_const(1) : c->in[0]->dim[d];
     }
-    for (int i = 0; i < COUNT(rows); i++)
-        if (!strcmp(rows[i].kind, c->op->layer)) value = rows[i].value;
-    for (int d = 0; d < rank; d++)
-        if (size_is(dim[d], 0)) return fail(SOL_EUNSUPPORTED, "a result without values");
-    return call_set_output(c, 0, call_expand(c, call_scalar(c, value), rank, dim));
+    sol_tensor limit = limit_of(c, c->in[0]->dtype, !strcmp(c->op->layer, "reduce_min"));
+    return call_set_output(c, 0, call_expand(c, limit, rank, dim));
 }
 
 /* Axes are an attribute in early opsets and an input later. Without axes, it reduces all dims, or none with
@@ -316,11 +372,11 @@ enum sol_status op_reduce(struct op_call *c) {
     int n = call_has(c, 1) ? call_input_ints(c, 1, SOL_MAX_RANK, axes)
                            : call_ints(c, "axes", SOL_MAX_RANK, axes);
     bool is_nothing = !n && call_int(c, "noop_with_empty_axes", 0);
-    bool is_plain = !find_composed(c->op->layer); /* then a reduction over no dims gives x */
-    if (is_nothing && !is_plain) return fail(SOL_EUNSUPPORTED, "noop_with_empty_axes");
-    if (is_empty(c, 0) && !is_nothing) return reduce_nothing(c, n, axes);
-    if (is_nothing || (is_plain && !call_rank(c, 0)))
-        return call_set_output(c, 0, call_tensor(c, 0));
+    const struct composed *row = find_composed(c->op->layer);
+    bool has_extreme = import_has_word("reduce_max reduce_min logsumexp", c->op->layer);
+    if (is_empty(c) && has_extreme && !is_nothing) return extreme_of_nothing(c, n, axes);
+    if (is_nothing) return call_set_output(c, 0, without_sum(c, row, call_tensor(c, 0)));
+    if (!row && !call_rank(c, 0)) return call_set_output(c, 0, call_tensor(c, 0));
     return call_set_output(
         c, 0, reduce(c, c->op->layer, call_tensor(c, 0), call_format_ints(c, n, axes)));
 }

@@ -18,14 +18,39 @@ static const char *epsilon(struct op_call *c) {
     return call_format_double(c, call_float(c, "epsilon", 1e-5));
 }
 
+/* momentum * old + (1 - momentum) * new */
+static sol_tensor keep_running(struct op_call *c, sol_tensor old, sol_tensor new) {
+    double momentum = call_float(c, "momentum", 0.9);
+    enum sol_dtype type = call_dtype(c, old);
+    old = LAYER2(c, "mul", old, call_scalar_of(c, momentum, type), "");
+    new = LAYER2(c, "mul", call_cast(c, new, type), call_scalar_of(c, 1 - momentum, type), "");
+    return LAYER2(c, "add", old, new, "");
+}
+
+/* In training, mean and variance are those of x over all dims but the channels, and outputs 1 and 2 are running values. */
+static enum sol_status measure_channels(struct op_call *c, sol_tensor in[5]) {
+    int64_t axes[SOL_MAX_RANK];
+    int n = 0;
+    for (int d = 0; d < call_rank(c, 0); d++)
+        if (d != 1) axes[n++] = d;
+    const char *list = call_format_ints(c, n, axes);
+    sol_tensor mean = LAYER1(c, "mean", in[0], "axes=%s", list),
+               variance = LAYER1(c, "variance", in[0], "axes=%s correction=0", list);
+    TRY(call_set_output(c, 1, keep_running(c, in[1], mean)));
+    TRY(call_set_output(c, 2, keep_running(c, in[2], variance)));
+    in[1] = mean;
+    in[2] = variance;
+    return SOL_OK;
+}
+
 /* ONNX's order is x, scale, bias, mean, variance; SOL's x, mean, variance, weight, bias. */
 enum sol_status op_batch_norm(struct op_call *c) {
-    if (call_int(c, "training_mode", 0) || c->n_out > 1)
-        return fail(SOL_EUNSUPPORTED, "training_mode");
     if (!call_int(c, "spatial", 1)) return fail(SOL_EUNSUPPORTED, "spatial=0");
     static const int order[] = {0, 3, 4, 1, 2};
     sol_tensor in[5];
     for (int i = 0; i < 5; i++) in[i] = call_tensor(c, order[i]);
+    if (call_int(c, "training_mode", 0)) TRY(measure_channels(c, in));
+    else if (c->n_out > 1) return fail(SOL_EUNSUPPORTED, "outputs of training");
     return call_set_output(c, 0, call_layer(c, "batch_norm", 5, in, "eps=%s", epsilon(c)));
 }
 
@@ -127,7 +152,7 @@ static sol_tensor hardmax(struct op_call *c, sol_tensor x, int axis) {
     return c->im->status ? x : call_cast(c, is_largest, sol_model_dtype(c->im->model, x));
 }
 
-/* Has input 0 a dim of 0? Then there is no maximum; the interpreter can compute it. */
+/* Has input 0 a dim of 0? Then there is no maximum, and no value in the result. */
 static bool is_empty(const struct op_call *c) {
     for (int d = 0; d < c->in[0]->rank; d++)
         if (size_is(c->in[0]->dim[d], 0)) return true;
@@ -143,7 +168,7 @@ enum sol_status op_softmax(struct op_call *c) {
     struct size dim[SOL_MAX_RANK], flat[2] = {size_const(1), size_const(1)};
     sol_tensor x = call_tensor(c, 0);
     bool joins = is_old && axis != rank - 1;
-    if (is_empty(c)) return fail(SOL_EUNSUPPORTED, "a softmax of no values");
+    if (is_empty(c)) return call_set_output(c, 0, x);
     call_shape(c, x, dim);
     for (int d = 0; d < rank; d++) flat[d >= axis] = size_mul(flat[d >= axis], dim[d]);
     if (joins) x = call_reshape(c, x, 2, flat);

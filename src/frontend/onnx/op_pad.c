@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define MAX_SIZE 65536 /* of a dim */
+#define MAX_SIZE (1 << 24) /* of a dim that is padded with copies */
 
 /* The pads of all dims. They are an attribute before opset 11; since opset 18, an input may list the axes that they are for. */
 static void read_pads(struct op_call *c, int rank, int64_t begin[SOL_MAX_RANK],

@@ -4,111 +4,30 @@
  *   x [batch, steps, inputs] -> one linear layer for all steps -> per step: linear of the state, sum, gates -> state
  *
  * States are [batch, hidden] and sequences [batch, steps, ..], so that the slice of a step or a gate can be a view. The formulas
- * are those of ONNX's documentation.
+ * are those of ONNX's documentation. f16 and bf16 are computed as f32, so that rounding errors do not grow with the steps.
  */
-#include "import.h"
+#include "recurrent.h"
 
 #include <string.h>
 
+/* The most steps that are compiled: a compiler needs time for each layer. A model that is run at once may have any number. */
 #define MAX_STEPS 1024
 
 /* The inputs of all three operators. */
-enum { X, WEIGHT, RECURRENCE, BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLE };
-
-/* The state of one direction while it is unrolled. A tensor below 0 does not exist. */
-struct cell {
-    struct op_call *c;
-    int64_t hidden;
-    const char *act[3]; /* kinds of layers: f, g, h in ONNX's documentation */
-    bool reset_behind;  /* GRU: the reset gate multiplies the product, not the state */
-    sol_tensor weight, recurrence, bias, recurrent_bias, peephole;
-    sol_tensor h, state; /* `state`: the cell state of an LSTM, C in the documentation */
-};
-
-/* Values that are common to all directions. */
-struct sequence {
-    struct op_call *c;
-    int n_gates, n_directions;
-    int64_t steps, hidden;
-    bool batch_first;
-    struct size batch;
-    sol_tensor x; /* [batch, steps, inputs] */
-};
-
-static sol_tensor add(struct op_call *c, sol_tensor a, sol_tensor b) {
-    return LAYER2(c, "add", a, b, "");
-}
-static sol_tensor mul(struct op_call *c, sol_tensor a, sol_tensor b) {
-    return LAYER2(c, "mul", a, b, "");
-}
-
-/* Part `k` of an axis that is divided into parts of `n` values. */
-static sol_tensor part(struct op_call *c, sol_tensor x, int axis, int64_t k, int64_t n) {
-    return LAYER1(c, "slice", x, "axis=%d start=%lld step=1 shape=[%lld]", axis, (long long)(k * n),
-                  (long long)n);
-}
-/* Gate `k` of [batch, gates * hidden]. */
-static sol_tensor gate(const struct cell *s, sol_tensor x, int k) {
-    return part(s->c, x, 1, k, s->hidden);
-}
-static sol_tensor act(const struct cell *s, int i, sol_tensor x) {
-    return LAYER1(s->c, s->act[i], x, "");
-}
-
-/* ---- One step. `x`: the linear layer of the inputs at this step, with bias ---- */
-
-static void step_rnn(struct cell *s, sol_tensor x) {
-    s->h = act(s, 0, add(s->c, x, LAYER2(s->c, "linear", s->h, s->recurrence, "")));
-}
-
-/* Gates: update z, reset r, hidden n. h = (1 - z) * n + z * h, computed as n + z * (h - n). With reset_behind, the reset gate
- * multiplies the product and its bias. */
-static void step_gru(struct cell *s, sol_tensor x) {
-    struct op_call *c = s->c;
-    bool is_behind = s->reset_behind, has_bias = is_behind && s->recurrent_bias >= 0;
-    sol_tensor in[3] = {s->h, s->recurrence, s->recurrent_bias};
-    if (!is_behind) in[1] = part(c, s->recurrence, 0, 0, 2 * s->hidden);
-    sol_tensor y = call_layer(c, "linear", 2 + has_bias, in, "");
-    sol_tensor z = act(s, 0, add(c, gate(s, x, 0), gate(s, y, 0))),
-               r = act(s, 0, add(c, gate(s, x, 1), gate(s, y, 1)));
-    sol_tensor n = is_behind ? mul(c, r, gate(s, y, 2))
-                             : LAYER2(c, "linear", mul(c, r, s->h),
-                                      part(c, s->recurrence, 0, 2, s->hidden), "");
-    n = act(s, 1, add(c, gate(s, x, 2), n));
-    s->h = add(c, n, mul(c, z, LAYER2(c, "sub", s->h, n, "")));
-}
-
-static sol_tensor peep(const struct cell *s, sol_tensor x, int k) {
-    if (s->peephole < 0) return x;
-    return add(s->c, x, mul(s->c, s->state, part(s->c, s->peephole, 0, k, s->hidden)));
-}
-
-/* Gates: input, output, forget, cell. The peephole of the output gate reads the new cell state. */
-static void step_lstm(struct cell *s, sol_tensor x) {
-    struct op_call *c = s->c;
-    x = add(c, x, LAYER2(c, "linear", s->h, s->recurrence, ""));
-    sol_tensor i = act(s, 0, peep(s, gate(s, x, 0), 0)), f = act(s, 0, peep(s, gate(s, x, 2), 2)),
-               g = act(s, 1, gate(s, x, 3));
-    s->state = add(c, mul(c, f, s->state), mul(c, i, g));
-    sol_tensor o = act(s, 0, peep(s, gate(s, x, 1), 1));
-    s->h = mul(c, o, act(s, 2, s->state));
-}
-
-static const struct recurrent {
-    const char *op;
-    int n_gates;
-    void (*step)(struct cell *s, sol_tensor x);
-    const char *act[3];
-} kinds[] = {{"RNN", 1, step_rnn, {"tanh"}},
-             {"GRU", 3, step_gru, {"sigmoid", "tanh"}},
-             {"LSTM", 4, step_lstm, {"sigmoid", "tanh", "tanh"}}};
+enum { X, WEIGHT, RECURRENCE, BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLE, N_INPUTS };
 
 /* ---- Parts of a direction ---- */
 
+/* Input `i` in the type that is computed in. */
+static sol_tensor read(const struct sequence *q, int i) {
+    return call_cast(q->c, call_tensor(q->c, i), q->dtype);
+}
+
 /* Direction `d` of [directions, ..], without that dim. */
-static sol_tensor direction(const struct sequence *q, sol_tensor x, int d) {
+static sol_tensor direction(const struct sequence *q, int input, int d) {
     struct size dim[SOL_MAX_RANK];
-    if (q->n_directions > 1) x = part(q->c, x, 0, d, 1);
+    sol_tensor x = read(q, input);
+    if (q->n_directions > 1) x = cell_part(q->c, x, 0, d, 1);
     int rank = call_shape(q->c, x, dim);
     return rank < 1 ? x : call_reshape(q->c, x, rank - 1, dim + 1);
 }
@@ -118,11 +37,11 @@ static sol_tensor direction(const struct sequence *q, sol_tensor x, int d) {
 static sol_tensor initial(const struct sequence *q, int input, int d) {
     const struct size dim[2] = {q->batch, size_const(q->hidden)};
     if (call_has(q->c, input)) {
-        sol_tensor x = call_tensor(q->c, input);
-        if (q->n_directions > 1) x = part(q->c, x, q->batch_first, d, 1);
+        sol_tensor x = read(q, input);
+        if (q->n_directions > 1) x = cell_part(q->c, x, q->batch_first, d, 1);
         return call_reshape(q->c, x, 2, dim);
     }
-    return call_expand(q->c, call_scalar(q->c, 0), 2, dim);
+    return call_expand(q->c, call_scalar_of(q->c, 0, q->dtype), 2, dim);
 }
 
 /* The biases of inputs and recurrence are added, except for a GRU with reset_behind, whose reset gate multiplies only
@@ -130,135 +49,213 @@ static sol_tensor initial(const struct sequence *q, int input, int d) {
 static void read_bias(const struct sequence *q, struct cell *s, int d) {
     s->bias = s->recurrent_bias = -1;
     if (!call_has(q->c, BIAS)) return;
-    sol_tensor both = direction(q, call_tensor(q->c, BIAS), d);
-    int64_t n = q->n_gates * q->hidden;
-    s->bias = part(q->c, both, 0, 0, n);
-    s->recurrent_bias = part(q->c, both, 0, 1, n);
-    if (!s->reset_behind) s->bias = add(q->c, s->bias, s->recurrent_bias);
+    sol_tensor both = direction(q, BIAS, d);
+    int64_t n = q->kind->n_gates * q->hidden;
+    s->bias = cell_part(q->c, both, 0, 0, n);
+    s->recurrent_bias = cell_part(q->c, both, 0, 1, n);
+    if (!s->reset_behind) s->bias = LAYER2(q->c, "add", s->bias, s->recurrent_bias, "");
 }
 
-/* The kind of layer for ONNX's name of an activation; NULL when there is none. */
-static const char *find_act(const struct bytes *name) {
-    static const char *const names[][2] = {
-        {"Sigmoid", "sigmoid"}, {"Tanh", "tanh"}, {"Relu", "relu"}};
-    for (int i = 0; i < COUNT(names); i++)
-        if (name->size == strlen(names[i][0]) && !memcmp(name->at, names[i][0], name->size))
-            return names[i][1];
-    return NULL;
-}
-
-/* The attribute lists the activations of all directions, one direction after the other. */
-static void read_acts(const struct sequence *q, const struct recurrent *kind, struct cell *s,
-                      int d) {
-    const struct onnx_attribute *a = call_attribute(q->c, "activations");
-    int n = kind->act[2] ? 3 : kind->act[1] ? 2 : 1;
-    if (a && a->strings.n && a->strings.n != n * q->n_directions)
-        call_fail(q->c, fail(SOL_EINVAL, "%d activations", a->strings.n));
-    for (int i = 0; i < n && !q->c->im->status; i++) {
-        bool is_given = a && a->strings.n;
-        s->act[i] = is_given ? find_act(ITEM(a->strings, struct bytes, d * n + i)) : kind->act[i];
-        if (!s->act[i])
-            call_fail(q->c, fail(SOL_EUNSUPPORTED, "activations other than Sigmoid, Tanh, Relu"));
-    }
-}
-
-static struct cell begin_cell(const struct sequence *q, const struct recurrent *kind, int d) {
+static struct cell begin_cell(const struct sequence *q, int d) {
     struct op_call *c = q->c;
-    struct cell s = {.c = c, .hidden = q->hidden, .peephole = -1, .state = -1};
-    read_acts(q, kind, &s, d);
-    s.reset_behind = q->n_gates == 3 && call_int(c, "linear_before_reset", 0) != 0;
-    s.weight = direction(q, call_tensor(c, WEIGHT), d);
-    s.recurrence = direction(q, call_tensor(c, RECURRENCE), d);
+    struct cell s = {.c = c, .q = q, .hidden = q->hidden, .peephole = -1, .state = -1};
+    s.act = q->act + d * q->kind->n_acts;
+    s.reset_behind = call_int(c, "linear_before_reset", 0) != 0;
+    s.couples = call_int(c, "input_forget", 0) != 0;
+    s.weight = direction(q, WEIGHT, d);
+    s.recurrence = direction(q, RECURRENCE, d);
     read_bias(q, &s, d);
-    if (call_has(c, PEEPHOLE)) s.peephole = direction(q, call_tensor(c, PEEPHOLE), d);
+    if (call_has(c, PEEPHOLE)) s.peephole = direction(q, PEEPHOLE, d);
     s.h = initial(q, INITIAL_H, d);
-    if (q->n_gates == 4) s.state = initial(q, INITIAL_C, d);
+    if (q->kind->n_gates == 4) s.state = initial(q, INITIAL_C, d);
     return s;
 }
 
 /* ---- All steps ---- */
 
-/* Adds the layers of all steps of one direction. Returns [batch, steps * hidden], always in the order of time; -1 when output 0
- * is not needed. */
-static sol_tensor unroll(const struct sequence *q, const struct recurrent *kind, struct cell *s,
-                         bool is_reverse) {
+/* One step. A sequence that is shorter keeps its state at the steps that it does not have. In reverse these come first. */
+static void step(struct cell *s, int64_t t, sol_tensor x) {
+    const sol_tensor h = s->h, state = s->state, valid = s->q->valid;
+    struct size dim[2] = {s->q->batch, size_const(1)};
+    s->q->kind->step(s, x);
+    if (valid < 0) return;
+    sol_tensor now = call_reshape(s->c, cell_part(s->c, valid, 1, t, 1), 2, dim);
+    s->h = call_where(s->c, now, s->h, h);
+    if (state >= 0) s->state = call_where(s->c, now, s->state, state);
+}
+
+/* Adds the layers of the steps begin .. end - 1. Returns their states as [batch, (end - begin) * hidden], in the order of time; -1
+ * when output 0 is not needed. */
+static sol_tensor unroll(struct cell *s, sol_tensor x, int64_t begin, int64_t end) {
+    struct op_call *c = s->c;
+    const int64_t n = end - begin;
+    const struct size dim[2] = {s->q->batch, size_const(s->q->kind->n_gates * s->hidden)};
+    sol_tensor *all = ARENA_ARRAY(c->im->arena, sol_tensor, n + 1);
+    for (int64_t i = 0; i < n && !c->im->status; i++) {
+        const int64_t at = s->is_reverse ? n - 1 - i : i;
+        step(s, begin + at, call_reshape(c, cell_part(c, x, 1, begin + at, 1), 2, dim));
+        all[at] = s->h;
+    }
+    if (!c->out[0]) return -1;
+    return n ? call_layer(c, "concat", (int)n, all, "axis=1")
+             : call_expand(c, call_scalar_of(c, 0, s->q->dtype), 2,
+                           (struct size[]){s->q->batch, size_const(0)});
+}
+
+/* Computes what the next steps and the outputs need. */
+static void settle(struct sequence *q, struct cell *s, sol_tensor *x, int n_pieces,
+                   sol_tensor *piece) {
+    sol_tensor *const known[] = {
+        x,     &s->recurrence, &s->recurrent_bias, &s->peephole, &s->h,       &s->state,
+        &q->x, &q->valid,      &q->y[0],           &q->h[0],     &q->state[0]};
+    sol_tensor **all = ARENA_ARRAY(q->c->im->arena, sol_tensor *, COUNT(known) + n_pieces);
+    memcpy(all, known, sizeof known);
+    for (int i = 0; i < n_pieces; i++) all[COUNT(known) + i] = &piece[i];
+    call_fail(q->c, call_settle(q->c, COUNT(known) + n_pieces, all));
+}
+
+/* Sets the results of a direction: of all steps [batch, steps * hidden], and of the last one [batch, hidden]. A model that is run at
+ * once is run for pieces of the steps, since the layers of a long sequence would take much memory. */
+static void run_direction(struct sequence *q, struct cell *s, int d) {
     struct op_call *c = q->c;
-    int64_t n = q->n_gates * q->hidden;
-    const struct size dim[2] = {q->batch, size_const(n)};
-    sol_tensor *all = ARENA_ARRAY(c->im->arena, sol_tensor, q->steps),
+    const int n = q->steps > MAX_STEPS ? (int)((q->steps - 1) / MAX_STEPS + 1) : 1;
+    sol_tensor *piece = ARENA_ARRAY(c->im->arena, sol_tensor, n),
                in[3] = {q->x, s->weight, s->bias};
     sol_tensor x = call_layer(c, "linear", s->bias < 0 ? 2 : 3, in, "");
-    for (int64_t i = 0; i < q->steps && !c->im->status; i++) {
-        int64_t t = is_reverse ? q->steps - 1 - i : i;
-        kind->step(s, call_reshape(c, part(c, x, 1, t, 1), 2, dim));
-        all[t] = s->h;
+    for (int i = 0; i < n; i++) piece[i] = -1;
+    for (int i = 0; i < n && !c->im->status; i++) {
+        const int64_t at = s->is_reverse ? n - 1 - i : i, begin = at * MAX_STEPS;
+        piece[at] = unroll(s, x, begin, min_i64(q->steps, begin + MAX_STEPS));
+        if (i < n - 1) settle(q, s, &x, n, piece);
     }
-    return c->out[0] ? call_layer(c, "concat", (int)q->steps, all, "axis=1") : -1;
+    q->y[d] = n > 1 && c->out[0] ? call_concat(c, n, piece, 1) : piece[0];
+    q->h[d] = s->h, q->state[d] = s->state;
 }
 
 static sol_tensor join(struct op_call *c, const sol_tensor *x, int n, int axis) {
-    return n > 1 ? call_layer(c, "concat", n, x, "axis=%d", axis) : x[0];
+    return n > 1 ? call_concat(c, n, x, axis) : x[0];
+}
+
+/* Zeros where a sequence does not have the step. y [batch, steps, directions, hidden] */
+static sol_tensor blank(const struct sequence *q, sol_tensor y) {
+    const struct size one = size_const(1), dim[4] = {q->batch, size_const(q->steps), one, one};
+    sol_tensor zero = call_scalar_of(q->c, 0, call_dtype(q->c, y));
+    return call_where(q->c, call_reshape(q->c, q->valid, 4, dim), y, zero);
 }
 
 /* Y: [steps, directions, batch, hidden], or [batch, steps, directions, hidden]. */
-static enum sol_status output_sequence(const struct sequence *q, sol_tensor *all) {
+static enum sol_status output_sequence(struct sequence *q) {
     struct op_call *c = q->c;
     const struct size dim[4] = {q->batch, size_const(q->steps), size_const(1),
                                 size_const(q->hidden)};
     if (c->n_out < 1 || !c->out[0]) return SOL_OK;
-    for (int d = 0; d < q->n_directions; d++) all[d] = call_reshape(c, all[d], 4, dim);
-    sol_tensor y = join(c, all, q->n_directions, 2);
+    for (int d = 0; d < q->n_directions; d++) q->y[d] = call_reshape(c, q->y[d], 4, dim);
+    sol_tensor y = call_cast(c, join(c, q->y, q->n_directions, 2), c->in[X]->dtype);
+    if (q->valid >= 0) y = blank(q, y);
     return call_set_output(c, 0,
                            q->batch_first ? y : call_permute(c, y, 4, (int64_t[]){1, 2, 0, 3}));
 }
 
 /* Y_h, Y_c: [directions, batch, hidden], or the batch first. */
-static enum sol_status output_last(const struct sequence *q, int i, sol_tensor *last) {
+static enum sol_status output_last(struct sequence *q, int i, sol_tensor *last) {
     struct op_call *c = q->c;
     struct size dim[3] = {size_const(1), q->batch, size_const(q->hidden)};
     if (i >= c->n_out || !c->out[i]) return SOL_OK;
     if (q->batch_first) dim[0] = q->batch, dim[1] = size_const(1);
     for (int d = 0; d < q->n_directions; d++) last[d] = call_reshape(c, last[d], 3, dim);
-    return call_set_output(c, i, join(c, last, q->n_directions, q->batch_first));
+    sol_tensor y = join(c, last, q->n_directions, q->batch_first);
+    return call_set_output(c, i, call_cast(c, y, c->in[X]->dtype));
 }
 
 /* ---- The operator ---- */
 
-/* Refuses sequences that are shorter than the number of steps. */
-static enum sol_status check_lengths(struct op_call *c, int64_t steps) {
-    if (!call_has(c, LENGTHS)) return SOL_OK;
-    const struct import_value *v = c->in[LENGTHS];
-    bool is_full = call_shape_value(c, LENGTHS) && v->rank == 1 && size_is_const(v->dim[0]);
-    for (int64_t i = 0; is_full && i < size_value(v->dim[0]); i++)
-        is_full = size_is(v->shape_value[i], steps);
-    return is_full ? SOL_OK : fail(SOL_EUNSUPPORTED, "sequence_lens");
+/* The shape of each input. A size that is not known before the call fits; layers compare it with others at the call. */
+static enum sol_status check_shapes(const struct sequence *q) {
+    static const char *const names[] = {"X",         "W",         "R", "B", "sequence_lens",
+                                        "initial_h", "initial_c", "P"};
+    struct op_call *c = q->c;
+    const struct size d = size_const(q->n_directions), h = size_const(q->hidden),
+                      gates = size_const(q->kind->n_gates * q->hidden);
+    const struct size before = q->batch_first ? q->batch : d,
+                      behind = q->batch_first ? d : q->batch;
+    const struct {
+        int rank;
+        struct size dim[3];
+    } shapes[N_INPUTS] = {[X] = {3, {c->in[X]->dim[0], c->in[X]->dim[1], c->in[X]->dim[2]}},
+                          [WEIGHT] = {3, {d, gates, c->in[X]->dim[2]}},
+                          [RECURRENCE] = {3, {d, gates, h}},
+                          [BIAS] = {2, {d, size_scale(gates, 2)}},
+                          [LENGTHS] = {1, {q->batch}},
+                          [INITIAL_H] = {3, {before, behind, h}},
+                          [INITIAL_C] = {3, {before, behind, h}},
+                          [PEEPHOLE] = {2, {d, size_scale(h, 3)}}};
+    for (int i = 0; i < c->n_in; i++) {
+        const struct import_value *v = c->in[i];
+        bool fits = !v || v->rank == shapes[i].rank;
+        for (int k = 0; v && fits && k < v->rank; k++)
+            fits = size_equal(v->dim[k], shapes[i].dim[k]) || !size_is_const(v->dim[k]) ||
+                   !size_is_const(shapes[i].dim[k]);
+        if (!fits)
+            return fail(SOL_EINVAL, "%s is [%s], not [%s]", names[i],
+                        call_format_dims(c, v->rank, v->dim),
+                        call_format_dims(c, shapes[i].rank, shapes[i].dim));
+    }
+    return SOL_OK;
 }
 
-static enum sol_status check_attributes(struct op_call *c) {
-    static const char *const refused[] = {"activation_alpha", "activation_beta", "clip"};
-    for (int i = 0; i < COUNT(refused); i++)
-        if (call_attribute(c, refused[i])) return fail(SOL_EUNSUPPORTED, "%s", refused[i]);
-    return call_int(c, "input_forget", 0) ? fail(SOL_EUNSUPPORTED, "input_forget") : SOL_OK;
+/* Checks the lengths that are known. *are_full: all are known to be the number of steps. Lengths of this call only are checked, for
+ * the sake of a clear message, but not read: that would make the program valid for them alone. */
+static enum sol_status check_lengths(const struct sequence *q, bool *are_full) {
+    const struct import_value *v = q->c->in[LENGTHS];
+    const struct size *length = v->live ? v->shape_value : call_shape_value(q->c, LENGTHS);
+    *are_full = length && !v->live;
+    for (int64_t i = 0; length && i < call_count(v); i++) {
+        const int64_t n = size_is_const(length[i]) ? size_value(length[i]) : 0;
+        if (n < 0 || n > q->steps)
+            return fail(SOL_EINVAL, "sequence_lens has %lld for %lld steps", (long long)n,
+                        (long long)q->steps);
+        *are_full &= n == q->steps;
+    }
+    return SOL_OK;
 }
 
-static enum sol_status read_sequence(struct op_call *c, const struct recurrent *kind,
-                                     struct sequence *q) {
+/* Takes each length from a table of all that are possible, so that one that is too large, or negative, is an error of the call. */
+static enum sol_status read_lengths(struct sequence *q) {
+    struct op_call *c = q->c;
+    bool are_full = true;
+    if (call_has(c, LENGTHS)) TRY(check_lengths(q, &are_full));
+    if (are_full) return SOL_OK;
+    sol_tensor table = call_arange(c, size_const(q->steps + 1), 1, 0),
+               index = call_cast(c, call_tensor(c, LENGTHS), SOL_I64),
+               length = LAYER2(c, "gather", table, index, "axis=0 wraps=false");
+    const struct size row[3] = {size_const(1), size_const(q->steps), size_const(1)},
+                      column[3] = {q->batch, size_const(1), size_const(1)};
+    sol_tensor place = call_reshape(c, call_arange(c, row[1], 1, 0), 3, row);
+    q->valid = LAYER2(c, "less", place, call_reshape(c, length, 3, column), "");
+    return c->im->status;
+}
+
+static enum sol_status read_sequence(struct op_call *c, struct sequence *q) {
     q->batch_first = call_int(c, "layout", 0) != 0;
+    q->clip = call_float(c, "clip", 0);
     if (call_rank(c, X) != 3 || call_rank(c, WEIGHT) != 3 || call_rank(c, RECURRENCE) != 3)
         return fail(SOL_EINVAL, "ranks %d, %d and %d instead of 3", call_rank(c, X),
                     call_rank(c, WEIGHT), call_rank(c, RECURRENCE));
-    q->n_gates = kind->n_gates;
+    if (size_family(c->in[X]->dtype) != FAMILY_FLOAT)
+        return fail(SOL_EUNSUPPORTED, "X is %s", size_dtype_name(c->in[X]->dtype));
+    q->dtype = c->in[X]->dtype == SOL_F64 ? SOL_F64 : SOL_F32;
     q->n_directions = (int)call_dim(c, RECURRENCE, 0);
     q->hidden = call_dim(c, RECURRENCE, 2);
     q->steps = call_dim(c, X, q->batch_first);
     q->batch = c->in[X]->dim[!q->batch_first];
     TRY(c->im->status);
-    if (q->steps < 1 || q->steps > MAX_STEPS)
+    if (!c->im->is_single && (q->steps < 1 || q->steps > MAX_STEPS))
         return fail(SOL_EUNSUPPORTED, "%lld steps; 1 to %d are possible", (long long)q->steps,
                     MAX_STEPS);
-    q->x = call_tensor(c, X);
+    TRY(check_shapes(q));
+    q->x = read(q, X);
     if (!q->batch_first) q->x = call_permute(c, q->x, 3, (int64_t[]){1, 0, 2});
-    return check_lengths(c, q->steps);
+    return read_lengths(q);
 }
 
 /* Checks the attribute, and that the weights have as many directions. */
@@ -273,23 +270,25 @@ static enum sol_status read_direction(const struct sequence *q, bool *is_reverse
 }
 
 enum sol_status op_recurrent(struct op_call *c) {
-    const struct recurrent *kind = kinds;
-    struct sequence q = {.c = c};
-    sol_tensor all[2] = {-1, -1}, h[2], state[2];
+    struct sequence q = {.c = c,
+                         .kind = cell_find(c->op->name),
+                         .valid = -1,
+                         .y = {-1, -1},
+                         .h = {-1, -1},
+                         .state = {-1, -1}};
     bool is_reverse = false;
-    while (strcmp(kind->op, c->op->name) != 0) kind++;
-    TRY(check_attributes(c));
-    TRY(read_sequence(c, kind, &q));
+    TRY(read_sequence(c, &q));
     TRY(read_direction(&q, &is_reverse));
+    TRY(cell_read_acts(&q));
     if (call_int(c, "hidden_size", q.hidden) != q.hidden)
         return fail(SOL_EINVAL, "hidden_size is not the weight's, %lld", (long long)q.hidden);
     for (int d = 0; d < q.n_directions; d++) {
-        struct cell s = begin_cell(&q, kind, d);
+        struct cell s = begin_cell(&q, d);
+        s.is_reverse = is_reverse || d == 1;
         TRY(c->im->status);
-        all[d] = unroll(&q, kind, &s, is_reverse || d == 1);
-        h[d] = s.h, state[d] = s.state;
+        run_direction(&q, &s, d);
     }
-    TRY(output_sequence(&q, all));
-    TRY(output_last(&q, 1, h));
-    return c->n_out > 2 ? output_last(&q, 2, state) : c->im->status;
+    TRY(output_sequence(&q));
+    TRY(output_last(&q, 1, q.h));
+    return c->n_out > 2 ? output_last(&q, 2, q.state) : c->im->status;
 }

@@ -161,8 +161,9 @@ enum sol_status op_grid_sample(struct op_call *c) {
     int64_t order[SOL_MAX_RANK] = {0}, back[SOL_MAX_RANK] = {0};
     int n_taps = 1;
     TRY(read_sampling(c, &s));
-    const enum sol_dtype own = c->in[0]->dtype, dtype = own == SOL_F64 ? SOL_F64 : SOL_F32;
-    if (size_family(own) != FAMILY_FLOAT) return fail(SOL_EUNSUPPORTED, "no floats");
+    const enum sol_dtype own = c->in[0]->dtype;
+    const bool is_exact = own == SOL_F64 || size_family(own) != FAMILY_FLOAT;
+    const enum sol_dtype dtype = is_exact ? SOL_F64 : SOL_F32;
     for (int d = 0; d < s.n; d++) {
         s.at[d] = locate(c, &s, d);
         order[1 + d] = 2 + d;

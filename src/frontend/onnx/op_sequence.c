@@ -1,14 +1,15 @@
 /*
  * Operators that process a sequence position by position and keep a state: causal convolution, linear attention.
  *
- * The steps of a sequence are unrolled, so linear attention is compiled for short sequences only. f16 and bf16 are computed as f32.
+ * The steps of a sequence are unrolled, so linear attention is compiled for short sequences only; longer ones are interpreted. f16 and bf16 are computed as f32.
  */
 #include "import.h"
 
 #include <math.h>
 #include <string.h>
 
-#define MAX_STEPS 64
+#define MAX_STEPS 64 /* places that are compiled */
+#define PIECE 1024   /* places whose layers a model that is run at once has */
 
 static enum sol_dtype wide(enum sol_dtype dtype) { return dtype == SOL_F64 ? SOL_F64 : SOL_F32; }
 
@@ -48,7 +49,6 @@ enum sol_status op_causal_conv(struct op_call *c) {
     if (is_active) y = LAYER1(c, "silu", y, "");
     y = call_reshape(c, y, 3, c->in[0]->dim);
     if (c->n_out > 1 && c->out[1]) {
-        if (!kept) return fail(SOL_EUNSUPPORTED, "a state without values");
         sol_tensor state = LAYER1(c, "slice", line, "axis=2 start=%lld shape=[%lld]",
                                   (long long)places, (long long)kept);
         TRY(call_set_output(c, 1, call_cast(c, state, c->in[0]->dtype)));
@@ -116,7 +116,7 @@ static enum sol_status read_heads(struct op_call *c, struct linear *l) {
     l->places = call_dim(c, 0, 1);
     l->size = call_dim(c, 0, 2) / l->heads;
     l->v_size = call_dim(c, 2, 2) / l->kv;
-    if (l->places > MAX_STEPS || l->places < 1)
+    if (!c->im->is_single && (l->places > MAX_STEPS || l->places < 1))
         return fail(SOL_EUNSUPPORTED, "a sequence of %lld places", (long long)l->places);
     if (l->size < 1 || l->v_size < 1) return fail(SOL_EINVAL, "heads without values");
     if (l->scale == 0) l->scale = 1 / sqrt((double)l->size);
@@ -148,24 +148,49 @@ static sol_tensor update_state(struct op_call *c, const struct linear *l, sol_te
     return LAYER2(c, "add", state, LAYER2(c, "mul", k, v, ""), "");
 }
 
-/* For each place: update_state, then the result q S * scale. */
+/* Computes what the next places and the outputs need. A model that is run at once is run for pieces of the sequence, since the
+ * layers of a long one would take much memory. */
+static void settle(struct op_call *c, struct linear *l, sol_tensor *state, int n, sol_tensor *y) {
+    sol_tensor *const known[] = {&l->q, &l->k, &l->v, &l->decay, &l->beta, state};
+    sol_tensor **all = ARENA_ARRAY(c->im->arena, sol_tensor *, COUNT(known) + n);
+    memcpy(all, known, sizeof known);
+    for (int i = 0; i < n; i++) all[COUNT(known) + i] = &y[i];
+    call_fail(c, call_settle(c, COUNT(known) + n, all));
+}
+
+/* Adds the layers of the places begin .. end - 1: for each one update_state, then the result q S * scale. Returns the results as
+ * [batch, places, heads * v_size]. */
+static sol_tensor unroll(struct op_call *c, const struct linear *l, sol_tensor *state,
+                         int64_t begin, int64_t end) {
+    const struct size row[3] = {l->batch, size_const(1), size_const(l->heads * l->v_size)};
+    sol_tensor *y = ARENA_ARRAY(c->im->arena, sol_tensor, end - begin + 1);
+    for (int64_t t = begin; t < end; t++) {
+        *state = update_state(c, l, *state, t);
+        sol_tensor place = LAYER2(c, "matmul", at_place(c, l->q, t), *state, "");
+        y[t - begin] = call_reshape(c, place, 3, row);
+    }
+    if (begin < end) return call_layer(c, "concat", (int)(end - begin), y, "axis=1");
+    return call_expand(c, call_scalar_of(c, 0, wide(c->in[0]->dtype)), 3,
+                       (struct size[]){row[0], size_const(0), row[2]});
+}
+
 enum sol_status op_linear_attention(struct op_call *c) {
     struct linear l;
-    sol_tensor y[MAX_STEPS];
     TRY(read_heads(c, &l));
     TRY(read_rule(c, &l));
     const enum sol_dtype own = c->in[0]->dtype, dtype = wide(own);
+    const int n = l.places > PIECE ? (int)((l.places - 1) / PIECE + 1) : 1;
     const struct size shape[4] = {l.batch, size_const(l.kv), size_const(l.size),
                                   size_const(l.v_size)};
+    sol_tensor *y = ARENA_ARRAY(c->im->arena, sol_tensor, n);
     sol_tensor state = call_has(c, 3) ? call_reshape(c, read(c, 3), 4, shape)
                                       : call_expand(c, call_scalar_of(c, 0, dtype), 4, shape);
-    const struct size row[3] = {l.batch, size_const(1), size_const(l.heads * l.v_size)};
-    for (int64_t t = 0; t < l.places; t++) {
-        state = update_state(c, &l, state, t);
-        y[t] = LAYER2(c, "matmul", at_place(c, l.q, t), state, "");
-        y[t] = call_reshape(c, y[t], 3, row);
+    for (int i = 0; i < n && !c->im->status; i++) {
+        const int64_t begin = (int64_t)i * PIECE;
+        y[i] = unroll(c, &l, &state, begin, min_i64(l.places, begin + PIECE));
+        if (i < n - 1) settle(c, &l, &state, i + 1, y);
     }
-    sol_tensor all = call_layer(c, "concat", (int)l.places, y, "axis=1");
+    sol_tensor all = n > 1 ? call_concat(c, n, y, 1) : y[0];
     all = LAYER2(c, "mul", all, call_scalar_of(c, l.scale, dtype), "");
     if (c->n_out > 1)
         TRY(call_set_output(c, 1, call_cast(c, state, call_has(c, 3) ? c->in[3]->dtype : own)));

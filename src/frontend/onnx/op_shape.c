@@ -11,8 +11,9 @@ enum sol_status op_identity(struct op_call *c) {
 /* In inference, the result is the input. The mask is all ones; before opset 10 its type was f32. */
 enum sol_status op_dropout(struct op_call *c) {
     struct import_value same = *c->in[0];
-    if (call_has(c, 2) && call_input_float(c, 2) != 0)
-        return fail(SOL_EUNSUPPORTED, "training_mode");
+    double ratio = call_has(c, 1) ? call_input_float(c, 1) : 0.5;
+    if (call_has(c, 2) && call_input_float(c, 2) != 0 && ratio != 0)
+        return fail(SOL_EUNSUPPORTED, "training_mode: numbers that nobody can predict");
     TRY(call_set_output_value(c, 0, &same));
     if (c->n_out < 2 || !c->out[1]) return c->im->status;
     sol_tensor all = call_expand(c, call_scalar(c, 1), same.rank, same.dim);

@@ -13,14 +13,39 @@ static sol_tensor constant(struct op_call *c, int rank, const int64_t *dim, cons
     return call_cast(c, call_param(c, SOL_F64, rank, dim, v), to);
 }
 
-/* start, start + step, .. up to, not including, the limit. */
-enum sol_status op_range_floats(struct op_call *c) {
-    const double start = call_input_float(c, 0), limit = call_input_float(c, 1),
-                 step = call_input_float(c, 2), n = ceil((limit - start) / step);
+#define MAX_NUMBERS ((int64_t)1 << 24)
+
+/* The number of steps from start to the limit, which is not included. It is counted in doubles, since a difference of 64-bit integers
+ * may overflow. */
+static enum sol_status count_steps(double start, double limit, double step, int64_t *n) {
+    const double exact = (limit - start) / step;
+    if (step == 0 || exact != exact) return fail(SOL_EINVAL, "a step of 0, or no number");
+    if (exact > 0x1p62) return fail(SOL_EUNSUPPORTED, "%g numbers", exact);
+    *n = exact > 0 ? (int64_t)exact + ((double)(int64_t)exact < exact) : 0;
+    return SOL_OK;
+}
+
+/* start + step * (0, 1, ..), modulo 2^64. */
+static enum sol_status range_of_integers(struct op_call *c) {
+    int64_t *at = ARENA_ARRAY(c->im->arena, int64_t, 3), n;
+    for (int i = 0; i < 3; i++) call_input_ints(c, i, 1, &at[i]);
     TRY(c->im->status);
-    if (step == 0 || n != n) return fail(SOL_EINVAL, "a step of 0, or no number");
-    if (n < 1 || n > IMPORT_MAX_SHAPE_VALUES) return fail(SOL_EUNSUPPORTED, "%g numbers", n);
-    const int64_t count = (int64_t)n;
+    TRY(count_steps((double)at[0], (double)at[1], (double)at[2], &n));
+    sol_tensor x = call_arange(c, size_const(n), 1, 0);
+    x = LAYER2(c, "mul", x, call_param(c, SOL_I64, 0, NULL, &at[2]), "");
+    x = LAYER2(c, "add", x, call_param(c, SOL_I64, 0, NULL, &at[0]), "");
+    return call_set_output(c, 0, call_cast(c, x, c->in[0]->dtype));
+}
+
+/* start, start + step, .. up to, not including, the limit. */
+enum sol_status op_range_values(struct op_call *c) {
+    if (size_family(c->in[0]->dtype) != FAMILY_FLOAT) return range_of_integers(c);
+    const double start = call_input_float(c, 0), limit = call_input_float(c, 1),
+                 step = call_input_float(c, 2);
+    int64_t count;
+    TRY(c->im->status);
+    TRY(count_steps(start, limit, step, &count));
+    if (count > MAX_NUMBERS) return fail(SOL_EUNSUPPORTED, "%lld numbers", (long long)count);
     double *v = ARENA_ARRAY(c->im->arena, double, count);
     for (int64_t i = 0; i < count; i++) v[i] = start + (double)i * step;
     return call_set_output(c, 0, constant(c, 1, &count, v, c->in[0]->dtype));

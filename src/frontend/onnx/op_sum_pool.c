@@ -107,7 +107,7 @@ enum sol_status op_sum_pool(struct op_call *c) {
     window_list(c, "kernel_shape", &given, 1, given.kernel);
     window_read(c, &given);
     TRY(window_check_pads(&given));
-    if (p < 1) return fail(SOL_EUNSUPPORTED, "p is %g", p);
+    if (p < 1) return fail(SOL_EINVAL, "p is %g", p);
     w = given;
     for (int i = WINDOW_DIMS - w.n; i < WINDOW_DIMS; i++) {
         in[i] = call_dim(c, 0, i - WINDOW_DIMS + w.n + 2);

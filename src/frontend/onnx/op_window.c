@@ -212,7 +212,6 @@ enum sol_status op_pool(struct op_call *c) {
     bool is_dilated = w.dilation[0] != 1 || w.dilation[1] != 1 || w.dilation[2] != 1;
     TRY(window_check_pads(&w));
     if (strcmp(c->op->layer, "max_pool") != 0 && is_dilated) return op_sum_pool(c);
-    if (call_int(c, "storage_order", 0)) return fail(SOL_EUNSUPPORTED, "storage_order");
     sol_tensor x = call_tensor(c, 0);
     if (w.n == 3) return call_set_output(c, 0, volume_pool(c, x, &w));
     return call_set_output(c, 0, window_no_rows(c, window_pool(c, window_rows(c, x, &w), &w), &w));

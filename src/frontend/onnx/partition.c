@@ -70,13 +70,8 @@ static struct array *copy_array(struct session_call *call, const struct array *a
     return copy;
 }
 
-/* Compares bytes, not floats: NaN equals itself, and 0 differs from -0. */
 bool partition_guard_holds(const struct event *guard, const struct array *have) {
-    const struct array *want = guard->array;
-    if (!have || have->type != want->type || have->rank != want->rank) return false;
-    for (int d = 0; d < want->rank; d++)
-        if (have->dim[d] != want->dim[d]) return false;
-    return !want->data || !memcmp(have->data, want->data, (size_t)want->n * types[want->type].size);
+    return have && array_is_like(have, guard->array);
 }
 
 /* Repeats the events until a guard fails. *fits: all guards hold. Values that were interpreted before a guard failed are still

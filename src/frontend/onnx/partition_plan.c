@@ -192,13 +192,7 @@ static void note_known(struct partition_plan *plan, const struct onnx_node *node
         const char *name = *ITEM(node->outputs, const char *, i);
         const struct import_value *v = *name ? import_find(&plan->im, name) : NULL;
         if (!v || v->tensor >= 0 || !(v->data || v->shape_value)) continue;
-        int64_t dim[SOL_MAX_RANK];
-        for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);
-        struct array *known = array_new(call->run->space, type_of_dtype(v->dtype), v->rank, dim);
-        if (v->data) memcpy(known->data, v->data, (size_t)known->n * types[known->type].size);
-        else
-            for (int64_t k = 0; k < known->n; k++)
-                array_set_int(known, k, size_value(v->shape_value[k]));
+        struct array *known = import_array(call->run->space, v);
         *scope_slot(call->scope, name) = known;
         add_event(plan->partition,
                   (struct event){.kind = KNOWN,

@@ -46,19 +46,6 @@ static int64_t memory_limit(void) {
     return (int64_t)fmin(setting(ENV_SOL_CALL_MEMORY, half / 0x1p20), 0x1p40) * ((int64_t)1 << 20);
 }
 
-/* Calls may be nested: the outer boundary is valid again afterwards. */
-enum sol_status session_protect(struct space *space, enum sol_status (*request)(void *),
-                                void *user) {
-    jmp_buf boundary, *outer = space->arena.boundary;
-    volatile enum sol_status status;
-    space->arena.boundary = &boundary;
-    space->status = SOL_OK;
-    if (setjmp(boundary)) status = space->status ? space->status : SOL_ENOMEM;
-    else status = request(user);
-    space->arena.boundary = outer;
-    return status;
-}
-
 struct eval_context session_context(struct space *space, struct session_shared *shared) {
     return (struct eval_context){.space = space,
                                  .folder = shared->folder,
@@ -99,6 +86,7 @@ static enum sol_status load(void *user) {
 void sol_session_free(struct sol_session *session) {
     if (!session) return;
     partitions_free(&session->shared);
+    eval_free_singles(&session->shared.singles);
     arena_fini(&session->space.arena);
     mem_free(session->file);
     mem_free(session);
@@ -118,7 +106,7 @@ static enum sol_status open_file(char *file, size_t size, const char *folder,
     space_init(&session->space, memory_limit());
     if (options) session->shared.options = *options;
     struct loading loading = {session, {(const uint8_t *)file, size}, folder};
-    enum sol_status status = session_protect(&session->space, load, &loading);
+    enum sol_status status = space_protect(&session->space, load, &loading);
     if (status) sol_session_free(session);
     else *out = session;
     return status;
@@ -337,9 +325,10 @@ static enum sol_status run_call(struct request *request) {
     struct sol_session *session = request->session;
     request->run = session_context(&request->space, &session->shared);
     request->run.profile = request->profile;
+    request->run.singles = &session->shared.singles;
     request->run.number = partitions_number(&session->shared);
-    enum sol_status status = session_protect(&request->space, compute, request);
-    if (!status) status = session_protect(&request->results->space, output_results, request);
+    enum sol_status status = space_protect(&request->space, compute, request);
+    if (!status) status = space_protect(&request->results->space, output_results, request);
     session_fail(&request->run);
     atomic_store(&session->n_compiled, request->run.n_compiled);
     atomic_store(&session->n_interpreted, request->run.n_interpreted);

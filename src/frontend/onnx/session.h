@@ -36,6 +36,7 @@ struct session_shared {
     int n_partitions;
     struct partition *partitions; /* of all graphs, newest first */
     int64_t n_calls;
+    struct singles singles;
 };
 
 /* The partitions that begin with one node. The counts are for bodies of loops only (partitions_skip). */
@@ -58,8 +59,8 @@ struct session_graph {
     bool *is_constant;            /* by node: its results are in `constants` */
     struct scope *last_use;       /* by name: the last node that reads it, as a scalar array */
     struct session_graph **inner; /* by node, by attribute: subgraphs; NULL: the node has none */
-    const struct operator** operators; /* by node; NULL: the interpreter does not have it */
-    struct partition_slot *slots;      /* by first node */
+    struct node_kind *kinds;      /* by node */
+    struct partition_slot *slots; /* by first node */
 };
 
 /* One run of a graph: of the outer graph, a branch, or one iteration of a body. It is in the call's space. */
@@ -92,10 +93,6 @@ enum sol_status session_load(struct space *space, struct bytes file, const char 
                              struct session_graph *graph);
 /* The state of a call, whose time limit starts here. */
 struct eval_context session_context(struct space *space, struct session_shared *shared);
-/* Calls `request(user)`. Each error in it that jumps to the boundary of `space` ends here, as a status. */
-enum sol_status session_protect(struct space *space, enum sol_status (*request)(void *),
-                                void *user);
-
 /* "node 3, Conv "name"": the node that the run is at. */
 void session_add_node(struct text *text, const struct session_call *call);
 

@@ -57,7 +57,7 @@ enum sol_status session_interpret(struct session_call *call, int i) {
     if (call->done[i]) return SOL_OK;
     call->node = i;
     if (call->run->profile) TRY(session_profile_node(call, node_of(call)));
-    else TRY(eval_node(call->run, call->scope, node_of(call), call->graph->operators[i]));
+    else TRY(eval_node(call->run, call->scope, node_of(call), &call->graph->kinds[i]));
     call->done[i] = true;
     call->run->n_interpreted++;
     call->node = -1;

@@ -19,8 +19,9 @@ static enum sol_status check_nodes(const struct onnx_graph *graph) {
     for (int i = 0; i < graph->nodes.n; i++) {
         const struct onnx_node *node = ITEM(graph->nodes, struct onnx_node, i);
         const char *domain = node->domain ? node->domain : "", *type = node->op_type;
-        bool is_standard = !*domain || !strcmp(domain, "ai.onnx");
-        if (!operator_find(domain, type) && !(is_standard && type && op_find(type)))
+        struct node_kind kind = {0};
+        node_kind(node, &kind);
+        if (!kind.interpreted && !kind.compiled)
             return fail(SOL_EUNSUPPORTED,
                         "node %d, %.64s%s%.64s \"%.64s\": SOL has no such operator", i, domain,
                         *domain ? "." : "", type ? type : "(no operator)",
@@ -155,7 +156,7 @@ static bool reads_constants(const struct session_graph *graph, int n) {
     }
     for (int i = 0; i < node->attributes.n; i++)
         if (ITEM(node->attributes, struct onnx_attribute, i)->g) return false;
-    return graph->operators[n] != NULL;
+    return true;
 }
 
 /* A node that is computed while loading, for interpret_constant. */
@@ -179,7 +180,7 @@ static enum sol_status add_constants(struct space *space, struct session_graph *
         struct constant_node constant = {&call, i};
         if (!reads_constants(graph, i)) continue;
         if (!graph->is_inner) TRY(session_interpret(&call, i));
-        else (void)session_protect(space, interpret_constant, &constant);
+        else (void)space_protect(space, interpret_constant, &constant);
     }
     return SOL_OK;
 }
@@ -232,11 +233,9 @@ static enum sol_status load_graph(struct space *space, struct session_graph *gra
     graph->constants = scope_new(space, outer ? outer->constants : NULL, graph->n_names);
     graph->inner = SPACE_ARRAY(space, struct session_graph *, n);
     graph->slots = SPACE_ARRAY(space, struct partition_slot, n);
-    graph->operators = SPACE_ARRAY(space, const struct operator *, n);
-    for (int i = 0; i < n; i++) {
-        const struct onnx_node *node = ITEM(graph->graph->nodes, struct onnx_node, i);
-        graph->operators[i] = operator_find(node->domain, node->op_type);
-    }
+    graph->kinds = SPACE_ARRAY(space, struct node_kind, n);
+    for (int i = 0; i < n; i++)
+        node_kind(ITEM(graph->graph->nodes, struct onnx_node, i), &graph->kinds[i]);
     find_last_uses(space, graph);
     TRY(add_initializers(space, graph));
     if (graph->is_inner) replace_values(graph, NULL, &unknown);

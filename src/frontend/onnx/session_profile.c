@@ -91,7 +91,7 @@ static const char *describe(struct session_profile *profile, const struct sessio
 enum sol_status session_profile_node(struct session_call *call, const struct onnx_node *node) {
     struct session_profile *profile = call->run->profile;
     const double start = os_now(), before = profile->seconds;
-    TRY(eval_node(call->run, call->scope, node, call->graph->operators[call->node]));
+    TRY(eval_node(call->run, call->scope, node, &call->graph->kinds[call->node]));
     const double seconds = os_now() - start - (profile->seconds - before);
     struct profile_row *row = find_row(profile, call->graph, call->node);
     if (!row) {
