@@ -1,0 +1,212 @@
+"""``InferenceSession``: a network from an ONNX file with the interface of ONNX Runtime's Python package.
+
+    import sol.onnx as ort
+    session = ort.InferenceSession("model.onnx")
+    (y,) = session.run(["y"], {"x": x})
+
+It is a ``Network`` (network.py) that checks the inputs of a call against what the file declares. Names, types and shapes are those
+of the file (_core.read_info), and errors are exceptions of ONNX Runtime's kinds (capi/onnxruntime_pybind11_state.py).
+"""
+
+import contextlib
+import os
+import time
+from typing import NamedTuple
+
+import numpy
+
+from sol import _core
+from sol.onnx import measure, options
+from sol.onnx.capi import onnxruntime_pybind11_state as errors
+from sol.onnx.feed import check_feed
+from sol.onnx.network import load
+from sol.onnx.source import read_source
+
+
+class NodeArg(NamedTuple):
+    """An input or output. In ``shape``, an open size is its name in the file, or None; [] also stands for an unknown shape.
+
+    ``type``: such as "tensor(float)", "seq(tensor(int64))", "optional(tensor(string))".
+    """
+
+    name: str
+    type: str
+    shape: list
+
+
+class ModelMetadata(NamedTuple):
+    """What a file says about itself. ``version`` is the model's, a number; a text that it does not have is ""."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict
+
+
+class InferenceSession:
+    """A network with the interface of ``onnxruntime.InferenceSession``.
+
+    path_or_bytes     a path, or the bytes of an ONNX file
+    sess_options      SessionOptions; few of them have an effect, see there
+    providers         SOL always runs on the processor. Each other provider, such as "CUDAExecutionProvider", is a warning
+    provider_options  without effect, as all other keyword arguments
+
+    Raises NoSuchFile, InvalidProtobuf (no ONNX file), InvalidGraph, or NotImplemented for what SOL cannot run; TypeError
+    or ValueError for arguments of other types. ``network`` is the Network, for sol.profile and sol.memory. Several threads may
+    call ``run`` at the same time.
+    """
+
+    def __init__(
+        self, path_or_bytes, sess_options=None, providers=None, provider_options=None, **kwargs
+    ):
+        if not isinstance(path_or_bytes, (str, os.PathLike, bytes)):
+            raise TypeError(f"expected a path or bytes, got {type(path_or_bytes).__name__}")
+        self._options = options.SessionOptions() if sess_options is None else sess_options
+        if not isinstance(self._options, options.SessionOptions):
+            raise TypeError(f"sess_options is no SessionOptions but {sess_options!r}")
+        options.check_providers(providers, provider_options)
+        self._options.check()
+        with _translate(errors.InvalidProtobuf):
+            source = read_source(path_or_bytes, self._options.folder())
+            info = _core.read_info(source.value)
+        with _translate(errors.InvalidGraph):
+            deterministic = self._options.use_deterministic_compute or None
+            self.network = load(path_or_bytes, folder=source.folder, deterministic=deterministic)
+        self._describe(info)
+        self._profiled = None  # the values of the last call
+
+    def _describe(self, info):
+        """Sets what the file declares. From version 4 of the format on, an input with an initializer has a default value."""
+        ports = [port for port in info["inputs"] if not port[3]]
+        optional = [port for port in info["inputs"] if port[3] and info["ir_version"] >= 4]
+        self._inputs = [self._node_arg(port) for port in ports]
+        self._outputs = [self._node_arg(port) for port in info["outputs"]]
+        self._defaults = [self._node_arg(port) for port in optional]
+        self._has_shape = [port[2] is not None for port in ports]
+        self._output_at = {arg.name: i for i, arg in enumerate(self._outputs)}
+        texts = ("producer", "graph_name", "domain", "description", "graph_description", "version")
+        self._meta = ModelMetadata(*(info[key] for key in texts), info["properties"])
+
+    def _node_arg(self, port):
+        name, kind, dims, _ = port
+        return NodeArg(name, kind, [self._options.size(dim) for dim in dims or ()])
+
+    # ---- What it is ----
+
+    def get_inputs(self):
+        """Returns the list of inputs (NodeArg), without those of ``get_overridable_initializers``."""
+        return self._inputs
+
+    def get_outputs(self):
+        """Returns the list of outputs (NodeArg), with the shapes that the file declares."""
+        return self._outputs
+
+    def get_overridable_initializers(self):
+        """Returns the list of inputs that have a value in the file. SOL uses this value: a call cannot give another."""
+        return self._defaults
+
+    def get_modelmeta(self):
+        """Returns the ModelMetadata."""
+        return self._meta
+
+    def get_session_options(self):
+        """Returns the SessionOptions."""
+        return self._options
+
+    def get_providers(self):
+        """Returns ["CPUExecutionProvider"]."""
+        return [options.PROVIDER]
+
+    def get_provider_options(self):
+        """Returns {"CPUExecutionProvider": {}}."""
+        return {options.PROVIDER: {}}
+
+    def set_providers(self, providers=None, provider_options=None):
+        """Without effect. Warnings and errors are those of the arguments of ``InferenceSession``."""
+        options.check_providers(providers, provider_options)
+
+    def disable_fallback(self):
+        """Without effect: there is one provider."""
+
+    enable_fallback = disable_fallback
+
+    # ---- Calls ----
+
+    def run(self, output_names, input_feed, run_options=None):
+        """Computes the outputs of the names, in their order; None or [] stands for all. Returns a list of arrays.
+
+        input_feed   {name: value}. A tensor is a NumPy array of the input's type, or nested lists of numbers; texts are arrays
+                     or lists of str. A sequence is a list of arrays. An optional may be missing or None
+        run_options  RunOptions
+
+        A result is an array, a list of them for a sequence, or None. It is new memory.
+
+        Raises ValueError for a missing input; InvalidArgument for an unknown one, for another type or shape, and for an unknown
+        output; RuntimeError for a value that is no array or list; NotImplemented, Fail.
+        """
+        positions = self._find_outputs(output_names)
+        values = check_feed(self._inputs, self._has_shape, self._defaults, input_feed)
+        if run_options is not None and not isinstance(run_options, options.RunOptions):
+            raise TypeError(f"run_options is no RunOptions but {run_options!r}")
+        if run_options is not None and run_options.terminate:
+            raise errors.Fail("the call does not begin, because run_options.terminate is set")
+        with _translate(errors.InvalidArgument):
+            results = self.network(*values)
+        if self._options.enable_profiling:
+            self._profiled = values
+        # A network with one output returns the value itself, which may be a list; with several, it returns a tuple.
+        results = results if len(self._outputs) > 1 else (results,)
+        return [results[i] for i in positions]
+
+    def end_profiling(self):
+        """With the option enable_profiling, measures the last call's inputs and returns the name of a file with the times.
+
+        The file is a trace in Chrome's format, of SOL's steps. Without the option, or without a call, returns "".
+        """
+        if self._profiled is None:
+            return ""
+        path = f"{self._options.profile_file_prefix}{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
+        measure.profile(self.network, *self._profiled, runs=1).save_trace(path)
+        self._profiled = None
+        return path
+
+    def run_with_ort_values(self, output_names, input_dict_ort_values, run_options=None):
+        """Raises NotImplemented: ``run`` takes arrays, and returns them without copies."""
+        raise errors.NotImplemented("SOL has no OrtValue; run takes NumPy arrays")
+
+    def io_binding(self):
+        """Raises NotImplemented: as ``run_with_ort_values``."""
+        raise errors.NotImplemented("SOL has no IOBinding; run takes NumPy arrays")
+
+    def run_async(self, output_names, input_feed, callback, user_data, run_options=None):
+        """Raises NotImplemented: calls of ``run`` on several threads run at the same time."""
+        raise errors.NotImplemented("SOL has no run_async; call run on a thread of your own")
+
+    def _find_outputs(self, names):
+        if isinstance(names, (str, bytes)):
+            raise TypeError(f"output_names is a list of names, not {names!r}")
+        if not names:
+            return range(len(self._outputs))
+        for name in names:
+            if name not in self._output_at:
+                known = [_core.clean(name) for name in self._output_at]
+                raise errors.InvalidArgument(f"there is no output {name!r}; the outputs are {known}")
+        return [self._output_at[name] for name in names]
+
+
+@contextlib.contextmanager
+def _translate(bad):
+    """Raises an exception of SOL as one of ONNX Runtime's kinds; a ValueError becomes one of the class ``bad``."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise errors.NoSuchFile(*error.args[:2], error.filename) from error
+    except ValueError as error:
+        raise bad(str(error)) from error
+    except NotImplementedError as error:
+        raise errors.NotImplemented(str(error)) from error
+    except RuntimeError as error:
+        raise errors.Fail(str(error)) from error
