@@ -70,7 +70,7 @@ struct sol_onnx_port {
     bool is_initialized;            /* an input for which the file has a value, too */
 };
 struct sol_onnx_info {
-    int64_t ir_version, version; /* of the format; of the model */
+    int64_t ir_version, version; /* of the format; of the model (INT64_MAX: none) */
     const char *producer, *domain, *description, *graph_name, *graph_description;
     int n_inputs, n_outputs, n_properties;
     const struct sol_onnx_port *inputs, *outputs;

@@ -1,14 +1,16 @@
 """The values of a call of an ``InferenceSession``, checked against the inputs (NodeArg) that the file declares.
 
-check_feed({name: value}) -> values in the order of the inputs, for Network.__call__
+check_feed(inputs, {name: value}) -> {name: value}, for Network.__call__
 
 As in ONNX Runtime, a list of numbers becomes an array of the input's type, and an array of another type is an error.
 """
 
+from typing import NamedTuple
+
 import numpy
 
 from sol import _core
-from sol.onnx.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, NotImplemented
+from sol.onnx.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
 from sol.onnx.session import ML_TYPES, NUMBERS, NUMPY_TYPES, STRING, dtype_of
 
 # ONNX's names of its element types, by number.
@@ -19,35 +21,45 @@ ELEMENTS = [
 ]  # fmt: skip
 
 
-def check_feed(inputs, has_shape, defaults, feed):
-    """Returns the values of the dict ``feed`` in the order of ``inputs``; None for an optional that is missing.
+class Feed(NamedTuple):
+    """An input. ``has_shape``: its shape is known; without this, a NodeArg with the shape [] may be anything.
 
-    has_shape  per input: whether its shape is known, since a NodeArg with the shape [] may be a scalar
-    defaults   the inputs that have a value in the file
+    ``has_default``: an initializer of the file gives its value, if the call does not.
+    """
+
+    arg: object
+    has_shape: bool
+    has_default: bool
+
+
+def check_feed(inputs, feed):
+    """Returns {name: value} of the inputs (Feed): those of the dict ``feed``, and None for each optional that is missing.
 
     Raises the exceptions of ``InferenceSession.run``.
     """
     if not hasattr(feed, "keys"):
         raise TypeError(f"input_feed is a dict of names, not a {type(feed).__name__}")
-    _check_names(inputs, defaults, feed)
-    return [
-        _check_value(arg, is_known, feed.get(arg.name)) for arg, is_known in zip(inputs, has_shape)
+    _check_names(inputs, feed)
+    return {
+        arg.name: _check_value(arg, has_shape, feed.get(arg.name))
+        for arg, has_shape, has_default in inputs
+        if arg.name in feed or not has_default
+    }
+
+
+def _check_names(inputs, feed):
+    missing = [
+        arg.name
+        for arg, _, has_default in inputs
+        if arg.name not in feed and not has_default and not arg.type.startswith("optional")
     ]
-
-
-def _check_names(inputs, defaults, feed):
-    names = [arg.name for arg in inputs]
-    optional = {arg.name for arg in inputs if arg.type.startswith("optional")}
-    if missing := [_core.clean(x) for x in names if x not in feed and x not in optional]:
-        raise ValueError(f"the inputs {missing} are missing; the call has {list(feed)}")
-    if not (unknown := feed.keys() - set(names)):
-        return
-    first = min(unknown, key=str)
-    if any(first == arg.name for arg in defaults):
-        raise NotImplemented(
-            f"input {first!r} has a value in the file, which SOL uses; a call cannot replace it"
-        )
-    raise InvalidArgument(f"there is no input {first!r}; the inputs are {names}")
+    if missing:
+        names = [_core.clean(name) for name in missing]
+        raise ValueError(f"the inputs {names} are missing; the call has {list(feed)}")
+    names = [arg.name for arg, _, _ in inputs]
+    if unknown := feed.keys() - set(names):
+        first = min(unknown, key=str)
+        raise InvalidArgument(f"there is no input {first!r}; the inputs are {names}")
 
 
 def _check_value(arg, has_shape, value):

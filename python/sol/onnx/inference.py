@@ -18,8 +18,9 @@ import numpy
 from sol import _core
 from sol.onnx import measure, options
 from sol.onnx.capi import onnxruntime_pybind11_state as errors
-from sol.onnx.feed import check_feed
+from sol.onnx.feed import Feed, check_feed
 from sol.onnx.network import load
+from sol.onnx.override import remove_initializers
 from sol.onnx.source import read_source
 
 
@@ -35,7 +36,10 @@ class NodeArg(NamedTuple):
 
 
 class ModelMetadata(NamedTuple):
-    """What a file says about itself. ``version`` is the model's, a number; a text that it does not have is ""."""
+    """What a file says about itself. A text that it does not have is "".
+
+    ``version`` is the model's, a number; 2**63 - 1 if it has none.
+    """
 
     producer_name: str
     graph_name: str
@@ -55,7 +59,7 @@ class InferenceSession:
     provider_options  without effect, as all other keyword arguments
 
     Raises NoSuchFile, InvalidProtobuf (no ONNX file), InvalidGraph, or NotImplemented for what SOL cannot run; TypeError
-    or ValueError for arguments of other types. ``network`` is the Network, for sol.profile and sol.memory. Several threads may
+    for arguments of other types. ``network`` is the Network, for sol.profile and sol.memory. Several threads may
     call ``run`` at the same time.
     """
 
@@ -67,46 +71,60 @@ class InferenceSession:
         self._options = options.SessionOptions() if sess_options is None else sess_options
         if not isinstance(self._options, options.SessionOptions):
             raise TypeError(f"sess_options is no SessionOptions but {sess_options!r}")
-        options.check_providers(providers, provider_options)
+        options.check_providers(providers)
         self._options.check()
         with _translate(errors.InvalidProtobuf):
             source = read_source(path_or_bytes, self._options.folder())
             info = _core.read_info(source.value)
+        self.network = self._load(source.value, source.folder)
+        self._source = source if any(port[3] for port in info["inputs"]) else None
+        self._others = {}  # {names of replaced initializers: the network in which they are inputs}
+        self._profiled = None  # the network and the values of the last call
+        self._describe(info)
+
+    def _load(self, data, folder):
         with _translate(errors.InvalidGraph):
             deterministic = self._options.use_deterministic_compute or None
-            self.network = load(path_or_bytes, folder=source.folder, deterministic=deterministic)
-        self._describe(info)
-        self._profiled = None  # the values of the last call
+            return load(data, folder=folder, deterministic=deterministic)
 
     def _describe(self, info):
         """Sets what the file declares. From version 4 of the format on, an input with an initializer has a default value."""
-        ports = [port for port in info["inputs"] if not port[3]]
-        optional = [port for port in info["inputs"] if port[3] and info["ir_version"] >= 4]
-        self._inputs = [self._node_arg(port) for port in ports]
-        self._outputs = [self._node_arg(port) for port in info["outputs"]]
-        self._defaults = [self._node_arg(port) for port in optional]
-        self._has_shape = [port[2] is not None for port in ports]
+        has_defaults = info["ir_version"] >= 4
+        shown = [port for port in info["inputs"] if has_defaults or not port[3]]
+        self._feeds = [Feed(self._node_arg(*port), port[2] is not None, port[3]) for port in shown]
+        names = {dim for port in shown for dim in port[2] or () if isinstance(dim, str)}
+        self._outputs = [
+            self._node_arg(*port[:2], self._find_dims(at, names) if port[2] is None else port[2])
+            for at, port in enumerate(info["outputs"])
+        ]
         self._output_at = {arg.name: i for i, arg in enumerate(self._outputs)}
         texts = ("producer", "graph_name", "domain", "description", "graph_description", "version")
         self._meta = ModelMetadata(*(info[key] for key in texts), info["properties"])
 
-    def _node_arg(self, port):
-        name, kind, dims, _ = port
+    def _node_arg(self, name, kind, dims, has_default=False):
         return NodeArg(name, kind, [self._options.size(dim) for dim in dims or ()])
+
+    def _find_dims(self, at, names):
+        """Returns the dims of output ``at`` that SOL has found, with the ``names`` of open sizes; or None."""
+        dims = self.network.outputs[at][2]
+        if dims is None or self.network.session or self._source:  # it may depend on an initializer
+            return None
+        found = [self.network.size_name(x) if x is not None and x < 0 else x for x in dims]
+        return [x if x in names or isinstance(x, int) else None for x in found]
 
     # ---- What it is ----
 
     def get_inputs(self):
         """Returns the list of inputs (NodeArg), without those of ``get_overridable_initializers``."""
-        return self._inputs
+        return [feed.arg for feed in self._feeds if not feed.has_default]
 
     def get_outputs(self):
         """Returns the list of outputs (NodeArg), with the shapes that the file declares."""
         return self._outputs
 
     def get_overridable_initializers(self):
-        """Returns the list of inputs that have a value in the file. SOL uses this value: a call cannot give another."""
-        return self._defaults
+        """Returns the list of inputs that have a value in the file, which a call may replace."""
+        return [feed.arg for feed in self._feeds if feed.has_default]
 
     def get_modelmeta(self):
         """Returns the ModelMetadata."""
@@ -125,8 +143,8 @@ class InferenceSession:
         return {options.PROVIDER: {}}
 
     def set_providers(self, providers=None, provider_options=None):
-        """Without effect. Warnings and errors are those of the arguments of ``InferenceSession``."""
-        options.check_providers(providers, provider_options)
+        """Without effect. Warns as ``InferenceSession`` does."""
+        options.check_providers(providers)
 
     def disable_fallback(self):
         """Without effect: there is one provider."""
@@ -138,7 +156,7 @@ class InferenceSession:
     def run(self, output_names, input_feed, run_options=None):
         """Computes the outputs of the names, in their order; None or [] stands for all. Returns a list of arrays.
 
-        input_feed   {name: value}. A tensor is a NumPy array of the input's type, or nested lists of numbers; texts are arrays
+        input_feed   {name: value}. The first call that replaces an initializer compiles another network. A tensor is a NumPy array of the input's type, or nested lists of numbers; texts are arrays
                      or lists of str. A sequence is a list of arrays. An optional may be missing or None
         run_options  RunOptions
 
@@ -148,15 +166,17 @@ class InferenceSession:
         output; RuntimeError for a value that is no array or list; NotImplemented, Fail.
         """
         positions = self._find_outputs(output_names)
-        values = check_feed(self._inputs, self._has_shape, self._defaults, input_feed)
+        values = check_feed(self._feeds, input_feed)
         if run_options is not None and not isinstance(run_options, options.RunOptions):
             raise TypeError(f"run_options is no RunOptions but {run_options!r}")
         if run_options is not None and run_options.terminate:
             raise errors.Fail("the call does not begin, because run_options.terminate is set")
+        network = self._find_network(values)
+        arrays = [values[name] for name, _, _ in network.inputs]
         with _translate(errors.InvalidArgument):
-            results = self.network(*values)
+            results = network(*arrays)
         if self._options.enable_profiling:
-            self._profiled = values
+            self._profiled = network, arrays
         # A network with one output returns the value itself, which may be a list; with several, it returns a tuple.
         results = results if len(self._outputs) > 1 else (results,)
         return [results[i] for i in positions]
@@ -169,7 +189,8 @@ class InferenceSession:
         if self._profiled is None:
             return ""
         path = f"{self._options.profile_file_prefix}{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
-        measure.profile(self.network, *self._profiled, runs=1).save_trace(path)
+        network, arrays = self._profiled
+        measure.profile(network, *arrays, runs=1).save_trace(path)
         self._profiled = None
         return path
 
@@ -184,6 +205,22 @@ class InferenceSession:
     def run_async(self, output_names, input_feed, callback, user_data, run_options=None):
         """Raises NotImplemented: calls of ``run`` on several threads run at the same time."""
         raise errors.NotImplemented("SOL has no run_async; call run on a thread of your own")
+
+    def _find_network(self, values):
+        """Returns the network for a call. Where the call replaces initializers, these are inputs of another network."""
+        names = frozenset(values.keys() & {x.arg.name for x in self._feeds if x.has_default})
+        if names and names not in self._others:
+            self._others[names] = self._load(*self._without(names))
+        return self._others[names] if names else self.network
+
+    def _without(self, names):
+        """Returns (bytes of the file without the initializers, folder of its external data)."""
+        data, folder, _ = self._source
+        if isinstance(data, str):
+            folder = os.path.dirname(data) or "."
+            with open(data, "rb") as file:
+                data = file.read()
+        return remove_initializers(data, names), folder
 
     def _find_outputs(self, names):
         if isinstance(names, (str, bytes)):

@@ -184,20 +184,14 @@ def get_device():
     return "CPU"
 
 
-def check_providers(providers, options):
-    """Warns of each provider that SOL does not have, as ONNX Runtime does for one that is not installed.
-
-    Raises ValueError when an argument has another form than a list of names or of (name, dict), with a list of dicts.
-    """
-    for what, value in (("providers", providers), ("provider_options", options)):
-        is_list = isinstance(value, collections.abc.Sequence) and not isinstance(value, str)
-        if value is not None and not is_list:
-            raise ValueError(f"{what} should be a sequence, not {value!r}")
-    if providers is not None and options is not None and len(providers) != len(options):
-        raise ValueError(f"{len(providers)} providers, but {len(options)} provider_options")
+def check_providers(providers):
+    """Warns of each provider that SOL does not have, as ONNX Runtime does for one that is not installed."""
+    if providers is not None and (
+        isinstance(providers, str) or not isinstance(providers, collections.abc.Sequence)
+    ):
+        warnings.warn(f"providers is a list of names, not {providers!r}", stacklevel=4)
+        return
     for provider in providers or ():
-        name = provider[0] if isinstance(provider, tuple) and len(provider) == 2 else provider
-        if not isinstance(name, str):
-            raise ValueError(f"a provider is a name or a tuple (name, dict), not {provider!r}")
+        name = provider[0] if isinstance(provider, tuple) and provider else provider
         if name != PROVIDER:
-            warnings.warn(f"{name} is not in available providers: {PROVIDER} runs", stacklevel=4)
+            warnings.warn(f"there is no provider {name!r}; {PROVIDER} runs", stacklevel=4)

@@ -108,7 +108,7 @@ static void tell_properties(struct arena *arena, const struct onnx_model *model,
 static void tell(struct arena *arena, const struct onnx_model *model, struct sol_onnx_info *out) {
     const struct onnx_graph *graph = model->graph;
     out->ir_version = model->ir_version;
-    out->version = model->version;
+    out->version = model->version ? *model->version : INT64_MAX;
     out->producer = copy_text(arena, model->producer);
     out->domain = copy_text(arena, model->domain);
     out->description = copy_text(arena, model->description);

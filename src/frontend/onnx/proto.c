@@ -85,7 +85,7 @@ TABLE(function, FIELD(function, 1, STRING, name), FIELD(function, 4, STRINGS, in
       FIELD(function, 13, STRING, overload));
 TABLE(property, FIELD(property, 1, BYTES, key), FIELD(property, 2, BYTES, value));
 TABLE(model, FIELD(model, 1, INT, ir_version), FIELD(model, 2, BYTES, producer),
-      FIELD(model, 4, BYTES, domain), FIELD(model, 5, INT, version),
+      FIELD(model, 4, BYTES, domain), FIELD(model, 5, OPTIONAL_INT, version),
       FIELD(model, 6, BYTES, description), NESTED(model, 7, MESSAGE, graph, graph),
       NESTED(model, 8, MESSAGES, opsets, opset), NESTED(model, 14, MESSAGES, properties, property),
       NESTED(model, 25, MESSAGES, functions, function));

@@ -105,7 +105,7 @@ struct onnx_property {
 };
 
 struct onnx_model {
-    int64_t ir_version, version;
+    int64_t ir_version, *version;
     struct bytes *producer, *domain, *description;
     struct onnx_graph *graph;
     struct list opsets;     /* struct onnx_opset */
