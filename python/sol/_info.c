@@ -22,8 +22,9 @@ static PyObject *new_dims(const struct sol_onnx_port *port) {
 static PyObject *new_ports(const struct sol_onnx_port *ports, int n) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < n; i++) {
-        PyObject *port = Py_BuildValue("(NsNN)", new_name(ports[i].name), ports[i].type,
-                                       new_dims(&ports[i]), PyBool_FromLong(ports[i].is_initialized));
+        PyObject *port =
+            Py_BuildValue("(NsNN)", new_name(ports[i].name), ports[i].type, new_dims(&ports[i]),
+                          PyBool_FromLong(ports[i].is_initialized));
         if (append(list, port)) Py_CLEAR(list);
     }
     return list;

@@ -186,14 +186,20 @@ def test_outputs_are_chosen_by_name():
 
 
 def test_names_of_python_are_names_of_inputs():
-    session = open_session([node("Relu", "self")], [port("self", FLOAT, [1])], [port("y", FLOAT, [1])])
+    session = open_session(
+        [node("Relu", "self")], [port("self", FLOAT, [1])], [port("y", FLOAT, [1])]
+    )
     assert session.run(None, {"self": [3]}) == [np.array([3])]
 
 
 def test_arrays_may_lie_in_memory_in_any_way(net):
     expected = net.run(None, {"x": x, "z": z})[0]
     np.testing.assert_array_equal(expected, np.full((3, 4), 5, np.float32), strict=True)
-    for value in np.ones((2, 3), np.float32).T, np.ones((6, 4), np.float32)[::2, 1:3], x.astype(">f4"):
+    for value in (
+        np.ones((2, 3), np.float32).T,
+        np.ones((6, 4), np.float32)[::2, 1:3],
+        x.astype(">f4"),
+    ):
         np.testing.assert_array_equal(net.run(None, {"x": value, "z": z})[0], expected)
 
 

@@ -39,7 +39,7 @@ from sol.onnx.options import (
 
 __all__ = [
     "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "InferenceSession", "ModelMetadata", "NodeArg", "RunOptions",
-    "SessionOptions", "capi", "get_available_providers", "get_device",
+    "SessionOptions", "__version__", "capi", "get_available_providers", "get_device",
     "Network", "cache", "config", "deploy", "deployment", "device", "devices", "load", "log", "memory", "profile", "report",
     "versions",
 ]  # fmt: skip

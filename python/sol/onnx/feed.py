@@ -84,7 +84,9 @@ def _check_sequence(arg, kind, value):
             f"input {_core.clean(arg.name)} is a sequence: a list of {kind}, not a {type(value).__name__}"
         )
     for item in value:
-        if not isinstance(item, (list, numpy.ndarray) if kind.startswith("seq(") else numpy.ndarray):
+        if not isinstance(
+            item, (list, numpy.ndarray) if kind.startswith("seq(") else numpy.ndarray
+        ):
             raise RuntimeError(
                 f"an item of input {_core.clean(arg.name)} is no array but a {type(item).__name__}"
             )

@@ -13,8 +13,6 @@ import os
 import time
 from typing import NamedTuple
 
-import numpy
-
 from sol import _core
 from sol.onnx import measure, options
 from sol.onnx.capi import onnxruntime_pybind11_state as errors
@@ -230,7 +228,9 @@ class InferenceSession:
         for name in names:
             if name not in self._output_at:
                 known = [_core.clean(name) for name in self._output_at]
-                raise errors.InvalidArgument(f"there is no output {name!r}; the outputs are {known}")
+                raise errors.InvalidArgument(
+                    f"there is no output {name!r}; the outputs are {known}"
+                )
         return [self._output_at[name] for name in names]
 
 

@@ -9,8 +9,6 @@ import enum
 import operator
 import warnings
 
-from sol.onnx.capi.onnxruntime_pybind11_state import NotImplemented
-
 PROVIDER = "CPUExecutionProvider"  # the only one: SOL runs on the processor
 
 
@@ -56,7 +54,9 @@ class _Options:
         kind = type(self.FIELDS[name])
         accepted = (bool, int) if kind is bool else kind
         if not isinstance(value, accepted) or (kind is int and isinstance(value, bool)):
-            raise TypeError(f"{type(self).__name__}.{name} is of type {kind.__name__}, not {value!r}")
+            raise TypeError(
+                f"{type(self).__name__}.{name} is of type {kind.__name__}, not {value!r}"
+            )
         self.__dict__[name] = kind(value)
 
     def _add_entry(self, key, value):
@@ -122,11 +122,13 @@ class SessionOptions(_Options):
 
     def add_free_dimension_override_by_denotation(self, denotation, value):
         """Raises NotImplemented."""
-        raise NotImplemented("SOL does not read denotations of sizes; name the size in the file")
+        raise NotImplementedError(
+            "SOL does not read denotations of sizes; name the size in the file"
+        )
 
     def add_initializer(self, name, value):
         """Raises NotImplemented."""
-        raise NotImplemented("SOL takes the values of initializers from the file only")
+        raise NotImplementedError("SOL takes the values of initializers from the file only")
 
     def add_external_initializers(self, names, values):
         """Raises NotImplemented."""
@@ -138,14 +140,14 @@ class SessionOptions(_Options):
 
     def register_custom_ops_library(self, path):
         """Raises NotImplemented."""
-        raise NotImplemented("SOL cannot load libraries with operators for ONNX Runtime")
+        raise NotImplementedError("SOL cannot load libraries with operators for ONNX Runtime")
 
     def check(self):
         """Raises NotImplemented for an option that SOL cannot obey."""
         if self.optimized_model_filepath:
-            raise NotImplemented("optimized_model_filepath: SOL does not write ONNX files")
+            raise NotImplementedError("optimized_model_filepath: SOL does not write ONNX files")
         if self._entries.get("session.load_model_format", "ONNX") != "ONNX":
-            raise NotImplemented("session.load_model_format: SOL reads ONNX files only")
+            raise NotImplementedError("session.load_model_format: SOL reads ONNX files only")
 
     def size(self, dim):
         """Returns a dim of an input or output, with the value that the program has given to a named open size."""
@@ -171,7 +173,7 @@ class RunOptions(_Options):
 
     def add_active_adapter(self, adapter):
         """Raises NotImplemented."""
-        raise NotImplemented("SOL does not have adapters, which would change the weights")
+        raise NotImplementedError("SOL does not have adapters, which would change the weights")
 
 
 def get_available_providers():

@@ -27,15 +27,32 @@ static const char *copy_text(struct arena *arena, const struct bytes *in) {
 
 /* ONNX's own names of the element types. */
 static const char *const element_names[N_TYPES] = {
-    [TYPE_F32] = "float",           [TYPE_U8] = "uint8",         [TYPE_I8] = "int8",
-    [TYPE_U16] = "uint16",          [TYPE_I16] = "int16",        [TYPE_I32] = "int32",
-    [TYPE_I64] = "int64",           [TYPE_STRING] = "string",    [TYPE_BOOL] = "bool",
-    [TYPE_F16] = "float16",         [TYPE_F64] = "double",       [TYPE_U32] = "uint32",
-    [TYPE_U64] = "uint64",          [TYPE_C64] = "complex64",    [TYPE_C128] = "complex128",
-    [TYPE_BF16] = "bfloat16",       [TYPE_E4M3FN] = "float8e4m3fn", [TYPE_E4M3FNUZ] = "float8e4m3fnuz",
-    [TYPE_E5M2] = "float8e5m2",     [TYPE_E5M2FNUZ] = "float8e5m2fnuz", [TYPE_U4] = "uint4",
-    [TYPE_I4] = "int4",             [TYPE_E2M1] = "float4e2m1",  [TYPE_E8M0] = "float8e8m0",
-    [TYPE_U2] = "uint2",            [TYPE_I2] = "int2",
+    [TYPE_F32] = "float",
+    [TYPE_U8] = "uint8",
+    [TYPE_I8] = "int8",
+    [TYPE_U16] = "uint16",
+    [TYPE_I16] = "int16",
+    [TYPE_I32] = "int32",
+    [TYPE_I64] = "int64",
+    [TYPE_STRING] = "string",
+    [TYPE_BOOL] = "bool",
+    [TYPE_F16] = "float16",
+    [TYPE_F64] = "double",
+    [TYPE_U32] = "uint32",
+    [TYPE_U64] = "uint64",
+    [TYPE_C64] = "complex64",
+    [TYPE_C128] = "complex128",
+    [TYPE_BF16] = "bfloat16",
+    [TYPE_E4M3FN] = "float8e4m3fn",
+    [TYPE_E4M3FNUZ] = "float8e4m3fnuz",
+    [TYPE_E5M2] = "float8e5m2",
+    [TYPE_E5M2FNUZ] = "float8e5m2fnuz",
+    [TYPE_U4] = "uint4",
+    [TYPE_I4] = "int4",
+    [TYPE_E2M1] = "float4e2m1",
+    [TYPE_E8M0] = "float8e8m0",
+    [TYPE_U2] = "uint2",
+    [TYPE_I2] = "int2",
 };
 
 /* Recursive: proto_read limits how deep messages, and so types, are nested. */
@@ -85,8 +102,7 @@ static const struct sol_onnx_port *tell_ports(struct arena *arena, const struct 
         ports[i].type = describe_type(arena, value->type);
         ports[i].rank = shape ? shape->dims.n : -1;
         ports[i].dim = shape ? tell_dims(arena, shape) : NULL;
-        ports[i].is_initialized =
-            values == &graph->inputs && has_initializer(graph, value->name);
+        ports[i].is_initialized = values == &graph->inputs && has_initializer(graph, value->name);
     }
     return ports;
 }
