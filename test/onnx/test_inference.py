@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import sol
 import sol.onnx as ort
 from sol.onnx.capi.onnxruntime_pybind11_state import (
     Fail,
@@ -81,6 +82,25 @@ def test_inputs_and_outputs(net):
     assert ports(net.get_outputs()) == [("y", "tensor(float)", ["n", None])]
     assert ports(net.get_overridable_initializers()) == [("w", "tensor(float)", [2])]
     assert str(net.get_inputs()[0]) == "NodeArg(name='x', type='tensor(float)', shape=['n', 2])"
+
+
+def test_a_program_may_change_what_it_is_told(net):
+    net.get_inputs()[0].shape[0] = 1
+    assert net.get_inputs()[0].shape == ["n", 2]
+    options = ort.SessionOptions()
+    session = ort.InferenceSession(described().SerializeToString(), options)
+    options.logid = "other"
+    assert session.get_session_options().logid == ""
+
+
+def test_severity_is_that_of_the_log():
+    before = sol.log.level()
+    for severity, level in ((1, sol.log.info), (2, sol.log.warn), (4, sol.log.error)):
+        ort.set_default_logger_severity(severity)
+        assert sol.log.level() == level
+    sol.log.set_level(before)
+    with pytest.raises(ValueError, match="from 0 to 4"):
+        ort.set_default_logger_severity(9)
 
 
 def test_metadata(net):
@@ -261,6 +281,7 @@ def test_shapes_may_depend_on_a_replaced_initializer():
     inputs = [port("x", FLOAT, ["n", 6]), port("s", INT64, [2])]
     values = {"s": np.array([-1, 3])}
     session = open_session([node("Reshape", "x s")], inputs, [port("y", FLOAT, None)], values)
+    assert session.get_outputs()[0].shape == [None, None]
     value = np.zeros((3, 6), np.float32)
     assert session.run(None, {"x": value})[0].shape == (6, 3)
     assert session.run(None, {"x": value, "s": [2, -1]})[0].shape == (2, 9)

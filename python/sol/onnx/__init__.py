@@ -35,11 +35,13 @@ from sol.onnx.options import (
     SessionOptions,
     get_available_providers,
     get_device,
+    set_default_logger_severity,
 )
 
 __all__ = [
     "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "InferenceSession", "ModelMetadata", "NodeArg", "RunOptions",
     "SessionOptions", "__version__", "capi", "get_available_providers", "get_device",
+    "set_default_logger_severity",
     "Network", "cache", "config", "deploy", "deployment", "device", "devices", "load", "log", "memory", "profile", "report",
     "versions",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The values of a call of an ``InferenceSession``, checked against the inputs (NodeArg) that the file declares.
+"""The values of a call of an ``InferenceSession``, checked against the inputs that the file declares.
 
 check_feed(inputs, {name: value}) -> {name: value}, for Network.__call__
 
@@ -11,7 +11,7 @@ import numpy
 
 from sol import _core
 from sol.onnx.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
-from sol.onnx.session import ML_TYPES, NUMBERS, NUMPY_TYPES, STRING, dtype_of
+from sol.onnx.session import NUMBERS, STRING, dtype_of
 
 # ONNX's names of its element types, by number.
 ELEMENTS = [
@@ -21,19 +21,20 @@ ELEMENTS = [
 ]  # fmt: skip
 
 
-class Feed(NamedTuple):
-    """An input. ``has_shape``: its shape is known; without this, a NodeArg with the shape [] may be anything.
+class Port(NamedTuple):
+    """An input or output. ``dims``: numbers, names or None for open sizes; None if the rank is unknown.
 
     ``has_default``: an initializer of the file gives its value, if the call does not.
     """
 
-    arg: object
-    has_shape: bool
-    has_default: bool
+    name: str
+    type: str
+    dims: object
+    has_default: bool = False
 
 
 def check_feed(inputs, feed):
-    """Returns {name: value} of the inputs (Feed): those of the dict ``feed``, and None for each optional that is missing.
+    """Returns {name: value} of the inputs (Port): those of the dict ``feed``, and None for each optional that is missing.
 
     Raises the exceptions of ``InferenceSession.run``.
     """
@@ -41,71 +42,65 @@ def check_feed(inputs, feed):
         raise TypeError(f"input_feed is a dict of names, not a {type(feed).__name__}")
     _check_names(inputs, feed)
     return {
-        arg.name: _check_value(arg, has_shape, feed.get(arg.name))
-        for arg, has_shape, has_default in inputs
-        if arg.name in feed or not has_default
+        port.name: _check_value(port, feed.get(port.name))
+        for port in inputs
+        if port.name in feed or not port.has_default
     }
 
 
 def _check_names(inputs, feed):
-    missing = [
-        arg.name
-        for arg, _, has_default in inputs
-        if arg.name not in feed and not has_default and not arg.type.startswith("optional")
-    ]
-    if missing:
-        names = [_core.clean(name) for name in missing]
-        raise ValueError(f"the inputs {names} are missing; the call has {list(feed)}")
-    names = [arg.name for arg, _, _ in inputs]
-    if unknown := feed.keys() - set(names):
-        first = min(unknown, key=str)
-        raise InvalidArgument(f"there is no input {first!r}; the inputs are {names}")
+    names = [port.name for port in inputs]
+    needed = [x.name for x in inputs if not x.has_default and not x.type.startswith("optional")]
+    if missing := [name for name in needed if name not in feed]:
+        raise ValueError(f"the inputs {missing} are missing; the call has {list(feed)}")
+    if unknown := [name for name in feed if name not in names]:
+        raise InvalidArgument(f"there is no input {unknown[0]!r}; the inputs are {names}")
 
 
-def _check_value(arg, has_shape, value):
-    kind = arg.type
+def _check_value(port, value):
+    kind = port.type
     if kind.startswith("optional("):
         if value is None:
             return None
-        kind = kind[len("optional(") : -1]
+        kind = _inner(kind)
+    what = f"input {_core.clean(port.name)}"
     if value is None:
-        raise Fail(f"input {_core.clean(arg.name)} is None; it is no optional but a {kind}")
+        raise Fail(f"{what} is None; it is no optional but a {kind}")
     if kind.startswith("seq("):
-        return _check_sequence(arg, kind[len("seq(") : -1], value)
-    array = _check_array(arg, kind, value)
-    if has_shape:
-        _check_shape(arg, array.shape)
+        return _check_sequence(what, _inner(kind), value)
+    array = _check_array(what, kind, value)
+    if port.dims is not None:
+        _check_shape(what, port.dims, array.shape)
     return array
 
 
-def _check_sequence(arg, kind, value):
+def _inner(kind):
+    """Returns "tensor(float)" for "seq(tensor(float))", and "float" for "tensor(float)"."""
+    return kind[kind.index("(") + 1 : -1]
+
+
+def _check_sequence(what, kind, value):
     if not isinstance(value, list):
-        raise InvalidArgument(
-            f"input {_core.clean(arg.name)} is a sequence: a list of {kind}, not a {type(value).__name__}"
-        )
-    for item in value:
-        if not isinstance(
-            item, (list, numpy.ndarray) if kind.startswith("seq(") else numpy.ndarray
-        ):
-            raise RuntimeError(
-                f"an item of input {_core.clean(arg.name)} is no array but a {type(item).__name__}"
-            )
+        raise InvalidArgument(f"{what} is a list of {kind}, not a {type(value).__name__}")
     if kind.startswith("seq("):
-        return [_check_sequence(arg, kind[len("seq(") : -1], item) for item in value]
-    return [_check_array(arg, kind, item) for item in value]
+        return [_check_sequence(f"an item of {what}", _inner(kind), item) for item in value]
+    for item in value:
+        if not isinstance(item, numpy.ndarray):
+            raise RuntimeError(f"an item of {what} is no array but a {type(item).__name__}")
+    return [_check_array(f"an item of {what}", kind, item) for item in value]
 
 
-def _check_array(arg, kind, value):
-    """Returns a tensor in the machine's byte order. ``kind``: such as "tensor(float)"; "": any."""
+def _check_array(what, kind, value):
+    """Returns a tensor in the machine's byte order. ``kind``: such as "tensor(float)"."""
     if isinstance(value, list):
-        return _array_of(arg, kind, value)
+        return _array_of(what, kind, value)
     if not isinstance(value, numpy.ndarray):
         raise RuntimeError(
-            f"input {_core.clean(arg.name)} is a {type(value).__name__}; a tensor is a NumPy array"
-            " or nested lists of numbers, and a scalar is numpy.array(number, dtype)"
+            f"{what} is a {type(value).__name__}; a tensor is a NumPy array or nested lists of numbers, and a scalar is"
+            " numpy.array(number, dtype)"
         )
-    if kind not in ("", found := _describe(value.dtype)):
-        raise InvalidArgument(f"input {_core.clean(arg.name)} is a {found}, not a {kind}")
+    if (found := _describe(value.dtype)) != kind:
+        raise InvalidArgument(f"{what} is a {found}, not a {kind}")
     return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
@@ -115,22 +110,18 @@ def _describe(dtype):
     return f"tensor({ELEMENTS[number] or dtype})"
 
 
-def _array_of(arg, kind, value):
+def _array_of(what, kind, value):
     """Returns an array of the type ``kind`` from nested lists. As in ONNX Runtime, fractions are cut off for integers."""
-    number = ELEMENTS.index(kind[len("tensor(") : -1] if kind else "float")
-    dtype = dtype_of(number) if number in {STRING, *NUMPY_TYPES, *ML_TYPES} else None
     try:
-        return numpy.array(value, dtype)
+        return numpy.array(value, dtype_of(ELEMENTS.index(_inner(kind))))
     except (ValueError, TypeError, OverflowError) as error:
-        raise RuntimeError(f"input {_core.clean(arg.name)} is no {kind}: {error}") from error
+        raise RuntimeError(f"{what} is no {kind}: {error}") from error
 
 
-def _check_shape(arg, found):
-    fits = len(found) == len(arg.shape) and all(
-        not isinstance(size, int) or size == n for size, n in zip(arg.shape, found)
+def _check_shape(what, dims, found):
+    fits = len(found) == len(dims) and all(
+        not isinstance(size, int) or size == n for size, n in zip(dims, found)
     )
     if not fits:
-        shape = ", ".join(_core.clean("?" if size is None else str(size)) for size in arg.shape)
-        raise InvalidArgument(
-            f"input {_core.clean(arg.name)} has the shape {list(found)}, not [{shape}]"
-        )
+        shape = ", ".join(_core.clean("?" if size is None else str(size)) for size in dims)
+        raise InvalidArgument(f"{what} has the shape {list(found)}, not [{shape}]")

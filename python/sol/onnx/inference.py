@@ -9,6 +9,7 @@ of the file (_core.read_info), and errors are exceptions of ONNX Runtime's kinds
 """
 
 import contextlib
+import copy
 import os
 import time
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from sol import _core
 from sol.onnx import measure, options
 from sol.onnx.capi import onnxruntime_pybind11_state as errors
-from sol.onnx.feed import Feed, check_feed
+from sol.onnx.feed import Port, check_feed
 from sol.onnx.network import load
 from sol.onnx.override import remove_initializers
 from sol.onnx.source import read_source
@@ -31,6 +32,11 @@ class NodeArg(NamedTuple):
     name: str
     type: str
     shape: list
+
+
+def _node_arg(port):
+    """Returns a NodeArg of its own list, which a program may change."""
+    return NodeArg(port.name, port.type, list(port.dims or ()))
 
 
 class ModelMetadata(NamedTuple):
@@ -66,9 +72,9 @@ class InferenceSession:
     ):
         if not isinstance(path_or_bytes, (str, os.PathLike, bytes)):
             raise TypeError(f"expected a path or bytes, got {type(path_or_bytes).__name__}")
-        self._options = options.SessionOptions() if sess_options is None else sess_options
-        if not isinstance(self._options, options.SessionOptions):
+        if not isinstance(sess_options, options.SessionOptions | None):
             raise TypeError(f"sess_options is no SessionOptions but {sess_options!r}")
+        self._options = copy.deepcopy(sess_options) or options.SessionOptions()
         options.check_providers(providers)
         self._options.check()
         with _translate(errors.InvalidProtobuf):
@@ -89,24 +95,27 @@ class InferenceSession:
         """Sets what the file declares. From version 4 of the format on, an input with an initializer has a default value."""
         has_defaults = info["ir_version"] >= 4
         shown = [port for port in info["inputs"] if has_defaults or not port[3]]
-        self._feeds = [Feed(self._node_arg(*port), port[2] is not None, port[3]) for port in shown]
+        self._inputs = [self._port(*port) for port in shown]
         names = {dim for port in shown for dim in port[2] or () if isinstance(dim, str)}
         self._outputs = [
-            self._node_arg(*port[:2], self._find_dims(at, names) if port[2] is None else port[2])
-            for at, port in enumerate(info["outputs"])
+            self._port(name, kind, self._find_dims(at, names) if dims is None else dims)
+            for at, (name, kind, dims, _) in enumerate(info["outputs"])
         ]
-        self._output_at = {arg.name: i for i, arg in enumerate(self._outputs)}
+        self._output_at = {port.name: i for i, port in enumerate(self._outputs)}
         texts = ("producer", "graph_name", "domain", "description", "graph_description", "version")
         self._meta = ModelMetadata(*(info[key] for key in texts), info["properties"])
 
-    def _node_arg(self, name, kind, dims, has_default=False):
-        return NodeArg(name, kind, [self._options.size(dim) for dim in dims or ()])
+    def _port(self, name, kind, dims, has_default=False):
+        sizes = None if dims is None else [self._options.size(dim) for dim in dims]
+        return Port(name, kind, sizes, has_default)
 
     def _find_dims(self, at, names):
         """Returns the dims of output ``at`` that SOL has found, with the ``names`` of open sizes; or None."""
         dims = self.network.outputs[at][2]
-        if dims is None or self.network.session or self._source:  # it may depend on an initializer
+        if dims is None or self.network.session:
             return None
+        if self._source:  # a call that replaces an initializer may change the sizes
+            return [None] * len(dims)
         found = [self.network.size_name(x) if x is not None and x < 0 else x for x in dims]
         return [x if x in names or isinstance(x, int) else None for x in found]
 
@@ -114,22 +123,22 @@ class InferenceSession:
 
     def get_inputs(self):
         """Returns the list of inputs (NodeArg), without those of ``get_overridable_initializers``."""
-        return [feed.arg for feed in self._feeds if not feed.has_default]
+        return [_node_arg(port) for port in self._inputs if not port.has_default]
 
     def get_outputs(self):
         """Returns the list of outputs (NodeArg), with the shapes that the file declares."""
-        return self._outputs
+        return [_node_arg(port) for port in self._outputs]
 
     def get_overridable_initializers(self):
         """Returns the list of inputs that have a value in the file, which a call may replace."""
-        return [feed.arg for feed in self._feeds if feed.has_default]
+        return [_node_arg(port) for port in self._inputs if port.has_default]
 
     def get_modelmeta(self):
         """Returns the ModelMetadata."""
         return self._meta
 
     def get_session_options(self):
-        """Returns the SessionOptions."""
+        """Returns the SessionOptions, a copy of the argument."""
         return self._options
 
     def get_providers(self):
@@ -164,7 +173,7 @@ class InferenceSession:
         output; RuntimeError for a value that is no array or list; NotImplemented, Fail.
         """
         positions = self._find_outputs(output_names)
-        values = check_feed(self._feeds, input_feed)
+        values = check_feed(self._inputs, input_feed)
         if run_options is not None and not isinstance(run_options, options.RunOptions):
             raise TypeError(f"run_options is no RunOptions but {run_options!r}")
         if run_options is not None and run_options.terminate:
@@ -206,7 +215,7 @@ class InferenceSession:
 
     def _find_network(self, values):
         """Returns the network for a call. Where the call replaces initializers, these are inputs of another network."""
-        names = frozenset(values.keys() & {x.arg.name for x in self._feeds if x.has_default})
+        names = frozenset(values.keys() & {x.name for x in self._inputs if x.has_default})
         if names and names not in self._others:
             self._others[names] = self._load(*self._without(names))
         return self._others[names] if names else self.network

@@ -9,6 +9,9 @@ import enum
 import operator
 import warnings
 
+from sol import log
+from sol.onnx.capi import onnxruntime_pybind11_state as errors
+
 PROVIDER = "CPUExecutionProvider"  # the only one: SOL runs on the processor
 
 
@@ -122,13 +125,13 @@ class SessionOptions(_Options):
 
     def add_free_dimension_override_by_denotation(self, denotation, value):
         """Raises NotImplemented."""
-        raise NotImplementedError(
+        raise errors.NotImplemented(
             "SOL does not read denotations of sizes; name the size in the file"
         )
 
     def add_initializer(self, name, value):
         """Raises NotImplemented."""
-        raise NotImplementedError("SOL takes the values of initializers from the file only")
+        raise errors.NotImplemented("SOL takes the values of initializers from the file only")
 
     def add_external_initializers(self, names, values):
         """Raises NotImplemented."""
@@ -140,14 +143,14 @@ class SessionOptions(_Options):
 
     def register_custom_ops_library(self, path):
         """Raises NotImplemented."""
-        raise NotImplementedError("SOL cannot load libraries with operators for ONNX Runtime")
+        raise errors.NotImplemented("SOL cannot load libraries with operators for ONNX Runtime")
 
     def check(self):
         """Raises NotImplemented for an option that SOL cannot obey."""
         if self.optimized_model_filepath:
-            raise NotImplementedError("optimized_model_filepath: SOL does not write ONNX files")
+            raise errors.NotImplemented("optimized_model_filepath: SOL does not write ONNX files")
         if self._entries.get("session.load_model_format", "ONNX") != "ONNX":
-            raise NotImplementedError("session.load_model_format: SOL reads ONNX files only")
+            raise errors.NotImplemented("session.load_model_format: SOL reads ONNX files only")
 
     def size(self, dim):
         """Returns a dim of an input or output, with the value that the program has given to a named open size."""
@@ -173,7 +176,7 @@ class RunOptions(_Options):
 
     def add_active_adapter(self, adapter):
         """Raises NotImplemented."""
-        raise NotImplementedError("SOL does not have adapters, which would change the weights")
+        raise errors.NotImplemented("SOL does not have adapters, which would change the weights")
 
 
 def get_available_providers():
@@ -184,6 +187,13 @@ def get_available_providers():
 def get_device():
     """Returns "CPU"."""
     return "CPU"
+
+
+def set_default_logger_severity(severity):
+    """Sets SOL's log level, of the process: 0 and 1 stand for ``sol.log.info``, 2 for warnings, 3 and 4 for errors only."""
+    if severity not in range(5):
+        raise ValueError(f"the severity is a number from 0 to 4, not {severity!r}")
+    log.set_level((log.info, log.info, log.warn, log.error, log.error)[severity])
 
 
 def check_providers(providers):
