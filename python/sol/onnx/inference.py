@@ -81,7 +81,7 @@ class InferenceSession:
             source = read_source(path_or_bytes, self._options.folder())
             info = _core.read_info(source.value)
         self.network = self._load(source.value, source.folder)
-        self._source = source if any(port[3] for port in info["inputs"]) else None
+        self._source = source
         self._others = {}  # {names of replaced initializers: the network in which they are inputs}
         self._profiled = None  # the network and the values of the last call
         self._describe(info)
@@ -96,6 +96,8 @@ class InferenceSession:
         has_defaults = info["ir_version"] >= 4
         shown = [port for port in info["inputs"] if has_defaults or not port[3]]
         self._inputs = [self._port(*port) for port in shown]
+        if not self.get_overridable_initializers():
+            self._source = None  # its bytes are not needed again
         names = {dim for port in shown for dim in port[2] or () if isinstance(dim, str)}
         self._outputs = [
             self._port(name, kind, self._find_dims(at, names) if dims is None else dims)
@@ -163,9 +165,11 @@ class InferenceSession:
     def run(self, output_names, input_feed, run_options=None):
         """Computes the outputs of the names, in their order; None or [] stands for all. Returns a list of arrays.
 
-        input_feed   {name: value}. The first call that replaces an initializer compiles another network. A tensor is a NumPy array of the input's type, or nested lists of numbers; texts are arrays
+        input_feed   {name: value}. A tensor is a NumPy array of the input's type, or nested lists of numbers; texts are arrays
                      or lists of str. A sequence is a list of arrays. An optional may be missing or None
         run_options  RunOptions
+
+        A value for an initializer (``get_overridable_initializers``) replaces it. The first such call compiles another network.
 
         A result is an array, a list of them for a sequence, or None. It is new memory.
 
@@ -202,7 +206,7 @@ class InferenceSession:
         return path
 
     def run_with_ort_values(self, output_names, input_dict_ort_values, run_options=None):
-        """Raises NotImplemented: ``run`` takes arrays, and returns them without copies."""
+        """Raises NotImplemented: ``run`` takes and returns NumPy arrays."""
         raise errors.NotImplemented("SOL has no OrtValue; run takes NumPy arrays")
 
     def io_binding(self):
@@ -236,7 +240,7 @@ class InferenceSession:
             return range(len(self._outputs))
         for name in names:
             if name not in self._output_at:
-                known = [_core.clean(name) for name in self._output_at]
+                known = list(self._output_at)
                 raise errors.InvalidArgument(
                     f"there is no output {name!r}; the outputs are {known}"
                 )

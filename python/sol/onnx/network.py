@@ -29,10 +29,10 @@ def to_numpy(dtype):
 def load(model, batch_size=None, folder=None, shapes=None, deterministic=None):
     """Reads and compiles an ONNX file. Returns a Network.
 
-    model       a path, a file object, or the bytes of a file
-    batch_size  the usual value of an open first size: a hint for tuning; other values run, too
-    folder      where the external data of a file object or of bytes are
-    shapes      {input name: list of sizes} to compile for, if the file leaves sizes open
+    model          a path, a file object, or the bytes of a file
+    batch_size     the usual value of an open first size: a hint for tuning; other values run, too
+    folder         where the external data of a file object or of bytes are
+    shapes         {input name: list of sizes} to compile for, if the file leaves sizes open
     deterministic  True: deterministic mode; None: as the option "compiler::winograd" says
 
     A network that cannot be compiled as a whole becomes a session: at each call, partitions of it run compiled for the
