@@ -55,6 +55,36 @@ SOL_API int sol_onnx_n_nodes(const struct sol_onnx *onnx);
 SOL_API void sol_onnx_free(struct sol_onnx *onnx);
 
 /*
+ * What a file declares: its inputs and outputs as their author named them, and texts about it. sol_onnx_info_read does not check
+ * whether SOL can run the network. A text is "" where the file has none. A port's type is written as "tensor(float)",
+ * "seq(tensor(int64))" or "optional(tensor(float))", "" if it is none of these.
+ */
+struct sol_onnx_dim {
+    int64_t size;     /* -1: open */
+    const char *name; /* of an open size; "": none */
+};
+struct sol_onnx_port {
+    const char *name, *type;
+    int rank;                       /* -1: unknown; for an optional that of its value */
+    const struct sol_onnx_dim *dim; /* `rank` of them */
+    bool is_initialized;            /* an input for which the file has a value, too */
+};
+struct sol_onnx_info {
+    int64_t ir_version, version; /* of the format; of the model (INT64_MAX: none) */
+    const char *producer, *domain, *description, *graph_name, *graph_description;
+    int n_inputs, n_outputs, n_properties;
+    const struct sol_onnx_port *inputs, *outputs;
+    const char *const *keys, *const *values; /* of the properties */
+};
+
+/* EINVAL when the file cannot be read or is malformed. sol_onnx_info_free frees *out with all that it points to. */
+SOL_API SOL_CHECKED enum sol_status sol_onnx_info_read(const char *path,
+                                                       struct sol_onnx_info **out);
+SOL_API SOL_CHECKED enum sol_status sol_onnx_info_parse(const void *data, size_t size,
+                                                        struct sol_onnx_info **out);
+SOL_API void sol_onnx_info_free(struct sol_onnx_info *info);
+
+/*
  * Sessions run networks that cannot be compiled as a whole. A call compiles the partitions of the
  * graph that SOL supports, as soon as their shapes are known, and keeps them for later calls, also in branches
  * and loops. It interprets the other nodes. Sessions support all element types of ONNX except complex numbers,

@@ -7,7 +7,7 @@
  *   Shortcut                  runs a usual call of such a module without Python code
  *
  * A status becomes the exception of SOL_STATUS_LIST with libsol's message. Compiles, prepacks, runs, deployments, read_onnx
- * and measurements release the GIL; parse_onnx, open_session, Program.profile and Session.profile hold it. The types are static
+ * and measurements release the GIL; parse_onnx, read_info, open_session, Program.profile and Session.profile hold it. The types are static
  * variables, so only one interpreter per process can use the extension.
  */
 #include "_core.h"
@@ -342,6 +342,8 @@ static PyMethodDef core_methods[] = {
      "file_kind(bytes) -> what a file is that is no model, or None."},
     {"clean", core_clean, METH_VARARGS,
      "clean(text, keep_lines=False) -> untrusted text, made safe for a terminal or a log."},
+    {"read_info", core_read_info, METH_O,
+     "read_info(path or bytes) -> dict: what an ONNX file declares, as struct sol_onnx_info."},
     {"open_session", core_open_session, METH_VARARGS,
      "open_session(path or bytes, folder, device, winograd, autotune) -> Session."},
     {"query", core_query, METH_NOARGS,

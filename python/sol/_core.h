@@ -1,6 +1,6 @@
 /*
  * Declarations that the files of the extension share: _core.c (the module, conversions), _model.c, _host.c, _program.c,
- * _session.c, _guard.c, _slots.c, _deploy.c, _shortcut.c. Each Python type has a file, a spec, and a type object, which PyInit__core makes.
+ * _session.c, _info.c, _guard.c, _slots.c, _deploy.c, _shortcut.c. Each Python type has a file, a spec, and a type object, which PyInit__core makes.
  *
  * As in CPython's API, a function that returns an object returns a new reference, or NULL with an exception set.
  */
@@ -63,6 +63,7 @@ PyObject *wrap_model(PyTypeObject *type, struct sol_model *model);
 PyObject *wrap_onnx(struct sol_onnx *onnx);
 PyObject *wrap_program(struct sol_program *program);
 PyObject *core_open_session(PyObject *module, PyObject *args);
+PyObject *core_read_info(PyObject *module, PyObject *source);
 
 struct program_object {
     PyObject_HEAD struct sol_program *program;

@@ -4,11 +4,13 @@
     net = sol.load("model.onnx")
     y = net(x)
 
-libsol reads the file itself: it needs neither the onnx package nor a framework. All other names of the package ``sol``,
+libsol reads the file itself: it needs neither the onnx package nor a framework. A program that was written for ONNX Runtime may
+``import sol.onnx as ort`` instead of ``onnxruntime``: InferenceSession has the same interface (inference.py). All other names of the package ``sol``,
 such as ``sol.optimize``, are available here, too.
 """
 
 from sol import (
+    __version__,
     _names,
     cache,
     config,
@@ -21,10 +23,25 @@ from sol import (
     report,
     versions,
 )
+from sol.onnx import capi
 from sol.onnx.deploy import deploy
+from sol.onnx.inference import InferenceSession, ModelMetadata, NodeArg
 from sol.onnx.network import Network, load
+from sol.onnx.options import (
+    ExecutionMode,
+    ExecutionOrder,
+    GraphOptimizationLevel,
+    RunOptions,
+    SessionOptions,
+    get_available_providers,
+    get_device,
+    set_default_logger_severity,
+)
 
 __all__ = [
+    "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "InferenceSession", "ModelMetadata", "NodeArg", "RunOptions",
+    "SessionOptions", "__version__", "capi", "get_available_providers", "get_device",
+    "set_default_logger_severity",
     "Network", "cache", "config", "deploy", "deployment", "device", "devices", "load", "log", "memory", "profile", "report",
     "versions",
 ]  # fmt: skip

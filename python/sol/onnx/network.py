@@ -26,13 +26,14 @@ def to_numpy(dtype):
     return numpy.dtype(ml_dtypes.bfloat16)
 
 
-def load(model, batch_size=None, folder=None, shapes=None):
+def load(model, batch_size=None, folder=None, shapes=None, deterministic=None):
     """Reads and compiles an ONNX file. Returns a Network.
 
-    model       a path, a file object, or the bytes of a file
-    batch_size  the usual value of an open first size: a hint for tuning; other values run, too
-    folder      where the external data of a file object or of bytes are
-    shapes      {input name: list of sizes} to compile for, if the file leaves sizes open
+    model          a path, a file object, or the bytes of a file
+    batch_size     the usual value of an open first size: a hint for tuning; other values run, too
+    folder         where the external data of a file object or of bytes are
+    shapes         {input name: list of sizes} to compile for, if the file leaves sizes open
+    deterministic  True: deterministic mode; None: as the option "compiler::winograd" says
 
     A network that cannot be compiled as a whole becomes a session: at each call, partitions of it run compiled for the
     shapes of that call, and the other nodes are interpreted (``Network.counts``). With ``shapes``, this is an error.
@@ -41,12 +42,13 @@ def load(model, batch_size=None, folder=None, shapes=None):
     malformed, NotImplementedError for operators that SOL does not implement. The last two name the node.
     """
     source = read_source(model, folder)
+    winograd = config["compiler::winograd"] and not deterministic
     try:
-        return Network(source.model(shapes), source.name, batch_size)
+        return Network(source.model(shapes), source.name, batch_size, winograd)
     except NotImplementedError:
         if shapes is not None:
             raise
-        return Network(Session(open_session(source)), source.name)
+        return Network(Session(open_session(source, winograd)), source.name)
 
 
 class Network:
@@ -59,7 +61,7 @@ class Network:
     ``name``: path or name of the file. ``program``: the _core.Program, or absent. ``session``: the Session, or None.
     """
 
-    def __init__(self, model, name, batch_size=None):
+    def __init__(self, model, name, batch_size=None, winograd=True):
         self.name = name
         self.batch_size = batch_size
         self.session = model if isinstance(model, Session) else None
@@ -71,7 +73,7 @@ class Network:
         self.program = model.compile(
             device=config["compiler::device"] or None,
             batch_hint=batch_size or 0,
-            winograd=config["compiler::winograd"],
+            winograd=winograd,
             autotune=config["compiler::autotune"],
         )
         self._weights = self.program.weights(model.values(), model)

@@ -30,13 +30,13 @@ def dtype_of(number):
     return numpy.dtype(getattr(ml_dtypes, ML_TYPES[number]))
 
 
-def open_session(source):
-    """Opens a Source (source.py) as a _core.Session. Raises the same exceptions as ``load``."""
+def open_session(source, winograd):
+    """Opens a Source (source.py) as a _core.Session. ``winograd``: False for deterministic mode. Raises the same exceptions as ``load``."""
     return _core.open_session(
         source.value,
         source.folder,
         config["compiler::device"] or None,
-        config["compiler::winograd"],
+        winograd,
         config["compiler::autotune"],
     )
 

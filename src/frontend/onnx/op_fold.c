@@ -208,6 +208,7 @@ static enum sol_status run_moving(struct moving *m) {
 enum sol_status op_fold_moves(struct op_call *c) {
     struct moving m = {.c = c};
     int64_t dim[SOL_MAX_RANK];
+    if (!c->n_out) return fail(SOL_EUNSUPPORTED, "no output");
     m.im = (struct import){.arena = c->im->arena, .opset = c->im->opset, .is_single = true};
     TRY(run_moving(&m));
     const struct import_value *v = import_find(&m.im, *ITEM(c->node->outputs, const char *, 0));

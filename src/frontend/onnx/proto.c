@@ -50,7 +50,7 @@ struct message {
     static const struct field type##_fields[] = {__VA_ARGS__, {0, INT, 0, NULL}};      \
     static const struct message type##_message = {#type, sizeof(struct onnx_##type), type##_fields}
 
-static const struct message graph_message;
+static const struct message graph_message, type_message;
 
 TABLE(entry, FIELD(entry, 1, STRING, key), FIELD(entry, 2, STRING, value));
 TABLE(tensor, FIELD(tensor, 1, INTS, dims), FIELD(tensor, 2, INT, data_type),
@@ -73,7 +73,9 @@ TABLE(dim, FIELD(dim, 1, OPTIONAL_INT, value), FIELD(dim, 2, STRING, param));
 TABLE(shape, NESTED(shape, 1, MESSAGES, dims, dim));
 TABLE(tensor_type, FIELD(tensor_type, 1, INT, elem_type),
       NESTED(tensor_type, 2, MESSAGE, shape, shape));
-TABLE(type, NESTED(type, 1, MESSAGE, tensor, tensor_type));
+TABLE(holder, NESTED(holder, 1, MESSAGE, type, type)); /* TypeProto.Sequence, TypeProto.Optional */
+TABLE(type, NESTED(type, 1, MESSAGE, tensor, tensor_type),
+      NESTED(type, 4, MESSAGE, sequence, holder), NESTED(type, 9, MESSAGE, optional, holder));
 TABLE(value, FIELD(value, 1, STRING, name), NESTED(value, 2, MESSAGE, type, type));
 TABLE(opset, FIELD(opset, 1, STRING, domain), FIELD(opset, 2, INT, version));
 TABLE(function, FIELD(function, 1, STRING, name), FIELD(function, 4, STRINGS, inputs),
@@ -81,13 +83,18 @@ TABLE(function, FIELD(function, 1, STRING, name), FIELD(function, 4, STRINGS, in
       NESTED(function, 7, MESSAGES, nodes, node), NESTED(function, 9, MESSAGES, opsets, opset),
       FIELD(function, 10, STRING, domain), NESTED(function, 11, MESSAGES, defaults, attribute),
       FIELD(function, 13, STRING, overload));
-TABLE(model, FIELD(model, 1, INT, ir_version), NESTED(model, 7, MESSAGE, graph, graph),
-      NESTED(model, 8, MESSAGES, opsets, opset), NESTED(model, 25, MESSAGES, functions, function));
+TABLE(property, FIELD(property, 1, BYTES, key), FIELD(property, 2, BYTES, value));
+TABLE(model, FIELD(model, 1, INT, ir_version), FIELD(model, 2, BYTES, producer),
+      FIELD(model, 4, BYTES, domain), FIELD(model, 5, OPTIONAL_INT, version),
+      FIELD(model, 6, BYTES, description), NESTED(model, 7, MESSAGE, graph, graph),
+      NESTED(model, 8, MESSAGES, opsets, opset), NESTED(model, 14, MESSAGES, properties, property),
+      NESTED(model, 25, MESSAGES, functions, function));
 
-/* Declared above, since the tables of graphs and nodes refer to each other. */
+/* Declared above, since the tables of graphs and nodes refer to each other, as those of types and holders do. */
 static const struct field graph_fields[] = {NESTED(graph, 1, MESSAGES, nodes, node),
                                             FIELD(graph, 2, STRING, name),
                                             NESTED(graph, 5, MESSAGES, initializers, tensor),
+                                            FIELD(graph, 10, BYTES, description),
                                             NESTED(graph, 11, MESSAGES, inputs, value),
                                             NESTED(graph, 12, MESSAGES, outputs, value),
                                             FIELD(graph, 15, BYTES_LIST, sparse),

@@ -72,8 +72,13 @@ struct onnx_tensor_type {
     int64_t elem_type;
     struct onnx_shape *shape;
 };
+/* At most one is set. `sequence` and `optional` hold the type of the items, or of the value. */
 struct onnx_type {
     struct onnx_tensor_type *tensor;
+    struct onnx_holder *sequence, *optional;
+};
+struct onnx_holder {
+    struct onnx_type *type;
 };
 struct onnx_value {
     const char *name;
@@ -86,6 +91,7 @@ struct onnx_graph {
     struct list initializers;    /* struct onnx_tensor */
     struct list inputs, outputs; /* struct onnx_value */
     struct list sparse;          /* struct bytes: sparse initializers, which SOL refuses */
+    struct bytes *description;
 };
 
 struct onnx_opset {
@@ -93,11 +99,18 @@ struct onnx_opset {
     int64_t version;
 };
 
+/* What only describes a model may be any bytes: SOL must not refuse a file because of it. */
+struct onnx_property {
+    struct bytes *key, *value;
+};
+
 struct onnx_model {
-    int64_t ir_version;
+    int64_t ir_version, *version;
+    struct bytes *producer, *domain, *description;
     struct onnx_graph *graph;
-    struct list opsets;    /* struct onnx_opset */
-    struct list functions; /* struct onnx_function */
+    struct list opsets;     /* struct onnx_opset */
+    struct list properties; /* struct onnx_property */
+    struct list functions;  /* struct onnx_function */
 };
 
 /* A model-local function: a node that calls it is replaced by `nodes`. */
