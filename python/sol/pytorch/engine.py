@@ -35,6 +35,7 @@ from sol.pytorch.inputs import (
     find_batch,
     find_sizes,
     has_open_dims,
+    is_empty,
 )
 from sol.pytorch.modes import GRADIENT, find_mode
 from sol.pytorch.plan import describe_sizes, follow_threads, make_plan
@@ -152,6 +153,7 @@ class Engine:
             leaves = self._flatten(args, {})
             tensors, constants, batch = self._bind(leaves)
             self._refuse_run(state.reason or find_mode(state.snapshot, leaves))
+            self._refuse_run("an input is empty" if is_empty(batch) else None)
             entry = self._find_entry(state, constants, batch)
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
@@ -202,6 +204,9 @@ class Engine:
         reason = find_mode(state.snapshot, leaves)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
+        if is_empty(batch):
+            # There is nothing to compute, so this is no fallback. PyTorch knows which operators refuse empty tensors.
+            return self._run_eager(args, kwargs)
         entry = self._find_entry(state, constants, batch)
         if entry.is_first:
             return self._run_first(state, entry, args, kwargs)
@@ -211,9 +216,13 @@ class Engine:
         reason = entry.reads.find_conflict(leaves)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
-        if entry.plan.updates:
-            return self._run_writing(entry, tensors, batch, leaves, args, kwargs)
-        return self._run(state, entry, tensors, batch, leaves is args, args, kwargs)
+        try:
+            if entry.plan.updates:
+                return self._run_writing(entry, tensors, batch, leaves, args, kwargs)
+            return self._run(state, entry, tensors, batch, leaves is args, args, kwargs)
+        except (IndexError, ValueError) as error:
+            refused = error
+        return self._run_refused(refused, args, kwargs)
 
     def _run_writing(self, entry, tensors, batch, leaves, args, kwargs):
         """Runs a call that writes buffers. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
@@ -345,6 +354,18 @@ class Engine:
             if hasattr(own, "add_note"):  # Python 3.11
                 own.add_note(f"sol.optimize was called with other inputs: {error}")
             raise
+
+    def _run_refused(self, error, args, kwargs):
+        """Runs a call in PyTorch whose data SOL refused, such as an index out of range: PyTorch raises its own exception.
+
+        The failed call has changed nothing (struct update in src/ir/ir.h). The reason has no values, so that bad data cannot
+        make the table of reasons grow.
+        """
+        if self.options.fullgraph:
+            raise error
+        bad_index = isinstance(error, IndexError)
+        reason = "an index in the data is out of range" if bad_index else str(error)
+        return self._fall_back(reason, args, kwargs)
 
     def _log(self, reason, level=log.warn):
         """Logs a fallback once per reason, so that a loop of calls does not repeat the message."""

@@ -95,9 +95,12 @@ class Plan:
         """Returns the reason why SOL must not run these open sizes, or None."""
         if not self.batches.admit(batch):
             return f"{describe_sizes(batch)} is outside of what torch.export proved"
-        is_empty = 0 in batch if isinstance(batch, tuple) else batch == 0
-        if is_empty and any(0 not in shape for shape in self._output_shapes(self.symbols(batch))):
-            return "an empty batch with a result that is not empty"
+        try:
+            shapes = self._output_shapes(self.symbols(batch))
+        except ValueError as error:  # a condition of the program does not hold
+            return f"{describe_sizes(batch)}: {error}"
+        if any(0 in shape for shape in shapes):
+            return f"{describe_sizes(batch)}: a result is empty"
         return None
 
     def find_overlap(self, weights, leaves):
@@ -126,9 +129,9 @@ class Plan:
         return outputs[0] if self.is_single else self.build(outputs)
 
     def note_batch(self, batch):
-        """Adds a batch size to ``ready``. ``refusal`` must have admitted it. 0 is never added."""
+        """Adds a batch size to ``ready``. ``refusal`` must have admitted it."""
         key = -1 if batch is None else batch
-        if key and key not in self.ready and len(self.ready) < MAX_SHAPES:
+        if key not in self.ready and len(self.ready) < MAX_SHAPES:
             shapes = self._output_shapes(self.symbols(batch))
             self.ready[key] = tuple((shape,) for shape in shapes)
 
