@@ -86,8 +86,18 @@ static void touch_slot(struct slot *slot, int step) {
     slot->last = step;
 }
 
+static bool uses_call(const struct step *step) {
+    for (int i = 0; i < step->n_ptr; i++) {
+        enum buffer_kind kind = step->ptr[i].kind;
+        if (kind == BUFFER_ARENA || kind == BUFFER_INPUT || kind == BUFFER_OUTPUT) return true;
+    }
+    return false;
+}
+
 /* Also extends the lifetimes of the arena slots that the step uses to this step. */
 enum sol_status build_step(struct build *b, bool prepack, const struct step *step) {
+    if (prepack && uses_call(step))
+        return fail(SOL_EBUG, "%s of %s runs once but uses memory of a call", step->name, step->layers);
     struct step copy = *step;
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
     copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);

@@ -65,6 +65,8 @@ static void cluster_copy(struct clustering *c, struct layer *l) {
         if (c->of[next->id] || !movement_is_possible(next)) break;
         if (movement_keeps_batch(next) != movement_keeps_batch(l))
             break; /* one table is applied either per sample or to the whole tensor */
+        if (next->out[0]->is_constant != l->out[0]->is_constant)
+            break; /* a copy of a constant into a concat's output, which is the call's memory, runs at every call */
         cluster_add(c, cluster, next);
     }
 }

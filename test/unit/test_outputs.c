@@ -17,6 +17,10 @@ static const char *const models[] = {
     "%2 = linear %0 %1\n%3 = sigmoid %1\n%4 = linear %2 %3\noutput %3 \"a\"\noutput %4 \"b\"\n",
     "%2 = softmax %1 axis=1\n%3 = concat %2 %1 axis=1\noutput %2 \"a\"\noutput %3 \"b\"\n",
     "%2 = reshape %1 shape=[9]\n%3 = neg %2\noutput %2 \"a\"\noutput %3 \"b\"\n",
+    /* A part of a concat depends on parameters alone; it is written into the call's memory. */
+    "%2 = reshape %1 shape=[1,3,3]\n%3 = permute %2 axes=[0,2,1]\n%4 = linear %0 %1\n"
+    "%5 = linear %4 %1\n%6 = linear %5 %1\n%7 = reshape %6 shape=[1,2,3]\n%8 = concat %7 %3 %7 axis=1\n"
+    "%9 = linear %8 %1\n%10 = linear %9 %1\noutput %10 \"a\"\noutput %9 \"b\"\n",
 };
 
 static bool run(const char *lines, const char *device, float out[2][2][N_MAX]) {
