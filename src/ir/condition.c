@@ -67,6 +67,11 @@ static void check_slice(struct collector *c, const struct layer *l) {
     require(c, size_sub(in->dim[l->attr.axis], most), 1, l, "the slice leaves input", in);
 }
 
+/* There is no index of the largest of no values. */
+static void check_extreme(struct collector *c, const struct layer *l) {
+    require(c, l->in[0]->dim[l->attr.axis], 1, l, "no values along the axis, of input", l->in[0]);
+}
+
 static void check_sizes(struct collector *c, const struct layer *l, const struct tensor *out) {
     for (int d = 0; d < out->rank; d++)
         require(c, out->dim[d], 0, l, "a negative size, of input", l->n_in ? l->in[0] : out);
@@ -78,6 +83,7 @@ static void check_layer(struct collector *c, const struct layer *l) {
                      l->kind == LAYER_adaptive_avg_pool;
     if (is_window) check_window(c, l);
     if (l->kind == LAYER_slice) check_slice(c, l);
+    if (l->kind == LAYER_argmax || l->kind == LAYER_argmin) check_extreme(c, l);
     for (int i = 0; i < l->n_out; i++) check_sizes(c, l, l->out[i]);
 }
 

@@ -137,3 +137,15 @@ def test_program(tmp_path):
     argv = [PROGRAM, "run", tmp_path / "net.onnx", "--shape=1,3,0,60"]
     done = subprocess.run(list(map(str, argv)), capture_output=True, text=True)
     assert done.returncode != 0 and "no rows or columns in input [1,3,0,60]" in done.stderr
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_index_of_the_largest_of_no_values(op):
+    node = helper.make_node(op, ["x"], ["y"], axis=1, name="best", keepdims=0)
+    model = make([node], {"x": ["n", "length"]}, {"y": ["n"]}, [])
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    net = sol.onnx.load(model.SerializeToString())
+    assert net(np.zeros((0, 3), "f4")).shape == (0,)
+    with pytest.raises(ValueError, match=r"\(best\): no values along the axis, of input \[2,0\]"):
+        net(np.zeros((2, 0), "f4"))
+    np.testing.assert_array_equal(net(np.ones((2, 3), "f4")), [0, 0])

@@ -291,7 +291,7 @@ def test_calls_may_overlap():
 
 def test_inputs_that_do_not_fit():
     net = load([helper.make_node("Unique", ["x"], ["y"])], {"x": np.float64([1])})
-    with pytest.raises(ValueError, match="input x: it is f32, not f64"):
+    with pytest.raises(TypeError, match="input x is float32, not float64"):
         net(real(1))
     with pytest.raises(ValueError, match=r"input x has the shape \[2, 2\], not \[\?\]"):
         net(np.zeros((2, 2)))

@@ -141,9 +141,11 @@ class Network:
         return (self._weights, symbols, Addresses(arrays), Addresses(results)), results
 
     def check_values(self, arrays, named=()):
-        """Returns the values of a session's call in the file's order. Raises ValueError for a shape that does not fit."""
+        """Returns the values of a session's call in the file's order. Raises TypeError or ValueError for an array that does not fit."""
         values = self._order(arrays, dict(named))
-        for (name, _, shape), value in zip(self.inputs, values):
+        for (name, dtype, shape), value in zip(self.inputs, values):
+            if isinstance(value, numpy.ndarray) and dtype is not None and dtype.kind != "O":
+                _check_dtype(name, dtype, value)
             if shape is not None and isinstance(value, numpy.ndarray):
                 check_shape(name, shape, value.shape, self.size_name)
         return values
@@ -186,12 +188,16 @@ class Addresses(list):
         self.arrays = arrays
 
 
+def _check_dtype(name, dtype, array):
+    if array.dtype != dtype:
+        raise TypeError(f"input {_core.clean(name)} is {array.dtype}, not {dtype}")
+
+
 def _check(port, array):
     name, dtype = _core.clean(port[0]), port[1]
     if not isinstance(array, numpy.ndarray):
         raise TypeError(f"input {name} is no NumPy array but a {type(array).__name__}")
-    if array.dtype != dtype:
-        raise TypeError(f"input {name} is {array.dtype}, not {dtype}")
+    _check_dtype(name, dtype, array)
     return numpy.require(array, requirements=["C", "A"])
 
 
