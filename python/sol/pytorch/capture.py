@@ -10,6 +10,7 @@ Both steps change state of the whole process while they run. So LOCK lets one th
 
 import contextlib
 import enum
+import functools
 import math
 import os
 import re
@@ -78,9 +79,10 @@ class Batches:
     multiples of}; ``least``: {name: the least size for which a library is valid}; ``titles``: {name: text for messages}.
     """
 
-    def __init__(self, names, ranges, guards, symbols, example):
+    def __init__(self, names, ranges, guards, symbols, example, read):
         self.names = names
         self.symbols = symbols
+        self._read = read  # exported graph -> (ranges, guards, symbols)
         self.example = example
         self.multiples, self.least, self.titles = {}, {}, {}
         self._ranges = ranges
@@ -91,6 +93,18 @@ class Batches:
         """Removes a value of an open size for which an op of the graph has another meaning."""
         self._guards.append(compile(f"{name} != {int(value)}", "<guard>", "eval"))
         self._known.clear()
+
+    def narrow(self, exported):
+        """Adds the assumptions of another graph of the same model. Returns false if one of its open sizes has become fixed."""
+        ranges, guards, symbols = self._read(exported)
+        if symbols != self.symbols:
+            return False
+        for name, (low, high) in ranges.items():
+            before = self._ranges[name]
+            self._ranges[name] = max(low, before[0]), min(high, before[1])
+        self._guards += [compile(guard, "<guard>", "eval") for guard in guards]
+        self._known.clear()
+        return True
 
     @property
     def is_free(self):
@@ -356,6 +370,18 @@ def _first_line(error):
 def _batches(exported, specs, shapes, sizes):
     """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for an assumption of another kind."""
     names, dims = name_sizes(specs)
+    read = functools.partial(_read_assumptions, names, dims, shapes)
+    ranges, guards, symbols = read(exported)
+    batches = Batches(names, ranges, guards, symbols, sizes, read)
+    batches.titles = {name: f"dim {d} of {specs[i].name}" for (i, d), name in dims.items()}
+    batches.titles["n"] = "batch"
+    if isinstance(sizes, tuple):
+        batches.find_multiples()
+    return batches
+
+
+def _read_assumptions(names, dims, shapes, exported):
+    """Returns (ranges, guards, symbols) of a graph, as for Batches."""
     symbols, guards = _name_symbols(exported, dims)
     ranges = dict.fromkeys(names, (0, 2**62))
     for symbol, interval in exported.range_constraints.items():
@@ -367,12 +393,7 @@ def _batches(exported, specs, shapes, sizes):
         guards.append(text)
         if not _is_expression(text, names):
             raise CannotCapture(f"the model depends on {guard}")
-    batches = Batches(names, ranges, guards, symbols, sizes)
-    batches.titles = {name: f"dim {d} of {specs[i].name}" for (i, d), name in dims.items()}
-    batches.titles["n"] = "batch"
-    if isinstance(sizes, tuple):
-        batches.find_multiples()
-    return batches
+    return ranges, guards, symbols
 
 
 def _as_tuple(key):

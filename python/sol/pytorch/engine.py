@@ -11,6 +11,7 @@ during the call. One lock covers snapshots, captures and prepacks.
 
 import collections
 import contextlib
+import functools
 import gc
 import inspect
 import os
@@ -42,6 +43,7 @@ from sol.pytorch.plan import describe_sizes, follow_threads, make_plan
 from sol.pytorch.selector import is_on, make_selector
 from sol.pytorch.shortcut import make_shortcut
 from sol.pytorch.state import Entry, State, next_state
+from sol.pytorch.views import Caller
 from sol.pytorch.watch import TRAINING, Snapshot
 
 # Limits for the captures of one model, after which PyTorch runs it, as more captures would take longer than SOL saves:
@@ -158,7 +160,7 @@ class Engine:
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
             weights = self._find_weights(entry)
-            self._refuse_run(entry.plan.find_overlap(weights, leaves))
+            self._refuse_run(entry.plan.find_overlap(weights, leaves, self._caller(leaves)))
             return entry.plan, weights, tensors, batch
 
     def find_plan(self, batch=None):
@@ -217,38 +219,48 @@ class Engine:
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
         try:
-            if entry.plan.updates:
+            if entry.plan.writes:
                 return self._run_writing(entry, tensors, batch, leaves, args, kwargs)
-            return self._run(state, entry, tensors, batch, leaves is args, args, kwargs)
+            return self._run(state, entry, tensors, batch, leaves, args, kwargs)
         except (IndexError, ValueError) as error:
             refused = error
         return self._run_refused(refused, args, kwargs)
 
     def _run_writing(self, entry, tensors, batch, leaves, args, kwargs):
-        """Runs a call that writes buffers. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
+        """Runs a call that writes buffers or inputs. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
         try:
             weights = self._find_weights(entry)
         except ValueError as error:
             self._state = None  # captures again at the next call, as a buffer is another one now
             return self._fall_back(str(error), args, kwargs)
-        reason = entry.plan.find_overlap(weights, leaves)
+        caller = self._caller(leaves)
+        reason = entry.plan.find_overlap(weights, leaves, caller)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
         follow_threads()
-        return entry.plan.run(weights, tensors, batch)
+        return entry.plan.run(weights, tensors, batch, caller)
 
-    def _run(self, state, entry, tensors, batch, is_plain, args, kwargs):
-        """Runs a call in SOL, unless the selector chooses PyTorch. ``is_plain``: the arguments are a flat list of leaves."""
+    def _caller(self, leaves):
+        tensors = [x for spec, x in zip(self.specs, leaves) if isinstance(spec, TensorSpec)]
+        return Caller(self.module, [spec.name for spec in self._tensors], tensors)
+
+    def _run(self, state, entry, tensors, batch, leaves, args, kwargs):
+        """Runs a call in SOL, unless the selector chooses PyTorch."""
         weights = entry.weights or self._make_weights(entry)
+        caller = self._caller(leaves) if entry.plan.has_views else None
+        reason = caller and entry.plan.find_strided(caller)
+        if reason:
+            return self._fall_back(reason, args, kwargs, is_mode=True)
         follow_threads()
         selector = entry.selector if is_on() else None
         if selector is None or selector.has_won(batch):
-            result = entry.plan.run(weights, tensors, batch)
+            result = entry.plan.run(weights, tensors, batch, caller)
         elif reason := selector.find_reason(batch):
             return self._fall_back(reason, args, kwargs)
         else:
-            result = self._run_undecided(entry, weights, tensors, batch, args, kwargs)
-        if self._only_tensors and is_plain:
+            run = functools.partial(entry.plan.run, weights, tensors, batch, caller)
+            result = self._run_undecided(entry, batch, run, args, kwargs)
+        if self._only_tensors and leaves is args and caller is None:
             self._make_shortcut(state, entry, weights, batch, selector)
         return result
 
@@ -263,12 +275,12 @@ class Engine:
             state.forget(entry)
         return result
 
-    def _run_undecided(self, entry, weights, tensors, batch, args, kwargs):
-        """Runs a call of a batch size for which the selector has no verdict yet."""
+    def _run_undecided(self, entry, batch, run, args, kwargs):
+        """Runs a call of a batch size for which the selector has no verdict yet. ``run``: runs it in SOL."""
         return entry.selector.call(
             batch,
             lambda: sum(entry.plan.memory(batch).values()),
-            lambda: entry.plan.run(weights, tensors, batch),
+            run,
             lambda: self._run_eager(args, kwargs),
             entry.shortcut,
         )
@@ -455,7 +467,7 @@ class Engine:
             )
             self._n_writes = 0
             # A call that writes may not run twice.
-            selector = None if plan.updates else make_selector(self.options)
+            selector = None if plan.writes else make_selector(self.options)
             return Entry(plan, reads=reads, selector=selector)
         except Refused as error:
             if must_fit:

@@ -1,6 +1,7 @@
 """The functional form of a graph: without writes, as torch.export makes it (ExportedProgram.run_decompositions).
 
-It takes the place of a graph with writes that several tensors see.
+It takes the place of a graph with writes that several tensors see, or that inputs or buffers get. It may be valid for fewer open
+sizes, such as batches from 2 on; then other sizes get graphs of their own.
 """
 
 import torch
@@ -12,12 +13,14 @@ from sol.pytorch.capture import oblivious
 COPY = torch.ops.aten.lift_fresh_copy.default
 
 
-def make_functional(exported):
-    """Returns an equal ExportedProgram without in-place operators, or None if that is not certain to be equal.
+def make_functional(captured):
+    """Returns an equal Captured whose graph has no in-place operators, or None if that is not certain to be equal. Narrows
+    ``captured.batches`` to the open sizes for which the new graph is valid.
 
     PyTorch keeps some composite operators whole, and then takes their results for new tensors, also those that share memory with
     an argument. A write into such a result would be lost.
     """
+    exported = captured.exported
     nodes = [
         node for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)
     ]
@@ -26,13 +29,8 @@ def make_functional(exported):
         return None
     with torch.no_grad(), oblivious(), quiet():
         functional = exported.run_decompositions({})
-    # It may assume more about the batch size, which the plan does not know.
-    known = _assumptions(exported) == _assumptions(functional)
-    return functional if known else None
-
-
-def _assumptions(exported):
-    return exported.range_constraints, getattr(exported, "_guards_code", None) or []
+    is_valid = captured.batches.narrow(functional)
+    return captured._replace(exported=functional) if is_valid else None
 
 
 def storage_of(value):

@@ -360,28 +360,19 @@ def _cut(b, x, axis, start, size, step=1):
     return b.layer("slice", x, axis=axis, start=start, step=step, shape=[size])
 
 
-def _first(start, whole):
-    """Returns the first index of a slice: negative ones count from the end. Open sizes are large enough: torch.export checks."""
-    if isinstance(start, int) and start < 0:
-        start += whole
-    if isinstance(start, int) and isinstance(whole, int):
-        return min(max(start, 0), whole)
-    return start
-
-
 def _slice(b, x, out, dim=0, start=None, end=None, step=1):
     axis = normal_axis(dim, x.rank)
-    return _cut(b, x, axis, _first(start or 0, x.shape[axis]), out[axis], step)
+    return _cut(b, x, axis, ops_move.first_index(start or 0, x.shape[axis]), out[axis], step)
 
 
 def _narrow(b, x, dim, start, length, out):
     axis = normal_axis(dim, x.rank)
-    return _cut(b, x, axis, _first(start, x.shape[axis]), length)
+    return _cut(b, x, axis, ops_move.first_index(start, x.shape[axis]), length)
 
 
 def _select(b, x, dim, index, out):
     axis = normal_axis(dim, x.rank)
-    return b.reshape(_cut(b, x, axis, _first(index, x.shape[axis]), 1), out)
+    return b.reshape(_cut(b, x, axis, ops_move.first_index(index, x.shape[axis]), 1), out)
 
 
 def _split(b, x, out, dim=0, **_):
