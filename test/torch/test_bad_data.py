@@ -205,7 +205,9 @@ def _attend(s, x, mask):
 
 
 def _masked_softmax(s, x, mask):
-    return torch.softmax((s.fc(x) @ x.transpose(1, 2)).masked_fill(mask.logical_not(), -torch.inf), -1)
+    return torch.softmax(
+        (s.fc(x) @ x.transpose(1, 2)).masked_fill(mask.logical_not(), -torch.inf), -1
+    )
 
 
 @pytest.mark.parametrize("function", [_attend, _masked_softmax])

@@ -362,7 +362,9 @@ class _Importer:
         """Raises Unsupported if a node that is another tensor than ``written`` would see the write of this in-place op."""
         base = self._base[written]
         if base in self._sources:
-            is_visible = base.name in self._buffers or (base.name in self._positions and not self._ports)
+            is_visible = base.name in self._buffers or (
+                base.name in self._positions and not self._ports
+            )
             kind = _Visible if is_visible else Unsupported
             raise kind(f"it writes into {base.name}")
         for other in self._alive(base, node):
@@ -395,10 +397,14 @@ class _Importer:
         for name, value in copied.items():
             port = ports.setdefault(self._cell[value], len(ports))
             self._copies.append((self._positions[name], port))
+        if not ports and written:  # libsol's models have at least one output
+            ports[self._cell[next(iter(written.values()))]] = 0
+        if not ports:
+            raise Unsupported(
+                "it computes nothing: its results are inputs or parameters, or views of them"
+            )
         for cell, port in ports.items():
             self._builder.model.output(f"output{port}", self._values[cell].id)
-        if not ports:
-            raise Unsupported("it computes nothing that is a result")
         return found
 
     def _sort_outputs(self, node):
@@ -434,12 +440,16 @@ class _Importer:
         if root in self._cell:
             whole = root
         else:  # this graph is the functional form, in which a result may be the tensor
-            same = [i for i, chain in self._chains.items() if chain.root is root and not chain.nodes]
+            same = [
+                i for i, chain in self._chains.items() if chain.root is root and not chain.nodes
+            ]
             if not same:
                 raise Unsupported(f"results share memory with {root.name}, which is not a result")
             whole = results[same[0]]
         if not root.meta["val"].is_contiguous() or 0 in self._out_shapes(whole):
-            raise Unsupported(f"results share memory with {root.name}, which has gaps or no elements")
+            raise Unsupported(
+                f"results share memory with {root.name}, which has gaps or no elements"
+            )
         return whole
 
     def _update(self, written):

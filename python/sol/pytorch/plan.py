@@ -51,7 +51,9 @@ class Plan:
         views = [port for port in imported.outputs if isinstance(port, View)]
         self.has_views = bool(views)
         self.copies = imported.copies
-        self._shared = {i for i, _ in self.copies} | {x.source for x in views if type(x.source) is int}
+        self._shared = {i for i, _ in self.copies} | {
+            x.source for x in views if type(x.source) is int
+        }
         self._structure = captured.output
         self._constants = captured.constants
         self._n_leaves = captured.n_leaves
