@@ -353,6 +353,10 @@ def _expand(b, x, out, **_):
     return x if tuple(out) == x.shape else b.layer("expand", x, shape=list(out))
 
 
+def _broadcast_tensors(b, tensors, out):
+    return [_expand(b, x, shape) for x, shape in zip(tensors, out)]
+
+
 def _cut(b, x, axis, start, size, step=1):
     """Returns ``size`` elements of ``axis``, from the index ``start`` on, with the distance ``step``."""
     if size == x.shape[axis] and step == 1:
@@ -404,6 +408,7 @@ def _stack(b, tensors, out, dim=0):
 
 def _pad(b, x, pad, out, mode="constant", value=0):
     """``pad`` has two values per dim, from the last dim on. A value below 0 removes elements."""
+    _needs(all(isinstance(size, int) for size in pad), "a padding that depends on open sizes")
     if mode != "constant":
         return ops_move.pad_with_copies(b, x, pad, mode)
     x = ops_move.crop(b, x, pad)
@@ -502,6 +507,7 @@ TABLE = {
     "swapaxes.default": _swapaxes,
     "t.default": _t,
     "expand.default expand_as.default broadcast_to.default": _expand,
+    "broadcast_tensors.default": _broadcast_tensors,
     "slice.Tensor": _slice,
     "narrow.default": _narrow,
     "select.int": _select,
