@@ -104,6 +104,7 @@ RESULTS = {
     "rows and all": _of(lambda y: (y, *y.unbind(1))),
     "part of a part": _of(lambda y: (y.chunk(2, 2)[0], y.chunk(2, 2)[0][:, 1:])),
     "twice": _of(lambda y: (y, y)),
+    "dropout of result": _of(lambda y: (y, nn.functional.dropout(y, 0.5, False)[1:])),
     "one view": _of(lambda y: y[:, 1:]),
 }
 
@@ -193,6 +194,16 @@ def _write_result(s, x):
     return y, part
 
 
+def _write_dropout(s, x):
+    """A dropout that is off gives its argument, not a copy."""
+    y = nn.functional.dropout(x, 0.5, False)
+    y.add_(1)
+    z = s.fc(x)
+    part = z[:, 1:]
+    nn.functional.alpha_dropout(z, 0.5, False).mul_(2)
+    return part * 2
+
+
 def _write_all(s, x):
     """An input, a buffer, and results that lie in the memory of both."""
     s.n += 1
@@ -204,7 +215,7 @@ def _write_all(s, x):
 WRITES = {
     "part": _write_part, "rows": _write_rows, "through views": _write_through_views, "flat": _write_flat,
     "and return": _write_and_return, "and return views": _write_and_return_views, "before and after": _write_before_and_after,
-    "only": _write_only, "mask": _write_mask, "result": _write_result, "all": _write_all,
+    "only": _write_only, "mask": _write_mask, "result": _write_result, "dropout": _write_dropout, "all": _write_all,
 }  # fmt: skip
 
 
@@ -311,6 +322,34 @@ def test_copy_returns_its_own_parameter():
             assert p is module.p and b is module.b
         fast.p = nn.Parameter(torch.ones(3, 4))
         assert fast(torch.randn(2, 3, 4))[1] is fast.p and other.p is not fast.p
+
+
+def test_tensor_of_no_module():
+    loose = torch.ones(2)
+    fast = sol.optimize(Model(lambda s, x: (s.fc(x), loose)).eval(), sol.input([0, 3, 4]))
+    with torch.no_grad():
+        assert fast(torch.randn(2, 3, 4))[1] is loose
+    assert any("a tensor of no module" in reason for reason in sol.fallbacks(fast))
+
+
+def test_nested_input():
+    """An input in a dict is written and returned."""
+
+    def function(s, inputs):
+        x = inputs["a"]["x"]
+        x.mul_(inputs["scale"])
+        return {"y": s.fc(x), "inputs": inputs["a"]}
+
+    spec = {"a": {"x": sol.input([0, 3, 4])}, "scale": 2.0}
+    fast = sol.optimize(Model(function).eval(), spec)
+    for n in 2, 1:
+        x = torch.ones(n, 3, 4)
+        with torch.no_grad():
+            result = fast({"a": {"x": x}, "scale": 2.0})
+            assert result["inputs"]["x"] is x
+            assert_equal(x, torch.full((n, 3, 4), 2.0))
+            assert_equal(result["y"], fast.fc(x))
+    assert not sol.fallbacks(fast)
 
 
 def test_fullgraph():

@@ -44,6 +44,9 @@ MULTIPLE_RANGE = 64
 # The number of keys whose validity is cached.
 MAX_KNOWN = 1024
 
+# Operators whose third argument, ``train``, says whether they are on.
+DROPOUTS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
+
 # Types of constants that a result may contain besides tensors. They are immutable, so all calls may return one object.
 UNCHANGING = (
     int, float, complex, str, bytes, type(None), type(...), range, type, enum.Enum,
@@ -60,7 +63,8 @@ class Captured(NamedTuple):
 
     ``exported``: the ExportedProgram. ``reads``: the Python state that the forward reads (reads.Reads). ``output``:
     Structure of the result. ``constants``: {position: value} of the leaves of the result that are no tensors; the other
-    leaves are the graph's outputs, in order. ``n_leaves``: number of all leaves. ``batches``: Batches.
+    leaves are the graph's outputs, in order. ``n_leaves``: number of all leaves. ``batches``: Batches. ``memory``: of the graph's
+    example tensors.
     """
 
     exported: Any
@@ -69,6 +73,7 @@ class Captured(NamedTuple):
     constants: dict
     n_leaves: int
     batches: Any
+    memory: Any
 
 
 class Batches:
@@ -240,10 +245,45 @@ def _capture_sizes(model, specs, structure, sizes):
         except MayRefuse as error:
             _check_runs(flat, examples, tensors)
             raise CannotCapture(str(error)) from error
+    memory = _remove_dropouts(exported)
     result = flat.result
     _check_result(result)
     batches = _batches(exported, tensors, shapes, sizes)
-    return Captured(exported, reads, result.structure, result.constants, result.n_leaves, batches)
+    output, constants, n = result.structure, result.constants, result.n_leaves
+    return Captured(exported, reads, output, constants, n, batches, memory)
+
+
+class Memory:
+    """Which of a graph's example tensors share memory."""
+
+    def __init__(self):
+        self._same = {}  # key of memory -> key of the memory that it is in truth
+        self._kept = []  # tensors, so that their keys stay theirs
+
+    def of(self, value):
+        """Returns the key of the memory that an example tensor lies in."""
+        key = value.untyped_storage()._cdata
+        return self._same.get(key, key)
+
+    def join(self, value, argument):
+        """Notes that ``value`` is ``argument``."""
+        self._kept.append(value)
+        self._same[value.untyped_storage()._cdata] = self.of(argument)
+
+
+def _remove_dropouts(exported):
+    """Removes dropouts that are off: they give their argument. Returns the graph's Memory: their example results have other
+    memory than the argument."""
+    memory = Memory()
+    for node in list(exported.graph.nodes):
+        packet = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+        if packet.rstrip("_") in DROPOUTS and len(node.args) == 3 and node.args[2] is False:
+            memory.join(node.meta["val"], node.args[0].meta["val"])
+            node.replace_all_uses_with(node.args[0])
+            exported.graph_signature.replace_all_uses(node.name, node.args[0].name)
+            exported.graph.erase_node(node)
+    exported.graph_module.recompile()
+    return memory
 
 
 def _check_result(result):

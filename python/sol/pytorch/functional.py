@@ -24,8 +24,9 @@ def make_functional(captured):
     nodes = [
         node for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)
     ]
-    hidden = set().union(*map(_hidden_storages, nodes))
-    if any(storage in hidden for node in nodes for storage in _written_storages(node)):
+    memory = captured.memory
+    hidden = set().union(*(_hidden_storages(node, memory) for node in nodes))
+    if any(storage in hidden for node in nodes for storage in _written_storages(node, memory)):
         return None
     with torch.no_grad(), oblivious(), quiet():
         functional = exported.run_decompositions({})
@@ -33,30 +34,29 @@ def make_functional(captured):
     return captured._replace(exported=functional) if is_valid else None
 
 
-def storage_of(value):
-    """Returns a key of the memory that an example tensor of a graph lies in."""
-    return value.untyped_storage()._cdata
-
-
-def _hidden_storages(node):
+def _hidden_storages(node, memory):
     """Returns the storages that results of ``node`` share with its arguments although the operator's schema does not say so."""
     if any(x.alias_info is not None for x in node.target._schema.returns) or node.target is COPY:
         return set()
-    given = {storage for x in node.all_input_nodes for storage in _storages(x.meta.get("val"))}
-    return given.intersection(_storages(node.meta.get("val")))
+    given = {
+        storage for x in node.all_input_nodes for storage in _storages(x.meta.get("val"), memory)
+    }
+    return given.intersection(_storages(node.meta.get("val"), memory))
 
 
-def _written_storages(node):
+def _written_storages(node, memory):
     """Returns the storages of the arguments that ``node`` writes into."""
     written = set()
     for argument, value in zip(node.target._schema.arguments, node.args):
         if argument.alias_info is not None and argument.alias_info.is_write:
             nodes = value if isinstance(value, (list, tuple)) else [value]
             for x in nodes:
-                written.update(_storages(x.meta.get("val")) if isinstance(x, torch.fx.Node) else ())
+                written.update(
+                    _storages(x.meta.get("val"), memory) if isinstance(x, torch.fx.Node) else ()
+                )
     return written
 
 
-def _storages(value):
+def _storages(value, memory):
     values = value if isinstance(value, (list, tuple)) else [value]
-    return [storage_of(x) for x in values if isinstance(x, torch.Tensor)]
+    return [memory.of(x) for x in values if isinstance(x, torch.Tensor)]

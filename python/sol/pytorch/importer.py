@@ -20,7 +20,7 @@ from torch.export.graph_signature import OutputKind
 from sol.pytorch import ops, ops_type
 from sol.pytorch.builder import Builder, Unsupported, Value
 from sol.pytorch.capture import PREFIX
-from sol.pytorch.functional import COPY, make_functional, storage_of
+from sol.pytorch.functional import COPY, make_functional
 from sol.pytorch.host import HostNode, make_function
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list, find_origin, show, show_call
@@ -36,7 +36,7 @@ MAX_REASONS = 4  # that a message lists
 # longer than PyTorch's own call, and copies its result; a pointwise layer saves about 4 us, or a pass over memory.
 LAYERS_PER_HOST = 2
 # Ops whose result is the first argument itself: a write to one is a write to the other.
-SAME = {"detach", "alias"} | ops.MAYBE_ALIAS
+SAME = {"detach", "alias"}
 
 
 class Imported(NamedTuple):
@@ -73,7 +73,7 @@ def import_graph(captured, module, name, ports=None, partial=True):
     ``ports``: (names of the graph's inputs, names of its outputs), for a library. Without it, outputs of the graph that are
     the same tensor share one output of the model. ``partial``: PyTorch may compute nodes of the program.
     """
-    chains = {} if ports else find_chains(captured.exported)
+    chains = {} if ports else find_chains(captured)
     try:
         return _Importer(captured, module, name, ports, partial, chains).run()
     except _Aliased as error:
@@ -89,6 +89,7 @@ def import_graph(captured, module, name, ports=None, partial=True):
 class _Importer:
     def __init__(self, captured, module, name, ports, partial, chains):
         exported = self._exported = captured.exported
+        self._memory = captured.memory
         self._ports = ports
         self._module = module
         self._builder = Builder(name, captured.batches)
@@ -311,11 +312,11 @@ class _Importer:
         Not all schemas say so: einsum may return a view.
         """
         owners = {
-            storage_of(x.meta["val"]): self._base[x]
+            self._memory.of(x.meta["val"]): self._base[x]
             for x in node.all_input_nodes
             if x in self._base
         }
-        results = [storage_of(x) for x in as_list(node.meta["val"])]
+        results = [self._memory.of(x) for x in as_list(node.meta["val"])]
         bases = [owners.get(storage, node) for storage in results]
         if len(set(results)) < len(results):
             self._joined.add(node)
@@ -430,6 +431,10 @@ class _Importer:
         if chain.root.op == "placeholder":
             position = self._positions.get(chain.root.name)
             source = self._find_parameter(chain.root)[1] if position is None else position
+            if isinstance(source, torch.Tensor):
+                raise Unsupported(
+                    f"the result shares memory with {chain.root.name}, a tensor of no module"
+                )
         else:
             root = self._find_root(chain.root, results)
             source = Output(ports.setdefault(self._cell[root], len(ports)))

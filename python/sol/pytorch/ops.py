@@ -311,11 +311,6 @@ def _identity(b, x, out, **_):
     return x
 
 
-def _dropout(b, x, p, train, out):
-    _needs(not train, "dropout in training mode")
-    return x
-
-
 def _reshape(b, x, out, **_):
     return b.reshape(x, out)
 
@@ -496,8 +491,6 @@ TABLE = {
     "sum.default sum.dim_IntList": _reduce("sum"),
     "amax.default max.default": _reduce("reduce_max"),
     "amin.default min.default": _reduce("reduce_min"),
-    "dropout.default feature_dropout.default alpha_dropout.default": _dropout,
-    "feature_alpha_dropout.default": _dropout,
     "contiguous.default clone.default detach.default alias.default lift_fresh_copy.default": _identity,
     "view.default reshape.default flatten.using_ints unflatten.int ravel.default": _reshape,
     "unsqueeze.default _unsafe_view.default view_as.default reshape_as.default": _reshape,
@@ -531,6 +524,3 @@ IGNORED = {
     "_assert_tensor_metadata.default", "_assert_scalar.default", "_assert_async.msg",
     "sym_constrain_range.default", "sym_constrain_range_for_size.default",
 }  # fmt: skip
-
-# Ops whose result may be the argument itself, although the schema declares no alias.
-MAYBE_ALIAS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from sol.pytorch import ops
 from sol.pytorch.builder import Unsupported
-from sol.pytorch.functional import COPY, storage_of
+from sol.pytorch.functional import COPY
 from sol.pytorch.host import Slot, fill, read_arguments
 from sol.pytorch.nodes import as_list, show_call
 from sol.pytorch.watch import find_tensor
@@ -51,7 +50,7 @@ class Step(NamedTuple):
 
 
 class View(NamedTuple):
-    """A result. ``source``: the position of an input, the name of the module's tensor, a tensor, or an Output."""
+    """A result. ``source``: the position of an input, the name of the module's tensor, or an Output."""
 
     source: Any
     steps: list
@@ -68,9 +67,7 @@ class View(NamedTuple):
             return outputs[self.source.port]
         if isinstance(self.source, int):
             return caller.tensors[self.source]
-        if isinstance(self.source, str):
-            return find_tensor(caller.module, self.source)
-        return self.source
+        return find_tensor(caller.module, self.source)
 
 
 class Output(NamedTuple):
@@ -79,10 +76,10 @@ class Output(NamedTuple):
     port: int
 
 
-def find_chains(exported):
+def find_chains(captured):
     """Returns {number of a result: Chain} for the results that share memory with other tensors that the caller can see."""
-    results = [x for x in _results(exported) if isinstance(x[1], torch.fx.Node)]
-    chains = {i: _find_chain(node) for i, node in results}
+    results = [x for x in _results(captured.exported) if isinstance(x[1], torch.fx.Node)]
+    chains = {i: _find_chain(node, captured.memory) for i, node in results}
     groups = {}
     for i, chain in chains.items():
         groups.setdefault(chain.root, []).append(i)
@@ -101,30 +98,26 @@ def _results(exported):
     return enumerate(x for spec, x in given if spec.kind == OutputKind.USER_OUTPUT)
 
 
-def _find_chain(node):
-    nodes, storage = [], storage_of(node.meta["val"])
+def _find_chain(node, memory):
+    nodes, storage = [], memory.of(node.meta["val"])
     while True:
-        source = _find_source(node, storage)
+        source = _find_source(node, storage, memory)
         if source is None:
             return Chain(node, nodes[::-1])
         if not _returns_argument(node):
             nodes.append(node)
         elif torch.Tag.inplace_view in node.target.tags:
             raise Unsupported(f"{show_call(node)} changes the shape of a result")
-        if _packet(node) in ops.MAYBE_ALIAS:
-            storage = storage_of(source.meta["val"])
         node = source
 
 
-def _find_source(node, storage):
+def _find_source(node, storage, memory):
     """Returns the argument of a node that has the memory ``storage`` of its result, or None."""
     if node.op == "placeholder" or node.target is COPY:
         return None
-    if _packet(node) in ops.MAYBE_ALIAS:
-        return node.args[0]
     for x in node.all_input_nodes:
         values = as_list(x.meta.get("val"))
-        if any(isinstance(v, torch.Tensor) and storage_of(v) == storage for v in values):
+        if any(isinstance(v, torch.Tensor) and memory.of(v) == storage for v in values):
             return x
     return None
 
