@@ -25,6 +25,7 @@ from torch.jit import is_tracing
 
 from sol import log
 from sol._core import threads
+from sol.pytorch.aliases import Caller
 from sol.pytorch.audit import CannotCapture, Writes
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import LOCK, Refused
@@ -43,7 +44,6 @@ from sol.pytorch.plan import describe_sizes, follow_threads, make_plan
 from sol.pytorch.selector import is_on, make_selector
 from sol.pytorch.shortcut import make_shortcut
 from sol.pytorch.state import Entry, State, next_state
-from sol.pytorch.views import Caller
 from sol.pytorch.watch import TRAINING, Snapshot
 
 # Limits for the captures of one model, after which PyTorch runs it, as more captures would take longer than SOL saves:
@@ -247,7 +247,7 @@ class Engine:
     def _run(self, state, entry, tensors, batch, leaves, args, kwargs):
         """Runs a call in SOL, unless the selector chooses PyTorch."""
         weights = entry.weights or self._make_weights(entry)
-        caller = self._caller(leaves) if entry.plan.has_views else None
+        caller = self._caller(leaves) if entry.plan.has_aliases else None
         reason = caller and entry.plan.find_strided(caller)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)

@@ -5,7 +5,7 @@ memory with one node, the set's ``base``. An in-place op becomes a normal layer 
 used later would see the write. If one would, the graph's functional form is imported, which torch.export makes. So is that of a
 graph that writes into buffers or inputs: it returns their new values, which become updates of the model, or outputs that are
 copied into the caller's tensors. A write into another tensor that exists before the call is Unsupported. Results that share memory
-with other tensors are no outputs of the model (views.py).
+with other tensors are no outputs of the model (aliases.py).
 
 A call that ops.py does not know or refuses becomes a host node (host.py), which PyTorch computes inside of the program. Whether
 its result shares memory with an argument follows from the memory of the graph's example tensors.
@@ -18,6 +18,7 @@ import torch
 from torch.export.graph_signature import OutputKind
 
 from sol.pytorch import ops, ops_type
+from sol.pytorch.aliases import Alias, Output, find_chains, make_steps
 from sol.pytorch.builder import Builder, Unsupported, Value
 from sol.pytorch.capture import PREFIX
 from sol.pytorch.functional import COPY, make_functional
@@ -25,7 +26,6 @@ from sol.pytorch.host import HostNode, make_function
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list, find_origin, show, show_call
 from sol.pytorch.updates import find_fault
-from sol.pytorch.views import Output, View, find_chains, make_steps
 from sol.pytorch.watch import find_tensor
 
 # Layers that take most of a network's time, and in which SOL is faster.
@@ -44,7 +44,7 @@ class Imported(NamedTuple):
 
     ``builder``: has the model. ``inputs``: indices of the graph's inputs that the model reads. ``params``: for each param
     its name in the module, or the tensor itself if the module does not own it. ``updates``: indices of the params that calls
-    write. ``outputs``: for each output of the graph the index of the model's output, or the View that it is. ``copies``: (index of
+    write. ``outputs``: for each output of the graph the index of the model's output, or the Alias that the result is. ``copies``: (index of
     a graph's input, index of the model's output) for each input that the forward writes. ``hosts``: a HostNode for each node that PyTorch computes. ``n_layers``: the number of nodes that
     became layers.
     """
@@ -386,7 +386,7 @@ class _Importer:
                 yield member
 
     def _output(self, node):
-        """Adds the model's outputs. Returns for each result the index of the model's output, or a View. Raises Unsupported."""
+        """Adds the model's outputs. Returns for each result the index of the model's output, or an Alias. Raises Unsupported."""
         results, written, copied = self._sort_outputs(node)
         self._update(written)
         ports = {}  # cell -> index of the model's output
@@ -423,7 +423,7 @@ class _Importer:
         return results, written, copied
 
     def _find_result(self, i, results, ports):
-        """Returns the index of the model's output for result number ``i``, or a View. Adds outputs to ``ports``."""
+        """Returns the index of the model's output for result number ``i``, or an Alias. Adds outputs to ``ports``."""
         chain = self._chains.get(i)
         if chain is None:
             self._check_result(results[i], ports)
@@ -438,7 +438,7 @@ class _Importer:
         else:
             root = self._find_root(chain.root, results)
             source = Output(ports.setdefault(self._cell[root], len(ports)))
-        return View(source, make_steps(chain, self._builder.formula))
+        return Alias(source, make_steps(chain, self._builder.formula))
 
     def _find_root(self, root, results):
         """Returns the node of the tensor in whose memory several results lie. Raises Unsupported."""

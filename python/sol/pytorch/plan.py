@@ -12,6 +12,7 @@ from torch import empty, get_num_threads
 from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
+from sol.pytorch.aliases import Alias
 from sol.pytorch.builder import DTYPES
 from sol.pytorch.capture import capture
 from sol.pytorch.importer import import_graph
@@ -19,7 +20,6 @@ from sol.pytorch.nodes import describe_graph
 from sol.pytorch.reads import is_same
 from sol.pytorch.selector import forget_times
 from sol.pytorch.updates import count_up, find_fault, find_overlap, has_moved, restore
-from sol.pytorch.views import View
 from sol.pytorch.watch import find_tensor
 
 # The number of batch sizes for which the shapes of results are cached.
@@ -35,7 +35,7 @@ class Plan:
     output of the program the arguments of torch.empty}; it only grows. ``symbols_at``: for each symbol of the program its
     position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``updates``: names
     of the module's buffers that calls write. ``copies``: (index of an input, index of an output) for each input that calls write.
-    ``has_views``: results share memory with other tensors (views.py). ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
+    ``has_aliases``: results share memory with other tensors (aliases.py). ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
     None.
     """
 
@@ -47,12 +47,12 @@ class Plan:
         self._params = imported.params
         self._updated = imported.updates  # indices of params
         self.updates = [imported.params[i] for i in imported.updates]
-        self._ports = imported.outputs  # for each result the index of an output, or a View
-        views = [port for port in imported.outputs if isinstance(port, View)]
-        self.has_views = bool(views)
+        self._ports = imported.outputs  # for each result the index of an output, or an Alias
+        aliases = [port for port in imported.outputs if isinstance(port, Alias)]
+        self.has_aliases = bool(aliases)
         self.copies = imported.copies
         self._shared = {i for i, _ in self.copies} | {
-            x.source for x in views if type(x.source) is int
+            x.source for x in aliases if type(x.source) is int
         }
         self._structure = captured.output
         self._constants = captured.constants
@@ -62,7 +62,7 @@ class Plan:
         self.symbols_at = tuple(map(captured.batches.names.index, imported.builder.symbols))
         self._shapes = {}
         self.ready = {}
-        self.is_single = captured.output.is_leaf and not captured.constants and not self.has_views
+        self.is_single = captured.output.is_leaf and not captured.constants and not self.has_aliases
         self.debug = None
 
     # ---- Weights ----
@@ -139,7 +139,7 @@ class Plan:
     def run(self, weights, tensors, batch, caller):
         """Runs the program. Returns the model's result, in new tensors except those that share memory with others.
 
-        ``tensors``: one contiguous tensor per tensor input of the model, in the order of its specs. ``caller``: views.Caller.
+        ``tensors``: one contiguous tensor per tensor input of the model, in the order of its specs. ``caller``: aliases.Caller.
         """
         symbols = self.symbols(batch)
         outputs = self._make_outputs(symbols)
@@ -212,12 +212,12 @@ class Plan:
         return shapes
 
     def build(self, outputs, caller=None, symbols=()):
-        """Returns the model's result: the tensors ``outputs``, views and constants in the structure that the forward returns.
+        """Returns the model's result: the tensors ``outputs``, aliases and constants in the structure that the forward returns.
 
-        Without views, only ``outputs`` are needed.
+        Without aliases, only ``outputs`` are needed.
         """
         tensors = (
-            port.make(caller, outputs, symbols) if isinstance(port, View) else outputs[port]
+            port.make(caller, outputs, symbols) if isinstance(port, Alias) else outputs[port]
             for port in self._ports
         )
         constants = self._constants

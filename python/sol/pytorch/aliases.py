@@ -1,7 +1,7 @@
 """Results that share memory: with an input, with a parameter or buffer, or with another result.
 
-    importer.py -> find_chains: for such a result the operators that made it -> View
-    at a call:     View.make: the same operators, on the tensor of this call
+    importer.py -> find_chains: for such a result the operators that made it -> Alias
+    at a call:     Alias.make: the same operators, on the tensor of this call
 
 A program writes its outputs into new memory. So it does not compute such a result. PyTorch makes it after the program has run: a
 result that is an input is the caller's own tensor, and a result that is a view of one lies in that tensor's memory. If several
@@ -49,7 +49,7 @@ class Step(NamedTuple):
     kwargs: Any
 
 
-class View(NamedTuple):
+class Alias(NamedTuple):
     """A result. ``source``: the position of an input, the name of the module's tensor, or an Output."""
 
     source: Any
