@@ -167,6 +167,54 @@ def test_segmenter(how, monkeypatch):
         sizes = (33, 45), (17, 16), (64, 31), (8, 59), (41, 46)
     check(module, fast, [(1 + i % 3, 3, h, w) for i, (h, w) in enumerate(sizes)])
     assert len(captures) == 1
+    assert bool(sol.host_nodes(fast)) == (how in ("corners", "padded", "to size"))
+
+
+# name: (arguments of interpolate, how many of the sizes run in PyTorch)
+ENLARGED = {
+    "nearest": ({"scale_factor": 2, "mode": "nearest"}, 0),
+    "nearest-exact": ({"scale_factor": 3, "mode": "nearest-exact"}, 0),
+    "bilinear": ({"scale_factor": 2, "mode": "bilinear"}, 0),
+    "unequal": ({"scale_factor": (2, 4), "mode": "bilinear"}, 0),
+    "three times": ({"scale_factor": 3, "mode": "bilinear"}, 0),
+    "bicubic": ({"scale_factor": 2, "mode": "bicubic"}, 2),  # it needs two values in each dim
+}
+
+
+@pytest.mark.parametrize("arguments, n_left", ENLARGED.values(), ids=ENLARGED.keys())
+def test_enlarge(arguments, n_left):
+    """Images enlarged by an integer: SOL computes them, with PyTorch's treatment of edges."""
+
+    class Enlarge(nn.Module):
+        def forward(self, x):
+            return functional.interpolate(x, **arguments).relu()
+
+    module = Enlarge().eval()
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    assert not sol.host_nodes(fast) and not sol.fallbacks(fast)
+    for n, h, w in ((2, 5, 7), (1, 1, 1), (3, 2, 3), (1, 40, 33), (2, 1, 9)):
+        x = torch.randn(n, 3, h, w)
+        with torch.no_grad():
+            assert is_close(fast(x), module(x)), (n, h, w)
+    assert sum(sol.fallbacks(fast).values()) == n_left
+
+
+def test_scaled_by_a_fraction():
+    """PyTorch enlarges by 1.5 inside of the program; the size is a quotient of the open size."""
+
+    class Enlarge(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 3, padding=1)
+
+        def forward(self, x):
+            x = functional.interpolate(self.a(x), scale_factor=1.5, mode="bilinear")
+            return self.b(x).relu()
+
+    module = Enlarge().eval()
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    check(module, fast, [(2, 3, 5, 7), (1, 3, 8, 9), (1, 3, 16, 3)])
+    assert len(sol.host_nodes(fast)) == 1
 
 
 def test_unet_of_other_sizes():

@@ -37,8 +37,11 @@ from sol.pytorch.structure import flatten
 PREFIX = "model."
 # A size of an input of the wrapper in the text of torch.export's guards: L['tensors'][0].size()[2].
 INPUT_SIZE = re.compile(r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
-# What the guards may call.
-GUARD_NAMES = {"__builtins__": {}, "max": max, "min": min, "abs": abs}
+# What the guards may call, and the names of modules that torch.export writes before them.
+GUARD_NAMES = {
+    "__builtins__": {}, "max": max, "min": min, "abs": abs, "trunc": math.trunc, "sym_float": float,
+}  # fmt: skip
+GUARD_MODULES = re.compile(r"\b(math|torch)\.")
 # Sizes around the examples that are tried to find a multiple.
 MULTIPLE_RANGE = 64
 # The number of keys whose validity is cached.
@@ -430,8 +433,8 @@ def _read_assumptions(names, dims, shapes, exported):
             ranges[symbols[symbol]] = max(low, int(interval.lower)), _lower(high, interval.upper)
     for guard in getattr(exported, "_guards_code", None) or []:
         text = INPUT_SIZE.sub(lambda x: _name_size(dims, shapes, int(x[1]), int(x[2])), guard)
-        guards.append(text)
-        if not _is_expression(text, names):
+        guards.append(GUARD_MODULES.sub("", text))
+        if not _is_expression(guards[-1], names):
             raise CannotCapture(f"the model depends on {guard}")
     return ranges, guards, symbols
 
