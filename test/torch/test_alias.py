@@ -370,7 +370,15 @@ def test_library(tmp_path):
             sol.deploy(Model(function).eval(), sol.input([0, 3, 4]), path=str(tmp_path))
 
 
+def _write_part_of_root(s, x):
+    """The tensor in whose memory both results lie is no result, and only a part of it is written."""
+    part = s.fc(x)[:, :2]
+    part.add_(1)
+    return part, part[:, 1:]
+
+
 LEFT = {
+    "written part": _write_part_of_root,
     "data": lambda s, x: (s.fc(x), x.data.add_(1))[0],
     "only an input": lambda s, x: x,
     "turned in place": lambda s, x: (s.fc(x), x.swapaxes_(1, 2).swapaxes_(1, 2))[0],

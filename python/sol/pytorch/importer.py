@@ -115,6 +115,7 @@ class _Importer:
         self._partial = partial
         self._hosts = []  # HostNodes
         self._chains = chains  # of results, in the graph as captured
+        self._written = []  # nodes that in-place ops write
         self._copies = []  # (index of an input, index of the model's output)
         self._bases = {}  # node whose results are in several alias sets -> their bases
         self._joined = set()  # nodes with several results that may overlap in memory
@@ -362,6 +363,7 @@ class _Importer:
     def _check_write(self, node, written):
         """Raises Unsupported if a node that is another tensor than ``written`` would see the write of this in-place op."""
         base = self._base[written]
+        self._written.append(written)
         if base in self._sources:
             is_visible = base.name in self._buffers or (
                 base.name in self._positions and not self._ports
@@ -444,6 +446,9 @@ class _Importer:
         """Returns the node of the tensor in whose memory several results lie. Raises Unsupported."""
         if root in self._cell:
             whole = root
+            parts = [x for x in self._written if self._base[x] is self._base[root]]
+            if any(self._cell[x] is not self._cell[root] for x in parts):
+                raise _Aliased(f"the write into {parts[0].name} also changes {root.name}")
         else:  # this graph is the functional form, in which a result may be the tensor
             same = [
                 i for i, chain in self._chains.items() if chain.root is root and not chain.nodes
