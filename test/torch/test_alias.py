@@ -60,7 +60,7 @@ def observe(module, owner, inputs):
             seen += [find_relations(tensors), [x.clone() for x in tensors]]
             seen.append([x._version > 0 for x in inputs])
             for x in result:
-                if 0 not in x.stride():
+                if x.is_floating_point() and 0 not in x.stride():
                     x.add_(0.5)
             seen.append([x.clone() for x in tensors])
     return seen
@@ -105,6 +105,10 @@ RESULTS = {
     "part of a part": _of(lambda y: (y.chunk(2, 2)[0], y.chunk(2, 2)[0][:, 1:])),
     "twice": _of(lambda y: (y, y)),
     "dropout of result": _of(lambda y: (y, nn.functional.dropout(y, 0.5, False)[1:])),
+    "several results": _of(lambda y: tuple(y.max(1))),
+    "views of several results": _of(
+        lambda y: (lambda best: (best[0], best[0][1:], best[1]))(y.topk(2, 1))
+    ),
     "one view": _of(lambda y: y[:, 1:]),
 }
 

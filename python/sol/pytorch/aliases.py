@@ -112,13 +112,15 @@ def _find_chain(node, memory):
 
 
 def _find_source(node, storage, memory):
-    """Returns the argument of a node that has the memory ``storage`` of its result, or None."""
+    """Returns the argument of a node that has the memory ``storage`` of its result, or None. Of an operator with several results
+    that are new, each result counts as a tensor without an argument."""
     if node.op == "placeholder" or node.target is COPY:
         return None
     for x in node.all_input_nodes:
         values = as_list(x.meta.get("val"))
         if any(isinstance(v, torch.Tensor) and memory.of(v) == storage for v in values):
-            return x
+            is_new = node.target is operator.getitem and _find_source(x, storage, memory) is None
+            return None if is_new else x
     return None
 
 
