@@ -308,7 +308,9 @@ static PyObject *run_call(struct shortcut_call *call) {
         ((struct weights_object *)s->weights)->weights, &call->batch, call->in, call->out);
     PyEval_RestoreThread(call->thread);
     PyObject *result = NULL;
-    if (!call->is_usual) result = Py_NewRef(Py_NotImplemented);
+    /* Data that SOL refuses, such as an index out of range, are left to the engine, whose run is refused again. */
+    bool is_refused = (status == SOL_EINDEX || status == SOL_EINVAL) && !PyErr_Occurred();
+    if (!call->is_usual || is_refused) result = Py_NewRef(Py_NotImplemented);
     else if (status) raise_status(status);
     else result = take_result(call);
     Py_XDECREF(call->outputs);

@@ -97,7 +97,8 @@ static bool uses_call(const struct step *step) {
 /* Also extends the lifetimes of the arena slots that the step uses to this step. */
 enum sol_status build_step(struct build *b, bool prepack, const struct step *step) {
     if (prepack && uses_call(step))
-        return fail(SOL_EBUG, "%s of %s runs once but uses memory of a call", step->name, step->layers);
+        return fail(SOL_EBUG, "%s of %s runs once but uses memory of a call", step->name,
+                    step->layers);
     struct step copy = *step;
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
     copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);

@@ -214,11 +214,6 @@ def test_change_while_other_threads_run(fast, x):
 # ---- Models that PyTorch runs ----
 
 
-def _write_input(x):
-    x.relu_()
-    return x + 1
-
-
 def _data_dependent(x):
     return x * 2 if x.sum() > 0 else x - 1
 
@@ -226,9 +221,9 @@ def _data_dependent(x):
 LEFT_TO_PYTORCH = {
     "unknown operation": (lambda x: torch.special.i0(x), "aten.special_i0.default(f32[*,3,4])"),
     "control flow": (_data_dependent, "torch.export"),
-    "input as result": (lambda x: x, "shares memory"),
-    "view of input": (lambda x: x.transpose(1, 2), "shares memory"),
-    "results of one memory": (lambda x: (lambda y: (y, y.flatten(1)))(x * 2), "share memory"),
+    "input as result": (lambda x: x, "computes nothing"),
+    "view of input": (lambda x: x.transpose(1, 2), "computes nothing"),
+    "results with gaps": (lambda x: (lambda y: (y, y[1:]))(x.mT.exp()), "share memory"),
 }
 
 
@@ -256,16 +251,6 @@ def test_recurrent_layer_is_captured_once(monkeypatch):
             fast(torch.randn(2, 5, 3))
     assert len(calls) == 1
     assert list(sol.fallbacks(fast).values()) == [3]
-
-
-def test_input_is_written():
-    fast = sol.optimize(Function(_write_input).eval(), sol.input([0, 3]))
-    x = torch.randn(2, 3)
-    y = x.clone()
-    with torch.no_grad():
-        assert_equal(fast(x), _write_input(y))
-    assert_equal(x, y)
-    assert sol.fallbacks(fast) == {"its forward writes to input[0]": 1}
 
 
 def test_integer_input():

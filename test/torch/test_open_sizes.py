@@ -3,8 +3,10 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import sol
+from sol.pytorch import plan
 
 SIZES = (64, 64), (97, 130), (128, 33), (224, 224), (40, 71)
 
@@ -20,6 +22,51 @@ class Resize(nn.Module):
 
 def block(c, k):
     return nn.Sequential(nn.Conv2d(c, k, 3, padding=1), nn.BatchNorm2d(k), nn.ReLU())
+
+
+class Upsampling(nn.Module):
+    """A usual way to enlarge ``x`` to the size of ``y``."""
+
+    def __init__(self, how, channels, more):
+        super().__init__()
+        self.how = how
+        if how == "transposed":
+            self.up = nn.ConvTranspose2d(channels, more, 2, stride=2)
+        elif how == "transposed 3":
+            self.up = nn.ConvTranspose2d(channels, more, 3, 2, padding=1, output_padding=1)
+        else:
+            self.up = nn.Conv2d(channels, more, 1)
+
+    def forward(self, x, y):
+        x, how = self.up(x), self.how
+        if how == "to size":
+            return functional.interpolate(x, y.shape[2:], mode="bilinear")
+        if how not in ("bilinear", "corners", "padded"):
+            return x
+        x = functional.interpolate(x, None, 2, mode="bilinear", align_corners=how == "corners")
+        rows, columns = y.shape[2] - x.shape[2], y.shape[3] - x.shape[3]
+        return functional.pad(x, [0, columns, 0, rows]) if how == "padded" else x
+
+
+class Segmenter(nn.Module):
+    """A U-Net of 3 levels; ``how``: the way of upsampling."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.first, self.last = block(3, 8), nn.Conv2d(8, 2, 1)
+        self.down = nn.ModuleList([block(8, 16), block(16, 32), block(32, 64)])
+        self.up = nn.ModuleList(Upsampling(how, 2 * n, n) for n in (32, 16, 8))
+        self.merge = nn.ModuleList(block(2 * n, n) for n in (32, 16, 8))
+
+    def forward(self, x):
+        kept = [self.first(x)]
+        for down in self.down:
+            kept.append(down(functional.max_pool2d(kept[-1], 2)))
+        x = kept.pop()
+        for up, merge in zip(self.up, self.merge):
+            y = kept.pop()
+            x = merge(torch.cat([y, up(x, y)], 1))
+        return self.last(x)
 
 
 class UNet(nn.Module):
@@ -103,6 +150,71 @@ def test_unet(depth, joins):
     fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
     sizes = (4, 4), (2, 6), (3, 5), (7, 2), (6, 6)
     check(module, fast, [(1 + i % 2, 3, h * m, w * m) for i, (h, w) in enumerate(sizes)])
+
+
+@pytest.mark.parametrize(
+    "how", ["bilinear", "corners", "transposed", "transposed 3", "padded", "to size"]
+)
+def test_segmenter(how, monkeypatch):
+    """Bilinear upsampling and transposed convolutions, by one capture and one compile."""
+    captures, capture = [], plan.capture
+    monkeypatch.setattr(plan, "capture", lambda *args: captures.append(1) or capture(*args))
+    torch.manual_seed(0)
+    module = Segmenter(how).eval()
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    sizes = (32, 40), (16, 16), (64, 24), (8, 56), (40, 40)
+    if how in ("padded", "to size"):
+        sizes = (33, 45), (17, 16), (64, 31), (8, 59), (41, 46)
+    check(module, fast, [(1 + i % 3, 3, h, w) for i, (h, w) in enumerate(sizes)])
+    assert len(captures) == 1
+    assert bool(sol.host_nodes(fast)) == (how in ("corners", "padded", "to size"))
+
+
+# name: (arguments of interpolate, how many of the sizes run in PyTorch)
+ENLARGED = {
+    "nearest": ({"scale_factor": 2, "mode": "nearest"}, 0),
+    "nearest-exact": ({"scale_factor": 3, "mode": "nearest-exact"}, 0),
+    "bilinear": ({"scale_factor": 2, "mode": "bilinear"}, 0),
+    "unequal": ({"scale_factor": (2, 4), "mode": "bilinear"}, 0),
+    "three times": ({"scale_factor": 3, "mode": "bilinear"}, 0),
+    "bicubic": ({"scale_factor": 2, "mode": "bicubic"}, 2),  # it needs two values in each dim
+}
+
+
+@pytest.mark.parametrize("arguments, n_left", ENLARGED.values(), ids=ENLARGED.keys())
+def test_enlarge(arguments, n_left):
+    """Images enlarged by an integer: SOL computes them, with PyTorch's treatment of edges."""
+
+    class Enlarge(nn.Module):
+        def forward(self, x):
+            return functional.interpolate(x, **arguments).relu()
+
+    module = Enlarge().eval()
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    assert not sol.host_nodes(fast) and not sol.fallbacks(fast)
+    for n, h, w in ((2, 5, 7), (1, 1, 1), (3, 2, 3), (1, 40, 33), (2, 1, 9)):
+        x = torch.randn(n, 3, h, w)
+        with torch.no_grad():
+            assert is_close(fast(x), module(x)), (n, h, w)
+    assert sum(sol.fallbacks(fast).values()) == n_left
+
+
+def test_scaled_by_a_fraction():
+    """PyTorch enlarges by 1.5 inside of the program; the size is a quotient of the open size."""
+
+    class Enlarge(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 3, padding=1)
+
+        def forward(self, x):
+            x = functional.interpolate(self.a(x), scale_factor=1.5, mode="bilinear")
+            return self.b(x).relu()
+
+    module = Enlarge().eval()
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    check(module, fast, [(2, 3, 5, 7), (1, 3, 8, 9), (1, 3, 16, 3)])
+    assert len(sol.host_nodes(fast)) == 1
 
 
 def test_unet_of_other_sizes():

@@ -241,12 +241,15 @@ def _check_graph(backend_input, walker, buffers):
     """Raises Unwatchable or CannotCapture for a graph that SOL cannot use.
 
     Each input of the graph must be an argument of the call or a tensor that the guard checks: no random numbers, no NumPy
-    arrays. The graph must not write into an input, nor into ``input.data``, which has its own version counter. It may write into
-    the model's ``buffers`` (ids): the importer finds these writes again.
+    arrays. The graph may write into arguments of the call and into the model's ``buffers`` (ids): the importer finds these
+    writes again. It must not write into other tensors, nor into ``input.data``, which has its own version counter.
     """
     for node in backend_input.graph_module.graph.nodes if backend_input else ():
         is_input = node.op == "placeholder"
-        if is_input and _root(source := node._dynamo_source) != "args":
+        if is_input and _root(source := node._dynamo_source) == "args":
+            if _is_argument(source):
+                continue
+        elif is_input:
             value = walker.walk(source)
             if not isinstance(value, torch.Tensor):
                 raise Unwatchable(source_name(source))
@@ -255,6 +258,17 @@ def _check_graph(backend_input, walker, buffers):
         if is_input or "data" in str(getattr(node.target, "__name__", "")):
             if getattr(node.meta.get("example_value"), "_version", 0):
                 raise CannotCapture(f"its forward writes to {_input_name(node)}")
+
+
+def _is_argument(source):
+    """Whether a source is a leaf of the arguments, and no attribute of one, such as its gradient."""
+    from torch._dynamo.source import AttrSource
+
+    while hasattr(source, "base"):
+        if isinstance(source, AttrSource):
+            return False
+        source = source.base
+    return True
 
 
 def _input_name(node):

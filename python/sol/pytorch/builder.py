@@ -11,6 +11,7 @@ import sympy
 from sol import _core
 from sol.pytorch.inputs import DTYPE_NAMES
 
+MAX_DIVISOR = 64  # of a float that scales a size
 MAX_EXACT = 2**53  # integers of a larger magnitude are no exact Python floats
 # {the name of an element type in libsol: torch's}
 DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
@@ -106,7 +107,7 @@ class Builder:
         """Converts an int or SymInt of torch.export to an int or a polynomial. Raises Unsupported for other formulas."""
         if isinstance(size, int):
             return size
-        expression = size.node.expr
+        expression = without_floats(size.node.expr)
         if expression not in self._sizes:
             names = self._batches.symbols
             unknown = expression.free_symbols - names.keys()
@@ -119,7 +120,7 @@ class Builder:
 
     def formula(self, size):
         """Returns (text, a function of the values of the model's symbols) of a SymInt. Raises Unsupported."""
-        expression, names = size.node.expr, self._batches.symbols
+        expression, names = without_floats(size.node.expr), self._batches.symbols
         if expression.free_symbols - names.keys():
             raise Unsupported(f"the size {expression}, which depends on data")
         for x in expression.free_symbols:
@@ -218,6 +219,21 @@ class Builder:
                 self.excluded.add((name, value))
                 return
         raise Unsupported(f"an op that has another meaning where {size} is {value}")
+
+
+def without_floats(expression):
+    """Returns a size with quotients in place of products with floats: TruncToInt(1.5*ToFloat(s)) becomes FloorDiv(3*s, 2). Products
+    with other numbers are left, as they may be rounded."""
+    found = [x for x in sympy.preorder_traversal(expression) if type(x).__name__ == "TruncToInt"]
+    if found:
+        from torch.utils._sympy.functions import FloorDiv
+    for x in found:
+        factor, whole = x.args[0].as_coeff_Mul()
+        if type(whole).__name__ == "ToFloat" and factor.is_Float and factor > 0:
+            p, q = float(factor).as_integer_ratio()
+            if q <= MAX_DIVISOR:
+                expression = expression.xreplace({x: FloorDiv(p * whole.args[0], q)})
+    return expression
 
 
 def parse_size(text):

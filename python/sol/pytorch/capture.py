@@ -10,6 +10,7 @@ Both steps change state of the whole process while they run. So LOCK lets one th
 
 import contextlib
 import enum
+import functools
 import math
 import os
 import re
@@ -36,12 +37,18 @@ from sol.pytorch.structure import flatten
 PREFIX = "model."
 # A size of an input of the wrapper in the text of torch.export's guards: L['tensors'][0].size()[2].
 INPUT_SIZE = re.compile(r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
-# What the guards may call.
-GUARD_NAMES = {"__builtins__": {}, "max": max, "min": min, "abs": abs}
+# What the guards may call, and the names of modules that torch.export writes before them.
+GUARD_NAMES = {
+    "__builtins__": {}, "max": max, "min": min, "abs": abs, "trunc": math.trunc, "sym_float": float,
+}  # fmt: skip
+GUARD_MODULES = re.compile(r"\b(math|torch)\.")
 # Sizes around the examples that are tried to find a multiple.
 MULTIPLE_RANGE = 64
 # The number of keys whose validity is cached.
 MAX_KNOWN = 1024
+
+# Operators whose third argument, ``train``, says whether they are on.
+DROPOUTS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
 
 # Types of constants that a result may contain besides tensors. They are immutable, so all calls may return one object.
 UNCHANGING = (
@@ -59,7 +66,8 @@ class Captured(NamedTuple):
 
     ``exported``: the ExportedProgram. ``reads``: the Python state that the forward reads (reads.Reads). ``output``:
     Structure of the result. ``constants``: {position: value} of the leaves of the result that are no tensors; the other
-    leaves are the graph's outputs, in order. ``n_leaves``: number of all leaves. ``batches``: Batches.
+    leaves are the graph's outputs, in order. ``n_leaves``: number of all leaves. ``batches``: Batches. ``memory``: of the graph's
+    example tensors.
     """
 
     exported: Any
@@ -68,6 +76,7 @@ class Captured(NamedTuple):
     constants: dict
     n_leaves: int
     batches: Any
+    memory: Any
 
 
 class Batches:
@@ -78,9 +87,10 @@ class Batches:
     multiples of}; ``least``: {name: the least size for which a library is valid}; ``titles``: {name: text for messages}.
     """
 
-    def __init__(self, names, ranges, guards, symbols, example):
+    def __init__(self, names, ranges, guards, symbols, example, read):
         self.names = names
         self.symbols = symbols
+        self._read = read  # exported graph -> (ranges, guards, symbols)
         self.example = example
         self.multiples, self.least, self.titles = {}, {}, {}
         self._ranges = ranges
@@ -91,6 +101,18 @@ class Batches:
         """Removes a value of an open size for which an op of the graph has another meaning."""
         self._guards.append(compile(f"{name} != {int(value)}", "<guard>", "eval"))
         self._known.clear()
+
+    def narrow(self, exported):
+        """Adds the assumptions of another graph of the same model. Returns false if one of its open sizes has become fixed."""
+        ranges, guards, symbols = self._read(exported)
+        if symbols != self.symbols:
+            return False
+        for name, (low, high) in ranges.items():
+            before = self._ranges[name]
+            self._ranges[name] = max(low, before[0]), min(high, before[1])
+        self._guards += [compile(guard, "<guard>", "eval") for guard in guards]
+        self._known.clear()
+        return True
 
     @property
     def is_free(self):
@@ -226,10 +248,45 @@ def _capture_sizes(model, specs, structure, sizes):
         except MayRefuse as error:
             _check_runs(flat, examples, tensors)
             raise CannotCapture(str(error)) from error
+    memory = _remove_dropouts(exported)
     result = flat.result
     _check_result(result)
     batches = _batches(exported, tensors, shapes, sizes)
-    return Captured(exported, reads, result.structure, result.constants, result.n_leaves, batches)
+    output, constants, n = result.structure, result.constants, result.n_leaves
+    return Captured(exported, reads, output, constants, n, batches, memory)
+
+
+class Memory:
+    """Which of a graph's example tensors share memory."""
+
+    def __init__(self):
+        self._same = {}  # key of memory -> key of the memory that it is in truth
+        self._kept = []  # tensors, so that their keys stay theirs
+
+    def of(self, value):
+        """Returns the key of the memory that an example tensor lies in."""
+        key = value.untyped_storage()._cdata
+        return self._same.get(key, key)
+
+    def join(self, value, argument):
+        """Notes that ``value`` is ``argument``."""
+        self._kept.append(value)
+        self._same[value.untyped_storage()._cdata] = self.of(argument)
+
+
+def _remove_dropouts(exported):
+    """Removes dropouts that are off: they give their argument. Returns the graph's Memory: their example results have other
+    memory than the argument."""
+    memory = Memory()
+    for node in list(exported.graph.nodes):
+        packet = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+        if packet.rstrip("_") in DROPOUTS and len(node.args) == 3 and node.args[2] is False:
+            memory.join(node.meta["val"], node.args[0].meta["val"])
+            node.replace_all_uses_with(node.args[0])
+            exported.graph_signature.replace_all_uses(node.name, node.args[0].name)
+            exported.graph.erase_node(node)
+    exported.graph_module.recompile()
+    return memory
 
 
 def _check_result(result):
@@ -356,6 +413,18 @@ def _first_line(error):
 def _batches(exported, specs, shapes, sizes):
     """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for an assumption of another kind."""
     names, dims = name_sizes(specs)
+    read = functools.partial(_read_assumptions, names, dims, shapes)
+    ranges, guards, symbols = read(exported)
+    batches = Batches(names, ranges, guards, symbols, sizes, read)
+    batches.titles = {name: f"dim {d} of {specs[i].name}" for (i, d), name in dims.items()}
+    batches.titles["n"] = "batch"
+    if isinstance(sizes, tuple):
+        batches.find_multiples()
+    return batches
+
+
+def _read_assumptions(names, dims, shapes, exported):
+    """Returns (ranges, guards, symbols) of a graph, as for Batches."""
     symbols, guards = _name_symbols(exported, dims)
     ranges = dict.fromkeys(names, (0, 2**62))
     for symbol, interval in exported.range_constraints.items():
@@ -364,15 +433,10 @@ def _batches(exported, specs, shapes, sizes):
             ranges[symbols[symbol]] = max(low, int(interval.lower)), _lower(high, interval.upper)
     for guard in getattr(exported, "_guards_code", None) or []:
         text = INPUT_SIZE.sub(lambda x: _name_size(dims, shapes, int(x[1]), int(x[2])), guard)
-        guards.append(text)
-        if not _is_expression(text, names):
+        guards.append(GUARD_MODULES.sub("", text))
+        if not _is_expression(guards[-1], names):
             raise CannotCapture(f"the model depends on {guard}")
-    batches = Batches(names, ranges, guards, symbols, sizes)
-    batches.titles = {name: f"dim {d} of {specs[i].name}" for (i, d), name in dims.items()}
-    batches.titles["n"] = "batch"
-    if isinstance(sizes, tuple):
-        batches.find_multiples()
-    return batches
+    return ranges, guards, symbols
 
 
 def _as_tuple(key):

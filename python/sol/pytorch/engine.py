@@ -11,6 +11,7 @@ during the call. One lock covers snapshots, captures and prepacks.
 
 import collections
 import contextlib
+import functools
 import gc
 import inspect
 import os
@@ -24,6 +25,7 @@ from torch.jit import is_tracing
 
 from sol import log
 from sol._core import threads
+from sol.pytorch.aliases import Caller
 from sol.pytorch.audit import CannotCapture, Writes
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import LOCK, Refused
@@ -35,6 +37,7 @@ from sol.pytorch.inputs import (
     find_batch,
     find_sizes,
     has_open_dims,
+    is_empty,
 )
 from sol.pytorch.modes import GRADIENT, find_mode
 from sol.pytorch.plan import describe_sizes, follow_threads, make_plan
@@ -152,11 +155,12 @@ class Engine:
             leaves = self._flatten(args, {})
             tensors, constants, batch = self._bind(leaves)
             self._refuse_run(state.reason or find_mode(state.snapshot, leaves))
+            self._refuse_run("an input is empty" if is_empty(batch) else None)
             entry = self._find_entry(state, constants, batch)
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
             weights = self._find_weights(entry)
-            self._refuse_run(entry.plan.find_overlap(weights, leaves))
+            self._refuse_run(entry.plan.find_overlap(weights, leaves, self._caller(leaves)))
             return entry.plan, weights, tensors, batch
 
     def find_plan(self, batch=None):
@@ -202,6 +206,9 @@ class Engine:
         reason = find_mode(state.snapshot, leaves)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
+        if is_empty(batch):
+            # There is nothing to compute, so this is no fallback. PyTorch knows which operators refuse empty tensors.
+            return self._run_eager(args, kwargs)
         entry = self._find_entry(state, constants, batch)
         if entry.is_first:
             return self._run_first(state, entry, args, kwargs)
@@ -211,35 +218,49 @@ class Engine:
         reason = entry.reads.find_conflict(leaves)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
-        if entry.plan.updates:
-            return self._run_writing(entry, tensors, batch, leaves, args, kwargs)
-        return self._run(state, entry, tensors, batch, leaves is args, args, kwargs)
+        try:
+            if entry.plan.writes:
+                return self._run_writing(entry, tensors, batch, leaves, args, kwargs)
+            return self._run(state, entry, tensors, batch, leaves, args, kwargs)
+        except (IndexError, ValueError) as error:
+            refused = error
+        return self._run_refused(refused, args, kwargs)
 
     def _run_writing(self, entry, tensors, batch, leaves, args, kwargs):
-        """Runs a call that writes buffers. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
+        """Runs a call that writes buffers or inputs. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
         try:
             weights = self._find_weights(entry)
         except ValueError as error:
             self._state = None  # captures again at the next call, as a buffer is another one now
             return self._fall_back(str(error), args, kwargs)
-        reason = entry.plan.find_overlap(weights, leaves)
+        caller = self._caller(leaves)
+        reason = entry.plan.find_overlap(weights, leaves, caller)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
         follow_threads()
-        return entry.plan.run(weights, tensors, batch)
+        return entry.plan.run(weights, tensors, batch, caller)
 
-    def _run(self, state, entry, tensors, batch, is_plain, args, kwargs):
-        """Runs a call in SOL, unless the selector chooses PyTorch. ``is_plain``: the arguments are a flat list of leaves."""
+    def _caller(self, leaves):
+        tensors = [x for spec, x in zip(self.specs, leaves) if isinstance(spec, TensorSpec)]
+        return Caller(self.module, [spec.name for spec in self._tensors], tensors)
+
+    def _run(self, state, entry, tensors, batch, leaves, args, kwargs):
+        """Runs a call in SOL, unless the selector chooses PyTorch."""
         weights = entry.weights or self._make_weights(entry)
+        caller = self._caller(leaves) if entry.plan.has_aliases else None
+        reason = caller and entry.plan.find_strided(caller)
+        if reason:
+            return self._fall_back(reason, args, kwargs, is_mode=True)
         follow_threads()
         selector = entry.selector if is_on() else None
         if selector is None or selector.has_won(batch):
-            result = entry.plan.run(weights, tensors, batch)
+            result = entry.plan.run(weights, tensors, batch, caller)
         elif reason := selector.find_reason(batch):
             return self._fall_back(reason, args, kwargs)
         else:
-            result = self._run_undecided(entry, weights, tensors, batch, args, kwargs)
-        if self._only_tensors and is_plain:
+            run = functools.partial(entry.plan.run, weights, tensors, batch, caller)
+            result = self._run_undecided(entry, batch, run, args, kwargs)
+        if self._only_tensors and leaves is args and caller is None:
             self._make_shortcut(state, entry, weights, batch, selector)
         return result
 
@@ -254,12 +275,12 @@ class Engine:
             state.forget(entry)
         return result
 
-    def _run_undecided(self, entry, weights, tensors, batch, args, kwargs):
-        """Runs a call of a batch size for which the selector has no verdict yet."""
+    def _run_undecided(self, entry, batch, run, args, kwargs):
+        """Runs a call of a batch size for which the selector has no verdict yet. ``run``: runs it in SOL."""
         return entry.selector.call(
             batch,
             lambda: sum(entry.plan.memory(batch).values()),
-            lambda: entry.plan.run(weights, tensors, batch),
+            run,
             lambda: self._run_eager(args, kwargs),
             entry.shortcut,
         )
@@ -345,6 +366,18 @@ class Engine:
             if hasattr(own, "add_note"):  # Python 3.11
                 own.add_note(f"sol.optimize was called with other inputs: {error}")
             raise
+
+    def _run_refused(self, error, args, kwargs):
+        """Runs a call in PyTorch whose data SOL refused, such as an index out of range: PyTorch raises its own exception.
+
+        The failed call has changed nothing (struct update in src/ir/ir.h). The reason has no values, so that bad data cannot
+        make the table of reasons grow.
+        """
+        if self.options.fullgraph:
+            raise error
+        bad_index = isinstance(error, IndexError)
+        reason = "an index in the data is out of range" if bad_index else str(error)
+        return self._fall_back(reason, args, kwargs)
 
     def _log(self, reason, level=log.warn):
         """Logs a fallback once per reason, so that a loop of calls does not repeat the message."""
@@ -434,7 +467,7 @@ class Engine:
             )
             self._n_writes = 0
             # A call that writes may not run twice.
-            selector = None if plan.updates else make_selector(self.options)
+            selector = None if plan.writes else make_selector(self.options)
             return Entry(plan, reads=reads, selector=selector)
         except Refused as error:
             if must_fit:

@@ -48,7 +48,7 @@ class HostNode(NamedTuple):
         return f"{self.call}{f' at {self.origin}' if self.origin else ''}: {self.reason}"
 
 
-class _Slot(NamedTuple):
+class Slot(NamedTuple):
     """Stands for input number ``i`` among the operator's arguments."""
 
     i: int
@@ -76,8 +76,8 @@ class Function:
 
     def __call__(self, inputs, outputs, symbols):
         inputs = [from_dlpack(x) for x in inputs]
-        args = _fill(self._args, inputs, symbols)
-        kwargs = _fill(self._kwargs, inputs, symbols)
+        args = fill(self._args, inputs, symbols)
+        kwargs = fill(self._kwargs, inputs, symbols)
         with torch.no_grad():
             if self._clones:
                 args[0] = args[0].clone()
@@ -110,31 +110,40 @@ def _run_forked(target, args, kwargs):
         torch.set_num_threads(n)
 
 
-def _fill(x, inputs, symbols):
+def fill(x, inputs, symbols):
     """Returns arguments with the tensors and sizes of a call."""
-    if isinstance(x, _Slot):
+    if isinstance(x, Slot):
         return inputs[x.i]
     if isinstance(x, _Formula):
         return x.evaluate(symbols)
     if isinstance(x, list):
-        return [_fill(item, inputs, symbols) for item in x]
+        return [fill(item, inputs, symbols) for item in x]
     if isinstance(x, dict):
-        return {name: _fill(item, inputs, symbols) for name, item in x.items()}
+        return {name: fill(item, inputs, symbols) for name, item in x.items()}
     return x
 
 
 def make_function(node, is_written, formula):
     """Returns (Function, nodes that are its inputs). ``formula``: Builder.formula. Raises Unsupported if PyTorch cannot compute ``node`` in a program."""
-    target = node.target
     _check_operator(node)
     _check_results(node)
+    args, kwargs, tensors = read_arguments(node, formula)
+    for x in tensors:
+        _check_tensor(x)
+    name = node.target._schema.name.partition("::")[2].rstrip("_")
+    if name in STRIDED and not all(map(_is_dense, tensors)):
+        raise Unsupported("it depends on the strides of a tensor")
+    return Function(node.target, args, kwargs, is_written), tensors
+
+
+def read_arguments(node, formula):
+    """Returns (args, kwargs, nodes of the tensors among them), for ``fill``. Raises Unsupported."""
     tensors = {}
 
     def argument(x):
         if isinstance(x, torch.fx.Node):
             if isinstance(x.meta.get("val"), torch.Tensor):
-                _check_tensor(x)
-                return _Slot(tensors.setdefault(x, len(tensors)))
+                return Slot(tensors.setdefault(x, len(tensors)))
             return _argument_size(x, formula)
         if isinstance(x, (list, tuple)):
             return [argument(item) for item in x]
@@ -144,10 +153,7 @@ def make_function(node, is_written, formula):
 
     args = [argument(x) for x in node.args]
     kwargs = {name: argument(x) for name, x in node.kwargs.items()}
-    name = target._schema.name.partition("::")[2].rstrip("_")
-    if name in STRIDED and not all(map(_is_dense, tensors)):
-        raise Unsupported("it depends on the strides of a tensor")
-    return Function(target, args, kwargs, is_written), list(tensors)
+    return args, kwargs, list(tensors)
 
 
 def _draws_numbers(node):

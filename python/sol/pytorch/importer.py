@@ -3,8 +3,9 @@
 torch.export leaves in-place ops and views in the graph. So each node belongs to an alias set: the nodes that may share
 memory with one node, the set's ``base``. An in-place op becomes a normal layer only if no other node of its set that is
 used later would see the write. If one would, the graph's functional form is imported, which torch.export makes. So is that of a
-graph that writes into buffers: it returns their new values, which become updates of the model. A write into an input or another
-tensor that exists before the call is Unsupported.
+graph that writes into buffers or inputs: it returns their new values, which become updates of the model, or outputs that are
+copied into the caller's tensors. A write into another tensor that exists before the call is Unsupported. Results that share memory
+with other tensors are no outputs of the model (aliases.py).
 
 A call that ops.py does not know or refuses becomes a host node (host.py), which PyTorch computes inside of the program. Whether
 its result shares memory with an argument follows from the memory of the graph's example tensors.
@@ -17,9 +18,10 @@ import torch
 from torch.export.graph_signature import OutputKind
 
 from sol.pytorch import ops, ops_type
+from sol.pytorch.aliases import Alias, Output, find_chains, make_steps
 from sol.pytorch.builder import Builder, Unsupported, Value
 from sol.pytorch.capture import PREFIX
-from sol.pytorch.functional import COPY, make_functional, storage_of
+from sol.pytorch.functional import COPY, make_functional
 from sol.pytorch.host import HostNode, make_function
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list, find_origin, show, show_call
@@ -34,7 +36,7 @@ MAX_REASONS = 4  # that a message lists
 # longer than PyTorch's own call, and copies its result; a pointwise layer saves about 4 us, or a pass over memory.
 LAYERS_PER_HOST = 2
 # Ops whose result is the first argument itself: a write to one is a write to the other.
-SAME = {"detach", "alias"} | ops.MAYBE_ALIAS
+SAME = {"detach", "alias"}
 
 
 class Imported(NamedTuple):
@@ -42,8 +44,8 @@ class Imported(NamedTuple):
 
     ``builder``: has the model. ``inputs``: indices of the graph's inputs that the model reads. ``params``: for each param
     its name in the module, or the tensor itself if the module does not own it. ``updates``: indices of the params that calls
-    write. ``outputs``: for each output of the graph the
-    index of the model's output. ``hosts``: a HostNode for each node that PyTorch computes. ``n_layers``: the number of nodes that
+    write. ``outputs``: for each output of the graph the index of the model's output, or the Alias that the result is. ``copies``: (index of
+    a graph's input, index of the model's output) for each input that the forward writes. ``hosts``: a HostNode for each node that PyTorch computes. ``n_layers``: the number of nodes that
     became layers.
     """
 
@@ -52,6 +54,7 @@ class Imported(NamedTuple):
     params: list
     updates: list
     outputs: list
+    copies: list
     hosts: list
     n_layers: int
 
@@ -60,8 +63,8 @@ class _Aliased(Unsupported):
     """A write that another tensor sees. The functional form of the graph has no such write."""
 
 
-class _Buffered(_Aliased):
-    """A write into a buffer. The functional form of the graph returns the new value."""
+class _Visible(_Aliased):
+    """A write into a buffer or input. The functional form of the graph returns the new value."""
 
 
 def import_graph(captured, module, name, ports=None, partial=True):
@@ -70,22 +73,23 @@ def import_graph(captured, module, name, ports=None, partial=True):
     ``ports``: (names of the graph's inputs, names of its outputs), for a library. Without it, outputs of the graph that are
     the same tensor share one output of the model. ``partial``: PyTorch may compute nodes of the program.
     """
+    chains = {} if ports else find_chains(captured)
     try:
-        return _Importer(captured, module, name, ports, partial).run()
+        return _Importer(captured, module, name, ports, partial, chains).run()
     except _Aliased as error:
-        functional = make_functional(captured.exported)
+        functional = make_functional(captured)
         if functional is None:
             raise
         try:
-            functional = captured._replace(exported=functional)
-            return _Importer(functional, module, name, ports, partial).run()
+            return _Importer(functional, module, name, ports, partial, chains).run()
         except Unsupported as other:
-            raise (other if isinstance(error, _Buffered) else error) from None
+            raise (other if isinstance(error, _Visible) else error) from None
 
 
 class _Importer:
-    def __init__(self, captured, module, name, ports, partial):
+    def __init__(self, captured, module, name, ports, partial, chains):
         exported = self._exported = captured.exported
+        self._memory = captured.memory
         self._ports = ports
         self._module = module
         self._builder = Builder(name, captured.batches)
@@ -110,6 +114,9 @@ class _Importer:
         self._inputs, self._params = [], self._builder.params
         self._partial = partial
         self._hosts = []  # HostNodes
+        self._chains = chains  # of results, in the graph as captured
+        self._written = []  # nodes that in-place ops write
+        self._copies = []  # (index of an input, index of the model's output)
         self._bases = {}  # node whose results are in several alias sets -> their bases
         self._joined = set()  # nodes with several results that may overlap in memory
         self._n_layers = 0  # number of nodes that became layers
@@ -132,6 +139,7 @@ class _Importer:
             self._params,
             self._updates,
             outputs,
+            self._copies,
             self._hosts,
             self._n_layers,
         )
@@ -305,11 +313,11 @@ class _Importer:
         Not all schemas say so: einsum may return a view.
         """
         owners = {
-            storage_of(x.meta["val"]): self._base[x]
+            self._memory.of(x.meta["val"]): self._base[x]
             for x in node.all_input_nodes
             if x in self._base
         }
-        results = [storage_of(x) for x in as_list(node.meta["val"])]
+        results = [self._memory.of(x) for x in as_list(node.meta["val"])]
         bases = [owners.get(storage, node) for storage in results]
         if len(set(results)) < len(results):
             self._joined.add(node)
@@ -355,8 +363,12 @@ class _Importer:
     def _check_write(self, node, written):
         """Raises Unsupported if a node that is another tensor than ``written`` would see the write of this in-place op."""
         base = self._base[written]
+        self._written.append(written)
         if base in self._sources:
-            kind = _Buffered if base.name in self._buffers else Unsupported
+            is_visible = base.name in self._buffers or (
+                base.name in self._positions and not self._ports
+            )
+            kind = _Visible if is_visible else Unsupported
             raise kind(f"it writes into {base.name}")
         for other in self._alive(base, node):
             if self._cell[other] is not self._cell[written] and not self._disjoint(other, written):
@@ -376,33 +388,79 @@ class _Importer:
                 yield member
 
     def _output(self, node):
-        """Adds the model's outputs. Returns the index of the model's output for each result. Raises Unsupported.
-
-        Results that share memory with each other, or with an input, parameter or buffer, are not supported.
-        """
-        ports, results, written = {}, [], {}
-        for spec, result in zip(self._exported.graph_signature.output_specs, node.args[0]):
-            if spec.kind == OutputKind.BUFFER_MUTATION:
-                written[spec.target] = result
-            elif spec.kind == OutputKind.USER_OUTPUT:
-                results.append(result)
-            else:
-                raise Unsupported(f"the model writes into {spec.target}")
+        """Adds the model's outputs. Returns for each result the index of the model's output, or an Alias. Raises Unsupported."""
+        results, written, copied = self._sort_outputs(node)
         self._update(written)
-        owners = {self._base[node]: name for name, node in written.items()}
-        for result in results:
-            self._check_result(result, ports)
-            if self._base[result] in owners:
-                name = owners[self._base[result]].removeprefix(PREFIX)
-                raise Unsupported(f"the result shares memory with {name}, which it writes")
-            ports.setdefault(self._cell[result], len(ports))
+        ports = {}  # cell -> index of the model's output
+        found = [self._find_result(i, results, ports) for i in range(len(results))]
         if self._ports:
             for name, result in zip(self._ports[1], results):
                 self._builder.model.output(name, self._values[self._cell[result]].id)
             return list(range(len(results)))
+        for name, value in copied.items():
+            port = ports.setdefault(self._cell[value], len(ports))
+            self._copies.append((self._positions[name], port))
+        if not ports and written:  # libsol's models have at least one output
+            ports[self._cell[next(iter(written.values()))]] = 0
+        if not ports:
+            raise Unsupported(
+                "it computes nothing: its results are inputs or parameters, or views of them"
+            )
         for cell, port in ports.items():
             self._builder.model.output(f"output{port}", self._values[cell].id)
-        return [ports[self._cell[result]] for result in results]
+        return found
+
+    def _sort_outputs(self, node):
+        """Returns (results, {name of a buffer: its new value}, {name of an input: its new value}) as nodes. Raises Unsupported."""
+        results, written, copied = [], {}, {}
+        for spec, result in zip(self._exported.graph_signature.output_specs, node.args[0]):
+            if spec.kind == OutputKind.BUFFER_MUTATION:
+                written[spec.target] = result
+            elif spec.kind == OutputKind.USER_INPUT_MUTATION and result in self._cell:
+                copied[spec.target] = result
+            elif spec.kind == OutputKind.USER_OUTPUT:
+                results.append(result)
+            else:
+                raise Unsupported(f"the model writes into {spec.target}")
+        return results, written, copied
+
+    def _find_result(self, i, results, ports):
+        """Returns the index of the model's output for result number ``i``, or an Alias. Adds outputs to ``ports``."""
+        chain = self._chains.get(i)
+        if chain is None:
+            self._check_result(results[i], ports)
+            return ports.setdefault(self._cell[results[i]], len(ports))
+        if chain.root.op == "placeholder":
+            position = self._positions.get(chain.root.name)
+            source = self._find_parameter(chain.root)[1] if position is None else position
+            if isinstance(source, torch.Tensor):
+                raise Unsupported(
+                    f"the result shares memory with {chain.root.name}, a tensor of no module"
+                )
+        else:
+            root = self._find_root(chain.root, results)
+            source = Output(ports.setdefault(self._cell[root], len(ports)))
+        return Alias(source, make_steps(chain, self._builder.formula))
+
+    def _find_root(self, root, results):
+        """Returns the node of the tensor in whose memory several results lie. Raises Unsupported."""
+        if root in self._cell:
+            whole = root
+            parts = [x for x in self._written if self._base[x] is self._base[root]]
+            if any(self._cell[x] is not self._cell[root] for x in parts):
+                raise _Aliased(f"the write into {parts[0].name} also changes {root.name}")
+        else:  # this graph is the functional form, in which a result may be the tensor
+            same = [
+                i for i, chain in self._chains.items() if chain.root is root and not chain.nodes
+            ]
+            if not same:
+                raise Unsupported(f"results share memory with {root.name}, which is not a result")
+            whole = results[same[0]]
+        if not root.meta["val"].is_contiguous() or 0 in self._out_shapes(whole):
+            raise Unsupported(
+                f"results share memory with {root.name}, which has gaps or no elements"
+            )
+        return whole
 
     def _update(self, written):
         """Adds the model's updates. ``written``: {name of a buffer: the node of its new value}. Raises Unsupported."""
@@ -417,10 +475,13 @@ class _Importer:
             raise Unsupported(fault)
 
     def _check_result(self, result, ports):
+        """Raises Unsupported for a result that is no output. Outputs of a library do not share memory with other tensors."""
         if not isinstance(result, torch.fx.Node) or result not in self._cell:
             raise Unsupported(f"the result {result} is no tensor of the graph")
         if 0 in self._out_shapes(result):
             raise Unsupported(f"the result {show(result)} is empty")
+        if not self._ports:
+            return
         if self._base[result] in self._sources:
             raise Unsupported(f"the result shares memory with {self._base[result].name}")
         for other in ports:

@@ -254,6 +254,11 @@ def find_sizes(specs, tensors):
     return (*([] if batch is None else [batch]), *others)
 
 
+def is_empty(key):
+    """Whether an open size of a call is 0."""
+    return 0 in key if isinstance(key, tuple) else key == 0
+
+
 def example_sizes(specs, batch, attempt=0):
     """Returns the key of example inputs; ``attempt``: an index into EXAMPLE_SIZES."""
     if not has_open_dims(specs):

@@ -311,11 +311,6 @@ def _identity(b, x, out, **_):
     return x
 
 
-def _dropout(b, x, p, train, out):
-    _needs(not train, "dropout in training mode")
-    return x
-
-
 def _reshape(b, x, out, **_):
     return b.reshape(x, out)
 
@@ -353,6 +348,10 @@ def _expand(b, x, out, **_):
     return x if tuple(out) == x.shape else b.layer("expand", x, shape=list(out))
 
 
+def _broadcast_tensors(b, tensors, out):
+    return [_expand(b, x, shape) for x, shape in zip(tensors, out)]
+
+
 def _cut(b, x, axis, start, size, step=1):
     """Returns ``size`` elements of ``axis``, from the index ``start`` on, with the distance ``step``."""
     if size == x.shape[axis] and step == 1:
@@ -360,28 +359,19 @@ def _cut(b, x, axis, start, size, step=1):
     return b.layer("slice", x, axis=axis, start=start, step=step, shape=[size])
 
 
-def _first(start, whole):
-    """Returns the first index of a slice: negative ones count from the end. Open sizes are large enough: torch.export checks."""
-    if isinstance(start, int) and start < 0:
-        start += whole
-    if isinstance(start, int) and isinstance(whole, int):
-        return min(max(start, 0), whole)
-    return start
-
-
 def _slice(b, x, out, dim=0, start=None, end=None, step=1):
     axis = normal_axis(dim, x.rank)
-    return _cut(b, x, axis, _first(start or 0, x.shape[axis]), out[axis], step)
+    return _cut(b, x, axis, ops_move.first_index(start or 0, x.shape[axis]), out[axis], step)
 
 
 def _narrow(b, x, dim, start, length, out):
     axis = normal_axis(dim, x.rank)
-    return _cut(b, x, axis, _first(start, x.shape[axis]), length)
+    return _cut(b, x, axis, ops_move.first_index(start, x.shape[axis]), length)
 
 
 def _select(b, x, dim, index, out):
     axis = normal_axis(dim, x.rank)
-    return b.reshape(_cut(b, x, axis, _first(index, x.shape[axis]), 1), out)
+    return b.reshape(_cut(b, x, axis, ops_move.first_index(index, x.shape[axis]), 1), out)
 
 
 def _split(b, x, out, dim=0, **_):
@@ -413,6 +403,7 @@ def _stack(b, tensors, out, dim=0):
 
 def _pad(b, x, pad, out, mode="constant", value=0):
     """``pad`` has two values per dim, from the last dim on. A value below 0 removes elements."""
+    _needs(all(isinstance(size, int) for size in pad), "a padding that depends on open sizes")
     if mode != "constant":
         return ops_move.pad_with_copies(b, x, pad, mode)
     x = ops_move.crop(b, x, pad)
@@ -500,8 +491,6 @@ TABLE = {
     "sum.default sum.dim_IntList": _reduce("sum"),
     "amax.default max.default": _reduce("reduce_max"),
     "amin.default min.default": _reduce("reduce_min"),
-    "dropout.default feature_dropout.default alpha_dropout.default": _dropout,
-    "feature_alpha_dropout.default": _dropout,
     "contiguous.default clone.default detach.default alias.default lift_fresh_copy.default": _identity,
     "view.default reshape.default flatten.using_ints unflatten.int ravel.default": _reshape,
     "unsqueeze.default _unsafe_view.default view_as.default reshape_as.default": _reshape,
@@ -511,6 +500,7 @@ TABLE = {
     "swapaxes.default": _swapaxes,
     "t.default": _t,
     "expand.default expand_as.default broadcast_to.default": _expand,
+    "broadcast_tensors.default": _broadcast_tensors,
     "slice.Tensor": _slice,
     "narrow.default": _narrow,
     "select.int": _select,
@@ -534,6 +524,3 @@ IGNORED = {
     "_assert_tensor_metadata.default", "_assert_scalar.default", "_assert_async.msg",
     "sym_constrain_range.default", "sym_constrain_range_for_size.default",
 }  # fmt: skip
-
-# Ops whose result may be the argument itself, although the schema declares no alias.
-MAYBE_ALIAS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}

@@ -212,30 +212,38 @@ def _fill(b, x, value, out):
     return b.layer("expand", value, shape=list(out)) if out else value
 
 
-def _put(b, x, source, axis, start, size):
-    """Returns ``x`` with ``source`` in place of ``size`` values along an axis."""
-    whole = x.shape[axis]
-    front = [_slice(b, x, axis, 0, start)] if start else []
-    behind = (
-        [_slice(b, x, axis, start + size, whole - start - size)] if start + size < whole else []
-    )
+def first_index(start, whole):
+    """Returns the first index of a slice: negative ones count from the end. Open sizes are large enough: a call checks."""
+    if isinstance(start, int) and start < 0:
+        start += whole
+    if isinstance(start, int) and isinstance(whole, int):
+        return min(max(start, 0), whole)
+    return start
+
+
+def _put(b, x, source, axis, start):
+    """Returns ``x`` with ``source`` in place of the values along an axis from ``start`` on."""
+    size = source.shape[axis]
+    rest = x.shape[axis] - start - size
+    front = [_slice(b, x, axis, 0, start)] if start != 0 else []
+    behind = [_slice(b, x, axis, start + size, rest)] if rest != 0 else []
     return b.layer("concat", *front, source, *behind, axis=axis) if front or behind else source
 
 
 def _slice_scatter(b, x, src, out, dim=0, start=None, end=None, step=1):
     axis = normal_axis(dim, x.rank)
-    size = x.shape[axis]
-    needs(step == 1 and isinstance(size, int), "a write with steps, or into an open size")
-    needs(all(isinstance(i, int) or i is None for i in (start, end)), "a write of an open size")
-    start, end, _ = slice(start, end).indices(size)
-    return _put(b, x, src, axis, start, end - start) if end > start else x
+    if src.shape == x.shape:
+        return src
+    if src.shape[axis] == 0:
+        return x
+    needs(step == 1, "a write with steps")
+    return _put(b, x, src, axis, first_index(start or 0, x.shape[axis]))
 
 
 def _select_scatter(b, x, src, dim, index, out):
     axis = normal_axis(dim, x.rank)
-    needs(isinstance(x.shape[axis], int), "a write into an open size")
     part = b.reshape(src, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
-    return _put(b, x, part, axis, index % x.shape[axis], 1)
+    return _put(b, x, part, axis, first_index(index, x.shape[axis]))
 
 
 # ---- Triangles ----

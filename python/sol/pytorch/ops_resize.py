@@ -3,10 +3,14 @@
 Such an op is linear and treats each dim on its own. So PyTorch's op, applied to the unit vectors of one dim, gives the weights
 of all its results: the rows of a matrix, with the rounding and the treatment of edges that PyTorch has. Rows with few weights
 become sums of gathers, others (antialiasing) a product with the matrix. The table and its conventions are those of ops.py.
+
+An open dim that becomes an integer number of times as large has the same weights around each of its values. They are read from the
+matrices of small sizes, too.
 """
 
 import functools
 
+import sympy
 import torch
 
 from sol.pytorch.builder import needs
@@ -46,7 +50,8 @@ def _apply(op, given, factors, units, n):
 def _resize(b, x, axis, n, apply):
     """Resizes one dim to ``n`` values. ``apply``: PyTorch's op on rows."""
     size = x.shape[axis]
-    needs(isinstance(size, int) and isinstance(n, int), "resizing a dim of unknown size")
+    if not isinstance(size, int) or not isinstance(n, int):
+        return _enlarge(b, x, axis, n, apply)
     needs(0 < size <= MAX_SIZE and 0 < n <= MAX_SIZE, f"resizing {size} values to {n}")
     units = torch.eye(size, dtype=torch.float64 if x.dtype == "f64" else torch.float32)
     matrix = apply(units, n).T.contiguous()  # [n, size]
@@ -61,6 +66,60 @@ def _resize(b, x, axis, n, apply):
     if taps == 1 and bool((weights == 1).all()):
         return _pick(b, x, axis, n, index[:, 0])
     return _add_taps(b, x, axis, index, weights)
+
+
+# ---- Open sizes ----
+
+PROBES = 1, 2, 3, 6, 9  # sizes for which the weights are compared with PyTorch's
+MAX_FACTOR = 8
+
+
+def _enlarge(b, x, axis, n, apply):
+    """Makes an open dim ``k`` times as large, for an integer k: result number k * i + p is a sum of the values around i."""
+    k = sympy.cancel(sympy.sympify(n) / x.shape[axis])
+    needs(k.is_Integer and 1 < k <= MAX_FACTOR, "resizing an open dim by no small integer")
+    k = int(k)
+    phases = _find_phases(apply, k)
+    needs(phases, "resizing an open dim in a way that depends on its size")
+    near = {offset: _shift(b, x, axis, offset) for phase in phases for offset in phase}
+    parts = []
+    for phase in phases:
+        taps = [b.layer("mul", near[o], w) if w != 1 else near[o] for o, w in phase.items()]
+        total = functools.reduce(functools.partial(b.layer, "add"), taps)
+        parts.append(b.reshape(total, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])))
+    y = b.layer("concat", *parts, axis=axis + 1)
+    return b.reshape(y, (*x.shape[:axis], n, *x.shape[axis + 1 :]))
+
+
+def _find_phases(apply, k):
+    """Returns for each p < k the weights {offset: weight} of result k * i + p, or None if they are not the same for all sizes.
+    Beyond an edge, the value at the edge counts."""
+    middle = PROBES[-1] // 2
+    rows = apply(torch.eye(PROBES[-1]), k * PROBES[-1]).T[k * middle : k * middle + k]
+    phases = [{int(i) - middle: float(row[i]) for i in row.nonzero()[:, 0]} for row in rows]
+    for size in PROBES:
+        expected = torch.zeros(k * size, size)
+        for row in range(k * size):
+            for offset, weight in phases[row % k].items():
+                expected[row, min(max(row // k + offset, 0), size - 1)] += weight
+        if not torch.allclose(apply(torch.eye(size), k * size).T, expected, rtol=0, atol=1e-6):
+            return None
+    return phases
+
+
+def _shift(b, x, axis, offset):
+    """Returns ``x`` with value number i + ``offset`` at i, and the value at the edge beyond it."""
+    if offset == 0:
+        return x
+    size, n = x.shape[axis], abs(offset)
+    rest = b.layer("slice", x, axis=axis, start=max(offset, 0), step=1, shape=[size - n])
+    edge = b.layer("slice", x, axis=axis, start=0 if offset < 0 else size - 1, step=1, shape=[1])
+    if n > 1:
+        edge = b.layer("expand", edge, shape=[*x.shape[:axis], n, *x.shape[axis + 1 :]])
+    return b.layer("concat", *([edge, rest] if offset < 0 else [rest, edge]), axis=axis)
+
+
+# ---- Known sizes ----
 
 
 def _pick(b, x, axis, n, index):

@@ -18,7 +18,7 @@ KEPT = {"index", "indices", "mask", "condition", "attn_mask"}
 KEEPING = {
     "to", "_to_copy", "type_as", "eq", "ne", "lt", "le", "gt", "ge", "argmax", "argmin", "isnan", "isinf", "isfinite",
     "bucketize", "searchsorted", "one_hot", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full",
-    "view_as_complex", "view",
+    "view_as_complex", "view", "broadcast_tensors",
 }  # fmt: skip
 FLOATS = {"f32", "f64", "f16", "bf16"}
 

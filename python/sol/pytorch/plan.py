@@ -12,13 +12,14 @@ from torch import empty, get_num_threads
 from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
+from sol.pytorch.aliases import Alias
 from sol.pytorch.builder import DTYPES
 from sol.pytorch.capture import capture
 from sol.pytorch.importer import import_graph
 from sol.pytorch.nodes import describe_graph
 from sol.pytorch.reads import is_same
 from sol.pytorch.selector import forget_times
-from sol.pytorch.updates import count_up, find_fault, has_moved, restore, share_memory
+from sol.pytorch.updates import count_up, find_fault, find_overlap, has_moved, restore
 from sol.pytorch.watch import find_tensor
 
 # The number of batch sizes for which the shapes of results are cached.
@@ -33,7 +34,8 @@ class Plan:
     reads. ``batches``: the open sizes for which the graph is valid. ``ready``: for shortcuts, {key of the open sizes: for each
     output of the program the arguments of torch.empty}; it only grows. ``symbols_at``: for each symbol of the program its
     position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``updates``: names
-    of the module's buffers that calls write. ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
+    of the module's buffers that calls write. ``copies``: (index of an input, index of an output) for each input that calls write.
+    ``has_aliases``: results share memory with other tensors (aliases.py). ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
     None.
     """
 
@@ -45,7 +47,13 @@ class Plan:
         self._params = imported.params
         self._updated = imported.updates  # indices of params
         self.updates = [imported.params[i] for i in imported.updates]
-        self._ports = imported.outputs
+        self._ports = imported.outputs  # for each result the index of an output, or an Alias
+        aliases = [port for port in imported.outputs if isinstance(port, Alias)]
+        self.has_aliases = bool(aliases)
+        self.copies = imported.copies
+        self._shared = {i for i, _ in self.copies} | {
+            x.source for x in aliases if type(x.source) is int
+        }
         self._structure = captured.output
         self._constants = captured.constants
         self._n_leaves = captured.n_leaves
@@ -54,7 +62,7 @@ class Plan:
         self.symbols_at = tuple(map(captured.batches.names.index, imported.builder.symbols))
         self._shapes = {}
         self.ready = {}
-        self.is_single = captured.output.is_leaf and not captured.constants
+        self.is_single = captured.output.is_leaf and not captured.constants and not self.has_aliases
         self.debug = None
 
     # ---- Weights ----
@@ -95,23 +103,43 @@ class Plan:
         """Returns the reason why SOL must not run these open sizes, or None."""
         if not self.batches.admit(batch):
             return f"{describe_sizes(batch)} is outside of what torch.export proved"
-        is_empty = 0 in batch if isinstance(batch, tuple) else batch == 0
-        if is_empty and any(0 not in shape for shape in self._output_shapes(self.symbols(batch))):
-            return "an empty batch with a result that is not empty"
+        try:
+            shapes = self._output_shapes(self.symbols(batch))
+        except ValueError as error:  # a condition of the program does not hold
+            return f"{describe_sizes(batch)}: {error}"
+        if any(0 in shape for shape in shapes):
+            return f"{describe_sizes(batch)}: a result is empty"
         return None
 
-    def find_overlap(self, weights, leaves):
-        """Returns the reason why SOL must not run a call: an input lies in the memory of a buffer that it writes. Or None."""
-        for name, tensor in zip(self.updates, self._written(weights)):
-            for leaf in leaves:
-                if isinstance(leaf, torch.Tensor) and share_memory(leaf, tensor):
-                    return f"an input shares memory with {name}, which the model writes"
+    def find_overlap(self, weights, leaves, caller):
+        """Returns the reason why SOL must not run a call that writes: its tensors lie in each other's memory. Or None."""
+        written = [*zip(self.updates, self._written(weights))]
+        copied = [(caller.names[i], caller.tensors[i]) for i, _ in self.copies]
+        return (
+            find_overlap(written + copied, leaves, "an input")
+            or find_overlap(copied, weights.keep, "the model")
+            or self.find_strided(caller)
+        )
+
+    def find_strided(self, caller):
+        """Returns the reason why SOL must not run a call: an input that it writes, or whose memory it returns, has gaps. Or None.
+
+        For such a tensor, an operator such as reshape makes a copy, unlike in the graph.
+        """
+        for i in self._shared:
+            if not caller.tensors[i].is_contiguous() or caller.tensors[i].is_neg():
+                return f"{caller.names[i]}, which is written or returned, is not contiguous"
         return None
 
-    def run(self, weights, tensors, batch):
-        """Runs the program. Returns the model's result, in new tensors.
+    @property
+    def writes(self):
+        """Whether calls write buffers or inputs."""
+        return bool(self._updated or self.copies)
 
-        ``tensors``: one contiguous tensor per tensor input of the model, in the order of its specs.
+    def run(self, weights, tensors, batch, caller):
+        """Runs the program. Returns the model's result, in new tensors except those that share memory with others.
+
+        ``tensors``: one contiguous tensor per tensor input of the model, in the order of its specs. ``caller``: aliases.Caller.
         """
         symbols = self.symbols(batch)
         outputs = self._make_outputs(symbols)
@@ -123,12 +151,14 @@ class Plan:
             self.program.run(weights, symbols, inputs, addresses)
         if self._updated:
             count_up(self._written(weights))
-        return outputs[0] if self.is_single else self.build(outputs)
+        for i, port in self.copies:
+            caller.tensors[i].copy_(outputs[port])
+        return outputs[0] if self.is_single else self.build(outputs, caller, symbols)
 
     def note_batch(self, batch):
-        """Adds a batch size to ``ready``. ``refusal`` must have admitted it. 0 is never added."""
+        """Adds a batch size to ``ready``. ``refusal`` must have admitted it."""
         key = -1 if batch is None else batch
-        if key and key not in self.ready and len(self.ready) < MAX_SHAPES:
+        if key not in self.ready and len(self.ready) < MAX_SHAPES:
             shapes = self._output_shapes(self.symbols(batch))
             self.ready[key] = tuple((shape,) for shape in shapes)
 
@@ -181,9 +211,15 @@ class Plan:
             self._shapes[symbols] = shapes
         return shapes
 
-    def build(self, outputs):
-        """Returns the model's result: the tensors ``outputs`` and constants in the structure that the forward returns."""
-        tensors = iter(outputs[port] for port in self._ports)
+    def build(self, outputs, caller=None, symbols=()):
+        """Returns the model's result: the tensors ``outputs``, aliases and constants in the structure that the forward returns.
+
+        Without aliases, only ``outputs`` are needed.
+        """
+        tensors = (
+            port.make(caller, outputs, symbols) if isinstance(port, Alias) else outputs[port]
+            for port in self._ports
+        )
         constants = self._constants
         leaves = [constants[i] if i in constants else next(tensors) for i in range(self._n_leaves)]
         return self._structure.build(iter(leaves))

@@ -1,6 +1,7 @@
-"""Buffers that a network's forward writes: counters, running statistics, caches.
+"""Buffers and inputs that a network's forward writes: counters, running statistics, caches.
 
     importer.py: update of a buffer -> Plan.updates -> each call writes the buffer's memory -> Plan counts its version up
+                 new value of an input -> Plan.copies -> an output of the program, which Plan copies into the caller's tensor
 
 SOL writes into the memory of the module's own tensor, at the end of a call that has not failed. So the tensor must be dense, and no
 other tensor of the module may lie in its memory, as SOL would read that one before the write. An input of a call may not, either.
@@ -27,9 +28,19 @@ def find_fault(module, names):
     return None
 
 
+def find_overlap(written, tensors, owner):
+    """Returns the reason if one of ``tensors``, which belong to ``owner``, shares memory with one of ``written``: (name, tensor)s.
+    A tensor of ``written`` may be once among ``tensors``. Or None."""
+    for name, tensor in written:
+        same = sum(x is tensor for x in tensors)
+        if same > 1 or any(share_memory(x, tensor) for x in tensors if x is not tensor):
+            return f"{owner} shares memory with {name}, which the model writes"
+    return None
+
+
 def share_memory(a, b):
-    """Whether two tensors lie in the same storage. Tensors without memory do not."""
-    if a.layout is not torch.strided or not a.numel():
+    """Whether two tensors lie in the same storage. Tensors without memory, and other objects, do not."""
+    if not isinstance(a, torch.Tensor) or a.layout is not torch.strided or not a.numel():
         return False
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
