@@ -103,6 +103,17 @@ def host_nodes(module):
     return _engine(module).host_nodes()
 
 
+def graphs(module):
+    """Returns a list of the graphs in which an optimized module runs, if one graph cannot replace its forward.
+
+    Such a forward needs Python between operators, such as a condition on the values of a tensor. It is divided by torch.compile,
+    from the first call on. Each item has the fields ``name``, ``reason`` (why PyTorch runs this graph, or None) and ``end`` (why
+    the graph ends, with the user's line, or None). The list is empty if SOL runs the forward as one graph, and if PyTorch runs
+    it: then ``fallbacks`` has the reason. Raises TypeError for any other module.
+    """
+    return _engine(module).graphs()
+
+
 def recompiles(module):
     """Returns how often an optimized module was captured again with another result than before.
 
