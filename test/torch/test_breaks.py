@@ -158,6 +158,12 @@ def test_message(monkeypatch, x):
     assert any("runs in 2 graphs, 2 of them in SOL" in line for line in lines), lines
 
 
+def test_no_profile_of_several_graphs(x):
+    fast = sol.optimize(build(), sol.input([0, 3, 8, 8]))
+    with pytest.raises(RuntimeError, match="runs in several graphs.*test_breaks.py"):
+        sol.profile(fast, x)
+
+
 def test_options():
     with pytest.raises(Exception, match="takes no mode='max-autotune'"):
         compiled(build(), mode="max-autotune")(torch.rand(1, 3, 8, 8))

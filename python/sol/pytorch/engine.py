@@ -163,6 +163,7 @@ class Engine:
             tensors, constants, batch = self._bind(leaves)
             self._refuse_run(state.reason or find_mode(state.snapshot, leaves))
             entry = self._find_entry(state, constants, batch)
+            self._refuse_breaks(entry)
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
             weights = self._find_weights(entry)
@@ -175,6 +176,7 @@ class Engine:
         state = self._current_state()
         self._refuse_run(state.reason if state.reason != TRAINING else None)
         entry = self._make_entry(state, self._key, self._constants, batch)
+        self._refuse_breaks(entry)
         self._refuse_run(entry.reason)
         return entry.plan
 
@@ -182,6 +184,10 @@ class Engine:
         self._refuse_run(self.refusal)
         state = self._state
         return self._update(state) if state is None or state.guard.check() else state
+
+    def _refuse_breaks(self, entry):
+        if entry.breaks:
+            raise RuntimeError(f"{self.options.name} runs in several graphs: {entry.reason}")
 
     def _refuse_run(self, reason):
         if reason:
