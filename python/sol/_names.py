@@ -10,7 +10,7 @@ import importlib.util
 # The framework that each frontend needs, and the frontend that owns each name.
 FRONTENDS = {"pytorch": "torch", "onnx": "numpy"}
 OWNERS = dict.fromkeys(
-    ("fallbacks", "host_nodes", "input", "optimize", "recompiles", "refresh"), "pytorch"
+    ("fallbacks", "graphs", "host_nodes", "input", "optimize", "recompiles", "refresh"), "pytorch"
 )
 OWNERS |= dict.fromkeys(("Network", "load"), "onnx")
 MODULES = {"pytorch", "onnx", "bench"}

@@ -187,8 +187,8 @@ def test_what_a_forward_writes(name, x, put_back):
         assert not sol.fallbacks(fast)
     elif name == "new attribute":  # the second call sets it to the value that it has
         assert sum(sol.fallbacks(fast).values()) == 1
-    elif name != "written and undone":
-        assert sum(sol.fallbacks(fast).values()) == 2
+    elif name != "written and undone":  # PyTorch runs both calls, or there are several graphs
+        assert sum(sol.fallbacks(fast).values()) == 2 or sol.graphs(fast)
 
 
 class Table(nn.Module):
@@ -275,7 +275,7 @@ def test_capture_says_nothing(capfd):
     said = capfd.readouterr().err.splitlines()
     assert (
         len(said) == 1
-        and "again runs in PyTorch" in said[0]
+        and "again runs in several graphs" in said[0]
         and "(test_python_state.py:" in said[0]
     )
 

@@ -22,10 +22,10 @@ from sol import (
 )
 from sol.pytorch.deploy import deploy
 from sol.pytorch.inputs import input
-from sol.pytorch.optimize import fallbacks, host_nodes, optimize, recompiles, refresh
+from sol.pytorch.optimize import fallbacks, graphs, host_nodes, optimize, recompiles, refresh
 
 __all__ = [
-    "cache", "config", "deploy", "deployment", "device", "devices", "fallbacks", "host_nodes", "input", "log", "memory", "optimize", "profile",
+    "cache", "config", "deploy", "deployment", "device", "devices", "fallbacks", "graphs", "host_nodes", "input", "log", "memory", "optimize", "profile",
     "recompiles", "refresh", "report", "versions",
 ]  # fmt: skip
 

@@ -30,6 +30,10 @@ class CannotCapture(Exception):
     """No graph can replace the model's forward; PyTorch can run the model. The message is the reason."""
 
 
+class Broken(CannotCapture):
+    """No single graph can replace the forward, but several graphs may, with Python between them."""
+
+
 class Writes(CannotCapture):
     """The forward writes Python state: at each call, or only at the first one, such as a cached table."""
 
@@ -118,6 +122,37 @@ def audit(model, args):
     return walker.reads
 
 
+def find_reads(model):
+    """Returns the Reads of the Python function of which Dynamo is compiling a graph, for a backend function of torch.compile.
+
+    They have what Dynamo's guards check, as far as it is reached from modules, functions and global names, and is of a kind that can be
+    watched: a list in a local variable, for example, may be another one in each call.
+    """
+    output = _find_output_graph()
+    scope = types.SimpleNamespace(__globals__=output.global_scope)
+    lasting = torch.nn.Module, types.FunctionType, types.MethodType, types.ModuleType, type
+    roots = {key: x for key, x in output.local_scope.items() if isinstance(x, lasting)}
+    walker = Walker(roots, lambda name: _find_global(name, output, scope), _watched_anyway(model))
+    for guard in output.guards:
+        with contextlib.suppress(Unwatchable):
+            _walk_guard(guard, walker)
+    walker.reads.freeze()
+    return walker.reads
+
+
+def _find_output_graph():
+    """Returns the object of the graph that Dynamo is compiling, from the frames of its functions."""
+    from torch._dynamo.output_graph import OutputGraph
+
+    frame = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, OutputGraph):
+            return owner
+        frame = frame.f_back
+    raise CannotCapture("this PyTorch has another Dynamo")
+
+
 def _watched_anyway(model):
     """Yields the objects that the guard of a Snapshot checks anyway: modules, their internal dicts, and their tensors."""
     yield from (*GLOBAL_HOOKS, *BACKWARD_HOOKS)
@@ -159,7 +194,7 @@ def _interpret(function, model, args):
         effects = _describe_effects(error)
         if effects:
             raise Writes(f"its forward writes to {effects}") from error
-        kind = MayRefuse if _is_of_forward(error) else CannotCapture
+        kind = MayRefuse if _is_of_forward(error) else Broken
         raise kind(_describe(error)) from error
 
 
@@ -282,12 +317,17 @@ def _input_name(node):
 
 def _describe(error):
     """Returns Dynamo's reason for a failed capture, with the line in the user's code."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
+    text = find_explanation(str(error)) or type(error).__name__
+    return f"Dynamo: {text}{_user_line(getattr(error, 'real_stack', None))}"
+
+
+def find_explanation(text):
+    """Returns the first sentence of the explanation in a text of Dynamo; its first line if there is none."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in lines[1:3]:
         if line.startswith("Explanation: "):
-            text = re.split(r"(?<!e\.g)\. ", line.removeprefix("Explanation: "))[0].rstrip(".")
-    return f"Dynamo: {text}{_user_line(getattr(error, 'real_stack', None))}"
+            return re.split(r"(?<!e\.g)\. ", line.removeprefix("Explanation: "))[0].rstrip(".")
+    return lines[0] if lines else ""
 
 
 def _find_effects(error):

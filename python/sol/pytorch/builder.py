@@ -26,6 +26,10 @@ class Unsupported(Exception):
     """The model uses something that SOL does not support. The message is the reason that users see."""
 
 
+class DependsOnData(Unsupported):
+    """The shape of a tensor follows from values, not from shapes. Several graphs, with Python between them, may compute it."""
+
+
 class Value(NamedTuple):
     """A tensor of the model. ``shape``: ints and polynomials of libsol's symbols: "$0", "$8" as in docs/ir.md. ``dtype``: its
     name in libsol.
@@ -112,17 +116,18 @@ class Builder:
             names = self._batches.symbols
             unknown = expression.free_symbols - names.keys()
             if unknown:
-                raise Unsupported(f"the size {expression}, which depends on data")
+                raise DependsOnData(f"the size {expression}, which depends on data")
             settled = self._batches.settle(expression)
             known = {x: self._symbol(names[x]) for x in settled.free_symbols}
-            self._sizes[expression] = self._normal(format_size(settled.xreplace(known)))
+            formula = merge_constants(settled.xreplace(known))
+            self._sizes[expression] = self._normal(format_size(formula))
         return self._sizes[expression]
 
     def formula(self, size):
         """Returns (text, a function of the values of the model's symbols) of a SymInt. Raises Unsupported."""
         expression, names = without_floats(size.node.expr), self._batches.symbols
         if expression.free_symbols - names.keys():
-            raise Unsupported(f"the size {expression}, which depends on data")
+            raise DependsOnData(f"the size {expression}, which depends on data")
         for x in expression.free_symbols:
             self._symbol(names[x])
         text = str(expression.xreplace({x: symbol(names[x]) for x in expression.free_symbols}))
@@ -254,6 +259,21 @@ def _parse_term(text):
 
 def symbol(name):
     return sympy.Symbol(name, integer=True, nonnegative=True)
+
+
+def merge_constants(size):
+    """Returns a formula in which the constant of each quotient's numerator is less than the divisor, as in libsol.
+
+    floor((n - 1)/2) + 1 becomes floor((n + 1)/2), of which products have one term instead of four.
+    """
+    if not isinstance(size, sympy.Expr) or not size.args:
+        return size
+    size = size.func(*map(merge_constants, size.args))
+    if type(size).__name__ not in QUOTIENTS or not size.args[1].is_Integer:
+        return size
+    whole, divisor = size.args
+    extra = whole.as_coeff_Add()[0] // divisor
+    return size.func(whole - extra * divisor, divisor) + extra if extra else size
 
 
 def format_size(size):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import sympy
 import torch
 
-from sol.pytorch.audit import CannotCapture, MayRefuse, audit, find_user_line, quiet
+from sol.pytorch.audit import Broken, CannotCapture, MayRefuse, audit, find_user_line, quiet
 from sol.pytorch.inputs import (
     EXAMPLE_BATCH,
     EXAMPLE_SIZES,
@@ -31,6 +31,7 @@ from sol.pytorch.inputs import (
     has_open_dims,
     name_sizes,
 )
+from sol.pytorch.reads import Reads
 from sol.pytorch.structure import flatten
 
 # The wrapper's attribute that holds the model: all names in the exported program begin with it.
@@ -247,7 +248,7 @@ def _capture_sizes(model, specs, structure, sizes):
             exported = _export(flat, examples, _find_open(tensors, shapes))
         except MayRefuse as error:
             _check_runs(flat, examples, tensors)
-            raise CannotCapture(str(error)) from error
+            raise Broken(str(error)) from error
     memory = _remove_dropouts(exported)
     result = flat.result
     _check_result(result)
@@ -321,6 +322,25 @@ def capture(model, specs, structure, sizes=None, hint=None):
     return _capture_sizes(model, specs, structure, example_sizes(tensors, batch, n - 1))
 
 
+def capture_graph(module, specs, shapes, sizes, named):
+    """Captures a graph of Dynamo, whose guards check the Python state that the forward reads: no audit. Returns a Captured.
+
+    ``shapes``: of the inputs; ``sizes``: the key of their open sizes; ``named``: as name_sizes returns. Raises CannotCapture.
+    """
+    examples = tuple(torch.zeros(n, dtype=spec.dtype) for n, spec in zip(shapes, specs))
+    from torch._dynamo.convert_frame import (
+        compile_lock,  # held, as Dynamo must not compile meanwhile
+    )
+
+    flat = _Flat(module, specs, flatten(examples)[1])
+    with LOCK, compile_lock, torch.no_grad(), quiet():
+        exported = _export(flat, examples, _find_open(specs, shapes))
+    result = flat.result
+    _check_result(result)
+    batches = _batches(exported, specs, shapes, sizes, named)
+    return Captured(exported, Reads(), result.structure, result.constants, result.n_leaves, batches)
+
+
 def _find_open(specs, shapes):
     """Returns for each tensor the set of its dims that the graph leaves open."""
     return [
@@ -344,12 +364,14 @@ def _export(flat, examples, are_open):
     dims = tuple(dict.fromkeys(is_open, torch.export.Dim.AUTO) or None for is_open in are_open)
     try:
         with oblivious():
-            return torch.export.export(flat, examples, dynamic_shapes=(dims,), strict=False)
+            return torch.export.export(
+                flat, examples, dynamic_shapes=(dims,) if dims else None, strict=False
+            )
     except _ForwardFailed as error:
         cause = error.__cause__
         raise MayRefuse(f"torch.export: {_first_line(cause)}{find_user_line(cause)}") from error
     except Exception as error:
-        raise CannotCapture(f"torch.export: {_first_line(error)}") from error
+        raise Broken(f"torch.export: {_first_line(error)}") from error
 
 
 def oblivious():
@@ -410,14 +432,15 @@ def _first_line(error):
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"
 
 
-def _batches(exported, specs, shapes, sizes):
+def _batches(exported, specs, shapes, sizes, named=None):
     """Returns the Batches for which torch.export's assumptions hold. Raises CannotCapture for an assumption of another kind."""
-    names, dims = name_sizes(specs)
+    names, dims = named or name_sizes(specs)
     read = functools.partial(_read_assumptions, names, dims, shapes)
     ranges, guards, symbols = read(exported)
     batches = Batches(names, ranges, guards, symbols, sizes, read)
     batches.titles = {name: f"dim {d} of {specs[i].name}" for (i, d), name in dims.items()}
-    batches.titles["n"] = "batch"
+    if named is None:
+        batches.titles["n"] = "batch"
     if isinstance(sizes, tuple):
         batches.find_multiples()
     return batches

@@ -26,8 +26,8 @@ from torch.jit import is_tracing
 from sol import log
 from sol._core import threads
 from sol.pytorch.aliases import Caller
-from sol.pytorch.audit import CannotCapture, Writes
-from sol.pytorch.builder import Unsupported
+from sol.pytorch.audit import Broken, CannotCapture, Writes
+from sol.pytorch.builder import DependsOnData, Unsupported
 from sol.pytorch.capture import LOCK, Refused
 from sol.pytorch.inputs import (
     ConstantSpec,
@@ -41,6 +41,7 @@ from sol.pytorch.inputs import (
 )
 from sol.pytorch.modes import GRADIENT, find_mode
 from sol.pytorch.plan import describe_sizes, follow_threads, make_plan
+from sol.pytorch.reads import Reads
 from sol.pytorch.selector import is_on, make_selector
 from sol.pytorch.shortcut import make_shortcut
 from sol.pytorch.state import Entry, State, next_state
@@ -107,7 +108,8 @@ class Engine:
         if reason and self.options.fullgraph:
             raise NotImplementedError(reason)
         if reason:
-            self._log(reason)
+            in_graphs = self.refusal is None and entry.breaks
+            self._log(reason, how="in several graphs" if in_graphs else "in PyTorch")
 
     def clone(self, module):
         """Returns an engine for ``module``, a deep copy of this engine's module. Both share plans, which hold only names."""
@@ -135,14 +137,22 @@ class Engine:
         """Returns {reason: number of calls that PyTorch ran}, with 0 for a known reason that no call met yet."""
         state = self._state
         entry = state.first(self._key) if state else None
-        known = self.refusal or (entry.reason if entry else None)
+        known = self.refusal or (entry.reason if entry and not entry.breaks else None)
         return {**dict.fromkeys([known] if known else [], 0), **self.fallbacks}
 
     def host_nodes(self):
         """Returns a list with a HostNode for each node that PyTorch computes inside of the program."""
         state = self._state
         entry = state.first(self._key) if state else None
+        if entry and entry.breaks:
+            return entry.breaks.backend.host_nodes()
         return list(entry.plan.hosts) if entry and entry.plan else []
+
+    def graphs(self):
+        """Returns a list with a GraphReport for each graph of a module that runs in several graphs."""
+        state = self._state
+        entry = state.first(self._key) if state else None
+        return entry.breaks.backend.graphs() if entry and entry.breaks else []
 
     def find_run(self, args):
         """Returns (plan, weights, tensors, batch) of an inference call with these inputs, without running it.
@@ -157,6 +167,7 @@ class Engine:
             self._refuse_run(state.reason or find_mode(state.snapshot, leaves))
             self._refuse_run("an input is empty" if is_empty(batch) else None)
             entry = self._find_entry(state, constants, batch)
+            self._refuse_breaks(entry)
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
             weights = self._find_weights(entry)
@@ -169,6 +180,7 @@ class Engine:
         state = self._current_state()
         self._refuse_run(state.reason if state.reason != TRAINING else None)
         entry = self._make_entry(state, self._key, self._constants, batch)
+        self._refuse_breaks(entry)
         self._refuse_run(entry.reason)
         return entry.plan
 
@@ -176,6 +188,10 @@ class Engine:
         self._refuse_run(self.refusal)
         state = self._state
         return self._update(state) if state is None or state.guard.check() else state
+
+    def _refuse_breaks(self, entry):
+        if entry.breaks:
+            raise RuntimeError(f"{self.options.name} runs in several graphs: {entry.reason}")
 
     def _refuse_run(self, reason):
         if reason:
@@ -212,6 +228,12 @@ class Engine:
         entry = self._find_entry(state, constants, batch)
         if entry.is_first:
             return self._run_first(state, entry, args, kwargs)
+        if entry.breaks and entry.breaks.has_changed():
+            with self._lock:
+                state.forget(entry)
+            entry = self._find_entry(state, constants, batch)
+        if entry.breaks:
+            return self._run_breaks(entry, args, kwargs)
         reason = entry.reason or entry.plan.refusal(batch)
         if reason:
             return self._fall_back(reason, args, kwargs)
@@ -225,6 +247,17 @@ class Engine:
         except (IndexError, ValueError) as error:
             refused = error
         return self._run_refused(refused, args, kwargs)
+
+    def _run_breaks(self, entry, args, kwargs):
+        """Runs a call in several graphs. If SOL runs none of them, PyTorch runs all later calls as a whole."""
+        breaks = entry.breaks
+        n = breaks.backend.recompiles
+        result = breaks(args, kwargs)
+        self.recompiles += breaks.backend.recompiles - n
+        if not breaks.pays:
+            entry.breaks = None
+            self._count(entry.reason)
+        return result
 
     def _run_writing(self, entry, tensors, batch, leaves, args, kwargs):
         """Runs a call that writes buffers or inputs. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
@@ -346,12 +379,15 @@ class Engine:
         """
         if self.options.fullgraph and not is_mode:
             raise NotImplementedError(reason)
+        self._count(reason, is_mode)
+        return self._run_eager(args, kwargs)
+
+    def _count(self, reason, is_mode=False):
         self.fallbacks[reason] += 1
         if reason == GRADIENT:
             self._log(f"{reason}; for inference call it inside of torch.no_grad()")
         else:
             self._log(reason, log.info if is_mode else log.warn)
-        return self._run_eager(args, kwargs)
 
     def _run_eager(self, args, kwargs):
         return self.module(*args, **kwargs)
@@ -379,11 +415,11 @@ class Engine:
         reason = "an index in the data is out of range" if bad_index else str(error)
         return self._fall_back(reason, args, kwargs)
 
-    def _log(self, reason, level=log.warn):
+    def _log(self, reason, level=log.warn, how="in PyTorch"):
         """Logs a fallback once per reason, so that a loop of calls does not repeat the message."""
         if reason not in self._said:
             self._said.add(reason)
-            log.say(level, f"{self.options.name} runs in PyTorch: {reason}")
+            log.say(level, f"{self.options.name} runs {how}: {reason}")
 
     # ---- After a change ----
 
@@ -476,11 +512,24 @@ class Engine:
         except Writes as error:
             self._writes = str(error)
             return Entry(None, self._writes, only=batch, is_first=True)
+        except (Broken, DependsOnData) as error:
+            return self._make_broken(str(error), batch)
         except (CannotCapture, Unsupported) as error:
             return Entry(None, str(error), only=batch)
         except Exception as error:
             log.say(log.debug, traceback.format_exc())
             return Entry(None, f"{type(error).__name__}: {error}", only=batch)
+
+    def _make_broken(self, reason, batch):
+        """Returns an Entry that runs the module in several graphs, for all sizes."""
+        if self.options.fullgraph:
+            return Entry(None, reason, only=batch)
+        from sol.pytorch.breaks import Breaks  # imports this file
+
+        # Dynamo's guards check what the forward reads.
+        entry = Entry(None, reason, reads=Reads())
+        entry.breaks = Breaks(self.module, self.options.name, reason, self.fallbacks)
+        return entry
 
     def _find_weights(self, entry):
         """Returns the entry's weights. Makes new ones if a buffer that calls write lies elsewhere now.

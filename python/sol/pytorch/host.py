@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from sol.pytorch.builder import Unsupported
+from sol.pytorch.builder import DependsOnData, Unsupported
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list
 
@@ -181,7 +181,7 @@ def _check_operator(node):
 def _check_results(node):
     for value in as_list(node.meta["val"]):
         if torch.Tag.data_dependent_output in node.target.tags or _depends_on_data(value.shape):
-            raise Unsupported("the shape of its result depends on the values of a tensor")
+            raise DependsOnData("the shape of its result depends on the values of a tensor")
         _check_value(value)
 
 
@@ -216,7 +216,7 @@ def _argument_size(node, formula):
     if value is None:
         raise Unsupported(f"the argument {node.name}")
     if _depends_on_data([value]):
-        raise Unsupported("an argument depends on the values of a tensor")
+        raise DependsOnData("an argument depends on the values of a tensor")
     if not isinstance(value, torch.SymInt):
         raise Unsupported(f"an argument is {value}")
     return _Formula(*formula(value))

@@ -19,7 +19,7 @@ from torch.export.graph_signature import OutputKind
 
 from sol.pytorch import ops, ops_type
 from sol.pytorch.aliases import Alias, Output, find_chains, make_steps
-from sol.pytorch.builder import Builder, Unsupported, Value
+from sol.pytorch.builder import Builder, DependsOnData, Unsupported, Value
 from sol.pytorch.capture import PREFIX
 from sol.pytorch.functional import COPY, make_functional
 from sol.pytorch.host import HostNode, make_function
@@ -211,7 +211,7 @@ class _Importer:
             self._op(node)
         except _Aliased as error:
             raise type(error)(f"{show_call(node)}: {error}") from error
-        except (Unsupported, ValueError, NotImplementedError) as error:
+        except (Unsupported, ValueError, TypeError, NotImplementedError) as error:
             if not self._partial:
                 raise Unsupported(f"{show_call(node)}: {error}") from error
             self._host(node, str(error))
@@ -292,7 +292,8 @@ class _Importer:
             function, inputs = make_function(node, bool(written), self._builder.formula)
             base = self._find_base(node)
         except Unsupported as error:
-            raise Unsupported(f"{show_call(node)}: {reason}; in PyTorch: {error}") from error
+            kind = DependsOnData if isinstance(error, DependsOnData) else Unsupported
+            raise kind(f"{show_call(node)}: {reason}; in PyTorch: {error}") from error
         if written:
             self._check_write(node, written)
         values = as_list(node.meta["val"])

@@ -48,10 +48,10 @@ def find_origin(node):
     """Returns the user's module and line of a node: layer1.0.conv1 (resnet.py:93)."""
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     path = modules[-1][0].removeprefix(PREFIX.rstrip(".")).lstrip(".") if modules else ""
-    return " ".join(filter(None, [path, _find_line(node.meta.get("stack_trace") or "")]))
+    return " ".join(filter(None, [path, find_line(node.meta.get("stack_trace") or "")]))
 
 
-def _find_line(trace):
+def find_line(trace):
     """Returns the innermost frame of a stack trace as "(file:line)", or ""."""
     frames = [line for line in trace.splitlines() if line.lstrip().startswith('File "')]
     if not frames:

@@ -64,6 +64,11 @@ def _batch_norm(
     return b.layer("batch_norm", x, running_mean, running_var, weight, bias, eps=float(eps))
 
 
+def _batch_norm_inference(b, x, weight, bias, running_mean, running_var, eps, out=None, **_):
+    """batch_norm in the functional form of a graph. Its other two results are empty outside of training."""
+    return [_batch_norm(b, x, weight, bias, running_mean, running_var, False, eps)]
+
+
 def _batch_statistics(b, x, weight, bias, eps):
     """batch_norm with mean and variance of the input: a layer norm over all dims but the channels."""
     channels = (x.shape[1], *[1] * (x.rank - 2))
@@ -208,6 +213,7 @@ TABLE = {
     "group_norm.default": _group_norm,
     "instance_norm.default": _instance_norm,
     "batch_norm.default": _batch_norm,
+    "_native_batch_norm_legit_no_training.default": _batch_norm_inference,
     "softmax.int _softmax.default special_softmax.int": _softmax("softmax"),
     "log_softmax.int _log_softmax.default special_log_softmax.int": _softmax("log_softmax"),
     "scaled_dot_product_attention.default": _attention,

@@ -13,7 +13,8 @@ def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=
     """Returns a torch.nn.Module that computes what ``model`` computes: SOL runs inference, PyTorch runs all other calls.
 
     The result shares parameters, buffers and submodules with ``model``. ``fallbacks`` tells which calls PyTorch ran and why,
-    ``host_nodes`` which operations PyTorch computes inside of SOL's program, as SOL does not have them.
+    ``host_nodes`` which operations PyTorch computes inside of SOL's program, as SOL does not have them. A forward that needs
+    Python between operators runs in several graphs, from the first call on, which ``graphs`` lists.
 
     inputs      one per argument of ``model.forward``: ``sol.input``, an example tensor (dense, on the CPU), a torch.Size, a
                 number, another constant (bool, str, bytes, None, torch.dtype), or tuples, lists, dicts, dataclasses of
@@ -87,8 +88,8 @@ def _first_is_any(vdims):
 def fallbacks(module):
     """Returns {reason: number of calls} for the calls of an optimized module that fell back to PyTorch.
 
-    If the next call is known to fall back, its reason is included, with 0 if no call met it yet. Raises TypeError for any
-    other module.
+    If the next call is known to fall back, its reason is included, with 0 if no call met it yet. If the module runs in several
+    graphs, calls of single graphs are counted, with the graph's name before the reason. Raises TypeError for any other module.
     """
     return _engine(module).reasons()
 
@@ -101,6 +102,17 @@ def host_nodes(module):
     ``fallbacks`` has the reason. Raises TypeError for any other module.
     """
     return _engine(module).host_nodes()
+
+
+def graphs(module):
+    """Returns a list of the graphs in which an optimized module runs, if one graph cannot replace its forward.
+
+    Such a forward needs Python between operators, such as a condition on the values of a tensor. It is divided by torch.compile,
+    from the first call on. Each item has the fields ``name``, ``reason`` (why PyTorch runs this graph, or None) and ``end`` (why
+    the graph ends, with the user's line, or None). The list is empty if SOL runs the forward as one graph, and if PyTorch runs
+    it: then ``fallbacks`` has the reason. Raises TypeError for any other module.
+    """
+    return _engine(module).graphs()
 
 
 def recompiles(module):

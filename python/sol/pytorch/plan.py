@@ -239,7 +239,20 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     if old is not None and old.graph == graph and old.returns_as(captured):
         captured.reads.updates, captured.reads.kept = old.updates, old.kept
         return old, captured.reads
+    plan = compile_plan(captured, graph, module, name, batch_hint, partial, times)
+    captured.reads.updates, captured.reads.kept = plan.updates, plan.kept
+    return plan, captured.reads
+
+
+def compile_plan(captured, graph, module, name, batch_hint, partial, times, check=None):
+    """Imports and compiles a Captured of ``module``. Returns a Plan. Raises Unsupported.
+
+    ``graph``: the graph as text. ``times``: when the capture began and ended, for the log. ``check``: is called with what was
+    imported, and may raise Unsupported before anything is compiled.
+    """
     imported = import_graph(captured, module, name, partial=partial)
+    if check is not None:
+        check(imported)
     for size, value in imported.builder.excluded:
         captured.batches.exclude(size, value)
     at = map(captured.batches.names.index, imported.builder.symbols)
@@ -266,9 +279,8 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     if imported.hosts:
         log.say(log.info, _describe_hosts(name, imported))
     plan = Plan(captured, imported, program, graph)
-    captured.reads.updates, captured.reads.kept = plan.updates, plan.kept
     plan.debug = debug.make_recorder(name, imported.builder.records, program)
-    return plan, captured.reads
+    return plan
 
 
 def describe_sizes(key):

@@ -15,10 +15,12 @@ class Entry:
     ``reads``: the Python state that the forward reads (reads.Reads). ``selector``: chooses between SOL and PyTorch; None:
     SOL runs all calls. ``only``: the batch size to which the reason applies; None: all. ``is_first``: the reason may not
     apply after the first call. ``weights``: made at the first call. ``shortcut``: for usual calls, or None;
-    ``shortcut_for``: the guard, weights, threads and selector that it was made for.
+    ``shortcut_for``: the guard, weights, threads and selector that it was made for. ``breaks``: runs the module in several
+    graphs, as ``reason`` says why one does not suffice; or None.
     """
 
     def __init__(self, plan, reason=None, reads=None, selector=None, only=None, is_first=False):
+        self.breaks = None
         self.plan = plan
         self.reason = reason
         self.reads = reads
@@ -86,8 +88,13 @@ class State:
                 entries.remove(entry)
 
     def copy_entries(self):
-        """Returns copies of the entries for another module with the same graph, without weights and shortcuts."""
-        return {key: [x.without_weights() for x in group] for key, group in self.entries.items()}
+        """Returns copies of the entries for another module with the same graph, without weights and shortcuts.
+
+        ``Breaks`` run the module itself, so an entry that has them is not copied."""
+        return {
+            key: [x.without_weights() for x in group if x.breaks is None]
+            for key, group in self.entries.items()
+        }
 
     def entries_that_hold(self):
         """Returns copies, without weights and shortcuts, of the entries whose Reads have not changed."""

@@ -164,12 +164,15 @@ def _make_guard(root, modules, reads):
         for _, tensor in module_tensors(module):
             tensors[id(tensor)] = tensor
     # Integer tensors are no weights; batch norm changes its counter `num_batches_tracked`.
-    kept = [
-        t
-        for t in tensors.values()
-        if t.is_floating_point() and _has_memory(t) and id(t) not in written
-    ]
-    return _core.Guard(dicts, kept, [(*_sample_places(t), _hints(t)) for t in kept], slots)
+    kept = [t for t in tensors.values() if t.is_floating_point() and id(t) not in written]
+    return make_weight_guard(kept, dicts, slots)
+
+
+def make_weight_guard(tensors, dicts=(), slots=()):
+    """Returns a guard for the memory, versions and sampled values of tensors, and for ``dicts`` and ``slots`` of _core.Guard."""
+    kept = list(filter(_has_memory, tensors))
+    places = [(*_sample_places(t), _hints(t)) for t in kept]
+    return _core.Guard(list(dicts), kept, places, list(slots))
 
 
 def make_hook_guard(module):

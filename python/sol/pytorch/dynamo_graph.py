@@ -1,0 +1,248 @@
+"""Divides a graph of Dynamo: into weights, tensors, sizes and numbers among its inputs, and into the part that SOL computes
+and the rest.
+
+    dynamo.py -> split: the graph -> Split -> Part, which torch.export captures like any other module
+
+Dynamo's graph returns everything that later code uses: tensors, sizes, and views of its inputs. SOL computes the tensors that
+lie in memory of their own, the **roots**. The rest is a graph, too, which PyTorch runs after SOL: it computes sizes, and views of
+inputs and roots, so that results share memory with each other exactly as in PyTorch.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.traceback import preserve_node_meta
+
+from sol.pytorch.builder import Unsupported
+from sol.pytorch.functional import storage_of
+from sol.pytorch.inputs import TensorSpec
+
+# Operators whose results depend on how their input lies in memory. SOL's results are always contiguous.
+STRIDED = {"as_strided", "data_ptr", "storage_offset", "stride", "untyped_storage"}
+
+
+class Split(NamedTuple):
+    """A graph, divided. Positions are those of its inputs.
+
+    ``weights``: positions of weights; ``tensors``: of other tensors, and of integers that vary, each of which stands for a tensor
+    of that size; ``sizes``: {position of an integer: (number of the tensor, dim) whose size it is}; ``numbers``: positions of all
+    other inputs. ``specs``: a TensorSpec for each of ``tensors``. ``names``, ``dims``: the open sizes, as inputs.name_sizes returns.
+    ``body``: the graph that returns the roots only. ``rest``: the module that returns all results, called with the graph's
+    inputs and the roots; None if the roots are the results. ``n_roots``: their number.
+    """
+
+    weights: list
+    tensors: list
+    sizes: dict
+    numbers: list
+    specs: list
+    names: list
+    dims: dict
+    body: Any
+    rest: Any
+    n_roots: int
+
+
+class Part(torch.nn.Module):
+    """The body of a graph as a module of its other tensors. Its buffers are the graph's weights.
+
+    ``tensors``: one per position of ``split.weights``. ``numbers``: one per position of ``split.numbers``.
+    """
+
+    def __init__(self, split, tensors, numbers=()):
+        super().__init__()
+        self.graph = split.body
+        self._split = split
+        self._numbers = numbers
+        self._names = [f"weight{i}" for i in range(len(tensors))]
+        for name, tensor in zip(self._names, tensors):
+            self.register_buffer(name, tensor)
+
+    def forward(self, *tensors):
+        split = self._split
+        args = dict(zip(split.tensors, tensors, strict=True))
+        args.update(zip(split.weights, [getattr(self, name) for name in self._names]))
+        args.update(zip(split.numbers, self._numbers))
+        args.update({at: tensors[i].shape[d] for at, (i, d) in split.sizes.items()})
+        with preserve_node_meta():  # so that the captured nodes have the lines of the user's code
+            return list(Interpreter(self.graph).run(*(args[i] for i in range(len(args)))))
+
+
+def split(module, is_weight):
+    """Returns the Split of Dynamo's GraphModule. ``is_weight``: for each input whether it is a weight. Raises Unsupported."""
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    values = [_value(node) for node in inputs]
+    weights = [i for i, x in enumerate(values) if is_weight[i] and _is_static(x)]
+    tensors = [i for i, x in enumerate(values) if _is_tensor(x) and i not in weights]
+    symbols, sizes = _find_symbols(tensors, values), {}
+    for i, x in enumerate(values):
+        if isinstance(x, torch.SymInt):
+            if str(x) not in symbols:
+                symbols[str(x)] = len(tensors), 0
+                tensors.append(i)
+            sizes[i] = symbols[str(x)]
+    specs = [_make_spec(inputs[i].name, values[i]) for i in tensors]
+    numbers = [i for i in range(len(inputs)) if i not in (*weights, *tensors, *sizes)]
+    names, dims = _name_sizes(tensors, values)
+    roots, results = _find_roots(module.graph, values)
+    is_plain = [id(x) for x in roots] == [id(x) for x in results]
+    return Split(
+        weights, tensors, sizes, numbers, specs, names, dims,
+        _make_body(module, roots), None if is_plain else _make_rest(module, inputs, roots, results), len(roots),
+    )  # fmt: skip
+
+
+def _value(node):
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+def _is_tensor(value):
+    return isinstance(value, torch.Tensor)
+
+
+def _is_static(value):
+    return _is_tensor(value) and all(isinstance(size, int) for size in value.shape)
+
+
+def _shape(value):
+    return value.shape if _is_tensor(value) else (value,)
+
+
+def _make_spec(name, value):
+    shape = tuple(size if isinstance(size, int) else None for size in _shape(value))
+    return TensorSpec(name, shape, value.dtype if _is_tensor(value) else torch.bool)
+
+
+def _open_dims(tensors, values):
+    """Yields (number of the tensor, dim, size) of each open size."""
+    for number, i in enumerate(tensors):
+        for d, size in enumerate(_shape(values[i])):
+            if not isinstance(size, int):
+                yield number, d, size
+
+
+def _find_symbols(tensors, values):
+    """Returns {size as text: (number of the tensor, dim)} of the open sizes of tensors."""
+    found = {}
+    for number, d, size in _open_dims(tensors, values):
+        found.setdefault(str(size), (number, d))
+    return found
+
+
+def _name_sizes(tensors, values):
+    """Returns (names, {(number of a tensor, dim): name}) of the open sizes. Equal formulas have one name.
+
+    The first one is "n", the batch size, if it is a first dim.
+    """
+    names, dims = {}, {}
+    found = sorted(_open_dims(tensors, values), key=lambda x: x[1] > 0)
+    for number, d, size in found:
+        is_batch = not names and d == 0 and _is_tensor(values[tensors[number]])
+        name = "n" if is_batch else f"s{len(names)}"
+        dims[number, d] = names.setdefault(str(size), name)
+    return list(names.values()), dims
+
+
+# ---- Results ----
+
+
+def _find_roots(graph, values):
+    """Returns (roots, results). Raises Unsupported if results share memory in a way that the rest cannot express."""
+    results = _as_list(graph.output_node().args[0])
+    given = {storage_of(x) for x in values if _is_tensor(x)}
+    first = {}  # storage -> the first node that lies in it
+    for node in graph.nodes:
+        if _is_tensor(_value(node)):
+            first.setdefault(storage_of(_value(node)), node)
+    members = {}
+    for node in dict.fromkeys(x for x in results if isinstance(x, Node) and _is_tensor(_value(x))):
+        storage = storage_of(_value(node))
+        if storage not in given:
+            members.setdefault(storage, []).append(node)
+    roots = [x[0] if len(x) == 1 else first[storage] for storage, x in members.items()]
+    for group in members.values():
+        if len(group) > 1 and any(_value(x)._version for x in group):
+            raise Unsupported(f"the results {group[0]} and {group[1]} share memory that is written")
+    _add_operands(roots, results, given)
+    return roots, results
+
+
+def _add_operands(roots, results, given):
+    """Adds to ``roots`` what the rest would have to compute besides sizes and views. Raises Unsupported for strided views."""
+    known = set(roots)
+    todo = [x for x in results if isinstance(x, Node) and x not in known]
+    seen = set(todo)
+    owned = given | {storage_of(_value(x)) for x in roots}
+    while todo:
+        node = todo.pop()
+        if getattr(node.target, "__name__", str(node.target)) in STRIDED:
+            raise Unsupported(f"the result {node.name} depends on the strides of a tensor")
+        value = _value(node)
+        if _is_tensor(value) and storage_of(value) not in owned:
+            roots.append(node)
+            owned.add(storage_of(value))
+            known.add(node)
+            continue
+        if _is_tensor(value) and value._version and node.op != "placeholder":
+            raise Unsupported(f"the result {node.name} is written in place and shares memory")
+        for other in node.all_input_nodes:
+            if other not in seen and other not in known:
+                seen.add(other)
+                todo.append(other)
+
+
+def _as_list(value):
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+# ---- Graphs ----
+
+
+def _make_body(module, roots):
+    """Returns a module like Dynamo's that returns the roots."""
+    graph, copies = Graph(), {}
+    for node in module.graph.nodes:
+        if node.op == "output":
+            break
+        if _sets_grad_mode(node):
+            continue
+        copies[node] = graph.node_copy(node, lambda x: copies[x])
+    graph.output([copies[x] for x in roots])
+    return GraphModule(module, graph)
+
+
+def _sets_grad_mode(node):
+    """Whether a node switches gradients off, as SOL's calls do anyway. Raises Unsupported if it switches them on."""
+    if node.target is not torch._C._set_grad_enabled:
+        return False
+    if node.args != (False,):
+        raise Unsupported("it switches gradients on")
+    return True
+
+
+def _make_rest(module, inputs, roots, results):
+    """Returns the module that computes ``results`` from the graph's inputs and the roots."""
+    graph, copies = Graph(), {}
+    needed = _find_needed(results, set(roots))
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+    for i, node in enumerate(roots):
+        copies[node] = graph.placeholder(f"root{i}")
+    for node in module.graph.nodes:
+        if node in needed and node not in copies:
+            copies[node] = graph.node_copy(node, lambda x: copies[x])
+    graph.output(tuple(copies[x] if isinstance(x, Node) else x for x in results))
+    return GraphModule(module, graph)
+
+
+def _find_needed(results, roots):
+    """Returns the nodes from which ``results`` follow, up to the roots."""
+    todo = [x for x in results if isinstance(x, Node) and x not in roots]
+    needed = set(todo)
+    while todo:
+        for other in todo.pop().all_input_nodes:
+            if other not in needed and other not in roots:
+                needed.add(other)
+                todo.append(other)
+    return needed

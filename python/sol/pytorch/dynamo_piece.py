@@ -1,0 +1,392 @@
+"""A piece: one of the graphs of a forward that Dynamo has divided, as the function that Dynamo calls.
+
+    dynamo.py -> Piece -> at its first call: head and split -> capture, import, compile -> an Entry with a Plan
+
+Dynamo's guards decide at each call whether a graph is valid. What they do not check, a Piece checks itself: modes of PyTorch, and
+values of weights.
+
+Invariant: a Piece never fails where PyTorch would not. Each call that SOL cannot run runs as Dynamo's graph, in PyTorch, and is
+counted with its reason.
+"""
+
+import functools
+import traceback
+import weakref
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from torch.jit import is_tracing
+
+from sol import log
+from sol.pytorch import dynamo_graph
+from sol.pytorch.audit import CannotCapture, find_explanation
+from sol.pytorch.builder import Unsupported
+from sol.pytorch.capture import LOCK, capture_graph
+from sol.pytorch.dynamo_head import find_head
+from sol.pytorch.engine import outside, without_collections
+from sol.pytorch.importer import ANCHORS
+from sol.pytorch.inputs import check_tensor
+from sol.pytorch.modes import find_mode
+from sol.pytorch.nodes import describe_graph, find_line
+from sol.pytorch.plan import compile_plan, follow_threads
+from sol.pytorch.selector import is_on, make_selector
+from sol.pytorch.watch import find_tensor, make_weight_guard
+
+# A graph without ANCHORS is compiled if it has so many layers that compute: Dynamo makes many graphs of a few operators around
+# Python, and the call of a program takes as long as some of PyTorch's pointwise operators on small tensors.
+MIN_LAYERS = 4
+# The number of plans, or reasons, for one set of numbers. Some graphs can only be compiled for each size.
+MAX_SIZES = 8
+# The number of sets of numbers that a graph is compiled for.
+MAX_NUMBERS = 4
+# Stands for an integer among the inputs of a call: the program reads the integer as a size, and no elements.
+UNREAD = torch.empty(1, dtype=torch.bool)
+
+
+class TooSmall(Unsupported):
+    """SOL would compute too little of a graph. ``is_final``: for any sizes; else as it would be compiled for each size."""
+
+    def __init__(self, text, is_final):
+        super().__init__(text)
+        self.is_final = is_final
+
+
+class Break(NamedTuple):
+    """A place where Dynamo ended a graph. ``origin``: the user's line."""
+
+    reason: str
+    origin: str
+
+    def __str__(self):
+        return f"{self.origin}: {self.reason}"
+
+
+class Entry(NamedTuple):
+    """A plan, or the reason why there is none.
+
+    ``numbers``: key of the numbers for which it applies; ``sizes``: the only open sizes for which it applies; None: those that the
+    plan admits, or all. ``packed``: {ids of weights: Packed}.
+    """
+
+    plan: object
+    reason: str
+    numbers: tuple
+    sizes: object = None
+    selector: object = None
+    packed: object = None
+
+    def admits(self, numbers, sizes):
+        """Whether this entry applies to a call."""
+        if self.numbers != numbers:
+            return False
+        if self.sizes is not None or self.plan is None:
+            return self.sizes in (None, sizes)
+        return self.plan.batches.admit(sizes)
+
+    def key(self, sizes):
+        """Returns the key of open sizes for the plan: it has none if it is for ``sizes`` only."""
+        return None if self.sizes is not None else sizes
+
+
+class Fallback(NamedTuple):
+    """Instead of results: PyTorch must run the call. ``is_mode``: the reason is a mode of this call."""
+
+    reason: str
+    is_mode: bool = False
+
+
+class Piece:
+    """One graph of Dynamo, as the function that Dynamo calls. ``name``: for messages. ``refusal``: why SOL never runs it, or None.
+    ``end``: the Break at its end, or None.
+
+    SOL captures the graph at its first call, not while Dynamo compiles: a capture needs PyTorch's state to itself.
+    """
+
+    def __init__(self, backend, module, inputs):
+        self.name = _name(module)
+        self.end = _find_break(module)
+        self.refusal = self._split = self._head = None
+        self.parameters = list(module.parameters())
+        self._backend = backend
+        self._module = module
+        self._entries = []
+        self._is_empty = False  # only views and sizes
+        self._is_small = False  # it does not pay to compile it for each size
+        self._open_refusal = None  # the reason why no plan for open sizes exists
+        try:
+            are_weights = list(map(_is_weight, inputs))
+            self._head = find_head(module)
+            if self._head:
+                module, n = self._head.remaining, self._head.n_inputs
+                are_weights = [i < n and are_weights[i] for i in self._head.inputs]
+            self._split = dynamo_graph.split(module, are_weights)
+            self._is_empty = not self._split.n_roots
+        except Exception as error:
+            self.refusal = str(error) if isinstance(error, Unsupported) else _describe(error)
+
+    @property
+    def _remaining(self):
+        """The graph without its head."""
+        return self._head.remaining if self._head else self._module
+
+    @property
+    def pays(self):
+        """Whether there is a plan for this graph."""
+        return any(x.plan for x in self._entries)
+
+    @property
+    def reason(self):
+        """Why PyTorch runs the graph, or None."""
+        if self._is_empty:
+            return "it computes only views and sizes"
+        reasons = [x.reason for x in self._entries if x.reason]
+        return None if self.pays else self.refusal or next(iter(reasons), None)
+
+    def hosts(self):
+        """Returns the HostNodes of the first plan."""
+        return next((list(x.plan.hosts) for x in self._entries if x.plan), [])
+
+    # ---- A call ----
+
+    def run(self, *args):
+        """Runs one call, in SOL if possible, else as Dynamo's graph."""
+        if self._is_empty:
+            return self._module(*args)
+        if self.refusal:
+            return self._fall_back(self.refusal, False, args)
+        if is_tracing():
+            return self._module(*args)
+        reason = find_mode(self, args)
+        if reason:
+            return self._fall_back(reason, True, args)
+        result = self._run_in_sol(self._head.convert(args) if self._head else args)
+        return self._fall_back(*result, args) if isinstance(result, Fallback) else result
+
+    def _run_in_sol(self, args):
+        """Runs one call of the graph without its head. Returns the results, or a Fallback."""
+        split = self._split
+        try:
+            tensors = [
+                check_tensor(spec, args[i]) if isinstance(args[i], torch.Tensor) else UNREAD
+                for spec, i in zip(split.specs, split.tensors)
+            ]
+        except (TypeError, ValueError) as error:
+            return Fallback(str(error))
+        sizes = self._find_sizes(args)
+        numbers = tuple((type(args[i]), repr(args[i])) for i in split.numbers)
+        entry = self._find_entry(numbers, sizes, args)
+        sizes = entry.key(sizes)
+        reason = entry.reason or entry.plan.refusal(sizes)
+        return Fallback(reason) if reason else self._run(entry, tensors, sizes, args)
+
+    def _run(self, entry, tensors, sizes, args):
+        packed, selector = self._find_packed(entry, args), entry.selector
+        if isinstance(packed, str):
+            return Fallback(packed)
+        reason = entry.plan.find_overlap(packed.weights, tensors)
+        if reason:
+            return Fallback(reason, True)
+        follow_threads()
+
+        def run_sol():
+            return self._finish(entry.plan.run(packed.weights, tensors, sizes), args)
+
+        if selector is None or not is_on() or selector.has_won(sizes):
+            return run_sol()
+        reason = selector.find_reason(sizes)
+        if reason:
+            return Fallback(reason)
+        size = functools.partial(entry.plan.memory, sizes)
+        return selector.call(
+            sizes, lambda: sum(size().values()), run_sol, lambda: self._remaining(*args)
+        )
+
+    def _finish(self, roots, args):
+        """Returns all results of the graph."""
+        rest = self._split.rest
+        return tuple(roots) if rest is None else rest(*args, *roots)
+
+    def _fall_back(self, reason, is_mode, args):
+        self._backend.note_fallback(self.name, reason, is_mode)
+        return self._module(*args)
+
+    def _find_sizes(self, args):
+        """Returns the key of the open sizes."""
+        split = self._split
+        found = dict.fromkeys(split.names)
+        for (i, d), name in split.dims.items():
+            found[name] = _shape(args[split.tensors[i]])[d]
+        return tuple(found.values()) or None
+
+    # ---- Plans ----
+
+    def _find_entry(self, numbers, sizes, args):
+        for entry in self._entries:
+            if entry.admits(numbers, sizes):
+                return entry
+        with LOCK, without_collections():
+            for entry in self._entries:
+                if entry.admits(numbers, sizes):
+                    return entry
+            entry = self._make_entry(numbers, sizes, args)
+            self._entries = [*self._entries, entry]
+            return entry
+
+    def _make_entry(self, numbers, sizes, args):
+        """Returns a new Entry for a call with these arguments. Any exception becomes a reason."""
+        before = [x for x in self._entries if x.numbers == numbers]
+        if len(before) > MAX_SIZES:
+            return Entry(None, outside(sizes), numbers, sizes)
+        if not before and len({x.numbers for x in self._entries}) >= MAX_NUMBERS:
+            return Entry(None, "a number among its inputs varies", numbers)
+        reason = self._open_refusal
+        if not reason:
+            plan, reason = self._try_plan(sizes, args)
+            if plan:
+                return self._with_plan(plan, numbers)
+            if sizes is None:
+                return Entry(None, reason, numbers)
+            self._open_refusal = reason
+            log.say(log.debug, f"{self.name} has no plan for open sizes: {reason}")
+        if self.refusal is None and not self._is_small:
+            plan, _ = self._try_plan(None, args)
+            if plan:
+                return self._with_plan(plan, numbers, sizes)
+        return Entry(None, reason, numbers, sizes)
+
+    def _with_plan(self, plan, numbers, sizes=None):
+        selector = None if plan.updates else make_selector(self._backend.options)
+        return Entry(plan, None, numbers, sizes, selector, {})
+
+    def _try_plan(self, sizes, args):
+        """Returns (Plan, None), or (None, reason). ``sizes``: None: for the sizes of ``args`` only. Any exception becomes a reason."""
+        try:
+            return self._make_plan(sizes, args), None
+        except TooSmall as error:
+            self._is_small = True
+            if error.is_final:
+                self.refusal = str(error)
+            return None, str(error)
+        except (CannotCapture, Unsupported) as error:
+            return None, str(error)
+        except Exception as error:
+            log.say(log.debug, traceback.format_exc())
+            return None, _describe(error)
+
+    def _make_plan(self, sizes, args):
+        split = self._split
+        start = perf_counter()
+        part = self._part(args)
+        shapes = [_shape(args[i]) for i in split.tensors]
+        specs, named, is_fixed = split.specs, (split.names, split.dims), sizes is None
+        if is_fixed:
+            specs = [x._replace(shape=shape) for x, shape in zip(specs, shapes)]
+            named = [], {}
+        captured = capture_graph(part, specs, shapes, sizes, named)
+        graph, times = describe_graph(captured.exported), [start, perf_counter()]
+        batch = sizes[0] if named[0][:1] == ["n"] else None
+        name = f"{self._backend.name} {self.name}"
+        needs_anchor = is_fixed and bool(split.names)
+        check = functools.partial(_check_worth, needs_anchor=needs_anchor)
+        return compile_plan(captured, graph, part, name, batch, True, times, check)
+
+    def _part(self, args):
+        split = self._split
+        weights = [args[i].detach() for i in split.weights]
+        return dynamo_graph.Part(split, weights, [args[i] for i in split.numbers])
+
+    # ---- Weights ----
+
+    def _find_packed(self, entry, args):
+        """Returns the Packed of the weights among the arguments; packs them if they are new or have changed. Or the reason why SOL
+        must not run the call."""
+        given = [args[i] for i in self._split.weights]
+        key = tuple(map(id, given))
+        packed = entry.packed.get(key)
+        if packed is not None and packed.holds(given):
+            return packed
+        with LOCK:
+            part = self._part(args)
+            try:
+                weights = entry.plan.make_weights(part)
+            except ValueError as error:
+                return str(error)
+            packed = Packed(weights, given, entry.plan, part)
+            if key not in entry.packed and given:
+                weakref.finalize(given[0], entry.packed.pop, key, None).atexit = False
+            entry.packed[key] = packed
+        return packed
+
+
+class Packed:
+    """Packed weights of a graph, for one set of tensors. It holds no reference to the tensors, as Dynamo never frees a graph.
+
+    The guard watches detached tensors of the same memory, which share the version counters; so an optimizer's step is noticed.
+    """
+
+    def __init__(self, weights, tensors, plan, part):
+        self.weights = weights
+        self._refs = [weakref.ref(x) for x in tensors]
+        self._addresses = [x.data_ptr() for x in tensors]
+        self._guard = make_weight_guard([find_tensor(part, name) for name in plan.kept])
+
+    def holds(self, tensors):
+        """Whether these are the tensors, in the same memory and with the same values."""
+        return (
+            all(
+                ref() is x and x.data_ptr() == address
+                for ref, x, address in zip(self._refs, tensors, self._addresses)
+            )
+            and not self._guard.check()
+        )
+
+
+# ---- Facts of graphs ----
+
+
+def _find_break(module):
+    """Returns the Break at the end of a graph, or None."""
+    reason = getattr(module, "compile_subgraph_reason", None)
+    if reason is None or not reason.graph_break:
+        return None
+    stack = list(reason.user_stack or ())
+    origin = f"{stack[-1].filename.rsplit('/', 1)[-1]}:{stack[-1].lineno}" if stack else ""
+    return Break(_shorten(reason.reason), origin)
+
+
+def _shorten(text):
+    """Returns the first sentence of Dynamo's explanation, or its first line."""
+    if text.startswith("generic_jump"):
+        return "a condition depends on the values of a tensor"
+    return find_explanation(text)
+
+
+def _is_weight(value):
+    """Whether Dynamo has marked an input as one that stays: a parameter or buffer of a module."""
+    static = getattr(value, "_dynamo_static_input_type", None)
+    return isinstance(value, torch.nn.Parameter) or static is not None
+
+
+def _shape(value):
+    """Returns the shape of a tensor. An integer stands for a tensor of that size."""
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else (value,)
+
+
+def _check_worth(imported, needs_anchor=False):
+    """Raises TooSmall for a graph that is too small. ``needs_anchor``: layers without ANCHORS do not suffice, however many."""
+    kinds = {record.kind for record in imported.builder.records}
+    if (imported.n_layers < MIN_LAYERS or needs_anchor) and kinds.isdisjoint(ANCHORS):
+        is_final = imported.n_layers < MIN_LAYERS
+        raise TooSmall(f"SOL would compute only {imported.n_layers} operations", is_final)
+
+
+def _describe(error):
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _name(module):
+    """Returns a name for a graph: "graph 0/0 (net.py:12)"."""
+    lines = (find_line(node.meta.get("stack_trace") or "") for node in module.graph.nodes)
+    identity = module.meta.get("dynamo_compile_id")
+    return " ".join(filter(None, ["graph", str(identity or ""), next(filter(None, lines), "")]))
