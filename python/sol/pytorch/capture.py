@@ -335,10 +335,12 @@ def capture_graph(module, specs, shapes, sizes, named):
     flat = _Flat(module, specs, flatten(examples)[1])
     with LOCK, compile_lock, torch.no_grad(), quiet():
         exported = _export(flat, examples, _find_open(specs, shapes))
+    memory = _remove_dropouts(exported)
     result = flat.result
     _check_result(result)
     batches = _batches(exported, specs, shapes, sizes, named)
-    return Captured(exported, Reads(), result.structure, result.constants, result.n_leaves, batches)
+    output, constants, n = result.structure, result.constants, result.n_leaves
+    return Captured(exported, Reads(), output, constants, n, batches, memory)
 
 
 def _find_open(specs, shapes):

@@ -15,7 +15,6 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.traceback import preserve_node_meta
 
 from sol.pytorch.builder import Unsupported
-from sol.pytorch.functional import storage_of
 from sol.pytorch.inputs import TensorSpec
 
 # Operators whose results depend on how their input lies in memory. SOL's results are always contiguous.
@@ -91,6 +90,11 @@ def split(module, is_weight):
         weights, tensors, sizes, numbers, specs, names, dims,
         _make_body(module, roots), None if is_plain else _make_rest(module, inputs, roots, results), len(roots),
     )  # fmt: skip
+
+
+def storage_of(value):
+    """Returns a key of the memory that an example tensor of a graph lies in."""
+    return value.untyped_storage()._cdata
 
 
 def _value(node):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Graph, GraphModule, map_arg
 
-from sol.pytorch.functional import storage_of
+from sol.pytorch.dynamo_graph import storage_of
 
 # A graph whose head would need one of these has no head.
 ANCHORS = {

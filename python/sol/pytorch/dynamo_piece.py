@@ -20,6 +20,7 @@ from torch.jit import is_tracing
 
 from sol import log
 from sol.pytorch import dynamo_graph
+from sol.pytorch.aliases import Caller
 from sol.pytorch.audit import CannotCapture, find_explanation
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import LOCK, capture_graph
@@ -184,13 +185,14 @@ class Piece:
         packed, selector = self._find_packed(entry, args), entry.selector
         if isinstance(packed, str):
             return Fallback(packed)
-        reason = entry.plan.find_overlap(packed.weights, tensors)
+        caller = self._caller(args)
+        reason = entry.plan.find_overlap(packed.weights, caller.tensors, caller)
         if reason:
             return Fallback(reason, True)
         follow_threads()
 
         def run_sol():
-            return self._finish(entry.plan.run(packed.weights, tensors, sizes), args)
+            return self._finish(entry.plan.run(packed.weights, tensors, sizes, caller), args)
 
         if selector is None or not is_on() or selector.has_won(sizes):
             return run_sol()
@@ -201,6 +203,13 @@ class Piece:
         return selector.call(
             sizes, lambda: sum(size().values()), run_sol, lambda: self._remaining(*args)
         )
+
+    def _caller(self, args):
+        """Returns the Caller of a call. No result is a tensor of the module: such results are not among the roots."""
+        split = self._split
+        names = [spec.name for spec in split.specs]
+        given = [args[i] for i in split.tensors]
+        return Caller(None, names, [x if isinstance(x, torch.Tensor) else UNREAD for x in given])
 
     def _finish(self, roots, args):
         """Returns all results of the graph."""
@@ -256,7 +265,7 @@ class Piece:
         return Entry(None, reason, numbers, sizes)
 
     def _with_plan(self, plan, numbers, sizes=None):
-        selector = None if plan.updates else make_selector(self._backend.options)
+        selector = None if plan.writes else make_selector(self._backend.options)
         return Entry(plan, None, numbers, sizes, selector, {})
 
     def _try_plan(self, sizes, args):
