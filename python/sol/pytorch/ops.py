@@ -12,7 +12,18 @@ upsampling in ops_resize.py, ops of element types in ops_type.py. A new op is on
 import functools
 import math
 
-from sol.pytorch import ops_einsum, ops_move, ops_norm, ops_resize, ops_type
+from sol.pytorch import (
+    ops_einsum,
+    ops_index,
+    ops_loss,
+    ops_math,
+    ops_move,
+    ops_norm,
+    ops_product,
+    ops_resize,
+    ops_shape,
+    ops_type,
+)
 from sol.pytorch.builder import Value, all_axes, normal_axis, pair
 from sol.pytorch.builder import needs as _needs
 
@@ -104,7 +115,9 @@ def _convolution(
 
 
 def _linear(b, x, weight, bias=None, out=None):
-    _needs(weight.constant, "a matrix product of two computed tensors")
+    if not weight.constant:
+        y = ops_product.product(b, x, ops_product.turn(b, weight))
+        return y if bias is None else b.layer("add", y, bias)
     inputs = [weight] if bias is None else [weight, bias]
     if x.rank == 1:
         return b.reshape(b.layer("linear", b.reshape(x, (1, *x.shape)), *inputs), out)
@@ -115,8 +128,7 @@ def _matmul(b, x, other, out):
     """Becomes a linear layer if the right operand is a constant matrix, else a matmul layer."""
     if other.constant and other.rank == 2 and x.rank > 0:
         return _linear(b, x, b.layer("permute", other, axes=[1, 0]), None, out)
-    _needs(min(x.rank, other.rank) > 1, f"a product of ranks {x.rank} and {other.rank}")
-    return b.layer("matmul", x, other)
+    return ops_product.product(b, x, other)
 
 
 def _mm(b, x, mat2, out):
@@ -165,7 +177,8 @@ def _gelu(b, x, approximate="none", out=None):
 
 
 def _softplus(b, x, beta=1, threshold=20, out=None):
-    _needs(threshold == 20, f"softplus with threshold={threshold}")
+    if threshold != 20:
+        return ops_math.softplus(b, x=x, beta=beta, threshold=threshold, out=out)
     return _scale(b, b.layer("softplus", _scale(b, x, beta)), 1 / beta)
 
 
@@ -214,16 +227,6 @@ def _tan(b, x, out):
 
 def _lerp(b, x, end, weight, out):
     return b.layer("add", x, b.layer("mul", b.layer("sub", end, x), weight))
-
-
-def _loss(kind):
-    """mse_loss and l1_loss. ``reduction``: 0 none, 1 mean, 2 sum."""
-
-    def run(b, x, target, out, reduction=1):
-        y = b.layer(kind, b.layer("sub", x, target))
-        return y if reduction == 0 else b.layer("mean" if reduction == 1 else "sum", y)
-
-    return run
 
 
 def _addcmul(kind):
@@ -483,8 +486,6 @@ TABLE = {
     "exp2.default special_exp2.default": _exp2,
     "tan.default": _tan,
     "lerp.Scalar lerp.Tensor": _lerp,
-    "mse_loss.default": _loss("square"),
-    "l1_loss.default": _loss("abs"),
     "maximum.default max.other": _binary("maximum"),
     "minimum.default min.other": _binary("minimum"),
     "addcmul.default": _addcmul("mul"),
@@ -503,20 +504,23 @@ TABLE = {
     "dropout.default feature_dropout.default alpha_dropout.default": _dropout,
     "feature_alpha_dropout.default": _dropout,
     "contiguous.default clone.default detach.default alias.default lift_fresh_copy.default": _identity,
+    "view_copy.default unsqueeze_copy.default positive.default conj_physical.default": _reshape,
+    "alias_copy.default real.default resolve_conj.default resolve_neg.default": _identity,
     "view.default reshape.default flatten.using_ints unflatten.int ravel.default": _reshape,
     "unsqueeze.default _unsafe_view.default view_as.default reshape_as.default": _reshape,
-    "squeeze.default squeeze.dim squeeze.dims": _squeeze,
-    "permute.default": _permute,
-    "transpose.int swapdims.default": _transpose,
+    "squeeze.default squeeze.dim squeeze.dims squeeze_copy.default squeeze_copy.dim squeeze_copy.dims": _squeeze,
+    "permute.default permute_copy.default": _permute,
+    "transpose.int transpose_copy.int swapdims.default": _transpose,
     "swapaxes.default": _swapaxes,
-    "t.default": _t,
-    "expand.default expand_as.default broadcast_to.default": _expand,
-    "slice.Tensor": _slice,
+    "t.default t_copy.default": _t,
+    "expand.default expand_as.default broadcast_to.default expand_copy.default": _expand,
+    "slice.Tensor slice_copy.Tensor": _slice,
     "narrow.default": _narrow,
-    "select.int": _select,
+    "select.int select_copy.int": _select,
     "chunk.default split.Tensor split.sizes split_with_sizes.default": _split,
-    "tensor_split.sections tensor_split.indices": _split,
-    "unbind.int": _unbind,
+    "tensor_split.sections tensor_split.indices split_copy.Tensor split_with_sizes_copy.default": _split,
+    "unsafe_chunk.default unsafe_split.Tensor unsafe_split_with_sizes.default": _split,
+    "unbind.int unbind_copy.int": _unbind,
     "cat.default concat.default concatenate.default": _cat,
     "stack.default": _stack,
     "constant_pad_nd.default pad.default": _pad,
@@ -525,7 +529,10 @@ TABLE = {
     "ones.default ones_like.default new_ones.default": _ones,
 }
 
-TABLE |= ops_einsum.TABLE | ops_norm.TABLE | ops_move.TABLE | ops_resize.TABLE | ops_type.TABLE
+for part in (
+    ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_product, ops_resize, ops_shape, ops_type,
+):  # fmt: skip
+    TABLE |= part.TABLE
 
 OPS = {name: function for names, function in TABLE.items() for name in names.split()}
 
