@@ -153,7 +153,8 @@ def _isin(b, out, assume_unique=False, invert=False, **names):
 
 def _index_fill(b, x, dim, index, value, out):
     """Replaces the slices along a dim whose numbers are in the vector ``index``."""
-    needs(x.rank > 0, "index_fill of a number")
+    if x.rank == 0:
+        return b.reshape(_index_fill(b, b.reshape(x, (1,)), 0, index, value, (1,)), ())
     axis = normal_axis(dim, x.rank)
     size = x.shape[axis]
     rows = Rows(b)
@@ -164,16 +165,28 @@ def _index_fill(b, x, dim, index, value, out):
     return b.layer("where", mask, b.value(value, x.dtype), x)
 
 
-def _bucketize(b, x, boundaries, out, out_int32=False, right=False):
-    """The number of boundaries below a value, or not above it if ``right``. NaN is above all."""
-    x = b.value(x, boundaries.dtype)
-    needs(x.dtype == boundaries.dtype and boundaries.rank == 1, "boundaries of another type")
-    (size,) = boundaries.shape
-    needs(isinstance(size, int) and size <= MAX_SET, f"{size} boundaries")
-    pair = b.reshape(x, (*x.shape, 1)), boundaries
-    above = b.layer("less" if right else "less_equal", *pair)
+def _count_below(b, x, limits, right):
+    """The number of ``limits`` (their last dim) below each of x, or not above it if ``right``. NaN is above all."""
+    x = b.value(x, limits.dtype)
+    size = limits.shape[-1]
+    needs(x.dtype == limits.dtype, "limits of another type")
+    needs(isinstance(size, int) and size <= MAX_SET, f"{size} limits")
+    if limits.rank > 1:
+        limits = b.reshape(limits, (*limits.shape[:-1], 1, size))
+    above = b.layer("less" if right else "less_equal", b.reshape(x, (*x.shape, 1)), limits)
     count = b.cast(b.layer("bit_not", above), b.dtype)
-    return b.layer("sum", count, axes=[x.rank])
+    return b.layer("sum", count, axes=[count.rank - 1])
+
+
+def _bucketize(b, x, boundaries, out, out_int32=False, right=False):
+    return _count_below(b, x, boundaries, right)
+
+
+def _searchsorted(
+    b, sorted_sequence, x, out, out_int32=False, right=False, side=None, sorter=None
+):
+    needs(sorter is None, "searchsorted with a sorter")
+    return _count_below(b, x, sorted_sequence, right or side == "right")
 
 
 def _one_hot(b, x, out, num_classes=-1):
@@ -193,5 +206,6 @@ TABLE = {
     "index_fill.int_Scalar index_fill.int_Tensor": _index_fill,
     "isin.Tensor_Tensor isin.Tensor_Scalar isin.Scalar_Tensor": _isin,
     "bucketize.Tensor bucketize.Scalar": _bucketize,
+    "searchsorted.Tensor searchsorted.Scalar": _searchsorted,
     "one_hot.default": _one_hot,
 }

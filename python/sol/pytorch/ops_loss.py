@@ -222,8 +222,8 @@ def _of_probabilities(b, y, target, weight, reduction, label_smoothing):
 
 def _multi_margin(b, x, target, out, p=1, margin=1.0, weight=None, reduction=MEAN):
     """The hinge of all classes but the target's, which counts `margin` ** p itself."""
-    needs(p in (1, 2) and x.rank == 2 and target.rank == 1, "multi_margin_loss of one sample")
-    rows, classes = x.shape
+    rows, classes = (1, math.prod(x.shape)) if x.rank < 2 else x.shape
+    x, target = b.reshape(x, (rows, classes)), b.reshape(target, (rows,))
     own = b.reshape(_of_class(b, x, target), (rows, 1))
     y = b.layer("relu", b.layer("add", b.layer("sub", x, own), float(margin)))
     y = b.layer("square", y) if p == 2 else y
@@ -233,7 +233,7 @@ def _multi_margin(b, x, target, out, p=1, margin=1.0, weight=None, reduction=MEA
     line = b.layer("arange", shape=[classes], dtype="i64")
     is_own = b.layer("equal", b.reshape(target, (rows, 1)), line)
     y = b.layer("mean", b.layer("where", is_own, b.value(0.0, x.dtype), y), axes=[1])
-    return _reduce(Term(b, y), reduction).value
+    return b.reshape(_reduce(Term(b, y), reduction).value, out)
 
 
 TABLE = {

@@ -57,6 +57,11 @@ def _column_stack(b, tensors, out):
     return _concat(b, columns, 1)
 
 
+def _broadcast_tensors(b, tensors, out):
+    pairs = zip(tensors, out)
+    return [t if t.shape == n else b.layer("expand", t, shape=list(n)) for t, n in pairs]
+
+
 def _block_diag(b, tensors, out):
     rows, at = [], 0
     for t in (at_least(b, t, 2) for t in tensors):
@@ -221,6 +226,7 @@ TABLE = {
     "vstack.default row_stack.default": _stack_along(2, 0),
     "dstack.default": _stack_along(3, 2),
     "column_stack.default": _column_stack,
+    "broadcast_tensors.default": _broadcast_tensors,
     "block_diag.default": _block_diag,
     "meshgrid.default meshgrid.indexing": _meshgrid,
     "cartesian_prod.default": _cartesian_prod,
