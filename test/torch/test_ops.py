@@ -278,7 +278,8 @@ FORMULAS = {
     "isclose": lambda x: torch.isclose(x, x.flip(-1), atol=0.3) * 1.0,
     "isclose nan": lambda x: torch.isclose(x, x.flip(-1), equal_nan=True) * 1.0,
     "float_power": lambda x: torch.float_power(x, 2).float(), "greater_equal": lambda x: torch.greater_equal(x, 0) * x,
-    "less_equal": lambda x: torch.less_equal(x, x.flip(-1)) * x, "positive": lambda x: torch.positive(x) * 2,
+    "less_equal": lambda x: torch.less_equal(x, x.flip(-1)) * x, "greater": lambda x: torch.greater(x, 1) * x,
+    "less": lambda x: torch.less(x, x.flip(-1)) * x, "not_equal": lambda x: torch.not_equal(x.round(), 1.0) * x, "positive": lambda x: torch.positive(x) * 2,
     "divide floor": lambda x: torch.divide(x, 0.3, rounding_mode="floor"), "safe_softmax": lambda x: torch.ops.aten._safe_softmax(x, 1),
 }  # fmt: skip
 
@@ -295,8 +296,8 @@ PRODUCTS = {
     F.bilinear(x, x.flip(1), x[0, :, :5]), "cdist": lambda x: torch.cdist(x, x[:, :, :3] * 2), "cdist 1": lambda x:
     torch.cdist(x, x * 2, p=1), "dist": lambda x: x * torch.dist(x[0], x[0] * 2, 3), "linalg.norm": lambda x:
     torch.linalg.norm(x[0]) + x, "linalg.norm rows": lambda x: torch.linalg.norm(x, 3, dim=1), "matrix_norm": lambda x:
-    torch.linalg.matrix_norm(x), "matrix_norm 1": lambda x: torch.linalg.matrix_norm(x, 1, keepdim=True),
-    "matrix_norm -inf": lambda x: torch.linalg.matrix_norm(x, -math.inf), "diff": lambda x: x.diff(2, 2),
+    torch.linalg.matrix_norm(x), "matrix_norm 1": lambda x: torch.linalg.matrix_norm(x[0], 1, keepdim=True) + x,
+    "matrix_norm -inf": lambda x: torch.linalg.matrix_norm(x[0], -math.inf, (2, 0)) + x[:, :, :, 0], "diff": lambda x: x.diff(2, 2),
     "diff more": lambda x: x.diff(dim=1, prepend=x[:, :1], append=x * 2), "trapezoid": lambda x: torch.trapezoid(x, dx=0.3, dim=2),
     "trapezoid of points": lambda x: torch.trapezoid(x, x[0, 0, :, 0], dim=2), "cumulative_trapezoid": lambda x:
     torch.cumulative_trapezoid(x), "sum_to_size": lambda x: x.sum_to_size(3, 1, 5) + x, "count_nonzero": lambda x:
@@ -328,19 +329,19 @@ LOSSES = {
 }  # fmt: skip
 
 INDICES = {
-    "gather": lambda x: x.gather(1, x.argsort(1)), "gather fewer": lambda x: x.gather(2, _classes(x)[:, :2, :4, :3] if 0 else _classes(x).unsqueeze(1)[:, :, :4]),
-    "take_along_dim": lambda x: x.take_along_dim(x.argmax(2, keepdim=True), 2), "take": lambda x: x[0].take(_classes(x) - 3),
+    "gather": lambda x: x.gather(1, _classes(x).unsqueeze(1).expand(-1, 3, 7, 5)), "gather fewer": lambda x: x.gather(2, _classes(x).unsqueeze(1)[:, :, :4]),
+    "take_along_dim": lambda x: x[0].take_along_dim(_classes(x)[:1] - 2, 1) + x, "take": lambda x: x[0].take(_classes(x) - 3),
     "index_fill": lambda x: x.index_fill(2, torch.tensor([1, -2]), 5.0), "isin": lambda x: torch.isin(_classes(x), torch.tensor([0, 2])) * 1.0,
     "isin not": lambda x: torch.isin(_classes(x), 2, invert=True) * 1.0, "bucketize": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 2.0])),
     "bucketize right": lambda x: torch.bucketize(x.round(), torch.tensor([-1.0, 0.0, 2.0]), right=True, out_int32=True),
-    "searchsorted": lambda x: torch.searchsorted(x.cumsum(3), x.cumsum(3) * 0.9, right=True) if 0 else torch.searchsorted(torch.tensor([[-1.0, 0.0, 2.0]] * 7), x[0, 0]) + x[:, :1, :, :],
+    "searchsorted": lambda x: torch.searchsorted(torch.tensor([[-1.0, 0.0, 2.0]] * 7), x[0, 0]) + x[:, :1, :, :],
     "one_hot": lambda x: F.one_hot(_classes(x), 4), "two indices": lambda x: x[:, torch.tensor([0, -1, 1]), torch.tensor([3, 2, -7])],
     "indices apart": lambda x: x[:, torch.tensor([[0], [2]]), :, torch.tensor([3, 2, -5])], "indices in front": lambda x:
     x[0][torch.tensor([0, 2]), torch.tensor([3, 2])] + x[:, :1, :2], "max of a number": lambda x: x + x[0, 0, 0, 0].max(0).values + x[0, 0, 0, 0].max(0).indices,
 }  # fmt: skip
 
 STACKS = {
-    "atleast": lambda x: x + torch.atleast_1d(x[0, 0, 0, 0]) + torch.atleast_2d(x[0, 0, 0]) + torch.atleast_3d(x[0, 0, :, 0]).transpose(1, 2),
+    "atleast": lambda x: x + torch.atleast_1d(x[0, 0, 0, 0]) + torch.atleast_2d(x[0, 0, 0]) + torch.atleast_3d(x[0, 0, 0]).mT,
     "atleast all": lambda x: sum(torch.atleast_2d(x[0, 0, 0], x[0, 0])) + x, "hstack": lambda x: torch.hstack([x, x * 2]),
     "vstack": lambda x: torch.vstack([x[0, 0], x[0, 0, 0]]) + x[:, :, :1], "dstack": lambda x: torch.dstack([x, x * 2]),
     "column_stack": lambda x: torch.column_stack([x[0, 0, :, 0], x[0, 0]]) + x[:, :, :, :1], "block_diag": lambda x:

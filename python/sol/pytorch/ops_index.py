@@ -10,7 +10,7 @@ such an index makes the row number -1, which gather refuses, as it does not wrap
 
 import math
 
-from sol.pytorch.builder import needs, normal_axis
+from sol.pytorch.builder import Value, needs, normal_axis
 
 MAX_SET = 4096  # values of a set that each value is compared with
 
@@ -74,7 +74,7 @@ def gather(b, x, dim, index, out, sparse_grad=False, wraps=False):
     if x.rank == 0:
         x, index = b.reshape(x, (1,)), b.reshape(index, (1,) * max(1, index.rank))
     axis = normal_axis(dim, x.rank)
-    _check_fixed(x.shape[axis:], index.shape[axis:])
+    _check_fixed(x.shape[axis:])
     rows, strides = Rows(b), _strides(x.shape)
     rows.add_index(index, x.shape[axis], strides[axis], wraps)
     for other, size in enumerate(index.shape):
@@ -145,7 +145,8 @@ def _is_in(b, x, values):
 
 def _isin(b, out, assume_unique=False, invert=False, **names):
     """Elements and the set may be numbers."""
-    x, values = (b.value(value, "f32") for value in names.values())
+    dtype = next(x.dtype for x in names.values() if isinstance(x, Value))
+    x, values = (b.value(value, dtype) for value in names.values())
     needs(x.dtype == values.dtype, "isin of two types")
     y = _is_in(b, x, values)
     return b.layer("bit_not", y) if invert else y
