@@ -161,6 +161,15 @@ LAYERS = {
     "dropout in place": (nn.Sequential(nn.ReLU(), nn.Dropout(0.5, inplace=True)), SHAPE),
 }
 
+VOLUME = (2, 5, 6, 7)
+VOLUMES = {
+    "conv3d": nn.Conv3d(2, 4, 3), "conv3d strided": nn.Conv3d(2, 6, (2, 3, 1), (2, 1, 3), (1, 0, 2), (1, 2, 1), 2, bias=False),
+    "conv3d same": nn.Conv3d(2, 3, (2, 3, 4), padding="same"), "max_pool3d": nn.MaxPool3d(3, 2, 1),
+    "max_pool3d ceil": nn.MaxPool3d((2, 3, 1), 2, dilation=(1, 2, 1), ceil_mode=True), "avg_pool3d": nn.AvgPool3d(3, 2, 1),
+    "avg_pool3d inner": nn.AvgPool3d((2, 3, 2), (1, 2, 3), (0, 1, 1), True, False), "adaptive avg 3d": nn.AdaptiveAvgPool3d((2, 4, 3)),
+    "adaptive max 3d": nn.AdaptiveMaxPool3d((5, 3, 1), return_indices=True), "adaptive max all": nn.AdaptiveMaxPool3d(1),
+}  # fmt: skip
+
 POINTWISE = {
     "relu": torch.relu, "relu_": lambda x: x.relu_() + 1, "relu6": F.relu6, "hardtanh": F.hardtanh,
     "hardtanh_": lambda x: F.hardtanh(x, -0.2, 0.7, inplace=True), "clamp": lambda x: x.clamp(-1, 1),
@@ -366,12 +375,18 @@ def _classes(x):
     return x[:, 0].abs().mul(1.3).long().remainder(3)
 
 
+LARGEST = {
+    "adaptive max 1d": lambda x: F.adaptive_max_pool1d(x[:, 0], 1), "adaptive max 2d": lambda x: sum(F.adaptive_max_pool2d(x, (7, 1), True)),
+    "adaptive max parts": lambda x: sum(F.adaptive_max_pool2d(x[:, :, :6, :4], (3, 2), True)), "aminmax": lambda x: sum(torch.aminmax(x, dim=1, keepdim=True)),
+    "aminmax all": lambda x: sum(torch.aminmax(x[0])) + x,
+}  # fmt: skip
+
 FUNCTIONS = {
     k: (f, SHAPE)
-    for part in (POINTWISE, REDUCTIONS, SHAPES, FORMULAS, PRODUCTS, LOSSES, INDICES, STACKS)
+    for part in (POINTWISE, REDUCTIONS, SHAPES, FORMULAS, PRODUCTS, LOSSES, INDICES, STACKS, LARGEST)
     for k, f in part.items()
 }
-CASES = {**LAYERS, **FUNCTIONS}
+CASES = {**LAYERS, **{k: (f, VOLUME) for k, f in VOLUMES.items()}, **FUNCTIONS}
 
 
 def _inputs(shape):

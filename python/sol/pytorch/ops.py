@@ -23,6 +23,7 @@ from sol.pytorch import (
     ops_resize,
     ops_shape,
     ops_type,
+    ops_volume,
 )
 from sol.pytorch.builder import Value, all_axes, normal_axis, pair
 from sol.pytorch.builder import needs as _needs
@@ -277,16 +278,6 @@ def _pool1d(pool):
     return run
 
 
-def _pool_all(kind, n_dims):
-    """An adaptive pool to one value."""
-
-    def run(b, x, output_size, out):
-        _needs(all(size == 1 for size in out[-n_dims:]), f"an adaptive pool to {out[-n_dims:]}")
-        return b.layer(kind, x, axes=list(range(x.rank - n_dims, x.rank)), keepdim=True)
-
-    return run
-
-
 def _adaptive_avg_pool1d(b, x, output_size, out):
     image = b.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
     return b.reshape(_adaptive_avg_pool2d(b, image, None, (1, out[-1])), out)
@@ -496,7 +487,6 @@ TABLE = {
     "max_pool1d.default": _pool1d(_max_pool2d),
     "avg_pool1d.default": _pool1d(_avg_pool2d),
     "adaptive_avg_pool1d.default": _adaptive_avg_pool1d,
-    "adaptive_avg_pool3d.default": _pool_all("mean", 3),
     "mean.default mean.dim": _reduce("mean"),
     "sum.default sum.dim_IntList": _reduce("sum"),
     "amax.default max.default": _reduce("reduce_max"),
@@ -531,6 +521,7 @@ TABLE = {
 
 for part in (
     ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_product, ops_resize, ops_shape, ops_type,
+    ops_volume,
 ):  # fmt: skip
     TABLE |= part.TABLE
 

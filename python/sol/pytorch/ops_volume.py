@@ -1,0 +1,215 @@
+"""A part of the table of ATen ops (ops.py): convolutions and pools of volumes [n,c,d,h,w], largest values with their positions.
+
+Layers know rows and columns only. The windows along the depth d become channels of a convolution of images; a pool of windows
+is a pool of images, then one along the depth: a largest value or a mean over a box is one over each dim in turn. The table and
+its conventions are those of ops.py.
+"""
+
+import math
+
+from sol.pytorch.builder import needs
+
+MAX_DEPTH = 64  # values of a window along the depth; each becomes a slice
+
+
+def _triple(x):
+    x = list(x) if isinstance(x, (list, tuple)) else [x]
+    return x * 3 if len(x) == 1 else x
+
+
+def _batched(b, x, run):
+    """Runs an op of [n,c,d,h,w] tensors for ``x`` of this shape or [c,d,h,w]."""
+    if x.rank == 5:
+        return run(x)
+    needs(x.rank == 4, f"rank {x.rank} where depth, rows and columns are expected")
+    y = run(b.reshape(x, (1, *x.shape)))
+    return b.reshape(y, y.shape[1:])
+
+
+# ---- Convolution ----
+
+
+def _pads(padding, kernel, dilation):
+    """Returns the numbers of zeros before and behind each dim. If 'same' needs an odd padding, the larger half is behind."""
+    if padding == "valid":
+        return [0] * 3, [0] * 3
+    if padding == "same":
+        total = [d * (k - 1) for k, d in zip(kernel, dilation)]
+        return [t // 2 for t in total], [t - t // 2 for t in total]
+    return _triple(padding), _triple(padding)
+
+
+def _conv3d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):
+    needs(weight.constant, "a convolution whose weight is computed from the input")
+    return _batched(
+        b, x, lambda x5: _conv(b, x5, weight, bias, stride, padding, dilation, groups)
+    )
+
+
+def _conv(b, x, weight, bias, stride, padding, dilation, groups):
+    """Channel c * depth + i of the images is number i of the depth's window of channel c; so are the weight's dims joined."""
+    stride, dilation, kernel = _triple(stride), _triple(dilation), weight.shape[2:]
+    before, behind = _pads(padding, kernel, dilation)
+    x = _pad_depth(b, x, before[0], behind[0])
+    n, c, _, h, w = x.shape
+    windows, depth = _windows(b, x, kernel[0], stride[0], dilation[0])
+    images = b.reshape(windows, (n, c * kernel[0], depth, h, w))
+    images = b.reshape(
+        b.layer("permute", images, axes=[0, 2, 1, 3, 4]), (n * depth, c * kernel[0], h, w)
+    )
+    flat = b.reshape(weight, (weight.shape[0], weight.shape[1] * kernel[0], *kernel[1:]))
+    inputs = [flat] if bias is None else [flat, bias]
+    attributes = {"stride": stride[1:], "pad": before[1:] + behind[1:], "dilation": dilation[1:]}
+    y = b.layer("conv", images, *inputs, groups=groups, **attributes)
+    y = b.reshape(y, (n, depth, *y.shape[1:]))
+    return b.layer("permute", y, axes=[0, 2, 1, 3, 4])
+
+
+def _pad_depth(b, x, before, behind):
+    if not before and not behind:
+        return x
+    n, c, d, h, w = x.shape
+    y = b.layer("pad", b.reshape(x, (n, c, d, h * w)), pad=[before, 0, behind, 0])
+    return b.reshape(y, (n, c, y.shape[2], h, w))
+
+
+def _windows(b, x, size, stride, dilation):
+    """Returns ([n,c,size,depth,h,w], depth): number i of all windows along the depth is a slice."""
+    needs(size <= MAX_DEPTH, f"windows of {size} values")
+    depth = (x.shape[2] - dilation * (size - 1) - 1) // stride + 1
+    parts = []
+    for i in range(size):
+        part = b.layer("slice", x, axis=2, start=i * dilation, step=stride, shape=[depth])
+        parts.append(b.reshape(part, (*x.shape[:2], 1, depth, *x.shape[3:])))
+    return (b.layer("concat", *parts, axis=2) if size > 1 else parts[0]), depth
+
+
+# ---- Pools ----
+
+
+def _pool(kind, b, x, kernel, stride, padding, dilation, **names):
+    """A pool of images [n * d, c, h, w], then of the depth as rows of images [n, c, d, h * w]."""
+    n, c, d = x.shape[:3]
+
+    def window(part):
+        return {
+            "kernel": kernel[part],
+            "stride": stride[part],
+            "pad": padding[part] * 2,
+            **({"dilation": dilation[part]} if kind == "max_pool" else {}),
+            **names,
+        }
+
+    y = b.reshape(x, (n, c * d, *x.shape[3:]))
+    y = b.layer(kind, y, **window(slice(1, 3)))
+    h, w = y.shape[2:]
+    y = b.reshape(y, (n, c, d, h * w))
+    kernel, stride, padding = [kernel[0], 1], [stride[0], 1], [padding[0], 0]
+    dilation = [dilation[0], 1]
+    y = b.layer(kind, y, **window(slice(0, 2)))
+    return b.reshape(y, (n, c, y.shape[2], h, w))
+
+
+def _strides(stride, kernel):
+    return kernel if stride in ([], None) else _triple(stride)
+
+
+def _max_pool3d(b, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, out=None):
+    kernel = _triple(kernel_size)
+    window = (kernel, _strides(stride, kernel), _triple(padding), _triple(dilation))
+    return _batched(b, x, lambda x5: _pool("max_pool", b, x5, *window, ceil=bool(ceil_mode)))
+
+
+def _avg_pool3d(
+    b, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+    divisor_override=None, out=None,
+):  # fmt: skip
+    needs(divisor_override is None, "avg_pool3d with divisor_override")
+    kernel = _triple(kernel_size)
+    window = (kernel, _strides(stride, kernel), _triple(padding), [1, 1, 1])
+    names = {"ceil": bool(ceil_mode), "count_pad": bool(count_include_pad)}
+    return _batched(b, x, lambda x5: _pool("avg_pool", b, x5, *window, **names))
+
+
+def _adaptive_avg_pool3d(b, x, output_size, out):
+    size = list(out[-3:])
+    needs(all(isinstance(n, int) for n in size), "adaptive pooling to an open size")
+    if size == [1, 1, 1]:
+        return b.layer("mean", x, axes=[x.rank - 3, x.rank - 2, x.rank - 1], keepdim=True)
+
+    def run(x5):
+        n, c, d = x5.shape[:3]
+        y = b.reshape(x5, (n, c * d, *x5.shape[3:]))
+        y = b.layer("adaptive_avg_pool", y, kernel=size[1:])
+        columns = size[1] * size[2]
+        y = b.reshape(y, (n, c, d, columns))
+        y = b.layer("adaptive_avg_pool", y, kernel=[size[0], columns])
+        return b.reshape(y, (n, c, *size))
+
+    return _batched(b, x, run)
+
+
+# ---- Largest values with their positions ----
+
+
+def _adaptive_max_pool(n_dims):
+    """Of one result, or of windows of equal sizes: dims of both, then the window's values are joined to the last dim."""
+
+    def run(b, x, output_size, out):
+        size, whole = out[0][-n_dims:], x.shape[-n_dims:]
+        fixed = all(isinstance(n, int) for n in (*size, *whole))
+        needs(fixed and all(n % k == 0 for n, k in zip(whole, size)), "windows of unequal sizes")
+        windows = [n // k for n, k in zip(whole, size)]
+        y = _join_windows(b, x, size, windows)
+        position = b.layer("argmax", y, axis=y.rank - 1)
+        best = b.layer("reduce_max", y, axes=[y.rank - 1])
+        return [b.reshape(best, out[0]), _positions(b, position, size, windows, whole, out[0])]
+
+    return run
+
+
+def _join_windows(b, x, size, windows):
+    lead = x.shape[: x.rank - len(size)]
+    if all(k == 1 for k in size):
+        return b.reshape(x, (*lead, *size, math.prod(windows)))
+    y = b.reshape(x, (*lead, *(k for pair in zip(size, windows) for k in pair)))
+    first = len(lead)
+    axes = [*range(first), *range(first, y.rank, 2), *range(first + 1, y.rank, 2)]
+    y = b.layer("permute", y, axes=axes)
+    return b.reshape(y, (*lead, *size, math.prod(windows)))
+
+
+def _positions(b, position, size, windows, whole, shape):
+    """Turns positions in windows into positions in the whole tensor, in row-major order."""
+    result, inner = None, math.prod(windows)
+    n = len(size)
+    for i in range(n):
+        inner //= windows[i]
+        own = b.layer("mod", b.layer("floor_div", position, inner), windows[i])
+        if size[i] > 1:
+            line = b.layer("arange", step=windows[i], shape=[size[i]], dtype="i64")
+            own = b.layer("add", own, b.reshape(line, (size[i], *[1] * (n - 1 - i))))
+        own = b.layer("mul", own, math.prod(whole[i + 1 :]))
+        result = own if result is None else b.layer("add", result, own)
+    return b.reshape(result, shape)
+
+
+def _extremes(b, x, out, dim=None, keepdim=False):
+    """aminmax: [the smallest, the largest]."""
+    axes = list(range(x.rank)) if dim is None else [dim % max(1, x.rank)]
+    if x.rank == 0:
+        return [x, x]
+    kinds = ("reduce_min", "reduce_max")
+    return [b.reshape(b.layer(kind, x, axes=axes, keepdim=True), out[0]) for kind in kinds]
+
+
+TABLE = {
+    "conv3d.default conv3d.padding": _conv3d,
+    "max_pool3d.default": _max_pool3d,
+    "avg_pool3d.default": _avg_pool3d,
+    "adaptive_avg_pool3d.default": _adaptive_avg_pool3d,
+    "adaptive_max_pool1d.default": _adaptive_max_pool(1),
+    "adaptive_max_pool2d.default": _adaptive_max_pool(2),
+    "adaptive_max_pool3d.default": _adaptive_max_pool(3),
+    "aminmax.default": _extremes,
+}
