@@ -375,6 +375,18 @@ def _classes(x):
     return x[:, 0].abs().mul(1.3).long().remainder(3)
 
 
+def _points(x):
+    """Points for grid_sample, some outside of the image."""
+    return x[:, :2, :, :4].permute(0, 2, 3, 1)
+
+
+SAMPLES = {
+    "grid_sample": lambda x: F.grid_sample(x, _points(x), align_corners=False),
+    "grid_sample corners": lambda x: F.grid_sample(x, _points(x), padding_mode="border", align_corners=True),
+    "grid_sample nearest": lambda x: F.grid_sample(x, _points(x), "nearest", align_corners=False),
+    "conv3d whole": lambda x: torch.convolution(x.unsqueeze(1), torch.ones(2, 1, 2, 2, 2), None, [1] * 3, [1] * 3, [1] * 3, False, [0] * 3, 1),
+}  # fmt: skip
+
 LARGEST = {
     "adaptive max 1d": lambda x: F.adaptive_max_pool1d(x[:, 0], 1), "adaptive max 2d": lambda x: sum(F.adaptive_max_pool2d(x, (7, 1), True)),
     "adaptive max parts": lambda x: sum(F.adaptive_max_pool2d(x[:, :, :6, :4], (3, 2), True)), "aminmax": lambda x: sum(torch.aminmax(x, dim=1, keepdim=True)),
@@ -383,7 +395,18 @@ LARGEST = {
 
 FUNCTIONS = {
     k: (f, SHAPE)
-    for part in (POINTWISE, REDUCTIONS, SHAPES, FORMULAS, PRODUCTS, LOSSES, INDICES, STACKS, LARGEST)
+    for part in (
+        POINTWISE,
+        REDUCTIONS,
+        SHAPES,
+        FORMULAS,
+        PRODUCTS,
+        LOSSES,
+        INDICES,
+        STACKS,
+        SAMPLES,
+        LARGEST,
+    )
     for k, f in part.items()
 }
 CASES = {**LAYERS, **{k: (f, VOLUME) for k, f in VOLUMES.items()}, **FUNCTIONS}

@@ -5,8 +5,17 @@ tensors are Values), and ``out``, the shape that PyTorch computed, or the list o
 Values for an op with several results. It raises Unsupported with a reason for what SOL does not support. It never gets an
 in-place op: the importer replaces ``relu_`` by ``relu`` if no other tensor sees the write.
 
-Norms, attention, activations with parameters, and statistics are in ops_norm.py, ops that rearrange values in ops_move.py,
-upsampling in ops_resize.py, ops of element types in ops_type.py. A new op is one row of a TABLE.
+The other parts of the table:
+
+    ops_norm.py     norms, attention, activations with parameters, statistics
+    ops_math.py     formulas, such as hypot                ops_loss.py    losses
+    ops_product.py  products of vectors and matrices       ops_einsum.py  einsum
+    ops_index.py    values at computed positions           ops_sample.py  pixels at computed points
+    ops_move.py     order, copies and windows of values    ops_shape.py   stacks, splits, diagonals
+    ops_volume.py   convolutions and pools of volumes      ops_resize.py  upsampling
+    ops_type.py     element types, comparisons, logic
+
+A new op is one row of a TABLE.
 """
 
 import functools
@@ -21,6 +30,7 @@ from sol.pytorch import (
     ops_norm,
     ops_product,
     ops_resize,
+    ops_sample,
     ops_shape,
     ops_type,
     ops_volume,
@@ -107,6 +117,8 @@ def _conv_transpose1d(
 def _convolution(
     b, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, **_
 ):
+    if weight.rank == 5 and not transposed:
+        return ops_volume.conv3d(b, x, weight, bias, stride, padding, dilation, groups)
     _needs(weight.rank in (3, 4), f"a convolution over {weight.rank - 2} dimensions")
     if transposed:
         conv = _conv_transpose2d if weight.rank == 4 else _conv_transpose1d
@@ -520,8 +532,8 @@ TABLE = {
 }
 
 for part in (
-    ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_product, ops_resize, ops_shape, ops_type,
-    ops_volume,
+    ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_product, ops_resize, ops_sample, ops_shape,
+    ops_type, ops_volume,
 ):  # fmt: skip
     TABLE |= part.TABLE
 

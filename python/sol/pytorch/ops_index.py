@@ -28,7 +28,11 @@ class Rows:
         """Adds 0, 1, .. size - 1, in the shape ``shape``, in which all other dims are 1."""
         if size != 1:
             line = self._b.layer("arange", step=stride, shape=[size], dtype="i64")
-            self._sum = self._join("add", self._sum, self._b.reshape(line, tuple(shape)))
+            self.add(self._b.reshape(line, tuple(shape)))
+
+    def add(self, offset):
+        """Adds a term that is never out of range."""
+        self._sum = self._join("add", self._sum, offset)
 
     def add_index(self, index, size, stride, wraps):
         """Adds positions that are data, in a dim of ``size``; negative ones count from its end if ``wraps``."""
@@ -40,9 +44,7 @@ class Rows:
             is_below = b.layer("less", index, 0)
         is_bad = b.layer("bit_or", is_below, b.layer("less_equal", b.value(size, "i64"), index))
         self._is_bad = self._join("bit_or", self._is_bad, is_bad)
-        self._sum = self._join(
-            "add", self._sum, index if stride == 1 else b.layer("mul", index, stride)
-        )
+        self.add(index if stride == 1 else b.layer("mul", index, stride))
 
     def take(self, table):
         """Returns the rows of ``table``, along its first dim."""
@@ -183,9 +185,7 @@ def _bucketize(b, x, boundaries, out, out_int32=False, right=False):
     return _count_below(b, x, boundaries, right)
 
 
-def _searchsorted(
-    b, sorted_sequence, x, out, out_int32=False, right=False, side=None, sorter=None
-):
+def _searchsorted(b, sorted_sequence, x, out, out_int32=False, right=False, side=None, sorter=None):
     needs(sorter is None, "searchsorted with a sorter")
     return _count_below(b, x, sorted_sequence, right or side == "right")
 

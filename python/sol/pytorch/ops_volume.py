@@ -39,14 +39,14 @@ def _pads(padding, kernel, dilation):
     return _triple(padding), _triple(padding)
 
 
-def _conv3d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):
+def conv3d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):
     needs(weight.constant, "a convolution whose weight is computed from the input")
     return _batched(
-        b, x, lambda x5: _conv(b, x5, weight, bias, stride, padding, dilation, groups)
+        b, x, lambda x5: _conv_images(b, x5, weight, bias, stride, padding, dilation, groups)
     )
 
 
-def _conv(b, x, weight, bias, stride, padding, dilation, groups):
+def _conv_images(b, x, weight, bias, stride, padding, dilation, groups):
     """Channel c * depth + i of the images is number i of the depth's window of channel c; so are the weight's dims joined."""
     stride, dilation, kernel = _triple(stride), _triple(dilation), weight.shape[2:]
     before, behind = _pads(padding, kernel, dilation)
@@ -204,7 +204,7 @@ def _extremes(b, x, out, dim=None, keepdim=False):
 
 
 TABLE = {
-    "conv3d.default conv3d.padding": _conv3d,
+    "conv3d.default conv3d.padding": conv3d,
     "max_pool3d.default": _max_pool3d,
     "avg_pool3d.default": _avg_pool3d,
     "adaptive_avg_pool3d.default": _adaptive_avg_pool3d,
