@@ -167,6 +167,8 @@ VOLUMES = {
     "conv3d same": nn.Conv3d(2, 3, (2, 3, 4), padding="same"), "max_pool3d": nn.MaxPool3d(3, 2, 1),
     "max_pool3d ceil": nn.MaxPool3d((2, 3, 1), 2, dilation=(1, 2, 1), ceil_mode=True), "avg_pool3d": nn.AvgPool3d(3, 2, 1),
     "avg_pool3d inner": nn.AvgPool3d((2, 3, 2), (1, 2, 3), (0, 1, 1), True, False), "adaptive avg 3d": nn.AdaptiveAvgPool3d((2, 4, 3)),
+    "transposed 3d": nn.ConvTranspose3d(2, 4, 2, stride=2), "transposed 3d strided": nn.ConvTranspose3d(
+    2, 6, (3, 2, 4), (2, 3, 1), (1, 0, 2), (1, 1, 0), 2, dilation=(2, 1, 1)), "adaptive max 3d uneven": nn.AdaptiveMaxPool3d((2, 4, 3), return_indices=True),
     "adaptive max 3d": nn.AdaptiveMaxPool3d((5, 3, 1), return_indices=True), "adaptive max all": nn.AdaptiveMaxPool3d(1),
 }  # fmt: skip
 
@@ -390,6 +392,8 @@ SAMPLES = {
 LARGEST = {
     "adaptive max 1d": lambda x: F.adaptive_max_pool1d(x[:, 0], 1), "adaptive max 2d": lambda x: sum(F.adaptive_max_pool2d(x, (7, 1), True)),
     "adaptive max parts": lambda x: sum(F.adaptive_max_pool2d(x[:, :, :6, :4], (3, 2), True)), "aminmax": lambda x: sum(torch.aminmax(x, dim=1, keepdim=True)),
+    "adaptive max uneven": lambda x: sum(F.adaptive_max_pool2d(x.round(), (3, 2), True)), "adaptive max larger": lambda x: sum(F.adaptive_max_pool2d(x, (9, 4), True)),
+    "transposed 3d whole": lambda x: torch.convolution(x.unsqueeze(1), torch.ones(1, 2, 2, 2, 2), None, [2] * 3, [0] * 3, [1] * 3, True, [0] * 3, 1),
     "aminmax all": lambda x: sum(torch.aminmax(x[0])) + x,
 }  # fmt: skip
 

@@ -117,7 +117,10 @@ def _conv_transpose1d(
 def _convolution(
     b, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, **_
 ):
-    if weight.rank == 5 and not transposed:
+    if weight.rank == 5 and transposed:
+        window = (stride, padding, output_padding, groups, dilation)
+        return ops_volume.conv_transpose3d(b, x, weight, bias, *window)
+    if weight.rank == 5:
         return ops_volume.conv3d(b, x, weight, bias, stride, padding, dilation, groups)
     _needs(weight.rank in (3, 4), f"a convolution over {weight.rank - 2} dimensions")
     if transposed:

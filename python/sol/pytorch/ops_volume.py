@@ -5,7 +5,10 @@ is a pool of images, then one along the depth: a largest value or a mean over a 
 its conventions are those of ops.py.
 """
 
+import functools
 import math
+
+import torch
 
 from sol.pytorch.builder import needs
 
@@ -63,6 +66,54 @@ def _conv_images(b, x, weight, bias, stride, padding, dilation, groups):
     y = b.layer("conv", images, *inputs, groups=groups, **attributes)
     y = b.reshape(y, (n, depth, *y.shape[1:]))
     return b.layer("permute", y, axes=[0, 2, 1, 3, 4])
+
+
+def conv_transpose3d(
+    b, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, out=None
+):
+    """Along the depth it is a convolution by the reversed kernel: of the input with zeros between its images, and at both ends."""
+    needs(weight.constant, "a convolution whose weight is computed from the input")
+    triples = map(_triple, (stride, padding, output_padding, dilation))
+    run = functools.partial(_transposed_images, b, weight, bias, groups, *triples)
+    return _batched(b, x, run)
+
+
+def _transposed_images(b, weight, bias, groups, stride, padding, output_padding, dilation, x):
+    size = weight.shape[2]
+    reach = dilation[0] * (size - 1)
+    before, behind = reach - padding[0], reach - padding[0] + output_padding[0]
+    needs(before >= 0 and behind >= 0, "a padding that is larger than the kernel")
+    x = _pad_depth(b, _insert_zeros(b, x, stride[0]), before, behind)
+    n, c, _, h, w = x.shape
+    windows, depth = _windows(b, x, size, 1, dilation[0])
+    images = b.reshape(windows, (n, c * size, depth, h, w))
+    images = b.layer("permute", images, axes=[0, 2, 1, 3, 4])
+    images = b.reshape(images, (n * depth, c * size, h, w))
+    if size > 1:
+        weight = b.layer("slice", weight, axis=2, start=size - 1, step=-1, shape=[size])
+    flat = b.layer("permute", weight, axes=[0, 2, 1, 3, 4])
+    flat = b.reshape(flat, (c * size, *flat.shape[2:]))
+    inputs = [flat] if bias is None else [flat, bias]
+    attributes = {
+        "stride": stride[1:],
+        "dilation": dilation[1:],
+        "groups": groups,
+        "pad": padding[1:] * 2,
+        "output_pad": output_padding[1:],
+    }
+    y = b.layer("conv_transpose", images, *inputs, **attributes)
+    y = b.reshape(y, (n, depth, *y.shape[1:]))
+    return b.layer("permute", y, axes=[0, 2, 1, 3, 4])
+
+
+def _insert_zeros(b, x, stride):
+    """Puts stride - 1 images of zeros between the images along the depth."""
+    if stride == 1:
+        return x
+    n, c, d, h, w = x.shape
+    y = b.layer("pad", b.reshape(x, (n, c, d, 1, h * w)), pad=[0, 0, stride - 1, 0])
+    y = b.reshape(y, (n, c, d * stride, h, w))
+    return b.layer("slice", y, axis=2, start=0, step=1, shape=[(d - 1) * stride + 1])
 
 
 def _pad_depth(b, x, before, behind):
@@ -153,19 +204,32 @@ def _adaptive_avg_pool3d(b, x, output_size, out):
 
 
 def _adaptive_max_pool(n_dims):
-    """Of one result, or of windows of equal sizes: dims of both, then the window's values are joined to the last dim."""
+    """Each window's values become the last dim; its largest value is the result. Windows that are shorter than others repeat
+    their last value, which changes neither the largest one nor its first position."""
 
     def run(b, x, output_size, out):
         size, whole = out[0][-n_dims:], x.shape[-n_dims:]
         fixed = all(isinstance(n, int) for n in (*size, *whole))
-        needs(fixed and all(n % k == 0 for n, k in zip(whole, size)), "windows of unequal sizes")
-        windows = [n // k for n, k in zip(whole, size)]
+        needs(fixed, "adaptive pooling of unknown sizes")
+        starts = [[i * n // k for i in range(k)] for n, k in zip(whole, size)]
+        ends = [[-(-(i + 1) * n // k) for i in range(k)] for n, k in zip(whole, size)]
+        windows = [max(j - i for i, j in zip(*pair)) for pair in zip(starts, ends)]
+        for i in range(n_dims):
+            x = _spread(b, x, x.rank - n_dims + i, starts[i], ends[i], windows[i])
         y = _join_windows(b, x, size, windows)
         position = b.layer("argmax", y, axis=y.rank - 1)
         best = b.layer("reduce_max", y, axes=[y.rank - 1])
-        return [b.reshape(best, out[0]), _positions(b, position, size, windows, whole, out[0])]
+        return [b.reshape(best, out[0]), _positions(b, position, starts, windows, whole, out[0])]
 
     return run
+
+
+def _spread(b, x, axis, starts, ends, size):
+    """Puts windows of ``size`` values along a dim, one behind the other."""
+    if len(starts) * size == x.shape[axis]:
+        return x
+    rows = [min(i + j, end - 1) for i, end in zip(starts, ends) for j in range(size)]
+    return b.layer("gather", x, b.constant(torch.tensor(rows)), axis=axis, wraps=False)
 
 
 def _join_windows(b, x, size, windows):
@@ -179,16 +243,16 @@ def _join_windows(b, x, size, windows):
     return b.reshape(y, (*lead, *size, math.prod(windows)))
 
 
-def _positions(b, position, size, windows, whole, shape):
+def _positions(b, position, starts, windows, whole, shape):
     """Turns positions in windows into positions in the whole tensor, in row-major order."""
     result, inner = None, math.prod(windows)
-    n = len(size)
+    n = len(starts)
     for i in range(n):
         inner //= windows[i]
         own = b.layer("mod", b.layer("floor_div", position, inner), windows[i])
-        if size[i] > 1:
-            line = b.layer("arange", step=windows[i], shape=[size[i]], dtype="i64")
-            own = b.layer("add", own, b.reshape(line, (size[i], *[1] * (n - 1 - i))))
+        if len(starts[i]) > 1:
+            first = b.constant(torch.tensor(starts[i]))
+            own = b.layer("add", own, b.reshape(first, (len(starts[i]), *[1] * (n - 1 - i))))
         own = b.layer("mul", own, math.prod(whole[i + 1 :]))
         result = own if result is None else b.layer("add", result, own)
     return b.reshape(result, shape)
@@ -205,6 +269,7 @@ def _extremes(b, x, out, dim=None, keepdim=False):
 
 TABLE = {
     "conv3d.default conv3d.padding": conv3d,
+    "conv_transpose3d.input": conv_transpose3d,
     "max_pool3d.default": _max_pool3d,
     "avg_pool3d.default": _avg_pool3d,
     "adaptive_avg_pool3d.default": _adaptive_avg_pool3d,
