@@ -394,6 +394,9 @@ LARGEST = {
     "adaptive max parts": lambda x: sum(F.adaptive_max_pool2d(x[:, :, :6, :4], (3, 2), True)), "aminmax": lambda x: sum(torch.aminmax(x, dim=1, keepdim=True)),
     "adaptive max uneven": lambda x: sum(F.adaptive_max_pool2d(x.round(), (3, 2), True)), "adaptive max larger": lambda x: sum(F.adaptive_max_pool2d(x, (9, 4), True)),
     "transposed 3d whole": lambda x: torch.convolution(x.unsqueeze(1), torch.ones(1, 2, 2, 2, 2), None, [2] * 3, [0] * 3, [1] * 3, True, [0] * 3, 1),
+    "max_pool positions": lambda x: sum(F.max_pool2d(x.round(), 3, 2, 1, return_indices=True)), "max_pool1d positions": lambda x:
+    sum(F.max_pool1d(x[:, 0], 2, 2, 1, ceil_mode=True, return_indices=True)), "max_pool of -inf": lambda x: sum(F.max_pool2d(x.round().relu().log(), 3, 1, 1, return_indices=True)),
+    "max_pool dilated positions": lambda x: sum(F.max_pool2d(x, 2, 1, dilation=(2, 1), return_indices=True)),
     "aminmax all": lambda x: sum(torch.aminmax(x[0])) + x,
 }  # fmt: skip
 

@@ -10,7 +10,9 @@ import math
 
 import torch
 
-from sol.pytorch.builder import needs
+from sol.pytorch.builder import needs, pair
+from sol.pytorch.ops_math import FLOATS
+from sol.pytorch.ops_move import MAX_WINDOW
 
 MAX_DEPTH = 64  # values of a window along the depth; each becomes a slice
 
@@ -203,6 +205,64 @@ def _adaptive_avg_pool3d(b, x, output_size, out):
 # ---- Largest values with their positions ----
 
 
+def _max_pool_with_indices(
+    b, x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False, out=None
+):
+    """Value number k of all windows is a slice of the rows and columns. A window in which all values are -inf has its first
+    position: one of the padding, which is moved into the image."""
+    kernel, padding, dilation = map(pair, (kernel_size, padding, dilation))
+    stride, whole, size = pair(stride or kernel), x.shape[-2:], out[0][-2:]
+    needs(all(isinstance(n, int) for n in (*whole, *size)), "positions in an image of unknown size")
+    needs(x.dtype in FLOATS and math.prod(kernel) <= MAX_WINDOW, "a large window, or integers")
+    needs(padding == [0, 0] or dilation == [1, 1], "padding with dilation")
+    parts = _window_parts(b, x, kernel, stride, padding, dilation, size)
+    axis = x.rank - 2
+    y = b.layer("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
+    number = b.layer("argmax", y, axis=axis)
+    offsets = b.layer("floor_div", number, kernel[1]), b.layer("mod", number, kernel[1])
+    at = []
+    for i, offset in enumerate(offsets):
+        line = b.layer("arange", start=-padding[i], step=stride[i], shape=[size[i]], dtype="i64")
+        line = b.reshape(line, (size[i], 1) if i == 0 else (size[i],))
+        position = b.layer("add", b.layer("mul", offset, dilation[i]), line)
+        at.append(b.layer("clamp", position, min=0.0, max=float(whole[i] - 1)))
+    position = b.layer("add", b.layer("mul", at[0], whole[1]), at[1])
+    return [b.layer("reduce_max", y, axes=[axis]), position]
+
+
+def _window_parts(b, x, kernel, stride, padding, dilation, size):
+    """Returns value number k of all windows, [.., 1, rows, columns], for each k."""
+    reach = [(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(size, stride, dilation, kernel)]
+    behind = [max(0, r - n - p) for r, n, p in zip(reach, x.shape[-2:], padding)]
+    if any(padding + behind):
+        x = b.layer("pad", x, pad=padding + behind, value=-math.inf)
+    parts = []
+    for i in range(kernel[0]):
+        start, shape = i * dilation[0], [size[0]]
+        rows = b.layer("slice", x, axis=x.rank - 2, start=start, step=stride[0], shape=shape)
+        for j in range(kernel[1]):
+            start, shape = j * dilation[1], [size[1]]
+            part = b.layer("slice", rows, axis=x.rank - 1, start=start, step=stride[1], shape=shape)
+            parts.append(b.reshape(part, (*x.shape[:-2], 1, *size)))
+    return parts
+
+
+def _max_pool1d_with_indices(
+    b, x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False, out=None
+):
+    """Of images with one row."""
+
+    def beside(sizes, first):
+        sizes = sizes if isinstance(sizes, (list, tuple)) else [sizes]
+        return [first, *sizes] if sizes else []
+
+    image = b.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+    shape = (*out[0][:-1], 1, out[0][-1])
+    window = (beside(kernel_size, 1), beside(stride, 1), beside(padding, 0), beside(dilation, 1))
+    results = _max_pool_with_indices(b, image, *window, ceil_mode, [shape, shape])
+    return [b.reshape(y, out[0]) for y in results]
+
+
 def _adaptive_max_pool(n_dims):
     """Each window's values become the last dim; its largest value is the result. Windows that are shorter than others repeat
     their last value, which changes neither the largest one nor its first position."""
@@ -273,6 +333,8 @@ TABLE = {
     "max_pool3d.default": _max_pool3d,
     "avg_pool3d.default": _avg_pool3d,
     "adaptive_avg_pool3d.default": _adaptive_avg_pool3d,
+    "max_pool1d_with_indices.default": _max_pool1d_with_indices,
+    "max_pool2d_with_indices.default": _max_pool_with_indices,
     "adaptive_max_pool1d.default": _adaptive_max_pool(1),
     "adaptive_max_pool2d.default": _adaptive_max_pool(2),
     "adaptive_max_pool3d.default": _adaptive_max_pool(3),
