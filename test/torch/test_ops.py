@@ -500,3 +500,28 @@ def test_single_sample_without_batch():
     x = torch.randn(3, 9, 8)
     with torch.no_grad():
         assert_equal(fast(x), model(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: x.gather(0, i) + 1, lambda x, i: x.take(i * 4), lambda x, i: x[i, i] + 1, lambda x, i: F.nll_loss(x, i[0]) + x,
+        lambda x, i: F.one_hot(i, 3) + x[:1, :1], lambda x, i: x.index_fill(0, i[0], 2.0) + 1,
+    ],
+    ids=["gather", "take", "index", "nll", "one_hot", "index_fill"],
+)  # fmt: skip
+def test_index_out_of_range(function):
+    """An index that is out of range is an error, also where the sum of positions is a row of the table."""
+
+    class Net(nn.Module):
+        def forward(self, x, i):
+            return function(x, i)
+
+    model, x = Net().eval(), torch.randn(3, 3)
+    good, bad = torch.tensor([[0, 2, 1]]), torch.tensor([[0, 3, 1]])
+    fast = sol.optimize(model, x, good, fullgraph=True)
+    with torch.no_grad():
+        assert_equal(fast(x, good), model(x, good))
+        for run in model, fast:
+            with pytest.raises((IndexError, RuntimeError)):
+                run(x, bad)
