@@ -301,10 +301,10 @@ PRODUCTS = {
     "inner": lambda x: torch.inner(x, x[0, 0]), "tensordot": lambda x: torch.tensordot(x, x[0], ([1, 3], [0, 2])),
     "kron": lambda x: torch.kron(x, x[0, 0, :2, :2]), "addmv": lambda x: x + torch.addmv(x[0, 0, :, 0], x[0, 1], x[0, 2, 3], beta=0.5, alpha=2).unsqueeze(1),
     "addr": lambda x: x + torch.addr(x[0, 0], x[0, 1, :, 2], x[0, 2, 1], beta=0), "addbmm": lambda x:
-    x + torch.addbmm(x[0, 0], x[0], x[0].mT @ x[0]), "chain": lambda x: torch.linalg.multi_dot([x[0, 0], x[0, 1].T, x[0, 2]]) + x,
+    x + torch.addbmm(x[0, 0], x[0].tanh(), (x[0].mT @ x[0]).tanh()), "chain": lambda x: torch.linalg.multi_dot([x[0, 0].tanh(), x[0, 1].T.tanh(), x[0, 2].tanh()]) + x,
     "vecdot": lambda x: torch.linalg.vecdot(x, x * x, dim=1), "cross": lambda x: torch.cross(x, x.flip(2) * 2, dim=1),
     "linear of computed": lambda x: F.linear(x, x[0, 0] * 2, x[0, 0, :, 0]), "bilinear": lambda x:
-    F.bilinear(x, x.flip(1), x[0, :, :5]), "cdist": lambda x: torch.cdist(x, x[:, :, :3] * 2), "cdist 1": lambda x:
+    F.bilinear(x.tanh(), x.flip(1).tanh(), x[0, :, :5].tanh()), "cdist": lambda x: torch.cdist(x, x[:, :, :3] * 2), "cdist 1": lambda x:
     torch.cdist(x, x * 2, p=1), "dist": lambda x: x * torch.dist(x[0], x[0] * 2, 3), "linalg.norm": lambda x:
     torch.linalg.norm(x[0]) + x, "linalg.norm rows": lambda x: torch.linalg.norm(x, 3, dim=1), "matrix_norm": lambda x:
     torch.linalg.matrix_norm(x), "matrix_norm 1": lambda x: torch.linalg.matrix_norm(x[0], 1, keepdim=True) + x,
