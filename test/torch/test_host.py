@@ -142,18 +142,18 @@ def _write_into_einsum(x):
 
 
 PARTIAL = {
-    "product of a vector": lambda x: x @ x.mean((0, 1)) + 1,
+    "two tensors": lambda x: torch.nextafter(torch.relu(x), x.mean((0, 1))) + x,
     "unknown write": _unknown_write,
     "write into a view of a host node": _write_into_result_view,
     "sizes of the batch": lambda x: torch.relu(x) + x.new_ones(x.shape[0], 1, 4) * x.shape[0],
     "several results": lambda x: torch.relu(torch.frexp(x * 2).mantissa) + 1,
     "list of tensors": lambda x: (
-        torch.block_diag(x[0], torch.relu(x[1])) + 1 if x.shape[0] == 2 else x * 2
+        torch.ops.aten._chunk_cat([x[0], torch.relu(x[1])], 0, 1) + 1 if x.shape[0] == 2 else x * 2
     ),
     "constants": lambda x: (
         torch.special.polygamma(1, x.abs() + 1) + torch.relu(x) + torch.full((), 2.5)
     ),
-    "number": lambda x: torch.hypot(torch.full((1,), 3.0), torch.relu(x)) + x,
+    "number": lambda x: torch.special.zeta(torch.full((1,), 3.0), torch.relu(x) + 1) + x,
     "two equal nodes": lambda x: torch.special.i0(x) * 2 + torch.special.i0(x) + torch.relu(x),
     "empty": lambda x: (
         torch.relu(torch.cat([x, x.new_empty(x.shape[0], 0, 4)], 1).erfinv()) + x.exp()
@@ -234,7 +234,7 @@ def _ranks(x):
 
 
 def _masks(x):
-    mask = torch.isin(torch.round(x.abs()), torch.tensor([1.0, 2.0]))
+    mask = torch.sort(x > 0.5, 1).values
     return mask, torch.where(mask, x * 2, x + 1), torch.logical_not(mask).double()
 
 
@@ -242,7 +242,7 @@ TYPES = {
     "ranks": _ranks,
     "masks": _masks,
     "f64": lambda x: torch.special.i0(x.double()) + torch.exp(x).double(),
-    "i8": lambda x: torch.bitwise_left_shift(torch.relu(x).to(torch.int8), 1).float() + x,
+    "i8": lambda x: torch.sort(torch.relu(x).to(torch.int8), 1).values.float() + x,
 }
 
 
@@ -261,7 +261,7 @@ def test_index_error():
             self.table, self.fc = nn.Parameter(torch.randn(5, 4)), nn.Linear(4, 3)
 
         def forward(self, i):
-            return self.fc(self.table.gather(0, i)).relu()
+            return self.fc(self.table.scatter(0, i, 1.0)).relu()
 
     fast = sol.optimize(Net().eval(), sol.input([0, 4], dtype=torch.int64))
     assert sol.host_nodes(fast), sol.fallbacks(fast)

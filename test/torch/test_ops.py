@@ -161,6 +161,17 @@ LAYERS = {
     "dropout in place": (nn.Sequential(nn.ReLU(), nn.Dropout(0.5, inplace=True)), SHAPE),
 }
 
+VOLUME = (2, 5, 6, 7)
+VOLUMES = {
+    "conv3d": nn.Conv3d(2, 4, 3), "conv3d strided": nn.Conv3d(2, 6, (2, 3, 1), (2, 1, 3), (1, 0, 2), (1, 2, 1), 2, bias=False),
+    "conv3d same": nn.Conv3d(2, 3, (2, 3, 4), padding="same"), "max_pool3d": nn.MaxPool3d(3, 2, 1),
+    "max_pool3d ceil": nn.MaxPool3d((2, 3, 1), 2, dilation=(1, 2, 1), ceil_mode=True), "avg_pool3d": nn.AvgPool3d(3, 2, 1),
+    "avg_pool3d inner": nn.AvgPool3d((2, 3, 2), (1, 2, 3), (0, 1, 1), True, False), "adaptive avg 3d": nn.AdaptiveAvgPool3d((2, 4, 3)),
+    "transposed 3d": nn.ConvTranspose3d(2, 4, 2, stride=2), "transposed 3d strided": nn.ConvTranspose3d(
+    2, 6, (3, 2, 4), (2, 3, 1), (1, 0, 2), (1, 1, 0), 2, dilation=(2, 1, 1)), "adaptive max 3d uneven": nn.AdaptiveMaxPool3d((2, 4, 3), return_indices=True),
+    "adaptive max 3d": nn.AdaptiveMaxPool3d((5, 3, 1), return_indices=True), "adaptive max all": nn.AdaptiveMaxPool3d(1),
+}  # fmt: skip
+
 POINTWISE = {
     "relu": torch.relu, "relu_": lambda x: x.relu_() + 1, "relu6": F.relu6, "hardtanh": F.hardtanh,
     "hardtanh_": lambda x: F.hardtanh(x, -0.2, 0.7, inplace=True), "clamp": lambda x: x.clamp(-1, 1),
@@ -259,8 +270,155 @@ SHAPES = {
     "literal": lambda x: x * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]),
 }  # fmt: skip
 
-FUNCTIONS = {k: (f, SHAPE) for k, f in {**POINTWISE, **REDUCTIONS, **SHAPES}.items()}
-CASES = {**LAYERS, **FUNCTIONS}
+FORMULAS = {
+    "acos": lambda x: torch.acos(x.tanh()), "arcsin": lambda x: torch.arcsin(x.tanh()), "atan": torch.atan,
+    "acosh": lambda x: torch.acosh(x.abs() + 1.1), "asinh": torch.asinh, "atanh": lambda x: torch.atanh(x.tanh() * 0.9),
+    "sinh": torch.sinh, "cosh": torch.cosh, "log1p": lambda x: torch.log1p(x.abs()), "expm1": torch.expm1, "frac": torch.frac,
+    "sinc": torch.sinc, "logit": lambda x: torch.logit(x.sigmoid()), "logit eps": lambda x: torch.logit(x, 0.1),
+    "expit": torch.special.expit, "entr": torch.special.entr, "deg2rad": torch.deg2rad, "rad2deg": torch.rad2deg,
+    "angle": torch.angle, "signbit": lambda x: torch.signbit(x) * 1.0, "isfinite": lambda x: torch.isfinite(x) * 1.0,
+    "isposinf": lambda x: torch.isposinf(x) * 1.0, "isneginf": lambda x: torch.isneginf(x) * 1.0,
+    "isreal": lambda x: torch.isreal(x) * x, "nan_to_num": torch.nan_to_num, "nan_to_num all": lambda x:
+    torch.nan_to_num(x, 1.0, 2.0, -3.0), "round decimals": lambda x: torch.round(x, decimals=2),
+    "round tens": lambda x: torch.round(x * 100, decimals=-1), "softplus threshold": lambda x: F.softplus(x, 2, 1),
+    "hypot": lambda x: torch.hypot(x, x.flip(-1)), "atan2": lambda x: torch.atan2(x, x.flip(-1)),
+    "copysign": lambda x: torch.copysign(x, x.flip(-1)), "copysign scalar": lambda x: torch.copysign(x, -0.0),
+    "fmax": lambda x: torch.fmax(x, x.flip(-1)), "fmin": lambda x: torch.fmin(x, x.flip(-1)),
+    "heaviside": lambda x: torch.heaviside(x, x.flip(-1)), "logaddexp": lambda x: torch.logaddexp(x, x.flip(-1)),
+    "logaddexp2": lambda x: torch.logaddexp2(x, x.flip(-1)), "xlogy": lambda x: torch.xlogy(x, x.flip(-1).abs()),
+    "xlogy scalar": lambda x: torch.xlogy(x, 2.0), "xlogy of a number": lambda x: torch.xlogy(2.0, x.abs()),
+    "xlog1py": lambda x: torch.special.xlog1py(x, x.flip(-1).abs()), "ldexp": lambda x: torch.ldexp(x, torch.tensor([1, -2, 3, 0, 4]).mean(dtype=torch.float32)),
+    "isclose": lambda x: torch.isclose(x, x.flip(-1), atol=0.3) * 1.0,
+    "isclose nan": lambda x: torch.isclose(x, x.flip(-1), equal_nan=True) * 1.0,
+    "float_power": lambda x: torch.float_power(x, 2).float(), "greater_equal": lambda x: torch.greater_equal(x, 0) * x,
+    "less_equal": lambda x: torch.less_equal(x, x.flip(-1)) * x, "greater": lambda x: torch.greater(x, 1) * x,
+    "less": lambda x: torch.less(x, x.flip(-1)) * x, "not_equal": lambda x: torch.not_equal(x.round(), 1.0) * x, "positive": lambda x: torch.positive(x) * 2,
+    "divide floor": lambda x: torch.divide(x, 0.3, rounding_mode="floor"), "safe_softmax": lambda x: torch.ops.aten._safe_softmax(x, 1),
+}  # fmt: skip
+
+PRODUCTS = {
+    "dot": lambda x: x * torch.dot(x[0, 0, 0], x[0, 0, 1]), "vdot": lambda x: x * torch.vdot(x[0, 0, 0], x[0, 0, 1]),
+    "mv": lambda x: x * torch.mv(x[0, 0], x[0, 1, 0]).unsqueeze(1), "vector on the left": lambda x: x[0, 0, :, 0] @ x,
+    "vector on the right": lambda x: x @ x[0, 0, 0], "outer": lambda x: x * torch.outer(x[0, 0, :, 0], x[0, 0, 0]),
+    "inner": lambda x: torch.inner(x, x[0, 0]), "tensordot": lambda x: torch.tensordot(x, x[0], ([1, 3], [0, 2])),
+    "kron": lambda x: torch.kron(x, x[0, 0, :2, :2]), "addmv": lambda x: x + torch.addmv(x[0, 0, :, 0], x[0, 1], x[0, 2, 3], beta=0.5, alpha=2).unsqueeze(1),
+    "addr": lambda x: x + torch.addr(x[0, 0], x[0, 1, :, 2], x[0, 2, 1], beta=0), "addbmm": lambda x:
+    x + torch.addbmm(x[0, 0], x[0].tanh(), (x[0].mT @ x[0]).tanh()), "chain": lambda x: torch.linalg.multi_dot([x[0, 0].tanh(), x[0, 1].T.tanh(), x[0, 2].tanh()]) + x,
+    "vecdot": lambda x: torch.linalg.vecdot(x, x * x, dim=1), "cross": lambda x: torch.cross(x, x.flip(2) * 2, dim=1),
+    "linear of computed": lambda x: F.linear(x, x[0, 0] * 2, x[0, 0, :, 0]), "bilinear": lambda x:
+    F.bilinear(x.tanh(), x.flip(1).tanh(), x[0, :, :5].tanh()), "cdist": lambda x: torch.cdist(x, x[:, :, :3] * 2), "cdist 1": lambda x:
+    torch.cdist(x, x * 2, p=1), "dist": lambda x: x * torch.dist(x[0], x[0] * 2, 3), "linalg.norm": lambda x:
+    torch.linalg.norm(x[0]) + x, "linalg.norm rows": lambda x: torch.linalg.norm(x, 3, dim=1), "matrix_norm": lambda x:
+    torch.linalg.matrix_norm(x), "matrix_norm 1": lambda x: torch.linalg.matrix_norm(x[0], 1, keepdim=True) + x,
+    "matrix_norm -inf": lambda x: torch.linalg.matrix_norm(x[0], -math.inf, (2, 0)) + x[:, :, :, 0], "diff": lambda x: x.diff(2, 2),
+    "diff more": lambda x: x.diff(dim=1, prepend=x[:, :1], append=x * 2), "trapezoid": lambda x: torch.trapezoid(x, dx=0.3, dim=2),
+    "trapezoid of points": lambda x: torch.trapezoid(x, x[0, 0, :, 0], dim=2), "cumulative_trapezoid": lambda x:
+    torch.cumulative_trapezoid(x), "sum_to_size": lambda x: x.sum_to_size(3, 1, 5) + x, "count_nonzero": lambda x:
+    torch.count_nonzero(x.relu(), (1, 2)) * 1.0, "nansum": lambda x: torch.nansum(x.log(), 1), "nanmean": lambda x:
+    torch.nanmean(torch.cat([x, x.log()], 1), (1, 2), keepdim=True), "trace": lambda x: x * x[0, 0].trace(),
+}  # fmt: skip
+
+LOSSES = {
+    "mse_loss": lambda x: F.mse_loss(x, x.flip(1)) + x, "l1_loss": lambda x: F.l1_loss(x, x.flip(1), reduction="sum") + x,
+    "huber_loss": lambda x: F.huber_loss(x, x.flip(1), "none", 0.7), "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x.flip(1), beta=0.4) + x,
+    "smooth_l1_loss 0": lambda x: F.smooth_l1_loss(x, x.flip(1), reduction="none", beta=0.0), "bce": lambda x:
+    F.binary_cross_entropy(x.sigmoid(), x.flip(1).sigmoid(), reduction="none"), "bce weights": lambda x:
+    F.binary_cross_entropy(x.sigmoid(), x.flip(1).sigmoid(), x[0].abs()) + x, "bce logits": lambda x:
+    F.binary_cross_entropy_with_logits(x, x.flip(1), x[0], reduction="sum", pos_weight=x[0, 0]) + x,
+    "kl_div": lambda x: F.kl_div(x, x.flip(1).relu(), reduction="none"), "kl_div log": lambda x: F.kl_div(x, x.flip(1), log_target=True, reduction="sum") + x,
+    "poisson": lambda x: F.poisson_nll_loss(x, x.flip(1).abs() * 3, full=True, reduction="none"), "poisson plain": lambda x:
+    F.poisson_nll_loss(x.abs(), x.flip(1), log_input=False) + x, "soft_margin": lambda x: F.soft_margin_loss(x, x.flip(1)) + x,
+    "hinge": lambda x: F.hinge_embedding_loss(x, x.flip(1).sign(), 0.5) + x, "margin_ranking": lambda x:
+    F.margin_ranking_loss(x, x.flip(1), x.sign(), 0.5) + x, "cosine_embedding": lambda x:
+    F.cosine_embedding_loss(x[0, 0], x[0, 1], x[0, 2, :, 0].sign(), 0.2) + x, "triplet": lambda x:
+    F.triplet_margin_loss(x, x.flip(1), x.flip(2), swap=True, reduction="none"), "nll": lambda x: F.nll_loss(x, _classes(x)) + x,
+    "nll weights": lambda x: F.nll_loss(x, _classes(x), x[0, :, 0, 0].abs(), reduction="none"), "cross_entropy": lambda x:
+    F.cross_entropy(x, _classes(x), reduction="none"), "cross_entropy weights": lambda x:
+    F.cross_entropy(x, _classes(x), x[0, :, 0, 0].abs(), ignore_index=1, label_smoothing=0.2) + x,
+    "cross_entropy sum": lambda x: F.cross_entropy(x, _classes(x), ignore_index=2, reduction="sum", label_smoothing=0.1) + x,
+    "cross_entropy probabilities": lambda x: F.cross_entropy(x, x.flip(1).softmax(1), x[0, :, 0, 0].abs(), label_smoothing=0.1) + x,
+    "multi_margin": lambda x: F.multi_margin_loss(x[0, 0], _classes(x[:1, :, 0].transpose(1, 2))[0, :1].expand(7), 2, 0.7) + x,
+    "multi_margin weights": lambda x: F.multi_margin_loss(x[:, :, 0, 0], _classes(x)[:, 0, 0], weight=x[0, :, 0, 0], reduction="none"),
+}  # fmt: skip
+
+INDICES = {
+    "gather": lambda x: x.gather(1, _classes(x).unsqueeze(1).expand(-1, 3, 7, 5)), "gather fewer": lambda x: x.gather(2, _classes(x).unsqueeze(1)[:, :, :4]),
+    "take_along_dim": lambda x: x[0].take_along_dim(_classes(x)[:1] - 2, 1) + x, "take": lambda x: x[0].take(_classes(x) - 3),
+    "index_fill": lambda x: x.index_fill(2, torch.tensor([1, -2]), 5.0), "isin": lambda x: torch.isin(_classes(x), torch.tensor([0, 2])) * 1.0,
+    "isin not": lambda x: torch.isin(_classes(x), 2, invert=True) * 1.0, "bucketize": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 2.0])),
+    "bucketize right": lambda x: torch.bucketize(x.round(), torch.tensor([-1.0, 0.0, 2.0]), right=True, out_int32=True),
+    "searchsorted": lambda x: torch.searchsorted(torch.tensor([[-1.0, 0.0, 2.0]] * 7), x[0, 0]) + x[:, :1, :, :],
+    "one_hot": lambda x: F.one_hot(_classes(x), 4), "two indices": lambda x: x[:, torch.tensor([0, -1, 1]), torch.tensor([3, 2, -7])],
+    "indices apart": lambda x: x[:, torch.tensor([[0], [2]]), :, torch.tensor([3, 2, -5])], "indices in front": lambda x:
+    x[0][torch.tensor([0, 2]), torch.tensor([3, 2])] + x[:, :1, :2], "max of a number": lambda x: x + x[0, 0, 0, 0].max(0).values + x[0, 0, 0, 0].max(0).indices,
+}  # fmt: skip
+
+STACKS = {
+    "atleast": lambda x: x + torch.atleast_1d(x[0, 0, 0, 0]) + torch.atleast_2d(x[0, 0, 0]) + torch.atleast_3d(x[0, 0, 0]).mT,
+    "atleast all": lambda x: sum(torch.atleast_2d(x[0, 0, 0], x[0, 0])) + x, "hstack": lambda x: torch.hstack([x, x * 2]),
+    "vstack": lambda x: torch.vstack([x[0, 0], x[0, 0, 0]]) + x[:, :, :1], "dstack": lambda x: torch.dstack([x, x * 2]),
+    "column_stack": lambda x: torch.column_stack([x[0, 0, :, 0], x[0, 0]]) + x[:, :, :, :1], "block_diag": lambda x:
+    torch.block_diag(x[0, 0], x[0, 0, 0], x[0, 0, 0, 0]) + x[:, :1, :1, :1], "meshgrid": lambda x: sum(torch.meshgrid(x[0, 0, :, 0], x[0, 0, 0], indexing="ij")) + x,
+    "meshgrid xy": lambda x: sum(torch.meshgrid(x[0, 0, 0], x[0, 0, :, 0], indexing="xy")) + x, "cartesian_prod": lambda x:
+    torch.cartesian_prod(x[0, 0, 0, :2], x[0, 0, :, 0]) + x[:, :, :1, :1], "hsplit": lambda x: x.hsplit(3)[1] + 1, "vsplit": lambda x:
+    x[0].vsplit([1, 2])[1] + x, "dsplit": lambda x: x.dsplit([2, 5])[1] + 1, "fliplr": lambda x: x.fliplr(), "flipud": lambda x: x[0].flipud() + x,
+    "rot90": lambda x: x.rot90(1, (2, 3)), "rot90 twice": lambda x: x.rot90(2, (3, 1)), "rot90 back": lambda x: x.rot90(-1, (1, 3)),
+    "fftshift": lambda x: torch.fft.fftshift(x, (1, 2)), "ifftshift": lambda x: torch.fft.ifftshift(x, (2, 3)), "diagonal": lambda x:
+    x.diagonal(1, 2, 3) + 1, "diagonal below": lambda x: x.diagonal(-2, 3, 1) + 1, "linalg.diagonal": lambda x: torch.linalg.diagonal(x, offset=-1) + 1,
+    "diag": lambda x: x[0, 0].diag(-1) + x, "diag of a vector": lambda x: x[0, 0, 0].diag() + x[:, :, :5], "diag_embed": lambda x: x.diag_embed(1),
+    "diag_embed dims": lambda x: x.diag_embed(-2, 1, 3), "diagflat": lambda x: x[0, 0, :2].diagflat() + x[:, :, :1, :1], "mH": lambda x: x.mH + 1,
+    "adjoint": lambda x: x.adjoint() * 2, "view_copy": lambda x: torch.view_copy(x, (-1, 35)), "permute_copy": lambda x: torch.permute_copy(x, (0, 2, 1, 3)),
+    "expand_copy": lambda x: torch.expand_copy(x[:, :1], (-1, 4, 7, 5)), "unsafe_chunk": lambda x: x.unsafe_chunk(2, 2)[1] * 2,
+    "unbind_copy": lambda x: torch.unbind_copy(x, 1)[1] + 1, "split_copy": lambda x: torch.split_copy(x, 3, 2)[1] + 1,
+    "eye": lambda x: x @ torch.eye(5, 4), "linspace": lambda x: x * torch.linspace(0, 1, 5), "tril_indices": lambda x: x[:, :, torch.tril_indices(3, 3)[0]],
+}  # fmt: skip
+
+
+def _classes(x):
+    """Numbers from 0 to 2, one for each place of x[n, c, ..]."""
+    return x[:, 0].abs().mul(1.3).long().remainder(3)
+
+
+def _points(x):
+    """Points for grid_sample, some outside of the image."""
+    return x[:, :2, :, :4].permute(0, 2, 3, 1)
+
+
+SAMPLES = {
+    "grid_sample": lambda x: F.grid_sample(x, _points(x), align_corners=False),
+    "grid_sample corners": lambda x: F.grid_sample(x, _points(x), padding_mode="border", align_corners=True),
+    "grid_sample nearest": lambda x: F.grid_sample(x, _points(x), "nearest", align_corners=False),
+    "conv3d whole": lambda x: torch.convolution(x.unsqueeze(1), torch.ones(2, 1, 2, 2, 2), None, [1] * 3, [1] * 3, [1] * 3, False, [0] * 3, 1),
+}  # fmt: skip
+
+LARGEST = {
+    "adaptive max 1d": lambda x: F.adaptive_max_pool1d(x[:, 0], 1), "adaptive max 2d": lambda x: sum(F.adaptive_max_pool2d(x, (7, 1), True)),
+    "adaptive max parts": lambda x: sum(F.adaptive_max_pool2d(x[:, :, :6, :4], (3, 2), True)), "aminmax": lambda x: sum(torch.aminmax(x, dim=1, keepdim=True)),
+    "adaptive max uneven": lambda x: sum(F.adaptive_max_pool2d(x.round(), (3, 2), True)), "adaptive max larger": lambda x: sum(F.adaptive_max_pool2d(x, (9, 4), True)),
+    "transposed 3d whole": lambda x: torch.convolution(x.unsqueeze(1), torch.ones(1, 2, 2, 2, 2), None, [2] * 3, [0] * 3, [1] * 3, True, [0] * 3, 1),
+    "max_pool positions": lambda x: sum(F.max_pool2d(x.round(), 3, 2, 1, return_indices=True)), "max_pool1d positions": lambda x:
+    sum(F.max_pool1d(x[:, 0], 2, 2, 1, ceil_mode=True, return_indices=True)), "max_pool of -inf": lambda x: sum(F.max_pool2d(x.round().relu().log(), 3, 1, 1, return_indices=True)),
+    "max_pool dilated positions": lambda x: sum(F.max_pool2d(x, 2, 1, dilation=(2, 1), return_indices=True)),
+    "aminmax all": lambda x: sum(torch.aminmax(x[0])) + x,
+}  # fmt: skip
+
+FUNCTIONS = {
+    k: (f, SHAPE)
+    for part in (
+        POINTWISE,
+        REDUCTIONS,
+        SHAPES,
+        FORMULAS,
+        PRODUCTS,
+        LOSSES,
+        INDICES,
+        STACKS,
+        SAMPLES,
+        LARGEST,
+    )
+    for k, f in part.items()
+}
+CASES = {**LAYERS, **{k: (f, VOLUME) for k, f in VOLUMES.items()}, **FUNCTIONS}
 
 
 def _inputs(shape):
@@ -290,7 +448,7 @@ def test_op(function, shape):
 def test_special_values():
     """NaN and infinities give the same results as in PyTorch."""
     x = torch.tensor([[float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30, -1e-38]])
-    for name, function in POINTWISE.items():
+    for name, function in {**POINTWISE, **FORMULAS}.items():
         if name.startswith("gelu"):
             continue  # at infinity PyTorch's vector and scalar code differ
         model = Model(function).eval()
@@ -343,3 +501,28 @@ def test_single_sample_without_batch():
     x = torch.randn(3, 9, 8)
     with torch.no_grad():
         assert_equal(fast(x), model(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: x.gather(0, i) + 1, lambda x, i: x.take(i * 4), lambda x, i: x[i, i] + 1, lambda x, i: F.nll_loss(x, i[0]) + x,
+        lambda x, i: F.one_hot(i, 3) + x[:1, :1], lambda x, i: x.index_fill(0, i[0], 2.0) + 1,
+    ],
+    ids=["gather", "take", "index", "nll", "one_hot", "index_fill"],
+)  # fmt: skip
+def test_index_out_of_range(function):
+    """An index that is out of range is an error, also where the sum of positions is a row of the table."""
+
+    class Net(nn.Module):
+        def forward(self, x, i):
+            return function(x, i)
+
+    model, x = Net().eval(), torch.randn(3, 3)
+    good, bad = torch.tensor([[0, 2, 1]]), torch.tensor([[0, 3, 1]])
+    fast = sol.optimize(model, x, good, fullgraph=True)
+    with torch.no_grad():
+        assert_equal(fast(x, good), model(x, good))
+        for run in model, fast:
+            with pytest.raises((IndexError, RuntimeError)):
+                run(x, bad)

@@ -5,14 +5,36 @@ tensors are Values), and ``out``, the shape that PyTorch computed, or the list o
 Values for an op with several results. It raises Unsupported with a reason for what SOL does not support. It never gets an
 in-place op: the importer replaces ``relu_`` by ``relu`` if no other tensor sees the write.
 
-Norms, attention, activations with parameters, and statistics are in ops_norm.py, ops that rearrange values in ops_move.py,
-upsampling in ops_resize.py, ops of element types in ops_type.py. A new op is one row of a TABLE.
+The other parts of the table:
+
+    ops_norm.py     norms, attention, activations with parameters, statistics
+    ops_math.py     formulas, such as hypot                ops_loss.py    losses
+    ops_product.py  products of vectors and matrices       ops_einsum.py  einsum
+    ops_index.py    values at computed positions           ops_sample.py  pixels at computed points
+    ops_move.py     order, copies and windows of values    ops_shape.py   stacks, splits, diagonals
+    ops_volume.py   convolutions and pools of volumes      ops_resize.py  upsampling
+    ops_type.py     element types, comparisons, logic
+
+A new op is one row of a TABLE.
 """
 
 import functools
 import math
 
-from sol.pytorch import ops_einsum, ops_move, ops_norm, ops_resize, ops_type
+from sol.pytorch import (
+    ops_einsum,
+    ops_index,
+    ops_loss,
+    ops_math,
+    ops_move,
+    ops_norm,
+    ops_product,
+    ops_resize,
+    ops_sample,
+    ops_shape,
+    ops_type,
+    ops_volume,
+)
 from sol.pytorch.builder import Value, all_axes, normal_axis, pair
 from sol.pytorch.builder import needs as _needs
 
@@ -95,6 +117,11 @@ def _conv_transpose1d(
 def _convolution(
     b, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out, **_
 ):
+    if weight.rank == 5 and transposed:
+        window = (stride, padding, output_padding, groups, dilation)
+        return ops_volume.conv_transpose3d(b, x, weight, bias, *window)
+    if weight.rank == 5:
+        return ops_volume.conv3d(b, x, weight, bias, stride, padding, dilation, groups)
     _needs(weight.rank in (3, 4), f"a convolution over {weight.rank - 2} dimensions")
     if transposed:
         conv = _conv_transpose2d if weight.rank == 4 else _conv_transpose1d
@@ -104,7 +131,9 @@ def _convolution(
 
 
 def _linear(b, x, weight, bias=None, out=None):
-    _needs(weight.constant, "a matrix product of two computed tensors")
+    if not weight.constant:
+        y = ops_product.product(b, x, ops_product.turn(b, weight))
+        return y if bias is None else b.layer("add", y, bias)
     inputs = [weight] if bias is None else [weight, bias]
     if x.rank == 1:
         return b.reshape(b.layer("linear", b.reshape(x, (1, *x.shape)), *inputs), out)
@@ -115,8 +144,7 @@ def _matmul(b, x, other, out):
     """Becomes a linear layer if the right operand is a constant matrix, else a matmul layer."""
     if other.constant and other.rank == 2 and x.rank > 0:
         return _linear(b, x, b.layer("permute", other, axes=[1, 0]), None, out)
-    _needs(min(x.rank, other.rank) > 1, f"a product of ranks {x.rank} and {other.rank}")
-    return b.layer("matmul", x, other)
+    return ops_product.product(b, x, other)
 
 
 def _mm(b, x, mat2, out):
@@ -165,7 +193,8 @@ def _gelu(b, x, approximate="none", out=None):
 
 
 def _softplus(b, x, beta=1, threshold=20, out=None):
-    _needs(threshold == 20, f"softplus with threshold={threshold}")
+    if threshold != 20:
+        return ops_math.softplus(b, x=x, beta=beta, threshold=threshold, out=out)
     return _scale(b, b.layer("softplus", _scale(b, x, beta)), 1 / beta)
 
 
@@ -216,16 +245,6 @@ def _lerp(b, x, end, weight, out):
     return b.layer("add", x, b.layer("mul", b.layer("sub", end, x), weight))
 
 
-def _loss(kind):
-    """mse_loss and l1_loss. ``reduction``: 0 none, 1 mean, 2 sum."""
-
-    def run(b, x, target, out, reduction=1):
-        y = b.layer(kind, b.layer("sub", x, target))
-        return y if reduction == 0 else b.layer("mean" if reduction == 1 else "sum", y)
-
-    return run
-
-
 def _addcmul(kind):
     def run(b, x, tensor1, tensor2, out, value=1):
         return b.layer("add", x, _scale(b, b.layer(kind, tensor1, tensor2), value))
@@ -270,16 +289,6 @@ def _pool1d(pool):
         kernel = one_row("kernel", kernel_size)
         image = b.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
         return b.reshape(pool(b, image, kernel, **{**names, **pairs}, out=None), out)
-
-    return run
-
-
-def _pool_all(kind, n_dims):
-    """An adaptive pool to one value."""
-
-    def run(b, x, output_size, out):
-        _needs(all(size == 1 for size in out[-n_dims:]), f"an adaptive pool to {out[-n_dims:]}")
-        return b.layer(kind, x, axes=list(range(x.rank - n_dims, x.rank)), keepdim=True)
 
     return run
 
@@ -346,10 +355,6 @@ def _t(b, x, out):
 
 def _expand(b, x, out, **_):
     return x if tuple(out) == x.shape else b.layer("expand", x, shape=list(out))
-
-
-def _broadcast_tensors(b, tensors, out):
-    return [_expand(b, x, shape) for x, shape in zip(tensors, out)]
 
 
 def _cut(b, x, axis, start, size, step=1):
@@ -474,8 +479,6 @@ TABLE = {
     "exp2.default special_exp2.default": _exp2,
     "tan.default": _tan,
     "lerp.Scalar lerp.Tensor": _lerp,
-    "mse_loss.default": _loss("square"),
-    "l1_loss.default": _loss("abs"),
     "maximum.default max.other": _binary("maximum"),
     "minimum.default min.other": _binary("minimum"),
     "addcmul.default": _addcmul("mul"),
@@ -486,27 +489,28 @@ TABLE = {
     "max_pool1d.default": _pool1d(_max_pool2d),
     "avg_pool1d.default": _pool1d(_avg_pool2d),
     "adaptive_avg_pool1d.default": _adaptive_avg_pool1d,
-    "adaptive_avg_pool3d.default": _pool_all("mean", 3),
     "mean.default mean.dim": _reduce("mean"),
     "sum.default sum.dim_IntList": _reduce("sum"),
     "amax.default max.default": _reduce("reduce_max"),
     "amin.default min.default": _reduce("reduce_min"),
     "contiguous.default clone.default detach.default alias.default lift_fresh_copy.default": _identity,
+    "view_copy.default unsqueeze_copy.default positive.default conj_physical.default": _reshape,
+    "alias_copy.default real.default resolve_conj.default resolve_neg.default": _identity,
     "view.default reshape.default flatten.using_ints unflatten.int ravel.default": _reshape,
     "unsqueeze.default _unsafe_view.default view_as.default reshape_as.default": _reshape,
-    "squeeze.default squeeze.dim squeeze.dims": _squeeze,
-    "permute.default": _permute,
-    "transpose.int swapdims.default": _transpose,
+    "squeeze.default squeeze.dim squeeze.dims squeeze_copy.default squeeze_copy.dim squeeze_copy.dims": _squeeze,
+    "permute.default permute_copy.default": _permute,
+    "transpose.int transpose_copy.int swapdims.default": _transpose,
     "swapaxes.default": _swapaxes,
-    "t.default": _t,
-    "expand.default expand_as.default broadcast_to.default": _expand,
-    "broadcast_tensors.default": _broadcast_tensors,
-    "slice.Tensor": _slice,
+    "t.default t_copy.default": _t,
+    "expand.default expand_as.default broadcast_to.default expand_copy.default": _expand,
+    "slice.Tensor slice_copy.Tensor": _slice,
     "narrow.default": _narrow,
-    "select.int": _select,
+    "select.int select_copy.int": _select,
     "chunk.default split.Tensor split.sizes split_with_sizes.default": _split,
-    "tensor_split.sections tensor_split.indices": _split,
-    "unbind.int": _unbind,
+    "tensor_split.sections tensor_split.indices split_copy.Tensor split_with_sizes_copy.default": _split,
+    "unsafe_chunk.default unsafe_split.Tensor unsafe_split_with_sizes.default": _split,
+    "unbind.int unbind_copy.int": _unbind,
     "cat.default concat.default concatenate.default": _cat,
     "stack.default": _stack,
     "constant_pad_nd.default pad.default": _pad,
@@ -515,7 +519,11 @@ TABLE = {
     "ones.default ones_like.default new_ones.default": _ones,
 }
 
-TABLE |= ops_einsum.TABLE | ops_norm.TABLE | ops_move.TABLE | ops_resize.TABLE | ops_type.TABLE
+for part in (
+    ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_product, ops_resize, ops_sample, ops_shape,
+    ops_type, ops_volume,
+):  # fmt: skip
+    TABLE |= part.TABLE
 
 OPS = {name: function for names, function in TABLE.items() for name in names.split()}
 

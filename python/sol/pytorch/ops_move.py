@@ -13,7 +13,7 @@ def _slice(b, x, axis, start, size, step=1):
 # ---- Order of values ----
 
 
-def _flip(b, x, dims, out):
+def flip(b, x, dims, out):
     for dim in dims:
         axis = normal_axis(dim, x.rank)
         if x.rank and x.shape[axis] != 1:
@@ -21,12 +21,12 @@ def _flip(b, x, dims, out):
     return x
 
 
-def _roll(b, x, shifts, out, dims=()):
+def roll(b, x, shifts, out, dims=()):
     """Without dims, the values are rolled in row-major order."""
     shifts = shifts if isinstance(shifts, (list, tuple)) else [shifts]
     if not dims:
         flat = b.reshape(x, (math.prod(x.shape),))
-        return b.reshape(_roll(b, flat, shifts, flat.shape, [0]), x.shape)
+        return b.reshape(roll(b, flat, shifts, flat.shape, [0]), x.shape)
     for shift, dim in zip(shifts, dims if isinstance(dims, (list, tuple)) else [dims]):
         axis = normal_axis(dim, x.rank)
         size = x.shape[axis]
@@ -256,15 +256,15 @@ def _triangle(kind):
 # ---- The table ----
 
 TABLE = {
-    "flip.default": _flip,
-    "roll.default": _roll,
+    "flip.default": flip,
+    "roll.default": roll,
     "movedim.int movedim.intlist": _movedim,
     "numpy_T.default": _turn,
-    "mT.default mH.default": _turn_matrix,
+    "mT.default mH.default adjoint.default matrix_H.default": _turn_matrix,
     "pixel_shuffle.default": _pixel_shuffle,
     "pixel_unshuffle.default": _pixel_unshuffle,
     "channel_shuffle.default native_channel_shuffle.default": _channel_shuffle,
-    "unfold.default": _unfold,
+    "unfold.default unfold_copy.default": _unfold,
     "im2col.default": _im2col,
     "repeat.default": _repeat,
     "tile.default": _tile,

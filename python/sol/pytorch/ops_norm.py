@@ -88,6 +88,15 @@ def _softmax(kind):
     return run
 
 
+def _safe_softmax(b, x, dim, out, dtype=None):
+    """A softmax that is 0 where all values are -inf."""
+    needs(x.rank > 0, "a softmax of a number")
+    axis = normal_axis(dim, x.rank)
+    largest = b.layer("reduce_max", x, axes=[axis], keepdim=True)
+    y = b.layer("softmax", x, axis=axis)
+    return b.layer("where", b.layer("equal", largest, -math.inf), b.value(0.0, x.dtype), y)
+
+
 def _attention(
     b, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
     out=None, **_,
@@ -216,6 +225,7 @@ TABLE = {
     "_native_batch_norm_legit_no_training.default": _batch_norm_inference,
     "softmax.int _softmax.default special_softmax.int": _softmax("softmax"),
     "log_softmax.int _log_softmax.default special_log_softmax.int": _softmax("log_softmax"),
+    "_safe_softmax.default": _safe_softmax,
     "scaled_dot_product_attention.default": _attention,
     "elu.default": _elu,
     "selu.default": _selu,

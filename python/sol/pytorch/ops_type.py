@@ -9,6 +9,7 @@ import math
 
 import torch
 
+from sol.pytorch import ops_index
 from sol.pytorch.builder import DTYPES, Value, all_axes, normal_axis
 from sol.pytorch.builder import needs as _needs
 
@@ -19,6 +20,7 @@ KEEPING = {
     "to", "_to_copy", "type_as", "eq", "ne", "lt", "le", "gt", "ge", "argmax", "argmin", "isnan", "isinf", "isfinite",
     "bucketize", "searchsorted", "one_hot", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full",
     "view_as_complex", "view", "broadcast_tensors",
+    "less", "less_equal", "greater", "greater_equal", "not_equal", "signbit", "isposinf", "isneginf", "isclose", "count_nonzero", "isin", "isreal", "nll_loss", "nll_loss_nd", "nll_loss2d", "cross_entropy_loss", "multi_margin_loss",
 }  # fmt: skip
 FLOATS = {"f32", "f64", "f16", "bf16"}
 
@@ -116,11 +118,6 @@ def _div_mode(b, x, other, out, rounding_mode=None):
     return _quotient("trunc_div" if rounding_mode == "trunc" else "floor_div")(b, x, other, out)
 
 
-def _round(b, x, out, decimals=0):
-    _needs(decimals == 0, f"round to {decimals} decimals")
-    return x if x.dtype not in FLOATS else b.layer("round", x)
-
-
 def _rounding(kind):
     return lambda b, x, out: x if x.dtype not in FLOATS else b.layer(kind, x)
 
@@ -143,7 +140,8 @@ def _arg_extreme(kind):
 
 def _extreme_with_index(kind):
     def run(b, x, dim, out, keepdim=False):
-        _needs(x.rank > 0, "a maximum of a number")
+        if x.rank == 0:
+            return [x, b.value(0, "i64")]
         axis = normal_axis(dim, x.rank)
         best = b.layer(f"reduce_{kind}", x, axes=[axis], keepdim=bool(keepdim))
         return [best, b.layer(f"arg{kind}", x, axis=axis, keepdim=bool(keepdim))]
@@ -151,28 +149,25 @@ def _extreme_with_index(kind):
     return run
 
 
-def _as_index(x):
-    _needs(x.dtype in ("i64", "i32"), f"an index of type {x.dtype}")
-    return x
-
-
 def _embedding(b, weight, indices, out, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    return b.layer("gather", weight, _as_index(indices), axis=0, wraps=False)
+    return b.layer("gather", weight, ops_index.as_index(indices), axis=0, wraps=False)
 
 
 def _index_select(b, x, dim, index, out):
-    _needs(x.rank > 0, "index_select of a number")
+    if x.rank == 0:
+        x = b.reshape(x, (1,))
     axis = normal_axis(dim, x.rank)
-    y = b.layer("gather", x, _as_index(index), axis=axis, wraps=False)
+    y = b.layer("gather", x, ops_index.as_index(index), axis=axis, wraps=False)
     return b.reshape(y, out)
 
 
 def _index(b, x, indices, out):
-    """x[:, :, index]: one tensor of integers."""
+    """x[:, :, index]: tensors of integers."""
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    _needs(len(given) == 1, f"{len(given)} indices")
+    if len(given) > 1:
+        return ops_index.index_all(b, x, indices, out)
     axis, index = given[0]
-    return b.layer("gather", x, _as_index(index), axis=axis)
+    return b.layer("gather", x, ops_index.as_index(index), axis=axis)
 
 
 # ---- Sequences of numbers, sums ----
@@ -203,8 +198,8 @@ TABLE = {
     "ne.Tensor ne.Scalar not_equal.Tensor not_equal.Scalar": _compare("equal", negates=True),
     "lt.Tensor lt.Scalar less.Tensor less.Scalar": _compare("less"),
     "gt.Tensor gt.Scalar greater.Tensor greater.Scalar": _compare("less", swaps=True),
-    "le.Tensor le.Scalar": _compare("less_equal"),
-    "ge.Tensor ge.Scalar": _compare("less_equal", swaps=True),
+    "le.Tensor le.Scalar less_equal.Tensor less_equal.Scalar": _compare("less_equal"),
+    "ge.Tensor ge.Scalar greater_equal.Tensor greater_equal.Scalar": _compare("less_equal", swaps=True),
     "logical_and.default bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar": _layer("bit_and"),
     "logical_or.default bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar": _layer("bit_or"),
     "logical_xor.default bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor": _layer("bit_xor"),
@@ -218,11 +213,11 @@ TABLE = {
     "floor_divide.default floor_divide.Scalar": _quotient("floor_div"),
     "remainder.Tensor remainder.Scalar": _quotient("mod"),
     "fmod.Tensor fmod.Scalar": _quotient("rem"),
-    "div.Tensor_mode div.Scalar_mode": _div_mode,
+    "div.Tensor_mode div.Scalar_mode divide.Tensor_mode divide.Scalar_mode": _div_mode,
     "floor.default": _rounding("floor"),
     "ceil.default": _rounding("ceil"),
     "trunc.default fix.default": _rounding("trunc"),
-    "round.default round.decimals": _round,
+    "round.default": _rounding("round"),
     "sign.default sgn.default": _unary("sign"),
     "sin.default": _unary("sin"),
     "cos.default": _unary("cos"),
