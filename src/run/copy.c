@@ -58,7 +58,8 @@ static bool is_run(const int32_t *base, int n) {
  *
  * copy_row copies one channel to consecutive elements, copy_lines blocks of consecutive channels, copy_block one block of channels.
  * Pixels are copy_block's outer loop, so that output is written in order. Its inner loop is unrolled, because the time of the
- * short loop would depend on its address: where it crossed a cache line, a channel shuffle took 1.8 times as long (Zen 5).
+ * short loop would depend on its address: where it crossed a cache line, a channel shuffle took 1.8 times as long (Zen 5). Elements
+ * may have the type of the table's own numbers: without restrict and local copies, these would be loaded again for each element.
  */
 #define COPY(T)                                                                                 \
     static void copy_row_##T(const T *in, T *out, int64_t n, int64_t stride) {                  \
@@ -67,14 +68,17 @@ static bool is_run(const int32_t *base, int n) {
             for (int64_t p = 0; p < n; p++) out[p] = in[p * stride];                            \
     }                                                                                           \
     static void copy_lines_##T(const struct copy_table *t, const T *in, T *out) {               \
-        size_t line = (size_t)t->lanes * sizeof *out;                                           \
-        for (int p = 0; p < t->n_pixels; p++)                                                   \
-            memcpy(out + (int64_t)p * t->lanes, in + p * t->pixel_stride, line);                \
+        const int n = t->n_pixels;                                                              \
+        const int64_t step = t->pixel_stride, lanes = t->lanes;                                 \
+        for (int p = 0; p < n; p++, in += step, out += lanes)                                   \
+            memcpy(out, in, (size_t)lanes * sizeof *out);                                       \
     }                                                                                           \
-    static void copy_block_##T(const struct copy_table *t, const int32_t *base, const T *in,    \
-                               T *out) {                                                        \
-        for (int p = 0; p < t->n_pixels; p++, in += t->pixel_stride, out += t->lanes) {         \
-            _Pragma("GCC unroll 8") for (int l = 0; l < t->lanes; l++) out[l] =                 \
+    static void copy_block_##T(const struct copy_table *t, const int32_t *restrict base,        \
+                               const T *restrict in, T *restrict out) {                         \
+        const int n = t->n_pixels, lanes = t->lanes;                                            \
+        const int64_t step = t->pixel_stride;                                                   \
+        for (int p = 0; p < n; p++, in += step, out += lanes) {                                 \
+            _Pragma("GCC unroll 8") for (int l = 0; l < lanes; l++) out[l] =                    \
                 base[l] < 0 ? 0 : in[base[l]];                                                  \
         }                                                                                       \
     }                                                                                           \
