@@ -321,9 +321,7 @@ PRODUCTS = {
 LOSSES = {
     "mse_loss": lambda x: F.mse_loss(x, x.flip(1)) + x, "l1_loss": lambda x: F.l1_loss(x, x.flip(1), reduction="sum") + x,
     "huber_loss": lambda x: F.huber_loss(x, x.flip(1), "none", 0.7), "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x.flip(1), beta=0.4) + x,
-    "smooth_l1_loss 0": lambda x: F.smooth_l1_loss(x, x.flip(1), reduction="none", beta=0.0), "bce": lambda x:
-    F.binary_cross_entropy(x.sigmoid(), x.flip(1).sigmoid(), reduction="none"), "bce weights": lambda x:
-    F.binary_cross_entropy(x.sigmoid(), x.flip(1).sigmoid(), x[0].abs()) + x, "bce logits": lambda x:
+    "smooth_l1_loss 0": lambda x: F.smooth_l1_loss(x, x.flip(1), reduction="none", beta=0.0), "bce logits": lambda x:
     F.binary_cross_entropy_with_logits(x, x.flip(1), x[0], reduction="sum", pos_weight=x[0, 0]) + x,
     "kl_div": lambda x: F.kl_div(x, x.flip(1).relu(), reduction="none"), "kl_div log": lambda x: F.kl_div(x, x.flip(1), log_target=True, reduction="sum") + x,
     "poisson": lambda x: F.poisson_nll_loss(x, x.flip(1).abs() * 3, full=True, reduction="none"), "poisson plain": lambda x:

@@ -52,13 +52,6 @@ def _weighted(y, weight):
     return y if weight is None else y * weight
 
 
-def _binary_cross_entropy(x, target, weight=None):
-    """PyTorch limits the logarithms to -100. It refuses values outside of 0 .. 1, which are no probabilities; here they give NaN."""
-    limit = {"min": -100.0, "max": math.inf}
-    inside, outside = x.log().clamp(**limit), (1 - x).log().clamp(**limit)
-    return _weighted((target - 1) * outside - target * inside, weight)
-
-
 def _with_logits(x, target, weight=None, pos_weight=None):
     softplus = (-x).softplus()  # -log(sigmoid(x))
     if pos_weight is not None:
@@ -241,7 +234,6 @@ TABLE = {
     "l1_loss.default": _loss(lambda x, target: (x - target).abs()),
     "huber_loss.default": _loss(_huber),
     "smooth_l1_loss.default": _loss(_smooth_l1),
-    "binary_cross_entropy.default": _loss(_binary_cross_entropy),
     "binary_cross_entropy_with_logits.default": _loss(_with_logits),
     "kl_div.default": _kl_div,
     "poisson_nll_loss.default": _poisson,
