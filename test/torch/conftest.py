@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import sol.pytorch as sol
+from sol.pytorch import importer
 
 torch.manual_seed(0)
 # SOL runs everything that it can, although PyTorch may be faster for models as small as these.
@@ -38,6 +39,12 @@ def text(batch):
 
 number = 3
 """
+
+
+@pytest.fixture
+def few_layers(monkeypatch):
+    """SOL computes networks of few layers, too."""
+    monkeypatch.setattr(importer, "LAYERS_PER_HOST", 0)
 
 
 def give_module(path, text):

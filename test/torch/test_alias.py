@@ -12,13 +12,8 @@ from conftest import assert_equal, outcome
 from torch import nn
 
 import sol.pytorch as sol
-from sol.pytorch import importer
 
-
-@pytest.fixture(autouse=True)
-def few_layers(monkeypatch):
-    """SOL computes networks of few layers, too."""
-    monkeypatch.setattr(importer, "LAYERS_PER_HOST", 0)
+pytestmark = pytest.mark.usefixtures("few_layers")
 
 
 class Model(nn.Module):

@@ -8,15 +8,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import sol.pytorch as sol
-from sol.pytorch import importer
 
 IDS, SMALL_IDS, MASK = torch.int64, torch.int32, torch.bool
 
 
-@pytest.fixture(autouse=True)
-def few_layers(monkeypatch):
-    """SOL computes networks of few layers, too."""
-    monkeypatch.setattr(importer, "LAYERS_PER_HOST", 0)
+pytestmark = pytest.mark.usefixtures("few_layers")
 
 
 class Model(nn.Module):

@@ -332,6 +332,16 @@ def pair(x):
     return x * 2 if len(x) == 1 else x
 
 
+def batched(b, x, rank, dims, run):
+    """Returns ``run(x)`` for an operator whose input has ``rank`` dims, of which ``x`` may lack the first one. ``dims``: the last
+    ones, for messages."""
+    if x.rank == rank:
+        return run(x)
+    needs(x.rank == rank - 1, f"rank {x.rank} where {dims} are expected")
+    y = run(b.reshape(x, (1, *x.shape)))
+    return b.reshape(y, y.shape[1:])
+
+
 def normal_axis(axis, rank):
     """Returns an axis as an index from 0 to rank - 1; negative axes count from the end."""
     return int(axis) % max(rank, 1)

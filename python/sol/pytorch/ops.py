@@ -35,7 +35,7 @@ from sol.pytorch import (
     ops_type,
     ops_volume,
 )
-from sol.pytorch.builder import Value, all_axes, normal_axis, pair
+from sol.pytorch.builder import Value, all_axes, batched, normal_axis, pair
 from sol.pytorch.builder import needs as _needs
 
 # ---- Convolution and linear ----
@@ -43,11 +43,7 @@ from sol.pytorch.builder import needs as _needs
 
 def _batched(b, x, run):
     """Runs an op of [n,c,h,w] tensors for ``x`` of the shape [n,c,h,w] or [c,h,w]."""
-    if x.rank == 4:
-        return run(x)
-    _needs(x.rank == 3, f"rank {x.rank} where rows and columns are expected")
-    y = run(b.reshape(x, (1, *x.shape)))
-    return b.reshape(y, y.shape[1:])
+    return batched(b, x, 4, "rows and columns", run)
 
 
 def _conv2d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):

@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from sol.pytorch.builder import needs, pair
+from sol.pytorch.builder import batched, needs, pair
 from sol.pytorch.ops_math import FLOATS
 from sol.pytorch.ops_move import MAX_WINDOW
 
@@ -24,11 +24,7 @@ def _triple(x):
 
 def _batched(b, x, run):
     """Runs an op of [n,c,d,h,w] tensors for ``x`` of this shape or [c,d,h,w]."""
-    if x.rank == 5:
-        return run(x)
-    needs(x.rank == 4, f"rank {x.rank} where depth, rows and columns are expected")
-    y = run(b.reshape(x, (1, *x.shape)))
-    return b.reshape(y, y.shape[1:])
+    return batched(b, x, 5, "depth, rows and columns", run)
 
 
 # ---- Convolution ----

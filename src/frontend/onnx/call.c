@@ -243,6 +243,12 @@ int64_t call_dim(struct op_call *c, int i, int d) {
     return 1;
 }
 
+bool call_is_empty(const struct op_call *c, int i) {
+    for (int d = 0; d < call_rank(c, i); d++)
+        if (size_is(c->in[i]->dim[d], 0)) return true;
+    return false;
+}
+
 int64_t call_axis(struct op_call *c, int64_t axis, int rank) {
     if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
     call_fail(c, fail(SOL_EINVAL, "axis %lld of a tensor of rank %d", (long long)axis, rank));
@@ -316,6 +322,11 @@ sol_tensor call_concat(struct op_call *c, int n, const sol_tensor *list, int axi
         part[n_parts++] =
             call_layer(c, "concat", i + most < n ? most : n - i, list + i, "axis=%d", axis);
     return call_concat(c, n_parts, part, axis);
+}
+
+sol_tensor call_clamp(struct op_call *c, sol_tensor x, double low, double high) {
+    return LAYER1(c, "clamp", x, "min=%s max=%s", call_format_double(c, low),
+                  call_format_double(c, high));
 }
 
 enum sol_dtype call_dtype(struct op_call *c, sol_tensor x) {

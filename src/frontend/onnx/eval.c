@@ -216,15 +216,6 @@ double eval_in_double(struct eval *e, int i, double default_value) {
     return array_double(x, 0);
 }
 
-/* Many lists were an attribute in early opsets and are an input in later ones. */
-int eval_list(struct eval *e, int i, const char *name, const int64_t **out) {
-    int64_t *list;
-    if (!eval_has(e, i)) return eval_ints(e, name, out);
-    int n = eval_in_ints(e, i, &list);
-    *out = list;
-    return n;
-}
-
 /* Negative axes count from the end. A scalar has no axis. */
 int eval_axis(struct eval *e, int64_t axis, int rank) {
     if (axis < -rank || axis >= rank)

@@ -119,8 +119,6 @@ struct array *eval_tensor(struct eval *e, const char *name);
 int eval_in_ints(struct eval *e, int i, int64_t **out);
 int64_t eval_in_int(struct eval *e, int i, int64_t default_value);
 double eval_in_double(struct eval *e, int i, double default_value);
-/* The list in input `i` if it is present, otherwise in attribute `name`. */
-int eval_list(struct eval *e, int i, const char *name, const int64_t **out);
 int eval_axis(struct eval *e, int64_t axis, int rank);
 /* The same for an axis of a list: it is marked in `named`, and an axis that occurs twice stops the call. */
 int eval_axis_of_list(struct eval *e, int64_t axis, int rank, bool named[SOL_MAX_RANK]);

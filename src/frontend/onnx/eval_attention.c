@@ -76,24 +76,13 @@ static double *weigh(struct eval *e, const struct attention *a, const double *p,
     return y;
 }
 
-/* ---- Masks ---- */
-
-/* Which places a query may see. left, right: how far before and after its own place; -1: no limit. past: the number of cached
- * places before the first one. lengths: how many places of each sequence are not padding. */
-struct attention_window {
-    bool is_causal;
-    int64_t left, right, past;
-    const struct array *mask, *lengths;
-};
-
-/* Softmax of each row. A row that sees no place, or has only -infinity, becomes 0; a row with NaN becomes NaN. `sees` may be
- * NULL: all rows see places. */
-static void softmax(const struct attention *a, const bool *sees, double *s) {
+/* Softmax of each row. A row that has only -infinity becomes 0; a row with NaN becomes NaN. */
+static void softmax(const struct attention *a, double *s) {
     for (int64_t r = 0; r < a->batch * a->heads * a->rows; r++) {
         double *row = s + r * a->columns;
         bool is_any = false;
         for (int64_t i = 0; i < a->columns; i++) is_any |= row[i] != -INFINITY;
-        if (!is_any || (sees && !sees[r])) memset(row, 0, (size_t)a->columns * sizeof *row);
+        if (!is_any) memset(row, 0, (size_t)a->columns * sizeof *row);
         else softmax_rows(row, 1, a->columns, 1);
     }
 }
@@ -120,10 +109,8 @@ void run_flex_attention(struct eval *e) {
     struct attention a = measure(e, q, k, v);
     double *s = scores(e, &a, array_doubles(e->space, q), array_doubles(e->space, k));
     s = modify(e, "score_mod", &a, s);
-    softmax(&a, NULL, s);
+    softmax(&a, s);
     s = modify(e, "prob_mod", &a, s);
     eval_set_output_doubles(e, 0, q->type, 4, (int64_t[]){a.batch, a.heads, a.rows, a.v_size},
                             weigh(e, &a, s, array_doubles(e->space, v)));
 }
-
-/* ---- Rotation ---- */

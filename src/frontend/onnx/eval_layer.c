@@ -137,10 +137,10 @@ static enum sol_status bring(struct single_run *run, int i) {
     const char *name = name_of(&run->e->node->inputs, i);
     const struct array *x = run->in[i];
     struct import *im = &run->single->im;
-    struct data data = {.rank = x->rank, .n = x->n, .at = x->data};
+    enum sol_dtype dtype = SOL_I64;
     if (import_find(im, name)) return SOL_OK;
-    (void)type_dtype(x->type, &data.dtype);
-    memcpy(data.dim, x->dim, sizeof data.dim);
+    (void)type_dtype(x->type, &dtype); /* replace_all has refused other types */
+    struct data data = import_describe(x, dtype);
     struct import_value *value = import_define(im, name);
     if (!value) return SOL_EINVAL;
     if (x->n > MAX_NUMBERS) import_data(&data, value);

@@ -113,16 +113,6 @@ void run_split_to_sequence(struct eval *e) {
     eval_set_output(e, 0, list);
 }
 
-/* ---- Repetition and padding ---- */
-
-/* Limits pads and crops, so that sums of a few of them fit in 64 bits. */
-#define FARTHEST ((int64_t)1 << 48)
-
-/* The source of padding: a constant, the mirrored input, the nearest value, or the other end. */
-enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
-
-/* ---- Blocks and diagonals ---- */
-
 /* ---- Sequences ---- */
 
 void run_sequence_empty(struct eval *e) { eval_set_output(e, 0, eval_sequence(e, 0)); }

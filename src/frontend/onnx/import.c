@@ -81,6 +81,12 @@ void import_constant(struct import *im, const struct data *data, struct import_v
     for (int64_t i = 0; i < data->n; i++) out->shape_value[i] = size_const(read_whole(data, i));
 }
 
+struct data import_describe(const struct array *array, enum sol_dtype dtype) {
+    struct data data = {.dtype = dtype, .rank = array->rank, .n = array->n, .at = array->data};
+    memcpy(data.dim, array->dim, sizeof data.dim);
+    return data;
+}
+
 struct array *import_array(struct space *space, const struct import_value *v) {
     int64_t dim[SOL_MAX_RANK];
     for (int d = 0; d < v->rank; d++) dim[d] = size_value(v->dim[d]);

@@ -66,6 +66,8 @@ struct import_value *import_find(const struct import *im, const char *name);
 void import_constant(struct import *im, const struct data *data, struct import_value *out);
 /* The same, without the shape value. */
 void import_data(const struct data *data, struct import_value *out);
+/* A tensor of the interpreter, of element type `dtype`, as one of a file. */
+struct data import_describe(const struct array *array, enum sol_dtype dtype);
 /* An array for a value whose dims are constants, with its elements if they are known. */
 struct array *import_array(struct space *space, const struct import_value *v);
 enum sol_status import_graph(struct import *im, const struct onnx_graph *graph);
@@ -163,6 +165,7 @@ const char *call_format_size(struct op_call *c, struct size size);
 const char *call_format_dims(struct op_call *c, int rank, const struct size *dim);
 /* Rank of input `i`; its dim `d`, which must be a constant; an axis of `rank` dims, which may be negative, as 0 to rank - 1. */
 int call_rank(const struct op_call *c, int i);
+bool call_is_empty(const struct op_call *c, int i); /* has input `i` a dim of 0? */
 int64_t call_dim(struct op_call *c, int i, int d);
 int64_t call_axis(struct op_call *c, int64_t axis, int rank);
 /* The same for an axis of a list: it is marked in `named`, and an axis that occurs twice is an error. */
@@ -181,6 +184,7 @@ sol_tensor call_concat(struct op_call *c, int n, const sol_tensor *list, int axi
 /* The i64 0, step, 2 * step, .., of shape [n,1,..] with `after` dims of 1. */
 sol_tensor call_arange(struct op_call *c, struct size n, int64_t step, int after);
 sol_tensor call_where(struct op_call *c, sol_tensor condition, sol_tensor yes, sol_tensor no);
+sol_tensor call_clamp(struct op_call *c, sol_tensor x, double low, double high);
 /* After an error: f32. */
 enum sol_dtype call_dtype(struct op_call *c, sol_tensor x);
 /* Reads the dims of a tensor; refuses the node, and returns false, if one is open or their number is not `rank`. */

@@ -36,11 +36,6 @@ struct act_row {
 static sol_tensor scalar_like(struct op_call *c, sol_tensor x, double value) {
     return call_scalar_of(c, value, call_dtype(c, x));
 }
-static sol_tensor clamp(struct op_call *c, sol_tensor x, double low, double high) {
-    return LAYER1(c, "clamp", x, "min=%s max=%s", call_format_double(c, low),
-                  call_format_double(c, high));
-}
-
 static sol_tensor plain(struct op_call *c, const struct act *a, sol_tensor x) {
     return LAYER1(c, a->row->layer, x, "");
 }
@@ -51,7 +46,7 @@ static sol_tensor affine(struct op_call *c, const struct act *a, sol_tensor x) {
     return add(c, mul(c, x, scalar_like(c, x, a->alpha)), scalar_like(c, x, a->beta));
 }
 static sol_tensor hard_sigmoid(struct op_call *c, const struct act *a, sol_tensor x) {
-    return clamp(c, affine(c, a, x), 0, 1);
+    return call_clamp(c, affine(c, a, x), 0, 1);
 }
 static sol_tensor scaled_tanh(struct op_call *c, const struct act *a, sol_tensor x) {
     x = LAYER1(c, "tanh", mul(c, x, scalar_like(c, x, a->beta)), "");
@@ -125,7 +120,7 @@ static sol_tensor apply(const struct cell *s, int i, sol_tensor x) {
 /* The activation of a gate: its input is clipped. */
 static sol_tensor act(const struct cell *s, int i, sol_tensor x) {
     const double clip = s->q->clip;
-    return apply(s, i, clip > 0 ? clamp(s->c, x, -clip, clip) : x);
+    return apply(s, i, clip > 0 ? call_clamp(s->c, x, -clip, clip) : x);
 }
 
 static void step_rnn(struct cell *s, sol_tensor x) {

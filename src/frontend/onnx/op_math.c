@@ -91,28 +91,19 @@ enum sol_status op_celu(struct op_call *c) {
                                   call_format_double(c, alpha), call_format_double(c, 1 / alpha)));
 }
 
-static sol_tensor clamp(struct op_call *c, sol_tensor x, double low, double high) {
-    return LAYER1(c, "clamp", x, "min=%s max=%s", call_format_double(c, low),
-                  call_format_double(c, high));
-}
-
 /* max(0, min(1, alpha * x + beta)) */
 enum sol_status op_hard_sigmoid(struct op_call *c) {
     double alpha = call_float(c, "alpha", 0.2), beta = call_float(c, "beta", 0.5);
     sol_tensor line =
         LAYER2(c, "add", scale(c, call_tensor(c, 0), alpha), call_scalar(c, beta), "");
-    return call_set_output(c, 0, clamp(c, line, 0, 1));
+    return call_set_output(c, 0, call_clamp(c, line, 0, 1));
 }
 
 /* x where it is above alpha, else 0. */
 enum sol_status op_thresholded_relu(struct op_call *c) {
     sol_tensor x = call_tensor(c, 0), zero = call_scalar(c, 0);
     sol_tensor is_above = LAYER2(c, "less", call_scalar(c, call_float(c, "alpha", 1)), x, "");
-    return call_set_output(c, 0, call_layer(c, "where", 3, (sol_tensor[]){is_above, x, zero}, ""));
-}
-
-static sol_tensor where(struct op_call *c, sol_tensor condition, sol_tensor yes, sol_tensor no) {
-    return call_layer(c, "where", 3, (sol_tensor[]){condition, yes, no}, "");
+    return call_set_output(c, 0, call_where(c, is_above, x, zero));
 }
 
 /* x + bias below -lambd, x - bias above lambd, else 0. */
@@ -122,8 +113,8 @@ enum sol_status op_shrink(struct op_call *c) {
                up = LAYER2(c, "add", x, call_scalar(c, bias), "");
     sol_tensor is_above = LAYER2(c, "less", call_scalar(c, lambd), x, ""),
                is_below = LAYER2(c, "less", x, call_scalar(c, -lambd), "");
-    return call_set_output(c, 0,
-                           where(c, is_below, up, where(c, is_above, down, call_scalar(c, 0))));
+    return call_set_output(
+        c, 0, call_where(c, is_below, up, call_where(c, is_above, down, call_scalar(c, 0))));
 }
 
 /* x * sigmoid(alpha * x) */
@@ -147,7 +138,7 @@ enum sol_status op_clip(struct op_call *c) {
     double low = call_float(c, "min", -INFINITY), high = call_float(c, "max", INFINITY);
     if (call_has(c, 1)) low = call_input_float(c, 1);
     if (call_has(c, 2)) high = call_input_float(c, 2);
-    return call_set_output(c, 0, clamp(c, call_tensor(c, 0), low, high));
+    return call_set_output(c, 0, call_clamp(c, call_tensor(c, 0), low, high));
 }
 
 /* [channels] as [channels, 1, ..], to broadcast along axis 1 of `rank` dims. */
@@ -260,13 +251,6 @@ static sol_tensor without_sum(struct op_call *c, const struct composed *row, sol
     return row && row->after ? LAYER1(c, row->after, x, "") : x;
 }
 
-/* Has input 0 a dim of 0? */
-static bool is_empty(const struct op_call *c) {
-    for (int d = 0; d < call_rank(c, 0); d++)
-        if (size_is(c->in[0]->dim[d], 0)) return true;
-    return false;
-}
-
 /* The smallest or the largest number of an element type. */
 static sol_tensor limit_of(struct op_call *c, enum sol_dtype dtype, bool is_largest) {
     const int64_t bits = dtype == SOL_BOOL ? 1 : 8 * size_element(dtype);
@@ -303,7 +287,7 @@ enum sol_status op_reduce(struct op_call *c) {
     bool is_nothing = !n && call_int(c, "noop_with_empty_axes", 0);
     const struct composed *row = find_composed(c->op->layer);
     bool has_extreme = import_has_word("reduce_max reduce_min logsumexp", c->op->layer);
-    if (is_empty(c) && has_extreme && !is_nothing) return extreme_of_nothing(c, n, axes);
+    if (call_is_empty(c, 0) && has_extreme && !is_nothing) return extreme_of_nothing(c, n, axes);
     if (is_nothing) return call_set_output(c, 0, without_sum(c, row, call_tensor(c, 0)));
     if (!row && !call_rank(c, 0)) return call_set_output(c, 0, call_tensor(c, 0));
     return call_set_output(

@@ -152,14 +152,8 @@ static sol_tensor hardmax(struct op_call *c, sol_tensor x, int axis) {
     return c->im->status ? x : call_cast(c, is_largest, sol_model_dtype(c->im->model, x));
 }
 
-/* Has input 0 a dim of 0? Then there is no maximum, and no value in the result. */
-static bool is_empty(const struct op_call *c) {
-    for (int d = 0; d < c->in[0]->rank; d++)
-        if (size_is(c->in[0]->dim[d], 0)) return true;
-    return false;
-}
-
-/* Softmax, LogSoftmax, Hardmax. Before opset 13, they are over all dims from `axis` on. */
+/* Softmax, LogSoftmax, Hardmax. Before opset 13, they are over all dims from `axis` on. An input without values, which has no
+ * maximum, is its own result. */
 enum sol_status op_softmax(struct op_call *c) {
     bool is_old = c->im->opset < 13;
     const char *kind = c->op->layer;
@@ -168,7 +162,7 @@ enum sol_status op_softmax(struct op_call *c) {
     struct size dim[SOL_MAX_RANK], flat[2] = {size_const(1), size_const(1)};
     sol_tensor x = call_tensor(c, 0);
     bool joins = is_old && axis != rank - 1;
-    if (is_empty(c)) return call_set_output(c, 0, x);
+    if (call_is_empty(c, 0)) return call_set_output(c, 0, x);
     call_shape(c, x, dim);
     for (int d = 0; d < rank; d++) flat[d >= axis] = size_mul(flat[d >= axis], dim[d]);
     if (joins) x = call_reshape(c, x, 2, flat);

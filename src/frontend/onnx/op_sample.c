@@ -40,11 +40,6 @@ static sol_tensor reflect(struct op_call *c, sol_tensor x, double low, double hi
     return call_where(c, is_back, back, with(c, "add", d, low));
 }
 
-static sol_tensor clamp(struct op_call *c, sol_tensor x, double low, double high) {
-    return LAYER1(c, "clamp", x, "min=%s max=%s", call_format_double(c, low),
-                  call_format_double(c, high));
-}
-
 /* The position along dim `d`, in pixels. Positions that are far away or NaN are moved to ones that integers can hold. The
  * coordinates of a point begin with the innermost dim. */
 static sol_tensor locate(struct op_call *c, const struct sampling *s, int d) {
@@ -58,9 +53,9 @@ static sol_tensor locate(struct op_call *c, const struct sampling *s, int d) {
     sol_tensor at = s->aligned ? with(c, "mul", with(c, "div", g, 2), last)
                                : with(c, "div", with(c, "sub", with(c, "mul", g, last + 1), 1), 2);
     sol_tensor is_number = LAYER2(c, "equal", at, at, "");
-    at = call_where(c, is_number, clamp(c, at, -1e9, 1e9), number(c, -1e9));
+    at = call_where(c, is_number, call_clamp(c, at, -1e9, 1e9), number(c, -1e9));
     if (s->width == 4 || s->beyond == ZEROS) return at;
-    if (s->beyond == BORDER) return clamp(c, at, 0, last);
+    if (s->beyond == BORDER) return call_clamp(c, at, 0, last);
     sol_tensor is_outside = LAYER2(c, "bit_or", with(c, "less", at, low),
                                    LAYER2(c, "less", number(c, high), at, ""), "");
     return call_where(c, is_outside, reflect(c, at, low, high), at);
@@ -100,11 +95,11 @@ static void add_dim(struct op_call *c, const struct sampling *s, int d, int k, i
     if (weight >= 0)
         tap->weight = tap->weight < 0 ? weight : LAYER2(c, "mul", tap->weight, weight, "");
     if (s->beyond == ZEROS) {
-        sol_tensor inside = LAYER2(c, "equal", place, clamp(c, place, 0, last), "");
+        sol_tensor inside = LAYER2(c, "equal", place, call_clamp(c, place, 0, last), "");
         tap->counts = tap->counts < 0 ? inside : LAYER2(c, "bit_and", tap->counts, inside, "");
     }
     if (s->beyond == REFLECTION) place = LAYER1(c, "trunc", reflect(c, place, low, last - low), "");
-    place = call_cast(c, clamp(c, place, 0, last), SOL_I64);
+    place = call_cast(c, call_clamp(c, place, 0, last), SOL_I64);
     rows_add(c, &tap->rows,
              LAYER2(c, "mul", place, call_scalar_of(c, (double)stride, SOL_I64), ""));
 }

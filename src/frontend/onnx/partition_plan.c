@@ -143,13 +143,6 @@ static void add_event(struct partition *partition, struct event event) {
     VEC_PUSH(&partition->arena, &partition->events, event);
 }
 
-/* The array as the importer's struct data. */
-static void describe(const struct array *array, struct data *out) {
-    *out = (struct data){.rank = array->rank, .n = array->n, .at = array->data};
-    memcpy(out->dim, array->dim, sizeof out->dim);
-    (void)type_dtype(array->type, &out->dtype);
-}
-
 /* Did the value of this name differ from the one that the previous plan, or an earlier one, was made for? So do the bounds of a
  * Slice in a loop that follow from the number of the iteration. A plan that depends on them would not be used again. */
 static bool has_varied(const struct partition_plan *plan, const char *name,
@@ -171,7 +164,7 @@ static enum sol_status bring(struct partition_plan *plan, const char *name) {
     struct data data;
     if (!array || !is_tensor(array) || !type_dtype(array->type, &dtype))
         return fail(SOL_EUNSUPPORTED, "an input of a type that is not compiled");
-    describe(array, &data);
+    data = import_describe(array, dtype);
     struct import_value *value = import_define(&plan->im, name);
     import_constant(&plan->im, &data, value);
     /* Constants need no guard: they never change, and the program packs them once. */
