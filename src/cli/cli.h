@@ -150,6 +150,7 @@ int64_t count_elements(int rank, const int64_t *dim);
 
 /* ---- network.c, source.c ---- */
 
+/* A network that is compiled as a whole, or has a session. */
 struct network {
     struct source source;
     struct sol_onnx *onnx;  /* NULL for the text form */
@@ -162,6 +163,8 @@ struct network {
     void **params; /* random values, for the text form; entries may be NULL */
     void **outputs;
     const void **input_data;
+    struct sol_session *session; /* NULL: compiled as a whole */
+    struct sol_value *values;    /* of the session's inputs */
     double read_s, compile_s, weights_s;
 };
 
@@ -173,9 +176,8 @@ int compile_network(const struct options *options, struct network *network);
 /* Weights, inputs (random, or from --input) and memory for outputs. */
 int fill_network(const struct options *options, struct network *network);
 void close_network(struct network *network);
-/* As open_model, but returns NEEDS_INTERPRETER, without a message, for an ONNX model that cannot be compiled as a whole. */
-enum { NEEDS_INTERPRETER = -1 };
-int read_model(const struct options *options, struct network *out);
+/* As open_model, but an ONNX model that cannot be compiled as a whole gets a session. */
+int open_model_or_session(const struct options *options, struct network *out);
 /* Fills f32 with values in [-scale, scale); memory of other types does not change. */
 void fill_random(uint64_t *state, enum sol_dtype dtype, int64_t n, double scale, void *data);
 /* Zeroed memory for `n` elements; NULL when memory is out or `n` is invalid. */
@@ -185,18 +187,19 @@ const char *dtype_name(enum sol_dtype dtype);
 
 /* ---- command_run.c, command_session.c ---- */
 
-/* Opens, compiles and fills a network, then calls `job` with it; `in_session`, if it is not NULL, with the session and the inputs of
- * a network that cannot be compiled as a whole. */
+/* Opens, compiles and fills a network, then calls `job` with it. `in_session`: instead of `job` for a network that has a session;
+ * NULL: such a network is an error. */
 typedef int network_job(const struct options *, struct network *);
-typedef int session_job(const struct options *, struct sol_session *, const struct inputs *,
-                        const struct sol_value *const *values);
-int with_network(const struct options *options, network_job *job, session_job *in_session);
+int with_network(const struct options *options, network_job *job, network_job *in_session);
+/* Makes a call, without its results if the network has a session. */
 int call_network(struct network *network);
 /* Prints output `i`, or writes it to the file of --output. */
 int show_array(const struct options *options, const char *name, enum sol_dtype dtype, int rank,
                const int64_t *dim, const void *data, int i);
-session_job run_session;
-int with_session(const struct options *options, const struct source *source, session_job *job);
+network_job run_session;
+/* Reads or makes the values of the inputs, whose shapes are chosen. */
+int fill_session(const struct options *options, struct network *network);
+enum sol_status call_session(const struct network *network, struct sol_results **out);
 enum sol_status open_session(const struct options *options, const struct source *source,
                              struct sol_session **out);
 /* Fills `out` with the session's input ports; their names are valid as long as the session. */

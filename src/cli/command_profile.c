@@ -98,15 +98,10 @@ static enum sol_status profile_program(void *user, visit_function *visit, void *
                                network->input_data, network->outputs, visit, profile);
 }
 
-/* A session, and the inputs of its calls. */
-struct session_inputs {
-    struct sol_session *session;
-    const struct sol_value *const *inputs;
-};
-
 static enum sol_status profile_session(void *user, visit_function *visit, void *profile) {
-    struct session_inputs *of = user;
-    return sol_session_profile(of->session, of->inputs, visit, profile);
+    struct network *network = user;
+    return sol_session_profile(
+        network->session, (const struct sol_value *const *)network->input_data, visit, profile);
 }
 
 /* ---- As JSON ---- */
@@ -207,11 +202,8 @@ static int profile_network(const struct options *options, struct network *networ
     return profile_calls(options, network, profile_program, network, print_profile);
 }
 
-static int print_session(const struct options *options, struct sol_session *session,
-                         const struct inputs *inputs, const struct sol_value *const *values) {
-    struct session_inputs of = {session, values};
-    struct network network = {.inputs = *inputs}; /* for its batch */
-    return profile_calls(options, &network, profile_session, &of, print_profile);
+static int print_session(const struct options *options, struct network *network) {
+    return profile_calls(options, network, profile_session, network, print_profile);
 }
 
 int command_profile(const struct options *options) {

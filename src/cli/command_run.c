@@ -6,28 +6,29 @@
 #include <string.h>
 
 int call_network(struct network *network) {
+    struct sol_results *results;
+    if (network->session) {
+        if (call_session(network, &results)) return complain("%s", sol_error());
+        sol_results_free(results);
+        return 0;
+    }
     enum sol_status status = sol_program_run(network->program, network->weights, network->symbols,
                                              network->input_data, network->outputs);
     return status ? complain("%s", sol_error()) : 0;
 }
 
-/* Compiles and fills the network, calls the command's own function, and closes the network. `code`: the result of reading the
- * model. */
-static int go_on(int code, const struct options *options, struct network *network,
-                 network_job *todo) {
-    if (!code) code = compile_network(options, network);
-    if (!code) code = fill_network(options, network);
-    if (!code) code = todo(options, network);
-    close_network(network);
-    return code;
-}
-
-int with_network(const struct options *options, network_job *todo, session_job *in_session) {
+int with_network(const struct options *options, network_job *todo, network_job *in_session) {
     struct network network;
-    if (!in_session) return go_on(open_model(options, &network), options, &network, todo);
-    int code = read_model(options, &network);
-    if (code != NEEDS_INTERPRETER) return go_on(code, options, &network, todo);
-    code = with_session(options, &network.source, in_session);
+    int code =
+        in_session ? open_model_or_session(options, &network) : open_model(options, &network);
+    if (!code && network.session) {
+        code = fill_session(options, &network);
+        todo = in_session;
+    } else if (!code) {
+        code = compile_network(options, &network);
+        if (!code) code = fill_network(options, &network);
+    }
+    if (!code) code = todo(options, &network);
     close_network(&network);
     return code;
 }
@@ -170,4 +171,6 @@ static int time_calls(const struct options *options, struct network *network) {
     return code;
 }
 
-int command_bench(const struct options *options) { return with_network(options, time_calls, NULL); }
+int command_bench(const struct options *options) {
+    return with_network(options, time_calls, time_calls);
+}

@@ -1,6 +1,6 @@
 /*
- * `sol run` and `sol profile` for a network that needs a session, as it cannot be compiled as a whole. Shapes of outputs are known only after the
- * call.
+ * `sol run`, `sol bench` and `sol profile` for a network that needs a session, as it cannot be compiled as a whole. Shapes of outputs
+ * are known only after the call.
  *
  * Inputs come from files; without a file, f32 is random and other types are zero. input.c chooses the shapes.
  */
@@ -61,6 +61,24 @@ static void make_value(const struct sol_session *net, const struct input *input,
     out->n = count_elements(input->rank, input->dim);
 }
 
+int fill_session(const struct options *o, struct network *network) {
+    const int n = network->inputs.n;
+    network->values = calloc((size_t)n + 1, sizeof *network->values);
+    network->input_data = calloc((size_t)n + 1, sizeof(void *));
+    if (!network->values || !network->input_data) return complain("no memory for inputs");
+    if (fill_inputs(o, &network->inputs)) return 1;
+    for (int i = 0; i < n; i++) {
+        make_value(network->session, &network->inputs.at[i], i, &network->values[i]);
+        network->input_data[i] = &network->values[i];
+    }
+    return 0;
+}
+
+enum sol_status call_session(const struct network *network, struct sol_results **out) {
+    return sol_session_run(network->session, (const struct sol_value *const *)network->input_data,
+                           out);
+}
+
 /* Prints or writes a tensor. Values of other types, such as sequences and strings, have no file format: only their size is
  * printed. */
 static int show_value(const struct options *o, const struct sol_session *net,
@@ -75,43 +93,15 @@ static int show_value(const struct options *o, const struct sol_session *net,
     return 0;
 }
 
-int run_session(const struct options *o, struct sol_session *net, const struct inputs *inputs,
-                const struct sol_value *const *values) {
+int run_session(const struct options *o, struct network *network) {
+    struct sol_session *net = network->session;
     struct sol_results *results;
     int code = 0, compiled, interpreted;
-    (void)inputs;
-    if (sol_session_run(net, values, &results)) return complain("%s: %s", o->model, sol_error());
+    if (call_session(network, &results)) return complain("%s: %s", o->model, sol_error());
     for (int i = 0; i < sol_session_n_outputs(net) && !code; i++)
         code = show_value(o, net, sol_results_get(results, i), i);
     sol_results_free(results);
     sol_session_count(net, &compiled, &interpreted);
     printf("%d nodes ran compiled, %d were interpreted\n", compiled, interpreted);
-    return code;
-}
-
-static int fill_and_do(const struct options *o, struct sol_session *net, struct inputs *inputs,
-                       session_job *job) {
-    struct sol_value *values = calloc((size_t)inputs->n + 1, sizeof *values);
-    const struct sol_value **pointers = calloc((size_t)inputs->n + 1, sizeof *pointers);
-    int code = values && pointers ? plan_inputs(o, inputs) : complain("no memory for inputs");
-    if (!code) code = fill_inputs(o, inputs);
-    for (int i = 0; i < inputs->n && !code; i++) {
-        make_value(net, &inputs->at[i], i, &values[i]);
-        pointers[i] = &values[i];
-    }
-    if (!code) code = job(o, net, inputs, pointers);
-    free(values);
-    free(pointers);
-    return code;
-}
-
-int with_session(const struct options *o, const struct source *source, session_job *job) {
-    struct sol_session *net;
-    struct inputs inputs;
-    if (open_session(o, source, &net)) return complain("%s", sol_error());
-    int code = list_session_ports(net, &inputs);
-    if (!code) code = fill_and_do(o, net, &inputs, job);
-    free_inputs(&inputs);
-    sol_session_free(net);
     return code;
 }

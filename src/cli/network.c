@@ -185,6 +185,8 @@ void close_network(struct network *network) {
         sol_program_release(network->program);
     }
     free(network->input_data);
+    free(network->values);
+    if (network->session) sol_session_free(network->session);
     free_inputs(&network->inputs);
     close_source(&network->source);
     sol_model_free(network->text);

@@ -70,6 +70,9 @@ static enum sol_status read_shaped(const struct source *source, const struct sol
     return sol_onnx_parse_shaped(source->bytes, source->size, NULL, shapes, n, out);
 }
 
+/* The model cannot be compiled as a whole; sol_error says why. */
+enum { NEEDS_INTERPRETER = -1 };
+
 static int read_onnx(const struct source *source, struct network *out) {
     enum sol_status status = read_shaped(source, NULL, 0, &out->onnx);
     if (status == SOL_EUNSUPPORTED) return NEEDS_INTERPRETER;
@@ -111,7 +114,7 @@ static int read_source_model(const struct source *source, struct network *out) {
     return is_text(source) ? read_text(source, out) : read_onnx(source, out);
 }
 
-int read_model(const struct options *options, struct network *out) {
+static int read_model(const struct options *options, struct network *out) {
     *out = (struct network){0};
     const double start = now();
     int code = open_source(options->model, &out->source);
@@ -134,30 +137,47 @@ static int read_for_shapes(const struct source *source, const struct inputs *inp
     }
     enum sol_status status = read_shaped(source, shapes, inputs->n, &out->onnx);
     free(shapes);
+    if (status == SOL_EUNSUPPORTED) return NEEDS_INTERPRETER;
     if (status) return complain("%s", sol_error());
     out->model = sol_onnx_model(out->onnx);
     return 0;
 }
 
+/* The ports of inputs are those of the model now, whose sizes are fixed. */
+static void leave_session(struct network *out) {
+    for (int i = 0; i < out->inputs.n; i++)
+        sol_model_get_input(out->model, i, &out->inputs.at[i].port);
+    out->inputs.n_sizes = 0;
+    sol_session_free(out->session);
+    out->session = NULL;
+}
+
 /* A network whose structure depends on open sizes cannot be compiled as a whole, but perhaps for one choice of these sizes. A
  * session gives the ports of the inputs. The files of --input stay open, since they may be pipes. */
 static int choose_one_shape(const struct options *options, struct network *out) {
-    struct sol_session *net;
-    char message[1024];
-    snprintf(message, sizeof message, "%s", sol_error());
-    if (open_session(options, &out->source, &net)) return complain("%s", message);
-    int code = list_session_ports(net, &out->inputs);
-    if (!code && !has_open_sizes(&out->inputs)) code = complain("%s", message);
-    if (!code) code = plan_inputs(options, &out->inputs);
-    if (!code) code = read_for_shapes(&out->source, &out->inputs, out);
-    for (int i = 0; i < out->inputs.n && !code; i++)
-        sol_model_get_input(out->model, i, &out->inputs.at[i].port);
-    out->inputs.n_sizes = 0;
-    sol_session_free(net);
+    if (open_session(options, &out->source, &out->session)) return complain("%s", sol_error());
+    int code = list_session_ports(out->session, &out->inputs);
+    if (code) return code;
+    const bool is_open = has_open_sizes(&out->inputs);
+    code = plan_inputs(options, &out->inputs);
+    if (!code)
+        code = is_open ? read_for_shapes(&out->source, &out->inputs, out) : NEEDS_INTERPRETER;
+    if (!code) leave_session(out);
     return code;
 }
 
+int open_model_or_session(const struct options *options, struct network *out) {
+    int code = read_model(options, out);
+    if (code == NEEDS_INTERPRETER) code = choose_one_shape(options, out);
+    return code == NEEDS_INTERPRETER ? 0 : code;
+}
+
+/* The reason is that of the first attempt, unless a session is impossible, too. */
 int open_model(const struct options *options, struct network *out) {
-    const int code = read_model(options, out);
-    return code == NEEDS_INTERPRETER ? choose_one_shape(options, out) : code;
+    char reason[1024];
+    int code = read_model(options, out);
+    if (code != NEEDS_INTERPRETER) return code;
+    snprintf(reason, sizeof reason, "%s", sol_error());
+    code = choose_one_shape(options, out);
+    return code == NEEDS_INTERPRETER ? complain("%s", reason) : code;
 }

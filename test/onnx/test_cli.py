@@ -1,6 +1,7 @@
 """The program `sol`: each command once, on an ONNX file and on a text, and its error messages."""
 
 import ctypes
+import functools
 import html.parser
 import json
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from test_network import make_model, real
 
 import sol.onnx as sol
@@ -141,7 +142,33 @@ def test_run_of_what_is_interpreted(tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "y0.npy"), np.exp(np.nonzero(n)), rtol=1e-6)
     assert "y f32[2," in run("run", path)
     assert "has 1 inputs, not 2" in run("run", path, "--input=a.npy", "--input=b.npy", code=1)
-    assert "NonZero" in run("bench", path, code=1)
+    shown = run("bench", path, "--runs=3", "--seconds=0", f"--json={tmp_path}/r.json")
+    assert "3 calls" in shown and json.loads((tmp_path / "r.json").read_text())["median_ms"] > 0
+    assert "NonZero" in run("profile", path, "--runs=1")
+    for command in "compile", "report", "deploy", "dump":
+        assert "NonZero" in run(command, path, code=1)
+
+
+def test_a_structure_that_depends_on_a_size(tmp_path):
+    """The batch size selects the axis of a sum. Each command compiles the network as a whole for the sizes of the call."""
+    port = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
+        helper.make_node("Mod", ["n", "two"], ["axis"]),
+        helper.make_node("ReduceSum", ["x", "axis"], ["y"], keepdims=0),
+    ]
+    two = helper.make_tensor("two", TensorProto.INT64, [1], [2])
+    inputs, outputs = port("x", shape=["n", 3]), port("y", shape=["m"])
+    graph = helper.make_graph(nodes, "net", [inputs], [outputs], [two])
+    path = tmp_path / "axis.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    for batch, result in (4, "f32[3]"), (5, "f32[5]"):
+        size = f"--batch={batch}"
+        assert f"y {result}" in run("run", path, size)
+        assert f"batch {batch}" in run("bench", path, size, "--runs=1", "--seconds=0")
+        assert "DFP" in run("profile", path, size, "--runs=1")
+        assert "DFP" in run("compile", path, size)
+        run("deploy", path, size, f"--output={tmp_path}", f"--lib-name=Net{batch}")
 
 
 def test_deploy(net, tmp_path):
