@@ -149,8 +149,8 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
         prefix_layer(l);
         return status;
     }
-    /* A tensor whose size depends on symbols is computed at every call, even from constants. */
-    t->is_constant &= size_is_const(ir_elements(t));
+    /* What depends on symbols is computed at every call, even from constants: sizes, and where a slice or a range starts. */
+    t->is_constant &= size_is_const(ir_elements(t)) && size_is_const(l->attr.start);
     VEC_PUSH(m->arena, &m->layers, l);
     *out = t;
     return SOL_OK;

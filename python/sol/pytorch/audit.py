@@ -342,15 +342,23 @@ def _find_effects(error):
 def _are_restored(effects):
     """Whether all attributes and dicts that a forward writes have the same values at its end as before, so that a call writes none
     of them."""
-    written = [x for x in getattr(effects, "mutation_user_stacks", {}) if x.source is not None]
     attributes = getattr(effects, "store_attr_mutations", {})
     try:
+        written = [x for x in effects.mutation_user_stacks if _is_older(x)]
         return bool(written) and all(
             _is_restored(x, attributes[x]) if x in attributes else _keeps_tensors(x, effects)
             for x in written
         )
     except (AttributeError, NotImplementedError, KeyError):
         return False
+
+
+def _is_older(written):
+    """Whether an object that a forward writes existed before the call. Nobody else sees writes into an object that the call has
+    made, such as a result that is a dict."""
+    from torch._dynamo.source import TempLocalSource
+
+    return written.source is not None and not isinstance(written.source, TempLocalSource)
 
 
 def _sources_of(effects):
@@ -360,7 +368,7 @@ def _sources_of(effects):
     return [
         AttrSource(x.source, name)
         for x, attributes in effects.store_attr_mutations.items()
-        if x.source is not None
+        if _is_older(x)
         for name in attributes
     ]
 
@@ -404,7 +412,7 @@ def _describe_effects(error):
     found = []
     for written, stacks in getattr(graph, "mutation_user_stacks", {}).items():
         source = getattr(written, "source", None)
-        if source is not None:
+        if _is_older(written):
             names = list(getattr(graph, "store_attr_mutations", {}).get(written, ()))
             found.append(
                 ".".join([source_name(source), *names[:1]])

@@ -169,10 +169,15 @@ class Builder:
         return self.layer("scalar", value=float(number), dtype=dtype)
 
     def value(self, x, dtype=None):
-        """Returns ``x`` if it is a Value, else the number ``x`` as one. Raises Unsupported for a formula of open sizes."""
+        """Returns ``x`` if it is a Value, else the number or the formula of open sizes ``x`` as one."""
         if isinstance(x, sympy.Expr):
-            raise Unsupported(f"the number {x}, which depends on open sizes")
+            return self._formula_value(x, dtype or self.dtype)
         return x if isinstance(x, Value) else self.scalar(x, dtype or self.dtype)
+
+    def _formula_value(self, size, dtype):
+        """Returns a formula of open sizes as a Value of rank 0: the start of a range of one number, as it is known only at a call."""
+        number = self.layer("arange", start=size, shape=[1], dtype="i64")
+        return self.reshape(self.cast(number, dtype), ())
 
     def cast(self, x, dtype):
         """Returns ``x`` in an element type; ``x`` itself if it has that type."""
@@ -194,7 +199,9 @@ class Builder:
             raise Unsupported(f"layer {kind} was refused")
         shape = tuple(map(parse_size, dims))
         self.records.append(Record(kind, ids, output, text, self.origin, self._show(shape)))
-        constant = all(x.constant for x in inputs)
+        sizes = *shape, attributes.get("start")
+        is_open = any(isinstance(x, sympy.Expr) for x in sizes)
+        constant = all(x.constant for x in inputs) and not is_open
         return Value(output, shape, constant, self.model.dtype(output))
 
     def reshape(self, x, shape):

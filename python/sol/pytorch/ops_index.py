@@ -27,7 +27,10 @@ class Rows:
     def add_line(self, size, stride, shape):
         """Adds 0, 1, .. size - 1, in the shape ``shape``, in which all other dims are 1."""
         if size != 1:
-            line = self._b.layer("arange", step=stride, shape=[size], dtype="i64")
+            step = stride if isinstance(stride, int) else 1
+            line = self._b.layer("arange", step=step, shape=[size], dtype="i64")
+            if step != stride:
+                line = self._b.layer("mul", line, stride)
             self.add(self._b.reshape(line, tuple(shape)))
 
     def add(self, offset):
@@ -59,11 +62,6 @@ def as_index(x):
     return x
 
 
-def _check_fixed(*shapes):
-    fixed = all(isinstance(size, int) for shape in shapes for size in shape)
-    needs(fixed, "positions in a dim of unknown size")
-
-
 def _strides(shape):
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
@@ -76,12 +74,10 @@ def gather(b, x, dim, index, out, sparse_grad=False, wraps=False):
     if x.rank == 0:
         x, index = b.reshape(x, (1,)), b.reshape(index, (1,) * max(1, index.rank))
     axis = normal_axis(dim, x.rank)
-    _check_fixed(x.shape[axis:])
     rows, strides = Rows(b), _strides(x.shape)
     rows.add_index(index, x.shape[axis], strides[axis], wraps)
     for other, size in enumerate(index.shape):
         if other != axis:
-            needs(isinstance(strides[other], int), "positions in a dim of unknown size")
             line = [size if i == other else 1 for i in range(x.rank)]
             rows.add_line(size, strides[other], line)
     return b.reshape(rows.take(b.reshape(x, (math.prod(x.shape),))), out)
@@ -102,7 +98,6 @@ def _take_along_dim(b, x, indices, out, dim=None):
 
 
 def _take(b, x, index, out):
-    _check_fixed(x.shape)
     rows = Rows(b)
     rows.add_index(index, math.prod(x.shape), 1, True)
     return b.reshape(rows.take(b.reshape(x, (math.prod(x.shape),))), out)
@@ -119,7 +114,6 @@ def index_all(b, x, indices, out):
     needs(all(index.dtype != "bool" for index in indices if index), "an index of bools")
     rest = [axis for axis in range(x.rank) if axis not in given]
     sizes = [x.shape[axis] for axis in given]
-    _check_fixed(sizes)
     axes = given + rest
     table = x if axes == sorted(axes) else b.layer("permute", x, axes=axes)
     table = b.reshape(table, (math.prod(sizes), *(x.shape[axis] for axis in rest)))
