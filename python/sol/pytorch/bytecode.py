@@ -34,7 +34,8 @@ def find_question(codes):
     """Returns the first tensor property that only PyTorch can answer, with its file and line, as text; or None."""
     for code in _user_codes(codes):
         names = set(code.co_names)
-        asked = names & ATTRIBUTES or (names & METHODS and _methods(code) & METHODS)
+        asked = names & ATTRIBUTES and _loaded(code) & ATTRIBUTES
+        asked = asked or (names & METHODS and _methods(code) & METHODS)
         if CLASSES & (names | {x for x in code.co_consts if isinstance(x, str)}):
             asked |= names & TYPES
         if asked:
@@ -64,6 +65,13 @@ def _is_library(file):
     if file.startswith(FOLDERS):
         return True
     return file.startswith(STDLIB) and not {"site-packages", "dist-packages"} & set(file.split("/"))
+
+
+def _loaded(code):
+    """Returns the names of attributes that the code reads. It may only set some, such as the ``requires_grad`` of a tensor in a
+    branch for training; Dynamo refuses those that a call sets."""
+    loads = "LOAD_ATTR", "LOAD_METHOD"
+    return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
 
 
 def _methods(code):
