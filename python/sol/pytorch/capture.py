@@ -32,7 +32,7 @@ from sol.pytorch.inputs import (
     name_sizes,
 )
 from sol.pytorch.reads import Reads
-from sol.pytorch.structure import flatten
+from sol.pytorch.structure import Made, flatten
 
 # The wrapper's attribute that holds the model: all names in the exported program begin with it.
 PREFIX = "model."
@@ -201,6 +201,13 @@ class _ForwardFailed(Exception):
     """The model's forward raised ``__cause__``. The wrapper raises this type, as torch.export prints graphs for some others."""
 
 
+def _is_new(tensor):
+    """Whether torch.export has made a tensor: its own have no memory. Tensors in older Python objects have."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(tensor, FakeTensor)
+
+
 class _Result:
     """The structure of a model's result. It is a separate object, as torch.export restores attributes of the module."""
 
@@ -220,11 +227,12 @@ class _Flat(torch.nn.Module):
         self._structure = structure
 
     def forward(self, *tensors):
+        arguments = _build(self._specs, self._structure, tensors)
         try:
-            result = self.model(*_build(self._specs, self._structure, tensors))
+            result = self.model(*arguments)
         except Exception as error:
             raise _ForwardFailed from error
-        leaves, self.result.structure = flatten(result)
+        leaves, self.result.structure = flatten(result, Made(_is_new, arguments))
         self.result.n_leaves = len(leaves)
         self.result.constants = {
             i: x for i, x in enumerate(leaves) if not isinstance(x, torch.Tensor)

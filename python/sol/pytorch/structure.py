@@ -1,11 +1,14 @@
 """Nested inputs and outputs: tuples, named tuples, lists, dicts and dataclasses of leaves.
 
 ``flatten`` returns the leaves and the Structure of a value. ``Structure.leaves`` returns the leaves of another value with
-the same structure. ``Structure.build`` builds a value from leaves. Dataclasses need no registration.
+the same structure. ``Structure.build`` builds a value from leaves. Dataclasses need no registration. In a result, objects of other
+classes are taken apart, too, if the forward has made them (``Made``): a cache of keys and values, for example.
 """
 
 import dataclasses
 from typing import NamedTuple
+
+import torch
 
 
 class Structure(NamedTuple):
@@ -30,7 +33,9 @@ class Structure(NamedTuple):
             return _build_dataclass(self.type, self.keys, values)
         if hasattr(self.type, "_fields"):
             return self.type(*values)
-        return self.type(values)
+        if self.type in (list, tuple):
+            return self.type(values)
+        return _build_object(self.type, self.keys, values)
 
     def leaves(self, value, where="input"):
         """Returns the list of leaves of ``value``, in this structure's order.
@@ -53,14 +58,14 @@ class Structure(NamedTuple):
 LEAF = Structure(None)
 
 
-def flatten(value):
-    """Returns (list of leaves, Structure) of a nested value."""
-    if not _is_container(value):
+def flatten(value, made=None):
+    """Returns (list of leaves, Structure) of a nested value. ``made``: a Made, for results."""
+    if not _is_container(value) and not (made and made.take(value)):
         return [value], LEAF
     leaves, children = [], []
     keys = _keys(value)
     for key in keys:
-        found, child = flatten(_part(value, key))
+        found, child = flatten(_part(value, key), made)
         leaves += found
         children.append(child)
     return leaves, Structure(type(value), keys, tuple(children))
@@ -75,6 +80,57 @@ def _is_container(value):
     return type(value) is list or (isinstance(value, dict) and not _attributes(value))
 
 
+class Made:
+    """Tells which objects in a result a forward has made, so that each call can make new ones of the same class with the same
+    attributes.
+
+    ``is_new``: function that tells whether a tensor was made in this run of the forward. An object counts if it has tensors, and
+    all of them are new: whoever writes a new tensor into an older object has a side effect, for which PyTorch runs the forward.
+    ``given``: the arguments, whose objects are not new. An object that occurs twice would become two objects: it is not taken.
+    """
+
+    def __init__(self, is_new, given):
+        self._is_new = is_new
+        self._seen = {id(x): x for x in _walk(given)}
+
+    def take(self, value):
+        """Whether ``value`` is an object to take apart. True only once for each object."""
+        if not _has_own_attributes(value) or id(value) in self._seen:
+            return False
+        tensors = [x for x in _walk(value) if isinstance(x, torch.Tensor)]
+        self._seen[id(value)] = value
+        return bool(tensors) and all(map(self._is_new, tensors))
+
+
+def _walk(value, seen=None):
+    """Yields the tensors and objects that a value consists of."""
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return
+    seen[id(value)] = value
+    yield value
+    if _is_container(value):
+        for key in _keys(value):
+            yield from _walk(_part(value, key), seen)
+    elif _has_own_attributes(value):
+        for part in vars(value).values():
+            yield from _walk(part, seen)
+
+
+def _has_own_attributes(value):
+    """Whether the attributes in its __dict__ are all that an object has: no slots, no base that Python itself implements."""
+    cls = type(value)
+    if isinstance(value, (torch.Tensor, torch.nn.Module, type)):
+        return False
+    if type(getattr(value, "__dict__", None)) is not dict:
+        return False
+    return cls.__new__ is object.__new__ and cls.__basicsize__ == _Plain.__basicsize__
+
+
+class _Plain:
+    """A class without anything."""
+
+
 def _has_more(value):
     """Whether an instance of a dataclass has attributes that are no fields."""
     return not _attributes(value).keys() <= {field.name for field in dataclasses.fields(value)}
@@ -87,15 +143,21 @@ def _attributes(value):
 def _keys(value):
     if isinstance(value, dict):
         return tuple(value)
-    if dataclasses.is_dataclass(value):
+    if _is_sequence(value):
+        return tuple(range(len(value)))
+    if dataclasses.is_dataclass(value) and not _has_more(value):
         return tuple(field.name for field in dataclasses.fields(value))
-    return tuple(range(len(value)))
+    return tuple(vars(value))
 
 
 def _part(value, key):
-    if dataclasses.is_dataclass(value) and not isinstance(value, dict):
-        return getattr(value, key)
-    return value[key]
+    if isinstance(value, dict) or _is_sequence(value):
+        return value[key]
+    return getattr(value, key)
+
+
+def _is_sequence(value):
+    return isinstance(value, (list, tuple))
 
 
 def _build_dict(cls, keys, values):
@@ -110,4 +172,11 @@ def _build_dataclass(cls, keys, values):
     result = object.__new__(cls)
     for key, value in zip(keys, values):
         object.__setattr__(result, key, value)
+    return result
+
+
+def _build_object(cls, keys, values):
+    """Builds an object as pickle does: without a call of its __init__."""
+    result = object.__new__(cls)
+    vars(result).update(zip(keys, values))
     return result
