@@ -36,7 +36,7 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib cli ctest demo test check lint fmt asan tsan fuzz arm64 bench replay loc zoo clean help
+.PHONY: all lib cli ctest demo test check lint fmt asan tsan fuzz arm64 bench replay loc zoo networks clean help
 all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
@@ -84,6 +84,8 @@ $(VENV)/test $(VENV)/demo $(VENV)/zoo $(VENV)/lint: $(VENV)/%: $(REQUIRE)/%.txt 
 $(VENV)/peers: $(REQUIRE)/peers.txt $(VENV)/zoo
 	@echo "== installing other inference engines"
 	@flock $(VENV) $(PIP) -q -r $< && touch $@
+$(VENV)/networks: $(REQUIRE)/networks.txt $(VENV)/models $(VENV)/zoo
+	@flock $(VENV) $(PIP) -q --no-deps -r $< && touch $@
 $(VENV)/models: $(REQUIRE)/models.txt tools/torchvision_cpu.py $(VENV)/demo
 	@flock $(VENV) $(PIP) -q --no-deps -r $< && $(PY) tools/torchvision_cpu.py && touch $@
 PACKAGE := setup.py pyproject.toml $(shell find python include -name '*.py' -o -name '*.[ch]' -o -name py.typed)
@@ -154,6 +156,8 @@ replay: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## which networks' kernels 
 zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1, DETERMINISTIC=1
 	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) $(if $(DETERMINISTIC),--deterministic) --json build/zoo$(if $(DETERMINISTIC),-deterministic).json
 	@$(PY) tools/numerics.py build/zoo.json build/zoo-deterministic.json
+networks: $(VENV)/installed $(VENV)/networks ## networks of timm, torchvision and transformers against PyTorch, docs/networks.md; NETS=
+	@$(RUN) tools/network_lists.py $(NETS) --write
 bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, RUNS=, PEERS=1
 	@$(PY) -m sol.bench $(NETS) --batch $(or $(BATCH),1) $(if $(THREADS),--threads $(THREADS)) $(if $(RUNS),--runs $(RUNS)) \
 		--json build/bench.json --svg $(if $(README),docs,build)/bench.svg $(if $(README),--readme README.md)
