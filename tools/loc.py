@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 16400
+CORE_LINES = 17200
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -41,12 +41,12 @@ FOLDERS = {
     "src/cli": 1740,
     "src/deploy": 2610,
     "src/device": 160,
-    "src/device/c": 30,
+    "src/device/c": 40,
     "src/device/cpu": 410,
     "src/device/null": 90,
-    "src/device/ref": 1260,
+    "src/device/ref": 1350,
     "src/dfp": 4440,
-    "src/dnn": 3240,
+    "src/dnn": 3760,
     "src/frontend": 70,
     "src/frontend/onnx": 10650,
     "src/ir": 3160,

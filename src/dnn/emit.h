@@ -25,6 +25,10 @@ typedef int dnn_tune(struct arena *arena, const struct dnn_plan *plans, int n);
 enum sol_status dnn_emit(struct build *build, const struct cluster *cluster,
                          const struct dnn_isa *isa, dnn_tune *tune, const struct step *epilogue);
 
+/* emit_recurrent.c: appends the steps of a cluster of module RECURRENT. `isa` NULL: plain loops, for any processor. */
+enum sol_status dnn_emit_recurrent(struct build *build, const struct cluster *cluster,
+                                   const struct dnn_isa *isa);
+
 /* True if an implementation can compute this conv on blocked tensors, or if it is a linear. Called before layouts are chosen. */
 bool dnn_supports(const struct layer *conv, int lanes);
 

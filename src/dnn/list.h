@@ -6,6 +6,7 @@
 #define SOL_DNN_LIST_H
 
 #include "dnn/dnn.h"
+#include "dnn/recurrent.h"
 
 /*
  * The order is that of dnn_impls. Of plans with equal cost the first one wins; in deterministic mode the first
@@ -54,6 +55,7 @@ struct dnn_kernels {
     DNN_LIST(DNN_MEMBER, DNN_MEMBER, DNN_NOTHING)
 #undef DNN_MEMBER
     dnn_finish_fn *finish;
+    dnn_recurrent_fn *recurrent;
     const struct dnn_probe_kernels *probe;
 };
 

@@ -5,6 +5,7 @@
 #define DECLARE(file, name) extern dnn_run_fn ISA_NAME(dnn_run_##name);
 DNN_LIST(DECLARE, DECLARE, DNN_NOTHING)
 extern dnn_finish_fn ISA_NAME(dnn_finish);
+extern dnn_recurrent_fn ISA_NAME(dnn_recurrent);
 extern const struct dnn_probe_kernels ISA_NAME(dnn_probe_kernels);
 
 #define ENTRY(file, name) .name = ISA_NAME(dnn_run_##name),
@@ -12,4 +13,5 @@ const struct dnn_kernels ISA_NAME(dnn_kernels) = {
     .values = VALUES,
     .step = STEP,
     DNN_LIST(ENTRY, ENTRY, DNN_NOTHING).finish = ISA_NAME(dnn_finish),
+    .recurrent = ISA_NAME(dnn_recurrent),
     .probe = &ISA_NAME(dnn_probe_kernels)};

@@ -55,7 +55,7 @@ struct attr {
     struct size shape[SOL_MAX_RANK];
     double min, max, alpha, value, eps, p, scale, input_scale, correction, softcap;
     enum sol_dtype dtype; /* of the output */
-    bool keepdim, ceil, count_pad, causal, effects, pure, wraps;
+    bool keepdim, ceil, count_pad, causal, reverse, effects, pure, wraps;
     int64_t host; /* of a host layer: its number in the model's list of hosts */
 };
 
@@ -127,12 +127,14 @@ struct layer_info {
         SOURCE = 4,
         ANCHOR = 8,
         WINDOW = 16,
-        REDUCTION = 32
+        REDUCTION = 32,
+        RECURRENT = 64
     } traits;
 };
 /* POINTWISE: out[i] depends on in[i] (after broadcasting) only. MOVEMENT: moves values of its only input, computes nothing. SOURCE: has no
  * inputs. ANCHOR: conv or linear, which the DNN module computes and DNN clusters are built around.
- * WINDOW: reads rows and columns around each point, channel by channel. REDUCTION: over `axes`, with `keepdim`. */
+ * WINDOW: reads rows and columns around each point, channel by channel. REDUCTION: over `axes`, with `keepdim`. RECURRENT: computes
+ * steps one after the other, each from the one before (lstm and others). */
 extern const struct layer_info layer_infos[N_LAYER_KINDS];
 
 /* ---- ir/model.c: building and changing ---- */
@@ -183,6 +185,15 @@ bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t excep
 bool ir_is_invariant(const struct tensor *t, int begin);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
+
+/* ---- ir/infer_recurrent.c ---- */
+
+/* The number of gates of a recurrent layer: x and w have this many values per unit of the state. */
+int ir_gates(enum layer_kind kind);
+/* What the output has behind the states of all steps: the last state, and the last cell of an lstm. */
+int ir_last_states(enum layer_kind kind);
+/* The optional last input, the number of steps of each sample; NULL: all samples have all steps. */
+struct tensor *ir_lengths(const struct layer *layer);
 
 /* ---- ir/infer.c, ir/infer_norm.c, ir/verify.c, ir/print.c, ir/text.c ---- */
 

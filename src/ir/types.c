@@ -73,6 +73,17 @@ enum sol_status types_attention(struct layer *l) {
     return keep_type(&all, FAMILY_FLOAT, "a float");
 }
 
+/* Floats, and as optional last input the lengths. */
+enum sol_status types_recurrent(struct layer *l) {
+    struct layer all = *l;
+    const struct tensor *lengths = ir_lengths(l);
+    if (lengths && lengths->dtype != SOL_I64)
+        return fail(SOL_EUNSUPPORTED, "the lengths are %s; they must be i64",
+                    size_dtype_name(lengths->dtype));
+    if (lengths) all.n_in--;
+    return keep_type(&all, FAMILY_FLOAT, "a float");
+}
+
 enum sol_status types_gather(struct layer *l) {
     enum sol_dtype index = l->in[1]->dtype;
     if (index != SOL_I64 && index != SOL_I32)

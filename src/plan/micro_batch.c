@@ -8,7 +8,7 @@
  * keeps samples apart if its inputs are batch-major or batch-invariant and its output is batch-major, or if all of
  * its tensors are batch-invariant. This excludes layers that mix samples: a sum over the batch has a
  * batch-invariant output, a reshape or transpose that moves the batch one that is neither. What a host layer does is not
- * known, so it never keeps samples apart.
+ * known, so it never keeps samples apart. Recurrent layers do, but larger batches use their weights better.
  */
 #include "run/micro_batch.h"
 #include "plan/build.h"
@@ -28,7 +28,7 @@ static bool reads_batch(const struct layer *l) {
 static bool keeps_samples_apart(const struct layer *l) {
     bool all_shared = true;
     const struct size_table *quotients = &l->model->quotients;
-    if (l->kind == LAYER_host || reads_batch(l)) return false;
+    if (storage_is_dense(l) || reads_batch(l)) return false;
     if (size_depends(quotients, l->attr.start, 0)) return false;
     for (int i = 0; i < l->n_in; i++) {
         if (ir_is_invariant(l->in[i], 0)) continue;

@@ -5,7 +5,7 @@
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv or linear with the layers that are fused into
  * its prologue and epilogue. Module DFP: other layers that compute, in one generated kernel. Module COPY: a chain of layers
- * that only move values. Module GATHER: one gather. Module HOST: one host layer. Module VIEW: one layer that needs no kernel.
+ * that only move values. Module GATHER: one gather. Module RECURRENT: one recurrent layer. Module HOST: one host layer. Module VIEW: one layer that needs no kernel.
  *
  * Invariant: after plan_clusters each layer that is no source is in exactly one cluster, and clusters form no cycle.
  */
@@ -20,7 +20,8 @@ enum module {
     MODULE_DNN,
     MODULE_COPY,   /* moves values by a table of positions: run/copy.c */
     MODULE_GATHER, /* copies rows of a table, selected by an input of indices: run/gather.c */
-    MODULE_HOST,   /* one host layer, which a function of the frontend computes: run/host.c */
+    MODULE_RECURRENT, /* one recurrent layer, whose steps are computed one after the other: dnn/recurrent.c */
+    MODULE_HOST, /* one host layer, which a function of the frontend computes: run/host.c */
     MODULE_VIEW, /* has no step: the output lies in the input's memory, or the inputs in the output's */
 };
 
@@ -105,6 +106,8 @@ struct size layout_elements(const struct tensor *t); /* stored elements, padding
 enum sol_status plan_storage(struct plan *plan); /* fills plan->storage; may insert copies */
 /* Does the layer need no step, because its output is in memory already? */
 bool storage_is_view(const struct plan *plan, const struct layer *layer);
+/* A host or a recurrent layer: it reads and writes whole tensors without gaps, in memory of their own. */
+bool storage_is_dense(const struct layer *layer);
 /* Gives `tile` the memory of `out`: an epilogue turns one into the other in place. */
 void storage_set_in_place(const struct plan *plan, const struct tensor *tile,
                           const struct tensor *out);

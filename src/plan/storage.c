@@ -135,13 +135,17 @@ static bool crosses_samples(const struct layer *l) {
     return movement_is_possible(l) && !movement_keeps_batch(l);
 }
 
+bool storage_is_dense(const struct layer *l) {
+    return l->kind == LAYER_host || layer_infos[l->kind].traits & RECURRENT;
+}
+
 /* Can `t` be placed in a concat's output? It must be undecided, and its producer must be able to write with a batch stride: linear
- * layers, gathers, host layers, sources, aliases and movements across samples cannot. */
+ * layers, gathers, host and recurrent layers, sources, aliases and movements across samples cannot. */
 static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (storage_of(plan, t)->kind || t->is_constant || ir_is_output(plan->model, t)) return false;
     return !(layer_infos[producer->kind].traits & SOURCE) && producer->kind != LAYER_gather &&
-           producer->kind != LAYER_linear && producer->kind != LAYER_host &&
+           producer->kind != LAYER_linear && !storage_is_dense(producer) &&
            !crosses_samples(producer) && !may_be_alias(plan, producer);
 }
 
@@ -204,8 +208,8 @@ static enum sol_status insert_own_copy(struct plan *plan, struct tensor **in) {
     return SOL_OK;
 }
 
-/* The frontend's function reads and writes whole tensors without gaps. Scalars have no memory, so it reads copies of them. */
-static enum sol_status decide_host(struct plan *plan, struct layer *l) {
+/* The layer reads and writes whole tensors without gaps. Scalars have no memory, so it reads copies of them. */
+static enum sol_status decide_dense(struct plan *plan, struct layer *l) {
     for (int i = 0; i < l->n_in; i++) {
         bool has_memory = l->in[i]->producer->kind != LAYER_scalar;
         if (has_memory && !storage_of(plan, l->in[i])->has_batch_stride) continue;
@@ -218,7 +222,7 @@ static enum sol_status decide_host(struct plan *plan, struct layer *l) {
 /* Decides the layer's output. Its inputs are decided: layers are in topological order, and inserted copies are decided
  * when they are inserted. */
 static enum sol_status decide(struct plan *plan, struct layer *l) {
-    if (l->kind == LAYER_host) return decide_host(plan, l);
+    if (storage_is_dense(l)) return decide_dense(plan, l);
     if (storage_of(plan, l->out[0])->kind) return SOL_OK;
     if (needs_dense(l) && storage_of(plan, l->in[0])->has_batch_stride) {
         TRY(insert_own_copy(plan, &l->in[0]));
@@ -228,11 +232,11 @@ static enum sol_status decide(struct plan *plan, struct layer *l) {
     return SOL_OK;
 }
 
-/* An upper bound: a copy per input of concats and host layers, and one per layer that needs a dense input. */
+/* An upper bound: a copy per input of concats, host and recurrent layers, and one per layer that needs a dense input. */
 static int count_tensors(const struct model *m) {
     int n = m->n_tensors + m->layers.n;
     for (int i = 0; i < m->layers.n; i++)
-        if (m->layers.at[i]->kind == LAYER_concat || m->layers.at[i]->kind == LAYER_host)
+        if (m->layers.at[i]->kind == LAYER_concat || storage_is_dense(m->layers.at[i]))
             n += m->layers.at[i]->n_in;
     return n;
 }

@@ -167,11 +167,27 @@ static void make_attention(struct gen *g) {
     g->tolerance = 1e-4;
 }
 
+/* A recurrent layer behind the product of its inputs, over an open number of steps, and a reduction over these. */
+static void make_recurrent(struct gen *g) {
+    static const char *const kinds[] = {"rnn_tanh", "rnn_relu", "lstm", "gru"};
+    struct random *r = g->random;
+    int64_t s = add_symbol(g, "s"), units = random_one_in(r, 2) ? 19 : 64;
+    int kind = random_int(r, 0, 3), axis = random_int(r, 0, 1);
+    int64_t dim[3] = {axis ? g->batch : s, axis ? s : g->batch, 11};
+    int x = gen_leaf(g, false, 3, dim, -1, 1);
+    x = linear_of(g, x, units * (kind < 2 ? 1 : kind == 2 ? 4 : 3));
+    int y = gen_recurrent_of(g, kinds[kind], x, g->batch, units, axis, -1);
+    gen_output(g, y);
+    y = add_slice(g, y, axis);
+    gen_output(g, linear_of(g, y, 5));
+}
+
 void gen_open(struct gen *g, struct random *r) {
     gen_start(g, r, "open");
-    switch (random_int(r, 0, 5)) {
+    switch (random_int(r, 0, 6)) {
     case 0:
     case 1: make_windows(g); break;
+    case 6: make_recurrent(g); break;
     case 2:
     case 3: {
         int64_t h = add_symbol(g, "h"), w = add_symbol(g, "w");

@@ -1,4 +1,4 @@
-/* What the generators share: gen_layer.c, gen_move.c, gen_composite.c, gen_dag.c, gen_mixed.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
+/* What the generators share: gen_layer.c, gen_move.c, gen_composite.c, gen_recurrent.c, gen_dag.c, gen_mixed.c, gen_cnn.c, gen_epilogue.c, gen_kept.c. */
 #ifndef GEN_PARTS_H
 #define GEN_PARTS_H
 
@@ -64,5 +64,12 @@ void gen_group_norm(struct gen *g, const char *kind, const char *attributes);
 void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes);
 void gen_attention(struct gen *g, const char *kind, const char *attributes);
 void gen_triangle(struct gen *g, const char *kind, const char *attributes);
+
+/* ---- gen_recurrent.c ---- */
+
+void gen_recurrent(struct gen *g, const char *kind, const char *attributes);
+/* A layer of this kind, whose gates x has for n samples along dim 1 - axis; lengths < 0: none. */
+int gen_recurrent_of(struct gen *g, const char *kind, int x, int64_t n, int64_t units, int axis,
+                     int lengths);
 
 #endif

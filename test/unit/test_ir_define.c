@@ -402,7 +402,7 @@ static void test_row(const struct row *row) {
     CHECK(n > 0);
 }
 
-/* Composites have no expression (test_composite.c), nor have sources; a gather is not generated. */
+/* Composites have no expression (test_composite.c), nor have sources; gathers and recurrent layers are not generated. */
 static void test_layers(void) {
     bool seen[N_LAYER_KINDS] = {
         [LAYER_input] = true,          [LAYER_param] = true,     [LAYER_scalar] = true,
@@ -410,7 +410,8 @@ static void test_layers(void) {
         [LAYER_layer_norm] = true,     [LAYER_rms_norm] = true,  [LAYER_group_norm] = true,
         [LAYER_attention] = true,      [LAYER_logsumexp] = true, [LAYER_norm] = true,
         [LAYER_conv_transpose] = true, [LAYER_variance] = true,  [LAYER_argmax] = true,
-        [LAYER_argmin] = true,         [LAYER_host] = true};
+        [LAYER_argmin] = true,         [LAYER_host] = true,      [LAYER_rnn_tanh] = true,
+        [LAYER_rnn_relu] = true,       [LAYER_lstm] = true,      [LAYER_gru] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);
         size_t size = strcspn(rows[i].layer, " ");

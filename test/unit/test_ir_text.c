@@ -131,6 +131,26 @@ static int add_layers(struct text *text, int number, const char *const *list, in
     return number;
 }
 
+/* Of two units, forwards and backwards, on parameters of their own. */
+static int add_recurrent(struct text *text, int n) {
+    static const struct {
+        const char *kind;
+        int gates;
+    } kinds[] = {{"rnn_tanh", 1}, {"rnn_relu", 1}, {"lstm", 4}, {"gru", 3}};
+    for (int i = 0; i < COUNT(kinds); i++, n += 5) {
+        const int width = 2 * kinds[i].gates;
+        const char *more = i == 2   ? arena_printf(&arena, " %%%d", n + 2)
+                           : i == 3 ? arena_printf(&arena, " %%%d", n + 3)
+                                    : "";
+        text_add(text,
+                 "  %%%d = param f32[1,3,%d] \"\"\n  %%%d = param f32[%d,2] \"\"\n"
+                 "  %%%d = param f32[1,2] \"\"\n  %%%d = param f32[2] \"\"\n"
+                 "  %%%d = %s %%%d %%%d %%%d%s axis=1 reverse=true\n",
+                 n, width, n + 1, width, n + 2, n + 3, n + 4, kinds[i].kind, n, n + 1, n + 2, more);
+    }
+    return n;
+}
+
 static const char *write_every_layer(void) {
     struct text text;
     text_init(&text, &arena);
@@ -152,6 +172,7 @@ static const char *write_every_layer(void) {
     text_add(&text, "  %%%d, %%%d = host @1 f32[$0,2*$1] i64[] %%0 %%2 pure=true # \"net:1\"\n", n,
              n + 1);
     n += 2;
+    n = add_recurrent(&text, n);
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
     text_add(&text, "  %%%d = gather %%0 %%2 wraps=false\n", n++);
     text_add(&text, "  %%%d = concat %%0 %%0 %%0 axis=2\n", n);

@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "dfp/dfp.h"
 #include "dfp/step.h"
+#include "dnn/emit.h"
 
 static const char *say_unavailable(void) { return NULL; }
 
@@ -23,6 +24,7 @@ static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     case MODULE_DFP: return dfp_emit(b, cluster, &parts);
     case MODULE_COPY: return build_copy(b, cluster);
     case MODULE_GATHER: return build_gather(b, cluster);
+    case MODULE_RECURRENT: return dnn_emit_recurrent(b, cluster, NULL);
     case MODULE_HOST: return build_host(b, cluster);
     case MODULE_DNN: /* none: supports_anchor */
     case MODULE_VIEW: break;

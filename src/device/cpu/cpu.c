@@ -109,6 +109,7 @@ static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     case MODULE_DFP: return emit_dfp(b, cluster);
     case MODULE_COPY: return build_copy(b, cluster);
     case MODULE_GATHER: return build_gather(b, cluster);
+    case MODULE_RECURRENT: return dnn_emit_recurrent(b, cluster, isa_of(b->options));
     case MODULE_HOST: return build_host(b, cluster);
     case MODULE_VIEW: break;
     }

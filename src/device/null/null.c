@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "dfp/dfp.h"
 #include "dfp/step.h"
+#include "dnn/emit.h"
 
 /* The kernels that `link` makes ready. A device that compiles their text has no such list: device/link.c keeps one. */
 struct waiting {
@@ -93,7 +94,8 @@ static enum sol_status emit_dnn(struct build *build, const struct cluster *clust
 }
 
 /* Emits one cluster; called in the order of execution. COPY and GATHER only move values: build_copy and build_gather make steps
- * that work on the host's memory; a device with memory of its own needs its own steps. HOST calls a
+ * that work on the host's memory; a device with memory of its own needs its own steps. RECURRENT computes a recurrent layer, here
+ * by plain loops. HOST calls a
  * function of the frontend on the host's memory. VIEW needs no step: its output lies in
  * its input's memory, or the inputs in the output's. */
 static enum sol_status emit(struct build *build, const struct cluster *cluster) {
@@ -103,6 +105,7 @@ static enum sol_status emit(struct build *build, const struct cluster *cluster) 
     case MODULE_DNN: return emit_dnn(build, cluster);
     case MODULE_COPY: return build_copy(build, cluster);
     case MODULE_GATHER: return build_gather(build, cluster);
+    case MODULE_RECURRENT: return dnn_emit_recurrent(build, cluster, NULL);
     case MODULE_HOST: return build_host(build, cluster);
     case MODULE_VIEW: break;
     }

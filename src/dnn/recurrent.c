@@ -1,0 +1,208 @@
+/*
+ * The functions of the steps of recurrent layers: the loop over steps of time, and packing.
+ *
+ *   run/exec.c -> dnn_recurrent_run -> per step of time pool_run -> run_tasks -> plan->kernels->recurrent
+ *
+ * The state before a step of time is the state of the step before in y itself, so there is no other copy of it. The cell of an
+ * lstm lies in the last rows of y, where the caller expects the last one.
+ *
+ * Invariants: a sample beyond its length is not computed, its states are zero. The order of a sum does not depend on the division
+ * into tasks. This file is part of deployed libraries.
+ */
+#include "dnn/recurrent.h"
+
+#include "dnn/list.h"
+#include "run/pool.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Plain loops ---- */
+
+#define REAL float
+#define REAL_EXP expf
+#define REAL_TANH tanhf
+#define RECURRENT_PLAIN run_f32
+#include "dnn/recurrent_plain.h"
+#undef REAL
+#undef REAL_EXP
+#undef REAL_TANH
+#undef RECURRENT_PLAIN
+#define REAL double
+#define REAL_EXP exp
+#define REAL_TANH tanh
+#define RECURRENT_PLAIN run_f64
+#include "dnn/recurrent_plain.h"
+
+static void fail_length(const struct step *step, const int64_t *arg) {
+    exec_fail(fail(SOL_EINDEX, "%s: a sample has more steps than there are, %lld, or less than 0",
+                   step->name, (long long)arg[RECURRENT_STEPS]));
+}
+
+void dnn_recurrent_run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
+                             void *scratch, int64_t begin, int64_t end) {
+    (void)scratch;
+    if ((arg[RECURRENT_IS_DOUBLE] ? run_f64 : run_f32)(ptr, arg, begin, end))
+        fail_length(step, arg);
+}
+
+int64_t dnn_recurrent_n_tasks(const struct step *step, const int64_t *arg) {
+    if (!arg[RECURRENT_SAMPLES]) return 0;
+    return step->run == dnn_recurrent_run ? 1 : arg[RECURRENT_SAMPLES];
+}
+
+/* ---- Packing ---- */
+
+int64_t dnn_recurrent_n_pack_tasks(const struct step *step, const int64_t *arg) {
+    (void)step;
+    return ceil_div(arg[RECURRENT_UNITS], arg[RECURRENT_TILE]);
+}
+
+/* Vector v, lane l of a tile belongs to gate v and unit l, or with one gate to unit v * lanes + l. */
+static void pack_tile(const int64_t *arg, const float *weight, float *packed, int64_t tile) {
+    const int64_t kind = arg[RECURRENT_KIND], units = arg[RECURRENT_UNITS];
+    const int gates = dnn_recurrent_gates(kind), vectors = dnn_recurrent_vectors(kind);
+    const int64_t n = arg[RECURRENT_TILE], lanes = gates > 1 ? n : n / vectors;
+    packed += tile * units * vectors * lanes;
+    for (int64_t i = 0; i < vectors * lanes; i++) {
+        const int64_t gate = gates > 1 ? i / lanes : 0,
+                      unit = tile * n + (gates > 1 ? i % lanes : i);
+        const float *from = weight + (gate * units + unit) * units;
+        for (int64_t k = 0; k < units; k++)
+            packed[k * vectors * lanes + i] = unit < units ? from[k] : 0;
+    }
+}
+
+void dnn_recurrent_pack(const struct step *step, void *const *ptr, const int64_t *arg,
+                        void *scratch, int64_t begin, int64_t end) {
+    (void)step, (void)scratch;
+    for (int64_t tile = begin; tile < end; tile++) pack_tile(arg, ptr[0], ptr[1], tile);
+}
+
+/* ---- All steps of time ---- */
+
+/* Samples of a task. The weight of a tile stays in L2 while they are computed. */
+#define ROWS 24
+/* Multiply-adds of a step of time below which waking other threads costs more than they save, about a microsecond. */
+#define ALONE ((int64_t)1 << 16)
+
+struct recurrent {
+    const struct dnn_kernels *kernels;
+    const int64_t *arg;
+    const float *x, *weight, *state, *more;
+    const int64_t *length; /* NULL: all samples have all steps */
+    float *y;
+    /* floats from one step of time, and from one sample, to the next */
+    int64_t x_step, x_sample, y_step, y_sample;
+    int64_t n_tiles, tile_size; /* floats of a packed tile */
+    int64_t time;
+};
+
+static int64_t length_of(const struct recurrent *r, int64_t n) {
+    return r->length ? r->length[n] : r->arg[RECURRENT_STEPS];
+}
+
+static float *state_at(const struct recurrent *r, int64_t time, int64_t n) {
+    return r->y + time * r->y_step + n * r->y_sample;
+}
+
+/* The state of a sample before the present step of time. */
+static const float *state_before(const struct recurrent *r, int64_t n) {
+    const bool back = r->arg[RECURRENT_REVERSE];
+    const int64_t first = back ? length_of(r, n) - 1 : 0;
+    if (r->time == first) return r->state + n * r->arg[RECURRENT_UNITS];
+    return state_at(r, back ? r->time + 1 : r->time - 1, n);
+}
+
+static struct recurrent_row row_of(const struct recurrent *r, int64_t n) {
+    return (struct recurrent_row){.x = r->x + r->time * r->x_step + n * r->x_sample,
+                                  .h = state_before(r, n),
+                                  .y = state_at(r, r->time, n),
+                                  .cell = state_at(r, r->arg[RECURRENT_STEPS] + 1, n)};
+}
+
+/* Task: tile task % n_tiles, for part task / n_tiles of the samples. Samples beyond their length get zeros. */
+static void run_task(const struct recurrent *r, int64_t task) {
+    const int64_t tile = task % r->n_tiles, first = task / r->n_tiles * ROWS;
+    const int64_t units = r->arg[RECURRENT_UNITS], n_tile = r->arg[RECURRENT_TILE];
+    const int64_t end = min_i64(first + ROWS, r->arg[RECURRENT_SAMPLES]);
+    const int64_t unit = tile * n_tile, width = min_i64(n_tile, units - unit);
+    struct recurrent_row row[ROWS];
+    int n = 0;
+    for (int64_t i = first; i < end; i++) {
+        if (r->time < length_of(r, i)) row[n++] = row_of(r, i);
+        else memset(state_at(r, r->time, i) + unit, 0, (size_t)width * sizeof(float));
+    }
+    r->kernels->recurrent(r->arg[RECURRENT_KIND], units, unit, r->weight + tile * r->tile_size,
+                          r->more, n, row);
+}
+
+static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
+    (void)thread;
+    for (int64_t task = begin; task < end; task++) run_task(user, task);
+}
+
+static struct recurrent make_recurrent(const struct step *step, void *const *ptr,
+                                       const int64_t *arg) {
+    const int64_t kind = arg[RECURRENT_KIND], units = arg[RECURRENT_UNITS];
+    const int64_t gates = dnn_recurrent_gates(kind), steps = arg[RECURRENT_STEPS];
+    const bool by_sample = arg[RECURRENT_AXIS];
+    struct recurrent r = {.kernels = step->data,
+                          .arg = arg,
+                          .x = ptr[RECURRENT_X],
+                          .weight = ptr[RECURRENT_WEIGHT],
+                          .state = ptr[RECURRENT_STATE],
+                          .more = ptr[RECURRENT_MORE],
+                          .length = ptr[RECURRENT_LENGTHS],
+                          .y = ptr[RECURRENT_Y],
+                          .n_tiles = ceil_div(units, arg[RECURRENT_TILE])};
+    const int64_t rows = steps + 1 + (kind == RECURRENT_LSTM);
+    r.tile_size = arg[RECURRENT_TILE] * units * (gates > 1 ? gates : 1);
+    r.y_step = by_sample ? units : units * arg[RECURRENT_SAMPLES];
+    r.y_sample = by_sample ? units * rows : units;
+    r.x_step = by_sample ? units * gates : units * gates * arg[RECURRENT_SAMPLES];
+    r.x_sample = by_sample ? units * gates * steps : units * gates;
+    return r;
+}
+
+/* Checks the lengths, and copies the first cells to the place of the last ones. */
+static bool begin_run(const struct recurrent *r) {
+    const int64_t steps = r->arg[RECURRENT_STEPS], units = r->arg[RECURRENT_UNITS];
+    for (int64_t i = 0; i < r->arg[RECURRENT_SAMPLES]; i++) {
+        if (length_of(r, i) < 0 || length_of(r, i) > steps) return false;
+        if (r->arg[RECURRENT_KIND] == RECURRENT_LSTM)
+            memcpy(state_at(r, steps + 1, i), r->more + i * units, (size_t)units * sizeof(float));
+    }
+    return true;
+}
+
+/* Copies the last state of each sample behind the states of all steps. */
+static void end_run(const struct recurrent *r) {
+    const int64_t steps = r->arg[RECURRENT_STEPS], units = r->arg[RECURRENT_UNITS];
+    for (int64_t i = 0; i < r->arg[RECURRENT_SAMPLES]; i++) {
+        const int64_t n = length_of(r, i);
+        const float *last =
+            n ? state_at(r, r->arg[RECURRENT_REVERSE] ? 0 : n - 1, i) : r->state + i * units;
+        memcpy(state_at(r, steps, i), last, (size_t)units * sizeof(float));
+    }
+}
+
+void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                       int64_t begin, int64_t end) {
+    (void)scratch, (void)begin, (void)end;
+    struct recurrent r = make_recurrent(step, ptr, arg);
+    const int64_t steps = arg[RECURRENT_STEPS], units = arg[RECURRENT_UNITS];
+    const int64_t tasks = r.n_tiles * ceil_div(arg[RECURRENT_SAMPLES], ROWS);
+    const int64_t work =
+        arg[RECURRENT_SAMPLES] * units * units * dnn_recurrent_gates(arg[RECURRENT_KIND]);
+    if (!begin_run(&r)) {
+        fail_length(step, arg);
+        return;
+    }
+    for (int64_t i = 0; i < steps; i++) {
+        r.time = arg[RECURRENT_REVERSE] ? steps - 1 - i : i;
+        if (work < ALONE) run_tasks(&r, 0, 0, tasks);
+        else pool_run(tasks, 1, run_tasks, &r);
+    }
+    end_run(&r);
+}

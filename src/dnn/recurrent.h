@@ -1,0 +1,52 @@
+/*
+ * Recurrent layers: what the step's functions (recurrent.c), the vector kernel (recurrent_kernel.c) and the compiler
+ * (emit_recurrent.c) share.
+ *
+ *   step -> dnn_recurrent_run: all steps of time in order -> the pool: tiles of units -> dnn_recurrent_fn
+ *
+ * At each step of time, the state behind it is y[t] = cell(x[t] + y[t - 1] * weight). The tasks of one step of time are
+ * independent: one has a tile of units for some samples, with all gates of these units. The pool waits for all tasks between two
+ * steps of time.
+ *
+ * The packed weight is [tile][unit of y[t - 1]][vector][lane]. A tile of an lstm or gru has one vector of units and a vector per gate;
+ * of the other kinds four vectors of units. Weights beyond the last unit are zero.
+ */
+#ifndef SOL_RECURRENT_H
+#define SOL_RECURRENT_H
+
+#include "dnn/recurrent_plain.h"
+#include "run/program.h"
+
+/* Vectors of a tile: of gates, or of units. */
+static inline int dnn_recurrent_vectors(int64_t kind) { return kind == RECURRENT_GRU ? 3 : 4; }
+static inline int dnn_recurrent_gates(int64_t kind) {
+    return kind == RECURRENT_LSTM ? 4 : kind == RECURRENT_GRU ? 3 : 1;
+}
+/* Units of a tile, for vectors of `lanes`. */
+static inline int dnn_recurrent_tile(int64_t kind, int lanes) {
+    return dnn_recurrent_gates(kind) > 1 ? lanes : 4 * lanes;
+}
+
+/* One sample at one step of time: its gates, the state before, the state behind, and the cell, which is replaced. */
+struct recurrent_row {
+    const float *x, *h;
+    float *y, *cell;
+};
+
+/* Computes units [unit, unit + tile) of n rows. `weight`: the packed weight of this tile; `bias`: of a gru, the bias of all units. */
+typedef void dnn_recurrent_fn(int64_t kind, int64_t units, int64_t unit, const float *weight,
+                              const float *bias, int n, const struct recurrent_row *row);
+
+/* Runs all steps of time; data: a struct dnn_kernels. One task, which is run on the thread of the call, as it calls the pool. */
+void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                       int64_t begin, int64_t end);
+/* Plain loops, with the weight [gates * units, units]. A task is a sample. */
+void dnn_recurrent_run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
+                             void *scratch, int64_t begin, int64_t end);
+int64_t dnn_recurrent_n_tasks(const struct step *step, const int64_t *arg); /* of both */
+/* Packs the weight: ptr = {weight, packed}, a task is a tile. */
+void dnn_recurrent_pack(const struct step *step, void *const *ptr, const int64_t *arg,
+                        void *scratch, int64_t begin, int64_t end);
+int64_t dnn_recurrent_n_pack_tasks(const struct step *step, const int64_t *arg);
+
+#endif
