@@ -109,7 +109,7 @@ SOL_API int sol_model_shape(const struct sol_model *model, sol_tensor tensor,
 
 /* Writes dim `d` of a tensor in its text form, such as "3" or "2*$8+1" (docs/ir.md); false if there is none. SOL_SIZE_TEXT
  * bytes are enough for any. */
-#define SOL_SIZE_TEXT 256
+#define SOL_SIZE_TEXT 512
 SOL_API bool sol_model_dim(const struct sol_model *model, sol_tensor tensor, int d, char *out,
                            size_t size);
 /* Writes the normal form of a size, which attributes may contain: equal sizes have equal texts. `text` may have quotients:

@@ -17,7 +17,7 @@
 
 #define SIZE_FREE SOL_MAX_SYMBOLS /* the most free symbols of a model */
 #define SIZE_SYMBOLS 96 /* the most symbols of a model, derived ones included */
-#define SIZE_TERMS 4
+#define SIZE_TERMS 6
 #define SIZE_FACTORS 4
 /* Sum of coef * product of symbol^power. Normal form: factors in ascending order of their symbols, without powers of 0; terms
  * sorted (size.c), no zero coefficients; all other bytes zero. */
@@ -74,7 +74,7 @@ struct size size_ceil(struct size_table *table, struct size a, int64_t divisor);
 bool size_depends(const struct size_table *table, struct size a, int symbol);
 /* Computes the values of the n derived symbols from those of the free ones. */
 void size_derive(const struct size_quotient *quotient, int n, int64_t symbols[SIZE_SYMBOLS]);
-#define SIZE_TEXT 256
+#define SIZE_TEXT 512 /* SOL_SIZE_TEXT of the public interface */
 int64_t size_element(enum sol_dtype dtype);        /* bytes */
 const char *size_dtype_name(enum sol_dtype dtype); /* "f32" */
 const char *size_c_type(enum sol_dtype dtype);     /* "float": the C type of a stored element */

@@ -93,6 +93,24 @@ class UNet(nn.Module):
         return x
 
 
+class Pyramid(nn.Module):
+    """The pixels of maps of several sizes as one list, as in a detector: its length is a sum of one product per map."""
+
+    def __init__(self, n_maps):
+        super().__init__()
+        self.maps = nn.ModuleList(
+            nn.Conv2d(8 if i else 3, 8, 3, 2, padding=1) for i in range(n_maps)
+        )
+        self.head = nn.Conv2d(8, 4, 1)
+
+    def forward(self, x):
+        pixels = []
+        for layer in self.maps:
+            x = layer(x).relu()
+            pixels.append(self.head(x).flatten(2))
+        return torch.cat(pixels, 2).mT
+
+
 class Cropping(nn.Module):
     """Convolutions without padding, so that skip connections are cropped."""
 
@@ -226,6 +244,13 @@ def test_unet_of_other_sizes():
     check_one = torch.zeros(1, 3, 32, 32)
     with torch.no_grad():
         assert is_close(fast(check_one), module(check_one))
+
+
+def test_pyramid():
+    torch.manual_seed(0)
+    module = Pyramid(6).eval()
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    check(module, fast, [(2, 3, 64, 64), (1, 3, 70, 96), (3, 3, 33, 130)])
 
 
 def test_cropping():
