@@ -3,7 +3,7 @@ of matrices."""
 
 import math
 
-from sol.pytorch.builder import needs, normal_axis, pair
+from sol.pytorch.builder import batched, needs, normal_axis, pair
 
 
 def _slice(b, x, axis, start, size, step=1):
@@ -114,6 +114,53 @@ def _im2col(b, x, kernel_size, dilation, padding, stride, out):
             part = _slice(b, lines, 3, j * dw, columns, sw)
             parts.append(b.reshape(part, (*x.shape[:2], 1, rows * columns)))
     return b.reshape(b.layer("concat", *parts, axis=2), out)
+
+
+def _col2im(b, x, output_size, kernel_size, dilation, padding, stride, out):
+    """The sums of windows where they overlap: the inverse of im2col, from columns to images [n,c,h,w]."""
+    window = list(zip(*map(pair, (kernel_size, dilation, padding, stride))))  # of rows, of columns
+    (kh, _, ph, _), (kw, _, pw, _) = window
+    needs(kh * kw <= MAX_WINDOW, f"windows of {kh * kw} values")
+    needs(all(isinstance(size, int) for size in out[-2:]), "windows of images of open sizes")
+
+    def run(columns):
+        n, h, w = columns.shape[0], *out[-2:]
+        counts = [(s + 2 * p - d * (k - 1) - 1) // st + 1 for s, (k, d, p, st) in zip((h, w), window)]
+        parts = b.reshape(columns, (n, out[-3], kh, kw, *counts))
+        if all(k == st and d == 1 and p == 0 for k, d, p, st in window) and h % kh == w % kw == 0:
+            return _regroup(b, parts, parts.shape, [0, 1, 4, 2, 5, 3], (n, *out[-3:]))
+        image = _add_windows(b, parts, window, [-(-(s + 2 * p) // st) for s, (_, _, p, st) in zip((h, w), window)])
+        return _slice(b, _slice(b, image, 2, ph, h), 3, pw, w)
+
+    return batched(b, x, 3, "windows", run)
+
+
+def _add_windows(b, parts, window, whole):
+    """Returns the sums of windows, with the padding. ``parts``: [n,c,kernel rows and columns,number of windows in both dims].
+
+    With the stride s, value i of a window, with dilation d, belongs to the pixels s * q + r, where r is i * d mod s. So the pixels of
+    each r, the phase, are a sum of some of the parts, each shifted by whole windows. ``whole``: how many q there are.
+    """
+    (kh, dh, _, sh), (kw, dw, _, sw) = window
+    phases = {}
+    for i in range(kh):
+        for j in range(kw):
+            part = _slice(b, _slice(b, parts, 2, i, 1), 3, j, 1)
+            part = b.reshape(part, (*parts.shape[:2], *parts.shape[4:]))
+            top, left = i * dh // sh, j * dw // sw
+            behind = [n - size - t for n, size, t in zip(whole, parts.shape[4:], (top, left))]
+            part = b.layer("pad", part, pad=[top, left, *behind])
+            phase = i * dh % sh, j * dw % sw
+            phases[phase] = b.layer("add", phases[phase], part) if phase in phases else part
+    shape = (*parts.shape[:2], *whole)
+    apart = (*parts.shape[:2], whole[0], 1, whole[1], 1)
+    nothing = b.layer("expand", b.value(0.0, parts.dtype), shape=list(shape))
+    rows = []
+    for r in range(sh):
+        columns = [b.reshape(phases.get((r, q), nothing), apart) for q in range(sw)]
+        rows.append(b.layer("concat", *columns, axis=5) if sw > 1 else columns[0])
+    image = b.layer("concat", *rows, axis=3) if sh > 1 else rows[0]
+    return b.reshape(image, (*parts.shape[:2], whole[0] * sh, whole[1] * sw))
 
 
 # ---- Repetitions ----
@@ -266,6 +313,7 @@ TABLE = {
     "channel_shuffle.default native_channel_shuffle.default": _channel_shuffle,
     "unfold.default unfold_copy.default": _unfold,
     "im2col.default": _im2col,
+    "col2im.default": _col2im,
     "repeat.default": _repeat,
     "tile.default": _tile,
     "repeat_interleave.self_int": _repeat_interleave,
