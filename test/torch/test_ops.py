@@ -244,6 +244,8 @@ SHAPES = {
     "movedim": lambda x: x.movedim(1, 3) + 1, "movedim 2": lambda x: x.movedim((1, 2), (3, 1)) + 1,
     "repeat": lambda x: x.repeat(1, 2, 1, 3), "repeat more": lambda x: x.mean(1).repeat(2, 1, 1, 1),
     "unfold": lambda x: x.unfold(2, 3, 2), "im2col": lambda x: F.unfold(x, 3, padding=1, stride=2),
+    "empty": lambda x: torch.empty(5).fill_(2) * x, "new_empty": lambda x: x.new_empty(7, 1).zero_() + x,
+    "empty_like": lambda x: torch.empty_like(x).copy_(x * 2),
     "col2im": lambda x: F.fold(F.unfold(x, 3, padding=1, stride=2), (7, 5), 3, padding=1, stride=2),
     "col2im dilated": lambda x: F.fold(F.unfold(x, (2, 3), (3, 1), 1, (2, 1)), (7, 5), (2, 3), (3, 1), 1, (2, 1)),
     "col2im apart": lambda x: F.fold(F.unfold(x[:, :, :6, :4], 2, stride=2), (6, 4), 2, stride=2),

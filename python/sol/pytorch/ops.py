@@ -512,6 +512,8 @@ TABLE = {
     "constant_pad_nd.default pad.default": _pad,
     "full.default zeros.default zeros_like.default new_zeros.default": _full,
     "full_like.default new_full.default": _full,
+    # Memory with any values, which a later op fills: with zeros they are the same at each call.
+    "empty.memory_format empty_like.default new_empty.default": _full,
     "ones.default ones_like.default new_ones.default": _ones,
 }
 
