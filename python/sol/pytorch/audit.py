@@ -181,7 +181,7 @@ def _interpret(function, model, args):
 
     def run(policy):
         options = OPTIONS | {"side_effect_replay_policy": policy}
-        with config.patch(options), utils.get_metrics_context():
+        with config.patch(options), utils.get_metrics_context(), _exporting():
             return fullgraph_capture(function, (model, args))
 
     try:
@@ -198,6 +198,17 @@ def _interpret(function, model, args):
             raise Writes(f"its forward writes to {effects}") from error
         kind = MayRefuse if _is_of_forward(error) else Broken
         raise kind(_describe(error)) from error
+
+
+@contextlib.contextmanager
+def _exporting():
+    """Lets torch.compiler.is_exporting() be true, as in torch.export: the forward must take the same branches here."""
+    before = torch.compiler._is_exporting_flag
+    torch.compiler._is_exporting_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_exporting_flag = before
 
 
 def _is_of_forward(error):

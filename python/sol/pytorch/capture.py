@@ -32,6 +32,7 @@ from sol.pytorch.inputs import (
     name_sizes,
 )
 from sol.pytorch.reads import Reads
+from sol.pytorch.replaced import replaced_code
 from sol.pytorch.structure import Made, flatten
 
 # The wrapper's attribute that holds the model: all names in the exported program begin with it.
@@ -250,7 +251,7 @@ def _capture_sizes(model, specs, structure, sizes):
     shapes = fill_shapes(tensors, sizes)
     examples = tuple(torch.zeros(n, dtype=spec.dtype) for n, spec in zip(shapes, tensors))
     flat = _Flat(model, specs, structure)
-    with LOCK, _eval_mode(model), _same_attributes(model), torch.no_grad(), quiet():
+    with LOCK, _eval_mode(model), _same_attributes(model), torch.no_grad(), quiet(), replaced_code():
         try:
             reads = audit(model, _build(specs, structure, examples))
             exported = _export(flat, examples, _find_open(tensors, shapes))

@@ -179,6 +179,8 @@ class Walker:
             return self._roots[source.local_name]
         if kind == "GlobalSource":
             return self._global(source.global_name)
+        if kind == "ImportSource" and source.module_name in sys.modules:
+            return self._entry(sys.modules, source.module_name)
         step = STEPS.get(kind)
         if step is None:
             raise Unwatchable(source_name(source))
