@@ -26,11 +26,21 @@ from sol.measure import memory, profile, report
 if TYPE_CHECKING:  # for editors and type checkers; at run time __getattr__ imports these names
     from sol import bench, onnx, pytorch
     from sol.onnx import Network, load
-    from sol.pytorch import fallbacks, graphs, host_nodes, input, optimize, recompiles, refresh
+    from sol.pytorch import (
+        fallback_count,
+        fallbacks,
+        graphs,
+        host_nodes,
+        input,
+        optimize,
+        recompile_reasons,
+        recompiles,
+        refresh,
+    )
 
 __all__ = [
-    "Network", "bench", "cache", "config", "deploy", "deployment", "device", "devices", "fallbacks", "graphs", "host_nodes", "input", "load", "log",
-    "memory", "onnx", "optimize", "profile", "pytorch", "recompiles", "refresh", "report", "versions",
+    "Network", "bench", "cache", "config", "deploy", "deployment", "device", "devices", "fallback_count", "fallbacks", "graphs", "host_nodes", "input", "load", "log",
+    "memory", "onnx", "optimize", "profile", "pytorch", "recompile_reasons", "recompiles", "refresh", "report", "versions",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

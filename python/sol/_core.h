@@ -1,6 +1,6 @@
 /*
  * Declarations that the files of the extension share: _core.c (the module, conversions), _model.c, _host.c, _program.c,
- * _session.c, _info.c, _guard.c, _slots.c, _deploy.c, _shortcut.c. Each Python type has a file, a spec, and a type object, which PyInit__core makes.
+ * _session.c, _info.c, _guard.c, _slots.c, _deploy.c, _held.c, _shortcut.c. Each Python type has a file, a spec, and a type object, which PyInit__core makes.
  *
  * As in CPython's API, a function that returns an object returns a new reference, or NULL with an exception set.
  */
@@ -96,6 +96,21 @@ void slots_clear(struct slots *slots);
 void slots_fetch(const struct slots *slots);
 /* Whether any slot has another value than expected. Never leaves an exception set. */
 bool slots_changed(struct slots *slots);
+
+/* The held arguments of a shortcut: tensors and numbers that each call must pass again (_held.c). Zeros: none. */
+struct held {
+    struct held_item *item;
+    Py_ssize_t n;
+};
+
+/* Adds the argument with index `at`; `description`: (weak reference to the tensor, address of its memory), or (number, None).
+ * view_tensor must not be NULL. Returns -1 with an exception set; then, too, the caller must call held_clear. */
+int held_add(struct held *held, Py_ssize_t at, PyObject *description);
+void held_clear(struct held *held);
+/* Whether the held arguments are the same tensors, and equal numbers. `args`: a tuple with all arguments. May leave an exception set. */
+bool held_given(const struct held *held, PyObject *args);
+/* Whether the held arguments, for which held_given was true, lie in the same memory. May leave an exception set. */
+bool held_in_place(const struct held *held, PyObject *args);
 
 /* ---- Tensors of any framework ---- */
 

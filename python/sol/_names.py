@@ -10,7 +10,18 @@ import importlib.util
 # The framework that each frontend needs, and the frontend that owns each name.
 FRONTENDS = {"pytorch": "torch", "onnx": "numpy"}
 OWNERS = dict.fromkeys(
-    ("fallbacks", "graphs", "host_nodes", "input", "optimize", "recompiles", "refresh"), "pytorch"
+    (
+        "fallback_count",
+        "fallbacks",
+        "graphs",
+        "host_nodes",
+        "input",
+        "optimize",
+        "recompile_reasons",
+        "recompiles",
+        "refresh",
+    ),
+    "pytorch",
 )
 OWNERS |= dict.fromkeys(("Network", "load"), "onnx")
 MODULES = {"pytorch", "onnx", "bench"}

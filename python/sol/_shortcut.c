@@ -25,6 +25,7 @@ enum { MAX_PORTS = 16 };
 
 /* The expected dtype and shape of an input. dim -1: the batch size, which is equal in all inputs. */
 struct input {
+    int at; /* index of the argument */
     int code, bits, ndim;
     int64_t dim[SOL_MAX_RANK];
 };
@@ -46,8 +47,11 @@ struct shortcut_object {
     PyObject *verdicts;
     PyObject *build; /* function(list of outputs) -> result; None: the result is the only output */
     struct input input[MAX_PORTS];
-    int n_inputs, n_outputs, n_taken, n_threads;
-    int taken[MAX_PORTS]; /* for each input of the program the index of its argument */
+    struct held held;  /* all other arguments */
+    Py_ssize_t n_args; /* n_inputs, n_sizes, and held.n */
+    int n_inputs, n_sizes, n_outputs, n_taken, n_threads;
+    int taken[MAX_PORTS];   /* for each input of the program its index in `input` */
+    int size_at[MAX_PORTS]; /* indices of the arguments that are the batch size itself, as an integer */
     int64_t won;          /* a batch whose verdict is True, valid for `n_threads`; 0: none */
     double granted, left; /* seconds for calls of batches without a verdict */
     bool is_refused;      /* a call was not a usual one; the shortcut makes no further attempt */
@@ -72,26 +76,39 @@ static int parse_input(struct input *input, PyObject *spec) {
     return fits ? 0 : -1;
 }
 
+static int refuse_ports(void) {
+    PyErr_SetString(PyExc_NotImplementedError, "no shortcut for so many inputs or outputs");
+    return -1;
+}
+
+/* `spec`: (dtype, shape); None: the batch size; or the description of a held argument. */
+static int parse_arg(struct shortcut_object *s, Py_ssize_t at, PyObject *spec) {
+    if (spec != Py_None && (!PyTuple_Check(spec) || PyTuple_Size(spec) != 2))
+        return PyErr_SetString(PyExc_TypeError, "expected a pair for each argument"), -1;
+    if (spec != Py_None && !PyUnicode_Check(PyTuple_GetItem(spec, 0)))
+        return view_tensor ? held_add(&s->held, at, spec) : refuse_ports();
+    if (s->n_inputs + s->n_sizes == MAX_PORTS) return refuse_ports();
+    if (spec == Py_None) return s->size_at[s->n_sizes++] = (int)at, 0;
+    s->input[s->n_inputs].at = (int)at;
+    return parse_input(&s->input[s->n_inputs++], spec);
+}
+
 static int parse_inputs(struct shortcut_object *s, PyObject *inputs, PyObject *taken) {
-    Py_ssize_t n_inputs = PyTuple_Size(inputs), n_taken;
+    Py_ssize_t n_taken;
+    s->n_args = PyTuple_Size(inputs);
+    for (Py_ssize_t i = 0; i < s->n_args; i++)
+        if (parse_arg(s, i, PyTuple_GetItem(inputs, i))) return -1;
     int64_t *index = get_ints(taken, &n_taken);
     if (!index) return -1;
     s->n_outputs = sol_program_n_outputs(((struct program_object *)s->program)->program);
-    bool fits = n_inputs <= MAX_PORTS && n_taken <= MAX_PORTS && s->n_outputs <= MAX_PORTS;
+    bool fits = n_taken <= MAX_PORTS && s->n_outputs <= MAX_PORTS;
     for (Py_ssize_t i = 0; fits && i < n_taken; i++) {
+        fits = index[i] >= 0 && index[i] < s->n_inputs;
         s->taken[i] = (int)index[i];
-        fits = index[i] >= 0 && index[i] < n_inputs;
     }
     free(index);
-    if (!fits) {
-        PyErr_SetString(PyExc_NotImplementedError, "no shortcut for so many inputs or outputs");
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < n_inputs; i++)
-        if (parse_input(&s->input[i], PyTuple_GetItem(inputs, i))) return -1;
-    s->n_inputs = (int)n_inputs;
     s->n_taken = (int)n_taken;
-    return 0;
+    return fits ? 0 : refuse_ports();
 }
 
 /* Checks what the constructor's format string does not: types of items, and that the objects belong together. Returns -1 with
@@ -146,6 +163,7 @@ static int shortcut_clear(PyObject *self) {
 static void shortcut_dealloc(PyObject *self) {
     PyObject_GC_UnTrack(self);
     shortcut_clear(self);
+    held_clear(&((struct shortcut_object *)self)->held);
     free_object(self);
 }
 
@@ -153,7 +171,7 @@ static void shortcut_dealloc(PyObject *self) {
 
 struct shortcut_call {
     struct shortcut_object *s;
-    PyObject *own; /* the module's __dict__ */
+    PyObject *args, *own; /* a tuple; the module's __dict__ */
     int64_t batch; /* -1: no input has an open size */
     const void *in[MAX_PORTS];
     void *out[MAX_PORTS];
@@ -238,13 +256,25 @@ static bool take_input(struct shortcut_call *call, int i, PyObject *tensor, void
     return refused == Py_False;
 }
 
-static bool take_inputs(struct shortcut_call *call, PyObject *args) {
+/* As take_input, for the batch size as an argument. */
+static bool take_batch(struct shortcut_call *call, PyObject *size) {
+    int64_t batch = PyLong_Check(size) ? PyLong_AsLongLong(size) : 0;
+    if (batch <= 0) return false;
+    if (call->batch < 0) call->batch = batch;
+    return batch == call->batch;
+}
+
+static bool take_inputs(struct shortcut_call *call) {
+    const struct shortcut_object *s = call->s;
     void *address[MAX_PORTS];
-    if (!PyTuple_Check(args) || PyTuple_Size(args) != call->s->n_inputs) return false;
-    for (int i = 0; i < call->s->n_inputs; i++)
-        if (!take_input(call, i, PyTuple_GetItem(args, i), &address[i])) return false;
-    for (int i = 0; i < call->s->n_taken; i++) call->in[i] = address[call->s->taken[i]];
-    return true;
+    if (!PyTuple_Check(call->args) || PyTuple_Size(call->args) != s->n_args) return false;
+    for (int i = 0; i < s->n_inputs; i++)
+        if (!take_input(call, i, PyTuple_GetItem(call->args, s->input[i].at), &address[i]))
+            return false;
+    for (int i = 0; i < s->n_sizes; i++)
+        if (!take_batch(call, PyTuple_GetItem(call->args, s->size_at[i]))) return false;
+    for (int i = 0; i < s->n_taken; i++) call->in[i] = address[s->taken[i]];
+    return held_given(&s->held, call->args);
 }
 
 static bool make_outputs(struct shortcut_call *call, PyObject *shapes) {
@@ -286,7 +316,8 @@ static bool look_around(void *user) {
     struct shortcut_object *s = call->s;
     PyObject *shapes = find_batch(call);
     call->is_usual = shapes && has_values(s->values, call->own) && has_answers(s->questions) &&
-                     is_unchanged(s->guards) && sol_threads() == s->n_threads &&
+                     is_unchanged(s->guards) && held_in_place(&s->held, call->args) &&
+                     sol_threads() == s->n_threads &&
                      make_outputs(call, shapes);
     if (!call->is_usual) s->is_refused = true;
     PyErr_Clear();
@@ -336,9 +367,8 @@ static PyObject *shortcut_run(PyObject *self, PyObject *const *args, Py_ssize_t 
         PyErr_SetString(PyExc_TypeError, "expected a tuple and a dict");
         return NULL;
     }
-    struct shortcut_call call = {.s = s, .own = args[1], .batch = -1};
-    if (!s->is_refused && s->parts && take_inputs(&call, args[0]) && find_batch(&call) &&
-        may_run(&call))
+    struct shortcut_call call = {.s = s, .args = args[0], .own = args[1], .batch = -1};
+    if (!s->is_refused && s->parts && take_inputs(&call) && find_batch(&call) && may_run(&call))
         return call.is_undecided ? run_undecided(&call) : run_call(&call);
     PyErr_Clear();
     return Py_NewRef(Py_NotImplemented);

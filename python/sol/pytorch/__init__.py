@@ -21,12 +21,21 @@ from sol import (
     versions,
 )
 from sol.pytorch.deploy import deploy
+from sol.pytorch.fallback import fallback_count
 from sol.pytorch.inputs import input
-from sol.pytorch.optimize import fallbacks, graphs, host_nodes, optimize, recompiles, refresh
+from sol.pytorch.optimize import (
+    fallbacks,
+    graphs,
+    host_nodes,
+    optimize,
+    recompile_reasons,
+    recompiles,
+    refresh,
+)
 
 __all__ = [
-    "cache", "config", "deploy", "deployment", "device", "devices", "fallbacks", "graphs", "host_nodes", "input", "log", "memory", "optimize", "profile",
-    "recompiles", "refresh", "report", "versions",
+    "cache", "config", "deploy", "deployment", "device", "devices", "fallback_count", "fallbacks", "graphs", "host_nodes", "input", "log", "memory", "optimize", "profile",
+    "recompile_reasons", "recompiles", "refresh", "report", "versions",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import torch
 from sol import log
 from sol.pytorch.audit import find_reads
 from sol.pytorch.dynamo import Backend
+from sol.pytorch.engine import Options
 from sol.pytorch.reads import ABSENT, is_same
 from sol.pytorch.watch import INTERNAL
 
@@ -45,7 +46,7 @@ class Breaks:
 
     def __init__(self, module, name, reason, fallbacks):
         self.reason = reason
-        self.backend = Backend(name, self._note_reads)
+        self.backend = Backend(Options(name, None, False), self._note_reads)
         self._module = module
         self._reads = []
         self._attributes = {}  # (module, name) -> the value that a graph reads

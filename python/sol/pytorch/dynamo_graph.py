@@ -26,7 +26,7 @@ class Split(NamedTuple):
 
     ``weights``: positions of weights; ``tensors``: of other tensors, and of integers that vary, each of which stands for a tensor
     of that size; ``sizes``: {position of an integer: (number of the tensor, dim) whose size it is}; ``numbers``: positions of all
-    other inputs. ``specs``: a TensorSpec for each of ``tensors``. ``names``, ``dims``: the open sizes, as inputs.name_sizes returns.
+    other inputs, whose values are compiled in. ``specs``: a TensorSpec for each of ``tensors``. ``names``, ``dims``: the open sizes, as inputs.name_sizes returns.
     ``body``: the graph that returns the roots only. ``rest``: the module that returns all results, called with the graph's
     inputs and the roots; None if the roots are the results. ``n_roots``: their number.
     """
@@ -73,10 +73,11 @@ def split(module, is_weight):
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     values = [_value(node) for node in inputs]
     weights = [i for i, x in enumerate(values) if is_weight[i] and _is_static(x)]
-    tensors = [i for i, x in enumerate(values) if _is_tensor(x) and i not in weights]
+    others = [i for i, x in enumerate(values) if _is_tensor(x) and i not in weights]
+    tensors = [i for i in others if not _is_float(inputs[i])]
     symbols, sizes = _find_symbols(tensors, values), {}
     for i, x in enumerate(values):
-        if isinstance(x, torch.SymInt):
+        if not isinstance(_fix(x), int) and isinstance(x, torch.SymInt):
             if str(x) not in symbols:
                 symbols[str(x)] = len(tensors), 0
                 tensors.append(i)
@@ -88,7 +89,7 @@ def split(module, is_weight):
     is_plain = [id(x) for x in roots] == [id(x) for x in results]
     return Split(
         weights, tensors, sizes, numbers, specs, names, dims,
-        _make_body(module, roots), None if is_plain else _make_rest(module, inputs, roots, results), len(roots),
+        _make_body(module, roots, [inputs[i] for i in numbers]), None if is_plain else _make_rest(module, inputs, roots, results), len(roots),
     )  # fmt: skip
 
 
@@ -105,12 +106,35 @@ def _is_tensor(value):
     return isinstance(value, torch.Tensor)
 
 
+def _is_float(node):
+    """Whether an input is a Python float, which Dynamo passes as a tensor if it may vary: only its value is read."""
+    value = _value(node)
+    is_scalar = _is_tensor(value) and value.dtype is torch.float64 and value.dim() == 0
+    return is_scalar and bool(node.users) and all(map(_is_item, node.users))
+
+
+def _is_item(node):
+    return node.op == "call_method" and node.target == "item"
+
+
+def is_float(node):
+    """Whether a node reads the value of a Python float among the inputs."""
+    given = node.args[0] if _is_item(node) else node
+    return given is not node and given.op == "placeholder" and _is_float(given)
+
+
+def _fix(size):
+    """Returns a size as an integer if Dynamo has found out that it has one value only; else as it is."""
+    fixed = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
+    return size if fixed is None else fixed
+
+
 def _is_static(value):
-    return _is_tensor(value) and all(isinstance(size, int) for size in value.shape)
+    return _is_tensor(value) and all(isinstance(size, int) for size in _shape(value))
 
 
 def _shape(value):
-    return value.shape if _is_tensor(value) else (value,)
+    return tuple(map(_fix, value.shape if _is_tensor(value) else (value,)))
 
 
 def _make_spec(name, value):
@@ -203,13 +227,16 @@ def _as_list(value):
 # ---- Graphs ----
 
 
-def _make_body(module, roots):
-    """Returns a module like Dynamo's that returns the roots."""
+def _make_body(module, roots, numbers):
+    """Returns a module like Dynamo's that returns the roots. ``numbers``: the inputs that are numbers, floats as such."""
     graph, copies = Graph(), {}
     for node in module.graph.nodes:
         if node.op == "output":
             break
         if _sets_grad_mode(node):
+            continue
+        if is_float(node) and node.args[0] in numbers:
+            copies[node] = copies[node.args[0]]
             continue
         copies[node] = graph.node_copy(node, lambda x: copies[x])
     graph.output([copies[x] for x in roots])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Graph, GraphModule, map_arg
 
-from sol.pytorch.dynamo_graph import storage_of
+from sol.pytorch.dynamo_graph import is_float, storage_of
 
 # A graph whose head would need one of these has no head.
 ANCHORS = {
@@ -71,8 +71,8 @@ def _value(node):
 
 
 def _has_float(node):
-    """Whether a node computes, or computes by, a float that depends on open sizes."""
-    values = [_value(node), *(_value(x) for x in node.all_input_nodes)]
+    """Whether a node computes, or computes by, a float that depends on open sizes. Floats among the inputs do not."""
+    values = [_value(x) for x in (node, *node.all_input_nodes) if not is_float(x)]
     return any(isinstance(x, torch.SymFloat) for x in values)
 
 

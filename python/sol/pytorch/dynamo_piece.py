@@ -25,6 +25,7 @@ from sol.pytorch.audit import CannotCapture, find_explanation
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import LOCK, capture_graph
 from sol.pytorch.dynamo_head import find_head
+from sol.pytorch.dynamo_weights import Packed
 from sol.pytorch.engine import outside, without_collections
 from sol.pytorch.importer import ANCHORS
 from sol.pytorch.inputs import check_tensor
@@ -32,7 +33,6 @@ from sol.pytorch.modes import find_mode
 from sol.pytorch.nodes import describe_graph, find_line
 from sol.pytorch.plan import compile_plan, follow_threads
 from sol.pytorch.selector import is_on, make_selector
-from sol.pytorch.watch import find_tensor, make_weight_guard
 
 # A graph without ANCHORS is compiled if it has so many layers that compute: Dynamo makes many graphs of a few operators around
 # Python, and the call of a program takes as long as some of PyTorch's pointwise operators on small tensors.
@@ -41,6 +41,8 @@ MIN_LAYERS = 4
 MAX_SIZES = 8
 # The number of sets of numbers that a graph is compiled for.
 MAX_NUMBERS = 4
+# What a shortcut compares of a module: nothing, as Dynamo's guards check it.
+NO_MODULE = {}
 # Stands for an integer among the inputs of a call: the program reads the integer as a size, and no elements.
 UNREAD = torch.empty(1, dtype=torch.bool)
 
@@ -99,19 +101,21 @@ class Fallback(NamedTuple):
 
 class Piece:
     """One graph of Dynamo, as the function that Dynamo calls. ``name``: for messages. ``refusal``: why SOL never runs it, or None.
-    ``end``: the Break at its end, or None.
+    ``end``: the Break at its end, or None. ``is_strict``: NotImplementedError instead of a fallback; SOL then computes everything.
 
     SOL captures the graph at its first call, not while Dynamo compiles: a capture needs PyTorch's state to itself.
     """
 
-    def __init__(self, backend, module, inputs):
+    def __init__(self, backend, module, inputs, is_strict=False):
         self.name = _name(module)
         self.end = _find_break(module)
         self.refusal = self._split = self._head = None
         self.parameters = list(module.parameters())
         self._backend = backend
+        self._is_strict = is_strict
         self._module = module
         self._entries = []
+        self._shortcut = None  # of the last call that SOL ran
         self._is_empty = False  # only views and sizes
         self._is_small = False  # it does not pay to compile it for each size
         self._open_refusal = None  # the reason why no plan for open sizes exists
@@ -148,10 +152,22 @@ class Piece:
         """Returns the HostNodes of the first plan."""
         return next((list(x.plan.hosts) for x in self._entries if x.plan), [])
 
+    def refresh(self):
+        """Drops all packed weights."""
+        self._shortcut = None
+        for entry in self._entries:
+            if entry.plan:
+                entry.packed.clear()
+
     # ---- A call ----
 
     def run(self, *args):
         """Runs one call, in SOL if possible, else as Dynamo's graph."""
+        shortcut = self._shortcut
+        if shortcut is not None:
+            roots = shortcut.run(args, NO_MODULE)
+            if roots is not NotImplemented:
+                return self._finish(roots, args)
         if self._is_empty:
             return self._module(*args)
         if self.refusal:
@@ -161,7 +177,13 @@ class Piece:
         reason = find_mode(self, args)
         if reason:
             return self._fall_back(reason, True, args)
-        result = self._run_in_sol(self._head.convert(args) if self._head else args)
+        remaining = self._head.convert(args) if self._head else args
+        try:
+            result = self._run_in_sol(remaining)
+        except (IndexError, ValueError) as error:
+            if self._is_strict:
+                raise
+            result = _describe_refusal(error)
         return self._fall_back(*result, args) if isinstance(result, Fallback) else result
 
     def _run_in_sol(self, args):
@@ -175,13 +197,14 @@ class Piece:
         except (TypeError, ValueError) as error:
             return Fallback(str(error))
         sizes = self._find_sizes(args)
-        numbers = tuple((type(args[i]), repr(args[i])) for i in split.numbers)
+        numbers = tuple((type(x), repr(x)) for x in self._numbers(args))
         entry = self._find_entry(numbers, sizes, args)
         sizes = entry.key(sizes)
         reason = entry.reason or entry.plan.refusal(sizes)
         return Fallback(reason) if reason else self._run(entry, tensors, sizes, args)
 
     def _run(self, entry, tensors, sizes, args):
+        """Runs one call by ``entry``. ``tensors``: contiguous. Returns the results, or a Fallback."""
         packed, selector = self._find_packed(entry, args), entry.selector
         if isinstance(packed, str):
             return Fallback(packed)
@@ -194,15 +217,24 @@ class Piece:
         def run_sol():
             return self._finish(entry.plan.run(packed.weights, tensors, sizes, caller), args)
 
-        if selector is None or not is_on() or selector.has_won(sizes):
-            return run_sol()
-        reason = selector.find_reason(sizes)
-        if reason:
+        selector = selector if is_on() else None
+        if selector is None or selector.has_won(sizes):
+            result = run_sol()
+        elif reason := selector.find_reason(sizes):
             return Fallback(reason)
-        size = functools.partial(entry.plan.memory, sizes)
-        return selector.call(
-            sizes, lambda: sum(size().values()), run_sol, lambda: self._remaining(*args)
-        )
+        else:
+            size = functools.partial(entry.plan.memory, sizes)
+            result = selector.call(
+                sizes,
+                lambda: sum(size().values()),
+                run_sol,
+                lambda: self._remaining(*args),
+                packed.shortcut,
+            )
+        if not (self._head or entry.sizes or entry.plan.writes):
+            packed.renew_shortcut(self._split, entry, sizes, self._numbers(args), selector)
+            self._shortcut = packed.shortcut
+        return result
 
     def _caller(self, args):
         """Returns the Caller of a call. No result is a tensor of the module: such results are not among the roots."""
@@ -217,16 +249,19 @@ class Piece:
         return tuple(roots) if rest is None else rest(*args, *roots)
 
     def _fall_back(self, reason, is_mode, args):
-        self._backend.note_fallback(self.name, reason, is_mode)
+        if self._is_strict and not is_mode:
+            raise NotImplementedError(f"{self.name}: {reason}")
+        self._backend.note_fallback(self, reason, is_mode)
         return self._module(*args)
 
     def _find_sizes(self, args):
-        """Returns the key of the open sizes."""
+        """Returns the key of the open sizes: the batch size, if it is the only one."""
         split = self._split
         found = dict.fromkeys(split.names)
         for (i, d), name in split.dims.items():
             found[name] = _shape(args[split.tensors[i]])[d]
-        return tuple(found.values()) or None
+        values = tuple(found.values())
+        return values[0] if split.names == ["n"] else values or None
 
     # ---- Plans ----
 
@@ -265,7 +300,8 @@ class Piece:
         return Entry(None, reason, numbers, sizes)
 
     def _with_plan(self, plan, numbers, sizes=None):
-        selector = None if plan.writes else make_selector(self._backend.options)
+        decides = not (plan.writes or self._is_strict)
+        selector = make_selector(self._backend.options) if decides else None
         return Entry(plan, None, numbers, sizes, selector, {})
 
     def _try_plan(self, sizes, args):
@@ -294,16 +330,30 @@ class Piece:
             named = [], {}
         captured = capture_graph(part, specs, shapes, sizes, named)
         graph, times = describe_graph(captured.exported), [start, perf_counter()]
-        batch = sizes[0] if named[0][:1] == ["n"] else None
         name = f"{self._backend.name} {self.name}"
         needs_anchor = is_fixed and bool(split.names)
         check = functools.partial(_check_worth, needs_anchor=needs_anchor)
-        return compile_plan(captured, graph, part, name, batch, True, times, check)
+        check, partial = (None, False) if self._is_strict else (check, True)
+        return compile_plan(
+            captured, graph, part, name, self._hint(named, sizes), partial, times, check
+        )
+
+    def _hint(self, named, sizes):
+        """Returns the batch size to tune for: the one that the user gave, or the one of this call; None if it is not open."""
+        if named[0][:1] != ["n"]:
+            return None
+        batch = sizes[0] if isinstance(sizes, tuple) else sizes
+        return self._backend.options.batch_hint or batch
 
     def _part(self, args):
         split = self._split
         weights = [args[i].detach() for i in split.weights]
-        return dynamo_graph.Part(split, weights, [args[i] for i in split.numbers])
+        return dynamo_graph.Part(split, weights, self._numbers(args))
+
+    def _numbers(self, args):
+        """Returns the numbers of a call. A float may be passed as a tensor."""
+        given = [args[i] for i in self._split.numbers]
+        return [x.item() if isinstance(x, torch.Tensor) else x for x in given]
 
     # ---- Weights ----
 
@@ -322,33 +372,18 @@ class Piece:
             except ValueError as error:
                 return str(error)
             packed = Packed(weights, given, entry.plan, part)
+            self._backend.note_caller(self)
             if key not in entry.packed and given:
-                weakref.finalize(given[0], entry.packed.pop, key, None).atexit = False
+                weakref.finalize(given[0], _forget, weakref.ref(self), entry, key).atexit = False
             entry.packed[key] = packed
         return packed
 
 
-class Packed:
-    """Packed weights of a graph, for one set of tensors. It holds no reference to the tensors, as Dynamo never frees a graph.
-
-    The guard watches detached tensors of the same memory, which share the version counters; so an optimizer's step is noticed.
-    """
-
-    def __init__(self, weights, tensors, plan, part):
-        self.weights = weights
-        self._refs = [weakref.ref(x) for x in tensors]
-        self._addresses = [x.data_ptr() for x in tensors]
-        self._guard = make_weight_guard([find_tensor(part, name) for name in plan.kept])
-
-    def holds(self, tensors):
-        """Whether these are the tensors, in the same memory and with the same values."""
-        return (
-            all(
-                ref() is x and x.data_ptr() == address
-                for ref, x, address in zip(self._refs, tensors, self._addresses)
-            )
-            and not self._guard.check()
-        )
+def _forget(ref, entry, key):
+    """Frees the packed weights of tensors that are dead. ``ref``: weak reference to the Piece."""
+    packed, piece = entry.packed.pop(key, None), ref()
+    if packed and piece and piece._shortcut is packed.shortcut:
+        piece._shortcut = None
 
 
 # ---- Facts of graphs ----
@@ -388,6 +423,15 @@ def _check_worth(imported, needs_anchor=False):
     if (imported.n_layers < MIN_LAYERS or needs_anchor) and kinds.isdisjoint(ANCHORS):
         is_final = imported.n_layers < MIN_LAYERS
         raise TooSmall(f"SOL would compute only {imported.n_layers} operations", is_final)
+
+
+def _describe_refusal(error):
+    """Returns the Fallback for a call whose data SOL has refused. The call has changed nothing (struct update in src/ir/ir.h).
+
+    The reason has no values, so that bad data cannot make the table of reasons grow. PyTorch raises its own exception.
+    """
+    bad_index = isinstance(error, IndexError)
+    return Fallback("an index in the data is out of range" if bad_index else str(error))
 
 
 def _describe(error):

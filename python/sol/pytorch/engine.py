@@ -29,6 +29,7 @@ from sol.pytorch.aliases import Caller
 from sol.pytorch.audit import Broken, CannotCapture, Writes
 from sol.pytorch.builder import DependsOnData, Unsupported
 from sol.pytorch.capture import LOCK, Refused
+from sol.pytorch.fallback import count_fallback
 from sol.pytorch.inputs import (
     ConstantSpec,
     TensorSpec,
@@ -153,6 +154,13 @@ class Engine:
         state = self._state
         entry = state.first(self._key) if state else None
         return entry.breaks.backend.graphs() if entry and entry.breaks else []
+
+    @property
+    def made_again(self):
+        """A Recompile for each graph that torch.compile made again, if the module runs in several graphs."""
+        state = self._state
+        entry = state.first(self._key) if state else None
+        return entry.breaks.backend.made_again if entry and entry.breaks else []
 
     def find_run(self, args):
         """Returns (plan, weights, tensors, batch) of an inference call with these inputs, without running it.
@@ -383,6 +391,7 @@ class Engine:
         return self._run_eager(args, kwargs)
 
     def _count(self, reason, is_mode=False):
+        count_fallback()
         self.fallbacks[reason] += 1
         if reason == GRADIENT:
             self._log(f"{reason}; for inference call it inside of torch.no_grad()")

@@ -1,9 +1,14 @@
-"""The public functions ``optimize``, ``fallbacks``, ``host_nodes``, ``recompiles`` and ``refresh``."""
+"""The public functions ``optimize``, ``fallbacks``, ``host_nodes``, ``graphs``, ``recompiles``, ``recompile_reasons`` and ``refresh``.
+
+The reports take what ``sol.optimize`` returned, whose Engine has them, or what torch.compile returned, which has a Report.
+"""
 
 import torch
 
 from sol import devices
 from sol.config import config
+from sol.pytorch.checks import check_batch_size
+from sol.pytorch.dynamo_report import find_report
 from sol.pytorch.engine import Engine, Options
 from sol.pytorch.inputs import ConstantSpec, TensorSpec, make_specs
 from sol.pytorch.module import Optimized
@@ -39,7 +44,7 @@ def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=
         raise TypeError(
             "sol.optimize: say what the model takes, such as sol.input([0, 3, 224, 224])"
         )
-    _check_batch_size(batch_size)
+    check_batch_size(batch_size, "sol.optimize")
     _check_device(config["compiler::device"])
     specs, structure = make_specs(inputs, first_is_any=_first_is_any(vdims))
     _check_tensors(specs)
@@ -49,15 +54,6 @@ def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=
     engine = Engine(model, specs, structure, Options(name, batch_size, bool(fullgraph)), refusal)
     engine.prepare()
     return Optimized(model, engine)
-
-
-def _check_batch_size(n):
-    if n is None:
-        return
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise TypeError(f"sol.optimize: batch_size must be an integer, not {n!r}")
-    if not 0 < n < 2**31:
-        raise ValueError(f"sol.optimize: batch_size={n}")
 
 
 def _check_device(name):
@@ -86,56 +82,71 @@ def _first_is_any(vdims):
 
 
 def fallbacks(module):
-    """Returns {reason: number of calls} for the calls of an optimized module that fell back to PyTorch.
+    """Returns {reason: number of calls} for the calls of an optimized or compiled module that fell back to PyTorch.
 
-    If the next call is known to fall back, its reason is included, with 0 if no call met it yet. If the module runs in several
-    graphs, calls of single graphs are counted, with the graph's name before the reason. Raises TypeError for any other module.
+    ``module``: what ``sol.optimize`` returned, or ``torch.compile(..., backend="sol")``, also for a function. If the next call is
+    known to fall back, its reason is included, with 0 if no call met it yet. If it runs in several graphs, or by torch.compile,
+    calls of single graphs are counted, with the graph's name before the reason. Raises TypeError for anything else.
     """
-    return _engine(module).reasons()
+    return _source(module).reasons()
 
 
 def host_nodes(module):
-    """Returns a list of the operations that PyTorch computes inside of the program of an optimized module.
+    """Returns a list of the operations that PyTorch computes inside of the program of an optimized or compiled module.
 
-    Each item has the fields ``call`` (the operator with its arguments), ``origin`` (the user's line) and ``reason`` (why SOL
-    does not compute it). The list is empty if SOL computes everything, and if PyTorch runs the whole module: then
-    ``fallbacks`` has the reason. Raises TypeError for any other module.
+    ``module``: as for ``fallbacks``. Each item has the fields ``call`` (the operator with its arguments), ``origin`` (the user's
+    line) and ``reason`` (why SOL does not compute it). The list is empty if SOL computes everything, and if PyTorch runs the whole
+    module: then ``fallbacks`` has the reason. Raises TypeError for anything else.
     """
-    return _engine(module).host_nodes()
+    return _source(module).host_nodes()
 
 
 def graphs(module):
-    """Returns a list of the graphs in which an optimized module runs, if one graph cannot replace its forward.
+    """Returns a list of the graphs in which an optimized or compiled module runs, if it is divided by torch.compile.
 
-    Such a forward needs Python between operators, such as a condition on the values of a tensor. It is divided by torch.compile,
-    from the first call on. Each item has the fields ``name``, ``reason`` (why PyTorch runs this graph, or None) and ``end`` (why
-    the graph ends, with the user's line, or None). The list is empty if SOL runs the forward as one graph, and if PyTorch runs
-    it: then ``fallbacks`` has the reason. Raises TypeError for any other module.
+    ``module``: as for ``fallbacks``. ``sol.optimize`` divides a forward that needs Python between operators, such as a condition on
+    the values of a tensor, from the first call on; the list is empty if SOL runs the forward as one graph, and if PyTorch runs it:
+    then ``fallbacks`` has the reason. torch.compile makes at least one graph. Each item has the fields ``name``, ``reason`` (why
+    PyTorch runs this graph, or None) and ``end`` (why the graph ends, with the user's line, or None). Raises TypeError for anything
+    else.
     """
-    return _engine(module).graphs()
+    return _source(module).graphs()
 
 
 def recompiles(module):
-    """Returns how often an optimized module was captured again with another result than before.
+    """Returns how often an optimized module was captured again with another result than before, or how often torch.compile made a
+    graph of a compiled one again.
 
-    Captures follow other constants, other batch sizes and changes of the module. Raises TypeError for any other module.
+    ``module``: as for ``fallbacks``. Captures follow other constants, other batch sizes and changes of the module.
+    ``recompile_reasons`` explains those of torch.compile. Raises TypeError for anything else.
     """
-    return _engine(module).recompiles
+    return _source(module).recompiles
+
+
+def recompile_reasons(module):
+    """Returns a list with the graphs that torch.compile made again, as the guards of earlier graphs did not hold.
+
+    ``module``: as for ``fallbacks``. Each item has the fields ``name`` (of the new graph) and ``reason`` (the guard that failed, in
+    the words of Dynamo). The list is empty for an optimized module that runs as one graph. Raises TypeError for anything else.
+    """
+    return list(_source(module).made_again)
 
 
 def refresh(module):
-    """Makes the next call of an optimized module capture it and prepack its parameters again.
+    """Makes the next call of an optimized module capture it and prepack its parameters again. A module of torch.compile is not
+    captured again, as Dynamo's guards decide that.
 
     Call it after writes into parameters through ``.data`` or NumPy: PyTorch does not count these writes. SOL reads 8
     sampled elements of each tensor, one per call, so it detects such a write within 8 calls if it changes a sampled
     element, else never. It detects all other changes without ``refresh``: writes that PyTorch counts, and changes of
-    parameters, buffers, attributes, submodules and other Python objects that the forward reads. Raises TypeError for any
-    other module.
+    parameters, buffers, attributes, submodules and other Python objects that the forward reads. Raises TypeError for anything
+    else.
     """
-    _engine(module).refresh()
+    _source(module).refresh()
 
 
-def _engine(module):
-    if not isinstance(module, Optimized):
-        raise TypeError(f"expected what sol.optimize returned, got {type(module).__name__}")
-    return vars(module)["_engine"]
+def _source(module):
+    """Returns the Engine of an optimized module, or the Report of a compiled one. Raises TypeError for anything else."""
+    if isinstance(module, Optimized):
+        return vars(module)["_engine"]
+    return find_report(module)

@@ -19,6 +19,7 @@ from sol.pytorch.importer import import_graph
 from sol.pytorch.nodes import describe_graph
 from sol.pytorch.reads import is_same
 from sol.pytorch.selector import forget_times
+from sol.pytorch.structure import flatten
 from sol.pytorch.updates import count_up, find_fault, find_overlap, has_moved, restore
 from sol.pytorch.watch import find_tensor
 
@@ -35,7 +36,7 @@ class Plan:
     output of the program the arguments of torch.empty}; it only grows. ``symbols_at``: for each symbol of the program its
     position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``updates``: names
     of the module's buffers that calls write. ``copies``: (index of an input, index of an output) for each input that calls write.
-    ``has_aliases``: results share memory with other tensors (aliases.py). ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
+    ``is_list``: the result is the list of the program's outputs. ``has_aliases``: results share memory with other tensors (aliases.py). ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
     None.
     """
 
@@ -63,6 +64,9 @@ class Plan:
         self._shapes = {}
         self.ready = {}
         self.is_single = captured.output.is_leaf and not captured.constants and not self.has_aliases
+        in_order = list(range(len(self.kinds)))
+        is_plain = self._ports == in_order and not captured.constants
+        self.is_list = is_plain and captured.output == flatten(in_order)[1]
         self.debug = None
 
     # ---- Weights ----

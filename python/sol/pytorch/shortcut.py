@@ -1,7 +1,7 @@
 """Makes the shortcut of a plan: a _core.Shortcut, which runs usual calls without Python code.
 
-A call is a usual one if all conditions here and in python/sol/_shortcut.c hold. They are the conditions that ``Engine``
-checks. All other calls go through the engine, which finds the reason.
+A call is a usual one if all conditions here and in python/sol/_shortcut.c hold. They are the conditions that ``Engine``, or for a
+graph of torch.compile ``Piece``, checks. All other calls go through these, which find the reason.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch.jit import is_tracing
 
 from sol import _core
 from sol.config import config
-from sol.pytorch.inputs import DTYPE_NAMES, PLAIN_TENSORS, has_open_dims
+from sol.pytorch.inputs import DTYPE_NAMES, PLAIN_TENSORS, TensorSpec, has_open_dims
 from sol.pytorch.watch import CAN_VIEW, OWN_HOOKS, make_hook_guard
 
 # Attributes of an instance that nn.Module.__call__ would call instead of the class's forward.
@@ -36,25 +36,51 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
         or entry.reads.asked_attributes
     ):
         return None
-    inputs = tuple(
-        (DTYPE_NAMES[spec.dtype], tuple(-1 if size is None else size for size in spec.shape))
-        for spec in specs
-    )
     types = (torch.Tensor,) if entry.reads.asks_kinds else PLAIN_TENSORS
     values, questions = _mode()
     questions += [(function, (), answer) for function, answer in entry.reads.questions]
-    verdicts = None if selector is None else selector.verdicts
     # None stands for the module's own dict, which each call passes. The shortcut must not hold the module, which holds it.
     values += [(None, name, vars(module)[name]) for name in OWN_HOOKS]
     values += [(None, name, ...) for name in OVERRIDES]
+    build = None if plan.is_single else plan.build
+    mode = tuple(values), tuple(questions), types
+    return _make((hook_guard, guard), mode, specs, plan, weights, selector, build)
+
+
+def make_graph_shortcut(guard, args, plan, weights, selector=None):
+    """Returns a _core.Shortcut for usual calls of a graph of torch.compile, or None if it cannot be made. Its result is the tuple
+    of the graph's roots.
+
+    ``args``: for each argument its TensorSpec; for a weight (weak reference, address); for a number (number, None); None for the
+    batch size as an integer.
+    ``guard``: of the weights' values. The others are as in make_shortcut.
+    """
+    specs = [x for x in args if isinstance(x, TensorSpec)]
+    if not CAN_VIEW or plan.debug or any(spec.dtype not in DTYPE_NAMES for spec in specs):
+        return None
+    mode = (*map(tuple, _mode()), PLAIN_TENSORS)
+    build = tuple if plan.is_list else plan.build
+    return _make((guard,), mode, args, plan, weights, selector, build)
+
+
+def _make(guards, mode, args, plan, weights, selector, build):
+    """Returns a _core.Shortcut, or None. ``mode``: values, questions and types of inputs, as its constructor takes them."""
+    verdicts = None if selector is None else selector.verdicts
     try:
         return _core.Shortcut(
-            (hook_guard, guard), tuple(values), tuple(questions), types, torch.Tensor.is_neg,
-            inputs, tuple(plan.inputs), plan.program, weights,
-            torch.empty, plan.kinds, plan.ready, verdicts, None if plan.is_single else plan.build, _core.threads(),
+            guards, *mode, torch.Tensor.is_neg,
+            tuple(map(_describe, args)), tuple(plan.inputs), plan.program, weights,
+            torch.empty, plan.kinds, plan.ready, verdicts, build, _core.threads(),
         )  # fmt: skip
     except NotImplementedError:
         return None
+
+
+def _describe(arg):
+    """Returns an argument as _core.Shortcut takes it: a TensorSpec becomes (dtype, shape), all others stay."""
+    if not isinstance(arg, TensorSpec):
+        return arg
+    return DTYPE_NAMES[arg.dtype], tuple(-1 if size is None else size for size in arg.shape)
 
 
 def _mode():

@@ -1,0 +1,68 @@
+"""What Dynamo knows while it calls the backend, or a graph: facts that it does not pass.
+
+Most of it is internal to PyTorch. If another version of PyTorch does not have a fact, the answer is the one of a usual call:
+nothing is required of the graph, no reason is known, no compiled function is found.
+"""
+
+import sys
+
+import torch
+
+# The functions of PyTorch that call a compiled function, by their names in torch/_dynamo/eval_frame.py.
+WRAPPERS = {"compile_wrapper", "_fn"}
+EVAL_FRAME = "_dynamo/eval_frame.py"
+
+
+def is_fullgraph():
+    """Whether the graph that Dynamo makes right now is of ``torch.compile(..., fullgraph=True)``."""
+    try:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+
+        return bool(InstructionTranslator.current_tx().one_graph)
+    except Exception:
+        return False
+
+
+def find_recompile_reason():
+    """Returns the guard of the last earlier graph that failed, for the graph that Dynamo makes right now; "" if not known."""
+    try:
+        from torch._dynamo.utils import get_metrics_context
+
+        reason = get_metrics_context()._metrics.get("recompile_reason") or ""
+    except Exception:
+        return ""
+    # "0/0: tensor 'x' size mismatch at index 0. expected 2, actual 3  # the user's code", and perhaps further lines
+    return reason.strip().partition("\n")[0].partition("  #")[0].strip()
+
+
+def find_callers():
+    """Returns the modules and functions whose torch.compile'd form is running on this thread, innermost first."""
+    found, frame = [], sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in WRAPPERS and code.co_filename.endswith(EVAL_FRAME):
+            function = frame.f_locals.get("fn")
+            if function is not None:
+                found.append(subject_of(function))
+        frame = frame.f_back
+    return found
+
+
+def subject_of(function):
+    """Returns the module that ``function`` calls, or the function itself, if it is not a method of a module."""
+    function = getattr(
+        function, "__wrapped__", function
+    )  # of a frame that Dynamo adds around a module
+    owner = getattr(function, "__self__", None)
+    return owner if isinstance(owner, torch.nn.Module) else function
+
+
+def find_subject(compiled):
+    """Returns the module or function that was given to torch.compile; None if ``compiled`` does not come from torch.compile."""
+    if isinstance(compiled, torch.nn.Module):
+        own = vars(compiled)
+        if own.get("_compiled_call_impl") is not None:  # of nn.Module.compile
+            return compiled
+        return own.get("_orig_mod", own.get("_modules", {}).get("_orig_mod"))
+    function = getattr(compiled, "_torchdynamo_orig_callable", None)
+    return None if function is None else subject_of(function)
