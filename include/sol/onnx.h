@@ -104,15 +104,15 @@ SOL_API void sol_onnx_info_free(struct sol_onnx_info *info);
  * name.
  */
 
-/* Values of `type` in struct sol_value: ONNX's number of the element type, or one of these two. */
-enum { SOL_VALUE_NONE = 0, SOL_VALUE_SEQUENCE = -1 };
+/* Values of `type` in struct sol_value: ONNX's number of the element type, or one of these. */
+enum { SOL_VALUE_NONE = 0, SOL_VALUE_SEQUENCE = -1, SOL_VALUE_MAP = -2 };
 
-/* A tensor, a sequence, or an optional without a value. A tensor is row-major; each element below 8 bits takes a byte, and
- * strings are struct sol_string. The `data` of a sequence is an array of `n` pointers to values. */
+/* A tensor, a sequence, a map, or an optional without a value. A map is a list of two tensors of equal length: keys, values. A tensor is row-major; each element below 8 bits takes a byte, and
+ * strings are struct sol_string. The `data` of a sequence or map is an array of `n` pointers to values. */
 struct sol_value {
     int type, rank;
     int64_t dim[SOL_MAX_RANK];
-    int64_t n; /* elements of a tensor, items of a sequence */
+    int64_t n; /* elements of a tensor, items of a sequence; 2 for a map */
     const void *data;
 };
 struct sol_string {

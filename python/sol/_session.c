@@ -2,8 +2,8 @@
  * sol._core.Session: an ONNX network of which parts are interpreted, for Python (session.py converts NumPy arrays).
  *
  * A tensor is a tuple (type, shape, data). `type` is ONNX's number of the element type. `data` is an address; for strings
- * (type 8) it is a list of bytes objects, and in results of other types a bytearray. A sequence is a list of values. An
- * optional without a value is None.
+ * (type 8) it is a list of bytes objects, and in results of other types a bytearray. A sequence is a list of values. A map
+ * is a tuple of two tensors (keys, values). An optional without a value is None.
  */
 #include "_core.h"
 
@@ -21,27 +21,29 @@ static struct sol_session *session_of(PyObject *self) {
 /* ---- Values from Python ---- */
 
 static void free_value(struct sol_value *value) {
-    if (value && value->type == SOL_VALUE_SEQUENCE) {
+    if (value && value->type < 0) {
         struct sol_value **items = (void *)(uintptr_t)value->data;
         for (int64_t i = 0; items && i < value->n; i++) free_value(items[i]);
     }
-    if (value && (value->type == SOL_VALUE_SEQUENCE || value->type == STRING))
-        free((void *)(uintptr_t)value->data);
+    if (value && (value->type < 0 || value->type == STRING)) free((void *)(uintptr_t)value->data);
     free(value);
 }
 
 static struct sol_value *get_value(PyObject *object);
 
-static int get_sequence(PyObject *list, struct sol_value *out) {
-    Py_ssize_t n = PyList_Size(list);
+/* The items of a list, or of a tuple. */
+static int get_items(PyObject *list, int type, struct sol_value *out) {
+    Py_ssize_t n = PySequence_Size(list);
     struct sol_value **items = calloc((size_t)n + 1, sizeof *items);
     if (!items) {
         PyErr_NoMemory();
         return -1;
     }
-    *out = (struct sol_value){.type = SOL_VALUE_SEQUENCE, .n = n, .data = items};
+    *out = (struct sol_value){.type = type, .n = n, .data = items};
     for (Py_ssize_t i = 0; i < n; i++)
-        if (!(items[i] = get_value(PyList_GetItem(list, i)))) return -1;
+        if (!(items[i] = get_value(type == SOL_VALUE_MAP ? PyTuple_GetItem(list, i)
+                                                         : PyList_GetItem(list, i))))
+            return -1;
     return 0;
 }
 
@@ -101,8 +103,10 @@ static struct sol_value *get_value(PyObject *object) {
     struct sol_value *value = calloc(1, sizeof *value);
     if (!value) return (void *)PyErr_NoMemory();
     int failed = object == Py_None      ? 0
-                 : PyList_Check(object) ? get_sequence(object, value)
-                                        : get_tensor(object, value);
+                 : PyList_Check(object) ? get_items(object, SOL_VALUE_SEQUENCE, value)
+                 : PyTuple_Check(object) && PyTuple_Size(object) == 2
+                     ? get_items(object, SOL_VALUE_MAP, value)
+                     : get_tensor(object, value);
     if (!failed) return value;
     free_value(value);
     return NULL;
@@ -136,6 +140,10 @@ static PyObject *new_strings(const struct sol_value *value) {
 static PyObject *new_value(const struct sol_value *value) {
     if (value->type == SOL_VALUE_NONE) Py_RETURN_NONE;
     if (value->type == SOL_VALUE_SEQUENCE) return new_sequence(value);
+    if (value->type == SOL_VALUE_MAP) {
+        const struct sol_value *const *items = value->data;
+        return Py_BuildValue("(NN)", new_value(items[0]), new_value(items[1]));
+    }
     PyObject *shape = new_shape(value->rank, value->dim), *data;
     if (value->type == STRING) data = new_strings(value);
     else

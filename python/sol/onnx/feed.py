@@ -68,6 +68,8 @@ def _check_value(port, value):
         raise Fail(f"{what} is None; it is no optional but a {kind}")
     if kind.startswith("seq("):
         return _check_sequence(what, _inner(kind), value)
+    if kind.startswith("map("):
+        return _check_map(what, _inner(kind), value)
     array = _check_array(what, kind, value)
     if port.dims is not None:
         _check_shape(what, port.dims, array.shape)
@@ -79,9 +81,20 @@ def _inner(kind):
     return kind[kind.index("(") + 1 : -1]
 
 
+def _check_map(what, kind, value):
+    """Returns (keys, values), two arrays. ``kind``: such as "int64,tensor(float)"."""
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{what} is a dict, not a {type(value).__name__}")
+    key, item = kind.split(",", 1)
+    columns = (f"tensor({key})", value.keys()), (item, value.values())
+    return tuple(_array_of(what, column, list(items)) for column, items in columns)
+
+
 def _check_sequence(what, kind, value):
     if not isinstance(value, list):
         raise InvalidArgument(f"{what} is a list of {kind}, not a {type(value).__name__}")
+    if kind.startswith("map("):
+        return [_check_map(f"an item of {what}", _inner(kind), item) for item in value]
     if kind.startswith("seq("):
         return [_check_sequence(f"an item of {what}", _inner(kind), item) for item in value]
     for item in value:

@@ -1,7 +1,7 @@
 """Sessions (networks of which parts are interpreted): conversion of their values between Python and libsol.
 
 A tensor is a NumPy array; element types that NumPy does not have come from ml_dtypes; strings are arrays of objects. A
-sequence is a list, and an optional without a value is None.
+sequence is a list, a map is a dict, and an optional without a value is None.
 """
 
 import numpy
@@ -80,8 +80,10 @@ def to_core(value, kept):
     """
     if value is None:
         return None
+    if isinstance(value, dict):
+        value = tuple(_column(x) for x in (value.keys(), value.values()))
     if isinstance(value, (list, tuple)):
-        return [to_core(x, kept) for x in value]
+        return type(value)(to_core(x, kept) for x in value)
     array = numpy.require(value, requirements=["C", "A"])
     kept.append(array)
     if array.dtype.kind in "OUST":
@@ -92,10 +94,19 @@ def to_core(value, kept):
     return NUMBERS[array.dtype.name], array.shape, array.__array_interface__["data"][0]
 
 
+def _column(items):
+    """Returns the keys or values of a map as an array: texts, integers or floats (f32)."""
+    array = numpy.array(list(items))
+    return array.astype(numpy.float32) if array.dtype.kind == "f" else array
+
+
 def to_numpy(value):
-    """Converts a result of _core.Session.run to an array, a list (a sequence), or None."""
+    """Converts a result of _core.Session.run to an array, a list (a sequence), a dict (a map), or None."""
     if value is None or isinstance(value, list):
         return value and [to_numpy(x) for x in value]
+    if len(value) == 2:
+        keys, values = map(to_numpy, value)
+        return dict(zip(keys.tolist(), values.tolist()))
     number, shape, data = value
     if number != STRING:
         return numpy.frombuffer(data, dtype_of(number)).reshape(shape)

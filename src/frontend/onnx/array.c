@@ -129,7 +129,7 @@ static void copy_items(struct space *space, struct array *copy) {
     struct array **items = copy->data;
     struct bytes *texts = copy->data;
     for (int64_t i = 0; i < copy->n; i++) {
-        if (copy->type == TYPE_SEQUENCE) items[i] = array_copy(space, items[i]);
+        if (is_list(copy)) items[i] = array_copy(space, items[i]);
         else if (texts[i].size) {
             void *text = space_alloc(space, (int64_t)texts[i].size, 1);
             texts[i].at = memcpy(text, texts[i].at, texts[i].size);
@@ -142,11 +142,10 @@ struct array *array_copy(struct space *space, const struct array *array) {
     struct array *copy = SPACE_ARRAY(space, struct array, 1);
     *copy = *array;
     if (array->type == TYPE_NONE) return copy;
-    bool is_list = array->type == TYPE_SEQUENCE;
-    size_t item = is_list ? sizeof(struct array *) : types[array->type].size;
+    size_t item = is_list(array) ? sizeof(struct array *) : types[array->type].size;
     copy->data = space_alloc(space, array->n, item);
     if (array->n) memcpy(copy->data, array->data, (size_t)array->n * item);
-    if (is_list || array->type == TYPE_STRING) copy_items(space, copy);
+    if (is_list(array) || array->type == TYPE_STRING) copy_items(space, copy);
     return copy;
 }
 

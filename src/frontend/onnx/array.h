@@ -29,10 +29,11 @@
     X(I2, 26, "i2", 1, SIGNED)
 
 /* The numbers are those of ONNX, so no translation is needed. Two more types are no element types: an optional without a value,
- * and a sequence. */
+ * and lists of values: a sequence, a map. */
 enum type {
     TYPE_NONE, /* an optional without a value */
     TYPE_SEQUENCE = -1,
+    TYPE_MAP = -2, /* a list of two tensors of equal length: keys and values */
 #define TYPE_ENUM(code, number, name, size, kind) TYPE_##code = number,
     TYPE_LIST(TYPE_ENUM)
 #undef TYPE_ENUM
@@ -69,8 +70,8 @@ struct array {
     enum type type;
     int rank;
     int64_t dim[SOL_MAX_RANK];
-    int64_t n;  /* elements: the product of dims; of a sequence, its length */
-    void *data; /* row major; of strings struct bytes, of a sequence struct array * */
+    int64_t n;  /* elements: the product of dims; of a list, its length */
+    void *data; /* row major; of strings struct bytes, of a list struct array * */
 };
 
 /* ---- Memory ---- */
@@ -132,6 +133,8 @@ static inline char *array_at(const struct array *array, int64_t i) {
     return (char *)array->data + i * (int64_t)types[array->type].size;
 }
 static inline bool is_tensor(const struct array *array) { return array->type > 0; }
+/* A sequence, or a map. */
+static inline bool is_list(const struct array *array) { return array->type < 0; }
 
 /* float.c: floats below 32 bits, from and to their bits. `saturates`: a value that is too large becomes the largest finite value
  * instead of infinity or NaN. */

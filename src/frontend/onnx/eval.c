@@ -31,10 +31,8 @@ static const struct operator *operator_find(const char *domain, const char *name
 }
 
 void node_kind(const struct onnx_node *node, struct node_kind *out) {
-    const char *domain = node->domain;
-    bool is_standard = !domain || !*domain || !strcmp(domain, "ai.onnx");
-    out->interpreted = operator_find(domain, node->op_type);
-    out->compiled = is_standard && node->op_type ? op_find(node->op_type) : NULL;
+    out->interpreted = operator_find(node->domain, node->op_type);
+    out->compiled = op_find(node->domain, node->op_type);
 }
 
 void eval_stop(struct eval *e, enum sol_status status) { space_stop(e->space, status); }

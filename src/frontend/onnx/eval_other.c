@@ -1,5 +1,5 @@
 /*
- * Determinants, selection of boxes, optimizer steps of training, and simple operators of classical machine learning.
+ * Determinants, selection of boxes, optimizer steps of training.
  *
  * eval.def names the domain of operators that are not in ONNX's own. An optimizer step is plain arithmetic on lists of tensors: it
  * computes new weights from weights that are inputs, and does not change parameters of SOL.
@@ -7,7 +7,6 @@
 #include "eval.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -199,95 +198,5 @@ void run_train_step(struct eval *e) {
             array_set_double(y, i, steps[kind](&r, array_double(x, i), array_double(g, i), state));
             for (int s = 0; s < n_states; s++) array_set_double(new[s], i, state[s]);
         }
-    }
-}
-
-/* ---- Classical ---- */
-
-/* 1 above the threshold, else 0. */
-void run_binarizer(struct eval *e) {
-    const struct array *x = eval_in(e, 0);
-    double limit = eval_float(e, "threshold", 0), *v = array_doubles(e->space, x);
-    struct array *y = eval_out(e, 0, x->type, x->rank, x->dim);
-    for (int64_t i = 0; i < x->n; i++) array_set_double(y, i, v[i] > limit);
-}
-
-/* Selects positions of the last dim. */
-void run_array_feature_extractor(struct eval *e) {
-    const struct array *x = eval_in(e, 0), *index = eval_in(e, 1);
-    int64_t dim[SOL_MAX_RANK], n = x->rank ? x->dim[x->rank - 1] : 1;
-    memcpy(dim, x->dim, sizeof dim);
-    if (x->rank == 1) dim[0] = 1;
-    int rank = x->rank == 1 ? 2 : x->rank;
-    eval_check(e, x->rank > 0 && is_integer(index->type),
-               "a scalar, or an index that is no integer");
-    dim[rank - 1] = index->n;
-    struct array *y = eval_out(e, 0, x->type, rank, dim);
-    for (int64_t i = 0; i < y->n; i++) {
-        int64_t from = i / index->n * n + eval_index(e, array_int(index, i % index->n), n);
-        memcpy(array_at(y, i), array_at(x, from), types[x->type].size);
-    }
-}
-
-/* The list in attribute NAME_tensor, NAME_strings, NAME_int64s or NAME_floats, as an array; NULL when there is none. */
-static struct array *find_list(struct eval *e, const char *name) {
-    static const struct {
-        const char *end;
-        enum type type;
-    } rows[] = {{"_strings", TYPE_STRING}, {"_int64s", TYPE_I64}, {"_floats", TYPE_F32}};
-    char full[64];
-    snprintf(full, sizeof full, "%s_tensor", name);
-    struct array *array = eval_tensor(e, full);
-    for (int i = 0; i < COUNT(rows) && !array; i++) {
-        snprintf(full, sizeof full, "%s%s", name, rows[i].end);
-        const struct onnx_attribute *a = eval_attribute(e, full);
-        if (!a) continue;
-        const struct list *list = i == 0 ? &a->strings : i == 1 ? &a->ints : &a->floats;
-        array = eval_new(e, rows[i].type, 1, &(int64_t){list->n});
-        if (list->n) memcpy(array->data, list->at, (size_t)list->n * types[array->type].size);
-    }
-    return array;
-}
-
-/* The result for a value that is no key. */
-static struct array *default_label(struct eval *e, enum type type) {
-    struct array *y = eval_tensor(e, "default_tensor");
-    if (y) return y;
-    y = eval_new(e, type, 1, &(int64_t){1});
-    if (type == TYPE_STRING) {
-        const char *text = eval_string(e, "default_string", "_Unused");
-        *(struct bytes *)y->data = (struct bytes){(const uint8_t *)text, strlen(text)};
-    } else if (type == TYPE_F32) {
-        array_set_double(y, 0, eval_float(e, "default_float", -0.0));
-    } else {
-        array_set_int(y, 0, eval_int(e, "default_int64", -1));
-    }
-    return y;
-}
-
-/* Is element `i` of x equal to key `k`? NaN equals NaN here. */
-static bool is_key(const struct array *keys, int64_t k, const struct array *x, int64_t i) {
-    const struct bytes *a = (const struct bytes *)keys->data + k,
-                       *b = (const struct bytes *)x->data + i;
-    if (keys->type == TYPE_STRING)
-        return a->size == b->size && (!a->size || !memcmp(a->at, b->at, a->size));
-    double p = array_double(keys, k), q = array_double(x, i);
-    return p == q || (p != p && q != q);
-}
-
-/* Maps keys to values; of equal keys, the first one is used. */
-void run_label_encoder(struct eval *e) {
-    const struct array *x = eval_in(e, 0), *keys = find_list(e, "keys"),
-                       *values = find_list(e, "values");
-    eval_check(e, keys && values && keys->n == values->n && keys->type == x->type,
-               "keys or values");
-    const struct array *default_value = default_label(e, values->type);
-    eval_check(e, default_value->n == 1 && default_value->type == values->type, "the default");
-    struct array *y = eval_out(e, 0, values->type, x->rank, x->dim);
-    for (int64_t i = 0; i < x->n; i++) {
-        int64_t k = 0;
-        while (k < keys->n && !is_key(keys, k, x, i)) k++;
-        memcpy(array_at(y, i), k < keys->n ? array_at(values, k) : default_value->data,
-               types[y->type].size);
     }
 }

@@ -297,14 +297,18 @@ enum sol_status import_graph(struct import *im, const struct onnx_graph *graph) 
 
 static const struct op ops[] = {
 #define OP(name, min, max, build, fold, layer, attributes) \
-    {#name, min, max, op_##build, op_##fold, layer, attributes},
+    {"", #name, min, max, op_##build, op_##fold, layer, attributes},
+#define OP_OF(domain, name, min, max, build, layer, attributes) \
+    {domain, #name, min, max, op_##build, op_none, layer, attributes},
 #include "op.def"
 #undef OP
+#undef OP_OF
 };
 
-const struct op *op_find(const char *name) {
-    for (int i = 0; i < COUNT(ops); i++)
-        if (!strcmp(ops[i].name, name)) return &ops[i];
+const struct op *op_find(const char *domain, const char *name) {
+    if (!domain || !strcmp(domain, "ai.onnx")) domain = "";
+    for (int i = 0; name && i < COUNT(ops); i++)
+        if (!strcmp(ops[i].name, name) && !strcmp(ops[i].domain, domain)) return &ops[i];
     return NULL;
 }
 

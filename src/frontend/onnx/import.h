@@ -100,17 +100,17 @@ struct op_call {
 /* Adds the layers of the node and sets all its outputs. */
 typedef enum sol_status op_build(struct op_call *c);
 
-/* A row of op.def: name in ONNX; least and greatest number of inputs; `build` adds layers; `fold` computes the node instead when
+/* A row of op.def: domain and name in ONNX; least and greatest number of inputs; `build` adds layers; `fold` computes the node instead when
  * all inputs are shape values (op_none: it cannot); `layer` is an argument for shared functions; `attributes` lists the allowed
  * ones. */
 struct op {
-    const char *name;
+    const char *domain, *name; /* domain "": ONNX's own */
     int min_in, max_in;
     op_build *build, *fold;
     const char *layer, *attributes;
 };
 /* NULL when SOL cannot compile such an operator. */
-const struct op *op_find(const char *name);
+const struct op *op_find(const char *domain, const char *name);
 
 /* call.c. Errors are sticky: after the first error, helpers return harmless values. Each operator function ends with a
  * call_set_output*, which returns that error. */
@@ -208,7 +208,9 @@ enum sol_status call_set_shape_value(struct op_call *c, int i, int rank, const i
                                      const struct size *number);
 
 #define OP(name, min, max, build, fold, layer, attributes) op_build op_##build, op_##fold;
+#define OP_OF(domain, name, min, max, build, layer, attributes) op_build op_##build;
 #include "op.def"
 #undef OP
+#undef OP_OF
 
 #endif

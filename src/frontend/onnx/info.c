@@ -63,6 +63,9 @@ static const char *describe_type(struct arena *arena, const struct onnx_type *ty
                    : "";
     if (type && type->sequence)
         return arena_printf(arena, "seq(%s)", describe_type(arena, type->sequence->type));
+    if (type && type->map && type_is_known(type->map->key))
+        return arena_printf(arena, "map(%s,%s)", element_names[type->map->key],
+                            describe_type(arena, type->map->value));
     if (type && type->optional)
         return arena_printf(arena, "optional(%s)", describe_type(arena, type->optional->type));
     return "";

@@ -106,7 +106,7 @@ static bool is_known(const struct partition_plan *plan, const char *name) {
 
 /* Can the builder compute the node without a layer, from shapes alone? */
 static bool is_foldable(const struct partition_plan *plan, const struct onnx_node *node) {
-    const struct op *op = op_find(node->op_type);
+    const struct op *op = op_find(node->domain, node->op_type);
     if (!strcmp(node->op_type, "Shape") || !strcmp(node->op_type, "Size")) return true;
     for (int i = 0; i < node->inputs.n; i++) {
         const char *name = *ITEM(node->inputs, const char *, i);

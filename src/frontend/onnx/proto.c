@@ -74,8 +74,10 @@ TABLE(shape, NESTED(shape, 1, MESSAGES, dims, dim));
 TABLE(tensor_type, FIELD(tensor_type, 1, INT, elem_type),
       NESTED(tensor_type, 2, MESSAGE, shape, shape));
 TABLE(holder, NESTED(holder, 1, MESSAGE, type, type)); /* TypeProto.Sequence, TypeProto.Optional */
+TABLE(map, FIELD(map, 1, INT, key), NESTED(map, 2, MESSAGE, value, type));
 TABLE(type, NESTED(type, 1, MESSAGE, tensor, tensor_type),
-      NESTED(type, 4, MESSAGE, sequence, holder), NESTED(type, 9, MESSAGE, optional, holder));
+      NESTED(type, 4, MESSAGE, sequence, holder), NESTED(type, 5, MESSAGE, map, map),
+      NESTED(type, 9, MESSAGE, optional, holder));
 TABLE(value, FIELD(value, 1, STRING, name), NESTED(value, 2, MESSAGE, type, type));
 TABLE(opset, FIELD(opset, 1, STRING, domain), FIELD(opset, 2, INT, version));
 TABLE(function, FIELD(function, 1, STRING, name), FIELD(function, 4, STRINGS, inputs),

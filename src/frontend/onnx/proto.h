@@ -76,9 +76,14 @@ struct onnx_tensor_type {
 struct onnx_type {
     struct onnx_tensor_type *tensor;
     struct onnx_holder *sequence, *optional;
+    struct onnx_map *map;
 };
 struct onnx_holder {
     struct onnx_type *type;
+};
+struct onnx_map {
+    int64_t key; /* the element type of the keys */
+    struct onnx_type *value;
 };
 struct onnx_value {
     const char *name;

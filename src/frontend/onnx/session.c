@@ -215,7 +215,7 @@ void sol_session_count(const struct sol_session *session, int *compiled, int *in
 static struct array *borrow(struct space *space, const struct sol_value *value, int depth) {
     /* Values are nested once or twice; the limit stops at a cycle of pointers. */
     if (depth > 8 || (value->type > 0 && !type_is_known(value->type)) ||
-        value->type < SOL_VALUE_SEQUENCE || value->rank < 0 || value->rank > SOL_MAX_RANK)
+        value->type < SOL_VALUE_MAP || value->rank < 0 || value->rank > SOL_MAX_RANK)
         space_stop(space,
                    fail(SOL_EINVAL, "a value of type %d, rank %d", value->type, value->rank));
     struct array *array = SPACE_ARRAY(space, struct array, 1);
@@ -225,7 +225,9 @@ static struct array *borrow(struct space *space, const struct sol_value *value, 
     memcpy(array->dim, value->dim, sizeof array->dim);
     array->data = (void *)(uintptr_t)value->data;
     if (array->n > 0 && !array->data) space_stop(space, fail(SOL_EINVAL, "a value without data"));
-    if (value->type != SOL_VALUE_SEQUENCE) return array;
+    if (!is_list(array)) return array;
+    if (array->type == TYPE_MAP && array->n != 2)
+        space_stop(space, fail(SOL_EINVAL, "a map without keys and values"));
     struct array **items = SPACE_ARRAY(space, struct array *, value->n);
     for (int64_t i = 0; i < value->n; i++)
         items[i] = borrow(space, ((const struct sol_value *const *)value->data)[i], depth + 1);
@@ -241,7 +243,7 @@ static struct sol_value *hand_out(struct space *space, const struct array *array
     struct sol_value *value = SPACE_ARRAY(space, struct sol_value, 1);
     *value = (struct sol_value){.type = array->type, .rank = array->rank, .n = array->n};
     memcpy(value->dim, array->dim, sizeof value->dim);
-    if (array->type == TYPE_SEQUENCE) {
+    if (is_list(array)) {
         struct sol_value **items = SPACE_ARRAY(space, struct sol_value *, array->n);
         for (int64_t i = 0; i < array->n; i++)
             items[i] = hand_out(space, ((struct array **)array->data)[i]);
