@@ -432,13 +432,3 @@ def test_profiling_writes_a_trace(net, tmp_path):
     assert os.path.dirname(path) == str(tmp_path)
     with open(path, encoding="utf-8") as file:
         assert json.load(file)["traceEvents"]
-
-
-def test_what_sol_does_not_have(net):
-    for call in (
-        net.io_binding,
-        lambda: net.run_with_ort_values(None, {}),
-        lambda: net.run_async(None, {}, None, None),
-    ):
-        with pytest.raises(NotImplementedError, match="run"):
-            call()

@@ -33,15 +33,28 @@ from sol.onnx.options import (
     GraphOptimizationLevel,
     RunOptions,
     SessionOptions,
+    disable_telemetry_events,
+    enable_telemetry_events,
+    get_all_providers,
     get_available_providers,
+    get_build_info,
     get_device,
+    get_version_string,
+    has_collective_ops,
+    preload_dlls,
     set_default_logger_severity,
+    set_default_logger_verbosity,
+    set_seed,
 )
+from sol.onnx.ortvalue import IOBinding, OrtDevice, OrtValue
+from sol.onnx.replace import replace_onnxruntime
 
 __all__ = [
-    "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "InferenceSession", "ModelMetadata", "NodeArg", "RunOptions",
-    "SessionOptions", "__version__", "capi", "get_available_providers", "get_device",
-    "set_default_logger_severity",
+    "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "ModelMetadata", "NodeArg",
+    "OrtDevice", "OrtValue", "RunOptions", "SessionOptions", "__version__", "capi", "disable_telemetry_events",
+    "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info", "get_device",
+    "get_version_string", "has_collective_ops", "preload_dlls", "replace_onnxruntime", "set_default_logger_severity",
+    "set_default_logger_verbosity", "set_seed",
     "Network", "cache", "config", "deploy", "deployment", "device", "devices", "load", "log", "memory", "profile", "report",
     "versions",
 ]  # fmt: skip

@@ -117,6 +117,19 @@ def _check_array(what, kind, value):
     return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
+def describe_value(value):
+    """Returns ONNX's name of the type of a value: an array, a list, a dict, or None."""
+    if isinstance(value, dict):
+        key, item = next(iter(value.items()), (0, 0.0))
+        kind = (
+            "string" if isinstance(item, str) else "float" if isinstance(item, float) else "int64"
+        )
+        return f"map({'string' if isinstance(key, str) else 'int64'},tensor({kind}))"
+    if isinstance(value, list):
+        return f"seq({describe_value(value[0]) if value else ''})"
+    return "optional" if value is None else _describe(value.dtype)
+
+
 def _describe(dtype):
     """Returns ONNX's name of the type of an array, such as "tensor(float)"; NumPy's for a type that ONNX does not have."""
     number = STRING if dtype.kind in "OUST" else NUMBERS.get(dtype.name, 0)

@@ -11,6 +11,7 @@ of the file (_core.read_info), and errors are exceptions of ONNX Runtime's kinds
 import contextlib
 import copy
 import os
+import threading
 import time
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from sol.onnx import measure, options
 from sol.onnx.capi import onnxruntime_pybind11_state as errors
 from sol.onnx.feed import Port, check_feed
 from sol.onnx.network import load
+from sol.onnx.ortvalue import IOBinding, OrtValue
 from sol.onnx.override import remove_initializers
 from sol.onnx.source import read_source
 
@@ -206,16 +208,37 @@ class InferenceSession:
         return path
 
     def run_with_ort_values(self, output_names, input_dict_ort_values, run_options=None):
-        """Raises NotImplemented: ``run`` takes and returns NumPy arrays."""
-        raise errors.NotImplemented("SOL has no OrtValue; run takes NumPy arrays")
+        """As ``run``, with OrtValues instead of arrays."""
+        feed = {name: value._value for name, value in input_dict_ort_values.items()}
+        return [OrtValue(x) for x in self.run(output_names, feed, run_options)]
 
     def io_binding(self):
-        """Raises NotImplemented: as ``run_with_ort_values``."""
-        raise errors.NotImplemented("SOL has no IOBinding; run takes NumPy arrays")
+        """Returns a new IOBinding."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding, run_options=None):
+        """Computes the bound outputs from the bound inputs."""
+        iobinding.call(self.run, run_options)
 
     def run_async(self, output_names, input_feed, callback, user_data, run_options=None):
-        """Raises NotImplemented: calls of ``run`` on several threads run at the same time."""
-        raise errors.NotImplemented("SOL has no run_async; call run on a thread of your own")
+        """Calls ``run`` on a new thread, and then callback(results, user_data, error): the message of an exception, or ""."""
+
+        def work():
+            results, error = [], ""
+            try:
+                results = self.run(output_names, input_feed, run_options)
+            except Exception as exception:
+                error = str(exception)
+            callback(results, user_data, error)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def get_tuning_results(self):
+        """Returns []: SOL keeps the results of its tuning in its cache."""
+        return []
+
+    def set_tuning_results(self, results, *, error_on_invalid=False):
+        """Without effect."""
 
     def _find_network(self, values):
         """Returns the network for a call. Where the call replaces initializers, these are inputs of another network."""

@@ -9,8 +9,9 @@ import enum
 import operator
 import warnings
 
-from sol import log
+from sol import __version__, log
 from sol.onnx.capi import onnxruntime_pybind11_state as errors
+from sol.onnx.replace import VERSION
 
 PROVIDER = "CPUExecutionProvider"  # the only one: SOL runs on the processor
 
@@ -187,6 +188,46 @@ def get_available_providers():
 def get_device():
     """Returns "CPU"."""
     return "CPU"
+
+
+def get_all_providers():
+    """Returns the same list as ``get_available_providers``."""
+    return [PROVIDER]
+
+
+def get_version_string():
+    """Returns the version of ONNX Runtime whose interface this is."""
+    return VERSION
+
+
+def get_build_info():
+    """Returns a text that says that this is SOL."""
+    return f"SOL {__version__}, with the interface of ONNX Runtime {VERSION}"
+
+
+def has_collective_ops():
+    """False: SOL has no operators that several processes compute."""
+    return False
+
+
+def set_seed(seed):
+    """Without effect: SOL has no operators with random results."""
+
+
+def set_default_logger_verbosity(verbosity):
+    """Without effect: SOL's log has no levels below ``sol.log.info``."""
+
+
+def disable_telemetry_events():
+    """Without effect: SOL sends nothing."""
+
+
+def enable_telemetry_events():
+    """Without effect: SOL sends nothing."""
+
+
+def preload_dlls(cuda=True, cudnn=True, msvc=True, directory=None):
+    """Without effect: SOL opens the libraries that it uses."""
 
 
 def set_default_logger_severity(severity):

@@ -48,3 +48,12 @@ class EngineError(RuntimeError):
 
 class EPFail(RuntimeError):
     """Never raised."""
+
+
+def __getattr__(name):
+    """Returns a name of ``sol.onnx``. ONNX Runtime has its classes in this module, too."""
+    import sol.onnx
+
+    if name in sol.onnx.__all__:
+        return getattr(sol.onnx, name)
+    raise AttributeError(f"SOL's replacement of onnxruntime has no {name!r}")
