@@ -99,7 +99,9 @@ CHANGES = {
     "value of a buffer": lambda net: net.norm.running_mean.add_(1),
     "memory": set_memory,
     "object": lambda net: setattr(net.b, "weight", nn.Parameter(net.b.weight.detach() * -1)),
-    "object over the same memory": lambda net: setattr(net.b, "bias", nn.Parameter(net.b.bias.data)),
+    "object over the same memory": lambda net: setattr(
+        net.b, "bias", nn.Parameter(net.b.bias.data)
+    ),
     "all values": lambda net: net.a.weight.data.mul_(-1),
 }
 

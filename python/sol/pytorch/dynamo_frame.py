@@ -4,9 +4,12 @@ Most of it is internal to PyTorch. If another version of PyTorch does not have a
 nothing is required of the graph, no reason is known, no compiled function is found.
 """
 
+import collections
 import sys
 
 import torch
+
+from sol.pytorch.audit import find_explanation
 
 # The functions of PyTorch that call a compiled function, by their names in torch/_dynamo/eval_frame.py.
 WRAPPERS = {"compile_wrapper", "_fn"}
@@ -66,3 +69,37 @@ def find_subject(compiled):
         return own.get("_orig_mod", own.get("_modules", {}).get("_orig_mod"))
     function = getattr(compiled, "_torchdynamo_orig_callable", None)
     return None if function is None else subject_of(function)
+
+
+def find_skipped(subject):
+    """Returns {reason: number of attempts} of the functions of a module, or of a function, of which Dynamo makes no graph at all.
+
+    It does not call the backend for them, and PyTorch remembers only its last attempts.
+    """
+    try:
+        from torch._dynamo.utils import get_compilation_metrics
+
+        places, skipped = set(map(_place, _find_codes(subject))), collections.Counter()
+        for x in get_compilation_metrics():
+            if x.fail_reason and (x.co_filename, x.co_firstlineno, x.co_name) in places:
+                where = f"{x.co_name} ({x.co_filename.rsplit('/', 1)[-1]}:{x.co_firstlineno})"
+                skipped[f"Dynamo makes no graph of {where}: {find_explanation(x.fail_reason)}"] += 1
+        return skipped
+    except Exception:
+        return {}
+
+
+def _place(code):
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
+def _find_codes(subject):
+    """Returns the code of a function, or of the forwards of a module, and of the frame that Dynamo adds around PyTorch's own ones."""
+    if not isinstance(subject, torch.nn.Module):
+        return [getattr(subject, "__func__", subject).__code__]
+    from torch._dynamo.external_utils import wrap_inline
+
+    forwards = {type(module).forward for module in subject.modules()}
+    codes = [x.__code__ for x in forwards if hasattr(x, "__code__")]
+    is_added = type(subject).__module__.startswith("torch.")
+    return [*codes, wrap_inline(len).__code__] if is_added else codes

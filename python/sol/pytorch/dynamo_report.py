@@ -10,7 +10,7 @@ import collections
 import weakref
 from typing import NamedTuple
 
-from sol.pytorch.dynamo_frame import find_callers, find_subject
+from sol.pytorch.dynamo_frame import find_callers, find_skipped, find_subject
 
 
 class GraphReport(NamedTuple):
@@ -39,9 +39,10 @@ class Recompile(NamedTuple):
 
 
 class Report:
-    """``fallbacks``: {reason: number of calls that PyTorch ran}. ``made_again``: a Recompile for each graph that was made again."""
+    """``subject``: the module or function, or None for those of a process. ``fallbacks``: {reason: number of calls that PyTorch ran}. ``made_again``: a Recompile for each graph that was made again."""
 
-    def __init__(self):
+    def __init__(self, subject=None):
+        self._subject = weakref.ref(subject) if subject is not None else lambda: None
         self.fallbacks = collections.Counter()
         self.made_again = []
         self._pieces = []  # weak references: Dynamo owns them
@@ -75,9 +76,10 @@ class Report:
             piece.refresh()
 
     def reasons(self):
-        """Returns {reason: number of calls}, with 0 for a graph that PyTorch will run, which no call met yet."""
+        """Returns {reason: number of calls}, with 0 for a graph that PyTorch will run, which no call met yet. For a function of
+        which Dynamo makes no graph: the number of its attempts, as calls do not reach SOL."""
         known = [f"{x.name}: {x.reason}" for x in self.graphs() if x.reason]
-        return {**dict.fromkeys(known, 0), **self.fallbacks}
+        return {**dict.fromkeys(known, 0), **find_skipped(self._subject()), **self.fallbacks}
 
 
 _reports = weakref.WeakKeyDictionary()
@@ -99,4 +101,4 @@ def find_report(compiled):
 
 def _find(subject):
     report = _reports.get(subject)
-    return _reports.setdefault(subject, Report()) if report is None else report
+    return _reports.setdefault(subject, Report(subject)) if report is None else report

@@ -86,7 +86,8 @@ def fallbacks(module):
 
     ``module``: what ``sol.optimize`` returned, or ``torch.compile(..., backend="sol")``, also for a function. If the next call is
     known to fall back, its reason is included, with 0 if no call met it yet. If it runs in several graphs, or by torch.compile,
-    calls of single graphs are counted, with the graph's name before the reason. Raises TypeError for anything else.
+    calls of single graphs are counted, with the graph's name before the reason. If Dynamo makes no graph of a function at all, as
+    for recurrent layers without its option ``allow_rnn``, its attempts are counted: calls do not reach SOL. Raises TypeError for anything else.
     """
     return _source(module).reasons()
 
