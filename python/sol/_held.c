@@ -31,7 +31,8 @@ static bool read_float(PyObject *number, double *out) {
     struct dl_tensor view;
     if (PyFloat_Check(number)) return *out = PyFloat_AsDouble(number), true;
     if (PyLong_Check(number) || view_tensor(number, &view)) return false;
-    if (view.ndim || view.device.type != DL_CPU || view.dtype.code != FLOAT || view.dtype.bits != 64)
+    if (view.ndim || view.device.type != DL_CPU || view.dtype.code != FLOAT ||
+        view.dtype.bits != 64)
         return false;
     memcpy(out, (char *)view.data + view.byte_offset, sizeof *out);
     return true;
@@ -42,7 +43,8 @@ static bool is_number(PyObject *given, PyObject *expected) {
     double a, b;
     if (PyFloat_Check(expected))
         return read_float(expected, &a) && read_float(given, &b) && !memcmp(&a, &b, sizeof a);
-    return Py_TYPE(given) == Py_TYPE(expected) && PyObject_RichCompareBool(given, expected, Py_EQ) == 1;
+    return Py_TYPE(given) == Py_TYPE(expected) &&
+           PyObject_RichCompareBool(given, expected, Py_EQ) == 1;
 }
 
 /* Fills *item for the description: (weak reference, address), or (number, None). -1 with an exception set. */

@@ -50,9 +50,10 @@ struct shortcut_object {
     struct held held;  /* all other arguments */
     Py_ssize_t n_args; /* n_inputs, n_sizes, and held.n */
     int n_inputs, n_sizes, n_outputs, n_taken, n_threads;
-    int taken[MAX_PORTS];   /* for each input of the program its index in `input` */
-    int size_at[MAX_PORTS]; /* indices of the arguments that are the batch size itself, as an integer */
-    int64_t won;          /* a batch whose verdict is True, valid for `n_threads`; 0: none */
+    int taken[MAX_PORTS]; /* for each input of the program its index in `input` */
+    int size_at
+        [MAX_PORTS]; /* indices of the arguments that are the batch size itself, as an integer */
+    int64_t won;     /* a batch whose verdict is True, valid for `n_threads`; 0: none */
     double granted, left; /* seconds for calls of batches without a verdict */
     bool is_refused;      /* a call was not a usual one; the shortcut makes no further attempt */
 };
@@ -172,7 +173,7 @@ static void shortcut_dealloc(PyObject *self) {
 struct shortcut_call {
     struct shortcut_object *s;
     PyObject *args, *own; /* a tuple; the module's __dict__ */
-    int64_t batch; /* -1: no input has an open size */
+    int64_t batch;        /* -1: no input has an open size */
     const void *in[MAX_PORTS];
     void *out[MAX_PORTS];
     PyObject *outputs;           /* list */
@@ -317,8 +318,7 @@ static bool look_around(void *user) {
     PyObject *shapes = find_batch(call);
     call->is_usual = shapes && has_values(s->values, call->own) && has_answers(s->questions) &&
                      is_unchanged(s->guards) && held_in_place(&s->held, call->args) &&
-                     sol_threads() == s->n_threads &&
-                     make_outputs(call, shapes);
+                     sol_threads() == s->n_threads && make_outputs(call, shapes);
     if (!call->is_usual) s->is_refused = true;
     PyErr_Clear();
     call->thread = PyEval_SaveThread();

@@ -1,4 +1,4 @@
-"""What Dynamo knows while it calls the backend, or a graph: facts that it does not pass.
+"""What Dynamo knows of a graph, while it calls the backend or the graph: facts that it does not pass, or not as needed here.
 
 Most of it is internal to PyTorch. If another version of PyTorch does not have a fact, the answer is the one of a usual call:
 nothing is required of the graph, no reason is known, no compiled function is found.
@@ -6,14 +6,26 @@ nothing is required of the graph, no reason is known, no compiled function is fo
 
 import collections
 import sys
+from typing import NamedTuple
 
 import torch
 
 from sol.pytorch.audit import find_explanation
+from sol.pytorch.nodes import find_line
 
 # The functions of PyTorch that call a compiled function, by their names in torch/_dynamo/eval_frame.py.
 WRAPPERS = {"compile_wrapper", "_fn"}
 EVAL_FRAME = "_dynamo/eval_frame.py"
+
+
+class Break(NamedTuple):
+    """A place where Dynamo ended a graph. ``origin``: the user's line."""
+
+    reason: str
+    origin: str
+
+    def __str__(self):
+        return f"{self.origin}: {self.reason}"
 
 
 def is_fullgraph():
@@ -103,3 +115,27 @@ def _find_codes(subject):
     codes = [x.__code__ for x in forwards if hasattr(x, "__code__")]
     is_added = type(subject).__module__.startswith("torch.")
     return [*codes, wrap_inline(len).__code__] if is_added else codes
+
+
+def find_break(module):
+    """Returns the Break at the end of a graph, or None."""
+    reason = getattr(module, "compile_subgraph_reason", None)
+    if reason is None or not reason.graph_break:
+        return None
+    stack = list(reason.user_stack or ())
+    origin = f"{stack[-1].filename.rsplit('/', 1)[-1]}:{stack[-1].lineno}" if stack else ""
+    return Break(_shorten(reason.reason), origin)
+
+
+def _shorten(text):
+    """Returns the first sentence of Dynamo's explanation, or its first line."""
+    if text.startswith("generic_jump"):
+        return "a condition depends on the values of a tensor"
+    return find_explanation(text)
+
+
+def name_graph(module):
+    """Returns a name for a graph: "graph 0/0 (net.py:12)"."""
+    lines = (find_line(node.meta.get("stack_trace") or "") for node in module.graph.nodes)
+    identity = module.meta.get("dynamo_compile_id")
+    return " ".join(filter(None, ["graph", str(identity or ""), next(filter(None, lines), "")]))

@@ -21,16 +21,17 @@ from torch.jit import is_tracing
 from sol import log
 from sol.pytorch import dynamo_graph
 from sol.pytorch.aliases import Caller
-from sol.pytorch.audit import CannotCapture, find_explanation
+from sol.pytorch.audit import CannotCapture
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import LOCK, capture_graph
+from sol.pytorch.dynamo_frame import find_break, name_graph
 from sol.pytorch.dynamo_head import find_head
 from sol.pytorch.dynamo_weights import Packed
 from sol.pytorch.engine import outside, without_collections
 from sol.pytorch.importer import ANCHORS
 from sol.pytorch.inputs import check_tensor
 from sol.pytorch.modes import find_mode
-from sol.pytorch.nodes import describe_graph, find_line
+from sol.pytorch.nodes import describe_graph
 from sol.pytorch.plan import compile_plan, follow_threads
 from sol.pytorch.selector import is_on, make_selector
 
@@ -53,16 +54,6 @@ class TooSmall(Unsupported):
     def __init__(self, text, is_final):
         super().__init__(text)
         self.is_final = is_final
-
-
-class Break(NamedTuple):
-    """A place where Dynamo ended a graph. ``origin``: the user's line."""
-
-    reason: str
-    origin: str
-
-    def __str__(self):
-        return f"{self.origin}: {self.reason}"
 
 
 class Entry(NamedTuple):
@@ -107,8 +98,8 @@ class Piece:
     """
 
     def __init__(self, backend, module, inputs, is_strict=False):
-        self.name = _name(module)
-        self.end = _find_break(module)
+        self.name = name_graph(module)
+        self.end = find_break(module)
         self.refusal = self._split = self._head = None
         self.parameters = list(module.parameters())
         self._backend = backend
@@ -389,23 +380,6 @@ def _forget(ref, entry, key):
 # ---- Facts of graphs ----
 
 
-def _find_break(module):
-    """Returns the Break at the end of a graph, or None."""
-    reason = getattr(module, "compile_subgraph_reason", None)
-    if reason is None or not reason.graph_break:
-        return None
-    stack = list(reason.user_stack or ())
-    origin = f"{stack[-1].filename.rsplit('/', 1)[-1]}:{stack[-1].lineno}" if stack else ""
-    return Break(_shorten(reason.reason), origin)
-
-
-def _shorten(text):
-    """Returns the first sentence of Dynamo's explanation, or its first line."""
-    if text.startswith("generic_jump"):
-        return "a condition depends on the values of a tensor"
-    return find_explanation(text)
-
-
 def _is_weight(value):
     """Whether Dynamo has marked an input as one that stays: a parameter or buffer of a module."""
     static = getattr(value, "_dynamo_static_input_type", None)
@@ -436,10 +410,3 @@ def _describe_refusal(error):
 
 def _describe(error):
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-
-
-def _name(module):
-    """Returns a name for a graph: "graph 0/0 (net.py:12)"."""
-    lines = (find_line(node.meta.get("stack_trace") or "") for node in module.graph.nodes)
-    identity = module.meta.get("dynamo_compile_id")
-    return " ".join(filter(None, ["graph", str(identity or ""), next(filter(None, lines), "")]))
