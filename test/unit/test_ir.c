@@ -49,7 +49,7 @@ static void test_size_text(void) {
                                         "1++2",
                                         "9223372036854775808",
                                         "9223372036854775807+1",
-                                        "$0+$1+$2+$3+1"};
+                                        "$0+$1+$2+$3+$4+$5+1"};
     for (int i = 0; i < COUNT(wrong); i++) {
         const char *at = wrong[i];
         struct size size;

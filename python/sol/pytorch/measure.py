@@ -3,7 +3,7 @@
 import torch
 
 from sol.pytorch.inputs import TensorSpec
-from sol.pytorch.optimize import _engine
+from sol.pytorch.module import engine_of
 from sol.pytorch.plan import follow_threads
 from sol.pytorch.selector import without_selectors
 from sol.times import Memory, make_profile, write_report
@@ -11,7 +11,7 @@ from sol.times import Memory, make_profile, write_report
 
 def profile(module, *inputs, runs=20):
     """See sol.profile."""
-    engine = _engine(module)
+    engine = engine_of(module)
     plan, weights, tensors, batch = engine.find_run(inputs)
     follow_threads()
     with torch.no_grad(), without_selectors(), plan.unchanged(weights):
@@ -26,7 +26,7 @@ def profile(module, *inputs, runs=20):
 
 def report(module, *inputs, path="report.html", runs=20):
     """See sol.report."""
-    engine = _engine(module)
+    engine = engine_of(module)
     plan, weights, tensors, batch = engine.find_run(inputs)
     follow_threads()
     with torch.no_grad(), without_selectors(), plan.unchanged(weights):
@@ -42,7 +42,7 @@ def report(module, *inputs, path="report.html", runs=20):
 
 def memory(module, batch_size=None, inputs=None):
     """See sol.memory."""
-    engine = _engine(module)
+    engine = engine_of(module)
     if inputs is not None:
         raise TypeError("sol.memory: a module's only open size is the batch: say batch_size")
     batch = engine.options.batch_hint or 1 if batch_size is None else batch_size

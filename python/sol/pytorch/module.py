@@ -130,3 +130,10 @@ def _attach(module, own, original, engine):
     state["_original"] = original
     state["_engine"] = engine
     engine.wrapper = weakref.ref(module)
+
+
+def engine_of(module):
+    """Returns the Engine of an optimized module. Raises TypeError for any other."""
+    if not isinstance(module, Optimized):
+        raise TypeError(f"expected what sol.optimize returned, got {type(module).__name__}")
+    return vars(module)["_engine"]

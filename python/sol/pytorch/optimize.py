@@ -11,7 +11,7 @@ from sol.pytorch.checks import check_batch_size
 from sol.pytorch.dynamo_report import find_report
 from sol.pytorch.engine import Engine, Options
 from sol.pytorch.inputs import ConstantSpec, TensorSpec, make_specs
-from sol.pytorch.module import Optimized
+from sol.pytorch.module import Optimized, engine_of
 
 
 def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=None):
@@ -148,6 +148,4 @@ def refresh(module):
 
 def _source(module):
     """Returns the Engine of an optimized module, or the Report of a compiled one. Raises TypeError for anything else."""
-    if isinstance(module, Optimized):
-        return vars(module)["_engine"]
-    return find_report(module)
+    return engine_of(module) if isinstance(module, Optimized) else find_report(module)
