@@ -6,6 +6,10 @@ from glob import glob
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+# What a source of custom layers includes; the package has copies, as sources are compiled where it is installed.
+HEADERS = "include/sol/custom.h", "include/sol/run.h"
 
 
 class BuildWithMake(build_ext):
@@ -14,6 +18,17 @@ class BuildWithMake(build_ext):
     def run(self):
         subprocess.run(["make", "-s", f"-j{os.cpu_count()}", "lib"], check=True)
         super().run()
+
+
+class BuildWithHeaders(build_py):
+    """Copies HEADERS into the package."""
+
+    def run(self):
+        super().run()
+        for header in HEADERS:
+            target = os.path.join(self.build_lib, "sol", header)
+            self.mkpath(os.path.dirname(target))
+            self.copy_file(header, target)
 
 
 core = Extension(
@@ -29,6 +44,6 @@ core = Extension(
 )
 setup(
     ext_modules=[core],
-    cmdclass={"build_ext": BuildWithMake},
+    cmdclass={"build_ext": BuildWithMake, "build_py": BuildWithHeaders},
     options={"bdist_wheel": {"py_limited_api": "cp310"}},
 )

@@ -21,6 +21,7 @@
 #ifndef SOL_H
 #define SOL_H
 
+#include <sol/custom.h>
 #include <sol/run.h>
 
 #ifdef __cplusplus
@@ -66,22 +67,10 @@ SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_ten
  * nothing. Add all layers that read `param` in any order: what they compute is never prepacked. */
 SOL_API void sol_model_update(struct sol_model *model, sol_tensor param, sol_tensor tensor);
 
-/* Host nodes: a function of yours computes a layer that SOL does not have. It runs at every call of the program, on the calling
- * thread; calls of a program on several threads may overlap. All tensors are contiguous, outermost dim first, and valid during
- * the function only. It must write each output, and no input. It may run programs, but not the one that it belongs to. */
-struct sol_host_tensor {
-    void *data; /* any address if the tensor is empty */
-    enum sol_dtype dtype;
-    int rank;
-    int64_t dim[SOL_MAX_RANK];
-};
-#define SOL_HOST_MESSAGE 512
-struct sol_host_call {
-    int n_in, n_out, n_symbols;
-    const struct sol_host_tensor *in, *out;
-    const int64_t *symbol; /* the symbols' values in this call */
-    char *message;         /* SOL_HOST_MESSAGE bytes, in which the function may explain an error */
-};
+/* Host nodes: a function of yours computes a layer that SOL does not have (struct sol_host_call in custom.h). It runs at every
+ * call of the program, on the calling thread; calls of a program on several threads may overlap. All tensors are contiguous,
+ * outermost dim first, and valid during the function only. It must write each output, and no input. It may run programs, but not
+ * the one that it belongs to. */
 struct sol_host {
     const char *name; /* in reports and messages */
     /* A failure ends the program's run, which returns this status, and sol_error() the node's name and the message. */
@@ -101,6 +90,39 @@ SOL_API int sol_model_host(struct sol_model *model, const struct sol_host *host)
 SOL_API void sol_model_host_layer(struct sol_model *model, int host, int n_in, const sol_tensor *in,
                                   const char *types, const char *attributes, const char *origin,
                                   int n_out, sol_tensor *out);
+
+/* Custom layers: like a host node, but its function is code without a frontend (custom.h). So programs call it without Python, on
+ * several threads if it has tasks, and deployed libraries contain it if its source is known.
+ *
+ *     struct sol_custom *swirl;
+ *     struct sol_attribute angle = {.name = "angle", .n = 1, .floats = (double[]){0.5}};
+ *     if (sol_custom_compile("swirl", text, "-O3", &swirl)) puts(sol_error());
+ *     int host = sol_model_custom(m, swirl, 1, &angle);
+ *     sol_model_host_layer(m, host, 1, &x, "f32[$0,8]", "pure=true", "net.c:7", 1, &y);
+ *
+ * Objects are reference counted; models and programs hold references of their own. The caller releases what these three return. */
+struct sol_custom;
+/* Compiles C text that defines the function `name`, by the compiler and with the cache of generated kernels. `flags` are words for the
+ * compiler (NULL: "-O3"). ETOOL: it rejects the text; EUNSUPPORTED: there is no compiler. */
+SOL_API SOL_CHECKED enum sol_status sol_custom_compile(const char *name, const char *text,
+                                                       const char *flags, struct sol_custom **out);
+/* Opens a shared library that defines the function `name`. `path`: as for dlopen. The process keeps the library. */
+SOL_API SOL_CHECKED enum sol_status sol_custom_open(const char *name, const char *path,
+                                                    struct sol_custom **out);
+/* Takes functions of the calling program, which must stay valid. `tasks` may be NULL. */
+SOL_API SOL_CHECKED enum sol_status sol_custom_take(const char *name, sol_custom_run *run,
+                                                    sol_custom_tasks *tasks,
+                                                    struct sol_custom **out);
+SOL_API void sol_custom_retain(struct sol_custom *custom);
+SOL_API void sol_custom_release(struct sol_custom *custom); /* NULL is fine */
+/* Calls the function once, on SOL's threads, without a model. Of `call` only tensors and attributes are read. */
+SOL_API SOL_CHECKED enum sol_status sol_custom_call(const struct sol_custom *custom,
+                                                    const struct sol_host_call *call);
+/* Adds the function with these attributes, which are copied, to the model. Returns its number for sol_model_host_layer, whose
+ * inputs and outputs may be at most SOL_CUSTOM_TENSORS together. */
+#define SOL_CUSTOM_TENSORS 64
+SOL_API int sol_model_custom(struct sol_model *model, struct sol_custom *custom, int n_attributes,
+                             const struct sol_attribute *attributes);
 
 /* Writes the shape that the builder inferred to `dim` and returns the rank, or -1 if the tensor is
  * poisoned. A dim that is a symbol is negative as in struct sol_port; any other formula is INT64_MIN. */

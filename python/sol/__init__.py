@@ -27,10 +27,12 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time __getattr__ impo
     from sol import bench, onnx, pytorch
     from sol.onnx import Network, load
     from sol.pytorch import (
+        custom_layer,
         fallback_count,
         fallbacks,
         graphs,
         host_nodes,
+        include_folder,
         input,
         optimize,
         recompile_reasons,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time __getattr__ impo
     )
 
 __all__ = [
-    "Network", "bench", "cache", "config", "deploy", "deployment", "device", "devices", "fallback_count", "fallbacks", "graphs", "host_nodes", "input", "load", "log",
+    "Network", "bench", "cache", "config", "custom_layer", "deploy", "deployment", "device", "devices", "fallback_count", "fallbacks", "graphs", "host_nodes", "include_folder", "input", "load", "log",
     "memory", "onnx", "optimize", "profile", "pytorch", "recompile_reasons", "recompiles", "refresh", "report", "versions",
 ]  # fmt: skip
 __version__ = "0.1.0"

@@ -12,7 +12,8 @@
  */
 #include "_core.h"
 
-PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type, *session_type;
+PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type, *session_type,
+    *custom_type;
 
 /* ---- Errors and conversions ---- */
 
@@ -382,7 +383,8 @@ PyMODINIT_FUNC PyInit__core(void) {
         add_type(module, &weights_spec, &weights_type) ||
         add_type(module, &guard_spec, &guard_type) ||
         add_type(module, &shortcut_spec, &shortcut_type) ||
-        add_type(module, &session_spec, &session_type)) {
+        add_type(module, &session_spec, &session_type) ||
+        add_type(module, &custom_spec, &custom_type)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -1,5 +1,5 @@
 /*
- * Declarations that the files of the extension share: _core.c (the module, conversions), _model.c, _host.c, _program.c,
+ * Declarations that the files of the extension share: _core.c (the module, conversions), _model.c, _host.c, _custom.c, _program.c,
  * _session.c, _info.c, _guard.c, _slots.c, _deploy.c, _held.c, _shortcut.c. Each Python type has a file, a spec, and a type object, which PyInit__core makes.
  *
  * As in CPython's API, a function that returns an object returns a new reference, or NULL with an exception set.
@@ -16,8 +16,8 @@
 #include <string.h>
 
 extern PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type,
-    *session_type;
-extern PyType_Spec model_spec, program_spec, weights_spec, guard_spec, shortcut_spec, session_spec;
+    *session_type, *custom_type;
+extern PyType_Spec custom_spec, model_spec, program_spec, weights_spec, guard_spec, shortcut_spec, session_spec;
 extern const char *const dtype_names[]; /* by enum sol_dtype */
 
 /* ---- Errors and conversions ---- */
@@ -42,6 +42,7 @@ void report_progress(void *user, int done, int total, const char *what);
 PyObject *model_deploy(PyObject *model, PyObject *args, PyObject *kwargs);
 PyObject *model_host(PyObject *model, PyObject *args);
 PyObject *model_host_layer(PyObject *model, PyObject *args);
+PyObject *model_custom(PyObject *model, PyObject *args);
 /* Appends `item`, and drops the caller's reference to it. `item` may be NULL. Returns -1 with an exception set. */
 int append(PyObject *list, PyObject *item);
 /* A visitor of profiles: appends a row to the list `list`. The GIL must be held. */

@@ -268,6 +268,8 @@ static PyMethodDef model_methods[] = {
      "host(name, function) -> its number. function(inputs, outputs, symbols) gets DLPack capsules."},
     {"host_layer", model_host_layer, METH_VARARGS,
      "host_layer(host, inputs, types, attributes, origin, n_out) -> tensors; see sol_model_host_layer."},
+    {"custom", model_custom, METH_VARARGS,
+     "custom(Custom, attributes) -> the number of a host; see sol_model_custom."},
     {"output", model_output, METH_VARARGS, "output(name, tensor)."},
     {"update", model_update, METH_VARARGS,
      "update(param, tensor): each call writes the tensor's values into the parameter."},

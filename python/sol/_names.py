@@ -11,10 +11,12 @@ import importlib.util
 FRONTENDS = {"pytorch": "torch", "onnx": "numpy"}
 OWNERS = dict.fromkeys(
     (
+        "custom_layer",
         "fallback_count",
         "fallbacks",
         "graphs",
         "host_nodes",
+        "include_folder",
         "input",
         "optimize",
         "recompile_reasons",

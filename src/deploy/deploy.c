@@ -11,7 +11,6 @@
 
 #include "device/cpu/cpu.h"
 #include "ir/ir.h"
-#include "plan/build.h"
 #include "run/bind.h"
 
 #include <dlfcn.h>
@@ -192,19 +191,6 @@ static enum sol_status find_isa(struct deployment *d) {
                 cpu ? " and its instruction set " : "", cpu ? cpu : "");
 }
 
-/* A library has no frontend whose functions it could call. */
-static enum sol_status check_hosts(const struct deployment *d, const struct model *m) {
-    struct text text;
-    int n = 0;
-    text_init(&text, d->arena);
-    for (int i = 0; i < m->layers.n; i++)
-        if (m->layers.at[i]->kind == LAYER_host)
-            text_add(&text, "%s%s", n++ ? ", " : "", build_host_name(d->arena, m, m->layers.at[i]));
-    return n ? fail(SOL_EUNSUPPORTED, "a library cannot compute nodes of the frontend (%d): %s", n,
-                    text.at)
-             : SOL_OK;
-}
-
 /* A library's parameters are constant data. */
 static enum sol_status check_updates(const struct model *m) {
     char name[128];
@@ -241,10 +227,10 @@ static enum sol_status make_files(struct deployment *d) {
 static enum sol_status deploy(struct deployment *d, const struct sol_model *model) {
     static const int64_t ones[SIZE_FREE] = {1, 1, 1, 1, 1, 1, 1, 1};
     TRY(sol_model_check(model));
-    TRY(check_hosts(d, ir_user_model(model)));
     TRY(check_updates(ir_user_model(model)));
     TRY(check_names(d->library));
     TRY(find_isa(d));
+    TRY(deploy_check_hosts(d, ir_user_model(model)));
     d->lib = d->library->lib_name, d->func = d->library->func_name;
     d->symbols = d->library->symbols ? d->library->symbols : ones;
     d->is_packed = !d->isa || d->library->weights == SOL_WEIGHTS_PACKED;

@@ -4,6 +4,7 @@
  *   deploy.c   checks the arguments, compiles and packs the program, then calls native.c or portable.c
  *     folder.c    the temporary folder, which is removed at the end
  *     replace.c   moves the finished files to their place and removes those of an earlier deployment
+ *     custom.c    custom layers, in native libraries
  *     native.c    targets x86 and arm64: program.c prints the program for the runtime, tool.c compiles both
  *     portable.c  target c: C99 that calls the kernels one after the other
  *   header.c   the header that users include, and the functions that it declares
@@ -36,6 +37,7 @@ struct deployment {
     struct binding *binding;     /* of portable C */
     const void *const *params;
     const int64_t *symbols;
+    VEC(const struct sol_custom *) customs; /* code of custom layers, in the order of first use */
     VEC(struct size) sizes;  /* all different sizes of the program */
     const char *place;       /* the folder of the result */
     VEC(const char *) made;  /* folders that were created for `place`, outermost first */
@@ -88,6 +90,20 @@ enum sol_status deploy_portable(struct deployment *d);
 size_t deploy_portable_memory(const struct deployment *d);
 /* Are the weights in a separate file? In portable C, large weights are, too. */
 bool deploy_has_file(const struct deployment *d);
+
+/* ---- custom.c: custom layers ---- */
+
+struct model;
+/* EUNSUPPORTED if the model has host nodes that the library cannot contain. */
+enum sol_status deploy_check_hosts(const struct deployment *d, const struct model *m);
+/* Finds the `customs` of the program. */
+void deploy_find_customs(struct deployment *d);
+/* The position in `customs` of the code of a step of module HOST. */
+int deploy_custom_number(const struct deployment *d, const struct step *step);
+/* Writes the text of `customs` number i to a file. */
+enum sol_status deploy_write_custom(struct deployment *d, int i, const char *name);
+/* Prints data_i, the struct host_step of step number i. */
+void deploy_print_custom(struct deployment *d, struct text *text, const struct step *step, int i);
 
 /* ---- program.c: a program as C ---- */
 void deploy_print_program(struct deployment *d, struct text *text);

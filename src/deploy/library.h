@@ -22,7 +22,14 @@ struct library_file {
  * The steps of a program in a compact form. Opening the library makes the runtime's steps from them. `bytes`, `offset`, `sample_stride`, `size` and
  * `arg` are indices into `size` of struct library, the table of all different sizes; `scratch_size` is in bytes.
  */
-enum library_call { LIBRARY_KERNEL, LIBRARY_COPY, LIBRARY_DNN, LIBRARY_PACK, LIBRARY_GATHER };
+enum library_call {
+    LIBRARY_KERNEL,
+    LIBRARY_COPY,
+    LIBRARY_DNN,
+    LIBRARY_PACK,
+    LIBRARY_GATHER,
+    LIBRARY_HOST /* a custom layer */
+};
 struct library_step {
     const void *data;
     uint32_t n_ptr, n_arg, scratch_size, bytes;
@@ -58,6 +65,10 @@ struct library {
     struct library_file expect;  /* the head that the file must have */
     bool is_packed;              /* the weights begin with the packed parameters */
     const int64_t *param;        /* offset of each parameter in the weights; -1: no step reads it */
+    /* host_run and host_n_tasks; NULL without custom layers, so that the linker leaves these functions out */
+    void (*host_run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                     int64_t begin, int64_t end);
+    int64_t (*host_n_tasks)(const struct step *step, const int64_t *arg);
     const char *(*refuse)(void); /* the reason why this processor cannot run it; NULL: it can */
 };
 extern const struct library this_library;

@@ -12,6 +12,7 @@
 #include "dfp/dfp.h"
 #include "dnn/list.h"
 #include "dnn/step.h"
+#include "run/host.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -103,6 +104,7 @@ static void print_library(struct deployment *d, struct text *text,
              ".steps = run_list, .prepack = pack_list, .n_packed = %d, .packed = packed,\n "
              ".symbols = symbols, .is_packed = %d, .param = param_offset, .refuse = refuse,\n ",
              d->program->n_packed, d->is_packed);
+    if (d->customs.n) text_add(text, ".host_run = host_run, .host_n_tasks = host_n_tasks, ");
     if (d->library->weights == SOL_WEIGHTS_FILE)
         text_add(text,
                  ".file = \"%s.weights\", .expect = {\"" LIBRARY_MAGIC
@@ -115,7 +117,8 @@ static enum sol_status write_network(struct deployment *d, const struct library_
     struct text text;
     text_init(&text, d->arena);
     text_add(&text, "#include \"deploy/library.h\"\n#include \"dnn/list.h\"\n"
-                    "#include \"dnn/step.h\"\n");
+                    "#include \"dnn/step.h\"\n%s",
+             d->customs.n ? "#include \"run/host.h\"\n" : "");
     print_kernel_tables(d, &text);
     print_refusal(d, &text);
     deploy_print_program(d, &text);
@@ -150,7 +153,10 @@ struct unit {
     const char *object, *flags;
     VEC(const char *) files;
 };
-enum { RUNTIME, OWN, GENERATED, N_UNITS };
+/* The runtime, own kernels, generated kernels, and then one unit for the code of each custom layer. */
+struct units {
+    VEC(struct unit) all;
+};
 
 /* Finds either the kernels or all other files, which must run on any processor of the architecture. Without own kernels, an empty
  * file is compiled, since the linker needs the object. */
@@ -166,18 +172,34 @@ static enum sol_status find_files(struct deployment *d, bool kernels, struct uni
     return deploy_write(d, "none.c", "", 0);
 }
 
-static enum sol_status find_units(struct deployment *d, struct unit units[N_UNITS]) {
+/* What a custom layer's compiler options are, with which SOL itself compiled its text. */
+static enum sol_status find_customs(struct deployment *d, struct units *units) {
+    for (int i = 0; i < d->customs.n; i++) {
+        struct unit unit = {.object = arena_printf(d->arena, "custom_%d.o", i),
+                            .flags = arena_printf(d->arena, "-w %s", d->customs.at[i]->flags)};
+        VEC_PUSH(d->arena, &unit.files, arena_printf(d->arena, "custom_%d.c", i));
+        TRY(deploy_write_custom(d, i, unit.files.at[0]));
+        VEC_PUSH(d->arena, &units->all, unit);
+    }
+    return SOL_OK;
+}
+
+static enum sol_status find_units(struct deployment *d, struct units *units) {
     const struct dnn_isa *isa = d->isa;
-    units[RUNTIME] = (struct unit){.object = "runtime.o", .flags = "-O2 -w"};
-    units[OWN] = (struct unit){.object = "own.o",
-                               .flags = arena_printf(d->arena, CPU_KERNEL_FLAGS " -DISA=%s %s %s",
-                                                     isa->name, isa->flags, isa->kernel_flags)};
-    units[GENERATED] = (struct unit){
+    struct unit own = {.object = "own.o",
+                       .flags = arena_printf(d->arena, CPU_KERNEL_FLAGS " -DISA=%s %s %s",
+                                             isa->name, isa->flags, isa->kernel_flags)};
+    struct unit generated = {
         .object = "generated.o",
         .flags = arena_printf(d->arena, CPU_KERNEL_FLAGS " -std=gnu99 %s", isa->flags)};
-    VEC_PUSH(d->arena, &units[GENERATED].files, "kernels.c");
-    TRY(find_files(d, false, &units[RUNTIME]));
-    return find_files(d, true, &units[OWN]);
+    struct unit runtime = {.object = "runtime.o", .flags = "-O2 -w"};
+    VEC_PUSH(d->arena, &generated.files, "kernels.c");
+    TRY(find_files(d, false, &runtime));
+    TRY(find_files(d, true, &own));
+    VEC_PUSH(d->arena, &units->all, runtime);
+    VEC_PUSH(d->arena, &units->all, own);
+    VEC_PUSH(d->arena, &units->all, generated);
+    return find_customs(d, units);
 }
 
 static enum sol_status compile(struct deployment *d, const struct deploy_tool *tool,
@@ -200,21 +222,32 @@ static enum sol_status compile(struct deployment *d, const struct deploy_tool *t
     "-shared -s -pthread -Wl,--gc-sections -Wl,--as-needed -Wl,-z,nodelete -Wl,-z,relro "     \
     "-Wl,-z,now -Wl,-z,noexecstack"
 
+/* Custom layers' options may name libraries, such as -fopenmp. */
+static const char *link_options(const struct deployment *d) {
+    const char *all = "";
+    for (int i = 0; i < d->customs.n; i++)
+        all = arena_printf(d->arena, "%s %s", all, d->customs.at[i]->flags);
+    return all;
+}
+
 /* Exports only the interface and removes unused functions and symbol names. nodelete: the library is never unloaded, since
  * threads of the pool still run its code. */
-static enum sol_status link_shared(struct deployment *d, const struct deploy_tool *tool) {
+static enum sol_status link_shared(struct deployment *d, const struct deploy_tool *tool,
+                                   const struct units *units) {
     const char *name = arena_printf(d->arena, "lib%s.so", d->lib);
-    const char *const words[] = {"-o",
-                                 deploy_path(d, name),
-                                 deploy_path(d, "runtime.o"),
-                                 deploy_path(d, "own.o"),
-                                 deploy_path(d, "generated.o"),
-                                 arena_printf(d->arena, "-Wl,-soname,%s", name),
-                                 "-lm",
-                                 NULL};
+    VEC(const char *) words = {0};
+    const char *const first[] = {"-o", deploy_path(d, name),
+                                 arena_printf(d->arena, "-Wl,-soname,%s", name)};
+    for (int i = 0; i < COUNT(first); i++) VEC_PUSH(d->arena, &words, first[i]);
+    for (int i = 0; i < units->all.n; i++)
+        VEC_PUSH(d->arena, &words, deploy_path(d, units->all.at[i].object));
+    VEC_PUSH(d->arena, &words, "-lm");
+    VEC_PUSH(d->arena, &words, NULL);
     VEC_PUSH(d->arena, &d->files, name);
     deploy_progress(d, name);
-    return deploy_run(d, arena_printf(d->arena, "%s " LINK_FLAGS, tool->compiler), words);
+    return deploy_run(
+        d, arena_printf(d->arena, "%s " LINK_FLAGS "%s", tool->compiler, link_options(d)),
+        words.at);
 }
 
 /* The functions of the interface, without the function's or the library's name in front. The linker keeps what they reach in a
@@ -224,13 +257,15 @@ static const char *const symbols[] = {"_error",       "_open",         "_close",
                                       "_input_shape", "_output_shape", "_set_threads"};
 
 /* Links one object, in which all symbols except those of the interface are local, and puts it into an archive. */
-static enum sol_status link_static(struct deployment *d, const struct deploy_tool *tool) {
+static enum sol_status link_static(struct deployment *d, const struct deploy_tool *tool,
+                                   const struct units *units) {
     const char *name = arena_printf(d->arena, "lib%s.a", d->lib);
     const char *object = arena_printf(d->arena, "%s.o", d->lib);
     VEC(const char *) join = {0};
-    const char *const parts[] = {"-o", deploy_path(d, object), deploy_path(d, "runtime.o"),
-                                 deploy_path(d, "own.o"), deploy_path(d, "generated.o")};
-    for (int i = 0; i < COUNT(parts); i++) VEC_PUSH(d->arena, &join, parts[i]);
+    VEC_PUSH(d->arena, &join, "-o");
+    VEC_PUSH(d->arena, &join, deploy_path(d, object));
+    for (int i = 0; i < units->all.n; i++)
+        VEC_PUSH(d->arena, &join, deploy_path(d, units->all.at[i].object));
     for (int i = 0; i < COUNT(simple_symbols); i++)
         VEC_PUSH(d->arena, &join,
                  arena_printf(d->arena, "-Wl,-u,%s%s", d->func, simple_symbols[i]));
@@ -247,17 +282,18 @@ static enum sol_status link_static(struct deployment *d, const struct deploy_too
     return deploy_run(d, tool->ar, archive);
 }
 
-static enum sol_status make_library(struct deployment *d, const struct unit *units) {
+static enum sol_status make_library(struct deployment *d, const struct units *units) {
     struct deploy_tool tool;
     TRY(deploy_find_tool(d, &tool));
-    for (int i = 0; i < N_UNITS; i++) TRY(compile(d, &tool, &units[i]));
-    return d->library->target == SOL_SHARED_LIB ? link_shared(d, &tool) : link_static(d, &tool);
+    for (int i = 0; i < units->all.n; i++) TRY(compile(d, &tool, &units->all.at[i]));
+    return d->library->target == SOL_SHARED_LIB ? link_shared(d, &tool, units)
+                                                : link_static(d, &tool, units);
 }
 
 /* ---- Sources ---- */
 
 /* Writes build.sh, with the same commands, to build the library on another machine. */
-static enum sol_status write_script(struct deployment *d, const struct unit *units) {
+static enum sol_status write_script(struct deployment *d, const struct units *units) {
     struct text text;
     text_init(&text, d->arena);
     text_add(
@@ -265,16 +301,18 @@ static enum sol_status write_script(struct deployment *d, const struct unit *uni
         "#!/bin/sh\n# Builds lib%s.so beside this file. CC is the compiler; that of the library "
         "was for %s, %s.\nset -e\ncd \"$(dirname \"$0\")\"\nCC=${CC:-cc}\n",
         d->lib, d->isa->arch, d->isa->name);
-    for (int i = 0; i < N_UNITS; i++) {
+    const char *objects = "";
+    for (int i = 0; i < units->all.n; i++) {
+        const struct unit *unit = &units->all.at[i];
         text_add(&text, "$CC " COMMON_FLAGS " %s \\\n    -r -nostdlib -I include -I src -o %s",
-                 units[i].flags, units[i].object);
-        for (int k = 0; k < units[i].files.n; k++) text_add(&text, " %s", units[i].files.at[k]);
+                 unit->flags, unit->object);
+        for (int k = 0; k < unit->files.n; k++) text_add(&text, " %s", unit->files.at[k]);
         text_add(&text, "\n");
+        objects = arena_printf(d->arena, "%s %s", objects, unit->object);
     }
     text_add(&text,
-             "$CC " LINK_FLAGS " -Wl,-soname,lib%s.so \\\n    -o lib%s.so runtime.o own.o "
-             "generated.o -lm\nrm runtime.o own.o generated.o\n",
-             d->lib, d->lib);
+             "$CC " LINK_FLAGS "%s -Wl,-soname,lib%s.so \\\n    -o lib%s.so%s -lm\nrm%s\n",
+             link_options(d), d->lib, d->lib, objects, objects);
     return deploy_write_text(d, "build.sh", &text);
 }
 
@@ -284,14 +322,14 @@ static enum sol_status check_steps(const struct step_list *list) {
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
         if (step->run != kernel_run && step->run != copy_run && step->run != gather_run &&
-            step->run != dnn_step_run && step->run != dnn_step_pack)
+            step->run != dnn_step_run && step->run != dnn_step_pack && step->run != host_run)
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be part of a library yet", step->name,
                         step->layers);
     }
     return SOL_OK;
 }
 
-static enum sol_status write_all(struct deployment *d, struct unit units[N_UNITS]) {
+static enum sol_status write_all(struct deployment *d, struct units *units) {
     struct library_file expect = {0};
     TRY(write_sources(d));
     TRY(find_units(d, units));
@@ -302,12 +340,12 @@ static enum sol_status write_all(struct deployment *d, struct unit units[N_UNITS
 
 /* The result is a folder with the library's name, which contains all files. */
 static enum sol_status deploy_sources_only(struct deployment *d) {
-    struct unit units[N_UNITS];
+    struct units units = {0};
     const char *folder = d->folder;
     d->folder = deploy_path(d, d->lib);
     if (mkdir(d->folder, 0777)) return fail(SOL_EDEVICE, "cannot make the folder %s", d->folder);
-    enum sol_status status = write_all(d, units);
-    if (!status) status = write_script(d, units);
+    enum sol_status status = write_all(d, &units);
+    if (!status) status = write_script(d, &units);
     if (!status) status = deploy_header(d);
     d->folder = folder;
     d->files.n = 0;
@@ -316,11 +354,12 @@ static enum sol_status deploy_sources_only(struct deployment *d) {
 }
 
 enum sol_status deploy_native(struct deployment *d) {
-    struct unit units[N_UNITS];
-    d->n_total = 5;
+    struct units units = {0};
+    deploy_find_customs(d);
+    d->n_total = 5 + d->customs.n;
     for (int i = 0; i < deploy_n_lists(d); i++) TRY(check_steps(deploy_list(d, i)));
     if (d->library->target == SOL_C_SOURCE) return deploy_sources_only(d);
-    TRY(write_all(d, units));
-    TRY(make_library(d, units));
+    TRY(write_all(d, &units));
+    TRY(make_library(d, &units));
     return deploy_header(d);
 }

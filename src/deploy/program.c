@@ -18,6 +18,7 @@
 #include "deploy/deploy.h"
 #include "dfp/dfp.h"
 #include "dnn/step.h"
+#include "run/host.h"
 
 #include <string.h>
 
@@ -170,11 +171,13 @@ static int find_user(const struct step_list *steps, const struct dnn_plan *plan)
 }
 
 /* Prints the constants that steps point to. */
-static void print_data(struct text *text, const struct step_list *list, const char *name) {
+static void print_data(struct text *text, struct deployment *d, const struct step_list *list,
+                       const char *name) {
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
         if (step->run == dnn_step_run) print_work(text, step->data, i);
         else if (step->run == copy_run) print_table(text, step->data, name, i);
+        else if (step->run == host_run) deploy_print_custom(d, text, step, i);
     }
 }
 
@@ -210,6 +213,7 @@ static void print_call(struct text *text, const struct deployment *d, const stru
         text_add(text, ".call = LIBRARY_COPY, .data = &%s_data_%d", list, i);
     else if (step->run == gather_run) text_add(text, ".call = LIBRARY_GATHER");
     else if (step->run == dnn_step_run) text_add(text, ".call = LIBRARY_DNN, .data = &data_%d", i);
+    else if (step->run == host_run) text_add(text, ".call = LIBRARY_HOST, .data = &data_%d", i);
     else
         text_add(text, ".call = LIBRARY_PACK, .data = &data_%d.plan",
                  find_user(&d->program->steps, step->data));
@@ -262,7 +266,7 @@ static void print_slots(struct text *text, struct deployment *d, const char *nam
 
 static void print_list(struct text *text, struct deployment *d, const struct step_list *list,
                        const char *name) {
-    print_data(text, list, name);
+    print_data(text, d, list, name);
     print_steps(text, d, list, name);
     print_pointers(text, d, list, name);
     print_slots(text, d, arena_printf(d->arena, "%s_slots", name), list->slot, list->n_slots);

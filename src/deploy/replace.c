@@ -56,6 +56,15 @@ static const char *fill(const struct deployment *d, const char *pattern, char ou
 
 /* ---- A folder of sources ---- */
 
+/* "custom_0.c", "custom_0.o" */
+static bool is_custom(const char *name) {
+    static const char prefix[] = "custom_";
+    if (strncmp(name, prefix, strlen(prefix))) return false;
+    name += strlen(prefix);
+    const size_t n = strspn(name, "0123456789");
+    return n && (!strcmp(name + n, ".c") || !strcmp(name + n, ".o"));
+}
+
 /* Is it the name of a file that a deployment of sources writes or build.sh makes, or a folder in such a name? */
 static bool is_of_sources(const struct deployment *d, const char *name) {
     static const char *const fixed[] = {"network.c", "kernels.c", "none.c", "weights",
@@ -65,6 +74,7 @@ static bool is_of_sources(const struct deployment *d, const char *name) {
     char own[DEPLOY_NAME];
     for (int i = 0; i < COUNT(fixed); i++)
         if (!strcmp(fixed[i], name)) return true;
+    if (is_custom(name)) return true;
     for (int i = 0; i < COUNT(named); i++)
         if (!strcmp(fill(d, named[i], own), name)) return true;
     for (const struct deploy_source *s = deploy_sources; s->name; s++)

@@ -8,6 +8,7 @@
 #include "dnn/list.h"
 
 #define FILES(X)                                                                             \
+    X(custom_h, "include/sol/custom.h", "", 0)                                               \
     X(run_h, "include/sol/run.h", "", 0)                                                     \
     X(sol_h, "include/sol/sol.h", "", 0)                                                     \
     X(base_h, "src/base/base.h", "", 0)                                                      \
@@ -24,6 +25,7 @@
     X(status_c, "src/base/status.c", "", 0)                                                  \
     X(text_c, "src/base/text.c", "", 0)                                                      \
     X(program_h, "src/run/program.h", "", 0)                                                 \
+    X(host_h, "src/run/host.h", "", 0)                                                       \
     X(bind_h, "src/run/bind.h", "", 0)                                                       \
     X(micro_batch_h, "src/run/micro_batch.h", "", 0)                                         \
     X(pool_h, "src/run/pool.h", "", 0)                                                       \
@@ -32,6 +34,7 @@
     X(copy_c, "src/run/copy.c", "", 0)                                                       \
     X(exec_c, "src/run/exec.c", "", 0)                                                       \
     X(gather_c, "src/run/gather.c", "", 0)                                                   \
+    X(host_c, "src/run/host.c", "", 0)                                                       \
     X(kernel_c, "src/run/kernel.c", "", 0)                                                   \
     X(memory_c, "src/run/memory.c", "", 0)                                                   \
     X(packs_c, "src/run/packs.c", "", 0)                                                     \

@@ -7,6 +7,7 @@
  * append layers out of order; pass_clean sorts them again.
  */
 #include "ir/ir.h"
+#include "run/host.h"
 
 #include <string.h>
 
@@ -164,6 +165,10 @@ static enum sol_status check_host(const struct model *m, int n_in, int n_out,
         return fail(SOL_EINVAL,
                     "%d inputs and %d outputs; there may be up to %d, and at least one output",
                     n_in, n_out, IR_MAX_PORTS);
+    const struct host *host = &m->hosts.at[attr->host];
+    if (host->function && host->function->custom && n_in + n_out > SOL_CUSTOM_TENSORS)
+        return fail(SOL_EUNSUPPORTED, "%s: %d inputs and outputs; a custom layer has at most %d",
+                    host->name, n_in + n_out, SOL_CUSTOM_TENSORS);
     if (attr->effects && attr->pure) return fail(SOL_EINVAL, "a layer with effects cannot be pure");
     for (int i = 0; i < n_out; i++) TRY(ir_check_shape(m, type[i].rank, type[i].dim));
     return SOL_OK;

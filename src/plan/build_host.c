@@ -1,5 +1,5 @@
 /*
- * Module HOST: the step that calls a function of the frontend, and the program's references to such functions.
+ * Module HOST: the step that calls a function of the frontend or of a custom layer, and the program's references to such functions.
  *
  *   cluster of one host layer -> build_host -> step host_run (run/host.c)
  *
@@ -13,9 +13,10 @@ const char *build_host_name(struct arena *arena, const struct model *m, const st
     text_init(&text, arena);
     text_add_clean(&text, m->hosts.at[l->attr.host].name);
     if (!l->origin) return text.at;
-    text_add(&text, " (");
+    const bool is_line = l->origin[0] == '('; /* "(net.py:7)": the frontend knows no more */
+    text_add(&text, is_line ? " " : " (");
     text_add_clean(&text, l->origin);
-    text_add(&text, ")");
+    text_add(&text, is_line ? "" : ")");
     return text.at;
 }
 
@@ -43,6 +44,7 @@ static struct host_step *new_host_step(struct build *b, const struct layer *l) {
 enum sol_status build_host(struct build *b, const struct cluster *cluster) {
     const struct layer *l = cluster->layers.at[0];
     struct host_step *host = new_host_step(b, l);
+    const struct host_custom *custom = host->function ? host->function->custom : NULL;
     const int n = l->n_in + l->n_out, n_symbols = host->n_symbols;
     struct sol_host_tensor *tensor = ARENA_ARRAY(b->keep, struct sol_host_tensor, n);
     struct buffer_ref *ptr = ARENA_ARRAY(b->arena, struct buffer_ref, n);
@@ -54,7 +56,8 @@ enum sol_status build_host(struct build *b, const struct cluster *cluster) {
     return build_step(b, false,
                       &(struct step){.run = host_run,
                                      .n_tasks = host_n_tasks,
-                                     .on_caller = true,
+                                     .on_caller = !custom || !custom->tasks,
+                                     .after_guard = true,
                                      .data = host,
                                      .n_ptr = n,
                                      .ptr = ptr,
@@ -64,7 +67,7 @@ enum sol_status build_host(struct build *b, const struct cluster *cluster) {
                                      .flops = size_const(0),
                                      .bytes = build_bytes(cluster),
                                      .name = b->plan->model->hosts.at[l->attr.host].name,
-                                     .module = "host",
+                                     .module = custom ? "custom" : "host",
                                      .layers = build_describe(b, cluster)});
 }
 

@@ -20,6 +20,7 @@ from sol import (
     report,
     versions,
 )
+from sol.pytorch.custom import custom_layer, include_folder
 from sol.pytorch.deploy import deploy
 from sol.pytorch.fallback import fallback_count
 from sol.pytorch.inputs import input
@@ -34,7 +35,7 @@ from sol.pytorch.optimize import (
 )
 
 __all__ = [
-    "cache", "config", "deploy", "deployment", "device", "devices", "fallback_count", "fallbacks", "graphs", "host_nodes", "input", "log", "memory", "optimize", "profile",
+    "cache", "config", "custom_layer", "deploy", "deployment", "device", "devices", "fallback_count", "fallbacks", "graphs", "host_nodes", "include_folder", "input", "log", "memory", "optimize", "profile",
     "recompile_reasons", "recompiles", "refresh", "report", "versions",
 ]  # fmt: skip
 

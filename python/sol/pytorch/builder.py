@@ -215,10 +215,20 @@ class Builder:
         """
         if function.key not in self._hosts:
             self._hosts[function.key] = self.model.host(name, function)
+        return self._host_layer(self._hosts[function.key], name, inputs, types, "pure=true")
+
+    def custom(self, layer, attributes, inputs, types):
+        """Adds a layer that the C function of a CustomLayer computes; see ``host``. ``attributes``: as CustomLayer.pack returns them."""
+        key = layer.code, repr(attributes)
+        if key not in self._hosts:
+            self._hosts[key] = self.model.custom(layer.code, attributes)
+        pure = "pure=true" if layer.pure else ""
+        return self._host_layer(self._hosts[key], layer.name, inputs, types, pure)
+
+    def _host_layer(self, host, name, inputs, types, attributes):
         text = " ".join(f"{dtype}{format_attribute(shape)}" for dtype, shape in types)
         ids = tuple(x.id for x in inputs)
-        host = self._hosts[function.key]
-        outputs = self.model.host_layer(host, ids, text, "pure=true", self.origin, len(types))
+        outputs = self.model.host_layer(host, ids, text, attributes, self.origin, len(types))
         self.model.recover()
         for output, (_, shape) in zip(outputs, types):
             self.records.append(Record(name, ids, output, "", self.origin, self._show(shape)))

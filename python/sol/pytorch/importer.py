@@ -21,6 +21,7 @@ from sol.pytorch import ops, ops_type
 from sol.pytorch.aliases import Alias, Output, find_chains, make_steps
 from sol.pytorch.builder import Builder, DependsOnData, Unsupported, Value
 from sol.pytorch.capture import PREFIX
+from sol.pytorch.custom import find_layer
 from sol.pytorch.functional import COPY, make_functional
 from sol.pytorch.host import HostNode, make_function
 from sol.pytorch.inputs import DTYPE_NAMES
@@ -207,6 +208,9 @@ class _Importer:
             return self._skip(node)
         if not isinstance(node.target, torch._ops.OpOverload):
             raise Unsupported(f"the operation {node.target}")
+        layer = find_layer(node.target)
+        if layer is not None:
+            return self._custom(node, layer)
         try:
             self._op(node)
         except _Aliased as error:
@@ -307,6 +311,21 @@ class _Importer:
             self._define(node, self._cell[written], self._base[written], results)
         else:
             self._define(node, node, base, results)
+
+    def _custom(self, node, layer):
+        """Adds a call of a CustomLayer. Its results share memory with no other tensor."""
+        names = [x.name for x in node.target._schema.arguments]
+        given = dict(zip(names, node.args)) | node.kwargs
+        inputs = [self._value(given.pop(name)) for name in layer.inputs]
+        if any(isinstance(x, torch.fx.Node) for x in torch.utils._pytree.tree_leaves(given)):
+            raise Unsupported(f"{show_call(node)}: an attribute depends on open sizes")
+        self._check_dtype(node)
+        values = as_list(node.meta["val"])
+        types = [(DTYPE_NAMES[x.dtype], tuple(map(self._builder.size, x.shape))) for x in values]
+        results = self._builder.custom(layer, layer.pack(given), inputs, types)
+        self._n_layers += 1
+        is_single = isinstance(node.meta["val"], torch.Tensor)
+        self._define(node, node, node, results[0] if is_single else results)
 
     def _find_base(self, node):
         """Returns the base of a node's results: that of the argument whose memory they share, else the node itself.

@@ -77,7 +77,7 @@ static void describe(const struct run *r, const struct tensor *t, struct sol_hos
     for (int d = 0; d < t->rank; d++) to->dim[d] = size_eval(&t->dim[d], r->symbols);
 }
 
-/* Calls the frontend's function of a host layer. */
+/* Calls the function of a host layer once, for all its tasks. */
 static enum sol_status call_host(struct run *r, const struct layer *l) {
     const struct host *host = &r->m->hosts.at[l->attr.host];
     char what[512];
@@ -92,6 +92,7 @@ static enum sol_status call_host(struct run *r, const struct layer *l) {
                                  .out = tensor + l->n_in,
                                  .n_symbols = r->m->n_symbols,
                                  .symbol = r->symbols};
+    call.end = max_i64(1, host_count_tasks(host->function, &call));
     enum sol_status status = host_call(host->function, what, &call);
     mem_free(tensor);
     return status;
