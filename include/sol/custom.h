@@ -30,8 +30,8 @@
  *
  *     int64_t swirl_tasks(const struct sol_host_call *call) { return call->in[0].dim[0]; }
  *
- * It returns the number of tasks, at least 1 unless an output is empty. It depends on types, dims and attributes alone: `data` is
- * NULL. SOL then calls swirl several times, on several threads, each time for tasks [call->begin, call->end), so that each task is
+ * It returns the number of tasks, at least 1 unless an output is empty. It depends on types, dims and attributes alone: it may not read
+ * `data`. SOL then calls swirl several times, on several threads, each time for tasks [call->begin, call->end), so that each task is
  * computed once. Tasks write disjoint elements, so the result does not depend on their order. Without it there is one task.
  *
  * Compatibility: later versions of SOL add fields at the ends of structs only, so compiled functions stay valid.

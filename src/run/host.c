@@ -11,7 +11,8 @@
 #include <string.h>
 
 struct host_function *host_new(const struct sol_host *host) {
-    struct host_function *function = mem_alloc(sizeof *function, 16);
+    const bool is_custom = host->run == host_run_custom, has_layer = !is_custom || host->user;
+    struct host_function *function = has_layer ? mem_alloc(sizeof *function, 16) : NULL;
     if (!function) {
         if (host->release) host->release(host->user);
         return NULL;
@@ -20,7 +21,7 @@ struct host_function *host_new(const struct sol_host *host) {
     function->run = host->run;
     function->user = host->user;
     function->release = host->release;
-    function->custom = host->run == host_run_custom ? host->user : NULL;
+    function->custom = is_custom ? host->user : NULL;
     return function;
 }
 
@@ -41,8 +42,9 @@ enum sol_status host_run_custom(void *user, const struct sol_host_call *call) {
     return custom->run(&own);
 }
 
-int64_t host_count_tasks(const struct host_function *function, const struct sol_host_call *call) {
-    const struct host_custom *custom = function ? function->custom : NULL;
+/* What NAME_tasks returns; 1 without it. */
+static int64_t ask_tasks(const struct host_function *function, const struct sol_host_call *call) {
+    const struct host_custom *custom = function->custom;
     if (!custom || !custom->tasks) return 1;
     struct sol_host_call own = *call;
     own.n_attributes = custom->n_attributes, own.attribute = custom->attribute;
@@ -53,6 +55,12 @@ static bool has_results(const struct sol_host_call *call) {
     for (int i = 0; i < call->n_out; i++)
         if (sol_host_count(&call->out[i])) return true;
     return false;
+}
+
+/* A call without tasks would leave its outputs as they are, so it has one task, which fails: check_tasks. */
+int64_t host_count_tasks(const struct host_function *function, const struct sol_host_call *call) {
+    const int64_t n = function ? ask_tasks(function, call) : 1;
+    return n >= 1 ? n : has_results(call);
 }
 
 /* Appends "f32[2,3], i64[4]" to a text of `size` bytes. */
@@ -81,11 +89,10 @@ static enum sol_status fail_call(enum sol_status status, const struct host_funct
     return fail(status, "%s: %s; it was called for %s -> %s", what, message, in, out);
 }
 
-/* A call without tasks would leave its outputs as they are. Its one call of the function reports that. */
 static enum sol_status check_tasks(const struct host_function *function, const char *what,
                                    const struct sol_host_call *call) {
     if (!function->custom || call->begin) return SOL_OK;
-    const int64_t n = host_count_tasks(function, call);
+    const int64_t n = ask_tasks(function, call);
     if (n >= 1 || !has_results(call)) return SOL_OK;
     (void)snprintf(call->message, SOL_HOST_MESSAGE, "its number of tasks is %lld", (long long)n);
     return fail_call(SOL_EINVAL, function, what, call);
@@ -136,8 +143,7 @@ int64_t host_n_tasks(const struct step *step, const int64_t *arg) {
     struct sol_host_tensor tensor[SOL_CUSTOM_TENSORS];
     if (!host->function || !host->function->custom) return 1;
     const struct sol_host_call call = describe(host, NULL, arg, tensor);
-    const int64_t n = host_count_tasks(host->function, &call);
-    return n < 1 && has_results(&call) ? 1 : n;
+    return host_count_tasks(host->function, &call);
 }
 
 /* Also runs if tensors are empty: only the function knows whether it then has nothing to do. */

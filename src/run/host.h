@@ -45,12 +45,12 @@ struct host_function {
     const struct host_custom *custom; /* `user`, if it is a custom layer; else NULL */
 };
 
-/* NULL: out of memory; `host->release` has been called then. */
+/* NULL: out of memory, also when the custom layer `host->user` was made; `host->release` has been called then. */
 struct host_function *host_new(const struct sol_host *host);
 void host_retain(struct host_function *function);
 void host_release(struct host_function *function); /* NULL is fine */
 
-/* The number of tasks of a call, of which only types and dims are read; below 1 if NAME_tasks of a custom layer returns that. */
+/* The number of tasks of a call, of which only types and dims are read: 0 if there is nothing to compute. */
 int64_t host_count_tasks(const struct host_function *function, const struct sol_host_call *call);
 /* Calls the function for the tasks from call->begin to call->end. `what` names the node in the message of an error: "aten.foo (net.py:7)". EUNSUPPORTED if there is no
  * function, because the model was read from text. EINVAL if the call has no tasks, but an output that is not empty. */

@@ -92,8 +92,8 @@ static enum sol_status call_host(struct run *r, const struct layer *l) {
                                  .out = tensor + l->n_in,
                                  .n_symbols = r->m->n_symbols,
                                  .symbol = r->symbols};
-    call.end = max_i64(1, host_count_tasks(host->function, &call));
-    enum sol_status status = host_call(host->function, what, &call);
+    call.end = host_count_tasks(host->function, &call);
+    enum sol_status status = call.end ? host_call(host->function, what, &call) : SOL_OK;
     mem_free(tensor);
     return status;
 }
