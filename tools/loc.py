@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 17200
+CORE_LINES = 17500
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -30,8 +30,9 @@ NOT_CORE = ("jit", "device", "frontend", "deploy", "report", "cli")
 FOLDERS = {
     "bench": 1150,
     "examples": 120,
-    "include/sol": 390,
-    "python/sol": 3090,
+    "examples/custom_layer": 120,
+    "include/sol": 460,
+    "python/sol": 3350,
     "python/sol/bench": 1010,
     "python/sol/onnx": 840,
     "python/sol/onnx/capi": 20,
@@ -39,7 +40,7 @@ FOLDERS = {
     "src": 160,
     "src/base": 1410,
     "src/cli": 1740,
-    "src/deploy": 2610,
+    "src/deploy": 2770,
     "src/device": 160,
     "src/device/c": 40,
     "src/device/cpu": 410,
@@ -49,7 +50,7 @@ FOLDERS = {
     "src/dnn": 3760,
     "src/frontend": 70,
     "src/frontend/onnx": 10650,
-    "src/ir": 3160,
+    "src/ir": 3360,
     "src/jit": 820,
     "src/pass": 860,
     "src/plan": 1890,
@@ -60,8 +61,8 @@ FOLDERS = {
     "test/fuzz": 220,
     "test/onnx": 3800,
     "test/op": 3110,
-    "test/torch": 6470,
-    "test/unit": 7620,
+    "test/torch": 7100,
+    "test/unit": 8000,
     "tools": 1500,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

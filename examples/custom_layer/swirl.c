@@ -45,8 +45,7 @@ enum sol_status swirl(const struct sol_host_call *call) {
     const float angle = (float)sol_attribute_float(call, "angle");
     const int64_t h = x->dim[2], w = x->dim[3];
     for (int64_t t = call->begin; t < call->end; t++)
-        turn_channel((const float *)x->data + t * h * w,
-                     ((const float *)bias->data)[t % x->dim[1]], angle, h, w,
-                     (float *)call->out[0].data + t * h * w);
+        turn_channel((const float *)x->data + t * h * w, ((const float *)bias->data)[t % x->dim[1]],
+                     angle, h, w, (float *)call->out[0].data + t * h * w);
     return SOL_OK;
 }

@@ -53,7 +53,9 @@ def difference(y, expected):
 def run_library(net, x):
     """Deploys the network for the sizes of ``x``, and calls its function by ctypes. Returns the result."""
     with tempfile.TemporaryDirectory() as folder:
-        sol.deploy(net, sol.input(list(x.shape)), lib_name="Swirled", func_name="run_net", path=folder)
+        sol.deploy(
+            net, sol.input(list(x.shape)), lib_name="Swirled", func_name="run_net", path=folder
+        )
         library = ctypes.CDLL(f"{folder}/libSwirled.so")
         library.run_net_error.restype = ctypes.c_char_p
         y = torch.empty(x.shape[0], 16, *x.shape[2:])

@@ -71,7 +71,7 @@ struct sol_host_call {
     const struct sol_host_tensor *in, *out;
     const int64_t *symbol; /* the values of the model's symbols in this call */
     char *message;         /* SOL_HOST_MESSAGE bytes, in which the function may explain an error */
-    int n_attributes;      /* of custom layers: always all attributes, in the order of their declaration */
+    int n_attributes; /* of custom layers: always all attributes, in the order of their declaration */
     const struct sol_attribute *attribute;
     int64_t begin, end; /* the tasks to compute: 0 and 1 if there is no NAME_tasks */
 };
@@ -83,8 +83,8 @@ typedef int64_t sol_custom_tasks(const struct sol_host_call *call);
 /* ---- Helpers ---- */
 
 /* Writes a message as printf does, and returns `status`. */
-__attribute__((format(printf, 3, 4))) static inline enum sol_status
-sol_host_fail(const struct sol_host_call *call, enum sol_status status, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static inline enum sol_status sol_host_fail(
+    const struct sol_host_call *call, enum sol_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(call->message, SOL_HOST_MESSAGE, format, arguments);

@@ -17,7 +17,8 @@
 
 extern PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type,
     *session_type, *custom_type;
-extern PyType_Spec custom_spec, model_spec, program_spec, weights_spec, guard_spec, shortcut_spec, session_spec;
+extern PyType_Spec custom_spec, model_spec, program_spec, weights_spec, guard_spec, shortcut_spec,
+    session_spec;
 extern const char *const dtype_names[]; /* by enum sol_dtype */
 
 /* ---- Errors and conversions ---- */

@@ -145,8 +145,7 @@ static PyObject *custom_call(PyObject *self, PyObject *args) {
     enum sol_status status = SOL_OK;
     if (!PyArg_ParseTuple(args, "OOO:call", &inputs, &outputs, &given)) return NULL;
     const int n_in = get_list(inputs, tensor, SOL_CUSTOM_TENSORS);
-    const int n_out =
-        n_in < 0 ? -1 : get_list(outputs, tensor + n_in, SOL_CUSTOM_TENSORS - n_in);
+    const int n_out = n_in < 0 ? -1 : get_list(outputs, tensor + n_in, SOL_CUSTOM_TENSORS - n_in);
     if (n_out < 0) return NULL;
     if (!get_attributes(given, &attributes)) {
         const struct sol_host_call call = {.n_in = n_in,

@@ -1,7 +1,7 @@
 /*
  * Custom layers in native libraries: their C text becomes files of the library, and their steps data that calls their functions.
  *
- *   struct sol_custom -> custom_0.c, with the functions named sol_custom_0_swirl, sol_custom_0_swirl_tasks
+ *   struct sol_custom -> a file custom_0, with the functions named sol_custom_0_swirl, sol_custom_0_swirl_tasks
  *   struct host_step  -> constants, which library.c passes to run/host.c
  *
  * The names have the number of the code: two layers may have functions of the same name, and a function may have a name that is
@@ -73,8 +73,7 @@ enum sol_status deploy_write_custom(struct deployment *d, int i, const char *nam
     const struct sol_custom *code = d->customs.at[i];
     struct text text;
     text_init(&text, d->arena);
-    text_add(&text,
-             "#define %s sol_custom_%d_%s\n#define %s_tasks sol_custom_%d_%s_tasks\n",
+    text_add(&text, "#define %s sol_custom_%d_%s\n#define %s_tasks sol_custom_%d_%s_tasks\n",
              code->name, i, code->name, code->name, i, code->name);
     text_add_raw(&text, code->text, strlen(code->text));
     return deploy_write_text(d, name, &text);

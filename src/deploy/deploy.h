@@ -38,8 +38,8 @@ struct deployment {
     const void *const *params;
     const int64_t *symbols;
     VEC(const struct sol_custom *) customs; /* code of custom layers, in the order of first use */
-    VEC(struct size) sizes;  /* all different sizes of the program */
-    const char *place;       /* the folder of the result */
+    VEC(struct size) sizes;                 /* all different sizes of the program */
+    const char *place;                      /* the folder of the result */
     VEC(const char *) made;  /* folders that were created for `place`, outermost first */
     const char *work;        /* a temporary folder in `place`, removed at the end */
     int lock;                /* descriptor of the file that locks `work`; -1: none */

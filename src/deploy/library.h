@@ -59,12 +59,12 @@ struct library {
     struct library_list steps, prepack;
     int n_packed;
     const struct library_slot *packed;
-    const int64_t *symbols;      /* sizes for which the simple function is */
-    const char *weights;         /* NULL: they are in a file */
-    const char *file;            /* name of that file */
-    struct library_file expect;  /* the head that the file must have */
-    bool is_packed;              /* the weights begin with the packed parameters */
-    const int64_t *param;        /* offset of each parameter in the weights; -1: no step reads it */
+    const int64_t *symbols;     /* sizes for which the simple function is */
+    const char *weights;        /* NULL: they are in a file */
+    const char *file;           /* name of that file */
+    struct library_file expect; /* the head that the file must have */
+    bool is_packed;             /* the weights begin with the packed parameters */
+    const int64_t *param;       /* offset of each parameter in the weights; -1: no step reads it */
     /* host_run and host_n_tasks; NULL without custom layers, so that the linker leaves these functions out */
     void (*host_run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                      int64_t begin, int64_t end);

@@ -116,8 +116,9 @@ static void print_library(struct deployment *d, struct text *text,
 static enum sol_status write_network(struct deployment *d, const struct library_file *expect) {
     struct text text;
     text_init(&text, d->arena);
-    text_add(&text, "#include \"deploy/library.h\"\n#include \"dnn/list.h\"\n"
-                    "#include \"dnn/step.h\"\n%s",
+    text_add(&text,
+             "#include \"deploy/library.h\"\n#include \"dnn/list.h\"\n"
+             "#include \"dnn/step.h\"\n%s",
              d->customs.n ? "#include \"run/host.h\"\n" : "");
     print_kernel_tables(d, &text);
     print_refusal(d, &text);
@@ -310,8 +311,7 @@ static enum sol_status write_script(struct deployment *d, const struct units *un
         text_add(&text, "\n");
         objects = arena_printf(d->arena, "%s %s", objects, unit->object);
     }
-    text_add(&text,
-             "$CC " LINK_FLAGS "%s -Wl,-soname,lib%s.so \\\n    -o lib%s.so%s -lm\nrm%s\n",
+    text_add(&text, "$CC " LINK_FLAGS "%s -Wl,-soname,lib%s.so \\\n    -o lib%s.so%s -lm\nrm%s\n",
              link_options(d), d->lib, d->lib, objects, objects);
     return deploy_write_text(d, "build.sh", &text);
 }

@@ -56,7 +56,7 @@ static const char *fill(const struct deployment *d, const char *pattern, char ou
 
 /* ---- A folder of sources ---- */
 
-/* "custom_0.c", "custom_0.o" */
+/* Is it the source or object of a custom layer: "custom_0", with an ending? */
 static bool is_custom(const char *name) {
     static const char prefix[] = "custom_";
     if (strncmp(name, prefix, strlen(prefix))) return false;

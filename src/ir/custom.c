@@ -88,8 +88,8 @@ static char *join_text(const char *name, const char *text) {
     char *joined = mem_alloc(size, 16);
     if (!joined) return NULL;
     const int n = snprintf(joined, size, "%s", text);
-    (void)snprintf(joined + n, size - (size_t)n, entry_text, name, name, name, name,
-                   name, name, name);
+    (void)snprintf(joined + n, size - (size_t)n, entry_text, name, name, name, name, name, name,
+                   name);
     return joined;
 }
 
@@ -231,8 +231,8 @@ static struct host_custom *new_layer(struct sol_custom *custom, int n,
 int sol_model_custom(struct sol_model *model, struct sol_custom *custom, int n_attributes,
                      const struct sol_attribute *attributes) {
     struct host_custom *layer = new_layer(custom, n_attributes, attributes);
-    return sol_model_host(
-        model, &(struct sol_host){custom->name, host_run_custom, layer, layer ? release_layer : NULL});
+    return sol_model_host(model, &(struct sol_host){custom->name, host_run_custom, layer,
+                                                    layer ? release_layer : NULL});
 }
 
 /* ---- Without a model ---- */
@@ -258,8 +258,7 @@ static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
     (void)snprintf(job->message, sizeof job->message, "%s", sol_error());
 }
 
-enum sol_status sol_custom_call(const struct sol_custom *custom,
-                                const struct sol_host_call *call) {
+enum sol_status sol_custom_call(const struct sol_custom *custom, const struct sol_host_call *call) {
     struct host_custom layer = {custom->run, custom->tasks, call->n_attributes, call->attribute,
                                 NULL};
     const struct host_function function = {

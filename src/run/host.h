@@ -19,9 +19,10 @@ struct sol_custom {
     atomic_int n_refs;
     const char *name; /* of the layer, and of the function */
     sol_custom_run *run;
-    sol_custom_tasks *tasks;  /* NULL: one task */
-    const char *text, *flags; /* C text, of which libraries are made; NULL: there are compiled functions only */
-    void *module;             /* loaded machine code, which `close` frees; NULL: none */
+    sol_custom_tasks *tasks; /* NULL: one task */
+    const char *text,
+        *flags;   /* C text, of which libraries are made; NULL: there are compiled functions only */
+    void *module; /* loaded machine code, which `close` frees; NULL: none */
     void (*close)(void *module);
 };
 

@@ -62,8 +62,8 @@ struct step {
     struct size *arg;
     size_t scratch_size; /* bytes per thread */
     bool by_sample;      /* if symbol 0 is n, it computes the n samples at its pointers */
-    bool on_caller;   /* all tasks on the thread of the call */
-    bool after_guard; /* never in a speculative run: host nodes */
+    bool on_caller;      /* all tasks on the thread of the call */
+    bool after_guard;    /* never in a speculative run: host nodes */
     struct size flops, bytes;
     const char *name, *module, *layers;
     int cluster;                /* its number in the report; -1: the device has no clusters */

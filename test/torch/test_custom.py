@@ -173,7 +173,9 @@ def test_equal_calls(scale):
 
 def test_same_name(scale):
     """A second layer of the same name does not change the first one."""
-    twice = sol.custom_layer("scale", source=SCALE.replace("factor\")", "factor\") * 2"), attributes={"factor": 1.0})
+    twice = sol.custom_layer(
+        "scale", source=SCALE.replace('factor")', 'factor") * 2'), attributes={"factor": 1.0}
+    )
     x = torch.randn(3, 4)
     fast = sol.optimize(Function(lambda x: scale(x) + twice(x)).eval(), sol.input([0, 4]))
     with torch.no_grad():
@@ -189,7 +191,7 @@ def test_replaced_layer(scale):
     x = torch.randn(2, 4, 8)
     assert_runs_in_sol(fast, x)
     fast.layer = sol.custom_layer(
-        "scale", source=SCALE.replace("factor\")", "factor\") + 1"), attributes={"factor": 3.0}
+        "scale", source=SCALE.replace('factor")', 'factor") + 1'), attributes={"factor": 3.0}
     )
     with torch.no_grad():
         y = torch.relu(model.a(x))
@@ -288,7 +290,9 @@ def load(folder, kind):
         subprocess.run([*run, "-Wl,--no-whole-archive", "-lm", "-lpthread"], cwd=folder, check=True)
     if kind == "source":
         folder = folder / "Net"
-        assert "/" not in re.sub("/[*/]|[*]/", "", (folder / "custom_0.c").read_text().partition("#include")[0])
+        assert "/" not in re.sub(
+            "/[*/]|[*]/", "", (folder / "custom_0.c").read_text().partition("#include")[0]
+        )
         subprocess.run(["sh", folder / "build.sh"], check=True)
     return ctypes.CDLL(str(folder / "libNet.so"))
 
@@ -298,10 +302,21 @@ def test_deploy(kind, scale, tmp_path):
     """Two layers of the same name, with other code, and one that is called twice."""
     if kind == "source" and not sol.devices().get("x86", (False,))[0]:
         pytest.skip("another processor")
-    other = sol.custom_layer("scale", source=SCALE.replace("factor\")", "factor\") * 2"), attributes={"factor": 1.0})
-    model = nn.Sequential(Block(scale), Block(other), Block(scale), Function(lambda x: scale(x, factor=float("inf")))).eval()
+    other = sol.custom_layer(
+        "scale", source=SCALE.replace('factor")', 'factor") * 2'), attributes={"factor": 1.0}
+    )
+    model = nn.Sequential(
+        Block(scale), Block(other), Block(scale), Function(lambda x: scale(x, factor=float("inf")))
+    ).eval()
     for _ in range(2):  # the second deployment replaces the first
-        sol.deploy(model, sol.input([0, 4, 6]), lib_name="Net", func_name="scale_net", path=tmp_path, **DEPLOYED[kind])
+        sol.deploy(
+            model,
+            sol.input([0, 4, 6]),
+            lib_name="Net",
+            func_name="scale_net",
+            path=tmp_path,
+            **DEPLOYED[kind],
+        )
     net = load(tmp_path, kind)
     net.Net_error.restype = ctypes.c_char_p
     x, y = torch.randn(3, 4, 6), torch.empty(3, 4, 6)
@@ -315,9 +330,14 @@ def test_deploy(kind, scale, tmp_path):
 
 def test_deploy_error(tmp_path):
     """A failing function of a library: the message has the layer and its shapes."""
-    text = HEAD + 'enum sol_status bad(const struct sol_host_call *c) { return sol_host_fail(c, SOL_EINVAL, "never"); }'
+    text = (
+        HEAD
+        + 'enum sol_status bad(const struct sol_host_call *c) { return sol_host_fail(c, SOL_EINVAL, "never"); }'
+    )
     layer = sol.custom_layer("bad", source=text + "\n")
-    sol.deploy(Function(lambda x: layer(torch.relu(x)) + 1).eval(), sol.input([2, 3]), path=tmp_path)
+    sol.deploy(
+        Function(lambda x: layer(torch.relu(x)) + 1).eval(), sol.input([2, 3]), path=tmp_path
+    )
     net = ctypes.CDLL(str(tmp_path / "libMyNetwork.so"))
     net.predict_error.restype = ctypes.c_char_p
     x, y = torch.randn(2, 3), ctypes.c_void_p()
@@ -326,8 +346,12 @@ def test_deploy_error(tmp_path):
 
 
 def test_portable(scale, tmp_path):
-    with pytest.raises(NotImplementedError, match="portable C cannot contain the custom layer scale"):
-        sol.deploy(Block(scale).eval(), sol.input([1, 4, 8]), target=sol.deployment.c_source, path=tmp_path)
+    with pytest.raises(
+        NotImplementedError, match="portable C cannot contain the custom layer scale"
+    ):
+        sol.deploy(
+            Block(scale).eval(), sol.input([1, 4, 8]), target=sol.deployment.c_source, path=tmp_path
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -337,24 +361,32 @@ def test_portable(scale, tmp_path):
 def test_included_files(tmp_path):
     """Files that a source includes belong to it: a change in one of them is noticed."""
     (tmp_path / "a folder").mkdir()
-    (tmp_path / "factor.h").write_text('#pragma once\n#include "a folder/more.h"\n#define FACTOR 2\n')
-    more = "#ifndef MORE\n#define MORE 1\n#include \"../factor.h\"\nstatic float add = 1;\n#endif\n"
+    (tmp_path / "factor.h").write_text(
+        '#pragma once\n#include "a folder/more.h"\n#define FACTOR 2\n'
+    )
+    more = '#ifndef MORE\n#define MORE 1\n#include "../factor.h"\nstatic float add = 1;\n#endif\n'
     (tmp_path / "a folder/more.h").write_text(more)
-    text = '#include "factor.h"\n#include "a folder/more.h"\n' + SCALE.replace("float(call, \"factor\")", 'float(call, "factor") * FACTOR + add')
+    text = '#include "factor.h"\n#include "a folder/more.h"\n' + SCALE.replace(
+        'float(call, "factor")', 'float(call, "factor") * FACTOR + add'
+    )
     (tmp_path / "scale.c").write_text(text)
     x = torch.ones(1, 3)
     for factor in 2, 5:
-        (tmp_path / "factor.h").write_text(f'#pragma once\n#include "a folder/more.h"\n#define FACTOR {factor}\n')
+        (tmp_path / "factor.h").write_text(
+            f'#pragma once\n#include "a folder/more.h"\n#define FACTOR {factor}\n'
+        )
         layer = sol.custom_layer("scale", source=tmp_path / "scale.c", attributes={"factor": 3.0})
         assert_equal(layer(x), x * 3 * factor + 1)
 
 
 def broken(text):
-    return pytest.raises(RuntimeError, match=f"(?s)custom layer scale: the C compiler failed.*{text}")
+    return pytest.raises(
+        RuntimeError, match=f"(?s)custom layer scale: the C compiler failed.*{text}"
+    )
 
 
 def test_bad_sources(tmp_path):
-    file = tmp_path / "odd\"name.c"
+    file = tmp_path / 'odd"name.c'
     file.write_text(SCALE.replace("return SOL_OK;", "return SOL_OKAY;"))
     with broken("odd'name.c:1[0-9]:.*SOL_OKAY"):
         sol.custom_layer("scale", source=file)
@@ -381,11 +413,16 @@ def test_no_compiler(monkeypatch):
 
 
 def test_bad_libraries(library):
-    with pytest.raises(ValueError, match=r"custom layer scal: the library .*libscale.so has no function of this name"):
+    with pytest.raises(
+        ValueError,
+        match=r"custom layer scal: the library .*libscale.so has no function of this name",
+    ):
         sol.custom_layer("scal", library=library)
     with pytest.raises(ValueError, match="custom layer malloc: the library .* has no function"):
         sol.custom_layer("malloc", library=library)  # libc has it
-    with pytest.raises(ValueError, match="custom layer scale: cannot open its library: .*missing.so"):
+    with pytest.raises(
+        ValueError, match="custom layer scale: cannot open its library: .*missing.so"
+    ):
         sol.custom_layer("scale", library="./missing.so")
 
 
@@ -451,7 +488,9 @@ def test_failing_function(scale):
     x = torch.ones(1, 2, 3, 4)
     with pytest.raises(NotImplementedError, match=message):
         scale(x)
-    fast = sol.optimize(Function(lambda x: scale(torch.relu(x)) + 1).eval(), sol.input([0, 2, 3, 4]))
+    fast = sol.optimize(
+        Function(lambda x: scale(torch.relu(x)) + 1).eval(), sol.input([0, 2, 3, 4])
+    )
     compiled = torch.compile(Function(lambda x: scale(torch.relu(x)) + 1).eval(), backend="sol")
     for call in fast, compiled:
         with torch.no_grad(), pytest.raises(NotImplementedError, match=message):
@@ -463,7 +502,10 @@ def test_no_tasks():
     layer = sol.custom_layer("scale", source=text, attributes={"factor": 2.0})
     fast = sol.optimize(Function(lambda x: layer(torch.relu(x)) + 1).eval(), sol.input([0, 3]))
     for call in layer, fast:
-        with torch.no_grad(), pytest.raises(ValueError, match="scale.*: its number of tasks is -1; .*f32.1,3."):
+        with (
+            torch.no_grad(),
+            pytest.raises(ValueError, match="scale.*: its number of tasks is -1; .*f32.1,3."),
+        ):
             call(torch.ones(1, 3))
 
 

@@ -124,8 +124,7 @@ static void test_failure(void) {
     prepare(turn_tasks, NULL);
     atomic_store(&is_failing, true);
     CHECK(run(4, y_out) == SOL_EDEVICE);
-    CHECK_TEXT(sol_error(),
-               "turn (net:1): row 3 failed; it was called for f32[4,33] -> f32[4,33]");
+    CHECK_TEXT(sol_error(), "turn (net:1): row 3 failed; it was called for f32[4,33] -> f32[4,33]");
     atomic_store(&is_failing, false);
     CHECK(!run(4, y_out) && is_right(4, y_out));
     finish();
@@ -248,8 +247,7 @@ static void test_limit(void) {
     struct sol_custom *custom = NULL;
     sol_tensor in[SOL_CUSTOM_TENSORS], y = 0;
     struct sol_model *m = sol_model_new("limit");
-    for (int i = 0; i < COUNT(in); i++)
-        in[i] = sol_model_input(m, "x", SOL_F32, 1, (int64_t[]){5});
+    for (int i = 0; i < COUNT(in); i++) in[i] = sol_model_input(m, "x", SOL_F32, 1, (int64_t[]){5});
     REQUIRE(!sol_custom_take("turn", turn, NULL, &custom));
     int host = sol_model_custom(m, custom, 0, NULL);
     sol_model_host_layer(m, host, COUNT(in), in, "f32[5]", "", "net:1", 1, &y);

@@ -180,9 +180,7 @@ class _Operator:
                 f"custom layer {self.name}: the attribute {key}={value!r} "
                 + ("has the name of an input" if found else "is no number, str, or list of numbers")
             )
-        if "float" in found and not all(
-            map(math.isfinite, value if kind is list else [value])
-        ):
+        if "float" in found and not all(map(math.isfinite, value if kind is list else [value])):
             raise ValueError(f"custom layer {self.name}: the default {key}={value!r} is not finite")
         return found
 
