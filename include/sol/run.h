@@ -138,7 +138,7 @@ struct sol_candidate {
 /* One step of a profiled run. The program owns the strings. */
 struct sol_step_time {
     const char *name;   /* e.g. "conv winograd4 3x3 64->64" */
-    const char *module; /* "DFP", "DNN", "copy" or "gather" */
+    const char *module; /* "DFP", "DNN", "copy", "gather", "host" or "custom" */
     const char *layers; /* the layers fused into this step, as text */
     double seconds;
     double

@@ -21,7 +21,7 @@ enum module {
     MODULE_COPY,   /* moves values by a table of positions: run/copy.c */
     MODULE_GATHER, /* copies rows of a table, selected by an input of indices: run/gather.c */
     MODULE_RECURRENT, /* one recurrent layer, whose steps are computed one after the other: dnn/recurrent.c */
-    MODULE_HOST, /* one host layer, which a function of the frontend computes: run/host.c */
+    MODULE_HOST, /* one host layer, which a function of the frontend or of a custom layer computes: run/host.c */
     MODULE_VIEW, /* has no step: the output lies in the input's memory, or the inputs in the output's */
 };
 

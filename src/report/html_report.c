@@ -32,6 +32,7 @@ static const char style[] =
     ".facts{width:auto}.facts th{font-weight:600;padding-right:2em}"
     "pre{white-space:pre-wrap;margin:.3em 0;font-size:12px;color:#44505f}svg{max-width:100%;height:auto}"
     "svg text{font:12px system-ui,sans-serif;fill:#1c2430}.DNN{fill:#cfdcf0}.DFP{fill:#cfe8cf}.copy,.gather,.ref{fill:#f0e0c8}"
+    ".host{fill:#f0cfd6}.custom{fill:#dcd0f0}"
     ".bar{fill:#7a94bd}.edge{fill:none;stroke:#8a97a6}.live{fill:#b9cbe6;stroke:#54749f}.line{stroke:#c05a3c}"
     "summary{cursor:pointer}.key{display:inline-block;padding:0 .6em;border-radius:4px;margin-right:.5em}";
 
@@ -284,7 +285,7 @@ static void add_network(struct html_report *html) {
         &html->text,
         "<h2>Network</h2><p>One box is one kernel; the bar is its time. <span class=\"key\" style=\"background:#cfdcf0\">DNN</span>"
         "<span class=\"key\" style=\"background:#cfe8cf\">DFP</span><span class=\"key\" style=\"background:#f0e0c8\">copy</span>"
-        "<span class=\"key\" style=\"background:#f0cfd6\">host</span></p>\n"
+        "<span class=\"key\" style=\"background:#f0cfd6\">host</span><span class=\"key\" style=\"background:#dcd0f0\">custom</span></p>\n"
         "<svg viewBox=\"0 0 %d %d\" width=\"%d\"><defs><marker id=\"tip\" markerWidth=\"7\" markerHeight=\"7\" refX=\"3\" "
         "refY=\"3\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#8a97a6\"/></marker></defs>\n",
         width, html->n * ROW + 20, width);
