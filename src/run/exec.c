@@ -231,11 +231,12 @@ enum sol_status sol_program_run(const struct sol_program *program,
 }
 
 /* Can the first step run while the guard is evaluated? Not if it writes an output, as the guard supplies the outputs'
- * addresses; not if a function of the user or of the frontend computes it, as a guard that fails must leave no trace; and not if the batch is divided, as the
- * step then is more than one job. */
+ * addresses; not if a function of the user or of the frontend computes it, as a guard that fails must leave no trace; not if it
+ * needs this thread; and not if the batch is divided, as the step then is more than one job. */
 static bool can_start_early(const struct sol_program *program, const struct call *call) {
     const struct step *step = program->steps.at;
-    if (!program->steps.n || call->n_threads == 1 || step->after_guard) return false;
+    if (!program->steps.n || call->n_threads == 1) return false;
+    if (step->on_caller || step->after_guard) return false;
     const struct binding *b = call->binding;
     if (!b->full.n_tasks[0] || b->section->micro_batch != b->symbol[0]) return false;
     for (int i = 0; i < step->n_ptr; i++)
