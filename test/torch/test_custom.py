@@ -400,7 +400,7 @@ def test_bad_sources(tmp_path):
         sol.custom_layer("scale", source="int scale(int x) { return x; }\n")
     with broken("missing.h"):
         sol.custom_layer("scale", source='#include "missing.h"\n' + SCALE)
-    with pytest.raises(RuntimeError, match="custom layer scale: .*option"):
+    with pytest.raises(RuntimeError, match="(?s)custom layer scale: .*option"):
         sol.custom_layer("scale", source=SCALE, flags="--no-such-option")
     with pytest.raises(FileNotFoundError):
         sol.custom_layer("scale", source=tmp_path / "missing.c")
