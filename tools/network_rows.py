@@ -38,54 +38,67 @@ def images(size, channels=3):
 
 # name[:size of the images][:arguments of the constructor]. Without a size: that of the network's own configuration.
 TIMM = """
-beit_base_patch16_224::depth=2 halonet_h1 mobileone_s0 cait_xxs24_224 coat_tiny convit_tiny
-convmixer_768_32 convnext_zepto_rms cpubone_nano crossvit_tiny_240 csatv2:256 cs3darknet_focus_s
-cspnext_tiny davit_tiny deepseek_vit_412m:154:depth=2 deit_tiny_patch16_224 densenet121 dla46x_c
-dpn48b edgenext_xx_small efficientformer_l1 efficientformerv2_s0 mnasnet_small efficientvim_m1
-efficientvit_b0 efficientvit_m0 eva02_tiny_patch14_224 fasternet_t0 fastvit_t8 focalnet_tiny_srf
-gcvit_xxtiny gemma4_vit_167m:192:depth=2 ghostnet_050 hardcorenas_b hgnetv2_b0 hiera_tiny_224
-hieradet_small hrnet_w18_small iformer_t inception_next_atto inception_resnet_v2 inception_v3
-inception_v4 lcnetv2_small levit_128s lowformer_b0 mambaout_femto test_maxvit poolformerv2_s12
-gmlp_ti16_224 mobilenetv3_small_050 mobilenetv5_base:128 mobilevit_xxs mvitv2_tiny
-naflexvit_base_patch16_gap:96:depth=2 nasnetalarge nest_tiny nextvit_small nf_regnet_b0 pit_ti_224
-pnasnet5large pvt_v2_b0 qwen3_vit_88m:192:depth=2 rdnet_tiny regnetx_002 repghostnet_050 repvit_m1
-res2next50 resnest14d resnet10t resnetv2_18 rexnet_100 selecsls42 legacy_seresnet18 sequencer2d_s
-shvit_s1 skresnet18 starnet_s050 swiftformer_xs swin_tiny_patch4_window7_224
-swinv2_tiny_window16_256 swinv2_cr_tiny_224 tiny_vit_5m_224 tnt_s_legacy_patch16_224 tresnet_m
-twins_svt_small vgg11 visformer_tiny test_vit vit_tiny_r_s16_p8_224 test_vit_relpos
-samvit_base_patch16_224::depth=3 vitamin_small_224 volo_d1_224 ese_vovnet19b_slim_dw
-legacy_xception xception41p xcit_nano_12_p8_224 test_vit2 test_vit3 test_vit4 flexivit_small
-test_coatnet coatnet_nano_cc_224 coatnext_nano_rw_224 maxxvit_rmlp_nano_rw_256
-maxxvitv2_nano_rw_256 maxvit_tiny_pm_256 eca_botnext26ts_256 eca_halonext26ts
-lambda_resnet26rpt_256 bat_resnext26ts gcresnext26ts repvgg_a0 gernet_s regnetz_b16
-regnetz_b16_evos resnet50_mlp resnet50_clip resnet51q mobilenet_edgetpu_v2_xs mixnet_s
-mobilenetv1_100 efficientnet_lite0 efficientnet_b0 efficientnet_b0_gn efficientnet_blur_b0
-efficientnet_b0_g16_evos efficientnet_cc_b0_4e efficientnetv2_rw_t tf_efficientnet_b0 tf_mixnet_s
-fbnetc_100 spnasnet_100 tinynet_e semnasnet_075 tf_mobilenetv3_small_075 mobilenetv4_conv_small
-mobilenetv4_hybrid_medium_075 mobilenetv4_conv_aa_medium mobilenetv4_conv_blur_medium fbnetv3_b
+beit_base_patch16_224::depth=2 halonet_h1 mobileone_s0 cait_xxs24_224::depth=2
+coat_tiny::serial_depths=(1,1,1,1),parallel_depth=1 convit_tiny::depth=2 convmixer_768_32
+convnext_zepto_rms::depths=(1,1,1,1) cpubone_nano crossvit_tiny_240 csatv2:256 cs3darknet_focus_s
+cspnext_tiny davit_tiny::depths=(1,1,1,1) deepseek_vit_412m:154:depth=2
+deit_tiny_patch16_224::depth=2 densenet121::block_config=(2,2,2,2) dla46x_c dpn48b
+edgenext_xx_small::depths=(1,1,1,1) efficientformer_l1::depths=(1,1,1,1)
+efficientformerv2_s0::depths=(1,1,1,1) mnasnet_small efficientvim_m1::depths=(1,1,1)
+efficientvit_b0 efficientvit_m0 eva02_tiny_patch14_224::depth=2 fasternet_t0::depths=(1,1,1,1)
+fastvit_t8::layers=(1,1,1,1) focalnet_tiny_srf gcvit_xxtiny
+gemma4_vit_167m:192:depth=2 ghostnet_050 hardcorenas_b hgnetv2_b0 hiera_tiny_224::stages=(1,1,1,1)
+hieradet_small::stages=(1,1,1,1) hrnet_w18_small iformer_t inception_next_atto::depths=(1,1,1,1)
+inception_resnet_v2 inception_v3 inception_v4 lcnetv2_small levit_128s::depth=(1,1,1) lowformer_b0
+mambaout_femto::depths=(1,1,1,1) test_maxvit poolformerv2_s12::depths=(1,1,1,1)
+gmlp_ti16_224::num_blocks=2 mobilenetv3_small_050 mobilenetv5_base:128 mobilevit_xxs
+mvitv2_tiny::depths=(1,1,1,1) naflexvit_base_patch16_gap:96:depth=2 nasnetalarge
+nest_tiny nextvit_small nf_regnet_b0 pit_ti_224::depth=(1,1,1) pnasnet5large
+pvt_v2_b0::depths=(1,1,1,1) qwen3_vit_88m:192:depth=2 rdnet_tiny regnetx_002 repghostnet_050
+repvit_m1 res2next50 resnest14d::layers=(1,1,1,1) resnet10t resnetv2_18 rexnet_100 selecsls42
+legacy_seresnet18 sequencer2d_s::layers=(1,1,1,1) shvit_s1::depth=(1,1,1) skresnet18
+starnet_s050::depths=(1,1,1,1) swiftformer_xs::layers=(1,1,1,1)
+swin_tiny_patch4_window7_224::depths=(1,1,1,1) swinv2_tiny_window16_256::depths=(1,1,1,1)
+swinv2_cr_tiny_224::depths=(1,1,1,1) tiny_vit_5m_224::depths=(1,1,1,1)
+tnt_s_legacy_patch16_224::depth=2 tresnet_m::layers=(1,1,1,1) twins_svt_small::depths=(1,1,1,1)
+vgg11 visformer_tiny::depth=2 test_vit vit_tiny_r_s16_p8_224 test_vit_relpos
+samvit_base_patch16_224::depth=3 vitamin_small_224::depth=2 volo_d1_224 ese_vovnet19b_slim_dw
+legacy_xception xception41p xcit_nano_12_p8_224::depth=2 test_vit2 test_vit3 test_vit4
+flexivit_small::depth=2 test_coatnet coatnet_nano_cc_224 coatnext_nano_rw_224
+maxxvit_rmlp_nano_rw_256::depths=(1,1,1,1) maxxvitv2_nano_rw_256 maxvit_tiny_pm_256
+eca_botnext26ts_256 eca_halonext26ts lambda_resnet26rpt_256 bat_resnext26ts gcresnext26ts
+repvgg_a0 gernet_s regnetz_b16 regnetz_b16_evos resnet50_mlp resnet50_clip resnet51q
+mobilenet_edgetpu_v2_xs mixnet_s mobilenetv1_100 efficientnet_b0 efficientnet_b0_gn
+efficientnet_blur_b0 efficientnet_b0_g16_evos efficientnet_cc_b0_4e efficientnetv2_rw_t
+tf_efficientnet_b0 tf_mixnet_s fbnetc_100 spnasnet_100 tinynet_e semnasnet_075
+tf_mobilenetv3_small_075 mobilenetv4_conv_small mobilenetv4_hybrid_medium_075
+mobilenetv4_conv_aa_medium mobilenetv4_conv_blur_medium fbnetv3_b
 vit_pe_core_tiny_patch16_384:192:img_size=192 vit_pe_spatial_tiny_patch16_512:192:img_size=192
 vit_small_patch16_dinov3::depth=2 vit_small_patch16_rope_224::depth=2
 vit_small_patch16_rope_mixed_224::depth=2 vit_medium_patch16_rope_reg1_gap_256::depth=2 test_nfnet
 eca_nfnet_l0 nf_ecaresnet26 regnety_002 regnetz_005 regnetv_040 regnety_040_sgn resnet18d
-ecaresnet26t resnetblur18 resnetaa34d resnet50_gn seresnet18 resnetrs50 caformer_s18
-convformer_s18 poolformer_s12 gmixer_12_224 resmlp_12_224 mixer_s32_224 resnetv2_50x1_bit
-resnetv2_50d_evos resnetv2_50d_frn resnetv2_50d_gn rexnetr_100 ghostnetv2_100 ghostnetv3_050
-cs3sedarknet_xdw cspresnext50 cspdarknet53 darknetaa53 mobilevitv2_050 starnet_s1 convnextv2_atto
-convnext_atto convnext_atto_ols test_convnext2 test_convnext3 levit_conv_128s
-naflexvit_base_patch16_parfac_gap:96:depth=2 hgnet_tiny densenetblur121d coat_lite_tiny
-crossvit_9_dagger_240 deit_tiny_distilled_patch16_224 dla60_res2net focalnet_tiny_lrf
-hrnet_w18_ssld pit_ti_distilled_224 pvt_v2_b2_li mvitv2_small_cls swinv2_cr_tiny_ns_224
-twins_pcpvt_small vit_relpos_small_patch16_rpn_224::depth=2 vit_srelpos_small_patch16_224::depth=2
-selecsls60 vovnet39a ese_vovnet39b sam2_hiera_tiny:256 samvit_base_patch16:256:depth=3
-hiera_small_abswin_256 lowformer_e1 efficientvit_l1 inception_next_tiny
+ecaresnet26t resnetblur18 resnetaa34d resnet50_gn seresnet18 resnetrs50
+caformer_s18::depths=(1,1,1,1) convformer_s18::depths=(1,1,1,1) poolformer_s12::depths=(1,1,1,1)
+gmixer_12_224::num_blocks=2 resmlp_12_224::num_blocks=2 mixer_s32_224::num_blocks=2
+resnetv2_50x1_bit resnetv2_50d_evos resnetv2_50d_frn resnetv2_50d_gn rexnetr_100 ghostnetv2_100
+ghostnetv3_050 cs3sedarknet_xdw cspresnext50 cspdarknet53 darknetaa53 mobilevitv2_050
+convnextv2_atto::depths=(1,1,1,1) convnext_atto::depths=(1,1,1,1)
+convnext_atto_ols::depths=(1,1,1,1) test_convnext2 test_convnext3 levit_conv_128s::depth=(1,1,1)
+naflexvit_base_patch16_parfac_gap:96:depth=2 hgnet_tiny densenetblur121d::block_config=(2,2,2,2)
+coat_lite_tiny::serial_depths=(1,1,1,1) crossvit_9_dagger_240
+deit_tiny_distilled_patch16_224::depth=2 dla60_res2net hrnet_w18_ssld
+pvt_v2_b2_li::depths=(1,1,1,1) mvitv2_small_cls::depths=(1,1,1,1)
+swinv2_cr_tiny_ns_224::depths=(1,1,1,1) twins_pcpvt_small::depths=(1,1,1,1)
+vit_relpos_small_patch16_rpn_224::depth=2 vit_srelpos_small_patch16_224::depth=2 selecsls60
+vovnet39a ese_vovnet39b sam2_hiera_tiny:256:stages=(1,1,1,1) samvit_base_patch16:256:depth=3
+hiera_small_abswin_256::stages=(1,1,1,1) lowformer_e1 efficientvit_l1
 vit_base_patch16_clip_224::depth=2 vit_base_patch32_siglip_256::depth=2
 vit_base_r26_s32_224::depth=2 aimv2_large_patch14_224::depth=2 vit_base_patch16_rpn_224::depth=2
 vit_wee_patch16_reg1_gap_256::depth=2 vit_dlittle_patch16_reg1_gap_256::depth=2
-vit_so150m_patch16_reg4_map_256::depth=2 wide_resnet50_2 beitv2_base_patch16_224::depth=2
-swin_s3_tiny_224 xcit_tiny_12_p8_224 convit_small vit_base_patch16_plus_240::depth=2
+vit_so150m_patch16_reg4_map_256::depth=2 wide_resnet50_2 vit_base_patch16_plus_240::depth=2
 vit_base_mci_224::depth=2 fastvit_mci0 fastvit_sa12 repvit_m0_9 skresnext50_32x4d
-tf_efficientnetv2_b0 tf_efficientnet_lite0 hardcorenas_a gc_efficientnetv2_rw_t resnest26d
-legacy_senet154:64 legacy_seresnext26_32x4d dpn68 dpn68b xception41
+tf_efficientnetv2_b0 tf_efficientnet_lite0 hardcorenas_a gc_efficientnetv2_rw_t
+legacy_seresnext26_32x4d dpn68 dpn68b xception41
 """
 
 

@@ -217,6 +217,28 @@ def test_enlarge(arguments, n_left):
     assert sum(sol.fallbacks(fast).values()) == n_left
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_nearest(mode):
+    """Images of any open size in any other: as in a pyramid, whose maps are enlarged to the next map's size."""
+
+    class Join(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down = nn.Conv2d(3, 3, 3, 2, padding=1)
+
+        def forward(self, x):
+            y = self.down(x)
+            y = x + functional.interpolate(y, size=x.shape[-2:], mode=mode)
+            scaled = functional.interpolate(x, scale_factor=(1.5, 0.75), mode=mode)
+            return y, scaled, functional.interpolate(x, size=(7, 10), mode=mode) * 2
+
+    module = Join().eval()
+    fast = sol.optimize(module, sol.input([0, 3, 0, 0]))
+    assert not sol.host_nodes(fast)
+    sizes = (5, 7), (64, 3), (33, 129), (200, 41), (10, 14), (97, 211)
+    check(module, fast, [(1 + i % 2, 3, h, w) for i, (h, w) in enumerate(sizes)])
+
+
 def test_scaled_by_a_fraction():
     """PyTorch enlarges by 1.5 inside of the program; the size is a quotient of the open size."""
 
@@ -275,6 +297,26 @@ def test_sequences():
     check(module, fast, [(n, s, 32) for n, s in ((1, 5), (2, 64), (3, 17), (1, 40), (2, 2))], 1)
     with torch.no_grad(), pytest.raises(RuntimeError, match="size"):
         fast(torch.zeros(1, 65, 32))
+
+
+def test_open_start():
+    """Values that begin at an open index are computed at each call, also those of a constant: here the next row of a table."""
+
+    class Next(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(1000, 8))
+
+        def forward(self, x):
+            n = x.shape[1]
+            return x + self.table.narrow(0, n, 1), x[:, 0] * torch.arange(n, n + 8)
+
+    module = Next().eval()
+    fast = sol.optimize(module, sol.input([0, 0, 8]))
+    assert not sol.host_nodes(fast)
+    check(module, fast, [(1, 5, 8), (2, 64, 8), (3, 17, 8), (1, 6, 8)])
+    with torch.no_grad(), pytest.raises(RuntimeError, match="exceeds dimension size"):
+        fast(torch.zeros(1, 1000, 8))
 
 
 def test_two_inputs():

@@ -5,7 +5,7 @@ of all its results: the rows of a matrix, with the rounding and the treatment of
 become sums of gathers, others (antialiasing) a product with the matrix. The table and its conventions are those of ops.py.
 
 An open dim that becomes an integer number of times as large has the same weights around each of its values. They are read from the
-matrices of small sizes, too.
+matrices of small sizes, too. For other open sizes, the nearest value is a gather: layers compute its indices at each call.
 """
 
 import functools
@@ -22,6 +22,7 @@ MAX_SIZE = 4096  # of a dim; the matrix has the product of two sizes
 def _upsample(name, n_dims):
     """``n_dims``: how many dims the op resizes."""
     op = getattr(torch.ops.aten, name)
+    center = _CENTERS.get(name[:-2])
 
     def run(b, x, out, output_size=None, align_corners=None, scale_factors=None, **scales):
         given = [] if align_corners is None else [align_corners]
@@ -29,7 +30,10 @@ def _upsample(name, n_dims):
         for i in range(n_dims):
             apply = functools.partial(_apply, op, given, [None] * (n_dims - 1) + [factors[i]])
             axis = x.rank - n_dims + i
-            x = _resize(b, x, axis, out[axis], apply)
+            if center is not None and _is_open(x.shape[axis], out[axis]):
+                x = _take_nearest(b, x, axis, out[axis], factors[i], center)
+            else:
+                x = _resize(b, x, axis, out[axis], apply)
         return x
 
     return run
@@ -69,6 +73,36 @@ def _resize(b, x, axis, n, apply):
 
 
 # ---- Open sizes ----
+
+# {an op that takes the nearest value: the place in a result, from 0 to 1, whose value it takes}
+_CENTERS = {"upsample_nearest": 0.0, "_upsample_nearest_exact": 0.5}
+
+
+def _is_open(size, n):
+    """Is one of the sizes open, and ``n`` no multiple of ``size`` for which _enlarge is faster?"""
+    if isinstance(size, int) and isinstance(n, int):
+        return False
+    k = sympy.cancel(sympy.sympify(n) / size)
+    return size != n and not (k.is_Integer and k <= MAX_FACTOR)
+
+
+def _take_nearest(b, x, axis, n, factor, center):
+    """Result number i is value floor((i + center) * size / n), computed in f32 as PyTorch does. A given ``factor`` replaces n / size."""
+    needs(x.dtype != "f64", "resizing open dims of f64")
+
+    def number(size):
+        return b.cast(b.layer("arange", start=size, step=0, shape=[1], dtype="i64"), "f32")
+
+    size = x.shape[axis]
+    scale = b.layer("div", number(size), number(n))
+    if factor:
+        scale = b.scalar(float(torch.tensor(1 / factor, dtype=torch.float32)))
+    place = b.cast(b.layer("arange", shape=[n], dtype="i64"), "f32")
+    place = b.layer("mul", b.layer("add", place, center) if center else place, scale)
+    index = b.cast(b.layer("floor", place), "i64")
+    last = b.layer("arange", start=size - 1, step=0, shape=[1], dtype="i64")
+    return b.layer("gather", x, b.layer("minimum", index, last), axis=axis)
+
 
 PROBES = 1, 2, 3, 6, 9  # sizes for which the weights are compared with PyTorch's
 MAX_FACTOR = 8
