@@ -106,7 +106,7 @@ def _find_chain(node, memory):
             return Chain(node, nodes[::-1])
         if not _returns_argument(node):
             nodes.append(node)
-        elif torch.Tag.inplace_view in node.target.tags:
+        elif torch.Tag.inplace_view in node.target.tags and _packet(node) != "detach_":
             raise Unsupported(f"{show_call(node)} changes the shape of a result")
         node = source
 

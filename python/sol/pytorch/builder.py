@@ -124,8 +124,9 @@ class Builder:
         return self._sizes[expression]
 
     def formula(self, size):
-        """Returns (text, a function of the values of the model's symbols) of a SymInt. Raises Unsupported."""
-        expression, names = without_floats(size.node.expr), self._batches.symbols
+        """Returns (text, a function of the values of the model's symbols) of a SymInt or its formula. Raises Unsupported."""
+        names = self._batches.symbols
+        expression = without_floats(size if isinstance(size, sympy.Expr) else size.node.expr)
         if expression.free_symbols - names.keys():
             raise DependsOnData(f"the size {expression}, which depends on data")
         for x in expression.free_symbols:

@@ -67,8 +67,8 @@ class Captured(NamedTuple):
     """A captured model.
 
     ``exported``: the ExportedProgram. ``reads``: the Python state that the forward reads (reads.Reads). ``output``:
-    Structure of the result. ``constants``: {position: value} of the leaves of the result that are no tensors; the other
-    leaves are the graph's outputs, in order. ``n_leaves``: number of all leaves. ``batches``: Batches. ``memory``: of the graph's
+    Structure of the result. ``constants``: {position: value} of the leaves of the result that are no tensors, with a sympy.Expr for an
+    integer that depends on open sizes; the other leaves are the graph's outputs, in order. ``n_leaves``: number of all leaves. ``batches``: Batches. ``memory``: of the graph's
     example tensors.
     """
 
@@ -209,6 +209,11 @@ def _is_new(tensor):
     return isinstance(tensor, FakeTensor)
 
 
+def _formula_of(value):
+    """Returns an integer that depends on open sizes as a sympy.Expr; other values are returned as they are."""
+    return value.node.expr if isinstance(value, torch.SymInt) else value
+
+
 class _Result:
     """The structure of a model's result. It is a separate object, as torch.export restores attributes of the module."""
 
@@ -236,7 +241,7 @@ class _Flat(torch.nn.Module):
         leaves, self.result.structure = flatten(result, Made(_is_new, arguments))
         self.result.n_leaves = len(leaves)
         self.result.constants = {
-            i: x for i, x in enumerate(leaves) if not isinstance(x, torch.Tensor)
+            i: _formula_of(x) for i, x in enumerate(leaves) if not isinstance(x, torch.Tensor)
         }
         return [x for x in leaves if isinstance(x, torch.Tensor)]
 
@@ -305,7 +310,7 @@ def _check_result(result):
         parts = value if isinstance(value, torch.Size) else (value,)
         if any(isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in parts):
             raise CannotCapture("the result has a number that depends on the batch size")
-        if not isinstance(value, UNCHANGING):
+        if not isinstance(value, (*UNCHANGING, sympy.Expr)):
             raise CannotCapture(f"the result has a {type(value).__name__}")
     try:
         result.structure.build(iter([None] * result.n_leaves))

@@ -14,6 +14,7 @@ its result shares memory with an argument follows from the memory of the graph's
 import operator
 from typing import NamedTuple
 
+import sympy
 import torch
 from torch.export.graph_signature import OutputKind
 
@@ -47,7 +48,7 @@ class Imported(NamedTuple):
     its name in the module, or the tensor itself if the module does not own it. ``updates``: indices of the params that calls
     write. ``outputs``: for each output of the graph the index of the model's output, or the Alias that the result is. ``copies``: (index of
     a graph's input, index of the model's output) for each input that the forward writes. ``hosts``: a HostNode for each node that PyTorch computes. ``n_layers``: the number of nodes that
-    became layers.
+    became layers. ``sizes``: {position of a leaf of the result that depends on open sizes: function of the symbols' values}.
     """
 
     builder: Builder
@@ -58,6 +59,7 @@ class Imported(NamedTuple):
     copies: list
     hosts: list
     n_layers: int
+    sizes: dict
 
 
 class _Aliased(Unsupported):
@@ -91,6 +93,7 @@ class _Importer:
     def __init__(self, captured, module, name, ports, partial, chains):
         exported = self._exported = captured.exported
         self._memory = captured.memory
+        self._constants = captured.constants
         self._ports = ports
         self._module = module
         self._builder = Builder(name, captured.batches)
@@ -143,7 +146,14 @@ class _Importer:
             self._copies,
             self._hosts,
             self._n_layers,
+            self._sizes(),
         )
+
+    def _sizes(self):
+        """Returns Imported.sizes. Raises Unsupported."""
+        found = self._constants.items()
+        formula = self._builder.formula
+        return {i: formula(x)[1] for i, x in found if isinstance(x, sympy.Expr)}
 
     def _check_worth(self):
         """Raises Unsupported if SOL would compute too little.

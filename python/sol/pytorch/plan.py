@@ -36,7 +36,8 @@ class Plan:
     output of the program the arguments of torch.empty}; it only grows. ``symbols_at``: for each symbol of the program its
     position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``updates``: names
     of the module's buffers that calls write. ``copies``: (index of an input, index of an output) for each input that calls write.
-    ``is_list``: the result is the list of the program's outputs. ``has_aliases``: results share memory with other tensors (aliases.py). ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
+    ``is_list``: the result is the list of the program's outputs. ``has_aliases``: results share memory with other tensors (aliases.py),
+    or depend on open sizes. ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
     None.
     """
 
@@ -50,7 +51,8 @@ class Plan:
         self.updates = [imported.params[i] for i in imported.updates]
         self._ports = imported.outputs  # for each result the index of an output, or an Alias
         aliases = [port for port in imported.outputs if isinstance(port, Alias)]
-        self.has_aliases = bool(aliases)
+        self._sizes = imported.sizes
+        self.has_aliases = bool(aliases or self._sizes)
         self.copies = imported.copies
         self._shared = {i for i, _ in self.copies} | {
             x.source for x in aliases if type(x.source) is int
@@ -194,7 +196,8 @@ class Plan:
         return (
             self._structure == captured.output
             and ours.keys() == theirs.keys()
-            and all(is_same(ours[i], theirs[i]) for i in ours)
+            and all(is_same(ours[i], theirs[i]) for i in ours if i not in self._sizes)
+            and all(ours[i] == theirs[i] for i in self._sizes)
         )
 
     def symbols(self, batch):
@@ -218,13 +221,14 @@ class Plan:
     def build(self, outputs, caller=None, symbols=()):
         """Returns the model's result: the tensors ``outputs``, aliases and constants in the structure that the forward returns.
 
-        Without aliases, only ``outputs`` are needed.
+        Without ``has_aliases``, only ``outputs`` are needed.
         """
         tensors = (
             port.make(caller, outputs, symbols) if isinstance(port, Alias) else outputs[port]
             for port in self._ports
         )
-        constants = self._constants
+        sizes = {i: evaluate(symbols) for i, evaluate in self._sizes.items()}
+        constants = {**self._constants, **sizes} if sizes else self._constants
         leaves = [constants[i] if i in constants else next(tensors) for i in range(self._n_leaves)]
         return self._structure.build(iter(leaves))
 

@@ -122,6 +122,8 @@ def _has_own_attributes(value):
     cls = type(value)
     if isinstance(value, (torch.Tensor, torch.nn.Module, type)):
         return False
+    if cls.__module__.partition(".")[0] == "torch":  # a size, for example, which is open in a graph
+        return False
     if type(getattr(value, "__dict__", None)) is not dict:
         return False
     return cls.__new__ is object.__new__ and cls.__basicsize__ == _Plain.__basicsize__
