@@ -1,0 +1,91 @@
+"""Tiny networks of transformers: as a whole in SOL, with masks, caches as results, and any length. tools/network_words.py has them."""
+
+import pathlib
+import sys
+
+import pytest
+import torch
+
+import sol.pytorch as sol
+
+pytest.importorskip("transformers")
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "tools"))
+import network_words  # noqa: E402
+
+SOME = ["Bert", "DebertaV2", "GPT2", "Llama", "Mistral", "T5", "XLM", "Beit", "Wav2Vec2", "Whisper"]
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    """Kernels are interpreted: there are many, and other tests compile such kernels."""
+    monkeypatch.setenv("SOL_CC", "none")
+
+
+def leaves(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    elif hasattr(value, "layers"):  # a cache
+        value = [x for layer in value.layers for x in (layer.keys, layer.values)]
+    return [x for part in value for x in leaves(part)] if isinstance(value, (list, tuple)) else []
+
+
+def assert_close(found, expected):
+    assert type(found) is type(expected)
+    ours, theirs = leaves(found), leaves(expected)
+    assert len(ours) == len(theirs) > 0
+    for x, y in zip(ours, theirs):
+        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
+
+
+def specs(inputs):
+    return [x if x is None else sol.input([0, *x.shape[1:]], dtype=x.dtype) for x in inputs]
+
+
+def assert_native(fast):
+    assert not sol.fallbacks(fast) and not sol.host_nodes(fast) and not sol.graphs(fast)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_network(name):
+    model, make = network_words.build(name)
+    fast = sol.optimize(model, *specs(make(2)))
+    with torch.no_grad():
+        for batch in 2, 1:
+            assert_close(fast(*make(batch)), model(*make(batch)))
+    assert_native(fast)
+
+
+@pytest.mark.parametrize("name", ["Bert", "GPT2"])
+def test_any_length(name):
+    model, make = network_words.build(name)
+    fast = sol.optimize(model, sol.input([0, 0], dtype=torch.int64))
+    with torch.no_grad():
+        for batch, length in (4, 5), (4, 12), (4, 23), (1, 5), (1, 12):
+            words = torch.randint(5, 99, (batch, length))
+            assert_close(fast(words), model(words))
+            if batch == 4:
+                assert sol.recompiles(fast) == 0
+    assert_native(fast)
+
+
+def test_a_mask_as_keyword():
+    model, make = network_words.build("Bert")
+    fast = sol.optimize(model, *specs(make(2)))
+    words, mask = make(2)
+    with torch.no_grad():
+        assert_close(fast(words, attention_mask=mask), model(words, attention_mask=mask))
+    assert_native(fast)
+
+
+def test_a_cache_from_a_result_continues_the_text():
+    model, make = network_words.build("Llama")
+    fast = sol.optimize(model, sol.input([0, 12], dtype=torch.int64))
+    words, _ = make(2)
+    with torch.no_grad():
+        expected, found = model(words), fast(words)
+        assert_native(fast)
+        for result in expected, found:
+            result.next = model(words[:, :1], past_key_values=result.past_key_values)
+    assert_close(found.next, expected.next)
