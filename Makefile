@@ -36,7 +36,7 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib cli ctest demo test check lint fmt asan tsan fuzz arm64 bench replay loc zoo networks clean help
+.PHONY: all lib cli ctest demo operators test check lint fmt asan tsan fuzz arm64 bench replay loc zoo networks clean help
 all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
@@ -94,6 +94,8 @@ $(VENV)/installed: $(PACKAGE) $(BUILD)/libsol.a $(VENV)/build
 	@rm -rf build/lib* build/bdist* build/temp*
 	@flock $(VENV) $(PIP) -q --no-build-isolation --no-deps --force-reinstall . && touch $@
 
+operators: $(VENV)/installed $(VENV)/test ## which operators and modules of PyTorch's own lists SOL computes: docs/operators.md
+	@$(RUN) tools/operator_lists.py --write --jobs $(shell nproc)
 demo: $(VENV)/installed $(VENV)/models ## the product on real input: digits and photographs
 	@$(PY) examples/demo.py
 test: $(VENV)/installed $(BUILD)/sol $(VENV)/test $(TESTS) ## all tests, or one group: T=unit|op|torch|onnx|deploy|fault

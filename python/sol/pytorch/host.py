@@ -94,7 +94,8 @@ class Function:
 
 def _copy(target, result, output):
     if result.shape != output.shape or result.dtype is not output.dtype:
-        raise RuntimeError(
+        # PyTorch's own inference of shapes is wrong for some operators. A ValueError lets PyTorch run the call.
+        raise ValueError(
             f"{target} gave {result.dtype}{list(result.shape)} instead of {output.dtype}{list(output.shape)}"
         )
     output.copy_(result)

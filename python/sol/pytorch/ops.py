@@ -13,7 +13,8 @@ The other parts of the table:
     ops_index.py    values at computed positions           ops_sample.py  pixels at computed points
     ops_move.py     order, copies and windows of values    ops_shape.py   stacks, splits, diagonals
     ops_volume.py   convolutions and pools of volumes      ops_resize.py  upsampling
-    ops_type.py     element types, comparisons, logic
+    ops_type.py     element types, comparisons, logic      ops_order.py   sorts and scans
+    ops_scatter.py  writes at computed positions
 
 A new op is one row of a TABLE.
 """
@@ -28,9 +29,11 @@ from sol.pytorch import (
     ops_math,
     ops_move,
     ops_norm,
+    ops_order,
     ops_product,
     ops_resize,
     ops_sample,
+    ops_scatter,
     ops_shape,
     ops_type,
     ops_volume,
@@ -518,8 +521,8 @@ TABLE = {
 }
 
 for part in (
-    ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_product, ops_resize, ops_sample, ops_shape,
-    ops_type, ops_volume,
+    ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_resize, ops_sample,
+    ops_scatter, ops_shape, ops_type, ops_volume,
 ):  # fmt: skip
     TABLE |= part.TABLE
 

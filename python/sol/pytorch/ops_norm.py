@@ -167,9 +167,11 @@ def _glu(b, x, out, dim=-1):
 
 def _norm(b, x, ord=2, dim=None, keepdim=False, out=None, **names):
     """linalg_vector_norm, and norm, which calls the order ``p``."""
+    power = names.get("p", ord)
+    if x.rank == 0 and power == 0:
+        return b.cast(b.cast(x, "bool"), x.dtype)
     if x.rank == 0:
         return b.layer("abs", x)
-    power = names.get("p", ord)
     axes = all_axes(dim, x.rank)
     return b.layer("norm", x, p=float(2 if power is None else power), axes=axes, keepdim=keepdim)
 
@@ -202,12 +204,19 @@ def _logsumexp(b, x, dim, out, keepdim=False):
 
 
 def _cosine_similarity(b, x1, x2, out, dim=1, eps=1e-8):
+    """A dim of size 1 beside a larger one counts as often as that one."""
+    shape = b.layer("mul", x1, x2).shape
+    needs(shape, "the angle between numbers")
+    axis = normal_axis(dim, len(shape))
+
     def unit(x):
-        size = b.layer("norm", x, axes=[dim], keepdim=True)
+        x = b.reshape(x, (1,) * (len(shape) - x.rank) + x.shape)
+        if x.shape[axis] != shape[axis]:
+            x = b.layer("expand", x, shape=[*x.shape[:axis], shape[axis], *x.shape[axis + 1 :]])
+        size = b.layer("norm", x, axes=[axis], keepdim=True)
         return b.layer("div", x, b.layer("maximum", size, float(eps)))
 
-    product = b.layer("mul", unit(x1), unit(x2))
-    return b.layer("sum", product, axes=[normal_axis(dim, len(product.shape))])
+    return b.layer("sum", b.layer("mul", unit(x1), unit(x2)), axes=[axis])
 
 
 def _pairwise_distance(b, x1, x2, out, p=2, eps=1e-6, keepdim=False):
