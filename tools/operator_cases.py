@@ -28,9 +28,25 @@ from sol import config
 from sol.pytorch import dynamo_piece, importer
 from sol.pytorch.dynamo import Backend
 
-OUTCOMES = ["native", "host node", "graph break", "PyTorch", "wrong", "error", "time limit", "crash"]
+OUTCOMES = [
+    "native",
+    "host node",
+    "graph break",
+    "PyTorch",
+    "wrong",
+    "error",
+    "time limit",
+    "crash",
+]
 # Names for which PyTorch promises no values, or not the same ones at the next call.
-UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+UNDEFINED = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+}
 # Relative to the largest value of a result: kernels sum in another order than PyTorch.
 RTOL, ATOL = 1e-3, 1e-4
 FAMILIES = ("fft", "linalg", "sparse", "signal")

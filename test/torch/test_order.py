@@ -156,7 +156,9 @@ def test_write_rows(name):
     _check(ROW_WRITES[name], X, ROWS, ROW_SOURCE)
 
 
-@pytest.mark.parametrize("name", ["scatter", "sum True", "index_add", "index_copy", "index_put", "put"])
+@pytest.mark.parametrize(
+    "name", ["scatter", "sum True", "index_add", "index_copy", "index_put", "put"]
+)
 def test_out_of_range(name):
     """A position that is out of range is an error, as in PyTorch."""
     rows = name in ROW_WRITES
@@ -190,3 +192,83 @@ def test_key_value_cache():
             at = torch.tensor([position])
             assert_equal(fast(x, at), other(x, at))
             assert_equal(model.keys, other.keys)
+
+
+# ---- Other operators that compare, or move values to computed positions ----
+
+IMAGE, VOLUME = torch.randn(2, 4, 7, 6), torch.randn(2, 4, 5, 6, 4)
+GRID, GRID3 = torch.rand(2, 3, 5, 2) * 4 - 2, torch.rand(2, 3, 2, 5, 3) * 4 - 2
+F = torch.nn.functional
+COMPUTED = {
+    "conv": (lambda x, w: F.conv2d(x, w, w[:, 0, 0, 0], (2, 1), (1, 2), (1, 2), 2), IMAGE, torch.randn(6, 2, 3, 2)),
+    "conv same": (lambda x, w: F.conv2d(x, w, padding="same"), IMAGE, torch.randn(6, 4, 4, 3)),
+    "conv1d": (lambda x, w: F.conv1d(x, w, stride=2), IMAGE[0], torch.randn(3, 7, 2)),
+    "conv3d": (lambda x, w: F.conv3d(x, w, padding=1, groups=2), VOLUME, torch.randn(6, 2, 3, 3, 2)),
+    "transposed": (
+        lambda x, w: F.conv_transpose2d(x, w, w[0, 0, 0], (2, 3), 1, (1, 2), 2, (2, 1)),
+        IMAGE, torch.randn(4, 3, 3, 6),
+    ),
+    "transposed 3d": (lambda x, w: F.conv_transpose3d(x, w, stride=2), VOLUME, torch.randn(4, 3, 2, 1, 3)),
+    "slices with steps": (lambda x, y: x.slice_scatter(y, 2, 1, 7, 3), IMAGE, torch.randn(2, 4, 2, 6)),
+    **{
+        f"grid {mode} {padding} {corners}": (
+            lambda x, g, mode=mode, padding=padding, corners=corners: F.grid_sample(
+                x, g, mode, padding, corners
+            ), IMAGE, GRID,
+        )
+        for mode in ("bilinear", "nearest", "bicubic")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    },
+    "grid of volumes": (lambda x, g: F.grid_sample(x, g, padding_mode="reflection", align_corners=False), VOLUME, GRID3),
+    "nearest of volumes": (lambda x, g: F.grid_sample(x, g, "nearest", align_corners=True), VOLUME, GRID3),
+    "quantile": (lambda x, q: x.quantile(q, 1), X, torch.tensor([0.0, 0.3, 0.5, 1.0])),
+    "nanquantile": (lambda x, q: torch.nanquantile(x, q[0], 1, True, interpolation="nearest"), SPECIAL, torch.tensor([0.3])),
+    "quantile with NaN": (lambda x, q: torch.quantile(x, q[0], 0), SPECIAL, torch.tensor([0.6])),
+}  # fmt: skip
+BAGS = {
+    "rows": lambda w, i, o: F.embedding_bag(i.reshape(3, 4), w, mode="mean"),
+    "largest of rows": lambda w, i, o: F.embedding_bag(
+        i.reshape(3, 4), w, mode="max", padding_idx=-1
+    ),
+    "bags": lambda w, i, o: F.embedding_bag(i, w, o, mode="sum", per_sample_weights=w[i, 0]),
+    "means": lambda w, i, o: F.embedding_bag(i, w, o, mode="mean", padding_idx=2),
+    "largest": lambda w, i, o: F.embedding_bag(i, w, o, mode="max", include_last_offset=True),
+}
+POOLS = {
+    "volumes": lambda x: F.max_pool3d(x, (3, 2, 2), 2, 1, return_indices=True, ceil_mode=True),
+    "sums of volumes": lambda x: F.avg_pool3d(x, 2, divisor_override=3),
+    "sums": lambda x: F.avg_pool2d(x[0], 2, 3, 1, True, divisor_override=5),
+    "unpooled": lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2),
+    "native layer norm": lambda x: torch.native_layer_norm(x, [6, 4], None, None, 1e-5),
+    "native group norm": lambda x: torch.native_group_norm(x, None, None, 2, 4, 120, 2, 1e-5),
+    "softmax of a number": lambda x: (x.mean().softmax(0), x.mean().log_softmax(0)),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_computed_operands(name):
+    _check(*COMPUTED[name], tolerance=2e-5)
+
+
+@pytest.mark.parametrize("name", BAGS)
+def test_embedding_bag(name):
+    """Bags of other sizes, of which one is empty; a row that does not count."""
+    indices = torch.tensor([4, 0, 2, 4, 4, 1, 2, 2, 4, 4, 4, 4])
+    _check(BAGS[name], X, indices, torch.tensor([0, 3, 3, 8]))
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pools_of_volumes(name):
+    _check(POOLS[name], VOLUME)
+
+
+@pytest.mark.parametrize("name", ["erfc", "erfcx", "ndtr", "log_ndtr"])
+def test_error_functions(name):
+    """Results keep their digits far from 0, where they are small."""
+    function = getattr(torch.special, name)
+    x = torch.cat([torch.linspace(-5, 5, 401), torch.tensor([NAN, INF, -INF])])
+    fast = _optimized(function, x)
+    with torch.no_grad():
+        got, exact = fast(x), function(x.double()).float()
+    torch.testing.assert_close(got, exact, rtol=1e-5, atol=1e-30, equal_nan=True)

@@ -257,6 +257,10 @@ class _Importer:
 
     def _getitem(self, node):
         parts, index = node.args
+        if index >= len(self._values[parts]):
+            if node.users:
+                raise Unsupported(f"result number {index} of {show_call(parts)}")
+            return
         bases = self._bases.get(parts)
         base = bases[index] if bases else self._base[parts]
         self._define(node, node, base, self._values[parts][index])

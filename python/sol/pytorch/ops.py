@@ -14,7 +14,8 @@ The other parts of the table:
     ops_move.py     order, copies and windows of values    ops_shape.py   stacks, splits, diagonals
     ops_volume.py   convolutions and pools of volumes      ops_resize.py  upsampling
     ops_type.py     element types, comparisons, logic      ops_order.py   sorts and scans
-    ops_scatter.py  writes at computed positions
+    ops_scatter.py  writes at computed positions           ops_window.py  convolutions with computed weights
+    ops_bag.py      sums of embeddings
 
 A new op is one row of a TABLE.
 """
@@ -23,6 +24,7 @@ import functools
 import math
 
 from sol.pytorch import (
+    ops_bag,
     ops_einsum,
     ops_index,
     ops_loss,
@@ -37,6 +39,7 @@ from sol.pytorch import (
     ops_shape,
     ops_type,
     ops_volume,
+    ops_window,
 )
 from sol.pytorch.builder import Value, all_axes, batched, normal_axis, pair
 from sol.pytorch.builder import needs as _needs
@@ -50,9 +53,11 @@ def _batched(b, x, run):
 
 
 def _conv2d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):
-    _needs(weight.constant, "a convolution whose weight is computed from the input")
     kernel, dilation = weight.shape[2:], pair(dilation)
     pad = _conv_padding(padding, kernel, dilation)
+    if not weight.constant:
+        window = (weight, bias, pair(stride), pad, dilation, groups)
+        return _batched(b, x, lambda x4: ops_window.conv(b, x4, *window))
     inputs = [weight] if bias is None else [weight, bias]
     attributes = {"stride": pair(stride), "pad": pad, "dilation": dilation, "groups": groups}
     return _batched(b, x, lambda x4: b.layer("conv", x4, *inputs, **attributes))
@@ -95,7 +100,10 @@ def _conv1d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
 def _conv_transpose2d(
     b, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, out=None
 ):
-    _needs(weight.constant, "a convolution whose weight is computed from the input")
+    if not weight.constant:
+        window = map(pair, (stride, padding, output_padding))
+        window = (weight, bias, *window, groups, pair(dilation))
+        return _batched(b, x, lambda x4: ops_window.conv_transpose(b, x4, *window))
     inputs = [weight] if bias is None else [weight, bias]
     pads = {"pad": pair(padding) * 2, "output_pad": pair(output_padding)}
     attributes = {"stride": pair(stride), "dilation": pair(dilation), "groups": groups, **pads}
@@ -269,9 +277,23 @@ def _avg_pool2d(
     b, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
     divisor_override=None, out=None,
 ):  # fmt: skip
-    _needs(divisor_override is None, "avg_pool2d with divisor_override")
     window = _window(kernel_size, stride, padding, ceil=ceil_mode, count_pad=count_include_pad)
+    if divisor_override is not None:
+        size = None if out is None else out[-2:]
+        return _batched(b, x, lambda x4: _sum_pool(b, x4, size, divisor_override, **window))
     return _batched(b, x, lambda x4: b.layer("avg_pool", x4, **window))
+
+
+def _sum_pool(b, x, size, divisor, kernel, stride, pad, ceil, **_):
+    """The sum of each window, divided by a number: a mean of all values and zeros, times their number. With ``ceil``, zeros fill the
+    last windows."""
+    if ceil:
+        _needs(all(isinstance(n, int) for n in (*size, *x.shape[2:])), "ceil_mode of open sizes")
+        reach = [(n - 1) * s + k for n, s, k in zip(size, stride, kernel)]
+        behind = [max(p, r - n - p) for r, n, p in zip(reach, x.shape[2:], pad)]
+        x, pad = b.layer("pad", x, pad=[*pad[:2], *behind]), [0, 0, 0, 0]
+    y = b.layer("avg_pool", x, kernel=kernel, stride=stride, pad=pad, ceil=False, count_pad=True)
+    return b.layer("mul", y, math.prod(kernel) / divisor)
 
 
 def _pool1d(pool):
@@ -521,7 +543,7 @@ TABLE = {
 }
 
 for part in (
-    ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_resize, ops_sample,
+    ops_bag, ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_resize, ops_sample,
     ops_scatter, ops_shape, ops_type, ops_volume,
 ):  # fmt: skip
     TABLE |= part.TABLE

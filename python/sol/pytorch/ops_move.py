@@ -3,6 +3,8 @@ of matrices."""
 
 import math
 
+import torch
+
 from sol.pytorch.builder import batched, needs, normal_axis, pair
 
 
@@ -99,7 +101,7 @@ def _unfold(b, x, dimension, size, step, out):
     return b.layer("concat", *(b.reshape(part, (*part.shape, 1)) for part in parts), axis=x.rank)
 
 
-def _im2col(b, x, kernel_size, dilation, padding, stride, out):
+def im2col(b, x, kernel_size, dilation, padding, stride, out):
     """The windows of images [n,c,h,w] as columns [n, c * window, number of windows]."""
     (kh, kw), (dh, dw), (ph, pw), (sh, sw) = map(pair, (kernel_size, dilation, padding, stride))
     needs(x.rank == 4 and kh * kw <= MAX_WINDOW, f"windows of {kh * kw} values")
@@ -283,8 +285,21 @@ def _slice_scatter(b, x, src, out, dim=0, start=None, end=None, step=1):
         return src
     if src.shape[axis] == 0:
         return x
-    needs(step == 1, "a write with steps")
-    return _put(b, x, src, axis, first_index(start or 0, x.shape[axis]))
+    start = first_index(start or 0, x.shape[axis])
+    if step != 1:
+        return _put_apart(b, x, src, axis, start, step)
+    return _put(b, x, src, axis, start)
+
+
+def _put_apart(b, x, source, axis, start, step):
+    """Returns ``x`` with the values of ``source`` at every ``step``-th position of an axis."""
+    whole, n = x.shape[axis], source.shape[axis]
+    needs(isinstance(start, int) and isinstance(whole, int), "a write with steps of unknown size")
+    numbers = [(i - start) // step for i in range(whole)]
+    written = [i >= start and (i - start) % step == 0 for i in range(whole)]
+    rows = b.constant(torch.tensor([min(max(k, 0), n - 1) for k in numbers]))
+    mask = b.reshape(b.constant(torch.tensor(written)), (whole, *[1] * (x.rank - 1 - axis)))
+    return b.layer("where", mask, b.layer("gather", source, rows, axis=axis, wraps=False), x)
 
 
 def _select_scatter(b, x, src, dim, index, out):
@@ -312,7 +327,7 @@ TABLE = {
     "pixel_unshuffle.default": _pixel_unshuffle,
     "channel_shuffle.default native_channel_shuffle.default": _channel_shuffle,
     "unfold.default unfold_copy.default": _unfold,
-    "im2col.default": _im2col,
+    "im2col.default": im2col,
     "col2im.default": _col2im,
     "repeat.default": _repeat,
     "tile.default": _tile,

@@ -77,12 +77,35 @@ def _batch_statistics(b, x, weight, bias, eps):
     return b.layer("layer_norm", x, *_affine(*inputs), axes=axes, eps=float(eps))
 
 
+def _with_statistics(b, norm, x, eps, out):
+    """Returns [the result of a norm, the mean, 1 / deviation] of native_layer_norm or native_group_norm."""
+    outer = math.prod(out[1])
+    needs(isinstance(outer, int), "statistics of an unknown number of groups")
+    groups = b.reshape(x, (outer, math.prod(x.shape) // outer))
+    mean = b.layer("mean", groups, axes=[1])
+    variance = b.layer("variance", groups, correction=0.0, axes=[1])
+    scale = b.layer("rsqrt", b.layer("add", variance, float(eps)))
+    return [norm, b.reshape(mean, out[1]), b.reshape(scale, out[2])]
+
+
+def _native_layer_norm(b, x, normalized_shape, weight=None, bias=None, eps=1e-5, out=None):
+    y = _layer_norm(b, x, normalized_shape, weight, bias, eps)
+    return _with_statistics(b, y, x, eps, out)
+
+
+def _native_group_norm(b, x, weight=None, bias=None, group=1, eps=1e-5, out=None, **_):
+    y = _group_norm(b, x, group, weight, bias, eps)
+    return _with_statistics(b, y, x, eps, out)
+
+
 # ---- Softmax, attention ----
 
 
 def _softmax(kind):
     def run(b, x, dim, out, **_):
-        needs(x.rank > 0, f"{kind} of a number")
+        if x.rank == 0:
+            zero = b.layer("sub", x, x)  # NaN of NaN and infinities
+            return zero if kind == "log_softmax" else b.layer("exp", zero)
         return b.layer(kind, x, axis=normal_axis(dim, x.rank))
 
     return run
@@ -128,7 +151,7 @@ def _prelu(b, x, weight, out):
     """There is one weight per channel, or one for all."""
     if x.rank > 1:
         weight = b.reshape(weight, (*weight.shape, *[1] * (x.rank - 2)))
-    return b.layer("prelu", x, weight)
+    return b.layer("prelu", x, b.reshape(weight, ()) if x.rank == 0 else weight)
 
 
 def _rrelu(b, x, lower=0.125, upper=1 / 3, training=False, out=None, **_):
@@ -236,6 +259,8 @@ TABLE = {
     "_weight_norm.default": _weight_norm,
     "layer_norm.default": _layer_norm,
     "rms_norm.default": _rms_norm,
+    "native_layer_norm.default": _native_layer_norm,
+    "native_group_norm.default": _native_group_norm,
     "group_norm.default": _group_norm,
     "instance_norm.default": _instance_norm,
     "batch_norm.default": _batch_norm,

@@ -12,7 +12,7 @@ values for topk and kthvalue. The table and its conventions are those of ops.py.
 import math
 
 from sol.pytorch.builder import needs, normal_axis
-from sol.pytorch.ops_math import FLOATS, Term
+from sol.pytorch.ops_math import Term
 
 MAX_LINE = 256  # values that are compared with each other
 
@@ -60,7 +60,9 @@ class Line:
         own, other = (self.other, self.own) if descending else (self.own, self.other)
         is_above = other < own
         is_not_below = other.less_equal(own)
-        if self.values.is_float:  # own is above other if it alone is NaN, and not below it if it is NaN
+        if (
+            self.values.is_float
+        ):  # own is above other if it alone is NaN, and not below it if it is NaN
             is_nan = ~own.equal(own)
             is_above = is_above | (is_nan & other.equal(other))
             is_not_below = is_not_below | is_nan
@@ -136,6 +138,59 @@ def _median(skips_nan):
     return run
 
 
+def _quantile(skips_nan):
+    """Values between the two ranks around q * (n - 1). NaN, if there is one that is not skipped."""
+
+    def run(b, x, q, out, dim=None, keepdim=False, interpolation="linear"):
+        if dim is None:
+            flat = b.reshape(x, (math.prod(x.shape),))
+            return b.reshape(run(b, flat, q, None, 0, False, interpolation), out)
+        line = Line(b, x, dim)
+        q = Term(b, b.value(q, x.dtype))
+        needs(q.value.rank < 2, "quantiles in a matrix")
+        n_quantiles = q.value.shape[0] if q.value.rank else 1
+        q = Term(b, b.reshape(q.value, (n_quantiles, 1)))
+        is_number = line.values.equal(line.values)
+        count = is_number.cast(dtype=x.dtype).sum(axes=[is_number.value.rank - 1], keepdim=True)
+        count = Term(b, b.reshape(count.value, (*count.value.shape, 1)))
+        at = q * (count - 1).maximum(0.0) if skips_nan else q * float(line.n - 1)
+        y = _between(b, line, at, interpolation)
+        if not skips_nan:
+            count = Term(b, b.reshape(count.value, count.value.shape[:-1]))
+            y = (count < float(line.n)).choose(math.nan, y)
+        return y.value if out is None else _quantiles_first(b, line, y, q, out, keepdim)
+
+    return run
+
+
+def _between(b, line, at, interpolation):
+    """Returns the values at the ranks ``at`` [.., k, 1], which may be between two."""
+    ranks = line.ranks(False)
+
+    def pick(rank):
+        return line.pick(ranks, rank.cast(dtype="i32"))[0]
+
+    if interpolation in ("lower", "higher", "nearest"):
+        kind = {"lower": "floor", "higher": "ceil", "nearest": "round"}[interpolation]
+        return pick(getattr(at, kind)())
+    low, high = pick(at.floor()), pick(at.ceil())
+    if interpolation == "midpoint":
+        part = 0.5
+    else:
+        part = at - at.floor()
+        part = Term(b, b.reshape(part.value, part.value.shape[:-1]))
+    is_same = low.equal(high)  # the difference of infinities is NaN
+    return is_same.choose(low, low + (high - low) * part)
+
+
+def _quantiles_first(b, line, y, q, out, keepdim):
+    """Moves the quantiles [.., k] in front of all dims."""
+    last = y.value.rank - 1
+    if last and q.value.shape[0] != 1:
+        y = Term(b, b.layer("permute", y.value, axes=[last, *range(last)]))
+    return b.reshape(y.value, out)
+
+
 # ---- Scans ----
 
 
@@ -183,6 +238,8 @@ TABLE = {
     "kthvalue.default": _kthvalue,
     "median.default median.dim": _median(False),
     "nanmedian.default nanmedian.dim": _median(True),
+    "quantile.default quantile.scalar": _quantile(False),
+    "nanquantile.default nanquantile.scalar": _quantile(True),
     "cumprod.default": _cumprod,
     "cummax.default": _cumulative_extreme("reduce_max", -math.inf),
     "cummin.default": _cumulative_extreme("reduce_min", math.inf),

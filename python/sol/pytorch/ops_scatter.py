@@ -48,7 +48,9 @@ class Writes:
 
     def __init__(self, b, size, index, wraps=False):
         self._b, self._m = b, index.shape[0]
-        needs(isinstance(size, int) and isinstance(self._m, int), "writes into a dim of unknown size")
+        needs(
+            isinstance(size, int) and isinstance(self._m, int), "writes into a dim of unknown size"
+        )
         needs(size * self._m <= MAX_PAIRS, f"{self._m} writes at {size} positions")
         index = _checked(b, index, size, wraps)
         index = b.reshape(self._last(index), (1, *index.shape[1:], self._m))
@@ -294,7 +296,9 @@ def _put(b, x, index, source, out, accumulate=False):
 
 def _masked_scatter(b, x, mask, source, out):
     """Value number k of the source at the position number k of those that the mask has."""
-    full = [t if t.shape == tuple(out) else b.layer("expand", t, shape=list(out)) for t in (x, mask)]
+    full = [
+        t if t.shape == tuple(out) else b.layer("expand", t, shape=list(out)) for t in (x, mask)
+    ]
     n = math.prod(out)
     needs(isinstance(n, int) and n <= MAX_MASK, "a large mask")
     x, mask = (b.reshape(t, (n,)) for t in full)
@@ -306,7 +310,17 @@ def _masked_scatter(b, x, mask, source, out):
     return b.reshape(b.layer("where", mask, taken, x), out)
 
 
+def _max_unpool(b, x, indices, out, **_):
+    """Puts values at positions of an image of zeros, in row-major order."""
+    lead = out[: len(out) - (3 if len(out) == 5 else 2)]
+    size, n = math.prod(out[len(lead) :]), math.prod(x.shape[len(lead) :])
+    zeros = b.layer("expand", b.value(0, x.dtype), shape=[*lead, size])
+    at, source = (b.reshape(t, (*lead, n)) for t in (indices, x))
+    return b.reshape(_scatter(b, zeros, len(lead), at, zeros.shape, src=source), out)
+
+
 TABLE = {
+    "max_unpool2d.default max_unpool3d.default": _max_unpool,
     "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_reduce.two": _scatter,
     "scatter_add.default": _scatter_add,
     "index_copy.default": _index_write(),

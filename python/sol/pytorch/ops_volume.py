@@ -10,7 +10,9 @@ import math
 
 import torch
 
+from sol.pytorch import ops_window
 from sol.pytorch.builder import batched, needs, pair
+from sol.pytorch.ops_index import gather
 from sol.pytorch.ops_math import FLOATS
 from sol.pytorch.ops_move import MAX_WINDOW
 
@@ -41,7 +43,6 @@ def _pads(padding, kernel, dilation):
 
 
 def conv3d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):
-    needs(weight.constant, "a convolution whose weight is computed from the input")
     return _batched(
         b, x, lambda x5: _conv_images(b, x5, weight, bias, stride, padding, dilation, groups)
     )
@@ -59,6 +60,12 @@ def _conv_images(b, x, weight, bias, stride, padding, dilation, groups):
         b.layer("permute", images, axes=[0, 2, 1, 3, 4]), (n * depth, c * kernel[0], h, w)
     )
     flat = b.reshape(weight, (weight.shape[0], weight.shape[1] * kernel[0], *kernel[1:]))
+    if not weight.constant:
+        y = ops_window.conv(
+            b, images, flat, bias, stride[1:], before[1:] + behind[1:], dilation[1:], groups
+        )
+        y = b.reshape(y, (n, depth, *y.shape[1:]))
+        return b.layer("permute", y, axes=[0, 2, 1, 3, 4])
     inputs = [flat] if bias is None else [flat, bias]
     attributes = {"stride": stride[1:], "pad": before[1:] + behind[1:], "dilation": dilation[1:]}
     y = b.layer("conv", images, *inputs, groups=groups, **attributes)
@@ -70,7 +77,6 @@ def conv_transpose3d(
     b, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1, out=None
 ):
     """Along the depth it is a convolution by the reversed kernel: of the input with zeros between its images, and at both ends."""
-    needs(weight.constant, "a convolution whose weight is computed from the input")
     triples = map(_triple, (stride, padding, output_padding, dilation))
     run = functools.partial(_transposed_images, b, weight, bias, groups, *triples)
     return _batched(b, x, run)
@@ -91,6 +97,11 @@ def _transposed_images(b, weight, bias, groups, stride, padding, output_padding,
         weight = b.layer("slice", weight, axis=2, start=size - 1, step=-1, shape=[size])
     flat = b.layer("permute", weight, axes=[0, 2, 1, 3, 4])
     flat = b.reshape(flat, (c * size, *flat.shape[2:]))
+    if not weight.constant:
+        window = (stride[1:], padding[1:], output_padding[1:], groups, dilation[1:])
+        y = ops_window.conv_transpose(b, images, flat, bias, *window)
+        y = b.reshape(y, (n, depth, *y.shape[1:]))
+        return b.layer("permute", y, axes=[0, 2, 1, 3, 4])
     inputs = [flat] if bias is None else [flat, bias]
     attributes = {
         "stride": stride[1:],
@@ -173,10 +184,16 @@ def _avg_pool3d(
     b, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
     divisor_override=None, out=None,
 ):  # fmt: skip
-    needs(divisor_override is None, "avg_pool3d with divisor_override")
     kernel = _triple(kernel_size)
     window = (kernel, _strides(stride, kernel), _triple(padding), [1, 1, 1])
     names = {"ceil": bool(ceil_mode), "count_pad": bool(count_include_pad)}
+    if (
+        divisor_override is not None
+    ):  # the sum of each window: a mean of all values and zeros, times their number
+        needs(not ceil_mode, "avg_pool3d with divisor_override and ceil_mode")
+        names["count_pad"] = True
+        y = _batched(b, x, lambda x5: _pool("avg_pool", b, x5, *window, **names))
+        return b.layer("mul", y, math.prod(kernel) / divisor_override)
     return _batched(b, x, lambda x5: _pool("avg_pool", b, x5, *window, **names))
 
 
@@ -241,6 +258,34 @@ def _window_parts(b, x, kernel, stride, padding, dilation, size):
             part = b.layer("slice", rows, axis=x.rank - 1, start=start, step=stride[1], shape=shape)
             parts.append(b.reshape(part, (*x.shape[:-2], 1, *size)))
     return parts
+
+
+def _max_pool3d_with_indices(
+    b, x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False, out=None
+):
+    """The largest values of the images and their positions, then the largest one along the depth: [.., d, rows * columns] are images
+    whose columns are windows of one."""
+    kernel, padding, dilation = map(_triple, (kernel_size, padding, dilation))
+    stride, whole, size = _triple(stride or kernel), x.shape[-3:], out[0][-3:]
+    lead = x.shape[:-3]
+    shape = (*lead, whole[0], *size[1:])
+    window = [t[1:] for t in (kernel, stride, padding, dilation)]
+    best, at = _max_pool_with_indices(b, x, *window, ceil_mode, [shape, shape])
+    columns = (*lead, whole[0], size[1] * size[2])
+    best, at = b.reshape(best, columns), b.reshape(at, columns)
+    window = [[t[0], one] for t, one in ((kernel, 1), (stride, 1), (padding, 0), (dilation, 1))]
+    shape = (*lead, size[0], columns[-1])
+    best, number = _max_pool_with_indices(b, best, *window, ceil_mode, [shape, shape])
+    at = gather(
+        b,
+        b.reshape(at, (*lead, math.prod(columns[-2:]))),
+        len(lead),
+        b.reshape(number, (*lead, math.prod(shape[-2:]))),
+        shape,
+    )
+    depth = b.layer("floor_div", number, columns[-1])
+    at = b.layer("add", b.layer("mul", depth, whole[1] * whole[2]), at)
+    return [b.reshape(best, out[0]), b.reshape(at, out[0])]
 
 
 def _max_pool1d_with_indices(
@@ -331,6 +376,7 @@ TABLE = {
     "adaptive_avg_pool3d.default": _adaptive_avg_pool3d,
     "max_pool1d_with_indices.default": _max_pool1d_with_indices,
     "max_pool2d_with_indices.default": _max_pool_with_indices,
+    "max_pool3d_with_indices.default": _max_pool3d_with_indices,
     "adaptive_max_pool1d.default": _adaptive_max_pool(1),
     "adaptive_max_pool2d.default": _adaptive_max_pool(2),
     "adaptive_max_pool3d.default": _adaptive_max_pool(3),
