@@ -229,12 +229,12 @@ def test_strides():
 
 def _ranks(x):
     """Integers between host nodes, and as results."""
-    order = torch.argsort(torch.relu(x) * 2 - x, 1)
-    return order, torch.argsort(order, 1) + 1, x.exp()
+    order = torch.mode(torch.relu(x) * 2 - x, 1).indices
+    return order, torch.gcd(order, order + 4) + 1, x.exp()
 
 
 def _masks(x):
-    mask = torch.sort(x > 0.5, 1).values
+    mask = torch.mode(x > 0.5, 1, keepdim=True).values
     return mask, torch.where(mask, x * 2, x + 1), torch.logical_not(mask).double()
 
 
@@ -242,7 +242,9 @@ TYPES = {
     "ranks": _ranks,
     "masks": _masks,
     "f64": lambda x: torch.special.i0(x.double()) + torch.exp(x).double(),
-    "i8": lambda x: torch.sort(torch.relu(x).to(torch.int8), 1).values.float() + x,
+    "i8": lambda x: (
+        torch.gcd(torch.relu(x).to(torch.int8), torch.full((), 6, dtype=torch.int8)).float() + x
+    ),
 }
 
 
