@@ -196,6 +196,12 @@ const char *call_format_ints(struct op_call *c, int n, const int64_t *list);
 /* The elements index[0], index[1], .. of dim `axis`; each index is within the dim. */
 sol_tensor call_pick(struct op_call *c, sol_tensor x, int axis, int64_t n, const int64_t *index);
 
+/* nested.c. call_value: a tensor as an input. call_operator: adds the layers of ONNX's operator `name`, which reads the attributes of
+ * this node, on `n` inputs (NULL: left out; at most 8), and returns its output 0. */
+struct import_value *call_value(struct op_call *c, sol_tensor x);
+sol_tensor call_operator(struct op_call *c, const char *name, int n,
+                         struct import_value *const *in);
+
 /* settle.c, for models that are run at once and would be too large: computes the `n` tensors of the list (< 0: none) now.
  * They become parameters of a new model; all other tensors are lost, but for the inputs. */
 enum sol_status call_settle(struct op_call *c, int n, sol_tensor *const *list);

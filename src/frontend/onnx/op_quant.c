@@ -5,13 +5,12 @@
  * Products of quantized numbers are computed on the floats that they stand for, and quantized again: ONNX's operators define the
  * same result up to the rounding of sums. Products whose results are the integer sums are computed with integers.
  */
-#include "import.h"
+#include "quant.h"
 #include "window.h"
 
 #include <math.h>
 
-/* Input `i`, a number or one per position of `axis`, in the shape that broadcasts with a tensor of `rank`. */
-static sol_tensor along(struct op_call *c, int i, int64_t axis, int rank) {
+sol_tensor quant_along(struct op_call *c, int i, int64_t axis, int rank) {
     struct size dim[SOL_MAX_RANK];
     sol_tensor x = call_tensor(c, i);
     if (!call_rank(c, i)) return x;
@@ -24,22 +23,20 @@ static sol_tensor along(struct op_call *c, int i, int64_t axis, int rank) {
     return c->im->status ? x : call_reshape(c, x, rank, dim);
 }
 
-/* x - zero point, both as i32; `zero` < 0: there is none. */
-static sol_tensor subtract(struct op_call *c, sol_tensor x, sol_tensor zero) {
+sol_tensor quant_subtract(struct op_call *c, sol_tensor x, sol_tensor zero) {
     x = call_cast(c, x, SOL_I32);
     return zero < 0 ? x : LAYER2(c, "sub", x, call_cast(c, zero, SOL_I32), "");
 }
 
-static sol_tensor dequantize(struct op_call *c, sol_tensor x, sol_tensor scale, sol_tensor zero) {
-    x = subtract(c, x, zero);
+sol_tensor quant_read(struct op_call *c, sol_tensor x, sol_tensor scale, sol_tensor zero) {
+    x = quant_subtract(c, x, zero);
     if (c->im->status) return x;
     x = call_cast(c, x, sol_model_dtype(c->im->model, scale));
     return LAYER2(c, "mul", x, scale, "");
 }
 
-/* Rounded to even, with the zero point, saturated; computed in f32. */
-static sol_tensor quantize(struct op_call *c, sol_tensor x, sol_tensor scale, sol_tensor zero,
-                           enum sol_dtype to) {
+sol_tensor quant_write(struct op_call *c, sol_tensor x, sol_tensor scale, sol_tensor zero,
+                       enum sol_dtype to) {
     const int bits = 8 * (int)size_element(to);
     const bool is_signed = to != SOL_U8;
     if (size_family(to) != FAMILY_INTEGER || bits > 16)
@@ -56,29 +53,36 @@ static sol_tensor quantize(struct op_call *c, sol_tensor x, sol_tensor scale, so
 enum sol_status op_dequantize(struct op_call *c) {
     int64_t axis = call_int(c, "axis", 1);
     int rank = call_rank(c, 0);
-    sol_tensor zero = call_has(c, 2) ? along(c, 2, axis, rank) : -1;
-    return call_set_output(c, 0, dequantize(c, call_tensor(c, 0), along(c, 1, axis, rank), zero));
+    sol_tensor zero = call_has(c, 2) ? quant_along(c, 2, axis, rank) : -1;
+    return call_set_output(c, 0,
+                           quant_read(c, call_tensor(c, 0), quant_along(c, 1, axis, rank), zero));
 }
 
 enum sol_status op_quantize(struct op_call *c) {
     int64_t axis = call_int(c, "axis", 1);
     int rank = call_rank(c, 0);
-    sol_tensor zero = call_has(c, 2) ? along(c, 2, axis, rank) : -1;
+    sol_tensor zero = call_has(c, 2) ? quant_along(c, 2, axis, rank) : -1;
     enum sol_dtype to = call_has(c, 2) ? c->in[2]->dtype : SOL_U8;
-    return call_set_output(c, 0, quantize(c, call_tensor(c, 0), along(c, 1, axis, rank), zero, to));
+    return call_set_output(
+        c, 0, quant_write(c, call_tensor(c, 0), quant_along(c, 1, axis, rank), zero, to));
 }
 
 /* The scale makes the range of the values, and 0, fit u8. All steps round to f32, as the operator defines. */
-enum sol_status op_dynamic_quantize(struct op_call *c) {
-    sol_tensor x = call_tensor(c, 0), zero = call_scalar(c, 0), one = call_scalar(c, 1);
+sol_tensor quant_dynamic(struct op_call *c, sol_tensor x, sol_tensor *scale, sol_tensor *point) {
+    sol_tensor zero = call_scalar_of(c, 0, SOL_F32), one = call_scalar_of(c, 1, SOL_F32);
     sol_tensor high = LAYER2(c, "maximum", LAYER1(c, "reduce_max", x, ""), zero, ""),
                low = LAYER2(c, "minimum", LAYER1(c, "reduce_min", x, ""), zero, "");
     sol_tensor range = LAYER2(c, "sub", high, low, ""),
                is_empty = LAYER2(c, "equal", range, zero, "");
-    range = call_layer(c, "where", 3, (sol_tensor[]){is_empty, one, range}, "");
-    sol_tensor scale = LAYER2(c, "div", range, call_scalar(c, 255), "");
-    sol_tensor point = quantize(c, LAYER1(c, "neg", low, ""), scale, -1, SOL_U8);
-    TRY(call_set_output(c, 0, quantize(c, x, scale, point, SOL_U8)));
+    range = call_where(c, is_empty, one, range);
+    *scale = LAYER2(c, "div", range, call_scalar_of(c, 255, SOL_F32), "");
+    *point = quant_write(c, LAYER1(c, "neg", low, ""), *scale, -1, SOL_U8);
+    return quant_write(c, x, *scale, *point, SOL_U8);
+}
+
+enum sol_status op_dynamic_quantize(struct op_call *c) {
+    sol_tensor scale, point;
+    TRY(call_set_output(c, 0, quant_dynamic(c, call_tensor(c, 0), &scale, &point)));
     TRY(call_set_output(c, 1, scale));
     return call_set_output(c, 2, point);
 }
@@ -88,19 +92,19 @@ enum sol_status op_dynamic_quantize(struct op_call *c) {
 /* A zero point per row of A, and per column of B. */
 enum sol_status op_matmul_integer(struct op_call *c) {
     int left = call_rank(c, 0), right = call_rank(c, 1);
-    sol_tensor a_zero = call_has(c, 2) ? along(c, 2, -2, left > 1 ? left : 2) : -1,
-               b_zero = call_has(c, 3) ? along(c, 3, -1, right) : -1;
+    sol_tensor a_zero = call_has(c, 2) ? quant_along(c, 2, -2, left > 1 ? left : 2) : -1,
+               b_zero = call_has(c, 3) ? quant_along(c, 3, -1, right) : -1;
     if (left < 2 || right < 2) return fail(SOL_EUNSUPPORTED, "ranks %d and %d", left, right);
-    sol_tensor a = subtract(c, call_tensor(c, 0), a_zero),
-               b = subtract(c, call_tensor(c, 1), b_zero);
+    sol_tensor a = quant_subtract(c, call_tensor(c, 0), a_zero),
+               b = quant_subtract(c, call_tensor(c, 1), b_zero);
     return call_set_output(c, 0, LAYER2(c, "matmul", a, b, ""));
 }
 
 enum sol_status op_conv_integer(struct op_call *c) {
-    sol_tensor x_zero = call_has(c, 2) ? along(c, 2, 1, call_rank(c, 0)) : -1,
-               w_zero = call_has(c, 3) ? along(c, 3, 0, call_rank(c, 1)) : -1;
-    sol_tensor in[3] = {subtract(c, call_tensor(c, 0), x_zero),
-                        subtract(c, call_tensor(c, 1), w_zero), -1};
+    sol_tensor x_zero = call_has(c, 2) ? quant_along(c, 2, 1, call_rank(c, 0)) : -1,
+               w_zero = call_has(c, 3) ? quant_along(c, 3, 0, call_rank(c, 1)) : -1;
+    sol_tensor in[3] = {quant_subtract(c, call_tensor(c, 0), x_zero),
+                        quant_subtract(c, call_tensor(c, 1), w_zero), -1};
     return call_set_output(c, 0, window_conv_node(c, in));
 }
 
@@ -108,29 +112,33 @@ enum sol_status op_conv_integer(struct op_call *c) {
 enum sol_status op_qlinear_matmul(struct op_call *c) {
     int left = call_rank(c, 0), right = call_rank(c, 3);
     if (left < 2 || right < 2) return fail(SOL_EUNSUPPORTED, "ranks %d and %d", left, right);
-    sol_tensor a = dequantize(c, call_tensor(c, 0), along(c, 1, -2, left), along(c, 2, -2, left)),
-               b = dequantize(c, call_tensor(c, 3), along(c, 4, -1, right), along(c, 5, -1, right));
+    sol_tensor a = quant_read(c, call_tensor(c, 0), quant_along(c, 1, -2, left),
+                              quant_along(c, 2, -2, left)),
+               b = quant_read(c, call_tensor(c, 3), quant_along(c, 4, -1, right),
+                              quant_along(c, 5, -1, right));
     sol_tensor y = LAYER2(c, "matmul", a, b, "");
-    return call_set_output(
-        c, 0, quantize(c, y, along(c, 6, -1, left), along(c, 7, -1, left), c->in[7]->dtype));
+    return call_set_output(c, 0,
+                           quant_write(c, y, quant_along(c, 6, -1, left),
+                                       quant_along(c, 7, -1, left), c->in[7]->dtype));
 }
 
 /* Inputs: x, its scale and zero point, the weight and its, the result's scale and zero point, and a bias of i32 in units of
  * both scales. */
 enum sol_status op_qlinear_conv(struct op_call *c) {
     int rank = call_rank(c, 0);
-    sol_tensor x_scale = along(c, 1, 1, rank), w_scale = along(c, 4, 0, rank);
-    sol_tensor in[3] = {dequantize(c, call_tensor(c, 0), x_scale, along(c, 2, 1, rank)),
-                        dequantize(c, call_tensor(c, 3), w_scale, along(c, 5, 0, rank)), -1};
+    sol_tensor x_scale = quant_along(c, 1, 1, rank), w_scale = quant_along(c, 4, 0, rank);
+    sol_tensor in[3] = {quant_read(c, call_tensor(c, 0), x_scale, quant_along(c, 2, 1, rank)),
+                        quant_read(c, call_tensor(c, 3), w_scale, quant_along(c, 5, 0, rank)), -1};
     struct import_value *inputs[2] = {c->in[0], c->in[3]};
     struct op_call inner = *c;
     inner.in = inputs;
     inner.n_in = 2;
     if (call_has(c, 8)) {
-        sol_tensor unit = LAYER2(c, "mul", call_tensor(c, 1), along(c, 4, 0, 1), "");
+        sol_tensor unit = LAYER2(c, "mul", call_tensor(c, 1), quant_along(c, 4, 0, 1), "");
         in[2] = LAYER2(c, "mul", call_cast(c, call_tensor(c, 8), SOL_F32), unit, "");
     }
     sol_tensor y = window_conv_node(&inner, in);
     return call_set_output(
-        c, 0, quantize(c, y, along(c, 6, 1, rank), along(c, 7, 1, rank), c->in[7]->dtype));
+        c, 0,
+        quant_write(c, y, quant_along(c, 6, 1, rank), quant_along(c, 7, 1, rank), c->in[7]->dtype));
 }
