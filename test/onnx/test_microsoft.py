@@ -155,12 +155,63 @@ def test_products_of_integers():
     same(run("MatMulIntegerToFloat", a, *columns), y, 1e-4)
 
 
-def test_dynamic_products():
-    x, b, scale, bias = real(2, 5, 8), codes(np.int8, 8, 6), f32(0.03), real(6)
+def rounded(x):
+    """x as DynamicQuantizeLinear rounds it."""
     unit = (max(x.max(), 0) - min(x.min(), 0)) / np.float32(255)
     zero = np.rint(-min(x.min(), 0) / unit)
-    a = np.clip(np.rint(x / unit) + zero, 0, 255) - zero
-    same(run("DynamicQuantizeMatMul", x, b, scale, None, bias), a @ b * unit * scale + bias, 1e-4)
+    return (np.clip(np.rint(x / unit) + zero, 0, 255) - zero) * unit
+
+
+def test_dynamic_products():
+    x, b, scale, bias = real(2, 5, 8), codes(np.int8, 8, 6), f32(0.03), real(6)
+    y = rounded(x) @ b * scale + bias
+    same(run("DynamicQuantizeMatMul", x, b, scale, None, bias), y, 1e-4)
+
+
+@pytest.mark.parametrize("per_gate", [False, True])
+def test_dynamic_lstm(per_gate):
+    x, w, r, bias = real(6, 2, 5), codes(np.int8, 2, 5, 16), codes(np.int8, 2, 4, 16), real(2, 32)
+    scales = [rng.uniform(0.001, 0.01, (2, 16) if per_gate else 2).astype(np.float32) for _ in "wr"]
+    zeros = [codes(np.int8, *scale.shape) // 8 for scale in scales]
+    wide = [
+        np.swapaxes(
+            (v.astype(np.float32) - z.reshape(2, 1, -1)) * s.reshape(2, 1, -1), 1, 2
+        ).astype(np.float32)
+        for v, s, z in zip((w, r), scales, zeros, strict=True)
+    ]
+    more = {"outputs": ("y", "h", "c"), "hidden_size": 4, "direction": "bidirectional"}
+    pairs = [scales[0], zeros[0], scales[1], zeros[1]]
+    got = run("DynamicQuantizeLSTM", x, w, r, bias, None, None, None, None, *pairs, **more)
+    a = rounded(x)
+    expected = sol.load(make("LSTM", [a, *wide, bias], domain="", **more))(a)
+    for left, right in zip(got, expected, strict=True):
+        same(left, right)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_weights_of_few_bits(bits, dtype):
+    rows, columns, block = 6, 40, 16  # the last block is not full
+    whole = rng.integers(0, 1 << bits, (rows, 3 * block))
+    zeros = rng.integers(0, 1 << bits, (rows, 3))
+    scale, x, bias = real(rows, 3).astype(dtype), real(2, 5, columns).astype(dtype), real(rows)
+
+    def pack(values):
+        values = np.pad(values, ((0, 0), (0, -values.shape[1] % (8 // bits))))
+        parts = values.reshape(rows, -1, 8 // bits) << (bits * np.arange(8 // bits))
+        return parts.sum(2).astype(np.uint8)
+
+    def check(zero, *more):
+        inputs = [pack(whole).reshape(rows, 3, -1), scale.ravel(), *more]
+        sizes = {"K": columns, "N": rows, "bits": bits, "block_size": block}
+        w = (whole.reshape(rows, 3, block) - zero) * scale[..., None].astype(np.float32)
+        y = x.astype(np.float32) @ w.reshape(rows, -1)[:, :columns].T
+        got = run("MatMulNBits", x, *inputs, **sizes)
+        assert got.dtype == dtype
+        same(got, y + (bias.astype(dtype) if more else 0), 1e-4 if dtype == np.float32 else 0.1)
+
+    check(1 << (bits - 1))
+    check(zeros[..., None], pack(zeros).ravel(), None, bias.astype(dtype))
 
 
 def test_numbers_of_16_bits():
@@ -333,6 +384,9 @@ def test_multi_head_attention():
         ("Attention", [real(2, 7, 16), real(16, 48)], {"num_heads": 3}, ValueError, "num_heads 3"),
         ("Attention", [real(2, 7, 16), real(16, 48)], {"num_heads": 4, "qkv_hidden_sizes": [16, 8, 24]}, ValueError, "qkv_hidden_sizes"),
         ("MultiHeadAttention", [real(2, 7, 16)], {"num_heads": 4}, NotImplementedError, "packed"),
+        ("DynamicQuantizeLSTM", [real(2, 2, 2), codes(np.int8, 1, 2, 8), codes(np.int8, 1, 2, 8)], {}, ValueError, "input 8 is missing"),
+        ("MatMulNBits", [real(2, 16), codes(np.uint8, 2, 1, 8), real(2)], {"K": 16, "N": 3, "block_size": 16}, ValueError, "input 1 has 16 values"),
+        ("MatMulNBits", [real(2, 16), codes(np.uint8, 2, 1, 8), real(2)], {"K": 16, "N": 2, "block_size": 9}, NotImplementedError, "sizes that do not fit"),
         ("NoSuchOperator", [real(2)], {}, NotImplementedError, "com.microsoft.NoSuchOperator"),
     ],
 )  # fmt: skip

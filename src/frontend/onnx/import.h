@@ -197,8 +197,9 @@ const char *call_format_ints(struct op_call *c, int n, const int64_t *list);
 sol_tensor call_pick(struct op_call *c, sol_tensor x, int axis, int64_t n, const int64_t *index);
 
 /* nested.c. call_value: a tensor as an input. call_operator: adds the layers of ONNX's operator `name`, which reads the attributes of
- * this node, on `n` inputs (NULL: left out; at most 8), and returns its output 0. */
+ * this node, on `n` inputs (NULL: left out; at most 8), and returns its output 0. call_as: its outputs are those of this node. */
 struct import_value *call_value(struct op_call *c, sol_tensor x);
+enum sol_status call_as(struct op_call *c, const char *name, int n, struct import_value *const *in);
 sol_tensor call_operator(struct op_call *c, const char *name, int n,
                          struct import_value *const *in);
 

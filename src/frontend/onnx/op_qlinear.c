@@ -143,3 +143,38 @@ enum sol_status op_dynamic_matmul(struct op_call *c) {
     return scale_product(c, quant_subtract(c, a, zero), scale,
                          quant_subtract(c, call_tensor(c, 1), column(c, 3, right)), 4);
 }
+
+/* ---- LSTM ---- */
+
+/* The weight at input `i`, [directions, inputs, gates], as LSTM has it: [directions, gates, inputs]. Scale and zero point, at input
+ * `at` and after it, are one per direction, or per direction and gate. */
+static struct import_value *read_gates(struct op_call *c, int i, int at) {
+    struct size dim[3] = {size_const(1), size_const(1), size_const(1)};
+    sol_tensor part[2];
+    sol_tensor x = call_permute(c, call_tensor(c, i), 3, (int64_t[]){0, 2, 1});
+    for (int k = 0; k < 2; k++) {
+        const int rank = call_rank(c, at + k);
+        if (rank < 1 || rank > 2)
+            call_fail(c, fail(SOL_EINVAL, "input %d is of rank %d", at + k, rank));
+        for (int d = 0; d < rank && d < 2; d++) dim[d] = c->in[at + k]->dim[d];
+        part[k] = c->im->status ? -1 : call_reshape(c, call_tensor(c, at + k), 3, dim);
+    }
+    return call_value(c, quant_read(c, x, part[0], part[1]));
+}
+
+/* An LSTM with weights of 8 bits, whose input X is quantized as a whole. The state is not quantized, as it is in ONNX Runtime: so
+ * results are nearer to those of the network before its quantization. */
+enum sol_status op_dynamic_lstm(struct op_call *c) {
+    struct import_value *in[8];
+    sol_tensor scale, zero;
+    for (int i = 0; i < 12; i++)
+        if ((i < 3 || i > 7) && !call_has(c, i)) return fail(SOL_EINVAL, "input %d is missing", i);
+    if (call_rank(c, 1) != 3 || call_rank(c, 2) != 3)
+        return fail(SOL_EINVAL, "weights of rank %d and %d", call_rank(c, 1), call_rank(c, 2));
+    for (int i = 0; i < 8; i++) in[i] = c->in[i];
+    sol_tensor x = quant_dynamic(c, call_tensor(c, 0), &scale, &zero);
+    in[0] = call_value(c, quant_read(c, x, scale, zero));
+    in[1] = read_gates(c, 1, 8);
+    in[2] = read_gates(c, 2, 10);
+    return call_as(c, "LSTM", 8, in);
+}
