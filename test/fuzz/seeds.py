@@ -12,6 +12,9 @@ from onnx.backend.test.loader import load_model_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = re.compile(r'^OP\((\w+), (\d+), (\d+), \w+, \w+, "\w*",\s*"([\w ]*)"\)', re.M)
+OF_DOMAIN = re.compile(
+    r'^OP_OF\("([\w.]+)", (\w+), (\d+), (\d+), \w+, "\w*", "([\w ]*)"\)', re.M
+)
 INTS = {"axes", "dilations", "ends", "kernel_shape", "pads", "perm", "split", "starts", "strides"}
 WORDS = {"auto_pad": "SAME_UPPER", "mode": "DCR", "approximate": "tanh"}
 REALS = {"alpha", "beta", "bias", "epsilon", "gamma", "max", "min", "momentum", "ratio"}
@@ -25,13 +28,13 @@ def attribute(name, n):
     return 0.5 if name in REALS else 1
 
 
-def model(op, n_in, attributes):
+def model(op, n_in, attributes, domain=""):
     """A model of one node: x with an open batch, then constants. Their shapes may or may not be valid for the operator."""
     shapes = [("w", (4, 3, 3, 3)), ("b", (4,)), ("c", (3,)), ("d", ()), ("e", (3, 1))]
     constants = [numpy_helper.from_array(np.ones(shape, np.float32), n) for n, shape in shapes]
     constants.append(numpy_helper.from_array(np.array([0, -1], np.int64), "to"))
     names = ["x", "to" if op in ("Reshape", "Expand") else "w", "b", "c", "d", "e"][:n_in]
-    node = helper.make_node(op, names, ["y"], **{k: attribute(k, 2) for k in attributes})
+    node = helper.make_node(op, names, ["y"], domain=domain, **{k: attribute(k, 2) for k in attributes})
     graph = helper.make_graph(
         [node],
         "g",
@@ -90,11 +93,12 @@ def main():
     for kind in "onnx", "session", "text":
         (folder / kind).mkdir(parents=True, exist_ok=True)
     table = (ROOT / "src/frontend/onnx/op.def").read_text()
-    for op, least, most, attributes in OPERATOR.findall(table):
+    rows = [("", *row) for row in OPERATOR.findall(table)] + OF_DOMAIN.findall(table)
+    for domain, op, least, most, attributes in rows:
         for n_in in {int(least), min(int(most), 5)}:
             for names in [], attributes.split():
-                data = model(op, n_in, names).SerializeToString()
-                (folder / f"onnx/{op}-{n_in}-{len(names)}").write_bytes(data)
+                data = model(op, n_in, names, domain).SerializeToString()
+                (folder / f"onnx/{domain}{op}-{n_in}-{len(names)}").write_bytes(data)
     for name, known, part in suite():
         (folder / f"session/{name}").write_bytes(known)
         (folder / f"onnx/{name}").write_bytes(part)
