@@ -12,9 +12,7 @@ from onnx.backend.test.loader import load_model_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = re.compile(r'^OP\((\w+), (\d+), (\d+), \w+, \w+, "\w*",\s*"([\w ]*)"\)', re.M)
-OF_DOMAIN = re.compile(
-    r'^OP_OF\("([\w.]+)", (\w+), (\d+), (\d+), \w+, "\w*", "([\w ]*)"\)', re.M
-)
+OF_DOMAIN = re.compile(r'^OP_OF\("([\w.]+)", (\w+), (\d+), (\d+), \w+, "\w*", "([\w ]*)"\)', re.M)
 INTS = {"axes", "dilations", "ends", "kernel_shape", "pads", "perm", "split", "starts", "strides"}
 WORDS = {"auto_pad": "SAME_UPPER", "mode": "DCR", "approximate": "tanh"}
 REALS = {"alpha", "beta", "bias", "epsilon", "gamma", "max", "min", "momentum", "ratio"}
@@ -34,7 +32,9 @@ def model(op, n_in, attributes, domain=""):
     constants = [numpy_helper.from_array(np.ones(shape, np.float32), n) for n, shape in shapes]
     constants.append(numpy_helper.from_array(np.array([0, -1], np.int64), "to"))
     names = ["x", "to" if op in ("Reshape", "Expand") else "w", "b", "c", "d", "e"][:n_in]
-    node = helper.make_node(op, names, ["y"], domain=domain, **{k: attribute(k, 2) for k in attributes})
+    node = helper.make_node(
+        op, names, ["y"], domain=domain, **{k: attribute(k, 2) for k in attributes}
+    )
     graph = helper.make_graph(
         [node],
         "g",

@@ -76,7 +76,11 @@ static void put_items(struct message *attribute, char kind, int n, int length) {
     for (int i = 0; i < length; i++) {
         if (kind == 'F') put_float(attribute, 7, draw_float());
         else if (kind == 'S') put_text(attribute, 9, words[draw(30) ? draw(4) : 4]);
-        else put_int(attribute, 8, kind == 'N' && draw(40) ? i : kind == 'Z' ? !draw(40) : draw_int(n));
+        else
+            put_int(attribute, 8,
+                    kind == 'N' && draw(40) ? i
+                    : kind == 'Z'           ? !draw(40)
+                                            : draw_int(n));
     }
 }
 
@@ -89,9 +93,9 @@ static void put_attribute(struct message *node, const char *row, int n) {
     else if (kind == 'T' || kind == 'M') put_tensor(&attribute, kind == 'M', length);
     else put_items(&attribute, kind, n, length);
     put_int(&attribute, 20,
-            kind == 'i'   ? 2
-            : kind == 'F' ? 6
-            : kind == 'S' ? 8
+            kind == 'i'                  ? 2
+            : kind == 'F'                ? 6
+            : kind == 'S'                ? 8
             : kind == 'T' || kind == 'M' ? 4
                                          : 7);
     put_message(node, 5, &attribute);
@@ -131,7 +135,8 @@ static struct message make_model(const char *const *row) {
 static enum sol_status run(const struct message *model) {
     static const float data[6] = {0, 1, 2, -1, 0.5f, -2};
     const int columns = 1 + draw(3);
-    const struct sol_value x = {.type = 1, .rank = 2, .dim = {2, columns}, .n = 2 * columns, .data = data};
+    const struct sol_value x = {
+        .type = 1, .rank = 2, .dim = {2, columns}, .n = 2 * columns, .data = data};
     struct sol_session *net = NULL;
     struct sol_results *results = NULL;
     enum sol_status status = sol_session_parse(model->at, model->size, NULL, NULL, &net);
@@ -151,7 +156,8 @@ int main(void) {
             const enum sol_status status = run(&model);
             computed += status == SOL_OK;
             refused += status == SOL_EINVAL || status == SOL_EUNSUPPORTED;
-            wrong += status && status != SOL_EINVAL && status != SOL_EUNSUPPORTED && status != SOL_ENOMEM;
+            wrong += status && status != SOL_EINVAL && status != SOL_EUNSUPPORTED &&
+                     status != SOL_ENOMEM;
         }
         CHECK(wrong == 0 && refused > 0);
         CHECK(computed > 0 || !strcmp(operators[k][0], "DictVectorizer")); /* x is no map */

@@ -89,6 +89,7 @@ enum sol_status eval_node(struct eval_context *run, struct scope *scope,
                      .scope = scope,
                      .node = node,
                      .op = kind->interpreted,
+                     .kind = kind,
                      .opset = run->opset,
                      .n_in = node->inputs.n,
                      .n_out = node->outputs.n};

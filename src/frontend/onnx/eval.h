@@ -56,6 +56,7 @@ struct eval {
     struct scope *scope; /* names that the node and its subgraphs can read */
     const struct onnx_node *node;
     const struct operator* op;
+    struct node_kind *kind;
     int64_t opset;
     int n_in, n_out;
     struct array **in, **out;
@@ -81,11 +82,19 @@ struct node_kind {
     struct single
         *_Atomic singles; /* eval_layer.c: models of earlier runs of the node, newest first */
     atomic_int n_singles;
+    struct kept *_Atomic kept; /* by the operator's function; NULL: nothing */
 };
+/* What an operator has made of a node's attributes, for later runs of the node: the head of a block of mem_alloc, which never
+ * changes. eval_keep takes ownership of the block. */
+struct kept {
+    struct kept *next;
+};
+void eval_keep(struct eval *e, struct kept *block);
 void node_kind(const struct onnx_node *node, struct node_kind *out);
-/* All singles of a session. */
+/* All singles of a session, and all that operators have kept. */
 struct singles {
     struct single *_Atomic newest;
+    struct kept *_Atomic kept;
 };
 
 /* Computes a node of the graph of `scope` and stores its results there. */

@@ -284,4 +284,20 @@ void eval_free_singles(struct singles *all) {
         next = s->next_of_all;
         free_single(s);
     }
+    for (struct kept *block = atomic_load(&all->kept), *next; block; block = next) {
+        next = block->next;
+        mem_free(block);
+    }
+}
+
+/* The first block of a node stays; a second call at the same time frees its own. While a session is loaded, nothing is kept. */
+void eval_keep(struct eval *e, struct kept *block) {
+    struct singles *all = e->run->singles;
+    struct kept *none = NULL;
+    if (!all || !atomic_compare_exchange_strong(&e->kind->kept, &none, block)) {
+        mem_free(block);
+        return;
+    }
+    block->next = atomic_load(&all->kept);
+    while (!atomic_compare_exchange_weak(&all->kept, &block->next, block)) {}
 }

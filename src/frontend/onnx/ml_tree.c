@@ -21,12 +21,13 @@ enum mode { MODE_LEQ, MODE_LT, MODE_GTE, MODE_GT, MODE_EQ, MODE_NEQ, MODE_MEMBER
 static const char *const mode_names[] = {"BRANCH_LEQ", "BRANCH_LT",  "BRANCH_GTE",    "BRANCH_GT",
                                          "BRANCH_EQ",  "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF"};
 
-/* A leaf has the weights `first` to first + n - 1; a node of mode MEMBER the same of the members. */
+/* A leaf has the weights `first` to first + n - 1; a node of mode MEMBER the same of the members. Lists of attributes have fewer than
+ * 2^31 values, so positions fit int32_t, and more nodes fit the caches. */
 struct node {
-    enum mode mode;
-    bool missing; /* does NaN take the first branch? */
-    int64_t feature, branch[2], first, n;
     double split;
+    int32_t feature, branch[2], first, n;
+    uint8_t mode;
+    bool missing; /* does NaN take the first branch? */
 };
 struct weight {
     int64_t node, target;
@@ -37,14 +38,14 @@ struct forest {
     struct weight *weights; /* sorted by node */
     double *members;
     int64_t *roots;
-    int64_t n, n_weights, n_roots, n_targets;
-    int64_t width; /* features of the input */
+    int64_t n, n_weights, n_roots, n_targets, n_members;
+    int64_t greatest; /* the greatest feature that a node asks for; -1: none does */
 };
 
 /* ---- Walking ---- */
 
 static bool is_member(const struct forest *f, const struct node *node, double x) {
-    for (int64_t i = node->first; i < node->first + node->n; i++)
+    for (int32_t i = node->first; i < node->first + node->n; i++)
         if (f->members[i] == x) return true;
     return false;
 }
@@ -66,7 +67,7 @@ static const struct node *walk_tree(struct eval *e, const struct forest *f, int6
                                     const double *x) {
     const struct node *node = &f->nodes[root];
     for (int64_t steps = 0; node->mode != MODE_LEAF; steps++) {
-        eval_check(e, steps < f->n, "the nodes of a tree form a cycle");
+        if (steps >= f->n) eval_check(e, false, "the nodes of a tree form a cycle");
         node = &f->nodes[node->branch[!takes_first(f, node, x[node->feature])]];
     }
     return node;
@@ -101,6 +102,12 @@ static void check_index(struct eval *e, const char *name, int64_t index, int64_t
                           (long long)index, (long long)n));
 }
 
+static void set_feature(struct eval *e, struct forest *f, struct node *node, int64_t feature) {
+    check_index(e, "nodes_featureids", feature, INT32_MAX);
+    node->feature = (int32_t)feature;
+    f->greatest = max_i64(f->greatest, feature);
+}
+
 static int by_node(const void *a, const void *b) {
     const struct weight *x = a, *y = b;
     return (x->node > y->node) - (x->node < y->node);
@@ -114,7 +121,7 @@ static void share_weights(struct eval *e, struct forest *f) {
         struct node *node = &f->nodes[f->weights[i].node];
         check_index(e, "a target or class", f->weights[i].target, f->n_targets);
         if (node->mode != MODE_LEAF) continue;
-        if (!node->n++) node->first = i;
+        if (!node->n++) node->first = (int32_t)i;
     }
 }
 
@@ -173,14 +180,13 @@ static void read_nodes(struct eval *e, struct forest *f, const struct name *name
     eval_check(e, modes && modes->strings.n == f->n, "nodes_modes does not have a word per node");
     for (int64_t i = 0; i < f->n; i++) {
         struct node *node = &f->nodes[i];
-        node->mode = read_mode(e, ITEM(modes->strings, struct bytes, i));
+        node->mode = (uint8_t)read_mode(e, ITEM(modes->strings, struct bytes, i));
         if (node->mode == MODE_LEAF) continue;
-        node->feature = feature[i];
+        set_feature(e, f, node, feature[i]);
         node->split = split[i];
         node->missing = missing && missing[i];
-        check_index(e, "nodes_featureids", feature[i], f->width);
-        node->branch[0] = find_node(e, f, names, tree[i], yes[i]);
-        node->branch[1] = find_node(e, f, names, tree[i], no[i]);
+        node->branch[0] = (int32_t)find_node(e, f, names, tree[i], yes[i]);
+        node->branch[1] = (int32_t)find_node(e, f, names, tree[i], no[i]);
     }
 }
 
@@ -195,13 +201,12 @@ static void read_roots(struct eval *e, struct forest *f, const struct name *name
 }
 
 /* `kind`: "class" or "target", the beginning of the names of the lists of weights. */
-static struct forest read_forest(struct eval *e, const char *kind, int64_t n_targets,
-                                 int64_t width) {
+static struct forest read_forest(struct eval *e, const char *kind, int64_t n_targets) {
     const int64_t *list, *node, *target;
     char name[4][32];
     static const char *const ends[] = {"treeids", "nodeids", "ids", "weights"};
     struct forest f = {
-        .n = eval_ints(e, "nodes_nodeids", &list), .n_targets = n_targets, .width = width};
+        .n = eval_ints(e, "nodes_nodeids", &list), .n_targets = n_targets, .greatest = -1};
     for (int i = 0; i < 4; i++) snprintf(name[i], sizeof name[i], "%s_%s", kind, ends[i]);
     f.nodes = SPACE_ARRAY(e->space, struct node, f.n + 1);
     const struct name *names = sort_names(e, &f);
@@ -228,22 +233,23 @@ static void read_branches(struct eval *e, struct forest *f, int k, int64_t n_inn
                   *is_leaf = ints_of(e, k ? "nodes_falseleafs" : "nodes_trueleafs", n_inner);
     for (int64_t i = 0; i < n_inner; i++) {
         check_index(e, "a branch", to[i], is_leaf[i] ? f->n - n_inner : n_inner);
-        f->nodes[i].branch[k] = to[i] + (is_leaf[i] ? n_inner : 0);
+        f->nodes[i].branch[k] = (int32_t)(to[i] + (is_leaf[i] ? n_inner : 0));
     }
 }
 
 /* The members of all nodes of this mode, in their order; NaN ends a list. */
 static void read_members(struct eval *e, struct forest *f, int64_t n_inner) {
     struct array *list = eval_tensor(e, "membership_values");
-    const int64_t n = list ? list->n : 0;
+    const int64_t n = f->n_members = list ? list->n : 0;
     int64_t at = 0;
+    eval_check(e, n < INT32_MAX, "membership_values");
     if (list) f->members = array_doubles(e->space, list);
     for (int64_t i = 0; i < n_inner; i++) {
         struct node *node = &f->nodes[i];
         if (node->mode != MODE_MEMBER) continue;
         eval_check(e, at < n, "membership_values has too few lists");
-        for (node->first = at; at < n && !isnan(f->members[at]);) at++;
-        node->n = at++ - node->first;
+        for (node->first = (int32_t)at; at < n && !isnan(f->members[at]);) at++;
+        node->n = (int32_t)(at++ - node->first);
     }
 }
 
@@ -257,9 +263,8 @@ static void read_inner(struct eval *e, struct forest *f, int64_t n_inner) {
     for (int64_t i = 0; i < n_inner; i++) {
         struct node *node = &f->nodes[i];
         check_index(e, "nodes_modes", array_int(mode, i), MODE_LEAF);
-        check_index(e, "nodes_featureids", feature[i], f->width);
-        node->mode = (enum mode)array_int(mode, i);
-        node->feature = feature[i];
+        node->mode = (uint8_t)array_int(mode, i);
+        set_feature(e, f, node, feature[i]);
         node->split = split[i];
         node->missing = missing && missing[i];
     }
@@ -267,12 +272,13 @@ static void read_inner(struct eval *e, struct forest *f, int64_t n_inner) {
     read_members(e, f, n_inner);
 }
 
-static struct forest read_ensemble(struct eval *e, int64_t n_targets, int64_t width) {
+static struct forest read_ensemble(struct eval *e, int64_t n_targets) {
     const int64_t *list, *roots;
     const int64_t n_inner = eval_ints(e, "nodes_featureids", &list),
                   n_leaves = eval_ints(e, "leaf_targetids", &list);
     struct forest f = {
-        .n = n_inner + n_leaves, .n_weights = n_leaves, .width = width, .n_targets = n_targets};
+        .n = n_inner + n_leaves, .n_weights = n_leaves, .n_targets = n_targets, .greatest = -1};
+    eval_check(e, f.n < INT32_MAX, "too many nodes");
     f.nodes = SPACE_ARRAY(e->space, struct node, f.n + 1);
     f.weights = SPACE_ARRAY(e->space, struct weight, n_leaves + 1);
     const double *value = doubles_of(e, "leaf_weights", eval_tensor(e, "leaf_weights"), n_leaves);
@@ -288,6 +294,49 @@ static struct forest read_ensemble(struct eval *e, int64_t n_targets, int64_t wi
         check_index(e, "tree_roots", roots[i], n_inner);
         f.roots[i] = roots[i];
     }
+    return f;
+}
+
+/* ---- Keeping ---- */
+
+/* A forest in one block: its arrays follow. Reading the attributes takes much longer than a walk for a few rows. */
+struct kept_forest {
+    struct kept head;
+    struct forest forest;
+};
+
+static void *copy_behind(char **at, const void *from, int64_t n, size_t size) {
+    void *to = *at;
+    if (n) memcpy(to, from, (size_t)n * size);
+    *at += (size_t)n * size;
+    return to;
+}
+
+/* Without memory for it, nothing is kept. */
+static void keep_forest(struct eval *e, const struct forest *f) {
+    const size_t size = (size_t)f->n * sizeof *f->nodes +
+                        (size_t)f->n_weights * sizeof *f->weights +
+                        (size_t)(f->n_members + f->n_roots) * sizeof(int64_t);
+    struct kept_forest *k = mem_alloc(sizeof *k + size, 16);
+    if (!k) return;
+    char *at = (char *)(k + 1);
+    k->forest = *f;
+    k->forest.nodes = copy_behind(&at, f->nodes, f->n, sizeof *f->nodes);
+    k->forest.weights = copy_behind(&at, f->weights, f->n_weights, sizeof *f->weights);
+    k->forest.members = copy_behind(&at, f->members, f->n_members, sizeof *f->members);
+    k->forest.roots = copy_behind(&at, f->roots, f->n_roots, sizeof *f->roots);
+    eval_keep(e, &k->head);
+}
+
+/* The forest of an earlier run, or of the attributes. `kind`: as in read_forest; NULL for TreeEnsemble. */
+static struct forest find_forest(struct eval *e, const char *kind, int64_t n_targets,
+                                 const struct ml_rows *x) {
+    const struct kept *kept = atomic_load(&e->kind->kept);
+    const struct forest f = kept   ? ((const struct kept_forest *)(const void *)kept)->forest
+                            : kind ? read_forest(e, kind, n_targets)
+                                   : read_ensemble(e, n_targets);
+    if (!kept) keep_forest(e, &f);
+    if (f.greatest >= 0) check_index(e, "nodes_featureids", f.greatest, x->width);
     return f;
 }
 
@@ -345,7 +394,7 @@ static int64_t read_targets(struct eval *e) {
 void run_tree_regressor(struct eval *e) {
     static const char *const merges[] = {"AVERAGE", "SUM", "MIN", "MAX"};
     const struct ml_rows x = ml_rows(e);
-    const struct forest f = read_forest(e, "target", read_targets(e), x.width);
+    const struct forest f = find_forest(e, "target", read_targets(e), &x);
     const char *word = eval_word(e, "aggregate_function", "SUM", "AVERAGE SUM MIN MAX");
     int merge = 0;
     while (strcmp(merges[merge], word) != 0) merge++;
@@ -358,7 +407,7 @@ void run_tree_ensemble(struct eval *e) {
                   transform = eval_int(e, "post_transform", ML_NONE);
     eval_check(e, merge >= 0 && merge <= MERGE_MAX && transform >= 0 && transform <= ML_PROBIT,
                "aggregate_function or post_transform");
-    const struct forest f = read_ensemble(e, read_targets(e), x.width);
+    const struct forest f = find_forest(e, NULL, read_targets(e), &x);
     regress(e, &x, &f, (enum merge)merge, (enum ml_transform)transform, eval_in(e, 0)->type);
 }
 
@@ -416,7 +465,7 @@ void run_tree_classifier(struct eval *e) {
     const struct ml_labels labels = ml_labels(e, "classlabels_int64s", "classlabels_strings");
     eval_check(e, labels.list, "classlabels_int64s and classlabels_strings are missing");
     const int width = labels.list->n;
-    const struct forest f = read_forest(e, "class", width, x.width);
+    const struct forest f = find_forest(e, "class", width, &x);
     const struct classes c = read_classes(e, &f);
     const enum ml_transform transform = ml_transform(e);
     double *score = SPACE_ARRAY(e->space, double, width + 1);
