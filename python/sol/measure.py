@@ -19,28 +19,28 @@ def _frontend(network):
     return measure
 
 
-def profile(network, *inputs, runs=20):
+def profile(network, *inputs, runs=20, **keywords):
     """Times each step of a network. Returns a sol.times.Profile with the median seconds of ``runs`` runs.
 
     network  an optimized module (sol.optimize) or a Network (sol.load)
-    inputs   the arguments of one call of ``network``: tensors, or NumPy arrays
+    inputs   the arguments of one call of ``network``: tensors, or NumPy arrays; a module's also by name
 
     The steps of an ONNX network that is partly interpreted are those of its compiled parts, and the nodes that are
     interpreted (module "node"). A step that runs several times, in a loop, has the sum of its times.
 
     Raises RuntimeError with the reason when PyTorch runs the module, TypeError or ValueError for inputs that do not fit.
     """
-    return _frontend(network).profile(network, *inputs, runs=runs)
+    return _frontend(network).profile(network, *inputs, runs=runs, **keywords)
 
 
-def report(network, *inputs, path="report.html", runs=20):
+def report(network, *inputs, path="report.html", runs=20, **keywords):
     """Writes an HTML report to the file ``path``: the network with the median time of each step, memory over time, fused
     layers, and the implementations that were chosen and refused.
 
     ``network``, ``inputs``, ``runs``: as for ``profile``. Raises the same exceptions, OSError when ``path`` cannot be
     written, and NotImplementedError for an ONNX network that is partly interpreted.
     """
-    _frontend(network).report(network, *inputs, path=path, runs=runs)
+    _frontend(network).report(network, *inputs, path=path, runs=runs, **keywords)
 
 
 def memory(network, batch_size=None, inputs=None):

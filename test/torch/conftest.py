@@ -105,16 +105,24 @@ class Function(torch.nn.Module):
         return self.function(*args)
 
 
+class Optional(torch.nn.Module):
+    """A model with optional arguments of all kinds."""
+
+    def forward(self, x, y=None, scale=1.0, *, bias=None):
+        x = x if y is None else x + y
+        return x * scale if bias is None else x * scale + bias
+
+
 def assert_equal(got, expected, tolerance=1e-5):
     """Asserts that values are equal up to ``tolerance``, and that NaN and Inf are at the same places."""
     torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def assert_runs_in_sol(fast, *inputs):
+def assert_runs_in_sol(fast, *inputs, **keywords):
     """Asserts that SOL runs this call, with the right result."""
     before = sum(sol.fallbacks(fast).values())
     with torch.no_grad():
-        got, expected = fast(*inputs), vars(fast)["_original"](*inputs)
+        got, expected = fast(*inputs, **keywords), vars(fast)["_original"](*inputs, **keywords)
     assert sum(sol.fallbacks(fast).values()) == before, sol.fallbacks(fast)
     assert_equal(got, expected)
     return got

@@ -69,9 +69,13 @@ OBJECT_GUARDS = {
 }  # fmt: skip
 
 
-def _call(model, args):
+# The local variables of _call that hold the arguments of the model.
+ARGUMENTS = {"args", "kwargs"}
+
+
+def _call(model, args, kwargs):
     """The function that Dynamo interprets. Its global ``see`` is _see (_fresh)."""
-    output = model(*args)
+    output = model(*args, **kwargs)
     see(output)  # noqa: F821
     return output
 
@@ -90,17 +94,17 @@ def _see(output):
         _see(output.__dict__)
 
 
-def audit(model, args):
-    """Returns the Reads of ``model(*args)``: the Python state that the forward reads.
+def audit(model, call):
+    """Returns the Reads of a structure.Call of ``model``: the Python state that the forward reads.
 
-    ``args``: example inputs. As in torch.export, their shapes decide which branches the forward takes. Raises CannotCapture
+    ``call``: has example inputs. As in torch.export, their shapes decide which branches the forward takes. Raises CannotCapture
     with the reason when PyTorch must run the model, MayRefuse when the forward raises an exception.
     """
     function = _fresh(_call)
-    captured, written = _interpret(function, model, args)
+    captured, written = _interpret(function, model, call)
     graph = captured.graph_capture_output
     walker = Walker(
-        {"model": model, "args": args},
+        {"model": model, "args": call.args, "kwargs": call.kwargs},
         lambda name: _find_global(name, graph, function),
         _watched_anyway(model),
     )
@@ -171,7 +175,7 @@ def _fresh(function):
     return types.FunctionType(function.__code__, scope, function.__name__)
 
 
-def _interpret(function, model, args):
+def _interpret(function, model, call):
     """Returns (what Dynamo captured, sources of attributes that the forward sets to the values that they have)."""
     try:
         from torch._dynamo import config, utils
@@ -182,7 +186,7 @@ def _interpret(function, model, args):
     def run(policy):
         options = OPTIONS | {"side_effect_replay_policy": policy}
         with config.patch(options), utils.get_metrics_context(), _exporting():
-            return fullgraph_capture(function, (model, args))
+            return fullgraph_capture(function, (model, call.args, call.kwargs))
 
     try:
         try:
@@ -261,7 +265,7 @@ def _walk_guard(guard, walker):
     source = guard.originating_source
     if kind not in OBJECT_GUARDS:
         raise Unwatchable(f"{source_name(source)} ({kind})")
-    if _root(source) == "args":
+    if _root(source) in ARGUMENTS:
         if kind == "HASATTR":
             _note_attribute(guard, source, walker)
         return
@@ -294,7 +298,7 @@ def _check_graph(backend_input, walker, buffers):
     """
     for node in backend_input.graph_module.graph.nodes if backend_input else ():
         is_input = node.op == "placeholder"
-        if is_input and _root(source := node._dynamo_source) == "args":
+        if is_input and _root(source := node._dynamo_source) in ARGUMENTS:
             if _is_argument(source):
                 continue
         elif is_input:

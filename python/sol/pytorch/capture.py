@@ -33,7 +33,7 @@ from sol.pytorch.inputs import (
 )
 from sol.pytorch.reads import Reads
 from sol.pytorch.replaced import replaced_code
-from sol.pytorch.structure import Made, flatten
+from sol.pytorch.structure import Call, Made, flatten
 
 # The wrapper's attribute that holds the model: all names in the exported program begin with it.
 PREFIX = "model."
@@ -44,6 +44,8 @@ GUARD_NAMES = {
     "__builtins__": {}, "max": max, "min": min, "abs": abs, "trunc": math.trunc, "sym_float": float,
 }  # fmt: skip
 GUARD_MODULES = re.compile(r"\b(math|torch)\.")
+# A guard that two sizes are equal.
+EQUAL_SIZES = re.compile(r"[a-z]\w* == [a-z]\w*")
 # Sizes around the examples that are tried to find a multiple.
 MULTIPLE_RANGE = 64
 # The number of keys whose validity is cached.
@@ -96,6 +98,7 @@ class Batches:
         self.example = example
         self.multiples, self.least, self.titles = {}, {}, {}
         self._ranges = ranges
+        self._equal = [x.split(" == ") for x in guards if EQUAL_SIZES.fullmatch(x)]
         self._guards = [compile(guard, "<guard>", "eval") for guard in guards]
         self._known = {}
 
@@ -173,11 +176,18 @@ class Batches:
             if name == "n":
                 continue
             near = range(max(1, key[i] - MULTIPLE_RANGE), key[i] + MULTIPLE_RANGE + 1)
-            valid = [n for n in near if self._holds((*key[:i], n, *key[i + 1 :]))]
+            valid = [n for n in near if self._holds(self._with_size(name, n))]
             multiple = math.gcd(*valid)
             if multiple > 1:
                 self.multiples[name] = multiple
         self._known.clear()
+
+    def _with_size(self, name, n):
+        """Returns the example's key with another size, also for the sizes that must be equal to it."""
+        same = {name}
+        for _ in self._equal:
+            same.update(*(pair for pair in self._equal if not same.isdisjoint(pair)))
+        return tuple(n if x in same else size for x, size in zip(self.names, self.example))
 
     def find_least(self):
         """Fills in ``least``: no size from there up to the example's is invalid, as far as a size's multiples are valid at all."""
@@ -185,7 +195,7 @@ class Batches:
         for i, name in enumerate(self.names):
             step = self.multiples.get(name, 1)
             least = key[i]
-            while least > step and self._holds((*key[:i], least - step, *key[i + 1 :])):
+            while least > step and self._holds(self._with_size(name, least - step)):
                 least -= step
             if name != "n":
                 self.least[name] = least
@@ -233,12 +243,12 @@ class _Flat(torch.nn.Module):
         self._structure = structure
 
     def forward(self, *tensors):
-        arguments = _build(self._specs, self._structure, tensors)
+        call = _build(self._specs, self._structure, tensors)
         try:
-            result = self.model(*arguments)
+            result = self.model(*call.args, **call.kwargs)
         except Exception as error:
             raise _ForwardFailed from error
-        leaves, self.result.structure = flatten(result, Made(_is_new, arguments))
+        leaves, self.result.structure = flatten(result, Made(_is_new, call))
         self.result.n_leaves = len(leaves)
         self.result.constants = {
             i: _formula_of(x) for i, x in enumerate(leaves) if not isinstance(x, torch.Tensor)
@@ -346,7 +356,7 @@ def capture_graph(module, specs, shapes, sizes, named):
         compile_lock,  # held, as Dynamo must not compile meanwhile
     )
 
-    flat = _Flat(module, specs, flatten(examples)[1])
+    flat = _Flat(module, specs, flatten(Call(examples, {}))[1])
     with LOCK, compile_lock, torch.no_grad(), quiet():
         exported = _export(flat, examples, _find_open(specs, shapes))
     memory = _remove_dropouts(exported)
@@ -366,7 +376,7 @@ def _find_open(specs, shapes):
 
 
 def _build(specs, structure, tensors):
-    """Returns the arguments of the model's forward: ``tensors`` and the constants of ``specs`` in their structure."""
+    """Returns the Call of the model: ``tensors`` and the constants of ``specs`` in their structure."""
     given = iter(tensors)
     leaves = [spec.value if isinstance(spec, ConstantSpec) else next(given) for spec in specs]
     return structure.build(iter(leaves))

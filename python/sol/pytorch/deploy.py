@@ -12,6 +12,7 @@ from sol.pytorch.engine import without_collections
 from sol.pytorch.importer import import_graph
 from sol.pytorch.inputs import TensorSpec, has_open_dims, make_specs
 from sol.pytorch.module import Optimized
+from sol.pytorch.optimize import make_call
 from sol.pytorch.watch import find_tensor
 
 # The maximum length, in characters, of an input's or output's name in the header.
@@ -31,6 +32,7 @@ def deploy(
     weights="embedded",
     memory="dynamic",
     compiler=None,
+    kwargs=None,
 ):
     """Writes ``trained_model`` as a library that needs neither PyTorch nor Python, and a C header, into the folder ``path``.
 
@@ -42,6 +44,7 @@ def deploy(
     inputs         as for sol.optimize; None: those of the optimized module. Sizes of 0 stay open: ``func_name`` then
                    computes one sample, of the sizes that the header shows; except for sol.device.c, the library's other
                    functions take any sizes
+    kwargs         a dict of inputs by the names of ``forward``'s arguments
     target         sol.deployment.shared_lib, static_lib or c_source (portable C99)
     device         None: this machine ("c" for c_source); sol.device.x86, (sol.device.x86, "avx2"), sol.device.arm64
                    (needs a cross compiler on other machines), sol.device.c
@@ -58,7 +61,7 @@ def deploy(
     whose files are in the way, and a module in training mode; NotImplementedError with the operation that a library cannot
     run; RuntimeError when the compiler is missing or fails. After an error all files are as before.
     """
-    specs, structure, model = _describe(trained_model, inputs)
+    specs, structure, model = _describe(trained_model, inputs, kwargs)
     _check_mode(model)
     with without_collections():
         specs, captured, imported = _import_for_any(model, specs, structure, lib_name)
@@ -73,21 +76,22 @@ def deploy(
     )  # fmt: skip
 
 
-def _describe(model, inputs):
+def _describe(model, inputs, kwargs):
+    is_given = inputs is not None or kwargs is not None
     if isinstance(model, Optimized):
         engine = vars(model)["_engine"]
-        if inputs is None:
+        if not is_given:
             return engine.specs, engine.structure, model._original
         model = model._original
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"sol.deploy: expected a torch.nn.Module, got {type(model).__name__}")
-    if inputs is None:
+    if not is_given:
         raise TypeError(
             "sol.deploy: say what the model takes, such as [sol.input([1, 3, 224, 224])]"
         )
-    inputs = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-    specs, structure = make_specs(list(inputs), first_is_any=False)
-    return specs, structure, model
+    inputs = inputs if isinstance(inputs, (list, tuple)) else [inputs] if inputs is not None else []
+    call = make_call("sol.deploy", model, inputs, {}, kwargs)
+    return *make_specs(call, first_is_any=False), model
 
 
 def _check_mode(model):
@@ -171,11 +175,12 @@ def _accepts(program, symbols):
 
 def _input_names(model, structure):
     """Returns a name per leaf of the arguments: the argument's name in ``forward``, and the keys inside it."""
-    names = [f"input{i}" for i in range(len(structure.children))]
+    names = [f"input{x}" if isinstance(x, int) else x for x in structure.keys]
     known = list(inspect.signature(model.forward).parameters.values())
-    for i, parameter in enumerate(known[: len(names)]):
+    by_position = sum(isinstance(x, int) for x in structure.keys)
+    for i, parameter in enumerate(known[:by_position]):
         if parameter.kind is parameter.VAR_POSITIONAL:
-            names[i:] = [f"{parameter.name}.{k}" for k in range(len(names) - i)]
+            names[i:by_position] = [f"{parameter.name}.{k}" for k in range(by_position - i)]
             break
         names[i] = parameter.name
     return _join(names, structure)

@@ -13,7 +13,6 @@ import collections
 import contextlib
 import functools
 import gc
-import inspect
 import os
 import threading
 import traceback
@@ -30,16 +29,8 @@ from sol.pytorch.audit import Broken, CannotCapture, Writes
 from sol.pytorch.builder import DependsOnData, Unsupported
 from sol.pytorch.capture import LOCK, Refused
 from sol.pytorch.fallback import count_fallback
-from sol.pytorch.inputs import (
-    ConstantSpec,
-    TensorSpec,
-    check_constant,
-    check_tensor,
-    find_batch,
-    find_sizes,
-    has_open_dims,
-    is_empty,
-)
+from sol.pytorch.forms import Forms
+from sol.pytorch.inputs import TensorSpec, is_empty
 from sol.pytorch.modes import GRADIENT, find_mode
 from sol.pytorch.plan import describe_sizes, follow_threads, make_plan
 from sol.pytorch.reads import Reads
@@ -59,7 +50,7 @@ Options = collections.namedtuple("Options", "name batch_hint fullgraph")
 
 
 class Engine:
-    """Runs the calls of ``module``, whose inputs ``specs`` and ``structure`` describe.
+    """Runs the calls of ``module``, whose inputs ``specs`` and ``structure`` (of a Call) describe.
 
     ``fallbacks``: {reason: number of calls that PyTorch ran}. ``recompiles``: number of captures with a new result, after
     the first. ``wrapper``: weak reference to the Optimized module. ``shortcut``: the _core.Shortcut for its usual calls, or
@@ -84,12 +75,8 @@ class Engine:
         self._state = None
         self.wrapper = None
         self.shortcut = None
-        self._tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
-        self._find_sizes = find_sizes if has_open_dims(self._tensors) else find_batch
-        self._is_flat = all(child.is_leaf for child in structure.children)
-        self._only_tensors = self._is_flat and len(self._tensors) == len(specs)
-        self._constants = [spec.value for spec in specs if isinstance(spec, ConstantSpec)]
-        self._key = make_key(self._constants)
+        self._forms = Forms(module, specs, structure)
+        self._key = self._forms.declared.key
         _engines.add(self)
 
     def prepare(self):
@@ -102,9 +89,10 @@ class Engine:
         if reason is None:
             with self._lock, without_collections():
                 self._state = State(Snapshot(self.module))
-                entry = self._make_entry(self._state, self._key, self._constants, must_fit=True)
-                if self.options.batch_hint and not entry.reason and self._find_sizes is find_batch:
-                    self._find_entry(self._state, self._constants, self.options.batch_hint)
+                form = self._forms.declared
+                entry = self._make_entry(self._state, form, form.constants, must_fit=True)
+                if self.options.batch_hint and not entry.reason and not form.has_open_dims:
+                    self._find_entry(self._state, form, form.constants, self.options.batch_hint)
             reason = entry.reason or self._state.snapshot.find_hook()
         if reason and self.options.fullgraph:
             raise NotImplementedError(reason)
@@ -115,6 +103,7 @@ class Engine:
     def clone(self, module):
         """Returns an engine for ``module``, a deep copy of this engine's module. Both share plans, which hold only names."""
         copy = Engine(module, self.specs, self.structure, self.options, self.refusal)
+        copy._forms.others = self._forms.others
         state = self._state
         if state is None:
             return copy
@@ -162,24 +151,23 @@ class Engine:
         entry = state.first(self._key) if state else None
         return entry.breaks.backend.made_again if entry and entry.breaks else []
 
-    def find_run(self, args):
-        """Returns (plan, weights, tensors, batch) of an inference call with these inputs, without running it.
+    def find_run(self, args, kwargs):
+        """Returns (plan, weights, tensors, batch) of an inference call with these arguments, without running it.
 
         Raises RuntimeError with the reason when PyTorch would run the call, TypeError or ValueError for inputs that do not
         fit the declaration.
         """
         with torch.no_grad():
             state = self._current_state()
-            leaves = self._flatten(args, {})
-            tensors, constants, batch = self._bind(leaves)
+            form, leaves, (tensors, constants, batch) = self._forms.find(args, kwargs)
             self._refuse_run(state.reason or find_mode(state.snapshot, leaves))
             self._refuse_run("an input is empty" if is_empty(batch) else None)
-            entry = self._find_entry(state, constants, batch)
+            entry = self._find_entry(state, form, constants, batch)
             self._refuse_breaks(entry)
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
             weights = self._find_weights(entry)
-            self._refuse_run(entry.plan.find_overlap(weights, leaves, self._caller(leaves)))
+            self._refuse_run(entry.plan.find_overlap(weights, leaves, self._caller(form, leaves)))
             return entry.plan, weights, tensors, batch
 
     def find_plan(self, batch=None):
@@ -187,7 +175,8 @@ class Engine:
         runs them."""
         state = self._current_state()
         self._refuse_run(state.reason if state.reason != TRAINING else None)
-        entry = self._make_entry(state, self._key, self._constants, batch)
+        form = self._forms.declared
+        entry = self._make_entry(state, form, form.constants, batch)
         self._refuse_breaks(entry)
         self._refuse_run(entry.reason)
         return entry.plan
@@ -219,8 +208,7 @@ class Engine:
         if state.reason:
             return self._fall_back(state.reason, args, kwargs, state.reason == TRAINING)
         try:
-            leaves = args if self._is_flat and not kwargs else self._flatten(args, kwargs)
-            tensors, constants, batch = self._bind(leaves)
+            form, leaves, (tensors, constants, batch) = self._forms.find(args, kwargs)
         except (TypeError, ValueError) as error:
             undeclared = error
         else:
@@ -233,13 +221,15 @@ class Engine:
         if is_empty(batch):
             # There is nothing to compute, so this is no fallback. PyTorch knows which operators refuse empty tensors.
             return self._run_eager(args, kwargs)
-        entry = self._find_entry(state, constants, batch)
+        entry = self._find_entry(state, form, constants, batch)
+        if entry.is_refused and form.undeclared:
+            return self._run_undeclared(form.undeclared, args, kwargs)
         if entry.is_first:
             return self._run_first(state, entry, args, kwargs)
         if entry.breaks and entry.breaks.has_changed():
             with self._lock:
                 state.forget(entry)
-            entry = self._find_entry(state, constants, batch)
+            entry = self._find_entry(state, form, constants, batch)
         if entry.breaks:
             return self._run_breaks(entry, args, kwargs)
         reason = entry.reason or entry.plan.refusal(batch)
@@ -250,8 +240,8 @@ class Engine:
             return self._fall_back(reason, args, kwargs, is_mode=True)
         try:
             if entry.plan.writes:
-                return self._run_writing(entry, tensors, batch, leaves, args, kwargs)
-            return self._run(state, entry, tensors, batch, leaves, args, kwargs)
+                return self._run_writing(form, entry, tensors, batch, leaves, args, kwargs)
+            return self._run(state, form, entry, tensors, batch, leaves, args, kwargs)
         except (IndexError, ValueError) as error:
             refused = error
         return self._run_refused(refused, args, kwargs)
@@ -267,28 +257,28 @@ class Engine:
             self._count(entry.reason)
         return result
 
-    def _run_writing(self, entry, tensors, batch, leaves, args, kwargs):
+    def _run_writing(self, form, entry, tensors, batch, leaves, args, kwargs):
         """Runs a call that writes buffers or inputs. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
         try:
             weights = self._find_weights(entry)
         except ValueError as error:
             self._state = None  # captures again at the next call, as a buffer is another one now
             return self._fall_back(str(error), args, kwargs)
-        caller = self._caller(leaves)
+        caller = self._caller(form, leaves)
         reason = entry.plan.find_overlap(weights, leaves, caller)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
         follow_threads()
         return entry.plan.run(weights, tensors, batch, caller)
 
-    def _caller(self, leaves):
-        tensors = [x for spec, x in zip(self.specs, leaves) if isinstance(spec, TensorSpec)]
-        return Caller(self.module, [spec.name for spec in self._tensors], tensors)
+    def _caller(self, form, leaves):
+        tensors = [x for spec, x in zip(form.specs, leaves) if isinstance(spec, TensorSpec)]
+        return Caller(self.module, [spec.name for spec in form.tensors], tensors)
 
-    def _run(self, state, entry, tensors, batch, leaves, args, kwargs):
+    def _run(self, state, form, entry, tensors, batch, leaves, args, kwargs):
         """Runs a call in SOL, unless the selector chooses PyTorch."""
         weights = entry.weights or self._make_weights(entry)
-        caller = self._caller(leaves) if entry.plan.has_aliases else None
+        caller = self._caller(form, leaves) if entry.plan.has_aliases else None
         reason = caller and entry.plan.find_strided(caller)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
@@ -301,7 +291,7 @@ class Engine:
         else:
             run = functools.partial(entry.plan.run, weights, tensors, batch, caller)
             result = self._run_undecided(entry, batch, run, args, kwargs)
-        if self._only_tensors and leaves is args and caller is None:
+        if leaves is args and form.only_tensors and caller is None:
             self._make_shortcut(state, entry, weights, batch, selector)
         return result
 
@@ -344,40 +334,6 @@ class Engine:
                 self.shortcut = entry.shortcut
             self._lock.release()
 
-    # ---- Inputs of a call ----
-
-    def _flatten(self, args, kwargs):
-        """Returns the call's leaves in the order of ``specs``. Keyword arguments follow the signature of the model's forward.
-
-        Raises TypeError or ValueError for arguments that do not fit the declared structure.
-        """
-        if kwargs:
-            bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
-            args = bound.args
-            if bound.kwargs:
-                raise ValueError(f"sol.optimize was called without the inputs {list(bound.kwargs)}")
-        if len(args) != len(self.structure.children):
-            self._refuse_number(len(args))
-        return self.structure.leaves(tuple(args))
-
-    def _refuse_number(self, n):
-        raise ValueError(f"expected {len(self.structure.children)} inputs, got {n}")
-
-    def _bind(self, leaves):
-        """Returns (contiguous tensors, constants, key of the open sizes). Raises TypeError or ValueError for leaves that do not fit."""
-        if len(leaves) != len(self.specs):
-            self._refuse_number(len(leaves))
-        if self._only_tensors:
-            tensors = list(map(check_tensor, self.specs, leaves))
-            return tensors, (), self._find_sizes(self._tensors, tensors)
-        tensors, constants = [], []
-        for spec, leaf in zip(self.specs, leaves):
-            if isinstance(spec, TensorSpec):
-                tensors.append(check_tensor(spec, leaf))
-            else:
-                constants.append(check_constant(spec, leaf))
-        return tensors, constants, self._find_sizes(self._tensors, tensors)
-
     # ---- PyTorch's forward ----
 
     def _fall_back(self, reason, args, kwargs, is_mode=False):
@@ -404,7 +360,7 @@ class Engine:
     def _run_undeclared(self, error, args, kwargs):
         """Runs a call whose inputs do not fit the declaration in PyTorch, which accepts them or raises its own error."""
         if self.options.fullgraph:
-            raise error
+            raise error.with_traceback(None)
         try:
             return self._fall_back(str(error), args, kwargs)
         except Exception as own:
@@ -450,15 +406,16 @@ class Engine:
             log.say(log.debug, f"{self.options.name} changed: {text}")
             self._previous = old.first(self._key) or self._previous
 
-    def _find_entry(self, state, constants, batch):
-        key = make_key(constants) if constants else self._key
-        return state.find(key, batch) or self._make_entry(state, key, constants, batch)
+    def _find_entry(self, state, form, constants, batch):
+        key = form.make_key(constants) if constants else form.key
+        return state.find(key, batch) or self._make_entry(state, form, constants, batch)
 
-    def _make_entry(self, state, key, constants, batch=None, must_fit=False):
-        """Returns the Entry for these constants and ``batch`` samples (None: the declared batch size); captures if necessary.
+    def _make_entry(self, state, form, constants, batch=None, must_fit=False):
+        """Returns the Entry for calls of this Form with these constants and ``batch`` samples (None: the declared batch size); captures if necessary.
 
         ``must_fit``: raise Refused when the model refuses such inputs.
         """
+        key = form.make_key(constants)
         with self._lock:
             while True:
                 entry = state.find(key, batch) if batch is not None else state.first(key)
@@ -469,26 +426,26 @@ class Engine:
                     return Entry(None, outside(batch), only=batch)
                 with LOCK, without_collections():
                     before = Snapshot(self.module, is_guarded=False)
-                    entry = self._capture(constants, batch if n else None, must_fit)
+                    entry = self._capture(form, constants, batch, n == 0, must_fit)
                     if n and not entry.admits(batch):
                         entry = Entry(None, outside(batch), only=batch)
                     state.add(key, entry, self.module, before)
                 if batch is None or entry.admits(batch):
                     return entry
 
-    def _capture(self, constants, batch, must_fit):
-        """Returns a new Entry. ``batch``: None for the first entry, which is captured for the batch size to tune for."""
+    def _capture(self, form, constants, batch, is_first, must_fit):
+        """Returns a new Entry. ``is_first``: the first one for this form and constants is captured for the batch size to tune for."""
+        batch, given = None if is_first else batch, batch
         if self._n_captures >= MAX_CAPTURES or self._n_checks >= MAX_CHECKS:
             return Entry(None, f"the model or its numbers changed more than {MAX_CAPTURES} times")
         # After a forward has written Python state, it is captured again after 1, 2, 4, 8, ... calls only.
         if self._n_writes & (self._n_writes - 1):
             return Entry(None, self._writes, only=batch, is_first=True)
-        previous, values = self._previous, iter(constants)
-        specs = [
-            spec if isinstance(spec, TensorSpec) else spec._replace(value=next(values))
-            for spec in self.specs
-        ]
-        entry = self._try_plan(specs, previous.plan, batch, must_fit)
+        previous, call = self._previous, (form.with_constants(constants), form.structure)
+        entry = self._try_plan(call, previous.plan, batch, must_fit)
+        if entry.is_refused and form.undeclared and is_first:
+            # Which sizes are open is a guess, so the model may refuse the example's sizes, but not those of this call.
+            entry = self._try_plan(call, previous.plan, given, must_fit)
         if (entry.plan, entry.reason) == (previous.plan, previous.reason):
             self._n_checks += 1
             return entry
@@ -496,19 +453,12 @@ class Engine:
         self._n_captures += 1
         return entry
 
-    def _try_plan(self, specs, old_plan, batch, must_fit):
+    def _try_plan(self, call, old_plan, batch, must_fit):
         """Returns an Entry with a plan, or with the reason why PyTorch must run the model. Any exception becomes a reason."""
         name, hint, fullgraph = self.options
         try:
             plan, reads = make_plan(
-                self.module,
-                specs,
-                self.structure,
-                name,
-                hint,
-                batch or None,
-                old_plan,
-                not fullgraph,
+                self.module, *call, name, hint, batch or None, old_plan, not fullgraph
             )
             self._n_writes = 0
             # A call that writes may not run twice.
@@ -517,7 +467,7 @@ class Engine:
         except Refused as error:
             if must_fit:
                 raise
-            return Entry(None, str(error), only=batch)
+            return Entry(None, str(error), only=batch, is_refused=True)
         except Writes as error:
             self._writes = str(error)
             return Entry(None, self._writes, only=batch, is_first=True)
@@ -587,8 +537,3 @@ def without_collections():
 
 def outside(batch):
     return f"{describe_sizes(batch)} is outside of what was captured"
-
-
-def make_key(constants):
-    """Returns a dict key for constants, in which 1, 1.0 and True differ, and 0.0 and -0.0, too."""
-    return tuple((type(x), repr(x)) for x in constants)

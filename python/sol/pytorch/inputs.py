@@ -6,7 +6,7 @@
 The open sizes of a call have a key: the batch size, if only first sizes are open (all of these are the batch size); else a
 tuple of the batch size, if it is open, and each other open size in the order of the inputs; None without open sizes.
 
-make_specs: the inputs of ``sol.optimize`` -> a TensorSpec or ConstantSpec per leaf. The value of a constant (a number, a
+make_specs: the Call that ``sol.optimize`` is given -> a TensorSpec or ConstantSpec per leaf. The value of a constant (a number, a
 string, None) is compiled into the plan.
 """
 
@@ -125,21 +125,20 @@ def describe(dtype, shape):
     return f"{DTYPE_NAMES.get(dtype, str(dtype).removeprefix('torch.'))}[{sizes}]"
 
 
-def make_specs(inputs, first_is_any):
-    """Returns (a spec per leaf, Structure) of the inputs of ``sol.optimize``. Raises TypeError or ValueError.
+def make_specs(call, first_is_any):
+    """Returns (a spec per leaf, Structure) of a Call of declared inputs. Raises TypeError or ValueError.
 
     ``first_is_any``: the first size of every tensor stays open, also that of example tensors.
     """
-    leaves, structure = flatten(tuple(inputs))
-    names = list(_leaf_names(structure))
+    leaves, structure = flatten(call)
+    names = leaf_names(structure)
     return [_make_spec(n, leaf, first_is_any) for n, leaf in zip(names, leaves)], structure
 
 
-def _leaf_names(structure, prefix="input"):
-    if structure.is_leaf:
-        yield prefix
-    for key, child in zip(structure.keys, structure.children):
-        yield from _leaf_names(child, f"{prefix}[{key!r}]")
+def leaf_names(structure):
+    """Yields a name per leaf of a Call, for messages: input[0], input['mask'][1]."""
+    for path in structure.paths():
+        yield "input" + "".join(f"[{key!r}]" for key in path)
 
 
 def _make_spec(name, leaf, first_is_any):
@@ -169,12 +168,12 @@ def _tensor_spec(name, shape, facts, first_is_any):
 
 
 def _check_example(name, tensor):
-    _check_kind(name, tensor)
+    check_kind(name, tensor)
     if 0 in tensor.shape:
         raise ValueError(f"{name}: the example {describe(tensor.dtype, tensor.shape)} is empty")
 
 
-def _check_kind(name, value):
+def check_kind(name, value):
     """Raises TypeError unless ``value`` is a plain, dense, real tensor on the CPU."""
     if not isinstance(value, torch.Tensor):
         kind = type(value)
@@ -211,7 +210,7 @@ def check_tensor(spec, value):
             or spec.fits(shape)
         ):
             return value if _is_plain(value) else _copy(spec, value)
-    _check_kind(spec.name, value)
+    check_kind(spec.name, value)
     got = describe(value.dtype, value.shape)
     if value.dtype is not spec.dtype:
         raise TypeError(f"{spec.name}: expected {spec}, got {got}")

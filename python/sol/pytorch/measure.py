@@ -9,25 +9,25 @@ from sol.pytorch.selector import without_selectors
 from sol.times import Memory, make_profile, write_report
 
 
-def profile(module, *inputs, runs=20):
+def profile(module, *inputs, runs=20, **keywords):
     """See sol.profile."""
     engine = engine_of(module)
-    plan, weights, tensors, batch = engine.find_run(inputs)
+    plan, weights, tensors, batch = engine.find_run(inputs, keywords)
     follow_threads()
     with torch.no_grad(), without_selectors(), plan.unchanged(weights):
         return make_profile(
             engine.options.name,
             plan.program.dot(),
-            lambda: module(*inputs),
+            lambda: module(*inputs, **keywords),
             lambda: plan.profile(weights, tensors, batch),
             runs,
         )
 
 
-def report(module, *inputs, path="report.html", runs=20):
+def report(module, *inputs, path="report.html", runs=20, **keywords):
     """See sol.report."""
     engine = engine_of(module)
-    plan, weights, tensors, batch = engine.find_run(inputs)
+    plan, weights, tensors, batch = engine.find_run(inputs, keywords)
     follow_threads()
     with torch.no_grad(), without_selectors(), plan.unchanged(weights):
         write_report(

@@ -10,11 +10,22 @@ from sol.config import config
 from sol.pytorch.checks import check_batch_size
 from sol.pytorch.dynamo_report import find_report
 from sol.pytorch.engine import Engine, Options
-from sol.pytorch.inputs import ConstantSpec, TensorSpec, make_specs
+from sol.pytorch.forms import arrange
+from sol.pytorch.inputs import ConstantSpec, Input, TensorSpec, make_specs
 from sol.pytorch.module import Optimized, engine_of
+from sol.pytorch.structure import Call
 
 
-def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=None):
+def optimize(
+    model,
+    *inputs,
+    batch_size=None,
+    vdims=None,
+    fullgraph=False,
+    name=None,
+    kwargs=None,
+    **keywords,
+):
     """Returns a torch.nn.Module that computes what ``model`` computes: SOL runs inference, PyTorch runs all other calls.
 
     The result shares parameters, buffers and submodules with ``model``. ``fallbacks`` tells which calls PyTorch ran and why,
@@ -25,10 +36,16 @@ def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=
                 number, another constant (bool, str, bytes, None, torch.dtype), or tuples, lists, dicts, dataclasses of
                 these. One list of all inputs works, too. A constant's value is compiled in. A first size of 0 in
                 ``sol.input`` or torch.Size stays open: it is the batch size, and equal for all such inputs.
+    keywords    inputs by the names of ``forward``'s arguments
+    kwargs      a dict of such inputs, for names that are also options of this function
     batch_size  the batch size to tune for, from 1 to 2**31 - 1; other batch sizes run, too
     vdims       None, or [0]: the first size of every tensor stays open, also that of example tensors
     fullgraph   raise NotImplementedError instead of falling back to PyTorch, here and in calls; SOL then computes everything
     name        name of the network in logs and debug output; default: ``compiler::name``, or the class of ``model``
+
+    Calls may pass arguments in another way: by position or name, with fewer or more optional ones, with other values of constants,
+    with None for a tensor or a tensor for None. SOL then captures ``model`` once more, for calls of this form. Only a tensor that
+    was declared keeps its type and sizes: PyTorch runs calls with others.
 
     Raises TypeError or ValueError for bad arguments, ValueError for shapes that ``model`` itself refuses, and
     NotImplementedError for other ``vdims``. With ``fullgraph``, NotImplementedError names the operation and the shapes that
@@ -40,13 +57,15 @@ def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=
         model = model._original
     if len(inputs) == 1 and type(inputs[0]) is list:
         inputs = inputs[0]
-    if not inputs:
+    _check_options({"batch_size": batch_size, "vdims": vdims, "fullgraph": fullgraph, "name": name})
+    call = make_call("sol.optimize", model, inputs, keywords, kwargs)
+    if not call.args and not call.kwargs:
         raise TypeError(
             "sol.optimize: say what the model takes, such as sol.input([0, 3, 224, 224])"
         )
     check_batch_size(batch_size, "sol.optimize")
     _check_device(config["compiler::device"])
-    specs, structure = make_specs(inputs, first_is_any=_first_is_any(vdims))
+    specs, structure = make_specs(call, first_is_any=_first_is_any(vdims))
     _check_tensors(specs)
     name = name or config["compiler::name"] or type(model).__name__
     is_script = isinstance(model, torch.jit.ScriptModule)
@@ -54,6 +73,40 @@ def optimize(model, *inputs, batch_size=None, vdims=None, fullgraph=False, name=
     engine = Engine(model, specs, structure, Options(name, batch_size, bool(fullgraph)), refusal)
     engine.prepare()
     return Optimized(model, engine)
+
+
+def make_call(caller, model, inputs, keywords, kwargs):
+    """Returns the Call of declared inputs. Raises TypeError if ``model`` has no such arguments."""
+    call = Call(inputs, _merge_keywords(caller, keywords, kwargs))
+    if not call.kwargs:
+        return call
+    try:
+        return arrange(model, call)
+    except TypeError as error:
+        raise TypeError(f"{caller}: {type(model).__name__}.forward: {error}") from None
+
+
+def _merge_keywords(caller, keywords, kwargs):
+    if kwargs is None:
+        return keywords
+    if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
+        raise TypeError(
+            f"{caller}: kwargs must be a dict of inputs by their names; if the model has an argument"
+            " of the name kwargs, pass kwargs={'kwargs': ...}"
+        )
+    twice = keywords.keys() & kwargs
+    if twice:
+        raise TypeError(f"{caller}: the input {min(twice)} is given twice")
+    return keywords | kwargs
+
+
+def _check_options(options):
+    """Raises TypeError if an input has the name of an option: options come first."""
+    for name, value in options.items():
+        if isinstance(value, (Input, torch.Tensor)):
+            raise TypeError(
+                f"sol.optimize: {name} is an option; pass an input of this name as kwargs={{'{name}': ...}}"
+            )
 
 
 def _check_device(name):

@@ -389,7 +389,11 @@ def source_name(source):
 
 def _clean(name):
     """Converts L['model']._modules['x'], L['args'][0] and G['__import_a_dot_b'].x to model.x, input[0] and a.b.x."""
-    name = name.replace("L['model']", "model").replace("L['args']", "input")
+    name = (
+        name.replace("L['model']", "model")
+        .replace("L['args']", "input")
+        .replace("L['kwargs']", "input")
+    )
     name = re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", name)
     name = re.sub(r"^___from_numpy\((.*)\)$", r"the NumPy value \1", name)
     if name.startswith("G['__import_"):

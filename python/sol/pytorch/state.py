@@ -14,12 +14,21 @@ class Entry:
 
     ``reads``: the Python state that the forward reads (reads.Reads). ``selector``: chooses between SOL and PyTorch; None:
     SOL runs all calls. ``only``: the batch size to which the reason applies; None: all. ``is_first``: the reason may not
-    apply after the first call. ``weights``: made at the first call. ``shortcut``: for usual calls, or None;
+    apply after the first call. ``is_refused``: the model itself refuses such inputs. ``weights``: made at the first call. ``shortcut``: for usual calls, or None;
     ``shortcut_for``: the guard, weights, threads and selector that it was made for. ``breaks``: runs the module in several
     graphs, as ``reason`` says why one does not suffice; or None.
     """
 
-    def __init__(self, plan, reason=None, reads=None, selector=None, only=None, is_first=False):
+    def __init__(
+        self,
+        plan,
+        reason=None,
+        reads=None,
+        selector=None,
+        only=None,
+        is_first=False,
+        is_refused=False,
+    ):
         self.breaks = None
         self.plan = plan
         self.reason = reason
@@ -27,6 +36,7 @@ class Entry:
         self.selector = selector
         self.only = only
         self.is_first = is_first
+        self.is_refused = is_refused
         self.weights = None
         self.shortcut = self.shortcut_for = None
 
@@ -46,7 +56,7 @@ class Entry:
 class State:
     """A module at the time of its last snapshot.
 
-    ``snapshot``: the last one; ``guard``: detects changes since then. ``entries``: {key of constants: [Entry]}.
+    ``snapshot``: the last one; ``guard``: detects changes since then. ``entries``: {key of a Form and its constants: [Entry]}.
     ``origin``: the snapshot for which these were captured; it differs from ``snapshot`` in values and modes only.
     ``reason``: the reason why SOL must not run any call, or None.
     """

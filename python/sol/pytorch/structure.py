@@ -3,6 +3,8 @@
 ``flatten`` returns the leaves and the Structure of a value. ``Structure.leaves`` returns the leaves of another value with
 the same structure. ``Structure.build`` builds a value from leaves. Dataclasses need no registration. In a result, objects of other
 classes are taken apart, too, if the forward has made them (``Made``): a cache of keys and values, for example.
+
+The arguments of a call are a Call. Its Structure has a child per argument; the keys tell how each one is passed.
 """
 
 import dataclasses
@@ -11,8 +13,19 @@ from typing import NamedTuple
 import torch
 
 
+class Call:
+    """The arguments of one call: ``args`` by position, ``kwargs`` by name."""
+
+    __slots__ = "args", "kwargs"
+
+    def __init__(self, args, kwargs):
+        self.args = tuple(args)
+        self.kwargs = kwargs
+
+
 class Structure(NamedTuple):
-    """A node of a nested value. ``type``: None for a leaf. ``keys``: names of fields, dict keys or positions."""
+    """A node of a nested value. ``type``: None for a leaf. ``keys``: names of fields, dict keys or positions. Those
+    of a Call: positions, then names."""
 
     type: type | None
     keys: tuple = ()
@@ -27,6 +40,8 @@ class Structure(NamedTuple):
         if self.is_leaf:
             return next(leaves)
         values = [child.build(leaves) for child in self.children]
+        if self.type is Call:
+            return _build_call(self.keys, values)
         if issubclass(self.type, dict):
             return _build_dict(self.type, self.keys, values)
         if dataclasses.is_dataclass(self.type):
@@ -54,6 +69,13 @@ class Structure(NamedTuple):
             found += child.leaves(_part(value, key), f"{where}[{key!r}]")
         return found
 
+    def paths(self, prefix=()):
+        """Yields for each leaf the tuple of the keys that lead to it."""
+        if self.is_leaf:
+            yield prefix
+        for key, child in zip(self.keys, self.children):
+            yield from child.paths((*prefix, key))
+
 
 LEAF = Structure(None)
 
@@ -77,7 +99,9 @@ def _is_container(value):
     if isinstance(value, tuple):
         # Plain and named tuples are containers; other subclasses, such as torch.Size, are leaves.
         return type(value) is tuple or hasattr(value, "_fields")
-    return type(value) is list or (isinstance(value, dict) and not _attributes(value))
+    if isinstance(value, dict):
+        return not _attributes(value)
+    return type(value) is list or type(value) is Call
 
 
 class Made:
@@ -143,6 +167,8 @@ def _attributes(value):
 
 
 def _keys(value):
+    if type(value) is Call:
+        return (*range(len(value.args)), *value.kwargs)
     if isinstance(value, dict):
         return tuple(value)
     if _is_sequence(value):
@@ -153,6 +179,8 @@ def _keys(value):
 
 
 def _part(value, key):
+    if type(value) is Call:
+        return value.args[key] if isinstance(key, int) else value.kwargs[key]
     if isinstance(value, dict) or _is_sequence(value):
         return value[key]
     return getattr(value, key)
@@ -160,6 +188,11 @@ def _part(value, key):
 
 def _is_sequence(value):
     return isinstance(value, (list, tuple))
+
+
+def _build_call(keys, values):
+    n = sum(isinstance(key, int) for key in keys)
+    return Call(values[:n], dict(zip(keys[n:], values[n:])))
 
 
 def _build_dict(cls, keys, values):
