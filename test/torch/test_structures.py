@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.utils.rnn as rnn
 from conftest import Function, assert_as_eager, assert_equal, assert_runs_in_sol
 
 import sol.pytorch as sol
@@ -162,3 +163,43 @@ def test_optimized_again():
     fast = sol.optimize(Function(torch.relu).eval(), SPEC)
     again = sol.optimize(fast, sol.input([0, 4]))
     assert_runs_in_sol(again, torch.randn(3, 4))
+
+
+def test_output_of_an_operator():
+    got, expected = _run(lambda x: (x * 2).max(1), [SPEC], [A])
+    assert_equal(got.values, expected.values)
+    assert torch.equal(got.indices, expected.indices)
+
+
+def test_optional_parts_of_outputs():
+    got, expected = _run(lambda x: Batch(x + 1, None, {"a": [None, x * 2]}), [SPEC], [A])
+    assert got.scale is None and got.name["a"][0] is None
+    assert_equal(got.name["a"][1], expected.name["a"][1])
+
+
+def _pack(lengths):
+    x = torch.randn(5, len(lengths), 4)
+    return rnn.pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False)
+
+
+def _scale(packed):
+    return packed._replace(data=torch.relu(packed.data) * 2)
+
+
+def test_packed_sequence():
+    first = _pack([4, 5, 2])
+    fast = sol.optimize(Function(_scale).eval(), first)
+    for given in (first, _pack([5, 5, 1]), first, _pack([2, 3, 5])):
+        with torch.no_grad():
+            got, expected = fast(given), _scale(given)
+        assert type(got) is rnn.PackedSequence
+        assert_equal(list(got), list(expected))
+        assert got.batch_sizes is given.batch_sizes
+
+
+def test_packed_sequence_without_order():
+    got, expected = _run(_scale, [_pack([5])._replace(sorted_indices=None, unsorted_indices=None)], [
+        _pack([5])._replace(sorted_indices=None, unsorted_indices=None)
+    ])  # fmt: skip
+    assert got.sorted_indices is None
+    assert_equal(got.data, expected.data)

@@ -47,8 +47,9 @@ class Structure(NamedTuple):
         if dataclasses.is_dataclass(self.type):
             return _build_dataclass(self.type, self.keys, values)
         if hasattr(self.type, "_fields"):
-            return self.type(*values)
-        if self.type in (list, tuple):
+            # Without a call of the class's own __new__, which may have checks, as that of PackedSequence.
+            return tuple.__new__(self.type, values)
+        if self.type in (list, tuple) or _is_sequence_of_c(self.type):
             return self.type(values)
         return _build_object(self.type, self.keys, values)
 
@@ -97,11 +98,18 @@ def _is_container(value):
     if dataclasses.is_dataclass(value):
         return not isinstance(value, type) and not _has_more(value)
     if isinstance(value, tuple):
-        # Plain and named tuples are containers; other subclasses, such as torch.Size, are leaves.
-        return type(value) is tuple or hasattr(value, "_fields")
+        # Plain and named tuples are containers, and those that operators return, such as torch.return_types.max. Other
+        # subclasses, such as torch.Size, are leaves.
+        return type(value) is tuple or hasattr(value, "_fields") or _is_sequence_of_c(type(value))
     if isinstance(value, dict):
         return not _attributes(value)
     return type(value) is list or type(value) is Call
+
+
+def _is_sequence_of_c(cls):
+    """Whether a class is a named tuple that is defined in C, and has all its fields as elements."""
+    n = getattr(cls, "n_fields", None)
+    return n is not None and issubclass(cls, tuple) and n == cls.n_sequence_fields
 
 
 class Made:
