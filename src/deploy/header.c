@@ -44,6 +44,16 @@ static void print_dims(struct deployment *d, struct text *text, bool is_output, 
     text_add(text, "]");
 }
 
+/* What the elements are where the C type does not tell; "" where it does. */
+static const char *element_note(enum sol_dtype dtype) {
+    switch (dtype) {
+    case SOL_BOOL: return "  (bool: 0 or 1)";
+    case SOL_F16: return "  (bits of a float16)";
+    case SOL_BF16: return "  (bits of a bfloat16: the upper half of a float)";
+    default: return "";
+    }
+}
+
 static void print_ports(struct deployment *d, struct text *text, bool is_output) {
     const struct sol_program *p = d->program;
     for (int i = 0; i < (is_output ? p->n_outputs : p->n_inputs); i++) {
@@ -54,7 +64,7 @@ static void print_ports(struct deployment *d, struct text *text, bool is_output)
         text_add(text, "  ");
         if (!*port->name) text_add(text, "(no name)");
         print_plain(text, port->name, IDENTIFIER ".- ", 60);
-        text_add(text, "\n");
+        text_add(text, "%s\n", element_note(port->dtype));
     }
 }
 
