@@ -12,22 +12,39 @@ from sol.progress import Bar
 
 shared_lib = "shared_lib"  # libNAME.so
 static_lib = "static_lib"  # libNAME.a
+ARCHIVE = b"PK\3\4"
 c_source = "c_source"  # NAME.c, portable C99; for another device than "c" a folder of C sources
 
 
 def deploy(model, *args, **options):
     """Writes a network as a library and its header.
 
-    Calls sol.onnx.deploy if ``model`` is an ONNX file (a path, bytes, or a file object), else sol.pytorch.deploy, with the
-    same arguments. See there for arguments and errors; both take ``target``, ``device``, ``lib_name``, ``func_name``,
+    Calls sol.onnx.deploy if ``model`` is an ONNX file (a path, bytes, or a file object), else sol.pytorch.deploy, also for a
+    file of torch.export.save, with the same arguments. See there for arguments and errors; both take ``target``, ``device``, ``lib_name``, ``func_name``,
     ``path``, ``weights``, ``memory`` and ``compiler``.
     """
     is_file = isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview))
-    if is_file or hasattr(model, "read"):
+    if (is_file or hasattr(model, "read")) and not _is_archive(model):
         from sol.onnx.deploy import deploy as write_library
     else:
         from sol.pytorch.deploy import deploy as write_library
     write_library(model, *args, **options)
+
+
+def _is_archive(model):
+    """Whether a file begins as those of torch.export.save, which are zip archives."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return False
+    try:
+        if not hasattr(model, "read"):
+            with open(model, "rb") as file:
+                return file.read(4) == ARCHIVE
+        at = model.tell()
+        begin = model.read(4)
+        model.seek(at)
+        return begin == ARCHIVE
+    except (OSError, ValueError):  # the frontend tells why it cannot be read
+        return False
 
 
 def write(

@@ -69,6 +69,8 @@ OBJECT_GUARDS = {
 }  # fmt: skip
 
 
+# A key in the ``meta`` of an ExportedProgram's module.
+PROGRAM = "sol"
 # The local variables of _call that hold the arguments of the model.
 ARGUMENTS = {"args", "kwargs"}
 
@@ -100,6 +102,8 @@ def audit(model, call):
     ``call``: has example inputs. As in torch.export, their shapes decide which branches the forward takes. Raises CannotCapture
     with the reason when PyTorch must run the model, MayRefuse when the forward raises an exception.
     """
+    if is_program(model):
+        return _read_program(model)
     function = _fresh(_call)
     captured, written = _interpret(function, model, call)
     graph = captured.graph_capture_output
@@ -124,6 +128,22 @@ def audit(model, call):
     if uses_all_attributes(graph.traced_code):
         walker.reads.attributes = None
     walker.reads.asks_kinds = asks_kinds(graph.traced_code)
+    walker.reads.freeze()
+    return walker.reads
+
+
+def is_program(model):
+    """Whether a module is an ExportedProgram's, as exported.py has marked it: its forward is a graph of operators."""
+    return isinstance(model, torch.fx.GraphModule) and PROGRAM in model.meta
+
+
+def _read_program(model):
+    """Returns the Reads of a program's module. Its graph reads tensors, but PyTorch's code around it also reads tables of all types
+    that can be taken apart. These do not matter, as they only gain entries."""
+    walker = Walker({}, lambda name: ..., _watched_anyway(model))
+    for module in model.modules():
+        walker.touch(type(module))
+    walker.reads.attributes = None
     walker.reads.freeze()
     return walker.reads
 

@@ -9,6 +9,7 @@ from sol.pytorch.audit import CannotCapture
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import capture
 from sol.pytorch.engine import without_collections
+from sol.pytorch.exported import find_model, is_exported
 from sol.pytorch.importer import import_graph
 from sol.pytorch.inputs import TensorSpec, has_open_dims, make_specs
 from sol.pytorch.module import Optimized
@@ -40,7 +41,8 @@ def deploy(
     other files stay. In the header, inputs have the names of the arguments of ``forward``, and outputs the keys of the
     result: "scores" for {"scores": x}, "boxes.0" and "boxes.1" for {"boxes": (x, y)}.
 
-    trained_model  a torch.nn.Module in eval mode, or the result of sol.optimize; the library gets its current parameters
+    trained_model  a torch.nn.Module in eval mode, or the result of sol.optimize; the library gets its current parameters. Or an
+                   ExportedProgram, or a file of torch.export.save, which need no ``inputs``
     inputs         as for sol.optimize; None: those of the optimized module. Sizes of 0 stay open: ``func_name`` then
                    computes one sample, of the sizes that the header shows; except for sol.device.c, the library's other
                    functions take any sizes
@@ -83,6 +85,11 @@ def _describe(model, inputs, kwargs):
         if not is_given:
             return engine.specs, engine.structure, model._original
         model = model._original
+    exported = None
+    if is_exported(model):
+        model, exported, _ = find_model("sol.deploy", model)
+        inputs = () if inputs is None else inputs
+        is_given = True
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"sol.deploy: expected a torch.nn.Module, got {type(model).__name__}")
     if not is_given:
@@ -90,7 +97,7 @@ def _describe(model, inputs, kwargs):
             "sol.deploy: say what the model takes, such as [sol.input([1, 3, 224, 224])]"
         )
     inputs = inputs if isinstance(inputs, (list, tuple)) else [inputs] if inputs is not None else []
-    call = make_call("sol.deploy", model, inputs, {}, kwargs)
+    call = make_call("sol.deploy", model, inputs, {}, kwargs, exported)
     return *make_specs(call, first_is_any=False), model
 
 
@@ -110,7 +117,10 @@ def _import(model, specs, structure, name):
             captured.batches.find_least()
         inputs, outputs = _input_names(model, structure), _output_names(captured.output)
         for i, value in captured.constants.items():
+            if value is None:  # an optional part that is not there
+                continue
             raise Unsupported(f"the result {outputs[i]} is {value!r:.40}; a library has tensors")
+        outputs = [name for i, name in enumerate(outputs) if i not in captured.constants]
         inputs = [name for name, spec in zip(inputs, specs) if isinstance(spec, TensorSpec)]
         imported = import_graph(captured, model, name, (inputs, outputs))
         if imported.hosts:

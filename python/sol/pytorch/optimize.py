@@ -3,6 +3,8 @@
 The reports take what ``sol.optimize`` returned, whose Engine has them, or what torch.compile returned, which has a Report.
 """
 
+import os
+
 import torch
 
 from sol import devices
@@ -10,6 +12,7 @@ from sol.config import config
 from sol.pytorch.checks import check_batch_size
 from sol.pytorch.dynamo_report import find_report
 from sol.pytorch.engine import Engine, Options
+from sol.pytorch.exported import find_model, is_exported
 from sol.pytorch.forms import arrange
 from sol.pytorch.inputs import ConstantSpec, Input, TensorSpec, make_specs
 from sol.pytorch.module import Optimized, engine_of
@@ -32,6 +35,8 @@ def optimize(
     ``host_nodes`` which operations PyTorch computes inside of SOL's program, as SOL does not have them. A forward that needs
     Python between operators runs in several graphs, from the first call on, which ``graphs`` lists.
 
+    model       a torch.nn.Module; or an ExportedProgram of torch.export, or a file that torch.export.save has written (a path or a
+                file object). These need no inputs: the program has them, and its open sizes
     inputs      one per argument of ``model.forward``: ``sol.input``, an example tensor (dense, on the CPU), a torch.Size, a
                 number, another constant (bool, str, bytes, None, torch.dtype), or tuples, lists, dicts, dataclasses of
                 these. One list of all inputs works, too. A constant's value is compiled in. A first size of 0 in
@@ -51,14 +56,20 @@ def optimize(
     NotImplementedError for other ``vdims``. With ``fullgraph``, NotImplementedError names the operation and the shapes that
     SOL cannot run.
     """
+    _check_options({"batch_size": batch_size, "vdims": vdims, "fullgraph": fullgraph, "name": name})
+    name = name or config["compiler::name"] or None
+    exported = None
+    if is_exported(model):
+        name = name or _name_of(model)
+        model, exported, least = find_model("sol.optimize", model)
+        batch_size = least if batch_size is None else batch_size
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"sol.optimize: expected a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, Optimized):
         model = model._original
     if len(inputs) == 1 and type(inputs[0]) is list:
         inputs = inputs[0]
-    _check_options({"batch_size": batch_size, "vdims": vdims, "fullgraph": fullgraph, "name": name})
-    call = make_call("sol.optimize", model, inputs, keywords, kwargs)
+    call = make_call("sol.optimize", model, inputs, keywords, kwargs, exported)
     if not call.args and not call.kwargs:
         raise TypeError(
             "sol.optimize: say what the model takes, such as sol.input([0, 3, 224, 224])"
@@ -67,7 +78,7 @@ def optimize(
     _check_device(config["compiler::device"])
     specs, structure = make_specs(call, first_is_any=_first_is_any(vdims))
     _check_tensors(specs)
-    name = name or config["compiler::name"] or type(model).__name__
+    name = name or type(model).__name__
     is_script = isinstance(model, torch.jit.ScriptModule)
     refusal = "it is a TorchScript module, which has no forward in Python" if is_script else None
     engine = Engine(model, specs, structure, Options(name, batch_size, bool(fullgraph)), refusal)
@@ -75,9 +86,14 @@ def optimize(
     return Optimized(model, engine)
 
 
-def make_call(caller, model, inputs, keywords, kwargs):
-    """Returns the Call of declared inputs. Raises TypeError if ``model`` has no such arguments."""
+def make_call(caller, model, inputs, keywords, kwargs, exported=None):
+    """Returns the Call of declared inputs. Raises TypeError if ``model`` has no such arguments.
+
+    ``exported``: the Call of an exported program, for a declaration without inputs; or None.
+    """
     call = Call(inputs, _merge_keywords(caller, keywords, kwargs))
+    if exported and not call.args and not call.kwargs:
+        call = exported
     if not call.kwargs:
         return call
     try:
@@ -98,6 +114,16 @@ def _merge_keywords(caller, keywords, kwargs):
     if twice:
         raise TypeError(f"{caller}: the input {min(twice)} is given twice")
     return keywords | kwargs
+
+
+def _name_of(model):
+    """Returns the name of a network that is a file, else None."""
+    path = model if isinstance(model, (str, os.PathLike)) else getattr(model, "name", None)
+    return (
+        os.path.splitext(os.path.basename(path))[0]
+        if isinstance(path, (str, os.PathLike))
+        else None
+    )
 
 
 def _check_options(options):
