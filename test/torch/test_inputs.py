@@ -233,3 +233,88 @@ def test_other_batches_of_a_fixed_shape():
     free = sol.optimize(Optional().eval(), SPEC)
     assert_runs_in_sol(free, A[:0])
     assert_runs_in_sol(free, A[:0], bias=B[:0])
+
+
+class Cache:
+    """Keys of earlier calls, in an object of the user's own."""
+
+    def __init__(self):
+        self.keys = torch.ones(2, 3)
+
+    def __repr__(self):
+        return repr(self.keys)
+
+
+def _replace_item(x, c):
+    c[0] = torch.cat([c[0], x])
+    return c[0].sum(0)
+
+
+def _append(x, c):
+    c.append(x * 2)
+    return sum(c).sum(0)
+
+
+def _replace_entry(x, c):
+    c["k"] = c["k"] + x
+    return c["k"] * 2
+
+
+def _add_entry(x, c):
+    c["new"] = c["k"] + x
+    return c["k"] * 2
+
+
+def _write_slice(x, c):
+    c[0][1:] += x[0]
+    return c[0] * 2
+
+
+def _write_all(x, c):
+    c["k"].copy_(x * 3)
+    return x + 1
+
+
+def _return_new(x, c):
+    return x * 2, (torch.cat([c[0], x]), c[1] + 1)
+
+
+def _write_attribute(x, c):
+    c.keys = torch.cat([c.keys, x])
+    return c.keys.sum(0)
+
+
+CACHES = {
+    "replaced item": (_replace_item, lambda: [torch.ones(2, 3)]),
+    "new item": (_append, lambda: [torch.ones(2, 3)]),
+    "replaced entry": (_replace_entry, lambda: {"k": torch.ones(2, 3)}),
+    "new entry": (_add_entry, lambda: {"k": torch.ones(2, 3)}),
+    "written slice": (_write_slice, lambda: [torch.ones(2, 3)]),
+    "written tensor": (_write_all, lambda: {"k": torch.ones(2, 3)}),
+    "returned": (_return_new, lambda: (torch.ones(2, 3), torch.ones(2, 3))),
+    "object": (_write_attribute, Cache),
+}
+WRITTEN_BY_SOL = {"written slice", "written tensor", "returned"}
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+@pytest.mark.parametrize("kind", CACHES)
+def test_what_a_forward_writes_into_its_arguments_is_there(kind, is_declared):
+    function, make = CACHES[kind]
+    model = Function(lambda x, c=None: x * 1 if c is None else function(x, c)).eval()
+    declare = is_declared and kind != "object"
+    fast = sol.optimize(model, SPEC, make()) if declare else sol.optimize(model, SPEC)
+    ours, theirs = make(), make()
+    for _ in range(3):
+        x = torch.randn(2, 3)
+        with torch.no_grad():
+            assert repr(fast(x, ours)) == repr(model(x, theirs))
+        assert repr(ours) == repr(theirs)
+    assert bool(sol.fallbacks(fast)) == (kind not in WRITTEN_BY_SOL), sol.fallbacks(fast)
+
+
+def test_objects_are_named():
+    fast = sol.optimize(Function(lambda x, c=None: x * 2).eval(), SPEC)
+    with torch.no_grad():
+        assert_equal(fast(A, Cache()), A * 2)
+    assert "input[1]: SOL takes no Cache" in sol.fallbacks(fast)

@@ -99,21 +99,20 @@ class Forms:
 
     def find(self, args, kwargs):
         """Returns (Form, leaves, what Form.bind returns) of a call. Raises TypeError or ValueError if there is no such Form."""
+        first = None
         if self.declared.is_flat and not kwargs:
             try:
                 return self.declared, args, self.declared.bind(args)
             except (TypeError, ValueError) as error:
-                first = error
-        else:
-            first = None
+                first = error.with_traceback(None)
         try:
             call = self._binder.normalize(args, kwargs)
-            return self._find(call)
-        except (TypeError, ValueError) as error:
+        except TypeError as error:
             raise (first or error) from None
+        return self._find(call, first)
 
-    def _find(self, call):
-        first = None
+    def _find(self, call, first):
+        """As ``find``, for a Call in normal form. ``first``: why the declared Form does not fit, if that is known."""
         for form in (self.declared, *self.others):
             try:
                 leaves = form.structure.leaves(call)
