@@ -10,6 +10,7 @@ Calls that mean the same have one Form: Binder gives arguments one normal form. 
 and sizes: if another one is given in its place, ``find`` raises an exception, and PyTorch runs the call.
 """
 
+import contextlib
 import inspect
 import types
 
@@ -31,6 +32,8 @@ from sol.pytorch.structure import Call, flatten
 
 # The number of Forms besides the declared one, after which PyTorch runs calls of further ones: each takes a capture.
 MAX_FORMS = 16
+# The number of ways to pass arguments for which the Form is kept.
+MAX_WAYS = 64
 
 
 class Form:
@@ -94,6 +97,7 @@ class Forms:
     def __init__(self, module, specs, structure):
         self.declared = Form(specs, structure)
         self.others = ()  # replaced as a whole, as other threads may read it
+        self._latest = {}  # (number of positions, *names) -> a Form of such calls, which is tried first
         self._binder = Binder(module, self.declared)
         self._paths = self._spec_of_paths()
 
@@ -109,7 +113,16 @@ class Forms:
             call = self._binder.normalize(args, kwargs)
         except TypeError as error:
             raise (first or error) from None
-        return self._find(call, first)
+        way = len(args), *kwargs
+        latest = self._latest.get(way)
+        if latest is not None:
+            with contextlib.suppress(TypeError, ValueError):
+                leaves = latest.structure.leaves(call)
+                return latest, leaves, latest.bind(leaves)
+        form, leaves, bound = self._find(call, first)
+        if len(self._latest) < MAX_WAYS:
+            self._latest[way] = form
+        return form, leaves, bound
 
     def _find(self, call, first):
         """As ``find``, for a Call in normal form. ``first``: why the declared Form does not fit, if that is known."""
