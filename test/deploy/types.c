@@ -32,14 +32,15 @@ int main(int argc, char **argv) {
     uint16_t *twice = NULL, *sum = NULL;
     int32_t *next = NULL;
     uint8_t *bright = NULL;
-    predict(NULL, ids, mask, scale, count, pixels, half, small, wide, &logits, &best, &any, &doubled,
-            &twice, &sum, &next, &bright);
+    predict(NULL, ids, mask, scale, count, pixels, half, small, wide, &logits, &best, &any,
+            &doubled, &twice, &sum, &next, &bright);
     if (!logits) return fprintf(stderr, "%s\n", predict_error()), 3;
     file = fopen(argv[2], "wb");
     if (!file) return 4;
-    const int ok = WRITE(logits, (size_t)N) && WRITE(best, (size_t)BATCH) && WRITE(any, (size_t)N) &&
-                   WRITE(doubled, (size_t)BATCH) && WRITE(twice, (size_t)N * WIDTH) &&
-                   WRITE(sum, (size_t)N) && WRITE(next, (size_t)N) && WRITE(bright, (size_t)N);
+    const int ok = WRITE(logits, (size_t)N) && WRITE(best, (size_t)BATCH) &&
+                   WRITE(any, (size_t)N) && WRITE(doubled, (size_t)BATCH) &&
+                   WRITE(twice, (size_t)N * WIDTH) && WRITE(sum, (size_t)N) &&
+                   WRITE(next, (size_t)N) && WRITE(bright, (size_t)N);
     free(logits), free(any), free(doubled), free(twice), free(sum), free(next), free(bright);
     return fclose(file) || !ok ? 5 : 0;
 }

@@ -218,6 +218,27 @@ def test_dicts_as_arguments():
     assert_as_eager(fast, {"y": B})
 
 
+def test_order_of_dicts():
+    """A forward may go through a dict, or through its named arguments."""
+    model = Function(lambda d: {k: x * 2 for k, x in d.items()}).eval()
+    fast = sol.optimize(model, {"x": SPEC, "y": SPEC})
+    with torch.no_grad():
+        for given in ({"x": A, "y": B}, {"y": A, "x": B}):
+            got = fast(given)
+            assert list(got) == list(given)
+            assert_equal(got, model(given))
+    assert not sol.fallbacks(fast)
+
+
+def test_host_nodes_of_all_forms(few_layers):
+    model = Function(lambda x, y=None: x * 2 if y is None else torch.special.bessel_j0(x) * y)
+    fast = sol.optimize(model.eval(), SPEC)
+    assert not sol.host_nodes(fast)
+    with torch.no_grad():
+        assert_equal(fast(A, B), model(A, B))
+    assert "bessel_j0" in str(sol.host_nodes(fast)[0])
+
+
 def test_measures_take_names():
     fast = sol.optimize(Optional().eval(), SPEC, bias=SPEC)
     assert "DFP" in str(sol.profile(fast, A, bias=B, runs=1))

@@ -92,7 +92,9 @@ def _see(output):
             _see(value)
     elif isinstance(output, (int, float, str)):
         bool(output == 0)
-    elif not isinstance(output, (torch.Tensor, torch.nn.Module, type)) and hasattr(output, "__dict__"):
+    elif not isinstance(output, (torch.Tensor, torch.nn.Module, type)) and hasattr(
+        output, "__dict__"
+    ):
         _see(output.__dict__)
 
 

@@ -132,17 +132,18 @@ class Engine:
 
     def host_nodes(self):
         """Returns a list with a HostNode for each node that PyTorch computes inside of the program."""
-        state = self._state
-        entry = state.first(self._key) if state else None
-        if entry and entry.breaks:
-            return entry.breaks.backend.host_nodes()
-        return list(entry.plan.hosts) if entry and entry.plan else []
+        found = []
+        for entry in self._state.all_entries() if self._state else ():
+            if entry.breaks:
+                found += entry.breaks.backend.host_nodes()
+            elif entry.plan:
+                found += entry.plan.hosts
+        return list(dict.fromkeys(found))
 
     def graphs(self):
         """Returns a list with a GraphReport for each graph of a module that runs in several graphs."""
-        state = self._state
-        entry = state.first(self._key) if state else None
-        return entry.breaks.backend.graphs() if entry and entry.breaks else []
+        entries = self._state.all_entries() if self._state else ()
+        return [graph for x in entries if x.breaks for graph in x.breaks.backend.graphs()]
 
     @property
     def made_again(self):
@@ -437,7 +438,10 @@ class Engine:
         """Returns a new Entry. ``is_first``: the first one for this form and constants is captured for the batch size to tune for."""
         batch, given = None if is_first else batch, batch
         if self._n_captures >= MAX_CAPTURES or self._n_checks >= MAX_CHECKS:
-            return Entry(None, f"the model or its numbers changed more than {MAX_CAPTURES} times")
+            return Entry(
+                None,
+                f"the model, its numbers or its arguments changed more than {MAX_CAPTURES} times",
+            )
         # After a forward has written Python state, it is captured again after 1, 2, 4, 8, ... calls only.
         if self._n_writes & (self._n_writes - 1):
             return Entry(None, self._writes, only=batch, is_first=True)

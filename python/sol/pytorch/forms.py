@@ -233,7 +233,7 @@ class Binder:
     """Gives the arguments of calls that mean the same one normal form: by position where possible, without those that equal their
     defaults, except where the declared Form has them.
 
-    A forward that a decorator has replaced may look at how its arguments are passed. Its arguments stay as they are.
+    A forward that a decorator has replaced may look at how its arguments are passed. They stay as they are, but for the order of names.
     """
 
     def __init__(self, module, declared):
@@ -245,7 +245,7 @@ class Binder:
         """Returns the Call. Raises TypeError for arguments that the forward does not take."""
         signature = self._find_signature()
         if signature is None:
-            return Call(args, kwargs)
+            return Call(args, _sort(kwargs, self._names))
         bound = signature.bind(*args, **kwargs)
         given, arguments = bound.arguments, {}
         for name, parameter in signature.parameters.items():
@@ -258,9 +258,7 @@ class Binder:
 
     def name_of(self, key):
         """Returns the name of an argument, from its key in the Structure of a Call."""
-        if isinstance(key, str) or not self._names or key >= len(self._names):
-            return key
-        return self._names[key]
+        return self._names[key] if isinstance(key, int) and key < self._n_positions else key
 
     def _find_given(self, declared):
         """Returns the names of the arguments that the declared Form has although they equal their defaults."""
@@ -278,7 +276,7 @@ class Binder:
         forward = self._module.forward
         function = getattr(forward, "__func__", forward)
         if function is not self._function:
-            self._signature, self._names = _read_signature(forward, function)
+            self._signature, self._names, self._n_positions = _read_signature(forward, function)
             self._function = function
         return self._signature
 
@@ -286,23 +284,30 @@ class Binder:
 def arrange(module, call):
     """Returns the Call of a declaration in the order in which calls are normalized. Raises TypeError for unknown arguments."""
     forward = module.forward
-    signature, _ = _read_signature(forward, getattr(forward, "__func__", forward))
-    if signature is None or not call.kwargs:
-        return call
+    signature, names, _ = _read_signature(forward, getattr(forward, "__func__", forward))
+    if signature is None:
+        return Call(call.args, _sort(call.kwargs, names))
     bound = signature.bind(*call.args, **call.kwargs)
     return Call(bound.args, bound.kwargs)
 
 
 def _read_signature(forward, function):
-    """Returns (signature or None, names of the arguments that may be passed by position)."""
+    """Returns (signature or None, names of all arguments, number of those that may be passed by position)."""
     try:
         signature = inspect.signature(forward)
     except (TypeError, ValueError):
-        return None, []
+        return None, [], 0
+    kinds = [x.kind for x in signature.parameters.values()]
     by_position = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    names = [x.name for x in signature.parameters.values() if x.kind in by_position]
     is_plain = type(function) is types.FunctionType and not hasattr(function, "__wrapped__")
-    return signature if is_plain else None, names
+    n_positions = sum(kind in by_position for kind in kinds)
+    return signature if is_plain else None, list(signature.parameters), n_positions
+
+
+def _sort(kwargs, names):
+    """Returns arguments in the order of ``names``, then the others in their own order."""
+    known = {name: kwargs[name] for name in names if name in kwargs}
+    return {**known, **kwargs} if known else kwargs
 
 
 def _is_argument(path, spec):

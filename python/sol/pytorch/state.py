@@ -80,6 +80,10 @@ class State:
         entries = self.entries.get(key)
         return entries[0] if entries else None
 
+    def all_entries(self):
+        """Returns the entries of all forms and constants."""
+        return [entry for group in list(self.entries.values()) for entry in group]
+
     def all_reads(self):
         """Returns the Reads of all entries that have a plan."""
         return _reads(self.entries)

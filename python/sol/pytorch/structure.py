@@ -63,7 +63,8 @@ class Structure(NamedTuple):
         if type(value) is not self.type:
             raise TypeError(f"{where}: expected {self.type.__name__}, got {type(value).__name__}")
         keys = _keys(value)
-        if set(keys) != set(self.keys):
+        # The order of a dict's keys is that of the result, if the forward goes through them.
+        if keys != self.keys:
             raise ValueError(f"{where}: expected the parts {self.keys}, got {keys}")
         found = []
         for key, child in zip(self.keys, self.children):
