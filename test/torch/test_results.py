@@ -75,6 +75,9 @@ BUILT = {
     "twice": lambda s, x, y: (y, [y]),
     "known sizes": lambda s, x, y: (y, x.shape[1:]),
     "class": lambda s, x, y: (y, Held),
+    "object": lambda s, x, y: (y, Held(y * 2)),
+    "object alone": lambda s, x, y: Held(y),
+    "more than fields": more_than_fields,
 }
 
 # PyTorch runs these forwards.
@@ -84,12 +87,9 @@ OTHERS = {
     "empty": lambda s, x, y: [],
     "sizes": lambda s, x, y: (y, x.shape),
     "size": lambda s, x, y: (y, x.shape[0]),
-    "object": lambda s, x, y: (y, Held(y * 2)),
-    "object alone": lambda s, x, y: Held(y),
     "the model's object": lambda s, x, y: (y, s.held),
     "list of its own kind": lambda s, x, y: (y, Items([y])),
     "dict with a default": lambda s, x, y: collections.defaultdict(list, y=y),
-    "more than fields": more_than_fields,
     "more than items": more_than_items,
     "set": lambda s, x, y: (y, {1, 2}),
     "deque": lambda s, x, y: (y, collections.deque([1])),

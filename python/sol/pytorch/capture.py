@@ -266,7 +266,14 @@ def _capture_sizes(model, specs, structure, sizes):
     shapes = fill_shapes(tensors, sizes)
     examples = tuple(torch.zeros(n, dtype=spec.dtype) for n, spec in zip(shapes, tensors))
     flat = _Flat(model, specs, structure)
-    with LOCK, _eval_mode(model), _same_attributes(model), torch.no_grad(), quiet(), replaced_code():
+    with (
+        LOCK,
+        _eval_mode(model),
+        _same_attributes(model),
+        torch.no_grad(),
+        quiet(),
+        replaced_code(),
+    ):
         try:
             reads = audit(model, _build(specs, structure, examples))
             exported = _export(flat, examples, _find_open(tensors, shapes))

@@ -148,9 +148,8 @@ class Engine:
     @property
     def made_again(self):
         """A Recompile for each graph that torch.compile made again, if the module runs in several graphs."""
-        state = self._state
-        entry = state.first(self._key) if state else None
-        return entry.breaks.backend.made_again if entry and entry.breaks else []
+        entries = self._state.all_entries() if self._state else ()
+        return [again for x in entries if x.breaks for again in x.breaks.backend.made_again]
 
     def find_run(self, args, kwargs):
         """Returns (plan, weights, tensors, batch) of an inference call with these arguments, without running it.

@@ -127,11 +127,15 @@ def _col2im(b, x, output_size, kernel_size, dilation, padding, stride, out):
 
     def run(columns):
         n, h, w = columns.shape[0], *out[-2:]
-        counts = [(s + 2 * p - d * (k - 1) - 1) // st + 1 for s, (k, d, p, st) in zip((h, w), window)]
+        counts = [
+            (s + 2 * p - d * (k - 1) - 1) // st + 1 for s, (k, d, p, st) in zip((h, w), window)
+        ]
         parts = b.reshape(columns, (n, out[-3], kh, kw, *counts))
         if all(k == st and d == 1 and p == 0 for k, d, p, st in window) and h % kh == w % kw == 0:
             return _regroup(b, parts, parts.shape, [0, 1, 4, 2, 5, 3], (n, *out[-3:]))
-        image = _add_windows(b, parts, window, [-(-(s + 2 * p) // st) for s, (_, _, p, st) in zip((h, w), window)])
+        image = _add_windows(
+            b, parts, window, [-(-(s + 2 * p) // st) for s, (_, _, p, st) in zip((h, w), window)]
+        )
         return _slice(b, _slice(b, image, 2, ph, h), 3, pw, w)
 
     return batched(b, x, 3, "windows", run)

@@ -248,6 +248,7 @@ def _pairwise_distance(b, x1, x2, out, p=2, eps=1e-6, keepdim=False):
 
 # ---- The table ----
 
+
 def _weight_norm(b, v, g, out, dim=0):
     """v in the length g: the norm runs over all dims but ``dim``. Of two parameters it is one again, such as a convolution's weight."""
     axes = [axis for axis in range(v.rank) if axis != normal_axis(dim, v.rank) or dim == -1]
