@@ -203,7 +203,12 @@ def torchvision_networks():
 
 
 def transformers_networks():
-    return []
+    import network_words as words
+
+    def row(name):
+        return Network(name, lambda: words.build(name), lambda n: words.inputs(name, n))
+
+    return [row(name) for name in words.NETWORKS]
 
 
 GROUPS = {

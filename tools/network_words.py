@@ -1,7 +1,7 @@
 """Small networks of words, images and sound from transformers, one per family, with random weights: for docs and tests.
 
 NETWORKS: {name: (configuration class, model class, changes of the tiny configuration, kind of its inputs)}; ``build`` makes the
-model and the inputs of a batch. Nothing is downloaded.
+model, ``inputs`` its inputs. Nothing is downloaded.
 """
 
 import inspect
@@ -51,25 +51,27 @@ NETWORKS = {
 
 
 def build(name, seed=0):
-    """Returns (model in eval mode, function that returns the tuple of inputs of a batch, in the order of its forward)."""
+    """Returns the model, in eval mode."""
     import transformers
 
-    config_class, model_class, changes, kind = NETWORKS[name]
+    config_class, model_class, changes, _ = NETWORKS[name]
     config = getattr(transformers, config_class)()
     for key, value in (TINY | changes).items():
         if key in changes or getattr(config, key, None) is not None:
             setattr(config, key, value)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = getattr(transformers, model_class)(config).eval()
-    names = list(inspect.signature(model.forward).parameters)
-    return model, lambda batch: in_order(names, make_inputs(kind, batch))
+        return getattr(transformers, model_class)(config).eval()
 
 
-def in_order(names, inputs):
-    """Returns the tuple of positional inputs for {name: tensor}: None where another argument lies between."""
-    n = 1 + max(map(names.index, inputs))
-    return tuple(inputs.get(name) for name in names[:n])
+def inputs(name, batch):
+    """Returns the list of positional inputs, with None where the forward has other arguments between."""
+    import transformers
+
+    _, model_class, _, kind = NETWORKS[name]
+    given = make_inputs(kind, batch)
+    names = list(inspect.signature(getattr(transformers, model_class).forward).parameters)[1:]
+    return [given.get(name) for name in names[: 1 + max(map(names.index, given))]]
 
 
 def make_inputs(kind, batch, length=12, seed=1):

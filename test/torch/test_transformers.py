@@ -49,17 +49,18 @@ def assert_native(fast):
 
 @pytest.mark.parametrize("name", SOME)
 def test_network(name):
-    model, make = network_words.build(name)
-    fast = sol.optimize(model, *specs(make(2)))
+    model = network_words.build(name)
+    fast = sol.optimize(model, *specs(network_words.inputs(name, 2)))
     with torch.no_grad():
         for batch in 2, 1:
-            assert_close(fast(*make(batch)), model(*make(batch)))
+            inputs = network_words.inputs(name, batch)
+            assert_close(fast(*inputs), model(*inputs))
     assert_native(fast)
 
 
 @pytest.mark.parametrize("name", ["Bert", "GPT2"])
 def test_any_length(name):
-    model, make = network_words.build(name)
+    model = network_words.build(name)
     fast = sol.optimize(model, sol.input([0, 0], dtype=torch.int64))
     with torch.no_grad():
         for batch, length in (4, 5), (4, 12), (4, 23), (1, 5), (1, 12):
@@ -71,18 +72,17 @@ def test_any_length(name):
 
 
 def test_a_mask_as_keyword():
-    model, make = network_words.build("Bert")
-    fast = sol.optimize(model, *specs(make(2)))
-    words, mask = make(2)
+    model, (words, mask) = network_words.build("Bert"), network_words.inputs("Bert", 2)
+    fast = sol.optimize(model, *specs([words, mask]))
     with torch.no_grad():
         assert_close(fast(words, attention_mask=mask), model(words, attention_mask=mask))
     assert_native(fast)
 
 
 def test_a_cache_from_a_result_continues_the_text():
-    model, make = network_words.build("Llama")
+    model = network_words.build("Llama")
     fast = sol.optimize(model, sol.input([0, 12], dtype=torch.int64))
-    words, _ = make(2)
+    words, _ = network_words.inputs("Llama", 2)
     with torch.no_grad():
         expected, found = model(words), fast(words)
         assert_native(fast)

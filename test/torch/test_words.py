@@ -158,7 +158,7 @@ OPEN = {
 @pytest.mark.parametrize("name", OPEN)
 def test_open_sizes_as_numbers_and_positions(name):
     model = Function(OPEN[name]).eval()
-    model.register_buffer("table", torch.randn(16, 1))
+    model.register_buffer("table", torch.randn(1024, 1))
     fast = sol.optimize(model, sol.input([0, 0]), sol.input([5], dtype=torch.int64))
     index = torch.tensor([0, 1, -1, 1, -2])
     assert_native(
