@@ -10,7 +10,7 @@ import sol.pytorch as sol
 
 pytest.importorskip("transformers")
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "tools"))
-import network_words  # noqa: E402
+import network_words
 
 SOME = ["Bert", "DebertaV2", "GPT2", "Llama", "Mistral", "T5", "XLM", "Beit", "Wav2Vec2", "Whisper"]
 
