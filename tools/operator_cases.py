@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from sol import config
 from sol.pytorch import dynamo_piece, importer
 from sol.pytorch.dynamo import Backend
+from sol.pytorch.engine import Options
 
 OUTCOMES = [
     "native",
@@ -160,7 +161,7 @@ def _is_near(x, y, rtol, atol):
 
 def run_sample(function, args, kwargs, expected):
     """Returns (outcome, reason) of one sample."""
-    backend = Backend()
+    backend = Backend(Options("operator", None, False))
     try:
         got = run_compiled(backend, function, args, kwargs)
     except Exception as error:
@@ -243,9 +244,10 @@ def find_group(kind, name, sample, expected):
     if not results:
         return "facts"
     memory = {x.untyped_storage().data_ptr() for x in given}
-    if all(x.untyped_storage().data_ptr() in memory for x in results) and not short.endswith("_"):
+    writes = short.endswith("_") and not short.endswith("__")
+    if all(x.untyped_storage().data_ptr() in memory for x in results) and not writes:
         return "views"
-    return "writes" if short.endswith("_") else "computes"
+    return "writes" if writes else "computes"
 
 
 def run_case(kind, name, info, limit):
