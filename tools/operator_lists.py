@@ -168,7 +168,7 @@ def native(rows):
     for group in GROUPS:
         names = [x["name"] for x in rows if x["group"] == group and x["outcome"] == "native"]
         if names:
-            yield f"{group}: " + ", ".join(f"`{name}`" for name in sorted(names)) + "."
+            yield f"{group}: " + ", ".join(sorted(names)) + "."
             yield ""
 
 
