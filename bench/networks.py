@@ -27,8 +27,16 @@ IMAGE_NETS = [
     *("resnext50_32x4d", "resnext101_32x8d", "wide_resnet50_2", "wide_resnet101_2"),
     *("googlenet", "inception_v3"),
 ]
-NATIVE = [*IMAGE_NETS, "mobilenet_v1", "mlp8192", "linear_regression", "logistic_regression"]
-FALLBACK = ["lstm", "gru", "bert", "gpt2"]  # these fall back to PyTorch
+NATIVE = [
+    *IMAGE_NETS,
+    "mobilenet_v1",
+    "mlp8192",
+    "linear_regression",
+    "logistic_regression",
+    "lstm",
+    "gru",
+]
+FALLBACK = ["bert", "gpt2"]  # these fall back to PyTorch
 NAMES = NATIVE + FALLBACK
 QUICK = ["squeezenet1_1", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "densenet121"]
 

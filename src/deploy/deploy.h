@@ -147,11 +147,13 @@ enum sol_status deploy_run(struct deployment *d, const char *command, const char
 struct deploy_source {
     const char *name; /* "src/run/exec.c" */
     const char *text;
-    const char *part; /* "winograd": only these kernels need the file; "": the runtime does */
-    bool is_kernel;   /* compile it with the flags of the instruction set */
+    /* "winograd": only these kernels need the file; "recurrent": recurrent layers; "": the runtime does */
+    const char *part;
+    bool is_kernel; /* compile it with the flags of the instruction set */
 };
 extern const struct deploy_source deploy_sources[]; /* ended by name == NULL */
 extern const char *const deploy_portable_math, *const deploy_portable_library;
+extern const char *const deploy_recurrent; /* the text of dnn/recurrent_plain.h */
 extern const char *const deploy_weights_hash;
 
 #endif

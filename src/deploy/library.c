@@ -104,6 +104,7 @@ static enum sol_status find_weights(const char *path, const char **out) {
 /* ---- The steps ---- */
 
 static void expand_call(struct step *to, uint8_t call, bool is_open) {
+    if (call >= LIBRARY_RECURRENT) *to = this_library.recurrent[call - LIBRARY_RECURRENT];
     switch ((enum library_call)call) {
     case LIBRARY_KERNEL: to->run = kernel_run, to->n_tasks = kernel_n_tasks; break;
     case LIBRARY_COPY: to->run = copy_run, to->n_tasks = copy_n_tasks; break;
@@ -113,6 +114,7 @@ static void expand_call(struct step *to, uint8_t call, bool is_open) {
     case LIBRARY_HOST:
         to->run = this_library.host_run, to->n_tasks = this_library.host_n_tasks;
         break;
+    case LIBRARY_RECURRENT: break;
     }
     if (is_open) to->adapt = call == LIBRARY_COPY ? copy_adapt : dnn_step_adapt;
 }
@@ -120,10 +122,10 @@ static void expand_call(struct step *to, uint8_t call, bool is_open) {
 /* *ptr and *arg point to the entries of this step, and are advanced to those of the next one. */
 static bool expand_step(struct step *to, const struct library_step *from,
                         const struct library_ref **ptr, const uint32_t **arg) {
+    expand_call(to, from->call, from->is_open);
     to->ptr = mem_alloc(sizeof *to->ptr * (from->n_ptr + 1u), 16);
     to->arg = mem_alloc(sizeof *to->arg * (from->n_arg + 1u), 16);
     if (!to->ptr || !to->arg) return false;
-    expand_call(to, from->call, from->is_open);
     to->name = to->layers = "a step";
     to->data = from->data, to->by_sample = from->by_sample;
     to->n_ptr = (int)from->n_ptr, to->n_arg = (int)from->n_arg;

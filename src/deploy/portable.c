@@ -22,6 +22,7 @@
  */
 #include "deploy/deploy.h"
 #include "dfp/dfp.h"
+#include "dnn/recurrent.h"
 #include "run/bind.h"
 
 #include <string.h>
@@ -143,6 +144,11 @@ static void print_pointers(struct deployment *d, struct text *text, const struct
     }
 }
 
+/* Is it the step of a recurrent layer of f64? */
+static bool is_double(const struct step *step) {
+    return !size_is(step->arg[RECURRENT_IS_DOUBLE], 0);
+}
+
 /* Copies and gathers have arguments for the functions of portable_math.h. */
 static void print_arguments(struct text *text, const struct step *step, const int64_t *arg) {
     if (step->run == copy_run) {
@@ -171,6 +177,9 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
                  element);
     else if (step->run == gather_run)
         text_add(text, "        if (sol_gather(ptr, arg, %lld)) return 1;\n    }\n", tasks);
+    else if (step->run == dnn_recurrent_run_plain)
+        text_add(text, "        if (sol_recurrent_%s(ptr, arg, 0, %lld)) return 1;\n    }\n",
+                 is_double(step) ? "f64" : "f32", tasks);
     else
         text_add(text, "        %s(ptr, arg, scratch, 0, %lld);\n    }\n",
                  ((const struct kernel *)step->data)->symbol, tasks);
@@ -289,7 +298,7 @@ static enum sol_status check_steps(const struct deployment *d) {
     const struct step_list *list = &d->program->steps;
     for (int i = 0; i < list->n; i++)
         if (list->at[i].run != kernel_run && list->at[i].run != copy_run &&
-            list->at[i].run != gather_run)
+            list->at[i].run != gather_run && list->at[i].run != dnn_recurrent_run_plain)
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be portable C yet", list->at[i].name,
                         list->at[i].layers);
     if (deploy_has_file(d) && d->library->static_memory)
@@ -324,12 +333,31 @@ static enum sol_status write_network(struct deployment *d, const struct binding 
     return deploy_write_text(d, name, &text);
 }
 
+/* Appends the function of recurrent layers of one type, if a step calls it. */
+static void add_recurrent(const struct deployment *d, struct text *text, bool of_double) {
+    const struct step_list *list = &d->program->steps;
+    int i = 0;
+    while (i < list->n &&
+           (list->at[i].run != dnn_recurrent_run_plain || is_double(&list->at[i]) != of_double))
+        i++;
+    if (i == list->n) return;
+    text_add(text,
+             "\n#define REAL %s\n#define REAL_EXP exp%s\n#define REAL_TANH tanh%s\n"
+             "#define RECURRENT_PLAIN sol_recurrent_%s\n",
+             of_double ? "double" : "float", of_double ? "" : "f", of_double ? "" : "f",
+             of_double ? "f64" : "f32");
+    text_add_raw(text, deploy_recurrent, strlen(deploy_recurrent));
+    text_add(text, "#undef REAL\n#undef REAL_EXP\n#undef REAL_TANH\n#undef RECURRENT_PLAIN\n");
+}
+
 static enum sol_status write_math(struct deployment *d) {
     const char *name = arena_printf(d->arena, "%s_math.h", d->lib);
     struct text text;
     text_init(&text, d->arena);
     text_add_raw(&text, deploy_portable_math, strlen(deploy_portable_math));
     if (deploy_needs_types(d)) text_add_raw(&text, dfp_types, strlen(dfp_types));
+    add_recurrent(d, &text, false);
+    add_recurrent(d, &text, true);
     VEC_PUSH(d->arena, &d->files, name);
     return deploy_write_text(d, name, &text);
 }

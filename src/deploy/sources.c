@@ -49,6 +49,10 @@
     X(recurrent_h, "src/dnn/recurrent.h", "", 0)                                             \
     X(recurrent_plain_h, "src/dnn/recurrent_plain.h", "", 0)                                 \
     X(dnn_c, "src/dnn/dnn.c", "", 0)                                                         \
+    X(recurrent_h, "src/dnn/recurrent.h", "", 0)                                             \
+    X(recurrent_plain_h, "src/dnn/recurrent_plain.h", "", 0)                                 \
+    X(recurrent_c, "src/dnn/recurrent.c", "recurrent", 0)                                    \
+    X(recurrent_kernel_c, "src/dnn/recurrent_kernel.c", "recurrent", 1)                      \
     X(step_c, "src/dnn/step.c", "", 0)                                                       \
     X(library_h, "src/deploy/library.h", "", 0)                                              \
     X(weights_hash_h, "src/deploy/weights_hash.h", "", 0)                                    \
@@ -82,4 +86,5 @@ EMBED(portable_math, "src/deploy/portable_math.h");
 EMBED(portable_library, "src/deploy/portable_library.c");
 const char *const deploy_portable_math = deploy_source_portable_math;
 const char *const deploy_portable_library = deploy_source_portable_library;
+const char *const deploy_recurrent = deploy_source_recurrent_plain_h;
 const char *const deploy_weights_hash = deploy_source_weights_hash_h;

@@ -29,13 +29,32 @@ static void fill_arguments(const struct layer *l, int lanes, struct size *arg) {
     arg[RECURRENT_IS_DOUBLE] = size_const(l->in[0]->dtype == SOL_F64);
 }
 
+/* The packed weight of an earlier layer with the same weight and kind: a cell that runs once per step is packed once. */
+static bool find_packed(const struct build *b, const struct buffer_ref *weight,
+                        const struct size *arg, struct buffer_ref *out) {
+    for (int i = 0; i < b->prepack.n; i++) {
+        const struct step *step = &b->prepack.at[i];
+        if (step->run != dnn_recurrent_pack || step->ptr[0].kind != weight->kind ||
+            step->ptr[0].index != weight->index ||
+            !size_equal(step->ptr[0].offset, weight->offset) ||
+            !size_equal(step->arg[RECURRENT_KIND], arg[RECURRENT_KIND]) ||
+            !size_equal(step->arg[RECURRENT_UNITS], arg[RECURRENT_UNITS]))
+            continue;
+        *out = step->ptr[1];
+        return true;
+    }
+    return false;
+}
+
 static enum sol_status emit_pack(struct build *b, const struct layer *l, int lanes,
                                  struct size *arg, struct buffer_ref *packed) {
     const int64_t tile = dnn_recurrent_tile(kind_of(l), lanes), units = units_of(l);
     const int64_t vectors = dnn_recurrent_vectors(kind_of(l));
     const int64_t size = ceil_div(units, tile) * units * vectors * lanes * (int64_t)sizeof(float);
+    const struct buffer_ref weight = build_ref(b, l->in[1]);
+    if (find_packed(b, &weight, arg, packed)) return SOL_OK;
     *packed = build_packed(b, size, "packed weight");
-    struct buffer_ref ptr[] = {build_ref(b, l->in[1]), *packed};
+    struct buffer_ref ptr[] = {weight, *packed};
     return build_step(b, true,
                       &(struct step){.run = dnn_recurrent_pack,
                                      .n_tasks = dnn_recurrent_n_pack_tasks,

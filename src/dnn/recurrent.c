@@ -206,3 +206,19 @@ void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t 
     }
     end_run(&r);
 }
+
+/* ---- The list of steps ---- */
+
+const struct step dnn_recurrent_steps[RECURRENT_N_STEPS] = {
+    [RECURRENT_RUN] = {.run = dnn_recurrent_run,
+                       .n_tasks = dnn_recurrent_n_tasks,
+                       .on_caller = true},
+    [RECURRENT_RUN_PLAIN] = {.run = dnn_recurrent_run_plain, .n_tasks = dnn_recurrent_n_tasks},
+    [RECURRENT_PACK] = {.run = dnn_recurrent_pack, .n_tasks = dnn_recurrent_n_pack_tasks},
+};
+
+int dnn_recurrent_find(const struct step *step) {
+    for (int i = 0; i < RECURRENT_N_STEPS; i++)
+        if (step->run == dnn_recurrent_steps[i].run) return i;
+    return -1;
+}

@@ -49,4 +49,11 @@ void dnn_recurrent_pack(const struct step *step, void *const *ptr, const int64_t
                         void *scratch, int64_t begin, int64_t end);
 int64_t dnn_recurrent_n_pack_tasks(const struct step *step, const int64_t *arg);
 
+/* The steps above, without their data: run, run_plain, pack. Deployed libraries take them from here, so that they contain the
+ * functions only if they use them. */
+enum { RECURRENT_RUN, RECURRENT_RUN_PLAIN, RECURRENT_PACK, RECURRENT_N_STEPS };
+extern const struct step dnn_recurrent_steps[RECURRENT_N_STEPS];
+/* The index of the step in this list; -1: it is no step of a recurrent layer. */
+int dnn_recurrent_find(const struct step *step);
+
 #endif

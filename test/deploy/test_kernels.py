@@ -86,3 +86,51 @@ def test_composites(is_portable, tmp_path):
     address = ctypes.c_void_p(y.ctypes.data)
     library.predict(None, ctypes.c_void_p(x.data_ptr()), ctypes.byref(address))
     close(y, expected)
+
+
+class Recurrent(nn.Module):
+    """A vector kernel and its packed weight; several threads compute the larger layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.LSTM(6, 150, batch_first=True, bidirectional=True)
+        self.b, self.c = nn.GRU(300, 20), nn.RNN(20, 9)
+
+    def forward(self, x):
+        y, (h, c) = self.a(x)
+        return self.c(self.b(y)[0])[0] + (h + c).mean()
+
+
+@pytest.mark.parametrize("weights", ["portable", "embedded", "packed"])
+def test_recurrent(weights, tmp_path):
+    torch.manual_seed(0)
+    net, x = Recurrent().eval(), torch.randn(3, 7, 6)
+    if weights == "portable":
+        sol.deploy(net, [x], lib_name="Net", path=tmp_path, target="c_source")
+        library = build_portable(tmp_path)
+    else:
+        sol.deploy(net, sol.input([0, 0, 6]), lib_name="Net", path=tmp_path, weights=weights)
+        library = load(tmp_path)
+    context = ctypes.c_void_p()
+    assert library.Net_open(None, ctypes.byref(context)) == 0, library.Net_error()
+    for shape in [(3, 7)] if weights == "portable" else [(3, 7), (1, 40), (30, 2)]:
+        x = torch.randn(*shape, 6)
+        with torch.no_grad():
+            expected = net(x)
+        y = np.empty(tuple(expected.shape), np.float32)
+        inputs, outputs = (ctypes.c_void_p * 1)(x.data_ptr()), (ctypes.c_void_p * 1)(y.ctypes.data)
+        sizes = None if weights == "portable" else (ctypes.c_int64 * 2)(*shape)
+        assert library.Net_run(context, sizes, inputs, outputs) == 0, library.Net_error()
+        close(y, expected)
+
+
+def test_recurrent_in_double(tmp_path):
+    net, x = nn.GRU(4, 5).eval().double(), torch.randn(3, 2, 4, dtype=torch.float64)
+    sol.deploy(net, [x], lib_name="Net", path=tmp_path, target="c_source")
+    library = build_portable(tmp_path)
+    y, h = np.empty((3, 2, 5)), np.empty((1, 2, 5))
+    places = [ctypes.byref(ctypes.c_void_p(out.ctypes.data)) for out in (y, h)]
+    library.predict(None, ctypes.c_void_p(x.data_ptr()), *places)
+    with torch.no_grad():
+        for got, expected in zip((y, h), net(x)):
+            assert np.abs(got - expected.numpy()).max() < 1e-12

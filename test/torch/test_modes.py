@@ -243,8 +243,7 @@ def test_recurrent_layer_is_captured_once(monkeypatch):
     for _ in range(3):
         with torch.no_grad():
             fast(torch.randn(2, 5, 3))
-    assert len(calls) == 1
-    assert list(sol.fallbacks(fast).values()) == [3]
+    assert len(calls) == 1 and not sol.fallbacks(fast)
 
 
 def test_integer_input():

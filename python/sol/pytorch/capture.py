@@ -34,6 +34,7 @@ from sol.pytorch.inputs import (
 from sol.pytorch.reads import Reads
 from sol.pytorch.replaced import replaced_code
 from sol.pytorch.structure import Call, Made, flatten
+from sol.pytorch.whole import whole_recurrent
 
 # The wrapper's attribute that holds the model: all names in the exported program begin with it.
 PREFIX = "model."
@@ -396,7 +397,7 @@ def _export(flat, examples, are_open):
     """
     dims = tuple(dict.fromkeys(is_open, torch.export.Dim.AUTO) or None for is_open in are_open)
     try:
-        with oblivious():
+        with oblivious(), whole_recurrent():
             return torch.export.export(
                 flat, examples, dynamic_shapes=(dims,) if dims else None, strict=False
             )

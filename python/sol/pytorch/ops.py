@@ -15,7 +15,7 @@ The other parts of the table:
     ops_volume.py   convolutions and pools of volumes      ops_resize.py  upsampling
     ops_type.py     element types, comparisons, logic      ops_order.py   sorts and scans
     ops_scatter.py  writes at computed positions           ops_window.py  convolutions with computed weights
-    ops_bag.py      sums of embeddings
+    ops_bag.py      sums of embeddings                     ops_recurrent.py  LSTM, GRU, RNN
 
 A new op is one row of a TABLE.
 """
@@ -33,6 +33,7 @@ from sol.pytorch import (
     ops_norm,
     ops_order,
     ops_product,
+    ops_recurrent,
     ops_resize,
     ops_sample,
     ops_scatter,
@@ -137,20 +138,10 @@ def _convolution(
     return conv(b, x, weight, bias, stride, padding, dilation, groups, out)
 
 
-def _linear(b, x, weight, bias=None, out=None):
-    if not weight.constant:
-        y = ops_product.product(b, x, ops_product.turn(b, weight))
-        return y if bias is None else b.layer("add", y, bias)
-    inputs = [weight] if bias is None else [weight, bias]
-    if x.rank == 1:
-        return b.reshape(b.layer("linear", b.reshape(x, (1, *x.shape)), *inputs), out)
-    return b.layer("linear", x, *inputs)
-
-
 def _matmul(b, x, other, out):
     """Becomes a linear layer if the right operand is a constant matrix, else a matmul layer."""
     if other.constant and other.rank == 2 and x.rank > 0:
-        return _linear(b, x, b.layer("permute", other, axes=[1, 0]), None, out)
+        return ops_product.linear(b, x, b.layer("permute", other, axes=[1, 0]), None, out)
     return ops_product.product(b, x, other)
 
 
@@ -160,7 +151,7 @@ def _mm(b, x, mat2, out):
 
 def _addmm(b, x, mat1, mat2, beta=1, alpha=1, out=None):
     if x.rank == 1 and x.constant and beta == alpha == 1 and x.shape[0] == mat2.shape[1]:
-        return _linear(b, mat1, b.layer("permute", mat2, axes=[1, 0]), x, out)
+        return ops_product.linear(b, mat1, b.layer("permute", mat2, axes=[1, 0]), x, out)
     product = _scale(b, _matmul(b, mat1, mat2, None), alpha)
     return b.layer("add", product, _scale(b, x, beta))
 
@@ -461,7 +452,7 @@ TABLE = {
     "convolution.default _convolution.default _convolution.deprecated": _convolution,
     "conv_transpose2d.input": _conv_transpose2d,
     "conv_transpose1d.default": _conv_transpose1d,
-    "linear.default": _linear,
+    "linear.default": ops_product.linear,
     "matmul.default": _matmul,
     "mm.default bmm.default": _mm,
     "addmm.default": _addmm,
@@ -543,8 +534,8 @@ TABLE = {
 }
 
 for part in (
-    ops_bag, ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_resize, ops_sample,
-    ops_scatter, ops_shape, ops_type, ops_volume,
+    ops_bag, ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_recurrent,
+    ops_resize, ops_sample, ops_scatter, ops_shape, ops_type, ops_volume,
 ):  # fmt: skip
     TABLE |= part.TABLE
 

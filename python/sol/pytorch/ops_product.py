@@ -30,6 +30,17 @@ def product(b, x, other):
     return b.reshape(y, y.shape[:-1]) if other.rank == 1 else y
 
 
+def linear(b, x, weight, bias=None, out=None):
+    """torch.nn.functional.linear: a linear layer if the weight is constant, else a matrix product."""
+    if not weight.constant:
+        y = product(b, x, turn(b, weight))
+        return y if bias is None else b.layer("add", y, bias)
+    inputs = [weight] if bias is None else [weight, bias]
+    if x.rank == 1:
+        return b.reshape(b.layer("linear", b.reshape(x, (1, *x.shape)), *inputs), out)
+    return b.layer("linear", x, *inputs)
+
+
 def _dot(b, x, out, **names):
     (other,) = names.values()  # tensor, vec or other
     return product(b, x, other)
