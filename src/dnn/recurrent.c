@@ -34,16 +34,17 @@
 #define RECURRENT_PLAIN run_f64
 #include "dnn/recurrent_plain.h"
 
-static void fail_length(const struct step *step, const int64_t *arg) {
-    exec_fail(fail(SOL_EINDEX, "%s: a sample has more steps than there are, %lld, or less than 0",
-                   step->name, (long long)arg[RECURRENT_STEPS]));
+static void fail_length(const struct step *step, void *const *ptr, const int64_t *arg, int64_t n) {
+    const int64_t *length = ptr[RECURRENT_LENGTHS];
+    exec_fail(fail(SOL_EINDEX, "%s: sample %lld has %lld steps, but there are %lld", step->name,
+                   (long long)n, (long long)length[n], (long long)arg[RECURRENT_STEPS]));
 }
 
 void dnn_recurrent_run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
                              void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
-    if ((arg[RECURRENT_IS_DOUBLE] ? run_f64 : run_f32)(ptr, arg, begin, end))
-        fail_length(step, arg);
+    int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? run_f64 : run_f32)(ptr, arg, begin, end);
+    if (bad) fail_length(step, ptr, arg, bad - 1);
 }
 
 int64_t dnn_recurrent_n_tasks(const struct step *step, const int64_t *arg) {
@@ -165,15 +166,15 @@ static struct recurrent make_recurrent(const struct step *step, void *const *ptr
     return r;
 }
 
-/* Checks the lengths, and copies the first cells to the place of the last ones. */
-static bool begin_run(const struct recurrent *r) {
+/* Copies the first cells to the place of the last ones. Returns the number of a sample with a wrong length; -1: there is none. */
+static int64_t begin_run(const struct recurrent *r) {
     const int64_t steps = r->arg[RECURRENT_STEPS], units = r->arg[RECURRENT_UNITS];
     for (int64_t i = 0; i < r->arg[RECURRENT_SAMPLES]; i++) {
-        if (length_of(r, i) < 0 || length_of(r, i) > steps) return false;
+        if (length_of(r, i) < 0 || length_of(r, i) > steps) return i;
         if (r->arg[RECURRENT_KIND] == RECURRENT_LSTM)
             memcpy(state_at(r, steps + 1, i), r->more + i * units, (size_t)units * sizeof(float));
     }
-    return true;
+    return -1;
 }
 
 /* Copies the last state of each sample behind the states of all steps. */
@@ -195,8 +196,9 @@ void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t 
     const int64_t tasks = r.n_tiles * ceil_div(arg[RECURRENT_SAMPLES], ROWS);
     const int64_t work =
         arg[RECURRENT_SAMPLES] * units * units * dnn_recurrent_gates(arg[RECURRENT_KIND]);
-    if (!begin_run(&r)) {
-        fail_length(step, arg);
+    const int64_t bad = begin_run(&r);
+    if (bad >= 0) {
+        fail_length(step, ptr, arg, bad);
         return;
     }
     for (int64_t i = 0; i < steps; i++) {

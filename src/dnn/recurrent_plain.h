@@ -70,8 +70,8 @@ static void LOCAL(_copy)(int64_t n, const REAL *from, REAL *to) {
     for (; n > 0; n--) *to++ = *from++;
 }
 
-/* Computes all steps of samples [begin, end). Returns 1 if a sample has more steps than there are, or less than 0. */
-static int RECURRENT_PLAIN(void *const *ptr, const int64_t *arg, int64_t begin, int64_t end) {
+/* Computes all steps of samples [begin, end). Returns 1 + the number of a sample with more steps than there are, or less than 0; else 0. */
+static int64_t RECURRENT_PLAIN(void *const *ptr, const int64_t *arg, int64_t begin, int64_t end) {
     const int64_t kind = arg[RECURRENT_KIND], units = arg[RECURRENT_UNITS];
     const int64_t gates = kind == RECURRENT_LSTM ? 4 : kind == RECURRENT_GRU ? 3 : 1;
     const int64_t steps = arg[RECURRENT_STEPS], samples = arg[RECURRENT_SAMPLES];
@@ -88,7 +88,7 @@ static int RECURRENT_PLAIN(void *const *ptr, const int64_t *arg, int64_t begin, 
         const REAL *h = (const REAL *)ptr[RECURRENT_STATE] + n * units;
         REAL *y = (REAL *)ptr[RECURRENT_Y] + n * (arg[RECURRENT_AXIS] ? rows : 1) * units;
         REAL *more = (REAL *)ptr[RECURRENT_MORE];
-        if (length < 0 || length > steps) return 1;
+        if (length < 0 || length > steps) return n + 1;
         if (kind == RECURRENT_LSTM) {
             LOCAL(_copy)(units, more + n * units, y + (steps + 1) * y_step);
             more = y + (steps + 1) * y_step;

@@ -117,15 +117,15 @@ def reference(op, inputs, attributes):
 # ---- Networks of one node ----
 
 
-def load(op, attributes, live, constants, outputs, opset=14):
-    """``live``: the inputs of a call; ``constants``: initializers; {name: array}. An open size is a string in a shape."""
+def load(op, attributes, live, constants, outputs, opset=14, dims=None):
+    """``live``: the inputs of a call; ``constants``: initializers; {name: array}. ``dims``: {input: its shape} instead of its own. An open size is a string in a shape."""
     names = [k if k in live | constants else "" for k in attributes.pop("names", INPUTS)]
     while not names[-1]:
         names.pop()
 
     def port(name, x):
         return helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
+            name, helper.np_dtype_to_tensor_dtype(x.dtype), (dims or {}).get(name, x.shape)
         )
 
     graph = helper.make_graph(
@@ -221,8 +221,35 @@ def test_random_recurrent(seed):
 
 @pytest.mark.parametrize("seed", range(100, 109))
 def test_long_recurrent(seed):
-    """They are interpreted, in pieces."""
+    """Activations with clipped inputs are interpreted, in pieces."""
     check_random(seed, LONG, KINDS[seed // 3 % 2], False)
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op", [*GATES, "relu"])
+def test_open_steps(op, direction, layout):
+    """Usual cells are one layer over any number of steps: one program for all steps, batches and lengths."""
+    attributes = {"hidden_size": 4, "layout": layout, "direction": direction}
+    n = 1 + (direction == "bidirectional")
+    if op == "relu":
+        op, attributes["activations"] = "RNN", ["Relu"] * n
+    if op == "GRU":
+        attributes["linear_before_reset"] = 1
+    g = GATES[op]
+    constants = {"W": real(n, g * 4, 3), "R": real(n, g * 4, 4) / 4, "B": real(n, g * 8)}
+    shape = ["batch", "steps", 3] if layout else ["steps", "batch", 3]
+    outputs, net = ["Y", "Y_h", "Y_c"][: 2 + (op == "LSTM")], None
+    for steps, batch in (5, 2), (1, 1), (40, 3), (LONG, 1):
+        x, lengths = real(steps, batch, 3), np.arange(steps, steps - batch, -1).clip(0)
+        live = {"X": x.swapaxes(0, 1).copy() if layout else x}
+        live["sequence_lens"] = lengths.astype(np.int32)
+        dims = {"X": shape, "sequence_lens": ["batch"]}
+        if net is None:
+            _, net = load(op, dict(attributes), live, constants, outputs, dims=dims)
+        expected = reference(op, live | constants, attributes)[: len(outputs)]
+        compare(net(**live), expected, np.float32)
+        assert not hasattr(net, "counts") or net.counts[1] == 0
 
 
 @pytest.mark.parametrize("layout", [0, 1])
@@ -294,7 +321,8 @@ def test_lengths_of_the_call():
         compare(net(**live), reference("RNN", inputs | live, attributes)[:2], np.float32)
         assert net.counts == (1, 0)
     for length in ([6, 1], [1, -1]):
-        with pytest.raises(IndexError, match=f"number {length[0] if length[0] > 5 else -1}"):
+        bad = "sample 0 has 6 steps" if length[0] > 5 else "sample 1 has -1 steps"
+        with pytest.raises(IndexError, match=f"{bad}, but there are 5"):
             net(live["X"], np.array(length, np.int32))
 
 

@@ -163,10 +163,32 @@ static void step_lstm(struct cell *s, sol_tensor x) {
 }
 
 static const struct recurrent kinds[] = {
-    {"RNN", 1, 1, step_rnn, {"Tanh"}},
-    {"GRU", 3, 2, step_gru, {"Sigmoid", "Tanh"}},
-    {"LSTM", 4, 3, step_lstm, {"Sigmoid", "Tanh", "Tanh"}},
+    {"RNN", 1, 1, step_rnn, {"Tanh"}, "rnn_tanh", {0}},
+    {"GRU", 3, 2, step_gru, {"Sigmoid", "Tanh"}, "gru", {1, 0, 2}},
+    {"LSTM", 4, 3, step_lstm, {"Sigmoid", "Tanh", "Tanh"}, "lstm", {0, 2, 3, 1}},
 };
+
+/* Usual cells, and those of an RNN with Relu. A gru layer multiplies the product by the reset gate, not the state. */
+const char *cell_find_layer(const struct sequence *q, int d) {
+    const struct act *act = q->act + d * q->kind->n_acts;
+    struct op_call *c = q->c;
+    const bool is_other = q->hidden < 1 || q->clip > 0 || call_int(c, "input_forget", 0) ||
+                          call_has(c, 7) ||
+                          (q->kind->n_gates == 3 && !call_int(c, "linear_before_reset", 0));
+    if (is_other) return NULL;
+    if (q->kind->n_gates == 1 && !strcmp(act->row->name, "Relu")) return "rnn_relu";
+    for (int i = 0; i < q->kind->n_acts; i++)
+        if (strcmp(act[i].row->name, q->kind->act[i]) != 0) return NULL;
+    return q->kind->layer;
+}
+
+sol_tensor cell_order(const struct sequence *q, sol_tensor x) {
+    sol_tensor part[4];
+    if (q->kind->n_gates == 1) return x;
+    for (int i = 0; i < q->kind->n_gates; i++)
+        part[i] = cell_part(q->c, x, 0, q->kind->order[i], q->hidden);
+    return call_concat(q->c, q->kind->n_gates, part, 0);
+}
 
 const struct recurrent *cell_find(const char *op) {
     const struct recurrent *kind = kinds;

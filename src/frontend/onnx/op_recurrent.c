@@ -1,9 +1,10 @@
 /*
- * RNN, GRU, LSTM, unrolled: the number of steps is known, so layers are added for each step.
+ * RNN, GRU, LSTM.
  *
- *   x [batch, steps, inputs] -> one linear layer for all steps -> per step: linear of the state, sum, gates -> state
+ *   x -> one linear layer for all steps -> usual cells: a recurrent layer, over any number of steps
+ *                                       -> other cells: per step linear of the state, sum, gates -> state
  *
- * States are [batch, hidden] and sequences [batch, steps, ..], so that the slice of a step or a gate can be a view. The formulas
+ * Other cells are unrolled: the number of steps is known, so layers are added for each step. x is then [batch, steps, inputs]. States are [batch, hidden] and sequences [batch, steps, ..], so that the slice of a step or a gate can be a view. The formulas
  * are those of ONNX's documentation. f16 and bf16 are computed as f32, so that rounding errors do not grow with the steps.
  */
 #include "recurrent.h"
@@ -167,6 +168,67 @@ static enum sol_status output_last(struct sequence *q, int i, sol_tensor *last) 
     return call_set_output(c, i, call_cast(c, y, c->in[X]->dtype));
 }
 
+/* ---- As a layer ---- */
+
+/* The bias of the product of the inputs, with that of the state, and of a gru the part of the latter that the layer adds itself. */
+static sol_tensor order_bias(const struct sequence *q, struct cell *s, sol_tensor *last) {
+    struct op_call *c = q->c;
+    const struct size hidden = size_const(q->hidden);
+    sol_tensor zero = call_scalar_of(c, 0, q->dtype);
+    if (q->kind->n_gates == 3) *last = call_expand(c, zero, 1, &hidden);
+    if (s->bias < 0) return -1;
+    if (q->kind->n_gates != 3) return cell_order(q, s->bias);
+    sol_tensor more = cell_order(q, s->recurrent_bias),
+               joined[2] = {cell_part(c, more, 0, 0, 2 * q->hidden), *last};
+    *last = cell_part(c, more, 0, 2, q->hidden);
+    return LAYER2(c, "add", cell_order(q, s->bias), call_concat(c, 2, joined, 0), "");
+}
+
+/* The part of a layer's output that is behind the states of all steps. */
+static sol_tensor last_row(const struct sequence *q, sol_tensor y, int i) {
+    const struct size dim[2] = {q->batch, size_const(q->hidden)};
+    struct size at = size_add(q->n_steps, size_const(i));
+    return call_reshape(q->c,
+                        LAYER1(q->c, "slice", y, "axis=%d start=%s step=1 shape=[1]",
+                               q->batch_first, call_format_size(q->c, at)),
+                        2, dim);
+}
+
+/* Sets the results of a direction: of all steps [steps, batch, hidden], or the batch first, and of the last one. */
+static void add_direction(struct sequence *q, struct cell *s, int d, sol_tensor lengths) {
+    struct op_call *c = q->c;
+    sol_tensor more = s->state, bias = order_bias(q, s, &more), in[5];
+    sol_tensor product[3] = {q->x, cell_order(q, s->weight), bias};
+    int n = 0;
+    in[n++] = call_layer(c, "linear", bias < 0 ? 2 : 3, product, "");
+    in[n++] = cell_order(q, s->recurrence);
+    in[n++] = s->h;
+    if (q->kind->n_gates > 1) in[n++] = more;
+    if (lengths >= 0) in[n++] = lengths;
+    sol_tensor y = call_layer(c, cell_find_layer(q, d), n, in, "axis=%d reverse=%s", q->batch_first,
+                              s->is_reverse ? "true" : "false");
+    q->h[d] = last_row(q, y, 0);
+    if (q->kind->n_gates == 4) q->state[d] = last_row(q, y, 1);
+    q->y[d] = LAYER1(c, "slice", y, "axis=%d start=0 step=1 shape=[%s]", q->batch_first,
+                     call_format_size(c, q->n_steps));
+}
+
+/* Y of directions that are layers: [steps, directions, batch, hidden], or [batch, steps, directions, hidden]. */
+static enum sol_status output_layers(struct sequence *q) {
+    struct op_call *c = q->c;
+    const int axis = 1 + q->batch_first;
+    if (c->n_out < 1 || !c->out[0]) return SOL_OK;
+    for (int d = 0; d < q->n_directions; d++) {
+        struct size dim[SOL_MAX_RANK];
+        call_shape(c, q->y[d], dim);
+        for (int i = 3; i > axis; i--) dim[i] = dim[i - 1];
+        dim[axis] = size_const(1);
+        q->y[d] = call_reshape(c, q->y[d], 4, dim);
+    }
+    sol_tensor y = join(c, q->y, q->n_directions, axis);
+    return call_set_output(c, 0, call_cast(c, y, c->in[X]->dtype));
+}
+
 /* ---- The operator ---- */
 
 /* The shape of each input. A size that is not known before the call fits; layers compare it with others at the call. */
@@ -208,8 +270,9 @@ static enum sol_status check_shapes(const struct sequence *q) {
 static enum sol_status check_lengths(const struct sequence *q, bool *are_full) {
     const struct import_value *v = q->c->in[LENGTHS];
     const struct size *length = v->live ? v->shape_value : call_shape_value(q->c, LENGTHS);
-    *are_full = length && !v->live;
-    for (int64_t i = 0; length && i < call_count(v); i++) {
+    const bool is_open = !size_is_const(q->n_steps);
+    *are_full = length && !v->live && !is_open;
+    for (int64_t i = 0; length && !is_open && i < call_count(v); i++) {
         const int64_t n = size_is_const(length[i]) ? size_value(length[i]) : 0;
         if (n < 0 || n > q->steps)
             return fail(SOL_EINVAL, "sequence_lens has %lld for %lld steps", (long long)n,
@@ -219,7 +282,18 @@ static enum sol_status check_lengths(const struct sequence *q, bool *are_full) {
     return SOL_OK;
 }
 
-/* Takes each length from a table of all that are possible, so that one that is too large, or negative, is an error of the call. */
+/* The lengths as i64 [batch]; -1: all sequences have all steps. The layer checks them at the call. */
+static enum sol_status find_lengths(struct sequence *q, sol_tensor *out) {
+    bool are_full = true;
+    if (call_has(q->c, LENGTHS)) TRY(check_lengths(q, &are_full));
+    *out = are_full ? -1
+                    : call_reshape(q->c, call_cast(q->c, call_tensor(q->c, LENGTHS), SOL_I64), 1,
+                                   &q->batch);
+    return q->c->im->status;
+}
+
+/* For cells that are unrolled. Takes each length from a table of all that are possible, so that one that is too large, or negative,
+ * is an error of the call. */
 static enum sol_status read_lengths(struct sequence *q) {
     struct op_call *c = q->c;
     bool are_full = true;
@@ -246,15 +320,24 @@ static enum sol_status read_sequence(struct op_call *c, struct sequence *q) {
     q->dtype = c->in[X]->dtype == SOL_F64 ? SOL_F64 : SOL_F32;
     q->n_directions = (int)call_dim(c, RECURRENCE, 0);
     q->hidden = call_dim(c, RECURRENCE, 2);
-    q->steps = call_dim(c, X, q->batch_first);
+    q->n_steps = c->in[X]->dim[q->batch_first];
+    q->steps = size_is_const(q->n_steps) ? size_value(q->n_steps) : -1;
     q->batch = c->in[X]->dim[!q->batch_first];
     TRY(c->im->status);
-    if (!c->im->is_single && (q->steps < 1 || q->steps > MAX_STEPS))
-        return fail(SOL_EUNSUPPORTED, "%lld steps; 1 to %d are possible", (long long)q->steps,
-                    MAX_STEPS);
     TRY(check_shapes(q));
     q->x = read(q, X);
-    if (!q->batch_first) q->x = call_permute(c, q->x, 3, (int64_t[]){1, 0, 2});
+    return c->im->status;
+}
+
+/* What unrolling needs: a known number of steps, and x and the lengths with the batch first. */
+static enum sol_status prepare_steps(struct sequence *q) {
+    const bool is_single = q->c->im->is_single;
+    q->steps = call_dim(q->c, X, q->batch_first);
+    TRY(q->c->im->status);
+    if (!is_single && (q->steps < 1 || q->steps > MAX_STEPS))
+        return fail(SOL_EUNSUPPORTED, "%lld steps of such a cell; 1 to %d are possible",
+                    (long long)q->steps, MAX_STEPS);
+    if (!q->batch_first) q->x = call_permute(q->c, q->x, 3, (int64_t[]){1, 0, 2});
     return read_lengths(q);
 }
 
@@ -282,13 +365,18 @@ enum sol_status op_recurrent(struct op_call *c) {
     TRY(cell_read_acts(&q));
     if (call_int(c, "hidden_size", q.hidden) != q.hidden)
         return fail(SOL_EINVAL, "hidden_size is not the weight's, %lld", (long long)q.hidden);
+    bool are_layers = true;
+    sol_tensor lengths = -1;
+    for (int d = 0; d < q.n_directions; d++) are_layers &= cell_find_layer(&q, d) != NULL;
+    TRY(are_layers ? find_lengths(&q, &lengths) : prepare_steps(&q));
     for (int d = 0; d < q.n_directions; d++) {
         struct cell s = begin_cell(&q, d);
         s.is_reverse = is_reverse || d == 1;
         TRY(c->im->status);
-        run_direction(&q, &s, d);
+        if (are_layers) add_direction(&q, &s, d, lengths);
+        else run_direction(&q, &s, d);
     }
-    TRY(output_sequence(&q));
+    TRY(are_layers ? output_layers(&q) : output_sequence(&q));
     TRY(output_last(&q, 1, q.h));
     return c->n_out > 2 ? output_last(&q, 2, q.state) : c->im->status;
 }

@@ -12,6 +12,9 @@ struct recurrent {
     int n_gates, n_acts;
     void (*step)(struct cell *s, sol_tensor x);
     const char *act[3]; /* the usual activations */
+    const char *
+        layer; /* the layer of libsol with these activations, and the places of its gates in ONNX's order */
+    int order[4];
 };
 const struct recurrent *cell_find(const char *op);
 
@@ -26,7 +29,9 @@ struct sequence {
     struct op_call *c;
     const struct recurrent *kind;
     int n_directions;
-    int64_t steps, hidden;
+    int64_t hidden;
+    struct size n_steps;
+    int64_t steps; /* the same as a number, for cells that are unrolled */
     bool batch_first;
     struct size batch;
     enum sol_dtype dtype; /* that is computed in */
@@ -53,6 +58,11 @@ struct cell {
 
 /* Reads the activations of all directions into q->act. */
 enum sol_status cell_read_acts(struct sequence *q);
+
+/* The layer of libsol that computes the cell in this direction; NULL: only layers for each step do. */
+const char *cell_find_layer(const struct sequence *q, int direction);
+/* The gates along the first axis of a weight or bias, in the order of that layer instead of ONNX's. */
+sol_tensor cell_order(const struct sequence *q, sol_tensor x);
 
 /* Part `k` of an axis that is divided into parts of `n` values. */
 sol_tensor cell_part(struct op_call *c, sol_tensor x, int axis, int64_t k, int64_t n);
