@@ -46,8 +46,6 @@
     X(list_h, "src/dnn/list.h", "", 0)                                                       \
     X(simd_h, "src/dnn/simd.h", "", 0)                                                       \
     X(step_h, "src/dnn/step.h", "", 0)                                                       \
-    X(recurrent_h, "src/dnn/recurrent.h", "", 0)                                             \
-    X(recurrent_plain_h, "src/dnn/recurrent_plain.h", "", 0)                                 \
     X(dnn_c, "src/dnn/dnn.c", "", 0)                                                         \
     X(recurrent_h, "src/dnn/recurrent.h", "", 0)                                             \
     X(recurrent_plain_h, "src/dnn/recurrent_plain.h", "", 0)                                 \
