@@ -145,7 +145,7 @@ PARTIAL = {
     "two tensors": lambda x: torch.nextafter(torch.relu(x), x.mean((0, 1))) + x,
     "unknown write": _unknown_write,
     "write into a view of a host node": _write_into_result_view,
-    "sizes of the batch": lambda x: torch.relu(x) + x.new_ones(x.shape[0], 1, 4) * x.shape[0],
+    "sizes of the batch": lambda x: torch.relu(x) + torch.narrow_copy(x.exp(), 0, 0, x.shape[0]),
     "several results": lambda x: torch.relu(torch.frexp(x * 2).mantissa) + 1,
     "list of tensors": lambda x: (
         torch.ops.aten._chunk_cat([x[0], torch.relu(x[1])], 0, 1) + 1 if x.shape[0] == 2 else x * 2
