@@ -50,9 +50,9 @@ fastvit_t8::layers=(1,1,1,1) focalnet_tiny_srf gcvit_xxtiny
 gemma4_vit_167m:192:depth=2 ghostnet_050 hardcorenas_b hgnetv2_b0 hiera_tiny_224::stages=(1,1,1,1)
 hieradet_small::stages=(1,1,1,1) hrnet_w18_small iformer_t inception_next_atto::depths=(1,1,1,1)
 inception_resnet_v2 inception_v3 inception_v4 lcnetv2_small levit_128s::depth=(1,1,1) lowformer_b0
-mambaout_femto::depths=(1,1,1,1) test_maxvit poolformerv2_s12::depths=(1,1,1,1)
-gmlp_ti16_224::num_blocks=2 mobilenetv3_small_050 mobilenetv5_base:128 mobilevit_xxs
-mvitv2_tiny::depths=(1,1,1,1) naflexvit_base_patch16_gap:96:depth=2 nasnetalarge
+mambaout_femto::depths=(1,1,1,1) test_maxvit poolformerv2_s12
+gmlp_ti16_224 mobilenetv3_small_050 mobilenetv5_base:128 mobilevit_xxs
+mvitv2_tiny naflexvit_base_patch16_gap:96:depth=2 nasnetalarge
 nest_tiny nextvit_small nf_regnet_b0 pit_ti_224::depth=(1,1,1) pnasnet5large
 pvt_v2_b0::depths=(1,1,1,1) qwen3_vit_88m:192:depth=2 rdnet_tiny regnetx_002 repghostnet_050
 repvit_m1 res2next50 resnest14d::layers=(1,1,1,1) resnet10t resnetv2_18 rexnet_100 selecsls42
@@ -78,16 +78,16 @@ vit_small_patch16_dinov3::depth=2 vit_small_patch16_rope_224::depth=2
 vit_small_patch16_rope_mixed_224::depth=2 vit_medium_patch16_rope_reg1_gap_256::depth=2 test_nfnet
 eca_nfnet_l0 nf_ecaresnet26 regnety_002 regnetz_005 regnetv_040 regnety_040_sgn resnet18d
 ecaresnet26t resnetblur18 resnetaa34d resnet50_gn seresnet18 resnetrs50
-caformer_s18::depths=(1,1,1,1) convformer_s18::depths=(1,1,1,1) poolformer_s12::depths=(1,1,1,1)
-gmixer_12_224::num_blocks=2 resmlp_12_224::num_blocks=2 mixer_s32_224::num_blocks=2
+caformer_s18 convformer_s18 poolformer_s12
+gmixer_12_224 resmlp_12_224 mixer_s32_224
 resnetv2_50x1_bit resnetv2_50d_evos resnetv2_50d_frn resnetv2_50d_gn rexnetr_100 ghostnetv2_100
 ghostnetv3_050 cs3sedarknet_xdw cspresnext50 cspdarknet53 darknetaa53 mobilevitv2_050
 convnextv2_atto::depths=(1,1,1,1) convnext_atto::depths=(1,1,1,1)
 convnext_atto_ols::depths=(1,1,1,1) test_convnext2 test_convnext3 levit_conv_128s::depth=(1,1,1)
 naflexvit_base_patch16_parfac_gap:96:depth=2 hgnet_tiny densenetblur121d::block_config=(2,2,2,2)
-coat_lite_tiny::serial_depths=(1,1,1,1) crossvit_9_dagger_240
+coat_lite_tiny crossvit_9_dagger_240
 deit_tiny_distilled_patch16_224::depth=2 dla60_res2net hrnet_w18_ssld
-pvt_v2_b2_li::depths=(1,1,1,1) mvitv2_small_cls::depths=(1,1,1,1)
+pvt_v2_b2_li::depths=(1,1,1,1) mvitv2_small_cls
 swinv2_cr_tiny_ns_224::depths=(1,1,1,1) twins_pcpvt_small::depths=(1,1,1,1)
 vit_relpos_small_patch16_rpn_224::depth=2 vit_srelpos_small_patch16_224::depth=2 selecsls60
 vovnet39a ese_vovnet39b sam2_hiera_tiny:256:stages=(1,1,1,1) samvit_base_patch16:256:depth=3
