@@ -28,13 +28,23 @@ static int add_formatted(struct gen *g, const char *kind, int x, const char *for
 
 /* ---- Windows ---- */
 
+/* The largest window, at most `most`, that fits into rows and columns whose number is known. */
+static int fit_window(const struct gen *g, int x, int most) {
+    for (int d = 2; d < 4; d++) {
+        const int64_t size = g->value[x].dim[d];
+        if (size > 0 && size < most) most = (int)size;
+    }
+    return most;
+}
+
 static int add_pool(struct gen *g, int x) {
     static const char *const kinds[] = {"max_pool", "avg_pool", "avg_pool"}, *const more[] = {
                                                                                  "", " min=0.0",
                                                                                  ""};
     struct random *r = g->random;
     char text[160];
-    int kind = random_int(r, 0, 2), kh = random_int(r, 1, 4), kw = random_int(r, 1, 4);
+    int kind = random_int(r, 0, 2), most = fit_window(g, x, 4), kh = random_int(r, 1, most),
+        kw = random_int(r, 1, most);
     int sh = random_int(r, 1, kh), sw = random_int(r, 1, kw), ph = random_int(r, 0, kh - sh),
         pw = random_int(r, 0, kw - sw);
     if (ph > kh / 2) ph = kh / 2;
@@ -48,6 +58,11 @@ static int add_pool(struct gen *g, int x) {
 static int add_conv(struct gen *g, int x, int k) {
     struct random *r = g->random;
     int c = (int)g->value[x].dim[1], kernel = random_int(r, 1, 4), groups = 1;
+    int dilation[2] = {random_int(r, 1, 2), random_int(r, 1, 2)};
+    kernel = fit_window(g, x, kernel);
+    for (int i = 0; i < 2; i++)
+        if (fit_window(g, x, (kernel - 1) * dilation[i] + 1) <= (kernel - 1) * dilation[i])
+            dilation[i] = 1;
     if (c < 1) return x; /* an error of the builder, which the test prints */
     if (c % 8 == 0 && random_one_in(r, 3)) k = c, groups = random_one_in(r, 2) ? c : c / 8;
     int in[3] = {x, gen_leaf(g, true, 4, (int64_t[]){k, c / groups, kernel, kernel}, -0.4f, 0.4f),
@@ -55,8 +70,7 @@ static int add_conv(struct gen *g, int x, int k) {
     char text[160];
     snprintf(text, sizeof text, "stride=[%d,%d] pad=[%d,%d,%d,%d] dilation=[%d,%d] groups=%d",
              random_int(r, 1, 3), random_int(r, 1, 3), random_int(r, 0, 2), random_int(r, 0, 2),
-             random_int(r, 0, 2), random_int(r, 0, 2), random_int(r, 1, 2), random_int(r, 1, 2),
-             groups);
+             random_int(r, 0, 2), random_int(r, 0, 2), dilation[0], dilation[1], groups);
     return gen_add(g, "conv", random_int(r, 2, 3), in, text);
 }
 
