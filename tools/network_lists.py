@@ -98,7 +98,7 @@ def describe(fast):
     if refused:
         return "PyTorch", refused
     if graphs:
-        return "graphs", [x.end for x in graphs if x.end] or [f"{len(graphs)} graphs"]
+        return "graphs", [str(x.end) for x in graphs if x.end] or [f"{len(graphs)} graphs"]
     hosts = [f"{x.call}: {x.reason}" for x in sol.host_nodes(fast)]
     return ("host nodes", hosts) if hosts else ("whole", [])
 

@@ -8,7 +8,7 @@ import inspect
 
 import torch
 
-# What all configurations get, as far as they have it.
+# What all configurations get, as far as they have such a number.
 TINY = {
     "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "embed_dim": 32, "emb_dim": 32, "embedding_size": 16,
     "num_hidden_layers": 2, "n_layer": 2, "num_layers": 2, "n_layers": 2, "encoder_layers": 2, "decoder_layers": 2,
@@ -56,8 +56,9 @@ def build(name, seed=0):
 
     config_class, model_class, changes, _ = NETWORKS[name]
     config = getattr(transformers, config_class)()
+    numbers = {key for key, value in config.to_dict().items() if type(value) is int}
     for key, value in (TINY | changes).items():
-        if key in changes or getattr(config, key, None) is not None:
+        if key in changes or key in numbers:
             setattr(config, key, value)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
