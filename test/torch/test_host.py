@@ -362,6 +362,47 @@ def test_inference_mode():
     assert not sol.fallbacks(fast)
 
 
+# ---- Operators of other packages ----
+
+
+@torch.library.custom_op("sol_test::triple", mutates_args=())
+def triple(x: torch.Tensor, times: int) -> torch.Tensor:
+    return x * 3 * times
+
+
+@triple.register_fake
+def _(x, times):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("sol_test::write", mutates_args={"x"})
+def write(x: torch.Tensor) -> None:
+    x.mul_(2)
+
+
+def test_a_functional_operator_of_another_package():
+    fast = sol.optimize(
+        Function(lambda x: torch.relu(triple(x.exp(), 2)) + 1).eval(), sol.input([0, 3, 4])
+    )
+    for n in 2, 1, 5:
+        assert_runs_in_sol(fast, torch.randn(n, 3, 4))
+    (node,) = sol.host_nodes(fast)
+    assert "sol_test.triple" in node.call
+
+
+def test_an_operator_of_another_package_that_writes():
+    def function(x):
+        y = x.exp()
+        write(y)
+        return torch.relu(y) + 1
+
+    fast = sol.optimize(Function(function).eval(), sol.input([0, 3, 4]))
+    x = torch.randn(2, 3, 4)
+    with torch.no_grad():
+        assert_equal(fast(x), function(x))
+    assert "write" in "".join(sol.fallbacks(fast))
+
+
 # ---- Random graphs ----
 
 KNOWN = [
@@ -369,11 +410,11 @@ KNOWN = [
     lambda x: x - x.mean(1, keepdim=True), torch.sigmoid, lambda x: torch.softmax(x, 2), lambda x: x.flip(1) if False else -x,
 ]  # fmt: skip
 UNKNOWN = [
-    torch.special.i0e, torch.special.bessel_j0, lambda x: torch.cumsum(x, 1), lambda x: torch.cummax(x, 2).values, torch.sinc,
+    torch.special.i0e, torch.special.bessel_j0, torch.special.bessel_j1, lambda x: torch.cummax(x, 2).values, torch.sinc,
     lambda x: x.gather(2, torch.arange(4).flip(0).expand(x.shape[0], 4, 4)), lambda x: x.gather(1, torch.argsort(x, 1)),
     lambda x: x.masked_fill(torch.ones(4, 4).triu().bool().roll(1, 0), 0.5), lambda x: torch.topk(x, 4, 2).values,
-    lambda x: x.index_add(1, torch.arange(4) % 3, x), lambda x: torch.logcumsumexp(x.double(), 1).float(),
-    lambda x: x.roll(1, 1), lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True), lambda x: torch.renorm(x, 2, 1, 3.0),
+    torch.special.modified_bessel_i1, lambda x: torch.logcumsumexp(x.double(), 1).float(),
+    torch.special.modified_bessel_i0, lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True), lambda x: torch.renorm(x, 2, 1, 3.0),
     lambda x: torch.sort(x, 2).values, lambda x: x.rot90(2, (1, 2)), lambda x: torch.atan2(x, x.abs() + 1), torch.special.i1e,
 ]  # fmt: skip
 VIEWS = [

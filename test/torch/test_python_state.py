@@ -1,6 +1,7 @@
 """A forward may read and write any Python object. Its writes must happen at every call, and it must read the present values:
 either the guard detects a change, or PyTorch runs the call."""
 
+import collections
 import contextlib
 import copy
 import io
@@ -18,6 +19,7 @@ from python_state import READS, WRITES, State
 from torch import nn
 
 import sol.pytorch as sol
+from sol.pytorch import reads
 
 # Cases of READS that PyTorch may run; SOL runs all others.
 NOT_GUARDED = {
@@ -344,3 +346,39 @@ def test_names_that_are_no_questions(x):
     fast = sol.optimize(model.eval(), sol.input([0, 3, 9, 7]))
     assert_runs_in_sol(fast, x)
     assert_runs_in_sol(fast, x.to(memory_format=torch.channels_last))
+
+
+class Factories(collections.OrderedDict):
+    """Makes a new object at each access, from the class that it stores."""
+
+    def __getitem__(self, key):
+        return super().__getitem__(key)()
+
+
+FACTORIES = Factories(relu=nn.ReLU, tanh=nn.Tanh)
+
+
+class Made(nn.Module):
+    def forward(self, x):
+        return FACTORIES["relu"](x * 2) + x.exp()
+
+
+def test_a_dict_that_makes_its_values():
+    fast = sol.optimize(Made().eval(), sol.input([0, 4]))
+    assert_runs_in_sol(fast, torch.randn(3, 4))
+    assert sol.recompiles(fast) == 0
+    FACTORIES["relu"] = nn.Tanh
+    try:
+        assert_runs_in_sol(fast, torch.randn(3, 4))
+    finally:
+        FACTORIES["relu"] = nn.ReLU
+
+
+def test_reads_that_never_stay(monkeypatch):
+    """If what the forward reads differs after each capture, PyTorch runs the model after a few attempts."""
+    monkeypatch.setattr(reads.Reads, "has_changed", lambda self: True)
+    fast = sol.optimize(Made().eval(), sol.input([0, 4]))
+    with torch.no_grad():
+        for _ in range(4):
+            fast(x=torch.randn(3, 4))  # a keyword: no shortcut
+    assert ["changes while it is captured" in reason for reason in sol.fallbacks(fast)] == [True]

@@ -43,6 +43,9 @@ from sol.pytorch.watch import TRAINING, Snapshot
 # captures with a new result, and captures with the same result as before.
 MAX_CAPTURES = 16
 MAX_CHECKS = 100
+# The limit for captures one after the other that are out of date when they end.
+MAX_LOST = 3
+UNSTEADY = "what its forward reads changes while it is captured"
 # The limit for entries of one set of constants, besides the first: they are for batch sizes that the first does not admit.
 MAX_RANGES = 4
 
@@ -68,6 +71,9 @@ class Engine:
         self._said = set()
         self._n_captures = 0
         self._n_checks = 0
+        self._n_lost = (
+            0  # number of captures, one after the other, that were out of date when they ended
+        )
         self._n_writes = 0  # number of calls whose forward wrote Python state
         self._writes = None  # the last reason of such a call
         self._previous = Entry(None)  # before the last change; its plan stays if the graph is equal
@@ -121,7 +127,7 @@ class Engine:
         with self._lock:
             self._state = self.shortcut = None
             self._previous = Entry(None)
-            self._n_captures = self._n_checks = self._n_writes = 0
+            self._n_captures = self._n_checks = self._n_writes = self._n_lost = 0
 
     def reasons(self):
         """Returns {reason: number of calls that PyTorch ran}, with 0 for a known reason that no call met yet."""
@@ -429,7 +435,11 @@ class Engine:
                     entry = self._capture(form, constants, batch, n == 0, must_fit)
                     if n and not entry.admits(batch):
                         entry = Entry(None, outside(batch), only=batch)
-                    state.add(key, entry, self.module, before)
+                    is_added = state.add(key, entry, self.module, before)
+                    self._n_lost = 0 if is_added else self._n_lost + 1
+                    if self._n_lost >= MAX_LOST:
+                        entry = Entry(None, UNSTEADY)
+                        state.add(key, entry, self.module, before)
                 if batch is None or entry.admits(batch):
                     return entry
 

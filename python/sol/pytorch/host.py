@@ -18,7 +18,8 @@ from sol.pytorch.builder import DependsOnData, Unsupported
 from sol.pytorch.inputs import DTYPE_NAMES
 from sol.pytorch.nodes import as_list
 
-# Operators of other namespaces may do anything, such as write a file.
+# An operator of another namespace must be functional by its schema: PyTorch's compilers, too, take such an operator to have no
+# effects besides its results.
 NAMESPACES = {"aten", "torchvision"}
 # Operators that read or change how a tensor lies in memory, which may be different in a program.
 STRIDED = {
@@ -168,10 +169,15 @@ def _draws_numbers(node):
     )
 
 
+def _is_functional(schema):
+    """Whether an operator's results lie in memory of their own, and it writes no argument."""
+    return not any(x.alias_info for x in (*schema.arguments, *schema.returns))
+
+
 def _check_operator(node):
     target = node.target
-    if target.namespace not in NAMESPACES:
-        raise Unsupported("it is no operator of PyTorch itself")
+    if target.namespace not in NAMESPACES and not _is_functional(target._schema):
+        raise Unsupported("it is no operator of PyTorch itself, and may write into its arguments")
     if _draws_numbers(node):
         raise Unsupported("it draws random numbers")
     name = target._schema.name.partition("::")[2].rstrip("_")

@@ -90,7 +90,7 @@ class Reads:
 
     def freeze(self):
         """Copies the current contents of all dicts, for ``has_changed``."""
-        self._entries = [dict(x) for x in self.dicts]
+        self._entries = [_copy_stored(x) for x in self.dicts]
 
     def has_changed(self):
         """Whether any value has changed. The guard compares most values by identity, so it also reports equal new objects."""
@@ -120,12 +120,20 @@ def _are_plain(leaves):
     }
 
 
+def _copy_stored(given):
+    """Returns a dict of the values that a mapping stores: a subclass of dict may make a new one at each access."""
+    if type(given) is dict or not isinstance(given, dict):
+        return dict(given)
+    kind = collections.OrderedDict if isinstance(given, collections.OrderedDict) else dict
+    return dict(kind.items(given))
+
+
 def _is_same_dict(now, before):
     """Whether a dict has the same keys and values in the same order, as a forward may iterate over it.
 
     It works on a copy, as another thread may write into the dict.
     """
-    now = dict(now)
+    now = _copy_stored(now)
     return list(now) == list(before) and all(is_same(now[key], before[key]) for key in now)
 
 

@@ -121,7 +121,8 @@ class State:
         return kept
 
     def add(self, key, entry, module, before):
-        """Adds a newly captured entry, and extends the guard to its Reads.
+        """Adds a newly captured entry, and extends the guard to its Reads. Returns False if what it reads has changed meanwhile: it
+        is not added then.
 
         ``before``: a snapshot from before the capture. If another thread has changed the module during the capture, the old
         guard stays, which reports the change at the next call.
@@ -131,8 +132,9 @@ class State:
             if not after.differences(before):
                 self.guard = after.guard
             if entry.reads.has_changed():
-                return
+                return False
         self.entries.setdefault(key, []).append(entry)
+        return True
 
 
 def _reads(entries):
