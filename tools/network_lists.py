@@ -5,8 +5,8 @@
 How a network runs:
     whole       SOL computes all of it, as one program
     host nodes  one program, in which PyTorch computes some operations
-    graphs      Python runs between several graphs; the reasons are listed
-    PyTorch     PyTorch runs the whole network, or one of its graphs
+    graphs      Python runs between several graphs, of which SOL runs at least one; the reasons are listed
+    PyTorch     PyTorch runs the whole network
     failed      an exception, more than N seconds, or an error above LIMIT
 The error is the largest difference from PyTorch's result, relative to the result's largest value, with batch 2 and with batch 1.
 If it is above LIMIT, both results are compared with PyTorch's in float64: a network may enlarge rounding errors so much that
@@ -94,11 +94,13 @@ def find_errors(model, arguments, expected, found):
 def describe(fast):
     """Returns (outcome, reasons) of an optimized module that has been called."""
     graphs = sol.graphs(fast)
-    refused = [f"{x.name}: {x.reason}" for x in graphs if x.reason] or list(sol.fallbacks(fast))
-    if refused:
-        return "PyTorch", refused
-    if graphs:
-        return "graphs", [str(x.end) for x in graphs if x.end] or [f"{len(graphs)} graphs"]
+    refused = [f"{x.name}: {x.reason}" for x in graphs if x.reason]
+    if len(refused) < len(graphs):
+        ends = [str(x.end) for x in graphs if x.end]
+        of_pytorch = [f"{len(refused)} of {len(graphs)} graphs in PyTorch"] if refused else []
+        return "graphs", of_pytorch + ends or [f"{len(graphs)} graphs"]
+    if refused or sol.fallbacks(fast):
+        return "PyTorch", refused or list(sol.fallbacks(fast))
     hosts = [f"{x.call}: {x.reason}" for x in sol.host_nodes(fast)]
     return ("host nodes", hosts) if hosts else ("whole", [])
 
@@ -121,7 +123,9 @@ def run_network(network):
         expected = tensors(model(*arguments))
         if fast is None or not network.is_open:
             specs = pytree.tree_map(lambda x: declare(x, network.is_open), arguments)
-            fast = sol.optimize(model, *specs)
+            fast = sol.optimize(
+                model, specs
+            )  # a list of all inputs, since one may be a list itself
         errors = find_errors(model, arguments, expected, tensors(fast(*arguments)))
         outcome, reasons = describe(fast)
         if errors[0] > max(LIMIT, 4 * errors[-1] if len(errors) > 1 else 0):
