@@ -23,7 +23,7 @@
  * caller's own tensor: never write it. Inputs and outputs do not overlap. A tensor with a dim of 0 has any address.
  *
  * Errors: return a status other than SOL_OK, with a message by sol_host_fail. The call of the network then fails with this message
- * behind the layer's name. The function must not end the process, and must not leave by longjmp or a C++ exception.
+ * behind the layer's name; also if the function has written a message and returns SOL_OK. The function must not end the process, and must not leave by longjmp or a C++ exception.
  *
  * Threads: calls of a network may overlap, so the function may run on several threads at once. It keeps nothing between calls,
  * except by its own synchronization. To divide its work among SOL's threads, the source also defines a function NAME_tasks:
@@ -107,14 +107,20 @@ static inline const struct sol_attribute *sol_attribute_find(const struct sol_ho
     return NULL;
 }
 
-/* The number in an attribute, the first one of a list; 0 if there is none of this name and type. */
+/* The number in an attribute, the first one of a list. An int is a float, too, as Python's default decides which of them an attribute
+ * is. If there is no such attribute, or it has no number of this type, the result is 0, and the call fails with a message. */
 static inline int64_t sol_attribute_int(const struct sol_host_call *call, const char *name) {
     const struct sol_attribute *a = sol_attribute_find(call, name);
-    return a && a->ints && a->n ? a->ints[0] : 0;
+    if (a && a->ints && a->n) return a->ints[0];
+    (void)sol_host_fail(call, SOL_EINVAL, "it has no integer \"%.64s\" among its attributes", name);
+    return 0;
 }
 static inline double sol_attribute_float(const struct sol_host_call *call, const char *name) {
     const struct sol_attribute *a = sol_attribute_find(call, name);
-    return a && a->floats && a->n ? a->floats[0] : 0;
+    if (a && a->n && a->floats) return a->floats[0];
+    if (a && a->n && a->ints) return (double)a->ints[0];
+    (void)sol_host_fail(call, SOL_EINVAL, "it has no number \"%.64s\" among its attributes", name);
+    return 0;
 }
 
 #ifdef __cplusplus

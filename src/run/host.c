@@ -108,7 +108,8 @@ enum sol_status host_call(const struct host_function *function, const char *what
     call.message = message;
     TRY(check_tasks(function, what, &call));
     enum sol_status status = function->run(function->user, &call);
-    if (!status) return SOL_OK;
+    if (!status && !message[0]) return SOL_OK;
+    if (!status) status = SOL_EINVAL; /* an attribute that was not found */
     message[sizeof message - 1] = 0;
     return fail_call(status, function, what, &call);
 }

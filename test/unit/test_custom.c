@@ -18,7 +18,7 @@ static atomic_bool is_failing;
 
 static int64_t turn_tasks(const struct sol_host_call *call) { return call->in[0].dim[0]; }
 
-/* Reverses each row, and adds the number in the attribute "add" and the last one of "list". */
+/* Reverses each row, and adds the number in the attribute "add", if there is one, and the last one of "list". */
 static enum sol_status turn(const struct sol_host_call *call) {
     const struct sol_host_tensor *x = &call->in[0];
     const struct sol_attribute *list = sol_attribute_find(call, "list");
@@ -26,9 +26,10 @@ static enum sol_status turn(const struct sol_host_call *call) {
     atomic_fetch_add(&n_calls, 1);
     if (atomic_load(&is_failing) && call->end == x->dim[0])
         return sol_host_fail(call, SOL_EDEVICE, "row %d failed", (int)call->end - 1);
-    if (strcmp(sol_attribute_find(call, "mode")->text, "reverse") || sol_attribute_int(call, "no"))
+    if (strcmp(sol_attribute_find(call, "mode")->text, "reverse") || sol_attribute_find(call, "no"))
         return SOL_EINVAL;
-    const float add = (float)(sol_attribute_float(call, "add") + (double)list->ints[list->n - 1]);
+    const double more = sol_attribute_find(call, "add") ? sol_attribute_float(call, "add") : 0;
+    const float add = (float)(more + (double)list->ints[list->n - 1]);
     for (int64_t i = call->begin; i < call->end; i++)
         for (int64_t j = 0; j < n; j++)
             ((float *)call->out[0].data)[i * n + j] =
@@ -264,6 +265,30 @@ static void test_limit(void) {
     sol_model_free(m);
 }
 
+/* Reads an int as a float, then a number that is not there, and does not look at the result. */
+static enum sol_status read_numbers(const struct sol_host_call *call) {
+    *(float *)call->out[0].data = (float)sol_attribute_float(call, "count");
+    if (call->n_attributes > 1) (void)sol_attribute_int(call, call->attribute[1].name);
+    return SOL_OK;
+}
+
+static void test_numbers(void) {
+    const struct sol_attribute attributes[] = {
+        {.name = "count", .n = 1, .ints = (int64_t[]){6}},
+        {.name = "scale", .n = 1, .floats = (double[]){0.5}}};
+    float y = 0;
+    const struct sol_host_tensor out = {.data = &y, .dtype = SOL_F32, .rank = 1, .dim = {1}};
+    struct sol_host_call call = {
+        .n_out = 1, .out = &out, .n_attributes = 1, .attribute = attributes};
+    struct sol_custom *custom;
+    REQUIRE(!sol_custom_take("numbers", read_numbers, NULL, &custom));
+    CHECK(!sol_custom_call(custom, &call) && y == 6);
+    call.n_attributes = 2;
+    CHECK(sol_custom_call(custom, &call) == SOL_EINVAL);
+    CHECK(strstr(sol_error(), "it has no integer \"scale\" among its attributes"));
+    sol_custom_release(custom);
+}
+
 /* Every allocation fails in turn. */
 static void test_out_of_memory(void) {
     enum sol_status status = SOL_ENOMEM;
@@ -298,6 +323,7 @@ int main(void) {
     test_guard();
     test_call();
     test_errors();
+    test_numbers();
     test_text();
     test_limit();
     test_out_of_memory();
