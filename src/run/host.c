@@ -35,10 +35,16 @@ void host_release(struct host_function *function) {
 
 /* ---- Calls ---- */
 
-enum sol_status host_run_custom(void *user, const struct sol_host_call *call) {
-    const struct host_custom *custom = user;
+static struct sol_host_call with_attributes(const struct host_custom *custom,
+                                            const struct sol_host_call *call) {
     struct sol_host_call own = *call;
     own.n_attributes = custom->n_attributes, own.attribute = custom->attribute;
+    return own;
+}
+
+enum sol_status host_run_custom(void *user, const struct sol_host_call *call) {
+    const struct host_custom *custom = user;
+    const struct sol_host_call own = with_attributes(custom, call);
     return custom->run(&own);
 }
 
@@ -46,8 +52,7 @@ enum sol_status host_run_custom(void *user, const struct sol_host_call *call) {
 static int64_t ask_tasks(const struct host_function *function, const struct sol_host_call *call) {
     const struct host_custom *custom = function->custom;
     if (!custom || !custom->tasks) return 1;
-    struct sol_host_call own = *call;
-    own.n_attributes = custom->n_attributes, own.attribute = custom->attribute;
+    const struct sol_host_call own = with_attributes(custom, call);
     return custom->tasks(&own);
 }
 

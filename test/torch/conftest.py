@@ -1,6 +1,7 @@
 """Shared by the PyTorch tests. Models are small; every test checks whether SOL or PyTorch runs its calls."""
 
 import sys
+import threading
 
 import pytest
 import torch
@@ -177,3 +178,12 @@ def run_calls(one, run_sol, run_torch, times, batch=1, shortcut=None):
         if batch in one.verdicts:
             return
         one.call(batch, lambda: 0, run_sol, run_torch, shortcut)
+
+
+def run_in_threads(function, n=4):
+    """Calls ``function()`` on ``n`` threads at the same time."""
+    threads = [threading.Thread(target=function) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

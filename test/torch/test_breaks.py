@@ -6,12 +6,11 @@ import gc
 import math
 import subprocess
 import sys
-import threading
 import weakref
 
 import pytest
 import torch
-from conftest import assert_equal
+from conftest import assert_equal, run_in_threads
 from torch import nn
 from torch.nn import functional
 
@@ -620,11 +619,7 @@ def test_threads(x):
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(run)
     assert not errors
     for result in results:
         assert_equal(result, model(x).detach())

@@ -7,12 +7,11 @@ import pickle
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import Function, assert_equal, assert_runs_in_sol
+from conftest import Function, assert_equal, assert_runs_in_sol, run_in_threads
 from torch import nn
 
 import sol.pytorch as sol
@@ -209,11 +208,7 @@ def test_threads(scale):
                 if not torch.allclose(fast(x), fast._original(x), atol=1e-5):
                     wrong.append(n)
 
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(call)
     assert not wrong and not sol.fallbacks(fast)
 
 

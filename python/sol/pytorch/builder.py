@@ -209,6 +209,10 @@ class Builder:
         """Returns ``x`` in the shape ``shape``; ``x`` itself if it has that shape."""
         return x if tuple(shape) == x.shape else self.layer("reshape", x, shape=list(shape))
 
+    def slice(self, x, axis, start, size, step=1):
+        """Returns ``size`` values of ``axis``, from the index ``start`` on, with the distance ``step``."""
+        return self.layer("slice", x, axis=axis, start=start, step=step, shape=[size])
+
     def host(self, name, function, inputs, types):
         """Adds a layer that ``function`` (host.Function) computes. Returns its outputs as a list of Values.
 

@@ -71,9 +71,7 @@ class Engine:
         self._said = set()
         self._n_captures = 0
         self._n_checks = 0
-        self._n_lost = (
-            0  # number of captures, one after the other, that were out of date when they ended
-        )
+        self._n_lost = 0  # number of captures in a row that were out of date when they ended
         self._n_writes = 0  # number of calls whose forward wrote Python state
         self._writes = None  # the last reason of such a call
         self._previous = Entry(None)  # before the last change; its plan stays if the graph is equal
@@ -136,10 +134,13 @@ class Engine:
         known = self.refusal or (entry.reason if entry and not entry.breaks else None)
         return {**dict.fromkeys([known] if known else [], 0), **self.fallbacks}
 
+    def _entries(self):
+        return self._state.all_entries() if self._state else []
+
     def host_nodes(self):
         """Returns a list with a HostNode for each node that PyTorch computes inside of the program."""
         found = []
-        for entry in self._state.all_entries() if self._state else ():
+        for entry in self._entries():
             if entry.breaks:
                 found += entry.breaks.backend.host_nodes()
             elif entry.plan:
@@ -148,14 +149,12 @@ class Engine:
 
     def graphs(self):
         """Returns a list with a GraphReport for each graph of a module that runs in several graphs."""
-        entries = self._state.all_entries() if self._state else ()
-        return [graph for x in entries if x.breaks for graph in x.breaks.backend.graphs()]
+        return [graph for x in self._entries() if x.breaks for graph in x.breaks.backend.graphs()]
 
     @property
     def made_again(self):
         """A Recompile for each graph that torch.compile made again, if the module runs in several graphs."""
-        entries = self._state.all_entries() if self._state else ()
-        return [again for x in entries if x.breaks for again in x.breaks.backend.made_again]
+        return [again for x in self._entries() if x.breaks for again in x.breaks.backend.made_again]
 
     def find_run(self, args, kwargs):
         """Returns (plan, weights, tensors, batch) of an inference call with these arguments, without running it.

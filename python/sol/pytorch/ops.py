@@ -373,7 +373,7 @@ def _cut(b, x, axis, start, size, step=1):
     """Returns ``size`` elements of ``axis``, from the index ``start`` on, with the distance ``step``."""
     if size == x.shape[axis] and step == 1:
         return x
-    return b.layer("slice", x, axis=axis, start=start, step=step, shape=[size])
+    return b.slice(x, axis, start, size, step)
 
 
 def _slice(b, x, out, dim=0, start=None, end=None, step=1):

@@ -7,11 +7,6 @@ import torch
 
 from sol.pytorch.builder import batched, needs, normal_axis, pair
 
-
-def _slice(b, x, axis, start, size, step=1):
-    return b.layer("slice", x, axis=axis, start=start, step=step, shape=[size])
-
-
 # ---- Order of values ----
 
 
@@ -19,7 +14,7 @@ def flip(b, x, dims, out):
     for dim in dims:
         axis = normal_axis(dim, x.rank)
         if x.rank and x.shape[axis] != 1:
-            x = _slice(b, x, axis, x.shape[axis] - 1, x.shape[axis], -1)
+            x = b.slice(x, axis, x.shape[axis] - 1, x.shape[axis], -1)
     return x
 
 
@@ -34,7 +29,7 @@ def roll(b, x, shifts, out, dims=()):
         size = x.shape[axis]
         first = size - shift % size if size != 0 else 0  # becomes number 0
         if first not in (0, size):
-            parts = _slice(b, x, axis, first, size - first), _slice(b, x, axis, 0, first)
+            parts = b.slice(x, axis, first, size - first), b.slice(x, axis, 0, first)
             x = b.layer("concat", *parts, axis=axis)
     return x
 
@@ -97,7 +92,7 @@ def _unfold(b, x, dimension, size, step, out):
     """Windows along one dim; their values become the last dim: value j of all windows is a slice."""
     axis, n = normal_axis(dimension, x.rank), out[normal_axis(dimension, x.rank)]
     needs(x.rank > 0 and size <= MAX_WINDOW, f"windows of {size} values")
-    parts = [_slice(b, x, axis, j, n, step) for j in range(size)]
+    parts = [b.slice(x, axis, j, n, step) for j in range(size)]
     return b.layer("concat", *(b.reshape(part, (*part.shape, 1)) for part in parts), axis=x.rank)
 
 
@@ -111,9 +106,9 @@ def im2col(b, x, kernel_size, dilation, padding, stride, out):
     rows, columns = (h - dh * (kh - 1) - 1) // sh + 1, (w - dw * (kw - 1) - 1) // sw + 1
     parts = []
     for i in range(kh):
-        lines = _slice(b, x, 2, i * dh, rows, sh)
+        lines = b.slice(x, 2, i * dh, rows, sh)
         for j in range(kw):
-            part = _slice(b, lines, 3, j * dw, columns, sw)
+            part = b.slice(lines, 3, j * dw, columns, sw)
             parts.append(b.reshape(part, (*x.shape[:2], 1, rows * columns)))
     return b.reshape(b.layer("concat", *parts, axis=2), out)
 
@@ -136,7 +131,7 @@ def _col2im(b, x, output_size, kernel_size, dilation, padding, stride, out):
         image = _add_windows(
             b, parts, window, [-(-(s + 2 * p) // st) for s, (_, _, p, st) in zip((h, w), window)]
         )
-        return _slice(b, _slice(b, image, 2, ph, h), 3, pw, w)
+        return b.slice(b.slice(image, 2, ph, h), 3, pw, w)
 
     return batched(b, x, 3, "windows", run)
 
@@ -151,7 +146,7 @@ def _add_windows(b, parts, window, whole):
     phases = {}
     for i in range(kh):
         for j in range(kw):
-            part = _slice(b, _slice(b, parts, 2, i, 1), 3, j, 1)
+            part = b.slice(b.slice(parts, 2, i, 1), 3, j, 1)
             part = b.reshape(part, (*parts.shape[:2], *parts.shape[4:]))
             top, left = i * dh // sh, j * dw // sw
             behind = [n - size - t for n, size, t in zip(whole, parts.shape[4:], (top, left))]
@@ -209,7 +204,7 @@ def crop(b, x, pad):
     for axis, before, after in _pairs(x, pad):
         gone = max(0, -before), max(0, -after)
         if any(gone):
-            x = _slice(b, x, axis, gone[0], x.shape[axis] - sum(gone))
+            x = b.slice(x, axis, gone[0], x.shape[axis] - sum(gone))
     return x
 
 
@@ -233,11 +228,11 @@ def _side(b, x, axis, size, mode, is_front):
     """Returns the ``size`` values that a padding puts in front of ``x``, or behind it."""
     whole = x.shape[axis]
     if mode == "replicate":
-        edge = _slice(b, x, axis, 0 if is_front else whole - 1, 1)
+        edge = b.slice(x, axis, 0 if is_front else whole - 1, 1)
         return b.layer("expand", edge, shape=[*x.shape[:axis], size, *x.shape[axis + 1 :]])
     if mode == "circular":
-        return _slice(b, x, axis, whole - size if is_front else 0, size)
-    return _slice(b, x, axis, size if is_front else whole - 2, size, -1)
+        return b.slice(x, axis, whole - size if is_front else 0, size)
+    return b.slice(x, axis, size if is_front else whole - 2, size, -1)
 
 
 def pad_with_copies(b, x, pad, mode):
@@ -278,8 +273,8 @@ def _put(b, x, source, axis, start):
     """Returns ``x`` with ``source`` in place of the values along an axis from ``start`` on."""
     size = source.shape[axis]
     rest = x.shape[axis] - start - size
-    front = [_slice(b, x, axis, 0, start)] if start != 0 else []
-    behind = [_slice(b, x, axis, start + size, rest)] if rest != 0 else []
+    front = [b.slice(x, axis, 0, start)] if start != 0 else []
+    behind = [b.slice(x, axis, start + size, rest)] if rest != 0 else []
     return b.layer("concat", *front, source, *behind, axis=axis) if front or behind else source
 
 

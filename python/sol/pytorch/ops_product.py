@@ -127,10 +127,7 @@ def _cross(b, x, other, out, dim=None):
     x, other = (t if t.shape == out else b.layer("expand", t, shape=list(out)) for t in (x, other))
 
     def turned(t, first):
-        parts = [
-            b.layer("slice", t, axis=axis, start=start, step=1, shape=[size])
-            for start, size in ((first, 3 - first), (0, first))
-        ]
+        parts = [b.slice(t, axis, start, size) for start, size in ((first, 3 - first), (0, first))]
         return b.layer("concat", *parts, axis=axis)
 
     pairs = ((turned(x, i), turned(other, 3 - i)) for i in (1, 2))
@@ -190,17 +187,13 @@ def _linalg_norm(b, x, out, ord=None, dim=None, keepdim=False, dtype=None):
 # ---- Sums along a dim ----
 
 
-def _slice(b, x, axis, start, size):
-    return b.layer("slice", x, axis=axis, start=start, step=1, shape=[size])
-
-
 def _diff(b, x, out, n=1, dim=-1, prepend=None, append=None):
     axis = normal_axis(dim, x.rank)
     parts = [part for part in (prepend, x, append) if part is not None]
     y = b.layer("concat", *parts, axis=axis) if len(parts) > 1 else x
     for _ in range(n):
         size = y.shape[axis] - 1
-        y = b.layer("sub", *(_slice(b, y, axis, start, size) for start in (1, 0)))
+        y = b.layer("sub", *(b.slice(y, axis, start, size) for start in (1, 0)))
     return y
 
 
@@ -210,7 +203,7 @@ def _trapezoid(is_cumulative):
     def run(b, y, out, x=None, dx=1, dim=-1):
         axis = normal_axis(dim, y.rank)
         size = y.shape[axis] - 1
-        means = b.layer("add", *(_slice(b, y, axis, start, size) for start in (1, 0)))
+        means = b.layer("add", *(b.slice(y, axis, start, size) for start in (1, 0)))
         if x is None:
             step = float(dx) / 2
         else:
