@@ -36,7 +36,7 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib cli ctest demo operators test check lint fmt asan tsan fuzz arm64 bench replay loc zoo networks clean help
+.PHONY: all lib cli ctest demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo networks clean help
 all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
@@ -163,6 +163,9 @@ networks: $(VENV)/installed $(VENV)/networks ## networks of timm, torchvision an
 bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, RUNS=, PEERS=1
 	@$(PY) -m sol.bench $(NETS) --batch $(or $(BATCH),1) $(if $(THREADS),--threads $(THREADS)) $(if $(RUNS),--runs $(RUNS)) \
 		--json build/bench.json --svg $(if $(README),docs,build)/bench.svg $(if $(README),--readme README.md)
+bench-layers: $(VENV)/installed $(if $(PEERS),$(VENV)/peers) ## single layers beside other engines; ROWS="'softmax 16x1000' ..", THREADS=, PEERS=1
+	@$(PY) -m sol.bench --layers $(ROWS) $(if $(THREADS),--threads $(THREADS)) --peers eager,onnxruntime --seconds $(or $(SECONDS),1) \
+		--json build/layers.json --svg $(if $(README),docs,build)/layers.svg $(if $(README),--readme README.md)
 clean: ## everything built; .venv stays
 	rm -rf build .sol python/*.egg-info
 help: ## this list

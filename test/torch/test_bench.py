@@ -256,9 +256,10 @@ def test_readme_block():
     assert "| <net> | 3.00 | **2.00** | 1.00 | 2.00 | 40% |" in block
     assert "| in PyTorch |" in block and "exit code" not in block and "docs/bench.svg" in block
     assert results["machine"]["cpu"] in block and "torch" in block
-    before = f"a\n{table.BEGIN}\nold\n{table.END}\nz"
+    begin, end = table.MARKS
+    before = f"a\n{begin}\nold\n{end}\nz"
     after = table.replace_block(before, block)
-    assert after == f"a\n{table.BEGIN}\n{block}\n{table.END}\nz"
+    assert after == f"a\n{begin}\n{block}\n{end}\nz"
     assert table.replace_block(after, block) == after
     with pytest.raises(ValueError, match="bench: begin"):
         table.replace_block("no marks", block)
@@ -295,7 +296,7 @@ def run_bench(folder, *args):
 
 
 def test_bench(nets, tmp_path):
-    (tmp_path / "README.md").write_text(f"{table.BEGIN}\n{table.END}\n")
+    (tmp_path / "README.md").write_text("\n".join([*table.MARKS, ""]))
     files = ["--json", "out/r.json", "--svg", "out/r.svg", "--readme", "README.md"]
     done = run_bench(
         tmp_path,
@@ -326,7 +327,7 @@ def test_bench(nets, tmp_path):
 def test_help_explains_the_columns(tmp_path):
     shown = run_bench(tmp_path, "--help").stdout
     for title in table.COLUMNS:
-        assert title in table.header(1, []) and f"\n  {title}  " in shown, title
+        assert title in table.header([], 1) and f"\n  {title}  " in shown, title
 
 
 def test_progress_on_a_terminal(nets, tmp_path):

@@ -4,7 +4,8 @@ A NETWORK is one of
 - module:function or file.py:function, where function(batch) returns (torch.nn.Module, inputs)
 - the same with a function or class that returns only a module, together with --shape
 - a name on a list of networks (--list)
-Without a NETWORK, all networks of the list are measured. Each network has its own processes; the engines run in turns
+Without a NETWORK, all networks of the list are measured. With --layers, a NETWORK is a row of bench/layers.py: a layer
+or a short chain of layers. Each network has its own processes; the engines run in turns
 in one of them. Compare only ratios of one run, and only if no other work disturbed it: a warning is printed if so.
 """
 
@@ -16,7 +17,17 @@ import textwrap
 import traceback
 from pathlib import Path
 
-from sol.bench import chart, load, machine, network, process, restrict, table
+from sol.bench import (
+    chart,
+    layer_table,
+    layers,
+    load,
+    machine,
+    network,
+    process,
+    restrict,
+    table,
+)
 
 PEERS = ("eager", "eager_cl", "inductor", "onnxruntime", "openvino", "ncnn")
 
@@ -36,6 +47,7 @@ def make_parser():
     parser.add_argument(
         "--list", type=Path, help="file with NAMES and build(name); default bench/networks.py"
     )
+    parser.add_argument("--layers", action="store_true", help="single layers instead of networks")
     parser.add_argument("--seconds", type=float, default=2.0, help="per engine and network")
     parser.add_argument(
         "--runs",
@@ -49,7 +61,7 @@ def make_parser():
     parser.add_argument(
         "--readme", type=Path, help="rewrite the block between bench: begin and end in this file"
     )
-    parser.add_argument("--child", choices=("cold", "compare"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=("cold", "compare", "layers"), help=argparse.SUPPRESS)
     return parser
 
 
@@ -87,11 +99,14 @@ def peer_list(text):
 
 
 def run_child(args):
-    """Measures a network, and reports {"row": ...} or {"error": reason} to the parent. Returns the exit code."""
+    """Measures, and reports {"row": ...} or {"error": reason} to the parent. Returns the exit code."""
     from sol.bench.target import BadTarget
 
     try:
-        process.report({"row": run_network(args)})
+        if args.child == "layers":
+            run_layers(args)
+        else:
+            process.report({"row": run_network(args)})
     except BadTarget as error:
         process.report({"error": str(error), "is_told": True})
     except Exception as error:
@@ -113,9 +128,25 @@ def run_network(args):
         return network.compare(found, args.peers, args.threads, args.seconds)
 
 
-def child_args(args, name):
-    """Returns the command line arguments of the child for the network ``name``."""
-    options = [name, "--peers", ",".join(args.peers)]
+def run_layers(args):
+    import torch
+
+    from sol.bench import target
+
+    torch.set_num_threads(args.threads)
+    with torch.no_grad():
+        layers.run(
+            args.network,
+            lambda name: target.find_listed(name, args.list),
+            args.peers,
+            args.threads,
+            args.seconds,
+        )
+
+
+def child_args(args, names):
+    """Returns the command line arguments of the child for ``names``."""
+    options = [*names, "--peers", ",".join(args.peers)]
     for option in ("batch", "threads", "seconds"):
         options += [f"--{option}", str(getattr(args, option))]
     if args.shape:
@@ -139,25 +170,34 @@ def measure_all(args, names):
     results = {"machine": machine.describe(args.threads), "rows": []}
     if words := load.warning(load.look()):
         print(f"warning: {words} before the start: times will be unreliable", file=sys.stderr)
-    print(table.header(args.batch, args.peers))
-    for name in names:
-        row = network.measure(name, child_args(args, name), args.runs, args.timeout)
+    shown = layer_table if args.layers else table
+
+    def take(row):
         results["rows"].append(row)
         machine.add_rates(results["machine"], row)
-        print(table.line(row, args.peers), flush=True)
+        print(shown.line(row, args.peers), flush=True)
         write(args.json, lambda: json.dumps(results, indent=1))
+
+    print(shown.header(args.peers, args.batch))
+    if args.layers:
+        layers.measure(names, lambda names: child_args(args, names), args.timeout, take)
+        return results
+    for name in names:
+        take(network.measure(name, child_args(args, [name]), args.runs, args.timeout))
     return results
 
 
 def write_all(args, results):
     """Writes the files of --json, --svg and --readme. The README refers to the chart by a relative path."""
     results["about"] = machine.as_text(results["machine"])
+    tables = layer_table if args.layers else table
     write(args.json, lambda: json.dumps(results, indent=1))
     write(args.svg, lambda: chart.draw(results, table.SHORT))
     if args.readme:
         shown = args.svg and Path(os.path.relpath(args.svg, args.readme.parent)).as_posix()
-        block = table.markdown(results, args.peers, shown)
-        write(args.readme, lambda: table.replace_block(args.readme.read_text("utf-8"), block))
+        block = tables.markdown(results, args.peers, shown)
+        text = args.readme.read_text("utf-8")
+        write(args.readme, lambda: table.replace_block(text, block, tables.MARKS))
 
 
 def write(path, make_text):
@@ -172,13 +212,16 @@ def main():
     if args.child:
         return run_child(args)
     os.environ.update(restrict.environment())
+    if args.layers:
+        args.list = args.list or Path("bench") / "layers.py"
+    tables = layer_table if args.layers else table
     # OpenMP reads this variable when it starts its threads; later calls may not change their number.
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    if args.readme and table.BEGIN not in args.readme.read_text("utf-8"):
-        parser.error(f"{args.readme} has no line {table.BEGIN}")
+    if args.readme and tables.MARKS[0] not in args.readme.read_text("utf-8"):
+        parser.error(f"{args.readme} has no line {tables.MARKS[0]}")
     results = measure_all(args, find_names(args, parser))
     write_all(args, results)
-    print(table.summary(results))
+    print(tables.summary(results))
     return int(any("failed" in row for row in results["rows"]))
 
 

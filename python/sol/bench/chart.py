@@ -39,7 +39,7 @@ def draw(results, titles):
 
 
 def subtitle(machine, rows):
-    batch = f", batch {rows[0]['batch']}" if rows else ""
+    batch = f", batch {rows[0]['batch']}" if rows and "batch" in rows[0] else ""
     return (
         f"{machine['cpu']}, {machine['isa']}, {machine['threads']} threads{batch}; longer is better"
     )

@@ -90,6 +90,27 @@ def touched_bytes(model, layers):
     return parameters + max((layer[3] for layer in layers), default=0)
 
 
+def measure_alone(model, inputs, results):
+    """Returns the limit of a layer or a chain as a dict, see sol.bench.layers: multiplications and memory overlap.
+
+    Each input, parameter and result is moved once. Of a table only the rows that become results are read.
+    """
+    layers = count_layers(model, inputs)
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
+    weights = [p for p in model.parameters() if id(p) not in tables]
+    moved = tensor_bytes((inputs, weights, results)) + (tensor_bytes(results) if tables else 0)
+    peak, bandwidth = _core.measure_flops(), _core.measure_bandwidth(max(1, moved))
+    compute, memory = sum(layer[2] for layer in layers) / peak, moved / bandwidth
+    return {
+        "ms": max(compute, memory) * 1e3,
+        "is_memory": memory > compute,
+        "bytes": moved,
+        "gflop": sum(layer[1] for layer in layers) * 1e-9,
+        "peak_gflops": peak * 1e-9,
+        "bandwidth_gbs": bandwidth * 1e-9,
+    }
+
+
 def measure(model, inputs):
     """Returns the estimate and its inputs as a dict.
 

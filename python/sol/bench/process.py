@@ -48,11 +48,12 @@ class Line:
         self.show("")
 
 
-def run_child(argv, timeout, cache_dir=None, env=None, on_step=None):
+def run_child(argv, timeout, cache_dir=None, env=None, on_step=None, on_row=None):
     """Runs `python argv...` and returns the dict that it reports; on failure {"error": reason, "output": last lines}.
 
     The result also has "seconds". `timeout`: in seconds. `cache_dir`: the child's kernel cache; None: an empty one, which is
     deleted afterwards. `env`: variables to add to the child's environment. `on_step(text)`: called for each `tell`.
+    `on_row(row)`: called for each `report`; the result is that of the last one.
     """
     with (
         tempfile.TemporaryDirectory(prefix="sol-") as empty,
@@ -64,12 +65,30 @@ def run_child(argv, timeout, cache_dir=None, env=None, on_step=None):
             env[WANTS_STEPS] = "1"
         command = [sys.executable, "-X", "faulthandler", *argv]
         start = time.monotonic()
-        code, lines = run(command, env, timeout, errors, on_step or (lambda step: None))
+        listen = Listener(on_step, on_row)
+        code, lines = run(command, env, timeout, errors, listen)
         errors.seek(0)
         return read_row(code, lines, errors.read(), timeout, time.monotonic() - start)
 
 
-def run(command, env, timeout, errors, on_step):
+class Listener:
+    """Takes the lines that a child prints. ``lines``: those that are no steps."""
+
+    def __init__(self, on_step=None, on_row=None):
+        self.lines = []
+        self._on_step, self._on_row = on_step, on_row
+
+    def __call__(self, line):
+        if line.startswith(STEP):
+            if self._on_step:
+                self._on_step(line[len(STEP) :].strip())
+            return
+        self.lines.append(line.rstrip("\n"))
+        if self._on_row and line.startswith(MARK):
+            self._on_row(json.loads(line[len(MARK) :]))
+
+
+def run(command, env, timeout, errors, listen):
     """Returns (exit code, lines of stdout); the exit code is None after a timeout.
 
     The child leads a process group, so that a timeout also ends the child's own children.
@@ -93,12 +112,8 @@ def run(command, env, timeout, errors, on_step):
     timer = threading.Timer(timeout, end)
     timer.start()
     try:
-        lines = []
         for line in child.stdout:
-            if line.startswith(STEP):
-                on_step(line[len(STEP) :].strip())
-            else:
-                lines.append(line.rstrip("\n"))
+            listen(line)
         code = child.wait()
     except BaseException:
         end()
@@ -106,7 +121,7 @@ def run(command, env, timeout, errors, on_step):
     finally:
         timer.cancel()
         child.stdout.close()
-    return (None if ended else code), lines
+    return (None if ended else code), listen.lines
 
 
 def read_row(code, lines, errors, timeout, seconds):

@@ -1,4 +1,4 @@
-"""Results as tables: on the terminal, and in README between the marks BEGIN and END."""
+"""Results as tables: on the terminal, and in README between MARKS."""
 
 import math
 import statistics
@@ -23,7 +23,7 @@ COLUMNS = {
 }
 
 
-def header(batch, peers):
+def header(peers, batch):
     titles = [*peers, "sol", *COLUMNS]
     return f"{f'ms, batch {batch}':{WIDTH}s}" + "".join(f"{title:>12s}" for title in titles)
 
@@ -101,7 +101,7 @@ def summary(results):
 
 # ---- README ----
 
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+MARKS = "<!-- bench: begin -->", "<!-- bench: end -->"
 SHORT = {
     "eager": "eager",
     "eager_cl": "channels_last",
@@ -154,9 +154,9 @@ def notes(rows):
     ]
 
 
-def replace_block(text, block):
+def replace_block(text, block, marks=MARKS):
     """Returns ``text`` with ``block`` between the marks. Raises ValueError if the marks are missing."""
-    begin, end = text.find(BEGIN), text.find(END)
+    begin, end = text.find(marks[0]), text.find(marks[1])
     if begin < 0 or end < begin:
-        raise ValueError(f"there is no {BEGIN} with an {END} behind it")
-    return f"{text[: begin + len(BEGIN)]}\n{block}\n{text[end:]}"
+        raise ValueError(f"there is no {marks[0]} with an {marks[1]} behind it")
+    return f"{text[: begin + len(marks[0])]}\n{block}\n{text[end:]}"

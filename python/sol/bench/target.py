@@ -101,15 +101,20 @@ def _call(spec, function, batch):
 
 
 def _build_listed(name, batch, path):
+    net = find_listed(name, path)
+    return net.model, net.inputs(batch)
+
+
+def find_listed(name, path):
+    """Returns what the list's build(name) returns. Raises BadTarget."""
     if not _find_list(path):
         raise BadTarget(
             f"{name}: there is no list of networks at {path or DEFAULT_LIST}; write module:function"
         )
     try:
-        net = _load_list(path).build(name)
+        return _load_list(path).build(name)
     except (KeyError, AttributeError):
         raise BadTarget(f"{name} is not on the list {path or DEFAULT_LIST}") from None
-    return net.model, net.inputs(batch)
 
 
 def _find_list(path):
