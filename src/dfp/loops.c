@@ -135,8 +135,9 @@ void nest_merge_loops(struct nest *nest) {
 
 /* ---- Lanes ---- */
 
-/* Rates an access if `var` runs over lanes: 3 for a vector, 0 for a splat, -3 for a gather, -6 for element
- * by element, if a quotient depends on `var`. These numbers are not tuned; only their order matters. */
+/* Rates an access if `var` runs over lanes: 3 for a vector, 1 for every second element, which are two vectors and a shuffle, 0 for a
+ * splat, -3 for a gather, -6 for element by element, if a quotient depends on `var`. These numbers are not tuned; only their order
+ * matters. */
 static double score_access(const struct nest *nest, const struct affine *offset, int var) {
     struct size coef = affine_coef(offset, var);
     if (!(affine_deps(nest, offset) & var_bit(var))) return 0;
@@ -144,7 +145,7 @@ static double score_access(const struct nest *nest, const struct affine *offset,
         int v = offset->term[i].var;
         if (v != var && (nest->var[v].deps & var_bit(var))) return -6;
     }
-    return size_is(coef, 1) ? 3 : -3;
+    return size_is(coef, 1) ? 3 : size_is(coef, 2) ? 1 : -3;
 }
 
 static bool is_reduced(const struct nest *nest, uint64_t deps) {
@@ -163,9 +164,13 @@ static void score_nodes(const struct nest *nest, struct node *n, int var, int st
         *score += score_access(nest, n->offset, var) * (is_reduced(nest, n->deps) ? 4 : 1);
 }
 
-/* A loop shorter than a vector uses only some of the lanes. */
+/* A loop shorter than a vector uses only some of the lanes. The taps of such a window never run over lanes: combining the lanes
+ * of one result costs as much as the taps. */
 static double scale_score(const struct nest *nest, int var, double score) {
     struct size extent = nest->var[var].extent;
+    if (score > 0 && nest->var[var].is_window && size_is_const(extent) &&
+        size_value(extent) < nest->lanes)
+        return 0;
     if (score <= 0 || !size_is_const(extent) || size_value(extent) >= nest->lanes) return score;
     return score * (double)size_value(extent) / nest->lanes;
 }

@@ -21,6 +21,7 @@
 #define FUNCTION static inline
 #define APART static __attribute__((noinline, unused))
 #define load_part load_part_any
+#define load_lanes load_lanes_any
 #define store_part store_part_any
 #define rotate rotate_any
 
@@ -50,7 +51,7 @@ TEXT(static inline void store_part_any(float *at, vec v, int n) {
     for (int l = 0; l < LANES; l++)
         if (l < n) at[l] = v[l];
 })
-TEXT(APART vec load_lanes(const float *at, int64_t step, float other, int64_t from, int64_t to) {
+TEXT(APART vec load_lanes_any(const float *at, int64_t step, float other, int64_t from, int64_t to) {
     float v[LANES];
     int first = (int)min_int(from, LANES);
     int end = (int)max_int(to, 0);
