@@ -51,7 +51,8 @@ TEXT(static inline void store_part_any(float *at, vec v, int n) {
     for (int l = 0; l < LANES; l++)
         if (l < n) at[l] = v[l];
 })
-TEXT(APART vec load_lanes_any(const float *at, int64_t step, float other, int64_t from, int64_t to) {
+TEXT(APART vec load_lanes_any(const float *at, int64_t step, float other, int64_t from,
+                              int64_t to) {
     float v[LANES];
     int first = (int)min_int(from, LANES);
     int end = (int)max_int(to, 0);
